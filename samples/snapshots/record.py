@@ -62,12 +62,12 @@ def strip_paths(snapshot):
                 frame["filename"] = shorten(frame["filename"])
 
     for segment in snapshot["segments"]:
-        visit(segment["frames"])
+        visit(segment.get("frames", ()))
         for block in segment["blocks"]:
-            visit(block["frames"])
+            visit(block.get("frames", ()))
     for trace in snapshot["device_traces"]:
         for entry in trace:
-            visit(entry["frames"])
+            visit(entry.get("frames", ()))
 
 
 def model_and_step(torch, width, layers, batch):

@@ -1,0 +1,81 @@
+// Reads the payloads of blocks: rows out, damage counted.
+//
+// One decoder per thread; what it returns is valid until its next call. A damaged block yields
+// nothing and one more in damage().
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "proto/column_codec.h"
+#include "proto/trace_reader.h"
+
+struct ZSTD_DCtx_s;
+
+namespace tidemark {
+
+class BlockDecoder {
+ public:
+  explicit BlockDecoder(const TraceReader& reader);
+  ~BlockDecoder();
+  BlockDecoder(const BlockDecoder&) = delete;
+  BlockDecoder& operator=(const BlockDecoder&) = delete;
+
+  template <typename Row>
+  std::span<const Row> rows(const BlockRef& ref) {
+    const auto message = load(ref, Table<Row>::kind);
+    if (!message.data()) return {};
+    auto& out = std::get<std::vector<Row>>(buffers_);
+    out.assign(ref.rows, Row{});
+    if (!decode_rows<Row>(message, out)) return damaged<Row>(ref);
+    return out;
+  }
+
+  // Calls `use` with each id and text of a strings block.
+  void strings(const BlockRef& ref, const std::function<void(uint32_t, std::string_view)>& use);
+
+  // The frame as it lies in the file, its payload still compressed; empty when damaged.
+  std::span<const uint8_t> payload(const BlockRef& ref, FrameHeader& header);
+
+  const Damage& damage() const { return damage_; }
+
+ private:
+  template <typename List>
+  struct BuffersOf;
+  template <typename... Rows>
+  struct BuffersOf<RowList<Rows...>> {
+    using type = std::tuple<std::vector<Rows>..., std::vector<IndexEntry>>;
+  };
+
+  // The message of a block, with a null pointer when it is damaged (and counted).
+  std::span<const uint8_t> load(const BlockRef& ref, BlockKind kind);
+  void count_damage(const BlockRef& ref);
+  template <typename Row>
+  std::span<const Row> damaged(const BlockRef& ref) {
+    count_damage(ref);
+    return {};
+  }
+
+  const TraceReader& reader_;
+  ZSTD_DCtx_s* zstd_;
+  std::vector<uint8_t> stored_;
+  std::vector<uint8_t> raw_;
+  BuffersOf<RecordedRows>::type buffers_;
+  Damage damage_;
+};
+
+// Calls `use` with the rows of every block of this kind, block by block, in the order of the file.
+// `process` 0 means all.
+template <typename Row, typename Use>
+void for_each_block(const TraceReader& reader, BlockDecoder& decoder, uint32_t process, Use&& use) {
+  for (const BlockRef& ref : reader.blocks()) {
+    if (ref.kind != Table<Row>::kind || (process != 0 && ref.process != process)) continue;
+    use(decoder.rows<Row>(ref), ref);
+  }
+}
+
+}  // namespace tidemark

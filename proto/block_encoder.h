@@ -1,0 +1,94 @@
+// Makes whole frames: rows or strings in, header and compressed payload out.
+//
+// Owned by one thread. All memory is taken when a table is used for the first time (its size is
+// fixed by the table's block_rows); nothing is allocated per event or per block after that. No
+// exceptions: a failure is a false that stays.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <span>
+
+#include "proto/column_codec.h"
+#include "proto/frame.h"
+
+struct ZSTD_CCtx_s;
+
+namespace tidemark {
+
+// Memory for the hot path: malloc'd, grows only, contents not kept. Untouched pages cost nothing.
+class Scratch {
+ public:
+  // nullptr when memory is short.
+  uint8_t* reserve(size_t bytes) noexcept;
+  size_t capacity() const noexcept { return capacity_; }
+
+ private:
+  struct Free {
+    void operator()(uint8_t* p) const noexcept { std::free(p); }
+  };
+  std::unique_ptr<uint8_t, Free> data_;
+  size_t capacity_ = 0;
+};
+
+// One text and its id, on the way into a Strings message.
+struct StringRow {
+  uint32_t id = 0;
+  uint32_t size = 0;
+  const char* text = nullptr;
+};
+
+inline constexpr size_t kMaxStringBytes = 64 << 10;  // longer ones are cut by recorders
+
+class BlockEncoder {
+ public:
+  static constexpr int kDefaultLevel = 1;
+
+  explicit BlockEncoder(int zstd_level = kDefaultLevel) noexcept;
+  ~BlockEncoder();
+  BlockEncoder(const BlockEncoder&) = delete;
+  BlockEncoder& operator=(const BlockEncoder&) = delete;
+
+  // The frame for these rows, valid until the next call; empty when memory is short.
+  template <typename Row>
+  std::span<const uint8_t> encode(std::span<const Row> rows, uint32_t process,
+                                  uint64_t sequence) noexcept {
+    const size_t bound = max_encoded_bytes<Row>(rows.size());
+    uint8_t* scratch = scratch_.reserve(bound);
+    uint8_t* raw = raw_.reserve(bound);
+    if (scratch == nullptr || raw == nullptr) return {};
+    FrameHeader header;
+    header.kind = static_cast<uint16_t>(Table<Row>::kind);
+    header.rows = static_cast<uint32_t>(rows.size());
+    header.process = process;
+    header.sequence = sequence;
+    set_time_range(header, rows);
+    return seal(header, encode_rows(rows, scratch, raw));
+  }
+
+  std::span<const uint8_t> encode_strings(std::span<const StringRow> strings, uint32_t process,
+                                          uint64_t sequence) noexcept;
+
+ private:
+  template <typename Row>
+  static void set_time_range(FrameHeader& header, std::span<const Row> rows) noexcept {
+    if (rows.empty()) return;
+    header.first_ns = header.last_ns = Table<Row>::time(rows.front());
+    for (const Row& row : rows) {
+      header.first_ns = std::min(header.first_ns, Table<Row>::time(row));
+      header.last_ns = std::max(header.last_ns, Table<Row>::time(row));
+    }
+  }
+  // Compresses the first `raw_size` bytes of raw_ behind the completed header.
+  std::span<const uint8_t> seal(FrameHeader& header, size_t raw_size) noexcept;
+
+  int level_;
+  ZSTD_CCtx_s* zstd_ = nullptr;
+  Scratch scratch_;
+  Scratch raw_;
+  Scratch frame_;
+};
+
+}  // namespace tidemark

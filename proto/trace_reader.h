@@ -1,0 +1,76 @@
+// Opens a trace file, whole or damaged, and finds its blocks.
+//
+// The reader holds a file descriptor and the list of blocks; it reads no payload. A finished file is
+// opened by its index, any other by hopping from frame to frame; where a frame is damaged it goes on
+// at the next one that can be trusted. Immutable after open: many BlockDecoders may share it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "proto/frame.h"
+#include "proto/result.h"
+#include "proto/tables.h"
+
+namespace tidemark {
+
+struct BlockRef {
+  uint64_t offset = 0;  // of the frame header
+  int64_t first_ns = 0;
+  int64_t last_ns = 0;
+  uint32_t stored_bytes = 0;
+  uint32_t rows = 0;
+  uint32_t process = 0;
+  BlockKind kind = BlockKind::kNone;
+};
+
+// What could not be read. Every count is shown to the user.
+struct Damage {
+  uint64_t blocks = 0;         // damaged blocks
+  uint64_t rows = 0;           // rows of damaged blocks whose header was still good
+  uint64_t skipped_bytes = 0;  // bytes between blocks that made no sense
+  bool truncated = false;      // the file ends inside a block
+  bool unfinished = false;     // no index: the writer did not come to its end
+
+  bool any() const { return blocks != 0 || skipped_bytes != 0 || truncated; }
+  Damage& operator+=(const Damage& other);
+};
+
+class TraceReader {
+ public:
+  static Result<TraceReader> open(const std::string& path);
+
+  TraceReader(TraceReader&& other) noexcept;
+  TraceReader& operator=(TraceReader&& other) noexcept;
+  ~TraceReader();
+
+  // In the order of the file.
+  std::span<const BlockRef> blocks() const { return blocks_; }
+  const Damage& damage() const { return damage_; }
+  const std::string& path() const { return path_; }
+  uint64_t file_bytes() const { return size_; }
+
+  // True when `size` bytes at `offset` were read.
+  bool read_at(uint64_t offset, void* out, size_t size) const;
+
+ private:
+  TraceReader(std::string path, int fd, uint64_t size);
+  Status check_file_header();
+  bool load_index();
+  void scan();
+  uint64_t next_frame(uint64_t from) const;
+  bool read_frame_header(uint64_t offset, FrameHeader& header) const;
+
+  std::string path_;
+  int fd_ = -1;
+  uint64_t size_ = 0;
+  std::vector<BlockRef> blocks_;
+  Damage damage_;
+};
+
+// True when the file begins like a trace. For telling kinds of input apart.
+bool looks_like_trace(const std::string& path);
+
+}  // namespace tidemark

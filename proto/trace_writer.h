@@ -1,0 +1,127 @@
+// Writes a trace: buffers rows per table, closes a block when it is full, and ends with an index.
+//
+// One thread owns it. It throws nothing and allocates only when a table is used for the first time
+// and when a block is closed for the first time. The first failure (memory, disk) is remembered in
+// `failed()` with errno; from then on rows are counted in `rows_lost()` and otherwise ignored.
+#pragma once
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include "proto/block_encoder.h"
+#include "proto/byte_sink.h"
+
+namespace tidemark {
+
+class TraceWriter {
+ public:
+  explicit TraceWriter(ByteSink& sink, int zstd_level = BlockEncoder::kDefaultLevel) noexcept;
+  TraceWriter(const TraceWriter&) = delete;
+  TraceWriter& operator=(const TraceWriter&) = delete;
+  ~TraceWriter();
+
+  // Rows appended from now on belong to this process of the file (from 1). Closes open blocks.
+  void begin_process(uint32_t process) noexcept;
+
+  template <typename Row>
+  void append(const Row& row) noexcept {
+    auto& buffer = std::get<Buffer<Row>>(buffers_);
+    if (buffer.size == Buffer<Row>::kCapacity || buffer.rows == nullptr) [[unlikely]] {
+      if (!make_room(buffer)) return;
+    }
+    buffer.rows[buffer.size++] = row;
+  }
+
+  // Text longer than kMaxStringBytes is cut.
+  void append_string(uint32_t id, std::string_view text) noexcept;
+
+  // Closes every open block, so that what was appended is in the sink.
+  void flush() noexcept;
+
+  // A frame made elsewhere (of another file, say) is taken over as it is, but for its process.
+  void copy_frame(const FrameHeader& header, std::span<const uint8_t> payload,
+                  uint32_t process) noexcept;
+
+  // Flushes, writes index and trailer. True when everything ever appended reached the sink.
+  bool finish() noexcept;
+
+  bool failed() const noexcept { return errno_ != 0; }
+  int error_number() const noexcept { return errno_; }
+  uint64_t rows_written() const noexcept { return rows_written_; }
+  uint64_t rows_lost() const noexcept { return rows_lost_; }
+  uint64_t bytes_written() const noexcept { return offset_; }
+
+ private:
+  struct FreeMemory {
+    void operator()(void* p) const noexcept { std::free(p); }
+  };
+  template <typename Row>
+  struct Buffer {
+    static constexpr uint32_t kCapacity = Table<Row>::block_rows;
+    std::unique_ptr<Row[], FreeMemory> rows;
+    uint32_t size = 0;
+  };
+  template <typename List>
+  struct BuffersOf;
+  template <typename... Rows>
+  struct BuffersOf<RowList<Rows...>> {
+    using type = std::tuple<Buffer<Rows>...>;
+  };
+
+  template <typename Row>
+  bool make_room(Buffer<Row>& buffer) noexcept {
+    if (buffer.rows == nullptr) {
+      buffer.rows.reset(static_cast<Row*>(std::malloc(sizeof(Row) * Buffer<Row>::kCapacity)));
+      if (buffer.rows == nullptr) fail(ENOMEM);
+    } else {
+      flush_buffer(buffer);
+    }
+    if (failed()) ++rows_lost_;
+    return !failed();
+  }
+
+  template <typename Row>
+  void flush_buffer(Buffer<Row>& buffer) noexcept {
+    if (buffer.size == 0) return;
+    const std::span<const Row> rows(buffer.rows.get(), buffer.size);
+    const uint32_t buffer_rows = std::exchange(buffer.size, 0);
+    put_frame(encoder_.encode(rows, process_, sequence_), buffer_rows);
+  }
+
+  void flush_strings() noexcept;
+  void put_frame(std::span<const uint8_t> frame, uint32_t rows) noexcept;
+  void put(std::span<const uint8_t> bytes) noexcept;
+  void note_in_index(const FrameHeader& header) noexcept;
+  void fail(int error_number) noexcept;
+
+  ByteSink& sink_;
+  BlockEncoder encoder_;
+  BuffersOf<RecordedRows>::type buffers_;
+
+  static constexpr uint32_t kStringRows = 4096;
+  static constexpr size_t kStringBytes = 1 << 20;
+  std::unique_ptr<StringRow[], FreeMemory> strings_;
+  std::unique_ptr<char[], FreeMemory> string_bytes_;
+  uint32_t string_count_ = 0;
+  size_t string_size_ = 0;
+
+  std::unique_ptr<IndexEntry[], FreeMemory> index_;
+  uint32_t index_size_ = 0;
+  uint32_t index_capacity_ = 0;
+  bool index_complete_ = true;
+
+  uint32_t process_ = 1;
+  uint64_t sequence_ = 0;
+  uint64_t offset_ = 0;
+  uint64_t rows_written_ = 0;
+  uint64_t rows_lost_ = 0;
+  int errno_ = 0;
+};
+
+}  // namespace tidemark
