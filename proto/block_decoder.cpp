@@ -6,10 +6,11 @@
 
 namespace tidemark {
 
-BlockDecoder::BlockDecoder(const TraceReader& reader)
-    : reader_(reader), zstd_(ZSTD_createDCtx()) {}
+BlockDecoder::BlockDecoder(const TraceReader& reader) : reader_(reader), zstd_(ZSTD_createDCtx()) {}
 
-BlockDecoder::~BlockDecoder() { ZSTD_freeDCtx(zstd_); }
+BlockDecoder::~BlockDecoder() {
+  ZSTD_freeDCtx(zstd_);
+}
 
 void BlockDecoder::count_damage(const BlockRef& ref) {
   ++damage_.blocks;

@@ -18,7 +18,9 @@ uint8_t* Scratch::reserve(size_t bytes) noexcept {
 
 BlockEncoder::BlockEncoder(int zstd_level) noexcept : level_(zstd_level) {}
 
-BlockEncoder::~BlockEncoder() { ZSTD_freeCCtx(zstd_); }
+BlockEncoder::~BlockEncoder() {
+  ZSTD_freeCCtx(zstd_);
+}
 
 std::span<const uint8_t> BlockEncoder::encode_strings(std::span<const StringRow> strings,
                                                       uint32_t process,

@@ -159,7 +159,8 @@ size_t encode_rows(std::span<const Row> rows, uint8_t* scratch, uint8_t* out) no
       const auto tile = rows.subspan(first, std::min(kTileRows, rows.size() - first));
       (encode_tile<std::tuple_element_t<I, Columns>>(cursors[I], tile), ...);
     }
-  }(std::make_index_sequence<kColumns<Row>>());
+  }
+  (std::make_index_sequence<kColumns<Row>>());
 
   uint8_t* p = wire::put_varint(wire::put_tag(out, 1, wire::kVarint), rows.size());
   [&]<size_t... I>(std::index_sequence<I...>) {
@@ -174,7 +175,8 @@ size_t encode_rows(std::span<const Row> rows, uint8_t* scratch, uint8_t* out) no
       p += wire::kPaddedLength + size;
     };
     (put_column(std::tuple_element_t<I, Columns>::field, cursors[I]), ...);
-  }(std::make_index_sequence<kColumns<Row>>());
+  }
+  (std::make_index_sequence<kColumns<Row>>());
   return static_cast<size_t>(p - out);
 }
 
@@ -200,7 +202,8 @@ bool decode_rows(std::span<const uint8_t> message, std::span<Row> rows) noexcept
                void(cursors[I] = {field.data, field.data + field.size, 0}))
             : void()),
        ...);
-    }(std::make_index_sequence<kColumns<Row>>());
+    }
+    (std::make_index_sequence<kColumns<Row>>());
     if (twice) return false;
   }
   if (announced != rows.size()) return false;
@@ -210,7 +213,8 @@ bool decode_rows(std::span<const uint8_t> message, std::span<Row> rows) noexcept
       if (!(decode_tile<std::tuple_element_t<I, Columns>>(cursors[I], tile) && ...)) return false;
     }
     return ((cursors[I].at == cursors[I].end) && ...);
-  }(std::make_index_sequence<kColumns<Row>>());
+  }
+  (std::make_index_sequence<kColumns<Row>>());
 }
 
 }  // namespace tidemark

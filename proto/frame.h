@@ -40,17 +40,17 @@ static_assert(sizeof(FileHeader) == 16);
 
 struct FrameHeader {
   uint32_t magic = kFrameMagic;
-  uint16_t kind = 0;          // BlockKind
+  uint16_t kind = 0;  // BlockKind
   uint16_t flags = 0;
   uint32_t stored_bytes = 0;  // of the payload as it lies in the file
   uint32_t raw_bytes = 0;     // of the message
   uint32_t rows = 0;
-  uint32_t process = 0;       // which process of the file, counted from 1
-  int64_t first_ns = 0;       // least and greatest time of its rows
+  uint32_t process = 0;  // which process of the file, counted from 1
+  int64_t first_ns = 0;  // least and greatest time of its rows
   int64_t last_ns = 0;
-  uint64_t sequence = 0;      // number of the frame in what its process wrote, from 0
+  uint64_t sequence = 0;  // number of the frame in what its process wrote, from 0
   uint32_t payload_crc = 0;
-  uint32_t header_crc = 0;    // of the 52 bytes before
+  uint32_t header_crc = 0;  // of the 52 bytes before
 };
 static_assert(sizeof(FrameHeader) == 56);
 

@@ -2,9 +2,9 @@
 //
 // A row is what a recorder fills in and what a reader gets back; on disk the members of many rows
 // lie together as columns (see FORMAT.md). Members are unsigned or signed integers and enums only,
-// so that one codec serves every table (tables.h). 0 means "none" or "unknown" in every id and handle, and a
-// column of zeros is not stored. `tidemark.proto` says the same in a language-neutral way; a test
-// compares the two field by field.
+// so that one codec serves every table (tables.h). 0 means "none" or "unknown" in every id and
+// handle, and a column of zeros is not stored. `tidemark.proto` says the same in a language-neutral
+// way; a test compares the two field by field.
 #pragma once
 
 #include <cstdint>
@@ -95,6 +95,7 @@ struct Frame {
   uint32_t module;
   int64_t line;
   uint64_t offset;  // in the module, for native frames
+  uint32_t detail;  // string: further "key=value" lines that a source gave
   FrameKind kind;
 };
 
@@ -220,8 +221,8 @@ struct FrameworkEvent {
   uint64_t stream;
   int64_t device;
   uint32_t stack;
-  uint32_t forward_stack;    // of the forward operation that a backward allocation belongs to
-  uint32_t pool;             // 0: default pool
+  uint32_t forward_stack;  // of the forward operation that a backward allocation belongs to
+  uint32_t pool;           // 0: default pool
   uint32_t thread;
   uint32_t compile_context;  // string
   uint32_t metadata;         // string
@@ -389,7 +390,8 @@ enum class MarkKind : uint8_t {
   kUser,
 };
 
-// A range is a begin and an end with the same name, thread and kind; a killed process leaves begins.
+// A range is a begin and an end with the same name, thread and kind; a killed process leaves
+// begins.
 struct Mark {
   int64_t time_ns;
   uint64_t correlation;  // pairs ranges that do not nest

@@ -32,12 +32,14 @@ inline constexpr uint32_t kColdRows = 4096;
 #define TIDEMARK_PLAIN(member, field) Column<&Row::member, field, Coding::kPlain>
 #define TIDEMARK_ZIGZAG(member, field) Column<&Row::member, field, Coding::kZigzag>
 #define TIDEMARK_DELTA(member, field) Column<&Row::member, field, Coding::kDelta>
-#define TIDEMARK_TABLE(row, block_kind, rows, time_member)                    \
-  template <>                                                                 \
-  struct Table<row> : TableBase<row, BlockKind::block_kind, rows> {           \
-    static constexpr int64_t time(const Row& r) { return time_member; }       \
-    using Columns = std::tuple<
-#define TIDEMARK_END >; }
+#define TIDEMARK_TABLE(row, block_kind, rows, time_member)              \
+  template <>                                                           \
+  struct Table<row> : TableBase<row, BlockKind::block_kind, rows> {     \
+    static constexpr int64_t time(const Row& r) { return time_member; } \
+    using Columns = std::tuple <
+#define TIDEMARK_END \
+  > ;                \
+  }
 
 template <typename RowType, BlockKind Kind, uint32_t Rows>
 struct TableBase {
@@ -73,7 +75,7 @@ TIDEMARK_END;
 TIDEMARK_TABLE(Frame, kFrames, kColdRows, (void(r), 0))
   TIDEMARK_DELTA(id, 2), TIDEMARK_PLAIN(function, 3), TIDEMARK_PLAIN(file, 4),
   TIDEMARK_PLAIN(module, 5), TIDEMARK_ZIGZAG(line, 6), TIDEMARK_PLAIN(offset, 7),
-  TIDEMARK_PLAIN(kind, 8)
+  TIDEMARK_PLAIN(kind, 8), TIDEMARK_PLAIN(detail, 9)
 TIDEMARK_END;
 
 TIDEMARK_TABLE(Stack, kStacks, kColdRows, (void(r), 0))

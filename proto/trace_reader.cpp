@@ -16,16 +16,28 @@ namespace tidemark {
 namespace {
 
 BlockRef ref_of(const FrameHeader& h, uint64_t offset) {
-  return {offset,      h.first_ns, h.last_ns, h.stored_bytes,
-          h.rows,      h.process,  static_cast<BlockKind>(h.kind)};
+  return {offset,
+          h.first_ns,
+          h.last_ns,
+          h.stored_bytes,
+          h.rows,
+          h.process,
+          static_cast<BlockKind>(h.kind)};
 }
 
 BlockRef ref_of(const IndexEntry& e) {
-  return {e.offset,     e.first_ns, e.last_ns, static_cast<uint32_t>(e.stored_bytes),
-          e.block_rows, e.process,  static_cast<BlockKind>(e.block_kind)};
+  return {e.offset,
+          e.first_ns,
+          e.last_ns,
+          static_cast<uint32_t>(e.stored_bytes),
+          e.block_rows,
+          e.process,
+          static_cast<BlockKind>(e.block_kind)};
 }
 
-uint64_t end_of(const BlockRef& ref) { return ref.offset + sizeof(FrameHeader) + ref.stored_bytes; }
+uint64_t end_of(const BlockRef& ref) {
+  return ref.offset + sizeof(FrameHeader) + ref.stored_bytes;
+}
 
 }  // namespace
 
@@ -64,12 +76,16 @@ TraceReader::~TraceReader() {
 Result<TraceReader> TraceReader::open(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return Error{path + ": " + std::strerror(errno)};
+  return from_fd(fd, path);
+}
+
+Result<TraceReader> TraceReader::from_fd(int fd, const std::string& name) {
   struct stat info {};
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     ::close(fd);
-    return Error{path + ": not a regular file"};
+    return Error{name + ": not a regular file"};
   }
-  TraceReader reader(path, fd, static_cast<uint64_t>(info.st_size));
+  TraceReader reader(name, fd, static_cast<uint64_t>(info.st_size));
   if (Status status = reader.check_file_header(); !status) return status.error();
   if (!reader.load_index()) {
     reader.damage_.unfinished = true;
@@ -81,7 +97,8 @@ Result<TraceReader> TraceReader::open(const std::string& path) {
 Status TraceReader::check_file_header() {
   FileHeader header;
   if (!read_at(0, &header, sizeof header)) {
-    return Error{path_ + ": too short to be a tidemark trace (" + std::to_string(size_) + " bytes)"};
+    return Error{path_ + ": too short to be a tidemark trace (" + std::to_string(size_) +
+                 " bytes)"};
   }
   FrameHeader first;
   const bool frame_follows = read_frame_header(sizeof header, first);

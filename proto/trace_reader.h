@@ -1,8 +1,9 @@
 // Opens a trace file, whole or damaged, and finds its blocks.
 //
-// The reader holds a file descriptor and the list of blocks; it reads no payload. A finished file is
-// opened by its index, any other by hopping from frame to frame; where a frame is damaged it goes on
-// at the next one that can be trusted. Immutable after open: many BlockDecoders may share it.
+// The reader holds a file descriptor and the list of blocks; it reads no payload. A finished file
+// is opened by its index, any other by hopping from frame to frame; where a frame is damaged it
+// goes on at the next one that can be trusted. Immutable after open: many BlockDecoders may share
+// it.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +42,8 @@ struct Damage {
 class TraceReader {
  public:
   static Result<TraceReader> open(const std::string& path);
+  // Takes over a descriptor; `name` is what error messages and reports call it.
+  static Result<TraceReader> from_fd(int fd, const std::string& name);
 
   TraceReader(TraceReader&& other) noexcept;
   TraceReader& operator=(TraceReader&& other) noexcept;

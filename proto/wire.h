@@ -82,12 +82,13 @@ inline const uint8_t* get_varint_unchecked(const uint8_t* p, uint64_t& out) {
 struct Field {
   uint32_t number = 0;
   WireType type = kVarint;
-  uint64_t varint = 0;             // kVarint
-  const uint8_t* data = nullptr;   // kBytes
-  size_t size = 0;                 // kBytes
+  uint64_t varint = 0;            // kVarint
+  const uint8_t* data = nullptr;  // kBytes
+  size_t size = 0;                // kBytes
 };
 
-// Takes one field off [p, end). Returns the byte after it, or nullptr when the bytes are no protobuf.
+// Takes one field off [p, end). Returns the byte after it, or nullptr when the bytes are no
+// protobuf.
 inline const uint8_t* get_field(const uint8_t* p, const uint8_t* end, Field& field) {
   uint64_t tag = 0;
   p = get_varint(p, end, tag);

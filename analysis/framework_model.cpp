@@ -1,0 +1,47 @@
+#include "analysis/framework_model.h"
+
+#include <algorithm>
+
+namespace tidemark {
+
+void FrameworkModel::apply(uint32_t event, MemoryTotals& totals) const {
+  const uint32_t s = subject[event];
+  switch (change[event]) {
+    case Change::kBirth:
+      totals.allocated += allocations[s].block_bytes;
+      totals.active += allocations[s].block_bytes;
+      totals.requested += allocations[s].requested_bytes;
+      break;
+    case Change::kRelease:
+      totals.allocated -= allocations[s].block_bytes;
+      break;
+    case Change::kDeath:
+      totals.active -= allocations[s].block_bytes;
+      totals.requested -= allocations[s].requested_bytes;
+      break;
+    case Change::kGrow:
+      totals.reserved += segment_changes[s].size_bytes;
+      break;
+    case Change::kShrink:
+      totals.reserved -= segment_changes[s].size_bytes;
+      break;
+  }
+}
+
+MemoryTotals FrameworkModel::totals_after(uint32_t event) const {
+  if (change.empty()) return {};
+  event = std::min(event, event_count() - 1);
+  const uint32_t frame = event / kKeyframe;
+  MemoryTotals totals = keyframes[frame];
+  for (uint32_t e = frame * kKeyframe; e <= event; ++e) apply(e, totals);
+  return totals;
+}
+
+bool FrameworkModel::event_at(int64_t time, uint32_t& event) const {
+  const auto after = std::upper_bound(time_ns.begin(), time_ns.end(), time);
+  if (after == time_ns.begin()) return false;
+  event = static_cast<uint32_t>(after - time_ns.begin()) - 1;
+  return true;
+}
+
+}  // namespace tidemark

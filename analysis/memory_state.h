@@ -1,0 +1,40 @@
+// The allocator's memory at one instant: segments, the blocks in them, and the holes between.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "analysis/framework_model.h"
+
+namespace tidemark {
+
+struct SegmentRange {
+  uint64_t address = 0;
+  uint64_t size_bytes = 0;
+  uint64_t stream = 0;
+  uint32_t change = 0;  // the segment change that made it (the first, for a range that grew)
+  bool expandable = false;
+};
+
+struct Hole {
+  uint64_t address = 0;
+  uint64_t size_bytes = 0;
+  uint32_t segment = 0;  // index in MemoryState::segments
+};
+
+struct MemoryState {
+  uint32_t event = 0;
+  int64_t time_ns = 0;
+  MemoryTotals totals;
+  std::vector<SegmentRange> segments;  // by address
+  std::vector<uint32_t> live;          // allocations, by address
+  std::vector<Hole> holes;             // by address
+
+  uint64_t free_bytes() const { return totals.reserved - totals.active; }
+  uint64_t largest_hole_bytes() const;
+};
+
+// The state after the given event.
+MemoryState state_after(const FrameworkModel& model, uint32_t event);
+
+}  // namespace tidemark

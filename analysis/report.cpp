@@ -1,0 +1,202 @@
+#include "analysis/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <unordered_map>
+
+namespace tidemark {
+
+namespace {
+
+// A program that catches the error and tries again makes thousands; the last ones tell enough.
+constexpr size_t kMaxOoms = 16;
+
+// The largest groups of live blocks by stack; blocks older than the history form one group.
+std::vector<StackShare> shares_by_stack(const FrameworkModel& model, const MemoryState& state,
+                                        const Dictionary& names, size_t limit) {
+  struct Sum {
+    uint64_t bytes = 0;
+    uint64_t count = 0;
+  };
+  std::unordered_map<uint64_t, Sum> sums;
+  for (const uint32_t i : state.live) {
+    const Allocation& a = model.allocations[i];
+    const bool unknown_origin = a.seeded && a.stack == 0;
+    Sum& sum = sums[(uint64_t{unknown_origin} << 32) | a.stack];
+    sum.bytes += a.block_bytes;
+    ++sum.count;
+  }
+  std::vector<std::pair<uint64_t, Sum>> order(sums.begin(), sums.end());
+  std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
+    return a.second.bytes != b.second.bytes ? a.second.bytes > b.second.bytes : a.first < b.first;
+  });
+  if (order.size() > limit) order.resize(limit);
+  std::vector<StackShare> shares;
+  for (const auto& [key, sum] : order) {
+    shares.push_back(
+        {sum.bytes, sum.count, (key >> 32) != 0, names.stack_text(static_cast<uint32_t>(key))});
+  }
+  return shares;
+}
+
+std::vector<CategoryShare> shares_by_category(const FrameworkModel& model,
+                                              const MemoryState& state) {
+  std::array<CategoryShare, 256> sums{};
+  for (const uint32_t i : state.live) {
+    const Allocation& a = model.allocations[i];
+    CategoryShare& sum = sums[static_cast<uint8_t>(a.category)];
+    sum.category = a.category;
+    sum.bytes += a.block_bytes;
+    ++sum.count;
+  }
+  std::vector<CategoryShare> shares;
+  std::copy_if(sums.begin(), sums.end(), std::back_inserter(shares),
+               [](const CategoryShare& s) { return s.count != 0; });
+  std::stable_sort(shares.begin(), shares.end(),
+                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  return shares;
+}
+
+Fragmentation fragmentation_of(const MemoryState& state) {
+  Fragmentation f;
+  f.time_ns = state.time_ns;
+  f.cached_free_bytes = state.free_bytes();
+  f.holes = state.holes.size();
+  f.largest_hole_bytes = state.largest_hole_bytes();
+  if (state.totals.reserved != 0) {
+    f.ratio = static_cast<double>(f.cached_free_bytes) / static_cast<double>(state.totals.reserved);
+  }
+  return f;
+}
+
+OomReport oom_of(const FrameworkModel& model, const FailedAllocation& failure,
+                 const Dictionary& names) {
+  const MemoryState state = state_after(model, failure.event);
+  OomReport oom;
+  oom.time_ns = failure.time_ns;
+  oom.requested_bytes = failure.requested_bytes;
+  oom.allocated_bytes = state.totals.allocated;
+  oom.reserved_bytes = state.totals.reserved;
+  oom.device_free_bytes = failure.device_free_bytes;
+  oom.largest_hole_bytes = state.largest_hole_bytes();
+  oom.frames = names.stack_text(failure.stack);
+  return oom;
+}
+
+// The event whose state the report describes, or why there is none.
+Result<uint32_t> chosen_event(const FrameworkModel& model, const Instant& at, int64_t start_ns) {
+  switch (at.kind) {
+    case Instant::Kind::kPeak:
+      return model.allocated_peak.event;
+    case Instant::Kind::kOom:
+      if (model.failures.empty()) {
+        return Error{fmt::format("device {} never ran out of memory", model.device)};
+      }
+      return model.failures.back().event;
+    case Instant::Kind::kTime: {
+      uint32_t event = 0;
+      if (!model.event_at(start_ns + at.time_ns, event)) {
+        return Error{fmt::format("device {} has no event up to that time", model.device)};
+      }
+      return event;
+    }
+  }
+  return model.allocated_peak.event;
+}
+
+Result<DeviceReport> device_report(const ProcessModel& process, const FrameworkModel& model,
+                                   const ReportOptions& options, int64_t start_ns) {
+  DeviceReport d;
+  d.device = model.device;
+  if (const Device* device = process.device(model.device); device != nullptr) {
+    d.name = process.names.string(device->name);
+    d.uuid = process.names.string(device->uuid);
+    d.total_bytes = device->total_bytes;
+  }
+  d.events = model.recorded_events;
+  d.allocated_peak = model.allocated_peak;
+  d.requested_peak = model.requested_peak;
+  d.reserved_peak = model.reserved_peak;
+  d.blocks_before_history = model.seeded_blocks;
+  d.bytes_before_history = model.seeded_bytes;
+  d.anomalies = model.anomalies;
+
+  const Result<uint32_t> event = chosen_event(model, options.at, start_ns);
+  if (!event) return event.error();
+  const MemoryState state = state_after(model, *event);
+  d.at_ns = state.time_ns;
+  d.at_totals = state.totals;
+  d.ledger = {{"torch.allocated", state.totals.allocated},
+              {"torch.cached", state.totals.reserved - state.totals.allocated}};
+  d.categories = shares_by_category(model, state);
+  d.stacks = shares_by_stack(model, state, process.names, options.stacks);
+  // At the out-of-memory error the holes matter most; without one, where reserved was greatest.
+  const uint32_t worst =
+      model.failures.empty() ? model.reserved_peak.event : model.failures.back().event;
+  d.fragmentation =
+      fragmentation_of(options.at.kind == Instant::Kind::kPeak ? state_after(model, worst) : state);
+  d.oom_count = model.failures.size();
+  const size_t skipped = d.oom_count - std::min(d.oom_count, kMaxOoms);
+  for (size_t i = skipped; i < d.oom_count; ++i) {
+    d.ooms.push_back(oom_of(model, model.failures[i], process.names));
+  }
+  return d;
+}
+
+LossReport loss_of(const ProcessModel& process) {
+  LossReport loss;
+  for (const Health& h : process.health) {
+    const std::string_view detail = process.names.string(h.detail);
+    switch (h.kind) {
+      case HealthKind::kEventsDropped:
+      case HealthKind::kRecordsDroppedByCupti:
+        loss.events_dropped += h.value;
+        break;
+      case HealthKind::kInputSkipped:
+        loss.entries_skipped += h.value;
+        break;
+      default:
+        break;
+    }
+    if (!detail.empty()) loss.notes.emplace_back(detail);
+  }
+  for (const FrameworkModel& m : process.framework) loss.history_lost_blocks += m.seeded_blocks;
+  return loss;
+}
+
+}  // namespace
+
+Result<Report> make_report(const TraceModel& model, const ReportOptions& options) {
+  Report report;
+  report.path = model.path;
+  report.start_ns = model.start_ns;
+  report.end_ns = model.end_ns;
+  report.damage = model.damage;
+  report.unknown_blocks = model.unknown_blocks;
+  report.kind = model.processes.size() > 1 ? "job" : "trace";
+  for (const ProcessModel& process : model.processes) {
+    if (process.info.source == Source::kTorchSnapshot) report.kind = "torch-snapshot";
+    if (options.rank && process.info.rank != *options.rank) continue;
+    RankReport rank;
+    rank.rank = process.info.rank;
+    rank.world_size = process.info.world_size;
+    rank.host = process.names.string(process.info.host);
+    rank.pid = process.info.pid;
+    rank.loss = loss_of(process);
+    for (const FrameworkModel& framework : process.framework) {
+      Result<DeviceReport> device = device_report(process, framework, options, model.start_ns);
+      if (!device) return Error{model.path + ": " + device.error().message};
+      report.events += device->events;
+      rank.devices.push_back(std::move(*device));
+    }
+    report.ranks.push_back(std::move(rank));
+  }
+  if (options.rank && report.ranks.empty()) {
+    return Error{fmt::format("{}: no rank {} in this trace", model.path, *options.rank)};
+  }
+  return report;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,133 @@
+// The answers of `tidemark report`, as data. Rendering (text, JSON) is elsewhere.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "analysis/memory_state.h"
+#include "analysis/trace_model.h"
+
+namespace tidemark {
+
+struct StackShare {
+  uint64_t bytes = 0;
+  uint64_t count = 0;
+  bool before_history = false;      // allocated before recording began: no stack can be known
+  std::vector<std::string> frames;  // innermost first
+};
+
+struct CategoryShare {
+  Category category = Category::kUnknown;
+  uint64_t bytes = 0;
+  uint64_t count = 0;
+};
+
+struct LedgerLine {
+  std::string owner;
+  uint64_t bytes = 0;
+};
+
+struct Fragmentation {
+  int64_t time_ns = 0;
+  uint64_t cached_free_bytes = 0;
+  uint64_t holes = 0;
+  uint64_t largest_hole_bytes = 0;
+  double ratio = 0;  // cached_free_bytes / reserved
+};
+
+struct OomReport {
+  int64_t time_ns = 0;
+  Layer layer = Layer::kFramework;
+  uint64_t requested_bytes = 0;
+  uint64_t allocated_bytes = 0;
+  uint64_t reserved_bytes = 0;
+  uint64_t device_free_bytes = 0;
+  uint64_t largest_hole_bytes = 0;
+  std::vector<std::string> frames;
+};
+
+struct DeviceReport {
+  int64_t device = 0;
+  std::string name;
+  std::string uuid;
+  uint64_t total_bytes = 0;  // 0: not known
+  uint64_t events = 0;
+  Peak allocated_peak;
+  Peak requested_peak;
+  Peak reserved_peak;
+  int64_t at_ns = 0;  // the instant that the lists below describe
+  MemoryTotals at_totals;
+  std::vector<LedgerLine> ledger;
+  std::vector<CategoryShare> categories;
+  std::vector<StackShare> stacks;  // most bytes first
+  Fragmentation fragmentation;
+  std::vector<OomReport> ooms;  // the last ones
+  size_t oom_count = 0;
+  uint64_t blocks_before_history = 0;
+  uint64_t bytes_before_history = 0;
+  uint64_t anomalies = 0;
+};
+
+struct LossReport {
+  uint64_t events_dropped = 0;
+  uint64_t entries_skipped = 0;  // of an import
+  uint64_t history_lost_blocks = 0;
+  std::vector<std::string> notes;
+};
+
+struct RankReport {
+  int64_t rank = -1;
+  uint64_t world_size = 0;
+  std::string host;
+  uint64_t pid = 0;
+  LossReport loss;
+  std::vector<DeviceReport> devices;
+};
+
+struct Advice {
+  std::string action;
+  std::string detail;
+  uint64_t saves_bytes = 0;
+};
+
+struct Finding {
+  std::string id;
+  std::string severity;  // error, warning, info
+  int64_t rank = -1;
+  int64_t device = 0;
+  std::string summary;
+  std::vector<std::pair<std::string, uint64_t>> evidence;
+  std::vector<Advice> advice;
+};
+
+struct Report {
+  std::string path;
+  std::string kind;  // trace, job, torch-snapshot
+  uint64_t events = 0;
+  int64_t start_ns = 0;
+  int64_t end_ns = 0;
+  Damage damage;
+  uint64_t unknown_blocks = 0;
+  std::vector<RankReport> ranks;
+  std::vector<Finding> findings;
+};
+
+// Which instant the report describes in detail.
+struct Instant {
+  enum class Kind : uint8_t { kPeak, kOom, kTime } kind = Kind::kPeak;
+  int64_t time_ns = 0;  // for kTime: since the start of the trace
+};
+
+struct ReportOptions {
+  Instant at;
+  std::optional<int64_t> rank;
+  size_t stacks = 20;  // how many of the largest to list
+};
+
+Result<Report> make_report(const TraceModel& model, const ReportOptions& options);
+
+}  // namespace tidemark

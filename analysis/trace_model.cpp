@@ -1,0 +1,204 @@
+#include "analysis/trace_model.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+
+#include "analysis/framework_replay.h"
+
+namespace tidemark {
+
+namespace {
+
+bool known(BlockKind kind) {
+  switch (kind) {
+    case BlockKind::kNone:
+      return false;
+    default:
+      return kind <= BlockKind::kPools ||
+             (kind >= BlockKind::kDriverEvents && kind <= BlockKind::kHealth);
+  }
+}
+
+// A compressed file may unfold to any size: refuse what cannot fit before touching it.
+Status check_memory(std::span<const TraceReader> readers) {
+  constexpr uint64_t kBytesPerEvent = 40;  // measured: model columns plus a third of an allocation
+  uint64_t rows = 0;
+  for (const TraceReader& reader : readers) {
+    for (const BlockRef& ref : reader.blocks()) rows += ref.rows;
+  }
+  const auto physical = static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+                        static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  if (rows * kBytesPerEvent > physical) {
+    return Error{fmt::format("{}: {} events need about {} GiB of memory, this machine has {} GiB",
+                             readers.front().path(), rows, (rows * kBytesPerEvent) >> 30,
+                             physical >> 30)};
+  }
+  return {};
+}
+
+template <typename Row>
+std::vector<Row> collect(const TraceReader& reader, BlockDecoder& decoder, uint32_t process) {
+  std::vector<Row> all;
+  for_each_block<Row>(reader, decoder, process, [&](std::span<const Row> rows, const BlockRef&) {
+    all.insert(all.end(), rows.begin(), rows.end());
+  });
+  return all;
+}
+
+AllocatorRules rules_of(const ProcessModel& process) {
+  AllocatorRules rules;
+  for (const Setting& s : process.settings) {
+    rules.apply_setting(process.names.string(s.key), process.names.string(s.value));
+  }
+  return rules;
+}
+
+// Replays the allocator of every device of one process.
+class ProcessLoader {
+ public:
+  ProcessLoader(const TraceReader& reader, BlockDecoder& decoder, uint32_t id,
+                std::function<void(uint64_t)> advance)
+      : reader_(reader), decoder_(decoder), id_(id), advance_(std::move(advance)) {}
+
+  ProcessModel load() {
+    ProcessModel p;
+    p.names = Dictionary::load(reader_, decoder_, id_);
+    const auto infos = collect<Process>(reader_, decoder_, id_);
+    if (!infos.empty()) p.info = infos.front();
+    p.devices = collect<Device>(reader_, decoder_, id_);
+    p.settings = collect<Setting>(reader_, decoder_, id_);
+    p.marks = collect<Mark>(reader_, decoder_, id_);
+    p.health = collect<Health>(reader_, decoder_, id_);
+    p.ooms = collect<OutOfMemory>(reader_, decoder_, id_);
+    p.rules = rules_of(p);
+    for (const BlockRef& ref : reader_.blocks()) {
+      if (ref.kind == BlockKind::kFrameworkEvents && ref.process == id_)
+        event_blocks_.push_back(ref);
+    }
+    read_seeds();
+    replay(p);
+    return p;
+  }
+
+ private:
+  void read_seeds() {
+    int64_t state_ns = INT64_MIN;
+    for_each_block<SegmentState>(reader_, decoder_, id_, [&](auto rows, const BlockRef&) {
+      for (const SegmentState& s : rows) {
+        seeds_[s.device].add(s);
+        state_ns = std::max(state_ns, s.time_ns);
+      }
+    });
+    for_each_block<BlockState>(reader_, decoder_, id_, [&](auto rows, const BlockRef&) {
+      for (const BlockState& b : rows) seeds_[b.device].add(b);
+    });
+    if (event_blocks_.empty()) {
+      first_ns_ = state_ns == INT64_MIN ? 0 : state_ns;
+      return;
+    }
+    first_ns_ = event_blocks_.front().first_ns;
+    if (seeds_.empty() || state_ns < first_ns_) return;  // the state is older than the history
+    BlockDecoder backwards(reader_);  // its damage is met, and counted, again on the way forward
+    for (auto ref = event_blocks_.rbegin(); ref != event_blocks_.rend(); ++ref) {
+      const auto rows = backwards.rows<FrameworkEvent>(*ref);
+      for (auto row = rows.rbegin(); row != rows.rend(); ++row) {
+        if (row->time_ns > state_ns) continue;
+        if (const auto seed = seeds_.find(row->device); seed != seeds_.end())
+          seed->second.undo(*row);
+      }
+      advance_(ref->rows);
+    }
+  }
+
+  FrameworkReplay& replay_of(int64_t device, const AllocatorRules& rules) {
+    if (last_ != nullptr && last_device_ == device) return *last_;
+    last_ = &replays_.try_emplace(device, device, rules).first->second;
+    last_device_ = device;
+    return *last_;
+  }
+
+  void replay(ProcessModel& p) {
+    for (const auto& [device, seed] : seeds_) replay_of(device, p.rules).seed(seed, first_ns_);
+    for (const BlockRef& ref : event_blocks_) {
+      for (const FrameworkEvent& event : decoder_.rows<FrameworkEvent>(ref)) {
+        replay_of(event.device, p.rules).apply(event);
+      }
+      advance_(ref.rows);
+    }
+    for (auto& [device, replay] : replays_) p.framework.push_back(std::move(replay).finish());
+  }
+
+  const TraceReader& reader_;
+  BlockDecoder& decoder_;
+  uint32_t id_;
+  std::function<void(uint64_t)> advance_;
+  std::vector<BlockRef> event_blocks_;
+  std::map<int64_t, SeedState> seeds_;
+  std::map<int64_t, FrameworkReplay> replays_;
+  FrameworkReplay* last_ = nullptr;
+  int64_t last_device_ = 0;
+  int64_t first_ns_ = 0;
+};
+
+}  // namespace
+
+const Device* ProcessModel::device(int64_t ordinal) const {
+  const auto it = std::find_if(devices.begin(), devices.end(),
+                               [&](const Device& d) { return d.ordinal == ordinal; });
+  return it == devices.end() ? nullptr : &*it;
+}
+
+namespace {
+
+// Counts what is in a file and returns the processes in it.
+std::set<uint32_t> survey(const TraceReader& reader, TraceModel& model) {
+  std::set<uint32_t> ids;
+  for (const BlockRef& ref : reader.blocks()) {
+    if (!known(ref.kind)) {
+      ++model.unknown_blocks;
+      continue;
+    }
+    ids.insert(ref.process);
+    model.rows_by_kind[ref.kind] += ref.rows;
+    if (ref.kind >= BlockKind::kDriverEvents && ref.kind < BlockKind::kAlignments) {
+      model.start_ns = std::min(model.start_ns, ref.first_ns);
+      model.end_ns = std::max(model.end_ns, ref.last_ns);
+    }
+  }
+  return ids;
+}
+
+}  // namespace
+
+Result<TraceModel> load_trace(std::span<const TraceReader> readers, const Progress& progress) {
+  if (readers.empty()) return Error{"no trace to load"};
+  if (Status fits = check_memory(readers); !fits) return fits.error();
+  TraceModel model;
+  model.path = readers.front().path();
+  model.start_ns = INT64_MAX;
+  model.end_ns = INT64_MIN;
+  std::vector<std::set<uint32_t>> ids;
+  for (const TraceReader& reader : readers) ids.push_back(survey(reader, model));
+  if (model.start_ns > model.end_ns) model.start_ns = model.end_ns = 0;
+
+  const uint64_t total = 2 * model.rows_by_kind[BlockKind::kFrameworkEvents];
+  uint64_t done = 0;
+  const auto advance = [&](uint64_t rows) {
+    done += rows;
+    if (progress && total != 0) progress(static_cast<double>(done) / static_cast<double>(total));
+  };
+  for (size_t i = 0; i < readers.size(); ++i) {
+    BlockDecoder decoder(readers[i]);
+    for (const uint32_t id : ids[i]) {
+      model.processes.push_back(ProcessLoader(readers[i], decoder, id, advance).load());
+    }
+    model.damage += readers[i].damage();
+    model.damage += decoder.damage();
+  }
+  return model;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,48 @@
+// A whole trace, ready for questions: its processes, their devices, names and allocators.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "analysis/dictionary.h"
+#include "analysis/framework_model.h"
+#include "proto/block_decoder.h"
+#include "proto/result.h"
+
+namespace tidemark {
+
+struct ProcessModel {
+  Process info{};
+  Dictionary names;
+  std::vector<Device> devices;
+  std::vector<Setting> settings;
+  AllocatorRules rules;
+  std::vector<FrameworkModel> framework;  // one per device that saw events or state
+  std::vector<OutOfMemory> ooms;          // in order of time
+  std::vector<Mark> marks;
+  std::vector<Health> health;
+
+  const Device* device(int64_t ordinal) const;
+};
+
+struct TraceModel {
+  std::string path;
+  std::vector<ProcessModel> processes;
+  std::map<BlockKind, uint64_t> rows_by_kind;
+  Damage damage;
+  uint64_t unknown_blocks = 0;
+  int64_t start_ns = 0;
+  int64_t end_ns = 0;
+};
+
+// Called with the share of the work done, 0 to 1.
+using Progress = std::function<void(double)>;
+
+// One file, or the files of one job.
+Result<TraceModel> load_trace(std::span<const TraceReader> readers, const Progress& progress = {});
+
+}  // namespace tidemark

@@ -1,0 +1,111 @@
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+
+#include "cli/command.h"
+#include "cli/terminal.h"
+
+namespace tidemark::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Check {
+  bool good;
+  std::string what;
+  std::string fix;  // for a check that is not good
+};
+
+bool loads(const char* library) {
+  void* handle = ::dlopen(library, RTLD_LAZY | RTLD_LOCAL);
+  if (handle == nullptr) return false;
+  ::dlclose(handle);
+  return true;
+}
+
+bool on_path(std::string_view program) {
+  const char* path = std::getenv("PATH");
+  std::string_view rest = path == nullptr ? "" : path;
+  while (!rest.empty()) {
+    const size_t end = std::min(rest.size(), rest.find(':'));
+    const std::string candidate = std::string(rest.substr(0, end)) + "/" + std::string(program);
+    if (::access(candidate.c_str(), X_OK) == 0) return true;
+    rest.remove_prefix(std::min(rest.size(), end + 1));
+  }
+  return false;
+}
+
+std::string cupti_place() {
+  for (const char* name : {"libcupti.so.13", "libcupti.so.12", "libcupti.so"}) {
+    if (loads(name)) return name;
+  }
+  for (const char* root : {"/usr/local/cuda/extras/CUPTI/lib64", "/usr/local/cuda/lib64"}) {
+    const std::string path = std::string(root) + "/libcupti.so";
+    std::error_code error;
+    if (fs::exists(path, error)) return path;
+  }
+  return {};
+}
+
+Check check_driver() {
+  if (loads("libcuda.so.1")) return {true, "CUDA driver: libcuda.so.1 loads", {}};
+  return {false, "CUDA driver: libcuda.so.1 not found",
+          "install NVIDIA's driver; traces and snapshots can be read without it"};
+}
+
+Check check_nvml() {
+  if (loads("libnvidia-ml.so.1")) return {true, "NVML: libnvidia-ml.so.1 loads", {}};
+  return {false, "NVML: libnvidia-ml.so.1 not found",
+          "comes with NVIDIA's driver; without it the card's total use is not known"};
+}
+
+Check check_cupti() {
+  const std::string place = cupti_place();
+  if (!place.empty()) return {true, "CUPTI: " + place, {}};
+  return {false, "CUPTI: not found",
+          "install the CUDA toolkit's CUPTI, or use a Python that has the nvidia-cuda-cupti wheel"};
+}
+
+Check check_compiler() {
+  for (const char* name : {"c++", "g++", "clang++"}) {
+    if (on_path(name)) return {true, fmt::format("C++ compiler: {}", name), {}};
+  }
+  return {false, "C++ compiler: none on PATH",
+          "install g++; without it requested sizes and streams of PyTorch are not recorded"};
+}
+
+Check check_output() {
+  if (::access(".", W_OK) == 0) return {true, "this directory can be written to", {}};
+  return {false, "this directory cannot be written to",
+          "go elsewhere, or name a directory with -o"};
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, int& code) {
+  CLI::App* command =
+      app.add_subcommand("doctor", "what this machine offers for recording, and what is missing");
+  command->footer(
+      "Exit status 1 when something is missing. Example:\n"
+      "  tidemark doctor");
+  command->callback([&code] {
+    const bool colour = stdout_has_colour();
+    for (const Check& check :
+         {check_driver(), check_nvml(), check_cupti(), check_compiler(), check_output()}) {
+      const char* sign = check.good ? (colour ? "\x1b[32mok\x1b[0m     " : "ok     ")
+                                    : (colour ? "\x1b[33mmissing\x1b[0m" : "missing");
+      fmt::print("{}  {}\n", sign, check.what);
+      if (!check.good) fmt::print("         {}\n", check.fix);
+      if (!check.good) code = kNo;
+    }
+  });
+}
+
+}  // namespace tidemark::cli

@@ -1,0 +1,144 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "analysis/trace_model.h"
+#include "cli/command.h"
+#include "cli/terminal.h"
+#include "export/names.h"
+
+namespace tidemark::cli {
+
+namespace {
+
+std::string_view table_name(BlockKind kind) {
+  switch (kind) {
+    case BlockKind::kProcesses:
+      return "processes";
+    case BlockKind::kDevices:
+      return "devices";
+    case BlockKind::kSettings:
+      return "settings";
+    case BlockKind::kStrings:
+      return "strings";
+    case BlockKind::kModules:
+      return "modules";
+    case BlockKind::kFrames:
+      return "frames";
+    case BlockKind::kStacks:
+      return "stacks";
+    case BlockKind::kThreads:
+      return "threads";
+    case BlockKind::kPools:
+      return "pools";
+    case BlockKind::kDriverEvents:
+      return "driver events";
+    case BlockKind::kFrameworkEvents:
+      return "framework events";
+    case BlockKind::kOutOfMemory:
+      return "out-of-memory errors";
+    case BlockKind::kSegmentStates:
+      return "segments in the end state";
+    case BlockKind::kBlockStates:
+      return "blocks in the end state";
+    case BlockKind::kCounters:
+      return "counter samples";
+    case BlockKind::kKernels:
+      return "kernels";
+    case BlockKind::kCopies:
+      return "copies";
+    case BlockKind::kCommunicators:
+      return "communicators";
+    case BlockKind::kNcclOperations:
+      return "NCCL operations";
+    case BlockKind::kMarks:
+      return "marks";
+    case BlockKind::kTensorTags:
+      return "tensor tags";
+    case BlockKind::kClockSamples:
+      return "clock samples";
+    case BlockKind::kAlignments:
+      return "alignments";
+    case BlockKind::kHealth:
+      return "health notes";
+    case BlockKind::kIndex:
+    case BlockKind::kNone:
+      break;
+  }
+  return "unknown";
+}
+
+void print_process(const ProcessModel& p) {
+  const std::string_view host = p.names.string(p.info.host);
+  std::string who = p.info.rank >= 0 ? fmt::format("rank {} of {}", p.info.rank, p.info.world_size)
+                                     : std::string("process");
+  if (!host.empty()) who += fmt::format(" on {}", host);
+  if (p.info.pid != 0) who += fmt::format(", pid {}", p.info.pid);
+  if (p.info.source == Source::kTorchSnapshot) who += ", from a PyTorch snapshot";
+  fmt::print("{}\n", who);
+  for (const FrameworkModel& m : p.framework) {
+    fmt::print("  cuda:{}: {}, {} ({} older than the history), {}\n", m.device,
+               counted(m.recorded_events, "event"), counted(m.allocations.size(), "allocation"),
+               grouped(m.seeded_blocks), counted(m.failures.size(), "out-of-memory error"));
+  }
+  for (const Health& h : p.health) {
+    const std::string_view detail = p.names.string(h.detail);
+    if (!detail.empty()) fmt::print("  ! {}\n", detail);
+  }
+}
+
+void print_losses(const TraceModel& model) {
+  const Damage& d = model.damage;
+  if (d.any()) {
+    fmt::print("damage: {}, {} lost in them, {} skipped{}\n", counted(d.blocks, "block"),
+               counted(d.rows, "row"), counted(d.skipped_bytes, "byte"),
+               d.truncated ? ", the file ends inside a block" : "");
+  }
+  if (d.unfinished) fmt::print("unfinished: the recording did not come to its regular end\n");
+  if (model.unknown_blocks != 0) {
+    fmt::print("left out: {} of kinds this version does not know\n",
+               counted(model.unknown_blocks, "block"));
+  }
+  if (!d.any() && !d.unfinished && model.unknown_blocks == 0) fmt::print("whole: nothing lost\n");
+}
+
+int run(const std::string& path) {
+  const Result<TraceSource> source = open_with_warnings(path);
+  if (!source) return fail(source.error());
+  const Result<TraceModel> model = [&] {
+    ProgressBar bar("reading");
+    return load_trace(source->readers, [&](double share) { bar.set(share); });
+  }();
+  if (!model) return fail(model.error());
+  uint64_t bytes = 0;
+  size_t blocks = 0;
+  for (const TraceReader& reader : source->readers) {
+    bytes += reader.file_bytes();
+    blocks += reader.blocks().size();
+  }
+  fmt::print("{}\n{}, {}, {}\n", path, counted(source->readers.size(), "file"), size_text(bytes),
+             counted(blocks, "block"));
+  fmt::print("{} from the first event to the last\n",
+             duration_text(model->end_ns - model->start_ns));
+  for (const ProcessModel& p : model->processes) print_process(p);
+  fmt::print("tables:\n");
+  for (const auto& [kind, rows] : model->rows_by_kind) {
+    if (rows != 0) fmt::print("  {:>14}  {}\n", grouped(rows), table_name(kind));
+  }
+  print_losses(*model);
+  return kOk;
+}
+
+}  // namespace
+
+void add_info(CLI::App& app, int& code) {
+  auto path = std::make_shared<std::string>();
+  CLI::App* command =
+      app.add_subcommand("info", "what is in a trace: ranks, devices, tables, losses");
+  command->add_option("PATH", *path, "a trace, a directory of traces, or a snapshot")->required();
+  command->footer("Example:\n  tidemark info run.tmk");
+  command->callback([path, &code] { code = run(*path); });
+}
+
+}  // namespace tidemark::cli

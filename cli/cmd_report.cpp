@@ -1,0 +1,88 @@
+#include <charconv>
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "analysis/report.h"
+#include "cli/command.h"
+#include "cli/terminal.h"
+#include "export/report_json.h"
+#include "export/report_text.h"
+
+namespace tidemark::cli {
+
+namespace {
+
+struct Options {
+  std::string path;
+  std::string at = "peak";
+  std::optional<int64_t> rank;
+  size_t stacks = 10;
+  bool json = false;
+};
+
+// "peak", "oom", or seconds since the start with an optional unit: 1.5, 1.5s, 20ms, 300us.
+Result<Instant> parse_instant(const std::string& text) {
+  if (text == "peak") return Instant{};
+  if (text == "oom") return Instant{Instant::Kind::kOom};
+  double amount = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), amount);
+  const std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
+  const double scale = unit == "ns"                  ? 1
+                       : unit == "us"                ? 1e3
+                       : unit == "ms"                ? 1e6
+                       : unit.empty() || unit == "s" ? 1e9
+                                                     : 0;
+  if (error != std::errc() || scale == 0 || amount < 0 || amount * scale > 9e18) {
+    return Error{"--at takes peak, oom, or a time since the start such as 1.5s or 20ms, not '" +
+                 text + "'"};
+  }
+  return Instant{Instant::Kind::kTime, static_cast<int64_t>(amount * scale)};
+}
+
+int run(const Options& options) {
+  ReportOptions wanted;
+  wanted.rank = options.rank;
+  wanted.stacks = options.json ? std::max<size_t>(options.stacks, 100) : options.stacks + 1;
+  const Result<Instant> at = parse_instant(options.at);
+  if (!at) return fail(at.error());
+  wanted.at = *at;
+  const Result<TraceSource> source = open_with_warnings(options.path);
+  if (!source) return fail(source.error());
+  Result<TraceModel> model = [&] {
+    ProgressBar bar("reading");
+    return load_trace(source->readers, [&](double share) { bar.set(share); });
+  }();
+  if (!model) return fail(model.error());
+  model->path = options.path;
+  const Result<Report> report = make_report(*model, wanted);
+  if (!report) return fail(report.error());
+  const std::string text =
+      options.json ? report_as_json(*report)
+                   : report_as_text(*report, {stdout_has_colour(), stdout_width(), options.stacks});
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  return kOk;
+}
+
+}  // namespace
+
+void add_report(CLI::App& app, int& code) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("report", "what filled the memory, and whose line it was");
+  command->add_option("PATH", options->path, "a trace, a directory of traces, or a snapshot")
+      ->required();
+  command->add_flag("--json", options->json, "for programs: schema tidemark.report/1");
+  command->add_option("--rank", options->rank, "only this rank");
+  command->add_option("--at", options->at, "peak, oom, or a time since the start (1.5s, 20ms)")
+      ->capture_default_str();
+  command->add_option("--stacks", options->stacks, "how many of the largest stacks to list")
+      ->capture_default_str();
+  command->footer(
+      "Examples:\n"
+      "  tidemark report snapshot.pickle.gz\n"
+      "  tidemark report run.tmk --at oom\n"
+      "  tidemark report run.tmk --json | jq '.ranks[0].devices[0].allocated_peak'");
+  command->callback([options, &code] { code = run(*options); });
+}
+
+}  // namespace tidemark::cli

@@ -1,0 +1,32 @@
+// What the subcommands share: each file cli/cmd_X.cpp registers one command with the parser.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "collector/trace_source.h"
+#include "proto/result.h"
+
+namespace tidemark::cli {
+
+// Exit codes of every command.
+inline constexpr int kOk = 0;
+inline constexpr int kNo = 1;     // the answer is "no"
+inline constexpr int kUsage = 2;  // bad usage or unreadable input
+
+// Each adds its command to the parser; the command stores its exit code in `code`.
+void add_import(CLI::App& app, int& code);
+void add_info(CLI::App& app, int& code);
+void add_report(CLI::App& app, int& code);
+void add_doctor(CLI::App& app, int& code);
+void add_version(CLI::App& app, int& code);
+
+// One line on stderr; returns kUsage.
+int fail(const Error& error);
+// One line on stderr, work goes on.
+void warn(const std::string& text);
+
+// Opens the trace and says which files of a directory could not be used.
+Result<TraceSource> open_with_warnings(const std::string& path);
+
+}  // namespace tidemark::cli

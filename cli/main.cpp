@@ -1,0 +1,42 @@
+// tidemark: the command line. One small file per subcommand.
+#include <cstdio>
+
+#include "cli/command.h"
+
+int main(int argc, char** argv) {
+  using namespace tidemark::cli;
+  CLI::App app(
+      "tidemark shows where a GPU job's memory went: at the peak, at the out-of-memory error,\n"
+      "and at every instant before it.",
+      "tidemark");
+  app.footer(
+      "Every command takes a trace (.tmk), a directory of traces, or a PyTorch memory snapshot\n"
+      "(.pickle, .pickle.gz).\n\n"
+      "  tidemark report snapshot.pickle      what filled the card, and whose line it was\n"
+      "  tidemark COMMAND --help              options and an example of each command");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "tidemark " TIDEMARK_VERSION);
+  int code = kOk;
+  add_import(app, code);
+  add_info(app, code);
+  add_report(app, code);
+  add_doctor(app, code);
+  add_version(app, code);
+  if (argc == 1) {
+    std::fputs(app.help().c_str(), stdout);
+    return kUsage;
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& done) {
+    return app.exit(done);  // --help, --version
+  } catch (const CLI::ParseError& error) {
+    std::fprintf(stderr, "tidemark: %s (tidemark --help lists what there is)\n", error.what());
+    return kUsage;
+  }
+  if (std::fflush(stdout) != 0) {
+    std::perror("tidemark: standard output");
+    return kUsage;
+  }
+  return code;
+}

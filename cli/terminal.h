@@ -1,0 +1,35 @@
+// What the terminal can do, and a progress bar that appears only when somebody waits.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+
+namespace tidemark::cli {
+
+// Colours: on a terminal, unless NO_COLOR is set or TERM is dumb.
+bool stdout_has_colour();
+// Columns of the terminal, 100 when stdout is none.
+size_t stdout_width();
+
+// Draws on stderr, only on a terminal and only after a second; removes itself.
+class ProgressBar {
+ public:
+  explicit ProgressBar(std::string what);
+  ~ProgressBar();
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+
+  void set(double share);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  std::string what_;
+  bool terminal_;
+  bool drawn_ = false;
+  Clock::time_point start_ = Clock::now();
+  Clock::time_point last_ = start_;
+};
+
+}  // namespace tidemark::cli

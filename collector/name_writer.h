@@ -1,0 +1,39 @@
+// Gives strings, frames, stacks and pools their ids and writes each of them once.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "proto/trace_writer.h"
+
+namespace tidemark {
+
+class NameWriter {
+ public:
+  explicit NameWriter(TraceWriter& writer) : writer_(writer) {}
+
+  // 0 for an empty text.
+  uint32_t string(std::string_view text);
+  // The row's id is filled in.
+  uint32_t frame(Frame frame);
+  // The stack `parent` with one more frame inside; parent 0 begins a stack.
+  uint32_t stack(uint32_t parent, uint32_t frame);
+  // 0 for the default pool (0, 0).
+  uint32_t pool(uint64_t first, uint64_t second);
+
+ private:
+  struct TextHash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
+
+  TraceWriter& writer_;
+  std::unordered_map<std::string, uint32_t, TextHash, std::equal_to<>> strings_;
+  std::unordered_map<std::string, uint32_t> frames_;  // by the bytes of the row
+  std::unordered_map<uint64_t, uint32_t> stacks_;     // by parent << 32 | frame
+  std::unordered_map<std::string, uint32_t> pools_;
+};
+
+}  // namespace tidemark

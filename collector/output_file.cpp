@@ -1,0 +1,69 @@
+#include "collector/output_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace tidemark {
+
+namespace {
+
+Error failure(const std::string& path) {
+  return Error{path + ": " + std::strerror(errno)};
+}
+
+std::string directory_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+}  // namespace
+
+OutputFile::OutputFile(std::string path, int fd, std::string partial)
+    : path_(std::move(path)), fd_(fd), partial_(std::move(partial)) {}
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      partial_(std::exchange(other.partial_, {})) {}
+
+OutputFile::~OutputFile() {
+  if (fd_ >= 0) ::close(fd_);
+  if (!partial_.empty()) ::unlink(partial_.c_str());
+}
+
+Result<OutputFile> OutputFile::create(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
+    return Error{path + ": is a directory"};
+  }
+  const int nameless = ::open(directory_of(path).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
+  if (nameless >= 0) return OutputFile(path, nameless, {});
+  const std::string partial = path + ".partial";
+  const int fd = ::open(partial.c_str(), O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC, 0666);
+  if (fd < 0) return failure(path);
+  return OutputFile(path, fd, partial);
+}
+
+Status OutputFile::commit() {
+  if (partial_.empty()) {
+    // A nameless file can only take a name that is free; rename then replaces the target at once.
+    const std::string name = path_ + ".partial";
+    const std::string self = "/proc/self/fd/" + std::to_string(fd_);
+    ::unlink(name.c_str());
+    if (::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) != 0) {
+      return failure(path_);
+    }
+    partial_ = name;
+  }
+  if (::rename(partial_.c_str(), path_.c_str()) != 0) return failure(path_);
+  partial_.clear();
+  return {};
+}
+
+}  // namespace tidemark

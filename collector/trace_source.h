@@ -1,0 +1,22 @@
+// Opens whatever a user names: a trace, a directory of traces, or a PyTorch snapshot.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "proto/result.h"
+#include "proto/trace_reader.h"
+
+namespace tidemark {
+
+struct TraceSource {
+  std::vector<TraceReader> readers;
+  std::vector<std::string> warnings;  // files of a directory that could not be used, and why
+};
+
+Result<TraceSource> open_trace(const std::string& path);
+
+// Imports a snapshot into a file; an existing file is replaced only when the import succeeded.
+Status import_snapshot_file(const std::string& snapshot, const std::string& output);
+
+}  // namespace tidemark

@@ -1,0 +1,217 @@
+#include "export/report_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "export/names.h"
+
+namespace tidemark {
+
+namespace {
+
+// Frames inside installed packages are somebody else's code.
+bool is_library(std::string_view frame) {
+  return frame.find("site-packages/") != std::string_view::npos ||
+         frame.find("dist-packages/") != std::string_view::npos ||
+         frame.find("lib/python3") != std::string_view::npos ||
+         frame.find("??") != std::string_view::npos || frame.find(".py") == std::string_view::npos;
+}
+
+class TextReport {
+ public:
+  TextReport(const Report& report, const TextOptions& options)
+      : report_(report), options_(options) {}
+
+  std::string run() {
+    head();
+    for (const Finding& f : report_.findings) finding(f);
+    losses();
+    for (const RankReport& rank : report_.ranks) {
+      for (const DeviceReport& d : rank.devices) device(rank, d);
+      if (rank.devices.empty()) line("  no allocator events were recorded");
+    }
+    return std::move(out_);
+  }
+
+ private:
+  std::string paint(std::string_view text, std::string_view code) const {
+    return options_.colour ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
+  }
+  std::string bold(std::string_view text) const { return paint(text, "1"); }
+  std::string dim(std::string_view text) const { return paint(text, "2"); }
+  std::string red(std::string_view text) const { return paint(text, "1;31"); }
+  std::string yellow(std::string_view text) const { return paint(text, "33"); }
+
+  void line(std::string_view text = {}) {
+    out_ += text;
+    out_ += '\n';
+  }
+
+  std::string clipped(std::string_view text, size_t used) const {
+    const size_t room = options_.width > used + 20 ? options_.width - used : 20;
+    if (text.size() <= room) return std::string(text);
+    return std::string(text.substr(0, room - 3)) + "...";
+  }
+
+  std::string since_start(int64_t time_ns) const {
+    return "+" + duration_text(time_ns - report_.start_ns);
+  }
+
+  void head() {
+    const std::string_view kind = report_.kind == "torch-snapshot" ? "PyTorch snapshot"
+                                  : report_.kind == "job"          ? "job"
+                                                                   : "trace";
+    line(bold(report_.path));
+    line(fmt::format("{}, {} over {}", kind, counted(report_.events, "allocator event"),
+                     duration_text(report_.end_ns - report_.start_ns)));
+  }
+
+  void finding(const Finding& f) {
+    const bool bad = f.severity == "error";
+    line();
+    line(fmt::format("{} {}", bad ? red(f.id) : yellow(f.id), bold(f.summary)));
+    for (const Advice& a : f.advice) {
+      line(fmt::format("  -> {}{}{}", a.action, a.detail.empty() ? "" : ": ", a.detail));
+    }
+  }
+
+  void losses() {
+    std::vector<std::string> lines;
+    if (report_.damage.blocks != 0) {
+      lines.push_back(fmt::format("{} could not be read ({} lost in them)",
+                                  counted(report_.damage.blocks, "damaged block"),
+                                  counted(report_.damage.rows, "event")));
+    }
+    if (report_.damage.truncated) lines.emplace_back("the file ends in the middle of a block");
+    if (report_.unknown_blocks != 0) {
+      lines.push_back(fmt::format("{} written by a newer tidemark, left out",
+                                  counted(report_.unknown_blocks, "block")));
+    }
+    for (const RankReport& rank : report_.ranks) {
+      if (rank.loss.events_dropped != 0) {
+        lines.push_back(
+            fmt::format("{} dropped while recording", counted(rank.loss.events_dropped, "event")));
+      }
+      for (const std::string& note : rank.loss.notes) lines.push_back(note);
+      for (const DeviceReport& d : rank.devices) device_losses(d, lines);
+    }
+    if (lines.empty()) return;
+    line();
+    for (const std::string& text : lines) line(yellow("  ! ") + text);
+  }
+
+  static void device_losses(const DeviceReport& d, std::vector<std::string>& lines) {
+    if (d.blocks_before_history != 0) {
+      lines.push_back(fmt::format(
+          "cuda:{}: {} ({}) older than the recorded history, which began late or overflowed",
+          d.device, counted(d.blocks_before_history, "block"), size_text(d.bytes_before_history)));
+    }
+    if (d.anomalies != 0) {
+      lines.push_back(fmt::format("cuda:{}: {} contradicted the rest of the history", d.device,
+                                  counted(d.anomalies, "event")));
+    }
+  }
+
+  void device(const RankReport& rank, const DeviceReport& d) {
+    line();
+    std::string title = fmt::format("cuda:{}", d.device);
+    if (!d.name.empty()) title += "  " + d.name;
+    if (d.total_bytes != 0) title += "  " + size_text(d.total_bytes);
+    if (rank.rank >= 0) title = fmt::format("rank {}  ", rank.rank) + title;
+    line(bold(title));
+    for (const OomReport& o : d.ooms) oom(d, o);
+    if (d.oom_count > d.ooms.size()) {
+      line(fmt::format("  (the last {} of {} out-of-memory errors)", d.ooms.size(), d.oom_count));
+    }
+    peak("allocated", d.allocated_peak);
+    peak("requested", d.requested_peak);
+    peak("reserved", d.reserved_peak);
+    holes(d);
+    at_instant(d);
+  }
+
+  void peak(std::string_view name, const Peak& p) {
+    line(fmt::format("  {:<9} peak  {:>10}   {:<12} {}", name, size_text(p.bytes),
+                     "at " + since_start(p.time_ns), dim(grouped(p.bytes) + " bytes")));
+  }
+
+  void oom(const DeviceReport&, const OomReport& o) {
+    line(red(fmt::format("  OUT OF MEMORY at {}", since_start(o.time_ns))) +
+         fmt::format(": asked for {}", bold(size_text(o.requested_bytes))));
+    line(fmt::format("    allocated {}, reserved {}, largest hole {}, free on the card {}",
+                     size_text(o.allocated_bytes), size_text(o.reserved_bytes),
+                     size_text(o.largest_hole_bytes), size_text(o.device_free_bytes)));
+    stack(o.frames, 4);
+  }
+
+  void holes(const DeviceReport& d) {
+    const Fragmentation& f = d.fragmentation;
+    if (f.holes == 0) return;
+    line(fmt::format("  cached but free  {:>10}   in {} at {}, the largest {}",
+                     size_text(f.cached_free_bytes), counted(f.holes, "hole"),
+                     since_start(f.time_ns), size_text(f.largest_hole_bytes)));
+  }
+
+  void at_instant(const DeviceReport& d) {
+    line();
+    line(fmt::format("  Alive at {}: {} allocated in {} reserved", since_start(d.at_ns),
+                     bold(size_text(d.at_totals.allocated)), size_text(d.at_totals.reserved)));
+    const bool categories_known =
+        std::any_of(d.categories.begin(), d.categories.end(),
+                    [](const CategoryShare& c) { return c.category != Category::kUnknown; });
+    if (categories_known) {
+      for (const CategoryShare& c : d.categories) {
+        line(fmt::format("    {:>10}  {:>7}  {}", size_text(c.bytes),
+                         percent_text(c.bytes, d.at_totals.allocated), category_name(c.category)));
+      }
+      line();
+    }
+    const size_t shown = std::min(options_.stacks, d.stacks.size());
+    for (size_t i = 0; i < shown; ++i) share(d, d.stacks[i]);
+    if (shown < d.stacks.size()) {
+      line(dim("    ... smaller ones left out; --stacks N or --json shows more"));
+    }
+  }
+
+  void share(const DeviceReport& d, const StackShare& s) {
+    line(fmt::format("    {:>10}  {:>7}  {:<12} {}", size_text(s.bytes),
+                     percent_text(s.bytes, d.at_totals.allocated), counted(s.count, "block"),
+                     clipped(headline(s), 50)));
+    if (s.frames.size() > 1) {
+      line(dim(fmt::format("{:>37}{}", "", clipped("in " + s.frames.front(), 40))));
+    }
+  }
+
+  // The innermost line of the user's own code, else the innermost line.
+  static std::string headline(const StackShare& s) {
+    if (s.before_history) return "(allocated before the recording began)";
+    if (s.frames.empty()) return "(no stack recorded)";
+    const auto own = std::find_if(s.frames.begin(), s.frames.end(),
+                                  [](const std::string& f) { return !is_library(f); });
+    return own != s.frames.end() ? *own : s.frames.back();
+  }
+
+  void stack(const std::vector<std::string>& frames, size_t indent) {
+    constexpr size_t kLines = 8;
+    for (size_t i = 0; i < std::min(kLines, frames.size()); ++i) {
+      line(dim(fmt::format("{:>{}}{}", "", indent, clipped(frames[i], indent))));
+    }
+    if (frames.size() > kLines) {
+      line(dim(fmt::format("{:>{}}... {} more", "", indent, frames.size() - kLines)));
+    }
+  }
+
+  const Report& report_;
+  const TextOptions& options_;
+  std::string out_;
+};
+
+}  // namespace
+
+std::string report_as_text(const Report& report, const TextOptions& options) {
+  return TextReport(report, options).run();
+}
+
+}  // namespace tidemark

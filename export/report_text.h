@@ -1,0 +1,18 @@
+// `tidemark report` for people: one page, the answer first.
+#pragma once
+
+#include <string>
+
+#include "analysis/report.h"
+
+namespace tidemark {
+
+struct TextOptions {
+  bool colour = false;
+  size_t width = 100;  // columns; long lines are cut, never wrapped
+  size_t stacks = 10;
+};
+
+std::string report_as_text(const Report& report, const TextOptions& options);
+
+}  // namespace tidemark
