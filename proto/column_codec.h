@@ -29,8 +29,8 @@ inline constexpr size_t kTileRows = 256;
 
 template <typename ColumnType>
 struct MemberOf;
-template <typename Row, typename T, T Row::*Member, uint32_t Field, Coding How>
-struct MemberOf<Column<Member, Field, How>> {
+template <typename Row, typename T, T Row::*Member, uint32_t Field, Coding How, MemberName Name>
+struct MemberOf<Column<Member, Field, How, Name>> {
   using type = T;
 };
 

@@ -145,15 +145,18 @@ constexpr uint64_t mix(uint64_t hash, uint64_t value) {
   return (hash ^ value) * 0x100000001b3;
 }
 
-template <typename Row, typename T, T Row::*Member, uint32_t Field, Coding How>
-constexpr uint64_t mix_column(uint64_t hash, Column<Member, Field, How>*) {
-  return mix(mix(hash, Field), sizeof(T));
+template <typename Row, typename ColumnType>
+constexpr uint64_t mix_column(uint64_t hash) {
+  for (const char c : std::string_view(ColumnType::name)) {
+    hash = mix(hash, static_cast<uint64_t>(c));
+  }
+  return mix(mix(hash, ColumnType::field), sizeof(Row{}.*ColumnType::member));
 }
 
 template <typename Row, typename... Columns>
 constexpr uint64_t mix_row(uint64_t hash, std::tuple<Columns...>*) {
   hash = mix(mix(hash, static_cast<uint64_t>(Table<Row>::kind)), sizeof(Row));
-  ((hash = mix_column(hash, static_cast<Columns*>(nullptr))), ...);
+  ((hash = mix_column<Row, Columns>(hash)), ...);
   return hash;
 }
 

@@ -1,7 +1,9 @@
 // How the members of each row become columns: field numbers and codings of tidemark.proto.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <tuple>
 
 #include "proto/rows.h"
@@ -15,11 +17,21 @@ enum class Coding : uint8_t {
   kDelta,   // difference to the row before (wrapping), folded
 };
 
-template <auto Member, uint32_t Field, Coding How>
+// A member's name as a template argument.
+template <size_t N>
+struct MemberName {
+  char text[N];
+  constexpr MemberName(const char (&from)[N]) {  // NOLINT: implicit by design
+    for (size_t i = 0; i < N; ++i) text[i] = from[i];
+  }
+};
+
+template <auto Member, uint32_t Field, Coding How, MemberName Name>
 struct Column {
   static constexpr auto member = Member;
   static constexpr uint32_t field = Field;
   static constexpr Coding coding = How;
+  static constexpr std::string_view name{Name.text};
 };
 
 template <typename Row>
@@ -29,9 +41,9 @@ inline constexpr uint32_t kHotRows = 32768;
 inline constexpr uint32_t kColdRows = 4096;
 
 // First column's field number is 2: field 1 of every message is the number of rows.
-#define TIDEMARK_PLAIN(member, field) Column<&Row::member, field, Coding::kPlain>
-#define TIDEMARK_ZIGZAG(member, field) Column<&Row::member, field, Coding::kZigzag>
-#define TIDEMARK_DELTA(member, field) Column<&Row::member, field, Coding::kDelta>
+#define TIDEMARK_PLAIN(member, field) Column<&Row::member, field, Coding::kPlain, #member>
+#define TIDEMARK_ZIGZAG(member, field) Column<&Row::member, field, Coding::kZigzag, #member>
+#define TIDEMARK_DELTA(member, field) Column<&Row::member, field, Coding::kDelta, #member>
 #define TIDEMARK_TABLE(row, block_kind, rows, time_member)              \
   template <>                                                           \
   struct Table<row> : TableBase<row, BlockKind::block_kind, rows> {     \
