@@ -1,5 +1,6 @@
 // tidemark: the command line. One small file per subcommand.
 #include <cstdio>
+#include <string>
 
 #include "cli/command.h"
 
@@ -25,6 +26,10 @@ int main(int argc, char** argv) {
   if (argc == 1) {
     std::fputs(app.help().c_str(), stdout);
     return kUsage;
+  }
+  const std::string first = argv[1];
+  if (!first.starts_with('-') && app.get_subcommand_no_throw(first) == nullptr) {
+    return fail({"there is no command '" + first + "'; tidemark --help lists them"});
   }
   try {
     app.parse(argc, argv);

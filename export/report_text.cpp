@@ -11,12 +11,30 @@ namespace tidemark {
 
 namespace {
 
-// Frames inside installed packages are somebody else's code.
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+// Frames inside installed packages, and native ones, are somebody else's code.
 bool is_library(std::string_view frame) {
-  return frame.find("site-packages/") != std::string_view::npos ||
-         frame.find("dist-packages/") != std::string_view::npos ||
-         frame.find("lib/python3") != std::string_view::npos ||
-         frame.find("??") != std::string_view::npos || frame.find(".py") == std::string_view::npos;
+  return contains(frame, "site-packages/") || contains(frame, "dist-packages/") ||
+         contains(frame, "lib/python3") || !contains(frame, ".py");
+}
+
+// The allocator's own frames, and those of the recorder: every stack begins with them.
+bool is_plumbing(std::string_view frame) {
+  for (const std::string_view part :
+       {"torch::unwind::", "torch::CapturedTraceback", "::gather", "CUDACachingAllocator",
+        "at::detail::empty", "at::native::empty", "c10::impl::wrap_kernel", "wrapper_CUDA__empty",
+        "at::TensorBase at::", "empty_strided", "empty_memory_format"}) {
+    if (contains(frame, part)) return true;
+  }
+  return false;
+}
+
+const std::string* innermost_worth_showing(const std::vector<std::string>& frames) {
+  const auto it = std::find_if_not(frames.begin(), frames.end(), is_plumbing);
+  return it != frames.end() ? &*it : frames.empty() ? nullptr : &frames.front();
 }
 
 class TextReport {
@@ -125,16 +143,16 @@ class TextReport {
     if (d.oom_count > d.ooms.size()) {
       line(fmt::format("  (the last {} of {} out-of-memory errors)", d.ooms.size(), d.oom_count));
     }
-    peak("allocated", d.allocated_peak);
-    peak("requested", d.requested_peak);
-    peak("reserved", d.reserved_peak);
+    peak("allocated peak", d.allocated_peak);
+    peak("requested peak", d.requested_peak);
+    peak("reserved peak", d.reserved_peak);
     holes(d);
     at_instant(d);
   }
 
   void peak(std::string_view name, const Peak& p) {
-    line(fmt::format("  {:<9} peak  {:>10}   {:<12} {}", name, size_text(p.bytes),
-                     "at " + since_start(p.time_ns), dim(grouped(p.bytes) + " bytes")));
+    line(fmt::format("  {:<15} {:>11}   at {:<12} {}", name, size_text(p.bytes),
+                     since_start(p.time_ns), dim(grouped(p.bytes) + " bytes")));
   }
 
   void oom(const DeviceReport&, const OomReport& o) {
@@ -149,9 +167,9 @@ class TextReport {
   void holes(const DeviceReport& d) {
     const Fragmentation& f = d.fragmentation;
     if (f.holes == 0) return;
-    line(fmt::format("  cached but free  {:>10}   in {} at {}, the largest {}",
-                     size_text(f.cached_free_bytes), counted(f.holes, "hole"),
-                     since_start(f.time_ns), size_text(f.largest_hole_bytes)));
+    line(fmt::format("  {:<15} {:>11}   at {:<12} in {}, the largest {}", "cached, free",
+                     size_text(f.cached_free_bytes), since_start(f.time_ns),
+                     counted(f.holes, "hole"), size_text(f.largest_hole_bytes)));
   }
 
   void at_instant(const DeviceReport& d) {
@@ -178,19 +196,24 @@ class TextReport {
   void share(const DeviceReport& d, const StackShare& s) {
     line(fmt::format("    {:>10}  {:>7}  {:<12} {}", size_text(s.bytes),
                      percent_text(s.bytes, d.at_totals.allocated), counted(s.count, "block"),
-                     clipped(headline(s), 50)));
-    if (s.frames.size() > 1) {
-      line(dim(fmt::format("{:>37}{}", "", clipped("in " + s.frames.front(), 40))));
+                     clipped(headline(s), 37)));
+    const std::string* inner = innermost_worth_showing(s.frames);
+    if (inner != nullptr && *inner != headline(s)) {
+      line(dim(fmt::format("{:>38}{}", "", clipped("in " + *inner, 38))));
     }
   }
 
-  // The innermost line of the user's own code, else the innermost line.
+  // The innermost line of the user's own code, else the backward function, else the innermost line.
   static std::string headline(const StackShare& s) {
     if (s.before_history) return "(allocated before the recording began)";
-    if (s.frames.empty()) return "(no stack recorded)";
+    if (s.frames.empty()) return "(no Python stack: backward pass or another C++ thread)";
     const auto own = std::find_if(s.frames.begin(), s.frames.end(),
                                   [](const std::string& f) { return !is_library(f); });
-    return own != s.frames.end() ? *own : s.frames.back();
+    if (own != s.frames.end()) return *own;
+    const auto backward = std::find_if(s.frames.begin(), s.frames.end(), [](const std::string& f) {
+      return contains(f, "torch::autograd::generated::") || contains(f, "Backward");
+    });
+    return backward != s.frames.end() ? *backward : *innermost_worth_showing(s.frames);
   }
 
   void stack(const std::vector<std::string>& frames, size_t indent) {

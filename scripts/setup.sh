@@ -1,0 +1,76 @@
+# Sourced by scripts/demo and scripts/test: makes sure that everything needed to build is here.
+#
+# Needs bash and apt (Debian 12, Ubuntu 22.04 or later), and root or sudo only when something is
+# missing. What is already installed is left alone, so that a second run needs no network.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+jobs=${TIDEMARK_JOBS:-$(nproc 2>/dev/null || echo 2)}
+
+# program-or-file:package; a name with a slash is a file (globs allowed), any other a program.
+build_needs=(
+  c++:g++
+  cmake:cmake
+  ninja:ninja-build
+  pkg-config:pkg-config
+  python3:python3
+  protoc:protobuf-compiler
+  /usr/include/google/protobuf/message.h:libprotobuf-dev
+  /usr/include/zstd.h:libzstd-dev
+  /usr/include/zlib.h:zlib1g-dev
+  /usr/include/fmt/format.h:libfmt-dev
+  /usr/include/CLI/CLI.hpp:libcli11-dev
+)
+test_needs=(
+  /usr/include/gtest/gtest.h:libgtest-dev
+)
+
+say() { printf '%s\n' "$*" >&2; }
+
+is_there() {
+  case $1 in
+    */*) compgen -G "$1" >/dev/null ;;
+    *) command -v "$1" >/dev/null ;;
+  esac
+}
+
+# install_missing NEED…: installs the packages of what is not there, or says which ones to install.
+install_missing() {
+  local missing=() need
+  for need in "$@"; do
+    is_there "${need%%:*}" || missing+=("${need##*:}")
+  done
+  [ ${#missing[@]} -eq 0 ] && return 0
+  if ! command -v apt-get >/dev/null; then
+    say "tidemark: this system has no apt; please install what these Debian packages hold:"
+    say "  ${missing[*]}"
+    exit 2
+  fi
+  local as_root=()
+  if [ "$(id -u)" != 0 ]; then
+    if ! command -v sudo >/dev/null; then
+      say "tidemark: neither root nor sudo; please have these packages installed:"
+      say "  apt-get install ${missing[*]}"
+      exit 2
+    fi
+    as_root=(sudo)
+  fi
+  say "installing: ${missing[*]}"
+  "${as_root[@]}" apt-get update -qq
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# build PRESET [CMAKE ARGUMENT…]: configures once, builds what changed.
+build() {
+  local preset=$1
+  shift
+  (cd "$root" && cmake --preset "$preset" "$@" >"$root/build/$preset.configure.log" 2>&1) || {
+    cat "$root/build/$preset.configure.log" >&2
+    say "tidemark: configuring failed"
+    exit 1
+  }
+  cmake --build "$root/build/$preset" --parallel "$jobs"
+}
+
+mkdir -p "$root/build"
