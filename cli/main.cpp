@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
   add_import(app, code);
   add_info(app, code);
   add_report(app, code);
+  add_export(app, code);
   add_doctor(app, code);
   add_version(app, code);
   if (argc == 1) {
@@ -28,7 +29,8 @@ int main(int argc, char** argv) {
     return kUsage;
   }
   const std::string first = argv[1];
-  if (!first.starts_with('-') && app.get_subcommand_no_throw(first) == nullptr) {
+  const auto named = [&](const CLI::App* command) { return command->get_name() == first; };
+  if (!first.starts_with('-') && app.get_subcommands(named).empty()) {
     return fail({"there is no command '" + first + "'; tidemark --help lists them"});
   }
   try {
