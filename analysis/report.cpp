@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <unordered_map>
 
 namespace tidemark {
@@ -85,6 +86,17 @@ OomReport oom_of(const FrameworkModel& model, const FailedAllocation& failure,
   return oom;
 }
 
+OomReport oom_of(const DriverFailure& failure, const ProcessModel& process) {
+  const DriverState state = driver_state_at(process.driver, failure.device, failure.time_ns);
+  OomReport oom;
+  oom.time_ns = failure.time_ns;
+  oom.layer = Layer::kDriver;
+  oom.requested_bytes = failure.requested_bytes;
+  oom.reserved_bytes = state.card_bytes;
+  oom.frames = process.names.stack_text(failure.stack);
+  return oom;
+}
+
 // The event whose state the report describes, or why there is none.
 Result<uint32_t> chosen_event(const FrameworkModel& model, const Instant& at, int64_t start_ns) {
   switch (at.kind) {
@@ -106,16 +118,10 @@ Result<uint32_t> chosen_event(const FrameworkModel& model, const Instant& at, in
   return model.allocated_peak.event;
 }
 
-Result<DeviceReport> device_report(const ProcessModel& process, const FrameworkModel& model,
-                                   const ReportOptions& options, int64_t start_ns) {
-  DeviceReport d;
-  d.device = model.device;
-  if (const Device* device = process.device(model.device); device != nullptr) {
-    d.name = process.names.string(device->name);
-    d.uuid = process.names.string(device->uuid);
-    d.total_bytes = device->total_bytes;
-  }
-  d.events = model.recorded_events;
+Status add_framework(DeviceReport& d, const ProcessModel& process, const FrameworkModel& model,
+                     const ReportOptions& options, int64_t start_ns) {
+  d.has_framework = true;
+  d.events += model.recorded_events;
   d.allocated_peak = model.allocated_peak;
   d.requested_peak = model.requested_peak;
   d.reserved_peak = model.reserved_peak;
@@ -128,8 +134,6 @@ Result<DeviceReport> device_report(const ProcessModel& process, const FrameworkM
   const MemoryState state = state_after(model, *event);
   d.at_ns = state.time_ns;
   d.at_totals = state.totals;
-  d.ledger = {{"torch.allocated", state.totals.allocated},
-              {"torch.cached", state.totals.reserved - state.totals.allocated}};
   d.categories = shares_by_category(model, state);
   d.stacks = shares_by_stack(model, state, process.names, options.stacks);
   // At the out-of-memory error the holes matter most; without one, where reserved was greatest.
@@ -137,11 +141,79 @@ Result<DeviceReport> device_report(const ProcessModel& process, const FrameworkM
       model.failures.empty() ? model.reserved_peak.event : model.failures.back().event;
   d.fragmentation =
       fragmentation_of(options.at.kind == Instant::Kind::kPeak ? state_after(model, worst) : state);
-  d.oom_count = model.failures.size();
-  const size_t skipped = d.oom_count - std::min(d.oom_count, kMaxOoms);
-  for (size_t i = skipped; i < d.oom_count; ++i) {
+  d.oom_count += model.failures.size();
+  const size_t skipped = model.failures.size() - std::min(model.failures.size(), kMaxOoms);
+  for (size_t i = skipped; i < model.failures.size(); ++i) {
     d.ooms.push_back(oom_of(model, model.failures[i], process.names));
   }
+  return {};
+}
+
+// The largest groups of what the driver gave out, by stack.
+std::vector<StackShare> driver_shares(const ProcessModel& process, int64_t device, int64_t time_ns,
+                                      size_t limit) {
+  std::map<uint32_t, StackShare> sums;
+  for (const DriverAllocation& a : process.driver.allocations) {
+    if (a.device != device || !a.on_card() || a.birth_ns > time_ns || a.death_ns <= time_ns) {
+      continue;
+    }
+    sums[a.stack].bytes += a.size_bytes;
+    ++sums[a.stack].count;
+  }
+  std::vector<StackShare> shares;
+  for (auto& [stack, share] : sums) {
+    share.frames = process.names.stack_text(stack);
+    shares.push_back(std::move(share));
+  }
+  std::stable_sort(shares.begin(), shares.end(),
+                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  if (shares.size() > limit) shares.resize(limit);
+  return shares;
+}
+
+void add_driver(DeviceReport& d, const ProcessModel& process, const ReportOptions& options,
+                int64_t start_ns) {
+  const auto it = process.driver.devices.find(d.device);
+  if (it != process.driver.devices.end()) {
+    d.driver_peak = it->second.card_peak;
+    for (size_t k = 0; k < kMemoryKinds; ++k) {
+      const uint64_t bytes = it->second.peak_by_kind[k];
+      if (bytes != 0) d.kinds.push_back({static_cast<MemoryKind>(k), bytes});
+    }
+  }
+  d.device_used_peak = device_used_peak(process, d.device);
+  std::vector<const DriverFailure*> failures;
+  for (const DriverFailure& f : process.driver.failures) {
+    if (f.device == d.device) failures.push_back(&f);
+  }
+  d.oom_count += failures.size();
+  const size_t skipped = failures.size() - std::min(failures.size(), kMaxOoms);
+  for (size_t i = skipped; i < failures.size(); ++i) {
+    d.ooms.push_back(oom_of(*failures[i], process));
+  }
+  if (d.has_framework) return;
+  d.at_ns = options.at.kind == Instant::Kind::kTime ? start_ns + options.at.time_ns
+            : options.at.kind == Instant::Kind::kOom && !failures.empty() ? failures.back()->time_ns
+                                                                          : d.driver_peak.time_ns;
+  d.stacks = driver_shares(process, d.device, d.at_ns, options.stacks);
+}
+
+Result<DeviceReport> device_report(const ProcessModel& process, int64_t ordinal,
+                                   const ReportOptions& options, int64_t start_ns) {
+  DeviceReport d;
+  d.device = ordinal;
+  if (const Device* device = process.device(ordinal); device != nullptr) {
+    d.name = process.names.string(device->name);
+    d.uuid = process.names.string(device->uuid);
+    d.total_bytes = device->total_bytes;
+  }
+  if (const FrameworkModel* model = process.framework_on(ordinal); model != nullptr) {
+    if (Status status = add_framework(d, process, *model, options, start_ns); !status) {
+      return status.error();
+    }
+  }
+  add_driver(d, process, options, start_ns);
+  d.ledger = ledger_at(process, ordinal, d.at_ns, d.has_framework ? &d.at_totals : nullptr);
   return d;
 }
 
@@ -185,8 +257,9 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& options
     rank.host = process.names.string(process.info.host);
     rank.pid = process.info.pid;
     rank.loss = loss_of(process);
-    for (const FrameworkModel& framework : process.framework) {
-      Result<DeviceReport> device = device_report(process, framework, options, model.start_ns);
+    report.events += process.driver.allocations.size() + process.driver.failures.size();
+    for (const int64_t ordinal : process.device_ordinals()) {
+      Result<DeviceReport> device = device_report(process, ordinal, options, model.start_ns);
       if (!device) return Error{model.path + ": " + device.error().message};
       report.events += device->events;
       rank.devices.push_back(std::move(*device));

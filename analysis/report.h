@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "analysis/ledger.h"
 #include "analysis/memory_state.h"
 #include "analysis/trace_model.h"
 
@@ -26,9 +27,9 @@ struct CategoryShare {
   uint64_t count = 0;
 };
 
-struct LedgerLine {
-  std::string owner;
-  uint64_t bytes = 0;
+struct KindShare {
+  MemoryKind kind = MemoryKind::kNone;
+  uint64_t peak_bytes = 0;
 };
 
 struct Fragmentation {
@@ -56,12 +57,16 @@ struct DeviceReport {
   std::string uuid;
   uint64_t total_bytes = 0;  // 0: not known
   uint64_t events = 0;
+  bool has_framework = false;
   Peak allocated_peak;
   Peak requested_peak;
   Peak reserved_peak;
+  Peak driver_peak;       // what the driver gave to this process on the card
+  Peak device_used_peak;  // NVML, every process; 0 bytes: not known
+  std::vector<KindShare> kinds;
   int64_t at_ns = 0;  // the instant that the lists below describe
   MemoryTotals at_totals;
-  std::vector<LedgerLine> ledger;
+  Ledger ledger;
   std::vector<CategoryShare> categories;
   std::vector<StackShare> stacks;  // most bytes first
   Fragmentation fragmentation;

@@ -72,7 +72,10 @@ class ProcessLoader {
     p.settings = collect<Setting>(reader_, decoder_, id_);
     p.marks = collect<Mark>(reader_, decoder_, id_);
     p.health = collect<Health>(reader_, decoder_, id_);
-    p.ooms = collect<OutOfMemory>(reader_, decoder_, id_);
+    p.counters = collect<Counter>(reader_, decoder_, id_);
+    std::stable_sort(p.counters.begin(), p.counters.end(),
+                     [](const Counter& a, const Counter& b) { return a.time_ns < b.time_ns; });
+    p.driver = build_driver_model(collect<DriverEvent>(reader_, decoder_, id_));
     p.rules = rules_of(p);
     for (const BlockRef& ref : reader_.blocks()) {
       if (ref.kind == BlockKind::kFrameworkEvents && ref.process == id_)
@@ -149,6 +152,22 @@ const Device* ProcessModel::device(int64_t ordinal) const {
   const auto it = std::find_if(devices.begin(), devices.end(),
                                [&](const Device& d) { return d.ordinal == ordinal; });
   return it == devices.end() ? nullptr : &*it;
+}
+
+const FrameworkModel* ProcessModel::framework_on(int64_t ordinal) const {
+  const auto it = std::find_if(framework.begin(), framework.end(),
+                               [&](const FrameworkModel& m) { return m.device == ordinal; });
+  return it == framework.end() ? nullptr : &*it;
+}
+
+std::vector<int64_t> ProcessModel::device_ordinals() const {
+  std::set<int64_t> ordinals;
+  for (const Device& d : devices) ordinals.insert(d.ordinal);
+  for (const FrameworkModel& m : framework) ordinals.insert(m.device);
+  for (const auto& [ordinal, device] : driver.devices) {
+    if (ordinal >= 0) ordinals.insert(ordinal);  // host memory belongs to no device
+  }
+  return {ordinals.begin(), ordinals.end()};
 }
 
 namespace {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "analysis/dictionary.h"
+#include "analysis/driver_model.h"
 #include "analysis/framework_model.h"
 #include "proto/block_decoder.h"
 #include "proto/result.h"
@@ -22,11 +23,15 @@ struct ProcessModel {
   std::vector<Setting> settings;
   AllocatorRules rules;
   std::vector<FrameworkModel> framework;  // one per device that saw events or state
-  std::vector<OutOfMemory> ooms;          // in order of time
+  DriverModel driver;
+  std::vector<Counter> counters;  // in order of time
   std::vector<Mark> marks;
   std::vector<Health> health;
 
   const Device* device(int64_t ordinal) const;
+  const FrameworkModel* framework_on(int64_t ordinal) const;
+  // Every device that something is known of.
+  std::vector<int64_t> device_ordinals() const;
 };
 
 struct TraceModel {

@@ -13,14 +13,17 @@ int main(int argc, char** argv) {
   app.footer(
       "Every command takes a trace (.tmk), a directory of traces, or a PyTorch memory snapshot\n"
       "(.pickle, .pickle.gz).\n\n"
+      "  tidemark run -- python train.py      record a program's GPU memory\n"
       "  tidemark report snapshot.pickle      what filled the card, and whose line it was\n"
       "  tidemark COMMAND --help              options and an example of each command");
   app.require_subcommand(1);
   app.set_version_flag("--version", "tidemark " TIDEMARK_VERSION);
   int code = kOk;
+  add_run(app, code);
   add_import(app, code);
   add_info(app, code);
   add_report(app, code);
+  add_recover(app, code);
   add_export(app, code);
   add_doctor(app, code);
   add_version(app, code);

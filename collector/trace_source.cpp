@@ -11,6 +11,7 @@
 
 #include "collector/byte_source.h"
 #include "collector/output_file.h"
+#include "collector/recovery.h"
 #include "collector/snapshot_import.h"
 #include "proto/byte_sink.h"
 
@@ -53,8 +54,11 @@ Result<TraceReader> open_snapshot(const std::string& path) {
 }
 
 Result<TraceReader> open_file(const std::string& path) {
-  if (looks_like_trace(path) || path.ends_with(".tmk")) return TraceReader::open(path);
-  return open_snapshot(path);
+  if (!looks_like_trace(path) && !path.ends_with(".tmk")) return open_snapshot(path);
+  // What a killed process left in its ring belongs to its trace. Where that cannot be done (no
+  // right to write, say), what is in the file is still worth reading.
+  static_cast<void>(recover_file(path));
+  return TraceReader::open(path);
 }
 
 Result<TraceSource> open_directory(const std::string& path) {

@@ -4,6 +4,7 @@
 
 #include "export/json_writer.h"
 #include "export/names.h"
+#include "export/row_names.h"
 
 namespace tidemark {
 
@@ -27,7 +28,7 @@ void put_frames(JsonWriter& json, const std::vector<std::string>& frames) {
 void put_ledger(JsonWriter& json, const DeviceReport& device) {
   json.key("ledger_at_peak");
   json.begin_array();
-  for (const LedgerLine& line : device.ledger) {
+  for (const LedgerLine& line : device.ledger.lines) {
     json.begin_object();
     json.field("owner", line.owner);
     json.field("bytes", line.bytes);
@@ -100,7 +101,18 @@ void put_device(JsonWriter& json, const DeviceReport& device) {
   put_peak(json, "allocated_peak", device.allocated_peak);
   put_peak(json, "requested_peak", device.requested_peak);
   put_peak(json, "reserved_peak", device.reserved_peak);
+  put_peak(json, "driver_peak", device.driver_peak);
+  put_peak(json, "device_used_peak", device.device_used_peak);
+  json.key("driver_peak_by_kind");
+  json.begin_object();
+  for (const KindShare& share : device.kinds) {
+    json.field(memory_kind_name(share.kind), share.peak_bytes);
+  }
+  json.end_object();
   json.field("at_ns", device.at_ns);
+  json.field("ledger_time_ns", device.ledger.time_ns);
+  json.field("ledger_device_used_bytes", device.ledger.device_used_bytes);
+  json.field("shared_card", device.ledger.shared_card && device.ledger.device_used_bytes != 0);
   put_ledger(json, device);
   put_shares(json, device);
   put_fragmentation(json, device.fragmentation);

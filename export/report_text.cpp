@@ -48,7 +48,7 @@ class TextReport {
     losses();
     for (const RankReport& rank : report_.ranks) {
       for (const DeviceReport& d : rank.devices) device(rank, d);
-      if (rank.devices.empty()) line("  no allocator events were recorded");
+      if (rank.devices.empty()) line("  nothing was recorded of any device");
     }
     return std::move(out_);
   }
@@ -143,11 +143,16 @@ class TextReport {
     if (d.oom_count > d.ooms.size()) {
       line(fmt::format("  (the last {} of {} out-of-memory errors)", d.ooms.size(), d.oom_count));
     }
-    peak("allocated peak", d.allocated_peak);
-    peak("requested peak", d.requested_peak);
-    peak("reserved peak", d.reserved_peak);
+    if (d.has_framework) {
+      peak("allocated peak", d.allocated_peak);
+      peak("requested peak", d.requested_peak);
+      peak("reserved peak", d.reserved_peak);
+    }
+    if (d.driver_peak.bytes != 0) peak("driver peak", d.driver_peak);
+    if (d.device_used_peak.bytes != 0) peak("card used peak", d.device_used_peak);
     holes(d);
-    at_instant(d);
+    if (d.ledger.device_used_bytes != 0 || !d.has_framework) ledger(d);
+    if (d.has_framework || !d.stacks.empty()) at_instant(d);
   }
 
   void peak(std::string_view name, const Peak& p) {
@@ -158,9 +163,14 @@ class TextReport {
   void oom(const DeviceReport&, const OomReport& o) {
     line(red(fmt::format("  OUT OF MEMORY at {}", since_start(o.time_ns))) +
          fmt::format(": asked for {}", bold(size_text(o.requested_bytes))));
-    line(fmt::format("    allocated {}, reserved {}, largest hole {}, free on the card {}",
-                     size_text(o.allocated_bytes), size_text(o.reserved_bytes),
-                     size_text(o.largest_hole_bytes), size_text(o.device_free_bytes)));
+    if (o.layer == Layer::kDriver) {
+      line(fmt::format("    the driver refused; this process held {} of the card",
+                       size_text(o.reserved_bytes)));
+    } else {
+      line(fmt::format("    allocated {}, reserved {}, largest hole {}, free on the card {}",
+                       size_text(o.allocated_bytes), size_text(o.reserved_bytes),
+                       size_text(o.largest_hole_bytes), size_text(o.device_free_bytes)));
+    }
     stack(o.frames, 4);
   }
 
@@ -172,10 +182,33 @@ class TextReport {
                      counted(f.holes, "hole"), size_text(f.largest_hole_bytes)));
   }
 
+  void ledger(const DeviceReport& d) {
+    const Ledger& l = d.ledger;
+    if (l.lines.empty()) return;
+    line();
+    const bool summed = l.device_used_bytes != 0;
+    line(fmt::format("  Who holds the card at {}{}", since_start(l.time_ns),
+                     summed ? ": " + bold(size_text(l.device_used_bytes)) + " used" : ""));
+    for (const LedgerLine& item : l.lines) {
+      const auto bytes = static_cast<uint64_t>(std::max<int64_t>(0, item.bytes));
+      line(fmt::format(
+          "    {:>10}  {:>7}  {}",
+          item.bytes < 0 ? "-" + size_text(static_cast<uint64_t>(-item.bytes)) : size_text(bytes),
+          summed ? percent_text(bytes, l.device_used_bytes) : "", item.owner));
+    }
+    if (l.shared_card && summed) {
+      line(yellow("    ! shared card: which bytes belong to other processes is not known"));
+    }
+  }
+
   void at_instant(const DeviceReport& d) {
     line();
-    line(fmt::format("  Alive at {}: {} allocated in {} reserved", since_start(d.at_ns),
-                     bold(size_text(d.at_totals.allocated)), size_text(d.at_totals.reserved)));
+    if (d.has_framework) {
+      line(fmt::format("  Alive at {}: {} allocated in {} reserved", since_start(d.at_ns),
+                       bold(size_text(d.at_totals.allocated)), size_text(d.at_totals.reserved)));
+    } else {
+      line(fmt::format("  Given out by the driver and alive at {}", since_start(d.at_ns)));
+    }
     const bool categories_known =
         std::any_of(d.categories.begin(), d.categories.end(),
                     [](const CategoryShare& c) { return c.category != Category::kUnknown; });
@@ -194,9 +227,10 @@ class TextReport {
   }
 
   void share(const DeviceReport& d, const StackShare& s) {
-    line(fmt::format("    {:>10}  {:>7}  {:<12} {}", size_text(s.bytes),
-                     percent_text(s.bytes, d.at_totals.allocated), counted(s.count, "block"),
-                     clipped(headline(s), 37)));
+    line(fmt::format(
+        "    {:>10}  {:>7}  {:<12} {}", size_text(s.bytes),
+        percent_text(s.bytes, d.has_framework ? d.at_totals.allocated : d.driver_peak.bytes),
+        counted(s.count, "block"), clipped(headline(s), 37)));
     const std::string* inner = innermost_worth_showing(s.frames);
     if (inner != nullptr && *inner != headline(s)) {
       line(dim(fmt::format("{:>38}{}", "", clipped("in " + *inner, 38))));

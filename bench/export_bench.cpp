@@ -1,0 +1,198 @@
+// How fast a trace becomes a Perfetto file, a database, a snapshot; how many bytes per event; how
+// much memory beyond the model's.
+//
+//   export_bench [events, in millions] [directory]
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "analysis/trace_model.h"
+#include "collector/name_writer.h"
+#include "export/perfetto_export.h"
+#include "export/snapshot_export.h"
+#include "export/sqlite_tables.h"
+#include "proto/trace_writer.h"
+
+namespace tidemark {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Peak of the resident memory since the last reset, in MiB.
+void reset_peak() {
+  std::ofstream("/proc/self/clear_refs") << "5";
+}
+double memory_mib(const char* key) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(key)) return std::atof(line.c_str() + std::string(key).size() + 1) / 1024;
+  }
+  return 0;
+}
+
+// Training steps: allocations of many sizes out of one large segment, given back in random order.
+class StepMaker {
+ public:
+  StepMaker(TraceWriter& writer, uint64_t events)
+      : writer_(writer), names_(writer), left_(events) {}
+
+  void write() {
+    Process p{};
+    p.rank = 0;
+    p.world_size = 1;
+    p.pid = 1;
+    p.source = Source::kSynthetic;
+    writer_.append(p);
+    for (int i = 0; i < 900; ++i) make_stack(i);
+    put(FrameworkAction::kSegmentAlloc, kBase, kSlots * kSlot, 0);
+    std::vector<uint64_t> free_slots(kSlots);
+    for (uint64_t i = 0; i < kSlots; ++i) free_slots[i] = i;
+    std::vector<Taken> live;
+    while (left_ > 0) {
+      while (live.size() < kSlots / 2 && left_ > 0) take(free_slots, live);
+      while (live.size() > kSlots / 8 && left_ > 0) give_back(free_slots, live);
+    }
+  }
+
+ private:
+  static constexpr uint64_t kBase = 0x7f0000000000;
+  static constexpr uint64_t kSlots = 1200;
+  static constexpr uint64_t kSlot = 2 << 20;
+  struct Taken {
+    uint64_t slot;
+    uint64_t size;
+    uint32_t stack;
+  };
+
+  void make_stack(int i) {
+    uint32_t stack = 0;
+    for (int depth = 0; depth < 12; ++depth) {
+      Frame frame{};
+      frame.function = names_.string("function" + std::to_string(depth == 11 ? i : depth));
+      frame.file = names_.string("train.py");
+      frame.line = depth == 11 ? i : depth;
+      stack = names_.stack(stack, names_.frame(frame));
+    }
+    stacks_.push_back(stack);
+  }
+
+  void take(std::vector<uint64_t>& slots, std::vector<Taken>& live) {
+    const size_t pick = random_() % slots.size();
+    std::swap(slots[pick], slots.back());
+    const Taken taken{slots.back(), (1 + random_() % 4096) * 512, stacks_[random_() % 900]};
+    slots.pop_back();
+    live.push_back(taken);
+    put(FrameworkAction::kAlloc, kBase + taken.slot * kSlot, taken.size, taken.stack);
+  }
+
+  void give_back(std::vector<uint64_t>& slots, std::vector<Taken>& live) {
+    const size_t pick = random_() % live.size();
+    std::swap(live[pick], live.back());
+    const Taken taken = live.back();
+    live.pop_back();
+    slots.push_back(taken.slot);
+    put(FrameworkAction::kFreeRequested, kBase + taken.slot * kSlot, taken.size, taken.stack);
+    put(FrameworkAction::kFreeCompleted, kBase + taken.slot * kSlot, taken.size, taken.stack);
+  }
+
+  void put(FrameworkAction action, uint64_t address, uint64_t size, uint32_t stack) {
+    FrameworkEvent e{};
+    time_ += 200 + static_cast<int64_t>(random_() % 4096);
+    e.time_ns = time_;
+    e.action = action;
+    e.address = address;
+    e.size_bytes = size;
+    e.stack = stack;
+    writer_.append(e);
+    if (left_ > 0) --left_;
+  }
+
+  TraceWriter& writer_;
+  NameWriter names_;
+  uint64_t left_;
+  std::mt19937_64 random_{1};
+  std::vector<uint32_t> stacks_;
+  int64_t time_ = 1'700'000'000'000'000'000;
+};
+
+bool make_trace(const std::string& path, uint64_t events) {
+  const int fd = ::open(path.c_str(), O_CREAT | O_TRUNC | O_RDWR, 0666);
+  if (fd < 0) return false;
+  FdSink sink(fd);
+  TraceWriter writer(sink);
+  StepMaker(writer, events).write();
+  const bool whole = writer.finish();
+  ::close(fd);
+  return whole;
+}
+
+template <typename Export>
+void measure(const char* name, double events, Export&& work) {
+  reset_peak();
+  const double before = memory_mib("VmRSS:");
+  const auto start = Clock::now();
+  const Result<ExportSummary> summary = work();
+  const double seconds = since(start);
+  if (!summary) {
+    std::printf("%-22s %s\n", name, summary.error().message.c_str());
+    return;
+  }
+  std::printf("%-22s %6.2f s  %6.2f M events/s  %6.2f M records/s  %6.2f bytes/event  +%.0f MiB\n",
+              name, seconds, events / seconds / 1e6,
+              static_cast<double>(summary->records) / seconds / 1e6,
+              static_cast<double>(summary->bytes) / events, memory_mib("VmHWM:") - before);
+  for (const std::string& note : summary->notes) std::printf("%22s %s\n", "", note.c_str());
+}
+
+int run(double millions, const std::string& directory) {
+  const std::string trace = directory + "/export_bench.tmk";
+  const std::string output = directory + "/export_bench.out";
+  const auto events = static_cast<uint64_t>(millions * 1e6);
+  if (!make_trace(trace, events)) {
+    std::perror(trace.c_str());
+    return 1;
+  }
+  std::vector<TraceReader> readers;
+  Result<TraceReader> reader = TraceReader::open(trace);
+  if (!reader) return 1;
+  readers.push_back(std::move(*reader));
+  auto start = Clock::now();
+  const Result<TraceModel> model = load_trace(readers);
+  if (!model) return 1;
+  const auto count = static_cast<double>(events);
+  std::printf("%-22s %6.2f s  %6.2f M events/s  %.0f MiB\n", "load", since(start),
+              count / since(start) / 1e6, memory_mib("VmRSS:"));
+  const ExportInput input{*model, readers};
+  ExportOptions options;
+  measure("perfetto", count, [&] { return export_perfetto(input, options, output); });
+  options.max_bytes = 100 << 20;
+  measure("perfetto, 100 MiB", count, [&] { return export_perfetto(input, options, output); });
+  options.max_bytes = UINT64_MAX;
+  measure("sqlite", count, [&] { return export_sqlite(input, options, output); });
+  options.events = true;
+  measure("sqlite with events", count, [&] { return export_sqlite(input, options, output); });
+  measure("snapshot", count, [&] { return export_snapshot(input, options, output); });
+  ::unlink(output.c_str());
+  ::unlink(trace.c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace tidemark
+
+int main(int argc, char** argv) {
+  return tidemark::run(argc > 1 ? std::atof(argv[1]) : 10, argc > 2 ? argv[2] : "/tmp");
+}

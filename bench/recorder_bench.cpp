@@ -1,0 +1,168 @@
+// What one record costs the thread that makes it, beside two peers in the same run: a copy of the
+// row alone (the limit) and a buffer under a mutex (the usual way). `Record` includes everything a
+// host pays: drops are counted and must be none for the number to mean something, so the threads
+// pause whenever the writer is behind (outside the time that counts).
+//
+// Instructions per record:
+//   valgrind --tool=callgrind --collect-atstart=no --toggle-collect='record_burst*'
+//     recorder_bench --callgrind
+#include <benchmark/benchmark.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "injector/recorder.h"
+
+namespace {
+
+using namespace tidemark;
+using namespace tidemark::injector;
+
+constexpr int kBurst = 1024;
+
+DriverEvent sample_row() {
+  DriverEvent row{};
+  row.time_ns = now_ns();
+  row.address = 0x7f0000000000;
+  row.size_bytes = 1 << 20;
+  row.operation = DriverOperation::kAllocate;
+  row.kind = MemoryKind::kDevice;
+  return row;
+}
+
+// One recording for all benchmarks of the process.
+class Recording {
+ public:
+  Recording() {
+    std::string pattern =
+        (std::filesystem::temp_directory_path() / "tidemark-bench-XXXXXX").string();
+    directory_ = ::mkdtemp(pattern.data());
+    RecorderOptions options;
+    options.directory = directory_.c_str();
+    options.buffer_mb = 256;
+    if (!recorder().start(options)) std::exit(1);
+  }
+  ~Recording() {
+    recorder().stop();
+    std::filesystem::remove_all(directory_);
+  }
+
+ private:
+  std::string directory_;
+};
+
+__attribute__((noinline)) uint64_t record_burst(DriverEvent& row) {
+  uint64_t dropped = 0;
+  for (int i = 0; i < kBurst; ++i) {
+    row.address += 512;
+    dropped += recorder().record(row) ? 0U : 1U;
+  }
+  return dropped;
+}
+
+void Record(benchmark::State& state) {
+  DriverEvent row = sample_row();
+  uint64_t dropped = 0;
+  int bursts = 0;
+  for (auto _ : state) {
+    dropped += record_burst(row);
+    if (++bursts % 64 == 0) {
+      state.PauseTiming();
+      recorder().flush_now(10'000);
+      state.ResumeTiming();
+    }
+  }
+  state.SetItemsProcessed(state.iterations() * kBurst);
+  state.counters["dropped"] = static_cast<double>(dropped);
+}
+
+void RecordWithClock(benchmark::State& state) {
+  DriverEvent row = sample_row();
+  uint64_t dropped = 0;
+  int bursts = 0;
+  for (auto _ : state) {
+    for (int i = 0; i < kBurst; ++i) {
+      row.time_ns = now_ns();
+      dropped += recorder().record(row) ? 0U : 1U;
+    }
+    if (++bursts % 64 == 0) {
+      state.PauseTiming();
+      recorder().flush_now(10'000);
+      state.ResumeTiming();
+    }
+  }
+  state.SetItemsProcessed(state.iterations() * kBurst);
+  state.counters["dropped"] = static_cast<double>(dropped);
+}
+
+// The limit: the same bytes into memory that is the thread's own and warm.
+void CopyRow(benchmark::State& state) {
+  DriverEvent row = sample_row();
+  std::vector<DriverEvent> buffer(kBurst);
+  for (auto _ : state) {
+    for (int i = 0; i < kBurst; ++i) {
+      row.address += 512;
+      std::memcpy(&buffer[static_cast<size_t>(i)], &row, sizeof row);
+      benchmark::ClobberMemory();
+    }
+  }
+  state.SetItemsProcessed(state.iterations() * kBurst);
+}
+
+// The peer: one buffer for all, under a mutex, emptied by whoever fills it.
+void MutexBuffer(benchmark::State& state) {
+  static std::mutex lock;
+  static std::vector<DriverEvent> buffer(1 << 16);
+  static size_t used = 0;
+  DriverEvent row = sample_row();
+  for (auto _ : state) {
+    for (int i = 0; i < kBurst; ++i) {
+      row.address += 512;
+      const std::lock_guard guard(lock);
+      buffer[used] = row;
+      used = (used + 1) % buffer.size();
+    }
+  }
+  state.SetItemsProcessed(state.iterations() * kBurst);
+}
+
+void InternKnownString(benchmark::State& state) {
+  const std::string text(static_cast<size_t>(state.range(0)), 'k');
+  for (auto _ : state) benchmark::DoNotOptimize(recorder().intern_string(text));
+}
+
+void InternKnownStack(benchmark::State& state) {
+  std::vector<FrameKey> frames(static_cast<size_t>(state.range(0)));
+  for (size_t i = 0; i < frames.size(); ++i) frames[i].offset = i;
+  for (auto _ : state) benchmark::DoNotOptimize(recorder().intern_stack(frames));
+}
+
+BENCHMARK(CopyRow);
+BENCHMARK(Record)->ThreadRange(1, 8)->UseRealTime();
+BENCHMARK(RecordWithClock);
+BENCHMARK(MutexBuffer)->ThreadRange(1, 8)->UseRealTime();
+BENCHMARK(InternKnownString)->Arg(16)->Arg(256);
+BENCHMARK(InternKnownStack)->Arg(8)->Arg(64);
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Recording recording;
+  if (argc > 1 && std::strcmp(argv[1], "--callgrind") == 0) {
+    DriverEvent row = sample_row();
+    uint64_t dropped = 0;
+    for (int i = 0; i < 100; ++i) dropped += record_burst(row);
+    std::printf("%d records, %llu dropped\n", 100 * kBurst,
+                static_cast<unsigned long long>(dropped));
+    return 0;
+  }
+  benchmark::Initialize(&argc, argv);
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

@@ -1,0 +1,151 @@
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+
+#include "cli/command.h"
+#include "cli/terminal.h"
+#include "export/csv_tables.h"
+#include "export/names.h"
+#include "export/perfetto_export.h"
+#include "export/snapshot_export.h"
+#include "export/sqlite_tables.h"
+
+namespace tidemark::cli {
+
+namespace {
+
+struct Options {
+  std::string path;
+  std::string format;
+  std::string output;
+  std::string time;
+  std::vector<int64_t> ranks;
+  std::string max_size;
+  bool events = false;
+};
+
+// What ui.perfetto.dev opens without trouble.
+constexpr uint64_t kPerfettoLimit = uint64_t{1} << 30;
+
+// A number with one of these units; not a number: nothing of it.
+struct Unit {
+  std::string_view name;
+  double scale;
+};
+double with_unit(std::string_view text, std::span<const Unit> units) {
+  double amount = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, amount);
+  if (error != std::errc() || !(amount >= 0)) return std::nan("");
+  const std::string_view unit(stop, static_cast<size_t>(end - stop));
+  for (const Unit& known : units) {
+    if (known.name == unit && amount * known.scale < 9e18) return amount * known.scale;
+  }
+  return std::nan("");
+}
+
+// "1.5s..3s", "..20ms", "1s..": since the start of the trace.
+Result<TimeRange> parse_time(const std::string& text, int64_t start_ns) {
+  static constexpr Unit kUnits[] = {{"", 1e9}, {"s", 1e9}, {"ms", 1e6}, {"us", 1e3}, {"ns", 1}};
+  TimeRange range;
+  if (text.empty()) return range;
+  const Error error{"--time takes two times since the start such as 1.5s..3s or 20ms.., not '" +
+                    text + "'"};
+  const size_t dots = text.find("..");
+  if (dots == std::string::npos) return error;
+  const std::string_view first = std::string_view(text).substr(0, dots);
+  const std::string_view last = std::string_view(text).substr(dots + 2);
+  if (!first.empty()) {
+    const double ns = with_unit(first, kUnits);
+    if (std::isnan(ns)) return error;
+    range.begin_ns = start_ns + static_cast<int64_t>(ns);
+  }
+  if (!last.empty()) {
+    const double ns = with_unit(last, kUnits);
+    if (std::isnan(ns)) return error;
+    range.end_ns = start_ns + static_cast<int64_t>(ns);
+  }
+  if (range.begin_ns > range.end_ns) return error;
+  return range;
+}
+
+Result<uint64_t> parse_size(const std::string& text, uint64_t otherwise) {
+  static constexpr Unit kUnits[] = {{"", 1},          {"B", 1},         {"K", 1 << 10},
+                                    {"KiB", 1 << 10}, {"M", 1 << 20},   {"MiB", 1 << 20},
+                                    {"G", 1 << 30},   {"GiB", 1 << 30}, {"KB", 1e3},
+                                    {"MB", 1e6},      {"GB", 1e9}};
+  if (text.empty()) return otherwise;
+  const double bytes = with_unit(text, kUnits);
+  if (std::isnan(bytes)) return Error{"--max-size takes a size such as 500MiB, not '" + text + "'"};
+  return static_cast<uint64_t>(bytes);
+}
+
+Result<ExportSummary> write(const Options& options, const ExportInput& input,
+                            const ExportOptions& wanted) {
+  ProgressBar bar("exporting");
+  const Progress progress = [&](double share) { bar.set(share); };
+  if (options.format == "perfetto") {
+    return export_perfetto(input, wanted, options.output, progress);
+  }
+  if (options.format == "sqlite") return export_sqlite(input, wanted, options.output, progress);
+  if (options.format == "csv") return export_csv(input, wanted, options.output, progress);
+  return export_snapshot(input, wanted, options.output, progress);
+}
+
+int run(const Options& options) {
+  const Result<uint64_t> limit =
+      parse_size(options.max_size, options.format == "perfetto" ? kPerfettoLimit : UINT64_MAX);
+  if (!limit) return fail(limit.error());
+  if (const Result<TimeRange> time = parse_time(options.time, 0); !time) return fail(time.error());
+  const Result<TraceSource> source = open_with_warnings(options.path);
+  if (!source) return fail(source.error());
+  Result<TraceModel> model = [&] {
+    ProgressBar bar("reading");
+    return load_trace(source->readers, [&](double share) { bar.set(share); });
+  }();
+  if (!model) return fail(model.error());
+  model->path = options.path;
+  ExportOptions wanted;
+  wanted.time = *parse_time(options.time, model->start_ns);
+  wanted.ranks = options.ranks;
+  wanted.max_bytes = *limit;
+  wanted.events = options.events;
+  const Result<ExportSummary> summary = write(options, {*model, source->readers}, wanted);
+  if (!summary) return fail(summary.error());
+  for (const std::string& note : summary->notes) warn(note);
+  fmt::print("{} ({})\n", options.output, size_text(summary->bytes));
+  return kOk;
+}
+
+}  // namespace
+
+void add_export(CLI::App& app, int& code) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("export", "the trace for other tools: Perfetto, SQL, memory_viz");
+  command->add_option("PATH", options->path, "a trace, a directory of traces, or a snapshot")
+      ->required();
+  command
+      ->add_option("--format", options->format, "perfetto, sqlite, csv (a directory) or snapshot")
+      ->required()
+      ->check(CLI::IsMember({"perfetto", "sqlite", "csv", "snapshot"}));
+  command->add_option("-o,--output", options->output, "what to write")->required();
+  command->add_option("--time", options->time, "only from..to, since the start (1.5s..3s, 20ms..)");
+  command->add_option("--ranks", options->ranks, "only these ranks (0,3)")->delimiter(',');
+  command->add_option("--max-size", options->max_size,
+                      "perfetto: thin the curves to stay below (default 1GiB); others: an error "
+                      "when larger");
+  command->add_flag("--events", options->events,
+                    "sqlite, csv: also every event with the totals after it (large)");
+  command->footer(
+      "Examples:\n"
+      "  tidemark export run.tmk --format perfetto -o run.pftrace     open in ui.perfetto.dev\n"
+      "  tidemark export run/ --format sqlite -o run.db --ranks 0,3\n"
+      "  tidemark export run.tmk --format snapshot -o run.pickle      pytorch.org/memory_viz");
+  command->callback([options, &code] { code = run(*options); });
+}
+
+}  // namespace tidemark::cli

@@ -1,0 +1,60 @@
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "cli/command.h"
+#include "collector/recovery.h"
+#include "export/names.h"
+
+namespace tidemark::cli {
+
+namespace {
+
+void print(const RecoveryReport& report) {
+  switch (report.outcome) {
+    case RecoveryOutcome::kNothingToDo:
+      fmt::print("{}: whole, nothing to do\n", report.path);
+      break;
+    case RecoveryOutcome::kRecovered:
+      fmt::print("{}: recovered {}\n", report.path, counted(report.rows, "row"));
+      break;
+    case RecoveryOutcome::kStillRunning:
+      fmt::print("{}: its process still runs, left alone\n", report.path);
+      break;
+    case RecoveryOutcome::kBusy:
+      fmt::print("{}: somebody else is recovering it\n", report.path);
+      break;
+  }
+}
+
+int run(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(path, error)) {
+    const Result<RecoveryReport> report = recover_file(path);
+    if (!report) return fail(report.error());
+    print(*report);
+    return kOk;
+  }
+  const Result<DirectoryRecovery> all = recover_directory(path);
+  if (!all) return fail(all.error());
+  for (const RecoveryReport& report : all->files) print(report);
+  if (all->files.empty() && all->failures.empty()) fmt::print("{}: nothing to recover\n", path);
+  int code = kOk;
+  for (const Error& failure : all->failures) code = fail(failure);
+  return code;
+}
+
+}  // namespace
+
+void add_recover(CLI::App& app, int& code) {
+  auto path = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand("recover", "finish the traces of killed processes");
+  command->add_option("PATH", *path, "a trace or a directory of traces")->required();
+  command->footer(
+      "Every reading command does so by itself.\n"
+      "Example:\n  tidemark recover out/");
+  command->callback([path, &code] { code = run(*path); });
+}
+
+}  // namespace tidemark::cli

@@ -1,0 +1,48 @@
+// The bytes of an input file: mapped as they are, or inflated when the file is gzip.
+//
+// A mapped file must not be truncated while it is in use: reading behind its new end raises SIGBUS,
+// as with any mapping. Inflated bytes are a private copy.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "proto/result.h"
+
+namespace tidemark {
+
+class ByteSource {
+ public:
+  ByteSource() = default;
+  ByteSource(ByteSource&& other) noexcept;
+  ByteSource& operator=(ByteSource&& other) noexcept;
+  ~ByteSource();
+
+  // At the same address for as long as this source, or the one it is moved to, lives.
+  std::span<const uint8_t> bytes() const { return {data_, size_}; }
+  bool was_compressed() const { return ownership_ == Ownership::kHeap; }
+
+ private:
+  friend Result<ByteSource> open_bytes(const std::string& path, uint64_t max_inflated_bytes);
+
+  enum class Ownership : uint8_t { kNone, kMapping, kHeap };
+
+  ByteSource(const uint8_t* data, size_t size, Ownership ownership)
+      : data_(data), size_(size), ownership_(ownership) {}
+
+  const uint8_t* data_ = nullptr;
+  size_t size_ = 0;
+  Ownership ownership_ = Ownership::kNone;
+};
+
+// Half of the physical memory.
+uint64_t default_max_inflated_bytes();
+
+// Opens a regular file that is not empty. A gzip file may have several members; what they inflate
+// to is limited to `max_inflated_bytes`.
+Result<ByteSource> open_bytes(const std::string& path,
+                              uint64_t max_inflated_bytes = default_max_inflated_bytes());
+
+}  // namespace tidemark

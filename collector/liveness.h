@@ -1,0 +1,11 @@
+// Whether the process that owns a ring may still write to it.
+#pragma once
+
+#include "proto/ring_layout.h"
+
+namespace tidemark {
+
+// In doubt, true. `ring_fd` is open for writing.
+bool may_be_alive(int ring_fd, const ring::RingHeader& header);
+
+}  // namespace tidemark

@@ -1,0 +1,158 @@
+// The curves of one device as samples: every change of every counter, or the same thinned out.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "analysis/framework_model.h"
+#include "export/export_input.h"
+
+namespace tidemark {
+
+struct FrameworkCounter {
+  std::string_view name;
+  uint64_t MemoryTotals::*value;
+};
+
+// One line per curve of the framework's allocator.
+inline constexpr std::array<FrameworkCounter, 3> kFrameworkCounters = {{
+    {"allocated", &MemoryTotals::allocated},
+    {"requested", &MemoryTotals::requested},
+    {"reserved", &MemoryTotals::reserved},
+}};
+
+struct CounterSample {
+  int64_t time_ns = 0;
+  uint64_t value = 0;
+  uint32_t counter = 0;  // index in kFrameworkCounters
+};
+
+// Walks through the totals of a model, event by event.
+class TotalsCursor {
+ public:
+  // Stands after the events before `first`.
+  TotalsCursor(const FrameworkModel& model, uint32_t first) : model_(model) {
+    if (first != 0) totals_ = model.totals_after(first - 1);
+  }
+  void apply(uint32_t event) {
+    const uint32_t subject = model_.subject[event];
+    switch (model_.change[event]) {
+      case Change::kBirth:
+        totals_.allocated += model_.allocations[subject].block_bytes;
+        totals_.active += model_.allocations[subject].block_bytes;
+        totals_.requested += model_.allocations[subject].requested_bytes;
+        break;
+      case Change::kRelease:
+        totals_.allocated -= model_.allocations[subject].block_bytes;
+        break;
+      case Change::kDeath:
+        totals_.active -= model_.allocations[subject].block_bytes;
+        totals_.requested -= model_.allocations[subject].requested_bytes;
+        break;
+      case Change::kGrow:
+        totals_.reserved += model_.segment_changes[subject].size_bytes;
+        break;
+      case Change::kShrink:
+        totals_.reserved -= model_.segment_changes[subject].size_bytes;
+        break;
+    }
+  }
+  const MemoryTotals& totals() const { return totals_; }
+
+ private:
+  const FrameworkModel& model_;
+  MemoryTotals totals_;
+};
+
+// First event at or after the time.
+uint32_t first_event_from(const FrameworkModel& model, int64_t time_ns);
+// First event after the time.
+uint32_t first_event_after(const FrameworkModel& model, int64_t time_ns);
+
+// Calls use(CounterSample) for each change inside the range; where the range cuts into the history,
+// every counter is told once at its beginning.
+template <typename Use>
+void for_each_sample(const FrameworkModel& model, const TimeRange& range, Use&& use) {
+  const uint32_t first = first_event_from(model, range.begin_ns);
+  const uint32_t end = first_event_after(model, range.end_ns);
+  TotalsCursor cursor(model, first);
+  MemoryTotals told = cursor.totals();
+  if (first != 0) {
+    for (uint32_t c = 0; c < kFrameworkCounters.size(); ++c) {
+      use(CounterSample{range.begin_ns, told.*kFrameworkCounters[c].value, c});
+    }
+  }
+  for (uint32_t event = first; event < end; ++event) {
+    cursor.apply(event);
+    for (uint32_t c = 0; c < kFrameworkCounters.size(); ++c) {
+      const uint64_t value = cursor.totals().*kFrameworkCounters[c].value;
+      uint64_t& last = told.*kFrameworkCounters[c].value;
+      if (value == last) continue;
+      last = value;
+      use(CounterSample{model.time_ns[event], value, c});
+    }
+  }
+}
+
+// Keeps, of each stretch of time and counter, the least, the greatest and the last value with their
+// own times: no curve loses an extremum of a stretch, and every stretch ends on the true value.
+class SampleThinner {
+ public:
+  SampleThinner(int64_t start_ns, int64_t width_ns) : start_ns_(start_ns), width_ns_(width_ns) {}
+
+  static constexpr uint32_t kKeptPerStretch = 3;
+
+  // Samples come in the order of time; those kept go to use(CounterSample) in that order.
+  template <typename Use>
+  void add(const CounterSample& sample, Use&& use) {
+    const auto stretch =
+        static_cast<uint64_t>(sample.time_ns - start_ns_) / static_cast<uint64_t>(width_ns_);
+    if (stretch != stretch_) flush(use);
+    stretch_ = stretch;
+    Kept& kept = kept_[sample.counter];
+    const Entry entry{sample, order_++};
+    if (!kept.any) {
+      kept = {entry, entry, entry, true};
+      return;
+    }
+    if (sample.value < kept.least.sample.value) kept.least = entry;
+    if (sample.value > kept.greatest.sample.value) kept.greatest = entry;
+    kept.last = entry;
+  }
+
+  template <typename Use>
+  void flush(Use&& use) {
+    batch_.clear();
+    for (Kept& kept : kept_) {
+      if (!kept.any) continue;
+      batch_.insert(batch_.end(), {kept.least, kept.greatest, kept.last});
+      kept.any = false;
+    }
+    sort_batch();
+    for (size_t i = 0; i < batch_.size(); ++i) {
+      if (i == 0 || batch_[i].order != batch_[i - 1].order) use(batch_[i].sample);
+    }
+  }
+
+ private:
+  struct Entry {
+    CounterSample sample;
+    uint64_t order = 0;
+  };
+  struct Kept {
+    Entry least, greatest, last;
+    bool any = false;
+  };
+  void sort_batch();
+
+  int64_t start_ns_;
+  int64_t width_ns_;
+  uint64_t stretch_ = 0;
+  uint64_t order_ = 0;
+  std::array<Kept, kFrameworkCounters.size()> kept_{};
+  std::vector<Entry> batch_;
+};
+
+}  // namespace tidemark

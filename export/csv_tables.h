@@ -1,0 +1,12 @@
+// Writes the tables of a trace as CSV files (RFC 4180, UTF-8, one header line) in a directory.
+#pragma once
+
+#include "export/export_input.h"
+
+namespace tidemark {
+
+// The files appear only when all of them are whole. The directory is made if it does not exist.
+Result<ExportSummary> export_csv(const ExportInput& input, const ExportOptions& options,
+                                 const std::string& directory, const Progress& progress = {});
+
+}  // namespace tidemark

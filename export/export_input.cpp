@@ -1,0 +1,149 @@
+#include "export/export_input.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+namespace tidemark {
+
+namespace {
+
+// The processes of a file in the order in which load_trace() made their models.
+std::set<uint32_t> processes_of(const TraceReader& reader) {
+  std::set<uint32_t> ids;
+  for (const BlockRef& ref : reader.blocks()) {
+    const bool name_table = ref.kind != BlockKind::kNone && ref.kind <= BlockKind::kPools;
+    const bool event_table = ref.kind >= BlockKind::kDriverEvents && ref.kind <= BlockKind::kHealth;
+    if (name_table || event_table) ids.insert(ref.process);
+  }
+  return ids;
+}
+
+Alignment alignment_of(const TraceReader& reader, uint32_t process) {
+  Alignment last{};
+  BlockDecoder decoder(reader);
+  for_each_block<Alignment>(reader, decoder, process, [&](auto rows, const BlockRef&) {
+    if (!rows.empty()) last = rows.back();
+  });
+  return last;
+}
+
+// Bytes of the UTF-8 character at the front, 0 when there is none.
+size_t character_bytes(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return 1;
+  const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4 || text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  // Overlong forms, surrogates and what lies past U+10FFFF.
+  if (first == 0xe0 && byte(1) < 0xa0) return 0;
+  if (first == 0xed && byte(1) > 0x9f) return 0;
+  if (first == 0xf0 && byte(1) < 0x90) return 0;
+  if (first == 0xf4 && byte(1) > 0x8f) return 0;
+  return length;
+}
+
+}  // namespace
+
+int64_t ExportProcess::aligned(int64_t raw_ns) const {
+  const double drift = static_cast<double>(raw_ns - clock.reference_ns) *
+                       static_cast<double>(clock.drift_ppb) * 1e-9;
+  return raw_ns + clock.offset_ns + (clock.drift_ppb == 0 ? 0 : static_cast<int64_t>(drift));
+}
+
+std::string ExportProcess::label() const {
+  const Process& info = model->info;
+  std::string text = info.rank >= 0 ? fmt::format("rank {}", info.rank) : std::string("process");
+  if (const std::string_view host = name(info.host); !host.empty()) {
+    text += fmt::format(" on {}", utf8_text(host));
+  }
+  if (info.pid != 0) text += fmt::format(", pid {}", info.pid);
+  return text;
+}
+
+Result<std::vector<ExportProcess>> chosen_processes(const ExportInput& input,
+                                                    const ExportOptions& options) {
+  std::vector<ExportProcess> all;
+  for (const TraceReader& reader : input.readers) {
+    for (const uint32_t id : processes_of(reader)) {
+      if (all.size() == input.model.processes.size()) return Error{"the model is of another trace"};
+      ExportProcess process;
+      process.model = &input.model.processes[all.size()];
+      process.reader = &reader;
+      process.id = id;
+      process.number = static_cast<uint32_t>(all.size()) + 1;
+      process.clock = alignment_of(reader, id);
+      all.push_back(process);
+    }
+  }
+  if (all.size() != input.model.processes.size()) return Error{"the model is of another trace"};
+  for (const int64_t rank : options.ranks) {
+    const auto is_rank = [&](const ExportProcess& p) { return p.model->info.rank == rank; };
+    if (std::none_of(all.begin(), all.end(), is_rank)) {
+      return Error{fmt::format("{}: no rank {} in this trace", input.model.path, rank)};
+    }
+  }
+  std::erase_if(all, [&](const ExportProcess& p) {
+    return !options.ranks.empty() && std::find(options.ranks.begin(), options.ranks.end(),
+                                               p.model->info.rank) == options.ranks.end();
+  });
+  return all;
+}
+
+std::vector<OutOfMemory> errors_outside_history(const ExportProcess& process) {
+  constexpr uint32_t kCudaErrorOutOfMemory = 2;
+  std::vector<OutOfMemory> errors;
+  for (const DriverFailure& f : process.model->driver.failures) {
+    if (f.result != kCudaErrorOutOfMemory) continue;
+    OutOfMemory oom{};
+    oom.time_ns = f.time_ns;
+    oom.device = f.device;
+    oom.requested_bytes = f.requested_bytes;
+    oom.stack = f.stack;
+    oom.layer = Layer::kDriver;
+    errors.push_back(oom);
+  }
+  const bool driver_told = !errors.empty();
+  BlockDecoder decoder(*process.reader);
+  for_each_block<OutOfMemory>(
+      *process.reader, decoder, process.id, [&](auto rows, const BlockRef&) {
+        for (const OutOfMemory& oom : rows) {
+          const FrameworkModel* history = process.model->framework_on(oom.device);
+          const bool told = oom.layer == Layer::kDriver
+                                ? driver_told
+                                : history != nullptr && !history->failures.empty();
+          if (!told) errors.push_back(oom);
+        }
+      });
+  return errors;
+}
+
+std::string utf8_text(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const size_t length = character_bytes(text);
+    if (length == 0) {
+      out += "\xef\xbf\xbd";
+    } else {
+      out += text.substr(0, length);
+    }
+    text.remove_prefix(std::max<size_t>(length, 1));
+  }
+  return out;
+}
+
+std::string stack_lines(const Dictionary& names, uint32_t stack) {
+  std::string text;
+  for (const std::string& line : names.stack_text(stack)) {
+    if (!text.empty()) text += '\n';
+    text += line;
+  }
+  return utf8_text(text);
+}
+
+}  // namespace tidemark

@@ -1,0 +1,75 @@
+// What an exporter is given: the model, the files behind it for the tables that the model does not
+// hold, and the user's choice of ranks and time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "analysis/trace_model.h"
+#include "proto/trace_reader.h"
+
+namespace tidemark {
+
+// Nanoseconds of the trace's clock, both ends included.
+struct TimeRange {
+  int64_t begin_ns = INT64_MIN;
+  int64_t end_ns = INT64_MAX;
+
+  bool whole() const { return begin_ns == INT64_MIN && end_ns == INT64_MAX; }
+  bool contains(int64_t time_ns) const { return begin_ns <= time_ns && time_ns <= end_ns; }
+  bool overlaps(int64_t from_ns, int64_t to_ns) const {
+    return from_ns <= end_ns && begin_ns <= to_ns;
+  }
+};
+
+struct ExportOptions {
+  TimeRange time;
+  std::vector<int64_t> ranks;  // empty: all
+  uint64_t max_bytes = UINT64_MAX;
+  bool events = false;  // tables: also every event, with the totals after it
+};
+
+struct ExportInput {
+  const TraceModel& model;
+  std::span<const TraceReader> readers;
+};
+
+struct ExportSummary {
+  uint64_t bytes = 0;
+  uint64_t records = 0;            // packets, rows or entries
+  std::vector<std::string> notes;  // what a person should know: thinned counters, clipped ranges
+};
+
+// One process of the trace: its model and where its rows lie.
+struct ExportProcess {
+  const ProcessModel* model = nullptr;
+  const TraceReader* reader = nullptr;
+  uint32_t id = 0;      // in its file
+  uint32_t number = 0;  // in the export, from 1
+  Alignment clock{};    // all zeros where the ranks were never aligned
+
+  std::string_view name(uint32_t string) const { return model->names.string(string); }
+  // Time on the clock that all ranks share.
+  int64_t aligned(int64_t raw_ns) const;
+  // "rank 3 on node-a, pid 4711".
+  std::string label() const;
+};
+
+// The processes that the user chose; an error when a rank is not in the trace.
+Result<std::vector<ExportProcess>> chosen_processes(const ExportInput& input,
+                                                    const ExportOptions& options);
+
+// Out-of-memory errors that only the recorder told of: calls of the driver that failed for want of
+// memory, and what a framework without a history of its own reported.
+std::vector<OutOfMemory> errors_outside_history(const ExportProcess& process);
+
+// Text as valid UTF-8: what is not becomes U+FFFD.
+std::string utf8_text(std::string_view text);
+
+// The frames of a stack as text, innermost first, one per line.
+std::string stack_lines(const Dictionary& names, uint32_t stack);
+
+}  // namespace tidemark

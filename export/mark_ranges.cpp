@@ -1,0 +1,59 @@
+#include "export/mark_ranges.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+namespace tidemark {
+
+std::vector<MarkRange> mark_ranges(std::span<const Mark> marks) {
+  using Key = std::tuple<MarkKind, uint32_t, uint64_t, uint32_t, uint32_t, int64_t>;
+  const auto key_of = [](const Mark& m) {
+    return Key{m.kind, m.thread, m.correlation, m.name, m.domain, m.device};
+  };
+  std::vector<Mark> in_order(marks.begin(), marks.end());
+  std::stable_sort(in_order.begin(), in_order.end(),
+                   [](const Mark& a, const Mark& b) { return a.time_ns < b.time_ns; });
+  std::vector<MarkRange> ranges;
+  std::map<Key, std::vector<size_t>> open;
+  for (const Mark& mark : in_order) {
+    if (mark.phase == MarkPhase::kInstant) {
+      ranges.push_back({mark, mark.time_ns});
+    } else if (mark.phase == MarkPhase::kBegin) {
+      open[key_of(mark)].push_back(ranges.size());
+      ranges.push_back({mark, INT64_MAX});
+    } else if (mark.phase == MarkPhase::kEnd) {
+      const auto begun = open.find(key_of(mark));
+      if (begun == open.end()) continue;
+      ranges[begun->second.back()].end_ns = mark.time_ns;
+      begun->second.pop_back();
+      if (begun->second.empty()) open.erase(begun);
+    }
+  }
+  std::stable_sort(ranges.begin(), ranges.end(), [](const MarkRange& a, const MarkRange& b) {
+    return a.mark.time_ns != b.mark.time_ns ? a.mark.time_ns < b.mark.time_ns : a.end_ns > b.end_ns;
+  });
+  return ranges;
+}
+
+std::string_view mark_kind_name(MarkKind kind) {
+  switch (kind) {
+    case MarkKind::kNvtx:
+      return "nvtx";
+    case MarkKind::kAnnotation:
+      return "annotation";
+    case MarkKind::kOptimizerStep:
+      return "optimizer_step";
+    case MarkKind::kIteration:
+      return "iteration";
+    case MarkKind::kCompiledRegion:
+      return "compiled_region";
+    case MarkKind::kUser:
+      return "user";
+    case MarkKind::kNone:
+      break;
+  }
+  return "mark";
+}
+
+}  // namespace tidemark

@@ -1,0 +1,25 @@
+// Marks as ranges: each beginning with the end that belongs to it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "proto/rows.h"
+
+namespace tidemark {
+
+struct MarkRange {
+  Mark mark{};         // the beginning, or the instant
+  int64_t end_ns = 0;  // INT64_MAX: never recorded; instants end where they begin
+};
+
+// In the order of their beginnings, of equal ones the longer first. Ends without a beginning are
+// left out (their ranges began before the recording).
+std::vector<MarkRange> mark_ranges(std::span<const Mark> marks);
+
+// "nvtx", "annotation" …, for tracks and tables.
+std::string_view mark_kind_name(MarkKind kind);
+
+}  // namespace tidemark

@@ -1,0 +1,201 @@
+#include "export/perfetto_counters.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+namespace tidemark {
+
+namespace {
+
+struct SampledCounter {
+  CounterKind kind;
+  std::string_view name;
+  bool of_host;  // host memory: not on the device's axis
+};
+
+// One line per kind of sample.
+constexpr std::array<SampledCounter, 14> kSampledCounters = {{
+    {CounterKind::kDeviceUsed, "device used", false},
+    {CounterKind::kDeviceFree, "device free", false},
+    {CounterKind::kDeviceReserved, "device reserved by the driver", false},
+    {CounterKind::kProcessUsed, "used by process", false},
+    {CounterKind::kPoolReserved, "driver pool reserved", false},
+    {CounterKind::kPoolUsed, "driver pool used", false},
+    {CounterKind::kGraphReserved, "graph memory reserved", false},
+    {CounterKind::kGraphUsed, "graph memory used", false},
+    {CounterKind::kTorchAllocated, "torch allocated (sampled)", false},
+    {CounterKind::kTorchReserved, "torch reserved (sampled)", false},
+    {CounterKind::kHostResident, "host resident", true},
+    {CounterKind::kHostPinned, "host pinned", true},
+    {CounterKind::kOwnDevice, "tidemark's own (device)", false},
+    {CounterKind::kOwnHost, "tidemark's own (host)", true},
+}};
+
+const SampledCounter* sampled_counter(CounterKind kind) {
+  const auto it = std::find_if(kSampledCounters.begin(), kSampledCounters.end(),
+                               [&](const SampledCounter& c) { return c.kind == kind; });
+  return it == kSampledCounters.end() ? nullptr : &*it;
+}
+
+}  // namespace
+
+std::string axis_of(const ExportProcess& process, int64_t device) {
+  return fmt::format("memory {} cuda:{}", process.number, device);
+}
+
+CounterCurves::CounterCurves(PerfettoPackets& packets, PerfettoTracks& tracks,
+                             const ExportProcess& process, const FrameworkModel& model,
+                             const TimeRange& range, int64_t clock_start_ns)
+    : packets_(packets),
+      process_(process),
+      model_(model),
+      range_(range),
+      clock_start_ns_(clock_start_ns),
+      clock_ns_(clock_start_ns),
+      sequence_(packets.new_sequence()) {
+  const uint64_t device = tracks.device(model.device);
+  for (uint32_t c = 0; c < kFrameworkCounters.size(); ++c) {
+    tracks_[c] = tracks.add_counter(device, kFrameworkCounters[c].name,
+                                    static_cast<int32_t>(PerfettoTracks::kCounters + c),
+                                    axis_of(process, model.device));
+  }
+}
+
+CounterCurves::Size CounterCurves::measure() const {
+  Size size;
+  int64_t before_ns = clock_start_ns_;
+  for_each_sample(model_, range_, [&](const CounterSample& sample) {
+    const int64_t now_ns = std::max(before_ns, process_.aligned(sample.time_ns));
+    size.bytes +=
+        PerfettoPackets::counter_bytes(sequence_, static_cast<uint64_t>(now_ns - before_ns),
+                                       tracks_[sample.counter], sample.value);
+    ++size.samples;
+    before_ns = now_ns;
+  });
+  return size;
+}
+
+void CounterCurves::begin_sequence() {
+  pb::TracePacket packet;
+  packet.set_trusted_packet_sequence_id(sequence_);
+  packet.set_sequence_flags(kStateCleared);
+  packet.mutable_trace_packet_defaults()->set_timestamp_clock_id(kClockSequence);
+  packets_.put(packet);
+  packet.Clear();
+  packet.set_trusted_packet_sequence_id(sequence_);
+  pb::ClockSnapshot& clocks = *packet.mutable_clock_snapshot();
+  pb::ClockSnapshot::Clock* own = clocks.add_clocks();
+  own->set_clock_id(kClockSequence);
+  own->set_timestamp(static_cast<uint64_t>(clock_start_ns_));
+  own->set_is_incremental(true);
+  pb::ClockSnapshot::Clock* realtime = clocks.add_clocks();
+  realtime->set_clock_id(kClockRealtime);
+  realtime->set_timestamp(static_cast<uint64_t>(clock_start_ns_));
+  clocks.set_primary_trace_clock(kClockRealtime);
+  packets_.put(packet);
+}
+
+void CounterCurves::put(const CounterSample& sample) {
+  const int64_t now_ns = std::max(clock_ns_, process_.aligned(sample.time_ns));
+  packets_.put_counter(sequence_, static_cast<uint64_t>(now_ns - clock_ns_),
+                       tracks_[sample.counter], sample.value);
+  clock_ns_ = now_ns;
+}
+
+uint64_t CounterCurves::write() {
+  begin_sequence();
+  uint64_t written = 0;
+  for_each_sample(model_, range_, [&](const CounterSample& sample) {
+    put(sample);
+    ++written;
+  });
+  return written;
+}
+
+uint64_t CounterCurves::write_thinned(uint64_t stretches) {
+  if (model_.time_ns.empty()) return 0;
+  begin_sequence();
+  const int64_t start = std::max(range_.begin_ns, model_.time_ns.front());
+  const int64_t end = std::max(start, std::min(range_.end_ns, model_.time_ns.back()));
+  const auto width = static_cast<uint64_t>(end - start) / std::max<uint64_t>(stretches, 1) + 1;
+  SampleThinner thinner(std::min(start, range_.begin_ns == INT64_MIN ? start : range_.begin_ns),
+                        static_cast<int64_t>(width));
+  uint64_t written = 0;
+  const auto keep = [&](const CounterSample& sample) {
+    put(sample);
+    ++written;
+  };
+  for_each_sample(model_, range_, [&](const CounterSample& sample) { thinner.add(sample, keep); });
+  thinner.flush(keep);
+  return written;
+}
+
+void write_sampled_counters(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
+                            const ExportProcess& process, const TimeRange& range) {
+  std::map<std::tuple<CounterKind, int64_t, uint64_t>, uint64_t> known;
+  BlockDecoder decoder(*process.reader);
+  for_each_block<Counter>(*process.reader, decoder, process.id, [&](auto rows, const BlockRef&) {
+    for (const Counter& row : rows) {
+      const SampledCounter* counter = sampled_counter(row.kind);
+      if (counter == nullptr || !range.contains(row.time_ns)) continue;
+      uint64_t& track = known[{row.kind, row.device, row.subject}];
+      if (track == 0) {
+        const std::string name = row.subject == 0
+                                     ? std::string(counter->name)
+                                     : fmt::format("{} {}", counter->name, row.subject);
+        const auto order = static_cast<int32_t>(PerfettoTracks::kCounters + 10 +
+                                                (counter - kSampledCounters.data()));
+        track = counter->of_host ? tracks.add_counter(tracks.process_track(), name, order,
+                                                      fmt::format("host memory {}", process.number))
+                                 : tracks.add_counter(tracks.device(row.device), name, order,
+                                                      axis_of(process, row.device));
+      }
+      packets.put_counter(names.sequence(), static_cast<uint64_t>(process.aligned(row.time_ns)),
+                          track, row.value);
+    }
+  });
+}
+
+void write_owner_counters(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
+                          const ExportProcess& process, const TimeRange& range) {
+  struct Step {
+    int64_t time_ns;
+    int64_t device;
+    uint32_t owner;
+    int64_t bytes;
+  };
+  std::vector<Step> steps;
+  for (const DriverAllocation& a : process.model->driver.allocations) {
+    if (!a.on_card()) continue;
+    const auto bytes = static_cast<int64_t>(a.size_bytes);
+    steps.push_back({a.birth_ns, a.device, a.owner, bytes});
+    if (a.death_ns != INT64_MAX) steps.push_back({a.death_ns, a.device, a.owner, -bytes});
+  }
+  std::stable_sort(steps.begin(), steps.end(),
+                   [](const Step& a, const Step& b) { return a.time_ns < b.time_ns; });
+  struct Curve {
+    uint64_t track = 0;
+    int64_t bytes = 0;
+  };
+  std::map<std::pair<int64_t, uint32_t>, Curve> curves;
+  for (const Step& step : steps) {
+    if (step.time_ns > range.end_ns) break;
+    Curve& curve = curves[{step.device, step.owner}];
+    curve.bytes += step.bytes;
+    if (curve.track == 0) {
+      const std::string_view owner = process.name(step.owner);
+      curve.track = tracks.add_counter(
+          tracks.device(step.device), fmt::format("driver: {}", owner.empty() ? "other" : owner),
+          PerfettoTracks::kCounters + 30, axis_of(process, step.device));
+    }
+    // What came before the range is told at its beginning.
+    const int64_t time = process.aligned(std::max(step.time_ns, range.begin_ns));
+    packets.put_counter(names.sequence(), static_cast<uint64_t>(time), curve.track,
+                        static_cast<uint64_t>(curve.bytes));
+  }
+}
+
+}  // namespace tidemark

@@ -1,0 +1,57 @@
+// Counters of a Perfetto trace: the curves of the framework's allocator and what was sampled.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "export/counter_samples.h"
+#include "export/perfetto_tracks.h"
+
+namespace tidemark {
+
+// The curves of one device of one process, on a sequence of their own whose clock counts from
+// sample to sample: small numbers, a fifth less bytes.
+class CounterCurves {
+ public:
+  CounterCurves(PerfettoPackets& packets, PerfettoTracks& tracks, const ExportProcess& process,
+                const FrameworkModel& model, const TimeRange& range, int64_t clock_start_ns);
+
+  // What all samples would take in the file.
+  struct Size {
+    uint64_t samples = 0;
+    uint64_t bytes = 0;
+  };
+  Size measure() const;
+
+  // All samples, or those that stay when the time is cut into `stretches`. Returns their number.
+  uint64_t write();
+  uint64_t write_thinned(uint64_t stretches);
+
+  static constexpr uint64_t kMaxSampleBytes = 40;
+
+ private:
+  void begin_sequence();
+  void put(const CounterSample& sample);
+
+  PerfettoPackets& packets_;
+  const ExportProcess& process_;
+  const FrameworkModel& model_;
+  TimeRange range_;
+  int64_t clock_start_ns_;
+  int64_t clock_ns_;  // where the sequence's clock stands
+  uint32_t sequence_;
+  std::array<uint64_t, kFrameworkCounters.size()> tracks_{};
+};
+
+// The rows of the counters table: the whole card's use, pools, host memory.
+void write_sampled_counters(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
+                            const ExportProcess& process, const TimeRange& range);
+
+// What each owner (torch, nccl, cublas …) holds on the card by the driver's account.
+void write_owner_counters(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
+                          const ExportProcess& process, const TimeRange& range);
+
+// The y axis that all counters of a device share.
+std::string axis_of(const ExportProcess& process, int64_t device);
+
+}  // namespace tidemark

@@ -1,0 +1,147 @@
+#include "export/perfetto_events.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "export/perfetto_heap.h"
+
+namespace tidemark {
+
+namespace {
+
+pb::TrackEvent& begin_instant(PerfettoNames& names, int64_t time_ns, uint64_t track,
+                              std::string_view name, std::string_view category) {
+  pb::TrackEvent& event = *names.begin_packet(time_ns).mutable_track_event();
+  event.set_type(kInstant);
+  event.set_track_uuid(track);
+  event.set_name_iid(names.event(name));
+  event.add_category_iids(names.category(category));
+  return event;
+}
+
+struct OomFacts {
+  int64_t time_ns = 0;
+  Layer layer = Layer::kFramework;
+  uint64_t requested_bytes = 0;
+  uint64_t allocated_bytes = 0;
+  uint64_t reserved_bytes = 0;
+  uint64_t device_free_bytes = 0;
+  uint64_t largest_hole_bytes = 0;
+  bool hole_known = false;
+  uint32_t stack = 0;
+};
+
+void put_oom(PerfettoNames& names, const ExportProcess& process, uint64_t track,
+             const OomFacts& oom) {
+  pb::TrackEvent& event =
+      begin_instant(names, process.aligned(oom.time_ns), track, "out of memory", "oom");
+  PerfettoArgs args(names, event);
+  args.text("layer", oom.layer == Layer::kDriver ? "driver" : "torch");
+  args.number("requested_bytes", oom.requested_bytes);
+  args.number("allocated_bytes", oom.allocated_bytes);
+  args.number("reserved_bytes", oom.reserved_bytes);
+  args.number("device_free_bytes", oom.device_free_bytes);
+  if (oom.hole_known) args.number("largest_hole_bytes", oom.largest_hole_bytes);
+  args.lines("stack", process.model->names.stack_text(oom.stack));
+  names.end_packet();
+}
+
+void put_peak(PerfettoNames& names, const ExportProcess& process, uint64_t track,
+              const MemoryState& state) {
+  pb::TrackEvent& event =
+      begin_instant(names, process.aligned(state.time_ns), track, "allocated peak", "peak");
+  PerfettoArgs args(names, event);
+  args.number("allocated_bytes", state.totals.allocated);
+  args.number("requested_bytes", state.totals.requested);
+  args.number("reserved_bytes", state.totals.reserved);
+  args.number("blocks", state.live.size());
+  args.number("largest_hole_bytes", state.largest_hole_bytes());
+  names.end_packet();
+}
+
+}  // namespace
+
+void write_peak_and_ooms(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
+                         const ExportProcess& process, const FrameworkModel& model,
+                         const TimeRange& range) {
+  if (model.event_count() == 0) return;
+  const auto dump = [&](const MemoryState& state, const std::string& name, int64_t time_ns) {
+    write_heap_dump(packets, process, tracks.fake_pid(), model, state, name, time_ns);
+  };
+  const uint64_t device = tracks.device(model.device);
+  if (range.contains(model.allocated_peak.time_ns)) {
+    const MemoryState state = state_after(model, model.allocated_peak.event);
+    put_peak(names, process, tracks.add(device, "peak", PerfettoTracks::kOutOfMemory), state);
+    dump(state, fmt::format("cuda:{} at the peak", model.device), state.time_ns);
+  }
+  if (model.failures.empty()) return;
+  const uint64_t track = tracks.add(device, "out of memory", PerfettoTracks::kOutOfMemory);
+  const size_t first_dump = model.failures.size() - std::min(model.failures.size(), kMaxOomDumps);
+  for (size_t i = 0; i < model.failures.size(); ++i) {
+    const FailedAllocation& failure = model.failures[i];
+    if (!range.contains(failure.time_ns)) continue;
+    const MemoryTotals totals = model.totals_after(failure.event);
+    OomFacts facts;
+    facts.time_ns = failure.time_ns;
+    facts.requested_bytes = failure.requested_bytes;
+    facts.allocated_bytes = totals.allocated;
+    facts.reserved_bytes = totals.reserved;
+    facts.device_free_bytes = failure.device_free_bytes;
+    facts.stack = failure.stack;
+    if (i >= first_dump) {
+      const MemoryState state = state_after(model, failure.event);
+      facts.largest_hole_bytes = state.largest_hole_bytes();
+      facts.hole_known = true;
+      dump(state, fmt::format("cuda:{} at out of memory {}", model.device, i + 1), failure.time_ns);
+    }
+    put_oom(names, process, track, facts);
+  }
+}
+
+void write_recorded_ooms(PerfettoTracks& tracks, PerfettoNames& names, const ExportProcess& process,
+                         const TimeRange& range) {
+  std::map<int64_t, uint64_t> by_device;
+  for (const OutOfMemory& oom : errors_outside_history(process)) {
+    if (!range.contains(oom.time_ns)) continue;
+    uint64_t& track = by_device[oom.device];
+    if (track == 0) {
+      track = tracks.add(tracks.device(oom.device), "out of memory (recorded)",
+                         PerfettoTracks::kOutOfMemory);
+    }
+    put_oom(
+        names, process, track,
+        {oom.time_ns, oom.layer, oom.requested_bytes, oom.allocated_bytes, oom.reserved_bytes,
+         oom.device_free_bytes, oom.largest_hole_bytes, oom.largest_hole_bytes != 0, oom.stack});
+  }
+}
+
+void write_findings(PerfettoTracks& tracks, PerfettoNames& names, const ExportProcess& process,
+                    const Report& report, const TimeRange& range) {
+  uint64_t track = 0;
+  for (const Finding& finding : report.findings) {
+    if (finding.rank != process.model->info.rank) continue;
+    int64_t time_ns = report.end_ns;
+    for (const FrameworkModel& model : process.model->framework) {
+      if (model.device == finding.device) time_ns = model.allocated_peak.time_ns;
+    }
+    time_ns = std::clamp(time_ns, range.begin_ns, range.end_ns);
+    if (track == 0) {
+      track = tracks.add(tracks.process_track(), "findings", PerfettoTracks::kFindings);
+    }
+    pb::TrackEvent& event =
+        begin_instant(names, process.aligned(time_ns), track, finding.id, "finding");
+    PerfettoArgs args(names, event);
+    args.text("severity", finding.severity);
+    args.text("summary", finding.summary);
+    args.signed_number("device", finding.device);
+    for (const auto& [key, value] : finding.evidence) args.number(key, value);
+    for (const Advice& advice : finding.advice) {
+      args.text("advice", advice.action + ": " + advice.detail);
+      if (advice.saves_bytes != 0) args.number("saves_bytes", advice.saves_bytes);
+    }
+    names.end_packet();
+  }
+}
+
+}  // namespace tidemark

@@ -1,0 +1,26 @@
+// Single events of a Perfetto trace: out-of-memory errors and findings, with their evidence.
+#pragma once
+
+#include "analysis/report.h"
+#include "export/perfetto_tracks.h"
+
+namespace tidemark {
+
+// How many of a device's last errors get a flame graph and the look at its holes: both walk the
+// whole history, and a program that tries again and again makes thousands of errors.
+inline constexpr size_t kMaxOomDumps = 16;
+
+// Instants and flame graphs of one device: the peak, and each error.
+void write_peak_and_ooms(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
+                         const ExportProcess& process, const FrameworkModel& model,
+                         const TimeRange& range);
+
+// Errors that the recorder described itself and the framework's history does not have.
+void write_recorded_ooms(PerfettoTracks& tracks, PerfettoNames& names, const ExportProcess& process,
+                         const TimeRange& range);
+
+// Findings about this process, at the peak of the device they speak of.
+void write_findings(PerfettoTracks& tracks, PerfettoNames& names, const ExportProcess& process,
+                    const Report& report, const TimeRange& range);
+
+}  // namespace tidemark

@@ -1,0 +1,76 @@
+// Writes a pickle of protocol 4 as it goes: dictionaries, lists, texts, numbers.
+//
+// Only opcodes that CPython's pickler uses for plain data, so that every reader of PyTorch
+// snapshots takes the file. Texts are written once and referred to afterwards, as are values that
+// the caller remembers. Memory: the texts seen so far and a buffer.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "proto/byte_sink.h"
+#include "proto/result.h"
+
+namespace tidemark {
+
+class PickleWriter {
+ public:
+  explicit PickleWriter(ByteSink& sink);
+
+  // Lists and dictionaries: begin, items (of a dictionary: key and value by turns), end.
+  void begin_list() { begin(']'); }
+  void end_list() { end('e'); }
+  void begin_dict() { begin('}'); }
+  void end_dict() { end('u'); }
+  // Call before each item of a list or each key of a dictionary: long containers are filled in
+  // batches, so that readers need no stack as deep as the list is long.
+  void item();
+
+  void key(std::string_view name) {
+    item();
+    text(name);
+  }
+  void text(std::string_view value);
+  void number(int64_t value);
+  void unsigned_number(uint64_t value);
+  void real(double value);
+  void boolean(bool value) { byte(value ? 0x88 : 0x89); }
+  void pair(uint64_t first, uint64_t second);
+
+  // The container that begins next can be referred to later by what this returns.
+  uint32_t remember_next();
+  void refer(uint32_t remembered);
+
+  Status finish();
+  uint64_t bytes() const { return flushed_ + buffer_.size(); }
+
+ private:
+  struct Open {
+    char closer;
+    uint32_t items = 0;
+  };
+
+  void byte(uint8_t b) { buffer_.push_back(static_cast<char>(b)); }
+  void begin(char opener);
+  void end(char closer);
+  void little_endian(uint64_t value, size_t bytes);
+  void long_number(uint64_t low, bool negative);
+  void flush_when_full();
+
+  static constexpr uint32_t kBatch = 1000;
+  static constexpr size_t kBufferBytes = 1 << 20;
+
+  ByteSink& sink_;
+  std::string buffer_;
+  std::vector<Open> open_;
+  std::unordered_map<std::string, uint32_t> texts_;
+  uint64_t flushed_ = 0;
+  uint32_t memo_size_ = 0;
+  bool remember_ = false;
+  int errno_ = 0;
+};
+
+}  // namespace tidemark

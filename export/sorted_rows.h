@@ -1,0 +1,41 @@
+// Rows of one table in the order of their times, read block by block.
+//
+// Recorders close blocks as buffers fill, so blocks overlap in time a little. Blocks are taken in
+// the order of their first row; rows wait only until no later block can hold an earlier one, so
+// that the memory is what overlaps, not the file.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "proto/block_decoder.h"
+
+namespace tidemark {
+
+// Calls use(const Row&) for each row of the process; `before` orders rows of equal times too.
+template <typename Row, typename Before, typename Use>
+void for_each_sorted(const TraceReader& reader, uint32_t process, Before&& before, Use&& use) {
+  std::vector<BlockRef> refs;
+  for (const BlockRef& ref : reader.blocks()) {
+    if (ref.kind == Table<Row>::kind && ref.process == process) refs.push_back(ref);
+  }
+  std::stable_sort(refs.begin(), refs.end(),
+                   [](const BlockRef& a, const BlockRef& b) { return a.first_ns < b.first_ns; });
+  BlockDecoder decoder(reader);
+  std::vector<Row> waiting;
+  for (size_t i = 0; i < refs.size(); ++i) {
+    const auto rows = decoder.rows<Row>(refs[i]);
+    waiting.insert(waiting.end(), rows.begin(), rows.end());
+    std::stable_sort(waiting.begin(), waiting.end(), before);
+    auto ready = waiting.end();
+    if (i + 1 < refs.size()) {
+      ready = std::find_if(waiting.begin(), waiting.end(), [&](const Row& row) {
+        return Table<Row>::time(row) >= refs[i + 1].first_ns;
+      });
+    }
+    std::for_each(waiting.begin(), ready, use);
+    waiting.erase(waiting.begin(), ready);
+  }
+}
+
+}  // namespace tidemark

@@ -1,0 +1,95 @@
+// Tables on their way to SQLite or CSV: what a table looks like, and where its rows go.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "export/export_input.h"
+#include "proto/result.h"
+
+namespace tidemark {
+
+enum class CellType : uint8_t { kInteger, kText };
+
+struct TableColumn {
+  std::string_view name;
+  CellType type = CellType::kInteger;
+};
+
+struct TableSpec {
+  std::string_view name;
+  std::vector<TableColumn> columns;       // the first is the primary key when `keyed`
+  std::vector<std::string_view> indexes;  // each a list of columns
+  bool keyed = false;
+};
+
+// Takes tables one after the other, each row cell by cell in the order of the columns. The first
+// failure is kept and told by finish().
+class TableSink {
+ public:
+  virtual ~TableSink() = default;
+
+  virtual void begin_table(const TableSpec& table) = 0;
+  virtual void integer(int64_t value) = 0;
+  virtual void text(std::string_view value) = 0;  // must live until end_row()
+  virtual void null() = 0;
+  virtual void end_row() = 0;
+  virtual Status finish() = 0;
+
+  // SQLite has no unsigned 64-bit numbers; values past 2^63 appear negative.
+  void number(uint64_t value) { integer(static_cast<int64_t>(value)); }
+  void text_or_null(std::string_view value) { value.empty() ? null() : text(value); }
+  void number_or_null(uint64_t value) { value == 0 ? null() : number(value); }
+
+  uint64_t rows() const { return rows_; }
+  // A false ends the export early (a full disk, say).
+  bool good() const { return good_; }
+
+ protected:
+  uint64_t rows_ = 0;
+  bool good_ = true;
+};
+
+// Every table of the schema (docs/export.md), in its order. "events" only when asked for.
+const std::vector<TableSpec>& table_specs();
+const TableSpec& table_spec(std::string_view name);
+
+// Ids of stacks and frames across processes, and which stacks some row refers to.
+class StackIds {
+ public:
+  StackIds(const Dictionary& names, int64_t base) : base_(base), used_(names.stack_count()) {}
+
+  void put(TableSink& sink, uint32_t stack) {
+    if (stack == 0 || stack >= used_.size()) return sink.null();
+    used_[stack] = true;
+    sink.integer(base_ + stack);
+  }
+  int64_t base() const { return base_; }
+  size_t size() const { return used_.size(); }
+  bool used(uint32_t stack) const { return used_[stack]; }
+
+ private:
+  int64_t base_;
+  std::vector<bool> used_;
+};
+
+// One process on its way into the tables.
+struct TableSource {
+  const ExportProcess* process = nullptr;
+  StackIds* stacks = nullptr;
+  TimeRange range;
+};
+
+// The allocator's history; the ids that run through all processes are counted up.
+void dump_allocations(TableSink& sink, const TableSource& source, int64_t& next_allocation,
+                      int64_t& next_segment);
+void dump_segments(TableSink& sink, const TableSource& source, int64_t& next_segment);
+void dump_events(TableSink& sink, const TableSource& source, int64_t& next_event);
+
+// All tables of the chosen processes.
+Status dump_tables(const ExportInput& input, const ExportOptions& options, TableSink& sink,
+                   const Progress& progress);
+
+}  // namespace tidemark

@@ -1,0 +1,43 @@
+# What listens: CUPTI, NVML, stacks, owners, the process itself. A library of its own, so that tests
+# link it; libtidemark.so is the two together.
+add_library(tidemark_capture STATIC
+  array_size.cpp
+  cfi_step.cpp
+  cfi_tables.cpp
+  cupti_callbacks.cpp
+  cupti_kernels.cpp
+  cupti_loader.cpp
+  driver_decode_objects.cpp
+  driver_decode_plain.cpp
+  driver_events.cpp
+  driver_objects.cpp
+  driver_queries.cpp
+  elf_facts.cpp
+  modules.cpp
+  nvml_library.cpp
+  nvml_sampler.cpp
+  options.cpp
+  own_scope.cpp
+  owner.cpp
+  process_info.cpp
+  rule_cache.cpp
+  sampling.cpp
+  unwinder.cpp)
+tidemark_target(tidemark_capture)
+target_compile_options(tidemark_capture PRIVATE ${TIDEMARK_GUEST_OPTIONS})
+target_compile_definitions(tidemark_capture PRIVATE TIDEMARK_VERSION="${PROJECT_VERSION}")
+target_link_libraries(tidemark_capture PUBLIC tidemark_recorder)
+
+# The guest itself. nodelete: its threads and the driver's callbacks run in it until the end.
+if(NOT TARGET tidemark)
+  add_library(tidemark SHARED glibc_floor.cpp injection.cpp)
+  tidemark_target(tidemark)
+  target_compile_options(tidemark PRIVATE ${TIDEMARK_GUEST_OPTIONS})
+  target_link_libraries(tidemark PRIVATE tidemark_capture tidemark_recorder)
+  target_link_options(tidemark PRIVATE
+    -static-libstdc++ -static-libgcc
+    -Wl,--version-script=${CMAKE_CURRENT_SOURCE_DIR}/exports.map
+    -Wl,--exclude-libs,ALL -Wl,-z,nodelete -Wl,-z,now -Wl,-z,relro -Wl,--gc-sections
+    -Wl,--no-undefined)
+  set_target_properties(tidemark PROPERTIES LINK_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/exports.map)
+endif()

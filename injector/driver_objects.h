@@ -1,0 +1,151 @@
+// What the callbacks learn about devices, contexts, pools and imports, and the task thread acts on.
+//
+// Fixed tables of atomics: a callback never waits and never allocates. A table that is full forgets
+// newcomers: their events are recorded all the same, only the sampling of them is missing, which is
+// counted as dropped Counter rows by the caller.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "proto/rows.h"
+
+namespace tidemark::injector {
+
+inline constexpr size_t kMaxDevices = 64;
+inline constexpr int64_t kNoDevice = -1;
+
+// Which devices this process uses, and what it does there that is worth sampling.
+class DeviceUse {
+ public:
+  void note(int64_t device) noexcept { set(used_, device); }
+  void note_graph_memory(int64_t device) noexcept { set(graph_, device); }
+  bool used(int64_t device) const noexcept { return has(used_, device); }
+  bool has_graph_memory(int64_t device) const noexcept { return has(graph_, device); }
+  void clear() noexcept {
+    used_.store(0);
+    graph_.store(0);
+  }
+
+ private:
+  static bool valid(int64_t device) noexcept {
+    return device >= 0 && device < static_cast<int64_t>(kMaxDevices);
+  }
+  static void set(std::atomic<uint64_t>& bits, int64_t device) noexcept {
+    if (!valid(device)) return;
+    const uint64_t bit = uint64_t{1} << device;
+    if ((bits.load(std::memory_order_relaxed) & bit) == 0) bits.fetch_or(bit);
+  }
+  static bool has(const std::atomic<uint64_t>& bits, int64_t device) noexcept {
+    return valid(device) && (bits.load(std::memory_order_relaxed) >> device & 1) != 0;
+  }
+
+  std::atomic<uint64_t> used_{0};
+  std::atomic<uint64_t> graph_{0};
+};
+
+// Contexts by CUPTI's number for them, which is never used twice.
+class ContextTable {
+ public:
+  // kNoDevice: not known.
+  int64_t device_of(uint32_t context) const noexcept;
+  void note(uint32_t context, int64_t device) noexcept;
+  uint32_t live() const noexcept { return live_.load(std::memory_order_relaxed); }
+  void created() noexcept { live_.fetch_add(1, std::memory_order_relaxed); }
+  void destroyed() noexcept;
+  void clear() noexcept;
+
+ private:
+  static constexpr size_t kEntries = 256;
+  std::array<std::atomic<uint64_t>, kEntries> entries_{};  // context << 32 | device + 1
+  std::atomic<uint32_t> live_{0};
+};
+
+// The driver's pools under the small numbers that rows carry. A number is given once: a handle that
+// comes back after its pool was destroyed is another pool.
+class PoolTable {
+ public:
+  // The number of this pool; at first sight its Pool row is recorded.
+  uint32_t id_of(uint64_t handle, int64_t device) noexcept;
+  // The pool that cuMemAllocAsync uses on a device. Its handle is found out by the task thread.
+  uint32_t current_of(int64_t device) noexcept;
+  void set_current(int64_t device, uint64_t handle) noexcept;
+  bool needs_handle(int64_t device) const noexcept;
+  void learn_current(int64_t device, uint64_t handle) noexcept;
+
+  // ENTER of cuMemPoolDestroy: from now on the pool is not sampled. Waits (bounded) for a sample
+  // that is being taken, since the driver does not survive a query of a pool that is gone.
+  void retire(uint64_t handle) noexcept;
+  // The destruction failed after all.
+  void revive(uint64_t handle) noexcept;
+  void forget(uint64_t handle) noexcept;
+
+  // Calls `sample(handle, id, device)` for each living pool, guarded against retire().
+  template <typename Sample>
+  void for_each_living(Sample&& sample) noexcept {
+    for (Entry& entry : entries_) {
+      const uint64_t handle = entry.handle.load();
+      if (handle == 0 || !entry.alive.load()) continue;
+      in_sample_.store(handle);
+      if (entry.handle.load() == handle && entry.alive.load()) {
+        sample(handle, entry.id.load(), entry.device.load());
+      }
+      in_sample_.store(0);
+    }
+  }
+  void clear() noexcept;
+
+ private:
+  static constexpr size_t kEntries = 256;
+  struct Entry {
+    std::atomic<uint64_t> handle{0};
+    std::atomic<uint32_t> id{0};
+    std::atomic<int64_t> device{kNoDevice};
+    std::atomic<bool> alive{false};
+  };
+  Entry* find(uint64_t handle) noexcept;
+  uint32_t add(uint64_t handle, int64_t device, uint32_t id) noexcept;
+
+  std::array<Entry, kEntries> entries_{};
+  std::array<std::atomic<uint32_t>, kMaxDevices> current_{};
+  std::atomic<uint64_t> current_known_{0};
+  std::atomic<uint64_t> in_sample_{0};
+};
+
+// Numbers for Pool rows, for whoever records pools (the framework's are in the same table).
+uint32_t next_pool_id() noexcept;
+
+// Imports whose size only a query can tell, waiting for the task thread.
+class PendingImports {
+ public:
+  // False: full.
+  bool add(const DriverEvent& event) noexcept;
+  bool take(DriverEvent& out) noexcept;
+  // The import ends before its size was asked: another allocation may have its address soon.
+  void cancel(uint64_t address) noexcept;
+  void clear() noexcept;
+
+ private:
+  static constexpr size_t kEntries = 256;
+  enum class State : uint8_t { kEmpty, kBusy, kFull };
+  struct Entry {
+    std::atomic<State> state{State::kEmpty};
+    DriverEvent event{};
+  };
+  std::array<Entry, kEntries> entries_{};
+};
+
+struct DriverObjects {
+  DeviceUse devices;
+  ContextTable contexts;
+  PoolTable pools;
+  PendingImports imports;
+  std::atomic<bool> driver_ready{false};  // cuInit has finished
+
+  void clear() noexcept;
+};
+DriverObjects& driver_objects() noexcept;
+
+}  // namespace tidemark::injector

@@ -1,0 +1,62 @@
+// Keeps the library loadable on glibc 2.34.
+//
+// The static libgcc of GCC 12 and later, which libstdc++ brings along, looks for unwind tables with
+// _dl_find_object, a function of glibc 2.35. A definition of our own, hidden like everything else,
+// satisfies it. Nothing here throws, so it hardly ever runs; it is right all the same.
+#include <link.h>
+
+#include <cstdint>
+
+namespace {
+
+// glibc's struct dl_find_object, as it is on x86-64 and aarch64.
+struct FoundObject {
+  unsigned long long flags;
+  void* map_start;
+  void* map_end;
+  link_map* map;
+  void* eh_frame_header;
+  unsigned long long reserved[7];
+};
+
+struct Search {
+  uintptr_t address;
+  FoundObject* out;
+  bool found;
+};
+
+int look_at(dl_phdr_info* info, size_t, void* context) {
+  auto& search = *static_cast<Search*>(context);
+  const ElfW(Phdr)* tables = nullptr;
+  const ElfW(Phdr)* segment = nullptr;
+  for (int i = 0; i < info->dlpi_phnum; ++i) {
+    const ElfW(Phdr)& header = info->dlpi_phdr[i];
+    const uintptr_t begin = info->dlpi_addr + header.p_vaddr;
+    if (header.p_type == PT_GNU_EH_FRAME) tables = &header;
+    if (header.p_type == PT_LOAD && search.address >= begin &&
+        search.address - begin < header.p_memsz) {
+      segment = &header;
+    }
+  }
+  if (segment == nullptr) return 0;
+  search.found = tables != nullptr;
+  if (tables == nullptr) return 1;
+  const uintptr_t begin = info->dlpi_addr + segment->p_vaddr;
+  *search.out = {};
+  search.out->map_start = reinterpret_cast<void*>(begin);
+  search.out->map_end = reinterpret_cast<void*>(begin + segment->p_memsz);
+  search.out->eh_frame_header = reinterpret_cast<void*>(info->dlpi_addr + tables->p_vaddr);
+  return 1;
+}
+
+}  // namespace
+
+// Declared under another name, since glibc's header may have a declaration of its own.
+extern "C" __attribute__((visibility("hidden"))) int tidemark_find_object(
+    void* address, FoundObject* out) __asm__("_dl_find_object");
+
+int tidemark_find_object(void* address, FoundObject* out) {
+  Search search{reinterpret_cast<uintptr_t>(address), out, false};
+  dl_iterate_phdr(look_at, &search);
+  return search.found ? 0 : -1;
+}

@@ -1,0 +1,107 @@
+// Content to id, for many readers and few writers.
+//
+// A key is 128 bits of hash; the content itself is not kept, because it goes into the trace and
+// would be needed here only to tell two contents with the same 128 bits apart (less likely than 1
+// in 10^26 at the most entries a table takes). Reading takes no lock: a slot is complete once its
+// id is not 0. Adding takes the lock of one of 16 regions, among which the upper bits of the key
+// choose; a probe sequence stays in its region. Entries are never removed.
+#pragma once
+
+#include <sched.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "injector/pages.h"
+
+namespace tidemark::injector {
+
+struct HashKey {
+  uint64_t a = 0;
+  uint64_t b = 0;
+  bool operator==(const HashKey&) const = default;
+};
+
+HashKey hash_bytes(const void* data, size_t size) noexcept;
+
+class HashedIds {
+ public:
+  bool create(uint32_t slots_log2) noexcept {
+    region_slots_ = (1U << slots_log2) / uint32_t{kRegions};
+    slots_ = static_cast<Slot*>(map_pages(sizeof(Slot) << slots_log2));
+    return slots_ != nullptr;
+  }
+
+  uint64_t capacity_bytes() const noexcept {
+    return uint64_t{kRegions} * region_slots_ * sizeof(Slot);
+  }
+
+  // 0 when unknown.
+  uint32_t find(const HashKey& key) const noexcept {
+    const Slot* const region = region_of(key);
+    for (uint32_t i = first(key);; i = next(i)) {
+      const uint32_t id = region[i].id.load(std::memory_order_acquire);
+      if (id == 0 || region[i].key == key) return id;
+    }
+  }
+
+  // The id of the key. A new key gets what `make()` returns; 0 from it, no room or no lock leaves
+  // the key unknown. `make` runs under the region's lock: a key is made once.
+  template <typename Make>
+  uint32_t find_or_add(const HashKey& key, Make&& make) noexcept {
+    if (const uint32_t id = find(key); id != 0) return id;
+    const size_t number = region_number(key);
+    for (int tries = 0; locked_[number].test_and_set(std::memory_order_acquire); ++tries) {
+      if (tries == kMaxTries) return 0;
+      sched_yield();
+    }
+    const uint32_t id = add(key, number, make);
+    locked_[number].clear(std::memory_order_release);
+    return id;
+  }
+
+ private:
+  static constexpr uint32_t kRegions = 16;
+  // The lock is held for the time of one record. Should its holder be kept from running (a higher
+  // priority, a debugger), a name is lost rather than the host held up.
+  static constexpr int kMaxTries = 1000;
+  struct Slot {
+    HashKey key;
+    std::atomic<uint32_t> id;
+  };
+
+  template <typename Make>
+  uint32_t add(const HashKey& key, size_t number, Make& make) noexcept {
+    Slot* const region = slots_ + number * region_slots_;
+    uint32_t i = first(key);
+    while (const uint32_t id = region[i].id.load(std::memory_order_relaxed)) {
+      if (region[i].key == key) return id;
+      i = next(i);
+    }
+    // A quarter stays empty, so that every probe ends.
+    if (used_[number] >= region_slots_ / 4 * 3) return 0;
+    const uint32_t id = make();
+    if (id == 0) return 0;
+    ++used_[number];
+    region[i].key = key;
+    region[i].id.store(id, std::memory_order_release);
+    return id;
+  }
+
+  static size_t region_number(const HashKey& key) noexcept { return key.a >> 60; }
+  const Slot* region_of(const HashKey& key) const noexcept {
+    return slots_ + region_number(key) * region_slots_;
+  }
+  uint32_t first(const HashKey& key) const noexcept {
+    return static_cast<uint32_t>(key.a) & (region_slots_ - 1);
+  }
+  uint32_t next(uint32_t i) const noexcept { return (i + 1) & (region_slots_ - 1); }
+
+  Slot* slots_ = nullptr;
+  uint32_t region_slots_ = 0;
+  uint32_t used_[kRegions] = {};  // under the region's lock
+  std::atomic_flag locked_[kRegions] = {};
+};
+
+}  // namespace tidemark::injector

@@ -1,0 +1,41 @@
+// What the environment asks of the injector. Read once, in InitializeInjection.
+//
+// A value that cannot be understood keeps the default: a typing error in a job script must never
+// stop the job. `Options::complaint` then names the variable, for the one line on stderr.
+#pragma once
+
+#include <cstdint>
+
+namespace tidemark::injector {
+
+enum class StackMode : uint8_t { kNone, kPython, kNative, kAll };
+
+struct Options {
+  const char* out = nullptr;    // TIDEMARK_OUT; null: the recorder's default
+  const char* chain = nullptr;  // TIDEMARK_CHAIN: an injection library to start as well
+  const char* complaint = nullptr;
+  StackMode stacks = StackMode::kAll;  // TIDEMARK_STACKS=none|python|native|all
+  bool kernels = true;                 // TIDEMARK_KERNELS
+  bool copies = false;                 // TIDEMARK_COPIES: memcpy and memset too
+  bool nccl = true;                    // TIDEMARK_NCCL
+  bool torch = true;                   // TIDEMARK_TORCH
+  bool cupti = true;                   // TIDEMARK_CUPTI
+  uint32_t nvml_hz = 10;               // TIDEMARK_NVML_HZ, 0: off; at most kMaxNvmlHz
+  uint32_t buffer_mb = 64;             // TIDEMARK_BUFFER_MB
+
+  bool native_stacks() const noexcept {
+    return stacks == StackMode::kNative || stacks == StackMode::kAll;
+  }
+};
+
+// Faster polling makes cuMemAlloc of the job wait for the resource manager's lock.
+inline constexpr uint32_t kMaxNvmlHz = 50;
+
+using EnvironmentLookup = const char* (*)(const char* name);
+
+Options read_options(EnvironmentLookup lookup) noexcept;
+
+// std::getenv, as an EnvironmentLookup.
+const char* process_environment(const char* name) noexcept;
+
+}  // namespace tidemark::injector

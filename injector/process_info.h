@@ -1,0 +1,44 @@
+// Who this process is in its job, and the settings that explain its memory.
+//
+// Of the environment only an allow-list is recorded: a trace is handed around, and environments are
+// full of credentials.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "injector/options.h"
+
+namespace tidemark::injector {
+
+struct JobPlace {
+  int64_t rank = -1;  // -1: not part of a ranked job
+  int64_t local_rank = -1;
+  uint64_t world_size = 0;
+};
+
+// From the variables of torchrun, Open MPI, MVAPICH, PMI (MPICH, Intel MPI), Slurm and PMIx, in
+// this order: the innermost launcher knows best (a torchrun under srun, an mpirun inside a Slurm
+// job).
+JobPlace find_job_place(EnvironmentLookup lookup) noexcept;
+
+// A name that the ranks of one job share, in `buffer`; empty when there is none.
+std::string_view find_job_id(EnvironmentLookup lookup, char* buffer, size_t capacity) noexcept;
+
+// Whether NAME=value goes into the trace.
+bool is_recorded_setting(std::string_view name, std::string_view value) noexcept;
+
+// Copies a command line (arguments ended by zeros, as /proc has it) as text, without the values of
+// options whose names sound like secrets.
+std::string_view readable_command(std::string_view arguments, char* buffer,
+                                  size_t capacity) noexcept;
+
+// The Process row and the Setting rows of this process. On the thread that initialises, because
+// walking `environ` beside a setenv of another thread would be a race.
+void record_process(const Options& options, int64_t start_ns) noexcept;
+
+// A Setting row of the tool's own (versions, sources).
+void record_tool_setting(std::string_view key, std::string_view value) noexcept;
+
+}  // namespace tidemark::injector

@@ -1,0 +1,238 @@
+#include "injector/recorder.h"
+
+#include <pthread.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "injector/complain.h"
+#include "injector/pages.h"
+#include "injector/session.h"
+#include "injector/thread_exit.h"
+#include "injector/tool_thread.h"
+#include "injector/writer_thread.h"
+
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18
+#endif
+
+namespace tidemark::injector {
+
+namespace {
+
+// How long the end of a process may wait for us.
+constexpr uint32_t kFinishTimeoutMs = 10'000;
+constexpr uint32_t kTaskTimeoutMs = 2'000;
+constexpr long kPageBytes = 4096;
+
+struct FinishHook {
+  Recorder::Task run;
+  void* context;
+};
+
+constinit Recorder the_recorder;
+constinit PidLock lifecycle;                // start() and the hooks
+constinit std::atomic<Session*> current{};  // also while stop() has closed the gate
+constinit FinishHook hooks[8] = {};
+constinit uint32_t hook_count = 0;
+constinit bool prepared = false;
+constinit bool disabled = false;
+
+std::atomic_flag said_no_thread;
+std::atomic_flag said_unfinished;
+
+// The child of a fork has one thread, a copy of the parent's memory, and the parent's ring still
+// mapped. It must touch neither ring nor file; its copies of the descriptors it can close.
+void leave_to_parent() noexcept {
+  gate.load(std::memory_order_relaxed)->session.store(nullptr, std::memory_order_relaxed);
+  Session* const parents = current.exchange(nullptr, std::memory_order_relaxed);
+  if (parents != nullptr) {
+    parents->file.close();
+    parents->arena.unlock();
+  }
+  forget_tasks();
+  hook_count = 0;
+  disabled = false;
+  thread_writer = ThreadWriter{};
+}
+
+void in_forked_child() {
+  const int host_errno = errno;
+  leave_to_parent();
+  errno = host_errno;
+}
+
+void at_exit() {
+  recorder().stop();
+}
+
+bool make_gate() noexcept {
+  void* const page = map_pages(kPageBytes);
+  if (page == nullptr) return false;
+  // Before Linux 4.14 the atfork handler alone must do.
+  static_cast<void>(::madvise(page, kPageBytes, MADV_WIPEONFORK));
+  gate.store(static_cast<Gate*>(page), std::memory_order_release);
+  return true;
+}
+
+bool prepare_process() noexcept {
+  if (prepared) return true;
+  if (!make_gate()) return false;
+  prepare_thread_exit();
+  pthread_atfork(nullptr, nullptr, in_forked_child);
+  std::atexit(at_exit);
+  prepared = true;
+  return true;
+}
+
+bool start_locked(const RecorderOptions& options) noexcept {
+  Session* const before = current.load(std::memory_order_relaxed);
+  if (before != nullptr && before->pid != ::getpid()) leave_to_parent();  // a raw clone()
+  if (active_session() != nullptr) return true;
+  if (disabled) return false;
+
+  Session* const session = prepare_process() ? create_session(options) : nullptr;
+  disabled = session == nullptr;
+  if (disabled) return false;
+  if (!start_writer(*session)) {
+    complain(said_no_thread, "cannot start the writer of %s: %s; recording is off",
+             session->trace_path, std::strerror(errno));
+    abandon_session(*session);
+    disabled = true;
+    return false;
+  }
+  current.store(session, std::memory_order_release);
+  gate.load(std::memory_order_relaxed)->session.store(session, std::memory_order_release);
+  return true;
+}
+
+void run_finish_hooks() noexcept {
+  FinishHook to_run[std::size(hooks)];
+  lifecycle.lock();
+  const uint32_t count = hook_count;
+  std::memcpy(to_run, hooks, sizeof hooks);
+  hook_count = 0;
+  lifecycle.unlock();
+  for (uint32_t i = count; i > 0; --i) to_run[i - 1].run(to_run[i - 1].context);
+}
+
+}  // namespace
+
+int64_t now_ns() noexcept {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+}
+
+Recorder& recorder() noexcept {
+  return the_recorder;
+}
+
+bool Recorder::start(const RecorderOptions& options) noexcept {
+  const int host_errno = errno;
+  const SignalShield shield;  // a file size limit must not kill the host with SIGXFSZ
+  lifecycle.lock();
+  const bool on = start_locked(options);
+  lifecycle.unlock();
+  errno = host_errno;
+  return on;
+}
+
+void Recorder::stop() noexcept {
+  Session* session = current.load(std::memory_order_acquire);
+  if (session == nullptr || session->pid != ::getpid()) return;
+  run_finish_hooks();
+  // Whoever gets the session ends it.
+  session = current.exchange(nullptr, std::memory_order_acq_rel);
+  if (session == nullptr) return;
+  static_cast<void>(stop_tasks(kTaskTimeoutMs));  // one that hangs finds the recorder off
+  gate.load(std::memory_order_relaxed)->session.store(nullptr, std::memory_order_release);
+  // A thread in the middle of a record is done in nanoseconds. One that was suspended there for
+  // longer finds its record not to be part of the recording.
+  const timespec grace{0, 1'000'000};
+  nanosleep(&grace, nullptr);
+  if (!wait_for_finish(*session, kFinishTimeoutMs)) {
+    complain(said_unfinished, "%s is not finished yet; 'tidemark recover' does the rest",
+             session->trace_path);
+  }
+}
+
+bool Recorder::flush_now(uint32_t timeout_ms) noexcept {
+  const int host_errno = errno;
+  Session* const session = active_session();
+  const bool done = session != nullptr && wait_for_flush(*session, timeout_ms);
+  errno = host_errno;
+  return done;
+}
+
+uint32_t Recorder::intern_string(std::string_view text) noexcept {
+  const BusyScope scope(BlockKind::kStrings);
+  Session* const session = scope.session();
+  return session == nullptr ? 0 : session->dictionaries.string(*session, text);
+}
+
+uint32_t Recorder::intern_module(uint64_t base, uint64_t size_bytes, std::string_view path,
+                                 std::string_view build_id) noexcept {
+  const BusyScope scope(BlockKind::kModules);
+  Session* const session = scope.session();
+  if (session == nullptr) return 0;
+  Dictionaries& dictionaries = session->dictionaries;
+  return dictionaries.module(*session,
+                             Module{0, base, size_bytes, dictionaries.string(*session, path),
+                                    dictionaries.string(*session, build_id)});
+}
+
+uint32_t Recorder::intern_frame(const FrameKey& frame) noexcept {
+  const BusyScope scope(BlockKind::kFrames);
+  Session* const session = scope.session();
+  return session == nullptr ? 0 : session->dictionaries.frame(*session, frame);
+}
+
+uint32_t Recorder::intern_stack(std::span<const FrameKey> frames) noexcept {
+  const BusyScope scope(BlockKind::kStacks);
+  Session* const session = scope.session();
+  return session == nullptr ? 0 : session->dictionaries.stack(*session, frames);
+}
+
+bool Recorder::add_background_task(Task run, void* context, uint32_t period_ms) noexcept {
+  return on() && add_task(run, context, period_ms);
+}
+
+bool Recorder::add_finish_hook(Task run, void* context) noexcept {
+  lifecycle.lock();
+  const bool room = hook_count < std::size(hooks);
+  if (room) hooks[hook_count++] = {run, context};
+  lifecycle.unlock();
+  return room;
+}
+
+void Recorder::report(HealthKind kind, uint64_t value, std::string_view detail) noexcept {
+  record(Health{now_ns(), value, intern_string(detail), kind});
+}
+
+void Recorder::count_dropped(BlockKind kind, uint64_t rows) noexcept {
+  if (Session* const session = active_session()) session->count_dropped(kind, rows);
+}
+
+void Recorder::add_overhead_ns(uint64_t ns) noexcept {
+  if (Session* const session = active_session()) {
+    session->overhead_ns.fetch_add(ns, std::memory_order_relaxed);
+  }
+}
+
+void Recorder::add_own_host_bytes(int64_t bytes) noexcept {
+  if (Session* const session = active_session()) {
+    session->own_host_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  }
+}
+
+const char* Recorder::trace_path() const noexcept {
+  const Session* const session = current.load(std::memory_order_acquire);
+  return session == nullptr ? "" : session->trace_path;
+}
+
+}  // namespace tidemark::injector

@@ -1,0 +1,138 @@
+#include "injector/sampling.h"
+
+#include <sched.h>
+
+#include <atomic>
+
+#include "injector/cupti_kernels.h"
+#include "injector/driver_objects.h"
+#include "injector/driver_queries.h"
+#include "injector/modules.h"
+#include "injector/nvml_sampler.h"
+#include "injector/process_info.h"
+#include "injector/recorder.h"
+#include "injector/tool_thread.h"
+
+namespace tidemark::injector {
+namespace {
+
+constexpr uint32_t kDriverPeriodMs = 100;
+constexpr uint32_t kKernelPeriodMs = 250;
+constexpr uint32_t kProcessPeriodMs = 1000;
+// Without callbacks nobody says when cuInit is over; asking the driver earlier would do no good.
+constexpr int64_t kInitGraceMs = 2000;
+
+struct Sampling {
+  bool callbacks_on = false;
+  bool nvml = false;
+  bool modules_known = false;
+  bool nvml_tried = false;
+  int64_t started_ms = 0;
+  int64_t looked_ms = 0;
+  uint32_t contexts_reported = 0;
+};
+Sampling g_sampling;
+
+// Tasks run one after the other, but the last round runs on the thread that ends the process.
+PidLock g_turn;
+class Turn {
+ public:
+  Turn() noexcept { g_turn.lock(); }
+  ~Turn() { g_turn.unlock(); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+};
+
+// cuInit has finished, as far as can be known.
+bool driver_ready() {
+  if (driver_objects().driver_ready.load(std::memory_order_acquire)) return true;
+  return monotonic_ms() - g_sampling.started_ms > kInitGraceMs;
+}
+
+void open_nvml() {
+  if (!g_sampling.nvml || g_sampling.nvml_tried) return;
+  g_sampling.nvml_tried = true;
+  start_nvml();
+}
+
+// What CUPTI set aside per context: part of the ledger, not of the unexplained rest.
+void record_own_footprint() {
+  const TracingFootprint footprint = tracing_footprint();
+  const uint32_t contexts = driver_objects().contexts.live();
+  if (footprint.bytes_per_context == 0 || contexts == g_sampling.contexts_reported) return;
+  const int64_t change =
+      (static_cast<int64_t>(contexts) - static_cast<int64_t>(g_sampling.contexts_reported)) *
+      static_cast<int64_t>(footprint.bytes_per_context);
+  g_sampling.contexts_reported = contexts;
+  if (!footprint.on_device) return recorder().add_own_host_bytes(change);
+  recorder().record(
+      Counter{now_ns(), contexts * footprint.bytes_per_context, 0, 0, CounterKind::kOwnDevice});
+}
+
+void driver_round() {
+  // Reading the symbols of a large library takes milliseconds: better here than in a callback.
+  if (!g_sampling.modules_known) {
+    const ModuleView modules;
+    g_sampling.modules_known = true;
+  }
+  if (!driver_ready()) return;
+  open_nvml();
+  const int64_t now = monotonic_ms();
+  if (!g_sampling.callbacks_on && now - g_sampling.looked_ms >= kProcessPeriodMs) {
+    g_sampling.looked_ms = now;
+    look_for_used_devices();
+  }
+  query_driver();
+  sample_pools();
+  record_own_footprint();
+}
+
+void driver_task(void*) noexcept {
+  const Turn turn;
+  driver_round();
+}
+
+void kernel_task(void*) noexcept {
+  const Turn turn;
+  collect_kernels();
+}
+
+void device_task(void*) noexcept {
+  const Turn turn;
+  sample_device_memory();
+}
+
+void process_task(void*) noexcept {
+  const Turn turn;
+  sample_process_memory();
+}
+
+// A process may end before the first round: then everything that is asked once is asked here.
+void last_round(void*) noexcept {
+  const Turn turn;
+  driver_round();
+  sample_device_memory();
+  sample_process_memory();
+  collect_last_kernels();
+}
+
+}  // namespace
+
+void start_sampling(const Options& options, bool callbacks_on) noexcept {
+  g_sampling = Sampling();
+  g_sampling.callbacks_on = callbacks_on;
+  g_sampling.nvml = options.nvml_hz > 0;
+  g_sampling.started_ms = monotonic_ms();
+  Recorder& out = recorder();
+  out.add_background_task(driver_task, nullptr, kDriverPeriodMs);
+  if (callbacks_on && (options.kernels || options.copies)) {
+    out.add_background_task(kernel_task, nullptr, kKernelPeriodMs);
+  }
+  if (options.nvml_hz > 0) {
+    out.add_background_task(device_task, nullptr, 1000 / options.nvml_hz);
+    out.add_background_task(process_task, nullptr, kProcessPeriodMs);
+  }
+  out.add_finish_hook(last_round, nullptr);
+}
+
+}  // namespace tidemark::injector

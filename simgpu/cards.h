@@ -1,0 +1,73 @@
+// One simulated card: how many of its bytes each process holds.
+//
+// With a folder, the numbers live in a small file that all processes map, one slot per process:
+//
+//   0      magic, reserved
+//   16     slot 0: pid, contexts, used bytes
+//   32     slot 1 …
+//
+// A slot belongs to whoever holds the file lock on its byte, so the kernel hands the memory of a
+// killed process back at once, like a driver. Byte 0 is locked while a process takes memory: that
+// is what makes "does it still fit?" true for all of them. (Record locks of a process end when it
+// closes *any* descriptor of the file: nothing here ever closes one.)
+//
+// Threads: take, give and set_contexts are serialised by the caller; the rest may run at any time.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "simgpu/config.h"
+
+namespace tidemark::simgpu {
+
+struct ProcessUse {
+  uint32_t pid;
+  uint64_t bytes;
+};
+
+class Card {
+ public:
+  Card(const Config& config, int index);
+
+  int index() const { return index_; }
+  uint64_t capacity_bytes() const { return capacity_bytes_; }
+
+  // Takes `bytes` for this process; false when they do not fit.
+  bool take(uint64_t bytes);
+  void give(uint64_t bytes);
+  // Contexts of this process: who has one is listed by NVML.
+  void set_contexts(uint32_t count);
+
+  // Of all processes.
+  uint64_t used_bytes() const;
+  // Those with a context.
+  std::vector<ProcessUse> processes() const;
+
+ private:
+  static constexpr int kSlots = 128;
+  struct Slot {
+    std::atomic<uint32_t> pid;
+    std::atomic<uint32_t> contexts;
+    std::atomic<uint64_t> used_bytes;
+  };
+  struct State {
+    uint64_t magic;
+    uint64_t reserved;
+    Slot slots[kSlots];
+  };
+
+  void map_shared(const std::string& path);
+  bool held(int slot) const;
+  bool claim();
+
+  int index_;
+  uint64_t capacity_bytes_;
+  int fd_ = -1;  // -1: this process alone
+  State* state_ = nullptr;
+  std::atomic<int> own_slot_{-1};  // NVML reads it on threads of its own
+};
+
+}  // namespace tidemark::simgpu

@@ -1,0 +1,47 @@
+// What a simulated machine looks like, taken from the environment once per process.
+//
+//   SIMGPU_DEVICES      number of cards                                       (2)
+//   SIMGPU_MEMORY_MB    memory of each card that programs can have            (16384)
+//   SIMGPU_RESERVED_MB  memory of each card that driver and firmware keep     (256)
+//   SIMGPU_CONTEXT_MB   cost of a context                                     (448)
+//   SIMGPU_KERNEL_US    duration of a kernel                                  (10)
+//   SIMGPU_DIR          folder through which processes share the cards; without it a process has
+//                       cards of its own
+//   SIMGPU_PID_OFFSET   added to the process ids that NVML shows, like a container that hides
+//                       its real ones                                         (0)
+//   CUDA_VISIBLE_DEVICES  indices or UUIDs, as for the real driver
+//
+// A kernel whose name ends in `_<N>us` runs N microseconds, whatever SIMGPU_KERNEL_US says.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tidemark::simgpu {
+
+inline constexpr int kDriverVersion = 13000;
+inline constexpr char kDriverVersionText[] = "580.65.06";
+inline constexpr char kDeviceName[] = "Simulated GPU";
+
+struct Config {
+  int cards = 2;
+  uint64_t memory_bytes = 0;
+  uint64_t reserved_bytes = 0;
+  uint64_t context_bytes = 0;
+  int64_t kernel_ns = 0;
+  int64_t pid_offset = 0;
+  std::string dir;
+  std::vector<int> visible;  // device ordinal -> card
+
+  static Config from_environment();
+};
+
+// The identity of a card, the same in every process: 16 bytes, and "GPU-…" as NVML writes it.
+void card_uuid(int card, char bytes[16]);
+std::string card_uuid_text(int card);
+
+// "0000:01:00.0", as the driver writes it.
+std::string card_bus_id(int card);
+
+}  // namespace tidemark::simgpu

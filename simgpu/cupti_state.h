@@ -1,0 +1,57 @@
+// The two halves of the stand-in CUPTI: the one subscriber, and the activity records.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "abi/cupti.h"
+#include "simgpu/hooks.h"
+
+#define SIMGPU_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace tidemark::simgpu {
+
+using namespace cupti;  // NOLINT: the stand-in speaks CUPTI's language throughout
+
+// The driver's table; loads libcuda.so.1 and installs our hooks on first use. nullptr: no driver.
+const TracingTable* driver_table();
+
+// CLOCK_REALTIME, or what the client registered.
+int64_t clock_ns();
+// A time of the driver as the client's clock tells it.
+uint64_t client_time(int64_t driver_ns);
+
+// ---- callbacks (cupti_subscriber.cpp) ----
+CUptiResult subscribe(CUpti_SubscriberHandle* out, CUpti_CallbackFunc callback, void* userdata);
+CUptiResult unsubscribe(CUpti_SubscriberHandle subscriber);
+CUptiResult enable_callback(bool on, CUpti_SubscriberHandle subscriber, CUpti_CallbackDomain domain,
+                            CUpti_CallbackId id);
+CUptiResult enable_domain(bool on, CUpti_SubscriberHandle subscriber, CUpti_CallbackDomain domain);
+CUptiResult callback_state(uint32_t* on, CUpti_SubscriberHandle subscriber,
+                           CUpti_CallbackDomain domain, CUpti_CallbackId id);
+bool callback_wanted(uint32_t driver_id);
+void call_back(const ApiSite& site);
+void call_back(const ResourceEvent& event);
+
+// ---- activity (cupti_activity.cpp) ----
+CUptiResult enable_kind(CUpti_ActivityKind kind, bool on);
+bool kind_enabled(CUpti_ActivityKind kind);
+CUptiResult register_buffers(CUpti_BuffersCallbackRequestFunc request,
+                             CUpti_BuffersCallbackCompleteFunc complete);
+// Returns buffers with what is complete; `forced`: work that still runs, too, without its times.
+CUptiResult flush(bool forced);
+CUptiResult next_record(uint8_t* buffer, size_t valid_bytes, CUpti_Activity** record);
+size_t take_dropped();
+CUptiResult attribute(CUpti_ActivityAttribute attribute, size_t* size, void* value, bool set);
+uint32_t thread_id();
+void set_thread_id_type(CUpti_ActivityThreadIdType type);
+CUpti_ActivityThreadIdType thread_id_type();
+
+void record(const ApiSite& site);
+void record(const MemoryEvent& event);
+void record(const PoolEvent& event);
+void record(const WorkEvent& event);
+// A context was created: kernel tracing takes its buffers there.
+void prepare_context(cuda::CUcontext context);
+
+}  // namespace tidemark::simgpu

@@ -1,0 +1,119 @@
+// The seam between the stand-in driver and the stand-in CUPTI.
+//
+// The real CUPTI gets into the driver by an export table, and so does this one: it asks libcuda's
+// cuGetExportTable for kTracingTableId and installs its Hooks. The driver calls them with nothing
+// locked, on the thread that made the call (work events too: what a kernel's times will be is known
+// when it is launched; who delivers records must wait until the end has passed).
+#pragma once
+
+#include <cstdint>
+
+#include "abi/cuda.h"
+#include "abi/cupti.h"
+
+namespace tidemark::simgpu {
+
+class Card;
+
+inline constexpr cuda::CUuuid kTracingTableId = {
+    {'t', 'i', 'd', 'e', 'm', 'a', 'r', 'k', ' ', 's', 'i', 'm', 'g', 'p', 'u', '1'}};
+
+// One side of a driver call.
+struct ApiSite {
+  bool exit;
+  uint32_t id;
+  const char* name;
+  const void* params;
+  cuda::CUresult* result;
+  const char* symbol;
+  cuda::CUcontext context;
+  uint32_t context_id;
+  uint32_t correlation;
+  uint64_t* scratch;
+  int64_t enter_ns;
+};
+
+struct ResourceEvent {
+  uint32_t id;  // CUpti_CallbackIdResource
+  cuda::CUcontext context;
+  cuda::CUstream stream;
+  cupti::CUpti_ModuleResourceData module;
+  cupti::CUpti_GraphData graph;
+};
+
+struct PoolState {
+  uint64_t address;  // 0: no pool
+  uint64_t release_threshold;
+  uint64_t reserved_bytes;
+  uint64_t used_bytes;
+  bool imported;
+};
+
+struct MemoryEvent {
+  bool allocation;
+  cupti::CUpti_ActivityMemoryKind kind;
+  uint64_t address;
+  uint64_t bytes;
+  uint32_t device;
+  uint32_t context_id;
+  uint32_t stream_id;  // kInvalidStreamId: not stream-ordered
+  PoolState pool;
+  int64_t time_ns;
+  uint32_t correlation;
+};
+
+struct PoolEvent {
+  cupti::CUpti_ActivityMemoryPoolOperationType operation;
+  PoolState pool;
+  uint64_t bytes_to_keep;
+  uint32_t device;
+  int64_t time_ns;
+  uint32_t correlation;
+};
+
+// A kernel, copy or fill on a stream.
+struct WorkEvent {
+  cupti::CUpti_ActivityKind kind;  // CONCURRENT_KERNEL, MEMCPY, MEMSET
+  int64_t start_ns;
+  int64_t end_ns;
+  uint32_t device;
+  uint32_t context_id;
+  uint32_t stream_id;
+  uint32_t correlation;
+  const char* name;  // of a kernel; lives as long as the process
+  uint32_t grid[3];
+  uint32_t block[3];
+  uint32_t shared_bytes;
+  uint32_t graph_id;
+  uint64_t graph_node_id;
+  uint64_t bytes;
+  uint32_t copy_kind;
+  uint32_t source_kind;
+  uint32_t target_kind;
+  uint32_t value;
+  bool async;
+};
+
+struct Hooks {
+  bool (*wants)(uint32_t id);
+  void (*api)(const ApiSite& site);
+  void (*resource)(const ResourceEvent& event);
+  void (*memory)(const MemoryEvent& event);
+  void (*pool)(const PoolEvent& event);
+  void (*work)(const WorkEvent& event);
+};
+
+// What the driver offers. Every function may be called from inside a hook.
+struct TracingTable {
+  void (*set_hooks)(const Hooks* hooks);
+  bool (*context)(cuda::CUcontext context, uint32_t* id, uint32_t* device);
+  bool (*stream)(cuda::CUcontext context, cuda::CUstream stream, bool per_thread, uint32_t* id);
+  // Device memory that the tool itself holds in a context, until that context ends.
+  void (*charge)(cuda::CUcontext context, uint64_t bytes);
+  // The contexts that exist, for tools that come late.
+  void (*each_context)(void (*visit)(cuda::CUcontext context, void* with), void* with);
+  // A card of this process, nullptr where the driver is not initialised.
+  Card* (*card)(int index);
+};
+
+}  // namespace tidemark::simgpu

@@ -1,0 +1,153 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+
+#include "export/counter_samples.h"
+#include "export/export_input.h"
+#include "export/mark_ranges.h"
+#include "export/snapshot_pickle.h"
+
+namespace tidemark {
+namespace {
+
+class StringSink final : public ByteSink {
+ public:
+  bool write(std::span<const uint8_t> bytes) noexcept override {
+    text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    return true;
+  }
+  std::string text;
+};
+
+std::vector<CounterSample> thinned(const std::vector<CounterSample>& samples, int64_t width) {
+  std::vector<CounterSample> kept;
+  SampleThinner thinner(samples.front().time_ns, width);
+  const auto keep = [&](const CounterSample& s) { kept.push_back(s); };
+  for (const CounterSample& s : samples) thinner.add(s, keep);
+  thinner.flush(keep);
+  return kept;
+}
+
+TEST(SampleThinner, KeepsLeastGreatestAndLastOfEveryStretch) {
+  std::mt19937_64 random(3);
+  std::vector<CounterSample> samples;
+  int64_t time = 1000;
+  for (int i = 0; i < 5000; ++i) {
+    time += static_cast<int64_t>(random() % 4);
+    samples.push_back({time, random() % 1000, static_cast<uint32_t>(random() % 3)});
+  }
+  constexpr int64_t kWidth = 97;
+  const auto kept = thinned(samples, kWidth);
+  EXPECT_LT(kept.size(), samples.size());
+  EXPECT_TRUE(std::is_sorted(kept.begin(), kept.end(),
+                             [](const auto& a, const auto& b) { return a.time_ns < b.time_ns; }));
+  for (uint32_t counter = 0; counter < 3; ++counter) {
+    for (int64_t from = 1000; from <= time; from += kWidth) {
+      const auto values_of = [&](const std::vector<CounterSample>& all) {
+        std::vector<uint64_t> values;
+        for (const CounterSample& s : all) {
+          if (s.counter == counter && s.time_ns >= from && s.time_ns < from + kWidth) {
+            values.push_back(s.value);
+          }
+        }
+        return values;
+      };
+      const auto all = values_of(samples);
+      const auto some = values_of(kept);
+      ASSERT_EQ(all.empty(), some.empty());
+      if (all.empty()) continue;
+      EXPECT_LE(some.size(), SampleThinner::kKeptPerStretch);
+      EXPECT_EQ(*std::max_element(all.begin(), all.end()),
+                *std::max_element(some.begin(), some.end()));
+      EXPECT_EQ(*std::min_element(all.begin(), all.end()),
+                *std::min_element(some.begin(), some.end()));
+      EXPECT_EQ(all.back(), some.back());
+    }
+  }
+}
+
+Mark mark(int64_t time, MarkPhase phase, uint32_t name, uint64_t correlation = 0) {
+  Mark m{};
+  m.time_ns = time;
+  m.phase = phase;
+  m.name = name;
+  m.correlation = correlation;
+  m.kind = MarkKind::kNvtx;
+  return m;
+}
+
+TEST(MarkRanges, PairsNestedCrossingAndOpenRanges) {
+  const std::vector<Mark> marks = {
+      mark(5, MarkPhase::kEnd, 9),  // began before the recording
+      mark(10, MarkPhase::kBegin, 1),    mark(20, MarkPhase::kBegin, 1),
+      mark(30, MarkPhase::kEnd, 1),      mark(40, MarkPhase::kEnd, 1),
+      mark(50, MarkPhase::kBegin, 2, 1), mark(60, MarkPhase::kBegin, 2, 2),
+      mark(70, MarkPhase::kEnd, 2, 1),   mark(80, MarkPhase::kEnd, 2, 2),
+      mark(90, MarkPhase::kBegin, 3),    mark(95, MarkPhase::kInstant, 4),
+  };
+  const auto ranges = mark_ranges(marks);
+  std::vector<std::pair<int64_t, int64_t>> spans;
+  for (const MarkRange& r : ranges) spans.emplace_back(r.mark.time_ns, r.end_ns);
+  const std::vector<std::pair<int64_t, int64_t>> expected = {{10, 40}, {20, 30},        {50, 70},
+                                                             {60, 80}, {90, INT64_MAX}, {95, 95}};
+  EXPECT_EQ(spans, expected);
+}
+
+std::string number_bytes(int64_t value) {
+  StringSink sink;
+  PickleWriter writer(sink);
+  writer.number(value);
+  EXPECT_TRUE(writer.finish());
+  return sink.text.substr(2, sink.text.size() - 3);
+}
+
+// What CPython's pickle.dumps(value, 4) writes between PROTO and STOP.
+TEST(PickleWriter, WritesNumbersAsCPythonDoes) {
+  using namespace std::string_literals;
+  EXPECT_EQ(number_bytes(0), "K\x00"s);
+  EXPECT_EQ(number_bytes(255), "K\xff"s);
+  EXPECT_EQ(number_bytes(256), "M\x00\x01"s);
+  EXPECT_EQ(number_bytes(65536), "J\x00\x00\x01\x00"s);
+  EXPECT_EQ(number_bytes(-1), "J\xff\xff\xff\xff"s);
+  EXPECT_EQ(number_bytes(INT64_C(2147483647)), "J\xff\xff\xff\x7f"s);
+  EXPECT_EQ(number_bytes(INT64_C(2147483648)), "\x8a\x05\x00\x00\x00\x80\x00"s);
+  EXPECT_EQ(number_bytes(INT64_C(-2147483649)), "\x8a\x05\xff\xff\xff\x7f\xff"s);
+  EXPECT_EQ(number_bytes(INT64_MAX), "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f"s);
+  EXPECT_EQ(number_bytes(INT64_MIN), "\x8a\x08\x00\x00\x00\x00\x00\x00\x00\x80"s);
+}
+
+TEST(PickleWriter, WritesUnsignedNumbersPast63Bits) {
+  using namespace std::string_literals;
+  StringSink sink;
+  PickleWriter writer(sink);
+  writer.unsigned_number(UINT64_C(1) << 63);
+  EXPECT_TRUE(writer.finish());
+  EXPECT_EQ(sink.text, "\x80\x04\x8a\x09\x00\x00\x00\x00\x00\x00\x00\x80\x00."s);
+}
+
+TEST(PickleWriter, RefersToTextsItHasWritten) {
+  using namespace std::string_literals;
+  StringSink sink;
+  PickleWriter writer(sink);
+  writer.begin_list();
+  for (int i = 0; i < 2; ++i) {
+    writer.item();
+    writer.text("ab");
+  }
+  writer.end_list();
+  EXPECT_TRUE(writer.finish());
+  EXPECT_EQ(sink.text, "\x80\x04](\x8c\x02\x61\x62\x94h\x00\x65."s);
+}
+
+TEST(Utf8Text, ReplacesWhatIsNotUtf8) {
+  EXPECT_EQ(utf8_text("plain \xc3\xa9 \xf0\x9f\x8c\x8a"), "plain \xc3\xa9 \xf0\x9f\x8c\x8a");
+  EXPECT_EQ(utf8_text("\xff"), "\xef\xbf\xbd");
+  EXPECT_EQ(utf8_text("a\xc3"), "a\xef\xbf\xbd");
+  EXPECT_EQ(utf8_text("\xc0\x80"), "\xef\xbf\xbd\xef\xbf\xbd");                  // overlong
+  EXPECT_EQ(utf8_text("\xed\xa0\x80"), "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");  // surrogate
+}
+
+}  // namespace
+}  // namespace tidemark

@@ -1,0 +1,173 @@
+"""Snapshots that go in and come out again, as CPython sees them.
+
+    snapshot_test.py TIDEMARK MAKE_TRACE SNAPSHOT_DIRECTORY
+"""
+import glob
+import gzip
+import os
+import pickle
+import pickletools
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from tool import Tool
+
+TOOL = Tool(sys.argv[1])
+MAKE_TRACE = sys.argv[2]
+SNAPSHOTS = sorted(glob.glob(os.path.join(sys.argv[3], "*.pickle.gz")))
+
+# What torch's own viewer reads, all of them used by CPython for such data.
+KNOWN_OPCODES = {
+    "PROTO", "STOP", "MARK", "EMPTY_DICT", "EMPTY_LIST", "SETITEMS", "APPENDS", "TUPLE2",
+    "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT",
+    "SHORT_BINUNICODE", "BINUNICODE", "MEMOIZE", "BINGET", "LONG_BINGET"}
+
+
+def load(path):
+    with open(path, "rb") as file:
+        return pickle.load(file)
+
+
+class RoundTrip(unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.TemporaryDirectory()
+        self.output = os.path.join(self.directory.name, "out.pickle")
+
+    def tearDown(self):
+        self.directory.cleanup()
+
+    def test_equal_to_the_original(self):
+        self.assertTrue(SNAPSHOTS)
+        for path in SNAPSHOTS:
+            with self.subTest(os.path.basename(path)):
+                with gzip.open(path) as file:
+                    original = pickle.load(file)
+                TOOL.export(path, "snapshot", self.output)
+                again = load(self.output)
+                self.assertEqual(list(again), list(original))
+                for key in original:
+                    self.assertTrue(again[key] == original[key], key)
+                self.assertEqual({k: type(v) for k, v in again["allocator_settings"].items()},
+                                 {k: type(v) for k, v in original["allocator_settings"].items()})
+
+    def test_through_a_trace_file(self):
+        path = next(p for p in SNAPSHOTS if "expandable" in p)
+        trace = os.path.join(self.directory.name, "run.tmk")
+        self.assertEqual(TOOL.run("import", path, "-o", trace).returncode, 0)
+        TOOL.export(trace, "snapshot", self.output)
+        with gzip.open(path) as file:
+            self.assertEqual(load(self.output), pickle.load(file))
+
+    def test_only_opcodes_that_viewers_know(self):
+        path = min(SNAPSHOTS, key=os.path.getsize)
+        TOOL.export(path, "snapshot", self.output)
+        with open(self.output, "rb") as file:
+            used = {opcode.name for opcode, _, _ in pickletools.genops(file)}
+        self.assertLessEqual(used, KNOWN_OPCODES)
+
+    def test_odd_values(self):
+        strange = {
+            "segments": [{
+                "device": 1, "address": 2**63 + 512, "total_size": 2**21, "allocated_size": 512,
+                "active_size": 512, "requested_size": 500, "stream": 0, "segment_type": "small",
+                "segment_pool_id": (0, 2**40), "is_expandable": False, "frames": [],
+                "blocks": [{"address": 2**63 + 512, "size": 512, "requested_size": 500,
+                            "state": "active_pending_free", "frames": []},
+                           {"address": 2**63 + 1024, "size": 2**21 - 512, "requested_size": 0,
+                            "state": "inactive", "frames": []}]}],
+            "device_traces": [[], [
+                {"action": "alloc", "addr": 2**63 + 512, "size": 500, "stream": 0,
+                 "time_us": 2**50 + i, "compile_context": "région" if i else "N/A",
+                 "user_metadata": "x" * 300, "forward_frames": ["a", "b"], "category": "input",
+                 "pool_id": (0, 2**40),
+                 "frames": [{"name": "f" * 40, "filename": "a.py", "line": i,
+                             "fx_node_op": "call", "fx_original_trace": "one\ntwo=2\nthree"}]}
+                for i in range(1500)]],
+            "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": "12", "max_split_size": -1,
+                                   "garbage_collection_threshold": 0.25,
+                                   "roundup_power2_divisions": {"1": 4, "2": 0}},
+            "external_annotations": [{"stage": "START", "name": "s", "device": 1,
+                                      "time_us": 2**50}]}
+        path = os.path.join(self.directory.name, "odd.pickle")
+        with open(path, "wb") as file:
+            pickle.dump(strange, file, protocol=4)
+        TOOL.export(path, "snapshot", self.output)
+        again = load(self.output)
+        for key in strange:
+            self.assertEqual(again[key], strange[key], key)
+
+
+class FromTheReplay(unittest.TestCase):
+    """States that no picture in the file shows: the middle of a history, and a capture."""
+
+    def setUp(self):
+        self.directory = tempfile.TemporaryDirectory()
+        self.output = os.path.join(self.directory.name, "out.pickle")
+
+    def tearDown(self):
+        self.directory.cleanup()
+
+    def check(self, snapshot, device, reserved, allocated):
+        segments = [s for s in snapshot["segments"] if s["device"] == device]
+        self.assertEqual(sum(s["total_size"] for s in segments), reserved)
+        self.assertEqual(sum(s["allocated_size"] for s in segments), allocated)
+        for s in segments:
+            at = s["address"]
+            for b in s["blocks"]:
+                self.assertEqual(b["address"], at)
+                at += b["size"]
+            self.assertEqual(at, s["address"] + s["total_size"])
+            self.assertEqual(s["allocated_size"], sum(
+                b["size"] for b in s["blocks"] if b["state"] == "active_allocated"))
+
+    def test_middle_of_each_history(self):
+        for path in SNAPSHOTS:
+            with self.subTest(os.path.basename(path)):
+                source = TOOL.report(path)["source"]
+                middle = (source["end_ns"] - source["start_ns"]) // 2
+                TOOL.export(path, "snapshot", self.output, "--time", f"..{middle}ns")
+                snapshot = load(self.output)
+                at = TOOL.report(path, "--at", f"{middle}ns")["ranks"][0]["devices"][0]
+                ledger = {line["owner"]: line["bytes"] for line in at["ledger_at_peak"]}
+                allocated = ledger.get("torch.allocated", 0)
+                self.check(snapshot, 0, allocated + ledger.get("torch.cached", 0), allocated)
+                limit = (source["start_ns"] + middle) // 1000
+                self.assertTrue(all(e["time_us"] <= limit for e in snapshot["device_traces"][0]))
+
+    def test_end_state_of_the_replay_equals_the_recorded_one(self):
+        for path in SNAPSHOTS:
+            with self.subTest(os.path.basename(path)):
+                with gzip.open(path) as file:
+                    original = pickle.load(file)
+                source = TOOL.report(path)["source"]
+                span = source["end_ns"] - source["start_ns"]
+                TOOL.export(path, "snapshot", self.output, "--time", f"..{span}ns")
+                again = load(self.output)
+
+                def blocks(snapshot):
+                    return sorted((b["address"], b["size"], b["state"])
+                                  for s in snapshot["segments"] for b in s["blocks"]
+                                  if b["state"] != "inactive")
+                self.assertEqual(blocks(again), blocks(original))
+                self.assertEqual(sum(s["total_size"] for s in again["segments"]),
+                                 sum(s["total_size"] for s in original["segments"]))
+
+    def test_capture(self):
+        subprocess.run([MAKE_TRACE, self.directory.name], check=True)
+        TOOL.export(self.directory.name, "snapshot", self.output, "--ranks", "0")
+        snapshot = load(self.output)
+        self.check(snapshot, 0, 512 << 20, 64 << 20)
+        self.assertEqual(snapshot["device_traces"][0][-1]["action"], "oom")
+        self.assertIn("device_free", snapshot["device_traces"][0][-1])
+
+    def test_one_process_at_a_time(self):
+        subprocess.run([MAKE_TRACE, self.directory.name], check=True)
+        done = TOOL.run("export", self.directory.name, "--format", "snapshot", "-o", self.output)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--ranks", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

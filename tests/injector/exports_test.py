@@ -1,0 +1,56 @@
+"""What libtidemark.so shows to its host: entry points only, and nothing newer than glibc 2.34.
+
+Usage: exports_test.py LIBRARY NM OBJDUMP
+"""
+
+import re
+import subprocess
+import sys
+
+ENTRY_POINTS = {"InitializeInjection"}
+NEWEST_GLIBC = (2, 34)
+# A library of the host's that we must not depend on: it may bring another version, or none.
+FORBIDDEN = re.compile(r"libstdc\+\+|libgcc_s|libzstd|libcuda|libcupti|libnvidia|libfmt|libproto")
+
+
+def output(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def main():
+    library, nm, objdump = sys.argv[1:4]
+    failures = []
+
+    exported = {line.split()[-1].split("@")[0]
+                for line in output(nm, "-D", "--defined-only", library).splitlines()}
+    unexpected = exported - ENTRY_POINTS
+    if unexpected:
+        failures.append(f"exports more than entry points: {sorted(unexpected)}")
+    missing = ENTRY_POINTS - exported
+    if missing:
+        failures.append(f"lacks entry points: {sorted(missing)}")
+
+    headers = output(objdump, "-p", library)
+    needed = re.findall(r"NEEDED\s+(\S+)", headers)
+    wrong = [name for name in needed if FORBIDDEN.search(name)]
+    if wrong:
+        failures.append(f"needs libraries of the host: {wrong}")
+
+    symbols = output(objdump, "-T", library)
+    versions = {tuple(map(int, text.split(".")))
+                for text in re.findall(r"GLIBC_([0-9.]+)", symbols + headers)}
+    newer = sorted(version for version in versions if version > NEWEST_GLIBC)
+    if newer:
+        lines = [line for line in symbols.splitlines()
+                 if any(f"GLIBC_{'.'.join(map(str, v))})" in line for v in newer)]
+        failures.append(f"needs a newer glibc: {newer} {lines}")
+    if not versions:
+        failures.append("no glibc version found: did objdump change its output?")
+
+    for failure in failures:
+        print(f"{library}: {failure}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+#include "viewer/app/headless.h"
+
+#include <EGL/egl.h>
+#include <EGL/eglext.h>
+#include <GL/gl.h>
+#include <GL/glext.h>
+#include <fmt/format.h>
+#include <imgui.h>
+#include <imgui_impl_opengl3.h>
+#include <implot.h>
+
+#include <algorithm>
+
+#include "viewer/widgets/fonts.h"
+#include "viewer/widgets/theme.h"
+
+namespace tidemark::view {
+
+namespace {
+
+template <typename Function>
+Function gl_function(const char* name) {
+  return reinterpret_cast<Function>(eglGetProcAddress(name));
+}
+
+EGLDisplay open_display() {
+  const auto get =
+      gl_function<PFNEGLGETPLATFORMDISPLAYEXTPROC>("eglGetPlatformDisplayEXT");
+  EGLDisplay display = EGL_NO_DISPLAY;
+  if (get != nullptr) {
+    display = get(EGL_PLATFORM_SURFACELESS_MESA, EGL_DEFAULT_DISPLAY, nullptr);
+  }
+  if (display != EGL_NO_DISPLAY && eglInitialize(display, nullptr, nullptr) == EGL_TRUE) {
+    return display;
+  }
+  display = eglGetDisplay(EGL_DEFAULT_DISPLAY);
+  if (display != EGL_NO_DISPLAY && eglInitialize(display, nullptr, nullptr) == EGL_TRUE) {
+    return display;
+  }
+  return EGL_NO_DISPLAY;
+}
+
+}  // namespace
+
+struct Headless::Gl {
+  int width = 0;
+  int height = 0;
+  EGLDisplay display = EGL_NO_DISPLAY;
+  EGLContext context = EGL_NO_CONTEXT;
+  GLuint frame = 0;
+  GLuint colour = 0;
+  ImGuiContext* imgui = nullptr;
+  ImPlotContext* implot = nullptr;
+
+  Gl() = default;
+  Gl(const Gl&) = delete;
+  Gl& operator=(const Gl&) = delete;
+  ~Gl() {
+    if (imgui != nullptr) {
+      ImGui_ImplOpenGL3_Shutdown();
+      ImPlot::DestroyContext(implot);
+      ImGui::DestroyContext(imgui);
+    }
+    if (display == EGL_NO_DISPLAY) return;
+    eglMakeCurrent(display, EGL_NO_SURFACE, EGL_NO_SURFACE, EGL_NO_CONTEXT);
+    if (context != EGL_NO_CONTEXT) eglDestroyContext(display, context);
+    eglTerminate(display);
+  }
+
+  Status make_context() {
+    display = open_display();
+    if (display == EGL_NO_DISPLAY) {
+      return Error{"no OpenGL without a display here; on Debian and Ubuntu install libegl1 and "
+                   "libgl1-mesa-dri"};
+    }
+    eglBindAPI(EGL_OPENGL_API);
+    const EGLint config_wish[] = {EGL_SURFACE_TYPE, 0, EGL_RENDERABLE_TYPE, EGL_OPENGL_BIT,
+                                  EGL_NONE};
+    EGLConfig config = nullptr;
+    EGLint count = 0;
+    eglChooseConfig(display, config_wish, &config, 1, &count);
+    const EGLint context_wish[] = {EGL_CONTEXT_MAJOR_VERSION, 3, EGL_CONTEXT_MINOR_VERSION, 3,
+                                   EGL_NONE};
+    context = eglCreateContext(display, count > 0 ? config : nullptr, EGL_NO_CONTEXT, context_wish);
+    if (context == EGL_NO_CONTEXT ||
+        eglMakeCurrent(display, EGL_NO_SURFACE, EGL_NO_SURFACE, context) != EGL_TRUE) {
+      return Error{fmt::format("cannot make an OpenGL 3.3 context (EGL error {:#x})",
+                               eglGetError())};
+    }
+    return {};
+  }
+
+  Status make_frame() {
+    const auto gen_frames = gl_function<PFNGLGENFRAMEBUFFERSPROC>("glGenFramebuffers");
+    const auto bind_frame = gl_function<PFNGLBINDFRAMEBUFFERPROC>("glBindFramebuffer");
+    const auto gen_buffers = gl_function<PFNGLGENRENDERBUFFERSPROC>("glGenRenderbuffers");
+    const auto bind_buffer = gl_function<PFNGLBINDRENDERBUFFERPROC>("glBindRenderbuffer");
+    const auto storage = gl_function<PFNGLRENDERBUFFERSTORAGEPROC>("glRenderbufferStorage");
+    const auto attach = gl_function<PFNGLFRAMEBUFFERRENDERBUFFERPROC>("glFramebufferRenderbuffer");
+    const auto check = gl_function<PFNGLCHECKFRAMEBUFFERSTATUSPROC>("glCheckFramebufferStatus");
+    gen_frames(1, &frame);
+    bind_frame(GL_FRAMEBUFFER, frame);
+    gen_buffers(1, &colour);
+    bind_buffer(GL_RENDERBUFFER, colour);
+    storage(GL_RENDERBUFFER, GL_RGBA8, width, height);
+    attach(GL_FRAMEBUFFER, GL_COLOR_ATTACHMENT0, GL_RENDERBUFFER, colour);
+    if (check(GL_FRAMEBUFFER) != GL_FRAMEBUFFER_COMPLETE) {
+      return Error{fmt::format("cannot make a picture of {} x {} pixels", width, height)};
+    }
+    return {};
+  }
+};
+
+Headless::Headless(std::unique_ptr<Gl> gl) : gl_(std::move(gl)) {}
+Headless::~Headless() = default;
+
+Result<std::unique_ptr<Headless>> Headless::create(int width, int height, bool dark, float scale) {
+  auto gl = std::make_unique<Gl>();
+  gl->width = width;
+  gl->height = height;
+  if (Status s = gl->make_context(); !s) return s.error();
+  if (Status s = gl->make_frame(); !s) return s.error();
+  gl->imgui = ImGui::CreateContext();
+  gl->implot = ImPlot::CreateContext();
+  ImGuiIO& io = ImGui::GetIO();
+  io.IniFilename = nullptr;
+  io.LogFilename = nullptr;
+  io.ConfigFlags |= ImGuiConfigFlags_DockingEnable;
+  apply_theme(dark, scale);
+  load_fonts(scale);
+  ImGui_ImplOpenGL3_Init("#version 330 core");
+  return std::unique_ptr<Headless>(new Headless(std::move(gl)));
+}
+
+Image Headless::render(const std::function<void()>& draw, int frames) {
+  ImGuiIO& io = ImGui::GetIO();
+  io.DisplaySize = {static_cast<float>(gl_->width), static_cast<float>(gl_->height)};
+  for (int i = 0; i < frames; ++i) {
+    io.DeltaTime = 1.0F / 60;
+    ImGui_ImplOpenGL3_NewFrame();
+    ImGui::NewFrame();
+    draw();
+    ImGui::Render();
+  }
+  const Rgb ground = theme().background;
+  glViewport(0, 0, gl_->width, gl_->height);
+  glClearColor(static_cast<float>(ground.r) / 255, static_cast<float>(ground.g) / 255,
+               static_cast<float>(ground.b) / 255, 1);
+  glClear(GL_COLOR_BUFFER_BIT);
+  ImGui_ImplOpenGL3_RenderDrawData(ImGui::GetDrawData());
+  Image image{gl_->width, gl_->height, {}};
+  const size_t row = static_cast<size_t>(gl_->width) * 4;
+  image.rgba.resize(row * static_cast<size_t>(gl_->height));
+  glPixelStorei(GL_PACK_ALIGNMENT, 1);
+  glReadPixels(0, 0, gl_->width, gl_->height, GL_RGBA, GL_UNSIGNED_BYTE, image.rgba.data());
+  // OpenGL's rows begin at the bottom.
+  for (size_t top = 0, bottom = static_cast<size_t>(gl_->height) - 1; top < bottom;
+       ++top, --bottom) {
+    std::swap_ranges(image.rgba.begin() + static_cast<std::ptrdiff_t>(top * row),
+                     image.rgba.begin() + static_cast<std::ptrdiff_t>((top + 1) * row),
+                     image.rgba.begin() + static_cast<std::ptrdiff_t>(bottom * row));
+  }
+  return image;
+}
+
+}  // namespace tidemark::view

@@ -1,0 +1,28 @@
+// Pixels without a display: EGL on no surface, into a framebuffer of our own.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "viewer/app/png_file.h"
+
+namespace tidemark::view {
+
+// Holds an ImGui context and a GL context; one at a time, one thread.
+class Headless {
+ public:
+  static Result<std::unique_ptr<Headless>> create(int width, int height, bool dark, float scale);
+  ~Headless();
+  Headless(const Headless&) = delete;
+  Headless& operator=(const Headless&) = delete;
+
+  // Draws `frames` frames (docked layouts settle after a few) and returns the last.
+  Image render(const std::function<void()>& draw, int frames = 6);
+
+ private:
+  struct Gl;
+  explicit Headless(std::unique_ptr<Gl> gl);
+  std::unique_ptr<Gl> gl_;
+};
+
+}  // namespace tidemark::view

@@ -1,0 +1,147 @@
+// tidemark-view: looks at a trace in a window, or draws it into a picture.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cstdio>
+
+#include "viewer/app/headless.h"
+#include "viewer/app/shell.h"
+#include "viewer/app/window.h"
+
+namespace tidemark::view {
+
+namespace {
+
+struct Options {
+  std::string path;
+  std::string picture;
+  std::string panel;
+  std::string size;
+  std::string theme;
+  std::string time;
+  std::string search;
+  float scale = 0;
+  int frames = 0;
+};
+
+int fail(const std::string& message) {
+  fmt::print(stderr, "tidemark-view: {}\n", message);
+  return 2;
+}
+
+bool parse_size(const std::string& text, int& width, int& height) {
+  const char* end = text.data() + text.size();
+  const auto [x, first] = std::from_chars(text.data(), end, width);
+  if (first != std::errc() || x == end || *x != 'x') return false;
+  const auto [last, second] = std::from_chars(x + 1, end, height);
+  return second == std::errc() && last == end && width >= 160 && height >= 120 && width <= 16384 &&
+         height <= 16384;
+}
+
+// "peak", "oom", or a time since the start with an optional unit: 1.5, 1.5s, 20ms, 300us.
+Status move_cursor(const std::string& text, const Model& model, Selection& selection) {
+  if (text.empty() || model.lanes.empty()) return {};
+  if (text == "peak") {
+    selection.go_to_peak(model);
+    return {};
+  }
+  if (text == "oom") {
+    if (model.ooms.empty()) return Error{model.trace.path + ": no allocation failed in it"};
+    selection.go_to_oom_at(model, 0);
+    return {};
+  }
+  double amount = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), amount);
+  const std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
+  const double scale = unit == "ns"                  ? 1
+                       : unit == "us"                ? 1e3
+                       : unit == "ms"                ? 1e6
+                       : unit.empty() || unit == "s" ? 1e9
+                                                     : 0;
+  if (error != std::errc() || scale == 0 || amount < 0) {
+    return Error{"--time takes peak, oom, or a time since the start such as 1.5s or 20ms, not '" +
+                 text + "'"};
+  }
+  selection.set_time(model, selection.lane, amount * scale);
+  return {};
+}
+
+int draw_picture(const Options& options, int width, int height) {
+  if (options.path.empty()) return fail("--screenshot needs a trace to draw");
+  const auto model = load_model(options.path);
+  if (!model) return fail(model.error().message);
+  const auto headless = Headless::create(width, height, options.theme != "light",
+                                         options.scale > 0 ? options.scale : 1);
+  if (!headless) return fail(headless.error().message);
+  Shell shell((Config()));
+  shell.set_model(*model);
+  if (!options.panel.empty() && !shell.show_only(options.panel)) {
+    return fail(fmt::format("no panel '{}'; there are {}", options.panel, Shell::panel_names()));
+  }
+  if (const Status s = move_cursor(options.time, **model, shell.selection()); !s) {
+    return fail(s.error().message);
+  }
+  shell.selection().search = options.search;
+  if (options.panel == "block") {
+    // The picture of a block needs one: the largest.
+    const Moment& moment = shell.selection().moment(**model);
+    for (const uint32_t i : moment.state.live) {
+      const auto& all = (*model)->lanes[moment.lane].memory->allocations;
+      auto& chosen = shell.selection().allocation;
+      if (!chosen || all[i].block_bytes > all[*chosen].block_bytes) chosen = i;
+    }
+  }
+  const Image image = (*headless)->render([&] { shell.draw(); });
+  if (const Status s = write_png(image, options.picture); !s) return fail(s.error().message);
+  return 0;
+}
+
+int run(const Options& options) {
+  int width = options.picture.empty() ? 1440 : 1600;
+  int height = options.picture.empty() ? 900 : 1000;
+  if (!options.size.empty() && !parse_size(options.size, width, height)) {
+    return fail("--size takes WIDTHxHEIGHT from 160x120 to 16384x16384, such as 1600x900, not '" +
+                options.size + "'");
+  }
+  if (!options.picture.empty()) return draw_picture(options, width, height);
+  Config config = Config::load();
+  if (!options.theme.empty()) config.dark = options.theme != "light";
+  return run_window({options.path, width, height, options.scale, options.frames},
+                    std::move(config));
+}
+
+}  // namespace
+
+}  // namespace tidemark::view
+
+int main(int argc, char** argv) {
+  using tidemark::view::Options;
+  Options options;
+  CLI::App app("Shows where a GPU job's memory went, over time and by line of code.",
+               "tidemark-view");
+  app.set_version_flag("--version", std::string("tidemark-view " TIDEMARK_VERSION));
+  app.add_option("PATH", options.path, "a trace, a directory of traces, or a PyTorch snapshot");
+  app.add_option("--screenshot", options.picture, "draw into this PNG file; needs no display");
+  app.add_option("--panel", options.panel,
+                 "draw only this panel: " + tidemark::view::Shell::panel_names());
+  app.add_option("--size", options.size, "of the window or picture, such as 1600x900");
+  app.add_option("--theme", options.theme, "dark or light")
+      ->check(CLI::IsMember({"dark", "light"}));
+  app.add_option("--time", options.time,
+                 "where to put the cursor: peak, oom, or a time since the start (1.5s, 20ms)");
+  app.add_option("--search", options.search, "mark what contains this text");
+  app.add_option("--scale", options.scale, "size of text and controls; 2 on a 4K screen")
+      ->check(CLI::Range(0.5F, 4.0F));
+  app.add_option("--frames", options.frames, "close after so many frames (for tests)")->group("");
+  app.footer(
+      "Examples:\n"
+      "  tidemark-view run.tmk\n"
+      "  tidemark-view snapshot.pickle.gz --screenshot peak.png --panel map --time peak");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  }
+  return tidemark::view::run(options);
+}

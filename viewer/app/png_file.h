@@ -1,0 +1,26 @@
+// Pictures as files.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "proto/result.h"
+
+namespace tidemark::view {
+
+struct Image {
+  int width = 0;
+  int height = 0;
+  std::vector<uint8_t> rgba;  // rows from the top
+
+  const uint8_t* at(int x, int y) const {
+    return rgba.data() + 4 * (static_cast<size_t>(y) * static_cast<size_t>(width) +
+                              static_cast<size_t>(x));
+  }
+};
+
+// Writes to a file beside it first, so that no half picture is left.
+Status write_png(const Image& image, const std::string& path);
+
+}  // namespace tidemark::view

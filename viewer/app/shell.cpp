@@ -1,0 +1,354 @@
+#include "viewer/app/shell.h"
+
+#include <fmt/format.h>
+#include <imgui.h>
+#include <imgui_internal.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "export/names.h"
+#include "viewer/model/ticks.h"
+#include "viewer/panels/help_panel.h"
+#include "viewer/widgets/fonts.h"
+#include "viewer/widgets/text.h"
+#include "viewer/widgets/theme.h"
+
+namespace tidemark::view {
+
+// In the order of the keys 1 to 6; the block's details come forward by themselves.
+const Shell::Panel Shell::kPanels[] = {
+    {"timeline", TimelinePanel::kTitle, &Shell::draw_timeline},
+    {"map", MapPanel::kTitle, &Shell::draw_map},
+    {"flame", FlamePanel::kTitle, &Shell::draw_flame},
+    {"tables", TablesPanel::kTitle, &Shell::draw_tables},
+    {"moment", MomentPanel::kTitle, &Shell::draw_moment},
+    {"findings", FindingsPanel::kTitle, &Shell::draw_findings},
+    {"block", DetailPanel::kTitle, &Shell::draw_detail},
+};
+
+namespace {
+
+constexpr ImGuiWindowFlags kPageFlags =
+    ImGuiWindowFlags_NoDecoration | ImGuiWindowFlags_NoMove | ImGuiWindowFlags_NoDocking |
+    ImGuiWindowFlags_NoSavedSettings | ImGuiWindowFlags_NoBringToFrontOnFocus;
+
+// A strip across the window, below the menu or at the bottom.
+bool begin_strip(const char* id, ImGuiDir side, Rgb colour, int alpha) {
+  const float height = ImGui::GetFrameHeight() + px(4);
+  ImGui::PushStyleColor(ImGuiCol_WindowBg, paint(colour, alpha));
+  ImGui::PushStyleVar(ImGuiStyleVar_WindowPadding, ImVec2(px(12), px(2)));
+  ImGui::PushStyleVar(ImGuiStyleVar_WindowRounding, 0.0F);
+  const bool open = ImGui::BeginViewportSideBar(
+      id, ImGui::GetMainViewport(), side, height,
+      ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse |
+          ImGuiWindowFlags_NoSavedSettings);
+  ImGui::PopStyleVar(2);
+  ImGui::PopStyleColor();
+  if (open) ImGui::AlignTextToFramePadding();
+  return open;
+}
+
+bool begin_page(const char* id) {
+  const ImGuiViewport* viewport = ImGui::GetMainViewport();
+  ImGui::SetNextWindowPos(viewport->WorkPos);
+  ImGui::SetNextWindowSize(viewport->WorkSize);
+  ImGui::PushStyleVar(ImGuiStyleVar_WindowRounding, 0.0F);
+  const bool open = ImGui::Begin(id, nullptr, kPageFlags);
+  ImGui::PopStyleVar();
+  return open;
+}
+
+}  // namespace
+
+Shell::Shell(Config config, std::function<void()> wake)
+    : config_(std::move(config)), loader_(std::move(wake)) {}
+
+void Shell::open(const std::string& path) {
+  error_.clear();
+  loader_.start(path);
+}
+
+void Shell::set_model(std::shared_ptr<const Model> model) {
+  model_ = std::move(model);
+  selection_.reset(*model_);
+}
+
+void Shell::show_error(const std::string& message) {
+  error_ = message;
+}
+
+void Shell::set_dark(bool dark) {
+  config_.dark = dark;
+  apply_theme(dark, theme().scale);
+}
+
+bool Shell::show_only(const std::string& panel) {
+  for (const Panel& p : kPanels) {
+    if (panel == p.id) only_ = &p;
+  }
+  return only_ != nullptr;
+}
+
+std::string Shell::panel_names() {
+  std::string names;
+  for (const Panel& p : kPanels) names += (names.empty() ? "" : ", ") + std::string(p.id);
+  return names;
+}
+
+void Shell::take_loaded() {
+  auto outcome = loader_.take();
+  if (!outcome) return;
+  if (!*outcome) {
+    error_ = outcome->error().message;
+    return;
+  }
+  set_model(**outcome);
+  config_.note_recent(loader_.path());
+  config_.save();
+}
+
+void Shell::handle_keys() {
+  const ImGuiIO& io = ImGui::GetIO();
+  if (io.WantTextInput) return;
+  const auto pressed = [](ImGuiKey key) { return ImGui::IsKeyPressed(key, false); };
+  if (io.KeyCtrl && pressed(ImGuiKey_O)) open_.show();
+  if (io.KeyCtrl && pressed(ImGuiKey_Q)) quit_wanted = true;
+  if (pressed(ImGuiKey_F1) || (io.KeyShift && pressed(ImGuiKey_Slash))) help_ = !help_;
+  if (pressed(ImGuiKey_F5) && model_ != nullptr) open(model_->trace.path);
+  if (pressed(ImGuiKey_F12)) picture_wanted = true;
+  if (!io.KeyCtrl && pressed(ImGuiKey_T)) set_dark(!theme().dark);
+  for (int i = 0; i < kPanelCount; ++i) {
+    if (pressed(static_cast<ImGuiKey>(ImGuiKey_1 + i))) front_ = i;
+  }
+  if (model_ != nullptr) timeline_.handle_keys(*model_, selection_);
+}
+
+void Shell::draw_menu() {
+  if (!ImGui::BeginMainMenuBar()) return;
+  {
+    const WithFont bold(fonts().bold);
+    text_in_colour(theme().accent, "tidemark");
+  }
+  if (ImGui::BeginMenu("File")) {
+    if (ImGui::MenuItem("Open...", "Ctrl+O")) open_.show();
+    if (ImGui::BeginMenu("Recent", !config_.recent.empty())) {
+      const std::vector<std::string> recent = config_.recent;
+      for (const std::string& path : recent) {
+        if (ImGui::MenuItem(path.c_str())) open(path);
+      }
+      ImGui::EndMenu();
+    }
+    if (ImGui::MenuItem("Read again", "F5", false, model_ != nullptr)) open(model_->trace.path);
+    if (ImGui::MenuItem("Save a picture", "F12")) picture_wanted = true;
+    ImGui::Separator();
+    if (ImGui::MenuItem("Quit", "Ctrl+Q")) quit_wanted = true;
+    ImGui::EndMenu();
+  }
+  if (ImGui::BeginMenu("View")) {
+    if (ImGui::MenuItem("Dark", "T", theme().dark)) set_dark(true);
+    if (ImGui::MenuItem("Light", "T", !theme().dark)) set_dark(false);
+    ImGui::Separator();
+    for (int i = 0; i < kPanelCount; ++i) {
+      if (ImGui::MenuItem(kPanels[i].title, fmt::format("{}", i + 1).c_str())) front_ = i;
+    }
+    ImGui::Separator();
+    if (ImGui::MenuItem("Reset the layout")) layout_wanted_ = true;
+    ImGui::EndMenu();
+  }
+  if (ImGui::BeginMenu("Help")) {
+    if (ImGui::MenuItem("Keys", "F1")) help_ = true;
+    ImGui::EndMenu();
+  }
+  if (model_ != nullptr) {
+    const std::string& path = model_->trace.path;
+    const std::string name = path.substr(path.find_last_of('/') + 1);
+    text_dim(fitted(name, ImGui::GetContentRegionAvail().x));
+    explain(path.c_str());
+  }
+  ImGui::EndMainMenuBar();
+}
+
+void Shell::draw_banners() {
+  if (!error_.empty()) {
+    if (begin_strip("##error", ImGuiDir_Up, theme().bad, 70)) {
+      const float buttons = px(150);
+      text(fitted(error_, ImGui::GetContentRegionAvail().x - buttons));
+      explain(error_.c_str());
+      ImGui::SameLine();
+      if (ImGui::SmallButton("Open another...")) {
+        error_.clear();
+        open_.show();
+      }
+      ImGui::SameLine();
+      if (ImGui::SmallButton("x")) error_.clear();
+    }
+    ImGui::End();
+  }
+  if (model_ != nullptr && !model_->losses.empty()) {
+    if (begin_strip("##losses", ImGuiDir_Up, theme().warning, theme().dark ? 46 : 60)) {
+      const size_t more = model_->losses.size() - 1;
+      const std::string rest = more == 0 ? "" : fmt::format("  (and {} more)", more);
+      text_in_colour(theme().warning, "Incomplete:");
+      ImGui::SameLine();
+      const float room = ImGui::GetContentRegionAvail().x - width_of(rest) - px(6);
+      text(fitted(model_->losses.front(), room) + rest);
+      std::string all;
+      for (const std::string& loss : model_->losses) all += loss + "\n";
+      explain(all.c_str());
+    }
+    ImGui::End();
+  }
+}
+
+void Shell::draw_status() {
+  if (begin_strip("##status", ImGuiDir_Down, theme().background, 255)) {
+    if (!notice.empty()) {
+      text_in_colour(theme().accent, notice);
+    } else if (model_ != nullptr) {
+      const std::string facts = fmt::format(
+          "{} over {}   {}", counted(model_->events, "event"), span_text(model_->span_ns()),
+          counted(model_->lanes.size(), "device"));
+      text_dim(fitted(facts, ImGui::GetContentRegionAvail().x));
+      static constexpr std::string_view kHint = "F1: keys";
+      if (ImGui::GetContentRegionMax().x > width_of(facts) + width_of(kHint) + px(60)) {
+        ImGui::SameLine();
+        ImGui::PushStyleColor(ImGuiCol_Text, paint(theme().dim));
+        text_right(kHint);
+        ImGui::PopStyleColor();
+      }
+    }
+  }
+  ImGui::End();
+}
+
+void Shell::build_layout(unsigned int dockspace) {
+  const ImVec2 size = ImGui::GetMainViewport()->WorkSize;
+  ImGui::DockBuilderRemoveNode(dockspace);
+  ImGui::DockBuilderAddNode(dockspace, ImGuiDockNodeFlags_DockSpace);
+  ImGui::DockBuilderSetNodeSize(dockspace, size);
+  ImGuiID top = 0;
+  ImGuiID bottom = 0;
+  ImGui::DockBuilderSplitNode(dockspace, ImGuiDir_Up, 0.5F, &top, &bottom);
+  ImGuiID right = bottom;
+  ImGuiID left = bottom;
+  // A small window keeps everything below the timeline in one place.
+  if (size.x > px(980)) {
+    ImGui::DockBuilderSplitNode(bottom, ImGuiDir_Right, 0.34F, &right, &left);
+  }
+  ImGui::DockBuilderDockWindow(TimelinePanel::kTitle, top);
+  for (const char* title : {MapPanel::kTitle, FlamePanel::kTitle, TablesPanel::kTitle}) {
+    ImGui::DockBuilderDockWindow(title, left);
+  }
+  for (const char* title : {MomentPanel::kTitle, FindingsPanel::kTitle, DetailPanel::kTitle}) {
+    ImGui::DockBuilderDockWindow(title, right);
+  }
+  ImGui::DockBuilderFinish(dockspace);
+}
+
+void Shell::draw_panels() {
+  const ImGuiID dockspace = ImGui::GetID("tidemark-dock");
+  const bool fresh = ImGui::DockBuilderGetNode(dockspace) == nullptr || layout_wanted_;
+  if (fresh) {
+    build_layout(dockspace);
+    layout_wanted_ = false;
+  }
+  ImGui::DockSpaceOverViewport(dockspace, ImGui::GetMainViewport(),
+                               ImGuiDockNodeFlags_NoWindowMenuButton |
+                                   ImGuiDockNodeFlags_NoCloseButton);
+  const bool detail = std::exchange(selection_.detail_wanted, false);
+  for (int i = 0; i < static_cast<int>(std::size(kPanels)); ++i) {
+    const Panel& panel = kPanels[i];
+    const bool block = panel.draw == &Shell::draw_detail;
+    if (i == front_ || (block && detail)) ImGui::SetNextWindowFocus();
+    // The timeline keeps the wheel for itself.
+    const ImGuiWindowFlags flags =
+        i == 0 ? ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse : 0;
+    if (ImGui::Begin(panel.title, nullptr, flags)) (this->*panel.draw)();
+    ImGui::End();
+  }
+  if (fresh) {
+    // The first tab of each place is the one in front.
+    for (const char* title : {MomentPanel::kTitle, MapPanel::kTitle, TimelinePanel::kTitle}) {
+      ImGui::SetWindowFocus(title);
+    }
+  }
+  front_ = -1;
+}
+
+void Shell::draw_only() {
+  if (begin_page("##only")) {
+    {
+      const WithFont title(fonts().title);
+      text(only_->title);
+    }
+    (this->*only_->draw)();
+  }
+  ImGui::End();
+}
+
+void Shell::draw_welcome() {
+  if (begin_page("##welcome")) {
+    const ImVec2 room = ImGui::GetContentRegionAvail();
+    const float width = std::min(px(560), room.x);
+    ImGui::SetCursorPos({std::max(0.0F, (room.x - width) / 2) + px(12), room.y * 0.22F});
+    ImGui::BeginGroup();
+    ImGui::PushTextWrapPos(ImGui::GetCursorPosX() + width - px(20));
+    {
+      const WithFont title(fonts().title);
+      text_in_colour(theme().accent, "tidemark");
+    }
+    text("Drop a trace (.tmk), a folder of traces or a PyTorch memory snapshot (.pickle) on this "
+         "window.");
+    ImGui::Spacing();
+    if (ImGui::Button("Open...")) open_.show();
+    ImGui::SameLine();
+    if (ImGui::Button("Keys")) help_ = true;
+    if (!config_.recent.empty()) {
+      ImGui::Spacing();
+      text_dim("Recent");
+      const std::vector<std::string> recent = config_.recent;
+      for (const std::string& path : recent) {
+        const std::string label = fitted(path, width - px(40)) + "##" + path;
+        if (ImGui::Selectable(label.c_str(), false, 0, {width - px(20), 0})) open(path);
+      }
+    }
+    ImGui::PopTextWrapPos();
+    ImGui::EndGroup();
+  }
+  ImGui::End();
+}
+
+void Shell::draw_loading() {
+  if (begin_page("##loading")) {
+    text(fitted(loader_.path(), ImGui::GetContentRegionAvail().x));
+    ImGui::ProgressBar(static_cast<float>(loader_.progress()), {-1, 0}, loader_.stage().c_str());
+    if (const auto preview = loader_.preview(); preview != nullptr) {
+      timeline_.draw_preview(*preview);
+    }
+  }
+  ImGui::End();
+}
+
+void Shell::draw() {
+  take_loaded();
+  handle_keys();
+  if (only_ != nullptr && model_ != nullptr) {
+    draw_only();
+    return;
+  }
+  draw_menu();
+  draw_banners();
+  draw_status();
+  if (loader_.busy()) {
+    draw_loading();
+  } else if (model_ == nullptr) {
+    draw_welcome();
+  } else {
+    draw_panels();
+  }
+  if (const auto chosen = open_.draw()) open(*chosen);
+  if (help_) draw_help(help_);
+}
+
+}  // namespace tidemark::view

@@ -1,0 +1,101 @@
+// The whole program but its window: menu, banners, docked panels, status line.
+//
+// draw() is called once per frame between ImGui::NewFrame() and ImGui::Render(), by the window, by
+// the program that draws pictures, and by the tests. Belongs to one thread; loading happens on the
+// loader's.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "viewer/app/config.h"
+#include "viewer/model/loader.h"
+#include "viewer/panels/detail_panel.h"
+#include "viewer/panels/findings_panel.h"
+#include "viewer/panels/flame_panel.h"
+#include "viewer/panels/map_panel.h"
+#include "viewer/panels/moment_panel.h"
+#include "viewer/panels/open_panel.h"
+#include "viewer/panels/tables_panel.h"
+#include "viewer/panels/timeline_panel.h"
+
+namespace tidemark::view {
+
+class Shell {
+ public:
+  // `wake` asks for a new frame, from any thread.
+  explicit Shell(Config config, std::function<void()> wake = {});
+
+  void open(const std::string& path);
+  void set_model(std::shared_ptr<const Model> model);
+  void show_error(const std::string& message);
+
+  void draw();
+
+  // Draws this panel alone, over the whole window; false when there is none of that name.
+  bool show_only(const std::string& panel);
+  static std::string panel_names();
+
+  bool loading() const { return loader_.busy(); }
+  const Model* model() const { return model_.get(); }
+  Selection& selection() { return selection_; }
+  TimelinePanel& timeline() { return timeline_; }
+  const Config& config() const { return config_; }
+  void set_dark(bool dark);
+
+  // What the window must do after a frame.
+  bool quit_wanted = false;
+  bool picture_wanted = false;
+  std::string notice;  // one line in the status bar
+
+ private:
+  struct Panel {
+    const char* id;  // for --panel
+    const char* title;
+    void (Shell::*draw)();
+  };
+  static const Panel kPanels[];
+  static constexpr int kPanelCount = 6;
+
+  void draw_timeline() { timeline_.draw(*model_, selection_); }
+  void draw_map() { map_.draw(*model_, selection_); }
+  void draw_flame() { flame_.draw(*model_, selection_); }
+  void draw_tables() { tables_.draw(*model_, selection_); }
+  void draw_moment() { moment_.draw(*model_, selection_); }
+  void draw_findings() { findings_.draw(*model_, selection_); }
+  void draw_detail() { detail_.draw(*model_, selection_); }
+
+  void take_loaded();
+  void handle_keys();
+  void draw_menu();
+  void draw_banners();
+  void draw_status();
+  void draw_panels();
+  void draw_only();
+  void draw_welcome();
+  void draw_loading();
+  void build_layout(unsigned int dockspace);
+
+  Config config_;
+  Loader loader_;
+  std::shared_ptr<const Model> model_;
+  Selection selection_;
+  std::string error_;
+  const Panel* only_ = nullptr;
+  bool layout_wanted_ = false;
+  bool help_ = false;
+  int front_ = -1;  // panel to bring to the front
+
+  TimelinePanel timeline_;
+  MapPanel map_;
+  FlamePanel flame_;
+  TablesPanel tables_;
+  MomentPanel moment_;
+  FindingsPanel findings_;
+  DetailPanel detail_;
+  OpenPanel open_;
+};
+
+}  // namespace tidemark::view

@@ -1,0 +1,192 @@
+#include "viewer/app/window.h"
+
+#define GLFW_INCLUDE_NONE
+#include <GL/gl.h>
+#include <GLFW/glfw3.h>
+#include <fmt/format.h>
+#include <imgui.h>
+#include <imgui_impl_glfw.h>
+#include <imgui_impl_opengl3.h>
+#include <implot.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+
+#include "viewer/app/png_file.h"
+#include "viewer/app/shell.h"
+#include "viewer/widgets/fonts.h"
+#include "viewer/widgets/theme.h"
+
+namespace tidemark::view {
+
+namespace {
+
+// Input takes up to this many frames to be seen in every panel (hover, focus, layout).
+constexpr int kFramesAfterInput = 3;
+
+void complain(int, const char* message) {
+  fmt::print(stderr, "tidemark-view: {}\n", message);
+}
+
+Image read_pixels(int width, int height) {
+  Image image{width, height, {}};
+  const auto row = static_cast<size_t>(width) * 4;
+  std::vector<uint8_t> upside_down(row * static_cast<size_t>(height));
+  glPixelStorei(GL_PACK_ALIGNMENT, 1);
+  glReadPixels(0, 0, width, height, GL_RGBA, GL_UNSIGNED_BYTE, upside_down.data());
+  image.rgba.reserve(upside_down.size());
+  for (size_t y = static_cast<size_t>(height); y-- > 0;) {
+    const auto from = upside_down.begin() + static_cast<std::ptrdiff_t>(y * row);
+    image.rgba.insert(image.rgba.end(), from, from + static_cast<std::ptrdiff_t>(row));
+  }
+  return image;
+}
+
+std::string picture_path() {
+  std::error_code error;
+  for (int i = 1;; ++i) {
+    std::string name = fmt::format("tidemark-view-{}.png", i);
+    if (!std::filesystem::exists(name, error)) return name;
+  }
+}
+
+class Window {
+ public:
+  Window(const WindowOptions& options, Config config)
+      : options_(options), layout_(config.layout_file()), shell_(std::move(config), [] {
+          glfwPostEmptyEvent();
+        }) {}
+
+  bool create() {
+    glfwWindowHint(GLFW_CONTEXT_VERSION_MAJOR, 3);
+    glfwWindowHint(GLFW_CONTEXT_VERSION_MINOR, 3);
+    glfwWindowHint(GLFW_OPENGL_PROFILE, GLFW_OPENGL_CORE_PROFILE);
+    glfwWindowHint(GLFW_SCALE_TO_MONITOR, GLFW_TRUE);
+    window_ = glfwCreateWindow(options_.width, options_.height, "tidemark", nullptr, nullptr);
+    if (window_ == nullptr) return false;
+    glfwMakeContextCurrent(window_);
+    glfwSwapInterval(1);
+    glfwSetWindowUserPointer(window_, this);
+    ImGui::CreateContext();
+    ImPlot::CreateContext();
+    ImGuiIO& io = ImGui::GetIO();
+    io.ConfigFlags |= ImGuiConfigFlags_DockingEnable;
+    io.IniFilename = layout_.empty() ? nullptr : layout_.c_str();
+    set_scale();
+    ImGui_ImplGlfw_InitForOpenGL(window_, true);
+    ImGui_ImplOpenGL3_Init("#version 330 core");
+    glfwSetDropCallback(window_, [](GLFWwindow* w, int count, const char** paths) {
+      if (count > 0) static_cast<Window*>(glfwGetWindowUserPointer(w))->shell_.open(paths[0]);
+    });
+    glfwSetWindowContentScaleCallback(window_, [](GLFWwindow* w, float, float) {
+      static_cast<Window*>(glfwGetWindowUserPointer(w))->rescale_ = true;
+    });
+    if (!options_.path.empty()) shell_.open(options_.path);
+    return true;
+  }
+
+  int run() {
+    int pending = kFramesAfterInput;
+    int shown = 0;
+    while (glfwWindowShouldClose(window_) == 0 && !shell_.quit_wanted) {
+      if (pending > 0) {
+        glfwPollEvents();
+        --pending;
+      } else {
+        // Any event, also one that the loader posts, ends the wait; the timeout keeps the text
+        // cursor blinking.
+        const bool typing = ImGui::GetIO().WantTextInput;
+        glfwWaitEventsTimeout(typing ? 0.25 : shell_.loading() ? 0.1 : 30.0);
+        pending = kFramesAfterInput;
+      }
+      if (glfwGetWindowAttrib(window_, GLFW_ICONIFIED) != 0) {
+        glfwWaitEvents();
+        continue;
+      }
+      frame();
+      if (options_.frames > 0) {
+        pending = kFramesAfterInput;
+        if (shell_.model() != nullptr && ++shown >= options_.frames) break;
+      }
+    }
+    shell_.config().save();
+    return 0;
+  }
+
+  void destroy() {
+    ImGui_ImplOpenGL3_Shutdown();
+    ImGui_ImplGlfw_Shutdown();
+    ImPlot::DestroyContext();
+    ImGui::DestroyContext();
+    glfwDestroyWindow(window_);
+  }
+
+ private:
+  void set_scale() {
+    float x = 1;
+    glfwGetWindowContentScale(window_, &x, nullptr);
+    const float scale = options_.scale > 0 ? options_.scale : std::max(1.0F, x);
+    apply_theme(shell_.config().dark, scale);
+    load_fonts(scale);
+  }
+
+  void frame() {
+    if (rescale_) {
+      rescale_ = false;
+      set_scale();
+      ImGui_ImplOpenGL3_DestroyFontsTexture();
+      ImGui_ImplOpenGL3_CreateFontsTexture();
+    }
+    ImGui_ImplOpenGL3_NewFrame();
+    ImGui_ImplGlfw_NewFrame();
+    ImGui::NewFrame();
+    shell_.draw();
+    ImGui::Render();
+    int width = 0;
+    int height = 0;
+    glfwGetFramebufferSize(window_, &width, &height);
+    const ImVec4 ground = vec(theme().background);
+    glViewport(0, 0, width, height);
+    glClearColor(ground.x, ground.y, ground.z, 1);
+    glClear(GL_COLOR_BUFFER_BIT);
+    ImGui_ImplOpenGL3_RenderDrawData(ImGui::GetDrawData());
+    if (std::exchange(shell_.picture_wanted, false)) {
+      const std::string path = picture_path();
+      const Status saved = write_png(read_pixels(width, height), path);
+      shell_.notice = saved ? "saved " + path : saved.error().message;
+    }
+    glfwSwapBuffers(window_);
+  }
+
+  WindowOptions options_;
+  std::string layout_;
+  Shell shell_;
+  GLFWwindow* window_ = nullptr;
+  bool rescale_ = false;
+};
+
+}  // namespace
+
+int run_window(const WindowOptions& options, Config config) {
+  glfwSetErrorCallback(complain);
+  if (glfwInit() == GLFW_FALSE) {
+    fmt::print(stderr,
+               "tidemark-view: there is no display here; --screenshot OUT.png draws without one\n");
+    return 2;
+  }
+  int status = 2;
+  {
+    Window window(options, std::move(config));
+    if (window.create()) {
+      status = window.run();
+      window.destroy();
+    } else {
+      fmt::print(stderr, "tidemark-view: cannot open a window with OpenGL 3.3\n");
+    }
+  }
+  glfwTerminate();
+  return status;
+}
+
+}  // namespace tidemark::view

@@ -1,0 +1,78 @@
+#include "viewer/model/frame_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tidemark::view {
+
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  return lower;
+}
+
+bool FrameText::is_own_code(uint32_t frame) const {
+  const std::string_view file = names_->string(names_->frame(frame).file);
+  return file.find(".py") != std::string_view::npos &&
+         file.find("site-packages/") == std::string_view::npos &&
+         file.find("dist-packages/") == std::string_view::npos &&
+         file.find("lib/python3") == std::string_view::npos;
+}
+
+const std::string& FrameText::frame(uint32_t frame) {
+  const auto [it, fresh] = frames_.try_emplace(frame);
+  if (!fresh) return it->second;
+  const Frame& f = names_->frame(frame);
+  const std::string_view function = names_->string(f.function);
+  std::string_view file = names_->string(f.file);
+  file = file.substr(file.rfind('/') + 1);
+  if (function.empty() || file.empty()) {
+    it->second = names_->frame_text(frame);
+    if (it->second.empty()) it->second = "??";
+  } else if (f.line > 0) {
+    it->second = fmt::format("{}  {}:{}", function, file, f.line);
+  } else {
+    it->second = fmt::format("{}  {}", function, file);
+  }
+  return it->second;
+}
+
+const std::string& FrameText::headline(uint32_t stack) {
+  const auto [it, fresh] = headlines_.try_emplace(stack);
+  if (!fresh) return it->second;
+  const std::vector<uint32_t> frames = names_->frames_of(stack);
+  if (frames.empty()) return it->second = std::string(kNoStackText);
+  const auto own = std::find_if(frames.begin(), frames.end(),
+                                [this](uint32_t f) { return is_own_code(f); });
+  if (own == frames.end()) return it->second = frame(frames.front());
+  it->second = frame(*own);
+  // The library function that asked for it tells one block of a line from the other.
+  if (own != frames.begin()) {
+    const std::string_view inner = names_->string(names_->frame(frames.front()).function);
+    if (!inner.empty()) it->second += fmt::format("  in {}", inner);
+  }
+  return it->second;
+}
+
+std::string_view FrameText::headline(uint32_t stack, bool before_recording) {
+  if (stack == 0 && before_recording) return kBeforeRecordingText;
+  return headline(stack);
+}
+
+const std::string& FrameText::searchable(uint32_t stack) {
+  const auto [it, fresh] = searchable_.try_emplace(stack);
+  if (!fresh) return it->second;
+  for (const uint32_t f : names_->frames_of(stack)) {
+    it->second += lower_case(names_->frame_text(f));
+    it->second += '\n';
+  }
+  return it->second;
+}
+
+bool FrameText::matches(uint32_t stack, std::string_view text) {
+  return text.empty() || searchable(stack).find(text) != std::string::npos;
+}
+
+}  // namespace tidemark::view

@@ -1,0 +1,44 @@
+// Stacks in words, short enough for a cell or a bar. Remembers what it made; one thread only.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "analysis/dictionary.h"
+
+namespace tidemark::view {
+
+inline constexpr std::string_view kBeforeRecordingText = "(allocated before the recording began)";
+inline constexpr std::string_view kNoStackText = "(no stack recorded)";
+
+class FrameText {
+ public:
+  explicit FrameText(const Dictionary& names) : names_(&names) {}
+
+  // "function  file.py:12": the file without its folders.
+  const std::string& frame(uint32_t frame);
+  // The innermost line of the user's own code and the function it called in the end; without own
+  // code, the innermost line.
+  const std::string& headline(uint32_t stack);
+  std::string_view headline(uint32_t stack, bool before_recording);
+  // Whether any frame of the stack contains the text, whatever the case. An empty text matches all.
+  bool matches(uint32_t stack, std::string_view lower_case);
+
+  const Dictionary& names() const { return *names_; }
+  // Frames inside installed packages and native code are somebody else's.
+  bool is_own_code(uint32_t frame) const;
+
+ private:
+  const std::string& searchable(uint32_t stack);
+
+  const Dictionary* names_;
+  std::unordered_map<uint32_t, std::string> frames_;
+  std::unordered_map<uint32_t, std::string> headlines_;
+  std::unordered_map<uint32_t, std::string> searchable_;
+};
+
+std::string lower_case(std::string_view text);
+
+}  // namespace tidemark::view

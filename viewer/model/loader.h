@@ -1,0 +1,54 @@
+// Reads a trace on its own threads and tells how far it is.
+//
+// start() and the getters belong to the drawing thread. Starting again abandons the load in
+// progress: its threads run to their end and their result is dropped.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "viewer/model/preview.h"
+#include "viewer/model/view_model.h"
+
+namespace tidemark::view {
+
+class Loader {
+ public:
+  // `wake` is called from the loading threads whenever there is something new to draw.
+  explicit Loader(std::function<void()> wake = {});
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  void start(const std::string& path);
+
+  bool busy() const { return job_ != nullptr; }
+  const std::string& path() const { return path_; }
+  double progress() const;     // 0 to 1
+  std::string stage() const;   // "reading"
+  std::shared_ptr<const Preview> preview() const;
+
+  // The outcome, once; empty while busy or when nothing was started.
+  std::optional<Result<std::shared_ptr<const Model>>> take();
+
+ private:
+  struct Job;
+  static void run(const std::shared_ptr<Job>& job);
+  void abandon();
+
+  std::function<void()> wake_;
+  std::string path_;
+  std::shared_ptr<Job> job_;
+  std::vector<std::jthread> abandoned_;
+};
+
+// The same without threads, for programs that draw one picture.
+Result<std::shared_ptr<const Model>> load_model(const std::string& path,
+                                                const std::function<void(double)>& progress = {});
+
+}  // namespace tidemark::view

@@ -1,0 +1,212 @@
+#include "viewer/model/selection.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tidemark::view {
+
+namespace {
+
+// A view narrower than this shows nothing new: times are whole nanoseconds.
+constexpr double kLeastSpanNs = 20;
+// Room around the trace, as a share of it.
+constexpr double kMargin = 0.02;
+
+double full_span(const Model& model) {
+  return std::max(model.span_ns(), 1e3);
+}
+
+}  // namespace
+
+int64_t absolute_ns(const Model& model, double time) {
+  // Half the range of int64_t around the start is more than any trace spans.
+  constexpr double kMost = 4e18;
+  return model.trace.start_ns + static_cast<int64_t>(std::floor(std::clamp(time, -kMost, kMost)));
+}
+
+void Selection::reset(const Model& model) {
+  *this = Selection();
+  bool categories_known = false;
+  for (const RankReport& rank : model.report.ranks) {
+    for (const DeviceReport& d : rank.devices) {
+      categories_known |= std::any_of(d.categories.begin(), d.categories.end(), [](const auto& c) {
+        return c.category != Category::kUnknown;
+      });
+    }
+  }
+  colour = categories_known ? ColourBy::kCategory : ColourBy::kStack;
+  fit(model);
+  if (model.ooms.empty()) {
+    // The lane that came nearest to its card's limit, or that held most.
+    for (uint32_t i = 0; i < model.lanes.size(); ++i) {
+      if (model.lanes[i].memory->allocated_peak.bytes >
+          model.lanes[lane].memory->allocated_peak.bytes) {
+        lane = i;
+      }
+    }
+    go_to_peak(model);
+  } else {
+    go_to_oom_at(model, 0);
+  }
+  fit(model);
+}
+
+void Selection::fit(const Model& model) {
+  const double span = full_span(model);
+  view = {-kMargin * span, span * (1 + kMargin)};
+}
+
+void Selection::show(const Model& model, double begin, double end) {
+  const double full = full_span(model);
+  const double span = std::clamp(end - begin, kLeastSpanNs, full * (1 + 2 * kMargin));
+  // Half of the window may hang over either end of the trace, no more.
+  const double middle = std::clamp((begin + end) / 2, 0.0, full);
+  const bool whole = span >= full;
+  const double at = whole ? full / 2 : middle;
+  view = {at - span / 2, at + span / 2};
+}
+
+void Selection::zoom(const Model& model, double at, double factor) {
+  const double span = std::clamp(view.span() * factor, kLeastSpanNs,
+                                 full_span(model) * (1 + 2 * kMargin));
+  const double share = (at - view.begin) / view.span();
+  const double begin = at - share * span;
+  show(model, begin, begin + span);
+}
+
+void Selection::pan(const Model& model, double share) {
+  const double by = view.span() * share;
+  show(model, view.begin + by, view.end + by);
+}
+
+void Selection::reveal(const Model& model, double time) {
+  if (time >= view.begin && time <= view.end) return;
+  const double half = view.span() / 2;
+  show(model, time - half, time + half);
+}
+
+void Selection::set_event(const Model& model, uint32_t new_lane, uint32_t new_event) {
+  if (new_lane >= model.lanes.size()) return;
+  const uint32_t count = model.lanes[new_lane].memory->event_count();
+  new_event = count == 0 ? 0 : std::min(new_event, count - 1);
+  if (new_lane == lane && new_event == event) return;
+  if (new_lane != lane) {
+    compare.reset();
+    allocation.reset();
+  }
+  lane = new_lane;
+  event = new_event;
+  ++version_;
+}
+
+void Selection::set_time(const Model& model, uint32_t new_lane, double time) {
+  if (new_lane >= model.lanes.size()) return;
+  uint32_t found = 0;
+  model.lanes[new_lane].memory->event_at(absolute_ns(model, time), found);
+  set_event(model, new_lane, found);
+}
+
+void Selection::step_events(const Model& model, int64_t steps) {
+  if (lane >= model.lanes.size()) return;
+  const int64_t last = std::max<int64_t>(model.lanes[lane].memory->event_count(), 1) - 1;
+  const int64_t to = std::clamp<int64_t>(int64_t{event} + steps, 0, last);
+  set_event(model, lane, static_cast<uint32_t>(to));
+  reveal(model, time(model));
+}
+
+void Selection::go_to_peak(const Model& model) {
+  if (lane >= model.lanes.size()) return;
+  set_event(model, lane, model.lanes[lane].memory->allocated_peak.event);
+  reveal(model, time(model));
+}
+
+void Selection::go_to_oom_at(const Model& model, size_t index) {
+  const OomPoint& oom = model.ooms[index];
+  set_event(model, oom.lane, oom.event);
+  reveal(model, static_cast<double>(oom.time_ns - model.trace.start_ns));
+}
+
+bool Selection::go_to_oom(const Model& model, int direction) {
+  if (model.ooms.empty()) return false;
+  const auto now = static_cast<int64_t>(time(model)) + model.trace.start_ns;
+  const auto n = static_cast<int64_t>(model.ooms.size());
+  // The cursor stands at the change before an error: errors of this very event count as passed.
+  int64_t at = -1;
+  for (int64_t i = 0; i < n; ++i) {
+    const OomPoint& o = model.ooms[static_cast<size_t>(i)];
+    const bool here = o.lane == lane && o.event == event;
+    if (here) at = i;
+  }
+  if (at < 0) {
+    const auto after =
+        std::find_if(model.ooms.begin(), model.ooms.end(),
+                     [&](const OomPoint& o) { return o.time_ns > now; });
+    const int64_t next = after - model.ooms.begin();
+    at = direction > 0 ? next - 1 : next;
+  }
+  const int64_t to = ((at + direction) % n + n) % n;
+  go_to_oom_at(model, static_cast<size_t>(to));
+  return true;
+}
+
+double Selection::time(const Model& model) const {
+  if (lane >= model.lanes.size()) return 0;
+  const FrameworkModel& m = *model.lanes[lane].memory;
+  if (event >= m.event_count()) return 0;
+  return static_cast<double>(m.time_ns[event] - model.trace.start_ns);
+}
+
+bool Selection::event_in_lane(const Model& model, uint32_t other, uint32_t& out) const {
+  if (other >= model.lanes.size()) return false;
+  const FrameworkModel& m = *model.lanes[other].memory;
+  if (other == lane) {
+    out = event;
+    return event < m.event_count();
+  }
+  return m.event_at(static_cast<int64_t>(time(model)) + model.trace.start_ns, out);
+}
+
+std::shared_ptr<Moment> Selection::make_moment(const Model& model, uint32_t at) const {
+  auto moment = std::make_shared<Moment>();
+  moment->lane = lane;
+  moment->event = at;
+  if (lane < model.lanes.size()) {
+    moment->state = model.lanes[lane].states.state_after(at);
+    moment->layout = MapLayout(*model.lanes[lane].memory, moment->state);
+  }
+  return moment;
+}
+
+const Moment& Selection::moment(const Model& model) {
+  if (moment_ == nullptr || moment_->lane != lane || moment_->event != event) {
+    moment_ = make_moment(model, event);
+  }
+  return *moment_;
+}
+
+void Selection::toggle_compare() {
+  if (compare) {
+    compare.reset();
+  } else {
+    compare = event;
+  }
+  ++version_;
+}
+
+void Selection::clear_marks() {
+  measure.reset();
+  search.clear();
+  compare.reset();
+  allocation.reset();
+  ++version_;
+}
+
+const Moment* Selection::compared(const Model& model) {
+  if (!compare || *compare == event) return nullptr;
+  if (compared_ == nullptr || compared_->lane != lane || compared_->event != *compare) {
+    compared_ = make_moment(model, *compare);
+  }
+  return compared_.get();
+}
+
+}  // namespace tidemark::view

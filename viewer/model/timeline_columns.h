@@ -1,0 +1,47 @@
+// A stretch of time in so many pixels: what each pixel column must show so that no spike is missed.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "viewer/model/minmax_pyramid.h"
+
+namespace tidemark::view {
+
+// One curve in one pixel column.
+struct Column {
+  uint64_t first = 0;  // carried in from the left
+  uint64_t min = 0;    // over `first` and everything that happens in the column
+  uint64_t max = 0;
+  uint64_t last = 0;  // carried out to the right
+};
+
+struct TimelineColumns {
+  // Events of column i are [edges[i], edges[i + 1]).
+  std::vector<uint32_t> edges;
+  std::array<std::vector<Column>, kCurves> curves;
+  uint32_t first_known = 0;  // columns before this one lie before the first event
+
+  uint32_t count() const { return edges.empty() ? 0 : static_cast<uint32_t>(edges.size()) - 1; }
+};
+
+// A view of the model's times in ns since `origin_ns`: a double holds those exactly, which it does
+// not do for ns since 1970.
+struct TimeWindow {
+  int64_t origin_ns = 0;
+  double begin = 0;
+  double end = 0;
+};
+
+// Column i covers the times [begin + i * w, begin + (i + 1) * w) with w = (end - begin) / count.
+TimelineColumns columns_of(const FrameworkModel& model, const MinMaxPyramid& pyramid,
+                           const TimeWindow& window, uint32_t count);
+
+// The curve as points of a line: steps at their exact time where a column holds one event, else the
+// column's whole extent at its middle. The last value holds on until `stop_ns`, where the trace
+// ends. Times are those of the window.
+void curve_points(const FrameworkModel& model, const TimelineColumns& columns, Curve curve,
+                  const TimeWindow& window, int64_t stop_ns, std::vector<double>& xs,
+                  std::vector<double>& ys);
+
+}  // namespace tidemark::view

@@ -1,0 +1,110 @@
+#include "viewer/panels/detail_panel.h"
+
+#include <fmt/format.h>
+#include <imgui.h>
+
+#include "export/names.h"
+#include "viewer/model/ticks.h"
+#include "viewer/widgets/fonts.h"
+#include "viewer/widgets/text.h"
+#include "viewer/widgets/theme.h"
+
+namespace tidemark::view {
+
+void DetailPanel::draw_facts(const Model& model, const Lane& lane, const Allocation& a) {
+  const float column = px(110);
+  const auto since = [&](int64_t ns) {
+    return instant_text(static_cast<double>(ns - model.trace.start_ns), model.span_ns());
+  };
+  {
+    const WithFont title(fonts().title);
+    text(size_text(a.block_bytes));
+  }
+  fact("asked for",
+       fmt::format("{} ({} lost to rounding)", size_text(a.requested_bytes),
+                   size_text(a.block_bytes - std::min(a.block_bytes, a.requested_bytes))),
+       column);
+  fact("category", category_name(a.category), column);
+  fact("born", a.seeded ? "before the recording began" : since(a.birth_ns), column);
+  if (a.death == kNever) {
+    fact("freed", "never, within the recording", column);
+  } else {
+    fact("freed", since(a.death_ns), column);
+    fact("lived", span_text(static_cast<double>(a.death_ns - a.birth_ns)), column);
+  }
+  if (a.release != kNever && a.death != a.release + 1 && a.death != kNever) {
+    const int64_t wait = a.death_ns - lane.memory->time_ns[a.release];
+    fact("pending", span_text(static_cast<double>(wait)) + " between free and reuse", column);
+  }
+  fact("address", fmt::format("{:#x}", a.address), column);
+  fact("stream", fmt::format("{:#x}", a.stream), column);
+  const Dictionary& names = model.process_of(lane).names;
+  if (a.compile_context != 0) fact("compiled in", names.string(a.compile_context), column);
+  if (a.metadata != 0) fact("metadata", names.string(a.metadata), column);
+}
+
+void DetailPanel::draw_neighbours(const Model& model, Selection& selection, const Lane& lane) {
+  const Moment& moment = selection.moment(model);
+  const Allocation& a = lane.memory->allocations[*selection.allocation];
+  if (!a.alive_at(moment.event)) {
+    text_dim("Not alive at the cursor, so it has no neighbours now.");
+    if (ImGui::Button("Go to its birth")) {
+      selection.set_event(model, selection.lane, a.birth);
+      selection.reveal(model, selection.time(model));
+    }
+    return;
+  }
+  const MapLayout::Neighbours n = moment.layout.neighbours(*selection.allocation);
+  const auto side = [&](const char* where, const char* border, uint32_t block, uint64_t hole) {
+    if (hole != 0) text_dim(fmt::format("{}: a hole of {}", where, size_text(hole)));
+    if (block == kNever) {
+      if (hole == 0) text_dim(fmt::format("{}: {}", where, border));
+      return;
+    }
+    const Allocation& other = lane.memory->allocations[block];
+    const std::string label = fmt::format(
+        "{}: {}  {}##{}", where, size_text(other.block_bytes),
+        model.text_of(lane).headline(other.stack, other.seeded), where);
+    if (ImGui::Selectable(label.c_str())) selection.allocation = block;
+    explain("Show this neighbour.");
+  };
+  side("before", "the segment begins here", n.before, n.hole_before);
+  side("behind", "the segment ends here", n.after, n.hole_after);
+}
+
+void DetailPanel::draw_stack(const Model& model, const Lane& lane, const Allocation& a) {
+  FrameText& names = model.text_of(lane);
+  const std::vector<uint32_t> frames = names.names().frames_of(a.stack);
+  if (frames.empty()) {
+    text_dim(names.headline(0, a.seeded));
+    return;
+  }
+  for (const uint32_t f : frames) {
+    const std::string line = names.names().frame_text(f);
+    ImGui::PushStyleColor(ImGuiCol_Text, paint(names.is_own_code(f) ? theme().text : theme().dim));
+    text_wrapped(line);
+    ImGui::PopStyleColor();
+  }
+  if (ImGui::Button("Copy the stack")) {
+    std::string all;
+    for (const uint32_t f : frames) all += names.names().frame_text(f) + "\n";
+    ImGui::SetClipboardText(all.c_str());
+  }
+}
+
+void DetailPanel::draw(const Model& model, Selection& selection) {
+  if (!selection.allocation || selection.lane >= model.lanes.size() ||
+      *selection.allocation >= model.lanes[selection.lane].memory->allocations.size()) {
+    text_wrapped("Click a block in the memory map or a row of the allocations table to see where "
+                 "it came from.");
+    return;
+  }
+  const Lane& lane = model.lanes[selection.lane];
+  draw_facts(model, lane, lane.memory->allocations[*selection.allocation]);
+  ImGui::SeparatorText("Neighbours");
+  draw_neighbours(model, selection, lane);
+  ImGui::SeparatorText("Allocated by (innermost first)");
+  draw_stack(model, lane, lane.memory->allocations[*selection.allocation]);
+}
+
+}  // namespace tidemark::view

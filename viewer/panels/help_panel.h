@@ -1,0 +1,8 @@
+// Every key and gesture on one page.
+#pragma once
+
+namespace tidemark::view {
+
+void draw_help(bool& open);
+
+}  // namespace tidemark::view

@@ -1,0 +1,223 @@
+#include "viewer/panels/map_panel.h"
+
+#include <fmt/format.h>
+#include <imgui.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "export/names.h"
+#include "viewer/model/ticks.h"
+#include "viewer/panels/block_colour.h"
+#include "viewer/widgets/drawing.h"
+#include "viewer/widgets/text.h"
+#include "viewer/widgets/theme.h"
+
+namespace tidemark::view {
+
+namespace {
+
+constexpr float kRowPx = 22;
+constexpr float kLabelPx = 158;
+
+}  // namespace
+
+void MapPanel::draw_toolbar(const Model& model, Selection& selection, const Moment& moment) {
+  ImGui::AlignTextToFramePadding();
+  text_dim("colour by");
+  ImGui::SameLine();
+  ImGui::SetNextItemWidth(px(110));
+  int colour = static_cast<int>(selection.colour);
+  if (ImGui::Combo("##colour", &colour, "category\0stack\0age\0size\0")) {
+    selection.colour = static_cast<ColourBy>(colour);
+  }
+  explain("age and size run from dark (old, small) to bright (young, large).");
+  flow(px(150));
+  text_dim("order");
+  ImGui::SameLine();
+  ImGui::SetNextItemWidth(px(110));
+  int order = static_cast<int>(order_);
+  if (ImGui::Combo("##order", &order, "address\0size\0free bytes\0")) {
+    order_ = static_cast<RowOrder>(order);
+  }
+  flow(px(90));
+  ImGui::Checkbox("to scale", &to_scale_);
+  explain("Draw every segment as long as it is large. Otherwise each fills its row.");
+  const MemoryState& state = moment.state;
+  const std::string facts =
+      fmt::format("{} free in {} of {}", size_text(state.free_bytes()),
+                  counted(state.holes.size(), "hole"), counted(state.segments.size(), "segment"));
+  flow(width_of(facts));
+  text_dim(facts);
+  // Scrubbing by event is exact where many events share an instant.
+  const uint32_t count = model.lanes[selection.lane].memory->event_count();
+  if (count > 1) {
+    uint32_t event = selection.event;
+    const uint32_t least = 0;
+    const uint32_t most = count - 1;
+    ImGui::SetNextItemWidth(ImGui::GetContentRegionAvail().x);
+    const std::string format = fmt::format("event {} of {}   {}", grouped(event + 1),
+                                           grouped(count),
+                                           instant_text(selection.time(model), model.span_ns()));
+    if (ImGui::SliderScalar("##scrub", ImGuiDataType_U32, &event, &least, &most,
+                            format.c_str(), ImGuiSliderFlags_NoInput)) {
+      selection.set_event(model, selection.lane, event);
+      selection.reveal(model, selection.time(model));
+    }
+    explain("Drag to move through the history; the arrow keys go event by event.");
+  }
+}
+
+void MapPanel::explain_cell(const Model& model, const Moment& moment, const MapCell& cell) {
+  if (!ImGui::BeginTooltip()) return;
+  const Lane& lane = model.lanes[moment.lane];
+  if (cell.kind == CellKind::kHole) {
+    text(fmt::format("hole of {}", size_text(cell.size_bytes)));
+    text_dim(cell.size_bytes == largest_hole_
+                 ? "the largest one: no larger request fits without new memory from the card"
+                 : "free, but only for requests that fit into it");
+  } else if (cell.kind == CellKind::kFolded) {
+    text(fmt::format("{} in {}, {} of it free", counted(cell.blocks, "block"),
+                     size_text(cell.size_bytes), size_text(cell.size_bytes - cell.used_bytes)));
+    text_dim("too narrow to draw one by one");
+  } else {
+    const Allocation& a = lane.memory->allocations[cell.allocation];
+    text(size_text(a.block_bytes));
+    ImGui::SameLine();
+    text_dim(fmt::format("asked for {}", size_text(a.requested_bytes)));
+    text(model.text_of(lane).headline(a.stack, a.seeded));
+    text_dim(fmt::format("{}, {} old", category_name(a.category),
+                         span_text(static_cast<double>(moment.state.time_ns - a.birth_ns))));
+  }
+  text_dim(fmt::format("{:#x}", cell.address));
+  ImGui::EndTooltip();
+}
+
+void MapPanel::draw_cell(const Model& model, Selection& selection, const Moment& moment,
+                         const MapCell& cell, float left, float top, float bottom) {
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  const Lane& lane = model.lanes[moment.lane];
+  const ImVec2 a(left + cell.begin_px, top);
+  const float gap = cell.end_px - cell.begin_px > 4 ? 1.0F : 0.0F;
+  const ImVec2 b(left + std::max(cell.end_px - gap, cell.begin_px + 1), bottom);
+  if (cell.kind == CellKind::kHole) {
+    const bool largest = cell.size_bytes == largest_hole_;
+    draw.AddRectFilled(a, b, paint(theme().hole, 55));
+    draw_hatch(draw, a, b, paint(largest ? theme().warning : theme().hole, largest ? 200 : 170),
+               px(6));
+    if (largest) {
+      draw.AddRect(a, b, paint(theme().warning), 0, 0, px(1.5F));
+      const std::string label = "largest hole " + size_text(cell.size_bytes);
+      if (width_of(label) + px(12) < b.x - a.x) {
+        draw_flag(draw, {(a.x + b.x) / 2, b.y - px(2)}, a.x, b.x, theme().panel, label);
+      }
+    }
+    return;
+  }
+  const Allocation& block = lane.memory->allocations[cell.allocation];
+  const Rgb colour = block_colour(model, selection, moment, block);
+  const std::string wanted = lower_case(selection.search);
+  const bool found = model.text_of(lane).matches(block.stack, wanted);
+  const double full = cell.size_bytes == 0 ? 1
+                                           : static_cast<double>(cell.used_bytes) /
+                                                 static_cast<double>(cell.size_bytes);
+  // Folded cells are as strong as they are full.
+  const int alpha = static_cast<int>((found ? 255 : 60) * (0.35 + 0.65 * full));
+  draw.AddRectFilled(a, b, paint(colour, alpha));
+  if (found && cell.kind == CellKind::kBlock && b.x - a.x > px(50)) {
+    draw_text_in(draw, a, b, paint(is_light(colour) ? Rgb{12, 14, 18} : Rgb{255, 255, 255}),
+                 size_text(block.block_bytes) + "  " +
+                     std::string(model.text_of(lane).headline(block.stack, block.seeded)));
+  }
+  if (selection.allocation && cell.kind == CellKind::kBlock &&
+      *selection.allocation == cell.allocation) {
+    draw.AddRect(a, b, paint(theme().cursor), 0, 0, px(2));
+  }
+}
+
+void MapPanel::draw_row(const Model& model, Selection& selection, const Moment& moment,
+                        uint32_t segment, float height) {
+  const SegmentRange& range = moment.state.segments[segment];
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  const float label = std::min(px(kLabelPx), ImGui::GetContentRegionAvail().x * 0.35F);
+  const float room = ImGui::GetContentRegionAvail().x - label;
+  float width = std::max(room, 10.0F);
+  if (to_scale_) {
+    const double share = static_cast<double>(range.size_bytes) /
+                         static_cast<double>(moment.layout.largest_segment_bytes());
+    width = std::max(static_cast<float>(share) * width, 6.0F);
+  }
+  const uint64_t used = std::min(moment.layout.used_bytes(segment), range.size_bytes);
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  const float text_y = at.y + (height - ImGui::GetTextLineHeight()) / 2;
+  const std::string size = size_text(range.size_bytes);
+  draw.AddText({at.x, text_y}, paint(theme().text), size.c_str());
+  const std::string share = percent_text(used, range.size_bytes) + " used";
+  const float share_width = width_of(share);
+  if (label - px(10) > width_of(size) + share_width + px(8)) {
+    draw.AddText({at.x + label - share_width - px(10), text_y}, paint(theme().dim), share.c_str());
+  }
+  const float left = at.x + label;
+  const float top = at.y + px(2);
+  const float bottom = at.y + height - px(2);
+  ImGui::PushID(static_cast<int>(segment));
+  ImGui::InvisibleButton("##segment", {label + width, height});
+  ImGui::PopID();
+  const bool hovered = ImGui::IsItemHovered();
+  const float mouse = ImGui::GetMousePos().x - left;
+  for (const MapCell& cell : moment.layout.cells(segment, width)) {
+    draw_cell(model, selection, moment, cell, left, top, bottom);
+    if (!hovered || mouse < cell.begin_px || mouse >= std::max(cell.end_px, cell.begin_px + 1)) {
+      continue;
+    }
+    explain_cell(model, moment, cell);
+    if (ImGui::IsMouseClicked(ImGuiMouseButton_Left) && cell.kind != CellKind::kHole) {
+      selection.allocation = cell.allocation;
+      selection.detail_wanted = true;
+    }
+  }
+  if (hovered && mouse < 0 && ImGui::BeginTooltip()) {
+    text(fmt::format("segment {:#x}", range.address));
+    text_dim(fmt::format("{}, {} used, {} in {}", size, size_text(used),
+                         counted(moment.layout.block_count(segment), "block"),
+                         range.expandable ? "an expandable segment" : "a segment"));
+    text_dim(fmt::format("stream {}", range.stream));
+    ImGui::EndTooltip();
+  }
+}
+
+void MapPanel::draw(const Model& model, Selection& selection) {
+  if (selection.lane >= model.lanes.size()) {
+    text_dim("There is no allocator history in this trace.");
+    return;
+  }
+  draw_toolbar(model, selection, selection.moment(model));
+  const Moment& moment = selection.moment(model);
+  if (rows_model_ != &model || rows_version_ != selection.version() || rows_order_ != order_) {
+    rows_model_ = &model;
+    rows_version_ = selection.version();
+    rows_order_ = order_;
+    rows_ = moment.layout.rows(order_);
+    largest_hole_ = moment.state.largest_hole_bytes();
+  }
+  if (moment.state.segments.empty()) {
+    text_dim("Nothing was reserved at this instant.");
+    return;
+  }
+  ImGui::BeginChild("##rows");
+  ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, ImVec2(0, 0));
+  // Few segments get taller rows.
+  const float room = ImGui::GetContentRegionAvail().y / static_cast<float>(rows_.size());
+  const float height = std::floor(std::clamp(room, px(kRowPx), px(kRowPx * 1.6F)));
+  ImGuiListClipper clipper;
+  clipper.Begin(static_cast<int>(rows_.size()), height);
+  while (clipper.Step()) {
+    for (int i = clipper.DisplayStart; i < clipper.DisplayEnd; ++i) {
+      draw_row(model, selection, moment, rows_[static_cast<size_t>(i)], height);
+    }
+  }
+  ImGui::PopStyleVar();
+  ImGui::EndChild();
+}
+
+}  // namespace tidemark::view

@@ -1,0 +1,34 @@
+// The memory map at the cursor: one row per segment, its blocks in colour, its holes hatched.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "viewer/model/selection.h"
+
+namespace tidemark::view {
+
+class MapPanel {
+ public:
+  static constexpr const char* kTitle = "Memory map";
+
+  void draw(const Model& model, Selection& selection);
+
+ private:
+  void draw_toolbar(const Model& model, Selection& selection, const Moment& moment);
+  void draw_row(const Model& model, Selection& selection, const Moment& moment, uint32_t segment,
+                float height);
+  void draw_cell(const Model& model, Selection& selection, const Moment& moment,
+                 const MapCell& cell, float left, float top, float bottom);
+  void explain_cell(const Model& model, const Moment& moment, const MapCell& cell);
+
+  RowOrder order_ = RowOrder::kAddress;
+  bool to_scale_ = false;  // rows as long as their segments are large
+  std::vector<uint32_t> rows_;
+  uint64_t rows_version_ = 0;
+  const Model* rows_model_ = nullptr;
+  RowOrder rows_order_ = RowOrder::kAddress;
+  uint64_t largest_hole_ = 0;
+};
+
+}  // namespace tidemark::view

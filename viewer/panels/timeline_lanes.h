@@ -1,0 +1,73 @@
+// One device's curves in the timeline: what is cached between frames, and how it is drawn.
+#pragma once
+
+#include <imgui.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "viewer/model/selection.h"
+#include "viewer/model/ticks.h"
+#include "viewer/model/timeline_columns.h"
+
+namespace tidemark::view {
+
+struct TimelineOptions {
+  std::array<bool, kCurves> shown = {true, true, true};
+  bool to_limit = false;  // the height is the card's memory, not the highest curve
+};
+
+const char* curve_name(Curve curve);
+Rgb curve_colour(Curve curve);
+
+// The area of a plot on the screen and the time it shows.
+struct PlotArea {
+  ImVec2 min;
+  ImVec2 max;
+  TimeRange view;
+  double top_bytes = 1;
+
+  float x(double time) const {
+    return min.x + static_cast<float>((time - view.begin) / view.span()) * (max.x - min.x);
+  }
+  float y(double bytes) const {
+    return max.y - static_cast<float>(bytes / top_bytes) * (max.y - min.y);
+  }
+  double time(float x_px) const {
+    return view.begin + static_cast<double>((x_px - min.x) / (max.x - min.x)) * view.span();
+  }
+};
+
+// Curves of a lane for one view and width; made again only when either changes.
+class LaneCurves {
+ public:
+  void update(const Model& model, const Lane& lane, const TimeRange& view, uint32_t columns);
+
+  const TimelineColumns& columns() const { return columns_; }
+  const std::vector<double>& xs(Curve c) const { return xs_[static_cast<size_t>(c)]; }
+  const std::vector<double>& ys(Curve c) const { return ys_[static_cast<size_t>(c)]; }
+
+ private:
+  const Model* model_ = nullptr;
+  TimeRange view_;
+  uint32_t count_ = 0;
+  TimelineColumns columns_;
+  std::array<std::vector<double>, kCurves> xs_;
+  std::array<std::vector<double>, kCurves> ys_;
+};
+
+// Draws the curves with their marks into a plot of this size at the cursor, and says where it lies.
+PlotArea draw_lane(const Model& model, Selection& selection, uint32_t lane, LaneCurves& curves,
+                   const TimelineOptions& options, const std::vector<Tick>& time_ticks,
+                   ImVec2 size);
+
+// The sizes beside a plot, right-aligned before `area.min.x`.
+void draw_byte_labels(const PlotArea& area);
+
+// Rows of annotations below a process's lanes; returns their height.
+float mark_rows_height(const MarkLanes& marks);
+void draw_marks(const Model& model, const Selection& selection, uint32_t process,
+                const PlotArea& area);
+
+}  // namespace tidemark::view

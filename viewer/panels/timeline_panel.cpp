@@ -1,0 +1,385 @@
+#include "viewer/panels/timeline_panel.h"
+
+#include <fmt/format.h>
+#include <implot.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "export/names.h"
+#include "viewer/widgets/drawing.h"
+#include "viewer/widgets/text.h"
+#include "viewer/widgets/theme.h"
+
+namespace tidemark::view {
+
+namespace {
+
+constexpr float kGutterPx = 76;   // for the sizes left of the curves
+constexpr float kMinimapPx = 38;
+constexpr float kAxisPx = 24;
+constexpr float kLeastLanePx = 84;
+constexpr float kGapPx = 6;       // between lanes
+constexpr float kClickPx = 4;     // a shorter drag is a click
+
+}  // namespace
+
+void TimelinePanel::draw_search(Selection& selection) {
+  const float width = px(190);
+  flow(width);
+  ImGui::SetNextItemWidth(width);
+  if (search_wanted) {
+    ImGui::SetKeyboardFocusHere();
+    search_wanted = false;
+  }
+  char buffer[256];
+  const size_t n = selection.search.copy(buffer, sizeof buffer - 1);
+  buffer[n] = '\0';
+  if (ImGui::InputTextWithHint("##search", "Search stacks  ( / )", buffer, sizeof buffer)) {
+    selection.search = buffer;
+  }
+  explain("Marks every block, stack and annotation whose name contains this text, in all panels.");
+}
+
+void TimelinePanel::draw_toolbar(const Model& model, Selection& selection) {
+  for (const Curve c : {Curve::kAllocated, Curve::kRequested, Curve::kReserved}) {
+    if (c != Curve::kAllocated) flow(px(110));
+    ImGui::PushStyleColor(ImGuiCol_CheckMark, paint(curve_colour(c)));
+    ImGui::PushStyleColor(ImGuiCol_Text, paint(curve_colour(c)));
+    ImGui::Checkbox(curve_name(c), &options.shown[static_cast<size_t>(c)]);
+    ImGui::PopStyleColor(2);
+    explain(c == Curve::kAllocated ? "In use by tensors: the sizes of the blocks handed out."
+            : c == Curve::kRequested
+                ? "What the program asked for, before rounding up to block sizes."
+                : "What the allocator took from the card: allocated plus cached for later.");
+  }
+  const bool limit_known = std::any_of(model.lanes.begin(), model.lanes.end(),
+                                       [](const Lane& lane) { return lane.total_bytes != 0; });
+  if (limit_known) {
+    flow(px(100));
+    ImGui::Checkbox("card limit", &options.to_limit);
+    explain("Scale the height to the card's whole memory.");
+  }
+  flow(px(46));
+  if (ImGui::Button("Fit")) selection.fit(model);
+  explain("Show the whole run (F).");
+  flow(px(56));
+  if (ImGui::Button("Peak")) selection.go_to_peak(model);
+  explain("Go to where most was allocated (P).");
+  if (!model.ooms.empty()) {
+    flow(px(110));
+    if (ImGui::Button(fmt::format("Next OOM ({})###oom", model.ooms.size()).c_str())) {
+      selection.go_to_oom(model, 1);
+    }
+    explain("Go to the next out-of-memory error (N), or the one before (B).");
+  }
+  draw_search(selection);
+}
+
+void TimelinePanel::draw_minimap(const Model& model, Selection& selection, ImVec2 size) {
+  if (selection.lane >= model.lanes.size()) return;
+  Selection all;
+  all.fit(model);
+  const TimeRange whole = all.view;
+  const Lane& lane = model.lanes[selection.lane];
+  PlotArea area{ImGui::GetCursorScreenPos(), {}, whole, 1};
+  area.max = area.min + size;
+  area.top_bytes =
+      1.1 * static_cast<double>(std::max<uint64_t>(lane.memory->reserved_peak.bytes, 1));
+  ImGui::InvisibleButton("##minimap", size);
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  draw.AddRectFilled(area.min, area.max, paint(theme().raised, 140), px(3));
+  minimap_.update(model, lane, whole, std::max(2U, static_cast<uint32_t>(size.x)));
+  for (const Curve c : {Curve::kReserved, Curve::kAllocated}) {
+    const auto& columns = minimap_.columns().curves[static_cast<size_t>(c)];
+    for (size_t i = minimap_.columns().first_known; i < columns.size(); ++i) {
+      const float x = area.min.x + static_cast<float>(i);
+      draw.AddRectFilled({x, area.y(static_cast<double>(columns[i].max))}, {x + 1, area.max.y},
+                         paint(curve_colour(c), c == Curve::kAllocated ? 190 : 80));
+    }
+  }
+  for (const OomPoint& oom : model.ooms) {
+    const float x = area.x(static_cast<double>(oom.time_ns - model.trace.start_ns));
+    draw.AddLine({x, area.min.y}, {x, area.max.y}, paint(theme().bad), px(1));
+  }
+  const float left = std::max(area.x(selection.view.begin), area.min.x);
+  const float right = std::min(std::max(area.x(selection.view.end), left + px(3)), area.max.x);
+  draw.AddRectFilled(area.min, {left, area.max.y}, paint(theme().panel, 165));
+  draw.AddRectFilled({right, area.min.y}, area.max, paint(theme().panel, 165));
+  draw.AddRect({left, area.min.y}, {right, area.max.y}, paint(theme().accent), px(3), 0, px(1.5F));
+  explain("The whole run. Drag to move the window that the curves below show.");
+
+  if (ImGui::IsItemActivated()) {
+    drag_ = Drag::kMinimap;
+    const double at = area.time(ImGui::GetMousePos().x);
+    const double half = selection.view.span() / 2;
+    if (at < selection.view.begin || at > selection.view.end) {
+      selection.show(model, at - half, at + half);
+    }
+    drag_from_ = at;
+    drag_view_ = selection.view;
+  } else if (drag_ == Drag::kMinimap && ImGui::IsItemActive()) {
+    const double by = area.time(ImGui::GetMousePos().x) - drag_from_;
+    selection.show(model, drag_view_.begin + by, drag_view_.end + by);
+  }
+}
+
+void TimelinePanel::draw_axis(const Model& model, const Selection& selection,
+                              const PlotArea& area) {
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  const double now = selection.time(model);
+  const bool cursor = now >= selection.view.begin && now <= selection.view.end;
+  const std::string flag = instant_text(now, selection.view.span());
+  const float half = width_of(flag) / 2 + px(8);
+  const float flag_x = std::clamp(area.x(now), area.min.x + half, area.max.x - half);
+  float free_from = area.min.x - px(40);
+  const float y = area.min.y + px(3);
+  for (const Tick& t : ticks_) {
+    const float x = area.x(t.at);
+    draw.AddLine({x, area.max.y - px(4)}, {x, area.max.y}, paint(theme().line), px(1));
+    const float width = width_of(t.label);
+    const float left = std::clamp(x - width / 2, area.min.x, area.max.x - width);
+    if (left < free_from) continue;
+    if (cursor && left < flag_x + half && left + width > flag_x - half) continue;
+    draw.AddText({std::round(left), y}, paint(theme().dim), t.label.c_str());
+    free_from = left + width + px(14);
+  }
+  if (cursor) {
+    draw_flag(draw, {area.x(now), area.max.y}, area.min.x, area.max.x, theme().cursor, flag);
+  }
+}
+
+void TimelinePanel::draw_measure(const Model& model, Selection& selection, const PlotArea& area) {
+  if (!selection.measure) return;
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  const TimeRange range = *selection.measure;
+  const ImVec2 a(area.x(range.begin), area.min.y);
+  const ImVec2 b(area.x(range.end), area.max.y);
+  draw.PushClipRect(area.min, area.max, true);
+  draw.AddRectFilled(a, b, paint(theme().accent, 36));
+  draw.AddLine(a, {a.x, b.y}, paint(theme().accent), px(1));
+  draw.AddLine({b.x, a.y}, b, paint(theme().accent), px(1));
+  const Lane& lane = model.lanes[selection.lane];
+  uint32_t first = 0;
+  uint32_t last = 0;
+  std::string label = span_text(range.span());
+  const bool known = lane.memory->event_at(absolute_ns(model, range.begin), first);
+  if (lane.memory->event_at(absolute_ns(model, range.end), last)) {
+    const CurveValues from = known ? lane.curves.values_after(first) : CurveValues{};
+    const CurveValues to = lane.curves.values_after(last);
+    const Extremes within = lane.curves.extremes(first, last + 1);
+    label += fmt::format("   {} allocated   peak {}   {}",
+                         signed_size_text(static_cast<int64_t>(to[0] - from[0])),
+                         size_text(within.max[0]), counted(last - first, "event"));
+  }
+  draw_flag(draw, {(a.x + b.x) / 2, area.max.y - px(24)}, area.min.x, area.max.x, theme().accent,
+            label);
+  draw.PopClipRect();
+}
+
+void TimelinePanel::draw_hover(const Model& model, uint32_t lane, const PlotArea& area,
+                               const LaneCurves& curves) {
+  const float x = ImGui::GetMousePos().x;
+  ImGui::GetWindowDrawList()->AddLine({x, area.min.y}, {x, area.max.y}, paint(theme().dim, 120));
+  const TimelineColumns& columns = curves.columns();
+  const uint32_t count = columns.count();
+  if (count == 0 || !ImGui::BeginTooltip()) return;
+  const double share = static_cast<double>((x - area.min.x) / (area.max.x - area.min.x));
+  const auto i = static_cast<uint32_t>(
+      std::clamp(share * count, 0.0, static_cast<double>(count - 1)));
+  text(model.lanes[lane].name + "  at " + instant_text(area.time(x), area.view.span()));
+  if (i < columns.first_known) {
+    text_dim("before the first recorded event");
+    ImGui::EndTooltip();
+    return;
+  }
+  for (const Curve c : {Curve::kAllocated, Curve::kRequested, Curve::kReserved}) {
+    const Column& v = columns.curves[static_cast<size_t>(c)][i];
+    swatch(curve_colour(c));
+    text(v.min == v.max ? fmt::format("{}  {}", curve_name(c), size_text(v.max))
+                        : fmt::format("{}  {} to {}", curve_name(c), size_text(v.min),
+                                      size_text(v.max)));
+  }
+  const uint32_t events = columns.edges[i + 1] - columns.edges[i];
+  if (events > 0) text_dim(counted(events, "event") + " in this pixel");
+  text_dim("click: look at this instant   shift-drag: measure   wheel: zoom");
+  ImGui::EndTooltip();
+}
+
+void TimelinePanel::handle_mouse(const Model& model, Selection& selection, uint32_t lane,
+                                 const PlotArea& area) {
+  const ImGuiIO& io = ImGui::GetIO();
+  const double at = area.time(io.MousePos.x);
+  if (ImGui::IsItemHovered()) {
+    hover_time_ = at;
+    if (io.MouseWheel != 0 && !io.KeyCtrl) {
+      selection.zoom(model, at, std::pow(0.8, static_cast<double>(io.MouseWheel)));
+    }
+    if (io.MouseWheelH != 0) selection.pan(model, -0.1 * static_cast<double>(io.MouseWheelH));
+  }
+  if (ImGui::IsItemActivated()) {
+    drag_ = io.KeyShift ? Drag::kMeasure : Drag::kPan;
+    drag_from_ = at;
+    drag_view_ = selection.view;
+    if (drag_ == Drag::kMeasure) selection.set_event(model, lane, selection.event);
+    return;
+  }
+  const bool moved = ImGui::IsMouseDragging(ImGuiMouseButton_Left, px(kClickPx));
+  if (ImGui::IsItemActive() && moved) {
+    if (drag_ == Drag::kMeasure) {
+      selection.measure = TimeRange{std::min(drag_from_, at), std::max(drag_from_, at)};
+    } else if (drag_ == Drag::kPan) {
+      const double per_px = drag_view_.span() / static_cast<double>(area.max.x - area.min.x);
+      const double by = -per_px * static_cast<double>(ImGui::GetMouseDragDelta(0, 0).x);
+      selection.show(model, drag_view_.begin + by, drag_view_.end + by);
+    }
+  }
+  if (ImGui::IsItemDeactivated()) {
+    const float way = io.MouseDragMaxDistanceSqr[0];
+    if (drag_ == Drag::kPan && way < px(kClickPx) * px(kClickPx)) {
+      selection.set_time(model, lane, at);
+      selection.measure.reset();
+    }
+    drag_ = Drag::kNone;
+  }
+}
+
+float TimelinePanel::lane_height(const Model& model, float room, bool& scrolls) const {
+  float marks = 0;
+  for (const MarkLanes& m : model.marks) {
+    if (const float rows = mark_rows_height(m); rows > 0) marks += rows + px(kGapPx);
+  }
+  const auto count = static_cast<float>(model.lanes.size());
+  const float share = (room - marks) / std::max(count, 1.0F) - px(kGapPx);
+  scrolls = share < px(kLeastLanePx);
+  return std::floor(std::max(share, px(kLeastLanePx)));
+}
+
+void TimelinePanel::draw_lanes(const Model& model, Selection& selection, ImVec2 size,
+                               float height) {
+  const float gap = px(kGapPx);
+  ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, ImVec2(0, gap));
+  ImGui::BeginChild("##lanes", size, 0, ImGuiWindowFlags_NoScrollWithMouse);
+  // Ctrl and the wheel move through the lanes; the wheel alone zooms in time.
+  if (ImGui::IsWindowHovered() && ImGui::GetIO().KeyCtrl && ImGui::GetIO().MouseWheel != 0) {
+    ImGui::SetScrollY(ImGui::GetScrollY() - ImGui::GetIO().MouseWheel * height);
+  }
+  lanes_.resize(model.lanes.size());
+  const bool lane_moved = std::exchange(last_lane_, selection.lane) != selection.lane;
+  for (uint32_t i = 0; i < model.lanes.size(); ++i) {
+    const ImVec2 at = ImGui::GetCursorScreenPos() + ImVec2(px(kGutterPx), 0);
+    const ImVec2 plot(ImGui::GetContentRegionAvail().x - px(kGutterPx), height);
+    ImGui::SetCursorScreenPos(at);
+    ImGui::PushID(static_cast<int>(i));
+    ImGui::InvisibleButton("##lane", {std::max(plot.x, 1.0F), plot.y});
+    ImGui::PopID();
+    if (lane_moved && i == selection.lane && !ImGui::IsItemVisible()) ImGui::SetScrollHereY(0.5F);
+    PlotArea area{at, at + plot, selection.view, 1};
+    if (ImGui::IsItemVisible() && plot.x > px(40)) {
+      const bool hovered = ImGui::IsItemHovered();
+      handle_mouse(model, selection, i, area);
+      ImGui::SetCursorScreenPos(at);
+      area = draw_lane(model, selection, i, lanes_[i], options, ticks_, plot);
+      draw_byte_labels(area);
+      if (i == selection.lane) draw_measure(model, selection, area);
+      if (hovered && drag_ == Drag::kNone) draw_hover(model, i, area, lanes_[i]);
+    }
+    const uint32_t process = model.lanes[i].process;
+    const bool last_of_process =
+        i + 1 == model.lanes.size() || model.lanes[i + 1].process != process;
+    if (const float rows = mark_rows_height(model.marks[process]); last_of_process && rows > 0) {
+      const ImVec2 below = ImGui::GetCursorScreenPos() + ImVec2(px(kGutterPx), 0);
+      draw_marks(model, selection, process,
+                 {below, below + ImVec2(plot.x, rows), selection.view, 1});
+      ImGui::Dummy({1, rows});
+    }
+  }
+  ImGui::EndChild();
+  ImGui::PopStyleVar();
+}
+
+void TimelinePanel::draw(const Model& model, Selection& selection) {
+  draw_toolbar(model, selection);
+  if (model.lanes.empty()) {
+    ImGui::Spacing();
+    text_wrapped(
+        "No allocator events were recorded in this trace, so there is no curve to draw. Record with "
+        "the framework's events switched on (tidemark doctor shows what is missing).");
+    return;
+  }
+  hover_time_ = selection.view.begin - 1;
+  const ImVec2 room = ImGui::GetContentRegionAvail();
+  const float gutter = px(kGutterPx);
+  ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, ImVec2(0, px(2)));
+  const bool minimap = room.y > px(170);
+  const float used = px(kAxisPx) + px(4) + (minimap ? px(kMinimapPx) + px(2) : 0);
+  const float lanes_height = std::max(room.y - used, px(40));
+  bool scrolls = false;
+  const float height = lane_height(model, lanes_height, scrolls);
+  // The axis ends where the curves end.
+  const float bar = scrolls ? ImGui::GetStyle().ScrollbarSize : 0;
+  const float width = std::max(room.x - gutter - bar, px(40));
+  if (minimap) {
+    ImGui::SetCursorPosX(ImGui::GetCursorPosX() + gutter);
+    draw_minimap(model, selection, {width, px(kMinimapPx)});
+  }
+  ticks_ = time_ticks(selection.view.begin, selection.view.end,
+                      std::max(2, static_cast<int>(width / px(110))));
+  const ImVec2 at = ImGui::GetCursorScreenPos() + ImVec2(gutter, 0);
+  ImGui::Dummy({room.x, px(kAxisPx)});
+  draw_axis(model, selection, {at, at + ImVec2(width, px(kAxisPx)), selection.view, 1});
+  draw_lanes(model, selection, {room.x, lanes_height}, height);
+  ImGui::PopStyleVar();
+}
+
+void TimelinePanel::draw_preview(const Preview& preview) {
+  text_dim("First look at the curve while the trace is read: bytes asked for, not yet exact.");
+  const auto span = static_cast<double>(std::max<int64_t>(preview.end_ns - preview.start_ns, 1));
+  double top = 1;
+  for (const PreviewCurve& c : preview.curves) {
+    for (const double y : c.high) top = std::max(top, y);
+  }
+  if (!ImPlot::BeginPlot("##preview", ImGui::GetContentRegionAvail(),
+                         ImPlotFlags_CanvasOnly | ImPlotFlags_NoInputs)) {
+    return;
+  }
+  ImPlot::SetupAxes(nullptr, nullptr, ImPlotAxisFlags_NoDecorations,
+                    ImPlotAxisFlags_NoDecorations);
+  ImPlot::SetupAxesLimits(0, span, 0, top * 1.1, ImPlotCond_Always);
+  for (size_t i = 0; i < preview.curves.size(); ++i) {
+    const PreviewCurve& c = preview.curves[i];
+    ImPlot::SetNextFillStyle(vec(stack_colour(static_cast<uint32_t>(i) + 1)), 0.35F);
+    const std::string id = fmt::format("{}##{}", c.name, i);
+    ImPlot::PlotShaded(id.c_str(), c.time_ns.data(), c.high.data(),
+                       static_cast<int>(c.high.size()), 0.0);
+  }
+  ImPlot::EndPlot();
+}
+
+void TimelinePanel::handle_keys(const Model& model, Selection& selection) {
+  const auto pressed = [](ImGuiKey key) { return ImGui::IsKeyPressed(key, true); };
+  const ImGuiIO& io = ImGui::GetIO();
+  if (io.KeyCtrl || io.KeyAlt || io.KeySuper) return;
+  const bool hovering = hover_time_ >= selection.view.begin;
+  const double centre = hovering ? hover_time_ : selection.view.begin + selection.view.span() / 2;
+  if (pressed(ImGuiKey_W)) selection.zoom(model, centre, 0.7);
+  if (pressed(ImGuiKey_S)) selection.zoom(model, centre, 1 / 0.7);
+  if (pressed(ImGuiKey_A)) selection.pan(model, -0.15);
+  if (pressed(ImGuiKey_D)) selection.pan(model, 0.15);
+  if (pressed(ImGuiKey_F)) selection.fit(model);
+  if (pressed(ImGuiKey_P)) selection.go_to_peak(model);
+  if (pressed(ImGuiKey_N)) selection.go_to_oom(model, 1);
+  if (pressed(ImGuiKey_B)) selection.go_to_oom(model, -1);
+  if (pressed(ImGuiKey_C)) selection.toggle_compare();
+  if (pressed(ImGuiKey_Z) && selection.measure) {
+    selection.show(model, selection.measure->begin, selection.measure->end);
+  }
+  const int64_t step = io.KeyShift ? 100 : 1;
+  if (pressed(ImGuiKey_LeftArrow)) selection.step_events(model, -step);
+  if (pressed(ImGuiKey_RightArrow)) selection.step_events(model, step);
+  if (pressed(ImGuiKey_Slash) && !io.KeyShift) search_wanted = true;
+  if (pressed(ImGuiKey_Escape)) selection.clear_marks();
+}
+
+}  // namespace tidemark::view

@@ -1,0 +1,51 @@
+// Memory over time: every device of every rank on one axis, with a map of the whole run above.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "viewer/model/preview.h"
+#include "viewer/panels/timeline_lanes.h"
+
+namespace tidemark::view {
+
+class TimelinePanel {
+ public:
+  static constexpr const char* kTitle = "Timeline";
+
+  void draw(const Model& model, Selection& selection);
+  // While the trace is being read.
+  void draw_preview(const Preview& preview);
+
+  // The keys that move through time; called when nobody is typing.
+  void handle_keys(const Model& model, Selection& selection);
+
+  TimelineOptions options;
+  bool search_wanted = false;  // put the keyboard into the search field
+
+ private:
+  enum class Drag { kNone, kPan, kMeasure, kMinimap };
+
+  void draw_toolbar(const Model& model, Selection& selection);
+  void draw_search(Selection& selection);
+  void draw_minimap(const Model& model, Selection& selection, ImVec2 size);
+  void draw_axis(const Model& model, const Selection& selection, const PlotArea& area);
+  float lane_height(const Model& model, float room, bool& scrolls) const;
+  void draw_lanes(const Model& model, Selection& selection, ImVec2 size, float height);
+  void handle_mouse(const Model& model, Selection& selection, uint32_t lane,
+                    const PlotArea& area);
+  void draw_hover(const Model& model, uint32_t lane, const PlotArea& area,
+                  const LaneCurves& curves);
+  void draw_measure(const Model& model, Selection& selection, const PlotArea& area);
+
+  std::vector<LaneCurves> lanes_;
+  LaneCurves minimap_;
+  std::vector<Tick> ticks_;
+  Drag drag_ = Drag::kNone;
+  double drag_from_ = 0;    // time under the mouse when the drag began
+  TimeRange drag_view_;     // the view when the drag began
+  uint32_t last_lane_ = UINT32_MAX;
+  double hover_time_ = -1;  // for zooming by key; < view.begin when the mouse is elsewhere
+};
+
+}  // namespace tidemark::view

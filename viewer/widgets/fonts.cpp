@@ -1,0 +1,66 @@
+#include "viewer/widgets/fonts.h"
+
+#include <cmath>
+#include <filesystem>
+#include <initializer_list>
+#include <string>
+
+namespace tidemark::view {
+
+namespace {
+
+Fonts current;
+
+// Where Debian, Ubuntu, Fedora and Arch put them.
+constexpr std::initializer_list<const char*> kFolders = {
+    "/usr/share/fonts/truetype/inter/", "/usr/share/fonts/opentype/inter/",
+    "/usr/share/fonts/truetype/dejavu/", "/usr/share/fonts/dejavu-sans-fonts/",
+    "/usr/share/fonts/dejavu-sans-mono-fonts/", "/usr/share/fonts/TTF/"};
+
+std::string find(std::initializer_list<const char*> names) {
+  std::error_code error;
+  for (const char* name : names) {
+    for (const char* folder : kFolders) {
+      const std::string path = std::string(folder) + name;
+      if (std::filesystem::is_regular_file(path, error)) return path;
+    }
+  }
+  return {};
+}
+
+ImFont* add(const std::string& path, float size) {
+  ImFontAtlas& atlas = *ImGui::GetIO().Fonts;
+  // Latin, punctuation, arrows and the shapes used as marks.
+  static constexpr ImWchar kRanges[] = {0x20,   0x17F,  0x2010, 0x2027, 0x2190,
+                                        0x2193, 0x25A0, 0x25CF, 0};
+  ImFontConfig config;
+  config.OversampleH = 2;
+  config.OversampleV = 1;
+  if (!path.empty()) {
+    if (ImFont* font = atlas.AddFontFromFileTTF(path.c_str(), size, &config, kRanges)) return font;
+  }
+  config.SizePixels = std::round(size * 0.87F);  // ImGui's own is wider at the same size
+  config.OversampleH = 1;
+  return atlas.AddFontDefault(&config);
+}
+
+}  // namespace
+
+const Fonts& fonts() {
+  return current;
+}
+
+void load_fonts(float scale) {
+  ImGui::GetIO().Fonts->Clear();
+  const std::string regular = find({"Inter-Regular.ttf", "Inter-Regular.otf", "DejaVuSans.ttf"});
+  const std::string bold = find({"Inter-SemiBold.ttf", "Inter-SemiBold.otf", "Inter-Bold.otf",
+                                 "DejaVuSans-Bold.ttf"});
+  const std::string mono = find({"DejaVuSansMono.ttf"});
+  const auto size = [scale](float points) { return std::round(points * scale); };
+  current.body = add(regular, size(14));
+  current.bold = add(bold, size(14));
+  current.mono = add(mono, size(13));
+  current.title = add(bold, size(18));
+}
+
+}  // namespace tidemark::view
