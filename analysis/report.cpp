@@ -220,7 +220,7 @@ Result<DeviceReport> device_report(const ProcessModel& process, int64_t ordinal,
 LossReport loss_of(const ProcessModel& process) {
   LossReport loss;
   for (const Health& h : process.health) {
-    const std::string_view detail = process.names.string(h.detail);
+    bool worth_saying = true;
     switch (h.kind) {
       case HealthKind::kEventsDropped:
       case HealthKind::kRecordsDroppedByCupti:
@@ -229,10 +229,17 @@ LossReport loss_of(const ProcessModel& process) {
       case HealthKind::kInputSkipped:
         loss.entries_skipped += h.value;
         break;
+      case HealthKind::kOverheadNs:
+      case HealthKind::kRecovered:
+      case HealthKind::kNone:
+        worth_saying = false;  // nothing was lost
+        break;
       default:
         break;
     }
-    if (!detail.empty()) loss.notes.emplace_back(detail);
+    const std::string detail(process.names.string(h.detail));
+    const bool said = std::find(loss.notes.begin(), loss.notes.end(), detail) != loss.notes.end();
+    if (worth_saying && !detail.empty() && !said) loss.notes.push_back(detail);
   }
   for (const FrameworkModel& m : process.framework) loss.history_lost_blocks += m.seeded_blocks;
   return loss;

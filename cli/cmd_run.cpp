@@ -79,7 +79,9 @@ void print_summary(const std::string& directory) {
   const Result<TraceModel> model = load_trace(source->readers);
   if (model) {
     if (const Result<Report> report = make_report(*model, {}); report) {
-      fmt::print(stderr, "tidemark: {}, {}\n", counted(report->ranks.size(), "process"),
+      fmt::print(stderr, "tidemark: {}, {}\n",
+                 report->ranks.size() == 1 ? "1 process"
+                                           : fmt::format("{} processes", report->ranks.size()),
                  counted(report->events, "memory event"));
       print_highest(*report);
     }
