@@ -124,7 +124,7 @@ class RingAppender {
 
 Status append_ring(int fd, uint64_t keep, RingReader& ring, RecoveryReport& report) {
   const auto fail = [&](int error) {
-    static_cast<void>(::ftruncate(fd, static_cast<off_t>(keep)));
+    [[maybe_unused]] const int failed = ::ftruncate(fd, static_cast<off_t>(keep));
     return Error{report.path + ": " + std::strerror(error)};
   };
   if (keep < sizeof(FileHeader)) keep = 0;  // nothing of it can be read

@@ -9,7 +9,7 @@ build=$root/build/gpu
 cd "$root" || exit 1
 {
   cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DTIDEMARK_TESTS=OFF \
-    -DTIDEMARK_VIEWER=OFF && cmake --build "$build" || exit 1
+    -DTIDEMARK_VIEWER=OFF && cmake --build "$build" -- -k 0 || exit 1
   traces=$(mktemp -d)
   for sample in all_kinds leak pool_holes run_out; do
     echo "== $sample"

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <random>
 #include <vector>
@@ -23,11 +24,11 @@ class RankWriter {
  public:
   RankWriter(TraceWriter& writer, const SyntheticOptions& options, uint32_t rank)
       : writer_(writer), names_(writer), options_(options), rank_(rank),
-        random_(options.seed * 1000 + rank), taken_(options.slots, 0) {}
+        random_(options.seed * 1000 + rank), size_(options.slots, 0),
+        asked_(options.slots, 0) {}
 
   void write() {
     describe();
-    for (uint32_t i = options_.slots; i-- > 0;) free_slots_.push_back(i);
     const uint64_t step = options_.events_per_step;
     while (written_ < options_.events) {
       const uint64_t in_step = written_ % step;
@@ -35,11 +36,7 @@ class RankWriter {
       if (options_.spike_bytes != 0 && !spiked_ && written_ >= options_.events / 2) spike();
       const bool rising = in_step * 2 < step;
       const bool grow = (random_() % 100) < (rising ? 70U : 30U);
-      if (free_slots_.empty() || (!grow && !used_.empty())) {
-        release();
-      } else {
-        allocate();
-      }
+      if ((!grow && !used_.empty()) || !allocate()) release();
     }
     if (options_.oom) {
       event(FrameworkAction::kOutOfMemory, 512 << 20, uint64_t{3} << 30, stacks_.back());
@@ -85,13 +82,17 @@ class RankWriter {
     return f;
   }
 
-  void event(FrameworkAction action, uint64_t size, uint64_t address, uint32_t stack) {
+  static uint64_t address_of(uint32_t slot) { return kBase + slot * kSlotBytes; }
+
+  void event(FrameworkAction action, uint64_t size, uint64_t address, uint32_t stack,
+             uint64_t block_bytes = 0) {
     FrameworkEvent e{};
     // Several events may share a nanosecond, as they share a microsecond in real traces.
     if (random_() % 4 != 0) time_ += 200 + static_cast<int64_t>(random_() % 4000);
     e.time_ns = time_;
     e.action = action;
     e.size_bytes = size;
+    e.block_bytes = block_bytes;
     e.address = address;
     e.stack = stack;
     e.device = rank_ % 8;
@@ -100,20 +101,40 @@ class RankWriter {
     ++written_;
   }
 
-  void allocate() {
-    const uint32_t slot = free_slots_.back();
-    free_slots_.pop_back();
+  // Like a real allocator, takes the beginning of a free range. False when the place that chance
+  // chose is taken.
+  bool allocate() {
+    auto slot = static_cast<uint32_t>(random_() % options_.slots);
+    if (size_[slot] != 0) slot = used_.empty() ? slot : free_slot_near(slot);
+    if (size_[slot] != 0) return false;
     const uint32_t segment = slot / kSlotsPerSegment;
+    const uint32_t segment_begin = segment * kSlotsPerSegment;
+    while (slot > segment_begin && size_[slot - 1] == 0) --slot;
+    uint32_t length = 1 + static_cast<uint32_t>(random_() % 3);
+    const uint32_t end = std::min(segment_begin + kSlotsPerSegment, options_.slots);
+    for (uint32_t i = 0; i < length; ++i) {
+      if (slot + i >= end || size_[slot + i] != 0) length = i;
+    }
     if (segment >= segments_.size()) segments_.resize(segment + 1, false);
     if (!segments_[segment]) {
       segments_[segment] = true;
-      event(FrameworkAction::kSegmentAlloc, kSlotBytes * kSlotsPerSegment,
-            kBase + segment * kSlotBytes * kSlotsPerSegment, stacks_.front());
+      event(FrameworkAction::kSegmentAlloc, kSlotBytes * kSlotsPerSegment, address_of(segment_begin),
+            stacks_.front());
     }
-    taken_[slot] = 1000 + random_() % (kSlotBytes - 1000);
+    for (uint32_t i = 0; i < length; ++i) size_[slot + i] = length;
+    asked_[slot] = length * kSlotBytes - random_() % (kSlotBytes / 2);
     used_.push_back(slot);
-    event(FrameworkAction::kAlloc, taken_[slot], kBase + slot * kSlotBytes,
-          stacks_[random_() % stacks_.size()]);
+    event(FrameworkAction::kAlloc, asked_[slot], address_of(slot),
+          stacks_[random_() % stacks_.size()], length * kSlotBytes);
+    return true;
+  }
+
+  uint32_t free_slot_near(uint32_t slot) const {
+    for (uint32_t i = 1; i < 64; ++i) {
+      const uint32_t next = (slot + i) % options_.slots;
+      if (size_[next] == 0) return next;
+    }
+    return slot;
   }
 
   void release() {
@@ -121,9 +142,10 @@ class RankWriter {
     const uint32_t slot = used_[i];
     used_[i] = used_.back();
     used_.pop_back();
-    free_slots_.push_back(slot);
-    event(FrameworkAction::kFreeRequested, taken_[slot], kBase + slot * kSlotBytes, 0);
-    event(FrameworkAction::kFreeCompleted, taken_[slot], kBase + slot * kSlotBytes, 0);
+    const uint32_t length = size_[slot];
+    for (uint32_t k = 0; k < length; ++k) size_[slot + k] = 0;
+    event(FrameworkAction::kFreeRequested, asked_[slot], address_of(slot), 0);
+    event(FrameworkAction::kFreeCompleted, asked_[slot], address_of(slot), 0);
   }
 
   void spike() {
@@ -161,8 +183,8 @@ class RankWriter {
   const SyntheticOptions& options_;
   uint32_t rank_;
   std::minstd_rand random_;
-  std::vector<uint64_t> taken_;
-  std::vector<uint32_t> free_slots_;
+  std::vector<uint32_t> size_;   // per slot: slots of the block in it, 0 when free
+  std::vector<uint64_t> asked_;  // per first slot of a block: bytes asked for
   std::vector<uint32_t> used_;
   std::vector<bool> segments_;
   std::vector<uint32_t> stacks_;

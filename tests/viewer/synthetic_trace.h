@@ -13,7 +13,7 @@ struct SyntheticOptions {
   uint64_t events = 10'000;  // per rank
   uint32_t ranks = 1;
   uint32_t seed = 1;
-  uint32_t slots = 1024;  // most live blocks
+  uint32_t slots = 1024;  // of one MiB; a block takes one to three
   uint32_t stacks = 200;
   uint32_t events_per_step = 4'000;
   bool marks = true;
