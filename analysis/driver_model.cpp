@@ -39,7 +39,7 @@ class DriverReplay {
     switch (e.operation) {
       case DriverOperation::kAllocate:
       case DriverOperation::kRegister:
-        by_address_[key_of(e)] = birth(e, key_of(e));
+        take_address(e);
         break;
       case DriverOperation::kFree:
       case DriverOperation::kUnregister:
@@ -87,9 +87,24 @@ class DriverReplay {
     return e.kind == MemoryKind::kArray ? e.handle : e.address;
   }
 
+  void take_address(const DriverEvent& e) {
+    const uint64_t key = key_of(e);
+    if (const auto it = by_address_.find(key); it != by_address_.end()) {
+      // An import is recorded at once, and again with the same time when its size is known.
+      DriverAllocation& known = model_.allocations[it->second];
+      if (known.birth_ns == e.time_ns && known.size_bytes == 0) {
+        known.size_bytes = e.size_bytes;
+        count(known, e.time_ns, true);
+        return;
+      }
+      death(it->second, e.time_ns);  // its free was not recorded
+    }
+    by_address_[key] = birth(e, key);
+  }
+
   void import_memory(const DriverEvent& e) {
     if (e.address != 0) {
-      by_address_[e.address] = birth(e, e.address);
+      take_address(e);
     } else {
       physical_[e.handle] = {birth(e, e.handle), 1, 0};
     }

@@ -82,21 +82,28 @@ std::optional<uint64_t> others_at(const ProcessModel& process, int64_t device, u
   return std::min(used, others);
 }
 
-// What is used beyond the known: least over all samples after the first allocation. That part is
-// there from the start and never goes: context, firmware's share, code loaded at once.
-int64_t constant_part(const ProcessModel& process, int64_t device,
-                      const std::vector<Counter>& used) {
-  int64_t least = INT64_MAX;
+// What is used beyond the known, where it is least over all samples after the first allocation.
+// That part is there from the start and never goes: context, firmware's share, code loaded at once.
+struct ConstantPart {
+  int64_t bytes = 0;
+  int64_t time_ns = 0;
+};
+
+ConstantPart constant_part(const ProcessModel& process, int64_t device,
+                           const std::vector<Counter>& used) {
+  ConstantPart least{INT64_MAX, 0};
   // A long run has a hundred thousand samples, each costing a pass: a thousand tell enough.
   const size_t stride = used.size() / 1000 + 1;
   for (size_t i = 0; i < used.size(); i += stride) {
     const Known k = known_at(process, device, used[i].time_ns);
     if (k.driver.card_bytes == 0) continue;  // before the context, or after its end
     const uint64_t others = others_at(process, device, used[i].value, used[i].time_ns).value_or(0);
-    least = std::min(least, static_cast<int64_t>(used[i].value) - static_cast<int64_t>(others) -
-                                static_cast<int64_t>(k.sum()));
+    const int64_t rest = static_cast<int64_t>(used[i].value) - static_cast<int64_t>(others) -
+                         static_cast<int64_t>(k.sum());
+    // A sample taken while the driver was at work may lack what it had just given out.
+    if (rest >= 0 && rest < least.bytes) least = {rest, used[i].time_ns};
   }
-  return least == INT64_MAX ? 0 : std::max<int64_t>(0, least);
+  return least.bytes == INT64_MAX ? ConstantPart{} : least;
 }
 
 void add(Ledger& ledger, std::string owner, int64_t bytes) {
@@ -150,10 +157,17 @@ Ledger ledger_at(const ProcessModel& process, int64_t device, int64_t time_ns,
   add(ledger, "other_processes", static_cast<int64_t>(others.value_or(0)));
   int64_t rest = static_cast<int64_t>(sample->value);
   for (const LedgerLine& line : ledger.lines) rest -= line.bytes;
-  const int64_t context =
-      std::clamp<int64_t>(constant_part(process, device, used), 0, std::max<int64_t>(0, rest));
+  const ConstantPart constant = constant_part(process, device, used);
+  const int64_t context = std::clamp<int64_t>(constant.bytes, 0, std::max<int64_t>(0, rest));
   add(ledger, "context", context);
-  ledger.lines.push_back({"unexplained", rest - context});
+  rest -= context;
+  // Code loaded since then takes about what it takes in its file; the driver does not tell.
+  const uint64_t before = driver_state_at(process.driver, device, constant.time_ns).code_bytes;
+  const auto loaded =
+      static_cast<int64_t>(k.driver.code_bytes - std::min(k.driver.code_bytes, before));
+  const int64_t code = std::clamp<int64_t>(loaded, 0, std::max<int64_t>(0, rest));
+  add(ledger, "code", code);
+  ledger.lines.push_back({"unexplained", rest - code});
   return ledger;
 }
 

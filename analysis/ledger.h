@@ -2,7 +2,8 @@
 //
 // The card's own number comes ten times a second, so the ledger is drawn at the sample nearest to
 // the instant asked for. What no recorded allocation accounts for is split into the part that was
-// there from the first context on ("context") and the rest ("unexplained"), which is always shown.
+// there from the first context on ("context"), the code loaded since ("code", by the size of its
+// files), and the rest ("unexplained"), which is always shown.
 #pragma once
 
 #include <cstdint>

@@ -84,7 +84,7 @@ void print_process(const ProcessModel& p) {
   }
   for (const Health& h : p.health) {
     const std::string_view detail = p.names.string(h.detail);
-    if (!detail.empty()) fmt::print("  ! {}\n", detail);
+    if (!detail.empty() && h.kind != HealthKind::kOverheadNs) fmt::print("  ! {}\n", detail);
   }
 }
 

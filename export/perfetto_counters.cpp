@@ -64,10 +64,24 @@ CounterCurves::CounterCurves(PerfettoPackets& packets, PerfettoTracks& tracks,
   }
 }
 
-CounterCurves::Size CounterCurves::measure() const {
+template <typename Use>
+void CounterCurves::for_each_kept(uint64_t stretches, Use&& use) const {
+  if (model_.time_ns.empty()) return;
+  if (stretches == 0) return for_each_sample(model_, range_, use);
+  // A range that cuts into the history has its first samples at its beginning.
+  const int64_t start =
+      first_event_from(model_, range_.begin_ns) == 0 ? model_.time_ns.front() : range_.begin_ns;
+  const int64_t end = std::max(start, std::min(range_.end_ns, model_.time_ns.back()));
+  const uint64_t width = static_cast<uint64_t>(end - start) / stretches + 1;
+  SampleThinner thinner(start, static_cast<int64_t>(width));
+  for_each_sample(model_, range_, [&](const CounterSample& sample) { thinner.add(sample, use); });
+  thinner.flush(use);
+}
+
+CounterCurves::Size CounterCurves::measure(uint64_t stretches) const {
   Size size;
   int64_t before_ns = clock_start_ns_;
-  for_each_sample(model_, range_, [&](const CounterSample& sample) {
+  for_each_kept(stretches, [&](const CounterSample& sample) {
     const int64_t now_ns = std::max(before_ns, process_.aligned(sample.time_ns));
     size.bytes +=
         PerfettoPackets::counter_bytes(sequence_, static_cast<uint64_t>(now_ns - before_ns),
@@ -105,31 +119,13 @@ void CounterCurves::put(const CounterSample& sample) {
   clock_ns_ = now_ns;
 }
 
-uint64_t CounterCurves::write() {
+uint64_t CounterCurves::write(uint64_t stretches) {
   begin_sequence();
   uint64_t written = 0;
-  for_each_sample(model_, range_, [&](const CounterSample& sample) {
+  for_each_kept(stretches, [&](const CounterSample& sample) {
     put(sample);
     ++written;
   });
-  return written;
-}
-
-uint64_t CounterCurves::write_thinned(uint64_t stretches) {
-  if (model_.time_ns.empty()) return 0;
-  begin_sequence();
-  const int64_t start = std::max(range_.begin_ns, model_.time_ns.front());
-  const int64_t end = std::max(start, std::min(range_.end_ns, model_.time_ns.back()));
-  const auto width = static_cast<uint64_t>(end - start) / std::max<uint64_t>(stretches, 1) + 1;
-  SampleThinner thinner(std::min(start, range_.begin_ns == INT64_MIN ? start : range_.begin_ns),
-                        static_cast<int64_t>(width));
-  uint64_t written = 0;
-  const auto keep = [&](const CounterSample& sample) {
-    put(sample);
-    ++written;
-  };
-  for_each_sample(model_, range_, [&](const CounterSample& sample) { thinner.add(sample, keep); });
-  thinner.flush(keep);
   return written;
 }
 

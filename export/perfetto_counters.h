@@ -21,15 +21,16 @@ class CounterCurves {
     uint64_t samples = 0;
     uint64_t bytes = 0;
   };
-  Size measure() const;
+  // With stretches not 0: of what stays when the time is cut into that many.
+  Size measure(uint64_t stretches = 0) const;
 
-  // All samples, or those that stay when the time is cut into `stretches`. Returns their number.
-  uint64_t write();
-  uint64_t write_thinned(uint64_t stretches);
-
-  static constexpr uint64_t kMaxSampleBytes = 40;
+  // Writes what measure() measured with the same argument. Returns the number of samples.
+  uint64_t write(uint64_t stretches = 0);
 
  private:
+  // Calls use(CounterSample) for the samples that stay.
+  template <typename Use>
+  void for_each_kept(uint64_t stretches, Use&& use) const;
   void begin_sequence();
   void put(const CounterSample& sample);
 

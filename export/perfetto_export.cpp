@@ -111,31 +111,57 @@ class PerfettoExport {
     const uint64_t heads = kSequenceBytes * curves_.size();
     if (packets_.bytes() + heads > options_.max_bytes) return too_large();
     const uint64_t room = options_.max_bytes - packets_.bytes() - heads;
+    uint64_t stretches = 0;
     CounterCurves::Size all;
     if (options_.max_bytes != UINT64_MAX) {
-      for (const CounterCurves& curve : curves_) {
-        const CounterCurves::Size size = curve.measure();
-        all.samples += size.samples;
-        all.bytes += size.bytes;
-      }
+      all = measured(0);
+      if (all.bytes > room) stretches = stretches_for(room);
+      if (all.bytes > room && stretches == 0) return too_large();
     }
-    const bool fits = all.bytes <= room;
-    const uint64_t per_stretch =
-        CounterCurves::kMaxSampleBytes * SampleThinner::kKeptPerStretch * kFrameworkCounters.size();
-    const uint64_t stretches = fits ? 0 : room / per_stretch / std::max<size_t>(curves_.size(), 1);
-    if (!fits && stretches == 0) return too_large();
     uint64_t written = 0;
     for (CounterCurves& curve : curves_) {
-      written += fits ? curve.write() : curve.write_thinned(stretches);
+      written += curve.write(stretches);
       step(0.6 / static_cast<double>(curves_.size()));
     }
-    if (!fits) {
+    if (stretches != 0) {
       summary_.notes.push_back(fmt::format(
           "curves thinned to stay below {}: {} of {} samples kept, every peak among them",
           size_text(options_.max_bytes), grouped(written), grouped(all.samples)));
     }
     return {};
   }
+
+  CounterCurves::Size measured(uint64_t stretches) const {
+    CounterCurves::Size sum;
+    for (const CounterCurves& curve : curves_) {
+      const CounterCurves::Size size = curve.measure(stretches);
+      sum.samples += size.samples;
+      sum.bytes += size.bytes;
+    }
+    return sum;
+  }
+
+  // Into how many stretches the time can be cut so that what stays has room; 0: not even one.
+  // The bytes grow almost evenly with the stretches, so a few tries come close.
+  uint64_t stretches_for(uint64_t room) const {
+    constexpr int kTries = 6;
+    uint64_t best = 0;
+    uint64_t best_bytes = 0;
+    uint64_t next = std::max<uint64_t>(room / kFewBytesPerStretch, 1);
+    for (int i = 0; i < kTries && next != best; ++i) {
+      const uint64_t bytes = std::max<uint64_t>(measured(next).bytes, 1);
+      if (bytes <= room && bytes > best_bytes) {
+        best = next;
+        best_bytes = bytes;
+        if (bytes > room - room / 10) break;
+      }
+      const double share = 0.95 * static_cast<double>(room) / static_cast<double>(bytes);
+      next = static_cast<uint64_t>(static_cast<double>(next) * share);
+      if (next == 0) break;
+    }
+    return best;
+  }
+  static constexpr uint64_t kFewBytesPerStretch = 100;
 
   Error too_large() const {
     return Error{fmt::format(

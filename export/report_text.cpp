@@ -24,9 +24,10 @@ bool is_library(std::string_view frame) {
 // The allocator's own frames, and those of the recorder: every stack begins with them.
 bool is_plumbing(std::string_view frame) {
   for (const std::string_view part :
-       {"torch::unwind::", "torch::CapturedTraceback", "::gather", "CUDACachingAllocator",
-        "at::detail::empty", "at::native::empty", "c10::impl::wrap_kernel", "wrapper_CUDA__empty",
-        "at::TensorBase at::", "empty_strided", "empty_memory_format"}) {
+       {"libcudart.so", "libcuda.so", "libcupti.so", "torch::unwind::", "torch::CapturedTraceback",
+        "::gather", "CUDACachingAllocator", "at::detail::empty", "at::native::empty",
+        "c10::impl::wrap_kernel", "wrapper_CUDA__empty", "at::TensorBase at::", "empty_strided",
+        "empty_memory_format"}) {
     if (contains(frame, part)) return true;
   }
   return false;
@@ -139,10 +140,7 @@ class TextReport {
     if (d.total_bytes != 0) title += "  " + size_text(d.total_bytes);
     if (rank.rank >= 0) title = fmt::format("rank {}  ", rank.rank) + title;
     line(bold(title));
-    for (const OomReport& o : d.ooms) oom(d, o);
-    if (d.oom_count > d.ooms.size()) {
-      line(fmt::format("  (the last {} of {} out-of-memory errors)", d.ooms.size(), d.oom_count));
-    }
+    ooms(d);
     if (d.has_framework) {
       peak("allocated peak", d.allocated_peak);
       peak("requested peak", d.requested_peak);
@@ -160,7 +158,21 @@ class TextReport {
                      since_start(p.time_ns), dim(grouped(p.bytes) + " bytes")));
   }
 
-  void oom(const DeviceReport&, const OomReport& o) {
+  // The last one in full, which is what ended the program; those before it in a line each.
+  void ooms(const DeviceReport& d) {
+    constexpr size_t kBefore = 4;
+    const size_t shown = std::min(d.ooms.size(), kBefore + 1);
+    if (d.oom_count > shown) {
+      line(red(fmt::format("  {} failed requests before these", grouped(d.oom_count - shown))));
+    }
+    for (size_t i = d.ooms.size() - shown; i + 1 < d.ooms.size(); ++i) {
+      line(red(fmt::format("  OUT OF MEMORY at {}", since_start(d.ooms[i].time_ns))) +
+           fmt::format(": asked for {}", size_text(d.ooms[i].requested_bytes)));
+    }
+    if (!d.ooms.empty()) oom(d.ooms.back());
+  }
+
+  void oom(const OomReport& o) {
     line(red(fmt::format("  OUT OF MEMORY at {}", since_start(o.time_ns))) +
          fmt::format(": asked for {}", bold(size_text(o.requested_bytes))));
     if (o.layer == Layer::kDriver) {
@@ -195,6 +207,11 @@ class TextReport {
           "    {:>10}  {:>7}  {}",
           item.bytes < 0 ? "-" + size_text(static_cast<uint64_t>(-item.bytes)) : size_text(bytes),
           summed ? percent_text(bytes, l.device_used_bytes) : "", item.owner));
+    }
+    if (summed && l.lines.back().bytes > int64_t{64} << 20) {
+      line(dim(
+          "    unexplained: the driver's rounding, local memory of kernels, code loaded lazily,"));
+      line(dim("    or memory that was given out before the recording began"));
     }
     if (l.shared_card && summed) {
       line(yellow("    ! shared card: which bytes belong to other processes is not known"));

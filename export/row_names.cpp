@@ -17,6 +17,12 @@ constexpr std::array<Words, 22> kDriverOperations = {
     "module unload", "graph launch"};
 static_assert(kDriverOperations.size() == size_t(DriverOperation::kGraphLaunch) + 1);
 
+constexpr std::array<Words, 15> kMemoryKindWords = {
+    "unknown", "device",         "pitched",   "managed", "pinned",
+    "array",   "stream_ordered", "virtual",   "ipc",     "external",
+    "static",  "graph",          "multicast", "context", "code"};
+static_assert(kMemoryKindWords.size() == size_t(MemoryKind::kCode) + 1);
+
 constexpr std::array<Words, 8> kCopyKinds = {
     "copy", "host to device", "device to host", "device to device", "peer to peer", "host to host",
     "set",  "other copy"};
@@ -56,6 +62,9 @@ Words word(const std::array<Words, N>& words, Kind kind) {
 
 std::string_view driver_operation_name(DriverOperation operation) {
   return word(kDriverOperations, operation);
+}
+std::string_view memory_kind_name(MemoryKind kind) {
+  return word(kMemoryKindWords, kind);
 }
 std::string_view copy_kind_name(CopyKind kind) {
   return word(kCopyKinds, kind);

@@ -8,6 +8,7 @@
 namespace tidemark {
 
 std::string_view driver_operation_name(DriverOperation operation);
+std::string_view memory_kind_name(MemoryKind kind);
 std::string_view copy_kind_name(CopyKind kind);
 std::string_view counter_kind_name(CounterKind kind);
 std::string_view nccl_kind_name(NcclKind kind);

@@ -66,11 +66,9 @@ void PickleWriter::little_endian(uint64_t value, size_t bytes) {
 void PickleWriter::text(std::string_view value) {
   const bool shared = value.size() <= kLongestSharedText;
   if (shared) {
-    const auto [known, is_new] = texts_.try_emplace(std::string(value), memo_size_);
-    if (!is_new) {
-      refer(known->second);
-      return;
-    }
+    const auto known = texts_.find(value);
+    if (known != texts_.end()) return refer(known->second);
+    texts_.emplace(value, memo_size_);
   }
   const std::string valid = utf8_text(value);
   if (valid.size() < 256) {

@@ -48,6 +48,10 @@ class PickleWriter {
   uint64_t bytes() const { return flushed_ + buffer_.size(); }
 
  private:
+  struct TextHash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
   struct Open {
     char closer;
     uint32_t items = 0;
@@ -66,7 +70,7 @@ class PickleWriter {
   ByteSink& sink_;
   std::string buffer_;
   std::vector<Open> open_;
-  std::unordered_map<std::string, uint32_t> texts_;
+  std::unordered_map<std::string, uint32_t, TextHash, std::equal_to<>> texts_;
   uint64_t flushed_ = 0;
   uint32_t memo_size_ = 0;
   bool remember_ = false;

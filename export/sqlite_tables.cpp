@@ -103,7 +103,8 @@ class SqliteSink final : public TableSink {
     insert_ = nullptr;
     for (const std::string& sql : indexes_) execute(sql);
     execute("COMMIT");
-    if (good_) execute("ANALYZE");
+    // Enough for the planner; looking at every row would take as long as writing them.
+    execute("PRAGMA analysis_limit = 1000; ANALYZE");
     close();
     return status();
   }

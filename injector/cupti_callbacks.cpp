@@ -124,6 +124,9 @@ bool settle_without_row(const DriverCall& call) {
   if (call.sets_pool && call.event.result == CUDA_SUCCESS) {
     driver_objects().pools.set_current(call.event.device, call.pool_handle);
   }
+  CapturedStreams& captures = driver_objects().captures;
+  if (call.begins_capture && call.event.result == CUDA_SUCCESS) captures.begin(call.event.stream);
+  if (call.ends_capture) captures.end(call.event.stream);  // also a capture that became invalid
   if (call.call_class == CallClass::kIgnored) return true;
   // cudaFree(0), the customary way to wake the runtime up.
   if (call.call_class == CallClass::kGives && call.event.address == 0 && call.event.handle == 0) {
@@ -156,8 +159,10 @@ void leave_call(uint32_t id, const CUpti_CallbackData& data) {
   event.correlation = data.correlationId;
   event.thread = current_thread();
   event.pool = pool_of(call);
-  // cuMemAllocAsync on a stream that is being captured puts a node into a graph, no memory.
-  if (event.kind == MemoryKind::kStreamOrdered && capture_thread.graph_node_made) {
+  // cuMemAllocAsync on a stream that is being captured puts a node into a graph, no memory. CUPTI
+  // 13.0 does not report that node (on an H200), so the capture itself is followed as well.
+  if (event.kind == MemoryKind::kStreamOrdered &&
+      (capture_thread.graph_node_made || driver_objects().captures.contains(event.stream))) {
     event.kind = MemoryKind::kGraph;
     event.pool = 0;
   }

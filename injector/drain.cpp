@@ -28,6 +28,13 @@ Drain::Drain(Session& session) noexcept
   if (!failed_) checkpoint();
 }
 
+Drain::~Drain() {
+  const size_t chunks = arena_.chunk_count();
+  unmap_pages(collected_, chunks * sizeof *collected_);
+  unmap_pages(given_back_, chunks * sizeof *given_back_);
+  unmap_pages(pending_, chunks * sizeof *pending_);
+}
+
 // Two chunks of one thread: the first was sealed before the second drew its number. Numbers below
 // `limit` were drawn before the look at any commit word, so if the second is among the pending, all
 // of the first is seen, and sorting by number keeps the thread's order.

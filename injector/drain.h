@@ -20,6 +20,9 @@ class Drain {
  public:
   // Writes the file header. `failed()` tells when that, or getting memory, did not work.
   explicit Drain(Session& session) noexcept;
+  ~Drain();
+  Drain(const Drain&) = delete;
+  Drain& operator=(const Drain&) = delete;
 
   // Number of records moved.
   uint64_t collect() noexcept;

@@ -240,6 +240,16 @@ void decode_graphs(uint32_t id, Decoder& d) noexcept {
       return decode_graph_node(d, d.as<cuGraphAddNode_params>().nodeParams);
     case CBID_cuGraphAddNode_v2:
       return decode_graph_node(d, d.as<cuGraphAddNode_v2_params>().nodeParams);
+    case CBID_cuStreamBeginCapture_v2:
+    case CBID_cuStreamBeginCapture_v2_ptsz:
+      d.call.begins_capture = true;
+      d.call.event.stream = bits(d.as<cuStreamBeginCapture_v2_params>().hStream);
+      return;
+    case CBID_cuStreamEndCapture:
+    case CBID_cuStreamEndCapture_ptsz:
+      d.call.ends_capture = true;
+      d.call.event.stream = bits(d.as<cuStreamEndCapture_params>().hStream);
+      return;
     case CBID_cuGraphLaunch:
     case CBID_cuGraphLaunch_ptsz: {
       const auto& p = d.as<cuGraphLaunch_params>();

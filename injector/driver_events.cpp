@@ -79,6 +79,10 @@ constexpr Watched kWatched[] = {
     {CBID_cuGraphAddNode_v2, decode_graphs, false},
     {CBID_cuGraphLaunch, decode_graphs, false},
     {CBID_cuGraphLaunch_ptsz, decode_graphs, false},
+    {CBID_cuStreamBeginCapture_v2, decode_graphs, false},
+    {CBID_cuStreamBeginCapture_v2_ptsz, decode_graphs, false},
+    {CBID_cuStreamEndCapture, decode_graphs, false},
+    {CBID_cuStreamEndCapture_ptsz, decode_graphs, false},
 };
 // clang-format on
 

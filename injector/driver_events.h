@@ -34,9 +34,11 @@ struct DriverCall {
   DriverEvent event{};       // without time, thread, context, stack, owner, pool
   uint64_t pool_handle = 0;  // CUmemoryPool, 0: none named
   CallClass call_class = CallClass::kIgnored;
-  bool device_known = false;  // the parameters name a device
-  bool current_pool = false;  // memory comes from the pool that the device uses at present
-  bool sets_pool = false;     // from now on the device uses the pool; no row
+  bool device_known = false;    // the parameters name a device
+  bool current_pool = false;    // memory comes from the pool that the device uses at present
+  bool sets_pool = false;       // from now on the device uses the pool; no row
+  bool begins_capture = false;  // of event.stream; no row
+  bool ends_capture = false;
   bool size_missing = false;  // only a query after the call can tell the size
 };
 

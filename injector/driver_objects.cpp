@@ -35,6 +35,7 @@ uint32_t next_pool_id() noexcept {
 
 void DriverObjects::clear() noexcept {
   devices.clear();
+  captures.clear();
   contexts.clear();
   pools.clear();
   imports.clear();
@@ -155,6 +156,39 @@ void PoolTable::clear() noexcept {
   for (auto& id : current_) id.store(0);
   current_known_.store(0);
   in_sample_.store(0);
+}
+
+void CapturedStreams::begin(uint64_t stream) noexcept {
+  if (stream == 0) return;  // the legacy stream cannot be captured
+  for (auto& entry : streams_) {
+    uint64_t empty = 0;
+    if (!entry.compare_exchange_strong(empty, stream)) continue;
+    count_.fetch_add(1);
+    return;
+  }
+}
+
+void CapturedStreams::end(uint64_t stream) noexcept {
+  if (stream == 0) return;
+  for (auto& entry : streams_) {
+    uint64_t found = stream;
+    if (!entry.compare_exchange_strong(found, 0)) continue;
+    count_.fetch_sub(1);
+    return;
+  }
+}
+
+bool CapturedStreams::contains(uint64_t stream) const noexcept {
+  if (stream == 0 || count_.load(std::memory_order_relaxed) == 0) return false;
+  for (const auto& entry : streams_) {
+    if (entry.load(std::memory_order_relaxed) == stream) return true;
+  }
+  return false;
+}
+
+void CapturedStreams::clear() noexcept {
+  for (auto& entry : streams_) entry.store(0);
+  count_.store(0);
 }
 
 bool PendingImports::add(const DriverEvent& event) noexcept {

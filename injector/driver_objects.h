@@ -137,8 +137,24 @@ class PendingImports {
   std::array<Entry, kEntries> entries_{};
 };
 
+// Streams that are being captured into a graph. Only those a capture began on: a stream that joined
+// through an event looks like any other from here.
+class CapturedStreams {
+ public:
+  void begin(uint64_t stream) noexcept;
+  void end(uint64_t stream) noexcept;
+  bool contains(uint64_t stream) const noexcept;
+  void clear() noexcept;
+
+ private:
+  static constexpr size_t kEntries = 64;
+  std::array<std::atomic<uint64_t>, kEntries> streams_{};  // 0: no entry
+  std::atomic<uint32_t> count_{0};
+};
+
 struct DriverObjects {
   DeviceUse devices;
+  CapturedStreams captures;
   ContextTable contexts;
   PoolTable pools;
   PendingImports imports;

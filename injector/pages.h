@@ -15,4 +15,8 @@ inline void* map_pages(size_t bytes) noexcept {
   return p == MAP_FAILED ? nullptr : p;
 }
 
+inline void unmap_pages(void* p, size_t bytes) noexcept {
+  if (p != nullptr) ::munmap(p, bytes);
+}
+
 }  // namespace tidemark::injector

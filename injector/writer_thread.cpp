@@ -3,10 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdlib>
 #include <new>
 
 #include "injector/drain.h"
-#include "injector/pages.h"
 #include "injector/session.h"
 #include "injector/tool_thread.h"
 
@@ -19,7 +20,7 @@ constexpr size_t kWriterStackBytes = 512 << 10;
 
 // Owned by the writer thread.
 struct WriterJob {
-  WriterJob(Session& s) noexcept : session(s), drain(s) {}
+  explicit WriterJob(Session& s) noexcept : session(s), drain(s) {}
   Session& session;
   Drain drain;
 };
@@ -28,15 +29,21 @@ bool short_of_chunks(const Session& session) {
   return session.arena.free_chunks() < session.arena.chunk_count() / 2;
 }
 
-void end_of_recording(WriterJob& job) {
-  Session& session = job.session;
-  if (job.drain.finish()) {
+// Known here as well, so that a leak checker of the host finds an owner for what the writer has
+// allocated, also in a forked child.
+WriterJob* latest_job = nullptr;
+
+void end_of_recording(WriterJob* job) {
+  Session& session = job->session;
+  if (job->drain.finish()) {
     ::unlink(session.ring_path);
     if (session.ring_target[0] != '\0') ::unlink(session.ring_target);
     session.arena.discard();
   }
   session.file.close();
   session.arena.unlock();
+  job->~WriterJob();
+  std::free(job);
   session.finished.store(1, std::memory_order_release);
   wake_all(session.finished);
 }
@@ -79,7 +86,7 @@ void run_writer(void* context) noexcept {
     session.arena.populate_ahead();
     wait_while(session.wake, woken, session.options.drain_period_ms);
   }
-  end_of_recording(job);
+  end_of_recording(&job);
 }
 
 // ---- tasks ----------------------------------------------------------------------------------
@@ -162,12 +169,19 @@ void Session::wake_writer() noexcept {
 }
 
 bool start_writer(Session& session) noexcept {
-  void* const memory = map_pages(sizeof(WriterJob));
+  void* const memory = std::malloc(sizeof(WriterJob));
   if (memory == nullptr) return false;
   auto* const job = new (memory) WriterJob(session);
-  if (job->drain.failed()) return false;
-  session.arena.set_live();
-  return start_tool_thread("tidemark", kWriterStackBytes, run_writer, job);
+  if (!job->drain.failed()) {
+    session.arena.set_live();
+    latest_job = job;
+    if (start_tool_thread("tidemark", kWriterStackBytes, run_writer, job)) return true;
+  }
+  const int error = errno;
+  job->~WriterJob();
+  std::free(memory);
+  errno = error;
+  return false;
 }
 
 bool wait_for_flush(Session& session, uint32_t timeout_ms) noexcept {

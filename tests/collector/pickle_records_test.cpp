@@ -245,18 +245,41 @@ TEST(PickleRecords, DoesNotCloseWhatItOnlyTried) {
 }
 
 TEST(PickleRecords, KeepsTheDepthLimit) {
-  PickleLimits limits;
-  limits.max_depth = 3;
-  const auto nested = [&limits](bool deeper) {
+  const auto nested = [](uint16_t max_depth) {
     Writer w;
-    w.key("a").op("](");
-    w.begin().get(0).int1(1).end();                     // memo 1: height 1
-    w.begin().get(0).op("]\x94").get(1).op("a").end();  // memo 2, 3: heights 3, 2
-    if (!deeper) w.op("1").get(2);
-    return read_both(w.op(deeper ? "e" : ""), limits);
+    w.key("a").key("b").op("](](");
+    w.begin().get(0).int1(1).end().op("e");             // memo 2: height 1, and closed
+    w.begin().get(0).op("]\x94").get(2).op("a").end();  // heights 2 and, for the dict, 3
+    w.begin().get(0).get(3).end();                      // 4
+    w.begin().get(0).int1(0).int1(0).op("\x86").end();  // 2
+    PickleLimits limits;
+    limits.max_depth = max_depth;
+    return read_both(w.op("e"), limits);
   };
-  EXPECT_EQ(nested(false), "{\"dict\": [\"a\", [{\"dict\": [\"a\", 1]}]]}");
-  EXPECT_EQ(nested(true), "APPENDS nests containers deeper than the limit");
+  EXPECT_EQ(nested(1), "APPENDS nests containers deeper than the limit");
+  EXPECT_EQ(nested(2), "SETITEMS nests containers deeper than the limit");
+  EXPECT_EQ(nested(3), "SETITEMS nests containers deeper than the limit");
+  EXPECT_EQ(nested(4), "APPENDS nests containers deeper than the limit");
+  EXPECT_EQ(nested(5).substr(0, 1), "[");
+}
+
+TEST(PickleRecords, ReadsAnyNumberOfKeys) {
+  for (const uint64_t count : {1UL, 15UL, 16UL, 17UL, 40UL}) {
+    Writer w;
+    std::string expected;
+    for (uint64_t i = 0; i < count; ++i) w.key("key" + std::to_string(i));
+    for (uint64_t i = 0; i < count; ++i) {
+      expected += std::string(i == 0 ? "" : ", ") + "\"key" + std::to_string(i) + "\", 7";
+    }
+    w.op("](");
+    for (int entry = 0; entry < 2; ++entry) {
+      w.begin();
+      for (uint64_t i = 0; i < count; ++i) w.get(i).int1(7);
+      w.end();
+    }
+    EXPECT_EQ(read_both(w.op("e")),
+              "[{\"dict\": [" + expected + "]}, {\"dict\": [" + expected + "]}]");
+  }
 }
 
 TEST(PickleRecords, CrossesTheBordersOfQuanta) {

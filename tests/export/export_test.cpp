@@ -44,7 +44,7 @@ TEST(SampleThinner, KeepsLeastGreatestAndLastOfEveryStretch) {
   EXPECT_TRUE(std::is_sorted(kept.begin(), kept.end(),
                              [](const auto& a, const auto& b) { return a.time_ns < b.time_ns; }));
   for (uint32_t counter = 0; counter < 3; ++counter) {
-    for (int64_t from = 1000; from <= time; from += kWidth) {
+    for (int64_t from = samples.front().time_ns; from <= time; from += kWidth) {
       const auto values_of = [&](const std::vector<CounterSample>& all) {
         std::vector<uint64_t> values;
         for (const CounterSample& s : all) {

@@ -71,7 +71,8 @@ TEST_F(Curves, ColumnsEqualBruteForceAtAnyZoom) {
       ASSERT_EQ(event, columns.edges[i]);
       Extremes expected = Extremes::nothing();
       if (event > 0) expected.include(values_[event - 1]);
-      while (event < values_.size() && static_cast<double>(memory().time_ns[event] - origin) < right) {
+      while (event < values_.size() &&
+             static_cast<double>(memory().time_ns[event] - origin) < right) {
         expected.include(values_[event++]);
       }
       ASSERT_EQ(event, columns.edges[i + 1]);

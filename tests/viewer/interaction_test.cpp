@@ -256,8 +256,8 @@ TEST_F(Interaction, EveryPanelDrawsWithNothingLittleAndMany) {
   SyntheticOptions many;
   many.events = 300;
   many.ranks = 64;
-  const std::shared_ptr<const Model> models[] = {
-      std::shared_ptr<const Model>(std::move(*made)), model_of(one), model_of(many)};
+  const std::shared_ptr<const Model> models[] = {std::shared_ptr<const Model>(std::move(*made)),
+                                                 model_of(one), model_of(many)};
   for (const auto& m : models) {
     for (const ImVec2 size : {ImVec2(640, 480), ImVec2(3840, 2160), ImVec2(160, 120)}) {
       ImGui::GetIO().DisplaySize = size;

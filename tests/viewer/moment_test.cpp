@@ -156,9 +156,8 @@ TEST_F(Moments, TablesSortAndFilter) {
   }
   const auto oldest =
       allocation_rows(source(), "", {static_cast<int>(AllocationColumn::kAge), true});
-  EXPECT_TRUE(std::is_sorted(oldest.begin(), oldest.end(), [&](uint32_t a, uint32_t b) {
-    return all[a].birth < all[b].birth;
-  }));
+  EXPECT_TRUE(std::is_sorted(oldest.begin(), oldest.end(),
+                             [&](uint32_t a, uint32_t b) { return all[a].birth < all[b].birth; }));
   const auto some = allocation_rows(source(), "BLOCK7.", {});
   EXPECT_GT(some.size(), 0U);
   EXPECT_LT(some.size(), rows.size());

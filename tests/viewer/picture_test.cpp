@@ -111,8 +111,8 @@ TEST_F(Pictures, LossesAreAlwaysInSight) {
 }
 
 TEST_F(Pictures, EverySizeAndEveryPanel) {
-  for (const char* panel : {"", "timeline", "map", "flame", "tables", "moment", "findings",
-                            "block"}) {
+  for (const char* panel :
+       {"", "timeline", "map", "flame", "tables", "moment", "findings", "block"}) {
     const Image small = draw("expandable", 640, 480, panel);
     TIDEMARK_NEED_PIXELS(small);
     // Something is drawn in it: not one colour alone.

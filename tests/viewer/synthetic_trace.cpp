@@ -23,8 +23,12 @@ constexpr uint64_t kBase = 0x7f00'0000'0000;
 class RankWriter {
  public:
   RankWriter(TraceWriter& writer, const SyntheticOptions& options, uint32_t rank)
-      : writer_(writer), names_(writer), options_(options), rank_(rank),
-        random_(options.seed * 1000 + rank), size_(options.slots, 0),
+      : writer_(writer),
+        names_(writer),
+        options_(options),
+        rank_(rank),
+        random_(options.seed * 1000 + rank),
+        size_(options.slots, 0),
         asked_(options.slots, 0) {}
 
   void write() {
@@ -61,13 +65,14 @@ class RankWriter {
     writer_.append(d);
     const uint32_t module = names_.frame(frame("<module>", "/home/me/train.py", 120));
     const uint32_t root = names_.stack(0, module);
-    const uint32_t step = names_.stack(root, names_.frame(frame("train_step", "/home/me/train.py", 80)));
+    const uint32_t step =
+        names_.stack(root, names_.frame(frame("train_step", "/home/me/train.py", 80)));
     for (uint32_t i = 0; i < options_.stacks; ++i) {
-      uint32_t s = names_.stack(
-          step, names_.frame(frame(fmt::format("Block{}.forward", i % 24), "/home/me/model.py",
-                                   10 + i % 24)));
-      s = names_.stack(s, names_.frame(frame("linear", "/usr/lib/python3/site-packages/torch/nn/"
-                                                       "functional.py",
+      uint32_t s = names_.stack(step, names_.frame(frame(fmt::format("Block{}.forward", i % 24),
+                                                         "/home/me/model.py", 10 + i % 24)));
+      s = names_.stack(s, names_.frame(frame("linear",
+                                             "/usr/lib/python3/site-packages/torch/nn/"
+                                             "functional.py",
                                              1000 + i)));
       stacks_.push_back(s);
     }
@@ -118,8 +123,8 @@ class RankWriter {
     if (segment >= segments_.size()) segments_.resize(segment + 1, false);
     if (!segments_[segment]) {
       segments_[segment] = true;
-      event(FrameworkAction::kSegmentAlloc, kSlotBytes * kSlotsPerSegment, address_of(segment_begin),
-            stacks_.front());
+      event(FrameworkAction::kSegmentAlloc, kSlotBytes * kSlotsPerSegment,
+            address_of(segment_begin), stacks_.front());
     }
     for (uint32_t i = 0; i < length; ++i) size_[slot + i] = length;
     asked_[slot] = length * kSlotBytes - random_() % (kSlotBytes / 2);

@@ -24,8 +24,7 @@ Function gl_function(const char* name) {
 }
 
 EGLDisplay open_display() {
-  const auto get =
-      gl_function<PFNEGLGETPLATFORMDISPLAYEXTPROC>("eglGetPlatformDisplayEXT");
+  const auto get = gl_function<PFNEGLGETPLATFORMDISPLAYEXTPROC>("eglGetPlatformDisplayEXT");
   EGLDisplay display = EGL_NO_DISPLAY;
   if (get != nullptr) {
     display = get(EGL_PLATFORM_SURFACELESS_MESA, EGL_DEFAULT_DISPLAY, nullptr);
@@ -70,8 +69,9 @@ struct Headless::Gl {
   Status make_context() {
     display = open_display();
     if (display == EGL_NO_DISPLAY) {
-      return Error{"no OpenGL without a display here; on Debian and Ubuntu install libegl1 and "
-                   "libgl1-mesa-dri"};
+      return Error{
+          "no OpenGL without a display here; on Debian and Ubuntu install libegl1 and "
+          "libgl1-mesa-dri"};
     }
     eglBindAPI(EGL_OPENGL_API);
     const EGLint config_wish[] = {EGL_SURFACE_TYPE, 0, EGL_RENDERABLE_TYPE, EGL_OPENGL_BIT,
@@ -84,8 +84,8 @@ struct Headless::Gl {
     context = eglCreateContext(display, count > 0 ? config : nullptr, EGL_NO_CONTEXT, context_wish);
     if (context == EGL_NO_CONTEXT ||
         eglMakeCurrent(display, EGL_NO_SURFACE, EGL_NO_SURFACE, context) != EGL_TRUE) {
-      return Error{fmt::format("cannot make an OpenGL 3.3 context (EGL error {:#x})",
-                               eglGetError())};
+      return Error{
+          fmt::format("cannot make an OpenGL 3.3 context (EGL error {:#x})", eglGetError())};
     }
     return {};
   }

@@ -17,8 +17,8 @@ Status write_png(const Image& image, const std::string& path) {
   const std::string fresh = path + ".part";
   std::vector<uint8_t> opaque = image.rgba;
   for (size_t i = 3; i < opaque.size(); i += 4) opaque[i] = 255;
-  if (stbi_write_png(fresh.c_str(), image.width, image.height, 4, opaque.data(),
-                     image.width * 4) == 0) {
+  if (stbi_write_png(fresh.c_str(), image.width, image.height, 4, opaque.data(), image.width * 4) ==
+      0) {
     std::error_code ignored;
     std::filesystem::remove(fresh, ignored);
     return Error{path + ": cannot write the picture; is the folder there and writable?"};

@@ -15,8 +15,8 @@ struct Image {
   std::vector<uint8_t> rgba;  // rows from the top
 
   const uint8_t* at(int x, int y) const {
-    return rgba.data() + 4 * (static_cast<size_t>(y) * static_cast<size_t>(width) +
-                              static_cast<size_t>(x));
+    return rgba.data() +
+           4 * (static_cast<size_t>(y) * static_cast<size_t>(width) + static_cast<size_t>(x));
   }
 };
 

@@ -39,10 +39,10 @@ bool begin_strip(const char* id, ImGuiDir side, Rgb colour, int alpha) {
   ImGui::PushStyleColor(ImGuiCol_WindowBg, paint(colour, alpha));
   ImGui::PushStyleVar(ImGuiStyleVar_WindowPadding, ImVec2(px(12), px(2)));
   ImGui::PushStyleVar(ImGuiStyleVar_WindowRounding, 0.0F);
-  const bool open = ImGui::BeginViewportSideBar(
-      id, ImGui::GetMainViewport(), side, height,
-      ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse |
-          ImGuiWindowFlags_NoSavedSettings);
+  const bool open = ImGui::BeginViewportSideBar(id, ImGui::GetMainViewport(), side, height,
+                                                ImGuiWindowFlags_NoScrollbar |
+                                                    ImGuiWindowFlags_NoScrollWithMouse |
+                                                    ImGuiWindowFlags_NoSavedSettings);
   ImGui::PopStyleVar(2);
   ImGui::PopStyleColor();
   if (open) ImGui::AlignTextToFramePadding();
@@ -206,9 +206,9 @@ void Shell::draw_status() {
     if (!notice.empty()) {
       text_in_colour(theme().accent, notice);
     } else if (model_ != nullptr) {
-      const std::string facts = fmt::format(
-          "{} over {}   {}", counted(model_->events, "event"), span_text(model_->span_ns()),
-          counted(model_->lanes.size(), "device"));
+      const std::string facts =
+          fmt::format("{} over {}   {}", counted(model_->events, "event"),
+                      span_text(model_->span_ns()), counted(model_->lanes.size(), "device"));
       text_dim(fitted(facts, ImGui::GetContentRegionAvail().x));
       static constexpr std::string_view kHint = "F1: keys";
       if (ImGui::GetContentRegionMax().x > width_of(facts) + width_of(kHint) + px(60)) {
@@ -253,9 +253,9 @@ void Shell::draw_panels() {
     build_layout(dockspace);
     layout_wanted_ = false;
   }
-  ImGui::DockSpaceOverViewport(dockspace, ImGui::GetMainViewport(),
-                               ImGuiDockNodeFlags_NoWindowMenuButton |
-                                   ImGuiDockNodeFlags_NoCloseButton);
+  ImGui::DockSpaceOverViewport(
+      dockspace, ImGui::GetMainViewport(),
+      ImGuiDockNodeFlags_NoWindowMenuButton | ImGuiDockNodeFlags_NoCloseButton);
   const bool detail = std::exchange(selection_.detail_wanted, false);
   for (int i = 0; i < static_cast<int>(std::size(kPanels)); ++i) {
     const Panel& panel = kPanels[i];
@@ -298,8 +298,9 @@ void Shell::draw_welcome() {
       const WithFont title(fonts().title);
       text_in_colour(theme().accent, "tidemark");
     }
-    text("Drop a trace (.tmk), a folder of traces or a PyTorch memory snapshot (.pickle) on this "
-         "window.");
+    text(
+        "Drop a trace (.tmk), a folder of traces or a PyTorch memory snapshot (.pickle) on this "
+        "window.");
     ImGui::Spacing();
     if (ImGui::Button("Open...")) open_.show();
     ImGui::SameLine();

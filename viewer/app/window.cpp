@@ -54,9 +54,9 @@ std::string picture_path() {
 class Window {
  public:
   Window(const WindowOptions& options, Config config)
-      : options_(options), layout_(config.layout_file()), shell_(std::move(config), [] {
-          glfwPostEmptyEvent();
-        }) {}
+      : options_(options),
+        layout_(config.layout_file()),
+        shell_(std::move(config), [] { glfwPostEmptyEvent(); }) {}
 
   bool create() {
     glfwWindowHint(GLFW_CONTEXT_VERSION_MAJOR, 3);

@@ -8,11 +8,11 @@
 namespace tidemark::view {
 
 struct WindowOptions {
-  std::string path;     // opened at once; empty: the welcome page
+  std::string path;  // opened at once; empty: the welcome page
   int width = 1440;
   int height = 900;
-  float scale = 0;      // 0: the monitor's
-  int frames = 0;       // closes after so many frames with a trace in view; 0: never
+  float scale = 0;  // 0: the monitor's
+  int frames = 0;   // closes after so many frames with a trace in view; 0: never
 };
 
 // Runs until the window is closed. Returns the exit status; complaints go to stderr.

@@ -44,8 +44,8 @@ const std::string& FrameText::headline(uint32_t stack) {
   if (!fresh) return it->second;
   const std::vector<uint32_t> frames = names_->frames_of(stack);
   if (frames.empty()) return it->second = std::string(kNoStackText);
-  const auto own = std::find_if(frames.begin(), frames.end(),
-                                [this](uint32_t f) { return is_own_code(f); });
+  const auto own =
+      std::find_if(frames.begin(), frames.end(), [this](uint32_t f) { return is_own_code(f); });
   if (own == frames.end()) return it->second = frame(frames.front());
   it->second = frame(*own);
   // The library function that asked for it tells one block of a line from the other.

@@ -29,8 +29,8 @@ class Loader {
 
   bool busy() const { return job_ != nullptr; }
   const std::string& path() const { return path_; }
-  double progress() const;     // 0 to 1
-  std::string stage() const;   // "reading"
+  double progress() const;    // 0 to 1
+  std::string stage() const;  // "reading"
   std::shared_ptr<const Preview> preview() const;
 
   // The outcome, once; empty while busy or when nothing was started.

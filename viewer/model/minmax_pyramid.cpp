@@ -104,22 +104,41 @@ Extremes MinMaxPyramid::whole_leaves(size_t first, size_t last) const {
   return out;
 }
 
-Extremes MinMaxPyramid::extremes(uint32_t first, uint32_t last) const {
-  Extremes out = Extremes::nothing();
-  const uint32_t first_leaf = first / kLeaf;
-  const uint32_t last_leaf = last / kLeaf;
-  if (first_leaf == last_leaf) {
-    if (first < last) replay(first, last, out);
+MinMaxPyramid::Edge MinMaxPyramid::edge(uint32_t event) const {
+  Edge out;
+  out.event = event;
+  const uint32_t leaf = event / kLeaf;
+  const uint32_t end = std::min(model_->event_count(), (leaf + 1) * kLeaf);
+  if (leaf >= before_.size()) {  // the end of a history that fills its last leaf
+    if (event > 0) out.before = values_after(event - 1);
     return out;
   }
-  size_t from = first_leaf;
-  if (first % kLeaf != 0) {
-    replay(first, (first_leaf + 1) * kLeaf, out);
-    ++from;
+  CurveValues totals = before_[leaf];
+  out.before = totals;
+  for (uint32_t e = leaf * kLeaf; e < end; ++e) {
+    apply(*model_, e, totals);
+    (e < event ? out.left : out.right).include(totals);
+    if (e + 1 == event) out.before = totals;
   }
-  if (last % kLeaf != 0) replay(last_leaf * kLeaf, last, out);
-  out.include(whole_leaves(from, last_leaf));
   return out;
+}
+
+Extremes MinMaxPyramid::between(const Edge& first, const Edge& last) const {
+  Extremes out = Extremes::nothing();
+  const uint32_t first_leaf = first.event / kLeaf;
+  const uint32_t last_leaf = last.event / kLeaf;
+  if (first_leaf == last_leaf) {
+    if (first.event < last.event) replay(first.event, last.event, out);
+    return out;
+  }
+  out = first.right;
+  out.include(last.left);
+  out.include(whole_leaves(size_t{first_leaf} + 1, last_leaf));
+  return out;
+}
+
+Extremes MinMaxPyramid::extremes(uint32_t first, uint32_t last) const {
+  return between(edge(first), edge(last));
 }
 
 size_t MinMaxPyramid::memory_bytes() const {

@@ -2,7 +2,7 @@
 //
 // Leaves cover kLeaf events each and hold the totals before their first event, so that the few
 // events at the ends of a range are replayed from there; everything between is answered by levels
-// that join kFan nodes of the level below. Costs 1.5 bytes per event and is immutable once built:
+// that join kFan nodes of the level below. Costs 2.8 bytes per event and is immutable once built:
 // any thread may ask. The model must outlive it.
 #pragma once
 
@@ -31,7 +31,9 @@ struct Extremes {
 
 class MinMaxPyramid {
  public:
-  static constexpr uint32_t kLeaf = 64;
+  // Replaying an event costs a cache miss, so leaves are small: a frame replays one per pixel
+  // column.
+  static constexpr uint32_t kLeaf = 32;
   static constexpr uint32_t kFan = 4;
 
   explicit MinMaxPyramid(const FrameworkModel& model);
@@ -40,6 +42,18 @@ class MinMaxPyramid {
   CurveValues values_after(uint32_t event) const;
   // Over the totals after each of the events [first, last); first < last <= event_count().
   Extremes extremes(uint32_t first, uint32_t last) const;
+
+  // A border between two ranges of events, inside a leaf: what lies on either side of it there.
+  struct Edge {
+    uint32_t event = 0;
+    Extremes left = Extremes::nothing();   // from the leaf's first event to before `event`
+    Extremes right = Extremes::nothing();  // from `event` to the leaf's last
+    CurveValues before{};                  // totals before `event`
+  };
+  // 0 to event_count().
+  Edge edge(uint32_t event) const;
+  // The same as extremes(first.event, last.event), for neighbouring ranges that share their edges.
+  Extremes between(const Edge& first, const Edge& last) const;
 
   size_t memory_bytes() const;
 

@@ -74,7 +74,7 @@ Rgb category_colour(Category category) {
 
 Rgb stack_colour(uint32_t stack) {
   if (stack == 0) return kGrey;
-  static constexpr std::array<Rgb, 7> kBase = {kSky,    kOrange,     kGreen, kPurple,
+  static constexpr std::array<Rgb, 7> kBase = {kSky,  kOrange,     kGreen, kPurple,
                                                kBlue, kVermillion, kYellow};
   static constexpr std::array<double, 3> kShades = {0.0, 0.32, -0.28};
   uint32_t h = stack * 0x9E3779B1U;

@@ -67,8 +67,8 @@ void Selection::show(const Model& model, double begin, double end) {
 }
 
 void Selection::zoom(const Model& model, double at, double factor) {
-  const double span = std::clamp(view.span() * factor, kLeastSpanNs,
-                                 full_span(model) * (1 + 2 * kMargin));
+  const double span =
+      std::clamp(view.span() * factor, kLeastSpanNs, full_span(model) * (1 + 2 * kMargin));
   const double share = (at - view.begin) / view.span();
   const double begin = at - share * span;
   show(model, begin, begin + span);
@@ -138,9 +138,8 @@ bool Selection::go_to_oom(const Model& model, int direction) {
     if (here) at = i;
   }
   if (at < 0) {
-    const auto after =
-        std::find_if(model.ooms.begin(), model.ooms.end(),
-                     [&](const OomPoint& o) { return o.time_ns > now; });
+    const auto after = std::find_if(model.ooms.begin(), model.ooms.end(),
+                                    [&](const OomPoint& o) { return o.time_ns > now; });
     const int64_t next = after - model.ooms.begin();
     at = direction > 0 ? next - 1 : next;
   }

@@ -1,5 +1,6 @@
 // What the person is looking at: the stretch of time, the instant, the block; and the ways to move.
-// Every panel reads it and may change it; it holds no ImGui types and belongs to the drawing thread.
+// Every panel reads it and may change it; it holds no ImGui types and belongs to the drawing
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -74,7 +75,7 @@ class Selection {
   std::optional<TimeRange> measure;
   std::string search;  // in stacks; any case
   ColourBy colour = ColourBy::kStack;
-  void clear_marks();  // measure, search, comparison and block
+  void clear_marks();          // measure, search, comparison and block
   bool detail_wanted = false;  // a block was clicked: bring its details to the front
 
   // Grows with every change of instant or comparison; caches compare it.

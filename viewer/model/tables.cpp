@@ -54,9 +54,8 @@ std::vector<uint32_t> allocation_rows(const TableSource& source, const std::stri
       sort_rows(rows, down, [&](uint32_t i) { return category_name(all[i].category); });
       break;
     case AllocationColumn::kWhere:
-      sort_rows(rows, down, [&](uint32_t i) {
-        return source.text.headline(all[i].stack, all[i].seeded);
-      });
+      sort_rows(rows, down,
+                [&](uint32_t i) { return source.text.headline(all[i].stack, all[i].seeded); });
       break;
     case AllocationColumn::kAddress:
       sort_rows(rows, down, [&](uint32_t i) { return all[i].address; });

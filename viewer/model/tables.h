@@ -46,8 +46,7 @@ struct TableSource {
 // Allocations of state.live whose stack, category or address (in hexadecimal) contains `filter`.
 std::vector<uint32_t> allocation_rows(const TableSource& source, const std::string& filter,
                                       SortBy sort);
-std::vector<StackRow> stack_rows(const TableSource& source, const std::string& filter,
-                                 SortBy sort);
+std::vector<StackRow> stack_rows(const TableSource& source, const std::string& filter, SortBy sort);
 std::vector<CategoryRow> category_rows(const TableSource& source, SortBy sort);
 // Indices in state.segments.
 std::vector<uint32_t> segment_rows(const TableSource& source, SortBy sort);

@@ -33,7 +33,7 @@ int digits_for(double step, double unit) {
 
 double round_step(double least) {
   if (least > 30e9) {
-    static constexpr std::array<double, 11> kSeconds = {60,   120,   300,   600,   1200,  1800,
+    static constexpr std::array<double, 11> kSeconds = {60,   120,  300,   600,   1200, 1800,
                                                         3600, 7200, 21600, 43200, 86400};
     for (const double s : kSeconds) {
       if (s * 1e9 >= least) return s * 1e9;
@@ -110,8 +110,8 @@ std::string span_text(double ns) {
 
 std::string signed_size_text(int64_t bytes) {
   if (bytes == 0) return "0 B";
-  const uint64_t magnitude = bytes < 0 ? 0 - static_cast<uint64_t>(bytes)
-                                       : static_cast<uint64_t>(bytes);
+  const uint64_t magnitude =
+      bytes < 0 ? 0 - static_cast<uint64_t>(bytes) : static_cast<uint64_t>(bytes);
   return (bytes < 0 ? "-" : "+") + size_text(magnitude);
 }
 

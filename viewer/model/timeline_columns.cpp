@@ -55,27 +55,19 @@ TimelineColumns columns_of(const FrameworkModel& model, const MinMaxPyramid& pyr
     out.edges[i] = event;
   }
   for (auto& curve : out.curves) curve.resize(count);
-  CurveValues carried{};
-  if (out.edges[0] > 0) carried = pyramid.values_after(out.edges[0] - 1);
   while (out.first_known < count && out.edges[out.first_known + 1] == 0) ++out.first_known;
+  MinMaxPyramid::Edge left = pyramid.edge(out.edges[0]);
   for (uint32_t i = 0; i < count; ++i) {
-    const uint32_t from = out.edges[i];
-    const uint32_t to = out.edges[i + 1];
-    CurveValues last = carried;
-    Extremes range = Extremes::nothing();
+    const bool changes = out.edges[i + 1] > out.edges[i];
+    const MinMaxPyramid::Edge right = changes ? pyramid.edge(out.edges[i + 1]) : left;
+    Extremes range = changes ? pyramid.between(left, right) : Extremes::nothing();
     // Before the first event nothing is known, so the zero carried in is not a value.
-    if (from > 0) range.include(carried);
-    if (to > from) {
-      range.include(pyramid.extremes(from, to));
-      last = pyramid.values_after(to - 1);
-    } else if (from == 0) {
-      range.include(carried);
-    }
+    if (left.event > 0 || !changes) range.include(left.before);
     for (size_t c = 0; c < kCurves; ++c) {
-      const uint64_t first = from > 0 ? carried[c] : range.min[c];
-      out.curves[c][i] = {first, range.min[c], range.max[c], last[c]};
+      const uint64_t first = left.event > 0 ? left.before[c] : range.min[c];
+      out.curves[c][i] = {first, range.min[c], range.max[c], right.before[c]};
     }
-    carried = last;
+    left = right;
   }
   return out;
 }

@@ -65,10 +65,10 @@ void device_losses(const std::string& process, const DeviceReport& d,
                    std::vector<std::string>& out) {
   const std::string where = fmt::format("{}cuda:{}", process, d.device);
   if (d.blocks_before_history != 0) {
-    out.push_back(fmt::format("{}: {} ({}) are older than the recorded history, which began late "
-                              "or overflowed",
-                              where, counted(d.blocks_before_history, "block"),
-                              size_text(d.bytes_before_history)));
+    out.push_back(fmt::format(
+        "{}: {} ({}) are older than the recorded history, which began late "
+        "or overflowed",
+        where, counted(d.blocks_before_history, "block"), size_text(d.bytes_before_history)));
   }
   if (d.anomalies != 0) {
     out.push_back(fmt::format("{}: {} contradicted the rest of the history", where,
@@ -122,8 +122,7 @@ Result<std::unique_ptr<const Model>> make_model(TraceModel trace,
       model->events += memory.event_count();
       add_ooms(process, index, model->lanes.back(), model->ooms);
     }
-    if (const MarkLanes& marks = model->marks.back();
-        marks.unmatched_ends + marks.left_out != 0) {
+    if (const MarkLanes& marks = model->marks.back(); marks.unmatched_ends + marks.left_out != 0) {
       model->losses.push_back(
           fmt::format("{} of annotations had no begin or nested too deep, and are not drawn",
                       counted(marks.unmatched_ends + marks.left_out, "range")));

@@ -22,9 +22,9 @@ namespace tidemark::view {
 struct Lane {
   uint32_t process = 0;  // index in TraceModel::processes
   const FrameworkModel* memory = nullptr;
-  std::string name;            // "rank 3, cuda:0"
-  std::string card;            // "NVIDIA H200, host", where known
-  uint64_t total_bytes = 0;    // of the card; 0: not known
+  std::string name;             // "rank 3, cuda:0"
+  std::string card;             // "NVIDIA H200, host", where known
+  uint64_t total_bytes = 0;     // of the card; 0: not known
   uint64_t fraction_bytes = 0;  // a lower limit set for this process; 0: none
   MinMaxPyramid curves;
   StateIndex states;

@@ -62,9 +62,9 @@ void DetailPanel::draw_neighbours(const Model& model, Selection& selection, cons
       return;
     }
     const Allocation& other = lane.memory->allocations[block];
-    const std::string label = fmt::format(
-        "{}: {}  {}##{}", where, size_text(other.block_bytes),
-        model.text_of(lane).headline(other.stack, other.seeded), where);
+    const std::string label =
+        fmt::format("{}: {}  {}##{}", where, size_text(other.block_bytes),
+                    model.text_of(lane).headline(other.stack, other.seeded), where);
     if (ImGui::Selectable(label.c_str())) selection.allocation = block;
     explain("Show this neighbour.");
   };
@@ -95,8 +95,9 @@ void DetailPanel::draw_stack(const Model& model, const Lane& lane, const Allocat
 void DetailPanel::draw(const Model& model, Selection& selection) {
   if (!selection.allocation || selection.lane >= model.lanes.size() ||
       *selection.allocation >= model.lanes[selection.lane].memory->allocations.size()) {
-    text_wrapped("Click a block in the memory map or a row of the allocations table to see where "
-                 "it came from.");
+    text_wrapped(
+        "Click a block in the memory map or a row of the allocations table to see where "
+        "it came from.");
     return;
   }
   const Lane& lane = model.lanes[selection.lane];

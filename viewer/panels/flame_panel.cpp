@@ -124,7 +124,7 @@ void FlamePanel::draw_node(const Model& model, Selection& selection, uint32_t in
     const bool own = names.is_own_code(node.frame);
     const Rgb library = theme().dark ? Rgb{62, 72, 88} : Rgb{206, 213, 223};
     const double variety = static_cast<double>(node.frame * 2654435761U >> 28) - 8;
-    colour = shade(own ? Rgb{72, 150, 200} : library, variety / (own ? 38 : 100));
+    colour = shade(own ? Rgb{92, 164, 210} : library, variety / (own ? 70 : 100));
   }
   bool found = true;
   const std::string wanted = lower_case(selection.search);
@@ -138,9 +138,7 @@ void FlamePanel::draw_node(const Model& model, Selection& selection, uint32_t in
   if (x1 - x0 > px(120)) {
     label += "   " + (comparing_ ? signed_size_text(node.net) : size_text(node.bytes));
   }
-  const Rgb ink = !found            ? theme().dim
-                  : is_light(colour) ? Rgb{12, 14, 18}
-                                     : Rgb{255, 255, 255};
+  const Rgb ink = !found ? theme().dim : is_light(colour) ? Rgb{12, 14, 18} : Rgb{255, 255, 255};
   draw_text_in(draw, a, b, paint(ink), label);
   if (!ImGui::IsWindowHovered() || !ImGui::IsMouseHoveringRect(a, {x1, y + height})) return;
   draw.AddRect(a, b, paint(theme().cursor, 200), px(2));
@@ -173,7 +171,8 @@ void FlamePanel::draw_tree(const Model& model, Selection& selection) {
     const bool inside = node.depth >= root.depth && node.begin >= root.begin &&
                         node.begin + node.bytes <= root.begin + root.bytes;
     if (!inside) continue;
-    const float x0 = at.x + static_cast<float>(static_cast<double>(node.begin - root.begin) * scale);
+    const float x0 =
+        at.x + static_cast<float>(static_cast<double>(node.begin - root.begin) * scale);
     const float x1 = x0 + static_cast<float>(static_cast<double>(node.bytes) * scale);
     if (x1 - x0 < 0.7F) continue;
     draw_node(model, selection, i, x0, x1, y, height);

@@ -56,11 +56,11 @@ void MapPanel::draw_toolbar(const Model& model, Selection& selection, const Mome
     const uint32_t least = 0;
     const uint32_t most = count - 1;
     ImGui::SetNextItemWidth(ImGui::GetContentRegionAvail().x);
-    const std::string format = fmt::format("event {} of {}   {}", grouped(event + 1),
-                                           grouped(count),
-                                           instant_text(selection.time(model), model.span_ns()));
-    if (ImGui::SliderScalar("##scrub", ImGuiDataType_U32, &event, &least, &most,
-                            format.c_str(), ImGuiSliderFlags_NoInput)) {
+    const std::string format =
+        fmt::format("event {} of {}   {}", grouped(event + 1), grouped(count),
+                    instant_text(selection.time(model), model.span_ns()));
+    if (ImGui::SliderScalar("##scrub", ImGuiDataType_U32, &event, &least, &most, format.c_str(),
+                            ImGuiSliderFlags_NoInput)) {
       selection.set_event(model, selection.lane, event);
       selection.reveal(model, selection.time(model));
     }

@@ -106,9 +106,8 @@ void MomentPanel::draw_categories(const Moment& moment) {
     parts.push_back({static_cast<double>(c.bytes), category_colour(c.category), false,
                      category_name(c.category)});
   }
-  const int hovered =
-      draw_bar("##kinds", parts, static_cast<double>(moment.state.totals.active),
-               {std::max(ImGui::GetContentRegionAvail().x, px(40)), px(22)});
+  const int hovered = draw_bar("##kinds", parts, static_cast<double>(moment.state.totals.active),
+                               {std::max(ImGui::GetContentRegionAvail().x, px(40)), px(22)});
   if (hovered >= 0) {
     const CategoryRow& c = categories_[static_cast<size_t>(hovered)];
     ImGui::SetTooltip("%s: %s in %s", std::string(category_name(c.category)).c_str(),
@@ -176,10 +175,10 @@ void MomentPanel::draw(const Model& model, Selection& selection) {
   const MemoryState& s = moment.state;
   if (!s.holes.empty()) {
     text_wrapped(fmt::format("{} cached and free in {}, the largest {}", size_text(s.free_bytes()),
-                             counted(s.holes.size(), "hole"),
-                             size_text(s.largest_hole_bytes())));
-    explain("A request larger than the largest hole needs new memory from the card, however much "
-            "is free in all.");
+                             counted(s.holes.size(), "hole"), size_text(s.largest_hole_bytes())));
+    explain(
+        "A request larger than the largest hole needs new memory from the card, however much "
+        "is free in all.");
   }
   draw_categories(moment);
   draw_stacks(model, lane, moment);

@@ -36,7 +36,8 @@ void OpenPanel::read_folder() {
   entries_.clear();
   error_.clear();
   std::error_code error;
-  for (fs::directory_iterator it(folder_, fs::directory_options::skip_permission_denied, error), end;
+  for (fs::directory_iterator it(folder_, fs::directory_options::skip_permission_denied, error),
+       end;
        !error && it != end; it.increment(error)) {
     Entry e;
     e.name = it->path().filename().string();

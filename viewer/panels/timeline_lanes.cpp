@@ -21,8 +21,8 @@ constexpr float kMarkRowPx = 19;
 
 double top_of(const Lane& lane, const TimelineOptions& options) {
   const FrameworkModel& m = *lane.memory;
-  const uint64_t highest = std::max({m.allocated_peak.bytes, m.requested_peak.bytes,
-                                     m.reserved_peak.bytes, uint64_t{1024}});
+  const uint64_t highest = std::max(
+      {m.allocated_peak.bytes, m.requested_peak.bytes, m.reserved_peak.bytes, uint64_t{1024}});
   const uint64_t goal = options.to_limit ? std::max(highest, lane.total_bytes) : highest;
   // Room above for flags and the lane's name.
   return static_cast<double>(goal) * 1.28;
@@ -86,8 +86,8 @@ void draw_ooms(const Model& model, uint32_t lane, const PlotArea& area) {
   }
 }
 
-void draw_name(const Model& model, const Selection& selection, uint32_t index,
-               const PlotArea& area, const TimelineOptions& options) {
+void draw_name(const Model& model, const Selection& selection, uint32_t index, const PlotArea& area,
+               const TimelineOptions& options) {
   const Lane& lane = model.lanes[index];
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   const ImVec2 pad(px(8), px(4));
@@ -101,8 +101,8 @@ void draw_name(const Model& model, const Selection& selection, uint32_t index,
     for (const Curve c : {Curve::kAllocated, Curve::kRequested, Curve::kReserved}) {
       const auto i = static_cast<size_t>(c);
       if (options.shown[i]) {
-        facts += fmt::format("{}{} {}", facts.empty() ? "" : "   ", curve_name(c),
-                             size_text(now[i]));
+        facts +=
+            fmt::format("{}{} {}", facts.empty() ? "" : "   ", curve_name(c), size_text(now[i]));
       }
     }
   }
@@ -191,8 +191,7 @@ Rgb curve_colour(Curve curve) {
 
 void LaneCurves::update(const Model& model, const Lane& lane, const TimeRange& view,
                         uint32_t columns) {
-  if (model_ == &model && count_ == columns && view_.begin == view.begin &&
-      view_.end == view.end) {
+  if (model_ == &model && count_ == columns && view_.begin == view.begin && view_.end == view.end) {
     return;
   }
   model_ = &model;
@@ -282,8 +281,7 @@ void draw_marks(const Model& model, const Selection& selection, uint32_t process
     for (auto it = first_after(row.begin(), area.view.begin); it != row.end();) {
       const float left = area.x(static_cast<double>(it->begin_ns - start));
       if (left > area.max.x) break;
-      const float right =
-          std::max(area.x(static_cast<double>(it->end_ns - start)), left + px(2));
+      const float right = std::max(area.x(static_cast<double>(it->end_ns - start)), left + px(2));
       const std::string_view name = names.string(it->name);
       const bool found = !wanted.empty() && lower_case(name).find(wanted) != std::string::npos;
       const Rgb colour = stack_colour(it->name + 1);

@@ -16,12 +16,12 @@ namespace tidemark::view {
 
 namespace {
 
-constexpr float kGutterPx = 76;   // for the sizes left of the curves
+constexpr float kGutterPx = 76;  // for the sizes left of the curves
 constexpr float kMinimapPx = 38;
 constexpr float kAxisPx = 24;
 constexpr float kLeastLanePx = 84;
-constexpr float kGapPx = 6;       // between lanes
-constexpr float kClickPx = 4;     // a shorter drag is a click
+constexpr float kGapPx = 6;    // between lanes
+constexpr float kClickPx = 4;  // a shorter drag is a click
 
 }  // namespace
 
@@ -186,8 +186,8 @@ void TimelinePanel::draw_hover(const Model& model, uint32_t lane, const PlotArea
   const uint32_t count = columns.count();
   if (count == 0 || !ImGui::BeginTooltip()) return;
   const double share = static_cast<double>((x - area.min.x) / (area.max.x - area.min.x));
-  const auto i = static_cast<uint32_t>(
-      std::clamp(share * count, 0.0, static_cast<double>(count - 1)));
+  const auto i =
+      static_cast<uint32_t>(std::clamp(share * count, 0.0, static_cast<double>(count - 1)));
   text(model.lanes[lane].name + "  at " + instant_text(area.time(x), area.view.span()));
   if (i < columns.first_known) {
     text_dim("before the first recorded event");
@@ -197,9 +197,9 @@ void TimelinePanel::draw_hover(const Model& model, uint32_t lane, const PlotArea
   for (const Curve c : {Curve::kAllocated, Curve::kRequested, Curve::kReserved}) {
     const Column& v = columns.curves[static_cast<size_t>(c)][i];
     swatch(curve_colour(c));
-    text(v.min == v.max ? fmt::format("{}  {}", curve_name(c), size_text(v.max))
-                        : fmt::format("{}  {} to {}", curve_name(c), size_text(v.min),
-                                      size_text(v.max)));
+    text(v.min == v.max
+             ? fmt::format("{}  {}", curve_name(c), size_text(v.max))
+             : fmt::format("{}  {} to {}", curve_name(c), size_text(v.min), size_text(v.max)));
   }
   const uint32_t events = columns.edges[i + 1] - columns.edges[i];
   if (events > 0) text_dim(counted(events, "event") + " in this pixel");
@@ -304,7 +304,8 @@ void TimelinePanel::draw(const Model& model, Selection& selection) {
   if (model.lanes.empty()) {
     ImGui::Spacing();
     text_wrapped(
-        "No allocator events were recorded in this trace, so there is no curve to draw. Record with "
+        "No allocator events were recorded in this trace, so there is no curve to draw. Record "
+        "with "
         "the framework's events switched on (tidemark doctor shows what is missing).");
     return;
   }
@@ -344,15 +345,14 @@ void TimelinePanel::draw_preview(const Preview& preview) {
                          ImPlotFlags_CanvasOnly | ImPlotFlags_NoInputs)) {
     return;
   }
-  ImPlot::SetupAxes(nullptr, nullptr, ImPlotAxisFlags_NoDecorations,
-                    ImPlotAxisFlags_NoDecorations);
+  ImPlot::SetupAxes(nullptr, nullptr, ImPlotAxisFlags_NoDecorations, ImPlotAxisFlags_NoDecorations);
   ImPlot::SetupAxesLimits(0, span, 0, top * 1.1, ImPlotCond_Always);
   for (size_t i = 0; i < preview.curves.size(); ++i) {
     const PreviewCurve& c = preview.curves[i];
     ImPlot::SetNextFillStyle(vec(stack_colour(static_cast<uint32_t>(i) + 1)), 0.35F);
     const std::string id = fmt::format("{}##{}", c.name, i);
-    ImPlot::PlotShaded(id.c_str(), c.time_ns.data(), c.high.data(),
-                       static_cast<int>(c.high.size()), 0.0);
+    ImPlot::PlotShaded(id.c_str(), c.time_ns.data(), c.high.data(), static_cast<int>(c.high.size()),
+                       0.0);
   }
   ImPlot::EndPlot();
 }

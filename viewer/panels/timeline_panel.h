@@ -32,8 +32,7 @@ class TimelinePanel {
   void draw_axis(const Model& model, const Selection& selection, const PlotArea& area);
   float lane_height(const Model& model, float room, bool& scrolls) const;
   void draw_lanes(const Model& model, Selection& selection, ImVec2 size, float height);
-  void handle_mouse(const Model& model, Selection& selection, uint32_t lane,
-                    const PlotArea& area);
+  void handle_mouse(const Model& model, Selection& selection, uint32_t lane, const PlotArea& area);
   void draw_hover(const Model& model, uint32_t lane, const PlotArea& area,
                   const LaneCurves& curves);
   void draw_measure(const Model& model, Selection& selection, const PlotArea& area);
@@ -42,8 +41,8 @@ class TimelinePanel {
   LaneCurves minimap_;
   std::vector<Tick> ticks_;
   Drag drag_ = Drag::kNone;
-  double drag_from_ = 0;    // time under the mouse when the drag began
-  TimeRange drag_view_;     // the view when the drag began
+  double drag_from_ = 0;  // time under the mouse when the drag began
+  TimeRange drag_view_;   // the view when the drag began
   uint32_t last_lane_ = UINT32_MAX;
   double hover_time_ = -1;  // for zooming by key; < view.begin when the mouse is elsewhere
 };

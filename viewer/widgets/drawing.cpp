@@ -70,7 +70,7 @@ int draw_bar(const char* id, const std::vector<BarPart>& parts, double whole, Im
     const ImVec2 b(min.x + std::max(right - 1, left + 0.5F), max.y);
     draw.AddRectFilled(a, b, paint(part.colour, part.hatched ? 70 : 255), px(3));
     if (part.hatched) draw_hatch(draw, a, b, paint(part.colour, 190), px(7));
-    const Rgb ink = part.hatched ? theme().text
+    const Rgb ink = part.hatched            ? theme().text
                     : is_light(part.colour) ? Rgb{12, 14, 18}
                                             : Rgb{255, 255, 255};
     draw_text_in(draw, a, b, paint(ink), part.label);

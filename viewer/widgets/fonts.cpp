@@ -13,8 +13,8 @@ Fonts current;
 
 // Where Debian, Ubuntu, Fedora and Arch put them.
 constexpr std::initializer_list<const char*> kFolders = {
-    "/usr/share/fonts/truetype/inter/", "/usr/share/fonts/opentype/inter/",
-    "/usr/share/fonts/truetype/dejavu/", "/usr/share/fonts/dejavu-sans-fonts/",
+    "/usr/share/fonts/truetype/inter/",         "/usr/share/fonts/opentype/inter/",
+    "/usr/share/fonts/truetype/dejavu/",        "/usr/share/fonts/dejavu-sans-fonts/",
     "/usr/share/fonts/dejavu-sans-mono-fonts/", "/usr/share/fonts/TTF/"};
 
 std::string find(std::initializer_list<const char*> names) {
@@ -53,8 +53,8 @@ const Fonts& fonts() {
 void load_fonts(float scale) {
   ImGui::GetIO().Fonts->Clear();
   const std::string regular = find({"Inter-Regular.ttf", "Inter-Regular.otf", "DejaVuSans.ttf"});
-  const std::string bold = find({"Inter-SemiBold.ttf", "Inter-SemiBold.otf", "Inter-Bold.otf",
-                                 "DejaVuSans-Bold.ttf"});
+  const std::string bold =
+      find({"Inter-SemiBold.ttf", "Inter-SemiBold.otf", "Inter-Bold.otf", "DejaVuSans-Bold.ttf"});
   const std::string mono = find({"DejaVuSansMono.ttf"});
   const auto size = [scale](float points) { return std::round(points * scale); };
   current.body = add(regular, size(14));

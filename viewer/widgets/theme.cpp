@@ -106,8 +106,8 @@ void set_colours(ImGuiStyle& s, const Theme& t) {
   set(ImGuiCol_FrameBg, t.raised);
   set(ImGuiCol_FrameBgHovered, hover);
   set(ImGuiCol_FrameBgActive, press);
-  for (const ImGuiCol title : {ImGuiCol_TitleBg, ImGuiCol_TitleBgActive,
-                               ImGuiCol_TitleBgCollapsed, ImGuiCol_MenuBarBg}) {
+  for (const ImGuiCol title :
+       {ImGuiCol_TitleBg, ImGuiCol_TitleBgActive, ImGuiCol_TitleBgCollapsed, ImGuiCol_MenuBarBg}) {
     set(title, t.background);
   }
   set(ImGuiCol_ScrollbarBg, t.panel, 0);
