@@ -10,7 +10,7 @@
 #include <filesystem>
 
 #include "collector/byte_source.h"
-#include "collector/output_file.h"
+#include "proto/output_file.h"
 #include "collector/recovery.h"
 #include "collector/snapshot_import.h"
 #include "proto/byte_sink.h"

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "collector/output_file.h"
+#include "proto/output_file.h"
 #include "export/names.h"
 #include "export/table_rows.h"
 #include "proto/byte_sink.h"

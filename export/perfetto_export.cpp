@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "collector/output_file.h"
+#include "proto/output_file.h"
 #include "export/names.h"
 #include "export/perfetto_activity.h"
 #include "export/perfetto_counters.h"

@@ -6,7 +6,7 @@
 #include <array>
 #include <charconv>
 
-#include "collector/output_file.h"
+#include "proto/output_file.h"
 #include "export/names.h"
 #include "export/snapshot_pickle.h"
 #include "export/snapshot_state.h"

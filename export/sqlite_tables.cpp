@@ -7,7 +7,7 @@
 
 #include <memory>
 
-#include "collector/output_file.h"
+#include "proto/output_file.h"
 #include "export/names.h"
 #include "export/table_rows.h"
 

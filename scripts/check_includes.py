@@ -20,7 +20,7 @@ MAY_USE = {
     "viewer": {"proto", "collector", "analysis", "export"},
     "cli": {"proto", "collector", "analysis", "export"},
     "simgpu": {"abi"},
-    "samples": {"abi"},
+    "samples": {"abi", "proto"},
 }
 # The part of proto/ that is linked into other people's processes.
 WRITER_ONLY = {"rows.h", "tables.h", "wire.h", "crc32.h", "frame.h", "column_codec.h",

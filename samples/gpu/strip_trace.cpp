@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <string>
 
-#include "collector/output_file.h"
+#include "proto/output_file.h"
 #include "proto/block_decoder.h"
 #include "proto/byte_sink.h"
 #include "proto/trace_writer.h"

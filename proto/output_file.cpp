@@ -1,4 +1,4 @@
-#include "collector/output_file.h"
+#include "proto/output_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
