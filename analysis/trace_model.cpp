@@ -72,6 +72,7 @@ class ProcessLoader {
     p.settings = collect<Setting>(reader_, decoder_, id_);
     p.marks = collect<Mark>(reader_, decoder_, id_);
     p.health = collect<Health>(reader_, decoder_, id_);
+    p.ooms = collect<OutOfMemory>(reader_, decoder_, id_);
     p.counters = collect<Counter>(reader_, decoder_, id_);
     std::stable_sort(p.counters.begin(), p.counters.end(),
                      [](const Counter& a, const Counter& b) { return a.time_ns < b.time_ns; });

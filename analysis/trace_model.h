@@ -24,6 +24,7 @@ struct ProcessModel {
   AllocatorRules rules;
   std::vector<FrameworkModel> framework;  // one per device that saw events or state
   DriverModel driver;
+  std::vector<OutOfMemory> ooms;  // in order of time
   std::vector<Counter> counters;  // in order of time
   std::vector<Mark> marks;
   std::vector<Health> health;

@@ -61,6 +61,7 @@ void TraceWriter::copy_frame(const FrameHeader& header, std::span<const uint8_t>
   FrameHeader copy = header;
   copy.process = process;
   copy.header_crc = header_crc(copy);
+  sequence_ = std::max(sequence_, copy.sequence + 1);
   note_in_index(copy);
   put(bytes_of(copy));
   put(payload);

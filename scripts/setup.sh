@@ -20,9 +20,23 @@ build_needs=(
   /usr/include/zlib.h:zlib1g-dev
   /usr/include/fmt/format.h:libfmt-dev
   /usr/include/CLI/CLI.hpp:libcli11-dev
+  /usr/include/sqlite3.h:libsqlite3-dev
 )
 test_needs=(
   /usr/include/gtest/gtest.h:libgtest-dev
+  xvfb-run:xvfb
+  xauth:xauth
+)
+viewer_needs=(
+  xz:xz-utils
+  /usr/include/GLFW/glfw3.h:libglfw3-dev
+  /usr/include/GL/gl.h:libgl-dev
+  '/usr/lib/*/libOpenGL.so:libopengl-dev'
+  /usr/include/EGL/egl.h:libegl-dev
+  '/usr/lib/*/libEGL_mesa.so.0:libegl-mesa0'
+  '/usr/lib/*/dri/swrast_dri.so:libgl1-mesa-dri'
+  /usr/include/stb/stb_image_write.h:libstb-dev
+  /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf:fonts-dejavu-core
 )
 
 say() { printf '%s\n' "$*" >&2; }
@@ -59,6 +73,11 @@ install_missing() {
   "${as_root[@]}" apt-get update -qq
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
     apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# The viewer's sources come from Debian's archive; without them everything else is built.
+fetch_viewer_sources() {
+  "$root/scripts/fetch_gui_sources.sh" || say "tidemark: the viewer is left out (see above)"
 }
 
 # build PRESET [CMAKE ARGUMENT…]: configures once, builds what changed.

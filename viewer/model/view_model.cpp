@@ -27,7 +27,6 @@ Lane make_lane(const TraceModel& trace, uint32_t index, const FrameworkModel& me
             process_name(trace, index) + fmt::format("cuda:{}", memory.device),
             "",
             0,
-            0,
             MinMaxPyramid(memory),
             StateIndex(memory)};
   if (const Device* device = process.device(memory.device); device != nullptr) {
@@ -37,12 +36,6 @@ Lane make_lane(const TraceModel& trace, uint32_t index, const FrameworkModel& me
   if (const std::string_view host = process.names.string(process.info.host); !host.empty()) {
     lane.card += (lane.card.empty() ? "" : ", ") + std::string(host);
   }
-  for (const OutOfMemory& oom : process.ooms) {
-    if (oom.device != memory.device) continue;
-    lane.fraction_bytes = std::max(lane.fraction_bytes, oom.limit_bytes);
-    lane.total_bytes = std::max(lane.total_bytes, oom.device_total_bytes);
-  }
-  if (lane.fraction_bytes >= lane.total_bytes && lane.total_bytes != 0) lane.fraction_bytes = 0;
   return lane;
 }
 
@@ -52,12 +45,11 @@ void add_ooms(const ProcessModel& process, uint32_t lane_index, const Lane& lane
     ooms.push_back({lane_index, f.event, f.time_ns, f.requested_bytes, f.device_free_bytes, f.stack,
                     Layer::kFramework});
   }
-  for (const OutOfMemory& o : process.ooms) {
-    if (o.layer != Layer::kDriver || o.device != lane.memory->device) continue;
+  for (const DriverFailure& f : process.driver.failures) {
+    if (f.device != lane.memory->device) continue;
     uint32_t event = 0;
-    lane.memory->event_at(o.time_ns, event);
-    ooms.push_back(
-        {lane_index, event, o.time_ns, o.requested_bytes, o.device_free_bytes, o.stack, o.layer});
+    lane.memory->event_at(f.time_ns, event);
+    ooms.push_back({lane_index, event, f.time_ns, f.requested_bytes, 0, f.stack, Layer::kDriver});
   }
 }
 

@@ -22,10 +22,9 @@ namespace tidemark::view {
 struct Lane {
   uint32_t process = 0;  // index in TraceModel::processes
   const FrameworkModel* memory = nullptr;
-  std::string name;             // "rank 3, cuda:0"
-  std::string card;             // "NVIDIA H200, host", where known
-  uint64_t total_bytes = 0;     // of the card; 0: not known
-  uint64_t fraction_bytes = 0;  // a lower limit set for this process; 0: none
+  std::string name;          // "rank 3, cuda:0"
+  std::string card;          // "NVIDIA H200, host", where known
+  uint64_t total_bytes = 0;  // of the card; 0: not known
   MinMaxPyramid curves;
   StateIndex states;
 };
@@ -35,7 +34,7 @@ struct OomPoint {
   uint32_t event = 0;  // the last change before it
   int64_t time_ns = 0;
   uint64_t requested_bytes = 0;
-  uint64_t device_free_bytes = 0;
+  uint64_t device_free_bytes = 0;  // the driver's own errors do not tell
   uint32_t stack = 0;
   Layer layer = Layer::kFramework;
 };

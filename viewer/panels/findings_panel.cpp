@@ -75,7 +75,8 @@ void FindingsPanel::draw_oom(const Model& model, Selection& selection, const Oom
                              size_t index) {
   const Card card(fmt::format("##oom{}", index).c_str(), theme().bad);
   const Lane& lane = model.lanes[oom.lane];
-  text_in_colour(theme().bad, "out of memory");
+  text_in_colour(theme().bad,
+                 oom.layer == Layer::kDriver ? "out of memory (driver)" : "out of memory");
   ImGui::SameLine();
   text_dim(fmt::format(
       "{}  {}", lane.name,
@@ -86,8 +87,12 @@ void FindingsPanel::draw_oom(const Model& model, Selection& selection, const Oom
   }
   if (lane.memory->event_count() > 0) {
     const CurveValues now = lane.curves.values_after(oom.event);
-    text_wrapped(fmt::format("allocated {}, reserved {}, free on the card {}", size_text(now[0]),
-                             size_text(now[2]), size_text(oom.device_free_bytes)));
+    std::string state =
+        fmt::format("allocated {}, reserved {}", size_text(now[0]), size_text(now[2]));
+    if (oom.layer == Layer::kFramework) {
+      state += ", free on the card " + size_text(oom.device_free_bytes);
+    }
+    text_wrapped(state);
   }
   text_dim(fitted(model.text_of(lane).headline(oom.stack), ImGui::GetContentRegionAvail().x));
   if (oom.stack != 0 && ImGui::IsItemHovered() && ImGui::BeginTooltip()) {

@@ -166,8 +166,11 @@ void MomentPanel::draw(const Model& model, Selection& selection) {
   for (const OomPoint& oom : model.ooms) {
     if (oom.lane != selection.lane || oom.event != selection.event) continue;
     ImGui::PushStyleColor(ImGuiCol_Text, paint(theme().bad));
-    text_wrapped(fmt::format("Out of memory: asked for {}, {} free on the card",
-                             size_text(oom.requested_bytes), size_text(oom.device_free_bytes)));
+    std::string what = "Out of memory: asked for " + size_text(oom.requested_bytes);
+    if (oom.layer == Layer::kFramework) {
+      what += fmt::format(", {} free on the card", size_text(oom.device_free_bytes));
+    }
+    text_wrapped(what);
     ImGui::PopStyleColor();
     break;
   }

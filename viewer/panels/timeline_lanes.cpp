@@ -234,8 +234,6 @@ PlotArea draw_lane(const Model& model, Selection& selection, uint32_t index, Lan
   ImGui::PushClipRect(area.min, area.max, true);
   draw_limit(area, static_cast<double>(lane.total_bytes),
              "the card holds " + size_text(lane.total_bytes));
-  draw_limit(area, static_cast<double>(lane.fraction_bytes),
-             "limit of this process " + size_text(lane.fraction_bytes));
   if (lane.memory->event_count() == 0) draw_empty(area, "no allocator events were recorded");
   draw_cursors(model, selection, area);
   draw_peak(model, lane, area);
