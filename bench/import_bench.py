@@ -51,24 +51,28 @@ def main():
         devnull = os.open(os.devnull, os.O_WRONLY)
 
 
-        python = []
-        for _ in range(rounds):
-            for gc in ("gc", "nogc"):
+        def python(gc):
+            results = []
+            for _ in range(rounds):
                 text = subprocess.run([sys.executable, "-c", LOADER, plain, gc],
                                       capture_output=True, text=True, check=True).stdout.split()
-                python.append((float(text[0]), int(text[1])))
+                results.append((float(text[0]), int(text[1])))
+            return min(r[0] for r in results), min(r[1] for r in results)
+
         ours = []
         stdout = os.dup(1)
         for _ in range(rounds):
             os.dup2(devnull, 1)
             ours.append(timed_child([tidemark, "import", plain, "-o", out]))
             os.dup2(stdout, 1)
-        load, load_kib = min(python)[0], min(p[1] for p in python)
+        load, load_kib = python("gc")
+        without_gc, _ = python("nogc")
         imported, import_kib = min(ours)[0], min(o[1] for o in ours)
         size = os.path.getsize(plain)
         print(f"snapshot          {size / 1e6:8.1f} MB, trace {os.path.getsize(out) / 1e6:.2f} MB "
               f"({size / os.path.getsize(out):.0f} times smaller)")
         print(f"pickle.load       {load * 1e3:8.1f} ms, {load_kib / 1024:8.1f} MiB")
+        print(f"  without its gc  {without_gc * 1e3:8.1f} ms")
         print(f"tidemark import   {imported * 1e3:8.1f} ms, {import_kib / 1024:8.1f} MiB")
         print(f"ratio             {load / imported:8.1f} x   {load_kib / import_kib:8.1f} x")
 

@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cstring>
 #include <optional>
+#include <random>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "collector/name_writer.h"
@@ -41,6 +45,21 @@ constexpr std::array<std::pair<std::string_view, Category>, 7> kCategories = {{
     {"optimizer_state", Category::kOptimizerState},
 }};
 
+// Keys of a trace entry, and their places in kEntryKeys.
+enum class EntryKey : uint8_t {
+  kAction,
+  kAddress,
+  kDeviceFree,
+  kSize,
+  kStream,
+  kTime,
+  kFrames,
+  kPool,
+  kCategory,
+  kForwardFrames,
+  kCompileContext,
+  kMetadata,
+};
 constexpr std::array<std::string_view, 14> kEntryKeys = {
     "action",          "addr",          "device_free", "size",           "stream",
     "time_us",         "frames",        "pool_id",     "category",       "forward_frames",
@@ -54,6 +73,30 @@ constexpr std::array<std::string_view, 4> kRootKeys = {
     "segments", "device_traces", "allocator_settings", "external_annotations"};
 
 constexpr int64_t kMaxMicroseconds = INT64_MAX / 1000;
+
+// A list of frames as a key: the same values in the same order.
+struct FrameList {
+  std::span<const PickleValue> items;
+
+  friend bool operator==(const FrameList& a, const FrameList& b) {
+    return a.items.size() == b.items.size() &&
+           std::memcmp(a.items.data(), b.items.data(), a.items.size_bytes()) == 0;
+  }
+};
+
+// Salted, since snapshots may be made by anybody.
+struct FrameListHash {
+  uint64_t salt = (uint64_t{std::random_device()()} << 32) | std::random_device()();
+
+  size_t operator()(const FrameList& list) const {
+    uint64_t h = salt;
+    for (const PickleValue value : list.items) {
+      h = (h ^ std::bit_cast<uint64_t>(value)) * 0x9E3779B97F4A7C15U;
+      h ^= h >> 32;
+    }
+    return h;
+  }
+};
 
 class SnapshotImporter {
  public:
@@ -133,20 +176,47 @@ class SnapshotImporter {
     return std::string(doc_.as_string(value).value_or(""));
   }
 
+  // Where the known keys of an entry lie among its values. Entries share their keys, so this is
+  // found out once, not for every entry.
+  class EntryReader {
+   public:
+    EntryReader() { slots_.fill(-1); }
+    void read(const PickleDocument& doc, PickleValue entry) {
+      values_ = doc.values(entry);
+      const auto keys = doc.keys(entry);
+      if (keys.data() == keys_ && keys.size() == key_count_) return;
+      keys_ = keys.data();
+      key_count_ = keys.size();
+      slots_.fill(-1);
+      for (size_t i = 0; i < keys.size(); ++i) {
+        const auto name = doc.as_string(keys[i]).value_or("");
+        const auto known = std::find(kEntryKeys.begin(), kEntryKeys.end(), name);
+        if (known != kEntryKeys.end()) {
+          slots_[static_cast<size_t>(known - kEntryKeys.begin())] = static_cast<int64_t>(i);
+        }
+      }
+    }
+    PickleValue get(EntryKey key) const {
+      const int64_t slot = slots_[static_cast<size_t>(key)];
+      return slot < 0 ? PickleValue() : values_[static_cast<size_t>(slot)];
+    }
+
+   private:
+    std::span<const PickleValue> values_;
+    const PickleValue* keys_ = nullptr;
+    size_t key_count_ = 0;
+    std::array<int64_t, kEntryKeys.size()> slots_;
+  };
+
   void write_trace(int64_t device, PickleValue trace) {
-    PickleKey action(doc_, "action"), addr(doc_, "addr"), device_free(doc_, "device_free"),
-        size(doc_, "size"), stream(doc_, "stream"), time_us(doc_, "time_us"),
-        frames(doc_, "frames"), forward(doc_, "forward_frames"), pool(doc_, "pool_id"),
-        compile(doc_, "compile_context"), metadata(doc_, "user_metadata"),
-        category(doc_, "category");
+    EntryReader reader;
     int64_t ordinal = 0;
     for (const PickleValue entry : doc_.items(trace)) {
+      reader.read(doc_, entry);
       FrameworkEvent event{};
-      event.action = action_of(doc_.find(entry, action));
-      const auto bytes = doc_.as_u64(doc_.find(entry, size));
-      PickleValue address = doc_.find(entry, addr);
-      if (address.is_absent()) address = doc_.find(entry, device_free);
-      const PickleValue time = doc_.find(entry, time_us);
+      event.action = action_of(reader.get(EntryKey::kAction));
+      const auto bytes = doc_.as_u64(reader.get(EntryKey::kSize));
+      const PickleValue time = reader.get(EntryKey::kTime);
       const auto us = time.is_absent() ? std::optional(ordinal) : doc_.as_i64(time);
       if (event.action == FrameworkAction::kNone || !bytes || !us || *us < 0 ||
           *us > kMaxMicroseconds) {
@@ -156,21 +226,27 @@ class SnapshotImporter {
       ++ordinal;
       times_missing_ |= time.is_absent();
       event.time_ns = *us * 1000;
-      event.address = doc_.as_address(address).value_or(0);
       event.size_bytes = *bytes;
-      event.stream = doc_.as_address(doc_.find(entry, stream)).value_or(0);
       event.device = device;
-      event.stack = stack_of(doc_.find(entry, frames));
-      event.forward_stack = forward_stack_of(doc_.find(entry, forward));
-      event.pool = pool_of(doc_.find(entry, pool));
-      event.compile_context = compile_context_.id(*this, doc_.find(entry, compile));
-      event.metadata = metadata_.id(*this, doc_.find(entry, metadata));
-      event.category = category_of(doc_.find(entry, category));
+      fill_event(event, reader);
       writer_.append(event);
       ++summary_.events;
       last_ns_ = std::max(last_ns_, event.time_ns);
       note_unknown_keys(entry, kEntryKeys);
     }
+  }
+
+  void fill_event(FrameworkEvent& event, const EntryReader& reader) {
+    PickleValue address = reader.get(EntryKey::kAddress);
+    if (address.is_absent()) address = reader.get(EntryKey::kDeviceFree);
+    event.address = doc_.as_address(address).value_or(0);
+    event.stream = doc_.as_address(reader.get(EntryKey::kStream)).value_or(0);
+    event.stack = stack_of(reader.get(EntryKey::kFrames));
+    event.forward_stack = forward_stack_of(reader.get(EntryKey::kForwardFrames));
+    event.pool = pool_of(reader.get(EntryKey::kPool));
+    event.compile_context = compile_context_.id(*this, reader.get(EntryKey::kCompileContext));
+    event.metadata = metadata_.id(*this, reader.get(EntryKey::kMetadata));
+    event.category = category_of(reader.get(EntryKey::kCategory));
   }
 
   FrameworkAction action_of(PickleValue value) {
@@ -201,18 +277,19 @@ class SnapshotImporter {
     return names_.pool(doc_.as_u64(halves[0]).value_or(0), doc_.as_u64(halves[1]).value_or(0));
   }
 
-  // Frames come innermost first; shared lists are one container and are interned once.
+  // Frames come innermost first. torch writes most lists anew for every entry, but the frames in
+  // them are shared: equal lists hold the same values and are turned into a stack once.
   uint32_t stack_of(PickleValue frames) {
-    if (!frames.is_container()) return 0;
-    uint32_t& known = ids_of_container_[frames.container_id()];
-    if (known != 0) return known;
     const auto items = doc_.items(frames);
+    if (items.empty()) return 0;
+    const auto [known, is_new] = stacks_.try_emplace(FrameList{items}, 0);
+    if (!is_new) return known->second;
     uint32_t stack = 0;
     for (auto frame = items.rbegin(); frame != items.rend(); ++frame) {
       const uint32_t id = frame_of(*frame);
       if (id != 0) stack = names_.stack(stack, id);
     }
-    return known = stack;
+    return known->second = stack;
   }
 
   uint32_t frame_of(PickleValue value) {
@@ -401,7 +478,8 @@ class SnapshotImporter {
   const PickleDocument& doc_;
   TraceWriter& writer_;
   NameWriter names_;
-  std::vector<uint32_t> ids_of_container_;  // stack or frame that a container became
+  std::vector<uint32_t> ids_of_container_;  // frame or forward stack that a container became
+  std::unordered_map<FrameList, uint32_t, FrameListHash> stacks_;
   std::vector<std::pair<PickleValue, FrameworkAction>> known_actions_;
   RepeatedText compile_context_;
   RepeatedText metadata_;

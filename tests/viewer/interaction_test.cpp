@@ -276,7 +276,10 @@ TEST_F(Interaction, EveryPanelDrawsWithNothingLittleAndMany) {
 
 TEST_F(Interaction, ErrorsAreShownAndTheProgramGoesOn) {
   shell_->open("/no/such/trace.tmk");
-  while (shell_->loading()) frame(1);
+  while (shell_->loading()) {
+    frame(1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   frame(3);
   EXPECT_NE(ImGui::FindWindowByName("##error"), nullptr);
   open();

@@ -250,7 +250,10 @@ TEST(Loading, PreviewThenModelThenErrors) {
   EXPECT_FALSE(loader.busy());
   loader.start("/no/such/file.tmk");
   outcome.reset();
-  while (!outcome) outcome = loader.take();
+  while (!outcome) {
+    outcome = loader.take();
+    std::this_thread::yield();
+  }
   EXPECT_FALSE(*outcome);
   EXPECT_NE(outcome->error().message.find("/no/such/file.tmk"), std::string::npos);
 }
