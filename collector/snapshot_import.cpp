@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "collector/event_encoder.h"
 #include "collector/name_writer.h"
 #include "collector/pickle_reader.h"
 #include "proto/version.h"
@@ -123,6 +124,8 @@ class SnapshotImporter {
     for (size_t device = 0; device < devices.size(); ++device) {
       write_trace(static_cast<int64_t>(device), devices[device]);
     }
+    writer_.flush();  // names before events: a cut file keeps what its events refer to
+    if (!events_.finish(writer_)) return Error{name + ": not enough memory to import it"};
     for (const PickleValue a : doc_.items(doc_.find(doc_.root(), "external_annotations"))) {
       write_annotation(a);
     }
@@ -229,7 +232,7 @@ class SnapshotImporter {
       event.size_bytes = *bytes;
       event.device = device;
       fill_event(event, reader);
-      writer_.append(event);
+      events_.append(event);
       ++summary_.events;
       last_ns_ = std::max(last_ns_, event.time_ns);
       note_unknown_keys(entry, kEntryKeys);
@@ -478,6 +481,7 @@ class SnapshotImporter {
   const PickleDocument& doc_;
   TraceWriter& writer_;
   NameWriter names_;
+  EventEncoder events_;
   std::vector<uint32_t> ids_of_container_;  // frame or forward stack that a container became
   std::unordered_map<FrameList, uint32_t, FrameListHash> stacks_;
   std::vector<std::pair<PickleValue, FrameworkAction>> known_actions_;

@@ -56,6 +56,7 @@ class TraceWriter {
   uint64_t rows_written() const noexcept { return rows_written_; }
   uint64_t rows_lost() const noexcept { return rows_lost_; }
   uint64_t bytes_written() const noexcept { return offset_; }
+  uint64_t next_sequence() const noexcept { return sequence_; }
 
  private:
   struct FreeMemory {

@@ -186,10 +186,10 @@ TEST(PickleReader, GrowsListsAndDictsInBatchesOfAnySize) {
       list += "(";
       dict += "(";
       for (int j = 0; j < batch; ++j, ++i) {
-        list += "]" + int4(i);  // the inner list makes the outer one move
-        dict += int4(i) + "]";
-        list_items += std::string(i == 0 ? "" : ", ") + "[], " + std::to_string(i);
-        dict_items += std::string(i == 0 ? "" : ", ") + std::to_string(i) + ", []";
+        list += "]Na" + int4(i);  // what the inner list stores makes the outer one move
+        dict += int4(i) + "]Na";
+        list_items += std::string(i == 0 ? "" : ", ") + "[null], " + std::to_string(i);
+        dict_items += std::string(i == 0 ? "" : ", ") + std::to_string(i) + ", [null]";
       }
       list += "e";
       dict += "u";
@@ -197,6 +197,34 @@ TEST(PickleReader, GrowsListsAndDictsInBatchesOfAnySize) {
     EXPECT_EQ(read(pickle(list)), "[" + list_items + "]") << batch;
     EXPECT_EQ(read(pickle(dict)), "{\"dict\": [" + dict_items + "]}") << batch;
   }
+}
+
+TEST(PickleReader, GrowsManyContainersInTurns) {
+  constexpr uint64_t kLists = 4;
+  std::mt19937 random(5);
+  std::string body;
+  for (uint64_t i = 0; i < kLists; ++i) body += "]" + kMemoize + "}" + kMemoize;
+  std::vector<std::string> lists(kLists);
+  std::vector<std::string> dicts(kLists);
+  for (int round = 0; round < 2000; ++round) {
+    const uint64_t which = random() % kLists;
+    const bool is_list = random() % 2 == 0;
+    std::string& expected = is_list ? lists[which] : dicts[which];
+    body += get(2 * which + (is_list ? 0 : 1)) + "(";
+    const uint64_t count = random() % 20 == 0 ? random() % 100 : random() % 3;
+    for (uint64_t i = 0; i < count; ++i) {
+      const auto number = static_cast<int32_t>(random());
+      body += int4(number) + (is_list ? "" : "\x88");
+      expected +=
+          (expected.empty() ? "" : ", ") + std::to_string(number) + (is_list ? "" : ", true");
+    }
+    body += is_list ? "e0" : "u0";
+  }
+  std::string all;
+  for (uint64_t i = 0; i < kLists; ++i) {
+    all += (i == 0 ? "[" : ", [") + lists[i] + "], {\"dict\": [" + dicts[i] + "]}";
+  }
+  EXPECT_EQ(read(pickle("(" + body + "t")), "{\"tuple\": [" + all + "]}");
 }
 
 TEST(PickleReader, SetsItemsOfADictAgainAndAgain) {

@@ -139,12 +139,12 @@ TEST(PickleRecords, ReadsTheOlderWayToMemoise) {
   w.op("}(").get(0).op("](").get(2).op("eq\5").get(1).int1(1).end().op("q\6");
   w.op("}r\7\0\0\0("s).get(0).get(5).get(1).get(6).end();
   w.op("}q\3(").get(0).int1(1).get(1).get(2).end();  // an entry that is there already
-  w.op("e");
+  w.get(3).op("e");
   EXPECT_EQ(
       read_both(w),
       "[{\"dict\": [\"a\", 1]}, {\"dict\": [\"a\", [{\"ref\": 1}, {\"ref\": 1}], \"b\", 1]}, "
       "{\"dict\": [\"a\", [{\"ref\": 1}], \"b\", 1]}, {\"dict\": [\"a\", {\"ref\": 5}, \"b\", "
-      "{\"ref\": 4}]}, {\"dict\": [\"a\", 1, \"b\", {\"ref\": 1}]}]");
+      "{\"ref\": 4}]}, {\"dict\": [\"a\", 1, \"b\", {\"ref\": 1}]}, {\"ref\": 7}]");
 }
 
 TEST(PickleRecords, FollowsChangingKeys) {
@@ -332,6 +332,17 @@ TEST(PickleRecords, RefusesEveryPrefix) {
     EXPECT_FALSE(parse_exactly(whole.substr(0, bytes), memory).ok()) << bytes;
   }
   EXPECT_TRUE(parse_exactly(whole, memory).ok());
+}
+
+TEST(PickleRecords, StopsAtTheEndOfAnEndlessList) {
+  Writer w;
+  w.key("a").op("](").op("](").begin().get(0).int1(1).end().op("e");  // memo 1, closed
+  w.begin().get(0).op("]\x94(");
+  for (int i = 0; i < 5000; ++i) w.get(1);
+  std::vector<uint8_t> memory;
+  const Result<PickleDocument> document = parse_exactly(w.plain, memory);
+  ASSERT_FALSE(document.ok());
+  EXPECT_EQ(document.error().message, "the pickle ends before STOP: it is cut off");
 }
 
 TEST(PickleRecords, SurvivesDamageAndReadsItAsTheLoopDoes) {
