@@ -1,24 +1,24 @@
 #include "analysis/memory_state.h"
 
 #include <algorithm>
-#include <map>
+#include <iterator>
 
 namespace tidemark {
 
-namespace {
+SegmentRanges::SegmentRanges(std::span<const SegmentRange> ranges) {
+  for (const SegmentRange& range : ranges) ranges_[range.address] = range;
+}
 
-using Ranges = std::map<uint64_t, SegmentRange>;
-
-void grow(Ranges& ranges, const SegmentChange& c, uint32_t index) {
+void SegmentRanges::grow(const SegmentChange& c, uint32_t index) {
   SegmentRange range{c.address, c.size_bytes, c.stream, index, c.expandable};
   if (c.expandable) {
-    auto next = ranges.upper_bound(c.address);
-    if (next != ranges.end() && next->second.expandable &&
+    auto next = ranges_.upper_bound(c.address);
+    if (next != ranges_.end() && next->second.expandable &&
         next->first == range.address + range.size_bytes) {
       range.size_bytes += next->second.size_bytes;
-      next = ranges.erase(next);
+      next = ranges_.erase(next);
     }
-    if (next != ranges.begin()) {
+    if (next != ranges_.begin()) {
       SegmentRange& before = std::prev(next)->second;
       if (before.expandable && before.address + before.size_bytes == range.address) {
         before.size_bytes += range.size_bytes;
@@ -26,28 +26,44 @@ void grow(Ranges& ranges, const SegmentChange& c, uint32_t index) {
       }
     }
   }
-  ranges[range.address] = range;
+  ranges_[range.address] = range;
 }
 
-void shrink(Ranges& ranges, const SegmentChange& c) {
-  auto it = ranges.upper_bound(c.address);
-  if (it == ranges.begin()) return;
+void SegmentRanges::shrink(const SegmentChange& c) {
+  auto it = ranges_.upper_bound(c.address);
+  if (it == ranges_.begin()) return;
   --it;
   const SegmentRange whole = it->second;
   const uint64_t end = whole.address + whole.size_bytes;
   if (c.address >= end) return;
-  ranges.erase(it);
+  ranges_.erase(it);
   if (c.address > whole.address) {
     SegmentRange front = whole;
     front.size_bytes = c.address - whole.address;
-    ranges[front.address] = front;
+    ranges_[front.address] = front;
   }
   if (end - c.address > c.size_bytes) {
     SegmentRange rest = whole;
     rest.address = c.address + c.size_bytes;
     rest.size_bytes = end - rest.address;
-    ranges[rest.address] = rest;
+    ranges_[rest.address] = rest;
   }
+}
+
+void SegmentRanges::apply(const FrameworkModel& model, uint32_t event) {
+  const uint32_t subject = model.subject[event];
+  if (model.change[event] == Change::kGrow) {
+    grow(model.segment_changes[subject], subject);
+  } else if (model.change[event] == Change::kShrink) {
+    shrink(model.segment_changes[subject]);
+  }
+}
+
+std::vector<SegmentRange> SegmentRanges::list() const {
+  std::vector<SegmentRange> list;
+  list.reserve(ranges_.size());
+  for (const auto& [address, range] : ranges_) list.push_back(range);
+  return list;
 }
 
 // Walks blocks and segments together by address.
@@ -68,8 +84,6 @@ void find_holes(const FrameworkModel& model, MemoryState& state) {
   }
 }
 
-}  // namespace
-
 uint64_t MemoryState::largest_hole_bytes() const {
   uint64_t largest = 0;
   for (const Hole& hole : holes) largest = std::max(largest, hole.size_bytes);
@@ -83,17 +97,9 @@ MemoryState state_after(const FrameworkModel& model, uint32_t event) {
   state.time_ns = model.time_ns[state.event];
   state.totals = model.totals_after(state.event);
 
-  Ranges ranges;
-  for (uint32_t e = 0; e <= state.event; ++e) {
-    if (model.change[e] < Change::kGrow) continue;
-    const SegmentChange& c = model.segment_changes[model.subject[e]];
-    if (model.change[e] == Change::kGrow) {
-      grow(ranges, c, model.subject[e]);
-    } else {
-      shrink(ranges, c);
-    }
-  }
-  for (const auto& [address, range] : ranges) state.segments.push_back(range);
+  SegmentRanges ranges;
+  for (uint32_t e = 0; e <= state.event; ++e) ranges.apply(model, e);
+  state.segments = ranges.list();
   for (uint32_t i = 0; i < model.allocations.size(); ++i) {
     if (model.allocations[i].alive_at(state.event)) state.live.push_back(i);
   }

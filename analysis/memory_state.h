@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <span>
 #include <vector>
 
 #include "analysis/framework_model.h"
@@ -33,6 +35,28 @@ struct MemoryState {
   uint64_t free_bytes() const { return totals.reserved - totals.active; }
   uint64_t largest_hole_bytes() const;
 };
+
+// Segments while events pass, by address: ranges that grow join their neighbours, as the
+// allocator's own picture of them does.
+class SegmentRanges {
+ public:
+  SegmentRanges() = default;
+  explicit SegmentRanges(std::span<const SegmentRange> ranges);
+
+  // Any other change is left alone.
+  void apply(const FrameworkModel& model, uint32_t event);
+  std::vector<SegmentRange> list() const;
+  size_t size() const { return ranges_.size(); }
+
+ private:
+  void grow(const SegmentChange& change, uint32_t index);
+  void shrink(const SegmentChange& change);
+
+  std::map<uint64_t, SegmentRange> ranges_;
+};
+
+// Fills in the holes between the live blocks of each segment.
+void find_holes(const FrameworkModel& model, MemoryState& state);
 
 // The state after the given event.
 MemoryState state_after(const FrameworkModel& model, uint32_t event);

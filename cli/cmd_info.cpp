@@ -7,67 +7,11 @@
 #include "cli/command.h"
 #include "cli/terminal.h"
 #include "export/names.h"
+#include "proto/table_names.h"
 
 namespace tidemark::cli {
 
 namespace {
-
-std::string_view table_name(BlockKind kind) {
-  switch (kind) {
-    case BlockKind::kProcesses:
-      return "processes";
-    case BlockKind::kDevices:
-      return "devices";
-    case BlockKind::kSettings:
-      return "settings";
-    case BlockKind::kStrings:
-      return "strings";
-    case BlockKind::kModules:
-      return "modules";
-    case BlockKind::kFrames:
-      return "frames";
-    case BlockKind::kStacks:
-      return "stacks";
-    case BlockKind::kThreads:
-      return "threads";
-    case BlockKind::kPools:
-      return "pools";
-    case BlockKind::kDriverEvents:
-      return "driver events";
-    case BlockKind::kFrameworkEvents:
-      return "framework events";
-    case BlockKind::kOutOfMemory:
-      return "out-of-memory errors";
-    case BlockKind::kSegmentStates:
-      return "segments in the end state";
-    case BlockKind::kBlockStates:
-      return "blocks in the end state";
-    case BlockKind::kCounters:
-      return "counter samples";
-    case BlockKind::kKernels:
-      return "kernels";
-    case BlockKind::kCopies:
-      return "copies";
-    case BlockKind::kCommunicators:
-      return "communicators";
-    case BlockKind::kNcclOperations:
-      return "NCCL operations";
-    case BlockKind::kMarks:
-      return "marks";
-    case BlockKind::kTensorTags:
-      return "tensor tags";
-    case BlockKind::kClockSamples:
-      return "clock samples";
-    case BlockKind::kAlignments:
-      return "alignments";
-    case BlockKind::kHealth:
-      return "health notes";
-    case BlockKind::kIndex:
-    case BlockKind::kNone:
-      break;
-  }
-  return "unknown";
-}
 
 void print_process(const ProcessModel& p) {
   const std::string_view host = p.names.string(p.info.host);

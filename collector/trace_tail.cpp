@@ -93,7 +93,7 @@ class RingAppender {
       if (dropped <= reported) continue;
       report_.dropped += dropped - reported;
       say(HealthKind::kEventsDropped, dropped - reported,
-          ring::table_name(static_cast<BlockKind>(kind)));
+          table_name(static_cast<BlockKind>(kind)));
     }
     if (const uint32_t error = ring_.header().write_error; error != 0) {
       say(HealthKind::kBytesUnwritten, ring_.pending_bytes(),

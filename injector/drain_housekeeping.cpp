@@ -79,7 +79,7 @@ void Drain::append_dropped() noexcept {
         std::atomic_ref(arena_.header().dropped[kind]).load(std::memory_order_relaxed);
     if (dropped == dropped_written_[kind]) continue;
     if (dropped_names_[kind] == 0)
-      dropped_names_[kind] = new_string(ring::table_name(static_cast<BlockKind>(kind)));
+      dropped_names_[kind] = new_string(table_name(static_cast<BlockKind>(kind)));
     trace_.append(Health{now_ns(), dropped - dropped_written_[kind], dropped_names_[kind],
                          HealthKind::kEventsDropped});
     dropped_written_[kind] = dropped;

@@ -25,6 +25,7 @@
 #include <tuple>
 
 #include "proto/crc32.h"
+#include "proto/table_names.h"
 #include "proto/tables.h"
 
 namespace tidemark::ring {
@@ -169,64 +170,6 @@ constexpr uint64_t mix_rows(uint64_t hash, RowList<Rows...>) {
 
 // Fingerprint of the rows' layout in memory, as the records hold them.
 inline constexpr uint64_t kLayout = detail::mix_rows(0xcbf29ce484222325, RecordedRows{});
-
-// What a Health row says whose rows were dropped.
-constexpr std::string_view table_name(BlockKind kind) {
-  switch (kind) {
-    case BlockKind::kProcesses:
-      return "processes";
-    case BlockKind::kDevices:
-      return "devices";
-    case BlockKind::kSettings:
-      return "settings";
-    case BlockKind::kStrings:
-      return "strings";
-    case BlockKind::kModules:
-      return "modules";
-    case BlockKind::kFrames:
-      return "frames";
-    case BlockKind::kStacks:
-      return "stacks";
-    case BlockKind::kThreads:
-      return "threads";
-    case BlockKind::kPools:
-      return "pools";
-    case BlockKind::kDriverEvents:
-      return "driver events";
-    case BlockKind::kFrameworkEvents:
-      return "framework events";
-    case BlockKind::kOutOfMemory:
-      return "out of memory";
-    case BlockKind::kSegmentStates:
-      return "segment states";
-    case BlockKind::kBlockStates:
-      return "block states";
-    case BlockKind::kCounters:
-      return "counters";
-    case BlockKind::kKernels:
-      return "kernels";
-    case BlockKind::kCopies:
-      return "copies";
-    case BlockKind::kCommunicators:
-      return "communicators";
-    case BlockKind::kNcclOperations:
-      return "nccl operations";
-    case BlockKind::kMarks:
-      return "marks";
-    case BlockKind::kTensorTags:
-      return "tensor tags";
-    case BlockKind::kClockSamples:
-      return "clock samples";
-    case BlockKind::kAlignments:
-      return "alignments";
-    case BlockKind::kHealth:
-      return "health";
-    case BlockKind::kNone:
-    case BlockKind::kIndex:
-      break;
-  }
-  return "records of an unknown kind";
-}
 
 // Takes one record apart: calls on_row(row) or on_string(id, text) and returns the record's bytes,
 // or 0 when the first `available` bytes are not a record. Trusts nothing.

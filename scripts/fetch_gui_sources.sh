@@ -35,13 +35,13 @@ tarballs_present() {
 download() {
   command -v apt-get >/dev/null || { say "no apt-get here: unpack your own copies (see the top of this script)"; exit 1; }
   [ -r "$keyring" ] || { say "$keyring is missing: install debian-archive-keyring"; exit 1; }
-  local codename uri apt
+  local codename uri
   codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
   uri=$(apt-get update --print-uris 2>/dev/null |
         sed -nE "s#^'([^']*)/dists/$codename/InRelease'.*#\1#p" | head -1)
   [ -n "$uri" ] || { say "apt knows no archive for $codename"; exit 1; }
   apt=$(mktemp -d)
-  trap 'rm -rf "$apt"' EXIT
+  trap 'rm -rf "${apt:-}"' EXIT
   chmod 755 "$apt"
   mkdir -p "$apt"/{lists/partial,cache/archives/partial,empty.d,dl}
   : > "$apt/status"

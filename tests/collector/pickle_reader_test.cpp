@@ -227,6 +227,15 @@ TEST(PickleReader, GrowsManyContainersInTurns) {
   EXPECT_EQ(read(pickle("(" + body + "t")), "{\"tuple\": [" + all + "]}");
 }
 
+TEST(PickleReader, MovesAListThatFillsItsRoomExactly) {
+  const auto append = [](uint64_t list, uint64_t number) {
+    return get(list) + int1(number) + "a0";
+  };
+  const std::string body = "(]" + kMemoize + "]" + kMemoize + append(0, 1) + append(1, 9) +
+                           append(0, 2) + append(0, 3) + append(1, 8) + append(0, 4) + "t";
+  EXPECT_EQ(read(pickle(body)), "{\"tuple\": [[1, 2, 3, 4], [9, 8]]}");
+}
+
 TEST(PickleReader, SetsItemsOfADictAgainAndAgain) {
   EXPECT_EQ(read(pickle("}" + str("a") + "Ns(" + str("b") + "K\1" + str("c") + "K\2u" + str("d") +
                         "K\3s")),
