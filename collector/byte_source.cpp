@@ -17,6 +17,8 @@ namespace tidemark {
 
 namespace {
 
+constexpr size_t kMaxPopulatedBytes = size_t{1} << 30;
+
 class FileDescriptor {
  public:
   explicit FileDescriptor(int fd) : fd_(fd) {}
@@ -183,7 +185,9 @@ Result<ByteSource> open_bytes(const std::string& path, uint64_t max_inflated_byt
   }
   if (info.st_size == 0) return Error{path + " is empty"};
   const size_t size = static_cast<size_t>(info.st_size);
-  void* const mapped = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  // One call is cheaper than a page fault per 64 KiB, unless it would crowd out other memory.
+  const int populate = size <= kMaxPopulatedBytes ? MAP_POPULATE : 0;
+  void* const mapped = mmap(nullptr, size, PROT_READ, MAP_PRIVATE | populate, file.get(), 0);
   if (mapped == MAP_FAILED) return Error{path + " cannot be mapped: " + std::strerror(errno)};
   ByteSource source(static_cast<const uint8_t*>(mapped), size, ByteSource::Ownership::kMapping);
   madvise(mapped, size, MADV_SEQUENTIAL);
