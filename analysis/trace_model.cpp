@@ -39,12 +39,22 @@ Status check_memory(std::span<const TraceReader> readers) {
   return {};
 }
 
+// Times from a forged file are kept where their differences cannot overflow. Real ones are far
+// inside: 2^61 ns are 73 years after 1970.
+constexpr int64_t kLatestNs = int64_t{1} << 61;
+int64_t sane(int64_t time_ns) {
+  return std::clamp(time_ns, -kLatestNs, kLatestNs);
+}
+
 template <typename Row>
 std::vector<Row> collect(const TraceReader& reader, BlockDecoder& decoder, uint32_t process) {
   std::vector<Row> all;
   for_each_block<Row>(reader, decoder, process, [&](std::span<const Row> rows, const BlockRef&) {
     all.insert(all.end(), rows.begin(), rows.end());
   });
+  if constexpr (requires(Row r) { r.time_ns; }) {
+    for (Row& row : all) row.time_ns = sane(row.time_ns);
+  }
   return all;
 }
 
@@ -100,10 +110,10 @@ class ProcessLoader {
       for (const BlockState& b : rows) seeds_[b.device].add(b);
     });
     if (event_blocks_.empty()) {
-      first_ns_ = state_ns == INT64_MIN ? 0 : state_ns;
+      first_ns_ = state_ns == INT64_MIN ? 0 : sane(state_ns);
       return;
     }
-    first_ns_ = event_blocks_.front().first_ns;
+    first_ns_ = sane(event_blocks_.front().first_ns);
     if (seeds_.empty() || state_ns < first_ns_) return;  // the state is older than the history
     BlockDecoder backwards(reader_);  // its damage is met, and counted, again on the way forward
     for (auto ref = event_blocks_.rbegin(); ref != event_blocks_.rend(); ++ref) {
@@ -127,7 +137,8 @@ class ProcessLoader {
   void replay(ProcessModel& p) {
     for (const auto& [device, seed] : seeds_) replay_of(device, p.rules).seed(seed, first_ns_);
     for (const BlockRef& ref : event_blocks_) {
-      for (const FrameworkEvent& event : decoder_.rows<FrameworkEvent>(ref)) {
+      for (FrameworkEvent event : decoder_.rows<FrameworkEvent>(ref)) {
+        event.time_ns = sane(event.time_ns);
         replay_of(event.device, p.rules).apply(event);
       }
       advance_(ref.rows);
@@ -184,8 +195,8 @@ std::set<uint32_t> survey(const TraceReader& reader, TraceModel& model) {
     ids.insert(ref.process);
     model.rows_by_kind[ref.kind] += ref.rows;
     if (ref.kind >= BlockKind::kDriverEvents && ref.kind < BlockKind::kAlignments) {
-      model.start_ns = std::min(model.start_ns, ref.first_ns);
-      model.end_ns = std::max(model.end_ns, ref.last_ns);
+      model.start_ns = std::min(model.start_ns, sane(ref.first_ns));
+      model.end_ns = std::max(model.end_ns, sane(ref.last_ns));
     }
   }
   return ids;

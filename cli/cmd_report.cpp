@@ -33,7 +33,7 @@ Result<Instant> parse_instant(const std::string& text) {
                        : unit == "ms"                ? 1e6
                        : unit.empty() || unit == "s" ? 1e9
                                                      : 0;
-  if (error != std::errc() || scale == 0 || amount < 0 || amount * scale > 9e18) {
+  if (error != std::errc() || scale == 0 || amount < 0 || amount * scale > 2e18) {
     return Error{"--at takes peak, oom, or a time since the start such as 1.5s or 20ms, not '" +
                  text + "'"};
   }
