@@ -83,6 +83,10 @@ const Stack& Dictionary::stack(uint32_t id) const {
   return at(stacks_, id);
 }
 
+const Module& Dictionary::module(uint32_t id) const {
+  return at(modules_, id);
+}
+
 std::vector<uint32_t> Dictionary::frames_of(uint32_t id) const {
   std::vector<uint32_t> frames;
   for (; id != 0 && id < stacks_.size(); id = stacks_[id].parent) {

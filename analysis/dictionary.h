@@ -24,6 +24,8 @@ class Dictionary {
   std::string frame_text(uint32_t frame) const;
   std::vector<std::string> stack_text(uint32_t stack) const;
 
+  const Module& module(uint32_t id) const;
+
   size_t stack_count() const { return stacks_.size(); }
   const Stack& stack(uint32_t id) const;
   uint64_t dropped() const { return dropped_; }

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <set>
 
+#include "analysis/capture_order.h"
+#include "analysis/driver_segments.h"
 #include "analysis/framework_replay.h"
 
 namespace tidemark {
@@ -86,7 +88,11 @@ class ProcessLoader {
     p.counters = collect<Counter>(reader_, decoder_, id_);
     std::stable_sort(p.counters.begin(), p.counters.end(),
                      [](const Counter& a, const Counter& b) { return a.time_ns < b.time_ns; });
-    p.driver = build_driver_model(collect<DriverEvent>(reader_, decoder_, id_));
+    auto driver_events = collect<DriverEvent>(reader_, decoder_, id_);
+    if (p.info.source == Source::kCapture) {
+      segments_ = torch_segments(driver_events, p.names, bridge_time(p.marks, p.names));
+    }
+    p.driver = build_driver_model(std::move(driver_events));
     p.rules = rules_of(p);
     for (const BlockRef& ref : reader_.blocks()) {
       if (ref.kind == BlockKind::kFrameworkEvents && ref.process == id_)
@@ -136,12 +142,23 @@ class ProcessLoader {
 
   void replay(ProcessModel& p) {
     for (const auto& [device, seed] : seeds_) replay_of(device, p.rules).seed(seed, first_ns_);
-    for (const BlockRef& ref : event_blocks_) {
-      for (FrameworkEvent event : decoder_.rows<FrameworkEvent>(ref)) {
-        event.time_ns = sane(event.time_ns);
-        replay_of(event.device, p.rules).apply(event);
+    const auto take = [&](FrameworkEvent event) {
+      event.time_ns = sane(event.time_ns);
+      replay_of(event.device, p.rules).apply(event);
+    };
+    // A snapshot lists its events in their true order, and with coarser times.
+    if (p.info.source != Source::kCapture) {
+      for (const BlockRef& ref : event_blocks_) {
+        for (const FrameworkEvent& event : decoder_.rows<FrameworkEvent>(ref)) take(event);
+        advance_(ref.rows);
       }
-      advance_(ref.rows);
+    } else if (!event_blocks_.empty()) {
+      CaptureOrder order(std::move(segments_), take);
+      for (const BlockRef& ref : event_blocks_) {
+        order.add(decoder_.rows<FrameworkEvent>(ref));
+        advance_(ref.rows);
+      }
+      order.finish();
     }
     for (auto& [device, replay] : replays_) p.framework.push_back(std::move(replay).finish());
   }
@@ -151,6 +168,7 @@ class ProcessLoader {
   uint32_t id_;
   std::function<void(uint64_t)> advance_;
   std::vector<BlockRef> event_blocks_;
+  std::vector<FrameworkEvent> segments_;  // of an allocator that does not tell of them
   std::map<int64_t, SeedState> seeds_;
   std::map<int64_t, FrameworkReplay> replays_;
   FrameworkReplay* last_ = nullptr;

@@ -20,20 +20,31 @@ add_library(tidemark_capture STATIC
   own_scope.cpp
   owner.cpp
   process_info.cpp
+  python/autograd_node.cpp
+  python/python_code.cpp
+  python/python_gil.cpp
+  python/python_layout.cpp
+  python/python_runtime.cpp
+  python/python_stack.cpp
+  python/python_walk.cpp
   rule_cache.cpp
   sampling.cpp
+  torch/bridge_loader.cpp
+  torch/got_slot.cpp
+  torch/torch_events.cpp
+  torch/torch_hooks.cpp
   unwinder.cpp)
 tidemark_target(tidemark_capture)
 target_compile_options(tidemark_capture PRIVATE ${TIDEMARK_GUEST_OPTIONS})
 target_compile_definitions(tidemark_capture PRIVATE TIDEMARK_VERSION="${PROJECT_VERSION}")
-target_link_libraries(tidemark_capture PUBLIC tidemark_recorder)
+target_link_libraries(tidemark_capture PUBLIC tidemark_recorder tidemark_bridge)
 
 # The guest itself. nodelete: its threads and the driver's callbacks run in it until the end.
 if(NOT TARGET tidemark)
   add_library(tidemark SHARED glibc_floor.cpp injection.cpp)
   tidemark_target(tidemark)
   target_compile_options(tidemark PRIVATE ${TIDEMARK_GUEST_OPTIONS})
-  target_link_libraries(tidemark PRIVATE tidemark_capture tidemark_recorder)
+  target_link_libraries(tidemark PRIVATE tidemark_capture tidemark_bridge tidemark_recorder)
   target_link_options(tidemark PRIVATE
     -static-libstdc++ -static-libgcc
     -Wl,--version-script=${CMAKE_CURRENT_SOURCE_DIR}/exports.map

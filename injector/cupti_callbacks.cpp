@@ -1,8 +1,10 @@
 #include "injector/cupti_callbacks.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdio>
+#include <iterator>
 
 #include "abi/cuda_params.h"
 #include "injector/complain.h"
@@ -10,7 +12,10 @@
 #include "injector/driver_objects.h"
 #include "injector/nvml_sampler.h"
 #include "injector/own_scope.h"
+#include "injector/python/python_stack.h"
+#include "injector/python/python_walk.h"
 #include "injector/recorder.h"
+#include "injector/torch/torch_hooks.h"
 #include "injector/unwinder.h"
 
 namespace tidemark::injector {
@@ -47,7 +52,12 @@ void add_stack(DriverEvent& event) {
   if (!g_stacks) return;
   NativeStack stack;
   capture_native_stack(stack);
-  event.stack = recorder().intern_stack({stack.frames, stack.count});
+  // PyTorch may come to a process that uses CUDA already: its first segment tells.
+  if (stack.owner == Owner::kTorch) look_for_torch();
+  FrameKey frames[kMaxNativeFrames + kMaxPythonFrames];
+  std::copy(stack.frames, stack.frames + stack.count, frames);
+  const size_t count = append_python_frames(frames, stack.count, std::size(frames));
+  event.stack = recorder().intern_stack({frames, count});
   event.owner = owner_string(stack.owner);
 }
 
@@ -307,7 +317,7 @@ uint64_t enable_callbacks() {
 
 bool start_callbacks(const CuptiFunctions& functions, const Options& options) noexcept {
   g_cupti = &functions;
-  g_stacks = options.native_stacks();
+  g_stacks = options.driver_stacks();
   for (auto& name : g_owner_names) name.store(0);
   const CUptiResult result = functions.subscribe(&g_subscriber, on_callback, nullptr);
   if (result != CUPTI_SUCCESS) {

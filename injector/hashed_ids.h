@@ -25,6 +25,35 @@ struct HashKey {
 
 HashKey hash_bytes(const void* data, size_t size) noexcept;
 
+// The same hash, word pair by word pair, for what does not lie in one piece. Two lanes see the same
+// words in different company, so that no input blinds both.
+class Hasher {
+ public:
+  explicit Hasher(uint64_t seed) noexcept : a_(kSecret[0] ^ seed), b_(kSecret[1] + seed) {}
+
+  void take(uint64_t first, uint64_t second) noexcept {
+    a_ = fold(first ^ a_ ^ kSecret[2], second ^ kSecret[1]) ^ second;
+    b_ = fold(second ^ b_ ^ kSecret[3], first ^ kSecret[0]) + first;
+  }
+  HashKey finish() const noexcept {
+    return {fold(a_ ^ kSecret[0], b_ ^ kSecret[2]) ^ a_,
+            fold(b_ ^ kSecret[1], a_ ^ kSecret[3]) ^ b_};
+  }
+
+ private:
+  // Multiply and fold, the mixing step of wyhash.
+  static uint64_t fold(uint64_t a, uint64_t b) noexcept {
+    __extension__ using Wide = unsigned __int128;
+    const Wide product = static_cast<Wide>(a) * b;
+    return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+  }
+  static constexpr uint64_t kSecret[] = {0xa0761d6478bd642f, 0xe7037ed1a0b428db,
+                                         0x8ebc6af09c88c6e3, 0x589965cc75374cc3};
+
+  uint64_t a_;
+  uint64_t b_;
+};
+
 class HashedIds {
  public:
   bool create(uint32_t slots_log2) noexcept {

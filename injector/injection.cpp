@@ -27,6 +27,7 @@
 #include "injector/recorder.h"
 #include "injector/sampling.h"
 #include "injector/tool_thread.h"
+#include "injector/torch/torch_hooks.h"
 #include "injector/unwinder.h"
 
 namespace tidemark::injector {
@@ -63,6 +64,7 @@ void forget_parent() {
   reset_unwinder();
   reset_nvml();
   reset_driver_queries();
+  reset_torch();
 }
 
 void say_no_cupti(const char* reason) {
@@ -110,7 +112,9 @@ void initialise() {
   capture_session.fetch_add(1);
   record_process(options, start_ns);
   const OwnScope own;
-  start_sampling(options, start_cupti(options));
+  const bool callbacks_on = start_cupti(options);
+  start_torch(options);
+  start_sampling(options, callbacks_on);
 }
 
 }  // namespace

@@ -79,10 +79,17 @@ Options read_options(EnvironmentLookup lookup) noexcept {
   reader.flag("TIDEMARK_COPIES", options.copies);
   reader.flag("TIDEMARK_NCCL", options.nccl);
   reader.flag("TIDEMARK_TORCH", options.torch);
+  reader.flag("TIDEMARK_BRIDGE", options.torch_bridge);
+  reader.flag("TIDEMARK_PYTHON_GIL", options.python_gil);
   reader.flag("TIDEMARK_CUPTI", options.cupti);
   reader.number("TIDEMARK_NVML_HZ", kMaxNvmlHz, options.nvml_hz);
   reader.number("TIDEMARK_BUFFER_MB", kLargestBufferMb, options.buffer_mb);
   return options;
+}
+
+const char* stack_mode_name(StackMode mode) noexcept {
+  constexpr const char* kNames[] = {"none", "python", "native", "all"};
+  return kNames[static_cast<size_t>(mode)];
 }
 
 const char* process_environment(const char* name) noexcept {

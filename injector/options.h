@@ -14,22 +14,26 @@ struct Options {
   const char* out = nullptr;    // TIDEMARK_OUT; null: the recorder's default
   const char* chain = nullptr;  // TIDEMARK_CHAIN: an injection library to start as well
   const char* complaint = nullptr;
-  StackMode stacks = StackMode::kAll;  // TIDEMARK_STACKS=none|python|native|all
+  StackMode stacks = StackMode::kPython;  // TIDEMARK_STACKS=none|python|native|all
   bool kernels = true;                 // TIDEMARK_KERNELS
   bool copies = false;                 // TIDEMARK_COPIES: memcpy and memset too
   bool nccl = true;                    // TIDEMARK_NCCL
   bool torch = true;                   // TIDEMARK_TORCH
+  bool torch_bridge = true;            // TIDEMARK_BRIDGE
+  bool python_gil = false;             // TIDEMARK_PYTHON_GIL: the slow way to Python's frames
   bool cupti = true;                   // TIDEMARK_CUPTI
   uint32_t nvml_hz = 10;               // TIDEMARK_NVML_HZ, 0: off; at most kMaxNvmlHz
   uint32_t buffer_mb = 64;             // TIDEMARK_BUFFER_MB
 
-  bool native_stacks() const noexcept {
-    return stacks == StackMode::kNative || stacks == StackMode::kAll;
-  }
+  // Driver allocations are few: they get a native stack unless there shall be none at all.
+  bool driver_stacks() const noexcept { return stacks != StackMode::kNone; }
 };
 
 // Faster polling makes cuMemAlloc of the job wait for the resource manager's lock.
 inline constexpr uint32_t kMaxNvmlHz = 50;
+
+// "none", "python", "native", "all".
+const char* stack_mode_name(StackMode mode) noexcept;
 
 using EnvironmentLookup = const char* (*)(const char* name);
 

@@ -272,7 +272,7 @@ void record_process(const Options& options, int64_t start_ns) noexcept {
   process.source = Source::kCapture;
   out.record(process);
   record_tool_setting("version", kVersion);
-  record_tool_setting("stacks", options.native_stacks() ? "native" : "none");
+  record_tool_setting("stacks", stack_mode_name(options.stacks));
   record_environment();
 }
 

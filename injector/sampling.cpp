@@ -12,6 +12,7 @@
 #include "injector/process_info.h"
 #include "injector/recorder.h"
 #include "injector/tool_thread.h"
+#include "injector/torch/torch_hooks.h"
 
 namespace tidemark::injector {
 namespace {
@@ -75,6 +76,7 @@ void driver_round() {
     const ModuleView modules;
     g_sampling.modules_known = true;
   }
+  look_for_torch();
   if (!driver_ready()) return;
   open_nvml();
   const int64_t now = monotonic_ms();

@@ -13,8 +13,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 MAY_USE = {
     "abi": set(),
     "proto": set(),
-    "injector": {"abi", "proto"},
-    "collector": {"proto"},
+    "bridge": set(),
+    "injector": {"abi", "proto", "bridge"},
+    "collector": {"proto", "bridge"},
     "analysis": {"proto"},
     "export": {"proto", "analysis"},
     "viewer": {"proto", "collector", "analysis", "export"},

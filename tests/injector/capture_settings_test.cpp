@@ -39,7 +39,7 @@ TEST(CaptureOptions, DefaultsWithoutAnything) {
   EXPECT_TRUE(options.cupti);
   EXPECT_TRUE(options.kernels);
   EXPECT_FALSE(options.copies);
-  EXPECT_TRUE(options.native_stacks());
+  EXPECT_TRUE(options.driver_stacks());
   EXPECT_EQ(options.nvml_hz, 10u);
   EXPECT_EQ(options.buffer_mb, 64u);
   EXPECT_EQ(options.complaint, nullptr);
@@ -47,7 +47,7 @@ TEST(CaptureOptions, DefaultsWithoutAnything) {
 
 TEST(CaptureOptions, EveryVariableIsRead) {
   const Options options = options_of({{"TIDEMARK_OUT", "/tmp/x"},
-                                      {"TIDEMARK_STACKS", "python"},
+                                      {"TIDEMARK_STACKS", "none"},
                                       {"TIDEMARK_KERNELS", "0"},
                                       {"TIDEMARK_COPIES", "1"},
                                       {"TIDEMARK_NCCL", "off"},
@@ -57,7 +57,7 @@ TEST(CaptureOptions, EveryVariableIsRead) {
                                       {"TIDEMARK_BUFFER_MB", "128"},
                                       {"TIDEMARK_CHAIN", "/opt/other.so"}});
   EXPECT_STREQ(options.out, "/tmp/x");
-  EXPECT_FALSE(options.native_stacks());
+  EXPECT_FALSE(options.driver_stacks());
   EXPECT_FALSE(options.kernels);
   EXPECT_TRUE(options.copies);
   EXPECT_FALSE(options.nccl);

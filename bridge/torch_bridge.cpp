@@ -1,0 +1,178 @@
+// Listens to PyTorch's caching allocator, from inside PyTorch's own ABI.
+//
+// The class that lets one listen changes its virtual functions with almost every release, so this
+// file is compiled against the torch that the process really uses (2.2 to 2.13) and must accept all
+// of them: what some versions lack is asked for by detection, nothing is named that has moved.
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include <exception>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "torch_bridge_abi.h"
+
+namespace {
+
+namespace allocator_space = c10::cuda::CUDACachingAllocator;
+
+const TidemarkBridgeHost* g_host = nullptr;
+
+template <typename T, typename = void>
+struct has_mempool : std::false_type {};
+template <typename T>
+struct has_mempool<T, std::void_t<decltype(std::declval<const T&>().mempool_)>> : std::true_type {};
+
+template <typename T, typename = void>
+struct has_compile_context : std::false_type {};
+template <typename T>
+struct has_compile_context<T, std::void_t<decltype(std::declval<const T&>().compile_context_)>>
+    : std::true_type {};
+
+template <typename T, typename = void>
+struct has_metadata : std::false_type {};
+template <typename T>
+struct has_metadata<T, std::void_t<decltype(std::declval<const T&>().user_metadata_)>>
+    : std::true_type {};
+
+template <typename T, typename = void>
+struct has_config : std::false_type {};
+template <typename T>
+struct has_config<T, std::void_t<decltype(std::declval<const T&>().config_metadata)>>
+    : std::true_type {};
+
+template <typename T, typename = void>
+struct has_is_expandable : std::false_type {};
+template <typename T>
+struct has_is_expandable<T, std::void_t<decltype(std::declval<const T&>().is_expandable)>>
+    : std::true_type {};
+
+template <typename Entry>
+uint32_t action_of(const Entry& entry) {
+  switch (entry.action_) {
+    case Entry::ALLOC: return TIDEMARK_TORCH_ALLOC;
+    case Entry::FREE_REQUESTED: return TIDEMARK_TORCH_FREE_REQUESTED;
+    case Entry::FREE_COMPLETED: return TIDEMARK_TORCH_FREE_COMPLETED;
+    case Entry::SEGMENT_ALLOC: return TIDEMARK_TORCH_SEGMENT_ALLOC;
+    case Entry::SEGMENT_FREE: return TIDEMARK_TORCH_SEGMENT_FREE;
+    case Entry::SEGMENT_MAP: return TIDEMARK_TORCH_SEGMENT_MAP;
+    case Entry::SEGMENT_UNMAP: return TIDEMARK_TORCH_SEGMENT_UNMAP;
+    case Entry::OOM: return TIDEMARK_TORCH_OOM;
+    case Entry::SNAPSHOT: return TIDEMARK_TORCH_SNAPSHOT;
+  }
+  return TIDEMARK_TORCH_NONE;
+}
+
+// Under the allocator's lock: no CUDA, no torch, no Python, no exception.
+struct Listener {
+  template <typename Entry>
+  void operator()(const Entry& entry) const noexcept {
+    TidemarkTorchEvent event{};
+    event.address = static_cast<uint64_t>(entry.addr_);
+    event.size_bytes = static_cast<uint64_t>(entry.size_);
+    event.stream = reinterpret_cast<uintptr_t>(static_cast<const void*>(entry.stream_));
+    event.device = entry.device_;
+    event.action = action_of(entry);
+    if constexpr (has_mempool<Entry>::value) {
+      event.pool_first = entry.mempool_.first;
+      event.pool_second = entry.mempool_.second;
+    }
+    if constexpr (has_compile_context<Entry>::value) {
+      if (!entry.compile_context_.empty()) event.compile_context = entry.compile_context_.c_str();
+    }
+    if constexpr (has_metadata<Entry>::value) {
+      if (!entry.user_metadata_.empty()) event.metadata = entry.user_metadata_.c_str();
+    }
+    g_host->on_event(&event);
+  }
+};
+
+template <typename Snapshot>
+void report_settings(const Snapshot& snapshot) {
+  if constexpr (has_config<Snapshot>::value) {
+    const auto& config = snapshot.config_metadata;
+    const auto say = [](const char* key, const std::string& value) {
+      g_host->on_setting(key, value.c_str());
+    };
+    say("PYTORCH_CUDA_ALLOC_CONF", config.last_allocator_settings);
+    say("max_split_size", std::to_string(static_cast<long long>(config.max_split_size)));
+    say("garbage_collection_threshold", std::to_string(config.garbage_collection_threshold));
+    say("expandable_segments", config.expandable_segments ? "True" : "False");
+    size_t step = 1;
+    for (const size_t divisions : config.roundup_power2_divisions) {
+      say(("roundup_power2_divisions." + std::to_string(step)).c_str(), std::to_string(divisions));
+      step *= 2;
+    }
+  }
+}
+
+template <typename Segment>
+void report_segment(const Segment& segment) {
+  TidemarkTorchState state{};
+  state.address = static_cast<uint64_t>(segment.address);
+  state.size_bytes = segment.total_size;
+  state.allocated_bytes = segment.allocated_size;
+  state.active_bytes = segment.active_size;
+  state.requested_bytes = segment.requested_size;
+  state.stream = reinterpret_cast<uintptr_t>(static_cast<const void*>(segment.stream));
+  state.pool_first = segment.owner_private_pool_id.first;
+  state.pool_second = segment.owner_private_pool_id.second;
+  state.device = segment.device;
+  if constexpr (has_is_expandable<Segment>::value) state.flags |= segment.is_expandable ? 1u : 0u;
+  state.flags |= segment.is_large ? 0u : 2u;
+  g_host->on_state(&state);
+  uint64_t address = state.address;
+  for (const auto& block : segment.blocks) {
+    TidemarkTorchState part{};
+    part.is_block = 1;
+    part.address = address;
+    part.size_bytes = block.size;
+    part.requested_bytes = block.requested_size;
+    part.device = segment.device;
+    part.condition = block.allocated ? 1u : block.active ? 2u : 3u;
+    g_host->on_state(&part);
+    address += block.size;
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+__attribute__((visibility("default"))) int tidemark_torch_attach(const TidemarkBridgeHost* host) {
+  if (host == nullptr || host->version != TIDEMARK_BRIDGE_VERSION) return -1;
+  try {
+    auto* const allocator = allocator_space::get();
+    if (allocator == nullptr || !allocator->initialized()) return 0;
+    g_host = host;
+    allocator->attachAllocatorTraceTracker(Listener());
+    return 1;
+  } catch (...) {  // the cudaMallocAsync backend refuses
+    return -1;
+  }
+}
+
+__attribute__((visibility("default"))) int tidemark_torch_read_state(int with_state) {
+  try {
+    const auto snapshot = allocator_space::get()->snapshot();
+    report_settings(snapshot);
+    if (with_state != 0) {
+      for (const auto& segment : snapshot.segments) report_segment(segment);
+    }
+    return 1;
+  } catch (...) {
+    return -1;
+  }
+}
+
+__attribute__((visibility("default"))) uint64_t tidemark_torch_largest_free(int device) {
+  try {
+    size_t largest = 1;  // 0 would make torch ask the driver
+    allocator_space::get()->cacheInfo(static_cast<c10::DeviceIndex>(device), &largest);
+    return largest == 1 ? 0 : largest;
+  } catch (...) {
+    return 0;
+  }
+}
+
+}  // extern "C"

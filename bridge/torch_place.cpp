@@ -1,0 +1,153 @@
+#include "bridge/torch_place.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+
+namespace tidemark::bridge {
+namespace {
+
+bool is_file(const char* path) {
+  struct stat info {};
+  return ::stat(path, &info) == 0 && S_ISREG(info.st_mode);
+}
+
+// "directory/part", or false when it does not fit.
+template <size_t N>
+bool join(char (&out)[N], const char* directory, const char* part) {
+  const int length = std::snprintf(out, N, "%s/%s", directory, part);
+  return length > 0 && static_cast<size_t>(length) < N;
+}
+
+size_t read_text(const char* path, char* buffer, size_t capacity) {
+  const int file = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return 0;
+  const ssize_t size = ::read(file, buffer, capacity - 1);
+  ::close(file);
+  buffer[size > 0 ? size : 0] = '\0';
+  return size > 0 ? static_cast<size_t>(size) : 0;
+}
+
+// __version__ = '2.11.0+cu130'
+void read_version(const char* text, TorchPlace& place) {
+  const char* at = std::strstr(text, "__version__ =");
+  if (at == nullptr) return;
+  at = std::strpbrk(at, "'\"");
+  if (at == nullptr) return;
+  const char* const end = std::strchr(at + 1, *at);
+  if (end == nullptr || static_cast<size_t>(end - at) > sizeof place.version) return;
+  std::memcpy(place.version, at + 1, static_cast<size_t>(end - at - 1));
+  // The text becomes part of a file name.
+  for (char& c : place.version) {
+    if (c == '/' || c == ' ') c = '_';
+  }
+}
+
+// Wheels before 2.6 were built with the old std::string, and mixing the two does not link.
+bool uses_cxx11_abi(const char* libc10) {
+  const int file = ::open(libc10, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return true;
+  struct stat info {};
+  bool old_string = false;
+  if (::fstat(file, &info) == 0 && info.st_size > 0) {
+    const auto size = static_cast<size_t>(info.st_size);
+    void* const content = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
+    if (content != MAP_FAILED) {
+      static constexpr char kOld[] = "torchCheckFailEPKcS2_jRKSs";
+      old_string = ::memmem(content, size, kOld, sizeof kOld - 1) != nullptr;
+      ::munmap(content, size);
+    }
+  }
+  ::close(file);
+  return !old_string;
+}
+
+bool has_runtime_header(const char* folder) {
+  char header[PATH_MAX];
+  return join(header, folder, "cuda_runtime_api.h") && is_file(header);
+}
+
+// The headers that came with torch's own CUDA are the right ones; a toolkit is the next best.
+bool find_cuda_in_packages(const char* packages, char (&out)[PATH_MAX]) {
+  char nvidia[PATH_MAX];
+  if (join(out, packages, "nvidia/cuda_runtime/include") && has_runtime_header(out)) return true;
+  if (!join(nvidia, packages, "nvidia")) return false;
+  DIR* const folder = ::opendir(nvidia);
+  if (folder == nullptr) return false;
+  bool found = false;
+  while (const dirent* entry = found ? nullptr : ::readdir(folder)) {
+    if (std::strncmp(entry->d_name, "cu", 2) != 0) continue;
+    char part[300];
+    std::snprintf(part, sizeof part, "%s/include", entry->d_name);
+    found = join(out, nvidia, part) && has_runtime_header(out);
+  }
+  ::closedir(folder);
+  return found;
+}
+
+bool find_cuda_include(const TorchPlace& place, char (&out)[PATH_MAX]) {
+  char packages[PATH_MAX];
+  if (join(packages, place.directory, "..") && find_cuda_in_packages(packages, out)) return true;
+  for (const char* variable : {"CUDA_HOME", "CUDA_PATH"}) {
+    const char* const home = std::getenv(variable);
+    if (home != nullptr && join(out, home, "include") && has_runtime_header(out)) return true;
+  }
+  for (const char* folder : {"/usr/local/cuda/include", "/usr/include"}) {
+    std::snprintf(out, sizeof out, "%s", folder);
+    if (has_runtime_header(out)) return true;
+  }
+  if (join(out, packages, "triton/backends/nvidia/include") && has_runtime_header(out)) return true;
+  out[0] = '\0';
+  return false;
+}
+
+}  // namespace
+
+uint64_t mix_bytes(uint64_t hash, const void* data, unsigned long size) noexcept {
+  const auto* bytes = static_cast<const unsigned char*>(data);
+  for (unsigned long i = 0; i < size; ++i) hash = (hash ^ bytes[i]) * 0x100000001b3;
+  return hash;
+}
+
+bool find_torch(const char* libc10_cuda, TorchPlace& place, char* reason,
+                unsigned long reason_size) noexcept {
+  const auto fail = [&](const char* text) {
+    std::snprintf(reason, reason_size, "%s", text);
+    return false;
+  };
+  char library[PATH_MAX];
+  if (::realpath(libc10_cuda, library) == nullptr) return fail("torch's library has no path");
+  std::snprintf(place.directory, sizeof place.directory, "%s", library);
+  for (int up = 0; up < 2; ++up) {  // …/torch/lib/libc10_cuda.so
+    char* const slash = std::strrchr(place.directory, '/');
+    if (slash == nullptr) return fail("torch's library has no folder");
+    *slash = '\0';
+  }
+  char path[PATH_MAX];
+  if (!join(path, place.directory, "include/c10/cuda/CUDACachingAllocator.h") || !is_file(path)) {
+    return fail("this torch has no C++ headers");
+  }
+  char text[4096];
+  if (!join(path, place.directory, "version.py") || read_text(path, text, sizeof text) == 0) {
+    return fail("this torch has no version.py");
+  }
+  read_version(text, place);
+  struct stat info {};
+  ::stat(library, &info);
+  const int64_t facts[] = {static_cast<int64_t>(info.st_size), static_cast<int64_t>(info.st_mtime)};
+  place.identity = mix_bytes(0xcbf29ce484222325, text, std::strlen(text));
+  place.identity = mix_bytes(place.identity, facts, sizeof facts);
+  place.identity = mix_bytes(place.identity, place.directory, std::strlen(place.directory));
+  if (join(path, place.directory, "lib/libc10.so")) place.cxx11_abi = uses_cxx11_abi(path);
+  find_cuda_include(place, place.cuda_include);
+  return true;
+}
+
+}  // namespace tidemark::bridge

@@ -1,0 +1,140 @@
+#include "injector/torch/bridge_loader.h"
+
+#include <dlfcn.h>
+
+#include <cstdio>
+#include <cstring>
+
+#include "bridge/bridge_build.h"
+#include "bridge/torch_bridge_abi.h"
+#include "injector/complain.h"
+#include "injector/own_scope.h"
+#include "injector/process_info.h"
+#include "injector/recorder.h"
+#include "injector/tool_thread.h"
+#include "injector/torch/torch_events.h"
+
+namespace tidemark::injector {
+
+std::atomic<bool> bridge_loaded_not_attached{false};
+
+namespace {
+
+constexpr size_t kBuilderStackBytes = 256 << 10;
+
+struct Bridge {
+  TidemarkTorchAttach attach = nullptr;
+  TidemarkTorchReadState read_state = nullptr;
+  TidemarkTorchLargestFree largest_free = nullptr;
+};
+Bridge g_bridge;  // constant once bridge_loaded_not_attached was set
+char g_library[PATH_MAX];
+std::atomic<bool> g_attaching{false};
+std::atomic_flag g_said_no_bridge;
+
+void on_event(const TidemarkTorchEvent* event) {
+  on_torch_event(*event);
+}
+
+void on_state(const TidemarkTorchState* state) {
+  on_torch_state(*state);
+}
+
+void on_setting(const char* key, const char* value) {
+  Recorder& out = recorder();
+  out.record(Setting{out.intern_string(key), out.intern_string(value), SettingScope::kAllocator});
+}
+
+constexpr TidemarkBridgeHost kHost = {TIDEMARK_BRIDGE_VERSION, on_event, on_state, on_setting};
+
+void go_on_without(const char* version, const char* reason) {
+  complain(g_said_no_bridge,
+           "PyTorch %s: no bridge: %s. Allocated and reserved bytes are recorded, requested sizes, "
+           "streams and pools are not",
+           version[0] != '\0' ? version : "(version unknown)", reason);
+  char detail[600];
+  std::snprintf(detail, sizeof detail, "torch bridge: %s", reason);
+  recorder().report(HealthKind::kSourceMissing, 0, detail);
+}
+
+void load(const bridge::Outcome& outcome) {
+  void* const library = dlopen(outcome.path, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    const char* const reason = dlerror();
+    return go_on_without(outcome.torch_version, reason != nullptr ? reason : "it cannot be loaded");
+  }
+  g_bridge.attach = reinterpret_cast<TidemarkTorchAttach>(dlsym(library, "tidemark_torch_attach"));
+  g_bridge.read_state =
+      reinterpret_cast<TidemarkTorchReadState>(dlsym(library, "tidemark_torch_read_state"));
+  g_bridge.largest_free =
+      reinterpret_cast<TidemarkTorchLargestFree>(dlsym(library, "tidemark_torch_largest_free"));
+  if (g_bridge.attach == nullptr || g_bridge.read_state == nullptr) {
+    return go_on_without(outcome.torch_version, "it lacks its entry points");
+  }
+  bridge_loaded_not_attached.store(true, std::memory_order_release);
+}
+
+void build(void*) noexcept {
+  static bridge::Outcome outcome;  // too large for the stack; there is one builder
+  bridge::build_bridge(g_library, outcome);
+  if (outcome.ready) return load(outcome);
+  go_on_without(outcome.torch_version, outcome.reason);
+}
+
+// Readers take the allocator's own word for its segments from here on.
+void mark_attached() {
+  Recorder& out = recorder();
+  Mark mark{};
+  mark.time_ns = now_ns();
+  mark.device = -1;
+  mark.name = out.intern_string("torch bridge");
+  mark.domain = out.intern_string("tidemark");
+  mark.thread = current_thread();
+  mark.phase = MarkPhase::kInstant;
+  mark.kind = MarkKind::kUser;
+  out.record(mark);
+}
+
+}  // namespace
+
+void start_bridge(const char* libc10_cuda, const Options& options) noexcept {
+  static bridge::Outcome outcome;
+  bridge::find_bridge(libc10_cuda, outcome);
+  if (outcome.torch_version[0] != '\0') record_tool_setting("torch", outcome.torch_version);
+  if (!options.torch_bridge) {
+    recorder().report(HealthKind::kSourceDisabled, 0, "torch bridge: TIDEMARK_BRIDGE=0");
+    return;
+  }
+  if (outcome.ready) return load(outcome);
+  std::snprintf(g_library, sizeof g_library, "%s", libc10_cuda);
+  if (!start_tool_thread("tidemark-build", kBuilderStackBytes, build, nullptr)) {
+    go_on_without(outcome.torch_version, "there is no thread to build it");
+  }
+}
+
+void reset_bridge() noexcept {
+  bridge_loaded_not_attached.store(false);
+  g_attaching.store(false);
+}
+
+void attach_bridge() noexcept {
+  if (g_attaching.exchange(true)) return;  // another thread does it
+  // Nothing happened yet: all will be told. Otherwise rather twice than not at all.
+  const bool before_all = !torch_was_seen();
+  if (before_all) mark_attached();
+  const int answer = g_bridge.attach(&kHost);
+  if (answer > 0 && !before_all) mark_attached();
+  if (answer != 0) {
+    bridge_loaded_not_attached.store(false, std::memory_order_release);
+    record_tool_setting("torch_bridge", answer > 0 ? "attached" : "refused");
+  }
+  if (answer > 0) {
+    set_largest_free(g_bridge.largest_free);
+    g_bridge.read_state(torch_began_late() ? 1 : 0);
+  } else if (answer < 0) {
+    go_on_without("", "the allocator does not let itself be listened to (cudaMallocAsync?)");
+  }
+  g_attaching.store(false);
+}
+
+}  // namespace tidemark::injector

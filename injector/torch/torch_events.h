@@ -1,0 +1,51 @@
+// What PyTorch's allocator says becomes rows of the trace.
+//
+// Two voices tell of the same allocation, both under the lock of its device and on the thread that
+// allocates: the allocator's trace (tier 2: what was asked for, stream, pool, segments) and, right
+// behind it, its report to the profiler (tier 1: what the block really takes). With both, one row
+// has it all. Until the first tier speaks for a device, the second one alone makes the rows.
+#pragma once
+
+#include <cstdint>
+
+#include "bridge/torch_bridge_abi.h"
+
+namespace tidemark::injector {
+
+// c10::Device, as it is passed: two signed bytes.
+struct TorchDevice {
+  int8_t type;  // 1: CUDA
+  int8_t index;
+};
+inline constexpr int8_t kTorchCuda = 1;
+
+// Stacks of allocations are taken before the device's lock is, at begin_torch_allocation().
+struct TorchEventOptions {
+  bool stacks = true;
+  bool native_stacks = false;  // of every allocation, too
+};
+void start_torch_events(const TorchEventOptions& options) noexcept;
+void reset_torch_events() noexcept;
+
+// The calling thread enters the allocator; it holds no lock of it.
+void begin_torch_allocation() noexcept;
+
+// Tier 1. `bytes` is negative for a free.
+void on_torch_usage(uintptr_t address, int64_t bytes, uint64_t allocated, uint64_t reserved,
+                    TorchDevice device) noexcept;
+void on_torch_out_of_memory(int64_t bytes, uint64_t allocated, uint64_t reserved,
+                            TorchDevice device) noexcept;
+
+// Tier 2.
+void on_torch_event(const TidemarkTorchEvent& event) noexcept;
+void on_torch_state(const TidemarkTorchState& state) noexcept;
+
+// Whether anything was told of an allocation yet.
+bool torch_was_seen() noexcept;
+// Whether a device had allocations before the first one that was reported here.
+bool torch_began_late() noexcept;
+
+// How to ask for the largest free block of a device, once somebody can tell.
+void set_largest_free(TidemarkTorchLargestFree ask) noexcept;
+
+}  // namespace tidemark::injector

@@ -1,0 +1,19 @@
+// Listens to PyTorch's caching allocator, if the process has one.
+//
+// Tier 1 needs nothing: libc10_cuda.so calls libc10.so to report every allocation to whatever
+// profiler runs, and that call is redirected. Tier 2 is the bridge (bridge/): taken from the cache
+// or compiled on a thread of its own, attached when the next allocation begins.
+#pragma once
+
+#include "injector/options.h"
+
+namespace tidemark::injector {
+
+// Any thread, any number of times: does what can be done by now. Cheap once all is done, and while
+// there is no torch.
+void look_for_torch() noexcept;
+
+void start_torch(const Options& options) noexcept;
+void reset_torch() noexcept;  // in a forked child
+
+}  // namespace tidemark::injector
