@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kLongestArguments = 40;
 constexpr size_t kLongestName = 200;
 constexpr std::string_view kLeftOut = "\u2026";
-constexpr std::string_view kNameless = "(anonymous namespace)";
+constexpr std::string_view kNameless = "(anonymous namespace)::";
 
 // Behind the bracket that closes the one at `at`; the end when none does.
 size_t behind_bracket(std::string_view text, size_t at) {
@@ -57,7 +57,6 @@ std::string without_brackets(std::string_view text) {
   std::string out;
   for (size_t at = 0; at < text.size();) {
     if (text.substr(at, kNameless.size()) == kNameless) {
-      out += kNameless;
       at += kNameless.size();
     } else if (const size_t length = operator_length(text, at); length != 0) {
       out += text.substr(at, length);

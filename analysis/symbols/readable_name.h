@@ -6,7 +6,7 @@
 
 namespace tidemark {
 
-// The function without its result and its parameters, long template arguments left out:
+// The function without its result, its parameters, nameless namespaces and long template arguments:
 // "_ZN2at6detail13empty_genericE…" becomes "at::detail::empty_generic". What is not mangled stays.
 std::string readable_name(const std::string& mangled);
 

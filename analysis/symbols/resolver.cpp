@@ -65,6 +65,12 @@ std::optional<ElfFile> open_debug_file(const std::string& build_id) {
                        build_id);
 }
 
+std::string_view last_part(std::string_view function) {
+  const size_t end = function.find_first_of("<{ ");
+  const size_t colons = function.substr(0, end).rfind("::");
+  return colons == std::string_view::npos ? function : function.substr(colons + 2);
+}
+
 struct Place {
   std::string function;
   SourceLine source;
@@ -95,11 +101,14 @@ std::vector<Place> look_up(const ObjectKey& key, const std::vector<uint64_t>& ad
   return places;
 }
 
+// The function that stands at the line; where the compiler put its code into another one, whose
+// frame this is, that one too, without the spaces and classes that it is usually in as well.
 std::string function_text(const Place& place) {
   if (place.source.inlined.empty()) return readable_name(place.function);
   const std::string inner = readable_name(place.source.inlined);
   if (place.function.empty()) return inner;
-  return fmt::format("{} [inlined in {}]", inner, readable_name(place.function));
+  const std::string host = readable_name(place.function);
+  return fmt::format("{} [inlined in {}]", inner, last_part(host));
 }
 
 class Namer {

@@ -81,15 +81,42 @@ class DwarfLines final : public SourceLines {
     return name;
   }
 
-  static std::string name_of(Dwarf_Die& die) {
+  static std::string name_of(Dwarf_Die& inlined) {
     Dwarf_Attribute attribute;
-    const char* name = nullptr;
-    if (dwarf_attr_integrate(&die, DW_AT_linkage_name, &attribute) != nullptr) {
-      name = dwarf_formstring(&attribute);
+    if (dwarf_attr_integrate(&inlined, DW_AT_linkage_name, &attribute) != nullptr) {
+      if (const char* const name = dwarf_formstring(&attribute)) return name;
     }
-    if (name == nullptr) name = dwarf_diename(&die);
-    return name == nullptr ? "" : name;
+    // A function that is called nowhere else has no such name: it is put together.
+    Dwarf_Die die = inlined;
+    for (const unsigned step : {DW_AT_abstract_origin, DW_AT_specification}) {
+      Dwarf_Die target;
+      if (dwarf_attr(&die, step, &attribute) != nullptr &&
+          dwarf_formref_die(&attribute, &target) != nullptr) {
+        die = target;
+      }
+    }
+    return scopes_of(die) + text_or_empty(dwarf_diename(&die));
   }
+
+  // "space::Class::"
+  static std::string scopes_of(Dwarf_Die& die) {
+    Dwarf_Die* scopes = nullptr;
+    const int count = dwarf_getscopes_die(&die, &scopes);
+    std::string text;
+    for (int i = 1; i < count; ++i) {
+      const int tag = dwarf_tag(&scopes[i]);
+      const char* const name = dwarf_diename(&scopes[i]);
+      if (name == nullptr ||
+          (tag != DW_TAG_namespace && tag != DW_TAG_class_type && tag != DW_TAG_structure_type)) {
+        continue;
+      }
+      text.insert(0, std::string(name) + "::");
+    }
+    std::free(scopes);
+    return text;
+  }
+
+  static std::string text_or_empty(const char* text) { return text == nullptr ? "" : text; }
 
   std::unique_ptr<Dwarf, EndDwarf> dwarf_;
   std::vector<UnitRange> ranges_;
