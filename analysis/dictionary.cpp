@@ -87,6 +87,21 @@ const Module& Dictionary::module(uint32_t id) const {
   return at(modules_, id);
 }
 
+uint32_t Dictionary::add_string(std::string_view text) {
+  if (text.empty()) return 0;
+  if (strings_.empty()) strings_.resize(1);  // 0 is none
+  strings_.push_back({text_bytes_.size(), static_cast<uint32_t>(text.size())});
+  text_bytes_.append(text);
+  return static_cast<uint32_t>(strings_.size() - 1);
+}
+
+void Dictionary::name_frame(uint32_t id, uint32_t function, uint32_t file, int64_t line) {
+  if (id == 0 || id >= frames_.size()) return;
+  frames_[id].function = function;
+  frames_[id].file = file;
+  frames_[id].line = line;
+}
+
 std::vector<uint32_t> Dictionary::frames_of(uint32_t id) const {
   std::vector<uint32_t> frames;
   for (; id != 0 && id < stacks_.size(); id = stacks_[id].parent) {
@@ -99,9 +114,11 @@ std::string Dictionary::frame_text(uint32_t id) const {
   const Frame& f = frame(id);
   const std::string_view function = string(f.function);
   const std::string_view file = string(f.file);
-  if (function.empty() && f.module != 0) {
-    const std::string_view path = string(at(modules_, f.module).path);
-    return fmt::format("{}+{:#x}", path.substr(path.rfind('/') + 1), f.offset);
+  if (file.empty() && f.module != 0) {
+    std::string_view library = string(module(f.module).path);
+    library.remove_prefix(library.rfind('/') + 1);
+    return function.empty() ? fmt::format("{}+{:#x}", library, f.offset)
+                            : fmt::format("{} {}", function, library);
   }
   if (file.empty()) return std::string(function);
   if (f.line <= 0) return fmt::format("{} {}", function, file);

@@ -20,12 +20,18 @@ class Dictionary {
 
   // Frame ids of a stack, innermost first.
   std::vector<uint32_t> frames_of(uint32_t stack) const;
-  // "function file:line", or "module+0xoffset".
+  // "function file:line"; of native code also "function library", or "library+0xoffset".
   std::string frame_text(uint32_t frame) const;
   std::vector<std::string> stack_text(uint32_t stack) const;
 
   const Module& module(uint32_t id) const;
 
+  // Frames whose name is not in the trace get one (analysis/symbols/resolver.h).
+  uint32_t add_string(std::string_view text);
+  void name_frame(uint32_t frame, uint32_t function, uint32_t file, int64_t line);
+
+  size_t string_count() const { return strings_.size(); }
+  size_t frame_count() const { return frames_.size(); }
   size_t stack_count() const { return stacks_.size(); }
   const Stack& stack(uint32_t id) const;
   uint64_t dropped() const { return dropped_; }

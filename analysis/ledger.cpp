@@ -72,7 +72,10 @@ std::optional<uint64_t> others_at(const ProcessModel& process, int64_t device, u
   const auto samples = samples_of(process, device, CounterKind::kProcessUsed);
   const Counter* ours = nullptr;
   for (const Counter& c : samples) {
-    if (c.subject == process.info.pid && c.time_ns <= time_ns) ours = &c;
+    if (c.subject != process.info.pid) continue;
+    // A program that was over before the second sample may have its first one only after.
+    const bool first_after = ours == nullptr && c.time_ns - time_ns <= kNearNs;
+    if (c.time_ns <= time_ns || first_after) ours = &c;
   }
   if (ours == nullptr) return std::nullopt;
   uint64_t others = 0;

@@ -93,6 +93,11 @@ OomReport oom_of(const DriverFailure& failure, const ProcessModel& process) {
   oom.layer = Layer::kDriver;
   oom.requested_bytes = failure.requested_bytes;
   oom.reserved_bytes = state.card_bytes;
+  for (const OutOfMemory& row : process.ooms) {
+    if (row.time_ns == failure.time_ns && row.device == failure.device) {
+      oom.device_free_bytes = row.device_free_bytes;
+    }
+  }
   oom.frames = process.names.stack_text(failure.stack);
   return oom;
 }

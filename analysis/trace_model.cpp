@@ -9,6 +9,7 @@
 #include "analysis/capture_order.h"
 #include "analysis/driver_segments.h"
 #include "analysis/framework_replay.h"
+#include "analysis/symbols/resolver.h"
 
 namespace tidemark {
 
@@ -78,8 +79,9 @@ class ProcessLoader {
   ProcessModel load() {
     ProcessModel p;
     p.names = Dictionary::load(reader_, decoder_, id_);
+    resolve_frames(p.names, [this](double) { advance_(0); });
     const auto infos = collect<Process>(reader_, decoder_, id_);
-    if (!infos.empty()) p.info = infos.front();
+    if (!infos.empty()) p.info = infos.back();  // the later one knows more
     p.devices = collect<Device>(reader_, decoder_, id_);
     p.settings = collect<Setting>(reader_, decoder_, id_);
     p.marks = collect<Mark>(reader_, decoder_, id_);

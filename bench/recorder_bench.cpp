@@ -101,6 +101,26 @@ void RecordWithClock(benchmark::State& state) {
   state.counters["dropped"] = static_cast<double>(dropped);
 }
 
+// The clock's share of RecordWithClock.
+void Clock(benchmark::State& state) {
+  for (auto _ : state) benchmark::DoNotOptimize(now_ns());
+}
+
+// The counter behind that clock, without the conversion to CLOCK_REALTIME: what a clock of our own
+// could save at most. It would have to follow the kernel's corrections, and two threads that
+// convert by different ones put a free before its allocation; so the kernel's clock is used.
+void RawCounter(benchmark::State& state) {
+  for (auto _ : state) {
+#if defined(__x86_64__)
+    benchmark::DoNotOptimize(__builtin_ia32_rdtsc());
+#elif defined(__aarch64__)
+    uint64_t ticks = 0;
+    asm volatile("isb; mrs %0, cntvct_el0" : "=r"(ticks));
+    benchmark::DoNotOptimize(ticks);
+#endif
+  }
+}
+
 // The limit: the same bytes into memory that is the thread's own and warm.
 void CopyRow(benchmark::State& state) {
   DriverEvent row = sample_row();
@@ -146,6 +166,8 @@ void InternKnownStack(benchmark::State& state) {
 BENCHMARK(CopyRow);
 BENCHMARK(Record)->ThreadRange(1, 8)->UseRealTime();
 BENCHMARK(RecordWithClock);
+BENCHMARK(Clock);
+BENCHMARK(RawCounter);
 BENCHMARK(MutexBuffer)->ThreadRange(1, 8)->UseRealTime();
 BENCHMARK(InternKnownString)->Arg(16)->Arg(256);
 BENCHMARK(InternKnownStack)->Arg(8)->Arg(64);

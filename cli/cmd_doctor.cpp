@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <string_view>
 
+#include "analysis/symbols/source_lines.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
 
@@ -81,6 +82,12 @@ Check check_compiler() {
           "install g++; without it requested sizes and streams of PyTorch are not recorded"};
 }
 
+Check check_source_lines() {
+  if (reads_source_lines()) return {true, "native stacks: functions, files and lines", {}};
+  return {false, "native stacks: functions only, this tidemark was built without elfutils",
+          "install libdw-dev and build again"};
+}
+
 Check check_output() {
   if (::access(".", W_OK) == 0) return {true, "this directory can be written to", {}};
   return {false, "this directory cannot be written to",
@@ -97,8 +104,8 @@ void add_doctor(CLI::App& app, int& code) {
       "  tidemark doctor");
   command->callback([&code] {
     const bool colour = stdout_has_colour();
-    for (const Check& check :
-         {check_driver(), check_nvml(), check_cupti(), check_compiler(), check_output()}) {
+    for (const Check& check : {check_driver(), check_nvml(), check_cupti(), check_compiler(),
+                               check_source_lines(), check_output()}) {
       const char* sign = check.good ? (colour ? "\x1b[32mok\x1b[0m     " : "ok     ")
                                     : (colour ? "\x1b[33mmissing\x1b[0m" : "missing");
       fmt::print("{}  {}\n", sign, check.what);

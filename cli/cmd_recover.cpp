@@ -28,18 +28,26 @@ void print(const RecoveryReport& report) {
   }
 }
 
+void name(const std::string& path) {
+  if (const uint64_t frames = name_traces(path); frames != 0) {
+    fmt::print("{}: named {}\n", path, counted(frames, "native frame"));
+  }
+}
+
 int run(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::is_directory(path, error)) {
     const Result<RecoveryReport> report = recover_file(path);
     if (!report) return fail(report.error());
     print(*report);
+    name(report->path);
     return kOk;
   }
   const Result<DirectoryRecovery> all = recover_directory(path);
   if (!all) return fail(all.error());
   for (const RecoveryReport& report : all->files) print(report);
   if (all->files.empty() && all->failures.empty()) fmt::print("{}: nothing to recover\n", path);
+  name(path);
   int code = kOk;
   for (const Error& failure : all->failures) code = fail(failure);
   return code;
@@ -52,7 +60,8 @@ void add_recover(CLI::App& app, int& code) {
   CLI::App* command = app.add_subcommand("recover", "finish the traces of killed processes");
   command->add_option("PATH", *path, "a trace or a directory of traces")->required();
   command->footer(
-      "Every reading command does so by itself.\n"
+      "Every reading command does so by itself. Here the names of native functions are written\n"
+      "into the traces, too, so that they can be read on another machine.\n"
       "Example:\n  tidemark recover out/");
   command->callback([path, &code] { code = run(*path); });
 }

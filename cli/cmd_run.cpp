@@ -9,6 +9,7 @@
 #include "analysis/report.h"
 #include "cli/command.h"
 #include "collector/launcher.h"
+#include "collector/recovery.h"
 #include "export/names.h"
 
 namespace tidemark::cli {
@@ -102,6 +103,8 @@ int run(Options options) {
   if (options.no_kernels) launched.environment.emplace_back("TIDEMARK_KERNELS", "0");
   const Result<LaunchResult> result = launch(launched);
   if (!result) return fail(result.error());
+  static_cast<void>(recover_directory(launched.directory));
+  name_traces(launched.directory);
   if (!options.quiet) print_summary(launched.directory);
   if (result->signal != 0) {
     // End as the program ended, so that a shell or a scheduler sees the same.

@@ -1,6 +1,11 @@
 #include "cli/command.h"
 
 #include <cstdio>
+#include <filesystem>
+#include <vector>
+
+#include "analysis/symbols/trace_names.h"
+#include "cli/terminal.h"
 
 namespace tidemark::cli {
 
@@ -19,6 +24,30 @@ Result<TraceSource> open_with_warnings(const std::string& path) {
     for (const std::string& warning : source->warnings) warn(warning);
   }
   return source;
+}
+
+uint64_t name_traces(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  std::vector<std::string> files;
+  if (!fs::exists(path, error)) return 0;
+  if (!fs::is_directory(path, error)) files.push_back(path);
+  for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
+    if (it->path().extension() == ".tmk") files.push_back(it->path().string());
+  }
+  uint64_t named = 0;
+  ProgressBar bar("naming functions");
+  for (size_t i = 0; i < files.size(); ++i) {
+    const Result<uint64_t> count = write_names(files[i], [&](double share) {
+      bar.set((static_cast<double>(i) + share) / static_cast<double>(files.size()));
+    });
+    if (count) {
+      named += *count;
+    } else {
+      warn(count.error().message);
+    }
+  }
+  return named;
 }
 
 }  // namespace tidemark::cli

@@ -32,4 +32,9 @@ void warn(const std::string& text);
 // Opens the trace and says which files of a directory could not be used.
 Result<TraceSource> open_with_warnings(const std::string& path);
 
+// Writes the names of native functions into a trace or into those of a directory: only on the
+// machine where the programs are can they be found out. What cannot be named stays as it is.
+// Returns how many frames got a name.
+uint64_t name_traces(const std::string& path);
+
 }  // namespace tidemark::cli

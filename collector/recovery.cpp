@@ -18,13 +18,13 @@
 #include "collector/liveness.h"
 #include "collector/ring_reader.h"
 #include "collector/trace_tail.h"
+#include "proto/descriptor.h"
 #include "proto/frame.h"
 
 namespace tidemark {
 
 namespace {
 
-constexpr std::string_view kRingSuffix = ".ring";
 constexpr std::string_view kMemoryRings = "/dev/shm/tidemark-";
 constexpr auto kLockPatience = std::chrono::seconds(10);
 constexpr auto kLockPause = std::chrono::milliseconds(50);
@@ -32,20 +32,6 @@ constexpr auto kLockPause = std::chrono::milliseconds(50);
 Error error_of(const std::string& path) {
   return Error{path + ": " + std::strerror(errno)};
 }
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 // A ring may lie in memory, with a link beside the trace. Other links are not followed: a trace
 // directory that somebody else made must not lead elsewhere.
@@ -129,8 +115,8 @@ Result<RecoveryReport> recover_locked(int fd, const std::string& ring_path,
 Result<RecoveryReport> recover_file(const std::string& path) {
   RecoveryReport report;
   report.path =
-      path.ends_with(kRingSuffix) ? path.substr(0, path.size() - kRingSuffix.size()) : path;
-  const std::string ring_path = report.path + std::string(kRingSuffix);
+      path.ends_with(ring::kSuffix) ? path.substr(0, path.size() - ring::kSuffix.size()) : path;
+  const std::string ring_path = report.path + std::string(ring::kSuffix);
   const std::string place = place_of(ring_path);
   const Descriptor ring(::open(place.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
   if (ring.get() < 0) {

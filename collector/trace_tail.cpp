@@ -9,53 +9,20 @@
 #include <string_view>
 #include <vector>
 
-#include "proto/trace_reader.h"
+#include "proto/trace_appending.h"
 #include "proto/trace_writer.h"
 
 namespace tidemark {
 
 namespace {
 
-// Lets the first bytes pass unwritten: they are in the file already. A TraceWriter in front of it
-// can go through the old frames for its index without moving a byte.
-class TailSink final : public ByteSink {
- public:
-  TailSink(int fd, uint64_t present) : file_(fd), present_(present) {}
-  bool write(std::span<const uint8_t> bytes) noexcept override {
-    const auto skip = static_cast<size_t>(std::min<uint64_t>(present_, bytes.size()));
-    present_ -= skip;
-    return file_.write(bytes.subspan(skip));
-  }
-
- private:
-  FdSink file_;
-  uint64_t present_;
-};
-
-// The frames of the file when they lie one behind the other up to its end.
+// The frames of a file that ends where they end.
 std::optional<std::vector<FrameHeader>> sound_frames(const std::string& path, uint64_t size) {
   const Result<TraceReader> reader = TraceReader::open(path);
-  if (!reader || reader->damage().any()) return std::nullopt;
-  std::vector<FrameHeader> frames(reader->blocks().size());
-  uint64_t end = sizeof(FileHeader);
-  for (size_t i = 0; i < frames.size(); ++i) {
-    const BlockRef& block = reader->blocks()[i];
-    if (block.offset != end || !reader->read_at(end, &frames[i], sizeof frames[i])) {
-      return std::nullopt;
-    }
-    end += sizeof(FrameHeader) + block.stored_bytes;
-  }
-  if (end != size) return std::nullopt;
-  return frames;
-}
-
-void pass_over(TraceWriter& trace, const std::vector<FrameHeader>& frames) {
-  uint32_t longest = 0;
-  for (const FrameHeader& frame : frames) longest = std::max(longest, frame.stored_bytes);
-  const std::vector<uint8_t> unread(longest);
-  for (const FrameHeader& frame : frames) {
-    trace.copy_frame(frame, std::span(unread).first(frame.stored_bytes), frame.process);
-  }
+  if (!reader) return std::nullopt;
+  std::optional<SoundFrames> sound = find_sound_frames(*reader);
+  if (!sound || sound->end != size) return std::nullopt;
+  return std::move(sound->headers);
 }
 
 class RingAppender {
@@ -92,8 +59,7 @@ class RingAppender {
       const uint64_t dropped = ring_.header().dropped[kind];
       if (dropped <= reported) continue;
       report_.dropped += dropped - reported;
-      say(HealthKind::kEventsDropped, dropped - reported,
-          table_name(static_cast<BlockKind>(kind)));
+      say(HealthKind::kEventsDropped, dropped - reported, table_name(static_cast<BlockKind>(kind)));
     }
     if (const uint32_t error = ring_.header().write_error; error != 0) {
       say(HealthKind::kBytesUnwritten, ring_.pending_bytes(),
@@ -133,7 +99,8 @@ Status append_ring(int fd, uint64_t keep, RingReader& ring, RecoveryReport& repo
     return Error{report.path + ": " + std::strerror(errno)};
   }
   const auto frames = keep == 0 ? std::vector<FrameHeader>{} : sound_frames(report.path, keep);
-  TailSink sink(fd, frames ? keep : sizeof(FileHeader));
+  FdSink file(fd);
+  TailSink sink(file, frames ? keep : sizeof(FileHeader));
   TraceWriter trace(sink);
   if (frames) pass_over(trace, *frames);
   RingAppender(trace, ring, report).append();

@@ -71,6 +71,13 @@ class TextReport {
   std::string clipped(std::string_view text, size_t used) const {
     const size_t room = options_.width > used + 20 ? options_.width - used : 20;
     if (text.size() <= room) return std::string(text);
+    // Of "function path/file:line" the path can be missed best.
+    const size_t space = text.rfind(' ');
+    const size_t slash = text.rfind('/');
+    if (space != std::string_view::npos && slash != std::string_view::npos && slash > space) {
+      const std::string_view file = text.substr(slash + 1);
+      if (space + 1 + file.size() <= room) return fmt::format("{} {}", text.substr(0, space), file);
+    }
     return std::string(text.substr(0, room - 3)) + "...";
   }
 

@@ -1,4 +1,4 @@
-// The fuzzer's bytes as a file that a TraceReader can open.
+// The fuzzer's bytes as a file.
 #pragma once
 
 #include <sys/mman.h>
@@ -12,11 +12,15 @@
 
 namespace tidemark {
 
-inline Result<TraceReader> reader_of(std::span<const uint8_t> bytes) {
+inline int nameless_file(std::span<const uint8_t> bytes) {
   const int fd = ::memfd_create("fuzz", MFD_CLOEXEC);
   FdSink sink(fd);
-  if (!sink.write(bytes)) return Error{"memfd"};
-  return TraceReader::from_fd(fd, "fuzz");
+  (void)sink.write(bytes);
+  return fd;
+}
+
+inline Result<TraceReader> reader_of(std::span<const uint8_t> bytes) {
+  return TraceReader::from_fd(nameless_file(bytes), "fuzz");
 }
 
 }  // namespace tidemark

@@ -79,7 +79,9 @@ void record_out_of_memory(const DriverEvent& event) {
   row.time_ns = event.time_ns;
   row.device = event.device;
   row.requested_bytes = event.size_bytes;
-  const DeviceMemory latest = latest_device_memory(event.device);
+  // A call of the task thread's own must not wait for that thread.
+  const DeviceMemory latest = capture_thread.own_depth > 0 ? latest_device_memory(event.device)
+                                                           : fresh_device_memory(event.device);
   row.device_free_bytes = latest.free_bytes;
   row.device_total_bytes = latest.total_bytes;
   row.stream = event.stream;
@@ -181,6 +183,11 @@ void leave_call(uint32_t id, const CUpti_CallbackData& data) {
   driver_objects().devices.note(event.device);
   recorder().record(event);
   follow_up(call, event);
+  // A program may be over before the next regular sample: have one with its memory in it.
+  if (call.call_class == CallClass::kTakes &&
+      driver_objects().devices.note_allocation(event.device)) {
+    recorder().run_tasks_soon();
+  }
   recorder().add_overhead_ns(static_cast<uint64_t>(now_ns() - now));
 }
 
@@ -196,11 +203,11 @@ void record_context(const CUpti_ResourceData& data, DriverOperation operation) {
   if (capture_thread.own_depth > 0) event.flags |= kDriverOwn;
   DriverObjects& objects = driver_objects();
   if (operation == DriverOperation::kContextCreate) {
-    objects.contexts.created();
+    objects.contexts.created(event.device);
     objects.devices.note(event.device);
     add_stack(event);  // who made a context on a card where nobody expected one
   } else {
-    objects.contexts.destroyed();
+    objects.contexts.destroyed(event.device);
   }
   recorder().record(event);
 }
@@ -226,6 +233,7 @@ void on_resource(uint32_t id, const CUpti_ResourceData& data) {
   switch (id) {
     case CUPTI_CBID_RESOURCE_CU_INIT_FINISHED:
       driver_objects().driver_ready.store(true, std::memory_order_release);
+      recorder().run_tasks_soon();  // NVML takes its time: better now than at the first question
       return;
     case CUPTI_CBID_RESOURCE_CONTEXT_CREATED:
       driver_objects().driver_ready.store(true, std::memory_order_release);

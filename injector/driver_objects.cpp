@@ -54,15 +54,27 @@ void ContextTable::note(uint32_t context, int64_t device) noexcept {
       std::memory_order_relaxed);
 }
 
-void ContextTable::destroyed() noexcept {
-  uint32_t live = live_.load(std::memory_order_relaxed);
-  while (live > 0 && !live_.compare_exchange_weak(live, live - 1)) {
+uint32_t ContextTable::live(int64_t device) const noexcept {
+  if (!valid_device(device)) return 0;
+  return live_[static_cast<size_t>(device)].load(std::memory_order_relaxed);
+}
+
+void ContextTable::created(int64_t device) noexcept {
+  if (!valid_device(device)) return;
+  live_[static_cast<size_t>(device)].fetch_add(1, std::memory_order_relaxed);
+}
+
+void ContextTable::destroyed(int64_t device) noexcept {
+  if (!valid_device(device)) return;
+  auto& count = live_[static_cast<size_t>(device)];
+  uint32_t live = count.load(std::memory_order_relaxed);
+  while (live > 0 && !count.compare_exchange_weak(live, live - 1)) {
   }
 }
 
 void ContextTable::clear() noexcept {
   for (auto& entry : entries_) entry.store(0);
-  live_.store(0);
+  for (auto& count : live_) count.store(0);
 }
 
 PoolTable::Entry* PoolTable::find(uint64_t handle) noexcept {

@@ -21,11 +21,14 @@ inline constexpr int64_t kNoDevice = -1;
 class DeviceUse {
  public:
   void note(int64_t device) noexcept { set(used_, device); }
+  // True for the first one on the device.
+  bool note_allocation(int64_t device) noexcept { return set(allocated_, device); }
   void note_graph_memory(int64_t device) noexcept { set(graph_, device); }
   bool used(int64_t device) const noexcept { return has(used_, device); }
   bool has_graph_memory(int64_t device) const noexcept { return has(graph_, device); }
   void clear() noexcept {
     used_.store(0);
+    allocated_.store(0);
     graph_.store(0);
   }
 
@@ -33,16 +36,19 @@ class DeviceUse {
   static bool valid(int64_t device) noexcept {
     return device >= 0 && device < static_cast<int64_t>(kMaxDevices);
   }
-  static void set(std::atomic<uint64_t>& bits, int64_t device) noexcept {
-    if (!valid(device)) return;
+  // True when it was not set.
+  static bool set(std::atomic<uint64_t>& bits, int64_t device) noexcept {
+    if (!valid(device)) return false;
     const uint64_t bit = uint64_t{1} << device;
-    if ((bits.load(std::memory_order_relaxed) & bit) == 0) bits.fetch_or(bit);
+    if ((bits.load(std::memory_order_relaxed) & bit) != 0) return false;
+    return (bits.fetch_or(bit) & bit) == 0;
   }
   static bool has(const std::atomic<uint64_t>& bits, int64_t device) noexcept {
     return valid(device) && (bits.load(std::memory_order_relaxed) >> device & 1) != 0;
   }
 
   std::atomic<uint64_t> used_{0};
+  std::atomic<uint64_t> allocated_{0};
   std::atomic<uint64_t> graph_{0};
 };
 
@@ -52,15 +58,16 @@ class ContextTable {
   // kNoDevice: not known.
   int64_t device_of(uint32_t context) const noexcept;
   void note(uint32_t context, int64_t device) noexcept;
-  uint32_t live() const noexcept { return live_.load(std::memory_order_relaxed); }
-  void created() noexcept { live_.fetch_add(1, std::memory_order_relaxed); }
-  void destroyed() noexcept;
+  // How many there are on a device.
+  uint32_t live(int64_t device) const noexcept;
+  void created(int64_t device) noexcept;
+  void destroyed(int64_t device) noexcept;
   void clear() noexcept;
 
  private:
   static constexpr size_t kEntries = 256;
   std::array<std::atomic<uint64_t>, kEntries> entries_{};  // context << 32 | device + 1
-  std::atomic<uint32_t> live_{0};
+  std::array<std::atomic<uint32_t>, kMaxDevices> live_{};
 };
 
 // The driver's pools under the small numbers that rows carry. A number is given once: a handle that

@@ -189,20 +189,24 @@ void record_versions() {
   char text[16];
   std::snprintf(text, sizeof text, "%d", version);
   record_tool_setting("cuda_driver_version", text);
+  record_driver_version(static_cast<uint32_t>(version));
 }
 
 }  // namespace
 
-void query_driver() noexcept {
+bool query_driver() noexcept {
   const OwnScope own;
-  if (!load_driver()) return;
+  if (!load_driver()) return false;
   record_versions();
+  bool any_new = false;
   for (int64_t device = 0; device < static_cast<int64_t>(kMaxDevices); ++device) {
     if (driver_objects().devices.used(device) && !g_described[static_cast<size_t>(device)]) {
       describe_device(device);
+      any_new = true;
     }
   }
   complete_imports();
+  return any_new;
 }
 
 void sample_pools() noexcept {

@@ -7,8 +7,8 @@
 namespace tidemark::injector {
 
 // One round: new devices get their Device row (and NVML handle), imports their size. Cheap when
-// nothing is new.
-void query_driver() noexcept;
+// nothing is new. True when there was a new device.
+bool query_driver() noexcept;
 
 // Counter rows for pools and graph memory that are in use.
 void sample_pools() noexcept;

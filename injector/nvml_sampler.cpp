@@ -10,6 +10,7 @@
 #include "injector/nvml_library.h"
 #include "injector/process_info.h"
 #include "injector/recorder.h"
+#include "injector/tool_thread.h"
 
 namespace tidemark::injector {
 namespace {
@@ -32,6 +33,13 @@ NvmlLibrary g_nvml;
 bool g_missing_said = false;
 std::array<SampledDevice, kMaxDevices> g_devices;
 std::array<LatestMemory, kMaxDevices> g_latest;
+
+// An allocation failed, which costs the host more than this; but some programs try and fail often.
+constexpr uint32_t kPatienceMs = 10;
+constexpr int64_t kSeldomMs = 100;
+std::atomic<bool> g_readings_expected{false};
+std::atomic<uint32_t> g_readings{0};  // of all devices; also the word that waiters sleep on
+std::atomic<int64_t> g_waited_ms{-kSeldomMs};
 
 bool valid(int64_t device) {
   return device >= 0 && device < static_cast<int64_t>(kMaxDevices);
@@ -105,6 +113,7 @@ bool start_nvml() noexcept {
     }
     return true;
   }
+  expect_readings(false);
   if (!g_missing_said) {
     g_missing_said = true;
     char detail[128];
@@ -148,17 +157,42 @@ DeviceMemory latest_device_memory(int64_t device) noexcept {
           latest.free.load(std::memory_order_relaxed), latest.used.load(std::memory_order_relaxed)};
 }
 
+void expect_readings(bool expected) noexcept {
+  g_readings_expected.store(expected, std::memory_order_relaxed);
+}
+
+DeviceMemory fresh_device_memory(int64_t device) noexcept {
+  const int64_t start = monotonic_ms();
+  int64_t before = g_waited_ms.load(std::memory_order_relaxed);
+  if (!g_readings_expected.load(std::memory_order_relaxed) || start - before < kSeldomMs ||
+      !g_waited_ms.compare_exchange_strong(before, start, std::memory_order_relaxed)) {
+    return latest_device_memory(device);
+  }
+  const uint32_t seen = g_readings.load(std::memory_order_acquire);
+  recorder().run_tasks_soon();
+  for (int64_t left = kPatienceMs; left > 0; left = start + kPatienceMs - monotonic_ms()) {
+    if (g_readings.load(std::memory_order_acquire) != seen) break;
+    wait_while(g_readings, seen, static_cast<uint32_t>(left));
+  }
+  return latest_device_memory(device);
+}
+
 void sample_device_memory() noexcept {
   if (!g_nvml.is_open()) return;
+  bool any = false;
   for (int64_t device = 0; device < static_cast<int64_t>(kMaxDevices); ++device) {
     SampledDevice& sampled = g_devices[static_cast<size_t>(device)];
     DeviceMemory memory;
     if (sampled.handle == nullptr || !read_device(device, sampled, memory)) continue;
+    any = true;
     const int64_t now = now_ns();
     record_counter(now, CounterKind::kDeviceUsed, device, memory.used_bytes);
     record_counter(now, CounterKind::kDeviceFree, device, memory.free_bytes);
     record_counter(now, CounterKind::kDeviceReserved, device, memory.reserved_bytes);
   }
+  if (!any) return;
+  g_readings.fetch_add(1, std::memory_order_release);
+  wake_all(g_readings);
 }
 
 void sample_process_memory() noexcept {
@@ -173,6 +207,7 @@ void reset_nvml() noexcept {
   g_nvml.forget();
   g_missing_said = false;
   g_devices.fill({});
+  expect_readings(false);
 }
 
 }  // namespace tidemark::injector

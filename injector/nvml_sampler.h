@@ -33,6 +33,12 @@ const char* attach_nvml_device(int64_t device, std::string_view uuid_text,
 // The last reading of a device; zeros when there is none. Any thread.
 DeviceMemory latest_device_memory(int64_t device) noexcept;
 
+// The same, read after the call where that is possible within milliseconds: for the moment in which
+// an allocation failed. Not on the task thread, which does the reading.
+DeviceMemory fresh_device_memory(int64_t device) noexcept;
+// Whether anybody reads at all.
+void expect_readings(bool expected) noexcept;
+
 // Reads every attached device and records Counter rows.
 void sample_device_memory() noexcept;
 void sample_process_memory() noexcept;

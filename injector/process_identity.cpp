@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdlib>
+#include <charconv>
 #include <cstring>
 
 #include "injector/recorder.h"
@@ -33,7 +33,9 @@ uint64_t start_ticks() {
   for (int field = 2; at != nullptr && field < 22; ++field) {
     at = std::strchr(at + 1, ' ');
   }
-  return at == nullptr ? 0 : std::strtoull(at + 1, nullptr, 10);
+  uint64_t ticks = 0;
+  if (at != nullptr) std::from_chars(at + 1, line + std::strlen(line), ticks);
+  return ticks;
 }
 
 }  // namespace

@@ -17,6 +17,10 @@ extern char** environ;
 namespace tidemark::injector {
 namespace {
 
+// As recorded at the start, when the driver must not be asked yet. Written before the task thread
+// has its first task.
+Process g_process{};
+
 struct RankVariables {
   const char* rank;
   const char* local_rank;
@@ -271,9 +275,15 @@ void record_process(const Options& options, int64_t start_ns) noexcept {
   process.tool_version = version_number();
   process.source = Source::kCapture;
   out.record(process);
+  g_process = process;
   record_tool_setting("version", kVersion);
   record_tool_setting("stacks", stack_mode_name(options.stacks));
   record_environment();
+}
+
+void record_driver_version(uint32_t version) noexcept {
+  g_process.driver_version = version;
+  recorder().record(g_process);
 }
 
 void record_tool_setting(std::string_view key, std::string_view value) noexcept {

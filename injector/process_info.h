@@ -38,6 +38,9 @@ std::string_view readable_command(std::string_view arguments, char* buffer,
 // walking `environ` beside a setenv of another thread would be a race.
 void record_process(const Options& options, int64_t start_ns) noexcept;
 
+// The Process row once more, with what only the driver knows. Task thread.
+void record_driver_version(uint32_t version) noexcept;
+
 // A Setting row of the tool's own (versions, sources).
 void record_tool_setting(std::string_view key, std::string_view value) noexcept;
 

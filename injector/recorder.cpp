@@ -202,6 +202,12 @@ bool Recorder::add_background_task(Task run, void* context, uint32_t period_ms) 
   return on() && add_task(run, context, period_ms);
 }
 
+void Recorder::run_tasks_soon() noexcept {
+  const int host_errno = errno;
+  if (on()) hasten_tasks();
+  errno = host_errno;
+}
+
 bool Recorder::add_finish_hook(Task run, void* context) noexcept {
   lifecycle.lock();
   const bool room = hook_count < std::size(hooks);

@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <array>
 #include <atomic>
 
 #include "injector/cupti_kernels.h"
@@ -20,6 +21,7 @@ namespace {
 constexpr uint32_t kDriverPeriodMs = 100;
 constexpr uint32_t kKernelPeriodMs = 250;
 constexpr uint32_t kProcessPeriodMs = 1000;
+constexpr uint32_t kEarlyRounds = 4;  // in the first of these periods
 // Without callbacks nobody says when cuInit is over; asking the driver earlier would do no good.
 constexpr int64_t kInitGraceMs = 2000;
 
@@ -30,7 +32,8 @@ struct Sampling {
   bool nvml_tried = false;
   int64_t started_ms = 0;
   int64_t looked_ms = 0;
-  uint32_t contexts_reported = 0;
+  uint32_t process_rounds = 0;
+  std::array<uint32_t, kMaxDevices> contexts_reported{};
 };
 Sampling g_sampling;
 
@@ -59,15 +62,20 @@ void open_nvml() {
 // What CUPTI set aside per context: part of the ledger, not of the unexplained rest.
 void record_own_footprint() {
   const TracingFootprint footprint = tracing_footprint();
-  const uint32_t contexts = driver_objects().contexts.live();
-  if (footprint.bytes_per_context == 0 || contexts == g_sampling.contexts_reported) return;
-  const int64_t change =
-      (static_cast<int64_t>(contexts) - static_cast<int64_t>(g_sampling.contexts_reported)) *
-      static_cast<int64_t>(footprint.bytes_per_context);
-  g_sampling.contexts_reported = contexts;
-  if (!footprint.on_device) return recorder().add_own_host_bytes(change);
-  recorder().record(
-      Counter{now_ns(), contexts * footprint.bytes_per_context, 0, 0, CounterKind::kOwnDevice});
+  if (footprint.bytes_per_context == 0) return;
+  for (int64_t device = 0; device < static_cast<int64_t>(kMaxDevices); ++device) {
+    const uint32_t contexts = driver_objects().contexts.live(device);
+    uint32_t& reported = g_sampling.contexts_reported[static_cast<size_t>(device)];
+    if (contexts == reported) continue;
+    const int64_t change = static_cast<int64_t>(contexts) - static_cast<int64_t>(reported);
+    reported = contexts;
+    if (footprint.on_device) {
+      recorder().record(Counter{now_ns(), contexts * footprint.bytes_per_context, 0, device,
+                                CounterKind::kOwnDevice});
+    } else {
+      recorder().add_own_host_bytes(change * static_cast<int64_t>(footprint.bytes_per_context));
+    }
+  }
 }
 
 void driver_round() {
@@ -84,7 +92,10 @@ void driver_round() {
     g_sampling.looked_ms = now;
     look_for_used_devices();
   }
-  query_driver();
+  if (query_driver()) {
+    sample_device_memory();
+    sample_process_memory();
+  }
   sample_pools();
   record_own_footprint();
 }
@@ -104,9 +115,12 @@ void device_task(void*) noexcept {
   sample_device_memory();
 }
 
+// The list of processes is dear, so it is read once per second; but a program that lives only that
+// long needs some, too.
 void process_task(void*) noexcept {
   const Turn turn;
-  sample_process_memory();
+  const uint32_t round = g_sampling.process_rounds++;
+  if (round < kEarlyRounds || round % kEarlyRounds == 0) sample_process_memory();
 }
 
 // A process may end before the first round: then everything that is asked once is asked here.
@@ -125,6 +139,7 @@ void start_sampling(const Options& options, bool callbacks_on) noexcept {
   g_sampling.callbacks_on = callbacks_on;
   g_sampling.nvml = options.nvml_hz > 0;
   g_sampling.started_ms = monotonic_ms();
+  expect_readings(g_sampling.nvml);
   Recorder& out = recorder();
   out.add_background_task(driver_task, nullptr, kDriverPeriodMs);
   if (callbacks_on && (options.kernels || options.copies)) {
@@ -132,7 +147,7 @@ void start_sampling(const Options& options, bool callbacks_on) noexcept {
   }
   if (options.nvml_hz > 0) {
     out.add_background_task(device_task, nullptr, 1000 / options.nvml_hz);
-    out.add_background_task(process_task, nullptr, kProcessPeriodMs);
+    out.add_background_task(process_task, nullptr, kProcessPeriodMs / kEarlyRounds);
   }
   out.add_finish_hook(last_round, nullptr);
 }

@@ -105,6 +105,7 @@ struct TaskBoard {
   TaskEntry entries[16] = {};
   uint32_t count = 0;
   bool thread_started = false;
+  std::atomic<bool> hasten{false};
   std::atomic<uint32_t> wake{0};
   std::atomic<uint32_t> running{0};
 };
@@ -115,6 +116,9 @@ bool next_due(TaskEntry& due, uint32_t& wait_ms) {
   const int64_t now = monotonic_ms();
   wait_ms = 1000;
   board.lock.lock();
+  if (board.hasten.exchange(false, std::memory_order_acq_rel)) {
+    for (uint32_t i = 0; i < board.count; ++i) board.entries[i].next_ms = now;
+  }
   bool found = false;
   for (uint32_t i = 0; i < board.count && !found; ++i) {
     TaskEntry& entry = board.entries[i];
@@ -231,6 +235,12 @@ bool add_task(Recorder::Task run, void* context, uint32_t period_ms) noexcept {
   return room;
 }
 
+void hasten_tasks() noexcept {
+  board.hasten.store(true, std::memory_order_release);
+  board.wake.fetch_add(1, std::memory_order_release);
+  wake_all(board.wake);
+}
+
 bool stop_tasks(uint32_t timeout_ms) noexcept {
   board.lock.lock();
   board.count = 0;
@@ -247,6 +257,7 @@ bool stop_tasks(uint32_t timeout_ms) noexcept {
 void forget_tasks() noexcept {
   board.count = 0;
   board.thread_started = false;
+  board.hasten.store(false, std::memory_order_relaxed);
   board.running.store(0, std::memory_order_relaxed);
 }
 

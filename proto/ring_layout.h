@@ -30,6 +30,9 @@
 
 namespace tidemark::ring {
 
+// The ring of run.tmk is run.tmk.ring.
+inline constexpr std::string_view kSuffix = ".ring";
+
 inline constexpr uint64_t kMagic = 0x474e49524b4d4954;  // "TIMKRING"
 inline constexpr uint32_t kVersion = 1;
 

@@ -19,10 +19,10 @@ TraceWriter::TraceWriter(ByteSink& sink, int zstd_level) noexcept
 
 TraceWriter::~TraceWriter() = default;
 
-void TraceWriter::begin_process(uint32_t process) noexcept {
+void TraceWriter::begin_process(uint32_t process, uint64_t sequence) noexcept {
   flush();
   process_ = process;
-  sequence_ = 0;
+  sequence_ = sequence;
 }
 
 void TraceWriter::append_string(uint32_t id, std::string_view text) noexcept {

@@ -27,7 +27,7 @@ class TraceWriter {
   ~TraceWriter();
 
   // Rows appended from now on belong to this process of the file (from 1). Closes open blocks.
-  void begin_process(uint32_t process) noexcept;
+  void begin_process(uint32_t process, uint64_t sequence = 0) noexcept;
 
   template <typename Row>
   void append(const Row& row) noexcept {

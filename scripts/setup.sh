@@ -21,6 +21,7 @@ build_needs=(
   /usr/include/fmt/format.h:libfmt-dev
   /usr/include/CLI/CLI.hpp:libcli11-dev
   /usr/include/sqlite3.h:libsqlite3-dev
+  /usr/include/elfutils/libdw.h:libdw-dev
 )
 test_needs=(
   /usr/include/gtest/gtest.h:libgtest-dev

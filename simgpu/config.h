@@ -9,6 +9,7 @@
 //                       cards of its own
 //   SIMGPU_PID_OFFSET   added to the process ids that NVML shows, like a container that hides
 //                       its real ones                                         (0)
+//   SIMGPU_NO_PINNED_TRACING  set: CUPTI does not take its buffers from host memory, like old ones
 //   CUDA_VISIBLE_DEVICES  indices or UUIDs, as for the real driver
 //
 // A kernel whose name ends in `_<N>us` runs N microseconds, whatever SIMGPU_KERNEL_US says.

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <map>
@@ -359,6 +360,10 @@ CUptiResult attribute(CUpti_ActivityAttribute attribute, size_t* size, void* val
   const std::lock_guard lock(attributes().mutex);
   const auto it = attributes().values.find(attribute);
   if (it == attributes().values.end()) return CUPTI_ERROR_INVALID_PARAMETER;
+  if (set && attribute == CUPTI_ACTIVITY_ATTR_MEM_ALLOCATION_TYPE_HOST_PINNED &&
+      std::getenv("SIMGPU_NO_PINNED_TRACING") != nullptr) {
+    return CUPTI_ERROR_NOT_SUPPORTED;
+  }
   const size_t bytes = attribute_bytes(attribute);
   if (*size < bytes) return CUPTI_ERROR_PARAMETER_SIZE_NOT_SUFFICIENT;
   if (set) {

@@ -82,6 +82,27 @@ void hold(int milliseconds) {
   usleep(static_cast<useconds_t>(milliseconds) * 1000);
 }
 
+// Memory on several devices, each with a context of its own.
+void devices(int count) {
+  const Driver cu;
+  begin(cu);
+  for (int device = 0; device < count; ++device) {
+    cu.use_device(device);
+    CUdeviceptr p = 0;
+    cu.check(cu.cuMemAlloc_v2(&p, kMiB), "cuMemAlloc");
+  }
+  usleep(150 * 1000);
+}
+
+// Nearly fills the card, and asks for more.
+void fill(int mebibytes) {
+  const Driver cu;
+  begin(cu);
+  CUdeviceptr p = 0;
+  cu.check(cu.cuMemAlloc_v2(&p, static_cast<size_t>(mebibytes) * kMiB), "cuMemAlloc");
+  std::printf("alloc %d\n", cu.cuMemAlloc_v2(&p, static_cast<size_t>(mebibytes) * kMiB));
+}
+
 // A child that uses nothing, one that runs another CUDA program, and the parent goes on.
 void forks(int) {
   const Driver cu;
@@ -221,10 +242,13 @@ void pools(int) {
 int main(int argc, char** argv) {
   using namespace tidemark::samples;
   const std::map<std::string, std::function<void(int)>> tasks = {
-      {"failures", failures}, {"threads", threads},     {"kernels", kernels},
-      {"hold", hold},         {"forks", forks},         {"fork_first", fork_first},
-      {"again", again},       {"subscribe", subscribe}, {"pools", pools},
-      {"ipc", ipc},           {"open_ipc", open_ipc},   {"captured", captured}};
+      {"failures", failures}, {"threads", threads},
+      {"kernels", kernels},   {"hold", hold},
+      {"forks", forks},       {"fork_first", fork_first},
+      {"again", again},       {"subscribe", subscribe},
+      {"pools", pools},       {"ipc", ipc},
+      {"open_ipc", open_ipc}, {"captured", captured},
+      {"devices", devices},   {"fill", fill}};
   const auto task = argc > 1 ? tasks.find(argv[1]) : tasks.end();
   if (task == tasks.end()) {
     std::fprintf(stderr, "usage: capture_host TASK [NUMBER]\n");

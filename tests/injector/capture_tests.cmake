@@ -31,6 +31,7 @@ function(tidemark_capture_run_test NAME)
 endfunction()
 tidemark_capture_run_test(capture_system_test)
 tidemark_capture_run_test(capture_guest_test)
+tidemark_capture_run_test(capture_sampling_test)
 
 # Sanitizers bring symbols and libraries of their own.
 if(NOT TIDEMARK_SANITIZE)

@@ -9,6 +9,11 @@ import sys
 
 ENTRY_POINTS = {"InitializeInjection"}
 NEWEST_GLIBC = (2, 34)
+# Imports that a newer glibc gives newer versions or other names: a library built there would need
+# it. strtol and scanf become __isoc23_* (2.38), fmod has a new version (2.38), and so on.
+BREAKS_WITH_NEWER_GLIBC = re.compile(
+    r"(?:__isoc23_)?(?:strto(?:l|ul|ll|ull|imax|umax|q|uq)|wcsto\w+|v?[fsw]*scanf)(?:_l)?"
+    r"|fmodf?|arc4random\w*|strlcpy|strlcat|wcslcpy|wcslcat|_dl_find_object|pidfd_\w+")
 # A library of the host's that we must not depend on: it may bring another version, or none.
 FORBIDDEN = re.compile(r"libstdc\+\+|libgcc_s|libzstd|libcuda|libcupti|libnvidia|libfmt|libproto")
 
@@ -44,6 +49,12 @@ def main():
         lines = [line for line in symbols.splitlines()
                  if any(f"GLIBC_{'.'.join(map(str, v))})" in line for v in newer)]
         failures.append(f"needs a newer glibc: {newer} {lines}")
+    imported = {line.split()[-1] for line in symbols.splitlines() if "*UND*" in line}
+    breaking = sorted(name for name in imported if BREAKS_WITH_NEWER_GLIBC.fullmatch(name))
+    if breaking:
+        failures.append(f"built with a newer glibc it would need that one: {breaking}")
+    if "memcpy" not in imported:
+        failures.append("memcpy is not imported: did objdump change its output?")
     if not versions:
         failures.append("no glibc version found: did objdump change its output?")
 

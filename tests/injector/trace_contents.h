@@ -71,4 +71,17 @@ inline TraceContents read_trace(const std::string& path) {
   return all;
 }
 
+// Of one table.
+template <typename Row>
+std::vector<Row> rows_of(const std::string& path) {
+  std::vector<Row> out;
+  auto reader = TraceReader::open(path);
+  if (!reader) return out;
+  BlockDecoder decoder(*reader);
+  for_each_block<Row>(*reader, decoder, 0, [&](std::span<const Row> rows, const BlockRef&) {
+    out.insert(out.end(), rows.begin(), rows.end());
+  });
+  return out;
+}
+
 }  // namespace tidemark::test
