@@ -106,9 +106,9 @@ std::vector<FrameworkEvent> torch_segments(std::span<const DriverEvent> events,
   for (const DriverEvent& e : events) {
     if (e.time_ns < bridge_ns) sorted.push_back(e);
   }
-  std::stable_sort(
-      sorted.begin(), sorted.end(),
-      [](const DriverEvent& a, const DriverEvent& b) { return a.time_ns < b.time_ns; });
+  std::stable_sort(sorted.begin(), sorted.end(), [](const DriverEvent& a, const DriverEvent& b) {
+    return a.time_ns < b.time_ns;
+  });
   SegmentFinder finder(names);
   for (const DriverEvent& e : sorted) finder.apply(e);
   return finder.take();

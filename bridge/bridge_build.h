@@ -12,9 +12,9 @@ namespace tidemark::bridge {
 
 struct Outcome {
   bool ready = false;
-  char path[PATH_MAX] = {};    // of the bridge, when ready
-  char reason[512] = {};       // one line, when not
-  char torch_version[64] = {}; // "2.11.0+cu130", as far as it is known
+  char path[PATH_MAX] = {};     // of the bridge, when ready
+  char reason[512] = {};        // one line, when not
+  char torch_version[64] = {};  // "2.11.0+cu130", as far as it is known
 };
 
 // `libc10_cuda` is the path of that library in the torch that the process uses.

@@ -23,12 +23,13 @@ constexpr size_t kMaxVariables = 4096;
 
 // The compiler must not be recorded, nor be loaded with what the job is loaded with.
 size_t compiler_environment(char** out) {
-  static constexpr const char* kLeftOut[] = {"CUDA_INJECTION64_PATH=", "NVTX_INJECTION64_PATH=",
-                                             "LD_PRELOAD=", "TIDEMARK_ARM="};
+  static constexpr const char* kLeftOut[] = {
+      "CUDA_INJECTION64_PATH=", "NVTX_INJECTION64_PATH=", "LD_PRELOAD=", "TIDEMARK_ARM="};
   size_t count = 0;
   for (char** variable = environ; *variable != nullptr && count + 1 < kMaxVariables; ++variable) {
     bool wanted = true;
-    for (const char* name : kLeftOut) wanted &= std::strncmp(*variable, name, std::strlen(name)) != 0;
+    for (const char* name : kLeftOut)
+      wanted &= std::strncmp(*variable, name, std::strlen(name)) != 0;
     if (wanted) out[count++] = *variable;
   }
   out[count] = nullptr;
@@ -52,7 +53,8 @@ bool wait_for(pid_t child, int& status) {
   return false;
 }
 
-// True when the program ran and ended with 0. `started` tells a missing compiler from a failing one.
+// True when the program ran and ended with 0. `started` tells a missing compiler from a failing
+// one.
 bool run_compiler(char* const* arguments, const char* log, bool& started) {
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
@@ -118,11 +120,19 @@ struct Arguments {
   }
 };
 
-bool try_compiler(const TorchPlace& torch, const char* compiler, const char* standard,
-                  const char* source, const char* library, const char* log, bool& started) {
+// The allocator's trace is what matters: if torch's larger headers do not compile, it goes without
+// annotations.
+struct Attempt {
+  const char* compiler;
+  const char* standard;
+  bool annotations;
+};
+
+bool try_compiler(const TorchPlace& torch, const Attempt& attempt, const char* source,
+                  const char* library, const char* log, bool& started) {
   auto* const arguments = static_cast<Arguments*>(std::calloc(1, sizeof(Arguments)));
   if (arguments == nullptr) return false;
-  for (const char* flag : {compiler, standard, "-O2", "-fPIC", "-shared", "-w",
+  for (const char* flag : {attempt.compiler, attempt.standard, "-O2", "-fPIC", "-shared", "-w",
                            "-fvisibility=hidden", "-DUSE_CUDA"}) {
     arguments->add(flag);
   }
@@ -135,6 +145,10 @@ bool try_compiler(const TorchPlace& torch, const char* compiler, const char* sta
   arguments->add_joined("-L", torch.directory, "/lib");
   arguments->add("-lc10_cuda");
   arguments->add("-lc10");
+  if (attempt.annotations) {
+    arguments->add("-DTIDEMARK_ANNOTATIONS");
+    arguments->add("-ltorch_cpu");
+  }
   const bool built = run_compiler(arguments->finish(), log, started);
   std::free(arguments);
   return built;
@@ -149,18 +163,19 @@ bool compile_bridge(const TorchPlace& torch, const char* source, const char* lib
   const char* const chosen = std::getenv("CXX");
   bool any_started = false;
   for (const char* compiler : {chosen, "c++", "g++", "clang++"}) {
-    if (compiler == nullptr || compiler[0] == '\0') continue;
+    if (compiler == nullptr || compiler[0] == '\0' || any_started) continue;
     // Headers up to 2.9 want C++17, later ones C++20; a compiler may know only the former.
-    for (const char* standard : {"-std=c++20", "-std=c++17"}) {
+    for (const Attempt& attempt :
+         {Attempt{compiler, "-std=c++20", true}, Attempt{compiler, "-std=c++17", true},
+          Attempt{compiler, "-std=c++20", false}, Attempt{compiler, "-std=c++17", false}}) {
       bool started = false;
-      if (try_compiler(torch, compiler, standard, source, library, log, started)) {
+      if (try_compiler(torch, attempt, source, library, log, started)) {
         ::unlink(log);
         return true;
       }
       any_started |= started;
       if (!started) break;
     }
-    if (any_started) break;
   }
   if (any_started) {
     first_error(log, reason, reason_size);

@@ -3,9 +3,13 @@
 // The class that lets one listen changes its virtual functions with almost every release, so this
 // file is compiled against the torch that the process really uses (2.2 to 2.13) and must accept all
 // of them: what some versions lack is asked for by detection, nothing is named that has moved.
+#ifdef TIDEMARK_ANNOTATIONS
+#include <ATen/record_function.h>
+#endif
 #include <c10/cuda/CUDACachingAllocator.h>
 
 #include <exception>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -50,15 +54,24 @@ struct has_is_expandable<T, std::void_t<decltype(std::declval<const T&>().is_exp
 template <typename Entry>
 uint32_t action_of(const Entry& entry) {
   switch (entry.action_) {
-    case Entry::ALLOC: return TIDEMARK_TORCH_ALLOC;
-    case Entry::FREE_REQUESTED: return TIDEMARK_TORCH_FREE_REQUESTED;
-    case Entry::FREE_COMPLETED: return TIDEMARK_TORCH_FREE_COMPLETED;
-    case Entry::SEGMENT_ALLOC: return TIDEMARK_TORCH_SEGMENT_ALLOC;
-    case Entry::SEGMENT_FREE: return TIDEMARK_TORCH_SEGMENT_FREE;
-    case Entry::SEGMENT_MAP: return TIDEMARK_TORCH_SEGMENT_MAP;
-    case Entry::SEGMENT_UNMAP: return TIDEMARK_TORCH_SEGMENT_UNMAP;
-    case Entry::OOM: return TIDEMARK_TORCH_OOM;
-    case Entry::SNAPSHOT: return TIDEMARK_TORCH_SNAPSHOT;
+    case Entry::ALLOC:
+      return TIDEMARK_TORCH_ALLOC;
+    case Entry::FREE_REQUESTED:
+      return TIDEMARK_TORCH_FREE_REQUESTED;
+    case Entry::FREE_COMPLETED:
+      return TIDEMARK_TORCH_FREE_COMPLETED;
+    case Entry::SEGMENT_ALLOC:
+      return TIDEMARK_TORCH_SEGMENT_ALLOC;
+    case Entry::SEGMENT_FREE:
+      return TIDEMARK_TORCH_SEGMENT_FREE;
+    case Entry::SEGMENT_MAP:
+      return TIDEMARK_TORCH_SEGMENT_MAP;
+    case Entry::SEGMENT_UNMAP:
+      return TIDEMARK_TORCH_SEGMENT_UNMAP;
+    case Entry::OOM:
+      return TIDEMARK_TORCH_OOM;
+    case Entry::SNAPSHOT:
+      return TIDEMARK_TORCH_SNAPSHOT;
   }
   return TIDEMARK_TORCH_NONE;
 }
@@ -135,9 +148,35 @@ void report_segment(const Segment& segment) {
   }
 }
 
+#ifdef TIDEMARK_ANNOTATIONS
+std::unique_ptr<at::ObserverContext> begin_annotation(const at::RecordFunction& function) {
+  g_host->on_annotation(function.name(), 1);
+  return nullptr;
+}
+
+void end_annotation(const at::RecordFunction& function, at::ObserverContext*) {
+  g_host->on_annotation(function.name(), 0);
+}
+#endif
+
 }  // namespace
 
 extern "C" {
+
+#ifdef TIDEMARK_ANNOTATIONS
+// User scopes only: operators are not slowed down by a callback that is not theirs.
+__attribute__((visibility("default"))) int tidemark_torch_annotate(const TidemarkBridgeHost* host) {
+  if (host == nullptr || host->version != TIDEMARK_BRIDGE_VERSION) return -1;
+  try {
+    g_host = host;
+    at::addGlobalCallback(at::RecordFunctionCallback(begin_annotation, end_annotation)
+                              .scopes({at::RecordScope::USER_SCOPE}));
+    return 1;
+  } catch (...) {
+    return -1;
+  }
+}
+#endif
 
 __attribute__((visibility("default"))) int tidemark_torch_attach(const TidemarkBridgeHost* host) {
   if (host == nullptr || host->version != TIDEMARK_BRIDGE_VERSION) return -1;

@@ -59,6 +59,8 @@ struct TidemarkBridgeHost {
   void (*on_event)(const struct TidemarkTorchEvent* event);
   void (*on_state)(const struct TidemarkTorchState* state);
   void (*on_setting)(const char* key, const char* value);
+  // A range that the program named (record_function), on the calling thread.
+  void (*on_annotation)(const char* name, int begins);
 };
 
 // What the bridge exports.
@@ -70,5 +72,8 @@ typedef int (*TidemarkTorchAttach)(const struct TidemarkBridgeHost* host);
 typedef int (*TidemarkTorchReadState)(int with_state);
 // Size of the largest free block; takes the device's lock.
 typedef uint64_t (*TidemarkTorchLargestFree)(int device);
+
+// Ranges from here on, through on_annotation. Missing in a bridge that had to do without them.
+typedef int (*TidemarkTorchAnnotate)(const struct TidemarkBridgeHost* host);
 
 #endif

@@ -69,15 +69,19 @@ bool uses_cxx11_abi(const char* libc10) {
   return !old_string;
 }
 
-bool has_runtime_header(const char* folder) {
+// Wheels of CUDA 13 split the toolkit's headers: the runtime's own need those of another package.
+bool has_runtime_headers(const char* folder) {
   char header[PATH_MAX];
-  return join(header, folder, "cuda_runtime_api.h") && is_file(header);
+  for (const char* name : {"cuda_runtime_api.h", "crt/host_config.h"}) {
+    if (!join(header, folder, name) || !is_file(header)) return false;
+  }
+  return true;
 }
 
 // The headers that came with torch's own CUDA are the right ones; a toolkit is the next best.
 bool find_cuda_in_packages(const char* packages, char (&out)[PATH_MAX]) {
   char nvidia[PATH_MAX];
-  if (join(out, packages, "nvidia/cuda_runtime/include") && has_runtime_header(out)) return true;
+  if (join(out, packages, "nvidia/cuda_runtime/include") && has_runtime_headers(out)) return true;
   if (!join(nvidia, packages, "nvidia")) return false;
   DIR* const folder = ::opendir(nvidia);
   if (folder == nullptr) return false;
@@ -86,7 +90,7 @@ bool find_cuda_in_packages(const char* packages, char (&out)[PATH_MAX]) {
     if (std::strncmp(entry->d_name, "cu", 2) != 0) continue;
     char part[300];
     std::snprintf(part, sizeof part, "%s/include", entry->d_name);
-    found = join(out, nvidia, part) && has_runtime_header(out);
+    found = join(out, nvidia, part) && has_runtime_headers(out);
   }
   ::closedir(folder);
   return found;
@@ -97,13 +101,14 @@ bool find_cuda_include(const TorchPlace& place, char (&out)[PATH_MAX]) {
   if (join(packages, place.directory, "..") && find_cuda_in_packages(packages, out)) return true;
   for (const char* variable : {"CUDA_HOME", "CUDA_PATH"}) {
     const char* const home = std::getenv(variable);
-    if (home != nullptr && join(out, home, "include") && has_runtime_header(out)) return true;
+    if (home != nullptr && join(out, home, "include") && has_runtime_headers(out)) return true;
   }
   for (const char* folder : {"/usr/local/cuda/include", "/usr/include"}) {
     std::snprintf(out, sizeof out, "%s", folder);
-    if (has_runtime_header(out)) return true;
+    if (has_runtime_headers(out)) return true;
   }
-  if (join(out, packages, "triton/backends/nvidia/include") && has_runtime_header(out)) return true;
+  if (join(out, packages, "triton/backends/nvidia/include") && has_runtime_headers(out))
+    return true;
   out[0] = '\0';
   return false;
 }

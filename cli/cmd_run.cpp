@@ -3,12 +3,14 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <memory>
 
 #include "analysis/report.h"
 #include "cli/command.h"
 #include "collector/launcher.h"
+#include "collector/python_torch.h"
 #include "collector/recovery.h"
 #include "export/names.h"
 
@@ -90,6 +92,14 @@ void print_summary(const std::string& directory) {
   fmt::print(stderr, "tidemark: tidemark report {}\n", directory);
 }
 
+bool wants_bridge() {
+  const auto off = [](const char* name) {
+    const char* const value = std::getenv(name);
+    return value != nullptr && std::string_view(value) == "0";
+  };
+  return !off("TIDEMARK_TORCH") && !off("TIDEMARK_BRIDGE");
+}
+
 int run(Options options) {
   if (options.command.empty())
     return fail({"run needs a command: tidemark run -- python train.py"});
@@ -101,6 +111,13 @@ int run(Options options) {
   launched.directory = options.directory.empty() ? default_directory() : options.directory;
   if (!options.stacks.empty()) launched.environment.emplace_back("TIDEMARK_STACKS", options.stacks);
   if (options.no_kernels) launched.environment.emplace_back("TIDEMARK_KERNELS", "0");
+  if (wants_bridge()) {
+    prepare_bridge(launched.command, [&](const std::string& version) {
+      if (options.quiet) return;
+      fmt::print(stderr, "tidemark: building the bridge to PyTorch {}, once, a few seconds\n",
+                 version);
+    });
+  }
   const Result<LaunchResult> result = launch(launched);
   if (!result) return fail(result.error());
   static_cast<void>(recover_directory(launched.directory));

@@ -48,6 +48,7 @@ void set_environment(const LaunchOptions& options) {
     ::setenv("TIDEMARK_CHAIN", other, 0);
   }
   ::setenv("CUDA_INJECTION64_PATH", options.injector.c_str(), 1);
+  ::setenv("NVTX_INJECTION64_PATH", options.injector.c_str(), 0);  // another tool's stays
   ::setenv("TIDEMARK_OUT", options.directory.c_str(), 1);
   ::setenv("TIDEMARK_JOB", random_id().c_str(), 0);
   for (const auto& [name, value] : options.environment) ::setenv(name.c_str(), value.c_str(), 1);

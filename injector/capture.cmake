@@ -21,6 +21,7 @@ add_library(tidemark_capture STATIC
   owner.cpp
   process_info.cpp
   python/autograd_node.cpp
+  python/optimizer_hook.cpp
   python/python_code.cpp
   python/python_gil.cpp
   python/python_layout.cpp
@@ -41,7 +42,7 @@ target_link_libraries(tidemark_capture PUBLIC tidemark_recorder tidemark_bridge)
 
 # The guest itself. nodelete: its threads and the driver's callbacks run in it until the end.
 if(NOT TARGET tidemark)
-  add_library(tidemark SHARED glibc_floor.cpp injection.cpp)
+  add_library(tidemark SHARED glibc_floor.cpp injection.cpp nvtx/nvtx_ranges.cpp)
   tidemark_target(tidemark)
   target_compile_options(tidemark PRIVATE ${TIDEMARK_GUEST_OPTIONS})
   target_link_libraries(tidemark PRIVATE tidemark_capture tidemark_bridge tidemark_recorder)

@@ -80,6 +80,8 @@ Options read_options(EnvironmentLookup lookup) noexcept {
   reader.flag("TIDEMARK_NCCL", options.nccl);
   reader.flag("TIDEMARK_TORCH", options.torch);
   reader.flag("TIDEMARK_BRIDGE", options.torch_bridge);
+  reader.flag("TIDEMARK_ANNOTATIONS", options.annotations);
+  reader.flag("TIDEMARK_OPTIMIZER", options.optimizer);
   reader.flag("TIDEMARK_PYTHON_GIL", options.python_gil);
   reader.flag("TIDEMARK_CUPTI", options.cupti);
   reader.number("TIDEMARK_NVML_HZ", kMaxNvmlHz, options.nvml_hz);

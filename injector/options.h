@@ -20,6 +20,8 @@ struct Options {
   bool nccl = true;                    // TIDEMARK_NCCL
   bool torch = true;                   // TIDEMARK_TORCH
   bool torch_bridge = true;            // TIDEMARK_BRIDGE
+  bool annotations = true;             // TIDEMARK_ANNOTATIONS: record_function
+  bool optimizer = true;               // TIDEMARK_OPTIMIZER: steps, and what its tensors are
   bool python_gil = false;             // TIDEMARK_PYTHON_GIL: the slow way to Python's frames
   bool cupti = true;                   // TIDEMARK_CUPTI
   uint32_t nvml_hz = 10;               // TIDEMARK_NVML_HZ, 0: off; at most kMaxNvmlHz

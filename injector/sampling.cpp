@@ -85,6 +85,7 @@ void driver_round() {
     g_sampling.modules_known = true;
   }
   look_for_torch();
+  look_for_torch_phases();
   if (!driver_ready()) return;
   open_nvml();
   const int64_t now = monotonic_ms();

@@ -99,9 +99,9 @@ Status replace_tail(int fd, const TraceReader& reader, uint64_t at, std::span<co
   if (!reader.read_at(at, old.data(), old.size())) return Error{reader.path() + ": cannot read"};
   if (write_at(fd, tail, at)) return {};
   const Error error{reader.path() + ": " + std::strerror(errno)};
-  static_cast<void>(write_at(fd, old, at));
-  static_cast<void>(::ftruncate(fd, static_cast<off_t>(at + old.size())));
-  return error;
+  const bool restored =
+      write_at(fd, old, at) && ::ftruncate(fd, static_cast<off_t>(at + old.size())) == 0;
+  return restored ? error : Error{error.message + "; its index is lost"};
 }
 
 }  // namespace

@@ -48,9 +48,12 @@ size_t put_utf8(uint32_t c, char* out, size_t room) {
 
 uint32_t character_at(const void* text, size_t data, uint32_t kind, size_t i) {
   switch (kind) {
-    case 1: return read_at<uint8_t>(text, data + i);
-    case 2: return read_at<uint16_t>(text, data + 2 * i);
-    default: return read_at<uint32_t>(text, data + 4 * i);
+    case 1:
+      return read_at<uint8_t>(text, data + i);
+    case 2:
+      return read_at<uint16_t>(text, data + 2 * i);
+    default:
+      return read_at<uint32_t>(text, data + 4 * i);
   }
 }
 
@@ -144,8 +147,10 @@ int64_t python_line(const PythonRuntime& python, const void* code, uint32_t unit
   if (lines == nullptr || read_at<const void*>(lines, kTypeOffset) != python.bytes_type) return 0;
   const auto size = read_at<uint64_t>(lines, kSizeOffset);
   switch (layout.lines) {
-    case LineTable::kLnotab: return line_from_lnotab(lines + kBytesData, size, first_line, unit);
-    case LineTable::kRanges: return line_from_ranges(lines + kBytesData, size, first_line, unit);
+    case LineTable::kLnotab:
+      return line_from_lnotab(lines + kBytesData, size, first_line, unit);
+    case LineTable::kRanges:
+      return line_from_ranges(lines + kBytesData, size, first_line, unit);
     case LineTable::kLocations:
       return line_from_locations(lines + kBytesData, size, first_line, unit);
   }

@@ -47,9 +47,8 @@ bool find_python_api() noexcept {
   const bool all =
       find(api.gil_ensure, "PyGILState_Ensure") && find(api.gil_release, "PyGILState_Release") &&
       find(api.thread_state, "PyThreadState_Get") &&
-      find(api.thread_frame, "PyThreadState_GetFrame") &&
-      find(api.frame_back, "PyFrame_GetBack") && find(api.frame_code, "PyFrame_GetCode") &&
-      find(api.frame_line, "PyFrame_GetLineNumber") &&
+      find(api.thread_frame, "PyThreadState_GetFrame") && find(api.frame_back, "PyFrame_GetBack") &&
+      find(api.frame_code, "PyFrame_GetCode") && find(api.frame_line, "PyFrame_GetLineNumber") &&
       find(api.attribute, "PyObject_GetAttrString") && find(api.utf8, "PyUnicode_AsUTF8") &&
       find(api.unreference, "Py_DecRef") && find(api.clear_error, "PyErr_Clear");
   if (all) g_api = api;

@@ -63,13 +63,23 @@ bool read_described(int minor, const void* runtime, PythonLayout& layout) {
 bool find_python_layout(int major, int minor, const void* runtime, PythonLayout& layout) noexcept {
   if (major != 3) return false;
   switch (minor) {
-    case 9: layout = k39; return true;
-    case 10: layout = k310; return true;
-    case 11: layout = k311; return true;
-    case 12: layout = k312; return true;
+    case 9:
+      layout = k39;
+      return true;
+    case 10:
+      layout = k310;
+      return true;
+    case 11:
+      layout = k311;
+      return true;
+    case 12:
+      layout = k312;
+      return true;
     case 13:
-    case 14: return read_described(minor, runtime, layout);
-    default: return false;
+    case 14:
+      return read_described(minor, runtime, layout);
+    default:
+      return false;
   }
 }
 

@@ -19,16 +19,17 @@ enum class LineTable : uint8_t {
 
 struct PythonLayout {
   uint16_t thread_frame;  // in the thread state: the innermost frame, or what leads to it
-  int16_t frame_holder;   // ≥ 0: thread_frame is a pointer to a holder, which has it there (3.11, 3.12)
+  int16_t
+      frame_holder;  // ≥ 0: thread_frame is a pointer to a holder, which has it there (3.11, 3.12)
   uint16_t frame_previous;
   uint16_t frame_code;
-  uint16_t frame_position;     // a pointer to the instruction, or its number
-  int16_t frame_owner;         // -1: none
-  bool position_is_number;     // 3.9: in bytes; 3.10: in units of two bytes
-  uint16_t code_size;          // ob_size: units; 0: the version has none (3.9, 3.10)
+  uint16_t frame_position;  // a pointer to the instruction, or its number
+  int16_t frame_owner;      // -1: none
+  bool position_is_number;  // 3.9: in bytes; 3.10: in units of two bytes
+  uint16_t code_size;       // ob_size: units; 0: the version has none (3.9, 3.10)
   uint16_t code_first_line;
   uint16_t code_filename;
-  uint16_t code_name;          // qualified where there is one
+  uint16_t code_name;  // qualified where there is one
   uint16_t code_lines;
   uint16_t code_instructions;  // where they begin, inside the code object; 0: not inside
   uint16_t text_data;          // of an ASCII string, from the object's start

@@ -7,8 +7,8 @@
 namespace tidemark::injector {
 namespace {
 
-// Digits at `at`, which is moved behind them. (strtol would need the newest glibc where it was built
-// with one.)
+// Digits at `at`, which is moved behind them. (strtol would need the newest glibc where it was
+// built with one.)
 int read_number(const char*& at) {
   int number = 0;
   for (; *at >= '0' && *at <= '9' && number < 1000; ++at) number = number * 10 + (*at - '0');
@@ -39,10 +39,9 @@ bool find_python(PythonRuntime& python) noexcept {
   const char* text = version();  // "3.12.3 (main, …"
   const int major = read_number(text);
   if (*text == '.') found.minor = read_number(++text);
-  found.layout_known = found.code_type != nullptr && found.text_type != nullptr &&
-                       found.bytes_type != nullptr &&
-                       find_python_layout(major, found.minor,
-                                          dlsym(RTLD_DEFAULT, "_PyRuntime"), found.layout);
+  found.layout_known =
+      found.code_type != nullptr && found.text_type != nullptr && found.bytes_type != nullptr &&
+      find_python_layout(major, found.minor, dlsym(RTLD_DEFAULT, "_PyRuntime"), found.layout);
   python = found;
   return true;
 }

@@ -128,7 +128,8 @@ LayoutCheck check_python_layout(const PythonRuntime& python, const void* thread)
   const uint8_t* frame = nullptr;
   bool readable = safe_read(thread, layout.thread_frame, frame);
   if (readable && layout.frame_holder >= 0) {
-    readable = frame != nullptr && safe_read(frame, static_cast<size_t>(layout.frame_holder), frame);
+    readable =
+        frame != nullptr && safe_read(frame, static_cast<size_t>(layout.frame_holder), frame);
   }
   size_t codes = 0;
   for (size_t i = 0; readable && frame != nullptr && i < kFramesToCheck; ++i) {

@@ -29,6 +29,7 @@ struct Bridge {
 };
 Bridge g_bridge;  // constant once bridge_loaded_not_attached was set
 char g_library[PATH_MAX];
+bool g_annotations = true;  // set before the bridge is loaded
 std::atomic<bool> g_attaching{false};
 std::atomic_flag g_said_no_bridge;
 
@@ -45,7 +46,20 @@ void on_setting(const char* key, const char* value) {
   out.record(Setting{out.intern_string(key), out.intern_string(value), SettingScope::kAllocator});
 }
 
-constexpr TidemarkBridgeHost kHost = {TIDEMARK_BRIDGE_VERSION, on_event, on_state, on_setting};
+void on_annotation(const char* name, int begins) {
+  if (!recorder().on()) return;
+  Mark mark{};
+  mark.time_ns = now_ns();
+  mark.device = -1;
+  mark.name = recorder().intern_string(name);
+  mark.thread = current_thread();
+  mark.phase = begins != 0 ? MarkPhase::kBegin : MarkPhase::kEnd;
+  mark.kind = MarkKind::kAnnotation;
+  recorder().record(mark);
+}
+
+constexpr TidemarkBridgeHost kHost = {TIDEMARK_BRIDGE_VERSION, on_event, on_state, on_setting,
+                                      on_annotation};
 
 void go_on_without(const char* version, const char* reason) {
   complain(g_said_no_bridge,
@@ -71,6 +85,9 @@ void load(const bridge::Outcome& outcome) {
   if (g_bridge.attach == nullptr || g_bridge.read_state == nullptr) {
     return go_on_without(outcome.torch_version, "it lacks its entry points");
   }
+  const auto annotate =
+      reinterpret_cast<TidemarkTorchAnnotate>(dlsym(library, "tidemark_torch_annotate"));
+  if (annotate != nullptr && g_annotations) annotate(&kHost);
   bridge_loaded_not_attached.store(true, std::memory_order_release);
 }
 
@@ -105,6 +122,7 @@ void start_bridge(const char* libc10_cuda, const Options& options) noexcept {
     recorder().report(HealthKind::kSourceDisabled, 0, "torch bridge: TIDEMARK_BRIDGE=0");
     return;
   }
+  g_annotations = options.annotations;
   if (outcome.ready) return load(outcome);
   std::snprintf(g_library, sizeof g_library, "%s", libc10_cuda);
   if (!start_tool_thread("tidemark-build", kBuilderStackBytes, build, nullptr)) {

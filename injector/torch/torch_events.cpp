@@ -46,7 +46,12 @@ thread_local constinit TorchThread t_torch __attribute__((tls_model("initial-exe
 
 std::atomic<bool> g_stacks{true};
 std::atomic<bool> g_native{false};
+std::atomic<TorchListening> g_listening{TorchListening::kAll};
 std::atomic<TidemarkTorchLargestFree> g_largest_free{nullptr};
+
+bool listens_to(TorchListening voice) {
+  return g_listening.load(std::memory_order_relaxed) >= voice && recorder().on();
+}
 
 DeviceState* state_of(int64_t device) {
   return device >= 0 && device < static_cast<int64_t>(kMaxDevices) ? &g_devices[device] : nullptr;
@@ -104,7 +109,8 @@ uint32_t intern_text(const char* text) {
   return recorder().intern_string(text);
 }
 
-FrameworkEvent row_of(FrameworkAction action, uint64_t address, int64_t device, DeviceState& state) {
+FrameworkEvent row_of(FrameworkAction action, uint64_t address, int64_t device,
+                      DeviceState& state) {
   FrameworkEvent row{};
   row.time_ns = next_time(state);
   row.address = address;
@@ -136,7 +142,8 @@ void record_open_free(FrameworkAction action, int64_t device, DeviceState& state
   recorder().record(row);
 }
 
-// Tier 1 went missing between two entries of the trace; what began is written as far as it is known.
+// Tier 1 went missing between two entries of the trace; what began is written as far as it is
+// known.
 void close_open(int64_t device, DeviceState& state) {
   if (t_torch.open == TIDEMARK_TORCH_ALLOC) record_open_allocation(0, device, state);
   if (t_torch.open == TIDEMARK_TORCH_FREE_REQUESTED) {
@@ -155,8 +162,8 @@ void open_row(const TidemarkTorchEvent& event) {
 }
 
 void record_plain(const TidemarkTorchEvent& event, DeviceState& state) {
-  FrameworkEvent row = row_of(static_cast<FrameworkAction>(event.action), event.address,
-                              event.device, state);
+  FrameworkEvent row =
+      row_of(static_cast<FrameworkAction>(event.action), event.address, event.device, state);
   row.size_bytes = event.size_bytes;
   row.stream = event.stream;
   row.pool = pool_id(event.pool_first, event.pool_second);
@@ -192,6 +199,13 @@ void reset_torch_events() noexcept {
   t_torch = TorchThread{};
 }
 
+void set_torch_listening(TorchListening listening, bool stacks) noexcept {
+  g_listening.store(listening);
+  g_stacks.store(stacks);
+  if (listening == TorchListening::kAll) return;
+  for (DeviceState& device : g_devices) device.tier.store(0);
+}
+
 void set_largest_free(TidemarkTorchLargestFree ask) noexcept {
   g_largest_free.store(ask, std::memory_order_release);
 }
@@ -207,7 +221,7 @@ bool torch_began_late() noexcept {
 }
 
 void begin_torch_allocation() noexcept {
-  if (!g_stacks.load(std::memory_order_relaxed) || !recorder().on()) return;
+  if (!g_stacks.load(std::memory_order_relaxed) || !listens_to(TorchListening::kTier1)) return;
   t_torch.stack = take_stack(true);
   t_torch.has_stack = true;
 }
@@ -215,7 +229,7 @@ void begin_torch_allocation() noexcept {
 void on_torch_usage(uintptr_t address, int64_t bytes, uint64_t allocated, uint64_t reserved,
                     TorchDevice device) noexcept {
   DeviceState* const state = device.type == kTorchCuda ? state_of(device.index) : nullptr;
-  if (state == nullptr || !recorder().on()) return;
+  if (state == nullptr || !listens_to(TorchListening::kTier1)) return;
   if (state->tier.load(std::memory_order_relaxed) == 2) {
     if (t_torch.open == TIDEMARK_TORCH_ALLOC && t_torch.address == address && bytes > 0) {
       record_open_allocation(static_cast<uint64_t>(bytes), device.index, *state);
@@ -244,7 +258,7 @@ void on_torch_usage(uintptr_t address, int64_t bytes, uint64_t allocated, uint64
 void on_torch_out_of_memory(int64_t bytes, uint64_t allocated, uint64_t reserved,
                             TorchDevice device) noexcept {
   DeviceState* const state = device.type == kTorchCuda ? state_of(device.index) : nullptr;
-  if (state == nullptr || !recorder().on()) return;
+  if (state == nullptr || !listens_to(TorchListening::kTier1)) return;
   OutOfMemory row{};
   row.time_ns = next_time(*state);
   row.device = device.index;
@@ -263,13 +277,20 @@ void on_torch_out_of_memory(int64_t bytes, uint64_t allocated, uint64_t reserved
   row.thread = current_thread();
   row.layer = Layer::kFramework;
   recorder().record(row);
+  if (state->tier.load(std::memory_order_relaxed) != 2) {
+    FrameworkEvent event =
+        row_of(FrameworkAction::kOutOfMemory, row.device_free_bytes, device.index, *state);
+    event.size_bytes = row.requested_bytes;
+    event.stack = row.stack;
+    recorder().record(event);
+  }
   // The process may be gone soon: what explains the error must be on disk before it is thrown.
   recorder().flush_now(kBlackBoxMs);
 }
 
 void on_torch_event(const TidemarkTorchEvent& event) noexcept {
   DeviceState* const state = state_of(event.device);
-  if (state == nullptr || !recorder().on()) return;
+  if (state == nullptr || !listens_to(TorchListening::kAll)) return;
   state->tier.store(2, std::memory_order_relaxed);
   switch (event.action) {
     case TIDEMARK_TORCH_ALLOC:

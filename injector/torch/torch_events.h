@@ -24,6 +24,10 @@ struct TorchEventOptions {
   bool stacks = true;
   bool native_stacks = false;  // of every allocation, too
 };
+// How much is listened to: the benchmark changes it while it runs.
+enum class TorchListening : uint8_t { kNothing, kTier1, kAll };
+void set_torch_listening(TorchListening listening, bool stacks) noexcept;
+
 void start_torch_events(const TorchEventOptions& options) noexcept;
 void reset_torch_events() noexcept;
 

@@ -10,6 +10,7 @@
 #include "injector/complain.h"
 #include "injector/process_info.h"
 #include "injector/python/autograd_node.h"
+#include "injector/python/optimizer_hook.h"
 #include "injector/python/python_stack.h"
 #include "injector/recorder.h"
 #include "injector/tool_thread.h"
@@ -93,8 +94,9 @@ void look_locked() {
   void* const library = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
   if (library == nullptr) return;  // it is being loaded just now
   g_hooked.store(true);
-  start_torch_events({g_options.stacks != StackMode::kNone, g_options.stacks == StackMode::kNative ||
-                                                                g_options.stacks == StackMode::kAll});
+  start_torch_events(
+      {g_options.stacks != StackMode::kNone,
+       g_options.stacks == StackMode::kNative || g_options.stacks == StackMode::kAll});
   find_autograd();
   // The bridge first: then the very first allocation finds it.
   start_bridge(path, g_options);
@@ -124,7 +126,12 @@ void look_for_torch() noexcept {
   g_looking.unlock();
 }
 
+void look_for_torch_phases() noexcept {
+  if (g_hooked.load(std::memory_order_acquire)) look_for_optimizers(g_options);
+}
+
 void reset_torch() noexcept {
+  reset_optimizer_hook();
   g_wanted.store(false);
   g_hooked.store(false);
   reset_torch_events();

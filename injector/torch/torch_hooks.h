@@ -13,6 +13,9 @@ namespace tidemark::injector {
 // there is no torch.
 void look_for_torch() noexcept;
 
+// Task thread: what needs Python to run something.
+void look_for_torch_phases() noexcept;
+
 void start_torch(const Options& options) noexcept;
 void reset_torch() noexcept;  // in a forked child
 

@@ -1,0 +1,108 @@
+"""What listening to PyTorch's allocator costs, beside torch's own memory history. Needs a GPU.
+
+    CUDA_INJECTION64_PATH=build/dev/bench/libtidemark_bench.so TIDEMARK_OUT=/tmp/torch_bench \
+        TIDEMARK_CUPTI=0 python3 bench/torch_bench.py
+
+One process; the modes take turns, so that whatever disturbs the machine disturbs all of them. The
+bridge cannot be taken off once attached: what is measured without it comes first, and "nothing" is
+measured again behind it. Driver callbacks are off (TIDEMARK_CUPTI=0): their cost is in
+samples/gpu/check_on_gpu.sh. TIDEMARK_PYTHON_GIL=1 measures the slow way to Python's frames.
+"""
+import ctypes
+import gc
+import os
+import statistics
+import sys
+import time
+
+import torch
+
+ROUNDS = int(os.environ.get("ROUNDS", "15"))
+PAIRS = 20000
+
+
+def deep(levels, function):
+    return function() if levels == 0 else deep(levels - 1, function)
+
+
+def pairs():
+    empty, device = torch.empty, torch.device("cuda")
+    begin = time.perf_counter_ns()
+    for _ in range(PAIRS):
+        empty(1000, device=device)
+    return (time.perf_counter_ns() - begin) / PAIRS
+
+
+class Steps:
+    def __init__(self):
+        layer = torch.nn.TransformerEncoderLayer(1024, 16, 4096, batch_first=True, dropout=0.1)
+        self.model = torch.nn.TransformerEncoder(layer, 8).cuda()
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
+        self.batch = torch.randn(8, 256, 1024, device="cuda")
+
+    def run(self, count):
+        torch.cuda.synchronize()
+        begin = time.perf_counter_ns()
+        for _ in range(count):
+            self.model(self.batch).square().mean().backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+        torch.cuda.synchronize()
+        return (time.perf_counter_ns() - begin) / count
+
+
+def history(**arguments):
+    torch.cuda.memory._record_memory_history(max_entries=100000, **arguments)
+
+
+def measure(modes, steps):
+    results = {name: ([], [], []) for name in modes}
+    for _ in range(ROUNDS):
+        for name, (begin, end) in modes.items():
+            begin()
+            pairs()  # warm
+            results[name][0].append(pairs())
+            results[name][1].append(deep(30, pairs))
+            results[name][2].append(steps.run(4))
+            end()
+            gc.collect()
+    return {name: [statistics.median(values) for values in lists] for name, lists in results.items()}
+
+
+def main():
+    torch.cuda.init()
+    library = ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"])
+    held = library.tidemark_bench_hold_bridge(1)
+    if not held:
+        print("the bridge is not in the cache: run `tidemark run` with this torch once before")
+        return 2
+    listen = library.tidemark_bench_listen
+    nothing = (lambda: listen(0, 0), lambda: None)
+    steps = Steps()
+    steps.run(5)
+    without = measure({
+        "nothing": nothing,
+        "tidemark, tier 1": (lambda: listen(1, 0), lambda: listen(0, 0)),
+        "torch history, no stacks": (lambda: history(context=None), lambda: history(enabled=None)),
+        "torch history, python": (lambda: history(stacks="python"), lambda: history(enabled=None)),
+        "torch history, all": (lambda: history(stacks="all"), lambda: history(enabled=None)),
+    }, steps)
+    listen(0, 0)
+    library.tidemark_bench_hold_bridge(0)
+    pairs()
+    behind = measure({
+        "nothing, bridge attached": nothing,
+        "tidemark, tier 2": (lambda: listen(2, 0), lambda: listen(0, 0)),
+        "tidemark, tier 2, python stacks": (lambda: listen(2, 1), lambda: listen(0, 0)),
+    }, steps)
+    base = without["nothing"]
+    print(f"torch {torch.__version__}, Python {sys.version.split()[0]}, medians of {ROUNDS} rounds")
+    print(f"{'':32} {'alloc+free':>12} {'':>9} {'30 deep':>10} {'':>9} {'step':>10}")
+    for name, (pair, deeper, step) in {**without, **behind}.items():
+        print(f"{name:32} {pair:9.0f} ns {pair - base[0]:+8.0f} {deeper:8.0f} ns "
+              f"{deeper - base[1]:+8.0f} {step / 1e6:7.2f} ms {100 * (step / base[2] - 1):+6.2f} %")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

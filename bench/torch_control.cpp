@@ -1,0 +1,27 @@
+// Handles for torch_bench.py to turn parts of the injector on and off while it runs. Only in the
+// benchmark's own build of libtidemark.so.
+#include "injector/python/python_stack.h"
+#include "injector/torch/bridge_loader.h"
+#include "injector/torch/torch_events.h"
+
+using namespace tidemark::injector;
+
+extern "C" {
+
+// 0: nothing, 1: tier 1, 2: both tiers.
+__attribute__((visibility("default"))) void tidemark_bench_listen(int tier, int stacks) {
+  set_torch_listening(static_cast<TorchListening>(tier), stacks != 0);
+}
+
+// A bridge that is attached cannot be taken off: what is measured without it comes first.
+__attribute__((visibility("default"))) int tidemark_bench_hold_bridge(int hold) {
+  static bool held = false;
+  if (hold != 0) {
+    held = bridge_loaded_not_attached.exchange(false);
+  } else if (held) {
+    bridge_loaded_not_attached.store(true);
+  }
+  return held ? 1 : 0;
+}
+
+}  // extern "C"
