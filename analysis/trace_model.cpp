@@ -78,6 +78,7 @@ class ProcessLoader {
 
   ProcessModel load() {
     ProcessModel p;
+    if (const Alignment* clock = reader_.alignment(id_); clock != nullptr) p.clock = *clock;
     p.names = Dictionary::load(reader_, decoder_, id_);
     resolve_frames(p.names, [this](double) { advance_(0); });
     const auto infos = collect<Process>(reader_, decoder_, id_);

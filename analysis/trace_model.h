@@ -28,6 +28,7 @@ struct ProcessModel {
   std::vector<Counter> counters;  // in order of time
   std::vector<Mark> marks;
   std::vector<Health> health;
+  Alignment clock{};  // that its times were read on; kNone: its own
 
   const Device* device(int64_t ordinal) const;
   const FrameworkModel* framework_on(int64_t ordinal) const;
@@ -37,6 +38,7 @@ struct ProcessModel {
 
 struct TraceModel {
   std::string path;
+  std::vector<std::string> notes;  // on the files it was read from: left out, missing, not aligned
   std::vector<ProcessModel> processes;
   std::map<BlockKind, uint64_t> rows_by_kind;
   Damage damage;

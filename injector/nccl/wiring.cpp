@@ -16,7 +16,7 @@ namespace {
 constexpr char kVariable[] = "NCCL_PROFILER_PLUGIN";
 constexpr size_t kLongestPath = 255;  // what NCCL takes
 constexpr uint32_t kLookPeriodMs = 1000;
-constexpr int64_t kPatienceNs = 2'000'000'000;
+constexpr int64_t kPatienceNs = 1'000'000'000;
 
 void look_task(void*) noexcept {
   record_waiting_calls(kPatienceNs);

@@ -146,7 +146,7 @@ TEST(NcclPlugin, WritesDownACallThatWaits) {
   run.with("RANK", "0")
       .with("WORLD_SIZE", "2")
       .with("SIMGPU_NCCL_DIR", meeting.path())
-      .run("timeout -s TERM 5 " TIDEMARK_NCCL_HOST " 1");
+      .run("timeout -s TERM 4 " TIDEMARK_NCCL_HOST " 1");
   ASSERT_EQ(run.exit_status(), 124);
   ASSERT_EQ(run.rings().size(), 1u) << "killed: its ring is left to recovery";
   ASSERT_EQ(std::system((TIDEMARK_CLI " recover " + run.traces().at(0) + " >/dev/null").c_str()),
