@@ -28,6 +28,8 @@ struct ProcessModel {
   std::vector<Counter> counters;  // in order of time
   std::vector<Mark> marks;
   std::vector<Health> health;
+  std::vector<Communicator> communicators;
+  std::vector<NcclOperation> nccl;  // by group, with the times of the kernels that ran them
   Alignment clock{};  // that its times were read on; kNone: its own
 
   const Device* device(int64_t ordinal) const;

@@ -8,7 +8,7 @@ namespace tidemark {
 namespace {
 
 constexpr size_t kFewestForDrift = 8;
-constexpr double kLargestDrift = 1e-3;    // a clock that is off by more is broken, not drifting
+constexpr double kLargestDrift = 5e-4;    // a clock that is off by more is broken, not drifting
 constexpr double kSmallestSpread = 1000;  // ns: below that, distances are the clock's own grain
 
 // Seconds would lose digits: everything is in ns, counted from the middle of the points.
@@ -101,7 +101,7 @@ Fit robust_fit(const std::vector<Point>& points) {
     const std::vector<Point> near = near_points(points, median_line(points));
     if (near.size() >= kFewestForDrift) fit = least_squares(near);
     // A slope that might as well be none is none: short recordings would invent drift.
-    if (std::abs(fit.line.slope) > 3 * fit.slope_error &&
+    if (std::abs(fit.line.slope) > 5 * fit.slope_error &&
         std::abs(fit.line.slope) < kLargestDrift) {
       return fit;
     }

@@ -80,7 +80,7 @@ class FactReader {
     if (facts_.first_ns > facts_.last_ns) facts_.first_ns = facts_.last_ns = 0;
     facts_.info.rank = -1;
     for_each_block<Process>(reader_, decoder_, process_, [&](auto rows, const BlockRef&) {
-      if (!rows.empty()) facts_.info = rows.front();
+      if (!rows.empty()) facts_.info = rows.back();  // the later one knows more
     });
     read_strings();
     if (has_operations) read_ends();

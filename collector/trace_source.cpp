@@ -78,10 +78,28 @@ void apply_stored_clocks(TraceReader& reader) {
   for (const auto& [process, clock] : clocks) reader.set_alignment(process, clock);
 }
 
+// "rank10" comes before "rank2" by name; here ranks stand in their order, and who has none behind.
+std::vector<std::vector<RankFacts>> facts_in_order(std::vector<TraceReader>& readers) {
+  std::vector<std::pair<std::vector<RankFacts>, size_t>> order;
+  for (size_t i = 0; i < readers.size(); ++i) order.emplace_back(read_rank_facts(readers[i]), i);
+  const auto rank_of = [](const auto& entry) {
+    return entry.first.empty() ? UINT64_MAX : static_cast<uint64_t>(entry.first[0].info.rank);
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](const auto& a, const auto& b) { return rank_of(a) < rank_of(b); });
+  std::vector<TraceReader> sorted;
+  std::vector<std::vector<RankFacts>> facts;
+  for (auto& [of_file, i] : order) {
+    sorted.push_back(std::move(readers[i]));
+    facts.push_back(std::move(of_file));
+  }
+  readers = std::move(sorted);
+  return facts;
+}
+
 // Leaves out the files that are of another job, and puts the others on one clock.
 void join_ranks(TraceSource& source) {
-  std::vector<std::vector<RankFacts>> facts;
-  for (const TraceReader& reader : source.readers) facts.push_back(read_rank_facts(reader));
+  const std::vector<std::vector<RankFacts>> facts = facts_in_order(source.readers);
   std::vector<JobMember> members;
   std::vector<size_t> reader_of;
   for (size_t i = 0; i < facts.size(); ++i) {
@@ -127,6 +145,9 @@ Result<TraceSource> open_directory(const std::string& path) {
   for (const std::string& file : files) {
     Result<TraceReader> reader = open_trace_file(file);
     if (reader) {
+      if (reader->damage().truncated) {
+        source.warnings.push_back(file + ": cut off; what is before the cut is used");
+      }
       source.readers.push_back(std::move(*reader));
     } else {
       source.warnings.push_back(reader.error().message);

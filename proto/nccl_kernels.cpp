@@ -1,6 +1,7 @@
 #include "proto/nccl_kernels.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tidemark {
 
@@ -26,20 +27,30 @@ bool earlier(const NcclOperation& a, const NcclOperation& b) {
   return a.group != b.group ? a.group < b.group : a.start_ns < b.start_ns;
 }
 
-// Correlation numbers are 32 bits wide and come around; time tells which side of that is later.
-bool launched_earlier(const Kernel& a, const Kernel& b) {
-  const auto distance = static_cast<int32_t>(b.correlation - a.correlation);
-  return distance != 0 ? distance > 0 : a.start_ns < b.start_ns;
+// Correlation numbers are 32 bits wide and come around: each is the next one near the one before it
+// in time.
+void sort_by_launch(std::vector<Kernel>& kernels) {
+  std::stable_sort(kernels.begin(), kernels.end(),
+                   [](const Kernel& a, const Kernel& b) { return a.start_ns < b.start_ns; });
+  std::vector<std::pair<int64_t, Kernel>> numbered;
+  numbered.reserve(kernels.size());
+  int64_t number = 0;
+  uint32_t before = kernels.empty() ? 0 : kernels.front().correlation;
+  for (const Kernel& kernel : kernels) {
+    number += static_cast<int32_t>(kernel.correlation - before);
+    before = kernel.correlation;
+    numbered.emplace_back(number, kernel);
+  }
+  std::stable_sort(numbered.begin(), numbered.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (size_t i = 0; i < kernels.size(); ++i) kernels[i] = numbered[i].second;
 }
 
 }  // namespace
 
 NcclJoin join_nccl_kernels(std::vector<NcclOperation>& operations, std::vector<Kernel>& kernels) {
   std::stable_sort(operations.begin(), operations.end(), earlier);
-  // By time first: the comparison by number holds only among neighbours.
-  std::stable_sort(kernels.begin(), kernels.end(),
-                   [](const Kernel& a, const Kernel& b) { return a.start_ns < b.start_ns; });
-  std::stable_sort(kernels.begin(), kernels.end(), launched_earlier);
+  sort_by_launch(kernels);
 
   NcclJoin join;
   join.exact = !kernels.empty();

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "proto/byte_sink.h"
 #include "proto/output_file.h"
@@ -28,6 +29,9 @@ struct RankTrace {
   uint64_t events = 100;              // of the framework
   uint64_t keeps_bytes = 0;           // more than the others, from the middle of the job on
   uint64_t stops_after = UINT64_MAX;  // its last collective, if it did not live to the end
+  std::vector<uint64_t> nccl_bytes;   // allocations of the driver, one after each other collective
+  uint64_t nccl_user_bytes = 0;
+  uint64_t nccl_host_bytes = 0;
   uint64_t seed = 1;
 };
 
@@ -47,6 +51,7 @@ class RankTraceWriter {
       put_collective(i);
     }
     put_memory();
+    put_nccl_memory();
     return writer.finish() && file->commit().ok();
   }
 
@@ -149,7 +154,33 @@ class RankTraceWriter {
     }
   }
 
+  void put_driver(int64_t time_ns, uint64_t bytes, uint32_t owner, MemoryKind kind) {
+    DriverEvent e{};
+    e.time_ns = time_ns;
+    e.address = 0x7e0000000000 + (++allocations_ << 32);
+    e.size_bytes = bytes;
+    e.owner = owner;
+    e.operation = DriverOperation::kAllocate;
+    e.kind = kind;
+    writer_->append(e);
+  }
+
+  void put_nccl_memory() {
+    const uint32_t nccl = string("nccl");
+    for (size_t i = 0; i < made_.nccl_bytes.size(); ++i) {
+      const int64_t time = kJobStart + static_cast<int64_t>(2 * i + 1) * made_.period_ns;
+      put_driver(time + 1, made_.nccl_bytes[i], nccl, MemoryKind::kDevice);
+    }
+    if (made_.nccl_user_bytes != 0) {
+      put_driver(kJobStart + 1, made_.nccl_user_bytes, string("nccl.user"), MemoryKind::kDevice);
+    }
+    if (made_.nccl_host_bytes != 0) {
+      put_driver(kJobStart + 1, made_.nccl_host_bytes, nccl, MemoryKind::kPinned);
+    }
+  }
+
   RankTrace made_;
+  uint64_t allocations_ = 0;
   std::mt19937_64 rng_;
   TraceWriter* writer_ = nullptr;
   uint32_t strings_ = 0;

@@ -1,7 +1,8 @@
 // One rank of a job on simulated cards that speaks through the stand-in for NCCL.
-// Usage: nccl_host STEPS [--extra MB] [--die-at STEP]
-// Each step: a tensor, an all-reduce, a transfer to the next rank. `--extra` keeps as much more on
-// the card per step; `--die-at` ends the process there without a word, as an error would.
+// Usage: nccl_host STEPS [--extra MB] [--die-at STEP] [--guilty RANK]
+// Each step: an all-reduce, a transfer to the next rank. `--extra` keeps as much more on the card
+// per step; `--die-at` ends the process there without a word, as an error would; `--guilty` makes
+// both true for one rank only.
 #include <unistd.h>
 
 #include <cstdio>
@@ -52,9 +53,10 @@ struct Nccl {
 
 int main(int argc, char** argv) {
   const int steps = argc > 1 ? std::atoi(argv[1]) : 3;
-  const int extra_mb = option(argc, argv, "--extra", 0);
-  const int die_at = option(argc, argv, "--die-at", -1);
   const int rank = number({"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"}, 0);
+  const bool guilty = option(argc, argv, "--guilty", rank) == rank;
+  const int extra_mb = guilty ? option(argc, argv, "--extra", 0) : 0;
+  const int die_at = guilty ? option(argc, argv, "--die-at", -1) : -1;
   const int ranks = number({"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"}, 1);
 
   const tidemark::samples::Driver cu;
