@@ -255,6 +255,8 @@ LossReport loss_of(const ProcessModel& process) {
 Result<Report> make_report(const TraceModel& model, const ReportOptions& options) {
   Report report;
   report.path = model.path;
+  report.notes = model.notes;
+  report.comparison = compare_ranks(model);
   report.start_ns = model.start_ns;
   report.end_ns = model.end_ns;
   report.damage = model.damage;

@@ -10,6 +10,7 @@
 
 #include "analysis/ledger.h"
 #include "analysis/memory_state.h"
+#include "analysis/ranks.h"
 #include "analysis/trace_model.h"
 
 namespace tidemark {
@@ -111,6 +112,7 @@ struct Finding {
 
 struct Report {
   std::string path;
+  std::vector<std::string> notes;  // on its files: left out, missing, cut, not aligned
   std::string kind;  // trace, job, torch-snapshot
   uint64_t events = 0;
   int64_t start_ns = 0;
@@ -118,6 +120,7 @@ struct Report {
   Damage damage;
   uint64_t unknown_blocks = 0;
   std::vector<RankReport> ranks;
+  RankComparison comparison;
   std::vector<Finding> findings;
 };
 

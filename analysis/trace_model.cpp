@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <set>
+#include <unordered_map>
 
 #include "analysis/capture_order.h"
 #include "analysis/driver_segments.h"
 #include "analysis/framework_replay.h"
 #include "analysis/symbols/resolver.h"
+#include "proto/nccl_kernels.h"
 
 namespace tidemark {
 
@@ -78,6 +80,7 @@ class ProcessLoader {
 
   ProcessModel load() {
     ProcessModel p;
+    if (const Alignment* clock = reader_.alignment(id_); clock != nullptr) p.clock = *clock;
     p.names = Dictionary::load(reader_, decoder_, id_);
     resolve_frames(p.names, [this](double) { advance_(0); });
     const auto infos = collect<Process>(reader_, decoder_, id_);
@@ -90,6 +93,9 @@ class ProcessLoader {
     p.counters = collect<Counter>(reader_, decoder_, id_);
     std::stable_sort(p.counters.begin(), p.counters.end(),
                      [](const Counter& a, const Counter& b) { return a.time_ns < b.time_ns; });
+    p.communicators = collect<Communicator>(reader_, decoder_, id_);
+    p.nccl = collect<NcclOperation>(reader_, decoder_, id_);
+    if (!p.nccl.empty()) join_kernels(p);
     auto driver_events = collect<DriverEvent>(reader_, decoder_, id_);
     if (p.info.source == Source::kCapture) {
       segments_ = torch_segments(driver_events, p.names, bridge_time(p.marks, p.names));
@@ -106,6 +112,20 @@ class ProcessLoader {
   }
 
  private:
+  // Names are few, kernels are many: each name is looked at once.
+  void join_kernels(ProcessModel& p) {
+    std::unordered_map<uint32_t, bool> of_nccl;
+    std::vector<Kernel> kernels;
+    for_each_block<Kernel>(reader_, decoder_, id_, [&](auto rows, const BlockRef&) {
+      for (const Kernel& kernel : rows) {
+        const auto [known, fresh] = of_nccl.try_emplace(kernel.name, false);
+        if (fresh) known->second = is_nccl_kernel(p.names.string(kernel.name));
+        if (known->second) kernels.push_back(kernel);
+      }
+    });
+    join_nccl_kernels(p.nccl, kernels);
+  }
+
   void read_seeds() {
     int64_t state_ns = INT64_MIN;
     for_each_block<SegmentState>(reader_, decoder_, id_, [&](auto rows, const BlockRef&) {

@@ -28,6 +28,9 @@ struct ProcessModel {
   std::vector<Counter> counters;  // in order of time
   std::vector<Mark> marks;
   std::vector<Health> health;
+  std::vector<Communicator> communicators;
+  std::vector<NcclOperation> nccl;  // by group, with the times of the kernels that ran them
+  Alignment clock{};  // that its times were read on; kNone: its own
 
   const Device* device(int64_t ordinal) const;
   const FrameworkModel* framework_on(int64_t ordinal) const;
@@ -37,6 +40,7 @@ struct ProcessModel {
 
 struct TraceModel {
   std::string path;
+  std::vector<std::string> notes;  // on the files it was read from: left out, missing, not aligned
   std::vector<ProcessModel> processes;
   std::map<BlockKind, uint64_t> rows_by_kind;
   Damage damage;

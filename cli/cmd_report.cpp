@@ -55,6 +55,7 @@ int run(const Options& options) {
   }();
   if (!model) return fail(model.error());
   model->path = options.path;
+  model->notes = source->warnings;
   const Result<Report> report = make_report(*model, wanted);
   if (!report) return fail(report.error());
   const std::string text =

@@ -17,6 +17,7 @@ inline constexpr int kUsage = 2;  // bad usage or unreadable input
 // Each adds its command to the parser; the command stores its exit code in `code`.
 void add_import(CLI::App& app, int& code);
 void add_info(CLI::App& app, int& code);
+void add_merge(CLI::App& app, int& code);
 void add_recover(CLI::App& app, int& code);
 void add_report(CLI::App& app, int& code);
 void add_run(CLI::App& app, int& code);

@@ -50,6 +50,8 @@ void set_environment(const LaunchOptions& options) {
   ::setenv("CUDA_INJECTION64_PATH", options.injector.c_str(), 1);
   ::setenv("NVTX_INJECTION64_PATH", options.injector.c_str(), 0);  // another tool's stays
   ::setenv("TIDEMARK_OUT", options.directory.c_str(), 1);
+  // The same library is NCCL's profiler plugin; one that the user has named stays.
+  ::setenv("NCCL_PROFILER_PLUGIN", options.injector.c_str(), 0);
   ::setenv("TIDEMARK_JOB", random_id().c_str(), 0);
   for (const auto& [name, value] : options.environment) ::setenv(name.c_str(), value.c_str(), 1);
 }

@@ -2,18 +2,23 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <map>
 
+#include "collector/alignment.h"
 #include "collector/byte_source.h"
-#include "proto/output_file.h"
+#include "collector/job.h"
 #include "collector/recovery.h"
 #include "collector/snapshot_import.h"
+#include "proto/block_decoder.h"
 #include "proto/byte_sink.h"
+#include "proto/output_file.h"
 
 namespace tidemark {
 
@@ -53,12 +58,78 @@ Result<TraceReader> open_snapshot(const std::string& path) {
   return TraceReader::from_fd(fd, path);
 }
 
-Result<TraceReader> open_file(const std::string& path) {
-  if (!looks_like_trace(path) && !path.ends_with(".tmk")) return open_snapshot(path);
-  // What a killed process left in its ring belongs to its trace. Where that cannot be done (no
-  // right to write, say), what is in the file is still worth reading.
-  static_cast<void>(recover_file(path));
-  return TraceReader::open(path);
+// Each file of a job stays open: a thousand ranks need more than the usual 1,024 descriptors.
+void allow_many_files() {
+  struct rlimit limit {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  static_cast<void>(::setrlimit(RLIMIT_NOFILE, &limit));
+}
+
+// The clocks that an earlier merge found.
+void apply_stored_clocks(TraceReader& reader) {
+  std::map<uint32_t, Alignment> clocks;
+  {
+    BlockDecoder decoder(reader);
+    for_each_block<Alignment>(reader, decoder, 0, [&](auto rows, const BlockRef& ref) {
+      if (!rows.empty()) clocks[ref.process] = rows.back();
+    });
+  }
+  for (const auto& [process, clock] : clocks) reader.set_alignment(process, clock);
+}
+
+// "rank10" comes before "rank2" by name; here ranks stand in their order, and who has none behind.
+std::vector<std::vector<RankFacts>> facts_in_order(std::vector<TraceReader>& readers) {
+  std::vector<std::pair<std::vector<RankFacts>, size_t>> order;
+  for (size_t i = 0; i < readers.size(); ++i) order.emplace_back(read_rank_facts(readers[i]), i);
+  const auto rank_of = [](const auto& entry) {
+    return entry.first.empty() ? UINT64_MAX : static_cast<uint64_t>(entry.first[0].info.rank);
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](const auto& a, const auto& b) { return rank_of(a) < rank_of(b); });
+  std::vector<TraceReader> sorted;
+  std::vector<std::vector<RankFacts>> facts;
+  for (auto& [of_file, i] : order) {
+    sorted.push_back(std::move(readers[i]));
+    facts.push_back(std::move(of_file));
+  }
+  readers = std::move(sorted);
+  return facts;
+}
+
+// Leaves out the files that are of another job, and puts the others on one clock.
+void join_ranks(TraceSource& source) {
+  const std::vector<std::vector<RankFacts>> facts = facts_in_order(source.readers);
+  std::vector<JobMember> members;
+  std::vector<size_t> reader_of;
+  for (size_t i = 0; i < facts.size(); ++i) {
+    for (const RankFacts& f : facts[i]) {
+      members.push_back({fs::path(source.readers[i].path()).filename().string(), &f});
+      reader_of.push_back(i);
+    }
+  }
+  const JobCheck check = check_job(members);
+  source.warnings.insert(source.warnings.end(), check.notes.begin(), check.notes.end());
+  std::vector<bool> wanted(source.readers.size(), false);
+  std::vector<const RankFacts*> ranks;
+  std::vector<size_t> places;
+  for (size_t i = 0; i < members.size(); ++i) {
+    if (check.foreign[i]) continue;
+    wanted[reader_of[i]] = true;
+    ranks.push_back(members[i].facts);
+    places.push_back(reader_of[i]);
+  }
+  const ClockAlignment aligned = align_clocks(ranks);
+  source.warnings.insert(source.warnings.end(), aligned.warnings.begin(), aligned.warnings.end());
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (aligned.clocks[i].method == AlignmentMethod::kNone) continue;
+    source.readers[places[i]].set_alignment(ranks[i]->process, aligned.clocks[i]);
+  }
+  std::vector<TraceReader> kept;
+  for (size_t i = 0; i < source.readers.size(); ++i) {
+    if (wanted[i]) kept.push_back(std::move(source.readers[i]));
+  }
+  if (!kept.empty()) source.readers = std::move(kept);
 }
 
 Result<TraceSource> open_directory(const std::string& path) {
@@ -69,10 +140,14 @@ Result<TraceSource> open_directory(const std::string& path) {
   }
   if (error) return Error{fmt::format("{}: {}", path, error.message())};
   std::sort(files.begin(), files.end());
+  allow_many_files();
   TraceSource source;
   for (const std::string& file : files) {
-    Result<TraceReader> reader = open_file(file);
+    Result<TraceReader> reader = open_trace_file(file);
     if (reader) {
+      if (reader->damage().truncated) {
+        source.warnings.push_back(file + ": cut off; what is before the cut is used");
+      }
       source.readers.push_back(std::move(*reader));
     } else {
       source.warnings.push_back(reader.error().message);
@@ -83,16 +158,30 @@ Result<TraceSource> open_directory(const std::string& path) {
                      ? path + ": no trace (.tmk) and no snapshot (.pickle) in this directory"
                      : source.warnings.front()};
   }
+  if (source.readers.size() > 1) {
+    join_ranks(source);
+  } else {
+    apply_stored_clocks(source.readers.front());
+  }
   return source;
 }
 
 }  // namespace
 
+Result<TraceReader> open_trace_file(const std::string& path) {
+  if (!looks_like_trace(path) && !path.ends_with(".tmk")) return open_snapshot(path);
+  // What a killed process left in its ring belongs to its trace. Where that cannot be done (no
+  // right to write, say), what is in the file is still worth reading.
+  static_cast<void>(recover_file(path));
+  return TraceReader::open(path);
+}
+
 Result<TraceSource> open_trace(const std::string& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) return open_directory(path);
-  Result<TraceReader> reader = open_file(path);
+  Result<TraceReader> reader = open_trace_file(path);
   if (!reader) return reader.error();
+  apply_stored_clocks(*reader);
   TraceSource source;
   source.readers.push_back(std::move(*reader));
   return source;

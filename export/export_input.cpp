@@ -20,15 +20,6 @@ std::set<uint32_t> processes_of(const TraceReader& reader) {
   return ids;
 }
 
-Alignment alignment_of(const TraceReader& reader, uint32_t process) {
-  Alignment last{};
-  BlockDecoder decoder(reader);
-  for_each_block<Alignment>(reader, decoder, process, [&](auto rows, const BlockRef&) {
-    if (!rows.empty()) last = rows.back();
-  });
-  return last;
-}
-
 // Bytes of the UTF-8 character at the front, 0 when there is none.
 size_t character_bytes(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
@@ -48,12 +39,6 @@ size_t character_bytes(std::string_view text) {
 }
 
 }  // namespace
-
-int64_t ExportProcess::aligned(int64_t raw_ns) const {
-  const double drift = static_cast<double>(raw_ns - clock.reference_ns) *
-                       static_cast<double>(clock.drift_ppb) * 1e-9;
-  return raw_ns + clock.offset_ns + (clock.drift_ppb == 0 ? 0 : static_cast<int64_t>(drift));
-}
 
 std::string ExportProcess::label() const {
   const Process& info = model->info;
@@ -76,7 +61,7 @@ Result<std::vector<ExportProcess>> chosen_processes(const ExportInput& input,
       process.reader = &reader;
       process.id = id;
       process.number = static_cast<uint32_t>(all.size()) + 1;
-      process.clock = alignment_of(reader, id);
+      process.clock = process.model->clock;
       all.push_back(process);
     }
   }

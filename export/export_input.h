@@ -49,11 +49,9 @@ struct ExportProcess {
   const TraceReader* reader = nullptr;
   uint32_t id = 0;      // in its file
   uint32_t number = 0;  // in the export, from 1
-  Alignment clock{};    // all zeros where the ranks were never aligned
+  Alignment clock{};    // what its times were corrected by; all zeros: nothing
 
   std::string_view name(uint32_t string) const { return model->names.string(string); }
-  // Time on the clock that all ranks share.
-  int64_t aligned(int64_t raw_ns) const;
   // "rank 3 on node-a, pid 4711".
   std::string label() const;
 };

@@ -98,15 +98,15 @@ uint64_t PerfettoActivity::write_streams() {
   const uint32_t kernel_category = names.category("kernel");
   for_each_sorted<Kernel>(*process.reader, process.id, kEarlierThenLonger, [&](const Kernel& k) {
     if (!range.overlaps(k.start_ns, end_of(k))) return;
-    const int64_t begin = process.aligned(k.start_ns);
-    const uint64_t track = lanes_of(k.device, k.stream, 0).place(begin, process.aligned(end_of(k)));
+    const int64_t begin = k.start_ns;
+    const uint64_t track = lanes_of(k.device, k.stream, 0).place(begin, end_of(k));
     packets.put_slice_begin(names.sequence(), begin, track, names.event(k.name), kernel_category);
   });
   const uint32_t copy_category = names.category("copy");
   for_each_sorted<Copy>(*process.reader, process.id, kEarlierThenLonger, [&](const Copy& c) {
     if (!range.overlaps(c.start_ns, end_of(c))) return;
-    const int64_t begin = process.aligned(c.start_ns);
-    const uint64_t track = lanes_of(c.device, c.stream, 1).place(begin, process.aligned(end_of(c)));
+    const int64_t begin = c.start_ns;
+    const uint64_t track = lanes_of(c.device, c.stream, 1).place(begin, end_of(c));
     pb::TrackEvent& event = *names.begin_packet(begin).mutable_track_event();
     event.set_type(kSliceBegin);
     event.set_track_uuid(track);
@@ -188,8 +188,8 @@ uint64_t PerfettoActivity::write_nccl() {
           0};
     });
     const Span span = span_of(op);
-    const int64_t begin = process.aligned(span.begin_ns);
-    const uint64_t track = lane.place(begin, process.aligned(span.end_ns));
+    const int64_t begin = span.begin_ns;
+    const uint64_t track = lane.place(begin, span.end_ns);
     pb::TrackEvent& event = *names.begin_packet(begin).mutable_track_event();
     event.set_type(kSliceBegin);
     event.set_track_uuid(track);
@@ -219,9 +219,8 @@ uint64_t PerfettoActivity::write_marks() {
     };
     const bool instant = r.mark.phase == MarkPhase::kInstant;
     // Marks that reach into the range begin and end at its borders.
-    const int64_t begin = process.aligned(std::max(r.mark.time_ns, range.begin_ns));
-    const int64_t end =
-        r.end_ns == kOpenEnd ? kOpenEnd : process.aligned(std::min(r.end_ns, range.end_ns));
+    const int64_t begin = std::max(r.mark.time_ns, range.begin_ns);
+    const int64_t end = r.end_ns == kOpenEnd ? kOpenEnd : std::min(r.end_ns, range.end_ns);
     const uint64_t group = step ? 0 : static_cast<uint64_t>(r.mark.kind) + 1;
     uint64_t track = 0;
     if (instant) {
@@ -257,8 +256,7 @@ void PerfettoActivity::write_driver_calls() {
           if (track == 0) {
             track = tracks.add(tracks.process_track(), "driver calls", PerfettoTracks::kDriver);
           }
-          pb::TrackEvent& event =
-              *names.begin_packet(process.aligned(row.time_ns)).mutable_track_event();
+          pb::TrackEvent& event = *names.begin_packet(row.time_ns).mutable_track_event();
           event.set_type(kInstant);
           event.set_track_uuid(track);
           event.set_name_iid(names.event(driver_operation_name(row.operation)));

@@ -82,7 +82,7 @@ CounterCurves::Size CounterCurves::measure(uint64_t stretches) const {
   Size size;
   int64_t before_ns = clock_start_ns_;
   for_each_kept(stretches, [&](const CounterSample& sample) {
-    const int64_t now_ns = std::max(before_ns, process_.aligned(sample.time_ns));
+    const int64_t now_ns = std::max(before_ns, sample.time_ns);
     size.bytes +=
         PerfettoPackets::counter_bytes(sequence_, static_cast<uint64_t>(now_ns - before_ns),
                                        tracks_[sample.counter], sample.value);
@@ -113,7 +113,7 @@ void CounterCurves::begin_sequence() {
 }
 
 void CounterCurves::put(const CounterSample& sample) {
-  const int64_t now_ns = std::max(clock_ns_, process_.aligned(sample.time_ns));
+  const int64_t now_ns = std::max(clock_ns_, sample.time_ns);
   packets_.put_counter(sequence_, static_cast<uint64_t>(now_ns - clock_ns_),
                        tracks_[sample.counter], sample.value);
   clock_ns_ = now_ns;
@@ -149,8 +149,7 @@ void write_sampled_counters(PerfettoPackets& packets, PerfettoTracks& tracks, Pe
                                  : tracks.add_counter(tracks.device(row.device), name, order,
                                                       axis_of(process, row.device));
       }
-      packets.put_counter(names.sequence(), static_cast<uint64_t>(process.aligned(row.time_ns)),
-                          track, row.value);
+      packets.put_counter(names.sequence(), static_cast<uint64_t>(row.time_ns), track, row.value);
     }
   });
 }
@@ -188,7 +187,7 @@ void write_owner_counters(PerfettoPackets& packets, PerfettoTracks& tracks, Perf
           PerfettoTracks::kCounters + 30, axis_of(process, step.device));
     }
     // What came before the range is told at its beginning.
-    const int64_t time = process.aligned(std::max(step.time_ns, range.begin_ns));
+    const int64_t time = std::max(step.time_ns, range.begin_ns);
     packets.put_counter(names.sequence(), static_cast<uint64_t>(time), curve.track,
                         static_cast<uint64_t>(curve.bytes));
   }

@@ -34,8 +34,7 @@ struct OomFacts {
 
 void put_oom(PerfettoNames& names, const ExportProcess& process, uint64_t track,
              const OomFacts& oom) {
-  pb::TrackEvent& event =
-      begin_instant(names, process.aligned(oom.time_ns), track, "out of memory", "oom");
+  pb::TrackEvent& event = begin_instant(names, oom.time_ns, track, "out of memory", "oom");
   PerfettoArgs args(names, event);
   args.text("layer", oom.layer == Layer::kDriver ? "driver" : "torch");
   args.number("requested_bytes", oom.requested_bytes);
@@ -47,10 +46,8 @@ void put_oom(PerfettoNames& names, const ExportProcess& process, uint64_t track,
   names.end_packet();
 }
 
-void put_peak(PerfettoNames& names, const ExportProcess& process, uint64_t track,
-              const MemoryState& state) {
-  pb::TrackEvent& event =
-      begin_instant(names, process.aligned(state.time_ns), track, "allocated peak", "peak");
+void put_peak(PerfettoNames& names, uint64_t track, const MemoryState& state) {
+  pb::TrackEvent& event = begin_instant(names, state.time_ns, track, "allocated peak", "peak");
   PerfettoArgs args(names, event);
   args.number("allocated_bytes", state.totals.allocated);
   args.number("requested_bytes", state.totals.requested);
@@ -72,7 +69,7 @@ void write_peak_and_ooms(PerfettoPackets& packets, PerfettoTracks& tracks, Perfe
   const uint64_t device = tracks.device(model.device);
   if (range.contains(model.allocated_peak.time_ns)) {
     const MemoryState state = state_after(model, model.allocated_peak.event);
-    put_peak(names, process, tracks.add(device, "peak", PerfettoTracks::kOutOfMemory), state);
+    put_peak(names, tracks.add(device, "peak", PerfettoTracks::kOutOfMemory), state);
     dump(state, fmt::format("cuda:{} at the peak", model.device), state.time_ns);
   }
   if (model.failures.empty()) return;
@@ -129,8 +126,7 @@ void write_findings(PerfettoTracks& tracks, PerfettoNames& names, const ExportPr
     if (track == 0) {
       track = tracks.add(tracks.process_track(), "findings", PerfettoTracks::kFindings);
     }
-    pb::TrackEvent& event =
-        begin_instant(names, process.aligned(time_ns), track, finding.id, "finding");
+    pb::TrackEvent& event = begin_instant(names, time_ns, track, finding.id, "finding");
     PerfettoArgs args(names, event);
     args.text("severity", finding.severity);
     args.text("summary", finding.summary);

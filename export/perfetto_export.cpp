@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <memory>
 
-#include "proto/output_file.h"
 #include "export/names.h"
 #include "export/perfetto_activity.h"
 #include "export/perfetto_counters.h"
 #include "export/perfetto_events.h"
+#include "proto/output_file.h"
 
 namespace tidemark {
 
@@ -35,7 +35,7 @@ class PerfettoExport {
     if (!processes) return processes.error();
     const Result<Report> report = make_report(input_.model, {});
     if (!report) return report.error();
-    clock_start_ns_ = clock_start(*processes);
+    clock_start_ns_ = clock_start();
     begin_trace();
     for (const ExportProcess& process : *processes) {
       auto described = std::make_unique<ProcessTracks>(packets_, trace_sequence_, process);
@@ -62,13 +62,8 @@ class PerfettoExport {
 
  private:
   // No timestamp may lie before it: the clocks of the curves count up from here.
-  int64_t clock_start(const std::vector<ExportProcess>& processes) const {
-    int64_t earliest = INT64_MAX;
-    for (const ExportProcess& p : processes) {
-      const int64_t start = std::max(input_.model.start_ns, options_.time.begin_ns);
-      earliest = std::min(earliest, p.aligned(start));
-    }
-    return std::max<int64_t>(earliest == INT64_MAX ? 0 : earliest, 0);
+  int64_t clock_start() const {
+    return std::max<int64_t>(std::max(input_.model.start_ns, options_.time.begin_ns), 0);
   }
 
   // Ranks may come from many hosts, so their other clocks have no common meaning: the snapshot

@@ -112,14 +112,14 @@ void write_heap_dump(PerfettoPackets& packets, const ExportProcess& process, int
   pb::TracePacket packet;
   packet.set_trusted_packet_sequence_id(packets.new_sequence());
   packet.set_sequence_flags(kStateCleared);
-  packet.set_timestamp(static_cast<uint64_t>(process.aligned(time_ns)));
+  packet.set_timestamp(static_cast<uint64_t>(time_ns));
   pb::ProfilePacket& profile = *packet.mutable_profile_packet();
   profile.set_index(0);
   ProfileTables tables(profile, process.model->names);
   pb::ProfilePacket::ProcessHeapSamples& dump = *profile.add_process_dumps();
   dump.set_pid(static_cast<uint64_t>(fake_pid));
   // Of the clock MONOTONIC_COARSE, which the first snapshot equates with real time.
-  dump.set_timestamp(static_cast<uint64_t>(process.aligned(time_ns)));
+  dump.set_timestamp(static_cast<uint64_t>(time_ns));
   dump.set_heap_name(std::string(heap_name));
   dump.set_sampling_interval_bytes(1);
   dump.set_orig_sampling_interval_bytes(1);

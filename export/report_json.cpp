@@ -4,6 +4,7 @@
 
 #include "export/json_writer.h"
 #include "export/names.h"
+#include "export/rank_report.h"
 #include "export/row_names.h"
 
 namespace tidemark {
@@ -188,11 +189,16 @@ std::string report_as_json(const Report& report) {
   json.field("events", report.events);
   json.field("start_ns", report.start_ns);
   json.field("end_ns", report.end_ns);
+  json.key("notes");
+  json.begin_array();
+  for (const std::string& note : report.notes) json.value(note);
+  json.end_array();
   json.end_object();
   json.key("ranks");
   json.begin_array();
   for (const RankReport& rank : report.ranks) put_rank(json, rank, report.damage);
   json.end_array();
+  put_rank_comparison(json, report.comparison);
   json.key("findings");
   json.begin_array();
   for (const Finding& finding : report.findings) put_finding(json, finding);

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "export/names.h"
+#include "export/rank_report.h"
 
 namespace tidemark {
 
@@ -47,6 +48,7 @@ class TextReport {
     head();
     for (const Finding& f : report_.findings) finding(f);
     losses();
+    ranks();
     for (const RankReport& rank : report_.ranks) {
       for (const DeviceReport& d : rank.devices) device(rank, d);
       if (rank.devices.empty()) line("  nothing was recorded of any device");
@@ -104,7 +106,7 @@ class TextReport {
   }
 
   void losses() {
-    std::vector<std::string> lines;
+    std::vector<std::string> lines = report_.notes;
     if (report_.damage.blocks != 0) {
       lines.push_back(fmt::format("{} could not be read ({} lost in them)",
                                   counted(report_.damage.blocks, "damaged block"),
@@ -126,6 +128,14 @@ class TextReport {
     if (lines.empty()) return;
     line();
     for (const std::string& text : lines) line(yellow("  ! ") + text);
+  }
+
+  void ranks() {
+    const std::vector<std::string> lines = rank_lines(report_.comparison, report_.start_ns);
+    if (lines.empty()) return;
+    line();
+    line(bold("Ranks"));
+    for (const std::string& text : lines) line("  " + text);
   }
 
   static void device_losses(const DeviceReport& d, std::vector<std::string>& lines) {

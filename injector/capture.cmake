@@ -14,6 +14,8 @@ add_library(tidemark_capture STATIC
   driver_queries.cpp
   elf_facts.cpp
   modules.cpp
+  nccl/operations.cpp
+  nccl/wiring.cpp
   nvml_library.cpp
   nvml_sampler.cpp
   options.cpp
@@ -42,7 +44,8 @@ target_link_libraries(tidemark_capture PUBLIC tidemark_recorder tidemark_bridge)
 
 # The guest itself. nodelete: its threads and the driver's callbacks run in it until the end.
 if(NOT TARGET tidemark)
-  add_library(tidemark SHARED glibc_floor.cpp injection.cpp nvtx/nvtx_ranges.cpp)
+  add_library(tidemark SHARED
+    glibc_floor.cpp injection.cpp nccl/plugin.cpp nvtx/nvtx_ranges.cpp)
   tidemark_target(tidemark)
   target_compile_options(tidemark PRIVATE ${TIDEMARK_GUEST_OPTIONS})
   target_link_libraries(tidemark PRIVATE tidemark_capture tidemark_bridge tidemark_recorder)

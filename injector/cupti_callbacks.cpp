@@ -10,6 +10,7 @@
 #include "injector/complain.h"
 #include "injector/driver_events.h"
 #include "injector/driver_objects.h"
+#include "injector/nccl/operations.h"
 #include "injector/nvml_sampler.h"
 #include "injector/own_scope.h"
 #include "injector/python/python_stack.h"
@@ -48,6 +49,14 @@ uint32_t owner_string(Owner owner) {
   return id;
 }
 
+// NCCL that is linked into another library may show no names by which its part can be found: then
+// the call of NCCL that this thread is in, or the thread's name, tells.
+Owner owner_of(const NativeStack& stack) {
+  const bool open = stack.owner == Owner::kUnknown ||
+                    (stack.owner == Owner::kTorch && !stack.torch_allocator);
+  return open && inside_nccl() ? Owner::kNccl : stack.owner;
+}
+
 void add_stack(DriverEvent& event) {
   if (!g_stacks) return;
   NativeStack stack;
@@ -58,7 +67,7 @@ void add_stack(DriverEvent& event) {
   std::copy(stack.frames, stack.frames + stack.count, frames);
   const size_t count = append_python_frames(frames, stack.count, std::size(frames));
   event.stack = recorder().intern_stack({frames, count});
-  event.owner = owner_string(stack.owner);
+  event.owner = owner_string(owner_of(stack));
 }
 
 // CUPTI's own question, allowed in a callback; the answer never changes for a context.

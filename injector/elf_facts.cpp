@@ -131,19 +131,17 @@ std::string_view ElfFacts::build_id(char (&buffer)[kMaxBuildIdText]) const noexc
   return {};
 }
 
-CodeRange ElfFacts::functions_named(std::string_view prefix,
-                                    std::string_view other_prefix) const noexcept {
+template <typename Use>
+void ElfFacts::for_each_function(Use&& use) const noexcept {
   const ElfW(Phdr)* header = header_of_type(PT_DYNAMIC);
-  if (header == nullptr) return {};
+  if (header == nullptr) return;
   const DynamicTables tables =
       read_dynamic(reinterpret_cast<const ElfW(Dyn)*>(info_.dlpi_addr + header->p_vaddr));
   // The loader replaces the addresses in the dynamic section by those in memory, but in the vdso.
   if (tables.symbols == nullptr || tables.strings == nullptr || tables.gnu_hash == nullptr ||
       reinterpret_cast<uintptr_t>(tables.symbols) < begin_) {
-    return {};
+    return;
   }
-  CodeRange range{~uintptr_t{0}, 0};
-  uint32_t found = 0;
   const uint32_t count = symbol_count(tables.gnu_hash);
   for (uint32_t i = 0; i < count; ++i) {
     const ElfW(Sym)& symbol = tables.symbols[i];
@@ -151,16 +149,33 @@ CodeRange ElfFacts::functions_named(std::string_view prefix,
         symbol.st_name >= tables.strings_size) {
       continue;
     }
-    const char* name = tables.strings + symbol.st_name;
+    const uintptr_t begin = info_.dlpi_addr + symbol.st_value;
+    use(tables.strings + symbol.st_name, CodeRange{begin, begin + symbol.st_size});
+  }
+}
+
+CodeRange ElfFacts::functions_named(std::string_view prefix,
+                                    std::string_view other_prefix) const noexcept {
+  CodeRange range{~uintptr_t{0}, 0};
+  uint32_t found = 0;
+  for_each_function([&](const char* name, const CodeRange& code) {
     if (std::strncmp(name, prefix.data(), prefix.size()) != 0 &&
         std::strncmp(name, other_prefix.data(), other_prefix.size()) != 0) {
-      continue;
+      return;
     }
     ++found;
-    range.begin = std::min<uintptr_t>(range.begin, info_.dlpi_addr + symbol.st_value);
-    range.end = std::max<uintptr_t>(range.end, info_.dlpi_addr + symbol.st_value + symbol.st_size);
-  }
+    range.begin = std::min(range.begin, code.begin);
+    range.end = std::max(range.end, code.end);
+  });
   if (found < kFewestFunctions || range.end - range.begin > kLargestPart) return {};
+  return range;
+}
+
+CodeRange ElfFacts::function(const char* name) const noexcept {
+  CodeRange range;
+  for_each_function([&](const char* candidate, const CodeRange& code) {
+    if (std::strcmp(candidate, name) == 0) range = code;
+  });
   return range;
 }
 

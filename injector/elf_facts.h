@@ -37,8 +37,13 @@ class ElfFacts {
   // puts the members of an archive side by side, so code between two functions of NCCL is NCCL's.
   // Empty when there are too few to tell.
   CodeRange functions_named(std::string_view prefix, std::string_view other_prefix) const noexcept;
+  // One exported function; empty when there is none of that name.
+  CodeRange function(const char* name) const noexcept;
 
  private:
+  // Calls `use` with the name and place of every exported function.
+  template <typename Use>
+  void for_each_function(Use&& use) const noexcept;
   const ElfW(Phdr) * segment_of(uintptr_t address, size_t size) const noexcept;
   const ElfW(Phdr) * header_of_type(uint32_t type) const noexcept;
 

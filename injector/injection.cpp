@@ -20,6 +20,8 @@
 #include "injector/driver_objects.h"
 #include "injector/driver_queries.h"
 #include "injector/modules.h"
+#include "injector/nccl/operations.h"
+#include "injector/nccl/wiring.h"
 #include "injector/nvml_sampler.h"
 #include "injector/options.h"
 #include "injector/own_scope.h"
@@ -65,6 +67,7 @@ void forget_parent() {
   reset_nvml();
   reset_driver_queries();
   reset_torch();
+  reset_nccl();
 }
 
 void say_no_cupti(const char* reason) {
@@ -111,6 +114,7 @@ void initialise() {
   if (!recorder().start(recording)) return;
   capture_session.fetch_add(1);
   record_process(options, start_ns);
+  start_nccl(options);
   const OwnScope own;
   const bool callbacks_on = start_cupti(options);
   start_torch(options);

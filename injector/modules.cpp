@@ -27,8 +27,9 @@ struct NcclPart {
   uintptr_t base = 0;
   uint32_t id = 0;
   CodeRange range;
+  CodeRange user;  // ncclMemAlloc
 };
-NcclPart g_nccl_part;  // under g_rebuild
+NcclPart g_nccl_parts[2];  // of libtorch_cuda and of libnccl; under g_rebuild
 
 uint64_t loader_generation() noexcept {
   uint64_t generation = 0;
@@ -54,11 +55,15 @@ bool is_tool_side(std::string_view path) noexcept {
          name.starts_with("libcuda.so");
 }
 
-CodeRange nccl_part(const ElfFacts& elf, std::string_view path, uint32_t id) noexcept {
-  if (path.find("libtorch_cuda") == std::string_view::npos) return {};
-  if (g_nccl_part.id == id && g_nccl_part.base == elf.base()) return g_nccl_part.range;
-  g_nccl_part = {elf.base(), id, elf.functions_named("nccl", "pnccl")};
-  return g_nccl_part.range;
+// libnccl is NCCL's as a whole: only ncclMemAlloc is told apart there.
+NcclPart nccl_part(const ElfFacts& elf, std::string_view path, uint32_t id) noexcept {
+  const bool linked_in = path.find("libtorch_cuda") != std::string_view::npos;
+  if (!linked_in && path.find("libnccl") == std::string_view::npos) return {};
+  NcclPart& known = g_nccl_parts[linked_in ? 0 : 1];
+  if (known.id == id && known.base == elf.base()) return known;
+  known = {elf.base(), id, {}, elf.function("ncclMemAlloc")};
+  if (linked_in) known.range = elf.functions_named("nccl", "pnccl");
+  return known;
 }
 
 struct Collection {
@@ -91,9 +96,12 @@ int add_module(dl_phdr_info* info, size_t, void* context) {
       recorder().intern_module(elf.base(), elf.end() - elf.begin(), path, elf.build_id(build_id));
   module.verdict = verdict_of(path);
   module.tool_side = is_tool_side(path);
-  const CodeRange nccl = nccl_part(elf, path, module.id);
-  module.nccl_begin = nccl.begin;
-  module.nccl_end = nccl.end;
+  module.torch_allocator = path.find("libc10_cuda") != std::string_view::npos;
+  const NcclPart nccl = nccl_part(elf, path, module.id);
+  module.nccl_begin = nccl.range.begin;
+  module.nccl_end = nccl.range.end;
+  module.nccl_user_begin = nccl.user.begin;
+  module.nccl_user_end = nccl.user.end;
   snapshot.modules[snapshot.count++] = module;
   return 0;
 }
@@ -179,7 +187,7 @@ void reset_modules() noexcept {
     snapshot.generation = 0;
     snapshot.count = 0;
   }
-  g_nccl_part = {};
+  for (NcclPart& part : g_nccl_parts) part = {};
   g_overflow_said.store(false);
 }
 

@@ -22,11 +22,18 @@ struct LoadedModule {
   UnwindTables tables;
   uintptr_t nccl_begin = 0;  // the part that is NCCL, linked into another library
   uintptr_t nccl_end = 0;
+  uintptr_t nccl_user_begin = 0;  // ncclMemAlloc, where this module has it
+  uintptr_t nccl_user_end = 0;
   uint32_t id = 0;  // of the Module row
   ModuleVerdict verdict{ModuleRole::kSilent, Owner::kUnknown};
   bool tool_side = false;  // tidemark, CUPTI, the driver: below the caller that is looked for
 
+  bool torch_allocator = false;  // libc10_cuda: what it asks for is torch's, whoever called it
+
   ModuleVerdict verdict_at(uintptr_t pc) const noexcept {
+    if (pc >= nccl_user_begin && pc < nccl_user_end) {
+      return {ModuleRole::kOwner, Owner::kNcclUser};
+    }
     if (pc >= nccl_begin && pc < nccl_end) return {ModuleRole::kOwner, Owner::kNccl};
     return verdict;
   }

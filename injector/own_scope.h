@@ -13,6 +13,7 @@ struct CaptureThread {
   uint16_t own_depth;    // > 0: inside a call that tidemark makes itself
   bool graph_node_made;  // since the present driver call began, a memory node was put into a graph
   bool initialising;     // inside InitializeInjection: a chained library may call it again
+  bool inside_nccl;      // inside a call of NCCL, as its profiler interface tells
 };
 extern thread_local constinit CaptureThread capture_thread
     __attribute__((tls_model("initial-exec")));

@@ -115,9 +115,9 @@ std::string_view file_name_of(std::string_view path) noexcept {
 }
 
 constexpr std::array<std::string_view, static_cast<size_t>(Owner::kCount)> kNames = {
-    "",         "torch",      "nccl",     "cublas",     "cublasLt",    "cudnn",  "cufft",
-    "cusolver", "cusparse",   "curand",   "triton",     "jax",         "cupy",   "tensorrt",
-    "nvshmem",  "cusparseLt", "cutensor", "tensorflow", "onnxruntime", "program"};
+    "",         "torch",      "nccl",     "cublas",     "cublasLt",    "cudnn",     "cufft",
+    "cusolver", "cusparse",   "curand",   "triton",     "jax",         "cupy",      "tensorrt",
+    "nvshmem",  "cusparseLt", "cutensor", "tensorflow", "onnxruntime", "nccl.user", "program"};
 
 }  // namespace
 

@@ -31,6 +31,7 @@ enum class Owner : uint8_t {
   kCutensor,
   kTensorflow,
   kOnnxRuntime,
+  kNcclUser,  // buffers that the program got from ncclMemAlloc: NCCL's call, the program's bytes
   kProgram,  // the program's own code, or a library that is not known here
   kCount,
 };

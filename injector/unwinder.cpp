@@ -114,19 +114,24 @@ class Walker {
 // The frame that called the driver decides about the owner; see owner.h.
 class OwnerSearch {
  public:
-  void see(const ModuleVerdict& verdict) {
+  void see(const ModuleVerdict& verdict, const LoadedModule& module) {
+    // ncclMemAlloc may reach the driver through functions of NCCL's own.
+    if (owner_ == Owner::kNccl && verdict.owner == Owner::kNcclUser) owner_ = verdict.owner;
     if (decided_) return;
     if (verdict.role == ModuleRole::kOwner) {
       owner_ = verdict.owner;
       decided_ = true;
+      torch_allocator_ = module.torch_allocator;
     } else if (verdict.role == ModuleRole::kInterpreter) {
       owner_ = Owner::kProgram;
     }
   }
   Owner owner() const { return owner_; }
+  bool torch_allocator() const { return torch_allocator_; }
 
  private:
   Owner owner_ = Owner::kUnknown;
+  bool torch_allocator_ = false;
   bool decided_ = false;
 };
 
@@ -144,7 +149,7 @@ __attribute__((noinline)) void capture_native_stack(NativeStack& out) noexcept {
     walker.look();
     const LoadedModule* module = walker.module();
     const uintptr_t pc = walker.lookup_pc();
-    if (module != nullptr) owner.see(module->verdict_at(pc));
+    if (module != nullptr) owner.see(module->verdict_at(pc), *module);
     const bool on_top = out.count == 0;
     if (on_top && module != nullptr && module->tool_side && skipped < kMaxToolFrames) {
       ++skipped;
@@ -157,6 +162,7 @@ __attribute__((noinline)) void capture_native_stack(NativeStack& out) noexcept {
     frame.offset = module != nullptr ? pc - module->base : pc;
   } while (out.count < kMaxNativeFrames && walker.up());
   out.owner = owner.owner();
+  out.torch_allocator = owner.torch_allocator();
 }
 
 __attribute__((noinline)) size_t unwind_here(uintptr_t* pcs, size_t capacity) noexcept {

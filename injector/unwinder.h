@@ -22,6 +22,7 @@ struct NativeStack {
   FrameKey frames[kMaxNativeFrames];
   uint32_t count = 0;
   Owner owner = Owner::kUnknown;
+  bool torch_allocator = false;  // the owner is torch, by its caching allocator
 };
 
 void capture_native_stack(NativeStack& out) noexcept;

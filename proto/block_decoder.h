@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "proto/clock.h"
 #include "proto/column_codec.h"
 #include "proto/trace_reader.h"
 
@@ -32,6 +33,9 @@ class BlockDecoder {
     auto& out = std::get<std::vector<Row>>(buffers_);
     out.assign(ref.rows, Row{});
     if (!decode_rows<Row>(message, out)) return damaged<Row>(ref);
+    if (const Alignment* clock = reader_.alignment(ref.process); clock != nullptr) {
+      align_rows<Row>(*clock, out);
+    }
     return out;
   }
 

@@ -377,6 +377,7 @@ struct NcclOperation {
   uint32_t channels;
   uint32_t thread;
   NcclKind kind;
+  uint64_t group;  // operations of one group run in one kernel; 0: not known
 };
 
 enum class MarkPhase : uint8_t { kNone, kBegin, kEnd, kInstant };

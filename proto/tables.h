@@ -176,7 +176,7 @@ TIDEMARK_TABLE(NcclOperation, kNcclOperations, kColdRows, r.start_ns)
   TIDEMARK_DELTA(stream, 12), TIDEMARK_ZIGZAG(peer, 13), TIDEMARK_ZIGZAG(device, 14),
   TIDEMARK_PLAIN(function, 15), TIDEMARK_PLAIN(datatype, 16), TIDEMARK_PLAIN(algorithm, 17),
   TIDEMARK_PLAIN(protocol, 18), TIDEMARK_PLAIN(channels, 19), TIDEMARK_DELTA(thread, 20),
-  TIDEMARK_PLAIN(kind, 21)
+  TIDEMARK_PLAIN(kind, 21), TIDEMARK_DELTA(group, 22)
 TIDEMARK_END;
 
 TIDEMARK_TABLE(Mark, kMarks, kColdRows, r.time_ns)

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "proto/block_decoder.h"
+#include "proto/clock.h"
 
 namespace tidemark {
 
@@ -58,6 +59,7 @@ TraceReader::TraceReader(TraceReader&& other) noexcept
       fd_(std::exchange(other.fd_, -1)),
       size_(other.size_),
       blocks_(std::move(other.blocks_)),
+      clocks_(std::move(other.clocks_)),
       damage_(other.damage_) {}
 
 TraceReader& TraceReader::operator=(TraceReader&& other) noexcept {
@@ -65,6 +67,7 @@ TraceReader& TraceReader::operator=(TraceReader&& other) noexcept {
   std::swap(fd_, other.fd_);
   size_ = other.size_;
   blocks_ = std::move(other.blocks_);
+  clocks_ = std::move(other.clocks_);
   damage_ = other.damage_;
   return *this;
 }
@@ -110,6 +113,21 @@ Status TraceReader::check_file_header() {
                  "version of tidemark, which reads format " + std::to_string(kFormatMajor)};
   }
   return {};
+}
+
+void TraceReader::set_alignment(uint32_t process, const Alignment& clock) {
+  if (!clocks_.emplace(process, clock).second) return;
+  for (BlockRef& ref : blocks_) {
+    // Tables without time have 0 there.
+    if (ref.process != process || (ref.first_ns == 0 && ref.last_ns == 0)) continue;
+    ref.first_ns = aligned_ns(clock, ref.first_ns);
+    ref.last_ns = aligned_ns(clock, ref.last_ns);
+  }
+}
+
+const Alignment* TraceReader::alignment(uint32_t process) const {
+  const auto it = clocks_.find(process);
+  return it != clocks_.end() ? &it->second : nullptr;
 }
 
 bool TraceReader::read_at(uint64_t offset, void* out, size_t size) const {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -55,6 +56,13 @@ class TraceReader {
   const std::string& path() const { return path_; }
   uint64_t file_bytes() const { return size_; }
 
+  // From now on the times of this process are read on the clock of its job: those of blocks() and
+  // of every row that a decoder gives out. Frames are copied raw. Once per process, before any
+  // decoder is made.
+  void set_alignment(uint32_t process, const Alignment& clock);
+  // nullptr: times are as they lie in the file.
+  const Alignment* alignment(uint32_t process) const;
+
   // True when `size` bytes at `offset` were read.
   bool read_at(uint64_t offset, void* out, size_t size) const;
 
@@ -70,6 +78,7 @@ class TraceReader {
   int fd_ = -1;
   uint64_t size_ = 0;
   std::vector<BlockRef> blocks_;
+  std::map<uint32_t, Alignment> clocks_;
   Damage damage_;
 };
 

@@ -27,6 +27,7 @@ class TraceWriter {
   ~TraceWriter();
 
   // Rows appended from now on belong to this process of the file (from 1). Closes open blocks.
+  // `sequence` is the number of its next frame, for a process that has some already.
   void begin_process(uint32_t process, uint64_t sequence = 0) noexcept;
 
   template <typename Row>

@@ -27,6 +27,11 @@ test_needs=(
   /usr/include/gtest/gtest.h:libgtest-dev
   xvfb-run:xvfb
   xauth:xauth
+  mpirun:openmpi-bin
+  /usr/sbin/slurmctld:slurmctld
+  /usr/sbin/slurmd:slurmd
+  srun:slurm-client
+  /usr/sbin/munged:munge
 )
 viewer_needs=(
   xz:xz-utils

@@ -33,6 +33,13 @@ tidemark_capture_run_test(capture_system_test)
 tidemark_capture_run_test(capture_guest_test)
 tidemark_capture_run_test(capture_sampling_test)
 
+tidemark_executable(nccl_host nccl_host.cpp)
+target_link_libraries(nccl_host PRIVATE ${CMAKE_DL_LIBS})
+tidemark_capture_run_test(nccl_test)
+target_compile_definitions(nccl_test PRIVATE
+  TIDEMARK_NCCL_HOST="$<TARGET_FILE:nccl_host>" TIDEMARK_CLI="$<TARGET_FILE:tidemark_cli>")
+add_dependencies(nccl_test nccl_host simgpu_nccl tidemark_cli)
+
 # Sanitizers bring symbols and libraries of their own.
 if(NOT TIDEMARK_SANITIZE)
   add_test(NAME injector_exports

@@ -1,0 +1,255 @@
+#include "analysis/ranks.h"
+
+#include <algorithm>
+#include <map>
+
+namespace tidemark {
+
+namespace {
+
+// Below that nobody would look for a reason.
+constexpr uint64_t kWorthSaying = uint64_t{16} << 20;
+constexpr size_t kMostStacks = 8;
+
+struct Candidate {
+  const ProcessModel* process = nullptr;
+  const FrameworkModel* framework = nullptr;  // null: the driver's account
+  RankHeight height;
+};
+
+Candidate candidate_of(const ProcessModel& process, int64_t device, bool framework) {
+  Candidate c;
+  c.process = &process;
+  c.height.rank = process.info.rank;
+  c.height.device = device;
+  Peak peak;
+  if (framework) {
+    c.framework = process.framework_on(device);
+    if (c.framework != nullptr) peak = c.framework->allocated_peak;
+  } else if (const auto it = process.driver.devices.find(device);
+             it != process.driver.devices.end()) {
+    peak = it->second.card_peak;
+  }
+  c.height.bytes = peak.bytes;
+  c.height.time_ns = peak.time_ns;
+  return c;
+}
+
+// One per rank: its highest device, by rank. A rank that was started again counts with its higher
+// life.
+std::vector<Candidate> candidates(const TraceModel& model, bool framework) {
+  std::map<int64_t, Candidate> best;
+  for (const ProcessModel& process : model.processes) {
+    if (process.info.rank < 0) continue;
+    for (const int64_t device : process.device_ordinals()) {
+      const Candidate c = candidate_of(process, device, framework);
+      if (c.height.bytes == 0) continue;
+      Candidate& slot = best[process.info.rank];
+      if (slot.process == nullptr || c.height.bytes > slot.height.bytes) slot = c;
+    }
+  }
+  std::vector<Candidate> all;
+  for (const auto& [rank, c] : best) all.push_back(c);
+  return all;
+}
+
+// What is alive at the rank's peak, by the text of its stack: ids differ from rank to rank.
+std::map<std::vector<std::string>, uint64_t> bytes_by_stack(const Candidate& c) {
+  std::map<uint32_t, uint64_t> by_id;
+  if (c.framework != nullptr) {
+    for (const Allocation& a : c.framework->allocations) {
+      if (a.alive_at(c.framework->allocated_peak.event)) by_id[a.stack] += a.block_bytes;
+    }
+  } else {
+    for (const DriverAllocation& a : c.process->driver.allocations) {
+      if (a.on_card() && a.device == c.height.device && a.birth_ns <= c.height.time_ns &&
+          a.death_ns > c.height.time_ns) {
+        by_id[a.stack] += a.size_bytes;
+      }
+    }
+  }
+  std::map<std::vector<std::string>, uint64_t> by_text;
+  for (const auto& [stack, bytes] : by_id) by_text[c.process->names.stack_text(stack)] += bytes;
+  return by_text;
+}
+
+std::vector<StackExcess> stack_excess(const Candidate& high, const Candidate& typical) {
+  const auto theirs = bytes_by_stack(typical);
+  std::vector<StackExcess> all;
+  for (const auto& [frames, bytes] : bytes_by_stack(high)) {
+    const auto it = theirs.find(frames);
+    const uint64_t other = it != theirs.end() ? it->second : 0;
+    if (bytes > other) all.push_back({frames, bytes, other});
+  }
+  std::stable_sort(all.begin(), all.end(), [](const StackExcess& a, const StackExcess& b) {
+    return a.bytes - a.typical_bytes > b.bytes - b.typical_bytes;
+  });
+  if (all.size() > kMostStacks) all.resize(kMostStacks);
+  return all;
+}
+
+std::map<std::string, uint64_t> bytes_by_owner(const Candidate& c) {
+  std::map<std::string, uint64_t> sums;
+  const DriverState state = driver_state_at(c.process->driver, c.height.device, c.height.time_ns);
+  for (const auto& [owner, bytes] : state.card_by_owner) {
+    sums[std::string(c.process->names.string(owner))] += bytes;
+  }
+  return sums;
+}
+
+std::vector<OwnerExcess> owner_excess(const Candidate& high, const Candidate& typical) {
+  const auto theirs = bytes_by_owner(typical);
+  std::vector<OwnerExcess> all;
+  for (const auto& [owner, bytes] : bytes_by_owner(high)) {
+    const auto it = theirs.find(owner);
+    const uint64_t other = it != theirs.end() ? it->second : 0;
+    if (bytes > other) all.push_back({owner, bytes, other});
+  }
+  std::stable_sort(all.begin(), all.end(), [](const OwnerExcess& a, const OwnerExcess& b) {
+    return a.bytes - a.typical_bytes > b.bytes - b.typical_bytes;
+  });
+  return all;
+}
+
+// The bytes of a rank over time, at any instant.
+class RankCurve {
+ public:
+  explicit RankCurve(const Candidate& c) : framework_(c.framework) {
+    if (framework_ != nullptr) {
+      if (framework_->event_count() != 0) end_ns_ = framework_->time_ns.back();
+      return;
+    }
+    std::vector<std::pair<int64_t, int64_t>> changes;
+    for (const DriverAllocation& a : c.process->driver.allocations) {
+      if (!a.on_card() || a.device != c.height.device) continue;
+      changes.emplace_back(a.birth_ns, static_cast<int64_t>(a.size_bytes));
+      if (a.death_ns != INT64_MAX) {
+        changes.emplace_back(a.death_ns, -static_cast<int64_t>(a.size_bytes));
+      }
+    }
+    std::sort(changes.begin(), changes.end());
+    int64_t now = 0;
+    for (const auto& [time_ns, bytes] : changes) steps_.emplace_back(time_ns, now += bytes);
+    if (!steps_.empty()) end_ns_ = steps_.back().first;
+  }
+
+  int64_t end_ns() const { return end_ns_; }
+
+  uint64_t at(int64_t time_ns) const {
+    if (framework_ != nullptr) {
+      uint32_t event = 0;
+      return framework_->event_at(time_ns, event) ? framework_->totals_after(event).allocated : 0;
+    }
+    const auto next = std::upper_bound(steps_.begin(), steps_.end(),
+                                       std::pair<int64_t, int64_t>(time_ns, INT64_MAX));
+    if (next == steps_.begin()) return 0;
+    return static_cast<uint64_t>(std::max<int64_t>(0, std::prev(next)->second));
+  }
+
+ private:
+  const FrameworkModel* framework_;
+  std::vector<std::pair<int64_t, int64_t>> steps_;
+  int64_t end_ns_ = INT64_MIN;
+};
+
+class DivergenceSearch {
+ public:
+  explicit DivergenceSearch(const std::vector<Candidate>& ranks) : ranks_(ranks) {
+    for (const Candidate& c : ranks) curves_.emplace_back(c);
+  }
+
+  Divergence run(const RankHeight& typical, int64_t begin_ns) {
+    limit_ = std::max(kWorthSaying, typical.bytes / 10);
+    Divergence first;
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      const int64_t peak_ns = ranks_[i].height.time_ns;
+      const uint64_t excess = excess_at(i, peak_ns);
+      if (excess < limit_ || peak_ns <= begin_ns) continue;
+      const int64_t since = parting(i, begin_ns, peak_ns);
+      if (!first.found || since < first.time_ns) {
+        first = {true, ranks_[i].height.rank, since, excess};
+      }
+    }
+    return first;
+  }
+
+ private:
+  // Above the middle of the others that still ran then.
+  uint64_t excess_at(size_t rank, int64_t time_ns) const {
+    std::vector<uint64_t> others;
+    for (size_t i = 0; i < curves_.size(); ++i) {
+      if (i != rank && curves_[i].end_ns() >= time_ns) others.push_back(curves_[i].at(time_ns));
+    }
+    // The last one to run is compared with what the others held when they ended.
+    if (others.empty()) {
+      for (size_t i = 0; i < curves_.size(); ++i) {
+        if (i != rank) others.push_back(curves_[i].at(time_ns));
+      }
+    }
+    std::sort(others.begin(), others.end());
+    const uint64_t middle = others.empty() ? 0 : others[others.size() / 2];
+    const uint64_t own = curves_[rank].at(time_ns);
+    return own > middle ? own - middle : 0;
+  }
+
+  // Back from the peak in steps to the first one that is not above, then finer between the two.
+  int64_t parting(size_t rank, int64_t begin_ns, int64_t peak_ns) const {
+    constexpr int64_t kSteps = 64;
+    int64_t above = peak_ns;
+    int64_t below = begin_ns;
+    for (int64_t k = kSteps - 1; k >= 0; --k) {
+      const int64_t time = begin_ns + (peak_ns - begin_ns) / kSteps * k;
+      if (excess_at(rank, time) < limit_) {
+        below = time;
+        break;
+      }
+      above = time;
+    }
+    while (above - below > 1000) {
+      const int64_t middle = below + (above - below) / 2;
+      (excess_at(rank, middle) < limit_ ? below : above) = middle;
+    }
+    return above;
+  }
+
+  const std::vector<Candidate>& ranks_;
+  std::vector<RankCurve> curves_;
+  uint64_t limit_ = 0;
+};
+
+void add_clocks(const TraceModel& model, RankComparison& out) {
+  for (const ProcessModel& process : model.processes) {
+    out.clock_residual_ns = std::max(out.clock_residual_ns, process.clock.residual_ns);
+    out.clocks_checked |= process.clock.samples != 0;
+  }
+}
+
+}  // namespace
+
+RankComparison compare_ranks(const TraceModel& model) {
+  RankComparison out;
+  std::vector<Candidate> ranks = candidates(model, true);
+  out.framework = ranks.size() >= 2;
+  if (!out.framework) ranks = candidates(model, false);
+  out.stuck = find_stuck_collectives(model);
+  out.nccl = nccl_memory(model);
+  add_clocks(model, out);
+  if (ranks.size() < 2) return out;
+  out.compared = true;
+  for (const Candidate& c : ranks) out.heights.push_back(c.height);
+  std::vector<const Candidate*> order;
+  for (const Candidate& c : ranks) order.push_back(&c);
+  std::stable_sort(order.begin(), order.end(), [](const Candidate* a, const Candidate* b) {
+    return a->height.bytes < b->height.bytes;
+  });
+  const Candidate& high = *order.back();
+  const Candidate& typical = *order[(order.size() - 1) / 2];
+  out.highest = high.height;
+  out.typical = typical.height;
+  out.owners = owner_excess(high, typical);
+  out.stacks = stack_excess(high, typical);
+  out.divergence = DivergenceSearch(ranks).run(typical.height, model.start_ns);
+  return out;
+}
+
+}  // namespace tidemark

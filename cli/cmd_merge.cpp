@@ -1,0 +1,50 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "cli/command.h"
+#include "cli/terminal.h"
+#include "collector/merge.h"
+#include "export/names.h"
+
+namespace tidemark::cli {
+
+namespace {
+
+int run(MergeOptions options) {
+  const Result<MergeReport> report = [&] {
+    ProgressBar bar("merging");
+    options.progress = [&](double share) { bar.set(share); };
+    return merge_traces(options);
+  }();
+  if (!report) return fail(report.error());
+  for (const std::string& note : report->notes) warn(note);
+  fmt::print("{}: {} from {}, {}, {}\n", options.output,
+             report->processes == 1 ? "1 process" : fmt::format("{} processes", report->processes),
+             counted(report->files, "file"), counted(report->rows, "row"),
+             size_text(report->bytes));
+  if (report->aligned > 1) {
+    fmt::print("clocks aligned by collectives, within {}\n",
+               duration_text(static_cast<int64_t>(report->residual_ns)));
+  }
+  return kOk;
+}
+
+}  // namespace
+
+void add_merge(CLI::App& app, int& code) {
+  auto options = std::make_shared<MergeOptions>();
+  CLI::App* command = app.add_subcommand("merge", "make one file of a job's ranks, on one clock");
+  command->add_option("PATH", options->inputs, "traces, or directories of them")->required();
+  command->add_option("-o,--output", options->output, "the merged trace")->required();
+  command->add_option("-j,--jobs", options->threads, "threads; as many as processors if not given")
+      ->check(CLI::Range(1, 256));
+  command->footer(
+      "Files that are cut, damaged, missing or of another job do not stop it: they are named here\n"
+      "and in every report on the merged trace.\n"
+      "Example:\n  tidemark merge out/ -o job.tmk");
+  command->callback([options, &code] { code = run(*options); });
+}
+
+}  // namespace tidemark::cli

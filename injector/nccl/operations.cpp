@@ -1,0 +1,223 @@
+#include "injector/nccl/operations.h"
+
+#include <sys/prctl.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+
+#include "injector/own_scope.h"
+#include "injector/recorder.h"
+
+namespace tidemark::injector {
+namespace {
+
+enum class Kind : uint8_t { kNone, kApi, kOperation, kGroup, kVisit };
+
+// A job with hundreds of process groups has hundreds of communicators per process.
+constexpr uint32_t kMaxCommunicators = 2048;
+struct CommunicatorSlot {
+  std::atomic<bool> used{false};
+  std::atomic<uint64_t> id{0};
+  std::atomic<uint64_t> point_to_point{0};  // NCCL does not number these
+};
+std::array<CommunicatorSlot, kMaxCommunicators + 1> g_communicators;  // [0]: none
+
+// Slots are given out in turn: one lives until as many others have been begun after it, which is
+// far longer than NCCL holds on to any.
+constexpr uint64_t kSlots = 4096;
+struct Slot {
+  std::atomic<uint64_t> ticket{0};  // 0: being filled
+  std::atomic<bool> taken_up{false};
+  Kind kind = Kind::kNone;
+  NcclOperation row{};
+};
+std::array<Slot, kSlots> g_slots;
+std::atomic<uint64_t> g_next_ticket{0};
+std::atomic<bool> g_enabled{false};
+
+// A handle is the ticket with the kind below it, so that a late one is known for what it was.
+constexpr unsigned kKindBits = 3;
+constexpr NcclHandle handle_of(uint64_t ticket, Kind kind) {
+  return ticket << kKindBits | static_cast<uint64_t>(kind);
+}
+constexpr Kind kind_of(NcclHandle handle) {
+  return static_cast<Kind>(handle & ((1U << kKindBits) - 1));
+}
+
+Slot* find(NcclHandle handle) {
+  const uint64_t ticket = handle >> kKindBits;
+  if (ticket == 0) return nullptr;
+  Slot& slot = g_slots[ticket % kSlots];
+  return slot.ticket.load(std::memory_order_acquire) == ticket ? &slot : nullptr;
+}
+
+NcclHandle claim(Kind kind, const NcclOperation& row) {
+  const uint64_t ticket = g_next_ticket.fetch_add(1, std::memory_order_relaxed) + 1;
+  Slot& slot = g_slots[ticket % kSlots];
+  slot.ticket.store(0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  slot.kind = kind;
+  slot.row = row;
+  slot.taken_up.store(false, std::memory_order_relaxed);
+  slot.ticket.store(ticket, std::memory_order_release);
+  return handle_of(ticket, kind);
+}
+
+uint32_t text(const char* words) {
+  return words != nullptr && *words != '\0' ? recorder().intern_string(words) : 0;
+}
+
+void record_communicator(const NcclCommunicator& communicator) {
+  Communicator row{};
+  row.time_ns = now_ns();
+  row.id = communicator.id;
+  row.ranks = communicator.ranks > 0 ? static_cast<uint64_t>(communicator.ranks) : 0;
+  row.rank = communicator.rank;
+  row.nodes = communicator.nodes > 0 ? static_cast<uint64_t>(communicator.nodes) : 0;
+  row.device = -1;
+  row.name = text(communicator.name);
+  recorder().record(row);
+}
+
+// Before v4 only the operations tell which communicator they belong to.
+uint64_t communicator_of(CommunicatorSlot& slot, const NcclCall& call) {
+  uint64_t known = slot.id.load(std::memory_order_relaxed);
+  if (known != 0 || call.communicator_id == 0) return known;
+  if (slot.id.compare_exchange_strong(known, call.communicator_id)) {
+    record_communicator({call.communicator_name, call.communicator_id, 0, call.rank, 0});
+  }
+  return call.communicator_id;
+}
+
+NcclOperation row_of(NcclContext context, const NcclCall& call) {
+  CommunicatorSlot& communicator = g_communicators[context <= kMaxCommunicators ? context : 0];
+  NcclOperation row{};
+  row.start_ns = now_ns();
+  row.communicator = communicator_of(communicator, call);
+  row.sequence = call.sequence;
+  row.count = call.count;
+  row.size_bytes = call.count * nccl_type_bytes(call.datatype);
+  row.send_address = reinterpret_cast<uintptr_t>(call.send);
+  row.receive_address = reinterpret_cast<uintptr_t>(call.receive);
+  row.stream = reinterpret_cast<uintptr_t>(call.stream);
+  row.peer = call.peer;
+  row.device = -1;
+  row.function = text(call.function);
+  row.datatype = text(call.datatype);
+  row.algorithm = text(call.algorithm);
+  row.protocol = text(call.protocol);
+  row.channels = call.channels;
+  row.thread = current_thread();
+  row.kind = call.kind;
+  return row;
+}
+
+void end_operation(const Slot& slot) {
+  NcclOperation row = slot.row;
+  const int64_t now = now_ns();
+  row.duration_ns = now > row.start_ns ? static_cast<uint64_t>(now - row.start_ns) : 0;
+  recorder().record(row);
+}
+
+}  // namespace
+
+void enable_nccl(bool wanted) noexcept {
+  g_enabled.store(wanted, std::memory_order_relaxed);
+}
+
+bool nccl_enabled() noexcept {
+  return g_enabled.load(std::memory_order_relaxed) && recorder().on();
+}
+
+NcclContext open_communicator(const NcclCommunicator& communicator) noexcept {
+  for (uint32_t i = 1; i <= kMaxCommunicators; ++i) {
+    CommunicatorSlot& slot = g_communicators[i];
+    if (slot.used.exchange(true)) continue;
+    slot.id.store(communicator.id);
+    slot.point_to_point.store(0);
+    if (communicator.id != 0) record_communicator(communicator);
+    return i;
+  }
+  recorder().count_dropped(BlockKind::kCommunicators, 1);
+  return 0;
+}
+
+void close_communicator(NcclContext context) noexcept {
+  if (context != 0 && context <= kMaxCommunicators) g_communicators[context].used.store(false);
+}
+
+NcclHandle begin_api(NcclContext context, const NcclCall& call) noexcept {
+  return claim(Kind::kApi, row_of(context, call));
+}
+
+NcclHandle begin_operation(NcclContext context, const NcclCall& call) noexcept {
+  NcclOperation row = row_of(context, call);
+  if (call.kind == NcclKind::kPointToPoint) {
+    row.sequence = g_communicators[context <= kMaxCommunicators ? context : 0].point_to_point++;
+  }
+  if (Slot* api = find(call.api); api != nullptr && api->kind == Kind::kApi) {
+    row.start_ns = api->row.start_ns;
+    row.thread = api->row.thread;
+    if (row.stream == 0) row.stream = api->row.stream;
+    api->taken_up.store(true, std::memory_order_relaxed);
+  }
+  row.group = call.group >> kKindBits;
+  return claim(Kind::kOperation, row);
+}
+
+NcclHandle begin_group(NcclContext) noexcept {
+  return claim(Kind::kGroup, {});
+}
+
+NcclHandle begin_visit(NcclContext) noexcept {
+  capture_thread.inside_nccl = true;
+  return claim(Kind::kVisit, {});
+}
+
+void end(NcclHandle handle) noexcept {
+  const Kind kind = kind_of(handle);
+  if (kind == Kind::kVisit) capture_thread.inside_nccl = false;
+  if (kind != Kind::kOperation) return;
+  Slot* const slot = find(handle);
+  if (slot == nullptr) return recorder().count_dropped(BlockKind::kNcclOperations, 1);
+  if (!slot->taken_up.exchange(true)) end_operation(*slot);
+}
+
+void record_waiting_calls(int64_t patience_ns) noexcept {
+  const int64_t since = now_ns() - patience_ns;
+  for (Slot& slot : g_slots) {
+    const uint64_t ticket = slot.ticket.load(std::memory_order_acquire);
+    if (ticket == 0 || slot.kind != Kind::kApi || slot.row.start_ns > since) continue;
+    const NcclOperation row = slot.row;
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (slot.ticket.load(std::memory_order_relaxed) != ticket) continue;  // another's by now
+    if (!slot.taken_up.exchange(true)) recorder().record(row);
+  }
+}
+
+uint64_t nccl_type_bytes(const char* datatype) noexcept {
+  if (datatype == nullptr) return 0;
+  // The first number is that of the bits: ncclFloat8e4m3 has 8.
+  const char* digit = datatype;
+  while (*digit != '\0' && (*digit < '0' || *digit > '9')) ++digit;
+  uint64_t bits = 0;
+  for (; *digit >= '0' && *digit <= '9' && bits < 1000; ++digit) {
+    bits = bits * 10 + static_cast<uint64_t>(*digit - '0');
+  }
+  return bits / 8;
+}
+
+bool inside_nccl() noexcept {
+  if (capture_thread.inside_nccl) return true;
+  char name[16] = {};
+  return prctl(PR_GET_NAME, name) == 0 && std::strncmp(name, "NCCL ", 5) == 0;
+}
+
+void reset_nccl() noexcept {
+  for (CommunicatorSlot& slot : g_communicators) slot.used.store(false);
+  for (Slot& slot : g_slots) slot.ticket.store(0);
+  capture_thread.inside_nccl = false;
+}
+
+}  // namespace tidemark::injector

@@ -1,0 +1,71 @@
+#include "injector/nccl/wiring.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "injector/nccl/operations.h"
+#include "injector/recorder.h"
+
+namespace tidemark::injector {
+namespace {
+
+constexpr char kVariable[] = "NCCL_PROFILER_PLUGIN";
+constexpr size_t kLongestPath = 255;  // what NCCL takes
+constexpr uint32_t kLookPeriodMs = 1000;
+constexpr int64_t kPatienceNs = 1'000'000'000;
+
+void look_task(void*) noexcept {
+  record_waiting_calls(kPatienceNs);
+}
+// The last look has less patience: nobody comes back.
+void last_look(void*) noexcept {
+  record_waiting_calls(0);
+}
+
+bool own_path(char (&path)[PATH_MAX]) {
+  Dl_info info{};
+  return dladdr(reinterpret_cast<const void*>(&start_nccl), &info) != 0 &&
+         info.dli_fname != nullptr && realpath(info.dli_fname, path) != nullptr &&
+         std::strlen(path) <= kLongestPath;
+}
+
+bool names_us(const char* value, const char* own) {
+  char path[PATH_MAX];
+  return std::strcmp(value, own) == 0 ||
+         (realpath(value, path) != nullptr && std::strcmp(path, own) == 0);
+}
+
+}  // namespace
+
+void start_nccl(const Options& options) noexcept {
+  enable_nccl(options.nccl);
+  if (!options.nccl) {
+    recorder().report(HealthKind::kSourceDisabled, 0, "nccl: TIDEMARK_NCCL=0");
+    return;
+  }
+  char path[PATH_MAX];
+  if (!own_path(path)) {
+    recorder().report(HealthKind::kSourceMissing, 0,
+                      "nccl: the path of libtidemark.so is longer than NCCL takes");
+    return;
+  }
+  const char* const named = std::getenv(kVariable);
+  if (named != nullptr && *named != '\0' && !names_us(named, path)) {
+    char detail[PATH_MAX + 64];
+    std::snprintf(detail, sizeof detail, "nccl: %s names another plugin, %.200s", kVariable, named);
+    recorder().report(HealthKind::kSourceMissing, 0, detail);
+    return;
+  }
+  if (named == nullptr || *named == '\0') setenv(kVariable, path, 1);
+  // Without it NCCL's own threads have the host's name, and their memory no owner where NCCL is
+  // linked into another library.
+  setenv("NCCL_SET_THREAD_NAME", "1", 0);
+  recorder().add_background_task(look_task, nullptr, kLookPeriodMs);
+  recorder().add_finish_hook(last_look, nullptr);
+}
+
+}  // namespace tidemark::injector
