@@ -5,9 +5,11 @@
 Needs a GPU. Each program runs with both tiers; OUT gets the traces, the truths and a table, and the
 exit status is 1 when a number differs.
 """
+import concurrent.futures
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -22,7 +24,8 @@ def record(tidemark, out, name, tier):
     environment = dict(os.environ, TIDEMARK_BRIDGE="1" if tier == 2 else "0")
     if name == "expandable":
         environment["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
-    subprocess.run([tidemark, "run", "-o", folder, "--", sys.executable, HERE / "programs.py", name,
+    shutil.rmtree(folder, ignore_errors=True)
+    subprocess.run([tidemark, "run", "-q", "-o", folder, "--", sys.executable, HERE / "programs.py", name,
                     "--truth", truth], env=environment, check=True, stdout=subprocess.DEVNULL)
     traces = sorted(folder.glob("*.tmk"), key=lambda path: path.stat().st_size)
     report = subprocess.run([tidemark, "report", traces[-1], "--json"], check=True,
@@ -44,23 +47,27 @@ def compare(truth, report, tier):
     return wrong
 
 
+def check(tidemark, out, name, tier):
+    try:
+        truth, report, trace = record(tidemark, out, name, tier)
+        wrong, size = compare(truth, report, tier), trace.stat().st_size
+    except (subprocess.CalledProcessError, OSError, KeyError, IndexError, TypeError,
+            ValueError) as error:
+        wrong, size = [f"{type(error).__name__}: {error}"], 0
+    print(f"{name:16} tier {tier}  {size:8} bytes  {'; '.join(wrong) or 'equal to the byte'}",
+          flush=True)
+    return not wrong
+
+
 def main():
     tidemark, out = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2])
     out.mkdir(parents=True, exist_ok=True)
-    failed = 0
-    for name in sys.argv[3:] or NAMES:
-        for tier in (2, 1):
-            try:
-                truth, report, trace = record(tidemark, out, name, tier)
-                wrong = compare(truth, report, tier)
-                size = trace.stat().st_size
-            except (subprocess.CalledProcessError, OSError, KeyError, IndexError, TypeError,
-                    ValueError) as error:
-                wrong, size = [f"{type(error).__name__}: {error}"], 0
-            failed += bool(wrong)
-            print(f"{name:16} tier {tier}  {size:8} bytes  {'; '.join(wrong) or 'equal to the byte'}",
-                  flush=True)
-    return 1 if failed else 0
+    names = sys.argv[3:] or NAMES
+    check(tidemark, out, names[0], 2)  # builds the bridge
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        done = list(pool.map(lambda job: check(tidemark, out, *job),
+                             [(name, tier) for name in names for tier in (2, 1)]))
+    return 0 if all(done) else 1
 
 
 if __name__ == "__main__":
