@@ -167,7 +167,7 @@ int main(int argc, char** argv) {
   fmt::print(
       " ranks            rows    seconds  M events/s         MB/s  peak MiB (RSS)  residual us\n");
   uint64_t written = 0;
-  for (const uint64_t ranks : {1, 16, 256, 1024}) {
+  for (const uint64_t ranks : {1u, 16u, 256u, 1024u}) {
     if (ranks > most) break;
     // The size of the job stands in every file: all are written anew.
     for (written = 0; written < ranks; ++written) {
