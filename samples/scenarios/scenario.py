@@ -49,8 +49,11 @@ class Roles:
         self.torch = torch
         self.notes = []
         self.parameters = set()
-        torch.optim.optimizer.register_optimizer_step_pre_hook(self.on_step)
-        torch.optim.optimizer.register_optimizer_step_post_hook(self.on_step)
+        # torch.optim takes its own module's name back, so it is not there as an attribute.
+        from torch.optim.optimizer import (register_optimizer_step_post_hook,
+                                           register_optimizer_step_pre_hook)
+        register_optimizer_step_pre_hook(self.on_step)
+        register_optimizer_step_post_hook(self.on_step)
         self.saved = torch.autograd.graph.saved_tensors_hooks(self.pack, lambda t: t)
         self.saved.__enter__()
 
