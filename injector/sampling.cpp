@@ -85,7 +85,6 @@ void driver_round() {
     g_sampling.modules_known = true;
   }
   look_for_torch();
-  look_for_torch_phases();
   if (!driver_ready()) return;
   open_nvml();
   const int64_t now = monotonic_ms();
@@ -104,6 +103,7 @@ void driver_round() {
 void driver_task(void*) noexcept {
   const Turn turn;
   driver_round();
+  look_for_torch_phases();
 }
 
 void kernel_task(void*) noexcept {

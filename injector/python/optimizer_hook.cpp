@@ -26,6 +26,8 @@ constexpr int kVariableArguments = 1;
 constexpr int kFileInput = 257;
 
 struct PythonApi {
+  int (*is_initialized)() = nullptr;
+  int (*is_finalizing)() = nullptr;  // may be missing
   int (*add_pending_call)(int (*)(void*), void*) = nullptr;
   Object* (*modules)() = nullptr;                       // borrowed
   Object* (*dict_get)(Object*, const char*) = nullptr;  // borrowed
@@ -57,6 +59,7 @@ bool find(Function& function, const char* name) {
 bool find_api() {
   PythonApi api;
   const bool all =
+      find(api.is_initialized, "Py_IsInitialized") &&
       find(api.add_pending_call, "Py_AddPendingCall") &&
       find(api.modules, "PyImport_GetModuleDict") && find(api.dict_get, "PyDict_GetItemString") &&
       find(api.dict_new, "PyDict_New") && find(api.dict_set, "PyDict_SetItemString") &&
@@ -66,8 +69,15 @@ bool find_api() {
       find(api.to_number, "PyLong_AsUnsignedLongLong") && find(api.from_bool, "PyBool_FromLong") &&
       find(api.unreference, "Py_DecRef") && find(api.clear_error, "PyErr_Clear") &&
       find(api.error_occurred, "PyErr_Occurred");
+  if (!find(api.is_finalizing, "Py_IsFinalizing")) find(api.is_finalizing, "_Py_IsFinalizing");
   if (all) g_api = api;
   return all;
+}
+
+// An interpreter that has ended, or is about to, takes no calls: it would crash.
+bool takes_calls() {
+  return g_api.is_initialized() != 0 &&
+         (g_api.is_finalizing == nullptr || g_api.is_finalizing() == 0);
 }
 
 // Whatever happens in it stays in it: an exception of ours must not surface in the program.
@@ -212,6 +222,7 @@ void look_for_optimizers(const Options& options) noexcept {
     g_stage.store(Stage::kImpossible);
     return;
   }
+  if (!takes_calls()) return;
   g_stage.store(Stage::kAsked);
   if (g_api.add_pending_call(install, nullptr) != 0) g_stage.store(Stage::kIdle);
 }

@@ -1,0 +1,2 @@
+// Stands for the part of the CUDA toolkit that wheels ship in another package.
+#pragma once

@@ -1,0 +1,28 @@
+// What tests call, by ctypes. Sizes in bytes; a block is told by its address.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+extern "C" {
+
+// Makes a context on device 0 and the allocator. 1: done.
+int standin_init(void);
+uint64_t standin_alloc(size_t size, uint64_t stream);  // 0: out of memory
+void standin_free(uint64_t address);
+// The block is in use on another stream: its free completes with standin_process_events.
+void standin_record_stream(uint64_t address);
+void standin_process_events(void);
+void standin_empty_cache(void);
+void standin_set_limit(size_t bytes);  // 0: none
+void standin_use_pool(uint64_t first, uint64_t second);
+
+struct StandinStats {
+  uint64_t allocated, allocated_peak, requested, requested_peak, reserved, reserved_peak, ooms;
+};
+void standin_stats(StandinStats* stats);
+
+// Allocates and frees `count` times on a thread that Python does not know; with a node of autograd
+// or without. Keeps the last block, whose address it returns.
+uint64_t standin_worker(size_t size, int count, int with_node);
+}

@@ -1,0 +1,244 @@
+"""Python's side of the stand-in for PyTorch (simgpu/torch), and the programs that the tests record.
+
+    python3 standin.py PROGRAM TORCH_DIRECTORY [ARGUMENT …]
+"""
+import ctypes
+import json
+import os
+import random
+import sys
+import threading
+import traceback
+import types
+
+
+class Stats(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in (
+        "allocated", "allocated_peak", "requested", "requested_peak", "reserved", "reserved_peak",
+        "ooms")]
+
+
+class Torch:
+    def __init__(self, directory):
+        self.cpu = ctypes.CDLL(f"{directory}/lib/libtorch_cpu.so")
+        self.cuda = ctypes.CDLL(f"{directory}/lib/libc10_cuda.so")
+        self.cuda.standin_alloc.restype = ctypes.c_uint64
+        self.cuda.standin_alloc.argtypes = [ctypes.c_size_t, ctypes.c_uint64]
+        self.cuda.standin_worker.restype = ctypes.c_uint64
+        self.cuda.standin_worker.argtypes = [ctypes.c_size_t, ctypes.c_int, ctypes.c_int]
+        for name in ("free", "record_stream"):
+            getattr(self.cuda, f"standin_{name}").argtypes = [ctypes.c_uint64]
+        self.cuda.standin_set_limit.argtypes = [ctypes.c_size_t]
+        self.cuda.standin_use_pool.argtypes = [ctypes.c_uint64, ctypes.c_uint64]
+        self.cuda.standin_init()
+
+    def __getattr__(self, name):
+        return getattr(self.cuda, f"standin_{name}")
+
+    def alloc(self, size, stream=0):
+        return self.cuda.standin_alloc(size, stream)
+
+    def truth(self):
+        stats = Stats()
+        self.cuda.standin_stats(ctypes.byref(stats))
+        return {name: getattr(stats, name) for name, _ in Stats._fields_}
+
+
+def write_json(variable, value):
+    if os.environ.get(variable):
+        with open(os.environ[variable], "w", encoding="utf-8") as file:
+            json.dump(value, file)
+
+
+def churn(torch):
+    """Everything that an allocator does, at random."""
+    dice = random.Random(7)
+    live = []
+    for i in range(3000):
+        if live and dice.random() < 0.48:
+            block = live.pop(dice.randrange(len(live)))
+            if dice.random() < 0.1:
+                torch.record_stream(block)
+            torch.free(block)
+        else:
+            size = dice.choice([dice.randrange(1, 4000), dice.randrange(1, 1 << 20),
+                                dice.randrange(1 << 20, 30 << 20)])
+            torch.use_pool(*((0, 5) if dice.random() < 0.1 else (0, 0)))
+            live.append(torch.alloc(size, dice.choice([0, 0, 0, 0x77])))
+        if i % 500 == 499:
+            torch.process_events()
+        if i % 1000 == 999:
+            torch.empty_cache()
+    for block in live[::2]:
+        torch.free(block)
+
+
+def lines(torch):
+    """Allocations from every kind of frame, with Python's own word on where they were made."""
+    told = []
+
+    def note(size):
+        told.append([size] + [f"{f.name} {f.lineno}" for f in reversed(traceback.extract_stack()[:-1])])
+        return torch.alloc(size)
+
+    def plain():
+        return note(1 << 10)
+
+    def several_lines(
+            first,
+            second):
+        return [
+            note(first),
+            (note
+             )(second),
+        ]
+
+    def generator():
+        yield note(3 << 10)
+        yield note(4 << 10)
+
+    class Module:
+        def forward(self, depth):
+            if depth == 0:
+                return note(5 << 10)
+            return self.forward(
+                depth - 1)
+
+        def __call__(self, depth):
+            return self.forward(depth)
+
+    plain()
+    several_lines(2 << 10, 6 << 10)
+    list(generator())
+    Module()(40)
+    (lambda: note(7 << 10))()
+    [note(size) for size in (8 << 10, 9 << 10)]
+    exec(compile("\n\n\nnote(10 << 10)\n", "<made up>", "exec"), {"note": note})
+    exec(compile("# ü\ndef größe():\n    note(11 << 10)\ngröße()\n", "größe.py", "exec"),
+         {"note": note})
+    try:
+        raise ValueError
+    except ValueError:
+        note(12 << 10)
+    # Code that comes and goes, often at the same address.
+    for i in range(50):
+        space = {"note": note}
+        exec(compile("\n" * (i % 7) + f"def made_{i}():\n    note({(100 + i) << 10})\nmade_{i}()\n",
+                     "<loop>", "exec"), space)
+        del space
+    write_json("TOLD", told)
+
+
+def workers(torch):
+    torch.worker(64 << 10, 3, 1)
+    torch.worker(128 << 10, 3, 0)
+    thread = threading.Thread(target=lambda: torch.alloc(256 << 10), name="python-thread")
+    thread.start()
+    thread.join()
+
+
+def forked(torch):
+    torch.alloc(1 << 20)
+    child = os.fork()
+    if child == 0:
+        print("child", flush=True)
+        os._exit(3)
+    status = os.waitpid(child, 0)[1]
+    torch.alloc(2 << 20)
+    print("parent", os.WEXITSTATUS(status), flush=True)
+
+
+def shutdown(torch):
+    """A daemon thread that allocates while the interpreter goes down."""
+    def forever():
+        while True:
+            torch.free(torch.alloc(4096))
+
+    for _ in range(4):
+        threading.Thread(target=forever, daemon=True).start()
+    torch.alloc(8 << 20)
+    print("leaving", flush=True)
+
+
+def late(torch_directory):
+    """CUDA first, PyTorch afterwards."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    context, address = ctypes.c_void_p(), ctypes.c_uint64()
+    driver.cuInit(0)
+    driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+    driver.cuCtxSetCurrent(context)
+    driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(1 << 20))
+    return Torch(torch_directory)
+
+
+def out_of_memory(torch):
+    torch.set_limit(64 << 20)
+    live = [torch.alloc(6 << 20) for _ in range(9)]
+    for block in live[::3]:
+        torch.free(block)
+    failed = torch.alloc(30 << 20)
+    assert failed == 0
+    os.kill(os.getpid(), 9)
+
+
+def phases(torch):
+    optimizer_module = types.ModuleType("torch.optim.optimizer")
+    hooks = []
+    optimizer_module.register_optimizer_step_post_hook = hooks.append
+
+    class Storage:
+        def __init__(self, address, size):
+            self.address, self.size = address, size
+
+        def data_ptr(self):
+            return self.address
+
+        def nbytes(self):
+            return self.size
+
+    class Tensor:
+        is_cuda = True
+        device = types.SimpleNamespace(index=0)
+
+        def __init__(self, size):
+            self.storage, self.grad = Storage(torch.alloc(size), size), None
+
+        def untyped_storage(self):
+            return self.storage
+
+    weight = Tensor(1 << 20)
+    weight.grad = Tensor(2 << 20)
+    optimizer = types.SimpleNamespace(param_groups=[{"params": [weight]}],
+                                      state={weight: {"momentum": Tensor(3 << 20), "step": 1}})
+    sys.modules["torch.optim.optimizer"] = optimizer_module
+    import time
+    for _ in range(200):  # until the hook is in place
+        if hooks:
+            break
+        time.sleep(0.05)
+    for _ in range(5):
+        torch.cpu.standin_annotate(b"training step", 1)
+        for hook in hooks:
+            hook(optimizer, (), {})
+        torch.cpu.standin_annotate(b"training step", 0)
+    print("hooks", len(hooks), flush=True)
+
+
+def main():
+    name, directory = sys.argv[1:3]
+    torch = late(directory) if name == "late" else Torch(directory)
+    if os.environ.get("WAIT_FOR"):  # a file: the bridge, built by another thread
+        import glob
+        import time
+        for _ in range(1200):
+            if glob.glob(os.environ["WAIT_FOR"]):
+                break
+            torch.free(torch.alloc(512))
+            time.sleep(0.05)
+    {"churn": churn, "lines": lines, "workers": workers, "forked": forked, "shutdown": shutdown,
+     "late": churn, "out_of_memory": out_of_memory, "phases": phases}[name](torch)
+    write_json("TRUTH", torch.truth())
+
+
+if __name__ == "__main__":
+    main()
