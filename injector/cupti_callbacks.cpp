@@ -16,6 +16,7 @@
 #include "injector/python/python_stack.h"
 #include "injector/python/python_walk.h"
 #include "injector/recorder.h"
+#include "injector/sampling.h"
 #include "injector/torch/torch_hooks.h"
 #include "injector/unwinder.h"
 

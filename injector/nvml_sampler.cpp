@@ -34,12 +34,8 @@ bool g_missing_said = false;
 std::array<SampledDevice, kMaxDevices> g_devices;
 std::array<LatestMemory, kMaxDevices> g_latest;
 
-// An allocation failed, which costs the host more than this; but some programs try and fail often.
-constexpr uint32_t kPatienceMs = 10;
-constexpr int64_t kSeldomMs = 100;
 std::atomic<bool> g_readings_expected{false};
 std::atomic<uint32_t> g_readings{0};  // of all devices; also the word that waiters sleep on
-std::atomic<int64_t> g_waited_ms{-kSeldomMs};
 
 bool valid(int64_t device) {
   return device >= 0 && device < static_cast<int64_t>(kMaxDevices);
@@ -161,24 +157,24 @@ void expect_readings(bool expected) noexcept {
   g_readings_expected.store(expected, std::memory_order_relaxed);
 }
 
-DeviceMemory fresh_device_memory(int64_t device) noexcept {
-  const int64_t start = monotonic_ms();
-  int64_t before = g_waited_ms.load(std::memory_order_relaxed);
-  if (!g_readings_expected.load(std::memory_order_relaxed) || start - before < kSeldomMs ||
-      !g_waited_ms.compare_exchange_strong(before, start, std::memory_order_relaxed)) {
-    return latest_device_memory(device);
-  }
-  const uint32_t seen = g_readings.load(std::memory_order_acquire);
-  recorder().run_tasks_soon();
-  for (int64_t left = kPatienceMs; left > 0; left = start + kPatienceMs - monotonic_ms()) {
-    if (g_readings.load(std::memory_order_acquire) != seen) break;
-    wait_while(g_readings, seen, static_cast<uint32_t>(left));
-  }
-  return latest_device_memory(device);
+bool readings_expected() noexcept {
+  return g_readings_expected.load(std::memory_order_relaxed);
 }
 
-void sample_device_memory() noexcept {
-  if (!g_nvml.is_open()) return;
+uint32_t readings_so_far() noexcept {
+  return g_readings.load(std::memory_order_acquire);
+}
+
+void wait_for_reading(uint32_t seen, uint32_t timeout_ms) noexcept {
+  const int64_t deadline = monotonic_ms() + timeout_ms;
+  for (int64_t left = timeout_ms; left > 0; left = deadline - monotonic_ms()) {
+    if (readings_so_far() != seen) return;
+    wait_while(g_readings, seen, static_cast<uint32_t>(left));
+  }
+}
+
+bool sample_device_memory() noexcept {
+  if (!g_nvml.is_open()) return false;
   bool any = false;
   for (int64_t device = 0; device < static_cast<int64_t>(kMaxDevices); ++device) {
     SampledDevice& sampled = g_devices[static_cast<size_t>(device)];
@@ -190,9 +186,10 @@ void sample_device_memory() noexcept {
     record_counter(now, CounterKind::kDeviceFree, device, memory.free_bytes);
     record_counter(now, CounterKind::kDeviceReserved, device, memory.reserved_bytes);
   }
-  if (!any) return;
+  if (!any) return false;
   g_readings.fetch_add(1, std::memory_order_release);
   wake_all(g_readings);
+  return true;
 }
 
 void sample_process_memory() noexcept {

@@ -33,14 +33,15 @@ const char* attach_nvml_device(int64_t device, std::string_view uuid_text,
 // The last reading of a device; zeros when there is none. Any thread.
 DeviceMemory latest_device_memory(int64_t device) noexcept;
 
-// The same, read after the call where that is possible within milliseconds: for the moment in which
-// an allocation failed. Not on the task thread, which does the reading.
-DeviceMemory fresh_device_memory(int64_t device) noexcept;
-// Whether anybody reads at all.
+// Whether anybody reads at all, and how often it was done; waits for the next time, at most so
+// long.
 void expect_readings(bool expected) noexcept;
+bool readings_expected() noexcept;
+uint32_t readings_so_far() noexcept;
+void wait_for_reading(uint32_t seen, uint32_t timeout_ms) noexcept;
 
-// Reads every attached device and records Counter rows.
-void sample_device_memory() noexcept;
+// Reads every attached device and records Counter rows. False when there was none to read.
+bool sample_device_memory() noexcept;
 void sample_process_memory() noexcept;
 
 // One process in a list of NVML, whatever version of the list it came in.

@@ -203,8 +203,12 @@ bool Recorder::add_background_task(Task run, void* context, uint32_t period_ms) 
 }
 
 void Recorder::run_tasks_soon() noexcept {
+  run_task_soon(nullptr);
+}
+
+void Recorder::run_task_soon(Task run) noexcept {
   const int host_errno = errno;
-  if (on()) hasten_tasks();
+  if (on()) hasten_tasks(run);
   errno = host_errno;
 }
 

@@ -94,8 +94,10 @@ class Recorder {
   using Task = void (*)(void* context) noexcept;
   bool add_background_task(Task run, void* context, uint32_t period_ms) noexcept;
 
-  // Every task runs as soon as the task thread comes to it. Any thread, any time; does not wait.
+  // The tasks run as soon as the task thread comes to them; one alone goes before all others. Any
+  // thread, any time; does not wait.
   void run_tasks_soon() noexcept;
+  void run_task_soon(Task run) noexcept;
 
   // Runs once at the beginning of stop(), on its thread, while recording is still on: the place to
   // flush what another library buffers. The last one added runs first.

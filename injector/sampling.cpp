@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 
@@ -21,6 +22,10 @@ namespace {
 constexpr uint32_t kDriverPeriodMs = 100;
 constexpr uint32_t kKernelPeriodMs = 250;
 constexpr uint32_t kProcessPeriodMs = 1000;
+// An allocation that fails costs the host more than a reading, a fraction of a millisecond; but a
+// busy machine makes it wait, and some programs try and fail often.
+constexpr uint32_t kPatienceMs = 10;
+constexpr int64_t kWaitsPerSecondNs = 50'000'000;
 constexpr uint32_t kEarlyRounds = 4;  // in the first of these periods
 // Without callbacks nobody says when cuInit is over; asking the driver earlier would do no good.
 constexpr int64_t kInitGraceMs = 2000;
@@ -113,7 +118,8 @@ void kernel_task(void*) noexcept {
 
 void device_task(void*) noexcept {
   const Turn turn;
-  sample_device_memory();
+  // A failure asks for a reading before the first regular round.
+  if (!sample_device_memory() && readings_expected()) driver_round();
 }
 
 // The list of processes is dear, so it is read once per second; but a program that lives only that
@@ -133,7 +139,37 @@ void last_round(void*) noexcept {
   collect_last_kernels();
 }
 
+// How long hosts have waited for readings in the current second.
+class WaitingTime {
+ public:
+  bool is_left() noexcept {
+    const int64_t now = monotonic_ms();
+    if (now - since_ms_.load(std::memory_order_relaxed) >= 1000) {
+      since_ms_.store(now, std::memory_order_relaxed);
+      spent_ns_.store(0, std::memory_order_relaxed);
+    }
+    return spent_ns_.load(std::memory_order_relaxed) < kWaitsPerSecondNs;
+  }
+  void spend(int64_t ns) noexcept { spent_ns_.fetch_add(ns, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<int64_t> since_ms_{0};
+  std::atomic<int64_t> spent_ns_{0};
+};
+WaitingTime g_waiting_time;
+
 }  // namespace
+
+DeviceMemory fresh_device_memory(int64_t device) noexcept {
+  if (readings_expected() && g_waiting_time.is_left()) {
+    const int64_t start_ns = now_ns();
+    const uint32_t seen = readings_so_far();
+    recorder().run_task_soon(device_task);
+    wait_for_reading(seen, kPatienceMs);
+    g_waiting_time.spend(std::max<int64_t>(now_ns() - start_ns, 0));
+  }
+  return latest_device_memory(device);
+}
 
 void start_sampling(const Options& options, bool callbacks_on) noexcept {
   g_sampling = Sampling();

@@ -105,7 +105,8 @@ struct TaskBoard {
   TaskEntry entries[16] = {};
   uint32_t count = 0;
   bool thread_started = false;
-  std::atomic<bool> hasten{false};
+  std::atomic<bool> hasten_all{false};
+  std::atomic<Recorder::Task> hasten_one{nullptr};
   std::atomic<uint32_t> wake{0};
   std::atomic<uint32_t> running{0};
 };
@@ -116,8 +117,16 @@ bool next_due(TaskEntry& due, uint32_t& wait_ms) {
   const int64_t now = monotonic_ms();
   wait_ms = 1000;
   board.lock.lock();
-  if (board.hasten.exchange(false, std::memory_order_acq_rel)) {
+  if (board.hasten_all.exchange(false, std::memory_order_acq_rel)) {
     for (uint32_t i = 0; i < board.count; ++i) board.entries[i].next_ms = now;
+  }
+  if (Recorder::Task one = board.hasten_one.exchange(nullptr, std::memory_order_acq_rel)) {
+    auto* const end = board.entries + board.count;
+    auto* const at = std::find_if(board.entries, end, [&](TaskEntry& e) { return e.run == one; });
+    if (at != end) {
+      at->next_ms = now;
+      std::rotate(board.entries, at, at + 1);
+    }
   }
   bool found = false;
   for (uint32_t i = 0; i < board.count && !found; ++i) {
@@ -235,8 +244,12 @@ bool add_task(Recorder::Task run, void* context, uint32_t period_ms) noexcept {
   return room;
 }
 
-void hasten_tasks() noexcept {
-  board.hasten.store(true, std::memory_order_release);
+void hasten_tasks(Recorder::Task run) noexcept {
+  if (run == nullptr) {
+    board.hasten_all.store(true, std::memory_order_release);
+  } else {
+    board.hasten_one.store(run, std::memory_order_release);
+  }
   board.wake.fetch_add(1, std::memory_order_release);
   wake_all(board.wake);
 }
@@ -257,7 +270,8 @@ bool stop_tasks(uint32_t timeout_ms) noexcept {
 void forget_tasks() noexcept {
   board.count = 0;
   board.thread_started = false;
-  board.hasten.store(false, std::memory_order_relaxed);
+  board.hasten_all.store(false, std::memory_order_relaxed);
+  board.hasten_one.store(nullptr, std::memory_order_relaxed);
   board.running.store(0, std::memory_order_relaxed);
 }
 

@@ -16,8 +16,8 @@ bool wait_for_finish(Session& session, uint32_t timeout_ms) noexcept;
 
 // The task thread starts with the first task.
 bool add_task(Recorder::Task run, void* context, uint32_t period_ms) noexcept;
-// All of them are due now.
-void hasten_tasks() noexcept;
+// This one is due now, before all others; nullptr: all of them are.
+void hasten_tasks(Recorder::Task run) noexcept;
 // No task runs after it returned true; false when one still runs after the timeout.
 bool stop_tasks(uint32_t timeout_ms) noexcept;
 // In a forked child: the threads are the parent's.
