@@ -17,6 +17,7 @@
 
 namespace tidemark {
 
+class CachingAllocator;
 struct RequestLog;
 
 // What came out of one run of the model.
@@ -89,7 +90,8 @@ class WhatIf {
 
  private:
   WhatIf();
-  uint64_t limit_of(const AllocatorSettings& settings) const;
+  void add_notes(const FrameworkModel& model);
+  void run(CachingAllocator& allocator, Prediction& p) const;
 
   std::unique_ptr<RequestLog> log_;
   AllocatorSettings own_;
@@ -100,7 +102,9 @@ class WhatIf {
   uint64_t recorded_allocated_peak_ = 0;
   uint64_t card_bytes_ = 0;
   uint64_t other_bytes_ = 0;
-  uint64_t recorded_limit_ = 0;  // what failures of the recording tell of its limit; 0: nothing
+  uint64_t recorded_allowed_ = 0;   // by a memory fraction; 0: none is known
+  uint64_t recorded_capacity_ = 0;  // by the driver; 0: it never refused
+  std::vector<int64_t> birth_ns_;   // by allocation
 };
 
 // One question, for callers that have no further one.

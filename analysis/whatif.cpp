@@ -1,0 +1,367 @@
+#include "analysis/whatif.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "analysis/allocator/own_replay.h"
+#include "analysis/ledger.h"
+
+namespace tidemark {
+
+namespace {
+
+constexpr uint64_t kUnknownRange = uint64_t{1} << 40;
+
+AllocatorLimits limits_for(uint64_t allowed, uint64_t capacity, uint64_t card) {
+  AllocatorLimits limits{allowed, capacity, kUnknownRange};
+  if (card != 0) limits.expandable_range = card + card / 8;
+  return limits;
+}
+
+void fill(Prediction& p, const CachingAllocator& a) {
+  p.reserved_peak = a.peak().reserved;
+  p.allocated_peak = a.allocated_peak();
+  p.requested_peak = a.requested_peak();
+  p.allocated_at_peak = a.peak().allocated;
+  p.cached_free_at_peak = a.peak().cached_free;
+  p.largest_hole_at_peak = a.peak().largest_hole;
+  p.reserved_end = a.totals().reserved;
+  p.driver_allocations = a.counts().driver_allocations;
+  p.driver_frees = a.counts().driver_frees;
+  p.retries = a.counts().retries;
+  p.collections = a.counts().collections;
+}
+
+// What a failed request tells of the limit that it met.
+struct FailureLimit {
+  uint64_t lowest = 0;   // was reserved without failing
+  uint64_t highest = 0;  // would have been reserved
+  bool by_driver = false;
+};
+
+std::optional<FailureLimit> limit_from_failures(const FrameworkModel& model,
+                                                const AllocatorSettings& settings) {
+  std::optional<FailureLimit> limit;
+  for (const FailedAllocation& f : model.failures) {
+    if (model.event_count() == 0) continue;
+    const uint64_t reserved = model.totals_after(f.event).reserved;
+    const uint64_t wanted = settings.segment_bytes(settings.rules.round(f.requested_bytes));
+    // The driver still had room: torch refused by itself, because of a memory fraction.
+    const bool by_driver = f.device_free_bytes < wanted;
+    const uint64_t highest = reserved + (by_driver ? f.device_free_bytes : wanted - 1);
+    if (!limit || highest < limit->highest) limit = FailureLimit{0, highest, by_driver};
+  }
+  if (!limit) return limit;
+  limit->lowest = std::min(model.reserved_peak.bytes, limit->highest);
+  if (limit->by_driver) limit->highest = std::max(limit->highest, model.reserved_peak.bytes);
+  return limit;
+}
+
+// Settings as the recording states them: values first, the configuration text for what values lack.
+AllocatorSettings settings_of(const ProcessModel& process, std::string& conf) {
+  AllocatorSettings settings;
+  std::string threshold;
+  for (const Setting& s : process.settings) {
+    const std::string_view key = process.names.string(s.key);
+    const std::string_view value = process.names.string(s.value);
+    if (key == "PYTORCH_CUDA_ALLOC_CONF" || (key == "PYTORCH_ALLOC_CONF" && conf.empty())) {
+      conf = value;
+    }
+  }
+  if (const auto parsed = AllocatorSettings::parse(conf)) settings = *parsed;
+  settings.rules = process.rules;
+  return settings;
+}
+
+bool sizes_missing(const FrameworkModel& model) {
+  return std::none_of(model.allocations.begin(), model.allocations.end(),
+                      [](const Allocation& a) { return a.requested_bytes != 0; });
+}
+
+// A recorder that only saw blocks gives their sizes for what was asked.
+bool sizes_are_rounded(const FrameworkModel& model) {
+  constexpr size_t kEnough = 64;
+  return model.allocations.size() >= kEnough &&
+         std::all_of(model.allocations.begin(), model.allocations.end(), [](const Allocation& a) {
+           return a.requested_bytes == a.block_bytes && a.requested_bytes % kMinBlockBytes == 0;
+         });
+}
+
+// The highest use of the card by anything but torch.
+uint64_t other_use(const ProcessModel& process, int64_t device, const FrameworkModel& model) {
+  uint64_t other = 0;
+  for (const Counter& c : process.counters) {
+    if (c.kind != CounterKind::kDeviceUsed || c.device != device) continue;
+    uint32_t event = 0;
+    const uint64_t reserved =
+        model.event_at(c.time_ns, event) ? model.totals_after(event).reserved : 0;
+    if (c.value > reserved) other = std::max(other, c.value - reserved);
+  }
+  return other;
+}
+
+}  // namespace
+
+WhatIf::WhatIf() = default;
+WhatIf::WhatIf(WhatIf&&) noexcept = default;
+WhatIf& WhatIf::operator=(WhatIf&&) noexcept = default;
+WhatIf::~WhatIf() = default;
+
+namespace {
+
+// Tries limits and versions until one reproduces the recording; keeps the best.
+class OwnSearch {
+ public:
+  OwnSearch(const FrameworkModel& model, const AllocatorSettings& settings, uint64_t card)
+      : model_(model), settings_(settings), card_(card) {}
+
+  struct Best {
+    AllocatorSettings settings;
+    AllocatorLimits limits;
+    ReplayMatch match;
+    Prediction prediction;
+    RequestLog log;
+  };
+
+  bool exact() const { return found_ && best_.match.errors() == 0; }
+  void attempt(TorchVersion version, uint64_t allowed, uint64_t capacity) {
+    if (exact()) return;
+    AllocatorSettings settings = settings_;
+    settings.version = version;
+    settings.rules.one_division_rounds = !version.at_least(4);
+    const AllocatorLimits limits = limits_for(allowed, capacity, card_);
+    OwnReplay replay(model_, settings, limits);
+    replay.run();
+    if (found_ && replay.match().errors() >= best_.match.errors()) return;
+    found_ = true;
+    best_.settings = settings;
+    best_.limits = limits;
+    best_.match = replay.match();
+    best_.prediction = {};
+    fill(best_.prediction, replay.allocator());
+    best_.log = std::move(replay).take_log();
+  }
+  Best take() && { return std::move(best_); }
+  const Best& best() const { return best_; }
+
+ private:
+  const FrameworkModel& model_;
+  const AllocatorSettings& settings_;
+  uint64_t card_;
+  bool found_ = false;
+  Best best_;
+};
+
+// Garbage collection acts on a share of a limit that a snapshot does not state: what was reserved
+// when segments first went back bounds it from above.
+uint64_t highest_limit_of_collection(const FrameworkModel& model, double threshold) {
+  for (uint32_t event = 1; event < model.event_count(); ++event) {
+    if (model.change[event] != Change::kShrink) continue;
+    return static_cast<uint64_t>(static_cast<double>(model.totals_after(event - 1).reserved) /
+                                 threshold);
+  }
+  return 0;
+}
+
+void search_limits(OwnSearch& search, const FrameworkModel& model,
+                   const AllocatorSettings& settings, TorchVersion version, uint64_t allowed,
+                   uint64_t capacity) {
+  constexpr uint64_t kSteps = 16;
+  if (allowed != 0) return search.attempt(version, allowed, capacity);
+  const auto failure = limit_from_failures(model, settings);
+  if (failure && failure->by_driver) {
+    search.attempt(version, 0, failure->highest);
+    search.attempt(version, 0, failure->lowest);
+    return;
+  }
+  uint64_t low = model.reserved_peak.bytes;
+  uint64_t high = failure ? failure->highest : 0;
+  if (!failure && settings.gc_threshold > 0) {
+    high = highest_limit_of_collection(model, settings.gc_threshold);
+  }
+  if (high < low) return search.attempt(version, 0, capacity);
+  search.attempt(version, low, capacity);
+  for (uint64_t i = 1; i <= kSteps && !search.exact(); ++i) {
+    search.attempt(version, low + (high - low) / kSteps * i, capacity);
+  }
+}
+
+}  // namespace
+
+Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
+                               const WhatIfOptions& options) {
+  const FrameworkModel* model = process.framework_on(device);
+  if (model == nullptr || model->allocations.empty()) {
+    return Error{fmt::format("no allocation of PyTorch was recorded on cuda:{}", device)};
+  }
+  if (sizes_missing(*model)) {
+    return Error{fmt::format(
+        "the sizes that were asked for on cuda:{} are not in this recording, and without them "
+        "nothing can be replayed: take a snapshot with torch.cuda.memory._record_memory_history()",
+        device)};
+  }
+  WhatIf w;
+  const Device* card = process.device(device);
+  w.card_bytes_ = options.card_bytes != 0 ? options.card_bytes
+                  : card != nullptr       ? card->total_bytes
+                                          : 0;
+  w.other_bytes_ = other_use(process, device, *model);
+  w.recorded_reserved_peak_ = model->reserved_peak.bytes;
+  w.recorded_allocated_peak_ = model->allocated_peak.bytes;
+  const AllocatorSettings settings = settings_of(process, w.own_conf_);
+
+  std::vector<TorchVersion> versions{{2, 11}, {2, 12}, {2, 13}};
+  if (options.version) {
+    versions = {*options.version};
+  } else if (const auto named = TorchVersion::parse(process.names.string(process.info.framework))) {
+    versions = {*named};
+  }
+  uint64_t allowed = 0;
+  for (const OutOfMemory& oom : process.ooms) {
+    if (oom.device == device && oom.limit_bytes != 0) allowed = oom.limit_bytes;
+  }
+  if (settings.memory_fraction > 0 && settings.memory_fraction < 1) {
+    allowed = static_cast<uint64_t>(settings.memory_fraction * static_cast<double>(w.card_bytes_));
+  }
+  OwnSearch search(*model, settings, w.card_bytes_);
+  for (const TorchVersion version : versions) {
+    search_limits(search, *model, settings, version, allowed, 0);
+  }
+  OwnSearch::Best best = std::move(search).take();
+  w.own_ = best.settings;
+  w.recorded_allowed_ = best.limits.allowed;
+  w.recorded_capacity_ = best.limits.capacity;
+  w.replay_.prediction = best.prediction;
+  w.replay_.prediction.conf = w.own_conf_;
+  w.replay_.prediction.events = best.log.events;
+  w.replay_.prediction.limit_bytes =
+      best.limits.allowed != 0 ? best.limits.allowed : best.limits.capacity;
+  w.replay_.prediction.out_of_memory = !model->failures.empty();
+  w.replay_.blocks = best.match.blocks;
+  w.replay_.misplaced_blocks = best.match.misplaced;
+  w.replay_.reserved_mismatches = best.match.reserved_mismatches;
+  w.replay_.first_mismatch_ns = best.match.first_mismatch_ns;
+  w.replay_.version = best.settings.version;
+  w.log_ = std::make_unique<RequestLog>(std::move(best.log));
+  for (const Allocation& a : model->allocations) w.birth_ns_.push_back(a.birth_ns);
+  w.add_notes(*model);
+  return w;
+}
+
+void WhatIf::add_notes(const FrameworkModel& model) {
+  if (model.seeded_blocks != 0) {
+    notes_.push_back(fmt::format(
+        "the history began late: {} blocks were there before it, and are asked for at its start, "
+        "one after the other, in every prediction",
+        model.seeded_blocks));
+  }
+  if (sizes_are_rounded(model)) {
+    notes_.emplace_back(
+        "only block sizes were recorded, not what was asked for: rounding cannot be undone");
+  }
+  if (model.anomalies != 0) {
+    notes_.push_back(
+        fmt::format("{} events contradicted the rest of the history", model.anomalies));
+  }
+  if (!replay_.exact()) {
+    notes_.push_back(fmt::format(
+        "the model does not reproduce this recording exactly ({} of {} blocks lie elsewhere): "
+        "take predictions as estimates",
+        replay_.misplaced_blocks, replay_.blocks));
+  }
+}
+
+Prediction WhatIf::predict(const AllocatorSettings& settings, std::string conf) const {
+  Prediction p;
+  p.conf = std::move(conf);
+  p.events = log_->events;
+  AllocatorSettings used = settings;
+  used.version = own_.version;
+  used.rules.one_division_rounds = !own_.version.at_least(4);
+  uint64_t allowed = recorded_allowed_;
+  if (settings.memory_fraction > 0) {
+    // 2.10+: the whole card is no limit.
+    allowed =
+        settings.memory_fraction < 1
+            ? static_cast<uint64_t>(settings.memory_fraction * static_cast<double>(card_bytes_))
+            : 0;
+  }
+  uint64_t capacity = recorded_capacity_;
+  if (capacity == 0 && card_bytes_ > other_bytes_) capacity = card_bytes_ - other_bytes_;
+  p.limit_bytes = allowed != 0 && (capacity == 0 || allowed < capacity) ? allowed : capacity;
+  DriverAddresses addresses;
+  CachingAllocator allocator(used, limits_for(allowed, capacity, card_bytes_), addresses);
+  run(allocator, p);
+  fill(p, allocator);
+  return p;
+}
+
+void WhatIf::run(CachingAllocator& allocator, Prediction& p) const {
+  const auto& blocks = log_->blocks;
+  for (const Request& r : log_->requests) {
+    switch (r.kind) {
+      case RequestKind::kAllocate: {
+        const RequestedBlock& b = blocks[r.subject];
+        if (allocator.allocate(r.subject, b.bytes, b.stream, b.pool)) break;
+        p.out_of_memory = true;
+        p.failed_bytes = b.bytes;
+        p.failed_ns = birth_ns_[r.subject];
+        return;
+      }
+      case RequestKind::kFail: {
+        const RequestedBlock& b = blocks[r.subject];
+        if (allocator.allocate(r.subject, b.bytes, b.stream, b.pool)) {
+          ++p.failures_avoided;
+          allocator.complete(r.subject);  // what the program would have done with it is not known
+          break;
+        }
+        p.out_of_memory = true;
+        p.failed_bytes = b.bytes;
+        p.failed_ns = log_->failed_ns[r.subject - birth_ns_.size()];
+        break;
+      }
+      case RequestKind::kFree:
+      case RequestKind::kComplete:
+        allocator.complete(r.subject);
+        break;
+      case RequestKind::kRelease:
+        allocator.release(r.subject);
+        break;
+      case RequestKind::kEmptyCache:
+        allocator.empty_cache();
+        break;
+      case RequestKind::kRetirePool:
+        allocator.retire_pool(r.subject);
+        break;
+    }
+  }
+}
+
+Result<Prediction> predict(const ProcessModel& process, int64_t device,
+                           const AllocatorSettings& settings) {
+  const Result<WhatIf> whatif = WhatIf::prepare(process, device);
+  if (!whatif) return whatif.error();
+  return whatif->predict(settings);
+}
+
+std::vector<std::string> sensible_confs() {
+  return {"",
+          "expandable_segments:True",
+          "max_split_size_mb:32",
+          "max_split_size_mb:64",
+          "max_split_size_mb:128",
+          "max_split_size_mb:256",
+          "max_split_size_mb:512",
+          "roundup_power2_divisions:2",
+          "roundup_power2_divisions:4",
+          "roundup_power2_divisions:8",
+          "roundup_power2_divisions:16",
+          "roundup_power2_divisions:[256:1,512:2,1024:4,>:8]",
+          "large_segment_size_mb:64",
+          "garbage_collection_threshold:0.6",
+          "garbage_collection_threshold:0.8",
+          "expandable_segments:True,roundup_power2_divisions:8"};
+}
+
+}  // namespace tidemark
