@@ -209,7 +209,13 @@ Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
   w.other_bytes_ = other_use(process, device, *model);
   w.recorded_reserved_peak_ = model->reserved_peak.bytes;
   w.recorded_allocated_peak_ = model->allocated_peak.bytes;
-  const AllocatorSettings settings = settings_of(process, w.own_conf_);
+  AllocatorSettings settings = settings_of(process, w.own_conf_);
+  if (options.recorded_conf) {
+    const auto given = AllocatorSettings::parse(*options.recorded_conf);
+    if (!given) return given.error();
+    settings = *given;
+    w.own_conf_ = *options.recorded_conf;
+  }
 
   std::vector<TorchVersion> versions{{2, 11}, {2, 12}, {2, 13}};
   if (options.version) {
@@ -290,7 +296,7 @@ Prediction WhatIf::predict(const AllocatorSettings& settings, std::string conf) 
   uint64_t capacity = recorded_capacity_;
   if (capacity == 0 && card_bytes_ > other_bytes_) capacity = card_bytes_ - other_bytes_;
   p.limit_bytes = allowed != 0 && (capacity == 0 || allowed < capacity) ? allowed : capacity;
-  DriverAddresses addresses;
+  DriverAddresses addresses(log_->segments);
   CachingAllocator allocator(used, limits_for(allowed, capacity, card_bytes_), addresses);
   run(allocator, p);
   fill(p, allocator);

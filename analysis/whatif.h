@@ -60,7 +60,10 @@ struct Replay {
 
 struct WhatIfOptions {
   uint64_t card_bytes = 0;              // size of the card; 0: what the recording says, if it does
-  std::optional<TorchVersion> version;  // 0: what the recording says, else what reproduces it
+  std::optional<TorchVersion> version;  // none: what the recording says, else what reproduces it
+  // The configuration of the recorded run where the recording does not say all of it, such as a
+  // memory fraction set by the program.
+  std::optional<std::string> recorded_conf;
 };
 
 // Prepares one device of a recording; predictions are then cheap (about 5 M events a second).

@@ -19,6 +19,7 @@ struct Options {
   std::optional<int64_t> rank;
   std::optional<int64_t> device;
   std::string card;
+  std::optional<std::string> recorded_conf;
   std::string torch;
   bool all = false;
   bool json = false;
@@ -57,6 +58,13 @@ Result<WhatIfQuestion> question_of(const Options& options) {
     if (const auto settings = AllocatorSettings::parse(conf); !settings) {
       return Error{"--alloc-conf '" + conf + "': " + settings.error().message};
     }
+  }
+  if (options.recorded_conf) {
+    const auto settings = AllocatorSettings::parse(*options.recorded_conf);
+    if (!settings) {
+      return Error{"--recorded-conf '" + *options.recorded_conf + "': " + settings.error().message};
+    }
+    question.options.recorded_conf = options.recorded_conf;
   }
   if (!options.card.empty()) {
     const auto bytes = parse_size(options.card);
@@ -109,6 +117,9 @@ void add_whatif(CLI::App& app, int& code) {
   command->add_option("--device", options->device, "only this device");
   command->add_option("--card", options->card,
                       "size of the card (80GiB), where the recording does not say it");
+  command->add_option(
+      "--recorded-conf", options->recorded_conf,
+      "the settings of the recorded run, where the recording does not say them all");
   command->add_option("--torch", options->torch,
                       "version of torch (2.11), where the recording does not say it");
   command->footer(

@@ -204,6 +204,7 @@ uint32_t CachingAllocator::ask_driver(uint32_t list, uint64_t size) {
 
 bool CachingAllocator::allocate(uint32_t id, uint64_t requested, uint64_t stream, uint32_t pool) {
   const uint64_t size = settings_.rules.round(requested);
+  if (pending_done_ != 0) complete_first(pending_done_);
   const uint32_t list = list_for(stream, pool, size <= kSmallBytes);
   uint32_t block = take_free(list, size);
   if (block == 0) block = ask_driver(list, size);
@@ -250,12 +251,28 @@ void CachingAllocator::release(uint32_t id) {
   if (index == 0 || blocks_[index].state != State::kAllocated) return;
   blocks_[index].state = State::kPending;
   totals_.allocated -= blocks_[index].size;
+  pending_.push_back(id);
+  ++pending_live_;
+}
+
+// The driver's free waits for the whole device: what was pending then is free at the next request.
+void CachingAllocator::complete_first(size_t count) {
+  pending_done_ = 0;
+  const std::vector<uint32_t> ids(pending_.begin(),
+                                  pending_.begin() + static_cast<std::ptrdiff_t>(count));
+  pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(count));
+  for (const uint32_t id : ids) complete(id);
 }
 
 void CachingAllocator::complete(uint32_t id) {
   const uint32_t index = id < block_of_.size() ? block_of_[id] : 0;
   if (index == 0) return;
-  if (blocks_[index].state == State::kAllocated) release(id);
+  if (blocks_[index].state == State::kAllocated) {
+    totals_.allocated -= blocks_[index].size;
+  } else if (--pending_live_ == 0) {
+    pending_.clear();
+    pending_done_ = 0;
+  }
   free_block(index);
 }
 

@@ -68,7 +68,7 @@ class CachingAllocator {
 
   // False: out of memory, after everything that could be given back was.
   bool allocate(uint32_t id, uint64_t requested, uint64_t stream, uint32_t pool);
-  // The program gave it back; another stream may still use it.
+  // The program gave it back; another stream still uses it.
   void release(uint32_t id);
   // No stream uses it any more. Nothing happens when that is already known.
   void complete(uint32_t id);
@@ -159,6 +159,7 @@ class CachingAllocator {
   void place(uint32_t id, uint32_t index, uint64_t size, uint64_t requested);
   void free_block(uint32_t index);
   void note_peaks();
+  void complete_first(size_t count);
 
   uint64_t expandable_size(uint32_t index) const;
   uint32_t find_expandable(uint32_t list, uint64_t size);
@@ -185,6 +186,9 @@ class CachingAllocator {
   std::vector<StreamList> lists_;
   std::vector<Segment> segments_;
   std::vector<uint32_t> block_of_;  // by id; 0: not in use
+  std::vector<uint32_t> pending_;   // ids, as they were released; some are completed already
+  size_t pending_live_ = 0;
+  size_t pending_done_ = 0;  // so many of the first need not wait any longer
   uint64_t registrations_ = 0;
   mutable uint32_t last_list_[2] = {0, 0};
   MemoryTotals totals_;

@@ -12,6 +12,7 @@ void CachingAllocator::release_segment(uint32_t index) {
   addresses_.free(b.address, b.size);
   totals_.reserved -= b.size;
   ++counts_.driver_frees;
+  pending_done_ = pending_.size();
   drop_block(index);
 }
 
@@ -34,9 +35,7 @@ void CachingAllocator::release_pool(uint32_t pool) {
 
 void CachingAllocator::release_everything() {
   // Every stream is waited for, which completes the frees that waited for one.
-  for (uint32_t i = 1; i < blocks_.size(); ++i) {
-    if (blocks_[i].state == State::kPending) free_block(i);
-  }
+  complete_first(pending_.size());
   release_pool(0);
   release_pool(1);
   for (uint32_t i = 2; i < pools_.size(); ++i) {

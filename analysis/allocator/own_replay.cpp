@@ -66,6 +66,7 @@ void OwnReplay::run() {
   while (failure < failures.size()) fail(failures[failure++]);
   settle();
   match_.reserved_peak = allocator_.peak().reserved;
+  if (model_.seeded_blocks != 0) log_.segments.clear();
 }
 
 void OwnReplay::learn_segment(const SegmentChange& change) {
@@ -89,6 +90,7 @@ void OwnReplay::step(uint32_t event) {
       learn_segment(change);
       recorded_reserved_ += change.size_bytes;
       addresses_.expect(change.address, change.size_bytes);
+      if (!change.expandable) log_.segments.push_back({change.address, change.size_bytes});
       break;
     }
     case Change::kShrink:

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "analysis/allocator/segment_addresses.h"
+
 namespace tidemark {
 
 enum class RequestKind : uint8_t {
@@ -32,7 +34,8 @@ struct RequestLog {
   std::vector<RequestedBlock> blocks;  // by allocation: those of the model, then failed ones
   std::vector<int64_t> failed_ns;      // of the failed ones
   std::vector<Request> requests;
-  uint64_t events = 0;  // of the recording
+  std::vector<AddressRange> segments;  // as the driver gave them; empty: not known from the start
+  uint64_t events = 0;                 // of the recording
 };
 
 }  // namespace tidemark
