@@ -42,7 +42,10 @@ uint32_t CachingAllocator::list_for(uint64_t stream, uint32_t pool, bool small) 
   }
   const auto index = static_cast<uint32_t>(lists_.size());
   lists_.push_back({stream, static_cast<uint32_t>(home - pools_.begin()), {}, {}});
-  home->lists.push_back(index);
+  const auto at = std::partition_point(home->lists.begin(), home->lists.end(), [&](uint32_t other) {
+    return lists_[other].stream < stream;
+  });
+  home->lists.insert(at, index);
   return index;
 }
 

@@ -119,8 +119,8 @@ class CachingAllocator {
     uint32_t pool = 0;
     bool small = false;
     bool retired = false;
-    uint64_t calls = 0;  // searches for a free block, the clock of garbage collection
-    std::vector<uint32_t> lists;
+    uint64_t calls = 0;           // searches for a free block, the clock of garbage collection
+    std::vector<uint32_t> lists;  // by stream, as torch goes through them
   };
   // The blocks of one stream in one pool.
   struct StreamList {
