@@ -4,20 +4,11 @@
 
 #include <algorithm>
 
-#include "analysis/allocator/own_replay.h"
-#include "analysis/ledger.h"
+#include "analysis/allocator/own_search.h"
 
 namespace tidemark {
 
 namespace {
-
-constexpr uint64_t kUnknownRange = uint64_t{1} << 40;
-
-AllocatorLimits limits_for(uint64_t allowed, uint64_t capacity, uint64_t card) {
-  AllocatorLimits limits{allowed, capacity, kUnknownRange};
-  if (card != 0) limits.expandable_range = card + card / 8;
-  return limits;
-}
 
 void fill(Prediction& p, const CachingAllocator& a) {
   p.reserved_peak = a.peak().reserved;
@@ -31,31 +22,6 @@ void fill(Prediction& p, const CachingAllocator& a) {
   p.driver_frees = a.counts().driver_frees;
   p.retries = a.counts().retries;
   p.collections = a.counts().collections;
-}
-
-// What a failed request tells of the limit that it met.
-struct FailureLimit {
-  uint64_t lowest = 0;   // was reserved without failing
-  uint64_t highest = 0;  // would have been reserved
-  bool by_driver = false;
-};
-
-std::optional<FailureLimit> limit_from_failures(const FrameworkModel& model,
-                                                const AllocatorSettings& settings) {
-  std::optional<FailureLimit> limit;
-  for (const FailedAllocation& f : model.failures) {
-    if (model.event_count() == 0) continue;
-    const uint64_t reserved = model.totals_after(f.event).reserved;
-    const uint64_t wanted = settings.segment_bytes(settings.rules.round(f.requested_bytes));
-    // The driver still had room: torch refused by itself, because of a memory fraction.
-    const bool by_driver = f.device_free_bytes < wanted;
-    const uint64_t highest = reserved + (by_driver ? f.device_free_bytes : wanted - 1);
-    if (!limit || highest < limit->highest) limit = FailureLimit{0, highest, by_driver};
-  }
-  if (!limit) return limit;
-  limit->lowest = std::min(model.reserved_peak.bytes, limit->highest);
-  if (limit->by_driver) limit->highest = std::max(limit->highest, model.reserved_peak.bytes);
-  return limit;
 }
 
 // Settings as the recording states them: values first, the configuration text for what values lack.
@@ -108,87 +74,6 @@ WhatIf::WhatIf(WhatIf&&) noexcept = default;
 WhatIf& WhatIf::operator=(WhatIf&&) noexcept = default;
 WhatIf::~WhatIf() = default;
 
-namespace {
-
-// Tries limits and versions until one reproduces the recording; keeps the best.
-class OwnSearch {
- public:
-  OwnSearch(const FrameworkModel& model, const AllocatorSettings& settings, uint64_t card)
-      : model_(model), settings_(settings), card_(card) {}
-
-  struct Best {
-    AllocatorSettings settings;
-    AllocatorLimits limits;
-    ReplayMatch match;
-    Prediction prediction;
-    RequestLog log;
-  };
-
-  bool exact() const { return found_ && best_.match.errors() == 0; }
-  void attempt(TorchVersion version, uint64_t allowed, uint64_t capacity) {
-    if (exact()) return;
-    AllocatorSettings settings = settings_;
-    settings.version = version;
-    settings.rules.one_division_rounds = !version.at_least(4);
-    const AllocatorLimits limits = limits_for(allowed, capacity, card_);
-    OwnReplay replay(model_, settings, limits);
-    replay.run();
-    if (found_ && replay.match().errors() >= best_.match.errors()) return;
-    found_ = true;
-    best_.settings = settings;
-    best_.limits = limits;
-    best_.match = replay.match();
-    best_.prediction = {};
-    fill(best_.prediction, replay.allocator());
-    best_.log = std::move(replay).take_log();
-  }
-  Best take() && { return std::move(best_); }
-  const Best& best() const { return best_; }
-
- private:
-  const FrameworkModel& model_;
-  const AllocatorSettings& settings_;
-  uint64_t card_;
-  bool found_ = false;
-  Best best_;
-};
-
-// Garbage collection acts on a share of a limit that a snapshot does not state: what was reserved
-// when segments first went back bounds it from above.
-uint64_t highest_limit_of_collection(const FrameworkModel& model, double threshold) {
-  for (uint32_t event = 1; event < model.event_count(); ++event) {
-    if (model.change[event] != Change::kShrink) continue;
-    return static_cast<uint64_t>(static_cast<double>(model.totals_after(event - 1).reserved) /
-                                 threshold);
-  }
-  return 0;
-}
-
-void search_limits(OwnSearch& search, const FrameworkModel& model,
-                   const AllocatorSettings& settings, TorchVersion version, uint64_t allowed,
-                   uint64_t capacity) {
-  constexpr uint64_t kSteps = 16;
-  if (allowed != 0) return search.attempt(version, allowed, capacity);
-  const auto failure = limit_from_failures(model, settings);
-  if (failure && failure->by_driver) {
-    search.attempt(version, 0, failure->highest);
-    search.attempt(version, 0, failure->lowest);
-    return;
-  }
-  uint64_t low = model.reserved_peak.bytes;
-  uint64_t high = failure ? failure->highest : 0;
-  if (!failure && settings.gc_threshold > 0) {
-    high = highest_limit_of_collection(model, settings.gc_threshold);
-  }
-  if (high < low) return search.attempt(version, 0, capacity);
-  search.attempt(version, low, capacity);
-  for (uint64_t i = 1; i <= kSteps && !search.exact(); ++i) {
-    search.attempt(version, low + (high - low) / kSteps * i, capacity);
-  }
-}
-
-}  // namespace
-
 Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
                                const WhatIfOptions& options) {
   const FrameworkModel* model = process.framework_on(device);
@@ -231,25 +116,23 @@ Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
     allowed = static_cast<uint64_t>(settings.memory_fraction * static_cast<double>(w.card_bytes_));
   }
   OwnSearch search(*model, settings, w.card_bytes_);
-  for (const TorchVersion version : versions) {
-    search_limits(search, *model, settings, version, allowed, 0);
-  }
+  for (const TorchVersion version : versions) search.attempt(version, allowed);
   OwnSearch::Best best = std::move(search).take();
   w.own_ = best.settings;
   w.recorded_allowed_ = best.limits.allowed;
   w.recorded_capacity_ = best.limits.capacity;
-  w.replay_.prediction = best.prediction;
+  fill(w.replay_.prediction, best.replay->allocator());
   w.replay_.prediction.conf = w.own_conf_;
-  w.replay_.prediction.events = best.log.events;
+  w.replay_.prediction.events = model->recorded_events;
   w.replay_.prediction.limit_bytes =
       best.limits.allowed != 0 ? best.limits.allowed : best.limits.capacity;
   w.replay_.prediction.out_of_memory = !model->failures.empty();
-  w.replay_.blocks = best.match.blocks;
-  w.replay_.misplaced_blocks = best.match.misplaced;
-  w.replay_.reserved_mismatches = best.match.reserved_mismatches;
-  w.replay_.first_mismatch_ns = best.match.first_mismatch_ns;
+  w.replay_.blocks = best.replay->match().blocks;
+  w.replay_.misplaced_blocks = best.replay->match().misplaced;
+  w.replay_.reserved_mismatches = best.replay->match().reserved_mismatches;
+  w.replay_.first_mismatch_ns = best.replay->match().first_mismatch_ns;
   w.replay_.version = best.settings.version;
-  w.log_ = std::make_unique<RequestLog>(std::move(best.log));
+  w.log_ = std::make_unique<RequestLog>(std::move(*best.replay).take_log());
   for (const Allocation& a : model->allocations) w.birth_ns_.push_back(a.birth_ns);
   w.add_notes(*model);
   return w;
@@ -297,7 +180,7 @@ Prediction WhatIf::predict(const AllocatorSettings& settings, std::string conf) 
   if (capacity == 0 && card_bytes_ > other_bytes_) capacity = card_bytes_ - other_bytes_;
   p.limit_bytes = allowed != 0 && (capacity == 0 || allowed < capacity) ? allowed : capacity;
   DriverAddresses addresses(log_->segments);
-  CachingAllocator allocator(used, limits_for(allowed, capacity, card_bytes_), addresses);
+  CachingAllocator allocator(used, AllocatorLimits::of(allowed, capacity, card_bytes_), addresses);
   run(allocator, p);
   fill(p, allocator);
   return p;

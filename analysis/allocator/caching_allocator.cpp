@@ -291,11 +291,16 @@ void CachingAllocator::free_block(uint32_t index) {
   insert_free(index);
 }
 
-bool CachingAllocator::would_free_segments(uint64_t requested, uint64_t stream,
-                                           uint32_t pool) const {
+bool CachingAllocator::has_free(uint64_t requested, uint64_t stream, uint32_t pool) const {
   const uint64_t size = settings_.rules.round(requested);
   const uint32_t list = find_list(stream, pool, size <= kSmallBytes);
-  if (list != kNoList && find_free(lists_[list], size) != lists_[list].free.end()) return false;
+  return list != kNoList && find_free(lists_[list], size) != lists_[list].free.end();
+}
+
+bool CachingAllocator::would_free_segments(uint64_t requested, uint64_t stream,
+                                           uint32_t pool) const {
+  if (has_free(requested, stream, pool)) return false;
+  const uint64_t size = settings_.rules.round(requested);
   const uint64_t after = totals_.reserved + settings_.segment_bytes(size);
   if (limits_.allowed != 0 && after > limits_.allowed) return true;
   if (limits_.capacity != 0 && after > limits_.capacity) return true;

@@ -24,6 +24,12 @@ struct AllocatorLimits {
   uint64_t capacity = 0;  // what the driver has to give; 0: not known, never fails
   // Address range of an expandable segment; torch takes 1.125 times the card.
   uint64_t expandable_range = uint64_t{1} << 40;
+
+  static AllocatorLimits of(uint64_t allowed, uint64_t capacity, uint64_t card) {
+    AllocatorLimits limits{allowed, capacity};
+    if (card != 0) limits.expandable_range = card + card / 8;
+    return limits;
+  }
 };
 
 struct AllocatorCounts {
@@ -76,6 +82,8 @@ class CachingAllocator {
   // Nothing can be allocated from a private pool any more: its memory may go back to the driver.
   void retire_pool(uint32_t pool);
 
+  // Whether this request would be served without the driver.
+  bool has_free(uint64_t requested, uint64_t stream, uint32_t pool) const;
   // Whether this request would make the allocator give memory back to the driver.
   bool would_free_segments(uint64_t requested, uint64_t stream, uint32_t pool) const;
 

@@ -26,6 +26,7 @@ OwnReplay::OwnReplay(const FrameworkModel& model, const AllocatorSettings& setti
                      const AllocatorLimits& limits)
     : model_(model),
       allocator_(settings, limits, addresses_),
+      settings_(settings),
       collects_garbage_(settings.gc_threshold > 0 && limits.allowed != 0) {
   log_.events = model.recorded_events;
   log_.blocks.reserve(model.allocations.size() + model.failures.size());
@@ -51,7 +52,7 @@ RequestedBlock OwnReplay::block_of(const Allocation& a) const {
   return block;
 }
 
-void OwnReplay::run() {
+void OwnReplay::run(bool stop_at_mismatch) {
   for (const SegmentChange& change : model_.segment_changes) {
     if (change.seeded) learn_segment(change);
   }
@@ -61,11 +62,11 @@ void OwnReplay::run() {
   const auto& failures = model_.failures;
   for (uint32_t event = 0; event < model_.event_count(); ++event) {
     step(event);
+    if (stop_at_mismatch && match_.errors() != 0) return;
     while (failure < failures.size() && failures[failure].event <= event) fail(failures[failure++]);
   }
   while (failure < failures.size()) fail(failures[failure++]);
   settle();
-  match_.reserved_peak = allocator_.peak().reserved;
   if (model_.seeded_blocks != 0) log_.segments.clear();
 }
 
@@ -98,7 +99,7 @@ void OwnReplay::step(uint32_t event) {
       recorded_reserved_ -= model_.segment_changes[row].size_bytes;
       break;
     case Change::kBirth:
-      if (!model_.allocations[row].seeded) birth(row);
+      if (!model_.allocations[row].seeded) birth(event, row);
       break;
     case Change::kRelease:
       settle();
@@ -143,13 +144,16 @@ void OwnReplay::empty_cache() {
 
 void OwnReplay::settle() {
   complete_waiting();
-  if (!shrinks_.empty()) empty_cache();
+  if (shrinks_.empty()) return;
+  if (match_.errors() == 0) ++match_.emptied_needlessly;  // no request follows that caused it
+  empty_cache();
 }
 
 // Whether the request itself made the allocator free the segments whose frees were recorded before
 // it. A retry waits for every stream only after no free block was found, so the completions that it
 // caused must not be known before the search; those before a garbage collection must.
 bool OwnReplay::explained(const RequestedBlock& wanted) {
+  judge_emptying(wanted);
   if (!collects_garbage_ &&
       allocator_.would_free_segments(wanted.bytes, wanted.stream, wanted.pool)) {
     return true;
@@ -158,31 +162,58 @@ bool OwnReplay::explained(const RequestedBlock& wanted) {
   return allocator_.would_free_segments(wanted.bytes, wanted.stream, wanted.pool);
 }
 
-void OwnReplay::birth(uint32_t row) {
+void OwnReplay::birth(uint32_t event, uint32_t row) {
   if (private_pools_) log_.blocks[row] = block_of(model_.allocations[row]);
   const RequestedBlock wanted = log_.blocks[row];
   if (shrinks_.empty()) {
     complete_waiting();
   } else if (!explained(wanted)) {
-    empty_cache();
+    empty_cache_before(event);
   }
   shrinks_.clear();
   note(RequestKind::kAllocate, row);
   const bool served = allocator_.allocate(row, wanted.bytes, wanted.stream, wanted.pool);
   complete_waiting();
   addresses_.forget();
-  if (!served) {
-    ++match_.misplaced;
-    return;
-  }
-  compare(row);
+  compare(event, row, served);
 }
 
-void OwnReplay::compare(uint32_t row) {
+void OwnReplay::judge_emptying(const RequestedBlock& wanted) {
+  if (match_.errors() != 0) return;  // the model's cache is another one by now
+  if (allocator_.has_free(wanted.bytes, wanted.stream, wanted.pool)) {
+    ++match_.emptied_needlessly;
+    return;
+  }
+  ++match_.emptied_before_need;
+  const uint64_t more = settings_.segment_bytes(settings_.rules.round(wanted.bytes));
+  match_.lowest_need = std::min(match_.lowest_need, allocator_.totals().reserved + more);
+}
+
+// With garbage collection, segments that went back while others stayed were collected: the limit is
+// too high for the model to see why.
+void OwnReplay::empty_cache_before(uint32_t event) {
+  uint64_t recorded = 0;
+  for (const SegmentChange& change : shrinks_) recorded += change.size_bytes;
+  const uint64_t before = allocator_.totals().reserved;
+  empty_cache();
+  if (settings_.gc_threshold == 0 || before - allocator_.totals().reserved == recorded) return;
+  if (match_.errors() == 0) {
+    match_.first_mismatch = event;
+    match_.first_reserves_more = true;
+  }
+  ++match_.reserved_mismatches;
+}
+
+void OwnReplay::compare(uint32_t event, uint32_t row, bool served) {
   const Allocation& a = model_.allocations[row];
-  const bool moved = allocator_.address_of(row) != a.address;
-  const bool reserved_differs = allocator_.totals().reserved != recorded_reserved_;
-  if ((moved || reserved_differs) && match_.errors() == 0) match_.first_mismatch_ns = a.birth_ns;
+  const uint64_t reserved = allocator_.totals().reserved;
+  const bool moved = !served || allocator_.address_of(row) != a.address;
+  const bool reserved_differs = reserved != recorded_reserved_;
+  if ((moved || reserved_differs) && match_.errors() == 0) {
+    match_.first_mismatch = event;
+    match_.first_mismatch_ns = a.birth_ns;
+    match_.first_reserves_more = served && reserved >= recorded_reserved_;
+  }
   ++match_.blocks;
   match_.misplaced += moved ? 1 : 0;
   match_.reserved_mismatches += reserved_differs ? 1 : 0;

@@ -40,7 +40,13 @@ struct ReplayMatch {
   uint64_t misplaced = 0;
   uint64_t reserved_mismatches = 0;
   int64_t first_mismatch_ns = 0;
-  uint64_t reserved_peak = 0;
+  uint32_t first_mismatch = kNever;  // event
+  bool first_reserves_more = false;  // there, than recorded: the limit is too high
+  // Emptied caches. Those before requests that the cache would have served were calls of
+  // empty_cache(); if there is none of these, a limit was met that may not be known.
+  uint64_t emptied_needlessly = 0;
+  uint64_t emptied_before_need = 0;
+  uint64_t lowest_need = UINT64_MAX;  // that those requests would have made the reserved memory
 
   uint64_t errors() const { return misplaced + reserved_mismatches; }
 };
@@ -50,7 +56,8 @@ class OwnReplay {
   OwnReplay(const FrameworkModel& model, const AllocatorSettings& settings,
             const AllocatorLimits& limits);
 
-  void run();
+  // All of it, or up to where the model and the recording part.
+  void run(bool stop_at_mismatch = false);
   const ReplayMatch& match() const { return match_; }
   const CachingAllocator& allocator() const { return allocator_; }
   RequestLog take_log() && { return std::move(log_); }
@@ -64,7 +71,7 @@ class OwnReplay {
   RequestedBlock block_of(const Allocation& a) const;
 
   void step(uint32_t event);
-  void birth(uint32_t row);
+  void birth(uint32_t event, uint32_t row);
   void death(uint32_t event, uint32_t row);
   void fail(const FailedAllocation& failure);
   // Recorded frees of segments that no allocation explains: empty_cache().
@@ -73,11 +80,14 @@ class OwnReplay {
   bool explained(const RequestedBlock& wanted);
   void complete_waiting();
   void note(RequestKind kind, uint32_t subject) { log_.requests.push_back({subject, kind}); }
-  void compare(uint32_t row);
+  void compare(uint32_t event, uint32_t row, bool served);
+  void judge_emptying(const RequestedBlock& wanted);
+  void empty_cache_before(uint32_t event);
 
   const FrameworkModel& model_;
   RecordedAddresses addresses_;
   CachingAllocator allocator_;
+  AllocatorSettings settings_;
   bool collects_garbage_;
   RequestLog log_;
   ReplayMatch match_;

@@ -31,7 +31,7 @@ uint64_t random_size(std::mt19937_64& rng, uint64_t largest) {
     case 2:
       return 10 * kMib - 600 + rng() % 1200;
     case 3:
-      return (1 + rng() % 12) * kMib;  // ties
+      return (1 + rng() % (rng() % 2 == 0 ? 12 : largest / kMib)) * kMib;  // ties
     case 4:
       return 1 + rng() % (4 * kMib);
     default:
