@@ -87,6 +87,9 @@ class WhatIf {
   // Bytes of the card that are not torch's, as far as the recording knows.
   uint64_t other_bytes() const { return other_bytes_; }
 
+  // What a memory fraction allowed the recorded run; 0: none is known.
+  uint64_t recorded_allowed() const { return recorded_allowed_; }
+
   // Settings replace those of the recording altogether, as a new environment variable would; the
   // version and, unless given, the memory fraction stay.
   Prediction predict(const AllocatorSettings& settings, std::string conf = {}) const;

@@ -24,14 +24,20 @@ Result<std::vector<Candidate>> parse_all(const std::vector<std::string>& confs) 
   return all;
 }
 
+// Garbage collection acts on a share of what a memory fraction allows.
+bool collects_nothing(const AllocatorSettings& settings, const WhatIf& whatif) {
+  return settings.gc_threshold > 0 && settings.memory_fraction == 0 &&
+         whatif.recorded_allowed() == 0;
+}
+
 // A setting without effect deserves a word, or its row in the table misleads.
-void note_settings(const Candidate& c, const Prediction& p, std::vector<std::string>& notes) {
-  if (c.settings.memory_fraction > 0 && p.limit_bytes == 0) {
+void note_settings(const Candidate& c, const WhatIf& whatif, std::vector<std::string>& notes) {
+  if (c.settings.memory_fraction > 0 && whatif.card_bytes() == 0) {
     notes.push_back(fmt::format(
         "{}: the size of the card is not in the recording, so the fraction limits nothing; "
         "--card SIZE says it",
         c.conf));
-  } else if (c.settings.gc_threshold > 0 && p.limit_bytes == 0) {
+  } else if (collects_nothing(c.settings, whatif)) {
     notes.push_back(fmt::format(
         "{}: acts only with a memory fraction below 1; add per_process_memory_fraction:F", c.conf));
   }
@@ -40,7 +46,7 @@ void note_settings(const Candidate& c, const Prediction& p, std::vector<std::str
   }
 }
 
-WhatIfDevice answer(const WhatIf& whatif, const std::vector<Candidate>& candidates, bool ranked) {
+WhatIfDevice answer(const WhatIf& whatif, std::vector<Candidate> candidates, bool all) {
   WhatIfDevice d;
   d.own_conf = whatif.own_conf();
   d.recorded_reserved_peak = whatif.recorded_reserved_peak();
@@ -49,11 +55,17 @@ WhatIfDevice answer(const WhatIf& whatif, const std::vector<Candidate>& candidat
   d.other_bytes = whatif.other_bytes();
   d.replay = whatif.own();
   d.notes = whatif.notes();
+  for (const Candidate& c : candidates) note_settings(c, whatif, d.notes);
+  if (all) {
+    for (const std::string& conf : sensible_confs()) {
+      const auto settings = AllocatorSettings::parse(conf);
+      if (settings && !collects_nothing(*settings, whatif)) candidates.push_back({conf, *settings});
+    }
+  }
   for (const Candidate& c : candidates) {
     d.predictions.push_back(whatif.predict(c.settings, c.conf));
-    note_settings(c, d.predictions.back(), d.notes);
   }
-  if (ranked) {
+  if (all) {
     std::stable_sort(d.predictions.begin(), d.predictions.end(),
                      [](const Prediction& a, const Prediction& b) {
                        return std::tuple(a.out_of_memory, a.reserved_peak, a.driver_allocations) <
@@ -81,7 +93,7 @@ Result<WhatIfReport> make_whatif_report(const TraceModel& model, const WhatIfQue
         if (!framework.allocations.empty() || !reason) reason = whatif.error();
         continue;
       }
-      WhatIfDevice d = answer(*whatif, *candidates, question.ranked);
+      WhatIfDevice d = answer(*whatif, *candidates, question.all);
       d.rank = process.info.rank;
       d.device = framework.device;
       if (const Device* card = process.device(framework.device)) {

@@ -12,7 +12,8 @@ namespace tidemark {
 
 struct WhatIfQuestion {
   std::vector<std::string> confs;
-  bool ranked = false;  // by reserved peak, what runs out of memory last; else as asked
+  // The sensible ones too, and all of them by reserved peak, what runs out of memory last.
+  bool all = false;
   std::optional<int64_t> rank;
   std::optional<int64_t> device;
   WhatIfOptions options;

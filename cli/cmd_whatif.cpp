@@ -46,12 +46,8 @@ Result<WhatIfQuestion> question_of(const Options& options) {
   question.confs = options.confs;
   question.rank = options.rank;
   question.device = options.device;
-  if (options.all) {
-    question.ranked = true;
-    const auto more = sensible_confs();
-    question.confs.insert(question.confs.end(), more.begin(), more.end());
-  }
-  if (question.confs.empty()) {
+  question.all = options.all;
+  if (question.confs.empty() && !question.all) {
     return Error{"whatif needs --alloc-conf KEY:VALUE or --all; tidemark whatif --help explains"};
   }
   for (const std::string& conf : question.confs) {

@@ -43,8 +43,8 @@ class TextWhatIf {
     if (!d.card_name.empty()) title += "  " + d.card_name;
     if (d.rank >= 0) title = fmt::format("rank {}  ", d.rank) + title;
     line(bold(title));
-    line(fmt::format("  recorded with {}: {} reserved at the peak, {} allocated at its own",
-                     conf_name(d.own_conf), bold(size_text(d.recorded_reserved_peak)),
+    line(fmt::format("  peaks recorded with {}: {} reserved, {} allocated", conf_name(d.own_conf),
+                     bold(size_text(d.recorded_reserved_peak)),
                      size_text(d.recorded_allocated_peak)));
     faith(d);
     line();
@@ -89,7 +89,7 @@ class TextWhatIf {
                    "1;31");
     }
     if (p.failures_avoided != 0) {
-      end += paint(fmt::format("  {} fit that failed in the recording",
+      end += paint(fmt::format("  fits {} that failed in the recording",
                                counted(p.failures_avoided, "request")),
                    "32");
     }

@@ -29,18 +29,21 @@ void OwnSearch::attempt(TorchVersion version, uint64_t allowed) {
   bool by_driver = false;
   const auto failed = bounds_from_failures(by_driver);
   if (failed && by_driver) return replay(0, failed->highest);
-  if (failed) return replay(search(*failed, false), 0);
+  // The lowest: a request that failed must not seem to fit because the limit is guessed too high.
+  if (failed) return replay(search(*failed, failed->lowest, false), 0);
   if (settings_.gc_threshold > 0 && memory_went_back()) {
     // Above the highest of these, garbage would never have been collected.
     const uint64_t peak = model_.reserved_peak.bytes;
     const double highest = static_cast<double>(peak) / settings_.gc_threshold;
-    return replay(search({peak, static_cast<uint64_t>(highest)}, false), 0);
+    const Bounds bounds{peak, static_cast<uint64_t>(highest)};
+    return replay(search(bounds, bounds.highest, false), 0);
   }
   replay(0, 0);
   const ReplayMatch& match = best_.replay->match();
   if (match.emptied_needlessly == 0 && match.emptied_before_need != 0 &&
       match.lowest_need > model_.reserved_peak.bytes) {
-    replay(0, search({model_.reserved_peak.bytes, match.lowest_need - 1}, true), true);
+    const Bounds bounds{model_.reserved_peak.bytes, match.lowest_need - 1};
+    replay(0, search(bounds, bounds.highest, true), true);
   }
 }
 
@@ -70,12 +73,11 @@ std::optional<OwnSearch::Bounds> OwnSearch::bounds_from_failures(bool& by_driver
   return bounds;
 }
 
-// A limit that is too high frees too little or too late, one that is too low too much. The highest
-// that fits is kept: nothing speaks against it.
-uint64_t OwnSearch::search(Bounds bounds, bool by_driver) const {
-  uint64_t farthest = bounds.highest;
+// A limit that is too high frees too little or too late, one that is too low too much.
+uint64_t OwnSearch::search(Bounds bounds, uint64_t first, bool by_driver) const {
+  uint64_t farthest = first;
   uint32_t reached = 0;
-  uint64_t limit = bounds.highest;
+  uint64_t limit = first;
   while (bounds.lowest <= bounds.highest) {
     const auto limits =
         by_driver ? AllocatorLimits::of(0, limit, card_) : AllocatorLimits::of(limit, 0, card_);

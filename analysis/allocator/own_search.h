@@ -39,8 +39,8 @@ class OwnSearch {
   // Replays everything; keeps it if it is better than what was kept before.
   void replay(uint64_t allowed, uint64_t capacity, bool prefer = false);
   bool memory_went_back() const;
-  // For the limit of a memory fraction, or the driver's.
-  uint64_t search(Bounds bounds, bool by_driver) const;
+  // For the limit of a memory fraction, or the driver's; `first` is tried first.
+  uint64_t search(Bounds bounds, uint64_t first, bool by_driver) const;
   std::optional<Bounds> bounds_from_failures(bool& by_driver) const;
 
   const FrameworkModel& model_;

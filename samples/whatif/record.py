@@ -51,7 +51,7 @@ def requests_of(trace):
     return digest.hexdigest()
 
 
-def run_one(workload, fraction, out_file, snapshot_file):
+def run_one(workload, seed, fraction, out_file, snapshot_file):
     import torch
     torch.manual_seed(0)
     torch.cuda.init()
@@ -61,7 +61,7 @@ def run_one(workload, fraction, out_file, snapshot_file):
     torch.cuda.memory._record_memory_history(context=None, stacks="python")
     ran_out = False
     try:
-        WORKLOADS[workload](torch)
+        WORKLOADS[workload](torch, seed)
     except torch.cuda.OutOfMemoryError:
         ran_out = True
     stats = torch.cuda.memory_stats()
@@ -87,7 +87,8 @@ def start(workload, setting, fraction, args):
     folder = os.path.join(args.out, workload)
     os.makedirs(folder, exist_ok=True)
     out_file = os.path.join(folder, setting + ".part")
-    command = [sys.executable, "-B", __file__, args.out, "--one", workload, "--result", out_file]
+    command = [sys.executable, "-B", __file__, args.out, "--one", workload, "--result", out_file,
+               "--seed", str(args.seed)]
     if fraction:
         command += ["--fraction", repr(fraction)]
     if setting == "default" or args.keep_all:
@@ -144,6 +145,7 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out")
     parser.add_argument("--workload", action="append", choices=sorted(WORKLOADS))
+    parser.add_argument("--seed", type=int, default=0, help="other sizes for the same workloads")
     parser.add_argument("--keep-all", action="store_true")
     parser.add_argument("--jobs", type=int, default=6, help="processes at a time")
     parser.add_argument("--one", choices=sorted(WORKLOADS), help=argparse.SUPPRESS)
@@ -152,7 +154,7 @@ def main():
     parser.add_argument("--snapshot", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
-        run_one(args.one, args.fraction, args.result, args.snapshot)
+        run_one(args.one, args.seed, args.fraction, args.result, args.snapshot)
     else:
         record_all(args)
 

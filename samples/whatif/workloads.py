@@ -1,6 +1,6 @@
 """Workloads whose requests do not depend on the allocator's settings.
 
-Each function takes torch and runs to its end. Sizes come from a seeded random.Random; nothing asks
+Each function takes torch and a seed and runs to its end. Sizes come from random.Random; nothing asks
 how much memory is free, and frees that wait for another stream are only completed by an explicit
 synchronisation, so that every run of a workload asks for the same bytes in the same order.
 """
@@ -9,9 +9,9 @@ import random
 MIB = 1 << 20
 
 
-def transformer(torch):
+def transformer(torch, seed):
     """Training over random sequence lengths: every step needs other sizes."""
-    rng = random.Random(1)
+    rng = random.Random(1 + seed)
     layer = torch.nn.TransformerEncoderLayer(512, 8, 2048, dropout=0.1, batch_first=True)
     net = torch.nn.TransformerEncoder(layer, 6, enable_nested_tensor=False).cuda()
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-4)
@@ -22,7 +22,7 @@ def transformer(torch):
         optimizer.zero_grad(set_to_none=True)
 
 
-def mlp_adam(torch):
+def mlp_adam(torch, seed):
     """The same sizes in every step; the states of Adam appear in the first one."""
     net = torch.nn.Sequential(*[m for _ in range(8) for m in
                                 (torch.nn.Linear(2048, 2048), torch.nn.ReLU())]).cuda()
@@ -33,9 +33,9 @@ def mlp_adam(torch):
         optimizer.zero_grad(set_to_none=True)
 
 
-def conv_images(torch):
+def conv_images(torch, seed):
     """A convolutional net over images of varying size, half of the steps without gradients."""
-    rng = random.Random(2)
+    rng = random.Random(2 + seed)
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = True
     widths = [3, 32, 64, 128, 256]
@@ -56,9 +56,9 @@ def conv_images(torch):
         optimizer.zero_grad(set_to_none=True)
 
 
-def kv_cache(torch):
+def kv_cache(torch, seed):
     """Inference whose caches grow by concatenation; requests come and go with other lengths."""
-    rng = random.Random(3)
+    rng = random.Random(3 + seed)
     layers, heads, width = 8, 16, 64
     weights = [torch.randn(1024, 3 * 1024, device="cuda", dtype=torch.half) for _ in range(layers)]
     running = []
@@ -78,9 +78,9 @@ def kv_cache(torch):
             running = [r for r in running if r[0] > 0]
 
 
-def streams(torch):
+def streams(torch, seed):
     """Tensors of one stream used on others: their frees wait until the streams are done."""
-    rng = random.Random(4)
+    rng = random.Random(4 + seed)
     side = [torch.cuda.Stream() for _ in range(3)]
     kept = []
     for i in range(120):
@@ -105,9 +105,9 @@ def streams(torch):
             torch.cuda.synchronize()
 
 
-def small_and_huge(torch):
+def small_and_huge(torch, seed):
     """Many small tensors of mixed age, and a few huge ones."""
-    rng = random.Random(5)
+    rng = random.Random(5 + seed)
     small, huge = [], []
     for i in range(6000):
         small.append(torch.empty(int(2 ** rng.uniform(6, 21)), dtype=torch.uint8, device="cuda"))
@@ -125,9 +125,9 @@ def small_and_huge(torch):
             del medium
 
 
-def varying_batches(torch):
+def varying_batches(torch, seed):
     """Batches of varying size through wide layers, with an evaluation every tenth step."""
-    rng = random.Random(6)
+    rng = random.Random(6 + seed)
     net = torch.nn.Sequential(*[m for _ in range(6) for m in
                                 (torch.nn.Linear(1024, 4096), torch.nn.GELU(),
                                  torch.nn.Linear(4096, 1024))]).cuda()
@@ -144,9 +144,9 @@ def varying_batches(torch):
         optimizer.zero_grad(set_to_none=True)
 
 
-def graphs(torch):
+def graphs(torch, seed):
     """Captured graphs keep pools of their own beside a training loop."""
-    rng = random.Random(7)
+    rng = random.Random(7 + seed)
     net = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(4)]).cuda()
     kept = []
     for size in (512, 3000, 1500):
