@@ -54,17 +54,38 @@ bool sizes_are_rounded(const FrameworkModel& model) {
          });
 }
 
-// The highest use of the card by anything but torch.
+// The highest use of the card by anything but torch. Counters are in order of time.
 uint64_t other_use(const ProcessModel& process, int64_t device, const FrameworkModel& model) {
   uint64_t other = 0;
+  uint64_t reserved = 0;
+  uint32_t event = 0;
   for (const Counter& c : process.counters) {
     if (c.kind != CounterKind::kDeviceUsed || c.device != device) continue;
-    uint32_t event = 0;
-    const uint64_t reserved =
-        model.event_at(c.time_ns, event) ? model.totals_after(event).reserved : 0;
+    for (; event < model.event_count() && model.time_ns[event] <= c.time_ns; ++event) {
+      const uint32_t row = model.subject[event];
+      if (model.change[event] == Change::kGrow) reserved += model.segment_changes[row].size_bytes;
+      if (model.change[event] == Change::kShrink) reserved -= model.segment_changes[row].size_bytes;
+    }
     if (c.value > reserved) other = std::max(other, c.value - reserved);
   }
   return other;
+}
+
+// No card has so much; sums of such sizes would overflow.
+bool plausible(const FrameworkModel& model) {
+  constexpr uint64_t kMostBytes = uint64_t{1} << 44;
+  constexpr uint64_t kHighestAddress = uint64_t{1} << 57;
+  const auto allocation = [](const Allocation& a) {
+    return a.requested_bytes <= kMostBytes && a.block_bytes <= kMostBytes &&
+           a.address <= kHighestAddress;
+  };
+  const auto segment = [](const SegmentChange& s) {
+    return s.size_bytes <= kMostBytes && s.address <= kHighestAddress;
+  };
+  const auto failure = [](const FailedAllocation& f) { return f.requested_bytes <= kMostBytes; };
+  return std::all_of(model.allocations.begin(), model.allocations.end(), allocation) &&
+         std::all_of(model.segment_changes.begin(), model.segment_changes.end(), segment) &&
+         std::all_of(model.failures.begin(), model.failures.end(), failure);
 }
 
 }  // namespace
@@ -85,6 +106,10 @@ Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
         "the sizes that were asked for on cuda:{} are not in this recording, and without them "
         "nothing can be replayed: take a snapshot with torch.cuda.memory._record_memory_history()",
         device)};
+  }
+  if (!plausible(*model)) {
+    return Error{
+        fmt::format("the recording of cuda:{} holds sizes or addresses of no real card", device)};
   }
   WhatIf w;
   const Device* card = process.device(device);

@@ -99,7 +99,7 @@ void CachingAllocator::insert_free(uint32_t index) {
 
 void CachingAllocator::erase_free(uint32_t index) {
   const Block& b = blocks_[index];
-  lists_[b.list].free.erase(b.size, order_of(b));
+  lists_[b.list].free.erase(FreeSet::Entry{b.size, order_of(b), index});
 }
 
 bool CachingAllocator::mergeable(uint32_t into, uint32_t from) const {

@@ -80,7 +80,9 @@ uint32_t CachingAllocator::allocate_expandable(uint32_t list, uint64_t size) {
   if (blocks_[block].state == State::kUnmapped && !map(block, std::min(blocks_[block].size, size)))
     return 0;
   while (blocks_[block].size < size) {
-    const uint32_t next = blocks_[block].next;  // unmapped: free neighbours are always merged
+    const uint32_t next = blocks_[block].next;
+    // Free neighbours are always merged, so it is unmapped, unless the recording is forged.
+    if (next == 0 || blocks_[next].state != State::kUnmapped) return 0;
     if (!map(next, std::min(size - blocks_[block].size, blocks_[next].size))) return 0;
     block = next;
   }

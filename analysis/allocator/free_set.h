@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -17,11 +18,12 @@ class FreeSet {
  public:
   struct Entry {
     uint64_t size = 0;
-    uint64_t order = 0;  // among blocks of one size; unique
+    uint64_t order = 0;  // among blocks of one size
     uint32_t block = 0;
 
+    // The block too: a forged recording may place two at one address.
     friend bool operator<(const Entry& a, const Entry& b) {
-      return a.size != b.size ? a.size < b.size : a.order < b.order;
+      return std::tie(a.size, a.order, a.block) < std::tie(b.size, b.order, b.block);
     }
   };
   // A place in the set; any insertion or removal makes it invalid.
@@ -59,7 +61,7 @@ class FreeSet {
   }
 
   // The entry must be in the set.
-  void erase(uint64_t size, uint64_t order) { erase(lower_bound(Entry{size, order, 0})); }
+  void erase(const Entry& entry) { erase(lower_bound(entry)); }
   void erase(Place p) {
     std::vector<Entry>& run = runs_[p.run];
     run.erase(run.begin() + static_cast<std::ptrdiff_t>(p.index));

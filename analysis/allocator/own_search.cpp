@@ -56,9 +56,16 @@ bool OwnSearch::memory_went_back() const {
 // would have made it.
 std::optional<OwnSearch::Bounds> OwnSearch::bounds_from_failures(bool& by_driver) const {
   std::optional<Bounds> bounds;
+  uint64_t reserved = 0;
+  uint32_t event = 0;
   for (const FailedAllocation& f : model_.failures) {
-    if (model_.event_count() == 0) continue;
-    const uint64_t reserved = model_.totals_after(f.event).reserved;
+    for (; event < model_.event_count() && event <= f.event; ++event) {
+      const uint32_t row = model_.subject[event];
+      if (model_.change[event] == Change::kGrow) reserved += model_.segment_changes[row].size_bytes;
+      if (model_.change[event] == Change::kShrink) {
+        reserved -= model_.segment_changes[row].size_bytes;
+      }
+    }
     const uint64_t wanted = settings_.segment_bytes(settings_.rules.round(f.requested_bytes));
     // The driver still had room: torch refused by itself, because of a memory fraction.
     const bool refused = f.device_free_bytes < wanted;

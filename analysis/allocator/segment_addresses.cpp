@@ -147,10 +147,13 @@ uint64_t DriverAddresses::open_chunk(uint64_t bytes) {
   const uint64_t wanted = round_up(bytes);
   const auto hole = std::find_if(holes_.rbegin(), holes_.rend(),
                                  [&](const auto& h) { return h.second >= wanted; });
-  // The lowest hole reaches down to 0; a model that filled it has left what is plausible.
-  const uint64_t address =
-      hole == holes_.rend() ? 0 : (hole->first + hole->second - wanted) / kChunkBytes * kChunkBytes;
-  if (hole != holes_.rend()) cut(holes_, address, wanted);
+  uint64_t address = beyond_;
+  if (hole == holes_.rend()) {
+    beyond_ += wanted;
+  } else {
+    address = hole->first + hole->second - wanted;
+    cut(holes_, address, wanted);
+  }
   Chunk& chunk = chunks_[address];
   chunk.bytes = wanted;
   chunk.used = bytes;

@@ -60,6 +60,7 @@ class DriverAddresses : public SegmentAddresses {
   size_t next_recorded_ = 0;
   bool following_ = true;
   uint64_t next_range_ = uint64_t{1} << 32;
+  uint64_t beyond_ = uint64_t{1} << 57;  // when the kernel's holes are full
 };
 
 }  // namespace tidemark
