@@ -170,6 +170,13 @@ void WhatIf::add_notes(const FrameworkModel& model) {
         "one after the other, in every prediction",
         model.seeded_blocks));
   }
+  const auto unknown = std::count_if(model.allocations.begin(), model.allocations.end(),
+                                     [](const Allocation& a) { return a.requested_bytes == 0; });
+  if (unknown != 0) {
+    notes_.push_back(fmt::format(
+        "what {} of {} allocations asked for is not known: the sizes of their blocks are used",
+        unknown, model.allocations.size()));
+  }
   if (sizes_are_rounded(model)) {
     notes_.emplace_back(
         "only block sizes were recorded, not what was asked for: rounding cannot be undone");

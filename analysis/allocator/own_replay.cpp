@@ -43,7 +43,9 @@ const SegmentChange* OwnReplay::segment_at(uint64_t address) const {
 }
 
 RequestedBlock OwnReplay::block_of(const Allocation& a) const {
-  RequestedBlock block{a.requested_bytes, a.stream, a.pool};
+  // Rows from before the bridge was there say what the block takes, not what was asked for.
+  RequestedBlock block{a.requested_bytes != 0 ? a.requested_bytes : a.block_bytes, a.stream,
+                       a.pool};
   if (!a.seeded && (a.pool != 0 || !private_pools_)) return block;
   if (const SegmentChange* segment = segment_at(a.address)) {
     block.pool = segment->pool;
