@@ -105,7 +105,7 @@ uint64_t AllocatorRules::round(uint64_t requested) const {
   if (requested < kMinBlockBytes) return kMinBlockBytes;
   if (requested > (UINT64_MAX >> 1)) return requested;  // no such request; keep the sums finite
   const uint64_t divisions = roundup_divisions[interval_of(requested)];
-  if (divisions > 1 && requested > kMinBlockBytes * divisions) {
+  if (divisions > (one_division_rounds ? 0 : 1) && requested > kMinBlockBytes * divisions) {
     if (std::has_single_bit(requested)) return requested;
     const uint64_t step = std::bit_floor(requested) >> (std::bit_width(divisions) - 1);
     if (step == 0) return std::bit_ceil(requested);

@@ -19,6 +19,8 @@ struct AllocatorRules {
   bool expandable_segments = false;
   // Per power of two of MiB, 1 to 32768: divisions for rounding up; 0 or 1: none.
   std::array<uint32_t, 16> roundup_divisions{};
+  // torch 2.0 to 2.3: one division rounds up to a power of two; later it means none.
+  bool one_division_rounds = false;
 
   // Takes the allocator's settings as a snapshot lists them: "max_split_size" = "-1",
   // "expandable_segments" = "True", "roundup_power2_divisions.64" = "8". Others are ignored.

@@ -38,6 +38,7 @@ struct Allocation {
   uint32_t stack = 0;
   uint32_t compile_context = 0;  // string
   uint32_t metadata = 0;         // string
+  uint32_t pool = 0;             // where the recorder knew it; 0: default pool
   Category category = Category::kUnknown;
   bool seeded = false;  // lived before the recorded history
 
@@ -53,6 +54,7 @@ struct SegmentChange {
   uint32_t pool = 0;
   bool expandable = false;
   bool seeded = false;
+  bool small = false;  // seeded ones: holds requests of up to kSmallBytes
 };
 
 // An allocation that failed, and where in the history.
@@ -62,6 +64,8 @@ struct FailedAllocation {
   uint64_t device_free_bytes = 0;
   uint32_t stack = 0;
   uint32_t event = 0;  // the last change before it; only when events > 0
+  uint64_t stream = 0;
+  uint32_t pool = 0;
 };
 
 struct Peak {

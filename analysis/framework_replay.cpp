@@ -12,8 +12,9 @@ FrameworkReplay::FrameworkReplay(int64_t device, const AllocatorRules& rules)
 
 void FrameworkReplay::seed(const SeedState& state, int64_t time_ns) {
   for (const SeedSegment& s : state.segments()) {
-    segment({s.address, s.size_bytes, s.stream, time_ns, s.stack, s.pool, s.expandable, true},
-            true);
+    segment(
+        {s.address, s.size_bytes, s.stream, time_ns, s.stack, s.pool, s.expandable, true, s.small},
+        true);
   }
   for (const SeedBlock& b : state.blocks(rules_)) {
     FrameworkEvent event{};
@@ -49,13 +50,14 @@ void FrameworkReplay::apply(const FrameworkEvent& event) {
       const bool grows = event.action == FrameworkAction::kSegmentAlloc ||
                          event.action == FrameworkAction::kSegmentMap;
       segment({event.address, event.size_bytes, event.stream, event.time_ns, event.stack,
-               event.pool, expandable, false},
+               event.pool, expandable, false, false},
               grows);
       break;
     }
     case FrameworkAction::kOutOfMemory:
       model_.failures.push_back({event.time_ns, event.size_bytes, event.address, event.stack,
-                                 model_.event_count() == 0 ? 0 : model_.event_count() - 1});
+                                 model_.event_count() == 0 ? 0 : model_.event_count() - 1,
+                                 event.stream, event.pool});
       break;
     case FrameworkAction::kNone:
     case FrameworkAction::kSnapshot:
@@ -82,6 +84,7 @@ void FrameworkReplay::birth(const FrameworkEvent& event, uint64_t block_bytes, b
   a.stack = event.stack;
   a.compile_context = event.compile_context;
   a.metadata = event.metadata;
+  a.pool = event.pool;
   a.category = event.category;
   a.seeded = seeded;
   model_.allocations.push_back(a);

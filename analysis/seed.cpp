@@ -5,9 +5,13 @@
 namespace tidemark {
 
 void SeedState::add(const SegmentState& segment) {
-  segments_[segment.address] = {segment.address, segment.size_bytes,
-                                segment.stream,  segment.stack,
-                                segment.pool,    (segment.flags & kSegmentExpandable) != 0};
+  segments_[segment.address] = {segment.address,
+                                segment.size_bytes,
+                                segment.stream,
+                                segment.stack,
+                                segment.pool,
+                                (segment.flags & kSegmentExpandable) != 0,
+                                (segment.flags & kSegmentSmall) != 0};
 }
 
 void SeedState::add(const BlockState& block) {
@@ -42,13 +46,13 @@ void SeedState::erase_block(uint64_t address) {
 }
 
 // A snapshot shows neighbouring mapped ranges as one segment, so a range may be a part of one.
-void SeedState::remove_segment(uint64_t address, uint64_t size) {
+uint32_t SeedState::remove_segment(uint64_t address, uint64_t size) {
   auto it = segments_.upper_bound(address);
-  if (it == segments_.begin()) return;
+  if (it == segments_.begin()) return 0;
   --it;
   const SeedSegment whole = it->second;
   const uint64_t end = whole.address + whole.size_bytes;
-  if (address >= end) return;
+  if (address >= end) return 0;
   segments_.erase(it);
   if (address > whole.address) {
     SeedSegment front = whole;
@@ -61,6 +65,14 @@ void SeedState::remove_segment(uint64_t address, uint64_t size) {
     rest.size_bytes = end - rest.address;
     segments_[rest.address] = rest;
   }
+  return whole.pool;
+}
+
+uint32_t SeedState::take_pool_of_growth() {
+  if (growth_pools_.empty()) return 0;
+  const uint32_t pool = growth_pools_.back();
+  growth_pools_.pop_back();
+  return pool;
 }
 
 void SeedState::undo(const FrameworkEvent& event) {
@@ -80,13 +92,17 @@ void SeedState::undo(const FrameworkEvent& event) {
       break;
     case FrameworkAction::kSegmentAlloc:
     case FrameworkAction::kSegmentMap:
-      remove_segment(event.address, event.size_bytes);
+      growth_pools_.push_back(remove_segment(event.address, event.size_bytes));
       break;
     case FrameworkAction::kSegmentFree:
     case FrameworkAction::kSegmentUnmap:
-      segments_[event.address] = {event.address, event.size_bytes,
-                                  event.stream,  0,
-                                  event.pool,    event.action == FrameworkAction::kSegmentUnmap};
+      segments_[event.address] = {event.address,
+                                  event.size_bytes,
+                                  event.stream,
+                                  0,
+                                  event.pool,
+                                  event.action == FrameworkAction::kSegmentUnmap,
+                                  event.size_bytes == 2 * kSmallBytes};
       break;
     default:
       break;

@@ -30,6 +30,7 @@ struct SeedSegment {
   uint32_t stack = 0;
   uint32_t pool = 0;
   bool expandable = false;
+  bool small = false;
 };
 
 // The state of one device, on its way back in time.
@@ -40,12 +41,16 @@ class SeedState {
 
   // Undoes one event. Call in reverse order.
   void undo(const FrameworkEvent& event);
+  // The pool of the next segment that appears, on the way forward again. Events before torch 2.12
+  // do not name it; a segment that lived to the end does.
+  uint32_t take_pool_of_growth();
 
   std::vector<SeedSegment> segments() const;
   std::vector<SeedBlock> blocks(const AllocatorRules& rules) const;
 
  private:
-  void remove_segment(uint64_t address, uint64_t size);
+  // Returns the pool it belonged to.
+  uint32_t remove_segment(uint64_t address, uint64_t size);
   void put_block(const SeedBlock& block);
   void erase_block(uint64_t address);
 
@@ -53,6 +58,7 @@ class SeedState {
   AddressTable block_at_;  // address -> index in blocks_
   std::vector<SeedBlock> blocks_{1};
   std::vector<uint32_t> unused_;
+  std::vector<uint32_t> growth_pools_;  // the last segment first
 };
 
 }  // namespace tidemark

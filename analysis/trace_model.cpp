@@ -127,27 +127,26 @@ class ProcessLoader {
   }
 
   void read_seeds() {
-    int64_t state_ns = INT64_MIN;
     for_each_block<SegmentState>(reader_, decoder_, id_, [&](auto rows, const BlockRef&) {
       for (const SegmentState& s : rows) {
         seeds_[s.device].add(s);
-        state_ns = std::max(state_ns, s.time_ns);
+        state_ns_ = std::max(state_ns_, s.time_ns);
       }
     });
     for_each_block<BlockState>(reader_, decoder_, id_, [&](auto rows, const BlockRef&) {
       for (const BlockState& b : rows) seeds_[b.device].add(b);
     });
     if (event_blocks_.empty()) {
-      first_ns_ = state_ns == INT64_MIN ? 0 : sane(state_ns);
+      first_ns_ = state_ns_ == INT64_MIN ? 0 : sane(state_ns_);
       return;
     }
     first_ns_ = sane(event_blocks_.front().first_ns);
-    if (seeds_.empty() || state_ns < first_ns_) return;  // the state is older than the history
+    if (seeds_.empty() || state_ns_ < first_ns_) return;  // the state is older than the history
     BlockDecoder backwards(reader_);  // its damage is met, and counted, again on the way forward
     for (auto ref = event_blocks_.rbegin(); ref != event_blocks_.rend(); ++ref) {
       const auto rows = backwards.rows<FrameworkEvent>(*ref);
       for (auto row = rows.rbegin(); row != rows.rend(); ++row) {
-        if (row->time_ns > state_ns) continue;
+        if (row->time_ns > state_ns_) continue;
         if (const auto seed = seeds_.find(row->device); seed != seeds_.end())
           seed->second.undo(*row);
       }
@@ -162,6 +161,18 @@ class ProcessLoader {
     return *last_;
   }
 
+  // Segments of private pools are known as such from the state at the end.
+  void name_pool(FrameworkEvent& event) {
+    if (event.action != FrameworkAction::kSegmentAlloc &&
+        event.action != FrameworkAction::kSegmentMap) {
+      return;
+    }
+    const auto seed = seeds_.find(event.device);
+    if (seed == seeds_.end()) return;
+    const uint32_t pool = seed->second.take_pool_of_growth();
+    if (event.pool == 0) event.pool = pool;
+  }
+
   void replay(ProcessModel& p) {
     for (const auto& [device, seed] : seeds_) replay_of(device, p.rules).seed(seed, first_ns_);
     const auto take = [&](FrameworkEvent event) {
@@ -171,7 +182,10 @@ class ProcessLoader {
     // A snapshot lists its events in their true order, and with coarser times.
     if (p.info.source != Source::kCapture) {
       for (const BlockRef& ref : event_blocks_) {
-        for (const FrameworkEvent& event : decoder_.rows<FrameworkEvent>(ref)) take(event);
+        for (FrameworkEvent event : decoder_.rows<FrameworkEvent>(ref)) {
+          if (event.time_ns <= state_ns_) name_pool(event);
+          take(event);
+        }
         advance_(ref.rows);
       }
     } else if (!event_blocks_.empty()) {
@@ -196,6 +210,7 @@ class ProcessLoader {
   FrameworkReplay* last_ = nullptr;
   int64_t last_device_ = 0;
   int64_t first_ns_ = 0;
+  int64_t state_ns_ = INT64_MIN;  // of the full picture; INT64_MIN: there is none
 };
 
 }  // namespace

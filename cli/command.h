@@ -23,6 +23,7 @@ void add_report(CLI::App& app, int& code);
 void add_run(CLI::App& app, int& code);
 void add_export(CLI::App& app, int& code);
 void add_doctor(CLI::App& app, int& code);
+void add_whatif(CLI::App& app, int& code);
 void add_version(CLI::App& app, int& code);
 
 // One line on stderr; returns kUsage.

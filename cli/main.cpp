@@ -23,6 +23,7 @@ int main(int argc, char** argv) {
   add_import(app, code);
   add_info(app, code);
   add_report(app, code);
+  add_whatif(app, code);
   add_merge(app, code);
   add_recover(app, code);
   add_export(app, code);

@@ -1,7 +1,9 @@
 """Exit codes, error lines, help: what a person meets at the prompt."""
 import gzip
+import json
 import os
 import pathlib
+import pickle
 import tempfile
 
 from harness import SNAPSHOTS, check, check_equal, finish, report, run
@@ -21,7 +23,7 @@ def refuses(what, *args, says=()):
 
 
 # Help.
-for command in ("import", "info", "report", "doctor", "version"):
+for command in ("import", "info", "report", "whatif", "doctor", "version"):
     result = run(command, "--help")
     check_equal(result.returncode, 0, f"{command} --help: exit status")
     check("Example" in result.stdout, f"{command} --help has an example")
@@ -101,8 +103,36 @@ check_equal(at_oom["ledger_at_peak"][0]["bytes"], at_oom["oom"][0]["allocated_by
             "the ledger at the OOM is the OOM's")
 check("\x1b" not in run("report", ooms).stdout, "no colours in a pipe")
 
+# What if: settings are refused as torch refuses them, and the table says what to do.
+refuses("whatif without settings", "whatif", snapshot, says=["--alloc-conf", "--all"])
+refuses("an unknown setting", "whatif", snapshot, "--alloc-conf", "expandable:True",
+        says=["expandable"])
+refuses("a bad value", "whatif", snapshot, "--alloc-conf", "max_split_size_mb:64",
+        "--alloc-conf", "expandable_segments:yes", says=["expandable_segments", "True or False"])
+refuses("a bad card", "whatif", snapshot, "--all", "--card", "big", says=["--card", "big"])
+refuses("a bad version", "whatif", snapshot, "--all", "--torch", "1.9", says=["--torch", "1.9"])
+refuses("a rank that is not there", "whatif", snapshot, "--all", "--rank", "7", says=["rank"])
+result = run("whatif", snapshot, "--all")
+check_equal(result.returncode, 0, "whatif --all: exit status")
+check("\x1b" not in result.stdout, "whatif: no colours in a pipe")
+for text in ("every one of 612 blocks", "expandable_segments:True", "would save"):
+    check(text in result.stdout, f"whatif --all says {text!r}")
+table = json.loads(run("whatif", snapshot, "--all", "--json").stdout)["devices"][0]["predictions"]
+peaks = [p["reserved_peak_bytes"] for p in table]
+check_equal(peaks, sorted(peaks), "whatif --all: the best first")
+check(len(table) > 8, "whatif --all: many settings")
+tight = json.loads(run("whatif", snapshot, "--json", "--card", "200MiB", "--alloc-conf",
+                       "").stdout)["devices"][0]["predictions"][0]
+check_equal(tight["out_of_memory"], True, "whatif: a card that is too small")
+check(tight["reserved_peak_bytes"] <= 200 << 20, "whatif: no more than the card is reserved")
+states_only = tmp / "states.pickle"
+bare = pickle.loads(gzip.open(snapshot).read())
+bare["device_traces"] = [[]]
+bare["segments"] = []
+states_only.write_bytes(pickle.dumps(bare))
+refuses("a snapshot without history", "whatif", states_only, "--all", says=["states.pickle"])
+
 # JSON is JSON whatever the names are.
-import pickle
 odd = pickle.loads(gzip.open(SNAPSHOTS / "annotated.pickle.gz").read())
 for entry in odd["device_traces"][0]:
     entry["frames"] = [{"name": 'q"\\\n\x01é', "filename": "\u2028.py", "line": 3}]

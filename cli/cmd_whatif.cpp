@@ -1,0 +1,129 @@
+#include <charconv>
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "analysis/whatif_report.h"
+#include "cli/command.h"
+#include "cli/terminal.h"
+#include "export/whatif_json.h"
+#include "export/whatif_text.h"
+
+namespace tidemark::cli {
+
+namespace {
+
+struct Options {
+  std::string path;
+  std::vector<std::string> confs;
+  std::optional<int64_t> rank;
+  std::optional<int64_t> device;
+  std::string card;
+  std::optional<std::string> recorded_conf;
+  std::string torch;
+  bool all = false;
+  bool json = false;
+};
+
+// Bytes, or a number with a unit: 80GiB, 80G, 24564MiB.
+std::optional<uint64_t> parse_size(const std::string& text) {
+  double amount = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), amount);
+  const std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
+  double scale = 0;
+  if (unit.empty() || unit == "B") scale = 1;
+  if (unit == "K" || unit == "KiB") scale = 1 << 10;
+  if (unit == "M" || unit == "MiB") scale = 1 << 20;
+  if (unit == "G" || unit == "GiB") scale = 1 << 30;
+  if (error != std::errc() || scale == 0 || !(amount * scale >= 1) || amount * scale > 1e18) {
+    return std::nullopt;
+  }
+  return static_cast<uint64_t>(amount * scale);
+}
+
+Result<WhatIfQuestion> question_of(const Options& options) {
+  WhatIfQuestion question;
+  question.confs = options.confs;
+  question.rank = options.rank;
+  question.device = options.device;
+  question.all = options.all;
+  if (question.confs.empty() && !question.all) {
+    return Error{"whatif needs --alloc-conf KEY:VALUE or --all; tidemark whatif --help explains"};
+  }
+  for (const std::string& conf : question.confs) {
+    if (const auto settings = AllocatorSettings::parse(conf); !settings) {
+      return Error{"--alloc-conf '" + conf + "': " + settings.error().message};
+    }
+  }
+  if (options.recorded_conf) {
+    const auto settings = AllocatorSettings::parse(*options.recorded_conf);
+    if (!settings) {
+      return Error{"--recorded-conf '" + *options.recorded_conf + "': " + settings.error().message};
+    }
+    question.options.recorded_conf = options.recorded_conf;
+  }
+  if (!options.card.empty()) {
+    const auto bytes = parse_size(options.card);
+    if (!bytes) return Error{"--card takes a size such as 80GiB, not '" + options.card + "'"};
+    question.options.card_bytes = *bytes;
+  }
+  if (!options.torch.empty()) {
+    const auto version = TorchVersion::parse(options.torch);
+    if (!version) return Error{"--torch: " + version.error().message};
+    question.options.version = *version;
+  }
+  return question;
+}
+
+int run(const Options& options) {
+  const Result<WhatIfQuestion> question = question_of(options);
+  if (!question) return fail(question.error());
+  const Result<TraceSource> source = open_with_warnings(options.path);
+  if (!source) return fail(source.error());
+  Result<TraceModel> model = [&] {
+    ProgressBar bar("reading");
+    return load_trace(source->readers, [&](double share) { bar.set(share); });
+  }();
+  if (!model) return fail(model.error());
+  model->path = options.path;
+  const Result<WhatIfReport> report = make_whatif_report(*model, *question);
+  if (!report) return fail(report.error());
+  const std::string text =
+      options.json ? whatif_as_json(*report) : whatif_as_text(*report, stdout_has_colour());
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  return kOk;
+}
+
+}  // namespace
+
+void add_whatif(CLI::App& app, int& code) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("whatif", "the recorded requests under other allocator settings");
+  command->add_option("PATH", options->path, "a trace, a directory of traces, or a snapshot")
+      ->required();
+  command
+      ->add_option("--alloc-conf", options->confs,
+                   "as in PYTORCH_CUDA_ALLOC_CONF: key:value,key:value; may be repeated")
+      ->expected(1)
+      ->take_all();
+  command->add_flag("--all", options->all, "a table of sensible settings, the best first");
+  command->add_flag("--json", options->json, "for programs: schema tidemark.whatif/1");
+  command->add_option("--rank", options->rank, "only this rank");
+  command->add_option("--device", options->device, "only this device");
+  command->add_option("--card", options->card,
+                      "size of the card (80GiB), where the recording does not say it");
+  command->add_option(
+      "--recorded-conf", options->recorded_conf,
+      "the settings of the recorded run, where the recording does not say them all");
+  command->add_option("--torch", options->torch,
+                      "version of torch (2.11), where the recording does not say it");
+  command->footer(
+      "Examples:\n"
+      "  tidemark whatif snapshot.pickle.gz --alloc-conf expandable_segments:True\n"
+      "  tidemark whatif run.tmk --all\n"
+      "  tidemark whatif run.tmk --alloc-conf max_split_size_mb:64 --card 24GiB --json");
+  command->callback([options, &code] { code = run(*options); });
+}
+
+}  // namespace tidemark::cli
