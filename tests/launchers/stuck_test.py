@@ -1,4 +1,5 @@
-"""One rank of four ends in the middle of a job; the others wait for it until they are killed.
+"""One rank of four ends in the middle of a job; the others wait for it until they are killed. Then
+files of the job are lost and cut: the reports go on and say so.
 
 Usage: stuck_test.py TIDEMARK NCCL_HOST SIMGPU_LIBRARIES
 """
@@ -69,6 +70,27 @@ def check(report, text):
     assert f"in AllReduce number {STEP} of world for rank {GUILTY}" in text, text
 
 
+def check_losses(tidemark, out, merged):
+    """A rank's file is gone and another's is cut: every report goes on without and says so."""
+    files = sorted(name for name in os.listdir(out) if name.endswith(".tmk"))
+    os.remove(os.path.join(out, files[3]))
+    cut = os.path.join(out, files[1])
+    os.truncate(cut, os.path.getsize(cut) - 200)
+    done = subprocess.run([tidemark, "merge", out, "-o", merged], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0, done.stdout
+    for path in (out, merged):
+        text = subprocess.check_output([tidemark, "report", path], text=True,
+                                       stderr=subprocess.DEVNULL)
+        report = json.loads(subprocess.check_output([tidemark, "report", path, "--json"],
+                                                    stderr=subprocess.DEVNULL))
+        notes = report["source"]["notes"] + report["ranks"][0]["loss"]["notes"]
+        for said in (done.stdout, text, "\n".join(notes)):
+            assert "1 of 4 ranks missing: 3" in said, (path, said)
+            assert f"{files[1]}: cut off" in said, (path, said)
+        assert [r["rank"] for r in report["ranks"]] == [0, 1, 2], path
+
+
 def main():
     tidemark, host, simgpu = sys.argv[1:4]
     with tempfile.TemporaryDirectory(prefix="tmk-") as folder:
@@ -79,6 +101,7 @@ def main():
         for path in (out, merged):
             check(json.loads(subprocess.check_output([tidemark, "report", path, "--json"])),
                   subprocess.check_output([tidemark, "report", path], text=True))
+        check_losses(tidemark, out, merged)
     return 0
 
 
