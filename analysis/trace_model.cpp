@@ -120,7 +120,7 @@ class ProcessLoader {
       for (const Kernel& kernel : rows) {
         const auto [known, fresh] = of_nccl.try_emplace(kernel.name, false);
         if (fresh) known->second = is_nccl_kernel(p.names.string(kernel.name));
-        if (known->second) kernels.push_back(kernel);
+        if (known->second && kernel.graph_node == 0) kernels.push_back(kernel);
       }
     });
     join_nccl_kernels(p.nccl, kernels);

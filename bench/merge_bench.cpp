@@ -166,13 +166,12 @@ int main(int argc, char** argv) {
              static_cast<double>(fs::file_size(source)) / static_cast<double>(events), threads);
   fmt::print(
       " ranks            rows    seconds  M events/s         MB/s  peak MiB (RSS)  residual us\n");
-  uint64_t written = 0;
-  for (const uint64_t ranks : {1u, 16u, 256u, 1024u}) {
+  for (const uint64_t ranks : {1U, 16U, 256U, 1024U}) {
     if (ranks > most) break;
     // The size of the job stands in every file: all are written anew.
-    for (written = 0; written < ranks; ++written) {
-      write_rank(work / "ranks" / fmt::format("rank{}.tmk", written), *reader, decoder,
-                 static_cast<int64_t>(written), ranks);
+    for (uint64_t rank = 0; rank < ranks; ++rank) {
+      write_rank(work / "ranks" / fmt::format("rank{}.tmk", rank), *reader, decoder,
+                 static_cast<int64_t>(rank), ranks);
     }
     measure(work / "ranks", work / "job.tmk", threads);
     fs::remove(work / "job.tmk");

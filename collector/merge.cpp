@@ -75,6 +75,10 @@ void note_damage(const Damage& damage, Input& input) {
 Input look_at(const std::string& path) {
   Input input;
   input.path = path;
+  if (!looks_like_trace(path) && !path.ends_with(".tmk")) {
+    input.notes.push_back(path + ": left out: no trace; a snapshot becomes one by tidemark import");
+    return input;
+  }
   const Result<TraceReader> reader = open_trace_file(path);
   if (!reader) {
     input.notes.push_back("left out: " + reader.error().message);

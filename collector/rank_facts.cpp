@@ -135,7 +135,8 @@ class FactReader {
     std::vector<Kernel> kernels;
     for_each_block<Kernel>(reader_, decoder_, process_, [&](auto rows, const BlockRef&) {
       for (const Kernel& kernel : rows) {
-        if (kernel_names_.contains(kernel.name)) kernels.push_back(kernel);
+        if (kernel.graph_node == 0 && kernel_names_.contains(kernel.name))
+          kernels.push_back(kernel);
       }
     });
     return join_nccl_kernels(operations, kernels).exact;

@@ -26,7 +26,8 @@ struct NcclJoin {
 };
 
 // Fills in gpu_start_ns, gpu_duration_ns and device of the operations that have none. `kernels` are
-// those of NCCL. Both are put in order: operations by group, kernels by launch.
+// those of NCCL that no graph launched. Both are put in order: operations by group, kernels by
+// launch.
 NcclJoin join_nccl_kernels(std::vector<NcclOperation>& operations, std::vector<Kernel>& kernels);
 
 }  // namespace tidemark

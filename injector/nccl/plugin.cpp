@@ -158,7 +158,9 @@ NcclHandle start_operation(NcclContext context, const Descr& e) {
   NcclCall call = call_of(e);
   call.channels = e.type == kColl ? e.coll.nChannels : e.p2p.nChannels;
   call.api = handle_of(e.parentObj);
-  call.group = handle_of(e.type == kColl ? e.coll.parentGroup : e.p2p.parentGroup);
+  // Put into a graph and not run: its kernels come with each launch of the graph, in no group.
+  const bool captured = call.api == 0;
+  if (!captured) call.group = handle_of(e.type == kColl ? e.coll.parentGroup : e.p2p.parentGroup);
   return begin_operation(context, call);
 }
 
