@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 
 namespace tidemark {
@@ -53,6 +54,7 @@ class Categorizer {
       out_.has_optimizer |= role == StackRole::kOptimizer || role == StackRole::kOptimizerInit;
     }
     out_.has_optimizer |= !marks_.empty();
+    count_survivors();
     for (size_t i = count; i-- > 0;) {
       const Allocation& a = model_.allocations[i];
       advance_to(a);
@@ -99,6 +101,28 @@ class Categorizer {
     if (roles_.of(a.stack) != StackRole::kBackward) next_other_ = a.birth;
   }
 
+  // A library's workspace is made under whatever line needs it first, and stays: one block of a
+  // stack that returns in every step. A graph that is kept leaves one more in each.
+  void count_survivors() {
+    for (const Allocation& a : model_.allocations) {
+      if (a.seeded || !outlives_step(a)) continue;
+      ++survivors_[a.stack];
+    }
+    for (const Allocation& a : model_.allocations) {
+      const StackRole role = roles_.of(a.stack);
+      const bool parameter = a.category == Category::kParameter;
+      if (role == StackRole::kModuleSetUp || parameter) parameter_sizes_.insert(a.requested_bytes);
+    }
+  }
+
+  bool is_workspace(const Allocation& a) {
+    if (steps_.count() < 2 || !outlives_step(a)) return false;
+    if (roles_.of(a.stack) == StackRole::kBackward) {
+      return !parameter_sizes_.empty() && !parameter_sizes_.contains(a.requested_bytes);
+    }
+    return survivors_[a.stack] == 1;
+  }
+
   static bool meets(const Allocation& a, uint32_t event) {
     return event != kNever && event < a.release;
   }
@@ -140,6 +164,7 @@ class Categorizer {
   }
 
   Guess forward(const Allocation& a) {
+    if (is_workspace(a)) return {Category::kUnknown, 0};
     if (meets(a, next_backward_)) return {Category::kActivation, 9};
     if (!is_kept_long(a)) return {Category::kTemporary, 7};
     // A forward pass that an error ended had no time for its backward pass.
@@ -148,6 +173,7 @@ class Categorizer {
   }
 
   Guess backward(const Allocation& a) {
+    if (is_workspace(a)) return {Category::kUnknown, 0};
     if (out_.has_optimizer) {
       return meets(a, next_optimizer_) ? Guess{Category::kGradient, 9}
                                        : Guess{Category::kTemporary, 8};
@@ -194,6 +220,8 @@ class Categorizer {
   const Steps& steps_;
   std::vector<uint32_t> marks_;
   Categories out_;
+  std::unordered_map<uint32_t, uint32_t> survivors_;  // stack -> blocks that outlived their step
+  std::unordered_set<uint64_t> parameter_sizes_;
   uint32_t next_forward_ = kNever;
   uint32_t next_backward_ = kNever;
   uint32_t next_optimizer_ = kNever;

@@ -5,6 +5,9 @@
 #include <array>
 #include <cmath>
 
+#include "analysis/limit.h"
+#include "analysis/steps.h"
+
 namespace tidemark {
 
 std::string_view category_name(Category category) {

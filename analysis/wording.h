@@ -5,11 +5,12 @@
 #include <string>
 #include <string_view>
 
-#include "analysis/limit.h"
-#include "analysis/steps.h"
 #include "proto/rows.h"
 
 namespace tidemark {
+
+enum class StepSource : uint8_t;
+enum class LimitSource : uint8_t;
 
 std::string_view category_name(Category category);
 std::string_view step_source_name(StepSource source);

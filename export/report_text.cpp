@@ -7,37 +7,11 @@
 
 #include "export/names.h"
 #include "export/rank_report.h"
+#include "export/stack_lines.h"
 
 namespace tidemark {
 
 namespace {
-
-bool contains(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
-}
-
-// Frames inside installed packages, and native ones, are somebody else's code.
-bool is_library(std::string_view frame) {
-  return contains(frame, "site-packages/") || contains(frame, "dist-packages/") ||
-         contains(frame, "lib/python3") || !contains(frame, ".py");
-}
-
-// The allocator's own frames, and those of the recorder: every stack begins with them.
-bool is_plumbing(std::string_view frame) {
-  for (const std::string_view part :
-       {"libcudart.so", "libcuda.so", "libcupti.so", "torch::unwind::", "torch::CapturedTraceback",
-        "::gather", "CUDACachingAllocator", "at::detail::empty", "at::native::empty",
-        "c10::impl::wrap_kernel", "wrapper_CUDA__empty", "at::TensorBase at::", "empty_strided",
-        "empty_memory_format"}) {
-    if (contains(frame, part)) return true;
-  }
-  return false;
-}
-
-const std::string* innermost_worth_showing(const std::vector<std::string>& frames) {
-  const auto it = std::find_if_not(frames.begin(), frames.end(), is_plumbing);
-  return it != frames.end() ? &*it : frames.empty() ? nullptr : &frames.front();
-}
 
 class TextReport {
  public:
@@ -104,10 +78,11 @@ class TextReport {
     line();
     std::string where;
     if (report_.ranks.size() > 1 && f.rank >= 0) where = fmt::format("rank {}: ", f.rank);
-    line(fmt::format("{} {}", bad ? red(f.id) : yellow(f.id), bold(where + f.summary)));
+    line(bad ? red(f.id) : yellow(f.id));
+    wrapped("  ", where + f.summary, 2);
     if (!f.frames.empty()) {
-      const std::string shown = headline({0, 0, false, f.frames});
-      line(dim("     at " + clipped(shown, 8)));
+      const std::string shown = headline_of(f.frames);
+      line(dim("  at " + clipped(shown, 5)));
     }
     for (const Advice& a : f.advice) wrapped("  -> ", a.detail);
   }
@@ -326,17 +301,8 @@ class TextReport {
     }
   }
 
-  // The innermost line of the user's own code, else the backward function, else the innermost line.
   static std::string headline(const StackShare& s) {
-    if (s.before_history) return "(allocated before the recording began)";
-    if (s.frames.empty()) return "(no Python stack: backward pass or another C++ thread)";
-    const auto own = std::find_if(s.frames.begin(), s.frames.end(),
-                                  [](const std::string& f) { return !is_library(f); });
-    if (own != s.frames.end()) return *own;
-    const auto backward = std::find_if(s.frames.begin(), s.frames.end(), [](const std::string& f) {
-      return contains(f, "torch::autograd::generated::") || contains(f, "Backward");
-    });
-    return backward != s.frames.end() ? *backward : *innermost_worth_showing(s.frames);
+    return s.before_history ? "(allocated before the recording began)" : headline_of(s.frames);
   }
 
   void stack(const std::vector<std::string>& frames, size_t indent) {
