@@ -262,7 +262,7 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& options
   report.damage = model.damage;
   report.unknown_blocks = model.unknown_blocks;
   report.kind = model.processes.size() > 1 ? "job" : "trace";
-  Evidence evidence{&model, {}};
+  Evidence evidence{&model, &report.comparison, {}};
   std::vector<std::unique_ptr<StackRoles>> roles;
   for (const ProcessModel& process : model.processes) {
     if (process.info.source == Source::kTorchSnapshot) report.kind = "torch-snapshot";

@@ -15,6 +15,8 @@
 
 namespace tidemark {
 
+struct RankComparison;
+
 struct DeviceEvidence {
   const ProcessModel* process = nullptr;
   int64_t device = 0;
@@ -43,6 +45,7 @@ struct DeviceEvidence {
 
 struct Evidence {
   const TraceModel* trace = nullptr;
+  const RankComparison* ranks = nullptr;
   std::vector<DeviceEvidence> devices;
 };
 

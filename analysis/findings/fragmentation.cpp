@@ -31,7 +31,7 @@ void name_the_pin(Finding& f, const DeviceEvidence& d, const MemoryState& state)
   if (holes.largest.empty() || holes.largest.front().pins.empty()) return;
   f.frames = holes.largest.front().pins.front().frames;
   f.advice.push_back({"move_pins",
-                      "make what lives long (the stack below) before what comes and goes, in one "
+                      "make what lives long (the line above) before what comes and goes, in one "
                       "piece: it pins the segments that the holes are in",
                       0});
 }

@@ -1,95 +1,59 @@
 // One rank needs more than the others.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <map>
-#include <unordered_map>
-
 #include "analysis/findings/rules.h"
+#include "analysis/ranks.h"
 #include "analysis/wording.h"
 
 namespace tidemark {
 
 namespace {
 
-// What is alive at the peak, by the text of its stack: ids differ from rank to rank.
-std::map<std::string, uint64_t> peak_by_stack(const DeviceEvidence& d) {
-  std::unordered_map<uint32_t, uint64_t> by_id;
-  const uint32_t peak = d.model->allocated_peak.event;
-  for (const Allocation& a : d.model->allocations) {
-    if (a.birth > peak) break;
-    if (a.release > peak) by_id[a.stack] += a.block_bytes;
+constexpr uint64_t kWorthSaying = uint64_t{32} << 20;
+
+const DeviceEvidence* device_of(const Evidence& evidence, const RankHeight& height) {
+  for (const DeviceEvidence& d : evidence.devices) {
+    if (d.process->info.rank == height.rank && d.device == height.device) return &d;
   }
-  std::map<std::string, uint64_t> sums;
-  for (const auto& [stack, bytes] : by_id) {
-    std::string text;
-    for (const std::string& frame : d.process->names.stack_text(stack)) text += frame + '\n';
-    sums[text] += bytes;
-  }
-  return sums;
+  return nullptr;
 }
 
-uint64_t height(const DeviceEvidence& d) {
-  return d.model != nullptr ? d.model->allocated_peak.bytes : d.driver_peak.bytes;
-}
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = text.find('\n', at);
-    lines.push_back(text.substr(at, end - at));
-    at = end + 1;
+// Whether most of what it has more comes from lines that only this rank runs.
+bool has_lines_of_its_own(const RankComparison& ranks) {
+  uint64_t exclusive = 0;
+  uint64_t shared = 0;
+  for (const StackExcess& e : ranks.stacks) {
+    if (e.bytes <= e.typical_bytes) continue;
+    (e.typical_bytes == 0 ? exclusive : shared) += e.bytes - e.typical_bytes;
   }
-  return lines;
+  return exclusive > shared;
 }
 
-struct Excess {
-  std::string stack;
-  uint64_t bytes = 0;      // of the stack that exceeds most
-  uint64_t shared = 0;     // excess of stacks that the typical rank has, too
-  uint64_t exclusive = 0;  // of those it has not
-};
+}  // namespace
 
-Excess compare(const DeviceEvidence& high, const DeviceEvidence& typical) {
-  Excess e;
-  const auto theirs = peak_by_stack(typical);
-  for (const auto& [stack, bytes] : peak_by_stack(high)) {
-    const auto it = theirs.find(stack);
-    const uint64_t other = it == theirs.end() ? 0 : it->second;
-    if (bytes <= other) continue;
-    (it == theirs.end() ? e.exclusive : e.shared) += bytes - other;
-    if (bytes - other > e.bytes) {
-      e.bytes = bytes - other;
-      e.stack = stack;
-    }
-  }
-  return e;
-}
-
-void judge(const DeviceEvidence& d, const DeviceEvidence& typical, std::vector<Finding>& out) {
-  const uint64_t extra = height(d) - height(typical);
-  Finding f =
-      d.finding("rank_imbalance", d.ran_out() ? kError : kWarning,
-                fmt::format("rank {} needs {} more than rank {} does ({} against {})",
-                            d.process->info.rank, size_text(extra), typical.process->info.rank,
-                            size_text(height(d)), size_text(height(typical))));
+void find_rank_imbalance(const Evidence& evidence, std::vector<Finding>& out) {
+  if (evidence.ranks == nullptr || !evidence.ranks->compared) return;
+  const RankComparison& ranks = *evidence.ranks;
+  const RankHeight& high = ranks.highest;
+  const RankHeight& typical = ranks.typical;
+  if (high.bytes <= typical.bytes) return;
+  const uint64_t extra = high.bytes - typical.bytes;
+  if (extra < kWorthSaying || extra < typical.bytes / 10) return;
+  const DeviceEvidence* d = device_of(evidence, high);
+  if (d == nullptr) return;  // the report is about another rank
+  Finding f = d->finding(
+      "rank_imbalance", d->ran_out() ? kError : kWarning,
+      fmt::format("rank {} needs {} more than rank {} does ({} against {})", high.rank,
+                  size_text(extra), typical.rank, size_text(high.bytes), size_text(typical.bytes)));
   f.evidence = {
-      {"peak_bytes", height(d)}, {"median_peak_bytes", height(typical)}, {"extra_bytes", extra}};
-  bool own_lines = false;
-  if (d.model != nullptr && typical.model != nullptr) {
-    const Excess e = compare(d, typical);
-    own_lines = e.exclusive > e.shared;
-    f.frames = lines_of(e.stack);
-    f.evidence.emplace_back("only_here_bytes", e.exclusive);
-    f.evidence.emplace_back("larger_here_bytes", e.shared);
-  }
+      {"peak_bytes", high.bytes}, {"median_peak_bytes", typical.bytes}, {"extra_bytes", extra}};
+  if (!ranks.stacks.empty()) f.frames = ranks.stacks.front().frames;
   f.advice.push_back(
-      own_lines
+      has_lines_of_its_own(ranks)
           ? Advice{"move_extras",
-                   fmt::format(
-                       "only this rank runs the line below: move what it keeps to the host, "
-                       "or spread it: saves {}",
-                       size_text(extra)),
+                   fmt::format("only this rank runs the line above: move what it keeps to the "
+                               "host, or spread it: saves {}",
+                               size_text(extra)),
                    extra}
           : Advice{"balance_ranks",
                    fmt::format("the same lines hold more here: give every rank the same amount of "
@@ -97,29 +61,6 @@ void judge(const DeviceEvidence& d, const DeviceEvidence& typical, std::vector<F
                                size_text(extra)),
                    extra});
   out.push_back(std::move(f));
-}
-
-}  // namespace
-
-void find_rank_imbalance(const Evidence& evidence, std::vector<Finding>& out) {
-  constexpr uint64_t kWorthSaying = uint64_t{32} << 20;
-  // One entry per rank: its highest device.
-  std::map<int64_t, const DeviceEvidence*> ranks;
-  for (const DeviceEvidence& d : evidence.devices) {
-    if (d.process->info.rank < 0 || height(d) == 0) continue;
-    const DeviceEvidence*& slot = ranks[d.process->info.rank];
-    if (slot == nullptr || height(d) > height(*slot)) slot = &d;
-  }
-  if (ranks.size() < 2) return;
-  std::vector<const DeviceEvidence*> order;
-  for (const auto& [rank, d] : ranks) order.push_back(d);
-  std::stable_sort(order.begin(), order.end(),
-                   [](auto* a, auto* b) { return height(*a) < height(*b); });
-  const DeviceEvidence& typical = *order[(order.size() - 1) / 2];
-  for (const DeviceEvidence* d : order) {
-    const uint64_t extra = height(*d) - std::min(height(*d), height(typical));
-    if (extra >= kWorthSaying && extra >= height(typical) / 10) judge(*d, typical, out);
-  }
 }
 
 }  // namespace tidemark
