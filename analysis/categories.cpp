@@ -126,9 +126,12 @@ class Categorizer {
   static bool meets(const Allocation& a, uint32_t event) {
     return event != kNever && event < a.release;
   }
+  // Still there when the step after its own has ended: a loop's variable lives into the next step.
   bool outlives_step(const Allocation& a) const {
+    if (steps_.count() == 0) return a.release == kNever;
     const uint32_t end = steps_.end_of_step(a.birth);
-    return a.release == kNever || (end != kNever && a.release > end);
+    const uint32_t next = end == kNever ? kNever : steps_.end_of_step(end);
+    return next != kNever && a.release > next;
   }
   // Births while it lived: allocations are in the order of birth, and events count three or so
   // each.

@@ -23,7 +23,8 @@ bool grows_with_batch(const DeviceEvidence& d, size_t i) {
     case Category::kTemporary: {
       // Temporaries of the two passes are as large as activations; an optimizer's are not.
       const StackRole role = d.roles->of(d.model->allocations[i].stack);
-      return role == StackRole::kForward || role == StackRole::kUser;
+      return role == StackRole::kForward || role == StackRole::kBackward ||
+             role == StackRole::kUser;
     }
     default:
       return false;

@@ -63,6 +63,11 @@ TEST(Findings, FragmentationWhenHolesWouldHaveBeenEnough) {
         if (holes) s.free(scratch.back());
         s.alloc(14 * kMiB, s.user(2));  // takes the first half of the hole and pins the rest
       }
+      for (int i = 0; i < 40; ++i) {  // goes on without growing, in the small holes
+        const uint64_t a = s.alloc(5 * kMiB, s.user(9));
+        s.free(s.alloc(3 * kMiB, s.user(10)));
+        s.free(a);
+      }
       s.run_out(48 * kMiB, 4 * kMiB, s.user(3));
     });
   };
@@ -211,9 +216,9 @@ TEST(Findings, PrivatePoolsThatLieIdle) {
     return Trace([pools](Story& s, uint32_t) {
       std::vector<uint64_t> blocks;
       for (int i = 0; i < 4; ++i) blocks.push_back(s.alloc(100 * kMiB, s.forward(1)));
+      for (const uint64_t block : blocks) s.free(block);
       for (size_t i = 0; i < blocks.size(); ++i) {
         s.segment_state(blocks[i], 100 * kMiB, 1 + i % pools);
-        s.free(blocks[i]);
       }
     });
   };
