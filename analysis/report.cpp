@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
-#include <unordered_map>
+#include <memory>
+
+#include "analysis/findings/growth.h"
+#include "analysis/findings/rules.h"
 
 namespace tidemark {
 
@@ -13,64 +15,6 @@ namespace {
 
 // A program that catches the error and tries again makes thousands; the last ones tell enough.
 constexpr size_t kMaxOoms = 16;
-
-// The largest groups of live blocks by stack; blocks older than the history form one group.
-std::vector<StackShare> shares_by_stack(const FrameworkModel& model, const MemoryState& state,
-                                        const Dictionary& names, size_t limit) {
-  struct Sum {
-    uint64_t bytes = 0;
-    uint64_t count = 0;
-  };
-  std::unordered_map<uint64_t, Sum> sums;
-  for (const uint32_t i : state.live) {
-    const Allocation& a = model.allocations[i];
-    const bool unknown_origin = a.seeded && a.stack == 0;
-    Sum& sum = sums[(uint64_t{unknown_origin} << 32) | a.stack];
-    sum.bytes += a.block_bytes;
-    ++sum.count;
-  }
-  std::vector<std::pair<uint64_t, Sum>> order(sums.begin(), sums.end());
-  std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
-    return a.second.bytes != b.second.bytes ? a.second.bytes > b.second.bytes : a.first < b.first;
-  });
-  if (order.size() > limit) order.resize(limit);
-  std::vector<StackShare> shares;
-  for (const auto& [key, sum] : order) {
-    shares.push_back(
-        {sum.bytes, sum.count, (key >> 32) != 0, names.stack_text(static_cast<uint32_t>(key))});
-  }
-  return shares;
-}
-
-std::vector<CategoryShare> shares_by_category(const FrameworkModel& model,
-                                              const MemoryState& state) {
-  std::array<CategoryShare, 256> sums{};
-  for (const uint32_t i : state.live) {
-    const Allocation& a = model.allocations[i];
-    CategoryShare& sum = sums[static_cast<uint8_t>(a.category)];
-    sum.category = a.category;
-    sum.bytes += a.block_bytes;
-    ++sum.count;
-  }
-  std::vector<CategoryShare> shares;
-  std::copy_if(sums.begin(), sums.end(), std::back_inserter(shares),
-               [](const CategoryShare& s) { return s.count != 0; });
-  std::stable_sort(shares.begin(), shares.end(),
-                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
-  return shares;
-}
-
-Fragmentation fragmentation_of(const MemoryState& state) {
-  Fragmentation f;
-  f.time_ns = state.time_ns;
-  f.cached_free_bytes = state.free_bytes();
-  f.holes = state.holes.size();
-  f.largest_hole_bytes = state.largest_hole_bytes();
-  if (state.totals.reserved != 0) {
-    f.ratio = static_cast<double>(f.cached_free_bytes) / static_cast<double>(state.totals.reserved);
-  }
-  return f;
-}
 
 OomReport oom_of(const FrameworkModel& model, const FailedAllocation& failure,
                  const Dictionary& names) {
@@ -123,8 +67,32 @@ Result<uint32_t> chosen_event(const FrameworkModel& model, const Instant& at, in
   return model.allocated_peak.event;
 }
 
-Status add_framework(DeviceReport& d, const ProcessModel& process, const FrameworkModel& model,
-                     const ReportOptions& options, int64_t start_ns) {
+StepReport step_report(const DeviceEvidence& d) {
+  constexpr size_t kGrowingListed = 10;
+  StepReport r;
+  r.count = d.steps.count();
+  r.period_ns = d.steps.period_ns;
+  r.growth_bytes_per_step = d.steps.growth_bytes_per_step;
+  r.source = d.steps.source;
+  r.confidence = d.steps.confidence;
+  r.full_at_step = full_at_step(d);
+  for (const StackGrowth& g : d.steps.growing) {
+    if (r.growing.size() == kGrowingListed) break;
+    r.growing.push_back(
+        {g.bytes_per_step, g.held_bytes, g.held_count, d.process->names.stack_text(g.stack)});
+  }
+  if (r.count != 0) r.first_high_bytes = d.steps.water.front().high_bytes;
+  for (size_t i = 1; i < d.steps.water.size(); ++i) {
+    r.later_high_bytes = std::max(r.later_high_bytes, d.steps.water[i].high_bytes);
+  }
+  return r;
+}
+
+Status add_framework(DeviceReport& d, const DeviceEvidence& evidence, const ReportOptions& options,
+                     int64_t start_ns) {
+  constexpr size_t kHolesListed = 5;
+  const FrameworkModel& model = *evidence.model;
+  const Dictionary& names = evidence.process->names;
   d.has_framework = true;
   d.events += model.recorded_events;
   d.allocated_peak = model.allocated_peak;
@@ -133,23 +101,33 @@ Status add_framework(DeviceReport& d, const ProcessModel& process, const Framewo
   d.blocks_before_history = model.seeded_blocks;
   d.bytes_before_history = model.seeded_bytes;
   d.anomalies = model.anomalies;
+  d.limit = evidence.limit;
+  d.steps = step_report(evidence);
+  d.curve = thinned_curve(model, options.curve_points);
 
   const Result<uint32_t> event = chosen_event(model, options.at, start_ns);
   if (!event) return event.error();
   const MemoryState state = state_after(model, *event);
   d.at_ns = state.time_ns;
   d.at_totals = state.totals;
-  d.categories = shares_by_category(model, state);
-  d.stacks = shares_by_stack(model, state, process.names, options.stacks);
+  d.categories = shares_by_category(model, state, evidence.categories);
+  d.stacks = shares_by_stack(model, state, names, options.stacks);
+  d.sizes = shares_by_size(model, state);
+  d.ages = shares_by_age(model, state, evidence.steps);
+  d.tree = stack_tree(model, state, names, options.tree_share);
+  if (const Allocation* last = pushed_by(model, *event); last != nullptr) {
+    d.pushed_by = {last->block_bytes, names.stack_text(last->stack)};
+  }
   // At the out-of-memory error the holes matter most; without one, where reserved was greatest.
   const uint32_t worst =
       model.failures.empty() ? model.reserved_peak.event : model.failures.back().event;
-  d.fragmentation =
-      fragmentation_of(options.at.kind == Instant::Kind::kPeak ? state_after(model, worst) : state);
+  d.fragmentation = options.at.kind == Instant::Kind::kPeak
+                        ? fragmentation_of(model, state_after(model, worst), names, kHolesListed)
+                        : fragmentation_of(model, state, names, kHolesListed);
   d.oom_count += model.failures.size();
   const size_t skipped = model.failures.size() - std::min(model.failures.size(), kMaxOoms);
   for (size_t i = skipped; i < model.failures.size(); ++i) {
-    d.ooms.push_back(oom_of(model, model.failures[i], process.names));
+    d.ooms.push_back(oom_of(model, model.failures[i], names));
   }
   return {};
 }
@@ -203,22 +181,44 @@ void add_driver(DeviceReport& d, const ProcessModel& process, const ReportOption
   d.stacks = driver_shares(process, d.device, d.at_ns, options.stacks);
 }
 
-Result<DeviceReport> device_report(const ProcessModel& process, int64_t ordinal,
-                                   const ReportOptions& options, int64_t start_ns) {
-  DeviceReport d;
-  d.device = ordinal;
+// Everything that the rules of the diagnosis and the report need to know of one device.
+DeviceEvidence gather(const ProcessModel& process, int64_t ordinal, const StackRoles& roles) {
+  DeviceEvidence e;
+  e.process = &process;
+  e.device = ordinal;
+  e.roles = &roles;
   if (const Device* device = process.device(ordinal); device != nullptr) {
+    e.total_bytes = device->total_bytes;
+  }
+  if (const auto it = process.driver.devices.find(ordinal); it != process.driver.devices.end()) {
+    e.driver_peak = it->second.card_peak;
+  }
+  e.model = process.framework_on(ordinal);
+  if (e.model == nullptr) return e;
+  e.steps = find_steps(process, *e.model);
+  e.categories = categorize(process, *e.model, roles, e.steps);
+  e.limit = limit_of(process, *e.model);
+  return e;
+}
+
+Result<DeviceReport> device_report(DeviceEvidence& evidence, const ReportOptions& options,
+                                   int64_t start_ns) {
+  const ProcessModel& process = *evidence.process;
+  DeviceReport d;
+  d.device = evidence.device;
+  if (const Device* device = process.device(d.device); device != nullptr) {
     d.name = process.names.string(device->name);
     d.uuid = process.names.string(device->uuid);
     d.total_bytes = device->total_bytes;
   }
-  if (const FrameworkModel* model = process.framework_on(ordinal); model != nullptr) {
-    if (Status status = add_framework(d, process, *model, options, start_ns); !status) {
+  if (evidence.model != nullptr) {
+    if (Status status = add_framework(d, evidence, options, start_ns); !status) {
       return status.error();
     }
   }
   add_driver(d, process, options, start_ns);
-  d.ledger = ledger_at(process, ordinal, d.at_ns, d.has_framework ? &d.at_totals : nullptr);
+  d.ledger = ledger_at(process, d.device, d.at_ns, d.has_framework ? &d.at_totals : nullptr);
+  evidence.ledger = d.ledger;
   return d;
 }
 
@@ -262,6 +262,8 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& options
   report.damage = model.damage;
   report.unknown_blocks = model.unknown_blocks;
   report.kind = model.processes.size() > 1 ? "job" : "trace";
+  Evidence evidence{&model, &report.comparison, {}};
+  std::vector<std::unique_ptr<StackRoles>> roles;
   for (const ProcessModel& process : model.processes) {
     if (process.info.source == Source::kTorchSnapshot) report.kind = "torch-snapshot";
     if (options.rank && process.info.rank != *options.rank) continue;
@@ -271,9 +273,11 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& options
     rank.host = process.names.string(process.info.host);
     rank.pid = process.info.pid;
     rank.loss = loss_of(process);
+    roles.push_back(std::make_unique<StackRoles>(process.names));
     report.events += process.driver.allocations.size() + process.driver.failures.size();
     for (const int64_t ordinal : process.device_ordinals()) {
-      Result<DeviceReport> device = device_report(process, ordinal, options, model.start_ns);
+      evidence.devices.push_back(gather(process, ordinal, *roles.back()));
+      Result<DeviceReport> device = device_report(evidence.devices.back(), options, model.start_ns);
       if (!device) return Error{model.path + ": " + device.error().message};
       report.events += device->events;
       rank.devices.push_back(std::move(*device));
@@ -283,6 +287,7 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& options
   if (options.rank && report.ranks.empty()) {
     return Error{fmt::format("{}: no rank {} in this trace", model.path, *options.rank)};
   }
+  report.findings = diagnose(evidence);
   return report;
 }
 

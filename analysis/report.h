@@ -8,37 +8,21 @@
 #include <variant>
 #include <vector>
 
+#include "analysis/curve.h"
+#include "analysis/finding.h"
+#include "analysis/fragmentation.h"
 #include "analysis/ledger.h"
+#include "analysis/limit.h"
 #include "analysis/memory_state.h"
+#include "analysis/peak.h"
 #include "analysis/ranks.h"
 #include "analysis/trace_model.h"
 
 namespace tidemark {
 
-struct StackShare {
-  uint64_t bytes = 0;
-  uint64_t count = 0;
-  bool before_history = false;      // allocated before recording began: no stack can be known
-  std::vector<std::string> frames;  // innermost first
-};
-
-struct CategoryShare {
-  Category category = Category::kUnknown;
-  uint64_t bytes = 0;
-  uint64_t count = 0;
-};
-
 struct KindShare {
   MemoryKind kind = MemoryKind::kNone;
   uint64_t peak_bytes = 0;
-};
-
-struct Fragmentation {
-  int64_t time_ns = 0;
-  uint64_t cached_free_bytes = 0;
-  uint64_t holes = 0;
-  uint64_t largest_hole_bytes = 0;
-  double ratio = 0;  // cached_free_bytes / reserved
 };
 
 struct OomReport {
@@ -50,6 +34,31 @@ struct OomReport {
   uint64_t device_free_bytes = 0;
   uint64_t largest_hole_bytes = 0;
   std::vector<std::string> frames;
+};
+
+// The allocation that brought the water to where it stands.
+struct PushReport {
+  uint64_t bytes = 0;
+  std::vector<std::string> frames;
+};
+
+struct GrowthShare {
+  double bytes_per_step = 0;
+  uint64_t held_bytes = 0;
+  uint64_t held_count = 0;
+  std::vector<std::string> frames;
+};
+
+struct StepReport {
+  uint64_t count = 0;
+  int64_t period_ns = 0;
+  double growth_bytes_per_step = 0;
+  StepSource source = StepSource::kNone;
+  double confidence = 0;
+  uint64_t full_at_step = 0;         // 0: not in sight
+  std::vector<GrowthShare> growing;  // the stacks that grow most
+  uint64_t first_high_bytes = 0;     // the first step's peak: states and caches are made in it
+  uint64_t later_high_bytes = 0;     // the highest of the later ones
 };
 
 struct DeviceReport {
@@ -70,6 +79,13 @@ struct DeviceReport {
   Ledger ledger;
   std::vector<CategoryShare> categories;
   std::vector<StackShare> stacks;  // most bytes first
+  std::vector<SizeShare> sizes;
+  std::vector<AgeShare> ages;
+  std::vector<TreeNode> tree;
+  PushReport pushed_by;
+  MemoryLimit limit;
+  StepReport steps;
+  std::vector<CurvePoint> curve;  // where options ask for one
   Fragmentation fragmentation;
   std::vector<OomReport> ooms;  // the last ones
   size_t oom_count = 0;
@@ -94,26 +110,10 @@ struct RankReport {
   std::vector<DeviceReport> devices;
 };
 
-struct Advice {
-  std::string action;
-  std::string detail;
-  uint64_t saves_bytes = 0;
-};
-
-struct Finding {
-  std::string id;
-  std::string severity;  // error, warning, info
-  int64_t rank = -1;
-  int64_t device = 0;
-  std::string summary;
-  std::vector<std::pair<std::string, uint64_t>> evidence;
-  std::vector<Advice> advice;
-};
-
 struct Report {
   std::string path;
   std::vector<std::string> notes;  // on its files: left out, missing, cut, not aligned
-  std::string kind;  // trace, job, torch-snapshot
+  std::string kind;                // trace, job, torch-snapshot
   uint64_t events = 0;
   int64_t start_ns = 0;
   int64_t end_ns = 0;
@@ -134,6 +134,8 @@ struct ReportOptions {
   Instant at;
   std::optional<int64_t> rank;
   size_t stacks = 20;  // how many of the largest to list
+  size_t curve_points = 0;
+  double tree_share = 0.005;  // of the whole: what is smaller is not a line of the tree
 };
 
 Result<Report> make_report(const TraceModel& model, const ReportOptions& options);

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "analysis/capture_order.h"
+#include "analysis/categories.h"
 #include "analysis/driver_segments.h"
 #include "analysis/framework_replay.h"
 #include "analysis/symbols/resolver.h"
@@ -90,6 +91,7 @@ class ProcessLoader {
     p.marks = collect<Mark>(reader_, decoder_, id_);
     p.health = collect<Health>(reader_, decoder_, id_);
     p.ooms = collect<OutOfMemory>(reader_, decoder_, id_);
+    p.segment_states = collect<SegmentState>(reader_, decoder_, id_);
     p.counters = collect<Counter>(reader_, decoder_, id_);
     std::stable_sort(p.counters.begin(), p.counters.end(),
                      [](const Counter& a, const Counter& b) { return a.time_ns < b.time_ns; });
@@ -108,6 +110,8 @@ class ProcessLoader {
     }
     read_seeds();
     replay(p);
+    const auto tags = collect<TensorTag>(reader_, decoder_, id_);
+    for (FrameworkModel& model : p.framework) apply_tags(model, tags);
     return p;
   }
 

@@ -30,7 +30,8 @@ struct ProcessModel {
   std::vector<Health> health;
   std::vector<Communicator> communicators;
   std::vector<NcclOperation> nccl;  // by group, with the times of the kernels that ran them
-  Alignment clock{};  // that its times were read on; kNone: its own
+  Alignment clock{};                // that its times were read on; kNone: its own
+  std::vector<SegmentState> segment_states;  // of the state that the trace ends or begins with
 
   const Device* device(int64_t ordinal) const;
   const FrameworkModel* framework_on(int64_t ordinal) const;

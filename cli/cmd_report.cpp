@@ -1,13 +1,18 @@
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <optional>
 
 #include "analysis/report.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
+#include "export/report_html.h"
 #include "export/report_json.h"
 #include "export/report_text.h"
+#include "proto/byte_sink.h"
+#include "proto/output_file.h"
 
 namespace tidemark::cli {
 
@@ -19,6 +24,8 @@ struct Options {
   std::optional<int64_t> rank;
   size_t stacks = 10;
   bool json = false;
+  std::string html;
+  std::vector<std::string> fail_on;
 };
 
 // "peak", "oom", or seconds since the start with an optional unit: 1.5, 1.5s, 20ms, 300us.
@@ -40,29 +47,42 @@ Result<Instant> parse_instant(const std::string& text) {
   return Instant{Instant::Kind::kTime, static_cast<int64_t>(amount * scale)};
 }
 
+Status write_whole_file(const std::string& path, const std::string& text) {
+  Result<OutputFile> file = OutputFile::create(path);
+  if (!file) return file.error();
+  const auto* bytes = reinterpret_cast<const uint8_t*>(text.data());
+  if (!FdSink(file->fd()).write({bytes, text.size()})) {
+    return Error{path + ": " + std::strerror(errno)};
+  }
+  return file->commit();
+}
+
 int run(const Options& options) {
   ReportOptions wanted;
   wanted.rank = options.rank;
   wanted.stacks = options.json ? std::max<size_t>(options.stacks, 100) : options.stacks + 1;
   const Result<Instant> at = parse_instant(options.at);
   if (!at) return fail(at.error());
+  if (Status known = check_finding_ids(options.fail_on); !known) return fail(known.error());
   wanted.at = *at;
-  const Result<TraceSource> source = open_with_warnings(options.path);
-  if (!source) return fail(source.error());
-  Result<TraceModel> model = [&] {
-    ProgressBar bar("reading");
-    return load_trace(source->readers, [&](double share) { bar.set(share); });
-  }();
+  const Result<TraceModel> model = load_with_progress(options.path);
   if (!model) return fail(model.error());
-  model->path = options.path;
-  model->notes = source->warnings;
+  if (!options.html.empty()) wanted.curve_points = 1500;
   const Result<Report> report = make_report(*model, wanted);
   if (!report) return fail(report.error());
-  const std::string text =
-      options.json ? report_as_json(*report)
-                   : report_as_text(*report, {stdout_has_colour(), stdout_width(), options.stacks});
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  return kOk;
+  if (!options.html.empty()) {
+    if (Status written = write_whole_file(options.html, report_as_html(*report)); !written) {
+      return fail(written.error());
+    }
+    std::printf("%s\n", options.html.c_str());
+  } else {
+    const std::string text =
+        options.json
+            ? report_as_json(*report)
+            : report_as_text(*report, {stdout_has_colour(), stdout_width(), options.stacks});
+    std::fwrite(text.data(), 1, text.size(), stdout);
+  }
+  return failing_findings(*report, options.fail_on, false).empty() ? kOk : kNo;
 }
 
 }  // namespace
@@ -73,6 +93,11 @@ void add_report(CLI::App& app, int& code) {
   command->add_option("PATH", options->path, "a trace, a directory of traces, or a snapshot")
       ->required();
   command->add_flag("--json", options->json, "for programs: schema tidemark.report/1");
+  command->add_option("--html", options->html, "write one self-contained page to this file");
+  command
+      ->add_option("--fail-on", options->fail_on,
+                   "exit 1 when there is one of these findings at warning or above; 'any' for all")
+      ->delimiter(',');
   command->add_option("--rank", options->rank, "only this rank");
   command->add_option("--at", options->at, "peak, oom, or a time since the start (1.5s, 20ms)")
       ->capture_default_str();
@@ -82,6 +107,7 @@ void add_report(CLI::App& app, int& code) {
       "Examples:\n"
       "  tidemark report snapshot.pickle.gz\n"
       "  tidemark report run.tmk --at oom\n"
+      "  tidemark report run.tmk --html run.html\n"
       "  tidemark report run.tmk --json | jq '.ranks[0].devices[0].allocated_peak'");
   command->callback([options, &code] { code = run(*options); });
 }

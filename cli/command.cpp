@@ -1,9 +1,13 @@
 #include "cli/command.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <vector>
 
+#include "analysis/findings/rules.h"
 #include "analysis/symbols/trace_names.h"
 #include "cli/terminal.h"
 
@@ -48,6 +52,40 @@ uint64_t name_traces(const std::string& path) {
     }
   }
   return named;
+}
+
+Result<TraceModel> load_with_progress(const std::string& path) {
+  const Result<TraceSource> source = open_with_warnings(path);
+  if (!source) return source.error();
+  ProgressBar bar("reading");
+  Result<TraceModel> model = load_trace(source->readers, [&](double share) { bar.set(share); });
+  if (model) {
+    model->path = path;
+    model->notes = source->warnings;
+  }
+  return model;
+}
+
+Status check_finding_ids(const std::vector<std::string>& ids) {
+  const std::vector<std::string> known = finding_ids();
+  for (const std::string& id : ids) {
+    if (id == "any" || std::find(known.begin(), known.end(), id) != known.end()) continue;
+    return Error{
+        fmt::format("there is no finding '{}'; there are: {}", id, fmt::join(known, ", "))};
+  }
+  return {};
+}
+
+std::vector<Finding> failing_findings(const Report& report, const std::vector<std::string>& ids,
+                                      bool or_errors) {
+  std::vector<Finding> failing;
+  for (const Finding& f : report.findings) {
+    if (f.severity == kInfo) continue;
+    const bool named = std::any_of(
+        ids.begin(), ids.end(), [&](const std::string& id) { return id == "any" || id == f.id; });
+    if (named || (ids.empty() && or_errors && f.severity == kError)) failing.push_back(f);
+  }
+  return failing;
 }
 
 }  // namespace tidemark::cli

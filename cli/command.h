@@ -3,7 +3,9 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
+#include "analysis/report.h"
 #include "collector/trace_source.h"
 #include "proto/result.h"
 
@@ -20,6 +22,8 @@ void add_info(CLI::App& app, int& code);
 void add_merge(CLI::App& app, int& code);
 void add_recover(CLI::App& app, int& code);
 void add_report(CLI::App& app, int& code);
+void add_diff(CLI::App& app, int& code);
+void add_check(CLI::App& app, int& code);
 void add_run(CLI::App& app, int& code);
 void add_export(CLI::App& app, int& code);
 void add_doctor(CLI::App& app, int& code);
@@ -38,5 +42,14 @@ Result<TraceSource> open_with_warnings(const std::string& path);
 // machine where the programs are can they be found out. What cannot be named stays as it is.
 // Returns how many frames got a name.
 uint64_t name_traces(const std::string& path);
+
+// Opens and loads, with a progress bar for whoever waits.
+Result<TraceModel> load_with_progress(const std::string& path);
+
+// For --fail-on: whether every word is the id of a finding, or "any".
+Status check_finding_ids(const std::vector<std::string>& ids);
+// Findings at warning or above that the ids name; `or_errors`: without ids, those that are errors.
+std::vector<Finding> failing_findings(const Report& report, const std::vector<std::string>& ids,
+                                      bool or_errors);
 
 }  // namespace tidemark::cli

@@ -25,6 +25,8 @@ int main(int argc, char** argv) {
   add_report(app, code);
   add_whatif(app, code);
   add_merge(app, code);
+  add_diff(app, code);
+  add_check(app, code);
   add_recover(app, code);
   add_export(app, code);
   add_doctor(app, code);

@@ -107,7 +107,7 @@ class SnapshotImporter {
         names_(writer),
         ids_of_container_(document.container_count()) {}
 
-  Result<ImportSummary> run(const std::string& name) {
+  Result<ImportSummary> run(const std::string& name, int64_t rank) {
     PickleValue segments = doc_.find(doc_.root(), "segments");
     const PickleValue traces = doc_.find(doc_.root(), "device_traces");
     // torch.cuda.memory_snapshot(), unlike _snapshot(), returns the list of segments alone.
@@ -117,7 +117,7 @@ class SnapshotImporter {
                    ": a pickle, but not a PyTorch memory snapshot (no \"segments\" and no "
                    "\"device_traces\" in it)"};
     }
-    write_process();
+    write_process(rank);
     note_unknown_keys(doc_.root(), kRootKeys);
     write_settings(doc_.find(doc_.root(), "allocator_settings"));
     const auto devices = doc_.items(traces);
@@ -135,9 +135,9 @@ class SnapshotImporter {
   }
 
  private:
-  void write_process() {
+  void write_process(int64_t rank) {
     Process process{};
-    process.rank = -1;
+    process.rank = rank;
     process.local_rank = -1;
     process.framework = names_.string("torch");
     process.tool_version = names_.string(kVersion);
@@ -503,10 +503,10 @@ bool looks_like_pickle(std::span<const uint8_t> bytes) {
 }
 
 Result<ImportSummary> import_snapshot(std::span<const uint8_t> pickle, const std::string& name,
-                                      TraceWriter& writer) {
+                                      TraceWriter& writer, int64_t rank) {
   Result<PickleDocument> document = parse_pickle(pickle);
   if (!document) return Error{name + ": " + document.error().message};
-  return SnapshotImporter(*document, writer).run(name);
+  return SnapshotImporter(*document, writer).run(name, rank);
 }
 
 }  // namespace tidemark

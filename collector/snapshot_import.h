@@ -22,9 +22,10 @@ struct ImportSummary {
   uint64_t skipped = 0;  // entries or keys that were not understood
 };
 
-// Writes process 1 of the trace; the caller finishes the writer. `name` is for error messages.
+// Writes process 1 of the trace; the caller finishes the writer. `name` is for error messages,
+// `rank` what the caller knows of the process, -1: nothing.
 Result<ImportSummary> import_snapshot(std::span<const uint8_t> pickle, const std::string& name,
-                                      TraceWriter& writer);
+                                      TraceWriter& writer, int64_t rank = -1);
 
 // True when the bytes begin like a pickle of protocol 2 or later.
 bool looks_like_pickle(std::span<const uint8_t> bytes);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -32,6 +33,18 @@ bool named_like_input(const fs::path& path) {
          name.ends_with(".pkl") || name.ends_with(".pkl.gz");
 }
 
+// A snapshot does not say which rank it is of; its name often does: "snapshot_rank3.pickle".
+int64_t rank_in_name(const std::string& path) {
+  std::string name = fs::path(path).filename().string();
+  size_t at = name.rfind("rank");
+  if (at == std::string::npos) return -1;
+  at += 4;
+  if (at < name.size() && (name[at] == '_' || name[at] == '-')) ++at;
+  int64_t rank = -1;
+  const auto [end, error] = std::from_chars(name.data() + at, name.data() + name.size(), rank);
+  return error == std::errc() && rank >= 0 ? rank : -1;
+}
+
 Status import_to_fd(const std::string& snapshot, int fd, const std::string& output) {
   const Result<ByteSource> source = open_bytes(snapshot);
   if (!source) return source.error();
@@ -40,7 +53,8 @@ Status import_to_fd(const std::string& snapshot, int fd, const std::string& outp
   }
   FdSink sink(fd);
   TraceWriter writer(sink);
-  const Result<ImportSummary> summary = import_snapshot(source->bytes(), snapshot, writer);
+  const Result<ImportSummary> summary =
+      import_snapshot(source->bytes(), snapshot, writer, rank_in_name(snapshot));
   if (!summary) return summary.error();
   if (!writer.finish()) {
     return Error{fmt::format("{}: cannot write: {}", output, std::strerror(writer.error_number()))};

@@ -1,25 +1,4 @@
 // How numbers and kinds are written for people, the same in every output.
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <string_view>
-
-#include "proto/rows.h"
-
-namespace tidemark {
-
-std::string_view category_name(Category category);
-
-// "313.2 MiB", "512 B".
-std::string size_text(uint64_t bytes);
-// "328,459,776".
-std::string grouped(uint64_t number);
-// "1.234 s", "87 ms", "12 us"; signs are kept.
-std::string duration_text(int64_t ns);
-// "73.5 %" of `whole`, "-" when there is no whole.
-std::string percent_text(uint64_t part, uint64_t whole);
-// "1 block", "12 blocks".
-std::string counted(uint64_t number, std::string_view singular);
-
-}  // namespace tidemark
+#include "analysis/wording.h"

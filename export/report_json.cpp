@@ -46,6 +46,7 @@ void put_shares(JsonWriter& json, const DeviceReport& device) {
     json.field("category", category_name(share.category));
     json.field("bytes", share.bytes);
     json.field("count", share.count);
+    json.field("confidence", share.confidence);
     json.end_object();
   }
   json.end_array();
@@ -62,6 +63,48 @@ void put_shares(JsonWriter& json, const DeviceReport& device) {
   json.end_array();
 }
 
+void put_sizes_and_ages(JsonWriter& json, const DeviceReport& device) {
+  json.key("by_size");
+  json.begin_array();
+  for (const SizeShare& share : device.sizes) {
+    json.begin_object();
+    json.field("from_bytes", share.from_bytes);
+    json.field("bytes", share.bytes);
+    json.field("count", share.count);
+    json.end_object();
+  }
+  json.end_array();
+  json.key("by_age");
+  json.begin_array();
+  for (const AgeShare& share : device.ages) {
+    json.begin_object();
+    json.field("age", share.age);
+    json.field("bytes", share.bytes);
+    json.field("count", share.count);
+    json.end_object();
+  }
+  json.end_array();
+  json.key("pushed_by");
+  json.begin_object();
+  json.field("bytes", device.pushed_by.bytes);
+  put_frames(json, device.pushed_by.frames);
+  json.end_object();
+}
+
+void put_tree(JsonWriter& json, const DeviceReport& device) {
+  json.key("stack_tree");  // parent: the number of a node before it, from 1; 0: none
+  json.begin_array();
+  for (const TreeNode& node : device.tree) {
+    json.begin_object();
+    json.field("frame", node.frame);
+    json.field("parent", node.parent);
+    json.field("bytes", node.bytes);
+    json.field("count", node.count);
+    json.end_object();
+  }
+  json.end_array();
+}
+
 void put_fragmentation(JsonWriter& json, const Fragmentation& f) {
   json.key("fragmentation");
   json.begin_object();
@@ -70,6 +113,60 @@ void put_fragmentation(JsonWriter& json, const Fragmentation& f) {
   json.field("holes", f.holes);
   json.field("largest_hole_bytes", f.largest_hole_bytes);
   json.field("ratio", f.ratio);
+  json.field("releasable_bytes", f.releasable_bytes);
+  json.field("peak_cost_bytes", f.peak_cost_bytes);
+  json.key("largest_holes");
+  json.begin_array();
+  for (const PinnedHole& hole : f.largest) {
+    json.begin_object();
+    json.field("bytes", hole.bytes);
+    json.field("segment_bytes", hole.segment_bytes);
+    json.key("pinned_by");
+    json.begin_array();
+    for (const Pin& pin : hole.pins) {
+      json.begin_object();
+      json.field("bytes", pin.bytes);
+      json.field("age_ns", pin.age_ns);
+      put_frames(json, pin.frames);
+      json.end_object();
+    }
+    json.end_array();
+    json.end_object();
+  }
+  json.end_array();
+  json.end_object();
+}
+
+void put_steps(JsonWriter& json, const StepReport& steps) {
+  json.key("steps");
+  json.begin_object();
+  json.field("count", steps.count);
+  json.field("period_ns", steps.period_ns);
+  json.field("growth_bytes_per_step", steps.growth_bytes_per_step);
+  json.field("source", step_source_name(steps.source));
+  json.field("confidence", steps.confidence);
+  json.field("full_at_step", steps.full_at_step);
+  json.field("first_step_peak_bytes", steps.first_high_bytes);
+  json.field("later_steps_peak_bytes", steps.later_high_bytes);
+  json.key("growing");
+  json.begin_array();
+  for (const GrowthShare& share : steps.growing) {
+    json.begin_object();
+    json.field("bytes_per_step", share.bytes_per_step);
+    json.field("held_bytes", share.held_bytes);
+    json.field("held_count", share.held_count);
+    put_frames(json, share.frames);
+    json.end_object();
+  }
+  json.end_array();
+  json.end_object();
+}
+
+void put_limit(JsonWriter& json, const MemoryLimit& limit) {
+  json.key("limit");
+  json.begin_object();
+  json.field("bytes", limit.bytes);
+  json.field("source", limit_source_name(limit.source));
   json.end_object();
 }
 
@@ -116,7 +213,11 @@ void put_device(JsonWriter& json, const DeviceReport& device) {
   json.field("shared_card", device.ledger.shared_card && device.ledger.device_used_bytes != 0);
   put_ledger(json, device);
   put_shares(json, device);
+  put_sizes_and_ages(json, device);
+  put_tree(json, device);
+  put_limit(json, device.limit);
   put_fragmentation(json, device.fragmentation);
+  put_steps(json, device.steps);
   put_ooms(json, device);
   json.field("blocks_before_history", device.blocks_before_history);
   json.field("bytes_before_history", device.bytes_before_history);
@@ -161,6 +262,7 @@ void put_finding(JsonWriter& json, const Finding& finding) {
   json.key("evidence");
   json.begin_object();
   for (const auto& [name, number] : finding.evidence) json.field(name, number);
+  if (!finding.frames.empty()) put_frames(json, finding.frames);
   json.end_object();
   json.key("advice");
   json.begin_array();

@@ -7,37 +7,11 @@
 
 #include "export/names.h"
 #include "export/rank_report.h"
+#include "export/stack_lines.h"
 
 namespace tidemark {
 
 namespace {
-
-bool contains(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
-}
-
-// Frames inside installed packages, and native ones, are somebody else's code.
-bool is_library(std::string_view frame) {
-  return contains(frame, "site-packages/") || contains(frame, "dist-packages/") ||
-         contains(frame, "lib/python3") || !contains(frame, ".py");
-}
-
-// The allocator's own frames, and those of the recorder: every stack begins with them.
-bool is_plumbing(std::string_view frame) {
-  for (const std::string_view part :
-       {"libcudart.so", "libcuda.so", "libcupti.so", "torch::unwind::", "torch::CapturedTraceback",
-        "::gather", "CUDACachingAllocator", "at::detail::empty", "at::native::empty",
-        "c10::impl::wrap_kernel", "wrapper_CUDA__empty", "at::TensorBase at::", "empty_strided",
-        "empty_memory_format"}) {
-    if (contains(frame, part)) return true;
-  }
-  return false;
-}
-
-const std::string* innermost_worth_showing(const std::vector<std::string>& frames) {
-  const auto it = std::find_if_not(frames.begin(), frames.end(), is_plumbing);
-  return it != frames.end() ? &*it : frames.empty() ? nullptr : &frames.front();
-}
 
 class TextReport {
  public:
@@ -46,7 +20,10 @@ class TextReport {
 
   std::string run() {
     head();
-    for (const Finding& f : report_.findings) finding(f);
+    for (const Finding& f : report_.findings) {
+      if (f.severity != kInfo) finding(f);
+    }
+    notes();
     losses();
     ranks();
     for (const RankReport& rank : report_.ranks) {
@@ -97,12 +74,48 @@ class TextReport {
   }
 
   void finding(const Finding& f) {
-    const bool bad = f.severity == "error";
+    const bool bad = f.severity == kError;
     line();
-    line(fmt::format("{} {}", bad ? red(f.id) : yellow(f.id), bold(f.summary)));
-    for (const Advice& a : f.advice) {
-      line(fmt::format("  -> {}{}{}", a.action, a.detail.empty() ? "" : ": ", a.detail));
+    std::string where;
+    if (report_.ranks.size() > 1 && f.rank >= 0) where = fmt::format("rank {}: ", f.rank);
+    line(bad ? red(f.id) : yellow(f.id));
+    wrapped("  ", where + f.summary, 2);
+    if (!f.frames.empty()) {
+      const std::string shown = headline_of(f.frames);
+      line(dim("  at " + clipped(shown, 5)));
     }
+    for (const Advice& a : f.advice) wrapped("  -> ", a.detail);
+  }
+
+  // What is true but no cause for alarm, in a line each.
+  void notes() {
+    bool first = true;
+    for (const Finding& f : report_.findings) {
+      if (f.severity != kInfo) continue;
+      if (first) line();
+      first = false;
+      wrapped(dim("  note ") + f.id + ": ", f.summary, 7);
+    }
+  }
+
+  // Text that may be longer than a line, broken at spaces under its beginning.
+  void wrapped(std::string_view lead, std::string_view text, size_t indent = 5) {
+    const size_t room = std::max<size_t>(options_.width, 60);
+    std::string current(lead);
+    size_t used = indent + (lead.size() > indent && !options_.colour ? lead.size() - indent : 0);
+    while (!text.empty()) {
+      const size_t end = std::min(text.find(' '), text.size());
+      if (used + end + 1 > room) {
+        line(current);
+        current.assign(indent, ' ');
+        used = indent;
+      }
+      current += text.substr(0, end);
+      used += end + 1;
+      text.remove_prefix(std::min(end + 1, text.size()));
+      if (!text.empty()) current += ' ';
+    }
+    line(current);
   }
 
   void losses() {
@@ -166,6 +179,7 @@ class TextReport {
     if (d.driver_peak.bytes != 0) peak("driver peak", d.driver_peak);
     if (d.device_used_peak.bytes != 0) peak("card used peak", d.device_used_peak);
     holes(d);
+    steps(d.steps);
     if (d.ledger.device_used_bytes != 0 || !d.has_framework) ledger(d);
     if (d.has_framework || !d.stacks.empty()) at_instant(d);
   }
@@ -209,6 +223,22 @@ class TextReport {
     line(fmt::format("  {:<15} {:>11}   at {:<12} in {}, the largest {}", "cached, free",
                      size_text(f.cached_free_bytes), since_start(f.time_ns),
                      counted(f.holes, "hole"), size_text(f.largest_hole_bytes)));
+  }
+
+  void steps(const StepReport& s) {
+    if (s.source == StepSource::kNone) return;
+    std::string text =
+        fmt::format("  {:<15} {:>11}   of {}, found by {}", "steps", grouped(s.count),
+                    duration_text(s.period_ns), step_source_name(s.source));
+    if (s.source == StepSource::kRhythm)
+      text += fmt::format(" ({:.0f} % sure)", 100 * s.confidence);
+    line(text);
+    if (s.growth_bytes_per_step < 1) return;
+    const auto growth = static_cast<uint64_t>(s.growth_bytes_per_step);
+    line(fmt::format("  {:<15} {:>11}   per step{}", "growth", size_text(growth),
+                     s.full_at_step == 0
+                         ? ""
+                         : fmt::format(", full at about step {}", grouped(s.full_at_step))));
   }
 
   void ledger(const DeviceReport& d) {
@@ -271,17 +301,8 @@ class TextReport {
     }
   }
 
-  // The innermost line of the user's own code, else the backward function, else the innermost line.
   static std::string headline(const StackShare& s) {
-    if (s.before_history) return "(allocated before the recording began)";
-    if (s.frames.empty()) return "(no Python stack: backward pass or another C++ thread)";
-    const auto own = std::find_if(s.frames.begin(), s.frames.end(),
-                                  [](const std::string& f) { return !is_library(f); });
-    if (own != s.frames.end()) return *own;
-    const auto backward = std::find_if(s.frames.begin(), s.frames.end(), [](const std::string& f) {
-      return contains(f, "torch::autograd::generated::") || contains(f, "Backward");
-    });
-    return backward != s.frames.end() ? *backward : *innermost_worth_showing(s.frames);
+    return s.before_history ? "(allocated before the recording began)" : headline_of(s.frames);
   }
 
   void stack(const std::vector<std::string>& frames, size_t indent) {

@@ -8,7 +8,7 @@ from scenario import start
 
 def main(run):
     if not run.fixed:
-        run.limit(1000)
+        run.limit(500)
     net, optimizer = make(blocks=8)
     for _ in range(5):
         train_step(run, net, optimizer, batch(run, 8, 256))

@@ -1,9 +1,12 @@
-#include "export/names.h"
+#include "analysis/wording.h"
 
 #include <fmt/format.h>
 
 #include <array>
 #include <cmath>
+
+#include "analysis/limit.h"
+#include "analysis/steps.h"
 
 namespace tidemark {
 
@@ -26,6 +29,32 @@ std::string_view category_name(Category category) {
     case Category::kAutogradDetail:
       return "autograd_detail";
     case Category::kUnknown:
+      break;
+  }
+  return "unknown";
+}
+
+std::string_view step_source_name(StepSource source) {
+  switch (source) {
+    case StepSource::kMarks:
+      return "marks";
+    case StepSource::kRhythm:
+      return "rhythm";
+    case StepSource::kNone:
+      break;
+  }
+  return "none";
+}
+
+std::string_view limit_source_name(LimitSource source) {
+  switch (source) {
+    case LimitSource::kCard:
+      return "card";
+    case LimitSource::kDriver:
+      return "driver";
+    case LimitSource::kFraction:
+      return "fraction";
+    case LimitSource::kUnknown:
       break;
   }
   return "unknown";

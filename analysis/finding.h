@@ -1,0 +1,32 @@
+// One answer of the diagnosis: what is wrong, how it is known, and what to do about it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tidemark {
+
+struct Advice {
+  std::string action;  // a short name for programs: "halve_batch"
+  std::string detail;  // what to do, for people
+  uint64_t saves_bytes = 0;
+};
+
+struct Finding {
+  std::string id;
+  std::string severity;  // error, warning, info
+  int64_t rank = -1;
+  int64_t device = 0;
+  std::string summary;
+  std::vector<std::pair<std::string, uint64_t>> evidence;
+  std::vector<std::string> frames;  // the stack that shows it best, innermost first
+  std::vector<Advice> advice;       // greatest saving first
+};
+
+inline constexpr const char* kError = "error";
+inline constexpr const char* kWarning = "warning";
+inline constexpr const char* kInfo = "info";
+
+}  // namespace tidemark

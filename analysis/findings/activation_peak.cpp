@@ -1,0 +1,27 @@
+// Most of the peak are activations.
+#include <fmt/format.h>
+
+#include "analysis/findings/advice.h"
+#include "analysis/findings/rules.h"
+#include "analysis/wording.h"
+
+namespace tidemark {
+
+void find_activation_peak(const Evidence& evidence, std::vector<Finding>& out) {
+  constexpr uint64_t kWorthSaying = uint64_t{64} << 20;
+  for (const DeviceEvidence& d : evidence.devices) {
+    if (d.model == nullptr || !d.categories.has_optimizer) continue;
+    const uint64_t activations = d.at_peak(Category::kActivation);
+    if (activations < kWorthSaying || activations < d.peak_bytes() / 2) continue;
+    Finding f = d.finding("activation_peak", d.is_tight() ? kWarning : kInfo,
+                          fmt::format("{} of the peak are activations: {} of {}",
+                                      percent_text(activations, d.peak_bytes()),
+                                      size_text(activations), size_text(d.peak_bytes())));
+    f.evidence = {{"activation_bytes", activations}, {"allocated_peak_bytes", d.peak_bytes()}};
+    add(f.advice, checkpoint_layers(d));
+    add(f.advice, halve_batch(d));
+    out.push_back(std::move(f));
+  }
+}
+
+}  // namespace tidemark

@@ -1,0 +1,160 @@
+#include "analysis/findings/advice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+#include "analysis/rehearsal.h"
+#include "analysis/wording.h"
+
+namespace tidemark {
+
+namespace {
+
+constexpr uint64_t kLeastRepeats = 4;  // layers of one kind, before it is worth recomputing them
+
+bool grows_with_batch(const DeviceEvidence& d, size_t i) {
+  switch (d.categories.of[i]) {
+    case Category::kActivation:
+    case Category::kInput:
+      return true;
+    case Category::kTemporary: {
+      // Temporaries of the two passes are as large as activations; an optimizer's are not.
+      const StackRole role = d.roles->of(d.model->allocations[i].stack);
+      return role == StackRole::kForward || role == StackRole::kBackward ||
+             role == StackRole::kUser;
+    }
+    default:
+      return false;
+  }
+}
+
+// Stacks with several activations alive at the peak, as repeated layers have.
+std::unordered_map<uint32_t, uint64_t> repeated_stacks(const DeviceEvidence& d) {
+  const uint32_t peak = d.model->allocated_peak.event;
+  std::unordered_map<uint32_t, uint64_t> counts;
+  for (size_t i = 0; i < d.model->allocations.size(); ++i) {
+    const Allocation& a = d.model->allocations[i];
+    if (a.birth > peak) break;
+    if (a.release > peak && d.categories.of[i] == Category::kActivation &&
+        a.block_bytes > kSmallBytes && d.roles->of(a.stack) == StackRole::kForward) {
+      ++counts[a.stack];
+    }
+  }
+  std::erase_if(counts, [](const auto& entry) { return entry.second < kLeastRepeats; });
+  return counts;
+}
+
+// The tensor that one layer hands to the next: the last one made before the first stack returns.
+uint32_t boundary_stack(const DeviceEvidence& d,
+                        const std::unordered_map<uint32_t, uint64_t>& repeated) {
+  const uint32_t peak = d.model->allocated_peak.event;
+  uint32_t first = 0;
+  uint32_t last = 0;
+  for (size_t i = 0; i < d.model->allocations.size(); ++i) {
+    const Allocation& a = d.model->allocations[i];
+    if (a.birth > peak) break;
+    if (a.release <= peak || !repeated.contains(a.stack) || a.block_bytes <= kSmallBytes) continue;
+    if (first == 0) {
+      first = a.stack;
+    } else if (a.stack == first) {
+      break;
+    }
+    last = a.stack;
+  }
+  return last;
+}
+
+}  // namespace
+
+void add(std::vector<Advice>& list, std::optional<Advice> advice) {
+  if (advice) list.push_back(std::move(*advice));
+}
+
+std::optional<Advice> halve_batch(const DeviceEvidence& d) {
+  Rehearsal half(*d.model);
+  for (size_t i = 0; i < d.model->allocations.size(); ++i) {
+    if (grows_with_batch(d, i)) half.leave_out(d.model->allocations[i], 0.5);
+  }
+  const uint64_t saved = half.saved_bytes();
+  if (saved < d.peak_bytes() / 20) return std::nullopt;
+  return Advice{"halve_batch",
+                fmt::format("half the batch (with twice the accumulation steps) or half the "
+                            "sequence saves {}: activations and inputs shrink, the rest stays",
+                            size_text(saved)),
+                saved};
+}
+
+std::optional<Advice> checkpoint_layers(const DeviceEvidence& d) {
+  if (!d.categories.has_backward) return std::nullopt;
+  const auto repeated = repeated_stacks(d);
+  if (repeated.size() < 2) return std::nullopt;
+  const uint32_t boundary = boundary_stack(d, repeated);
+  uint64_t layers = 0;
+  for (const auto& [stack, count] : repeated) layers = std::max(layers, count);
+  // Kept: what goes from layer to layer, and one layer's activations while it is recomputed.
+  const double others = 1 - 1.0 / static_cast<double>(repeated.at(boundary));
+  Rehearsal recomputed(*d.model);
+  for (size_t i = 0; i < d.model->allocations.size(); ++i) {
+    const Allocation& a = d.model->allocations[i];
+    if (d.categories.of[i] != Category::kActivation || a.stack == boundary) continue;
+    if (repeated.contains(a.stack)) recomputed.leave_out(a, others);
+  }
+  const uint64_t saved = recomputed.saved_bytes();
+  if (saved < d.peak_bytes() / 20) return std::nullopt;
+  return Advice{"checkpoint",
+                fmt::format("torch.utils.checkpoint around each of the {} repeated layers saves "
+                            "{}, for about a third more computing",
+                            repeated.at(boundary), size_text(saved)),
+                saved};
+}
+
+std::optional<Advice> shard_states(const DeviceEvidence& d) {
+  const uint64_t world = d.process->info.world_size;
+  if (world < 2) return std::nullopt;
+  const uint64_t states = d.at_peak(Category::kOptimizerState) + d.at_peak(Category::kGradient);
+  const uint64_t saved = states / world * (world - 1);
+  if (saved < d.peak_bytes() / 20) return std::nullopt;
+  return Advice{"shard",
+                fmt::format("sharding gradients and optimizer state over the {} ranks (FSDP, ZeRO) "
+                            "saves {} on each",
+                            world, size_text(saved)),
+                saved};
+}
+
+std::optional<Advice> fuse_optimizer(const DeviceEvidence& d) {
+  Rehearsal fused(*d.model);
+  for (size_t i = 0; i < d.model->allocations.size(); ++i) {
+    const Allocation& a = d.model->allocations[i];
+    if (d.categories.of[i] == Category::kTemporary &&
+        d.roles->of(a.stack) == StackRole::kOptimizer) {
+      fused.leave_out(a);
+    }
+  }
+  const uint64_t saved = fused.saved_bytes();
+  if (saved < d.peak_bytes() / 50) return std::nullopt;
+  return Advice{"fused_optimizer",
+                fmt::format("fused=True (or foreach=False) in the optimizer saves {}: it works "
+                            "without parameter-sized temporaries",
+                            size_text(saved)),
+                saved};
+}
+
+// An estimate from the recorded holes: ranges that grow page by page need what is in use and a page
+// for each stream and size class. A replay of the allocator's rules can take its place here.
+std::optional<Advice> change_allocator(const DeviceEvidence& d) {
+  if (d.process->rules.expandable_segments) return std::nullopt;
+  constexpr uint64_t kPages = uint64_t{22} << 20;  // one of 20 MiB, one of 2 MiB
+  const uint64_t needed = d.model->active_peak.bytes + kPages;
+  const uint64_t reserved = d.model->reserved_peak.bytes;
+  if (reserved <= needed) return std::nullopt;
+  return Advice{"expandable_segments",
+                fmt::format("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets segments grow "
+                            "and shrink by pages: up to {} less reserved",
+                            size_text(reserved - needed)),
+                reserved - needed};
+}
+
+}  // namespace tidemark

@@ -1,0 +1,82 @@
+// The cache is given back to the driver and taken again, over and over.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "analysis/findings/rules.h"
+#include "analysis/wording.h"
+
+namespace tidemark {
+
+namespace {
+
+struct Thrash {
+  uint64_t bursts = 0;  // of segments given back
+  uint64_t given_back = 0;
+  uint64_t taken_again = 0;
+  uint32_t stack = 0;  // of the last one
+};
+
+Thrash thrash_of(const FrameworkModel& model) {
+  Thrash t;
+  bool in_burst = false;
+  uint64_t missing = 0;  // given back and not yet taken again
+  for (uint32_t e = 0; e < model.event_count(); ++e) {
+    if (model.change[e] == Change::kBirth) in_burst = false;
+    if (model.change[e] != Change::kShrink && model.change[e] != Change::kGrow) continue;
+    const SegmentChange& change = model.segment_changes[model.subject[e]];
+    if (model.change[e] == Change::kShrink) {
+      if (!in_burst) ++t.bursts;
+      in_burst = true;
+      t.given_back += change.size_bytes;
+      missing += change.size_bytes;
+      t.stack = change.stack;
+    } else {
+      const uint64_t again = std::min(missing, change.size_bytes);
+      t.taken_again += again;
+      missing -= again;
+    }
+  }
+  return t;
+}
+
+bool calls_empty_cache(const Dictionary& names, uint32_t stack) {
+  for (const uint32_t frame : names.frames_of(stack)) {
+    if (names.string(names.frame(frame).function) == "empty_cache") return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void find_cache_thrash(const Evidence& evidence, std::vector<Finding>& out) {
+  for (const DeviceEvidence& d : evidence.devices) {
+    if (d.model == nullptr) continue;
+    const Thrash t = thrash_of(*d.model);
+    const uint64_t often = std::max<uint64_t>(3, d.steps.count() / 2);
+    if (t.bursts < often || t.taken_again < d.model->reserved_peak.bytes) continue;
+    const bool asked = calls_empty_cache(d.process->names, t.stack);
+    Finding f = d.finding(
+        "cache_thrash", kWarning,
+        fmt::format("the cache went back to the driver {} times and {} were taken again: each is "
+                    "a stall",
+                    grouped(t.bursts), size_text(t.taken_again)));
+    f.evidence = {{"times", t.bursts},
+                  {"given_back_bytes", t.given_back},
+                  {"taken_again_bytes", t.taken_again}};
+    f.frames = d.process->names.stack_text(t.stack);
+    f.advice.push_back(
+        asked ? Advice{"remove_empty_cache",
+                       "take torch.cuda.empty_cache() out of the loop: it saves no memory that "
+                       "PyTorch could not use itself, and costs time",
+                       0}
+              : Advice{"make_room",
+                       "the allocator empties its cache because the next segment does not fit: "
+                       "lower the peak, or raise the limit",
+                       0});
+    out.push_back(std::move(f));
+  }
+}
+
+}  // namespace tidemark

@@ -1,0 +1,70 @@
+// It ran out although hardly a byte was wasted: there is more in use than fits.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "analysis/findings/advice.h"
+#include "analysis/findings/rules.h"
+#include "analysis/wording.h"
+
+namespace tidemark {
+
+namespace {
+
+// The driver's refusal is the end of it unless the same owner got as much later on.
+const DriverFailure* last_refusal(const DeviceEvidence& d) {
+  for (auto it = d.process->driver.failures.rbegin(); it != d.process->driver.failures.rend();
+       ++it) {
+    constexpr uint32_t kOutOfMemoryResult = 2;  // CUDA_ERROR_OUT_OF_MEMORY
+    if (it->device != d.device || it->result != kOutOfMemoryResult) continue;
+    const auto& all = d.process->driver.allocations;
+    const bool recovered = std::any_of(all.begin(), all.end(), [&](const DriverAllocation& a) {
+      return a.device == d.device && a.birth_ns > it->time_ns && a.owner == it->owner &&
+             a.size_bytes >= it->requested_bytes;
+    });
+    if (!recovered) return &*it;
+  }
+  return nullptr;
+}
+
+void driver_capacity(const DeviceEvidence& d, std::vector<Finding>& out) {
+  const DriverFailure* refusal = last_refusal(d);
+  if (refusal == nullptr) return;
+  const uint64_t held = driver_state_at(d.process->driver, d.device, refusal->time_ns).card_bytes;
+  Finding f = d.finding("capacity", kError,
+                        fmt::format("the driver had no {} more: this process held {}",
+                                    size_text(refusal->requested_bytes), size_text(held)));
+  f.evidence = {{"requested_bytes", refusal->requested_bytes}, {"held_bytes", held}};
+  f.frames = d.process->names.stack_text(refusal->stack);
+  out.push_back(std::move(f));
+}
+
+}  // namespace
+
+void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
+  for (const DeviceEvidence& d : evidence.devices) {
+    if (d.model == nullptr) driver_capacity(d, out);
+    if (!d.ran_out()) continue;
+    const FailedAllocation& failure = d.model->failures.back();
+    const MemoryTotals totals = d.at_failure();
+    if (totals.active + failure.requested_bytes <= totals.reserved) continue;  // holes, not want
+    Finding f = d.finding(
+        "capacity", kError,
+        fmt::format("out of memory for want of room: {} in use of {}, {} more did not fit",
+                    size_text(totals.active), size_text(d.limit.bytes),
+                    size_text(failure.requested_bytes)));
+    f.evidence = {{"requested_bytes", failure.requested_bytes},
+                  {"allocated_bytes", totals.allocated},
+                  {"reserved_bytes", totals.reserved},
+                  {"device_free_bytes", failure.device_free_bytes},
+                  {"limit_bytes", d.limit.bytes}};
+    f.frames = d.process->names.stack_text(failure.stack);
+    add(f.advice, halve_batch(d));
+    add(f.advice, checkpoint_layers(d));
+    add(f.advice, shard_states(d));
+    add(f.advice, fuse_optimizer(d));
+    out.push_back(std::move(f));
+  }
+}
+
+}  // namespace tidemark

@@ -1,0 +1,36 @@
+// Memory grows from step to step.
+#include <fmt/format.h>
+
+#include "analysis/findings/growth.h"
+#include "analysis/findings/rules.h"
+#include "analysis/wording.h"
+
+namespace tidemark {
+
+void find_creep(const Evidence& evidence, std::vector<Finding>& out) {
+  for (const DeviceEvidence& d : evidence.devices) {
+    if (!grows(d) || grows_by_graphs(d)) continue;
+    const auto per_step = static_cast<uint64_t>(d.steps.growth_bytes_per_step);
+    const uint64_t full = full_at_step(d);
+    std::string summary = fmt::format("{} more are kept after every step", size_text(per_step));
+    if (full != 0) summary += fmt::format("; the card is full at about step {}", grouped(full));
+    Finding f = d.finding("creep", d.ran_out() ? kError : kWarning, std::move(summary));
+    f.evidence = {{"growth_bytes_per_step", per_step}, {"steps", d.steps.count()}};
+    if (full != 0) f.evidence.emplace_back("full_at_step", full);
+    if (!d.steps.growing.empty()) {
+      const StackGrowth& most = d.steps.growing.front();
+      f.frames = d.process->names.stack_text(most.stack);
+      f.evidence.emplace_back("held_bytes", most.held_bytes);
+      f.evidence.emplace_back("held_blocks", most.held_count);
+    }
+    const uint64_t saved = saved_by_letting_go(d);
+    f.advice.push_back({"release_growth",
+                        fmt::format("let go of, or move to the host, what this line keeps: {} at "
+                                    "the peak",
+                                    size_text(saved)),
+                        saved});
+    out.push_back(std::move(f));
+  }
+}
+
+}  // namespace tidemark

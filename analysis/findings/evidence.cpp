@@ -1,0 +1,39 @@
+#include "analysis/findings/evidence.h"
+
+#include <utility>
+
+namespace tidemark {
+
+bool DeviceEvidence::is_tight() const {
+  if (ran_out()) return true;
+  if (model == nullptr || limit.bytes == 0) return false;
+  return model->reserved_peak.bytes >= limit.bytes / 10 * 9;
+}
+
+uint64_t DeviceEvidence::at_peak(Category category) const {
+  if (model == nullptr) return 0;
+  const uint32_t peak = model->allocated_peak.event;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < model->allocations.size(); ++i) {
+    const Allocation& a = model->allocations[i];
+    if (a.birth > peak) break;  // in order of birth
+    if (categories.of[i] == category && a.release > peak) bytes += a.block_bytes;
+  }
+  return bytes;
+}
+
+MemoryTotals DeviceEvidence::at_failure() const {
+  return ran_out() ? model->totals_after(model->failures.back().event) : MemoryTotals{};
+}
+
+Finding DeviceEvidence::finding(const char* id, const char* severity, std::string summary) const {
+  Finding f;
+  f.id = id;
+  f.severity = severity;
+  f.rank = process->info.rank;
+  f.device = device;
+  f.summary = std::move(summary);
+  return f;
+}
+
+}  // namespace tidemark

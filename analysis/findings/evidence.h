@@ -1,0 +1,55 @@
+// What the rules of the diagnosis look at: everything computed once for each device of each
+// process.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "analysis/categories.h"
+#include "analysis/finding.h"
+#include "analysis/ledger.h"
+#include "analysis/limit.h"
+#include "analysis/memory_state.h"
+#include "analysis/steps.h"
+
+namespace tidemark {
+
+struct RankComparison;
+
+struct DeviceEvidence {
+  const ProcessModel* process = nullptr;
+  int64_t device = 0;
+  uint64_t total_bytes = 0;  // 0: not known
+  Ledger ledger;             // at the instant that the report describes
+  Peak driver_peak;
+
+  // Where the framework's history was recorded; null and empty otherwise.
+  const FrameworkModel* model = nullptr;
+  const StackRoles* roles = nullptr;
+  Steps steps;
+  Categories categories;
+  MemoryLimit limit;
+
+  bool ran_out() const { return model != nullptr && !model->failures.empty(); }
+  // Whether memory was scarce: it ran out, or nearly.
+  bool is_tight() const;
+  uint64_t peak_bytes() const { return model == nullptr ? 0 : model->allocated_peak.bytes; }
+  // Bytes of a category at the allocated peak.
+  uint64_t at_peak(Category category) const;
+  // Where the last request failed; all zeros when none did.
+  MemoryTotals at_failure() const;
+
+  Finding finding(const char* id, const char* severity, std::string summary) const;
+};
+
+struct Evidence {
+  const TraceModel* trace = nullptr;
+  const RankComparison* ranks = nullptr;
+  std::vector<DeviceEvidence> devices;
+};
+
+// Adds what it finds. Each rule is a small file of its own, named by the id of its findings.
+using Rule = void (*)(const Evidence& evidence, std::vector<Finding>& out);
+
+}  // namespace tidemark

@@ -1,0 +1,73 @@
+// CUDA graphs and other private pools each keep memory that nobody else may use.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "analysis/findings/rules.h"
+#include "analysis/wording.h"
+
+namespace tidemark {
+
+namespace {
+
+struct PoolBytes {
+  uint64_t reserved = 0;
+  uint64_t free = 0;
+};
+
+// The state at the end tells each segment's pool in every version; events do so from 2.12 on.
+std::map<uint32_t, PoolBytes> private_pools(const DeviceEvidence& d) {
+  std::map<uint32_t, PoolBytes> pools;
+  const MemoryState state = state_after(*d.model, d.model->event_count() - 1);
+  std::map<uint64_t, uint32_t> pool_at;
+  for (const SegmentState& s : d.process->segment_states) {
+    if (s.device == d.device) pool_at[s.address] = s.pool;
+  }
+  std::vector<uint32_t> pool_of(state.segments.size());
+  for (size_t i = 0; i < state.segments.size(); ++i) {
+    const auto known = pool_at.find(state.segments[i].address);
+    pool_of[i] = known != pool_at.end() ? known->second
+                                        : d.model->segment_changes[state.segments[i].change].pool;
+    if (pool_of[i] != 0) pools[pool_of[i]].reserved += state.segments[i].size_bytes;
+  }
+  for (const Hole& hole : state.holes) {
+    if (pool_of[hole.segment] != 0) pools[pool_of[hole.segment]].free += hole.size_bytes;
+  }
+  return pools;
+}
+
+}  // namespace
+
+void find_graph_private_pool(const Evidence& evidence, std::vector<Finding>& out) {
+  for (const DeviceEvidence& d : evidence.devices) {
+    if (d.model == nullptr || d.model->event_count() == 0) continue;
+    const auto pools = private_pools(d);
+    uint64_t reserved = 0;
+    uint64_t idle = 0;
+    uint64_t largest_idle = 0;
+    for (const auto& [pool, bytes] : pools) {
+      reserved += bytes.reserved;
+      idle += bytes.free;
+      largest_idle = std::max(largest_idle, bytes.free);
+    }
+    if (reserved == 0) continue;
+    const uint64_t saved = idle - largest_idle;
+    const bool matters = pools.size() > 1 && saved >= d.model->reserved_peak.bytes / 10;
+    Finding f = d.finding(
+        "graph_private_pool", matters ? kWarning : kInfo,
+        fmt::format("{} hold {}, of which {} lie idle and are closed to the rest",
+                    counted(pools.size(), "private pool"), size_text(reserved), size_text(idle)));
+    f.evidence = {{"pools", pools.size()}, {"reserved_bytes", reserved}, {"idle_bytes", idle}};
+    if (pools.size() > 1) {
+      f.advice.push_back({"share_pool",
+                          fmt::format("capture graphs that never run at once with one pool "
+                                      "(torch.cuda.graph_pool_handle()): saves {}",
+                                      size_text(saved)),
+                          saved});
+    }
+    out.push_back(std::move(f));
+  }
+}
+
+}  // namespace tidemark

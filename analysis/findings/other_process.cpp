@@ -1,0 +1,74 @@
+// Somebody else's process holds memory of the card.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "analysis/findings/rules.h"
+#include "analysis/wording.h"
+
+namespace tidemark {
+
+namespace {
+
+// The most that processes outside the trace held at once, by NVML's list.
+uint64_t foreign_bytes(const Evidence& evidence, const DeviceEvidence& d) {
+  std::set<uint64_t> ours;
+  for (const ProcessModel& p : evidence.trace->processes) ours.insert(p.info.pid);
+  std::map<int64_t, uint64_t> at;
+  for (const Counter& c : d.process->counters) {
+    if (c.kind == CounterKind::kProcessUsed && c.device == d.device && !ours.contains(c.subject)) {
+      at[c.time_ns] += c.value;
+    }
+  }
+  uint64_t most = 0;
+  for (const auto& [time, bytes] : at) most = std::max(most, bytes);
+  return most;
+}
+
+// Where NVML does not list processes: what the card had in use before this one took anything.
+uint64_t used_before(const DeviceEvidence& d) {
+  int64_t first = INT64_MAX;
+  for (const DriverAllocation& a : d.process->driver.allocations) {
+    if (a.device == d.device) first = std::min(first, a.birth_ns);
+  }
+  uint64_t used = 0;
+  for (const Counter& c : d.process->counters) {
+    if (c.time_ns >= first) break;
+    if (c.kind == CounterKind::kDeviceUsed && c.device == d.device) used = c.value;
+  }
+  return used;
+}
+
+}  // namespace
+
+void find_other_process(const Evidence& evidence, std::vector<Finding>& out) {
+  constexpr uint64_t kMuch = uint64_t{1} << 30;
+  std::set<std::string> said;  // once per card
+  for (const DeviceEvidence& d : evidence.devices) {
+    if (d.driver_peak.bytes == 0) continue;
+    uint64_t bytes = foreign_bytes(evidence, d);
+    const bool listed = bytes != 0;
+    if (!listed && d.ledger.shared_card && evidence.trace->processes.size() == 1) {
+      bytes = used_before(d);
+    }
+    if (bytes < kMuch && (d.total_bytes == 0 || bytes < d.total_bytes / 20)) continue;
+    if (!said.insert(fmt::format("{}/{}", d.process->names.string(d.process->info.host), d.device))
+             .second) {
+      continue;
+    }
+    Finding f =
+        d.finding("other_process", kWarning,
+                  fmt::format("processes outside this job hold {} of the card", size_text(bytes)));
+    f.evidence = {{"bytes", bytes}, {"listed_by_nvml", listed ? 1U : 0U}};
+    f.advice.push_back({"free_the_card",
+                        fmt::format("end them or take another card (nvidia-smi lists them): frees "
+                                    "{}",
+                                    size_text(bytes)),
+                        bytes});
+    out.push_back(std::move(f));
+  }
+}
+
+}  // namespace tidemark

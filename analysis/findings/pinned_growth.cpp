@@ -1,0 +1,61 @@
+// Page-locked host memory grows.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "analysis/findings/rules.h"
+#include "analysis/wording.h"
+
+namespace tidemark {
+
+void find_pinned_growth(const Evidence& evidence, std::vector<Finding>& out) {
+  constexpr uint64_t kMuch = uint64_t{128} << 20;
+  constexpr size_t kOften = 6;
+  for (const ProcessModel& process : evidence.trace->processes) {
+    std::vector<const DriverAllocation*> kept;
+    uint64_t all = 0;
+    int64_t first = INT64_MAX;
+    int64_t last = INT64_MIN;
+    for (const DriverAllocation& a : process.driver.allocations) {
+      first = std::min(first, a.birth_ns);
+      last = std::max(last, a.birth_ns);
+    }
+    if (first >= last) continue;
+    // A program's first part fills its caches; what goes on in the rest is growth. Its end gives
+    // everything back: what was alive at the last allocation counts.
+    const int64_t settled = first + (last - first) / 5 * 2;
+    std::map<uint32_t, uint64_t> by_stack;
+    uint64_t gained = 0;
+    for (const DriverAllocation& a : process.driver.allocations) {
+      if (a.kind != MemoryKind::kPinned || a.death_ns <= last) continue;
+      all += a.size_bytes;
+      if (a.birth_ns < settled) continue;
+      kept.push_back(&a);
+      gained += a.size_bytes;
+      by_stack[a.stack] += a.size_bytes;
+    }
+    if (gained < kMuch || kept.size() < kOften || gained < all / 4) continue;
+    const auto device =
+        std::find_if(evidence.devices.begin(), evidence.devices.end(),
+                     [&](const DeviceEvidence& d) { return d.process == &process; });
+    if (device == evidence.devices.end()) continue;
+    Finding f = device->finding(
+        "pinned_growth", kWarning,
+        fmt::format("pinned host memory grows: {} in {} since it had settled, {} in all",
+                    size_text(gained), counted(kept.size(), "piece"), size_text(all)));
+    f.evidence = {{"gained_bytes", gained}, {"pieces", kept.size()}, {"pinned_bytes", all}};
+    const auto most =
+        std::max_element(by_stack.begin(), by_stack.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
+    f.frames = process.names.stack_text(most->first);
+    f.advice.push_back({"reuse_pinned",
+                        fmt::format("use pinned buffers again instead of keeping them: {} of host "
+                                    "memory",
+                                    size_text(gained)),
+                        gained});
+    out.push_back(std::move(f));
+  }
+}
+
+}  // namespace tidemark

@@ -1,0 +1,66 @@
+#include "analysis/findings/rules.h"
+
+#include <algorithm>
+#include <string_view>
+
+namespace tidemark {
+
+namespace {
+
+struct NamedRule {
+  const char* id;
+  Rule rule;
+};
+
+constexpr NamedRule kRules[] = {
+    {"capacity", find_capacity},
+    {"fragmentation", find_fragmentation},
+    {"rank_imbalance", find_rank_imbalance},
+    {"creep", find_creep},
+    {"retained_graph", find_retained_graph},
+    {"eval_keeps_graph", find_eval_keeps_graph},
+    {"activation_peak", find_activation_peak},
+    {"optimizer_state_spike", find_optimizer_state_spike},
+    {"shape_variance", find_shape_variance},
+    {"cache_thrash", find_cache_thrash},
+    {"memory_fraction", find_memory_fraction},
+    {"graph_private_pool", find_graph_private_pool},
+    {"nccl_overhead", find_nccl_overhead},
+    {"stray_context", find_stray_context},
+    {"other_process", find_other_process},
+    {"pinned_growth", find_pinned_growth},
+};
+
+int weight(std::string_view severity) {
+  return severity == kError ? 2 : severity == kWarning ? 1 : 0;
+}
+
+uint64_t best_saving(const Finding& f) {
+  return f.advice.empty() ? 0 : f.advice.front().saves_bytes;
+}
+
+}  // namespace
+
+std::vector<Finding> diagnose(const Evidence& evidence) {
+  std::vector<Finding> findings;
+  for (const NamedRule& rule : kRules) rule.rule(evidence, findings);
+  for (Finding& f : findings) {
+    std::stable_sort(f.advice.begin(), f.advice.end(), [](const Advice& a, const Advice& b) {
+      return a.saves_bytes > b.saves_bytes;
+    });
+  }
+  std::stable_sort(findings.begin(), findings.end(), [](const Finding& a, const Finding& b) {
+    const int x = weight(a.severity);
+    const int y = weight(b.severity);
+    return x != y ? x > y : best_saving(a) > best_saving(b);
+  });
+  return findings;
+}
+
+std::vector<std::string> finding_ids() {
+  std::vector<std::string> ids;
+  for (const NamedRule& rule : kRules) ids.emplace_back(rule.id);
+  return ids;
+}
+
+}  // namespace tidemark

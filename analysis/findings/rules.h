@@ -1,0 +1,31 @@
+// The rules of the diagnosis, one per finding id.
+#pragma once
+
+#include "analysis/findings/evidence.h"
+
+namespace tidemark {
+
+void find_capacity(const Evidence& evidence, std::vector<Finding>& out);
+void find_fragmentation(const Evidence& evidence, std::vector<Finding>& out);
+void find_rank_imbalance(const Evidence& evidence, std::vector<Finding>& out);
+void find_creep(const Evidence& evidence, std::vector<Finding>& out);
+void find_nccl_overhead(const Evidence& evidence, std::vector<Finding>& out);
+void find_stray_context(const Evidence& evidence, std::vector<Finding>& out);
+void find_other_process(const Evidence& evidence, std::vector<Finding>& out);
+void find_activation_peak(const Evidence& evidence, std::vector<Finding>& out);
+void find_optimizer_state_spike(const Evidence& evidence, std::vector<Finding>& out);
+void find_eval_keeps_graph(const Evidence& evidence, std::vector<Finding>& out);
+void find_retained_graph(const Evidence& evidence, std::vector<Finding>& out);
+void find_cache_thrash(const Evidence& evidence, std::vector<Finding>& out);
+void find_memory_fraction(const Evidence& evidence, std::vector<Finding>& out);
+void find_graph_private_pool(const Evidence& evidence, std::vector<Finding>& out);
+void find_pinned_growth(const Evidence& evidence, std::vector<Finding>& out);
+void find_shape_variance(const Evidence& evidence, std::vector<Finding>& out);
+
+// Runs every rule. Errors come first, then warnings; within them the greatest saving.
+std::vector<Finding> diagnose(const Evidence& evidence);
+
+// Every finding id there is.
+std::vector<std::string> finding_ids();
+
+}  // namespace tidemark

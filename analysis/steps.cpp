@@ -1,0 +1,192 @@
+#include "analysis/steps.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string_view>
+#include <unordered_map>
+
+namespace tidemark {
+
+namespace {
+
+constexpr uint32_t kLeastSteps = 3;
+
+// 0: not a mark of a step; else how well it is one.
+int mark_rank(const Mark& mark, std::string_view name) {
+  if (mark.kind == MarkKind::kIteration) return 3;
+  if (mark.kind == MarkKind::kOptimizerStep || name.starts_with("Optimizer.step")) return 2;
+  if (name.starts_with("ProfilerStep#")) return 1;
+  return 0;
+}
+
+uint64_t median(std::vector<uint64_t> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// The median of the slopes between each value and the one half the window behind it: Theil and
+// Sen's estimator on n / 2 pairs, which keeps its robustness in linear time.
+double robust_slope(const std::vector<double>& values) {
+  const size_t half = values.size() / 2;
+  if (half == 0) return 0;
+  std::vector<double> slopes;
+  for (size_t i = 0; i + half < values.size(); ++i) {
+    slopes.push_back((values[i + half] - values[i]) / static_cast<double>(half));
+  }
+  const auto middle = slopes.begin() + static_cast<std::ptrdiff_t>(slopes.size() / 2);
+  std::nth_element(slopes.begin(), middle, slopes.end());
+  return *middle;
+}
+
+// Growth that goes on: most steps of the window end higher than they began.
+bool is_steady(const std::vector<double>& low) {
+  size_t up = 0;
+  for (size_t i = 1; i < low.size(); ++i) up += low[i] > low[i - 1] ? 1U : 0U;
+  return static_cast<double>(up) >= 0.6 * static_cast<double>(low.size() - 1);
+}
+
+void measure_water(const FrameworkModel& model, Steps& steps) {
+  steps.water.assign(steps.boundaries.size() - 1, {});
+  size_t step = 0;
+  const uint32_t begin = steps.boundaries.front();
+  uint64_t level = begin == 0 ? 0 : model.totals_after(begin - 1).allocated;
+  for (uint32_t e = begin; e < steps.boundaries.back(); ++e) {
+    while (e >= steps.boundaries[step + 1]) ++step;
+    const uint32_t s = model.subject[e];
+    if (model.change[e] == Change::kBirth) level += model.allocations[s].block_bytes;
+    if (model.change[e] == Change::kRelease) level -= model.allocations[s].block_bytes;
+    StepWater& water = steps.water[step];
+    water.low_bytes = std::min(water.low_bytes, level);
+    water.high_bytes = std::max(water.high_bytes, level);
+  }
+}
+
+// What each stack holds at the two ends of the window tells who grew.
+void measure_growing_stacks(const FrameworkModel& model, Steps& steps) {
+  struct Held {
+    int64_t gain = 0;
+    uint64_t bytes = 0;
+    uint64_t count = 0;
+  };
+  const uint32_t first = steps.boundaries[steps.window_first];
+  const uint32_t last = steps.boundaries[steps.window_last + 1] - 1;
+  std::unordered_map<uint32_t, Held> held;
+  for (const Allocation& a : model.allocations) {
+    if (a.birth < first && a.release >= first)
+      held[a.stack].gain -= static_cast<int64_t>(a.block_bytes);
+    if (a.birth <= last && a.release > last) {
+      Held& h = held[a.stack];
+      h.gain += static_cast<int64_t>(a.block_bytes);
+      h.bytes += a.block_bytes;
+      ++h.count;
+    }
+  }
+  const double span = steps.window_last + 1 - steps.window_first;
+  for (const auto& [stack, h] : held) {
+    if (h.gain <= 0) continue;
+    steps.growing.push_back({stack, static_cast<double>(h.gain) / span, h.bytes, h.count});
+  }
+  std::sort(steps.growing.begin(), steps.growing.end(), [](const auto& a, const auto& b) {
+    return a.bytes_per_step != b.bytes_per_step ? a.bytes_per_step > b.bytes_per_step
+                                                : a.stack < b.stack;
+  });
+}
+
+}  // namespace
+
+uint32_t Steps::end_of_step(uint32_t event) const {
+  const auto it = std::upper_bound(boundaries.begin(), boundaries.end(), event);
+  return it == boundaries.end() ? kNever : *it;
+}
+
+std::vector<uint32_t> boundaries_from_marks(const ProcessModel& process,
+                                            const FrameworkModel& model) {
+  // A program may have several optimizers: the name that comes most often is the step.
+  struct Named {
+    int rank = 0;
+    std::vector<int64_t> times;
+  };
+  std::map<uint32_t, Named> names;
+  for (const Mark& mark : process.marks) {
+    const int rank = mark_rank(mark, process.names.string(mark.name));
+    // The step ends where its optimizer does.
+    if (rank == 0 || mark.phase == MarkPhase::kBegin) continue;
+    names[mark.name].rank = rank;
+    names[mark.name].times.push_back(mark.time_ns);
+  }
+  const Named* best = nullptr;
+  for (const auto& [name, named] : names) {
+    if (best == nullptr || named.rank > best->rank ||
+        (named.rank == best->rank && named.times.size() > best->times.size())) {
+      best = &named;
+    }
+  }
+  std::vector<uint32_t> boundaries;
+  if (best == nullptr) return boundaries;
+  std::vector<int64_t> times = best->times;
+  std::sort(times.begin(), times.end());
+  for (const int64_t time : times) {
+    uint32_t event = 0;
+    if (!model.event_at(time, event)) continue;
+    const uint32_t next = event + 1;
+    if (next < model.event_count() && (boundaries.empty() || boundaries.back() < next)) {
+      boundaries.push_back(next);
+    }
+  }
+  return boundaries;
+}
+
+void measure_steps(const FrameworkModel& model, Steps& steps) {
+  if (steps.boundaries.size() < 2) return;
+  measure_water(model, steps);
+  std::vector<uint64_t> periods;
+  for (size_t i = 0; i + 1 < steps.boundaries.size(); ++i) {
+    periods.push_back(static_cast<uint64_t>(model.time_ns[steps.boundaries[i + 1]] -
+                                            model.time_ns[steps.boundaries[i]]));
+  }
+  steps.period_ns = static_cast<int64_t>(median(periods));
+  if (steps.count() < 5) return;  // fewer tell nothing about growth
+  // States, caches and lists fill up in the beginning; what counts is what goes on.
+  steps.window_first = std::max<uint32_t>(1, steps.count() * 2 / 5);
+  steps.window_last = steps.count() - 1;
+  std::vector<double> low;
+  for (uint32_t i = steps.window_first; i <= steps.window_last; ++i) {
+    low.push_back(static_cast<double>(steps.water[i].low_bytes));
+  }
+  const double slope = robust_slope(low);
+  if (slope <= 0 || !is_steady(low)) return;
+  steps.growth_bytes_per_step = slope;
+  measure_growing_stacks(model, steps);
+}
+
+Steps find_steps(const ProcessModel& process, const FrameworkModel& model) {
+  Steps steps;
+  if (model.event_count() == 0) return steps;
+  steps.boundaries = boundaries_from_marks(process, model);
+  if (steps.boundaries.size() >= kLeastSteps) {
+    steps.source = StepSource::kMarks;
+    steps.confidence = 1;
+    // What comes before the first optimizer step's end is a step of its own: it begins with the
+    // history.
+    if (steps.boundaries.front() != 0) steps.boundaries.insert(steps.boundaries.begin(), 0);
+  } else {
+    Rhythm rhythm = boundaries_from_rhythm(model);
+    steps.boundaries = std::move(rhythm.boundaries);
+    steps.confidence = rhythm.confidence;
+    if (steps.boundaries.size() >= kLeastSteps) steps.source = StepSource::kRhythm;
+  }
+  if (steps.source == StepSource::kNone) {
+    steps.boundaries.clear();
+    steps.confidence = 0;
+    return steps;
+  }
+  // The last, unfinished step counts as one: an error happens inside it.
+  if (steps.source == StepSource::kRhythm) steps.boundaries.push_back(model.event_count());
+  measure_steps(model, steps);
+  return steps;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,92 @@
+// `tidemark report` on a made-up run: time to load, to diagnose and to print, and the memory it took.
+//
+//   report_bench [MILLIONS OF EVENTS, 10 unless told]
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <string>
+
+#include "analysis/report.h"
+#include "bench/synthetic_stream.h"
+#include "collector/name_writer.h"
+#include "export/report_json.h"
+#include "export/report_text.h"
+#include "proto/byte_sink.h"
+#include "proto/trace_writer.h"
+
+namespace tidemark {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double peak_mib() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / 1024;
+}
+
+// Stacks as a training program has them: a third forward, a few of the optimizer, the rest its own.
+void write_stacks(TraceWriter& writer) {
+  NameWriter names(writer);
+  for (uint32_t i = 1; i <= SyntheticStream::kStacks; ++i) {
+    Frame outer{};
+    outer.function = names.string("train");
+    outer.file = names.string("train.py");
+    outer.line = static_cast<int64_t>(1 + i % 40);
+    Frame inner{};
+    inner.function = names.string(i % 3 == 0 ? "_call_impl" : "work");
+    inner.file = names.string(i % 3 == 0   ? "torch/nn/modules/module.py"
+                              : i % 7 == 0 ? "torch/optim/adam.py"
+                                           : "model.py");
+    inner.line = i;
+    names.stack(names.stack(0, names.frame(outer)), names.frame(inner));
+  }
+}
+
+int run(uint64_t events) {
+  const int fd = ::memfd_create("report_bench", MFD_CLOEXEC);
+  FdSink sink(fd);
+  {
+    TraceWriter writer(sink);
+    write_stacks(writer);
+    SyntheticStream stream;
+    for (uint64_t i = 0; i < events; ++i) writer.append(stream.next());
+    if (!writer.finish()) return 1;
+    fmt::print("{} events in {:.1f} MiB\n", events,
+               static_cast<double>(writer.bytes_written()) / (1 << 20));
+  }
+  std::vector<TraceReader> readers;
+  Result<TraceReader> reader = TraceReader::from_fd(fd, "synthetic");
+  if (!reader) return 1;
+  readers.push_back(std::move(*reader));
+  const auto start = Clock::now();
+  const Result<TraceModel> model = load_trace(readers);
+  if (!model) return 1;
+  const double loaded = seconds_since(start);
+  const Result<Report> report = make_report(*model, {});
+  if (!report) return 1;
+  const double reported = seconds_since(start);
+  const std::string text = report_as_text(*report, {});
+  const std::string json = report_as_json(*report);
+  fmt::print("load {:.2f} s, diagnose {:.2f} s, print {:.2f} s: {:.2f} s in all\n", loaded,
+             reported - loaded, seconds_since(start) - reported, seconds_since(start));
+  fmt::print("steps {}, findings {}, peak memory {:.0f} MiB ({:.0f} bytes an event)\n",
+             report->ranks[0].devices[0].steps.count, report->findings.size(), peak_mib(),
+             peak_mib() * (1 << 20) / static_cast<double>(events));
+  return 0;
+}
+
+}  // namespace
+}  // namespace tidemark
+
+int main(int argc, char** argv) {
+  const double millions = argc > 1 ? std::atof(argv[1]) : 10;
+  return tidemark::run(static_cast<uint64_t>(millions * 1e6));
+}

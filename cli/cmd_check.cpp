@@ -1,0 +1,127 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "cli/command.h"
+#include "export/names.h"
+
+namespace tidemark::cli {
+
+namespace {
+
+struct Options {
+  std::string path;
+  std::string max_peak;
+  std::string baseline;
+  double max_growth = 5;
+  std::vector<std::string> fail_on;
+};
+
+// "40GiB", "512M", "1.5g", "1073741824": units are powers of 1024, whatever their spelling.
+Result<uint64_t> parse_size(const std::string& text) {
+  double amount = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), amount);
+  std::string unit(end, static_cast<size_t>(text.data() + text.size() - end));
+  std::transform(unit.begin(), unit.end(), unit.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  constexpr std::string_view kPrefixes = "kmgt";
+  double scale = unit.empty() || unit == "b" ? 1 : 0;
+  for (size_t i = 0; i < kPrefixes.size(); ++i) {
+    const std::string prefix(1, kPrefixes[i]);
+    if (unit == prefix || unit == prefix + "b" || unit == prefix + "ib") {
+      scale = static_cast<double>(uint64_t{1} << (10 * (i + 1)));
+    }
+  }
+  if (error != std::errc() || scale == 0 || amount < 0 || amount * scale > 1e18) {
+    return Error{"--max-peak takes a size such as 40GiB or 512M, not '" + text + "'"};
+  }
+  return static_cast<uint64_t>(amount * scale);
+}
+
+// What a device needed of the card: the allocator's segments, or what the driver gave out.
+uint64_t peak_of(const Report& report) {
+  uint64_t peak = 0;
+  for (const RankReport& rank : report.ranks) {
+    for (const DeviceReport& d : rank.devices) {
+      peak = std::max({peak, d.reserved_peak.bytes, d.driver_peak.bytes});
+    }
+  }
+  return peak;
+}
+
+Result<Report> report_on(const std::string& path) {
+  const Result<TraceModel> model = load_with_progress(path);
+  if (!model) return model.error();
+  return make_report(*model, {});
+}
+
+bool say(bool good, const std::string& text) {
+  fmt::print("{} {}\n", good ? "ok    " : "FAILED", text);
+  return good;
+}
+
+int run(const Options& options) {
+  std::optional<uint64_t> max_peak;
+  if (!options.max_peak.empty()) {
+    const Result<uint64_t> size = parse_size(options.max_peak);
+    if (!size) return fail(size.error());
+    max_peak = *size;
+  }
+  if (Status known = check_finding_ids(options.fail_on); !known) return fail(known.error());
+  const Result<Report> report = report_on(options.path);
+  if (!report) return fail(report.error());
+  const uint64_t peak = peak_of(*report);
+  bool good = true;
+  if (max_peak) {
+    good &= say(peak <= *max_peak,
+                fmt::format("peak {} of at most {}", size_text(peak), size_text(*max_peak)));
+  }
+  if (!options.baseline.empty()) {
+    const Result<Report> baseline = report_on(options.baseline);
+    if (!baseline) return fail(baseline.error());
+    const uint64_t before = peak_of(*baseline);
+    if (before == 0) return fail({options.baseline + ": has no peak to compare with"});
+    const double growth = 100 * (static_cast<double>(peak) / static_cast<double>(before) - 1);
+    good &= say(growth <= options.max_growth,
+                fmt::format("peak {} against {}: {:+.1f} %, at most {:+.1f} %", size_text(peak),
+                            size_text(before), growth, options.max_growth));
+  }
+  const bool alone = !max_peak && options.baseline.empty();
+  for (const Finding& f : failing_findings(*report, options.fail_on, alone)) {
+    good = say(false, f.id + ": " + f.summary) && good;
+  }
+  if (good && (alone || !options.fail_on.empty())) say(true, "no such finding");
+  return good ? kOk : kNo;
+}
+
+}  // namespace
+
+void add_check(CLI::App& app, int& code) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("check", "for CI: exit 1 when a run needs too much");
+  command->add_option("PATH", options->path, "a trace, a directory of traces, or a snapshot")
+      ->required();
+  command->add_option("--max-peak", options->max_peak, "the highest reserved peak: 40GiB, 512M");
+  command->add_option("--baseline", options->baseline, "a run to compare the peak with");
+  command->add_option("--max-growth", options->max_growth, "per cent above the baseline")
+      ->capture_default_str()
+      ->needs(command->get_option("--baseline"));
+  command
+      ->add_option("--fail-on", options->fail_on,
+                   "ids of findings (warning or above) that fail, 'any' for all of them")
+      ->delimiter(',');
+  command->footer(
+      "Without options it fails on findings of severity error.\n"
+      "Examples:\n"
+      "  tidemark check run.tmk --max-peak 40GiB\n"
+      "  tidemark check run.tmk --baseline main.tmk --max-growth 3\n"
+      "  tidemark check run.tmk --fail-on creep,retained_graph,fragmentation");
+  command->callback([options, &code] { code = run(*options); });
+}
+
+}  // namespace tidemark::cli

@@ -1,0 +1,68 @@
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "analysis/diff.h"
+#include "cli/command.h"
+#include "cli/terminal.h"
+#include "export/diff_text.h"
+
+namespace tidemark::cli {
+
+namespace {
+
+struct Options {
+  std::string before;
+  std::string after;
+  std::optional<int64_t> rank;
+  std::optional<int64_t> other_rank;
+  size_t stacks = 10;
+  bool json = false;
+};
+
+Result<Report> full_report(const std::string& path, std::optional<int64_t> rank) {
+  const Result<TraceModel> model = load_with_progress(path);
+  if (!model) return model.error();
+  ReportOptions wanted;
+  wanted.rank = rank;
+  wanted.stacks = SIZE_MAX;
+  return make_report(*model, wanted);
+}
+
+int run(const Options& options) {
+  const Result<Report> before = full_report(options.before, options.rank);
+  if (!before) return fail(before.error());
+  const auto rank = options.other_rank ? options.other_rank : options.rank;
+  const Result<Report> after = full_report(options.after, rank);
+  if (!after) return fail(after.error());
+  const Result<Diff> diff = compare(*before, *after);
+  if (!diff) return fail(diff.error());
+  const std::string text =
+      options.json ? diff_as_json(*diff)
+                   : diff_as_text(*diff, {stdout_has_colour(), stdout_width(), options.stacks});
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  return kOk;
+}
+
+}  // namespace
+
+void add_diff(CLI::App& app, int& code) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("diff", "two runs or two ranks: what grew, by stack and category");
+  command->add_option("BEFORE", options->before, "a trace, a directory, or a snapshot")->required();
+  command->add_option("AFTER", options->after, "the one to compare with it")->required();
+  command->add_option("--rank", options->rank, "only this rank of both");
+  command->add_option("--other-rank", options->other_rank, "this rank of AFTER instead");
+  command->add_option("--stacks", options->stacks, "how many stacks to list")
+      ->capture_default_str();
+  command->add_flag("--json", options->json, "for programs: schema tidemark.diff/1");
+  command->footer(
+      "Examples:\n"
+      "  tidemark diff yesterday.tmk today.tmk\n"
+      "  tidemark diff job/ job/ --rank 1 --other-rank 0     what rank 0 holds and rank 1 does "
+      "not");
+  command->callback([options, &code] { code = run(*options); });
+}
+
+}  // namespace tidemark::cli

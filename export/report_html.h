@@ -1,0 +1,13 @@
+// `tidemark report --html`: one page in one file, without scripts and without anything from
+// outside.
+#pragma once
+
+#include <string>
+
+#include "analysis/report.h"
+
+namespace tidemark {
+
+std::string report_as_html(const Report& report);
+
+}  // namespace tidemark

@@ -1,0 +1,61 @@
+// Inferred categories against the exact ones of recorded runs, whose history says what the
+// optimizer and autograd held.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "analysis/categories.h"
+#include "collector/trace_source.h"
+
+namespace tidemark {
+namespace {
+
+struct Score {
+  uint64_t right = 0;
+  uint64_t all = 0;
+};
+
+// Bytes at the allocated peak whose category the trace knows.
+Score score_of(const std::string& path) {
+  const Result<TraceSource> source = open_trace(path);
+  EXPECT_TRUE(source.ok()) << path;
+  if (!source) return {};
+  const Result<TraceModel> model = load_trace(source->readers);
+  EXPECT_TRUE(model.ok()) << path;
+  if (!model) return {};
+  Score score;
+  for (const ProcessModel& process : model->processes) {
+    const StackRoles roles(process.names);
+    for (const FrameworkModel& f : process.framework) {
+      const Steps steps = find_steps(process, f);
+      const Categories guessed = categorize(process, f, roles, steps, false);
+      for (size_t i = 0; i < f.allocations.size(); ++i) {
+        const Allocation& a = f.allocations[i];
+        if (a.category == Category::kUnknown || !a.alive_at(f.allocated_peak.event)) continue;
+        score.all += a.block_bytes;
+        if (guessed.of[i] == a.category) score.right += a.block_bytes;
+      }
+    }
+  }
+  return score;
+}
+
+TEST(CategoryAccuracy, IsAtLeast95PercentOfTheBytes) {
+  size_t runs = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(TIDEMARK_TEST_DATA "/scenarios")) {
+    const std::string path = entry.path().string();
+    if (!path.ends_with(".roles.tmk")) continue;
+    ++runs;
+    const Score score = score_of(path);
+    ASSERT_GT(score.all, 0U) << path;
+    const double share = static_cast<double>(score.right) / static_cast<double>(score.all);
+    std::printf("%s: %.1f %% of %.0f MiB\n", entry.path().filename().c_str(), 100 * share,
+                static_cast<double>(score.all) / (1 << 20));
+    EXPECT_GE(share, 0.95) << path;
+  }
+  EXPECT_GT(runs, 0U);
+}
+
+}  // namespace
+}  // namespace tidemark
