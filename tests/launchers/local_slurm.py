@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sinfo")
+PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sinfo", "squeue")
 
 
 def missing():
@@ -49,6 +49,7 @@ class LocalSlurm:
         return self
 
     def __exit__(self, *_):
+        self._wait_until_empty()
         for daemon in reversed(self.daemons):
             daemon.terminate()
         for daemon in self.daemons:
@@ -129,6 +130,15 @@ class LocalSlurm:
         log = open(os.path.join(self.folder, f"{name or command[0]}.out.log"), "w")
         self.daemons.append(subprocess.Popen(command, env=self.environment, stdout=log,
                                              stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL))
+
+    def _wait_until_empty(self):
+        """The process that watches over a step outlives the daemons if it cannot say goodbye."""
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            queue = self.run("squeue", "-h")
+            if queue.returncode != 0 or not queue.stdout.strip():
+                return
+            time.sleep(0.2)
 
     def _wait_until_idle(self):
         deadline = time.monotonic() + 90
