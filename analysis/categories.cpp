@@ -263,4 +263,15 @@ void apply_tags(FrameworkModel& model, std::vector<TensorTag> tags) {
   }
 }
 
+void infer_categories(TraceModel& trace) {
+  for (ProcessModel& process : trace.processes) {
+    if (process.framework.empty()) continue;
+    const StackRoles roles(process.names);
+    for (FrameworkModel& model : process.framework) {
+      const Categories found = categorize(process, model, roles, find_steps(process, model));
+      for (size_t i = 0; i < found.of.size(); ++i) model.allocations[i].category = found.of[i];
+    }
+  }
+}
+
 }  // namespace tidemark

@@ -32,6 +32,10 @@ struct Categories {
 Categories categorize(const ProcessModel& process, const FrameworkModel& model,
                       const StackRoles& roles, const Steps& steps, bool use_recorded = true);
 
+// Gives every allocation of a trace the category that the report counts it under, for whoever lists
+// allocations one by one.
+void infer_categories(TraceModel& trace);
+
 // Gives the tagged allocations their category. Tags name an address and a time.
 void apply_tags(FrameworkModel& model, std::vector<TensorTag> tags);
 

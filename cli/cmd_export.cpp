@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "analysis/categories.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
 #include "export/csv_tables.h"
@@ -108,6 +109,7 @@ int run(const Options& options) {
   }();
   if (!model) return fail(model.error());
   model->path = options.path;
+  infer_categories(*model);
   ExportOptions wanted;
   wanted.time = *parse_time(options.time, model->start_ns);
   wanted.ranks = options.ranks;

@@ -34,7 +34,10 @@ class RankTrace {
   }
 
  private:
-  int64_t at(int64_t micros) const { return kStart + micros * kMicro; }
+  // Rank 1's clock is half a millisecond behind.
+  int64_t at(int64_t micros) const {
+    return kStart + (micros - (rank_ == 1 ? 500 : 0)) * kMicro;
+  }
 
   void write_identity() {
     Process p{};

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "analysis/categories.h"
 #include "export/names.h"
 
 namespace tidemark::view {
@@ -104,6 +105,7 @@ Result<std::unique_ptr<const Model>> make_model(TraceModel trace,
   Result<Report> report = make_report(model->trace, {});
   if (!report) return report.error();
   model->report = std::move(*report);
+  infer_categories(model->trace);
   for (uint32_t p = 0; p < model->trace.processes.size(); ++p) {
     const ProcessModel& process = model->trace.processes[p];
     model->text.emplace_back(process.names);
