@@ -215,7 +215,16 @@ class Categorizer {
     for (const uint32_t i : kept) {
       if (model_.allocations[i].alive_at(when)) stacks.insert(model_.allocations[i].stack);
     }
-    if (most < kGraphBlocks || stacks.size() < kGraphStacks) kept.clear();
+    if (most < kGraphBlocks || stacks.size() < kGraphStacks) {
+      kept.clear();
+      return;
+    }
+    // The last layers' blocks do not live long, but they are of the same graph.
+    for (uint32_t i = 0; i < model_.allocations.size(); ++i) {
+      const Allocation& a = model_.allocations[i];
+      if (out_.of[i] == Category::kTemporary && stacks.contains(a.stack)) kept.push_back(i);
+    }
+    std::sort(kept.begin(), kept.end());
   }
 
   const FrameworkModel& model_;

@@ -72,7 +72,9 @@ void measure_growing_stacks(const FrameworkModel& model, Steps& steps) {
     uint64_t count = 0;
   };
   const uint32_t first = steps.boundaries[steps.window_first];
-  const uint32_t last = steps.boundaries[steps.window_last + 1] - 1;
+  // After an error everything is let go: what was held up to it counts.
+  uint32_t last = steps.boundaries[steps.window_last + 1] - 1;
+  if (!model.failures.empty()) last = std::max(first, std::min(last, model.failures.back().event));
   std::unordered_map<uint32_t, Held> held;
   for (const Allocation& a : model.allocations) {
     if (a.birth < first && a.release >= first)
@@ -93,6 +95,16 @@ void measure_growing_stacks(const FrameworkModel& model, Steps& steps) {
     return a.bytes_per_step != b.bytes_per_step ? a.bytes_per_step > b.bytes_per_step
                                                 : a.stack < b.stack;
   });
+}
+
+// A rhythm that ended long before the history did: what it shows is no longer going on.
+bool has_ended(const Steps& steps) {
+  std::vector<uint64_t> lengths;
+  for (size_t i = 0; i + 1 < steps.boundaries.size(); ++i) {
+    lengths.push_back(steps.boundaries[i + 1] - steps.boundaries[i]);
+  }
+  const uint64_t last = lengths.back();
+  return last > 4 * median(std::move(lengths));
 }
 
 }  // namespace
@@ -149,6 +161,7 @@ void measure_steps(const FrameworkModel& model, Steps& steps) {
   }
   steps.period_ns = static_cast<int64_t>(median(periods));
   if (steps.count() < 5) return;  // fewer tell nothing about growth
+  if (steps.source == StepSource::kRhythm && has_ended(steps)) return;
   // States, caches and lists fill up in the beginning; what counts is what goes on.
   steps.window_first = std::max<uint32_t>(1, steps.count() * 2 / 5);
   steps.window_last = steps.count() - 1;

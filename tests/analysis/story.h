@@ -292,14 +292,16 @@ class Trace {
   // Ids at warning or above, in order of the alphabet.
   std::vector<std::string> alarms() const {
     std::vector<std::string> ids;
-    for (const Finding& f : report().findings) {
+    const Report whole = report();
+    for (const Finding& f : whole.findings) {
       if (f.severity != kInfo) ids.push_back(f.id);
     }
     std::sort(ids.begin(), ids.end());
     return ids;
   }
   Finding finding(std::string_view id) const {
-    for (const Finding& f : report().findings) {
+    const Report whole = report();
+    for (const Finding& f : whole.findings) {
       if (f.id == id) return f;
     }
     return {};
