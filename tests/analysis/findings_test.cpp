@@ -153,7 +153,7 @@ TEST(Findings, OptimizerSpikeWhenItRunsOutInsideTheStep) {
     return Trace([in_step](Story& s, uint32_t) {
       Training t(s, {});
       t.step();
-      s.run_out(100 * kMiB, 10 * kMiB, in_step ? s.optimizer("_multi_tensor_adam") : s.user(5));
+      s.run_out(1000 * kMiB, 10 * kMiB, in_step ? s.optimizer("_multi_tensor_adam") : s.user(5));
     });
   };
   EXPECT_EQ(run(true).alarms(), (Ids{"activation_peak", "capacity", "optimizer_state_spike"}));

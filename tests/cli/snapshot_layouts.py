@@ -58,10 +58,13 @@ for case in ("default", "expandable", "late", "oom_fraction", "graphs"):
         for entry in trace:
             entry.pop("compile_context")
             entry.pop("user_metadata")
-    check_equal(answers(saved(older)), wanted, f"{case}: torch 2.4 layout")
+    # Without annotations there are no marks: steps, and what follows from them, are found otherwise.
+    by_marks = ("steps", "by_category", "by_age")
+    wanted = answers(SNAPSHOTS / f"{case}.pickle.gz", by_marks)
+    check_equal(answers(saved(older), by_marks), wanted, f"{case}: torch 2.4 layout")
     if case in ("default", "late", "oom_fraction"):
         older.pop("allocator_settings")  # these ran with settings that do not change block sizes
-        check_equal(answers(saved(older)), wanted, f"{case}: torch 2.2 layout")
+        check_equal(answers(saved(older), by_marks), wanted, f"{case}: torch 2.2 layout")
 
         # 2.1: no times. Instants differ, amounts do not.
         for trace in older["device_traces"]:
