@@ -162,6 +162,8 @@ class DivergenceSearch {
     limit_ = std::max(kWorthSaying, typical.bytes / 10);
     Divergence first;
     for (size_t i = 0; i < ranks_.size(); ++i) {
+      // Ranks reach the same height at different times; that alone is no difference.
+      if (ranks_[i].height.bytes < typical.bytes + limit_) continue;
       const int64_t peak_ns = ranks_[i].height.time_ns;
       const uint64_t excess = excess_at(i, peak_ns);
       if (excess < limit_ || peak_ns <= begin_ns) continue;

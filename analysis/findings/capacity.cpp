@@ -47,7 +47,7 @@ void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
     if (!d.ran_out()) continue;
     const FailedAllocation& failure = d.model->failures.back();
     const MemoryTotals totals = d.at_failure();
-    if (totals.active + failure.requested_bytes <= totals.reserved) continue;  // holes, not want
+    if (d.failed_for_holes()) continue;
     Finding f = d.finding(
         "capacity", kError,
         fmt::format("out of memory for want of room: {} in use of {}, {} more did not fit",

@@ -1,5 +1,6 @@
 #include "analysis/findings/evidence.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace tidemark {
@@ -20,6 +21,15 @@ uint64_t DeviceEvidence::at_peak(Category category) const {
     if (categories.of[i] == category && a.release > peak) bytes += a.block_bytes;
   }
   return bytes;
+}
+
+bool DeviceEvidence::failed_for_holes() const {
+  constexpr uint64_t kUsualShare = 20;  // a twentieth of what is reserved lies in holes anyway
+  if (!ran_out()) return false;
+  const MemoryTotals totals = at_failure();
+  const uint64_t free_bytes = totals.reserved - std::min(totals.active, totals.reserved);
+  return free_bytes >= model->failures.back().requested_bytes &&
+         free_bytes >= totals.reserved / kUsualShare;
 }
 
 MemoryTotals DeviceEvidence::at_failure() const {

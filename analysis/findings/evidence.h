@@ -37,6 +37,8 @@ struct DeviceEvidence {
   uint64_t peak_bytes() const { return model == nullptr ? 0 : model->allocated_peak.bytes; }
   // Bytes of a category at the allocated peak.
   uint64_t at_peak(Category category) const;
+  // It ran out although enough bytes were free, in holes, and not just the few that always are.
+  bool failed_for_holes() const;
   // Where the last request failed; all zeros when none did.
   MemoryTotals at_failure() const;
 

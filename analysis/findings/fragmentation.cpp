@@ -46,10 +46,8 @@ void find_fragmentation(const Evidence& evidence, std::vector<Finding>& out) {
     const char* severity = nullptr;
     uint32_t when = d.model->reserved_peak.event;
     if (d.ran_out()) {
-      const MemoryTotals totals = d.at_failure();
       when = d.model->failures.back().event;
-      const uint64_t requested = d.model->failures.back().requested_bytes;
-      if (totals.active + requested <= totals.reserved) severity = kError;
+      if (d.failed_for_holes()) severity = kError;
     } else if (cost >= kWorthSaying && cost >= d.model->reserved_peak.bytes / 7) {
       severity = d.is_tight() ? kWarning : kInfo;
     }
