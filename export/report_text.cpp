@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "export/names.h"
 #include "export/rank_report.h"
@@ -87,14 +90,26 @@ class TextReport {
     for (const Advice& a : f.advice) wrapped("  -> ", a.detail);
   }
 
-  // What is true but no cause for alarm, in a line each.
+  // What is true but no cause for alarm, in a line each; the same of several ranks in one.
   void notes() {
-    bool first = true;
+    std::vector<std::pair<const Finding*, std::string>> notes;
     for (const Finding& f : report_.findings) {
       if (f.severity != kInfo) continue;
-      if (first) line();
-      first = false;
-      wrapped(dim("  note ") + f.id + ": ", f.summary, 7);
+      const auto same = std::find_if(notes.begin(), notes.end(), [&](const auto& n) {
+        return n.first->id == f.id && n.first->summary == f.summary;
+      });
+      if (same == notes.end()) {
+        notes.emplace_back(&f, std::to_string(f.rank));
+      } else {
+        same->second += fmt::format(", {}", f.rank);
+      }
+    }
+    if (!notes.empty()) line();
+    for (const auto& [finding, ranks] : notes) {
+      const std::string who = finding->rank < 0                      ? ""
+                              : ranks.find(',') == std::string::npos ? " (rank " + ranks + ")"
+                                                                     : " (ranks " + ranks + ")";
+      wrapped(dim("  note ") + finding->id + who + ": ", finding->summary, 7);
     }
   }
 
