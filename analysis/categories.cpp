@@ -222,7 +222,10 @@ class Categorizer {
     // The last layers' blocks do not live long, but they are of the same graph.
     for (uint32_t i = 0; i < model_.allocations.size(); ++i) {
       const Allocation& a = model_.allocations[i];
-      if (out_.of[i] == Category::kTemporary && stacks.contains(a.stack)) kept.push_back(i);
+      if (out_.of[i] != Category::kTemporary || !stacks.contains(a.stack)) continue;
+      kept.push_back(i);
+      out_.of[i] = Category::kActivation;
+      out_.confidence[i] = 5;
     }
     std::sort(kept.begin(), kept.end());
   }
