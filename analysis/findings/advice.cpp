@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "analysis/rehearsal.h"
+#include "analysis/whatif.h"
 #include "analysis/wording.h"
 
 namespace tidemark {
@@ -142,19 +143,44 @@ std::optional<Advice> fuse_optimizer(const DeviceEvidence& d) {
                 saved};
 }
 
-// An estimate from the recorded holes: ranges that grow page by page need what is in use and a page
-// for each stream and size class. A replay of the allocator's rules can take its place here.
+namespace {
+
+// Longer recordings take seconds to replay; the report does not wait for them.
+constexpr uint32_t kMostReplayedEvents = 20'000'000;
+
+// The setting that needs the least, by replaying the recorded requests under each.
+std::optional<Prediction> best_setting(const WhatIf& whatif) {
+  std::optional<Prediction> best;
+  for (const std::string& conf : sensible_confs()) {
+    const Result<AllocatorSettings> settings = AllocatorSettings::parse(conf, whatif.own().version);
+    if (!settings) continue;
+    Prediction p = whatif.predict(*settings, conf);
+    if (p.out_of_memory) continue;
+    if (!best || p.reserved_peak < best->reserved_peak) best = std::move(p);
+  }
+  return best;
+}
+
+}  // namespace
+
 std::optional<Advice> change_allocator(const DeviceEvidence& d) {
-  if (d.process->rules.expandable_segments) return std::nullopt;
-  constexpr uint64_t kPages = uint64_t{22} << 20;  // one of 20 MiB, one of 2 MiB
-  const uint64_t needed = d.model->active_peak.bytes + kPages;
+  if (d.model->event_count() > kMostReplayedEvents) return std::nullopt;
+  const Result<WhatIf> whatif = WhatIf::prepare(*d.process, d.device);
+  if (!whatif) return std::nullopt;  // the sizes that were asked for are not known
+  const std::optional<Prediction> best = best_setting(*whatif);
+  if (!best) return std::nullopt;
   const uint64_t reserved = d.model->reserved_peak.bytes;
-  if (reserved <= needed) return std::nullopt;
-  return Advice{"expandable_segments",
-                fmt::format("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets segments grow "
-                            "and shrink by pages: up to {} less reserved",
-                            size_text(reserved - needed)),
-                reserved - needed};
+  const uint64_t saved = reserved - std::min(reserved, best->reserved_peak);
+  // Where it ran out, not running out is the gain, whatever the peak then is.
+  if (saved < reserved / 50 && best->failures_avoided == 0) return std::nullopt;
+  const std::string outcome = best->failures_avoided == 0
+                                  ? fmt::format("{} less reserved", size_text(saved))
+                                  : fmt::format("the request that failed fits, with {} reserved",
+                                                size_text(best->reserved_peak));
+  return Advice{"allocator_settings",
+                fmt::format("PYTORCH_CUDA_ALLOC_CONF={}: {} in a replay of this run's requests",
+                            best->conf, outcome),
+                saved};
 }
 
 }  // namespace tidemark
