@@ -391,8 +391,9 @@ enum class MarkKind : uint8_t {
   kUser,
 };
 
-// A range is a begin and an end with the same name, thread and kind; a killed process leaves
-// begins.
+// A range is a begin and an end with the same name, thread and kind, or, where ranges do not nest,
+// with the same correlation and kind (the end then may be on another thread and without the name). A
+// killed process leaves begins.
 struct Mark {
   int64_t time_ns;
   uint64_t correlation;  // pairs ranges that do not nest

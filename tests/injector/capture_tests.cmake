@@ -3,6 +3,7 @@ tidemark_test(capture_owner_test SOURCES capture_owner_test.cpp LIBRARIES tidema
 tidemark_test(capture_settings_test SOURCES capture_settings_test.cpp LIBRARIES tidemark_capture)
 tidemark_test(capture_calls_test SOURCES capture_calls_test.cpp LIBRARIES tidemark_capture)
 tidemark_test(capture_loader_test SOURCES capture_loader_test.cpp LIBRARIES tidemark_capture)
+tidemark_test(python_code_test SOURCES python_code_test.cpp LIBRARIES tidemark_capture)
 
 add_library(capture_plugin MODULE capture_plugin.cpp)
 tidemark_test(capture_unwind_test SOURCES capture_unwind_test.cpp LIBRARIES tidemark_capture)

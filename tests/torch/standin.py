@@ -224,6 +224,62 @@ def phases(torch):
     print("hooks", len(hooks), flush=True)
 
 
+def nvtx(torch):
+    """What NVTX's header does in a program: fetches the library, lets it fill in its functions."""
+    library = ctypes.CDLL(os.environ["NVTX_INJECTION64_PATH"])
+    slots = {1: (ctypes.c_void_p * 16)(), 5: (ctypes.c_void_p * 16)()}
+    tables = {module: (ctypes.c_void_p * 16)(*[
+        ctypes.addressof(array) + 8 * i for i in range(16)]) for module, array in slots.items()}
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.POINTER(ctypes.c_void_p),
+                      ctypes.POINTER(ctypes.c_uint))
+    def function_table(module, out_table, out_size):
+        if module not in tables:
+            return 0
+        out_table[0], out_size[0] = ctypes.addressof(tables[module]), 16
+        return 1
+
+    class Callbacks(ctypes.Structure):
+        _fields_ = [("size", ctypes.c_size_t), ("table", ctypes.c_void_p)]
+
+    callbacks = Callbacks(16, ctypes.cast(function_table, ctypes.c_void_p).value)
+
+    @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32)
+    def export_table(number):
+        return ctypes.addressof(callbacks) if number == 1 else None
+
+    assert library.InitializeInjectionNvtx2(export_table) == 1
+
+    def function(module, number, result, *arguments):
+        return ctypes.CFUNCTYPE(result, *arguments)(slots[module][number])
+
+    class Attributes(ctypes.Structure):
+        _fields_ = [("version", ctypes.c_uint16), ("size", ctypes.c_uint16),
+                    ("numbers", ctypes.c_uint32 * 5), ("payload", ctypes.c_uint64),
+                    ("message_type", ctypes.c_int32), ("message", ctypes.c_void_p)]
+
+    push = function(1, 9, ctypes.c_int, ctypes.c_char_p)
+    push_wide = function(1, 10, ctypes.c_int, ctypes.c_wchar_p)
+    pop = function(1, 11, ctypes.c_int)
+    start = function(1, 5, ctypes.c_uint64, ctypes.c_char_p)
+    end = function(1, 7, None, ctypes.c_uint64)
+    mark = function(1, 2, None, ctypes.c_char_p)
+    domain = function(5, 12, ctypes.c_void_p, ctypes.c_char_p)(b"loader")
+    text = function(5, 10, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(domain, b"fetch")
+    domain_push = function(5, 4, ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Attributes))
+    domain_pop = function(5, 5, ctypes.c_int, ctypes.c_void_p)
+    levels = [push(b"outer"), push_wide("inn\u00e9r")]
+    registered = Attributes(3, 48, (ctypes.c_uint32 * 5)(), 0, 3, text)
+    domain_push(domain, ctypes.byref(registered))
+    first, second = start(b"one"), start(b"two")
+    end(first)
+    end(second)
+    domain_pop(domain)
+    levels += [pop(), pop(), pop()]
+    mark(b"done")
+    print("levels", levels, flush=True)
+
+
 def main():
     name, directory = sys.argv[1:3]
     torch = late(directory) if name == "late" else Torch(directory)
@@ -236,7 +292,7 @@ def main():
             torch.free(torch.alloc(512))
             time.sleep(0.05)
     {"churn": churn, "lines": lines, "workers": workers, "forked": forked, "shutdown": shutdown,
-     "late": churn, "out_of_memory": out_of_memory, "phases": phases}[name](torch)
+     "late": churn, "out_of_memory": out_of_memory, "phases": phases, "nvtx": nvtx}[name](torch)
     write_json("TRUTH", torch.truth())
 
 

@@ -194,6 +194,21 @@ class TorchCapture(unittest.TestCase):
         self.assertEqual(names.count("optimizer step"), 5)
         self.assertEqual(names.count("training step"), 5)
 
+    def test_nvtx_ranges(self):
+        recorded = self.record("nvtx")
+        self.assertEqual(recorded.output, "levels [0, 1, 1, 0, -1]\n")
+        marks, = recorded.tables("marks")
+        found = {row["name"]: row for row in marks if row["kind"] == "nvtx"}
+        self.assertEqual(set(found), {"outer", "inn\u00e9r", "fetch", "one", "two", "done"})
+        self.assertEqual(found["fetch"]["domain"], "loader")
+        self.assertEqual(found["done"]["is_instant"], "1")
+        begin = {name: int(row["begin_ns"]) for name, row in found.items()}
+        end = {name: int(row["end_ns"]) for name, row in found.items()}
+        self.assertLess(begin["outer"], begin["inn\u00e9r"])
+        self.assertLess(end["inn\u00e9r"], end["outer"])
+        self.assertLess(begin["two"], end["one"])
+        self.assertLess(end["one"], end["two"])
+
     def test_parts_can_be_turned_off(self):
         recorded = self.record("churn", TIDEMARK_TORCH="0")
         self.assertEqual(recorded.report()["events"], 0)
