@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "cli/command.h"
+#include "cli/size_option.h"
 #include "export/names.h"
 
 namespace tidemark::cli {
@@ -21,27 +22,6 @@ struct Options {
   double max_growth = 5;
   std::vector<std::string> fail_on;
 };
-
-// "40GiB", "512M", "1.5g", "1073741824": units are powers of 1024, whatever their spelling.
-Result<uint64_t> parse_size(const std::string& text) {
-  double amount = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), amount);
-  std::string unit(end, static_cast<size_t>(text.data() + text.size() - end));
-  std::transform(unit.begin(), unit.end(), unit.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  constexpr std::string_view kPrefixes = "kmgt";
-  double scale = unit.empty() || unit == "b" ? 1 : 0;
-  for (size_t i = 0; i < kPrefixes.size(); ++i) {
-    const std::string prefix(1, kPrefixes[i]);
-    if (unit == prefix || unit == prefix + "b" || unit == prefix + "ib") {
-      scale = static_cast<double>(uint64_t{1} << (10 * (i + 1)));
-    }
-  }
-  if (error != std::errc() || scale == 0 || amount < 0 || amount * scale > 1e18) {
-    return Error{"--max-peak takes a size such as 40GiB or 512M, not '" + text + "'"};
-  }
-  return static_cast<uint64_t>(amount * scale);
-}
 
 // What a device needed of the card: the allocator's segments, or what the driver gave out.
 uint64_t peak_of(const Report& report) {
@@ -68,7 +48,7 @@ bool say(bool good, const std::string& text) {
 int run(const Options& options) {
   std::optional<uint64_t> max_peak;
   if (!options.max_peak.empty()) {
-    const Result<uint64_t> size = parse_size(options.max_peak);
+    const Result<uint64_t> size = parse_size("--max-peak", options.max_peak);
     if (!size) return fail(size.error());
     max_peak = *size;
   }

@@ -7,6 +7,7 @@
 
 #include "analysis/categories.h"
 #include "cli/command.h"
+#include "cli/size_option.h"
 #include "cli/terminal.h"
 #include "export/csv_tables.h"
 #include "export/names.h"
@@ -73,15 +74,9 @@ Result<TimeRange> parse_time(const std::string& text, int64_t start_ns) {
   return range;
 }
 
-Result<uint64_t> parse_size(const std::string& text, uint64_t otherwise) {
-  static constexpr Unit kUnits[] = {{"", 1},          {"B", 1},         {"K", 1 << 10},
-                                    {"KiB", 1 << 10}, {"M", 1 << 20},   {"MiB", 1 << 20},
-                                    {"G", 1 << 30},   {"GiB", 1 << 30}, {"KB", 1e3},
-                                    {"MB", 1e6},      {"GB", 1e9}};
-  if (text.empty()) return otherwise;
-  const double bytes = with_unit(text, kUnits);
-  if (std::isnan(bytes)) return Error{"--max-size takes a size such as 500MiB, not '" + text + "'"};
-  return static_cast<uint64_t>(bytes);
+Result<uint64_t> size_limit(const Options& options) {
+  if (!options.max_size.empty()) return parse_size("--max-size", options.max_size);
+  return options.format == "perfetto" ? kPerfettoLimit : UINT64_MAX;
 }
 
 Result<ExportSummary> write(const Options& options, const ExportInput& input,
@@ -97,8 +92,7 @@ Result<ExportSummary> write(const Options& options, const ExportInput& input,
 }
 
 int run(const Options& options) {
-  const Result<uint64_t> limit =
-      parse_size(options.max_size, options.format == "perfetto" ? kPerfettoLimit : UINT64_MAX);
+  const Result<uint64_t> limit = size_limit(options);
   if (!limit) return fail(limit.error());
   if (const Result<TimeRange> time = parse_time(options.time, 0); !time) return fail(time.error());
   const Result<TraceSource> source = open_with_warnings(options.path);

@@ -5,6 +5,7 @@
 
 #include "analysis/whatif_report.h"
 #include "cli/command.h"
+#include "cli/size_option.h"
 #include "cli/terminal.h"
 #include "export/whatif_json.h"
 #include "export/whatif_text.h"
@@ -24,22 +25,6 @@ struct Options {
   bool all = false;
   bool json = false;
 };
-
-// Bytes, or a number with a unit: 80GiB, 80G, 24564MiB.
-std::optional<uint64_t> parse_size(const std::string& text) {
-  double amount = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), amount);
-  const std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
-  double scale = 0;
-  if (unit.empty() || unit == "B") scale = 1;
-  if (unit == "K" || unit == "KiB") scale = 1 << 10;
-  if (unit == "M" || unit == "MiB") scale = 1 << 20;
-  if (unit == "G" || unit == "GiB") scale = 1 << 30;
-  if (error != std::errc() || scale == 0 || !(amount * scale >= 1) || amount * scale > 1e18) {
-    return std::nullopt;
-  }
-  return static_cast<uint64_t>(amount * scale);
-}
 
 Result<WhatIfQuestion> question_of(const Options& options) {
   WhatIfQuestion question;
@@ -63,8 +48,8 @@ Result<WhatIfQuestion> question_of(const Options& options) {
     question.options.recorded_conf = options.recorded_conf;
   }
   if (!options.card.empty()) {
-    const auto bytes = parse_size(options.card);
-    if (!bytes) return Error{"--card takes a size such as 80GiB, not '" + options.card + "'"};
+    const Result<uint64_t> bytes = parse_size("--card", options.card);
+    if (!bytes) return bytes.error();
     question.options.card_bytes = *bytes;
   }
   if (!options.torch.empty()) {

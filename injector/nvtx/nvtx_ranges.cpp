@@ -8,6 +8,7 @@
 #include "abi/nvtx.h"
 #include "injector/own_scope.h"
 #include "injector/recorder.h"
+#include "injector/utf8.h"
 
 namespace tidemark::injector {
 namespace {
@@ -48,23 +49,10 @@ uint32_t id_of(HeldText* held) {
 // Characters of four bytes, as wchar_t has them here.
 std::string_view narrow(const wchar_t* wide, char* out, size_t capacity) {
   size_t size = 0;
-  for (; wide != nullptr && *wide != 0 && size + 4 <= capacity; ++wide) {
-    const auto c = static_cast<uint32_t>(*wide);
-    if (c < 0x80) {
-      out[size++] = static_cast<char>(c);
-    } else if (c < 0x800) {
-      out[size++] = static_cast<char>(0xc0 | (c >> 6));
-      out[size++] = static_cast<char>(0x80 | (c & 0x3f));
-    } else if (c < 0x10000) {
-      out[size++] = static_cast<char>(0xe0 | (c >> 12));
-      out[size++] = static_cast<char>(0x80 | ((c >> 6) & 0x3f));
-      out[size++] = static_cast<char>(0x80 | (c & 0x3f));
-    } else {
-      out[size++] = static_cast<char>(0xf0 | ((c >> 18) & 7));
-      out[size++] = static_cast<char>(0x80 | ((c >> 12) & 0x3f));
-      out[size++] = static_cast<char>(0x80 | ((c >> 6) & 0x3f));
-      out[size++] = static_cast<char>(0x80 | (c & 0x3f));
-    }
+  for (; wide != nullptr && *wide != 0; ++wide) {
+    const size_t written = put_utf8(static_cast<uint32_t>(*wide), out + size, capacity - size);
+    if (written == 0) break;
+    size += written;
   }
   return {out, size};
 }

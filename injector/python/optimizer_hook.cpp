@@ -1,13 +1,12 @@
 #include "injector/python/optimizer_hook.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 
 #include "injector/own_scope.h"
+#include "injector/python/find_symbol.h"
 #include "injector/recorder.h"
 
 namespace tidemark::injector {
@@ -50,26 +49,27 @@ PythonApi g_api;
 enum class Stage : uint32_t { kIdle, kAsked, kInstalled, kImpossible };
 std::atomic<Stage> g_stage{Stage::kIdle};
 
-template <typename Function>
-bool find(Function& function, const char* name) {
-  function = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
-  return function != nullptr;
-}
-
 bool find_api() {
   PythonApi api;
-  const bool all =
-      find(api.is_initialized, "Py_IsInitialized") &&
-      find(api.add_pending_call, "Py_AddPendingCall") &&
-      find(api.modules, "PyImport_GetModuleDict") && find(api.dict_get, "PyDict_GetItemString") &&
-      find(api.dict_new, "PyDict_New") && find(api.dict_set, "PyDict_SetItemString") &&
-      find(api.builtins, "PyEval_GetBuiltins") && find(api.attribute, "PyObject_GetAttrString") &&
-      find(api.function_new, "PyCFunction_NewEx") && find(api.compile, "Py_CompileString") &&
-      find(api.evaluate, "PyEval_EvalCode") && find(api.tuple_item, "PyTuple_GetItem") &&
-      find(api.to_number, "PyLong_AsUnsignedLongLong") && find(api.from_bool, "PyBool_FromLong") &&
-      find(api.unreference, "Py_DecRef") && find(api.clear_error, "PyErr_Clear") &&
-      find(api.error_occurred, "PyErr_Occurred");
-  if (!find(api.is_finalizing, "Py_IsFinalizing")) find(api.is_finalizing, "_Py_IsFinalizing");
+  const bool all = find_symbol(api.is_initialized, "Py_IsInitialized") &&
+                   find_symbol(api.add_pending_call, "Py_AddPendingCall") &&
+                   find_symbol(api.modules, "PyImport_GetModuleDict") &&
+                   find_symbol(api.dict_get, "PyDict_GetItemString") &&
+                   find_symbol(api.dict_new, "PyDict_New") &&
+                   find_symbol(api.dict_set, "PyDict_SetItemString") &&
+                   find_symbol(api.builtins, "PyEval_GetBuiltins") &&
+                   find_symbol(api.attribute, "PyObject_GetAttrString") &&
+                   find_symbol(api.function_new, "PyCFunction_NewEx") &&
+                   find_symbol(api.compile, "Py_CompileString") &&
+                   find_symbol(api.evaluate, "PyEval_EvalCode") &&
+                   find_symbol(api.tuple_item, "PyTuple_GetItem") &&
+                   find_symbol(api.to_number, "PyLong_AsUnsignedLongLong") &&
+                   find_symbol(api.from_bool, "PyBool_FromLong") &&
+                   find_symbol(api.unreference, "Py_DecRef") &&
+                   find_symbol(api.clear_error, "PyErr_Clear") &&
+                   find_symbol(api.error_occurred, "PyErr_Occurred");
+  if (!find_symbol(api.is_finalizing, "Py_IsFinalizing"))
+    find_symbol(api.is_finalizing, "_Py_IsFinalizing");
   if (all) g_api = api;
   return all;
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "injector/utf8.h"
+
 namespace tidemark::injector {
 namespace {
 
@@ -22,29 +24,6 @@ constexpr uint32_t kKindShift = 2;
 constexpr uint32_t kKindMask = 7;
 constexpr uint32_t kCompact = 1u << 5;
 constexpr uint32_t kAscii = 1u << 6;
-
-size_t put_utf8(uint32_t c, char* out, size_t room) {
-  char bytes[4];
-  size_t count = 0;
-  if (c < 0x80) {
-    bytes[count++] = static_cast<char>(c);
-  } else if (c < 0x800) {
-    bytes[count++] = static_cast<char>(0xc0 | (c >> 6));
-    bytes[count++] = static_cast<char>(0x80 | (c & 0x3f));
-  } else if (c < 0x10000) {
-    bytes[count++] = static_cast<char>(0xe0 | (c >> 12));
-    bytes[count++] = static_cast<char>(0x80 | ((c >> 6) & 0x3f));
-    bytes[count++] = static_cast<char>(0x80 | (c & 0x3f));
-  } else {
-    bytes[count++] = static_cast<char>(0xf0 | ((c >> 18) & 7));
-    bytes[count++] = static_cast<char>(0x80 | ((c >> 12) & 0x3f));
-    bytes[count++] = static_cast<char>(0x80 | ((c >> 6) & 0x3f));
-    bytes[count++] = static_cast<char>(0x80 | (c & 0x3f));
-  }
-  if (count > room) return 0;
-  std::memcpy(out, bytes, count);
-  return count;
-}
 
 uint32_t character_at(const void* text, size_t data, uint32_t kind, size_t i) {
   switch (kind) {

@@ -1,6 +1,6 @@
 #include "injector/python/python_gil.h"
 
-#include <dlfcn.h>
+#include "injector/python/find_symbol.h"
 
 namespace tidemark::injector {
 namespace {
@@ -23,12 +23,6 @@ struct PythonApi {
 };
 PythonApi g_api;
 
-template <typename Function>
-bool find(Function& function, const char* name) {
-  function = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
-  return function != nullptr;
-}
-
 uint32_t text_attribute(Object* code, const char* name) {
   Object* const text = g_api.attribute(code, name);
   uint32_t id = 0;
@@ -44,13 +38,17 @@ uint32_t text_attribute(Object* code, const char* name) {
 
 bool find_python_api() noexcept {
   PythonApi api;
-  const bool all =
-      find(api.gil_ensure, "PyGILState_Ensure") && find(api.gil_release, "PyGILState_Release") &&
-      find(api.thread_state, "PyThreadState_Get") &&
-      find(api.thread_frame, "PyThreadState_GetFrame") && find(api.frame_back, "PyFrame_GetBack") &&
-      find(api.frame_code, "PyFrame_GetCode") && find(api.frame_line, "PyFrame_GetLineNumber") &&
-      find(api.attribute, "PyObject_GetAttrString") && find(api.utf8, "PyUnicode_AsUTF8") &&
-      find(api.unreference, "Py_DecRef") && find(api.clear_error, "PyErr_Clear");
+  const bool all = find_symbol(api.gil_ensure, "PyGILState_Ensure") &&
+                   find_symbol(api.gil_release, "PyGILState_Release") &&
+                   find_symbol(api.thread_state, "PyThreadState_Get") &&
+                   find_symbol(api.thread_frame, "PyThreadState_GetFrame") &&
+                   find_symbol(api.frame_back, "PyFrame_GetBack") &&
+                   find_symbol(api.frame_code, "PyFrame_GetCode") &&
+                   find_symbol(api.frame_line, "PyFrame_GetLineNumber") &&
+                   find_symbol(api.attribute, "PyObject_GetAttrString") &&
+                   find_symbol(api.utf8, "PyUnicode_AsUTF8") &&
+                   find_symbol(api.unreference, "Py_DecRef") &&
+                   find_symbol(api.clear_error, "PyErr_Clear");
   if (all) g_api = api;
   return all;
 }

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 
+#include "injector/python/find_symbol.h"
+
 namespace tidemark::injector {
 namespace {
 
@@ -15,24 +17,19 @@ int read_number(const char*& at) {
   return number;
 }
 
-template <typename Function>
-bool find(Function& function, const char* name) {
-  function = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
-  return function != nullptr;
-}
-
 }  // namespace
 
 bool find_python(PythonRuntime& python) noexcept {
   python = PythonRuntime();
   const char* (*version)() = nullptr;
-  if (!find(version, "Py_GetVersion")) return false;
+  if (!find_symbol(version, "Py_GetVersion")) return false;
   PythonRuntime found;
-  if (!find(found.is_initialized, "Py_IsInitialized") ||
-      !find(found.this_thread_state, "PyGILState_GetThisThreadState")) {
+  if (!find_symbol(found.is_initialized, "Py_IsInitialized") ||
+      !find_symbol(found.this_thread_state, "PyGILState_GetThisThreadState")) {
     return false;
   }
-  if (!find(found.is_finalizing, "Py_IsFinalizing")) find(found.is_finalizing, "_Py_IsFinalizing");
+  if (!find_symbol(found.is_finalizing, "Py_IsFinalizing"))
+    find_symbol(found.is_finalizing, "_Py_IsFinalizing");
   found.code_type = dlsym(RTLD_DEFAULT, "PyCode_Type");
   found.text_type = dlsym(RTLD_DEFAULT, "PyUnicode_Type");
   found.bytes_type = dlsym(RTLD_DEFAULT, "PyBytes_Type");
