@@ -53,8 +53,8 @@ uint32_t owner_string(Owner owner) {
 // NCCL that is linked into another library may show no names by which its part can be found: then
 // the call of NCCL that this thread is in, or the thread's name, tells.
 Owner owner_of(const NativeStack& stack) {
-  const bool open = stack.owner == Owner::kUnknown ||
-                    (stack.owner == Owner::kTorch && !stack.torch_allocator);
+  const bool open =
+      stack.owner == Owner::kUnknown || (stack.owner == Owner::kTorch && !stack.torch_allocator);
   return open && inside_nccl() ? Owner::kNccl : stack.owner;
 }
 
@@ -101,6 +101,17 @@ void record_out_of_memory(const DriverEvent& event) {
   recorder().record(row);
 }
 
+// The process may be gone soon, so what explains the error goes to disk now; but a framework that
+// empties its cache and tries again fails many times in a row and must not wait each time.
+void flush_for_error(int64_t time_ns) {
+  constexpr int64_t kPauseNs = 1'000'000'000;
+  constexpr uint32_t kPatienceMs = 500;
+  static std::atomic<int64_t> next_ns{0};
+  int64_t next = next_ns.load(std::memory_order_relaxed);
+  if (time_ns < next || !next_ns.compare_exchange_strong(next, time_ns + kPauseNs)) return;
+  recorder().flush_now(kPatienceMs);
+}
+
 // What the task thread must not ask about any more once the call is under way.
 void retire_object(uint32_t id, const void* params) {
   DriverObjects& objects = driver_objects();
@@ -129,7 +140,10 @@ uint32_t pool_of(const DriverCall& call) {
 void follow_up(const DriverCall& call, const DriverEvent& event) {
   DriverObjects& objects = driver_objects();
   if (event.result != CUDA_SUCCESS) {
-    if (event.result == CUDA_ERROR_OUT_OF_MEMORY) record_out_of_memory(event);
+    if (event.result == CUDA_ERROR_OUT_OF_MEMORY) {
+      record_out_of_memory(event);
+      flush_for_error(event.time_ns);
+    }
     return;
   }
   if (call.size_missing && !objects.imports.add(event)) {

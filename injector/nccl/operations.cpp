@@ -2,9 +2,12 @@
 
 #include <sys/prctl.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <iterator>
+#include <string_view>
 
 #include "injector/own_scope.h"
 #include "injector/recorder.h"
@@ -35,6 +38,7 @@ struct Slot {
 std::array<Slot, kSlots> g_slots;
 std::atomic<uint64_t> g_next_ticket{0};
 std::atomic<bool> g_enabled{false};
+std::atomic<bool> g_plugin_used{false};
 
 // A handle is the ticket with the kind below it, so that a late one is known for what it was.
 constexpr unsigned kKindBits = 3;
@@ -131,6 +135,7 @@ bool nccl_enabled() noexcept {
 }
 
 NcclContext open_communicator(const NcclCommunicator& communicator) noexcept {
+  g_plugin_used.store(true, std::memory_order_relaxed);
   for (uint32_t i = 1; i <= kMaxCommunicators; ++i) {
     CommunicatorSlot& slot = g_communicators[i];
     if (slot.used.exchange(true)) continue;
@@ -194,6 +199,28 @@ void record_waiting_calls(int64_t patience_ns) noexcept {
     if (slot.ticket.load(std::memory_order_relaxed) != ticket) continue;  // another's by now
     if (!slot.taken_up.exchange(true)) recorder().record(row);
   }
+}
+
+void record_named_call(const char* name, size_t size, int64_t start_ns, int64_t end_ns) noexcept {
+  constexpr std::string_view kMoves[] = {"AllReduce",     "AllGather", "Broadcast", "Bcast",
+                                         "Reduce",        "AllToAll",  "AlltoAll",  "Gather",
+                                         "ReduceScatter", "Scatter",   "Send",      "Recv"};
+  constexpr std::string_view kPrefix = "nccl";
+  std::string_view function(name, size);
+  if (!nccl_enabled() || g_plugin_used.load(std::memory_order_relaxed)) return;
+  if (!function.starts_with(kPrefix)) return;
+  function.remove_prefix(kPrefix.size());
+  if (std::find(std::begin(kMoves), std::end(kMoves), function) == std::end(kMoves)) return;
+  NcclOperation row{};
+  row.start_ns = start_ns;
+  row.duration_ns = static_cast<uint64_t>(end_ns - start_ns);
+  row.function = recorder().intern_string(function);
+  row.thread = current_thread();
+  row.peer = -1;
+  row.device = -1;
+  row.kind =
+      function == "Send" || function == "Recv" ? NcclKind::kPointToPoint : NcclKind::kCollective;
+  recorder().record(row);
 }
 
 uint64_t nccl_type_bytes(const char* datatype) noexcept {

@@ -69,6 +69,11 @@ void end(NcclHandle handle) noexcept;
 // Writes down the calls that NCCL has not taken up for `patience_ns`.
 void record_waiting_calls(int64_t patience_ns) noexcept;
 
+// An operation of which only NVTX tells: NCCL before 2.23 knows no profiler plugin, but has always
+// named its calls. `name` is NCCL's ("ncclAllReduce"); calls that move nothing are left out. Does
+// nothing once the plugin has been used.
+void record_named_call(const char* name, size_t size, int64_t start_ns, int64_t end_ns) noexcept;
+
 // Bytes of one element by NCCL's name of its type ("ncclFloat32", "ncclBfloat16"); 0: not known.
 uint64_t nccl_type_bytes(const char* datatype) noexcept;
 

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "abi/nvtx.h"
+#include "injector/nccl/operations.h"
 #include "injector/own_scope.h"
 #include "injector/recorder.h"
 #include "injector/utf8.h"
@@ -85,7 +86,7 @@ uint32_t text_id(const EventAttributes* attributes) {
 // Ranges that are open on this thread: their ends are recorded with their names. Deeper ones end
 // without. Small, and initial-exec for the reason given in thread_writer.h.
 struct OpenRanges {
-  static constexpr uint32_t kMax = 24;
+  static constexpr uint32_t kMax = 16;
   uint32_t session;
   uint32_t depth;
   uint32_t name[kMax];
@@ -183,11 +184,32 @@ uint64_t domain_start(void* domain, const EventAttributes* attributes) {
 void domain_end(void* domain, uint64_t id) {
   if (!off()) record_mark(MarkPhase::kEnd, 0, domain_id(domain), id);
 }
+// NCCL's calls do not nest: one at a time per thread.
+thread_local constinit struct NcclCallUnderWay {
+  const HeldText* name;
+  int64_t start_ns;
+} t_nccl __attribute__((tls_model("initial-exec"))) = {};
+
+bool is_nccl(const void* domain) {
+  const auto* const held = static_cast<const HeldText*>(domain);
+  return held != nullptr && std::string_view(held->text, held->size) == "NCCL";
+}
+
 int domain_push(void* domain, const EventAttributes* attributes) {
-  return off() ? 0 : push(text_id(attributes), domain_id(domain));
+  if (off()) return 0;
+  if (is_nccl(domain) && attributes != nullptr &&
+      attributes->message_type == nvtx::kMessageRegistered) {
+    t_nccl = {static_cast<const HeldText*>(attributes->message), now_ns()};
+  }
+  return push(text_id(attributes), domain_id(domain));
 }
 int domain_pop(void* domain) {
-  return off() ? 0 : pop(domain_id(domain));
+  if (off()) return 0;
+  if (t_nccl.name != nullptr && is_nccl(domain)) {
+    record_named_call(t_nccl.name->text, t_nccl.name->size, t_nccl.start_ns, now_ns());
+    t_nccl.name = nullptr;
+  }
+  return pop(domain_id(domain));
 }
 void* register_string(void*, const char* text) {
   return hold(text != nullptr ? text : "");

@@ -271,6 +271,12 @@ def nvtx(torch):
     levels = [push(b"outer"), push_wide("inn\u00e9r")]
     registered = Attributes(3, 48, (ctypes.c_uint32 * 5)(), 0, 3, text)
     domain_push(domain, ctypes.byref(registered))
+    nccl = function(5, 12, ctypes.c_void_p, ctypes.c_char_p)(b"NCCL")
+    register = function(5, 10, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)
+    for call in (b"ncclCommInitRank", b"ncclAllReduce", b"ncclSend"):
+        named = Attributes(3, 48, (ctypes.c_uint32 * 5)(), 0, 3, register(nccl, call))
+        domain_push(nccl, ctypes.byref(named))
+        domain_pop(nccl)
     first, second = start(b"one"), start(b"two")
     end(first)
     end(second)
