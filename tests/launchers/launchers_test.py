@@ -5,6 +5,7 @@ Usage: launchers_test.py slurm|mpirun TIDEMARK NCCL_HOST SIMGPU_LIBRARIES
 Exit status 77, with the reason, where the launcher is not installed.
 """
 import json
+import contextlib
 import os
 import shutil
 import subprocess
@@ -67,7 +68,13 @@ def run_slurm(job, folder):
         return SKIPPED
     slurm_folder = os.path.join(folder, "slurm")
     os.mkdir(slurm_folder)
-    with local_slurm.LocalSlurm(slurm_folder) as slurm:
+    try:
+        slurm = local_slurm.LocalSlurm(slurm_folder).__enter__()
+    except local_slurm.CannotRun as reason:
+        print(f"skipped: {reason}")
+        return SKIPPED
+    with contextlib.ExitStack() as stack:
+        stack.push(slurm)
         done = slurm.run(job.tidemark, "run", "-q", "-o", job.out, "--", "srun", "-n", str(RANKS),
                          *job.program, env=job.environment)
         assert done.returncode == 0, done.stdout + slurm.logs()

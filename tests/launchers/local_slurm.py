@@ -26,6 +26,10 @@ def free_ports(count):
     return ports
 
 
+class CannotRun(Exception):
+    """Slurm's daemons refuse to run here at all: slurmd needs a mounted cgroup file system."""
+
+
 class LocalSlurm:
     def __init__(self, folder, nodes=2, tasks_per_node=4):
         self.folder = folder
@@ -147,5 +151,7 @@ class LocalSlurm:
             state = self.run("sinfo", "-h", "-N", "-o", "%t").stdout
             if state.split() == ["idle"] * self.nodes:
                 return
+            if any(daemon.poll() is not None for daemon in self.daemons):
+                raise CannotRun("a daemon of Slurm ended at its start:\n" + self.logs())
             time.sleep(0.5)
         raise RuntimeError(f"the nodes do not come up: {state}\n" + self.logs())
