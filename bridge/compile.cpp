@@ -128,17 +128,17 @@ struct Attempt {
   bool annotations;
 };
 
-bool try_compiler(const TorchPlace& torch, const Attempt& attempt, const char* source,
-                  const char* library, const char* log, bool& started) {
+bool try_compiler(const TorchPlace& torch, const CompileFacts& facts, const Attempt& attempt,
+                  const char* source, const char* library, const char* log, bool& started) {
   auto* const arguments = static_cast<Arguments*>(std::calloc(1, sizeof(Arguments)));
   if (arguments == nullptr) return false;
   for (const char* flag : {attempt.compiler, attempt.standard, "-O2", "-fPIC", "-shared", "-w",
                            "-fvisibility=hidden", "-DUSE_CUDA"}) {
     arguments->add(flag);
   }
-  arguments->add(torch.cxx11_abi ? "-D_GLIBCXX_USE_CXX11_ABI=1" : "-D_GLIBCXX_USE_CXX11_ABI=0");
+  arguments->add(facts.cxx11_abi ? "-D_GLIBCXX_USE_CXX11_ABI=1" : "-D_GLIBCXX_USE_CXX11_ABI=0");
   arguments->add_joined("-I", torch.directory, "/include");
-  if (torch.cuda_include[0] != '\0') arguments->add_joined("-I", torch.cuda_include, "");
+  if (facts.cuda_include[0] != '\0') arguments->add_joined("-I", facts.cuda_include, "");
   arguments->add(source);
   arguments->add("-o");
   arguments->add(library);
@@ -160,6 +160,8 @@ bool compile_bridge(const TorchPlace& torch, const char* source, const char* lib
                     size_t reason_size) noexcept {
   char log[PATH_MAX + 8];
   std::snprintf(log, sizeof log, "%s.log", library);
+  CompileFacts facts;
+  find_compile_facts(torch, facts);
   const char* const chosen = std::getenv("CXX");
   bool any_started = false;
   for (const char* compiler : {chosen, "c++", "g++", "clang++"}) {
@@ -169,7 +171,7 @@ bool compile_bridge(const TorchPlace& torch, const char* source, const char* lib
          {Attempt{compiler, "-std=c++20", true}, Attempt{compiler, "-std=c++17", true},
           Attempt{compiler, "-std=c++20", false}, Attempt{compiler, "-std=c++17", false}}) {
       bool started = false;
-      if (try_compiler(torch, attempt, source, library, log, started)) {
+      if (try_compiler(torch, facts, attempt, source, library, log, started)) {
         ::unlink(log);
         return true;
       }
@@ -179,7 +181,7 @@ bool compile_bridge(const TorchPlace& torch, const char* source, const char* lib
   }
   if (any_started) {
     first_error(log, reason, reason_size);
-    if (torch.cuda_include[0] == '\0') {
+    if (facts.cuda_include[0] == '\0') {
       std::snprintf(reason, reason_size, "cuda_runtime_api.h is nowhere to be found");
     }
   } else {

@@ -150,9 +150,13 @@ bool find_torch(const char* libc10_cuda, TorchPlace& place, char* reason,
   place.identity = mix_bytes(0xcbf29ce484222325, text, std::strlen(text));
   place.identity = mix_bytes(place.identity, facts, sizeof facts);
   place.identity = mix_bytes(place.identity, place.directory, std::strlen(place.directory));
-  if (join(path, place.directory, "lib/libc10.so")) place.cxx11_abi = uses_cxx11_abi(path);
-  find_cuda_include(place, place.cuda_include);
   return true;
+}
+
+void find_compile_facts(const TorchPlace& place, CompileFacts& facts) noexcept {
+  char path[PATH_MAX];
+  if (join(path, place.directory, "lib/libc10.so")) facts.cxx11_abi = uses_cxx11_abi(path);
+  find_cuda_include(place, facts.cuda_include);
 }
 
 }  // namespace tidemark::bridge

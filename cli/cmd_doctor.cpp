@@ -11,6 +11,7 @@
 #include "analysis/symbols/source_lines.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
+#include "collector/program_path.h"
 
 namespace tidemark::cli {
 
@@ -29,18 +30,6 @@ bool loads(const char* library) {
   if (handle == nullptr) return false;
   ::dlclose(handle);
   return true;
-}
-
-bool on_path(std::string_view program) {
-  const char* path = std::getenv("PATH");
-  std::string_view rest = path == nullptr ? "" : path;
-  while (!rest.empty()) {
-    const size_t end = std::min(rest.size(), rest.find(':'));
-    const std::string candidate = std::string(rest.substr(0, end)) + "/" + std::string(program);
-    if (::access(candidate.c_str(), X_OK) == 0) return true;
-    rest.remove_prefix(std::min(rest.size(), end + 1));
-  }
-  return false;
 }
 
 std::string cupti_place() {
@@ -76,7 +65,7 @@ Check check_cupti() {
 
 Check check_compiler() {
   for (const char* name : {"c++", "g++", "clang++"}) {
-    if (on_path(name)) return {true, fmt::format("C++ compiler: {}", name), {}};
+    if (!find_program(name).empty()) return {true, fmt::format("C++ compiler: {}", name), {}};
   }
   return {false, "C++ compiler: none on PATH",
           "install g++; without it requested sizes and streams of PyTorch are not recorded"};

@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "bridge/bridge_build.h"
+#include "collector/program_path.h"
 
 extern char** environ;
 
@@ -28,19 +29,6 @@ constexpr int kPatienceMs = 10'000;
 constexpr char kWhereIsTorch[] =
     "import importlib.util as u; s = u.find_spec('torch'); "
     "print(list(s.submodule_search_locations)[0] if s else '')";
-
-std::string in_path(const std::string& name) {
-  if (name.empty() || name.find('/') != std::string::npos) return name;
-  const char* const path = std::getenv("PATH");
-  std::string_view rest = path != nullptr ? path : "/usr/bin:/bin";
-  while (true) {
-    const size_t colon = rest.find(':');
-    const std::string candidate = std::string(rest.substr(0, colon)) + "/" + name;
-    if (::access(candidate.c_str(), X_OK) == 0) return candidate;
-    if (colon == std::string_view::npos) return "";
-    rest.remove_prefix(colon + 1);
-  }
-}
 
 bool is_python(const std::string& word) {
   return fs::path(word).filename().string().starts_with("python");
@@ -62,7 +50,7 @@ std::string interpreter_of_script(const std::string& path) {
     at = end + 1;
   }
   for (const std::string& word : words) {
-    if (is_python(word)) return in_path(word);
+    if (is_python(word)) return find_program(word);
   }
   return "";
 }
@@ -105,10 +93,10 @@ std::string output_of(const std::vector<std::string>& command) {
 
 std::string find_interpreter(const std::vector<std::string>& command) {
   for (const std::string& word : command) {
-    if (is_python(word)) return in_path(word);
+    if (is_python(word)) return find_program(word);
     // A launcher's options are no programs.
     if (word.starts_with("-")) continue;
-    const std::string path = in_path(word);
+    const std::string path = find_program(word);
     if (path.empty() || ::access(path.c_str(), X_OK) != 0 || fs::is_directory(path)) continue;
     if (std::string found = interpreter_of_script(path); !found.empty()) return found;
   }

@@ -22,7 +22,6 @@ add_library(tidemark_capture STATIC
   own_scope.cpp
   owner.cpp
   process_info.cpp
-  python/autograd_node.cpp
   python/optimizer_hook.cpp
   python/python_code.cpp
   python/python_gil.cpp
@@ -32,6 +31,7 @@ add_library(tidemark_capture STATIC
   python/python_walk.cpp
   rule_cache.cpp
   sampling.cpp
+  torch/autograd_node.cpp
   torch/bridge_loader.cpp
   torch/got_slot.cpp
   torch/torch_events.cpp

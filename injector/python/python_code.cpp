@@ -3,19 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "injector/python/python_memory.h"
 #include "injector/utf8.h"
 
 namespace tidemark::injector {
 namespace {
 
-template <typename T>
-T read_at(const void* object, size_t offset) {
-  T value;
-  std::memcpy(&value, static_cast<const uint8_t*>(object) + offset, sizeof value);
-  return value;
-}
-
-constexpr size_t kTypeOffset = 8;
 constexpr size_t kSizeOffset = 16;  // of a bytes object; length of a string
 constexpr size_t kBytesData = 32;
 constexpr size_t kTextState = 32;
@@ -40,7 +33,8 @@ uint32_t character_at(const void* text, size_t data, uint32_t kind, size_t i) {
 
 std::string_view read_python_text(const PythonRuntime& python, const void* text, char* buffer,
                                   size_t capacity) noexcept {
-  if (text == nullptr || read_at<const void*>(text, kTypeOffset) != python.text_type) return {};
+  if (text == nullptr || read_at<const void*>(text, kPythonTypeOffset) != python.text_type)
+    return {};
   const auto length = read_at<uint64_t>(text, kSizeOffset);
   const auto state = read_at<uint32_t>(text, kTextState);
   if ((state & kCompact) == 0) return {};  // old-style strings, which no compiler makes
@@ -123,7 +117,8 @@ int64_t python_line(const PythonRuntime& python, const void* code, uint32_t unit
   const PythonLayout& layout = python.layout;
   const auto first_line = read_at<int32_t>(code, layout.code_first_line);
   const auto* const lines = read_at<const uint8_t*>(code, layout.code_lines);
-  if (lines == nullptr || read_at<const void*>(lines, kTypeOffset) != python.bytes_type) return 0;
+  if (lines == nullptr || read_at<const void*>(lines, kPythonTypeOffset) != python.bytes_type)
+    return 0;
   const auto size = read_at<uint64_t>(lines, kSizeOffset);
   switch (layout.lines) {
     case LineTable::kLnotab:

@@ -8,11 +8,11 @@
 
 #include "injector/complain.h"
 #include "injector/own_scope.h"
-#include "injector/python/autograd_node.h"
 #include "injector/python/python_code.h"
 #include "injector/python/python_gil.h"
 #include "injector/python/python_walk.h"
 #include "injector/recorder.h"
+#include "injector/torch/autograd_node.h"
 
 namespace tidemark::injector {
 namespace {
@@ -126,10 +126,6 @@ void reset_python_stacks() noexcept {
   g_way.store(Way::kUnknown);
   g_have_table = false;
   new (&g_stacks) HashedIds();
-}
-
-bool python_stacks_need_gil() noexcept {
-  return g_way.load(std::memory_order_relaxed) == Way::kGil;
 }
 
 uint32_t capture_python_stack(bool may_take_gil) noexcept {

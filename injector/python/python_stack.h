@@ -18,9 +18,6 @@ struct FrameKey;
 void find_python_stacks(const Options& options) noexcept;
 void reset_python_stacks() noexcept;  // a new recording: ids are its own
 
-// Whether stacks can be taken while a lock is held that other threads wait for (no GIL involved).
-bool python_stacks_need_gil() noexcept;
-
 // Of the calling thread; 0 when there is nothing to tell. `may_take_gil`: no lock is held.
 uint32_t capture_python_stack(bool may_take_gil) noexcept;
 

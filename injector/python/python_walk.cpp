@@ -6,22 +6,16 @@
 #include <cerrno>
 #include <cstring>
 
+#include "injector/python/python_memory.h"
+
 namespace tidemark::injector {
 namespace {
 
-constexpr size_t kTypeOffset = 8;
 constexpr size_t kHashOffset = 24;  // of a string
 // Owners from here on are the interpreter's own frames on the C stack.
 constexpr uint8_t kFirstForeignOwner = 3;
 // 3.14 keeps flags in the lowest bits of its references.
 constexpr uintptr_t kTagBits = 3;
-
-template <typename T>
-T read_at(const void* object, size_t offset) {
-  T value;
-  std::memcpy(&value, static_cast<const uint8_t*>(object) + offset, sizeof value);
-  return value;
-}
 
 const uint8_t* innermost_frame(const PythonLayout& layout, const void* thread) {
   const auto* at = read_at<const uint8_t*>(thread, layout.thread_frame);
@@ -63,7 +57,8 @@ void walk_python(const PythonRuntime& python, const void* thread, uint64_t seed,
        frame = read_at<const uint8_t*>(frame, layout.frame_previous)) {
     if (is_foreign(layout, frame)) continue;
     const uint8_t* const code = code_of(layout, frame);
-    if (code == nullptr || read_at<const void*>(code, kTypeOffset) != python.code_type) continue;
+    if (code == nullptr || read_at<const void*>(code, kPythonTypeOffset) != python.code_type)
+      continue;
     const uint32_t unit = unit_of(layout, frame, code);
     const auto* const name = read_at<const uint8_t*>(code, layout.code_name);
     const auto size = layout.code_size != 0 ? read_at<uint64_t>(code, layout.code_size) : 0;
@@ -89,7 +84,7 @@ bool safe_read(const void* object, size_t offset, T& value) {
 
 bool has_type(const void* object, const void* type) {
   const void* found = nullptr;
-  return object != nullptr && safe_read(object, kTypeOffset, found) && found == type;
+  return object != nullptr && safe_read(object, kPythonTypeOffset, found) && found == type;
 }
 
 // Everything that is read of a code object later.

@@ -83,15 +83,13 @@ uint32_t pool_id(uint64_t first, uint64_t second) {
 }
 
 uint32_t take_stack(bool may_take_gil) {
-  uint32_t stack = 0;
   if (!g_native.load(std::memory_order_relaxed)) return capture_python_stack(may_take_gil);
   FrameKey keys[kMaxStackFrames];
   NativeStack native;
   capture_native_stack(native);
   std::copy(native.frames, native.frames + native.count, keys);
   const size_t count = append_python_frames(keys, native.count, kMaxStackFrames);
-  stack = recorder().intern_stack({keys, count});
-  return stack;
+  return recorder().intern_stack({keys, count});
 }
 
 // The stack that was taken before the lock; where nothing announced the allocation, now.

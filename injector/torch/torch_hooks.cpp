@@ -9,11 +9,11 @@
 
 #include "injector/complain.h"
 #include "injector/process_info.h"
-#include "injector/python/autograd_node.h"
 #include "injector/python/optimizer_hook.h"
 #include "injector/python/python_stack.h"
 #include "injector/recorder.h"
 #include "injector/tool_thread.h"
+#include "injector/torch/autograd_node.h"
 #include "injector/torch/bridge_loader.h"
 #include "injector/torch/got_slot.h"
 #include "injector/torch/torch_events.h"

@@ -73,10 +73,13 @@ TEST(PythonLines, LocationsOf311) {
 
 TEST(PythonLines, CutTablesEnd) {
   const Bytes table = {0x80 | (13 << 3) | 0, 0x7f, 0x7f, 0x7f};
-  for (size_t size = 0; size <= table.size(); ++size) {
-    line_from_locations(table.data(), size, 1, 1000);
-    line_from_lnotab(table.data(), size, 1, 1000);
-    line_from_ranges(table.data(), size, 1, 1000);
+  // Asked for what lies behind the table, each says the last line that it knows.
+  EXPECT_EQ(line_from_locations(table.data(), 0, 7, 1000), 7);
+  EXPECT_EQ(line_from_locations(table.data(), 1, 7, 1000), 7);
+  EXPECT_EQ(line_from_locations(table.data(), 2, 7, 1000), 7 - 31);  // 0x3f: the sign, and 31
+  for (size_t size = 0; size < 2; ++size) {                          // half a pair is none
+    EXPECT_EQ(line_from_lnotab(table.data(), size, 7, 1000), 7);
+    EXPECT_EQ(line_from_ranges(table.data(), size, 7, 1000), 7);
   }
 }
 

@@ -125,6 +125,16 @@ class TorchCapture(unittest.TestCase):
         settings, = recorded.tables("settings")
         self.assertIn("attached", [row["value"] for row in settings if row["key"] == "torch_bridge"])
 
+    def test_run_builds_the_bridge_before_the_launch(self):
+        recorded = self.record("churn", cache=pathlib.Path(self.folder.name) / "empty",
+                               PYTHONPATH=str(TORCH.parent))
+        self.compare(recorded, ["allocated", "requested", "reserved"])
+        recorded = subprocess.run([TIDEMARK, "run", "--", sys.executable, "-c", "pass"],
+                                  cwd=self.folder.name, stderr=subprocess.PIPE, text=True, env=dict(
+                                      os.environ, PYTHONPATH=str(TORCH.parent),
+                                      XDG_CACHE_HOME=self.folder.name + "/other"))
+        self.assertIn("building the bridge to PyTorch 2.10.0+standin", recorded.stderr)
+
     def test_without_a_compiler_one_line_says_what_is_missing(self):
         cache = pathlib.Path(self.folder.name) / "empty"
         recorded = self.record("churn", cache=cache, PATH="/nowhere", through_run=False)
@@ -193,6 +203,9 @@ class TorchCapture(unittest.TestCase):
         names = [row["name"] for row in marks]
         self.assertEqual(names.count("optimizer step"), 5)
         self.assertEqual(names.count("training step"), 5)
+        categories = {row["category"]: row["bytes"] for row in recorded.report()["by_category"]}
+        self.assertEqual(categories, {"parameter": 1 << 20, "gradient": 2 << 20,
+                                      "optimizer_state": 3 << 20})
 
     def test_nvtx_ranges(self):
         recorded = self.record("nvtx")

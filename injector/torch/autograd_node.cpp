@@ -1,8 +1,8 @@
-#include "injector/python/autograd_node.h"
+#include "injector/torch/autograd_node.h"
 
 #include <cxxabi.h>
 #include <dlfcn.h>
-#include <link.h>
+#include <limits.h>
 
 #include <algorithm>
 #include <atomic>
@@ -11,28 +11,20 @@
 #include <cstring>
 #include <memory>
 
+#include "injector/torch/got_slot.h"
+
 namespace tidemark::injector {
 namespace {
 
 using GetCurrentNode = std::shared_ptr<void> (*)();
 std::atomic<GetCurrentNode> g_get_current_node{nullptr};
 
-int take_engine_path(dl_phdr_info* info, size_t, void* out) {
-  if (info->dlpi_name == nullptr) return 0;
-  const char* const slash = std::strrchr(info->dlpi_name, '/');
-  const char* const name = slash != nullptr ? slash + 1 : info->dlpi_name;
-  if (std::strcmp(name, "libtorch_cpu.so") != 0) return 0;
-  *static_cast<const char**>(out) = info->dlpi_name;
-  return 1;
-}
-
 }  // namespace
 
 void find_autograd() noexcept {
   if (g_get_current_node.load(std::memory_order_relaxed) != nullptr) return;
-  const char* path = nullptr;
-  dl_iterate_phdr(take_engine_path, &path);
-  if (path == nullptr) return;
+  char path[PATH_MAX];
+  if (!loaded_path("libtorch_cpu.so", path, sizeof path)) return;
   void* const library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) return;
   // The handle stays open: the function is called until the process ends.
