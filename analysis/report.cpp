@@ -88,6 +88,23 @@ StepReport step_report(const DeviceEvidence& d) {
   return r;
 }
 
+// Without the bridge, or until it was attached, the recorder saw blocks but not what was asked for.
+// A sum over some of the requests is the peak only if all of them together were less while one of
+// unknown size lived.
+bool knows_requests(const FrameworkModel& model) {
+  constexpr uint32_t kMostLookedAt = 16384;
+  uint32_t unknown_until = 0;
+  for (const Allocation& a : model.allocations) {
+    if (a.requested_bytes == 0 && !a.seeded) unknown_until = std::max(unknown_until, a.death);
+  }
+  if (unknown_until == 0) return true;
+  if (unknown_until > std::min(kMostLookedAt, model.event_count() - 1)) return false;
+  for (uint32_t event = 0; event <= unknown_until; ++event) {
+    if (model.totals_after(event).active > model.requested_peak.bytes) return false;
+  }
+  return true;
+}
+
 Status add_framework(DeviceReport& d, const DeviceEvidence& evidence, const ReportOptions& options,
                      int64_t start_ns) {
   constexpr size_t kHolesListed = 5;
@@ -96,7 +113,7 @@ Status add_framework(DeviceReport& d, const DeviceEvidence& evidence, const Repo
   d.has_framework = true;
   d.events += model.recorded_events;
   d.allocated_peak = model.allocated_peak;
-  d.requested_peak = model.requested_peak;
+  if (knows_requests(model)) d.requested_peak = model.requested_peak;
   d.reserved_peak = model.reserved_peak;
   d.blocks_before_history = model.seeded_blocks;
   d.bytes_before_history = model.seeded_bytes;

@@ -188,7 +188,7 @@ class TextReport {
     ooms(d);
     if (d.has_framework) {
       peak("allocated peak", d.allocated_peak);
-      peak("requested peak", d.requested_peak);
+      if (d.requested_peak.bytes != 0) peak("requested peak", d.requested_peak);
       peak("reserved peak", d.reserved_peak);
     }
     if (d.driver_peak.bytes != 0) peak("driver peak", d.driver_peak);

@@ -29,6 +29,8 @@ class RecordedTraces(unittest.TestCase):
             names = ["allocated", "reserved"]
             if path.stem.endswith("tier2"):
                 names.append("requested")
+            else:  # not known, and not guessed
+                self.assertEqual(device["requested_peak"]["bytes"], 0)
             for name in names:
                 with self.subTest(trace=path.stem, peak=name):
                     self.assertEqual(device[f"{name}_peak"]["bytes"], truth[f"{name}_peak"])

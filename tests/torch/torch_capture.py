@@ -121,7 +121,8 @@ class TorchCapture(unittest.TestCase):
         cache = pathlib.Path(self.folder.name) / "empty"
         recorded = self.record("churn", through_run=False, cache=cache,
                                WAIT_FOR=str(cache / "tidemark" / "*.so"))
-        self.compare(recorded, ["allocated", "reserved"])
+        # The first requests, of unknown size, were small and gone before the peak.
+        self.compare(recorded, ["allocated", "requested", "reserved"])
         settings, = recorded.tables("settings")
         self.assertIn("attached", [row["value"] for row in settings if row["key"] == "torch_bridge"])
 
