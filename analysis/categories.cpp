@@ -159,6 +159,7 @@ class Categorizer {
       case StackRole::kCommunication:
         return {Category::kCommunication, 7};
       case StackRole::kUser:
+      case StackRole::kSaving:
         return user(a);
       case StackRole::kNone:
         break;

@@ -88,6 +88,22 @@ StepReport step_report(const DeviceEvidence& d) {
   return r;
 }
 
+void add_phases(DeviceReport& d, const DeviceEvidence& evidence) {
+  for (const PhaseKind kind : {PhaseKind::kFirstStep, PhaseKind::kValidation, PhaseKind::kSaving}) {
+    PhaseReport r;
+    r.kind = kind;
+    for (const Phase& p : evidence.phases) {
+      if (p.kind != kind) continue;
+      ++r.count;
+      r.total_ns += evidence.model->time_ns[p.last - 1] - evidence.model->time_ns[p.first];
+      if (p.peak.bytes > r.peak.bytes) r.peak = p.peak;
+      // The first step is said only where nothing says more.
+      if (p.holds(d.allocated_peak.event)) d.peak_phase = kind;
+    }
+    if (r.count != 0) d.phases.push_back(r);
+  }
+}
+
 // Without the bridge, or until it was attached, the recorder saw blocks but not what was asked for.
 // A sum over some of the requests is the peak only if all of them together were less while one of
 // unknown size lived.
@@ -120,6 +136,7 @@ Status add_framework(DeviceReport& d, const DeviceEvidence& evidence, const Repo
   d.anomalies = model.anomalies;
   d.limit = evidence.limit;
   d.steps = step_report(evidence);
+  add_phases(d, evidence);
   d.curve = thinned_curve(model, options.curve_points);
 
   const Result<uint32_t> event = chosen_event(model, options.at, start_ns);
@@ -213,6 +230,7 @@ DeviceEvidence gather(const ProcessModel& process, int64_t ordinal, const StackR
   e.model = process.framework_on(ordinal);
   if (e.model == nullptr) return e;
   e.steps = find_steps(process, *e.model);
+  e.phases = find_phases(process, *e.model, roles, e.steps);
   e.categories = categorize(process, *e.model, roles, e.steps);
   e.limit = limit_of(process, *e.model);
   return e;

@@ -15,6 +15,7 @@
 #include "analysis/limit.h"
 #include "analysis/memory_state.h"
 #include "analysis/peak.h"
+#include "analysis/phases.h"
 #include "analysis/ranks.h"
 #include "analysis/trace_model.h"
 
@@ -61,6 +62,14 @@ struct StepReport {
   uint64_t later_high_bytes = 0;     // the highest of the later ones
 };
 
+// All phases of one kind.
+struct PhaseReport {
+  PhaseKind kind = PhaseKind::kFirstStep;
+  uint64_t count = 0;
+  int64_t total_ns = 0;
+  Peak peak;  // the highest of them
+};
+
 struct DeviceReport {
   int64_t device = 0;
   std::string name;
@@ -85,6 +94,8 @@ struct DeviceReport {
   PushReport pushed_by;
   MemoryLimit limit;
   StepReport steps;
+  std::vector<PhaseReport> phases;
+  std::optional<PhaseKind> peak_phase;  // what the allocated peak fell into
   std::vector<CurvePoint> curve;  // where options ask for one
   Fragmentation fragmentation;
   std::vector<OomReport> ooms;  // the last ones

@@ -23,7 +23,15 @@ enum class Sign : uint8_t {
   kBackward,
   kOptimizer,
   kOptimizerInit,
+  kSaving,
 };
+
+bool saves(std::string_view function, std::string_view file) {
+  if (contains(file, "torch/serialization.py")) return contains(function, "save");
+  if (contains(file, "torch/distributed/checkpoint/")) return !contains(function, "load");
+  return function == "state_dict" || function == "save_checkpoint" ||
+         function == "_save_checkpoint" || function == "save_pretrained";
+}
 
 bool makes_optimizer_state(std::string_view function) {
   return function == "_init_group" || function == "_init_state" || function == "init_state" ||
@@ -31,6 +39,7 @@ bool makes_optimizer_state(std::string_view function) {
 }
 
 Sign python_sign(std::string_view function, std::string_view file) {
+  if (saves(function, file)) return Sign::kSaving;
   if (contains(file, "torch/optim/")) {
     return makes_optimizer_state(function) ? Sign::kOptimizerInit : Sign::kOptimizer;
   }
@@ -60,10 +69,10 @@ Sign native_sign(std::string_view function) {
 }
 
 StackRole role_of(Sign sign) {
-  constexpr std::array<StackRole, 8> kRoles = {
+  constexpr std::array<StackRole, 9> kRoles = {
       StackRole::kUser,      StackRole::kForward,       StackRole::kModuleSetUp,
       StackRole::kData,      StackRole::kCommunication, StackRole::kBackward,
-      StackRole::kOptimizer, StackRole::kOptimizerInit,
+      StackRole::kOptimizer, StackRole::kOptimizerInit, StackRole::kSaving,
   };
   return kRoles[static_cast<size_t>(sign)];
 }
@@ -75,6 +84,7 @@ StackRoles::StackRoles(const Dictionary& names) {
   const size_t count = names.stack_count();
   std::vector<Sign> sign(count, Sign::kNothing);
   std::vector<uint8_t> done(count, 0);
+  callers_.assign(count, 0);
   std::vector<uint32_t> chain;
   bool python = false;
   for (uint32_t id = 1; id < count; ++id) {
@@ -85,6 +95,7 @@ StackRoles::StackRoles(const Dictionary& names) {
       done[at] = 1;
     }
     Sign outer = at != 0 && at < count ? sign[at] : Sign::kNothing;
+    uint32_t caller = at != 0 && at < count ? callers_[at] : 0;
     for (auto it = chain.rbegin(); it != chain.rend(); ++it) {
       const Frame& f = names.frame(names.stack(*it).frame);
       const std::string_view file = names.string(f.file);
@@ -96,6 +107,11 @@ StackRoles::StackRoles(const Dictionary& names) {
       // module's call inside a backward pass is a forward pass run again.
       outer = own == Sign::kModuleCall && outer == Sign::kBackward ? own : std::max(own, outer);
       sign[*it] = outer;
+      if (caller == 0 && own == Sign::kModuleCall) {
+        const uint32_t parent = names.stack(*it).parent;
+        caller = parent != 0 ? parent : *it;
+      }
+      callers_[*it] = caller;
     }
   }
   roles_.resize(std::max<size_t>(count, 1));

@@ -18,6 +18,7 @@ enum class StackRole : uint8_t {
   kModuleSetUp,    // a module moved to the device or made there
   kData,           // data loading
   kCommunication,  // torch.distributed
+  kSaving,         // a checkpoint being written: state dicts, torch.save
   kNone,           // nothing is known: no stacks were recorded
 };
 
@@ -31,9 +32,12 @@ class StackRoles {
   StackRole of(uint32_t stack) const {
     return stack < roles_.size() ? roles_[stack] : StackRole::kNone;
   }
+  // The stack of the line that called the outermost module; 0 where there is no module in it.
+  uint32_t caller_of(uint32_t stack) const { return stack < callers_.size() ? callers_[stack] : 0; }
 
  private:
   std::vector<StackRole> roles_;
+  std::vector<uint32_t> callers_;
 };
 
 }  // namespace tidemark

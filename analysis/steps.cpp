@@ -107,6 +107,22 @@ bool has_ended(const Steps& steps) {
   return last > 4 * median(std::move(lengths));
 }
 
+// The layers of a model follow each other in a rhythm, too, while it is made and in a forward pass;
+// but nothing of it goes before the next comes. What an iteration makes, it lets go for the most
+// part; up to a failure, after which all goes.
+bool gives_back(const FrameworkModel& model, const std::vector<uint32_t>& boundaries) {
+  const uint32_t end =
+      model.failures.empty() ? model.event_count() : model.failures.front().event + 1;
+  uint64_t made = 0;
+  uint64_t gone = 0;
+  for (const Allocation& a : model.allocations) {
+    if (a.seeded || a.birth < boundaries.front() || a.birth >= end) continue;
+    made += a.block_bytes;
+    if (a.release < end) gone += a.block_bytes;
+  }
+  return gone >= made / 4;
+}
+
 }  // namespace
 
 uint32_t Steps::end_of_step(uint32_t event) const {
@@ -189,7 +205,9 @@ Steps find_steps(const ProcessModel& process, const FrameworkModel& model) {
     Rhythm rhythm = boundaries_from_rhythm(model);
     steps.boundaries = std::move(rhythm.boundaries);
     steps.confidence = rhythm.confidence;
-    if (steps.boundaries.size() >= kLeastSteps) steps.source = StepSource::kRhythm;
+    if (steps.boundaries.size() >= kLeastSteps && gives_back(model, steps.boundaries)) {
+      steps.source = StepSource::kRhythm;
+    }
   }
   if (steps.source == StepSource::kNone) {
     steps.boundaries.clear();

@@ -97,7 +97,7 @@ class ProcessLoader {
                      [](const Counter& a, const Counter& b) { return a.time_ns < b.time_ns; });
     p.communicators = collect<Communicator>(reader_, decoder_, id_);
     p.nccl = collect<NcclOperation>(reader_, decoder_, id_);
-    if (!p.nccl.empty()) join_kernels(p);
+    read_kernels(p);
     auto driver_events = collect<DriverEvent>(reader_, decoder_, id_);
     if (p.info.source == Source::kCapture) {
       segments_ = torch_segments(driver_events, p.names, bridge_time(p.marks, p.names));
@@ -117,14 +117,22 @@ class ProcessLoader {
 
  private:
   // Names are few, kernels are many: each name is looked at once.
-  void join_kernels(ProcessModel& p) {
-    std::unordered_map<uint32_t, bool> of_nccl;
+  void read_kernels(ProcessModel& p) {
+    struct Known {
+      Precision precision = Precision::kUnknown;
+      bool of_nccl = false;
+    };
+    std::unordered_map<uint32_t, Known> names;
     std::vector<Kernel> kernels;
     for_each_block<Kernel>(reader_, decoder_, id_, [&](auto rows, const BlockRef&) {
       for (const Kernel& kernel : rows) {
-        const auto [known, fresh] = of_nccl.try_emplace(kernel.name, false);
-        if (fresh) known->second = is_nccl_kernel(p.names.string(kernel.name));
-        if (known->second && kernel.graph_node == 0) kernels.push_back(kernel);
+        const auto [known, fresh] = names.try_emplace(kernel.name);
+        if (fresh) {
+          const std::string_view name = p.names.string(kernel.name);
+          known->second = {precision_of(name), is_nccl_kernel(name)};
+        }
+        p.compute.add(known->second.precision, kernel.duration_ns);
+        if (known->second.of_nccl && kernel.graph_node == 0) kernels.push_back(kernel);
       }
     });
     join_nccl_kernels(p.nccl, kernels);

@@ -11,6 +11,7 @@
 #include "analysis/dictionary.h"
 #include "analysis/driver_model.h"
 #include "analysis/framework_model.h"
+#include "analysis/precision.h"
 #include "proto/block_decoder.h"
 #include "proto/result.h"
 
@@ -30,6 +31,7 @@ struct ProcessModel {
   std::vector<Health> health;
   std::vector<Communicator> communicators;
   std::vector<NcclOperation> nccl;  // by group, with the times of the kernels that ran them
+  ComputeTime compute;              // of its kernels
   Alignment clock{};                // that its times were read on; kNone: its own
   std::vector<SegmentState> segment_states;  // of the state that the trace ends or begins with
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "analysis/limit.h"
+#include "analysis/phases.h"
 #include "analysis/steps.h"
 
 namespace tidemark {
@@ -32,6 +33,18 @@ std::string_view category_name(Category category) {
       break;
   }
   return "unknown";
+}
+
+std::string_view phase_name(PhaseKind kind) {
+  switch (kind) {
+    case PhaseKind::kFirstStep:
+      return "first_step";
+    case PhaseKind::kValidation:
+      return "validation";
+    case PhaseKind::kSaving:
+      return "saving";
+  }
+  return "";
 }
 
 std::string_view step_source_name(StepSource source) {

@@ -137,6 +137,21 @@ void put_fragmentation(JsonWriter& json, const Fragmentation& f) {
   json.end_object();
 }
 
+void put_phases(JsonWriter& json, const DeviceReport& device) {
+  json.key("phases");
+  json.begin_array();
+  for (const PhaseReport& phase : device.phases) {
+    json.begin_object();
+    json.field("phase", phase_name(phase.kind));
+    json.field("count", phase.count);
+    json.field("total_ns", phase.total_ns);
+    put_peak(json, "allocated_peak", phase.peak);
+    json.end_object();
+  }
+  json.end_array();
+  json.field("peak_phase", device.peak_phase ? phase_name(*device.peak_phase) : "");
+}
+
 void put_steps(JsonWriter& json, const StepReport& steps) {
   json.key("steps");
   json.begin_object();
@@ -218,6 +233,7 @@ void put_device(JsonWriter& json, const DeviceReport& device) {
   put_limit(json, device.limit);
   put_fragmentation(json, device.fragmentation);
   put_steps(json, device.steps);
+  put_phases(json, device);
   put_ooms(json, device);
   json.field("blocks_before_history", device.blocks_before_history);
   json.field("bytes_before_history", device.bytes_before_history);

@@ -195,6 +195,7 @@ class TextReport {
     if (d.device_used_peak.bytes != 0) peak("card used peak", d.device_used_peak);
     holes(d);
     steps(d.steps);
+    phases(d);
     if (d.ledger.device_used_bytes != 0 || !d.has_framework) ledger(d);
     if (d.has_framework || !d.stacks.empty()) at_instant(d);
   }
@@ -254,6 +255,25 @@ class TextReport {
                      s.full_at_step == 0
                          ? ""
                          : fmt::format(", full at about step {}", grouped(s.full_at_step))));
+  }
+
+  // The first step is like the others unless the peak fell into it.
+  void phases(const DeviceReport& d) {
+    for (const PhaseReport& p : d.phases) {
+      const bool peaks = d.peak_phase == p.kind;
+      if (p.kind == PhaseKind::kFirstStep && !peaks) continue;
+      const std::string_view name =
+          p.kind == PhaseKind::kFirstStep ? "first step" : phase_name(p.kind);
+      std::string text = fmt::format("  {:<15} {:>11}   at {:<12} ", name, size_text(p.peak.bytes),
+                                     since_start(p.peak.time_ns));
+      if (p.kind != PhaseKind::kFirstStep) {
+        text += p.count == 1 ? duration_text(p.total_ns)
+                             : fmt::format("the highest of {}, {} in all", grouped(p.count),
+                                           duration_text(p.total_ns));
+        if (peaks) text += "; ";
+      }
+      line(text + (peaks ? bold("the peak falls into it") : ""));
+    }
   }
 
   void ledger(const DeviceReport& d) {

@@ -20,6 +20,7 @@ void find_activation_peak(const Evidence& evidence, std::vector<Finding>& out) {
     f.evidence = {{"activation_bytes", activations}, {"allocated_peak_bytes", d.peak_bytes()}};
     add(f.advice, checkpoint_layers(d));
     add(f.advice, halve_batch(d));
+    add(f.advice, mixed_precision(d));
     out.push_back(std::move(f));
   }
 }

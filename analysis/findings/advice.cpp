@@ -112,6 +112,43 @@ std::optional<Advice> checkpoint_layers(const DeviceEvidence& d) {
                 saved};
 }
 
+namespace {
+
+// Stacks whose innermost frame is in torch.nn: under autocast what its operations make, and what
+// they save, has 16 bits. What the program's own lines make of it (a residual sum) stays as it is.
+std::vector<bool> stacks_in_modules(const Dictionary& names) {
+  std::vector<bool> inside(names.stack_count(), false);
+  for (uint32_t id = 1; id < inside.size(); ++id) {
+    const Frame& innermost = names.frame(names.stack(id).frame);
+    inside[id] = names.string(innermost.file).find("torch/nn/") != std::string_view::npos;
+  }
+  return inside;
+}
+
+}  // namespace
+
+std::optional<Advice> mixed_precision(const DeviceEvidence& d) {
+  if (!d.categories.has_backward || !d.process->compute.is_float32()) return std::nullopt;
+  const std::vector<bool> in_module = stacks_in_modules(d.process->names);
+  Rehearsal halved(*d.model);
+  for (size_t i = 0; i < d.model->allocations.size(); ++i) {
+    const Allocation& a = d.model->allocations[i];
+    if (d.categories.of[i] == Category::kActivation && a.stack < in_module.size() &&
+        in_module[a.stack]) {
+      halved.leave_out(a, 0.5);
+    }
+  }
+  // Each weight is kept in 16 bits as well until its backward pass is over.
+  const uint64_t copies = d.at_peak(Category::kParameter) / 2;
+  const uint64_t saved = halved.saved_bytes() - std::min(halved.saved_bytes(), copies);
+  if (saved < d.peak_bytes() / 20) return std::nullopt;
+  return Advice{"mixed_precision",
+                fmt::format("torch.autocast to bfloat16 saves about {}: all matrix products ran in "
+                            "float32, and activations of layers would take half",
+                            size_text(saved)),
+                saved};
+}
+
 std::optional<Advice> shard_states(const DeviceEvidence& d) {
   const uint64_t world = d.process->info.world_size;
   if (world < 2) return std::nullopt;

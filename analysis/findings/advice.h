@@ -12,6 +12,8 @@ namespace tidemark {
 std::optional<Advice> halve_batch(const DeviceEvidence& d);
 // Recompute the activations of repeated layers in the backward pass.
 std::optional<Advice> checkpoint_layers(const DeviceEvidence& d);
+// Computing in 16 bits (autocast), where the kernels computed in float32.
+std::optional<Advice> mixed_precision(const DeviceEvidence& d);
 // Optimizer state and gradients over the ranks.
 std::optional<Advice> shard_states(const DeviceEvidence& d);
 // An optimizer that works without parameter-sized temporaries.

@@ -60,6 +60,7 @@ void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
                   {"limit_bytes", d.limit.bytes}};
     f.frames = d.process->names.stack_text(failure.stack);
     add(f.advice, halve_batch(d));
+    add(f.advice, mixed_precision(d));
     add(f.advice, checkpoint_layers(d));
     add(f.advice, shard_states(d));
     add(f.advice, fuse_optimizer(d));

@@ -11,6 +11,7 @@
 #include "analysis/ledger.h"
 #include "analysis/limit.h"
 #include "analysis/memory_state.h"
+#include "analysis/phases.h"
 #include "analysis/steps.h"
 
 namespace tidemark {
@@ -28,6 +29,7 @@ struct DeviceEvidence {
   const FrameworkModel* model = nullptr;
   const StackRoles* roles = nullptr;
   Steps steps;
+  std::vector<Phase> phases;
   Categories categories;
   MemoryLimit limit;
 

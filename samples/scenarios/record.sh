@@ -27,7 +27,9 @@ record_one() {
   prefix=$out/$scenario.$variant
   command=(python3 "$scenario.py" "${flags[@]}" --out "$prefix")
   if [ -n "$TIDEMARK_PROGRAM" ] && [ "$variant" != roles ]; then
-    command=("$TIDEMARK_PROGRAM" run -q --no-kernels -o "$prefix.trace" -- "${command[@]}")
+    kernels=(--no-kernels)
+    [ "$scenario" = full_precision ] && kernels=()  # whose names tell the precision
+    command=("$TIDEMARK_PROGRAM" run -q "${kernels[@]}" -o "$prefix.trace" -- "${command[@]}")
   fi
   timeout 120 "${command[@]}" > "$prefix.log" 2>&1
   echo "$scenario $variant exit $?"
@@ -36,7 +38,7 @@ record_one() {
 export -f record_one
 
 alone="many_communicators stray_contexts other_process pinned_growth healthy"
-limited="batch_too_large long_sequences adam_first_step"
+limited="batch_too_large long_sequences adam_first_step full_precision"
 {
   for file in *.py; do
     name=${file%.py}

@@ -134,6 +134,15 @@ class Story {
     }
   }
 
+  void range(const std::string& name, MarkPhase phase) {
+    Mark m{};
+    m.time_ns = tick();
+    m.name = names_.string(name);
+    m.phase = phase;
+    m.kind = MarkKind::kNvtx;
+    writer_.append(m);
+  }
+
   void segment_state(uint64_t address, uint64_t bytes, uint64_t pool) {
     SegmentState s{};
     s.time_ns = tick();

@@ -19,6 +19,17 @@ def alarms(path):
     return sorted({f["id"] for f in report(path)["findings"] if f["severity"] != "info"})
 
 
+def phases(path):
+    """How often the program did what is not training; every program has a first step."""
+    counts = {}
+    for rank in report(path)["ranks"]:
+        for d in rank["devices"]:
+            for phase in d.get("phases", []):
+                if phase["phase"] != "first_step":
+                    counts[phase["phase"]] = counts.get(phase["phase"], 0) + phase["count"]
+    return counts
+
+
 def peak(path):
     """The highest rank's allocated peak."""
     return max(d["allocated_peak"]["bytes"]
@@ -43,6 +54,8 @@ for name, expected in EXPECTED.items():
     fixed = run_of(name, "fixed")
     if fixed is not None:
         check_equal(alarms(fixed), [], f"{name}, repaired: findings")
+    for path in filter(None, (bad, fixed)):
+        check_equal(phases(path), expected.get("phases", {}), f"{path.name}: phases")
     saving = expected.get("saving")
     if saving is None:
         continue
