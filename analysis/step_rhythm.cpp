@@ -1,6 +1,8 @@
-// Iterations from the rhythm of allocations.
+// Iterations from the rhythm of allocations, and of collectives.
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <tuple>
 #include <unordered_map>
 
 #include "analysis/steps.h"
@@ -29,6 +31,21 @@ uint64_t mixed(uint64_t a, uint64_t b) {
   uint64_t h = a * 0x9E3779B97F4A7C15U ^ (b + 0x7F4A7C15U);
   h = (h ^ (h >> 31)) * 0xBF58476D1CE4E5B9U;
   return h ^ (h >> 29);
+}
+
+// The share of distances that are like the median one.
+double regularity(const std::vector<uint32_t>& returns) {
+  std::vector<uint32_t> gaps;
+  for (size_t i = 1; i < returns.size(); ++i) gaps.push_back(returns[i] - returns[i - 1]);
+  std::vector<uint32_t> sorted = gaps;
+  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
+  std::nth_element(sorted.begin(), middle, sorted.end());
+  const double median = *middle;
+  if (median < 2) return 0;  // the same request in a row is no iteration
+  const auto alike = std::count_if(gaps.begin(), gaps.end(), [&](uint32_t gap) {
+    return std::fabs(gap - median) <= 0.15 * median + 1;
+  });
+  return static_cast<double>(alike) / static_cast<double>(gaps.size());
 }
 
 class RhythmFinder {
@@ -101,30 +118,13 @@ class RhythmFinder {
     }
   }
 
-  // The share of distances that are like the median one.
-  static double regularity(const Request& r) {
-    std::vector<uint32_t> gaps;
-    for (size_t i = 1; i < r.returns.size(); ++i) {
-      gaps.push_back(r.returns[i] - r.returns[i - 1]);
-    }
-    std::vector<uint32_t> sorted = gaps;
-    const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
-    std::nth_element(sorted.begin(), middle, sorted.end());
-    const double median = *middle;
-    if (median < 2) return 0;  // the same request in a row is no iteration
-    const auto alike = std::count_if(gaps.begin(), gaps.end(), [&](uint32_t gap) {
-      return std::fabs(gap - median) <= 0.15 * median + 1;
-    });
-    return static_cast<double>(alike) / static_cast<double>(gaps.size());
-  }
-
   // Among those about as good as the best, the one that returns most often, then the earliest: a
   // validation every tenth step is regular too, but it is not the step.
   Rhythm best_of(const std::vector<uint64_t>& chosen) {
     double best = 0;
     for (const uint64_t key : chosen) {
       Request& r = requests_[key];
-      r.score *= regularity(r);
+      r.score *= regularity(r.returns);
       best = std::max(best, r.score);
     }
     const Request* winner = nullptr;
@@ -137,8 +137,8 @@ class RhythmFinder {
       }
     }
     Rhythm rhythm;
-    if (winner == nullptr || regularity(*winner) < kLeastConfidence) return rhythm;
-    rhythm.confidence = std::min(1.0, regularity(*winner)) * (with_sizes_ ? 0.95 : 0.85);
+    if (winner == nullptr || regularity(winner->returns) < kLeastConfidence) return rhythm;
+    rhythm.confidence = std::min(1.0, regularity(winner->returns)) * (with_sizes_ ? 0.95 : 0.85);
     for (const uint32_t i : winner->returns) {
       rhythm.boundaries.push_back(model_.allocations[i].birth);
     }
@@ -160,6 +160,38 @@ Rhythm boundaries_from_rhythm(const FrameworkModel& model) {
   if (!has_stacks || exact.confidence > 0.8) return exact;
   Rhythm loose = RhythmFinder(model, false).run();
   return loose.confidence > exact.confidence ? loose : exact;
+}
+
+Rhythm boundaries_from_collectives(const ProcessModel& process, const FrameworkModel& model) {
+  // The same exchange on the same communicator: a bucket of gradients comes once in each step.
+  std::map<std::tuple<uint64_t, uint32_t, uint64_t>, std::vector<uint32_t>> returns;
+  for (uint32_t i = 0; i < process.nccl.size(); ++i) {
+    const NcclOperation& op = process.nccl[i];
+    if (op.kind != NcclKind::kCollective) continue;
+    returns[{op.communicator, op.function, op.size_bytes}].push_back(i);
+  }
+  const std::vector<uint32_t>* best = nullptr;
+  double most = kLeastConfidence;
+  for (const auto& [exchange, places] : returns) {
+    if (places.size() < kLeastReturns) continue;
+    const double regular = regularity(places);
+    const bool longer = best == nullptr || places.size() > best->size();
+    if (regular > most || (regular == most && longer)) {
+      best = &places;
+      most = regular;
+    }
+  }
+  Rhythm rhythm;
+  if (best == nullptr) return rhythm;
+  rhythm.confidence = 0.8 * most;
+  for (const uint32_t place : *best) {
+    uint32_t event = 0;
+    if (!model.event_at(process.nccl[place].start_ns, event)) continue;
+    if (rhythm.boundaries.empty() || rhythm.boundaries.back() < event) {
+      rhythm.boundaries.push_back(event);
+    }
+  }
+  return rhythm;
 }
 
 }  // namespace tidemark

@@ -1,8 +1,11 @@
 #include "analysis/steps.h"
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <cmath>
 #include <map>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 
@@ -12,12 +15,25 @@ namespace {
 
 constexpr uint32_t kLeastSteps = 3;
 
+// "Step 12", "iter_12" and "ProfilerStep#12" without their number, in small letters.
+std::string unnumbered(std::string_view name) {
+  while (!name.empty() && (std::isdigit(static_cast<unsigned char>(name.back())) != 0 ||
+                           std::string_view(" _-#:[]()/").find(name.back()) != name.npos)) {
+    name.remove_suffix(1);
+  }
+  std::string text(name);
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
 // 0: not a mark of a step; else how well it is one.
-int mark_rank(const Mark& mark, std::string_view name) {
+int mark_rank(const Mark& mark, std::string_view name, std::string_view text) {
+  constexpr std::array<std::string_view, 8> kStepNames = {
+      "profilerstep", "step",          "iter",  "iteration",
+      "train_step",   "training_step", "batch", "train_batch"};
   if (mark.kind == MarkKind::kIteration) return 3;
   if (mark.kind == MarkKind::kOptimizerStep || name.starts_with("Optimizer.step")) return 2;
-  if (name.starts_with("ProfilerStep#")) return 1;
-  return 0;
+  return std::find(kStepNames.begin(), kStepNames.end(), text) != kStepNames.end() ? 1 : 0;
 }
 
 uint64_t median(std::vector<uint64_t> values) {
@@ -137,13 +153,21 @@ std::vector<uint32_t> boundaries_from_marks(const ProcessModel& process,
     int rank = 0;
     std::vector<int64_t> times;
   };
-  std::map<uint32_t, Named> names;
+  std::map<std::string, Named> names;
+  std::map<std::pair<uint32_t, MarkKind>, Named*> known;  // marks are many, their names few
   for (const Mark& mark : process.marks) {
-    const int rank = mark_rank(mark, process.names.string(mark.name));
     // The step ends where its optimizer does.
-    if (rank == 0 || mark.phase == MarkPhase::kBegin) continue;
-    names[mark.name].rank = rank;
-    names[mark.name].times.push_back(mark.time_ns);
+    if (mark.phase == MarkPhase::kBegin) continue;
+    const auto [place, fresh] = known.try_emplace({mark.name, mark.kind}, nullptr);
+    if (fresh) {
+      const std::string_view name = process.names.string(mark.name);
+      const std::string text = unnumbered(name);
+      if (const int rank = mark_rank(mark, name, text); rank != 0) {
+        place->second = &names[text];
+        place->second->rank = rank;
+      }
+    }
+    if (place->second != nullptr) place->second->times.push_back(mark.time_ns);
   }
   const Named* best = nullptr;
   for (const auto& [name, named] : names) {
@@ -177,7 +201,7 @@ void measure_steps(const FrameworkModel& model, Steps& steps) {
   }
   steps.period_ns = static_cast<int64_t>(median(periods));
   if (steps.count() < 5) return;  // fewer tell nothing about growth
-  if (steps.source == StepSource::kRhythm && has_ended(steps)) return;
+  if (steps.source != StepSource::kMarks && has_ended(steps)) return;
   // States, caches and lists fill up in the beginning; what counts is what goes on.
   steps.window_first = std::max<uint32_t>(1, steps.count() * 2 / 5);
   steps.window_last = steps.count() - 1;
@@ -203,10 +227,13 @@ Steps find_steps(const ProcessModel& process, const FrameworkModel& model) {
     if (steps.boundaries.front() != 0) steps.boundaries.insert(steps.boundaries.begin(), 0);
   } else {
     Rhythm rhythm = boundaries_from_rhythm(model);
+    Rhythm collectives = boundaries_from_collectives(process, model);
+    const bool by_collectives = collectives.confidence > rhythm.confidence;
+    if (by_collectives) rhythm = std::move(collectives);
     steps.boundaries = std::move(rhythm.boundaries);
     steps.confidence = rhythm.confidence;
     if (steps.boundaries.size() >= kLeastSteps && gives_back(model, steps.boundaries)) {
-      steps.source = StepSource::kRhythm;
+      steps.source = by_collectives ? StepSource::kCollectives : StepSource::kRhythm;
     }
   }
   if (steps.source == StepSource::kNone) {
@@ -215,7 +242,7 @@ Steps find_steps(const ProcessModel& process, const FrameworkModel& model) {
     return steps;
   }
   // The last, unfinished step counts as one: an error happens inside it.
-  if (steps.source == StepSource::kRhythm) steps.boundaries.push_back(model.event_count());
+  if (steps.source != StepSource::kMarks) steps.boundaries.push_back(model.event_count());
   measure_steps(model, steps);
   return steps;
 }

@@ -1,9 +1,11 @@
 // The iterations of a program on one device, found without its help, and how memory grows from one
 // to the next.
 //
-// Marks of optimizer steps or iterations are used where the trace has them. Else the rhythm of
-// allocations tells: a request (same size and stack) that returns at regular distances while little
-// is alive begins an iteration. Everything here is linear in the number of events.
+// Marks of optimizer steps or iterations (the recorder's, torch's, or ranges that the program named
+// "step 12") are used where the trace has them. Else the rhythm of allocations tells: a request
+// (same size and stack) that returns at regular distances while little is alive begins an
+// iteration; or that of collectives, where it is the clearer one. Everything here is linear in the
+// number of events.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +15,7 @@
 
 namespace tidemark {
 
-enum class StepSource : uint8_t { kNone, kMarks, kRhythm };
+enum class StepSource : uint8_t { kNone, kMarks, kRhythm, kCollectives };
 
 struct StepWater {
   uint64_t low_bytes = UINT64_MAX;  // least and most allocated within the step
@@ -54,6 +56,7 @@ struct Rhythm {
   double confidence = 0;
 };
 Rhythm boundaries_from_rhythm(const FrameworkModel& model);
+Rhythm boundaries_from_collectives(const ProcessModel& process, const FrameworkModel& model);
 // Fills in everything that follows from the boundaries.
 void measure_steps(const FrameworkModel& model, Steps& steps);
 

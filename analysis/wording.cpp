@@ -53,6 +53,8 @@ std::string_view step_source_name(StepSource source) {
       return "marks";
     case StepSource::kRhythm:
       return "rhythm";
+    case StepSource::kCollectives:
+      return "collectives";
     case StepSource::kNone:
       break;
   }

@@ -246,7 +246,7 @@ class TextReport {
     std::string text =
         fmt::format("  {:<15} {:>11}   of {}, found by {}", "steps", grouped(s.count),
                     duration_text(s.period_ns), step_source_name(s.source));
-    if (s.source == StepSource::kRhythm)
+    if (s.source != StepSource::kMarks)
       text += fmt::format(" ({:.0f} % sure)", 100 * s.confidence);
     line(text);
     if (s.growth_bytes_per_step < 1) return;

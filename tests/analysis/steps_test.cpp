@@ -66,6 +66,54 @@ TEST(Steps, NoRhythmWhereThereIsNone) {
   EXPECT_EQ(find_steps({}, framework(trace)).source, StepSource::kNone);
 }
 
+// Sizes and lines that never return, as many allocations as it likes: only what is around them
+// tells where a step ends.
+void wander(Story& s, std::mt19937& rng, int& line) {
+  std::vector<uint64_t> held;
+  for (uint64_t i = 0, count = 20 + rng() % 60; i < count; ++i) {
+    held.push_back(s.alloc((1 + rng() % 4000) * 512, s.user(++line)));
+  }
+  for (const uint64_t a : held) s.free(a);
+}
+
+TEST(Steps, RangesThatTheProgramNumberedAreSteps) {
+  for (const char* name : {"Step ", "iter_", "ProfilerStep#", "train_step:"}) {
+    const Trace trace([&](Story& s, uint32_t) {
+      std::mt19937 rng(8);
+      int line = 0;
+      for (int i = 0; i < 9; ++i) {
+        s.range(name + std::to_string(i), MarkPhase::kBegin);
+        s.range("inner " + std::to_string(i % 2), MarkPhase::kBegin);
+        wander(s, rng, line);
+        s.range("inner " + std::to_string(i % 2), MarkPhase::kEnd);
+        s.range(name + std::to_string(i), MarkPhase::kEnd);
+      }
+      wander(s, rng, line);
+    });
+    const Steps steps = find_steps(trace.model().processes[0], framework(trace));
+    EXPECT_EQ(steps.source, StepSource::kMarks) << name;
+    EXPECT_EQ(steps.count(), 9U) << name;
+  }
+}
+
+TEST(Steps, CollectivesTellWhereAllocationsDoNot) {
+  const Trace trace([](Story& s, uint32_t) {
+    std::mt19937 rng(9);
+    int line = 0;
+    for (int i = 0; i < 12; ++i) {
+      wander(s, rng, line);
+      for (const uint64_t bucket : {25 * kMiB, 25 * kMiB, 13 * kMiB}) {
+        s.collective("AllReduce", bucket);
+      }
+    }
+    wander(s, rng, line);
+  });
+  const Steps steps = find_steps(trace.model().processes[0], framework(trace));
+  EXPECT_EQ(steps.source, StepSource::kCollectives);
+  EXPECT_EQ(steps.count(), 12U);
+  for (const StepWater& water : steps.water) EXPECT_EQ(water.low_bytes, 0U);
+}
+
 TEST(Steps, GrowthIsExactAndStopsWhenItStops) {
   const auto steps_of = [](int growing, int total) {
     const Trace trace([=](Story& s, uint32_t) {

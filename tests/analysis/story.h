@@ -143,6 +143,18 @@ class Story {
     writer_.append(m);
   }
 
+  void collective(std::string_view function, uint64_t bytes) {
+    NcclOperation op{};
+    op.start_ns = tick();
+    op.communicator = 7;
+    op.sequence = ++collectives_;
+    op.group = collectives_;
+    op.size_bytes = bytes;
+    op.function = names_.string(function);
+    op.kind = NcclKind::kCollective;
+    writer_.append(op);
+  }
+
   void segment_state(uint64_t address, uint64_t bytes, uint64_t pool) {
     SegmentState s{};
     s.time_ns = tick();
@@ -211,6 +223,7 @@ class Story {
   uint64_t next_ = uint64_t{1} << 40;
   uint64_t driver_next_ = uint64_t{1} << 44;
   int64_t now_ = 0;
+  uint64_t collectives_ = 0;
 };
 
 // A training loop: parameters, then steps of forward pass, backward pass and optimizer.
