@@ -37,6 +37,10 @@ at_end = report(TRACES / "leak", "--at", "1000000s")["ranks"][0]["devices"][0]
 program = [line["bytes"] for line in at_end["ledger_at_peak"] if line["owner"] == "program"]
 check_equal(program, [expected("leak")["leaked_bytes"]], "leak: what is left at the end")
 
+creep = [f for f in report(TRACES / "leak")["findings"] if f["id"] == "creep"]
+check_equal([f["evidence"]["growth_bytes_per_step"] for f in creep],
+            [expected("leak")["bytes_per_iteration"]], "leak: what is kept after every iteration")
+
 device = only_device("pool_holes")
 check_equal(device["driver_peak"]["bytes"], expected("pool_holes")["reserved_bytes"],
             "pool_holes: bytes taken from the driver")
