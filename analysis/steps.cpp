@@ -225,7 +225,8 @@ Steps find_steps(const ProcessModel& process, const FrameworkModel& model) {
     // What comes before the first optimizer step's end is a step of its own: it begins with the
     // history.
     if (steps.boundaries.front() != 0) steps.boundaries.insert(steps.boundaries.begin(), 0);
-  } else {
+  } else if (steps.boundaries.empty()) {
+    // Where an optimizer was heard once or twice, another rhythm is that of its layers.
     Rhythm rhythm = boundaries_from_rhythm(model);
     Rhythm collectives = boundaries_from_collectives(process, model);
     const bool by_collectives = collectives.confidence > rhythm.confidence;

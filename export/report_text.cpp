@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -87,7 +88,16 @@ class TextReport {
       const std::string shown = headline_of(f.frames);
       line(dim("  at " + clipped(shown, 5)));
     }
-    for (const Advice& a : f.advice) wrapped("  -> ", a.detail);
+    // Several findings may lead to the same change: it is told once.
+    bool repeated = false;
+    for (const Advice& a : f.advice) {
+      if (advised_.emplace(f.rank, a.detail).second) {
+        wrapped("  -> ", a.detail);
+      } else {
+        repeated = true;
+      }
+    }
+    if (repeated) line(dim("  -> see above"));
   }
 
   // What is true but no cause for alarm, in a line each; the same of several ranks in one.
@@ -353,6 +363,7 @@ class TextReport {
   const Report& report_;
   const TextOptions& options_;
   std::string out_;
+  std::set<std::pair<int64_t, std::string>> advised_;  // rank and detail
 };
 
 }  // namespace

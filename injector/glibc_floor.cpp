@@ -1,10 +1,13 @@
 // Keeps the library loadable on glibc 2.34.
 //
-// The static libgcc of GCC 12 and later, which libstdc++ brings along, looks for unwind tables with
-// _dl_find_object, a function of glibc 2.35. A definition of our own, hidden like everything else,
-// satisfies it. Nothing here throws, so it hardly ever runs; it is right all the same.
+// The static libraries of newer compilers use functions of newer glibcs: libgcc of GCC 12 looks for
+// unwind tables with _dl_find_object (2.35), libstdc++ of GCC 13 reads GLIBCXX_TUNABLES with
+// __isoc23_strtoul where it was built on 2.38. Definitions of our own, hidden like everything else,
+// satisfy them. Nothing here throws and nobody sets those tunables, so they hardly ever run; they
+// are right all the same.
 #include <link.h>
 
+#include <climits>
 #include <cstdint>
 
 namespace {
@@ -59,4 +62,33 @@ int tidemark_find_object(void* address, FoundObject* out) {
   Search search{reinterpret_cast<uintptr_t>(address), out, false};
   dl_iterate_phdr(look_at, &search);
   return search.found ? 0 : -1;
+}
+
+extern "C" __attribute__((visibility("hidden"))) unsigned long tidemark_strtoul(
+    const char* text, char** end, int base) __asm__("__isoc23_strtoul");
+
+// Without a sign, which a size of a pool has not, and without the C23 prefix 0b.
+unsigned long tidemark_strtoul(const char* text, char** end, int base) {
+  const char* at = text;
+  while (*at == ' ' || (*at >= '\t' && *at <= '\r')) ++at;
+  const bool hexadecimal = at[0] == '0' && (at[1] | 0x20) == 'x';
+  if ((base == 0 || base == 16) && hexadecimal) {
+    base = 16;
+    at += 2;
+  }
+  if (base == 0) base = *at == '0' ? 8 : 10;
+  unsigned long value = 0;
+  const char* const first = at;
+  for (;; ++at) {
+    const int letter = *at | 0x20;
+    const int digit = *at >= '0' && *at <= '9'         ? *at - '0'
+                      : letter >= 'a' && letter <= 'z' ? letter - 'a' + 10
+                                                       : base;
+    if (digit >= base) break;
+    const auto number = static_cast<unsigned long>(digit);
+    const auto factor = static_cast<unsigned long>(base);
+    value = value > (ULONG_MAX - number) / factor ? ULONG_MAX : value * factor + number;
+  }
+  if (end != nullptr) *end = const_cast<char*>(at == first ? text : at);
+  return value;
 }
