@@ -38,11 +38,19 @@ bool makes_optimizer_state(std::string_view function) {
          function == "_initialize_state";
 }
 
-Sign python_sign(std::string_view function, std::string_view file) {
+// Recordings name functions in full, "Module._apply", snapshots do not.
+std::string_view last_part(std::string_view function) {
+  const size_t dot = function.rfind('.');
+  return dot == std::string_view::npos ? function : function.substr(dot + 1);
+}
+
+Sign python_sign(std::string_view qualified, std::string_view file) {
+  const std::string_view function = last_part(qualified);
   if (saves(function, file)) return Sign::kSaving;
   if (contains(file, "torch/optim/")) {
     return makes_optimizer_state(function) ? Sign::kOptimizerInit : Sign::kOptimizer;
   }
+  if (function == "backward") return Sign::kBackward;  // of a function of the program's own, too
   if (contains(file, "torch/autograd/")) {
     const bool runs = contains(function, "backward") || function == "grad";
     return runs ? Sign::kBackward : Sign::kNothing;
@@ -101,8 +109,10 @@ StackRoles::StackRoles(const Dictionary& names) {
       const std::string_view file = names.string(f.file);
       const bool is_python = file.ends_with(".py");
       python = python || is_python;
-      const Sign own = is_python ? python_sign(names.string(f.function), file)
-                                 : native_sign(names.string(f.function));
+      // A node of autograd's graph stands for the frames of the backward pass, which has no Python.
+      const Sign own = f.kind == FrameKind::kAutograd ? Sign::kBackward
+                       : is_python                    ? python_sign(names.string(f.function), file)
+                                                      : native_sign(names.string(f.function));
       // What runs inside a recomputed or hooked module is still the outer phase's, except that a
       // module's call inside a backward pass is a forward pass run again.
       outer = own == Sign::kModuleCall && outer == Sign::kBackward ? own : std::max(own, outer);
