@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "viewer/model/minmax_pyramid.h"
+#include "analysis/minmax_pyramid.h"
 
 namespace tidemark::view {
 

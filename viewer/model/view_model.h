@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "analysis/minmax_pyramid.h"
 #include "analysis/report.h"
+#include "analysis/state_index.h"
 #include "analysis/trace_model.h"
 #include "viewer/model/frame_text.h"
 #include "viewer/model/mark_lanes.h"
-#include "viewer/model/minmax_pyramid.h"
-#include "viewer/model/state_index.h"
 
 namespace tidemark::view {
 

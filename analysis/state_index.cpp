@@ -1,8 +1,8 @@
-#include "viewer/model/state_index.h"
+#include "analysis/state_index.h"
 
 #include <algorithm>
 
-namespace tidemark::view {
+namespace tidemark {
 
 namespace {
 
@@ -104,4 +104,4 @@ size_t StateIndex::memory_bytes() const {
   return bytes;
 }
 
-}  // namespace tidemark::view
+}  // namespace tidemark

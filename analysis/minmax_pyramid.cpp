@@ -1,9 +1,9 @@
-#include "viewer/model/minmax_pyramid.h"
+#include "analysis/minmax_pyramid.h"
 
 #include <algorithm>
 #include <limits>
 
-namespace tidemark::view {
+namespace tidemark {
 
 namespace {
 
@@ -147,4 +147,4 @@ size_t MinMaxPyramid::memory_bytes() const {
   return bytes;
 }
 
-}  // namespace tidemark::view
+}  // namespace tidemark

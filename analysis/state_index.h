@@ -11,7 +11,7 @@
 
 #include "analysis/memory_state.h"
 
-namespace tidemark::view {
+namespace tidemark {
 
 class StateIndex {
  public:
@@ -36,4 +36,4 @@ class StateIndex {
   std::vector<Keyframe> frames_;
 };
 
-}  // namespace tidemark::view
+}  // namespace tidemark

@@ -12,7 +12,7 @@
 
 #include "analysis/framework_model.h"
 
-namespace tidemark::view {
+namespace tidemark {
 
 enum class Curve : uint8_t { kAllocated, kRequested, kReserved };
 inline constexpr size_t kCurves = 3;
@@ -66,4 +66,4 @@ class MinMaxPyramid {
   std::vector<std::vector<Extremes>> levels_;  // [0]: per leaf
 };
 
-}  // namespace tidemark::view
+}  // namespace tidemark
