@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdio>
@@ -17,6 +18,7 @@ namespace {
 
 struct SampledDevice {
   nvml::nvmlDevice_t handle = nullptr;
+  uint64_t used_when_listed = 0;  // of the card, at the last list of its processes
   bool lost_said = false;
   bool shared_said = false;
 };
@@ -79,6 +81,8 @@ void sample_processes_of(int64_t device, SampledDevice& sampled) {
   constexpr size_t kCapacity = 256;
   static ListedProcess listed[kCapacity];
   size_t count = 0;
+  sampled.used_when_listed =
+      g_latest[static_cast<size_t>(device)].used.load(std::memory_order_relaxed);
   if (!g_nvml.list_processes(sampled.handle, listed, kCapacity, count) || count == 0) return;
   const auto pid = static_cast<uint64_t>(getpid());
   const int own = find_own_process({listed, count}, pid);
@@ -190,6 +194,17 @@ bool sample_device_memory() noexcept {
   g_readings.fetch_add(1, std::memory_order_release);
   wake_all(g_readings);
   return true;
+}
+
+bool device_memory_moved() noexcept {
+  constexpr uint64_t kMuch = uint64_t{32} << 20;
+  for (size_t device = 0; device < kMaxDevices; ++device) {
+    if (g_devices[device].handle == nullptr) continue;
+    const uint64_t used = g_latest[device].used.load(std::memory_order_relaxed);
+    const uint64_t then = g_devices[device].used_when_listed;
+    if (std::max(used, then) - std::min(used, then) >= kMuch) return true;
+  }
+  return false;
 }
 
 void sample_process_memory() noexcept {

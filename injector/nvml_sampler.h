@@ -40,6 +40,9 @@ bool readings_expected() noexcept;
 uint32_t readings_so_far() noexcept;
 void wait_for_reading(uint32_t seen, uint32_t timeout_ms) noexcept;
 
+// Whether the use of any card is far from what it was at the last list of processes.
+bool device_memory_moved() noexcept;
+
 // Reads every attached device and records Counter rows. False when there was none to read.
 bool sample_device_memory() noexcept;
 void sample_process_memory() noexcept;

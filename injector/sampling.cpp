@@ -123,11 +123,13 @@ void device_task(void*) noexcept {
 }
 
 // The list of processes is dear, so it is read once per second; but a program that lives only that
-// long needs some, too.
+// long needs some, too, and while the card fills up or empties the reader must know by whom.
 void process_task(void*) noexcept {
   const Turn turn;
   const uint32_t round = g_sampling.process_rounds++;
-  if (round < kEarlyRounds || round % kEarlyRounds == 0) sample_process_memory();
+  if (round < kEarlyRounds || round % kEarlyRounds == 0 || device_memory_moved()) {
+    sample_process_memory();
+  }
 }
 
 // A process may end before the first round: then everything that is asked once is asked here.
