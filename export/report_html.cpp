@@ -118,6 +118,12 @@ class Page {
     }
     if (d.driver_peak.bytes != 0) peak("driver peak", d.driver_peak);
     if (d.device_used_peak.bytes != 0) peak("card used peak", d.device_used_peak);
+    for (const PhaseReport& p : d.phases) {
+      peak(fmt::format("{} (allocated{})",
+                       p.kind == PhaseKind::kFirstStep ? "first step" : phase_name(p.kind),
+                       d.peak_phase == p.kind ? ", the peak falls into it" : ""),
+           p.peak);
+    }
     html_.raw("</table>\n");
     if (!d.ooms.empty()) oom(d.ooms.back());
     ledger(d);
@@ -144,7 +150,10 @@ class Page {
     html_.raw("<table>\n");
     for (const LedgerLine& item : d.ledger.lines) {
       const auto bytes = static_cast<uint64_t>(std::max<int64_t>(0, item.bytes));
-      html_.row(size_text(bytes), percent_text(bytes, d.ledger.device_used_bytes), item.owner);
+      // Samples of different instants may leave less than nothing unexplained: the sum must hold.
+      const std::string text =
+          item.bytes < 0 ? "-" + size_text(static_cast<uint64_t>(-item.bytes)) : size_text(bytes);
+      html_.row(text, percent_text(bytes, d.ledger.device_used_bytes), item.owner);
     }
     html_.raw("</table>\n");
   }
