@@ -10,7 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "analysis/driver_model.h"
+#include "analysis/driver_history.h"
+#include "proto/rows.h"
 
 namespace tidemark {
 
@@ -28,8 +29,47 @@ struct Ledger {
   bool shared_card = false;  // other processes use it, and which bytes are theirs is not known
 };
 
-// Many events share one time; `exact` are the framework's totals at the very instant, used when the
-// ledger is drawn there and not at a sample.
+// Ledgers of one device, each in a few binary searches. The process must outlive it.
+class LedgerSource {
+ public:
+  LedgerSource(const ProcessModel& process, int64_t device);
+
+  Ledger at(int64_t time_ns, const MemoryTotals* exact = nullptr) const;
+
+  const DriverHistory& driver() const { return driver_; }
+  // What NVML said was used of the whole card, by all processes.
+  const StepSeries& used() const { return used_; }
+
+ private:
+  struct Known;
+  // What is used beyond the known, where it is least over all samples after the first allocation.
+  // That part is there from the start and never goes: context, firmware's share, code loaded at
+  // once.
+  struct ConstantPart {
+    int64_t bytes = 0;
+    int64_t time_ns = 0;
+  };
+
+  Known known_at(int64_t time_ns) const;
+  bool others_at(int64_t time_ns, uint64_t used, uint64_t& bytes) const;
+  ConstantPart find_constant_part() const;
+  std::vector<Counter> counters_of(CounterKind kind) const;
+  StepSeries sum_of_latest(CounterKind kind) const;
+  StepSeries sum_of_others() const;
+
+  const ProcessModel& process_;
+  int64_t device_;
+  DriverHistory driver_;
+  StepSeries used_;
+  StepSeries pool_reserved_;
+  StepSeries graph_reserved_;
+  StepSeries own_;
+  StepSeries others_;  // of other processes, at the samples that this process has one in
+  ConstantPart constant_;
+};
+
+// One ledger. Many events share one time; `exact` are the framework's totals at the very instant,
+// used when the ledger is drawn there and not at a sample.
 Ledger ledger_at(const ProcessModel& process, int64_t device, int64_t time_ns,
                  const MemoryTotals* exact = nullptr);
 

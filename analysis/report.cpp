@@ -136,6 +136,8 @@ Status add_framework(DeviceReport& d, const DeviceEvidence& evidence, const Repo
   d.anomalies = model.anomalies;
   d.limit = evidence.limit;
   d.steps = step_report(evidence);
+  d.step_events = evidence.steps;
+  d.phase_events = evidence.phases;
   add_phases(d, evidence);
   d.curve = thinned_curve(model, options.curve_points);
 

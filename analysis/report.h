@@ -94,7 +94,9 @@ struct DeviceReport {
   PushReport pushed_by;
   MemoryLimit limit;
   StepReport steps;
+  Steps step_events;  // where they begin
   std::vector<PhaseReport> phases;
+  std::vector<Phase> phase_events;
   std::optional<PhaseKind> peak_phase;  // what the allocated peak fell into
   std::vector<CurvePoint> curve;  // where options ask for one
   Fragmentation fragmentation;

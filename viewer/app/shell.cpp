@@ -62,7 +62,10 @@ bool begin_page(const char* id) {
 }  // namespace
 
 Shell::Shell(Config config, std::function<void()> wake)
-    : config_(std::move(config)), loader_(std::move(wake)) {}
+    : config_(std::move(config)), loader_(wake) {
+  tables_.set_wake(wake);
+  export_.set_wake(wake);
+}
 
 void Shell::open(const std::string& path) {
   error_.clear();
@@ -113,6 +116,7 @@ void Shell::handle_keys() {
   if (io.WantTextInput) return;
   const auto pressed = [](ImGuiKey key) { return ImGui::IsKeyPressed(key, false); };
   if (io.KeyCtrl && pressed(ImGuiKey_O)) open_.show();
+  if (io.KeyCtrl && pressed(ImGuiKey_E) && model_ != nullptr) export_.show(*model_, selection_);
   if (io.KeyCtrl && pressed(ImGuiKey_Q)) quit_wanted = true;
   if (pressed(ImGuiKey_F1) || (io.KeyShift && pressed(ImGuiKey_Slash))) help_ = !help_;
   if (pressed(ImGuiKey_F5) && model_ != nullptr) open(model_->trace.path);
@@ -140,6 +144,9 @@ void Shell::draw_menu() {
       ImGui::EndMenu();
     }
     if (ImGui::MenuItem("Read again", "F5", false, model_ != nullptr)) open(model_->trace.path);
+    if (ImGui::MenuItem("Export for Perfetto...", "Ctrl+E", false, model_ != nullptr)) {
+      export_.show(*model_, selection_);
+    }
     if (ImGui::MenuItem("Save a picture", "F12")) picture_wanted = true;
     ImGui::Separator();
     if (ImGui::MenuItem("Quit", "Ctrl+Q")) quit_wanted = true;
@@ -257,10 +264,12 @@ void Shell::draw_panels() {
       dockspace, ImGui::GetMainViewport(),
       ImGuiDockNodeFlags_NoWindowMenuButton | ImGuiDockNodeFlags_NoCloseButton);
   const bool detail = std::exchange(selection_.detail_wanted, false);
+  const char* wanted = std::exchange(selection_.panel_wanted, nullptr);
   for (int i = 0; i < static_cast<int>(std::size(kPanels)); ++i) {
     const Panel& panel = kPanels[i];
     const bool block = panel.draw == &Shell::draw_detail;
-    if (i == front_ || (block && detail)) ImGui::SetNextWindowFocus();
+    const bool asked_for = wanted != nullptr && std::string_view(wanted) == panel.title;
+    if (i == front_ || (block && detail) || asked_for) ImGui::SetNextWindowFocus();
     // The timeline keeps the wheel for itself.
     const ImGuiWindowFlags flags =
         i == 0 ? ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse : 0;
@@ -349,6 +358,7 @@ void Shell::draw() {
     draw_panels();
   }
   if (const auto chosen = open_.draw()) open(*chosen);
+  if (std::string told = export_.draw(model_, selection_); !told.empty()) notice = std::move(told);
   if (help_) draw_help(help_);
 }
 

@@ -13,6 +13,7 @@
 #include "viewer/app/config.h"
 #include "viewer/model/loader.h"
 #include "viewer/panels/detail_panel.h"
+#include "viewer/panels/export_panel.h"
 #include "viewer/panels/findings_panel.h"
 #include "viewer/panels/flame_panel.h"
 #include "viewer/panels/map_panel.h"
@@ -42,6 +43,8 @@ class Shell {
   const Model* model() const { return model_.get(); }
   Selection& selection() { return selection_; }
   TimelinePanel& timeline() { return timeline_; }
+  TablesPanel& tables() { return tables_; }
+  ExportPanel& exporter() { return export_; }
   const Config& config() const { return config_; }
   void set_dark(bool dark);
 
@@ -96,6 +99,7 @@ class Shell {
   FindingsPanel findings_;
   DetailPanel detail_;
   OpenPanel open_;
+  ExportPanel export_;
 };
 
 }  // namespace tidemark::view

@@ -4,7 +4,20 @@
 
 #include <algorithm>
 
+#include "analysis/symbols/readable_name.h"
+
 namespace tidemark::view {
+
+const std::string& FrameText::kernel(uint32_t name) {
+  const auto [it, fresh] = kernels_.try_emplace(name);
+  if (fresh) {
+    const std::string_view whole = names_->string(name);
+    it->second =
+        whole.starts_with("_Z") ? readable_name(std::string(whole)) : short_function(whole);
+    if (it->second.empty()) it->second = whole.empty() ? "(no name)" : std::string(whole);
+  }
+  return it->second;
+}
 
 std::string lower_case(std::string_view text) {
   std::string lower(text);

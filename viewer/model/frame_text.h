@@ -26,6 +26,9 @@ class FrameText {
   // Whether any frame of the stack contains the text, whatever the case. An empty text matches all.
   bool matches(uint32_t stack, std::string_view lower_case);
 
+  // The name of a kernel (a string), without parameters and long template arguments.
+  const std::string& kernel(uint32_t name);
+
   const Dictionary& names() const { return *names_; }
   // Frames inside installed packages and native code are somebody else's.
   bool is_own_code(uint32_t frame) const;
@@ -37,6 +40,7 @@ class FrameText {
   std::unordered_map<uint32_t, std::string> frames_;
   std::unordered_map<uint32_t, std::string> headlines_;
   std::unordered_map<uint32_t, std::string> searchable_;
+  std::unordered_map<uint32_t, std::string> kernels_;
 };
 
 std::string lower_case(std::string_view text);

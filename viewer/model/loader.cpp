@@ -43,8 +43,9 @@ struct Loader::Job {
   }
 
   Outcome load() {
-    const Result<TraceSource> source = open_trace(path);
-    if (!source) return source.error();
+    Result<TraceSource> opened = open_trace(path);
+    if (!opened) return opened.error();
+    const auto source = std::make_shared<const TraceSource>(std::move(*opened));
     stage = "reading";
     std::atomic<bool> stop_preview{false};
     const std::jthread sketch([&] {
@@ -59,7 +60,7 @@ struct Loader::Job {
     trace->path = path;
     stage = "preparing the curves";
     notify();
-    return as_shared(make_model(std::move(*trace), source->warnings));
+    return as_shared(make_model(std::move(*trace), source->warnings, source));
   }
 };
 
@@ -122,12 +123,13 @@ std::optional<Outcome> Loader::take() {
 }
 
 Outcome load_model(const std::string& path, const std::function<void(double)>& progress) {
-  const Result<TraceSource> source = open_trace(path);
-  if (!source) return source.error();
+  Result<TraceSource> opened = open_trace(path);
+  if (!opened) return opened.error();
+  const auto source = std::make_shared<const TraceSource>(std::move(*opened));
   Result<TraceModel> trace = load_trace(source->readers, progress);
   if (!trace) return trace.error();
   trace->path = path;
-  return as_shared(make_model(std::move(*trace), source->warnings));
+  return as_shared(make_model(std::move(*trace), source->warnings, source));
 }
 
 }  // namespace tidemark::view

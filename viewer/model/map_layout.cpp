@@ -147,6 +147,31 @@ int64_t MapLayout::segment_of(uint64_t address) const {
   return address - s.address < s.size_bytes ? (after - segments.begin()) - 1 : -1;
 }
 
+MapLayout::HolePlace MapLayout::hole_at(uint64_t address) const {
+  HolePlace place;
+  const auto& holes = state_->holes;
+  const auto behind = std::upper_bound(holes.begin(), holes.end(), address,
+                                       [](uint64_t a, const Hole& h) { return a < h.address; });
+  if (behind == holes.begin()) return place;
+  const Hole& hole = *std::prev(behind);
+  if (address - hole.address >= hole.size_bytes) return place;
+  place.address = hole.address;
+  place.size_bytes = hole.size_bytes;
+  place.segment = hole.segment;
+  const auto& live = state_->live;
+  const SegmentRange& range = state_->segments[hole.segment];
+  const auto next = std::partition_point(live.begin(), live.end(), [&](uint32_t i) {
+    return model_->allocations[i].address < hole.address;
+  });
+  if (next != live.begin() && model_->allocations[*std::prev(next)].address >= range.address) {
+    place.before = *std::prev(next);
+  }
+  if (next != live.end() && model_->allocations[*next].address < range.address + range.size_bytes) {
+    place.after = *next;
+  }
+  return place;
+}
+
 MapLayout::Neighbours MapLayout::neighbours(uint32_t allocation) const {
   Neighbours n;
   const Allocation& a = model_->allocations[allocation];

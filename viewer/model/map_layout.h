@@ -53,6 +53,16 @@ class MapLayout {
     uint64_t hole_after = 0;
   };
   Neighbours neighbours(uint32_t allocation) const;
+  // The hole that holds an address, and the blocks that pin it: as long as one of them lives, the
+  // segment cannot go back to the driver.
+  struct HolePlace {
+    uint64_t address = 0;
+    uint64_t size_bytes = 0;  // 0: there is no hole
+    uint32_t segment = 0;
+    uint32_t before = kNever;
+    uint32_t after = kNever;
+  };
+  HolePlace hole_at(uint64_t address) const;
 
  private:
   const FrameworkModel* model_ = nullptr;

@@ -44,6 +44,8 @@ const char* colouring_name(ColourBy by) {
       return "age";
     case ColourBy::kSize:
       return "size";
+    case ColourBy::kOwner:
+      return "owner";
   }
   return "";
 }
@@ -80,6 +82,21 @@ Rgb stack_colour(uint32_t stack) {
   uint32_t h = stack * 0x9E3779B1U;
   h ^= h >> 15;
   return shade(kBase[h % kBase.size()], kShades[(h / 7) % kShades.size()]);
+}
+
+Rgb owner_colour(std::string_view owner) {
+  // The ledger's own lines first; they are told apart from each other before all else.
+  if (owner == "torch" || owner == "torch.allocated") return kSky;
+  if (owner == "torch.cached") return kOrange;
+  if (owner == "nccl") return kVermillion;
+  if (owner == "cublas") return kPurple;
+  if (owner == "context") return kGreen;
+  if (owner == "other_processes") return kYellow;
+  if (owner == "code") return shade(kGreen, 0.4);
+  if (owner == "unexplained" || owner == "unknown" || owner.empty()) return kGrey;
+  uint32_t h = 2166136261U;  // FNV-1a
+  for (const char c : owner) h = (h ^ static_cast<uint8_t>(c)) * 16777619U;
+  return stack_colour(h | 1U);
 }
 
 Rgb viridis(double share) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "proto/rows.h"
 
@@ -16,13 +17,15 @@ struct Rgb {
   friend bool operator==(const Rgb&, const Rgb&) = default;
 };
 
-enum class ColourBy : uint8_t { kCategory, kStack, kAge, kSize };
-inline constexpr int kColourings = 4;
+enum class ColourBy : uint8_t { kCategory, kStack, kAge, kSize, kOwner };
+inline constexpr int kColourings = 5;
 const char* colouring_name(ColourBy by);
 
 Rgb category_colour(Category category);
 // The same stack has the same colour in every panel. 0 (no stack) is grey.
 Rgb stack_colour(uint32_t stack);
+// Of whoever took memory from the driver, by name; also of any other name.
+Rgb owner_colour(std::string_view owner);
 // Along viridis, 0 to 1.
 Rgb viridis(double share);
 Rgb age_colour(int64_t age_ns, int64_t span_ns);

@@ -34,7 +34,15 @@ void Selection::reset(const Model& model) {
       });
     }
   }
-  colour = categories_known ? ColourBy::kCategory : ColourBy::kStack;
+  const bool only_driver =
+      !model.lanes.empty() && std::all_of(model.lanes.begin(), model.lanes.end(),
+                                          [](const Lane& l) { return l.of_driver; });
+  const bool owners_differ =
+      only_driver && std::any_of(model.lanes.begin(), model.lanes.end(),
+                                 [](const Lane& l) { return l.owners.size() > 1; });
+  colour = owners_differ      ? ColourBy::kOwner
+           : categories_known ? ColourBy::kCategory
+                              : ColourBy::kStack;
   fit(model);
   if (model.ooms.empty()) {
     // The lane that came nearest to its card's limit, or that held most.
@@ -89,10 +97,13 @@ void Selection::set_event(const Model& model, uint32_t new_lane, uint32_t new_ev
   if (new_lane >= model.lanes.size()) return;
   const uint32_t count = model.lanes[new_lane].memory->event_count();
   new_event = count == 0 ? 0 : std::min(new_event, count - 1);
+  if (between_events_) ++version_;
+  between_events_.reset();
   if (new_lane == lane && new_event == event) return;
   if (new_lane != lane) {
     compare.reset();
     allocation.reset();
+    hole.reset();
   }
   lane = new_lane;
   event = new_event;
@@ -102,8 +113,43 @@ void Selection::set_event(const Model& model, uint32_t new_lane, uint32_t new_ev
 void Selection::set_time(const Model& model, uint32_t new_lane, double time) {
   if (new_lane >= model.lanes.size()) return;
   uint32_t found = 0;
-  model.lanes[new_lane].memory->event_at(absolute_ns(model, time), found);
+  const bool known = model.lanes[new_lane].memory->event_at(absolute_ns(model, time), found);
   set_event(model, new_lane, found);
+  // Before the first event there is no state to show: the cursor stays at it.
+  const bool empty = model.lanes[new_lane].memory->event_count() == 0;
+  if (known || empty) {
+    between_events_ = std::clamp(time, 0.0, std::max(model.span_ns(), 0.0));
+    ++version_;
+  }
+}
+
+void Selection::forget_details() {
+  allocation.reset();
+  hole.reset();
+  activity.reset();
+}
+
+void Selection::choose_allocation(uint32_t chosen) {
+  forget_details();
+  allocation = chosen;
+  detail_wanted = true;
+}
+
+void Selection::choose_hole(uint64_t address) {
+  forget_details();
+  hole = address;
+  detail_wanted = true;
+}
+
+void Selection::choose_activity(const Model& model, const ActivityRef& ref) {
+  forget_details();
+  activity = ref;
+  detail_wanted = true;
+  const ActivityRow& row = model.activity[ref.process].rows[ref.row];
+  const uint32_t at = model.lane_of(ref.process, row.device);
+  const int64_t begin = row.spans.begin_ns(ref.index);
+  if (at == UINT32_MAX) return;
+  set_time(model, at, static_cast<double>(begin - model.trace.start_ns));
 }
 
 void Selection::step_events(const Model& model, int64_t steps) {
@@ -123,7 +169,13 @@ void Selection::go_to_peak(const Model& model) {
 void Selection::go_to_oom_at(const Model& model, size_t index) {
   const OomPoint& oom = model.ooms[index];
   set_event(model, oom.lane, oom.event);
-  reveal(model, static_cast<double>(oom.time_ns - model.trace.start_ns));
+  // The error came some time after the last change; that is where the cursor belongs.
+  const auto at = static_cast<double>(oom.time_ns - model.trace.start_ns);
+  if (at >= time(model)) {
+    between_events_ = at;
+    ++version_;
+  }
+  reveal(model, at);
 }
 
 bool Selection::go_to_oom(const Model& model, int direction) {
@@ -150,6 +202,7 @@ bool Selection::go_to_oom(const Model& model, int direction) {
 
 double Selection::time(const Model& model) const {
   if (lane >= model.lanes.size()) return 0;
+  if (between_events_) return *between_events_;
   const FrameworkModel& m = *model.lanes[lane].memory;
   if (event >= m.event_count()) return 0;
   return static_cast<double>(m.time_ns[event] - model.trace.start_ns);
@@ -183,6 +236,16 @@ const Moment& Selection::moment(const Model& model) {
   return *moment_;
 }
 
+std::shared_ptr<const Moment> Selection::share_moment(const Model& model) {
+  moment(model);
+  return moment_;
+}
+
+void Selection::compare_from(uint32_t from) {
+  compare = from;
+  ++version_;
+}
+
 void Selection::toggle_compare() {
   if (compare) {
     compare.reset();
@@ -196,7 +259,7 @@ void Selection::clear_marks() {
   measure.reset();
   search.clear();
   compare.reset();
-  allocation.reset();
+  forget_details();
   ++version_;
 }
 

@@ -134,6 +134,21 @@ std::vector<CategoryRow> category_rows(const TableSource& source, SortBy sort) {
   return rows;
 }
 
+void sort_owners(std::vector<OwnerRow>& rows, SortBy sort) {
+  switch (static_cast<OwnerColumn>(sort.column)) {
+    case OwnerColumn::kSize:
+    case OwnerColumn::kShare:
+      sort_rows(rows, sort.descending, [](const OwnerRow& r) { return r.bytes; });
+      break;
+    case OwnerColumn::kPeak:
+      sort_rows(rows, sort.descending, [](const OwnerRow& r) { return r.peak_bytes; });
+      break;
+    case OwnerColumn::kName:
+      sort_rows(rows, sort.descending, [](const OwnerRow& r) { return r.owner; });
+      break;
+  }
+}
+
 std::vector<uint32_t> segment_rows(const TableSource& source, SortBy sort) {
   const auto& all = source.state.segments;
   const MapLayout& layout = source.layout;

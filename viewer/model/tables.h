@@ -15,11 +15,13 @@ struct SortBy {
   bool descending = true;
 };
 
-// Columns of the four tables, in the order they are shown.
+// Columns of the tables, in the order they are shown.
 enum class AllocationColumn { kSize, kRequested, kAge, kCategory, kWhere, kAddress };
 enum class StackColumn { kSize, kShare, kCount, kLargest, kWhere };
 enum class CategoryColumn { kSize, kShare, kCount, kName };
 enum class SegmentColumn { kSize, kUsed, kFree, kBlocks, kHoles, kLargestHole, kStream, kAddress };
+
+enum class OwnerColumn { kSize, kShare, kPeak, kName };
 
 struct StackRow {
   uint32_t stack = 0;
@@ -35,6 +37,13 @@ struct CategoryRow {
   uint64_t count = 0;
 };
 
+// A line of the ledger.
+struct OwnerRow {
+  std::string owner;
+  int64_t bytes = 0;
+  uint64_t peak_bytes = 0;  // 0: not known
+};
+
 // Everything a table needs to know of the instant.
 struct TableSource {
   const FrameworkModel& memory;
@@ -48,6 +57,7 @@ std::vector<uint32_t> allocation_rows(const TableSource& source, const std::stri
                                       SortBy sort);
 std::vector<StackRow> stack_rows(const TableSource& source, const std::string& filter, SortBy sort);
 std::vector<CategoryRow> category_rows(const TableSource& source, SortBy sort);
+void sort_owners(std::vector<OwnerRow>& rows, SortBy sort);
 // Indices in state.segments.
 std::vector<uint32_t> segment_rows(const TableSource& source, SortBy sort);
 

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "analysis/categories.h"
+#include "export/export_input.h"
 #include "export/names.h"
+#include "viewer/model/driver_lane.h"
 
 namespace tidemark::view {
 
@@ -21,15 +24,41 @@ std::string process_name(const TraceModel& trace, uint32_t index) {
   return fmt::format("process {}, ", index + 1);
 }
 
-Lane make_lane(const TraceModel& trace, uint32_t index, const FrameworkModel& memory) {
+std::vector<OwnerCurve> owner_curves(const ProcessModel& process, const DriverHistory& history,
+                                     bool of_driver) {
+  std::vector<OwnerCurve> curves;
+  for (const auto& [owner, series] : history.owners()) {
+    const std::string_view name = process.names.string(owner);
+    // The framework's own segments are the reserved curve.
+    if (!of_driver && name == "torch") continue;
+    curves.push_back(
+        {owner, name.empty() ? "unknown owner" : std::string(name), StepCurve(series)});
+  }
+  // One owner alone is the curve of the device itself.
+  if (of_driver && curves.size() == 1) curves.clear();
+  std::stable_sort(curves.begin(), curves.end(), [](const OwnerCurve& a, const OwnerCurve& b) {
+    return a.bytes.peak() > b.bytes.peak();
+  });
+  return curves;
+}
+
+Lane make_lane(const TraceModel& trace, uint32_t index, const FrameworkModel& memory,
+               bool of_driver) {
   const ProcessModel& process = trace.processes[index];
-  Lane lane{index,
-            &memory,
-            process_name(trace, index) + fmt::format("cuda:{}", memory.device),
-            "",
-            0,
-            MinMaxPyramid(memory),
-            StateIndex(memory)};
+  Lane lane{.process = index,
+            .memory = &memory,
+            .of_driver = of_driver,
+            .name = process_name(trace, index) + fmt::format("cuda:{}", memory.device),
+            .card = "",
+            .total_bytes = 0,
+            .curves = MinMaxPyramid(memory),
+            .states = StateIndex(memory),
+            .ledger = std::make_unique<LedgerSource>(process, memory.device),
+            .used = {},
+            .owners = {},
+            .report = nullptr};
+  lane.used = StepCurve(lane.ledger->used());
+  lane.owners = owner_curves(process, lane.ledger->driver(), of_driver);
   if (const Device* device = process.device(memory.device); device != nullptr) {
     lane.card = process.names.string(device->name);
     lane.total_bytes = device->total_bytes;
@@ -38,6 +67,53 @@ Lane make_lane(const TraceModel& trace, uint32_t index, const FrameworkModel& me
     lane.card += (lane.card.empty() ? "" : ", ") + std::string(host);
   }
   return lane;
+}
+
+// Devices that the process did something on; a card that was only watched is one where nothing
+// else is known of the process.
+std::vector<int64_t> devices_to_show(const ProcessModel& process) {
+  std::set<int64_t> used;
+  for (const FrameworkModel& m : process.framework) used.insert(m.device);
+  for (const DriverAllocation& a : process.driver.allocations) {
+    if (a.device >= 0 && a.on_card()) used.insert(a.device);
+  }
+  for (const DriverFailure& f : process.driver.failures) {
+    if (f.device >= 0) used.insert(f.device);
+  }
+  if (used.empty() && process.driver.contexts != 0) {
+    for (const Counter& c : process.counters) {
+      if (c.kind == CounterKind::kDeviceUsed) used.insert(c.device);
+    }
+  }
+  return {used.begin(), used.end()};
+}
+
+std::vector<RowsOfProcess> find_rows(const TraceModel& trace, const TraceSource* source) {
+  std::vector<RowsOfProcess> rows(trace.processes.size());
+  if (source == nullptr) return rows;
+  if (const auto all = chosen_processes({trace, source->readers}, {}); all) {
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] = {(*all)[i].reader, (*all)[i].id};
+  }
+  return rows;
+}
+
+void add_lanes(Model& model, uint32_t index) {
+  const ProcessModel& process = model.trace.processes[index];
+  for (const int64_t device : devices_to_show(process)) {
+    const FrameworkModel* memory = process.framework_on(device);
+    const bool of_driver = memory == nullptr;
+    if (of_driver) {
+      model.driver_models.push_back(
+          std::make_unique<const FrameworkModel>(driver_as_framework(process.driver, device)));
+      memory = model.driver_models.back().get();
+    }
+    model.lanes.push_back(make_lane(model.trace, index, *memory, of_driver));
+    // A report of the whole trace lists its processes in the trace's order.
+    for (const DeviceReport& d : model.report.ranks[index].devices) {
+      if (d.device == device) model.lanes.back().report = &d;
+    }
+    model.events += of_driver ? memory->allocations.size() : memory->event_count();
+  }
 }
 
 void add_ooms(const ProcessModel& process, uint32_t lane_index, const Lane& lane,
@@ -98,10 +174,25 @@ std::vector<std::string> losses_of(const TraceModel& trace, const Report& report
 
 }  // namespace
 
+const Steps& Lane::steps() const {
+  static const Steps kNone;
+  return report == nullptr ? kNone : report->step_events;
+}
+
+uint32_t Model::lane_of(uint32_t process, int64_t device) const {
+  for (uint32_t i = 0; i < lanes.size(); ++i) {
+    if (lanes[i].process == process && lanes[i].device() == device) return i;
+  }
+  return UINT32_MAX;
+}
+
 Result<std::unique_ptr<const Model>> make_model(TraceModel trace,
-                                                const std::vector<std::string>& warnings) {
+                                                const std::vector<std::string>& warnings,
+                                                std::shared_ptr<const TraceSource> source) {
   auto model = std::make_unique<Model>();
   model->trace = std::move(trace);
+  model->source = std::move(source);
+  model->rows = find_rows(model->trace, model->source.get());
   Result<Report> report = make_report(model->trace, {});
   if (!report) return report.error();
   model->report = std::move(*report);
@@ -110,11 +201,17 @@ Result<std::unique_ptr<const Model>> make_model(TraceModel trace,
     const ProcessModel& process = model->trace.processes[p];
     model->text.emplace_back(process.names);
     model->marks.push_back(MarkLanes::of(process, model->trace.end_ns));
-    for (const FrameworkModel& memory : process.framework) {
-      const auto index = static_cast<uint32_t>(model->lanes.size());
-      model->lanes.push_back(make_lane(model->trace, p, memory));
-      model->events += memory.event_count();
-      add_ooms(process, index, model->lanes.back(), model->ooms);
+    const RowsOfProcess& rows = model->rows[p];
+    model->activity.push_back(Activity::of(process, rows.reader, rows.id, model->trace.end_ns));
+    const size_t first = model->lanes.size();
+    add_lanes(*model, p);
+    for (size_t i = first; i < model->lanes.size(); ++i) {
+      add_ooms(process, static_cast<uint32_t>(i), model->lanes[i], model->ooms);
+    }
+    if (const uint64_t left_out = model->activity.back().left_out; left_out != 0) {
+      model->losses.push_back(fmt::format("{}{} overlapped too deep, and are not drawn",
+                                          process_name(model->trace, p),
+                                          counted(left_out, "kernel or collective")));
     }
     if (const MarkLanes& marks = model->marks.back(); marks.unmatched_ends + marks.left_out != 0) {
       model->losses.push_back(

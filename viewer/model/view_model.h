@@ -9,24 +9,45 @@
 #include <string>
 #include <vector>
 
+#include "analysis/ledger.h"
 #include "analysis/minmax_pyramid.h"
 #include "analysis/report.h"
 #include "analysis/state_index.h"
 #include "analysis/trace_model.h"
+#include "collector/trace_source.h"
+#include "viewer/model/activity.h"
 #include "viewer/model/frame_text.h"
 #include "viewer/model/mark_lanes.h"
+#include "viewer/model/step_curve.h"
 
 namespace tidemark::view {
+
+// What one owner (nccl, cublas, the program itself) holds of the card.
+struct OwnerCurve {
+  uint32_t owner = 0;  // string
+  std::string name;
+  StepCurve bytes;
+};
 
 // One device of one process.
 struct Lane {
   uint32_t process = 0;  // index in TraceModel::processes
+  // The framework's allocator, or the driver's allocations where no framework was recorded.
   const FrameworkModel* memory = nullptr;
+  bool of_driver = false;
   std::string name;          // "rank 3, cuda:0"
   std::string card;          // "NVIDIA H200, host", where known
   uint64_t total_bytes = 0;  // of the card; 0: not known
   MinMaxPyramid curves;
   StateIndex states;
+  std::unique_ptr<const LedgerSource> ledger;
+  StepCurve used;                        // of the whole card, as NVML has it
+  std::vector<OwnerCurve> owners;        // beside the curves: most bytes first
+  const DeviceReport* report = nullptr;  // steps, phases, limit; null: nothing was recorded
+
+  const Steps& steps() const;
+
+  int64_t device() const { return memory->device; }
 };
 
 struct OomPoint {
@@ -39,23 +60,38 @@ struct OomPoint {
   Layer layer = Layer::kFramework;
 };
 
-struct Model {
+// Where the rows of a process lie; reader is null where there are no files.
+struct RowsOfProcess {
+  const TraceReader* reader = nullptr;
+  uint32_t id = 0;
+};
+
+// Owned by a shared_ptr wherever panels work in the background.
+struct Model : std::enable_shared_from_this<Model> {
   TraceModel trace;
   Report report;
+  std::vector<std::unique_ptr<const FrameworkModel>> driver_models;  // of lanes without a framework
   std::vector<Lane> lanes;
   std::vector<MarkLanes> marks;         // per process
+  std::vector<Activity> activity;       // per process: kernels and collectives
   std::vector<OomPoint> ooms;           // by time
   std::vector<std::string> losses;      // one sentence each
   mutable std::vector<FrameText> text;  // per process
   uint64_t events = 0;
+  // The files themselves, for what is read on demand; none in models made without files.
+  std::shared_ptr<const TraceSource> source;
+  std::vector<RowsOfProcess> rows;  // per process
 
   double span_ns() const { return static_cast<double>(trace.end_ns - trace.start_ns); }
   FrameText& text_of(const Lane& lane) const { return text[lane.process]; }
   const ProcessModel& process_of(const Lane& lane) const { return trace.processes[lane.process]; }
+  // The lane of a device of a process; none: UINT32_MAX.
+  uint32_t lane_of(uint32_t process, int64_t device) const;
 };
 
-// `warnings` are those of opening the files.
+// `warnings` are those of opening the files. Without a source there are no kernels.
 Result<std::unique_ptr<const Model>> make_model(TraceModel trace,
-                                                const std::vector<std::string>& warnings);
+                                                const std::vector<std::string>& warnings,
+                                                std::shared_ptr<const TraceSource> source = {});
 
 }  // namespace tidemark::view

@@ -17,6 +17,11 @@ inline Rgb block_colour(const Model& model, const Selection& selection, const Mo
                         model.trace.end_ns - model.trace.start_ns);
     case ColourBy::kSize:
       return size_colour(block.block_bytes);
+    case ColourBy::kOwner: {
+      const Lane& lane = model.lanes[moment.lane];
+      return owner_colour(lane.of_driver ? model.process_of(lane).names.string(block.metadata)
+                                         : "torch");
+    }
   }
   return {};
 }

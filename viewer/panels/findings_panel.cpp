@@ -7,6 +7,10 @@
 
 #include "export/names.h"
 #include "viewer/model/ticks.h"
+#include "viewer/panels/flame_panel.h"
+#include "viewer/panels/map_panel.h"
+#include "viewer/panels/moment_panel.h"
+#include "viewer/panels/timeline_panel.h"
 #include "viewer/widgets/fonts.h"
 #include "viewer/widgets/text.h"
 #include "viewer/widgets/theme.h"
@@ -41,6 +45,26 @@ class Card {
   Rgb edge_;
 };
 
+// A click on the card itself, not on something in it.
+bool card_clicked() {
+  return ImGui::IsWindowHovered() && !ImGui::IsAnyItemHovered() &&
+         ImGui::IsMouseClicked(ImGuiMouseButton_Left);
+}
+
+const char* panel_of(ShownBy by) {
+  switch (by) {
+    case ShownBy::kTimeline:
+      return TimelinePanel::kTitle;
+    case ShownBy::kMap:
+      return MapPanel::kTitle;
+    case ShownBy::kFlame:
+      return FlamePanel::kTitle;
+    case ShownBy::kMoment:
+      return MomentPanel::kTitle;
+  }
+  return nullptr;
+}
+
 Rgb severity_colour(const std::string& severity) {
   if (severity == "error") return theme().bad;
   if (severity == "warning") return theme().warning;
@@ -49,8 +73,9 @@ Rgb severity_colour(const std::string& severity) {
 
 }  // namespace
 
-void FindingsPanel::draw_finding(const Finding& f, int id) {
-  const Card card(fmt::format("##finding{}", id).c_str(), severity_colour(f.severity));
+void FindingsPanel::draw_finding(const Model& model, Selection& selection, size_t index) {
+  const Finding& f = model.report.findings[index];
+  const Card card(fmt::format("##finding{}", index).c_str(), severity_colour(f.severity));
   text_in_colour(severity_colour(f.severity), f.id);
   if (f.rank >= 0) {
     ImGui::SameLine();
@@ -65,8 +90,21 @@ void FindingsPanel::draw_finding(const Finding& f, int id) {
     text_wrapped(a.detail.empty() ? a.action : a.action + ": " + a.detail);
     if (a.saves_bytes != 0) text_in_colour(theme().good, "saves " + size_text(a.saves_bytes));
   }
+  if (const auto& place = places_[index]; place) {
+    const bool go = ImGui::Button("Show") || card_clicked();
+    explain("Move the cursor to where this is seen.");
+    ImGui::SameLine();
+    text_dim(place->what);
+    if (go) {
+      go_to(model, selection, *place);
+      selection.panel_wanted = panel_of(place->by);
+    }
+  }
   if (!f.evidence.empty() && ImGui::TreeNode("Evidence")) {
-    for (const auto& [name, value] : f.evidence) fact(name.c_str(), grouped(value), px(200));
+    for (const auto& [name, value] : f.evidence) {
+      fact(name.c_str(), name.ends_with("bytes") ? size_text(value) : grouped(value), px(200));
+    }
+    for (const std::string& frame : f.frames) text_dim(frame);
     ImGui::TreePop();
   }
 }
@@ -99,7 +137,10 @@ void FindingsPanel::draw_oom(const Model& model, Selection& selection, const Oom
     for (const std::string& line : model.text_of(lane).names().stack_text(oom.stack)) text(line);
     ImGui::EndTooltip();
   }
-  if (ImGui::Button("Show")) selection.go_to_oom_at(model, index);
+  if (ImGui::Button("Show") || card_clicked()) {
+    selection.go_to_oom_at(model, index);
+    selection.panel_wanted = MapPanel::kTitle;
+  }
   explain("Move the cursor there.");
 }
 
@@ -113,8 +154,12 @@ void FindingsPanel::draw_losses(const Model& model) {
 }
 
 void FindingsPanel::draw(const Model& model, Selection& selection) {
-  int id = 0;
-  for (const Finding& f : model.report.findings) draw_finding(f, id++);
+  if (model_ != &model) {
+    model_ = &model;
+    places_.clear();
+    for (const Finding& f : model.report.findings) places_.push_back(place_of(model, f));
+  }
+  for (size_t i = 0; i < places_.size(); ++i) draw_finding(model, selection, i);
   const size_t shown = std::min(model.ooms.size(), kMostOoms);
   for (size_t i = 0; i < shown; ++i) draw_oom(model, selection, model.ooms[i], i);
   if (shown < model.ooms.size()) {

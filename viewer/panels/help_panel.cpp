@@ -39,6 +39,7 @@ constexpr Line kLines[] = {
     {nullptr, "Program"},
     {"1 to 6", "bring a panel to the front"},
     {"ctrl + O", "open a trace; or drop a file on the window"},
+    {"ctrl + E", "export the time in view or a rank for Perfetto"},
     {"F5", "read the file again"},
     {"T", "dark or light"},
     {"F12", "save a picture of the window"},

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "export/names.h"
+#include "viewer/model/owner_names.h"
 #include "viewer/model/ticks.h"
 #include "viewer/panels/block_colour.h"
 #include "viewer/widgets/drawing.h"
@@ -28,10 +29,12 @@ void MapPanel::draw_toolbar(const Model& model, Selection& selection, const Mome
   ImGui::SameLine();
   ImGui::SetNextItemWidth(px(110));
   int colour = static_cast<int>(selection.colour);
-  if (ImGui::Combo("##colour", &colour, "category\0stack\0age\0size\0")) {
+  if (ImGui::Combo("##colour", &colour, "category\0stack\0age\0size\0owner\0")) {
     selection.colour = static_cast<ColourBy>(colour);
   }
-  explain("age and size run from dark (old, small) to bright (young, large).");
+  explain(
+      "age and size run from dark (old, small) to bright (young, large); owner is who took the "
+      "memory from the driver.");
   flow(px(150));
   text_dim("order");
   ImGui::SameLine();
@@ -45,8 +48,12 @@ void MapPanel::draw_toolbar(const Model& model, Selection& selection, const Mome
   explain("Draw every segment as long as it is large. Otherwise each fills its row.");
   const MemoryState& state = moment.state;
   const std::string facts =
-      fmt::format("{} free in {} of {}", size_text(state.free_bytes()),
-                  counted(state.holes.size(), "hole"), counted(state.segments.size(), "segment"));
+      model.lanes[moment.lane].of_driver
+          ? fmt::format("{} in {} of the driver", size_text(state.totals.reserved),
+                        counted(state.segments.size(), "allocation"))
+          : fmt::format("{} free in {} of {}", size_text(state.free_bytes()),
+                        counted(state.holes.size(), "hole"),
+                        counted(state.segments.size(), "segment"));
   flow(width_of(facts));
   text_dim(facts);
   // Scrubbing by event is exact where many events share an instant.
@@ -76,6 +83,7 @@ void MapPanel::explain_cell(const Model& model, const Moment& moment, const MapC
     text_dim(cell.size_bytes == largest_hole_
                  ? "the largest one: no larger request fits without new memory from the card"
                  : "free, but only for requests that fit into it");
+    text_dim("click: what pins it");
   } else if (cell.kind == CellKind::kFolded) {
     text(fmt::format("{} in {}, {} of it free", counted(cell.blocks, "block"),
                      size_text(cell.size_bytes), size_text(cell.size_bytes - cell.used_bytes)));
@@ -86,7 +94,10 @@ void MapPanel::explain_cell(const Model& model, const Moment& moment, const MapC
     ImGui::SameLine();
     text_dim(fmt::format("asked for {}", size_text(a.requested_bytes)));
     text(model.text_of(lane).headline(a.stack, a.seeded));
-    text_dim(fmt::format("{}, {} old", category_name(a.category),
+    const std::string kind = lane.of_driver
+                                 ? owner_title(model.process_of(lane).names.string(a.metadata))
+                                 : std::string(category_name(a.category));
+    text_dim(fmt::format("{}, {} old", kind,
                          span_text(static_cast<double>(moment.state.time_ns - a.birth_ns))));
   }
   text_dim(fmt::format("{:#x}", cell.address));
@@ -105,6 +116,9 @@ void MapPanel::draw_cell(const Model& model, Selection& selection, const Moment&
     draw.AddRectFilled(a, b, paint(theme().hole, 55));
     draw_hatch(draw, a, b, paint(largest ? theme().warning : theme().hole, largest ? 200 : 170),
                px(6));
+    const bool chosen = selection.hole && *selection.hole >= cell.address &&
+                        *selection.hole - cell.address < cell.size_bytes;
+    if (chosen) draw.AddRect(a, b, paint(theme().cursor), 0, 0, px(2));
     if (largest) {
       draw.AddRect(a, b, paint(theme().warning), 0, 0, px(1.5F));
       const std::string label = "largest hole " + size_text(cell.size_bytes);
@@ -152,7 +166,13 @@ void MapPanel::draw_row(const Model& model, Selection& selection, const Moment& 
   const float text_y = at.y + (height - ImGui::GetTextLineHeight()) / 2;
   const std::string size = size_text(range.size_bytes);
   draw.AddText({at.x, text_y}, paint(theme().text), size.c_str());
-  const std::string share = percent_text(used, range.size_bytes) + " used";
+  const Lane& lane = model.lanes[moment.lane];
+  const std::string share =
+      lane.of_driver
+          ? span_text(static_cast<double>(moment.state.time_ns -
+                                          lane.memory->segment_changes[range.change].time_ns)) +
+                " old"
+          : percent_text(used, range.size_bytes) + " used";
   const float share_width = width_of(share);
   if (label - px(10) > width_of(size) + share_width + px(8)) {
     draw.AddText({at.x + label - share_width - px(10), text_y}, paint(theme().dim), share.c_str());
@@ -171,9 +191,11 @@ void MapPanel::draw_row(const Model& model, Selection& selection, const Moment& 
       continue;
     }
     explain_cell(model, moment, cell);
-    if (ImGui::IsMouseClicked(ImGuiMouseButton_Left) && cell.kind != CellKind::kHole) {
-      selection.allocation = cell.allocation;
-      selection.detail_wanted = true;
+    if (!ImGui::IsMouseClicked(ImGuiMouseButton_Left)) continue;
+    if (cell.kind == CellKind::kHole) {
+      selection.choose_hole(cell.address);
+    } else {
+      selection.choose_allocation(cell.allocation);
     }
   }
   if (hovered && mouse < 0 && ImGui::BeginTooltip()) {

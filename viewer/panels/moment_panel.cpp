@@ -7,6 +7,7 @@
 #include <string>
 
 #include "export/names.h"
+#include "viewer/model/owner_names.h"
 #include "viewer/model/ticks.h"
 #include "viewer/widgets/drawing.h"
 #include "viewer/widgets/fonts.h"
@@ -19,35 +20,6 @@ namespace {
 
 constexpr size_t kStacks = 8;
 
-struct LedgerEntry {
-  const char* name;
-  const char* meaning;
-  uint64_t bytes;
-  Rgb colour;
-  bool hatched;
-};
-
-std::vector<LedgerEntry> ledger_of(const Lane& lane, const MemoryTotals& t) {
-  const auto less = [](uint64_t a, uint64_t b) { return a > b ? a - b : 0; };
-  // Requested falls only when a free completes; what waits for that is counted apart.
-  const uint64_t asked = std::min(t.requested, t.allocated);
-  std::vector<LedgerEntry> entries = {
-      {"asked for", "What tensors asked for.", asked, theme().allocated, false},
-      {"rounding", "Lost to rounding requests up to block sizes.", less(t.allocated, asked),
-       shade(theme().allocated, theme().dark ? -0.45 : 0.5), false},
-      {"pending free", "Freed by the program, but another stream may still use it.",
-       less(t.active, t.allocated), theme().pending, false},
-      {"cached", "Reserved by the allocator and free: holes in its segments.",
-       less(t.reserved, t.active), theme().reserved, true}};
-  if (lane.total_bytes > t.reserved) {
-    entries.push_back({"rest of the card",
-                       "Not reserved by this process's allocator: free, or held by the context, "
-                       "libraries and other processes.",
-                       lane.total_bytes - t.reserved, theme().hole, true});
-  }
-  return entries;
-}
-
 }  // namespace
 
 void MomentPanel::update(const Model& model, Selection& selection) {
@@ -57,42 +29,123 @@ void MomentPanel::update(const Model& model, Selection& selection) {
   const Moment& moment = selection.moment(model);
   const Lane& lane = model.lanes[moment.lane];
   const TableSource source{*lane.memory, moment.state, moment.layout, model.text_of(lane)};
+  ledger_ =
+      lane.ledger->at(selection.time_ns(model), lane.of_driver ? nullptr : &moment.state.totals);
   categories_ = category_rows(source, {0, true});
   stacks_ = stack_rows(source, "", {0, true});
 }
 
-void MomentPanel::draw_ledger(const Lane& lane, const Moment& moment) {
-  const std::vector<LedgerEntry> entries = ledger_of(lane, moment.state.totals);
+std::vector<MomentPanel::Entry> MomentPanel::allocator_entries(const Lane& lane,
+                                                               const Moment& moment) const {
+  const MemoryTotals& t = moment.state.totals;
+  const auto less = [](uint64_t a, uint64_t b) { return static_cast<int64_t>(a > b ? a - b : 0); };
+  // Requested falls only when a free completes; what waits for that is counted apart.
+  const uint64_t asked = std::min(t.requested, t.allocated);
+  std::vector<Entry> entries = {
+      {"asked for", "What tensors asked for.", static_cast<int64_t>(asked), theme().allocated,
+       false},
+      {"rounding", "Lost to rounding requests up to block sizes.", less(t.allocated, asked),
+       shade(theme().allocated, theme().dark ? -0.45 : 0.5), false},
+      {"pending free", "Freed by the program, but another stream may still use it.",
+       less(t.active, t.allocated), theme().pending, false},
+      {"cached", "Reserved by the allocator and free: holes in its segments.",
+       less(t.reserved, t.active), theme().reserved, true}};
+  if (ledger_.device_used_bytes == 0 && lane.total_bytes > t.reserved) {
+    entries.push_back({"rest of the card",
+                       "Not reserved by this process's allocator: free, or held by the context, "
+                       "libraries and other processes.",
+                       less(lane.total_bytes, t.reserved), theme().hole, true});
+  }
+  return entries;
+}
+
+std::vector<MomentPanel::Entry> MomentPanel::card_entries(const Lane& lane) const {
+  std::vector<Entry> entries;
+  for (const LedgerLine& line : ledger_.lines) {
+    const bool cached = line.owner.ends_with(".cached");
+    entries.push_back({owner_title(line.owner), owner_meaning(line.owner), line.bytes,
+                       owner_colour(line.owner), cached || line.owner == "unexplained"});
+  }
+  if (ledger_.device_used_bytes != 0 && lane.total_bytes > ledger_.device_used_bytes) {
+    entries.push_back({"free", "Not used by anybody, as the card says.",
+                       static_cast<int64_t>(lane.total_bytes - ledger_.device_used_bytes),
+                       theme().hole, true, true});
+  }
+  return entries;
+}
+
+void MomentPanel::draw_entries(const char* id, const std::vector<Entry>& entries) {
   double whole = 0;
   std::vector<BarPart> parts;
-  for (const LedgerEntry& e : entries) {
-    whole += static_cast<double>(e.bytes);
-    parts.push_back({static_cast<double>(e.bytes), e.colour, e.hatched, e.name});
+  for (const Entry& e : entries) {
+    const auto bytes = static_cast<double>(std::max<int64_t>(e.bytes, 0));
+    whole += e.beside ? 0 : bytes;
+    parts.push_back({e.beside ? 0 : bytes, e.colour, e.hatched, e.name});
   }
-  const int hovered = draw_bar("##ledger", parts, whole,
-                               {std::max(ImGui::GetContentRegionAvail().x, px(40)), px(26)});
+  ImGui::PushID(id);
+  const int hovered =
+      draw_bar("##bar", parts, whole, {std::max(ImGui::GetContentRegionAvail().x, px(40)), px(26)});
   if (hovered >= 0) {
-    const LedgerEntry& e = entries[static_cast<size_t>(hovered)];
-    ImGui::SetTooltip("%s: %s\n%s", e.name, size_text(e.bytes).c_str(), e.meaning);
+    const Entry& e = entries[static_cast<size_t>(hovered)];
+    explain(
+        (e.name + ": " + size_text(static_cast<uint64_t>(e.bytes)) + "\n" + std::string(e.meaning))
+            .c_str());
   }
-  if (!ImGui::BeginTable("##entries", 3, ImGuiTableFlags_SizingStretchProp)) return;
-  ImGui::TableSetupColumn("name", ImGuiTableColumnFlags_WidthStretch);
-  ImGui::TableSetupColumn("bytes", ImGuiTableColumnFlags_WidthFixed, px(84));
-  ImGui::TableSetupColumn("share", ImGuiTableColumnFlags_WidthFixed, px(58));
-  for (const LedgerEntry& e : entries) {
-    ImGui::TableNextRow();
-    ImGui::TableNextColumn();
-    swatch(e.colour);
-    text(e.name);
-    explain(e.meaning);
-    ImGui::TableNextColumn();
-    text_right(size_text(e.bytes));
-    ImGui::TableNextColumn();
-    ImGui::PushStyleColor(ImGuiCol_Text, paint(theme().dim));
-    text_right(percent_text(e.bytes, static_cast<uint64_t>(whole)));
-    ImGui::PopStyleColor();
+  if (ImGui::BeginTable("##entries", 3, ImGuiTableFlags_SizingStretchProp)) {
+    ImGui::TableSetupColumn("name", ImGuiTableColumnFlags_WidthStretch);
+    ImGui::TableSetupColumn("bytes", ImGuiTableColumnFlags_WidthFixed, px(84));
+    ImGui::TableSetupColumn("share", ImGuiTableColumnFlags_WidthFixed, px(58));
+    for (const Entry& e : entries) {
+      ImGui::TableNextRow();
+      ImGui::TableNextColumn();
+      swatch(e.colour);
+      text(e.name);
+      explain(std::string(e.meaning).c_str());
+      ImGui::TableNextColumn();
+      text_right(e.bytes < 0 ? signed_size_text(e.bytes)
+                             : size_text(static_cast<uint64_t>(e.bytes)));
+      ImGui::TableNextColumn();
+      ImGui::PushStyleColor(ImGuiCol_Text, paint(theme().dim));
+      if (e.bytes >= 0 && !e.beside) {
+        text_right(percent_text(static_cast<uint64_t>(e.bytes), static_cast<uint64_t>(whole)));
+      }
+      ImGui::PopStyleColor();
+    }
+    ImGui::EndTable();
   }
-  ImGui::EndTable();
+  ImGui::PopID();
+}
+
+void MomentPanel::draw_ledger(const Model& model, const Selection& selection, const Lane& lane,
+                              const Moment& moment) {
+  const bool more_than_torch =
+      std::any_of(ledger_.lines.begin(), ledger_.lines.end(), [](const LedgerLine& line) {
+        return line.owner != "torch.allocated" && line.owner != "torch.cached";
+      });
+  if (more_than_torch) {
+    ImGui::SeparatorText("On the card");
+    if (ledger_.device_used_bytes != 0) {
+      const int64_t off = ledger_.time_ns - selection.time_ns(model);
+      text_wrapped(fmt::format("{} used{}", size_text(ledger_.device_used_bytes),
+                               lane.total_bytes == 0 ? "" : " of " + size_text(lane.total_bytes)));
+      text_dim(off == 0 ? "as the card says"
+                        : fmt::format("as the card said {} {}",
+                                      span_text(static_cast<double>(std::abs(off))),
+                                      off < 0 ? "before" : "later"));
+      explain(
+          "The card is asked ten times a second. The lines below are of that sample, and add up to "
+          "what it says is used.");
+    } else {
+      text_dim("The card itself was not asked: these are the recorded allocations.");
+    }
+    if (ledger_.shared_card) {
+      text_dim("Bytes of other processes on this card are not known; they are in 'context'.");
+    }
+    draw_entries("card", card_entries(lane));
+  }
+  if (lane.of_driver) return;
+  if (more_than_torch) ImGui::SeparatorText("In the allocator");
+  draw_entries("allocator", allocator_entries(lane, moment));
 }
 
 void MomentPanel::draw_categories(const Moment& moment) {
@@ -174,7 +227,7 @@ void MomentPanel::draw(const Model& model, Selection& selection) {
     ImGui::PopStyleColor();
     break;
   }
-  draw_ledger(lane, moment);
+  draw_ledger(model, selection, lane, moment);
   const MemoryState& s = moment.state;
   if (!s.holes.empty()) {
     text_wrapped(fmt::format("{} cached and free in {}, the largest {}", size_text(s.free_bytes()),

@@ -3,10 +3,16 @@
 #include <fmt/format.h>
 #include <imgui.h>
 
+#include <algorithm>
+#include <optional>
+#include <utility>
+
 #include "export/names.h"
+#include "viewer/model/owner_names.h"
 #include "viewer/model/ticks.h"
 #include "viewer/panels/block_colour.h"
 #include "viewer/widgets/fonts.h"
+#include "viewer/widgets/table.h"
 #include "viewer/widgets/text.h"
 #include "viewer/widgets/theme.h"
 
@@ -14,52 +20,66 @@ namespace tidemark::view {
 
 namespace {
 
-constexpr ImGuiTableFlags kTableFlags =
-    ImGuiTableFlags_Sortable | ImGuiTableFlags_ScrollY | ImGuiTableFlags_RowBg |
-    ImGuiTableFlags_Resizable | ImGuiTableFlags_BordersInnerV | ImGuiTableFlags_Reorderable |
-    ImGuiTableFlags_Hideable | ImGuiTableFlags_PadOuterX;
-constexpr ImGuiTableColumnFlags kNumber =
-    ImGuiTableColumnFlags_PreferSortDescending | ImGuiTableColumnFlags_WidthFixed;
-constexpr ImGuiTableColumnFlags kFirst = kNumber | ImGuiTableColumnFlags_DefaultSort;
+// More than this many blocks are filtered and sorted beside the drawing.
+constexpr size_t kManyBlocks = 20'000;
 
 TableSource source_of(const Model& model, const Moment& moment) {
   const Lane& lane = model.lanes[moment.lane];
   return {*lane.memory, moment.state, moment.layout, model.text_of(lane)};
 }
 
-void number_cell(std::string_view t) {
-  ImGui::TableNextColumn();
-  text_right(t);
-}
+// What a table is made from, kept alive for as long as it takes.
+struct Held {
+  std::shared_ptr<const Model> model;
+  std::shared_ptr<const Moment> moment;
 
-// Calls draw(row) for the rows on the screen.
-template <typename Draw>
-void draw_rows(size_t count, const Draw& draw) {
-  ImGuiListClipper clipper;
-  clipper.Begin(static_cast<int>(count));
-  while (clipper.Step()) {
-    for (int i = clipper.DisplayStart; i < clipper.DisplayEnd; ++i) {
-      ImGui::TableNextRow();
-      ImGui::PushID(i);
-      draw(static_cast<size_t>(i));
-      ImGui::PopID();
-    }
+  Held(const Model& of, Selection& selection)
+      : model(of.shared_from_this()), moment(selection.share_moment(of)) {}
+
+  const Lane& lane() const { return model->lanes[moment->lane]; }
+  // The model's own belong to the drawing thread.
+  FrameText names() const { return FrameText(model->process_of(lane()).names); }
+  TableSource source(FrameText& names) const {
+    return {*lane().memory, moment->state, moment->layout, names};
   }
+};
+
+void choose_largest(const Model& model, Selection& selection, const StackRow& row) {
+  const Moment& moment = selection.moment(model);
+  const auto& all = model.lanes[moment.lane].memory->allocations;
+  std::optional<uint32_t> largest;
+  for (const uint32_t i : moment.state.live) {
+    if (all[i].stack != row.stack || (row.stack == 0 && all[i].seeded != row.before_recording)) {
+      continue;
+    }
+    if (!largest || all[i].block_bytes > all[*largest].block_bytes) largest = i;
+  }
+  if (largest) selection.choose_allocation(*largest);
 }
 
-void read_sort(SortBy& sort) {
-  const ImGuiTableSortSpecs* specs = ImGui::TableGetSortSpecs();
-  if (specs == nullptr || specs->SpecsCount == 0) return;
-  sort.column = specs->Specs[0].ColumnIndex;
-  sort.descending = specs->Specs[0].SortDirection == ImGuiSortDirection_Descending;
-}
-
-void begin_rows() {
-  ImGui::TableSetupScrollFreeze(0, 1);
-  ImGui::TableHeadersRow();
+void copy_stack(const Dictionary& names, uint32_t stack) {
+  std::string all;
+  for (const std::string& line : names.stack_text(stack)) all += line + "\n";
+  ImGui::SetClipboardText(all.c_str());
 }
 
 }  // namespace
+
+void TablesPanel::set_wake(const std::function<void()>& wake) {
+  allocations_.set_wake(wake);
+  stacks_.set_wake(wake);
+  activity_.set_wake(wake);
+}
+
+bool TablesPanel::busy() const {
+  return allocations_.busy() || stacks_.busy() || activity_.busy();
+}
+
+bool TablesPanel::begin_tab(const char* title) {
+  const bool wanted = wanted_ != nullptr && std::string_view(wanted_) == title;
+  if (wanted) wanted_ = nullptr;
+  return ImGui::BeginTabItem(title, nullptr, wanted ? ImGuiTabItemFlags_SetSelected : 0);
+}
 
 bool TablesPanel::Key::update(const Key& now) {
   if (model == now.model && version == now.version && filter == now.filter &&
@@ -88,17 +108,28 @@ void TablesPanel::draw_allocations(const Model& model, Selection& selection) {
   const Moment& moment = selection.moment(model);
   const TableSource source = source_of(model, moment);
   if (refresh(allocations_key_, model, selection)) {
-    allocations_ = allocation_rows(source, selection.search, allocations_key_.sort);
+    const bool few = moment.state.live.size() < kManyBlocks;
+    allocations_.wish(
+        [held = Held(model, selection), filter = selection.search, sort = allocations_key_.sort] {
+          FrameText names = held.names();
+          return AllocationRows{held.model.get(), held.moment->lane,
+                                allocation_rows(held.source(names), filter, sort)};
+        },
+        few);
   }
-  rows_shown_ = allocations_.size();
-  draw_rows(allocations_.size(), [&](size_t i) {
-    const uint32_t row = allocations_[i];
+  allocations_.poll();
+  const AllocationRows& made = allocations_.value();
+  const bool current = made.model == &model && made.lane == moment.lane;
+  const std::vector<uint32_t> none;
+  const std::vector<uint32_t>& rows = current ? made.rows : none;
+  rows_shown_ = rows.size();
+  draw_rows(rows.size(), [&](size_t i) {
+    const uint32_t row = rows[i];
     const Allocation& a = source.memory.allocations[row];
     ImGui::TableNextColumn();
     const bool chosen = selection.allocation && *selection.allocation == row;
     if (ImGui::Selectable("##row", chosen, ImGuiSelectableFlags_SpanAllColumns)) {
-      selection.allocation = row;
-      selection.detail_wanted = true;
+      selection.choose_allocation(row);
     }
     ImGui::SameLine(0, 0);
     text_right(size_text(a.block_bytes));
@@ -128,15 +159,32 @@ void TablesPanel::draw_stacks(const Model& model, Selection& selection) {
   const Moment& moment = selection.moment(model);
   const TableSource source = source_of(model, moment);
   if (refresh(stacks_key_, model, selection)) {
-    stacks_ = stack_rows(source, selection.search, stacks_key_.sort);
+    const bool few = moment.state.live.size() < kManyBlocks;
+    stacks_.wish(
+        [held = Held(model, selection), filter = selection.search, sort = stacks_key_.sort] {
+          FrameText names = held.names();
+          return StackRows{held.model.get(), held.moment->lane,
+                           stack_rows(held.source(names), filter, sort)};
+        },
+        few);
   }
-  rows_shown_ = stacks_.size();
-  draw_rows(stacks_.size(), [&](size_t i) {
-    const StackRow& row = stacks_[i];
+  stacks_.poll();
+  const StackRows& made = stacks_.value();
+  const bool current = made.model == &model && made.lane == moment.lane;
+  rows_shown_ = current ? made.rows.size() : 0;
+  draw_rows(rows_shown_, [&](size_t i) {
+    const StackRow& row = made.rows[i];
     ImGui::TableNextColumn();
-    ImGui::Selectable("##row", false, ImGuiSelectableFlags_SpanAllColumns);
+    if (ImGui::Selectable("##row", false, ImGuiSelectableFlags_SpanAllColumns)) {
+      choose_largest(model, selection, row);
+    }
+    if (row.stack != 0 && ImGui::BeginPopupContextItem("##menu")) {
+      if (ImGui::MenuItem("Copy the stack")) copy_stack(source.text.names(), row.stack);
+      ImGui::EndPopup();
+    }
     if (row.stack != 0 && ImGui::IsItemHovered() && ImGui::BeginTooltip()) {
       for (const std::string& line : source.text.names().stack_text(row.stack)) text(line);
+      text_dim("click: its largest block   right click: copy the stack");
       ImGui::EndTooltip();
     }
     ImGui::SameLine(0, 0);
@@ -171,6 +219,46 @@ void TablesPanel::draw_categories(const Model& model, Selection& selection) {
     ImGui::TableNextColumn();
     swatch(category_colour(row.category));
     text(category_name(row.category));
+  });
+  ImGui::EndTable();
+}
+
+void TablesPanel::draw_owners(const Model& model, Selection& selection) {
+  if (!ImGui::BeginTable("##owners", 4, kTableFlags)) return;
+  ImGui::TableSetupColumn("size", kFirst, px(84));
+  ImGui::TableSetupColumn("share", kNumber, px(64));
+  ImGui::TableSetupColumn("peak", kNumber, px(84));
+  ImGui::TableSetupColumn("owner", ImGuiTableColumnFlags_WidthStretch);
+  begin_rows();
+  const Moment& moment = selection.moment(model);
+  const Lane& lane = model.lanes[moment.lane];
+  if (refresh(owners_key_, model, selection)) {
+    owners_.clear();
+    const MemoryTotals* exact = lane.of_driver ? nullptr : &moment.state.totals;
+    for (const LedgerLine& line : lane.ledger->at(selection.time_ns(model), exact).lines) {
+      OwnerRow row{line.owner, line.bytes, 0};
+      for (const OwnerCurve& c : lane.owners) {
+        if (c.name == line.owner) row.peak_bytes = c.bytes.peak();
+      }
+      owners_.push_back(row);
+    }
+    sort_owners(owners_, owners_key_.sort);
+  }
+  rows_shown_ = owners_.size();
+  int64_t whole = 0;
+  for (const OwnerRow& row : owners_) whole += std::max<int64_t>(row.bytes, 0);
+  draw_rows(owners_.size(), [&](size_t i) {
+    const OwnerRow& row = owners_[i];
+    number_cell(row.bytes < 0 ? signed_size_text(row.bytes)
+                              : size_text(static_cast<uint64_t>(row.bytes)));
+    number_cell(row.bytes < 0
+                    ? ""
+                    : percent_text(static_cast<uint64_t>(row.bytes), static_cast<uint64_t>(whole)));
+    number_cell(row.peak_bytes == 0 ? "" : size_text(row.peak_bytes));
+    ImGui::TableNextColumn();
+    swatch(owner_colour(row.owner));
+    text(owner_title(row.owner));
+    explain(std::string(owner_meaning(row.owner)).c_str());
   });
   ImGui::EndTable();
 }
@@ -217,21 +305,26 @@ void TablesPanel::draw(const Model& model, Selection& selection) {
   if (!selection.search.empty()) {
     text_dim(fmt::format("only what contains \"{}\"", selection.search));
   }
+  if (busy()) text_dim("sorting ...");
   if (!ImGui::BeginTabBar("##tables", ImGuiTabBarFlags_FittingPolicyScroll)) return;
-  if (ImGui::BeginTabItem("Stacks")) {
-    draw_stacks(model, selection);
+  using Draw = void (TablesPanel::*)(const Model&, Selection&);
+  static constexpr std::pair<const char*, Draw> kTables[] = {
+      {"Stacks", &TablesPanel::draw_stacks},
+      {"Allocations", &TablesPanel::draw_allocations},
+      {"Categories", &TablesPanel::draw_categories},
+      {"Owners", &TablesPanel::draw_owners},
+      {"Segments", &TablesPanel::draw_segments}};
+  for (const auto& [title, draw_table] : kTables) {
+    if (!begin_tab(title)) continue;
+    (this->*draw_table)(model, selection);
     ImGui::EndTabItem();
   }
-  if (ImGui::BeginTabItem("Allocations")) {
-    draw_allocations(model, selection);
+  if (begin_tab("Kernels")) {
+    rows_shown_ = activity_.draw_kernels(model, selection);
     ImGui::EndTabItem();
   }
-  if (ImGui::BeginTabItem("Categories")) {
-    draw_categories(model, selection);
-    ImGui::EndTabItem();
-  }
-  if (ImGui::BeginTabItem("Segments")) {
-    draw_segments(model, selection);
+  if (begin_tab("Collectives")) {
+    rows_shown_ = activity_.draw_collectives(model, selection);
     ImGui::EndTabItem();
   }
   ImGui::EndTabBar();

@@ -18,22 +18,46 @@ namespace {
 
 constexpr size_t kMarkRows = 4;  // deeper annotations are left to the zoomed view's tooltip
 constexpr float kMarkRowPx = 19;
+constexpr size_t kMarksOfAll = 2;  // with more lanes than this only one process shows its own
+
+// A curve this many times as high as the lane's own would press those flat: it is cut instead.
+constexpr uint64_t kTooHigh = 3;
 
 double top_of(const Lane& lane, const TimelineOptions& options) {
   const FrameworkModel& m = *lane.memory;
-  const uint64_t highest = std::max(
+  const uint64_t own = std::max(
       {m.allocated_peak.bytes, m.requested_peak.bytes, m.reserved_peak.bytes, uint64_t{1024}});
+  const bool alone = m.event_count() == 0;
+  uint64_t highest = own;
+  const auto take_in = [&](uint64_t peak) {
+    if (alone || peak <= own * kTooHigh) highest = std::max(highest, peak);
+  };
+  if (options.used) take_in(lane.used.peak());
+  if (options.owners && !lane.owners.empty()) take_in(lane.owners.front().bytes.peak());
   const uint64_t goal = options.to_limit ? std::max(highest, lane.total_bytes) : highest;
   // Room above for flags and the lane's name.
   return static_cast<double>(goal) * 1.28;
 }
 
-void plot_curves(const LaneCurves& curves, const TimelineOptions& options) {
+void plot_line(const char* id, const LaneCurves::Line& line, Rgb colour, float weight) {
+  if (line.xs.empty()) return;
+  ImPlot::SetNextLineStyle(vec(colour), px(weight));
+  ImPlot::PlotLine(id, line.xs.data(), line.ys.data(), static_cast<int>(line.xs.size()));
+}
+
+void plot_curves(const Lane& lane, const LaneCurves& curves, const TimelineOptions& options) {
+  if (options.used && !curves.used().xs.empty()) {
+    ImPlot::SetNextFillStyle(vec(theme().used), 0.05F);
+    ImPlot::PlotShaded("##used", curves.used().xs.data(), curves.used().ys.data(),
+                       static_cast<int>(curves.used().xs.size()), 0.0);
+    plot_line("##used", curves.used(), theme().used, 1.3F);
+  }
   // From the back; requested mostly equals allocated, and shows only where it does not.
   for (const Curve c : {Curve::kReserved, Curve::kRequested, Curve::kAllocated}) {
     const auto index = static_cast<size_t>(c);
     const std::vector<double>& xs = curves.xs(c);
     if (!options.shown[index] || xs.empty()) continue;
+    if (lane.of_driver && c != Curve::kAllocated) continue;
     const auto n = static_cast<int>(xs.size());
     const ImVec4 colour = vec(curve_colour(c));
     if (c != Curve::kRequested) {
@@ -42,6 +66,113 @@ void plot_curves(const LaneCurves& curves, const TimelineOptions& options) {
     }
     ImPlot::SetNextLineStyle(colour, px(c == Curve::kRequested ? 1.0F : 1.6F));
     ImPlot::PlotLine(curve_name(c), xs.data(), curves.ys(c).data(), n);
+  }
+  for (size_t i = 0; options.owners && i < lane.owners.size(); ++i) {
+    plot_line(lane.owners[i].name.c_str(), curves.owners()[i], owner_colour(lane.owners[i].name),
+              1.4F);
+  }
+}
+
+// Names at the right ends of the curves that have no place in the toolbar.
+void draw_curve_names(const Lane& lane, const LaneCurves& curves, const PlotArea& area,
+                      const TimelineOptions& options) {
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  const float line = ImGui::GetTextLineHeight();
+  if (area.max.y - area.min.y < 4 * line) return;
+  std::vector<float> taken;
+  const auto put = [&](const LaneCurves::Line& curve, Rgb colour, const std::string& name) {
+    if (curve.ys.empty() || curve.ys.back() <= 0) return;
+    const float right = std::min(area.x(curve.xs.back()), area.max.x) - px(6);
+    const float left = right - width_of(name);
+    const float y = std::max(area.y(curve.ys.back()) - line - px(1), area.min.y + px(2));
+    if (left < area.min.x) return;
+    for (const float other : taken) {
+      if (std::fabs(other - y) < line) return;
+    }
+    taken.push_back(y);
+    draw.AddRectFilled({left - px(3), y}, {right + px(3), y + line}, paint(theme().panel, 170),
+                       px(3));
+    draw.AddText({std::round(left), std::round(y)}, paint(colour), name.c_str());
+  };
+  if (options.used && static_cast<double>(lane.used.peak()) > area.top_bytes) {
+    const std::string note =
+        fmt::format("card used up to {}, above this scale", size_text(lane.used.peak()));
+    const float left = area.max.x - width_of(note) - px(6);
+    if (left > area.min.x + (area.max.x - area.min.x) / 2) {
+      draw.AddText({left, area.min.y + px(4)}, paint(theme().used), note.c_str());
+    }
+  } else if (options.used) {
+    put(curves.used(), theme().used, "card used");
+  }
+  for (size_t i = 0; options.owners && i < lane.owners.size(); ++i) {
+    put(curves.owners()[i], owner_colour(lane.owners[i].name), lane.owners[i].name);
+  }
+}
+
+// Parts of the run that are unlike the other steps, as bars along the bottom.
+void draw_phases(const Model& model, const Lane& lane, const PlotArea& area) {
+  if (lane.report == nullptr) return;
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  const FrameworkModel& m = *lane.memory;
+  const auto x_of = [&](uint32_t event) {
+    const int64_t at = m.time_ns[std::min(event, m.event_count() - 1)] - model.trace.start_ns;
+    return area.x(static_cast<double>(at));
+  };
+  for (const Phase& p : lane.report->phase_events) {
+    const float left = std::max(x_of(p.first), area.min.x);
+    const float right = std::min(std::max(x_of(p.last), left + px(2)), area.max.x);
+    if (left > area.max.x || right < area.min.x) continue;
+    const Rgb colour = p.kind == PhaseKind::kFirstStep    ? theme().dim
+                       : p.kind == PhaseKind::kValidation ? theme().good
+                                                          : theme().pending;
+    // Above the numbers of the steps.
+    const ImVec2 a(left, area.max.y - px(6) - 2 * ImGui::GetTextLineHeight());
+    draw.AddRectFilled({left, area.min.y}, {right, area.max.y}, paint(colour, 11));
+    draw.AddRectFilled({left, area.max.y - px(3)}, {right, area.max.y}, paint(colour));
+    if (area.max.y - area.min.y < px(110)) continue;
+    std::string name(phase_name(p.kind));
+    std::replace(name.begin(), name.end(), '_', ' ');
+    draw_text_in(draw, a, {right, a.y + ImGui::GetTextLineHeight() + px(4)}, paint(colour), name);
+  }
+}
+
+// Iterations as stripes, while they are wide enough to see; their numbers where there is room.
+void draw_steps(const Model& model, const Lane& lane, const PlotArea& area) {
+  const std::vector<uint32_t>& starts = lane.steps().boundaries;
+  if (starts.size() < 2) return;
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  const FrameworkModel& m = *lane.memory;
+  const auto time = [&](uint32_t event) {
+    return static_cast<double>(m.time_ns[std::min(event, m.event_count() - 1)] -
+                               model.trace.start_ns);
+  };
+  auto first = static_cast<size_t>(
+      std::partition_point(starts.begin(), starts.end(),
+                           [&](uint32_t e) { return time(e) < area.view.begin; }) -
+      starts.begin());
+  if (first > 0) --first;
+  const float tick = area.max.y - px(5);
+  float drawn_to = -1e9F;
+  for (size_t i = first; i < starts.size(); ++i) {
+    const float x = area.x(time(starts[i]));
+    if (x > area.max.x) break;
+    if (x < drawn_to + px(3)) continue;  // the ticks would run together
+    drawn_to = x;
+    draw.AddLine({x, tick}, {x, area.max.y}, paint(theme().dim, 220), px(1));
+    if (i + 1 >= starts.size()) break;
+    const float end = area.x(time(starts[i + 1]));
+    if (end - x < px(24)) continue;
+    if (i % 2 == 1) {
+      draw.AddRectFilled({x, area.min.y}, {end, area.max.y},
+                         paint(theme().dark ? Rgb{255, 255, 255} : Rgb{0, 0, 0}, 9));
+    }
+    if (area.max.y - area.min.y < px(80)) continue;
+    const std::string name = fmt::format("step {}", i);
+    const float left = std::max(x, area.min.x) + px(4);
+    if (width_of(name) + px(8) < std::min(end, area.max.x) - left) {
+      draw.AddText({std::round(left), std::round(area.max.y - ImGui::GetTextLineHeight() - px(2))},
+                   paint(theme().dim), name.c_str());
+    }
   }
 }
 
@@ -98,13 +229,17 @@ void draw_name(const Model& model, const Selection& selection, uint32_t index, c
   uint32_t event = 0;
   if (selection.event_in_lane(model, index, event)) {
     const CurveValues now = lane.curves.values_after(event);
-    for (const Curve c : {Curve::kAllocated, Curve::kRequested, Curve::kReserved}) {
+    for (const Curve c : curves_of(lane)) {
       const auto i = static_cast<size_t>(c);
       if (options.shown[i]) {
-        facts +=
-            fmt::format("{}{} {}", facts.empty() ? "" : "   ", curve_name(c), size_text(now[i]));
+        facts += fmt::format("{}{} {}", facts.empty() ? "" : "   ", curve_name(c, lane),
+                             size_text(now[i]));
       }
     }
+  }
+  if (options.used && !lane.used.empty()) {
+    facts += fmt::format("{}card used {}", facts.empty() ? "" : "   ",
+                         size_text(lane.used.at(selection.time_ns(model))));
   }
   const float room = area.max.x - area.min.x - 2 * pad.x;
   float bold_width = 0;
@@ -177,6 +312,16 @@ const char* curve_name(Curve curve) {
   return "";
 }
 
+const char* curve_name(Curve curve, const Lane& lane) {
+  return lane.of_driver ? "held by this process" : curve_name(curve);
+}
+
+std::vector<Curve> curves_of(const Lane& lane) {
+  // Driver allocations are given out as they were asked for: the three are one.
+  if (lane.of_driver) return {Curve::kAllocated};
+  return {Curve::kAllocated, Curve::kRequested, Curve::kReserved};
+}
+
 Rgb curve_colour(Curve curve) {
   switch (curve) {
     case Curve::kAllocated:
@@ -191,10 +336,10 @@ Rgb curve_colour(Curve curve) {
 
 void LaneCurves::update(const Model& model, const Lane& lane, const TimeRange& view,
                         uint32_t columns) {
-  if (model_ == &model && count_ == columns && view_.begin == view.begin && view_.end == view.end) {
+  if (lane_ == &lane && count_ == columns && view_.begin == view.begin && view_.end == view.end) {
     return;
   }
-  model_ = &model;
+  lane_ = &lane;
   view_ = view;
   count_ = columns;
   const TimeWindow window{model.trace.start_ns, view.begin, view.end};
@@ -202,6 +347,11 @@ void LaneCurves::update(const Model& model, const Lane& lane, const TimeRange& v
   for (size_t c = 0; c < kCurves; ++c) {
     curve_points(*lane.memory, columns_, static_cast<Curve>(c), window, model.trace.end_ns, xs_[c],
                  ys_[c]);
+  }
+  lane.used.points(window, columns, model.trace.end_ns, used_.xs, used_.ys);
+  owners_.resize(lane.owners.size());
+  for (size_t i = 0; i < owners_.size(); ++i) {
+    lane.owners[i].bytes.points(window, columns, model.trace.end_ns, owners_[i].xs, owners_[i].ys);
   }
 }
 
@@ -227,14 +377,25 @@ PlotArea draw_lane(const Model& model, Selection& selection, uint32_t index, Lan
       at.push_back(t.at);
     }
     if (!at.empty()) ImPlot::SetupAxisTicks(ImAxis_Y1, at.data(), static_cast<int>(at.size()));
-    plot_curves(curves, options);
+    plot_curves(lane, curves, options);
     ImPlot::EndPlot();
   }
   ImGui::PopID();
   ImGui::PushClipRect(area.min, area.max, true);
+  if (options.steps) {
+    draw_steps(model, lane, area);
+    draw_phases(model, lane, area);
+  }
   draw_limit(area, static_cast<double>(lane.total_bytes),
              "the card holds " + size_text(lane.total_bytes));
-  if (lane.memory->event_count() == 0) draw_empty(area, "no allocator events were recorded");
+  if (lane.report != nullptr && lane.report->limit.source == LimitSource::kFraction) {
+    const uint64_t limit = lane.report->limit.bytes;
+    draw_limit(area, static_cast<double>(limit), "the allocator's own limit " + size_text(limit));
+  }
+  if (lane.memory->event_count() == 0 && lane.used.empty()) {
+    draw_empty(area, "no allocator events were recorded");
+  }
+  draw_curve_names(lane, curves, area, options);
   draw_cursors(model, selection, area);
   draw_peak(model, lane, area);
   draw_ooms(model, index, area);
@@ -254,7 +415,12 @@ void draw_byte_labels(const PlotArea& area) {
   }
 }
 
-float mark_rows_height(const MarkLanes& marks) {
+float mark_rows_height(const Model& model, const Selection& selection, uint32_t process) {
+  // Of many ranks, the one that is looked at.
+  const bool chosen =
+      selection.lane < model.lanes.size() && model.lanes[selection.lane].process == process;
+  if (!chosen && model.lanes.size() > kMarksOfAll) return 0;
+  const MarkLanes& marks = model.marks[process];
   const auto rows = static_cast<float>(std::min(marks.rows.size(), kMarkRows));
   return rows == 0 ? 0 : rows * px(kMarkRowPx) + px(6);
 }

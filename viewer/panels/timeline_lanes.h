@@ -15,10 +15,18 @@ namespace tidemark::view {
 
 struct TimelineOptions {
   std::array<bool, kCurves> shown = {true, true, true};
-  bool to_limit = false;  // the height is the card's memory, not the highest curve
+  bool used = true;          // what the card says
+  bool owners = true;        // a curve for each owner beside the framework
+  bool steps = true;         // where iterations begin
+  bool activity = true;      // kernels and collectives below the curves
+  bool all_streams = false;  // not only the busiest
+  bool to_limit = false;     // the height is the card's memory, not the highest curve
 };
 
 const char* curve_name(Curve curve);
+// As it is called in this lane, and the curves that it has.
+const char* curve_name(Curve curve, const Lane& lane);
+std::vector<Curve> curves_of(const Lane& lane);
 Rgb curve_colour(Curve curve);
 
 // The area of a plot on the screen and the time it shows.
@@ -48,13 +56,22 @@ class LaneCurves {
   const std::vector<double>& xs(Curve c) const { return xs_[static_cast<size_t>(c)]; }
   const std::vector<double>& ys(Curve c) const { return ys_[static_cast<size_t>(c)]; }
 
+  struct Line {
+    std::vector<double> xs;
+    std::vector<double> ys;
+  };
+  const Line& used() const { return used_; }
+  const std::vector<Line>& owners() const { return owners_; }
+
  private:
-  const Model* model_ = nullptr;
+  const Lane* lane_ = nullptr;
   TimeRange view_;
   uint32_t count_ = 0;
   TimelineColumns columns_;
   std::array<std::vector<double>, kCurves> xs_;
   std::array<std::vector<double>, kCurves> ys_;
+  Line used_;
+  std::vector<Line> owners_;
 };
 
 // Draws the curves with their marks into a plot of this size at the cursor, and says where it lies.
@@ -66,7 +83,7 @@ PlotArea draw_lane(const Model& model, Selection& selection, uint32_t lane, Lane
 void draw_byte_labels(const PlotArea& area);
 
 // Rows of annotations below a process's lanes; returns their height.
-float mark_rows_height(const MarkLanes& marks);
+float mark_rows_height(const Model& model, const Selection& selection, uint32_t process);
 void draw_marks(const Model& model, const Selection& selection, uint32_t process,
                 const PlotArea& area);
 

@@ -42,25 +42,62 @@ void TimelinePanel::draw_search(Selection& selection) {
   explain("Marks every block, stack and annotation whose name contains this text, in all panels.");
 }
 
-void TimelinePanel::draw_toolbar(const Model& model, Selection& selection) {
-  for (const Curve c : {Curve::kAllocated, Curve::kRequested, Curve::kReserved}) {
-    if (c != Curve::kAllocated) flow(px(110));
-    ImGui::PushStyleColor(ImGuiCol_CheckMark, paint(curve_colour(c)));
-    ImGui::PushStyleColor(ImGuiCol_Text, paint(curve_colour(c)));
-    ImGui::Checkbox(curve_name(c), &options.shown[static_cast<size_t>(c)]);
+// Every switch is offered only where the trace has something for it.
+void TimelinePanel::draw_switches(const Model& model) {
+  bool first = true;
+  const auto box = [&](const char* name, bool& on, Rgb colour, const char* meaning) {
+    if (!first) flow(width_of(name) + px(34));
+    first = false;
+    ImGui::PushStyleColor(ImGuiCol_CheckMark, paint(colour));
+    ImGui::PushStyleColor(ImGuiCol_Text, paint(colour));
+    ImGui::Checkbox(name, &on);
     ImGui::PopStyleColor(2);
-    explain(c == Curve::kAllocated ? "In use by tensors: the sizes of the blocks handed out."
-            : c == Curve::kRequested
-                ? "What the program asked for, before rounding up to block sizes."
-                : "What the allocator took from the card: allocated plus cached for later.");
+    explain(meaning);
+  };
+  const auto any = [&](const auto& has) {
+    return std::any_of(model.lanes.begin(), model.lanes.end(), has);
+  };
+  if (any([](const Lane& lane) { return !lane.of_driver; })) {
+    box("allocated", options.shown[0], theme().allocated,
+        "In use by tensors: the sizes of the blocks handed out.");
+    box("requested", options.shown[1], theme().requested,
+        "What the program asked for, before rounding up to block sizes.");
+    box("reserved", options.shown[2], theme().reserved,
+        "What the allocator took from the card: allocated plus cached for later.");
+  } else if (!model.lanes.empty()) {
+    box("held by this process", options.shown[0], theme().allocated,
+        "What the driver gave to this process on the card. No framework was recorded.");
   }
-  const bool limit_known = std::any_of(model.lanes.begin(), model.lanes.end(),
-                                       [](const Lane& lane) { return lane.total_bytes != 0; });
-  if (limit_known) {
-    flow(px(100));
-    ImGui::Checkbox("card limit", &options.to_limit);
-    explain("Scale the height to the card's whole memory.");
+  if (any([](const Lane& lane) { return !lane.used.empty(); })) {
+    box("card used", options.used, theme().used,
+        "What the card itself says is in use (NVML), by all processes, with contexts and code.");
   }
+  if (any([](const Lane& lane) { return !lane.owners.empty(); })) {
+    box("owners", options.owners, theme().text,
+        "A curve for each library that took memory from the driver itself: NCCL, cuBLAS ...");
+  }
+  if (any([](const Lane& lane) { return lane.steps().count() > 0; })) {
+    box("steps", options.steps, theme().text,
+        "Where the program's iterations begin, and what is unlike the others: the first step, "
+        "validation, saving.");
+  }
+  const auto has_rows = [](const Activity& a) { return !a.rows.empty(); };
+  if (std::any_of(model.activity.begin(), model.activity.end(), has_rows)) {
+    box("activity", options.activity, theme().text,
+        "Kernels by stream and NCCL's operations, of the rank that is looked at.");
+    const auto many = [](const Activity& a) { return a.rows.size() > 5; };
+    if (options.activity && std::any_of(model.activity.begin(), model.activity.end(), many)) {
+      box("all streams", options.all_streams, theme().text, "Not only the busiest ones.");
+    }
+  }
+  if (any([](const Lane& lane) { return lane.total_bytes != 0; })) {
+    box("card limit", options.to_limit, theme().limit,
+        "Scale the height to the card's whole memory.");
+  }
+}
+
+void TimelinePanel::draw_toolbar(const Model& model, Selection& selection) {
+  draw_switches(model);
   flow(px(46));
   if (ImGui::Button("Fit")) selection.fit(model);
   explain("Show the whole run (F).");
@@ -190,16 +227,33 @@ void TimelinePanel::draw_hover(const Model& model, uint32_t lane, const PlotArea
       static_cast<uint32_t>(std::clamp(share * count, 0.0, static_cast<double>(count - 1)));
   text(model.lanes[lane].name + "  at " + instant_text(area.time(x), area.view.span()));
   if (i < columns.first_known) {
-    text_dim("before the first recorded event");
+    text_dim("before the first recorded allocation");
+    if (const uint64_t used = model.lanes[lane].used.at(absolute_ns(model, area.time(x)));
+        used != 0) {
+      text(fmt::format("card used  {}", size_text(used)));
+    }
     ImGui::EndTooltip();
     return;
   }
-  for (const Curve c : {Curve::kAllocated, Curve::kRequested, Curve::kReserved}) {
+  const auto line = [](Rgb colour, std::string_view name, uint64_t least, uint64_t most) {
+    swatch(colour);
+    text(least == most ? fmt::format("{}  {}", name, size_text(most))
+                       : fmt::format("{}  {} to {}", name, size_text(least), size_text(most)));
+  };
+  const Lane& l = model.lanes[lane];
+  for (const Curve c : curves_of(l)) {
     const Column& v = columns.curves[static_cast<size_t>(c)][i];
-    swatch(curve_colour(c));
-    text(v.min == v.max
-             ? fmt::format("{}  {}", curve_name(c), size_text(v.max))
-             : fmt::format("{}  {} to {}", curve_name(c), size_text(v.min), size_text(v.max)));
+    line(curve_colour(c), curve_name(c, l), v.min, v.max);
+  }
+  const double width = area.view.span() / count;
+  const int64_t from = absolute_ns(model, area.view.begin + width * i);
+  const int64_t to = absolute_ns(model, area.view.begin + width * (i + 1));
+  if (const StepCurve::Range r = l.used.within(from, to); options.used && r.known()) {
+    line(theme().used, "card used", r.min, r.max);
+  }
+  for (const OwnerCurve& owner : l.owners) {
+    const StepCurve::Range r = owner.bytes.within(from, to);
+    if (options.owners && r.known()) line(owner_colour(owner.name), owner.name, r.min, r.max);
   }
   const uint32_t events = columns.edges[i + 1] - columns.edges[i];
   if (events > 0) text_dim(counted(events, "event") + " in this pixel");
@@ -207,7 +261,7 @@ void TimelinePanel::draw_hover(const Model& model, uint32_t lane, const PlotArea
   ImGui::EndTooltip();
 }
 
-void TimelinePanel::handle_mouse(const Model& model, Selection& selection, uint32_t lane,
+bool TimelinePanel::handle_mouse(const Model& model, Selection& selection, uint32_t lane,
                                  const PlotArea& area) {
   const ImGuiIO& io = ImGui::GetIO();
   const double at = area.time(io.MousePos.x);
@@ -223,7 +277,7 @@ void TimelinePanel::handle_mouse(const Model& model, Selection& selection, uint3
     drag_from_ = at;
     drag_view_ = selection.view;
     if (drag_ == Drag::kMeasure) selection.set_event(model, lane, selection.event);
-    return;
+    return false;
   }
   const bool moved = ImGui::IsMouseDragging(ImGuiMouseButton_Left, px(kClickPx));
   if (ImGui::IsItemActive() && moved) {
@@ -235,20 +289,27 @@ void TimelinePanel::handle_mouse(const Model& model, Selection& selection, uint3
       selection.show(model, drag_view_.begin + by, drag_view_.end + by);
     }
   }
-  if (ImGui::IsItemDeactivated()) {
-    const float way = io.MouseDragMaxDistanceSqr[0];
-    if (drag_ == Drag::kPan && way < px(kClickPx) * px(kClickPx)) {
-      selection.set_time(model, lane, at);
-      selection.measure.reset();
-    }
-    drag_ = Drag::kNone;
+  if (!ImGui::IsItemDeactivated()) return false;
+  const bool clicked =
+      drag_ == Drag::kPan && io.MouseDragMaxDistanceSqr[0] < px(kClickPx) * px(kClickPx);
+  if (clicked) {
+    selection.set_time(model, lane, at);
+    selection.measure.reset();
   }
+  drag_ = Drag::kNone;
+  return clicked;
 }
 
-float TimelinePanel::lane_height(const Model& model, float room, bool& scrolls) const {
+float TimelinePanel::lane_height(const Model& model, const Selection& selection, float room,
+                                 bool& scrolls) const {
   float marks = 0;
-  for (const MarkLanes& m : model.marks) {
-    if (const float rows = mark_rows_height(m); rows > 0) marks += rows + px(kGapPx);
+  for (uint32_t p = 0; p < model.activity.size(); ++p) {
+    const float rows = activity_rows(model, selection, p, options).height();
+    if (rows > 0) marks += rows + px(kGapPx);
+  }
+  for (uint32_t p = 0; p < model.marks.size(); ++p) {
+    const float rows = mark_rows_height(model, selection, p);
+    if (rows > 0) marks += rows + px(kGapPx);
   }
   const auto count = static_cast<float>(model.lanes.size());
   const float share = (room - marks) / std::max(count, 1.0F) - px(kGapPx);
@@ -266,7 +327,10 @@ void TimelinePanel::draw_lanes(const Model& model, Selection& selection, ImVec2 
     ImGui::SetScrollY(ImGui::GetScrollY() - ImGui::GetIO().MouseWheel * height);
   }
   lanes_.resize(model.lanes.size());
-  const bool lane_moved = std::exchange(last_lane_, selection.lane) != selection.lane;
+  // A list knows how far it can scroll only when it was drawn once.
+  if (std::exchange(last_lane_, selection.lane) != selection.lane) scroll_frames_ = 3;
+  const bool lane_moved = scroll_frames_ > 0;
+  if (lane_moved) --scroll_frames_;
   for (uint32_t i = 0; i < model.lanes.size(); ++i) {
     const ImVec2 at = ImGui::GetCursorScreenPos() + ImVec2(px(kGutterPx), 0);
     const ImVec2 plot(ImGui::GetContentRegionAvail().x - px(kGutterPx), height);
@@ -274,7 +338,7 @@ void TimelinePanel::draw_lanes(const Model& model, Selection& selection, ImVec2 
     ImGui::PushID(static_cast<int>(i));
     ImGui::InvisibleButton("##lane", {std::max(plot.x, 1.0F), plot.y});
     ImGui::PopID();
-    if (lane_moved && i == selection.lane && !ImGui::IsItemVisible()) ImGui::SetScrollHereY(0.5F);
+    if (lane_moved && i == selection.lane && !ImGui::IsItemVisible()) ImGui::SetScrollHereY(0.3F);
     PlotArea area{at, at + plot, selection.view, 1};
     if (ImGui::IsItemVisible() && plot.x > px(40)) {
       const bool hovered = ImGui::IsItemHovered();
@@ -288,15 +352,50 @@ void TimelinePanel::draw_lanes(const Model& model, Selection& selection, ImVec2 
     const uint32_t process = model.lanes[i].process;
     const bool last_of_process =
         i + 1 == model.lanes.size() || model.lanes[i + 1].process != process;
-    if (const float rows = mark_rows_height(model.marks[process]); last_of_process && rows > 0) {
-      const ImVec2 below = ImGui::GetCursorScreenPos() + ImVec2(px(kGutterPx), 0);
-      draw_marks(model, selection, process,
-                 {below, below + ImVec2(plot.x, rows), selection.view, 1});
-      ImGui::Dummy({1, rows});
-    }
+    if (last_of_process) draw_below(model, selection, i, plot.x);
   }
   ImGui::EndChild();
   ImGui::PopStyleVar();
+}
+
+void TimelinePanel::draw_below(const Model& model, Selection& selection, uint32_t lane,
+                               float width) {
+  const uint32_t process = model.lanes[lane].process;
+  // Clicks between things move the cursor of the lane that is looked at, if it is of this process.
+  if (model.lanes[selection.lane].process == process) lane = selection.lane;
+  const auto strip = [&](const char* id, float height) {
+    const ImVec2 at = ImGui::GetCursorScreenPos() + ImVec2(px(kGutterPx), 0);
+    ImGui::SetCursorScreenPos(at);
+    ImGui::PushID(static_cast<int>(process));
+    ImGui::InvisibleButton(id, {std::max(width, 1.0F), height});
+    ImGui::PopID();
+    return PlotArea{at, at + ImVec2(width, height), selection.view, 1};
+  };
+  const auto cursor = [&](const PlotArea& area) {
+    const float x = std::round(area.x(selection.time(model)));
+    if (x < area.min.x || x > area.max.x) return;
+    ImGui::GetWindowDrawList()->AddLine({x, area.min.y}, {x, area.max.y},
+                                        paint(theme().cursor, 210), px(1.2F));
+  };
+  const ActivityRows rows = activity_rows(model, selection, process, options);
+  if (const float height = rows.height(); height > 0) {
+    const PlotArea area = strip("##activity", height);
+    if (ImGui::IsItemVisible()) {
+      const bool hovered = ImGui::IsItemHovered() && drag_ == Drag::kNone;
+      const bool clicked = handle_mouse(model, selection, lane, area);
+      const auto under = draw_activity(model, selection, process, rows, area, hovered || clicked);
+      cursor(area);
+      if (clicked && under) selection.choose_activity(model, *under);
+    }
+  }
+  if (const float height = mark_rows_height(model, selection, process); height > 0) {
+    const PlotArea area = strip("##marks", height);
+    if (ImGui::IsItemVisible()) {
+      handle_mouse(model, selection, lane, area);
+      draw_marks(model, selection, process, area);
+      cursor(area);
+    }
+  }
 }
 
 void TimelinePanel::draw(const Model& model, Selection& selection) {
@@ -317,7 +416,7 @@ void TimelinePanel::draw(const Model& model, Selection& selection) {
   const float used = px(kAxisPx) + px(4) + (minimap ? px(kMinimapPx) + px(2) : 0);
   const float lanes_height = std::max(room.y - used, px(40));
   bool scrolls = false;
-  const float height = lane_height(model, lanes_height, scrolls);
+  const float height = lane_height(model, selection, lanes_height, scrolls);
   // The axis ends where the curves end.
   const float bar = scrolls ? ImGui::GetStyle().ScrollbarSize : 0;
   const float width = std::max(room.x - gutter - bar, px(40));

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "viewer/model/preview.h"
-#include "viewer/panels/timeline_lanes.h"
+#include "viewer/panels/timeline_activity.h"
 
 namespace tidemark::view {
 
@@ -27,12 +27,17 @@ class TimelinePanel {
   enum class Drag { kNone, kPan, kMeasure, kMinimap };
 
   void draw_toolbar(const Model& model, Selection& selection);
+  void draw_switches(const Model& model);
   void draw_search(Selection& selection);
   void draw_minimap(const Model& model, Selection& selection, ImVec2 size);
   void draw_axis(const Model& model, const Selection& selection, const PlotArea& area);
-  float lane_height(const Model& model, float room, bool& scrolls) const;
+  float lane_height(const Model& model, const Selection& selection, float room,
+                    bool& scrolls) const;
   void draw_lanes(const Model& model, Selection& selection, ImVec2 size, float height);
-  void handle_mouse(const Model& model, Selection& selection, uint32_t lane, const PlotArea& area);
+  // Kernels, collectives and annotations below the last lane of a process.
+  void draw_below(const Model& model, Selection& selection, uint32_t lane, float width);
+  // True when the item before was clicked, and not dragged.
+  bool handle_mouse(const Model& model, Selection& selection, uint32_t lane, const PlotArea& area);
   void draw_hover(const Model& model, uint32_t lane, const PlotArea& area,
                   const LaneCurves& curves);
   void draw_measure(const Model& model, Selection& selection, const PlotArea& area);
@@ -44,6 +49,7 @@ class TimelinePanel {
   double drag_from_ = 0;  // time under the mouse when the drag began
   TimeRange drag_view_;   // the view when the drag began
   uint32_t last_lane_ = UINT32_MAX;
+  int scroll_frames_ = 0;   // frames left in which the lane is scrolled into view
   double hover_time_ = -1;  // for zooming by key; < view.begin when the mouse is elsewhere
 };
 

@@ -22,6 +22,7 @@ Theme dark_theme() {
   t.allocated = {86, 180, 233};
   t.requested = {64, 200, 160};
   t.reserved = {230, 159, 0};
+  t.used = {190, 196, 206};
   t.pending = {204, 121, 167};
   t.limit = {232, 104, 66};
   t.cursor = {245, 245, 245};
@@ -46,6 +47,7 @@ Theme light_theme() {
   t.allocated = {0, 114, 178};
   t.requested = {0, 140, 102};
   t.reserved = {204, 130, 0};
+  t.used = {96, 104, 118};
   t.pending = {176, 84, 136};
   t.limit = {196, 70, 20};
   t.cursor = {20, 24, 30};

@@ -22,6 +22,7 @@ struct Theme {
   Rgb allocated;
   Rgb requested;
   Rgb reserved;
+  Rgb used;     // of the whole card, by everybody
   Rgb pending;  // freed, but still used by another stream
   Rgb limit;
   Rgb cursor;

@@ -1,0 +1,74 @@
+// The driver's memory over time, against a pass over all allocations; and ledgers that add up.
+#include "analysis/driver_history.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "analysis/ledger.h"
+#include "analysis/trace_model.h"
+
+namespace tidemark {
+namespace {
+
+DriverModel random_model(uint32_t seed) {
+  std::minstd_rand random(seed);
+  DriverModel model;
+  int64_t time = 1000;
+  for (int i = 0; i < 400; ++i) {
+    DriverAllocation a;
+    time += static_cast<int64_t>(random() % 3);  // several share an instant
+    a.birth_ns = time;
+    if (random() % 4 != 0) a.death_ns = time + static_cast<int64_t>(random() % 200);
+    a.size_bytes = 1 + random() % 5000;
+    a.owner = static_cast<uint32_t>(random() % 5);
+    a.device = static_cast<int64_t>(random() % 2);
+    a.kind = static_cast<MemoryKind>(random() % kMemoryKinds);
+    a.flags = random() % 5 == 0 ? kDriverRemote : random() % 5 == 0 ? kDriverHostLocated : 0;
+    model.allocations.push_back(a);
+  }
+  return model;
+}
+
+TEST(DriverHistory, EqualsAPassOverAllAllocations) {
+  for (uint32_t seed = 1; seed <= 20; ++seed) {
+    const DriverModel model = random_model(seed);
+    const DriverHistory history(model, 1);
+    for (int64_t time = 900; time < 2200; time += 7) {
+      const DriverState want = driver_state_at(model, 1, time);
+      const DriverState got = history.state_at(time);
+      ASSERT_EQ(got.card_bytes, want.card_bytes) << "seed " << seed << ", time " << time;
+      ASSERT_EQ(got.code_bytes, want.code_bytes);
+      ASSERT_EQ(got.by_kind, want.by_kind);
+      ASSERT_EQ(got.card_by_owner, want.card_by_owner);
+    }
+  }
+}
+
+TEST(LedgerSource, LinesAddUpToWhatTheCardSays) {
+  std::minstd_rand random(7);
+  ProcessModel process;
+  process.driver = random_model(3);
+  process.info.pid = 42;
+  for (int64_t time = 950; time < 2100; time += 50) {
+    process.counters.push_back({time, 3'000'000 + random() % 1000, 0, 1, CounterKind::kDeviceUsed});
+    process.counters.push_back({time, 2'000'000, 42, 1, CounterKind::kProcessUsed});
+    process.counters.push_back({time, random() % 9000, 43, 1, CounterKind::kProcessUsed});
+    process.counters.push_back({time, random() % 900, 1, 1, CounterKind::kPoolReserved});
+    process.counters.push_back({time, random() % 900, 2, 1, CounterKind::kPoolReserved});
+  }
+  const LedgerSource source(process, 1);
+  for (int64_t time = 940; time < 2060; time += 13) {
+    const Ledger ledger = source.at(time);
+    ASSERT_NE(ledger.device_used_bytes, 0U);
+    int64_t sum = 0;
+    for (const LedgerLine& line : ledger.lines) sum += line.bytes;
+    ASSERT_EQ(sum, static_cast<int64_t>(ledger.device_used_bytes)) << "at " << time;
+    ASSERT_EQ(ledger.lines.back().owner, "unexplained");
+    ASSERT_FALSE(ledger.shared_card);
+    ASSERT_LE(std::abs(ledger.time_ns - time), 25) << "the nearest sample";
+  }
+}
+
+}  // namespace
+}  // namespace tidemark

@@ -1,0 +1,62 @@
+// One result that may take longer than a frame: made on a thread of its own, the newest wish only.
+//
+// wish() and value() belong to one thread. What `make` uses must stay alive until it is done, so it
+// should own it.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <thread>
+#include <utility>
+
+namespace tidemark::view {
+
+template <typename T>
+class Background {
+ public:
+  // `wake` asks for a new frame, from any thread.
+  void set_wake(std::function<void()> wake) { wake_ = std::move(wake); }
+
+  // Replaces the value by make()'s, at once or later.
+  void wish(std::function<T()> make, bool at_once) {
+    if (at_once) {
+      next_.reset();
+      stale_ = busy();  // what is being made is older than this
+      value_ = make();
+      return;
+    }
+    next_ = std::move(make);
+    poll();
+  }
+
+  // To be called once per frame.
+  void poll() {
+    if (thread_.joinable() && done_) {
+      thread_.join();
+      if (!std::exchange(stale_, false)) value_ = std::move(result_);
+    }
+    if (thread_.joinable() || !next_) return;
+    done_ = false;
+    thread_ = std::jthread([this, make = std::move(*next_)] {
+      result_ = make();
+      done_ = true;
+      if (wake_) wake_();
+    });
+    next_.reset();
+  }
+
+  bool busy() const { return thread_.joinable() || next_.has_value(); }
+  const T& value() const { return value_; }
+
+ private:
+  std::function<void()> wake_;
+  std::optional<std::function<T()>> next_;
+  T value_{};
+  T result_{};  // the thread's until done_
+  std::atomic<bool> done_{false};
+  bool stale_ = false;
+  std::jthread thread_;  // last: it is joined before the rest goes
+};
+
+}  // namespace tidemark::view

@@ -1,0 +1,14 @@
+// The lines of a ledger in words.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace tidemark::view {
+
+// "torch.cached" -> "PyTorch, cached"; names of libraries stay as they are.
+std::string owner_title(std::string_view owner);
+// What it is, in a sentence.
+std::string_view owner_meaning(std::string_view owner);
+
+}  // namespace tidemark::view
