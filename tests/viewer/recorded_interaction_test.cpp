@@ -176,7 +176,7 @@ TEST_F(RecordedInteraction, LargeTablesAreSortedBesideTheDrawing) {
   key(ImGuiKey_4);
   shell_->tables().show_table("Allocations");
   frame(2);
-  for (int i = 0; i < 2000 && shell_->tables().busy(); ++i) {
+  for (int i = 0; i < 30000 && shell_->tables().busy(); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
     frame(1);
   }
