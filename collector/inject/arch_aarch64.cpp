@@ -137,7 +137,7 @@ void set_before_call(Registers& r, uint64_t instruction, const SystemCall& call)
   for (size_t i = 0; i < call.arguments.size(); ++i) r.regs[i] = call.arguments[i];
 }
 
-bool skip_entered_call(int thread, Registers) {
+bool skip_entered_call(int thread) {
   int none = -1;
   iovec data{&none, sizeof none};
   return ptrace(PTRACE_SETREGSET, thread, NT_ARM_SYSTEM_CALL, &data) == 0;

@@ -109,6 +109,8 @@ bool Tracee::interrupt(Deadline deadline) {
       if (masked_) keep_signal();
       pass = masked_ ? 0 : signal_;
     }
+    // Any other stop takes the wanted one's place, if it comes after the request: ask again.
+    trace(PTRACE_INTERRUPT, thread_, 0, 0);
     stop = resume(PTRACE_CONT, pass, deadline);
   }
   in_call_ = false;
@@ -156,11 +158,21 @@ Result<bool> Tracee::reach_safe_point(const SafeCalls& calls, Deadline deadline)
   }
 }
 
-// From the entry of a call: it is skipped, and the thread stops on its way back with registers that
-// will enter it again.
+// From the entry of a call: the kernel passes over it, and the thread stops on its way back with
+// registers that will enter it again. If this process ends on the way, that is what happens.
 bool Tracee::stop_before_call() {
   Registers entered;
   if (!read(entered)) return false;
+  const SystemCall call = entered_call(entered);
+  const uint64_t instruction = system_call_address(program_counter(entered));
+  set_before_call(entered, instruction, call);
+  if (!write(entered) || !skip_entered_call(thread_)) return false;
+  if (!interrupt(steady_clock::now() + kRollback)) return false;
+  Registers whole;  // here all of them are true
+  if (!read(whole)) return false;
+  if (program_counter(whole) != instruction) return false;  // a signal was first
+  set_before_call(whole, instruction, call);
+  registers_ = whole;
   if (trace(static_cast<int>(PTRACE_GETSIGMASK), thread_, sizeof mask_,
             reinterpret_cast<uintptr_t>(&mask_)) != 0) {
     return false;
@@ -170,19 +182,7 @@ bool Tracee::stop_before_call() {
             reinterpret_cast<uintptr_t>(&blocked)) != 0) {
     return false;
   }
-  masked_ = true;
-  // The registers to go back to are whole only in the next stop. Should that fail, these are all
-  // but one.
-  const SystemCall call = entered_call(entered);
-  registers_ = entered;
-  set_before_call(registers_, system_call_address(program_counter(entered)), call);
-  saved_ = true;
-  if (!skip_entered_call(thread_, entered)) return false;
-  if (!interrupt(steady_clock::now() + kRollback)) return false;
-  Registers whole;
-  if (!read(whole)) return false;
-  set_before_call(whole, system_call_address(program_counter(entered)), call);
-  registers_ = whole;
+  masked_ = saved_ = true;
   vectors_.clear();
   for (const int type : vector_register_sets()) {
     RegisterSet set{type, std::vector<uint8_t>(kLargestSet)};
@@ -211,6 +211,8 @@ Result<int64_t> Tracee::system_call(const SystemCall& call, Deadline deadline) {
       keep_signal();
     }
     if (stop != Stop::kExit) continue;
+    // All others are blocked: what can arrive now is the fault that this call was answered with.
+    if (has_deliverable_signal(process_, thread_)) continue;
     if (!read(now)) return Error{std::string("its registers: ") + std::strerror(errno)};
     return static_cast<int64_t>(result_of(now));
   }
@@ -279,6 +281,8 @@ void Tracee::leave(int signal) {
     trace(static_cast<int>(PTRACE_SETSIGMASK), thread_, sizeof mask_,
           reinterpret_cast<uintptr_t>(&mask_));
   }
+  // One that has ended is ours to bury: its process could not end before.
+  if (seized_ && !stopped_) static_cast<void>(wait(deadline));
   // Only a stopped thread can be let go.
   if (stopped_) trace(PTRACE_DETACH, thread_, 0, static_cast<uintptr_t>(signal));
   for (const int kept : kept_) ::syscall(SYS_tgkill, process_, thread_, kept);

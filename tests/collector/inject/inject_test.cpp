@@ -71,14 +71,15 @@ TEST(Inject, LosesNoSignal) {
 
 TEST(Inject, LeavesNothingBehind) {
   VictimProcess victim({"idle"});
-  enter(victim, 2);  // the library, the arena of a second thread, a cached stack
+  enter(victim, 5);  // the library, arenas of further threads, a cached stack
   const auto settled = [&] {
     while (list_threads(victim.pid()).size() > 1) std::this_thread::yield();
     return mapped_lines(victim.pid());
   };
   const size_t before = settled();
-  for (int i = 0; i < 10; ++i) ASSERT_TRUE(inject_library(victim.pid(), guest()).ok());
-  EXPECT_LE(settled(), before + 1);
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(inject_library(victim.pid(), guest()).ok());
+  EXPECT_LE(settled(), before + 4);  // arenas, one for each processor
+
   EXPECT_TRUE(victim.ends_well());
 }
 
