@@ -1,0 +1,34 @@
+// What a process has mapped: /proc/PID/maps, by file.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proto/result.h"
+
+namespace tidemark::inject {
+
+struct MappedFile {
+  std::string path;       // as the process names it
+  uint64_t begin = 0;     // of its first mapping
+  uint64_t end = 0;       // of its last
+  bool at_start = false;  // the first mapping has the file's first byte, so an ELF header
+  bool executable = false;
+
+  std::string_view name() const;  // without the directories
+};
+
+// In the order of their addresses; a file that is mapped twice at different places counts twice.
+Result<std::vector<MappedFile>> read_maps(pid_t pid);
+std::vector<MappedFile> parse_maps(std::string_view text);
+
+enum class CLibrary { kGlibc, kMusl, kNone };
+CLibrary find_c_library(const std::vector<MappedFile>& files);
+// libcuda.so.1, by whatever version its file has.
+bool has_cuda_driver(const std::vector<MappedFile>& files);
+
+}  // namespace tidemark::inject
