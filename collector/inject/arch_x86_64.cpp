@@ -233,9 +233,11 @@ std::vector<uint8_t> return_frame(const Registers& r, std::span<const RegisterSe
     std::memcpy(&context.uc_mcontext.fpregs, &place, sizeof place);
   }
   std::memcpy(&context.uc_sigmask, &signal_mask, sizeof signal_mask);
-  std::vector<uint8_t> bytes(kVectors + state.size());
-  std::memcpy(bytes.data() + kContext, &context, sizeof context);
-  if (!state.empty()) std::memcpy(bytes.data() + kVectors, state.data(), state.size());
+  std::vector<uint8_t> bytes(kContext);
+  const auto* const raw = reinterpret_cast<const uint8_t*>(&context);
+  bytes.insert(bytes.end(), raw, raw + sizeof context);
+  bytes.resize(kVectors);
+  bytes.insert(bytes.end(), state.begin(), state.end());
   return bytes;
 }
 
