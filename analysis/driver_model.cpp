@@ -67,6 +67,7 @@ class DriverReplay {
         break;
       case DriverOperation::kContextCreate:
         ++model_.contexts;
+        if ((e.flags & kDriverSeeded) != 0) model_.began_late.insert(e.device);
         break;
       case DriverOperation::kModuleLoad:
         modules_[e.handle] = birth(e, e.handle);
@@ -128,6 +129,33 @@ class DriverReplay {
       drop(it->second, e.time_ns, [](Physical& p) { --p.mappings; });
       it = maps_.erase(it);
     }
+    unmap_seeded(e);
+  }
+
+  // A segment that grew by mappings before the recording began is known as one range: what is
+  // unmapped of it goes, the rest stays.
+  void unmap_seeded(const DriverEvent& e) {
+    const uint64_t end = e.address + e.size_bytes;
+    auto it = by_address_.upper_bound(e.address);
+    if (it == by_address_.begin() || end < e.address) return;
+    const uint32_t index = (--it)->second;
+    const DriverAllocation whole = model_.allocations[index];
+    const uint64_t whole_end = whole.address + whole.size_bytes;
+    const bool seeded = (whole.flags & kDriverSeeded) != 0 && whole.kind == MemoryKind::kVirtual;
+    if (!seeded || e.address >= whole_end) return;
+    death(index, e.time_ns);
+    by_address_.erase(it);
+    if (e.address > whole.address) keep_part(whole, whole.address, e.address, e.time_ns);
+    if (end < whole_end) keep_part(whole, end, whole_end, e.time_ns);
+  }
+
+  void keep_part(DriverAllocation part, uint64_t begin, uint64_t end, int64_t time_ns) {
+    part.address = begin;
+    part.size_bytes = end - begin;
+    part.birth_ns = time_ns;
+    by_address_[begin] = static_cast<uint32_t>(model_.allocations.size());
+    model_.allocations.push_back(part);
+    count(part, time_ns, true);
   }
 
   template <typename Change>

@@ -1,6 +1,9 @@
 // What the driver gave out in one process: every allocation with its birth and death, by kind,
 // owner and device, and every request that failed.
 //
+// A recording that began late knows the framework's segments (seeded) and nothing else of what was
+// there before: see "pre_attach" in ledger.h.
+//
 // VMM memory exists from its creation until its last reference and its last mapping are gone;
 // reserved addresses, imports and host-located memory occupy no card. Rows of different threads are
 // not in order of time in the file: they are sorted here.
@@ -9,6 +12,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "analysis/framework_model.h"
@@ -57,8 +61,9 @@ struct DriverModel {
   std::vector<DriverAllocation> allocations;  // by birth
   std::vector<DriverFailure> failures;
   std::map<int64_t, DriverDevice> devices;
-  uint64_t contexts = 0;       // created
-  uint64_t unknown_frees = 0;  // of memory whose allocation was not recorded
+  uint64_t contexts = 0;         // created
+  uint64_t unknown_frees = 0;    // of memory whose allocation was not recorded
+  std::set<int64_t> began_late;  // devices that had a context before the recording began
 };
 
 DriverModel build_driver_model(std::vector<DriverEvent> events);

@@ -124,4 +124,14 @@ int64_t bridge_time(std::span<const Mark> marks, const Dictionary& names) {
   return time;
 }
 
+std::set<int64_t> devices_with_state(std::span<const Mark> marks, const Dictionary& names) {
+  std::set<int64_t> devices;
+  for (const Mark& mark : marks) {
+    if (names.string(mark.domain) == "tidemark" && names.string(mark.name) == "torch state") {
+      devices.insert(mark.device);
+    }
+  }
+  return devices;
+}
+
 }  // namespace tidemark

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -20,5 +21,8 @@ std::vector<FrameworkEvent> torch_segments(std::span<const DriverEvent> events,
 
 // When the bridge was attached, by its mark; INT64_MAX: never.
 int64_t bridge_time(std::span<const Mark> marks, const Dictionary& names);
+
+// Devices whose allocator was asked for its state when the recording began.
+std::set<int64_t> devices_with_state(std::span<const Mark> marks, const Dictionary& names);
 
 }  // namespace tidemark

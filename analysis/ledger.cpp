@@ -68,13 +68,16 @@ struct LedgerSource::Known {
 };
 
 LedgerSource::LedgerSource(const ProcessModel& process, int64_t device)
-    : process_(process), device_(device), driver_(process.driver, device) {
+    : process_(process),
+      device_(device),
+      late_(process.driver.began_late.contains(device)),
+      driver_(process.driver, device) {
   for (const Counter& c : counters_of(CounterKind::kDeviceUsed)) put(used_, c.time_ns, c.value);
   pool_reserved_ = sum_of_latest(CounterKind::kPoolReserved);
   graph_reserved_ = sum_of_latest(CounterKind::kGraphReserved);
   own_ = sum_of_latest(CounterKind::kOwnDevice);
   others_ = sum_of_others();
-  constant_ = find_constant_part();
+  find_constant_part();
 }
 
 std::vector<Counter> LedgerSource::counters_of(CounterKind kind) const {
@@ -145,21 +148,29 @@ bool LedgerSource::others_at(int64_t time_ns, uint64_t used, uint64_t& bytes) co
   return true;
 }
 
-LedgerSource::ConstantPart LedgerSource::find_constant_part() const {
+void LedgerSource::find_constant_part() {
   ConstantPart least{INT64_MAX, 0};
   // A thousand samples of a long run tell enough.
   const size_t stride = used_.time_ns.size() / 1000 + 1;
   for (size_t i = 0; i < used_.time_ns.size(); i += stride) {
     const Known k = known_at(used_.time_ns[i]);
-    if (k.driver.card_bytes == 0) continue;  // before the context, or after its end
+    // Before the context, or after its end; where all was there before, nothing need be known.
+    if (k.driver.card_bytes == 0 && !late_) continue;
     uint64_t others = 0;
     others_at(used_.time_ns[i], used_.value[i], others);
     const int64_t rest = static_cast<int64_t>(used_.value[i]) - static_cast<int64_t>(others) -
                          static_cast<int64_t>(k.sum());
     // A sample taken while the driver was at work may lack what it had just given out.
-    if (rest >= 0 && rest < least.bytes) least = {rest, used_.time_ns[i]};
+    if (rest < 0 || rest >= least.bytes) continue;
+    least = {rest, used_.time_ns[i]};
+    if (late_) put(before_, least.time_ns, static_cast<uint64_t>(rest));
   }
-  return least.bytes == INT64_MAX ? ConstantPart{} : least;
+  if (least.bytes != INT64_MAX) constant_ = least;
+}
+
+LedgerSource::ConstantPart LedgerSource::constant_at(int64_t time_ns) const {
+  if (!late_ || before_.empty()) return constant_;
+  return {static_cast<int64_t>(before_.at(time_ns)), before_.time_ns.front()};
 }
 
 Ledger LedgerSource::at(int64_t time_ns, const MemoryTotals* exact) const {
@@ -189,11 +200,13 @@ Ledger LedgerSource::at(int64_t time_ns, const MemoryTotals* exact) const {
   add(ledger, "other_processes", static_cast<int64_t>(others));
   auto rest = static_cast<int64_t>(ledger.device_used_bytes);
   for (const LedgerLine& line : ledger.lines) rest -= line.bytes;
-  const int64_t context = std::clamp<int64_t>(constant_.bytes, 0, std::max<int64_t>(0, rest));
-  add(ledger, "context", context);
+  // A context that was there before the recording is part of what was there before.
+  const ConstantPart constant = constant_at(ledger.time_ns);
+  const int64_t context = std::clamp<int64_t>(constant.bytes, 0, std::max<int64_t>(0, rest));
+  add(ledger, late_ ? "pre_attach" : "context", context);
   rest -= context;
   // Code loaded since then takes about what it takes in its file; the driver does not tell.
-  const uint64_t before = driver_.state_at(constant_.time_ns).code_bytes;
+  const uint64_t before = driver_.state_at(constant.time_ns).code_bytes;
   const auto loaded =
       static_cast<int64_t>(k.driver.code_bytes - std::min(k.driver.code_bytes, before));
   const int64_t code = std::clamp<int64_t>(loaded, 0, std::max<int64_t>(0, rest));

@@ -4,6 +4,10 @@
 // the instant asked for. What no recorded allocation accounts for is split into the part that was
 // there from the first context on ("context"), the code loaded since ("code", by the size of its
 // files), and the rest ("unexplained"), which is always shown.
+//
+// A recording that began late saw nobody take what was there before: what the first sample has
+// beyond the known, contexts included, is "pre_attach". It can only become less: when a later
+// sample has less beyond the known, so much of it was freed.
 #pragma once
 
 #include <cstdint>
@@ -52,13 +56,15 @@ class LedgerSource {
 
   Known known_at(int64_t time_ns) const;
   bool others_at(int64_t time_ns, uint64_t used, uint64_t& bytes) const;
-  ConstantPart find_constant_part() const;
+  void find_constant_part();
+  ConstantPart constant_at(int64_t time_ns) const;
   std::vector<Counter> counters_of(CounterKind kind) const;
   StepSeries sum_of_latest(CounterKind kind) const;
   StepSeries sum_of_others() const;
 
   const ProcessModel& process_;
   int64_t device_;
+  bool late_;  // began after the device was in use
   DriverHistory driver_;
   StepSeries used_;
   StepSeries pool_reserved_;
@@ -66,6 +72,7 @@ class LedgerSource {
   StepSeries own_;
   StepSeries others_;  // of other processes, at the samples that this process has one in
   ConstantPart constant_;
+  StepSeries before_;  // a late one's constant part up to a time: it becomes less
 };
 
 // One ledger. Many events share one time; `exact` are the framework's totals at the very instant,

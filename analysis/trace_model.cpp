@@ -101,6 +101,9 @@ class ProcessLoader {
     auto driver_events = collect<DriverEvent>(reader_, decoder_, id_);
     if (p.info.source == Source::kCapture) {
       segments_ = torch_segments(driver_events, p.names, bridge_time(p.marks, p.names));
+      // Where the recording began with the allocator's state, that tells of all its segments.
+      const std::set<int64_t> told = devices_with_state(p.marks, p.names);
+      std::erase_if(segments_, [&](const FrameworkEvent& e) { return told.contains(e.device); });
     }
     p.driver = build_driver_model(std::move(driver_events));
     p.rules = rules_of(p);
@@ -142,28 +145,40 @@ class ProcessLoader {
     for_each_block<SegmentState>(reader_, decoder_, id_, [&](auto rows, const BlockRef&) {
       for (const SegmentState& s : rows) {
         seeds_[s.device].add(s);
-        state_ns_ = std::max(state_ns_, s.time_ns);
+        int64_t& state_ns = state_ns_.try_emplace(s.device, INT64_MIN).first->second;
+        state_ns = std::max(state_ns, sane(s.time_ns));
       }
     });
     for_each_block<BlockState>(reader_, decoder_, id_, [&](auto rows, const BlockRef&) {
       for (const BlockState& b : rows) seeds_[b.device].add(b);
     });
-    if (event_blocks_.empty()) {
-      first_ns_ = state_ns_ == INT64_MIN ? 0 : sane(state_ns_);
-      return;
-    }
+    if (event_blocks_.empty()) return;
     first_ns_ = sane(event_blocks_.front().first_ns);
-    if (seeds_.empty() || state_ns_ < first_ns_) return;  // the state is older than the history
+    const bool newer = std::any_of(state_ns_.begin(), state_ns_.end(),
+                                   [&](const auto& state) { return state.second >= first_ns_; });
+    if (!newer) return;               // the state is older than the history
     BlockDecoder backwards(reader_);  // its damage is met, and counted, again on the way forward
     for (auto ref = event_blocks_.rbegin(); ref != event_blocks_.rend(); ++ref) {
       const auto rows = backwards.rows<FrameworkEvent>(*ref);
       for (auto row = rows.rbegin(); row != rows.rend(); ++row) {
-        if (row->time_ns > state_ns_) continue;
+        if (row->time_ns > state_of(row->device)) continue;
         if (const auto seed = seeds_.find(row->device); seed != seeds_.end())
           seed->second.undo(*row);
       }
       advance_(ref->rows);
     }
+  }
+
+  // When the state of a device was read; before everything when it was not.
+  int64_t state_of(int64_t device) const {
+    const auto state = state_ns_.find(device);
+    return state != state_ns_.end() ? state->second : INT64_MIN;
+  }
+
+  int64_t seed_time(int64_t device) const {
+    const auto state = state_ns_.find(device);
+    if (state == state_ns_.end()) return first_ns_;
+    return event_blocks_.empty() ? state->second : std::min(first_ns_, state->second);
   }
 
   FrameworkReplay& replay_of(int64_t device, const AllocatorRules& rules) {
@@ -186,7 +201,9 @@ class ProcessLoader {
   }
 
   void replay(ProcessModel& p) {
-    for (const auto& [device, seed] : seeds_) replay_of(device, p.rules).seed(seed, first_ns_);
+    for (const auto& [device, seed] : seeds_) {
+      replay_of(device, p.rules).seed(seed, seed_time(device));
+    }
     const auto take = [&](FrameworkEvent event) {
       event.time_ns = sane(event.time_ns);
       replay_of(event.device, p.rules).apply(event);
@@ -195,7 +212,7 @@ class ProcessLoader {
     if (p.info.source != Source::kCapture) {
       for (const BlockRef& ref : event_blocks_) {
         for (FrameworkEvent event : decoder_.rows<FrameworkEvent>(ref)) {
-          if (event.time_ns <= state_ns_) name_pool(event);
+          if (event.time_ns <= state_of(event.device)) name_pool(event);
           take(event);
         }
         advance_(ref.rows);
@@ -222,7 +239,7 @@ class ProcessLoader {
   FrameworkReplay* last_ = nullptr;
   int64_t last_device_ = 0;
   int64_t first_ns_ = 0;
-  int64_t state_ns_ = INT64_MIN;  // of the full picture; INT64_MIN: there is none
+  std::map<int64_t, int64_t> state_ns_;  // of the full picture of a device, where there is one
 };
 
 }  // namespace

@@ -92,12 +92,38 @@ void find_copies(std::span<const JobMember> members, JobCheck& check) {
   }
 }
 
+// A process that was attached to several times left several captures: it is still one process. The
+// last capture is taken; the others can be named by themselves.
+void find_earlier_captures(std::span<const JobMember> members, JobCheck& check) {
+  std::map<std::tuple<std::string, uint64_t, int64_t>, std::vector<size_t>> captures;
+  for (size_t i = 0; i < members.size(); ++i) {
+    const RankFacts& facts = *members[i].facts;
+    if (check.foreign[i] || facts.info.pid == 0) continue;
+    captures[{facts.host, facts.info.pid, facts.info.rank}].push_back(i);
+  }
+  for (auto& [process, of_process] : captures) {
+    const size_t last =
+        *std::max_element(of_process.begin(), of_process.end(), [&](size_t a, size_t b) {
+          return members[a].facts->info.start_ns < members[b].facts->info.start_ns;
+        });
+    if (!members[last].facts->attached) continue;  // one number, several processes
+    for (const size_t i : of_process) {
+      if (i == last) continue;
+      check.foreign[i] = true;
+      check.notes.push_back(fmt::format("{}: left out: {} was captured again later, in {}",
+                                        members[i].file, members[i].facts->label(),
+                                        members[last].file));
+    }
+  }
+}
+
 }  // namespace
 
 JobCheck check_job(std::span<const JobMember> members) {
   JobCheck check;
   check.foreign.assign(members.size(), false);
   find_copies(members, check);
+  find_earlier_captures(members, check);
   const std::string job = main_job(members);
   for (size_t i = 0; i < members.size(); ++i) {
     const RankFacts& facts = *members[i].facts;

@@ -19,8 +19,8 @@ struct JobCheck {
   std::vector<std::string> notes;  // one sentence each: foreign, missing and doubled ranks
 };
 
-// The job is the one that most ranks belong to. Processes without a rank, or without the name of a
-// job, are nobody's enemies.
+// Several captures of one process count once, with the last of them. The job is the one that most
+// ranks belong to. Processes without a rank, or without the name of a job, are nobody's enemies.
 JobCheck check_job(std::span<const JobMember> members);
 
 // "3", "3 and 5", "0-3, 7".

@@ -82,6 +82,11 @@ class FactReader {
     for_each_block<Process>(reader_, decoder_, process_, [&](auto rows, const BlockRef&) {
       if (!rows.empty()) facts_.info = rows.back();  // the later one knows more
     });
+    for_each_block<Setting>(reader_, decoder_, process_, [&](auto rows, const BlockRef&) {
+      for (const Setting& s : rows) {
+        if (s.scope == SettingScope::kTool) tool_settings_.insert(s.key);
+      }
+    });
     read_strings();
     if (has_operations) read_ends();
     return std::move(facts_);
@@ -95,6 +100,7 @@ class FactReader {
         facts_.largest_string = std::max(facts_.largest_string, id);
         if (id == facts_.info.host) facts_.host = text;
         if (id == facts_.info.job) facts_.job = text;
+        facts_.attached |= text == "attached" && tool_settings_.contains(id);
         if (is_nccl_kernel(text)) kernel_names_.insert(id);
         if (ends_together(text)) functions_.insert(id);
       });
@@ -148,6 +154,7 @@ class FactReader {
   RankFacts facts_;
   std::set<uint32_t> kernel_names_;
   std::set<uint32_t> functions_;
+  std::set<uint32_t> tool_settings_;  // keys
 };
 
 }  // namespace

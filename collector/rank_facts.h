@@ -25,6 +25,7 @@ struct RankFacts {
   int64_t first_ns = 0;  // of its events
   int64_t last_ns = 0;
   uint64_t rows = 0;
+  bool attached = false;            // the process was there before the recording
   uint32_t largest_string = 0;      // id
   std::vector<CollectiveEnd> ends;  // by communicator and sequence; see kEndsPerCommunicator
 

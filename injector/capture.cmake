@@ -2,8 +2,11 @@
 # link it; libtidemark.so is the two together.
 add_library(tidemark_capture STATIC
   array_size.cpp
+  capturing.cpp
   cfi_step.cpp
   cfi_tables.cpp
+  control_server.cpp
+  control_verbs.cpp
   cupti_callbacks.cpp
   cupti_kernels.cpp
   cupti_loader.cpp
@@ -13,6 +16,8 @@ add_library(tidemark_capture STATIC
   driver_objects.cpp
   driver_queries.cpp
   elf_facts.cpp
+  environment.cpp
+  live_reading.cpp
   modules.cpp
   nccl/operations.cpp
   nccl/wiring.cpp

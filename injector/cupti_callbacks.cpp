@@ -353,6 +353,7 @@ bool start_callbacks(const CuptiFunctions& functions, const Options& options) no
   for (auto& name : g_owner_names) name.store(0);
   const CUptiResult result = functions.subscribe(&g_subscriber, on_callback, nullptr);
   if (result != CUPTI_SUCCESS) {
+    g_subscriber = nullptr;
     say_refused(result);
     return false;
   }
@@ -363,6 +364,13 @@ bool start_callbacks(const CuptiFunctions& functions, const Options& options) no
                       "cupti: driver calls that this version cannot report");
   }
   return true;
+}
+
+void stop_callbacks() noexcept {
+  if (g_subscriber == nullptr) return;
+  const OwnScope own;
+  g_cupti->unsubscribe(g_subscriber);
+  g_subscriber = nullptr;
 }
 
 }  // namespace tidemark::injector

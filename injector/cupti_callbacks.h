@@ -15,4 +15,7 @@ namespace tidemark::injector {
 // or CUPTI refuses: said once on stderr and in the trace. `functions` must live on.
 bool start_callbacks(const CuptiFunctions& functions, const Options& options) noexcept;
 
+// Gives CUPTI back, so that another tool (torch.profiler) can have it. Not in a callback.
+void stop_callbacks() noexcept;
+
 }  // namespace tidemark::injector

@@ -32,6 +32,7 @@ const CuptiFunctions* g_cupti = nullptr;
 std::array<Buffer, kMaxBuffers> g_buffers;
 std::atomic<uint64_t> g_refused_buffers{0};
 TracingFootprint g_footprint;
+std::atomic<uint32_t> g_enabled{0};  // activity kinds, as bits
 
 uint8_t* map_buffer() {
   void* memory =
@@ -205,7 +206,10 @@ void place_buffers() {
 }
 
 bool enable(CUpti_ActivityKind kind, const char* what) {
-  if (g_cupti->activity_enable(kind) == CUPTI_SUCCESS) return true;
+  if (g_cupti->activity_enable(kind) == CUPTI_SUCCESS) {
+    g_enabled.fetch_or(1U << kind);
+    return true;
+  }
   recorder().report(HealthKind::kSourceMissing, kind, what);
   return false;
 }
@@ -231,6 +235,28 @@ bool start_kernels(const CuptiFunctions& functions, const Options& options) noex
     any |= enable(CUPTI_ACTIVITY_KIND_MEMSET, "fills: CUPTI refuses to trace them");
   }
   return any;
+}
+
+void pause_kernels() noexcept {
+  if (g_cupti == nullptr) return;
+  const OwnScope own;
+  const uint32_t enabled = g_enabled.exchange(0);
+  for (const CUpti_ActivityKind kind : {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+                                        CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET}) {
+    if ((enabled >> kind & 1) != 0) g_cupti->activity_disable(kind);
+  }
+}
+
+// A buffer that CUPTI still holds stays until it is given back and used again.
+void stop_kernels() noexcept {
+  for (Buffer& slot : g_buffers) {
+    Buffer::State free = Buffer::State::kFree;
+    if (!slot.state.compare_exchange_strong(free, Buffer::State::kWithCupti)) continue;
+    if (uint8_t* const memory = slot.memory.exchange(nullptr)) munmap(memory, kBufferBytes);
+    slot.state.store(Buffer::State::kFree, std::memory_order_release);
+  }
+  g_footprint = {};
+  g_cupti = nullptr;
 }
 
 void collect_kernels() noexcept {

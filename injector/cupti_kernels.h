@@ -16,6 +16,11 @@ namespace tidemark::injector {
 // refused, recorded in the trace.
 bool start_kernels(const CuptiFunctions& functions, const Options& options) noexcept;
 
+// No new records; what CUPTI holds can still be collected. Then, when all is collected: the memory
+// is given back.
+void pause_kernels() noexcept;
+void stop_kernels() noexcept;
+
 // Takes what CUPTI has completed and records it. Callers take turns (see sampling.h).
 void collect_kernels() noexcept;
 

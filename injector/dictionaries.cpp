@@ -53,6 +53,10 @@ bool Dictionaries::create() noexcept {
          frames_.create(kFramesLog2) && nodes_.create(kNodesLog2) && stacks_.create(kStacksLog2);
 }
 
+void Dictionaries::discard() noexcept {
+  for (HashedIds* table : {&strings_, &modules_, &frames_, &nodes_, &stacks_}) table->clear();
+}
+
 uint64_t Dictionaries::memory_bytes(const Session& session) const noexcept {
   constexpr uint64_t kPageBytes = 4096;
   const auto touched = [](const HashedIds& table, uint64_t entries) {

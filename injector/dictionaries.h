@@ -25,6 +25,9 @@ class Dictionaries {
   uint32_t frame(Session& session, const FrameKey& key) noexcept;
   uint32_t stack(Session& session, std::span<const FrameKey> frames) noexcept;
 
+  // Gives the memory back when the recording has ended; ids are not to be had any more.
+  void discard() noexcept;
+
   // At most; entries lie scattered, so that each may have touched a page of its own.
   uint64_t memory_bytes(const Session& session) const noexcept;
 

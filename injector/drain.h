@@ -34,6 +34,7 @@ class Drain {
   void append_housekeeping() noexcept;
 
   bool failed() const noexcept { return failed_; }
+  uint64_t rows_written() const noexcept { return trace_.rows_written(); }
 
  private:
   // A chunk's records up to `word` have not been collected.

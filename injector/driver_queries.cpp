@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstring>
@@ -19,8 +20,7 @@ namespace {
 
 using namespace cuda;
 
-constexpr size_t kUuidText = 37;
-constexpr size_t kBusText = 32;
+constexpr size_t kUuidText = DeviceFacts::kUuidText;
 
 // The functions that exist; a driver that lacks one cannot have what it asks about.
 struct DriverFunctions {
@@ -94,21 +94,26 @@ uint32_t attribute_of(CUdevice device, CUdevice_attribute attribute) {
   return static_cast<uint32_t>(value);
 }
 
+bool ask_device(int64_t ordinal, CUdevice& device, DeviceFacts& out) {
+  if (g_driver.device_get(&device, static_cast<int>(ordinal)) != CUDA_SUCCESS) return false;
+  CUuuid bytes{};
+  if (g_driver.device_name != nullptr) g_driver.device_name(out.name, sizeof out.name, device);
+  if (g_driver.device_uuid != nullptr && g_driver.device_uuid(&bytes, device) == CUDA_SUCCESS) {
+    format_uuid(bytes, out.uuid);
+  }
+  if (g_driver.device_bus != nullptr) g_driver.device_bus(out.bus, sizeof out.bus, device);
+  size_t total = 0;
+  if (g_driver.device_total != nullptr) g_driver.device_total(&total, device);
+  out.total_bytes = total;
+  return true;
+}
+
 void describe_device(int64_t ordinal) {
   CUdevice device = 0;
-  if (g_driver.device_get(&device, static_cast<int>(ordinal)) != CUDA_SUCCESS) return;
+  DeviceFacts facts;
+  if (!ask_device(ordinal, device, facts)) return;
   g_described[static_cast<size_t>(ordinal)] = true;
-  char name[128] = "";
-  char uuid[kUuidText] = "";
-  char bus[kBusText] = "";
-  size_t total = 0;
-  CUuuid bytes{};
-  if (g_driver.device_name != nullptr) g_driver.device_name(name, sizeof name, device);
-  if (g_driver.device_uuid != nullptr && g_driver.device_uuid(&bytes, device) == CUDA_SUCCESS) {
-    format_uuid(bytes, uuid);
-  }
-  if (g_driver.device_bus != nullptr) g_driver.device_bus(bus, sizeof bus, device);
-  if (g_driver.device_total != nullptr) g_driver.device_total(&total, device);
+  const auto& [name, uuid, bus, total] = facts;
   Recorder& out = recorder();
   const char* prefix = attach_nvml_device(ordinal, uuid, bus);
   if (nvml_started() && prefix == nullptr) {
@@ -233,17 +238,55 @@ void sample_pools() noexcept {
   }
 }
 
-void look_for_used_devices() noexcept {
+uint64_t devices_with_context() noexcept {
   const OwnScope own;
-  if (!load_driver() || g_driver.primary_state == nullptr) return;
+  if (!load_driver() || g_driver.primary_state == nullptr) return 0;
   int count = 0;
-  if (g_driver.device_count(&count) != CUDA_SUCCESS) return;
-  for (int device = 0; device < count; ++device) {
+  if (g_driver.device_count(&count) != CUDA_SUCCESS) return 0;
+  uint64_t devices = 0;
+  for (int device = 0; device < std::min(count, static_cast<int>(kMaxDevices)); ++device) {
     unsigned flags = 0;
     int active = 0;
     if (g_driver.primary_state(device, &flags, &active) == CUDA_SUCCESS && active != 0) {
-      driver_objects().devices.note(device);
+      devices |= uint64_t{1} << device;
     }
+  }
+  return devices;
+}
+
+void look_for_used_devices() noexcept {
+  const uint64_t devices = devices_with_context();
+  for (int64_t device = 0; device < static_cast<int64_t>(kMaxDevices); ++device) {
+    if ((devices >> device & 1) != 0) driver_objects().devices.note(device);
+  }
+}
+
+bool driver_is_awake() noexcept {
+  const OwnScope own;
+  int count = 0;
+  return load_driver() && g_driver.device_count(&count) == CUDA_SUCCESS;
+}
+
+bool ask_device(int64_t ordinal, DeviceFacts& out) noexcept {
+  const OwnScope own;
+  CUdevice device = 0;
+  return load_driver() && ask_device(ordinal, device, out);
+}
+
+void record_existing_contexts() noexcept {
+  const uint64_t devices = devices_with_context();
+  for (int64_t device = 0; device < static_cast<int64_t>(kMaxDevices); ++device) {
+    if ((devices >> device & 1) == 0) continue;
+    driver_objects().devices.note(device);
+    driver_objects().contexts.created(device);
+    DriverEvent event{};
+    event.time_ns = now_ns();
+    event.device = device;
+    event.thread = current_thread();
+    event.flags = kDriverSeeded;
+    event.operation = DriverOperation::kContextCreate;
+    event.kind = MemoryKind::kContext;
+    recorder().record(event);
   }
 }
 

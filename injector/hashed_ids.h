@@ -47,8 +47,8 @@ class Hasher {
     const Wide product = static_cast<Wide>(a) * b;
     return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
   }
-  static constexpr uint64_t kSecret[] = {0xa0761d6478bd642f, 0xe7037ed1a0b428db,
-                                         0x8ebc6af09c88c6e3, 0x589965cc75374cc3};
+  static constexpr uint64_t kSecret[] = {0xa0761d6478bd642f, 0xe7037ed1a0b428db, 0x8ebc6af09c88c6e3,
+                                         0x589965cc75374cc3};
 
   uint64_t a_;
   uint64_t b_;
@@ -64,6 +64,21 @@ class HashedIds {
 
   uint64_t capacity_bytes() const noexcept {
     return uint64_t{kRegions} * region_slots_ * sizeof(Slot);
+  }
+
+  // Forgets everything and gives the memory back; the addresses stay. Who looks meanwhile finds
+  // nothing.
+  void clear() noexcept {
+    if (slots_ == nullptr) return;
+    for (std::atomic_flag& region : locked_) {
+      for (int tries = 0; region.test_and_set(std::memory_order_acquire) && tries < kMaxTries;) {
+        ++tries;
+        sched_yield();
+      }
+    }
+    ::madvise(slots_, capacity_bytes(), MADV_DONTNEED);
+    for (uint32_t& used : used_) used = 0;
+    for (std::atomic_flag& region : locked_) region.clear(std::memory_order_release);
   }
 
   // 0 when unknown.

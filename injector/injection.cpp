@@ -3,44 +3,30 @@
 //
 // The driver is half awake and may hold its locks, and in Python that thread holds the GIL. So
 // nothing here calls CUDA, NVML or Python, or waits for a thread that might: it starts the
-// recorder, subscribes to CUPTI, leaves the rest to the task thread, and returns. Whatever fails,
-// the job goes on: one line on stderr, and tidemark is off. Merely loading the library does nothing
-// at all.
+// recorder, subscribes to CUPTI, leaves the rest to the task thread, and returns. With
+// TIDEMARK_ARM=1 it only starts the thread that waits for commands. Whatever fails, the job goes
+// on: one line on stderr, and tidemark is off. Merely loading the library does nothing at all.
 #include <dlfcn.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
-#include <cstdio>
 
+#include "injector/capturing.h"
 #include "injector/complain.h"
-#include "injector/cupti_callbacks.h"
-#include "injector/cupti_kernels.h"
-#include "injector/cupti_loader.h"
-#include "injector/driver_objects.h"
-#include "injector/driver_queries.h"
-#include "injector/modules.h"
-#include "injector/nccl/operations.h"
+#include "injector/control_server.h"
 #include "injector/nccl/wiring.h"
-#include "injector/nvml_sampler.h"
 #include "injector/options.h"
 #include "injector/own_scope.h"
-#include "injector/process_info.h"
-#include "injector/recorder.h"
-#include "injector/sampling.h"
 #include "injector/tool_thread.h"
-#include "injector/torch/torch_hooks.h"
-#include "injector/unwinder.h"
 
 namespace tidemark::injector {
 namespace {
 
 PidLock g_initialising;
 int g_initialised_in = 0;  // pid: a forked child begins anew; under g_initialising
-CuptiLibrary g_cupti;      // filled once, then constant
 
 std::atomic_flag g_said_option;
-std::atomic_flag g_said_no_cupti;
 std::atomic_flag g_said_no_chain;
 
 // The variable that loads us can name one library only. A tool that was there before is started
@@ -59,66 +45,21 @@ void start_chained(const char* path) {
   entry();
 }
 
-// What a parent process knew is not true here: ids belong to its recording, handles to its threads.
-void forget_parent() {
-  driver_objects().clear();
-  reset_modules();
-  reset_unwinder();
-  reset_nvml();
-  reset_driver_queries();
-  reset_torch();
-  reset_nccl();
-}
-
-void say_no_cupti(const char* reason) {
-  complain(g_said_no_cupti,
-           "%s; driver allocations and kernels are not recorded, device totals still are", reason);
-  char detail[kMaxLibraryPath + 16];
-  std::snprintf(detail, sizeof detail, "cupti: %s", reason);
-  recorder().report(HealthKind::kSourceMissing, 0, detail);
-}
-
-bool start_cupti(const Options& options) {
-  if (!options.cupti) {
-    recorder().report(HealthKind::kSourceDisabled, 0, "cupti: TIDEMARK_CUPTI=0");
-    return false;
-  }
-  if (!g_cupti.found) {
-    say_no_cupti(g_cupti.reason);
-    return false;
-  }
-  record_tool_setting("cupti", g_cupti.path);
-  char version[16];
-  std::snprintf(version, sizeof version, "%u", g_cupti.functions.version);
-  record_tool_setting("cupti_version", version);
-  if (!start_callbacks(g_cupti.functions, options)) return false;
-  start_kernels(g_cupti.functions, options);
-  return true;
-}
-
 void initialise() {
+  keep_environment();
   const Options options = read_options(process_environment);
   if (options.complaint != nullptr) {
     complain(g_said_option, "%s has a value that is not understood; its default is used",
              options.complaint);
   }
   if (options.chain != nullptr) start_chained(options.chain);
-  // Loaded before the recorder starts, because exit handlers run in reverse order: the recorder's
-  // last round asks CUPTI for what it still holds, so CUPTI must still be there.
-  if (options.cupti && !g_cupti.found) load_cupti(g_cupti);
-  const int64_t start_ns = now_ns();
-  RecorderOptions recording;
-  recording.directory = options.out;
-  recording.rank = find_job_place(process_environment).rank;
-  recording.buffer_mb = options.buffer_mb;
-  if (!recorder().start(recording)) return;
-  capture_session.fetch_add(1);
-  record_process(options, start_ns);
-  start_nccl(options);
-  const OwnScope own;
-  const bool callbacks_on = start_cupti(options);
-  start_torch(options);
-  start_sampling(options, callbacks_on);
+  if (options.arm) {
+    if (options.nccl) wire_nccl();
+    start_control_server();
+    return;
+  }
+  start_capture(options, Beginning::kFirst);
+  if (options.control) start_control_server();
 }
 
 }  // namespace
@@ -132,7 +73,6 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection(void) 
   g_initialising.lock();
   const int pid = getpid();
   if (g_initialised_in != pid) {
-    if (g_initialised_in != 0) forget_parent();
     g_initialised_in = pid;
     initialise();
   }
@@ -140,4 +80,14 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection(void) 
   capture_thread.initialising = false;
   errno = host_errno;
   return 1;
+}
+
+// For whoever loads the library into a process that runs already: as InitializeInjection with
+// TIDEMARK_ARM=1, whatever the environment says. The calling thread may have been stopped anywhere,
+// also inside malloc: nothing happens on it but the start of a thread. 1: that thread runs.
+extern "C" __attribute__((visibility("default"))) int tidemark_arm(void) {
+  const int host_errno = errno;
+  const bool armed = tidemark::injector::start_control_server();
+  errno = host_errno;
+  return armed ? 1 : 0;
 }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "injector/elf_facts.h"
+#include "injector/own_scope.h"
 #include "injector/recorder.h"
 
 namespace tidemark::injector {
@@ -31,11 +32,17 @@ struct NcclPart {
 };
 NcclPart g_nccl_parts[2];  // of libtorch_cuda and of libnccl; under g_rebuild
 
+// Which libraries there are, and which recording gave them their ids.
+uint64_t generation_of(const dl_phdr_info& info) noexcept {
+  const uint64_t session = capture_session.load(std::memory_order_relaxed);
+  return (session << 40) + info.dlpi_adds + info.dlpi_subs;
+}
+
 uint64_t loader_generation() noexcept {
   uint64_t generation = 0;
   dl_iterate_phdr(
       [](dl_phdr_info* info, size_t, void* out) {
-        *static_cast<uint64_t*>(out) = info->dlpi_adds + info->dlpi_subs;
+        *static_cast<uint64_t*>(out) = generation_of(*info);
         return 1;
       },
       &generation);
@@ -77,7 +84,7 @@ int add_module(dl_phdr_info* info, size_t, void* context) {
   auto& collection = *static_cast<Collection*>(context);
   ModuleSnapshot& snapshot = *collection.snapshot;
   if (std::exchange(collection.first, false)) {
-    snapshot.generation = info->dlpi_adds + info->dlpi_subs;
+    snapshot.generation = generation_of(*info);
   }
   const ElfFacts elf(*info);
   if (elf.begin() == elf.end()) return 0;

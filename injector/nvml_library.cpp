@@ -36,6 +36,7 @@ bool NvmlLibrary::open() noexcept {
   }
   nvmlInit_v2_fn init = nullptr;
   find_function(library, "nvmlInit_v2", init);
+  find_function(library, "nvmlShutdown", shutdown_);
   find_function(library, "nvmlDeviceGetHandleByUUID", handle_by_uuid_);
   find_function(library, "nvmlDeviceGetHandleByPciBusId_v2", handle_by_bus_);
   find_function(library, "nvmlDeviceGetMemoryInfo", memory_);
@@ -53,6 +54,11 @@ bool NvmlLibrary::open() noexcept {
   }
   open_ = true;
   return true;
+}
+
+void NvmlLibrary::close() noexcept {
+  if (open_ && shutdown_ != nullptr) shutdown_();
+  forget();
 }
 
 // The records of nvmlDeviceGetComputeRunningProcesses_v3 have 24 bytes, but for some drivers of the

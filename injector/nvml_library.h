@@ -23,6 +23,9 @@ class NvmlLibrary {
   bool list_processes(nvml::nvmlDevice_t device, ListedProcess* out, size_t capacity,
                       size_t& count) const noexcept;
   bool driver_version(char* buffer, unsigned capacity) const noexcept;
+  // Lets go of what the driver holds for us; open() then begins anew.
+  void close() noexcept;
+  // In a forked child, whose parent goes on using it.
   void forget() noexcept { *this = NvmlLibrary(); }
 
  private:
@@ -34,6 +37,7 @@ class NvmlLibrary {
                        size_t& count) const noexcept;
 
   bool open_ = false;
+  nvml::nvmlShutdown_fn shutdown_ = nullptr;
   ListForm list_form_ = ListForm::kNone;
   const char* reason_ = "";
   nvml::nvmlDeviceGetHandleByUUID_fn handle_by_uuid_ = nullptr;

@@ -215,6 +215,11 @@ void sample_process_memory() noexcept {
   }
 }
 
+void stop_nvml() noexcept {
+  g_nvml.close();
+  reset_nvml();
+}
+
 void reset_nvml() noexcept {
   g_nvml.forget();
   g_missing_said = false;

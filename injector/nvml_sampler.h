@@ -59,6 +59,9 @@ struct ListedProcess {
 // that one is it. -1: cannot tell.
 int find_own_process(std::span<const ListedProcess> listed, uint64_t own_pid) noexcept;
 
+// The end of a recording: lets go of NVML.
+void stop_nvml() noexcept;
+
 // Forgets handles and state, in a forked child.
 void reset_nvml() noexcept;
 

@@ -74,6 +74,8 @@ Options read_options(EnvironmentLookup lookup) noexcept {
   Reader reader(lookup, options);
   options.out = reader.text("TIDEMARK_OUT");
   options.chain = reader.text("TIDEMARK_CHAIN");
+  reader.flag("TIDEMARK_ARM", options.arm);
+  reader.flag("TIDEMARK_CONTROL", options.control);
   reader.stacks("TIDEMARK_STACKS", options.stacks);
   reader.flag("TIDEMARK_KERNELS", options.kernels);
   reader.flag("TIDEMARK_COPIES", options.copies);
@@ -92,10 +94,6 @@ Options read_options(EnvironmentLookup lookup) noexcept {
 const char* stack_mode_name(StackMode mode) noexcept {
   constexpr const char* kNames[] = {"none", "python", "native", "all"};
   return kNames[static_cast<size_t>(mode)];
-}
-
-const char* process_environment(const char* name) noexcept {
-  return std::getenv(name);
 }
 
 }  // namespace tidemark::injector

@@ -12,8 +12,6 @@
 #include "injector/recorder.h"
 #include "proto/version.h"
 
-extern char** environ;
-
 namespace tidemark::injector {
 namespace {
 
@@ -135,18 +133,13 @@ void record_setting(std::string_view key, std::string_view value, SettingScope s
   recorder().record(setting);
 }
 
-void record_environment() {
-  if (environ == nullptr) return;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string_view text = *entry;
-    const size_t equals = text.find('=');
-    if (equals == std::string_view::npos) continue;
-    const std::string_view name = text.substr(0, equals);
-    const std::string_view value = text.substr(equals + 1);
-    if (is_recorded_setting(name, value)) {
-      record_setting(name, value, SettingScope::kEnvironment);
-    }
-  }
+void record_variable(const char* entry, void*) {
+  const std::string_view text = entry;
+  const size_t equals = text.find('=');
+  if (equals == std::string_view::npos) return;
+  const std::string_view name = text.substr(0, equals);
+  const std::string_view value = text.substr(equals + 1);
+  if (is_recorded_setting(name, value)) record_setting(name, value, SettingScope::kEnvironment);
 }
 
 // Appends as much as fits.
@@ -253,11 +246,18 @@ std::string_view readable_command(std::string_view arguments, char* buffer,
   return text.text();
 }
 
+namespace {
+constexpr size_t kLongestCommand = 4096;
+}
+
+std::string_view own_command(char* buffer, size_t capacity) noexcept {
+  char raw[kLongestCommand];
+  return readable_command({raw, read_command_line(raw, sizeof raw)}, buffer, capacity);
+}
+
 void record_process(const Options& options, int64_t start_ns) noexcept {
-  constexpr size_t kLongestCommand = 4096;
   Recorder& out = recorder();
   const JobPlace place = find_job_place(process_environment);
-  char raw[kLongestCommand];
   char command[kLongestCommand];
   char host[256];
   char job[256];
@@ -269,8 +269,7 @@ void record_process(const Options& options, int64_t start_ns) noexcept {
   process.local_rank = place.local_rank;
   process.world_size = place.world_size;
   process.host = out.intern_string(host_name(host));
-  const std::string_view arguments(raw, read_command_line(raw, sizeof raw));
-  process.command = out.intern_string(readable_command(arguments, command, sizeof command));
+  process.command = out.intern_string(own_command(command, sizeof command));
   process.job = out.intern_string(find_job_id(process_environment, job, sizeof job));
   process.tool_version = version_number();
   process.source = Source::kCapture;
@@ -278,7 +277,7 @@ void record_process(const Options& options, int64_t start_ns) noexcept {
   g_process = process;
   record_tool_setting("version", kVersion);
   record_tool_setting("stacks", stack_mode_name(options.stacks));
-  record_environment();
+  each_variable(record_variable, nullptr);
 }
 
 void record_driver_version(uint32_t version) noexcept {

@@ -34,8 +34,10 @@ bool is_recorded_setting(std::string_view name, std::string_view value) noexcept
 std::string_view readable_command(std::string_view arguments, char* buffer,
                                   size_t capacity) noexcept;
 
-// The Process row and the Setting rows of this process. On the thread that initialises, because
-// walking `environ` beside a setenv of another thread would be a race.
+// That of this process, in `buffer`.
+std::string_view own_command(char* buffer, size_t capacity) noexcept;
+
+// The Process row and the Setting rows of this process.
 void record_process(const Options& options, int64_t start_ns) noexcept;
 
 // The Process row once more, with what only the driver knows. Task thread.

@@ -1,11 +1,13 @@
 #include "injector/recorder.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -37,6 +39,7 @@ struct FinishHook {
 constinit Recorder the_recorder;
 constinit PidLock lifecycle;                // start() and the hooks
 constinit std::atomic<Session*> current{};  // also while stop() has closed the gate
+constinit char latest_path[PATH_MAX] = "";  // under lifecycle
 constinit FinishHook hooks[8] = {};
 constinit uint32_t hook_count = 0;
 constinit bool prepared = false;
@@ -67,7 +70,7 @@ void in_forked_child() {
 }
 
 void at_exit() {
-  recorder().stop();
+  static_cast<void>(recorder().stop());
 }
 
 bool make_gate() noexcept {
@@ -93,7 +96,7 @@ bool start_locked(const RecorderOptions& options) noexcept {
   Session* const before = current.load(std::memory_order_relaxed);
   if (before != nullptr && before->pid != ::getpid()) leave_to_parent();  // a raw clone()
   if (active_session() != nullptr) return true;
-  if (disabled) return false;
+  if (disabled && !options.again) return false;
 
   Session* const session = prepare_process() ? create_session(options) : nullptr;
   disabled = session == nullptr;
@@ -105,6 +108,7 @@ bool start_locked(const RecorderOptions& options) noexcept {
     disabled = true;
     return false;
   }
+  std::snprintf(latest_path, sizeof latest_path, "%s", session->trace_path);
   current.store(session, std::memory_order_release);
   gate.load(std::memory_order_relaxed)->session.store(session, std::memory_order_release);
   return true;
@@ -142,13 +146,14 @@ bool Recorder::start(const RecorderOptions& options) noexcept {
   return on;
 }
 
-void Recorder::stop() noexcept {
+RecordingEnd Recorder::stop() noexcept {
+  RecordingEnd end;
   Session* session = current.load(std::memory_order_acquire);
-  if (session == nullptr || session->pid != ::getpid()) return;
+  if (session == nullptr || session->pid != ::getpid()) return end;
   run_finish_hooks();
   // Whoever gets the session ends it.
   session = current.exchange(nullptr, std::memory_order_acq_rel);
-  if (session == nullptr) return;
+  if (session == nullptr) return end;
   static_cast<void>(stop_tasks(kTaskTimeoutMs));  // one that hangs finds the recorder off
   gate.load(std::memory_order_relaxed)->session.store(nullptr, std::memory_order_release);
   // A thread in the middle of a record is done in nanoseconds. One that was suspended there for
@@ -158,7 +163,12 @@ void Recorder::stop() noexcept {
   if (!wait_for_finish(*session, kFinishTimeoutMs)) {
     complain(said_unfinished, "%s is not finished yet; 'tidemark recover' does the rest",
              session->trace_path);
+    return end;
   }
+  end.rows = session->written_rows.load(std::memory_order_relaxed);
+  end.dropped = session->dropped_rows.load(std::memory_order_relaxed);
+  end.finished = session->write_failed.load(std::memory_order_relaxed) == 0;
+  return end;
 }
 
 bool Recorder::flush_now(uint32_t timeout_ms) noexcept {
@@ -241,8 +251,7 @@ void Recorder::add_own_host_bytes(int64_t bytes) noexcept {
 }
 
 const char* Recorder::trace_path() const noexcept {
-  const Session* const session = current.load(std::memory_order_acquire);
-  return session == nullptr ? "" : session->trace_path;
+  return latest_path;
 }
 
 }  // namespace tidemark::injector

@@ -29,6 +29,14 @@ struct RecorderOptions {
   uint32_t buffer_mb = 64;          // clamped to 4 … 4096
   uint32_t drain_period_ms = 50;
   uint32_t flush_period_ms = 1000;
+  bool again = false;  // asked for by a person: also after a start that failed
+};
+
+// What became of a recording.
+struct RecordingEnd {
+  uint64_t rows = 0;      // in the trace
+  uint64_t dropped = 0;   // lost for want of room
+  bool finished = false;  // false: the trace needs recovery
 };
 
 // What makes a frame. Native: module and offset. Python: function, file and line.
@@ -55,7 +63,8 @@ class Recorder {
   // Runs the finish hooks, writes everything that was committed, finishes the trace and removes the
   // ring. Waits for the writer a bounded time; what is not done by then is left to recovery. Runs
   // by itself at exit().
-  void stop() noexcept;
+  // Afterwards all its threads are gone or going, its files closed and its memory given back.
+  RecordingEnd stop() noexcept;
 
   // Everything committed before the call is in the file when it returns true. For the moments after
   // which a process may be gone, such as an out-of-memory error.
@@ -111,7 +120,7 @@ class Recorder {
   void add_overhead_ns(uint64_t ns) noexcept;
   void add_own_host_bytes(int64_t bytes) noexcept;
 
-  // Path of the trace, "" while the recorder has none. For messages.
+  // Path of the present trace or else of the last one; "" when there was none. For messages.
   const char* trace_path() const noexcept;
 };
 

@@ -189,8 +189,13 @@ void RingArena::populate_ahead() noexcept {
 }
 
 void RingArena::discard() noexcept {
-  // The file has no name any more; punching it empty frees its blocks and pages at once.
+  // The file has no name any more. Empty memory at the same place lets go of the file; where that
+  // is not to be had, punching it empty frees its blocks and pages.
   const uint64_t bytes = uint64_t{chunk_count_} * chunk_bytes_;
+  if (::mmap(header_, total_bytes_, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED) {
+    return;
+  }
   if (::madvise(chunks_, bytes, MADV_REMOVE) != 0) ::madvise(chunks_, bytes, MADV_DONTNEED);
 }
 

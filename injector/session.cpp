@@ -19,6 +19,7 @@ namespace {
 
 constexpr uint32_t kMinBufferMb = 4;
 constexpr uint32_t kMaxBufferMb = 4096;
+constexpr int kMostTraces = 100'000;  // of one process in one directory
 
 std::atomic_flag said_no_directory;
 std::atomic_flag said_no_trace;
@@ -100,7 +101,7 @@ bool has_no_file(const char* path) {
 // Names for both files that nobody uses. A process that replaced itself by exec() keeps its pid,
 // and so does one that records twice.
 bool choose_names(Session& session, const char* directory) {
-  for (int attempt = 1; attempt < 1000; ++attempt) {
+  for (int attempt = 1; attempt < kMostTraces; ++attempt) {
     char name[160];
     format_name(name, sizeof name, session.options, attempt);
     if (snprintf(session.trace_path, sizeof session.trace_path, "%s/%s", directory, name) >=

@@ -2,7 +2,8 @@
 //
 // It lies in pages of its own and is never freed: any thread may be inside the recorder at any
 // time, and the address of a session also serves as its identity (ThreadWriter::session). What is
-// large in it is given back to the system when the recording ends.
+// large in it is given back to the system when the recording ends: the addresses stay, empty, for
+// the thread that was suspended in the middle of a record.
 #pragma once
 
 #include <limits.h>
@@ -46,6 +47,10 @@ struct Session {
   std::atomic<uint32_t> stopping{0};
   std::atomic<uint32_t> finished{0};
   std::atomic<uint32_t> write_failed{0};
+
+  // What became of it, set when it is finished.
+  std::atomic<uint64_t> written_rows{0};
+  std::atomic<uint64_t> dropped_rows{0};
 
   // The capture side's own.
   std::atomic<uint64_t> overhead_ns{0};

@@ -35,13 +35,22 @@ WriterJob* latest_job = nullptr;
 
 void end_of_recording(WriterJob* job) {
   Session& session = job->session;
-  if (job->drain.finish()) {
+  const bool whole = job->drain.finish();
+  session.written_rows.store(job->drain.rows_written(), std::memory_order_relaxed);
+  uint64_t dropped = 0;
+  for (uint64_t& kind : session.arena.header().dropped) {
+    dropped += std::atomic_ref(kind).load(std::memory_order_relaxed);
+  }
+  session.dropped_rows.store(dropped, std::memory_order_relaxed);
+  if (whole) {
     ::unlink(session.ring_path);
     if (session.ring_target[0] != '\0') ::unlink(session.ring_target);
     session.arena.discard();
+    session.dictionaries.discard();
   }
   session.file.close();
   session.arena.unlock();
+  if (latest_job == job) latest_job = nullptr;
   job->~WriterJob();
   std::free(job);
   session.finished.store(1, std::memory_order_release);
@@ -98,8 +107,8 @@ struct TaskEntry {
   int64_t next_ms;
 };
 
-// One thread serves all sessions of the process, so that a task which hangs in a driver delays the
-// next recording's tasks instead of running twice.
+// One thread at a time, so that a task which hangs in a driver delays the next recording's tasks
+// instead of running twice. It ends when there are no tasks left.
 struct TaskBoard {
   PidLock lock;  // entries, count, running
   TaskEntry entries[16] = {};
@@ -151,6 +160,14 @@ bool next_due(TaskEntry& due, uint32_t& wait_ms) {
   return found;
 }
 
+bool leave_empty_board() {
+  board.lock.lock();
+  const bool empty = board.count == 0;
+  if (empty) board.thread_started = false;
+  board.lock.unlock();
+  return empty;
+}
+
 void run_tasks(void*) noexcept {
   while (true) {
     const uint32_t woken = board.wake.load(std::memory_order_acquire);
@@ -161,6 +178,7 @@ void run_tasks(void*) noexcept {
       board.running.store(0, std::memory_order_release);
       wake_all(board.running);
     } else {
+      if (leave_empty_board()) return;
       wait_while(board.wake, woken, wait_ms);
     }
   }
@@ -264,6 +282,8 @@ bool stop_tasks(uint32_t timeout_ms) noexcept {
     if (left <= 0) return false;
     wait_while(board.running, 1, static_cast<uint32_t>(left));
   }
+  board.wake.fetch_add(1, std::memory_order_release);  // it finds nothing to do, and ends
+  wake_all(board.wake);
   return true;
 }
 

@@ -21,7 +21,7 @@
 // Values are percent-escaped: no byte below 0x21, no '%', no 0x7f and above. Keys that are not
 // known are passed over; a reply may have more keys than its reader knows.
 //
-//   status    → v pid state captures command host start_ns, and as far as they are known
+//   status    → v pid state captures command host, and as far as they are known
 //               rank local_rank world job trace (of the present or the last capture)
 //   start     out for_ms, and every variable TIDEMARK_X in small letters without the prefix: stacks
 //             kernels copies nccl torch bridge annotations optimizer python_gil cupti nvml_hz

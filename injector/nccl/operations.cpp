@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdio>
 #include <cstring>
 #include <iterator>
 #include <string_view>
@@ -23,6 +24,11 @@ struct CommunicatorSlot {
   std::atomic<bool> used{false};
   std::atomic<uint64_t> id{0};
   std::atomic<uint64_t> point_to_point{0};  // NCCL does not number these
+  // For the recordings that begin later; written before `id` is.
+  int ranks = 0;
+  int rank = 0;
+  int nodes = 0;
+  char name[32] = "";
 };
 std::array<CommunicatorSlot, kMaxCommunicators + 1> g_communicators;  // [0]: none
 
@@ -33,6 +39,7 @@ struct Slot {
   std::atomic<uint64_t> ticket{0};  // 0: being filled
   std::atomic<bool> taken_up{false};
   Kind kind = Kind::kNone;
+  uint32_t session = 0;  // whose strings the row names
   NcclOperation row{};
 };
 std::array<Slot, kSlots> g_slots;
@@ -62,6 +69,7 @@ NcclHandle claim(Kind kind, const NcclOperation& row) {
   slot.ticket.store(0, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
   slot.kind = kind;
+  slot.session = capture_session.load(std::memory_order_relaxed);
   slot.row = row;
   slot.taken_up.store(false, std::memory_order_relaxed);
   slot.ticket.store(ticket, std::memory_order_release);
@@ -117,7 +125,35 @@ NcclOperation row_of(NcclContext context, const NcclCall& call) {
   return row;
 }
 
+// NCCL's int, which outlives its communicators and not its library: written to only while one of
+// them is open.
+struct Mask {
+  std::atomic<int*> place{nullptr};
+  std::atomic<int> wanted{0};
+};
+std::array<Mask, 4> g_masks;
+std::atomic<uint32_t> g_open{0};
+
+void write_masks(bool on) {
+  if (g_open.load() == 0) return;
+  for (Mask& mask : g_masks) {
+    int* const place = mask.place.load();
+    if (place == nullptr) continue;
+    std::atomic_ref(*place).store(on ? mask.wanted.load() : 0, std::memory_order_relaxed);
+  }
+}
+
+void record_open_communicators() {
+  for (uint32_t i = 1; i <= kMaxCommunicators; ++i) {
+    const CommunicatorSlot& slot = g_communicators[i];
+    const uint64_t id = slot.id.load(std::memory_order_acquire);
+    if (!slot.used.load() || id == 0) continue;
+    record_communicator({slot.name, id, slot.ranks, slot.rank, slot.nodes});
+  }
+}
+
 void end_operation(const Slot& slot) {
+  if (slot.session != capture_session.load(std::memory_order_relaxed)) return;
   NcclOperation row = slot.row;
   const int64_t now = now_ns();
   row.duration_ns = now > row.start_ns ? static_cast<uint64_t>(now - row.start_ns) : 0;
@@ -127,7 +163,18 @@ void end_operation(const Slot& slot) {
 }  // namespace
 
 void enable_nccl(bool wanted) noexcept {
-  g_enabled.store(wanted, std::memory_order_relaxed);
+  const bool before = g_enabled.exchange(wanted, std::memory_order_relaxed);
+  if (wanted && !before) record_open_communicators();
+  write_masks(wanted);
+}
+
+void note_mask(int* mask, int wanted) noexcept {
+  for (Mask& known : g_masks) {
+    int* none = nullptr;
+    if (known.place.load() != mask && !known.place.compare_exchange_strong(none, mask)) continue;
+    known.wanted.store(wanted);
+    return;
+  }
 }
 
 bool nccl_enabled() noexcept {
@@ -139,9 +186,15 @@ NcclContext open_communicator(const NcclCommunicator& communicator) noexcept {
   for (uint32_t i = 1; i <= kMaxCommunicators; ++i) {
     CommunicatorSlot& slot = g_communicators[i];
     if (slot.used.exchange(true)) continue;
-    slot.id.store(communicator.id);
     slot.point_to_point.store(0);
-    if (communicator.id != 0) record_communicator(communicator);
+    slot.ranks = communicator.ranks;
+    slot.rank = communicator.rank;
+    slot.nodes = communicator.nodes;
+    std::snprintf(slot.name, sizeof slot.name, "%s",
+                  communicator.name != nullptr ? communicator.name : "");
+    slot.id.store(communicator.id, std::memory_order_release);
+    g_open.fetch_add(1);
+    if (communicator.id != 0 && nccl_enabled()) record_communicator(communicator);
     return i;
   }
   recorder().count_dropped(BlockKind::kCommunicators, 1);
@@ -149,7 +202,8 @@ NcclContext open_communicator(const NcclCommunicator& communicator) noexcept {
 }
 
 void close_communicator(NcclContext context) noexcept {
-  if (context != 0 && context <= kMaxCommunicators) g_communicators[context].used.store(false);
+  if (context == 0 || context > kMaxCommunicators) return;
+  if (g_communicators[context].used.exchange(false)) g_open.fetch_sub(1);
 }
 
 NcclHandle begin_api(NcclContext context, const NcclCall& call) noexcept {
@@ -194,6 +248,7 @@ void record_waiting_calls(int64_t patience_ns) noexcept {
   for (Slot& slot : g_slots) {
     const uint64_t ticket = slot.ticket.load(std::memory_order_acquire);
     if (ticket == 0 || slot.kind != Kind::kApi || slot.row.start_ns > since) continue;
+    if (slot.session != capture_session.load(std::memory_order_relaxed)) continue;
     const NcclOperation row = slot.row;
     std::atomic_thread_fence(std::memory_order_acquire);
     if (slot.ticket.load(std::memory_order_relaxed) != ticket) continue;  // another's by now
@@ -243,6 +298,8 @@ bool inside_nccl() noexcept {
 
 void reset_nccl() noexcept {
   for (CommunicatorSlot& slot : g_communicators) slot.used.store(false);
+  for (Mask& mask : g_masks) mask.place.store(nullptr);
+  g_open.store(0);
   for (Slot& slot : g_slots) slot.ticket.store(0);
   capture_thread.inside_nccl = false;
 }

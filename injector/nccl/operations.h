@@ -18,9 +18,13 @@
 
 namespace tidemark::injector {
 
-// Whether the operations of NCCL are wanted; set before any communicator is made.
+// Whether the operations of NCCL are wanted from here on. NCCL looks at its mask of events each
+// time, so that communicators which exist already begin to speak, or fall silent.
 void enable_nccl(bool wanted) noexcept;
 bool nccl_enabled() noexcept;
+
+// Where an NCCL keeps its mask, and what is wanted of it. One per copy of NCCL in the process.
+void note_mask(int* mask, int wanted) noexcept;
 
 using NcclContext = uint32_t;  // number of a communicator in this process, from 1; 0: none
 using NcclHandle = uint64_t;   // 0: none
@@ -32,6 +36,7 @@ struct NcclCommunicator {
   int rank = 0;
   int nodes = 0;
 };
+// Also while nothing is recorded: a communicator lives longer than a recording.
 NcclContext open_communicator(const NcclCommunicator& communicator) noexcept;
 void close_communicator(NcclContext context) noexcept;
 

@@ -30,10 +30,9 @@ void* object_of(uint64_t number) {
 ncclResult_t open(void** context, int* mask, uint64_t wanted, const NcclCommunicator& told) {
   if (context == nullptr || mask == nullptr) return ncclSuccess;
   *context = nullptr;
-  *mask = 0;
-  if (!nccl_enabled()) return ncclSuccess;
+  note_mask(mask, static_cast<int>(wanted));
   *context = object_of(open_communicator(told));
-  *mask = static_cast<int>(wanted);
+  *mask = nccl_enabled() ? static_cast<int>(wanted) : 0;
   return ncclSuccess;
 }
 

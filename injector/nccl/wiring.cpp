@@ -18,6 +18,8 @@ constexpr size_t kLongestPath = 255;  // what NCCL takes
 constexpr uint32_t kLookPeriodMs = 1000;
 constexpr int64_t kPatienceNs = 1'000'000'000;
 
+bool g_wired = false;  // NCCL was told of us in time
+
 void look_task(void*) noexcept {
   record_waiting_calls(kPatienceNs);
 }
@@ -41,7 +43,16 @@ bool names_us(const char* value, const char* own) {
 
 }  // namespace
 
-void start_nccl(const Options& options) noexcept {
+// Only what NCCL reads at its first communicator; says nothing, records nothing.
+void wire_nccl() noexcept {
+  char path[PATH_MAX];
+  if (!own_path(path)) return;
+  setenv(kVariable, path, 0);
+  g_wired = true;
+  setenv("NCCL_SET_THREAD_NAME", "1", 0);
+}
+
+void start_nccl(const Options& options, bool late) noexcept {
   enable_nccl(options.nccl);
   if (!options.nccl) {
     recorder().report(HealthKind::kSourceDisabled, 0, "nccl: TIDEMARK_NCCL=0");
@@ -53,17 +64,25 @@ void start_nccl(const Options& options) noexcept {
                       "nccl: the path of libtidemark.so is longer than NCCL takes");
     return;
   }
-  const char* const named = std::getenv(kVariable);
+  const char* const named = process_environment(kVariable);
   if (named != nullptr && *named != '\0' && !names_us(named, path)) {
     char detail[PATH_MAX + 64];
     std::snprintf(detail, sizeof detail, "nccl: %s names another plugin, %.200s", kVariable, named);
     recorder().report(HealthKind::kSourceMissing, 0, detail);
     return;
   }
-  if (named == nullptr || *named == '\0') setenv(kVariable, path, 1);
-  // Without it NCCL's own threads have the host's name, and their memory no owner where NCCL is
-  // linked into another library.
-  setenv("NCCL_SET_THREAD_NAME", "1", 0);
+  const bool unnamed = named == nullptr || *named == '\0';
+  if (unnamed && late && !g_wired) {
+    recorder().report(
+        HealthKind::kSourceMissing, 0,
+        "nccl: the process was not armed from its start: NCCL does not know tidemark");
+  } else if (!late) {
+    if (unnamed) setenv(kVariable, path, 1);
+    // Without it NCCL's own threads have the host's name, and their memory no owner where NCCL is
+    // linked into another library.
+    setenv("NCCL_SET_THREAD_NAME", "1", 0);
+    g_wired = true;
+  }
   recorder().add_background_task(look_task, nullptr, kLookPeriodMs);
   recorder().add_finish_hook(last_look, nullptr);
 }

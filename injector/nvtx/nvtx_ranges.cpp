@@ -42,6 +42,7 @@ uint32_t id_of(HeldText* held) {
     return held->id.load(std::memory_order_relaxed);
   }
   const uint32_t id = recorder().intern_string({held->text, held->size});
+  if (id == 0) return 0;  // a recording that is about to begin may have it
   held->id.store(id, std::memory_order_relaxed);
   held->session.store(session, std::memory_order_release);
   return id;

@@ -227,6 +227,11 @@ void look_for_optimizers(const Options& options) noexcept {
   if (g_api.add_pending_call(install, nullptr) != 0) g_stage.store(Stage::kIdle);
 }
 
+void restart_optimizer_hook() noexcept {
+  g_pace.passes.store(0);
+  g_pace.next_ns.store(0);
+}
+
 void reset_optimizer_hook() noexcept {
   // The parent's hook lives on in a forked child and goes on marking; a pending call does not.
   if (g_stage.load() == Stage::kAsked) g_stage.store(Stage::kIdle);

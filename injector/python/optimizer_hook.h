@@ -13,5 +13,7 @@ namespace tidemark::injector {
 // Task thread, every now and then: asks the interpreter to run the installation until it is done.
 void look_for_optimizers(const Options& options) noexcept;
 void reset_optimizer_hook() noexcept;
+// A new recording: what the tensors are is told again.
+void restart_optimizer_hook() noexcept;
 
 }  // namespace tidemark::injector

@@ -121,6 +121,10 @@ void find_python_stacks(const Options& options) noexcept {
   g_way.store(way, std::memory_order_release);
 }
 
+void clear_python_stacks() noexcept {
+  if (g_have_table) g_stacks.clear();
+}
+
 void reset_python_stacks() noexcept {
   // A forked child may have found its parent in the middle of adding.
   g_way.store(Way::kUnknown);

@@ -16,7 +16,9 @@ struct FrameKey;
 
 // Looks for the interpreter; again later if there was none. Any thread.
 void find_python_stacks(const Options& options) noexcept;
-void reset_python_stacks() noexcept;  // a new recording: ids are its own
+void reset_python_stacks() noexcept;
+// A new recording has other ids: what is known of the last one only takes room.
+void clear_python_stacks() noexcept;  // a new recording: ids are its own
 
 // Of the calling thread; 0 when there is nothing to tell. `may_take_gil`: no lock is held.
 uint32_t capture_python_stack(bool may_take_gil) noexcept;

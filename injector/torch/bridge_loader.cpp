@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "bridge/bridge_build.h"
 #include "bridge/torch_bridge_abi.h"
@@ -31,14 +32,25 @@ Bridge g_bridge;  // constant once bridge_loaded_not_attached was set
 char g_library[PATH_MAX];
 bool g_annotations = true;  // set before the bridge is loaded
 std::atomic<bool> g_attaching{false};
+std::atomic<bool> g_attached{false};  // for good
+std::atomic<bool> g_building{false};
+bool g_annotating = false;
 std::atomic_flag g_said_no_bridge;
 
 void on_event(const TidemarkTorchEvent* event) {
   on_torch_event(*event);
 }
 
+// A state may have more blocks than the buffer has room for. No lock is held here: the writer is
+// waited for.
 void on_state(const TidemarkTorchState* state) {
+  constexpr uint32_t kPause = 8192;
+  constexpr uint32_t kPatienceMs = 5000;
+  static std::atomic<uint32_t> rows{0};
   on_torch_state(*state);
+  if (rows.fetch_add(1, std::memory_order_relaxed) % kPause == kPause - 1) {
+    recorder().flush_now(kPatienceMs);
+  }
 }
 
 void on_setting(const char* key, const char* value) {
@@ -69,6 +81,7 @@ void go_on_without(const char* version, const char* reason) {
   char detail[600];
   std::snprintf(detail, sizeof detail, "torch bridge: %s", reason);
   recorder().report(HealthKind::kSourceMissing, 0, detail);
+  end_torch_state(detail);
 }
 
 void load(const bridge::Outcome& outcome) {
@@ -87,15 +100,20 @@ void load(const bridge::Outcome& outcome) {
   }
   const auto annotate =
       reinterpret_cast<TidemarkTorchAnnotate>(dlsym(library, "tidemark_torch_annotate"));
-  if (annotate != nullptr && g_annotations) annotate(&kHost);
+  if (annotate != nullptr && g_annotations && !std::exchange(g_annotating, true)) annotate(&kHost);
   bridge_loaded_not_attached.store(true, std::memory_order_release);
+  if (torch_state_awaited()) attach_bridge();
 }
 
 void build(void*) noexcept {
   static bridge::Outcome outcome;  // too large for the stack; there is one builder
   bridge::build_bridge(g_library, outcome);
-  if (outcome.ready) return load(outcome);
-  go_on_without(outcome.torch_version, outcome.reason);
+  if (outcome.ready) {
+    load(outcome);
+  } else {
+    go_on_without(outcome.torch_version, outcome.reason);
+  }
+  g_building.store(false);
 }
 
 // Readers take the allocator's own word for its segments from here on.
@@ -112,6 +130,13 @@ void mark_attached() {
   out.record(mark);
 }
 
+// Everything that exists, as of one instant per device.
+void read_whole_state() {
+  begin_torch_state();
+  const int answer = g_bridge.read_state(1);
+  end_torch_state(answer > 0 ? nullptr : "its allocator could not be asked");
+}
+
 }  // namespace
 
 void start_bridge(const char* libc10_cuda, const Options& options) noexcept {
@@ -120,25 +145,42 @@ void start_bridge(const char* libc10_cuda, const Options& options) noexcept {
   if (outcome.torch_version[0] != '\0') record_tool_setting("torch", outcome.torch_version);
   if (!options.torch_bridge) {
     recorder().report(HealthKind::kSourceDisabled, 0, "torch bridge: TIDEMARK_BRIDGE=0");
+    end_torch_state("without the bridge (TIDEMARK_BRIDGE=0) it cannot be asked");
+    return;
+  }
+  if (g_attached.load()) {  // by an earlier recording
+    mark_attached();
+    record_tool_setting("torch_bridge", "attached");
+    if (torch_state_awaited()) return read_whole_state();
+    g_bridge.read_state(0);
+    return;
+  }
+  if (bridge_waits()) {  // an earlier recording ended before it could be attached
+    if (torch_state_awaited()) attach_bridge();
     return;
   }
   g_annotations = options.annotations;
   if (outcome.ready) return load(outcome);
+  if (g_building.exchange(true)) return;  // for an earlier recording
   std::snprintf(g_library, sizeof g_library, "%s", libc10_cuda);
   if (!start_tool_thread("tidemark-build", kBuilderStackBytes, build, nullptr)) {
+    g_building.store(false);
     go_on_without(outcome.torch_version, "there is no thread to build it");
   }
 }
 
 void reset_bridge() noexcept {
+  // What is attached stays so in a forked child.
   bridge_loaded_not_attached.store(false);
   g_attaching.store(false);
+  g_building.store(false);
 }
 
 void attach_bridge() noexcept {
   if (g_attaching.exchange(true)) return;  // another thread does it
   // Nothing happened yet: all will be told. Otherwise rather twice than not at all.
-  const bool before_all = !torch_was_seen();
+  const bool late = torch_state_awaited();
+  const bool before_all = !late && !torch_was_seen();
   if (before_all) mark_attached();
   const int answer = g_bridge.attach(&kHost);
   if (answer > 0 && !before_all) mark_attached();
@@ -147,9 +189,16 @@ void attach_bridge() noexcept {
     record_tool_setting("torch_bridge", answer > 0 ? "attached" : "refused");
   }
   if (answer > 0) {
+    g_attached.store(true);
     set_largest_free(g_bridge.largest_free);
-    g_bridge.read_state(torch_began_late() ? 1 : 0);
-  } else if (answer < 0) {
+    if (late) {
+      read_whole_state();
+    } else {
+      g_bridge.read_state(torch_began_late() ? 1 : 0);
+    }
+  } else if (answer == 0) {
+    end_torch_state(nullptr);  // the allocator has not begun yet: it will be seen from its first
+  } else {
     go_on_without("", "the allocator does not let itself be listened to (cudaMallocAsync?)");
   }
   g_attaching.store(false);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <cstring>
 
 #include "injector/driver_objects.h"
@@ -10,6 +11,7 @@
 #include "injector/own_scope.h"
 #include "injector/python/python_stack.h"
 #include "injector/recorder.h"
+#include "injector/tool_thread.h"
 #include "injector/unwinder.h"
 
 namespace tidemark::injector {
@@ -26,6 +28,11 @@ struct DeviceState {
   uint64_t device_free = 0;  // as the last out-of-memory entry had it
   std::atomic<uint32_t> tier{0};
   std::atomic<bool> began_late{false};
+  std::atomic<bool> awaited{false};  // its state is, and until then its events do not count
+  std::atomic<int64_t> state_ns{0};  // when its state was read
+  std::atomic<uint64_t> allocated_now{0};
+  std::atomic<uint64_t> reserved_now{0};
+  std::atomic<bool> told{false};
 };
 DeviceState g_devices[kMaxDevices];
 
@@ -39,7 +46,8 @@ struct TorchThread {
   uint32_t stack;  // taken when the allocation began
   uint32_t compile_context;
   uint32_t metadata;
-  uint8_t open;  // TidemarkTorchAction; 0: none
+  uint32_t session;  // of the ids above
+  uint8_t open;      // TidemarkTorchAction; 0: none
   bool has_stack;
 };
 thread_local constinit TorchThread t_torch __attribute__((tls_model("initial-exec"))) = {};
@@ -49,8 +57,19 @@ std::atomic<bool> g_native{false};
 std::atomic<TorchListening> g_listening{TorchListening::kAll};
 std::atomic<TidemarkTorchLargestFree> g_largest_free{nullptr};
 
+// The thread that reads the state, and whether everything has been read: 1 while not.
+std::atomic<uint32_t> g_reader{0};
+std::atomic<uint32_t> g_awaited{0};
+
 bool listens_to(TorchListening voice) {
-  return g_listening.load(std::memory_order_relaxed) >= voice && recorder().on();
+  if (g_listening.load(std::memory_order_relaxed) < voice || !recorder().on()) return false;
+  // What an earlier recording left half done on this thread has the ids of that one.
+  const uint32_t session = capture_session.load(std::memory_order_relaxed);
+  if (t_torch.session != session) {
+    t_torch = TorchThread{};
+    t_torch.session = session;
+  }
+  return true;
 }
 
 DeviceState* state_of(int64_t device) {
@@ -159,6 +178,45 @@ void open_row(const TidemarkTorchEvent& event) {
   t_torch.open = static_cast<uint8_t>(event.action);
 }
 
+std::atomic<bool> g_uncut{false};
+
+void mark_state(int64_t device, DeviceState& state) {
+  Mark mark{};
+  mark.time_ns = next_time(state);
+  mark.device = device;
+  mark.name = recorder().intern_string("torch state");
+  mark.domain = recorder().intern_string("tidemark");
+  mark.thread = current_thread();
+  mark.phase = MarkPhase::kInstant;
+  mark.kind = MarkKind::kUser;
+  recorder().record(mark);
+  state.state_ns.store(mark.time_ns, std::memory_order_relaxed);
+}
+
+// The allocator's entry about its own snapshot, under the device's lock: the state holds all that
+// was before, and events count from here on.
+void cut_here(int64_t device, DeviceState& state) {
+  if (g_reader.load(std::memory_order_relaxed) != current_thread()) return;  // the host's own
+  mark_state(device, state);
+  state.tier.store(2, std::memory_order_relaxed);
+  state.awaited.store(false, std::memory_order_relaxed);
+}
+
+// The driver gave out the segment before anybody listened; its free will be heard.
+void record_driver_seed(const SegmentState& segment) {
+  DriverEvent event{};
+  event.time_ns = segment.time_ns;
+  event.address = segment.address;
+  event.size_bytes = segment.size_bytes;
+  event.device = segment.device;
+  event.owner = recorder().intern_string("torch");
+  event.flags = kDriverSeeded;
+  event.operation = DriverOperation::kAllocate;
+  const bool expandable = (segment.flags & kSegmentExpandable) != 0;
+  event.kind = expandable ? MemoryKind::kVirtual : MemoryKind::kDevice;
+  recorder().record(event);
+}
+
 void record_plain(const TidemarkTorchEvent& event, DeviceState& state) {
   FrameworkEvent row =
       row_of(static_cast<FrameworkAction>(event.action), event.address, event.device, state);
@@ -181,7 +239,64 @@ void record_plain(const TidemarkTorchEvent& event, DeviceState& state) {
 
 }  // namespace
 
+void await_torch_state() noexcept {
+  for (DeviceState& device : g_devices) {
+    device.state_ns.store(0);
+    device.awaited.store(true);
+  }
+  g_awaited.store(1);
+}
+
+void begin_torch_state() noexcept {
+  g_reader.store(current_thread());
+}
+
+void end_torch_state(const char* reason) noexcept {
+  g_reader.store(0);
+  if (g_awaited.load() == 0) return;
+  if (reason != nullptr) {
+    char detail[640];
+    std::snprintf(detail, sizeof detail,
+                  "torch: what it held before the recording began is not known: %s", reason);
+    recorder().report(HealthKind::kSourceMissing, 0, detail);
+  }
+  if (g_uncut.exchange(false)) {
+    recorder().report(HealthKind::kSourceMissing, 0,
+                      "torch: its state may lack what happened while it was read");
+  }
+  for (DeviceState& device : g_devices) device.awaited.store(false);
+  g_awaited.store(0);
+  wake_all(g_awaited);
+}
+
+bool torch_state_awaited() noexcept {
+  return g_awaited.load() != 0;
+}
+
+void wait_for_torch_state(uint32_t timeout_ms) noexcept {
+  const int64_t deadline = monotonic_ms() + timeout_ms;
+  for (int64_t left = timeout_ms; left > 0 && g_awaited.load() != 0;
+       left = deadline - monotonic_ms()) {
+    wait_while(g_awaited, 1, static_cast<uint32_t>(left));
+  }
+}
+
+bool latest_torch_totals(int64_t device, uint64_t& allocated, uint64_t& reserved) noexcept {
+  const DeviceState* const state = state_of(device);
+  if (state == nullptr || !state->told.load(std::memory_order_relaxed)) return false;
+  allocated = state->allocated_now.load(std::memory_order_relaxed);
+  reserved = state->reserved_now.load(std::memory_order_relaxed);
+  return true;
+}
+
 void start_torch_events(const TorchEventOptions& options) noexcept {
+  for (DeviceState& device : g_devices) {
+    device.reserved = 0;
+    device.device_free = 0;
+    device.tier.store(0);
+    device.began_late.store(false);
+  }
+  if (g_have_pools.load()) g_pools.clear();
   g_stacks.store(options.stacks);
   g_native.store(options.native_stacks);
   if (!g_have_pools.load() && g_pools.create(12)) g_have_pools.store(true);
@@ -193,7 +308,11 @@ void reset_torch_events() noexcept {
     device.reserved = 0;
     device.tier.store(0);
     device.began_late.store(false);
+    device.awaited.store(false);
+    device.told.store(false);
   }
+  g_awaited.store(0);
+  g_reader.store(0);
   t_torch = TorchThread{};
 }
 
@@ -228,6 +347,10 @@ void on_torch_usage(uintptr_t address, int64_t bytes, uint64_t allocated, uint64
                     TorchDevice device) noexcept {
   DeviceState* const state = device.type == kTorchCuda ? state_of(device.index) : nullptr;
   if (state == nullptr || !listens_to(TorchListening::kTier1)) return;
+  state->allocated_now.store(allocated, std::memory_order_relaxed);
+  state->reserved_now.store(reserved, std::memory_order_relaxed);
+  state->told.store(true, std::memory_order_relaxed);
+  if (state->awaited.load(std::memory_order_relaxed)) return;
   if (state->tier.load(std::memory_order_relaxed) == 2) {
     if (t_torch.open == TIDEMARK_TORCH_ALLOC && t_torch.address == address && bytes > 0) {
       record_open_allocation(static_cast<uint64_t>(bytes), device.index, *state);
@@ -289,6 +412,10 @@ void on_torch_out_of_memory(int64_t bytes, uint64_t allocated, uint64_t reserved
 void on_torch_event(const TidemarkTorchEvent& event) noexcept {
   DeviceState* const state = state_of(event.device);
   if (state == nullptr || !listens_to(TorchListening::kAll)) return;
+  if (state->awaited.load(std::memory_order_relaxed)) {
+    if (event.action == TIDEMARK_TORCH_SNAPSHOT) cut_here(event.device, *state);
+    return;
+  }
   state->tier.store(2, std::memory_order_relaxed);
   switch (event.action) {
     case TIDEMARK_TORCH_ALLOC:
@@ -317,7 +444,15 @@ void on_torch_event(const TidemarkTorchEvent& event) noexcept {
 }
 
 void on_torch_state(const TidemarkTorchState& state) noexcept {
-  const int64_t now = now_ns();
+  DeviceState* const device = state_of(state.device);
+  if (device == nullptr) return;
+  // An allocator without that entry (none is known).
+  if (device->awaited.load() && device->state_ns.load() == 0) {
+    mark_state(state.device, *device);
+    g_uncut.store(true);
+  }
+  int64_t now = device->state_ns.load(std::memory_order_relaxed);
+  if (now == 0) now = now_ns();  // a reading in the middle of a recording
   if (state.is_block != 0) {
     recorder().record(BlockState{now, state.address, state.size_bytes, state.requested_bytes,
                                  state.device, 0, static_cast<BlockCondition>(state.condition)});
@@ -335,6 +470,7 @@ void on_torch_state(const TidemarkTorchState& state) noexcept {
   row.pool = pool_id(state.pool_first, state.pool_second);
   row.flags = state.flags;
   recorder().record(row);
+  if (device->state_ns.load(std::memory_order_relaxed) != 0) record_driver_seed(row);
 }
 
 }  // namespace tidemark::injector

@@ -29,6 +29,19 @@ enum class TorchListening : uint8_t { kNothing, kTier1, kAll };
 void set_torch_listening(TorchListening listening, bool stacks) noexcept;
 
 void start_torch_events(const TorchEventOptions& options) noexcept;
+
+// A recording that begins when the allocator is at work already. Nothing is told of a device until
+// its state was read: reading takes the device's lock, and the allocator's own entry about it,
+// under that lock, is where the state ends and the events begin. No event is lost or told twice.
+//
+// Call before the recorder starts.
+void await_torch_state() noexcept;
+// On the thread that is about to have the state read, and when it was (or could not be: `reason`).
+void begin_torch_state() noexcept;
+void end_torch_state(const char* reason) noexcept;
+bool torch_state_awaited() noexcept;
+// At most so long.
+void wait_for_torch_state(uint32_t timeout_ms) noexcept;
 void reset_torch_events() noexcept;
 
 // The calling thread enters the allocator; it holds no lock of it.
@@ -48,6 +61,9 @@ void on_torch_state(const TidemarkTorchState& state) noexcept;
 bool torch_was_seen() noexcept;
 // Whether a device had allocations before the first one that was reported here.
 bool torch_began_late() noexcept;
+
+// What the allocator said last of a device. False: nothing yet.
+bool latest_torch_totals(int64_t device, uint64_t& allocated, uint64_t& reserved) noexcept;
 
 // How to ask for the largest free block of a device, once somebody can tell.
 void set_largest_free(TidemarkTorchLargestFree ask) noexcept;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
+#include <iterator>
 
 #include "injector/complain.h"
 #include "injector/process_info.h"
@@ -43,6 +44,14 @@ ReportUsage g_report_usage = nullptr;
 ReportOutOfMemory g_report_out_of_memory = nullptr;
 CurrentStream g_current_stream = nullptr;
 
+// Where the calls were redirected.
+struct Redirection {
+  GotSlot slot;
+  void* real = nullptr;
+};
+Redirection g_redirections[3];
+size_t g_redirection_count = 0;  // under g_looking
+
 Options g_options;
 std::atomic<bool> g_wanted{false};
 std::atomic<bool> g_hooked{false};
@@ -74,7 +83,11 @@ bool redirect(void* library, const char* symbol, Function& real, Function hook) 
   GotSlot slot;
   real = reinterpret_cast<Function>(dlsym(library, symbol));
   if (real == nullptr || !find_got_slot(kLibrary, symbol, slot)) return false;
-  return write_got_slot(slot, reinterpret_cast<void*>(hook));
+  if (!write_got_slot(slot, reinterpret_cast<void*>(hook))) return false;
+  if (g_redirection_count < std::size(g_redirections)) {
+    g_redirections[g_redirection_count++] = {slot, reinterpret_cast<void*>(real)};
+  }
+  return true;
 }
 
 void install_hooks(void* library) {
@@ -88,31 +101,60 @@ void install_hooks(void* library) {
   recorder().report(HealthKind::kSourceMissing, 0, "torch: no call to redirect in libc10_cuda.so");
 }
 
-void look_locked() {
-  char path[PATH_MAX];
-  if (!loaded_path(kLibrary, path, sizeof path)) return;
+bool look_locked(char (&path)[PATH_MAX]) {
+  if (!loaded_path(kLibrary, path, sizeof path)) return false;
   void* const library = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
-  if (library == nullptr) return;  // it is being loaded just now
+  if (library == nullptr) return false;  // it is being loaded just now
   g_hooked.store(true);
   start_torch_events(
       {g_options.stacks != StackMode::kNone,
        g_options.stacks == StackMode::kNative || g_options.stacks == StackMode::kAll});
   find_autograd();
   // The bridge first: then the very first allocation finds it.
-  start_bridge(path, g_options);
+  if (!torch_state_awaited()) start_bridge(path, g_options);
   install_hooks(library);
+  return true;
+}
+
+// Where the state is awaited, the bridge comes behind the redirections, so that the events which
+// follow the state have both voices; and outside of the lock, because reading the state waits for
+// the allocator's locks, whose holder may be waiting for ours.
+void look(bool wanted_from_now) {
+  char path[PATH_MAX];
+  g_looking.lock();
+  if (wanted_from_now) g_wanted.store(true);
+  const bool found = g_wanted.load() && !g_hooked.load() && look_locked(path);
+  g_looking.unlock();
+  if (found && torch_state_awaited()) start_bridge(path, g_options);
 }
 
 }  // namespace
 
-void start_torch(const Options& options) noexcept {
+void start_torch(const Options& options, bool late) noexcept {
   if (!options.torch) {
+    end_torch_state(nullptr);
     recorder().report(HealthKind::kSourceDisabled, 0, "torch: TIDEMARK_TORCH=0");
     return;
   }
   g_options = options;
-  g_wanted.store(true);
+  clear_python_stacks();
+  restart_optimizer_hook();
+  look(true);
   look_for_torch();
+  // No torch yet: all of it will be seen.
+  if (late && !g_hooked.load()) end_torch_state(nullptr);
+}
+
+void stop_torch() noexcept {
+  g_looking.lock();
+  g_wanted.store(false);
+  for (size_t i = 0; i < g_redirection_count; ++i) {
+    write_got_slot(g_redirections[i].slot, g_redirections[i].real);
+  }
+  g_redirection_count = 0;
+  g_hooked.store(false);
+  g_looking.unlock();
+  end_torch_state(nullptr);
 }
 
 void look_for_torch() noexcept {
@@ -120,10 +162,7 @@ void look_for_torch() noexcept {
   if (g_options.stacks == StackMode::kPython || g_options.stacks == StackMode::kAll) {
     find_python_stacks(g_options);
   }
-  if (g_hooked.load(std::memory_order_acquire)) return;
-  g_looking.lock();
-  if (!g_hooked.load()) look_locked();
-  g_looking.unlock();
+  if (!g_hooked.load(std::memory_order_acquire)) look(false);
 }
 
 void look_for_torch_phases() noexcept {
@@ -134,6 +173,7 @@ void reset_torch() noexcept {
   reset_optimizer_hook();
   g_wanted.store(false);
   g_hooked.store(false);
+  g_redirection_count = 0;
   reset_torch_events();
   reset_bridge();
   reset_python_stacks();

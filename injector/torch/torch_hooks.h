@@ -16,7 +16,10 @@ void look_for_torch() noexcept;
 // Task thread: what needs Python to run something.
 void look_for_torch_phases() noexcept;
 
-void start_torch(const Options& options) noexcept;
+// `late`: the allocator may be at work already; await_torch_state() was called.
+void start_torch(const Options& options, bool late) noexcept;
+// Takes the redirections back. The bridge stays, silent: the allocator has no way to detach it.
+void stop_torch() noexcept;
 void reset_torch() noexcept;  // in a forked child
 
 }  // namespace tidemark::injector

@@ -41,6 +41,12 @@ target_compile_definitions(nccl_test PRIVATE
   TIDEMARK_NCCL_HOST="$<TARGET_FILE:nccl_host>" TIDEMARK_CLI="$<TARGET_FILE:tidemark_cli>")
 add_dependencies(nccl_test nccl_host simgpu_nccl tidemark_cli)
 
+# A host that is attached to while it runs.
+tidemark_executable(attach_host attach_host.cpp)
+target_link_libraries(attach_host PRIVATE ${CMAKE_DL_LIBS} Threads::Threads)
+tidemark_python_test(attach attach_test.py $<TARGET_FILE:tidemark_cli>
+  $<TARGET_FILE_DIR:simgpu_cuda> $<TARGET_FILE:tidemark> $<TARGET_FILE:attach_host>)
+
 # Sanitizers bring symbols and libraries of their own.
 if(NOT TIDEMARK_SANITIZE)
   add_test(NAME injector_exports

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 
-ENTRY_POINTS = {"InitializeInjection", "InitializeInjectionNvtx2",
+ENTRY_POINTS = {"InitializeInjection", "InitializeInjectionNvtx2", "tidemark_arm",
                 *(f"ncclProfiler_v{n}" for n in range(1, 7))}
 NEWEST_GLIBC = (2, 34)
 # Imports that a newer glibc gives newer versions or other names: a library built there would need

@@ -286,6 +286,60 @@ def nvtx(torch):
     print("levels", levels, flush=True)
 
 
+def random_step(torch, dice, live, most):
+    """One allocation or free, of any kind."""
+    if live and (len(live) > most or dice.random() < 0.48):
+        block = live.pop(dice.randrange(len(live)))
+        if dice.random() < 0.1:
+            torch.record_stream(block)
+        torch.free(block)
+        return
+    size = dice.choice([dice.randrange(1, 4096), dice.randrange(1, 1 << 20),
+                        dice.randrange(1, 30 << 20)])
+    live.append(torch.alloc(size, dice.randrange(3)))
+
+
+def obey(torch):
+    """As it is told on stdin, a line for a line."""
+    dice = random.Random(11)
+    live, threads, over = [], [], threading.Event()
+
+    def run(seed):
+        own = random.Random(seed)
+        blocks = []
+        while not over.is_set():
+            random_step(torch, own, blocks, 40)
+            if own.random() < 0.01:
+                torch.process_events()
+            if own.random() < 0.002:
+                torch.empty_cache()
+        live.extend(blocks)
+
+    def quiet():
+        over.set()
+        while threads:
+            threads.pop().join()
+        over.clear()
+        return torch.truth()
+
+    for line in sys.stdin:
+        verb, *numbers = line.split()
+        answer = "ready"
+        if verb == "fill":
+            for _ in range(int(numbers[0])):
+                random_step(torch, dice, live, 400)
+        elif verb == "threads":
+            for seed in range(int(numbers[0])):
+                threads.append(threading.Thread(target=run, args=(seed,)))
+                threads[-1].start()
+        elif verb == "quiet":
+            answer = json.dumps(quiet())
+        elif verb == "empty":
+            torch.empty_cache()
+        print(answer, flush=True)
+    quiet()
+
+
 def main():
     name, directory = sys.argv[1:3]
     torch = late(directory) if name == "late" else Torch(directory)
@@ -298,7 +352,8 @@ def main():
             torch.free(torch.alloc(512))
             time.sleep(0.05)
     {"churn": churn, "lines": lines, "workers": workers, "forked": forked, "shutdown": shutdown,
-     "late": churn, "out_of_memory": out_of_memory, "phases": phases, "nvtx": nvtx}[name](torch)
+     "late": churn, "out_of_memory": out_of_memory, "phases": phases, "nvtx": nvtx,
+     "obey": obey}[name](torch)
     write_json("TRUTH", torch.truth())
 
 

@@ -1,0 +1,113 @@
+// A recording that began when the program had run for long: what was there before.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "analysis/ledger.h"
+#include "analysis/trace_model.h"
+
+namespace tidemark {
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+constexpr int64_t kSecond = 1'000'000'000;
+
+DriverEvent driver(int64_t seconds, DriverOperation operation, MemoryKind kind, uint64_t address,
+                   uint64_t mib, uint32_t flags = 0) {
+  DriverEvent e{};
+  e.time_ns = seconds * kSecond;
+  e.operation = operation;
+  e.kind = kind;
+  e.address = address;
+  e.size_bytes = mib * kMiB;
+  e.flags = flags;
+  return e;
+}
+
+DriverEvent context() {
+  return driver(0, DriverOperation::kContextCreate, MemoryKind::kContext, 0, 0, kDriverSeeded);
+}
+
+ProcessModel process_of(std::vector<DriverEvent> events, std::vector<uint64_t> used_mib) {
+  ProcessModel p;
+  p.info.pid = 7;
+  p.driver = build_driver_model(std::move(events));
+  for (size_t i = 0; i < used_mib.size(); ++i) {
+    const auto time = static_cast<int64_t>(i) * kSecond;
+    p.counters.push_back({time, used_mib[i] * kMiB, 0, 0, CounterKind::kDeviceUsed});
+    p.counters.push_back({time, used_mib[i] * kMiB, 7, 0, CounterKind::kProcessUsed});
+  }
+  return p;
+}
+
+std::map<std::string, int64_t> lines_at(const ProcessModel& p, int64_t seconds) {
+  const Ledger ledger = ledger_at(p, 0, seconds * kSecond);
+  std::map<std::string, int64_t> lines;
+  int64_t sum = 0;
+  for (const LedgerLine& line : ledger.lines) {
+    lines[line.owner] += line.bytes / static_cast<int64_t>(kMiB);
+    sum += line.bytes;
+  }
+  EXPECT_EQ(sum, static_cast<int64_t>(ledger.device_used_bytes));
+  return lines;
+}
+
+TEST(LateCapture, WhatWasThereBeforeOnlyBecomesLess) {
+  const ProcessModel p = process_of(
+      {context(), driver(1, DriverOperation::kAllocate, MemoryKind::kDevice, 0x1000, 100),
+       // Of memory that nobody saw being taken.
+       driver(3, DriverOperation::kFree, MemoryKind::kDevice, 0x9000, 0)},
+      {800, 900, 900, 700, 750});
+  using Lines = std::map<std::string, int64_t>;
+  EXPECT_EQ(lines_at(p, 0), (Lines{{"pre_attach", 800}, {"unexplained", 0}}));
+  EXPECT_EQ(lines_at(p, 2), (Lines{{"pre_attach", 800}, {"unknown", 100}, {"unexplained", 0}}));
+  EXPECT_EQ(lines_at(p, 3), (Lines{{"pre_attach", 600}, {"unknown", 100}, {"unexplained", 0}}));
+  EXPECT_EQ(lines_at(p, 4), (Lines{{"pre_attach", 600}, {"unknown", 100}, {"unexplained", 50}}));
+  EXPECT_EQ(p.driver.unknown_frees, 1u);
+}
+
+// The same samples with a context that was made while recording.
+TEST(LateCapture, AContextOfItsOwnIsNotFromBefore) {
+  DriverEvent own = context();
+  own.flags = 0;
+  const ProcessModel p = process_of(
+      {own, driver(0, DriverOperation::kAllocate, MemoryKind::kDevice, 0x1000, 100)}, {900, 900});
+  const auto lines = lines_at(p, 1);
+  EXPECT_EQ(lines.count("pre_attach"), 0u);
+  EXPECT_EQ(lines.at("context"), 800);
+}
+
+// The segment was taken after CUPTI listened and before the framework was asked: both tell.
+TEST(LateCapture, ASegmentThatBothToldOfCountsOnce) {
+  const ProcessModel p = process_of(
+      {context(), driver(1, DriverOperation::kAllocate, MemoryKind::kDevice, 0x1000, 20),
+       driver(2, DriverOperation::kAllocate, MemoryKind::kDevice, 0x1000, 20, kDriverSeeded),
+       driver(2, DriverOperation::kAllocate, MemoryKind::kDevice, 0x9000, 40, kDriverSeeded),
+       driver(3, DriverOperation::kFree, MemoryKind::kDevice, 0x9000, 0)},
+      {});
+  EXPECT_EQ(driver_state_at(p.driver, 0, 2 * kSecond).card_bytes, 60 * kMiB);
+  EXPECT_EQ(driver_state_at(p.driver, 0, 3 * kSecond).card_bytes, 20 * kMiB);
+  EXPECT_EQ(p.driver.unknown_frees, 0u);
+}
+
+TEST(LateCapture, PartsOfAnExpandableSegmentAreUnmapped) {
+  constexpr uint64_t kBase = uint64_t{1} << 40;
+  const auto unmap = [&](int64_t seconds, uint64_t at_mib, uint64_t mib) {
+    return driver(seconds, DriverOperation::kUnmap, MemoryKind::kVirtual, kBase + at_mib * kMiB,
+                  mib);
+  };
+  const ProcessModel p = process_of(
+      {context(),
+       driver(1, DriverOperation::kAllocate, MemoryKind::kVirtual, kBase, 100, kDriverSeeded),
+       unmap(2, 40, 20), unmap(3, 0, 10), unmap(4, 80, 20), unmap(5, 10, 30), unmap(6, 60, 20)},
+      {});
+  const uint64_t left[] = {100, 80, 70, 50, 20, 0};
+  for (int64_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(driver_state_at(p.driver, 0, (i + 1) * kSecond).card_bytes / kMiB,
+              left[static_cast<size_t>(i)])
+        << i;
+  }
+}
+
+}  // namespace
+}  // namespace tidemark

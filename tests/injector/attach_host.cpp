@@ -1,0 +1,163 @@
+// A CUDA program that does as it is told on stdin, for tests that attach to it while it runs.
+// Usage: attach_host THREADS
+//
+//   alloc MIB    allocates, prints "allocated"
+//   free         frees what was allocated last, prints "freed"
+//   time COUNT   as many allocations and frees; prints the nanoseconds of a pair
+//   fork_quiet   starts a child that does not use CUDA, prints its pid, and ends it at the end
+//   fork_first   as the first line only: a child that uses CUDA, before this process does
+//
+// Any other first line begins the work.
+//
+// Meanwhile THREADS threads work, in rounds of equal work. At the end of stdin it prints the sum of
+// a round, the same for all, or fails.
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "samples/cuda/driver.h"
+
+namespace tidemark::samples {
+namespace {
+
+constexpr size_t kMiB = size_t{1} << 20;
+
+std::atomic<bool> g_over{false};
+
+uint64_t mix(uint64_t sum, uint64_t value) {
+  return (sum ^ value) * 0x100000001b3;
+}
+
+// Every call's answer goes into the sum; addresses do not.
+uint64_t work_round(const Driver& cu, unsigned seed) {
+  uint64_t sum = 0xcbf29ce484222325;
+  CUdeviceptr held[8] = {};
+  for (unsigned i = 0; i < 64; ++i) {
+    seed = seed * 1664525 + 1013904223;
+    CUdeviceptr& slot = held[seed % 8];
+    if (slot != 0) sum = mix(sum, static_cast<uint64_t>(cu.cuMemFree_v2(slot)));
+    slot = 0;
+    const size_t bytes = 4096 + seed % (1 << 16);
+    sum = mix(sum, static_cast<uint64_t>(cu.cuMemAlloc_v2(&slot, bytes)));
+    sum = mix(sum, bytes + (slot != 0 ? 1 : 0));
+  }
+  for (const CUdeviceptr p : held) {
+    if (p != 0) sum = mix(sum, static_cast<uint64_t>(cu.cuMemFree_v2(p)));
+  }
+  return sum;
+}
+
+void work(const Driver& cu, CUcontext context, std::atomic<uint64_t>& sum,
+          std::atomic<bool>& differs) {
+  cu.check(cu.cuCtxSetCurrent(context), "cuCtxSetCurrent");
+  do {
+    const uint64_t round = work_round(cu, 7);
+    uint64_t none = 0;
+    if (!sum.compare_exchange_strong(none, round) && none != round) differs = true;
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  } while (!g_over);
+}
+
+double pair_ns(const Driver& cu, int count) {
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < count; ++i) {
+    CUdeviceptr p = 0;
+    cu.check(cu.cuMemAlloc_v2(&p, 4096), "cuMemAlloc");
+    cu.check(cu.cuMemFree_v2(p), "cuMemFree");
+  }
+  const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begin;
+  return took.count() / count;
+}
+
+pid_t start_child(bool uses_cuda) {
+  int ready[2];
+  if (pipe(ready) != 0) std::exit(3);
+  const pid_t child = fork();
+  if (child == 0) {
+    if (uses_cuda) {
+      const Driver cu;
+      cu.check(cu.cuInit(0), "cuInit");
+      cu.use_device(0);
+    }
+    if (write(ready[1], "r", 1) != 1) _exit(3);
+    pause();
+    _exit(0);
+  }
+  char byte = 0;
+  if (read(ready[0], &byte, 1) != 1) std::exit(3);
+  close(ready[0]);
+  close(ready[1]);
+  return child;
+}
+
+int obey(int threads) {
+  std::vector<pid_t> children;
+  char line[64];
+  // Before this process uses CUDA: what is forked later could not.
+  if (std::fgets(line, sizeof line, stdin) != nullptr &&
+      std::strncmp(line, "fork_first", 10) == 0) {
+    children.push_back(start_child(true));
+    std::printf("%d\n", children.back());
+    std::fflush(stdout);
+  }
+  const Driver cu;
+  cu.check(cu.cuInit(0), "cuInit");
+  CUcontext context = cu.use_device(0);
+  std::atomic<uint64_t> sum{0};
+  std::atomic<bool> differs{false};
+  std::vector<std::thread> workers;
+  for (int i = 0; i < threads; ++i) {
+    workers.emplace_back([&] { work(cu, context, sum, differs); });
+  }
+  // What is loaded late is armed by name.
+  if (std::getenv("ATTACH_LATE") != nullptr) {
+    const auto arm = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "tidemark_arm"));
+    if (arm == nullptr || arm() != 1 || arm() != 1) return 5;
+  }
+  std::vector<CUdeviceptr> held;
+  std::printf("ready\n");
+  std::fflush(stdout);
+  while (std::fgets(line, sizeof line, stdin) != nullptr) {
+    if (std::strncmp(line, "alloc ", 6) == 0) {
+      held.emplace_back();
+      const auto mib = static_cast<size_t>(std::atoi(line + 6));
+      cu.check(cu.cuMemAlloc_v2(&held.back(), mib * kMiB), "cuMemAlloc");
+      std::printf("allocated\n");
+    } else if (std::strncmp(line, "free", 4) == 0 && !held.empty()) {
+      cu.check(cu.cuMemFree_v2(held.back()), "cuMemFree");
+      held.pop_back();
+      std::printf("freed\n");
+    } else if (std::strncmp(line, "time ", 5) == 0) {
+      std::printf("%.1f\n", pair_ns(cu, std::atoi(line + 5)));
+    } else if (std::strncmp(line, "fork_quiet", 10) == 0) {
+      children.push_back(start_child(false));
+      std::printf("%d\n", children.back());
+    }
+    std::fflush(stdout);
+  }
+  g_over = true;
+  for (std::thread& worker : workers) worker.join();
+  for (const pid_t child : children) {
+    kill(child, SIGTERM);
+    waitpid(child, nullptr, 0);
+  }
+  if (differs) return 4;
+  std::printf("sum %llx\n", static_cast<unsigned long long>(sum.load()));
+  return 0;
+}
+
+}  // namespace
+}  // namespace tidemark::samples
+
+int main(int argc, char** argv) {
+  return tidemark::samples::obey(argc > 1 ? std::atoi(argv[1]) : 0);
+}

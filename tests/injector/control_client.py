@@ -1,0 +1,107 @@
+"""Talks to a process over its control socket (proto/control.h)."""
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import time
+import urllib.parse
+
+
+class Refused(Exception):
+    """The process answered with an error."""
+
+
+def ask(path, verb, **values):
+    """One command; the values of its reply."""
+    line = " ".join([verb, *(f"{key}={urllib.parse.quote(str(value), safe='/')}"
+                             for key, value in values.items())])
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(120)
+        client.connect(str(path))
+        client.sendall(line.encode() + b"\n")
+        reply = b""
+        while not reply.endswith(b"\n"):
+            piece = client.recv(65536)
+            if not piece:
+                break
+            reply += piece
+    word, _, rest = reply.decode().rstrip("\n").partition(" ")
+    if word != "ok":
+        raise Refused(rest)
+    return {key: urllib.parse.unquote(value)
+            for key, _, value in (pair.partition("=") for pair in rest.split())}
+
+
+def wait_for(condition, seconds=60):
+    """Until it is true; what it was last."""
+    end = time.monotonic() + seconds
+    while not (answer := condition()) and time.monotonic() < end:
+        time.sleep(0.01)
+    return answer
+
+
+class Host:
+    """A program that is armed and does as it is told on stdin."""
+
+    def __init__(self, command, control, libraries, injector, **environment):
+        self.control = pathlib.Path(control)
+        variables = {name: value for name, value in os.environ.items()
+                     if not name.startswith(("TIDEMARK", "XDG_RUNTIME"))}
+        variables.update(LD_LIBRARY_PATH=str(libraries), CUDA_INJECTION64_PATH=str(injector),
+                         TIDEMARK_ARM="1", TIDEMARK_CONTROL_DIR=str(self.control),
+                         TIDEMARK_BUFFER_MB="4")
+        variables.update(environment)
+        variables = {name: value for name, value in variables.items() if value is not None}
+        self.process = subprocess.Popen([str(word) for word in command], env=variables, text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE)
+        self.pid = self.process.pid
+
+    @property
+    def socket(self):
+        return self.control / f"{self.pid}.sock"
+
+    def say(self, line):
+        """A line on its stdin; the line that it answers."""
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip()
+
+    def ready(self):
+        answer = self.say("begin")
+        assert answer == "ready", answer + self.process.stderr.read()
+        assert wait_for(self.socket.exists), "no socket"
+        return self
+
+    def ask(self, verb, **values):
+        return ask(self.socket, verb, **values)
+
+    def end(self):
+        """What it printed last, its status, and its complaints."""
+        output, errors = self.process.communicate(timeout=120)
+        return output.strip(), self.process.returncode, errors
+
+    # What the system says of it.
+    def threads(self):
+        return sorted((pathlib.Path(task) / "comm").read_text().strip()
+                      for task in pathlib.Path(f"/proc/{self.pid}/task").iterdir())
+
+    def files(self):
+        return sorted(os.readlink(link)
+                      for link in pathlib.Path(f"/proc/{self.pid}/fd").iterdir())
+
+    def maps(self):
+        return pathlib.Path(f"/proc/{self.pid}/maps").read_text()
+
+    def resident_kib(self):
+        status = pathlib.Path(f"/proc/{self.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+)", status)[1])
+
+    def switches(self, name):
+        """How often the thread of that name was put to sleep or made to wait."""
+        for task in pathlib.Path(f"/proc/{self.pid}/task").iterdir():
+            if (task / "comm").read_text().strip() == name:
+                return [int(count) for count in
+                        re.findall(r"ctxt_switches:\s+(\d+)", (task / "status").read_text())]
+        raise AssertionError(f"no thread {name}")
