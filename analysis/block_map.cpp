@@ -128,6 +128,7 @@ void BlockMap::remove_range(uint64_t address, uint64_t size) {
 }
 
 uint32_t BlockMap::search_free_block(uint64_t address) {
+  if (totals_.reserved == 0) return 0;  // no segment, no free block: a recorder that saw none
   if (search_budget_ < blocks_.size()) return 0;
   search_budget_ -= blocks_.size();
   for (uint32_t i = 1; i < blocks_.size(); ++i) {

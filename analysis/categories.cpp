@@ -55,6 +55,7 @@ class Categorizer {
     }
     out_.has_optimizer |= !marks_.empty();
     count_survivors();
+    model_.release_pages();
     for (size_t i = count; i-- > 0;) {
       const Allocation& a = model_.allocations[i];
       advance_to(a);
@@ -271,8 +272,11 @@ void apply_tags(FrameworkModel& model, std::vector<TensorTag> tags) {
       return a.address < tag.address || (a.address == tag.address && a.birth_ns <= tag.time_ns);
     });
     if (behind == order.begin()) continue;
-    Allocation& a = model.allocations[*std::prev(behind)];
-    if (a.address == tag.address && tag.time_ns < a.death_ns) a.category = tag.category;
+    const uint32_t row = *std::prev(behind);
+    const Allocation a = model.allocations[row];
+    if (a.address == tag.address && tag.time_ns < a.death_ns) {
+      model.allocations.set_category(row, tag.category);
+    }
   }
 }
 
@@ -282,7 +286,7 @@ void infer_categories(TraceModel& trace) {
     const StackRoles roles(process.names);
     for (FrameworkModel& model : process.framework) {
       const Categories found = categorize(process, model, roles, find_steps(process, model));
-      for (size_t i = 0; i < found.of.size(); ++i) model.allocations[i].category = found.of[i];
+      for (size_t i = 0; i < found.of.size(); ++i) model.allocations.set_category(i, found.of[i]);
     }
   }
 }

@@ -8,16 +8,16 @@ void FrameworkModel::apply(uint32_t event, MemoryTotals& totals) const {
   const uint32_t s = subject[event];
   switch (change[event]) {
     case Change::kBirth:
-      totals.allocated += allocations[s].block_bytes;
-      totals.active += allocations[s].block_bytes;
-      totals.requested += allocations[s].requested_bytes;
+      totals.allocated += allocations.block_bytes(s);
+      totals.active += allocations.block_bytes(s);
+      totals.requested += allocations.requested_bytes(s);
       break;
     case Change::kRelease:
-      totals.allocated -= allocations[s].block_bytes;
+      totals.allocated -= allocations.block_bytes(s);
       break;
     case Change::kDeath:
-      totals.active -= allocations[s].block_bytes;
-      totals.requested -= allocations[s].requested_bytes;
+      totals.active -= allocations.block_bytes(s);
+      totals.requested -= allocations.requested_bytes(s);
       break;
     case Change::kGrow:
       totals.reserved += segment_changes[s].size_bytes;
@@ -42,6 +42,11 @@ bool FrameworkModel::event_at(int64_t time, uint32_t& event) const {
   if (after == time_ns.begin()) return false;
   event = static_cast<uint32_t>(after - time_ns.begin()) - 1;
   return true;
+}
+
+void FrameworkModel::release_pages() const {
+  const_cast<FrameworkModel*>(this)->visit_columns(
+      [](const char*, const auto& column) { column.release_pages(); });
 }
 
 }  // namespace tidemark

@@ -3,19 +3,22 @@
 //
 // Columns are immutable once built. An event is one change of the totals; its index is the exact
 // order, its time is for people (many events share a microsecond). Totals are kept at every
-// kKeyframe-th event and recomputed in between, so that any instant costs O(log n) and the memory
-// is 13 bytes per event.
+// kKeyframe-th event and recomputed in between; least and greatest totals per so many events, and
+// in levels above; the full state at some events. So any instant, and any range, costs O(log n).
+// All of it takes 20 bytes per event and 25 per allocation, in memory or in files
+// (analysis/data_column.h).
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "analysis/allocation_columns.h"
 #include "analysis/block_map.h"
+#include "analysis/data_column.h"
+#include "analysis/extremes.h"
 #include "proto/rows.h"
 
 namespace tidemark {
-
-inline constexpr uint32_t kNever = UINT32_MAX;
 
 enum class Change : uint8_t {
   kBirth,    // subject: allocation
@@ -23,26 +26,6 @@ enum class Change : uint8_t {
   kDeath,    // the allocator may use it again; subject: allocation
   kGrow,     // subject: segment change
   kShrink,   // subject: segment change
-};
-
-struct Allocation {
-  uint64_t address = 0;
-  uint64_t block_bytes = 0;
-  uint64_t requested_bytes = 0;
-  uint64_t stream = 0;
-  int64_t birth_ns = 0;
-  int64_t death_ns = INT64_MAX;
-  uint32_t birth = 0;         // event index; 0 with `seeded`
-  uint32_t release = kNever;  // event index
-  uint32_t death = kNever;    // event index
-  uint32_t stack = 0;
-  uint32_t compile_context = 0;  // string
-  uint32_t metadata = 0;         // string
-  uint32_t pool = 0;             // where the recorder knew it; 0: default pool
-  Category category = Category::kUnknown;
-  bool seeded = false;  // lived before the recorded history
-
-  bool alive_at(uint32_t event) const { return birth <= event && event < death; }
 };
 
 struct SegmentChange {
@@ -55,6 +38,29 @@ struct SegmentChange {
   bool expandable = false;
   bool seeded = false;
   bool small = false;  // seeded ones: holds requests of up to kSmallBytes
+  bool grows = false;
+  uint32_t event = 0;
+};
+
+struct SegmentRange {
+  uint64_t address = 0;
+  uint64_t size_bytes = 0;
+  uint64_t stream = 0;
+  uint32_t change = 0;  // the segment change that made it (the first, for a range that grew)
+  bool expandable = false;
+};
+
+// Where the state before an event is kept: ranges of the columns below, and how many rows of other
+// tables came before it.
+struct StateKeyframe {
+  uint64_t live_begin = 0;      // in state_live
+  uint64_t segments_begin = 0;  // in state_segments
+  uint32_t live_count = 0;
+  uint32_t segments_count = 0;
+  uint32_t event = 0;
+  uint32_t allocations = 0;
+  uint32_t segment_changes = 0;
+  uint32_t reserved = 0;
 };
 
 // An allocation that failed, and where in the history.
@@ -76,18 +82,25 @@ struct Peak {
 
 class FrameworkModel {
  public:
-  static constexpr uint32_t kKeyframe = 4096;
+  // Recomputing an event costs a cache miss, so keyframes are near: a picture asks for one instant
+  // per pixel column.
+  static constexpr uint32_t kKeyframe = 32;
 
   int64_t device = 0;
-  std::vector<Allocation> allocations;
-  std::vector<SegmentChange> segment_changes;
+  AllocationColumns allocations;  // by birth
+  DataColumn<SegmentChange> segment_changes;
   std::vector<FailedAllocation> failures;
 
   // Columns, one element per event.
-  std::vector<int64_t> time_ns;
-  std::vector<uint32_t> subject;
-  std::vector<Change> change;
-  std::vector<MemoryTotals> keyframes;  // totals before event i * kKeyframe
+  DataColumn<int64_t> time_ns;
+  DataColumn<uint32_t> subject;
+  DataColumn<Change> change;
+
+  DataColumn<MemoryTotals> keyframes;  // totals before event i * kKeyframe
+  DataColumn<Extremes> extremes;       // see analysis/minmax_pyramid.h
+  DataColumn<StateKeyframe> states;    // see analysis/state_index.h
+  DataColumn<uint32_t> state_live;
+  DataColumn<SegmentRange> state_segments;
 
   Peak allocated_peak;
   Peak requested_peak;
@@ -104,10 +117,26 @@ class FrameworkModel {
   MemoryTotals totals_after(uint32_t event) const;
   // The last event at or before the time; false when there is none.
   bool event_at(int64_t time, uint32_t& event) const;
-
- private:
-  friend class FrameworkReplay;
+  // Adds what the event changed.
   void apply(uint32_t event, MemoryTotals& totals) const;
+
+  // Calls visit(name, column) with each column that may lie in a file.
+  template <typename Visit>
+  void visit_columns(Visit&& visit) {
+    allocations.visit_columns(visit);
+    visit("segment_changes", segment_changes);
+    visit("time", time_ns);
+    visit("subject", subject);
+    visit("change", change);
+    visit("keyframes", keyframes);
+    visit("extremes", extremes);
+    visit("states", states);
+    visit("state_live", state_live);
+    visit("state_segments", state_segments);
+  }
+  // What lies in files leaves this process's memory until it is asked for again: after a walk
+  // through all events.
+  void release_pages() const;
 };
 
 }  // namespace tidemark

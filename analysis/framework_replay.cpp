@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "analysis/minmax_pyramid.h"
+
 namespace tidemark {
 
 FrameworkReplay::FrameworkReplay(int64_t device, const AllocatorRules& rules)
@@ -79,7 +81,6 @@ void FrameworkReplay::birth(const FrameworkEvent& event, uint64_t block_bytes, b
   a.block_bytes = map_.block(index).size;
   a.requested_bytes = event.size_bytes;
   a.stream = event.stream;
-  a.birth_ns = event.time_ns;
   a.birth = model_.event_count();
   a.stack = event.stack;
   a.compile_context = event.compile_context;
@@ -87,7 +88,7 @@ void FrameworkReplay::birth(const FrameworkEvent& event, uint64_t block_bytes, b
   a.pool = event.pool;
   a.category = event.category;
   a.seeded = seeded;
-  model_.allocations.push_back(a);
+  model_.allocations.add(a);
   note(Change::kBirth, row, event.time_ns);
 }
 
@@ -98,7 +99,7 @@ void FrameworkReplay::release(uint64_t address, int64_t time_ns) {
     return;
   }
   const uint32_t row = map_.block(index).owner;
-  model_.allocations[row].release = model_.event_count();
+  model_.allocations.set_release(row, model_.event_count());
   note(Change::kRelease, row, time_ns);
 }
 
@@ -111,8 +112,7 @@ void FrameworkReplay::death(uint64_t address, int64_t time_ns) {
   if (map_.block(index).use == BlockUse::kAllocated) release(address, time_ns);
   const uint32_t row = map_.block(index).owner;
   map_.complete_free(address);
-  model_.allocations[row].death = model_.event_count();
-  model_.allocations[row].death_ns = time_ns;
+  model_.allocations.set_death(row, model_.event_count());
   note(Change::kDeath, row, time_ns);
 }
 
@@ -127,35 +127,53 @@ void FrameworkReplay::segment(const SegmentChange& change, bool grows) {
   if (before == after) return;  // counted by the map as an anomaly
   SegmentChange applied = change;
   applied.size_bytes = grows ? after - before : before - after;
+  applied.grows = grows;
+  applied.event = model_.event_count();
   const auto row = static_cast<uint32_t>(model_.segment_changes.size());
   model_.segment_changes.push_back(applied);
   note(grows ? Change::kGrow : Change::kShrink, row, change.time_ns);
 }
 
 void FrameworkReplay::note(Change change, uint32_t subject, int64_t time_ns) {
-  if (model_.change.size() % FrameworkModel::kKeyframe == 0) model_.keyframes.push_back(last_);
+  const bool of_segment = change == Change::kGrow || change == Change::kShrink;
+  states_.before_event(
+      model_,
+      static_cast<uint32_t>(model_.allocations.size()) - (change == Change::kBirth ? 1U : 0U),
+      static_cast<uint32_t>(model_.segment_changes.size()) - (of_segment ? 1U : 0U));
+  if (model_.event_count() % FrameworkModel::kKeyframe == 0) {
+    if (model_.event_count() != 0) model_.extremes.push_back(leaf_);
+    leaf_ = Extremes::nothing();
+    model_.keyframes.push_back(last_);
+  }
   // Times may step back a little (clock adjustments); the order of events is what counts.
   if (!model_.time_ns.empty()) time_ns = std::max(time_ns, model_.time_ns.back());
   model_.time_ns.push_back(time_ns);
   model_.subject.push_back(subject);
   model_.change.push_back(change);
   model_.apply(model_.event_count() - 1, last_);
-  note_peaks(time_ns);
+  leaf_.include(CurveValues{last_.allocated, last_.requested, last_.reserved});
+  note_peaks(change, time_ns);
 }
 
-void FrameworkReplay::note_peaks(int64_t time_ns) {
+void FrameworkReplay::note_peaks(Change change, int64_t time_ns) {
   const uint32_t event = model_.event_count() - 1;
   const auto raise = [&](Peak& peak, uint64_t bytes) {
     if (bytes > peak.bytes) peak = {bytes, time_ns, event};
   };
-  raise(model_.allocated_peak, last_.allocated);
-  raise(model_.requested_peak, last_.requested);
-  raise(model_.active_peak, last_.active);
-  raise(model_.reserved_peak, last_.reserved);
+  if (change == Change::kBirth) {
+    raise(model_.allocated_peak, last_.allocated);
+    raise(model_.requested_peak, last_.requested);
+    raise(model_.active_peak, last_.active);
+  } else if (change == Change::kGrow) {
+    raise(model_.reserved_peak, last_.reserved);
+  }
 }
 
 FrameworkModel FrameworkReplay::finish() && {
   model_.anomalies += map_.anomalies();
+  if (model_.event_count() != 0) model_.extremes.push_back(leaf_);
+  add_upper_levels(model_);
+  model_.allocations.finish(model_.time_ns.data());
   return std::move(model_);
 }
 

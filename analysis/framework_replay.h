@@ -9,6 +9,7 @@
 
 #include "analysis/framework_model.h"
 #include "analysis/seed.h"
+#include "analysis/state_index.h"
 
 namespace tidemark {
 
@@ -20,6 +21,8 @@ class FrameworkReplay {
   void seed(const SeedState& state, int64_t time_ns);
   void apply(const FrameworkEvent& event);
   FrameworkModel finish() &&;
+  // For whoever wants its columns in files, before anything is fed.
+  FrameworkModel& model() { return model_; }
 
  private:
   void birth(const FrameworkEvent& event, uint64_t block_bytes, bool seeded);
@@ -27,12 +30,14 @@ class FrameworkReplay {
   void death(uint64_t address, int64_t time_ns);
   void segment(const SegmentChange& change, bool grows);
   void note(Change change, uint32_t subject, int64_t time_ns);
-  void note_peaks(int64_t time_ns);
+  void note_peaks(Change change, int64_t time_ns);
 
   AllocatorRules rules_;
   BlockMap map_;
   FrameworkModel model_;
   MemoryTotals last_;
+  Extremes leaf_ = Extremes::nothing();  // since the last keyframe
+  StateKeyframes states_;
 };
 
 }  // namespace tidemark

@@ -50,12 +50,12 @@ void SegmentRanges::shrink(const SegmentChange& c) {
   }
 }
 
-void SegmentRanges::apply(const FrameworkModel& model, uint32_t event) {
-  const uint32_t subject = model.subject[event];
-  if (model.change[event] == Change::kGrow) {
-    grow(model.segment_changes[subject], subject);
-  } else if (model.change[event] == Change::kShrink) {
-    shrink(model.segment_changes[subject]);
+void SegmentRanges::apply(const FrameworkModel& model, uint32_t row) {
+  const SegmentChange& change = model.segment_changes[row];
+  if (change.grows) {
+    grow(change, row);
+  } else {
+    shrink(change);
   }
 }
 
@@ -74,11 +74,11 @@ void find_holes(const FrameworkModel& model, MemoryState& state) {
     const uint64_t end = segment.address + segment.size_bytes;
     uint64_t at = segment.address;
     for (; next < state.live.size(); ++next) {
-      const Allocation& a = model.allocations[state.live[next]];
-      if (a.address < at) continue;  // in no segment, or overlapping: an odd history
-      if (a.address >= end) break;
-      if (a.address > at) state.holes.push_back({at, a.address - at, s});
-      at = a.address + a.block_bytes;
+      const uint64_t address = model.allocations.address(state.live[next]);
+      if (address < at) continue;  // in no segment, or overlapping: an odd history
+      if (address >= end) break;
+      if (address > at) state.holes.push_back({at, address - at, s});
+      at = address + model.allocations.block_bytes(state.live[next]);
     }
     if (at < end) state.holes.push_back({at, end - at, s});
   }
@@ -88,26 +88,6 @@ uint64_t MemoryState::largest_hole_bytes() const {
   uint64_t largest = 0;
   for (const Hole& hole : holes) largest = std::max(largest, hole.size_bytes);
   return largest;
-}
-
-MemoryState state_after(const FrameworkModel& model, uint32_t event) {
-  MemoryState state;
-  if (model.event_count() == 0) return state;
-  state.event = std::min(event, model.event_count() - 1);
-  state.time_ns = model.time_ns[state.event];
-  state.totals = model.totals_after(state.event);
-
-  SegmentRanges ranges;
-  for (uint32_t e = 0; e <= state.event; ++e) ranges.apply(model, e);
-  state.segments = ranges.list();
-  for (uint32_t i = 0; i < model.allocations.size(); ++i) {
-    if (model.allocations[i].alive_at(state.event)) state.live.push_back(i);
-  }
-  std::sort(state.live.begin(), state.live.end(), [&](uint32_t a, uint32_t b) {
-    return model.allocations[a].address < model.allocations[b].address;
-  });
-  find_holes(model, state);
-  return state;
 }
 
 }  // namespace tidemark

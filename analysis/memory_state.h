@@ -10,14 +10,6 @@
 
 namespace tidemark {
 
-struct SegmentRange {
-  uint64_t address = 0;
-  uint64_t size_bytes = 0;
-  uint64_t stream = 0;
-  uint32_t change = 0;  // the segment change that made it (the first, for a range that grew)
-  bool expandable = false;
-};
-
 struct Hole {
   uint64_t address = 0;
   uint64_t size_bytes = 0;
@@ -43,8 +35,8 @@ class SegmentRanges {
   SegmentRanges() = default;
   explicit SegmentRanges(std::span<const SegmentRange> ranges);
 
-  // Any other change is left alone.
-  void apply(const FrameworkModel& model, uint32_t event);
+  // The row of FrameworkModel::segment_changes.
+  void apply(const FrameworkModel& model, uint32_t row);
   std::vector<SegmentRange> list() const;
   size_t size() const { return ranges_.size(); }
 
@@ -58,7 +50,7 @@ class SegmentRanges {
 // Fills in the holes between the live blocks of each segment.
 void find_holes(const FrameworkModel& model, MemoryState& state);
 
-// The state after the given event.
+// The state after the given event, from the keyframe before it (analysis/state_index.h).
 MemoryState state_after(const FrameworkModel& model, uint32_t event);
 
 }  // namespace tidemark

@@ -1,100 +1,72 @@
 #include "analysis/minmax_pyramid.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace tidemark {
 
 namespace {
 
-uint64_t& at(CurveValues& values, Curve curve) {
-  return values[static_cast<size_t>(curve)];
+CurveValues curves_of(const MemoryTotals& totals) {
+  return {totals.allocated, totals.requested, totals.reserved};
 }
 
-void apply(const FrameworkModel& model, uint32_t event, CurveValues& totals) {
-  const uint32_t s = model.subject[event];
-  switch (model.change[event]) {
-    case Change::kBirth:
-      at(totals, Curve::kAllocated) += model.allocations[s].block_bytes;
-      at(totals, Curve::kRequested) += model.allocations[s].requested_bytes;
-      break;
-    case Change::kRelease:
-      at(totals, Curve::kAllocated) -= model.allocations[s].block_bytes;
-      break;
-    case Change::kDeath:
-      at(totals, Curve::kRequested) -= model.allocations[s].requested_bytes;
-      break;
-    case Change::kGrow:
-      at(totals, Curve::kReserved) += model.segment_changes[s].size_bytes;
-      break;
-    case Change::kShrink:
-      at(totals, Curve::kReserved) -= model.segment_changes[s].size_bytes;
-      break;
-  }
+size_t nodes_above(size_t nodes) {
+  return (nodes + MinMaxPyramid::kFan - 1) / MinMaxPyramid::kFan;
+}
+
+size_t leaves_of(const FrameworkModel& model) {
+  return (size_t{model.event_count()} + MinMaxPyramid::kLeaf - 1) / MinMaxPyramid::kLeaf;
 }
 
 }  // namespace
 
-Extremes Extremes::nothing() {
-  Extremes e;
-  e.min.fill(std::numeric_limits<uint64_t>::max());
-  return e;
-}
-
-void Extremes::include(const CurveValues& values) {
-  for (size_t c = 0; c < kCurves; ++c) {
-    min[c] = std::min(min[c], values[c]);
-    max[c] = std::max(max[c], values[c]);
+void add_upper_levels(FrameworkModel& model) {
+  size_t begin = 0;
+  for (size_t nodes = leaves_of(model); nodes > 1; nodes = nodes_above(nodes)) {
+    for (size_t first = 0; first < nodes; first += MinMaxPyramid::kFan) {
+      Extremes joined = Extremes::nothing();
+      const size_t last = std::min(nodes, first + MinMaxPyramid::kFan);
+      for (size_t i = first; i < last; ++i) joined.include(model.extremes[begin + i]);
+      model.extremes.push_back(joined);
+    }
+    begin += nodes;
   }
 }
 
-void Extremes::include(const Extremes& other) {
-  for (size_t c = 0; c < kCurves; ++c) {
-    min[c] = std::min(min[c], other.min[c]);
-    max[c] = std::max(max[c], other.max[c]);
-  }
+size_t MinMaxPyramid::nodes_for(uint32_t events) {
+  size_t sum = 0;
+  size_t nodes = (size_t{events} + kLeaf - 1) / kLeaf;
+  for (; nodes > 1; nodes = nodes_above(nodes)) sum += nodes;
+  return sum + nodes;
 }
 
 MinMaxPyramid::MinMaxPyramid(const FrameworkModel& model) : model_(&model) {
-  const uint32_t events = model.event_count();
-  const size_t leaves = (size_t{events} + kLeaf - 1) / kLeaf;
-  before_.resize(leaves);
-  levels_.emplace_back(leaves, Extremes::nothing());
-  CurveValues totals{};
-  for (uint32_t e = 0; e < events; ++e) {
-    if (e % kLeaf == 0) before_[e / kLeaf] = totals;
-    apply(model, e, totals);
-    levels_[0][e / kLeaf].include(totals);
-  }
-  while (levels_.back().size() > 1) {
-    const std::vector<Extremes>& below = levels_.back();
-    std::vector<Extremes> level((below.size() + kFan - 1) / kFan, Extremes::nothing());
-    for (size_t i = 0; i < below.size(); ++i) level[i / kFan].include(below[i]);
-    levels_.push_back(std::move(level));
+  size_t begin = 0;
+  for (size_t nodes = leaves_of(model); nodes > 0; nodes = nodes_above(nodes)) {
+    levels_.push_back(begin);
+    begin += nodes;
+    if (nodes == 1) break;
   }
 }
 
 CurveValues MinMaxPyramid::values_after(uint32_t event) const {
-  const uint32_t leaf = event / kLeaf;
-  CurveValues totals = before_[leaf];
-  for (uint32_t e = leaf * kLeaf; e <= event; ++e) apply(*model_, e, totals);
-  return totals;
+  return curves_of(model_->totals_after(event));
 }
 
 // Events [first, last), all in one leaf.
 void MinMaxPyramid::replay(uint32_t first, uint32_t last, Extremes& out) const {
   const uint32_t leaf = first / kLeaf;
-  CurveValues totals = before_[leaf];
+  MemoryTotals totals = model_->keyframes[leaf];
   for (uint32_t e = leaf * kLeaf; e < last; ++e) {
-    apply(*model_, e, totals);
-    if (e >= first) out.include(totals);
+    model_->apply(e, totals);
+    if (e >= first) out.include(curves_of(totals));
   }
 }
 
 Extremes MinMaxPyramid::whole_leaves(size_t first, size_t last) const {
   Extremes out = Extremes::nothing();
   for (size_t level = 0; first < last; ++level) {
-    const std::vector<Extremes>& nodes = levels_[level];
+    const Extremes* const nodes = model_->extremes.data() + levels_[level];
     // Take single nodes up to the borders of the next level's nodes.
     for (; first < last && first % kFan != 0; ++first) out.include(nodes[first]);
     for (; first < last && last % kFan != 0; --last) out.include(nodes[last - 1]);
@@ -109,16 +81,16 @@ MinMaxPyramid::Edge MinMaxPyramid::edge(uint32_t event) const {
   out.event = event;
   const uint32_t leaf = event / kLeaf;
   const uint32_t end = std::min(model_->event_count(), (leaf + 1) * kLeaf);
-  if (leaf >= before_.size()) {  // the end of a history that fills its last leaf
+  if (leaf >= model_->keyframes.size()) {  // the end of a history that fills its last leaf
     if (event > 0) out.before = values_after(event - 1);
     return out;
   }
-  CurveValues totals = before_[leaf];
-  out.before = totals;
+  MemoryTotals totals = model_->keyframes[leaf];
+  out.before = curves_of(totals);
   for (uint32_t e = leaf * kLeaf; e < end; ++e) {
-    apply(*model_, e, totals);
-    (e < event ? out.left : out.right).include(totals);
-    if (e + 1 == event) out.before = totals;
+    model_->apply(e, totals);
+    (e < event ? out.left : out.right).include(curves_of(totals));
+    if (e + 1 == event) out.before = curves_of(totals);
   }
   return out;
 }
@@ -142,9 +114,7 @@ Extremes MinMaxPyramid::extremes(uint32_t first, uint32_t last) const {
 }
 
 size_t MinMaxPyramid::memory_bytes() const {
-  size_t bytes = before_.capacity() * sizeof(CurveValues);
-  for (const auto& level : levels_) bytes += level.capacity() * sizeof(Extremes);
-  return bytes;
+  return model_->extremes.memory_bytes() + model_->keyframes.memory_bytes();
 }
 
 }  // namespace tidemark

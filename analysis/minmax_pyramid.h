@@ -1,39 +1,23 @@
 // Least and greatest totals over any range of events, exact, for the curves of one device.
 //
-// Leaves cover kLeaf events each and hold the totals before their first event, so that the few
-// events at the ends of a range are replayed from there; everything between is answered by levels
-// that join kFan nodes of the level below. Costs 2.8 bytes per event and is immutable once built:
-// any thread may ask. The model must outlive it.
+// Leaves cover kLeaf events each; the model keeps the totals before each leaf's first event, so
+// that the few events at the ends of a range are replayed from there; everything between is
+// answered by levels that join kFan nodes of the level below. The levels lie one behind the other
+// in FrameworkModel::extremes, leaves first: two bytes per event.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
+#include "analysis/extremes.h"
 #include "analysis/framework_model.h"
 
 namespace tidemark {
 
-enum class Curve : uint8_t { kAllocated, kRequested, kReserved };
-inline constexpr size_t kCurves = 3;
-
-// One value per curve.
-using CurveValues = std::array<uint64_t, kCurves>;
-
-struct Extremes {
-  CurveValues min{};
-  CurveValues max{};
-
-  static Extremes nothing();
-  void include(const CurveValues& values);
-  void include(const Extremes& other);
-};
-
+// Asks the model, which must outlive it. Any thread may ask.
 class MinMaxPyramid {
  public:
-  // Replaying an event costs a cache miss, so leaves are small: a frame replays one per pixel
-  // column.
-  static constexpr uint32_t kLeaf = 32;
+  static constexpr uint32_t kLeaf = FrameworkModel::kKeyframe;
   static constexpr uint32_t kFan = 4;
 
   explicit MinMaxPyramid(const FrameworkModel& model);
@@ -56,14 +40,18 @@ class MinMaxPyramid {
   Extremes between(const Edge& first, const Edge& last) const;
 
   size_t memory_bytes() const;
+  // How many nodes a history of so many events has.
+  static size_t nodes_for(uint32_t events);
 
  private:
   Extremes whole_leaves(size_t first, size_t last) const;
   void replay(uint32_t first, uint32_t last, Extremes& out) const;
 
   const FrameworkModel* model_;
-  std::vector<CurveValues> before_;            // per leaf: totals before its first event
-  std::vector<std::vector<Extremes>> levels_;  // [0]: per leaf
+  std::vector<size_t> levels_;  // where each begins
 };
+
+// Puts the levels above the leaves behind them.
+void add_upper_levels(FrameworkModel& model);
 
 }  // namespace tidemark

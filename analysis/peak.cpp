@@ -168,12 +168,12 @@ std::vector<TreeNode> stack_tree(const FrameworkModel& model, const MemoryState&
   return tree;
 }
 
-const Allocation* pushed_by(const FrameworkModel& model, uint32_t event) {
-  if (model.event_count() == 0) return nullptr;
+std::optional<Allocation> pushed_by(const FrameworkModel& model, uint32_t event) {
+  if (model.event_count() == 0) return std::nullopt;
   for (uint32_t e = std::min(event, model.event_count() - 1) + 1; e-- > 0;) {
-    if (model.change[e] == Change::kBirth) return &model.allocations[model.subject[e]];
+    if (model.change[e] == Change::kBirth) return model.allocations[model.subject[e]];
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 }  // namespace tidemark

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -60,6 +61,6 @@ std::vector<TreeNode> stack_tree(const FrameworkModel& model, const MemoryState&
                                  const Dictionary& names, double least_share);
 
 // The last allocation at or before the event; null when there is none.
-const Allocation* pushed_by(const FrameworkModel& model, uint32_t event);
+std::optional<Allocation> pushed_by(const FrameworkModel& model, uint32_t event);
 
 }  // namespace tidemark

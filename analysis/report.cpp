@@ -151,7 +151,7 @@ Status add_framework(DeviceReport& d, const DeviceEvidence& evidence, const Repo
   d.sizes = shares_by_size(model, state);
   d.ages = shares_by_age(model, state, evidence.steps);
   d.tree = stack_tree(model, state, names, options.tree_share);
-  if (const Allocation* last = pushed_by(model, *event); last != nullptr) {
+  if (const auto last = pushed_by(model, *event); last) {
     d.pushed_by = {last->block_bytes, names.stack_text(last->stack)};
   }
   // At the out-of-memory error the holes matter most; without one, where reserved was greatest.
@@ -233,6 +233,7 @@ DeviceEvidence gather(const ProcessModel& process, int64_t ordinal, const StackR
   if (e.model == nullptr) return e;
   e.steps = find_steps(process, *e.model);
   e.phases = find_phases(process, *e.model, roles, e.steps);
+  e.model->release_pages();
   e.categories = categorize(process, *e.model, roles, e.steps);
   e.limit = limit_of(process, *e.model);
   return e;
@@ -315,6 +316,7 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& options
     for (const int64_t ordinal : process.device_ordinals()) {
       evidence.devices.push_back(gather(process, ordinal, *roles.back()));
       Result<DeviceReport> device = device_report(evidence.devices.back(), options, model.start_ns);
+      if (evidence.devices.back().model != nullptr) evidence.devices.back().model->release_pages();
       if (!device) return Error{model.path + ": " + device.error().message};
       report.events += device->events;
       rank.devices.push_back(std::move(*device));

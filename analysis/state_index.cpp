@@ -1,6 +1,7 @@
 #include "analysis/state_index.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace tidemark {
 
@@ -8,100 +9,83 @@ namespace {
 
 auto by_address(const FrameworkModel& model) {
   return [&model](uint32_t a, uint32_t b) {
-    const uint64_t x = model.allocations[a].address;
-    const uint64_t y = model.allocations[b].address;
+    const uint64_t x = model.allocations.address(a);
+    const uint64_t y = model.allocations.address(b);
     return x != y ? x < y : a < b;
   };
 }
 
-// The live allocations while events pass: a list with the place of each allocation in it.
-class LiveSet {
- public:
-  explicit LiveSet(size_t allocations) : place_(allocations) {}
-
-  void add(uint32_t allocation) {
-    place_[allocation] = static_cast<uint32_t>(list_.size());
-    list_.push_back(allocation);
-  }
-  void remove(uint32_t allocation) {
-    const uint32_t hole = place_[allocation];
-    list_[hole] = list_.back();
-    place_[list_[hole]] = hole;
-    list_.pop_back();
-  }
-  const std::vector<uint32_t>& list() const { return list_; }
-
- private:
-  std::vector<uint32_t> list_;
-  std::vector<uint32_t> place_;
-};
-
 }  // namespace
 
-StateIndex::StateIndex(const FrameworkModel& model) : model_(&model) {
-  LiveSet live(model.allocations.size());
-  SegmentRanges ranges;
-  uint64_t next = 0;
-  for (uint32_t e = 0; e < model.event_count(); ++e) {
-    if (e == next) {
-      Keyframe frame{e, live.list(), {}};
-      std::sort(frame.live.begin(), frame.live.end(), by_address(model));
-      frame.segments = ranges.list();
-      frames_.push_back(std::move(frame));
-      next = uint64_t{e} + std::max<uint64_t>(kMinSpacing, live.list().size() + 10 * ranges.size());
-    }
-    if (model.change[e] == Change::kBirth) {
-      live.add(model.subject[e]);
-    } else if (model.change[e] == Change::kDeath) {
-      live.remove(model.subject[e]);
-    } else {
-      ranges.apply(model, e);
-    }
+void StateKeyframes::add(FrameworkModel& model, uint32_t allocations, uint32_t segment_changes) {
+  const uint32_t event = model.event_count();
+  const StateKeyframe last = model.states.empty() ? StateKeyframe{} : model.states.back();
+  // The event itself is not part of the state, though its allocation may already know it.
+  const auto dead = [&](uint32_t a) { return model.allocations.death(a) < event; };
+  std::erase_if(live_, dead);
+  born_.clear();
+  for (uint32_t a = last.allocations; a < allocations; ++a) {
+    if (!dead(a)) born_.push_back(a);
   }
+  std::sort(born_.begin(), born_.end(), by_address(model));
+  const auto middle = static_cast<std::ptrdiff_t>(live_.size());
+  live_.insert(live_.end(), born_.begin(), born_.end());
+  std::inplace_merge(live_.begin(), live_.begin() + middle, live_.end(), by_address(model));
+  for (uint32_t row = last.segment_changes; row < segment_changes; ++row) ranges_.apply(model, row);
+  const std::vector<SegmentRange> segments = ranges_.list();
+
+  StateKeyframe frame;
+  frame.live_begin = model.state_live.size();
+  frame.live_count = static_cast<uint32_t>(live_.size());
+  frame.segments_begin = model.state_segments.size();
+  frame.segments_count = static_cast<uint32_t>(segments.size());
+  frame.event = event;
+  frame.allocations = allocations;
+  frame.segment_changes = segment_changes;
+  model.state_live.append(live_.data(), live_.size());
+  model.state_segments.append(segments.data(), segments.size());
+  model.states.push_back(frame);
+  next_ = uint64_t{event} + std::max<uint64_t>(kMinSpacing, live_.size() + 10 * segments.size());
 }
 
-MemoryState StateIndex::state_after(uint32_t event) const {
+MemoryState state_after(const FrameworkModel& model, uint32_t event) {
   MemoryState state;
-  const FrameworkModel& model = *model_;
   if (model.event_count() == 0) return state;
   state.event = std::min(event, model.event_count() - 1);
   state.time_ns = model.time_ns[state.event];
   state.totals = model.totals_after(state.event);
 
-  const auto after = std::upper_bound(frames_.begin(), frames_.end(), state.event,
-                                      [](uint32_t e, const Keyframe& f) { return e < f.event; });
-  const Keyframe& frame = *std::prev(after);
-  SegmentRanges ranges(frame.segments);
+  const StateKeyframe& frame =
+      *std::prev(std::upper_bound(model.states.begin(), model.states.end(), state.event,
+                                  [](uint32_t e, const StateKeyframe& f) { return e < f.event; }));
+  SegmentRanges ranges({model.state_segments.data() + frame.segments_begin, frame.segments_count});
+  for (uint32_t row = frame.segment_changes; row < model.segment_changes.size(); ++row) {
+    if (model.segment_changes[row].event > state.event) break;
+    ranges.apply(model, row);
+  }
+  state.segments = ranges.list();
+
   std::vector<uint32_t> born;
-  for (uint32_t e = frame.event; e <= state.event; ++e) {
-    if (model.change[e] == Change::kBirth) {
-      if (model.allocations[model.subject[e]].alive_at(state.event)) {
-        born.push_back(model.subject[e]);
-      }
-    } else {
-      ranges.apply(model, e);
-    }
+  for (uint32_t a = frame.allocations; a < model.allocations.size(); ++a) {
+    if (model.allocations.birth(a) > state.event) break;
+    if (model.allocations.death(a) > state.event) born.push_back(a);
   }
   std::sort(born.begin(), born.end(), by_address(model));
-  std::vector<uint32_t> kept;
-  kept.reserve(frame.live.size());
-  std::copy_if(frame.live.begin(), frame.live.end(), std::back_inserter(kept),
-               [&](uint32_t a) { return model.allocations[a].alive_at(state.event); });
-  state.live.resize(kept.size() + born.size());
-  std::merge(kept.begin(), kept.end(), born.begin(), born.end(), state.live.begin(),
-             by_address(model));
-  state.segments = ranges.list();
+  const uint32_t* const kept = model.state_live.data() + frame.live_begin;
+  state.live.reserve(frame.live_count + born.size());
+  std::copy_if(kept, kept + frame.live_count, std::back_inserter(state.live),
+               [&](uint32_t a) { return model.allocations.death(a) > state.event; });
+  const auto middle = static_cast<std::ptrdiff_t>(state.live.size());
+  state.live.insert(state.live.end(), born.begin(), born.end());
+  std::inplace_merge(state.live.begin(), state.live.begin() + middle, state.live.end(),
+                     by_address(model));
   find_holes(model, state);
   return state;
 }
 
 size_t StateIndex::memory_bytes() const {
-  size_t bytes = 0;
-  for (const Keyframe& f : frames_) {
-    bytes += sizeof(f) + f.live.capacity() * sizeof(uint32_t) +
-             f.segments.capacity() * sizeof(SegmentRange);
-  }
-  return bytes;
+  return model_->states.memory_bytes() + model_->state_live.memory_bytes() +
+         model_->state_segments.memory_bytes();
 }
 
 }  // namespace tidemark

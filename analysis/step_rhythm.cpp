@@ -55,6 +55,7 @@ class RhythmFinder {
 
   Rhythm run() {
     survey();
+    model_.release_pages();
     std::vector<uint64_t> chosen = candidates();
     if (chosen.empty()) return {};
     collect_returns(chosen);

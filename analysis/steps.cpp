@@ -193,6 +193,7 @@ std::vector<uint32_t> boundaries_from_marks(const ProcessModel& process,
 
 void measure_steps(const FrameworkModel& model, Steps& steps) {
   if (steps.boundaries.size() < 2) return;
+  model.release_pages();
   measure_water(model, steps);
   std::vector<uint64_t> periods;
   for (size_t i = 0; i + 1 < steps.boundaries.size(); ++i) {

@@ -4,14 +4,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <unordered_map>
 
 #include "analysis/capture_order.h"
 #include "analysis/categories.h"
 #include "analysis/driver_segments.h"
+#include "analysis/event_blocks.h"
 #include "analysis/framework_replay.h"
 #include "analysis/symbols/resolver.h"
+#include "analysis/trace_index.h"
 #include "proto/nccl_kernels.h"
 
 namespace tidemark {
@@ -29,10 +32,11 @@ bool known(BlockKind kind) {
 }
 
 // A compressed file may unfold to any size: refuse what cannot fit before touching it.
-Status check_memory(std::span<const TraceReader> readers) {
-  constexpr uint64_t kBytesPerEvent = 40;  // measured: model columns plus a third of an allocation
+Status check_memory(std::span<const TraceReader> readers, const IndexOptions& index) {
+  constexpr uint64_t kBytesPerEvent = 30;  // measured: model columns plus a third of an allocation
   uint64_t rows = 0;
   for (const TraceReader& reader : readers) {
+    if (is_indexable(reader, index)) continue;  // lies in files
     for (const BlockRef& ref : reader.blocks()) rows += ref.rows;
   }
   const auto physical = static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
@@ -75,9 +79,22 @@ AllocatorRules rules_of(const ProcessModel& process) {
 // Replays the allocator of every device of one process.
 class ProcessLoader {
  public:
-  ProcessLoader(const TraceReader& reader, BlockDecoder& decoder, uint32_t id,
-                std::function<void(uint64_t)> advance)
-      : reader_(reader), decoder_(decoder), id_(id), advance_(std::move(advance)) {}
+  // `index` has the events already, or `writer` shall keep them; at most one of the two.
+  ProcessLoader(const TraceReader& reader, BlockDecoder& decoder, uint32_t id, TraceIndex* index,
+                TraceIndexWriter* writer, std::function<void(uint64_t)> advance)
+      : reader_(reader),
+        decoder_(decoder),
+        id_(id),
+        index_(index),
+        writer_(writer),
+        advance_(std::move(advance)) {}
+
+  // Met where nothing is read when there is an index.
+  Damage walk_damage() const {
+    Damage sum = event_damage_;
+    sum += walk_.damage();
+    return sum;
+  }
 
   ProcessModel load() {
     ProcessModel p;
@@ -96,10 +113,8 @@ class ProcessLoader {
     std::stable_sort(p.counters.begin(), p.counters.end(),
                      [](const Counter& a, const Counter& b) { return a.time_ns < b.time_ns; });
     p.communicators = collect<Communicator>(reader_, decoder_, id_);
-    p.nccl = collect<NcclOperation>(reader_, decoder_, id_);
-    read_kernels(p);
     auto driver_events = collect<DriverEvent>(reader_, decoder_, id_);
-    if (p.info.source == Source::kCapture) {
+    if (p.info.source == Source::kCapture && index_ == nullptr) {
       segments_ = torch_segments(driver_events, p.names, bridge_time(p.marks, p.names));
       // Where the recording began with the allocator's state, that tells of all its segments.
       const std::set<int64_t> told = devices_with_state(p.marks, p.names);
@@ -107,18 +122,31 @@ class ProcessLoader {
     }
     p.driver = build_driver_model(std::move(driver_events));
     p.rules = rules_of(p);
+    if (index_ != nullptr) {
+      p.framework = index_->take(id_);
+      KernelFacts kernels = index_->take_kernels(id_);
+      p.compute = kernels.compute;
+      p.nccl = std::move(kernels.nccl);
+    } else {
+      p.nccl = collect<NcclOperation>(reader_, walk_, id_);
+      read_kernels(p);
+      load_events(p);
+    }
+    return p;
+  }
+
+ private:
+  void load_events(ProcessModel& p) {
     for (const BlockRef& ref : reader_.blocks()) {
       if (ref.kind == BlockKind::kFrameworkEvents && ref.process == id_)
         event_blocks_.push_back(ref);
     }
     read_seeds();
     replay(p);
-    const auto tags = collect<TensorTag>(reader_, decoder_, id_);
+    const auto tags = collect<TensorTag>(reader_, walk_, id_);
     for (FrameworkModel& model : p.framework) apply_tags(model, tags);
-    return p;
   }
 
- private:
   // Names are few, kernels are many: each name is looked at once.
   void read_kernels(ProcessModel& p) {
     struct Known {
@@ -127,7 +155,7 @@ class ProcessLoader {
     };
     std::unordered_map<uint32_t, Known> names;
     std::vector<Kernel> kernels;
-    for_each_block<Kernel>(reader_, decoder_, id_, [&](auto rows, const BlockRef&) {
+    for_each_block<Kernel>(reader_, walk_, id_, [&](auto rows, const BlockRef&) {
       for (const Kernel& kernel : rows) {
         const auto [known, fresh] = names.try_emplace(kernel.name);
         if (fresh) {
@@ -142,24 +170,25 @@ class ProcessLoader {
   }
 
   void read_seeds() {
-    for_each_block<SegmentState>(reader_, decoder_, id_, [&](auto rows, const BlockRef&) {
+    for_each_block<SegmentState>(reader_, walk_, id_, [&](auto rows, const BlockRef&) {
       for (const SegmentState& s : rows) {
         seeds_[s.device].add(s);
         int64_t& state_ns = state_ns_.try_emplace(s.device, INT64_MIN).first->second;
         state_ns = std::max(state_ns, sane(s.time_ns));
       }
     });
-    for_each_block<BlockState>(reader_, decoder_, id_, [&](auto rows, const BlockRef&) {
+    for_each_block<BlockState>(reader_, walk_, id_, [&](auto rows, const BlockRef&) {
       for (const BlockState& b : rows) seeds_[b.device].add(b);
     });
     if (event_blocks_.empty()) return;
     first_ns_ = sane(event_blocks_.front().first_ns);
     const bool newer = std::any_of(state_ns_.begin(), state_ns_.end(),
                                    [&](const auto& state) { return state.second >= first_ns_; });
-    if (!newer) return;               // the state is older than the history
-    BlockDecoder backwards(reader_);  // its damage is met, and counted, again on the way forward
+    if (!newer) return;  // the state is older than the history
+    // Their damage is met, and counted, again on the way forward.
+    EventBlocks backwards(reader_, {event_blocks_.rbegin(), event_blocks_.rend()});
     for (auto ref = event_blocks_.rbegin(); ref != event_blocks_.rend(); ++ref) {
-      const auto rows = backwards.rows<FrameworkEvent>(*ref);
+      const auto rows = backwards.next();
       for (auto row = rows.rbegin(); row != rows.rend(); ++row) {
         if (row->time_ns > state_of(row->device)) continue;
         if (const auto seed = seeds_.find(row->device); seed != seeds_.end())
@@ -183,7 +212,9 @@ class ProcessLoader {
 
   FrameworkReplay& replay_of(int64_t device, const AllocatorRules& rules) {
     if (last_ != nullptr && last_device_ == device) return *last_;
-    last_ = &replays_.try_emplace(device, device, rules).first->second;
+    const auto [known, fresh] = replays_.try_emplace(device, device, rules);
+    if (fresh && writer_ != nullptr) writer_->adopt(known->second.model(), id_);
+    last_ = &known->second;
     last_device_ = device;
     return *last_;
   }
@@ -208,10 +239,11 @@ class ProcessLoader {
       event.time_ns = sane(event.time_ns);
       replay_of(event.device, p.rules).apply(event);
     };
+    EventBlocks blocks(reader_, event_blocks_);
     // A snapshot lists its events in their true order, and with coarser times.
     if (p.info.source != Source::kCapture) {
       for (const BlockRef& ref : event_blocks_) {
-        for (FrameworkEvent event : decoder_.rows<FrameworkEvent>(ref)) {
+        for (FrameworkEvent event : blocks.next()) {
           if (event.time_ns <= state_of(event.device)) name_pool(event);
           take(event);
         }
@@ -220,18 +252,23 @@ class ProcessLoader {
     } else if (!event_blocks_.empty()) {
       CaptureOrder order(std::move(segments_), take);
       for (const BlockRef& ref : event_blocks_) {
-        order.add(decoder_.rows<FrameworkEvent>(ref));
+        order.add(blocks.next());
         advance_(ref.rows);
       }
       order.finish();
     }
+    event_damage_ = blocks.damage();
     for (auto& [device, replay] : replays_) p.framework.push_back(std::move(replay).finish());
   }
 
   const TraceReader& reader_;
   BlockDecoder& decoder_;
   uint32_t id_;
+  TraceIndex* index_;
+  TraceIndexWriter* writer_;
   std::function<void(uint64_t)> advance_;
+  BlockDecoder walk_{reader_};
+  Damage event_damage_;
   std::vector<BlockRef> event_blocks_;
   std::vector<FrameworkEvent> segments_;  // of an allocator that does not tell of them
   std::map<int64_t, SeedState> seeds_;
@@ -286,11 +323,42 @@ std::set<uint32_t> survey(const TraceReader& reader, TraceModel& model) {
   return ids;
 }
 
+void load_file(const TraceReader& reader, const std::set<uint32_t>& ids,
+               const IndexOptions& options, const std::function<void(uint64_t)>& advance,
+               TraceModel& model) {
+  std::optional<TraceIndex> index = TraceIndex::open(reader, options);
+  const auto writer = index ? nullptr : TraceIndexWriter::create(reader, options);
+  BlockDecoder decoder(reader);
+  Damage walk_damage = index ? index->damage() : Damage{};
+  const size_t first = model.processes.size();
+  for (const uint32_t id : ids) {
+    ProcessLoader loader(reader, decoder, id, index ? &*index : nullptr, writer.get(), advance);
+    model.processes.push_back(loader.load());
+    walk_damage += loader.walk_damage();
+  }
+  model.damage += reader.damage();
+  model.damage += decoder.damage();
+  model.damage += walk_damage;
+  if (writer == nullptr) return;
+  std::vector<TraceIndexWriter::Finished> finished;
+  size_t at = first;
+  for (const uint32_t id : ids) {
+    ProcessModel& p = model.processes[at++];
+    finished.push_back({id, p.framework, &p.compute, p.nccl});
+  }
+  // Without an index it is opened more slowly next time, and that is all.
+  static_cast<void>(writer->finish(finished, walk_damage));
+  for (const auto& process : finished) {
+    for (const FrameworkModel& m : process.models) m.release_pages();
+  }
+}
+
 }  // namespace
 
-Result<TraceModel> load_trace(std::span<const TraceReader> readers, const Progress& progress) {
+Result<TraceModel> load_trace(std::span<const TraceReader> readers, const Progress& progress,
+                              const IndexOptions& options) {
   if (readers.empty()) return Error{"no trace to load"};
-  if (Status fits = check_memory(readers); !fits) return fits.error();
+  if (Status fits = check_memory(readers, options); !fits) return fits.error();
   TraceModel model;
   model.path = readers.front().path();
   model.start_ns = INT64_MAX;
@@ -305,14 +373,8 @@ Result<TraceModel> load_trace(std::span<const TraceReader> readers, const Progre
     done += rows;
     if (progress && total != 0) progress(static_cast<double>(done) / static_cast<double>(total));
   };
-  for (size_t i = 0; i < readers.size(); ++i) {
-    BlockDecoder decoder(readers[i]);
-    for (const uint32_t id : ids[i]) {
-      model.processes.push_back(ProcessLoader(readers[i], decoder, id, advance).load());
-    }
-    model.damage += readers[i].damage();
-    model.damage += decoder.damage();
-  }
+  for (size_t i = 0; i < readers.size(); ++i)
+    load_file(readers[i], ids[i], options, advance, model);
   return model;
 }
 

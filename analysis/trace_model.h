@@ -11,6 +11,7 @@
 #include "analysis/dictionary.h"
 #include "analysis/driver_model.h"
 #include "analysis/framework_model.h"
+#include "analysis/index_options.h"
 #include "analysis/precision.h"
 #include "proto/block_decoder.h"
 #include "proto/result.h"
@@ -55,7 +56,9 @@ struct TraceModel {
 // Called with the share of the work done, 0 to 1.
 using Progress = std::function<void(double)>;
 
-// One file, or the files of one job.
-Result<TraceModel> load_trace(std::span<const TraceReader> readers, const Progress& progress = {});
+// One file, or the files of one job. Large ones are indexed, and opened by their index from then
+// on.
+Result<TraceModel> load_trace(std::span<const TraceReader> readers, const Progress& progress = {},
+                              const IndexOptions& index = IndexOptions::from_environment());
 
 }  // namespace tidemark

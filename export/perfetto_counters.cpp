@@ -171,14 +171,14 @@ void write_owner_counters(PerfettoPackets& packets, PerfettoTracks& tracks, Perf
   }
   std::stable_sort(steps.begin(), steps.end(),
                    [](const Step& a, const Step& b) { return a.time_ns < b.time_ns; });
-  struct Curve {
+  struct OwnerCurve {
     uint64_t track = 0;
     int64_t bytes = 0;
   };
-  std::map<std::pair<int64_t, uint32_t>, Curve> curves;
+  std::map<std::pair<int64_t, uint32_t>, OwnerCurve> curves;
   for (const Step& step : steps) {
     if (step.time_ns > range.end_ns) break;
-    Curve& curve = curves[{step.device, step.owner}];
+    OwnerCurve& curve = curves[{step.device, step.owner}];
     curve.bytes += step.bytes;
     if (curve.track == 0) {
       const std::string_view owner = process.name(step.owner);

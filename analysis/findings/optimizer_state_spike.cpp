@@ -41,8 +41,8 @@ void find_optimizer_state_spike(const Evidence& evidence, std::vector<Finding>& 
       out.push_back(std::move(f));
       continue;
     }
-    const Allocation* last = pushed_by(*d.model, d.model->allocated_peak.event);
-    if (last == nullptr || !is_optimizer(d.roles->of(last->stack))) continue;
+    const std::optional<Allocation> last = pushed_by(*d.model, d.model->allocated_peak.event);
+    if (!last || !is_optimizer(d.roles->of(last->stack))) continue;
     Finding f = d.finding("optimizer_state_spike", d.is_tight() ? kWarning : kInfo,
                           fmt::format("the peak is inside the optimizer's step: {} of optimizer "
                                       "state and its temporaries",

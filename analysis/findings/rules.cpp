@@ -43,7 +43,12 @@ uint64_t best_saving(const Finding& f) {
 
 std::vector<Finding> diagnose(const Evidence& evidence) {
   std::vector<Finding> findings;
-  for (const NamedRule& rule : kRules) rule.rule(evidence, findings);
+  for (const NamedRule& rule : kRules) {
+    rule.rule(evidence, findings);
+    for (const DeviceEvidence& d : evidence.devices) {
+      if (d.model != nullptr) d.model->release_pages();  // some walk through all events
+    }
+  }
   for (Finding& f : findings) {
     std::stable_sort(f.advice.begin(), f.advice.end(), [](const Advice& a, const Advice& b) {
       return a.saves_bytes > b.saves_bytes;

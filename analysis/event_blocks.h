@@ -1,0 +1,55 @@
+// The framework events of some blocks, decoded ahead of whoever reads them on a thread of its own:
+// decoding costs about as much as what is then done with the rows.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "proto/block_decoder.h"
+
+namespace tidemark {
+
+class EventBlocks {
+ public:
+  EventBlocks(const TraceReader& reader, std::vector<BlockRef> refs);
+  ~EventBlocks();
+  EventBlocks(const EventBlocks&) = delete;
+  EventBlocks& operator=(const EventBlocks&) = delete;
+
+  // The rows of the next block, valid until the next call. As often as there are blocks.
+  std::span<const FrameworkEvent> next();
+
+  // Of all blocks, once all are read.
+  Damage damage() const;
+
+ private:
+  static constexpr size_t kSlots = 4;
+  static constexpr uint64_t kFewRows = 50'000;  // quicker without a thread
+
+  // A block's rows lie in the decoder that read it.
+  struct Slot {
+    explicit Slot(const TraceReader& reader) : decoder(reader) {}
+    BlockDecoder decoder;
+    std::span<const FrameworkEvent> rows;
+  };
+
+  void decode_all();
+
+  std::vector<BlockRef> refs_;
+  std::vector<std::unique_ptr<Slot>> slots_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  size_t decoded_ = 0;  // blocks
+  size_t taken_ = 0;
+  bool stop_ = false;
+  std::exception_ptr failure_;
+  std::thread thread_;
+};
+
+}  // namespace tidemark
