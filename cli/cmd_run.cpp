@@ -4,15 +4,13 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <memory>
 
-#include "analysis/report.h"
 #include "cli/command.h"
+#include "cli/summary.h"
 #include "collector/launcher.h"
 #include "collector/python_torch.h"
 #include "collector/recovery.h"
-#include "export/names.h"
 
 namespace tidemark::cli {
 
@@ -23,74 +21,9 @@ struct Options {
   std::string stacks;
   bool no_kernels = false;
   bool quiet = false;
+  bool arm = false;
   std::vector<std::string> command;
 };
-
-std::string default_directory() {
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  ::localtime_r(&now, &local);
-  char text[64];
-  std::strftime(text, sizeof text, "tidemark-%Y%m%d-%H%M%S", &local);
-  return fmt::format("{}-{}", text, ::getpid());
-}
-
-// The rank and device with the highest water.
-void print_highest(const Report& report) {
-  const RankReport* top_rank = nullptr;
-  const DeviceReport* top = nullptr;
-  const auto height = [](const DeviceReport& d) {
-    return std::max({d.reserved_peak.bytes, d.driver_peak.bytes, d.device_used_peak.bytes});
-  };
-  size_t ooms = 0;
-  for (const RankReport& rank : report.ranks) {
-    for (const DeviceReport& d : rank.devices) {
-      ooms += d.oom_count;
-      if (top == nullptr || height(d) > height(*top)) {
-        top = &d;
-        top_rank = &rank;
-      }
-    }
-  }
-  if (top == nullptr) {
-    fmt::print(stderr, "tidemark: no CUDA memory was seen\n");
-    return;
-  }
-  std::string who = top_rank->rank >= 0 ? fmt::format("rank {}, ", top_rank->rank) : "";
-  if (top->has_framework) {
-    fmt::print(stderr, "tidemark: {}cuda:{}: allocated peak {}, reserved peak {}\n", who,
-               top->device, size_text(top->allocated_peak.bytes),
-               size_text(top->reserved_peak.bytes));
-  } else {
-    fmt::print(stderr, "tidemark: {}cuda:{}: the driver gave out {} at the peak\n", who,
-               top->device, size_text(top->driver_peak.bytes));
-  }
-  if (top->device_used_peak.bytes != 0) {
-    fmt::print(stderr, "tidemark: the card was used up to {} of {}\n",
-               size_text(top->device_used_peak.bytes), size_text(top->total_bytes));
-  }
-  if (ooms != 0) fmt::print(stderr, "tidemark: {}\n", counted(ooms, "allocation") + " failed");
-}
-
-void print_summary(const std::string& directory) {
-  const Result<TraceSource> source = open_trace(directory);
-  if (!source) {
-    fmt::print(stderr, "tidemark: nothing was recorded: the program used no CUDA\n");
-    return;
-  }
-  for (const std::string& warning : source->warnings) warn(warning);
-  const Result<TraceModel> model = load_trace(source->readers);
-  if (model) {
-    if (const Result<Report> report = make_report(*model, {}); report) {
-      fmt::print(stderr, "tidemark: {}, {}\n",
-                 report->ranks.size() == 1 ? "1 process"
-                                           : fmt::format("{} processes", report->ranks.size()),
-                 counted(report->events, "memory event"));
-      print_highest(*report);
-    }
-  }
-  fmt::print(stderr, "tidemark: tidemark report {}\n", directory);
-}
 
 bool wants_bridge() {
   const auto off = [](const char* name) {
@@ -108,7 +41,11 @@ int run(Options options) {
   LaunchOptions launched;
   launched.command = std::move(options.command);
   launched.injector = *injector;
-  launched.directory = options.directory.empty() ? default_directory() : options.directory;
+  if (options.arm) {
+    launched.environment.emplace_back("TIDEMARK_ARM", "1");
+  } else {
+    launched.directory = options.directory.empty() ? default_directory() : options.directory;
+  }
   if (!options.stacks.empty()) launched.environment.emplace_back("TIDEMARK_STACKS", options.stacks);
   if (options.no_kernels) launched.environment.emplace_back("TIDEMARK_KERNELS", "0");
   if (wants_bridge()) {
@@ -120,9 +57,11 @@ int run(Options options) {
   }
   const Result<LaunchResult> result = launch(launched);
   if (!result) return fail(result.error());
-  static_cast<void>(recover_directory(launched.directory));
-  name_traces(launched.directory);
-  if (!options.quiet) print_summary(launched.directory);
+  if (!options.arm) {
+    static_cast<void>(recover_directory(launched.directory));
+    name_traces(launched.directory);
+    if (!options.quiet) print_summary(launched.directory);
+  }
   if (result->signal != 0) {
     // End as the program ended, so that a shell or a scheduler sees the same.
     ::signal(result->signal, SIG_DFL);
@@ -141,13 +80,18 @@ void add_run(CLI::App& app, int& code) {
   command->add_option("--stacks", options->stacks, "none, python, native or all")
       ->check(CLI::IsMember({"none", "python", "native", "all"}));
   command->add_flag("--no-kernels", options->no_kernels, "do not record kernels");
+  command
+      ->add_flag("--arm", options->arm,
+                 "record nothing until tidemark attach; costs nothing until then")
+      ->excludes("--output");
   command->add_flag("-q,--quiet", options->quiet, "no summary at the end");
   command->add_option("COMMAND", options->command, "the program and its arguments, after --");
   command->footer(
       "The program's output, signals and exit status are its own.\n"
       "Examples:\n"
       "  tidemark run -- python train.py\n"
-      "  tidemark run -o out -- torchrun --nproc-per-node 8 train.py");
+      "  tidemark run -o out -- torchrun --nproc-per-node 8 train.py\n"
+      "  tidemark run --arm -- python train.py      later: tidemark attach PID --for 60s");
   command->callback([options, &code] { code = run(*options); });
 }
 

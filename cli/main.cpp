@@ -20,6 +20,10 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "tidemark " TIDEMARK_VERSION);
   int code = kOk;
   add_run(app, code);
+  add_ps(app, code);
+  add_attach(app, code);
+  add_detach(app, code);
+  add_snapshot(app, code);
   add_import(app, code);
   add_info(app, code);
   add_report(app, code);
@@ -29,6 +33,7 @@ int main(int argc, char** argv) {
   add_check(app, code);
   add_recover(app, code);
   add_export(app, code);
+  add_view(app, code);
   add_doctor(app, code);
   add_version(app, code);
   if (argc == 1) {

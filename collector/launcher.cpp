@@ -49,7 +49,7 @@ void set_environment(const LaunchOptions& options) {
   }
   ::setenv("CUDA_INJECTION64_PATH", options.injector.c_str(), 1);
   ::setenv("NVTX_INJECTION64_PATH", options.injector.c_str(), 0);  // another tool's stays
-  ::setenv("TIDEMARK_OUT", options.directory.c_str(), 1);
+  if (!options.directory.empty()) ::setenv("TIDEMARK_OUT", options.directory.c_str(), 1);
   // The same library is NCCL's profiler plugin; one that the user has named stays.
   ::setenv("NCCL_PROFILER_PLUGIN", options.injector.c_str(), 0);
   ::setenv("TIDEMARK_JOB", random_id().c_str(), 0);
@@ -112,7 +112,9 @@ Result<std::string> find_injector() {
 }
 
 Result<LaunchResult> launch(const LaunchOptions& options) {
-  if (Status status = make_directory(options.directory); !status) return status.error();
+  if (!options.directory.empty()) {
+    if (Status status = make_directory(options.directory); !status) return status.error();
+  }
   int pipe_fds[2];
   if (::pipe2(pipe_fds, O_CLOEXEC) != 0) return Error{std::strerror(errno)};
 

@@ -13,7 +13,7 @@ namespace tidemark {
 struct LaunchOptions {
   std::vector<std::string> command;
   std::string injector;   // path of libtidemark.so
-  std::string directory;  // where the traces go; created 0700
+  std::string directory;  // where the traces go; created 0700. "": the program is only armed
   std::vector<std::pair<std::string, std::string>> environment;  // TIDEMARK_… for the program
 };
 

@@ -47,8 +47,8 @@ uint64_t system_call_address(uint64_t pc_behind);
 
 // As at the instruction itself, about to enter the kernel.
 void set_before_call(Registers& registers, uint64_t instruction, const SystemCall& call);
-// Makes the kernel pass over the call that the thread is entering, once set_before_call()'s registers
-// have been written. False: see errno.
+// Makes the kernel pass over the call that the thread is entering, once set_before_call()'s
+// registers have been written. False: see errno.
 bool skip_entered_call(int thread);
 
 // Behind a system call that a stop broke off: as if it had not been entered yet. `before`: what it

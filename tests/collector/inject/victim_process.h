@@ -35,8 +35,7 @@ class VictimProcess {
     ::close(out[1]);
     in_ = in[1];
     out_ = out[0];
-    char byte = 0;
-    while (!output_.ends_with("ready\n") && ::read(out_, &byte, 1) == 1) output_ += byte;
+    EXPECT_TRUE(said("ready\n"));
     output_.clear();
   }
   VictimProcess(const VictimProcess&) = delete;
@@ -53,6 +52,13 @@ class VictimProcess {
   pid_t pid() const { return pid_; }
   void write(const std::string& text) {
     EXPECT_EQ(::write(in_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  }
+
+  // Waits until it has said so.
+  bool said(const std::string& text) {
+    char byte = 0;
+    while (!output_.ends_with(text) && ::read(out_, &byte, 1) == 1) output_ += byte;
+    return output_.ends_with(text);
   }
 
   // Ends its input; what it says then.

@@ -1,0 +1,138 @@
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "cli/captures.h"
+#include "cli/command.h"
+#include "cli/duration_option.h"
+#include "cli/live_view.h"
+#include "cli/process_choice.h"
+#include "cli/summary.h"
+#include "proto/control.h"
+
+namespace tidemark::cli {
+
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+struct Options {
+  ProcessChoice choice;
+  std::string directory;
+  std::string time;
+  std::string stacks;
+  std::string library;
+  bool no_kernels = false;
+  bool live = false;
+  bool quiet = false;
+};
+
+// Begins the captures; the processes where it worked.
+Result<std::vector<CudaProcess>> start_all(std::vector<CudaProcess> processes,
+                                           const ControlRequest& request) {
+  std::vector<CudaProcess> started;
+  const bool alone = processes.size() == 1;
+  for (CudaProcess& process : processes) {
+    const Result<ControlReply> reply = process.client->ask(control::kStart, request);
+    if (reply) {
+      process.trace = reply->text("trace");
+      started.push_back(std::move(process));
+    } else if (alone) {
+      return Error{fmt::format("{}: {}", process.label(), reply.error().message)};
+    } else {
+      warn(fmt::format("{}: {}", process.label(), reply.error().message));
+    }
+  }
+  if (started.empty()) return Error{"no capture could be begun"};
+  return started;
+}
+
+// Until the time is over, somebody asks to stop, or all of them have ended.
+void watch(std::vector<CudaProcess>& processes, std::optional<milliseconds> time, bool live) {
+  const StopRequest stop;
+  LiveView view;
+  const auto end = time ? Clock::now() + *time : Clock::time_point::max();
+  while (!stop.asked()) {
+    bool any = true;
+    if (live) {
+      any = view.draw(processes);
+    } else {
+      any = false;
+      for (CudaProcess& process : processes) any |= process.client->ask(control::kStatus).ok();
+    }
+    const auto left = std::chrono::duration_cast<milliseconds>(end - Clock::now());
+    if (!any || left.count() <= 0 || stop.sleep(std::min(left, milliseconds(1000)))) return;
+  }
+}
+
+int run(const Options& options) {
+  std::optional<milliseconds> time;
+  if (!options.time.empty()) {
+    const Result<milliseconds> parsed = parse_duration("--for", options.time);
+    if (!parsed) return fail(parsed.error());
+    time = *parsed;
+  }
+  Result<std::vector<CudaProcess>> chosen = choose(options.choice);
+  if (!chosen) return fail(chosen.error());
+  Result<std::vector<CudaProcess>> entered =
+      enter_all(std::move(*chosen), entry_options(options.library));
+  if (!entered) return fail(entered.error());
+  const Result<std::string> directory = make_trace_directory(
+      options.directory.empty() ? default_directory() : options.directory, *entered);
+  if (!directory) return fail(directory.error());
+
+  ControlRequest request{{"out", *directory}};
+  if (!options.stacks.empty()) request["stacks"] = options.stacks;
+  if (options.no_kernels) request["kernels"] = "0";
+  // The process ends it by itself, too, should we be gone by then.
+  const milliseconds grace(10'000);
+  if (time) request["for_ms"] = std::to_string((*time + grace).count());
+  Result<std::vector<CudaProcess>> started = start_all(std::move(*entered), request);
+  if (!started) return fail(started.error());
+  if (!options.quiet) {
+    for (const CudaProcess& process : *started) {
+      fmt::print(stderr, "tidemark: recording {} into {}\n", process.label(), process.trace);
+    }
+  }
+  if (!time && !options.live) {
+    if (!options.quiet) {
+      fmt::print(stderr, "tidemark: it goes on until: tidemark detach {}\n",
+                 started->size() == 1 ? std::to_string(started->front().pid) : "--all");
+    }
+    return kOk;
+  }
+  watch(*started, time, options.live);
+  const std::vector<std::string> traces = stop_all(*started);
+  if (!options.quiet) summarise(traces);
+  return kOk;
+}
+
+}  // namespace
+
+void add_attach(CLI::App& app, int& code) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("attach", "begin recording a process that runs already");
+  add_choice(*command, options->choice);
+  command->add_option("-o,--output", options->directory, "directory for the traces");
+  command->add_option("--for", options->time, "record so long (60s, 5m, 2h), then stop and report");
+  command->add_flag("--live", options->live, "show how full the cards are; Ctrl-C stops recording");
+  command->add_option("--stacks", options->stacks, "none, python, native or all")
+      ->check(CLI::IsMember({"none", "python", "native", "all"}));
+  command->add_flag("--no-kernels", options->no_kernels, "do not record kernels");
+  command->add_option("--library", options->library,
+                      "libtidemark.so as the process sees it, in a container");
+  command->add_flag("-q,--quiet", options->quiet, "no summary at the end");
+  command->footer(
+      "A process that was started with tidemark run --arm is asked; into any other the library is\n"
+      "loaded first. Without --for or --live the recording goes on until tidemark detach.\n"
+      "Examples:\n"
+      "  tidemark attach 4711 --for 60s\n"
+      "  tidemark attach --job slurm-99.0 -o out --live");
+  command->callback([options, &code] { code = run(*options); });
+}
+
+}  // namespace tidemark::cli

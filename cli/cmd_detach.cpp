@@ -1,0 +1,47 @@
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "cli/captures.h"
+#include "cli/command.h"
+#include "cli/process_choice.h"
+#include "proto/control.h"
+
+namespace tidemark::cli {
+
+namespace {
+
+int run(const ProcessChoice& choice, bool quiet) {
+  Result<std::vector<CudaProcess>> chosen = choose(choice);
+  if (!chosen) return fail(chosen.error());
+  std::vector<CudaProcess> recording;
+  for (CudaProcess& process : *chosen) {
+    const bool records = process.reach == Reach::kLoaded && process.state != control::kArmed;
+    if (records) {
+      recording.push_back(std::move(process));
+    } else if (!choice.pids.empty()) {
+      return fail({process.label() + " is not being recorded"});
+    }
+  }
+  if (recording.empty()) return fail({"nothing is being recorded"});
+  const std::vector<std::string> traces = stop_all(recording);
+  for (const std::string& trace : traces) fmt::print("{}\n", trace);
+  if (!quiet) summarise(traces);
+  return traces.empty() ? kUsage : kOk;
+}
+
+}  // namespace
+
+void add_detach(CLI::App& app, int& code) {
+  auto choice = std::make_shared<ProcessChoice>();
+  auto quiet = std::make_shared<bool>(false);
+  CLI::App* command = app.add_subcommand("detach", "end a recording; the process goes on");
+  add_choice(*command, *choice);
+  command->add_flag("-q,--quiet", *quiet, "no summary");
+  command->footer(
+      "Prints the traces. The process stays armed: it can be attached to again.\n"
+      "Example:\n  tidemark detach 4711");
+  command->callback([choice, quiet, &code] { code = run(*choice, *quiet); });
+}
+
+}  // namespace tidemark::cli

@@ -1,0 +1,70 @@
+#include <fmt/format.h>
+
+#include <ctime>
+#include <filesystem>
+#include <memory>
+
+#include "cli/captures.h"
+#include "cli/command.h"
+#include "proto/control.h"
+
+namespace tidemark::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  int pid = 0;
+  std::string output;
+  std::string library;
+};
+
+// The process writes into a directory; the one file in it becomes the output.
+Result<std::string> take(CudaProcess& process, const std::string& output) {
+  std::error_code error;
+  const fs::path target = fs::absolute(output, error).lexically_normal();
+  const std::string scratch = target.string() + ".partial";
+  std::vector<CudaProcess> alone;
+  alone.push_back(std::move(process));
+  const Result<std::string> directory = make_trace_directory(scratch, alone);
+  if (!directory) return directory.error();
+  const Result<ControlReply> reply =
+      alone.front().client->ask(control::kSnapshot, {{"out", *directory}}, std::chrono::minutes(2));
+  if (reply) fs::rename(reply->text("trace"), target, error);
+  const std::string why = error ? error.message() : "";
+  fs::remove_all(*directory, error);
+  if (!reply) return Error{fmt::format("{}: {}", alone.front().label(), reply.error().message)};
+  if (!why.empty()) return Error{fmt::format("{}: {}", target.string(), why)};
+  return target.string();
+}
+
+int run(Options options) {
+  Result<CudaProcess> process = look_at(options.pid);
+  if (!process) return fail(process.error());
+  if (Status entered = enter(*process, entry_options(options.library)); !entered)
+    return fail(entered.error());
+  if (options.output.empty())
+    options.output = fmt::format("tidemark-{}-{}.tmk", options.pid, std::time(nullptr));
+  const Result<std::string> trace = take(*process, options.output);
+  if (!trace) return fail(trace.error());
+  name_traces(*trace);
+  fmt::print("{}\n", *trace);
+  return kOk;
+}
+
+}  // namespace
+
+void add_snapshot(CLI::App& app, int& code) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("snapshot", "what a running process holds now, without a history");
+  command->add_option("PID", options->pid, "the process; tidemark ps lists them")->required();
+  command->add_option("-o,--output", options->output, "the trace");
+  command->add_option("--library", options->library,
+                      "libtidemark.so as the process sees it, in a container");
+  command->footer("Example:\n  tidemark snapshot 4711 -o now.tmk");
+  command->callback([options, &code] { code = run(*options); });
+}
+
+}  // namespace tidemark::cli

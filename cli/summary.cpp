@@ -1,0 +1,86 @@
+#include "cli/summary.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+
+#include "analysis/report.h"
+#include "cli/command.h"
+#include "export/names.h"
+
+namespace tidemark::cli {
+
+namespace {
+
+// The rank and device with the highest water.
+void print_highest(const Report& report) {
+  const RankReport* top_rank = nullptr;
+  const DeviceReport* top = nullptr;
+  const auto height = [](const DeviceReport& d) {
+    return std::max({d.reserved_peak.bytes, d.driver_peak.bytes, d.device_used_peak.bytes});
+  };
+  size_t ooms = 0;
+  for (const RankReport& rank : report.ranks) {
+    for (const DeviceReport& d : rank.devices) {
+      ooms += d.oom_count;
+      if (top == nullptr || height(d) > height(*top)) {
+        top = &d;
+        top_rank = &rank;
+      }
+    }
+  }
+  if (top == nullptr) {
+    fmt::print(stderr, "tidemark: no CUDA memory was seen\n");
+    return;
+  }
+  std::string who = top_rank->rank >= 0 ? fmt::format("rank {}, ", top_rank->rank) : "";
+  if (top->has_framework) {
+    fmt::print(stderr, "tidemark: {}cuda:{}: allocated peak {}, reserved peak {}\n", who,
+               top->device, size_text(top->allocated_peak.bytes),
+               size_text(top->reserved_peak.bytes));
+  } else {
+    fmt::print(stderr, "tidemark: {}cuda:{}: the driver gave out {} at the peak\n", who,
+               top->device, size_text(top->driver_peak.bytes));
+  }
+  if (top->device_used_peak.bytes != 0) {
+    fmt::print(stderr, "tidemark: the card was used up to {} of {}\n",
+               size_text(top->device_used_peak.bytes), size_text(top->total_bytes));
+  }
+  if (ooms != 0) fmt::print(stderr, "tidemark: {}\n", counted(ooms, "allocation") + " failed");
+}
+
+}  // namespace
+
+std::string default_directory() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  char text[64];
+  std::strftime(text, sizeof text, "tidemark-%Y%m%d-%H%M%S", &local);
+  return fmt::format("{}-{}", text, ::getpid());
+}
+
+void print_summary(const std::string& path) {
+  const Result<TraceSource> source = open_trace(path);
+  if (!source) {
+    fmt::print(stderr, "tidemark: nothing was recorded: the program used no CUDA\n");
+    return;
+  }
+  for (const std::string& warning : source->warnings) warn(warning);
+  const Result<TraceModel> model = load_trace(source->readers);
+  if (model) {
+    if (const Result<Report> report = make_report(*model, {}); report) {
+      fmt::print(stderr, "tidemark: {}, {}\n",
+                 report->ranks.size() == 1 ? "1 process"
+                                           : fmt::format("{} processes", report->ranks.size()),
+                 counted(report->events, "memory event"));
+      print_highest(*report);
+    }
+  }
+  fmt::print(stderr, "tidemark: tidemark report {}\n", path);
+}
+
+}  // namespace tidemark::cli
