@@ -270,10 +270,7 @@ void draw_cursors(const Model& model, const Selection& selection, const PlotArea
   const float x = std::round(area.x(selection.time(model)));
   draw.AddLine({x, area.min.y}, {x, area.max.y}, paint(theme().cursor, 210), px(1.2F));
   if (!selection.compare || selection.lane >= model.lanes.size()) return;
-  const FrameworkModel& m = *model.lanes[selection.lane].memory;
-  if (*selection.compare >= m.event_count()) return;
-  const int64_t at = m.time_ns[*selection.compare] - model.trace.start_ns;
-  const float cx = std::round(area.x(static_cast<double>(at)));
+  const float cx = std::round(area.x(selection.compared_time(model)));
   draw_dashes(draw, {cx, area.min.y}, {cx, area.max.y}, paint(theme().compare), px(4), px(1.5F));
 }
 

@@ -1,0 +1,143 @@
+#include "viewer/model/rank_heat.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace tidemark::view {
+
+namespace {
+
+int64_t rank_of(const Model& model, uint32_t lane) {
+  return model.process_of(model.lanes[lane]).info.rank;
+}
+
+}  // namespace
+
+RankRows RankRows::of(const Model& model) {
+  RankRows rows;
+  for (uint32_t i = 0; i < model.lanes.size(); ++i) {
+    if (rank_of(model, i) >= 0) rows.lanes.push_back(i);
+  }
+  if (rows.lanes.size() < 2) {
+    rows.lanes.clear();
+    for (uint32_t i = 0; i < model.lanes.size(); ++i) rows.lanes.push_back(i);
+  }
+  std::stable_sort(rows.lanes.begin(), rows.lanes.end(),
+                   [&](uint32_t a, uint32_t b) { return rank_of(model, a) < rank_of(model, b); });
+  std::map<std::pair<int64_t, int64_t>, size_t> by_device;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const int64_t rank = rank_of(model, rows.lanes[i]);
+    rows.by_rank.try_emplace(rank, i);
+    by_device[{rank, model.lanes[rows.lanes[i]].memory->device}] = i;
+  }
+  for (const RankHeight& h : model.report.comparison.heights) {
+    const auto found = by_device.find({h.rank, h.device});
+    if (found != by_device.end()) rows.by_rank[h.rank] = found->second;
+  }
+  return rows;
+}
+
+size_t RankRows::of_rank(int64_t rank) const {
+  const auto found = by_rank.find(rank);
+  return found == by_rank.end() ? SIZE_MAX : found->second;
+}
+
+size_t RankRows::of_lane(uint32_t lane) const {
+  const auto found = std::find(lanes.begin(), lanes.end(), lane);
+  return found == lanes.end() ? SIZE_MAX : static_cast<size_t>(found - lanes.begin());
+}
+
+std::string RankRows::name(const Model& model, size_t row) const {
+  const int64_t rank = rank_of(model, lanes[row]);
+  // Ranks with several devices need the device's name as well.
+  const bool alone = by_rank.size() == lanes.size();
+  return rank >= 0 && alone ? "rank " + std::to_string(rank) : model.lanes[lanes[row]].name;
+}
+
+size_t RankRows::outlier(const Model& model) const {
+  const RankComparison& c = model.report.comparison;
+  return c.compared && c.divergence.found ? of_rank(c.highest.rank) : SIZE_MAX;
+}
+
+uint64_t RankRows::highest_peak(const Model& model, Curve curve) const {
+  uint64_t most = 1;
+  for (const uint32_t lane : lanes) {
+    const FrameworkModel& m = *model.lanes[lane].memory;
+    const Peak& peak = curve == Curve::kAllocated   ? m.allocated_peak
+                       : curve == Curve::kRequested ? m.requested_peak
+                                                    : m.reserved_peak;
+    most = std::max(most, peak.bytes);
+  }
+  return most;
+}
+
+void RankHeat::want(const Model& model, const std::vector<uint32_t>& lanes, Curve curve,
+                    const TimeRange& view, uint32_t columns) {
+  const bool same = model_ == &model && curve_ == curve && next_.columns == columns &&
+                    next_.view.begin == view.begin && next_.view.end == view.end && lanes_ == lanes;
+  if (same) return;
+  // What was shown of another trace or another curve is no picture of this one.
+  if (model_ != &model || curve_ != curve || lanes_ != lanes) shown_ = {};
+  model_ = &model;
+  curve_ = curve;
+  lanes_ = lanes;
+  next_ = {};
+  next_.view = view;
+  next_.columns = columns;
+  next_.most.resize(lanes.size() * columns, HeatTable::kUnknown);
+  next_.ends.resize(lanes.size(), columns);
+  done_ = 0;
+  pending_ = true;
+}
+
+void RankHeat::add_row(size_t row) {
+  const Lane& lane = model_->lanes[lanes_[row]];
+  const TimeWindow window{model_->trace.start_ns, next_.view.begin, next_.view.end};
+  const TimelineColumns columns = columns_of(*lane.memory, lane.curves, window, next_.columns);
+  if (columns.count() == 0) return;
+  const std::vector<Column>& values = columns.curves[static_cast<size_t>(curve_)];
+  for (uint32_t c = columns.first_known; c < next_.columns; ++c) {
+    next_.most[row * next_.columns + c] = values[c].max;
+  }
+  const uint32_t last = lane.memory->event_count();
+  const auto end = std::find(columns.edges.begin(), columns.edges.end(), last);
+  next_.ends[row] = std::min(static_cast<uint32_t>(end - columns.edges.begin()), next_.columns);
+}
+
+void RankHeat::finish() {
+  next_.middle.resize(next_.columns, HeatTable::kUnknown);
+  std::vector<uint64_t> known;
+  for (uint32_t c = 0; c < next_.columns; ++c) {
+    known.clear();
+    for (size_t r = 0; r < next_.rows(); ++r) {
+      if (next_.at(r, c) != HeatTable::kUnknown) known.push_back(next_.at(r, c));
+    }
+    if (known.empty()) continue;
+    const auto middle = known.begin() + static_cast<std::ptrdiff_t>((known.size() - 1) / 2);
+    std::nth_element(known.begin(), middle, known.end());
+    next_.middle[c] = *middle;
+  }
+  shown_ = next_;
+  pending_ = false;
+}
+
+bool RankHeat::work(int64_t budget_ns) {
+  if (!pending_) return true;
+  const auto begin = std::chrono::steady_clock::now();
+  while (done_ < lanes_.size()) {
+    add_row(done_++);
+    const auto used = std::chrono::steady_clock::now() - begin;
+    if (budget_ns >= 0 && std::chrono::nanoseconds(used).count() > budget_ns) break;
+  }
+  if (done_ < lanes_.size()) return false;
+  finish();
+  return true;
+}
+
+double RankHeat::progress() const {
+  if (!pending_ || lanes_.empty()) return 1;
+  return static_cast<double>(done_) / static_cast<double>(lanes_.size());
+}
+
+}  // namespace tidemark::view
