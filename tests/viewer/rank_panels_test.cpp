@@ -62,7 +62,7 @@ TEST_F(Ranks, HeatEqualsBruteForce) {
   const TimeRange view{model->span_ns() * 0.1, model->span_ns() * 0.9};
   const uint32_t columns = 37;
   RankHeat heat;
-  for (const Curve curve : {Curve::kAllocated, Curve::kReserved}) {
+  for (const RankValue curve : {RankValue::kAllocated, RankValue::kReserved}) {
     heat.want(*model, rows.lanes, curve, view, columns);
     while (!heat.work(0)) EXPECT_LT(heat.progress(), 1);
     const HeatTable& t = heat.shown();
@@ -72,7 +72,7 @@ TEST_F(Ranks, HeatEqualsBruteForce) {
       uint64_t now = HeatTable::kUnknown;
       const auto value = [&](uint32_t e) {
         const MemoryTotals totals = m.totals_after(e);
-        return curve == Curve::kAllocated ? totals.allocated : totals.reserved;
+        return curve == RankValue::kAllocated ? totals.allocated : totals.reserved;
       };
       const auto time = [&](uint32_t e) {
         return static_cast<double>(m.time_ns[e] - model->trace.start_ns);

@@ -60,27 +60,77 @@ size_t RankRows::outlier(const Model& model) const {
   return c.compared && c.divergence.found ? of_rank(c.highest.rank) : SIZE_MAX;
 }
 
-uint64_t RankRows::highest_peak(const Model& model, Curve curve) const {
+const char* rank_value_name(RankValue value) {
+  switch (value) {
+    case RankValue::kAllocated:
+      return "allocated";
+    case RankValue::kRequested:
+      return "requested";
+    case RankValue::kReserved:
+      return "reserved";
+    case RankValue::kUsed:
+      return "card used";
+  }
+  return "";
+}
+
+uint64_t RankRows::highest_peak(const Model& model, RankValue value) const {
   uint64_t most = 1;
-  for (const uint32_t lane : lanes) {
-    const FrameworkModel& m = *model.lanes[lane].memory;
-    const Peak& peak = curve == Curve::kAllocated   ? m.allocated_peak
-                       : curve == Curve::kRequested ? m.requested_peak
-                                                    : m.reserved_peak;
-    most = std::max(most, peak.bytes);
+  for (const uint32_t index : lanes) {
+    const Lane& lane = model.lanes[index];
+    const FrameworkModel& m = *lane.memory;
+    most = std::max(most, value == RankValue::kAllocated   ? m.allocated_peak.bytes
+                          : value == RankValue::kRequested ? m.requested_peak.bytes
+                          : value == RankValue::kReserved  ? m.reserved_peak.bytes
+                                                           : lane.used.peak());
   }
   return most;
 }
 
-void RankHeat::want(const Model& model, const std::vector<uint32_t>& lanes, Curve curve,
+RankColumns rank_columns(const Model& model, const Lane& lane, RankValue value,
+                         const TimeRange& view, uint32_t count) {
+  RankColumns out;
+  out.min.resize(count, HeatTable::kUnknown);
+  out.max.resize(count, HeatTable::kUnknown);
+  out.first_known = count;
+  out.first_after = count;
+  if (value == RankValue::kUsed) {
+    for (uint32_t c = 0; c < count; ++c) {
+      const auto edge = [&](uint32_t i) {
+        return absolute_ns(model, view.begin + view.span() * (static_cast<double>(i) / count));
+      };
+      const StepCurve::Range range = lane.used.within(edge(c), std::max(edge(c + 1), edge(c) + 1));
+      if (!range.known()) continue;
+      out.first_known = std::min(out.first_known, c);
+      out.min[c] = range.min;
+      out.max[c] = range.max;
+    }
+    return out;
+  }
+  const TimeWindow window{model.trace.start_ns, view.begin, view.end};
+  const TimelineColumns columns = columns_of(*lane.memory, lane.curves, window, count);
+  if (columns.count() == 0) return out;
+  const std::vector<Column>& values = columns.curves[static_cast<size_t>(value)];
+  out.first_known = columns.first_known;
+  for (uint32_t c = columns.first_known; c < count; ++c) {
+    out.min[c] = values[c].min;
+    out.max[c] = values[c].max;
+  }
+  const auto end =
+      std::find(columns.edges.begin(), columns.edges.end(), lane.memory->event_count());
+  out.first_after = std::min(static_cast<uint32_t>(end - columns.edges.begin()), count);
+  return out;
+}
+
+void RankHeat::want(const Model& model, const std::vector<uint32_t>& lanes, RankValue value,
                     const TimeRange& view, uint32_t columns) {
-  const bool same = model_ == &model && curve_ == curve && next_.columns == columns &&
+  const bool same = model_ == &model && value_ == value && next_.columns == columns &&
                     next_.view.begin == view.begin && next_.view.end == view.end && lanes_ == lanes;
   if (same) return;
   // What was shown of another trace or another curve is no picture of this one.
-  if (model_ != &model || curve_ != curve || lanes_ != lanes) shown_ = {};
+  if (model_ != &model || value_ != value || lanes_ != lanes) shown_ = {};
   model_ = &model;
-  curve_ = curve;
+  value_ = value;
   lanes_ = lanes;
   next_ = {};
   next_.view = view;
@@ -92,17 +142,11 @@ void RankHeat::want(const Model& model, const std::vector<uint32_t>& lanes, Curv
 }
 
 void RankHeat::add_row(size_t row) {
-  const Lane& lane = model_->lanes[lanes_[row]];
-  const TimeWindow window{model_->trace.start_ns, next_.view.begin, next_.view.end};
-  const TimelineColumns columns = columns_of(*lane.memory, lane.curves, window, next_.columns);
-  if (columns.count() == 0) return;
-  const std::vector<Column>& values = columns.curves[static_cast<size_t>(curve_)];
-  for (uint32_t c = columns.first_known; c < next_.columns; ++c) {
-    next_.most[row * next_.columns + c] = values[c].max;
-  }
-  const uint32_t last = lane.memory->event_count();
-  const auto end = std::find(columns.edges.begin(), columns.edges.end(), last);
-  next_.ends[row] = std::min(static_cast<uint32_t>(end - columns.edges.begin()), next_.columns);
+  const RankColumns columns =
+      rank_columns(*model_, model_->lanes[lanes_[row]], value_, next_.view, next_.columns);
+  std::copy(columns.max.begin(), columns.max.end(),
+            next_.most.begin() + static_cast<std::ptrdiff_t>(row * next_.columns));
+  next_.ends[row] = columns.first_after;
 }
 
 void RankHeat::finish() {

@@ -15,6 +15,12 @@
 
 namespace tidemark::view {
 
+// What is compared: the allocator's curves, or the whole card's use as NVML has it.
+enum class RankValue : uint8_t { kAllocated, kRequested, kReserved, kUsed };
+inline constexpr RankValue kRankValues[] = {RankValue::kAllocated, RankValue::kRequested,
+                                            RankValue::kReserved, RankValue::kUsed};
+const char* rank_value_name(RankValue value);
+
 // The lanes that are compared, one per row and by rank: every rank's devices, or every lane where
 // no rank is known.
 struct RankRows {
@@ -31,8 +37,18 @@ struct RankRows {
   std::string name(const Model& model, size_t row) const;
   // The outlier, if one stands out: the rank that peaks highest.
   size_t outlier(const Model& model) const;
-  uint64_t highest_peak(const Model& model, Curve curve) const;
+  uint64_t highest_peak(const Model& model, RankValue value) const;
 };
+
+// The least and the most of a value in each column of a window.
+struct RankColumns {
+  std::vector<uint64_t> min;
+  std::vector<uint64_t> max;
+  uint32_t first_known = 0;
+  uint32_t first_after = 0;  // columns from here on lie behind the last event
+};
+RankColumns rank_columns(const Model& model, const Lane& lane, RankValue value,
+                         const TimeRange& view, uint32_t count);
 
 struct HeatTable {
   static constexpr uint64_t kUnknown = UINT64_MAX;  // before the first event
@@ -50,7 +66,7 @@ struct HeatTable {
 class RankHeat {
  public:
   // A row per lane. Begins anew when anything differs from what was wanted last.
-  void want(const Model& model, const std::vector<uint32_t>& lanes, Curve curve,
+  void want(const Model& model, const std::vector<uint32_t>& lanes, RankValue value,
             const TimeRange& view, uint32_t columns);
   // Goes on for about that long (< 0: to the end); true when what is wanted is shown.
   bool work(int64_t budget_ns);
@@ -65,7 +81,7 @@ class RankHeat {
 
   const Model* model_ = nullptr;
   std::vector<uint32_t> lanes_;
-  Curve curve_ = Curve::kAllocated;
+  RankValue value_ = RankValue::kAllocated;
   HeatTable next_;
   size_t done_ = 0;
   bool pending_ = false;

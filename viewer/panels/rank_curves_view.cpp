@@ -19,18 +19,42 @@ namespace {
 constexpr float kLeastPx = 200;  // width of one
 constexpr float kHeightPx = 74;
 constexpr float kGapPx = 6;
+Rgb value_colour(RankValue value) {
+  return value == RankValue::kUsed ? theme().used : curve_colour(static_cast<Curve>(value));
+}
+
+constexpr float kShape = 3;  // width to height that a curve reads best in
+
+// How many beside each other: few large ones where all fit, else as many as are readable.
+size_t columns_for(size_t count, ImVec2 room) {
+  const float gap = px(kGapPx);
+  const auto most = std::max<size_t>(1, static_cast<size_t>((room.x + gap) / (px(kLeastPx) + gap)));
+  size_t best = most;
+  float best_miss = 1e9F;
+  for (size_t n = 1; n <= std::min(most, count); ++n) {
+    const auto lines = static_cast<float>((count + n - 1) / n);
+    const float height = (room.y + gap) / lines - gap;
+    if (height < px(kHeightPx)) continue;
+    const float width = (room.x + gap) / static_cast<float>(n) - gap;
+    const float miss = std::abs(std::log(width / height / kShape));
+    if (miss < best_miss) {
+      best_miss = miss;
+      best = n;
+    }
+  }
+  return best;
+}
 
 }  // namespace
 
-const TimelineColumns& RankCurvesView::values_of(const Model& model, uint32_t lane,
-                                                 const TimeRange& view, uint32_t columns) {
+const RankColumns& RankCurvesView::values_of(const Model& model, uint32_t lane,
+                                             const TimeRange& view, uint32_t columns) {
   Small& small = small_[lane];
-  const bool same =
-      small.columns == columns && small.view.begin == view.begin && small.view.end == view.end;
+  const bool same = small.columns == columns && small.value == options_.value &&
+                    small.view.begin == view.begin && small.view.end == view.end;
   if (!same) {
-    const Lane& l = model.lanes[lane];
-    const TimeWindow window{model.trace.start_ns, view.begin, view.end};
-    small = {view, columns, columns_of(*l.memory, l.curves, window, columns)};
+    small = {view, columns, options_.value,
+             rank_columns(model, model.lanes[lane], options_.value, view, columns)};
   }
   return small.values;
 }
@@ -39,15 +63,14 @@ void RankCurvesView::draw_values(const Model& model, uint32_t lane, const PlotAr
                                  Rgb colour) {
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   const auto columns = std::max(2U, static_cast<uint32_t>(area.max.x - area.min.x));
-  const TimelineColumns& all = values_of(model, lane, area.view, columns);
-  const std::vector<Column>& values = all.curves[static_cast<size_t>(options_.value)];
+  const RankColumns& all = values_of(model, lane, area.view, columns);
   // A column may belong to the next: the fill ends where the last value known ends.
   const float stop = area.x(model.span_ns());
-  for (uint32_t i = all.first_known; i < all.count(); ++i) {
+  for (uint32_t i = all.first_known; i < columns; ++i) {
     const float x = area.min.x + static_cast<float>(i);
     if (x > stop) break;
-    const float top = area.y(static_cast<double>(values[i].max));
-    const float low = area.y(static_cast<double>(values[i].min));
+    const float top = area.y(static_cast<double>(all.max[i]));
+    const float low = area.y(static_cast<double>(all.min[i]));
     draw.AddRectFilled({x, top}, {x + 1, area.max.y}, paint(colour, 70));
     draw.AddRectFilled({x, top}, {x + 1, std::max(low, top + px(1.5F))}, paint(colour));
   }
@@ -78,7 +101,7 @@ void RankCurvesView::draw_one(const Model& model, Selection& selection, const Ra
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   draw.AddRectFilled(area.min, area.max, paint(theme().raised, 130), px(3));
   draw.PushClipRect(area.min, area.max, true);
-  draw_values(model, index, area, outlier ? theme().bad : curve_colour(options_.value));
+  draw_values(model, index, area, outlier ? theme().bad : value_colour(options_.value));
   draw_cursor_lines(model, selection, area);
   const std::string peak = size_text(lane.memory->allocated_peak.bytes);
   const float pad = px(6);
@@ -86,7 +109,10 @@ void RankCurvesView::draw_one(const Model& model, Selection& selection, const Ra
   const std::string name = fitted(rows.name(model, row), size.x - width_of(peak) - 3 * pad);
   const Rgb ink = outlier ? theme().bad : chosen ? theme().accent : theme().text;
   draw.AddText({area.min.x + pad, top}, paint(ink), name.c_str());
-  draw.AddText({area.max.x - width_of(peak) - pad, top}, paint(theme().dim), peak.c_str());
+  const float left = area.max.x - width_of(peak) - pad;
+  draw.AddRectFilled({left - px(3), top}, {area.max.x, top + ImGui::GetTextLineHeight()},
+                     paint(theme().panel, 200), px(2));
+  draw.AddText({left, top}, paint(theme().dim), peak.c_str());
   draw.PopClipRect();
   if (outlier || chosen || compared) {
     const Rgb edge = chosen ? theme().accent : compared ? theme().compare : theme().bad;
@@ -110,10 +136,12 @@ void RankCurvesView::draw(const Model& model, Selection& selection, const RankRo
   const float gap = px(kGapPx);
   ImGui::BeginChild("##multiples", size, 0, ImGuiWindowFlags_NoScrollWithMouse);
   const float width = ImGui::GetContentRegionAvail().x;
-  const auto across =
-      std::max<size_t>(1, static_cast<size_t>((width + gap) / (px(kLeastPx) + gap)));
+  const size_t across = columns_for(rows.size(), {width, size.y});
   const float each = std::floor((width + gap) / static_cast<float>(across)) - gap;
-  const float height = px(kHeightPx);
+  // A few ranks share the room, many scroll.
+  const auto lines = static_cast<float>((rows.size() + across - 1) / across);
+  const float share = std::floor((size.y + gap) / lines) - gap;
+  const float height = std::clamp(share, px(kHeightPx), std::max(px(kHeightPx), each * 0.6F));
   // Ctrl and the wheel move through the ranks; the wheel alone zooms in time.
   if (ImGui::IsWindowHovered() && ImGui::GetIO().KeyCtrl && ImGui::GetIO().MouseWheel != 0) {
     ImGui::SetScrollY(ImGui::GetScrollY() - ImGui::GetIO().MouseWheel * height);

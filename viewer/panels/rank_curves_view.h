@@ -18,11 +18,12 @@ class RankCurvesView {
   struct Small {
     TimeRange view;
     uint32_t columns = 0;
-    TimelineColumns values;
+    RankValue value = RankValue::kAllocated;
+    RankColumns values;
   };
 
-  const TimelineColumns& values_of(const Model& model, uint32_t lane, const TimeRange& view,
-                                   uint32_t columns);
+  const RankColumns& values_of(const Model& model, uint32_t lane, const TimeRange& view,
+                               uint32_t columns);
   void draw_one(const Model& model, Selection& selection, const RankRows& rows, size_t row,
                 ImVec2 size);
   void draw_values(const Model& model, uint32_t lane, const PlotArea& area, Rgb colour);

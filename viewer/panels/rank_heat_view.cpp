@@ -218,7 +218,7 @@ void RankHeatView::explain_cell(const Model& model, const RankRows& rows, const 
   if (bytes == HeatTable::kUnknown) {
     text_dim("before its first recorded event");
   } else {
-    text(fmt::format("{}  at most {}", curve_name(options_.value), size_text(bytes)));
+    text(fmt::format("{}  at most {}", rank_value_name(options_.value), size_text(bytes)));
     const int64_t apart = static_cast<int64_t>(bytes) - static_cast<int64_t>(t.middle[column]);
     text_dim(signed_size_text(apart) + " against the middle of the ranks");
     if (column >= t.ends[best]) text_dim("behind its last recorded event");

@@ -9,7 +9,7 @@
 namespace tidemark::view {
 
 struct RankOptions {
-  Curve value = Curve::kAllocated;
+  RankValue value = RankValue::kAllocated;
   bool relative = false;  // colours tell the distance to the middle of the ranks
 };
 

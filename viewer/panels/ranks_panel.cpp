@@ -35,9 +35,9 @@ void RanksPanel::draw_toolbar() {
   explain("A small curve per rank, all at one scale.");
   flow(px(130));
   ImGui::SetNextItemWidth(px(120));
-  if (ImGui::BeginCombo("##value", curve_name(options.value))) {
-    for (const Curve c : {Curve::kAllocated, Curve::kRequested, Curve::kReserved}) {
-      if (ImGui::Selectable(curve_name(c), options.value == c)) options.value = c;
+  if (ImGui::BeginCombo("##value", rank_value_name(options.value))) {
+    for (const RankValue v : kRankValues) {
+      if (ImGui::Selectable(rank_value_name(v), options.value == v)) options.value = v;
     }
     ImGui::EndCombo();
   }
