@@ -12,17 +12,12 @@ namespace {
 
 constexpr size_t kMostRanks = 8;  // in one line
 
-std::string ranks_text(const std::vector<int64_t>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < std::min(ranks.size(), kMostRanks); ++i) {
-    text += fmt::format("{}{}", i == 0 ? "" : ", ", ranks[i]);
-  }
-  if (ranks.size() > kMostRanks) text += fmt::format(" and {} more", ranks.size() - kMostRanks);
-  return text;
-}
-
 std::string name_of(const std::string& name, uint64_t id) {
   return name.empty() ? fmt::format("{:#x}", id) : name;
+}
+
+std::string since_start(int64_t time_ns, int64_t start_ns) {
+  return "+" + duration_text(time_ns - start_ns);
 }
 
 class RankLines {
@@ -31,14 +26,14 @@ class RankLines {
 
   std::vector<std::string> run() {
     if (c_.compared) heights();
-    for (const StuckCollective& s : c_.stuck) stuck(s);
+    for (const StuckCollective& s : c_.stuck) lines_.push_back(stuck_text(s, start_ns_));
     if (c_.compared || !c_.stuck.empty()) nccl();
     if (!lines_.empty()) clocks();
     return std::move(lines_);
   }
 
  private:
-  std::string at(int64_t time_ns) const { return "+" + duration_text(time_ns - start_ns_); }
+  std::string at(int64_t time_ns) const { return since_start(time_ns, start_ns_); }
 
   void heights() {
     const uint64_t extra = c_.highest.bytes - c_.typical.bytes;
@@ -76,14 +71,6 @@ class RankLines {
       }
     }
     return frames.front();
-  }
-
-  void stuck(const StuckCollective& s) {
-    lines_.push_back(
-        fmt::format("{} {} since {} in {} number {} of {} for {}, which never called it",
-                    ranks_text(s.waiting), s.waiting.size() == 1 ? "waits" : "wait", at(s.since_ns),
-                    s.function.empty() ? "a collective" : s.function, s.sequence,
-                    name_of(s.communicator_name, s.communicator), ranks_text(s.absent)));
   }
 
   void nccl() {
@@ -204,6 +191,23 @@ void put_nccl(JsonWriter& json, const RankComparison& c) {
 }
 
 }  // namespace
+
+std::string ranks_text(const std::vector<int64_t>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < std::min(ranks.size(), kMostRanks); ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : ", ", ranks[i]);
+  }
+  if (ranks.size() > kMostRanks) text += fmt::format(" and {} more", ranks.size() - kMostRanks);
+  return text;
+}
+
+std::string stuck_text(const StuckCollective& s, int64_t start_ns) {
+  return fmt::format("{} {} since {} in {} number {} of {} for {}, which never called it",
+                     ranks_text(s.waiting), s.waiting.size() == 1 ? "waits" : "wait",
+                     since_start(s.since_ns, start_ns),
+                     s.function.empty() ? "a collective" : s.function, s.sequence,
+                     name_of(s.communicator_name, s.communicator), ranks_text(s.absent));
+}
 
 std::vector<std::string> rank_lines(const RankComparison& comparison, int64_t start_ns) {
   return RankLines(comparison, start_ns).run();

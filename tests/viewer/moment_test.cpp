@@ -68,7 +68,7 @@ TEST_P(Recorded, ViewsAgree) {
     selection.set_event(model, 0, e);
     const Moment& moment = selection.moment(model);
     expect_same_state(moment.state, state_after(m, e));
-    const FlameTree tree = FlameTree::of(m, model.process_of(lane).names, moment.state);
+    const FlameTree tree = FlameTree::of({m, model.process_of(lane).names, moment.state});
     EXPECT_EQ(tree.nodes[0].bytes, moment.state.totals.active);
     EXPECT_EQ(tree.nodes[0].count, moment.state.live.size());
     for (const FlameNode& n : tree.nodes) {
@@ -123,7 +123,8 @@ TEST_F(Moments, FlameDifferenceIsWhatCameAndWent) {
   const MemoryState before = state_after(*lane().memory, 4'000);
   const MemoryState after = state_after(*lane().memory, 5'000);
   const Dictionary& names = model_->process_of(lane()).names;
-  const FlameTree tree = FlameTree::difference(*lane().memory, names, before, after);
+  const FlameTree tree =
+      FlameTree::difference({*lane().memory, names, before}, {*lane().memory, names, after});
   EXPECT_EQ(tree.nodes[0].net,
             static_cast<int64_t>(after.totals.active) - static_cast<int64_t>(before.totals.active));
   std::map<uint32_t, int64_t> change;

@@ -32,6 +32,7 @@ class Interaction : public testing::Test {
     io.IniFilename = nullptr;
     io.DisplaySize = {1400, 900};
     io.ConfigFlags |= ImGuiConfigFlags_DockingEnable;
+    io.BackendFlags |= ImGuiBackendFlags_RendererHasVtxOffset;  // as every OpenGL 3.3 has
     apply_theme(true, 1);
     load_fonts(1);
     unsigned char* pixels = nullptr;

@@ -131,7 +131,7 @@ TEST_F(RecordedInteraction, AClickOnAFindingGoesToItsProof) {
   frame(3);
   EXPECT_NE(selection().version(), version);
   EXPECT_TRUE(in_front(FlamePanel::kTitle)) << "growth is seen as a difference of two instants";
-  EXPECT_NE(selection().compared(model()), nullptr);
+  EXPECT_TRUE(selection().compared(model()));
 }
 
 TEST_F(RecordedInteraction, TheOomOfACardIsShown) {

@@ -114,7 +114,8 @@ struct Headless::Gl {
 Headless::Headless(std::unique_ptr<Gl> gl) : gl_(std::move(gl)) {}
 Headless::~Headless() = default;
 
-Result<std::unique_ptr<Headless>> Headless::create(int width, int height, bool dark, float scale) {
+Result<std::unique_ptr<Headless>> Headless::create(int width, int height, bool dark, float scale,
+                                                   FontSource source) {
   auto gl = std::make_unique<Gl>();
   gl->width = width;
   gl->height = height;
@@ -127,7 +128,7 @@ Result<std::unique_ptr<Headless>> Headless::create(int width, int height, bool d
   io.LogFilename = nullptr;
   io.ConfigFlags |= ImGuiConfigFlags_DockingEnable;
   apply_theme(dark, scale);
-  load_fonts(scale);
+  load_fonts(scale, source);
   ImGui_ImplOpenGL3_Init("#version 330 core");
   return std::unique_ptr<Headless>(new Headless(std::move(gl)));
 }

@@ -5,13 +5,15 @@
 #include <memory>
 
 #include "viewer/app/png_file.h"
+#include "viewer/widgets/fonts.h"
 
 namespace tidemark::view {
 
 // Holds an ImGui context and a GL context; one at a time, one thread.
 class Headless {
  public:
-  static Result<std::unique_ptr<Headless>> create(int width, int height, bool dark, float scale);
+  static Result<std::unique_ptr<Headless>> create(int width, int height, bool dark, float scale,
+                                                  FontSource source = FontSource::kSystem);
   ~Headless();
   Headless(const Headless&) = delete;
   Headless& operator=(const Headless&) = delete;

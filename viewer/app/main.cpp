@@ -4,6 +4,8 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <cstdio>
+#include <string>
+#include <vector>
 
 #include "viewer/app/headless.h"
 #include "viewer/app/shell.h"
@@ -14,7 +16,8 @@ namespace tidemark::view {
 namespace {
 
 struct Options {
-  std::string path;
+  std::vector<std::string> paths;
+  bool follow = false;
   std::string picture;
   std::string panel;
   std::string size;
@@ -68,14 +71,20 @@ Status move_cursor(const std::string& text, const Model& model, Selection& selec
 }
 
 int draw_picture(const Options& options, int width, int height) {
-  if (options.path.empty()) return fail("--screenshot needs a trace to draw");
-  const auto model = load_model(options.path);
+  if (options.paths.empty()) return fail("--screenshot needs a trace to draw");
+  const auto model = load_model(options.paths[0]);
   if (!model) return fail(model.error().message);
   const auto headless = Headless::create(width, height, options.theme != "light",
                                          options.scale > 0 ? options.scale : 1);
   if (!headless) return fail(headless.error().message);
   Shell shell((Config()));
+  shell.be_patient();
   shell.set_model(*model);
+  if (options.paths.size() > 1) {
+    const auto second = load_model(options.paths[1]);
+    if (!second) return fail(second.error().message);
+    shell.selection().set_other(**model, *second);
+  }
   if (!options.panel.empty() && !shell.show_only(options.panel)) {
     return fail(fmt::format("no panel '{}'; there are {}", options.panel, Shell::panel_names()));
   }
@@ -107,7 +116,7 @@ int run(const Options& options) {
   if (!options.picture.empty()) return draw_picture(options, width, height);
   Config config = Config::load();
   if (!options.theme.empty()) config.dark = options.theme != "light";
-  return run_window({options.path, width, height, options.scale, options.frames},
+  return run_window({options.paths, options.follow, width, height, options.scale, options.frames},
                     std::move(config));
 }
 
@@ -121,7 +130,11 @@ int main(int argc, char** argv) {
   CLI::App app("Shows where a GPU job's memory went, over time and by line of code.",
                "tidemark-view");
   app.set_version_flag("--version", std::string("tidemark-view " TIDEMARK_VERSION));
-  app.add_option("PATH", options.path, "a trace, a directory of traces, or a PyTorch snapshot");
+  app.add_option("PATH", options.paths,
+                 "a trace, a directory of traces, or a PyTorch snapshot; a second one is compared "
+                 "with the first")
+      ->expected(0, 2);
+  app.add_flag("--follow", options.follow, "read the trace again as it grows");
   app.add_option("--screenshot", options.picture, "draw into this PNG file; needs no display");
   app.add_option("--panel", options.panel,
                  "draw only this panel: " + tidemark::view::Shell::panel_names());
@@ -137,6 +150,8 @@ int main(int argc, char** argv) {
   app.footer(
       "Examples:\n"
       "  tidemark-view run.tmk\n"
+      "  tidemark-view before.tmk after.tmk\n"
+      "  tidemark-view --follow out/\n"
       "  tidemark-view snapshot.pickle.gz --screenshot peak.png --panel map --time peak");
   try {
     app.parse(argc, argv);

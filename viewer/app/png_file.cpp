@@ -1,9 +1,30 @@
 #include "viewer/app/png_file.h"
 
+#include <zlib.h>
+
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 
+namespace {
+
+// stb's own compressor makes files three times as large. stb frees what it gets with free().
+unsigned char* compress(unsigned char* data, int size, int* out_size, int /*quality*/) {
+  uLongf most = compressBound(static_cast<uLong>(size));
+  auto* out = static_cast<unsigned char*>(std::malloc(most));
+  if (out == nullptr) return nullptr;
+  if (compress2(out, &most, data, static_cast<uLong>(size), 9) != Z_OK) {
+    std::free(out);
+    return nullptr;
+  }
+  *out_size = static_cast<int>(most);
+  return out;
+}
+
+}  // namespace
+
+#define STBIW_ZLIB_COMPRESS compress
 #define STB_IMAGE_WRITE_IMPLEMENTATION
 #define STB_IMAGE_WRITE_STATIC
 #pragma GCC diagnostic push
@@ -15,9 +36,13 @@ namespace tidemark::view {
 
 Status write_png(const Image& image, const std::string& path) {
   const std::string fresh = path + ".part";
-  std::vector<uint8_t> opaque = image.rgba;
-  for (size_t i = 3; i < opaque.size(); i += 4) opaque[i] = 255;
-  if (stbi_write_png(fresh.c_str(), image.width, image.height, 4, opaque.data(), image.width * 4) ==
+  std::vector<uint8_t> rgb;
+  rgb.reserve(image.rgba.size() / 4 * 3);
+  for (size_t i = 0; i + 3 < image.rgba.size(); i += 4) {
+    rgb.insert(rgb.end(), {image.rgba[i], image.rgba[i + 1], image.rgba[i + 2]});
+  }
+  stbi_write_force_png_filter = 0;  // flat colours repeat; filters only hide that
+  if (stbi_write_png(fresh.c_str(), image.width, image.height, 3, rgb.data(), image.width * 3) ==
       0) {
     std::error_code ignored;
     std::filesystem::remove(fresh, ignored);

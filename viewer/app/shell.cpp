@@ -16,7 +16,7 @@
 
 namespace tidemark::view {
 
-// In the order of the keys 1 to 6; the block's details come forward by themselves.
+// In the order of the keys 1 to 8; the block's details come forward by themselves.
 const Shell::Panel Shell::kPanels[] = {
     {"timeline", TimelinePanel::kTitle, &Shell::draw_timeline},
     {"map", MapPanel::kTitle, &Shell::draw_map},
@@ -24,6 +24,8 @@ const Shell::Panel Shell::kPanels[] = {
     {"tables", TablesPanel::kTitle, &Shell::draw_tables},
     {"moment", MomentPanel::kTitle, &Shell::draw_moment},
     {"findings", FindingsPanel::kTitle, &Shell::draw_findings},
+    {"ranks", RanksPanel::kTitle, &Shell::draw_ranks},
+    {"compare", ComparePanel::kTitle, &Shell::draw_compare},
     {"block", DetailPanel::kTitle, &Shell::draw_detail},
 };
 
@@ -62,7 +64,7 @@ bool begin_page(const char* id) {
 }  // namespace
 
 Shell::Shell(Config config, std::function<void()> wake)
-    : config_(std::move(config)), loader_(wake) {
+    : config_(std::move(config)), loader_(wake), other_loader_(wake), follow_loader_(wake) {
   tables_.set_wake(wake);
   export_.set_wake(wake);
 }
@@ -70,6 +72,57 @@ Shell::Shell(Config config, std::function<void()> wake)
 void Shell::open(const std::string& path) {
   error_.clear();
   loader_.start(path);
+}
+
+void Shell::open_other(const std::string& path) {
+  error_.clear();
+  other_loader_.start(path);
+}
+
+void Shell::follow(bool on) {
+  follow_ = on;
+  follower_.stop();
+}
+
+void Shell::take_other() {
+  if (model_ == nullptr || loader_.busy()) return;  // it stands beside the first, which comes first
+  auto outcome = other_loader_.take();
+  if (!outcome) return;
+  if (!*outcome) {
+    error_ = outcome->error().message;
+    return;
+  }
+  selection_.set_other(*model_, **outcome);
+  selection_.panel_wanted = ComparePanel::kTitle;
+}
+
+void Shell::look_for_growth() {
+  if (!follow_ || model_ == nullptr || follow_loader_.busy()) return;
+  if (follower_.path() != model_->trace.path) follower_.watch(model_->trace.path);
+  const auto now = Follower::Clock::now();
+  if (!follower_.changed(now)) return;
+  follow_began_ = now;
+  follow_loader_.start(model_->trace.path);
+}
+
+void Shell::take_grown() {
+  auto outcome = follow_loader_.take();
+  if (!outcome) return;
+  const auto now = Follower::Clock::now();
+  follower_.was_read(now, now - follow_began_);
+  // A file that cannot be read now may be readable in a second; until then, what was read is shown.
+  if (!*outcome || model_ == nullptr || follow_loader_.path() != model_->trace.path) return;
+  const std::shared_ptr<const Model> before = std::exchange(model_, **outcome);
+  selection_.carry_over(*before, *model_);
+  // These keep curves by the address of the model alone, and a later one may get the same.
+  const TimelineOptions options = timeline_.options;
+  timeline_ = TimelinePanel();
+  timeline_.options = options;
+  RanksPanel ranks;
+  ranks.options = ranks_.options;
+  ranks.curves = ranks_.curves;
+  ranks.patient = ranks_.patient;
+  ranks_ = ranks;
 }
 
 void Shell::set_model(std::shared_ptr<const Model> model) {
@@ -115,7 +168,10 @@ void Shell::handle_keys() {
   const ImGuiIO& io = ImGui::GetIO();
   if (io.WantTextInput) return;
   const auto pressed = [](ImGuiKey key) { return ImGui::IsKeyPressed(key, false); };
-  if (io.KeyCtrl && pressed(ImGuiKey_O)) open_.show();
+  if (io.KeyCtrl && pressed(ImGuiKey_O)) {
+    choosing_other_ = io.KeyShift && model_ != nullptr;
+    open_.show();
+  }
   if (io.KeyCtrl && pressed(ImGuiKey_E) && model_ != nullptr) export_.show(*model_, selection_);
   if (io.KeyCtrl && pressed(ImGuiKey_Q)) quit_wanted = true;
   if (pressed(ImGuiKey_F1) || (io.KeyShift && pressed(ImGuiKey_Slash))) help_ = !help_;
@@ -135,7 +191,14 @@ void Shell::draw_menu() {
     text_in_colour(theme().accent, "tidemark");
   }
   if (ImGui::BeginMenu("File")) {
-    if (ImGui::MenuItem("Open...", "Ctrl+O")) open_.show();
+    if (ImGui::MenuItem("Open...", "Ctrl+O")) {
+      choosing_other_ = false;
+      open_.show();
+    }
+    if (ImGui::MenuItem("Compare with...", "Ctrl+Shift+O", false, model_ != nullptr)) {
+      choosing_other_ = true;
+      open_.show();
+    }
     if (ImGui::BeginMenu("Recent", !config_.recent.empty())) {
       const std::vector<std::string> recent = config_.recent;
       for (const std::string& path : recent) {
@@ -144,6 +207,7 @@ void Shell::draw_menu() {
       ImGui::EndMenu();
     }
     if (ImGui::MenuItem("Read again", "F5", false, model_ != nullptr)) open(model_->trace.path);
+    if (ImGui::MenuItem("Follow as it grows", nullptr, follow_)) follow(!follow_);
     if (ImGui::MenuItem("Export for Perfetto...", "Ctrl+E", false, model_ != nullptr)) {
       export_.show(*model_, selection_);
     }
@@ -213,9 +277,11 @@ void Shell::draw_status() {
     if (!notice.empty()) {
       text_in_colour(theme().accent, notice);
     } else if (model_ != nullptr) {
-      const std::string facts =
+      std::string facts =
           fmt::format("{} over {}   {}", counted(model_->events, "event"),
                       span_text(model_->span_ns()), counted(model_->lanes.size(), "device"));
+      if (follow_) facts += "   following the file as it grows";
+      if (other_loader_.busy()) facts += "   reading " + other_loader_.path();
       text_dim(fitted(facts, ImGui::GetContentRegionAvail().x));
       static constexpr std::string_view kHint = "F1: keys";
       if (ImGui::GetContentRegionMax().x > width_of(facts) + width_of(kHint) + px(60)) {
@@ -244,7 +310,9 @@ void Shell::build_layout(unsigned int dockspace) {
     ImGui::DockBuilderSplitNode(bottom, ImGuiDir_Right, 0.34F, &right, &left);
   }
   ImGui::DockBuilderDockWindow(TimelinePanel::kTitle, top);
-  for (const char* title : {MapPanel::kTitle, FlamePanel::kTitle, TablesPanel::kTitle}) {
+  ImGui::DockBuilderDockWindow(RanksPanel::kTitle, top);
+  for (const char* title :
+       {MapPanel::kTitle, FlamePanel::kTitle, TablesPanel::kTitle, ComparePanel::kTitle}) {
     ImGui::DockBuilderDockWindow(title, left);
   }
   for (const char* title : {MomentPanel::kTitle, FindingsPanel::kTitle, DetailPanel::kTitle}) {
@@ -342,6 +410,9 @@ void Shell::draw_loading() {
 
 void Shell::draw() {
   take_loaded();
+  take_other();
+  take_grown();
+  look_for_growth();
   handle_keys();
   if (only_ != nullptr && model_ != nullptr) {
     draw_only();
@@ -357,7 +428,11 @@ void Shell::draw() {
   } else {
     draw_panels();
   }
-  if (const auto chosen = open_.draw()) open(*chosen);
+  if (std::exchange(compare_.open_wanted, false)) {
+    choosing_other_ = true;
+    open_.show();
+  }
+  if (const auto chosen = open_.draw()) choosing_other_ ? open_other(*chosen) : open(*chosen);
   if (std::string told = export_.draw(model_, selection_); !told.empty()) notice = std::move(told);
   if (help_) draw_help(help_);
 }

@@ -11,7 +11,9 @@
 #include <string>
 
 #include "viewer/app/config.h"
+#include "viewer/model/follower.h"
 #include "viewer/model/loader.h"
+#include "viewer/panels/compare_panel.h"
 #include "viewer/panels/detail_panel.h"
 #include "viewer/panels/export_panel.h"
 #include "viewer/panels/findings_panel.h"
@@ -19,6 +21,7 @@
 #include "viewer/panels/map_panel.h"
 #include "viewer/panels/moment_panel.h"
 #include "viewer/panels/open_panel.h"
+#include "viewer/panels/ranks_panel.h"
 #include "viewer/panels/tables_panel.h"
 #include "viewer/panels/timeline_panel.h"
 
@@ -30,6 +33,11 @@ class Shell {
   explicit Shell(Config config, std::function<void()> wake = {});
 
   void open(const std::string& path);
+  // A second trace beside the first, to compare with.
+  void open_other(const std::string& path);
+  // Reads the trace again whenever its files grow.
+  void follow(bool on);
+  bool following() const { return follow_; }
   void set_model(std::shared_ptr<const Model> model);
   void show_error(const std::string& message);
 
@@ -40,11 +48,18 @@ class Shell {
   static std::string panel_names();
 
   bool loading() const { return loader_.busy(); }
+  bool loading_other() const { return other_loader_.busy(); }
   const Model* model() const { return model_.get(); }
   Selection& selection() { return selection_; }
   TimelinePanel& timeline() { return timeline_; }
   TablesPanel& tables() { return tables_; }
   ExportPanel& exporter() { return export_; }
+  RanksPanel& ranks() { return ranks_; }
+  ComparePanel& compare() { return compare_; }
+  // There is something left to compute: draw again.
+  bool busy() const { return ranks_.busy(); }
+  // For pictures: a frame computes all it shows, however long it takes.
+  void be_patient() { ranks_.patient = true; }
   const Config& config() const { return config_; }
   void set_dark(bool dark);
 
@@ -60,7 +75,7 @@ class Shell {
     void (Shell::*draw)();
   };
   static const Panel kPanels[];
-  static constexpr int kPanelCount = 6;
+  static constexpr int kPanelCount = 8;
 
   void draw_timeline() { timeline_.draw(*model_, selection_); }
   void draw_map() { map_.draw(*model_, selection_); }
@@ -68,9 +83,14 @@ class Shell {
   void draw_tables() { tables_.draw(*model_, selection_); }
   void draw_moment() { moment_.draw(*model_, selection_); }
   void draw_findings() { findings_.draw(*model_, selection_); }
+  void draw_compare() { compare_.draw(*model_, selection_); }
+  void draw_ranks() { ranks_.draw(*model_, selection_); }
   void draw_detail() { detail_.draw(*model_, selection_); }
 
   void take_loaded();
+  void take_other();
+  void take_grown();
+  void look_for_growth();
   void handle_keys();
   void draw_menu();
   void draw_banners();
@@ -83,6 +103,11 @@ class Shell {
 
   Config config_;
   Loader loader_;
+  Loader other_loader_;
+  Loader follow_loader_;  // the trace once more, while the last reading of it is shown
+  Follower follower_;
+  Follower::Clock::time_point follow_began_;
+  bool follow_ = false;
   std::shared_ptr<const Model> model_;
   Selection selection_;
   std::string error_;
@@ -95,6 +120,9 @@ class Shell {
   MapPanel map_;
   FlamePanel flame_;
   TablesPanel tables_;
+  RanksPanel ranks_;
+  ComparePanel compare_;
+  bool choosing_other_ = false;  // what the file dialog is open for
   MomentPanel moment_;
   FindingsPanel findings_;
   DetailPanel detail_;

@@ -77,12 +77,22 @@ class Window {
     ImGui_ImplGlfw_InitForOpenGL(window_, true);
     ImGui_ImplOpenGL3_Init("#version 330 core");
     glfwSetDropCallback(window_, [](GLFWwindow* w, int count, const char** paths) {
-      if (count > 0) static_cast<Window*>(glfwGetWindowUserPointer(w))->shell_.open(paths[0]);
+      Shell& shell = static_cast<Window*>(glfwGetWindowUserPointer(w))->shell_;
+      const bool shift = glfwGetKey(w, GLFW_KEY_LEFT_SHIFT) == GLFW_PRESS ||
+                         glfwGetKey(w, GLFW_KEY_RIGHT_SHIFT) == GLFW_PRESS;
+      if (count == 1 && shift && shell.model() != nullptr) {
+        shell.open_other(paths[0]);
+      } else if (count > 0) {
+        shell.open(paths[0]);
+        if (count > 1) shell.open_other(paths[1]);
+      }
     });
     glfwSetWindowContentScaleCallback(window_, [](GLFWwindow* w, float, float) {
       static_cast<Window*>(glfwGetWindowUserPointer(w))->rescale_ = true;
     });
-    if (!options_.path.empty()) shell_.open(options_.path);
+    shell_.follow(options_.follow);
+    if (!options_.paths.empty()) shell_.open(options_.paths[0]);
+    if (options_.paths.size() > 1) shell_.open_other(options_.paths[1]);
     return true;
   }
 
@@ -97,7 +107,10 @@ class Window {
         // Any event, also one that the loader posts, ends the wait; the timeout keeps the text
         // cursor blinking.
         const bool typing = ImGui::GetIO().WantTextInput;
-        glfwWaitEventsTimeout(typing ? 0.25 : shell_.loading() ? 0.1 : 30.0);
+        glfwWaitEventsTimeout(typing               ? 0.25
+                              : shell_.loading()   ? 0.1
+                              : shell_.following() ? 0.5
+                                                   : 30.0);
         pending = kFramesAfterInput;
       }
       if (glfwGetWindowAttrib(window_, GLFW_ICONIFIED) != 0) {
@@ -105,9 +118,12 @@ class Window {
         continue;
       }
       frame();
+      if (shell_.busy()) pending = std::max(pending, 1);
       if (options_.frames > 0) {
         pending = kFramesAfterInput;
-        if (shell_.model() != nullptr && ++shown >= options_.frames) break;
+        if (shell_.model() != nullptr && !shell_.loading_other() && ++shown >= options_.frames) {
+          break;
+        }
       }
     }
     shell_.config().save();

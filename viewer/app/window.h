@@ -2,13 +2,15 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "viewer/app/config.h"
 
 namespace tidemark::view {
 
 struct WindowOptions {
-  std::string path;  // opened at once; empty: the welcome page
+  std::vector<std::string> paths;  // opened at once; none: the welcome page; two: to compare
+  bool follow = false;             // read again as it grows
   int width = 1440;
   int height = 900;
   float scale = 0;  // 0: the monitor's

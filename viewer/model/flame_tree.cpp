@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
+#include <utility>
 
 namespace tidemark::view {
 
@@ -31,25 +33,75 @@ uint64_t key_of(const Allocation& a) {
   return a.seeded ? kBeforeKey : kNoStackKey;
 }
 
-Sums sum_by_stack(const FrameworkModel& model, const MemoryState& state) {
+// Ids of stacks that only the other side has.
+constexpr uint32_t kOtherBit = uint32_t{1} << 31;
+
+Sums sum_by_stack(const FlameSide& side) {
   Sums sums;
-  for (const uint32_t i : state.live) {
-    const Allocation& a = model.allocations[i];
+  for (const uint32_t i : side.state.live) {
+    const Allocation& a = side.memory.allocations[i];
     sums[key_of(a)] += {a.block_bytes, static_cast<int64_t>(a.block_bytes), 1};
   }
   return sums;
 }
 
+// One tree of stacks over the names of two processes.
+class StackTree {
+ public:
+  explicit StackTree(const Dictionary& names) : names_(&names) {}
+
+  uint32_t parent(uint32_t id) const {
+    return is_other(id) ? other_parents_.at(id) : names_->stack(id).parent;
+  }
+  uint32_t frame(uint32_t id) const {
+    return is_other(id) ? other_->stack(id & ~kOtherBit).frame : names_->stack(id).frame;
+  }
+  static bool is_other(uint32_t id) { return (id & kOtherBit) != 0; }
+
+  // Stacks that the other side's may be equal to, with all they grew from.
+  void know(uint32_t stack) {
+    for (; stack != 0; stack = names_->stack(stack).parent) {
+      const Stack& s = names_->stack(stack);
+      if (!by_text_.try_emplace({s.parent, names_->frame_text(s.frame)}, stack).second) return;
+    }
+  }
+
+  // The id here of a stack of the other side.
+  uint32_t translate(const Dictionary& other, uint32_t stack) {
+    other_ = &other;
+    if (&other == names_ || stack == 0) return stack;
+    std::vector<uint32_t> way;  // from the stack outwards, up to what is translated already
+    uint32_t at = stack;
+    for (; at != 0 && !translated_.contains(at); at = other.stack(at).parent) way.push_back(at);
+    uint32_t parent = at == 0 ? 0 : translated_[at];
+    for (auto it = way.rbegin(); it != way.rend(); ++it) {
+      const uint32_t fresh = *it | kOtherBit;
+      const auto [found, added] =
+          by_text_.try_emplace({parent, other.frame_text(other.stack(*it).frame)}, fresh);
+      if (added) other_parents_[fresh] = parent;
+      parent = translated_[*it] = found->second;
+    }
+    return parent;
+  }
+
+ private:
+  const Dictionary* names_;
+  const Dictionary* other_ = nullptr;
+  std::map<std::pair<uint32_t, std::string>, uint32_t> by_text_;
+  std::map<uint32_t, uint32_t> translated_;
+  std::map<uint32_t, uint32_t> other_parents_;
+};
+
 // Adds every stack to the ones it grew from. Parents have smaller ids, so one way down is enough.
-void add_to_parents(Sums& sums, const Dictionary& names) {
+void add_to_parents(Sums& sums, const StackTree& stacks) {
   for (auto it = sums.rbegin(); it != sums.rend(); ++it) {
     if (it->first >= kNoStackKey) continue;
-    const uint32_t parent = names.stack(static_cast<uint32_t>(it->first)).parent;
+    const uint32_t parent = stacks.parent(static_cast<uint32_t>(it->first));
     if (parent != 0) sums[parent] += it->second;
   }
 }
 
-FlameNode node_of(uint64_t key, const Sum& sum, const Dictionary& names) {
+FlameNode node_of(uint64_t key, const Sum& sum, const StackTree& stacks) {
   FlameNode node;
   node.bytes = sum.bytes;
   node.net = sum.net;
@@ -58,12 +110,13 @@ FlameNode node_of(uint64_t key, const Sum& sum, const Dictionary& names) {
     node.kind = key == kBeforeKey ? FlameKind::kBeforeRecording : FlameKind::kNoStack;
   } else {
     node.stack = static_cast<uint32_t>(key);
-    node.frame = names.stack(node.stack).frame;
+    node.frame = stacks.frame(node.stack);
+    node.other = StackTree::is_other(node.stack);
   }
   return node;
 }
 
-FlameTree build(Sums sums, const Dictionary& names) {
+FlameTree build(Sums sums, const StackTree& stacks) {
   FlameTree tree;
   FlameNode root;
   root.kind = FlameKind::kRoot;
@@ -72,12 +125,12 @@ FlameTree build(Sums sums, const Dictionary& names) {
     root.net += sum.net;
     root.count += sum.count;
   }
-  add_to_parents(sums, names);
+  add_to_parents(sums, stacks);
   std::map<uint64_t, std::vector<FlameNode>> children;  // by the parent's stack, 0 for the root
   for (const auto& [key, sum] : sums) {
     if (sum.bytes == 0) continue;
-    const FlameNode node = node_of(key, sum, names);
-    children[node.stack == 0 ? 0 : names.stack(node.stack).parent].push_back(node);
+    const FlameNode node = node_of(key, sum, stacks);
+    children[node.stack == 0 ? 0 : stacks.parent(node.stack)].push_back(node);
   }
   tree.nodes.push_back(root);
   for (uint32_t i = 0; i < tree.nodes.size(); ++i) {
@@ -102,20 +155,25 @@ FlameTree build(Sums sums, const Dictionary& names) {
 
 }  // namespace
 
-FlameTree FlameTree::of(const FrameworkModel& model, const Dictionary& names,
-                        const MemoryState& state) {
-  return build(sum_by_stack(model, state), names);
+FlameTree FlameTree::of(const FlameSide& side) {
+  return build(sum_by_stack(side), StackTree(side.names));
 }
 
-FlameTree FlameTree::difference(const FrameworkModel& model, const Dictionary& names,
-                                const MemoryState& before, const MemoryState& after) {
-  Sums sums = sum_by_stack(model, after);
-  for (const auto& [key, sum] : sum_by_stack(model, before)) {
-    Sum& s = sums[key];
-    s.net -= sum.net;
+FlameTree FlameTree::difference(const FlameSide& before, const FlameSide& after) {
+  StackTree stacks(after.names);
+  Sums sums = sum_by_stack(after);
+  if (&before.names != &after.names) {
+    for (const auto& [key, sum] : sums) {
+      if (key < kNoStackKey) stacks.know(static_cast<uint32_t>(key));
+    }
+  }
+  for (const auto& [key, sum] : sum_by_stack(before)) {
+    const uint64_t here =
+        key < kNoStackKey ? stacks.translate(before.names, static_cast<uint32_t>(key)) : key;
+    sums[here].net -= sum.net;
   }
   for (auto& [key, s] : sums) s.bytes = static_cast<uint64_t>(s.net < 0 ? -s.net : s.net);
-  return build(std::move(sums), names);
+  return build(std::move(sums), stacks);
 }
 
 uint32_t FlameTree::find(uint32_t stack) const {

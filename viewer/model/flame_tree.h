@@ -1,8 +1,9 @@
 // Live bytes by call stack as a tree: outermost function first, every node as wide as the bytes
 // that were allocated under it.
 //
-// A difference of two instants has as width the bytes that came plus the bytes that went, so that
-// both are seen, and keeps the net change beside it.
+// A difference of two instants (of one device, of two ranks or of two traces) has as width the
+// bytes that came plus the bytes that went, so that both are seen, and keeps the net change beside
+// it.
 #pragma once
 
 #include <cstdint>
@@ -25,17 +26,24 @@ struct FlameNode {
   int64_t net = 0;     // equals `bytes` where nothing is compared
   uint64_t count = 0;
   FlameKind kind = FlameKind::kFrame;
+  bool other = false;  // only the other side has this stack: `frame` is of its names
+};
+
+// What is alive somewhere, and the names for it.
+struct FlameSide {
+  const FrameworkModel& memory;
+  const Dictionary& names;
+  const MemoryState& state;
 };
 
 struct FlameTree {
   std::vector<FlameNode> nodes;  // [0] is the root; parents before children, widest child first
   uint32_t depth = 0;
 
-  static FlameTree of(const FrameworkModel& model, const Dictionary& names,
-                      const MemoryState& state);
-  // What changed from `before` to `after`.
-  static FlameTree difference(const FrameworkModel& model, const Dictionary& names,
-                              const MemoryState& before, const MemoryState& after);
+  static FlameTree of(const FlameSide& side);
+  // What changed from `before` to `after`. Stacks of two processes are the same when their lines
+  // read the same; those that `after` does not know keep ids of their own.
+  static FlameTree difference(const FlameSide& before, const FlameSide& after);
 
   // The node of a stack, 0 (the root) when it is not in the tree.
   uint32_t find(uint32_t stack) const;

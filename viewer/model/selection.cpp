@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
+#include <utility>
+
+#include "viewer/model/ticks.h"
 
 namespace tidemark::view {
 
@@ -25,7 +29,10 @@ int64_t absolute_ns(const Model& model, double time) {
 }
 
 void Selection::reset(const Model& model) {
+  // What panels keep by version is of the trace before.
+  const uint64_t version = version_ + 1;
   *this = Selection();
+  version_ = version;
   bool categories_known = false;
   for (const RankReport& rank : model.report.ranks) {
     for (const DeviceReport& d : rank.devices) {
@@ -57,6 +64,68 @@ void Selection::reset(const Model& model) {
     go_to_oom_at(model, 0);
   }
   fit(model);
+}
+
+namespace {
+
+// The lane of the same device of the same process; the first when it is gone.
+uint32_t same_lane(const Model& before, uint32_t lane, const Model& after) {
+  if (lane >= before.lanes.size()) return 0;
+  const auto key = [](const Model& m, const Lane& l) {
+    const Process& p = m.process_of(l).info;
+    return std::tuple(p.rank, p.pid, l.memory->device);
+  };
+  const auto wanted = key(before, before.lanes[lane]);
+  for (uint32_t i = 0; i < after.lanes.size(); ++i) {
+    if (key(after, after.lanes[i]) == wanted) return i;
+  }
+  return 0;
+}
+
+// The event of the same time. Events are only added behind those that are there, so that mostly it
+// has the same number.
+uint32_t same_event(const Model& before, uint32_t lane, uint32_t event, const Model& after,
+                    uint32_t new_lane) {
+  if (lane >= before.lanes.size() || new_lane >= after.lanes.size()) return 0;
+  const FrameworkModel& old = *before.lanes[lane].memory;
+  const FrameworkModel& now = *after.lanes[new_lane].memory;
+  if (event >= old.event_count()) return 0;
+  const int64_t time = old.time_ns[event];
+  if (event < now.event_count() && now.time_ns[event] == time) return event;
+  uint32_t found = 0;
+  now.event_at(time, found);
+  return found;
+}
+
+}  // namespace
+
+void Selection::carry_over(const Model& before, const Model& after) {
+  const double old_end = full_span(before);
+  const bool whole = view.begin <= 0 && view.end >= old_end;
+  const bool at_end = view.end >= old_end;
+  const uint32_t old_lane = lane;
+  lane = same_lane(before, old_lane, after);
+  event = same_event(before, old_lane, event, after, lane);
+  if (compare && !compare->other) {
+    const uint32_t there = same_lane(before, compare->lane, after);
+    compare->event = same_event(before, compare->lane, compare->event, after, there);
+    compare->lane = there;
+  }
+  // Numbers of blocks and kernels may change with what came; they are chosen anew.
+  forget_details();
+  moment_.reset();
+  compared_.reset();
+  ++version_;
+  const auto shift = static_cast<double>(before.trace.start_ns - after.trace.start_ns);
+  view = {view.begin + shift, view.end + shift};
+  if (between_events_) *between_events_ += shift;
+  if (measure) measure = TimeRange{measure->begin + shift, measure->end + shift};
+  if (whole) {
+    fit(after);
+  } else if (at_end) {
+    const double by = full_span(after) - (old_end + shift);
+    view = {view.begin + by, view.end + by};
+  }
 }
 
 void Selection::fit(const Model& model) {
@@ -101,12 +170,12 @@ void Selection::set_event(const Model& model, uint32_t new_lane, uint32_t new_ev
   between_events_.reset();
   if (new_lane == lane && new_event == event) return;
   if (new_lane != lane) {
-    compare.reset();
     allocation.reset();
     hole.reset();
   }
   lane = new_lane;
   event = new_event;
+  follow_cursor(model);
   ++version_;
 }
 
@@ -119,6 +188,7 @@ void Selection::set_time(const Model& model, uint32_t new_lane, double time) {
   const bool empty = model.lanes[new_lane].memory->event_count() == 0;
   if (known || empty) {
     between_events_ = std::clamp(time, 0.0, std::max(model.span_ns(), 0.0));
+    follow_cursor(model);
     ++version_;
   }
 }
@@ -173,6 +243,7 @@ void Selection::go_to_oom_at(const Model& model, size_t index) {
   const auto at = static_cast<double>(oom.time_ns - model.trace.start_ns);
   if (at >= time(model)) {
     between_events_ = at;
+    follow_cursor(model);
     ++version_;
   }
   reveal(model, at);
@@ -208,17 +279,17 @@ double Selection::time(const Model& model) const {
   return static_cast<double>(m.time_ns[event] - model.trace.start_ns);
 }
 
-bool Selection::event_in_lane(const Model& model, uint32_t other, uint32_t& out) const {
-  if (other >= model.lanes.size()) return false;
-  const FrameworkModel& m = *model.lanes[other].memory;
-  if (other == lane) {
+bool Selection::event_in_lane(const Model& model, uint32_t index, uint32_t& out) const {
+  if (index >= model.lanes.size()) return false;
+  const FrameworkModel& m = *model.lanes[index].memory;
+  if (index == lane) {
     out = event;
     return event < m.event_count();
   }
   return m.event_at(static_cast<int64_t>(time(model)) + model.trace.start_ns, out);
 }
 
-std::shared_ptr<Moment> Selection::make_moment(const Model& model, uint32_t at) const {
+std::shared_ptr<Moment> Selection::make_moment(const Model& model, uint32_t lane, uint32_t at) {
   auto moment = std::make_shared<Moment>();
   moment->lane = lane;
   moment->event = at;
@@ -231,7 +302,7 @@ std::shared_ptr<Moment> Selection::make_moment(const Model& model, uint32_t at) 
 
 const Moment& Selection::moment(const Model& model) {
   if (moment_ == nullptr || moment_->lane != lane || moment_->event != event) {
-    moment_ = make_moment(model, event);
+    moment_ = make_moment(model, lane, event);
   }
   return *moment_;
 }
@@ -242,7 +313,7 @@ std::shared_ptr<const Moment> Selection::share_moment(const Model& model) {
 }
 
 void Selection::compare_from(uint32_t from) {
-  compare = from;
+  compare = Reference{false, lane, from, false};
   ++version_;
 }
 
@@ -250,9 +321,54 @@ void Selection::toggle_compare() {
   if (compare) {
     compare.reset();
   } else {
-    compare = event;
+    compare = Reference{false, lane, event, false};
   }
   ++version_;
+}
+
+void Selection::compare_with(const Model& model, const Reference& reference) {
+  compare = reference;
+  follow_cursor(model);
+  ++version_;
+}
+
+const Model& Selection::referred(const Model& model) const {
+  return compare && compare->other && other != nullptr ? *other : model;
+}
+
+void Selection::follow_cursor(const Model& model) {
+  if (!compare || !compare->follows) return;
+  const Model& there = referred(model);
+  if (compare->lane >= there.lanes.size()) return;
+  const double at = time(model) - (compare->other ? other_offset(model) : 0);
+  compare->event = 0;
+  there.lanes[compare->lane].memory->event_at(absolute_ns(there, at), compare->event);
+}
+
+double Selection::other_offset(const Model& model) const {
+  if (other == nullptr || !other_by_clock) return 0;
+  return static_cast<double>(other->trace.start_ns - model.trace.start_ns);
+}
+
+void Selection::set_other(const Model& model, std::shared_ptr<const Model> second) {
+  if (compare && compare->other) compare.reset();
+  other = std::move(second);
+  other_by_clock = false;
+  ++version_;
+  if (other == nullptr || other->lanes.empty() || lane >= model.lanes.size()) return;
+  // The same rank and device, where it is there; each at its own peak is what people ask first.
+  const auto rank = [](const Model& m, const Lane& l) { return m.process_of(l).info.rank; };
+  const Lane& mine = model.lanes[lane];
+  Reference found{true, 0, 0, false};
+  for (uint32_t i = 0; i < other->lanes.size(); ++i) {
+    const Lane& theirs = other->lanes[i];
+    if (rank(*other, theirs) == rank(model, mine) && theirs.memory->device == mine.memory->device) {
+      found.lane = i;
+      break;
+    }
+  }
+  found.event = other->lanes[found.lane].memory->allocated_peak.event;
+  compare_with(model, found);
 }
 
 void Selection::clear_marks() {
@@ -263,12 +379,36 @@ void Selection::clear_marks() {
   ++version_;
 }
 
-const Moment* Selection::compared(const Model& model) {
-  if (!compare || *compare == event) return nullptr;
-  if (compared_ == nullptr || compared_->lane != lane || compared_->event != *compare) {
-    compared_ = make_moment(model, *compare);
+double Selection::compared_time(const Model& model) const {
+  const Model& there = referred(model);
+  if (!compare || compare->lane >= there.lanes.size()) return 0;
+  const FrameworkModel& m = *there.lanes[compare->lane].memory;
+  if (compare->event >= m.event_count()) return 0;
+  const auto at = static_cast<double>(m.time_ns[compare->event] - there.trace.start_ns);
+  return at + (compare->other ? other_offset(model) : 0);
+}
+
+std::string Selection::compared_text(const Model& model) const {
+  const Model& there = referred(model);
+  if (!compare || compare->lane >= there.lanes.size()) return "";
+  const double at = compared_time(model) - (compare->other ? other_offset(model) : 0);
+  const std::string instant = instant_text(at, there.span_ns());
+  if (!compare->other && compare->lane == lane) return "since " + instant;
+  const std::string trace = compare->other ? short_name(there) + ", " : "";
+  return "against " + trace + there.lanes[compare->lane].name + " at " + instant;
+}
+
+std::optional<Compared> Selection::compared(const Model& model) {
+  if (!compare || (compare->other && other == nullptr)) return std::nullopt;
+  if (!compare->other && compare->lane == lane && compare->event == event) return std::nullopt;
+  const Model& there = referred(model);
+  if (compare->lane >= there.lanes.size()) return std::nullopt;
+  if (compared_ == nullptr || compared_model_ != &there || compared_->lane != compare->lane ||
+      compared_->event != compare->event) {
+    compared_ = make_moment(there, compare->lane, compare->event);
+    compared_model_ = &there;
   }
-  return compared_.get();
+  return Compared{there, there.lanes[compare->lane], *compared_};
 }
 
 }  // namespace tidemark::view

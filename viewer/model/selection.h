@@ -33,10 +33,28 @@ struct Moment {
   MapLayout layout;
 };
 
+// The instant that the cursor's is compared with: of any lane, of this trace or of the other one.
+struct Reference {
+  bool other = false;  // of Selection::other
+  uint32_t lane = 0;
+  uint32_t event = 0;
+  bool follows = false;  // the same time as the cursor's, wherever that goes
+};
+
+// A reference with everything that is needed to look into it.
+struct Compared {
+  const Model& model;
+  const Lane& lane;
+  const Moment& moment;
+};
+
 class Selection {
  public:
   // Shows all of the trace, with the cursor at the first out-of-memory error, else at the peak.
   void reset(const Model& model);
+  // The same trace was read again and has grown: everything stays where it is. A view of the whole
+  // run stays one, and a view at the end of it moves on with the end.
+  void carry_over(const Model& before, const Model& after);
 
   // --- the stretch of time
   TimeRange view;
@@ -63,16 +81,31 @@ class Selection {
   double time(const Model& model) const;
   int64_t time_ns(const Model& model) const { return absolute_ns(model, time(model)); }
   // The lane's last event at or before the cursor's time; false when it has none yet.
-  bool event_in_lane(const Model& model, uint32_t other, uint32_t& out) const;
+  bool event_in_lane(const Model& model, uint32_t index, uint32_t& out) const;
   const Moment& moment(const Model& model);
   // The same, to keep while the cursor moves on.
   std::shared_ptr<const Moment> share_moment(const Model& model);
 
   // --- the instant it is compared with
-  std::optional<uint32_t> compare;  // an event of the same lane
+  std::optional<Reference> compare;
+  // Remembers the cursor's instant, or ends the comparison.
   void toggle_compare();
+  // With an earlier event of the same lane.
   void compare_from(uint32_t event);
-  const Moment* compared(const Model& model);
+  void compare_with(const Model& model, const Reference& reference);
+  // Empty when nothing is compared, or an instant with itself.
+  std::optional<Compared> compared(const Model& model);
+  // Of the reference, in ns since the start of this trace.
+  double compared_time(const Model& model) const;
+  // "since +1.2 s", "against rank 1, cuda:0 at +1.2 s", "against b.tmk, cuda:0 at +1.2 s".
+  std::string compared_text(const Model& model) const;
+
+  // --- a second trace beside this one
+  std::shared_ptr<const Model> other;
+  bool other_by_clock = false;  // as the clocks say; else both begin together
+  // Its times become this trace's by adding this.
+  double other_offset(const Model& model) const;
+  void set_other(const Model& model, std::shared_ptr<const Model> second);
 
   // --- what is marked
   // A block, a hole or something that ran: at most one of the three.
@@ -94,7 +127,10 @@ class Selection {
   uint64_t version() const { return version_; }
 
  private:
-  std::shared_ptr<Moment> make_moment(const Model& model, uint32_t event) const;
+  static std::shared_ptr<Moment> make_moment(const Model& model, uint32_t lane, uint32_t event);
+  // The trace that the reference is of.
+  const Model& referred(const Model& model) const;
+  void follow_cursor(const Model& model);
 
   void forget_details();
 
@@ -102,6 +138,7 @@ class Selection {
   std::optional<double> between_events_;
   std::shared_ptr<Moment> moment_;
   std::shared_ptr<Moment> compared_;
+  const Model* compared_model_ = nullptr;
   uint64_t version_ = 1;
 };
 

@@ -186,6 +186,12 @@ uint32_t Model::lane_of(uint32_t process, int64_t device) const {
   return UINT32_MAX;
 }
 
+std::string short_name(const Model& model) {
+  std::string_view path = model.trace.path;
+  while (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
+  return std::string(path.substr(path.find_last_of('/') + 1));
+}
+
 Result<std::unique_ptr<const Model>> make_model(TraceModel trace,
                                                 const std::vector<std::string>& warnings,
                                                 std::shared_ptr<const TraceSource> source) {

@@ -89,6 +89,9 @@ struct Model : std::enable_shared_from_this<Model> {
   uint32_t lane_of(uint32_t process, int64_t device) const;
 };
 
+// The last part of its path.
+std::string short_name(const Model& model);
+
 // `warnings` are those of opening the files. Without a source there are no kernels.
 Result<std::unique_ptr<const Model>> make_model(TraceModel trace,
                                                 const std::vector<std::string>& warnings,

@@ -54,24 +54,31 @@ void FlamePanel::update(const Model& model, Selection& selection) {
   version_ = selection.version();
   const Lane& lane = model.lanes[selection.lane];
   const Dictionary& names = model.process_of(lane).names;
-  const Moment* before = selection.compared(model);
-  comparing_ = before != nullptr;
-  const MemoryState& now = selection.moment(model).state;
-  tree_ = comparing_ ? FlameTree::difference(*lane.memory, names, before->state, now)
-                     : FlameTree::of(*lane.memory, names, now);
+  const std::optional<Compared> before = selection.compared(model);
+  comparing_ = before.has_value();
+  other_text_ = before ? &before->model.text_of(before->lane) : nullptr;
+  const FlameSide now{*lane.memory, names, selection.moment(model).state};
+  tree_ = before ? FlameTree::difference(
+                       {*before->lane.memory, other_text_->names(), before->moment.state}, now)
+                 : FlameTree::of(now);
+}
+
+FrameText& FlamePanel::text_of(const Model& model, const Selection& selection,
+                               const FlameNode& node) const {
+  return node.other ? *other_text_ : model.text_of(model.lanes[selection.lane]);
 }
 
 void FlamePanel::draw_toolbar(const Model& model, Selection& selection) {
   const FlameNode& root = tree_.nodes.front();
   ImGui::AlignTextToFramePadding();
   if (comparing_) {
-    const FrameworkModel& m = *model.lanes[selection.lane].memory;
-    const auto at = static_cast<double>(m.time_ns[*selection.compare] - model.trace.start_ns);
-    text(fmt::format("{} since {}", signed_size_text(root.net), instant_text(at, model.span_ns())));
-    ImGui::SameLine();
-    text_in_colour({230, 159, 0}, "came");
-    ImGui::SameLine();
-    text_in_colour({86, 180, 233}, "went");
+    const bool in_time = !selection.compare->other && selection.compare->lane == selection.lane;
+    text(fitted(fmt::format("{} {}", signed_size_text(root.net), selection.compared_text(model)),
+                ImGui::GetContentRegionAvail().x));
+    flow(px(40));
+    text_in_colour({230, 159, 0}, in_time ? "came" : "more");
+    flow(px(40));
+    text_in_colour({86, 180, 233}, in_time ? "went" : "less");
   } else {
     text(fmt::format("{} in {}", size_text(root.bytes), counted(root.count, "block")));
   }
@@ -92,12 +99,11 @@ void FlamePanel::draw_toolbar(const Model& model, Selection& selection) {
 void FlamePanel::explain_node(const Model& model, const Selection& selection,
                               const FlameNode& node) {
   if (!ImGui::BeginTooltip()) return;
-  const Lane& lane = model.lanes[selection.lane];
   ImGui::PushTextWrapPos(px(560));
   if (node.kind == FlameKind::kFrame) {
-    text(model.process_of(lane).names.frame_text(node.frame));
+    text(text_of(model, selection, node).names().frame_text(node.frame));
   } else {
-    text(name_of(model.text_of(lane), node));
+    text(name_of(text_of(model, selection, node), node));
   }
   ImGui::PopTextWrapPos();
   const FlameNode& root = tree_.nodes.front();
@@ -114,7 +120,7 @@ void FlamePanel::explain_node(const Model& model, const Selection& selection,
 void FlamePanel::draw_node(const Model& model, Selection& selection, uint32_t index, float x0,
                            float x1, float y, float height) {
   const FlameNode& node = tree_.nodes[index];
-  FrameText& names = model.text_of(model.lanes[selection.lane]);
+  FrameText& names = text_of(model, selection, node);
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   Rgb colour = theme().raised;
   if (comparing_) {

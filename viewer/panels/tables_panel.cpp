@@ -140,7 +140,7 @@ void TablesPanel::draw_allocations(const Model& model, Selection& selection) {
     swatch(block_colour(model, selection, moment, a));
     text(category_name(a.category));
     ImGui::TableNextColumn();
-    text(source.text.headline(a.stack, a.seeded));
+    text(fitted(source.text.headline(a.stack, a.seeded), ImGui::GetContentRegionAvail().x));
     ImGui::TableNextColumn();
     const WithFont mono(fonts().mono);
     text_dim(fmt::format("{:#x}", a.address));
@@ -194,7 +194,8 @@ void TablesPanel::draw_stacks(const Model& model, Selection& selection) {
     number_cell(size_text(row.largest));
     ImGui::TableNextColumn();
     swatch(stack_colour(row.stack));
-    text(source.text.headline(row.stack, row.before_recording));
+    text(fitted(source.text.headline(row.stack, row.before_recording),
+                ImGui::GetContentRegionAvail().x));
   });
   ImGui::EndTable();
 }

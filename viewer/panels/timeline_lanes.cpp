@@ -9,6 +9,7 @@
 #include "export/names.h"
 #include "viewer/widgets/drawing.h"
 #include "viewer/widgets/fonts.h"
+#include "viewer/widgets/labels.h"
 #include "viewer/widgets/text.h"
 #include "viewer/widgets/theme.h"
 
@@ -73,33 +74,37 @@ void plot_curves(const Lane& lane, const LaneCurves& curves, const TimelineOptio
   }
 }
 
+// What is said in a lane, the most important first.
+enum LabelRank {
+  kNameLabel,
+  kOomLabel,
+  kPeakLabel,
+  kLimitLabel,
+  kUsedLabel,
+  kOwnerLabel,
+  kPhaseLabel,
+  kStepLabel
+};
+
 // Names at the right ends of the curves that have no place in the toolbar.
 void draw_curve_names(const Lane& lane, const LaneCurves& curves, const PlotArea& area,
-                      const TimelineOptions& options) {
-  ImDrawList& draw = *ImGui::GetWindowDrawList();
+                      const TimelineOptions& options, Labels& labels) {
   const float line = ImGui::GetTextLineHeight();
   if (area.max.y - area.min.y < 4 * line) return;
-  std::vector<float> taken;
   const auto put = [&](const LaneCurves::Line& curve, Rgb colour, const std::string& name) {
     if (curve.ys.empty() || curve.ys.back() <= 0) return;
     const float right = std::min(area.x(curve.xs.back()), area.max.x) - px(6);
     const float left = right - width_of(name);
     const float y = std::max(area.y(curve.ys.back()) - line - px(1), area.min.y + px(2));
     if (left < area.min.x) return;
-    for (const float other : taken) {
-      if (std::fabs(other - y) < line) return;
-    }
-    taken.push_back(y);
-    draw.AddRectFilled({left - px(3), y}, {right + px(3), y + line}, paint(theme().panel, 170),
-                       px(3));
-    draw.AddText({std::round(left), std::round(y)}, paint(colour), name.c_str());
+    labels.add(kOwnerLabel, {left, y}, paint(colour), name, paint(theme().panel, 170));
   };
   if (options.used && static_cast<double>(lane.used.peak()) > area.top_bytes) {
     const std::string note =
         fmt::format("card used up to {}, above this scale", size_text(lane.used.peak()));
     const float left = area.max.x - width_of(note) - px(6);
     if (left > area.min.x + (area.max.x - area.min.x) / 2) {
-      draw.AddText({left, area.min.y + px(4)}, paint(theme().used), note.c_str());
+      labels.add(kUsedLabel, {left, area.min.y + px(4)}, paint(theme().used), note);
     }
   } else if (options.used) {
     put(curves.used(), theme().used, "card used");
@@ -110,7 +115,7 @@ void draw_curve_names(const Lane& lane, const LaneCurves& curves, const PlotArea
 }
 
 // Parts of the run that are unlike the other steps, as bars along the bottom.
-void draw_phases(const Model& model, const Lane& lane, const PlotArea& area) {
+void draw_phases(const Model& model, const Lane& lane, const PlotArea& area, Labels& labels) {
   if (lane.report == nullptr) return;
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   const FrameworkModel& m = *lane.memory;
@@ -132,12 +137,14 @@ void draw_phases(const Model& model, const Lane& lane, const PlotArea& area) {
     if (area.max.y - area.min.y < px(110)) continue;
     std::string name(phase_name(p.kind));
     std::replace(name.begin(), name.end(), '_', ' ');
-    draw_text_in(draw, a, {right, a.y + ImGui::GetTextLineHeight() + px(4)}, paint(colour), name);
+    const float room = right - left - px(8);
+    if (room < ImGui::GetFontSize() * 1.6F) continue;
+    labels.add(kPhaseLabel, {left + px(4), a.y}, paint(colour), fitted(name, room));
   }
 }
 
 // Iterations as stripes, while they are wide enough to see; their numbers where there is room.
-void draw_steps(const Model& model, const Lane& lane, const PlotArea& area) {
+void draw_steps(const Model& model, const Lane& lane, const PlotArea& area, Labels& labels) {
   const std::vector<uint32_t>& starts = lane.steps().boundaries;
   if (starts.size() < 2) return;
   ImDrawList& draw = *ImGui::GetWindowDrawList();
@@ -170,22 +177,22 @@ void draw_steps(const Model& model, const Lane& lane, const PlotArea& area) {
     const std::string name = fmt::format("step {}", i);
     const float left = std::max(x, area.min.x) + px(4);
     if (width_of(name) + px(8) < std::min(end, area.max.x) - left) {
-      draw.AddText({std::round(left), std::round(area.max.y - ImGui::GetTextLineHeight() - px(2))},
-                   paint(theme().dim), name.c_str());
+      labels.add(kStepLabel, {left, area.max.y - ImGui::GetTextLineHeight() - px(2)},
+                 paint(theme().dim), name);
     }
   }
 }
 
-void draw_limit(const PlotArea& area, double bytes, const std::string& label) {
+void draw_limit(const PlotArea& area, double bytes, const std::string& label, Labels& labels) {
   if (bytes <= 0 || bytes > area.top_bytes) return;
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   const float y = std::round(area.y(bytes));
   draw_dashes(draw, {area.min.x, y}, {area.max.x, y}, paint(theme().limit, 220), px(6), px(1.5F));
   const float width = width_of(label);
-  draw.AddText({area.max.x - width - px(6), y + px(2)}, paint(theme().limit), label.c_str());
+  labels.add(kLimitLabel, {area.max.x - width - px(6), y + px(2)}, paint(theme().limit), label);
 }
 
-void draw_peak(const Model& model, const Lane& lane, const PlotArea& area) {
+void draw_peak(const Model& model, const Lane& lane, const PlotArea& area, Labels& labels) {
   const Peak& peak = lane.memory->allocated_peak;
   if (lane.memory->event_count() == 0) return;
   const float x = area.x(static_cast<double>(peak.time_ns - model.trace.start_ns));
@@ -196,11 +203,12 @@ void draw_peak(const Model& model, const Lane& lane, const PlotArea& area) {
   draw.AddTriangleFilled({x, y - px(1)}, {x - r, y - r * 2}, {x + r, y - r * 2},
                          paint(theme().allocated));
   if (area.max.y - area.min.y < px(90)) return;
-  draw_flag(draw, {x, y - r * 2 - px(1)}, area.min.x, area.max.x, theme().allocated,
-            "peak " + size_text(peak.bytes));
+  const float flag = std::max(y - r * 2 - px(1), area.min.y + ImGui::GetFontSize() + px(5));
+  labels.add_flag(kPeakLabel, {x, flag}, area.min.x, area.max.x, theme().allocated,
+                  "peak " + size_text(peak.bytes));
 }
 
-void draw_ooms(const Model& model, uint32_t lane, const PlotArea& area) {
+void draw_ooms(const Model& model, uint32_t lane, const PlotArea& area, Labels& labels) {
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   float last_line = -1e9F;
   float last_flag = -1e9F;
@@ -213,14 +221,13 @@ void draw_ooms(const Model& model, uint32_t lane, const PlotArea& area) {
     const std::string label = "OOM, asked " + size_text(oom.requested_bytes);
     if (x - last_flag < width_of(label) + px(14)) continue;
     last_flag = x;
-    draw_flag(draw, {x, area.max.y - px(3)}, area.min.x, area.max.x, theme().bad, label);
+    labels.add_flag(kOomLabel, {x, area.max.y - px(3)}, area.min.x, area.max.x, theme().bad, label);
   }
 }
 
 void draw_name(const Model& model, const Selection& selection, uint32_t index, const PlotArea& area,
-               const TimelineOptions& options) {
+               const TimelineOptions& options, Labels& labels) {
   const Lane& lane = model.lanes[index];
-  ImDrawList& draw = *ImGui::GetWindowDrawList();
   const ImVec2 pad(px(8), px(4));
   ImVec2 at = area.min + pad;
   const float line = ImGui::GetTextLineHeight() + px(2);
@@ -246,23 +253,17 @@ void draw_name(const Model& model, const Selection& selection, uint32_t index, c
   {
     const WithFont bold(fonts().bold);
     bold_width = width_of(lane.name);
-    draw.AddRectFilled(area.min + ImVec2(px(4), px(2)),
-                       {std::min(at.x + bold_width + px(4), area.max.x), at.y + line},
-                       paint(theme().panel, 170), px(3));
-    draw.AddText(at, paint(chosen ? theme().accent : theme().text),
-                 fitted(lane.name, room).c_str());
+    labels.add(kNameLabel, at, paint(chosen ? theme().accent : theme().text),
+               fitted(lane.name, room), paint(theme().panel, 170));
   }
   std::string card = lane.card;
   if (lane.total_bytes != 0) card += (card.empty() ? "" : ", ") + size_text(lane.total_bytes);
   const float after = bold_width + px(10);
-  draw.AddText({at.x + after, at.y}, paint(theme().dim),
-               fitted(card, std::max(0.0F, room - after)).c_str());
+  labels.add(kNameLabel, {at.x + after, at.y}, paint(theme().dim),
+             fitted(card, std::max(0.0F, room - after)));
   if (area.max.y - area.min.y < px(104)) return;
   at.y += line;
-  const std::string shown = fitted(facts, room);
-  draw.AddRectFilled(at - ImVec2(px(4), 0), {at.x + width_of(shown) + px(4), at.y + line},
-                     paint(theme().panel, 170), px(3));
-  draw.AddText(at, paint(theme().dim), shown.c_str());
+  labels.add(kNameLabel, at, paint(theme().dim), fitted(facts, room), paint(theme().panel, 170));
 }
 
 void draw_cursors(const Model& model, const Selection& selection, const PlotArea& area) {
@@ -270,10 +271,7 @@ void draw_cursors(const Model& model, const Selection& selection, const PlotArea
   const float x = std::round(area.x(selection.time(model)));
   draw.AddLine({x, area.min.y}, {x, area.max.y}, paint(theme().cursor, 210), px(1.2F));
   if (!selection.compare || selection.lane >= model.lanes.size()) return;
-  const FrameworkModel& m = *model.lanes[selection.lane].memory;
-  if (*selection.compare >= m.event_count()) return;
-  const int64_t at = m.time_ns[*selection.compare] - model.trace.start_ns;
-  const float cx = std::round(area.x(static_cast<double>(at)));
+  const float cx = std::round(area.x(selection.compared_time(model)));
   draw_dashes(draw, {cx, area.min.y}, {cx, area.max.y}, paint(theme().compare), px(4), px(1.5F));
 }
 
@@ -382,24 +380,27 @@ PlotArea draw_lane(const Model& model, Selection& selection, uint32_t index, Lan
   }
   ImGui::PopID();
   ImGui::PushClipRect(area.min, area.max, true);
+  Labels labels;
   if (options.steps) {
-    draw_steps(model, lane, area);
-    draw_phases(model, lane, area);
+    draw_steps(model, lane, area, labels);
+    draw_phases(model, lane, area, labels);
   }
   draw_limit(area, static_cast<double>(lane.total_bytes),
-             "the card holds " + size_text(lane.total_bytes));
+             "the card holds " + size_text(lane.total_bytes), labels);
   if (lane.report != nullptr && lane.report->limit.source == LimitSource::kFraction) {
     const uint64_t limit = lane.report->limit.bytes;
-    draw_limit(area, static_cast<double>(limit), "the allocator's own limit " + size_text(limit));
+    draw_limit(area, static_cast<double>(limit), "the allocator's own limit " + size_text(limit),
+               labels);
   }
   if (lane.memory->event_count() == 0 && lane.used.empty()) {
     draw_empty(area, "no allocator events were recorded");
   }
-  draw_curve_names(lane, curves, area, options);
+  draw_curve_names(lane, curves, area, options, labels);
   draw_cursors(model, selection, area);
-  draw_peak(model, lane, area);
-  draw_ooms(model, index, area);
-  draw_name(model, selection, index, area, options);
+  draw_peak(model, lane, area, labels);
+  draw_ooms(model, index, area, labels);
+  draw_name(model, selection, index, area, options, labels);
+  labels.draw(*ImGui::GetWindowDrawList());
   ImGui::PopClipRect();
   return area;
 }

@@ -17,7 +17,7 @@ constexpr std::initializer_list<const char*> kFolders = {
     "/usr/share/fonts/truetype/dejavu/",        "/usr/share/fonts/dejavu-sans-fonts/",
     "/usr/share/fonts/dejavu-sans-mono-fonts/", "/usr/share/fonts/TTF/"};
 
-std::string find(std::initializer_list<const char*> names) {
+std::string find_font(std::initializer_list<const char*> names) {
   std::error_code error;
   for (const char* name : names) {
     for (const char* folder : kFolders) {
@@ -50,8 +50,11 @@ const Fonts& fonts() {
   return current;
 }
 
-void load_fonts(float scale) {
+void load_fonts(float scale, FontSource source) {
   ImGui::GetIO().Fonts->Clear();
+  const auto find = [source](std::initializer_list<const char*> names) {
+    return source == FontSource::kSystem ? find_font(names) : std::string();
+  };
   const std::string regular = find({"Inter-Regular.ttf", "Inter-Regular.otf", "DejaVuSans.ttf"});
   const std::string bold =
       find({"Inter-SemiBold.ttf", "Inter-SemiBold.otf", "Inter-Bold.otf", "DejaVuSans-Bold.ttf"});

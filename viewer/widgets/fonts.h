@@ -3,6 +3,8 @@
 
 #include <imgui.h>
 
+#include <cstdint>
+
 namespace tidemark::view {
 
 struct Fonts {
@@ -13,8 +15,10 @@ struct Fonts {
 };
 
 const Fonts& fonts();
+// ImGui's own font looks the same on every machine, for pictures that are compared.
+enum class FontSource : uint8_t { kSystem, kBuiltIn };
 // Fills the current ImGui context's atlas; call again when the scale changes.
-void load_fonts(float scale);
+void load_fonts(float scale, FontSource source = FontSource::kSystem);
 
 // Uses a font until the end of the block.
 class WithFont {

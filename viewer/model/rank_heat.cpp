@@ -1,0 +1,187 @@
+#include "viewer/model/rank_heat.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace tidemark::view {
+
+namespace {
+
+int64_t rank_of(const Model& model, uint32_t lane) {
+  return model.process_of(model.lanes[lane]).info.rank;
+}
+
+}  // namespace
+
+RankRows RankRows::of(const Model& model) {
+  RankRows rows;
+  for (uint32_t i = 0; i < model.lanes.size(); ++i) {
+    if (rank_of(model, i) >= 0) rows.lanes.push_back(i);
+  }
+  if (rows.lanes.size() < 2) {
+    rows.lanes.clear();
+    for (uint32_t i = 0; i < model.lanes.size(); ++i) rows.lanes.push_back(i);
+  }
+  std::stable_sort(rows.lanes.begin(), rows.lanes.end(),
+                   [&](uint32_t a, uint32_t b) { return rank_of(model, a) < rank_of(model, b); });
+  std::map<std::pair<int64_t, int64_t>, size_t> by_device;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const int64_t rank = rank_of(model, rows.lanes[i]);
+    rows.by_rank.try_emplace(rank, i);
+    by_device[{rank, model.lanes[rows.lanes[i]].memory->device}] = i;
+  }
+  for (const RankHeight& h : model.report.comparison.heights) {
+    const auto found = by_device.find({h.rank, h.device});
+    if (found != by_device.end()) rows.by_rank[h.rank] = found->second;
+  }
+  return rows;
+}
+
+size_t RankRows::of_rank(int64_t rank) const {
+  const auto found = by_rank.find(rank);
+  return found == by_rank.end() ? SIZE_MAX : found->second;
+}
+
+size_t RankRows::of_lane(uint32_t lane) const {
+  const auto found = std::find(lanes.begin(), lanes.end(), lane);
+  return found == lanes.end() ? SIZE_MAX : static_cast<size_t>(found - lanes.begin());
+}
+
+std::string RankRows::name(const Model& model, size_t row) const {
+  const int64_t rank = rank_of(model, lanes[row]);
+  // Ranks with several devices need the device's name as well.
+  const bool alone = by_rank.size() == lanes.size();
+  return rank >= 0 && alone ? "rank " + std::to_string(rank) : model.lanes[lanes[row]].name;
+}
+
+size_t RankRows::outlier(const Model& model) const {
+  const RankComparison& c = model.report.comparison;
+  return c.compared && c.divergence.found ? of_rank(c.highest.rank) : SIZE_MAX;
+}
+
+const char* rank_value_name(RankValue value) {
+  switch (value) {
+    case RankValue::kAllocated:
+      return "allocated";
+    case RankValue::kRequested:
+      return "requested";
+    case RankValue::kReserved:
+      return "reserved";
+    case RankValue::kUsed:
+      return "card used";
+  }
+  return "";
+}
+
+uint64_t RankRows::highest_peak(const Model& model, RankValue value) const {
+  uint64_t most = 1;
+  for (const uint32_t index : lanes) {
+    const Lane& lane = model.lanes[index];
+    const FrameworkModel& m = *lane.memory;
+    most = std::max(most, value == RankValue::kAllocated   ? m.allocated_peak.bytes
+                          : value == RankValue::kRequested ? m.requested_peak.bytes
+                          : value == RankValue::kReserved  ? m.reserved_peak.bytes
+                                                           : lane.used.peak());
+  }
+  return most;
+}
+
+RankColumns rank_columns(const Model& model, const Lane& lane, RankValue value,
+                         const TimeRange& view, uint32_t count) {
+  RankColumns out;
+  out.min.resize(count, HeatTable::kUnknown);
+  out.max.resize(count, HeatTable::kUnknown);
+  out.first_known = count;
+  out.first_after = count;
+  if (value == RankValue::kUsed) {
+    for (uint32_t c = 0; c < count; ++c) {
+      const auto edge = [&](uint32_t i) {
+        return absolute_ns(model, view.begin + view.span() * (static_cast<double>(i) / count));
+      };
+      const StepCurve::Range range = lane.used.within(edge(c), std::max(edge(c + 1), edge(c) + 1));
+      if (!range.known()) continue;
+      out.first_known = std::min(out.first_known, c);
+      out.min[c] = range.min;
+      out.max[c] = range.max;
+    }
+    return out;
+  }
+  const TimeWindow window{model.trace.start_ns, view.begin, view.end};
+  const TimelineColumns columns = columns_of(*lane.memory, lane.curves, window, count);
+  if (columns.count() == 0) return out;
+  const std::vector<Column>& values = columns.curves[static_cast<size_t>(value)];
+  out.first_known = columns.first_known;
+  for (uint32_t c = columns.first_known; c < count; ++c) {
+    out.min[c] = values[c].min;
+    out.max[c] = values[c].max;
+  }
+  const auto end =
+      std::find(columns.edges.begin(), columns.edges.end(), lane.memory->event_count());
+  out.first_after = std::min(static_cast<uint32_t>(end - columns.edges.begin()), count);
+  return out;
+}
+
+void RankHeat::want(const Model& model, const std::vector<uint32_t>& lanes, RankValue value,
+                    const TimeRange& view, uint32_t columns) {
+  const bool same = model_ == &model && value_ == value && next_.columns == columns &&
+                    next_.view.begin == view.begin && next_.view.end == view.end && lanes_ == lanes;
+  if (same) return;
+  // What was shown of another trace or another curve is no picture of this one.
+  if (model_ != &model || value_ != value || lanes_ != lanes) shown_ = {};
+  model_ = &model;
+  value_ = value;
+  lanes_ = lanes;
+  next_ = {};
+  next_.view = view;
+  next_.columns = columns;
+  next_.most.resize(lanes.size() * columns, HeatTable::kUnknown);
+  next_.ends.resize(lanes.size(), columns);
+  done_ = 0;
+  pending_ = true;
+}
+
+void RankHeat::add_row(size_t row) {
+  const RankColumns columns =
+      rank_columns(*model_, model_->lanes[lanes_[row]], value_, next_.view, next_.columns);
+  std::copy(columns.max.begin(), columns.max.end(),
+            next_.most.begin() + static_cast<std::ptrdiff_t>(row * next_.columns));
+  next_.ends[row] = columns.first_after;
+}
+
+void RankHeat::finish() {
+  next_.middle.resize(next_.columns, HeatTable::kUnknown);
+  std::vector<uint64_t> known;
+  for (uint32_t c = 0; c < next_.columns; ++c) {
+    known.clear();
+    for (size_t r = 0; r < next_.rows(); ++r) {
+      if (next_.at(r, c) != HeatTable::kUnknown) known.push_back(next_.at(r, c));
+    }
+    if (known.empty()) continue;
+    const auto middle = known.begin() + static_cast<std::ptrdiff_t>((known.size() - 1) / 2);
+    std::nth_element(known.begin(), middle, known.end());
+    next_.middle[c] = *middle;
+  }
+  shown_ = next_;
+  pending_ = false;
+}
+
+bool RankHeat::work(int64_t budget_ns) {
+  if (!pending_) return true;
+  const auto begin = std::chrono::steady_clock::now();
+  while (done_ < lanes_.size()) {
+    add_row(done_++);
+    const auto used = std::chrono::steady_clock::now() - begin;
+    if (budget_ns >= 0 && std::chrono::nanoseconds(used).count() > budget_ns) break;
+  }
+  if (done_ < lanes_.size()) return false;
+  finish();
+  return true;
+}
+
+double RankHeat::progress() const {
+  if (!pending_ || lanes_.empty()) return 1;
+  return static_cast<double>(done_) / static_cast<double>(lanes_.size());
+}
+
+}  // namespace tidemark::view

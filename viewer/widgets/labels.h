@@ -1,0 +1,38 @@
+// Labels of a plot that never lie on one another: where two want the same place, the more important
+// one gets it.
+#pragma once
+
+#include <imgui.h>
+
+#include <string>
+#include <vector>
+
+#include "viewer/model/palette.h"
+
+namespace tidemark::view {
+
+class Labels {
+ public:
+  // Text with its upper left at `at`, in the current font. The smaller `rank` wins.
+  void add(int rank, ImVec2 at, ImU32 ink, std::string text, ImU32 ground = 0);
+  // Like draw_flag(): on a tab whose lower middle is at `at`, kept between the two x.
+  void add_flag(int rank, ImVec2 at, float least_x, float most_x, Rgb colour, std::string text);
+
+  void draw(ImDrawList& draw);
+
+ private:
+  struct Label {
+    int rank = 0;
+    ImVec2 min;
+    ImVec2 max;
+    ImVec2 pad;
+    ImU32 ink = 0;
+    ImU32 ground = 0;
+    ImFont* font = nullptr;
+    std::string text;
+  };
+
+  std::vector<Label> labels_;
+};
+
+}  // namespace tidemark::view
