@@ -70,6 +70,7 @@ TEST(InjectParts, StatusIsRead) {
   EXPECT_EQ(status.uids[1], 1001u);
   EXPECT_EQ(status.own_pid, 17);
   EXPECT_EQ(status.pending, 0x201u);
+  EXPECT_EQ(status.own_pending, 1u);
   EXPECT_EQ(status.blocked, 0x200u);
   EXPECT_EQ(status.seccomp, 2);
   EXPECT_FALSE(status.kernel_thread);
