@@ -71,7 +71,7 @@ CLibrary find_c_library(const std::vector<MappedFile>& files) {
     const std::string_view name = file.name();
     // musl's loader is its C library.
     if (name.starts_with("ld-musl-") || name.starts_with("libc.musl-")) return CLibrary::kMusl;
-    if (file.path.find("/musl/") != std::string::npos && name == "libc.so") return CLibrary::kMusl;
+    if (file.path.find("musl") != std::string::npos && name == "libc.so") return CLibrary::kMusl;
     if (name.starts_with("libc.so.6") || name.starts_with("libc-2.")) found = CLibrary::kGlibc;
   }
   return found;

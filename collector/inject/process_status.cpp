@@ -47,10 +47,16 @@ void take(ProcessStatus& status, std::string_view key, std::string_view rest) {
   } else if (key == "Kthread") {  // since Linux 6.7
     status.kernel_thread = next_word(rest) == "1";
   } else if (key == "SigPnd" || key == "ShdPnd") {
-    status.pending |= number<uint64_t>(next_word(rest), 16);
+    const uint64_t signals = number<uint64_t>(next_word(rest), 16);
+    status.pending |= signals;
+    if (key == "SigPnd") status.own_pending = signals;
   } else if (key == "SigBlk") {
     status.blocked = number<uint64_t>(next_word(rest), 16);
   }
+}
+
+std::string thread_directory(pid_t process, pid_t thread) {
+  return "/proc/" + std::to_string(process) + "/task/" + std::to_string(thread);
 }
 
 std::optional<ProcessStatus> read_from(const std::string& directory) {
@@ -86,9 +92,14 @@ std::optional<ProcessStatus> read_status(pid_t pid) {
 }
 
 bool has_deliverable_signal(pid_t process, pid_t thread) {
-  const auto status =
-      read_from("/proc/" + std::to_string(process) + "/task/" + std::to_string(thread));
+  const auto status = read_from(thread_directory(process, thread));
   return status && (status->pending & ~status->blocked) != 0;
+}
+
+bool has_own_signal(pid_t process, pid_t thread, int signal) {
+  const auto status = read_from(thread_directory(process, thread));
+  const uint64_t bit = uint64_t{1} << (signal - 1);
+  return status && (status->own_pending & ~status->blocked & bit) != 0;
 }
 
 std::vector<pid_t> list_threads(pid_t pid) {

@@ -20,7 +20,8 @@ struct ProcessStatus {
   int seccomp = 0;                 // 0: none, 1: strict, 2: filter
   pid_t own_pid = 0;               // as the process itself sees it, in its namespace
   bool kernel_thread = false;
-  uint64_t pending = 0;  // signals, of the thread or of the whole process
+  uint64_t pending = 0;      // signals, of the thread or of the whole process
+  uint64_t own_pending = 0;  // of the thread
   uint64_t blocked = 0;
 };
 
@@ -29,6 +30,8 @@ ProcessStatus parse_status(std::string_view text);
 std::optional<ProcessStatus> read_status(pid_t pid);
 // Whether a signal waits that the thread would take now.
 bool has_deliverable_signal(pid_t process, pid_t thread);
+// Whether this one waits for this very thread, and is not blocked.
+bool has_own_signal(pid_t process, pid_t thread, int signal);
 std::vector<pid_t> list_threads(pid_t pid);
 
 }  // namespace tidemark::inject

@@ -211,8 +211,8 @@ Result<int64_t> Tracee::system_call(const SystemCall& call, Deadline deadline) {
       keep_signal();
     }
     if (stop != Stop::kExit) continue;
-    // All others are blocked: what can arrive now is the fault that this call was answered with.
-    if (has_deliverable_signal(process_, thread_)) continue;
+    // What a filter answers with comes right behind the exit, before any other instruction.
+    if (has_own_signal(process_, thread_, SIGSYS)) continue;
     if (!read(now)) return Error{std::string("its registers: ") + std::strerror(errno)};
     return static_cast<int64_t>(result_of(now));
   }

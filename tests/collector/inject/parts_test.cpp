@@ -53,6 +53,7 @@ TEST(InjectParts, KnowsCLibraries) {
   };
   EXPECT_EQ(library("/lib/ld-musl-x86_64.so.1"), CLibrary::kMusl);
   EXPECT_EQ(library("/usr/lib/musl/lib/libc.so"), CLibrary::kMusl);
+  EXPECT_EQ(library("/usr/lib/aarch64-linux-musl/libc.so"), CLibrary::kMusl);  // Debian
   EXPECT_EQ(library("/lib/x86_64-linux-gnu/libc-2.31.so"), CLibrary::kGlibc);
   EXPECT_EQ(library("/usr/bin/busybox"), CLibrary::kNone);
   EXPECT_TRUE(has_cuda_driver(
@@ -70,6 +71,7 @@ TEST(InjectParts, StatusIsRead) {
   EXPECT_EQ(status.uids[1], 1001u);
   EXPECT_EQ(status.own_pid, 17);
   EXPECT_EQ(status.pending, 0x201u);
+  EXPECT_EQ(status.own_pending, 1u);
   EXPECT_EQ(status.blocked, 0x200u);
   EXPECT_EQ(status.seccomp, 2);
   EXPECT_FALSE(status.kernel_thread);

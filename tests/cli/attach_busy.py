@@ -1,0 +1,94 @@
+"""A busy program that knows nothing of tidemark: entered by ptrace, then captured again and again.
+
+Its output is what it is without; threads and descriptors do not grow.
+TIDEMARK_INJECT_ROUNDS sets the number of captures."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from harness import check, check_equal, finish, report, run
+
+SIMGPU, INJECTOR, HOST = sys.argv[2:5]
+ROUNDS = int(os.environ.get("TIDEMARK_INJECT_ROUNDS", "10"))
+tmp = pathlib.Path(tempfile.mkdtemp())
+env = {**os.environ, "TIDEMARK_CONTROL_DIR": str(tmp / "control"), "LD_LIBRARY_PATH": SIMGPU}
+for name in ("CUDA_INJECTION64_PATH", "TIDEMARK_ARM", "TIDEMARK_OUT"):
+    env.pop(name, None)
+
+
+def start(threads=16):
+    process = subprocess.Popen([HOST, str(threads)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                               text=True, env=env)
+    tell(process, "begin")
+    return process
+
+
+def tell(process, line):
+    process.stdin.write(line + "\n")
+    process.stdin.flush()
+    return process.stdout.readline()
+
+
+def end(process):
+    out, _ = process.communicate()
+    return process.returncode, out
+
+
+def held(process):
+    root = pathlib.Path(f"/proc/{process.pid}")
+    return {"threads": len(list((root / "task").iterdir())),
+            "descriptors": len(list((root / "fd").iterdir()))}
+
+
+undisturbed = end(start())
+check(undisturbed[1].startswith("sum "), "the program works")
+
+# One that stands still: what is recorded of it is known.
+quiet = start(0)
+result = run("attach", quiet.pid, "--library", INJECTOR, "-q", "-o", tmp / "quiet", env=env)
+check_equal((result.returncode, result.stderr), (0, ""), "entered by ptrace")
+tell(quiet, "alloc 64")
+result = run("detach", quiet.pid, env=env)
+check_equal(result.returncode, 0, f"detach: {result.stderr}")
+trace = pathlib.Path(result.stdout.strip())
+found = report(trace)["ranks"][0]
+check_equal(found["pid"], quiet.pid, "the trace is of that process")
+check(found["devices"][0]["driver_peak"]["bytes"] >= 64 << 20, "64 MiB were seen")
+result = run("snapshot", quiet.pid, "-o", tmp / "now.tmk", env=env)
+check_equal((result.returncode, result.stdout), (0, f"{tmp}/now.tmk\n"), f"snapshot: {result.stderr}")
+check_equal(end(quiet)[0], 0, "it ends well")
+
+host = start()
+before = None
+for i in range(1, ROUNDS + 1):
+    out = tmp / str(i)
+    result = run("attach", host.pid, "--library", INJECTOR, "-q", "-o", out, env=env)
+    check_equal((result.returncode, result.stderr), (0, ""), f"round {i}: attach")
+    result = run("detach", host.pid, "-q", env=env)
+    check_equal((result.returncode, result.stderr), (0, ""), f"round {i}: detach")
+    check(pathlib.Path(result.stdout.strip()).exists(), f"round {i}: the trace is there")
+    shutil.rmtree(out)
+    if i == 2:
+        before = held(host)
+after = held(host)
+check(all(after[what] <= before[what] for what in before), f"nothing grows: {before}, {after}")
+check_equal(end(host)[1].splitlines()[-1:], undisturbed[1].splitlines(), "its output is its own")
+
+# Started armed: nothing has to be loaded.
+armed = subprocess.Popen([sys.argv[1], "run", "--arm", "--", HOST, "0"], stdin=subprocess.PIPE,
+                         stdout=subprocess.PIPE, text=True, env=env)
+tell(armed, "begin")
+processes = json.loads(run("ps", "--json", env=env).stdout)["processes"]
+ours = [p for p in processes if p["command"] == f"{HOST} 0"]
+check_equal([p["state"] for p in ours], ["armed"], "run --arm: ps")
+result = run("attach", "--job", ours[0]["job"], "--for", "0.2s", "-o", tmp / "job", env=env)
+check_equal(result.returncode, 0, f"attach --job: {result.stderr}")
+check("tidemark report" in result.stderr, "attach --job says where the trace is")
+check_equal(end(armed)[0], 0, "run --arm: status")
+
+shutil.rmtree(tmp)
+finish()
