@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "injector"))
 from control_client import Host  # noqa: E402
 
-COUNT = 200_000
+COUNT = 20_000
 
 
 def measure(build, folder, mode):
@@ -29,7 +29,7 @@ def measure(build, folder, mode):
         host.ask("start", out=folder / "out", buffer_mb=64)
     if mode == "stopped":
         host.ask("stop")
-    host.say("time 20000")
+    host.say("time 2000")
     result = float(host.say(f"time {COUNT}"))
     host.end()
     return result

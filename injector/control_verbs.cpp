@@ -23,7 +23,7 @@ namespace {
 using control::Line;
 
 // The bridge may have to be compiled first.
-constexpr uint32_t kSnapshotPatienceMs = 120'000;
+constexpr uint32_t kSnapshotPatienceMs = 90'000;
 
 int64_t g_end_ms = 0;  // monotonic; 0: the capture has no end of its own
 

@@ -44,12 +44,12 @@ add_dependencies(nccl_test nccl_host simgpu_nccl tidemark_cli)
 # A host that is attached to while it runs.
 tidemark_executable(attach_host attach_host.cpp)
 target_link_libraries(attach_host PRIVATE ${CMAKE_DL_LIBS} Threads::Threads)
-tidemark_python_test(attach attach_test.py $<TARGET_FILE:tidemark_cli>
-  $<TARGET_FILE_DIR:simgpu_cuda> $<TARGET_FILE:tidemark> $<TARGET_FILE:attach_host>)
 
 # Sanitizers bring symbols and libraries of their own.
 if(NOT TIDEMARK_SANITIZE)
   add_test(NAME injector_exports
     COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_SOURCE_DIR}/exports_test.py
             $<TARGET_FILE:tidemark> ${CMAKE_NM} ${CMAKE_OBJDUMP})
+  tidemark_python_test(attach attach_test.py $<TARGET_FILE:tidemark_cli>
+    $<TARGET_FILE_DIR:simgpu_cuda> $<TARGET_FILE:tidemark> $<TARGET_FILE:attach_host>)
 endif()
