@@ -175,7 +175,7 @@ int run(double millions, const std::string& directory) {
   const auto count = static_cast<double>(events);
   std::printf("%-22s %6.2f s  %6.2f M events/s  %.0f MiB\n", "load", load_s, count / load_s / 1e6,
               memory_mib("VmRSS:"));
-  const ExportInput input{*model, readers};
+  const ExportInput input{*model, readers, nullptr};
   ExportOptions options;
   measure("perfetto", count, [&] { return export_perfetto(input, options, output); });
   options.max_bytes = 100 << 20;

@@ -103,13 +103,15 @@ int run(const Options& options) {
   }();
   if (!model) return fail(model.error());
   model->path = options.path;
+  const Result<Report> report = make_report(*model, {});
+  if (!report) return fail(report.error());
   infer_categories(*model);
   ExportOptions wanted;
   wanted.time = *parse_time(options.time, model->start_ns);
   wanted.ranks = options.ranks;
   wanted.max_bytes = *limit;
   wanted.events = options.events;
-  const Result<ExportSummary> summary = write(options, {*model, source->readers}, wanted);
+  const Result<ExportSummary> summary = write(options, {*model, source->readers, &*report}, wanted);
   if (!summary) return fail(summary.error());
   for (const std::string& note : summary->notes) warn(note);
   fmt::print("{} ({})\n", options.output, size_text(summary->bytes));

@@ -7,10 +7,10 @@
 #include <cstring>
 #include <filesystem>
 
-#include "proto/output_file.h"
 #include "export/names.h"
 #include "export/table_rows.h"
 #include "proto/byte_sink.h"
+#include "proto/output_file.h"
 
 namespace tidemark {
 
@@ -30,7 +30,7 @@ class CsvSink final : public TableSink {
     Result<OutputFile> file = OutputFile::create(fmt::format("{}/{}.csv", directory_, table.name));
     if (!file) return fail(file.error().message);
     files_.push_back(std::move(*file));
-    for (const TableColumn& column : table.columns) text(column.name);
+    for (const TableColumn& column : table.columns) put_text(column.name);
     buffer_ += '\n';
     first_ = true;
   }
@@ -41,7 +41,7 @@ class CsvSink final : public TableSink {
     const auto end = std::to_chars(digits, digits + sizeof digits, value);
     buffer_.append(digits, end.ptr);
   }
-  void text(std::string_view value) override {
+  void put_text(std::string_view value) override {
     separate();
     if (value.find_first_of("\",\r\n") == std::string_view::npos) {
       buffer_ += value;

@@ -79,6 +79,35 @@ Result<std::vector<ExportProcess>> chosen_processes(const ExportInput& input,
   return all;
 }
 
+Result<Report> report_of(const ExportInput& input) {
+  if (input.report != nullptr) return *input.report;
+  return make_report(input.model, {});
+}
+
+size_t process_of(const Finding& finding, std::span<const ExportProcess> processes) {
+  size_t best = 0;
+  int best_score = -1;
+  for (size_t i = 0; i < processes.size(); ++i) {
+    const ProcessModel& model = *processes[i].model;
+    if (finding.rank >= 0 && model.info.rank != finding.rank) continue;
+    const FrameworkModel* history = model.framework_on(finding.device);
+    const int score = (model.info.rank == finding.rank ? 4 : 0) +
+                      (history != nullptr && history->event_count() != 0 ? 2 : 0) +
+                      (model.device(finding.device) != nullptr ? 1 : 0);
+    if (score > best_score) {
+      best = i;
+      best_score = score;
+    }
+  }
+  return best;
+}
+
+bool is_chosen(const Finding& finding, std::span<const ExportProcess> processes) {
+  return finding.rank < 0 || std::any_of(processes.begin(), processes.end(), [&](const auto& p) {
+           return p.model->info.rank == finding.rank;
+         });
+}
+
 std::vector<OutOfMemory> errors_outside_history(const ExportProcess& process) {
   constexpr uint32_t kCudaErrorOutOfMemory = 2;
   std::vector<OutOfMemory> errors;

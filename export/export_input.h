@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "analysis/report.h"
 #include "analysis/trace_model.h"
 #include "proto/trace_reader.h"
 
@@ -35,7 +36,12 @@ struct ExportOptions {
 struct ExportInput {
   const TraceModel& model;
   std::span<const TraceReader> readers;
+  // Of the model as it was loaded: findings ask which categories the recorder knew, so it comes
+  // before infer_categories(). Where it is missing, it is made.
+  const Report* report = nullptr;
 };
+
+Result<Report> report_of(const ExportInput& input);
 
 struct ExportSummary {
   uint64_t bytes = 0;
@@ -59,6 +65,12 @@ struct ExportProcess {
 // The processes that the user chose; an error when a rank is not in the trace.
 Result<std::vector<ExportProcess>> chosen_processes(const ExportInput& input,
                                                     const ExportOptions& options);
+
+// Where among the processes a finding belongs: several may have its rank (-1: none), and a finding
+// about the job has none at all.
+size_t process_of(const Finding& finding, std::span<const ExportProcess> processes);
+// Whether the choice of ranks leaves it in.
+bool is_chosen(const Finding& finding, std::span<const ExportProcess> processes);
 
 // Out-of-memory errors that only the recorder told of: calls of the driver that failed for want of
 // memory, and what a framework without a history of its own reported.

@@ -77,10 +77,11 @@ struct TrackPlace {
 
 }  // namespace
 
-uint64_t flow_of(const NcclOperation& op) {
+uint64_t flow_of(const NcclOperation& op, std::string_view function) {
   if (op.kind == NcclKind::kPointToPoint || op.communicator == 0) return 0;
   // Mixed so that neighbouring sequence numbers of two communicators never meet (splitmix64).
   uint64_t x = op.communicator + 0x9e3779b97f4a7c15 * (op.sequence + 1);
+  for (const char c : function) x = (x ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
   x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
   return (x ^ (x >> 31)) | 1;
@@ -100,7 +101,7 @@ uint64_t PerfettoActivity::write_streams() {
     if (!range.overlaps(k.start_ns, end_of(k))) return;
     const int64_t begin = k.start_ns;
     const uint64_t track = lanes_of(k.device, k.stream, 0).place(begin, end_of(k));
-    packets.put_slice_begin(names.sequence(), begin, track, names.event(k.name), kernel_category);
+    packets.put_slice_begin(names.sequence(), begin, track, names.kernel(k.name), kernel_category);
   });
   const uint32_t copy_category = names.category("copy");
   for_each_sorted<Copy>(*process.reader, process.id, kEarlierThenLonger, [&](const Copy& c) {
@@ -123,15 +124,10 @@ namespace {
 // Operations of one process in the order of their spans.
 std::vector<NcclOperation> nccl_operations(const ExportProcess& process, const TimeRange& range) {
   std::vector<NcclOperation> all;
-  BlockDecoder decoder(*process.reader);
-  for_each_block<NcclOperation>(*process.reader, decoder, process.id,
-                                [&](auto rows, const BlockRef&) {
-                                  for (const NcclOperation& op : rows) {
-                                    const Span span = span_of(op);
-                                    if (range.overlaps(span.begin_ns, span.end_ns))
-                                      all.push_back(op);
-                                  }
-                                });
+  for (const NcclOperation& op : process.model->nccl) {
+    const Span span = span_of(op);
+    if (range.overlaps(span.begin_ns, span.end_ns)) all.push_back(op);
+  }
   std::stable_sort(all.begin(), all.end(), [](const NcclOperation& a, const NcclOperation& b) {
     const Span x = span_of(a);
     const Span y = span_of(b);
@@ -142,15 +138,11 @@ std::vector<NcclOperation> nccl_operations(const ExportProcess& process, const T
 
 std::unordered_map<uint64_t, std::string> communicator_names(const ExportProcess& process) {
   std::unordered_map<uint64_t, std::string> texts;
-  BlockDecoder decoder(*process.reader);
-  for_each_block<Communicator>(
-      *process.reader, decoder, process.id, [&](auto rows, const BlockRef&) {
-        for (const Communicator& c : rows) {
-          const auto name = process.name(c.name);
-          texts[c.id] = name.empty() ? fmt::format("NCCL {:#x} ({} ranks)", c.id, c.ranks)
-                                     : fmt::format("NCCL {} ({} ranks)", name, c.ranks);
-        }
-      });
+  for (const Communicator& c : process.model->communicators) {
+    const auto name = process.name(c.name);
+    texts[c.id] = name.empty() ? fmt::format("NCCL {:#x} ({} ranks)", c.id, c.ranks)
+                               : fmt::format("NCCL {} ({} ranks)", name, c.ranks);
+  }
   return texts;
 }
 
@@ -195,7 +187,9 @@ uint64_t PerfettoActivity::write_nccl() {
     event.set_track_uuid(track);
     event.set_name_iid(names.event(op.function));
     event.add_category_iids(category);
-    if (const uint64_t flow = flow_of(op); flow != 0) event.add_flow_ids(flow);
+    if (const uint64_t flow = flow_of(op, process.name(op.function)); flow != 0) {
+      event.add_flow_ids(flow);
+    }
     PerfettoArgs args(names, event);
     put_nccl_args(args, process, op);
     names.end_packet();

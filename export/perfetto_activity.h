@@ -21,7 +21,8 @@ struct PerfettoActivity {
   void write_driver_calls();
 };
 
-// What links the same collective on all ranks; 0 where NCCL gives no sequence number.
-uint64_t flow_of(const NcclOperation& operation);
+// What links the same collective on all ranks; 0 for operations that have no number. NCCL counts
+// the operations of a communicator by function: an AllReduce and a Broadcast both have a number 0.
+uint64_t flow_of(const NcclOperation& operation, std::string_view function);
 
 }  // namespace tidemark

@@ -40,6 +40,47 @@ const SampledCounter* sampled_counter(CounterKind kind) {
   return it == kSampledCounters.end() ? nullptr : &*it;
 }
 
+// Counters of one process in the order of time, cut to a range: what a counter was when the range
+// begins is told at its beginning.
+template <typename Key>
+class RangedCounters {
+ public:
+  RangedCounters(PerfettoPackets& packets, PerfettoNames& names, const TimeRange& range)
+      : packets_(packets), names_(names), range_(range) {}
+
+  template <typename NewTrack>
+  void add(const Key& key, int64_t time_ns, uint64_t value, NewTrack&& new_track) {
+    if (time_ns > range_.end_ns) return;
+    if (time_ns >= range_.begin_ns) tell_earlier();
+    Held& curve = curves_[key];
+    if (curve.track == 0) curve.track = new_track();
+    curve.value = value;
+    if (time_ns >= range_.begin_ns) put(curve, time_ns);
+  }
+  void finish() { tell_earlier(); }
+
+ private:
+  struct Held {
+    uint64_t track = 0;
+    uint64_t value = 0;
+  };
+  void tell_earlier() {
+    if (inside_) return;
+    inside_ = true;
+    for (const auto& [key, curve] : curves_) put(curve, range_.begin_ns);
+  }
+  void put(const Held& curve, int64_t time_ns) {
+    packets_.put_counter(names_.sequence(), static_cast<uint64_t>(time_ns), curve.track,
+                         curve.value);
+  }
+
+  PerfettoPackets& packets_;
+  PerfettoNames& names_;
+  TimeRange range_;
+  std::map<Key, Held> curves_;
+  bool inside_ = false;
+};
+
 }  // namespace
 
 std::string axis_of(const ExportProcess& process, int64_t device) {
@@ -119,39 +160,47 @@ void CounterCurves::put(const CounterSample& sample) {
   clock_ns_ = now_ns;
 }
 
-uint64_t CounterCurves::write(uint64_t stretches) {
+uint64_t CounterCurves::most_bytes() const {
+  constexpr uint64_t kLargestSample = 53;   // tags and lengths, and four varints of ten bytes
+  constexpr uint64_t kSamplesPerEvent = 2;  // an allocation changes two counters, all else one
+  return (kSamplesPerEvent * model_.event_count() + kFrameworkCounters.size()) * kLargestSample;
+}
+
+uint64_t CounterCurves::write(uint64_t stretches, const Progress& progress) {
+  constexpr uint64_t kSamplesBetween = 1 << 18;
   begin_sequence();
   uint64_t written = 0;
+  const double first = static_cast<double>(clock_start_ns_);
+  const double span = std::max(
+      1.0, static_cast<double>(model_.time_ns.empty() ? 0 : model_.time_ns.back()) - first);
   for_each_kept(stretches, [&](const CounterSample& sample) {
     put(sample);
-    ++written;
+    if (++written % kSamplesBetween == 0) {
+      progress((static_cast<double>(sample.time_ns) - first) / span);
+    }
   });
   return written;
 }
 
 void write_sampled_counters(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
                             const ExportProcess& process, const TimeRange& range) {
-  std::map<std::tuple<CounterKind, int64_t, uint64_t>, uint64_t> known;
-  BlockDecoder decoder(*process.reader);
-  for_each_block<Counter>(*process.reader, decoder, process.id, [&](auto rows, const BlockRef&) {
-    for (const Counter& row : rows) {
-      const SampledCounter* counter = sampled_counter(row.kind);
-      if (counter == nullptr || !range.contains(row.time_ns)) continue;
-      uint64_t& track = known[{row.kind, row.device, row.subject}];
-      if (track == 0) {
-        const std::string name = row.subject == 0
-                                     ? std::string(counter->name)
-                                     : fmt::format("{} {}", counter->name, row.subject);
-        const auto order = static_cast<int32_t>(PerfettoTracks::kCounters + 10 +
-                                                (counter - kSampledCounters.data()));
-        track = counter->of_host ? tracks.add_counter(tracks.process_track(), name, order,
-                                                      fmt::format("host memory {}", process.number))
-                                 : tracks.add_counter(tracks.device(row.device), name, order,
-                                                      axis_of(process, row.device));
-      }
-      packets.put_counter(names.sequence(), static_cast<uint64_t>(row.time_ns), track, row.value);
-    }
-  });
+  RangedCounters<std::tuple<CounterKind, int64_t, uint64_t>> counters(packets, names, range);
+  for (const Counter& row : process.model->counters) {
+    const SampledCounter* counter = sampled_counter(row.kind);
+    if (counter == nullptr) continue;
+    const auto new_track = [&] {
+      const std::string name = row.subject == 0 ? std::string(counter->name)
+                                                : fmt::format("{} {}", counter->name, row.subject);
+      const auto order = static_cast<int32_t>(PerfettoTracks::kCounters + 10 +
+                                              (counter - kSampledCounters.data()));
+      return counter->of_host ? tracks.add_counter(tracks.process_track(), name, order,
+                                                   fmt::format("host memory {}", process.number))
+                              : tracks.add_counter(tracks.device(row.device), name, order,
+                                                   axis_of(process, row.device));
+    };
+    counters.add({row.kind, row.device, row.subject}, row.time_ns, row.value, new_track);
+  }
+  counters.finish();
 }
 
 void write_owner_counters(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
@@ -171,26 +220,19 @@ void write_owner_counters(PerfettoPackets& packets, PerfettoTracks& tracks, Perf
   }
   std::stable_sort(steps.begin(), steps.end(),
                    [](const Step& a, const Step& b) { return a.time_ns < b.time_ns; });
-  struct OwnerCurve {
-    uint64_t track = 0;
-    int64_t bytes = 0;
-  };
-  std::map<std::pair<int64_t, uint32_t>, OwnerCurve> curves;
+  std::map<std::pair<int64_t, uint32_t>, int64_t> held;
+  RangedCounters<std::pair<int64_t, uint32_t>> counters(packets, names, range);
   for (const Step& step : steps) {
-    if (step.time_ns > range.end_ns) break;
-    OwnerCurve& curve = curves[{step.device, step.owner}];
-    curve.bytes += step.bytes;
-    if (curve.track == 0) {
+    const std::pair key(step.device, step.owner);
+    const int64_t bytes = held[key] += step.bytes;
+    counters.add(key, step.time_ns, static_cast<uint64_t>(bytes), [&] {
       const std::string_view owner = process.name(step.owner);
-      curve.track = tracks.add_counter(
-          tracks.device(step.device), fmt::format("driver: {}", owner.empty() ? "other" : owner),
-          PerfettoTracks::kCounters + 30, axis_of(process, step.device));
-    }
-    // What came before the range is told at its beginning.
-    const int64_t time = std::max(step.time_ns, range.begin_ns);
-    packets.put_counter(names.sequence(), static_cast<uint64_t>(time), curve.track,
-                        static_cast<uint64_t>(curve.bytes));
+      return tracks.add_counter(tracks.device(step.device),
+                                fmt::format("driver: {}", owner.empty() ? "other" : owner),
+                                PerfettoTracks::kCounters + 30, axis_of(process, step.device));
+    });
   }
+  counters.finish();
 }
 
 }  // namespace tidemark

@@ -24,8 +24,11 @@ class CounterCurves {
   // With stretches not 0: of what stays when the time is cut into that many.
   Size measure(uint64_t stretches = 0) const;
 
+  // More than all samples can take.
+  uint64_t most_bytes() const;
+
   // Writes what measure() measured with the same argument. Returns the number of samples.
-  uint64_t write(uint64_t stretches = 0);
+  uint64_t write(uint64_t stretches, const Progress& progress);
 
  private:
   // Calls use(CounterSample) for the samples that stay.

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "analysis/steps.h"
 #include "export/perfetto_heap.h"
+#include "export/perfetto_slices.h"
 
 namespace tidemark {
 
@@ -113,31 +115,75 @@ void write_recorded_ooms(PerfettoTracks& tracks, PerfettoNames& names, const Exp
   }
 }
 
+namespace {
+
+void put_advice(PerfettoNames& names, pb::DebugAnnotation& list, const Advice& advice) {
+  pb::DebugAnnotation& entry = *list.add_array_values();
+  const auto part = [&](std::string_view name) {
+    pb::DebugAnnotation* value = entry.add_dict_entries();
+    value->set_name_iid(names.annotation(name));
+    return value;
+  };
+  part("action")->set_string_value(utf8_text(advice.action));
+  part("detail")->set_string_value(utf8_text(advice.detail));
+  if (advice.saves_bytes != 0) part("saves_bytes")->set_uint_value(advice.saves_bytes);
+}
+
+}  // namespace
+
 void write_findings(PerfettoTracks& tracks, PerfettoNames& names, const ExportProcess& process,
-                    const Report& report, const TimeRange& range) {
-  uint64_t track = 0;
-  for (const Finding& finding : report.findings) {
-    if (finding.rank != process.model->info.rank) continue;
-    int64_t time_ns = report.end_ns;
-    for (const FrameworkModel& model : process.model->framework) {
-      if (model.device == finding.device) time_ns = model.allocated_peak.time_ns;
-    }
-    time_ns = std::clamp(time_ns, range.begin_ns, range.end_ns);
-    if (track == 0) {
-      track = tracks.add(tracks.process_track(), "findings", PerfettoTracks::kFindings);
-    }
-    pb::TrackEvent& event = begin_instant(names, time_ns, track, finding.id, "finding");
+                    std::span<const Finding* const> findings, int64_t end_ns,
+                    const TimeRange& range) {
+  if (findings.empty()) return;
+  const uint64_t track = tracks.add(tracks.process_track(), "findings", PerfettoTracks::kFindings);
+  for (const Finding* finding : findings) {
+    const FrameworkModel* model = process.model->framework_on(finding->device);
+    const int64_t peak_ns =
+        model == nullptr || model->event_count() == 0 ? end_ns : model->allocated_peak.time_ns;
+    const int64_t time_ns = std::clamp(peak_ns, range.begin_ns, range.end_ns);
+    pb::TrackEvent& event = begin_instant(names, time_ns, track, finding->id, "finding");
     PerfettoArgs args(names, event);
-    args.text("severity", finding.severity);
-    args.text("summary", finding.summary);
-    args.signed_number("device", finding.device);
-    for (const auto& [key, value] : finding.evidence) args.number(key, value);
-    for (const Advice& advice : finding.advice) {
-      args.text("advice", advice.action + ": " + advice.detail);
-      if (advice.saves_bytes != 0) args.number("saves_bytes", advice.saves_bytes);
+    args.text("severity", finding->severity);
+    args.text("summary", finding->summary);
+    args.signed_number("device", finding->device);
+    for (const auto& [key, value] : finding->evidence) args.number(key, value);
+    args.lines("stack", finding->frames);
+    if (!finding->advice.empty()) {
+      pb::DebugAnnotation* list = args.list("advice");
+      for (const Advice& advice : finding->advice) put_advice(names, *list, advice);
     }
     names.end_packet();
   }
+}
+
+void write_steps(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
+                 const ExportProcess& process, const FrameworkModel& model,
+                 const TimeRange& range) {
+  const Steps steps = find_steps(*process.model, model);
+  if (steps.count() == 0) return;
+  SliceLanes lanes(packets, tracks, names.sequence(), tracks.device(model.device), "iterations",
+                   PerfettoTracks::kOutOfMemory - 1);
+  const uint32_t category = names.category("iteration");
+  for (uint32_t i = 0; i < steps.count(); ++i) {
+    // The last one may end with the history.
+    const uint32_t last = std::min(steps.boundaries[i + 1], model.event_count() - 1);
+    const int64_t begin = model.time_ns[steps.boundaries[i]];
+    const int64_t end = model.time_ns[last];
+    if (!range.overlaps(begin, end)) continue;
+    const int64_t shown = std::max(begin, range.begin_ns);
+    const uint64_t track = lanes.place(shown, std::min(end, range.end_ns));
+    pb::TrackEvent& event = *names.begin_packet(shown).mutable_track_event();
+    event.set_type(kSliceBegin);
+    event.set_track_uuid(track);
+    event.set_name_iid(names.event("iteration"));
+    event.add_category_iids(category);
+    PerfettoArgs args(names, event);
+    args.number("number", i);
+    args.number("low_bytes", steps.water[i].low_bytes);
+    args.number("high_bytes", steps.water[i].high_bytes);
+    names.end_packet();
+  }
+  lanes.finish();
 }
 
 }  // namespace tidemark

@@ -1,6 +1,8 @@
 // Single events of a Perfetto trace: out-of-memory errors and findings, with their evidence.
 #pragma once
 
+#include <span>
+
 #include "analysis/report.h"
 #include "export/perfetto_tracks.h"
 
@@ -19,8 +21,13 @@ void write_peak_and_ooms(PerfettoPackets& packets, PerfettoTracks& tracks, Perfe
 void write_recorded_ooms(PerfettoTracks& tracks, PerfettoNames& names, const ExportProcess& process,
                          const TimeRange& range);
 
-// Findings about this process, at the peak of the device they speak of.
+// Findings, at the peak of the device they speak of; at `end_ns` where it has none.
 void write_findings(PerfettoTracks& tracks, PerfettoNames& names, const ExportProcess& process,
-                    const Report& report, const TimeRange& range);
+                    std::span<const Finding* const> findings, int64_t end_ns,
+                    const TimeRange& range);
+
+// The program's iterations as the report counts them, one range per iteration and device.
+void write_steps(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
+                 const ExportProcess& process, const FrameworkModel& model, const TimeRange& range);
 
 }  // namespace tidemark

@@ -33,13 +33,13 @@ class PerfettoExport {
   Result<ExportSummary> run() {
     Result<std::vector<ExportProcess>> processes = chosen_processes(input_, options_);
     if (!processes) return processes.error();
-    const Result<Report> report = make_report(input_.model, {});
+    const Result<Report> report = report_of(input_);
     if (!report) return report.error();
     clock_start_ns_ = clock_start();
     begin_trace();
     for (const ExportProcess& process : *processes) {
       auto described = std::make_unique<ProcessTracks>(packets_, trace_sequence_, process);
-      write_process(process, *described, *report);
+      write_process(process, *described, findings_of(process, *processes, *report));
       for (const FrameworkModel& model : process.model->framework) {
         curves_.emplace_back(packets_, described->tracks, process, model, options_.time,
                              clock_start_ns_);
@@ -84,7 +84,20 @@ class PerfettoExport {
     packets_.put(packet);
   }
 
-  void write_process(const ExportProcess& process, ProcessTracks& described, const Report& report) {
+  static std::vector<const Finding*> findings_of(const ExportProcess& process,
+                                                 std::span<const ExportProcess> all,
+                                                 const Report& report) {
+    std::vector<const Finding*> findings;
+    for (const Finding& finding : report.findings) {
+      if (is_chosen(finding, all) && &all[process_of(finding, all)] == &process) {
+        findings.push_back(&finding);
+      }
+    }
+    return findings;
+  }
+
+  void write_process(const ExportProcess& process, ProcessTracks& described,
+                     std::span<const Finding* const> findings) {
     PerfettoTracks& tracks = described.tracks;
     PerfettoNames& names = described.names;
     PerfettoActivity activity{packets_, tracks, names, process, options_.time};
@@ -95,10 +108,11 @@ class PerfettoExport {
     write_sampled_counters(packets_, tracks, names, process, options_.time);
     write_owner_counters(packets_, tracks, names, process, options_.time);
     for (const FrameworkModel& model : process.model->framework) {
+      write_steps(packets_, tracks, names, process, model, options_.time);
       write_peak_and_ooms(packets_, tracks, names, process, model, options_.time);
     }
     write_recorded_ooms(tracks, names, process, options_.time);
-    write_findings(tracks, names, process, report, options_.time);
+    write_findings(tracks, names, process, findings, input_.model.end_ns, options_.time);
   }
 
   Status write_curves() {
@@ -109,14 +123,17 @@ class PerfettoExport {
     uint64_t stretches = 0;
     CounterCurves::Size all;
     if (options_.max_bytes != UINT64_MAX) {
-      all = measured(0);
+      if (most_bytes() > room) all = measured(0);
       if (all.bytes > room) stretches = stretches_for(room);
       if (all.bytes > room && stretches == 0) return too_large();
     }
     uint64_t written = 0;
     for (CounterCurves& curve : curves_) {
-      written += curve.write(stretches);
-      step(0.6 / static_cast<double>(curves_.size()));
+      const double share = 0.6 / static_cast<double>(curves_.size());
+      written += curve.write(stretches, [&](double part) {
+        if (progress_) progress_(done_ + part * share);
+      });
+      step(share);
     }
     if (stretches != 0) {
       summary_.notes.push_back(fmt::format(
@@ -124,6 +141,13 @@ class PerfettoExport {
           size_text(options_.max_bytes), grouped(written), grouped(all.samples)));
     }
     return {};
+  }
+
+  // Nothing is measured where even this has room.
+  uint64_t most_bytes() const {
+    uint64_t bytes = 0;
+    for (const CounterCurves& curve : curves_) bytes += curve.most_bytes();
+    return bytes;
   }
 
   CounterCurves::Size measured(uint64_t stretches) const {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "export/row_names.h"
+
 namespace tidemark {
 
 namespace {
@@ -95,6 +97,14 @@ uint32_t PerfettoNames::new_string(uint32_t string) {
     by_string_[string] = number;
   }
   return number;
+}
+
+uint32_t PerfettoNames::new_kernel(uint32_t string) {
+  const std::string_view text = names_.string(string);
+  if (text.empty()) return event(string);
+  const uint32_t number = event(kernel_name(text));
+  if (string >= kernels_.size()) kernels_.resize(string + 1);
+  return kernels_[string] = number;
 }
 
 uint32_t PerfettoNames::find(Numbers& numbers, std::string_view text, Kind kind) {

@@ -72,6 +72,11 @@ class PerfettoNames {
     return new_string(string);
   }
   uint32_t event(std::string_view text) { return find(events_, text, kEventName); }
+  // Of a kernel: as its source spells it.
+  uint32_t kernel(uint32_t string) {
+    if (string < kernels_.size() && kernels_[string] != 0) return kernels_[string];
+    return new_kernel(string);
+  }
   uint32_t category(std::string_view text) { return find(categories_, text, kCategory); }
   uint32_t annotation(std::string_view text) { return find(annotations_, text, kAnnotation); }
 
@@ -88,12 +93,14 @@ class PerfettoNames {
   using Numbers = std::unordered_map<std::string, uint32_t, TextHash, std::equal_to<>>;
 
   uint32_t new_string(uint32_t string);
+  uint32_t new_kernel(uint32_t string);
   uint32_t find(Numbers& numbers, std::string_view text, Kind kind);
 
   PerfettoPackets& packets_;
   const Dictionary& names_;
   uint32_t sequence_;
   std::vector<uint32_t> by_string_;
+  std::vector<uint32_t> kernels_;
   Numbers events_;
   Numbers categories_;
   Numbers annotations_;
@@ -110,6 +117,8 @@ class PerfettoArgs {
   void address(std::string_view name, uint64_t value) { add(name)->set_pointer_value(value); }
   void text(std::string_view name, std::string_view value);
   void lines(std::string_view name, const std::vector<std::string>& values);
+  // A list whose entries have names of their own: "name[0].part".
+  pb::DebugAnnotation* list(std::string_view name) { return add(name); }
 
  private:
   pb::DebugAnnotation* add(std::string_view name);

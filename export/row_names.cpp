@@ -1,7 +1,11 @@
 #include "export/row_names.h"
 
+#include <cxxabi.h>
+
 #include <array>
 #include <cstddef>
+#include <cstdlib>
+#include <memory>
 
 namespace tidemark {
 
@@ -83,6 +87,16 @@ std::string_view source_name(Source source) {
 }
 std::string_view setting_scope_name(SettingScope scope) {
   return word(kScopes, scope);
+}
+
+std::string kernel_name(std::string_view name) {
+  std::string text(name);
+  if (!name.starts_with("_Z")) return text;
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> source(
+      abi::__cxa_demangle(text.c_str(), nullptr, nullptr, &status), std::free);
+  if (status == 0 && source != nullptr) text = source.get();
+  return text;
 }
 
 }  // namespace tidemark

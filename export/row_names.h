@@ -1,6 +1,7 @@
 // The kinds that rows carry, as the words used in tables and tracks.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "proto/rows.h"
@@ -15,5 +16,8 @@ std::string_view nccl_kind_name(NcclKind kind);
 std::string_view health_kind_name(HealthKind kind);
 std::string_view source_name(Source source);
 std::string_view setting_scope_name(SettingScope scope);
+
+// A kernel as its source spells it: CUPTI gives the linker's name. What is not mangled stays.
+std::string kernel_name(std::string_view name);
 
 }  // namespace tidemark

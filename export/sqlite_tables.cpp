@@ -1,139 +1,171 @@
 #include "export/sqlite_tables.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sqlite3.h>
-#include <unistd.h>
 
-#include <memory>
+#include <algorithm>
+#include <deque>
+#include <optional>
 
-#include "proto/output_file.h"
-#include "export/names.h"
+#include "export/sqlite_index_keys.h"
 #include "export/table_rows.h"
+#include "proto/output_file.h"
 
 namespace tidemark {
 
 namespace {
 
-constexpr int kApplicationId = 0x544d4b31;  // "TMK1"
-constexpr int kSchemaVersion = 1;
-
-constexpr std::string_view kOwnDescriptors = "/proc/self/fd/";
-
-int open_descriptor(const char* path, int flags, int mode) {
-  if (std::string_view(path).starts_with(kOwnDescriptors)) flags &= ~O_NOFOLLOW;
-  return ::open(path, flags, mode);
-}
-
-// The database goes into a nameless file, which has a path only as a link in /proc. SQLite resolves
-// links before it opens a path, and refuses to follow one then: this variant of its file layer
-// takes paths as they are, and opens such links.
-const char* descriptor_vfs() {
-  static const char* const name = [] {
-    static sqlite3_vfs vfs = *sqlite3_vfs_find("unix-none");
-    vfs.zName = "tidemark-descriptor";
-    vfs.pNext = nullptr;
-    vfs.xFullPathname = [](sqlite3_vfs*, const char* path, int size, char* out) {
-      sqlite3_snprintf(size, out, "%s", path);
-      return SQLITE_OK;
-    };
-    vfs.xSetSystemCall(&vfs, "open", reinterpret_cast<sqlite3_syscall_ptr>(&open_descriptor));
-    sqlite3_vfs_register(&vfs, 0);
-    return vfs.zName;
-  }();
-  return name;
-}
+constexpr uint32_t kApplicationId = 0x544d4b31;  // "TMK1"
+constexpr uint32_t kSchemaVersion = 2;
 
 class SqliteSink final : public TableSink {
  public:
-  ~SqliteSink() override { close(); }
-
-  Status open(int fd) {
-    const std::string path = fmt::format("{}{}", kOwnDescriptors, fd);
-    const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
-    check(sqlite3_open_v2(path.c_str(), &db_, flags, descriptor_vfs()));
-    // The file is new and nameless: there is nothing to protect from a crash.
-    execute(
-        "PRAGMA page_size = 32768; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"
-        "PRAGMA locking_mode = EXCLUSIVE; PRAGMA cache_size = -65536; PRAGMA temp_store = MEMORY;");
-    execute(fmt::format("PRAGMA application_id = {}; PRAGMA user_version = {}; BEGIN",
-                        kApplicationId, kSchemaVersion));
-    return status();
-  }
+  SqliteSink(int fd, uint64_t max_bytes) : pages_(fd, max_bytes) {}
 
   void begin_table(const TableSpec& table) override {
-    sqlite3_finalize(insert_);
-    insert_ = nullptr;
-    std::string columns;
-    std::string marks;
-    for (size_t i = 0; i < table.columns.size(); ++i) {
-      const TableColumn& column = table.columns[i];
-      columns += fmt::format("{}{} {}{}", i == 0 ? "" : ", ", column.name,
-                             column.type == CellType::kText ? "TEXT" : "INTEGER",
-                             i == 0 && table.keyed ? " PRIMARY KEY" : "");
-      marks += i == 0 ? "?" : ",?";
+    end_table();
+    spec_ = &table;
+    table_.emplace(pages_);
+    using_columns_.assign(table.columns.size(), {});
+    for (const TableIndex& index : table.indexes) {
+      const std::vector<size_t> columns = places(table, index.columns);
+      indexes_.emplace_back(pages_, columns, index.in_row_order);
+      for (size_t i = 0; i < columns.size(); ++i) {
+        using_columns_[columns[i]].push_back({&indexes_.back(), i});
+      }
     }
-    execute(fmt::format("CREATE TABLE {} ({})", table.name, columns));
-    const std::string sql = fmt::format("INSERT INTO {} VALUES ({})", table.name, marks);
-    check(sqlite3_prepare_v3(db_, sql.c_str(), -1, SQLITE_PREPARE_PERSISTENT, &insert_, nullptr));
-    for (size_t i = 0; i < table.indexes.size(); ++i) {
-      indexes_.push_back(
-          fmt::format("CREATE INDEX {0}_by_{1} ON {0} ({2})", table.name, i + 1, table.indexes[i]));
-    }
+    id_ = 0;
+    count_ = 0;
     column_ = 0;
+    record_.clear();
   }
 
-  void integer(int64_t value) override { sqlite3_bind_int64(insert_, ++column_, value); }
-  void text(std::string_view value) override {
-    sqlite3_bind_text(insert_, ++column_, value.data() == nullptr ? "" : value.data(),
-                      static_cast<int>(value.size()), SQLITE_STATIC);
+  void integer(int64_t value) override {
+    if (column_ == 0 && spec_->keyed) {
+      // The first column is the row's own number, which is not in the record.
+      if (value <= id_) fail(fmt::format("rows of {} are out of order", spec_->name));
+      id_ = value;
+      record_.null();
+    } else {
+      record_.integer(value);
+      for (const Use& use : using_columns_[column_]) use.index->integer(use.place, value);
+    }
+    ++column_;
   }
-  void null() override { sqlite3_bind_null(insert_, ++column_); }
+  void null() override {
+    record_.null();
+    for (const Use& use : using_columns_[column_]) use.index->null(use.place);
+    ++column_;
+  }
   void end_row() override {
-    const int result = sqlite3_step(insert_);
-    if (result != SQLITE_DONE) check(result);
-    sqlite3_reset(insert_);
+    if (!spec_->keyed) ++id_;
+    table_->add(id_, record_.bytes());
+    for (SqliteIndexKeys& index : indexes_) {
+      if (!index.end_row(id_)) fail(fmt::format("rows of {} are out of order", spec_->name));
+    }
+    record_.clear();
     column_ = 0;
+    ++count_;
     ++rows_;
+    good_ = good_ && pages_.good();
   }
 
-  // Indexes come last: sorting once is cheaper than finding a place for every row.
   Status finish() override {
-    sqlite3_finalize(insert_);
-    insert_ = nullptr;
-    for (const std::string& sql : indexes_) execute(sql);
-    execute("COMMIT");
-    // Enough for the planner; looking at every row would take as long as writing them.
-    execute("PRAGMA analysis_limit = 1000; ANALYZE");
-    close();
-    return status();
+    end_table();
+    put_statistics();
+    if (!message_.empty()) return Error{message_};
+    return finish_sqlite_file(pages_, schema_, kApplicationId, kSchemaVersion);
   }
+
+  uint64_t bytes() const { return pages_.bytes(); }
 
  private:
-  void execute(const std::string& sql) {
-    if (good_) check(sqlite3_exec(db_, sql.c_str(), nullptr, nullptr, nullptr));
-  }
-  void check(int result) {
-    if (result == SQLITE_OK || !good_) return;
-    good_ = false;
-    message_ = db_ == nullptr ? sqlite3_errstr(result) : sqlite3_errmsg(db_);
-  }
-  void close() {
-    sqlite3_finalize(insert_);
-    insert_ = nullptr;
-    if (db_ != nullptr) sqlite3_close(db_);
-    db_ = nullptr;
-  }
-  Status status() const {
-    if (good_) return {};
-    return Error{"cannot write: " + message_};
+  struct Use {
+    SqliteIndexKeys* index;
+    size_t place;  // among the index's columns
+  };
+  struct Statistics {
+    std::string table;
+    std::string index;
+    std::string text;
+  };
+
+  void put_text(std::string_view value) override {
+    record_.text(value);
+    for (const Use& use : using_columns_[column_]) use.index->text(use.place, value);
+    ++column_;
   }
 
-  sqlite3* db_ = nullptr;
-  sqlite3_stmt* insert_ = nullptr;
-  int column_ = 0;
-  std::vector<std::string> indexes_;
+  static std::vector<size_t> places(const TableSpec& table, std::string_view names) {
+    std::vector<size_t> columns;
+    while (!names.empty()) {
+      const size_t comma = std::min(names.find(", "), names.size());
+      const std::string_view name = names.substr(0, comma);
+      const auto it = std::find_if(table.columns.begin(), table.columns.end(),
+                                   [&](const TableColumn& c) { return c.name == name; });
+      columns.push_back(static_cast<size_t>(it - table.columns.begin()));
+      names.remove_prefix(std::min(comma + 2, names.size()));
+    }
+    return columns;
+  }
+
+  void end_table() {
+    if (spec_ == nullptr) return;
+    std::string columns;
+    for (size_t i = 0; i < spec_->columns.size(); ++i) {
+      const TableColumn& column = spec_->columns[i];
+      columns += fmt::format("{}{} {}{}", i == 0 ? "" : ", ", column.name,
+                             column.type == CellType::kText ? "TEXT" : "INTEGER",
+                             i == 0 && spec_->keyed ? " PRIMARY KEY" : "");
+    }
+    const std::string name(spec_->name);
+    schema_.push_back({"table", name, name, table_->finish(),
+                       fmt::format("CREATE TABLE {} ({})", name, columns)});
+    for (size_t i = 0; i < spec_->indexes.size(); ++i) {
+      const std::string index = fmt::format("{}_by_{}", name, i + 1);
+      schema_.push_back(
+          {"index", index, name, indexes_[i].finish(),
+           fmt::format("CREATE INDEX {} ON {} ({})", index, name, spec_->indexes[i].columns)});
+      if (count_ != 0) statistics_.push_back({name, index, indexes_[i].statistics()});
+    }
+    if (spec_->indexes.empty() && count_ != 0) {
+      statistics_.push_back({name, "", fmt::format("{}", count_)});
+    }
+    indexes_.clear();
+    spec_ = nullptr;
+  }
+
+  // What ANALYZE would find out, for SQLite's planner.
+  void put_statistics() {
+    SqliteTable table(pages_);
+    int64_t id = 0;
+    for (const Statistics& s : statistics_) {
+      record_.clear();
+      record_.text(s.table);
+      s.index.empty() ? record_.null() : record_.text(s.index);
+      record_.text(s.text);
+      table.add(++id, record_.bytes());
+    }
+    schema_.push_back({"table", "sqlite_stat1", "sqlite_stat1", table.finish(),
+                       "CREATE TABLE sqlite_stat1(tbl,idx,stat)"});
+  }
+
+  void fail(std::string message) {
+    if (message_.empty()) message_ = std::move(message);
+    good_ = false;
+  }
+
+  SqlitePages pages_;
+  SqliteRecord record_;
+  const TableSpec* spec_ = nullptr;
+  std::optional<SqliteTable> table_;
+  std::deque<SqliteIndexKeys> indexes_;
+  std::vector<std::vector<Use>> using_columns_;  // by column of the table
+  std::vector<SqliteSchemaRow> schema_;
+  std::vector<Statistics> statistics_;
   std::string message_;
+  int64_t id_ = 0;
+  uint64_t count_ = 0;
+  size_t column_ = 0;
 };
 
 }  // namespace
@@ -142,21 +174,13 @@ Result<ExportSummary> export_sqlite(const ExportInput& input, const ExportOption
                                     const std::string& path, const Progress& progress) {
   Result<OutputFile> file = OutputFile::create(path);
   if (!file) return file.error();
-  SqliteSink sink;
-  if (Status status = sink.open(file->fd()); !status) {
-    return Error{path + ": " + status.error().message};
-  }
+  SqliteSink sink(file->fd(), options.max_bytes);
   if (Status status = dump_tables(input, options, sink, progress); !status) {
     return Error{path + ": " + status.error().message};
   }
   ExportSummary summary;
   summary.records = sink.rows();
-  const off_t end = ::lseek(file->fd(), 0, SEEK_END);
-  summary.bytes = end < 0 ? 0 : static_cast<uint64_t>(end);
-  if (summary.bytes > options.max_bytes) {
-    return Error{fmt::format("{}: {} would pass {}; choose a part with --time or --ranks", path,
-                             size_text(summary.bytes), size_text(options.max_bytes))};
-  }
+  summary.bytes = sink.bytes();
   if (Status status = file->commit(); !status) return status.error();
   return summary;
 }

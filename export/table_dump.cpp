@@ -1,8 +1,10 @@
 // Everything but the allocator's history as rows, and the order of the tables.
 #include <algorithm>
 #include <memory>
+#include <unordered_map>
 
 #include "analysis/report.h"
+#include "analysis/steps.h"
 #include "export/mark_ranges.h"
 #include "export/names.h"
 #include "export/row_names.h"
@@ -17,6 +19,28 @@ void put_peak(TableSink& sink, const Peak& peak) {
   peak.bytes == 0 ? sink.null() : sink.integer(peak.time_ns);
 }
 
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) {
+    if (!text.empty()) text += '\n';
+    text += line;
+  }
+  return text;
+}
+
+// Names of kernels by process and string: each is spelled out once.
+class KernelNames {
+ public:
+  std::string_view of(const ExportProcess& process, uint32_t string) {
+    std::string& name = names_[uint64_t{process.number} << 32 | string];
+    if (name.empty()) name = kernel_name(process.name(string));
+    return name;
+  }
+
+ private:
+  std::unordered_map<uint64_t, std::string> names_;
+};
+
 class TableDump {
  public:
   TableDump(const ExportInput& input, const ExportOptions& options, TableSink& sink,
@@ -27,7 +51,7 @@ class TableDump {
     Result<std::vector<ExportProcess>> processes = chosen_processes(input_, options_);
     if (!processes) return processes.error();
     processes_ = std::move(*processes);
-    Result<Report> report = make_report(input_.model, {});
+    Result<Report> report = report_of(input_);
     if (!report) return report.error();
     report_ = std::move(*report);
     int64_t stacks = 0;
@@ -180,8 +204,34 @@ class TableDump {
       begin("events");
       for (size_t i = 0; i < processes_.size(); ++i) dump_events(sink_, source(i), next_event);
     }
+    begin("steps");
+    for (const ExportProcess& process : processes_) dump_steps(process);
     begin("out_of_memory");
     for (size_t i = 0; i < processes_.size(); ++i) dump_ooms(processes_[i], *stacks_[i]);
+  }
+
+  // The iterations that the report counts.
+  void dump_steps(const ExportProcess& process) {
+    for (const FrameworkModel* model : by_device(*process.model)) {
+      const Steps steps = find_steps(*process.model, *model);
+      for (uint32_t i = 0; i < steps.count(); ++i) {
+        const uint32_t end = steps.boundaries[i + 1];
+        const int64_t begin_ns = model->time_ns[steps.boundaries[i]];
+        // The last one may end with the history.
+        const int64_t end_ns = model->time_ns[std::min(end, model->event_count() - 1)];
+        if (!options_.time.overlaps(begin_ns, end_ns)) continue;
+        sink_.integer(process.number);
+        sink_.integer(model->device);
+        sink_.integer(i);
+        sink_.integer(begin_ns);
+        sink_.integer(end_ns);
+        sink_.integer(steps.boundaries[i]);
+        sink_.integer(end);
+        sink_.number(steps.water[i].low_bytes);
+        sink_.number(steps.water[i].high_bytes);
+        sink_.end_row();
+      }
+    }
   }
 
   void dump_ooms(const ExportProcess& process, StackIds& stacks) {
@@ -239,9 +289,15 @@ class TableDump {
     dump_rows<Communicator>(
         "communicators", [](const auto&) { return true; },
         [&](const Communicator& r, const ExportProcess& p, StackIds&) { put(r, p); });
-    dump_rows<NcclOperation>(
-        "collectives", spans,
-        [&](const NcclOperation& r, const ExportProcess& p, StackIds&) { put(r, p); });
+    begin("collectives");
+    for (const ExportProcess& process : processes_) {
+      for (const NcclOperation& op : process.model->nccl) {
+        if (!sink_.good() || !spans(op)) continue;
+        sink_.integer(process.number);
+        put(op, process);
+        sink_.end_row();
+      }
+    }
     dump_rows<DriverEvent>(
         "driver_events", inside,
         [&](const DriverEvent& r, const ExportProcess& p, StackIds& stacks) { put(r, p, stacks); });
@@ -256,7 +312,7 @@ class TableDump {
     sink_.number(r.stream);
     sink_.integer(r.start_ns);
     sink_.number(r.duration_ns);
-    sink_.text(p.name(r.name));
+    sink_.text(kernels_.of(p, r.name));
     sink_.number(r.context);
     sink_.number(r.correlation);
     sink_.number_or_null(r.graph_node);
@@ -353,10 +409,7 @@ class TableDump {
   void dump_findings() {
     std::vector<const Finding*> chosen;
     for (const Finding& f : report_.findings) {
-      const auto is_rank = [&](const ExportProcess& p) { return p.model->info.rank == f.rank; };
-      if (f.rank < 0 || std::any_of(processes_.begin(), processes_.end(), is_rank)) {
-        chosen.push_back(&f);
-      }
+      if (is_chosen(f, processes_)) chosen.push_back(&f);
     }
     begin("findings");
     for (size_t i = 0; i < chosen.size(); ++i) {
@@ -366,6 +419,7 @@ class TableDump {
       sink_.integer(chosen[i]->rank);
       sink_.integer(chosen[i]->device);
       sink_.text(chosen[i]->summary);
+      sink_.text_or_null(joined(chosen[i]->frames));
       sink_.end_row();
     }
     begin("finding_evidence");
@@ -454,6 +508,7 @@ class TableDump {
   std::vector<ExportProcess> processes_;
   std::vector<std::unique_ptr<StackIds>> stacks_;
   Report report_;
+  KernelNames kernels_;
   size_t tables_done_ = 0;
 };
 

@@ -159,7 +159,8 @@ std::string_view change_name(Change change) {
 
 void dump_allocations(TableSink& sink, const TableSource& source, int64_t& next_allocation,
                       int64_t& next_segment) {
-  for (const FrameworkModel& model : source.process->model->framework) {
+  for (const FrameworkModel* history : by_device(*source.process->model)) {
+    const FrameworkModel& model = *history;
     const EventRange events = events_in(model, source.range);
     SegmentHistory segments(model);
     for (uint32_t event = 0; event < events.end && sink.good(); ++event) {
@@ -178,7 +179,8 @@ void dump_allocations(TableSink& sink, const TableSource& source, int64_t& next_
 }
 
 void dump_segments(TableSink& sink, const TableSource& source, int64_t& next_segment) {
-  for (const FrameworkModel& model : source.process->model->framework) {
+  for (const FrameworkModel* history : by_device(*source.process->model)) {
+    const FrameworkModel& model = *history;
     const EventRange events = events_in(model, source.range);
     SegmentHistory segments(model);
     for (uint32_t event = 0; event < model.event_count(); ++event) segments.apply(event);
@@ -206,7 +208,8 @@ void dump_segments(TableSink& sink, const TableSource& source, int64_t& next_seg
 }
 
 void dump_events(TableSink& sink, const TableSource& source, int64_t& next_event) {
-  for (const FrameworkModel& model : source.process->model->framework) {
+  for (const FrameworkModel* history : by_device(*source.process->model)) {
+    const FrameworkModel& model = *history;
     const EventRange events = events_in(model, source.range);
     TotalsCursor cursor(model, events.first);
     for (uint32_t event = events.first; event < events.end && sink.good(); ++event) {

@@ -20,29 +20,35 @@ std::vector<TableSpec> memory_tables() {
         i("requested_bytes"), i("stream"), i("birth_ns"), i("release_ns"), i("death_ns"),
         i("birth_event"), i("release_event"), i("death_event"), i("segment_id"), i("stack_id"),
         t("category"), t("compile_context"), t("metadata"), i("before_history")},
-       {"rank_id, device, birth_event", "stack_id", "segment_id"},
+       {{"rank_id, device, birth_event", true}, {"stack_id"}, {"segment_id"}},
        true},
       {"segments",
        {i("segment_id"), i("rank_id"), i("device"), i("address"), i("size_bytes"), i("stream"),
         i("pool"), i("expandable"), i("birth_ns"), i("death_ns"), i("birth_event"),
         i("death_event"), i("stack_id"), i("before_history")},
-       {"rank_id, device, birth_event"},
+       {{"rank_id, device, birth_event"}},
        true},
       {"events",
        {i("event_id"), i("rank_id"), i("device"), i("event"), i("time_ns"), t("change"), i("bytes"),
         i("allocated_bytes"), i("requested_bytes"), i("active_bytes"), i("reserved_bytes")},
-       {"rank_id, device, time_ns"},
+       {{"rank_id, device, time_ns", true}},
        true},
+      {"steps",
+       {i("rank_id"), i("device"), i("step"), i("begin_ns"), i("end_ns"), i("begin_event"),
+        i("end_event"), i("low_bytes"), i("high_bytes")},
+       {{"rank_id, device, step", true}}},
       {"out_of_memory",
        {i("rank_id"), i("device"), i("time_ns"), t("layer"), i("requested_bytes"),
         i("allocated_bytes"), i("reserved_bytes"), i("device_free_bytes"), i("event"),
         i("stack_id")},
        {}},
       {"stacks", {i("stack_id"), i("rank_id"), i("depth"), t("text")}, {}, true},
-      {"stack_frames", {i("stack_id"), i("position"), i("frame_id")}, {"stack_id", "frame_id"}},
+      {"stack_frames",
+       {i("stack_id"), i("position"), i("frame_id")},
+       {{"stack_id", true}, {"frame_id"}}},
       {"frames",
        {i("frame_id"), i("rank_id"), t("function"), t("file"), i("line"), t("text")},
-       {"file, line"},
+       {{"file, line"}},
        true},
   };
 }
@@ -65,7 +71,7 @@ std::vector<TableSpec> identity_tables() {
         i("allocated_peak_ns"), i("allocated_peak_event"), i("requested_peak_bytes"),
         i("requested_peak_ns"), i("reserved_peak_bytes"), i("reserved_peak_ns"),
         i("blocks_before_history"), i("bytes_before_history"), i("contradicting_events")},
-       {"rank_id, device"}},
+       {{"rank_id, device", true}}},
       {"settings", {i("rank_id"), t("scope"), t("key"), t("value")}, {}},
       {"health", {i("rank_id"), i("time_ns"), t("kind"), i("value"), t("detail")}, {}},
   };
@@ -78,11 +84,11 @@ std::vector<TableSpec> activity_tables() {
         i("context"), i("correlation"), i("graph_node"), i("grid_x"), i("grid_y"), i("grid_z"),
         i("block_x"), i("block_y"), i("block_z"), i("shared_bytes"), i("registers"),
         i("local_memory_bytes")},
-       {"rank_id, start_ns"}},
+       {{"rank_id, start_ns"}}},
       {"copies",
        {i("rank_id"), i("device"), i("stream"), i("start_ns"), i("duration_ns"), t("kind"),
         i("size_bytes"), i("correlation")},
-       {"rank_id, start_ns"}},
+       {{"rank_id, start_ns"}}},
       {"communicators",
        {i("rank_id"), i("communicator"), t("name"), i("ranks"), i("rank_in_communicator"),
         i("nodes"), i("device"), i("time_ns")},
@@ -99,21 +105,21 @@ std::vector<TableSpec> activity_tables() {
         i("channels"),     i("stream"),
         i("send_address"), i("receive_address"),
         i("thread")},
-       {"communicator, sequence", "rank_id, start_ns"}},
+       {{"communicator, sequence"}, {"rank_id, start_ns"}}},
       {"driver_events",
        {i("rank_id"), i("device"), i("time_ns"), t("operation"), t("kind"), i("address"),
         i("size_bytes"), i("handle"), i("stream"), i("thread"), t("owner"), i("result"), i("flags"),
         i("stack_id")},
-       {"rank_id, time_ns"}},
+       {{"rank_id, time_ns"}}},
       {"samples",
        {i("rank_id"), i("device"), i("time_ns"), t("kind"), i("subject"), i("value")},
-       {"rank_id, kind, time_ns"}},
+       {{"rank_id, kind, time_ns"}}},
       {"marks",
        {i("rank_id"), i("device"), t("kind"), t("name"), t("domain"), i("thread"), i("begin_ns"),
         i("end_ns"), i("is_instant")},
-       {"rank_id, begin_ns"}},
+       {{"rank_id, begin_ns", true}}},
       {"findings",
-       {i("finding_id"), t("id"), t("severity"), i("rank"), i("device"), t("summary")},
+       {i("finding_id"), t("id"), t("severity"), i("rank"), i("device"), t("summary"), t("stack")},
        {},
        true},
       {"finding_evidence", {i("finding_id"), t("key"), i("value")}, {}},
@@ -122,6 +128,14 @@ std::vector<TableSpec> activity_tables() {
 }
 
 }  // namespace
+
+std::vector<const FrameworkModel*> by_device(const ProcessModel& process) {
+  std::vector<const FrameworkModel*> models;
+  for (const FrameworkModel& model : process.framework) models.push_back(&model);
+  std::stable_sort(models.begin(), models.end(),
+                   [](const auto* a, const auto* b) { return a->device < b->device; });
+  return models;
+}
 
 const std::vector<TableSpec>& table_specs() {
   static const std::vector<TableSpec> all = [] {

@@ -18,11 +18,16 @@ struct TableColumn {
   CellType type = CellType::kInteger;
 };
 
+struct TableIndex {
+  std::string_view columns;   // "a, b", at most three
+  bool in_row_order = false;  // rows come in the order of these columns
+};
+
 struct TableSpec {
   std::string_view name;
-  std::vector<TableColumn> columns;       // the first is the primary key when `keyed`
-  std::vector<std::string_view> indexes;  // each a list of columns
-  bool keyed = false;
+  std::vector<TableColumn> columns;  // the first is the primary key when `keyed`
+  std::vector<TableIndex> indexes;
+  bool keyed = false;  // ids only grow
 };
 
 // Takes tables one after the other, each row cell by cell in the order of the columns. The first
@@ -33,11 +38,15 @@ class TableSink {
 
   virtual void begin_table(const TableSpec& table) = 0;
   virtual void integer(int64_t value) = 0;
-  virtual void text(std::string_view value) = 0;  // must live until end_row()
   virtual void null() = 0;
   virtual void end_row() = 0;
   virtual Status finish() = 0;
 
+  // As valid UTF-8.
+  void text(std::string_view value) {
+    if (is_ascii(value)) return put_text(value);
+    put_text(utf8_text(value));
+  }
   // SQLite has no unsigned 64-bit numbers; values past 2^63 appear negative.
   void number(uint64_t value) { integer(static_cast<int64_t>(value)); }
   void text_or_null(std::string_view value) { value.empty() ? null() : text(value); }
@@ -48,8 +57,17 @@ class TableSink {
   bool good() const { return good_; }
 
  protected:
+  virtual void put_text(std::string_view value) = 0;
+
   uint64_t rows_ = 0;
   bool good_ = true;
+
+ private:
+  static bool is_ascii(std::string_view text) {
+    unsigned char bits = 0;
+    for (const char c : text) bits |= static_cast<unsigned char>(c);
+    return bits < 0x80;
+  }
 };
 
 // Every table of the schema (docs/export.md), in its order. "events" only when asked for.
@@ -81,6 +99,9 @@ struct TableSource {
   StackIds* stacks = nullptr;
   TimeRange range;
 };
+
+// The histories of a process in the order of their devices.
+std::vector<const FrameworkModel*> by_device(const ProcessModel& process);
 
 // The allocator's history; the ids that run through all processes are counted up.
 void dump_allocations(TableSink& sink, const TableSource& source, int64_t& next_allocation,

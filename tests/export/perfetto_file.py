@@ -173,17 +173,22 @@ class PerfettoFile:
         args = {}
         for raw in e.get(4, []):
             a = message(raw)
-            args.setdefault(sequence.annotations[one(a, 1)], self.value(a))
+            key = sequence.annotations[one(a, 1)]
+            assert key not in args, "an argument is given once"
+            args[key] = self.value(sequence, a)
         self.events.append(Event(self.time_of(sequence, p), kind, track, name, category, args,
                                  e.get(47, []), one(e, 30), sequence_id))
 
-    def value(self, a):
+    def value(self, sequence, a):
         for number in (2, 3, 4, 7):
             if number in a:
                 return one(a, number)
         if 6 in a:
             return one(a, 6).decode()
-        return [self.value(message(raw)) for raw in a.get(12, [])]
+        if 11 in a:
+            parts = [message(raw) for raw in a[11]]
+            return {sequence.annotations[one(p, 1)]: self.value(sequence, p) for p in parts}
+        return [self.value(sequence, message(raw)) for raw in a.get(12, [])]
 
     def profile(self, sequence_id, p):
         assert 4 in self.clocks, "heap dumps are timed by MONOTONIC_COARSE"
