@@ -20,7 +20,6 @@ build_needs=(
   /usr/include/zlib.h:zlib1g-dev
   /usr/include/fmt/format.h:libfmt-dev
   /usr/include/CLI/CLI.hpp:libcli11-dev
-  /usr/include/sqlite3.h:libsqlite3-dev
   /usr/include/elfutils/libdw.h:libdw-dev
 )
 test_needs=(
