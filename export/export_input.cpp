@@ -84,6 +84,17 @@ Result<Report> report_of(const ExportInput& input) {
   return make_report(input.model, {});
 }
 
+bool has_steps(const Report& report, const ExportProcess& process, int64_t device) {
+  const Process& info = process.model->info;
+  for (const RankReport& rank : report.ranks) {
+    if (rank.rank != info.rank || rank.pid != info.pid) continue;
+    for (const DeviceReport& d : rank.devices) {
+      if (d.device == device && d.steps.count != 0) return true;
+    }
+  }
+  return false;
+}
+
 size_t process_of(const Finding& finding, std::span<const ExportProcess> processes) {
   size_t best = 0;
   int best_score = -1;

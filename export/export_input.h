@@ -66,6 +66,9 @@ struct ExportProcess {
 Result<std::vector<ExportProcess>> chosen_processes(const ExportInput& input,
                                                     const ExportOptions& options);
 
+// Whether the report found iterations there: to find them again takes longer than to export.
+bool has_steps(const Report& report, const ExportProcess& process, int64_t device);
+
 // Where among the processes a finding belongs: several may have its rank (-1: none), and a finding
 // about the job has none at all.
 size_t process_of(const Finding& finding, std::span<const ExportProcess> processes);

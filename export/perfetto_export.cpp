@@ -39,7 +39,7 @@ class PerfettoExport {
     begin_trace();
     for (const ExportProcess& process : *processes) {
       auto described = std::make_unique<ProcessTracks>(packets_, trace_sequence_, process);
-      write_process(process, *described, findings_of(process, *processes, *report));
+      write_process(process, *described, *report, findings_of(process, *processes, *report));
       for (const FrameworkModel& model : process.model->framework) {
         curves_.emplace_back(packets_, described->tracks, process, model, options_.time,
                              clock_start_ns_);
@@ -96,7 +96,7 @@ class PerfettoExport {
     return findings;
   }
 
-  void write_process(const ExportProcess& process, ProcessTracks& described,
+  void write_process(const ExportProcess& process, ProcessTracks& described, const Report& report,
                      std::span<const Finding* const> findings) {
     PerfettoTracks& tracks = described.tracks;
     PerfettoNames& names = described.names;
@@ -108,7 +108,9 @@ class PerfettoExport {
     write_sampled_counters(packets_, tracks, names, process, options_.time);
     write_owner_counters(packets_, tracks, names, process, options_.time);
     for (const FrameworkModel& model : process.model->framework) {
-      write_steps(packets_, tracks, names, process, model, options_.time);
+      if (has_steps(report, process, model.device)) {
+        write_steps(packets_, tracks, names, process, model, options_.time);
+      }
       write_peak_and_ooms(packets_, tracks, names, process, model, options_.time);
     }
     write_recorded_ooms(tracks, names, process, options_.time);

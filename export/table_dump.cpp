@@ -213,6 +213,7 @@ class TableDump {
   // The iterations that the report counts.
   void dump_steps(const ExportProcess& process) {
     for (const FrameworkModel* model : by_device(*process.model)) {
+      if (!has_steps(report_, process, model->device)) continue;
       const Steps steps = find_steps(*process.model, *model);
       for (uint32_t i = 0; i < steps.count(); ++i) {
         const uint32_t end = steps.boundaries[i + 1];
