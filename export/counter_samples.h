@@ -36,29 +36,7 @@ class TotalsCursor {
   TotalsCursor(const FrameworkModel& model, uint32_t first) : model_(model) {
     if (first != 0) totals_ = model.totals_after(first - 1);
   }
-  void apply(uint32_t event) {
-    const uint32_t subject = model_.subject[event];
-    switch (model_.change[event]) {
-      case Change::kBirth:
-        totals_.allocated += model_.allocations[subject].block_bytes;
-        totals_.active += model_.allocations[subject].block_bytes;
-        totals_.requested += model_.allocations[subject].requested_bytes;
-        break;
-      case Change::kRelease:
-        totals_.allocated -= model_.allocations[subject].block_bytes;
-        break;
-      case Change::kDeath:
-        totals_.active -= model_.allocations[subject].block_bytes;
-        totals_.requested -= model_.allocations[subject].requested_bytes;
-        break;
-      case Change::kGrow:
-        totals_.reserved += model_.segment_changes[subject].size_bytes;
-        break;
-      case Change::kShrink:
-        totals_.reserved -= model_.segment_changes[subject].size_bytes;
-        break;
-    }
-  }
+  void apply(uint32_t event) { model_.apply(event, totals_); }
   const MemoryTotals& totals() const { return totals_; }
 
  private:

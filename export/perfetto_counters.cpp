@@ -52,7 +52,7 @@ class RangedCounters {
   void add(const Key& key, int64_t time_ns, uint64_t value, NewTrack&& new_track) {
     if (time_ns > range_.end_ns) return;
     if (time_ns >= range_.begin_ns) tell_earlier();
-    Curve& curve = curves_[key];
+    Held& curve = curves_[key];
     if (curve.track == 0) curve.track = new_track();
     curve.value = value;
     if (time_ns >= range_.begin_ns) put(curve, time_ns);
@@ -60,7 +60,7 @@ class RangedCounters {
   void finish() { tell_earlier(); }
 
  private:
-  struct Curve {
+  struct Held {
     uint64_t track = 0;
     uint64_t value = 0;
   };
@@ -69,7 +69,7 @@ class RangedCounters {
     inside_ = true;
     for (const auto& [key, curve] : curves_) put(curve, range_.begin_ns);
   }
-  void put(const Curve& curve, int64_t time_ns) {
+  void put(const Held& curve, int64_t time_ns) {
     packets_.put_counter(names_.sequence(), static_cast<uint64_t>(time_ns), curve.track,
                          curve.value);
   }
@@ -77,7 +77,7 @@ class RangedCounters {
   PerfettoPackets& packets_;
   PerfettoNames& names_;
   TimeRange range_;
-  std::map<Key, Curve> curves_;
+  std::map<Key, Held> curves_;
   bool inside_ = false;
 };
 

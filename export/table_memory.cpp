@@ -224,7 +224,7 @@ void dump_events(TableSink& sink, const TableSource& source, int64_t& next_event
       sink.integer(model.time_ns[event]);
       sink.text(change_name(change));
       sink.number(of_segment ? model.segment_changes[subject].size_bytes
-                             : model.allocations[subject].block_bytes);
+                             : model.allocations.block_bytes(subject));
       sink.number(cursor.totals().allocated);
       sink.number(cursor.totals().requested);
       sink.number(cursor.totals().active);
