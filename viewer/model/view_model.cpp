@@ -6,9 +6,9 @@
 #include <set>
 
 #include "analysis/categories.h"
+#include "analysis/outside_history.h"
 #include "export/export_input.h"
 #include "export/names.h"
-#include "viewer/model/driver_lane.h"
 
 namespace tidemark::view {
 
@@ -56,7 +56,8 @@ Lane make_lane(const TraceModel& trace, uint32_t index, const FrameworkModel& me
             .ledger = std::make_unique<LedgerSource>(process, memory.device),
             .used = {},
             .owners = {},
-            .report = nullptr};
+            .report = nullptr,
+            .driver_steps = of_driver ? find_steps(process, memory) : Steps()};
   lane.used = StepCurve(lane.ledger->used());
   lane.owners = owner_curves(process, lane.ledger->driver(), of_driver);
   if (const Device* device = process.device(memory.device); device != nullptr) {
@@ -104,7 +105,7 @@ void add_lanes(Model& model, uint32_t index) {
     const bool of_driver = memory == nullptr;
     if (of_driver) {
       model.driver_models.push_back(
-          std::make_unique<const FrameworkModel>(driver_as_framework(process.driver, device)));
+          std::make_unique<const FrameworkModel>(history_of_driver(process.driver, device)));
       memory = model.driver_models.back().get();
     }
     model.lanes.push_back(make_lane(model.trace, index, *memory, of_driver));
@@ -176,6 +177,7 @@ std::vector<std::string> losses_of(const TraceModel& trace, const Report& report
 
 const Steps& Lane::steps() const {
   static const Steps kNone;
+  if (of_driver) return driver_steps;
   return report == nullptr ? kNone : report->step_events;
 }
 

@@ -45,6 +45,8 @@ struct Lane {
   std::vector<OwnerCurve> owners;        // beside the curves: most bytes first
   const DeviceReport* report = nullptr;  // steps, phases, limit; null: nothing was recorded
 
+  Steps driver_steps;  // of a lane without a framework
+
   const Steps& steps() const;
 
   int64_t device() const { return memory->device; }

@@ -22,7 +22,7 @@ constexpr float kMarkRowPx = 19;
 constexpr size_t kMarksOfAll = 2;  // with more lanes than this only one process shows its own
 
 // A curve this many times as high as the lane's own would press those flat: it is cut instead.
-constexpr uint64_t kTooHigh = 3;
+constexpr uint64_t kTooHigh = 4;
 
 double top_of(const Lane& lane, const TimelineOptions& options) {
   const FrameworkModel& m = *lane.memory;
@@ -244,9 +244,10 @@ void draw_name(const Model& model, const Selection& selection, uint32_t index, c
       }
     }
   }
-  if (options.used && !lane.used.empty()) {
-    facts += fmt::format("{}card used {}", facts.empty() ? "" : "   ",
-                         size_text(lane.used.at(selection.time_ns(model))));
+  const int64_t now_ns = selection.time_ns(model);
+  if (options.used && lane.used.within(now_ns, now_ns).known()) {
+    facts +=
+        fmt::format("{}card used {}", facts.empty() ? "" : "   ", size_text(lane.used.at(now_ns)));
   }
   const float room = area.max.x - area.min.x - 2 * pad.x;
   float bold_width = 0;
