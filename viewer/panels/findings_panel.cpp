@@ -158,7 +158,11 @@ void FindingsPanel::draw_losses(const Model& model) {
 }
 
 void FindingsPanel::draw(const Model& model, Selection& selection) {
-  if (model_ != &model) {
+  if (!model.report_ready) {
+    text_dim("Looking for what is wrong ...");
+    return;
+  }
+  if (model_ != &model || places_.size() != model.report.findings.size()) {
     model_ = &model;
     places_.clear();
     for (const Finding& f : model.report.findings) places_.push_back(place_of(model, f));

@@ -116,14 +116,15 @@ void draw_curve_names(const Lane& lane, const LaneCurves& curves, const PlotArea
 
 // Parts of the run that are unlike the other steps, as bars along the bottom.
 void draw_phases(const Model& model, const Lane& lane, const PlotArea& area, Labels& labels) {
-  if (lane.report == nullptr) return;
+  const DeviceReport* report = model.report_of(lane);
+  if (report == nullptr) return;
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   const FrameworkModel& m = *lane.memory;
   const auto x_of = [&](uint32_t event) {
     const int64_t at = m.time_ns[std::min(event, m.event_count() - 1)] - model.trace.start_ns;
     return area.x(static_cast<double>(at));
   };
-  for (const Phase& p : lane.report->phase_events) {
+  for (const Phase& p : report->phase_events) {
     const float left = std::max(x_of(p.first), area.min.x);
     const float right = std::min(std::max(x_of(p.last), left + px(2)), area.max.x);
     if (left > area.max.x || right < area.min.x) continue;
@@ -145,7 +146,7 @@ void draw_phases(const Model& model, const Lane& lane, const PlotArea& area, Lab
 
 // Iterations as stripes, while they are wide enough to see; their numbers where there is room.
 void draw_steps(const Model& model, const Lane& lane, const PlotArea& area, Labels& labels) {
-  const std::vector<uint32_t>& starts = lane.steps().boundaries;
+  const std::vector<uint32_t>& starts = model.steps_of(lane).boundaries;
   if (starts.size() < 2) return;
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   const FrameworkModel& m = *lane.memory;
@@ -388,8 +389,9 @@ PlotArea draw_lane(const Model& model, Selection& selection, uint32_t index, Lan
   }
   draw_limit(area, static_cast<double>(lane.total_bytes),
              "the card holds " + size_text(lane.total_bytes), labels);
-  if (lane.report != nullptr && lane.report->limit.source == LimitSource::kFraction) {
-    const uint64_t limit = lane.report->limit.bytes;
+  if (const DeviceReport* report = model.report_of(lane);
+      report != nullptr && report->limit.source == LimitSource::kFraction) {
+    const uint64_t limit = report->limit.bytes;
     draw_limit(area, static_cast<double>(limit), "the allocator's own limit " + size_text(limit),
                labels);
   }
