@@ -1,19 +1,26 @@
 // Time to the first curves, UI CPU time per frame on a scripted tour, and peak memory of the viewer
-// on a synthetic trace. Rasterising is left out: this is what the program itself costs per frame.
+// on a synthetic job or a recorded trace. Rasterising is left out: this is what the program itself
+// costs per frame.
 //
-// usage: viewer_bench [EVENTS]      (default 10,000,000)
+// usage: viewer_bench [EVENTS [RANKS [KERNELS_PER_EVENT]]]      (default 10,000,000 events, 1 rank)
+//        viewer_bench PATH                                      a trace of any kind
+//        viewer_bench snapshot [ENTRIES]                        a PyTorch snapshot, to its first
+//        map
 #include <fmt/format.h>
 #include <imgui.h>
 #include <implot.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <thread>
 #include <vector>
 
+#include "export/snapshot_export.h"
 #include "tests/viewer/synthetic_trace.h"
 #include "viewer/app/shell.h"
 #include "viewer/widgets/fonts.h"
@@ -64,15 +71,19 @@ class Tour {
   Tour(const Tour&) = delete;
   Tour& operator=(const Tour&) = delete;
 
+  void frame(Shell& shell) {
+    ImGui::GetIO().DeltaTime = 1.0F / 60;
+    ImGui::NewFrame();
+    shell.draw();
+    ImGui::Render();
+  }
+
   void run(const char* name, Shell& shell, int frames, const std::function<void(int)>& act) {
     std::vector<double> times;
     for (int i = 0; i < frames; ++i) {
       act(i);
       const double began = cpu_ms();
-      ImGui::GetIO().DeltaTime = 1.0F / 60;
-      ImGui::NewFrame();
-      shell.draw();
-      ImGui::Render();
+      frame(shell);
       times.push_back(cpu_ms() - began);
     }
     std::sort(times.begin(), times.end());
@@ -84,13 +95,10 @@ class Tour {
   }
 };
 
-void tour(std::shared_ptr<const Model> model) {
-  Tour tour;
-  Shell shell((Config()));
-  shell.set_model(model);
+void tour(Tour& tour, Shell& shell, const std::shared_ptr<const Model>& model) {
   Selection& s = shell.selection();
   const double full = model->span_ns();
-  const uint32_t events = model->lanes[0].memory->event_count();
+  const uint32_t events = model->lanes[s.lane].memory->event_count();
   tour.run("settle", shell, 10, [](int) {});
   tour.run("still", shell, 200, [](int) {});
   tour.run("zoom in from all to events", shell, 300, [&](int i) {
@@ -110,55 +118,119 @@ void tour(std::shared_ptr<const Model> model) {
     tour.run("(switch)", shell, 4, [](int) {});
     ImGui::GetIO().AddKeyEvent(static_cast<ImGuiKey>(ImGuiKey_2 + p), false);
     tour.run(panels[p], shell, 200, [&](int i) {
-      s.set_event(*model, 0,
+      s.set_event(*model, s.lane,
                   static_cast<uint32_t>(uint64_t{events} * static_cast<uint64_t>(i) / 200));
     });
   }
 }
 
-int bench(uint64_t events) {
+// Opens a file as a person would, and tells when there was something to see.
+std::shared_ptr<const Model> open(Tour& tour, Shell& shell, const std::string& path) {
+  const auto start = Clock::now();
+  shell.open(path);
+  double first_ms = 0;
+  std::vector<double> frames;
+  while (shell.loading() || shell.model() == nullptr) {
+    if (!shell.loading() && shell.model() == nullptr) return nullptr;
+    const double began = cpu_ms();
+    tour.frame(shell);
+    frames.push_back(cpu_ms() - began);
+    if (first_ms == 0 && shell.has_curves()) first_ms = ms_since(start);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  const double ready_ms = ms_since(start);
+  tour.frame(shell);
+  std::sort(frames.begin(), frames.end());
+  fmt::print(
+      "first curves after {:.0f} ms, all panels after {:.0f} ms; frames while loading: "
+      "worst {:.2f} ms\n",
+      first_ms, ready_ms, frames.empty() ? 0 : frames.back());
+  return shell.shared_model();
+}
+
+int measure(const std::string& path) {
+  Tour tour_of;
+  Shell shell((Config()));
+  const auto model = open(tour_of, shell, path);
+  if (model == nullptr) {
+    fmt::print(stderr, "{} could not be opened\n", path);
+    return 1;
+  }
+  uint64_t kernels = 0;
+  for (const Activity& a : model->activity) kernels += a.kernels;
+  fmt::print("{} events, {} kernels, {} lanes; memory after loading {:.0f} MiB\n", model->events,
+             kernels, model->lanes.size(), peak_memory_mib());
+  tour(tour_of, shell, model);
+  fmt::print("peak memory {:.0f} MiB\n", peak_memory_mib());
+  return 0;
+}
+
+std::string scratch(const char* name) {
+  return (std::filesystem::temp_directory_path() / fmt::format("tidemark-{}-{}", ::getpid(), name))
+      .string();
+}
+
+SyntheticOptions job(uint64_t events, uint32_t ranks) {
   SyntheticOptions options;
-  options.events = events;
+  options.events = events / ranks;
+  options.ranks = ranks;
   options.slots = 8192;
   options.stacks = 2000;
   options.events_per_step = 40'000;
-  auto start = Clock::now();
-  const TraceReader reader = synthetic_trace(options);
-  fmt::print("{} events written in {:.0f} ms, file of {:.1f} MiB\n", events, ms_since(start),
-             static_cast<double>(reader.file_bytes()) / (1 << 20));
+  options.card = true;
+  return options;
+}
 
-  start = Clock::now();
-  double first_curve_ms = 0;
-  std::atomic<bool> stop{false};
-  std::jthread sketch([&] {
-    make_preview({&reader, 1}, stop, [&](const Preview&) {
-      if (first_curve_ms == 0) first_curve_ms = ms_since(start);
-    });
-  });
-  Result<TraceModel> trace = load_trace({&reader, 1});
-  const double read_ms = ms_since(start);
-  stop = true;
-  sketch.join();
-  if (!trace) return 1;
-  auto model = make_model(std::move(*trace), {});
-  if (!model) return 1;
-  const double ready_ms = ms_since(start);
-  fmt::print("first curve after {:.0f} ms, read {:.0f} ms, ready {:.0f} ms\n", first_curve_ms,
-             read_ms, ready_ms);
-  const Lane& lane = (*model)->lanes[0];
-  fmt::print("pyramid {:.2f} B/event, state index {:.2f} B/event in {} keyframes\n",
-             static_cast<double>(lane.curves.memory_bytes()) / static_cast<double>(events),
-             static_cast<double>(lane.states.memory_bytes()) / static_cast<double>(events),
-             lane.states.keyframe_count());
-  tour(std::shared_ptr<const Model>(std::move(*model)));
-  fmt::print("peak memory {:.0f} MiB\n", peak_memory_mib());
-  return 0;
+int bench_job(uint64_t events, uint32_t ranks, uint32_t kernels) {
+  const std::string path = scratch("job.tmk");
+  SyntheticOptions options = job(events, ranks);
+  options.kernels_per_event = kernels;
+  const auto start = Clock::now();
+  if (!write_synthetic_trace(options, path)) return 1;
+  fmt::print("{} events of {} ranks written in {:.0f} ms, file of {:.1f} MiB\n", events, ranks,
+             ms_since(start), static_cast<double>(std::filesystem::file_size(path)) / (1 << 20));
+  const int result = measure(path);
+  std::filesystem::remove(path);
+  return result;
+}
+
+// A PyTorch snapshot of so many entries, from nothing to a drawn memory map.
+int bench_snapshot(uint64_t entries) {
+  const std::string path = scratch("snapshot.pickle");
+  {
+    const TraceReader reader = synthetic_trace(job(entries, 1));
+    const Result<TraceModel> trace = load_trace({&reader, 1});
+    if (!trace || !export_snapshot({*trace, {&reader, 1}}, {}, path)) return 1;
+  }
+  Tour tour_of;
+  Shell shell((Config()));
+  if (!shell.show_only("map")) return 1;
+  const auto start = Clock::now();
+  shell.open(path);
+  while (shell.loading()) {
+    tour_of.frame(shell);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  tour_of.frame(shell);
+  const double ms = ms_since(start);
+  fmt::print("snapshot of {} entries, {:.1f} MiB: memory map drawn after {:.0f} ms, {:.0f} MiB\n",
+             entries, static_cast<double>(std::filesystem::file_size(path)) / (1 << 20), ms,
+             peak_memory_mib());
+  std::filesystem::remove(path);
+  return shell.model() == nullptr ? 1 : 0;
 }
 
 }  // namespace
 }  // namespace tidemark::view
 
 int main(int argc, char** argv) {
-  const uint64_t events = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 10'000'000;
-  return tidemark::view::bench(events);
+  using namespace tidemark::view;
+  const std::string first = argc > 1 ? argv[1] : "10000000";
+  const auto number = [&](int i, uint64_t otherwise) {
+    return argc > i ? std::strtoull(argv[i], nullptr, 10) : otherwise;
+  };
+  if (first == "snapshot") return bench_snapshot(number(2, 1'000'000));
+  if (first.find_first_not_of("0123456789") != std::string::npos) return measure(first);
+  return bench_job(number(1, 10'000'000), static_cast<uint32_t>(number(2, 1)),
+                   static_cast<uint32_t>(number(3, 0)));
 }

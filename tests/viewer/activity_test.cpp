@@ -6,8 +6,8 @@
 
 #include <random>
 
+#include "analysis/outside_history.h"
 #include "viewer/model/activity_tables.h"
-#include "viewer/model/driver_lane.h"
 #include "viewer/model/finding_place.h"
 #include "viewer/model/loader.h"
 
@@ -138,7 +138,7 @@ TEST(DriverLane, HoldsWhatTheDriverGaveOut) {
     a.kind = MemoryKind::kDevice;
     driver.allocations.push_back(a);
   }
-  const FrameworkModel lane = driver_as_framework(driver, 0);
+  const FrameworkModel lane = history_of_driver(driver, 0);
   EXPECT_EQ(lane.anomalies, 0U) << "overlapping addresses are kept apart";
   for (int64_t at = 1000; at < time + 100; at += 3) {
     uint32_t event = 0;

@@ -222,6 +222,30 @@ TEST_F(RecordedInteraction, ExportsTheTimeThatWasMeasured) {
   fs::remove(file);
 }
 
+TEST_F(RecordedInteraction, TheReportComesAfterThePanelsAndIsTheSame) {
+  const std::string path = TIDEMARK_TEST_DATA "/scenarios/losses_kept.bad.tmk";
+  shell_->open(path);
+  const auto wait = [&](const auto& until) {
+    for (int i = 0; i < 20'000 && !until(); ++i) {
+      frame(1);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    frame(2);
+  };
+  wait([&] { return shell_->model() != nullptr; });
+  ASSERT_NE(shell_->model(), nullptr);
+  key(ImGuiKey_6);
+  wait([&] { return model().report_ready; });
+  ASSERT_TRUE(model().report_ready);
+  EXPECT_FALSE(shell_->working());
+  const auto at_once = load_model(path);
+  ASSERT_TRUE(at_once);
+  ASSERT_EQ(model().report.findings.size(), (*at_once)->report.findings.size());
+  EXPECT_FALSE(model().report.findings.empty());
+  EXPECT_EQ(model().losses, (*at_once)->losses);
+  EXPECT_GT(model().steps_of(model().lanes[0]).count(), 0U);
+}
+
 TEST_F(RecordedInteraction, TheLedgerAddsUpWhereverTheCursorIs) {
   open_file(TIDEMARK_TRACES "/torch/training.tier2.tmk");
   const Lane& lane = model().lanes[0];

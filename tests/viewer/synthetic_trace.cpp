@@ -1,7 +1,9 @@
 #include "tests/viewer/synthetic_trace.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -63,6 +65,9 @@ class RankWriter {
     d.total_bytes = uint64_t{2} << 30;
     d.name = names_.string("Synthetic 2 GiB");
     writer_.append(d);
+    for (int i = 0; i < 40; ++i) {
+      kernel_names_.push_back(names_.string(fmt::format("void gemm_kernel_{}<float>(float*)", i)));
+    }
     const uint32_t module = names_.frame(frame("<module>", "/home/me/train.py", 120));
     const uint32_t root = names_.stack(0, module);
     const uint32_t step =
@@ -104,6 +109,32 @@ class RankWriter {
     e.category = static_cast<Category>(stack % 8);
     writer_.append(e);
     ++written_;
+    for (uint32_t i = 0; i < options_.kernels_per_event; ++i) kernel(i);
+    if (options_.card && time_ >= next_sample_) sample();
+  }
+
+  // One behind the other on each of four streams.
+  void kernel(uint32_t i) {
+    Kernel k{};
+    k.start_ns = time_ + 10 + 20 * static_cast<int64_t>(i);
+    k.duration_ns = 10 + random_() % 10;
+    k.stream = 7 + random_() % 4;
+    k.device = rank_ % 8;
+    k.name = kernel_names_[random_() % kernel_names_.size()];
+    k.grid_x = k.grid_y = k.grid_z = 1;
+    k.block_x = 256;
+    k.block_y = k.block_z = 1;
+    writer_.append(k);
+  }
+
+  void sample() {
+    next_sample_ = time_ + 100'000'000;
+    Counter c{};
+    c.time_ns = time_;
+    c.value = (uint64_t{1} << 30) + random_() % (uint64_t{200} << 20);
+    c.device = rank_ % 8;
+    c.kind = CounterKind::kDeviceUsed;
+    writer_.append(c);
   }
 
   // Like a real allocator, takes the beginning of a free range. False when the place that chance
@@ -193,6 +224,8 @@ class RankWriter {
   std::vector<uint32_t> used_;
   std::vector<bool> segments_;
   std::vector<uint32_t> stacks_;
+  std::vector<uint32_t> kernel_names_;
+  int64_t next_sample_ = 0;
   Mark open_mark_{};
   int64_t time_ = 1'700'000'000'000'000'000;
   uint64_t written_ = 0;
@@ -203,15 +236,30 @@ class RankWriter {
 
 }  // namespace
 
-TraceReader synthetic_trace(const SyntheticOptions& options) {
-  const int fd = ::memfd_create("synthetic", MFD_CLOEXEC);
+namespace {
+
+bool write_ranks(const SyntheticOptions& options, int fd) {
   FdSink sink(fd);
   TraceWriter writer(sink);
   for (uint32_t rank = 0; rank < options.ranks; ++rank) {
     writer.begin_process(rank + 1);
     RankWriter(writer, options, rank).write();
   }
-  if (fd < 0 || !writer.finish()) std::abort();
+  return writer.finish();
+}
+
+}  // namespace
+
+bool write_synthetic_trace(const SyntheticOptions& options, const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd < 0) return false;
+  const bool written = write_ranks(options, fd);
+  return ::close(fd) == 0 && written;
+}
+
+TraceReader synthetic_trace(const SyntheticOptions& options) {
+  const int fd = ::memfd_create("synthetic", MFD_CLOEXEC);
+  if (fd < 0 || !write_ranks(options, fd)) std::abort();
   Result<TraceReader> reader = TraceReader::from_fd(fd, "synthetic.tmk");
   if (!reader) std::abort();
   return std::move(*reader);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "analysis/trace_model.h"
 #include "proto/trace_reader.h"
@@ -18,8 +19,13 @@ struct SyntheticOptions {
   uint32_t events_per_step = 4'000;
   bool marks = true;
   bool oom = true;
+  uint32_t kernels_per_event = 0;
+  bool card = false;         // what the card says is used, ten times a second
   uint64_t spike_bytes = 0;  // one block of this size, freed by the very next event, half way
 };
+
+// Into a file; false when that failed.
+bool write_synthetic_trace(const SyntheticOptions& options, const std::string& path);
 
 // An anonymous file in memory.
 TraceReader synthetic_trace(const SyntheticOptions& options);

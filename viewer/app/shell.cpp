@@ -97,7 +97,7 @@ void Shell::take_other() {
 }
 
 void Shell::look_for_growth() {
-  if (!follow_ || model_ == nullptr || follow_loader_.busy()) return;
+  if (!follow_ || model_ == nullptr || follow_loader_.working()) return;
   if (follower_.path() != model_->trace.path) follower_.watch(model_->trace.path);
   const auto now = Follower::Clock::now();
   if (!follower_.changed(now)) return;
@@ -153,6 +153,9 @@ std::string Shell::panel_names() {
 }
 
 void Shell::take_loaded() {
+  for (Loader* loader : {&loader_, &other_loader_, &follow_loader_}) {
+    if (const Status status = loader->attach_report(); !status) error_ = status.error().message;
+  }
   auto outcome = loader_.take();
   if (!outcome) return;
   if (!*outcome) {
@@ -282,6 +285,7 @@ void Shell::draw_status() {
                       span_text(model_->span_ns()), counted(model_->lanes.size(), "device"));
       if (follow_) facts += "   following the file as it grows";
       if (other_loader_.busy()) facts += "   reading " + other_loader_.path();
+      if (!model_->report_ready) facts += "   looking for what is wrong ...";
       text_dim(fitted(facts, ImGui::GetContentRegionAvail().x));
       static constexpr std::string_view kHint = "F1: keys";
       if (ImGui::GetContentRegionMax().x > width_of(facts) + width_of(kHint) + px(60)) {

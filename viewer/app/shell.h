@@ -49,7 +49,15 @@ class Shell {
 
   bool loading() const { return loader_.busy(); }
   bool loading_other() const { return other_loader_.busy(); }
+  // Whether threads are still reading or thinking.
+  bool working() const {
+    return loader_.working() || other_loader_.working() || follow_loader_.working();
+  }
+  bool exporting() const { return export_.busy(); }
+  // Whether there are curves to look at: those of the trace, or a first sketch of them.
+  bool has_curves() const { return model_ != nullptr || loader_.preview() != nullptr; }
   const Model* model() const { return model_.get(); }
+  std::shared_ptr<const Model> shared_model() const { return model_; }
   Selection& selection() { return selection_; }
   TimelinePanel& timeline() { return timeline_; }
   TablesPanel& tables() { return tables_; }

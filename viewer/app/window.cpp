@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 
 #include "viewer/app/png_file.h"
@@ -127,8 +128,12 @@ class Window {
       }
     }
     shell_.config().save();
+    // A report that nobody waits for any more must not keep the program open.
+    leave_at_once_ = shell_.working() && !shell_.exporting();
     return 0;
   }
+
+  bool leave_at_once() const { return leave_at_once_; }
 
   void destroy() {
     ImGui_ImplOpenGL3_Shutdown();
@@ -180,6 +185,7 @@ class Window {
   Shell shell_;
   GLFWwindow* window_ = nullptr;
   bool rescale_ = false;
+  bool leave_at_once_ = false;
 };
 
 }  // namespace
@@ -196,6 +202,7 @@ int run_window(const WindowOptions& options, Config config) {
     Window window(options, std::move(config));
     if (window.create()) {
       status = window.run();
+      if (window.leave_at_once()) std::_Exit(status);
       window.destroy();
     } else {
       fmt::print(stderr, "tidemark-view: cannot open a window with OpenGL 3.3\n");

@@ -49,7 +49,7 @@ void at_highest(const Model& model, FindingPlace& place, const StepSeries& serie
 
 // From the beginning to the end of the steps that grew, with the difference in between.
 void over_growth(const Model& model, FindingPlace& place, const Lane& lane) {
-  const Steps& steps = lane.steps();
+  const Steps& steps = model.steps_of(lane);
   const FrameworkModel& m = *lane.memory;
   if (steps.boundaries.size() < 2 || m.event_count() == 0) return;
   const size_t last_step = steps.boundaries.size() - 1;

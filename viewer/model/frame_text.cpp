@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "analysis/symbols/readable_name.h"
+#include "export/stack_lines.h"
 
 namespace tidemark::view {
 
@@ -59,7 +60,12 @@ const std::string& FrameText::headline(uint32_t stack) {
   if (frames.empty()) return it->second = std::string(kNoStackText);
   const auto own =
       std::find_if(frames.begin(), frames.end(), [this](uint32_t f) { return is_own_code(f); });
-  if (own == frames.end()) return it->second = frame(frames.front());
+  if (own == frames.end()) {
+    const std::vector<std::string> lines = names_->stack_text(stack);
+    const std::string* shown = innermost_worth_showing(lines);
+    const auto index = shown == nullptr ? 0 : static_cast<size_t>(shown - lines.data());
+    return it->second = frame(frames[std::min(index, frames.size() - 1)]);
+  }
   it->second = frame(*own);
   // The library function that asked for it tells one block of a line from the other.
   if (own != frames.begin()) {

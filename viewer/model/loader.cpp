@@ -12,22 +12,21 @@ namespace {
 
 using Outcome = Result<std::shared_ptr<const Model>>;
 
-Outcome as_shared(Result<std::unique_ptr<const Model>> model) {
-  if (!model) return model.error();
-  return std::shared_ptr<const Model>(std::move(*model));
-}
-
 }  // namespace
 
 struct Loader::Job {
   std::string path;
   std::function<void()> wake;
+  std::atomic<bool> loaded{false};
   std::atomic<bool> done{false};
+  bool taken = false;  // the drawing thread's
   std::atomic<double> progress{0};
   std::atomic<const char*> stage{"opening"};
-  std::mutex mutex;  // guards the two below
+  std::mutex mutex;  // guards the three below
   std::shared_ptr<const Preview> preview;
   std::optional<Outcome> outcome;
+  std::optional<Result<Report>> report;
+  std::shared_ptr<const Model> model;  // written before the outcome is published
   std::jthread thread;
 
   void notify() const {
@@ -60,7 +59,16 @@ struct Loader::Job {
     trace->path = path;
     stage = "preparing the curves";
     notify();
-    return as_shared(make_model(std::move(*trace), source->warnings, source));
+    return std::shared_ptr<const Model>(prepare_model(std::move(*trace), source->warnings, source));
+  }
+
+  void publish(Outcome made) {
+    {
+      const std::lock_guard lock(mutex);
+      outcome = std::move(made);
+    }
+    loaded = true;
+    notify();
   }
 };
 
@@ -70,16 +78,25 @@ Loader::~Loader() {
   abandon();
 }
 
+// First what is drawn, then the report, which may take many times as long.
 void Loader::run(const std::shared_ptr<Job>& job) {
-  Outcome outcome = Error{""};
   try {
-    outcome = job->load();
+    Outcome outcome = job->load();
+    if (outcome) job->model = *outcome;
+    job->publish(std::move(outcome));
+    if (job->model != nullptr) {
+      Result<Report> report = make_report(job->model->trace, {});
+      const std::lock_guard lock(job->mutex);
+      job->report = std::move(report);
+    }
   } catch (const std::bad_alloc&) {
-    outcome = Error{job->path + ": not enough memory on this machine to open it"};
-  }
-  {
-    const std::lock_guard lock(job->mutex);
-    job->outcome = std::move(outcome);
+    const Error error{job->path + ": not enough memory on this machine to open it"};
+    if (!job->loaded) {
+      job->publish(error);
+    } else {
+      const std::lock_guard lock(job->mutex);
+      job->report = Result<Report>(error);
+    }
   }
   job->done = true;
   job->notify();
@@ -87,8 +104,11 @@ void Loader::run(const std::shared_ptr<Job>& job) {
 
 void Loader::abandon() {
   if (job_ == nullptr) return;
-  abandoned_.push_back(std::move(job_->thread));
-  job_ = nullptr;
+  std::erase_if(abandoned_, [](const std::shared_ptr<Job>& job) {
+    if (job->done) job->thread.join();
+    return job->done.load();
+  });
+  abandoned_.push_back(std::exchange(job_, nullptr));
 }
 
 void Loader::start(const std::string& path) {
@@ -114,12 +134,30 @@ std::shared_ptr<const Preview> Loader::preview() const {
   return job_->preview;
 }
 
+bool Loader::busy() const {
+  return job_ != nullptr && !job_->taken;
+}
+
+bool Loader::working() const {
+  return job_ != nullptr || std::any_of(abandoned_.begin(), abandoned_.end(),
+                                        [](const auto& job) { return !job->done; });
+}
+
 std::optional<Outcome> Loader::take() {
-  if (job_ == nullptr || !job_->done) return std::nullopt;
+  if (!busy() || !job_->loaded) return std::nullopt;
+  job_->taken = true;
+  const std::lock_guard lock(job_->mutex);
+  return std::move(job_->outcome);
+}
+
+Status Loader::attach_report() {
+  if (job_ == nullptr || !job_->taken || !job_->done) return {};
   job_->thread.join();
-  std::optional<Outcome> outcome = std::move(job_->outcome);
-  job_ = nullptr;
-  return outcome;
+  const std::shared_ptr<Job> job = std::exchange(job_, nullptr);
+  if (!job->report) return {};
+  if (!*job->report) return job->report->error();
+  job->model->attach(std::move(**job->report));
+  return {};
 }
 
 Outcome load_model(const std::string& path, const std::function<void(double)>& progress) {
@@ -129,7 +167,10 @@ Outcome load_model(const std::string& path, const std::function<void(double)>& p
   Result<TraceModel> trace = load_trace(source->readers, progress);
   if (!trace) return trace.error();
   trace->path = path;
-  return as_shared(make_model(std::move(*trace), source->warnings, source));
+  Result<std::unique_ptr<const Model>> model =
+      make_model(std::move(*trace), source->warnings, source);
+  if (!model) return model.error();
+  return std::shared_ptr<const Model>(std::move(*model));
 }
 
 }  // namespace tidemark::view

@@ -27,7 +27,10 @@ class Loader {
 
   void start(const std::string& path);
 
-  bool busy() const { return job_ != nullptr; }
+  // Until there is a model to take.
+  bool busy() const;
+  // Also while the report is being made, or a load that nobody waits for runs to its end.
+  bool working() const;
   const std::string& path() const { return path_; }
   double progress() const;    // 0 to 1
   std::string stage() const;  // "reading"
@@ -35,6 +38,8 @@ class Loader {
 
   // The outcome, once; empty while busy or when nothing was started.
   std::optional<Result<std::shared_ptr<const Model>>> take();
+  // Gives the model that was taken its report, as soon as that is there.
+  Status attach_report();
 
  private:
   struct Job;
@@ -44,7 +49,7 @@ class Loader {
   std::function<void()> wake_;
   std::string path_;
   std::shared_ptr<Job> job_;
-  std::vector<std::jthread> abandoned_;
+  std::vector<std::shared_ptr<Job>> abandoned_;
 };
 
 // The same without threads, for programs that draw one picture.

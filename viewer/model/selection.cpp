@@ -33,23 +33,15 @@ void Selection::reset(const Model& model) {
   const uint64_t version = version_ + 1;
   *this = Selection();
   version_ = version;
-  bool categories_known = false;
-  for (const RankReport& rank : model.report.ranks) {
-    for (const DeviceReport& d : rank.devices) {
-      categories_known |= std::any_of(d.categories.begin(), d.categories.end(), [](const auto& c) {
-        return c.category != Category::kUnknown;
-      });
-    }
-  }
   const bool only_driver =
       !model.lanes.empty() && std::all_of(model.lanes.begin(), model.lanes.end(),
                                           [](const Lane& l) { return l.of_driver; });
   const bool owners_differ =
       only_driver && std::any_of(model.lanes.begin(), model.lanes.end(),
                                  [](const Lane& l) { return l.owners.size() > 1; });
-  colour = owners_differ      ? ColourBy::kOwner
-           : categories_known ? ColourBy::kCategory
-                              : ColourBy::kStack;
+  colour = owners_differ            ? ColourBy::kOwner
+           : model.categories_known ? ColourBy::kCategory
+                                    : ColourBy::kStack;
   fit(model);
   if (model.ooms.empty()) {
     // The lane that came nearest to its card's limit, or that held most.

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <numeric>
 
 #include "export/names.h"
@@ -67,11 +66,13 @@ std::vector<uint32_t> allocation_rows(const TableSource& source, const std::stri
 std::vector<StackRow> stack_rows(const TableSource& source, const std::string& filter,
                                  SortBy sort) {
   const std::string wanted = lower_case(filter);
-  std::map<std::pair<uint32_t, bool>, StackRow> sums;
+  // By stack id: a map would cost more than all the rest where millions are alive. The last is of
+  // those that are older than the recording.
+  std::vector<StackRow> sums(source.text.names().stack_count() + 2);
   for (const uint32_t i : source.state.live) {
     const Allocation& a = source.memory.allocations[i];
     const bool before = a.seeded && a.stack == 0;
-    StackRow& row = sums[{a.stack, before}];
+    StackRow& row = sums[before ? sums.size() - 1 : std::min<size_t>(a.stack, sums.size() - 2)];
     row.stack = a.stack;
     row.before_recording = before;
     row.bytes += a.block_bytes;
@@ -79,7 +80,8 @@ std::vector<StackRow> stack_rows(const TableSource& source, const std::string& f
     ++row.count;
   }
   std::vector<StackRow> rows;
-  for (const auto& [key, row] : sums) {
+  for (const StackRow& row : sums) {
+    if (row.count == 0) continue;
     const std::string_view head = source.text.headline(row.stack, row.before_recording);
     if (source.text.matches(row.stack, wanted) || head.find(wanted) != std::string_view::npos) {
       rows.push_back(row);

@@ -6,9 +6,9 @@
 #include <set>
 
 #include "analysis/categories.h"
+#include "analysis/outside_history.h"
 #include "export/export_input.h"
 #include "export/names.h"
-#include "viewer/model/driver_lane.h"
 
 namespace tidemark::view {
 
@@ -56,7 +56,7 @@ Lane make_lane(const TraceModel& trace, uint32_t index, const FrameworkModel& me
             .ledger = std::make_unique<LedgerSource>(process, memory.device),
             .used = {},
             .owners = {},
-            .report = nullptr};
+            .driver_steps = of_driver ? find_steps(process, memory) : Steps()};
   lane.used = StepCurve(lane.ledger->used());
   lane.owners = owner_curves(process, lane.ledger->driver(), of_driver);
   if (const Device* device = process.device(memory.device); device != nullptr) {
@@ -88,6 +88,18 @@ std::vector<int64_t> devices_to_show(const ProcessModel& process) {
   return {used.begin(), used.end()};
 }
 
+bool any_category(const TraceModel& trace) {
+  for (const ProcessModel& process : trace.processes) {
+    for (const FrameworkModel& m : process.framework) {
+      if (std::any_of(m.allocations.begin(), m.allocations.end(),
+                      [](const Allocation& a) { return a.category != Category::kUnknown; })) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
 std::vector<RowsOfProcess> find_rows(const TraceModel& trace, const TraceSource* source) {
   std::vector<RowsOfProcess> rows(trace.processes.size());
   if (source == nullptr) return rows;
@@ -104,14 +116,10 @@ void add_lanes(Model& model, uint32_t index) {
     const bool of_driver = memory == nullptr;
     if (of_driver) {
       model.driver_models.push_back(
-          std::make_unique<const FrameworkModel>(driver_as_framework(process.driver, device)));
+          std::make_unique<const FrameworkModel>(history_of_driver(process.driver, device)));
       memory = model.driver_models.back().get();
     }
     model.lanes.push_back(make_lane(model.trace, index, *memory, of_driver));
-    // A report of the whole trace lists its processes in the trace's order.
-    for (const DeviceReport& d : model.report.ranks[index].devices) {
-      if (d.device == device) model.lanes.back().report = &d;
-    }
     model.events += of_driver ? memory->allocations.size() : memory->event_count();
   }
 }
@@ -145,19 +153,26 @@ void device_losses(const std::string& process, const DeviceReport& d,
   }
 }
 
-std::vector<std::string> losses_of(const TraceModel& trace, const Report& report,
+// Known as soon as the files are read.
+std::vector<std::string> losses_of(const TraceModel& trace,
                                    const std::vector<std::string>& warnings) {
   std::vector<std::string> out = warnings;
-  if (report.damage.blocks != 0) {
+  if (trace.damage.blocks != 0) {
     out.push_back(fmt::format("{} could not be read ({} lost in them)",
-                              counted(report.damage.blocks, "damaged block"),
-                              counted(report.damage.rows, "event")));
+                              counted(trace.damage.blocks, "damaged block"),
+                              counted(trace.damage.rows, "event")));
   }
-  if (report.damage.truncated) out.emplace_back("the file ends in the middle of a block");
-  if (report.unknown_blocks != 0) {
+  if (trace.damage.truncated) out.emplace_back("the file ends in the middle of a block");
+  if (trace.unknown_blocks != 0) {
     out.push_back(fmt::format("{} written by a newer tidemark, left out",
-                              counted(report.unknown_blocks, "block")));
+                              counted(trace.unknown_blocks, "block")));
   }
+  return out;
+}
+
+// What the report tells of the ranks.
+std::vector<std::string> losses_told_by(const TraceModel& trace, const Report& report) {
+  std::vector<std::string> out;
   // A report of the whole trace lists its processes in the trace's order.
   for (uint32_t i = 0; i < report.ranks.size(); ++i) {
     const RankReport& rank = report.ranks[i];
@@ -174,9 +189,26 @@ std::vector<std::string> losses_of(const TraceModel& trace, const Report& report
 
 }  // namespace
 
-const Steps& Lane::steps() const {
+const DeviceReport* Model::report_of(const Lane& lane) const {
+  // A report of the whole trace lists its processes in the trace's order.
+  if (lane.process >= report.ranks.size()) return nullptr;
+  for (const DeviceReport& d : report.ranks[lane.process].devices) {
+    if (d.device == lane.device()) return &d;
+  }
+  return nullptr;
+}
+
+const Steps& Model::steps_of(const Lane& lane) const {
   static const Steps kNone;
-  return report == nullptr ? kNone : report->step_events;
+  if (lane.of_driver) return lane.driver_steps;
+  const DeviceReport* device = report_of(lane);
+  return device == nullptr ? kNone : device->step_events;
+}
+
+void Model::attach(Report made) const {
+  report = std::move(made);
+  report_ready = true;
+  for (std::string& loss : losses_told_by(trace, report)) losses.push_back(std::move(loss));
 }
 
 uint32_t Model::lane_of(uint32_t process, int64_t device) const {
@@ -192,17 +224,16 @@ std::string short_name(const Model& model) {
   return std::string(path.substr(path.find_last_of('/') + 1));
 }
 
-Result<std::unique_ptr<const Model>> make_model(TraceModel trace,
-                                                const std::vector<std::string>& warnings,
-                                                std::shared_ptr<const TraceSource> source) {
+std::unique_ptr<const Model> prepare_model(TraceModel trace,
+                                           const std::vector<std::string>& warnings,
+                                           std::shared_ptr<const TraceSource> source) {
   auto model = std::make_unique<Model>();
   model->trace = std::move(trace);
   model->source = std::move(source);
   model->rows = find_rows(model->trace, model->source.get());
-  Result<Report> report = make_report(model->trace, {});
-  if (!report) return report.error();
-  model->report = std::move(*report);
+  if (model->trace.processes.size() > 1) model->report.comparison = compare_ranks(model->trace);
   infer_categories(model->trace);
+  model->categories_known = any_category(model->trace);
   for (uint32_t p = 0; p < model->trace.processes.size(); ++p) {
     const ProcessModel& process = model->trace.processes[p];
     model->text.emplace_back(process.names);
@@ -227,9 +258,19 @@ Result<std::unique_ptr<const Model>> make_model(TraceModel trace,
   }
   std::stable_sort(model->ooms.begin(), model->ooms.end(),
                    [](const OomPoint& a, const OomPoint& b) { return a.time_ns < b.time_ns; });
-  std::vector<std::string> losses = losses_of(model->trace, model->report, warnings);
+  std::vector<std::string> losses = losses_of(model->trace, warnings);
   model->losses.insert(model->losses.begin(), losses.begin(), losses.end());
-  return std::unique_ptr<const Model>(std::move(model));
+  return model;
+}
+
+Result<std::unique_ptr<const Model>> make_model(TraceModel trace,
+                                                const std::vector<std::string>& warnings,
+                                                std::shared_ptr<const TraceSource> source) {
+  std::unique_ptr<const Model> model = prepare_model(std::move(trace), warnings, std::move(source));
+  Result<Report> report = make_report(model->trace, {});
+  if (!report) return report.error();
+  model->attach(std::move(*report));
+  return model;
 }
 
 }  // namespace tidemark::view

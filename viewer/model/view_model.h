@@ -1,7 +1,7 @@
 // A trace prepared for drawing: lanes with their indexes, annotations, errors, and what was lost.
 //
-// Built once by the loading thread, immutable afterwards except for the text caches, which only the
-// drawing thread uses.
+// Built once by the loading thread, immutable afterwards except for the text caches and the report,
+// which belong to the drawing thread. The report takes longer than all the rest and comes later.
 #pragma once
 
 #include <cstdint>
@@ -41,11 +41,10 @@ struct Lane {
   MinMaxPyramid curves;
   StateIndex states;
   std::unique_ptr<const LedgerSource> ledger;
-  StepCurve used;                        // of the whole card, as NVML has it
-  std::vector<OwnerCurve> owners;        // beside the curves: most bytes first
-  const DeviceReport* report = nullptr;  // steps, phases, limit; null: nothing was recorded
+  StepCurve used;                  // of the whole card, as NVML has it
+  std::vector<OwnerCurve> owners;  // beside the curves: most bytes first
 
-  const Steps& steps() const;
+  Steps driver_steps;  // of a lane without a framework
 
   int64_t device() const { return memory->device; }
 };
@@ -69,13 +68,15 @@ struct RowsOfProcess {
 // Owned by a shared_ptr wherever panels work in the background.
 struct Model : std::enable_shared_from_this<Model> {
   TraceModel trace;
-  Report report;
+  mutable Report report;  // until it is there: only the comparison of the ranks
+  mutable bool report_ready = false;
   std::vector<std::unique_ptr<const FrameworkModel>> driver_models;  // of lanes without a framework
   std::vector<Lane> lanes;
-  std::vector<MarkLanes> marks;         // per process
-  std::vector<Activity> activity;       // per process: kernels and collectives
-  std::vector<OomPoint> ooms;           // by time
-  std::vector<std::string> losses;      // one sentence each
+  std::vector<MarkLanes> marks;             // per process
+  std::vector<Activity> activity;           // per process: kernels and collectives
+  std::vector<OomPoint> ooms;               // by time
+  mutable std::vector<std::string> losses;  // one sentence each; more with the report
+  bool categories_known = false;
   mutable std::vector<FrameText> text;  // per process
   uint64_t events = 0;
   // The files themselves, for what is read on demand; none in models made without files.
@@ -87,12 +88,21 @@ struct Model : std::enable_shared_from_this<Model> {
   const ProcessModel& process_of(const Lane& lane) const { return trace.processes[lane.process]; }
   // The lane of a device of a process; none: UINT32_MAX.
   uint32_t lane_of(uint32_t process, int64_t device) const;
+  // Steps, phases, limit of a lane; null while the report is not there.
+  const DeviceReport* report_of(const Lane& lane) const;
+  const Steps& steps_of(const Lane& lane) const;
+  void attach(Report made) const;
 };
 
 // The last part of its path.
 std::string short_name(const Model& model);
 
-// `warnings` are those of opening the files. Without a source there are no kernels.
+// Everything but the report. `warnings` are those of opening the files. Without a source there are
+// no kernels.
+std::unique_ptr<const Model> prepare_model(TraceModel trace,
+                                           const std::vector<std::string>& warnings,
+                                           std::shared_ptr<const TraceSource> source = {});
+// With the report.
 Result<std::unique_ptr<const Model>> make_model(TraceModel trace,
                                                 const std::vector<std::string>& warnings,
                                                 std::shared_ptr<const TraceSource> source = {});

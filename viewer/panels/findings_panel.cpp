@@ -88,7 +88,11 @@ void FindingsPanel::draw_finding(const Model& model, Selection& selection, size_
   for (const Advice& a : f.advice) {
     ImGui::Bullet();
     text_wrapped(a.detail.empty() ? a.action : a.action + ": " + a.detail);
-    if (a.saves_bytes != 0) text_in_colour(theme().good, "saves " + size_text(a.saves_bytes));
+    const std::string saves = "saves " + size_text(a.saves_bytes);
+    // Most advice says so in its own words.
+    if (a.saves_bytes != 0 && a.detail.find(saves) == std::string::npos) {
+      text_in_colour(theme().good, saves);
+    }
   }
   if (const auto& place = places_[index]; place) {
     const bool go = ImGui::Button("Show") || card_clicked();
@@ -154,7 +158,11 @@ void FindingsPanel::draw_losses(const Model& model) {
 }
 
 void FindingsPanel::draw(const Model& model, Selection& selection) {
-  if (model_ != &model) {
+  if (!model.report_ready) {
+    text_dim("Looking for what is wrong ...");
+    return;
+  }
+  if (model_ != &model || places_.size() != model.report.findings.size()) {
     model_ = &model;
     places_.clear();
     for (const Finding& f : model.report.findings) places_.push_back(place_of(model, f));

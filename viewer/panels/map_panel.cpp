@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "export/names.h"
 #include "viewer/model/owner_names.h"
@@ -72,6 +73,65 @@ void MapPanel::draw_toolbar(const Model& model, Selection& selection, const Mome
       selection.reveal(model, selection.time(model));
     }
     explain("Drag to move through the history; the arrow keys go event by event.");
+  }
+}
+
+void MapPanel::make_legend(const Model& model, const Selection& selection, const Moment& moment) {
+  legend_.clear();
+  legend_of_ = selection.colour;
+  const Lane& lane = model.lanes[moment.lane];
+  const Dictionary& names = model.process_of(lane).names;
+  std::map<uint32_t, uint64_t> sums;  // by category or owner
+  const bool by_owner = selection.colour == ColourBy::kOwner;
+  if (!by_owner && selection.colour != ColourBy::kCategory) return;
+  for (const uint32_t i : moment.state.live) {
+    const Allocation& a = lane.memory->allocations[i];
+    const uint32_t key = !by_owner        ? static_cast<uint32_t>(a.category)
+                         : lane.of_driver ? a.metadata
+                                          : 0;
+    sums[key] += a.block_bytes;
+  }
+  for (const auto& [key, bytes] : sums) {
+    if (by_owner) {
+      const std::string_view owner = lane.of_driver ? names.string(key) : "torch";
+      legend_.push_back(
+          {owner_colour(owner), owner_title(owner.empty() ? "unknown" : owner), bytes});
+    } else {
+      const auto category = static_cast<Category>(key);
+      legend_.push_back({category_colour(category), std::string(category_name(category)), bytes});
+    }
+  }
+  std::stable_sort(legend_.begin(), legend_.end(),
+                   [](const Sample& a, const Sample& b) { return a.bytes > b.bytes; });
+}
+
+void MapPanel::draw_legend(const Selection& selection) {
+  if (selection.colour == ColourBy::kAge || selection.colour == ColourBy::kSize) {
+    const bool age = selection.colour == ColourBy::kAge;
+    text_dim(age ? "old" : "512 B");
+    ImGui::SameLine();
+    const ImVec2 at = ImGui::GetCursorScreenPos();
+    const float width = px(120);
+    const float height = ImGui::GetTextLineHeight();
+    constexpr int kParts = 24;
+    for (int i = 0; i < kParts; ++i) {
+      const float left = at.x + width * static_cast<float>(i) / kParts;
+      ImGui::GetWindowDrawList()->AddRectFilled(
+          {left, at.y + px(2)}, {left + width / kParts, at.y + height - px(2)},
+          paint(viridis(static_cast<double>(i) / (kParts - 1))));
+    }
+    ImGui::Dummy({width, height});
+    ImGui::SameLine();
+    text_dim(age ? "young" : "16 GiB");
+    return;
+  }
+  bool first = true;
+  for (const Sample& s : legend_) {
+    const std::string label = fmt::format("{} {}", s.name, size_text(s.bytes));
+    if (!first) flow(width_of(label) + px(24));
+    first = false;
+    swatch(s.colour);
+    text_dim(label);
   }
 }
 
@@ -221,11 +281,14 @@ void MapPanel::draw(const Model& model, Selection& selection) {
     rows_order_ = order_;
     rows_ = moment.layout.rows(order_);
     largest_hole_ = moment.state.largest_hole_bytes();
+    make_legend(model, selection, moment);
   }
+  if (legend_of_ != selection.colour) make_legend(model, selection, moment);
   if (moment.state.segments.empty()) {
     text_dim("Nothing was reserved at this instant.");
     return;
   }
+  if (ImGui::GetContentRegionAvail().y > px(120)) draw_legend(selection);
   ImGui::BeginChild("##rows");
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, ImVec2(0, 0));
   // Few segments get taller rows.

@@ -20,6 +20,9 @@ class MapPanel {
                 float height);
   void draw_cell(const Model& model, Selection& selection, const Moment& moment,
                  const MapCell& cell, float left, float top, float bottom);
+  // What the colours mean, of what is alive, most bytes first.
+  void make_legend(const Model& model, const Selection& selection, const Moment& moment);
+  void draw_legend(const Selection& selection);
   void explain_cell(const Model& model, const Moment& moment, const MapCell& cell);
 
   RowOrder order_ = RowOrder::kAddress;
@@ -29,6 +32,13 @@ class MapPanel {
   const Model* rows_model_ = nullptr;
   RowOrder rows_order_ = RowOrder::kAddress;
   uint64_t largest_hole_ = 0;
+  struct Sample {
+    Rgb colour;
+    std::string name;
+    uint64_t bytes = 0;
+  };
+  std::vector<Sample> legend_;
+  ColourBy legend_of_ = ColourBy::kCategory;
 };
 
 }  // namespace tidemark::view

@@ -22,7 +22,7 @@ constexpr float kMarkRowPx = 19;
 constexpr size_t kMarksOfAll = 2;  // with more lanes than this only one process shows its own
 
 // A curve this many times as high as the lane's own would press those flat: it is cut instead.
-constexpr uint64_t kTooHigh = 3;
+constexpr uint64_t kTooHigh = 4;
 
 double top_of(const Lane& lane, const TimelineOptions& options) {
   const FrameworkModel& m = *lane.memory;
@@ -116,14 +116,15 @@ void draw_curve_names(const Lane& lane, const LaneCurves& curves, const PlotArea
 
 // Parts of the run that are unlike the other steps, as bars along the bottom.
 void draw_phases(const Model& model, const Lane& lane, const PlotArea& area, Labels& labels) {
-  if (lane.report == nullptr) return;
+  const DeviceReport* report = model.report_of(lane);
+  if (report == nullptr) return;
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   const FrameworkModel& m = *lane.memory;
   const auto x_of = [&](uint32_t event) {
     const int64_t at = m.time_ns[std::min(event, m.event_count() - 1)] - model.trace.start_ns;
     return area.x(static_cast<double>(at));
   };
-  for (const Phase& p : lane.report->phase_events) {
+  for (const Phase& p : report->phase_events) {
     const float left = std::max(x_of(p.first), area.min.x);
     const float right = std::min(std::max(x_of(p.last), left + px(2)), area.max.x);
     if (left > area.max.x || right < area.min.x) continue;
@@ -145,7 +146,7 @@ void draw_phases(const Model& model, const Lane& lane, const PlotArea& area, Lab
 
 // Iterations as stripes, while they are wide enough to see; their numbers where there is room.
 void draw_steps(const Model& model, const Lane& lane, const PlotArea& area, Labels& labels) {
-  const std::vector<uint32_t>& starts = lane.steps().boundaries;
+  const std::vector<uint32_t>& starts = model.steps_of(lane).boundaries;
   if (starts.size() < 2) return;
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   const FrameworkModel& m = *lane.memory;
@@ -244,9 +245,10 @@ void draw_name(const Model& model, const Selection& selection, uint32_t index, c
       }
     }
   }
-  if (options.used && !lane.used.empty()) {
-    facts += fmt::format("{}card used {}", facts.empty() ? "" : "   ",
-                         size_text(lane.used.at(selection.time_ns(model))));
+  const int64_t now_ns = selection.time_ns(model);
+  if (options.used && lane.used.within(now_ns, now_ns).known()) {
+    facts +=
+        fmt::format("{}card used {}", facts.empty() ? "" : "   ", size_text(lane.used.at(now_ns)));
   }
   const float room = area.max.x - area.min.x - 2 * pad.x;
   float bold_width = 0;
@@ -387,8 +389,9 @@ PlotArea draw_lane(const Model& model, Selection& selection, uint32_t index, Lan
   }
   draw_limit(area, static_cast<double>(lane.total_bytes),
              "the card holds " + size_text(lane.total_bytes), labels);
-  if (lane.report != nullptr && lane.report->limit.source == LimitSource::kFraction) {
-    const uint64_t limit = lane.report->limit.bytes;
+  if (const DeviceReport* report = model.report_of(lane);
+      report != nullptr && report->limit.source == LimitSource::kFraction) {
+    const uint64_t limit = report->limit.bytes;
     draw_limit(area, static_cast<double>(limit), "the allocator's own limit " + size_text(limit),
                labels);
   }

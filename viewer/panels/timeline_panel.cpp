@@ -76,7 +76,7 @@ void TimelinePanel::draw_switches(const Model& model) {
     box("owners", options.owners, theme().text,
         "A curve for each library that took memory from the driver itself: NCCL, cuBLAS ...");
   }
-  if (any([](const Lane& lane) { return lane.steps().count() > 0; })) {
+  if (any([&](const Lane& lane) { return model.steps_of(lane).count() > 0; })) {
     box("steps", options.steps, theme().text,
         "Where the program's iterations begin, and what is unlike the others: the first step, "
         "validation, saving.");
