@@ -59,7 +59,7 @@ for case in ("default", "expandable", "late", "oom_fraction", "graphs"):
             entry.pop("compile_context")
             entry.pop("user_metadata")
     # Without annotations there are no marks: steps, and what follows from them, are found otherwise.
-    by_marks = ("steps", "by_category", "by_age")
+    by_marks = ("steps", "by_category", "by_age", "phases", "peak_phase")
     wanted = answers(SNAPSHOTS / f"{case}.pickle.gz", by_marks)
     check_equal(answers(saved(older), by_marks), wanted, f"{case}: torch 2.4 layout")
     if case in ("default", "late", "oom_fraction"):
