@@ -105,16 +105,7 @@ void Shell::look_for_growth() {
   follow_loader_.start(model_->trace.path);
 }
 
-void Shell::take_grown() {
-  auto outcome = follow_loader_.take();
-  if (!outcome) return;
-  const auto now = Follower::Clock::now();
-  follower_.was_read(now, now - follow_began_);
-  // A file that cannot be read now may be readable in a second; until then, what was read is shown.
-  if (!*outcome || model_ == nullptr || follow_loader_.path() != model_->trace.path) return;
-  const std::shared_ptr<const Model> before = std::exchange(model_, **outcome);
-  selection_.carry_over(*before, *model_);
-  // These keep curves by the address of the model alone, and a later one may get the same.
+void Shell::forget_curves() {
   const TimelineOptions options = timeline_.options;
   timeline_ = TimelinePanel();
   timeline_.options = options;
@@ -125,7 +116,20 @@ void Shell::take_grown() {
   ranks_ = ranks;
 }
 
+void Shell::take_grown() {
+  auto outcome = follow_loader_.take();
+  if (!outcome) return;
+  const auto now = Follower::Clock::now();
+  follower_.was_read(now, now - follow_began_);
+  // A file that cannot be read now may be readable in a second; until then, what was read is shown.
+  if (!*outcome || model_ == nullptr || follow_loader_.path() != model_->trace.path) return;
+  const std::shared_ptr<const Model> before = std::exchange(model_, **outcome);
+  selection_.carry_over(*before, *model_);
+  forget_curves();
+}
+
 void Shell::set_model(std::shared_ptr<const Model> model) {
+  forget_curves();
   model_ = std::move(model);
   selection_.reset(*model_);
 }

@@ -95,6 +95,9 @@ class Shell {
   void draw_ranks() { ranks_.draw(*model_, selection_); }
   void draw_detail() { detail_.draw(*model_, selection_); }
 
+  // Some panels know what they keep by the address of the trace alone, and a later one may get the
+  // same.
+  void forget_curves();
   void take_loaded();
   void take_other();
   void take_grown();

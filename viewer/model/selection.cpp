@@ -344,6 +344,7 @@ double Selection::other_offset(const Model& model) const {
 
 void Selection::set_other(const Model& model, std::shared_ptr<const Model> second) {
   if (compare && compare->other) compare.reset();
+  compared_.reset();  // it is known by the address of its trace, which the next may get
   other = std::move(second);
   other_by_clock = false;
   ++version_;

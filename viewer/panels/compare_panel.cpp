@@ -193,8 +193,9 @@ void ComparePanel::draw_rows(const Model& model, Selection& selection) {
         "or C to hold this instant and move on.");
     return;
   }
-  if (model_ != &model || version_ != selection.version()) {
+  if (model_ != &model || version_ != selection.version() || reported_ != model.report_ready) {
     model_ = &model;
+    reported_ = model.report_ready;
     version_ = selection.version();
     rows_ = change_rows(model, model.lanes[selection.lane], selection.moment(model), *before);
   }

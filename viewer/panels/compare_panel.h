@@ -43,6 +43,7 @@ class ComparePanel {
   TimeGestures gestures_;
   const Model* model_ = nullptr;
   uint64_t version_ = 0;
+  bool reported_ = false;  // whether the report was there, from which the peaks are
   std::vector<ChangeRow> rows_;
 };
 

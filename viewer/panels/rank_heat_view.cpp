@@ -167,6 +167,10 @@ void RankHeatView::draw_waits(const Model& model, const RankRows& rows, const Gr
       const size_t row = rows.of_rank(rank);
       if (row == SIZE_MAX) continue;
       const float y = middle_of(row);
+      if (height < px(8)) {  // hundreds of ranks: a line each is enough
+        draw.AddLine({from, y}, {to, y}, paint(theme().warning, 160), 1);
+        continue;
+      }
       draw.AddLine({from, y}, {to, y}, paint(theme().background, 190), thick + 2);
       draw_dashes(draw, {from, y}, {to, y}, paint(theme().warning), px(6), thick);
     }
