@@ -29,6 +29,8 @@ void FrameworkReplay::seed(const SeedState& state, int64_t time_ns) {
     model_.seeded_bytes += b.size_bytes;
     if (b.pending_free) release(b.address, time_ns);
   }
+  // All of it was there at once: the peak is not the moment when the segments alone were told.
+  if (model_.event_count() != 0) model_.reserved_peak.event = model_.event_count() - 1;
 }
 
 void FrameworkReplay::apply(const FrameworkEvent& event) {

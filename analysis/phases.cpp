@@ -195,7 +195,8 @@ Peak peak_within(const FrameworkModel& model, uint32_t first, uint32_t last) {
 std::vector<Phase> find_phases(const ProcessModel& process, const FrameworkModel& model,
                                const StackRoles& roles, const Steps& steps) {
   std::vector<Phase> phases;
-  if (steps.count() >= 2) {
+  // The first step of a history that began late is one like the others.
+  if (steps.count() >= 2 && model.seeded_blocks == 0) {
     phases.push_back({PhaseKind::kFirstStep, steps.boundaries[0], steps.boundaries[1], {}});
   }
   find_by_stacks(model, roles, phases);

@@ -280,7 +280,10 @@ LossReport loss_of(const ProcessModel& process) {
       default:
         break;
     }
-    const std::string detail(process.names.string(h.detail));
+    const bool dropped =
+        h.kind == HealthKind::kEventsDropped || h.kind == HealthKind::kRecordsDroppedByCupti;
+    std::string detail(process.names.string(h.detail));
+    if (dropped && !detail.empty()) detail = "dropped: " + detail;
     const bool said = std::find(loss.notes.begin(), loss.notes.end(), detail) != loss.notes.end();
     if (worth_saying && !detail.empty() && !said) loss.notes.push_back(detail);
   }

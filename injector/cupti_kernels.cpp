@@ -33,6 +33,7 @@ std::array<Buffer, kMaxBuffers> g_buffers;
 std::atomic<uint64_t> g_refused_buffers{0};
 TracingFootprint g_footprint;
 std::atomic<uint32_t> g_enabled{0};  // activity kinds, as bits
+std::atomic<bool> g_ending{false};   // CUPTI is asked for everything, finished or not
 
 uint8_t* map_buffer() {
   void* memory =
@@ -81,7 +82,10 @@ uint32_t non_negative(int32_t value) {
 
 void record_kernel(const CUpti_ActivityKernel8& kernel) {
   if (kernel.start == 0 && kernel.end == 0) {
-    recorder().count_dropped(BlockKind::kKernels, 1);  // its time was lost
+    // Its time was lost; or it had not run yet when the recording ended, and is no part of it.
+    if (!g_ending.load(std::memory_order_relaxed)) {
+      recorder().count_dropped(BlockKind::kKernels, 1);
+    }
     return;
   }
   Kernel row{};
@@ -264,7 +268,10 @@ void collect_kernels() noexcept {
 }
 
 void collect_last_kernels() noexcept {
+  collect(0);
+  g_ending.store(true, std::memory_order_relaxed);
   collect(kActivityFlagFlushForced);
+  g_ending.store(false, std::memory_order_relaxed);
 }
 
 void decode_activity(const CuptiFunctions& functions, uint8_t* buffer, size_t bytes) noexcept {

@@ -178,20 +178,38 @@ class Check:
         self.say(lines.get("pre_attach", 0) > 0 and min(lines.values()) >= -(2 << 20),
                  f"{what}: pre_attach there, nothing below zero")
 
-    def attached(self, plain):
-        job = Job(self.folder / "attached", PAUSES, **self.armed())
-        out = self.folder / "captures"
+    def command(self, job, *words):
+        done = subprocess.run([self.tidemark, *map(str, words)], stdout=subprocess.PIPE, text=True,
+                              env=dict(os.environ, TIDEMARK_CONTROL_DIR=str(job.control)))
+        self.say(done.returncode == 0, f"tidemark {words[0]}: exit {done.returncode}")
+
+    def begin(self, job, out, armed):
+        """By the socket of the armed library, or by the command, which brings it into the process."""
+        if armed:
+            return job.ask("start", out=out)["trace"]
+        self.command(job, "attach", job.process.pid, "-o", out)
+        return job.ask("status")["trace"]
+
+    def attached(self, plain, armed):
+        kind = "armed" if armed else "entered"
+        print(f"   -- {kind}")
+        job = Job(self.folder / f"{kind}-job", PAUSES, **(self.armed() if armed else {}))
+        out = self.folder / f"{kind}-captures"
         job.paused(PAUSES[0])
         maps = pathlib.Path(f"/proc/{job.process.pid}/maps").read_text()
-        print("      armed: libcupti is", "mapped (by torch)" if "libcupti" in maps else "not mapped")
-        first = job.ask("start", out=out)["trace"]
+        print("      libtidemark is", "mapped" if "libtidemark" in maps else "not mapped",
+              "and libcupti is", "mapped (by torch)" if "libcupti" in maps else "not mapped")
+        first = self.begin(job, out, armed)
         # The bridge may have to be built: the state is read when it is there.
         time.sleep(float(os.environ.get("BRIDGE_SECONDS", 20)))
         job.go_on(PAUSES[0])
         job.paused(PAUSES[1])
         print("      live", job.ask("live"))
-        print("      first", job.ask("stop"))
-        second = job.ask("start", out=out)["trace"]
+        if armed:
+            print("      first", job.ask("stop"))
+        else:
+            self.command(job, "detach", job.process.pid)
+        second = self.begin(job, out, armed)
         job.go_on(PAUSES[1])
         job.paused(PAUSES[2])
         print("      second", job.ask("stop"))
@@ -234,7 +252,9 @@ class Check:
 def check(tidemark, injector, folder, repeats=5):
     folder = pathlib.Path(folder).resolve()
     checker = Check(pathlib.Path(tidemark).resolve(), pathlib.Path(injector).resolve(), folder)
-    checker.attached(checker.idle(int(repeats)))
+    plain = checker.idle(int(repeats))
+    checker.attached(plain, armed=True)
+    checker.attached(plain, armed=False)
     print(f"{checker.failures} wrong")
     return 1 if checker.failures else 0
 
