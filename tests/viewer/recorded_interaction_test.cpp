@@ -246,6 +246,15 @@ TEST_F(RecordedInteraction, TheReportComesAfterThePanelsAndIsTheSame) {
   EXPECT_GT(model().steps_of(model().lanes[0]).count(), 0U);
 }
 
+// Neither a second file nor the end of the program waits for, or trips over, the work begun.
+TEST_F(RecordedInteraction, ALoadCanBeAbandonedAtAnyTime) {
+  for (int round = 0; round < 20; ++round) {
+    shell_->open(TIDEMARK_TEST_DATA "/scenarios/losses_kept.bad.tmk");
+    for (int i = 0; i < round; ++i) frame(1);
+  }
+  shell_.reset();
+}
+
 TEST_F(RecordedInteraction, TheLedgerAddsUpWhereverTheCursorIs) {
   open_file(TIDEMARK_TRACES "/torch/training.tier2.tmk");
   const Lane& lane = model().lanes[0];

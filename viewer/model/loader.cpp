@@ -74,8 +74,10 @@ struct Loader::Job {
 
 Loader::Loader(std::function<void()> wake) : wake_(std::move(wake)) {}
 
+// A thread owns its job, too: it must be joined from here, not by the job's end in the thread.
 Loader::~Loader() {
   abandon();
+  for (const std::shared_ptr<Job>& job : abandoned_) job->thread.join();
 }
 
 // First what is drawn, then the report, which may take many times as long.
@@ -105,8 +107,9 @@ void Loader::run(const std::shared_ptr<Job>& job) {
 void Loader::abandon() {
   if (job_ == nullptr) return;
   std::erase_if(abandoned_, [](const std::shared_ptr<Job>& job) {
-    if (job->done) job->thread.join();
-    return job->done.load();
+    if (!job->done) return false;
+    job->thread.join();
+    return true;
   });
   abandoned_.push_back(std::exchange(job_, nullptr));
 }
