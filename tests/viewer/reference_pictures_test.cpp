@@ -62,6 +62,10 @@ constexpr Picture kPictures[] = {
      "torch/mixed_precision.tier2.tmk"},
 };
 
+void PrintTo(const Picture& p, std::ostream* out) {
+  *out << p.name;
+}
+
 std::string path_of(const Picture& p) {
   return std::string(TIDEMARK_TEST_DATA) + "/pictures/" + p.name + ".png";
 }
