@@ -26,6 +26,7 @@ test_needs=(
   /usr/include/gtest/gtest.h:libgtest-dev
   xvfb-run:xvfb
   xauth:xauth
+  '/usr/lib/*/libXtst.so.6:libxtst6'
   mpirun:openmpi-bin
   /usr/sbin/slurmctld:slurmctld
   /usr/sbin/slurmd:slurmd
