@@ -152,6 +152,8 @@ class RankCurve {
   int64_t end_ns_ = INT64_MIN;
 };
 
+// Every rank is looked at once at each of a number of instants; only those that may have left the
+// others first are looked at closer. So the work grows with the ranks, not with their square.
 class DivergenceSearch {
  public:
   explicit DivergenceSearch(const std::vector<Candidate>& ranks) : ranks_(ranks) {
@@ -160,63 +162,98 @@ class DivergenceSearch {
 
   Divergence run(const RankHeight& typical, int64_t begin_ns) {
     limit_ = std::max(kWorthSaying, typical.bytes / 10);
-    Divergence first;
+    begin_ns_ = begin_ns;
     for (size_t i = 0; i < ranks_.size(); ++i) {
       // Ranks reach the same height at different times; that alone is no difference.
-      if (ranks_[i].height.bytes < typical.bytes + limit_) continue;
-      const int64_t peak_ns = ranks_[i].height.time_ns;
-      const uint64_t excess = excess_at(i, peak_ns);
-      if (excess < limit_ || peak_ns <= begin_ns) continue;
-      const int64_t since = parting(i, begin_ns, peak_ns);
-      if (!first.found || since < first.time_ns) {
-        first = {true, ranks_[i].height.rank, since, excess};
-      }
+      const RankHeight& height = ranks_[i].height;
+      if (height.bytes < typical.bytes + limit_ || height.time_ns <= begin_ns) continue;
+      suspects_.push_back({i, 0});
+      end_ns_ = std::max(end_ns_, height.time_ns);
     }
-    return first;
+    if (suspects_.empty()) return {};
+    look_at_all();
+    return first_to_part();
   }
 
  private:
-  // Above the middle of the others that still ran then.
-  uint64_t excess_at(size_t rank, int64_t time_ns) const {
-    std::vector<uint64_t> others;
-    for (size_t i = 0; i < curves_.size(); ++i) {
-      if (i != rank && curves_[i].end_ns() >= time_ns) others.push_back(curves_[i].at(time_ns));
+  static constexpr int64_t kInstants = 128;
+
+  struct Suspect {
+    size_t rank = 0;
+    int64_t parted = 0;  // the instant from which on it is above the others, up to its peak
+  };
+
+  int64_t instant(int64_t k) const {
+    return begin_ns_ + static_cast<int64_t>(static_cast<double>(end_ns_ - begin_ns_) *
+                                            static_cast<double>(k) / kInstants);
+  }
+
+  // The middle of those that still ran then; of all where none did.
+  uint64_t middle_at(int64_t time_ns) const {
+    std::vector<uint64_t> running;
+    std::vector<uint64_t> all;
+    for (const RankCurve& curve : curves_) {
+      all.push_back(curve.at(time_ns));
+      if (curve.end_ns() >= time_ns) running.push_back(all.back());
     }
-    // The last one to run is compared with what the others held when they ended.
-    if (others.empty()) {
-      for (size_t i = 0; i < curves_.size(); ++i) {
-        if (i != rank) others.push_back(curves_[i].at(time_ns));
-      }
-    }
-    std::sort(others.begin(), others.end());
-    const uint64_t middle = others.empty() ? 0 : others[others.size() / 2];
+    std::vector<uint64_t>& values = running.size() > 1 ? running : all;
+    // The lower middle: with two ranks, the other one's.
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+  }
+
+  uint64_t excess(size_t rank, int64_t time_ns, uint64_t middle) const {
     const uint64_t own = curves_[rank].at(time_ns);
     return own > middle ? own - middle : 0;
   }
 
-  // Back from the peak in steps to the first one that is not above, then finer between the two.
-  int64_t parting(size_t rank, int64_t begin_ns, int64_t peak_ns) const {
-    constexpr int64_t kSteps = 64;
-    int64_t above = peak_ns;
-    int64_t below = begin_ns;
-    for (int64_t k = kSteps - 1; k >= 0; --k) {
-      const int64_t time = begin_ns + (peak_ns - begin_ns) / kSteps * k;
-      if (excess_at(rank, time) < limit_) {
-        below = time;
-        break;
+  void look_at_all() {
+    for (int64_t k = 0; k <= kInstants; ++k) {
+      const int64_t time = instant(k);
+      const uint64_t middle = middle_at(time);
+      for (Suspect& s : suspects_) {
+        if (time > ranks_[s.rank].height.time_ns) continue;
+        if (excess(s.rank, time, middle) < limit_) s.parted = k + 1;
       }
-      above = time;
     }
+  }
+
+  Divergence first_to_part() {
+    std::stable_sort(suspects_.begin(), suspects_.end(),
+                     [](const Suspect& a, const Suspect& b) { return a.parted < b.parted; });
+    Divergence first;
+    for (const Suspect& s : suspects_) {
+      if (first.found && s.parted > kept_) break;
+      const int64_t peak_ns = ranks_[s.rank].height.time_ns;
+      const uint64_t at_peak = excess(s.rank, peak_ns, middle_at(peak_ns));
+      if (at_peak < limit_) continue;
+      const int64_t since = parting(s, peak_ns);
+      if (first.found && since >= first.time_ns) continue;
+      first = {true, ranks_[s.rank].height.rank, since, at_peak};
+      kept_ = s.parted;
+    }
+    return first;
+  }
+
+  // Between the last instant at which it was with the others and the next.
+  int64_t parting(const Suspect& s, int64_t peak_ns) const {
+    int64_t below = s.parted == 0 ? begin_ns_ : instant(s.parted - 1);
+    int64_t above = std::min(peak_ns, instant(s.parted));
     while (above - below > 1000) {
       const int64_t middle = below + (above - below) / 2;
-      (excess_at(rank, middle) < limit_ ? below : above) = middle;
+      (excess(s.rank, middle, middle_at(middle)) < limit_ ? below : above) = middle;
     }
     return above;
   }
 
   const std::vector<Candidate>& ranks_;
   std::vector<RankCurve> curves_;
+  std::vector<Suspect> suspects_;
   uint64_t limit_ = 0;
+  int64_t begin_ns_ = 0;
+  int64_t end_ns_ = INT64_MIN;
+  int64_t kept_ = 0;  // the first one's instant
 };
 
 void add_clocks(const TraceModel& model, RankComparison& out) {
