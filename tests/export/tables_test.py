@@ -5,6 +5,7 @@
 import csv
 import glob
 import os
+import pickle
 import sqlite3
 import subprocess
 import sys
@@ -263,6 +264,36 @@ class Job(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         with open(output) as file:
             self.assertEqual(file.read(), "old")
+
+
+class LongTexts(unittest.TestCase):
+    """Rows and keys that are longer than a page of the database."""
+
+    def test_long_texts_come_back_whole(self):
+        base, segment = 1 << 40, 1 << 24
+        names = [f"{i:04}" + "é" * (7000 * (i % 5)) for i in range(40)]
+        trace = [{"action": "segment_alloc", "addr": base, "size": segment, "stream": 0,
+                  "time_us": 1, "frames": []}]
+        trace += [{"action": "alloc", "addr": base + 512 * i, "size": 512, "stream": 0,
+                   "time_us": 2 + i, "user_metadata": "m" * (1600 * i),
+                   "frames": [{"name": "f", "filename": name, "line": i}]}
+                  for i, name in enumerate(names)]
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "long.pickle")
+            with open(path, "wb") as file:
+                pickle.dump({"segments": [], "device_traces": [trace],
+                             "allocator_settings": {}, "external_annotations": []}, file, 4)
+            output = os.path.join(directory, "long.db")
+            TOOL.export(path, "sqlite", output)
+            base = Database(output)
+            self.assertEqual(base.one("PRAGMA integrity_check"), "ok")
+            self.assertEqual([r[0] for r in base.all("SELECT file FROM frames ORDER BY file")],
+                             sorted(names, key=str.encode))
+            self.assertEqual(base.one("SELECT line FROM frames WHERE file = ?", names[-1]), 39)
+            self.assertEqual(
+                base.all("SELECT coalesce(length(metadata), 0) FROM allocations"
+                         " ORDER BY birth_event"), [(1600 * i,) for i in range(40)])
+            base.close()
 
 
 if __name__ == "__main__":
