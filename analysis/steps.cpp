@@ -197,8 +197,10 @@ void measure_steps(const FrameworkModel& model, Steps& steps) {
   measure_water(model, steps);
   std::vector<uint64_t> periods;
   for (size_t i = 0; i + 1 < steps.boundaries.size(); ++i) {
-    periods.push_back(static_cast<uint64_t>(model.time_ns[steps.boundaries[i + 1]] -
-                                            model.time_ns[steps.boundaries[i]]));
+    // The last step may end with the history.
+    const uint32_t end = std::min(steps.boundaries[i + 1], model.event_count() - 1);
+    periods.push_back(
+        static_cast<uint64_t>(model.time_ns[end] - model.time_ns[steps.boundaries[i]]));
   }
   steps.period_ns = static_cast<int64_t>(median(periods));
   if (steps.count() < 5) return;  // fewer tell nothing about growth

@@ -15,6 +15,11 @@ class ActivityTables {
  public:
   void set_wake(const std::function<void()>& wake);
   bool busy() const { return kernels_.busy() || collectives_.busy(); }
+  // To be called once per frame.
+  void poll() {
+    kernels_.poll();
+    collectives_.poll();
+  }
 
   // Each returns how many rows it has.
   size_t draw_kernels(const Model& model, Selection& selection);

@@ -117,7 +117,6 @@ void TablesPanel::draw_allocations(const Model& model, Selection& selection) {
         },
         few);
   }
-  allocations_.poll();
   const AllocationRows& made = allocations_.value();
   const bool current = made.model == &model && made.lane == moment.lane;
   const std::vector<uint32_t> none;
@@ -306,6 +305,10 @@ void TablesPanel::draw(const Model& model, Selection& selection) {
   if (!selection.search.empty()) {
     text_dim(fmt::format("only what contains \"{}\"", selection.search));
   }
+  // Also those whose tab is not in front: each was begun when it was.
+  allocations_.poll();
+  stacks_.poll();
+  activity_.poll();
   if (busy()) text_dim("sorting ...");
   if (!ImGui::BeginTabBar("##tables", ImGuiTabBarFlags_FittingPolicyScroll)) return;
   using Draw = void (TablesPanel::*)(const Model&, Selection&);
