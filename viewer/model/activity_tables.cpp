@@ -7,13 +7,6 @@ namespace tidemark::view {
 
 namespace {
 
-template <typename Rows, typename KeyOf>
-void sort_rows(Rows& rows, bool descending, const KeyOf& key) {
-  std::stable_sort(rows.begin(), rows.end(), [&](const auto& a, const auto& b) {
-    return descending ? key(b) < key(a) : key(a) < key(b);
-  });
-}
-
 // Calls use(ref, span row) for everything of one kind that touches the time.
 template <typename Use>
 void for_each_in(const Model& model, uint32_t process, ActivityKind kind, int64_t begin_ns,

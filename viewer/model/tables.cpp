@@ -12,14 +12,6 @@ namespace tidemark::view {
 
 namespace {
 
-// Sorts by a key; equal keys keep their order, which is that of addresses.
-template <typename Rows, typename KeyOf>
-void sort_rows(Rows& rows, bool descending, const KeyOf& key) {
-  std::stable_sort(rows.begin(), rows.end(), [&](const auto& a, const auto& b) {
-    return descending ? key(b) < key(a) : key(a) < key(b);
-  });
-}
-
 bool matches(const TableSource& source, const Allocation& a, const std::string& filter) {
   if (filter.empty() || source.text.matches(a.stack, filter)) return true;
   if (category_name(a.category).find(filter) != std::string_view::npos) return true;

@@ -1,6 +1,7 @@
 // The rows of the tables at one instant: made, filtered and sorted apart from drawing.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -14,6 +15,14 @@ struct SortBy {
   int column = 0;
   bool descending = true;
 };
+
+// Sorts by a key; equal keys keep their order.
+template <typename Rows, typename KeyOf>
+void sort_rows(Rows& rows, bool descending, const KeyOf& key) {
+  std::stable_sort(rows.begin(), rows.end(), [&](const auto& a, const auto& b) {
+    return descending ? key(b) < key(a) : key(a) < key(b);
+  });
+}
 
 // Columns of the tables, in the order they are shown.
 enum class AllocationColumn { kSize, kRequested, kAge, kCategory, kWhere, kAddress };

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "export/names.h"
+#include "viewer/panels/time_axis.h"
 #include "viewer/widgets/drawing.h"
 #include "viewer/widgets/text.h"
 #include "viewer/widgets/theme.h"
@@ -159,31 +160,6 @@ void TimelinePanel::draw_minimap(const Model& model, Selection& selection, ImVec
   } else if (drag_ == Drag::kMinimap && ImGui::IsItemActive()) {
     const double by = area.time(ImGui::GetMousePos().x) - drag_from_;
     selection.show(model, drag_view_.begin + by, drag_view_.end + by);
-  }
-}
-
-void TimelinePanel::draw_axis(const Model& model, const Selection& selection,
-                              const PlotArea& area) {
-  ImDrawList& draw = *ImGui::GetWindowDrawList();
-  const double now = selection.time(model);
-  const bool cursor = now >= selection.view.begin && now <= selection.view.end;
-  const std::string flag = instant_text(now, selection.view.span());
-  const float half = width_of(flag) / 2 + px(8);
-  const float flag_x = std::clamp(area.x(now), area.min.x + half, area.max.x - half);
-  float free_from = area.min.x - px(40);
-  const float y = area.min.y + px(3);
-  for (const Tick& t : ticks_) {
-    const float x = area.x(t.at);
-    draw.AddLine({x, area.max.y - px(4)}, {x, area.max.y}, paint(theme().line), px(1));
-    const float width = width_of(t.label);
-    const float left = std::clamp(x - width / 2, area.min.x, area.max.x - width);
-    if (left < free_from) continue;
-    if (cursor && left < flag_x + half && left + width > flag_x - half) continue;
-    draw.AddText({std::round(left), y}, paint(theme().dim), t.label.c_str());
-    free_from = left + width + px(14);
-  }
-  if (cursor) {
-    draw_flag(draw, {area.x(now), area.max.y}, area.min.x, area.max.x, theme().cursor, flag);
   }
 }
 
@@ -424,11 +400,11 @@ void TimelinePanel::draw(const Model& model, Selection& selection) {
     ImGui::SetCursorPosX(ImGui::GetCursorPosX() + gutter);
     draw_minimap(model, selection, {width, px(kMinimapPx)});
   }
-  ticks_ = time_ticks(selection.view.begin, selection.view.end,
-                      std::max(2, static_cast<int>(width / px(110))));
+  ticks_ = axis_ticks(selection.view, width);
   const ImVec2 at = ImGui::GetCursorScreenPos() + ImVec2(gutter, 0);
   ImGui::Dummy({room.x, px(kAxisPx)});
-  draw_axis(model, selection, {at, at + ImVec2(width, px(kAxisPx)), selection.view, 1});
+  draw_time_axis(model, selection, ticks_,
+                 {at, at + ImVec2(width, px(kAxisPx)), selection.view, 1});
   draw_lanes(model, selection, {room.x, lanes_height}, height);
   ImGui::PopStyleVar();
 }

@@ -30,7 +30,6 @@ class TimelinePanel {
   void draw_switches(const Model& model);
   void draw_search(Selection& selection);
   void draw_minimap(const Model& model, Selection& selection, ImVec2 size);
-  void draw_axis(const Model& model, const Selection& selection, const PlotArea& area);
   float lane_height(const Model& model, const Selection& selection, float room,
                     bool& scrolls) const;
   void draw_lanes(const Model& model, Selection& selection, ImVec2 size, float height);
