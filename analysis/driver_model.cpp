@@ -32,8 +32,12 @@ class DriverReplay {
  private:
   void apply(const DriverEvent& e) {
     if (e.result != 0) {
-      model_.failures.push_back(
-          {e.time_ns, e.size_bytes, e.device, e.owner, e.stack, e.result, e.kind});
+      // Other refusals are answers to a question: PyTorch asks for fabric handles to learn
+      // whether the card has them.
+      constexpr uint32_t kCudaErrorOutOfMemory = 2;
+      if (e.result == kCudaErrorOutOfMemory) {
+        model_.failures.push_back({e.time_ns, e.size_bytes, e.device, e.owner, e.stack, e.kind});
+      }
       return;
     }
     switch (e.operation) {

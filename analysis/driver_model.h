@@ -40,13 +40,13 @@ struct DriverAllocation {
   bool on_card() const;
 };
 
+// An allocation for which the driver had no memory.
 struct DriverFailure {
   int64_t time_ns = 0;
   uint64_t requested_bytes = 0;
   int64_t device = 0;
   uint32_t owner = 0;  // string
   uint32_t stack = 0;
-  uint32_t result = 0;  // CUresult
   MemoryKind kind = MemoryKind::kNone;
 };
 

@@ -120,10 +120,8 @@ bool is_chosen(const Finding& finding, std::span<const ExportProcess> processes)
 }
 
 std::vector<OutOfMemory> errors_outside_history(const ExportProcess& process) {
-  constexpr uint32_t kCudaErrorOutOfMemory = 2;
   std::vector<OutOfMemory> errors;
   for (const DriverFailure& f : process.model->driver.failures) {
-    if (f.result != kCudaErrorOutOfMemory) continue;
     OutOfMemory oom{};
     oom.time_ns = f.time_ns;
     oom.device = f.device;

@@ -15,8 +15,7 @@ namespace {
 const DriverFailure* last_refusal(const DeviceEvidence& d) {
   for (auto it = d.process->driver.failures.rbegin(); it != d.process->driver.failures.rend();
        ++it) {
-    constexpr uint32_t kOutOfMemoryResult = 2;  // CUDA_ERROR_OUT_OF_MEMORY
-    if (it->device != d.device || it->result != kOutOfMemoryResult) continue;
+    if (it->device != d.device) continue;
     const auto& all = d.process->driver.allocations;
     const bool recovered = std::any_of(all.begin(), all.end(), [&](const DriverAllocation& a) {
       return a.device == d.device && a.birth_ns > it->time_ns && a.owner == it->owner &&

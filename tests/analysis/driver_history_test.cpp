@@ -45,6 +45,26 @@ TEST(DriverHistory, EqualsAPassOverAllAllocations) {
   }
 }
 
+TEST(DriverModel, OnlyWantOfMemoryIsAFailure) {
+  constexpr uint32_t kErrorOutOfMemory = 2;
+  constexpr uint32_t kErrorNotPermitted = 800;
+  std::vector<DriverEvent> events;
+  for (const uint32_t result : {kErrorNotPermitted, kErrorOutOfMemory, 0U}) {
+    DriverEvent e{};
+    e.operation = DriverOperation::kCreate;
+    e.kind = MemoryKind::kVirtual;
+    e.handle = 1;
+    e.size_bytes = 100 + result;
+    e.result = result;
+    events.push_back(e);
+  }
+  const DriverModel model = build_driver_model(std::move(events));
+  ASSERT_EQ(model.failures.size(), 1u);
+  EXPECT_EQ(model.failures[0].requested_bytes, 102u);
+  ASSERT_EQ(model.allocations.size(), 1u);
+  EXPECT_EQ(model.allocations[0].size_bytes, 100u);
+}
+
 TEST(LedgerSource, LinesAddUpToWhatTheCardSays) {
   std::minstd_rand random(7);
   ProcessModel process;
