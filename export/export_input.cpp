@@ -79,20 +79,22 @@ Result<std::vector<ExportProcess>> chosen_processes(const ExportInput& input,
   return all;
 }
 
-Result<Report> report_of(const ExportInput& input) {
-  if (input.report != nullptr) return *input.report;
-  return make_report(input.model, {});
+Result<const Report*> report_of(const ExportInput& input, std::optional<Report>& made) {
+  if (input.report != nullptr) return input.report;
+  Result<Report> report = make_report(input.model, {});
+  if (!report) return report.error();
+  made = std::move(*report);
+  return &*made;
 }
 
-bool has_steps(const Report& report, const ExportProcess& process, int64_t device) {
-  const Process& info = process.model->info;
-  for (const RankReport& rank : report.ranks) {
-    if (rank.rank != info.rank || rank.pid != info.pid) continue;
-    for (const DeviceReport& d : rank.devices) {
-      if (d.device == device && d.steps.count != 0) return true;
-    }
+const Steps* steps_of(const Report& report, const ExportProcess& process, int64_t device) {
+  // A report of the whole trace lists its processes in the trace's order.
+  const size_t place = process.number - 1;
+  if (place >= report.ranks.size()) return nullptr;
+  for (const DeviceReport& d : report.ranks[place].devices) {
+    if (d.device == device && d.step_events.count() != 0) return &d.step_events;
   }
-  return false;
+  return nullptr;
 }
 
 size_t process_of(const Finding& finding, std::span<const ExportProcess> processes) {

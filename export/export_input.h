@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -41,7 +42,8 @@ struct ExportInput {
   const Report* report = nullptr;
 };
 
-Result<Report> report_of(const ExportInput& input);
+// The given one; where there is none it is made in `made`.
+Result<const Report*> report_of(const ExportInput& input, std::optional<Report>& made);
 
 struct ExportSummary {
   uint64_t bytes = 0;
@@ -66,8 +68,9 @@ struct ExportProcess {
 Result<std::vector<ExportProcess>> chosen_processes(const ExportInput& input,
                                                     const ExportOptions& options);
 
-// Whether the report found iterations there: to find them again takes longer than to export.
-bool has_steps(const Report& report, const ExportProcess& process, int64_t device);
+// The iterations that the report found there; null where it found none. To find them again would
+// take longer than to export.
+const Steps* steps_of(const Report& report, const ExportProcess& process, int64_t device);
 
 // Where among the processes a finding belongs: several may have its rank (-1: none), and a finding
 // about the job has none at all.

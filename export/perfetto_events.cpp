@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "analysis/steps.h"
 #include "export/perfetto_heap.h"
 #include "export/perfetto_slices.h"
 
@@ -157,10 +156,7 @@ void write_findings(PerfettoTracks& tracks, PerfettoNames& names, const ExportPr
 }
 
 void write_steps(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
-                 const ExportProcess& process, const FrameworkModel& model,
-                 const TimeRange& range) {
-  const Steps steps = find_steps(*process.model, model);
-  if (steps.count() == 0) return;
+                 const Steps& steps, const FrameworkModel& model, const TimeRange& range) {
   SliceLanes lanes(packets, tracks, names.sequence(), tracks.device(model.device), "iterations",
                    PerfettoTracks::kOutOfMemory - 1);
   const uint32_t category = names.category("iteration");

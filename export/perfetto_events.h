@@ -26,8 +26,8 @@ void write_findings(PerfettoTracks& tracks, PerfettoNames& names, const ExportPr
                     std::span<const Finding* const> findings, int64_t end_ns,
                     const TimeRange& range);
 
-// The program's iterations as the report counts them, one range per iteration and device.
+// The program's iterations, one range per iteration and device.
 void write_steps(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
-                 const ExportProcess& process, const FrameworkModel& model, const TimeRange& range);
+                 const Steps& steps, const FrameworkModel& model, const TimeRange& range);
 
 }  // namespace tidemark

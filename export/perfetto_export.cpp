@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "export/names.h"
 #include "export/perfetto_activity.h"
@@ -33,13 +34,14 @@ class PerfettoExport {
   Result<ExportSummary> run() {
     Result<std::vector<ExportProcess>> processes = chosen_processes(input_, options_);
     if (!processes) return processes.error();
-    const Result<Report> report = report_of(input_);
+    std::optional<Report> made_report;
+    const Result<const Report*> report = report_of(input_, made_report);
     if (!report) return report.error();
     clock_start_ns_ = clock_start();
     begin_trace();
     for (const ExportProcess& process : *processes) {
       auto described = std::make_unique<ProcessTracks>(packets_, trace_sequence_, process);
-      write_process(process, *described, *report, findings_of(process, *processes, *report));
+      write_process(process, *described, **report, findings_of(process, *processes, **report));
       for (const FrameworkModel& model : process.model->framework) {
         curves_.emplace_back(packets_, described->tracks, process, model, options_.time,
                              clock_start_ns_);
@@ -108,8 +110,8 @@ class PerfettoExport {
     write_sampled_counters(packets_, tracks, names, process, options_.time);
     write_owner_counters(packets_, tracks, names, process, options_.time);
     for (const FrameworkModel& model : process.model->framework) {
-      if (has_steps(report, process, model.device)) {
-        write_steps(packets_, tracks, names, process, model, options_.time);
+      if (const Steps* steps = steps_of(report, process, model.device)) {
+        write_steps(packets_, tracks, names, *steps, model, options_.time);
       }
       write_peak_and_ooms(packets_, tracks, names, process, model, options_.time);
     }

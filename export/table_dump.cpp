@@ -1,6 +1,7 @@
 // Everything but the allocator's history as rows, and the order of the tables.
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 
 #include "analysis/report.h"
@@ -51,9 +52,9 @@ class TableDump {
     Result<std::vector<ExportProcess>> processes = chosen_processes(input_, options_);
     if (!processes) return processes.error();
     processes_ = std::move(*processes);
-    Result<Report> report = report_of(input_);
+    const Result<const Report*> report = report_of(input_, made_report_);
     if (!report) return report.error();
-    report_ = std::move(*report);
+    report_ = *report;
     int64_t stacks = 0;
     for (const ExportProcess& process : processes_) {
       stacks_.push_back(std::make_unique<StackIds>(process.model->names, stacks));
@@ -98,7 +99,7 @@ class TableDump {
   void dump_identity() {
     begin("trace");
     sink_.text(input_.model.path);
-    sink_.text(report_.kind);
+    sink_.text(report_->kind);
     sink_.integer(input_.model.start_ns);
     sink_.integer(input_.model.end_ns);
     sink_.number(input_.model.damage.blocks);
@@ -213,8 +214,9 @@ class TableDump {
   // The iterations that the report counts.
   void dump_steps(const ExportProcess& process) {
     for (const FrameworkModel* model : by_device(*process.model)) {
-      if (!has_steps(report_, process, model->device)) continue;
-      const Steps steps = find_steps(*process.model, *model);
+      const Steps* found = steps_of(*report_, process, model->device);
+      if (found == nullptr) continue;
+      const Steps& steps = *found;
       for (uint32_t i = 0; i < steps.count(); ++i) {
         const uint32_t end = steps.boundaries[i + 1];
         const int64_t begin_ns = model->time_ns[steps.boundaries[i]];
@@ -409,7 +411,7 @@ class TableDump {
 
   void dump_findings() {
     std::vector<const Finding*> chosen;
-    for (const Finding& f : report_.findings) {
+    for (const Finding& f : report_->findings) {
       if (is_chosen(f, processes_)) chosen.push_back(&f);
     }
     begin("findings");
@@ -508,7 +510,8 @@ class TableDump {
   const Progress& progress_;
   std::vector<ExportProcess> processes_;
   std::vector<std::unique_ptr<StackIds>> stacks_;
-  Report report_;
+  const Report* report_ = nullptr;
+  std::optional<Report> made_report_;
   KernelNames kernels_;
   size_t tables_done_ = 0;
 };
