@@ -3,7 +3,6 @@
 #include <cmath>
 #include <map>
 #include <tuple>
-#include <unordered_map>
 
 #include "analysis/steps.h"
 
@@ -15,16 +14,23 @@ constexpr uint64_t kLeastReturns = 4;     // a rhythm needs this many beats
 constexpr size_t kCandidates = 48;        // requests looked at in detail
 constexpr double kLeastConfidence = 0.5;  // below it there is no rhythm worth the name
 
-// One kind of request: what it is known by, how often it came, and how full memory was then.
+// One kind of request: how often it came, and how full memory was then.
 struct Request {
-  uint64_t count = 0;
+  uint32_t count = 0;
   uint32_t first = 0;  // allocation
   uint32_t last = 0;
   double level_sum = 0;
-  double score = 0;
-  std::vector<uint32_t> returns;  // allocations
 
   double level() const { return level_sum / static_cast<double>(count); }
+};
+
+// One that may be the beat.
+struct Candidate {
+  uint32_t request = 0;
+  uint32_t count = 0;
+  uint32_t first = 0;
+  double score = 0;
+  std::vector<uint32_t> returns;  // allocations
 };
 
 uint64_t mixed(uint64_t a, uint64_t b) {
@@ -54,83 +60,94 @@ class RhythmFinder {
       : model_(model), with_sizes_(with_sizes) {}
 
   Rhythm run() {
+    number_requests();
     survey();
     model_.release_pages();
-    std::vector<uint64_t> chosen = candidates();
+    std::vector<Candidate> chosen = candidates();
     if (chosen.empty()) return {};
     collect_returns(chosen);
     return best_of(chosen);
   }
 
  private:
-  uint64_t key_of(const Allocation& a) const {
-    return mixed(a.stack, with_sizes_ ? a.requested_bytes : 1);
+  // Kinds of allocations that are the same request get one number. Sorting costs less than a hash
+  // table where every allocation is of another kind, and nothing where kinds are few.
+  void number_requests() {
+    const auto& kinds = model_.allocations.kinds();
+    std::vector<std::pair<uint64_t, uint32_t>> keys;
+    keys.reserve(kinds.size());
+    for (uint32_t i = 0; i < kinds.size(); ++i) {
+      keys.emplace_back(mixed(kinds[i].stack, with_sizes_ ? kinds[i].requested_bytes : 1), i);
+    }
+    std::sort(keys.begin(), keys.end());
+    request_of_.resize(keys.size());
+    uint32_t count = 0;
+    for (size_t i = 0; i < keys.size(); ++i) {
+      if (i != 0 && keys[i].first != keys[i - 1].first) ++count;
+      request_of_[keys[i].second] = count;
+    }
+    requests_.resize(size_t{count} + 1);
   }
 
   void survey() {
+    const AllocationColumns& allocations = model_.allocations;
     uint64_t level = 0;
     for (uint32_t e = 0; e < model_.event_count(); ++e) {
       const uint32_t s = model_.subject[e];
-      if (model_.change[e] == Change::kRelease) level -= model_.allocations[s].block_bytes;
+      if (model_.change[e] == Change::kRelease) level -= allocations.block_bytes(s);
       if (model_.change[e] != Change::kBirth) continue;
-      const Allocation& a = model_.allocations[s];
-      if (!a.seeded) {
-        Request& r = requests_[key_of(a)];
+      if (!allocations.seeded(s)) {
+        Request& r = requests_[request_of_[allocations.kind(s)]];
         if (r.count == 0) r.first = s;
         ++r.count;
         r.last = s;
         r.level_sum += static_cast<double>(level);
       }
-      level += a.block_bytes;
+      level += allocations.block_bytes(s);
     }
   }
 
   // Requests that return over most of the history, those at the lowest water first.
-  std::vector<uint64_t> candidates() {
+  std::vector<Candidate> candidates() {
     const double highest = static_cast<double>(std::max<uint64_t>(1, model_.allocated_peak.bytes));
     const auto births = static_cast<double>(model_.allocations.size());
-    std::vector<std::pair<double, uint64_t>> order;
-    for (auto& [key, r] : requests_) {
+    std::vector<Candidate> chosen;
+    for (uint32_t i = 0; i < requests_.size(); ++i) {
+      const Request& r = requests_[i];
       if (r.count < kLeastReturns) continue;
       const double span = static_cast<double>(r.last - r.first) / births;
       if (span < 0.4) continue;
-      r.score = (1 - r.level() / highest) * std::min(1.0, span + 0.2);
-      order.emplace_back(-r.score, key);
+      const double score = (1 - r.level() / highest) * std::min(1.0, span + 0.2);
+      chosen.push_back({i, r.count, r.first, score, {}});
     }
-    // Ties by first appearance: the answer must not depend on the order of a hash table.
-    std::sort(order.begin(), order.end(), [&](const auto& a, const auto& b) {
-      return a.first != b.first ? a.first < b.first
-                                : requests_[a.second].first < requests_[b.second].first;
+    // Ties by first appearance: the answer must not depend on how requests are numbered.
+    std::sort(chosen.begin(), chosen.end(), [](const Candidate& a, const Candidate& b) {
+      return a.score != b.score ? a.score > b.score : a.first < b.first;
     });
-    std::vector<uint64_t> keys;
-    for (size_t i = 0; i < std::min(order.size(), kCandidates); ++i)
-      keys.push_back(order[i].second);
-    return keys;
+    chosen.resize(std::min(chosen.size(), kCandidates));
+    return chosen;
   }
 
-  void collect_returns(const std::vector<uint64_t>& chosen) {
-    std::unordered_map<uint64_t, Request*> wanted;
-    for (const uint64_t key : chosen) wanted[key] = &requests_[key];
+  void collect_returns(std::vector<Candidate>& chosen) {
+    std::vector<Candidate*> wanted(requests_.size());
+    for (Candidate& c : chosen) wanted[c.request] = &c;
     for (uint32_t i = 0; i < model_.allocations.size(); ++i) {
-      const Allocation& a = model_.allocations[i];
-      if (a.seeded) continue;
-      const auto it = wanted.find(key_of(a));
-      if (it != wanted.end()) it->second->returns.push_back(i);
+      if (model_.allocations.seeded(i)) continue;
+      Candidate* c = wanted[request_of_[model_.allocations.kind(i)]];
+      if (c != nullptr) c->returns.push_back(i);
     }
   }
 
   // Among those about as good as the best, the one that returns most often, then the earliest: a
   // validation every tenth step is regular too, but it is not the step.
-  Rhythm best_of(const std::vector<uint64_t>& chosen) {
+  Rhythm best_of(std::vector<Candidate>& chosen) const {
     double best = 0;
-    for (const uint64_t key : chosen) {
-      Request& r = requests_[key];
-      r.score *= regularity(r.returns);
-      best = std::max(best, r.score);
+    for (Candidate& c : chosen) {
+      c.score *= regularity(c.returns);
+      best = std::max(best, c.score);
     }
-    const Request* winner = nullptr;
-    for (const uint64_t key : chosen) {
-      const Request& r = requests_[key];
+    const Candidate* winner = nullptr;
+    for (const Candidate& r : chosen) {
       if (r.score < 0.85 * best || r.score <= 0) continue;
       if (winner == nullptr || r.count > winner->count ||
           (r.count == winner->count && r.first < winner->first)) {
@@ -141,14 +158,15 @@ class RhythmFinder {
     if (winner == nullptr || regularity(winner->returns) < kLeastConfidence) return rhythm;
     rhythm.confidence = std::min(1.0, regularity(winner->returns)) * (with_sizes_ ? 0.95 : 0.85);
     for (const uint32_t i : winner->returns) {
-      rhythm.boundaries.push_back(model_.allocations[i].birth);
+      rhythm.boundaries.push_back(model_.allocations.birth(i));
     }
     return rhythm;
   }
 
   const FrameworkModel& model_;
   bool with_sizes_;
-  std::unordered_map<uint64_t, Request> requests_;
+  std::vector<uint32_t> request_of_;  // by kind of allocation
+  std::vector<Request> requests_;
 };
 
 }  // namespace
