@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "analysis/allocator/own_search.h"
+#include "analysis/history_window.h"
 
 namespace tidemark {
 
@@ -119,6 +120,16 @@ Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
   w.other_bytes_ = other_use(process, device, *model);
   w.recorded_reserved_peak_ = model->reserved_peak.bytes;
   w.recorded_allocated_peak_ = model->allocated_peak.bytes;
+  w.is_part_ = model->event_count() > options.most_events;
+  FrameworkModel part;
+  if (w.is_part_) {
+    const uint32_t middle =
+        model->failures.empty() ? model->reserved_peak.event : model->failures.back().event;
+    part =
+        history_window(*model, process.rules, window_around(*model, middle, options.most_events));
+    model = &part;
+  }
+  w.replayed_events_ = model->event_count();
   AllocatorSettings settings = settings_of(process, w.own_conf_);
   if (options.recorded_conf) {
     const auto given = AllocatorSettings::parse(*options.recorded_conf);
@@ -164,6 +175,10 @@ Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
 }
 
 void WhatIf::add_notes(const FrameworkModel& model) {
+  if (is_part_) {
+    notes_.push_back(
+        fmt::format("only the {} events around the highest use are replayed", replayed_events_));
+  }
   if (model.seeded_blocks != 0) {
     notes_.push_back(fmt::format(
         "the history began late: {} blocks were there before it, and are asked for at its start, "

@@ -64,6 +64,9 @@ struct WhatIfOptions {
   // The configuration of the recorded run where the recording does not say all of it, such as a
   // memory fraction set by the program.
   std::optional<std::string> recorded_conf;
+  // Longer recordings are replayed only around their reserved peak (or the last failure), with at
+  // most so many events.
+  uint32_t most_events = UINT32_MAX;
 };
 
 // Prepares one device of a recording; predictions are then cheap (about 5 M events a second).
@@ -83,6 +86,9 @@ class WhatIf {
   const std::vector<std::string>& notes() const { return notes_; }
   uint64_t recorded_reserved_peak() const { return recorded_reserved_peak_; }
   uint64_t recorded_allocated_peak() const { return recorded_allocated_peak_; }
+  // Events of the history that are replayed; all of them unless the options say otherwise.
+  uint32_t replayed_events() const { return replayed_events_; }
+  bool is_part() const { return is_part_; }
   uint64_t card_bytes() const { return card_bytes_; }
   // Bytes of the card that are not torch's, as far as the recording knows.
   uint64_t other_bytes() const { return other_bytes_; }
@@ -106,6 +112,8 @@ class WhatIf {
   std::vector<std::string> notes_;
   uint64_t recorded_reserved_peak_ = 0;
   uint64_t recorded_allocated_peak_ = 0;
+  uint32_t replayed_events_ = 0;
+  bool is_part_ = false;
   uint64_t card_bytes_ = 0;
   uint64_t other_bytes_ = 0;
   uint64_t recorded_allowed_ = 0;   // by a memory fraction; 0: none is known

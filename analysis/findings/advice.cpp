@@ -182,8 +182,9 @@ std::optional<Advice> fuse_optimizer(const DeviceEvidence& d) {
 
 namespace {
 
-// Longer recordings take seconds to replay; the report does not wait for them.
-constexpr uint32_t kMostReplayedEvents = 20'000'000;
+// Longer recordings take seconds to replay, once for each setting; the report replays the part
+// around their peak.
+constexpr uint32_t kMostReplayedEvents = 1'000'000;
 
 // The setting that needs the least, by replaying the recorded requests under each.
 std::optional<Prediction> best_setting(const WhatIf& whatif) {
@@ -198,25 +199,47 @@ std::optional<Prediction> best_setting(const WhatIf& whatif) {
   return best;
 }
 
+// What a setting must be better than. A part begins with all that was there packed tightly, so it
+// is held against the recorded settings from the same beginning, not against the recording.
+struct Baseline {
+  uint64_t reserved_peak = 0;
+  uint64_t failures_avoided = 0;
+};
+Baseline baseline_of(const WhatIf& whatif) {
+  const uint64_t recorded = whatif.recorded_reserved_peak();
+  if (!whatif.is_part()) return {recorded, 0};
+  const Prediction own = whatif.predict(whatif.own_settings());
+  return {std::min(recorded, own.reserved_peak), own.failures_avoided};
+}
+
+std::string replayed_text(const WhatIf& whatif, const FrameworkModel& model) {
+  if (!whatif.is_part()) return "this run's requests";
+  return fmt::format("{} of this run's {} events, around the peak",
+                     grouped(whatif.replayed_events()), grouped(model.event_count()));
+}
+
 }  // namespace
 
 std::optional<Advice> change_allocator(const DeviceEvidence& d) {
-  if (d.model->event_count() > kMostReplayedEvents) return std::nullopt;
-  const Result<WhatIf> whatif = WhatIf::prepare(*d.process, d.device);
+  WhatIfOptions options;
+  options.most_events = kMostReplayedEvents;
+  const Result<WhatIf> whatif = WhatIf::prepare(*d.process, d.device, options);
   if (!whatif) return std::nullopt;  // the sizes that were asked for are not known
   const std::optional<Prediction> best = best_setting(*whatif);
   if (!best) return std::nullopt;
-  const uint64_t reserved = d.model->reserved_peak.bytes;
+  const Baseline as_recorded = baseline_of(*whatif);
+  const uint64_t reserved = as_recorded.reserved_peak;
   const uint64_t saved = reserved - std::min(reserved, best->reserved_peak);
+  const bool avoids = best->failures_avoided > as_recorded.failures_avoided;
   // Where it ran out, not running out is the gain, whatever the peak then is.
-  if (saved < reserved / 50 && best->failures_avoided == 0) return std::nullopt;
-  const std::string outcome = best->failures_avoided == 0
+  if (saved < reserved / 50 && !avoids) return std::nullopt;
+  const std::string outcome = !avoids
                                   ? fmt::format("{} less reserved", size_text(saved))
                                   : fmt::format("the request that failed fits, with {} reserved",
                                                 size_text(best->reserved_peak));
   return Advice{"allocator_settings",
-                fmt::format("PYTORCH_CUDA_ALLOC_CONF={}: {} in a replay of this run's requests",
-                            best->conf, outcome),
+                fmt::format("PYTORCH_CUDA_ALLOC_CONF={}: {} in a replay of {}", best->conf, outcome,
+                            replayed_text(*whatif, *d.model)),
                 saved};
 }
 

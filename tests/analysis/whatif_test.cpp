@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "analysis/framework_replay.h"
+#include "analysis/history_window.h"
+#include "analysis/memory_state.h"
 #include "tests/analysis/reference_allocator.h"
 
 namespace tidemark {
@@ -160,6 +163,71 @@ TEST(WhatIf, EndsAtTheRequestThatDoesNotFit) {
   const auto one = predict(process, 0, *settings);
   ASSERT_TRUE(one);
   EXPECT_EQ(one->allocated_peak, roomy->recorded_allocated_peak());
+}
+
+// The totals of a part are those of the whole, event by event, and so are the blocks that live.
+TEST(HistoryWindow, GoesOnLikeTheWhole) {
+  const auto settings = AllocatorSettings::parse("");
+  Recorder recorder(*settings, {250 * kMib, 0, uint64_t{1} << 40});
+  recorder.random_run(9, 3000, 5 * kMib, true);
+  ASSERT_GT(recorder.failures, 0U);
+  const ProcessModel process = recorder.process();
+  const FrameworkModel& whole = process.framework[0];
+  const EventWindow window{whole.event_count() / 3, whole.event_count() * 2 / 3};
+  const FrameworkModel part = history_window(whole, settings->rules, window);
+  EXPECT_EQ(part.anomalies, 0U);
+  ASSERT_GE(part.event_count(), window.count());
+  const uint32_t seeds = part.event_count() - window.count();
+  for (uint32_t e = window.first; e < window.end; ++e) {
+    const MemoryTotals expected = whole.totals_after(e);
+    const MemoryTotals found = part.totals_after(seeds + e - window.first);
+    ASSERT_EQ(found.allocated, expected.allocated) << e;
+    ASSERT_EQ(found.requested, expected.requested) << e;
+    ASSERT_EQ(found.active, expected.active) << e;
+    ASSERT_EQ(found.reserved, expected.reserved) << e;
+  }
+  const MemoryState expected = state_after(whole, window.end - 1);
+  const MemoryState found = state_after(part, part.event_count() - 1);
+  ASSERT_EQ(found.live.size(), expected.live.size());
+  for (size_t i = 0; i < found.live.size(); ++i) {
+    EXPECT_EQ(part.allocations.address(found.live[i]), whole.allocations.address(expected.live[i]));
+  }
+  const auto inside = [&](const FailedAllocation& f) {
+    return f.event >= window.first && f.event < window.end;
+  };
+  EXPECT_EQ(part.failures.size(), static_cast<size_t>(std::count_if(whole.failures.begin(),
+                                                                    whole.failures.end(), inside)));
+  // A part of a part: its own seeds are not events of the program.
+  const FrameworkModel again = history_window(part, settings->rules, {0, part.event_count()});
+  EXPECT_EQ(again.event_count(), part.event_count());
+  EXPECT_EQ(again.seeded_blocks, part.seeded_blocks);
+}
+
+TEST(WhatIf, ReplaysOnlyThePartAroundThePeak) {
+  const auto settings = AllocatorSettings::parse("");
+  Recorder recorder(*settings, {});
+  recorder.random_run(11, 6000, 5 * kMib, false);
+  const ProcessModel process = recorder.process();
+  const FrameworkModel& whole = process.framework[0];
+  WhatIfOptions options;
+  options.most_events = 3000;
+  const EventWindow window = window_around(whole, whole.reserved_peak.event, options.most_events);
+  EXPECT_LE(window.count(), options.most_events);
+  EXPECT_GE(window.count(), options.most_events / 2);
+  EXPECT_LE(window.first, whole.reserved_peak.event);
+  EXPECT_GT(window.end, whole.reserved_peak.event);
+  const auto part = WhatIf::prepare(process, 0, options);
+  ASSERT_TRUE(part);
+  EXPECT_TRUE(part->is_part());
+  EXPECT_LT(part->replayed_events(), whole.event_count());
+  EXPECT_TRUE(part->own().exact()) << part->own().misplaced_blocks << " misplaced, "
+                                   << part->own().reserved_mismatches << " reserved";
+  EXPECT_EQ(part->own().prediction.reserved_peak, recorder.reserved_peak);
+  options.most_events = whole.event_count();
+  const auto all = WhatIf::prepare(process, 0, options);
+  ASSERT_TRUE(all);
+  EXPECT_FALSE(all->is_part());
+  EXPECT_EQ(all->replayed_events(), whole.event_count());
 }
 
 }  // namespace
