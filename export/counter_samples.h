@@ -49,6 +49,13 @@ uint32_t first_event_from(const FrameworkModel& model, int64_t time_ns);
 // First event after the time.
 uint32_t first_event_after(const FrameworkModel& model, int64_t time_ns);
 
+// Called with every event of a walk through millions: what lies in files is let go now and then, so
+// that a trace takes no more memory to export than to load.
+inline void release_behind(const FrameworkModel& model, uint32_t event) {
+  constexpr uint32_t kEventsBetween = 1 << 19;
+  if (event % kEventsBetween == 0) model.release_pages();
+}
+
 // Calls use(CounterSample) for each change inside the range; where the range cuts into the history,
 // every counter is told once at its beginning.
 template <typename Use>
@@ -63,6 +70,7 @@ void for_each_sample(const FrameworkModel& model, const TimeRange& range, Use&& 
     }
   }
   for (uint32_t event = first; event < end; ++event) {
+    release_behind(model, event);
     cursor.apply(event);
     for (uint32_t c = 0; c < kFrameworkCounters.size(); ++c) {
       const uint64_t value = cursor.totals().*kFrameworkCounters[c].value;

@@ -164,6 +164,7 @@ void dump_allocations(TableSink& sink, const TableSource& source, int64_t& next_
     const EventRange events = events_in(model, source.range);
     SegmentHistory segments(model);
     for (uint32_t event = 0; event < events.end && sink.good(); ++event) {
+      release_behind(model, event);
       segments.apply(event);
       if (model.change[event] != Change::kBirth) continue;
       const Allocation& a = model.allocations[model.subject[event]];
@@ -213,6 +214,7 @@ void dump_events(TableSink& sink, const TableSource& source, int64_t& next_event
     const EventRange events = events_in(model, source.range);
     TotalsCursor cursor(model, events.first);
     for (uint32_t event = events.first; event < events.end && sink.good(); ++event) {
+      release_behind(model, event);
       cursor.apply(event);
       const Change change = model.change[event];
       const uint32_t subject = model.subject[event];
