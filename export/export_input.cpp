@@ -87,14 +87,20 @@ Result<const Report*> report_of(const ExportInput& input, std::optional<Report>&
   return &*made;
 }
 
-const Steps* steps_of(const Report& report, const ExportProcess& process, int64_t device) {
+const DeviceReport* device_report(const Report& report, const ExportProcess& process,
+                                  int64_t device) {
   // A report of the whole trace lists its processes in the trace's order.
   const size_t place = process.number - 1;
   if (place >= report.ranks.size()) return nullptr;
   for (const DeviceReport& d : report.ranks[place].devices) {
-    if (d.device == device && d.step_events.count() != 0) return &d.step_events;
+    if (d.device == device) return &d;
   }
   return nullptr;
+}
+
+const Steps* steps_of(const Report& report, const ExportProcess& process, int64_t device) {
+  const DeviceReport* told = device_report(report, process, device);
+  return told != nullptr && told->step_events.count() != 0 ? &told->step_events : nullptr;
 }
 
 size_t process_of(const Finding& finding, std::span<const ExportProcess> processes) {

@@ -68,6 +68,9 @@ struct ExportProcess {
 Result<std::vector<ExportProcess>> chosen_processes(const ExportInput& input,
                                                     const ExportOptions& options);
 
+// What the report tells of a device; null where it tells nothing.
+const DeviceReport* device_report(const Report& report, const ExportProcess& process,
+                                  int64_t device);
 // The iterations that the report found there; null where it found none. To find them again would
 // take longer than to export.
 const Steps* steps_of(const Report& report, const ExportProcess& process, int64_t device);

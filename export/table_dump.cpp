@@ -15,11 +15,6 @@ namespace tidemark {
 
 namespace {
 
-void put_peak(TableSink& sink, const Peak& peak) {
-  sink.number(peak.bytes);
-  peak.bytes == 0 ? sink.null() : sink.integer(peak.time_ns);
-}
-
 std::string joined(const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) {
@@ -109,7 +104,7 @@ class TableDump {
     begin("ranks");
     for (const ExportProcess& process : processes_) put_rank(process);
     begin("devices");
-    for (const ExportProcess& process : processes_) put_devices(process);
+    for (const ExportProcess& process : processes_) dump_devices(sink_, process, *report_);
     begin("settings");
     for (const ExportProcess& process : processes_) {
       for (const Setting& s : process.model->settings) {
@@ -153,43 +148,6 @@ class TableDump {
     sink_.end_row();
   }
 
-  // Devices that were described, that the allocator used, or both.
-  void put_devices(const ExportProcess& process) {
-    std::vector<int64_t> ordinals;
-    for (const Device& d : process.model->devices) ordinals.push_back(d.ordinal);
-    for (const FrameworkModel& m : process.model->framework) ordinals.push_back(m.device);
-    std::sort(ordinals.begin(), ordinals.end());
-    ordinals.erase(std::unique(ordinals.begin(), ordinals.end()), ordinals.end());
-    static const FrameworkModel kNoModel{};
-    for (const int64_t ordinal : ordinals) {
-      const auto& all = process.model->framework;
-      const auto it = std::find_if(all.begin(), all.end(),
-                                   [&](const FrameworkModel& m) { return m.device == ordinal; });
-      put_device(process, ordinal, it == all.end() ? kNoModel : *it);
-    }
-  }
-
-  void put_device(const ExportProcess& process, int64_t ordinal, const FrameworkModel& model) {
-    const Device* known = process.model->device(ordinal);
-    const Device device = known == nullptr ? Device{} : *known;
-    sink_.integer(process.number);
-    sink_.integer(ordinal);
-    sink_.text_or_null(process.name(device.name));
-    sink_.text_or_null(process.name(device.uuid));
-    sink_.text_or_null(process.name(device.bus));
-    sink_.number_or_null(device.total_bytes);
-    sink_.number_or_null(device.reserved_bytes);
-    sink_.number(model.recorded_events);
-    put_peak(sink_, model.allocated_peak);
-    model.event_count() == 0 ? sink_.null() : sink_.integer(model.allocated_peak.event);
-    put_peak(sink_, model.requested_peak);
-    put_peak(sink_, model.reserved_peak);
-    sink_.number(model.seeded_blocks);
-    sink_.number(model.seeded_bytes);
-    sink_.number(model.anomalies);
-    sink_.end_row();
-  }
-
   void dump_memory() {
     int64_t next_allocation = 1;
     int64_t next_segment = 1;
@@ -207,6 +165,10 @@ class TableDump {
     }
     begin("steps");
     for (const ExportProcess& process : processes_) dump_steps(process);
+    begin("holes");
+    for (size_t i = 0; i < processes_.size(); ++i) dump_holes(sink_, source(i));
+    begin("ledger");
+    for (size_t i = 0; i < processes_.size(); ++i) dump_ledgers(sink_, source(i), *report_);
     begin("out_of_memory");
     for (size_t i = 0; i < processes_.size(); ++i) dump_ooms(processes_[i], *stacks_[i]);
   }
@@ -304,6 +266,8 @@ class TableDump {
     dump_rows<DriverEvent>(
         "driver_events", inside,
         [&](const DriverEvent& r, const ExportProcess& p, StackIds& stacks) { put(r, p, stacks); });
+    begin("driver_allocations");
+    for (size_t i = 0; i < processes_.size(); ++i) dump_driver_allocations(sink_, source(i));
     dump_rows<Counter>("samples", inside,
                        [&](const Counter& r, const ExportProcess&, StackIds&) { put(r); });
     begin("marks");

@@ -103,6 +103,13 @@ struct TableSource {
 // The histories of a process in the order of their devices.
 std::vector<const FrameworkModel*> by_device(const ProcessModel& process);
 
+// Devices with their peaks; who held the card, and the holes, at the peaks and the last error.
+void dump_devices(TableSink& sink, const ExportProcess& process, const Report& report);
+void dump_ledgers(TableSink& sink, const TableSource& source, const Report& report);
+void dump_holes(TableSink& sink, const TableSource& source);
+// What the driver gave out, each from birth to death.
+void dump_driver_allocations(TableSink& sink, const TableSource& source);
+
 // The allocator's history; the ids that run through all processes are counted up.
 void dump_allocations(TableSink& sink, const TableSource& source, int64_t& next_allocation,
                       int64_t& next_segment);
