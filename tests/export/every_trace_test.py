@@ -1,4 +1,4 @@
-"""Every recorded trace, exported to Perfetto and SQLite and compared with its report.
+"""Every recorded trace, exported to Perfetto and compared with its report and its tables.
 
     every_trace_test.py TIDEMARK SOURCE_DIRECTORY
 
@@ -15,16 +15,14 @@ import sys
 import tempfile
 import unittest
 
-from perfetto_file import COUNTER, INSTANT, PerfettoFile
+from curve_model import curves
+from perfetto_file import INSTANT, PerfettoFile
 from recordings import recordings
 from tool import Tool
 
 TOOL = Tool(sys.argv[1])
 ROOT = sys.argv[2]
 PATHS = recordings(ROOT)
-
-ALIVE = "birth_event <= :e AND (death_event IS NULL OR death_event > :e)"
-
 
 def label(rank):
     """What Perfetto calls the process."""
@@ -38,6 +36,17 @@ def devices(report):
     for rank in report["ranks"]:
         for device in rank["devices"]:
             yield rank, device
+
+
+def named_counters(file):
+    """(process, device, name) -> track."""
+    names = {}
+    for uuid in file.counters():
+        track = file.tracks[uuid]
+        parent = file.tracks[track.parent].name
+        if parent.startswith("cuda:"):
+            names[file.process_of(uuid).process, int(parent[5:]), track.name] = uuid
+    return names
 
 
 def raw_packets(path):
@@ -64,10 +73,10 @@ class EveryTrace(unittest.TestCase):
             with self.subTest(os.path.relpath(path, ROOT)):
                 report = TOOL.report(path)
                 self.check_perfetto(path, report, seen)
-                self.check_tables(path, report, seen)
         # What no recording has would be checked by nothing.
         for what in ("kernel", "nccl", "flow", "oom", "finding", "evidence", "nvtx", "iteration",
-                     "heap", "device used", "driver", "hole", "ranks", "growth", "step", "instant"):
+                     "heap", "instant of allocated", "instant of requested", "instant of reserved",
+                     "instant of device used", "instant of owner", "part of ranks", "thinned"):
             self.assertGreater(seen[what], 0, what)
 
     def check_perfetto(self, path, report, seen):
@@ -80,8 +89,24 @@ class EveryTrace(unittest.TestCase):
             self.assertEqual(packets, file.packets)
         self.check_processes(file, report)
         self.check_slices(file, seen)
-        self.check_counters(path, file, report, seen)
+        self.check_peaks(file, report, seen)
         self.check_instants(file, report, seen)
+        model = self.model(path, report)
+        self.check_counters(file, model, report["source"]["start_ns"],
+                            report["source"]["end_ns"], seen)
+        self.check_part(path, report, model, seen)
+        self.check_thinned(path, file, seen)
+
+    def model(self, path, report):
+        """The curves by the name of the process, the device and their own."""
+        output = self.output("out.db")
+        TOOL.export(path, "sqlite", output)
+        base = sqlite3.connect(f"file:{output}?mode=ro", uri=True)
+        names = dict(zip((r for r, in base.execute("SELECT rank_id FROM ranks ORDER BY rank_id")),
+                         map(label, report["ranks"])))
+        model = {(names[rank], *key): curve for (rank, *key), curve in curves(base).items()}
+        base.close()
+        return model
 
     def check_processes(self, file, report):
         roots = [t for t in file.tracks.values() if t.parent == 0]
@@ -91,7 +116,8 @@ class EveryTrace(unittest.TestCase):
 
     def check_slices(self, file, seen):
         flows = collections.defaultdict(list)
-        for begin, end, track, event in file.slices():  # asserts that ends have beginnings
+        slices = file.slices()  # asserts that ends have beginnings
+        for begin, end, track, event in slices:
             seen[event.category] += 1
             if end is not None:
                 self.assertLessEqual(begin, end)
@@ -104,7 +130,7 @@ class EveryTrace(unittest.TestCase):
             self.assertEqual(len({m[3] for m in members}), len(members))
             seen["flow"] += len(members) > 1
         by_track = collections.defaultdict(list)
-        for begin, end, track, _ in file.slices():
+        for begin, end, track, _ in slices:
             by_track[track].append((begin, float("inf") if end is None else end))
         for spans in by_track.values():
             open_ends = []
@@ -114,39 +140,82 @@ class EveryTrace(unittest.TestCase):
                 self.assertTrue(not open_ends or end <= open_ends[-1], "slices nest")
                 open_ends.append(end)
 
-    def check_counters(self, path, file, report, seen):
-        curves = collections.defaultdict(list)
-        for e in file.events:
-            if e.type == COUNTER:
-                self.assertTrue(not curves[e.track] or curves[e.track][-1][0] <= e.time)
-                curves[e.track].append((e.time, e.value))
-        tracks = {}
-        for uuid in curves:
-            track = file.tracks[uuid]
-            self.assertEqual(track.counter, 3)  # bytes
-            tracks[file.process_of(uuid).process, file.tracks[track.parent].name,
-                   track.name] = curves[uuid]
-        start, end = report["source"]["start_ns"], report["source"]["end_ns"]
+    def check_peaks(self, file, report, seen):
+        tracks = named_counters(file)
         for rank, device in devices(report):
             for name in ("allocated", "reserved", "device used"):
-                curve = tracks.get((label(rank), f"cuda:{device['device']}", name))
+                track = tracks.get((label(rank), device["device"], name))
                 peak = device.get(name.replace(" ", "_") + "_peak")
-                if curve is not None and peak:
-                    seen[name] += 1
-                    self.assertEqual(max(v for _, v in curve), peak["bytes"], name)
-        # The ledger at random instants, as the report computes it, against the curves. It is of the
-        # nearest instant at which the card's own use is known.
-        begins = [curve[0][0] for key, curve in tracks.items() if key[2] == "allocated"]
-        for _ in range(2 if begins else 0):
-            time = self.chance.randrange(max(begins), end + 1)
-            at = TOOL.report(path, "--at", f"{time - start}ns")
-            for rank, device in devices(at):
-                curve = tracks.get((label(rank), f"cuda:{device['device']}", "allocated"), [])
-                values = [v for t, v in curve if t <= device["ledger_time_ns"]]
-                ledger = {line["owner"]: line["bytes"] for line in device["ledger_at_peak"]}
-                if curve:
-                    seen["instant"] += 1
-                    self.assertEqual(values[-1] if values else 0, ledger.get("torch.allocated", 0))
+                if track is not None and peak:
+                    self.assertEqual(file.tracks[track].counter, 3)  # bytes
+                    self.assertEqual(max(file.counters()[track][1]), peak["bytes"], name)
+
+    def check_counters(self, file, model, begin, end, seen):
+        """Every counter of the model, at random instants of a range."""
+        tracks = named_counters(file)
+        for (process, device, name), curve in model.items():
+            track = tracks.get((process, device, name))
+            first = max(begin, curve.times[0])
+            if first > end:
+                continue
+            if track is None:  # what was asked for is not known: nothing ever changes
+                self.assertFalse(any(curve.values), (process, device, name))
+                continue
+            kind = "owner" if name.startswith("driver: ") else name
+            for _ in range(20):
+                time = self.chance.choice((self.chance.randrange(first, end + 1),
+                                           self.chance.choice(curve.times)))
+                if not first <= time <= end:
+                    continue
+                seen["instant of " + kind] += 1
+                # A counter whose first change is nothing has no sample.
+                self.assertEqual(file.counter_at(track, time) or 0, curve.at(time),
+                                 (process, device, name, time))
+
+    def check_part(self, path, report, model, seen):
+        """A random part of the time, of one rank where there are several."""
+        start, end = report["source"]["start_ns"], report["source"]["end_ns"]
+        low, high = sorted(self.chance.randrange(end - start + 1) for _ in range(2))
+        options = ["--time", f"{low}ns..{high}ns"]
+        ranks = [rank["rank"] for rank in report["ranks"]]
+        wanted = report["ranks"]
+        if len(ranks) > 1 and -1 not in ranks:
+            chosen = self.chance.choice(ranks)
+            options += ["--ranks", chosen]
+            wanted = [rank for rank in wanted if rank["rank"] == chosen]
+            seen["part of ranks"] += 1
+        output = self.output("part.pftrace")
+        TOOL.export(path, "perfetto", output, *options)
+        file = PerfettoFile(output)
+        self.check_processes(file, {"ranks": wanted})
+        names = {label(rank) for rank in wanted}
+        for times, _ in file.counters().values():
+            self.assertLessEqual(start + low, times[0])
+            self.assertLessEqual(times[-1], start + high)
+        part = {key: curve for key, curve in model.items() if key[0] in names}
+        self.check_counters(file, part, start + low, start + high, seen)
+
+    def check_thinned(self, path, whole, seen):
+        """Below a size that forces samples out, each curve keeps its least, greatest and last."""
+        samples = whole.counters()
+        count = sum(len(times) for times, _ in samples.values())
+        if not 1500 < count < 60000:
+            return
+        limit = whole.bytes - count * 6
+        output = self.output("thin.pftrace")
+        done = TOOL.run("export", path, "--format", "perfetto", "-o", output, "--max-size", limit)
+        if done.returncode == 2:  # kernels and calls are never thinned
+            self.assertIn("even without the curves", done.stderr)
+            return
+        thin = PerfettoFile(output)
+        self.assertLessEqual(thin.bytes, limit)
+        seen["thinned"] += 1
+        self.assertEqual(set(thin.counters()), set(samples))
+        for track, (times, values) in thin.counters().items():
+            self.assertLessEqual(set(zip(times, values)), set(zip(*samples[track])))
+            self.assertEqual(min(values), min(samples[track][1]))
+            self.assertEqual(max(values), max(samples[track][1]))
+            self.assertEqual(values[-1], samples[track][1][-1])
 
     def check_instants(self, file, report, seen):
         findings = [e for e in file.events if e.category == "finding"]
@@ -183,70 +252,6 @@ class EveryTrace(unittest.TestCase):
             if device["allocated_peak"] and device["allocated_peak"]["bytes"] and shares:
                 seen["heap"] += 1
                 self.assertIn(shares, sums)
-
-    def check_tables(self, path, report, seen):
-        output = self.output("out.db")
-        if os.path.exists(output):
-            os.remove(output)
-        TOOL.export(path, "sqlite", output)
-        base = sqlite3.connect(f"file:{output}?mode=ro", uri=True)
-        self.addCleanup(base.close)
-        one = lambda sql, **values: base.execute(sql, values).fetchone()
-        self.assertEqual(one("PRAGMA integrity_check"), ("ok",))
-        self.assertEqual(one("SELECT count(*) FROM ranks"), (len(report["ranks"]),))
-        seen["ranks"] += len(report["ranks"]) > 1
-        ids = {row[1:]: row[0]
-               for row in base.execute("SELECT rank_id, rank, host, pid FROM ranks")}
-        for rank, device in devices(report):
-            rank_id = ids[rank["rank"], rank["host"] or None, rank["pid"] or None]
-            self.check_device(base, one, rank_id, device, seen)
-        found = sorted(base.execute("SELECT id, severity, rank, device, summary FROM findings"))
-        self.assertEqual(found, sorted((f["id"], f["severity"], f["rank"], f["device"],
-                                        f["summary"]) for f in report["findings"]))
-        evidence = base.execute("SELECT count(*) FROM finding_evidence").fetchone()[0]
-        self.assertEqual(evidence, sum(isinstance(value, int) for f in report["findings"]
-                                       for value in f["evidence"].values()))
-        for (owner,) in base.execute("SELECT owner FROM driver_events WHERE owner IS NOT NULL"):
-            seen["driver"] += owner != ""
-
-    def check_device(self, base, one, rank_id, device, seen):
-        at = {"r": rank_id, "d": device["device"]}
-        row = one("SELECT allocated_peak_bytes, reserved_peak_bytes, allocated_peak_event"
-                  " FROM devices WHERE rank_id = :r AND device = :d", **at)
-        if row is None or row[2] is None:
-            return
-        self.assertEqual(row[:2], (device["allocated_peak"]["bytes"],
-                                   device["reserved_peak"]["bytes"]))
-        at["e"] = row[2]
-        # The live set at the peak, by category.
-        rows = base.execute("SELECT category, sum(block_bytes), count(*) FROM allocations WHERE"
-                            f" rank_id = :r AND device = :d AND {ALIVE} GROUP BY 1", at)
-        self.assertEqual({r[0]: r[1:] for r in rows},
-                         {c["category"]: (c["bytes"], c["count"]) for c in device["by_category"]})
-        # Steps, and their growth where the report found one.
-        steps = base.execute("SELECT low_bytes FROM steps WHERE rank_id = :r AND device = :d"
-                             " ORDER BY step", at).fetchall()
-        self.assertEqual(len(steps), device["steps"]["count"])
-        seen["step"] += len(steps)
-        if device["steps"]["growth_bytes_per_step"] > 0:
-            seen["growth"] += 1
-            low = [s[0] for s in steps[max(1, len(steps) * 2 // 5):]]
-            half = len(low) // 2
-            slopes = sorted((b - a) / half for a, b in zip(low, low[half:]))
-            self.assertAlmostEqual(slopes[len(slopes) // 2],
-                                   device["steps"]["growth_bytes_per_step"], 3)
-        self.check_holes(base, at, device, seen)
-
-    def check_holes(self, base, at, device, seen):
-        """Free ranges inside the segments, as in docs/export.md."""
-        if device["fragmentation"]["time_ns"] != device["allocated_peak"]["time_ns"]:
-            return
-        reserved = base.execute(f"SELECT coalesce(sum(size_bytes), 0) FROM segments WHERE"
-                                f" rank_id = :r AND device = :d AND {ALIVE}", at).fetchone()[0]
-        used = base.execute(f"SELECT coalesce(sum(block_bytes), 0) FROM allocations WHERE"
-                            f" rank_id = :r AND device = :d AND {ALIVE}", at).fetchone()[0]
-        self.assertEqual(reserved - used, device["fragmentation"]["cached_free_bytes"])
-        seen["hole"] += reserved > used
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 Field numbers are those of Perfetto's public schema.
 """
+import bisect
 import collections
 import struct
 
@@ -23,10 +24,16 @@ def fields(data):
     """Yields (number, wire type, value) of one message."""
     at = 0
     while at < len(data):
-        tag, at = varint(data, at)
+        tag = data[at]
+        at += 1
+        if tag >= 0x80:
+            tag, at = varint(data, at - 1)
         number, kind = tag >> 3, tag & 7
         if kind == 0:
-            value, at = varint(data, at)
+            value = data[at]
+            at += 1
+            if value >= 0x80:
+                value, at = varint(data, at - 1)
         elif kind == 1:
             (value,) = struct.unpack_from("<Q", data, at)
             at += 8
@@ -88,6 +95,7 @@ class PerfettoFile:
         self.primary_clock = None
         self.sequences = collections.defaultdict(Sequence)
         self.packets = 0
+        self.samples = None
         for number, kind, value in fields(data):
             assert (number, kind) == (1, 2), "a trace is packets only"
             self.packets += 1
@@ -246,10 +254,20 @@ class PerfettoFile:
             out.extend((e.time, None, track, e) for e in open_slices)
         return out
 
+    def counters(self):
+        """track -> (times, values) in the order of the file, in which the times of a track rise."""
+        if self.samples is None:
+            self.samples = collections.defaultdict(lambda: ([], []))
+            for e in self.events:
+                if e.type == COUNTER:
+                    times, values = self.samples[e.track]
+                    assert not times or times[-1] <= e.time, "a counter never goes back"
+                    times.append(e.time)
+                    values.append(e.value)
+        return self.samples
+
     def counter_at(self, track, time):
-        """The value that the counter shows at a time; events of one track are in file order."""
-        value = None
-        for e in self.events:
-            if e.type == COUNTER and e.track == track and e.time <= time:
-                value = e.value
-        return value
+        """The value that the counter shows at a time; None before its first."""
+        times, values = self.counters()[track]
+        place = bisect.bisect_right(times, time)
+        return values[place - 1] if place else None
