@@ -14,6 +14,7 @@
 #include "export/perfetto_export.h"
 #include "export/snapshot_export.h"
 #include "export/sqlite_tables.h"
+#include "proto/output_file.h"
 
 namespace tidemark::cli {
 
@@ -79,6 +80,15 @@ Result<uint64_t> size_limit(const Options& options) {
   return options.format == "perfetto" ? kPerfettoLimit : UINT64_MAX;
 }
 
+// Whether the output can be written at all: better said before a long trace is read.
+Status check_output(const Options& options) {
+  if (options.format == "csv") {
+    return options.output.empty() ? Status(Error{"a directory to write needs a name"}) : Status();
+  }
+  const Result<OutputFile> file = OutputFile::create(options.output);
+  return file ? Status() : Status(file.error());
+}
+
 Result<ExportSummary> write(const Options& options, const ExportInput& input,
                             const ExportOptions& wanted) {
   ProgressBar bar("exporting");
@@ -95,6 +105,7 @@ int run(const Options& options) {
   const Result<uint64_t> limit = size_limit(options);
   if (!limit) return fail(limit.error());
   if (const Result<TimeRange> time = parse_time(options.time, 0); !time) return fail(time.error());
+  if (const Status writable = check_output(options); !writable) return fail(writable.error());
   const Result<TraceSource> source = open_with_warnings(options.path);
   if (!source) return fail(source.error());
   Result<TraceModel> model = [&] {
@@ -108,6 +119,11 @@ int run(const Options& options) {
   infer_categories(*model);
   ExportOptions wanted;
   wanted.time = *parse_time(options.time, model->start_ns);
+  if (wanted.time.begin_ns > model->end_ns) {
+    return fail(Error{
+        fmt::format("--time {} begins after the end of the trace, {} s after its start",
+                    options.time, static_cast<double>(model->end_ns - model->start_ns) * 1e-9)});
+  }
   wanted.ranks = options.ranks;
   wanted.max_bytes = *limit;
   wanted.events = options.events;

@@ -129,6 +129,15 @@ void put_allocation(TableSink& sink, const TableSource& source, const FrameworkM
   sink.end_row();
 }
 
+// Called with every event of a walk: lets go of what is behind it and tells how far it has come.
+void note_event(const TableSource& source, const FrameworkModel& model, uint32_t event) {
+  constexpr uint32_t kEventsBetween = 1 << 17;
+  release_behind(model, event);
+  if (event % kEventsBetween == 0 && source.progress) {
+    source.progress(static_cast<double>(event) / static_cast<double>(model.event_count()));
+  }
+}
+
 // The borders of the range as events of one model.
 struct EventRange {
   uint32_t first;
@@ -164,7 +173,7 @@ void dump_allocations(TableSink& sink, const TableSource& source, int64_t& next_
     const EventRange events = events_in(model, source.range);
     SegmentHistory segments(model);
     for (uint32_t event = 0; event < events.end && sink.good(); ++event) {
-      release_behind(model, event);
+      note_event(source, model, event);
       segments.apply(event);
       if (model.change[event] != Change::kBirth) continue;
       const Allocation& a = model.allocations[model.subject[event]];
@@ -214,7 +223,7 @@ void dump_events(TableSink& sink, const TableSource& source, int64_t& next_event
     const EventRange events = events_in(model, source.range);
     TotalsCursor cursor(model, events.first);
     for (uint32_t event = events.first; event < events.end && sink.good(); ++event) {
-      release_behind(model, event);
+      note_event(source, model, event);
       cursor.apply(event);
       const Change change = model.change[event];
       const uint32_t subject = model.subject[event];

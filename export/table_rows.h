@@ -98,6 +98,7 @@ struct TableSource {
   const ExportProcess* process = nullptr;
   StackIds* stacks = nullptr;
   TimeRange range;
+  Progress progress;  // through the table that is being filled
 };
 
 // The histories of a process in the order of their devices.

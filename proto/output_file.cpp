@@ -39,8 +39,10 @@ OutputFile::~OutputFile() {
 
 Result<OutputFile> OutputFile::create(const std::string& path) {
   struct stat info {};
-  if (::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
-    return Error{path + ": is a directory"};
+  if (path.empty()) return Error{"a file to write needs a name"};
+  if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    // A device or a pipe must not be replaced by a file.
+    return Error{path + (S_ISDIR(info.st_mode) ? ": is a directory" : ": is not a regular file")};
   }
   const int nameless = ::open(directory_of(path).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
   if (nameless >= 0) return OutputFile(path, nameless, {});
