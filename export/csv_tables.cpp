@@ -27,9 +27,8 @@ class CsvSink final : public TableSink {
 
   void begin_table(const TableSpec& table) override {
     flush();
-    Result<OutputFile> file = OutputFile::create(fmt::format("{}/{}.csv", directory_, table.name));
-    if (!file) return fail(file.error().message);
-    files_.push_back(std::move(*file));
+    if (!begin_file(fmt::format("{}.csv", table.name))) return;
+    add_to_load(table);
     for (const TableColumn& column : table.columns) put_text(column.name);
     buffer_ += '\n';
     first_ = true;
@@ -64,6 +63,8 @@ class CsvSink final : public TableSink {
 
   Status finish() override {
     flush();
+    if (begin_file("load.sql")) buffer_ = load_;
+    flush();
     if (!good_) return Error{message_};
     for (OutputFile& file : files_) {
       if (Status status = file.commit(); !status) return status;
@@ -75,6 +76,24 @@ class CsvSink final : public TableSink {
 
  private:
   static constexpr size_t kBufferBytes = 1 << 20;
+
+  bool begin_file(const std::string& name) {
+    Result<OutputFile> file = OutputFile::create(directory_ + '/' + name);
+    if (file) files_.push_back(std::move(*file));
+    if (!file) fail(file.error().message);
+    return file.ok();
+  }
+
+  // A column without a value says nothing of its type: a database is told.
+  void add_to_load(const TableSpec& table) {
+    std::string columns;
+    for (const TableColumn& column : table.columns) {
+      columns += fmt::format("{}{} {}", columns.empty() ? "" : ", ", column.name,
+                             column.type == CellType::kText ? "VARCHAR" : "BIGINT");
+    }
+    load_ += fmt::format("CREATE TABLE {0} ({1});\nCOPY {0} FROM '{0}.csv' (HEADER);\n", table.name,
+                         columns);
+  }
 
   void separate() {
     if (!first_) buffer_ += ',';
@@ -102,6 +121,7 @@ class CsvSink final : public TableSink {
   std::string directory_;
   uint64_t max_bytes_;
   std::vector<OutputFile> files_;
+  std::string load_;  // makes the tables in DuckDB
   std::string buffer_;
   std::string message_;
   uint64_t bytes_ = 0;

@@ -6,6 +6,7 @@ import csv
 import glob
 import os
 import pickle
+import re
 import sqlite3
 import subprocess
 import sys
@@ -237,7 +238,18 @@ class Job(unittest.TestCase):
         TOOL.export(self.directory.name, "csv", output, "--events")
         tables = [r[0] for r in self.base.all("SELECT name FROM sqlite_master WHERE type = 'table'"
                                               " AND name NOT LIKE 'sqlite_%'")]
-        self.assertEqual(sorted(os.listdir(output)), sorted(t + ".csv" for t in tables))
+        self.assertEqual(sorted(os.listdir(output)),
+                         sorted([t + ".csv" for t in tables] + ["load.sql"]))
+        with open(os.path.join(output, "load.sql"), encoding="utf-8") as file:
+            load = file.read()
+        empty = sqlite3.connect(":memory:")
+        self.addCleanup(empty.close)
+        for table in tables:
+            create, copy = re.findall(rf"^(?:CREATE TABLE|COPY) {table} .*$", load, re.M)
+            empty.execute(create)
+            self.assertEqual(copy, f"COPY {table} FROM '{table}.csv' (HEADER);")
+            self.assertEqual([r[1] for r in empty.execute(f"PRAGMA table_info({table})")],
+                             [r[1] for r in self.base.all(f"PRAGMA table_info({table})")])
         for table in tables:
             with open(os.path.join(output, table + ".csv"), newline="") as file:
                 header, *rows = list(csv.reader(file))
