@@ -1,6 +1,8 @@
 #include "collector/control_client.h"
 
+#include <dirent.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -59,6 +61,29 @@ std::vector<std::string> directories(pid_t pid, uid_t user, const ProcessEnviron
   return found;
 }
 
+// Only of processes that are gone: one that lives takes over its number's name by itself.
+void remove_left_names_in(const std::string& directory) {
+  const Descriptor place(control::open_directory(directory.c_str(), false, ::geteuid()));
+  DIR* const names = place.get() >= 0 ? ::opendir(directory.c_str()) : nullptr;
+  if (names == nullptr) return;
+  while (const dirent* entry = ::readdir(names)) {
+    const pid_t pid = control::pid_of_socket(entry->d_name);
+    sockaddr_un address;
+    socklen_t size = 0;
+    if (pid == 0 || ::kill(pid, 0) == 0 || errno != ESRCH ||
+        !control::socket_address(place.get(), directory.c_str(), entry->d_name, address, size)) {
+      continue;
+    }
+    // In another container that number may be somebody.
+    const Descriptor probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0 &&
+        errno == ECONNREFUSED) {
+      ::unlinkat(place.get(), entry->d_name, 0);
+    }
+  }
+  ::closedir(names);
+}
+
 int connect_in(const std::string& directory, pid_t pid, pid_t own_pid, uid_t user) {
   const Descriptor place(control::open_directory(directory.c_str(), false, user));
   char name[32];
@@ -71,10 +96,9 @@ int connect_in(const std::string& directory, pid_t pid, pid_t own_pid, uid_t use
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
   control::Peer peer{};
-  if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), size) == 0) {
-    if (control::ask_peer(fd, peer) && control::may_talk(peer, user) && peer.pid == pid) return fd;
-  } else if (errno == ECONNREFUSED) {
-    ::unlinkat(place.get(), name, 0);
+  if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), size) == 0 &&
+      control::ask_peer(fd, peer) && control::may_talk(peer, user) && peer.pid == pid) {
+    return fd;
   }
   ::close(fd);
   return -1;
@@ -123,6 +147,14 @@ std::optional<ControlClient> ControlClient::connect(pid_t pid, pid_t own_pid, ui
     }
   }
   return std::nullopt;
+}
+
+void remove_left_names() {
+  for (const control::Place place : control::kPlaces) {
+    char path[PATH_MAX];
+    if (!control::place_path(place, look_up_own, ::geteuid(), path, sizeof path)) continue;
+    remove_left_names_in(path);
+  }
 }
 
 ControlClient::ControlClient(ControlClient&& other) noexcept

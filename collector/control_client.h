@@ -33,7 +33,7 @@ using ControlRequest = std::map<std::string, std::string>;
 class ControlClient {
  public:
   // `user`: who the process runs as; the one who answers must be that process. Nothing: it has no
-  // socket that anybody listens at. A name that a killed process left is removed.
+  // socket that anybody listens at.
   static std::optional<ControlClient> connect(pid_t pid, pid_t own_pid, uid_t user,
                                               const ProcessEnvironment& environment);
 
@@ -50,5 +50,8 @@ class ControlClient {
   int fd_ = -1;
   std::string unread_;
 };
+
+// Removes the names that killed processes of this user have left where sockets lie.
+void remove_left_names();
 
 }  // namespace tidemark

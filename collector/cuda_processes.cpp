@@ -122,6 +122,7 @@ Result<CudaProcess> look_at(pid_t pid) {
 }
 
 std::vector<CudaProcess> find_cuda_processes() {
+  remove_left_names();
   std::vector<CudaProcess> found;
   DIR* const directory = ::opendir("/proc");
   if (directory == nullptr) return found;

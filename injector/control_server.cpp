@@ -10,13 +10,14 @@
 
 #include <atomic>
 #include <cerrno>
-#include <cstdlib>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "injector/complain.h"
 #include "injector/control_verbs.h"
 #include "injector/options.h"
+#include "injector/recorder.h"
 #include "injector/tool_thread.h"
 #include "proto/control.h"
 
@@ -87,36 +88,59 @@ void prepare_process() {
 }
 
 // A name that nobody listens behind was left by a process of the same number.
-bool remove_stale(const sockaddr_un& address, socklen_t size) {
+bool is_taken(const sockaddr_un& address, socklen_t size) {
   const int probe = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (probe < 0) return false;
-  const bool refused = ::connect(probe, reinterpret_cast<const sockaddr*>(&address), size) != 0 &&
-                       errno == ECONNREFUSED;
+  if (probe < 0) return true;
+  const bool free = ::connect(probe, reinterpret_cast<const sockaddr*>(&address), size) != 0 &&
+                    (errno == ECONNREFUSED || errno == ENOENT);
   ::close(probe);
-  return refused && ::unlink(address.sun_path) == 0;
+  return !free;
 }
 
-int bind_in(int directory, const char* path) {
-  char name[32];
+int listen_at(int directory, const char* path, const char* name) {
   sockaddr_un address;
   socklen_t size = 0;
-  if (!control::socket_name(::getpid(), name, sizeof name) ||
-      !control::socket_address(directory, path, name, address, size)) {
+  if (!control::socket_address(directory, path, name, address, size)) {
     errno = ENAMETOOLONG;
     return -1;
   }
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return -1;
-  const auto* const where = reinterpret_cast<const sockaddr*>(&address);
-  bool bound = ::bind(fd, where, size) == 0;
-  if (!bound && errno == EADDRINUSE && remove_stale(address, size)) {
-    bound = ::bind(fd, where, size) == 0;
+  if (::bind(fd, reinterpret_cast<const sockaddr*>(&address), size) == 0 && ::listen(fd, 16) == 0) {
+    return fd;
   }
-  if (bound && ::listen(fd, 16) == 0) {
+  const int error = errno;
+  ::close(fd);
+  errno = error;
+  return -1;
+}
+
+// The socket gets its name once somebody listens at it: between bind() and listen() it would look
+// like one that was left behind, and be removed. The new name takes a stale one's place.
+int bind_in(int directory, const char* path) {
+  char name[32];
+  char early[64];
+  sockaddr_un address;
+  socklen_t size = 0;
+  std::snprintf(early, sizeof early, "%d-%llx.new", static_cast<int>(::getpid()),
+                static_cast<unsigned long long>(now_ns()));
+  if (!control::socket_name(::getpid(), name, sizeof name) ||
+      !control::socket_address(directory, path, name, address, size)) {
+    errno = ENAMETOOLONG;
+    return -1;
+  }
+  if (is_taken(address, size)) {
+    errno = EADDRINUSE;
+    return -1;
+  }
+  const int fd = listen_at(directory, path, early);
+  if (fd < 0) return -1;
+  if (::renameat(directory, early, directory, name) == 0) {
     std::snprintf(g_server.path, sizeof g_server.path, "%s/%s", path, name);
     return fd;
   }
   const int error = errno;
+  ::unlinkat(directory, early, 0);
   ::close(fd);
   errno = error;
   return -1;

@@ -9,8 +9,11 @@
 //
 // A job may have been given other variables than the shell that looks for it: a client looks in all
 // places. The directory belongs to the user alone (0700); both ends also ask the kernel who the
-// other one is (SO_PEERCRED) and talk to the same user and to root only. A name that nobody listens
-// behind (ECONNREFUSED) was left by a process that was killed: whoever meets it removes it.
+// other one is (SO_PEERCRED) and talk to the same user and to root only. A socket has its name from
+// the moment that somebody listens at it, by rename(): a name that nobody listens behind
+// (ECONNREFUSED) was left by a process that was killed. The next process of that number takes it
+// over, and a client removes it when no such process exists; never while one does, whose server
+// might be about to take the name.
 //
 // A request is a line, and so is its reply; requests of a connection are answered in their order.
 //

@@ -117,6 +117,8 @@ check((control / f"{gone.pid}.sock").exists(), "the socket is there")
 gone.kill()
 gone.wait()
 refuses("a killed process", "detach", gone.pid, says="there is no process")
+run("ps", env=env)
+check(not (control / f"{gone.pid}.sock").exists(), "ps removes the name it left")
 
 shutil.rmtree(tmp)
 finish()

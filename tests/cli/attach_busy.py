@@ -12,7 +12,7 @@ import tempfile
 
 from harness import check, check_equal, finish, report, run
 
-SIMGPU, INJECTOR, HOST = sys.argv[2:5]
+SIMGPU, INJECTOR, HOST, SLOW_LISTEN = sys.argv[2:6]
 ROUNDS = int(os.environ.get("TIDEMARK_INJECT_ROUNDS", "10"))
 tmp = pathlib.Path(tempfile.mkdtemp())
 env = {**os.environ, "TIDEMARK_CONTROL_DIR": str(tmp / "control"), "LD_LIBRARY_PATH": SIMGPU}
@@ -20,9 +20,9 @@ for name in ("CUDA_INJECTION64_PATH", "TIDEMARK_ARM", "TIDEMARK_OUT"):
     env.pop(name, None)
 
 
-def start(threads=16):
+def start(threads=16, **more):
     process = subprocess.Popen([HOST, str(threads)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                               text=True, env=env)
+                               text=True, env={**env, **more})
     tell(process, "begin")
     return process
 
@@ -61,6 +61,20 @@ check(found["devices"][0]["driver_peak"]["bytes"] >= 64 << 20, "64 MiB were seen
 result = run("snapshot", quiet.pid, "-o", tmp / "now.tmk", env=env)
 check_equal((result.returncode, result.stdout), (0, f"{tmp}/now.tmk\n"), f"snapshot: {result.stderr}")
 check_equal(end(quiet)[0], 0, "it ends well")
+
+# Its socket is looked for before anybody listens there.
+slow = start(0, LD_PRELOAD=SLOW_LISTEN)
+result = run("attach", slow.pid, "--library", INJECTOR, "-q", "-o", tmp / "slow", env=env)
+check_equal((result.returncode, result.stderr), (0, ""), "a socket that takes its time")
+check_equal(end(slow)[0], 0, "it ends well, too")
+
+# Entered for the first time, again and again.
+for i in range(ROUNDS // 2):
+    fresh = start(4)
+    result = run("attach", fresh.pid, "--library", INJECTOR, "-q", "-o", tmp / f"fresh{i}", env=env)
+    check_equal((result.returncode, result.stderr), (0, ""), f"process {i}: attach")
+    check_equal(end(fresh)[0], 0, f"process {i}: its end")
+    shutil.rmtree(tmp / f"fresh{i}")
 
 host = start()
 before = None
