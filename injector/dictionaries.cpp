@@ -29,10 +29,10 @@ FrameWords pack(const FrameKey& key) {
 template <typename Row>
 bool put_row(Session& session, const Row& row) {
   constexpr uint32_t bytes = ring::record_bytes(sizeof row);
-  uint8_t* const content = begin_record(thread_writer, &session, Table<Row>::kind, bytes);
+  uint8_t* const content = begin_record(*thread_writer, &session, Table<Row>::kind, bytes);
   if (content == nullptr) return false;
   std::memcpy(content, &row, sizeof row);
-  end_record(thread_writer, bytes);
+  end_record(*thread_writer, bytes);
   return true;
 }
 
@@ -57,6 +57,10 @@ void Dictionaries::discard() noexcept {
   for (HashedIds* table : {&strings_, &modules_, &frames_, &nodes_, &stacks_}) table->clear();
 }
 
+void Dictionaries::unmap() noexcept {
+  for (HashedIds* table : {&strings_, &modules_, &frames_, &nodes_, &stacks_}) table->unmap();
+}
+
 uint64_t Dictionaries::memory_bytes(const Session& session) const noexcept {
   constexpr uint64_t kPageBytes = 4096;
   const auto touched = [](const HashedIds& table, uint64_t entries) {
@@ -78,7 +82,7 @@ uint32_t Dictionaries::put_string(Session& session, std::string_view text) noexc
   if (before + text.size() > kMaxTextBytes) {
     session.count_dropped(BlockKind::kStrings, 1);
   } else {
-    content = begin_record(thread_writer, &session, BlockKind::kStrings, bytes);
+    content = begin_record(*thread_writer, &session, BlockKind::kStrings, bytes);
   }
   if (content == nullptr) {
     text_bytes_.fetch_sub(text.size(), std::memory_order_relaxed);
@@ -89,7 +93,7 @@ uint32_t Dictionaries::put_string(Session& session, std::string_view text) noexc
                               static_cast<uint32_t>(text.size())};
   std::memcpy(content, &head, sizeof head);
   std::copy(text.begin(), text.end(), content + sizeof head);
-  end_record(thread_writer, bytes);
+  end_record(*thread_writer, bytes);
   return head.id;
 }
 

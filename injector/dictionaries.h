@@ -27,6 +27,8 @@ class Dictionaries {
 
   // Gives the memory back when the recording has ended; ids are not to be had any more.
   void discard() noexcept;
+  // The addresses as well.
+  void unmap() noexcept;
 
   // At most; entries lie scattered, so that each may have touched a page of its own.
   uint64_t memory_bytes(const Session& session) const noexcept;

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "injector/drain.h"
+#include "injector/thread_register.h"
 
 namespace tidemark::injector {
 
@@ -75,6 +76,9 @@ void Drain::append_housekeeping() noexcept {
 // Each row says how many were lost since the row before, so that the sum is the loss.
 void Drain::append_dropped() noexcept {
   for (size_t kind = 0; kind < ring::kKinds; ++kind) {
+    if (const uint64_t lost = take_turned_away(static_cast<BlockKind>(kind)); lost != 0) {
+      session_.count_dropped(static_cast<BlockKind>(kind), lost);
+    }
     const uint64_t dropped =
         std::atomic_ref(arena_.header().dropped[kind]).load(std::memory_order_relaxed);
     if (dropped == dropped_written_[kind]) continue;

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "injector/pages.h"
+#include "proto/pages.h"
 
 extern char** environ;
 

@@ -13,7 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "injector/pages.h"
+#include "proto/pages.h"
 
 namespace tidemark::injector {
 
@@ -64,6 +64,12 @@ class HashedIds {
 
   uint64_t capacity_bytes() const noexcept {
     return uint64_t{kRegions} * region_slots_ * sizeof(Slot);
+  }
+
+  // Nobody may look any more.
+  void unmap() noexcept {
+    unmap_pages(slots_, capacity_bytes());
+    slots_ = nullptr;
   }
 
   // Forgets everything and gives the memory back; the addresses stay. Who looks meanwhile finds

@@ -12,11 +12,11 @@
 #include <cstring>
 
 #include "injector/complain.h"
-#include "injector/pages.h"
 #include "injector/session.h"
-#include "injector/thread_exit.h"
+#include "injector/thread_register.h"
 #include "injector/tool_thread.h"
 #include "injector/writer_thread.h"
+#include "proto/pages.h"
 
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18
@@ -29,6 +29,7 @@ namespace {
 // How long the end of a process may wait for us.
 constexpr uint32_t kFinishTimeoutMs = 10'000;
 constexpr uint32_t kTaskTimeoutMs = 2'000;
+constexpr uint32_t kLeaveTimeoutMs = 50;  // for threads inside the recorder: nanoseconds
 constexpr long kPageBytes = 4096;
 
 struct FinishHook {
@@ -42,6 +43,8 @@ constinit std::atomic<Session*> current{};  // also while stop() has closed the 
 constinit char latest_path[PATH_MAX] = "";  // under lifecycle
 constinit FinishHook hooks[8] = {};
 constinit uint32_t hook_count = 0;
+constinit Session* retired = nullptr;                  // could not be freed yet; under lifecycle
+constinit std::atomic<uint32_t> waiting_for_flush{0};  // threads that hold on to a session
 constinit bool prepared = false;
 constinit bool disabled = false;
 
@@ -60,7 +63,9 @@ void leave_to_parent() noexcept {
   forget_tasks();
   hook_count = 0;
   disabled = false;
-  thread_writer = ThreadWriter{};
+  retired = nullptr;
+  waiting_for_flush.store(0, std::memory_order_relaxed);
+  forget_other_threads();
 }
 
 void in_forked_child() {
@@ -85,7 +90,7 @@ bool make_gate() noexcept {
 bool prepare_process() noexcept {
   if (prepared) return true;
   if (!make_gate()) return false;
-  prepare_thread_exit();
+  prepare_thread_register();
   pthread_atfork(nullptr, nullptr, in_forked_child);
   std::atexit(at_exit);
   prepared = true;
@@ -124,6 +129,73 @@ void run_finish_hooks() noexcept {
   for (uint32_t i = count; i > 0; --i) to_run[i - 1].run(to_run[i - 1].context);
 }
 
+// ---- the end --------------------------------------------------------------------------------
+
+// Closes the gate; true when no thread stands in the session any more.
+bool close_gate() noexcept {
+  lifecycle.lock();
+  gate.load(std::memory_order_relaxed)->session.store(nullptr, std::memory_order_seq_cst);
+  const bool empty = wait_until_nobody_records(kLeaveTimeoutMs);
+  lifecycle.unlock();
+  // A thread that was suspended for longer finds its record not to be part of the recording.
+  return empty;
+}
+
+bool can_be_freed(const Session& session) noexcept {
+  return session.finished.load(std::memory_order_acquire) != 0 &&
+         waiting_for_flush.load(std::memory_order_seq_cst) == 0;
+}
+
+// A session that cannot be freed now waits for the end of a later one.
+void free_or_retire(Session& session, bool empty) noexcept {
+  lifecycle.lock();
+  if (empty) {
+    for (Session** at = &retired; *at != nullptr;) {
+      Session* const one = *at;
+      if (!can_be_freed(*one)) {
+        at = &one->next_retired;
+        continue;
+      }
+      *at = one->next_retired;
+      free_session(*one);
+    }
+  }
+  if (empty && can_be_freed(session)) {
+    free_session(session);
+  } else {
+    session.next_retired = retired;
+    retired = &session;
+  }
+  lifecycle.unlock();
+}
+
+// For a few words of the recording, also while this thread is inside the recorder already.
+class SessionScope {
+ public:
+  explicit SessionScope(BlockKind kind) noexcept {
+    if (active_session() == nullptr) return;
+    ThreadWriter* const writer = thread_writer != nullptr ? thread_writer : register_thread(kind);
+    if (writer == nullptr) return;
+    if (!writer->busy.load(std::memory_order_relaxed)) {
+      writer->busy.store(true, std::memory_order_relaxed);
+      entered_ = writer;
+    }
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    session_ = active_session();
+  }
+  ~SessionScope() {
+    if (entered_ != nullptr) end_stay(*entered_);
+  }
+  SessionScope(const SessionScope&) = delete;
+  SessionScope& operator=(const SessionScope&) = delete;
+
+  Session* session() const noexcept { return session_; }
+
+ private:
+  Session* session_ = nullptr;
+  ThreadWriter* entered_ = nullptr;
+};
+
 }  // namespace
 
 int64_t now_ns() noexcept {
@@ -155,26 +227,25 @@ RecordingEnd Recorder::stop() noexcept {
   session = current.exchange(nullptr, std::memory_order_acq_rel);
   if (session == nullptr) return end;
   static_cast<void>(stop_tasks(kTaskTimeoutMs));  // one that hangs finds the recorder off
-  gate.load(std::memory_order_relaxed)->session.store(nullptr, std::memory_order_release);
-  // A thread in the middle of a record is done in nanoseconds. One that was suspended there for
-  // longer finds its record not to be part of the recording.
-  const timespec grace{0, 1'000'000};
-  nanosleep(&grace, nullptr);
-  if (!wait_for_finish(*session, kFinishTimeoutMs)) {
+  const bool empty = close_gate();
+  if (wait_for_finish(*session, kFinishTimeoutMs)) {
+    end.rows = session->written_rows.load(std::memory_order_relaxed);
+    end.dropped = session->dropped_rows.load(std::memory_order_relaxed);
+    end.finished = session->write_failed.load(std::memory_order_relaxed) == 0;
+  } else {
     complain(said_unfinished, "%s is not finished yet; 'tidemark recover' does the rest",
              session->trace_path);
-    return end;
   }
-  end.rows = session->written_rows.load(std::memory_order_relaxed);
-  end.dropped = session->dropped_rows.load(std::memory_order_relaxed);
-  end.finished = session->write_failed.load(std::memory_order_relaxed) == 0;
+  free_or_retire(*session, empty);
   return end;
 }
 
 bool Recorder::flush_now(uint32_t timeout_ms) noexcept {
   const int host_errno = errno;
+  waiting_for_flush.fetch_add(1, std::memory_order_seq_cst);
   Session* const session = active_session();
   const bool done = session != nullptr && wait_for_flush(*session, timeout_ms);
+  waiting_for_flush.fetch_sub(1, std::memory_order_seq_cst);
   errno = host_errno;
   return done;
 }
@@ -235,18 +306,21 @@ void Recorder::report(HealthKind kind, uint64_t value, std::string_view detail) 
 }
 
 void Recorder::count_dropped(BlockKind kind, uint64_t rows) noexcept {
-  if (Session* const session = active_session()) session->count_dropped(kind, rows);
+  const SessionScope scope(kind);
+  if (scope.session() != nullptr) scope.session()->count_dropped(kind, rows);
 }
 
 void Recorder::add_overhead_ns(uint64_t ns) noexcept {
-  if (Session* const session = active_session()) {
-    session->overhead_ns.fetch_add(ns, std::memory_order_relaxed);
+  const SessionScope scope(BlockKind::kHealth);
+  if (scope.session() != nullptr) {
+    scope.session()->overhead_ns.fetch_add(ns, std::memory_order_relaxed);
   }
 }
 
 void Recorder::add_own_host_bytes(int64_t bytes) noexcept {
-  if (Session* const session = active_session()) {
-    session->own_host_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  const SessionScope scope(BlockKind::kHealth);
+  if (scope.session() != nullptr) {
+    scope.session()->own_host_bytes.fetch_add(bytes, std::memory_order_relaxed);
   }
 }
 

@@ -11,8 +11,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "injector/pages.h"
 #include "injector/process_identity.h"
+#include "proto/pages.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23  // Linux 5.14; older kernels answer EINVAL
@@ -68,6 +68,7 @@ bool RingArena::create(const char* path, uint64_t bytes) noexcept {
   if (const int nameless = open_nameless(path); nameless >= 0) {
     if (prepare(nameless) && give_name(nameless, path)) return keep(nameless);
     const int error = errno;
+    unmap();
     ::close(nameless);
     errno = error;
     if (too_large_for_disk(error)) return false;
@@ -76,6 +77,7 @@ bool RingArena::create(const char* path, uint64_t bytes) noexcept {
   if (fd < 0) return false;
   if (prepare(fd)) return keep(fd);
   const int error = errno;
+  unmap();
   ::unlink(path);
   ::close(fd);
   errno = error;
@@ -197,6 +199,14 @@ void RingArena::discard() noexcept {
     return;
   }
   if (::madvise(chunks_, bytes, MADV_REMOVE) != 0) ::madvise(chunks_, bytes, MADV_DONTNEED);
+}
+
+void RingArena::unmap() noexcept {
+  unmap_pages(header_, total_bytes_);
+  unmap_pages(next_, chunk_count_ * sizeof *next_);
+  header_ = nullptr;
+  next_ = nullptr;
+  populated_ = 0;
 }
 
 void RingArena::unlock() noexcept {

@@ -1,9 +1,8 @@
 // The ring's mapping and the free list of its chunks.
 //
-// Any thread takes chunks; only the writer thread gives them back. The mapping is never unmapped: a
-// thread may stand in the middle of a record at any time, also after the end of the recording. No
-// file descriptor is needed once the mapping stands, so a host that closes every descriptor does
-// not disturb it.
+// Any thread takes chunks; only the writer thread gives them back. The mapping outlives the
+// recording until no thread can stand in the middle of a record (session.h). No file descriptor is
+// needed once the mapping stands, so a host that closes every descriptor does not disturb it.
 #pragma once
 
 #include <atomic>
@@ -35,6 +34,8 @@ class RingArena {
   void discard() noexcept;
   // Lets go of the lock that says "alive".
   void unlock() noexcept;
+  // No address is valid any more.
+  void unmap() noexcept;
 
   // Makes pages ready in front of those in use, so that recording threads meet no page faults.
   void populate_ahead() noexcept;

@@ -11,7 +11,7 @@
 #include <new>
 
 #include "injector/complain.h"
-#include "injector/pages.h"
+#include "proto/pages.h"
 
 namespace tidemark::injector {
 
@@ -162,6 +162,7 @@ Session* create_session(const RecorderOptions& options) noexcept {
   session->pid = ::getpid();
   if (!session->dictionaries.create()) {
     complain(said_no_memory, "no memory; recording is off");
+    free_session(*session);
     return nullptr;
   }
   if (create_files(*session, directory)) return session;
@@ -175,10 +176,16 @@ void abandon_session(Session& session) noexcept {
   if (session.arena.exists()) {
     ::unlink(session.ring_path);
     if (session.ring_target[0] != '\0') ::unlink(session.ring_target);
-    session.arena.discard();
     session.arena.unlock();
   }
   if (session.file.exists()) ::unlink(session.trace_path);
+  free_session(session);
+}
+
+void free_session(Session& session) noexcept {
+  session.arena.unmap();
+  session.dictionaries.unmap();
+  unmap_pages(&session, sizeof session);
 }
 
 }  // namespace tidemark::injector

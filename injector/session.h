@@ -1,9 +1,10 @@
 // Everything that belongs to one recording, from start() to stop().
 //
-// It lies in pages of its own and is never freed: any thread may be inside the recorder at any
-// time, and the address of a session also serves as its identity (ThreadWriter::session). What is
-// large in it is given back to the system when the recording ends: the addresses stay, empty, for
-// the thread that was suspended in the middle of a record.
+// It lies in pages of its own. Any thread may be inside the recorder at any time, and the address
+// of a session also serves as its identity (ThreadWriter::session): it is freed once no thread can
+// be in it any more. What is large in it is given back to the system when the recording ends, for a
+// thread may have been suspended in the middle of a record; then the addresses stay, empty, and the
+// end of a later recording frees them.
 #pragma once
 
 #include <limits.h>
@@ -52,6 +53,9 @@ struct Session {
   std::atomic<uint64_t> written_rows{0};
   std::atomic<uint64_t> dropped_rows{0};
 
+  // Of those that have ended and could not be freed yet; under the recorder's lock.
+  Session* next_retired = nullptr;
+
   // The capture side's own.
   std::atomic<uint64_t> overhead_ns{0};
   std::atomic<int64_t> own_host_bytes{0};
@@ -61,5 +65,7 @@ struct Session {
 Session* create_session(const RecorderOptions& options) noexcept;
 // Takes back what create_session made, as if it had never been.
 void abandon_session(Session& session) noexcept;
+// All its memory. Its writer has finished and no thread is in it.
+void free_session(Session& session) noexcept;
 
 }  // namespace tidemark::injector

@@ -22,61 +22,88 @@ inline Session* active_session() noexcept {
   return gate.load(std::memory_order_relaxed)->session.load(std::memory_order_acquire);
 }
 
-// Owned by its thread; no other touches it. A thread that ends seals its chunk (pthread key).
-struct ThreadWriter {
-  Session* session;             // whose chunk this is
-  uint8_t* at;                  // where the next record goes
-  uint32_t room;                // bytes left in the chunk
-  uint32_t thread;              // tid
-  ring::ChunkControl* control;  // nullptr: no chunk
-  uint64_t commit;              // what control->commit holds
-  bool busy;                    // inside the recorder: a call that interrupts is turned away
-  bool registered;              // for clean-up at thread exit
+// Owned by its thread, but for `session`, which is cleared when a recording has ended. Lies in the
+// register of threads (thread_register.h) and seals its chunk when its thread ends.
+struct alignas(64) ThreadWriter {
+  std::atomic<Session*> session;  // whose chunk this is
+  uint8_t* at;                    // where the next record goes
+  ring::ChunkControl* control;    // nullptr: no chunk
+  uint64_t commit;                // what control->commit holds
+  uint32_t room;                  // bytes left in the chunk
+  std::atomic<uint32_t> thread;   // tid; 0: nobody's place
+  // Inside the recorder: a call that interrupts is turned away, and the recording's memory stays.
+  std::atomic<bool> busy;
 };
 
-// Initial-exec: the address is a constant offset from the thread pointer. The default model of a
-// shared library would call __tls_get_addr, which allocates a thread's block on first use: a malloc
-// inside a malloc hook or a signal handler. The price is a share of the loader's small reserve for
-// libraries that come by dlopen (glibc keeps 1664 bytes), hence few and small members.
-extern thread_local constinit ThreadWriter thread_writer __attribute__((tls_model("initial-exec")));
+// nullptr until the thread records for the first time. Initial-exec: the address is a constant
+// offset from the thread pointer. The default model of a shared library would call __tls_get_addr,
+// which allocates a thread's block on first use: a malloc inside a malloc hook or a signal handler.
+// The price is a share of the loader's small reserve for libraries that come by dlopen (glibc keeps
+// 1664 bytes).
+extern thread_local constinit ThreadWriter* thread_writer
+    __attribute__((tls_model("initial-exec")));
 
-// The slow ways out of RecordScope. Each counts what it drops.
+// The slow ways. Each counts what it drops.
+ThreadWriter* register_thread(BlockKind kind) noexcept;  // nullptr: no memory
 bool take_chunk(ThreadWriter& writer, Session* session, BlockKind kind, uint32_t bytes) noexcept;
-void count_reentered(Session* session, BlockKind kind) noexcept;
+void count_reentered(BlockKind kind) noexcept;
+// Nothing more comes into this chunk.
+void seal_chunk(ThreadWriter& writer) noexcept;
 
-// Turns away calls that interrupt this thread's own stay in the recorder. False: turned away, or
-// the recorder is off.
+// Relaxed where the barrier in all threads that follows the look at `busy` orders what was done
+// before; the thread sanitizer does not know of such barriers.
+#if defined(__SANITIZE_THREAD__)
+inline constexpr auto kEndOfStay = std::memory_order_release;
+#else
+inline constexpr auto kEndOfStay = std::memory_order_relaxed;
+#endif
+inline void end_stay(ThreadWriter& writer) noexcept {
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  writer.busy.store(false, kEndOfStay);
+}
+
+// A thread's stay in the recorder. As long as it lasts the recording's memory stays (see
+// thread_register.h for the order of what happens here). Calls that interrupt this thread's own
+// stay are turned away. No session: turned away, or the recorder is off.
 class BusyScope {
  public:
-  explicit BusyScope(BlockKind kind) noexcept : session_(active_session()) {
-    if (session_ == nullptr) return;
-    if (thread_writer.busy) [[unlikely]] {
-      count_reentered(session_, kind);
-      session_ = nullptr;
+  explicit BusyScope(BlockKind kind) noexcept {
+    const Gate& open = *gate.load(std::memory_order_relaxed);
+    if (open.session.load(std::memory_order_relaxed) == nullptr) return;
+    ThreadWriter* writer = thread_writer;
+    if (writer == nullptr) [[unlikely]] {
+      writer = register_thread(kind);
+      if (writer == nullptr) return;
+    }
+    if (writer->busy.load(std::memory_order_relaxed)) [[unlikely]] {
+      count_reentered(kind);
       return;
     }
-    thread_writer.busy = true;
+    writer->busy.store(true, std::memory_order_relaxed);
     std::atomic_signal_fence(std::memory_order_seq_cst);
+    session_ = open.session.load(std::memory_order_acquire);
+    writer_ = writer;
   }
   ~BusyScope() {
-    if (session_ == nullptr) return;
-    std::atomic_signal_fence(std::memory_order_seq_cst);
-    thread_writer.busy = false;
+    if (writer_ != nullptr) end_stay(*writer_);
   }
   BusyScope(const BusyScope&) = delete;
   BusyScope& operator=(const BusyScope&) = delete;
 
   Session* session() const noexcept { return session_; }
+  ThreadWriter& writer() const noexcept { return *writer_; }  // where there is a session
 
  private:
-  Session* session_;
+  Session* session_ = nullptr;
+  ThreadWriter* writer_ = nullptr;
 };
 
 // Room for one record of `bytes` for a thread that is inside a BusyScope; nullptr: dropped,
 // counted.
 inline uint8_t* begin_record(ThreadWriter& writer, Session* session, BlockKind kind,
                              uint32_t bytes) noexcept {
-  if (writer.session != session || writer.room < bytes) [[unlikely]] {
+  if (writer.session.load(std::memory_order_relaxed) != session || writer.room < bytes)
+      [[unlikely]] {
     if (!take_chunk(writer, session, kind, bytes)) return nullptr;
   }
   const ring::RecordHeader header{static_cast<uint16_t>(kind), 0, bytes};
@@ -96,12 +123,12 @@ class RecordScope {
  public:
   RecordScope(BlockKind kind, uint32_t bytes) noexcept : busy_(kind) {
     if (busy_.session() != nullptr) [[likely]] {
-      content_ = begin_record(thread_writer, busy_.session(), kind, bytes);
+      content_ = begin_record(busy_.writer(), busy_.session(), kind, bytes);
     }
   }
   explicit operator bool() const noexcept { return content_ != nullptr; }
   uint8_t* content() const noexcept { return content_; }
-  void commit(uint32_t bytes) noexcept { end_record(thread_writer, bytes); }
+  void commit(uint32_t bytes) noexcept { end_record(busy_.writer(), bytes); }
 
  private:
   BusyScope busy_;

@@ -4,18 +4,18 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <new>
 
 #include "injector/drain.h"
 #include "injector/session.h"
 #include "injector/tool_thread.h"
+#include "proto/pages.h"
 
 namespace tidemark::injector {
 
 namespace {
 
-// zstd and the encoder keep their tables on the heap; the deepest path needs a few KiB.
+// zstd and the encoder keep their tables in pages; the deepest path needs a few KiB.
 constexpr size_t kWriterStackBytes = 512 << 10;
 
 // Owned by the writer thread.
@@ -28,10 +28,6 @@ struct WriterJob {
 bool short_of_chunks(const Session& session) {
   return session.arena.free_chunks() < session.arena.chunk_count() / 2;
 }
-
-// Known here as well, so that a leak checker of the host finds an owner for what the writer has
-// allocated, also in a forked child.
-WriterJob* latest_job = nullptr;
 
 void end_of_recording(WriterJob* job) {
   Session& session = job->session;
@@ -50,9 +46,8 @@ void end_of_recording(WriterJob* job) {
   }
   session.file.close();
   session.arena.unlock();
-  if (latest_job == job) latest_job = nullptr;
   job->~WriterJob();
-  std::free(job);
+  unmap_pages(job, sizeof *job);
   session.finished.store(1, std::memory_order_release);
   wake_all(session.finished);
 }
@@ -200,17 +195,16 @@ void Session::wake_writer() noexcept {
 }
 
 bool start_writer(Session& session) noexcept {
-  void* const memory = std::malloc(sizeof(WriterJob));
+  void* const memory = map_pages(sizeof(WriterJob));
   if (memory == nullptr) return false;
   auto* const job = new (memory) WriterJob(session);
   if (!job->drain.failed()) {
     session.arena.set_live();
-    latest_job = job;
     if (start_tool_thread("tidemark", kWriterStackBytes, run_writer, job)) return true;
   }
   const int error = errno;
   job->~WriterJob();
-  std::free(memory);
+  unmap_pages(memory, sizeof(WriterJob));
   errno = error;
   return false;
 }

@@ -1,20 +1,34 @@
 #include "proto/block_encoder.h"
 
+#define ZSTD_STATIC_LINKING_ONLY  // memory of one's own
 #include <zstd.h>
 
 #include <cstring>
 
 namespace tidemark {
 
-uint8_t* Scratch::reserve(size_t bytes) noexcept {
-  if (bytes > capacity_) {
-    data_.reset();
-    capacity_ = 0;
-    data_.reset(static_cast<uint8_t*>(std::malloc(bytes)));
-    if (data_ != nullptr) capacity_ = bytes;
-  }
-  return data_.get();
+namespace {
+
+// zstd's tables, in pages as well. Each begins with its size, which zstd does not tell again.
+constexpr size_t kSizeBytes = 64;
+
+void* zstd_alloc(void*, size_t bytes) {
+  auto* const p = static_cast<uint8_t*>(map_pages(bytes + kSizeBytes));
+  if (p == nullptr) return nullptr;
+  const size_t size = bytes + kSizeBytes;
+  std::memcpy(p, &size, sizeof size);
+  return p + kSizeBytes;
 }
+
+void zstd_free(void*, void* address) {
+  if (address == nullptr) return;
+  uint8_t* const p = static_cast<uint8_t*>(address) - kSizeBytes;
+  size_t size = 0;
+  std::memcpy(&size, p, sizeof size);
+  unmap_pages(p, size);
+}
+
+}  // namespace
 
 BlockEncoder::BlockEncoder(int zstd_level) noexcept : level_(zstd_level) {}
 
@@ -27,8 +41,8 @@ std::span<const uint8_t> BlockEncoder::encode_strings(std::span<const StringRow>
                                                       uint64_t sequence) noexcept {
   size_t bound = 32;
   for (const StringRow& s : strings) bound += s.size + 2 * wire::kMaxVarint;
-  uint8_t* raw = raw_.reserve(bound);
-  if (raw == nullptr || bound > kMaxPayloadBytes) return {};
+  if (!raw_.reserve(bound) || bound > kMaxPayloadBytes) return {};
+  uint8_t* const raw = raw_.get();
 
   uint8_t* p = wire::put_varint(wire::put_tag(raw, 1, wire::kVarint), strings.size());
   p = wire::put_tag(p, 2, wire::kBytes);
@@ -55,11 +69,12 @@ std::span<const uint8_t> BlockEncoder::encode_strings(std::span<const StringRow>
 }
 
 std::span<const uint8_t> BlockEncoder::seal(FrameHeader& header, size_t raw_size) noexcept {
-  if (zstd_ == nullptr) zstd_ = ZSTD_createCCtx();
-  uint8_t* frame = frame_.reserve(sizeof(FrameHeader) + ZSTD_compressBound(raw_size));
-  if (zstd_ == nullptr || frame == nullptr || raw_size > kMaxPayloadBytes) return {};
+  if (zstd_ == nullptr) zstd_ = ZSTD_createCCtx_advanced({zstd_alloc, zstd_free, nullptr});
+  const size_t bound = sizeof(FrameHeader) + ZSTD_compressBound(raw_size);
+  if (zstd_ == nullptr || !frame_.reserve(bound) || raw_size > kMaxPayloadBytes) return {};
 
-  const uint8_t* raw = raw_.reserve(raw_size);
+  uint8_t* const frame = frame_.get();
+  const uint8_t* const raw = raw_.get();
   uint8_t* payload = frame + sizeof(FrameHeader);
   size_t stored =
       ZSTD_compressCCtx(zstd_, payload, ZSTD_compressBound(raw_size), raw, raw_size, level_);

@@ -1,37 +1,21 @@
 // Makes whole frames: rows or strings in, header and compressed payload out.
 //
-// Owned by one thread. All memory is taken when a table is used for the first time (its size is
-// fixed by the table's block_rows); nothing is allocated per event or per block after that. No
-// exceptions: a failure is a false that stays.
+// Owned by one thread. All memory is pages of its own (pages.h), taken when a table is used for the
+// first time (its size is fixed by the table's block_rows); nothing is allocated per event or per
+// block after that. No exceptions: a failure is a false that stays.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
 #include <span>
 
 #include "proto/column_codec.h"
 #include "proto/frame.h"
+#include "proto/pages.h"
 
 struct ZSTD_CCtx_s;
 
 namespace tidemark {
-
-// Memory for the hot path: malloc'd, grows only, contents not kept. Untouched pages cost nothing.
-class Scratch {
- public:
-  // nullptr when memory is short.
-  uint8_t* reserve(size_t bytes) noexcept;
-  size_t capacity() const noexcept { return capacity_; }
-
- private:
-  struct Free {
-    void operator()(uint8_t* p) const noexcept { std::free(p); }
-  };
-  std::unique_ptr<uint8_t, Free> data_;
-  size_t capacity_ = 0;
-};
 
 // One text and its id, on the way into a Strings message.
 struct StringRow {
@@ -56,16 +40,14 @@ class BlockEncoder {
   std::span<const uint8_t> encode(std::span<const Row> rows, uint32_t process,
                                   uint64_t sequence) noexcept {
     const size_t bound = max_encoded_bytes<Row>(rows.size());
-    uint8_t* scratch = scratch_.reserve(bound);
-    uint8_t* raw = raw_.reserve(bound);
-    if (scratch == nullptr || raw == nullptr) return {};
+    if (!scratch_.reserve(bound) || !raw_.reserve(bound)) return {};
     FrameHeader header;
     header.kind = static_cast<uint16_t>(Table<Row>::kind);
     header.rows = static_cast<uint32_t>(rows.size());
     header.process = process;
     header.sequence = sequence;
     set_time_range(header, rows);
-    return seal(header, encode_rows(rows, scratch, raw));
+    return seal(header, encode_rows(rows, scratch_.get(), raw_.get()));
   }
 
   std::span<const uint8_t> encode_strings(std::span<const StringRow> strings, uint32_t process,
@@ -86,9 +68,9 @@ class BlockEncoder {
 
   int level_;
   ZSTD_CCtx_s* zstd_ = nullptr;
-  Scratch scratch_;
-  Scratch raw_;
-  Scratch frame_;
+  PageArray<uint8_t> scratch_;
+  PageArray<uint8_t> raw_;
+  PageArray<uint8_t> frame_;
 };
 
 }  // namespace tidemark

@@ -27,11 +27,7 @@ void TraceWriter::begin_process(uint32_t process, uint64_t sequence) noexcept {
 
 void TraceWriter::append_string(uint32_t id, std::string_view text) noexcept {
   text = text.substr(0, kMaxStringBytes);
-  if (strings_ == nullptr) {
-    strings_.reset(static_cast<StringRow*>(std::malloc(sizeof(StringRow) * kStringRows)));
-    string_bytes_.reset(static_cast<char*>(std::malloc(kStringBytes)));
-    if (strings_ == nullptr || string_bytes_ == nullptr) fail(ENOMEM);
-  }
+  if (!strings_.reserve(kStringRows) || !string_bytes_.reserve(kStringBytes)) fail(ENOMEM);
   if (string_count_ == kStringRows || string_size_ + text.size() > kStringBytes) flush_strings();
   if (failed()) {
     ++rows_lost_;
@@ -88,18 +84,12 @@ void TraceWriter::put(std::span<const uint8_t> bytes) noexcept {
 }
 
 void TraceWriter::note_in_index(const FrameHeader& header) noexcept {
-  if (index_size_ == index_capacity_) {
-    const uint32_t capacity = std::max(256U, index_capacity_ * 2);
-    auto* grown = static_cast<IndexEntry*>(
-        capacity > kMaxFrameRows ? nullptr
-                                 : std::realloc(index_.get(), sizeof(IndexEntry) * capacity));
-    if (grown == nullptr) {
+  if (index_size_ == index_.capacity()) {
+    const size_t capacity = std::max<size_t>(256, index_.capacity() * 2);
+    if (capacity > kMaxFrameRows || !index_.reserve(capacity)) {
       index_complete_ = false;  // such a file is read by scanning
       return;
     }
-    static_cast<void>(index_.release());  // realloc has taken it over
-    index_.reset(grown);
-    index_capacity_ = capacity;
   }
   index_[index_size_++] = {offset_,     header.stored_bytes, header.first_ns, header.last_ns,
                            header.rows, header.process,      header.kind};

@@ -7,8 +7,6 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
 #include <span>
 #include <string_view>
 #include <tuple>
@@ -33,7 +31,7 @@ class TraceWriter {
   template <typename Row>
   void append(const Row& row) noexcept {
     auto& buffer = std::get<Buffer<Row>>(buffers_);
-    if (buffer.size == Buffer<Row>::kCapacity || buffer.rows == nullptr) [[unlikely]] {
+    if (buffer.size == buffer.rows.capacity()) [[unlikely]] {
       if (!make_room(buffer)) return;
     }
     buffer.rows[buffer.size++] = row;
@@ -60,13 +58,10 @@ class TraceWriter {
   uint64_t next_sequence() const noexcept { return sequence_; }
 
  private:
-  struct FreeMemory {
-    void operator()(void* p) const noexcept { std::free(p); }
-  };
   template <typename Row>
   struct Buffer {
     static constexpr uint32_t kCapacity = Table<Row>::block_rows;
-    std::unique_ptr<Row[], FreeMemory> rows;
+    PageArray<Row> rows;
     uint32_t size = 0;
   };
   template <typename List>
@@ -78,9 +73,8 @@ class TraceWriter {
 
   template <typename Row>
   bool make_room(Buffer<Row>& buffer) noexcept {
-    if (buffer.rows == nullptr) {
-      buffer.rows.reset(static_cast<Row*>(std::malloc(sizeof(Row) * Buffer<Row>::kCapacity)));
-      if (buffer.rows == nullptr) fail(ENOMEM);
+    if (buffer.rows.empty()) {
+      if (!buffer.rows.reserve(Buffer<Row>::kCapacity)) fail(ENOMEM);
     } else {
       flush_buffer(buffer);
     }
@@ -108,14 +102,13 @@ class TraceWriter {
 
   static constexpr uint32_t kStringRows = 4096;
   static constexpr size_t kStringBytes = 1 << 20;
-  std::unique_ptr<StringRow[], FreeMemory> strings_;
-  std::unique_ptr<char[], FreeMemory> string_bytes_;
+  PageArray<StringRow> strings_;
+  PageArray<char> string_bytes_;
   uint32_t string_count_ = 0;
   size_t string_size_ = 0;
 
-  std::unique_ptr<IndexEntry[], FreeMemory> index_;
+  PageArray<IndexEntry> index_;
   uint32_t index_size_ = 0;
-  uint32_t index_capacity_ = 0;
   bool index_complete_ = true;
 
   uint32_t process_ = 1;

@@ -26,7 +26,7 @@ MAY_USE = {
 # The part of proto/ that is linked into other people's processes.
 WRITER_ONLY = {"rows.h", "tables.h", "wire.h", "crc32.h", "frame.h", "column_codec.h",
                "block_encoder.h", "byte_sink.h", "trace_writer.h", "version.h", "ring_layout.h", "table_names.h",
-               "control.h"}
+               "control.h", "pages.h"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 
 

@@ -52,4 +52,6 @@ if(NOT TIDEMARK_SANITIZE)
             $<TARGET_FILE:tidemark> ${CMAKE_NM} ${CMAKE_OBJDUMP})
   tidemark_python_test(attach attach_test.py $<TARGET_FILE:tidemark_cli>
     $<TARGET_FILE_DIR:simgpu_cuda> $<TARGET_FILE:tidemark> $<TARGET_FILE:attach_host>)
+  # An armed process that nobody talks to: not while another test lists processes.
+  set_tests_properties(attach PROPERTIES RESOURCE_LOCK cuda_processes)
 endif()

@@ -84,8 +84,13 @@ class Host:
 
     # What the system says of it.
     def threads(self):
-        return sorted((pathlib.Path(task) / "comm").read_text().strip()
-                      for task in pathlib.Path(f"/proc/{self.pid}/task").iterdir())
+        names = []
+        for task in pathlib.Path(f"/proc/{self.pid}/task").iterdir():
+            try:
+                names.append((task / "comm").read_text().strip())
+            except (FileNotFoundError, ProcessLookupError):
+                pass  # it has just ended
+        return sorted(names)
 
     def files(self):
         return sorted(os.readlink(link)
@@ -97,6 +102,11 @@ class Host:
     def resident_kib(self):
         status = pathlib.Path(f"/proc/{self.pid}/status").read_text()
         return int(re.search(r"VmRSS:\s+(\d+)", status)[1])
+
+    def memory(self):
+        status = pathlib.Path(f"/proc/{self.pid}/status").read_text()
+        return {"resident_kib": self.resident_kib(), "mappings": self.maps().count("\n"),
+                "address_kib": int(re.search(r"VmSize:\s+(\d+)", status)[1])}
 
     def switches(self, name):
         """How often the thread of that name was put to sleep or made to wait."""

@@ -1,5 +1,6 @@
 #include "injector/recorder.h"
 
+#include <malloc.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -7,6 +8,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <fstream>
 #include <mutex>
 #include <set>
 #include <string>
@@ -365,6 +367,72 @@ TEST_F(RecorderTest, ReentryIsCountedAsDropped) {
   const TraceContents trace = finish();
   EXPECT_EQ(trace.framework_events.size(), 1U);
   EXPECT_EQ(trace.health_sum(HealthKind::kEventsDropped), 2U);
+}
+
+// Pages of this process's address space, touched or not. malloc would add a heap for each thread,
+// and keep it.
+size_t mapped_pages() {
+  std::ifstream in("/proc/self/statm");
+  size_t pages = 0;
+  in >> pages;
+  return pages;
+}
+
+void record_in_threads(unsigned count) {
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < count; ++i) {
+    threads.emplace_back([i] { recorder().record(event(i, recorder().intern_string("x"))); });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(RecorderTest, EndedRecordingsLeaveNoMemory) {
+  mallopt(M_ARENA_MAX, 1);
+  size_t before = 0;
+  for (int round = 0; round < 20; ++round) {
+    ASSERT_TRUE(recorder().start(options_for(directory_)));
+    record_in_threads(100);  // more than a piece of the register has places
+    recorder().stop();
+    if (round == 4) before = mapped_pages();
+  }
+  EXPECT_LE(mapped_pages(), before + 256);  // stacks that the C library keeps
+}
+
+TEST_F(RecorderTest, AThreadInsideKeepsARecordingsMemoryUntilItLeaves) {
+  mallopt(M_ARENA_MAX, 1);
+  std::thread([] {}).join();  // the C library keeps its stack
+  ASSERT_TRUE(recorder().start(options_for(directory_)));
+  recorder().stop();
+  const size_t none = mapped_pages();
+  ASSERT_TRUE(recorder().start(options_for(directory_)));
+  std::atomic<int> stage{0};
+  std::thread inside([&] {
+    const BusyScope stay(BlockKind::kMarks);
+    Session* const session = stay.session();
+    ThreadWriter& writer = stay.writer();
+    stage = 1;
+    stage.notify_all();
+    stage.wait(1);
+    // As a thread that was suspended in the middle of a record, long after its end.
+    const uint32_t bytes = ring::record_bytes(sizeof(FrameworkEvent));
+    if (begin_record(writer, session, BlockKind::kFrameworkEvents, bytes) != nullptr) {
+      end_record(writer, bytes);
+    }
+  });
+  stage.wait(0);
+  recorder().stop();
+  // The C library keeps stacks of threads that have ended, less than a megabyte here.
+  const size_t kStacks = 256;
+  EXPECT_GT(mapped_pages(), none + kStacks);
+
+  // The next one knows nothing of it.
+  ASSERT_TRUE(recorder().start(options_for(directory_)));
+  EXPECT_TRUE(recorder().record(event(1, 2)));
+  stage = 2;
+  stage.notify_all();
+  inside.join();
+  EXPECT_EQ(finish().framework_events.size(), 1U);
+  EXPECT_LE(mapped_pages(), none + kStacks);
 }
 
 struct TaskProbe {
