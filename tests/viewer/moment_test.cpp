@@ -148,6 +148,42 @@ TEST_F(Moments, FlameDifferenceIsWhatCameAndWent) {
   EXPECT_EQ(tree.nodes[0].bytes, moved);
 }
 
+// Every line of code with the bytes under it, however many ways lead to it.
+TEST_F(Moments, BottomUpBeginsWithTheLinesThatAllocated) {
+  const MemoryState before = state_after(*lane().memory, 4'000);
+  const MemoryState after = state_after(*lane().memory, 5'000);
+  const Dictionary& names = model_->process_of(lane()).names;
+  const FlameSide now{*lane().memory, names, after};
+  const FlameTree tree = FlameTree::of(now, FlameOrder::kBottomUp);
+  std::map<uint32_t, uint64_t> by_line;
+  for (const uint32_t i : after.live) {
+    const Allocation& a = lane().memory->allocations[i];
+    if (a.stack != 0) by_line[names.stack(a.stack).frame] += a.block_bytes;
+  }
+  ASSERT_GT(by_line.size(), 3U);
+  size_t lines = 0;
+  for (size_t i = 1; i < tree.nodes.size(); ++i) {
+    const FlameNode& n = tree.nodes[i];
+    EXPECT_EQ(tree.find(n.key), i) << "keys are unique";
+    EXPECT_LE(n.begin + n.bytes, tree.nodes[n.parent].begin + tree.nodes[n.parent].bytes);
+    if (n.depth != 1 || n.kind != FlameKind::kFrame) continue;
+    ++lines;
+    EXPECT_EQ(n.bytes, by_line[n.frame]);
+  }
+  EXPECT_EQ(lines, by_line.size());
+  EXPECT_EQ(tree.nodes[0].bytes, after.totals.active);
+
+  const FlameSide then{*lane().memory, names, before};
+  const FlameTree change = FlameTree::difference(then, now, FlameOrder::kBottomUp);
+  const FlameTree same = FlameTree::difference(then, now);
+  EXPECT_EQ(change.nodes[0].net, same.nodes[0].net);
+  EXPECT_EQ(change.nodes[0].bytes, same.nodes[0].bytes);
+  // Keys stay what they are, so that a zoom survives a move of the cursor.
+  size_t found = 0;
+  for (const FlameNode& n : change.nodes) found += tree.find(n.key) != 0 ? 1U : 0U;
+  EXPECT_GT(found, 3U);
+}
+
 TEST_F(Moments, TablesSortAndFilter) {
   const auto rows = allocation_rows(source(), "", {});
   ASSERT_EQ(rows.size(), source().state.live.size());

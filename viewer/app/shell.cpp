@@ -10,13 +10,14 @@
 #include "export/names.h"
 #include "viewer/model/ticks.h"
 #include "viewer/panels/help_panel.h"
+#include "viewer/panels/key_table.h"
 #include "viewer/widgets/fonts.h"
 #include "viewer/widgets/text.h"
 #include "viewer/widgets/theme.h"
 
 namespace tidemark::view {
 
-// In the order of the keys 1 to 8; the block's details come forward by themselves.
+// In the order of the keys 1 to 9.
 const Shell::Panel Shell::kPanels[] = {
     {"timeline", TimelinePanel::kTitle, &Shell::draw_timeline},
     {"map", MapPanel::kTitle, &Shell::draw_map},
@@ -79,6 +80,14 @@ void Shell::open_other(const std::string& path) {
   other_loader_.start(path);
 }
 
+void Shell::reload() {
+  if (model_ == nullptr) return;
+  error_.clear();
+  reloading_ = true;
+  follow_began_ = Follower::Clock::now();
+  follow_loader_.start(model_->trace.path);
+}
+
 void Shell::follow(bool on) {
   follow_ = on;
   follower_.stop();
@@ -121,11 +130,23 @@ void Shell::take_grown() {
   if (!outcome) return;
   const auto now = Follower::Clock::now();
   follower_.was_read(now, now - follow_began_);
-  // A file that cannot be read now may be readable in a second; until then, what was read is shown.
-  if (!*outcome || model_ == nullptr || follow_loader_.path() != model_->trace.path) return;
+  const bool asked_for = std::exchange(reloading_, false);
+  if (!*outcome) {
+    // A file that grows may be readable again in a second; until then, what was read is shown.
+    if (asked_for) error_ = outcome->error().message;
+    return;
+  }
+  if (model_ == nullptr || follow_loader_.path() != model_->trace.path) return;
   const std::shared_ptr<const Model> before = std::exchange(model_, **outcome);
-  selection_.carry_over(*before, *model_);
   forget_curves();
+  if (before->trace.start_ns == model_->trace.start_ns || !asked_for) {
+    selection_.carry_over(*before, *model_);
+    return;
+  }
+  // Another run under the same name: what was chosen in the old one means nothing here.
+  const std::shared_ptr<const Model> other = selection_.other;
+  selection_.reset(*model_);
+  if (other != nullptr) selection_.set_other(*model_, other);
 }
 
 void Shell::set_model(std::shared_ptr<const Model> model) {
@@ -172,23 +193,23 @@ void Shell::take_loaded() {
 }
 
 void Shell::handle_keys() {
-  const ImGuiIO& io = ImGui::GetIO();
-  if (io.WantTextInput) return;
-  const auto pressed = [](ImGuiKey key) { return ImGui::IsKeyPressed(key, false); };
-  if (io.KeyCtrl && pressed(ImGuiKey_O)) {
-    choosing_other_ = io.KeyShift && model_ != nullptr;
-    open_.show();
-  }
-  if (io.KeyCtrl && pressed(ImGuiKey_E) && model_ != nullptr) export_.show(*model_, selection_);
-  if (io.KeyCtrl && pressed(ImGuiKey_Q)) quit_wanted = true;
-  if (pressed(ImGuiKey_F1) || (io.KeyShift && pressed(ImGuiKey_Slash))) help_ = !help_;
-  if (pressed(ImGuiKey_F5) && model_ != nullptr) open(model_->trace.path);
-  if (pressed(ImGuiKey_F12)) picture_wanted = true;
-  if (!io.KeyCtrl && pressed(ImGuiKey_T)) set_dark(!theme().dark);
-  for (int i = 0; i < kPanelCount; ++i) {
-    if (pressed(static_cast<ImGuiKey>(ImGuiKey_1 + i))) front_ = i;
-  }
-  if (model_ != nullptr) timeline_.handle_keys(*model_, selection_);
+  if (ImGui::GetIO().WantTextInput) return;
+  if (pressed(Command::kOpen)) choose_file(false);
+  if (pressed(Command::kQuit)) quit_wanted = true;
+  if (pressed(Command::kHelp)) help_ = !help_;
+  if (pressed(Command::kPicture)) picture_wanted = true;
+  if (pressed(Command::kTheme)) set_dark(!theme().dark);
+  if (const int panel = panel_pressed(kPanelCount); panel >= 0) front_ = panel;
+  if (model_ == nullptr) return;
+  if (pressed(Command::kOpenOther)) choose_file(true);
+  if (pressed(Command::kExport)) export_.show(*model_, selection_);
+  if (pressed(Command::kReload)) reload();
+  timeline_.handle_keys(*model_, selection_);
+}
+
+void Shell::choose_file(bool other) {
+  choosing_other_ = other;
+  open_.show();
 }
 
 void Shell::draw_menu() {
@@ -197,15 +218,13 @@ void Shell::draw_menu() {
     const WithFont bold(fonts().bold);
     text_in_colour(theme().accent, "tidemark");
   }
+  const auto item = [](const char* name, Command command, bool enabled = true) {
+    return ImGui::MenuItem(name, shortcut(command).c_str(), false, enabled);
+  };
+  const bool trace = model_ != nullptr;
   if (ImGui::BeginMenu("File")) {
-    if (ImGui::MenuItem("Open...", "Ctrl+O")) {
-      choosing_other_ = false;
-      open_.show();
-    }
-    if (ImGui::MenuItem("Compare with...", "Ctrl+Shift+O", false, model_ != nullptr)) {
-      choosing_other_ = true;
-      open_.show();
-    }
+    if (item("Open...", Command::kOpen)) choose_file(false);
+    if (item("Compare with...", Command::kOpenOther, trace)) choose_file(true);
     if (ImGui::BeginMenu("Recent", !config_.recent.empty())) {
       const std::vector<std::string> recent = config_.recent;
       for (const std::string& path : recent) {
@@ -213,19 +232,20 @@ void Shell::draw_menu() {
       }
       ImGui::EndMenu();
     }
-    if (ImGui::MenuItem("Read again", "F5", false, model_ != nullptr)) open(model_->trace.path);
+    if (item("Read again", Command::kReload, trace)) reload();
     if (ImGui::MenuItem("Follow as it grows", nullptr, follow_)) follow(!follow_);
-    if (ImGui::MenuItem("Export for Perfetto...", "Ctrl+E", false, model_ != nullptr)) {
+    if (item("Export for Perfetto...", Command::kExport, trace)) {
       export_.show(*model_, selection_);
     }
-    if (ImGui::MenuItem("Save a picture", "F12")) picture_wanted = true;
+    if (item("Save a picture", Command::kPicture)) picture_wanted = true;
     ImGui::Separator();
-    if (ImGui::MenuItem("Quit", "Ctrl+Q")) quit_wanted = true;
+    if (item("Quit", Command::kQuit)) quit_wanted = true;
     ImGui::EndMenu();
   }
   if (ImGui::BeginMenu("View")) {
-    if (ImGui::MenuItem("Dark", "T", theme().dark)) set_dark(true);
-    if (ImGui::MenuItem("Light", "T", !theme().dark)) set_dark(false);
+    const std::string key = shortcut(Command::kTheme);
+    if (ImGui::MenuItem("Dark", key.c_str(), theme().dark)) set_dark(true);
+    if (ImGui::MenuItem("Light", key.c_str(), !theme().dark)) set_dark(false);
     ImGui::Separator();
     for (int i = 0; i < kPanelCount; ++i) {
       if (ImGui::MenuItem(kPanels[i].title, fmt::format("{}", i + 1).c_str())) front_ = i;
@@ -235,7 +255,7 @@ void Shell::draw_menu() {
     ImGui::EndMenu();
   }
   if (ImGui::BeginMenu("Help")) {
-    if (ImGui::MenuItem("Keys", "F1")) help_ = true;
+    if (item("Keys", Command::kHelp)) help_ = true;
     ImGui::EndMenu();
   }
   if (model_ != nullptr) {
@@ -256,7 +276,7 @@ void Shell::draw_banners() {
       ImGui::SameLine();
       if (ImGui::SmallButton("Open another...")) {
         error_.clear();
-        open_.show();
+        choose_file(false);
       }
       ImGui::SameLine();
       if (ImGui::SmallButton("x")) error_.clear();
@@ -289,6 +309,7 @@ void Shell::draw_status() {
                       span_text(model_->span_ns()), counted(model_->lanes.size(), "device"));
       if (follow_) facts += "   following the file as it grows";
       if (other_loader_.busy()) facts += "   reading " + other_loader_.path();
+      if (reloading_) facts += "   reading the file again ...";
       if (!model_->report_ready) facts += "   looking for what is wrong ...";
       text_dim(fitted(facts, ImGui::GetContentRegionAvail().x));
       static constexpr std::string_view kHint = "F1: keys";
@@ -387,7 +408,7 @@ void Shell::draw_welcome() {
         "Drop a trace (.tmk), a folder of traces or a PyTorch memory snapshot (.pickle) on this "
         "window.");
     ImGui::Spacing();
-    if (ImGui::Button("Open...")) open_.show();
+    if (ImGui::Button("Open...")) choose_file(false);
     ImGui::SameLine();
     if (ImGui::Button("Keys")) help_ = true;
     if (!config_.recent.empty()) {
@@ -436,10 +457,7 @@ void Shell::draw() {
   } else {
     draw_panels();
   }
-  if (std::exchange(compare_.open_wanted, false)) {
-    choosing_other_ = true;
-    open_.show();
-  }
+  if (std::exchange(compare_.open_wanted, false)) choose_file(true);
   if (const auto chosen = open_.draw()) choosing_other_ ? open_other(*chosen) : open(*chosen);
   if (std::string told = export_.draw(model_, selection_); !told.empty()) notice = std::move(told);
   if (help_) draw_help(help_);

@@ -35,6 +35,9 @@ class Shell {
   void open(const std::string& path);
   // A second trace beside the first, to compare with.
   void open_other(const std::string& path);
+  // Reads the trace once more; the view, the cursor and the comparison stay.
+  void reload();
+  bool reloading() const { return reloading_; }
   // Reads the trace again whenever its files grow.
   void follow(bool on);
   bool following() const { return follow_; }
@@ -64,6 +67,7 @@ class Shell {
   ExportPanel& exporter() { return export_; }
   RanksPanel& ranks() { return ranks_; }
   ComparePanel& compare() { return compare_; }
+  FlamePanel& flame() { return flame_; }
   // There is something left to compute: draw again.
   bool busy() const { return ranks_.busy(); }
   // For pictures: a frame computes all it shows, however long it takes.
@@ -83,7 +87,7 @@ class Shell {
     void (Shell::*draw)();
   };
   static const Panel kPanels[];
-  static constexpr int kPanelCount = 8;
+  static constexpr int kPanelCount = 9;
 
   void draw_timeline() { timeline_.draw(*model_, selection_); }
   void draw_map() { map_.draw(*model_, selection_); }
@@ -103,6 +107,7 @@ class Shell {
   void take_grown();
   void look_for_growth();
   void handle_keys();
+  void choose_file(bool other);
   void draw_menu();
   void draw_banners();
   void draw_status();
@@ -119,6 +124,7 @@ class Shell {
   Follower follower_;
   Follower::Clock::time_point follow_began_;
   bool follow_ = false;
+  bool reloading_ = false;
   std::shared_ptr<const Model> model_;
   Selection selection_;
   std::string error_;

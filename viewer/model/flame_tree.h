@@ -1,5 +1,6 @@
-// Live bytes by call stack as a tree: outermost function first, every node as wide as the bytes
-// that were allocated under it.
+// Live bytes by call stack as a tree: every node as wide as the bytes that were allocated under it.
+// Top-down begins with the outermost function; bottom-up with the line that allocated, and goes on
+// with those that called it, so that one line has one node however many ways lead to it.
 //
 // A difference of two instants (of one device, of two ranks or of two traces) has as width the
 // bytes that came plus the bytes that went, so that both are seen, and keeps the net change beside
@@ -16,8 +17,11 @@ namespace tidemark::view {
 
 enum class FlameKind : uint8_t { kRoot, kFrame, kNoStack, kBeforeRecording };
 
+enum class FlameOrder : uint8_t { kTopDown, kBottomUp };
+
 struct FlameNode {
-  uint32_t stack = 0;
+  uint64_t key = 0;    // the same place in a later tree of the same names has the same; root: 0
+  uint32_t stack = 0;  // top-down only
   uint32_t frame = 0;
   uint32_t parent = 0;  // index; the root is its own parent
   uint32_t depth = 0;
@@ -40,13 +44,14 @@ struct FlameTree {
   std::vector<FlameNode> nodes;  // [0] is the root; parents before children, widest child first
   uint32_t depth = 0;
 
-  static FlameTree of(const FlameSide& side);
+  static FlameTree of(const FlameSide& side, FlameOrder order = FlameOrder::kTopDown);
   // What changed from `before` to `after`. Stacks of two processes are the same when their lines
   // read the same; those that `after` does not know keep ids of their own.
-  static FlameTree difference(const FlameSide& before, const FlameSide& after);
+  static FlameTree difference(const FlameSide& before, const FlameSide& after,
+                              FlameOrder order = FlameOrder::kTopDown);
 
-  // The node of a stack, 0 (the root) when it is not in the tree.
-  uint32_t find(uint32_t stack) const;
+  // The node of a key (top-down: of a stack), 0 (the root) when it is not in the tree.
+  uint32_t find(uint64_t key) const;
 };
 
 }  // namespace tidemark::view

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "export/names.h"
+#include "viewer/panels/key_table.h"
 #include "viewer/panels/time_axis.h"
 #include "viewer/widgets/drawing.h"
 #include "viewer/widgets/text.h"
@@ -433,28 +434,26 @@ void TimelinePanel::draw_preview(const Preview& preview) {
 }
 
 void TimelinePanel::handle_keys(const Model& model, Selection& selection) {
-  const auto pressed = [](ImGuiKey key) { return ImGui::IsKeyPressed(key, true); };
-  const ImGuiIO& io = ImGui::GetIO();
-  if (io.KeyCtrl || io.KeyAlt || io.KeySuper) return;
   const bool hovering = hover_time_ >= selection.view.begin;
   const double centre = hovering ? hover_time_ : selection.view.begin + selection.view.span() / 2;
-  if (pressed(ImGuiKey_W)) selection.zoom(model, centre, 0.7);
-  if (pressed(ImGuiKey_S)) selection.zoom(model, centre, 1 / 0.7);
-  if (pressed(ImGuiKey_A)) selection.pan(model, -0.15);
-  if (pressed(ImGuiKey_D)) selection.pan(model, 0.15);
-  if (pressed(ImGuiKey_F)) selection.fit(model);
-  if (pressed(ImGuiKey_P)) selection.go_to_peak(model);
-  if (pressed(ImGuiKey_N)) selection.go_to_oom(model, 1);
-  if (pressed(ImGuiKey_B)) selection.go_to_oom(model, -1);
-  if (pressed(ImGuiKey_C)) selection.toggle_compare();
-  if (pressed(ImGuiKey_Z) && selection.measure) {
+  if (pressed(Command::kZoomIn)) selection.zoom(model, centre, 0.7);
+  if (pressed(Command::kZoomOut)) selection.zoom(model, centre, 1 / 0.7);
+  if (pressed(Command::kLeft)) selection.pan(model, -0.15);
+  if (pressed(Command::kRight)) selection.pan(model, 0.15);
+  if (pressed(Command::kWhole)) selection.fit(model);
+  if (pressed(Command::kPeak)) selection.go_to_peak(model);
+  if (pressed(Command::kNextOom)) selection.go_to_oom(model, 1);
+  if (pressed(Command::kPreviousOom)) selection.go_to_oom(model, -1);
+  if (pressed(Command::kCompare)) selection.toggle_compare();
+  if (pressed(Command::kZoomToMeasure) && selection.measure) {
     selection.show(model, selection.measure->begin, selection.measure->end);
   }
-  const int64_t step = io.KeyShift ? 100 : 1;
-  if (pressed(ImGuiKey_LeftArrow)) selection.step_events(model, -step);
-  if (pressed(ImGuiKey_RightArrow)) selection.step_events(model, step);
-  if (pressed(ImGuiKey_Slash) && !io.KeyShift) search_wanted = true;
-  if (pressed(ImGuiKey_Escape)) selection.clear_marks();
+  if (pressed(Command::kEventBack)) selection.step_events(model, -1);
+  if (pressed(Command::kEventOn)) selection.step_events(model, 1);
+  if (pressed(Command::kEventsBack)) selection.step_events(model, -100);
+  if (pressed(Command::kEventsOn)) selection.step_events(model, 100);
+  if (pressed(Command::kSearch)) search_wanted = true;
+  if (pressed(Command::kClear)) selection.clear_marks();
 }
 
 }  // namespace tidemark::view
