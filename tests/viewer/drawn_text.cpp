@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
 #include <utility>
 
 namespace tidemark::view {
@@ -12,11 +11,11 @@ namespace {
 
 using Corner = std::pair<float, float>;  // of a glyph in the font's texture
 
-std::set<Corner> glyph_corners() {
-  std::set<Corner> corners;
+std::map<Corner, unsigned int> glyph_corners() {
+  std::map<Corner, unsigned int> corners;
   for (const ImFont* font : ImGui::GetIO().Fonts->Fonts) {
     for (const ImFontGlyph& g : font->Glyphs) {
-      if (g.Visible != 0) corners.insert({g.U0, g.V0});
+      if (g.Visible != 0) corners[{g.U0, g.V0}] = g.Codepoint;
     }
   }
   return corners;
@@ -32,7 +31,7 @@ ImRect shown(const Letter& l) {
 }  // namespace
 
 std::vector<Letter> drawn_letters() {
-  const std::set<Corner> corners = glyph_corners();
+  const std::map<Corner, unsigned int> corners = glyph_corners();
   std::vector<Letter> letters;
   const ImDrawData* data = ImGui::GetDrawData();
   for (const ImDrawList* list : data->CmdLists) {
@@ -53,13 +52,42 @@ std::vector<Letter> drawn_letters() {
         }
         const ImRect box(a.pos, c.pos);
         if (box.Overlaps(clip)) {
-          letters.push_back({box, clip, list->_OwnerName == nullptr ? "" : list->_OwnerName});
+          const unsigned int code = corners.at({a.uv.x, a.uv.y});
+          letters.push_back(
+              {box, clip, list->_OwnerName == nullptr ? "" : list->_OwnerName, code, a.col});
         }
         i += 6;
       }
     }
   }
   return letters;
+}
+
+std::string read_window(const std::string& name) {
+  std::string all;
+  for (const Letter& l : drawn_letters()) {
+    if (l.window.find(name) == std::string::npos || l.code > 126) continue;
+    all += static_cast<char>(l.code);
+  }
+  return all;
+}
+
+std::string without_spaces(const std::string& text) {
+  std::string all = text;
+  std::erase(all, ' ');
+  return all;
+}
+
+bool painted(const std::string& name, unsigned char r, unsigned char g, unsigned char b) {
+  const ImU32 wanted = IM_COL32(r, g, b, 0);
+  for (const ImDrawList* list : ImGui::GetDrawData()->CmdLists) {
+    const std::string owner = list->_OwnerName == nullptr ? "" : list->_OwnerName;
+    if (owner.find(name) == std::string::npos) continue;
+    for (const ImDrawVert& v : list->VtxBuffer) {
+      if ((v.col & ~IM_COL32_A_MASK) == wanted && (v.col & IM_COL32_A_MASK) != 0) return true;
+    }
+  }
+  return false;
 }
 
 std::vector<Letter> cut_letters(const std::vector<Letter>& letters) {

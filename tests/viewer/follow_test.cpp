@@ -137,6 +137,32 @@ TEST_F(Follow, ViewAndCursorStayAndTheEndMovesOn) {
   EXPECT_LE(selection().view.begin, 0);
 }
 
+// What is drawn, not only what is read: the curve climbs with every look at the file.
+TEST_F(Follow, TheCurveGrows) {
+  GrowingTrace trace(path_);
+  trace.grow(200);
+  load(path_);
+  ASSERT_NE(shell_->model(), nullptr);
+  shell_->follow(true);
+  const auto drawn_end = [&] {
+    frame(2);
+    const LaneCurves& curves = shell_->timeline().drawn(0).own;
+    const std::vector<double>& ys = curves.ys(Curve::kAllocated);
+    return ys.empty() ? std::pair(0.0, 0.0)
+                      : std::pair(curves.xs(Curve::kAllocated).back(), ys.back());
+  };
+  ASSERT_TRUE(shows(201));
+  EXPECT_EQ(drawn_end().second, 200.0 * (1 << 20));
+  for (uint32_t blocks = 200; blocks < 800;) {
+    trace.grow(200);
+    blocks += 200;
+    ASSERT_TRUE(shows(blocks + 1));
+    EXPECT_EQ(drawn_end().second, blocks * static_cast<double>(1 << 20));
+    EXPECT_NEAR(drawn_end().first, blocks * 1e6, 1e3);
+    EXPECT_GE(selection().view.end, blocks * 1e6) << "the whole run stays in view";
+  }
+}
+
 TEST_F(Follow, ADirectoryGainsARank) {
   GrowingTrace first(path_);
   first.grow(50);

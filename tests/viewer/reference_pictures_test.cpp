@@ -60,6 +60,12 @@ constexpr Picture kPictures[] = {
     {"ranks_curves", "ranks/guilty4", "ranks", true, nullptr, true},
     {"compare_traces", "torch/training.tier2.tmk", "compare", true,
      "torch/mixed_precision.tier2.tmk"},
+    {"timeline_two_traces", "torch/training.tier2.tmk", "timeline", true,
+     "torch/mixed_precision.tier2.tmk"},
+    {"flame_bottom_up", "torch/training.tier2.tmk", "flame:flame:bottom-up"},
+    {"flame_rows_light", "torch/training.tier2.tmk", "flame:rows", false},
+    {"map_by_age", "torch/training.tier2.tmk", "map:age"},
+    {"tables_kernels_light", "train", "tables:kernels", false},
 };
 
 void PrintTo(const Picture& p, std::ostream* out) {

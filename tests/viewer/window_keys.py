@@ -89,6 +89,10 @@ def main():
             if trace not in recent:
                 print("the trace is not among the recent ones")
                 return 1
+            layout = (pathlib.Path(folder) / "tidemark" / "view.ini").read_text()
+            if "[Docking]" not in layout or "[Window][Memory map]" not in layout:
+                print("the layout is not remembered")
+                return 1
         finally:
             if viewer.poll() is None:
                 viewer.kill()

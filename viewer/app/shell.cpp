@@ -80,6 +80,15 @@ void Shell::open_other(const std::string& path) {
   other_loader_.start(path);
 }
 
+void Shell::drop(const std::vector<std::string>& paths, bool shift) {
+  if (paths.size() == 1 && shift && model_ != nullptr) {
+    open_other(paths[0]);
+  } else if (!paths.empty()) {
+    open(paths[0]);
+    if (paths.size() > 1) open_other(paths[1]);
+  }
+}
+
 void Shell::reload() {
   if (model_ == nullptr) return;
   error_.clear();
@@ -165,10 +174,34 @@ void Shell::set_dark(bool dark) {
 }
 
 bool Shell::show_only(const std::string& panel) {
+  const size_t colon = panel.find(':');
+  only_ = nullptr;
   for (const Panel& p : kPanels) {
-    if (panel == p.id) only_ = &p;
+    if (panel.substr(0, colon) == p.id) only_ = &p;
   }
-  return only_ != nullptr;
+  if (only_ == nullptr) return false;
+  for (size_t at = colon; at != std::string::npos;) {
+    const size_t end = panel.find(':', at + 1);
+    if (!show_as(only_->title, panel.substr(at + 1, end - at - 1))) return false;
+    at = end;
+  }
+  return true;
+}
+
+bool Shell::show_as(std::string_view title, const std::string& way) {
+  if (title == FlamePanel::kTitle) return flame_.show_as(way);
+  if (title == TablesPanel::kTitle) return tables_.show_as(way);
+  if (title == RanksPanel::kTitle) {
+    ranks_.curves = way == "curves";
+    return ranks_.curves || way == "heat";
+  }
+  if (title != MapPanel::kTitle) return false;
+  for (int i = 0; i < kColourings; ++i) {
+    if (way != colouring_name(static_cast<ColourBy>(i))) continue;
+    selection_.colour = static_cast<ColourBy>(i);
+    return true;
+  }
+  return false;
 }
 
 std::string Shell::panel_names() {
@@ -270,10 +303,14 @@ void Shell::draw_menu() {
 void Shell::draw_banners() {
   if (!error_.empty()) {
     if (begin_strip("##error", ImGuiDir_Up, theme().bad, 70)) {
-      const float buttons = px(150);
-      text(fitted(error_, ImGui::GetContentRegionAvail().x - buttons));
+      // What happened to the left, what to do about it to the right.
+      const ImGuiStyle& style = ImGui::GetStyle();
+      const float buttons = width_of("Open another...") + width_of("x") + 4 * style.FramePadding.x +
+                            2 * style.ItemSpacing.x;
+      const float right = ImGui::GetContentRegionMax().x - buttons;
+      text(fitted(error_, right - ImGui::GetCursorPosX()));
       explain(error_.c_str());
-      ImGui::SameLine();
+      ImGui::SameLine(right + style.ItemSpacing.x);
       if (ImGui::SmallButton("Open another...")) {
         error_.clear();
         choose_file(false);
@@ -304,9 +341,11 @@ void Shell::draw_status() {
     if (!notice.empty()) {
       text_in_colour(theme().accent, notice);
     } else if (model_ != nullptr) {
-      std::string facts =
-          fmt::format("{} over {}   {}", counted(model_->events, "event"),
-                      span_text(model_->span_ns()), counted(model_->lanes.size(), "device"));
+      const bool only_driver = std::all_of(model_->lanes.begin(), model_->lanes.end(),
+                                           [](const Lane& lane) { return lane.of_driver; });
+      std::string facts = fmt::format(
+          "{} over {}   {}", counted(model_->events, only_driver ? "allocation" : "event"),
+          span_text(model_->span_ns()), counted(model_->lanes.size(), "device"));
       if (follow_) facts += "   following the file as it grows";
       if (other_loader_.busy()) facts += "   reading " + other_loader_.path();
       if (reloading_) facts += "   reading the file again ...";

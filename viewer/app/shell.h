@@ -9,6 +9,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "viewer/app/config.h"
 #include "viewer/model/follower.h"
@@ -35,6 +37,9 @@ class Shell {
   void open(const std::string& path);
   // A second trace beside the first, to compare with.
   void open_other(const std::string& path);
+  // Files that were dropped on the window: the first is opened, a second one beside it. With shift,
+  // one file comes beside the trace that is open.
+  void drop(const std::vector<std::string>& paths, bool shift);
   // Reads the trace once more; the view, the cursor and the comparison stay.
   void reload();
   bool reloading() const { return reloading_; }
@@ -43,10 +48,12 @@ class Shell {
   bool following() const { return follow_; }
   void set_model(std::shared_ptr<const Model> model);
   void show_error(const std::string& message);
+  const std::string& error() const { return error_; }
 
   void draw();
 
-  // Draws this panel alone, over the whole window; false when there is none of that name.
+  // Draws this panel alone, over the whole window; false when there is none of that name. A colon
+  // and a word choose how: "map:age", "flame:rows:bottom-up", "tables:kernels", "ranks:curves".
   bool show_only(const std::string& panel);
   static std::string panel_names();
 
@@ -108,6 +115,7 @@ class Shell {
   void look_for_growth();
   void handle_keys();
   void choose_file(bool other);
+  bool show_as(std::string_view title, const std::string& way);
   void draw_menu();
   void draw_banners();
   void draw_status();

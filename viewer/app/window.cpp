@@ -81,12 +81,7 @@ class Window {
       Shell& shell = static_cast<Window*>(glfwGetWindowUserPointer(w))->shell_;
       const bool shift = glfwGetKey(w, GLFW_KEY_LEFT_SHIFT) == GLFW_PRESS ||
                          glfwGetKey(w, GLFW_KEY_RIGHT_SHIFT) == GLFW_PRESS;
-      if (count == 1 && shift && shell.model() != nullptr) {
-        shell.open_other(paths[0]);
-      } else if (count > 0) {
-        shell.open(paths[0]);
-        if (count > 1) shell.open_other(paths[1]);
-      }
+      shell.drop({paths, paths + count}, shift);
     });
     glfwSetWindowContentScaleCallback(window_, [](GLFWwindow* w, float, float) {
       static_cast<Window*>(glfwGetWindowUserPointer(w))->rescale_ = true;

@@ -27,6 +27,8 @@ constexpr Name kNames[] = {
     {"pool.cached", "driver pools, cached",
      "Kept by the driver's memory pools (cudaMallocAsync) for later use."},
     {"graph.cached", "CUDA graphs, cached", "Kept by the driver for memory nodes of CUDA graphs."},
+    {"pre_attach", "before attaching",
+     "Held by the process already when tidemark entered it: contexts, libraries, the program."},
     {"tidemark", "tidemark", "What recording itself takes on the card."},
     {"other_processes", "other processes", "Used on this card by other processes (NVML)."},
     {"context", "CUDA context",

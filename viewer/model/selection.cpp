@@ -20,6 +20,19 @@ double full_span(const Model& model) {
   return std::max(model.span_ns(), 1e3);
 }
 
+// One grey for nearly everything tells nothing.
+bool mostly_unknown(const Model& model, const Moment& moment) {
+  if (moment.lane >= model.lanes.size()) return false;
+  uint64_t unknown = 0;
+  uint64_t all = 0;
+  for (const uint32_t i : moment.state.live) {
+    const Allocation& a = model.lanes[moment.lane].memory->allocations[i];
+    all += a.block_bytes;
+    if (a.category == Category::kUnknown) unknown += a.block_bytes;
+  }
+  return unknown > all - all / 10;
+}
+
 }  // namespace
 
 int64_t absolute_ns(const Model& model, double time) {
@@ -56,6 +69,9 @@ void Selection::reset(const Model& model) {
     go_to_oom_at(model, 0);
   }
   fit(model);
+  if (colour == ColourBy::kCategory && mostly_unknown(model, moment(model))) {
+    colour = ColourBy::kStack;
+  }
 }
 
 namespace {
@@ -92,7 +108,7 @@ uint32_t same_event(const Model& before, uint32_t lane, uint32_t event, const Mo
 }  // namespace
 
 void Selection::carry_over(const Model& before, const Model& after) {
-  const double old_end = full_span(before);
+  const double old_end = end_of(before);
   const bool whole = view.begin <= 0 && view.end >= old_end;
   const bool at_end = view.end >= old_end;
   const uint32_t old_lane = lane;
@@ -115,29 +131,42 @@ void Selection::carry_over(const Model& before, const Model& after) {
   if (whole) {
     fit(after);
   } else if (at_end) {
-    const double by = full_span(after) - (old_end + shift);
+    const double by = end_of(after) - (old_end + shift);
     view = {view.begin + by, view.end + by};
   }
 }
 
+double Selection::end_of(const Model& model) const {
+  const double own = full_span(model);
+  if (other == nullptr) return own;
+  // Runs of different days have no time together: each is looked at by itself.
+  const double offset = other_offset(model);
+  const double theirs = offset + full_span(*other);
+  return offset < own && theirs > 0 ? std::max(own, theirs) : own;
+}
+
+TimeRange Selection::whole(const Model& model) const {
+  const double end = end_of(model);
+  return {-kMargin * end, end * (1 + kMargin)};
+}
+
 void Selection::fit(const Model& model) {
-  const double span = full_span(model);
-  view = {-kMargin * span, span * (1 + kMargin)};
+  view = whole(model);
 }
 
 void Selection::show(const Model& model, double begin, double end) {
-  const double full = full_span(model);
+  const double full = end_of(model);
   const double span = std::clamp(end - begin, kLeastSpanNs, full * (1 + 2 * kMargin));
   // Half of the window may hang over either end of the trace, no more.
   const double middle = std::clamp((begin + end) / 2, 0.0, full);
-  const bool whole = span >= full;
-  const double at = whole ? full / 2 : middle;
+  const bool all = span >= full;
+  const double at = all ? full / 2 : middle;
   view = {at - span / 2, at + span / 2};
 }
 
 void Selection::zoom(const Model& model, double at, double factor) {
   const double span =
-      std::clamp(view.span() * factor, kLeastSpanNs, full_span(model) * (1 + 2 * kMargin));
+      std::clamp(view.span() * factor, kLeastSpanNs, end_of(model) * (1 + 2 * kMargin));
   const double share = (at - view.begin) / view.span();
   const double begin = at - share * span;
   show(model, begin, begin + span);
@@ -337,31 +366,57 @@ void Selection::follow_cursor(const Model& model) {
   there.lanes[compare->lane].memory->event_at(absolute_ns(there, at), compare->event);
 }
 
+namespace {
+
+// The lane of the same rank and device in another trace; none: UINT32_MAX.
+uint32_t matching_lane(const Model& model, uint32_t lane, const Model& there) {
+  const auto key = [](const Model& m, const Lane& l) {
+    return std::pair(m.process_of(l).info.rank, l.memory->device);
+  };
+  const auto wanted = key(model, model.lanes[lane]);
+  for (uint32_t i = 0; i < there.lanes.size(); ++i) {
+    if (key(there, there.lanes[i]) == wanted) return i;
+  }
+  return UINT32_MAX;
+}
+
+}  // namespace
+
 double Selection::other_offset(const Model& model) const {
   if (other == nullptr || !other_by_clock) return 0;
   return static_cast<double>(other->trace.start_ns - model.trace.start_ns);
 }
 
 void Selection::set_other(const Model& model, std::shared_ptr<const Model> second) {
+  const bool all = view.begin <= 0 && view.end >= end_of(model);
   if (compare && compare->other) compare.reset();
   compared_.reset();  // it is known by the address of its trace, which the next may get
   other = std::move(second);
   other_by_clock = false;
   ++version_;
   if (other == nullptr || other->lanes.empty() || lane >= model.lanes.size()) return;
-  // The same rank and device, where it is there; each at its own peak is what people ask first.
-  const auto rank = [](const Model& m, const Lane& l) { return m.process_of(l).info.rank; };
-  const Lane& mine = model.lanes[lane];
+  // Each at its own peak is what people ask first.
   Reference found{true, 0, 0, false};
-  for (uint32_t i = 0; i < other->lanes.size(); ++i) {
-    const Lane& theirs = other->lanes[i];
-    if (rank(*other, theirs) == rank(model, mine) && theirs.memory->device == mine.memory->device) {
-      found.lane = i;
-      break;
-    }
+  if (const uint32_t same = matching_lane(model, lane, *other); same != UINT32_MAX) {
+    found.lane = same;
   }
   found.event = other->lanes[found.lane].memory->allocated_peak.event;
   compare_with(model, found);
+  if (all) fit(model);
+}
+
+std::optional<Overlay> Selection::overlay_of(const Model& model, uint32_t index) const {
+  if (compare && index == lane && !(compare->other && other == nullptr)) {
+    const Model& there = referred(model);
+    const bool itself = !compare->other && compare->lane == index;
+    if (!itself && compare->lane < there.lanes.size()) {
+      return Overlay{&there, compare->lane, compare->other ? other_offset(model) : 0};
+    }
+  }
+  if (other == nullptr) return std::nullopt;
+  const uint32_t same = matching_lane(model, index, *other);
+  if (same == UINT32_MAX) return std::nullopt;
+  return Overlay{other.get(), same, other_offset(model)};
 }
 
 void Selection::clear_marks() {

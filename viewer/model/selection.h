@@ -48,6 +48,15 @@ struct Compared {
   const Moment& moment;
 };
 
+// The curve that is laid over a lane's own: of another rank, or of the second trace.
+struct Overlay {
+  const Model* model = nullptr;
+  uint32_t lane = 0;
+  double offset = 0;  // its times become this trace's by adding this
+
+  const Lane& of() const { return model->lanes[lane]; }
+};
+
 class Selection {
  public:
   // Shows all of the trace, with the cursor at the first out-of-memory error, else at the peak.
@@ -58,6 +67,8 @@ class Selection {
 
   // --- the stretch of time
   TimeRange view;
+  // All of the trace and of the second one beside it, where they lie together.
+  TimeRange whole(const Model& model) const;
   void fit(const Model& model);
   // factor < 1 zooms in; `at` stays where it is.
   void zoom(const Model& model, double at, double factor);
@@ -106,6 +117,8 @@ class Selection {
   // Its times become this trace's by adding this.
   double other_offset(const Model& model) const;
   void set_other(const Model& model, std::shared_ptr<const Model> second);
+  // What is laid over a lane: what it is compared with, or the same device of the second trace.
+  std::optional<Overlay> overlay_of(const Model& model, uint32_t lane) const;
 
   // --- what is marked
   // A block, a hole or something that ran: at most one of the three.
@@ -131,6 +144,8 @@ class Selection {
   // The trace that the reference is of.
   const Model& referred(const Model& model) const;
   void follow_cursor(const Model& model);
+  // Where the last of the traces that are shown ends.
+  double end_of(const Model& model) const;
 
   void forget_details();
 

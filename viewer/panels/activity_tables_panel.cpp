@@ -79,7 +79,7 @@ size_t ActivityTables::draw_kernels(const Model& model, Selection& selection) {
     number_cell(span_text(static_cast<double>(row.longest_ns)));
     ImGui::TableNextColumn();
     swatch(stack_colour(row.name + 1));
-    text(model.text[process].kernel(row.name));
+    text(fitted(model.text[process].kernel(row.name), ImGui::GetContentRegionAvail().x));
   });
   ImGui::EndTable();
   return rows;

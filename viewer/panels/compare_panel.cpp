@@ -185,12 +185,30 @@ void ComparePanel::draw_plot(const Model& model, Selection& selection, ImVec2 si
   if (click) selection.set_time(model, selection.lane, area.time(click->x));
 }
 
+void ComparePanel::draw_offers(const Model& model, Selection& selection) {
+  text_wrapped(
+      "Choose what to compare with: a rank or an added trace above, or ctrl and a click on a "
+      "rank.");
+  if (ImGui::Button(selection.compare ? "Stop comparing" : "Hold this instant")) {
+    selection.toggle_compare();
+  }
+  explain("Then move the cursor: the lines below tell what came and went since (C).");
+  const RankComparison& ranks = model.report.comparison;
+  if (!ranks.compared) return;
+  for (uint32_t i = 0; i < model.lanes.size(); ++i) {
+    if (model.process_of(model.lanes[i]).info.rank != ranks.typical.rank) continue;
+    if (i == selection.lane) return;
+    const std::string label = fmt::format("With rank {}, a typical one", ranks.typical.rank);
+    flow(width_of(label) + px(20));
+    if (ImGui::Button(label.c_str())) selection.compare_with(model, {false, i, 0, true});
+    return;
+  }
+}
+
 void ComparePanel::draw_rows(const Model& model, Selection& selection) {
   const std::optional<Compared> before = selection.compared(model);
   if (!before) {
-    text_wrapped(
-        "Choose what to compare with: a rank or an added trace above, ctrl and a click on a rank, "
-        "or C to hold this instant and move on.");
+    draw_offers(model, selection);
     return;
   }
   if (model_ != &model || version_ != selection.version() || reported_ != model.report_ready) {
@@ -244,7 +262,10 @@ void ComparePanel::draw(const Model& model, Selection& selection) {
   }
   draw_choice(model, selection);
   const ImVec2 room = ImGui::GetContentRegionAvail();
-  const float plot = std::floor(std::clamp(room.y * 0.5F, px(60), px(420)));
+  // Without anything to compare with, the curve may have the room.
+  const bool two = selection.compared(model).has_value();
+  const float most = two ? px(420) : std::max(px(60), room.y - px(90));
+  const float plot = std::floor(std::clamp(room.y * (two ? 0.5F : 1.0F), px(60), most));
   const ImVec2 at = ImGui::GetCursorPos();
   draw_plot(model, selection, {room.x, plot});
   ImGui::SetCursorPos({at.x, at.y + plot + px(6)});

@@ -33,6 +33,8 @@ class ComparePanel {
   void draw_plot(const Model& model, Selection& selection, ImVec2 size);
   void draw_legend(const Model& model, const Selection& selection, const PlotArea& area);
   void draw_rows(const Model& model, Selection& selection);
+  // What could be compared, while nothing is.
+  void draw_offers(const Model& model, Selection& selection);
   // The chosen curve of a lane, its times moved by `offset`.
   void fill(const Model& model, const Lane& lane, const TimeRange& view, double offset,
             uint32_t columns, Points& out) const;

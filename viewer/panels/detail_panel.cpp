@@ -31,7 +31,7 @@ void DetailPanel::draw_facts(const Model& model, const Lane& lane, const Allocat
     const std::string_view owner = model.process_of(lane).names.string(a.metadata);
     fact("owner", owner_title(owner.empty() ? "unknown" : owner), column);
   } else {
-    fact("category", category_name(a.category), column);
+    fact("category", in_words(category_name(a.category)), column);
   }
   fact("born", a.seeded ? "before the recording began" : since(a.birth_ns), column);
   if (a.death == kNever) {
@@ -70,10 +70,12 @@ void DetailPanel::draw_neighbours(const Model& model, Selection& selection, cons
       return;
     }
     const Allocation& other = lane.memory->allocations[block];
-    const std::string label =
-        fmt::format("{}: {}  {}##{}", where, size_text(other.block_bytes),
-                    model.text_of(lane).headline(other.stack, other.seeded), where);
-    if (ImGui::Selectable(label.c_str())) selection.choose_allocation(block);
+    const std::string label = fmt::format("{}: {}  {}", where, size_text(other.block_bytes),
+                                          model.text_of(lane).headline(other.stack, other.seeded));
+    const std::string shown = fitted(label, ImGui::GetContentRegionAvail().x);
+    if (ImGui::Selectable(fmt::format("{}##{}", shown, where).c_str())) {
+      selection.choose_allocation(block);
+    }
     explain("Show this neighbour.");
   };
   side("before", "the segment begins here", n.before, n.hole_before);

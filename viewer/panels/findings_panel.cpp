@@ -76,7 +76,7 @@ Rgb severity_colour(const std::string& severity) {
 void FindingsPanel::draw_finding(const Model& model, Selection& selection, size_t index) {
   const Finding& f = model.report.findings[index];
   const Card card(fmt::format("##finding{}", index).c_str(), severity_colour(f.severity));
-  text_in_colour(severity_colour(f.severity), f.id);
+  text_in_colour(severity_colour(f.severity), in_words(f.id));
   if (f.rank >= 0) {
     ImGui::SameLine();
     text_dim(fmt::format("rank {}, cuda:{}", f.rank, f.device));
@@ -87,11 +87,14 @@ void FindingsPanel::draw_finding(const Model& model, Selection& selection, size_
   }
   for (const Advice& a : f.advice) {
     ImGui::Bullet();
-    text_wrapped(a.detail.empty() ? a.action : a.action + ": " + a.detail);
+    text_wrapped(a.detail.empty() ? in_words(a.action) : in_words(a.action) + ": " + a.detail);
     const std::string saves = "saves " + size_text(a.saves_bytes);
     // Most advice says so in its own words.
     if (a.saves_bytes != 0 && a.detail.find(saves) == std::string::npos) {
+      const float indent = ImGui::GetTreeNodeToLabelSpacing();  // as far as the bullet's text
+      ImGui::Indent(indent);
       text_in_colour(theme().good, saves);
+      ImGui::Unindent(indent);
     }
   }
   if (const auto& place = places_[index]; place) {
@@ -106,7 +109,8 @@ void FindingsPanel::draw_finding(const Model& model, Selection& selection, size_
   }
   if (!f.evidence.empty() && ImGui::TreeNode("Evidence")) {
     for (const auto& [name, value] : f.evidence) {
-      fact(name.c_str(), name.ends_with("bytes") ? size_text(value) : grouped(value), px(200));
+      fact(in_words(name).c_str(), name.ends_with("bytes") ? size_text(value) : grouped(value),
+           px(200));
     }
     for (const std::string& frame : f.frames) text_dim(frame);
     ImGui::TreePop();

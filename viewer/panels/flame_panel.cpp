@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <span>
 #include <vector>
 
 #include "export/names.h"
@@ -21,6 +23,9 @@ namespace {
 constexpr float kRowPx = 21;
 // A recursion of any depth is drawn to here; the rest is in the rows.
 constexpr uint32_t kMostRows = 400;
+
+constexpr const char* kViews[] = {"icicle", "flame", "rows"};
+constexpr const char* kOrders[] = {"top-down", "bottom-up"};
 
 // Orange came, blue went: told apart by every kind of colour vision, and each box has its sign.
 constexpr Rgb kMore{230, 159, 0};
@@ -102,19 +107,26 @@ FrameText& FlamePanel::text_of(const Model& model, const Selection& selection,
   return node.other ? *other_text_ : model.text_of(model.lanes[selection.lane]);
 }
 
+bool FlamePanel::show_as(std::string_view way) {
+  const auto named = [&](const char* name) { return way == name; };
+  const auto* v = std::find_if(std::begin(kViews), std::end(kViews), named);
+  const auto* o = std::find_if(std::begin(kOrders), std::end(kOrders), named);
+  if (v != std::end(kViews)) view = static_cast<FlameView>(v - kViews);
+  if (o != std::end(kOrders)) order = static_cast<FlameOrder>(o - kOrders);
+  return v != std::end(kViews) || o != std::end(kOrders);
+}
+
 void FlamePanel::draw_views() {
-  const auto choose = [](const char* id, int now, const char* names, float width) {
+  const auto choose = [](const char* id, int now, std::span<const char* const> names, float width) {
     flow(width);
     ImGui::SetNextItemWidth(width);
-    ImGui::Combo(id, &now, names);
+    ImGui::Combo(id, &now, names.data(), static_cast<int>(names.size()));
     return now;
   };
-  view = static_cast<FlameView>(
-      choose("##view", static_cast<int>(view), "icicle\0flame\0rows\0", px(90)));
+  view = static_cast<FlameView>(choose("##view", static_cast<int>(view), kViews, px(90)));
   explain(
       "Icicle: the root above. Flame: the root below. Rows: a tree of numbers to open and close.");
-  order = static_cast<FlameOrder>(
-      choose("##order", static_cast<int>(order), "top-down\0bottom-up\0", px(118)));
+  order = static_cast<FlameOrder>(choose("##order", static_cast<int>(order), kOrders, px(118)));
   explain(
       "Top-down: from the outermost function to the line that allocated. Bottom-up: from that line "
       "to its callers, so that one line is one box however many ways lead to it.");

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "viewer/model/flame_tree.h"
 #include "viewer/model/selection.h"
@@ -18,6 +19,9 @@ class FlamePanel {
   static constexpr const char* kTitle = "Flame graph";
 
   void draw(const Model& model, Selection& selection);
+
+  // By its name in the toolbar: "rows", "bottom-up".
+  bool show_as(std::string_view way);
 
   FlameView view = FlameView::kIcicle;
   FlameOrder order = FlameOrder::kTopDown;

@@ -15,7 +15,7 @@ void draw_help(bool& open) {
   const ImVec2 room = ImGui::GetMainViewport()->WorkSize;
   ImGui::SetNextWindowPos(ImGui::GetMainViewport()->GetWorkCenter(), ImGuiCond_Appearing,
                           {0.5F, 0.5F});
-  ImGui::SetNextWindowSize({std::min(px(520), room.x - px(20)), std::min(px(640), room.y - px(20))},
+  ImGui::SetNextWindowSize({std::min(px(520), room.x - px(20)), std::min(px(860), room.y - px(20))},
                            ImGuiCond_Appearing);
   if (ImGui::Begin("Keys", &open, ImGuiWindowFlags_NoDocking | ImGuiWindowFlags_NoCollapse) &&
       ImGui::BeginTable("##keys", 2)) {

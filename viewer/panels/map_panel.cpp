@@ -5,7 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <unordered_map>
+#include <utility>
 
 #include "export/names.h"
 #include "viewer/model/owner_names.h"
@@ -21,6 +22,16 @@ namespace {
 
 constexpr float kRowPx = 22;
 constexpr float kLabelPx = 158;
+constexpr float kLegendPx = 200;    // a stack's name in the legend at most
+constexpr size_t kStacksNamed = 6;  // in the legend; the tables have them all
+
+std::string kind_of(const Model& model, const Lane& lane, const Allocation& a, ColourBy by) {
+  if (by == ColourBy::kCategory) return in_words(category_name(a.category));
+  if (by == ColourBy::kStack) return std::string(model.text_of(lane).headline(a.stack, a.seeded));
+  if (!lane.of_driver) return owner_title("torch");
+  const std::string_view owner = model.process_of(lane).names.string(a.metadata);
+  return owner_title(owner.empty() ? "unknown" : owner);
+}
 
 }  // namespace
 
@@ -29,8 +40,10 @@ void MapPanel::draw_toolbar(const Model& model, Selection& selection, const Mome
   text_dim("colour by");
   ImGui::SameLine();
   ImGui::SetNextItemWidth(px(110));
+  const char* names[kColourings];
+  for (int i = 0; i < kColourings; ++i) names[i] = colouring_name(static_cast<ColourBy>(i));
   int colour = static_cast<int>(selection.colour);
-  if (ImGui::Combo("##colour", &colour, "category\0stack\0age\0size\0owner\0")) {
+  if (ImGui::Combo("##colour", &colour, names, kColourings)) {
     selection.colour = static_cast<ColourBy>(colour);
   }
   explain(
@@ -79,30 +92,38 @@ void MapPanel::draw_toolbar(const Model& model, Selection& selection, const Mome
 void MapPanel::make_legend(const Model& model, const Selection& selection, const Moment& moment) {
   legend_.clear();
   legend_of_ = selection.colour;
+  const ColourBy by = selection.colour;
+  if (by == ColourBy::kAge || by == ColourBy::kSize) return;
   const Lane& lane = model.lanes[moment.lane];
-  const Dictionary& names = model.process_of(lane).names;
-  std::map<uint32_t, uint64_t> sums;  // by category or owner
-  const bool by_owner = selection.colour == ColourBy::kOwner;
-  if (!by_owner && selection.colour != ColourBy::kCategory) return;
+  const auto key = [&](const Allocation& a) -> uint32_t {
+    if (by == ColourBy::kCategory) return static_cast<uint32_t>(a.category);
+    if (by == ColourBy::kStack) return a.stack;
+    return lane.of_driver ? a.metadata : 0;
+  };
+  struct Sum {
+    uint64_t bytes = 0;
+    uint32_t first = 0;  // an allocation of it
+  };
+  std::unordered_map<uint32_t, Sum> sums;
   for (const uint32_t i : moment.state.live) {
-    const Allocation& a = lane.memory->allocations[i];
-    const uint32_t key = !by_owner        ? static_cast<uint32_t>(a.category)
-                         : lane.of_driver ? a.metadata
-                                          : 0;
-    sums[key] += a.block_bytes;
+    Sum& sum = sums[key(lane.memory->allocations[i])];
+    if (sum.bytes == 0) sum.first = i;
+    sum.bytes += lane.memory->allocations[i].block_bytes;
   }
-  for (const auto& [key, bytes] : sums) {
-    if (by_owner) {
-      const std::string_view owner = lane.of_driver ? names.string(key) : "torch";
-      legend_.push_back(
-          {owner_colour(owner), owner_title(owner.empty() ? "unknown" : owner), bytes});
-    } else {
-      const auto category = static_cast<Category>(key);
-      legend_.push_back({category_colour(category), std::string(category_name(category)), bytes});
-    }
+  std::vector<std::pair<uint64_t, uint32_t>> largest;
+  largest.reserve(sums.size());
+  for (const auto& [k, sum] : sums) largest.emplace_back(sum.bytes, sum.first);
+  const size_t shown =
+      by == ColourBy::kStack ? std::min(kStacksNamed, largest.size()) : largest.size();
+  std::partial_sort(largest.begin(), largest.begin() + static_cast<std::ptrdiff_t>(shown),
+                    largest.end(), [](const auto& a, const auto& b) {
+                      return std::pair(b.first, a.second) < std::pair(a.first, b.second);
+                    });
+  for (size_t i = 0; i < shown; ++i) {
+    const Allocation& a = lane.memory->allocations[largest[i].second];
+    legend_.push_back(
+        {block_colour(model, selection, moment, a), kind_of(model, lane, a, by), largest[i].first});
   }
-  std::stable_sort(legend_.begin(), legend_.end(),
-                   [](const Sample& a, const Sample& b) { return a.bytes > b.bytes; });
 }
 
 void MapPanel::draw_legend(const Selection& selection) {
@@ -127,7 +148,8 @@ void MapPanel::draw_legend(const Selection& selection) {
   }
   bool first = true;
   for (const Sample& s : legend_) {
-    const std::string label = fmt::format("{} {}", s.name, size_text(s.bytes));
+    const std::string label =
+        fmt::format("{} {}", fitted(s.name, px(kLegendPx)), size_text(s.bytes));
     if (!first) flow(width_of(label) + px(24));
     first = false;
     swatch(s.colour);
@@ -154,14 +176,36 @@ void MapPanel::explain_cell(const Model& model, const Moment& moment, const MapC
     ImGui::SameLine();
     text_dim(fmt::format("asked for {}", size_text(a.requested_bytes)));
     text(model.text_of(lane).headline(a.stack, a.seeded));
-    const std::string kind = lane.of_driver
-                                 ? owner_title(model.process_of(lane).names.string(a.metadata))
-                                 : std::string(category_name(a.category));
+    const std::string kind =
+        kind_of(model, lane, a, lane.of_driver ? ColourBy::kOwner : ColourBy::kCategory);
     text_dim(fmt::format("{}, {} old", kind,
                          span_text(static_cast<double>(moment.state.time_ns - a.birth_ns))));
   }
   text_dim(fmt::format("{:#x}", cell.address));
   ImGui::EndTooltip();
+}
+
+void MapPanel::draw_hole(const Selection& selection, const MapCell& cell, ImVec2 a, ImVec2 b) {
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  const bool largest = cell.address == largest_hole_at_;
+  draw.AddRectFilled(a, b, paint(theme().hole, 55));
+  draw_hatch(draw, a, b, paint(largest ? theme().warning : theme().hole, largest ? 200 : 170),
+             px(6));
+  const bool chosen = selection.hole && *selection.hole >= cell.address &&
+                      *selection.hole - cell.address < cell.size_bytes;
+  if (chosen) draw.AddRect(a, b, paint(theme().cursor), 0, 0, px(2));
+  if (largest) draw.AddRect(a, b, paint(theme().warning), 0, 0, px(1.5F));
+  const std::string bytes = size_text(cell.size_bytes);
+  const std::string label = !largest ? bytes + " free"
+                            : largest_holes_ == 1
+                                ? "largest hole " + bytes
+                                : fmt::format("largest hole {}, one of {}", bytes, largest_holes_);
+  if (width_of(label) + px(16) > b.x - a.x) return;
+  const float y = std::round((a.y + b.y - ImGui::GetTextLineHeight()) / 2);
+  const float x = std::round((a.x + b.x - width_of(label)) / 2);
+  draw.AddRectFilled({x - px(5), y}, {x + width_of(label) + px(5), y + ImGui::GetTextLineHeight()},
+                     paint(theme().panel, 235), px(3));
+  draw.AddText({x, y}, paint(largest ? theme().text : theme().dim), label.c_str());
 }
 
 void MapPanel::draw_cell(const Model& model, Selection& selection, const Moment& moment,
@@ -172,20 +216,7 @@ void MapPanel::draw_cell(const Model& model, Selection& selection, const Moment&
   const float gap = cell.end_px - cell.begin_px > 4 ? 1.0F : 0.0F;
   const ImVec2 b(left + std::max(cell.end_px - gap, cell.begin_px + 1), bottom);
   if (cell.kind == CellKind::kHole) {
-    const bool largest = cell.size_bytes == largest_hole_;
-    draw.AddRectFilled(a, b, paint(theme().hole, 55));
-    draw_hatch(draw, a, b, paint(largest ? theme().warning : theme().hole, largest ? 200 : 170),
-               px(6));
-    const bool chosen = selection.hole && *selection.hole >= cell.address &&
-                        *selection.hole - cell.address < cell.size_bytes;
-    if (chosen) draw.AddRect(a, b, paint(theme().cursor), 0, 0, px(2));
-    if (largest) {
-      draw.AddRect(a, b, paint(theme().warning), 0, 0, px(1.5F));
-      const std::string label = "largest hole " + size_text(cell.size_bytes);
-      if (width_of(label) + px(12) < b.x - a.x) {
-        draw_flag(draw, {(a.x + b.x) / 2, b.y - px(2)}, a.x, b.x, theme().panel, label);
-      }
-    }
+    draw_hole(selection, cell, a, b);
     return;
   }
   const Allocation& block = lane.memory->allocations[cell.allocation];
@@ -281,6 +312,12 @@ void MapPanel::draw(const Model& model, Selection& selection) {
     rows_order_ = order_;
     rows_ = moment.layout.rows(order_);
     largest_hole_ = moment.state.largest_hole_bytes();
+    largest_holes_ = 0;
+    for (const Hole& hole : moment.state.holes) {
+      if (hole.size_bytes == largest_hole_ && largest_holes_++ == 0) {
+        largest_hole_at_ = hole.address;
+      }
+    }
     make_legend(model, selection, moment);
   }
   if (legend_of_ != selection.colour) make_legend(model, selection, moment);

@@ -1,6 +1,8 @@
 // The memory map at the cursor: one row per segment, its blocks in colour, its holes hatched.
 #pragma once
 
+#include <imgui.h>
+
 #include <string>
 #include <vector>
 
@@ -20,6 +22,7 @@ class MapPanel {
                 float height);
   void draw_cell(const Model& model, Selection& selection, const Moment& moment,
                  const MapCell& cell, float left, float top, float bottom);
+  void draw_hole(const Selection& selection, const MapCell& cell, ImVec2 a, ImVec2 b);
   // What the colours mean, of what is alive, most bytes first.
   void make_legend(const Model& model, const Selection& selection, const Moment& moment);
   void draw_legend(const Selection& selection);
@@ -32,6 +35,8 @@ class MapPanel {
   const Model* rows_model_ = nullptr;
   RowOrder rows_order_ = RowOrder::kAddress;
   uint64_t largest_hole_ = 0;
+  uint64_t largest_hole_at_ = 0;  // the first one of that size
+  size_t largest_holes_ = 0;
   struct Sample {
     Rgb colour;
     std::string name;

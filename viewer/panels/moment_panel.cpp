@@ -19,6 +19,7 @@ namespace tidemark::view {
 namespace {
 
 constexpr size_t kStacks = 8;
+constexpr float kEntriesPx = 620;
 
 }  // namespace
 
@@ -91,7 +92,9 @@ void MomentPanel::draw_entries(const char* id, const std::vector<Entry>& entries
         (e.name + ": " + size_text(static_cast<uint64_t>(e.bytes)) + "\n" + std::string(e.meaning))
             .c_str());
   }
-  if (ImGui::BeginTable("##entries", 3, ImGuiTableFlags_SizingStretchProp)) {
+  // In a wide panel the numbers stay beside their names.
+  const float width = std::min(ImGui::GetContentRegionAvail().x, px(kEntriesPx));
+  if (ImGui::BeginTable("##entries", 3, ImGuiTableFlags_SizingStretchProp, {width, 0})) {
     ImGui::TableSetupColumn("name", ImGuiTableColumnFlags_WidthStretch);
     ImGui::TableSetupColumn("bytes", ImGuiTableColumnFlags_WidthFixed, px(84));
     ImGui::TableSetupColumn("share", ImGuiTableColumnFlags_WidthFixed, px(58));
@@ -154,16 +157,18 @@ void MomentPanel::draw_categories(const Moment& moment) {
   });
   if (!known) return;
   ImGui::SeparatorText("By kind");
+  std::vector<std::string> names;  // the parts look at them
+  for (const CategoryRow& c : categories_) names.push_back(in_words(category_name(c.category)));
   std::vector<BarPart> parts;
-  for (const CategoryRow& c : categories_) {
-    parts.push_back({static_cast<double>(c.bytes), category_colour(c.category), false,
-                     category_name(c.category)});
+  for (size_t i = 0; i < categories_.size(); ++i) {
+    const CategoryRow& c = categories_[i];
+    parts.push_back({static_cast<double>(c.bytes), category_colour(c.category), false, names[i]});
   }
   const int hovered = draw_bar("##kinds", parts, static_cast<double>(moment.state.totals.active),
                                {std::max(ImGui::GetContentRegionAvail().x, px(40)), px(22)});
   if (hovered >= 0) {
     const CategoryRow& c = categories_[static_cast<size_t>(hovered)];
-    ImGui::SetTooltip("%s: %s in %s", std::string(category_name(c.category)).c_str(),
+    ImGui::SetTooltip("%s: %s in %s", names[static_cast<size_t>(hovered)].c_str(),
                       size_text(c.bytes).c_str(), counted(c.count, "block").c_str());
   }
 }

@@ -20,7 +20,7 @@ constexpr float kGutterPx = 76;  // as in the timeline, so that both axes stand 
 constexpr float kAxisPx = 24;
 constexpr float kScalePx = 22;
 constexpr float kLeastRowPx = 3;
-constexpr float kMostRowPx = 64;
+constexpr float kMostRowPx = 150;
 constexpr float kCellPx = 4;
 constexpr int kShades = 40;  // neighbours of one shade are drawn as one
 

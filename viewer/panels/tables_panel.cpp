@@ -75,6 +75,16 @@ bool TablesPanel::busy() const {
   return allocations_.busy() || stacks_.busy() || activity_.busy();
 }
 
+bool TablesPanel::show_as(std::string_view name) {
+  for (const char* title :
+       {"Stacks", "Allocations", "Categories", "Owners", "Segments", "Kernels", "Collectives"}) {
+    if (lower_case(title) != name) continue;
+    wanted_ = title;
+    return true;
+  }
+  return false;
+}
+
 bool TablesPanel::begin_tab(const char* title) {
   const bool wanted = wanted_ != nullptr && std::string_view(wanted_) == title;
   if (wanted) wanted_ = nullptr;
@@ -137,7 +147,7 @@ void TablesPanel::draw_allocations(const Model& model, Selection& selection) {
                          : span_text(static_cast<double>(moment.state.time_ns - a.birth_ns)));
     ImGui::TableNextColumn();
     swatch(block_colour(model, selection, moment, a));
-    text(category_name(a.category));
+    text(in_words(category_name(a.category)));
     ImGui::TableNextColumn();
     text(fitted(source.text.headline(a.stack, a.seeded), ImGui::GetContentRegionAvail().x));
     ImGui::TableNextColumn();
@@ -218,7 +228,7 @@ void TablesPanel::draw_categories(const Model& model, Selection& selection) {
     number_cell(grouped(row.count));
     ImGui::TableNextColumn();
     swatch(category_colour(row.category));
-    text(category_name(row.category));
+    text(in_words(category_name(row.category)));
   });
   ImGui::EndTable();
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "viewer/model/background.h"
@@ -26,6 +27,8 @@ class TablesPanel {
   bool busy() const;
   // Opens this table in the next frame: "Kernels".
   void show_table(const char* title) { wanted_ = title; }
+  // The same by a name in small letters; false: there is no such table.
+  bool show_as(std::string_view name);
 
  private:
   // What a table was made from; made again when any of it changes.

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "export/names.h"
+#include "viewer/panels/timeline_steps.h"
 #include "viewer/widgets/drawing.h"
 #include "viewer/widgets/fonts.h"
 #include "viewer/widgets/labels.h"
@@ -17,14 +18,11 @@ namespace tidemark::view {
 
 namespace {
 
-constexpr size_t kMarkRows = 4;  // deeper annotations are left to the zoomed view's tooltip
-constexpr float kMarkRowPx = 19;
-constexpr size_t kMarksOfAll = 2;  // with more lanes than this only one process shows its own
-
 // A curve this many times as high as the lane's own would press those flat: it is cut instead.
 constexpr uint64_t kTooHigh = 4;
 
-double top_of(const Lane& lane, const TimelineOptions& options) {
+double top_of(const Lane& lane, const TimelineOptions& options,
+              const std::optional<Overlay>& overlay) {
   const FrameworkModel& m = *lane.memory;
   const uint64_t own = std::max(
       {m.allocated_peak.bytes, m.requested_peak.bytes, m.reserved_peak.bytes, uint64_t{1024}});
@@ -35,6 +33,14 @@ double top_of(const Lane& lane, const TimelineOptions& options) {
   };
   if (options.used) take_in(lane.used.peak());
   if (options.owners && !lane.owners.empty()) take_in(lane.owners.front().bytes.peak());
+  // What is compared must be seen, whatever that does to the scale.
+  if (overlay) {
+    const FrameworkModel& there = *overlay->of().memory;
+    highest = std::max(highest, there.allocated_peak.bytes);
+    if (options.shown[static_cast<size_t>(Curve::kReserved)]) {
+      highest = std::max(highest, there.reserved_peak.bytes);
+    }
+  }
   const uint64_t goal = options.to_limit ? std::max(highest, lane.total_bytes) : highest;
   // Room above for flags and the lane's name.
   return static_cast<double>(goal) * 1.28;
@@ -44,6 +50,18 @@ void plot_line(const char* id, const LaneCurves::Line& line, Rgb colour, float w
   if (line.xs.empty()) return;
   ImPlot::SetNextLineStyle(vec(colour), px(weight));
   ImPlot::PlotLine(id, line.xs.data(), line.ys.data(), static_cast<int>(line.xs.size()));
+}
+
+// The other one's curves have no fill and one colour, so that a lane's own stay what they are.
+void plot_overlay(const LaneCurves& curves, const TimelineOptions& options, bool of_driver) {
+  const auto plot = [&](const char* id, Curve c, float weight, float alpha) {
+    const std::vector<double>& xs = curves.xs(c);
+    if (!options.shown[static_cast<size_t>(c)] || xs.empty()) return;
+    ImPlot::SetNextLineStyle(vec(theme().compare, alpha), px(weight));
+    ImPlot::PlotLine(id, xs.data(), curves.ys(c).data(), static_cast<int>(xs.size()));
+  };
+  if (!of_driver) plot("##their reserved", Curve::kReserved, 1.0F, 0.55F);
+  plot("##theirs", Curve::kAllocated, 1.8F, 1.0F);
 }
 
 void plot_curves(const Lane& lane, const LaneCurves& curves, const TimelineOptions& options) {
@@ -81,9 +99,8 @@ enum LabelRank {
   kPeakLabel,
   kLimitLabel,
   kUsedLabel,
-  kOwnerLabel,
-  kPhaseLabel,
-  kStepLabel
+  kOverlayLabel,
+  kOwnerLabel
 };
 
 // Names at the right ends of the curves that have no place in the toolbar.
@@ -97,7 +114,7 @@ void draw_curve_names(const Lane& lane, const LaneCurves& curves, const PlotArea
     const float left = right - width_of(name);
     const float y = std::max(area.y(curve.ys.back()) - line - px(1), area.min.y + px(2));
     if (left < area.min.x) return;
-    labels.add(kOwnerLabel, {left, y}, paint(colour), name, paint(theme().panel, 170));
+    labels.add(kOwnerLabel, {left, y}, paint(colour), name);
   };
   if (options.used && static_cast<double>(lane.used.peak()) > area.top_bytes) {
     const std::string note =
@@ -114,83 +131,22 @@ void draw_curve_names(const Lane& lane, const LaneCurves& curves, const PlotArea
   }
 }
 
-// Parts of the run that are unlike the other steps, as bars along the bottom.
-void draw_phases(const Model& model, const Lane& lane, const PlotArea& area, Labels& labels) {
-  const DeviceReport* report = model.report_of(lane);
-  if (report == nullptr) return;
-  ImDrawList& draw = *ImGui::GetWindowDrawList();
-  const FrameworkModel& m = *lane.memory;
-  const auto x_of = [&](uint32_t event) {
-    const int64_t at = m.time_ns[std::min(event, m.event_count() - 1)] - model.trace.start_ns;
-    return area.x(static_cast<double>(at));
-  };
-  for (const Phase& p : report->phase_events) {
-    const float left = std::max(x_of(p.first), area.min.x);
-    const float right = std::min(std::max(x_of(p.last), left + px(2)), area.max.x);
-    if (left > area.max.x || right < area.min.x) continue;
-    const Rgb colour = p.kind == PhaseKind::kFirstStep    ? theme().dim
-                       : p.kind == PhaseKind::kValidation ? theme().good
-                                                          : theme().pending;
-    // Above the numbers of the steps.
-    const ImVec2 a(left, area.max.y - px(6) - 2 * ImGui::GetTextLineHeight());
-    draw.AddRectFilled({left, area.min.y}, {right, area.max.y}, paint(colour, 11));
-    draw.AddRectFilled({left, area.max.y - px(3)}, {right, area.max.y}, paint(colour));
-    if (area.max.y - area.min.y < px(110)) continue;
-    std::string name(phase_name(p.kind));
-    std::replace(name.begin(), name.end(), '_', ' ');
-    const float room = right - left - px(8);
-    if (room < ImGui::GetFontSize() * 1.6F) continue;
-    labels.add(kPhaseLabel, {left + px(4), a.y}, paint(colour), fitted(name, room));
-  }
-}
-
-// Iterations as stripes, while they are wide enough to see; their numbers where there is room.
-void draw_steps(const Model& model, const Lane& lane, const PlotArea& area, Labels& labels) {
-  const std::vector<uint32_t>& starts = model.steps_of(lane).boundaries;
-  if (starts.size() < 2) return;
-  ImDrawList& draw = *ImGui::GetWindowDrawList();
-  const FrameworkModel& m = *lane.memory;
-  const auto time = [&](uint32_t event) {
-    return static_cast<double>(m.time_ns[std::min(event, m.event_count() - 1)] -
-                               model.trace.start_ns);
-  };
-  auto first = static_cast<size_t>(
-      std::partition_point(starts.begin(), starts.end(),
-                           [&](uint32_t e) { return time(e) < area.view.begin; }) -
-      starts.begin());
-  if (first > 0) --first;
-  const float tick = area.max.y - px(5);
-  float drawn_to = -1e9F;
-  for (size_t i = first; i < starts.size(); ++i) {
-    const float x = area.x(time(starts[i]));
-    if (x > area.max.x) break;
-    if (x < drawn_to + px(3)) continue;  // the ticks would run together
-    drawn_to = x;
-    draw.AddLine({x, tick}, {x, area.max.y}, paint(theme().dim, 220), px(1));
-    if (i + 1 >= starts.size()) break;
-    const float end = area.x(time(starts[i + 1]));
-    if (end - x < px(24)) continue;
-    if (i % 2 == 1) {
-      draw.AddRectFilled({x, area.min.y}, {end, area.max.y},
-                         paint(theme().dark ? Rgb{255, 255, 255} : Rgb{0, 0, 0}, 9));
-    }
-    if (area.max.y - area.min.y < px(80)) continue;
-    const std::string name = fmt::format("step {}", i);
-    const float left = std::max(x, area.min.x) + px(4);
-    if (width_of(name) + px(8) < std::min(end, area.max.x) - left) {
-      labels.add(kStepLabel, {left, area.max.y - ImGui::GetTextLineHeight() - px(2)},
-                 paint(theme().dim), name);
-    }
-  }
-}
-
 void draw_limit(const PlotArea& area, double bytes, const std::string& label, Labels& labels) {
   if (bytes <= 0 || bytes > area.top_bytes) return;
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   const float y = std::round(area.y(bytes));
   draw_dashes(draw, {area.min.x, y}, {area.max.x, y}, paint(theme().limit, 220), px(6), px(1.5F));
   const float width = width_of(label);
-  labels.add(kLimitLabel, {area.max.x - width - px(6), y + px(2)}, paint(theme().limit), label);
+  const float right = area.max.x - width - px(6);
+  const float left = area.min.x + px(8);
+  const float above = y - ImGui::GetTextLineHeight() - px(2);
+  labels.add_at_either(kLimitLabel,
+                       {{right, y + px(2)},
+                        {right, above},
+                        {left, y + px(2)},
+                        {left, above},
+                        {(left + right) / 2, y + px(2)}},
+                       paint(theme().limit), label);
 }
 
 void draw_peak(const Model& model, const Lane& lane, const PlotArea& area, Labels& labels) {
@@ -256,7 +212,7 @@ void draw_name(const Model& model, const Selection& selection, uint32_t index, c
     const WithFont bold(fonts().bold);
     bold_width = width_of(lane.name);
     labels.add(kNameLabel, at, paint(chosen ? theme().accent : theme().text),
-               fitted(lane.name, room), paint(theme().panel, 170));
+               fitted(lane.name, room));
   }
   std::string card = lane.card;
   if (lane.total_bytes != 0) card += (card.empty() ? "" : ", ") + size_text(lane.total_bytes);
@@ -265,7 +221,7 @@ void draw_name(const Model& model, const Selection& selection, uint32_t index, c
              fitted(card, std::max(0.0F, room - after)));
   if (area.max.y - area.min.y < px(104)) return;
   at.y += line;
-  labels.add(kNameLabel, at, paint(theme().dim), fitted(facts, room), paint(theme().panel, 170));
+  labels.add(kNameLabel, at, paint(theme().dim), fitted(facts, room));
 }
 
 void draw_cursors(const Model& model, const Selection& selection, const PlotArea& area) {
@@ -282,20 +238,6 @@ void draw_empty(const PlotArea& area, const char* why) {
   ImGui::GetWindowDrawList()->AddText(
       {(area.min.x + area.max.x - width) / 2, (area.min.y + area.max.y) / 2}, paint(theme().dim),
       why);
-}
-
-void mark_tooltip(const Model& model, uint32_t process, const MarkRange& range) {
-  if (!ImGui::BeginTooltip()) return;
-  text(model.trace.processes[process].names.string(range.name));
-  const auto begin = static_cast<double>(range.begin_ns - model.trace.start_ns);
-  const auto length = static_cast<double>(range.end_ns - range.begin_ns);
-  text_dim("from " + instant_text(begin, std::max(length, 1e3)));
-  if (range.open) {
-    text_dim("its end was not recorded");
-  } else if (length > 0) {
-    text_dim("for " + span_text(length));
-  }
-  ImGui::EndTooltip();
 }
 
 }  // namespace
@@ -335,18 +277,21 @@ Rgb curve_colour(Curve curve) {
 }
 
 void LaneCurves::update(const Model& model, const Lane& lane, const TimeRange& view,
-                        uint32_t columns) {
-  if (lane_ == &lane && count_ == columns && view_.begin == view.begin && view_.end == view.end) {
+                        uint32_t columns, double offset) {
+  if (lane_ == &lane && count_ == columns && view_.begin == view.begin && view_.end == view.end &&
+      offset_ == offset) {
     return;
   }
+  offset_ = offset;
   lane_ = &lane;
   view_ = view;
   count_ = columns;
-  const TimeWindow window{model.trace.start_ns, view.begin, view.end};
+  const TimeWindow window{model.trace.start_ns, view.begin - offset, view.end - offset};
   columns_ = columns_of(*lane.memory, lane.curves, window, columns);
   for (size_t c = 0; c < kCurves; ++c) {
     curve_points(*lane.memory, columns_, static_cast<Curve>(c), window, model.trace.end_ns, xs_[c],
                  ys_[c]);
+    for (double& x : xs_[c]) x += offset;
   }
   lane.used.points(window, columns, model.trace.end_ns, used_.xs, used_.ys);
   owners_.resize(lane.owners.size());
@@ -355,51 +300,100 @@ void LaneCurves::update(const Model& model, const Lane& lane, const TimeRange& v
   }
 }
 
-PlotArea draw_lane(const Model& model, Selection& selection, uint32_t index, LaneCurves& curves,
-                   const TimelineOptions& options, const std::vector<Tick>& ticks, ImVec2 size) {
-  const Lane& lane = model.lanes[index];
-  PlotArea area{ImGui::GetCursorScreenPos(), {}, selection.view, top_of(lane, options)};
-  area.max = area.min + size;
-  curves.update(model, lane, selection.view, std::max(2U, static_cast<uint32_t>(size.x)));
-  ImGui::PushID(static_cast<int>(index));
-  if (ImPlot::BeginPlot("##curves", size,
-                        ImPlotFlags_CanvasOnly | ImPlotFlags_NoInputs | ImPlotFlags_NoFrame)) {
-    constexpr ImPlotAxisFlags kGridOnly =
-        ImPlotAxisFlags_NoTickLabels | ImPlotAxisFlags_NoTickMarks | ImPlotAxisFlags_NoLabel;
-    ImPlot::SetupAxes(nullptr, nullptr, kGridOnly, kGridOnly);
-    ImPlot::SetupAxesLimits(selection.view.begin, selection.view.end, 0, area.top_bytes,
-                            ImPlotCond_Always);
-    std::vector<double> at;
-    for (const Tick& t : ticks) at.push_back(t.at);
-    if (!at.empty()) ImPlot::SetupAxisTicks(ImAxis_X1, at.data(), static_cast<int>(at.size()));
-    at.clear();
-    for (const Tick& t : byte_ticks(area.top_bytes, static_cast<int>(size.y / px(34)) + 1)) {
-      at.push_back(t.at);
-    }
-    if (!at.empty()) ImPlot::SetupAxisTicks(ImAxis_Y1, at.data(), static_cast<int>(at.size()));
-    plot_curves(lane, curves, options);
-    ImPlot::EndPlot();
+namespace {
+
+void plot_lane(const Lane& lane, const LaneDrawing& drawing, const PlotArea& area,
+               const TimelineOptions& options, const std::vector<Tick>& ticks) {
+  const ImVec2 size = area.max - area.min;
+  if (!ImPlot::BeginPlot("##curves", size,
+                         ImPlotFlags_CanvasOnly | ImPlotFlags_NoInputs | ImPlotFlags_NoFrame)) {
+    return;
   }
-  ImGui::PopID();
-  ImGui::PushClipRect(area.min, area.max, true);
-  Labels labels;
-  if (options.steps) {
-    draw_steps(model, lane, area, labels);
-    draw_phases(model, lane, area, labels);
-  }
+  constexpr ImPlotAxisFlags kGridOnly =
+      ImPlotAxisFlags_NoTickLabels | ImPlotAxisFlags_NoTickMarks | ImPlotAxisFlags_NoLabel;
+  ImPlot::SetupAxes(nullptr, nullptr, kGridOnly, kGridOnly);
+  ImPlot::SetupAxesLimits(area.view.begin, area.view.end, 0, area.top_bytes, ImPlotCond_Always);
+  std::vector<double> at;
+  for (const Tick& t : ticks) at.push_back(t.at);
+  if (!at.empty()) ImPlot::SetupAxisTicks(ImAxis_X1, at.data(), static_cast<int>(at.size()));
+  at.clear();
+  for (const Tick& t : area_ticks(area)) at.push_back(t.at);
+  if (!at.empty()) ImPlot::SetupAxisTicks(ImAxis_Y1, at.data(), static_cast<int>(at.size()));
+  plot_curves(lane, drawing.own, options);
+  if (drawing.overlay) plot_overlay(drawing.laid_over, options, drawing.overlay->of().of_driver);
+  ImPlot::EndPlot();
+}
+
+void draw_limits(const Model& model, const Lane& lane, const PlotArea& area, Labels& labels) {
   draw_limit(area, static_cast<double>(lane.total_bytes),
              "the card holds " + size_text(lane.total_bytes), labels);
-  if (const DeviceReport* report = model.report_of(lane);
-      report != nullptr && report->limit.source == LimitSource::kFraction) {
-    const uint64_t limit = report->limit.bytes;
-    draw_limit(area, static_cast<double>(limit), "the allocator's own limit " + size_text(limit),
-               labels);
+  const DeviceReport* report = model.report_of(lane);
+  if (report == nullptr || report->limit.source != LimitSource::kFraction) return;
+  const uint64_t limit = report->limit.bytes;
+  draw_limit(area, static_cast<double>(limit), "the allocator's own limit " + size_text(limit),
+             labels);
+}
+
+// Who the line in another colour is, at its end.
+void draw_overlay_name(const Model& model, const LaneDrawing& drawing, const PlotArea& area,
+                       Labels& labels) {
+  if (!drawing.overlay || drawing.laid_over.xs(Curve::kAllocated).empty()) return;
+  const std::string name = overlay_name(model, *drawing.overlay);
+  const float end = area.x(drawing.laid_over.xs(Curve::kAllocated).back());
+  const float right = std::clamp(end, area.min.x, area.max.x) - px(6);
+  const float left = std::max(right - width_of(name), area.min.x + px(6));
+  const double bytes = drawing.laid_over.ys(Curve::kAllocated).back();
+  const float line = ImGui::GetTextLineHeight();
+  const float y = std::clamp(area.y(bytes) - line - px(3), area.min.y + px(2),
+                             std::max(area.min.y + px(2), area.max.y - line));
+  labels.add(kOverlayLabel, {left, y}, paint(theme().compare),
+             fitted(name, area.max.x - area.min.x - px(12)));
+}
+
+}  // namespace
+
+std::string overlay_name(const Model& model, const Overlay& overlay) {
+  const bool other = overlay.model != &model;
+  return (other ? short_name(*overlay.model) + ": " : "") + overlay.of().name;
+}
+
+std::vector<Tick> area_ticks(const PlotArea& area) {
+  constexpr int kMost = 10;
+  const auto fit = static_cast<int>((area.max.y - area.min.y) / px(34)) + 1;
+  return byte_ticks(area.top_bytes, std::min(fit, kMost));
+}
+
+PlotArea draw_lane(const Model& model, Selection& selection, uint32_t index, LaneDrawing& drawing,
+                   const TimelineOptions& options, const std::vector<Tick>& ticks, ImVec2 size) {
+  const Lane& lane = model.lanes[index];
+  const auto columns = std::max(2U, static_cast<uint32_t>(size.x));
+  drawing.overlay = options.overlay ? selection.overlay_of(model, index) : std::nullopt;
+  drawing.own.update(model, lane, selection.view, columns);
+  if (const auto& over = drawing.overlay) {
+    drawing.laid_over.update(*over->model, over->of(), selection.view, columns, over->offset);
   }
+  const float strip = steps_strip_px(model, lane, options, size.y);
+  PlotArea area{
+      ImGui::GetCursorScreenPos(), {}, selection.view, top_of(lane, options, drawing.overlay)};
+  area.max = area.min + ImVec2(size.x, size.y - strip);
+  ImGui::PushID(static_cast<int>(index));
+  plot_lane(lane, drawing, area, options, ticks);
+  ImGui::PopID();
+  if (strip > 0) {  // what comes next comes below it
+    ImGui::SetCursorScreenPos({area.min.x, area.max.y});
+    ImGui::Dummy({size.x, strip});
+  }
+  const ImVec2 whole_max(area.max.x, area.max.y + strip);
+  ImGui::PushClipRect(area.min, whole_max, true);
+  Labels labels;
+  if (options.steps) draw_steps(model, lane, area, strip);
+  draw_limits(model, lane, area, labels);
   if (lane.memory->event_count() == 0 && lane.used.empty()) {
     draw_empty(area, "no allocator events were recorded");
   }
-  draw_curve_names(lane, curves, area, options, labels);
-  draw_cursors(model, selection, area);
+  draw_curve_names(lane, drawing.own, area, options, labels);
+  draw_overlay_name(model, drawing, area, labels);
+  draw_cursors(model, selection, {area.min, whole_max, area.view, area.top_bytes});
   draw_peak(model, lane, area, labels);
   draw_ooms(model, index, area, labels);
   draw_name(model, selection, index, area, options, labels);
@@ -410,62 +404,12 @@ PlotArea draw_lane(const Model& model, Selection& selection, uint32_t index, Lan
 
 void draw_byte_labels(const PlotArea& area) {
   ImDrawList& draw = *ImGui::GetWindowDrawList();
-  const float height = area.max.y - area.min.y;
-  for (const Tick& t : byte_ticks(area.top_bytes, static_cast<int>(height / px(34)) + 1)) {
+  for (const Tick& t : area_ticks(area)) {
     const float half = ImGui::GetTextLineHeight() / 2;
     const float y = std::clamp(area.y(t.at) - half, area.min.y, area.max.y - 2 * half);
     draw.AddText({std::round(area.min.x - width_of(t.label) - px(8)), std::round(y)},
                  paint(theme().dim), t.label.c_str());
   }
-}
-
-float mark_rows_height(const Model& model, const Selection& selection, uint32_t process) {
-  // Of many ranks, the one that is looked at.
-  const bool chosen =
-      selection.lane < model.lanes.size() && model.lanes[selection.lane].process == process;
-  if (!chosen && model.lanes.size() > kMarksOfAll) return 0;
-  const MarkLanes& marks = model.marks[process];
-  const auto rows = static_cast<float>(std::min(marks.rows.size(), kMarkRows));
-  return rows == 0 ? 0 : rows * px(kMarkRowPx) + px(6);
-}
-
-void draw_marks(const Model& model, const Selection& selection, uint32_t process,
-                const PlotArea& area) {
-  const MarkLanes& marks = model.marks[process];
-  ImDrawList& draw = *ImGui::GetWindowDrawList();
-  const std::string wanted = lower_case(selection.search);
-  const int64_t start = model.trace.start_ns;
-  const Dictionary& names = model.trace.processes[process].names;
-  ImGui::PushClipRect(area.min, area.max, true);
-  for (size_t r = 0; r < std::min(marks.rows.size(), kMarkRows); ++r) {
-    const std::vector<MarkRange>& row = marks.rows[r];
-    const float top = area.min.y + px(2) + static_cast<float>(r) * px(kMarkRowPx);
-    const float bottom = top + px(kMarkRowPx - 2);
-    const auto first_after = [&](auto from, double time) {
-      return std::partition_point(from, row.end(), [&](const MarkRange& m) {
-        return static_cast<double>(m.end_ns - start) < time;
-      });
-    };
-    for (auto it = first_after(row.begin(), area.view.begin); it != row.end();) {
-      const float left = area.x(static_cast<double>(it->begin_ns - start));
-      if (left > area.max.x) break;
-      const float right = std::max(area.x(static_cast<double>(it->end_ns - start)), left + px(2));
-      const std::string_view name = names.string(it->name);
-      const bool found = !wanted.empty() && lower_case(name).find(wanted) != std::string::npos;
-      const Rgb colour = stack_colour(it->name + 1);
-      const ImVec2 a(std::max(left, area.min.x - 2), top);
-      const ImVec2 b(std::min(right, area.max.x + 2), bottom);
-      draw.AddRectFilled(a, b, paint(colour, found ? 255 : wanted.empty() ? 150 : 60), px(2));
-      if (found) draw.AddRect(a, b, paint(theme().cursor), px(2));
-      draw_text_in(draw, a, b, paint(theme().text), name);
-      if (ImGui::IsWindowHovered() && ImGui::IsMouseHoveringRect(a, b)) {
-        mark_tooltip(model, process, *it);
-      }
-      // Ranges too narrow to see share the pixels of this one.
-      it = first_after(std::next(it), area.time(right));
-    }
-  }
-  ImGui::PopClipRect();
 }
 
 }  // namespace tidemark::view

@@ -4,6 +4,7 @@
 #include <imgui.h>
 
 #include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct TimelineOptions {
   bool steps = true;         // where iterations begin
   bool activity = true;      // kernels and collectives below the curves
   bool all_streams = false;  // not only the busiest
+  bool overlay = true;       // what is compared with, laid over a lane's own curves
   bool to_limit = false;     // the height is the card's memory, not the highest curve
 };
 
@@ -50,7 +52,9 @@ struct PlotArea {
 // Curves of a lane for one view and width; made again only when either changes.
 class LaneCurves {
  public:
-  void update(const Model& model, const Lane& lane, const TimeRange& view, uint32_t columns);
+  // Times of the lane become those of the view by adding `offset`.
+  void update(const Model& model, const Lane& lane, const TimeRange& view, uint32_t columns,
+              double offset = 0);
 
   const TimelineColumns& columns() const { return columns_; }
   const std::vector<double>& xs(Curve c) const { return xs_[static_cast<size_t>(c)]; }
@@ -67,6 +71,7 @@ class LaneCurves {
   const Lane* lane_ = nullptr;
   TimeRange view_;
   uint32_t count_ = 0;
+  double offset_ = 0;
   TimelineColumns columns_;
   std::array<std::vector<double>, kCurves> xs_;
   std::array<std::vector<double>, kCurves> ys_;
@@ -74,17 +79,25 @@ class LaneCurves {
   std::vector<Line> owners_;
 };
 
-// Draws the curves with their marks into a plot of this size at the cursor, and says where it lies.
-PlotArea draw_lane(const Model& model, Selection& selection, uint32_t lane, LaneCurves& curves,
+// The curves of a lane, and of what is laid over it.
+struct LaneDrawing {
+  LaneCurves own;
+  LaneCurves laid_over;
+  std::optional<Overlay> overlay;  // as drawn last
+};
+
+// Draws the curves with their marks into a plot of this size at the cursor, with a strip for the
+// steps below it, and says where the plot lies.
+PlotArea draw_lane(const Model& model, Selection& selection, uint32_t lane, LaneDrawing& drawing,
                    const TimelineOptions& options, const std::vector<Tick>& time_ticks,
                    ImVec2 size);
 
+// "rank 1, cuda:0", "b.tmk: rank 1, cuda:0".
+std::string overlay_name(const Model& model, const Overlay& overlay);
+
+// Round sizes for the height of a plot.
+std::vector<Tick> area_ticks(const PlotArea& area);
 // The sizes beside a plot, right-aligned before `area.min.x`.
 void draw_byte_labels(const PlotArea& area);
-
-// Rows of annotations below a process's lanes; returns their height.
-float mark_rows_height(const Model& model, const Selection& selection, uint32_t process);
-void draw_marks(const Model& model, const Selection& selection, uint32_t process,
-                const PlotArea& area);
 
 }  // namespace tidemark::view

@@ -10,6 +10,7 @@
 #include "export/names.h"
 #include "viewer/panels/key_table.h"
 #include "viewer/panels/time_axis.h"
+#include "viewer/panels/timeline_marks.h"
 #include "viewer/widgets/drawing.h"
 #include "viewer/widgets/text.h"
 #include "viewer/widgets/theme.h"
@@ -45,7 +46,7 @@ void TimelinePanel::draw_search(Selection& selection) {
 }
 
 // Every switch is offered only where the trace has something for it.
-void TimelinePanel::draw_switches(const Model& model) {
+void TimelinePanel::draw_switches(const Model& model, const Selection& selection) {
   bool first = true;
   const auto box = [&](const char* name, bool& on, Rgb colour, const char* meaning) {
     if (!first) flow(width_of(name) + px(34));
@@ -92,6 +93,12 @@ void TimelinePanel::draw_switches(const Model& model) {
       box("all streams", options.all_streams, theme().text, "Not only the busiest ones.");
     }
   }
+  const bool compared = selection.lane < model.lanes.size() &&
+                        selection.overlay_of(model, selection.lane).has_value();
+  if (compared) {
+    box("overlay", options.overlay, theme().compare,
+        "The curve of the rank that is compared with, or of the second trace, laid over.");
+  }
   if (any([](const Lane& lane) { return lane.total_bytes != 0; })) {
     box("card limit", options.to_limit, theme().limit,
         "Scale the height to the card's whole memory.");
@@ -99,7 +106,7 @@ void TimelinePanel::draw_switches(const Model& model) {
 }
 
 void TimelinePanel::draw_toolbar(const Model& model, Selection& selection) {
-  draw_switches(model);
+  draw_switches(model, selection);
   flow(px(46));
   if (ImGui::Button("Fit")) selection.fit(model);
   explain("Show the whole run (F).");
@@ -118,9 +125,7 @@ void TimelinePanel::draw_toolbar(const Model& model, Selection& selection) {
 
 void TimelinePanel::draw_minimap(const Model& model, Selection& selection, ImVec2 size) {
   if (selection.lane >= model.lanes.size()) return;
-  Selection all;
-  all.fit(model);
-  const TimeRange whole = all.view;
+  const TimeRange whole = selection.whole(model);
   const Lane& lane = model.lanes[selection.lane];
   PlotArea area{ImGui::GetCursorScreenPos(), {}, whole, 1};
   area.max = area.min + size;
@@ -132,8 +137,10 @@ void TimelinePanel::draw_minimap(const Model& model, Selection& selection, ImVec
   minimap_.update(model, lane, whole, std::max(2U, static_cast<uint32_t>(size.x)));
   for (const Curve c : {Curve::kReserved, Curve::kAllocated}) {
     const auto& columns = minimap_.columns().curves[static_cast<size_t>(c)];
+    const float stop = area.x(model.span_ns());  // beside the trace nothing is known
     for (size_t i = minimap_.columns().first_known; i < columns.size(); ++i) {
       const float x = area.min.x + static_cast<float>(i);
+      if (x > stop) break;
       draw.AddRectFilled({x, area.y(static_cast<double>(columns[i].max))}, {x + 1, area.max.y},
                          paint(curve_colour(c), c == Curve::kAllocated ? 190 : 80));
     }
@@ -193,10 +200,10 @@ void TimelinePanel::draw_measure(const Model& model, Selection& selection, const
 }
 
 void TimelinePanel::draw_hover(const Model& model, uint32_t lane, const PlotArea& area,
-                               const LaneCurves& curves) {
+                               const LaneDrawing& drawing) {
   const float x = ImGui::GetMousePos().x;
   ImGui::GetWindowDrawList()->AddLine({x, area.min.y}, {x, area.max.y}, paint(theme().dim, 120));
-  const TimelineColumns& columns = curves.columns();
+  const TimelineColumns& columns = drawing.own.columns();
   const uint32_t count = columns.count();
   if (count == 0 || !ImGui::BeginTooltip()) return;
   const double share = static_cast<double>((x - area.min.x) / (area.max.x - area.min.x));
@@ -231,6 +238,11 @@ void TimelinePanel::draw_hover(const Model& model, uint32_t lane, const PlotArea
   for (const OwnerCurve& owner : l.owners) {
     const StepCurve::Range r = owner.bytes.within(from, to);
     if (options.owners && r.known()) line(owner_colour(owner.name), owner.name, r.min, r.max);
+  }
+  if (const auto& over = drawing.overlay; over && i < drawing.laid_over.columns().count() &&
+                                          i >= drawing.laid_over.columns().first_known) {
+    const Column& v = drawing.laid_over.columns().curves[0][i];
+    line(theme().compare, overlay_name(model, *over), v.min, v.max);
   }
   const uint32_t events = columns.edges[i + 1] - columns.edges[i];
   if (events > 0) text_dim(counted(events, "event") + " in this pixel");
@@ -269,7 +281,9 @@ bool TimelinePanel::handle_mouse(const Model& model, Selection& selection, uint3
   if (!ImGui::IsItemDeactivated()) return false;
   const bool clicked =
       drag_ == Drag::kPan && io.MouseDragMaxDistanceSqr[0] < px(kClickPx) * px(kClickPx);
-  if (clicked) {
+  if (clicked && io.KeyCtrl && lane != selection.lane) {
+    selection.compare_with(model, {false, lane, 0, true});
+  } else if (clicked) {
     selection.set_time(model, lane, at);
     selection.measure.reset();
   }

@@ -21,13 +21,15 @@ class TimelinePanel {
   void handle_keys(const Model& model, Selection& selection);
 
   TimelineOptions options;
+  // What was laid over a lane when it was drawn last, for tests.
+  const LaneDrawing& drawn(uint32_t lane) const { return lanes_[lane]; }
   bool search_wanted = false;  // put the keyboard into the search field
 
  private:
   enum class Drag { kNone, kPan, kMeasure, kMinimap };
 
   void draw_toolbar(const Model& model, Selection& selection);
-  void draw_switches(const Model& model);
+  void draw_switches(const Model& model, const Selection& selection);
   void draw_search(Selection& selection);
   void draw_minimap(const Model& model, Selection& selection, ImVec2 size);
   float lane_height(const Model& model, const Selection& selection, float room,
@@ -38,10 +40,10 @@ class TimelinePanel {
   // True when the item before was clicked, and not dragged.
   bool handle_mouse(const Model& model, Selection& selection, uint32_t lane, const PlotArea& area);
   void draw_hover(const Model& model, uint32_t lane, const PlotArea& area,
-                  const LaneCurves& curves);
+                  const LaneDrawing& drawing);
   void draw_measure(const Model& model, Selection& selection, const PlotArea& area);
 
-  std::vector<LaneCurves> lanes_;
+  std::vector<LaneDrawing> lanes_;
   LaneCurves minimap_;
   std::vector<Tick> ticks_;
   Drag drag_ = Drag::kNone;

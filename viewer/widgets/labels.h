@@ -7,14 +7,18 @@
 #include <string>
 #include <vector>
 
-#include "viewer/model/palette.h"
+#include "viewer/widgets/theme.h"
 
 namespace tidemark::view {
 
 class Labels {
  public:
-  // Text with its upper left at `at`, in the current font. The smaller `rank` wins.
-  void add(int rank, ImVec2 at, ImU32 ink, std::string text, ImU32 ground = 0);
+  // Text with its upper left at `at`, in the current font. The smaller `rank` wins. On a ground of
+  // its own (0: none), lest a curve strikes it through.
+  void add(int rank, ImVec2 at, ImU32 ink, std::string text,
+           ImU32 ground = paint(theme().panel, 228));
+  // At the first of these places that is free.
+  void add_at_either(int rank, std::vector<ImVec2> places, ImU32 ink, std::string text);
   // Like draw_flag(): on a tab whose lower middle is at `at`, kept between the two x.
   void add_flag(int rank, ImVec2 at, float least_x, float most_x, Rgb colour, std::string text);
 
@@ -30,7 +34,11 @@ class Labels {
     ImU32 ground = 0;
     ImFont* font = nullptr;
     std::string text;
+    std::vector<ImVec2> elsewhere;  // upper left corners, if this place is taken
   };
+
+  // Whether the label lies on one of the first `count`.
+  bool taken(const Label& label, size_t count) const;
 
   std::vector<Label> labels_;
 };

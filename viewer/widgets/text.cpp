@@ -2,6 +2,8 @@
 
 #include <imgui_internal.h>
 
+#include <algorithm>
+
 #include "viewer/widgets/theme.h"
 
 namespace tidemark::view {
@@ -34,6 +36,12 @@ void text_right(std::string_view t) {
 
 float width_of(std::string_view t) {
   return ImGui::CalcTextSize(t.data(), t.data() + t.size()).x;
+}
+
+std::string in_words(std::string_view id) {
+  std::string words(id);
+  std::replace(words.begin(), words.end(), '_', ' ');
+  return words;
 }
 
 std::string fitted(std::string_view t, float width) {
@@ -71,7 +79,9 @@ void fact(const char* label, std::string_view value, float column) {
 void swatch(Rgb colour) {
   const float side = ImGui::GetFontSize() * 0.7F;
   const ImVec2 at = ImGui::GetCursorScreenPos();
-  const float drop = (ImGui::GetTextLineHeight() - side) / 2;
+  // Beside buttons, text is lower than the line's upper edge.
+  const float drop = ImGui::GetCurrentWindow()->DC.CurrLineTextBaseOffset +
+                     (ImGui::GetTextLineHeight() - side) / 2;
   ImGui::GetWindowDrawList()->AddRectFilled({at.x, at.y + drop}, {at.x + side, at.y + drop + side},
                                             paint(colour), px(2));
   ImGui::Dummy({side, ImGui::GetTextLineHeight()});

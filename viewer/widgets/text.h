@@ -20,6 +20,8 @@ void text_right(std::string_view text);
 // Cut with an ellipsis to at most `width` pixels.
 std::string fitted(std::string_view text, float width);
 float width_of(std::string_view text);
+// "optimizer_state" as people write it.
+std::string in_words(std::string_view id);
 
 // A tooltip for the item before, in a box of comfortable width.
 void explain(const char* text);

@@ -51,7 +51,7 @@ Theme light_theme() {
   t.pending = {176, 84, 136};
   t.limit = {196, 70, 20};
   t.cursor = {20, 24, 30};
-  t.compare = {150, 110, 0};
+  t.compare = {136, 34, 85};
   t.hole = {186, 193, 204};
   t.bad = {196, 56, 20};
   t.warning = {166, 110, 0};
@@ -72,7 +72,7 @@ void set_lengths(ImGuiStyle& s) {
   s.WindowBorderSize = 0;
   s.ChildBorderSize = 0;
   s.PopupBorderSize = 1;
-  s.FrameBorderSize = 0;
+  s.FrameBorderSize = 1;
   s.TabBorderSize = 0;
   s.WindowRounding = 4;
   s.ChildRounding = 5;
