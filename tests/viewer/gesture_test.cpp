@@ -344,6 +344,19 @@ TEST_F(Gestures, TheStripOfTheWholeRunIsDragged) {
   EXPECT_NEAR(selection().view.begin - before.begin, by, by * 0.15);
 }
 
+TEST_F(Gestures, SlashFindsTheFieldFromEverywhere) {
+  open();
+  key(ImGuiKey_7);  // the ranks lie over the timeline
+  frame(3);
+  ASSERT_FALSE(ImGui::GetIO().WantTextInput);
+  key(ImGuiKey_Slash);
+  frame(4);
+  EXPECT_TRUE(ImGui::GetIO().WantTextInput);
+  ImGui::GetIO().AddInputCharactersUTF8("relu");
+  frame(3);
+  EXPECT_EQ(selection().search, "relu");
+}
+
 TEST_F(Gestures, WZoomsWhereTheMouseIs) {
   open();
   const ImVec2 at = in_timeline(0.8F, 0.5F);

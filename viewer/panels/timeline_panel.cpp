@@ -466,7 +466,10 @@ void TimelinePanel::handle_keys(const Model& model, Selection& selection) {
   if (pressed(Command::kEventOn)) selection.step_events(model, 1);
   if (pressed(Command::kEventsBack)) selection.step_events(model, -100);
   if (pressed(Command::kEventsOn)) selection.step_events(model, 100);
-  if (pressed(Command::kSearch)) search_wanted = true;
+  if (pressed(Command::kSearch)) {
+    search_wanted = true;
+    selection.panel_wanted = kTitle;  // it has the search field
+  }
   if (pressed(Command::kClear)) selection.clear_marks();
 }
 
