@@ -341,8 +341,9 @@ void Shell::draw_status() {
     if (!notice.empty()) {
       text_in_colour(theme().accent, notice);
     } else if (model_ != nullptr) {
-      const bool only_driver = std::all_of(model_->lanes.begin(), model_->lanes.end(),
-                                           [](const Lane& lane) { return lane.of_driver; });
+      const bool only_driver =
+          !model_->lanes.empty() && std::all_of(model_->lanes.begin(), model_->lanes.end(),
+                                                [](const Lane& lane) { return lane.of_driver; });
       std::string facts = fmt::format(
           "{} over {}   {}", counted(model_->events, only_driver ? "allocation" : "event"),
           span_text(model_->span_ns()), counted(model_->lanes.size(), "device"));
@@ -435,7 +436,7 @@ void Shell::draw_only() {
 void Shell::draw_welcome() {
   if (begin_page("##welcome")) {
     const ImVec2 room = ImGui::GetContentRegionAvail();
-    const float width = std::min(px(560), room.x);
+    const float width = std::min(px(620), room.x);
     ImGui::SetCursorPos({std::max(0.0F, (room.x - width) / 2) + px(12), room.y * 0.22F});
     ImGui::BeginGroup();
     ImGui::PushTextWrapPos(ImGui::GetCursorPosX() + width - px(20));
@@ -443,9 +444,11 @@ void Shell::draw_welcome() {
       const WithFont title(fonts().title);
       text_in_colour(theme().accent, "tidemark");
     }
+    text_dim("Where a GPU job's memory went: at the peak, at the error, at every instant before.");
+    ImGui::Spacing();
     text(
-        "Drop a trace (.tmk), a folder of traces or a PyTorch memory snapshot (.pickle) on this "
-        "window.");
+        "Drop a trace (.tmk), a folder of traces or a PyTorch memory snapshot (.pickle) here, or "
+        "open one.");
     ImGui::Spacing();
     if (ImGui::Button("Open...")) choose_file(false);
     ImGui::SameLine();

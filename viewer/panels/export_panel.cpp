@@ -9,6 +9,7 @@
 #include "export/names.h"
 #include "export/perfetto_export.h"
 #include "viewer/model/ticks.h"
+#include "viewer/widgets/dialog.h"
 #include "viewer/widgets/text.h"
 #include "viewer/widgets/theme.h"
 
@@ -75,12 +76,7 @@ std::string ExportPanel::draw(const std::shared_ptr<const Model>& model,
     told = work_.value();
   }
   if (!open_ || model == nullptr) return told;
-  ImGui::SetNextWindowPos(ImGui::GetMainViewport()->GetWorkCenter(), ImGuiCond_Appearing,
-                          {0.5F, 0.5F});
-  ImGui::SetNextWindowSize({std::min(px(460), ImGui::GetMainViewport()->WorkSize.x - px(20)), 0},
-                           ImGuiCond_Always);
-  if (ImGui::Begin("Export for Perfetto", &open_,
-                   ImGuiWindowFlags_NoDocking | ImGuiWindowFlags_NoCollapse)) {
+  if (begin_dialog("Export for Perfetto", &open_, {px(460), 0})) {
     if (model->source == nullptr) {
       text_wrapped("This trace was not read from a file, so there is nothing to export from.");
     } else {
@@ -101,7 +97,7 @@ std::string ExportPanel::draw(const std::shared_ptr<const Model>& model,
       ImGui::EndDisabled();
     }
   }
-  ImGui::End();
+  end_dialog();
   return told;
 }
 

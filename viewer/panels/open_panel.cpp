@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "export/names.h"
+#include "viewer/widgets/dialog.h"
 #include "viewer/widgets/text.h"
 #include "viewer/widgets/theme.h"
 
@@ -86,14 +87,8 @@ std::optional<std::string> OpenPanel::draw_entries() {
 
 std::optional<std::string> OpenPanel::draw() {
   if (!open_) return std::nullopt;
-  const ImVec2 room = ImGui::GetMainViewport()->WorkSize;
-  ImGui::SetNextWindowPos(ImGui::GetMainViewport()->GetWorkCenter(), ImGuiCond_Appearing,
-                          {0.5F, 0.5F});
-  ImGui::SetNextWindowSize({std::min(px(640), room.x - px(20)), std::min(px(480), room.y - px(20))},
-                           ImGuiCond_Appearing);
   std::optional<std::string> chosen;
-  if (ImGui::Begin("Open a trace", &open_,
-                   ImGuiWindowFlags_NoDocking | ImGuiWindowFlags_NoCollapse)) {
+  if (begin_dialog("Open a trace", &open_, {px(640), px(480)})) {
     if (appearing_) ImGui::SetKeyboardFocusHere();
     appearing_ = false;
     ImGui::SetNextItemWidth(-1);
@@ -113,7 +108,7 @@ std::optional<std::string> OpenPanel::draw() {
     ImGui::SameLine();
     if (ImGui::Button("Cancel")) open_ = false;
   }
-  ImGui::End();
+  end_dialog();
   if (chosen) open_ = false;
   return chosen;
 }

@@ -230,6 +230,7 @@ void draw_cursors(const Model& model, const Selection& selection, const PlotArea
   draw.AddLine({x, area.min.y}, {x, area.max.y}, paint(theme().cursor, 210), px(1.2F));
   if (!selection.compare || selection.lane >= model.lanes.size()) return;
   const float cx = std::round(area.x(selection.compared_time(model)));
+  if (std::abs(cx - x) < px(2)) return;  // the same time, of another rank
   draw_dashes(draw, {cx, area.min.y}, {cx, area.max.y}, paint(theme().compare), px(4), px(1.5F));
 }
 

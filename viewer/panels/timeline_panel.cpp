@@ -145,9 +145,14 @@ void TimelinePanel::draw_minimap(const Model& model, Selection& selection, ImVec
                          paint(curve_colour(c), c == Curve::kAllocated ? 190 : 80));
     }
   }
+  const bool many_ooms = model.ooms.size() > 50;
+  float last_oom = -1e9F;
   for (const OomPoint& oom : model.ooms) {
     const float x = area.x(static_cast<double>(oom.time_ns - model.trace.start_ns));
-    draw.AddLine({x, area.min.y}, {x, area.max.y}, paint(theme().bad), px(1));
+    if (x < last_oom + 1) continue;
+    last_oom = x;
+    // A job of which every rank fails must not be all red.
+    draw.AddLine({x, area.min.y}, {x, area.max.y}, paint(theme().bad, many_ooms ? 80 : 255), px(1));
   }
   const float left = std::max(area.x(selection.view.begin), area.min.x);
   const float right = std::min(std::max(area.x(selection.view.end), left + px(3)), area.max.x);
@@ -390,15 +395,14 @@ void TimelinePanel::draw_below(const Model& model, Selection& selection, uint32_
 }
 
 void TimelinePanel::draw(const Model& model, Selection& selection) {
-  draw_toolbar(model, selection);
   if (model.lanes.empty()) {
-    ImGui::Spacing();
     text_wrapped(
         "No allocator events were recorded in this trace, so there is no curve to draw. Record "
         "with "
         "the framework's events switched on (tidemark doctor shows what is missing).");
     return;
   }
+  draw_toolbar(model, selection);
   hover_time_ = selection.view.begin - 1;
   const ImVec2 room = ImGui::GetContentRegionAvail();
   const float gutter = px(kGutterPx);
