@@ -1,6 +1,7 @@
 #include "analysis/ledger.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <optional>
 
@@ -10,7 +11,8 @@ namespace tidemark {
 
 namespace {
 
-constexpr int64_t kNearNs = 2'000'000'000;  // a sample further away says nothing about the instant
+constexpr int64_t kNearNs = 2'000'000'000;   // a sample further away says nothing about the instant
+constexpr int64_t kOnItsWayNs = 50'000'000;  // from the driver to the allocator, or back
 
 // The index of the sample nearest to the time; none when even that one is too far away.
 std::optional<size_t> nearest(const StepSeries& samples, int64_t time_ns) {
@@ -40,11 +42,13 @@ void add(Ledger& ledger, std::string owner, int64_t bytes) {
 }
 
 // The framework's segments are shown as what it handed on and what it keeps. Returns their bytes.
-uint64_t add_framework(Ledger& ledger, const MemoryTotals& totals) {
+// Without the bridge, blocks of a late recording lie in segments that nobody told of: then less is
+// reserved than handed on, and what it keeps there is part of what was there before.
+uint64_t add_framework(Ledger& ledger, const MemoryTotals& totals, uint64_t reserved) {
   ledger.lines.push_back({"torch.allocated", static_cast<int64_t>(totals.allocated)});
-  ledger.lines.push_back(
-      {"torch.cached", static_cast<int64_t>(totals.reserved - totals.allocated)});
-  return totals.reserved;
+  const uint64_t cached = reserved - std::min(reserved, totals.allocated);
+  ledger.lines.push_back({"torch.cached", static_cast<int64_t>(cached)});
+  return reserved;
 }
 
 std::optional<MemoryTotals> framework_totals(const ProcessModel& process, int64_t device,
@@ -173,13 +177,82 @@ LedgerSource::ConstantPart LedgerSource::constant_at(int64_t time_ns) const {
   return {static_cast<int64_t>(before_.at(time_ns)), before_.time_ns.front()};
 }
 
+uint64_t LedgerSource::torch_driver_at(int64_t time_ns) const {
+  uint64_t bytes = 0;
+  for (const auto& [owner, series] : driver_.owners()) {
+    if (process_.names.string(owner) == "torch") bytes += series.at(time_ns);
+  }
+  return bytes;
+}
+
+// A segment is the driver's a moment before it is the allocator's, and the other way round when it
+// goes: two threads may tell of it, and the card may have been read in between. Of the differences
+// around the instant the least one is meant to be there; the rest is segments on their way.
+uint64_t LedgerSource::reserved_at(int64_t time_ns, const MemoryTotals& totals) const {
+  const auto difference = [&](int64_t time, const MemoryTotals& then) {
+    return static_cast<int64_t>(torch_driver_at(time)) - static_cast<int64_t>(then.reserved);
+  };
+  const int64_t now = difference(time_ns, totals);
+  if (now == 0 || torch_driver_at(time_ns) == 0) return totals.reserved;
+  int64_t least = now;
+  const auto look = [&](int64_t time) {
+    const auto then = framework_totals(process_, device_, time);
+    if (!then || torch_driver_at(time) == 0) return;
+    const int64_t other = difference(time, *then);
+    if (std::abs(other) < std::abs(least)) least = other;
+  };
+  constexpr size_t kMostSteps = 64;  // on each side
+  for (const auto& [owner, series] : driver_.owners()) {
+    if (process_.names.string(owner) != "torch") continue;
+    const auto& times = series.time_ns;
+    const auto here =
+        static_cast<size_t>(std::lower_bound(times.begin(), times.end(), time_ns) - times.begin());
+    // Right before a step, whatever is on its way has arrived.
+    for (size_t i = here; i < times.size() && i < here + kMostSteps; ++i) {
+      if (times[i] - time_ns > kOnItsWayNs) break;
+      look(times[i] - 1);
+    }
+    for (size_t i = here; i > 0 && i + kMostSteps > here; --i) {
+      if (time_ns - times[i - 1] > kOnItsWayNs) break;
+      look(times[i - 1] - 1);
+    }
+  }
+  look(time_ns + kOnItsWayNs);
+  look(time_ns - kOnItsWayNs);
+  const int64_t reserved = static_cast<int64_t>(totals.reserved) + now - least;
+  return static_cast<uint64_t>(std::max<int64_t>(reserved, 0));
+}
+
 Ledger LedgerSource::at(int64_t time_ns, const MemoryTotals* exact) const {
+  const std::optional<size_t> first = nearest(used_, time_ns);
+  if (!first) return draw(time_ns, std::nullopt, exact);
+  // A sample that was taken while the driver was at work may lack what it had just given out: the
+  // next nearest one then, on either side.
+  size_t before = *first;
+  size_t after = *first + 1;
+  const auto distance = [&](size_t sample) { return std::abs(used_.time_ns[sample] - time_ns); };
+  const auto near = [&](size_t sample) {
+    return sample < used_.time_ns.size() && distance(sample) <= kNearNs;
+  };
+  for (size_t sample = *first; near(sample);) {
+    Ledger ledger = draw(used_.time_ns[sample], sample, nullptr);
+    if (ledger.lines.back().bytes >= 0) return ledger;
+    if (sample == before) --before;  // below zero it is near no more
+    if (sample == after) ++after;
+    const bool left = near(before) && (!near(after) || distance(before) <= distance(after));
+    sample = left ? before : after;
+  }
+  return draw(time_ns, std::nullopt, exact);  // they contradict what was recorded
+}
+
+Ledger LedgerSource::draw(int64_t time_ns, std::optional<size_t> sample,
+                          const MemoryTotals* exact) const {
   Ledger ledger;
-  const std::optional<size_t> sample = nearest(used_, time_ns);
-  ledger.time_ns = sample ? used_.time_ns[*sample] : time_ns;
-  auto totals = framework_totals(process_, device_, ledger.time_ns);
+  ledger.time_ns = time_ns;
+  auto totals = framework_totals(process_, device_, time_ns);
   if (!sample && exact != nullptr) totals = *exact;
-  const uint64_t reserved = totals ? add_framework(ledger, *totals) : 0;
+  const uint64_t reserved =
+      totals ? add_framework(ledger, *totals, reserved_at(time_ns, *totals)) : 0;
   const Known k = known_at(ledger.time_ns);
   for (const auto& [owner, bytes] : k.driver.card_by_owner) {
     std::string name(process_.names.string(owner));

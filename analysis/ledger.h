@@ -1,9 +1,10 @@
 // Who holds the card's memory at one instant. The lines add up to what NVML says is used.
 //
 // The card's own number comes ten times a second, so the ledger is drawn at the sample nearest to
-// the instant asked for. What no recorded allocation accounts for is split into the part that was
-// there from the first context on ("context"), the code loaded since ("code", by the size of its
-// files), and the rest ("unexplained"), which is always shown.
+// the instant asked for that has room for all that was recorded: no line is negative. What no
+// recorded allocation accounts for is split into the part that was there from the first context on
+// ("context"), the code loaded since ("code", by the size of its files), and the rest
+// ("unexplained"), which is always shown.
 //
 // A recording that began late saw nobody take what was there before: what the first sample has
 // beyond the known, contexts included, is "pre_attach". It can only become less: when a later
@@ -11,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,6 +57,11 @@ class LedgerSource {
   };
 
   Known known_at(int64_t time_ns) const;
+  // At that sample, or without one.
+  Ledger draw(int64_t time_ns, std::optional<size_t> sample, const MemoryTotals* exact) const;
+  // What the driver says of the framework's memory.
+  uint64_t torch_driver_at(int64_t time_ns) const;
+  uint64_t reserved_at(int64_t time_ns, const MemoryTotals& totals) const;
   bool others_at(int64_t time_ns, uint64_t used, uint64_t& bytes) const;
   void find_constant_part();
   ConstantPart constant_at(int64_t time_ns) const;

@@ -1,6 +1,7 @@
 // The allocator's memory at one instant: segments, the blocks in them, and the holes between.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -24,7 +25,7 @@ struct MemoryState {
   std::vector<uint32_t> live;          // allocations, by address
   std::vector<Hole> holes;             // by address
 
-  uint64_t free_bytes() const { return totals.reserved - totals.active; }
+  uint64_t free_bytes() const { return totals.reserved - std::min(totals.active, totals.reserved); }
   uint64_t largest_hole_bytes() const;
 };
 

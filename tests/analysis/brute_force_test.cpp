@@ -186,7 +186,8 @@ TEST(LedgerSum, EveryLedgerAddsUpToWhatTheCardSays) {
     const std::vector<DriverEvent> rows = driver;
     process.driver = build_driver_model(std::move(driver));
     for (int64_t t = 500; t < end; t += 1 + static_cast<int64_t>(random() % 3'000)) {
-      process.counters.push_back({t, (random() % 64) << 24, 0, 0, CounterKind::kDeviceUsed});
+      const uint64_t used = (uint64_t{1} << 34) + ((random() % 64) << 24);
+      process.counters.push_back({t, used, 0, 0, CounterKind::kDeviceUsed});
       if (round % 2 == 0) continue;
       process.counters.push_back({t, 1 << 20, 7, 0, CounterKind::kProcessUsed});
       process.counters.push_back({t, (random() % 4) << 24, 8, 0, CounterKind::kProcessUsed});

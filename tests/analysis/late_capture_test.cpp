@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "analysis/framework_replay.h"
 #include "analysis/ledger.h"
 #include "analysis/trace_model.h"
 
@@ -107,6 +108,70 @@ TEST(LateCapture, PartsOfAnExpandableSegmentAreUnmapped) {
               left[static_cast<size_t>(i)])
         << i;
   }
+}
+
+FrameworkEvent torch_event(int64_t time_ns, FrameworkAction action, uint64_t address,
+                           uint64_t mib) {
+  FrameworkEvent e{};
+  e.time_ns = time_ns;
+  e.action = action;
+  e.address = address;
+  e.size_bytes = mib * kMiB;
+  return e;
+}
+
+FrameworkModel model_of(const std::vector<FrameworkEvent>& events) {
+  FrameworkReplay replay(0, AllocatorRules());
+  for (const FrameworkEvent& event : events) replay.apply(event);
+  return std::move(replay).finish();
+}
+
+// The card is read when the driver has given a segment out and the allocator has not told yet.
+TEST(LateCapture, ASegmentOnItsWayIsNothingOther) {
+  constexpr int64_t kWay = 20'000;
+  Dictionary names;
+  const uint32_t torch = names.add_string("torch");
+  std::vector<DriverEvent> events = {
+      context(), driver(1, DriverOperation::kAllocate, MemoryKind::kDevice, 0x100000, 20),
+      driver(2, DriverOperation::kAllocate, MemoryKind::kDevice, 0x9000000, 12),
+      // Torch's, but no segment: it stays other.
+      driver(1, DriverOperation::kAllocate, MemoryKind::kDevice, 0x90000000, 3)};
+  for (DriverEvent& e : events) e.owner = torch;
+  ProcessModel p = process_of(std::move(events), {800, 823, 835, 835});
+  p.names = std::move(names);
+  p.framework.push_back(
+      model_of({torch_event(kSecond - kWay, FrameworkAction::kSegmentAlloc, 0x100000, 20),
+                torch_event(kSecond - kWay, FrameworkAction::kAlloc, 0x100000, 8),
+                torch_event(2 * kSecond + kWay, FrameworkAction::kSegmentAlloc, 0x9000000, 12)}));
+  using Lines = std::map<std::string, int64_t>;
+  const Lines both = {{"pre_attach", 800},
+                      {"torch.allocated", 8},
+                      {"torch.cached", 24},
+                      {"torch.other", 3},
+                      {"unexplained", 0}};
+  EXPECT_EQ(lines_at(p, 2), both);
+  EXPECT_EQ(lines_at(p, 3), both);
+}
+
+// Without the bridge: blocks in segments from before, which nobody told of.
+TEST(LateCapture, BlocksInUnknownSegmentsLeaveNothingNegative) {
+  ProcessModel p = process_of({context()}, {800, 800, 800});
+  p.framework.push_back(model_of({torch_event(kSecond, FrameworkAction::kAlloc, 0x100000, 30)}));
+  const auto lines = lines_at(p, 2);
+  EXPECT_EQ(lines.at("torch.allocated"), 30);
+  EXPECT_EQ(lines.at("torch.cached"), 0);
+  EXPECT_EQ(lines.at("pre_attach"), 770);
+  EXPECT_EQ(lines.at("unexplained"), 0);
+}
+
+// A sample that lacks what the driver has just given out is not drawn at.
+TEST(LateCapture, ASampleWithoutRoomIsPassedOver) {
+  ProcessModel p = process_of(
+      {context(), driver(1, DriverOperation::kAllocate, MemoryKind::kDevice, 0x1000, 100)},
+      {40, 40, 140, 140});
+  EXPECT_EQ(lines_at(p, 1).at("unexplained"), 0);
+  EXPECT_EQ(ledger_at(p, 0, kSecond).time_ns, 0);
+  EXPECT_EQ(ledger_at(p, 0, kSecond + 1).time_ns, 2 * kSecond);
 }
 
 }  // namespace

@@ -120,10 +120,41 @@ class TorchAttach(unittest.TestCase):
         self.assertEqual(sum(ledger.values()), device["ledger_device_used_bytes"])
         self.assertGreater(ledger["pre_attach"], 0)
         self.assertNotIn("context", ledger)
+        self.assertEqual(ledger.get("torch.other", 0), 0)
         self.assertEqual(ledger["unexplained"], 0)
 
         # Silent afterwards.
         host.say("fill 300")
+        self.assertEqual(host.end()[1:], (0, ""))
+
+    def test_a_recording_that_ends_before_the_bridge_is_there_says_so(self):
+        host = self.started(XDG_CACHE_HOME=str(self.path / "empty"))
+        host.say("fill 100")
+        trace = host.ask("start", out=self.out)["trace"]
+        host.ask("stop")  # at once: compiling takes longer
+        notes = self.report(trace)["loss"]["notes"]
+        self.assertEqual(len([note for note in notes if "the bridge was not ready" in note]), 1, notes)
+        text = subprocess.run([TIDEMARK, "report", trace], check=True, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+        self.assertEqual(len([line for line in text.splitlines()
+                              if "the bridge was not ready" in line]), 1, text)
+
+    def test_attach_builds_the_bridge_first(self):
+        host = self.started(XDG_CACHE_HOME=str(self.path / "fresh"))
+        host.say("fill 300")
+        truth = self.truth(host)
+        done = subprocess.run([TIDEMARK, "attach", str(host.pid), "--for", "0.3s", "-o", self.out],
+                              env={**os.environ, "TIDEMARK_CONTROL_DIR": str(self.path / "control")},
+                              check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertEqual(done.stderr.count("building the bridge to PyTorch"), 1, done.stderr)
+        trace, = self.out.glob("*.tmk")
+        began, _ = self.totals(trace)
+        self.compare(truth, began)
+        self.assertFalse([text for text in self.health(trace) if "torch" in text])
+        again = subprocess.run([TIDEMARK, "attach", str(host.pid), "--for", "0.1s", "-o", self.out],
+                               env={**os.environ, "TIDEMARK_CONTROL_DIR": str(self.path / "control")},
+                               check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertNotIn("building", again.stderr)
         self.assertEqual(host.end()[1:], (0, ""))
 
     def test_no_event_is_lost_or_doubled_under_load(self):
@@ -166,6 +197,7 @@ class TorchAttach(unittest.TestCase):
         device = self.report(trace)["devices"][0]
         ledger = {line["owner"]: line["bytes"] for line in device["ledger_at_peak"]}
         self.assertGreater(ledger["pre_attach"], 0)
+        self.assertTrue(all(value >= 0 for value in ledger.values()), ledger)
 
     def test_a_snapshot(self):
         host = self.started()
@@ -180,11 +212,26 @@ class TorchAttach(unittest.TestCase):
     def test_live_totals(self):
         host = self.started()
         host.say("fill 300")
+        self.assertNotIn("d0_allocated", host.ask("live"))  # nothing is loaded for a mere look
+        host.ask("snapshot", out=self.path / "builds")
+        host.say("fill 50")
+        truth, live = self.truth(host), host.ask("live")
+        self.assertEqual((int(live["d0_allocated"]), int(live["d0_reserved"]), live["state"]),
+                         (truth["allocated"], truth["reserved"], "armed"))
         host.ask("start", out=self.out)
         host.say("fill 100")
         truth, live = self.truth(host), host.ask("live")
         self.assertEqual((int(live["d0_allocated"]), int(live["d0_reserved"])),
                          (truth["allocated"], truth["reserved"]))
+        host.ask("stop")
+
+        # Another process finds the bridge in the cache, if it may.
+        other = self.started()
+        other.say("fill 70")
+        truth, live = self.truth(other), other.ask("live", torch=1)
+        self.assertEqual((int(live["d0_allocated"]), int(live["d0_reserved"])),
+                         (truth["allocated"], truth["reserved"]))
+        self.assertEqual(other.end()[1:], (0, ""))
 
 
 if __name__ == "__main__":
