@@ -159,6 +159,20 @@ void end_annotation(const at::RecordFunction& function, at::ObserverContext*) {
 }
 #endif
 
+// The first of each statistic is the sum over small and large blocks.
+template <typename Allocator>
+auto read_totals(Allocator* allocator, int device, uint64_t* allocated, uint64_t* reserved, int)
+    -> decltype(allocator->getDeviceStats(c10::DeviceIndex{}).reserved_bytes[0].current, 1) {
+  const auto stats = allocator->getDeviceStats(static_cast<c10::DeviceIndex>(device));
+  *allocated = static_cast<uint64_t>(stats.allocated_bytes[0].current);
+  *reserved = static_cast<uint64_t>(stats.reserved_bytes[0].current);
+  return 1;
+}
+template <typename Allocator>
+int read_totals(Allocator*, int, uint64_t*, uint64_t*, long) {
+  return 0;
+}
+
 }  // namespace
 
 extern "C" {
@@ -201,6 +215,17 @@ __attribute__((visibility("default"))) int tidemark_torch_read_state(int with_st
     return 1;
   } catch (...) {
     return -1;
+  }
+}
+
+__attribute__((visibility("default"))) int tidemark_torch_totals(int device, uint64_t* allocated,
+                                                                 uint64_t* reserved) {
+  try {
+    auto* const allocator = allocator_space::get();
+    if (allocator == nullptr || !allocator->initialized()) return 0;
+    return read_totals(allocator, device, allocated, reserved, 0);
+  } catch (...) {
+    return 0;
   }
 }
 

@@ -73,6 +73,10 @@ typedef int (*TidemarkTorchReadState)(int with_state);
 // Size of the largest free block; takes the device's lock.
 typedef uint64_t (*TidemarkTorchLargestFree)(int device);
 
+// Bytes that are handed out and bytes of all segments now; takes the device's lock for a moment. 1
+// when they are known. No attachment is needed.
+typedef int (*TidemarkTorchTotals)(int device, uint64_t* allocated, uint64_t* reserved);
+
 // Ranges from here on, through on_annotation. Missing in a bridge that had to do without them.
 typedef int (*TidemarkTorchAnnotate)(const struct TidemarkBridgeHost* host);
 

@@ -13,6 +13,7 @@
 
 #include "cli/command.h"
 #include "cli/summary.h"
+#include "collector/bridge_for_process.h"
 #include "proto/control.h"
 
 namespace tidemark::cli {
@@ -75,6 +76,14 @@ Result<std::vector<CudaProcess>> enter_all(std::vector<CudaProcess> processes,
   }
   if (entered.empty()) return Error{"none of the processes could be entered"};
   return entered;
+}
+
+void prepare_bridges(const std::vector<CudaProcess>& processes, bool quiet) {
+  for (const CudaProcess& process : processes) {
+    prepare_bridge_for(process.pid, process.user, [&](const std::string& version) {
+      if (!quiet) announce_bridge(version);
+    });
+  }
 }
 
 Result<std::string> make_trace_directory(const std::string& directory,

@@ -36,6 +36,10 @@ EntryOptions entry_options(const std::string& library);
 Result<std::vector<CudaProcess>> enter_all(std::vector<CudaProcess> processes,
                                            const EntryOptions& options);
 
+// Sees to it that PyTorch's allocator can be listened to from the first instant: compiles the
+// bridge where it is missing, and says so unless quiet.
+void prepare_bridges(const std::vector<CudaProcess>& processes, bool quiet);
+
 // Makes the directory for traces of these processes, so that they can write to it; its full path.
 Result<std::string> make_trace_directory(const std::string& directory,
                                          const std::vector<CudaProcess>& processes);

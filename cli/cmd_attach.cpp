@@ -81,6 +81,7 @@ int run(const Options& options) {
   Result<std::vector<CudaProcess>> entered =
       enter_all(std::move(*chosen), entry_options(options.library));
   if (!entered) return fail(entered.error());
+  prepare_bridges(*entered, options.quiet);
   const Result<std::string> directory = make_trace_directory(
       options.directory.empty() ? default_directory() : options.directory, *entered);
   if (!directory) return fail(directory.error());

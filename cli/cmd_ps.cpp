@@ -28,7 +28,7 @@ std::string state_of(const CudaProcess& process) {
 
 std::vector<LiveDevice> devices_of(CudaProcess& process) {
   if (process.reach != Reach::kLoaded) return {};
-  Result<std::vector<LiveDevice>> devices = ask_live(process);
+  Result<std::vector<LiveDevice>> devices = ask_live(process, false);
   return devices ? std::move(*devices) : std::vector<LiveDevice>();
 }
 

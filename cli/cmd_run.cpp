@@ -50,9 +50,7 @@ int run(Options options) {
   if (options.no_kernels) launched.environment.emplace_back("TIDEMARK_KERNELS", "0");
   if (wants_bridge()) {
     prepare_bridge(launched.command, [&](const std::string& version) {
-      if (options.quiet) return;
-      fmt::print(stderr, "tidemark: building the bridge to PyTorch {}, once, a few seconds\n",
-                 version);
+      if (!options.quiet) announce_bridge(version);
     });
   }
   const Result<LaunchResult> result = launch(launched);

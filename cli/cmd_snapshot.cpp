@@ -27,6 +27,7 @@ Result<std::string> take(CudaProcess& process, const std::string& output) {
   const std::string scratch = target.string() + ".partial";
   std::vector<CudaProcess> alone;
   alone.push_back(std::move(process));
+  prepare_bridges(alone, false);
   const Result<std::string> directory = make_trace_directory(scratch, alone);
   if (!directory) return directory.error();
   const Result<ControlReply> reply =

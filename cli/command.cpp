@@ -18,6 +18,11 @@ int fail(const Error& error) {
   return kUsage;
 }
 
+void announce_bridge(const std::string& torch_version) {
+  fmt::print(stderr, "tidemark: building the bridge to PyTorch {}, once, a few seconds\n",
+             torch_version);
+}
+
 void warn(const std::string& text) {
   std::fprintf(stderr, "tidemark: warning: %s\n", text.c_str());
 }

@@ -39,6 +39,8 @@ void add_version(CLI::App& app, int& code);
 int fail(const Error& error);
 // One line on stderr, work goes on.
 void warn(const std::string& text);
+// Before a compiler runs, which takes seconds.
+void announce_bridge(const std::string& torch_version);
 
 // Opens the trace and says which files of a directory could not be used.
 Result<TraceSource> open_with_warnings(const std::string& path);

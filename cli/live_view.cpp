@@ -51,7 +51,7 @@ bool LiveView::draw(std::vector<CudaProcess>& processes) {
   std::vector<std::string> lines;
   bool any = false;
   for (CudaProcess& process : processes) {
-    const Result<std::vector<LiveDevice>> devices = ask_live(process);
+    const Result<std::vector<LiveDevice>> devices = ask_live(process, true);
     if (!devices) {
       lines.push_back(fmt::format("{}: {}", process.label(), devices.error().message));
       continue;

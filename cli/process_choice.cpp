@@ -48,10 +48,10 @@ Result<std::vector<CudaProcess>> choose(const ProcessChoice& choice) {
   return chosen;
 }
 
-Result<std::vector<LiveDevice>> ask_live(CudaProcess& process) {
+Result<std::vector<LiveDevice>> ask_live(CudaProcess& process, bool may_load) {
   constexpr uint64_t kMostDevices = 64;
-  const Result<ControlReply> reply =
-      process.client->ask(control::kLive, {}, std::chrono::seconds(5));
+  const Result<ControlReply> reply = process.client->ask(
+      control::kLive, {{"torch", may_load ? "1" : "0"}}, std::chrono::seconds(5));
   if (!reply) return reply.error();
   std::vector<LiveDevice> devices;
   const uint64_t count = std::min(reply->number("devices").value_or(0), kMostDevices);

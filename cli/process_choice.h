@@ -33,6 +33,6 @@ struct LiveDevice {
   uint64_t reserved_bytes = 0;
 };
 // An Error when the process does not answer any more.
-Result<std::vector<LiveDevice>> ask_live(CudaProcess& process);
+Result<std::vector<LiveDevice>> ask_live(CudaProcess& process, bool may_load);
 
 }  // namespace tidemark::cli

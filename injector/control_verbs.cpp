@@ -15,6 +15,7 @@
 #include "injector/process_info.h"
 #include "injector/recorder.h"
 #include "injector/tool_thread.h"
+#include "injector/torch/bridge_loader.h"
 #include "injector/torch/torch_events.h"
 
 namespace tidemark::injector {
@@ -158,7 +159,15 @@ void snapshot(std::string_view request, Line& reply) {
   end(reply);
 }
 
-void live(Line& reply) {
+// The allocator itself is asked; else what it said last, while that is listened to.
+bool torch_totals(int64_t device, bool may_load, uint64_t& allocated, uint64_t& reserved) {
+  return ask_torch_totals(device, may_load, allocated, reserved) ||
+         (recorder().on() && latest_torch_totals(device, allocated, reserved));
+}
+
+void live(std::string_view request, Line& reply) {
+  uint64_t may_load = 0;
+  control::find_number(request, "torch", may_load);
   reply.add("time_ns", static_cast<uint64_t>(now_ns())).add("state", state_name());
   LiveDevice devices[kMaxLiveDevices];
   const size_t count = read_live(devices);
@@ -178,7 +187,7 @@ void live(Line& reply) {
     add("_process", device.process_bytes, device.process_known);
     uint64_t allocated = 0;
     uint64_t reserved = 0;
-    const bool told = recorder().on() && latest_torch_totals(device.ordinal, allocated, reserved);
+    const bool told = torch_totals(device.ordinal, may_load != 0, allocated, reserved);
     add("_allocated", allocated, told);
     add("_reserved", reserved, told);
   }
@@ -193,7 +202,7 @@ void answer(std::string_view request, control::Line& reply) noexcept {
   if (verb == control::kStart) return start(request, reply);
   if (verb == control::kStop) return stop(reply);
   if (verb == control::kSnapshot) return snapshot(request, reply);
-  if (verb == control::kLive) return live(reply);
+  if (verb == control::kLive) return live(request, reply);
   say_error(reply, "unknown command; this version knows status, start, stop, snapshot and live");
 }
 

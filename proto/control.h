@@ -33,7 +33,8 @@
 //   stop      → trace rows dropped
 //   snapshot  as start, but for_ms
 //             → trace rows dropped
-//   live      → time_ns state devices=N, and for each device i from 0: d<i> (its ordinal), and as
+//   live      torch=1 (a bridge in the cache may be loaded to ask PyTorch)
+//             → time_ns state devices=N, and for each device i from 0: d<i> (its ordinal), and as
 //               far as they are known d<i>_name d<i>_total d<i>_used d<i>_process d<i>_allocated
 //               d<i>_reserved, in bytes
 #pragma once

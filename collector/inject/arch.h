@@ -57,6 +57,24 @@ bool begin_anew(Registers& registers, const SystemCall& before);
 
 // The instructions by which a signal handler goes back: in the C library or in the kernel's page.
 std::span<const uint8_t> signal_return_code();
+// A system call and a return right behind it; every C library has some.
+std::span<const uint8_t> call_and_return_code();
+
+// A way for the thread to become what it was without anybody's help: rt_sigreturn, with a signal
+// frame on its own stack.
+struct ReturnPath {
+  uint64_t call_and_return = 0;  // addresses of the code above
+  uint64_t signal_return = 0;
+  uint64_t frame = 0;
+};
+// Straight back.
+void set_return(Registers& registers, const ReturnPath& path);
+// A system call, and back.
+void set_returning_call(Registers& registers, const ReturnPath& path, const SystemCall& call);
+// Whether a shadow stack watches over returns: that path would be a fault.
+bool has_shadow_stack(std::span<const RegisterSet> vectors);
+// Below the stack pointer, what a function may use without moving it.
+inline constexpr uint64_t kRedZoneBytes = 128;
 
 // --- Code that runs in the target. It knows no address but what it is given.
 
@@ -102,8 +120,10 @@ void set_stub_call(Registers& registers, uint64_t code, uint64_t function,
                    std::span<const uint64_t> arguments, uint64_t stack, uint64_t frame);
 
 // What rt_sigreturn reads at `address` (64-byte aligned) to restore registers, vectors and mask.
+// `signal_return`: where a `ret` with the stack pointer there leads to.
 std::vector<uint8_t> return_frame(const Registers& registers, std::span<const RegisterSet> vectors,
-                                  uint64_t signal_mask, uint64_t address);
+                                  uint64_t signal_mask, uint64_t address,
+                                  uint64_t signal_return = 0);
 
 // ELF's number of this machine.
 uint16_t own_machine();

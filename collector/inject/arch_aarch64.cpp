@@ -156,6 +156,27 @@ std::span<const uint8_t> signal_return_code() {
   return kCode;
 }
 
+std::span<const uint8_t> call_and_return_code() {
+  // svc #0; ret
+  static constexpr uint8_t kCode[] = {0x01, 0x00, 0x00, 0xd4, 0xc0, 0x03, 0x5f, 0xd6};
+  return kCode;
+}
+
+void set_return(Registers& r, const ReturnPath& path) {
+  r.pc = path.signal_return;
+  r.sp = path.frame;
+}
+
+void set_returning_call(Registers& r, const ReturnPath& path, const SystemCall& call) {
+  set_before_call(r, path.call_and_return, call);
+  r.regs[30] = path.signal_return;
+  r.sp = path.frame;
+}
+
+bool has_shadow_stack(std::span<const RegisterSet>) {
+  return false;
+}
+
 StubCode stub_code() {
   return {{tidemark_stub_begin, tidemark_stub_end},
           0,
@@ -175,7 +196,7 @@ void set_stub_call(Registers& r, uint64_t code, uint64_t function,
 }
 
 std::vector<uint8_t> return_frame(const Registers& r, std::span<const RegisterSet> vectors,
-                                  uint64_t signal_mask, uint64_t) {
+                                  uint64_t signal_mask, uint64_t, uint64_t) {
   constexpr size_t kSiginfoBytes = 128;
   ucontext_t context{};
   // No mode that there is: the kernel refuses it and leaves the alternate stack as it is.

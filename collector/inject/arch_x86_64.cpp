@@ -155,6 +155,30 @@ std::span<const uint8_t> signal_return_code() {
   return kCode;
 }
 
+std::span<const uint8_t> call_and_return_code() {
+  // syscall; ret
+  static constexpr uint8_t kCode[] = {0x0f, 0x05, 0xc3};
+  return kCode;
+}
+
+void set_return(Registers& r, const ReturnPath& path) {
+  r.rip = path.signal_return;
+  r.orig_rax = ~uint64_t{0};
+  r.rsp = path.frame + 8;  // as behind the handler's own return
+}
+
+void set_returning_call(Registers& r, const ReturnPath& path, const SystemCall& call) {
+  set_before_call(r, path.call_and_return, call);
+  r.rsp = path.frame;  // its first word is where `ret` goes
+}
+
+bool has_shadow_stack(std::span<const RegisterSet> vectors) {
+  for (const RegisterSet& set : vectors) {
+    if (set.type == NT_X86_SHSTK && !set.bytes.empty()) return true;
+  }
+  return false;
+}
+
 StubCode stub_code() {
   return {{tidemark_stub_begin, tidemark_stub_end},
           0,
@@ -211,7 +235,7 @@ std::vector<uint8_t> signal_state(std::span<const RegisterSet> vectors) {
 }  // namespace
 
 std::vector<uint8_t> return_frame(const Registers& r, std::span<const RegisterSet> vectors,
-                                  uint64_t signal_mask, uint64_t address) {
+                                  uint64_t signal_mask, uint64_t address, uint64_t signal_return) {
   constexpr size_t kContext = 8;      // behind the handler's return address
   constexpr size_t kVectors = 0x400;  // 64-byte aligned, behind context and siginfo
   static_assert(kContext + sizeof(ucontext_t) <= kVectors);
@@ -234,6 +258,7 @@ std::vector<uint8_t> return_frame(const Registers& r, std::span<const RegisterSe
   }
   std::memcpy(&context.uc_sigmask, &signal_mask, sizeof signal_mask);
   std::vector<uint8_t> bytes(kContext);
+  std::memcpy(bytes.data(), &signal_return, sizeof signal_return);
   const auto* const raw = reinterpret_cast<const uint8_t*>(&context);
   bytes.insert(bytes.end(), raw, raw + sizeof context);
   bytes.resize(kVectors);

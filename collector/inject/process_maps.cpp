@@ -65,6 +65,18 @@ Result<std::vector<MappedFile>> read_maps(pid_t pid) {
   return parse_maps(text);
 }
 
+MappedRange mapping_at(pid_t pid, uint64_t address) {
+  std::ifstream in("/proc/" + std::to_string(pid) + "/maps");
+  std::string line;
+  while (std::getline(in, line)) {
+    MappedFile file;
+    uint64_t offset = 0;
+    if (!parse_line(line, file, offset) || address < file.begin || address >= file.end) continue;
+    return {file.begin, file.end, line[line.find(' ') + 2] == 'w', file.executable};
+  }
+  return {};
+}
+
 CLibrary find_c_library(const std::vector<MappedFile>& files) {
   CLibrary found = CLibrary::kNone;
   for (const MappedFile& file : files) {

@@ -26,6 +26,16 @@ struct MappedFile {
 Result<std::vector<MappedFile>> read_maps(pid_t pid);
 std::vector<MappedFile> parse_maps(std::string_view text);
 
+// One mapping, as it is.
+struct MappedRange {
+  uint64_t begin = 0;
+  uint64_t end = 0;
+  bool writable = false;
+  bool executable = false;
+};
+// The mapping that has the address; an empty one when there is none.
+MappedRange mapping_at(pid_t pid, uint64_t address);
+
 enum class CLibrary { kGlibc, kMusl, kNone };
 CLibrary find_c_library(const std::vector<MappedFile>& files);
 // libcuda.so.1, by whatever version its file has.

@@ -70,12 +70,21 @@ void find_code(const RemoteMemory& memory, const MappedFile& file, std::span<con
 SafeCalls::SafeCalls(pid_t process, const RemoteMemory& memory,
                      const std::vector<MappedFile>& files)
     : process_(process), memory_(memory) {
+  std::vector<uint64_t> calls;
   for (const MappedFile& file : files) {
     const bool is_libc = file.name().starts_with("libc.so.6") || file.name().starts_with("libc-2.");
-    if (is_libc || file.path == "[vdso]") {
-      find_code(memory, file, signal_return_code(), signal_returns_);
-    }
+    if (!is_libc && file.path != "[vdso]") continue;
+    find_code(memory, file, signal_return_code(), signal_returns_);
+    find_code(memory, file, call_and_return_code(), calls);
   }
+  // The same bytes may lie where nothing is executed.
+  const auto first_executable = [&](const std::vector<uint64_t>& places) -> uint64_t {
+    for (const uint64_t place : places) {
+      if (mapping_at(process, place).executable) return place;
+    }
+    return 0;
+  };
+  return_path_ = {first_executable(calls), first_executable(signal_returns_), 0};
 }
 
 // Reading: the loader reads files, programs wait for streams.

@@ -25,6 +25,10 @@ class SafeCalls {
 
   bool is_safe(const SystemCall& call) const;
   bool in_signal_handler(uint64_t stack_pointer) const;
+  // Without a frame; no addresses where the process has no such code.
+  const ReturnPath& return_path() const { return return_path_; }
+  const RemoteMemory& memory() const { return memory_; }
+
   // At the entry of a safe call, by the instruction that is known, in no handler.
   bool is_safe_entry(const Registers& registers) const;
 
@@ -34,6 +38,7 @@ class SafeCalls {
   pid_t process_;
   const RemoteMemory& memory_;
   std::vector<uint64_t> signal_returns_;  // addresses
+  ReturnPath return_path_;
 };
 
 // What the kernel tells about a thread that sleeps (/proc/PID/task/TID/syscall). number -1: it

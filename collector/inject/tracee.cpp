@@ -145,7 +145,7 @@ Result<bool> Tracee::reach_safe_point(const SafeCalls& calls, Deadline deadline)
     }
     Registers now;
     if (stop == Stop::kEntry && read(now) && calls.is_safe_entry(now)) {
-      if (stop_before_call()) return true;
+      if (stop_before_call(calls)) return true;
       const Error error{std::string("cannot prepare a thread: ") + std::strerror(errno)};
       leave();
       return error;
@@ -160,7 +160,7 @@ Result<bool> Tracee::reach_safe_point(const SafeCalls& calls, Deadline deadline)
 
 // From the entry of a call: the kernel passes over it, and the thread stops on its way back with
 // registers that will enter it again. If this process ends on the way, that is what happens.
-bool Tracee::stop_before_call() {
+bool Tracee::stop_before_call(const SafeCalls& calls) {
   Registers entered;
   if (!read(entered)) return false;
   const SystemCall call = entered_call(entered);
@@ -177,12 +177,6 @@ bool Tracee::stop_before_call() {
             reinterpret_cast<uintptr_t>(&mask_)) != 0) {
     return false;
   }
-  uint64_t blocked = mask_ | kAllButFaults;
-  if (trace(static_cast<int>(PTRACE_SETSIGMASK), thread_, sizeof blocked,
-            reinterpret_cast<uintptr_t>(&blocked)) != 0) {
-    return false;
-  }
-  masked_ = saved_ = true;
   vectors_.clear();
   for (const int type : vector_register_sets()) {
     RegisterSet set{type, std::vector<uint8_t>(kLargestSet)};
@@ -194,12 +188,40 @@ bool Tracee::stop_before_call() {
     set.bytes.resize(data.iov_len);
     vectors_.push_back(std::move(set));
   }
-  return true;
+  saved_ = true;
+  prepare_way_back(calls);
+  uint64_t blocked = mask_ | kAllButFaults;
+  masked_ = trace(static_cast<int>(PTRACE_SETSIGMASK), thread_, sizeof blocked,
+                  reinterpret_cast<uintptr_t>(&blocked)) == 0;
+  return masked_;
+}
+
+// Below its stack pointer a thread that was stopped has nothing, as for any signal. Where the stack
+// is small (a coroutine's) or the code is not there, only the few microseconds of the system calls
+// themselves are without a way back.
+void Tracee::prepare_way_back(const SafeCalls& calls) {
+  constexpr uint64_t kEnough = 64 << 10;
+  ReturnPath path = calls.return_path();
+  if (path.call_and_return == 0 || path.signal_return == 0 || has_shadow_stack(vectors_)) return;
+  const uint64_t top = stack_pointer(registers_);
+  const MappedRange stack = mapping_at(process_, top);
+  const uint64_t size = return_frame(registers_, vectors_, mask_, 0).size();
+  if (!stack.writable || top - stack.begin < std::max(kEnough, 4 * size)) return;
+  path.frame = (top - kRedZoneBytes - size) & ~uint64_t{63};
+  const std::vector<uint8_t> frame =
+      return_frame(registers_, vectors_, mask_, path.frame, path.signal_return);
+  Registers now = registers_;
+  set_return(now, path);
+  if (calls.memory().write(path.frame, frame.data(), frame.size()) && write(now)) way_back_ = path;
 }
 
 Result<int64_t> Tracee::system_call(const SystemCall& call, Deadline deadline) {
   Registers now = registers_;
-  set_before_call(now, program_counter(registers_), call);
+  if (way_back_.frame != 0) {
+    set_returning_call(now, way_back_, call);
+  } else {
+    set_before_call(now, program_counter(registers_), call);
+  }
   in_call_ = false;
   if (!write(now)) return Error{std::string("its registers: ") + std::strerror(errno)};
   while (true) {
@@ -265,21 +287,19 @@ void Tracee::keep_signal() {
 void Tracee::leave(int signal) {
   if (!seized_) return;
   const Deadline deadline = steady_clock::now() + kRollback;
-  if (saved_) {
-    // Also out of a call that is under way.
-    if (interrupt(deadline) && write(registers_)) {
-      for (RegisterSet& set : vectors_) {
-        iovec data{set.bytes.data(), set.bytes.size()};
-        trace(PTRACE_SETREGSET, thread_, static_cast<uintptr_t>(set.type),
-              reinterpret_cast<uintptr_t>(&data));
-      }
-    }
-  } else if (!stopped_) {
-    static_cast<void>(interrupt_running(deadline));
-  }
-  if (masked_) {
+  // Also out of a call that is under way. The registers last: until then it can find its way.
+  const bool stopped = saved_ ? interrupt(deadline) : stopped_ || interrupt_running(deadline);
+  if (masked_ && stopped) {
     trace(static_cast<int>(PTRACE_SETSIGMASK), thread_, sizeof mask_,
           reinterpret_cast<uintptr_t>(&mask_));
+  }
+  if (saved_ && stopped) {
+    for (RegisterSet& set : vectors_) {
+      iovec data{set.bytes.data(), set.bytes.size()};
+      trace(PTRACE_SETREGSET, thread_, static_cast<uintptr_t>(set.type),
+            reinterpret_cast<uintptr_t>(&data));
+    }
+    static_cast<void>(write(registers_));
   }
   // One that has ended is ours to bury: its process could not end before.
   if (seized_ && !stopped_) static_cast<void>(wait(deadline));

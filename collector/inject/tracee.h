@@ -2,7 +2,9 @@
 //
 // All calls come from the thread that made the object: the kernel knows one tracing thread. Whoever
 // holds it must call leave() on every way out; the destructor does so in any case. If this process
-// dies, the kernel lets the thread go on as it stands (no PTRACE_O_EXITKILL).
+// dies, the kernel lets the thread go on as it stands (no PTRACE_O_EXITKILL). From the moment that
+// its registers or its signal mask are not its own, the thread stands on a path that ends in
+// rt_sigreturn with a frame that restores them, so that it finds its own way back.
 //
 // Kinds of stops, and what the registers are worth in them:
 //   - at a call's entry and exit: on aarch64 x7 shows the kind of stop and cannot be written;
@@ -69,7 +71,8 @@ class Tracee {
   bool interrupt(Deadline deadline);
   // A thread that runs its own program; a call that only the stop broke off goes on.
   bool interrupt_running(Deadline deadline);
-  bool stop_before_call();
+  bool stop_before_call(const SafeCalls& calls);
+  void prepare_way_back(const SafeCalls& calls);
   bool read(Registers& registers) const;
   bool write(const Registers& registers) const;
   void undo_spurious_eintr(const SystemCall& before) const;
@@ -87,6 +90,7 @@ class Tracee {
   uint64_t mask_ = 0;
   bool masked_ = false;
   std::vector<RegisterSet> vectors_;
+  ReturnPath way_back_;    // its frame is 0 where there is none
   std::vector<int> kept_;  // signals somebody sent, to be sent again at the end
 };
 

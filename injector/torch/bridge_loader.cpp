@@ -13,6 +13,7 @@
 #include "injector/process_info.h"
 #include "injector/recorder.h"
 #include "injector/tool_thread.h"
+#include "injector/torch/got_slot.h"
 #include "injector/torch/torch_events.h"
 
 namespace tidemark::injector {
@@ -35,6 +36,7 @@ std::atomic<bool> g_attaching{false};
 std::atomic<bool> g_attached{false};  // for good
 std::atomic<bool> g_building{false};
 bool g_annotating = false;
+std::atomic<TidemarkTorchTotals> g_totals{nullptr};
 std::atomic_flag g_said_no_bridge;
 
 void on_event(const TidemarkTorchEvent* event) {
@@ -84,6 +86,10 @@ void go_on_without(const char* version, const char* reason) {
   end_torch_state(detail);
 }
 
+void find_totals(void* library) {
+  g_totals.store(reinterpret_cast<TidemarkTorchTotals>(dlsym(library, "tidemark_torch_totals")));
+}
+
 void load(const bridge::Outcome& outcome) {
   void* const library = dlopen(outcome.path, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
@@ -95,6 +101,7 @@ void load(const bridge::Outcome& outcome) {
       reinterpret_cast<TidemarkTorchReadState>(dlsym(library, "tidemark_torch_read_state"));
   g_bridge.largest_free =
       reinterpret_cast<TidemarkTorchLargestFree>(dlsym(library, "tidemark_torch_largest_free"));
+  find_totals(library);
   if (g_bridge.attach == nullptr || g_bridge.read_state == nullptr) {
     return go_on_without(outcome.torch_version, "it lacks its entry points");
   }
@@ -167,6 +174,19 @@ void start_bridge(const char* libc10_cuda, const Options& options) noexcept {
     g_building.store(false);
     go_on_without(outcome.torch_version, "there is no thread to build it");
   }
+}
+
+bool ask_torch_totals(int64_t device, bool may_load, uint64_t& allocated,
+                      uint64_t& reserved) noexcept {
+  char path[PATH_MAX];
+  if (g_totals.load() == nullptr && may_load && loaded_path("libc10_cuda.so", path, sizeof path)) {
+    static bridge::Outcome outcome;
+    bridge::find_bridge(path, outcome);
+    void* const library = outcome.ready ? dlopen(outcome.path, RTLD_NOW | RTLD_LOCAL) : nullptr;
+    if (library != nullptr) find_totals(library);
+  }
+  const TidemarkTorchTotals ask = g_totals.load();
+  return ask != nullptr && ask(static_cast<int>(device), &allocated, &reserved) == 1;
 }
 
 void reset_bridge() noexcept {

@@ -152,8 +152,13 @@ void stop_torch() noexcept {
     write_got_slot(g_redirections[i].slot, g_redirections[i].real);
   }
   g_redirection_count = 0;
-  g_hooked.store(false);
+  const bool found = g_hooked.exchange(false);
   g_looking.unlock();
+  if (found && torch_state_awaited()) {
+    recorder().report(HealthKind::kSourceMissing, 0,
+                      "torch: allocator events are missing: the bridge was not ready before the "
+                      "recording ended");
+  }
   end_torch_state(nullptr);
 }
 

@@ -143,6 +143,14 @@ class StandinAllocator : public CUDAAllocator {
     out->reserved = reserved_;
   }
 
+  DeviceStats getDeviceStats(DeviceIndex) override {
+    const std::lock_guard lock(mutex_);
+    DeviceStats stats;
+    stats.allocated_bytes[0].current = static_cast<int64_t>(allocated_);
+    stats.reserved_bytes[0].current = static_cast<int64_t>(reserved_);
+    return stats;
+  }
+
   void cacheInfo(DeviceIndex, size_t* largest) override {
     const std::lock_guard lock(mutex_);
     for (const auto& [address, block] : blocks_) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -81,6 +82,60 @@ TEST(Inject, LeavesNothingBehind) {
   EXPECT_LE(settled(), before + 4);  // arenas, one for each processor
 
   EXPECT_TRUE(victim.ends_well());
+}
+
+// A process of its own that enters the victim, stopped at each of its system calls.
+class KilledTracer {
+ public:
+  explicit KilledTracer(pid_t victim) {
+    pid_ = ::fork();
+    if (pid_ != 0) return;
+    ::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr);
+    ::raise(SIGSTOP);
+    static_cast<void>(inject_library(victim, guest()));
+    ::_exit(0);
+  }
+
+  // Lets it go until it has come to so many entries and exits of calls, counted from its first
+  // ptrace call, and kills it there. False: it was done before.
+  bool run(int calls) {
+    int status = 0;
+    ::waitpid(pid_, &status, 0);
+    ::ptrace(PTRACE_SETOPTIONS, pid_, nullptr, PTRACE_O_TRACESYSGOOD);
+    bool begun = false;
+    for (int seen = 0; seen < calls; seen += begun ? 1 : 0) {
+      ::ptrace(PTRACE_SYSCALL, pid_, nullptr, nullptr);
+      if (::waitpid(pid_, &status, 0) != pid_ || !WIFSTOPPED(status)) return false;
+      if (WSTOPSIG(status) != (SIGTRAP | 0x80)) continue;
+      __ptrace_syscall_info info{};
+      ::ptrace(PTRACE_GET_SYSCALL_INFO, pid_, sizeof info, &info);
+      begun |= info.op == PTRACE_SYSCALL_INFO_ENTRY && info.entry.nr == SYS_ptrace;
+    }
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, &status, 0);
+    return true;
+  }
+
+ private:
+  pid_t pid_ = -1;
+};
+
+void kill_at_each_call(VictimProcess& victim) {
+  const int stride = rounds(0) > 0 ? 1 : 3;  // coprime to entry and exit
+  int calls = 1;
+  while (KilledTracer(victim.pid()).run(calls)) calls += stride;
+  EXPECT_GT(calls, 60);
+  EXPECT_TRUE(victim.ends_well());
+}
+
+TEST(InjectKilled, AnswersAreRightWhereverTheTracerDies) {
+  VictimProcess victim({"answers"});
+  kill_at_each_call(victim);
+}
+
+TEST(InjectKilled, RegistersAreRightWhereverTheTracerDies) {
+  VictimProcess victim({"registers"});
+  kill_at_each_call(victim);
 }
 
 class InjectWaiting : public testing::TestWithParam<const char*> {};

@@ -161,6 +161,27 @@ int count_signals() {
   return say_fine(sent > 0 && g_taken == sent);
 }
 
+// Every answer of the kernel must be one that the call can give, and nothing else may change.
+int watch_answers() {
+  say_ready();
+  std::string_view wrong;
+  while (true) {
+    pollfd in{STDIN_FILENO, POLLIN, 0};
+    errno = 77;
+    const int got = ::poll(&in, 1, 1);
+    if (errno != 77) wrong = "errno";
+    if (got != (in.revents != 0 ? 1 : 0)) wrong = "answer";
+    sigset_t blocked;
+    ::pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+    for (int signal = 1; signal < 32; ++signal) {
+      if (::sigismember(&blocked, signal) == 1) wrong = "mask";
+    }
+    if (in.revents != 0 || !wrong.empty()) break;
+  }
+  if (!wrong.empty()) std::printf("wrong %s\n", wrong.data());
+  return say_fine(wrong.empty());
+}
+
 int compute() {
   say_ready();
   volatile uint64_t sum = 0;
@@ -189,6 +210,7 @@ int main(int argc, char** argv) {
   if (mode == "wait") return wait_in(argument);
   if (mode == "signals") return count_signals();
   if (mode == "compute") return compute();
+  if (mode == "answers") return watch_answers();
   if (mode == "seccomp") return restrict_itself(argument);
   if (mode == "idle") {
     while (go_on()) {

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -87,10 +88,20 @@ struct SnapshotInfo {
   AllocatorConfigInfo config_metadata;
 };
 
+struct Stat {
+  int64_t current = 0;
+};
+using StatArray = std::array<Stat, 3>;  // all, small, large
+struct DeviceStats {
+  StatArray allocated_bytes;
+  StatArray reserved_bytes;
+};
+
 class CUDAAllocator {
  public:
   virtual ~CUDAAllocator() = default;
   virtual bool initialized() = 0;
+  virtual DeviceStats getDeviceStats(DeviceIndex device) = 0;
   virtual void cacheInfo(DeviceIndex device, size_t* largestBlock) = 0;
   virtual SnapshotInfo snapshot() = 0;
   virtual void attachAllocatorTraceTracker(AllocatorTraceTracker tracker) = 0;
