@@ -13,6 +13,7 @@
 #include <iterator>
 
 #include "collector/inject/inject.h"
+#include "collector/inject/library_copy.h"
 #include "collector/inject/python_remote.h"
 #include "collector/inject/remote_memory.h"
 #include "collector/inject/target.h"
@@ -147,6 +148,10 @@ Status enter(CudaProcess& process, const EntryOptions& options) {
     const Result<std::string> found = find_injector();
     if (!found) return found.error();
     library = *found;
+  }
+  // A container may lack it. Where there is no place for a copy, the refusal says what to do.
+  if (options.library.empty() && !inject::check_visible(process.pid, library)) {
+    if (auto copied = inject::copy_library(process.pid, process.user, library)) library = *copied;
   }
   const auto deadline = steady_clock::now() + options.time;
   // Python from 3.14 on can be asked to do it itself, at a place of its own choice.

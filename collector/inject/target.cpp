@@ -60,38 +60,35 @@ Status check_machine(pid_t pid, const std::string& program) {
   return {};
 }
 
-Error explain_refusal(pid_t pid, int system_error) {
-  const auto status = read_status(pid);
-  if (!status || status->state == 'Z' || status->state == 'X') {
-    return Error{fmt::format("process {} has ended", pid)};
-  }
-  const std::string who = process_label(pid, *status);
-  if (status->tracer != 0) {
-    const auto tracer = read_status(status->tracer);
+Error refusal(const RefusalFacts& facts, int system_error) {
+  const std::string& who = facts.who;
+  if (!facts.tracer.empty()) {
     return Error{fmt::format("{} is traced already by {}; one tracer at a time: detach that first",
-                             who, process_label(status->tracer, tracer.value_or(ProcessStatus())))};
+                             who, facts.tracer)};
   }
-  const uint32_t own = ::geteuid();
-  if (own != 0 && std::any_of(status->uids.begin(), status->uids.end(),
-                              [&](uint32_t uid) { return uid != own; })) {
+  const bool root = facts.own_user == 0;
+  if (!root && std::any_of(facts.users.begin(), facts.users.end(),
+                           [&](uint32_t user) { return user != facts.own_user; })) {
     return Error{fmt::format("{} belongs to user {}: run tidemark as that user, or with sudo", who,
-                             user_name(status->uids[0]))};
+                             user_name(facts.users[0]))};
   }
-  if (own != 0 && !is_dumpable(pid, *status)) {
+  if (!root && !facts.dumpable) {
     return Error{fmt::format("{} is not dumpable, so only root may enter it: use sudo", who)};
   }
-  if (const int scope = yama_scope(); own != 0 && scope == 1) {
+  if (!root && facts.yama_scope == 1) {
     return Error{
         fmt::format("{}: this system lets only parents enter a process (Yama): allow it "
                     "with: echo 0 | sudo tee /proc/sys/kernel/yama/ptrace_scope, or use "
                     "sudo",
                     who)};
-  } else if (own != 0 && scope == 2) {
+  }
+  if (!root && facts.yama_scope == 2) {
     return Error{
         fmt::format("{}: this system lets only administrators enter a process (Yama): use "
                     "sudo",
                     who)};
-  } else if (scope == 3) {
+  }
+  if (facts.yama_scope == 3) {
     return Error{
         fmt::format("{}: this system lets nobody enter a process (Yama, until the next "
                     "boot): start the job with tidemark run --arm",
@@ -101,6 +98,24 @@ Error explain_refusal(pid_t pid, int system_error) {
       fmt::format("{}: the kernel forbids it ({}): a container needs --cap-add=SYS_PTRACE; "
                   "or start the job with tidemark run --arm",
                   who, std::strerror(system_error))};
+}
+
+Error explain_refusal(pid_t pid, int system_error) {
+  const auto status = read_status(pid);
+  if (!status || status->state == 'Z' || status->state == 'X') {
+    return Error{fmt::format("process {} has ended", pid)};
+  }
+  RefusalFacts facts;
+  facts.who = process_label(pid, *status);
+  if (status->tracer != 0) {
+    const auto tracer = read_status(status->tracer);
+    facts.tracer = process_label(status->tracer, tracer.value_or(ProcessStatus()));
+  }
+  facts.own_user = ::geteuid();
+  facts.users = status->uids;
+  facts.dumpable = is_dumpable(pid, *status);
+  facts.yama_scope = yama_scope();
+  return refusal(facts, system_error);
 }
 
 Status check_visible(pid_t pid, const std::string& library) {

@@ -3,6 +3,8 @@
 
 #include <sys/types.h>
 
+#include <array>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,17 @@ Result<Target> examine_target(pid_t pid);
 
 // After the kernel said no to ptrace: who forbids it. `system_error`: errno.
 Error explain_refusal(pid_t pid, int system_error);
+
+// What that depends on.
+struct RefusalFacts {
+  std::string who;     // the process's label
+  std::string tracer;  // the label of who traces it already; ""
+  uint32_t own_user = 0;
+  std::array<uint32_t, 3> users{};  // the process's: real, effective, saved
+  bool dumpable = true;
+  int yama_scope = 0;
+};
+Error refusal(const RefusalFacts& facts, int system_error);
 
 // Whether the process finds the very file at that path, in its own view of the file system.
 Status check_visible(pid_t pid, const std::string& library);

@@ -94,6 +94,38 @@ TEST(InjectParts, OtherMachinesAreRefused) {
   EXPECT_NE(refused(ELFCLASS64, EM_RISCV).find("another machine"), std::string::npos);
 }
 
+TEST(InjectParts, SaysWhoForbidsIt) {
+  RefusalFacts facts;
+  facts.who = "process 7 (job)";
+  facts.own_user = 1000;
+  facts.users = {1000, 1000, 1000};
+  const auto says = [&](const char* words) {
+    const std::string text = refusal(facts, EPERM).message;
+    EXPECT_NE(text.find(words), std::string::npos) << text;
+    EXPECT_EQ(text.find(facts.who), 0u) << text;
+    EXPECT_EQ(text.find('\n'), std::string::npos) << text;
+  };
+  says("--cap-add=SYS_PTRACE");
+  facts.yama_scope = 1;
+  says("echo 0 | sudo tee /proc/sys/kernel/yama/ptrace_scope");
+  facts.yama_scope = 2;
+  says("lets only administrators enter");
+  facts.yama_scope = 3;
+  says("lets nobody enter");
+  facts.dumpable = false;
+  says("is not dumpable");
+  facts.users = {1001, 1000, 1000};
+  says("belongs to user 1001");
+  facts.tracer = "process 8 (gdb)";
+  says("is traced already by process 8 (gdb)");
+  // For root only a tracer, the last scope, and what a container was not given.
+  facts.own_user = 0;
+  facts.tracer.clear();
+  says("lets nobody enter");
+  facts.yama_scope = 2;
+  says("--cap-add=SYS_PTRACE");
+}
+
 TEST(InjectParts, FindsFunctionsOfTheCLibrary) {
   const RemoteMemory memory(::getpid());
   const auto files = read_maps(::getpid());
