@@ -6,10 +6,11 @@
 #include <array>
 #include <charconv>
 
-#include "proto/output_file.h"
 #include "export/names.h"
+#include "export/snapshot_events.h"
 #include "export/snapshot_pickle.h"
 #include "export/snapshot_state.h"
+#include "proto/output_file.h"
 
 namespace tidemark {
 
@@ -143,15 +144,12 @@ class SnapshotWriter {
   }
 
   void write_trace(int64_t device) {
-    BlockDecoder decoder(*process_.reader);
-    for_each_block<FrameworkEvent>(*process_.reader, decoder, process_.id,
-                                   [&](auto rows, const BlockRef&) {
-                                     for (const FrameworkEvent& event : rows) {
-                                       if (event.device != device) continue;
-                                       if (!options_.time.contains(event.time_ns)) continue;
-                                       write_entry(event);
-                                     }
-                                   });
+    SnapshotSizes sizes;
+    for_each_event(process_, [&](FrameworkEvent event) {
+      if (event.device != device) return;
+      sizes.fill_in(event);
+      if (options_.time.contains(event.time_ns)) write_entry(event);
+    });
   }
 
   void write_entry(const FrameworkEvent& event) {
@@ -183,8 +181,10 @@ class SnapshotWriter {
       pickle_.key("forward_frames");
       write_forward_stack(event.forward_stack);
     }
-    pickle_.key("frames");
-    write_stack(event.stack);
+    if (names_.stack_count() > 1) {  // torch leaves the key out where no stacks are recorded
+      pickle_.key("frames");
+      write_stack(event.stack);
+    }
     pickle_.end_dict();
     ++summary_.records;
   }

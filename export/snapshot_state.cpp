@@ -53,7 +53,7 @@ BlockState block_of(const Allocation& a, const MemoryState& state, int64_t devic
   b.time_ns = state.time_ns;
   b.address = a.address;
   b.size_bytes = a.block_bytes;
-  b.requested_bytes = a.requested_bytes;
+  b.requested_bytes = a.requested_bytes != 0 ? a.requested_bytes : a.block_bytes;
   b.device = device;
   b.stack = a.stack;
   b.condition =

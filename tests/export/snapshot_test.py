@@ -2,6 +2,7 @@
 
     snapshot_test.py TIDEMARK MAKE_TRACE SNAPSHOT_DIRECTORY
 """
+import collections
 import glob
 import gzip
 import os
@@ -12,11 +13,13 @@ import sys
 import tempfile
 import unittest
 
+from recordings import recordings
 from tool import Tool
 
 TOOL = Tool(sys.argv[1])
 MAKE_TRACE = sys.argv[2]
 SNAPSHOTS = sorted(glob.glob(os.path.join(sys.argv[3], "*.pickle.gz")))
+ROOT = os.path.join(sys.argv[3], "../../..")
 
 # What torch's own viewer reads, all of them used by CPython for such data.
 KNOWN_OPCODES = {
@@ -39,9 +42,10 @@ class RoundTrip(unittest.TestCase):
         self.directory.cleanup()
 
     def test_equal_to_the_original(self):
-        self.assertTrue(SNAPSHOTS)
-        for path in SNAPSHOTS:
-            with self.subTest(os.path.basename(path)):
+        paths = [p for p in recordings(ROOT) if p.endswith(".pickle.gz")]
+        self.assertGreater(len(paths), len(SNAPSHOTS))
+        for path in paths:
+            with self.subTest(os.path.relpath(path, ROOT)):
                 with gzip.open(path) as file:
                     original = pickle.load(file)
                 TOOL.export(path, "snapshot", self.output)
@@ -97,6 +101,85 @@ class RoundTrip(unittest.TestCase):
         again = load(self.output)
         for key in strange:
             self.assertEqual(again[key], strange[key], key)
+
+
+    def test_what_tidemark_does_not_know_is_left_out_and_named(self):
+        segment = {"device": 2, "address": 1 << 40, "total_size": 2 << 20, "allocated_size": 512,
+                   "active_size": 512, "requested_size": 500, "stream": 7, "segment_type": "small",
+                   "segment_pool_id": (0, 0), "is_expandable": False, "frames": []}
+        block = {"address": 1 << 40, "size": 512, "requested_size": 500,
+                 "state": "active_allocated", "frames": []}
+        entry = {"action": "alloc", "addr": 1 << 40, "size": 500, "stream": 7, "time_us": 1000,
+                 "compile_context": "N/A", "user_metadata": "step 3",
+                 "frames": [{"name": "f", "filename": "a.py", "line": 1}]}
+        other = dict(entry, addr=1 << 41)
+
+        def snapshot(extra):
+            return {"segments": [{**segment, **extra, "blocks": [{**block, **extra}]}],
+                    "device_traces": [[{**other, **extra}], [], [{**entry, **extra}]],
+                    "allocator_settings": {"max_split_size": -1}, "external_annotations": [],
+                    **extra}
+        path = os.path.join(self.directory.name, "new.pickle")
+        with open(path, "wb") as file:
+            pickle.dump(snapshot({"from_the_future": [1, {"a": None}]}), file, protocol=4)
+        TOOL.export(path, "snapshot", self.output)
+        self.assertEqual(load(self.output), snapshot({}))
+        self.assertIn("from_the_future", TOOL.run("info", path).stdout)
+
+
+class Captured(unittest.TestCase):
+    """Traces of a running process: torch's viewer plays them backwards from their last state."""
+
+    def test_every_capture_plays_backwards(self):
+        seen = collections.Counter()
+        with tempfile.TemporaryDirectory() as directory:
+            output = os.path.join(directory, "out.pickle")
+            for path in recordings(ROOT):
+                if path.endswith(".pickle.gz"):
+                    continue
+                for rank in TOOL.report(path)["ranks"]:
+                    more = ("--ranks", rank["rank"]) if rank["rank"] >= 0 else ()
+                    done = TOOL.run("export", path, "--format", "snapshot", "-o", output, *more)
+                    if done.returncode != 0:  # several processes without a rank
+                        self.assertIn("holds one process", done.stderr)
+                        continue
+                    with self.subTest(os.path.relpath(path, ROOT), rank=rank["rank"]):
+                        self.play_backwards(load(output), seen)
+        for action in ("alloc", "free_completed", "segment_alloc", "segment_map"):
+            self.assertGreater(seen[action], 0, action)
+
+    def play_backwards(self, snapshot, seen):
+        for device, trace in enumerate(snapshot["device_traces"]):
+            reserved, blocks = set(), set()  # pages of 2 MiB, the unit of segments
+            for segment in snapshot["segments"]:
+                if segment["device"] == device:
+                    reserved |= pages(segment["address"], segment["total_size"])
+                    blocks |= {b["address"] for b in segment["blocks"]
+                               if b["state"].startswith("active")}
+            last = None
+            for e in reversed(trace):
+                seen[e["action"]] += 1
+                self.assertTrue(last is None or e["time_us"] <= last)
+                last = e["time_us"]
+                if e["action"] in ("segment_free", "segment_unmap"):
+                    reserved |= pages(e["addr"], e["size"])
+                elif e["action"] in ("segment_alloc", "segment_map"):
+                    gone = pages(e["addr"], e["size"])
+                    self.assertLessEqual(gone, reserved)
+                    reserved -= gone
+                    self.assertFalse({b for b in blocks if b >> 21 in gone})
+                elif e["action"] == "free_completed":
+                    self.assertGreater(e["size"], 0)
+                    self.assertIn(e["addr"] >> 21, reserved)
+                    blocks.add(e["addr"])
+                elif e["action"] == "alloc":
+                    self.assertGreater(e["size"], 0)
+                    self.assertIn(e["addr"], blocks)
+                    blocks.discard(e["addr"])
+
+
+def pages(address, size):
+    return set(range(address >> 21, (address + size - 1 >> 21) + 1))
 
 
 class FromTheReplay(unittest.TestCase):
