@@ -65,7 +65,8 @@ void write_peak_and_ooms(PerfettoPackets& packets, PerfettoTracks& tracks, Perfe
                          const TimeRange& range) {
   if (model.event_count() == 0) return;
   const auto dump = [&](const MemoryState& state, const std::string& name, int64_t time_ns) {
-    write_heap_dump(packets, process, tracks.fake_pid(), model, state, name, time_ns);
+    write_heap_dump(packets, process, tracks.fake_pid(), sums_by_stack(model, state), name,
+                    time_ns);
   };
   const uint64_t device = tracks.device(model.device);
   if (range.contains(model.allocated_peak.time_ns)) {
@@ -94,6 +95,27 @@ void write_peak_and_ooms(PerfettoPackets& packets, PerfettoTracks& tracks, Perfe
       dump(state, fmt::format("cuda:{} at out of memory {}", model.device, i + 1), failure.time_ns);
     }
     put_oom(names, process, track, facts);
+  }
+}
+
+void write_driver_peaks(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
+                        const ExportProcess& process, const TimeRange& range) {
+  const DriverModel& driver = process.model->driver;
+  for (const auto& [device, told] : driver.devices) {
+    const Peak& peak = told.card_peak;
+    if (peak.bytes == 0 || !range.contains(peak.time_ns)) continue;
+    const HeapSums sums = sums_by_stack(driver, device, peak.time_ns);
+    const uint64_t track =
+        tracks.add(tracks.device(device), "driver peak", PerfettoTracks::kOutOfMemory);
+    pb::TrackEvent& event = begin_instant(names, peak.time_ns, track, "driver peak", "peak");
+    uint64_t allocations = 0;
+    for (const auto& [stack, sum] : sums) allocations += sum.count;
+    PerfettoArgs args(names, event);
+    args.number("bytes", peak.bytes);
+    args.number("allocations", allocations);
+    names.end_packet();
+    write_heap_dump(packets, process, tracks.fake_pid(), sums,
+                    fmt::format("cuda:{} at the driver's peak", device), peak.time_ns);
   }
 }
 

@@ -17,6 +17,10 @@ void write_peak_and_ooms(PerfettoPackets& packets, PerfettoTracks& tracks, Perfe
                          const ExportProcess& process, const FrameworkModel& model,
                          const TimeRange& range);
 
+// The same for what the driver gave out, at the peak of that.
+void write_driver_peaks(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
+                        const ExportProcess& process, const TimeRange& range);
+
 // Errors that the recorder described itself and the framework's history does not have.
 void write_recorded_ooms(PerfettoTracks& tracks, PerfettoNames& names, const ExportProcess& process,
                          const TimeRange& range);

@@ -115,6 +115,7 @@ class PerfettoExport {
       }
       write_peak_and_ooms(packets_, tracks, names, process, model, options_.time);
     }
+    write_driver_peaks(packets_, tracks, names, process, options_.time);
     write_recorded_ooms(tracks, names, process, options_.time);
     write_findings(tracks, names, process, findings, input_.model.end_ns, options_.time);
   }

@@ -8,26 +8,6 @@ namespace tidemark {
 
 namespace {
 
-struct Sum {
-  uint64_t bytes = 0;
-  uint64_t count = 0;
-};
-
-// Key: stack, or one of these for blocks that have none.
-constexpr uint64_t kNoStack = uint64_t{1} << 32;
-constexpr uint64_t kBeforeHistory = uint64_t{1} << 33;
-
-std::map<uint64_t, Sum> sums_by_stack(const FrameworkModel& model, const MemoryState& state) {
-  std::map<uint64_t, Sum> sums;
-  for (const uint32_t i : state.live) {
-    const Allocation& a = model.allocations[i];
-    Sum& sum = sums[a.stack != 0 ? a.stack : a.seeded ? kBeforeHistory : kNoStack];
-    sum.bytes += a.block_bytes;
-    ++sum.count;
-  }
-  return sums;
-}
-
 // Fills the tables of a profile packet; ids count from 1.
 class ProfileTables {
  public:
@@ -106,9 +86,32 @@ class ProfileTables {
 
 }  // namespace
 
+HeapSums sums_by_stack(const FrameworkModel& model, const MemoryState& state) {
+  HeapSums sums;
+  for (const uint32_t i : state.live) {
+    const Allocation& a = model.allocations[i];
+    HeapSum& sum = sums[a.stack != 0 ? a.stack : a.seeded ? kBeforeHistory : kNoStack];
+    sum.bytes += a.block_bytes;
+    ++sum.count;
+  }
+  return sums;
+}
+
+HeapSums sums_by_stack(const DriverModel& driver, int64_t device, int64_t time_ns) {
+  HeapSums sums;
+  for (const DriverAllocation& a : driver.allocations) {
+    const bool there = a.device == device && a.birth_ns <= time_ns && a.death_ns > time_ns;
+    if (!there || !a.on_card()) continue;
+    const bool seeded = (a.flags & kDriverSeeded) != 0;
+    HeapSum& sum = sums[a.stack != 0 ? a.stack : seeded ? kBeforeHistory : kNoStack];
+    sum.bytes += a.size_bytes;
+    ++sum.count;
+  }
+  return sums;
+}
+
 void write_heap_dump(PerfettoPackets& packets, const ExportProcess& process, int32_t fake_pid,
-                     const FrameworkModel& model, const MemoryState& state,
-                     std::string_view heap_name, int64_t time_ns) {
+                     const HeapSums& sums, std::string_view heap_name, int64_t time_ns) {
   pb::TracePacket packet;
   packet.set_trusted_packet_sequence_id(packets.new_sequence());
   packet.set_sequence_flags(kStateCleared);
@@ -123,7 +126,7 @@ void write_heap_dump(PerfettoPackets& packets, const ExportProcess& process, int
   dump.set_heap_name(std::string(heap_name));
   dump.set_sampling_interval_bytes(1);
   dump.set_orig_sampling_interval_bytes(1);
-  for (const auto& [key, sum] : sums_by_stack(model, state)) {
+  for (const auto& [key, sum] : sums) {
     pb::ProfilePacket::HeapSample* sample = dump.add_samples();
     sample->set_callstack_id(tables.callstack(key));
     sample->set_self_allocated(sum.bytes);

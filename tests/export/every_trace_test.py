@@ -75,8 +75,9 @@ class EveryTrace(unittest.TestCase):
                 self.check_perfetto(path, report, seen)
         # What no recording has would be checked by nothing.
         for what in ("kernel", "nccl", "flow", "oom", "finding", "evidence", "nvtx", "iteration",
-                     "heap", "instant of allocated", "instant of requested", "instant of reserved",
-                     "instant of device used", "instant of owner", "part of ranks", "thinned"):
+                     "heap", "driver heap", "instant of allocated", "instant of requested",
+                     "instant of reserved", "instant of device used", "instant of owner",
+                     "part of ranks", "thinned"):
             self.assertGreater(seen[what], 0, what)
 
     def check_perfetto(self, path, report, seen):
@@ -252,6 +253,12 @@ class EveryTrace(unittest.TestCase):
             if device["allocated_peak"] and device["allocated_peak"]["bytes"] and shares:
                 seen["heap"] += 1
                 self.assertIn(shares, sums)
+        given_out = sorted((h.time, sum(size for _, size, _ in h.samples)) for h in file.heaps
+                           if h.name.endswith("at the driver's peak"))
+        seen["driver heap"] += len(given_out)
+        self.assertEqual(given_out, sorted((d["driver_peak"]["time_ns"], d["driver_peak"]["bytes"])
+                                           for _, d in devices(report)
+                                           if d["driver_peak"] and d["driver_peak"]["bytes"]))
 
 
 if __name__ == "__main__":
