@@ -116,11 +116,17 @@ uint32_t PerfettoNames::find(Numbers& numbers, std::string_view text, Kind kind)
   packet.set_trusted_packet_sequence_id(sequence_);
   packet.set_sequence_flags(kNeedsState);
   pb::InternedData& data = *packet.mutable_interned_data();
-  pb::InternedName* entry = kind == kEventName  ? data.add_event_names()
-                            : kind == kCategory ? data.add_event_categories()
-                                                : data.add_debug_annotation_names();
-  entry->set_iid(number);
-  entry->set_name(utf8_text(text));
+  if (kind == kValue) {
+    pb::InternedString* entry = data.add_debug_annotation_string_values();
+    entry->set_iid(number);
+    entry->set_str(utf8_text(text));
+  } else {
+    pb::InternedName* entry = kind == kEventName  ? data.add_event_names()
+                              : kind == kCategory ? data.add_event_categories()
+                                                  : data.add_debug_annotation_names();
+    entry->set_iid(number);
+    entry->set_name(utf8_text(text));
+  }
   packets_.put(packet);
   return number;
 }
@@ -132,14 +138,14 @@ pb::DebugAnnotation* PerfettoArgs::add(std::string_view name) {
 }
 
 void PerfettoArgs::text(std::string_view name, std::string_view value) {
-  if (!value.empty()) add(name)->set_string_value(utf8_text(value));
+  if (!value.empty()) add(name)->set_string_value_iid(names_.value(value));
 }
 
 void PerfettoArgs::lines(std::string_view name, const std::vector<std::string>& values) {
   if (values.empty()) return;
   pb::DebugAnnotation* annotation = add(name);
   for (const std::string& value : values) {
-    annotation->add_array_values()->set_string_value(utf8_text(value));
+    annotation->add_array_values()->set_string_value_iid(names_.value(value));
   }
 }
 

@@ -79,13 +79,15 @@ class PerfettoNames {
   }
   uint32_t category(std::string_view text) { return find(categories_, text, kCategory); }
   uint32_t annotation(std::string_view text) { return find(annotations_, text, kAnnotation); }
+  // The text of an argument: stacks repeat theirs with every call.
+  uint32_t value(std::string_view text) { return find(values_, text, kValue); }
 
   // A packet of this sequence that uses names, ready for its payload.
   pb::TracePacket& begin_packet(int64_t time_ns);
   void end_packet() { packets_.put(packet_); }
 
  private:
-  enum Kind : uint8_t { kEventName, kCategory, kAnnotation };
+  enum Kind : uint8_t { kEventName, kCategory, kAnnotation, kValue };
   struct TextHash {
     using is_transparent = void;
     size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
@@ -104,6 +106,7 @@ class PerfettoNames {
   Numbers events_;
   Numbers categories_;
   Numbers annotations_;
+  Numbers values_;
   pb::TracePacket packet_;
 };
 

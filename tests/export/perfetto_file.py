@@ -77,6 +77,7 @@ class Sequence:
         self.names = {}
         self.categories = {}
         self.annotations = {}
+        self.values = {}
         self.clock = None       # default clock of its packets
         self.incremental = {}   # clock -> time now
 
@@ -127,7 +128,7 @@ class PerfettoFile:
 
     def intern(self, sequence, data):
         for number, table in ((1, sequence.categories), (2, sequence.names),
-                              (3, sequence.annotations)):
+                              (3, sequence.annotations), (29, sequence.values)):
             for raw in data.get(number, []):
                 entry = message(raw)
                 iid = one(entry, 1, 0)
@@ -193,6 +194,8 @@ class PerfettoFile:
                 return one(a, number)
         if 6 in a:
             return one(a, 6).decode()
+        if 17 in a:
+            return sequence.values[one(a, 17)]
         if 11 in a:
             parts = [message(raw) for raw in a[11]]
             return {sequence.annotations[one(p, 1)]: self.value(sequence, p) for p in parts}
