@@ -184,6 +184,26 @@ TEST_F(Gestures, MapColoursByAllFive) {
   EXPECT_TRUE(reads(MapPanel::kTitle, "PyTorch " + std::string("412.6 MiB")));
 }
 
+TEST_F(Gestures, TheSliderOfTheMapMovesThroughTime) {
+  open_recorded("torch/training.tier2.tmk");
+  key(ImGuiKey_2);
+  selection().set_event(model(), 0, 0);
+  frame(2);
+  const auto slider = find_item(MapPanel::kTitle, "##scrub", 50, 90);
+  ASSERT_TRUE(slider);
+  const ImRect r = window(MapPanel::kTitle);
+  const size_t before = selection().moment(model()).state.live.size();
+  move(*slider);
+  button(true);
+  move({r.Max.x - 200, slider->y});
+  const uint32_t middle = selection().event;
+  EXPECT_GT(middle, 0U);
+  EXPECT_NE(selection().moment(model()).state.live.size(), before) << "the map follows";
+  move({r.Max.x + 50, slider->y});
+  button(false);
+  EXPECT_EQ(selection().event, model().lanes[0].memory->event_count() - 1);
+}
+
 TEST_F(Gestures, MapMarksTheLargestHoleAndTellsWhatPinsIt) {
   open_recorded("torch/training.tier2.tmk");
   key(ImGuiKey_P);
@@ -320,6 +340,33 @@ TEST_F(Gestures, CtrlClickLaysARankOverAnother) {
   key(ImGuiKey_Escape);
   frame(2);
   EXPECT_FALSE(shell_->timeline().drawn(0).overlay);
+}
+
+TEST_F(Gestures, AClickOnASmallCurveSelectsTheRank) {
+  SyntheticOptions options;
+  options.ranks = 4;
+  options.events = 2000;
+  options.oom = false;
+  open(options);
+  key(ImGuiKey_7);
+  shell_->ranks().curves = true;
+  selection().set_event(model(), 0, 0);
+  frame(3);
+  const ImRect r = window(RanksPanel::kTitle);
+  // The last of the first row: as far to the right as there is one.
+  ImVec2 at(r.Max.x - 40, r.Min.y + 130);
+  while (at.x > r.GetCenter().x && selection().lane == 0) {
+    at.x -= 30;
+    click(at);
+  }
+  const uint32_t chosen = selection().lane;
+  EXPECT_NE(chosen, 0U);
+  hold(ImGuiMod_Ctrl, true);
+  click({r.Min.x + 60, at.y});
+  hold(ImGuiMod_Ctrl, false);
+  ASSERT_TRUE(selection().compare);
+  EXPECT_EQ(selection().lane, chosen) << "the cursor stays";
+  EXPECT_EQ(selection().compare->lane, 0U);
 }
 
 TEST_F(Gestures, TheStripOfTheWholeRunIsDragged) {

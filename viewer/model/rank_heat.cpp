@@ -74,16 +74,24 @@ const char* rank_value_name(RankValue value) {
   return "";
 }
 
+uint64_t RankRows::peak_of(const Lane& lane, RankValue value) {
+  const FrameworkModel& m = *lane.memory;
+  switch (value) {
+    case RankValue::kAllocated:
+      return m.allocated_peak.bytes;
+    case RankValue::kRequested:
+      return m.requested_peak.bytes;
+    case RankValue::kReserved:
+      return m.reserved_peak.bytes;
+    case RankValue::kUsed:
+      return lane.used.peak();
+  }
+  return 0;
+}
+
 uint64_t RankRows::highest_peak(const Model& model, RankValue value) const {
   uint64_t most = 1;
-  for (const uint32_t index : lanes) {
-    const Lane& lane = model.lanes[index];
-    const FrameworkModel& m = *lane.memory;
-    most = std::max(most, value == RankValue::kAllocated   ? m.allocated_peak.bytes
-                          : value == RankValue::kRequested ? m.requested_peak.bytes
-                          : value == RankValue::kReserved  ? m.reserved_peak.bytes
-                                                           : lane.used.peak());
-  }
+  for (const uint32_t i : lanes) most = std::max(most, peak_of(model.lanes[i], value));
   return most;
 }
 

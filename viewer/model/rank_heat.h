@@ -38,6 +38,7 @@ struct RankRows {
   // The outlier, if one stands out: the rank that peaks highest.
   size_t outlier(const Model& model) const;
   uint64_t highest_peak(const Model& model, RankValue value) const;
+  static uint64_t peak_of(const Lane& lane, RankValue value);
 };
 
 // The least and the most of a value in each column of a window.

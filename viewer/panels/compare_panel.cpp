@@ -9,6 +9,7 @@
 #include "export/names.h"
 #include "viewer/widgets/drawing.h"
 #include "viewer/widgets/fonts.h"
+#include "viewer/widgets/table.h"
 #include "viewer/widgets/text.h"
 #include "viewer/widgets/theme.h"
 
@@ -221,12 +222,11 @@ void ComparePanel::draw_rows(const Model& model, Selection& selection) {
       ImGuiTableFlags_ScrollY | ImGuiTableFlags_RowBg | ImGuiTableFlags_SizingStretchProp;
   if (!ImGui::BeginTable("##changes", 4, kFlags)) return;
   const float number = width_of("+00000.0 MiB") + px(6);
-  ImGui::TableSetupScrollFreeze(0, 1);
   ImGui::TableSetupColumn("what", ImGuiTableColumnFlags_WidthStretch);
   for (const char* name : {"change", "here", "there"}) {
-    ImGui::TableSetupColumn(name, ImGuiTableColumnFlags_WidthFixed, number);
+    ImGui::TableSetupColumn(name, kNumber, number);
   }
-  ImGui::TableHeadersRow();
+  begin_rows();
   ImGuiListClipper clipper;
   clipper.Begin(static_cast<int>(rows_.size()));
   while (clipper.Step()) {

@@ -89,10 +89,10 @@ void FlameRows::draw(const FlameTree& tree, bool comparing, const FlameMatches& 
                                      ImGuiTableFlags_PadOuterX;
   if (!ImGui::BeginTable("##rows", 4, kFlags)) return;
   const float number = width_of("+00000.0 MiB");
-  ImGui::TableSetupColumn(comparing ? "change" : "size", ImGuiTableColumnFlags_WidthFixed, number);
-  ImGui::TableSetupColumn(comparing ? "moved" : "share", ImGuiTableColumnFlags_WidthFixed,
+  ImGui::TableSetupColumn(comparing ? "change" : "size", kNumber, number);
+  ImGui::TableSetupColumn(comparing ? "moved" : "share", kNumber,
                           comparing ? number : width_of("100.0 %"));
-  ImGui::TableSetupColumn("blocks", ImGuiTableColumnFlags_WidthFixed, width_of("1,000,000"));
+  ImGui::TableSetupColumn("blocks", kNumber, width_of("1,000,000"));
   ImGui::TableSetupColumn("function", ImGuiTableColumnFlags_WidthStretch);
   begin_rows();
   collect(tree, matches);

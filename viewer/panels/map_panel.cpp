@@ -76,11 +76,15 @@ void MapPanel::draw_toolbar(const Model& model, Selection& selection, const Mome
     uint32_t event = selection.event;
     const uint32_t least = 0;
     const uint32_t most = count - 1;
+    ImGui::AlignTextToFramePadding();
+    text(fmt::format("event {} of {}   {}", grouped(event + 1), grouped(count),
+                     instant_text(selection.time(model), model.span_ns())));
+    // The slider begins where the longest text ends, so that it stays while it is dragged.
+    const std::string longest = fmt::format("event {0} of {0}   +00.000000 ms", grouped(count));
+    const float label = ImGui::GetCursorPosX() + width_of(longest) + px(12);
+    if (ImGui::GetContentRegionMax().x > label + px(160)) ImGui::SameLine(label);
     ImGui::SetNextItemWidth(ImGui::GetContentRegionAvail().x);
-    const std::string format =
-        fmt::format("event {} of {}   {}", grouped(event + 1), grouped(count),
-                    instant_text(selection.time(model), model.span_ns()));
-    if (ImGui::SliderScalar("##scrub", ImGuiDataType_U32, &event, &least, &most, format.c_str(),
+    if (ImGui::SliderScalar("##scrub", ImGuiDataType_U32, &event, &least, &most, "",
                             ImGuiSliderFlags_NoInput)) {
       selection.set_event(model, selection.lane, event);
       selection.reveal(model, selection.time(model));

@@ -103,7 +103,7 @@ void RankCurvesView::draw_one(const Model& model, Selection& selection, const Ra
   draw.PushClipRect(area.min, area.max, true);
   draw_values(model, index, area, outlier ? theme().bad : value_colour(options_.value));
   draw_cursor_lines(model, selection, area);
-  const std::string peak = size_text(lane.memory->allocated_peak.bytes);
+  const std::string peak = size_text(RankRows::peak_of(lane, options_.value));
   const float pad = px(6);
   const float top = area.min.y + px(3);
   const std::string name = fitted(rows.name(model, row), size.x - width_of(peak) - 3 * pad);
@@ -120,7 +120,7 @@ void RankCurvesView::draw_one(const Model& model, Selection& selection, const Ra
   }
   if (hovered && !ImGui::IsMouseDown(0) && ImGui::BeginTooltip()) {
     text(lane.name);
-    text_dim(fmt::format("at most {} allocated   {}", peak, lane.card));
+    text_dim(fmt::format("{}: at most {}   {}", rank_value_name(options_.value), peak, lane.card));
     text_dim("click: look at it   ctrl-click: compare with it   wheel: zoom");
     ImGui::EndTooltip();
   }

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "export/names.h"
+#include "viewer/model/owner_names.h"
 #include "viewer/panels/timeline_steps.h"
 #include "viewer/widgets/drawing.h"
 #include "viewer/widgets/fonts.h"
@@ -28,11 +29,13 @@ double top_of(const Lane& lane, const TimelineOptions& options,
       {m.allocated_peak.bytes, m.requested_peak.bytes, m.reserved_peak.bytes, uint64_t{1024}});
   const bool alone = m.event_count() == 0;
   uint64_t highest = own;
-  const auto take_in = [&](uint64_t peak) {
-    if (alone || peak <= own * kTooHigh) highest = std::max(highest, peak);
-  };
-  if (options.used) take_in(lane.used.peak());
-  if (options.owners && !lane.owners.empty()) take_in(lane.owners.front().bytes.peak());
+  // What else this process holds may be the very thing to see; only other processes' is cut.
+  if (options.owners && !lane.owners.empty()) {
+    highest = std::max(highest, lane.owners.front().bytes.peak());
+  }
+  if (options.used && (alone || lane.used.peak() <= highest * kTooHigh)) {
+    highest = std::max(highest, lane.used.peak());
+  }
   // What is compared must be seen, whatever that does to the scale.
   if (overlay) {
     const FrameworkModel& there = *overlay->of().memory;
@@ -109,10 +112,17 @@ void draw_curve_names(const Lane& lane, const LaneCurves& curves, const PlotArea
   const float line = ImGui::GetTextLineHeight();
   if (area.max.y - area.min.y < 4 * line) return;
   const auto put = [&](const LaneCurves::Line& curve, Rgb colour, const std::string& name) {
-    if (curve.ys.empty() || curve.ys.back() <= 0) return;
-    const float right = std::min(area.x(curve.xs.back()), area.max.x) - px(6);
+    if (curve.ys.empty()) return;
+    // At its end; where nothing is left by then, at its height.
+    size_t at = curve.ys.size() - 1;
+    if (curve.ys[at] <= 0) {
+      at = static_cast<size_t>(std::max_element(curve.ys.begin(), curve.ys.end()) -
+                               curve.ys.begin());
+    }
+    if (curve.ys[at] <= 0) return;
+    const float right = std::min(area.x(curve.xs[at]), area.max.x) - px(6);
     const float left = right - width_of(name);
-    const float y = std::max(area.y(curve.ys.back()) - line - px(1), area.min.y + px(2));
+    const float y = std::max(area.y(curve.ys[at]) - line - px(1), area.min.y + px(2));
     if (left < area.min.x) return;
     labels.add(kOwnerLabel, {left, y}, paint(colour), name);
   };
@@ -127,7 +137,7 @@ void draw_curve_names(const Lane& lane, const LaneCurves& curves, const PlotArea
     put(curves.used(), theme().used, "card used");
   }
   for (size_t i = 0; options.owners && i < lane.owners.size(); ++i) {
-    put(curves.owners()[i], owner_colour(lane.owners[i].name), lane.owners[i].name);
+    put(curves.owners()[i], owner_colour(lane.owners[i].name), owner_title(lane.owners[i].name));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "export/names.h"
+#include "viewer/model/owner_names.h"
 #include "viewer/panels/key_table.h"
 #include "viewer/panels/time_axis.h"
 #include "viewer/panels/timeline_marks.h"
@@ -123,59 +124,6 @@ void TimelinePanel::draw_toolbar(const Model& model, Selection& selection) {
   draw_search(selection);
 }
 
-void TimelinePanel::draw_minimap(const Model& model, Selection& selection, ImVec2 size) {
-  if (selection.lane >= model.lanes.size()) return;
-  const TimeRange whole = selection.whole(model);
-  const Lane& lane = model.lanes[selection.lane];
-  PlotArea area{ImGui::GetCursorScreenPos(), {}, whole, 1};
-  area.max = area.min + size;
-  area.top_bytes =
-      1.1 * static_cast<double>(std::max<uint64_t>(lane.memory->reserved_peak.bytes, 1));
-  ImGui::InvisibleButton("##minimap", size);
-  ImDrawList& draw = *ImGui::GetWindowDrawList();
-  draw.AddRectFilled(area.min, area.max, paint(theme().raised, 140), px(3));
-  minimap_.update(model, lane, whole, std::max(2U, static_cast<uint32_t>(size.x)));
-  for (const Curve c : {Curve::kReserved, Curve::kAllocated}) {
-    const auto& columns = minimap_.columns().curves[static_cast<size_t>(c)];
-    const float stop = area.x(model.span_ns());  // beside the trace nothing is known
-    for (size_t i = minimap_.columns().first_known; i < columns.size(); ++i) {
-      const float x = area.min.x + static_cast<float>(i);
-      if (x > stop) break;
-      draw.AddRectFilled({x, area.y(static_cast<double>(columns[i].max))}, {x + 1, area.max.y},
-                         paint(curve_colour(c), c == Curve::kAllocated ? 190 : 80));
-    }
-  }
-  const bool many_ooms = model.ooms.size() > 50;
-  float last_oom = -1e9F;
-  for (const OomPoint& oom : model.ooms) {
-    const float x = area.x(static_cast<double>(oom.time_ns - model.trace.start_ns));
-    if (x < last_oom + 1) continue;
-    last_oom = x;
-    // A job of which every rank fails must not be all red.
-    draw.AddLine({x, area.min.y}, {x, area.max.y}, paint(theme().bad, many_ooms ? 80 : 255), px(1));
-  }
-  const float left = std::max(area.x(selection.view.begin), area.min.x);
-  const float right = std::min(std::max(area.x(selection.view.end), left + px(3)), area.max.x);
-  draw.AddRectFilled(area.min, {left, area.max.y}, paint(theme().panel, 165));
-  draw.AddRectFilled({right, area.min.y}, area.max, paint(theme().panel, 165));
-  draw.AddRect({left, area.min.y}, {right, area.max.y}, paint(theme().accent), px(3), 0, px(1.5F));
-  explain("The whole run. Drag to move the window that the curves below show.");
-
-  if (ImGui::IsItemActivated()) {
-    drag_ = Drag::kMinimap;
-    const double at = area.time(ImGui::GetMousePos().x);
-    const double half = selection.view.span() / 2;
-    if (at < selection.view.begin || at > selection.view.end) {
-      selection.show(model, at - half, at + half);
-    }
-    drag_from_ = at;
-    drag_view_ = selection.view;
-  } else if (drag_ == Drag::kMinimap && ImGui::IsItemActive()) {
-    const double by = area.time(ImGui::GetMousePos().x) - drag_from_;
-    selection.show(model, drag_view_.begin + by, drag_view_.end + by);
-  }
-}
-
 void TimelinePanel::draw_measure(const Model& model, Selection& selection, const PlotArea& area) {
   if (!selection.measure) return;
   ImDrawList& draw = *ImGui::GetWindowDrawList();
@@ -242,7 +190,8 @@ void TimelinePanel::draw_hover(const Model& model, uint32_t lane, const PlotArea
   }
   for (const OwnerCurve& owner : l.owners) {
     const StepCurve::Range r = owner.bytes.within(from, to);
-    if (options.owners && r.known()) line(owner_colour(owner.name), owner.name, r.min, r.max);
+    if (!options.owners || !r.known()) continue;
+    line(owner_colour(owner.name), owner_title(owner.name), r.min, r.max);
   }
   if (const auto& over = drawing.overlay; over && i < drawing.laid_over.columns().count() &&
                                           i >= drawing.laid_over.columns().first_known) {
@@ -417,7 +366,7 @@ void TimelinePanel::draw(const Model& model, Selection& selection) {
   const float width = std::max(room.x - gutter - bar, px(40));
   if (minimap) {
     ImGui::SetCursorPosX(ImGui::GetCursorPosX() + gutter);
-    draw_minimap(model, selection, {width, px(kMinimapPx)});
+    minimap_.draw(model, selection, options.overlay, {width, px(kMinimapPx)});
   }
   ticks_ = axis_ticks(selection.view, width);
   const ImVec2 at = ImGui::GetCursorScreenPos() + ImVec2(gutter, 0);

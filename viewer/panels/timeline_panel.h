@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "viewer/model/preview.h"
+#include "viewer/panels/minimap.h"
 #include "viewer/panels/timeline_activity.h"
 
 namespace tidemark::view {
@@ -26,12 +27,11 @@ class TimelinePanel {
   bool search_wanted = false;  // put the keyboard into the search field
 
  private:
-  enum class Drag { kNone, kPan, kMeasure, kMinimap };
+  enum class Drag { kNone, kPan, kMeasure };
 
   void draw_toolbar(const Model& model, Selection& selection);
   void draw_switches(const Model& model, const Selection& selection);
   void draw_search(Selection& selection);
-  void draw_minimap(const Model& model, Selection& selection, ImVec2 size);
   float lane_height(const Model& model, const Selection& selection, float room,
                     bool& scrolls) const;
   void draw_lanes(const Model& model, Selection& selection, ImVec2 size, float height);
@@ -44,7 +44,7 @@ class TimelinePanel {
   void draw_measure(const Model& model, Selection& selection, const PlotArea& area);
 
   std::vector<LaneDrawing> lanes_;
-  LaneCurves minimap_;
+  Minimap minimap_;
   std::vector<Tick> ticks_;
   Drag drag_ = Drag::kNone;
   double drag_from_ = 0;  // time under the mouse when the drag began

@@ -7,6 +7,7 @@
 
 #include "viewer/model/tables.h"
 #include "viewer/widgets/text.h"
+#include "viewer/widgets/theme.h"
 
 namespace tidemark::view {
 
@@ -45,9 +46,24 @@ inline void read_sort(SortBy& sort) {
   sort.descending = specs->Specs[0].SortDirection == ImGuiSortDirection_Descending;
 }
 
+// The headings, each on the side where its cells are.
 inline void begin_rows() {
   ImGui::TableSetupScrollFreeze(0, 1);
-  ImGui::TableHeadersRow();
+  // ImGui keeps room for the arrow in every column that could be sorted.
+  const float arrow =
+      ImGui::TableGetSortSpecs() == nullptr ? 0 : ImGui::GetFontSize() * 0.65F + px(10);
+  ImGui::TableNextRow(ImGuiTableRowFlags_Headers);
+  for (int i = 0; i < ImGui::TableGetColumnCount(); ++i) {
+    if (!ImGui::TableSetColumnIndex(i)) continue;
+    const char* name = ImGui::TableGetColumnName(i);
+    if ((ImGui::TableGetColumnFlags(i) & ImGuiTableColumnFlags_PreferSortDescending) != 0) {
+      const float room = ImGui::GetContentRegionAvail().x - width_of(name) - arrow;
+      if (room > 0) ImGui::SetCursorPosX(ImGui::GetCursorPosX() + room);
+    }
+    ImGui::PushID(i);
+    ImGui::TableHeader(name);
+    ImGui::PopID();
+  }
 }
 
 }  // namespace tidemark::view
