@@ -222,6 +222,50 @@ TEST_F(Program, LossesAreInSightInEveryView) {
     key(static_cast<ImGuiKey>(ImGuiKey_1 + i));
     EXPECT_TRUE(reads("##losses", "Incomplete:")) << "panel " << i + 1;
   }
+  key(ImGuiKey_1);
+  const ImRect r = window("##losses");
+  click({r.Min.x + 140, r.GetCenter().y});
+  frame(3);
+  const ImGuiWindow* findings = ImGui::FindWindowByName(FindingsPanel::kTitle);
+  ASSERT_NE(findings, nullptr);
+  EXPECT_TRUE(findings->DockTabIsVisible) << "a click tells all of it";
+  ASSERT_TRUE(shell_->show_only("map"));
+  frame(3);
+  EXPECT_TRUE(reads("##losses", "Incomplete:")) << "also in a picture of one panel";
+}
+
+TEST_F(Program, LossesOfTheSecondTraceAreShownToo) {
+  const std::string whole = recorded("torch/training.tier2.tmk");
+  const fs::path cut = folder_ / "cut.tmk";
+  fs::copy_file(whole, cut);
+  fs::resize_file(cut, fs::file_size(whole) * 6 / 10);
+  open_file(whole);
+  EXPECT_FALSE(reads("##losses", "Incomplete:"));
+  shell_->open_other(cut.string());
+  wait();
+  EXPECT_TRUE(reads("##losses", "cut.tmk"));
+}
+
+TEST_F(Program, EscapeClosesWhatFloatsAboveFirst) {
+  open();
+  key(ImGuiKey_C);
+  ASSERT_TRUE(selection().compare);
+  key(ImGuiKey_F1);
+  ASSERT_TRUE(reads("Keys", "the peak"));
+  key(ImGuiKey_Escape);
+  frame(2);
+  EXPECT_FALSE(reads("Keys", "the peak"));
+  EXPECT_TRUE(selection().compare) << "the page only";
+  key(ImGuiKey_Escape);
+  EXPECT_FALSE(selection().compare);
+}
+
+TEST_F(Program, ANoticeStandsBesideTheFacts) {
+  open();
+  shell_->notice = "saved a picture";
+  frame(2);
+  EXPECT_TRUE(reads("##status", "saved a picture"));
+  EXPECT_TRUE(reads("##status", "1 device"));
 }
 
 TEST_F(Program, PicturesOfAPanelInAllItsWays) {

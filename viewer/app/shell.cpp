@@ -1,24 +1,17 @@
 #include "viewer/app/shell.h"
 
-#include <fmt/format.h>
 #include <imgui.h>
-#include <imgui_internal.h>
 
-#include <algorithm>
 #include <utility>
 
-#include "export/names.h"
-#include "viewer/model/ticks.h"
 #include "viewer/panels/help_panel.h"
 #include "viewer/panels/key_table.h"
-#include "viewer/widgets/fonts.h"
-#include "viewer/widgets/text.h"
 #include "viewer/widgets/theme.h"
 
 namespace tidemark::view {
 
 // In the order of the keys 1 to 9.
-const Shell::Panel Shell::kPanels[] = {
+const Shell::Panel Shell::kPanels[kPanelCount] = {
     {"timeline", TimelinePanel::kTitle, &Shell::draw_timeline},
     {"map", MapPanel::kTitle, &Shell::draw_map},
     {"flame", FlamePanel::kTitle, &Shell::draw_flame},
@@ -30,40 +23,6 @@ const Shell::Panel Shell::kPanels[] = {
     {"block", DetailPanel::kTitle, &Shell::draw_detail},
 };
 
-namespace {
-
-constexpr ImGuiWindowFlags kPageFlags =
-    ImGuiWindowFlags_NoDecoration | ImGuiWindowFlags_NoMove | ImGuiWindowFlags_NoDocking |
-    ImGuiWindowFlags_NoSavedSettings | ImGuiWindowFlags_NoBringToFrontOnFocus;
-
-// A strip across the window, below the menu or at the bottom.
-bool begin_strip(const char* id, ImGuiDir side, Rgb colour, int alpha) {
-  const float height = ImGui::GetFrameHeight() + px(4);
-  ImGui::PushStyleColor(ImGuiCol_WindowBg, paint(colour, alpha));
-  ImGui::PushStyleVar(ImGuiStyleVar_WindowPadding, ImVec2(px(12), px(2)));
-  ImGui::PushStyleVar(ImGuiStyleVar_WindowRounding, 0.0F);
-  const bool open = ImGui::BeginViewportSideBar(id, ImGui::GetMainViewport(), side, height,
-                                                ImGuiWindowFlags_NoScrollbar |
-                                                    ImGuiWindowFlags_NoScrollWithMouse |
-                                                    ImGuiWindowFlags_NoSavedSettings);
-  ImGui::PopStyleVar(2);
-  ImGui::PopStyleColor();
-  if (open) ImGui::AlignTextToFramePadding();
-  return open;
-}
-
-bool begin_page(const char* id) {
-  const ImGuiViewport* viewport = ImGui::GetMainViewport();
-  ImGui::SetNextWindowPos(viewport->WorkPos);
-  ImGui::SetNextWindowSize(viewport->WorkSize);
-  ImGui::PushStyleVar(ImGuiStyleVar_WindowRounding, 0.0F);
-  const bool open = ImGui::Begin(id, nullptr, kPageFlags);
-  ImGui::PopStyleVar();
-  return open;
-}
-
-}  // namespace
-
 Shell::Shell(Config config, std::function<void()> wake)
     : config_(std::move(config)), loader_(wake), other_loader_(wake), follow_loader_(wake) {
   tables_.set_wake(wake);
@@ -72,6 +31,7 @@ Shell::Shell(Config config, std::function<void()> wake)
 
 void Shell::open(const std::string& path) {
   error_.clear();
+  notice.clear();
   loader_.start(path);
 }
 
@@ -227,6 +187,12 @@ void Shell::take_loaded() {
 
 void Shell::handle_keys() {
   if (ImGui::GetIO().WantTextInput) return;
+  if ((help_ || open_.visible() || export_.visible()) && pressed(Command::kClear)) {
+    help_ = false;  // what floats above goes first
+    open_.close();
+    export_.close();
+    return;
+  }
   if (pressed(Command::kOpen)) choose_file(false);
   if (pressed(Command::kQuit)) quit_wanted = true;
   if (pressed(Command::kHelp)) help_ = !help_;
@@ -245,240 +211,6 @@ void Shell::choose_file(bool other) {
   open_.show();
 }
 
-void Shell::draw_menu() {
-  if (!ImGui::BeginMainMenuBar()) return;
-  {
-    const WithFont bold(fonts().bold);
-    text_in_colour(theme().accent, "tidemark");
-  }
-  const auto item = [](const char* name, Command command, bool enabled = true) {
-    return ImGui::MenuItem(name, shortcut(command).c_str(), false, enabled);
-  };
-  const bool trace = model_ != nullptr;
-  if (ImGui::BeginMenu("File")) {
-    if (item("Open...", Command::kOpen)) choose_file(false);
-    if (item("Compare with...", Command::kOpenOther, trace)) choose_file(true);
-    if (ImGui::BeginMenu("Recent", !config_.recent.empty())) {
-      const std::vector<std::string> recent = config_.recent;
-      for (const std::string& path : recent) {
-        if (ImGui::MenuItem(path.c_str())) open(path);
-      }
-      ImGui::EndMenu();
-    }
-    if (item("Read again", Command::kReload, trace)) reload();
-    if (ImGui::MenuItem("Follow as it grows", nullptr, follow_)) follow(!follow_);
-    if (item("Export for Perfetto...", Command::kExport, trace)) {
-      export_.show(*model_, selection_);
-    }
-    if (item("Save a picture", Command::kPicture)) picture_wanted = true;
-    ImGui::Separator();
-    if (item("Quit", Command::kQuit)) quit_wanted = true;
-    ImGui::EndMenu();
-  }
-  if (ImGui::BeginMenu("View")) {
-    const std::string key = shortcut(Command::kTheme);
-    if (ImGui::MenuItem("Dark", key.c_str(), theme().dark)) set_dark(true);
-    if (ImGui::MenuItem("Light", key.c_str(), !theme().dark)) set_dark(false);
-    ImGui::Separator();
-    for (int i = 0; i < kPanelCount; ++i) {
-      if (ImGui::MenuItem(kPanels[i].title, fmt::format("{}", i + 1).c_str())) front_ = i;
-    }
-    ImGui::Separator();
-    if (ImGui::MenuItem("Reset the layout")) layout_wanted_ = true;
-    ImGui::EndMenu();
-  }
-  if (ImGui::BeginMenu("Help")) {
-    if (item("Keys", Command::kHelp)) help_ = true;
-    ImGui::EndMenu();
-  }
-  if (model_ != nullptr) {
-    const std::string& path = model_->trace.path;
-    const std::string name = path.substr(path.find_last_of('/') + 1);
-    text_dim(fitted(name, ImGui::GetContentRegionAvail().x));
-    explain(path.c_str());
-  }
-  ImGui::EndMainMenuBar();
-}
-
-void Shell::draw_banners() {
-  if (!error_.empty()) {
-    if (begin_strip("##error", ImGuiDir_Up, theme().bad, 70)) {
-      // What happened to the left, what to do about it to the right.
-      const ImGuiStyle& style = ImGui::GetStyle();
-      const float buttons = width_of("Open another...") + width_of("x") + 4 * style.FramePadding.x +
-                            2 * style.ItemSpacing.x;
-      const float right = ImGui::GetContentRegionMax().x - buttons;
-      text(fitted(error_, right - ImGui::GetCursorPosX()));
-      explain(error_.c_str());
-      ImGui::SameLine(right + style.ItemSpacing.x);
-      if (ImGui::SmallButton("Open another...")) {
-        error_.clear();
-        choose_file(false);
-      }
-      ImGui::SameLine();
-      if (ImGui::SmallButton("x")) error_.clear();
-    }
-    ImGui::End();
-  }
-  if (model_ != nullptr && !model_->losses.empty()) {
-    if (begin_strip("##losses", ImGuiDir_Up, theme().warning, theme().dark ? 46 : 60)) {
-      const size_t more = model_->losses.size() - 1;
-      const std::string rest = more == 0 ? "" : fmt::format("  (and {} more)", more);
-      text_in_colour(theme().warning, "Incomplete:");
-      ImGui::SameLine();
-      const float room = ImGui::GetContentRegionAvail().x - width_of(rest) - px(6);
-      text(fitted(model_->losses.front(), room) + rest);
-      std::string all;
-      for (const std::string& loss : model_->losses) all += loss + "\n";
-      explain(all.c_str());
-    }
-    ImGui::End();
-  }
-}
-
-void Shell::draw_status() {
-  if (begin_strip("##status", ImGuiDir_Down, theme().background, 255)) {
-    if (!notice.empty()) {
-      text_in_colour(theme().accent, notice);
-    } else if (model_ != nullptr) {
-      const bool only_driver =
-          !model_->lanes.empty() && std::all_of(model_->lanes.begin(), model_->lanes.end(),
-                                                [](const Lane& lane) { return lane.of_driver; });
-      std::string facts = fmt::format(
-          "{} over {}   {}", counted(model_->events, only_driver ? "allocation" : "event"),
-          span_text(model_->span_ns()), counted(model_->lanes.size(), "device"));
-      if (follow_) facts += "   following the file as it grows";
-      if (other_loader_.busy()) facts += "   reading " + other_loader_.path();
-      if (reloading_) facts += "   reading the file again ...";
-      if (!model_->report_ready) facts += "   looking for what is wrong ...";
-      text_dim(fitted(facts, ImGui::GetContentRegionAvail().x));
-      static constexpr std::string_view kHint = "F1: keys";
-      if (ImGui::GetContentRegionMax().x > width_of(facts) + width_of(kHint) + px(60)) {
-        ImGui::SameLine();
-        ImGui::PushStyleColor(ImGuiCol_Text, paint(theme().dim));
-        text_right(kHint);
-        ImGui::PopStyleColor();
-      }
-    }
-  }
-  ImGui::End();
-}
-
-void Shell::build_layout(unsigned int dockspace) {
-  const ImVec2 size = ImGui::GetMainViewport()->WorkSize;
-  ImGui::DockBuilderRemoveNode(dockspace);
-  ImGui::DockBuilderAddNode(dockspace, ImGuiDockNodeFlags_DockSpace);
-  ImGui::DockBuilderSetNodeSize(dockspace, size);
-  ImGuiID top = 0;
-  ImGuiID bottom = 0;
-  ImGui::DockBuilderSplitNode(dockspace, ImGuiDir_Up, 0.5F, &top, &bottom);
-  ImGuiID right = bottom;
-  ImGuiID left = bottom;
-  // A small window keeps everything below the timeline in one place.
-  if (size.x > px(980)) {
-    ImGui::DockBuilderSplitNode(bottom, ImGuiDir_Right, 0.34F, &right, &left);
-  }
-  ImGui::DockBuilderDockWindow(TimelinePanel::kTitle, top);
-  ImGui::DockBuilderDockWindow(RanksPanel::kTitle, top);
-  for (const char* title :
-       {MapPanel::kTitle, FlamePanel::kTitle, TablesPanel::kTitle, ComparePanel::kTitle}) {
-    ImGui::DockBuilderDockWindow(title, left);
-  }
-  for (const char* title : {MomentPanel::kTitle, FindingsPanel::kTitle, DetailPanel::kTitle}) {
-    ImGui::DockBuilderDockWindow(title, right);
-  }
-  ImGui::DockBuilderFinish(dockspace);
-}
-
-void Shell::draw_panels() {
-  const ImGuiID dockspace = ImGui::GetID("tidemark-dock");
-  const bool fresh = ImGui::DockBuilderGetNode(dockspace) == nullptr || layout_wanted_;
-  if (fresh) {
-    build_layout(dockspace);
-    layout_wanted_ = false;
-  }
-  ImGui::DockSpaceOverViewport(
-      dockspace, ImGui::GetMainViewport(),
-      ImGuiDockNodeFlags_NoWindowMenuButton | ImGuiDockNodeFlags_NoCloseButton);
-  const bool detail = std::exchange(selection_.detail_wanted, false);
-  const char* wanted = std::exchange(selection_.panel_wanted, nullptr);
-  for (int i = 0; i < static_cast<int>(std::size(kPanels)); ++i) {
-    const Panel& panel = kPanels[i];
-    const bool block = panel.draw == &Shell::draw_detail;
-    const bool asked_for = wanted != nullptr && std::string_view(wanted) == panel.title;
-    if (i == front_ || (block && detail) || asked_for) ImGui::SetNextWindowFocus();
-    // The timeline keeps the wheel for itself.
-    const ImGuiWindowFlags flags =
-        i == 0 ? ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse : 0;
-    if (ImGui::Begin(panel.title, nullptr, flags)) (this->*panel.draw)();
-    ImGui::End();
-  }
-  if (fresh) {
-    // The first tab of each place is the one in front.
-    for (const char* title : {MomentPanel::kTitle, MapPanel::kTitle, TimelinePanel::kTitle}) {
-      ImGui::SetWindowFocus(title);
-    }
-  }
-  front_ = -1;
-}
-
-void Shell::draw_only() {
-  if (begin_page("##only")) {
-    {
-      const WithFont title(fonts().title);
-      text(only_->title);
-    }
-    (this->*only_->draw)();
-  }
-  ImGui::End();
-}
-
-void Shell::draw_welcome() {
-  if (begin_page("##welcome")) {
-    const ImVec2 room = ImGui::GetContentRegionAvail();
-    const float width = std::min(px(620), room.x);
-    ImGui::SetCursorPos({std::max(0.0F, (room.x - width) / 2) + px(12), room.y * 0.22F});
-    ImGui::BeginGroup();
-    ImGui::PushTextWrapPos(ImGui::GetCursorPosX() + width - px(20));
-    {
-      const WithFont title(fonts().title);
-      text_in_colour(theme().accent, "tidemark");
-    }
-    text_dim("Where a GPU job's memory went: at the peak, at the error, at every instant before.");
-    ImGui::Spacing();
-    text(
-        "Drop a trace (.tmk), a folder of traces or a PyTorch memory snapshot (.pickle) here, or "
-        "open one.");
-    ImGui::Spacing();
-    if (ImGui::Button("Open...")) choose_file(false);
-    ImGui::SameLine();
-    if (ImGui::Button("Keys")) help_ = true;
-    if (!config_.recent.empty()) {
-      ImGui::Spacing();
-      text_dim("Recent");
-      const std::vector<std::string> recent = config_.recent;
-      for (const std::string& path : recent) {
-        const std::string label = fitted(path, width - px(40)) + "##" + path;
-        if (ImGui::Selectable(label.c_str(), false, 0, {width - px(20), 0})) open(path);
-      }
-    }
-    ImGui::PopTextWrapPos();
-    ImGui::EndGroup();
-  }
-  ImGui::End();
-}
-
-void Shell::draw_loading() {
-  if (begin_page("##loading")) {
-    text(fitted(loader_.path(), ImGui::GetContentRegionAvail().x));
-    ImGui::ProgressBar(static_cast<float>(loader_.progress()), {-1, 0}, loader_.stage().c_str());
-    if (const auto preview = loader_.preview(); preview != nullptr) {
-      timeline_.draw_preview(*preview);
-    }
-  }
-  ImGui::End();
-}
-
 void Shell::draw() {
   take_loaded();
   take_other();
@@ -486,6 +218,7 @@ void Shell::draw() {
   look_for_growth();
   handle_keys();
   if (only_ != nullptr && model_ != nullptr) {
+    draw_losses();
     draw_only();
     return;
   }

@@ -93,8 +93,8 @@ class Shell {
     const char* title;
     void (Shell::*draw)();
   };
-  static const Panel kPanels[];
   static constexpr int kPanelCount = 9;
+  static const Panel kPanels[kPanelCount];
 
   void draw_timeline() { timeline_.draw(*model_, selection_); }
   void draw_map() { map_.draw(*model_, selection_); }
@@ -118,6 +118,9 @@ class Shell {
   bool show_as(std::string_view title, const std::string& way);
   void draw_menu();
   void draw_banners();
+  void draw_losses();
+  // Of the trace, for the status line.
+  std::string facts() const;
   void draw_status();
   void draw_panels();
   void draw_only();

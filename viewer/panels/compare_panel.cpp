@@ -97,8 +97,8 @@ void ComparePanel::draw_choice(const Model& model, Selection& selection) {
     selection.compare_with(model, *selection.compare);
   }
   explain("Place the other trace where its clock says; else both begin together.");
-  flow(px(110));
-  if (ImGui::Button("Close the other")) selection.set_other(model, nullptr);
+  flow(px(170));
+  if (ImGui::Button("Close the second trace")) selection.set_other(model, nullptr);
 }
 
 void ComparePanel::fill(const Model& model, const Lane& lane, const TimeRange& view, double offset,

@@ -16,6 +16,7 @@ class ExportPanel {
   // Opens the dialog, for what was measured if something was, else for what is in view.
   void show(const Model& model, const Selection& selection);
   bool visible() const { return open_; }
+  void close() { open_ = false; }
   bool busy() const { return work_.busy(); }
 
   // Draws while visible; returns a line to tell the person once the file is there, or why not.

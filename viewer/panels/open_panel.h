@@ -12,6 +12,7 @@ class OpenPanel {
  public:
   void show();
   bool visible() const { return open_; }
+  void close() { open_ = false; }
   // Draws while visible; returns the path that was chosen, once.
   std::optional<std::string> draw();
 
