@@ -249,19 +249,22 @@ int run(double millions, const std::string& directory) {
   Result<TraceReader> reader = TraceReader::open(trace);
   if (!reader) return 1;
   readers.push_back(std::move(*reader));
+  reset_peak();
   const double start = now_s();
   const Result<TraceModel> model = load_trace(readers);
   if (!model) return 1;
   const double load_s = now_s() - start;
   const auto count = static_cast<double>(events);
-  std::printf("%-22s %6.2f s  %6.2f M events/s  %.0f MiB\n", "load", load_s, count / load_s / 1e6,
-              memory_mib("VmRSS:"));
+  std::printf("%-22s %6.2f s  %6.2f M events/s  at most %.0f MiB, then %.0f MiB\n", "load", load_s,
+              count / load_s / 1e6, memory_mib("VmHWM:"), memory_mib("VmRSS:"));
   // The findings that go into every export are the report's work, not the exporters'.
+  reset_peak();
   const double report_start = now_s();
   const Result<Report> report = make_report(*model, {});
   if (!report) return 1;
   const double report_s = now_s() - report_start;
-  std::printf("%-22s %6.2f s  %6.2f M events/s\n", "report", report_s, count / report_s / 1e6);
+  std::printf("%-22s %6.2f s  %6.2f M events/s  at most %.0f MiB\n", "report", report_s,
+              count / report_s / 1e6, memory_mib("VmHWM:"));
   const double before_s = load_s + report_s;
   const ExportInput input{*model, readers, &*report};
   ExportOptions options;
