@@ -33,12 +33,17 @@ void AllocationColumns::grow_table() {
   }
 }
 
+// A program whose sizes never repeat has as many kinds as allocations. The table stops growing
+// before it takes more memory than the columns save: from there on it only knows the latest of
+// what falls together, and a kind that it forgot gets another number when it returns.
 uint32_t AllocationColumns::kind_of(const AllocationKind& kind) {
-  if ((kinds_.size() + 1) * 2 > table_.size()) grow_table();
+  if ((kinds_.size() + 1) * 2 > table_.size() && table_.size() < kMostSlots) grow_table();
+  const bool forgets = (kinds_.size() + 1) * 2 > table_.size();
   const size_t mask = table_.size() - 1;
   size_t at = hash_of(kind) & mask;
-  for (; table_[at] != 0; at = (at + 1) & mask) {
+  for (size_t tries = 0; table_[at] != 0 && (!forgets || tries < kTries); ++tries) {
     if (kinds_[table_[at] - 1] == kind) return table_[at] - 1;
+    at = (at + 1) & mask;
   }
   kinds_.push_back(kind);
   table_[at] = static_cast<uint32_t>(kinds_.size());

@@ -5,6 +5,7 @@
 // put one together: whoever needs one or two of its values for each of millions asks for those.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -110,11 +111,12 @@ class AllocationColumns {
   uint32_t birth(size_t i) const { return birth_[i]; }
   uint32_t release(size_t i) const { return release_[i]; }
   uint32_t death(size_t i) const { return death_[i]; }
-  Category category(size_t i) const { return static_cast<Category>(flags_[i] & kCategoryBits); }
-  bool seeded(size_t i) const { return (flags_[i] & kSeededBit) != 0; }
+  Category category(size_t i) const { return static_cast<Category>(flag(i) & kCategoryBits); }
+  bool seeded(size_t i) const { return (flag(i) & kSeededBit) != 0; }
   bool alive_at(size_t i, uint32_t event) const { return birth_[i] <= event && event < death_[i]; }
 
-  // What allocations have in common, and which of these an allocation has.
+  // What allocations have in common, and which of these an allocation has; the same may be there
+  // twice where there are very many.
   const DataColumn<AllocationKind>& kinds() const { return kinds_; }
   uint32_t kind(size_t i) const { return kind_[i]; }
 
@@ -122,8 +124,11 @@ class AllocationColumns {
   void add(const Allocation& allocation);
   void set_release(size_t i, uint32_t event) { release_[i] = event; }
   void set_death(size_t i, uint32_t event) { death_[i] = event; }
+  // One thread may do so while others read.
   void set_category(size_t i, Category category) {
-    flags_[i] = static_cast<uint8_t>((flags_[i] & kSeededBit) | static_cast<uint8_t>(category));
+    const auto kept = static_cast<uint8_t>(flag(i) & kSeededBit);
+    std::atomic_ref(flags_[i]).store(static_cast<uint8_t>(kept | static_cast<uint8_t>(category)),
+                                     std::memory_order_relaxed);
   }
   void finish(const int64_t* times);
 
@@ -143,7 +148,13 @@ class AllocationColumns {
  private:
   static constexpr uint8_t kSeededBit = 0x80;
   static constexpr uint8_t kCategoryBits = 0x7f;
+  static constexpr size_t kMostSlots = size_t{1} << 20;  // of table_
+  static constexpr size_t kTries = 4;
 
+  uint8_t flag(size_t i) const {
+    // C++20 has no atomic_ref of what is const.
+    return std::atomic_ref(const_cast<uint8_t&>(flags_[i])).load(std::memory_order_relaxed);
+  }
   uint32_t kind_of(const AllocationKind& kind);
   void grow_table();
 

@@ -48,15 +48,11 @@ class Categorizer {
     const size_t count = model_.allocations.size();
     out_.of.resize(count);
     out_.confidence.resize(count);
-    for (const Allocation& a : model_.allocations) {
-      const StackRole role = roles_.of(a.stack);
-      out_.has_backward |= role == StackRole::kBackward && !a.seeded;
-      out_.has_optimizer |= role == StackRole::kOptimizer || role == StackRole::kOptimizerInit;
-    }
+    survey();
     out_.has_optimizer |= !marks_.empty();
-    count_survivors();
     model_.release_pages();
     for (size_t i = count; i-- > 0;) {
+      model_.passed(i);
       const Allocation& a = model_.allocations[i];
       advance_to(a);
       Guess guess = a.seeded && a.stack == 0 ? Guess{} : guess_of(a);
@@ -104,13 +100,14 @@ class Categorizer {
 
   // A library's workspace is made under whatever line needs it first, and stays: one block of a
   // stack that returns in every step. A graph that is kept leaves one more in each.
-  void count_survivors() {
-    for (const Allocation& a : model_.allocations) {
-      if (a.seeded || !outlives_step(a)) continue;
-      ++survivors_[a.stack];
-    }
-    for (const Allocation& a : model_.allocations) {
+  void survey() {
+    for (size_t i = 0; i < model_.allocations.size(); ++i) {
+      model_.passed(i);
+      const Allocation& a = model_.allocations[i];
       const StackRole role = roles_.of(a.stack);
+      out_.has_backward |= role == StackRole::kBackward && !a.seeded;
+      out_.has_optimizer |= role == StackRole::kOptimizer || role == StackRole::kOptimizerInit;
+      if (!a.seeded && outlives_step(a)) ++survivors_[a.stack];
       const bool parameter = a.category == Category::kParameter;
       if (role == StackRole::kModuleSetUp || parameter) parameter_sizes_.insert(a.requested_bytes);
     }

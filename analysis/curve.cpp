@@ -13,6 +13,7 @@ std::vector<CurvePoint> thinned_curve(const FrameworkModel& model, size_t points
   MemoryTotals now;
   int64_t bucket = -1;
   for (uint32_t e = 0; e < model.event_count(); ++e) {
+    model.passed(e);
     const uint32_t s = model.subject[e];
     switch (model.change[e]) {
       case Change::kBirth:

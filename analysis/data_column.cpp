@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -14,8 +15,12 @@ namespace tidemark {
 
 namespace {
 
-// A file grows by this much at once; about as much of its end stays resident.
+// A file doubles, then grows by this much at once; about as much of its end stays resident. A job
+// of hundreds of ranks has thousands of columns, most of them small.
 constexpr size_t kFileStep = size_t{8} << 20;
+constexpr size_t kFirstStep = size_t{64} << 10;
+// Giving less back is not worth the call.
+constexpr size_t kLeastReleased = size_t{64} << 10;
 
 size_t whole_pages(size_t bytes) {
   static const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
@@ -96,7 +101,8 @@ void ColumnBytes::leave_file(size_t needed, size_t used) {
 void ColumnBytes::reserve(size_t needed, size_t used) {
   if (needed <= capacity_) return;
   if (in_file_) {
-    const size_t wanted = (needed + kFileStep - 1) / kFileStep * kFileStep;
+    const size_t step = std::clamp(std::bit_ceil(needed), kFirstStep, kFileStep);
+    const size_t wanted = (needed + step - 1) / step * step;
     if (!grow_file(wanted, used)) leave_file(wanted, used);
     return;
   }
@@ -110,7 +116,8 @@ void ColumnBytes::reserve(size_t needed, size_t used) {
 
 bool ColumnBytes::finish_file(size_t used) {
   if (!in_file_ || fd_ < 0) return false;
-  const bool written = ::ftruncate(fd_, static_cast<off_t>(used)) == 0 && ::fdatasync(fd_) == 0;
+  const bool written = ::ftruncate(fd_, static_cast<off_t>(used)) == 0;
+  ::sync_file_range(fd_, 0, 0, SYNC_FILE_RANGE_WRITE);
   ::close(fd_);
   fd_ = -1;
   if (data_ != nullptr) ::mprotect(data_, capacity_, PROT_READ);
@@ -119,7 +126,7 @@ bool ColumnBytes::finish_file(size_t used) {
 
 void ColumnBytes::release_pages(size_t bytes) const {
   const size_t whole = whole_pages(bytes);
-  if (in_file_ && whole != 0) ::madvise(data_, whole, MADV_DONTNEED);
+  if (in_file_ && whole >= kLeastReleased) ::madvise(data_, whole, MADV_DONTNEED);
 }
 
 }  // namespace tidemark

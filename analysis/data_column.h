@@ -33,7 +33,8 @@ class ColumnBytes {
   bool map_file(const std::string& path, size_t size);
   // Makes room for at least `needed` bytes, of which the first `used` are kept.
   void reserve(size_t needed, size_t used);
-  // The file has these bytes and no more, and is on the disk. False: it could not be written.
+  // The file has these bytes and no more, is closed, and on its way to the disk; whoever needs it
+  // there waits for it (sync_index in analysis/index_directory.h). False: there is no such file.
   bool finish_file(size_t used);
 
   std::byte* data() const { return data_; }

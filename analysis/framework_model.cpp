@@ -38,9 +38,9 @@ MemoryTotals FrameworkModel::totals_after(uint32_t event) const {
 }
 
 bool FrameworkModel::event_at(int64_t time, uint32_t& event) const {
-  const auto after = std::upper_bound(time_ns.begin(), time_ns.end(), time);
-  if (after == time_ns.begin()) return false;
-  event = static_cast<uint32_t>(after - time_ns.begin()) - 1;
+  const uint32_t after = first_event_not([&](int64_t t) { return t <= time; });
+  if (after == 0) return false;
+  event = after - 1;
   return true;
 }
 

@@ -5,10 +5,13 @@
 // order, its time is for people (many events share a microsecond). Totals are kept at every
 // kKeyframe-th event and recomputed in between; least and greatest totals per so many events, and
 // in levels above; the full state at some events. So any instant, and any range, costs O(log n).
+// Time and totals at every kCell-th event lie close together: a picture of the whole run looks at
+// nothing else.
 // All of it takes 20 bytes per event and 25 per allocation, in memory or in files
 // (analysis/data_column.h).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -63,6 +66,12 @@ struct StateKeyframe {
   uint32_t reserved = 0;
 };
 
+// Where a cell of kCell events begins, and the curves before its first event.
+struct CellStart {
+  int64_t time_ns = 0;
+  CurveValues before{};
+};
+
 // An allocation that failed, and where in the history.
 struct FailedAllocation {
   int64_t time_ns = 0;
@@ -85,6 +94,8 @@ class FrameworkModel {
   // Recomputing an event costs a cache miss, so keyframes are near: a picture asks for one instant
   // per pixel column.
   static constexpr uint32_t kKeyframe = 32;
+  // A node of the third level of analysis/minmax_pyramid.h.
+  static constexpr uint32_t kCell = 512;
 
   int64_t device = 0;
   AllocationColumns allocations;  // by birth
@@ -98,6 +109,7 @@ class FrameworkModel {
 
   DataColumn<MemoryTotals> keyframes;  // totals before event i * kKeyframe
   DataColumn<Extremes> extremes;       // see analysis/minmax_pyramid.h
+  DataColumn<CellStart> cells;         // at event i * kCell
   DataColumn<StateKeyframe> states;    // see analysis/state_index.h
   DataColumn<uint32_t> state_live;
   DataColumn<SegmentRange> state_segments;
@@ -117,6 +129,17 @@ class FrameworkModel {
   MemoryTotals totals_after(uint32_t event) const;
   // The last event at or before the time; false when there is none.
   bool event_at(int64_t time, uint32_t& event) const;
+  // The first event for which before(time) is false, of times in order; event_count(): none.
+  template <typename Before>
+  uint32_t first_event_not(const Before& before) const {
+    const CellStart* const cell = std::partition_point(
+        cells.begin(), cells.end(), [&](const CellStart& c) { return before(c.time_ns); });
+    if (cell == cells.begin()) return 0;
+    const auto end = static_cast<size_t>(cell - cells.begin()) * kCell;
+    const int64_t* const first = time_ns.begin() + (end - kCell);
+    const int64_t* const last = time_ns.begin() + std::min(end, time_ns.size());
+    return static_cast<uint32_t>(std::partition_point(first, last, before) - time_ns.begin());
+  }
   // Adds what the event changed.
   void apply(uint32_t event, MemoryTotals& totals) const;
 
@@ -130,6 +153,7 @@ class FrameworkModel {
     visit("change", change);
     visit("keyframes", keyframes);
     visit("extremes", extremes);
+    visit("cells", cells);
     visit("states", states);
     visit("state_live", state_live);
     visit("state_segments", state_segments);
@@ -137,6 +161,11 @@ class FrameworkModel {
   // What lies in files leaves this process's memory until it is asked for again: after a walk
   // through all events.
   void release_pages() const;
+  // The same while such a walk goes on, now and then: to be called with each row or event.
+  void passed(size_t row) const {
+    constexpr size_t kBetween = size_t{1} << 22;
+    if (row % kBetween == 0) release_pages();
+  }
 };
 
 }  // namespace tidemark

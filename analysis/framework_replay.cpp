@@ -149,6 +149,9 @@ void FrameworkReplay::note(Change change, uint32_t subject, int64_t time_ns) {
   }
   // Times may step back a little (clock adjustments); the order of events is what counts.
   if (!model_.time_ns.empty()) time_ns = std::max(time_ns, model_.time_ns.back());
+  if (model_.event_count() % FrameworkModel::kCell == 0) {
+    model_.cells.push_back({time_ns, {last_.allocated, last_.requested, last_.reserved}});
+  }
   model_.time_ns.push_back(time_ns);
   model_.subject.push_back(subject);
   model_.change.push_back(change);

@@ -90,6 +90,30 @@ std::string make_index_place(const IndexOptions& options) {
   return ::mkdtemp(place.data()) != nullptr ? place : "";
 }
 
+bool sync_index(const std::string& place) {
+  // First the data of all, then what the file system itself writes about them: the first file that
+  // waits for its journal takes all others along.
+  bool good = true;
+  const auto each = [&](const auto& act) {
+    std::error_code error;
+    for (const fs::directory_entry& file : fs::directory_iterator(place, error)) {
+      const int fd = ::open(file.path().c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+      good = good && fd >= 0 && act(fd);
+      if (fd >= 0) ::close(fd);
+    }
+    good = good && !error;
+  };
+  constexpr unsigned kAll =
+      SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+  // Not every file system can do it; what counts is the call after it.
+  each([](int fd) {
+    ::sync_file_range(fd, 0, 0, kAll);
+    return true;
+  });
+  each([](int fd) { return ::fdatasync(fd) == 0; });
+  return good;
+}
+
 bool name_index(const std::string& place, const std::string& final_path) {
   if (::rename(place.c_str(), final_path.c_str()) == 0) return true;
   // Another process made the same one meanwhile, or an older one was no good.

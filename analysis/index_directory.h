@@ -10,6 +10,8 @@ namespace tidemark {
 
 // A new directory for an index that is being made; empty when it cannot be made.
 std::string make_index_place(const IndexOptions& options);
+// All files in it are on the disk. False: one could not be written.
+bool sync_index(const std::string& place);
 // Gives it its name, in place of what has that name.
 bool name_index(const std::string& place, const std::string& final_path);
 void remove_index(const std::string& path);

@@ -95,17 +95,38 @@ MinMaxPyramid::Edge MinMaxPyramid::edge(uint32_t event) const {
   return out;
 }
 
+MinMaxPyramid::Edge MinMaxPyramid::cell_edge(size_t cell) const {
+  Edge out;
+  out.at_cell = true;
+  const uint32_t events = model_->event_count();
+  if (cell < model_->cells.size()) {
+    out.event = static_cast<uint32_t>(cell * FrameworkModel::kCell);
+    out.before = model_->cells[cell].before;
+  } else {
+    out.event = events;
+    if (events > 0) out.before = values_after(events - 1);
+  }
+  return out;
+}
+
 Extremes MinMaxPyramid::between(const Edge& first, const Edge& last) const {
   Extremes out = Extremes::nothing();
-  const uint32_t first_leaf = first.event / kLeaf;
-  const uint32_t last_leaf = last.event / kLeaf;
+  size_t first_leaf = first.event / kLeaf;
+  size_t last_leaf = last.event / kLeaf;
   if (first_leaf == last_leaf) {
     if (first.event < last.event) replay(first.event, last.event, out);
     return out;
   }
-  out = first.right;
-  out.include(last.left);
-  out.include(whole_leaves(size_t{first_leaf} + 1, last_leaf));
+  if (!first.at_cell) {
+    out = first.right;
+    ++first_leaf;
+  }
+  if (last.at_cell) {
+    last_leaf = (size_t{last.event} + kLeaf - 1) / kLeaf;  // the last leaf of all may be short
+  } else {
+    out.include(last.left);
+  }
+  out.include(whole_leaves(first_leaf, last_leaf));
   return out;
 }
 

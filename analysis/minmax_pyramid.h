@@ -33,9 +33,12 @@ class MinMaxPyramid {
     Extremes left = Extremes::nothing();   // from the leaf's first event to before `event`
     Extremes right = Extremes::nothing();  // from `event` to the leaf's last
     CurveValues before{};                  // totals before `event`
+    bool at_cell = false;                  // at the border of a cell: left and right say nothing
   };
   // 0 to event_count().
   Edge edge(uint32_t event) const;
+  // Where a cell of the model begins, or the last one ends: no event is looked at.
+  Edge cell_edge(size_t cell) const;
   // The same as extremes(first.event, last.event), for neighbouring ranges that share their edges.
   Extremes between(const Edge& first, const Edge& last) const;
 

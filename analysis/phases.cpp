@@ -48,6 +48,7 @@ std::unordered_map<uint32_t, Line> judge_lines(const FrameworkModel& model,
     visit = {};
   };
   for (size_t i = model.allocations.size(); i-- > 0;) {
+    model.passed(i);
     const Allocation& a = model.allocations[i];
     if (a.seeded) continue;
     const StackRole role = roles.of(a.stack);
@@ -182,6 +183,7 @@ Peak peak_within(const FrameworkModel& model, uint32_t first, uint32_t last) {
   uint64_t level = first == 0 ? 0 : model.totals_after(first - 1).allocated;
   Peak peak;
   for (uint32_t e = first; e < last; ++e) {
+    model.passed(e);
     const uint32_t s = model.subject[e];
     if (model.change[e] == Change::kBirth) level += model.allocations[s].block_bytes;
     if (model.change[e] == Change::kRelease) level -= model.allocations[s].block_bytes;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "analysis/memory_state.h"
+
 namespace tidemark {
 
 namespace {
@@ -57,8 +59,9 @@ std::vector<Candidate> candidates(const TraceModel& model, bool framework) {
 std::map<std::vector<std::string>, uint64_t> bytes_by_stack(const Candidate& c) {
   std::map<uint32_t, uint64_t> by_id;
   if (c.framework != nullptr) {
-    for (const Allocation& a : c.framework->allocations) {
-      if (a.alive_at(c.framework->allocated_peak.event)) by_id[a.stack] += a.block_bytes;
+    const AllocationColumns& all = c.framework->allocations;
+    for (const uint32_t i : state_after(*c.framework, c.framework->allocated_peak.event).live) {
+      by_id[all.stack(i)] += all.block_bytes(i);
     }
   } else {
     for (const DriverAllocation& a : c.process->driver.allocations) {

@@ -293,18 +293,56 @@ LossReport loss_of(const ProcessModel& process) {
 
 }  // namespace
 
+std::shared_ptr<Groundwork> lay_groundwork(const TraceModel& model, RankComparison comparison,
+                                           std::optional<int64_t> rank) {
+  auto ground = std::make_shared<Groundwork>();
+  ground->comparison = std::move(comparison);
+  for (const ProcessModel& process : model.processes) {
+    if (rank && process.info.rank != *rank) continue;
+    ground->roles.push_back(std::make_unique<const StackRoles>(process.names));
+    for (const int64_t ordinal : process.device_ordinals()) {
+      ground->devices.push_back(gather(process, ordinal, *ground->roles.back()));
+      if (ground->devices.back().model != nullptr) ground->devices.back().model->release_pages();
+    }
+  }
+  return ground;
+}
+
+bool take_categories(TraceModel& model, const Groundwork& groundwork) {
+  std::map<const FrameworkModel*, const Categories*> found;
+  for (const DeviceEvidence& d : groundwork.devices) found[d.model] = &d.categories;
+  bool known = false;
+  for (ProcessModel& process : model.processes) {
+    for (FrameworkModel& m : process.framework) {
+      const auto it = found.find(&m);
+      if (it == found.end()) continue;
+      const std::vector<Category>& of = it->second->of;
+      for (size_t i = 0; i < of.size(); ++i) {
+        known |= of[i] != Category::kUnknown;
+        if (of[i] != m.allocations.category(i)) m.allocations.set_category(i, of[i]);
+      }
+    }
+  }
+  return known;
+}
+
 Result<Report> make_report(const TraceModel& model, const ReportOptions& options) {
+  return make_report(model, options, *lay_groundwork(model, compare_ranks(model), options.rank));
+}
+
+Result<Report> make_report(const TraceModel& model, const ReportOptions& options,
+                           Groundwork& groundwork) {
   Report report;
   report.path = model.path;
   report.notes = model.notes;
-  report.comparison = compare_ranks(model);
+  report.comparison = std::move(groundwork.comparison);
   report.start_ns = model.start_ns;
   report.end_ns = model.end_ns;
   report.damage = model.damage;
   report.unknown_blocks = model.unknown_blocks;
   report.kind = model.processes.size() > 1 ? "job" : "trace";
-  Evidence evidence{&model, &report.comparison, {}};
-  std::vector<std::unique_ptr<StackRoles>> roles;
+  Evidence evidence{&model, &report.comparison, std::move(groundwork.devices)};
+  auto next = evidence.devices.begin();
   for (const ProcessModel& process : model.processes) {
     if (process.info.source == Source::kTorchSnapshot) report.kind = "torch-snapshot";
     if (options.rank && process.info.rank != *options.rank) continue;
@@ -314,12 +352,10 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& options
     rank.host = process.names.string(process.info.host);
     rank.pid = process.info.pid;
     rank.loss = loss_of(process);
-    roles.push_back(std::make_unique<StackRoles>(process.names));
     report.events += process.driver.allocations.size() + process.driver.failures.size();
-    for (const int64_t ordinal : process.device_ordinals()) {
-      evidence.devices.push_back(gather(process, ordinal, *roles.back()));
-      Result<DeviceReport> device = device_report(evidence.devices.back(), options, model.start_ns);
-      if (evidence.devices.back().model != nullptr) evidence.devices.back().model->release_pages();
+    for (; next != evidence.devices.end() && next->process == &process; ++next) {
+      Result<DeviceReport> device = device_report(*next, options, model.start_ns);
+      if (next->model != nullptr) next->model->release_pages();
       if (!device) return Error{model.path + ": " + device.error().message};
       report.events += device->events;
       rank.devices.push_back(std::move(*device));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -98,7 +99,7 @@ struct DeviceReport {
   std::vector<PhaseReport> phases;
   std::vector<Phase> phase_events;
   std::optional<PhaseKind> peak_phase;  // what the allocated peak fell into
-  std::vector<CurvePoint> curve;  // where options ask for one
+  std::vector<CurvePoint> curve;        // where options ask for one
   Fragmentation fragmentation;
   std::vector<OomReport> ooms;  // the last ones
   size_t oom_count = 0;
@@ -152,5 +153,17 @@ struct ReportOptions {
 };
 
 Result<Report> make_report(const TraceModel& model, const ReportOptions& options);
+
+// What a report is made of: the evidence of each device, by walks through all its events
+// (analysis/findings/evidence.h). For whoever shows a part of it before the report is there.
+struct Groundwork;
+// Of one rank or, without it, of all. The trace must outlive it.
+std::shared_ptr<Groundwork> lay_groundwork(const TraceModel& model, RankComparison comparison,
+                                           std::optional<int64_t> rank = {});
+// Gives every allocation the category that the report counts it under. False: none is known.
+bool take_categories(TraceModel& model, const Groundwork& groundwork);
+// The options are for the same rank as the groundwork, which is used up.
+Result<Report> make_report(const TraceModel& model, const ReportOptions& options,
+                           Groundwork& groundwork);
 
 }  // namespace tidemark

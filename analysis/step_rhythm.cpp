@@ -93,6 +93,7 @@ class RhythmFinder {
     const AllocationColumns& allocations = model_.allocations;
     uint64_t level = 0;
     for (uint32_t e = 0; e < model_.event_count(); ++e) {
+      model_.passed(e);
       const uint32_t s = model_.subject[e];
       if (model_.change[e] == Change::kRelease) level -= allocations.block_bytes(s);
       if (model_.change[e] != Change::kBirth) continue;

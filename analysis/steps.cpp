@@ -70,6 +70,7 @@ void measure_water(const FrameworkModel& model, Steps& steps) {
   const uint32_t begin = steps.boundaries.front();
   uint64_t level = begin == 0 ? 0 : model.totals_after(begin - 1).allocated;
   for (uint32_t e = begin; e < steps.boundaries.back(); ++e) {
+    model.passed(e);
     while (e >= steps.boundaries[step + 1]) ++step;
     const uint32_t s = model.subject[e];
     if (model.change[e] == Change::kBirth) level += model.allocations[s].block_bytes;

@@ -155,7 +155,6 @@ bool write_file(const std::string& path, const void* data, size_t bytes) {
     p += n;
     bytes -= static_cast<size_t>(n);
   }
-  good = good && ::fdatasync(fd) == 0;
   return ::close(fd) == 0 && good;
 }
 
@@ -255,7 +254,8 @@ bool is_consistent(FrameworkModel& m) {
   m.allocations.visit_columns([&](std::string_view name, const auto& column) {
     same = same && (name == "kinds" || column.size() == rows);
   });
-  return same && m.extremes.size() == MinMaxPyramid::nodes_for(m.event_count());
+  return same && m.extremes.size() == MinMaxPyramid::nodes_for(m.event_count()) &&
+         m.cells.size() == (events + FrameworkModel::kCell - 1) / FrameworkModel::kCell;
 }
 
 bool finish_model(ByteWriter& out, const std::string& directory, uint32_t process,
@@ -263,7 +263,7 @@ bool finish_model(ByteWriter& out, const std::string& directory, uint32_t proces
   bool good = true;
   put_facts(out, m);
   m.visit_columns([&](const char*, auto& column) {
-    good = good && column.finish_file();
+    good = column.finish_file() && good;
     out.put(uint64_t{column.size()});
     out.put(sampled_crc(column.data(), column.memory_bytes()));
   });
@@ -273,14 +273,13 @@ bool finish_model(ByteWriter& out, const std::string& directory, uint32_t proces
          write_file(column_path(directory, process, m.device, "flags"), flags.data(), flags.size());
 }
 
-bool write_kernels(ByteWriter& out, const std::string& directory,
-                   const TraceIndexWriter::Finished& p) {
-  out.put(p.compute->float32_ns);
-  out.put(p.compute->half_ns);
-  out.put(uint64_t{p.nccl.size()});
-  out.put(crc32(p.nccl.data(), p.nccl.size_bytes()));
-  return write_file(fmt::format("{}/{}.nccl", directory, p.process), p.nccl.data(),
-                    p.nccl.size_bytes());
+bool write_kernels(ByteWriter& out, const std::string& directory, uint32_t process,
+                   const ComputeTime& compute, std::span<const NcclOperation> nccl) {
+  out.put(compute.float32_ns);
+  out.put(compute.half_ns);
+  out.put(uint64_t{nccl.size()});
+  out.put(crc32(nccl.data(), nccl.size_bytes()));
+  return write_file(fmt::format("{}/{}.nccl", directory, process), nccl.data(), nccl.size_bytes());
 }
 
 bool read_kernels(ByteReader& in, const std::string& directory, uint32_t process,
@@ -400,23 +399,30 @@ void TraceIndexWriter::adopt(FrameworkModel& model, uint32_t process) {
   });
 }
 
-bool TraceIndexWriter::finish(std::span<const Finished> processes, const Damage& damage) {
+void TraceIndexWriter::keep(uint32_t process, std::span<FrameworkModel> models,
+                            const ComputeTime& compute, std::span<const NcclOperation> nccl) {
+  ByteWriter out;
+  out.put(process);
+  good_ = write_kernels(out, temporary_, process, compute, nccl) && good_;
+  out.put(uint64_t{models.size()});
+  for (FrameworkModel& m : models) good_ = finish_model(out, temporary_, process, m) && good_;
+  kept_ += out.bytes;
+  ++processes_;
+}
+
+bool TraceIndexWriter::finish(const Damage& damage) {
   ByteWriter out;
   out.put(kMagic);
   out.put_text(identity_);
   put_damage(out, damage);
-  out.put(uint64_t{processes.size()});
-  bool good = true;
-  for (const Finished& p : processes) {
-    out.put(p.process);
-    good = good && write_kernels(out, temporary_, p);
-    out.put(uint64_t{p.models.size()});
-    for (FrameworkModel& m : p.models) good = good && finish_model(out, temporary_, p.process, m);
-  }
+  out.put(processes_);
+  out.bytes += kept_;
   out.put(crc32(out.bytes.data(), out.bytes.size()));
-  good = good && write_file(temporary_ + "/" + kManifest, out.bytes.data(), out.bytes.size());
   const std::string path = path_of(options_, identity_);
-  if (!good || !name_index(temporary_, path)) return false;
+  if (!good_ || !write_file(temporary_ + "/" + kManifest, out.bytes.data(), out.bytes.size()) ||
+      !sync_index(temporary_) || !name_index(temporary_, path)) {
+    return false;
+  }
   temporary_.clear();
   trim_indexes(options_, path);
   return true;

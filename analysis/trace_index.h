@@ -70,14 +70,13 @@ class TraceIndexWriter {
   // The columns of a model that is still empty will lie in files of the index.
   void adopt(FrameworkModel& model, uint32_t process);
 
-  struct Finished {
-    uint32_t process = 0;
-    std::span<FrameworkModel> models;  // each of those adopted, complete
-    const ComputeTime* compute = nullptr;
-    std::span<const NcclOperation> nccl;
-  };
-  // False: there is no index, and the models are as good.
-  bool finish(std::span<const Finished> processes, const Damage& damage);
+  // What is kept of one process: its models, each of those adopted and complete, and its kernels.
+  // Their files are closed: a job may have more ranks than a process may have files open.
+  void keep(uint32_t process, std::span<FrameworkModel> models, const ComputeTime& compute,
+            std::span<const NcclOperation> nccl);
+  // Waits for the disk, and gives the index its name. False: there is no index, and the models are
+  // as good.
+  bool finish(const Damage& damage);
 
  private:
   TraceIndexWriter(IndexOptions options, std::string identity);
@@ -85,6 +84,9 @@ class TraceIndexWriter {
   IndexOptions options_;
   std::string identity_;
   std::string temporary_;  // directory; empty: none
+  std::string kept_;       // what the manifest says of the processes
+  uint64_t processes_ = 0;
+  bool good_ = true;
 };
 
 // True when an index for this trace would be kept: its columns need not fit into memory.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <thread>
 #include <unordered_map>
 
 #include "analysis/capture_order.h"
@@ -323,33 +324,40 @@ std::set<uint32_t> survey(const TraceReader& reader, TraceModel& model) {
   return ids;
 }
 
+// The disk may take as long as the replay took: the trace is in use meanwhile.
+class IndexOnItsWay {
+ public:
+  IndexOnItsWay(std::unique_ptr<TraceIndexWriter> writer, const Damage& damage)
+      : writer_(std::move(writer)), thread_([this, damage] {
+          // Without an index it is opened more slowly next time, and that is all.
+          static_cast<void>(writer_->finish(damage));
+        }) {}
+
+ private:
+  std::unique_ptr<TraceIndexWriter> writer_;
+  std::jthread thread_;  // last: it is joined before the rest goes
+};
+
 void load_file(const TraceReader& reader, const std::set<uint32_t>& ids,
                const IndexOptions& options, const std::function<void(uint64_t)>& advance,
                TraceModel& model) {
   std::optional<TraceIndex> index = TraceIndex::open(reader, options);
-  const auto writer = index ? nullptr : TraceIndexWriter::create(reader, options);
+  auto writer = index ? nullptr : TraceIndexWriter::create(reader, options);
   BlockDecoder decoder(reader);
   Damage walk_damage = index ? index->damage() : Damage{};
-  const size_t first = model.processes.size();
   for (const uint32_t id : ids) {
     ProcessLoader loader(reader, decoder, id, index ? &*index : nullptr, writer.get(), advance);
-    model.processes.push_back(loader.load());
+    ProcessModel& p = model.processes.emplace_back(loader.load());
     walk_damage += loader.walk_damage();
+    if (writer == nullptr) continue;
+    writer->keep(id, p.framework, p.compute, p.nccl);
+    for (const FrameworkModel& m : p.framework) m.release_pages();
   }
   model.damage += reader.damage();
   model.damage += decoder.damage();
   model.damage += walk_damage;
-  if (writer == nullptr) return;
-  std::vector<TraceIndexWriter::Finished> finished;
-  size_t at = first;
-  for (const uint32_t id : ids) {
-    ProcessModel& p = model.processes[at++];
-    finished.push_back({id, p.framework, &p.compute, p.nccl});
-  }
-  // Without an index it is opened more slowly next time, and that is all.
-  static_cast<void>(writer->finish(finished, walk_damage));
-  for (const auto& process : finished) {
-    for (const FrameworkModel& m : process.models) m.release_pages();
+  if (writer != nullptr) {
+    model.indexing.push_back(std::make_shared<IndexOnItsWay>(std::move(writer), walk_damage));
   }
 }
 

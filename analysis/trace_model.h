@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -51,6 +52,8 @@ struct TraceModel {
   uint64_t unknown_blocks = 0;
   int64_t start_ns = 0;
   int64_t end_ns = 0;
+  // New indexes on their way to the disk; letting go of one waits until it is there.
+  std::vector<std::shared_ptr<void>> indexing;
 };
 
 // Called with the share of the work done, 0 to 1.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,11 +13,10 @@
 #include "analysis/limit.h"
 #include "analysis/memory_state.h"
 #include "analysis/phases.h"
+#include "analysis/ranks.h"
 #include "analysis/steps.h"
 
 namespace tidemark {
-
-struct RankComparison;
 
 struct DeviceEvidence {
   const ProcessModel* process = nullptr;
@@ -45,6 +45,13 @@ struct DeviceEvidence {
   MemoryTotals at_failure() const;
 
   Finding finding(const char* id, const char* severity, std::string summary) const;
+};
+
+// Evidence before it is used: see analysis/report.h.
+struct Groundwork {
+  RankComparison comparison;
+  std::vector<std::unique_ptr<const StackRoles>> roles;  // of the processes below
+  std::vector<DeviceEvidence> devices;                   // in the order of the trace
 };
 
 struct Evidence {

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <filesystem>
 
+#include "analysis/allocation_columns.h"
 #include "tests/injector/scratch_directory.h"
 
 namespace tidemark::test {
@@ -87,6 +88,42 @@ TEST(DataColumn, EmptyFileIsAColumnToo) {
   DataColumn<uint32_t> again;
   ASSERT_TRUE(again.map_file(folder / "column", 0));
   EXPECT_TRUE(again.empty());
+}
+
+// More kinds than the table of kinds remembers.
+TEST(AllocationColumns, KeepSizesThatNeverRepeat) {
+  constexpr uint32_t kCount = 700'000;
+  const auto allocation = [](uint32_t i) {
+    Allocation a;
+    a.address = i;
+    a.block_bytes = uint64_t{i} * 512;
+    a.requested_bytes = uint64_t{i} * 511 + i % 7;
+    a.stack = i % 1000;
+    return a;
+  };
+  AllocationColumns columns;
+  for (uint32_t i = 0; i < kCount; ++i) columns.add(allocation(i));
+  for (uint32_t i = 0; i < kCount; i += 3) columns.add(allocation(i));  // known, or forgotten
+  const std::vector<int64_t> times(1);
+  columns.finish(times.data());
+  const auto expect = [&](size_t row, uint32_t i) {
+    ASSERT_EQ(columns.block_bytes(row), allocation(i).block_bytes);
+    ASSERT_EQ(columns.requested_bytes(row), allocation(i).requested_bytes);
+    ASSERT_EQ(columns.stack(row), allocation(i).stack);
+  };
+  for (uint32_t i = 0; i < kCount; ++i) expect(i, i);
+  for (uint32_t i = 0; i < kCount; i += 3) expect(kCount + i / 3, i);
+}
+
+TEST(AllocationColumns, KindsThatReturnAreKeptOnce) {
+  AllocationColumns columns;
+  for (uint32_t i = 0; i < 50'000; ++i) {
+    Allocation a;
+    a.requested_bytes = i % 100;
+    a.stack = i % 7;
+    columns.add(a);
+  }
+  EXPECT_EQ(columns.kinds().size(), 700U);
 }
 
 }  // namespace
