@@ -2,14 +2,22 @@
 // on a synthetic job or a recorded trace. Rasterising is left out: this is what the program itself
 // costs per frame.
 //
-// usage: viewer_bench [EVENTS [RANKS [KERNELS_PER_EVENT]]]      (default 10,000,000 events, 1 rank)
-//        viewer_bench PATH                                      a trace of any kind
-//        viewer_bench snapshot [ENTRIES]                        a PyTorch snapshot, to its first
+// usage: viewer_bench [EVENTS [RANKS [KERNELS_PER_EVENT [SHAPE]]]]
+//            a synthetic job of so many events in all: 10,000,000 of 1 rank unless told. RANKS may
+//            be several ("1,16,64,256"), each measured in a process of its own. SHAPE: "odd", sizes
+//            that never repeat; "crowded", two hundred thousand blocks alive at once
+//        viewer_bench PATH                    a trace of any kind
+//        viewer_bench snapshot [ENTRIES]      a PyTorch snapshot, from a cold start to its first
 //        map
+//
+// The index of a large trace is kept in TIDEMARK_INDEX, or else in the scratch directory for this
+// run only: every synthetic job is opened for the first time, then again by its index.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <imgui.h>
 #include <implot.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,10 +25,13 @@
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
+#include <functional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "export/snapshot_export.h"
+#include "proto/crc32.h"
 #include "tests/viewer/synthetic_trace.h"
 #include "viewer/app/shell.h"
 #include "viewer/widgets/fonts.h"
@@ -78,80 +89,165 @@ class Tour {
     ImGui::Render();
   }
 
+  double timed_frame(Shell& shell) {
+    const double began = cpu_ms();
+    frame(shell);
+    return cpu_ms() - began;
+  }
+
   void run(const char* name, Shell& shell, int frames, const std::function<void(int)>& act) {
     std::vector<double> times;
     for (int i = 0; i < frames; ++i) {
       act(i);
-      const double began = cpu_ms();
-      frame(shell);
-      times.push_back(cpu_ms() - began);
+      times.push_back(timed_frame(shell));
     }
+    tell(name, times);
+    all_.insert(all_.end(), times.begin(), times.end());
+  }
+
+  // Of everything that was run since the last time.
+  void tell_all(const char* name) { tell(name, std::exchange(all_, {})); }
+
+  static void tell(const char* name, std::vector<double> times) {
+    if (times.empty()) return;
     std::sort(times.begin(), times.end());
     const auto at = [&](double share) {
       return times[static_cast<size_t>(share * static_cast<double>(times.size() - 1))];
     };
-    fmt::print("{:<34} p50 {:7.2f} ms   p99 {:7.2f} ms   worst {:7.2f} ms\n", name, at(0.5),
-               at(0.99), times.back());
+    fmt::print("{:<34} p50 {:7.2f} ms   p99 {:7.2f} ms   worst {:7.2f} ms   of {} frames\n", name,
+               at(0.5), at(0.99), times.back(), times.size());
   }
+
+ private:
+  std::vector<double> all_;
 };
 
-void tour(Tour& tour, Shell& shell, const std::shared_ptr<const Model>& model) {
+void press(Tour& tour, Shell& shell, ImGuiKey key) {
+  ImGui::GetIO().AddKeyEvent(key, true);
+  tour.frame(shell);
+  ImGui::GetIO().AddKeyEvent(key, false);
+  tour.run("(the panel comes up)", shell, 4, [](int) {});
+}
+
+void look_around(Tour& tour, Shell& shell, const Model& model) {
   Selection& s = shell.selection();
-  const double full = model->span_ns();
-  const uint32_t events = model->lanes[s.lane].memory->event_count();
-  tour.run("settle", shell, 10, [](int) {});
+  const double full = model.span_ns();
+  tour.run("settle", shell, 30, [](int) {});
   tour.run("still", shell, 200, [](int) {});
   tour.run("zoom in from all to events", shell, 300, [&](int i) {
-    if (i == 0) s.fit(*model);
-    s.zoom(*model, full * 0.37, 0.95);
+    if (i == 0) s.fit(model);
+    s.zoom(model, full * 0.37, 0.95);
   });
   tour.run("pan, zoomed to 1 %", shell, 300, [&](int i) {
-    if (i == 0) s.show(*model, full * 0.2, full * 0.21);
-    s.pan(*model, 0.03);
+    if (i == 0) s.show(model, full * 0.2, full * 0.21);
+    s.pan(model, 0.03);
   });
   tour.run("pan, all in view but 20 %", shell, 300,
-           [&](int i) { s.show(*model, full * 0.0005 * i, full * (0.8 + 0.0005 * i)); });
+           [&](int i) { s.show(model, full * 0.0005 * i, full * (0.8 + 0.0005 * i)); });
+  tour.run("stop, zoom, stop ...", shell, 200, [&](int i) {
+    if (i % 10 == 0) s.show(model, full * 0.002 * i, full * (0.5 + 0.002 * i));
+  });
+}
+
+void scrub(Tour& tour, Shell& shell, const Model& model) {
+  Selection& s = shell.selection();
+  const uint32_t events = model.lanes[s.lane].memory->event_count();
   const char* panels[] = {"scrub with the map in front", "scrub with the flame graph",
                           "scrub with the tables"};
   for (int p = 0; p < 3; ++p) {
-    ImGui::GetIO().AddKeyEvent(static_cast<ImGuiKey>(ImGuiKey_2 + p), true);
-    tour.run("(switch)", shell, 4, [](int) {});
-    ImGui::GetIO().AddKeyEvent(static_cast<ImGuiKey>(ImGuiKey_2 + p), false);
+    press(tour, shell, static_cast<ImGuiKey>(ImGuiKey_2 + p));
     tour.run(panels[p], shell, 200, [&](int i) {
-      s.set_event(*model, s.lane,
+      s.set_event(model, s.lane,
                   static_cast<uint32_t>(uint64_t{events} * static_cast<uint64_t>(i) / 200));
     });
   }
 }
 
+void compare_ranks_panel(Tour& tour, Shell& shell, const Model& model) {
+  if (model.lanes.size() < 2) return;
+  Selection& s = shell.selection();
+  const double full = model.span_ns();
+  press(tour, shell, ImGuiKey_7);
+  for (const bool curves : {false, true}) {
+    shell.ranks().curves = curves;
+    const std::string name = curves ? "ranks as curves" : "ranks as a heat map";
+    tour.run((name + ", still").c_str(), shell, 200, [&](int i) {
+      if (i == 0) s.fit(model);
+    });
+    tour.run((name + ", zoom and pan").c_str(), shell, 200, [&](int i) {
+      if (i < 100) s.zoom(model, full * 0.37, 0.95);
+      if (i >= 100) s.pan(model, 0.03);
+    });
+  }
+  press(tour, shell, ImGuiKey_1);
+}
+
+// What no reader of the file can be quicker than: reading it once, with a checksum over it.
+double plain_read_ms(const std::string& path) {
+  const auto start = Clock::now();
+  std::vector<std::filesystem::path> files;
+  if (std::filesystem::is_directory(path)) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(path)) {
+      if (entry.is_regular_file()) files.push_back(entry.path());
+    }
+  } else {
+    files.emplace_back(path);
+  }
+  std::vector<char> buffer(size_t{1} << 20);
+  uint32_t sum = 0;
+  for (const auto& file : files) {
+    const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    for (ssize_t n = 1; fd >= 0 && n > 0;) {
+      n = ::read(fd, buffer.data(), buffer.size());
+      if (n > 0) sum ^= crc32(buffer.data(), static_cast<size_t>(n));
+    }
+    if (fd >= 0) ::close(fd);
+  }
+  const double ms = ms_since(start);
+  fmt::print("plain read with checksum {:08x}: {:.0f} ms\n", sum, ms);
+  return ms;
+}
+
 // Opens a file as a person would, and tells when there was something to see.
 std::shared_ptr<const Model> open(Tour& tour, Shell& shell, const std::string& path) {
+  const double limit_ms = plain_read_ms(path);
   const auto start = Clock::now();
   shell.open(path);
   double first_ms = 0;
   std::vector<double> frames;
-  while (shell.loading() || shell.model() == nullptr) {
-    if (!shell.loading() && shell.model() == nullptr) return nullptr;
-    const double began = cpu_ms();
-    tour.frame(shell);
-    frames.push_back(cpu_ms() - began);
+  const auto draw = [&] {
+    frames.push_back(tour.timed_frame(shell));
     if (first_ms == 0 && shell.has_curves()) first_ms = ms_since(start);
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  };
+  while (shell.loading()) draw();
+  const auto model = shell.shared_model();
+  if (model == nullptr) return nullptr;
+  const double panels_ms = ms_since(start);
+  Tour::tell("frames while loading", std::exchange(frames, {}));
+  fmt::print("first curves after {:.0f} ms, panels after {:.0f} ms = {:.1f} x plain read\n",
+             first_ms, panels_ms, panels_ms / limit_ms);
+  // Whoever has the curves begins to look at them.
+  double known_ms = model->categories_known ? panels_ms : 0;
+  const double full = model->span_ns();
+  for (int i = 0; shell.working(); ++i) {
+    shell.selection().show(*model, full * 0.0005 * (i % 300), full * (0.8 + 0.0005 * (i % 300)));
+    draw();
+    if (known_ms == 0 && model->categories_known) known_ms = ms_since(start);
   }
-  const double ready_ms = ms_since(start);
-  tour.frame(shell);
-  std::sort(frames.begin(), frames.end());
-  fmt::print(
-      "first curves after {:.0f} ms, all panels after {:.0f} ms; frames while loading: "
-      "worst {:.2f} ms\n",
-      first_ms, ready_ms, frames.empty() ? 0 : frames.back());
-  return shell.shared_model();
+  Tour::tell("frames until the findings", frames);
+  if (known_ms == 0) known_ms = ms_since(start);
+  fmt::print("all panels after {:.0f} ms = {:.1f} x plain read, the findings after {:.0f} ms\n",
+             known_ms, known_ms / limit_ms, ms_since(start));
+  shell.selection().fit(*model);
+  return model;
 }
 
-int measure(const std::string& path) {
-  Tour tour_of;
+int measure(const std::string& path, const char* name) {
+  fmt::print("--- {}\n", name);
+  Tour tour;
   Shell shell((Config()));
-  const auto model = open(tour_of, shell, path);
+  const auto model = open(tour, shell, path);
   if (model == nullptr) {
     fmt::print(stderr, "{} could not be opened\n", path);
     return 1;
@@ -160,9 +256,28 @@ int measure(const std::string& path) {
   for (const Activity& a : model->activity) kernels += a.kernels;
   fmt::print("{} events, {} kernels, {} lanes; memory after loading {:.0f} MiB\n", model->events,
              kernels, model->lanes.size(), peak_memory_mib());
-  tour(tour_of, shell, model);
+  if (!model->lanes.empty()) {
+    look_around(tour, shell, *model);
+    scrub(tour, shell, *model);
+    compare_ranks_panel(tour, shell, *model);
+    tour.tell_all("THE WHOLE TOUR");
+  }
   fmt::print("peak memory {:.0f} MiB\n", peak_memory_mib());
   return 0;
+}
+
+// In a process of its own, so that its memory is its own.
+int apart(const std::function<int()>& act) {
+  std::fflush(stdout);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const int result = act();
+    std::fflush(stdout);
+    ::_exit(result);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
 std::string scratch(const char* name) {
@@ -170,7 +285,7 @@ std::string scratch(const char* name) {
       .string();
 }
 
-SyntheticOptions job(uint64_t events, uint32_t ranks) {
+SyntheticOptions job(uint64_t events, uint32_t ranks, const std::string& shape) {
   SyntheticOptions options;
   options.events = events / ranks;
   options.ranks = ranks;
@@ -178,30 +293,64 @@ SyntheticOptions job(uint64_t events, uint32_t ranks) {
   options.stacks = 2000;
   options.events_per_step = 40'000;
   options.card = true;
+  options.repeat_sizes = shape != "odd";
+  if (shape == "crowded") {
+    options.slots = 1 << 19;
+    options.events_per_step = 1'200'000;
+  }
   return options;
 }
 
-int bench_job(uint64_t events, uint32_t ranks, uint32_t kernels) {
+int bench_job(uint64_t events, uint32_t ranks, uint32_t kernels, const std::string& shape) {
   const std::string path = scratch("job.tmk");
-  SyntheticOptions options = job(events, ranks);
+  const std::string index = scratch("index");
+  if (std::getenv("TIDEMARK_INDEX") == nullptr) ::setenv("TIDEMARK_INDEX", index.c_str(), 1);
+  SyntheticOptions options = job(events, ranks, shape);
   options.kernels_per_event = kernels;
-  const auto start = Clock::now();
-  if (!write_synthetic_trace(options, path)) return 1;
-  fmt::print("{} events of {} ranks written in {:.0f} ms, file of {:.1f} MiB\n", events, ranks,
-             ms_since(start), static_cast<double>(std::filesystem::file_size(path)) / (1 << 20));
-  const int result = measure(path);
+  fmt::print("=== {} events of {} ranks {}\n", events, ranks, shape);
+  int failed = apart([&] { return write_synthetic_trace(options, path) ? 0 : 1; });
+  if (failed == 0) {
+    fmt::print("file of {:.1f} MiB\n",
+               static_cast<double>(std::filesystem::file_size(path)) / (1 << 20));
+    failed += apart([&] { return measure(path, "opened for the first time"); });
+    failed += apart([&] { return measure(path, "opened again"); });
+  }
   std::filesystem::remove(path);
-  return result;
+  std::filesystem::remove_all(index);
+  return failed == 0 ? 0 : 1;
+}
+
+int bench_jobs(uint64_t events, const std::string& ranks, uint32_t kernels,
+               const std::string& shape) {
+  int failed = 0;
+  for (size_t at = 0; at < ranks.size();) {
+    const size_t end = std::min(ranks.find(',', at), ranks.size());
+    const uint64_t count = std::strtoull(ranks.substr(at, end - at).c_str(), nullptr, 10);
+    failed +=
+        bench_job(events, static_cast<uint32_t>(std::max<uint64_t>(count, 1)), kernels, shape);
+    at = end + 1;
+  }
+  return failed == 0 ? 0 : 1;
+}
+
+// Nothing of a file is in memory any more.
+void forget_file(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  ::fdatasync(fd);
+  ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+  ::close(fd);
 }
 
 // A PyTorch snapshot of so many entries, from nothing to a drawn memory map.
 int bench_snapshot(uint64_t entries) {
   const std::string path = scratch("snapshot.pickle");
   {
-    const TraceReader reader = synthetic_trace(job(entries, 1));
+    const TraceReader reader = synthetic_trace(job(entries, 1, ""));
     const Result<TraceModel> trace = load_trace({&reader, 1});
     if (!trace || !export_snapshot({*trace, {&reader, 1}}, {}, path)) return 1;
   }
+  forget_file(path);
   Tour tour_of;
   Shell shell((Config()));
   if (!shell.show_only("map")) return 1;
@@ -225,12 +374,13 @@ int bench_snapshot(uint64_t entries) {
 
 int main(int argc, char** argv) {
   using namespace tidemark::view;
-  const std::string first = argc > 1 ? argv[1] : "10000000";
-  const auto number = [&](int i, uint64_t otherwise) {
-    return argc > i ? std::strtoull(argv[i], nullptr, 10) : otherwise;
+  const auto text = [&](int i, const char* otherwise) { return argc > i ? argv[i] : otherwise; };
+  const auto number = [&](int i, const char* otherwise) {
+    return std::strtoull(text(i, otherwise), nullptr, 10);
   };
-  if (first == "snapshot") return bench_snapshot(number(2, 1'000'000));
-  if (first.find_first_not_of("0123456789") != std::string::npos) return measure(first);
-  return bench_job(number(1, 10'000'000), static_cast<uint32_t>(number(2, 1)),
-                   static_cast<uint32_t>(number(3, 0)));
+  const std::string first = text(1, "10000000");
+  if (first == "snapshot") return bench_snapshot(number(2, "1000000"));
+  if (first.find_first_not_of("0123456789") != std::string::npos) return measure(first, argv[1]);
+  return bench_jobs(number(1, "10000000"), text(2, "1"), static_cast<uint32_t>(number(3, "0")),
+                    text(4, ""));
 }

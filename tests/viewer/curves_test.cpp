@@ -112,6 +112,85 @@ TEST_F(Curves, OneEventSpikeIsDrawnAtEveryZoom) {
   }
 }
 
+TEST_F(Curves, EventsAreFoundByTime) {
+  const auto& times = memory().time_ns;
+  std::mt19937 random(13);
+  for (int round = 0; round < 4000; ++round) {
+    // Times of events, which several may share, and those between.
+    const int64_t time = times[random() % times.size()] + static_cast<int64_t>(random() % 3) - 1;
+    const auto after = std::upper_bound(times.begin(), times.end(), time) - times.begin();
+    uint32_t event = 0;
+    ASSERT_EQ(memory().event_at(time, event), after != 0);
+    if (after != 0) {
+      ASSERT_EQ(event, after - 1);
+    }
+  }
+  uint32_t event = 0;
+  EXPECT_FALSE(memory().event_at(times.front() - 1, event));
+  ASSERT_TRUE(memory().event_at(times.back() + 1, event));
+  EXPECT_EQ(event, memory().event_count() - 1);
+}
+
+// What is drawn while the view moves: every event is there, at most a column from its place; at
+// rest it becomes exact, in however small portions.
+TEST(CurvesInMotion, AreNearAndThenExact) {
+  SyntheticOptions options;
+  options.events = 60'000;
+  options.spike_bytes = uint64_t{9} << 30;
+  const TraceModel trace = synthetic_model(options);
+  const FrameworkModel& m = trace.processes[0].framework[0];
+  const MinMaxPyramid pyramid(m);
+  const int64_t origin = m.time_ns.front();
+  const auto last = static_cast<double>(m.time_ns.back() - origin);
+  std::mt19937 random(17);
+  int near = 0;
+  for (int round = 0; round < 60; ++round) {
+    const double begin = last * (static_cast<double>(random() % 1000) / 1200 - 0.1);
+    const double end = begin + last * (0.05 + static_cast<double>(random() % 100) / 80);
+    const auto count = static_cast<uint32_t>(2 + random() % 90);
+    const TimeWindow window{origin, begin, end};
+    const TimelineColumns exact = columns_of(m, pyramid, window, count);
+    ColumnWork work;
+    work.begin(m, pyramid, window, count);
+    if (!work.is_exact()) {
+      ++near;
+      const TimelineColumns& quick = work.columns();
+      ASSERT_EQ(quick.count(), count);
+      ASSERT_TRUE(std::is_sorted(quick.edges.begin(), quick.edges.end()));
+      for (uint32_t i = 0; i <= count; ++i) {
+        // Never left of where the border belongs, and not as far as the next one.
+        ASSERT_GE(quick.edges[i], exact.edges[i]);
+        const uint32_t next = i < count ? exact.edges[i + 1] : m.event_count();
+        ASSERT_LE(quick.edges[i], next);
+      }
+      for (uint32_t i = 0; i < count; ++i) {
+        Extremes expected = Extremes::nothing();
+        if (quick.edges[i] > 0) expected.include(brute_values(m, quick.edges[i] - 1));
+        if (quick.edges[i] < quick.edges[i + 1]) {
+          expected.include(pyramid.extremes(quick.edges[i], quick.edges[i + 1]));
+        }
+        if (quick.edges[i + 1] == 0) continue;
+        for (size_t c = 0; c < kCurves; ++c) {
+          ASSERT_EQ(quick.curves[c][i].min, expected.min[c]);
+          ASSERT_EQ(quick.curves[c][i].max, expected.max[c]);
+          ASSERT_EQ(quick.curves[c][i].last, brute_values(m, quick.edges[i + 1] - 1)[c]);
+        }
+      }
+      while (!work.work(0)) ASSERT_FALSE(work.is_exact());
+    }
+    EXPECT_TRUE(work.is_exact());
+    EXPECT_FALSE(work.work(-1));
+    ASSERT_EQ(work.columns().edges, exact.edges);
+    for (size_t c = 0; c < kCurves; ++c) {
+      for (uint32_t i = 0; i < count; ++i) {
+        ASSERT_EQ(work.columns().curves[c][i].min, exact.curves[c][i].min);
+        ASSERT_EQ(work.columns().curves[c][i].max, exact.curves[c][i].max);
+      }
+    }
+  }
+  EXPECT_GT(near, 20);
+}
+
 TEST(CurvesOfLittle, NoEventAndOneEvent) {
   FrameworkModel none;
   const MinMaxPyramid nothing(none);

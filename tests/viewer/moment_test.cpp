@@ -1,11 +1,13 @@
 // The memory at one instant: state index, map, flame tree and tables against plain computation.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <numeric>
 
 #include "collector/trace_source.h"
+#include "tests/injector/scratch_directory.h"
 #include "tests/viewer/synthetic_trace.h"
 #include "viewer/model/flame_tree.h"
 #include "viewer/model/loader.h"
@@ -295,14 +297,53 @@ TEST(Loading, PreviewThenModelThenErrors) {
   EXPECT_NE(outcome->error().message.find("/no/such/file.tmk"), std::string::npos);
 }
 
+// A long trace is shown before all its events were looked through; then its blocks get their
+// categories, the same as when all is waited for.
+TEST(Loading, LongTracesAreShownBeforeTheirCategories) {
+  const test::ScratchDirectory folder;
+  SyntheticOptions options;
+  options.events = 1'050'000;
+  ASSERT_TRUE(write_synthetic_trace(options, folder / "long.tmk"));
+  Loader loader;
+  loader.start(folder / "long.tmk");
+  std::optional<Result<std::shared_ptr<const Model>>> outcome;
+  while (!outcome) {
+    EXPECT_FALSE(loader.attach_insight());
+    outcome = loader.take();
+    std::this_thread::yield();
+  }
+  ASSERT_TRUE(*outcome) << outcome->error().message;
+  const std::shared_ptr<const Model> model = **outcome;
+  EXPECT_FALSE(model->categories_known);
+  while (!loader.attach_insight()) std::this_thread::yield();
+  EXPECT_TRUE(model->categories_known);
+  while (!model->report_ready) {
+    ASSERT_TRUE(loader.attach_report());
+    std::this_thread::yield();
+  }
+  EXPECT_FALSE(loader.attach_insight());
+  const auto at_once = load_model(folder / "long.tmk");
+  ASSERT_TRUE(at_once) << at_once.error().message;
+  const AllocationColumns& got = model->lanes[0].memory->allocations;
+  const AllocationColumns& expected = (*at_once)->lanes[0].memory->allocations;
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got.category(i), expected.category(i)) << i;
+  EXPECT_EQ(model->report.findings.size(), (*at_once)->report.findings.size());
+}
+
 TEST(Loading, PreviewFollowsTheCurve) {
   SyntheticOptions options;
   options.events = 100'000;
   const TraceReader reader = synthetic_trace(options);
   const std::atomic<bool> stop{false};
   Preview last;
-  make_preview({&reader, 1}, stop, [&](const Preview& p) { last = p; });
+  // More points than it may have: they stand for more events each, and none is lost.
+  make_preview(
+      {&reader, 1}, stop, [&](const Preview& p) { last = p; }, 2);
   ASSERT_EQ(last.curves.size(), 1U);
+  EXPECT_LE(last.curves[0].high.size(), kMostPreviewPoints);
+  EXPECT_GE(last.curves[0].high.size(), kMostPreviewPoints / 4);
+  EXPECT_TRUE(std::is_sorted(last.curves[0].time_ns.begin(), last.curves[0].time_ns.end()));
   const TraceModel trace = synthetic_model(options);
   ASSERT_EQ(trace.processes[0].framework[0].anomalies, 0U);
   double highest = 0;

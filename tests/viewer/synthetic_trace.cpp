@@ -160,8 +160,9 @@ class RankWriter {
     for (uint32_t i = 0; i < length; ++i) size_[slot + i] = length;
     asked_[slot] = length * kSlotBytes - random_() % (kSlotBytes / 2);
     used_.push_back(slot);
-    event(FrameworkAction::kAlloc, asked_[slot], address_of(slot),
-          stacks_[random_() % stacks_.size()], length * kSlotBytes);
+    const uint32_t stack = stacks_[random_() % stacks_.size()];
+    if (options_.repeat_sizes) asked_[slot] = length * kSlotBytes - stack % 61 * 8192;
+    event(FrameworkAction::kAlloc, asked_[slot], address_of(slot), stack, length * kSlotBytes);
     return true;
   }
 

@@ -20,8 +20,9 @@ struct SyntheticOptions {
   bool marks = true;
   bool oom = true;
   uint32_t kernels_per_event = 0;
-  bool card = false;         // what the card says is used, ten times a second
-  uint64_t spike_bytes = 0;  // one block of this size, freed by the very next event, half way
+  bool card = false;          // what the card says is used, ten times a second
+  bool repeat_sizes = false;  // a line of the program asks for the same size again and again
+  uint64_t spike_bytes = 0;   // one block of this size, freed by the very next event, half way
 };
 
 // Into a file; false when that failed.

@@ -87,6 +87,7 @@ void Shell::forget_curves() {
   const TimelineOptions options = timeline_.options;
   timeline_ = TimelinePanel();
   timeline_.options = options;
+  timeline_.patient = ranks_.patient;
   RanksPanel ranks;
   ranks.options = ranks_.options;
   ranks.curves = ranks_.curves;
@@ -172,6 +173,7 @@ std::string Shell::panel_names() {
 
 void Shell::take_loaded() {
   for (Loader* loader : {&loader_, &other_loader_, &follow_loader_}) {
+    if (loader->attach_insight() && model_ != nullptr) selection_.blocks_changed(*model_);
     if (const Status status = loader->attach_report(); !status) error_ = status.error().message;
   }
   auto outcome = loader_.take();

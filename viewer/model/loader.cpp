@@ -12,6 +12,9 @@ namespace {
 
 using Outcome = Result<std::shared_ptr<const Model>>;
 
+// So many events are looked through before anybody could notice: all is shown at once.
+constexpr uint64_t kFewEvents = 1'000'000;
+
 }  // namespace
 
 struct Loader::Job {
@@ -22,11 +25,12 @@ struct Loader::Job {
   bool taken = false;  // the drawing thread's
   std::atomic<double> progress{0};
   std::atomic<const char*> stage{"opening"};
-  std::mutex mutex;  // guards the three below
+  std::mutex mutex;  // guards the four below
   std::shared_ptr<const Preview> preview;
   std::optional<Outcome> outcome;
+  std::optional<Insight> insight;
   std::optional<Result<Report>> report;
-  std::shared_ptr<const Model> model;  // written before the outcome is published
+  std::shared_ptr<Model> model;  // written before the outcome is published
   std::jthread thread;
 
   void notify() const {
@@ -41,7 +45,7 @@ struct Loader::Job {
     notify();
   }
 
-  Outcome load() {
+  Status load() {
     Result<TraceSource> opened = open_trace(path);
     if (!opened) return opened.error();
     const auto source = std::make_shared<const TraceSource>(std::move(*opened));
@@ -59,7 +63,33 @@ struct Loader::Job {
     trace->path = path;
     stage = "preparing the curves";
     notify();
-    return std::shared_ptr<const Model>(prepare_model(std::move(*trace), source->warnings, source));
+    model = prepare_model(std::move(*trace), source->warnings, source);
+    return {};
+  }
+
+  // First what is drawn, then what takes a walk through all events, then the report, which may take
+  // many times as long.
+  void run() {
+    if (const Status status = load(); !status) {
+      publish(status.error());
+      return;
+    }
+    const bool few = model->events <= kFewEvents;
+    if (!few) publish(std::shared_ptr<const Model>(model));
+    const Insight found = look_through(*model);
+    if (few) {
+      model->attach(found);
+      publish(std::shared_ptr<const Model>(model));
+    } else {
+      const std::lock_guard lock(mutex);
+      insight = found;
+    }
+    notify();
+    Result<Report> made = make_report(model->trace, {}, *found.ground);
+    // Nobody shall wait for the disk when the trace is closed.
+    model->trace.indexing.clear();
+    const std::lock_guard lock(mutex);
+    report = std::move(made);
   }
 
   void publish(Outcome made) {
@@ -80,17 +110,9 @@ Loader::~Loader() {
   for (const std::shared_ptr<Job>& job : abandoned_) job->thread.join();
 }
 
-// First what is drawn, then the report, which may take many times as long.
 void Loader::run(const std::shared_ptr<Job>& job) {
   try {
-    Outcome outcome = job->load();
-    if (outcome) job->model = *outcome;
-    job->publish(std::move(outcome));
-    if (job->model != nullptr) {
-      Result<Report> report = make_report(job->model->trace, {});
-      const std::lock_guard lock(job->mutex);
-      job->report = std::move(report);
-    }
+    job->run();
   } catch (const std::bad_alloc&) {
     const Error error{job->path + ": not enough memory on this machine to open it"};
     if (!job->loaded) {
@@ -151,6 +173,14 @@ std::optional<Outcome> Loader::take() {
   job_->taken = true;
   const std::lock_guard lock(job_->mutex);
   return std::move(job_->outcome);
+}
+
+bool Loader::attach_insight() {
+  if (job_ == nullptr || !job_->taken) return false;
+  const std::lock_guard lock(job_->mutex);
+  if (!job_->insight) return false;
+  job_->model->attach(*std::exchange(job_->insight, std::nullopt));
+  return true;
 }
 
 Status Loader::attach_report() {

@@ -38,6 +38,9 @@ class Loader {
 
   // The outcome, once; empty while busy or when nothing was started.
   std::optional<Result<std::shared_ptr<const Model>>> take();
+  // Gives the model that was taken its insight, if that is there now: what is drawn of its blocks
+  // must be made again.
+  bool attach_insight();
   // Gives the model that was taken its report, as soon as that is there.
   Status attach_report();
 

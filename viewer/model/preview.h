@@ -26,8 +26,14 @@ struct Preview {
   std::vector<PreviewCurve> curves;
 };
 
-// Calls `publish` now and then with what is known so far, until done or `stop` is set.
+// Drawn in every frame while the trace is read: all curves together have at most about this many
+// points, each the extremes of as many events as it takes.
+inline constexpr size_t kMostPreviewPoints = 8192;
+
+// Calls `publish` now and then with what is known so far, until done or `stop` is set. Points begin
+// with `events_per_point` and take more when there would be too many.
 void make_preview(std::span<const TraceReader> readers, const std::atomic<bool>& stop,
-                  const std::function<void(const Preview&)>& publish);
+                  const std::function<void(const Preview&)>& publish,
+                  uint64_t events_per_point = 1024);
 
 }  // namespace tidemark::view

@@ -41,20 +41,31 @@ int64_t absolute_ns(const Model& model, double time) {
   return model.trace.start_ns + static_cast<int64_t>(std::floor(std::clamp(time, -kMost, kMost)));
 }
 
-void Selection::reset(const Model& model) {
-  // What panels keep by version is of the trace before.
-  const uint64_t version = version_ + 1;
-  *this = Selection();
-  version_ = version;
+ColourBy Selection::usual_colour(const Model& model) {
   const bool only_driver =
       !model.lanes.empty() && std::all_of(model.lanes.begin(), model.lanes.end(),
                                           [](const Lane& l) { return l.of_driver; });
   const bool owners_differ =
       only_driver && std::any_of(model.lanes.begin(), model.lanes.end(),
                                  [](const Lane& l) { return l.owners.size() > 1; });
-  colour = owners_differ            ? ColourBy::kOwner
-           : model.categories_known ? ColourBy::kCategory
-                                    : ColourBy::kStack;
+  return owners_differ            ? ColourBy::kOwner
+         : model.categories_known ? ColourBy::kCategory
+                                  : ColourBy::kStack;
+}
+
+void Selection::blocks_changed(const Model& model) {
+  if (colour == first_colour_) colour = first_colour_ = usual_colour(model);
+  moment_.reset();
+  compared_.reset();
+  ++version_;
+}
+
+void Selection::reset(const Model& model) {
+  // What panels keep by version is of the trace before.
+  const uint64_t version = version_ + 1;
+  *this = Selection();
+  version_ = version;
+  colour = first_colour_ = usual_colour(model);
   fit(model);
   if (model.ooms.empty()) {
     // The lane that came nearest to its card's limit, or that held most.

@@ -65,6 +65,9 @@ class Selection {
   // run stays one, and a view at the end of it moves on with the end.
   void carry_over(const Model& before, const Model& after);
 
+  // Blocks have their categories now: what was made of them is made again.
+  void blocks_changed(const Model& model);
+
   // --- the stretch of time
   TimeRange view;
   // All of the trace and of the second one beside it, where they lie together.
@@ -146,11 +149,13 @@ class Selection {
   void follow_cursor(const Model& model);
   // Where the last of the traces that are shown ends.
   double end_of(const Model& model) const;
+  static ColourBy usual_colour(const Model& model);
 
   void forget_details();
 
   // The instant itself where it lies behind the event: a kernel, an error, a click between two.
   std::optional<double> between_events_;
+  ColourBy first_colour_ = ColourBy::kStack;  // before anybody chose another
   std::shared_ptr<Moment> moment_;
   std::shared_ptr<Moment> compared_;
   const Model* compared_model_ = nullptr;

@@ -37,6 +37,39 @@ struct TimeWindow {
 TimelineColumns columns_of(const FrameworkModel& model, const MinMaxPyramid& pyramid,
                            const TimeWindow& window, uint32_t count);
 
+// The same, made in portions: the borders between columns of a long trace are so many places in it
+// that looking at all of them takes longer than a frame.
+//
+// Where the columns hold many events, the first answer is there at once: borders lie where a cell
+// of the model begins (FrameworkModel::kCell), less than a column's width from where they belong.
+// No event is left out, and all that is off is that one at a border may stand in the neighbouring
+// column. work() then finds the true borders. Belongs to one thread.
+class ColumnWork {
+ public:
+  // Begins anew; the model and its pyramid must outlive the work.
+  void begin(const FrameworkModel& model, const MinMaxPyramid& pyramid, const TimeWindow& window,
+             uint32_t count, bool exact = false);
+  // Goes on for about that long (< 0: to the end). True: columns() became exact by this call.
+  bool work(int64_t budget_ns);
+
+  bool is_exact() const { return next_ > count_; }
+  // Of the first answer until work() has come to its end.
+  const TimelineColumns& columns() const { return columns_; }
+
+ private:
+  bool holds_many() const;
+  MinMaxPyramid::Edge near_edge(double time, double width) const;
+  TimelineColumns join(const std::vector<MinMaxPyramid::Edge>& edges) const;
+
+  const FrameworkModel* model_ = nullptr;
+  const MinMaxPyramid* pyramid_ = nullptr;
+  TimeWindow window_;
+  uint32_t count_ = 0;
+  uint32_t next_ = 1;                       // border to be found next
+  std::vector<MinMaxPyramid::Edge> edges_;  // the true ones so far
+  TimelineColumns columns_;
+};
+
 // The curve as points of a line: steps at their exact time where a column holds one event, else the
 // column's whole extent at its middle. The last value holds on until `stop_ns`, where the trace
 // ends. Times are those of the window.

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <set>
 
-#include "analysis/categories.h"
 #include "analysis/outside_history.h"
 #include "export/export_input.h"
 #include "export/names.h"
@@ -86,18 +85,6 @@ std::vector<int64_t> devices_to_show(const ProcessModel& process) {
     }
   }
   return {used.begin(), used.end()};
-}
-
-bool any_category(const TraceModel& trace) {
-  for (const ProcessModel& process : trace.processes) {
-    for (const FrameworkModel& m : process.framework) {
-      if (std::any_of(m.allocations.begin(), m.allocations.end(),
-                      [](const Allocation& a) { return a.category != Category::kUnknown; })) {
-        return true;
-      }
-    }
-  }
-  return false;
 }
 
 std::vector<RowsOfProcess> find_rows(const TraceModel& trace, const TraceSource* source) {
@@ -205,6 +192,10 @@ const Steps& Model::steps_of(const Lane& lane) const {
   return device == nullptr ? kNone : device->step_events;
 }
 
+void Model::attach(const Insight& insight) const {
+  categories_known = insight.categories_known;
+}
+
 void Model::attach(Report made) const {
   report = std::move(made);
   report_ready = true;
@@ -224,16 +215,13 @@ std::string short_name(const Model& model) {
   return std::string(path.substr(path.find_last_of('/') + 1));
 }
 
-std::unique_ptr<const Model> prepare_model(TraceModel trace,
-                                           const std::vector<std::string>& warnings,
-                                           std::shared_ptr<const TraceSource> source) {
+std::unique_ptr<Model> prepare_model(TraceModel trace, const std::vector<std::string>& warnings,
+                                     std::shared_ptr<const TraceSource> source) {
   auto model = std::make_unique<Model>();
   model->trace = std::move(trace);
   model->source = std::move(source);
   model->rows = find_rows(model->trace, model->source.get());
-  if (model->trace.processes.size() > 1) model->report.comparison = compare_ranks(model->trace);
-  infer_categories(model->trace);
-  model->categories_known = any_category(model->trace);
+  model->report.comparison = compare_ranks(model->trace);
   for (uint32_t p = 0; p < model->trace.processes.size(); ++p) {
     const ProcessModel& process = model->trace.processes[p];
     model->text.emplace_back(process.names);
@@ -263,14 +251,23 @@ std::unique_ptr<const Model> prepare_model(TraceModel trace,
   return model;
 }
 
+Insight look_through(Model& model) {
+  Insight insight;
+  insight.ground = lay_groundwork(model.trace, model.report.comparison);
+  insight.categories_known = take_categories(model.trace, *insight.ground);
+  return insight;
+}
+
 Result<std::unique_ptr<const Model>> make_model(TraceModel trace,
                                                 const std::vector<std::string>& warnings,
                                                 std::shared_ptr<const TraceSource> source) {
-  std::unique_ptr<const Model> model = prepare_model(std::move(trace), warnings, std::move(source));
-  Result<Report> report = make_report(model->trace, {});
+  std::unique_ptr<Model> model = prepare_model(std::move(trace), warnings, std::move(source));
+  const Insight insight = look_through(*model);
+  model->attach(insight);
+  Result<Report> report = make_report(model->trace, {}, *insight.ground);
   if (!report) return report.error();
   model->attach(std::move(*report));
-  return model;
+  return std::unique_ptr<const Model>(std::move(model));
 }
 
 }  // namespace tidemark::view

@@ -1,7 +1,8 @@
 // A trace prepared for drawing: lanes with their indexes, annotations, errors, and what was lost.
 //
-// Built once by the loading thread, immutable afterwards except for the text caches and the report,
-// which belong to the drawing thread. The report takes longer than all the rest and comes later.
+// Built once by the loading thread, immutable afterwards except for the text caches, the insight
+// and the report, which belong to the drawing thread. These two take longer than all the rest and
+// come later; until then blocks have only the categories that were recorded.
 #pragma once
 
 #include <cstdint>
@@ -65,6 +66,12 @@ struct RowsOfProcess {
   uint32_t id = 0;
 };
 
+// What takes a walk through all events, made once.
+struct Insight {
+  bool categories_known = false;
+  std::shared_ptr<Groundwork> ground;  // for the report
+};
+
 // Owned by a shared_ptr wherever panels work in the background.
 struct Model : std::enable_shared_from_this<Model> {
   TraceModel trace;
@@ -76,7 +83,7 @@ struct Model : std::enable_shared_from_this<Model> {
   std::vector<Activity> activity;           // per process: kernels and collectives
   std::vector<OomPoint> ooms;               // by time
   mutable std::vector<std::string> losses;  // one sentence each; more with the report
-  bool categories_known = false;
+  mutable bool categories_known = false;
   mutable std::vector<FrameText> text;  // per process
   uint64_t events = 0;
   // The files themselves, for what is read on demand; none in models made without files.
@@ -91,18 +98,20 @@ struct Model : std::enable_shared_from_this<Model> {
   // Steps, phases, limit of a lane; null while the report is not there.
   const DeviceReport* report_of(const Lane& lane) const;
   const Steps& steps_of(const Lane& lane) const;
+  void attach(const Insight& insight) const;
   void attach(Report made) const;
 };
 
 // The last part of its path.
 std::string short_name(const Model& model);
 
-// Everything but the report. `warnings` are those of opening the files. Without a source there are
-// no kernels.
-std::unique_ptr<const Model> prepare_model(TraceModel trace,
-                                           const std::vector<std::string>& warnings,
-                                           std::shared_ptr<const TraceSource> source = {});
-// With the report.
+// Everything that is drawn without a walk through all events. `warnings` are those of opening the
+// files. Without a source there are no kernels.
+std::unique_ptr<Model> prepare_model(TraceModel trace, const std::vector<std::string>& warnings,
+                                     std::shared_ptr<const TraceSource> source = {});
+// Gives every block its category, which may be drawn meanwhile.
+Insight look_through(Model& model);
+// With insight and report.
 Result<std::unique_ptr<const Model>> make_model(TraceModel trace,
                                                 const std::vector<std::string>& warnings,
                                                 std::shared_ptr<const TraceSource> source = {});

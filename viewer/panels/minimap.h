@@ -9,6 +9,12 @@ class Minimap {
  public:
   // With `overlay`, also what is laid over the lane that is looked at.
   void draw(const Model& model, Selection& selection, bool overlay, ImVec2 size);
+  // Its curves, to be refined.
+  template <typename Act>
+  void each(const Act& act) {
+    act(own_);
+    act(laid_over_);
+  }
 
  private:
   void draw_curves(const Model& model, const Selection& selection, bool overlay, PlotArea& area);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "export/names.h"
 #include "viewer/model/owner_names.h"
@@ -289,26 +290,45 @@ Rgb curve_colour(Curve curve) {
 
 void LaneCurves::update(const Model& model, const Lane& lane, const TimeRange& view,
                         uint32_t columns, double offset) {
-  if (lane_ == &lane && count_ == columns && view_.begin == view.begin && view_.end == view.end &&
-      offset_ == offset) {
+  touched_ = true;
+  const std::weak_ptr<const Model> now = model.weak_from_this();
+  const bool same_model = !of_.owner_before(now) && !now.owner_before(of_);
+  if (same_model && lane_ == &lane && count_ == columns && view_.begin == view.begin &&
+      view_.end == view.end && offset_ == offset) {
+    moved_ = false;
     return;
   }
+  moved_ = true;
+  of_ = now;
   offset_ = offset;
   lane_ = &lane;
   view_ = view;
   count_ = columns;
+  stop_ns_ = model.trace.end_ns;
   const TimeWindow window{model.trace.start_ns, view.begin - offset, view.end - offset};
-  columns_ = columns_of(*lane.memory, lane.curves, window, columns);
-  for (size_t c = 0; c < kCurves; ++c) {
-    curve_points(*lane.memory, columns_, static_cast<Curve>(c), window, model.trace.end_ns, xs_[c],
-                 ys_[c]);
-    for (double& x : xs_[c]) x += offset;
-  }
+  window_ = window;
+  columns_.begin(*lane.memory, lane.curves, window, columns);
+  make_points();
   lane.used.points(window, columns, model.trace.end_ns, used_.xs, used_.ys);
   owners_.resize(lane.owners.size());
   for (size_t i = 0; i < owners_.size(); ++i) {
     lane.owners[i].bytes.points(window, columns, model.trace.end_ns, owners_[i].xs, owners_[i].ys);
   }
+}
+
+void LaneCurves::make_points() {
+  for (size_t c = 0; c < kCurves; ++c) {
+    curve_points(*lane_->memory, columns(), static_cast<Curve>(c), window_, stop_ns_, xs_[c],
+                 ys_[c]);
+    for (double& x : xs_[c]) x += offset_;
+  }
+}
+
+bool LaneCurves::refine(int64_t budget_ns) {
+  if (!std::exchange(touched_, false) || is_exact()) return true;
+  const bool rests = !moved_ || budget_ns < 0;
+  if (rests && budget_ns != 0 && columns_.work(budget_ns)) make_points();
+  return is_exact();
 }
 
 namespace {

@@ -4,6 +4,7 @@
 #include <imgui.h>
 
 #include <array>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -55,8 +56,12 @@ class LaneCurves {
   // Times of the lane become those of the view by adding `offset`.
   void update(const Model& model, const Lane& lane, const TimeRange& view, uint32_t columns,
               double offset = 0);
+  // Goes on with what update() of this frame left for later, once the view rests; see ColumnWork.
+  // True: nothing is left.
+  bool refine(int64_t budget_ns);
+  bool is_exact() const { return columns_.is_exact(); }
 
-  const TimelineColumns& columns() const { return columns_; }
+  const TimelineColumns& columns() const { return columns_.columns(); }
   const std::vector<double>& xs(Curve c) const { return xs_[static_cast<size_t>(c)]; }
   const std::vector<double>& ys(Curve c) const { return ys_[static_cast<size_t>(c)]; }
 
@@ -68,11 +73,18 @@ class LaneCurves {
   const std::vector<Line>& owners() const { return owners_; }
 
  private:
+  void make_points();
+
+  std::weak_ptr<const Model> of_;  // another may come to lie where this one was
   const Lane* lane_ = nullptr;
+  bool touched_ = false;  // by update(), since the last refine()
+  bool moved_ = false;    // by the last update()
   TimeRange view_;
   uint32_t count_ = 0;
   double offset_ = 0;
-  TimelineColumns columns_;
+  TimeWindow window_;
+  int64_t stop_ns_ = 0;
+  ColumnWork columns_;
   std::array<std::vector<double>, kCurves> xs_;
   std::array<std::vector<double>, kCurves> ys_;
   Line used_;

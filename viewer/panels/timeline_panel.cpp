@@ -4,6 +4,7 @@
 #include <implot.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <utility>
 
@@ -375,6 +376,23 @@ void TimelinePanel::draw(const Model& model, Selection& selection) {
                  {at, at + ImVec2(width, px(kAxisPx)), selection.view, 1});
   draw_lanes(model, selection, {room.x, lanes_height}, height);
   ImGui::PopStyleVar();
+  refine_curves();
+}
+
+void TimelinePanel::refine_curves() {
+  constexpr auto kBudget = std::chrono::milliseconds(2);
+  const auto deadline = std::chrono::steady_clock::now() + kBudget;
+  busy_ = false;
+  const auto refine = [&](LaneCurves& curves) {
+    const std::chrono::nanoseconds left = deadline - std::chrono::steady_clock::now();
+    const int64_t budget_ns = patient ? -1 : std::max<int64_t>(left.count(), 0);
+    if (!curves.refine(budget_ns)) busy_ = true;
+  };
+  minimap_.each(refine);
+  for (LaneDrawing& drawing : lanes_) {
+    refine(drawing.own);
+    refine(drawing.laid_over);
+  }
 }
 
 void TimelinePanel::draw_preview(const Preview& preview) {

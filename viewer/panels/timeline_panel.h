@@ -21,6 +21,11 @@ class TimelinePanel {
   // The keys that move through time; called when nobody is typing.
   void handle_keys(const Model& model, Selection& selection);
 
+  // There is more to compute: draw again soon.
+  bool busy() const { return busy_; }
+  // Pictures wait for everything; a window must not.
+  bool patient = false;
+
   TimelineOptions options;
   // What was laid over a lane when it was drawn last, for tests.
   const LaneDrawing& drawn(uint32_t lane) const { return lanes_[lane]; }
@@ -42,9 +47,11 @@ class TimelinePanel {
   void draw_hover(const Model& model, uint32_t lane, const PlotArea& area,
                   const LaneDrawing& drawing);
   void draw_measure(const Model& model, Selection& selection, const PlotArea& area);
+  void refine_curves();
 
   std::vector<LaneDrawing> lanes_;
   Minimap minimap_;
+  bool busy_ = false;
   std::vector<Tick> ticks_;
   Drag drag_ = Drag::kNone;
   double drag_from_ = 0;  // time under the mouse when the drag began
