@@ -53,13 +53,16 @@ CurveValues MinMaxPyramid::values_after(uint32_t event) const {
   return curves_of(model_->totals_after(event));
 }
 
-// Events [first, last), all in one leaf.
-void MinMaxPyramid::replay(uint32_t first, uint32_t last, Extremes& out) const {
-  const uint32_t leaf = first / kLeaf;
+void MinMaxPyramid::look_into(size_t leaf, Leaf& out) const {
+  if (out.leaf == leaf) return;
+  out.leaf = leaf;
+  const auto first = static_cast<uint32_t>(leaf * kLeaf);
+  out.count = std::min(model_->event_count() - first, kLeaf);
   MemoryTotals totals = model_->keyframes[leaf];
-  for (uint32_t e = leaf * kLeaf; e < last; ++e) {
-    model_->apply(e, totals);
-    if (e >= first) out.include(curves_of(totals));
+  out.before = curves_of(totals);
+  for (uint32_t i = 0; i < out.count; ++i) {
+    model_->apply(first + i, totals);
+    out.after[i] = curves_of(totals);
   }
 }
 
@@ -76,52 +79,63 @@ Extremes MinMaxPyramid::whole_leaves(size_t first, size_t last) const {
   return out;
 }
 
-MinMaxPyramid::Edge MinMaxPyramid::edge(uint32_t event) const {
+MinMaxPyramid::Edge MinMaxPyramid::edge(uint32_t event, Leaf& last) const {
+  const uint32_t leaf = event / kLeaf;
+  // The end of a history that fills its last leaf.
+  if (leaf >= model_->keyframes.size()) return last_edge();
+  look_into(leaf, last);
   Edge out;
   out.event = event;
-  const uint32_t leaf = event / kLeaf;
-  const uint32_t end = std::min(model_->event_count(), (leaf + 1) * kLeaf);
-  if (leaf >= model_->keyframes.size()) {  // the end of a history that fills its last leaf
-    if (event > 0) out.before = values_after(event - 1);
-    return out;
-  }
-  MemoryTotals totals = model_->keyframes[leaf];
-  out.before = curves_of(totals);
-  for (uint32_t e = leaf * kLeaf; e < end; ++e) {
-    model_->apply(e, totals);
-    (e < event ? out.left : out.right).include(curves_of(totals));
-    if (e + 1 == event) out.before = curves_of(totals);
-  }
+  const uint32_t inside = event - leaf * kLeaf;
+  for (uint32_t i = 0; i < last.count; ++i)
+    (i < inside ? out.left : out.right).include(last.after[i]);
+  out.before = inside == 0 ? last.before : last.after[inside - 1];
+  return out;
+}
+
+MinMaxPyramid::Edge MinMaxPyramid::last_edge() const {
+  Edge out;
+  out.at_leaf = true;
+  out.event = model_->event_count();
+  if (out.event > 0) out.before = values_after(out.event - 1);
+  return out;
+}
+
+MinMaxPyramid::Edge MinMaxPyramid::leaf_edge(size_t leaf) const {
+  if (leaf >= model_->keyframes.size()) return last_edge();
+  Edge out;
+  out.at_leaf = true;
+  out.event = static_cast<uint32_t>(leaf * kLeaf);
+  out.before = curves_of(model_->keyframes[leaf]);
   return out;
 }
 
 MinMaxPyramid::Edge MinMaxPyramid::cell_edge(size_t cell) const {
+  if (cell >= model_->cells.size()) return last_edge();
   Edge out;
-  out.at_cell = true;
-  const uint32_t events = model_->event_count();
-  if (cell < model_->cells.size()) {
-    out.event = static_cast<uint32_t>(cell * FrameworkModel::kCell);
-    out.before = model_->cells[cell].before;
-  } else {
-    out.event = events;
-    if (events > 0) out.before = values_after(events - 1);
-  }
+  out.at_leaf = true;
+  out.event = static_cast<uint32_t>(cell * FrameworkModel::kCell);
+  out.before = model_->cells[cell].before;
   return out;
 }
 
-Extremes MinMaxPyramid::between(const Edge& first, const Edge& last) const {
+Extremes MinMaxPyramid::between(const Edge& first, const Edge& last, Leaf& looked_into) const {
   Extremes out = Extremes::nothing();
   size_t first_leaf = first.event / kLeaf;
   size_t last_leaf = last.event / kLeaf;
   if (first_leaf == last_leaf) {
-    if (first.event < last.event) replay(first.event, last.event, out);
+    if (first.event == last.event) return out;
+    look_into(first_leaf, looked_into);
+    for (uint32_t e = first.event; e < last.event; ++e) {
+      out.include(looked_into.after[e - first_leaf * kLeaf]);
+    }
     return out;
   }
-  if (!first.at_cell) {
+  if (!first.at_leaf) {
     out = first.right;
     ++first_leaf;
   }
-  if (last.at_cell) {
+  if (last.at_leaf) {
     last_leaf = (size_t{last.event} + kLeaf - 1) / kLeaf;  // the last leaf of all may be short
   } else {
     out.include(last.left);
@@ -131,7 +145,9 @@ Extremes MinMaxPyramid::between(const Edge& first, const Edge& last) const {
 }
 
 Extremes MinMaxPyramid::extremes(uint32_t first, uint32_t last) const {
-  return between(edge(first), edge(last));
+  Leaf leaf;
+  const Edge left = edge(first, leaf);
+  return between(left, edge(last, leaf), leaf);
 }
 
 size_t MinMaxPyramid::memory_bytes() const {

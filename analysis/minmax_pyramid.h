@@ -6,6 +6,7 @@
 // in FrameworkModel::extremes, leaves first: two bytes per event.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -33,14 +34,23 @@ class MinMaxPyramid {
     Extremes left = Extremes::nothing();   // from the leaf's first event to before `event`
     Extremes right = Extremes::nothing();  // from `event` to the leaf's last
     CurveValues before{};                  // totals before `event`
-    bool at_cell = false;                  // at the border of a cell: left and right say nothing
+    bool at_leaf = false;                  // between two leaves: left and right say nothing
+  };
+  // The totals after each event of the leaf that was looked into last: the next border is often in
+  // the same one.
+  struct Leaf {
+    size_t leaf = SIZE_MAX;
+    uint32_t count = 0;
+    CurveValues before{};
+    std::array<CurveValues, kLeaf> after{};
   };
   // 0 to event_count().
-  Edge edge(uint32_t event) const;
-  // Where a cell of the model begins, or the last one ends: no event is looked at.
+  Edge edge(uint32_t event, Leaf& last) const;
+  // Where a leaf, or a cell of the model, begins or the last one ends: no event is looked at.
+  Edge leaf_edge(size_t leaf) const;
   Edge cell_edge(size_t cell) const;
   // The same as extremes(first.event, last.event), for neighbouring ranges that share their edges.
-  Extremes between(const Edge& first, const Edge& last) const;
+  Extremes between(const Edge& first, const Edge& last, Leaf& looked_into) const;
 
   size_t memory_bytes() const;
   // How many nodes a history of so many events has.
@@ -48,7 +58,8 @@ class MinMaxPyramid {
 
  private:
   Extremes whole_leaves(size_t first, size_t last) const;
-  void replay(uint32_t first, uint32_t last, Extremes& out) const;
+  void look_into(size_t leaf, Leaf& out) const;
+  Edge last_edge() const;
 
   const FrameworkModel* model_;
   std::vector<size_t> levels_;  // where each begins

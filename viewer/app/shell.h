@@ -76,9 +76,9 @@ class Shell {
   ComparePanel& compare() { return compare_; }
   FlamePanel& flame() { return flame_; }
   // There is something left to compute: draw again.
-  bool busy() const { return ranks_.busy() || timeline_.busy(); }
+  bool busy() const { return ranks_.busy() || timeline_.busy() || compare_.busy(); }
   // For pictures: a frame computes all it shows, however long it takes.
-  void be_patient() { ranks_.patient = timeline_.patient = true; }
+  void be_patient() { ranks_.patient = timeline_.patient = compare_.patient = true; }
   const Config& config() const { return config_; }
   void set_dark(bool dark);
 

@@ -95,39 +95,56 @@ uint64_t RankRows::highest_peak(const Model& model, RankValue value) const {
   return most;
 }
 
-RankColumns rank_columns(const Model& model, const Lane& lane, RankValue value,
-                         const TimeRange& view, uint32_t count) {
-  RankColumns out;
-  out.min.resize(count, HeatTable::kUnknown);
-  out.max.resize(count, HeatTable::kUnknown);
-  out.first_known = count;
-  out.first_after = count;
+void RankColumnWork::begin(const Model& model, const Lane& lane, RankValue value,
+                           const TimeRange& view, uint32_t count) {
+  lane_ = &lane;
+  value_ = value;
+  curve_ = {};
+  values_ = {};
+  values_.min.resize(count, HeatTable::kUnknown);
+  values_.max.resize(count, HeatTable::kUnknown);
+  values_.first_known = count;
+  values_.first_after = count;
   if (value == RankValue::kUsed) {
-    for (uint32_t c = 0; c < count; ++c) {
-      const auto edge = [&](uint32_t i) {
-        return absolute_ns(model, view.begin + view.span() * (static_cast<double>(i) / count));
-      };
-      const StepCurve::Range range = lane.used.within(edge(c), std::max(edge(c + 1), edge(c) + 1));
-      if (!range.known()) continue;
-      out.first_known = std::min(out.first_known, c);
-      out.min[c] = range.min;
-      out.max[c] = range.max;
-    }
-    return out;
+    take_used(model, view, count);
+    return;
   }
-  const TimeWindow window{model.trace.start_ns, view.begin, view.end};
-  const TimelineColumns columns = columns_of(*lane.memory, lane.curves, window, count);
-  if (columns.count() == 0) return out;
-  const std::vector<Column>& values = columns.curves[static_cast<size_t>(value)];
-  out.first_known = columns.first_known;
-  for (uint32_t c = columns.first_known; c < count; ++c) {
-    out.min[c] = values[c].min;
-    out.max[c] = values[c].max;
+  curve_.begin(*lane.memory, lane.curves, {model.trace.start_ns, view.begin, view.end}, count);
+  take_curve();
+}
+
+bool RankColumnWork::work(int64_t budget_ns) {
+  if (!curve_.work(budget_ns)) return false;
+  take_curve();
+  return true;
+}
+
+void RankColumnWork::take_used(const Model& model, const TimeRange& view, uint32_t count) {
+  for (uint32_t c = 0; c < count; ++c) {
+    const auto edge = [&](uint32_t i) {
+      return absolute_ns(model, view.begin + view.span() * (static_cast<double>(i) / count));
+    };
+    const StepCurve::Range range = lane_->used.within(edge(c), std::max(edge(c + 1), edge(c) + 1));
+    if (!range.known()) continue;
+    values_.first_known = std::min(values_.first_known, c);
+    values_.min[c] = range.min;
+    values_.max[c] = range.max;
+  }
+}
+
+void RankColumnWork::take_curve() {
+  const TimelineColumns& columns = curve_.columns();
+  if (columns.count() == 0) return;
+  const std::vector<Column>& values = columns.curves[static_cast<size_t>(value_)];
+  values_.first_known = columns.first_known;
+  for (uint32_t c = columns.first_known; c < columns.count(); ++c) {
+    values_.min[c] = values[c].min;
+    values_.max[c] = values[c].max;
   }
   const auto end =
-      std::find(columns.edges.begin(), columns.edges.end(), lane.memory->event_count());
-  out.first_after = std::min(static_cast<uint32_t>(end - columns.edges.begin()), count);
-  return out;
+      std::find(columns.edges.begin(), columns.edges.end(), lane_->memory->event_count());
+  values_.first_after =
+      std::min(static_cast<uint32_t>(end - columns.edges.begin()), columns.count());
 }
 
 void RankHeat::want(const Model& model, const std::vector<uint32_t>& lanes, RankValue value,
@@ -146,15 +163,23 @@ void RankHeat::want(const Model& model, const std::vector<uint32_t>& lanes, Rank
   next_.most.resize(lanes.size() * columns, HeatTable::kUnknown);
   next_.ends.resize(lanes.size(), columns);
   done_ = 0;
+  row_begun_ = false;
   pending_ = true;
 }
 
-void RankHeat::add_row(size_t row) {
-  const RankColumns columns =
-      rank_columns(*model_, model_->lanes[lanes_[row]], value_, next_.view, next_.columns);
+bool RankHeat::add_row(int64_t budget_ns) {
+  if (!row_begun_) {
+    row_.begin(*model_, model_->lanes[lanes_[done_]], value_, next_.view, next_.columns);
+    row_begun_ = true;
+  }
+  if (!row_.is_exact() && !row_.work(budget_ns)) return false;
+  row_begun_ = false;
+  const RankColumns& columns = row_.values();
   std::copy(columns.max.begin(), columns.max.end(),
-            next_.most.begin() + static_cast<std::ptrdiff_t>(row * next_.columns));
-  next_.ends[row] = columns.first_after;
+            next_.most.begin() + static_cast<std::ptrdiff_t>(done_ * next_.columns));
+  next_.ends[done_] = columns.first_after;
+  ++done_;
+  return true;
 }
 
 void RankHeat::finish() {
@@ -177,10 +202,13 @@ void RankHeat::finish() {
 bool RankHeat::work(int64_t budget_ns) {
   if (!pending_) return true;
   const auto begin = std::chrono::steady_clock::now();
+  int64_t left_ns = budget_ns;
   while (done_ < lanes_.size()) {
-    add_row(done_++);
-    const auto used = std::chrono::steady_clock::now() - begin;
-    if (budget_ns >= 0 && std::chrono::nanoseconds(used).count() > budget_ns) break;
+    if (!add_row(left_ns)) return false;
+    if (budget_ns < 0) continue;
+    left_ns =
+        budget_ns - std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();
+    if (left_ns <= 0) break;
   }
   if (done_ < lanes_.size()) return false;
   finish();

@@ -48,8 +48,25 @@ struct RankColumns {
   uint32_t first_known = 0;
   uint32_t first_after = 0;  // columns from here on lie behind the last event
 };
-RankColumns rank_columns(const Model& model, const Lane& lane, RankValue value,
-                         const TimeRange& view, uint32_t count);
+// They are made in portions, see ColumnWork; the card's use is exact at once.
+class RankColumnWork {
+ public:
+  void begin(const Model& model, const Lane& lane, RankValue value, const TimeRange& view,
+             uint32_t count);
+  // As ColumnWork's.
+  bool work(int64_t budget_ns);
+  bool is_exact() const { return curve_.is_exact(); }
+  const RankColumns& values() const { return values_; }
+
+ private:
+  void take_used(const Model& model, const TimeRange& view, uint32_t count);
+  void take_curve();
+
+  const Lane* lane_ = nullptr;
+  RankValue value_ = RankValue::kAllocated;
+  ColumnWork curve_;
+  RankColumns values_;
+};
 
 struct HeatTable {
   static constexpr uint64_t kUnknown = UINT64_MAX;  // before the first event
@@ -77,7 +94,8 @@ class RankHeat {
   double progress() const;
 
  private:
-  void add_row(size_t row);
+  // False: the time is over before the row is there.
+  bool add_row(int64_t budget_ns);
   void finish();
 
   const Model* model_ = nullptr;
@@ -86,6 +104,8 @@ class RankHeat {
   HeatTable next_;
   size_t done_ = 0;
   bool pending_ = false;
+  bool row_begun_ = false;
+  RankColumnWork row_;
   HeatTable shown_;
 };
 

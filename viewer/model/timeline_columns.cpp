@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <utility>
 
 namespace tidemark::view {
 
@@ -28,52 +29,75 @@ void ColumnWork::begin(const FrameworkModel& model, const MinMaxPyramid& pyramid
   window_ = window;
   count_ = count;
   next_ = 0;
-  edges_.clear();
+  row_ = {};
   columns_ = {};
   if (count == 0 || model.event_count() == 0 || !(window.end > window.begin)) {
     next_ = count + 1;
     return;
   }
-  if (exact || !holds_many()) {
+  const Grain grain = exact ? Grain::kEvent : fitting_grain();
+  if (grain == Grain::kEvent) {
     work(-1);
     return;
   }
-  const double width = (window.end - window.begin) / count;
-  std::vector<MinMaxPyramid::Edge> near;
-  near.reserve(size_t{count} + 1);
-  for (uint32_t i = 0; i <= count; ++i)
-    near.push_back(near_edge(column_edge(window, count, i), width));
-  columns_ = join(near);
+  Row near;
+  for (uint32_t i = 0; i <= count; ++i) {
+    add(near_edge(column_edge(window, count, i), grain, near.leaf), near);
+  }
+  columns_ = std::move(near.columns);
 }
 
-// A few cells in each column: fewer events are quickly looked at.
-bool ColumnWork::holds_many() const {
+// At least one in each column, on the average.
+ColumnWork::Grain ColumnWork::fitting_grain() const {
+  constexpr size_t kLeavesPerCell = FrameworkModel::kCell / MinMaxPyramid::kLeaf;
   const auto cells_before = [&](double time) {
     return std::partition_point(model_->cells.begin(), model_->cells.end(),
-                                [&](const CellStart& c) {
-                                  return static_cast<double>(c.time_ns - window_.origin_ns) < time;
-                                }) -
-           model_->cells.begin();
+                                [&](const CellStart& c) { return since(c.time_ns) < time; });
   };
-  return cells_before(window_.end) - cells_before(window_.begin) > static_cast<int64_t>(count_);
+  const auto cells = static_cast<size_t>(cells_before(window_.end) - cells_before(window_.begin));
+  return cells > count_                    ? Grain::kCell
+         : cells * kLeavesPerCell > count_ ? Grain::kLeaf
+                                           : Grain::kEvent;
 }
 
-MinMaxPyramid::Edge ColumnWork::near_edge(double time, double width) const {
-  const auto since = [&](int64_t time_ns) {
-    return static_cast<double>(time_ns - window_.origin_ns);
-  };
-  const auto* const after =
-      std::partition_point(model_->cells.begin(), model_->cells.end(),
-                           [&](const CellStart& c) { return since(c.time_ns) < time; });
-  const auto cell = static_cast<size_t>(after - model_->cells.begin());
+MinMaxPyramid::Edge ColumnWork::true_edge(double time, MinMaxPyramid::Leaf& leaf) const {
+  return pyramid_->edge(
+      model_->first_event_not([&](int64_t time_ns) { return since(time_ns) < time; }), leaf);
+}
+
+// The piece before the border, a cell or a leaf, belongs to the column that it begins in; unless it
+// lasts longer than a column: then it is looked into.
+MinMaxPyramid::Edge ColumnWork::near_edge(double time, Grain grain,
+                                          MinMaxPyramid::Leaf& leaf) const {
+  constexpr size_t kLeaf = MinMaxPyramid::kLeaf;
+  constexpr size_t kLeavesPerCell = FrameworkModel::kCell / kLeaf;
+  const double width = (window_.end - window_.begin) / count_;
+  const DataColumn<CellStart>& cells = model_->cells;
+  const DataColumn<int64_t>& times = model_->time_ns;
+  const auto cell = static_cast<size_t>(
+      std::partition_point(cells.begin(), cells.end(),
+                           [&](const CellStart& c) { return since(c.time_ns) < time; }) -
+      cells.begin());
   if (cell == 0) return pyramid_->cell_edge(0);
-  // The cell before begins left of the border. One that lasts longer than a column is looked into.
-  const int64_t end_ns = cell < model_->cells.size() ? after->time_ns : model_->time_ns.back();
-  if (since(end_ns) - since((after - 1)->time_ns) > width) {
-    return pyramid_->edge(
-        model_->first_event_not([&](int64_t time_ns) { return since(time_ns) < time; }));
+  if (grain == Grain::kCell) {
+    const int64_t end_ns = cell < cells.size() ? cells[cell].time_ns : times.back();
+    if (since(end_ns) - since(cells[cell - 1].time_ns) > width) return true_edge(time, leaf);
+    return pyramid_->cell_edge(cell);
   }
-  return pyramid_->cell_edge(cell);
+  const size_t leaves = model_->keyframes.size();
+  size_t low = (cell - 1) * kLeavesPerCell + 1;  // the cell's first leaf begins before the border
+  size_t high = std::min(leaves, cell * kLeavesPerCell);
+  while (low < high) {
+    const size_t middle = low + (high - low) / 2;
+    if (since(times[middle * kLeaf]) < time) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  const int64_t end_ns = low < leaves ? times[low * kLeaf] : times.back();
+  if (since(end_ns) - since(times[(low - 1) * kLeaf]) > width) return true_edge(time, leaf);
+  return pyramid_->leaf_edge(low);
 }
 
 bool ColumnWork::work(int64_t budget_ns) {
@@ -81,42 +105,37 @@ bool ColumnWork::work(int64_t budget_ns) {
   constexpr uint32_t kBetweenLooks = 16;  // borders, until the clock is looked at
   const auto start = std::chrono::steady_clock::now();
   const uint32_t begin = next_;
-  edges_.reserve(size_t{count_} + 1);
   for (; next_ <= count_; ++next_) {
     if (budget_ns >= 0 && next_ > begin && next_ % kBetweenLooks == 0 &&
         std::chrono::steady_clock::now() - start > std::chrono::nanoseconds(budget_ns)) {
       return false;
     }
-    const double time = column_edge(window_, count_, next_);
-    const uint32_t event = model_->first_event_not(
-        [&](int64_t time_ns) { return static_cast<double>(time_ns - window_.origin_ns) < time; });
-    const bool same = !edges_.empty() && edges_.back().event == event;
-    edges_.push_back(same ? edges_.back() : pyramid_->edge(event));
+    add(true_edge(column_edge(window_, count_, next_), row_.leaf), row_);
   }
-  columns_ = join(edges_);
-  edges_.clear();
+  columns_ = std::move(row_.columns);
+  row_ = {};
   return true;
 }
 
-TimelineColumns ColumnWork::join(const std::vector<MinMaxPyramid::Edge>& edges) const {
-  TimelineColumns out;
-  out.edges.reserve(edges.size());
-  for (const MinMaxPyramid::Edge& edge : edges) out.edges.push_back(edge.event);
-  for (auto& curve : out.curves) curve.resize(count_);
-  while (out.first_known < count_ && out.edges[out.first_known + 1] == 0) ++out.first_known;
-  for (uint32_t i = 0; i < count_; ++i) {
-    const MinMaxPyramid::Edge& left = edges[i];
-    const MinMaxPyramid::Edge& right = edges[i + 1];
-    const bool changes = right.event > left.event;
-    Extremes range = changes ? pyramid_->between(left, right) : Extremes::nothing();
+void ColumnWork::add(const MinMaxPyramid::Edge& edge, Row& row) const {
+  TimelineColumns& out = row.columns;
+  if (out.edges.empty()) {
+    out.edges.reserve(size_t{count_} + 1);
+    for (auto& curve : out.curves) curve.reserve(count_);
+  } else {
+    const MinMaxPyramid::Edge& left = row.last;
+    const bool changes = edge.event > left.event;
+    Extremes range = changes ? pyramid_->between(left, edge, row.leaf) : Extremes::nothing();
     // Before the first event nothing is known, so the zero carried in is not a value.
     if (left.event > 0 || !changes) range.include(left.before);
     for (size_t c = 0; c < kCurves; ++c) {
       const uint64_t first = left.event > 0 ? left.before[c] : range.min[c];
-      out.curves[c][i] = {first, range.min[c], range.max[c], right.before[c]};
+      out.curves[c].push_back({first, range.min[c], range.max[c], edge.before[c]});
     }
+    if (edge.event == 0) ++out.first_known;
   }
-  return out;
+  out.edges.push_back(edge.event);
+  row.last = edge;
 }
 
 void curve_points(const FrameworkModel& model, const TimelineColumns& columns, Curve curve,

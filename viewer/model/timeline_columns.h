@@ -40,8 +40,8 @@ TimelineColumns columns_of(const FrameworkModel& model, const MinMaxPyramid& pyr
 // The same, made in portions: the borders between columns of a long trace are so many places in it
 // that looking at all of them takes longer than a frame.
 //
-// Where the columns hold many events, the first answer is there at once: borders lie where a cell
-// of the model begins (FrameworkModel::kCell), less than a column's width from where they belong.
+// Where the columns hold many events, the first answer is there at once: borders lie where a leaf
+// of the pyramid or a cell of the model begins, less than a column's width from where they belong.
 // No event is left out, and all that is off is that one at a border may stand in the neighbouring
 // column. work() then finds the true borders. Belongs to one thread.
 class ColumnWork {
@@ -57,16 +57,26 @@ class ColumnWork {
   const TimelineColumns& columns() const { return columns_; }
 
  private:
-  bool holds_many() const;
-  MinMaxPyramid::Edge near_edge(double time, double width) const;
-  TimelineColumns join(const std::vector<MinMaxPyramid::Edge>& edges) const;
+  enum class Grain : uint8_t { kEvent, kLeaf, kCell };
+  // Columns from the left to the right as their borders are found.
+  struct Row {
+    TimelineColumns columns;
+    MinMaxPyramid::Edge last;
+    MinMaxPyramid::Leaf leaf;
+  };
+
+  double since(int64_t time_ns) const { return static_cast<double>(time_ns - window_.origin_ns); }
+  Grain fitting_grain() const;
+  MinMaxPyramid::Edge true_edge(double time, MinMaxPyramid::Leaf& leaf) const;
+  MinMaxPyramid::Edge near_edge(double time, Grain grain, MinMaxPyramid::Leaf& leaf) const;
+  void add(const MinMaxPyramid::Edge& edge, Row& row) const;
 
   const FrameworkModel* model_ = nullptr;
   const MinMaxPyramid* pyramid_ = nullptr;
   TimeWindow window_;
   uint32_t count_ = 0;
-  uint32_t next_ = 1;                       // border to be found next
-  std::vector<MinMaxPyramid::Edge> edges_;  // the true ones so far
+  uint32_t next_ = 1;  // border to be found next
+  Row row_;            // by the true borders, so far
   TimelineColumns columns_;
 };
 

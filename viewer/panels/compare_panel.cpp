@@ -19,6 +19,7 @@ namespace {
 
 constexpr float kGutterPx = 76;  // as in the timeline
 constexpr float kAxisPx = 24;
+constexpr int64_t kBudgetNs = 2'000'000;  // per frame, for what is left of a curve
 
 std::string lane_label(const Model& there, bool other, uint32_t lane) {
   return (other ? short_name(there) + ": " : "") + there.lanes[lane].name;
@@ -104,8 +105,24 @@ void ComparePanel::draw_choice(const Model& model, Selection& selection) {
 void ComparePanel::fill(const Model& model, const Lane& lane, const TimeRange& view, double offset,
                         uint32_t columns, Points& out) const {
   const TimeWindow window{model.trace.start_ns, view.begin - offset, view.end - offset};
-  const TimelineColumns all = columns_of(*lane.memory, lane.curves, window, columns);
-  curve_points(*lane.memory, all, value_, window, model.trace.end_ns, out.xs, out.ys);
+  const std::shared_ptr<const Model> of = model.weak_from_this().lock();
+  const bool same = of != nullptr && of == out.model.lock() && out.offset == offset &&
+                    out.lane == &lane && out.columns == columns && out.value == value_ &&
+                    out.window.origin_ns == window.origin_ns && out.window.begin == window.begin &&
+                    out.window.end == window.end;
+  if (!same) {
+    out.model = of;
+    out.offset = offset;
+    out.lane = &lane;
+    out.window = window;
+    out.columns = columns;
+    out.value = value_;
+    out.work.begin(*lane.memory, lane.curves, window, columns, patient);
+  } else if (!out.work.work(kBudgetNs)) {
+    return;
+  }
+  curve_points(*lane.memory, out.work.columns(), value_, window, model.trace.end_ns, out.xs,
+               out.ys);
   for (double& x : out.xs) x += offset;
 }
 
@@ -146,10 +163,10 @@ void ComparePanel::draw_plot(const Model& model, Selection& selection, ImVec2 si
   const auto columns = std::max(2U, static_cast<uint32_t>(plot.x));
   const Lane& lane = model.lanes[selection.lane];
   fill(model, lane, area.view, 0, columns, mine_);
-  theirs_.xs.clear();
-  theirs_.ys.clear();
-  if (selection.compare &&
-      !(!selection.compare->other && selection.compare->lane == selection.lane)) {
+  if (!selection.compare ||
+      (!selection.compare->other && selection.compare->lane == selection.lane)) {
+    theirs_ = {};
+  } else {
     const bool other = selection.compare->other;
     const Model& there = other ? *selection.other : model;
     fill(there, there.lanes[selection.compare->lane], area.view,

@@ -2,6 +2,7 @@
 // is alive in one but not in the other.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,11 +19,24 @@ class ComparePanel {
 
   bool open_wanted = false;  // asks for another trace to compare with
 
+  // There is more to compute: draw again soon.
+  bool busy() const { return !mine_.work.is_exact() || !theirs_.work.is_exact(); }
+  // Pictures wait for everything; a window must not.
+  bool patient = false;
+
   // The greatest of each curve as drawn last, for tests: mine, theirs.
   double drawn_top[2] = {0, 0};
 
  private:
+  // One curve as it is drawn, made again only when anything differs.
   struct Points {
+    std::weak_ptr<const Model> model;  // another may come to lie where this one was
+    const Lane* lane = nullptr;
+    TimeWindow window;
+    double offset = 0;
+    uint32_t columns = 0;
+    Curve value = Curve::kAllocated;
+    ColumnWork work;
     std::vector<double> xs;
     std::vector<double> ys;
   };

@@ -4,6 +4,7 @@
 #include <imgui.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <utility>
 
@@ -52,11 +53,21 @@ const RankColumns& RankCurvesView::values_of(const Model& model, uint32_t lane,
   Small& small = small_[lane];
   const bool same = small.columns == columns && small.value == options_.value &&
                     small.view.begin == view.begin && small.view.end == view.end;
+  const bool to_the_end = budget_ns_ < 0;
   if (!same) {
-    small = {view, columns, options_.value,
-             rank_columns(model, model.lanes[lane], options_.value, view, columns)};
+    small.view = view;
+    small.columns = columns;
+    small.value = options_.value;
+    small.values.begin(model, model.lanes[lane], options_.value, view, columns);
   }
-  return small.values;
+  if ((same || to_the_end) && !small.values.is_exact() && budget_ns_ != 0) {
+    const auto begin = std::chrono::steady_clock::now();
+    small.values.work(budget_ns_);
+    const std::chrono::nanoseconds used = std::chrono::steady_clock::now() - begin;
+    if (!to_the_end) budget_ns_ = std::max<int64_t>(0, budget_ns_ - used.count());
+  }
+  exact_ = exact_ && small.values.is_exact();
+  return small.values.values();
 }
 
 void RankCurvesView::draw_values(const Model& model, uint32_t lane, const PlotArea& area,
@@ -127,8 +138,10 @@ void RankCurvesView::draw_one(const Model& model, Selection& selection, const Ra
   if (click) choose_rank(model, selection, index, area.time(click->x));
 }
 
-void RankCurvesView::draw(const Model& model, Selection& selection, const RankRows& rows,
-                          const RankOptions& options, ImVec2 size) {
+bool RankCurvesView::draw(const Model& model, Selection& selection, const RankRows& rows,
+                          const RankOptions& options, ImVec2 size, int64_t budget_ns) {
+  budget_ns_ = budget_ns;
+  exact_ = true;
   if (model_ != &model) small_.clear();
   model_ = &model;
   options_ = options;
@@ -166,6 +179,7 @@ void RankCurvesView::draw(const Model& model, Selection& selection, const RankRo
   }
   ImGui::PopStyleVar();
   ImGui::EndChild();
+  return exact_;
 }
 
 }  // namespace tidemark::view

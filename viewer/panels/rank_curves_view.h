@@ -10,8 +10,9 @@ namespace tidemark::view {
 
 class RankCurvesView {
  public:
-  void draw(const Model& model, Selection& selection, const RankRows& rows,
-            const RankOptions& options, ImVec2 size);
+  // Goes on for about that long (< 0: to the end) with what is not yet exact; true when all is.
+  bool draw(const Model& model, Selection& selection, const RankRows& rows,
+            const RankOptions& options, ImVec2 size, int64_t budget_ns);
 
  private:
   // Kept for the next frame.
@@ -19,7 +20,7 @@ class RankCurvesView {
     TimeRange view;
     uint32_t columns = 0;
     RankValue value = RankValue::kAllocated;
-    RankColumns values;
+    RankColumnWork values;
   };
 
   const RankColumns& values_of(const Model& model, uint32_t lane, const TimeRange& view,
@@ -34,6 +35,8 @@ class RankCurvesView {
   TimeGestures gestures_;
   std::unordered_map<uint32_t, Small> small_;
   uint32_t last_lane_ = UINT32_MAX;
+  int64_t budget_ns_ = 0;  // what is left of it in this frame
+  bool exact_ = true;      // all that was drawn in this frame
 };
 
 }  // namespace tidemark::view

@@ -14,7 +14,7 @@ namespace tidemark::view {
 
 namespace {
 
-constexpr int64_t kBudgetNs = 5'000'000;  // per frame
+constexpr int64_t kBudgetNs = 3'000'000;  // per frame
 constexpr size_t kStuckLines = 3;
 
 }  // namespace
@@ -128,7 +128,7 @@ void RanksPanel::draw(const Model& model, Selection& selection) {
   draw_stuck(model, selection);
   const ImVec2 room = ImGui::GetContentRegionAvail();
   if (curves) {
-    curves_.draw(model, selection, rows_, options, room);
+    busy_ = !curves_.draw(model, selection, rows_, options, room, patient ? -1 : kBudgetNs);
   } else {
     busy_ = !heat_.draw(model, selection, rows_, options, room, patient ? -1 : kBudgetNs);
   }
