@@ -23,8 +23,23 @@ namespace {
 // A curve this many times as high as the lane's own would press those flat: it is cut instead.
 constexpr uint64_t kTooHigh = 4;
 
-double top_of(const Lane& lane, const TimelineOptions& options,
-              const std::optional<Overlay>& overlay) {
+constexpr float kTwoLinesPx = 104;  // a lower plot has no room for the numbers at the cursor
+
+// What a plot's name, the numbers below it and the flag of the peak take of its height.
+float header_px(float plot_px) {
+  const float lines = plot_px < px(kTwoLinesPx) ? 1 : plot_px < px(200) ? 2 : 3;
+  return px(6) + lines * (ImGui::GetTextLineHeight() + px(2));
+}
+
+// The allocator's own, if it has one.
+uint64_t own_limit(const Model& model, const Lane& lane) {
+  const DeviceReport* report = model.report_of(lane);
+  const bool known = report != nullptr && report->limit.source == LimitSource::kFraction;
+  return known ? report->limit.bytes : 0;
+}
+
+double highest_of(const Lane& lane, const TimelineOptions& options,
+                  const std::optional<Overlay>& overlay) {
   const FrameworkModel& m = *lane.memory;
   const uint64_t own = std::max(
       {m.allocated_peak.bytes, m.requested_peak.bytes, m.reserved_peak.bytes, uint64_t{1024}});
@@ -45,9 +60,20 @@ double top_of(const Lane& lane, const TimelineOptions& options,
       highest = std::max(highest, there.reserved_peak.bytes);
     }
   }
-  const uint64_t goal = options.to_limit ? std::max(highest, lane.total_bytes) : highest;
-  // Room above for flags and the lane's name.
-  return static_cast<double>(goal) * 1.28;
+  return static_cast<double>(options.to_limit ? std::max(highest, lane.total_bytes) : highest);
+}
+
+// Curves and limits stay below the lane's name, so that none strikes it through.
+double top_of(const Model& model, const Lane& lane, const TimelineOptions& options,
+              const std::optional<Overlay>& overlay, float plot_px) {
+  double highest = highest_of(lane, options, overlay);
+  const float below = std::max(plot_px - header_px(plot_px), plot_px / 2);
+  const double room = static_cast<double>(plot_px) / static_cast<double>(std::max(below, 1.0F));
+  for (const uint64_t limit : {lane.total_bytes, own_limit(model, lane)}) {
+    const auto bytes = static_cast<double>(limit);
+    if (bytes > highest && bytes <= highest * room) highest = bytes;
+  }
+  return highest * room;
 }
 
 void plot_line(const char* id, const LaneCurves::Line& line, Rgb colour, float weight) {
@@ -172,8 +198,11 @@ void draw_peak(const Model& model, const Lane& lane, const PlotArea& area, Label
                          paint(theme().allocated));
   if (area.max.y - area.min.y < px(90)) return;
   const float flag = std::max(y - r * 2 - px(1), area.min.y + ImGui::GetFontSize() + px(5));
+  // Above the peak; where the lane's name is in the way, below it.
+  const float height = ImGui::GetFontSize() + px(4);
   labels.add_flag(kPeakLabel, {x, flag}, area.min.x, area.max.x, theme().allocated,
-                  "peak " + size_text(peak.bytes));
+                  "peak " + size_text(peak.bytes),
+                  {{x, y + height + px(4)}, {x, y + 2 * height + px(6)}});
 }
 
 void draw_ooms(const Model& model, uint32_t lane, const PlotArea& area, Labels& labels) {
@@ -230,7 +259,7 @@ void draw_name(const Model& model, const Selection& selection, uint32_t index, c
   const float after = bold_width + px(10);
   labels.add(kNameLabel, {at.x + after, at.y}, paint(theme().dim),
              fitted(card, std::max(0.0F, room - after)));
-  if (area.max.y - area.min.y < px(104)) return;
+  if (area.max.y - area.min.y < px(kTwoLinesPx)) return;
   at.y += line;
   labels.add(kNameLabel, at, paint(theme().dim), fitted(facts, room));
 }
@@ -358,11 +387,10 @@ void plot_lane(const Lane& lane, const LaneDrawing& drawing, const PlotArea& are
 void draw_limits(const Model& model, const Lane& lane, const PlotArea& area, Labels& labels) {
   draw_limit(area, static_cast<double>(lane.total_bytes),
              "the card holds " + size_text(lane.total_bytes), labels);
-  const DeviceReport* report = model.report_of(lane);
-  if (report == nullptr || report->limit.source != LimitSource::kFraction) return;
-  const uint64_t limit = report->limit.bytes;
-  draw_limit(area, static_cast<double>(limit), "the allocator's own limit " + size_text(limit),
-             labels);
+  if (const uint64_t limit = own_limit(model, lane); limit != 0) {
+    draw_limit(area, static_cast<double>(limit), "the allocator's own limit " + size_text(limit),
+               labels);
+  }
 }
 
 // Who the line in another colour is, at its end.
@@ -404,8 +432,10 @@ PlotArea draw_lane(const Model& model, Selection& selection, uint32_t index, Lan
     drawing.laid_over.update(*over->model, over->of(), selection.view, columns, over->offset);
   }
   const float strip = steps_strip_px(model, lane, options, size.y);
-  PlotArea area{
-      ImGui::GetCursorScreenPos(), {}, selection.view, top_of(lane, options, drawing.overlay)};
+  PlotArea area{ImGui::GetCursorScreenPos(),
+                {},
+                selection.view,
+                top_of(model, lane, options, drawing.overlay, size.y - strip)};
   area.max = area.min + ImVec2(size.x, size.y - strip);
   ImGui::PushID(static_cast<int>(index));
   plot_lane(lane, drawing, area, options, ticks);

@@ -25,11 +25,15 @@ void Labels::add_at_either(int rank, std::vector<ImVec2> places, ImU32 ink, std:
 }
 
 void Labels::add_flag(int rank, ImVec2 at, float least_x, float most_x, Rgb colour,
-                      std::string text) {
+                      std::string text, const std::vector<ImVec2>& others) {
   const ImVec2 pad(px(5), px(2));
   const ImVec2 size(width_of(text) + 2 * pad.x, ImGui::GetFontSize() + 2 * pad.y);
-  const float left = std::clamp(at.x - size.x / 2, least_x, std::max(least_x, most_x - size.x));
-  const ImVec2 min(std::round(left), std::round(at.y - size.y));
+  const auto corner = [&](ImVec2 lower_middle) {
+    const float left =
+        std::clamp(lower_middle.x - size.x / 2, least_x, std::max(least_x, most_x - size.x));
+    return ImVec2(std::round(left), std::round(lower_middle.y - size.y));
+  };
+  const ImVec2 min = corner(at);
   const Rgb ink = is_light(colour) ? Rgb{12, 14, 18} : Rgb{255, 255, 255};
   labels_.push_back({rank,
                      min,
@@ -40,6 +44,7 @@ void Labels::add_flag(int rank, ImVec2 at, float least_x, float most_x, Rgb colo
                      ImGui::GetFont(),
                      std::move(text),
                      {}});
+  for (const ImVec2& other : others) labels_.back().elsewhere.push_back(corner(other) + pad);
 }
 
 bool Labels::taken(const Label& l, size_t count) const {

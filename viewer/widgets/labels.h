@@ -20,7 +20,9 @@ class Labels {
   // At the first of these places that is free.
   void add_at_either(int rank, std::vector<ImVec2> places, ImU32 ink, std::string text);
   // Like draw_flag(): on a tab whose lower middle is at `at`, kept between the two x.
-  void add_flag(int rank, ImVec2 at, float least_x, float most_x, Rgb colour, std::string text);
+  // If that is taken, at the first free one of the others.
+  void add_flag(int rank, ImVec2 at, float least_x, float most_x, Rgb colour, std::string text,
+                const std::vector<ImVec2>& others = {});
 
   void draw(ImDrawList& draw);
 
