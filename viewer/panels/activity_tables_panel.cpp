@@ -72,6 +72,8 @@ size_t ActivityTables::draw_kernels(const Model& model, Selection& selection) {
       selection.choose_activity(model, row.longest);
       selection.reveal(model, selection.time(model));
     }
+    // Without its template arguments a kernel's name may be that of several.
+    explain(std::string(model.text[process].names().string(row.name)).c_str());
     ImGui::SameLine(0, 0);
     text_right(span_text(static_cast<double>(row.total_ns)));
     number_cell(grouped(row.count));
