@@ -50,6 +50,13 @@ def held(process):
             "address_kib": int(re.search(r"VmSize:\s+(\d+)", status)[1])}
 
 
+def parent_of(pid):
+    try:
+        return int(re.search(r"PPid:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text())[1])
+    except OSError:
+        return 0  # another test's, and gone
+
+
 # What malloc and the C library keep of threads that have ended. A capture that were not freed would
 # show as 59 MiB of addresses.
 SLACK = {"threads": 0, "descriptors": 0, "mappings": 6, "resident_kib": 1024, "address_kib": 16384}
@@ -122,7 +129,7 @@ armed = subprocess.Popen([sys.argv[1], "run", "--arm", "--", HOST, "0"], stdin=s
                          stdout=subprocess.PIPE, text=True, env=env)
 tell(armed, "begin")
 processes = json.loads(run("ps", "--json", env=env).stdout)["processes"]
-ours = [p for p in processes if p["command"] == f"{HOST} 0"]
+ours = [p for p in processes if parent_of(p["pid"]) == armed.pid]
 check_equal([p["state"] for p in ours], ["armed"], "run --arm: ps")
 result = run("attach", "--job", ours[0]["job"], "--for", "0.2s", "-o", tmp / "job", env=env)
 check_equal(result.returncode, 0, f"attach --job: {result.stderr}")
