@@ -60,6 +60,7 @@ void find_fragmentation(const Evidence& evidence, std::vector<Finding>& out) {
                   {"reserved_bytes", state.totals.reserved},
                   {"peak_cost_bytes", cost}};
     add(f.advice, change_allocator(d));
+    d.model->release_pages();  // its replays walked through all events; there may be many ranks
     name_the_pin(f, d, state);
     out.push_back(std::move(f));
   }
