@@ -45,6 +45,10 @@ bool ends_with_system_call(std::span<const uint8_t, kSystemCallBytes> bytes_befo
 // Its address, when the program counter is behind it.
 uint64_t system_call_address(uint64_t pc_behind);
 
+// The number that the code right before that instruction loads; -1: it lies elsewhere.
+inline constexpr size_t kLoadBytes = 5;
+int64_t loaded_number(std::span<const uint8_t, kLoadBytes> bytes_before_instruction);
+
 // As at the instruction itself, about to enter the kernel.
 void set_before_call(Registers& registers, uint64_t instruction, const SystemCall& call);
 // Makes the kernel pass over the call that the thread is entering, once set_before_call()'s

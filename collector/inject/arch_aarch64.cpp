@@ -131,6 +131,13 @@ uint64_t system_call_address(uint64_t pc_behind) {
   return pc_behind - 4;
 }
 
+int64_t loaded_number(std::span<const uint8_t, kLoadBytes> bytes) {
+  uint32_t code = 0;
+  std::memcpy(&code, &bytes[kLoadBytes - sizeof code], sizeof code);
+  if ((code & 0x7fe0001f) != 0x52800008) return -1;  // mov x8 or w8, #…
+  return code >> 5 & 0xffff;
+}
+
 void set_before_call(Registers& r, uint64_t instruction, const SystemCall& call) {
   r.pc = instruction;
   r.regs[8] = static_cast<uint64_t>(call.number);

@@ -1,10 +1,12 @@
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <elf.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -124,6 +126,13 @@ uint64_t system_call_address(uint64_t pc_behind) {
   return pc_behind - 2;
 }
 
+int64_t loaded_number(std::span<const uint8_t, kLoadBytes> bytes) {
+  if (bytes[0] != 0xb8) return -1;  // mov $…, %eax
+  int32_t number = -1;
+  std::memcpy(&number, &bytes[1], sizeof number);
+  return number;
+}
+
 void set_before_call(Registers& r, uint64_t instruction, const SystemCall& call) {
   r.rip = instruction;
   r.rax = static_cast<uint64_t>(call.number);
@@ -214,13 +223,40 @@ constexpr size_t kNoteOffset = 464;
 constexpr uint32_t kMagicAtStart = 0x46505853;
 constexpr uint32_t kMagicAtEnd = 0x46505845;
 
+constexpr size_t kHeaderOffset = 512;
+constexpr size_t kHeaderEnd = 576;
+constexpr uint64_t kTileData = uint64_t{1} << 18;
+
+// Up to the end of the last of these parts.
+size_t state_bytes(uint64_t features) {
+  size_t end = kHeaderEnd;
+  for (unsigned part = 2; part < 63; ++part) {
+    unsigned size = 0;
+    unsigned offset = 0;
+    unsigned more = 0;
+    unsigned unused = 0;
+    if ((features >> part & 1) == 0 ||
+        __get_cpuid_count(0xd, part, &size, &offset, &more, &unused) == 0) {
+      continue;
+    }
+    end = std::max<size_t>(end, offset + size);
+  }
+  return end;
+}
+
 // In the layout of a signal frame: with the note, and the word behind it.
 std::vector<uint8_t> signal_state(std::span<const RegisterSet> vectors) {
   for (const RegisterSet& set : vectors) {
-    if (set.type != NT_X86_XSTATE || set.bytes.size() < 576) continue;
+    if (set.type != NT_X86_XSTATE || set.bytes.size() < kHeaderEnd) continue;
     std::vector<uint8_t> bytes = set.bytes;
     VectorNote note{};
     std::memcpy(&note.features, bytes.data() + kNoteOffset, sizeof note.features);
+    uint64_t used = 0;
+    std::memcpy(&used, bytes.data() + kHeaderOffset, sizeof used);
+    // A thread that never used the tiles has no room for them, and the kernel takes a frame with
+    // more than it has room for as one of the oldest kind, without wide registers.
+    if ((used & kTileData) == 0) note.features &= ~kTileData;
+    bytes.resize(std::min(bytes.size(), state_bytes(note.features)));
     note.magic = kMagicAtStart;
     note.state_bytes = static_cast<uint32_t>(bytes.size());
     note.extended_bytes = note.state_bytes + 4;

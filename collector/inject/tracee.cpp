@@ -173,6 +173,7 @@ bool Tracee::stop_before_call(const SafeCalls& calls) {
   if (program_counter(whole) != instruction) return false;  // a signal was first
   set_before_call(whole, instruction, call);
   registers_ = whole;
+  set_registers_for_return(calls, call);
   if (trace(static_cast<int>(PTRACE_GETSIGMASK), thread_, sizeof mask_,
             reinterpret_cast<uintptr_t>(&mask_)) != 0) {
     return false;
@@ -196,20 +197,38 @@ bool Tracee::stop_before_call(const SafeCalls& calls) {
   return masked_;
 }
 
+// rt_sigreturn makes the kernel forget what it had to go on with: without a tracer, a wait that a
+// stop broke off begins anew.
+void Tracee::set_registers_for_return(const SafeCalls& calls, const SystemCall& entered) {
+  for_return_ = registers_;
+  knows_call_ = entered.number != SYS_restart_syscall;
+  if (knows_call_) return;
+  const uint64_t instruction = program_counter(registers_);
+  uint8_t code[kLoadBytes];
+  if (!calls.memory().read(instruction - sizeof code, code, sizeof code)) return;
+  SystemCall call = entered;
+  call.number = loaded_number(code);
+  knows_call_ = call.number >= 0;
+  if (knows_call_) set_before_call(for_return_, instruction, call);
+}
+
 // Below its stack pointer a thread that was stopped has nothing, as for any signal. Where the stack
 // is small (a coroutine's) or the code is not there, only the few microseconds of the system calls
 // themselves are without a way back.
 void Tracee::prepare_way_back(const SafeCalls& calls) {
   constexpr uint64_t kEnough = 64 << 10;
   ReturnPath path = calls.return_path();
-  if (path.call_and_return == 0 || path.signal_return == 0 || has_shadow_stack(vectors_)) return;
+  if (!knows_call_ || path.call_and_return == 0 || path.signal_return == 0 ||
+      has_shadow_stack(vectors_)) {
+    return;
+  }
   const uint64_t top = stack_pointer(registers_);
   const MappedRange stack = mapping_at(process_, top);
-  const uint64_t size = return_frame(registers_, vectors_, mask_, 0).size();
+  const uint64_t size = return_frame(for_return_, vectors_, mask_, 0).size();
   if (!stack.writable || top - stack.begin < std::max(kEnough, 4 * size)) return;
   path.frame = (top - kRedZoneBytes - size) & ~uint64_t{63};
   const std::vector<uint8_t> frame =
-      return_frame(registers_, vectors_, mask_, path.frame, path.signal_return);
+      return_frame(for_return_, vectors_, mask_, path.frame, path.signal_return);
   Registers now = registers_;
   set_return(now, path);
   if (calls.memory().write(path.frame, frame.data(), frame.size()) && write(now)) way_back_ = path;
@@ -268,7 +287,7 @@ Result<int64_t> Tracee::stub_call(uint64_t code, size_t code_bytes, uint64_t fun
 }
 
 std::vector<uint8_t> Tracee::frame_for_return(uint64_t address) const {
-  return return_frame(registers_, vectors_, mask_, address);
+  return return_frame(for_return_, vectors_, mask_, address);
 }
 
 // Whether the stop is for this signal and an instruction of the thread raised it.

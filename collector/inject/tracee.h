@@ -72,6 +72,7 @@ class Tracee {
   // A thread that runs its own program; a call that only the stop broke off goes on.
   bool interrupt_running(Deadline deadline);
   bool stop_before_call(const SafeCalls& calls);
+  void set_registers_for_return(const SafeCalls& calls, const SystemCall& entered);
   void prepare_way_back(const SafeCalls& calls);
   bool read(Registers& registers) const;
   bool write(const Registers& registers) const;
@@ -86,7 +87,9 @@ class Tracee {
   bool in_call_ = false;  // the last stop was a call's entry
   int signal_ = 0;        // of a signal-delivery stop
   bool saved_ = false;
-  Registers registers_{};  // to be restored
+  Registers registers_{};   // to be restored
+  Registers for_return_{};  // what rt_sigreturn restores
+  bool knows_call_ = true;  // which call those begin anew
   uint64_t mask_ = 0;
   bool masked_ = false;
   std::vector<RegisterSet> vectors_;

@@ -356,7 +356,7 @@ TEST(PickleRecords, SurvivesDamageAndReadsItAsTheLoopDoes) {
       // Of all bytes, or of the opcodes that a dict is made of.
       const char* const opcodes = "}]()eua0q2hjKMN.\x94\x86\x8a\x8c";
       const size_t at = 2 + random() % (whole.size() - 2);
-      damaged[at] = static_cast<char>(random() % 2 == 0 ? random() : opcodes[random() % 20]);
+      damaged[at] = random() % 2 == 0 ? static_cast<char>(random()) : opcodes[random() % 20];
     }
     const Result<PickleDocument> alone = parse_exactly(damaged, memory);
     const std::string alone_text =

@@ -234,7 +234,7 @@ TEST_F(RecoveryTest, LockOfItsWriterKeepsARing) {
     lock.l_type = F_WRLCK;
     lock.l_len = 1;
     const char ok = ::fcntl(fd, F_SETLK, &lock) == 0 ? 1 : 0;
-    static_cast<void>(::write(ready[1], &ok, 1));
+    if (::write(ready[1], &ok, 1) != 1) ::_exit(1);
     while (true) ::pause();
   }
   char ok = 0;

@@ -171,7 +171,7 @@ int record_on_a_tiny_disk(const ScratchDirectory& directory, const ScratchDirect
   }
   const std::string command = std::string(TIDEMARK_VICTIM) + " " + directory.path() + " " +
                               (work / "counters") + " kill 2>/dev/null";
-  static_cast<void>(std::system(command.c_str()));
+  if (std::system(command.c_str()) == -1) return 1;
   const auto rings = directory.files(".ring");
   if (rings.size() != 1 || !std::filesystem::is_symlink(rings[0])) return 1;
   const std::string target = std::filesystem::read_symlink(rings[0]);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <string>
 
@@ -29,7 +30,7 @@ struct Scratch {
     char name[] = "/tmp/tidemark-test-XXXXXX";
     path = mkdtemp(name);
   }
-  ~Scratch() { static_cast<void>(std::system(("rm -rf " + path).c_str())); }
+  ~Scratch() { std::filesystem::remove_all(path); }
   std::string path;
 };
 
