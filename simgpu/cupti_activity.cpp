@@ -94,6 +94,8 @@ class Activity {
   CUpti_BuffersCallbackCompleteFunc complete_ = nullptr;
   Buffer buffer_;
   std::vector<WorkEvent> pending_;
+  std::vector<std::thread::id> adding_;  // threads with records that are no longer pending
+  std::condition_variable added_;
   std::atomic<size_t> dropped_{0};
   bool worker_started_ = false;
 };
@@ -241,6 +243,7 @@ void Activity::add_ended(std::unique_lock<std::mutex>& lock, bool forced) {
     ended.push_back(event);
     return true;
   });
+  adding_.push_back(std::this_thread::get_id());
   for (const WorkEvent& event : ended) {
     if (event.kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
       const CUpti_ActivityKernel10 r = kernel_record(event);
@@ -253,11 +256,19 @@ void Activity::add_ended(std::unique_lock<std::mutex>& lock, bool forced) {
       add_locked(lock, &r, sizeof(r));
     }
   }
+  adding_.erase(std::find(adding_.begin(), adding_.end(), std::this_thread::get_id()));
+  added_.notify_all();
 }
 
 void Activity::flush(bool forced) {
   std::unique_lock lock(mutex_);
   add_ended(lock, forced);
+  // Another thread may be asking for a buffer, with records that belong to this flush. Not for
+  // ever: the client might hold a lock that its own callback waits for.
+  const auto self = std::this_thread::get_id();
+  added_.wait_for(lock, std::chrono::seconds(1), [&] {
+    return std::all_of(adding_.begin(), adding_.end(), [&](auto id) { return id == self; });
+  });
   if (buffer_.used != 0) hand_over(lock);
 }
 

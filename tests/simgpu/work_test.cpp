@@ -7,7 +7,7 @@ namespace {
 constexpr char kPtx[] =
     ".version 6.3\n.target sm_75\n.address_size 64\n"
     ".visible .entry quick() { ret; }\n"
-    ".visible .entry slow_3000us() { ret; }\n"
+    ".visible .entry slow_90000us() { ret; }\n"
     ".visible .entry endless_60000000us() { ret; }\n";
 
 class Work : public SimGpu {
@@ -54,21 +54,21 @@ TEST_F(Work, ModulesAreToldWithTheirSize) {
 TEST_F(Work, KernelsLastAsLongAsTheirNameSays) {
   CUstream stream = nullptr;
   OK(CU(cuStreamCreate)(&stream, 0));
-  launch(function("slow_3000us"), stream);
+  launch(function("slow_90000us"), stream);
   launch(function("quick"), stream);
   EXPECT_EQ(CU(cuStreamQuery)(stream), CUDA_ERROR_NOT_READY);
   OK(CU(cuStreamSynchronize)(stream));
   OK(CU(cuStreamQuery)(stream));
   const auto seen = kernels();
   ASSERT_EQ(seen.size(), 2U);
-  EXPECT_EQ(seen[0].name, "slow_3000us");
-  EXPECT_EQ(seen[0].end_ns - seen[0].start_ns, 3'000'000U);
+  EXPECT_EQ(seen[0].name, "slow_90000us");
+  EXPECT_EQ(seen[0].end_ns - seen[0].start_ns, 90'000'000U);
   EXPECT_EQ(seen[1].end_ns - seen[1].start_ns, 10'000U) << "SIMGPU_KERNEL_US";
   EXPECT_GE(seen[1].start_ns, seen[0].end_ns) << "one after the other";
   EXPECT_EQ(seen[0].stream, seen[1].stream);
   const auto callbacks = calls(cupti::CBID_cuLaunchKernel);
   ASSERT_EQ(callbacks.size(), 4U);
-  EXPECT_EQ(callbacks[1].symbol, "slow_3000us");
+  EXPECT_EQ(callbacks[1].symbol, "slow_90000us");
   EXPECT_EQ(callbacks[1].correlation, seen[0].correlation);
   OK(CU(cuStreamDestroy_v2)(stream));
   EXPECT_EQ(resources(cupti::CUPTI_CBID_RESOURCE_STREAM_CREATED), 1U);
