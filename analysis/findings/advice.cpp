@@ -183,8 +183,12 @@ std::optional<Advice> fuse_optimizer(const DeviceEvidence& d) {
 namespace {
 
 // Longer recordings take seconds to replay, once for each setting; the report replays the part
-// around their peak.
-constexpr uint32_t kMostReplayedEvents = 1'000'000;
+// around their peak. Of a job's devices none may cost much where there are hundreds.
+uint32_t most_replayed_events(size_t devices) {
+  constexpr size_t kOfAll = 16'000'000;
+  return static_cast<uint32_t>(
+      std::clamp<size_t>(kOfAll / std::max<size_t>(devices, 1), 50'000, 1'000'000));
+}
 
 // The setting that needs the least, by replaying the recorded requests under each.
 std::optional<Prediction> best_setting(const WhatIf& whatif) {
@@ -220,9 +224,9 @@ std::string replayed_text(const WhatIf& whatif, const FrameworkModel& model) {
 
 }  // namespace
 
-std::optional<Advice> change_allocator(const DeviceEvidence& d) {
+std::optional<Advice> change_allocator(const DeviceEvidence& d, size_t devices) {
   WhatIfOptions options;
-  options.most_events = kMostReplayedEvents;
+  options.most_events = most_replayed_events(devices);
   const Result<WhatIf> whatif = WhatIf::prepare(*d.process, d.device, options);
   if (!whatif) return std::nullopt;  // the sizes that were asked for are not known
   const std::optional<Prediction> best = best_setting(*whatif);

@@ -2,6 +2,7 @@
 // rules give. None comes back where the trace does not support it.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 
 #include "analysis/findings/evidence.h"
@@ -18,8 +19,8 @@ std::optional<Advice> mixed_precision(const DeviceEvidence& d);
 std::optional<Advice> shard_states(const DeviceEvidence& d);
 // An optimizer that works without parameter-sized temporaries.
 std::optional<Advice> fuse_optimizer(const DeviceEvidence& d);
-// Settings of the allocator against holes, from the holes themselves.
-std::optional<Advice> change_allocator(const DeviceEvidence& d);
+// Settings of the allocator against holes, from the holes themselves. `devices`: of the whole job.
+std::optional<Advice> change_allocator(const DeviceEvidence& d, size_t devices);
 
 void add(std::vector<Advice>& list, std::optional<Advice> advice);
 

@@ -59,7 +59,7 @@ void find_fragmentation(const Evidence& evidence, std::vector<Finding>& out) {
                   {"largest_hole_bytes", state.largest_hole_bytes()},
                   {"reserved_bytes", state.totals.reserved},
                   {"peak_cost_bytes", cost}};
-    add(f.advice, change_allocator(d));
+    add(f.advice, change_allocator(d, evidence.devices.size()));
     d.model->release_pages();  // its replays walked through all events; there may be many ranks
     name_the_pin(f, d, state);
     out.push_back(std::move(f));

@@ -81,7 +81,7 @@ void find_shape_variance(const Evidence& evidence, std::vector<Finding>& out) {
                                     "cached blocks fit again: up to {} less reserved",
                                     size_text(cost)),
                         cost});
-    add(f.advice, change_allocator(d));
+    add(f.advice, change_allocator(d, evidence.devices.size()));
     out.push_back(std::move(f));
   }
 }
