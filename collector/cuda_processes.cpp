@@ -9,11 +9,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 
 #include "collector/inject/inject.h"
 #include "collector/inject/library_copy.h"
+#include "collector/inject/proc_text.h"
 #include "collector/inject/python_remote.h"
 #include "collector/inject/remote_memory.h"
 #include "collector/inject/target.h"
@@ -37,8 +36,7 @@ std::string name_of(uid_t user) {
 }
 
 std::string command_of(pid_t pid, const ProcessStatus& status) {
-  std::ifstream in("/proc/" + std::to_string(pid) + "/cmdline");
-  std::string text{std::istreambuf_iterator<char>(in), {}};
+  std::string text = inject::proc_text("/proc/" + std::to_string(pid) + "/cmdline");
   while (!text.empty() && text.back() == '\0') text.pop_back();
   // Arguments are other people's text: nothing that a terminal would obey.
   for (char& c : text) {

@@ -4,7 +4,8 @@
 #include <charconv>
 #include <cstring>
 #include <fstream>
-#include <iterator>
+
+#include "collector/inject/proc_text.h"
 
 namespace tidemark::inject {
 
@@ -59,9 +60,9 @@ std::vector<MappedFile> parse_maps(std::string_view text) {
 }
 
 Result<std::vector<MappedFile>> read_maps(pid_t pid) {
-  std::ifstream in("/proc/" + std::to_string(pid) + "/maps");
-  if (!in) return Error{std::strerror(errno)};
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  errno = 0;  // the kernel's own threads have an empty file
+  const std::string text = proc_text("/proc/" + std::to_string(pid) + "/maps");
+  if (text.empty() && errno != 0) return Error{std::strerror(errno)};
   return parse_maps(text);
 }
 

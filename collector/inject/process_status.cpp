@@ -4,8 +4,8 @@
 
 #include <charconv>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
+
+#include "collector/inject/proc_text.h"
 
 namespace tidemark::inject {
 
@@ -60,9 +60,7 @@ std::string thread_directory(pid_t process, pid_t thread) {
 }
 
 std::optional<ProcessStatus> read_from(const std::string& directory) {
-  std::ifstream in(directory + "/status");
-  if (!in) return std::nullopt;
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const std::string text = proc_text(directory + "/status");
   if (text.empty()) return std::nullopt;
   return parse_status(text);
 }
