@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "proto/block_decoder.h"
+#include "proto/read/block_decoder.h"
 
 namespace tidemark {
 

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "proto/block_decoder.h"
+#include "proto/read/block_decoder.h"
 
 namespace tidemark {
 

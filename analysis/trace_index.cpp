@@ -12,8 +12,8 @@
 
 #include "analysis/index_directory.h"
 #include "analysis/minmax_pyramid.h"
-#include "proto/crc32.h"
-#include "proto/version.h"
+#include "proto/base/crc32.h"
+#include "proto/base/version.h"
 
 namespace tidemark {
 

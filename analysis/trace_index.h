@@ -25,7 +25,7 @@
 #include "analysis/framework_model.h"
 #include "analysis/index_options.h"
 #include "analysis/precision.h"
-#include "proto/trace_reader.h"
+#include "proto/read/trace_reader.h"
 
 namespace tidemark {
 

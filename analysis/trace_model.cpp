@@ -16,7 +16,7 @@
 #include "analysis/framework_replay.h"
 #include "analysis/symbols/resolver.h"
 #include "analysis/trace_index.h"
-#include "proto/nccl_kernels.h"
+#include "proto/read/nccl_kernels.h"
 
 namespace tidemark {
 

@@ -14,8 +14,8 @@
 #include "analysis/framework_model.h"
 #include "analysis/index_options.h"
 #include "analysis/precision.h"
-#include "proto/block_decoder.h"
-#include "proto/result.h"
+#include "proto/base/result.h"
+#include "proto/read/block_decoder.h"
 
 namespace tidemark {
 

@@ -25,7 +25,7 @@
 #include "export/perfetto_export.h"
 #include "export/snapshot_export.h"
 #include "export/sqlite_tables.h"
-#include "proto/trace_writer.h"
+#include "proto/write/trace_writer.h"
 
 namespace tidemark {
 namespace {

@@ -15,8 +15,8 @@
 
 #include "bench/synthetic_stream.h"
 #include "collector/trace_source.h"
-#include "proto/block_decoder.h"
-#include "proto/trace_writer.h"
+#include "proto/read/block_decoder.h"
+#include "proto/write/trace_writer.h"
 #include "tidemark.pb.h"
 
 namespace {

@@ -22,9 +22,9 @@
 #include "analysis/state_index.h"
 #include "analysis/trace_index.h"
 #include "bench/synthetic_stream.h"
-#include "proto/byte_sink.h"
-#include "proto/output_file.h"
-#include "proto/trace_writer.h"
+#include "proto/base/byte_sink.h"
+#include "proto/base/output_file.h"
+#include "proto/write/trace_writer.h"
 
 namespace tidemark {
 namespace {

@@ -14,8 +14,8 @@
 #include "collector/name_writer.h"
 #include "export/report_json.h"
 #include "export/report_text.h"
-#include "proto/byte_sink.h"
-#include "proto/trace_writer.h"
+#include "proto/base/byte_sink.h"
+#include "proto/write/trace_writer.h"
 
 namespace tidemark {
 namespace {

@@ -31,7 +31,7 @@
 #include <vector>
 
 #include "export/snapshot_export.h"
-#include "proto/crc32.h"
+#include "proto/base/crc32.h"
 #include "tests/viewer/synthetic_trace.h"
 #include "viewer/app/shell.h"
 #include "viewer/widgets/fonts.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "collector/cuda_processes.h"
-#include "proto/result.h"
+#include "proto/base/result.h"
 
 namespace tidemark::cli {
 

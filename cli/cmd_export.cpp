@@ -14,7 +14,7 @@
 #include "export/perfetto_export.h"
 #include "export/snapshot_export.h"
 #include "export/sqlite_tables.h"
-#include "proto/output_file.h"
+#include "proto/base/output_file.h"
 
 namespace tidemark::cli {
 

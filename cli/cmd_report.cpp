@@ -11,8 +11,8 @@
 #include "export/report_html.h"
 #include "export/report_json.h"
 #include "export/report_text.h"
-#include "proto/byte_sink.h"
-#include "proto/output_file.h"
+#include "proto/base/byte_sink.h"
+#include "proto/base/output_file.h"
 
 namespace tidemark::cli {
 

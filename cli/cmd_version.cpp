@@ -1,8 +1,8 @@
 #include <cstdio>
 
 #include "cli/command.h"
+#include "proto/base/version.h"
 #include "proto/frame.h"
-#include "proto/version.h"
 
 namespace tidemark::cli {
 

@@ -7,7 +7,7 @@
 
 #include "analysis/report.h"
 #include "collector/trace_source.h"
-#include "proto/result.h"
+#include "proto/base/result.h"
 
 namespace tidemark::cli {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "proto/result.h"
+#include "proto/base/result.h"
 
 namespace tidemark::cli {
 

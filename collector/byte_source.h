@@ -9,7 +9,7 @@
 #include <span>
 #include <string>
 
-#include "proto/result.h"
+#include "proto/base/result.h"
 
 namespace tidemark {
 

@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "proto/base/descriptor.h"
 #include "proto/control.h"
-#include "proto/descriptor.h"
 
 namespace tidemark {
 

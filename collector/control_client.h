@@ -10,7 +10,7 @@
 #include <string>
 
 #include "collector/process_environment.h"
-#include "proto/result.h"
+#include "proto/base/result.h"
 
 namespace tidemark {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "collector/control_client.h"
-#include "proto/result.h"
+#include "proto/base/result.h"
 
 namespace tidemark {
 

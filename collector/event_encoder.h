@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "proto/trace_writer.h"
+#include "proto/write/trace_writer.h"
 
 namespace tidemark {
 

@@ -6,8 +6,8 @@
 #include <mutex>
 #include <thread>
 
-#include "proto/block_decoder.h"
-#include "proto/trace_reader.h"
+#include "proto/read/block_decoder.h"
+#include "proto/read/trace_reader.h"
 
 namespace tidemark {
 

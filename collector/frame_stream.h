@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "proto/base/result.h"
 #include "proto/frame.h"
-#include "proto/result.h"
 
 namespace tidemark {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "proto/result.h"
+#include "proto/base/result.h"
 
 namespace tidemark {
 

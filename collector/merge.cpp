@@ -14,9 +14,9 @@
 #include "collector/job.h"
 #include "collector/rank_facts.h"
 #include "collector/trace_source.h"
-#include "proto/byte_sink.h"
-#include "proto/output_file.h"
-#include "proto/trace_writer.h"
+#include "proto/base/byte_sink.h"
+#include "proto/base/output_file.h"
+#include "proto/write/trace_writer.h"
 
 namespace tidemark {
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/result.h"
+#include "proto/base/result.h"
 
 namespace tidemark {
 

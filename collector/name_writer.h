@@ -6,7 +6,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "proto/trace_writer.h"
+#include "proto/write/trace_writer.h"
 
 namespace tidemark {
 

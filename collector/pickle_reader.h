@@ -28,7 +28,7 @@
 #include <span>
 #include <string_view>
 
-#include "proto/result.h"
+#include "proto/base/result.h"
 
 namespace tidemark {
 

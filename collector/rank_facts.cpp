@@ -8,8 +8,8 @@
 #include <set>
 #include <string_view>
 
-#include "proto/block_decoder.h"
-#include "proto/nccl_kernels.h"
+#include "proto/read/block_decoder.h"
+#include "proto/read/nccl_kernels.h"
 
 namespace tidemark {
 

@@ -18,7 +18,7 @@
 #include "collector/liveness.h"
 #include "collector/ring_reader.h"
 #include "collector/trace_tail.h"
-#include "proto/descriptor.h"
+#include "proto/base/descriptor.h"
 #include "proto/frame.h"
 
 namespace tidemark {

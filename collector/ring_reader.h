@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/result.h"
+#include "proto/base/result.h"
 #include "proto/ring_layout.h"
 
 namespace tidemark {

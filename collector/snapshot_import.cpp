@@ -15,7 +15,7 @@
 #include "collector/event_encoder.h"
 #include "collector/name_writer.h"
 #include "collector/pickle_reader.h"
-#include "proto/version.h"
+#include "proto/base/version.h"
 
 namespace tidemark {
 

@@ -10,8 +10,8 @@
 #include <span>
 #include <string>
 
-#include "proto/result.h"
-#include "proto/trace_writer.h"
+#include "proto/base/result.h"
+#include "proto/write/trace_writer.h"
 
 namespace tidemark {
 

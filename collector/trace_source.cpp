@@ -17,9 +17,9 @@
 #include "collector/job.h"
 #include "collector/recovery.h"
 #include "collector/snapshot_import.h"
-#include "proto/block_decoder.h"
-#include "proto/byte_sink.h"
-#include "proto/output_file.h"
+#include "proto/base/byte_sink.h"
+#include "proto/base/output_file.h"
+#include "proto/read/block_decoder.h"
 
 namespace tidemark {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "proto/result.h"
-#include "proto/trace_reader.h"
+#include "proto/base/result.h"
+#include "proto/read/trace_reader.h"
 
 namespace tidemark {
 

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "proto/trace_appending.h"
-#include "proto/trace_writer.h"
+#include "proto/read/trace_appending.h"
+#include "proto/write/trace_writer.h"
 
 namespace tidemark {
 

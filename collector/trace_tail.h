@@ -5,7 +5,7 @@
 
 #include "collector/recovery.h"
 #include "collector/ring_reader.h"
-#include "proto/result.h"
+#include "proto/base/result.h"
 
 namespace tidemark {
 

@@ -9,8 +9,8 @@
 
 #include "export/names.h"
 #include "export/table_rows.h"
-#include "proto/byte_sink.h"
-#include "proto/output_file.h"
+#include "proto/base/byte_sink.h"
+#include "proto/base/output_file.h"
 
 namespace tidemark {
 

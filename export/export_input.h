@@ -11,7 +11,7 @@
 
 #include "analysis/report.h"
 #include "analysis/trace_model.h"
-#include "proto/trace_reader.h"
+#include "proto/read/trace_reader.h"
 
 namespace tidemark {
 

@@ -10,7 +10,7 @@
 #include "export/perfetto_activity.h"
 #include "export/perfetto_counters.h"
 #include "export/perfetto_events.h"
-#include "proto/output_file.h"
+#include "proto/base/output_file.h"
 
 namespace tidemark {
 

@@ -14,8 +14,8 @@
 #include <string_view>
 #include <vector>
 
-#include "proto/byte_sink.h"
-#include "proto/result.h"
+#include "proto/base/byte_sink.h"
+#include "proto/base/result.h"
 #include "proto/wire.h"
 
 namespace tidemark {

@@ -10,7 +10,7 @@
 #include "export/snapshot_events.h"
 #include "export/snapshot_pickle.h"
 #include "export/snapshot_state.h"
-#include "proto/output_file.h"
+#include "proto/base/output_file.h"
 
 namespace tidemark {
 

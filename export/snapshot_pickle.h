@@ -11,8 +11,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "proto/byte_sink.h"
-#include "proto/result.h"
+#include "proto/base/byte_sink.h"
+#include "proto/base/result.h"
 
 namespace tidemark {
 

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "proto/block_decoder.h"
+#include "proto/read/block_decoder.h"
 
 namespace tidemark {
 

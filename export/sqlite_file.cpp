@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "export/names.h"
-#include "proto/byte_sink.h"
+#include "proto/base/byte_sink.h"
 
 namespace tidemark {
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "export/sqlite_record.h"
-#include "proto/result.h"
+#include "proto/base/result.h"
 
 namespace tidemark {
 

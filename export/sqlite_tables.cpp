@@ -8,7 +8,7 @@
 
 #include "export/sqlite_index_keys.h"
 #include "export/table_rows.h"
-#include "proto/output_file.h"
+#include "proto/base/output_file.h"
 
 namespace tidemark {
 

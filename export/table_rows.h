@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "export/export_input.h"
-#include "proto/result.h"
+#include "proto/base/result.h"
 
 namespace tidemark {
 

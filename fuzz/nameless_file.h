@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <span>
 
-#include "proto/byte_sink.h"
-#include "proto/trace_reader.h"
+#include "proto/base/byte_sink.h"
+#include "proto/read/trace_reader.h"
 
 namespace tidemark {
 

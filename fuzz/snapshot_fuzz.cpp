@@ -4,7 +4,7 @@
 #include "analysis/report.h"
 #include "collector/snapshot_import.h"
 #include "nameless_file.h"
-#include "proto/trace_writer.h"
+#include "proto/write/trace_writer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tidemark;

@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "injector/complain.h"
+#include "proto/base/pages.h"
 #include "proto/column_codec.h"
-#include "proto/pages.h"
 
 namespace tidemark::injector {
 

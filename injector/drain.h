@@ -12,7 +12,7 @@
 
 #include "injector/ring_arena.h"
 #include "injector/session.h"
-#include "proto/trace_writer.h"
+#include "proto/write/trace_writer.h"
 
 namespace tidemark::injector {
 

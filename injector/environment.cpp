@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "proto/pages.h"
+#include "proto/base/pages.h"
 
 extern char** environ;
 

@@ -13,7 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "proto/pages.h"
+#include "proto/base/pages.h"
 
 namespace tidemark::injector {
 

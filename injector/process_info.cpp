@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "injector/recorder.h"
-#include "proto/version.h"
+#include "proto/base/version.h"
 
 namespace tidemark::injector {
 namespace {

@@ -16,7 +16,7 @@
 #include "injector/thread_register.h"
 #include "injector/tool_thread.h"
 #include "injector/writer_thread.h"
-#include "proto/pages.h"
+#include "proto/base/pages.h"
 
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18

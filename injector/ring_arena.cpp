@@ -12,7 +12,7 @@
 #include <cstring>
 
 #include "injector/process_identity.h"
-#include "proto/pages.h"
+#include "proto/base/pages.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23  // Linux 5.14; older kernels answer EINVAL

@@ -11,7 +11,7 @@
 #include <new>
 
 #include "injector/complain.h"
-#include "proto/pages.h"
+#include "proto/base/pages.h"
 
 namespace tidemark::injector {
 

@@ -10,7 +10,7 @@
 #include <cerrno>
 
 #include "injector/tool_thread.h"
-#include "proto/pages.h"
+#include "proto/base/pages.h"
 
 namespace tidemark::injector {
 

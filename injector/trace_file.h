@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "proto/byte_sink.h"
+#include "proto/base/byte_sink.h"
 
 namespace tidemark::injector {
 

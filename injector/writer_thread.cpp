@@ -9,7 +9,7 @@
 #include "injector/drain.h"
 #include "injector/session.h"
 #include "injector/tool_thread.h"
-#include "proto/pages.h"
+#include "proto/base/pages.h"
 
 namespace tidemark::injector {
 

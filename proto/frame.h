@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "proto/crc32.h"
+#include "proto/base/crc32.h"
 
 namespace tidemark {
 

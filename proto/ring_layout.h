@@ -24,7 +24,7 @@
 #include <string_view>
 #include <tuple>
 
-#include "proto/crc32.h"
+#include "proto/base/crc32.h"
 #include "proto/table_names.h"
 #include "proto/tables.h"
 

@@ -1,19 +1,17 @@
 #!/usr/bin/env python3
-"""Checks that includes only point down the order of the rooms.
+"""Checks that includes point down: between the top-level folders, and between their sub-folders.
 
-    scripts/check_includes.py            exit 0 and a line with what was read, or 1 and each offence
+    scripts/check_includes.py [ROOT]     exit 0 and a summary line, or 1 and one line per violation
 """
 import pathlib
 import re
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-
-# room -> rooms it may include from (besides itself)
+# Top-level folder -> the folders that it may include from, besides itself.
 MAY_USE = {
     "abi": set(),
     "proto": set(),
-    "bridge": set(),
+    "bridge": {"proto"},
     "injector": {"abi", "proto", "bridge"},
     "collector": {"proto", "bridge"},
     "analysis": {"proto"},
@@ -23,37 +21,73 @@ MAY_USE = {
     "simgpu": {"abi"},
     "samples": {"abi", "proto"},
 }
-# The part of proto/ that is linked into other people's processes.
-WRITER_ONLY = {"rows.h", "tables.h", "wire.h", "crc32.h", "frame.h", "column_codec.h",
-               "block_encoder.h", "byte_sink.h", "trace_writer.h", "version.h", "ring_layout.h", "table_names.h",
-               "control.h", "pages.h"}
+# Sub-folders from the bottom up: each may include from itself and from those listed before it.
+# "." is the folder itself. A folder that is not listed here has no sub-folders with an order.
+LAYERS = {
+    "proto": ["base", ".", "write", "read"],
+}
+# The sub-folders of proto/ and collector/ that some users must not touch.
+INJECTOR_LINKS = {"proto", "proto/base", "proto/write"}
+READS_ONLY = {"viewer": {"collector/launch", "collector/attach", "collector/attach/inject"}}
+MOST_FILES = 25  # in one sub-folder of a layered folder
+SUFFIXES = (".h", ".cpp", ".cu", ".cuh")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 
 
-def offences():
-    for room, allowed in MAY_USE.items():
-        for source in sorted((ROOT / room).rglob("*")):
-            if source.suffix not in (".h", ".cpp", ".cu", ".cuh"):
+def layer_of(folder, path):
+    """The sub-folder of `folder` in which `path` lies, "." for the folder itself."""
+    return path.parent.relative_to(folder).as_posix()
+
+
+def violations_of(root, source, text):
+    folder = source.parts[0]
+    for target_text in INCLUDE.findall(text):
+        target = pathlib.PurePosixPath(target_text)
+        target_folder = target.parts[0]
+        if target_folder not in MAY_USE or len(target.parts) == 1:
+            continue
+        if not (root / target).exists() and not target_text.endswith(".pb.h"):
+            yield f"{source}: {target} does not exist"
+            continue
+        if target_folder != folder and target_folder not in MAY_USE[folder]:
+            yield f"{source}: {folder}/ must not include {target}"
+        if folder == "injector" and target_folder == "proto" and str(target.parent) not in INJECTOR_LINKS:
+            yield f"{source}: the injector links proto/base and proto/write only, not {target}"
+        if str(target.parent) in READS_ONLY.get(folder, ()):
+            yield f"{source}: {folder}/ reads traces only and must not include {target}"
+        if target_folder == folder and folder in LAYERS:
+            order = LAYERS[folder]
+            own, other = layer_of(folder, source), layer_of(folder, target)
+            if own in order and other in order and order.index(other) > order.index(own):
+                yield f"{source}: {own} is below {other} and must not include {target}"
+
+
+def violations(root):
+    for folder in MAY_USE:
+        sizes = {}
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix not in SUFFIXES:
                 continue
-            for target in INCLUDE.findall(source.read_text(encoding="utf-8")):
-                target_room = target.split("/")[0]
-                if target_room not in MAY_USE or "/" not in target:
-                    continue
-                name = source.relative_to(ROOT)
-                if target_room != room and target_room not in allowed:
-                    yield f"{name}: {room}/ must not include {target}"
-                if not (ROOT / target).exists() and not target.endswith(".pb.h"):
-                    yield f"{name}: {target} does not exist"
-                if (room == "injector" and target_room == "proto"
-                        and target.split("/", 1)[1] not in WRITER_ONLY):
-                    yield f"{name}: the injector uses only proto's writer, not {target}"
+            source = pathlib.PurePosixPath(path.relative_to(root).as_posix())
+            layer = layer_of(folder, source)
+            sizes[layer] = sizes.get(layer, 0) + 1
+            yield from violations_of(root, source, path.read_text(encoding="utf-8"))
+        for layer, size in sizes.items():
+            if folder not in LAYERS:
+                continue
+            if layer not in LAYERS[folder]:
+                yield f"{folder}/{layer}: not in LAYERS of scripts/check_includes.py"
+            if size > MOST_FILES:
+                yield f"{folder}/{layer}: {size} source files, at most {MOST_FILES}"
 
 
 def main():
-    found = list(offences())
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
+    found = list(violations(root.resolve()))
     for text in found:
         print(text)
-    print(f"includes: {len(MAY_USE)} rooms read, {len(found)} offences")
+    layers = sum(len(order) for order in LAYERS.values())
+    print(f"includes: {len(MAY_USE)} folders, {layers} layers, {len(found)} violations")
     return 1 if found else 0
 
 

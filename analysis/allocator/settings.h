@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "analysis/allocator_rules.h"
-#include "proto/result.h"
+#include "proto/base/result.h"
 
 namespace tidemark {
 

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <utility>
 
-#include "proto/descriptor.h"
+#include "proto/base/descriptor.h"
 
 namespace tidemark {
 

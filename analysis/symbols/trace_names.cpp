@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "analysis/symbols/resolver.h"
-#include "proto/descriptor.h"
+#include "proto/base/descriptor.h"
+#include "proto/read/trace_appending.h"
 #include "proto/ring_layout.h"
-#include "proto/trace_appending.h"
 
 namespace tidemark {
 

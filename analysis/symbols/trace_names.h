@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "proto/result.h"
+#include "proto/base/result.h"
 
 namespace tidemark {
 

@@ -19,7 +19,7 @@
 #include <string>
 
 #include "collector/inject/tracee.h"
-#include "proto/result.h"
+#include "proto/base/result.h"
 
 namespace tidemark::inject {
 

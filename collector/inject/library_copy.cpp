@@ -10,8 +10,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "proto/base/descriptor.h"
 #include "proto/control.h"
-#include "proto/descriptor.h"
 
 namespace tidemark::inject {
 

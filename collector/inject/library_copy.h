@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "proto/result.h"
+#include "proto/base/result.h"
 
 namespace tidemark::inject {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "proto/result.h"
+#include "proto/base/result.h"
 
 namespace tidemark::inject {
 

@@ -13,7 +13,7 @@
 #include <fstream>
 
 #include "collector/inject/arch.h"
-#include "proto/descriptor.h"
+#include "proto/base/descriptor.h"
 
 namespace tidemark::inject {
 

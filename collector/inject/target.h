@@ -10,7 +10,7 @@
 
 #include "collector/inject/process_maps.h"
 #include "collector/inject/process_status.h"
-#include "proto/result.h"
+#include "proto/base/result.h"
 
 namespace tidemark::inject {
 

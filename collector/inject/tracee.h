@@ -20,7 +20,7 @@
 
 #include "collector/inject/arch.h"
 #include "collector/inject/safe_call.h"
-#include "proto/result.h"
+#include "proto/base/result.h"
 
 namespace tidemark::inject {
 

@@ -8,10 +8,10 @@
 #include <cstdio>
 #include <string>
 
-#include "proto/output_file.h"
-#include "proto/block_decoder.h"
-#include "proto/byte_sink.h"
-#include "proto/trace_writer.h"
+#include "proto/base/byte_sink.h"
+#include "proto/base/output_file.h"
+#include "proto/read/block_decoder.h"
+#include "proto/write/trace_writer.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "collector/trace_source.h"
-#include "proto/nccl_kernels.h"
+#include "proto/read/nccl_kernels.h"
 #include "tests/collector/rank_trace.h"
 #include "tests/injector/scratch_directory.h"
 

@@ -10,7 +10,7 @@
 
 #include "analysis/report.h"
 #include "collector/name_writer.h"
-#include "proto/trace_writer.h"
+#include "proto/write/trace_writer.h"
 #include "tests/proto/memory_file.h"
 
 namespace tidemark {

@@ -17,7 +17,7 @@
 #include "analysis/symbols/source_lines.h"
 #include "analysis/symbols/trace_names.h"
 #include "analysis/trace_model.h"
-#include "proto/trace_writer.h"
+#include "proto/write/trace_writer.h"
 #include "tests/injector/scratch_directory.h"
 
 namespace tidemark::test {

@@ -15,9 +15,9 @@
 #include "analysis/state_index.h"
 #include "collector/trace_source.h"
 #include "export/report_json.h"
-#include "proto/byte_sink.h"
-#include "proto/output_file.h"
-#include "proto/trace_writer.h"
+#include "proto/base/byte_sink.h"
+#include "proto/base/output_file.h"
+#include "proto/write/trace_writer.h"
 #include "tests/injector/scratch_directory.h"
 #include "toy_allocator.h"
 

@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "collector/trace_source.h"
-#include "proto/block_decoder.h"
+#include "proto/read/block_decoder.h"
 #include "tests/collector/rank_trace.h"
 #include "tests/injector/scratch_directory.h"
 

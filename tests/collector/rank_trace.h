@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "proto/byte_sink.h"
-#include "proto/output_file.h"
-#include "proto/trace_writer.h"
+#include "proto/base/byte_sink.h"
+#include "proto/base/output_file.h"
+#include "proto/write/trace_writer.h"
 
 namespace tidemark::test {
 

@@ -18,7 +18,7 @@
 
 #include <gtest/gtest.h>
 
-#include "proto/trace_writer.h"
+#include "proto/write/trace_writer.h"
 #include "tests/collector/ring_builder.h"
 #include "tests/injector/scratch_directory.h"
 #include "tests/injector/trace_contents.h"

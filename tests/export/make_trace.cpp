@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "collector/name_writer.h"
-#include "proto/trace_writer.h"
+#include "proto/write/trace_writer.h"
 
 namespace tidemark {
 namespace {

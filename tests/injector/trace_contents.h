@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "proto/block_decoder.h"
-#include "proto/trace_reader.h"
+#include "proto/read/block_decoder.h"
+#include "proto/read/trace_reader.h"
 
 namespace tidemark::test {
 

@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "proto/byte_sink.h"
-#include "proto/trace_reader.h"
+#include "proto/base/byte_sink.h"
+#include "proto/read/trace_reader.h"
 
 namespace tidemark {
 

@@ -3,8 +3,8 @@
 #include <string>
 
 #include "memory_file.h"
-#include "proto/block_decoder.h"
-#include "proto/trace_writer.h"
+#include "proto/read/block_decoder.h"
+#include "proto/write/trace_writer.h"
 #include "random_rows.h"
 
 namespace tidemark {

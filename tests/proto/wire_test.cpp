@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "proto/crc32.h"
+#include "proto/base/crc32.h"
 
 namespace tidemark {
 namespace {

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include "memory_file.h"
-#include "proto/block_decoder.h"
-#include "proto/trace_writer.h"
+#include "proto/read/block_decoder.h"
+#include "proto/write/trace_writer.h"
 
 namespace tidemark {
 namespace {

@@ -6,8 +6,8 @@
 #include <thread>
 
 #include "collector/name_writer.h"
-#include "proto/byte_sink.h"
-#include "proto/trace_writer.h"
+#include "proto/base/byte_sink.h"
+#include "proto/write/trace_writer.h"
 #include "tests/viewer/panel_fixture.h"
 #include "viewer/model/follower.h"
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "collector/name_writer.h"
-#include "proto/byte_sink.h"
-#include "proto/trace_writer.h"
+#include "proto/base/byte_sink.h"
+#include "proto/write/trace_writer.h"
 
 namespace tidemark::view {
 

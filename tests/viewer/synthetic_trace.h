@@ -6,7 +6,7 @@
 #include <string>
 
 #include "analysis/trace_model.h"
-#include "proto/trace_reader.h"
+#include "proto/read/trace_reader.h"
 
 namespace tidemark::view {
 

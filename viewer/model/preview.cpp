@@ -9,7 +9,7 @@
 #include <tuple>
 #include <utility>
 
-#include "proto/block_decoder.h"
+#include "proto/read/block_decoder.h"
 
 namespace tidemark::view {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/trace_reader.h"
+#include "proto/read/trace_reader.h"
 
 namespace tidemark::view {
 

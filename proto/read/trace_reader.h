@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "proto/base/result.h"
 #include "proto/frame.h"
-#include "proto/result.h"
 #include "proto/tables.h"
 
 namespace tidemark {

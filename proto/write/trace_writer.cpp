@@ -1,4 +1,4 @@
-#include "proto/trace_writer.h"
+#include "proto/write/trace_writer.h"
 
 #include <algorithm>
 #include <cstring>

@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <span>
 
+#include "proto/base/pages.h"
 #include "proto/column_codec.h"
 #include "proto/frame.h"
-#include "proto/pages.h"
 
 struct ZSTD_CCtx_s;
 

@@ -1,4 +1,4 @@
-#include "proto/nccl_kernels.h"
+#include "proto/read/nccl_kernels.h"
 
 #include <algorithm>
 #include <utility>

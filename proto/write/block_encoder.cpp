@@ -1,4 +1,4 @@
-#include "proto/block_encoder.h"
+#include "proto/write/block_encoder.h"
 
 #define ZSTD_STATIC_LINKING_ONLY  // memory of one's own
 #include <zstd.h>

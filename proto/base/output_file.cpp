@@ -1,4 +1,4 @@
-#include "proto/output_file.h"
+#include "proto/base/output_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

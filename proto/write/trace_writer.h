@@ -12,8 +12,8 @@
 #include <tuple>
 #include <utility>
 
-#include "proto/block_encoder.h"
-#include "proto/byte_sink.h"
+#include "proto/base/byte_sink.h"
+#include "proto/write/block_encoder.h"
 
 namespace tidemark {
 

@@ -1,4 +1,4 @@
-#include "proto/trace_reader.h"
+#include "proto/read/trace_reader.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -9,8 +9,8 @@
 #include <cstring>
 #include <utility>
 
-#include "proto/block_decoder.h"
 #include "proto/clock.h"
+#include "proto/read/block_decoder.h"
 
 namespace tidemark {
 

@@ -1,4 +1,4 @@
-#include "proto/trace_appending.h"
+#include "proto/read/trace_appending.h"
 
 #include <algorithm>
 

@@ -13,7 +13,7 @@
 
 #include "proto/clock.h"
 #include "proto/column_codec.h"
-#include "proto/trace_reader.h"
+#include "proto/read/trace_reader.h"
 
 struct ZSTD_DCtx_s;
 

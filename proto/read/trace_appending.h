@@ -5,9 +5,9 @@
 #include <optional>
 #include <vector>
 
-#include "proto/byte_sink.h"
-#include "proto/trace_reader.h"
-#include "proto/trace_writer.h"
+#include "proto/base/byte_sink.h"
+#include "proto/read/trace_reader.h"
+#include "proto/write/trace_writer.h"
 
 namespace tidemark {
 

@@ -1,4 +1,4 @@
-#include "proto/byte_sink.h"
+#include "proto/base/byte_sink.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "proto/block_decoder.h"
+#include "proto/read/block_decoder.h"
 
 #include <zstd.h>
 
