@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "injector/recorder.h"
+#include "injector/recorder/recorder.h"
 
 namespace {
 

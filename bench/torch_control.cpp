@@ -1,7 +1,7 @@
 // Handles for torch_bench.py to turn parts of the injector on and off while it runs. Only in the
 // benchmark's own build of libtidemark.so.
 #include "injector/torch/bridge_loader.h"
-#include "injector/torch/torch_events.h"
+#include "injector/torch/events.h"
 
 using namespace tidemark::injector;
 

@@ -12,13 +12,13 @@
 #include <atomic>
 #include <cerrno>
 
-#include "injector/capturing.h"
-#include "injector/complain.h"
-#include "injector/control_server.h"
+#include "injector/capture/capturing.h"
+#include "injector/control/server.h"
 #include "injector/nccl/wiring.h"
-#include "injector/options.h"
-#include "injector/own_scope.h"
-#include "injector/tool_thread.h"
+#include "injector/process/complain.h"
+#include "injector/process/options.h"
+#include "injector/process/own_scope.h"
+#include "injector/process/tool_thread.h"
 
 namespace tidemark::injector {
 namespace {

@@ -25,6 +25,8 @@ MAY_USE = {
 # "." is the folder itself. A folder that is not listed here has no sub-folders with an order.
 LAYERS = {
     "proto": ["base", ".", "write", "read"],
+    "injector": ["process", "recorder", "driver", "stacks", "sampling", "nccl", "nvtx", "python",
+                 "torch", "cupti", "capture", "control", "."],
 }
 # The sub-folders of proto/ and collector/ that some users must not touch.
 INJECTOR_LINKS = {"proto", "proto/base", "proto/write"}

@@ -10,8 +10,8 @@
 #include <iterator>
 #include <string_view>
 
-#include "injector/own_scope.h"
-#include "injector/recorder.h"
+#include "injector/process/own_scope.h"
+#include "injector/recorder/recorder.h"
 
 namespace tidemark::injector {
 namespace {

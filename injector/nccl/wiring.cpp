@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "injector/nccl/operations.h"
-#include "injector/recorder.h"
+#include "injector/recorder/recorder.h"
 
 namespace tidemark::injector {
 namespace {

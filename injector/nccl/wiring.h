@@ -1,7 +1,7 @@
 // How NCCL comes to load libtidemark.so as its profiler plugin.
 #pragma once
 
-#include "injector/options.h"
+#include "injector/process/options.h"
 
 namespace tidemark::injector {
 

@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "injector/own_scope.h"
+#include "injector/process/own_scope.h"
 #include "injector/python/find_symbol.h"
-#include "injector/recorder.h"
+#include "injector/recorder/recorder.h"
 
 namespace tidemark::injector {
 namespace {

@@ -6,7 +6,7 @@
 // the first steps and then so seldom that it costs less than a thousandth of the time.
 #pragma once
 
-#include "injector/options.h"
+#include "injector/process/options.h"
 
 namespace tidemark::injector {
 

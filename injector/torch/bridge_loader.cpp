@@ -8,13 +8,13 @@
 
 #include "bridge/bridge_build.h"
 #include "bridge/torch_bridge_abi.h"
-#include "injector/complain.h"
-#include "injector/own_scope.h"
-#include "injector/process_info.h"
-#include "injector/recorder.h"
-#include "injector/tool_thread.h"
-#include "injector/torch/got_slot.h"
-#include "injector/torch/torch_events.h"
+#include "injector/process/complain.h"
+#include "injector/process/own_scope.h"
+#include "injector/process/tool_thread.h"
+#include "injector/recorder/process_rows.h"
+#include "injector/recorder/recorder.h"
+#include "injector/stacks/got_slot.h"
+#include "injector/torch/events.h"
 
 namespace tidemark::injector {
 

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "injector/options.h"
+#include "injector/process/options.h"
 
 namespace tidemark::injector {
 

@@ -3,7 +3,7 @@
 
 #include "abi/cuda_params.h"
 #include "abi/driver_callback_ids.h"
-#include "injector/driver_events.h"
+#include "injector/driver/events.h"
 
 namespace tidemark::injector {
 namespace {

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "injector/cupti_loader.h"
-#include "injector/nvml_sampler.h"
+#include "injector/cupti/loader.h"
+#include "injector/sampling/nvml_sampler.h"
 
 namespace tidemark::injector {
 namespace {

@@ -3,7 +3,7 @@
 #include <string_view>
 #include <vector>
 
-#include "injector/owner.h"
+#include "injector/stacks/owner.h"
 
 namespace tidemark::injector {
 namespace {

@@ -4,8 +4,8 @@
 #include <map>
 #include <string>
 
-#include "injector/options.h"
-#include "injector/process_info.h"
+#include "injector/process/options.h"
+#include "injector/process/process_facts.h"
 
 namespace tidemark::injector {
 namespace {

@@ -14,10 +14,10 @@
 #include <thread>
 #include <vector>
 
-#include "injector/cfi.h"
-#include "injector/elf_facts.h"
-#include "injector/modules.h"
-#include "injector/unwinder.h"
+#include "injector/stacks/cfi.h"
+#include "injector/stacks/elf_facts.h"
+#include "injector/stacks/modules.h"
+#include "injector/stacks/unwinder.h"
 
 namespace tidemark::injector {
 namespace {

@@ -1,5 +1,5 @@
 // The recorder in a shared library that comes by dlopen, as libtidemark.so does.
-#include "injector/recorder.h"
+#include "injector/recorder/recorder.h"
 
 #define TIDEMARK_VISIBLE extern "C" __attribute__((visibility("default")))
 

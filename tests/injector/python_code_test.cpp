@@ -1,13 +1,13 @@
 // How Python's three encodings say which line an instruction is on. What CPython itself says of
 // live code is compared in tests/torch.
-#include "injector/python/python_code.h"
+#include "injector/python/code.h"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <vector>
 
-#include "injector/python/python_layout.h"
+#include "injector/python/layout.h"
 
 namespace tidemark::injector {
 namespace {

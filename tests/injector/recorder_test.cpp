@@ -1,4 +1,4 @@
-#include "injector/recorder.h"
+#include "injector/recorder/recorder.h"
 
 #include <malloc.h>
 #include <signal.h>

@@ -22,7 +22,7 @@
 #include <thread>
 #include <vector>
 
-#include "injector/recorder.h"
+#include "injector/recorder/recorder.h"
 
 #if defined(__SANITIZE_THREAD__)
 // The forked child starts a writer of its own.

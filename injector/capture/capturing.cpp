@@ -1,0 +1,129 @@
+#include "injector/capture/capturing.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+
+#include "injector/capture/task_rounds.h"
+#include "injector/cupti/callbacks.h"
+#include "injector/cupti/kernels.h"
+#include "injector/cupti/loader.h"
+#include "injector/driver/objects.h"
+#include "injector/nccl/operations.h"
+#include "injector/nccl/wiring.h"
+#include "injector/process/complain.h"
+#include "injector/process/own_scope.h"
+#include "injector/process/process_facts.h"
+#include "injector/recorder/process_rows.h"
+#include "injector/sampling/driver_queries.h"
+#include "injector/sampling/nvml_sampler.h"
+#include "injector/stacks/modules.h"
+#include "injector/stacks/unwinder.h"
+#include "injector/torch/events.h"
+#include "injector/torch/hooks.h"
+
+namespace tidemark::injector {
+namespace {
+
+CuptiLibrary g_cupti;  // filled once, then constant
+std::atomic<uint32_t> g_captures{0};
+pid_t g_pid = 0;  // that recorded last
+std::atomic_flag g_said_no_cupti;
+
+void say_no_cupti(const char* reason) {
+  complain(g_said_no_cupti,
+           "%s; driver allocations and kernels are not recorded, device totals still are", reason);
+  char detail[kMaxLibraryPath + 16];
+  std::snprintf(detail, sizeof detail, "cupti: %s", reason);
+  recorder().report(HealthKind::kSourceMissing, 0, detail);
+}
+
+bool start_cupti(const Options& options) {
+  if (!options.cupti) {
+    recorder().report(HealthKind::kSourceDisabled, 0, "cupti: TIDEMARK_CUPTI=0");
+    return false;
+  }
+  if (!g_cupti.found) {
+    say_no_cupti(g_cupti.reason);
+    return false;
+  }
+  record_tool_setting("cupti", g_cupti.path);
+  char version[16];
+  std::snprintf(version, sizeof version, "%u", g_cupti.functions.version);
+  record_tool_setting("cupti_version", version);
+  if (!start_callbacks(g_cupti.functions, options)) return false;
+  start_kernels(g_cupti.functions, options);
+  return true;
+}
+
+// What a parent process knew is not true here: ids belong to its recording, handles to its threads.
+void forget_parent() {
+  reset_modules();
+  reset_unwinder();
+  reset_nvml();
+  reset_torch();
+  reset_nccl();
+  g_captures.store(0);
+}
+
+// The ids and handles of an earlier recording mean nothing in this one.
+void begin_anew(Beginning beginning) {
+  const pid_t pid = ::getpid();
+  if (g_pid != 0 && g_pid != pid) forget_parent();
+  g_pid = pid;
+  driver_objects().clear();
+  reset_driver_queries();
+  capture_session.fetch_add(1);
+  if (beginning == Beginning::kLate) await_torch_state();
+}
+
+}  // namespace
+
+bool start_capture(const Options& options, Beginning beginning) noexcept {
+  const bool late = beginning == Beginning::kLate;
+  // Loaded before the recorder starts, because exit handlers run in reverse order: the recorder's
+  // last round asks CUPTI for what it still holds, so CUPTI must still be there.
+  if (options.cupti && !g_cupti.found) load_cupti(g_cupti);
+  const int64_t start_ns = now_ns();
+  begin_anew(beginning);
+  RecorderOptions recording;
+  recording.directory = options.out;
+  recording.rank = find_job_place(process_environment).rank;
+  recording.buffer_mb = options.buffer_mb;
+  recording.again = late;
+  if (!recorder().start(recording)) {
+    end_torch_state(nullptr);
+    return false;
+  }
+  g_captures.fetch_add(1);
+  record_process(options, start_ns);
+  if (late) record_tool_setting("attached", "late");
+  start_nccl(options, late);
+  const OwnScope own;
+  if (late && driver_is_awake()) {
+    driver_objects().driver_ready.store(true, std::memory_order_release);
+    record_existing_contexts();
+  }
+  const bool callbacks_on = start_cupti(options);
+  start_torch(options, late);
+  start_sampling(options, callbacks_on);
+  return true;
+}
+
+RecordingEnd stop_capture() noexcept {
+  enable_nccl(false);
+  stop_torch();
+  pause_kernels();
+  const RecordingEnd end = recorder().stop();  // its last round takes what CUPTI still holds
+  stop_callbacks();
+  stop_kernels();
+  stop_nvml();
+  return end;
+}
+
+uint32_t capture_count() noexcept {
+  return g_captures.load();
+}
+
+}  // namespace tidemark::injector

@@ -1,0 +1,158 @@
+#include "injector/capture/task_rounds.h"
+
+#include <array>
+
+#include "injector/cupti/kernels.h"
+#include "injector/driver/objects.h"
+#include "injector/process/tool_thread.h"
+#include "injector/recorder/process_rows.h"
+#include "injector/recorder/recorder.h"
+#include "injector/sampling/driver_queries.h"
+#include "injector/sampling/fresh_reading.h"
+#include "injector/sampling/nvml_sampler.h"
+#include "injector/stacks/modules.h"
+#include "injector/torch/hooks.h"
+
+namespace tidemark::injector {
+namespace {
+
+constexpr uint32_t kDriverPeriodMs = 100;
+constexpr uint32_t kKernelPeriodMs = 250;
+constexpr uint32_t kProcessPeriodMs = 1000;
+constexpr uint32_t kEarlyRounds = 4;  // in the first of these periods
+// Without callbacks nobody says when cuInit is over; asking the driver earlier would do no good.
+constexpr int64_t kInitGraceMs = 2000;
+
+struct Sampling {
+  bool callbacks_on = false;
+  bool nvml = false;
+  bool modules_known = false;
+  bool nvml_tried = false;
+  int64_t started_ms = 0;
+  int64_t looked_ms = 0;
+  uint32_t process_rounds = 0;
+  std::array<uint32_t, kMaxDevices> contexts_reported{};
+};
+Sampling g_sampling;
+
+// Tasks run one after the other, but the last round runs on the thread that ends the process.
+PidLock g_turn;
+class Turn {
+ public:
+  Turn() noexcept { g_turn.lock(); }
+  ~Turn() { g_turn.unlock(); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+};
+
+// cuInit has finished, as far as can be known.
+bool driver_ready() {
+  if (driver_objects().driver_ready.load(std::memory_order_acquire)) return true;
+  return monotonic_ms() - g_sampling.started_ms > kInitGraceMs;
+}
+
+void open_nvml() {
+  if (!g_sampling.nvml || g_sampling.nvml_tried) return;
+  g_sampling.nvml_tried = true;
+  start_nvml();
+}
+
+// What CUPTI set aside per context: part of the ledger, not of the unexplained rest.
+void record_own_footprint() {
+  const TracingFootprint footprint = tracing_footprint();
+  if (footprint.bytes_per_context == 0) return;
+  for (int64_t device = 0; device < static_cast<int64_t>(kMaxDevices); ++device) {
+    const uint32_t contexts = driver_objects().contexts.live(device);
+    uint32_t& reported = g_sampling.contexts_reported[static_cast<size_t>(device)];
+    if (contexts == reported) continue;
+    const int64_t change = static_cast<int64_t>(contexts) - static_cast<int64_t>(reported);
+    reported = contexts;
+    if (footprint.on_device) {
+      recorder().record(Counter{now_ns(), contexts * footprint.bytes_per_context, 0, device,
+                                CounterKind::kOwnDevice});
+    } else {
+      recorder().add_own_host_bytes(change * static_cast<int64_t>(footprint.bytes_per_context));
+    }
+  }
+}
+
+void driver_round() {
+  // Reading the symbols of a large library takes milliseconds: better here than in a callback.
+  if (!g_sampling.modules_known) {
+    const ModuleView modules;
+    g_sampling.modules_known = true;
+  }
+  look_for_torch();
+  if (!driver_ready()) return;
+  open_nvml();
+  const int64_t now = monotonic_ms();
+  if (!g_sampling.callbacks_on && now - g_sampling.looked_ms >= kProcessPeriodMs) {
+    g_sampling.looked_ms = now;
+    look_for_used_devices();
+  }
+  if (query_driver()) {
+    sample_device_memory();
+    sample_process_memory();
+  }
+  sample_pools();
+  record_own_footprint();
+}
+
+void driver_task(void*) noexcept {
+  const Turn turn;
+  driver_round();
+  look_for_torch_phases();
+}
+
+void kernel_task(void*) noexcept {
+  const Turn turn;
+  collect_kernels();
+}
+
+void device_task(void*) noexcept {
+  const Turn turn;
+  // A failure asks for a reading before the first regular round.
+  if (!sample_device_memory() && readings_expected()) driver_round();
+}
+
+// The list of processes is dear, so it is read once per second; but a program that lives only that
+// long needs some, too, and while the card fills up or empties the reader must know by whom.
+void process_task(void*) noexcept {
+  const Turn turn;
+  const uint32_t round = g_sampling.process_rounds++;
+  if (round < kEarlyRounds || round % kEarlyRounds == 0 || device_memory_moved()) {
+    sample_process_memory();
+  }
+}
+
+// A process may end before the first round: then everything that is asked once is asked here.
+void last_round(void*) noexcept {
+  const Turn turn;
+  driver_round();
+  sample_device_memory();
+  sample_process_memory();
+  collect_last_kernels();
+}
+
+}  // namespace
+
+void start_sampling(const Options& options, bool callbacks_on) noexcept {
+  g_sampling = Sampling();
+  g_sampling.callbacks_on = callbacks_on;
+  g_sampling.nvml = options.nvml_hz > 0;
+  g_sampling.started_ms = monotonic_ms();
+  expect_readings(g_sampling.nvml);
+  read_on_request(device_task);
+  Recorder& out = recorder();
+  out.add_background_task(driver_task, nullptr, kDriverPeriodMs);
+  if (callbacks_on && (options.kernels || options.copies)) {
+    out.add_background_task(kernel_task, nullptr, kKernelPeriodMs);
+  }
+  if (options.nvml_hz > 0) {
+    out.add_background_task(device_task, nullptr, 1000 / options.nvml_hz);
+    out.add_background_task(process_task, nullptr, kProcessPeriodMs / kEarlyRounds);
+  }
+  out.add_finish_hook(last_round, nullptr);
+}
+
+}  // namespace tidemark::injector

@@ -1,0 +1,295 @@
+#include "injector/control/server.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "injector/control/verbs.h"
+#include "injector/process/complain.h"
+#include "injector/process/options.h"
+#include "injector/process/tool_thread.h"
+#include "injector/recorder/recorder.h"
+#include "proto/control.h"
+
+namespace tidemark::injector {
+namespace {
+
+// Starting a capture runs CUPTI and the loader on it. Below the size of a huge page, one of which
+// the system might otherwise lay under it.
+constexpr size_t kStackBytes = 1 << 20;
+constexpr size_t kMaxClients = 8;
+constexpr int kReplyTimeoutMs = 2000;
+
+// A descriptor that the host may have closed and got again for something of its own.
+struct OwnSocket {
+  int fd = -1;
+  uint64_t inode = 0;
+
+  void take(int opened) noexcept {
+    struct stat info {};
+    fd = opened;
+    inode = ::fstat(opened, &info) == 0 ? info.st_ino : 0;
+  }
+  bool ours() const noexcept {
+    struct stat info {};
+    return fd >= 0 && ::fstat(fd, &info) == 0 && S_ISSOCK(info.st_mode) && info.st_ino == inode;
+  }
+  void close() noexcept {
+    if (ours()) ::close(fd);
+    fd = -1;
+  }
+};
+
+struct Client {
+  OwnSocket socket;
+  size_t size = 0;
+  char line[control::kMaxLineBytes];
+};
+
+// The thread's own, but for a forked child and the exit handler, which only let go.
+struct Server {
+  OwnSocket listener;
+  Client clients[kMaxClients];
+  char path[PATH_MAX + 40] = "";  // of the socket; "" when there is none
+};
+Server g_server;
+std::atomic<int> g_running_in{0};  // pid
+std::atomic_flag g_said_no_socket;
+
+void in_forked_child() {
+  const int host_errno = errno;
+  g_server.listener.close();
+  for (Client& client : g_server.clients) client.socket.close();
+  g_server.path[0] = '\0';
+  g_running_in.store(0);
+  errno = host_errno;
+}
+
+void at_exit() {
+  if (g_running_in.load() == ::getpid() && g_server.path[0] != '\0') ::unlink(g_server.path);
+}
+
+void prepare_process() {
+  static bool prepared = false;
+  if (prepared) return;
+  prepared = true;
+  pthread_atfork(nullptr, nullptr, in_forked_child);
+  std::atexit(at_exit);
+}
+
+// A name that nobody listens behind was left by a process of the same number.
+bool is_taken(const sockaddr_un& address, socklen_t size) {
+  const int probe = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (probe < 0) return true;
+  const bool free = ::connect(probe, reinterpret_cast<const sockaddr*>(&address), size) != 0 &&
+                    (errno == ECONNREFUSED || errno == ENOENT);
+  ::close(probe);
+  return !free;
+}
+
+int listen_at(int directory, const char* path, const char* name) {
+  sockaddr_un address;
+  socklen_t size = 0;
+  if (!control::socket_address(directory, path, name, address, size)) {
+    errno = ENAMETOOLONG;
+    return -1;
+  }
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return -1;
+  if (::bind(fd, reinterpret_cast<const sockaddr*>(&address), size) == 0 && ::listen(fd, 16) == 0) {
+    return fd;
+  }
+  const int error = errno;
+  ::close(fd);
+  errno = error;
+  return -1;
+}
+
+// The socket gets its name once somebody listens at it: between bind() and listen() it would look
+// like one that was left behind, and be removed. The new name takes a stale one's place.
+int bind_in(int directory, const char* path) {
+  char name[32];
+  char early[64];
+  sockaddr_un address;
+  socklen_t size = 0;
+  std::snprintf(early, sizeof early, "%d-%llx.new", static_cast<int>(::getpid()),
+                static_cast<unsigned long long>(now_ns()));
+  if (!control::socket_name(::getpid(), name, sizeof name) ||
+      !control::socket_address(directory, path, name, address, size)) {
+    errno = ENAMETOOLONG;
+    return -1;
+  }
+  if (is_taken(address, size)) {
+    errno = EADDRINUSE;
+    return -1;
+  }
+  const int fd = listen_at(directory, path, early);
+  if (fd < 0) return -1;
+  if (::renameat(directory, early, directory, name) == 0) {
+    std::snprintf(g_server.path, sizeof g_server.path, "%s/%s", path, name);
+    return fd;
+  }
+  const int error = errno;
+  ::unlinkat(directory, early, 0);
+  ::close(fd);
+  errno = error;
+  return -1;
+}
+
+int open_in(control::Place place, char (&path)[PATH_MAX]) {
+  const uid_t user = ::geteuid();
+  errno = 0;
+  if (!control::place_path(place, process_environment, user, path, sizeof path)) return -1;
+  const int directory = control::open_directory(path, true, user);
+  if (directory < 0) return -1;
+  const int fd = bind_in(directory, path);
+  const int error = errno;
+  ::close(directory);
+  errno = error;
+  return fd;
+}
+
+bool open_listener() {
+  char path[PATH_MAX];
+  for (const control::Place place : control::kPlaces) {
+    int fd = open_in(place, path);
+    // Again: the program may close all descriptors, whatever they are, while this one is made.
+    for (int more = 3; fd < 0 && errno != 0 && more > 0; --more) fd = open_in(place, path);
+    if (fd >= 0) {
+      g_server.listener.take(fd);
+      return true;
+    }
+    // The user's own wish is not replaced by another place.
+    const bool wished = place == control::Place::kVariable && errno != 0;
+    if (!wished && place != control::Place::kTemporary) continue;
+    complain(g_said_no_socket, "cannot listen in %s: %s; this process cannot be attached to", path,
+             errno == EPERM ? "it must be a directory that only its owner may write to"
+                            : std::strerror(errno));
+    return false;
+  }
+  return false;
+}
+
+// ---- clients --------------------------------------------------------------------------------
+
+bool send_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (n > 0) {
+      bytes.remove_prefix(static_cast<size_t>(n));
+      continue;
+    }
+    if (n < 0 && errno == EINTR) continue;
+    pollfd ready{fd, POLLOUT, 0};
+    if (n < 0 && errno == EAGAIN && ::poll(&ready, 1, kReplyTimeoutMs) > 0) continue;
+    return false;
+  }
+  return true;
+}
+
+void accept_client() {
+  if (!g_server.listener.ours()) return;
+  const int fd = ::accept4(g_server.listener.fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (fd < 0) return;
+  control::Peer peer{};
+  if (control::ask_peer(fd, peer) && control::may_talk(peer, ::geteuid())) {
+    for (Client& client : g_server.clients) {
+      if (client.socket.fd >= 0) continue;
+      client.size = 0;
+      client.socket.take(fd);
+      return;
+    }
+    send_all(fd, "error too many are talking to this process\n");
+  } else {
+    send_all(fd, "error only the user of this process and root may talk to it\n");
+  }
+  ::close(fd);
+}
+
+// Whole lines in the order they came. False: the client is done, or talks nonsense.
+bool serve(Client& client) {
+  const ssize_t n =
+      ::recv(client.socket.fd, client.line + client.size, sizeof client.line - client.size, 0);
+  if (n < 0) return errno == EAGAIN || errno == EINTR;
+  if (n == 0) return false;
+  client.size += static_cast<size_t>(n);
+  while (true) {
+    const std::string_view received(client.line, client.size);
+    const size_t end = received.find('\n');
+    if (end == std::string_view::npos) break;
+    static control::Line reply(control::kOk);  // too large for the stack; there is one thread
+    answer(received.substr(0, end), reply);
+    if (!send_all(client.socket.fd, reply.finish())) return false;
+    client.size -= end + 1;
+    std::memmove(client.line, client.line + end + 1, client.size);
+  }
+  return client.size < sizeof client.line;
+}
+
+// False: the host has closed our socket.
+bool serve_round() {
+  pollfd waits[kMaxClients + 1] = {{g_server.listener.fd, POLLIN, 0}};
+  for (size_t i = 0; i < kMaxClients; ++i) {
+    waits[i + 1] = {g_server.clients[i].socket.fd, POLLIN, 0};
+  }
+  const int ready = ::poll(waits, kMaxClients + 1, ms_until_due());
+  act_when_due();
+  if (ready <= 0) return true;
+  if ((waits[0].revents & POLLNVAL) != 0) return false;
+  for (size_t i = 0; i < kMaxClients; ++i) {
+    Client& client = g_server.clients[i];
+    if (waits[i + 1].revents == 0 || client.socket.fd != waits[i + 1].fd) continue;
+    if (!client.socket.ours() || !serve(client)) client.socket.close();
+  }
+  if (waits[0].revents != 0) {
+    if (!g_server.listener.ours()) return false;
+    accept_client();
+  }
+  return true;
+}
+
+void* run(void*) {
+  pthread_setname_np(pthread_self(), "tidemark-ctl");
+  prepare_process();
+  keep_first_environment();
+  if (open_listener()) {
+    while (serve_round()) {
+    }
+    g_server.listener.close();
+  }
+  g_running_in.store(0);
+  return nullptr;
+}
+
+}  // namespace
+
+bool start_control_server() noexcept {
+  const int pid = ::getpid();
+  int running = g_running_in.load();
+  if (running == pid) return true;
+  if (!g_running_in.compare_exchange_strong(running, pid)) return true;
+  const SignalShield inherited;
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_attr_setstacksize(&attributes, kStackBytes);
+  pthread_t thread;
+  int error = pthread_create(&thread, &attributes, run, nullptr);
+  // A host with much static thread-local storage needs more: take its default.
+  if (error == EINVAL) error = pthread_create(&thread, nullptr, run, nullptr);
+  pthread_attr_destroy(&attributes);
+  if (error != 0) g_running_in.store(0);
+  return error == 0;
+}
+
+}  // namespace tidemark::injector

@@ -1,0 +1,220 @@
+#include "injector/control/verbs.h"
+
+#include <limits.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+
+#include "injector/capture/capturing.h"
+#include "injector/process/complain.h"
+#include "injector/process/options.h"
+#include "injector/process/tool_thread.h"
+#include "injector/process/process_facts.h"
+#include "injector/recorder/recorder.h"
+#include "injector/sampling/live_reading.h"
+#include "injector/torch/bridge_loader.h"
+#include "injector/torch/events.h"
+
+namespace tidemark::injector {
+namespace {
+
+using control::Line;
+
+// The bridge may have to be compiled first.
+constexpr uint32_t kSnapshotPatienceMs = 90'000;
+
+int64_t g_end_ms = 0;  // monotonic; 0: the capture has no end of its own
+
+std::string_view state_name() {
+  return recorder().on() ? control::kRecording : control::kArmed;
+}
+
+void say_error(Line& reply, std::string_view text) {
+  reply = Line(control::kError);
+  reply.text(text);
+}
+
+void say_last_complaint(Line& reply) {
+  char text[1024];
+  copy_last_complaint(text, sizeof text);
+  say_error(reply, text[0] != '\0' ? text : "the recording could not be started");
+}
+
+// ---- options --------------------------------------------------------------------------------
+
+// The request that is being answered, and room for the values that are read out of it. A value of
+// the request goes before the environment's.
+std::string_view g_request;
+char g_values[control::kMaxLineBytes];
+size_t g_values_used = 0;
+
+const char* asked_or_environment(const char* name) {
+  constexpr std::string_view kPrefix = "TIDEMARK_";
+  const std::string_view variable = name;
+  if (!variable.starts_with(kPrefix)) return process_environment(name);
+  char key[32] = "";
+  const size_t size = std::min(variable.size() - kPrefix.size(), sizeof key - 1);
+  for (size_t i = 0; i < size; ++i) {
+    const char c = variable[kPrefix.size() + i];
+    key[i] = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  char* const value = g_values + g_values_used;
+  if (!control::find_value(g_request, {key, size}, value, sizeof g_values - g_values_used)) {
+    return process_environment(name);
+  }
+  g_values_used += std::strlen(value) + 1;
+  return value;
+}
+
+Options options_of(std::string_view request) {
+  g_request = request;
+  g_values_used = 0;
+  return read_options(asked_or_environment);
+}
+
+// ---- verbs ----------------------------------------------------------------------------------
+
+void add_place(Line& reply) {
+  const JobPlace place = find_job_place(process_environment);
+  if (place.rank >= 0) reply.add("rank", static_cast<uint64_t>(place.rank));
+  if (place.local_rank >= 0) reply.add("local_rank", static_cast<uint64_t>(place.local_rank));
+  if (place.world_size > 0) reply.add("world", place.world_size);
+  char job[256];
+  if (const auto id = find_job_id(process_environment, job, sizeof job); !id.empty()) {
+    reply.add("job", id);
+  }
+}
+
+void status(Line& reply) {
+  reply.add("v", control::kVersion).add("pid", static_cast<uint64_t>(::getpid()));
+  reply.add("state", state_name()).add("captures", capture_count());
+  add_place(reply);
+  char host[256] = "localhost";
+  ::gethostname(host, sizeof host - 1);
+  reply.add("host", host);
+  char command[1024];
+  reply.add("command", own_command(command, sizeof command));
+  if (const char* trace = recorder().trace_path(); *trace != '\0') reply.add("trace", trace);
+}
+
+bool refuse_second(Line& reply) {
+  if (!recorder().on()) return false;
+  char text[PATH_MAX + 64];
+  std::snprintf(text, sizeof text, "already recording to %s", recorder().trace_path());
+  say_error(reply, text);
+  return true;
+}
+
+// True when recording.
+bool begin(const Options& options, Line& reply) {
+  if (options.complaint != nullptr) {
+    char text[128];
+    std::snprintf(text, sizeof text, "%s has a value that is not understood", options.complaint);
+    say_error(reply, text);
+    return false;
+  }
+  if (start_capture(options, Beginning::kLate)) return true;
+  say_last_complaint(reply);
+  return false;
+}
+
+void start(std::string_view request, Line& reply) {
+  if (refuse_second(reply)) return;
+  uint64_t for_ms = 0;
+  char text[24];
+  if (control::find_value(request, "for_ms", text, sizeof text) &&
+      !control::find_number(request, "for_ms", for_ms)) {
+    return say_error(reply, "for_ms is not a number");
+  }
+  if (!begin(options_of(request), reply)) return;
+  constexpr uint64_t kLongestMs = uint64_t{1000} * 3600 * 24 * 365;
+  g_end_ms = for_ms > 0 ? monotonic_ms() + static_cast<int64_t>(std::min(for_ms, kLongestMs)) : 0;
+  reply.add("trace", recorder().trace_path()).add("capture", capture_count());
+}
+
+void end(Line& reply) {
+  g_end_ms = 0;
+  const RecordingEnd end = stop_capture();
+  reply.add("trace", recorder().trace_path()).add("rows", end.rows).add("dropped", end.dropped);
+  if (!end.finished) reply.add("unfinished", uint64_t{1});
+}
+
+void stop(Line& reply) {
+  if (recorder().on()) return end(reply);
+  say_error(reply, "nothing is being recorded");
+}
+
+void snapshot(std::string_view request, Line& reply) {
+  if (refuse_second(reply)) return;
+  Options options = options_of(request);
+  // The state alone: nothing is listened to that tells of changes.
+  options.cupti = false;
+  options.kernels = false;
+  options.nccl = false;
+  if (!begin(options, reply)) return;
+  wait_for_torch_state(kSnapshotPatienceMs);
+  end(reply);
+}
+
+// The allocator itself is asked; else what it said last, while that is listened to.
+bool torch_totals(int64_t device, bool may_load, uint64_t& allocated, uint64_t& reserved) {
+  return ask_torch_totals(device, may_load, allocated, reserved) ||
+         (recorder().on() && latest_torch_totals(device, allocated, reserved));
+}
+
+void live(std::string_view request, Line& reply) {
+  uint64_t may_load = 0;
+  control::find_number(request, "torch", may_load);
+  reply.add("time_ns", static_cast<uint64_t>(now_ns())).add("state", state_name());
+  LiveDevice devices[kMaxLiveDevices];
+  const size_t count = read_live(devices);
+  reply.add("devices", count);
+  for (size_t i = 0; i < count; ++i) {
+    const LiveDevice& device = devices[i];
+    char key[48];
+    const auto add = [&](const char* what, uint64_t value, bool known) {
+      std::snprintf(key, sizeof key, "d%zu%s", i, what);
+      if (known) reply.add(key, value);
+    };
+    add("", static_cast<uint64_t>(device.ordinal), true);
+    std::snprintf(key, sizeof key, "d%zu_name", i);
+    reply.add(key, device.name);
+    add("_total", device.total_bytes, device.total_bytes != 0);
+    add("_used", device.used_bytes, device.used_known);
+    add("_process", device.process_bytes, device.process_known);
+    uint64_t allocated = 0;
+    uint64_t reserved = 0;
+    const bool told = torch_totals(device.ordinal, may_load != 0, allocated, reserved);
+    add("_allocated", allocated, told);
+    add("_reserved", reserved, told);
+  }
+}
+
+}  // namespace
+
+void answer(std::string_view request, control::Line& reply) noexcept {
+  reply = Line(control::kOk);
+  const std::string_view verb = control::first_word(request);
+  if (verb == control::kStatus) return status(reply);
+  if (verb == control::kStart) return start(request, reply);
+  if (verb == control::kStop) return stop(reply);
+  if (verb == control::kSnapshot) return snapshot(request, reply);
+  if (verb == control::kLive) return live(request, reply);
+  say_error(reply, "unknown command; this version knows status, start, stop, snapshot and live");
+}
+
+int ms_until_due() noexcept {
+  if (g_end_ms == 0 || !recorder().on()) return -1;
+  return static_cast<int>(std::clamp<int64_t>(g_end_ms - monotonic_ms(), 0, INT_MAX));
+}
+
+void act_when_due() noexcept {
+  if (g_end_ms == 0 || monotonic_ms() < g_end_ms) return;
+  g_end_ms = 0;
+  if (recorder().on()) stop_capture();
+}
+
+}  // namespace tidemark::injector

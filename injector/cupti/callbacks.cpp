@@ -1,0 +1,376 @@
+#include "injector/cupti/callbacks.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <iterator>
+
+#include "abi/cuda_params.h"
+#include "injector/sampling/fresh_reading.h"
+#include "injector/driver/events.h"
+#include "injector/driver/objects.h"
+#include "injector/nccl/operations.h"
+#include "injector/process/complain.h"
+#include "injector/process/own_scope.h"
+#include "injector/python/stack.h"
+#include "injector/python/walk.h"
+#include "injector/recorder/recorder.h"
+#include "injector/sampling/nvml_sampler.h"
+#include "injector/stacks/unwinder.h"
+#include "injector/torch/hooks.h"
+
+namespace tidemark::injector {
+namespace {
+
+using namespace cuda;
+using namespace cupti;
+
+const CuptiFunctions* g_cupti = nullptr;
+bool g_stacks = false;
+CUpti_SubscriberHandle g_subscriber = nullptr;
+std::atomic_flag g_said_refused;
+
+constexpr uint32_t kResourceCallbacks[] = {
+    CUPTI_CBID_RESOURCE_CONTEXT_CREATED,        CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING,
+    CUPTI_CBID_RESOURCE_CU_INIT_FINISHED,       CUPTI_CBID_RESOURCE_MODULE_LOADED,
+    CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING, CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED};
+
+// The ids of owners' names in this recording; 0: not interned yet.
+std::array<std::atomic<uint32_t>, static_cast<size_t>(Owner::kCount)> g_owner_names;
+
+uint32_t owner_string(Owner owner) {
+  if (owner == Owner::kUnknown) return 0;
+  auto& name = g_owner_names[static_cast<size_t>(owner)];
+  uint32_t id = name.load(std::memory_order_relaxed);
+  if (id == 0) {
+    id = recorder().intern_string(owner_name(owner));
+    name.store(id, std::memory_order_relaxed);
+  }
+  return id;
+}
+
+// NCCL that is linked into another library may show no names by which its part can be found: then
+// the call of NCCL that this thread is in, or the thread's name, tells.
+Owner owner_of(const NativeStack& stack) {
+  const bool open =
+      stack.owner == Owner::kUnknown || (stack.owner == Owner::kTorch && !stack.torch_allocator);
+  return open && inside_nccl() ? Owner::kNccl : stack.owner;
+}
+
+void add_stack(DriverEvent& event) {
+  if (!g_stacks) return;
+  NativeStack stack;
+  capture_native_stack(stack);
+  // PyTorch may come to a process that uses CUDA already: its first segment tells.
+  if (stack.owner == Owner::kTorch) look_for_torch();
+  FrameKey frames[kMaxNativeFrames + kMaxPythonFrames];
+  std::copy(stack.frames, stack.frames + stack.count, frames);
+  const size_t count = append_python_frames(frames, stack.count, std::size(frames));
+  event.stack = recorder().intern_stack({frames, count});
+  event.owner = owner_string(owner_of(stack));
+}
+
+// CUPTI's own question, allowed in a callback; the answer never changes for a context.
+int64_t device_of(CUcontext context, uint32_t number) {
+  if (context == nullptr) return kNoDevice;
+  ContextTable& contexts = driver_objects().contexts;
+  int64_t device = contexts.device_of(number);
+  if (device != kNoDevice) return device;
+  uint32_t answer = 0;
+  if (g_cupti->get_device_id(context, &answer) != CUPTI_SUCCESS) return kNoDevice;
+  device = answer;
+  contexts.note(number, device);
+  return device;
+}
+
+void record_out_of_memory(const DriverEvent& event) {
+  OutOfMemory row{};
+  row.time_ns = event.time_ns;
+  row.device = event.device;
+  row.requested_bytes = event.size_bytes;
+  // A call of the task thread's own must not wait for that thread.
+  const DeviceMemory latest = capture_thread.own_depth > 0 ? latest_device_memory(event.device)
+                                                           : fresh_device_memory(event.device);
+  row.device_free_bytes = latest.free_bytes;
+  row.device_total_bytes = latest.total_bytes;
+  row.stream = event.stream;
+  row.stack = event.stack;
+  row.thread = event.thread;
+  row.layer = Layer::kDriver;
+  recorder().record(row);
+}
+
+// The process may be gone soon, so what explains the error goes to disk now; but a framework that
+// empties its cache and tries again fails many times in a row and must not wait each time.
+void flush_for_error(int64_t time_ns) {
+  constexpr int64_t kPauseNs = 1'000'000'000;
+  constexpr uint32_t kPatienceMs = 500;
+  static std::atomic<int64_t> next_ns{0};
+  int64_t next = next_ns.load(std::memory_order_relaxed);
+  if (time_ns < next || !next_ns.compare_exchange_strong(next, time_ns + kPauseNs)) return;
+  recorder().flush_now(kPatienceMs);
+}
+
+// What the task thread must not ask about any more once the call is under way.
+void retire_object(uint32_t id, const void* params) {
+  DriverObjects& objects = driver_objects();
+  if (id == CBID_cuMemPoolDestroy) {
+    const auto pool = static_cast<const cuMemPoolDestroy_params*>(params)->pool;
+    objects.pools.retire(reinterpret_cast<uintptr_t>(pool));
+  } else if (id == CBID_cuIpcCloseMemHandle) {
+    objects.imports.cancel(static_cast<const cuIpcCloseMemHandle_params*>(params)->dptr);
+  }
+}
+
+void enter_call(uint32_t id, const CUpti_CallbackData& data) {
+  capture_thread.graph_node_made = false;
+  if (!counts_from_enter(id)) return;
+  if (data.correlationData != nullptr) *data.correlationData = static_cast<uint64_t>(now_ns());
+  if (data.functionParams != nullptr) retire_object(id, data.functionParams);
+}
+
+// The pool that the memory belongs to, under its number in the trace.
+uint32_t pool_of(const DriverCall& call) {
+  PoolTable& pools = driver_objects().pools;
+  if (call.current_pool) return pools.current_of(call.event.device);
+  return pools.id_of(call.pool_handle, call.event.device);
+}
+
+void follow_up(const DriverCall& call, const DriverEvent& event) {
+  DriverObjects& objects = driver_objects();
+  if (event.result != CUDA_SUCCESS) {
+    if (event.result == CUDA_ERROR_OUT_OF_MEMORY) {
+      record_out_of_memory(event);
+      flush_for_error(event.time_ns);
+    }
+    return;
+  }
+  if (call.size_missing && !objects.imports.add(event)) {
+    recorder().count_dropped(BlockKind::kDriverEvents, 1);
+  }
+  if (event.operation == DriverOperation::kPoolDestroy) objects.pools.forget(event.handle);
+  if (event.kind == MemoryKind::kGraph && event.operation != DriverOperation::kGraphLaunch) {
+    objects.devices.note_graph_memory(event.device);
+  }
+}
+
+// A call that failed without taking anything, and calls that make no row.
+bool settle_without_row(const DriverCall& call) {
+  if (call.sets_pool && call.event.result == CUDA_SUCCESS) {
+    driver_objects().pools.set_current(call.event.device, call.pool_handle);
+  }
+  CapturedStreams& captures = driver_objects().captures;
+  if (call.begins_capture && call.event.result == CUDA_SUCCESS) captures.begin(call.event.stream);
+  if (call.ends_capture) captures.end(call.event.stream);  // also a capture that became invalid
+  if (call.call_class == CallClass::kIgnored) return true;
+  // cudaFree(0), the customary way to wake the runtime up.
+  if (call.call_class == CallClass::kGives && call.event.address == 0 && call.event.handle == 0) {
+    return true;
+  }
+  if (call.event.result == CUDA_SUCCESS || call.call_class == CallClass::kTakes) return false;
+  if (call.event.operation == DriverOperation::kPoolDestroy) {
+    driver_objects().pools.revive(call.pool_handle);
+  }
+  return true;
+}
+
+// When the call counts. A tool that was attached between ENTER and EXIT has no time of ENTER.
+int64_t time_of(uint32_t id, const CUpti_CallbackData& data, int64_t now) {
+  if (!counts_from_enter(id) || data.correlationData == nullptr) return now;
+  const auto entered = static_cast<int64_t>(*data.correlationData);
+  return entered > 0 && entered < now ? entered : now;
+}
+
+void leave_call(uint32_t id, const CUpti_CallbackData& data) {
+  if (data.functionReturnValue == nullptr) return;
+  const int64_t now = now_ns();
+  const auto result = *static_cast<const CUresult*>(data.functionReturnValue);
+  DriverCall call = decode_driver_call(id, data.functionParams, result);
+  DriverEvent& event = call.event;
+  if (settle_without_row(call)) return;
+  if (!call.device_known) event.device = device_of(data.context, data.contextUid);
+  event.time_ns = time_of(id, data, now);
+  event.context = data.context != nullptr ? data.contextUid : 0;
+  event.correlation = data.correlationId;
+  event.thread = current_thread();
+  event.pool = pool_of(call);
+  // cuMemAllocAsync on a stream that is being captured puts a node into a graph, no memory. CUPTI
+  // 13.0 does not report that node (on an H200), so the capture itself is followed as well.
+  if (event.kind == MemoryKind::kStreamOrdered &&
+      (capture_thread.graph_node_made || driver_objects().captures.contains(event.stream))) {
+    event.kind = MemoryKind::kGraph;
+    event.pool = 0;
+  }
+  if (capture_thread.own_depth > 0) event.flags |= kDriverOwn;
+  if (call.call_class == CallClass::kTakes) add_stack(event);
+  driver_objects().devices.note(event.device);
+  recorder().record(event);
+  follow_up(call, event);
+  // A program may be over before the next regular sample: have one with its memory in it.
+  if (call.call_class == CallClass::kTakes &&
+      driver_objects().devices.note_allocation(event.device)) {
+    recorder().run_tasks_soon();
+  }
+  recorder().add_overhead_ns(static_cast<uint64_t>(now_ns() - now));
+}
+
+void record_context(const CUpti_ResourceData& data, DriverOperation operation) {
+  DriverEvent event{};
+  event.time_ns = now_ns();
+  event.operation = operation;
+  event.kind = MemoryKind::kContext;
+  event.handle = reinterpret_cast<uintptr_t>(data.context);
+  g_cupti->get_context_id(data.context, &event.context);
+  event.device = device_of(data.context, event.context);
+  event.thread = current_thread();
+  if (capture_thread.own_depth > 0) event.flags |= kDriverOwn;
+  DriverObjects& objects = driver_objects();
+  if (operation == DriverOperation::kContextCreate) {
+    objects.contexts.created(event.device);
+    objects.devices.note(event.device);
+    add_stack(event);  // who made a context on a card where nobody expected one
+  } else {
+    objects.contexts.destroyed(event.device);
+  }
+  recorder().record(event);
+}
+
+// The size is that of the code in the file: the driver does not tell what it takes on the device.
+void record_module(const CUpti_ResourceData& data, DriverOperation operation) {
+  const auto* module = static_cast<const CUpti_ModuleResourceData*>(data.resourceDescriptor);
+  if (module == nullptr) return;
+  DriverEvent event{};
+  event.time_ns = now_ns();
+  event.operation = operation;
+  event.kind = MemoryKind::kCode;
+  event.handle = module->moduleId;
+  event.size_bytes = module->cubinSize;
+  g_cupti->get_context_id(data.context, &event.context);
+  event.device = device_of(data.context, event.context);
+  event.thread = current_thread();
+  if (operation == DriverOperation::kModuleLoad) add_stack(event);
+  recorder().record(event);
+}
+
+void on_resource(uint32_t id, const CUpti_ResourceData& data) {
+  switch (id) {
+    case CUPTI_CBID_RESOURCE_CU_INIT_FINISHED:
+      driver_objects().driver_ready.store(true, std::memory_order_release);
+      recorder().run_tasks_soon();  // NVML takes its time: better now than at the first question
+      return;
+    case CUPTI_CBID_RESOURCE_CONTEXT_CREATED:
+      driver_objects().driver_ready.store(true, std::memory_order_release);
+      return record_context(data, DriverOperation::kContextCreate);
+    case CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING:
+      return record_context(data, DriverOperation::kContextDestroy);
+    case CUPTI_CBID_RESOURCE_MODULE_LOADED:
+      return record_module(data, DriverOperation::kModuleLoad);
+    case CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING:
+      return record_module(data, DriverOperation::kModuleUnload);
+    case CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED: {
+      const auto* graph = static_cast<const CUpti_GraphData*>(data.resourceDescriptor);
+      if (graph != nullptr && (graph->nodeType == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
+                               graph->nodeType == CU_GRAPH_NODE_TYPE_MEM_FREE)) {
+        capture_thread.graph_node_made = true;
+      }
+      return;
+    }
+    default:
+      return;
+  }
+}
+
+void on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
+  if (data == nullptr || !recorder().on()) return;
+  if (domain == CUPTI_CB_DOMAIN_DRIVER_API) {
+    const auto& call = *static_cast<const CUpti_CallbackData*>(data);
+    call.callbackSite == CUPTI_API_ENTER ? enter_call(id, call) : leave_call(id, call);
+  } else if (domain == CUPTI_CB_DOMAIN_RESOURCE) {
+    on_resource(id, *static_cast<const CUpti_ResourceData*>(data));
+  } else if (domain == CUPTI_CB_DOMAIN_STATE && id == CUPTI_CBID_STATE_FATAL_ERROR) {
+    recorder().report(HealthKind::kSourceDisabled, 0,
+                      "cupti: ended itself after an error; driver events end here");
+  }
+}
+
+// Who holds CUPTI, if it will tell (from 13.0 on), for the message.
+void name_holder(char* buffer, size_t capacity) {
+  buffer[0] = '\0';
+  if (g_cupti->subscribe_v2 == nullptr) return;
+  CUpti_SubscriberHandle unused = nullptr;
+  CUpti_SubscriberParams params{};
+  params.structSize = sizeof params;
+  params.subscriberName = "tidemark";
+  params.oldSubscriberName = buffer;
+  params.oldSubscriberSize = capacity;
+  const CUptiResult result = g_cupti->subscribe_v2(&unused, on_callback, nullptr, &params);
+  if (result == CUPTI_SUCCESS) g_cupti->unsubscribe(unused);
+  buffer[capacity - 1] = '\0';
+}
+
+void say_refused(CUptiResult result) {
+  char reason[256];
+  if (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED ||
+      result == CUPTI_ERROR_MAX_LIMIT_REACHED) {
+    char holder[128];
+    name_holder(holder, sizeof holder);
+    std::snprintf(reason, sizeof reason, "another tool (%s) holds CUPTI",
+                  holder[0] != '\0' ? holder : "a profiler or debugger");
+  } else {
+    const char* text = nullptr;
+    if (g_cupti->get_result_string != nullptr) g_cupti->get_result_string(result, &text);
+    std::snprintf(reason, sizeof reason, "CUPTI refused: %s (%u)", text != nullptr ? text : "error",
+                  static_cast<unsigned>(result));
+  }
+  complain(g_said_refused,
+           "%s; driver allocations and kernels are not recorded, device totals still are", reason);
+  char detail[280];
+  std::snprintf(detail, sizeof detail, "cupti: %s", reason);
+  recorder().report(HealthKind::kSourceMissing, 0, detail);
+}
+
+uint64_t enable_callbacks() {
+  uint64_t refused = 0;
+  for (const uint32_t id : watched_driver_calls()) {
+    refused +=
+        g_cupti->enable_callback(1, g_subscriber, CUPTI_CB_DOMAIN_DRIVER_API, id) != CUPTI_SUCCESS;
+  }
+  for (const uint32_t id : kResourceCallbacks) {
+    refused +=
+        g_cupti->enable_callback(1, g_subscriber, CUPTI_CB_DOMAIN_RESOURCE, id) != CUPTI_SUCCESS;
+  }
+  // Since CUDA 12.2; older versions have no such domain, which is no loss.
+  g_cupti->enable_callback(1, g_subscriber, CUPTI_CB_DOMAIN_STATE, CUPTI_CBID_STATE_FATAL_ERROR);
+  return refused;
+}
+
+}  // namespace
+
+bool start_callbacks(const CuptiFunctions& functions, const Options& options) noexcept {
+  g_cupti = &functions;
+  g_stacks = options.driver_stacks();
+  for (auto& name : g_owner_names) name.store(0);
+  const CUptiResult result = functions.subscribe(&g_subscriber, on_callback, nullptr);
+  if (result != CUPTI_SUCCESS) {
+    g_subscriber = nullptr;
+    say_refused(result);
+    return false;
+  }
+  const uint64_t refused = enable_callbacks();
+  // A CUPTI of CUDA 12 does not know the calls of CUDA 13, nor does its driver have them.
+  if (refused > 0) {
+    recorder().report(HealthKind::kSourceMissing, refused,
+                      "cupti: driver calls that this version cannot report");
+  }
+  return true;
+}
+
+void stop_callbacks() noexcept {
+  if (g_subscriber == nullptr) return;
+  const OwnScope own;
+  g_cupti->unsubscribe(g_subscriber);
+  g_subscriber = nullptr;
+}
+
+}  // namespace tidemark::injector

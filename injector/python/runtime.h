@@ -1,0 +1,34 @@
+// The CPython in this process, found by its symbols. Nothing of it is linked.
+#pragma once
+
+#include <cstdint>
+
+#include "injector/python/layout.h"
+
+namespace tidemark::injector {
+
+struct PythonRuntime {
+  int (*is_initialized)() = nullptr;
+  int (*is_finalizing)() = nullptr;  // may be null
+  void* (*this_thread_state)() = nullptr;
+  const void* code_type = nullptr;
+  const void* text_type = nullptr;
+  const void* bytes_type = nullptr;
+  int minor = 0;
+  bool layout_known = false;
+  PythonLayout layout{};
+};
+
+// Looks it up in the process; false when there is no interpreter, or one that is too old.
+bool find_python(PythonRuntime& python) noexcept;
+
+// The calling thread's state, where it is safe to look at; null for threads that Python does not
+// know, and once the interpreter is going down.
+inline void* python_thread(const PythonRuntime& python) noexcept {
+  if (python.this_thread_state == nullptr || python.is_initialized() == 0) return nullptr;
+  // A thread that outlives the interpreter still finds its state here for a while, freed.
+  if (python.is_finalizing != nullptr && python.is_finalizing() != 0) return nullptr;
+  return python.this_thread_state();
+}
+
+}  // namespace tidemark::injector

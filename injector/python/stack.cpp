@@ -1,0 +1,159 @@
+#include "injector/python/stack.h"
+
+#include <sys/prctl.h>
+
+#include <atomic>
+#include <cstring>
+#include <new>
+
+#include "injector/process/complain.h"
+#include "injector/process/own_scope.h"
+#include "injector/python/code.h"
+#include "injector/python/gil.h"
+#include "injector/python/walk.h"
+#include "injector/recorder/recorder.h"
+#include "injector/stacks/autograd_node.h"
+
+namespace tidemark::injector {
+namespace {
+
+enum class Way : uint32_t {
+  kUnknown,   // no interpreter yet
+  kUntested,  // the layout is known but was not yet compared with live frames
+  kWalk,
+  kGil,
+  kNone,
+};
+
+constexpr uint32_t kStacksLog2 = 18;
+
+PythonRuntime g_python;  // written before g_way leaves kUnknown
+std::atomic<Way> g_way{Way::kUnknown};
+HashedIds g_stacks;  // what was walked to the id of its stack; all recordings, told apart by seed
+bool g_have_table = false;
+
+// The first thread with frames to show decides.
+Way test_layout(const void* thread) noexcept {
+  switch (check_python_layout(g_python, thread)) {
+    case LayoutCheck::kNothingToSee:
+      return Way::kUntested;
+    case LayoutCheck::kRight:
+      g_way.store(Way::kWalk, std::memory_order_release);
+      return Way::kWalk;
+    case LayoutCheck::kWrong:
+      break;
+  }
+  const Way other = find_python_api() ? Way::kGil : Way::kNone;
+  recorder().report(HealthKind::kSourceDisabled, 0,
+                    "python: this interpreter's frames are not as expected; stacks take the GIL");
+  g_way.store(other, std::memory_order_release);
+  return other;
+}
+
+FrameKey key_of(const PythonFrame& frame) noexcept {
+  char text[512];
+  const auto intern = [&](size_t offset) {
+    const void* object = nullptr;
+    std::memcpy(&object, frame.code + offset, sizeof object);
+    return recorder().intern_string(read_python_text(g_python, object, text, sizeof text));
+  };
+  FrameKey key;
+  key.kind = FrameKind::kPython;
+  key.function = intern(g_python.layout.code_name);
+  key.file = intern(g_python.layout.code_filename);
+  key.line = python_line(g_python, frame.code, frame.unit);
+  return key;
+}
+
+// A thread of which Python knows nothing: what autograd does on it, or at least its name.
+uint32_t stack_without_python() noexcept {
+  const void* const type = current_autograd_type();
+  Hasher hasher(capture_session.load(std::memory_order_relaxed));
+  hasher.take(reinterpret_cast<uintptr_t>(type), type != nullptr ? 0 : current_thread());
+  return g_stacks.find_or_add(hasher.finish(), [&]() -> uint32_t {
+    char name[256] = {};
+    FrameKey key;
+    if (type != nullptr) {
+      key.kind = FrameKind::kAutograd;
+      key.function = recorder().intern_string(autograd_type_name(type, name, sizeof name));
+    } else {
+      ::prctl(PR_GET_NAME, name);
+      key.kind = FrameKind::kThread;
+      key.function = recorder().intern_string(name);
+    }
+    return recorder().intern_stack({&key, 1});
+  });
+}
+
+uint32_t intern_walked(const PythonFrames& walked) noexcept {
+  return g_stacks.find_or_add(walked.key, [&]() -> uint32_t {
+    FrameKey keys[kMaxPythonFrames];
+    for (uint32_t i = 0; i < walked.count; ++i) keys[i] = key_of(walked.frames[i]);
+    return recorder().intern_stack({keys, walked.count});
+  });
+}
+
+uint32_t stack_with_gil(const void* thread) noexcept {
+  if (thread == nullptr) return stack_without_python();
+  FrameKey keys[kMaxPythonFrames];
+  const size_t count = python_frames_with_gil(keys, kMaxPythonFrames);
+  return count > 0 ? recorder().intern_stack({keys, count}) : stack_without_python();
+}
+
+Way way_for(const void* thread) noexcept {
+  const Way way = g_way.load(std::memory_order_acquire);
+  return way == Way::kUntested && thread != nullptr ? test_layout(thread) : way;
+}
+
+}  // namespace
+
+void find_python_stacks(const Options& options) noexcept {
+  if (g_way.load(std::memory_order_acquire) != Way::kUnknown) return;
+  PythonRuntime found;
+  if (!find_python(found)) return;
+  if (!g_have_table) g_have_table = g_stacks.create(kStacksLog2);
+  if (!g_have_table) return;
+  g_python = found;
+  find_autograd();
+  Way way = found.layout_known ? Way::kUntested : Way::kGil;
+  if (options.python_gil) way = Way::kGil;
+  if (way == Way::kGil && !find_python_api()) way = Way::kNone;
+  g_way.store(way, std::memory_order_release);
+}
+
+void clear_python_stacks() noexcept {
+  if (g_have_table) g_stacks.clear();
+}
+
+void reset_python_stacks() noexcept {
+  // A forked child may have found its parent in the middle of adding.
+  g_way.store(Way::kUnknown);
+  g_have_table = false;
+  new (&g_stacks) HashedIds();
+}
+
+uint32_t capture_python_stack(bool may_take_gil) noexcept {
+  if (g_way.load(std::memory_order_relaxed) == Way::kUnknown) return 0;
+  const void* const thread = python_thread(g_python);
+  const Way way = way_for(thread);
+  if (way == Way::kGil) return may_take_gil ? stack_with_gil(thread) : 0;
+  if (way == Way::kNone) return 0;
+  if (thread == nullptr || way != Way::kWalk) return stack_without_python();
+  PythonFrames walked;
+  walk_python(g_python, thread, capture_session.load(std::memory_order_relaxed), walked);
+  return walked.count > 0 ? intern_walked(walked) : stack_without_python();
+}
+
+size_t append_python_frames(FrameKey* frames, size_t count, size_t capacity) noexcept {
+  if (g_way.load(std::memory_order_relaxed) == Way::kUnknown) return count;
+  const void* const thread = python_thread(g_python);
+  if (thread == nullptr || way_for(thread) != Way::kWalk) return count;
+  PythonFrames walked;
+  walk_python(g_python, thread, 0, walked);
+  for (uint32_t i = 0; i < walked.count && count < capacity; ++i) {
+    frames[count++] = key_of(walked.frames[i]);
+  }
+  return count;
+}
+
+}  // namespace tidemark::injector

@@ -1,0 +1,149 @@
+#include "injector/python/walk.h"
+
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "injector/python/memory.h"
+
+namespace tidemark::injector {
+namespace {
+
+constexpr size_t kHashOffset = 24;  // of a string
+// Owners from here on are the interpreter's own frames on the C stack.
+constexpr uint8_t kFirstForeignOwner = 3;
+// 3.14 keeps flags in the lowest bits of its references.
+constexpr uintptr_t kTagBits = 3;
+
+const uint8_t* innermost_frame(const PythonLayout& layout, const void* thread) {
+  const auto* at = read_at<const uint8_t*>(thread, layout.thread_frame);
+  if (layout.frame_holder < 0 || at == nullptr) return at;
+  return read_at<const uint8_t*>(at, static_cast<size_t>(layout.frame_holder));
+}
+
+const uint8_t* code_of(const PythonLayout& layout, const uint8_t* frame) {
+  const auto word = read_at<uintptr_t>(frame, layout.frame_code);
+  return reinterpret_cast<const uint8_t*>(word & ~kTagBits);
+}
+
+uint32_t unit_of(const PythonLayout& layout, const uint8_t* frame, const uint8_t* code) {
+  if (layout.position_is_number) {
+    const auto number = read_at<int32_t>(frame, layout.frame_position);
+    if (number < 0) return 0;
+    return static_cast<uint32_t>(layout.minor == 9 ? number / 2 : number);
+  }
+  const auto* const position = read_at<const uint8_t*>(frame, layout.frame_position);
+  const uint8_t* const first = code + layout.code_instructions;
+  // A frame that has not begun stands before its first instruction.
+  return position < first ? 0 : static_cast<uint32_t>((position - first) / 2);
+}
+
+bool is_foreign(const PythonLayout& layout, const uint8_t* frame) {
+  return layout.frame_owner >= 0 &&
+         read_at<uint8_t>(frame, static_cast<size_t>(layout.frame_owner)) >= kFirstForeignOwner;
+}
+
+}  // namespace
+
+void walk_python(const PythonRuntime& python, const void* thread, uint64_t seed,
+                 PythonFrames& out) noexcept {
+  const PythonLayout& layout = python.layout;
+  Hasher hasher(seed);
+  out.count = 0;
+  for (const uint8_t* frame = innermost_frame(layout, thread);
+       frame != nullptr && out.count < kMaxPythonFrames;
+       frame = read_at<const uint8_t*>(frame, layout.frame_previous)) {
+    if (is_foreign(layout, frame)) continue;
+    const uint8_t* const code = code_of(layout, frame);
+    if (code == nullptr || read_at<const void*>(code, kPythonTypeOffset) != python.code_type)
+      continue;
+    const uint32_t unit = unit_of(layout, frame, code);
+    const auto* const name = read_at<const uint8_t*>(code, layout.code_name);
+    const auto size = layout.code_size != 0 ? read_at<uint64_t>(code, layout.code_size) : 0;
+    const auto line = read_at<uint32_t>(code, layout.code_first_line);
+    hasher.take(reinterpret_cast<uintptr_t>(code) ^ (static_cast<uint64_t>(unit) << 44),
+                read_at<uint64_t>(name, kHashOffset) ^ (size << 32) ^ line);
+    out.frames[out.count++] = {code, unit};
+  }
+  out.key = hasher.finish();
+}
+
+namespace {
+
+// Reads through the kernel, which says no where we would fault.
+template <typename T>
+bool safe_read(const void* object, size_t offset, T& value) {
+  const iovec local{&value, sizeof value};
+  const iovec remote{const_cast<uint8_t*>(static_cast<const uint8_t*>(object) + offset),
+                     sizeof value};
+  return ::process_vm_readv(::getpid(), &local, 1, &remote, 1, 0) ==
+         static_cast<ssize_t>(sizeof value);
+}
+
+bool has_type(const void* object, const void* type) {
+  const void* found = nullptr;
+  return object != nullptr && safe_read(object, kPythonTypeOffset, found) && found == type;
+}
+
+// Everything that is read of a code object later.
+bool check_code(const PythonRuntime& python, const uint8_t* frame, const uint8_t* code) {
+  const PythonLayout& layout = python.layout;
+  const void* name = nullptr;
+  const void* file = nullptr;
+  const void* lines = nullptr;
+  if (!safe_read(code, layout.code_name, name) || !has_type(name, python.text_type)) return false;
+  if (!safe_read(code, layout.code_filename, file) || !has_type(file, python.text_type)) {
+    return false;
+  }
+  if (!safe_read(code, layout.code_lines, lines) || !has_type(lines, python.bytes_type)) {
+    return false;
+  }
+  int32_t first_line = -1;
+  if (!safe_read(code, layout.code_first_line, first_line) || first_line < 0 ||
+      first_line > 10'000'000) {
+    return false;
+  }
+  if (layout.position_is_number) return true;
+  uint64_t size = 0;
+  const uint8_t* position = nullptr;
+  if (!safe_read(code, layout.code_size, size) || size > (1u << 24)) return false;
+  if (!safe_read(frame, layout.frame_position, position)) return false;
+  const uint8_t* const first = code + layout.code_instructions;
+  return position >= first - 2 && position < first + 2 * size;
+}
+
+}  // namespace
+
+LayoutCheck check_python_layout(const PythonRuntime& python, const void* thread) noexcept {
+  constexpr size_t kFramesToCheck = 64;
+  const PythonLayout& layout = python.layout;
+  const int host_errno = errno;
+  const uint8_t* frame = nullptr;
+  bool readable = safe_read(thread, layout.thread_frame, frame);
+  if (readable && layout.frame_holder >= 0) {
+    readable =
+        frame != nullptr && safe_read(frame, static_cast<size_t>(layout.frame_holder), frame);
+  }
+  size_t codes = 0;
+  for (size_t i = 0; readable && frame != nullptr && i < kFramesToCheck; ++i) {
+    uintptr_t word = 0;
+    uint8_t owner = 0;
+    readable = safe_read(frame, layout.frame_code, word);
+    if (readable && layout.frame_owner >= 0) {
+      readable = safe_read(frame, static_cast<size_t>(layout.frame_owner), owner);
+    }
+    const auto* const code = reinterpret_cast<const uint8_t*>(word & ~kTagBits);
+    if (readable && owner < kFirstForeignOwner) {
+      readable = has_type(code, python.code_type) && check_code(python, frame, code);
+      ++codes;
+    }
+    if (readable) readable = safe_read(frame, layout.frame_previous, frame);
+  }
+  errno = host_errno;
+  if (!readable) return LayoutCheck::kWrong;
+  return codes > 0 ? LayoutCheck::kRight : LayoutCheck::kNothingToSee;
+}
+
+}  // namespace tidemark::injector

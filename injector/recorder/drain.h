@@ -1,0 +1,87 @@
+// From the ring to the trace: the writer thread's work, and its alone.
+//
+// collect() moves committed records into the TraceWriter, which writes full blocks as they come.
+// flush() writes the rest, makes a checkpoint (ring_layout.h, rule 2) and only then gives emptied
+// chunks back. Whatever happens between two checkpoints, recovery starts from the last one. After a
+// failed write the trace is cut back to the last checkpoint and left alone; the ring then keeps
+// what it has for recovery, and what finds no more room is dropped and counted.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "injector/recorder/ring_arena.h"
+#include "injector/recorder/session.h"
+#include "proto/write/trace_writer.h"
+
+namespace tidemark::injector {
+
+class Drain {
+ public:
+  // Writes the file header. `failed()` tells when that, or getting memory, did not work.
+  explicit Drain(Session& session) noexcept;
+  ~Drain();
+  Drain(const Drain&) = delete;
+  Drain& operator=(const Drain&) = delete;
+
+  // Number of records moved.
+  uint64_t collect() noexcept;
+  bool flush() noexcept;
+  // Flushes and writes the index. The ring is of no more use when it returns true.
+  bool finish() noexcept;
+
+  // Clock sample, overhead and own memory, about once per second.
+  void append_housekeeping() noexcept;
+
+  bool failed() const noexcept { return failed_; }
+  uint64_t rows_written() const noexcept { return trace_.rows_written(); }
+
+ private:
+  // A chunk's records up to `word` have not been collected.
+  struct Pending {
+    uint64_t sequence;
+    uint64_t word;
+    uint32_t chunk;
+  };
+
+  uint32_t find_pending() noexcept;
+  uint64_t collect_chunk(const Pending& pending) noexcept;
+  void append_dropped() noexcept;
+  void append_threads() noexcept;
+  void note_thread(uint32_t thread) noexcept;
+  void checkpoint() noexcept;
+  void give_back_chunks() noexcept;
+  void fail() noexcept;
+  uint32_t new_string(std::string_view text) noexcept;
+  template <typename Row>
+  void note_memory() noexcept;
+
+  Session& session_;
+  RingArena& arena_;
+  TraceWriter trace_;
+
+  // By chunk.
+  uint64_t* collected_ = nullptr;   // commit word (without sealed bit) up to which records moved
+  uint32_t* given_back_ = nullptr;  // generation that was given back
+  Pending* pending_ = nullptr;
+
+  // Threads that recorded; their names are read when the next flush is due.
+  static constexpr uint32_t kMaxThreads = 4096;
+  uint32_t threads_[kMaxThreads] = {};  // a hash set
+  uint32_t new_threads_[64] = {};
+  uint32_t new_thread_count_ = 0;
+
+  uint64_t dropped_written_[ring::kKinds] = {};  // has its row, though perhaps not yet in the file
+  uint32_t dropped_names_[ring::kKinds] = {};    // strings
+  uint64_t checkpoint_bytes_ = 0;
+  uint64_t kinds_seen_ = 0;
+  uint64_t buffer_bytes_ = 0;
+  uint64_t encoder_bytes_ = 0;
+  int64_t cpu_ns_ = 0;
+  uint64_t host_overhead_ns_ = 0;
+  uint32_t writer_name_ = 0;  // strings
+  uint32_t callbacks_name_ = 0;
+  bool failed_ = false;
+};
+
+}  // namespace tidemark::injector

@@ -1,0 +1,325 @@
+#include "injector/recorder/recorder.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "injector/process/complain.h"
+#include "injector/process/tool_thread.h"
+#include "injector/recorder/session.h"
+#include "injector/recorder/thread_register.h"
+#include "injector/recorder/writer_thread.h"
+#include "proto/base/pages.h"
+
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18
+#endif
+
+namespace tidemark::injector {
+
+namespace {
+
+// How long the end of a process may wait for us.
+constexpr uint32_t kFinishTimeoutMs = 10'000;
+constexpr uint32_t kTaskTimeoutMs = 2'000;
+constexpr uint32_t kLeaveTimeoutMs = 50;  // for threads inside the recorder: nanoseconds
+constexpr long kPageBytes = 4096;
+
+struct FinishHook {
+  Recorder::Task run;
+  void* context;
+};
+
+constinit Recorder the_recorder;
+constinit PidLock lifecycle;                // start() and the hooks
+constinit std::atomic<Session*> current{};  // also while stop() has closed the gate
+constinit char latest_path[PATH_MAX] = "";  // under lifecycle
+constinit FinishHook hooks[8] = {};
+constinit uint32_t hook_count = 0;
+constinit Session* retired = nullptr;                  // could not be freed yet; under lifecycle
+constinit std::atomic<uint32_t> waiting_for_flush{0};  // threads that hold on to a session
+constinit bool prepared = false;
+constinit bool disabled = false;
+
+std::atomic_flag said_no_thread;
+std::atomic_flag said_unfinished;
+
+// The child of a fork has one thread, a copy of the parent's memory, and the parent's ring still
+// mapped. It must touch neither ring nor file; its copies of the descriptors it can close.
+void leave_to_parent() noexcept {
+  gate.load(std::memory_order_relaxed)->session.store(nullptr, std::memory_order_relaxed);
+  Session* const parents = current.exchange(nullptr, std::memory_order_relaxed);
+  if (parents != nullptr) {
+    parents->file.close();
+    parents->arena.unlock();
+  }
+  forget_tasks();
+  hook_count = 0;
+  disabled = false;
+  retired = nullptr;
+  waiting_for_flush.store(0, std::memory_order_relaxed);
+  forget_other_threads();
+}
+
+void in_forked_child() {
+  const int host_errno = errno;
+  leave_to_parent();
+  errno = host_errno;
+}
+
+void at_exit() {
+  static_cast<void>(recorder().stop());
+}
+
+bool make_gate() noexcept {
+  void* const page = map_pages(kPageBytes);
+  if (page == nullptr) return false;
+  // Before Linux 4.14 the atfork handler alone must do.
+  static_cast<void>(::madvise(page, kPageBytes, MADV_WIPEONFORK));
+  gate.store(static_cast<Gate*>(page), std::memory_order_release);
+  return true;
+}
+
+bool prepare_process() noexcept {
+  if (prepared) return true;
+  if (!make_gate()) return false;
+  prepare_thread_register();
+  pthread_atfork(nullptr, nullptr, in_forked_child);
+  std::atexit(at_exit);
+  prepared = true;
+  return true;
+}
+
+bool start_locked(const RecorderOptions& options) noexcept {
+  Session* const before = current.load(std::memory_order_relaxed);
+  if (before != nullptr && before->pid != ::getpid()) leave_to_parent();  // a raw clone()
+  if (active_session() != nullptr) return true;
+  if (disabled && !options.again) return false;
+
+  Session* const session = prepare_process() ? create_session(options) : nullptr;
+  disabled = session == nullptr;
+  if (disabled) return false;
+  if (!start_writer(*session)) {
+    complain(said_no_thread, "cannot start the writer of %s: %s; recording is off",
+             session->trace_path, std::strerror(errno));
+    abandon_session(*session);
+    disabled = true;
+    return false;
+  }
+  std::snprintf(latest_path, sizeof latest_path, "%s", session->trace_path);
+  current.store(session, std::memory_order_release);
+  gate.load(std::memory_order_relaxed)->session.store(session, std::memory_order_release);
+  return true;
+}
+
+void run_finish_hooks() noexcept {
+  FinishHook to_run[std::size(hooks)];
+  lifecycle.lock();
+  const uint32_t count = hook_count;
+  std::memcpy(to_run, hooks, sizeof hooks);
+  hook_count = 0;
+  lifecycle.unlock();
+  for (uint32_t i = count; i > 0; --i) to_run[i - 1].run(to_run[i - 1].context);
+}
+
+// ---- the end --------------------------------------------------------------------------------
+
+// Closes the gate; true when no thread stands in the session any more.
+bool close_gate() noexcept {
+  lifecycle.lock();
+  gate.load(std::memory_order_relaxed)->session.store(nullptr, std::memory_order_seq_cst);
+  const bool empty = wait_until_nobody_records(kLeaveTimeoutMs);
+  lifecycle.unlock();
+  // A thread that was suspended for longer finds its record not to be part of the recording.
+  return empty;
+}
+
+bool can_be_freed(const Session& session) noexcept {
+  return session.finished.load(std::memory_order_acquire) != 0 &&
+         waiting_for_flush.load(std::memory_order_seq_cst) == 0;
+}
+
+// A session that cannot be freed now waits for the end of a later one.
+void free_or_retire(Session& session, bool empty) noexcept {
+  lifecycle.lock();
+  if (empty) {
+    for (Session** at = &retired; *at != nullptr;) {
+      Session* const one = *at;
+      if (!can_be_freed(*one)) {
+        at = &one->next_retired;
+        continue;
+      }
+      *at = one->next_retired;
+      free_session(*one);
+    }
+  }
+  if (empty && can_be_freed(session)) {
+    free_session(session);
+  } else {
+    session.next_retired = retired;
+    retired = &session;
+  }
+  lifecycle.unlock();
+}
+
+// For a few words of the recording, also while this thread is inside the recorder already.
+class SessionScope {
+ public:
+  explicit SessionScope(BlockKind kind) noexcept {
+    if (active_session() == nullptr) return;
+    ThreadWriter* const writer = thread_writer != nullptr ? thread_writer : register_thread(kind);
+    if (writer == nullptr) return;
+    if (!writer->busy.load(std::memory_order_relaxed)) {
+      writer->busy.store(true, std::memory_order_relaxed);
+      entered_ = writer;
+    }
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    session_ = active_session();
+  }
+  ~SessionScope() {
+    if (entered_ != nullptr) end_stay(*entered_);
+  }
+  SessionScope(const SessionScope&) = delete;
+  SessionScope& operator=(const SessionScope&) = delete;
+
+  Session* session() const noexcept { return session_; }
+
+ private:
+  Session* session_ = nullptr;
+  ThreadWriter* entered_ = nullptr;
+};
+
+}  // namespace
+
+Recorder& recorder() noexcept {
+  return the_recorder;
+}
+
+bool Recorder::start(const RecorderOptions& options) noexcept {
+  const int host_errno = errno;
+  const SignalShield shield;  // a file size limit must not kill the host with SIGXFSZ
+  lifecycle.lock();
+  const bool on = start_locked(options);
+  lifecycle.unlock();
+  errno = host_errno;
+  return on;
+}
+
+RecordingEnd Recorder::stop() noexcept {
+  RecordingEnd end;
+  Session* session = current.load(std::memory_order_acquire);
+  if (session == nullptr || session->pid != ::getpid()) return end;
+  run_finish_hooks();
+  // Whoever gets the session ends it.
+  session = current.exchange(nullptr, std::memory_order_acq_rel);
+  if (session == nullptr) return end;
+  static_cast<void>(stop_tasks(kTaskTimeoutMs));  // one that hangs finds the recorder off
+  const bool empty = close_gate();
+  if (wait_for_finish(*session, kFinishTimeoutMs)) {
+    end.rows = session->written_rows.load(std::memory_order_relaxed);
+    end.dropped = session->dropped_rows.load(std::memory_order_relaxed);
+    end.finished = session->write_failed.load(std::memory_order_relaxed) == 0;
+  } else {
+    complain(said_unfinished, "%s is not finished yet; 'tidemark recover' does the rest",
+             session->trace_path);
+  }
+  free_or_retire(*session, empty);
+  return end;
+}
+
+bool Recorder::flush_now(uint32_t timeout_ms) noexcept {
+  const int host_errno = errno;
+  waiting_for_flush.fetch_add(1, std::memory_order_seq_cst);
+  Session* const session = active_session();
+  const bool done = session != nullptr && wait_for_flush(*session, timeout_ms);
+  waiting_for_flush.fetch_sub(1, std::memory_order_seq_cst);
+  errno = host_errno;
+  return done;
+}
+
+uint32_t Recorder::intern_string(std::string_view text) noexcept {
+  const BusyScope scope(BlockKind::kStrings);
+  Session* const session = scope.session();
+  return session == nullptr ? 0 : session->dictionaries.string(*session, text);
+}
+
+uint32_t Recorder::intern_module(uint64_t base, uint64_t size_bytes, std::string_view path,
+                                 std::string_view build_id) noexcept {
+  const BusyScope scope(BlockKind::kModules);
+  Session* const session = scope.session();
+  if (session == nullptr) return 0;
+  Dictionaries& dictionaries = session->dictionaries;
+  return dictionaries.module(*session,
+                             Module{0, base, size_bytes, dictionaries.string(*session, path),
+                                    dictionaries.string(*session, build_id)});
+}
+
+uint32_t Recorder::intern_frame(const FrameKey& frame) noexcept {
+  const BusyScope scope(BlockKind::kFrames);
+  Session* const session = scope.session();
+  return session == nullptr ? 0 : session->dictionaries.frame(*session, frame);
+}
+
+uint32_t Recorder::intern_stack(std::span<const FrameKey> frames) noexcept {
+  const BusyScope scope(BlockKind::kStacks);
+  Session* const session = scope.session();
+  return session == nullptr ? 0 : session->dictionaries.stack(*session, frames);
+}
+
+bool Recorder::add_background_task(Task run, void* context, uint32_t period_ms) noexcept {
+  return on() && add_task(run, context, period_ms);
+}
+
+void Recorder::run_tasks_soon() noexcept {
+  run_task_soon(nullptr);
+}
+
+void Recorder::run_task_soon(Task run) noexcept {
+  const int host_errno = errno;
+  if (on()) hasten_tasks(run);
+  errno = host_errno;
+}
+
+bool Recorder::add_finish_hook(Task run, void* context) noexcept {
+  lifecycle.lock();
+  const bool room = hook_count < std::size(hooks);
+  if (room) hooks[hook_count++] = {run, context};
+  lifecycle.unlock();
+  return room;
+}
+
+void Recorder::report(HealthKind kind, uint64_t value, std::string_view detail) noexcept {
+  record(Health{now_ns(), value, intern_string(detail), kind});
+}
+
+void Recorder::count_dropped(BlockKind kind, uint64_t rows) noexcept {
+  const SessionScope scope(kind);
+  if (scope.session() != nullptr) scope.session()->count_dropped(kind, rows);
+}
+
+void Recorder::add_overhead_ns(uint64_t ns) noexcept {
+  const SessionScope scope(BlockKind::kHealth);
+  if (scope.session() != nullptr) {
+    scope.session()->overhead_ns.fetch_add(ns, std::memory_order_relaxed);
+  }
+}
+
+void Recorder::add_own_host_bytes(int64_t bytes) noexcept {
+  const SessionScope scope(BlockKind::kHealth);
+  if (scope.session() != nullptr) {
+    scope.session()->own_host_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  }
+}
+
+const char* Recorder::trace_path() const noexcept {
+  return latest_path;
+}
+
+}  // namespace tidemark::injector

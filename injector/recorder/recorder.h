@@ -1,0 +1,127 @@
+// The path to disk inside a recorded process.
+//
+//   any thread ── record() ──▶ its chunk of the ring ──▶ writer thread ──▶ TraceWriter ──▶ .tmk
+//
+// Every entry is noexcept, safe on any thread and in a signal handler (where a call that interrupts
+// another recorder call of the same thread is dropped and counted), and does nothing while the
+// recorder is off. Recording takes no lock, allocates nothing and makes no system call but when a
+// thread records for the first time and, seldom, to wake the writer.
+//
+// off ─ start() ─▶ on ─ stop() ─▶ off; a failure that ends recording leads to disabled, for good.
+// In the child of a fork the recorder is off; a child that calls start() gets files of its own.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <type_traits>
+
+#include "injector/process/now.h"  // now_ns, the time of every row
+#include "injector/recorder/thread_writer.h"
+#include "proto/ring_layout.h"
+#include "proto/tables.h"
+
+namespace tidemark::injector {
+
+struct RecorderOptions {
+  const char* directory = nullptr;  // nullptr or "": ./tidemark-trace, which ranks share
+  int64_t rank = -1;                // -1: none; part of the file's name
+  uint32_t buffer_mb = 64;          // clamped to 4 … 4096
+  uint32_t drain_period_ms = 50;
+  uint32_t flush_period_ms = 1000;
+  bool again = false;  // asked for by a person: also after a start that failed
+};
+
+// What became of a recording.
+struct RecordingEnd {
+  uint64_t rows = 0;      // in the trace
+  uint64_t dropped = 0;   // lost for want of room
+  bool finished = false;  // false: the trace needs recovery
+};
+
+// What makes a frame. Native: module and offset. Python: function, file and line.
+struct FrameKey {
+  uint64_t offset = 0;
+  int64_t line = 0;
+  uint32_t function = 0;  // string
+  uint32_t file = 0;      // string
+  uint32_t module = 0;
+  FrameKind kind = FrameKind::kNone;
+};
+
+inline constexpr size_t kMaxStackFrames = 256;  // deeper stacks lose their outermost frames
+
+class Recorder {
+ public:
+  // True when the recorder is on afterwards (also when it was before). Any failure is said once on
+  // stderr.
+  bool start(const RecorderOptions& options) noexcept;
+
+  // Runs the finish hooks, writes everything that was committed, finishes the trace and removes the
+  // ring. Waits for the writer a bounded time; what is not done by then is left to recovery. Runs
+  // by itself at exit().
+  // Afterwards all its threads are gone or going, its files closed and its memory given back.
+  RecordingEnd stop() noexcept;
+
+  // Everything committed before the call is in the file when it returns true. For the moments after
+  // which a process may be gone, such as an out-of-memory error.
+  bool flush_now(uint32_t timeout_ms) noexcept;
+
+  bool on() const noexcept { return active_session() != nullptr; }
+
+  // True when the row was committed: from then on it survives the process. False when the recorder
+  // is off or the row was dropped, which is counted.
+  template <typename Row>
+  bool record(const Row& row) noexcept {
+    static_assert(std::is_trivially_copyable_v<Row>);
+    constexpr uint32_t bytes = ring::record_bytes(sizeof(Row));
+    RecordScope scope(Table<Row>::kind, bytes);
+    if (!scope) [[unlikely]]
+      return false;
+    std::memcpy(scope.content(), &row, sizeof row);
+    scope.commit(bytes);
+    return true;
+  }
+
+  // Dictionaries. The same content has the same id for the life of a recording; its row is
+  // committed before the id is returned, so that whoever reads the id finds it. 0 when the recorder
+  // is off or the dictionary is full (counted).
+  uint32_t intern_string(std::string_view text) noexcept;  // cut where a chunk ends: 16 or 64 KiB
+  uint32_t intern_module(uint64_t base, uint64_t size_bytes, std::string_view path,
+                         std::string_view build_id) noexcept;
+  uint32_t intern_frame(const FrameKey& frame) noexcept;
+  // Innermost frame first, as unwinders find them. Empty: 0.
+  uint32_t intern_stack(std::span<const FrameKey> frames) noexcept;
+
+  // Runs `run(context)` every `period_ms` on the task thread, which is not the writer's: a task may
+  // wait for a driver (NVML does, for seconds, while a card resets), and the ring must be emptied
+  // meanwhile. Tasks run one after the other, never two at once. They end when the recorder stops.
+  // False when there are too many.
+  using Task = void (*)(void* context) noexcept;
+  bool add_background_task(Task run, void* context, uint32_t period_ms) noexcept;
+
+  // The tasks run as soon as the task thread comes to them; one alone goes before all others. Any
+  // thread, any time; does not wait.
+  void run_tasks_soon() noexcept;
+  void run_task_soon(Task run) noexcept;
+
+  // Runs once at the beginning of stop(), on its thread, while recording is still on: the place to
+  // flush what another library buffers. The last one added runs first.
+  bool add_finish_hook(Task run, void* context) noexcept;
+
+  // A Health row, now.
+  void report(HealthKind kind, uint64_t value, std::string_view detail) noexcept;
+
+  // What the capture side lost, spends or holds by itself; becomes rows once per second.
+  void count_dropped(BlockKind kind, uint64_t rows) noexcept;
+  void add_overhead_ns(uint64_t ns) noexcept;
+  void add_own_host_bytes(int64_t bytes) noexcept;
+
+  // Path of the present trace or else of the last one; "" when there was none. For messages.
+  const char* trace_path() const noexcept;
+};
+
+Recorder& recorder() noexcept;
+
+}  // namespace tidemark::injector

@@ -1,0 +1,191 @@
+#include "injector/recorder/session.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "injector/process/complain.h"
+#include "proto/base/pages.h"
+
+namespace tidemark::injector {
+
+namespace {
+
+constexpr uint32_t kMinBufferMb = 4;
+constexpr uint32_t kMaxBufferMb = 4096;
+constexpr int kMostTraces = 100'000;  // of one process in one directory
+
+std::atomic_flag said_no_directory;
+std::atomic_flag said_no_trace;
+std::atomic_flag said_no_ring;
+std::atomic_flag said_small_ring;
+std::atomic_flag said_no_memory;
+
+// All directories of the path that are missing; only for the user.
+bool make_directories(const char* directory) {
+  char path[PATH_MAX];
+  if (snprintf(path, sizeof path, "%s", directory) >= static_cast<int>(sizeof path)) {
+    errno = ENAMETOOLONG;
+    return false;
+  }
+  for (char* at = path + 1; *at != '\0'; ++at) {
+    if (*at != '/') continue;
+    *at = '\0';
+    if (::mkdir(path, 0700) != 0 && errno != EEXIST && ::access(path, F_OK) != 0) return false;
+    *at = '/';
+  }
+  struct stat info {};
+  if (::mkdir(path, 0700) == 0 || errno == EEXIST) {
+    if (::stat(path, &info) == 0 && S_ISDIR(info.st_mode)) return true;
+    errno = ENOTDIR;
+  }
+  return false;
+}
+
+// rank<R>-<host>-<pid>, and -<n> for the n-th recording of the same process.
+int format_name(char* out, size_t size, const RecorderOptions& options, int attempt) {
+  char host[64] = "localhost";
+  ::gethostname(host, sizeof host - 1);
+  for (char& c : host) {
+    if (c == '/') c = '_';
+  }
+  char rank[32] = "";
+  if (options.rank >= 0) {
+    snprintf(rank, sizeof rank, "rank%lld-", static_cast<long long>(options.rank));
+  }
+  char again[16] = "";
+  if (attempt > 1) snprintf(again, sizeof again, "-%d", attempt);
+  return snprintf(out, size, "%s%s-%d%s.tmk", rank, host, static_cast<int>(::getpid()), again);
+}
+
+// As large as asked for, or what the place has room for.
+bool create_ring(Session& session, const char* path) {
+  for (uint32_t mb = session.options.buffer_mb; mb >= kMinBufferMb; mb /= 2) {
+    if (session.arena.create(path, uint64_t{mb} << 20)) {
+      if (mb < session.options.buffer_mb) {
+        complain(said_small_ring, "no room for a buffer of %u MB beside %s: recording with %u MB",
+                 session.options.buffer_mb, session.trace_path, mb);
+      }
+      session.options.buffer_mb = mb;
+      return true;
+    }
+    if (!too_large_for_disk(errno)) return false;
+  }
+  return false;
+}
+
+// For file systems that are full or cannot share a mapping. The link tells recovery the place.
+bool create_ring_in_memory(Session& session) {
+  snprintf(session.ring_target, sizeof session.ring_target, "/dev/shm/tidemark-%u-%d-%llx.ring",
+           static_cast<unsigned>(::getuid()), static_cast<int>(::getpid()),
+           static_cast<unsigned long long>(now_ns()));
+  if (!create_ring(session, session.ring_target)) return false;
+  if (::symlink(session.ring_target, session.ring_path) == 0) return true;
+  const int error = errno;
+  ::unlink(session.ring_target);
+  errno = error;
+  return false;
+}
+
+bool has_no_file(const char* path) {
+  struct stat info {};
+  return ::lstat(path, &info) != 0 && errno == ENOENT;
+}
+
+// Names for both files that nobody uses. A process that replaced itself by exec() keeps its pid,
+// and so does one that records twice.
+bool choose_names(Session& session, const char* directory) {
+  for (int attempt = 1; attempt < kMostTraces; ++attempt) {
+    char name[160];
+    format_name(name, sizeof name, session.options, attempt);
+    if (snprintf(session.trace_path, sizeof session.trace_path, "%s/%s", directory, name) >=
+        static_cast<int>(sizeof session.trace_path)) {
+      errno = ENAMETOOLONG;
+      return false;
+    }
+    snprintf(session.ring_path, sizeof session.ring_path, "%s.ring", session.trace_path);
+    if (has_no_file(session.trace_path) && has_no_file(session.ring_path)) return true;
+  }
+  errno = EEXIST;
+  return false;
+}
+
+bool create_files(Session& session, const char* directory) {
+  if (!choose_names(session, directory)) {
+    complain(said_no_trace, "cannot make a trace in %s: %s; recording is off", directory,
+             std::strerror(errno));
+    return false;
+  }
+  // The ring first: a trace without one would look like a finished one that is damaged.
+  if (!create_ring(session, session.ring_path)) {
+    const int error = errno;
+    if (error == EACCES || error == EROFS || error == EPERM || !create_ring_in_memory(session)) {
+      complain(said_no_ring, "cannot make a buffer in %s: %s; recording is off", directory,
+               std::strerror(error));
+      return false;
+    }
+  }
+  if (session.file.create(session.trace_path)) return true;
+  complain(said_no_trace, "cannot make %s: %s; recording is off", session.trace_path,
+           std::strerror(errno));
+  return false;
+}
+
+}  // namespace
+
+Session* create_session(const RecorderOptions& options) noexcept {
+  const bool named = options.directory != nullptr && options.directory[0] != '\0';
+  const char* const wanted = named ? options.directory : "tidemark-trace";
+  char directory[PATH_MAX];
+  if (!make_directories(wanted) || ::realpath(wanted, directory) == nullptr) {
+    complain(said_no_directory, "cannot make the directory %s: %s; recording is off", wanted,
+             std::strerror(errno));
+    return nullptr;
+  }
+  void* const memory = map_pages(sizeof(Session));
+  if (memory == nullptr) {
+    complain(said_no_memory, "no memory; recording is off");
+    return nullptr;
+  }
+  auto* const session = new (memory) Session();
+  session->options = options;
+  session->options.directory = nullptr;  // the caller's memory
+  session->options.buffer_mb = std::clamp(options.buffer_mb, kMinBufferMb, kMaxBufferMb);
+  session->options.drain_period_ms = std::max(options.drain_period_ms, 1U);
+  session->options.flush_period_ms = std::max(options.flush_period_ms, 1U);
+  session->pid = ::getpid();
+  if (!session->dictionaries.create()) {
+    complain(said_no_memory, "no memory; recording is off");
+    free_session(*session);
+    return nullptr;
+  }
+  if (create_files(*session, directory)) return session;
+  abandon_session(*session);
+  return nullptr;
+}
+
+void abandon_session(Session& session) noexcept {
+  session.file.close();
+  // Only what this session made.
+  if (session.arena.exists()) {
+    ::unlink(session.ring_path);
+    if (session.ring_target[0] != '\0') ::unlink(session.ring_target);
+    session.arena.unlock();
+  }
+  if (session.file.exists()) ::unlink(session.trace_path);
+  free_session(session);
+}
+
+void free_session(Session& session) noexcept {
+  session.arena.unmap();
+  session.dictionaries.unmap();
+  unmap_pages(&session, sizeof session);
+}
+
+}  // namespace tidemark::injector

@@ -1,0 +1,170 @@
+#include "injector/recorder/thread_register.h"
+
+#include <linux/membarrier.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+
+#include "injector/process/tool_thread.h"
+#include "proto/base/pages.h"
+
+namespace tidemark::injector {
+
+namespace {
+
+constexpr uint32_t kPlaces = 64;  // in a piece: 4 KiB
+
+struct Piece {
+  ThreadWriter places[kPlaces];
+  std::atomic<Piece*> next;
+};
+
+constinit Piece first_piece{};
+constinit std::atomic<uint64_t> turned_away[ring::kKinds] = {};
+pthread_key_t exit_key;
+bool have_exit_key = false;
+
+uint32_t own_thread() noexcept {
+  return static_cast<uint32_t>(syscall(SYS_gettid));
+}
+
+ThreadWriter* claim_in(Piece& piece, uint32_t thread) noexcept {
+  for (ThreadWriter& place : piece.places) {
+    uint32_t nobody = 0;
+    if (place.thread.load(std::memory_order_relaxed) == 0 &&
+        place.thread.compare_exchange_strong(nobody, thread, std::memory_order_acquire)) {
+      return &place;
+    }
+  }
+  return nullptr;
+}
+
+// The piece behind this one, made if there is none. nullptr: no memory.
+Piece* next_piece(Piece& piece) noexcept {
+  Piece* next = piece.next.load(std::memory_order_acquire);
+  if (next != nullptr) return next;
+  auto* const made = static_cast<Piece*>(map_pages(sizeof(Piece)));
+  if (made == nullptr) return nullptr;
+  if (piece.next.compare_exchange_strong(next, made, std::memory_order_acq_rel)) return made;
+  unmap_pages(made, sizeof(Piece));  // another thread was first
+  return next;
+}
+
+ThreadWriter* claim(uint32_t thread) noexcept {
+  for (Piece* piece = &first_piece; piece != nullptr; piece = next_piece(*piece)) {
+    if (ThreadWriter* const place = claim_in(*piece, thread)) return place;
+  }
+  return nullptr;
+}
+
+void give_up(ThreadWriter& place) noexcept {
+  place.session.store(nullptr, std::memory_order_relaxed);
+  place.busy.store(false, std::memory_order_relaxed);
+  place.thread.store(0, std::memory_order_release);
+}
+
+template <typename Visit>
+void each_place(Visit&& visit) noexcept {
+  for (Piece* piece = &first_piece; piece != nullptr;
+       piece = piece->next.load(std::memory_order_acquire)) {
+    for (ThreadWriter& place : piece->places) visit(place);
+  }
+}
+
+// May run before other destructors of the same thread that record again: such a thread gets a
+// place and a chunk anew (POSIX runs destructors in up to four rounds). What is left behind even so
+// is found when a recording ends.
+void leave(void*) {
+  ThreadWriter* const writer = thread_writer;
+  if (writer == nullptr) return;
+  writer->busy.store(true, std::memory_order_relaxed);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  // In a forked child the chunk is the parent's.
+  Session* const session = active_session();
+  if (session != nullptr && writer->session.load(std::memory_order_relaxed) == session) {
+    seal_chunk(*writer);
+  }
+  thread_writer = nullptr;
+  give_up(*writer);
+}
+
+bool has_ended(uint32_t thread) noexcept {
+  return syscall(SYS_tgkill, ::getpid(), thread, 0) != 0 && errno == ESRCH;
+}
+
+// The first of a process registers it, which takes the kernel milliseconds.
+bool barrier_in_all_threads() noexcept {
+  const auto ask = [](int command) { return syscall(SYS_membarrier, command, 0, 0) == 0; };
+  return ask(MEMBARRIER_CMD_PRIVATE_EXPEDITED) ||
+         (ask(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) && ask(MEMBARRIER_CMD_PRIVATE_EXPEDITED));
+}
+
+bool anybody_busy() noexcept {
+  bool busy = false;
+  each_place([&](ThreadWriter& place) { busy |= place.busy.load(std::memory_order_acquire); });
+  return busy;
+}
+
+void free_places_of_the_dead() noexcept {
+  each_place([](ThreadWriter& place) {
+    const uint32_t thread = place.thread.load(std::memory_order_acquire);
+    if (thread != 0 && has_ended(thread)) give_up(place);
+  });
+}
+
+}  // namespace
+
+thread_local constinit ThreadWriter* thread_writer = nullptr;
+
+void prepare_thread_register() noexcept {
+  if (!have_exit_key) have_exit_key = pthread_key_create(&exit_key, leave) == 0;
+}
+
+ThreadWriter* register_thread(BlockKind kind) noexcept {
+  const int host_errno = errno;
+  ThreadWriter* const place = claim(own_thread());
+  if (place == nullptr) {
+    turned_away[static_cast<size_t>(kind) % ring::kKinds].fetch_add(1, std::memory_order_relaxed);
+  } else if (thread_writer != nullptr) {
+    give_up(*place);  // a signal handler was first
+  } else {
+    thread_writer = place;
+    if (have_exit_key) pthread_setspecific(exit_key, place);
+  }
+  errno = host_errno;
+  return thread_writer;
+}
+
+bool wait_until_nobody_records(uint32_t timeout_ms) noexcept {
+  if (!barrier_in_all_threads()) return false;
+  free_places_of_the_dead();
+  const int64_t deadline = monotonic_ms() + timeout_ms;
+  while (anybody_busy()) {
+    if (monotonic_ms() >= deadline) return false;
+    const timespec pause{0, 200'000};
+    nanosleep(&pause, nullptr);
+  }
+  if (!barrier_in_all_threads()) return false;  // what they did before they left is done
+  each_place([](ThreadWriter& place) { place.session.store(nullptr, std::memory_order_relaxed); });
+  return true;
+}
+
+void forget_other_threads() noexcept {
+  each_place([](ThreadWriter& place) {
+    if (&place != thread_writer) give_up(place);
+  });
+  if (thread_writer == nullptr) return;
+  thread_writer->session.store(nullptr, std::memory_order_relaxed);
+  thread_writer->busy.store(false, std::memory_order_relaxed);
+  thread_writer->thread.store(own_thread(), std::memory_order_relaxed);
+}
+
+uint64_t take_turned_away(BlockKind kind) noexcept {
+  return turned_away[static_cast<size_t>(kind) % ring::kKinds].exchange(0);
+}
+
+}  // namespace tidemark::injector

@@ -1,0 +1,65 @@
+#include "injector/recorder/trace_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace tidemark::injector {
+
+bool TraceFile::create(const char* path) noexcept {
+  const int fd =
+      ::open(path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (fd < 0) return false;
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) {
+    ::close(fd);
+    return false;
+  }
+  path_ = path;
+  fd_ = fd;
+  device_ = info.st_dev;
+  inode_ = info.st_ino;
+  return true;
+}
+
+bool TraceFile::is_ours() const noexcept {
+  struct stat info {};
+  return fd_ >= 0 && ::fstat(fd_, &info) == 0 && info.st_dev == device_ && info.st_ino == inode_;
+}
+
+bool TraceFile::make_sure() noexcept {
+  if (is_ours()) return true;
+  fd_ = ::open(path_, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
+  if (fd_ < 0) return false;
+  if (is_ours()) return true;
+  ::close(fd_);
+  fd_ = -1;
+  errno = ESTALE;  // another file has taken the name
+  return false;
+}
+
+bool TraceFile::write(std::span<const uint8_t> bytes) noexcept {
+  while (!bytes.empty()) {
+    if (!make_sure()) return false;
+    const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
+    if (n < 0) {
+      if (errno == EINTR || errno == EBADF) continue;  // EBADF: closed since the look
+      return false;
+    }
+    bytes = bytes.subspan(static_cast<size_t>(n));
+  }
+  return true;
+}
+
+bool TraceFile::cut(uint64_t size) noexcept {
+  return make_sure() && ::ftruncate(fd_, static_cast<off_t>(size)) == 0;
+}
+
+void TraceFile::close() noexcept {
+  if (is_ours()) ::close(fd_);
+  fd_ = -1;
+}
+
+}  // namespace tidemark::injector

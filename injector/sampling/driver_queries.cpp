@@ -1,0 +1,298 @@
+#include "injector/sampling/driver_queries.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <string_view>
+
+#include "abi/cuda_functions.h"
+#include "injector/driver/objects.h"
+#include "injector/process/own_scope.h"
+#include "injector/recorder/process_rows.h"
+#include "injector/recorder/recorder.h"
+#include "injector/sampling/nvml_sampler.h"
+
+namespace tidemark::injector {
+namespace {
+
+using namespace cuda;
+
+constexpr size_t kUuidText = DeviceFacts::kUuidText;
+
+// The functions that exist; a driver that lacks one cannot have what it asks about.
+struct DriverFunctions {
+  cuDriverGetVersion_fn version = nullptr;
+  cuDeviceGetCount_fn device_count = nullptr;
+  cuDeviceGet_fn device_get = nullptr;
+  cuDeviceGetName_fn device_name = nullptr;
+  cuDeviceGetUuid_fn device_uuid = nullptr;
+  cuDeviceTotalMem_v2_fn device_total = nullptr;
+  cuDeviceGetPCIBusId_fn device_bus = nullptr;
+  cuDeviceGetAttribute_fn device_attribute = nullptr;
+  cuDevicePrimaryCtxGetState_fn primary_state = nullptr;
+  cuDeviceGetMemPool_fn device_pool = nullptr;
+  cuMemPoolGetAttribute_fn pool_attribute = nullptr;
+  cuDeviceGetGraphMemAttribute_fn graph_attribute = nullptr;
+  cuMemGetAddressRange_v2_fn address_range = nullptr;
+  cuPointerGetAttribute_fn pointer_attribute = nullptr;
+  bool loaded = false;
+};
+
+DriverFunctions g_driver;
+std::array<bool, kMaxDevices> g_described;
+bool g_version_recorded = false;
+
+template <typename Function>
+void find(void* library, const char* name, Function& out) {
+  out = reinterpret_cast<Function>(dlsym(library, name));
+}
+
+// libcuda is in the process (it loaded us), so this finds the copy that is in use and loads none.
+bool load_driver() {
+  if (g_driver.loaded) return true;
+  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  if (library == nullptr) return false;
+  DriverFunctions& f = g_driver;
+  find(library, "cuDriverGetVersion", f.version);
+  find(library, "cuDeviceGetCount", f.device_count);
+  find(library, "cuDeviceGet", f.device_get);
+  find(library, "cuDeviceGetName", f.device_name);
+  find(library, "cuDeviceGetUuid_v2", f.device_uuid);
+  if (f.device_uuid == nullptr) find(library, "cuDeviceGetUuid", f.device_uuid);
+  find(library, "cuDeviceTotalMem_v2", f.device_total);
+  find(library, "cuDeviceGetPCIBusId", f.device_bus);
+  find(library, "cuDeviceGetAttribute", f.device_attribute);
+  find(library, "cuDevicePrimaryCtxGetState", f.primary_state);
+  find(library, "cuDeviceGetMemPool", f.device_pool);
+  find(library, "cuMemPoolGetAttribute", f.pool_attribute);
+  find(library, "cuDeviceGetGraphMemAttribute", f.graph_attribute);
+  find(library, "cuMemGetAddressRange_v2", f.address_range);
+  find(library, "cuPointerGetAttribute", f.pointer_attribute);
+  f.loaded = f.device_count != nullptr && f.device_get != nullptr;
+  return f.loaded;
+}
+
+// 8-4-4-4-12 digits, as both NVML and nvidia-smi write it after "GPU-".
+void format_uuid(const CUuuid& uuid, char (&out)[kUuidText]) {
+  size_t at = 0;
+  for (size_t i = 0; i < sizeof uuid.bytes; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) out[at++] = '-';
+    std::snprintf(out + at, 3, "%02x", static_cast<unsigned char>(uuid.bytes[i]));
+    at += 2;
+  }
+}
+
+uint32_t attribute_of(CUdevice device, CUdevice_attribute attribute) {
+  int value = 0;
+  if (g_driver.device_attribute == nullptr ||
+      g_driver.device_attribute(&value, attribute, device) != CUDA_SUCCESS) {
+    return 0;
+  }
+  return static_cast<uint32_t>(value);
+}
+
+bool ask_device(int64_t ordinal, CUdevice& device, DeviceFacts& out) {
+  if (g_driver.device_get(&device, static_cast<int>(ordinal)) != CUDA_SUCCESS) return false;
+  CUuuid bytes{};
+  if (g_driver.device_name != nullptr) g_driver.device_name(out.name, sizeof out.name, device);
+  if (g_driver.device_uuid != nullptr && g_driver.device_uuid(&bytes, device) == CUDA_SUCCESS) {
+    format_uuid(bytes, out.uuid);
+  }
+  if (g_driver.device_bus != nullptr) g_driver.device_bus(out.bus, sizeof out.bus, device);
+  size_t total = 0;
+  if (g_driver.device_total != nullptr) g_driver.device_total(&total, device);
+  out.total_bytes = total;
+  return true;
+}
+
+void describe_device(int64_t ordinal) {
+  CUdevice device = 0;
+  DeviceFacts facts;
+  if (!ask_device(ordinal, device, facts)) return;
+  g_described[static_cast<size_t>(ordinal)] = true;
+  const auto& [name, uuid, bus, total] = facts;
+  Recorder& out = recorder();
+  const char* prefix = attach_nvml_device(ordinal, uuid, bus);
+  if (nvml_started() && prefix == nullptr) {
+    out.report(HealthKind::kSourceMissing, static_cast<uint64_t>(ordinal),
+               "nvml: does not know a device that CUDA uses");
+  }
+  char full_uuid[kUuidText + 4];
+  std::snprintf(full_uuid, sizeof full_uuid, "%s%s", prefix != nullptr ? prefix : "GPU-", uuid);
+  Device row{};
+  row.ordinal = ordinal;
+  row.total_bytes = total;
+  row.reserved_bytes = latest_device_memory(ordinal).reserved_bytes;
+  row.name = out.intern_string(name);
+  row.uuid = out.intern_string(full_uuid);
+  row.bus = out.intern_string(bus);
+  row.compute_major = attribute_of(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+  row.compute_minor = attribute_of(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+  out.record(row);
+}
+
+uint64_t size_of_import(uint64_t address) {
+  CUdeviceptr base = 0;
+  size_t size = 0;
+  if (g_driver.address_range != nullptr &&
+      g_driver.address_range(&base, &size, address) == CUDA_SUCCESS) {
+    return size;
+  }
+  // Without a current context the driver may refuse the first question, but not this one.
+  size = 0;
+  if (g_driver.pointer_attribute != nullptr) {
+    g_driver.pointer_attribute(&size, CU_POINTER_ATTRIBUTE_RANGE_SIZE, address);
+  }
+  return size;
+}
+
+// The row of an import was recorded without its size; the same row again, with it, replaces that
+// one: same time, same correlation, same address.
+void complete_imports() {
+  DriverEvent event{};
+  while (driver_objects().imports.take(event)) {
+    event.size_bytes = size_of_import(event.address);
+    if (event.size_bytes != 0) recorder().record(event);
+  }
+}
+
+void learn_default_pools() {
+  if (g_driver.device_pool == nullptr) return;
+  PoolTable& pools = driver_objects().pools;
+  for (int64_t device = 0; device < static_cast<int64_t>(kMaxDevices); ++device) {
+    if (!pools.needs_handle(device)) continue;
+    CUmemoryPool pool = nullptr;
+    if (g_driver.device_pool(&pool, static_cast<CUdevice>(device)) == CUDA_SUCCESS) {
+      pools.learn_current(device, reinterpret_cast<uintptr_t>(pool));
+    }
+  }
+}
+
+void sample_graph_memory(int64_t device) {
+  cuuint64_t used = 0;
+  cuuint64_t reserved = 0;
+  const auto ordinal = static_cast<CUdevice>(device);
+  if (g_driver.graph_attribute(ordinal, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &used) ||
+      g_driver.graph_attribute(ordinal, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &reserved)) {
+    return;
+  }
+  const int64_t now = now_ns();
+  recorder().record(Counter{now, used, 0, device, CounterKind::kGraphUsed});
+  recorder().record(Counter{now, reserved, 0, device, CounterKind::kGraphReserved});
+}
+
+void record_versions() {
+  int version = 0;
+  if (g_version_recorded || g_driver.version == nullptr ||
+      g_driver.version(&version) != CUDA_SUCCESS) {
+    return;
+  }
+  g_version_recorded = true;
+  char text[16];
+  std::snprintf(text, sizeof text, "%d", version);
+  record_tool_setting("cuda_driver_version", text);
+  record_driver_version(static_cast<uint32_t>(version));
+}
+
+}  // namespace
+
+bool query_driver() noexcept {
+  const OwnScope own;
+  if (!load_driver()) return false;
+  record_versions();
+  bool any_new = false;
+  for (int64_t device = 0; device < static_cast<int64_t>(kMaxDevices); ++device) {
+    if (driver_objects().devices.used(device) && !g_described[static_cast<size_t>(device)]) {
+      describe_device(device);
+      any_new = true;
+    }
+  }
+  complete_imports();
+  return any_new;
+}
+
+void sample_pools() noexcept {
+  const OwnScope own;
+  if (!load_driver()) return;
+  learn_default_pools();
+  if (g_driver.pool_attribute != nullptr) {
+    driver_objects().pools.for_each_living([](uint64_t handle, uint32_t id, int64_t device) {
+      const auto pool = reinterpret_cast<CUmemoryPool>(static_cast<uintptr_t>(handle));
+      cuuint64_t reserved = 0;
+      cuuint64_t used = 0;
+      if (g_driver.pool_attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) ||
+          g_driver.pool_attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used)) {
+        return;
+      }
+      const int64_t now = now_ns();
+      recorder().record(Counter{now, reserved, id, device, CounterKind::kPoolReserved});
+      recorder().record(Counter{now, used, id, device, CounterKind::kPoolUsed});
+    });
+  }
+  if (g_driver.graph_attribute == nullptr) return;
+  for (int64_t device = 0; device < static_cast<int64_t>(kMaxDevices); ++device) {
+    if (driver_objects().devices.has_graph_memory(device)) sample_graph_memory(device);
+  }
+}
+
+uint64_t devices_with_context() noexcept {
+  const OwnScope own;
+  if (!load_driver() || g_driver.primary_state == nullptr) return 0;
+  int count = 0;
+  if (g_driver.device_count(&count) != CUDA_SUCCESS) return 0;
+  uint64_t devices = 0;
+  for (int device = 0; device < std::min(count, static_cast<int>(kMaxDevices)); ++device) {
+    unsigned flags = 0;
+    int active = 0;
+    if (g_driver.primary_state(device, &flags, &active) == CUDA_SUCCESS && active != 0) {
+      devices |= uint64_t{1} << device;
+    }
+  }
+  return devices;
+}
+
+void look_for_used_devices() noexcept {
+  const uint64_t devices = devices_with_context();
+  for (int64_t device = 0; device < static_cast<int64_t>(kMaxDevices); ++device) {
+    if ((devices >> device & 1) != 0) driver_objects().devices.note(device);
+  }
+}
+
+bool driver_is_awake() noexcept {
+  const OwnScope own;
+  int count = 0;
+  return load_driver() && g_driver.device_count(&count) == CUDA_SUCCESS;
+}
+
+bool ask_device(int64_t ordinal, DeviceFacts& out) noexcept {
+  const OwnScope own;
+  CUdevice device = 0;
+  return load_driver() && ask_device(ordinal, device, out);
+}
+
+void record_existing_contexts() noexcept {
+  const uint64_t devices = devices_with_context();
+  for (int64_t device = 0; device < static_cast<int64_t>(kMaxDevices); ++device) {
+    if ((devices >> device & 1) == 0) continue;
+    driver_objects().devices.note(device);
+    driver_objects().contexts.created(device);
+    DriverEvent event{};
+    event.time_ns = now_ns();
+    event.device = device;
+    event.thread = current_thread();
+    event.flags = kDriverSeeded;
+    event.operation = DriverOperation::kContextCreate;
+    event.kind = MemoryKind::kContext;
+    recorder().record(event);
+  }
+}
+
+void reset_driver_queries() noexcept {
+  g_described.fill(false);
+  g_version_recorded = false;
+}
+
+}  // namespace tidemark::injector

@@ -1,0 +1,55 @@
+#include "injector/sampling/fresh_reading.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "injector/process/tool_thread.h"
+#include "injector/recorder/recorder.h"
+
+namespace tidemark::injector {
+namespace {
+
+// An allocation that fails costs the host more than a reading, a fraction of a millisecond; but a
+// busy machine makes it wait, and some programs try and fail often.
+constexpr uint32_t kPatienceMs = 10;
+constexpr int64_t kWaitsPerSecondNs = 50'000'000;
+
+using Task = void (*)(void*) noexcept;
+std::atomic<Task> g_task{nullptr};
+
+// How long hosts have waited for readings in the current second.
+class WaitingTime {
+ public:
+  bool is_left() noexcept {
+    const int64_t now = monotonic_ms();
+    if (now - since_ms_.load(std::memory_order_relaxed) >= 1000) {
+      since_ms_.store(now, std::memory_order_relaxed);
+      spent_ns_.store(0, std::memory_order_relaxed);
+    }
+    return spent_ns_.load(std::memory_order_relaxed) < kWaitsPerSecondNs;
+  }
+  void spend(int64_t ns) noexcept { spent_ns_.fetch_add(ns, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<int64_t> since_ms_{0};
+  std::atomic<int64_t> spent_ns_{0};
+};
+WaitingTime g_waiting_time;
+
+}  // namespace
+
+void read_on_request(Task task) noexcept { g_task.store(task, std::memory_order_release); }
+
+DeviceMemory fresh_device_memory(int64_t device) noexcept {
+  const Task task = g_task.load(std::memory_order_acquire);
+  if (task != nullptr && readings_expected() && g_waiting_time.is_left()) {
+    const int64_t start_ns = now_ns();
+    const uint32_t seen = readings_so_far();
+    recorder().run_task_soon(task);
+    wait_for_reading(seen, kPatienceMs);
+    g_waiting_time.spend(std::max<int64_t>(now_ns() - start_ns, 0));
+  }
+  return latest_device_memory(device);
+}
+
+}  // namespace tidemark::injector

@@ -1,0 +1,52 @@
+// libnvidia-ml at run time, and the versions of its structs smoothed over.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "abi/nvml.h"
+#include "injector/sampling/nvml_sampler.h"
+
+namespace tidemark::injector {
+
+class NvmlLibrary {
+ public:
+  // On failure `reason()` says why. Tries once: a missing driver does not appear later.
+  bool open() noexcept;
+  bool is_open() const noexcept { return open_; }
+  const char* reason() const noexcept { return reason_; }
+
+  bool find_device(const char* uuid, nvml::nvmlDevice_t& out) const noexcept;
+  bool find_device_on_bus(const char* bus_id, nvml::nvmlDevice_t& out) const noexcept;
+  bool read_memory(nvml::nvmlDevice_t device, DeviceMemory& out) const noexcept;
+  // Compute processes on the device. False: not supported, not permitted.
+  bool list_processes(nvml::nvmlDevice_t device, ListedProcess* out, size_t capacity,
+                      size_t& count) const noexcept;
+  bool driver_version(char* buffer, unsigned capacity) const noexcept;
+  // Lets go of what the driver holds for us; open() then begins anew.
+  void close() noexcept;
+  // In a forked child, whose parent goes on using it.
+  void forget() noexcept { *this = NvmlLibrary(); }
+
+ private:
+  enum class ListForm : uint8_t { kNone, kDetail, kRecords32, kRecords24, kRecords16 };
+  void choose_list(void* library) noexcept;
+  bool list_by_detail(nvml::nvmlDevice_t device, ListedProcess* out, size_t capacity,
+                      size_t& count) const noexcept;
+  bool list_by_records(nvml::nvmlDevice_t device, ListedProcess* out, size_t capacity,
+                       size_t& count) const noexcept;
+
+  bool open_ = false;
+  nvml::nvmlShutdown_fn shutdown_ = nullptr;
+  ListForm list_form_ = ListForm::kNone;
+  const char* reason_ = "";
+  nvml::nvmlDeviceGetHandleByUUID_fn handle_by_uuid_ = nullptr;
+  nvml::nvmlDeviceGetHandleByPciBusId_v2_fn handle_by_bus_ = nullptr;
+  nvml::nvmlDeviceGetMemoryInfo_fn memory_ = nullptr;
+  nvml::nvmlDeviceGetMemoryInfo_v2_fn memory_v2_ = nullptr;
+  nvml::nvmlDeviceGetRunningProcessDetailList_fn detail_list_ = nullptr;
+  nvml::nvmlDeviceGetComputeRunningProcesses_fn record_list_ = nullptr;
+  nvml::nvmlSystemGetDriverVersion_fn driver_version_ = nullptr;
+};
+
+}  // namespace tidemark::injector

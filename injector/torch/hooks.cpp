@@ -1,0 +1,187 @@
+#include "injector/torch/hooks.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <iterator>
+
+#include "injector/process/complain.h"
+#include "injector/process/tool_thread.h"
+#include "injector/python/optimizer_hook.h"
+#include "injector/python/stack.h"
+#include "injector/recorder/process_rows.h"
+#include "injector/recorder/recorder.h"
+#include "injector/stacks/autograd_node.h"
+#include "injector/stacks/got_slot.h"
+#include "injector/torch/bridge_loader.h"
+#include "injector/torch/events.h"
+
+namespace tidemark::injector {
+namespace {
+
+constexpr char kLibrary[] = "libc10_cuda.so";
+// The same in every release from 2.0 to 2.13.
+constexpr char kReportUsage[] = "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE";
+constexpr char kReportOutOfMemory[] = "_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE";
+// The last thing that an allocation asks for before it takes the device's lock.
+constexpr char kCurrentStream[] = "_ZN3c104cuda20getCurrentCUDAStreamEa";
+
+// c10::cuda::CUDAStream, as it is returned: in two registers.
+struct TwoWords {
+  uint64_t first;
+  uint64_t second;
+};
+
+using ReportUsage = void (*)(void*, int64_t, size_t, size_t, TorchDevice);
+using ReportOutOfMemory = void (*)(int64_t, size_t, size_t, TorchDevice);
+using CurrentStream = TwoWords (*)(int8_t);
+
+// Constant once the slots point here.
+ReportUsage g_report_usage = nullptr;
+ReportOutOfMemory g_report_out_of_memory = nullptr;
+CurrentStream g_current_stream = nullptr;
+
+// Where the calls were redirected.
+struct Redirection {
+  GotSlot slot;
+  void* real = nullptr;
+};
+Redirection g_redirections[3];
+size_t g_redirection_count = 0;  // under g_looking
+
+Options g_options;
+std::atomic<bool> g_wanted{false};
+std::atomic<bool> g_hooked{false};
+PidLock g_looking;
+std::atomic_flag g_said_no_hook;
+
+void usage_hook(void* address, int64_t bytes, size_t allocated, size_t reserved,
+                TorchDevice device) {
+  g_report_usage(address, bytes, allocated, reserved, device);
+  on_torch_usage(reinterpret_cast<uintptr_t>(address), bytes, allocated, reserved, device);
+}
+
+void out_of_memory_hook(int64_t bytes, size_t allocated, size_t reserved, TorchDevice device) {
+  g_report_out_of_memory(bytes, allocated, reserved, device);
+  on_torch_out_of_memory(bytes, allocated, reserved, device);
+}
+
+TwoWords current_stream_hook(int8_t device) {
+  if (bridge_waits()) [[unlikely]]
+    attach_bridge();
+  begin_torch_allocation();
+  return g_current_stream(device);
+}
+
+// The function itself is asked for by name: the slot may still lead to the loader, which would put
+// the function's address back into it.
+template <typename Function>
+bool redirect(void* library, const char* symbol, Function& real, Function hook) {
+  GotSlot slot;
+  real = reinterpret_cast<Function>(dlsym(library, symbol));
+  if (real == nullptr || !find_got_slot(kLibrary, symbol, slot)) return false;
+  if (!write_got_slot(slot, reinterpret_cast<void*>(hook))) return false;
+  if (g_redirection_count < std::size(g_redirections)) {
+    g_redirections[g_redirection_count++] = {slot, reinterpret_cast<void*>(real)};
+  }
+  return true;
+}
+
+void install_hooks(void* library) {
+  const bool usage = redirect(library, kReportUsage, g_report_usage, usage_hook);
+  redirect(library, kReportOutOfMemory, g_report_out_of_memory, out_of_memory_hook);
+  const bool stream = redirect(library, kCurrentStream, g_current_stream, current_stream_hook);
+  record_tool_setting("torch_hooks", usage ? "usage" : "none");
+  if (usage && stream) return;
+  complain(g_said_no_hook, "this PyTorch does not report its allocations as expected; %s",
+           usage ? "the bridge cannot be attached" : "they are not recorded");
+  recorder().report(HealthKind::kSourceMissing, 0, "torch: no call to redirect in libc10_cuda.so");
+}
+
+bool look_locked(char (&path)[PATH_MAX]) {
+  if (!loaded_path(kLibrary, path, sizeof path)) return false;
+  void* const library = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+  if (library == nullptr) return false;  // it is being loaded just now
+  g_hooked.store(true);
+  start_torch_events(
+      {g_options.stacks != StackMode::kNone,
+       g_options.stacks == StackMode::kNative || g_options.stacks == StackMode::kAll});
+  find_autograd();
+  // The bridge first: then the very first allocation finds it.
+  if (!torch_state_awaited()) start_bridge(path, g_options);
+  install_hooks(library);
+  return true;
+}
+
+// Where the state is awaited, the bridge comes behind the redirections, so that the events which
+// follow the state have both voices; and outside of the lock, because reading the state waits for
+// the allocator's locks, whose holder may be waiting for ours.
+void look(bool wanted_from_now) {
+  char path[PATH_MAX];
+  g_looking.lock();
+  if (wanted_from_now) g_wanted.store(true);
+  const bool found = g_wanted.load() && !g_hooked.load() && look_locked(path);
+  g_looking.unlock();
+  if (found && torch_state_awaited()) start_bridge(path, g_options);
+}
+
+}  // namespace
+
+void start_torch(const Options& options, bool late) noexcept {
+  if (!options.torch) {
+    end_torch_state(nullptr);
+    recorder().report(HealthKind::kSourceDisabled, 0, "torch: TIDEMARK_TORCH=0");
+    return;
+  }
+  g_options = options;
+  clear_python_stacks();
+  restart_optimizer_hook();
+  look(true);
+  look_for_torch();
+  // No torch yet: all of it will be seen.
+  if (late && !g_hooked.load()) end_torch_state(nullptr);
+}
+
+void stop_torch() noexcept {
+  g_looking.lock();
+  g_wanted.store(false);
+  for (size_t i = 0; i < g_redirection_count; ++i) {
+    write_got_slot(g_redirections[i].slot, g_redirections[i].real);
+  }
+  g_redirection_count = 0;
+  const bool found = g_hooked.exchange(false);
+  g_looking.unlock();
+  if (found && torch_state_awaited()) {
+    recorder().report(HealthKind::kSourceMissing, 0,
+                      "torch: allocator events are missing: the bridge was not ready before the "
+                      "recording ended");
+  }
+  end_torch_state(nullptr);
+}
+
+void look_for_torch() noexcept {
+  if (!g_wanted.load(std::memory_order_relaxed)) return;
+  if (g_options.stacks == StackMode::kPython || g_options.stacks == StackMode::kAll) {
+    find_python_stacks(g_options);
+  }
+  if (!g_hooked.load(std::memory_order_acquire)) look(false);
+}
+
+void look_for_torch_phases() noexcept {
+  if (g_hooked.load(std::memory_order_acquire)) look_for_optimizers(g_options);
+}
+
+void reset_torch() noexcept {
+  reset_optimizer_hook();
+  g_wanted.store(false);
+  g_hooked.store(false);
+  g_redirection_count = 0;
+  reset_torch_events();
+  reset_bridge();
+  reset_python_stacks();
+}
+
+}  // namespace tidemark::injector
