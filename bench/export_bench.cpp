@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "analysis/trace_model.h"
-#include "collector/name_writer.h"
+#include "collector/snapshot/name_writer.h"
 #include "export/perfetto_export.h"
 #include "export/snapshot_export.h"
 #include "export/sqlite_tables.h"

@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "bench/synthetic_stream.h"
-#include "collector/merge.h"
+#include "collector/job/merge.h"
 #include "proto/base/byte_sink.h"
 #include "proto/base/output_file.h"
 #include "proto/read/block_decoder.h"

@@ -6,8 +6,8 @@
 #include <fstream>
 #include <string>
 
-#include "collector/byte_source.h"
-#include "collector/pickle_reader.h"
+#include "collector/pickle/byte_source.h"
+#include "collector/pickle/reader.h"
 
 namespace {
 

@@ -11,7 +11,7 @@
 
 #include "analysis/report.h"
 #include "bench/synthetic_stream.h"
-#include "collector/name_writer.h"
+#include "collector/snapshot/name_writer.h"
 #include "export/report_json.h"
 #include "export/report_text.h"
 #include "proto/base/byte_sink.h"

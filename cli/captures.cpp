@@ -13,7 +13,7 @@
 
 #include "cli/command.h"
 #include "cli/summary.h"
-#include "collector/bridge_for_process.h"
+#include "collector/attach/bridge_for_process.h"
 #include "proto/control.h"
 
 namespace tidemark::cli {

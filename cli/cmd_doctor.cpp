@@ -11,7 +11,7 @@
 #include "analysis/symbols/source_lines.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
-#include "collector/program_path.h"
+#include "collector/launch/program_path.h"
 
 namespace tidemark::cli {
 

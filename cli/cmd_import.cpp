@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "collector/snapshot/snapshot_file.h"
 
 namespace tidemark::cli {
 

@@ -5,7 +5,7 @@
 
 #include "cli/command.h"
 #include "cli/terminal.h"
-#include "collector/merge.h"
+#include "collector/job/merge.h"
 #include "export/names.h"
 
 namespace tidemark::cli {

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "cli/command.h"
-#include "collector/recovery.h"
+#include "collector/recover/recovery.h"
 #include "export/names.h"
 
 namespace tidemark::cli {

@@ -8,9 +8,9 @@
 
 #include "cli/command.h"
 #include "cli/summary.h"
-#include "collector/launcher.h"
-#include "collector/python_torch.h"
-#include "collector/recovery.h"
+#include "collector/launch/launcher.h"
+#include "collector/launch/python_torch.h"
+#include "collector/recover/recovery.h"
 
 namespace tidemark::cli {
 

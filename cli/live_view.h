@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cli/process_choice.h"
-#include "collector/cuda_processes.h"
+#include "collector/attach/cuda_processes.h"
 
 namespace tidemark::cli {
 

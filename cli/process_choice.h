@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "collector/cuda_processes.h"
+#include "collector/attach/cuda_processes.h"
 #include "proto/base/result.h"
 
 namespace tidemark::cli {

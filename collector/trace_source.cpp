@@ -1,24 +1,15 @@
 #include "collector/trace_source.h"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <charconv>
-#include <cstring>
 #include <filesystem>
 #include <map>
 
-#include "collector/alignment.h"
-#include "collector/byte_source.h"
-#include "collector/job.h"
-#include "collector/recovery.h"
-#include "collector/snapshot_import.h"
-#include "proto/base/byte_sink.h"
-#include "proto/base/output_file.h"
+#include "collector/job/alignment.h"
+#include "collector/job/job.h"
+#include "collector/recover/trace_file.h"
 #include "proto/read/block_decoder.h"
 
 namespace tidemark {
@@ -31,45 +22,6 @@ bool named_like_input(const fs::path& path) {
   const std::string name = path.filename().string();
   return name.ends_with(".tmk") || name.ends_with(".pickle") || name.ends_with(".pickle.gz") ||
          name.ends_with(".pkl") || name.ends_with(".pkl.gz");
-}
-
-// A snapshot does not say which rank it is of; its name often does: "snapshot_rank3.pickle".
-int64_t rank_in_name(const std::string& path) {
-  std::string name = fs::path(path).filename().string();
-  size_t at = name.rfind("rank");
-  if (at == std::string::npos) return -1;
-  at += 4;
-  if (at < name.size() && (name[at] == '_' || name[at] == '-')) ++at;
-  int64_t rank = -1;
-  const auto [end, error] = std::from_chars(name.data() + at, name.data() + name.size(), rank);
-  return error == std::errc() && rank >= 0 ? rank : -1;
-}
-
-Status import_to_fd(const std::string& snapshot, int fd, const std::string& output) {
-  const Result<ByteSource> source = open_bytes(snapshot);
-  if (!source) return source.error();
-  if (!looks_like_pickle(source->bytes())) {
-    return Error{snapshot + ": neither a tidemark trace nor a PyTorch memory snapshot"};
-  }
-  FdSink sink(fd);
-  TraceWriter writer(sink);
-  const Result<ImportSummary> summary =
-      import_snapshot(source->bytes(), snapshot, writer, rank_in_name(snapshot));
-  if (!summary) return summary.error();
-  if (!writer.finish()) {
-    return Error{fmt::format("{}: cannot write: {}", output, std::strerror(writer.error_number()))};
-  }
-  return {};
-}
-
-Result<TraceReader> open_snapshot(const std::string& path) {
-  const int fd = ::memfd_create("tidemark-import", MFD_CLOEXEC);
-  if (fd < 0) return Error{fmt::format("{}: {}", path, std::strerror(errno))};
-  if (Status status = import_to_fd(path, fd, path); !status) {
-    ::close(fd);
-    return status.error();
-  }
-  return TraceReader::from_fd(fd, path);
 }
 
 // Each file of a job stays open: a thousand ranks need more than the usual 1,024 descriptors.
@@ -182,14 +134,6 @@ Result<TraceSource> open_directory(const std::string& path) {
 
 }  // namespace
 
-Result<TraceReader> open_trace_file(const std::string& path) {
-  if (!looks_like_trace(path) && !path.ends_with(".tmk")) return open_snapshot(path);
-  // What a killed process left in its ring belongs to its trace. Where that cannot be done (no
-  // right to write, say), what is in the file is still worth reading.
-  static_cast<void>(recover_file(path));
-  return TraceReader::open(path);
-}
-
 Result<TraceSource> open_trace(const std::string& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) return open_directory(path);
@@ -199,13 +143,6 @@ Result<TraceSource> open_trace(const std::string& path) {
   TraceSource source;
   source.readers.push_back(std::move(*reader));
   return source;
-}
-
-Status import_snapshot_file(const std::string& snapshot, const std::string& output) {
-  Result<OutputFile> file = OutputFile::create(output);
-  if (!file) return file.error();
-  if (Status status = import_to_fd(snapshot, file->fd(), output); !status) return status;
-  return file->commit();
 }
 
 }  // namespace tidemark

@@ -18,10 +18,4 @@ struct TraceSource {
 // on one clock; a merged trace is read on the clock that it brings.
 Result<TraceSource> open_trace(const std::string& path);
 
-// One file, with what its process left behind when it was killed. Times are raw.
-Result<TraceReader> open_trace_file(const std::string& path);
-
-// Imports a snapshot into a file; an existing file is replaced only when the import succeeded.
-Status import_snapshot_file(const std::string& snapshot, const std::string& output);
-
 }  // namespace tidemark

@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "collector/pickle_reader.h"
+#include "collector/pickle/reader.h"
 
 namespace {
 

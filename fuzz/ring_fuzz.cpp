@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "collector/ring_reader.h"
+#include "collector/recover/ring_reader.h"
 
 namespace {
 

@@ -2,7 +2,7 @@
 #include <cstdint>
 
 #include "analysis/report.h"
-#include "collector/snapshot_import.h"
+#include "collector/snapshot/snapshot_import.h"
 #include "nameless_file.h"
 #include "proto/write/trace_writer.h"
 

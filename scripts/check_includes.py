@@ -27,6 +27,7 @@ LAYERS = {
     "proto": ["base", ".", "write", "read"],
     "injector": ["process", "recorder", "driver", "stacks", "sampling", "nccl", "nvtx", "python",
                  "torch", "cupti", "capture", "control", "."],
+    "collector": ["pickle", "snapshot", "recover", "job", ".", "launch", "attach/inject", "attach"],
 }
 # The sub-folders of proto/ and collector/ that some users must not touch.
 INJECTOR_LINKS = {"proto", "proto/base", "proto/write"}

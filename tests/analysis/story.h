@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "analysis/report.h"
-#include "collector/name_writer.h"
+#include "collector/snapshot/name_writer.h"
 #include "proto/write/trace_writer.h"
 #include "tests/proto/memory_file.h"
 

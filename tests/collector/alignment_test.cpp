@@ -3,8 +3,8 @@
 
 #include <cmath>
 
-#include "collector/alignment.h"
-#include "collector/clock_fit.h"
+#include "collector/job/alignment.h"
+#include "collector/job/clock_fit.h"
 #include "collector/trace_source.h"
 #include "proto/clock.h"
 #include "tests/collector/rank_trace.h"

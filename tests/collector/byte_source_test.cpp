@@ -1,4 +1,4 @@
-#include "collector/byte_source.h"
+#include "collector/pickle/byte_source.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

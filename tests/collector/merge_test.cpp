@@ -1,4 +1,4 @@
-#include "collector/merge.h"
+#include "collector/job/merge.h"
 
 #include <gtest/gtest.h>
 

@@ -19,7 +19,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "collector/pickle_reader.h"
+#include "collector/pickle/reader.h"
 
 namespace tidemark {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "collector/byte_source.h"
-#include "collector/pickle_reader.h"
+#include "collector/pickle/byte_source.h"
+#include "collector/pickle/reader.h"
 #include "tests/collector/pickle_dump.h"
 
 namespace {

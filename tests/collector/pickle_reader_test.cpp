@@ -1,4 +1,4 @@
-#include "collector/pickle_reader.h"
+#include "collector/pickle/reader.h"
 
 #include <gtest/gtest.h>
 

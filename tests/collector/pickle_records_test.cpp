@@ -1,7 +1,7 @@
 // The fast path of the pickle reader must be invisible: what it reads, the opcode loop would have
 // read alike. Each pickle here is read twice: as it is, and with a POP'd MARK in front of every
 // SETITEMS, which the fast path does not know and leaves to the loop.
-#include "collector/pickle_records.h"
+#include "collector/pickle/records.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "collector/pickle_reader.h"
+#include "collector/pickle/reader.h"
 #include "tests/collector/pickle_dump.h"
 
 namespace tidemark {

@@ -1,4 +1,4 @@
-#include "collector/recovery.h"
+#include "collector/recover/recovery.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "collector/name_writer.h"
+#include "collector/snapshot/name_writer.h"
 #include "proto/write/trace_writer.h"
 
 namespace tidemark {

@@ -1,4 +1,4 @@
-# Tests of the capture side (injector/capture.cmake).
+# Tests of the capture side.
 tidemark_test(capture_owner_test SOURCES capture_owner_test.cpp LIBRARIES tidemark_capture)
 tidemark_test(capture_settings_test SOURCES capture_settings_test.cpp LIBRARIES tidemark_capture)
 tidemark_test(capture_calls_test SOURCES capture_calls_test.cpp LIBRARIES tidemark_capture)

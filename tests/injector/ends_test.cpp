@@ -14,7 +14,7 @@
 
 #include <gtest/gtest.h>
 
-#include "collector/recovery.h"
+#include "collector/recover/recovery.h"
 #include "tests/injector/victim.h"
 
 namespace tidemark::test {

@@ -17,7 +17,7 @@
 
 #include <gtest/gtest.h>
 
-#include "collector/recovery.h"
+#include "collector/recover/recovery.h"
 #include "tests/injector/job_log.h"
 #include "tests/injector/scratch_directory.h"
 #include "tests/injector/trace_contents.h"

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "collector/name_writer.h"
+#include "collector/snapshot/name_writer.h"
 #include "proto/base/byte_sink.h"
 #include "proto/write/trace_writer.h"
 #include "tests/viewer/panel_fixture.h"

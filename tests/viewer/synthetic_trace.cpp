@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-#include "collector/name_writer.h"
+#include "collector/snapshot/name_writer.h"
 #include "proto/base/byte_sink.h"
 #include "proto/write/trace_writer.h"
 

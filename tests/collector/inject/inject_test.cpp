@@ -1,5 +1,5 @@
 // Entering processes that make it hard: what was loaded, and that nothing else changed.
-#include "collector/inject/inject.h"
+#include "collector/attach/inject/inject.h"
 
 #include <gtest/gtest.h>
 #include <sys/ptrace.h>
@@ -11,8 +11,8 @@
 #include <string>
 #include <thread>
 
-#include "collector/inject/process_status.h"
-#include "collector/inject/target.h"
+#include "collector/attach/inject/process_status.h"
+#include "collector/attach/inject/target.h"
 #include "tests/collector/inject/victim_process.h"
 
 namespace tidemark::inject {

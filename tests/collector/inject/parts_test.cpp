@@ -8,14 +8,14 @@
 #include <fstream>
 #include <string>
 
-#include "collector/inject/arch.h"
-#include "collector/inject/process_maps.h"
-#include "collector/inject/process_status.h"
-#include "collector/inject/python_remote.h"
-#include "collector/inject/remote_symbols.h"
-#include "collector/inject/safe_call.h"
-#include "collector/inject/target.h"
-#include "collector/process_environment.h"
+#include "collector/attach/inject/arch.h"
+#include "collector/attach/inject/process_maps.h"
+#include "collector/attach/inject/process_status.h"
+#include "collector/attach/inject/python_remote.h"
+#include "collector/attach/inject/remote_symbols.h"
+#include "collector/attach/inject/safe_call.h"
+#include "collector/attach/inject/target.h"
+#include "collector/launch/process_environment.h"
 #include "tests/collector/inject/victim_process.h"
 #include "tests/injector/scratch_directory.h"
 

@@ -1,0 +1,54 @@
+// The processes of this machine that use CUDA, and what can be done with each.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collector/attach/control_client.h"
+#include "proto/base/result.h"
+
+namespace tidemark {
+
+enum class Reach {
+  kLoaded,      // tidemark is in it and answers
+  kByPtrace,    // it can be loaded
+  kImpossible,  // and `obstacle` says why
+};
+
+struct CudaProcess {
+  pid_t pid = 0;
+  uid_t user = 0;
+  std::string user_name;
+  int64_t rank = -1;
+  std::string job;
+  std::string command;
+  Reach reach = Reach::kImpossible;
+  std::string obstacle;  // a sentence
+  std::string state;     // of kLoaded: armed, recording, stopping
+  std::string trace;     // of kLoaded: of the present or the last capture
+  std::optional<ControlClient> client;
+
+  std::string label() const;  // "process 4711 (rank 3)"
+};
+
+// By pid. Those of other users only if they can be looked at.
+std::vector<CudaProcess> find_cuda_processes();
+
+// One process, whatever it is. An Error when there is none.
+Result<CudaProcess> look_at(pid_t pid);
+
+struct EntryOptions {
+  std::string library;  // libtidemark.so, as the process sees it; "": the one beside this program
+  std::chrono::milliseconds time = std::chrono::seconds(30);
+};
+
+// Makes sure that tidemark is in the process and answers: nothing to do if it does, else it is
+// loaded. Changes the process to kLoaded.
+Status enter(CudaProcess& process, const EntryOptions& options);
+
+}  // namespace tidemark

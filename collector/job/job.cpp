@@ -1,0 +1,141 @@
+#include "collector/job/job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+namespace tidemark {
+
+namespace {
+
+struct Candidate {
+  std::set<int64_t> ranks;
+  int64_t latest_ns = INT64_MIN;
+};
+
+std::string main_job(std::span<const JobMember> members) {
+  std::map<std::string, Candidate> jobs;
+  for (const JobMember& m : members) {
+    if (m.facts->info.rank < 0 || m.facts->job.empty()) continue;
+    Candidate& job = jobs[m.facts->job];
+    job.ranks.insert(m.facts->info.rank);
+    job.latest_ns = std::max(job.latest_ns, m.facts->info.start_ns);
+  }
+  const auto largest = std::max_element(jobs.begin(), jobs.end(), [](const auto& a, const auto& b) {
+    return a.second.ranks.size() != b.second.ranks.size()
+               ? a.second.ranks.size() < b.second.ranks.size()
+               : a.second.latest_ns < b.second.latest_ns;
+  });
+  return largest != jobs.end() ? largest->first : "";
+}
+
+void note_ranks(std::span<const JobMember> members, JobCheck& check) {
+  // A forged size must not make a list of it.
+  constexpr uint64_t kLargestWorld = 1 << 20;
+  std::map<uint64_t, uint64_t> seen;
+  uint64_t world = 0;
+  for (size_t i = 0; i < members.size(); ++i) {
+    const Process& info = members[i].facts->info;
+    if (check.foreign[i] || info.rank < 0) continue;
+    ++seen[static_cast<uint64_t>(info.rank)];
+    world = std::max(world, info.world_size);
+  }
+  std::vector<uint64_t> missing;
+  for (uint64_t rank = 0; rank < std::min(world, kLargestWorld); ++rank) {
+    if (!seen.contains(rank)) missing.push_back(rank);
+  }
+  if (!missing.empty() && !seen.empty()) {
+    check.notes.push_back(
+        fmt::format("{} of {} ranks missing: {}", missing.size(), world, list_of_ranks(missing)));
+  }
+  for (const auto& [rank, times] : seen) {
+    if (times > 1) {
+      check.notes.push_back(
+          fmt::format("rank {} is there {} times: it was started again, or "
+                      "processes of several runs share its number",
+                      rank, times));
+    }
+  }
+}
+
+}  // namespace
+
+std::string list_of_ranks(const std::vector<uint64_t>& ranks) {
+  std::string text;
+  for (size_t i = 0; i < ranks.size();) {
+    size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    if (!text.empty()) text += ", ";
+    text += last == i ? fmt::format("{}", ranks[i]) : fmt::format("{}-{}", ranks[i], ranks[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+namespace {
+
+// A merged trace beside the files that it was made of has the same processes again.
+void find_copies(std::span<const JobMember> members, JobCheck& check) {
+  std::map<std::tuple<std::string, uint64_t, int64_t>, size_t> seen;
+  for (size_t i = 0; i < members.size(); ++i) {
+    const RankFacts& facts = *members[i].facts;
+    if (facts.info.pid == 0) continue;
+    const auto [first, fresh] =
+        seen.try_emplace({facts.host, facts.info.pid, facts.info.start_ns}, i);
+    if (fresh) continue;
+    check.foreign[i] = true;
+    check.notes.push_back(fmt::format("{}: left out: {} is in {} already", members[i].file,
+                                      facts.label(), members[first->second].file));
+  }
+}
+
+// A process that was attached to several times left several captures: it is still one process. The
+// last capture is taken; the others can be named by themselves.
+void find_earlier_captures(std::span<const JobMember> members, JobCheck& check) {
+  std::map<std::tuple<std::string, uint64_t, int64_t>, std::vector<size_t>> captures;
+  for (size_t i = 0; i < members.size(); ++i) {
+    const RankFacts& facts = *members[i].facts;
+    if (check.foreign[i] || facts.info.pid == 0) continue;
+    captures[{facts.host, facts.info.pid, facts.info.rank}].push_back(i);
+  }
+  for (auto& [process, of_process] : captures) {
+    const size_t last =
+        *std::max_element(of_process.begin(), of_process.end(), [&](size_t a, size_t b) {
+          return members[a].facts->info.start_ns < members[b].facts->info.start_ns;
+        });
+    if (!members[last].facts->attached) continue;  // one number, several processes
+    for (const size_t i : of_process) {
+      if (i == last) continue;
+      check.foreign[i] = true;
+      check.notes.push_back(fmt::format("{}: left out: {} was captured again later, in {}",
+                                        members[i].file, members[i].facts->label(),
+                                        members[last].file));
+    }
+  }
+}
+
+}  // namespace
+
+JobCheck check_job(std::span<const JobMember> members) {
+  JobCheck check;
+  check.foreign.assign(members.size(), false);
+  find_copies(members, check);
+  find_earlier_captures(members, check);
+  const std::string job = main_job(members);
+  for (size_t i = 0; i < members.size(); ++i) {
+    const RankFacts& facts = *members[i].facts;
+    if (check.foreign[i] || facts.info.rank < 0 || facts.job.empty() || facts.job == job) {
+      continue;
+    }
+    check.foreign[i] = true;
+    check.notes.push_back(fmt::format("{}: left out: {} of job {}, the others are of job {}",
+                                      members[i].file, facts.label(), facts.job, job));
+  }
+  note_ranks(members, check);
+  return check;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,29 @@
+// Whether rank files belong together: one job, every rank there, each once.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collector/job/rank_facts.h"
+
+namespace tidemark {
+
+struct JobMember {
+  std::string file;  // as messages name it
+  const RankFacts* facts = nullptr;
+};
+
+struct JobCheck {
+  std::vector<bool> foreign;       // by member: a rank of another job, to be left out
+  std::vector<std::string> notes;  // one sentence each: foreign, missing and doubled ranks
+};
+
+// Several captures of one process count once, with the last of them. The job is the one that most
+// ranks belong to. Processes without a rank, or without the name of a job, are nobody's enemies.
+JobCheck check_job(std::span<const JobMember> members);
+
+// "3", "3 and 5", "0-3, 7".
+std::string list_of_ranks(const std::vector<uint64_t>& ranks);
+
+}  // namespace tidemark

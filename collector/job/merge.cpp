@@ -1,0 +1,273 @@
+#include "collector/job/merge.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <thread>
+
+#include "collector/job/alignment.h"
+#include "collector/job/frame_stream.h"
+#include "collector/job/job.h"
+#include "collector/job/rank_facts.h"
+#include "collector/recover/trace_file.h"
+#include "proto/base/byte_sink.h"
+#include "proto/base/output_file.h"
+#include "proto/write/trace_writer.h"
+
+namespace tidemark {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Input {
+  std::string path;
+  std::vector<RankFacts> processes;
+  std::vector<std::string> notes;
+  uint64_t bytes = 0;
+};
+
+// One process of one input, and what becomes of it.
+struct Member {
+  size_t input = 0;
+  size_t place = 0;     // in the input's list
+  uint32_t number = 0;  // in the merged file
+};
+
+Result<std::vector<std::string>> find_files(const MergeOptions& options) {
+  std::vector<std::string> files;
+  std::error_code error;
+  const fs::path output = fs::weakly_canonical(options.output, error);
+  for (const std::string& input : options.inputs) {
+    if (!fs::is_directory(input, error)) {
+      if (!fs::exists(input, error)) return Error{input + ": no such file or directory"};
+      files.push_back(input);
+      continue;
+    }
+    const size_t before = files.size();
+    for (const fs::directory_entry& entry : fs::directory_iterator(input, error)) {
+      // What an earlier merge left here is no rank.
+      if (entry.path().extension() == ".tmk" &&
+          fs::weakly_canonical(entry.path(), error) != output) {
+        files.push_back(entry.path().string());
+      }
+    }
+    if (error) return Error{input + ": " + error.message()};
+    if (files.size() == before) return Error{input + ": no trace (.tmk) in this directory"};
+    std::sort(files.begin() + static_cast<std::ptrdiff_t>(before), files.end());
+  }
+  return files;
+}
+
+void note_damage(const Damage& damage, Input& input) {
+  if (damage.truncated) {
+    input.notes.push_back(fmt::format("{}: cut off; what is before the cut is used", input.path));
+  } else if (damage.unfinished) {
+    input.notes.push_back(
+        fmt::format("{}: its recording did not come to its regular end", input.path));
+  }
+}
+
+Input look_at(const std::string& path) {
+  Input input;
+  input.path = path;
+  if (!looks_like_trace(path) && !path.ends_with(".tmk")) {
+    input.notes.push_back(path + ": left out: no trace; a snapshot becomes one by tidemark import");
+    return input;
+  }
+  const Result<TraceReader> reader = open_trace_file(path);
+  if (!reader) {
+    input.notes.push_back("left out: " + reader.error().message);
+    return input;
+  }
+  input.bytes = reader->file_bytes();
+  input.processes = read_rank_facts(*reader);
+  note_damage(reader->damage(), input);
+  if (input.processes.empty()) input.notes.push_back(path + ": left out: there is nothing in it");
+  return input;
+}
+
+std::vector<Input> look_at_all(const std::vector<std::string>& files, unsigned threads) {
+  std::vector<Input> inputs(files.size());
+  std::atomic<size_t> next{0};
+  const auto work = [&] {
+    for (size_t i = next++; i < files.size(); i = next++) inputs[i] = look_at(files[i]);
+  };
+  std::vector<std::thread> others;
+  for (unsigned t = 1; t < threads; ++t) others.emplace_back(work);
+  work();
+  for (std::thread& thread : others) thread.join();
+  return inputs;
+}
+
+class Merger {
+ public:
+  Merger(const MergeOptions& options, std::vector<Input> inputs, unsigned threads)
+      : options_(options), inputs_(std::move(inputs)), threads_(threads) {}
+
+  Result<MergeReport> run() {
+    for (const Input& input : inputs_) {
+      report_.notes.insert(report_.notes.end(), input.notes.begin(), input.notes.end());
+    }
+    choose_members();
+    if (members_.empty()) {
+      return Error{report_.notes.empty() ? "no trace to merge" : report_.notes.front()};
+    }
+    align();
+    Result<OutputFile> output = OutputFile::create(options_.output);
+    if (!output) return output.error();
+    if (Status status = write(output->fd()); !status) return status.error();
+    if (Status status = output->commit(); !status) return status.error();
+    return std::move(report_);
+  }
+
+ private:
+  const RankFacts& facts(const Member& m) const { return inputs_[m.input].processes[m.place]; }
+
+  void choose_members() {
+    std::vector<JobMember> all;
+    std::vector<Member> places;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      for (size_t k = 0; k < inputs_[i].processes.size(); ++k) {
+        all.push_back({inputs_[i].path, &inputs_[i].processes[k]});
+        places.push_back({i, k, 0});
+      }
+    }
+    const JobCheck check = check_job(all);
+    report_.notes.insert(report_.notes.end(), check.notes.begin(), check.notes.end());
+    for (size_t i = 0; i < places.size(); ++i) {
+      if (!check.foreign[i]) members_.push_back(places[i]);
+    }
+    // Ranks in their order, then whoever has none.
+    const auto key = [&](const Member& m) { return static_cast<uint64_t>(facts(m).info.rank); };
+    std::stable_sort(members_.begin(), members_.end(),
+                     [&](const Member& a, const Member& b) { return key(a) < key(b); });
+    for (size_t i = 0; i < members_.size(); ++i) members_[i].number = static_cast<uint32_t>(i + 1);
+    report_.processes = members_.size();
+  }
+
+  void align() {
+    std::vector<const RankFacts*> ranks;
+    for (const Member& m : members_) ranks.push_back(&facts(m));
+    ClockAlignment aligned = align_clocks(ranks);
+    clocks_ = std::move(aligned.clocks);
+    for (const Alignment& clock : clocks_) {
+      report_.aligned +=
+          clock.method == AlignmentMethod::kCollectives || clock.samples != 0 ? 1 : 0;
+      report_.residual_ns = std::max(report_.residual_ns, clock.residual_ns);
+    }
+    report_.notes.insert(report_.notes.end(), aligned.warnings.begin(), aligned.warnings.end());
+  }
+
+  // The inputs that are copied, in the order of their first rank.
+  void order_inputs() {
+    for (const Member& m : members_) {
+      numbers_[m.input][facts(m).process] = m.number;
+      if (std::find(order_.begin(), order_.end(), m.input) == order_.end()) {
+        order_.push_back(m.input);
+      }
+    }
+    report_.files = order_.size();
+  }
+
+  Status write(int fd) {
+    order_inputs();
+    FdSink sink(fd);
+    TraceWriter writer(sink);
+    std::vector<std::string> files;
+    uint64_t total = 0;
+    for (const size_t i : order_) {
+      files.push_back(inputs_[i].path);
+      total += inputs_[i].bytes;
+    }
+    FrameStream frames(std::move(files), threads_);
+    for (size_t place = 0; place < order_.size(); ++place) {
+      copy_input(frames, place, writer);
+      if (options_.progress && total != 0) {
+        options_.progress(std::min(
+            1.0, static_cast<double>(writer.bytes_written()) / static_cast<double>(total)));
+      }
+      if (writer.failed()) break;
+    }
+    append_notes(writer);
+    if (!writer.finish()) {
+      return Error{fmt::format("{}: cannot write: {}", options_.output,
+                               std::strerror(writer.error_number()))};
+    }
+    report_.rows = writer.rows_written();
+    report_.bytes = writer.bytes_written();
+    return {};
+  }
+
+  void copy_input(FrameStream& frames, size_t place, TraceWriter& writer) {
+    const size_t input = order_[place];
+    const std::map<uint32_t, uint32_t>& numbers = numbers_[input];
+    writer.begin_process(numbers.begin()->second);
+    uint64_t damaged = 0;
+    FrameBatch batch;
+    while (frames.next(place, batch) && !writer.failed()) {
+      if (!batch.error.empty()) report_.notes.push_back("left out: " + batch.error);
+      damaged += batch.damaged;
+      const uint8_t* at = batch.bytes.data();
+      for (const FrameHeader& header : batch.frames) {
+        const std::span<const uint8_t> payload(at, header.stored_bytes);
+        at += header.stored_bytes;
+        const auto number = numbers.find(header.process);
+        // An alignment of an earlier merge is replaced by the present one.
+        if (number == numbers.end() ||
+            header.kind == static_cast<uint16_t>(BlockKind::kAlignments)) {
+          continue;
+        }
+        writer.copy_frame(header, payload, number->second);
+      }
+    }
+    if (damaged != 0) {
+      report_.notes.push_back(fmt::format("{}: {} damaged blocks", inputs_[input].path, damaged));
+    }
+    const uint64_t sequence = writer.next_sequence();
+    for (const auto& [process, number] : numbers) {
+      const Alignment& clock = clocks_[number - 1];
+      if (clock.method == AlignmentMethod::kNone) continue;
+      writer.begin_process(number, sequence);
+      writer.append(clock);
+    }
+    if (place == 0) first_sequence_ = sequence + 1;
+  }
+
+  // What the merge has to say stands with the first process, under string ids that it has not used.
+  void append_notes(TraceWriter& writer) const {
+    if (report_.notes.empty()) return;
+    writer.begin_process(1, first_sequence_);
+    uint32_t id = facts(members_.front()).largest_string;
+    for (const std::string& note : report_.notes) {
+      writer.append_string(++id, note);
+      writer.append(Health{facts(members_.front()).first_ns, 1, id, HealthKind::kSourceMissing});
+    }
+  }
+
+  const MergeOptions& options_;
+  std::vector<Input> inputs_;
+  unsigned threads_;
+  std::vector<Member> members_;
+  std::vector<Alignment> clocks_;                           // by number - 1
+  std::vector<size_t> order_;                               // inputs, as they are copied
+  std::map<size_t, std::map<uint32_t, uint32_t>> numbers_;  // input -> process -> number
+  uint64_t first_sequence_ = 0;
+  MergeReport report_;
+};
+
+}  // namespace
+
+Result<MergeReport> merge_traces(const MergeOptions& options) {
+  const Result<std::vector<std::string>> files = find_files(options);
+  if (!files) return files.error();
+  const unsigned threads =
+      options.threads != 0 ? options.threads : std::max(1U, std::thread::hardware_concurrency());
+  return Merger(options, look_at_all(*files, threads), threads).run();
+}
+
+}  // namespace tidemark

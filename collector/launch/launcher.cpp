@@ -1,0 +1,146 @@
+#include "collector/launch/launcher.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <random>
+
+namespace tidemark {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Signals that somebody may send to us but means for the program.
+constexpr std::array kForwarded = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT,
+                                   SIGUSR1, SIGUSR2, SIGCONT, SIGWINCH};
+
+volatile sig_atomic_t g_child = 0;
+
+// The terminal sends Ctrl-C to the whole foreground group, the program included: only what a
+// process sent (kill) is passed on.
+void forward(int signal, siginfo_t* info, void*) {
+  const int saved = errno;
+  if (g_child > 0 && info->si_code <= 0) ::kill(static_cast<pid_t>(g_child), signal);
+  errno = saved;
+}
+
+std::string random_id() {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::random_device device;
+  std::string id;
+  for (int i = 0; i < 16; ++i) id += kDigits[device() % 16];
+  return id;
+}
+
+void set_environment(const LaunchOptions& options) {
+  // A library that was to be injected already is not pushed out: ours calls it.
+  if (const char* other = std::getenv("CUDA_INJECTION64_PATH");
+      other != nullptr && *other != '\0' && options.injector != other) {
+    ::setenv("TIDEMARK_CHAIN", other, 0);
+  }
+  ::setenv("CUDA_INJECTION64_PATH", options.injector.c_str(), 1);
+  ::setenv("NVTX_INJECTION64_PATH", options.injector.c_str(), 0);  // another tool's stays
+  if (!options.directory.empty()) ::setenv("TIDEMARK_OUT", options.directory.c_str(), 1);
+  // The same library is NCCL's profiler plugin; one that the user has named stays.
+  ::setenv("NCCL_PROFILER_PLUGIN", options.injector.c_str(), 0);
+  ::setenv("TIDEMARK_JOB", random_id().c_str(), 0);
+  for (const auto& [name, value] : options.environment) ::setenv(name.c_str(), value.c_str(), 1);
+}
+
+// In the child: becomes the program, or tells the parent through `report_fd` why it cannot.
+[[noreturn]] void become(const LaunchOptions& options, const sigset_t& mask, int report_fd) {
+  for (const int signal : kForwarded) ::signal(signal, SIG_DFL);
+  ::sigprocmask(SIG_SETMASK, &mask, nullptr);
+  set_environment(options);
+  std::vector<char*> argv;
+  for (const std::string& word : options.command) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  ::execvp(argv[0], argv.data());
+  const int error = errno;
+  [[maybe_unused]] const ssize_t n = ::write(report_fd, &error, sizeof error);
+  ::_exit(127);
+}
+
+Status make_directory(const std::string& path) {
+  if (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) {
+    struct stat info {};
+    if (::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
+      if (::access(path.c_str(), W_OK) == 0) return {};
+      return Error{path + ": cannot be written to"};
+    }
+    return Error{path + ": is not a directory"};
+  }
+  if (errno == ENOENT) {
+    std::error_code error;
+    if (const fs::path parent = fs::path(path).parent_path();
+        !parent.empty() && fs::create_directories(parent, error)) {
+      if (::mkdir(path.c_str(), 0700) == 0) return {};
+    }
+  }
+  return Error{path + ": " + std::strerror(errno)};
+}
+
+LaunchResult wait_for(pid_t child) {
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (WIFSIGNALED(status)) return {0, WTERMSIG(status)};
+  return {WEXITSTATUS(status), 0};
+}
+
+}  // namespace
+
+Result<std::string> find_injector() {
+  std::error_code error;
+  const fs::path self = fs::read_symlink("/proc/self/exe", error).parent_path();
+  for (const char* place : {"libtidemark.so", "injector/libtidemark.so", "../lib/libtidemark.so",
+                            "../lib/tidemark/libtidemark.so"}) {
+    const fs::path path = self / place;
+    if (fs::exists(path, error)) return fs::canonical(path, error).string();
+  }
+  return Error{"libtidemark.so is not beside " + (self / "tidemark").string() +
+               " nor in ../lib: build or install the injector"};
+}
+
+Result<LaunchResult> launch(const LaunchOptions& options) {
+  if (!options.directory.empty()) {
+    if (Status status = make_directory(options.directory); !status) return status.error();
+  }
+  int pipe_fds[2];
+  if (::pipe2(pipe_fds, O_CLOEXEC) != 0) return Error{std::strerror(errno)};
+
+  struct sigaction action {};
+  action.sa_sigaction = forward;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  sigset_t forwarded;
+  sigset_t before;
+  ::sigemptyset(&forwarded);
+  for (const int signal : kForwarded) ::sigaddset(&forwarded, signal);
+  ::sigprocmask(SIG_BLOCK, &forwarded, &before);  // none is lost before the child is known
+  for (const int signal : kForwarded) ::sigaction(signal, &action, nullptr);
+  const pid_t child = ::fork();
+  if (child == 0) become(options, before, pipe_fds[1]);
+  g_child = child;
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  ::close(pipe_fds[1]);
+  if (child < 0) return Error{std::string("cannot start a process: ") + std::strerror(errno)};
+
+  int error = 0;
+  const bool failed = ::read(pipe_fds[0], &error, sizeof error) == sizeof error;
+  ::close(pipe_fds[0]);
+  const LaunchResult result = wait_for(child);
+  g_child = 0;
+  if (failed) return Error{options.command[0] + ": " + std::strerror(error)};
+  return result;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,77 @@
+// The fast path of the pickle reader: a dict of scalars and of one-level lists in one go.
+//
+// Nearly all of a snapshot is trace entries, and they are all written alike:
+//
+//   EMPTY_DICT MEMOIZE MARK   BINGET <key> <value>   BINGET <key> <value> ...   SETITEMS
+//
+// with values that are small ints, strings, and the frames list, which is fetched from the memo or
+// made of fetched frames. Such a dict is read without the detour over marks: its keys are compared,
+// as bytes of input, with those of the last dict that began with the same key, and only the values
+// go over the stack. Anything else is left to the opcode loop of pickle_reader.cpp; what was begun
+// is undone, so that the loop alone defines what a pickle means and which errors there are.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "collector/pickle/builder.h"
+#include "collector/pickle/reader.h"
+
+namespace tidemark {
+
+// Where the parser is.
+struct PickleCursor {
+  const uint8_t* next = nullptr;  // input
+  PickleValue* top = nullptr;     // one past the topmost value of the stack
+  PickleValue* memo = nullptr;
+  uint64_t memo_size = 0;
+};
+
+class PickleRecords {
+ public:
+  // How far behind `limit` read() may look at the input, push, or store: kMaxKeys pairs of at most
+  // 30 bytes, and one string of 255.
+  static constexpr uint64_t kSlackBytes = 1024;
+
+  PickleRecords(const uint8_t* input, PickleBuilder& builder) : input_(input), builder_(builder) {}
+
+  // At EMPTY_DICT: reads the dict and pushes it, or returns false and has changed nothing. Stack,
+  // memo and builder have room for one value per byte up to `limit` + kSlackBytes.
+  bool read(PickleCursor& cursor, const uint8_t* limit);
+
+  // To be called when a memo entry changes: keys are known by their place in the memo.
+  void forget();
+
+ private:
+  static constexpr uint64_t kMaxKeys = 16;
+
+  // The opcode that fetches a key, as it stands in the input.
+  struct Key {
+    uint64_t opcode;
+    uint8_t unused_bits;  // of `opcode`, at its top
+    uint8_t bytes;
+  };
+  struct Layout {
+    uint64_t keys_index = 0;  // of the same keys in the builder
+    uint64_t count = 0;       // 0: nothing learnt yet
+    std::array<Key, kMaxKeys> keys;
+  };
+
+  bool read_known(PickleCursor& cursor, const uint8_t* limit);
+  bool read_pairs(PickleCursor& c, const uint8_t* limit, PickleValue dict);
+  bool learn(PickleCursor c, const uint8_t* limit);
+  bool begin_dict(PickleCursor& c, PickleValue dict, uint64_t* first_key) const;
+  PickleValue read_value(PickleCursor& c, const uint8_t* limit, uint32_t* height);
+  PickleValue read_list(PickleCursor& c, const uint8_t* limit, uint32_t* height);
+  PickleValue read_int_pair(PickleCursor& c, const uint8_t* first, uint32_t* height);
+  PickleValue read_string(PickleCursor& c) const;
+  PickleValue fetch(PickleCursor& c, uint32_t* height) const;
+  Layout& layout_for(uint64_t first_key) { return layouts_[first_key % layouts_.size()]; }
+
+  const uint8_t* const input_;
+  PickleBuilder& builder_;
+  std::array<Layout, 64> layouts_{};  // by the memo index of the first key
+};
+
+}  // namespace tidemark

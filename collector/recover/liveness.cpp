@@ -1,0 +1,91 @@
+#include "collector/recover/liveness.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+namespace tidemark {
+
+namespace {
+
+// A process of another machine or container cannot be looked up by pid: it is taken for dead when
+// its writer, which leaves a sign of life about once per second, has been silent for so long.
+constexpr int64_t kSilenceNs = 120'000'000'000;
+
+std::string read_line(const std::string& path) {
+  std::ifstream in(path);
+  std::string line;
+  std::getline(in, line);
+  return line;
+}
+
+uint64_t own_pid_namespace() {
+  struct stat info {};
+  return ::stat("/proc/self/ns/pid", &info) == 0 ? info.st_ino : 0;
+}
+
+bool is_own_host(const char* host) {
+  char own[64] = {};
+  ::gethostname(own, sizeof own - 1);
+  return std::strcmp(own, host) == 0;
+}
+
+size_t count_threads(const std::string& process) {
+  DIR* const tasks = ::opendir((process + "/task").c_str());
+  if (tasks == nullptr) return 0;
+  size_t count = 0;
+  while (const dirent* entry = ::readdir(tasks)) count += entry->d_name[0] != '.' ? 1 : 0;
+  ::closedir(tasks);
+  return count;
+}
+
+bool runs_here(uint32_t pid, uint64_t start_ticks) {
+  if (pid == 0 || pid > INT32_MAX) return false;
+  const std::string process = "/proc/" + std::to_string(pid);
+  const std::string line = read_line(process + "/stat");
+  const size_t name_end = line.rfind(')');
+  if (name_end == std::string::npos) {  // gone, or hidden from us
+    return ::kill(static_cast<pid_t>(pid), 0) == 0 || errno != ESRCH;
+  }
+  std::istringstream fields(line.substr(name_end + 1));
+  std::string state;
+  std::string field;
+  fields >> state;  // field 3
+  for (int number = 4; number <= 22; ++number) fields >> field;
+  if (std::strtoull(field.c_str(), nullptr, 10) != start_ticks) return false;  // a later process
+  // The main thread of a living process may have ended by itself.
+  const bool ended = state == "Z" || state == "X";
+  return !ended || count_threads(process) > 1;
+}
+
+}  // namespace
+
+bool may_be_alive(int ring_fd, const ring::RingHeader& header) {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_len = 1;
+  if (::fcntl(ring_fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK) return true;
+
+  const bool same_boot = read_line("/proc/sys/kernel/random/boot_id") == header.boot_id;
+  if (same_boot && header.pid_namespace == own_pid_namespace()) {
+    return runs_here(header.pid, header.process_start_ticks);
+  }
+  if (!same_boot && is_own_host(header.host)) return false;  // this machine was started anew
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec - header.heartbeat_ns <
+         kSilenceNs;
+}
+
+}  // namespace tidemark
