@@ -5,9 +5,9 @@
 #include <array>
 #include <cmath>
 
-#include "analysis/limit.h"
-#include "analysis/phases.h"
-#include "analysis/steps.h"
+#include "analysis/insight/limit.h"
+#include "analysis/insight/phases.h"
+#include "analysis/insight/steps.h"
 
 namespace tidemark {
 

@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "analysis/trace_model.h"
+#include "analysis/load/trace_model.h"
 #include "collector/snapshot/name_writer.h"
 #include "export/perfetto_export.h"
 #include "export/snapshot_export.h"

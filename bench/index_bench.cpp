@@ -17,10 +17,10 @@
 #include <string>
 #include <vector>
 
-#include "analysis/minmax_pyramid.h"
-#include "analysis/report.h"
-#include "analysis/state_index.h"
-#include "analysis/trace_index.h"
+#include "analysis/history/minmax_pyramid.h"
+#include "analysis/history/state_index.h"
+#include "analysis/load/trace_index.h"
+#include "analysis/report/report.h"
 #include "bench/synthetic_stream.h"
 #include "proto/base/byte_sink.h"
 #include "proto/base/output_file.h"

@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "analysis/report.h"
+#include "analysis/report/report.h"
 #include "bench/synthetic_stream.h"
 #include "collector/snapshot/name_writer.h"
 #include "export/report_json.h"

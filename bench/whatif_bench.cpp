@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <string>
 
-#include "analysis/whatif.h"
+#include "analysis/whatif/whatif.h"
 #include "collector/trace_source.h"
 
 namespace tidemark {

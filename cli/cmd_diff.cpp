@@ -2,7 +2,7 @@
 #include <memory>
 #include <optional>
 
-#include "analysis/diff.h"
+#include "analysis/report/diff.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
 #include "export/diff_text.h"

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include "analysis/symbols/source_lines.h"
+#include "analysis/names/source_lines.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
 #include "collector/launch/program_path.h"

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <memory>
 
-#include "analysis/categories.h"
+#include "analysis/insight/categories.h"
 #include "cli/command.h"
 #include "cli/size_option.h"
 #include "cli/terminal.h"

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <memory>
 
-#include "analysis/trace_model.h"
+#include "analysis/load/trace_model.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
 #include "export/names.h"

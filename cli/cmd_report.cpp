@@ -5,7 +5,7 @@
 #include <memory>
 #include <optional>
 
-#include "analysis/report.h"
+#include "analysis/report/report.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
 #include "export/report_html.h"

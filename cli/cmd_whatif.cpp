@@ -3,7 +3,7 @@
 #include <memory>
 #include <optional>
 
-#include "analysis/whatif_report.h"
+#include "analysis/whatif/whatif_report.h"
 #include "cli/command.h"
 #include "cli/size_option.h"
 #include "cli/terminal.h"

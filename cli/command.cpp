@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "analysis/findings/rules.h"
-#include "analysis/symbols/trace_names.h"
+#include "analysis/names/trace_names.h"
 #include "cli/terminal.h"
 
 namespace tidemark::cli {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "analysis/report.h"
+#include "analysis/report/report.h"
 #include "collector/trace_source.h"
 #include "proto/base/result.h"
 

@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <ctime>
 
-#include "analysis/report.h"
+#include "analysis/report/report.h"
 #include "cli/command.h"
 #include "export/names.h"
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "analysis/framework_model.h"
+#include "analysis/history/framework_model.h"
 #include "export/export_input.h"
 
 namespace tidemark {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "analysis/diff.h"
+#include "analysis/report/diff.h"
 #include "export/report_text.h"
 
 namespace tidemark {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "analysis/report.h"
-#include "analysis/trace_model.h"
+#include "analysis/load/trace_model.h"
+#include "analysis/report/report.h"
 #include "proto/read/trace_reader.h"
 
 namespace tidemark {

@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "analysis/report.h"
+#include "analysis/report/report.h"
 #include "export/perfetto_tracks.h"
 
 namespace tidemark {

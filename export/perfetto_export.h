@@ -1,7 +1,7 @@
 // Writes a trace for ui.perfetto.dev and Perfetto's trace_processor.
 #pragma once
 
-#include "analysis/report.h"
+#include "analysis/report/report.h"
 #include "export/export_input.h"
 
 namespace tidemark {

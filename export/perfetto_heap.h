@@ -5,8 +5,8 @@
 #include <map>
 #include <string_view>
 
-#include "analysis/driver_model.h"
-#include "analysis/memory_state.h"
+#include "analysis/history/driver_model.h"
+#include "analysis/history/memory_state.h"
 #include "export/perfetto_tracks.h"
 
 namespace tidemark {

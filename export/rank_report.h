@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "analysis/ranks.h"
+#include "analysis/ranks/ranks.h"
 #include "export/json_writer.h"
 
 namespace tidemark {

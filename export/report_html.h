@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "analysis/report.h"
+#include "analysis/report/report.h"
 
 namespace tidemark {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "analysis/report.h"
+#include "analysis/report/report.h"
 
 namespace tidemark {
 

@@ -3,8 +3,8 @@
 #include <set>
 #include <vector>
 
-#include "analysis/capture_order.h"
-#include "analysis/driver_segments.h"
+#include "analysis/load/capture_order.h"
+#include "analysis/load/driver_segments.h"
 
 namespace tidemark {
 

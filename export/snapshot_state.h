@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "analysis/memory_state.h"
+#include "analysis/history/memory_state.h"
 #include "export/export_input.h"
 
 namespace tidemark {

@@ -4,8 +4,8 @@
 #include <optional>
 #include <unordered_map>
 
-#include "analysis/report.h"
-#include "analysis/steps.h"
+#include "analysis/insight/steps.h"
+#include "analysis/report/report.h"
 #include "export/mark_ranges.h"
 #include "export/names.h"
 #include "export/row_names.h"

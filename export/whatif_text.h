@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "analysis/whatif_report.h"
+#include "analysis/whatif/whatif_report.h"
 
 namespace tidemark {
 

@@ -2,8 +2,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "analysis/symbols/elf_file.h"
-#include "analysis/symbols/readable_name.h"
+#include "analysis/names/elf_file.h"
+#include "analysis/names/readable_name.h"
 #include "nameless_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

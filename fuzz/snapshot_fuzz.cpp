@@ -1,7 +1,7 @@
 // Any bytes as a snapshot: parse, import, replay, report.
 #include <cstdint>
 
-#include "analysis/report.h"
+#include "analysis/report/report.h"
 #include "collector/snapshot/snapshot_import.h"
 #include "nameless_file.h"
 #include "proto/write/trace_writer.h"

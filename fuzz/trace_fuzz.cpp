@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "analysis/report.h"
+#include "analysis/report/report.h"
 #include "nameless_file.h"
 #include "proto/frame.h"
 

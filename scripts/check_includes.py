@@ -28,6 +28,8 @@ LAYERS = {
     "injector": ["process", "recorder", "driver", "stacks", "sampling", "nccl", "nvtx", "python",
                  "torch", "cupti", "capture", "control", "."],
     "collector": ["pickle", "snapshot", "recover", "job", ".", "launch", "attach/inject", "attach"],
+    "analysis": ["columns", "history", "names", "load", "insight", "ranks", ".",
+                 "whatif/allocator", "whatif", "findings", "findings/rules", "report"],
 }
 # The sub-folders of proto/ and collector/ that some users must not touch.
 INJECTOR_LINKS = {"proto", "proto/base", "proto/write"}

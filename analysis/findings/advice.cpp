@@ -6,8 +6,8 @@
 #include <map>
 #include <unordered_map>
 
-#include "analysis/rehearsal.h"
-#include "analysis/whatif.h"
+#include "analysis/history/rehearsal.h"
+#include "analysis/whatif/whatif.h"
 #include "analysis/wording.h"
 
 namespace tidemark {

@@ -7,14 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "analysis/categories.h"
-#include "analysis/finding.h"
-#include "analysis/ledger.h"
-#include "analysis/limit.h"
-#include "analysis/memory_state.h"
-#include "analysis/phases.h"
-#include "analysis/ranks.h"
-#include "analysis/steps.h"
+#include "analysis/findings/finding.h"
+#include "analysis/history/memory_state.h"
+#include "analysis/insight/categories.h"
+#include "analysis/insight/ledger.h"
+#include "analysis/insight/limit.h"
+#include "analysis/insight/phases.h"
+#include "analysis/insight/steps.h"
+#include "analysis/ranks/ranks.h"
 
 namespace tidemark {
 

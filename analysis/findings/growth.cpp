@@ -2,7 +2,7 @@
 
 #include <unordered_set>
 
-#include "analysis/rehearsal.h"
+#include "analysis/history/rehearsal.h"
 
 namespace tidemark {
 

@@ -1,4 +1,4 @@
-#include "analysis/address_table.h"
+#include "analysis/columns/address_table.h"
 
 #include <gtest/gtest.h>
 

@@ -5,9 +5,9 @@
 #include <set>
 #include <string>
 
-#include "analysis/allocator/free_set.h"
-#include "analysis/allocator/segment_addresses.h"
-#include "analysis/allocator/settings.h"
+#include "analysis/whatif/allocator/free_set.h"
+#include "analysis/whatif/allocator/segment_addresses.h"
+#include "analysis/whatif/allocator/settings.h"
 
 namespace tidemark {
 namespace {

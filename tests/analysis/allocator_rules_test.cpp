@@ -1,4 +1,4 @@
-#include "analysis/allocator_rules.h"
+#include "analysis/history/allocator_rules.h"
 
 #include <gtest/gtest.h>
 

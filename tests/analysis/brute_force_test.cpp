@@ -5,11 +5,11 @@
 #include <map>
 #include <random>
 
-#include "analysis/framework_replay.h"
-#include "analysis/ledger.h"
-#include "analysis/minmax_pyramid.h"
-#include "analysis/state_index.h"
-#include "analysis/trace_model.h"
+#include "analysis/history/framework_replay.h"
+#include "analysis/history/minmax_pyramid.h"
+#include "analysis/history/state_index.h"
+#include "analysis/insight/ledger.h"
+#include "analysis/load/trace_model.h"
 #include "toy_allocator.h"
 
 namespace tidemark {

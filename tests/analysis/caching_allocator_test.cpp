@@ -1,4 +1,4 @@
-#include "analysis/allocator/caching_allocator.h"
+#include "analysis/whatif/allocator/caching_allocator.h"
 
 #include <gtest/gtest.h>
 

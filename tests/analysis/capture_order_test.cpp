@@ -1,4 +1,4 @@
-#include "analysis/capture_order.h"
+#include "analysis/load/capture_order.h"
 
 #include <gtest/gtest.h>
 

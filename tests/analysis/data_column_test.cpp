@@ -1,5 +1,5 @@
 // Columns in memory and in files hold the same, whatever the disk does.
-#include "analysis/data_column.h"
+#include "analysis/columns/data_column.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -7,7 +7,7 @@
 #include <csignal>
 #include <filesystem>
 
-#include "analysis/allocation_columns.h"
+#include "analysis/columns/allocation_columns.h"
 #include "tests/injector/scratch_directory.h"
 
 namespace tidemark::test {

@@ -1,12 +1,12 @@
 // The driver's memory over time, against a pass over all allocations; and ledgers that add up.
-#include "analysis/driver_history.h"
+#include "analysis/history/driver_history.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "analysis/ledger.h"
-#include "analysis/trace_model.h"
+#include "analysis/insight/ledger.h"
+#include "analysis/load/trace_model.h"
 
 namespace tidemark {
 namespace {

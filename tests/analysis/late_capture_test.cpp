@@ -3,9 +3,9 @@
 
 #include <map>
 
-#include "analysis/framework_replay.h"
-#include "analysis/ledger.h"
-#include "analysis/trace_model.h"
+#include "analysis/history/framework_replay.h"
+#include "analysis/insight/ledger.h"
+#include "analysis/load/trace_model.h"
 
 namespace tidemark {
 namespace {

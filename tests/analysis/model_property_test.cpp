@@ -1,8 +1,8 @@
 // The model against a plain allocator that keeps its own truth.
 #include <gtest/gtest.h>
 
-#include "analysis/framework_replay.h"
-#include "analysis/memory_state.h"
+#include "analysis/history/framework_replay.h"
+#include "analysis/history/memory_state.h"
 #include "toy_allocator.h"
 
 namespace tidemark {

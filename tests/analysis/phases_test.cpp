@@ -1,5 +1,5 @@
 // Validation, saving and the first step, found from stacks and from the program's own names.
-#include "analysis/phases.h"
+#include "analysis/insight/phases.h"
 
 #include <gtest/gtest.h>
 

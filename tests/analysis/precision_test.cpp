@@ -1,5 +1,5 @@
 // Names of kernels as they were recorded on a GPU.
-#include "analysis/precision.h"
+#include "analysis/load/precision.h"
 
 #include <gtest/gtest.h>
 

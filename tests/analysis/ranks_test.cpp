@@ -1,5 +1,5 @@
 // Ranks of a job whose guilt is known.
-#include "analysis/ranks.h"
+#include "analysis/ranks/ranks.h"
 
 #include <gtest/gtest.h>
 

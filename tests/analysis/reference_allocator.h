@@ -7,7 +7,7 @@
 #include <map>
 #include <vector>
 
-#include "analysis/allocator/caching_allocator.h"
+#include "analysis/whatif/allocator/caching_allocator.h"
 
 namespace tidemark {
 

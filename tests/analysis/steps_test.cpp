@@ -3,10 +3,10 @@
 
 #include <random>
 
-#include "analysis/categories.h"
-#include "analysis/curve.h"
-#include "analysis/framework_replay.h"
-#include "analysis/rehearsal.h"
+#include "analysis/history/curve.h"
+#include "analysis/history/framework_replay.h"
+#include "analysis/history/rehearsal.h"
+#include "analysis/insight/categories.h"
 #include "story.h"
 #include "toy_allocator.h"
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "analysis/report.h"
+#include "analysis/report/report.h"
 #include "collector/snapshot/name_writer.h"
 #include "proto/write/trace_writer.h"
 #include "tests/proto/memory_file.h"

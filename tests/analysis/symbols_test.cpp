@@ -12,11 +12,11 @@
 #include <fstream>
 #include <iterator>
 
-#include "analysis/symbols/elf_file.h"
-#include "analysis/symbols/readable_name.h"
-#include "analysis/symbols/source_lines.h"
-#include "analysis/symbols/trace_names.h"
-#include "analysis/trace_model.h"
+#include "analysis/load/trace_model.h"
+#include "analysis/names/elf_file.h"
+#include "analysis/names/readable_name.h"
+#include "analysis/names/source_lines.h"
+#include "analysis/names/trace_names.h"
 #include "proto/write/trace_writer.h"
 #include "tests/injector/scratch_directory.h"
 

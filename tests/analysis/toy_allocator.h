@@ -6,8 +6,8 @@
 #include <random>
 #include <vector>
 
-#include "analysis/allocator_rules.h"
-#include "analysis/block_map.h"
+#include "analysis/history/allocator_rules.h"
+#include "analysis/history/block_map.h"
 #include "proto/rows.h"
 
 namespace tidemark {

@@ -1,6 +1,6 @@
 // A trace opened by its index is the trace that was replayed: the same report, to the letter, and
 // the same state at any event.
-#include "analysis/trace_index.h"
+#include "analysis/load/trace_index.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 #include <fstream>
 #include <random>
 
-#include "analysis/report.h"
-#include "analysis/state_index.h"
+#include "analysis/history/state_index.h"
+#include "analysis/report/report.h"
 #include "collector/trace_source.h"
 #include "export/report_json.h"
 #include "proto/base/byte_sink.h"

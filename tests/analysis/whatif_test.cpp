@@ -1,4 +1,4 @@
-#include "analysis/whatif.h"
+#include "analysis/whatif/whatif.h"
 
 #include <gtest/gtest.h>
 
@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "analysis/framework_replay.h"
-#include "analysis/history_window.h"
-#include "analysis/memory_state.h"
+#include "analysis/history/framework_replay.h"
+#include "analysis/history/memory_state.h"
+#include "analysis/whatif/history_window.h"
 #include "tests/analysis/reference_allocator.h"
 
 namespace tidemark {

@@ -6,7 +6,7 @@
 
 #include <random>
 
-#include "analysis/outside_history.h"
+#include "analysis/insight/outside_history.h"
 #include "viewer/model/activity_tables.h"
 #include "viewer/model/finding_place.h"
 #include "viewer/model/loader.h"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "analysis/trace_model.h"
+#include "analysis/load/trace_model.h"
 #include "proto/read/trace_reader.h"
 
 namespace tidemark::view {

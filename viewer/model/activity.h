@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "analysis/trace_model.h"
+#include "analysis/load/trace_model.h"
 #include "viewer/model/span_row.h"
 
 namespace tidemark::view {

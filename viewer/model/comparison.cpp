@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-#include "analysis/diff.h"
+#include "analysis/report/diff.h"
 
 namespace tidemark::view {
 

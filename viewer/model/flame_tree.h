@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "analysis/dictionary.h"
-#include "analysis/memory_state.h"
+#include "analysis/history/memory_state.h"
+#include "analysis/names/dictionary.h"
 
 namespace tidemark::view {
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "analysis/symbols/readable_name.h"
+#include "analysis/names/readable_name.h"
 #include "export/stack_lines.h"
 
 namespace tidemark::view {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "analysis/dictionary.h"
+#include "analysis/names/dictionary.h"
 
 namespace tidemark::view {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "analysis/trace_model.h"
+#include "analysis/load/trace_model.h"
 
 namespace tidemark::view {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "analysis/driver_history.h"
+#include "analysis/history/driver_history.h"
 #include "viewer/model/timeline_columns.h"
 
 namespace tidemark::view {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "analysis/minmax_pyramid.h"
+#include "analysis/history/minmax_pyramid.h"
 
 namespace tidemark::view {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "analysis/outside_history.h"
+#include "analysis/insight/outside_history.h"
 #include "export/export_input.h"
 #include "export/names.h"
 

@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "analysis/ledger.h"
-#include "analysis/minmax_pyramid.h"
-#include "analysis/report.h"
-#include "analysis/state_index.h"
-#include "analysis/trace_model.h"
+#include "analysis/history/minmax_pyramid.h"
+#include "analysis/history/state_index.h"
+#include "analysis/insight/ledger.h"
+#include "analysis/load/trace_model.h"
+#include "analysis/report/report.h"
 #include "collector/trace_source.h"
 #include "viewer/model/activity.h"
 #include "viewer/model/frame_text.h"

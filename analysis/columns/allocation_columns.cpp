@@ -1,0 +1,69 @@
+#include "analysis/columns/allocation_columns.h"
+
+#include <random>
+
+namespace tidemark {
+
+namespace {
+
+// Salted: kinds come from files, and nobody may choose them so that they collide.
+uint64_t hash_of(const AllocationKind& k) {
+  static const uint64_t salt = (uint64_t{std::random_device()()} << 32) | std::random_device()();
+  uint64_t h = salt;
+  const auto mix = [&h](uint64_t v) {
+    h = (h ^ v) * 0x9E3779B97F4A7C15U;
+    h ^= h >> 32;
+  };
+  mix(k.block_bytes);
+  mix(k.requested_bytes);
+  mix((uint64_t{k.stack} << 32) | k.pool);
+  mix(k.stream ^ (uint64_t{k.compile_context} << 40) ^ (uint64_t{k.metadata} << 16));
+  return h;
+}
+
+}  // namespace
+
+void AllocationColumns::grow_table() {
+  table_.assign(table_.empty() ? 256 : table_.size() * 2, 0);
+  const size_t mask = table_.size() - 1;
+  for (size_t k = 0; k < kinds_.size(); ++k) {
+    size_t at = hash_of(kinds_[k]) & mask;
+    while (table_[at] != 0) at = (at + 1) & mask;
+    table_[at] = static_cast<uint32_t>(k + 1);
+  }
+}
+
+// A program whose sizes never repeat has as many kinds as allocations. The table stops growing
+// before it takes more memory than the columns save: from there on it only knows the latest of
+// what falls together, and a kind that it forgot gets another number when it returns.
+uint32_t AllocationColumns::kind_of(const AllocationKind& kind) {
+  if ((kinds_.size() + 1) * 2 > table_.size() && table_.size() < kMostSlots) grow_table();
+  const bool forgets = (kinds_.size() + 1) * 2 > table_.size();
+  const size_t mask = table_.size() - 1;
+  size_t at = hash_of(kind) & mask;
+  for (size_t tries = 0; table_[at] != 0 && (!forgets || tries < kTries); ++tries) {
+    if (kinds_[table_[at] - 1] == kind) return table_[at] - 1;
+    at = (at + 1) & mask;
+  }
+  kinds_.push_back(kind);
+  table_[at] = static_cast<uint32_t>(kinds_.size());
+  return table_[at] - 1;
+}
+
+void AllocationColumns::add(const Allocation& a) {
+  address_.push_back(a.address);
+  kind_.push_back(kind_of({a.block_bytes, a.requested_bytes, a.stream, a.stack, a.compile_context,
+                           a.metadata, a.pool}));
+  birth_.push_back(a.birth);
+  release_.push_back(a.release);
+  death_.push_back(a.death);
+  const auto category = static_cast<uint8_t>(static_cast<uint8_t>(a.category) & kCategoryBits);
+  flags_.push_back(static_cast<uint8_t>(category | (a.seeded ? kSeededBit : 0)));
+}
+
+void AllocationColumns::finish(const int64_t* times) {
+  times_ = times;
+  std::vector<uint32_t>().swap(table_);
+}
+
+}  // namespace tidemark

@@ -1,0 +1,50 @@
+// A forward pass that no backward pass follows keeps its activations as if one did.
+#include <fmt/format.h>
+
+#include <unordered_map>
+
+#include "analysis/findings/rules.h"
+#include "analysis/history/rehearsal.h"
+#include "analysis/wording.h"
+
+namespace tidemark {
+
+void find_eval_keeps_graph(const Evidence& evidence, std::vector<Finding>& out) {
+  for (const DeviceEvidence& d : evidence.devices) {
+    if (d.model == nullptr || d.categories.kept_without_backward.empty()) continue;
+    Rehearsal without(*d.model);
+    std::unordered_map<uint32_t, uint64_t> by_stack;
+    uint64_t kept = 0;
+    for (const uint32_t i : d.categories.kept_without_backward) {
+      const Allocation& a = d.model->allocations[i];
+      without.leave_out(a);
+      kept += a.block_bytes;
+      by_stack[a.stack] += a.block_bytes;
+    }
+    const uint64_t saved = without.saved_bytes();
+    const bool matters = saved >= d.peak_bytes() / 20;
+    Finding f =
+        d.finding("eval_keeps_graph", matters ? kWarning : kInfo,
+                  fmt::format("forward passes without a backward pass keep their "
+                              "activations{}",
+                              matters ? fmt::format(": {} of the peak", size_text(saved)) : ""));
+    f.evidence = {{"blocks", d.categories.kept_without_backward.size()}, {"bytes", kept}};
+    uint32_t most = 0;
+    uint64_t bytes = 0;
+    for (const auto& [stack, sum] : by_stack) {
+      if (sum > bytes || (sum == bytes && stack < most)) {
+        most = stack;
+        bytes = sum;
+      }
+    }
+    f.frames = d.process->names.stack_text(most);
+    f.advice.push_back({"no_grad",
+                        fmt::format("torch.no_grad() or inference_mode() around validation saves "
+                                    "{}",
+                                    size_text(saved)),
+                        saved});
+    out.push_back(std::move(f));
+  }
+}
+
+}  // namespace tidemark

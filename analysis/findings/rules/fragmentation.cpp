@@ -1,0 +1,69 @@
+// Enough bytes were free, but in holes: none was large enough, or they only fill the card.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "analysis/findings/advice.h"
+#include "analysis/findings/rules.h"
+#include "analysis/insight/fragmentation.h"
+#include "analysis/wording.h"
+
+namespace tidemark {
+
+namespace {
+
+constexpr uint64_t kWorthSaying = uint64_t{256} << 20;
+
+std::string summary_of(const DeviceEvidence& d, const MemoryState& state, uint64_t cost) {
+  if (!d.ran_out()) {
+    return fmt::format("{} reserved at the peak for {} in use: {} lie in holes",
+                       size_text(d.model->reserved_peak.bytes), size_text(d.peak_bytes()),
+                       size_text(cost));
+  }
+  return fmt::format("out of memory with {} free in holes: the largest, {}, is too small for {}",
+                     size_text(state.free_bytes()), size_text(state.largest_hole_bytes()),
+                     size_text(d.model->failures.back().requested_bytes));
+}
+
+// Who keeps the largest hole from going back to the driver.
+void name_the_pin(Finding& f, const DeviceEvidence& d, const MemoryState& state) {
+  const Fragmentation holes = fragmentation_of(*d.model, state, d.process->names, 1);
+  if (holes.largest.empty() || holes.largest.front().pins.empty()) return;
+  f.frames = holes.largest.front().pins.front().frames;
+  f.advice.push_back({"move_pins",
+                      "make what lives long (the line above) before what comes and goes, in one "
+                      "piece: it pins the segments that the holes are in",
+                      0});
+}
+
+}  // namespace
+
+void find_fragmentation(const Evidence& evidence, std::vector<Finding>& out) {
+  for (const DeviceEvidence& d : evidence.devices) {
+    if (d.model == nullptr || d.model->event_count() == 0) continue;
+    const uint64_t cost =
+        d.model->reserved_peak.bytes - std::min(d.model->reserved_peak.bytes, d.peak_bytes());
+    const char* severity = nullptr;
+    uint32_t when = d.model->reserved_peak.event;
+    if (d.ran_out()) {
+      when = d.model->failures.back().event;
+      if (d.failed_for_holes()) severity = kError;
+    } else if (cost >= kWorthSaying && cost >= d.model->reserved_peak.bytes / 7) {
+      severity = d.is_tight() ? kWarning : kInfo;
+    }
+    if (severity == nullptr) continue;
+    const MemoryState state = state_after(*d.model, when);
+    Finding f = d.finding("fragmentation", severity, summary_of(d, state, cost));
+    f.evidence = {{"cached_free_bytes", state.free_bytes()},
+                  {"holes", state.holes.size()},
+                  {"largest_hole_bytes", state.largest_hole_bytes()},
+                  {"reserved_bytes", state.totals.reserved},
+                  {"peak_cost_bytes", cost}};
+    add(f.advice, change_allocator(d, evidence.devices.size()));
+    d.model->release_pages();  // its replays walked through all events; there may be many ranks
+    name_the_pin(f, d, state);
+    out.push_back(std::move(f));
+  }
+}
+
+}  // namespace tidemark

@@ -1,0 +1,56 @@
+// The optimizer's first step makes its states, and every step its temporaries: that is the peak.
+#include <fmt/format.h>
+
+#include "analysis/findings/advice.h"
+#include "analysis/findings/rules.h"
+#include "analysis/insight/peak.h"
+#include "analysis/wording.h"
+
+namespace tidemark {
+
+namespace {
+
+bool is_optimizer(StackRole role) {
+  return role == StackRole::kOptimizer || role == StackRole::kOptimizerInit;
+}
+
+void describe(Finding& f, const DeviceEvidence& d) {
+  f.evidence = {{"parameter_bytes", d.at_peak(Category::kParameter)},
+                {"gradient_bytes", d.at_peak(Category::kGradient)},
+                {"optimizer_state_bytes", d.at_peak(Category::kOptimizerState)},
+                {"allocated_peak_bytes", d.peak_bytes()}};
+  add(f.advice, fuse_optimizer(d));
+  add(f.advice, shard_states(d));
+}
+
+}  // namespace
+
+void find_optimizer_state_spike(const Evidence& evidence, std::vector<Finding>& out) {
+  for (const DeviceEvidence& d : evidence.devices) {
+    if (d.model == nullptr || d.model->event_count() == 0) continue;
+    const uint64_t states = d.at_peak(Category::kOptimizerState);
+    if (d.ran_out()) {
+      const uint32_t stack = d.model->failures.back().stack;
+      if (!is_optimizer(d.roles->of(stack))) continue;
+      Finding f = d.finding("optimizer_state_spike", kError,
+                            fmt::format("it ran out inside the optimizer's step, with {} of "
+                                        "optimizer state made",
+                                        size_text(states)));
+      describe(f, d);
+      f.frames = d.process->names.stack_text(stack);
+      out.push_back(std::move(f));
+      continue;
+    }
+    const std::optional<Allocation> last = pushed_by(*d.model, d.model->allocated_peak.event);
+    if (!last || !is_optimizer(d.roles->of(last->stack))) continue;
+    Finding f = d.finding("optimizer_state_spike", d.is_tight() ? kWarning : kInfo,
+                          fmt::format("the peak is inside the optimizer's step: {} of optimizer "
+                                      "state and its temporaries",
+                                      size_text(states)));
+    describe(f, d);
+    f.frames = d.process->names.stack_text(last->stack);
+    out.push_back(std::move(f));
+  }
+}
+
+}  // namespace tidemark

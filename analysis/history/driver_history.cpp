@@ -1,0 +1,77 @@
+#include "analysis/history/driver_history.h"
+
+#include <algorithm>
+
+namespace tidemark {
+
+namespace {
+
+struct Step {
+  int64_t time_ns = 0;
+  int64_t bytes = 0;
+};
+
+void add_life(std::vector<Step>& steps, const DriverAllocation& a) {
+  const auto bytes = static_cast<int64_t>(a.size_bytes);
+  steps.push_back({a.birth_ns, bytes});
+  if (a.death_ns != INT64_MAX) steps.push_back({a.death_ns, -bytes});
+}
+
+StepSeries sum_up(std::vector<Step> steps) {
+  std::stable_sort(steps.begin(), steps.end(),
+                   [](const Step& a, const Step& b) { return a.time_ns < b.time_ns; });
+  StepSeries series;
+  uint64_t now = 0;
+  for (const Step& step : steps) {
+    now += static_cast<uint64_t>(step.bytes);
+    if (!series.empty() && series.time_ns.back() == step.time_ns) {
+      series.value.back() = now;
+    } else {
+      series.time_ns.push_back(step.time_ns);
+      series.value.push_back(now);
+    }
+  }
+  return series;
+}
+
+}  // namespace
+
+uint64_t StepSeries::at(int64_t time) const {
+  const auto after = std::upper_bound(time_ns.begin(), time_ns.end(), time);
+  return after == time_ns.begin() ? 0 : value[static_cast<size_t>(after - time_ns.begin()) - 1];
+}
+
+DriverHistory::DriverHistory(const DriverModel& model, int64_t device) {
+  std::vector<Step> card;
+  std::vector<Step> code;
+  std::map<uint32_t, std::vector<Step>> owners;
+  std::array<std::vector<Step>, kMemoryKinds> kinds;
+  for (const DriverAllocation& a : model.allocations) {
+    if (a.device != device) continue;
+    if ((a.flags & (kDriverRemote | kDriverHostLocated)) == 0) {
+      const auto kind = static_cast<size_t>(a.kind);
+      add_life(kinds[kind < kMemoryKinds ? kind : 0], a);
+    }
+    if (a.kind == MemoryKind::kCode) add_life(code, a);
+    if (!a.on_card()) continue;
+    add_life(card, a);
+    add_life(owners[a.owner], a);
+  }
+  card_ = sum_up(std::move(card));
+  code_ = sum_up(std::move(code));
+  for (auto& [owner, steps] : owners) owners_[owner] = sum_up(std::move(steps));
+  for (size_t i = 0; i < kMemoryKinds; ++i) kinds_[i] = sum_up(std::move(kinds[i]));
+}
+
+DriverState DriverHistory::state_at(int64_t time_ns) const {
+  DriverState state;
+  state.card_bytes = card_.at(time_ns);
+  state.code_bytes = code_.at(time_ns);
+  for (const auto& [owner, series] : owners_) {
+    if (const uint64_t bytes = series.at(time_ns); bytes != 0) state.card_by_owner[owner] = bytes;
+  }
+  for (size_t i = 0; i < kMemoryKinds; ++i) state.by_kind[i] = kinds_[i].at(time_ns);
+  return state;
+}
+
+}  // namespace tidemark

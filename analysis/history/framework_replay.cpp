@@ -1,0 +1,185 @@
+#include "analysis/history/framework_replay.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "analysis/history/minmax_pyramid.h"
+
+namespace tidemark {
+
+FrameworkReplay::FrameworkReplay(int64_t device, const AllocatorRules& rules)
+    : rules_(rules), map_(rules) {
+  model_.device = device;
+}
+
+void FrameworkReplay::seed(const SeedState& state, int64_t time_ns) {
+  for (const SeedSegment& s : state.segments()) {
+    segment(
+        {s.address, s.size_bytes, s.stream, time_ns, s.stack, s.pool, s.expandable, true, s.small},
+        true);
+  }
+  for (const SeedBlock& b : state.blocks(rules_)) {
+    FrameworkEvent event{};
+    event.time_ns = time_ns;
+    event.address = b.address;
+    event.size_bytes = b.requested_bytes;
+    event.stack = b.stack;
+    birth(event, b.size_bytes, true);
+    ++model_.seeded_blocks;
+    model_.seeded_bytes += b.size_bytes;
+    if (b.pending_free) release(b.address, time_ns);
+  }
+  // All of it was there at once: the peak is not the moment when the segments alone were told.
+  if (model_.event_count() != 0) model_.reserved_peak.event = model_.event_count() - 1;
+}
+
+void FrameworkReplay::apply(const FrameworkEvent& event) {
+  ++model_.recorded_events;
+  switch (event.action) {
+    case FrameworkAction::kAlloc:
+      birth(event, event.block_bytes, false);
+      break;
+    case FrameworkAction::kFreeRequested:
+      release(event.address, event.time_ns);
+      break;
+    case FrameworkAction::kFreeCompleted:
+      death(event.address, event.time_ns);
+      break;
+    case FrameworkAction::kSegmentAlloc:
+    case FrameworkAction::kSegmentMap:
+    case FrameworkAction::kSegmentFree:
+    case FrameworkAction::kSegmentUnmap: {
+      const bool expandable = event.action == FrameworkAction::kSegmentMap ||
+                              event.action == FrameworkAction::kSegmentUnmap;
+      const bool grows = event.action == FrameworkAction::kSegmentAlloc ||
+                         event.action == FrameworkAction::kSegmentMap;
+      segment({event.address, event.size_bytes, event.stream, event.time_ns, event.stack,
+               event.pool, expandable, false, false},
+              grows);
+      break;
+    }
+    case FrameworkAction::kOutOfMemory:
+      model_.failures.push_back({event.time_ns, event.size_bytes, event.address, event.stack,
+                                 model_.event_count() == 0 ? 0 : model_.event_count() - 1,
+                                 event.stream, event.pool});
+      break;
+    case FrameworkAction::kNone:
+    case FrameworkAction::kSnapshot:
+      break;
+  }
+}
+
+void FrameworkReplay::birth(const FrameworkEvent& event, uint64_t block_bytes, bool seeded) {
+  // An occupied address means that a free is missing from the history: close the old allocation.
+  if (const uint32_t index = map_.find(event.address);
+      index != 0 && map_.block(index).use != BlockUse::kFree) {
+    ++model_.anomalies;
+    death(event.address, event.time_ns);
+  }
+  const auto row = static_cast<uint32_t>(model_.allocations.size());
+  const uint32_t index = map_.allocate(event.address, event.size_bytes, block_bytes, row);
+  Allocation a;
+  a.address = event.address;
+  a.block_bytes = map_.block(index).size;
+  a.requested_bytes = event.size_bytes;
+  a.stream = event.stream;
+  a.birth = model_.event_count();
+  a.stack = event.stack;
+  a.compile_context = event.compile_context;
+  a.metadata = event.metadata;
+  a.pool = event.pool;
+  a.category = event.category;
+  a.seeded = seeded;
+  model_.allocations.add(a);
+  note(Change::kBirth, row, event.time_ns);
+}
+
+void FrameworkReplay::release(uint64_t address, int64_t time_ns) {
+  const uint32_t index = map_.request_free(address);
+  if (index == 0) {
+    ++model_.anomalies;
+    return;
+  }
+  const uint32_t row = map_.block(index).owner;
+  model_.allocations.set_release(row, model_.event_count());
+  note(Change::kRelease, row, time_ns);
+}
+
+void FrameworkReplay::death(uint64_t address, int64_t time_ns) {
+  const uint32_t index = map_.find(address);
+  if (index == 0 || map_.block(index).use == BlockUse::kFree) {
+    ++model_.anomalies;
+    return;
+  }
+  if (map_.block(index).use == BlockUse::kAllocated) release(address, time_ns);
+  const uint32_t row = map_.block(index).owner;
+  map_.complete_free(address);
+  model_.allocations.set_death(row, model_.event_count());
+  note(Change::kDeath, row, time_ns);
+}
+
+void FrameworkReplay::segment(const SegmentChange& change, bool grows) {
+  const uint64_t before = map_.totals().reserved;
+  if (grows) {
+    map_.add_segment(change.address, change.size_bytes, change.expandable);
+  } else {
+    map_.remove_range(change.address, change.size_bytes);
+  }
+  const uint64_t after = map_.totals().reserved;
+  if (before == after) return;  // counted by the map as an anomaly
+  SegmentChange applied = change;
+  applied.size_bytes = grows ? after - before : before - after;
+  applied.grows = grows;
+  applied.event = model_.event_count();
+  const auto row = static_cast<uint32_t>(model_.segment_changes.size());
+  model_.segment_changes.push_back(applied);
+  note(grows ? Change::kGrow : Change::kShrink, row, change.time_ns);
+}
+
+void FrameworkReplay::note(Change change, uint32_t subject, int64_t time_ns) {
+  const bool of_segment = change == Change::kGrow || change == Change::kShrink;
+  states_.before_event(
+      model_,
+      static_cast<uint32_t>(model_.allocations.size()) - (change == Change::kBirth ? 1U : 0U),
+      static_cast<uint32_t>(model_.segment_changes.size()) - (of_segment ? 1U : 0U));
+  if (model_.event_count() % FrameworkModel::kKeyframe == 0) {
+    if (model_.event_count() != 0) model_.extremes.push_back(leaf_);
+    leaf_ = Extremes::nothing();
+    model_.keyframes.push_back(last_);
+  }
+  // Times may step back a little (clock adjustments); the order of events is what counts.
+  if (!model_.time_ns.empty()) time_ns = std::max(time_ns, model_.time_ns.back());
+  if (model_.event_count() % FrameworkModel::kCell == 0) {
+    model_.cells.push_back({time_ns, {last_.allocated, last_.requested, last_.reserved}});
+  }
+  model_.time_ns.push_back(time_ns);
+  model_.subject.push_back(subject);
+  model_.change.push_back(change);
+  model_.apply(model_.event_count() - 1, last_);
+  leaf_.include(CurveValues{last_.allocated, last_.requested, last_.reserved});
+  note_peaks(change, time_ns);
+}
+
+void FrameworkReplay::note_peaks(Change change, int64_t time_ns) {
+  const uint32_t event = model_.event_count() - 1;
+  const auto raise = [&](Peak& peak, uint64_t bytes) {
+    if (bytes > peak.bytes) peak = {bytes, time_ns, event};
+  };
+  if (change == Change::kBirth) {
+    raise(model_.allocated_peak, last_.allocated);
+    raise(model_.requested_peak, last_.requested);
+    raise(model_.active_peak, last_.active);
+  } else if (change == Change::kGrow) {
+    raise(model_.reserved_peak, last_.reserved);
+  }
+}
+
+FrameworkModel FrameworkReplay::finish() && {
+  model_.anomalies += map_.anomalies();
+  if (model_.event_count() != 0) model_.extremes.push_back(leaf_);
+  add_upper_levels(model_);
+  model_.allocations.finish(model_.time_ns.data());
+  return std::move(model_);
+}
+
+}  // namespace tidemark

@@ -1,0 +1,43 @@
+// Turns the recorded events of one device into a FrameworkModel.
+//
+// Feed the seed first, then every event in order, then finish. The block map underneath gives each
+// allocation the size it really took.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "analysis/history/framework_model.h"
+#include "analysis/history/seed.h"
+#include "analysis/history/state_index.h"
+
+namespace tidemark {
+
+class FrameworkReplay {
+ public:
+  FrameworkReplay(int64_t device, const AllocatorRules& rules);
+
+  // What was there before the first event, which happened at `time_ns`.
+  void seed(const SeedState& state, int64_t time_ns);
+  void apply(const FrameworkEvent& event);
+  FrameworkModel finish() &&;
+  // For whoever wants its columns in files, before anything is fed.
+  FrameworkModel& model() { return model_; }
+
+ private:
+  void birth(const FrameworkEvent& event, uint64_t block_bytes, bool seeded);
+  void release(uint64_t address, int64_t time_ns);
+  void death(uint64_t address, int64_t time_ns);
+  void segment(const SegmentChange& change, bool grows);
+  void note(Change change, uint32_t subject, int64_t time_ns);
+  void note_peaks(Change change, int64_t time_ns);
+
+  AllocatorRules rules_;
+  BlockMap map_;
+  FrameworkModel model_;
+  MemoryTotals last_;
+  Extremes leaf_ = Extremes::nothing();  // since the last keyframe
+  StateKeyframes states_;
+};
+
+}  // namespace tidemark

@@ -1,0 +1,57 @@
+// The allocator's memory at one instant: segments, the blocks in them, and the holes between.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "analysis/history/framework_model.h"
+
+namespace tidemark {
+
+struct Hole {
+  uint64_t address = 0;
+  uint64_t size_bytes = 0;
+  uint32_t segment = 0;  // index in MemoryState::segments
+};
+
+struct MemoryState {
+  uint32_t event = 0;
+  int64_t time_ns = 0;
+  MemoryTotals totals;
+  std::vector<SegmentRange> segments;  // by address
+  std::vector<uint32_t> live;          // allocations, by address
+  std::vector<Hole> holes;             // by address
+
+  uint64_t free_bytes() const { return totals.reserved - std::min(totals.active, totals.reserved); }
+  uint64_t largest_hole_bytes() const;
+};
+
+// Segments while events pass, by address: ranges that grow join their neighbours, as the
+// allocator's own picture of them does.
+class SegmentRanges {
+ public:
+  SegmentRanges() = default;
+  explicit SegmentRanges(std::span<const SegmentRange> ranges);
+
+  // The row of FrameworkModel::segment_changes.
+  void apply(const FrameworkModel& model, uint32_t row);
+  std::vector<SegmentRange> list() const;
+  size_t size() const { return ranges_.size(); }
+
+ private:
+  void grow(const SegmentChange& change, uint32_t index);
+  void shrink(const SegmentChange& change);
+
+  std::map<uint64_t, SegmentRange> ranges_;
+};
+
+// Fills in the holes between the live blocks of each segment.
+void find_holes(const FrameworkModel& model, MemoryState& state);
+
+// The state after the given event, from the keyframe before it (analysis/history/state_index.h).
+MemoryState state_after(const FrameworkModel& model, uint32_t event);
+
+}  // namespace tidemark

@@ -1,0 +1,71 @@
+// Least and greatest totals over any range of events, exact, for the curves of one device.
+//
+// Leaves cover kLeaf events each; the model keeps the totals before each leaf's first event, so
+// that the few events at the ends of a range are replayed from there; everything between is
+// answered by levels that join kFan nodes of the level below. The levels lie one behind the other
+// in FrameworkModel::extremes, leaves first: two bytes per event.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "analysis/columns/extremes.h"
+#include "analysis/history/framework_model.h"
+
+namespace tidemark {
+
+// Asks the model, which must outlive it. Any thread may ask.
+class MinMaxPyramid {
+ public:
+  static constexpr uint32_t kLeaf = FrameworkModel::kKeyframe;
+  static constexpr uint32_t kFan = 4;
+
+  explicit MinMaxPyramid(const FrameworkModel& model);
+
+  // The totals after one event.
+  CurveValues values_after(uint32_t event) const;
+  // Over the totals after each of the events [first, last); first < last <= event_count().
+  Extremes extremes(uint32_t first, uint32_t last) const;
+
+  // A border between two ranges of events, inside a leaf: what lies on either side of it there.
+  struct Edge {
+    uint32_t event = 0;
+    Extremes left = Extremes::nothing();   // from the leaf's first event to before `event`
+    Extremes right = Extremes::nothing();  // from `event` to the leaf's last
+    CurveValues before{};                  // totals before `event`
+    bool at_leaf = false;                  // between two leaves: left and right say nothing
+  };
+  // The totals after each event of the leaf that was looked into last: the next border is often in
+  // the same one.
+  struct Leaf {
+    size_t leaf = SIZE_MAX;
+    uint32_t count = 0;
+    CurveValues before{};
+    std::array<CurveValues, kLeaf> after{};
+  };
+  // 0 to event_count().
+  Edge edge(uint32_t event, Leaf& last) const;
+  // Where a leaf, or a cell of the model, begins or the last one ends: no event is looked at.
+  Edge leaf_edge(size_t leaf) const;
+  Edge cell_edge(size_t cell) const;
+  // The same as extremes(first.event, last.event), for neighbouring ranges that share their edges.
+  Extremes between(const Edge& first, const Edge& last, Leaf& looked_into) const;
+
+  size_t memory_bytes() const;
+  // How many nodes a history of so many events has.
+  static size_t nodes_for(uint32_t events);
+
+ private:
+  Extremes whole_leaves(size_t first, size_t last) const;
+  void look_into(size_t leaf, Leaf& out) const;
+  Edge last_edge() const;
+
+  const FrameworkModel* model_;
+  std::vector<size_t> levels_;  // where each begins
+};
+
+// Puts the levels above the leaves behind them.
+void add_upper_levels(FrameworkModel& model);
+
+}  // namespace tidemark

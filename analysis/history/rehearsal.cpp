@@ -1,0 +1,44 @@
+#include "analysis/history/rehearsal.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tidemark {
+
+Rehearsal::Rehearsal(const FrameworkModel& model) : model_(model) {
+  left_out_.resize(model.event_count());
+}
+
+void Rehearsal::leave_out(const Allocation& allocation, double share) {
+  leave_out_from(allocation, allocation.birth, share);
+}
+
+void Rehearsal::leave_out_from(const Allocation& a, uint32_t event, double share) {
+  if (event >= model_.event_count() || event >= a.release) return;
+  const auto bytes = static_cast<int64_t>(std::llround(static_cast<double>(a.block_bytes) * share));
+  left_out_[std::max(event, a.birth)] += bytes;
+  if (a.release < model_.event_count()) left_out_[a.release] -= bytes;
+}
+
+uint64_t Rehearsal::peak_bytes() const {
+  int64_t level = 0;
+  int64_t most = 0;
+  for (uint32_t e = 0; e < model_.event_count(); ++e) {
+    const uint32_t s = model_.subject[e];
+    if (model_.change[e] == Change::kBirth) {
+      level += static_cast<int64_t>(model_.allocations[s].block_bytes);
+    } else if (model_.change[e] == Change::kRelease) {
+      level -= static_cast<int64_t>(model_.allocations[s].block_bytes);
+    }
+    level -= left_out_[e];
+    most = std::max(most, level);
+  }
+  return static_cast<uint64_t>(most);
+}
+
+uint64_t Rehearsal::saved_bytes() const {
+  const uint64_t remains = peak_bytes();
+  return model_.allocated_peak.bytes - std::min(model_.allocated_peak.bytes, remains);
+}
+
+}  // namespace tidemark

@@ -1,0 +1,143 @@
+#include "analysis/history/seed.h"
+
+#include <algorithm>
+
+namespace tidemark {
+
+void SeedState::add(const SegmentState& segment) {
+  segments_[segment.address] = {segment.address,
+                                segment.size_bytes,
+                                segment.stream,
+                                segment.stack,
+                                segment.pool,
+                                (segment.flags & kSegmentExpandable) != 0,
+                                (segment.flags & kSegmentSmall) != 0};
+}
+
+void SeedState::add(const BlockState& block) {
+  if (block.condition != BlockCondition::kAllocated &&
+      block.condition != BlockCondition::kPendingFree) {
+    return;
+  }
+  put_block({block.address, block.size_bytes, block.requested_bytes, block.stack,
+             block.condition == BlockCondition::kPendingFree});
+}
+
+void SeedState::put_block(const SeedBlock& block) {
+  uint32_t index = block_at_.find(block.address);
+  if (index == 0) {
+    if (unused_.empty()) {
+      index = static_cast<uint32_t>(blocks_.size());
+      blocks_.emplace_back();
+    } else {
+      index = unused_.back();
+      unused_.pop_back();
+    }
+    block_at_.set(block.address, index);
+  }
+  blocks_[index] = block;
+}
+
+void SeedState::erase_block(uint64_t address) {
+  const uint32_t index = block_at_.find(address);
+  if (index == 0) return;
+  block_at_.erase(address);
+  unused_.push_back(index);
+}
+
+// A snapshot shows neighbouring mapped ranges as one segment, so a range may be a part of one.
+uint32_t SeedState::remove_segment(uint64_t address, uint64_t size) {
+  auto it = segments_.upper_bound(address);
+  if (it == segments_.begin()) return 0;
+  --it;
+  const SeedSegment whole = it->second;
+  const uint64_t end = whole.address + whole.size_bytes;
+  if (address >= end) return 0;
+  segments_.erase(it);
+  if (address > whole.address) {
+    SeedSegment front = whole;
+    front.size_bytes = address - whole.address;
+    segments_[front.address] = front;
+  }
+  if (end - address > size) {
+    SeedSegment rest = whole;
+    rest.address = address + size;
+    rest.size_bytes = end - rest.address;
+    segments_[rest.address] = rest;
+  }
+  return whole.pool;
+}
+
+uint32_t SeedState::take_pool_of_growth() {
+  if (growth_pools_.empty()) return 0;
+  const uint32_t pool = growth_pools_.back();
+  growth_pools_.pop_back();
+  return pool;
+}
+
+void SeedState::undo(const FrameworkEvent& event) {
+  switch (event.action) {
+    case FrameworkAction::kAlloc:
+      erase_block(event.address);
+      break;
+    case FrameworkAction::kFreeCompleted:
+      put_block({event.address, 0, event.size_bytes, 0, true});
+      break;
+    case FrameworkAction::kFreeRequested:
+      if (const uint32_t index = block_at_.find(event.address); index != 0) {
+        blocks_[index].pending_free = false;
+      } else {
+        put_block({event.address, 0, event.size_bytes, 0, false});
+      }
+      break;
+    case FrameworkAction::kSegmentAlloc:
+    case FrameworkAction::kSegmentMap:
+      growth_pools_.push_back(remove_segment(event.address, event.size_bytes));
+      break;
+    case FrameworkAction::kSegmentFree:
+    case FrameworkAction::kSegmentUnmap:
+      segments_[event.address] = {event.address,
+                                  event.size_bytes,
+                                  event.stream,
+                                  0,
+                                  event.pool,
+                                  event.action == FrameworkAction::kSegmentUnmap,
+                                  event.size_bytes == 2 * kSmallBytes};
+      break;
+    default:
+      break;
+  }
+}
+
+std::vector<SeedSegment> SeedState::segments() const {
+  std::vector<SeedSegment> out;
+  for (const auto& [address, segment] : segments_) out.push_back(segment);
+  return out;
+}
+
+std::vector<SeedBlock> SeedState::blocks(const AllocatorRules& rules) const {
+  std::vector<SeedBlock> out;
+  block_at_.for_each([&](uint64_t, uint32_t index) { out.push_back(blocks_[index]); });
+  std::sort(out.begin(), out.end(),
+            [](const SeedBlock& a, const SeedBlock& b) { return a.address < b.address; });
+  for (size_t i = 0; i < out.size(); ++i) {
+    SeedBlock& block = out[i];
+    if (block.size_bytes != 0) continue;
+    // Room up to the next block or the end of the segment; the rules say whether it was cut.
+    uint64_t room = i + 1 < out.size() ? out[i + 1].address - block.address : UINT64_MAX;
+    auto segment = segments_.upper_bound(block.address);
+    if (segment != segments_.begin()) {
+      --segment;
+      const uint64_t offset = block.address - segment->first;
+      if (offset < segment->second.size_bytes) {
+        room = std::min(room, segment->second.size_bytes - offset);
+      }
+    }
+    const uint64_t rounded = rules.round(block.requested_bytes);
+    const bool whole = room > rounded && room != UINT64_MAX && !rules.splits(rounded, room);
+    block.size_bytes = whole ? room : std::min(rounded, room);
+  }
+  return out;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,64 @@
+// What already existed when the recorded history began.
+//
+// A snapshot holds the allocator's full state at its end and a history that may begin late or have
+// lost its beginning. Walking that history backwards from the full state gives the segments and
+// blocks that were there before the first recorded event.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "analysis/columns/address_table.h"
+#include "analysis/history/allocator_rules.h"
+#include "proto/rows.h"
+
+namespace tidemark {
+
+struct SeedBlock {
+  uint64_t address = 0;
+  uint64_t size_bytes = 0;  // exact where the end state had it, else by the allocator's rules
+  uint64_t requested_bytes = 0;
+  uint32_t stack = 0;
+  bool pending_free = false;
+};
+
+struct SeedSegment {
+  uint64_t address = 0;
+  uint64_t size_bytes = 0;
+  uint64_t stream = 0;
+  uint32_t stack = 0;
+  uint32_t pool = 0;
+  bool expandable = false;
+  bool small = false;
+};
+
+// The state of one device, on its way back in time.
+class SeedState {
+ public:
+  void add(const SegmentState& segment);
+  void add(const BlockState& block);
+
+  // Undoes one event. Call in reverse order.
+  void undo(const FrameworkEvent& event);
+  // The pool of the next segment that appears, on the way forward again. Events before torch 2.12
+  // do not name it; a segment that lived to the end does.
+  uint32_t take_pool_of_growth();
+
+  std::vector<SeedSegment> segments() const;
+  std::vector<SeedBlock> blocks(const AllocatorRules& rules) const;
+
+ private:
+  // Returns the pool it belonged to.
+  uint32_t remove_segment(uint64_t address, uint64_t size);
+  void put_block(const SeedBlock& block);
+  void erase_block(uint64_t address);
+
+  std::map<uint64_t, SeedSegment> segments_;
+  AddressTable block_at_;  // address -> index in blocks_
+  std::vector<SeedBlock> blocks_{1};
+  std::vector<uint32_t> unused_;
+  std::vector<uint32_t> growth_pools_;  // the last segment first
+};
+
+}  // namespace tidemark

@@ -1,0 +1,48 @@
+// The allocator's memory after any event, fast enough to scrub.
+//
+// The model keeps the live allocations and segments at some events (keyframes), far enough apart
+// that all of them together take at most about four bytes per event. A state is the nearest
+// keyframe before the event, less what died and plus what was born since.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "analysis/history/memory_state.h"
+
+namespace tidemark {
+
+// Asks the model, which must outlive it.
+class StateIndex {
+ public:
+  explicit StateIndex(const FrameworkModel& model) : model_(&model) {}
+
+  MemoryState state_after(uint32_t event) const { return tidemark::state_after(*model_, event); }
+
+  size_t keyframe_count() const { return model_->states.size(); }
+  size_t memory_bytes() const;
+
+ private:
+  const FrameworkModel* model_;
+};
+
+// Adds keyframes to a model while its events are added to it.
+class StateKeyframes {
+ public:
+  // To be called before each event is added, with the allocations and segment changes before it.
+  void before_event(FrameworkModel& model, uint32_t allocations, uint32_t segment_changes) {
+    if (model.event_count() == next_) add(model, allocations, segment_changes);
+  }
+
+ private:
+  static constexpr uint32_t kMinSpacing = 8192;
+
+  void add(FrameworkModel& model, uint32_t allocations, uint32_t segment_changes);
+
+  uint64_t next_ = 0;  // event
+  SegmentRanges ranges_;
+  std::vector<uint32_t> live_;  // of the last keyframe
+  std::vector<uint32_t> born_;
+};
+
+}  // namespace tidemark

@@ -1,0 +1,62 @@
+#include "analysis/insight/fragmentation.h"
+
+#include <algorithm>
+
+namespace tidemark {
+
+namespace {
+
+Pin pin_of(const Allocation& a, int64_t now_ns, const Dictionary& names) {
+  return {a.block_bytes, now_ns - a.birth_ns, names.stack_text(a.stack)};
+}
+
+PinnedHole pinned(const FrameworkModel& model, const MemoryState& state, const Hole& hole,
+                  const Dictionary& names) {
+  PinnedHole p;
+  p.address = hole.address;
+  p.bytes = hole.size_bytes;
+  const SegmentRange& segment = state.segments[hole.segment];
+  p.segment_bytes = segment.size_bytes;
+  const uint64_t end = segment.address + segment.size_bytes;
+  const auto behind = std::partition_point(state.live.begin(), state.live.end(), [&](uint32_t i) {
+    return model.allocations[i].address < hole.address;
+  });
+  if (behind != state.live.begin()) {
+    const Allocation& before = model.allocations[*std::prev(behind)];
+    if (before.address >= segment.address) p.pins.push_back(pin_of(before, state.time_ns, names));
+  }
+  if (behind != state.live.end()) {
+    const Allocation& after = model.allocations[*behind];
+    if (after.address < end) p.pins.push_back(pin_of(after, state.time_ns, names));
+  }
+  return p;
+}
+
+}  // namespace
+
+Fragmentation fragmentation_of(const FrameworkModel& model, const MemoryState& state,
+                               const Dictionary& names, size_t holes_listed) {
+  Fragmentation f;
+  f.time_ns = state.time_ns;
+  f.cached_free_bytes = state.free_bytes();
+  f.holes = state.holes.size();
+  f.largest_hole_bytes = state.largest_hole_bytes();
+  if (state.totals.reserved != 0) {
+    f.ratio = static_cast<double>(f.cached_free_bytes) / static_cast<double>(state.totals.reserved);
+  }
+  f.peak_cost_bytes =
+      model.reserved_peak.bytes - std::min(model.reserved_peak.bytes, model.allocated_peak.bytes);
+  std::vector<Hole> order = state.holes;
+  for (const Hole& hole : order) {
+    if (hole.size_bytes == state.segments[hole.segment].size_bytes) {
+      f.releasable_bytes += hole.size_bytes;
+    }
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [](const Hole& a, const Hole& b) { return a.size_bytes > b.size_bytes; });
+  if (order.size() > holes_listed) order.resize(holes_listed);
+  for (const Hole& hole : order) f.largest.push_back(pinned(model, state, hole, names));
+  return f;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,41 @@
+// Memory that the allocator holds and nobody uses: its holes, what pins them, and what it costs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "analysis/history/memory_state.h"
+#include "analysis/names/dictionary.h"
+
+namespace tidemark {
+
+// A live block beside a hole: as long as it lives, its segment cannot go back to the driver.
+struct Pin {
+  uint64_t bytes = 0;
+  int64_t age_ns = 0;
+  std::vector<std::string> frames;
+};
+
+struct PinnedHole {
+  uint64_t address = 0;
+  uint64_t bytes = 0;
+  uint64_t segment_bytes = 0;
+  std::vector<Pin> pins;  // the neighbours, one or two; none: the whole segment is free
+};
+
+struct Fragmentation {
+  int64_t time_ns = 0;
+  uint64_t cached_free_bytes = 0;
+  uint64_t holes = 0;
+  uint64_t largest_hole_bytes = 0;
+  double ratio = 0;               // cached_free_bytes / reserved
+  uint64_t releasable_bytes = 0;  // segments that are free as a whole
+  uint64_t peak_cost_bytes = 0;   // the reserved peak above the allocated one
+  std::vector<PinnedHole> largest;
+};
+
+Fragmentation fragmentation_of(const FrameworkModel& model, const MemoryState& state,
+                               const Dictionary& names, size_t holes_listed);
+
+}  // namespace tidemark

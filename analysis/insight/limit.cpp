@@ -1,0 +1,33 @@
+#include "analysis/insight/limit.h"
+
+#include <algorithm>
+
+#include "analysis/insight/ledger.h"
+
+namespace tidemark {
+
+uint64_t segment_bytes_for(uint64_t requested) {
+  constexpr uint64_t kMiB = 1 << 20;
+  if (requested <= kSmallBytes) return 2 * kMiB;
+  if (requested < 10 * kMiB) return 20 * kMiB;
+  return (requested + 2 * kMiB - 1) / (2 * kMiB) * (2 * kMiB);
+}
+
+MemoryLimit limit_of(const ProcessModel& process, const FrameworkModel& model) {
+  if (!model.failures.empty() && model.event_count() != 0) {
+    const FailedAllocation& last = model.failures.back();
+    const uint64_t reserved = model.totals_after(last.event).reserved;
+    // The driver needs some room of its own: only a clear surplus is a refusal by the allocator.
+    const uint64_t needed = segment_bytes_for(last.requested_bytes) + (uint64_t{64} << 20);
+    if (last.device_free_bytes >= needed) return {reserved, LimitSource::kFraction};
+    return {reserved + last.device_free_bytes, LimitSource::kDriver};
+  }
+  const Device* device = process.device(model.device);
+  if (device == nullptr || device->total_bytes == 0) return {};
+  const Peak used = device_used_peak(process, model.device);
+  const uint64_t torch = std::min(model.reserved_peak.bytes, used.bytes);
+  const uint64_t others = std::min(used.bytes - torch, device->total_bytes);
+  return {device->total_bytes - others, LimitSource::kCard};
+}
+
+}  // namespace tidemark

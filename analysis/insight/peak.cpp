@@ -1,0 +1,179 @@
+#include "analysis/insight/peak.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <unordered_map>
+
+namespace tidemark {
+
+namespace {
+
+struct Sum {
+  uint64_t bytes = 0;
+  uint64_t count = 0;
+
+  void add(uint64_t more) {
+    bytes += more;
+    ++count;
+  }
+};
+
+uint32_t step_of(const Steps& steps, uint32_t event) {
+  const auto it = std::upper_bound(steps.boundaries.begin(), steps.boundaries.end(), event);
+  return static_cast<uint32_t>(it - steps.boundaries.begin());
+}
+
+}  // namespace
+
+std::vector<StackShare> shares_by_stack(const FrameworkModel& model, const MemoryState& state,
+                                        const Dictionary& names, size_t limit) {
+  std::unordered_map<uint64_t, Sum> sums;
+  for (const uint32_t i : state.live) {
+    const Allocation& a = model.allocations[i];
+    const bool unknown_origin = a.seeded && a.stack == 0;
+    sums[(uint64_t{unknown_origin} << 32) | a.stack].add(a.block_bytes);
+  }
+  std::vector<std::pair<uint64_t, Sum>> order(sums.begin(), sums.end());
+  std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
+    return a.second.bytes != b.second.bytes ? a.second.bytes > b.second.bytes : a.first < b.first;
+  });
+  if (order.size() > limit) order.resize(limit);
+  std::vector<StackShare> shares;
+  for (const auto& [key, sum] : order) {
+    shares.push_back(
+        {sum.bytes, sum.count, (key >> 32) != 0, names.stack_text(static_cast<uint32_t>(key))});
+  }
+  return shares;
+}
+
+std::vector<CategoryShare> shares_by_category(const FrameworkModel& model, const MemoryState& state,
+                                              const Categories& categories) {
+  std::array<CategoryShare, 256> sums{};
+  for (const uint32_t i : state.live) {
+    CategoryShare& sum = sums[static_cast<uint8_t>(categories.of[i])];
+    sum.category = categories.of[i];
+    sum.bytes += model.allocations[i].block_bytes;
+    sum.confidence +=
+        static_cast<double>(model.allocations[i].block_bytes) * categories.confidence[i] / 10;
+    ++sum.count;
+  }
+  std::vector<CategoryShare> shares;
+  for (CategoryShare& share : sums) {
+    if (share.count == 0) continue;
+    if (share.bytes != 0) share.confidence /= static_cast<double>(share.bytes);
+    shares.push_back(share);
+  }
+  std::stable_sort(shares.begin(), shares.end(),
+                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  return shares;
+}
+
+std::vector<SizeShare> shares_by_size(const FrameworkModel& model, const MemoryState& state) {
+  // The allocator's own limits: small blocks, blocks that share a segment, blocks with their own.
+  constexpr std::array<uint64_t, 5> kFrom = {0, kSmallBytes + 1, uint64_t{10} << 20,
+                                             uint64_t{100} << 20, uint64_t{1} << 30};
+  std::array<Sum, kFrom.size()> sums{};
+  for (const uint32_t i : state.live) {
+    const uint64_t bytes = model.allocations[i].block_bytes;
+    const auto behind = std::upper_bound(kFrom.begin(), kFrom.end(), bytes);
+    sums[static_cast<size_t>(behind - kFrom.begin()) - 1].add(bytes);
+  }
+  std::vector<SizeShare> shares;
+  for (size_t i = 0; i < kFrom.size(); ++i) {
+    if (sums[i].count != 0) shares.push_back({kFrom[i], sums[i].bytes, sums[i].count});
+  }
+  return shares;
+}
+
+std::vector<AgeShare> shares_by_age(const FrameworkModel& model, const MemoryState& state,
+                                    const Steps& steps) {
+  constexpr std::array<const char*, 5> kNames = {"this step", "the step before", "2 to 10 steps",
+                                                 "more than 10 steps", "before the first step"};
+  if (steps.count() == 0) return {};
+  const uint32_t now = step_of(steps, state.event);
+  std::array<Sum, kNames.size()> sums{};
+  for (const uint32_t i : state.live) {
+    const Allocation& a = model.allocations[i];
+    const uint32_t then = step_of(steps, a.birth);
+    const uint32_t age = now - std::min(now, then);
+    const size_t line = then == 0 || a.seeded ? 4 : age == 0 ? 0 : age == 1 ? 1 : age <= 10 ? 2 : 3;
+    sums[line].add(a.block_bytes);
+  }
+  std::vector<AgeShare> shares;
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    if (sums[i].count != 0) shares.push_back({kNames[i], sums[i].bytes, sums[i].count});
+  }
+  return shares;
+}
+
+std::vector<TreeNode> stack_tree(const FrameworkModel& model, const MemoryState& state,
+                                 const Dictionary& names, double least_share) {
+  // Nodes by (parent node, frame); frames come innermost first and are walked from the other end.
+  std::unordered_map<uint32_t, Sum> by_stack;
+  uint64_t whole = 0;
+  for (const uint32_t i : state.live) {
+    by_stack[model.allocations[i].stack].add(model.allocations[i].block_bytes);
+    whole += model.allocations[i].block_bytes;
+  }
+  struct Node {
+    std::map<uint32_t, uint32_t> children;  // frame -> node
+    Sum sum;
+  };
+  std::vector<Node> nodes(1);
+  for (const auto& [stack, sum] : by_stack) {
+    std::vector<uint32_t> frames = names.frames_of(stack);
+    uint32_t at = 0;
+    for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
+      const auto [child, added] =
+          nodes[at].children.try_emplace(*frame, static_cast<uint32_t>(nodes.size()));
+      at = child->second;
+      if (added) nodes.emplace_back();
+      nodes[at].sum.bytes += sum.bytes;
+      nodes[at].sum.count += sum.count;
+    }
+  }
+  std::vector<TreeNode> tree;
+  const auto least = static_cast<uint64_t>(least_share * static_cast<double>(whole));
+  struct Pending {
+    uint32_t node = 0;
+    uint32_t parent = 0;
+    uint32_t frame = 0;
+  };
+  std::vector<Pending> pending;
+  const auto push_children = [&](uint32_t node, uint32_t parent) {
+    std::vector<std::pair<uint32_t, uint32_t>> order(nodes[node].children.begin(),
+                                                     nodes[node].children.end());
+    std::sort(order.begin(), order.end(), [&](const auto& a, const auto& b) {
+      const uint64_t x = nodes[a.second].sum.bytes;
+      const uint64_t y = nodes[b.second].sum.bytes;
+      return x != y ? x < y : a.first > b.first;  // a stack turns it round: largest first
+    });
+    for (const auto& [frame, child] : order) {
+      if (nodes[child].sum.bytes >= std::max<uint64_t>(1, least)) {
+        pending.push_back({child, parent, frame});
+      }
+    }
+  };
+  push_children(0, 0);
+  while (!pending.empty()) {
+    const Pending next = pending.back();
+    pending.pop_back();
+    tree.push_back({names.frame_text(next.frame), next.parent, nodes[next.node].sum.bytes,
+                    nodes[next.node].sum.count});
+    push_children(next.node, static_cast<uint32_t>(tree.size()));
+  }
+  return tree;
+}
+
+std::optional<Allocation> pushed_by(const FrameworkModel& model, uint32_t event) {
+  if (model.event_count() == 0) return std::nullopt;
+  for (uint32_t e = std::min(event, model.event_count() - 1) + 1; e-- > 0;) {
+    if (model.change[e] == Change::kBirth) return model.allocations[model.subject[e]];
+  }
+  return std::nullopt;
+}
+
+}  // namespace tidemark

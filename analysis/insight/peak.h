@@ -1,0 +1,66 @@
+// What is alive at one instant, seen from every side: by stack (as a list and as a tree), category,
+// size and age, and the allocation that pushed the water to where it stands.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "analysis/history/memory_state.h"
+#include "analysis/insight/categories.h"
+
+namespace tidemark {
+
+struct StackShare {
+  uint64_t bytes = 0;
+  uint64_t count = 0;
+  bool before_history = false;      // allocated before recording began: no stack can be known
+  std::vector<std::string> frames;  // innermost first
+};
+
+struct CategoryShare {
+  Category category = Category::kUnknown;
+  uint64_t bytes = 0;
+  uint64_t count = 0;
+  double confidence = 0;  // mean over the bytes, 1: the trace says so
+};
+
+// Blocks of at least `from_bytes`, up to the next share's.
+struct SizeShare {
+  uint64_t from_bytes = 0;
+  uint64_t bytes = 0;
+  uint64_t count = 0;
+};
+
+// Blocks born in the last `steps` steps (0: this one), or before the first.
+struct AgeShare {
+  std::string age;
+  uint64_t bytes = 0;
+  uint64_t count = 0;
+};
+
+// Outermost frames first; children follow their parent.
+struct TreeNode {
+  std::string frame;
+  uint32_t parent = 0;  // index of the parent + 1; 0: none
+  uint64_t bytes = 0;
+  uint64_t count = 0;
+};
+
+std::vector<StackShare> shares_by_stack(const FrameworkModel& model, const MemoryState& state,
+                                        const Dictionary& names, size_t limit);
+std::vector<CategoryShare> shares_by_category(const FrameworkModel& model, const MemoryState& state,
+                                              const Categories& categories);
+std::vector<SizeShare> shares_by_size(const FrameworkModel& model, const MemoryState& state);
+std::vector<AgeShare> shares_by_age(const FrameworkModel& model, const MemoryState& state,
+                                    const Steps& steps);
+// Nodes below `least_share` of the whole are folded into their parents.
+std::vector<TreeNode> stack_tree(const FrameworkModel& model, const MemoryState& state,
+                                 const Dictionary& names, double least_share);
+
+// The last allocation at or before the event; null when there is none.
+std::optional<Allocation> pushed_by(const FrameworkModel& model, uint32_t event);
+
+}  // namespace tidemark

@@ -1,0 +1,213 @@
+#include "analysis/insight/phases.h"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+namespace tidemark {
+
+namespace {
+
+// Forward passes under one line of the program, until another line's begin.
+struct Visit {
+  uint64_t bytes = 0;
+  uint64_t kept_bytes = 0;  // still there when the next backward pass began
+  uint32_t births = 0;
+
+  // A loss that is written down outlives its pass, too, but is next to nothing.
+  bool feeds_backward() const { return kept_bytes > bytes / 100; }
+};
+
+struct Line {
+  uint32_t visits = 0;
+  uint32_t feeding = 0;
+  bool trains() const { return 2 * feeding >= visits; }
+};
+
+bool is_training_role(StackRole role) {
+  return role == StackRole::kBackward || role == StackRole::kOptimizer ||
+         role == StackRole::kOptimizerInit;
+}
+
+// The lines that call modules, from the last allocation to the first, so that the next backward
+// pass is known.
+std::unordered_map<uint32_t, Line> judge_lines(const FrameworkModel& model,
+                                               const StackRoles& roles) {
+  std::unordered_map<uint32_t, Line> lines;
+  uint32_t next_backward = kNever;
+  uint32_t current = 0;
+  Visit visit;
+  const auto leave = [&] {
+    if (visit.births == 0) return;
+    Line& line = lines[current];
+    ++line.visits;
+    line.feeding += visit.feeds_backward() ? 1U : 0U;
+    visit = {};
+  };
+  for (size_t i = model.allocations.size(); i-- > 0;) {
+    model.passed(i);
+    const Allocation& a = model.allocations[i];
+    if (a.seeded) continue;
+    const StackRole role = roles.of(a.stack);
+    if (role == StackRole::kBackward) {
+      leave();
+      next_backward = a.birth;
+    }
+    if (role != StackRole::kForward) continue;
+    if (const uint32_t caller = roles.caller_of(a.stack); caller != current) {
+      leave();
+      current = caller;
+    }
+    ++visit.births;
+    visit.bytes += a.block_bytes;
+    if (next_backward != kNever && a.release > next_backward) visit.kept_bytes += a.block_bytes;
+  }
+  leave();
+  return lines;
+}
+
+// Extends from the births of one kind to where something else begins.
+class PhaseRun {
+ public:
+  PhaseRun(PhaseKind kind, uint32_t least_births, std::vector<Phase>& out)
+      : kind_(kind), least_births_(least_births), out_(out) {}
+
+  void birth(const Allocation& a) {
+    if (births_++ == 0) first_ = a.birth;
+    bytes_ += a.block_bytes;
+    if (a.release == kNever) kept_bytes_ += a.block_bytes;
+  }
+  // What comes and stays for good was set up, as the buffers of a captured graph are; unless the
+  // program died before it could let go.
+  void end(uint32_t event, bool died) {
+    const bool passes = died || kept_bytes_ <= bytes_ / 2;
+    if (births_ >= least_births_ && passes) out_.push_back({kind_, first_, event, {}});
+    births_ = 0;
+    bytes_ = 0;
+    kept_bytes_ = 0;
+  }
+
+ private:
+  PhaseKind kind_;
+  uint32_t least_births_;
+  std::vector<Phase>& out_;
+  uint32_t first_ = 0;
+  uint32_t births_ = 0;
+  uint64_t bytes_ = 0;
+  uint64_t kept_bytes_ = 0;
+};
+
+void find_by_stacks(const FrameworkModel& model, const StackRoles& roles,
+                    std::vector<Phase>& phases) {
+  constexpr uint32_t kLeastForwardBirths = 4;  // one odd call of a module is no validation
+  const std::unordered_map<uint32_t, Line> lines = judge_lines(model, roles);
+  const bool trains = std::any_of(lines.begin(), lines.end(),
+                                  [](const auto& entry) { return entry.second.trains(); });
+  PhaseRun validation(PhaseKind::kValidation, kLeastForwardBirths, phases);
+  PhaseRun saving(PhaseKind::kSaving, 1, phases);
+  const bool died = !model.failures.empty();
+  for (const Allocation& a : model.allocations) {
+    if (a.seeded) continue;
+    const StackRole role = roles.of(a.stack);
+    const bool forward = role == StackRole::kForward;
+    // A program that never trains has no validation: all of it is inference.
+    const bool validates = trains && forward && !lines.at(roles.caller_of(a.stack)).trains();
+    if (validates) validation.birth(a);
+    if (role == StackRole::kSaving) saving.birth(a);
+    if ((forward && !validates) || is_training_role(role)) validation.end(a.birth, died);
+    if (forward || is_training_role(role)) saving.end(a.birth, died);
+  }
+  validation.end(model.event_count(), died);
+  saving.end(model.event_count(), died);
+}
+
+// Whether a range that the program named is one of the two.
+bool kind_of_name(std::string_view name, PhaseKind& kind) {
+  std::string lower(name);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const auto has = [&](std::string_view part) { return lower.find(part) != std::string::npos; };
+  // "checkpoint" alone is also the recomputing of activations.
+  if (has("save") && (has("checkpoint") || has("ckpt") || has("state") || has("model"))) {
+    kind = PhaseKind::kSaving;
+    return true;
+  }
+  kind = PhaseKind::kValidation;
+  return has("validat") || lower.starts_with("eval");
+}
+
+void find_by_marks(const ProcessModel& process, const FrameworkModel& model,
+                   std::vector<Phase>& phases) {
+  std::map<std::pair<uint32_t, uint32_t>, std::vector<int64_t>> open;  // (thread, name) -> begins
+  for (const Mark& mark : process.marks) {
+    PhaseKind kind{};
+    if (mark.phase == MarkPhase::kInstant || !kind_of_name(process.names.string(mark.name), kind)) {
+      continue;
+    }
+    std::vector<int64_t>& begins = open[{mark.thread, mark.name}];
+    if (mark.phase == MarkPhase::kBegin) {
+      begins.push_back(mark.time_ns);
+      continue;
+    }
+    if (begins.empty()) continue;
+    uint32_t last = 0;
+    if (model.event_at(mark.time_ns, last)) {
+      uint32_t before = 0;
+      const uint32_t first = model.event_at(begins.back(), before) ? before + 1 : 0;
+      if (first <= last) phases.push_back({kind, first, last + 1, {}});
+    }
+    begins.pop_back();
+  }
+}
+
+// Of one kind, what overlaps or touches becomes one.
+void join(std::vector<Phase>& phases) {
+  std::stable_sort(phases.begin(), phases.end(), [](const Phase& a, const Phase& b) {
+    return a.kind != b.kind ? a.kind < b.kind : a.first < b.first;
+  });
+  std::vector<Phase> joined;
+  for (const Phase& p : phases) {
+    if (!joined.empty() && joined.back().kind == p.kind && p.first <= joined.back().last) {
+      joined.back().last = std::max(joined.back().last, p.last);
+    } else {
+      joined.push_back(p);
+    }
+  }
+  phases = std::move(joined);
+}
+
+Peak peak_within(const FrameworkModel& model, uint32_t first, uint32_t last) {
+  uint64_t level = first == 0 ? 0 : model.totals_after(first - 1).allocated;
+  Peak peak;
+  for (uint32_t e = first; e < last; ++e) {
+    model.passed(e);
+    const uint32_t s = model.subject[e];
+    if (model.change[e] == Change::kBirth) level += model.allocations[s].block_bytes;
+    if (model.change[e] == Change::kRelease) level -= model.allocations[s].block_bytes;
+    if (level > peak.bytes) peak = {level, model.time_ns[e], e};
+  }
+  return peak;
+}
+
+}  // namespace
+
+std::vector<Phase> find_phases(const ProcessModel& process, const FrameworkModel& model,
+                               const StackRoles& roles, const Steps& steps) {
+  std::vector<Phase> phases;
+  // The first step of a history that began late is one like the others.
+  if (steps.count() >= 2 && model.seeded_blocks == 0) {
+    phases.push_back({PhaseKind::kFirstStep, steps.boundaries[0], steps.boundaries[1], {}});
+  }
+  find_by_stacks(model, roles, phases);
+  find_by_marks(process, model, phases);
+  join(phases);
+  std::stable_sort(phases.begin(), phases.end(),
+                   [](const Phase& a, const Phase& b) { return a.first < b.first; });
+  for (Phase& p : phases) p.peak = peak_within(model, p.first, p.last);
+  return phases;
+}
+
+}  // namespace tidemark

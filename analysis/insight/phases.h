@@ -1,0 +1,35 @@
+// Parts of a training run that are unlike its other steps, and how high memory stood in each: the
+// first step, validation, and the saving of checkpoints.
+//
+// Found from stacks. A line of the program that calls a module is training if what it makes is
+// still there when a backward pass begins; a line whose forward passes no backward pass follows is
+// validation. Ranges that the program itself named (NVTX, record_function) are believed. Linear in
+// the number of allocations.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "analysis/insight/stack_roles.h"
+#include "analysis/insight/steps.h"
+
+namespace tidemark {
+
+enum class PhaseKind : uint8_t { kFirstStep, kValidation, kSaving };
+
+// Events [first, last).
+struct Phase {
+  PhaseKind kind = PhaseKind::kFirstStep;
+  uint32_t first = 0;
+  uint32_t last = 0;
+  Peak peak;  // of allocated bytes
+
+  bool holds(uint32_t event) const { return first <= event && event < last; }
+};
+
+// In the order of their first events. Different kinds may overlap: a first step may have a
+// validation in it.
+std::vector<Phase> find_phases(const ProcessModel& process, const FrameworkModel& model,
+                               const StackRoles& roles, const Steps& steps);
+
+}  // namespace tidemark

@@ -1,0 +1,132 @@
+#include "analysis/insight/stack_roles.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace tidemark {
+
+namespace {
+
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+// What one frame shows. A stack is what its frames show, by precedence: the later in this list, the
+// stronger.
+enum class Sign : uint8_t {
+  kNothing,
+  kModuleCall,
+  kModuleSetUp,
+  kData,
+  kCommunication,
+  kBackward,
+  kOptimizer,
+  kOptimizerInit,
+  kSaving,
+};
+
+bool saves(std::string_view function, std::string_view file) {
+  if (contains(file, "torch/serialization.py")) return contains(function, "save");
+  if (contains(file, "torch/distributed/checkpoint/")) return !contains(function, "load");
+  return function == "state_dict" || function == "save_checkpoint" ||
+         function == "_save_checkpoint" || function == "save_pretrained";
+}
+
+bool makes_optimizer_state(std::string_view function) {
+  return function == "_init_group" || function == "_init_state" || function == "init_state" ||
+         function == "_initialize_state";
+}
+
+// Recordings name functions in full, "Module._apply", snapshots do not.
+std::string_view last_part(std::string_view function) {
+  const size_t dot = function.rfind('.');
+  return dot == std::string_view::npos ? function : function.substr(dot + 1);
+}
+
+Sign python_sign(std::string_view qualified, std::string_view file) {
+  const std::string_view function = last_part(qualified);
+  if (saves(function, file)) return Sign::kSaving;
+  if (contains(file, "torch/optim/")) {
+    return makes_optimizer_state(function) ? Sign::kOptimizerInit : Sign::kOptimizer;
+  }
+  if (function == "backward") return Sign::kBackward;  // of a function of the program's own, too
+  if (contains(file, "torch/autograd/")) {
+    const bool runs = contains(function, "backward") || function == "grad";
+    return runs ? Sign::kBackward : Sign::kNothing;
+  }
+  // A wrapped model's forward passes through distributed/: only its own allocations are its.
+  if (contains(file, "torch/distributed/") && !contains(function, "forward") &&
+      !contains(file, "run.py") && !contains(file, "elastic")) {
+    return Sign::kCommunication;
+  }
+  if (contains(file, "torch/utils/data/")) return Sign::kData;
+  if (contains(file, "torch/nn/modules/module.py")) {
+    if (function == "_apply" || function == "cuda" || function == "to") return Sign::kModuleSetUp;
+    if (contains(function, "_call_impl")) return Sign::kModuleCall;
+  }
+  if (contains(file, "torch/nn/modules/") && function == "__init__") return Sign::kModuleSetUp;
+  if (contains(file, "torch/nn/functional.py")) return Sign::kModuleCall;
+  return Sign::kNothing;
+}
+
+Sign native_sign(std::string_view function) {
+  if (contains(function, "torch::autograd::Engine")) return Sign::kBackward;
+  if (contains(function, "c10d::")) return Sign::kCommunication;
+  return Sign::kNothing;
+}
+
+StackRole role_of(Sign sign) {
+  constexpr std::array<StackRole, 9> kRoles = {
+      StackRole::kUser,      StackRole::kForward,       StackRole::kModuleSetUp,
+      StackRole::kData,      StackRole::kCommunication, StackRole::kBackward,
+      StackRole::kOptimizer, StackRole::kOptimizerInit, StackRole::kSaving,
+  };
+  return kRoles[static_cast<size_t>(sign)];
+}
+
+}  // namespace
+
+StackRoles::StackRoles(const Dictionary& names) {
+  // A stack's parent may have any id: signs of single frames first, then each chain, remembered.
+  const size_t count = names.stack_count();
+  std::vector<Sign> sign(count, Sign::kNothing);
+  std::vector<uint8_t> done(count, 0);
+  callers_.assign(count, 0);
+  std::vector<uint32_t> chain;
+  bool python = false;
+  for (uint32_t id = 1; id < count; ++id) {
+    chain.clear();
+    uint32_t at = id;
+    for (; at != 0 && at < count && done[at] == 0; at = names.stack(at).parent) {
+      chain.push_back(at);
+      done[at] = 1;
+    }
+    Sign outer = at != 0 && at < count ? sign[at] : Sign::kNothing;
+    uint32_t caller = at != 0 && at < count ? callers_[at] : 0;
+    for (auto it = chain.rbegin(); it != chain.rend(); ++it) {
+      const Frame& f = names.frame(names.stack(*it).frame);
+      const std::string_view file = names.string(f.file);
+      const bool is_python = file.ends_with(".py");
+      python = python || is_python;
+      // A node of autograd's graph stands for the frames of the backward pass, which has no Python.
+      const Sign own = f.kind == FrameKind::kAutograd ? Sign::kBackward
+                       : is_python                    ? python_sign(names.string(f.function), file)
+                                                      : native_sign(names.string(f.function));
+      // What runs inside a recomputed or hooked module is still the outer phase's, except that a
+      // module's call inside a backward pass is a forward pass run again.
+      outer = own == Sign::kModuleCall && outer == Sign::kBackward ? own : std::max(own, outer);
+      sign[*it] = outer;
+      if (caller == 0 && own == Sign::kModuleCall) {
+        const uint32_t parent = names.stack(*it).parent;
+        caller = parent != 0 ? parent : *it;
+      }
+      callers_[*it] = caller;
+    }
+  }
+  roles_.resize(std::max<size_t>(count, 1));
+  for (size_t id = 0; id < count; ++id) roles_[id] = role_of(sign[id]);
+  roles_[0] = python ? StackRole::kBackward : StackRole::kNone;
+}
+
+}  // namespace tidemark

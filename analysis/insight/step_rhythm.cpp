@@ -1,0 +1,217 @@
+// Iterations from the rhythm of allocations, and of collectives.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <tuple>
+
+#include "analysis/insight/steps.h"
+
+namespace tidemark {
+
+namespace {
+
+constexpr uint64_t kLeastReturns = 4;     // a rhythm needs this many beats
+constexpr size_t kCandidates = 48;        // requests looked at in detail
+constexpr double kLeastConfidence = 0.5;  // below it there is no rhythm worth the name
+
+// One kind of request: how often it came, and how full memory was then.
+struct Request {
+  uint32_t count = 0;
+  uint32_t first = 0;  // allocation
+  uint32_t last = 0;
+  double level_sum = 0;
+
+  double level() const { return level_sum / static_cast<double>(count); }
+};
+
+// One that may be the beat.
+struct Candidate {
+  uint32_t request = 0;
+  uint32_t count = 0;
+  uint32_t first = 0;
+  double score = 0;
+  std::vector<uint32_t> returns;  // allocations
+};
+
+uint64_t mixed(uint64_t a, uint64_t b) {
+  uint64_t h = a * 0x9E3779B97F4A7C15U ^ (b + 0x7F4A7C15U);
+  h = (h ^ (h >> 31)) * 0xBF58476D1CE4E5B9U;
+  return h ^ (h >> 29);
+}
+
+// The share of distances that are like the median one.
+double regularity(const std::vector<uint32_t>& returns) {
+  std::vector<uint32_t> gaps;
+  for (size_t i = 1; i < returns.size(); ++i) gaps.push_back(returns[i] - returns[i - 1]);
+  std::vector<uint32_t> sorted = gaps;
+  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
+  std::nth_element(sorted.begin(), middle, sorted.end());
+  const double median = *middle;
+  if (median < 2) return 0;  // the same request in a row is no iteration
+  const auto alike = std::count_if(gaps.begin(), gaps.end(), [&](uint32_t gap) {
+    return std::fabs(gap - median) <= 0.15 * median + 1;
+  });
+  return static_cast<double>(alike) / static_cast<double>(gaps.size());
+}
+
+class RhythmFinder {
+ public:
+  RhythmFinder(const FrameworkModel& model, bool with_sizes)
+      : model_(model), with_sizes_(with_sizes) {}
+
+  Rhythm run() {
+    number_requests();
+    survey();
+    model_.release_pages();
+    std::vector<Candidate> chosen = candidates();
+    if (chosen.empty()) return {};
+    collect_returns(chosen);
+    return best_of(chosen);
+  }
+
+ private:
+  // Kinds of allocations that are the same request get one number. Sorting costs less than a hash
+  // table where every allocation is of another kind, and nothing where kinds are few.
+  void number_requests() {
+    const auto& kinds = model_.allocations.kinds();
+    std::vector<std::pair<uint64_t, uint32_t>> keys;
+    keys.reserve(kinds.size());
+    for (uint32_t i = 0; i < kinds.size(); ++i) {
+      keys.emplace_back(mixed(kinds[i].stack, with_sizes_ ? kinds[i].requested_bytes : 1), i);
+    }
+    std::sort(keys.begin(), keys.end());
+    request_of_.resize(keys.size());
+    uint32_t count = 0;
+    for (size_t i = 0; i < keys.size(); ++i) {
+      if (i != 0 && keys[i].first != keys[i - 1].first) ++count;
+      request_of_[keys[i].second] = count;
+    }
+    requests_.resize(size_t{count} + 1);
+  }
+
+  void survey() {
+    const AllocationColumns& allocations = model_.allocations;
+    uint64_t level = 0;
+    for (uint32_t e = 0; e < model_.event_count(); ++e) {
+      model_.passed(e);
+      const uint32_t s = model_.subject[e];
+      if (model_.change[e] == Change::kRelease) level -= allocations.block_bytes(s);
+      if (model_.change[e] != Change::kBirth) continue;
+      if (!allocations.seeded(s)) {
+        Request& r = requests_[request_of_[allocations.kind(s)]];
+        if (r.count == 0) r.first = s;
+        ++r.count;
+        r.last = s;
+        r.level_sum += static_cast<double>(level);
+      }
+      level += allocations.block_bytes(s);
+    }
+  }
+
+  // Requests that return over most of the history, those at the lowest water first.
+  std::vector<Candidate> candidates() {
+    const double highest = static_cast<double>(std::max<uint64_t>(1, model_.allocated_peak.bytes));
+    const auto births = static_cast<double>(model_.allocations.size());
+    std::vector<Candidate> chosen;
+    for (uint32_t i = 0; i < requests_.size(); ++i) {
+      const Request& r = requests_[i];
+      if (r.count < kLeastReturns) continue;
+      const double span = static_cast<double>(r.last - r.first) / births;
+      if (span < 0.4) continue;
+      const double score = (1 - r.level() / highest) * std::min(1.0, span + 0.2);
+      chosen.push_back({i, r.count, r.first, score, {}});
+    }
+    // Ties by first appearance: the answer must not depend on how requests are numbered.
+    std::sort(chosen.begin(), chosen.end(), [](const Candidate& a, const Candidate& b) {
+      return a.score != b.score ? a.score > b.score : a.first < b.first;
+    });
+    chosen.resize(std::min(chosen.size(), kCandidates));
+    return chosen;
+  }
+
+  void collect_returns(std::vector<Candidate>& chosen) {
+    std::vector<Candidate*> wanted(requests_.size());
+    for (Candidate& c : chosen) wanted[c.request] = &c;
+    for (uint32_t i = 0; i < model_.allocations.size(); ++i) {
+      if (model_.allocations.seeded(i)) continue;
+      Candidate* c = wanted[request_of_[model_.allocations.kind(i)]];
+      if (c != nullptr) c->returns.push_back(i);
+    }
+  }
+
+  // Among those about as good as the best, the one that returns most often, then the earliest: a
+  // validation every tenth step is regular too, but it is not the step.
+  Rhythm best_of(std::vector<Candidate>& chosen) const {
+    double best = 0;
+    for (Candidate& c : chosen) {
+      c.score *= regularity(c.returns);
+      best = std::max(best, c.score);
+    }
+    const Candidate* winner = nullptr;
+    for (const Candidate& r : chosen) {
+      if (r.score < 0.85 * best || r.score <= 0) continue;
+      if (winner == nullptr || r.count > winner->count ||
+          (r.count == winner->count && r.first < winner->first)) {
+        winner = &r;
+      }
+    }
+    Rhythm rhythm;
+    if (winner == nullptr || regularity(winner->returns) < kLeastConfidence) return rhythm;
+    rhythm.confidence = std::min(1.0, regularity(winner->returns)) * (with_sizes_ ? 0.95 : 0.85);
+    for (const uint32_t i : winner->returns) {
+      rhythm.boundaries.push_back(model_.allocations.birth(i));
+    }
+    return rhythm;
+  }
+
+  const FrameworkModel& model_;
+  bool with_sizes_;
+  std::vector<uint32_t> request_of_;  // by kind of allocation
+  std::vector<Request> requests_;
+};
+
+}  // namespace
+
+Rhythm boundaries_from_rhythm(const FrameworkModel& model) {
+  Rhythm exact = RhythmFinder(model, true).run();
+  // Where shapes vary, sizes do not return but stacks do.
+  const bool has_stacks = std::any_of(model.allocations.begin(), model.allocations.end(),
+                                      [](const Allocation& a) { return a.stack != 0; });
+  if (!has_stacks || exact.confidence > 0.8) return exact;
+  Rhythm loose = RhythmFinder(model, false).run();
+  return loose.confidence > exact.confidence ? loose : exact;
+}
+
+Rhythm boundaries_from_collectives(const ProcessModel& process, const FrameworkModel& model) {
+  // The same exchange on the same communicator: a bucket of gradients comes once in each step.
+  std::map<std::tuple<uint64_t, uint32_t, uint64_t>, std::vector<uint32_t>> returns;
+  for (uint32_t i = 0; i < process.nccl.size(); ++i) {
+    const NcclOperation& op = process.nccl[i];
+    if (op.kind != NcclKind::kCollective) continue;
+    returns[{op.communicator, op.function, op.size_bytes}].push_back(i);
+  }
+  const std::vector<uint32_t>* best = nullptr;
+  double most = kLeastConfidence;
+  for (const auto& [exchange, places] : returns) {
+    if (places.size() < kLeastReturns) continue;
+    const double regular = regularity(places);
+    const bool longer = best == nullptr || places.size() > best->size();
+    if (regular > most || (regular == most && longer)) {
+      best = &places;
+      most = regular;
+    }
+  }
+  Rhythm rhythm;
+  if (best == nullptr) return rhythm;
+  rhythm.confidence = 0.8 * most;
+  for (const uint32_t place : *best) {
+    uint32_t event = 0;
+    if (!model.event_at(process.nccl[place].start_ns, event)) continue;
+    if (rhythm.boundaries.empty() || rhythm.boundaries.back() < event) {
+      rhythm.boundaries.push_back(event);
+    }
+  }
+  return rhythm;
+}
+
+}  // namespace tidemark

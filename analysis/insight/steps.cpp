@@ -1,0 +1,255 @@
+#include "analysis/insight/steps.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cmath>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+namespace tidemark {
+
+namespace {
+
+constexpr uint32_t kLeastSteps = 3;
+
+// "Step 12", "iter_12" and "ProfilerStep#12" without their number, in small letters.
+std::string unnumbered(std::string_view name) {
+  while (!name.empty() && (std::isdigit(static_cast<unsigned char>(name.back())) != 0 ||
+                           std::string_view(" _-#:[]()/").find(name.back()) != name.npos)) {
+    name.remove_suffix(1);
+  }
+  std::string text(name);
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+// 0: not a mark of a step; else how well it is one.
+int mark_rank(const Mark& mark, std::string_view name, std::string_view text) {
+  constexpr std::array<std::string_view, 8> kStepNames = {
+      "profilerstep", "step",          "iter",  "iteration",
+      "train_step",   "training_step", "batch", "train_batch"};
+  if (mark.kind == MarkKind::kIteration) return 3;
+  if (mark.kind == MarkKind::kOptimizerStep || name.starts_with("Optimizer.step")) return 2;
+  return std::find(kStepNames.begin(), kStepNames.end(), text) != kStepNames.end() ? 1 : 0;
+}
+
+uint64_t median(std::vector<uint64_t> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// The median of the slopes between each value and the one half the window behind it: Theil and
+// Sen's estimator on n / 2 pairs, which keeps its robustness in linear time.
+double robust_slope(const std::vector<double>& values) {
+  const size_t half = values.size() / 2;
+  if (half == 0) return 0;
+  std::vector<double> slopes;
+  for (size_t i = 0; i + half < values.size(); ++i) {
+    slopes.push_back((values[i + half] - values[i]) / static_cast<double>(half));
+  }
+  const auto middle = slopes.begin() + static_cast<std::ptrdiff_t>(slopes.size() / 2);
+  std::nth_element(slopes.begin(), middle, slopes.end());
+  return *middle;
+}
+
+// Growth that goes on: most steps of the window end higher than they began.
+bool is_steady(const std::vector<double>& low) {
+  size_t up = 0;
+  for (size_t i = 1; i < low.size(); ++i) up += low[i] > low[i - 1] ? 1U : 0U;
+  return static_cast<double>(up) >= 0.6 * static_cast<double>(low.size() - 1);
+}
+
+void measure_water(const FrameworkModel& model, Steps& steps) {
+  steps.water.assign(steps.boundaries.size() - 1, {});
+  size_t step = 0;
+  const uint32_t begin = steps.boundaries.front();
+  uint64_t level = begin == 0 ? 0 : model.totals_after(begin - 1).allocated;
+  for (uint32_t e = begin; e < steps.boundaries.back(); ++e) {
+    model.passed(e);
+    while (e >= steps.boundaries[step + 1]) ++step;
+    const uint32_t s = model.subject[e];
+    if (model.change[e] == Change::kBirth) level += model.allocations[s].block_bytes;
+    if (model.change[e] == Change::kRelease) level -= model.allocations[s].block_bytes;
+    StepWater& water = steps.water[step];
+    water.low_bytes = std::min(water.low_bytes, level);
+    water.high_bytes = std::max(water.high_bytes, level);
+  }
+}
+
+// What each stack holds at the two ends of the window tells who grew.
+void measure_growing_stacks(const FrameworkModel& model, Steps& steps) {
+  struct Held {
+    int64_t gain = 0;
+    uint64_t bytes = 0;
+    uint64_t count = 0;
+  };
+  const uint32_t first = steps.boundaries[steps.window_first];
+  // After an error everything is let go: what was held up to it counts.
+  uint32_t last = steps.boundaries[steps.window_last + 1] - 1;
+  if (!model.failures.empty()) last = std::max(first, std::min(last, model.failures.back().event));
+  std::unordered_map<uint32_t, Held> held;
+  for (const Allocation& a : model.allocations) {
+    if (a.birth < first && a.release >= first)
+      held[a.stack].gain -= static_cast<int64_t>(a.block_bytes);
+    if (a.birth <= last && a.release > last) {
+      Held& h = held[a.stack];
+      h.gain += static_cast<int64_t>(a.block_bytes);
+      h.bytes += a.block_bytes;
+      ++h.count;
+    }
+  }
+  const double span = steps.window_last + 1 - steps.window_first;
+  for (const auto& [stack, h] : held) {
+    if (h.gain <= 0) continue;
+    steps.growing.push_back({stack, static_cast<double>(h.gain) / span, h.bytes, h.count});
+  }
+  std::sort(steps.growing.begin(), steps.growing.end(), [](const auto& a, const auto& b) {
+    return a.bytes_per_step != b.bytes_per_step ? a.bytes_per_step > b.bytes_per_step
+                                                : a.stack < b.stack;
+  });
+}
+
+// A rhythm that ended long before the history did: what it shows is no longer going on.
+bool has_ended(const Steps& steps) {
+  std::vector<uint64_t> lengths;
+  for (size_t i = 0; i + 1 < steps.boundaries.size(); ++i) {
+    lengths.push_back(steps.boundaries[i + 1] - steps.boundaries[i]);
+  }
+  const uint64_t last = lengths.back();
+  return last > 4 * median(std::move(lengths));
+}
+
+// The layers of a model follow each other in a rhythm, too, while it is made and in a forward pass;
+// but nothing of it goes before the next comes. What an iteration makes, it lets go for the most
+// part; up to a failure, after which all goes.
+bool gives_back(const FrameworkModel& model, const std::vector<uint32_t>& boundaries) {
+  const uint32_t end =
+      model.failures.empty() ? model.event_count() : model.failures.front().event + 1;
+  uint64_t made = 0;
+  uint64_t gone = 0;
+  for (const Allocation& a : model.allocations) {
+    if (a.seeded || a.birth < boundaries.front() || a.birth >= end) continue;
+    made += a.block_bytes;
+    if (a.release < end) gone += a.block_bytes;
+  }
+  return gone >= made / 4;
+}
+
+}  // namespace
+
+uint32_t Steps::end_of_step(uint32_t event) const {
+  const auto it = std::upper_bound(boundaries.begin(), boundaries.end(), event);
+  return it == boundaries.end() ? kNever : *it;
+}
+
+std::vector<uint32_t> boundaries_from_marks(const ProcessModel& process,
+                                            const FrameworkModel& model) {
+  // A program may have several optimizers: the name that comes most often is the step.
+  struct Named {
+    int rank = 0;
+    std::vector<int64_t> times;
+  };
+  std::map<std::string, Named> names;
+  std::map<std::pair<uint32_t, MarkKind>, Named*> known;  // marks are many, their names few
+  for (const Mark& mark : process.marks) {
+    // The step ends where its optimizer does.
+    if (mark.phase == MarkPhase::kBegin) continue;
+    const auto [place, fresh] = known.try_emplace({mark.name, mark.kind}, nullptr);
+    if (fresh) {
+      const std::string_view name = process.names.string(mark.name);
+      const std::string text = unnumbered(name);
+      if (const int rank = mark_rank(mark, name, text); rank != 0) {
+        place->second = &names[text];
+        place->second->rank = rank;
+      }
+    }
+    if (place->second != nullptr) place->second->times.push_back(mark.time_ns);
+  }
+  const Named* best = nullptr;
+  for (const auto& [name, named] : names) {
+    if (best == nullptr || named.rank > best->rank ||
+        (named.rank == best->rank && named.times.size() > best->times.size())) {
+      best = &named;
+    }
+  }
+  std::vector<uint32_t> boundaries;
+  if (best == nullptr) return boundaries;
+  std::vector<int64_t> times = best->times;
+  std::sort(times.begin(), times.end());
+  for (const int64_t time : times) {
+    uint32_t event = 0;
+    if (!model.event_at(time, event)) continue;
+    const uint32_t next = event + 1;
+    if (next < model.event_count() && (boundaries.empty() || boundaries.back() < next)) {
+      boundaries.push_back(next);
+    }
+  }
+  return boundaries;
+}
+
+void measure_steps(const FrameworkModel& model, Steps& steps) {
+  if (steps.boundaries.size() < 2) return;
+  model.release_pages();
+  measure_water(model, steps);
+  std::vector<uint64_t> periods;
+  for (size_t i = 0; i + 1 < steps.boundaries.size(); ++i) {
+    // The last step may end with the history.
+    const uint32_t end = std::min(steps.boundaries[i + 1], model.event_count() - 1);
+    periods.push_back(
+        static_cast<uint64_t>(model.time_ns[end] - model.time_ns[steps.boundaries[i]]));
+  }
+  steps.period_ns = static_cast<int64_t>(median(periods));
+  if (steps.count() < 5) return;  // fewer tell nothing about growth
+  if (steps.source != StepSource::kMarks && has_ended(steps)) return;
+  // States, caches and lists fill up in the beginning; what counts is what goes on.
+  steps.window_first = std::max<uint32_t>(1, steps.count() * 2 / 5);
+  steps.window_last = steps.count() - 1;
+  std::vector<double> low;
+  for (uint32_t i = steps.window_first; i <= steps.window_last; ++i) {
+    low.push_back(static_cast<double>(steps.water[i].low_bytes));
+  }
+  const double slope = robust_slope(low);
+  if (slope <= 0 || !is_steady(low)) return;
+  steps.growth_bytes_per_step = slope;
+  measure_growing_stacks(model, steps);
+}
+
+Steps find_steps(const ProcessModel& process, const FrameworkModel& model) {
+  Steps steps;
+  if (model.event_count() == 0) return steps;
+  steps.boundaries = boundaries_from_marks(process, model);
+  if (steps.boundaries.size() >= kLeastSteps) {
+    steps.source = StepSource::kMarks;
+    steps.confidence = 1;
+    // What comes before the first optimizer step's end is a step of its own: it begins with the
+    // history.
+    if (steps.boundaries.front() != 0) steps.boundaries.insert(steps.boundaries.begin(), 0);
+  } else if (steps.boundaries.empty()) {
+    // Where an optimizer was heard once or twice, another rhythm is that of its layers.
+    Rhythm rhythm = boundaries_from_rhythm(model);
+    Rhythm collectives = boundaries_from_collectives(process, model);
+    const bool by_collectives = collectives.confidence > rhythm.confidence;
+    if (by_collectives) rhythm = std::move(collectives);
+    steps.boundaries = std::move(rhythm.boundaries);
+    steps.confidence = rhythm.confidence;
+    if (steps.boundaries.size() >= kLeastSteps && gives_back(model, steps.boundaries)) {
+      steps.source = by_collectives ? StepSource::kCollectives : StepSource::kRhythm;
+    }
+  }
+  if (steps.source == StepSource::kNone) {
+    steps.boundaries.clear();
+    steps.confidence = 0;
+    return steps;
+  }
+  // The last, unfinished step counts as one: an error happens inside it.
+  if (steps.source != StepSource::kMarks) steps.boundaries.push_back(model.event_count());
+  measure_steps(model, steps);
+  return steps;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,63 @@
+// The iterations of a program on one device, found without its help, and how memory grows from one
+// to the next.
+//
+// Marks of optimizer steps or iterations (the recorder's, torch's, or ranges that the program named
+// "step 12") are used where the trace has them. Else the rhythm of allocations tells: a request
+// (same size and stack) that returns at regular distances while little is alive begins an
+// iteration; or that of collectives, where it is the clearer one. Everything here is linear in the
+// number of events.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "analysis/load/trace_model.h"
+
+namespace tidemark {
+
+enum class StepSource : uint8_t { kNone, kMarks, kRhythm, kCollectives };
+
+struct StepWater {
+  uint64_t low_bytes = UINT64_MAX;  // least and most allocated within the step
+  uint64_t high_bytes = 0;
+};
+
+// Bytes that one stack's allocations gain per step.
+struct StackGrowth {
+  uint32_t stack = 0;
+  double bytes_per_step = 0;
+  uint64_t held_bytes = 0;  // alive at the end of the window
+  uint64_t held_count = 0;
+};
+
+struct Steps {
+  StepSource source = StepSource::kNone;
+  double confidence = 0;             // 0 to 1
+  std::vector<uint32_t> boundaries;  // events; step i is [boundaries[i], boundaries[i + 1])
+  std::vector<StepWater> water;      // one per step
+  int64_t period_ns = 0;             // median
+  double growth_bytes_per_step = 0;  // of the low-water mark, 0 unless it is steady
+  uint32_t window_first = 0;         // the steps that growth is measured over
+  uint32_t window_last = 0;
+  std::vector<StackGrowth> growing;  // most bytes per step first; empty without growth
+
+  uint32_t count() const { return static_cast<uint32_t>(water.size()); }
+  // The first boundary behind an event; kNever when there is none.
+  uint32_t end_of_step(uint32_t event) const;
+};
+
+Steps find_steps(const ProcessModel& process, const FrameworkModel& model);
+
+// The parts of it, for tests and for callers with boundaries of their own.
+std::vector<uint32_t> boundaries_from_marks(const ProcessModel& process,
+                                            const FrameworkModel& model);
+struct Rhythm {
+  std::vector<uint32_t> boundaries;
+  double confidence = 0;
+};
+Rhythm boundaries_from_rhythm(const FrameworkModel& model);
+Rhythm boundaries_from_collectives(const ProcessModel& process, const FrameworkModel& model);
+// Fills in everything that follows from the boundaries.
+void measure_steps(const FrameworkModel& model, Steps& steps);
+
+}  // namespace tidemark

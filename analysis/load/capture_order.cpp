@@ -1,0 +1,69 @@
+#include "analysis/load/capture_order.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace tidemark {
+
+namespace {
+
+// Longer than any round of the writer, short enough to hold: a second of the busiest job is some
+// hundred thousand rows.
+constexpr int64_t kHeldNs = 2'000'000'000;
+constexpr size_t kMaxHeld = 1 << 21;
+
+bool earlier(const FrameworkEvent& a, const FrameworkEvent& b) {
+  return a.time_ns < b.time_ns;
+}
+
+}  // namespace
+
+CaptureOrder::CaptureOrder(std::vector<FrameworkEvent> segments, Sink sink)
+    : segments_(std::move(segments)), sink_(std::move(sink)) {}
+
+void CaptureOrder::add(std::span<const FrameworkEvent> rows) {
+  if (rows.empty()) return;
+  if (first_ > held_.size() / 2) {
+    held_.erase(held_.begin(), held_.begin() + static_cast<std::ptrdiff_t>(first_));
+    first_ = 0;
+  }
+  const auto middle = held_.insert(held_.end(), rows.begin(), rows.end());
+  if (!std::is_sorted(middle, held_.end(), earlier)) {
+    std::stable_sort(middle, held_.end(), earlier);
+  }
+  // Only the rows that overlap in time are touched.
+  const auto overlap = std::upper_bound(held_.begin() + static_cast<std::ptrdiff_t>(first_), middle,
+                                        *middle, earlier);
+  std::inplace_merge(overlap, middle, held_.end(), earlier);
+  int64_t until = held_.back().time_ns - kHeldNs;
+  if (held_.size() - first_ > kMaxHeld) {
+    until = std::max(until, held_[held_.size() - kMaxHeld].time_ns);
+  }
+  pass_on_until(until);
+}
+
+void CaptureOrder::pass_on_until(int64_t time_ns) {
+  for (; first_ < held_.size() && held_[first_].time_ns <= time_ns; ++first_) {
+    pass_on(held_[first_]);
+  }
+}
+
+void CaptureOrder::pass_on(const FrameworkEvent& event) {
+  while (next_segment_ < segments_.size() && segments_[next_segment_].time_ns <= event.time_ns) {
+    sink_(segments_[next_segment_++]);
+  }
+  if (event.time_ns < passed_ns_) {
+    ++too_late_;
+  } else {
+    passed_ns_ = event.time_ns;
+  }
+  sink_(event);
+}
+
+void CaptureOrder::finish() {
+  pass_on_until(INT64_MAX);
+  while (next_segment_ < segments_.size()) sink_(segments_[next_segment_++]);
+}
+
+}  // namespace tidemark

@@ -1,0 +1,71 @@
+#include "analysis/load/event_blocks.h"
+
+#include <utility>
+
+namespace tidemark {
+
+EventBlocks::EventBlocks(const TraceReader& reader, std::vector<BlockRef> refs)
+    : refs_(std::move(refs)) {
+  uint64_t rows = 0;
+  for (const BlockRef& ref : refs_) rows += ref.rows;
+  const bool ahead = rows > kFewRows;
+  for (size_t i = 0; i < (ahead ? kSlots : 1); ++i) {
+    slots_.push_back(std::make_unique<Slot>(reader));
+  }
+  if (ahead) thread_ = std::thread([this] { decode_all(); });
+}
+
+EventBlocks::~EventBlocks() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void EventBlocks::decode_all() {
+  try {
+    for (size_t i = 0; i < refs_.size(); ++i) {
+      {
+        // The block that was taken last is still being read.
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return stop_ || i + 1 < taken_ + kSlots; });
+        if (stop_) return;
+      }
+      Slot& slot = *slots_[i % kSlots];
+      slot.rows = slot.decoder.rows<FrameworkEvent>(refs_[i]);
+      {
+        const std::lock_guard lock(mutex_);
+        decoded_ = i + 1;
+      }
+      changed_.notify_all();
+    }
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    failure_ = std::current_exception();
+    changed_.notify_all();
+  }
+}
+
+std::span<const FrameworkEvent> EventBlocks::next() {
+  if (!thread_.joinable()) {
+    Slot& slot = *slots_.front();
+    return slot.decoder.rows<FrameworkEvent>(refs_[taken_++]);
+  }
+  std::unique_lock lock(mutex_);
+  const size_t wanted = taken_++;
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return failure_ != nullptr || decoded_ > wanted; });
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
+  return slots_[wanted % kSlots]->rows;
+}
+
+Damage EventBlocks::damage() const {
+  Damage sum;
+  for (const auto& slot : slots_) sum += slot->decoder.damage();
+  return sum;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,171 @@
+#include "analysis/load/index_directory.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+namespace tidemark {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kUnfinished = "unfinished-";
+constexpr time_t kAbandonedSeconds = 24 * 3600;
+// The disk is the user's: this much of it stays free.
+constexpr uint64_t kSpareBytes = uint64_t{2} << 30;
+
+bool make_own_directory(const std::string& path) {
+  std::error_code error;
+  fs::create_directories(fs::path(path).parent_path(), error);
+  ::mkdir(path.c_str(), 0700);
+  return is_own_directory(path);
+}
+
+struct Entry {
+  std::string path;
+  time_t used = 0;
+  uint64_t bytes = 0;
+  bool unfinished = false;
+};
+
+uint64_t bytes_in(const fs::path& directory) {
+  uint64_t bytes = 0;
+  std::error_code error;
+  for (const fs::directory_entry& file : fs::directory_iterator(directory, error)) {
+    const uintmax_t size = file.file_size(error);
+    if (!error) bytes += size;
+  }
+  return bytes;
+}
+
+std::vector<Entry> entries_of(const std::string& directory) {
+  std::vector<Entry> entries;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, error)) {
+    struct stat info {};
+    if (::lstat(entry.path().c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) continue;
+    const bool unfinished = entry.path().filename().string().starts_with(kUnfinished);
+    entries.push_back({entry.path().string(), info.st_mtime, bytes_in(entry.path()), unfinished});
+  }
+  return entries;
+}
+
+}  // namespace
+
+IndexOptions IndexOptions::from_environment() {
+  IndexOptions options;
+  const char* const wanted = std::getenv("TIDEMARK_INDEX");
+  const char* const cache = std::getenv("XDG_CACHE_HOME");
+  const char* const home = std::getenv("HOME");
+  if (wanted != nullptr && std::string_view(wanted) == "0") return options;
+  if (wanted != nullptr && wanted[0] == '/') {
+    options.directory = wanted;
+  } else if (cache != nullptr && cache[0] == '/') {
+    options.directory = std::string(cache) + "/tidemark/index";
+  } else if (home != nullptr && home[0] == '/') {
+    options.directory = std::string(home) + "/.cache/tidemark/index";
+  }
+  return options;
+}
+
+bool is_own_directory(const std::string& path) {
+  struct stat info {};
+  return ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() &&
+         (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+std::string make_index_place(const IndexOptions& options) {
+  if (options.directory.empty() || !make_own_directory(options.directory)) return "";
+  std::string place = options.directory + "/" + std::string(kUnfinished) + "XXXXXX";
+  return ::mkdtemp(place.data()) != nullptr ? place : "";
+}
+
+bool sync_index(const std::string& place) {
+  // First the data of all, then what the file system itself writes about them: the first file that
+  // waits for its journal takes all others along.
+  bool good = true;
+  const auto each = [&](const auto& act) {
+    std::error_code error;
+    for (const fs::directory_entry& file : fs::directory_iterator(place, error)) {
+      const int fd = ::open(file.path().c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+      good = good && fd >= 0 && act(fd);
+      if (fd >= 0) ::close(fd);
+    }
+    good = good && !error;
+  };
+  constexpr unsigned kAll =
+      SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+  // Not every file system can do it; what counts is the call after it.
+  each([](int fd) {
+    ::sync_file_range(fd, 0, 0, kAll);
+    return true;
+  });
+  each([](int fd) { return ::fdatasync(fd) == 0; });
+  return good;
+}
+
+bool name_index(const std::string& place, const std::string& final_path) {
+  if (::rename(place.c_str(), final_path.c_str()) == 0) return true;
+  // Another process made the same one meanwhile, or an older one was no good.
+  remove_index(final_path);
+  return ::rename(place.c_str(), final_path.c_str()) == 0;
+}
+
+void remove_index(const std::string& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+}
+
+uint64_t index_room_bytes(const IndexOptions& options) {
+  fs::path existing = options.directory;
+  std::error_code error;
+  while (!existing.empty() && existing != existing.parent_path() &&
+         !fs::is_directory(existing, error)) {
+    existing = existing.parent_path();
+  }
+  struct statvfs disk {};
+  if (options.directory.empty() || ::access(existing.c_str(), W_OK) != 0 ||
+      ::statvfs(existing.c_str(), &disk) != 0) {
+    return 0;
+  }
+  const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
+  return std::min(options.most_bytes, free - std::min(free, kSpareBytes));
+}
+
+void touch_index(const std::string& path) {
+  ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0);
+}
+
+void trim_indexes(const IndexOptions& options, const std::string& but_not) {
+  std::vector<Entry> entries = entries_of(options.directory);
+  std::sort(entries.begin(), entries.end(),
+            [](const Entry& a, const Entry& b) { return a.used > b.used; });
+  uint64_t kept = 0;
+  for (const Entry& e : entries) {
+    if (e.path == but_not) kept += e.bytes;
+  }
+  for (const Entry& e : entries) {
+    if (e.path == but_not) continue;
+    if (e.unfinished) {
+      if (e.used + kAbandonedSeconds < ::time(nullptr)) remove_index(e.path);
+      continue;
+    }
+    kept += e.bytes;
+    if (kept > options.most_bytes) {
+      remove_index(e.path);
+      kept -= e.bytes;
+    }
+  }
+}
+
+}  // namespace tidemark

@@ -1,0 +1,34 @@
+#include "analysis/load/tensor_tags.h"
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+
+namespace tidemark {
+
+void apply_tags(FrameworkModel& model, std::vector<TensorTag> tags) {
+  std::erase_if(tags, [&](const TensorTag& t) { return t.device != model.device; });
+  if (tags.empty()) return;
+  std::vector<uint32_t> order(model.allocations.size());
+  std::iota(order.begin(), order.end(), 0U);
+  std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    const Allocation& x = model.allocations[a];
+    const Allocation& y = model.allocations[b];
+    return x.address != y.address ? x.address < y.address : x.birth < y.birth;
+  });
+  for (const TensorTag& tag : tags) {
+    // The last allocation at this address that was born before the tag.
+    const auto behind = std::partition_point(order.begin(), order.end(), [&](uint32_t i) {
+      const Allocation& a = model.allocations[i];
+      return a.address < tag.address || (a.address == tag.address && a.birth_ns <= tag.time_ns);
+    });
+    if (behind == order.begin()) continue;
+    const uint32_t row = *std::prev(behind);
+    const Allocation a = model.allocations[row];
+    if (a.address == tag.address && tag.time_ns < a.death_ns) {
+      model.allocations.set_category(row, tag.category);
+    }
+  }
+}
+
+}  // namespace tidemark

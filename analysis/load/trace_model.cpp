@@ -1,0 +1,389 @@
+#include "analysis/load/trace_model.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <thread>
+#include <unordered_map>
+
+#include "analysis/history/framework_replay.h"
+#include "analysis/load/capture_order.h"
+#include "analysis/load/driver_segments.h"
+#include "analysis/load/event_blocks.h"
+#include "analysis/load/tensor_tags.h"
+#include "analysis/load/trace_index.h"
+#include "analysis/names/resolver.h"
+#include "proto/read/nccl_kernels.h"
+
+namespace tidemark {
+
+namespace {
+
+bool known(BlockKind kind) {
+  switch (kind) {
+    case BlockKind::kNone:
+      return false;
+    default:
+      return kind <= BlockKind::kPools ||
+             (kind >= BlockKind::kDriverEvents && kind <= BlockKind::kHealth);
+  }
+}
+
+// A compressed file may unfold to any size: refuse what cannot fit before touching it.
+Status check_memory(std::span<const TraceReader> readers, const IndexOptions& index) {
+  constexpr uint64_t kBytesPerEvent = 30;  // measured: model columns plus a third of an allocation
+  uint64_t rows = 0;
+  for (const TraceReader& reader : readers) {
+    if (is_indexable(reader, index)) continue;  // lies in files
+    for (const BlockRef& ref : reader.blocks()) rows += ref.rows;
+  }
+  const auto physical = static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+                        static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  if (rows * kBytesPerEvent > physical) {
+    return Error{fmt::format("{}: {} events need about {} GiB of memory, this machine has {} GiB",
+                             readers.front().path(), rows, (rows * kBytesPerEvent) >> 30,
+                             physical >> 30)};
+  }
+  return {};
+}
+
+// Times from a forged file are kept where their differences cannot overflow. Real ones are far
+// inside: 2^61 ns are 73 years after 1970.
+constexpr int64_t kLatestNs = int64_t{1} << 61;
+int64_t sane(int64_t time_ns) {
+  return std::clamp(time_ns, -kLatestNs, kLatestNs);
+}
+
+template <typename Row>
+std::vector<Row> collect(const TraceReader& reader, BlockDecoder& decoder, uint32_t process) {
+  std::vector<Row> all;
+  for_each_block<Row>(reader, decoder, process, [&](std::span<const Row> rows, const BlockRef&) {
+    all.insert(all.end(), rows.begin(), rows.end());
+  });
+  if constexpr (requires(Row r) { r.time_ns; }) {
+    for (Row& row : all) row.time_ns = sane(row.time_ns);
+  }
+  return all;
+}
+
+AllocatorRules rules_of(const ProcessModel& process) {
+  AllocatorRules rules;
+  for (const Setting& s : process.settings) {
+    rules.apply_setting(process.names.string(s.key), process.names.string(s.value));
+  }
+  return rules;
+}
+
+// Replays the allocator of every device of one process.
+class ProcessLoader {
+ public:
+  // `index` has the events already, or `writer` shall keep them; at most one of the two.
+  ProcessLoader(const TraceReader& reader, BlockDecoder& decoder, uint32_t id, TraceIndex* index,
+                TraceIndexWriter* writer, std::function<void(uint64_t)> advance)
+      : reader_(reader),
+        decoder_(decoder),
+        id_(id),
+        index_(index),
+        writer_(writer),
+        advance_(std::move(advance)) {}
+
+  // Met where nothing is read when there is an index.
+  Damage walk_damage() const {
+    Damage sum = event_damage_;
+    sum += walk_.damage();
+    return sum;
+  }
+
+  ProcessModel load() {
+    ProcessModel p;
+    if (const Alignment* clock = reader_.alignment(id_); clock != nullptr) p.clock = *clock;
+    p.names = Dictionary::load(reader_, decoder_, id_);
+    resolve_frames(p.names, [this](double) { advance_(0); });
+    const auto infos = collect<Process>(reader_, decoder_, id_);
+    if (!infos.empty()) p.info = infos.back();  // the later one knows more
+    p.devices = collect<Device>(reader_, decoder_, id_);
+    p.settings = collect<Setting>(reader_, decoder_, id_);
+    p.marks = collect<Mark>(reader_, decoder_, id_);
+    p.health = collect<Health>(reader_, decoder_, id_);
+    p.ooms = collect<OutOfMemory>(reader_, decoder_, id_);
+    p.segment_states = collect<SegmentState>(reader_, decoder_, id_);
+    p.counters = collect<Counter>(reader_, decoder_, id_);
+    std::stable_sort(p.counters.begin(), p.counters.end(),
+                     [](const Counter& a, const Counter& b) { return a.time_ns < b.time_ns; });
+    p.communicators = collect<Communicator>(reader_, decoder_, id_);
+    auto driver_events = collect<DriverEvent>(reader_, decoder_, id_);
+    if (p.info.source == Source::kCapture && index_ == nullptr) {
+      segments_ = torch_segments(driver_events, p.names, bridge_time(p.marks, p.names));
+      // Where the recording began with the allocator's state, that tells of all its segments.
+      const std::set<int64_t> told = devices_with_state(p.marks, p.names);
+      std::erase_if(segments_, [&](const FrameworkEvent& e) { return told.contains(e.device); });
+    }
+    p.driver = build_driver_model(std::move(driver_events));
+    p.rules = rules_of(p);
+    if (index_ != nullptr) {
+      p.framework = index_->take(id_);
+      KernelFacts kernels = index_->take_kernels(id_);
+      p.compute = kernels.compute;
+      p.nccl = std::move(kernels.nccl);
+    } else {
+      p.nccl = collect<NcclOperation>(reader_, walk_, id_);
+      read_kernels(p);
+      load_events(p);
+    }
+    return p;
+  }
+
+ private:
+  void load_events(ProcessModel& p) {
+    for (const BlockRef& ref : reader_.blocks()) {
+      if (ref.kind == BlockKind::kFrameworkEvents && ref.process == id_)
+        event_blocks_.push_back(ref);
+    }
+    read_seeds();
+    replay(p);
+    const auto tags = collect<TensorTag>(reader_, walk_, id_);
+    for (FrameworkModel& model : p.framework) apply_tags(model, tags);
+  }
+
+  // Names are few, kernels are many: each name is looked at once.
+  void read_kernels(ProcessModel& p) {
+    struct Known {
+      Precision precision = Precision::kUnknown;
+      bool of_nccl = false;
+    };
+    std::unordered_map<uint32_t, Known> names;
+    std::vector<Kernel> kernels;
+    for_each_block<Kernel>(reader_, walk_, id_, [&](auto rows, const BlockRef&) {
+      for (const Kernel& kernel : rows) {
+        const auto [known, fresh] = names.try_emplace(kernel.name);
+        if (fresh) {
+          const std::string_view name = p.names.string(kernel.name);
+          known->second = {precision_of(name), is_nccl_kernel(name)};
+        }
+        p.compute.add(known->second.precision, kernel.duration_ns);
+        if (known->second.of_nccl && kernel.graph_node == 0) kernels.push_back(kernel);
+      }
+    });
+    join_nccl_kernels(p.nccl, kernels);
+  }
+
+  void read_seeds() {
+    for_each_block<SegmentState>(reader_, walk_, id_, [&](auto rows, const BlockRef&) {
+      for (const SegmentState& s : rows) {
+        seeds_[s.device].add(s);
+        int64_t& state_ns = state_ns_.try_emplace(s.device, INT64_MIN).first->second;
+        state_ns = std::max(state_ns, sane(s.time_ns));
+      }
+    });
+    for_each_block<BlockState>(reader_, walk_, id_, [&](auto rows, const BlockRef&) {
+      for (const BlockState& b : rows) seeds_[b.device].add(b);
+    });
+    if (event_blocks_.empty()) return;
+    first_ns_ = sane(event_blocks_.front().first_ns);
+    const bool newer = std::any_of(state_ns_.begin(), state_ns_.end(),
+                                   [&](const auto& state) { return state.second >= first_ns_; });
+    if (!newer) return;  // the state is older than the history
+    // Their damage is met, and counted, again on the way forward.
+    EventBlocks backwards(reader_, {event_blocks_.rbegin(), event_blocks_.rend()});
+    for (auto ref = event_blocks_.rbegin(); ref != event_blocks_.rend(); ++ref) {
+      const auto rows = backwards.next();
+      for (auto row = rows.rbegin(); row != rows.rend(); ++row) {
+        if (row->time_ns > state_of(row->device)) continue;
+        if (const auto seed = seeds_.find(row->device); seed != seeds_.end())
+          seed->second.undo(*row);
+      }
+      advance_(ref->rows);
+    }
+  }
+
+  // When the state of a device was read; before everything when it was not.
+  int64_t state_of(int64_t device) const {
+    const auto state = state_ns_.find(device);
+    return state != state_ns_.end() ? state->second : INT64_MIN;
+  }
+
+  int64_t seed_time(int64_t device) const {
+    const auto state = state_ns_.find(device);
+    if (state == state_ns_.end()) return first_ns_;
+    return event_blocks_.empty() ? state->second : std::min(first_ns_, state->second);
+  }
+
+  FrameworkReplay& replay_of(int64_t device, const AllocatorRules& rules) {
+    if (last_ != nullptr && last_device_ == device) return *last_;
+    const auto [known, fresh] = replays_.try_emplace(device, device, rules);
+    if (fresh && writer_ != nullptr) writer_->adopt(known->second.model(), id_);
+    last_ = &known->second;
+    last_device_ = device;
+    return *last_;
+  }
+
+  // Segments of private pools are known as such from the state at the end.
+  void name_pool(FrameworkEvent& event) {
+    if (event.action != FrameworkAction::kSegmentAlloc &&
+        event.action != FrameworkAction::kSegmentMap) {
+      return;
+    }
+    const auto seed = seeds_.find(event.device);
+    if (seed == seeds_.end()) return;
+    const uint32_t pool = seed->second.take_pool_of_growth();
+    if (event.pool == 0) event.pool = pool;
+  }
+
+  void replay(ProcessModel& p) {
+    for (const auto& [device, seed] : seeds_) {
+      replay_of(device, p.rules).seed(seed, seed_time(device));
+    }
+    const auto take = [&](FrameworkEvent event) {
+      event.time_ns = sane(event.time_ns);
+      replay_of(event.device, p.rules).apply(event);
+    };
+    EventBlocks blocks(reader_, event_blocks_);
+    // A snapshot lists its events in their true order, and with coarser times.
+    if (p.info.source != Source::kCapture) {
+      for (const BlockRef& ref : event_blocks_) {
+        for (FrameworkEvent event : blocks.next()) {
+          if (event.time_ns <= state_of(event.device)) name_pool(event);
+          take(event);
+        }
+        advance_(ref.rows);
+      }
+    } else if (!event_blocks_.empty()) {
+      CaptureOrder order(std::move(segments_), take);
+      for (const BlockRef& ref : event_blocks_) {
+        order.add(blocks.next());
+        advance_(ref.rows);
+      }
+      order.finish();
+    }
+    event_damage_ = blocks.damage();
+    for (auto& [device, replay] : replays_) p.framework.push_back(std::move(replay).finish());
+  }
+
+  const TraceReader& reader_;
+  BlockDecoder& decoder_;
+  uint32_t id_;
+  TraceIndex* index_;
+  TraceIndexWriter* writer_;
+  std::function<void(uint64_t)> advance_;
+  BlockDecoder walk_{reader_};
+  Damage event_damage_;
+  std::vector<BlockRef> event_blocks_;
+  std::vector<FrameworkEvent> segments_;  // of an allocator that does not tell of them
+  std::map<int64_t, SeedState> seeds_;
+  std::map<int64_t, FrameworkReplay> replays_;
+  FrameworkReplay* last_ = nullptr;
+  int64_t last_device_ = 0;
+  int64_t first_ns_ = 0;
+  std::map<int64_t, int64_t> state_ns_;  // of the full picture of a device, where there is one
+};
+
+}  // namespace
+
+const Device* ProcessModel::device(int64_t ordinal) const {
+  const auto it = std::find_if(devices.begin(), devices.end(),
+                               [&](const Device& d) { return d.ordinal == ordinal; });
+  return it == devices.end() ? nullptr : &*it;
+}
+
+const FrameworkModel* ProcessModel::framework_on(int64_t ordinal) const {
+  const auto it = std::find_if(framework.begin(), framework.end(),
+                               [&](const FrameworkModel& m) { return m.device == ordinal; });
+  return it == framework.end() ? nullptr : &*it;
+}
+
+std::vector<int64_t> ProcessModel::device_ordinals() const {
+  std::set<int64_t> ordinals;
+  for (const Device& d : devices) ordinals.insert(d.ordinal);
+  for (const FrameworkModel& m : framework) ordinals.insert(m.device);
+  for (const auto& [ordinal, device] : driver.devices) {
+    if (ordinal >= 0) ordinals.insert(ordinal);  // host memory belongs to no device
+  }
+  return {ordinals.begin(), ordinals.end()};
+}
+
+namespace {
+
+// Counts what is in a file and returns the processes in it.
+std::set<uint32_t> survey(const TraceReader& reader, TraceModel& model) {
+  std::set<uint32_t> ids;
+  for (const BlockRef& ref : reader.blocks()) {
+    if (!known(ref.kind)) {
+      ++model.unknown_blocks;
+      continue;
+    }
+    ids.insert(ref.process);
+    model.rows_by_kind[ref.kind] += ref.rows;
+    if (ref.kind >= BlockKind::kDriverEvents && ref.kind < BlockKind::kAlignments) {
+      model.start_ns = std::min(model.start_ns, sane(ref.first_ns));
+      model.end_ns = std::max(model.end_ns, sane(ref.last_ns));
+    }
+  }
+  return ids;
+}
+
+// The disk may take as long as the replay took: the trace is in use meanwhile.
+class IndexOnItsWay {
+ public:
+  IndexOnItsWay(std::unique_ptr<TraceIndexWriter> writer, const Damage& damage)
+      : writer_(std::move(writer)), thread_([this, damage] {
+          // Without an index it is opened more slowly next time, and that is all.
+          static_cast<void>(writer_->finish(damage));
+        }) {}
+
+ private:
+  std::unique_ptr<TraceIndexWriter> writer_;
+  std::jthread thread_;  // last: it is joined before the rest goes
+};
+
+void load_file(const TraceReader& reader, const std::set<uint32_t>& ids,
+               const IndexOptions& options, const std::function<void(uint64_t)>& advance,
+               TraceModel& model) {
+  std::optional<TraceIndex> index = TraceIndex::open(reader, options);
+  auto writer = index ? nullptr : TraceIndexWriter::create(reader, options);
+  BlockDecoder decoder(reader);
+  Damage walk_damage = index ? index->damage() : Damage{};
+  for (const uint32_t id : ids) {
+    ProcessLoader loader(reader, decoder, id, index ? &*index : nullptr, writer.get(), advance);
+    ProcessModel& p = model.processes.emplace_back(loader.load());
+    walk_damage += loader.walk_damage();
+    if (writer == nullptr) continue;
+    writer->keep(id, p.framework, p.compute, p.nccl);
+    for (const FrameworkModel& m : p.framework) m.release_pages();
+  }
+  model.damage += reader.damage();
+  model.damage += decoder.damage();
+  model.damage += walk_damage;
+  if (writer != nullptr) {
+    model.indexing.push_back(std::make_shared<IndexOnItsWay>(std::move(writer), walk_damage));
+  }
+}
+
+}  // namespace
+
+Result<TraceModel> load_trace(std::span<const TraceReader> readers, const Progress& progress,
+                              const IndexOptions& options) {
+  if (readers.empty()) return Error{"no trace to load"};
+  if (Status fits = check_memory(readers, options); !fits) return fits.error();
+  TraceModel model;
+  model.path = readers.front().path();
+  model.start_ns = INT64_MAX;
+  model.end_ns = INT64_MIN;
+  std::vector<std::set<uint32_t>> ids;
+  for (const TraceReader& reader : readers) ids.push_back(survey(reader, model));
+  if (model.start_ns > model.end_ns) model.start_ns = model.end_ns = 0;
+
+  const uint64_t total = 2 * model.rows_by_kind[BlockKind::kFrameworkEvents];
+  uint64_t done = 0;
+  const auto advance = [&](uint64_t rows) {
+    done += rows;
+    if (progress && total != 0) progress(static_cast<double>(done) / static_cast<double>(total));
+  };
+  for (size_t i = 0; i < readers.size(); ++i)
+    load_file(readers[i], ids[i], options, advance, model);
+  return model;
+}
+
+}  // namespace tidemark

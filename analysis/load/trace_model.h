@@ -1,0 +1,67 @@
+// A whole trace, ready for questions: its processes, their devices, names and allocators.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "analysis/history/driver_model.h"
+#include "analysis/history/framework_model.h"
+#include "analysis/load/index_options.h"
+#include "analysis/load/precision.h"
+#include "analysis/names/dictionary.h"
+#include "proto/base/result.h"
+#include "proto/read/block_decoder.h"
+
+namespace tidemark {
+
+struct ProcessModel {
+  Process info{};
+  Dictionary names;
+  std::vector<Device> devices;
+  std::vector<Setting> settings;
+  AllocatorRules rules;
+  std::vector<FrameworkModel> framework;  // one per device that saw events or state
+  DriverModel driver;
+  std::vector<OutOfMemory> ooms;  // in order of time
+  std::vector<Counter> counters;  // in order of time
+  std::vector<Mark> marks;
+  std::vector<Health> health;
+  std::vector<Communicator> communicators;
+  std::vector<NcclOperation> nccl;  // by group, with the times of the kernels that ran them
+  ComputeTime compute;              // of its kernels
+  Alignment clock{};                // that its times were read on; kNone: its own
+  std::vector<SegmentState> segment_states;  // of the state that the trace ends or begins with
+
+  const Device* device(int64_t ordinal) const;
+  const FrameworkModel* framework_on(int64_t ordinal) const;
+  // Every device that something is known of.
+  std::vector<int64_t> device_ordinals() const;
+};
+
+struct TraceModel {
+  std::string path;
+  std::vector<std::string> notes;  // on the files it was read from: left out, missing, not aligned
+  std::vector<ProcessModel> processes;
+  std::map<BlockKind, uint64_t> rows_by_kind;
+  Damage damage;
+  uint64_t unknown_blocks = 0;
+  int64_t start_ns = 0;
+  int64_t end_ns = 0;
+  // New indexes on their way to the disk; letting go of one waits until it is there.
+  std::vector<std::shared_ptr<void>> indexing;
+};
+
+// Called with the share of the work done, 0 to 1.
+using Progress = std::function<void(double)>;
+
+// One file, or the files of one job. Large ones are indexed, and opened by their index from then
+// on.
+Result<TraceModel> load_trace(std::span<const TraceReader> readers, const Progress& progress = {},
+                              const IndexOptions& index = IndexOptions::from_environment());
+
+}  // namespace tidemark

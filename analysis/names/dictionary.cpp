@@ -1,0 +1,134 @@
+#include "analysis/names/dictionary.h"
+
+#include <fmt/format.h>
+
+namespace tidemark {
+
+namespace {
+
+// Recorders number from 1 without gaps; lost blocks leave gaps, but never more than this.
+uint64_t greatest_id(const TraceReader& reader, BlockKind kind, uint32_t process) {
+  uint64_t rows = 0;
+  for (const BlockRef& ref : reader.blocks()) {
+    if (ref.kind == kind && ref.process == process) rows += ref.rows;
+  }
+  return rows == 0 ? 0 : 2 * rows + (1 << 16);
+}
+
+// Puts a row where its id says, unless the id is absurd.
+template <typename Row>
+bool put(std::vector<Row>& rows, const Row& row, uint64_t limit) {
+  if (row.id == 0 || row.id > limit) return false;
+  if (row.id >= rows.size()) rows.resize(row.id + 1);
+  rows[row.id] = row;
+  return true;
+}
+
+template <typename Row>
+uint64_t load_rows(const TraceReader& reader, BlockDecoder& decoder, uint32_t process,
+                   std::vector<Row>& out) {
+  const uint64_t limit = greatest_id(reader, Table<Row>::kind, process);
+  uint64_t dropped = 0;
+  for_each_block<Row>(reader, decoder, process, [&](std::span<const Row> rows, const BlockRef&) {
+    for (const Row& row : rows) {
+      if (!put(out, row, limit)) ++dropped;
+    }
+  });
+  return dropped;
+}
+
+template <typename Row>
+const Row& at(const std::vector<Row>& rows, uint32_t id) {
+  static const Row none{};
+  return id < rows.size() ? rows[id] : none;
+}
+
+}  // namespace
+
+Dictionary Dictionary::load(const TraceReader& reader, BlockDecoder& decoder, uint32_t process) {
+  Dictionary d;
+  const uint64_t limit = greatest_id(reader, BlockKind::kStrings, process);
+  for (const BlockRef& ref : reader.blocks()) {
+    if (ref.kind != BlockKind::kStrings || ref.process != process) continue;
+    decoder.strings(ref, [&](uint32_t id, std::string_view text) {
+      if (id == 0 || id > limit) {
+        ++d.dropped_;
+        return;
+      }
+      if (id >= d.strings_.size()) d.strings_.resize(id + 1);
+      d.strings_[id] = {d.text_bytes_.size(), static_cast<uint32_t>(text.size())};
+      d.text_bytes_.append(text);
+    });
+  }
+  d.dropped_ += load_rows(reader, decoder, process, d.frames_);
+  d.dropped_ += load_rows(reader, decoder, process, d.stacks_);
+  d.dropped_ += load_rows(reader, decoder, process, d.modules_);
+  for (uint32_t id = 0; id < d.stacks_.size(); ++id) {
+    // A stack is recorded after the one it grows from; anything else could make a circle.
+    if (d.stacks_[id].parent >= id) d.stacks_[id].parent = 0;
+  }
+  return d;
+}
+
+std::string_view Dictionary::string(uint32_t id) const {
+  if (id >= strings_.size()) return {};
+  return std::string_view(text_bytes_).substr(strings_[id].offset, strings_[id].size);
+}
+
+const Frame& Dictionary::frame(uint32_t id) const {
+  return at(frames_, id);
+}
+
+const Stack& Dictionary::stack(uint32_t id) const {
+  return at(stacks_, id);
+}
+
+const Module& Dictionary::module(uint32_t id) const {
+  return at(modules_, id);
+}
+
+uint32_t Dictionary::add_string(std::string_view text) {
+  if (text.empty()) return 0;
+  if (strings_.empty()) strings_.resize(1);  // 0 is none
+  strings_.push_back({text_bytes_.size(), static_cast<uint32_t>(text.size())});
+  text_bytes_.append(text);
+  return static_cast<uint32_t>(strings_.size() - 1);
+}
+
+void Dictionary::name_frame(uint32_t id, uint32_t function, uint32_t file, int64_t line) {
+  if (id == 0 || id >= frames_.size()) return;
+  frames_[id].function = function;
+  frames_[id].file = file;
+  frames_[id].line = line;
+}
+
+std::vector<uint32_t> Dictionary::frames_of(uint32_t id) const {
+  std::vector<uint32_t> frames;
+  for (; id != 0 && id < stacks_.size(); id = stacks_[id].parent) {
+    frames.push_back(stacks_[id].frame);
+  }
+  return frames;
+}
+
+std::string Dictionary::frame_text(uint32_t id) const {
+  const Frame& f = frame(id);
+  const std::string_view function = string(f.function);
+  const std::string_view file = string(f.file);
+  if (file.empty() && f.module != 0) {
+    std::string_view library = string(module(f.module).path);
+    library.remove_prefix(library.rfind('/') + 1);
+    return function.empty() ? fmt::format("{}+{:#x}", library, f.offset)
+                            : fmt::format("{} {}", function, library);
+  }
+  if (file.empty()) return std::string(function);
+  if (f.line <= 0) return fmt::format("{} {}", function, file);
+  return fmt::format("{} {}:{}", function, file, f.line);
+}
+
+std::vector<std::string> Dictionary::stack_text(uint32_t id) const {
+  std::vector<std::string> lines;
+  for (const uint32_t frame_id : frames_of(id)) lines.push_back(frame_text(frame_id));
+  return lines;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,53 @@
+// Names of one process: strings, frames and the tree of stacks, by the ids its events carry.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proto/read/block_decoder.h"
+
+namespace tidemark {
+
+class Dictionary {
+ public:
+  // Reads what belongs to `process`. Ids that no recorder would give are dropped and counted.
+  static Dictionary load(const TraceReader& reader, BlockDecoder& decoder, uint32_t process);
+
+  std::string_view string(uint32_t id) const;
+  const Frame& frame(uint32_t id) const;
+
+  // Frame ids of a stack, innermost first.
+  std::vector<uint32_t> frames_of(uint32_t stack) const;
+  // "function file:line"; of native code also "function library", or "library+0xoffset".
+  std::string frame_text(uint32_t frame) const;
+  std::vector<std::string> stack_text(uint32_t stack) const;
+
+  const Module& module(uint32_t id) const;
+
+  // Frames whose name is not in the trace get one (analysis/names/resolver.h).
+  uint32_t add_string(std::string_view text);
+  void name_frame(uint32_t frame, uint32_t function, uint32_t file, int64_t line);
+
+  size_t string_count() const { return strings_.size(); }
+  size_t frame_count() const { return frames_.size(); }
+  size_t stack_count() const { return stacks_.size(); }
+  const Stack& stack(uint32_t id) const;
+  uint64_t dropped() const { return dropped_; }
+
+ private:
+  struct Text {
+    uint64_t offset = 0;
+    uint32_t size = 0;
+  };
+
+  std::string text_bytes_;
+  std::vector<Text> strings_;
+  std::vector<Frame> frames_;
+  std::vector<Stack> stacks_;
+  std::vector<Module> modules_;
+  uint64_t dropped_ = 0;
+};
+
+}  // namespace tidemark

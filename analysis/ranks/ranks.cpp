@@ -1,0 +1,297 @@
+#include "analysis/ranks/ranks.h"
+
+#include <algorithm>
+#include <map>
+
+#include "analysis/history/memory_state.h"
+
+namespace tidemark {
+
+namespace {
+
+// Below that nobody would look for a reason.
+constexpr uint64_t kWorthSaying = uint64_t{16} << 20;
+constexpr size_t kMostStacks = 8;
+
+struct Candidate {
+  const ProcessModel* process = nullptr;
+  const FrameworkModel* framework = nullptr;  // null: the driver's account
+  RankHeight height;
+};
+
+Candidate candidate_of(const ProcessModel& process, int64_t device, bool framework) {
+  Candidate c;
+  c.process = &process;
+  c.height.rank = process.info.rank;
+  c.height.device = device;
+  Peak peak;
+  if (framework) {
+    c.framework = process.framework_on(device);
+    if (c.framework != nullptr) peak = c.framework->allocated_peak;
+  } else if (const auto it = process.driver.devices.find(device);
+             it != process.driver.devices.end()) {
+    peak = it->second.card_peak;
+  }
+  c.height.bytes = peak.bytes;
+  c.height.time_ns = peak.time_ns;
+  return c;
+}
+
+// One per rank: its highest device, by rank. A rank that was started again counts with its higher
+// life.
+std::vector<Candidate> candidates(const TraceModel& model, bool framework) {
+  std::map<int64_t, Candidate> best;
+  for (const ProcessModel& process : model.processes) {
+    if (process.info.rank < 0) continue;
+    for (const int64_t device : process.device_ordinals()) {
+      const Candidate c = candidate_of(process, device, framework);
+      if (c.height.bytes == 0) continue;
+      Candidate& slot = best[process.info.rank];
+      if (slot.process == nullptr || c.height.bytes > slot.height.bytes) slot = c;
+    }
+  }
+  std::vector<Candidate> all;
+  for (const auto& [rank, c] : best) all.push_back(c);
+  return all;
+}
+
+// What is alive at the rank's peak, by the text of its stack: ids differ from rank to rank.
+std::map<std::vector<std::string>, uint64_t> bytes_by_stack(const Candidate& c) {
+  std::map<uint32_t, uint64_t> by_id;
+  if (c.framework != nullptr) {
+    const AllocationColumns& all = c.framework->allocations;
+    for (const uint32_t i : state_after(*c.framework, c.framework->allocated_peak.event).live) {
+      by_id[all.stack(i)] += all.block_bytes(i);
+    }
+  } else {
+    for (const DriverAllocation& a : c.process->driver.allocations) {
+      if (a.on_card() && a.device == c.height.device && a.birth_ns <= c.height.time_ns &&
+          a.death_ns > c.height.time_ns) {
+        by_id[a.stack] += a.size_bytes;
+      }
+    }
+  }
+  std::map<std::vector<std::string>, uint64_t> by_text;
+  for (const auto& [stack, bytes] : by_id) by_text[c.process->names.stack_text(stack)] += bytes;
+  return by_text;
+}
+
+std::vector<StackExcess> stack_excess(const Candidate& high, const Candidate& typical) {
+  const auto theirs = bytes_by_stack(typical);
+  std::vector<StackExcess> all;
+  for (const auto& [frames, bytes] : bytes_by_stack(high)) {
+    const auto it = theirs.find(frames);
+    const uint64_t other = it != theirs.end() ? it->second : 0;
+    if (bytes > other) all.push_back({frames, bytes, other});
+  }
+  std::stable_sort(all.begin(), all.end(), [](const StackExcess& a, const StackExcess& b) {
+    return a.bytes - a.typical_bytes > b.bytes - b.typical_bytes;
+  });
+  if (all.size() > kMostStacks) all.resize(kMostStacks);
+  return all;
+}
+
+std::map<std::string, uint64_t> bytes_by_owner(const Candidate& c) {
+  std::map<std::string, uint64_t> sums;
+  const DriverState state = driver_state_at(c.process->driver, c.height.device, c.height.time_ns);
+  for (const auto& [owner, bytes] : state.card_by_owner) {
+    sums[std::string(c.process->names.string(owner))] += bytes;
+  }
+  return sums;
+}
+
+std::vector<OwnerExcess> owner_excess(const Candidate& high, const Candidate& typical) {
+  const auto theirs = bytes_by_owner(typical);
+  std::vector<OwnerExcess> all;
+  for (const auto& [owner, bytes] : bytes_by_owner(high)) {
+    const auto it = theirs.find(owner);
+    const uint64_t other = it != theirs.end() ? it->second : 0;
+    if (bytes > other) all.push_back({owner, bytes, other});
+  }
+  std::stable_sort(all.begin(), all.end(), [](const OwnerExcess& a, const OwnerExcess& b) {
+    return a.bytes - a.typical_bytes > b.bytes - b.typical_bytes;
+  });
+  return all;
+}
+
+// The bytes of a rank over time, at any instant.
+class RankCurve {
+ public:
+  explicit RankCurve(const Candidate& c) : framework_(c.framework) {
+    if (framework_ != nullptr) {
+      if (framework_->event_count() != 0) end_ns_ = framework_->time_ns.back();
+      return;
+    }
+    std::vector<std::pair<int64_t, int64_t>> changes;
+    for (const DriverAllocation& a : c.process->driver.allocations) {
+      if (!a.on_card() || a.device != c.height.device) continue;
+      changes.emplace_back(a.birth_ns, static_cast<int64_t>(a.size_bytes));
+      if (a.death_ns != INT64_MAX) {
+        changes.emplace_back(a.death_ns, -static_cast<int64_t>(a.size_bytes));
+      }
+    }
+    std::sort(changes.begin(), changes.end());
+    int64_t now = 0;
+    for (const auto& [time_ns, bytes] : changes) steps_.emplace_back(time_ns, now += bytes);
+    if (!steps_.empty()) end_ns_ = steps_.back().first;
+  }
+
+  int64_t end_ns() const { return end_ns_; }
+
+  uint64_t at(int64_t time_ns) const {
+    if (framework_ != nullptr) {
+      uint32_t event = 0;
+      return framework_->event_at(time_ns, event) ? framework_->totals_after(event).allocated : 0;
+    }
+    const auto next = std::upper_bound(steps_.begin(), steps_.end(),
+                                       std::pair<int64_t, int64_t>(time_ns, INT64_MAX));
+    if (next == steps_.begin()) return 0;
+    return static_cast<uint64_t>(std::max<int64_t>(0, std::prev(next)->second));
+  }
+
+ private:
+  const FrameworkModel* framework_;
+  std::vector<std::pair<int64_t, int64_t>> steps_;
+  int64_t end_ns_ = INT64_MIN;
+};
+
+// Every rank is looked at once at each of a number of instants; only those that may have left the
+// others first are looked at closer. So the work grows with the ranks, not with their square.
+class DivergenceSearch {
+ public:
+  explicit DivergenceSearch(const std::vector<Candidate>& ranks) : ranks_(ranks) {
+    for (const Candidate& c : ranks) curves_.emplace_back(c);
+  }
+
+  Divergence run(const RankHeight& typical, int64_t begin_ns) {
+    limit_ = std::max(kWorthSaying, typical.bytes / 10);
+    begin_ns_ = begin_ns;
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      // Ranks reach the same height at different times; that alone is no difference.
+      const RankHeight& height = ranks_[i].height;
+      if (height.bytes < typical.bytes + limit_ || height.time_ns <= begin_ns) continue;
+      suspects_.push_back({i, 0});
+      end_ns_ = std::max(end_ns_, height.time_ns);
+    }
+    if (suspects_.empty()) return {};
+    look_at_all();
+    return first_to_part();
+  }
+
+ private:
+  static constexpr int64_t kInstants = 128;
+
+  struct Suspect {
+    size_t rank = 0;
+    int64_t parted = 0;  // the instant from which on it is above the others, up to its peak
+  };
+
+  int64_t instant(int64_t k) const {
+    return begin_ns_ + static_cast<int64_t>(static_cast<double>(end_ns_ - begin_ns_) *
+                                            static_cast<double>(k) / kInstants);
+  }
+
+  // The middle of those that still ran then; of all where none did.
+  uint64_t middle_at(int64_t time_ns) const {
+    std::vector<uint64_t> running;
+    std::vector<uint64_t> all;
+    for (const RankCurve& curve : curves_) {
+      all.push_back(curve.at(time_ns));
+      if (curve.end_ns() >= time_ns) running.push_back(all.back());
+    }
+    std::vector<uint64_t>& values = running.size() > 1 ? running : all;
+    // The lower middle: with two ranks, the other one's.
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+  }
+
+  uint64_t excess(size_t rank, int64_t time_ns, uint64_t middle) const {
+    const uint64_t own = curves_[rank].at(time_ns);
+    return own > middle ? own - middle : 0;
+  }
+
+  void look_at_all() {
+    for (int64_t k = 0; k <= kInstants; ++k) {
+      const int64_t time = instant(k);
+      const uint64_t middle = middle_at(time);
+      for (Suspect& s : suspects_) {
+        if (time > ranks_[s.rank].height.time_ns) continue;
+        if (excess(s.rank, time, middle) < limit_) s.parted = k + 1;
+      }
+    }
+  }
+
+  Divergence first_to_part() {
+    std::stable_sort(suspects_.begin(), suspects_.end(),
+                     [](const Suspect& a, const Suspect& b) { return a.parted < b.parted; });
+    Divergence first;
+    for (const Suspect& s : suspects_) {
+      if (first.found && s.parted > kept_) break;
+      const int64_t peak_ns = ranks_[s.rank].height.time_ns;
+      const uint64_t at_peak = excess(s.rank, peak_ns, middle_at(peak_ns));
+      if (at_peak < limit_) continue;
+      const int64_t since = parting(s, peak_ns);
+      if (first.found && since >= first.time_ns) continue;
+      first = {true, ranks_[s.rank].height.rank, since, at_peak};
+      kept_ = s.parted;
+    }
+    return first;
+  }
+
+  // Between the last instant at which it was with the others and the next.
+  int64_t parting(const Suspect& s, int64_t peak_ns) const {
+    int64_t below = s.parted == 0 ? begin_ns_ : instant(s.parted - 1);
+    int64_t above = std::min(peak_ns, instant(s.parted));
+    while (above - below > 1000) {
+      const int64_t middle = below + (above - below) / 2;
+      (excess(s.rank, middle, middle_at(middle)) < limit_ ? below : above) = middle;
+    }
+    return above;
+  }
+
+  const std::vector<Candidate>& ranks_;
+  std::vector<RankCurve> curves_;
+  std::vector<Suspect> suspects_;
+  uint64_t limit_ = 0;
+  int64_t begin_ns_ = 0;
+  int64_t end_ns_ = INT64_MIN;
+  int64_t kept_ = 0;  // the first one's instant
+};
+
+void add_clocks(const TraceModel& model, RankComparison& out) {
+  for (const ProcessModel& process : model.processes) {
+    out.clock_residual_ns = std::max(out.clock_residual_ns, process.clock.residual_ns);
+    out.clocks_checked |= process.clock.samples != 0;
+  }
+}
+
+}  // namespace
+
+RankComparison compare_ranks(const TraceModel& model) {
+  RankComparison out;
+  std::vector<Candidate> ranks = candidates(model, true);
+  out.framework = ranks.size() >= 2;
+  if (!out.framework) ranks = candidates(model, false);
+  out.stuck = find_stuck_collectives(model);
+  out.nccl = nccl_memory(model);
+  add_clocks(model, out);
+  if (ranks.size() < 2) return out;
+  out.compared = true;
+  for (const Candidate& c : ranks) out.heights.push_back(c.height);
+  std::vector<const Candidate*> order;
+  for (const Candidate& c : ranks) order.push_back(&c);
+  std::stable_sort(order.begin(), order.end(), [](const Candidate* a, const Candidate* b) {
+    return a->height.bytes < b->height.bytes;
+  });
+  const Candidate& high = *order.back();
+  const Candidate& typical = *order[(order.size() - 1) / 2];
+  out.highest = high.height;
+  out.typical = typical.height;
+  out.owners = owner_excess(high, typical);
+  out.stacks = stack_excess(high, typical);
+  out.divergence = DivergenceSearch(ranks).run(typical.height, model.start_ns);
+  return out;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,107 @@
+// Who waited for whom: collectives that some ranks of a communicator called and others never did.
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "analysis/ranks/ranks.h"
+
+namespace tidemark {
+
+namespace {
+
+struct LastCall {
+  const ProcessModel* process = nullptr;
+  std::optional<uint64_t> sequence;  // of its last collective; none: it never called one
+  NcclOperation operation{};
+};
+
+// NCCL numbers collectives when it enqueues them. A call that waits for its peers before that has
+// no number yet: it is the one after the last.
+bool waits_unnumbered(const NcclOperation& op) {
+  return op.group == 0 && op.kind == NcclKind::kCollective && op.duration_ns == 0;
+}
+
+// The same call stands in the trace a second time when it was taken up after all.
+bool taken_up_later(const ProcessModel& process, const NcclOperation& waiting) {
+  return std::any_of(process.nccl.begin(), process.nccl.end(), [&](const NcclOperation& op) {
+    return op.group != 0 && op.start_ns == waiting.start_ns && op.thread == waiting.thread;
+  });
+}
+
+void add_process(const ProcessModel& process, std::map<uint64_t, std::vector<LastCall>>& all) {
+  std::map<uint64_t, LastCall> last;
+  for (const Communicator& c : process.communicators) last[c.id].process = &process;
+  for (const NcclOperation& op : process.nccl) {
+    if (op.kind == NcclKind::kPointToPoint || waits_unnumbered(op)) continue;
+    LastCall& call = last[op.communicator];
+    call.process = &process;
+    if (!call.sequence || op.sequence >= *call.sequence) {
+      call.sequence = op.sequence;
+      call.operation = op;
+    }
+  }
+  for (const NcclOperation& op : process.nccl) {
+    if (!waits_unnumbered(op) || taken_up_later(process, op)) continue;
+    LastCall& call = last[op.communicator];
+    call.process = &process;
+    const uint64_t next = call.sequence ? *call.sequence + 1 : 0;
+    call.operation = op;
+    call.operation.sequence = next;
+    call.sequence = next;
+  }
+  for (auto& [id, call] : last) all[id].push_back(std::move(call));
+}
+
+std::optional<StuckCollective> judge(uint64_t id, const std::vector<LastCall>& calls) {
+  std::optional<uint64_t> furthest;
+  for (const LastCall& call : calls) {
+    if (call.sequence) furthest = std::max(furthest.value_or(0), *call.sequence);
+  }
+  if (!furthest) return std::nullopt;
+  StuckCollective stuck;
+  stuck.communicator = id;
+  stuck.sequence = *furthest;
+  stuck.since_ns = INT64_MAX;
+  for (const LastCall& call : calls) {
+    const int64_t rank = call.process->info.rank;
+    if (call.sequence != furthest) {
+      stuck.absent.push_back(rank);
+      continue;
+    }
+    // It ran: then every rank was there, and the trace of the other one ends too early to tell.
+    if (call.operation.gpu_start_ns != 0) return std::nullopt;
+    stuck.waiting.push_back(rank);
+    if (call.operation.start_ns < stuck.since_ns) {
+      stuck.since_ns = call.operation.start_ns;
+      stuck.size_bytes = call.operation.size_bytes;
+      stuck.function = call.process->names.string(call.operation.function);
+    }
+  }
+  if (stuck.absent.empty()) return std::nullopt;
+  for (const LastCall& call : calls) {
+    for (const Communicator& c : call.process->communicators) {
+      if (c.id == id && stuck.communicator_name.empty()) {
+        stuck.communicator_name = call.process->names.string(c.name);
+      }
+    }
+  }
+  return stuck;
+}
+
+}  // namespace
+
+std::vector<StuckCollective> find_stuck_collectives(const TraceModel& model) {
+  std::map<uint64_t, std::vector<LastCall>> calls;
+  for (const ProcessModel& process : model.processes) add_process(process, calls);
+  std::vector<StuckCollective> all;
+  for (const auto& [id, of_communicator] : calls) {
+    if (auto stuck = judge(id, of_communicator); stuck) {
+      std::sort(stuck->waiting.begin(), stuck->waiting.end());
+      std::sort(stuck->absent.begin(), stuck->absent.end());
+      all.push_back(std::move(*stuck));
+    }
+  }
+  return all;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,45 @@
+// Two reports side by side: two runs, or two ranks of one. What grew, by category, owner and stack.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "analysis/report/report.h"
+
+namespace tidemark {
+
+struct DiffLine {
+  std::string name;                 // of a peak, category or owner
+  std::vector<std::string> frames;  // of a stack, innermost first
+  uint64_t before_bytes = 0;
+  uint64_t after_bytes = 0;
+
+  int64_t change() const {
+    return static_cast<int64_t>(after_bytes) - static_cast<int64_t>(before_bytes);
+  }
+};
+
+struct DeviceDiff {
+  int64_t before_rank = -1;
+  int64_t after_rank = -1;
+  int64_t before_device = 0;
+  int64_t after_device = 0;
+  std::vector<DiffLine> peaks;       // in a fixed order
+  std::vector<DiffLine> categories;  // the greatest change first, as all below
+  std::vector<DiffLine> owners;
+  std::vector<DiffLine> stacks;  // only those that changed
+};
+
+struct Diff {
+  std::string before_path;
+  std::string after_path;
+  std::vector<DeviceDiff> devices;
+  std::vector<std::string> appeared;  // ids of findings at warning or above
+  std::vector<std::string> disappeared;
+};
+
+// Devices are paired in order; an error when the numbers of them differ.
+Result<Diff> compare(const Report& before, const Report& after);
+
+}  // namespace tidemark

@@ -1,0 +1,372 @@
+#include "analysis/report/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+
+#include "analysis/findings/growth.h"
+#include "analysis/findings/rules.h"
+
+namespace tidemark {
+
+namespace {
+
+// A program that catches the error and tries again makes thousands; the last ones tell enough.
+constexpr size_t kMaxOoms = 16;
+
+OomReport oom_of(const FrameworkModel& model, const FailedAllocation& failure,
+                 const Dictionary& names) {
+  const MemoryState state = state_after(model, failure.event);
+  OomReport oom;
+  oom.time_ns = failure.time_ns;
+  oom.requested_bytes = failure.requested_bytes;
+  oom.allocated_bytes = state.totals.allocated;
+  oom.reserved_bytes = state.totals.reserved;
+  oom.device_free_bytes = failure.device_free_bytes;
+  oom.largest_hole_bytes = state.largest_hole_bytes();
+  oom.frames = names.stack_text(failure.stack);
+  return oom;
+}
+
+OomReport oom_of(const DriverFailure& failure, const ProcessModel& process) {
+  const DriverState state = driver_state_at(process.driver, failure.device, failure.time_ns);
+  OomReport oom;
+  oom.time_ns = failure.time_ns;
+  oom.layer = Layer::kDriver;
+  oom.requested_bytes = failure.requested_bytes;
+  oom.reserved_bytes = state.card_bytes;
+  for (const OutOfMemory& row : process.ooms) {
+    if (row.time_ns == failure.time_ns && row.device == failure.device) {
+      oom.device_free_bytes = row.device_free_bytes;
+    }
+  }
+  oom.frames = process.names.stack_text(failure.stack);
+  return oom;
+}
+
+// The event whose state the report describes, or why there is none.
+Result<uint32_t> chosen_event(const FrameworkModel& model, const Instant& at, int64_t start_ns) {
+  switch (at.kind) {
+    case Instant::Kind::kPeak:
+      return model.allocated_peak.event;
+    case Instant::Kind::kOom:
+      if (model.failures.empty()) {
+        return Error{fmt::format("device {} never ran out of memory", model.device)};
+      }
+      return model.failures.back().event;
+    case Instant::Kind::kTime: {
+      uint32_t event = 0;
+      if (!model.event_at(start_ns + at.time_ns, event)) {
+        return Error{fmt::format("device {} has no event up to that time", model.device)};
+      }
+      return event;
+    }
+  }
+  return model.allocated_peak.event;
+}
+
+StepReport step_report(const DeviceEvidence& d) {
+  constexpr size_t kGrowingListed = 10;
+  StepReport r;
+  r.count = d.steps.count();
+  r.period_ns = d.steps.period_ns;
+  r.growth_bytes_per_step = d.steps.growth_bytes_per_step;
+  r.source = d.steps.source;
+  r.confidence = d.steps.confidence;
+  r.full_at_step = full_at_step(d);
+  for (const StackGrowth& g : d.steps.growing) {
+    if (r.growing.size() == kGrowingListed) break;
+    r.growing.push_back(
+        {g.bytes_per_step, g.held_bytes, g.held_count, d.process->names.stack_text(g.stack)});
+  }
+  if (r.count != 0) r.first_high_bytes = d.steps.water.front().high_bytes;
+  for (size_t i = 1; i < d.steps.water.size(); ++i) {
+    r.later_high_bytes = std::max(r.later_high_bytes, d.steps.water[i].high_bytes);
+  }
+  return r;
+}
+
+void add_phases(DeviceReport& d, const DeviceEvidence& evidence) {
+  for (const PhaseKind kind : {PhaseKind::kFirstStep, PhaseKind::kValidation, PhaseKind::kSaving}) {
+    PhaseReport r;
+    r.kind = kind;
+    for (const Phase& p : evidence.phases) {
+      if (p.kind != kind) continue;
+      ++r.count;
+      r.total_ns += evidence.model->time_ns[p.last - 1] - evidence.model->time_ns[p.first];
+      if (p.peak.bytes > r.peak.bytes) r.peak = p.peak;
+      // The first step is said only where nothing says more.
+      if (p.holds(d.allocated_peak.event)) d.peak_phase = kind;
+    }
+    if (r.count != 0) d.phases.push_back(r);
+  }
+}
+
+// Without the bridge, or until it was attached, the recorder saw blocks but not what was asked for.
+// A sum over some of the requests is the peak only if all of them together were less while one of
+// unknown size lived.
+bool knows_requests(const FrameworkModel& model) {
+  constexpr uint32_t kMostLookedAt = 16384;
+  uint32_t unknown_until = 0;
+  for (const Allocation& a : model.allocations) {
+    if (a.requested_bytes == 0 && !a.seeded) unknown_until = std::max(unknown_until, a.death);
+  }
+  if (unknown_until == 0) return true;
+  if (unknown_until > std::min(kMostLookedAt, model.event_count() - 1)) return false;
+  for (uint32_t event = 0; event <= unknown_until; ++event) {
+    if (model.totals_after(event).active > model.requested_peak.bytes) return false;
+  }
+  return true;
+}
+
+Status add_framework(DeviceReport& d, const DeviceEvidence& evidence, const ReportOptions& options,
+                     int64_t start_ns) {
+  constexpr size_t kHolesListed = 5;
+  const FrameworkModel& model = *evidence.model;
+  const Dictionary& names = evidence.process->names;
+  d.has_framework = true;
+  d.events += model.recorded_events;
+  d.allocated_peak = model.allocated_peak;
+  if (knows_requests(model)) d.requested_peak = model.requested_peak;
+  d.reserved_peak = model.reserved_peak;
+  d.blocks_before_history = model.seeded_blocks;
+  d.bytes_before_history = model.seeded_bytes;
+  d.anomalies = model.anomalies;
+  d.limit = evidence.limit;
+  d.steps = step_report(evidence);
+  d.step_events = evidence.steps;
+  d.phase_events = evidence.phases;
+  add_phases(d, evidence);
+  d.curve = thinned_curve(model, options.curve_points);
+
+  const Result<uint32_t> event = chosen_event(model, options.at, start_ns);
+  if (!event) return event.error();
+  const MemoryState state = state_after(model, *event);
+  d.at_ns = state.time_ns;
+  d.at_totals = state.totals;
+  d.categories = shares_by_category(model, state, evidence.categories);
+  d.stacks = shares_by_stack(model, state, names, options.stacks);
+  d.sizes = shares_by_size(model, state);
+  d.ages = shares_by_age(model, state, evidence.steps);
+  d.tree = stack_tree(model, state, names, options.tree_share);
+  if (const auto last = pushed_by(model, *event); last) {
+    d.pushed_by = {last->block_bytes, names.stack_text(last->stack)};
+  }
+  // At the out-of-memory error the holes matter most; without one, where reserved was greatest.
+  const uint32_t worst =
+      model.failures.empty() ? model.reserved_peak.event : model.failures.back().event;
+  d.fragmentation = options.at.kind == Instant::Kind::kPeak
+                        ? fragmentation_of(model, state_after(model, worst), names, kHolesListed)
+                        : fragmentation_of(model, state, names, kHolesListed);
+  d.oom_count += model.failures.size();
+  const size_t skipped = model.failures.size() - std::min(model.failures.size(), kMaxOoms);
+  for (size_t i = skipped; i < model.failures.size(); ++i) {
+    d.ooms.push_back(oom_of(model, model.failures[i], names));
+  }
+  return {};
+}
+
+// The largest groups of what the driver gave out, by stack.
+std::vector<StackShare> driver_shares(const ProcessModel& process, int64_t device, int64_t time_ns,
+                                      size_t limit) {
+  std::map<uint32_t, StackShare> sums;
+  for (const DriverAllocation& a : process.driver.allocations) {
+    if (a.device != device || !a.on_card() || a.birth_ns > time_ns || a.death_ns <= time_ns) {
+      continue;
+    }
+    sums[a.stack].bytes += a.size_bytes;
+    ++sums[a.stack].count;
+  }
+  std::vector<StackShare> shares;
+  for (auto& [stack, share] : sums) {
+    share.frames = process.names.stack_text(stack);
+    shares.push_back(std::move(share));
+  }
+  std::stable_sort(shares.begin(), shares.end(),
+                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  if (shares.size() > limit) shares.resize(limit);
+  return shares;
+}
+
+void add_driver(DeviceReport& d, const ProcessModel& process, const ReportOptions& options,
+                int64_t start_ns) {
+  const auto it = process.driver.devices.find(d.device);
+  if (it != process.driver.devices.end()) {
+    d.driver_peak = it->second.card_peak;
+    for (size_t k = 0; k < kMemoryKinds; ++k) {
+      const uint64_t bytes = it->second.peak_by_kind[k];
+      if (bytes != 0) d.kinds.push_back({static_cast<MemoryKind>(k), bytes});
+    }
+  }
+  d.device_used_peak = device_used_peak(process, d.device);
+  std::vector<const DriverFailure*> failures;
+  for (const DriverFailure& f : process.driver.failures) {
+    if (f.device == d.device) failures.push_back(&f);
+  }
+  d.oom_count += failures.size();
+  const size_t skipped = failures.size() - std::min(failures.size(), kMaxOoms);
+  for (size_t i = skipped; i < failures.size(); ++i) {
+    d.ooms.push_back(oom_of(*failures[i], process));
+  }
+  if (d.has_framework) return;
+  d.at_ns = options.at.kind == Instant::Kind::kTime ? start_ns + options.at.time_ns
+            : options.at.kind == Instant::Kind::kOom && !failures.empty() ? failures.back()->time_ns
+                                                                          : d.driver_peak.time_ns;
+  d.stacks = driver_shares(process, d.device, d.at_ns, options.stacks);
+}
+
+// Everything that the rules of the diagnosis and the report need to know of one device.
+DeviceEvidence gather(const ProcessModel& process, int64_t ordinal, const StackRoles& roles) {
+  DeviceEvidence e;
+  e.process = &process;
+  e.device = ordinal;
+  e.roles = &roles;
+  if (const Device* device = process.device(ordinal); device != nullptr) {
+    e.total_bytes = device->total_bytes;
+  }
+  if (const auto it = process.driver.devices.find(ordinal); it != process.driver.devices.end()) {
+    e.driver_peak = it->second.card_peak;
+  }
+  e.model = process.framework_on(ordinal);
+  if (e.model == nullptr) return e;
+  e.steps = find_steps(process, *e.model);
+  e.phases = find_phases(process, *e.model, roles, e.steps);
+  e.model->release_pages();
+  e.categories = categorize(process, *e.model, roles, e.steps);
+  e.limit = limit_of(process, *e.model);
+  return e;
+}
+
+Result<DeviceReport> device_report(DeviceEvidence& evidence, const ReportOptions& options,
+                                   int64_t start_ns) {
+  const ProcessModel& process = *evidence.process;
+  DeviceReport d;
+  d.device = evidence.device;
+  if (const Device* device = process.device(d.device); device != nullptr) {
+    d.name = process.names.string(device->name);
+    d.uuid = process.names.string(device->uuid);
+    d.total_bytes = device->total_bytes;
+  }
+  if (evidence.model != nullptr) {
+    if (Status status = add_framework(d, evidence, options, start_ns); !status) {
+      return status.error();
+    }
+  }
+  add_driver(d, process, options, start_ns);
+  d.ledger = ledger_at(process, d.device, d.at_ns, d.has_framework ? &d.at_totals : nullptr);
+  evidence.ledger = d.ledger;
+  return d;
+}
+
+LossReport loss_of(const ProcessModel& process) {
+  LossReport loss;
+  for (const Health& h : process.health) {
+    bool worth_saying = true;
+    switch (h.kind) {
+      case HealthKind::kEventsDropped:
+      case HealthKind::kRecordsDroppedByCupti:
+        loss.events_dropped += h.value;
+        break;
+      case HealthKind::kInputSkipped:
+        loss.entries_skipped += h.value;
+        break;
+      case HealthKind::kOverheadNs:
+      case HealthKind::kRecovered:
+      case HealthKind::kNone:
+        worth_saying = false;  // nothing was lost
+        break;
+      default:
+        break;
+    }
+    const bool dropped =
+        h.kind == HealthKind::kEventsDropped || h.kind == HealthKind::kRecordsDroppedByCupti;
+    std::string detail(process.names.string(h.detail));
+    if (dropped && !detail.empty()) detail = "dropped: " + detail;
+    const bool said = std::find(loss.notes.begin(), loss.notes.end(), detail) != loss.notes.end();
+    if (worth_saying && !detail.empty() && !said) loss.notes.push_back(detail);
+  }
+  for (const FrameworkModel& m : process.framework) loss.history_lost_blocks += m.seeded_blocks;
+  return loss;
+}
+
+}  // namespace
+
+std::shared_ptr<Groundwork> lay_groundwork(const TraceModel& model, RankComparison comparison,
+                                           std::optional<int64_t> rank) {
+  auto ground = std::make_shared<Groundwork>();
+  ground->comparison = std::move(comparison);
+  for (const ProcessModel& process : model.processes) {
+    if (rank && process.info.rank != *rank) continue;
+    ground->roles.push_back(std::make_unique<const StackRoles>(process.names));
+    for (const int64_t ordinal : process.device_ordinals()) {
+      ground->devices.push_back(gather(process, ordinal, *ground->roles.back()));
+      if (ground->devices.back().model != nullptr) ground->devices.back().model->release_pages();
+    }
+  }
+  return ground;
+}
+
+bool take_categories(TraceModel& model, const Groundwork& groundwork) {
+  std::map<const FrameworkModel*, const Categories*> found;
+  for (const DeviceEvidence& d : groundwork.devices) found[d.model] = &d.categories;
+  bool known = false;
+  for (ProcessModel& process : model.processes) {
+    for (FrameworkModel& m : process.framework) {
+      const auto it = found.find(&m);
+      if (it == found.end()) continue;
+      const std::vector<Category>& of = it->second->of;
+      for (size_t i = 0; i < of.size(); ++i) {
+        known |= of[i] != Category::kUnknown;
+        if (of[i] != m.allocations.category(i)) m.allocations.set_category(i, of[i]);
+      }
+    }
+  }
+  return known;
+}
+
+Result<Report> make_report(const TraceModel& model, const ReportOptions& options) {
+  return make_report(model, options, *lay_groundwork(model, compare_ranks(model), options.rank));
+}
+
+Result<Report> make_report(const TraceModel& model, const ReportOptions& options,
+                           Groundwork& groundwork) {
+  Report report;
+  report.path = model.path;
+  report.notes = model.notes;
+  report.comparison = std::move(groundwork.comparison);
+  report.start_ns = model.start_ns;
+  report.end_ns = model.end_ns;
+  report.damage = model.damage;
+  report.unknown_blocks = model.unknown_blocks;
+  report.kind = model.processes.size() > 1 ? "job" : "trace";
+  Evidence evidence{&model, &report.comparison, std::move(groundwork.devices)};
+  auto next = evidence.devices.begin();
+  for (const ProcessModel& process : model.processes) {
+    if (process.info.source == Source::kTorchSnapshot) report.kind = "torch-snapshot";
+    if (options.rank && process.info.rank != *options.rank) continue;
+    RankReport rank;
+    rank.rank = process.info.rank;
+    rank.world_size = process.info.world_size;
+    rank.host = process.names.string(process.info.host);
+    rank.pid = process.info.pid;
+    rank.loss = loss_of(process);
+    report.events += process.driver.allocations.size() + process.driver.failures.size();
+    for (; next != evidence.devices.end() && next->process == &process; ++next) {
+      Result<DeviceReport> device = device_report(*next, options, model.start_ns);
+      if (next->model != nullptr) next->model->release_pages();
+      if (!device) return Error{model.path + ": " + device.error().message};
+      report.events += device->events;
+      rank.devices.push_back(std::move(*device));
+    }
+    report.ranks.push_back(std::move(rank));
+  }
+  if (options.rank && report.ranks.empty()) {
+    return Error{fmt::format("{}: no rank {} in this trace", model.path, *options.rank)};
+  }
+  report.findings = diagnose(evidence);
+  return report;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,169 @@
+// The answers of `tidemark report`, as data. Rendering (text, JSON) is elsewhere.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "analysis/findings/finding.h"
+#include "analysis/history/curve.h"
+#include "analysis/history/memory_state.h"
+#include "analysis/insight/fragmentation.h"
+#include "analysis/insight/ledger.h"
+#include "analysis/insight/limit.h"
+#include "analysis/insight/peak.h"
+#include "analysis/insight/phases.h"
+#include "analysis/load/trace_model.h"
+#include "analysis/ranks/ranks.h"
+
+namespace tidemark {
+
+struct KindShare {
+  MemoryKind kind = MemoryKind::kNone;
+  uint64_t peak_bytes = 0;
+};
+
+struct OomReport {
+  int64_t time_ns = 0;
+  Layer layer = Layer::kFramework;
+  uint64_t requested_bytes = 0;
+  uint64_t allocated_bytes = 0;
+  uint64_t reserved_bytes = 0;
+  uint64_t device_free_bytes = 0;
+  uint64_t largest_hole_bytes = 0;
+  std::vector<std::string> frames;
+};
+
+// The allocation that brought the water to where it stands.
+struct PushReport {
+  uint64_t bytes = 0;
+  std::vector<std::string> frames;
+};
+
+struct GrowthShare {
+  double bytes_per_step = 0;
+  uint64_t held_bytes = 0;
+  uint64_t held_count = 0;
+  std::vector<std::string> frames;
+};
+
+struct StepReport {
+  uint64_t count = 0;
+  int64_t period_ns = 0;
+  double growth_bytes_per_step = 0;
+  StepSource source = StepSource::kNone;
+  double confidence = 0;
+  uint64_t full_at_step = 0;         // 0: not in sight
+  std::vector<GrowthShare> growing;  // the stacks that grow most
+  uint64_t first_high_bytes = 0;     // the first step's peak: states and caches are made in it
+  uint64_t later_high_bytes = 0;     // the highest of the later ones
+};
+
+// All phases of one kind.
+struct PhaseReport {
+  PhaseKind kind = PhaseKind::kFirstStep;
+  uint64_t count = 0;
+  int64_t total_ns = 0;
+  Peak peak;  // the highest of them
+};
+
+struct DeviceReport {
+  int64_t device = 0;
+  std::string name;
+  std::string uuid;
+  uint64_t total_bytes = 0;  // 0: not known
+  uint64_t events = 0;
+  bool has_framework = false;
+  Peak allocated_peak;
+  Peak requested_peak;
+  Peak reserved_peak;
+  Peak driver_peak;       // what the driver gave to this process on the card
+  Peak device_used_peak;  // NVML, every process; 0 bytes: not known
+  std::vector<KindShare> kinds;
+  int64_t at_ns = 0;  // the instant that the lists below describe
+  MemoryTotals at_totals;
+  Ledger ledger;
+  std::vector<CategoryShare> categories;
+  std::vector<StackShare> stacks;  // most bytes first
+  std::vector<SizeShare> sizes;
+  std::vector<AgeShare> ages;
+  std::vector<TreeNode> tree;
+  PushReport pushed_by;
+  MemoryLimit limit;
+  StepReport steps;
+  Steps step_events;  // where they begin
+  std::vector<PhaseReport> phases;
+  std::vector<Phase> phase_events;
+  std::optional<PhaseKind> peak_phase;  // what the allocated peak fell into
+  std::vector<CurvePoint> curve;        // where options ask for one
+  Fragmentation fragmentation;
+  std::vector<OomReport> ooms;  // the last ones
+  size_t oom_count = 0;
+  uint64_t blocks_before_history = 0;
+  uint64_t bytes_before_history = 0;
+  uint64_t anomalies = 0;
+};
+
+struct LossReport {
+  uint64_t events_dropped = 0;
+  uint64_t entries_skipped = 0;  // of an import
+  uint64_t history_lost_blocks = 0;
+  std::vector<std::string> notes;
+};
+
+struct RankReport {
+  int64_t rank = -1;
+  uint64_t world_size = 0;
+  std::string host;
+  uint64_t pid = 0;
+  LossReport loss;
+  std::vector<DeviceReport> devices;
+};
+
+struct Report {
+  std::string path;
+  std::vector<std::string> notes;  // on its files: left out, missing, cut, not aligned
+  std::string kind;                // trace, job, torch-snapshot
+  uint64_t events = 0;
+  int64_t start_ns = 0;
+  int64_t end_ns = 0;
+  Damage damage;
+  uint64_t unknown_blocks = 0;
+  std::vector<RankReport> ranks;
+  RankComparison comparison;
+  std::vector<Finding> findings;
+};
+
+// Which instant the report describes in detail.
+struct Instant {
+  enum class Kind : uint8_t { kPeak, kOom, kTime } kind = Kind::kPeak;
+  int64_t time_ns = 0;  // for kTime: since the start of the trace
+};
+
+struct ReportOptions {
+  Instant at;
+  std::optional<int64_t> rank;
+  size_t stacks = 20;  // how many of the largest to list
+  size_t curve_points = 0;
+  double tree_share = 0.005;  // of the whole: what is smaller is not a line of the tree
+};
+
+Result<Report> make_report(const TraceModel& model, const ReportOptions& options);
+
+// What a report is made of: the evidence of each device, by walks through all its events
+// (analysis/findings/evidence.h). For whoever shows a part of it before the report is there.
+struct Groundwork;
+// Of one rank or, without it, of all. The trace must outlive it.
+std::shared_ptr<Groundwork> lay_groundwork(const TraceModel& model, RankComparison comparison,
+                                           std::optional<int64_t> rank = {});
+// Gives every allocation the category that the report counts it under. False: none is known.
+bool take_categories(TraceModel& model, const Groundwork& groundwork);
+// The options are for the same rank as the groundwork, which is used up.
+Result<Report> make_report(const TraceModel& model, const ReportOptions& options,
+                           Groundwork& groundwork);
+
+}  // namespace tidemark

@@ -1,0 +1,117 @@
+// How the caching allocator gives memory back to the driver.
+#include <algorithm>
+
+#include "analysis/whatif/allocator/caching_allocator.h"
+
+namespace tidemark {
+
+// A whole segment that is one free block.
+void CachingAllocator::release_segment(uint32_t index) {
+  const Block& b = blocks_[index];
+  erase_free(index);
+  addresses_.free(b.address, b.size);
+  totals_.reserved -= b.size;
+  ++counts_.driver_frees;
+  pending_done_ = pending_.size();
+  drop_block(index);
+}
+
+void CachingAllocator::release_pool(uint32_t pool) {
+  std::vector<uint32_t> whole;
+  std::vector<uint32_t> expandable;
+  for (const uint32_t list : pools_[pool].lists) {
+    lists_[list].free.for_each([&](const FreeSet::Entry& entry) {
+      const Block& b = blocks_[entry.block];
+      if (b.expandable) {
+        expandable.push_back(entry.block);
+      } else if (!b.split()) {
+        whole.push_back(entry.block);
+      }
+    });
+  }
+  for (const uint32_t block : whole) release_segment(block);
+  for (const uint32_t block : expandable) unmap(block);
+}
+
+void CachingAllocator::release_everything() {
+  // Every stream is waited for, which completes the frees that waited for one.
+  complete_first(pending_.size());
+  release_pool(0);
+  release_pool(1);
+  for (uint32_t i = 2; i < pools_.size(); ++i) {
+    if (pools_[i].retired) release_pool(i);
+  }
+}
+
+void CachingAllocator::empty_cache() {
+  release_everything();
+}
+
+void CachingAllocator::retire_pool(uint32_t pool) {
+  for (BlockPool& p : pools_) {
+    if (pool != 0 && p.pool == pool) p.retired = true;
+  }
+}
+
+// With a split limit, blocks above it are whole segments: one that is large enough, or several.
+bool CachingAllocator::release_oversize(uint32_t list, uint64_t size) {
+  const uint64_t limit = settings_.rules.max_split_bytes;
+  if (limit == UINT64_MAX) return false;
+  const uint64_t wanted = std::max(size, limit);
+  FreeSet& free = lists_[list].free;
+  const FreeSet::Place fit = free.lower_bound(wanted);
+  if (fit != free.end() && !blocks_[free.at(fit).block].expandable) {
+    release_segment(free.at(fit).block);
+    return true;
+  }
+  std::vector<uint32_t> chosen;  // from the largest down
+  uint64_t released = 0;
+  for (FreeSet::Place at = fit; at != free.begin() && released < wanted;) {
+    at = free.previous(at);
+    if (free.at(at).size < limit) break;
+    if (blocks_[free.at(at).block].expandable) continue;
+    chosen.push_back(free.at(at).block);
+    released += free.at(at).size;
+  }
+  for (const uint32_t block : chosen) release_segment(block);
+  return released >= wanted;
+}
+
+// Frees whole segments that went unused for longer than the average, until enough is reclaimed.
+void CachingAllocator::collect_garbage() {
+  const auto threshold =
+      static_cast<uint64_t>(settings_.gc_threshold * static_cast<double>(limits_.allowed));
+  if (totals_.reserved <= threshold) return;
+  const uint64_t target = totals_.reserved - threshold;
+  const BlockPool& large = pools_[0];
+  const auto age = [&](uint32_t block) {
+    return static_cast<double>(large.calls - blocks_[block].gc_base);
+  };
+  std::vector<uint32_t> whole;
+  double total_age = 0;
+  for (const uint32_t list : large.lists) {
+    lists_[list].free.for_each([&](const FreeSet::Entry& entry) {
+      if (blocks_[entry.block].split()) return;
+      whole.push_back(entry.block);
+      total_age += age(entry.block);
+    });
+  }
+  uint64_t reclaimed = 0;
+  bool freed = true;
+  while (reclaimed < target && freed && !whole.empty()) {
+    const double limit = total_age / static_cast<double>(whole.size());
+    freed = false;
+    std::erase_if(whole, [&](uint32_t block) {
+      // 2.5+: expandable blocks count for the average but are not freed here.
+      if (blocks_[block].expandable || age(block) < limit) return false;
+      freed = true;
+      reclaimed += blocks_[block].size;
+      total_age -= age(block);
+      release_segment(block);
+      return true;
+    });
+  }
+  if (reclaimed != 0) ++counts_.collections;
+}
+
+}  // namespace tidemark

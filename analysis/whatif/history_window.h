@@ -1,0 +1,27 @@
+// A part of a history as a history of its own.
+//
+// What was there before its first event is seeded, as it is for a recording that began late; events
+// and allocations are numbered anew.
+#pragma once
+
+#include <cstdint>
+
+#include "analysis/history/allocator_rules.h"
+#include "analysis/history/framework_model.h"
+
+namespace tidemark {
+
+struct EventWindow {
+  uint32_t first = 0;
+  uint32_t end = 0;  // one behind the last
+  uint32_t count() const { return end - first; }
+};
+
+// At most so many events around one, most of them before it. It begins where the least is
+// allocated: whatever is seeded has lost the order in which it came.
+EventWindow window_around(const FrameworkModel& model, uint32_t event, uint32_t most);
+
+FrameworkModel history_window(const FrameworkModel& whole, const AllocatorRules& rules,
+                              EventWindow window);
+
+}  // namespace tidemark

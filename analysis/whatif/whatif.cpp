@@ -1,0 +1,303 @@
+#include "analysis/whatif/whatif.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "analysis/whatif/allocator/own_search.h"
+#include "analysis/whatif/history_window.h"
+
+namespace tidemark {
+
+namespace {
+
+void fill(Prediction& p, const CachingAllocator& a) {
+  p.reserved_peak = a.peak().reserved;
+  p.allocated_peak = a.allocated_peak();
+  p.requested_peak = a.requested_peak();
+  p.allocated_at_peak = a.peak().allocated;
+  p.cached_free_at_peak = a.peak().cached_free;
+  p.largest_hole_at_peak = a.peak().largest_hole;
+  p.reserved_end = a.totals().reserved;
+  p.driver_allocations = a.counts().driver_allocations;
+  p.driver_frees = a.counts().driver_frees;
+  p.retries = a.counts().retries;
+  p.collections = a.counts().collections;
+}
+
+// Settings as the recording states them: values first, the configuration text for what values lack.
+AllocatorSettings settings_of(const ProcessModel& process, std::string& conf) {
+  AllocatorSettings settings;
+  std::string threshold;
+  for (const Setting& s : process.settings) {
+    const std::string_view key = process.names.string(s.key);
+    const std::string_view value = process.names.string(s.value);
+    if (key == "PYTORCH_CUDA_ALLOC_CONF" || (key == "PYTORCH_ALLOC_CONF" && conf.empty())) {
+      conf = value;
+    }
+  }
+  if (const auto parsed = AllocatorSettings::parse(conf)) settings = *parsed;
+  settings.rules = process.rules;
+  return settings;
+}
+
+bool sizes_missing(const FrameworkModel& model) {
+  return std::none_of(model.allocations.begin(), model.allocations.end(),
+                      [](const Allocation& a) { return a.requested_bytes != 0; });
+}
+
+// A recorder that only saw blocks gives their sizes for what was asked.
+bool sizes_are_rounded(const FrameworkModel& model) {
+  constexpr size_t kEnough = 64;
+  return model.allocations.size() >= kEnough &&
+         std::all_of(model.allocations.begin(), model.allocations.end(), [](const Allocation& a) {
+           return a.requested_bytes == a.block_bytes && a.requested_bytes % kMinBlockBytes == 0;
+         });
+}
+
+// The highest use of the card by anything but torch. Counters are in order of time.
+uint64_t other_use(const ProcessModel& process, int64_t device, const FrameworkModel& model) {
+  uint64_t other = 0;
+  uint64_t reserved = 0;
+  uint32_t event = 0;
+  for (const Counter& c : process.counters) {
+    if (c.kind != CounterKind::kDeviceUsed || c.device != device) continue;
+    for (; event < model.event_count() && model.time_ns[event] <= c.time_ns; ++event) {
+      const uint32_t row = model.subject[event];
+      if (model.change[event] == Change::kGrow) reserved += model.segment_changes[row].size_bytes;
+      if (model.change[event] == Change::kShrink) reserved -= model.segment_changes[row].size_bytes;
+    }
+    if (c.value > reserved) other = std::max(other, c.value - reserved);
+  }
+  return other;
+}
+
+// No card has so much; sums of such sizes would overflow.
+bool plausible(const FrameworkModel& model) {
+  constexpr uint64_t kMostBytes = uint64_t{1} << 44;
+  constexpr uint64_t kHighestAddress = uint64_t{1} << 57;
+  const auto allocation = [](const Allocation& a) {
+    return a.requested_bytes <= kMostBytes && a.block_bytes <= kMostBytes &&
+           a.address <= kHighestAddress;
+  };
+  const auto segment = [](const SegmentChange& s) {
+    return s.size_bytes <= kMostBytes && s.address <= kHighestAddress;
+  };
+  const auto failure = [](const FailedAllocation& f) { return f.requested_bytes <= kMostBytes; };
+  return std::all_of(model.allocations.begin(), model.allocations.end(), allocation) &&
+         std::all_of(model.segment_changes.begin(), model.segment_changes.end(), segment) &&
+         std::all_of(model.failures.begin(), model.failures.end(), failure);
+}
+
+}  // namespace
+
+WhatIf::WhatIf() = default;
+WhatIf::WhatIf(WhatIf&&) noexcept = default;
+WhatIf& WhatIf::operator=(WhatIf&&) noexcept = default;
+WhatIf::~WhatIf() = default;
+
+Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
+                               const WhatIfOptions& options) {
+  const FrameworkModel* model = process.framework_on(device);
+  if (model == nullptr || model->allocations.empty()) {
+    return Error{fmt::format("no allocation of PyTorch was recorded on cuda:{}", device)};
+  }
+  if (sizes_missing(*model)) {
+    return Error{fmt::format(
+        "the sizes that were asked for on cuda:{} are not in this recording, and without them "
+        "nothing can be replayed: take a snapshot with torch.cuda.memory._record_memory_history()",
+        device)};
+  }
+  if (!plausible(*model)) {
+    return Error{
+        fmt::format("the recording of cuda:{} holds sizes or addresses of no real card", device)};
+  }
+  WhatIf w;
+  const Device* card = process.device(device);
+  w.card_bytes_ = options.card_bytes != 0 ? options.card_bytes
+                  : card != nullptr       ? card->total_bytes
+                                          : 0;
+  w.other_bytes_ = other_use(process, device, *model);
+  w.recorded_reserved_peak_ = model->reserved_peak.bytes;
+  w.recorded_allocated_peak_ = model->allocated_peak.bytes;
+  w.is_part_ = model->event_count() > options.most_events;
+  FrameworkModel part;
+  if (w.is_part_) {
+    const uint32_t middle =
+        model->failures.empty() ? model->reserved_peak.event : model->failures.back().event;
+    part =
+        history_window(*model, process.rules, window_around(*model, middle, options.most_events));
+    model = &part;
+  }
+  w.replayed_events_ = model->event_count();
+  AllocatorSettings settings = settings_of(process, w.own_conf_);
+  if (options.recorded_conf) {
+    const auto given = AllocatorSettings::parse(*options.recorded_conf);
+    if (!given) return given.error();
+    settings = *given;
+    w.own_conf_ = *options.recorded_conf;
+  }
+
+  std::vector<TorchVersion> versions{{2, 11}, {2, 12}, {2, 13}};
+  if (options.version) {
+    versions = {*options.version};
+  } else if (const auto named = TorchVersion::parse(process.names.string(process.info.framework))) {
+    versions = {*named};
+  }
+  uint64_t allowed = 0;
+  for (const OutOfMemory& oom : process.ooms) {
+    if (oom.device == device && oom.limit_bytes != 0) allowed = oom.limit_bytes;
+  }
+  if (settings.memory_fraction > 0 && settings.memory_fraction < 1) {
+    allowed = static_cast<uint64_t>(settings.memory_fraction * static_cast<double>(w.card_bytes_));
+  }
+  OwnSearch search(*model, settings, w.card_bytes_);
+  for (const TorchVersion version : versions) search.attempt(version, allowed);
+  OwnSearch::Best best = std::move(search).take();
+  w.own_ = best.settings;
+  w.recorded_allowed_ = best.limits.allowed;
+  w.recorded_capacity_ = best.limits.capacity;
+  fill(w.replay_.prediction, best.replay->allocator());
+  w.replay_.prediction.conf = w.own_conf_;
+  w.replay_.prediction.events = model->recorded_events;
+  w.replay_.prediction.limit_bytes =
+      best.limits.allowed != 0 ? best.limits.allowed : best.limits.capacity;
+  w.replay_.prediction.out_of_memory = !model->failures.empty();
+  w.replay_.blocks = best.replay->match().blocks;
+  w.replay_.misplaced_blocks = best.replay->match().misplaced;
+  w.replay_.reserved_mismatches = best.replay->match().reserved_mismatches;
+  w.replay_.first_mismatch_ns = best.replay->match().first_mismatch_ns;
+  w.replay_.version = best.settings.version;
+  w.log_ = std::make_unique<RequestLog>(std::move(*best.replay).take_log());
+  for (const Allocation& a : model->allocations) w.birth_ns_.push_back(a.birth_ns);
+  w.add_notes(*model);
+  return w;
+}
+
+void WhatIf::add_notes(const FrameworkModel& model) {
+  if (is_part_) {
+    notes_.push_back(
+        fmt::format("only the {} events around the highest use are replayed", replayed_events_));
+  }
+  if (model.seeded_blocks != 0) {
+    notes_.push_back(fmt::format(
+        "the history began late: {} blocks were there before it, and are asked for at its start, "
+        "one after the other, in every prediction",
+        model.seeded_blocks));
+  }
+  const auto unknown = std::count_if(model.allocations.begin(), model.allocations.end(),
+                                     [](const Allocation& a) { return a.requested_bytes == 0; });
+  if (unknown != 0) {
+    notes_.push_back(fmt::format(
+        "what {} of {} allocations asked for is not known: the sizes of their blocks are used",
+        unknown, model.allocations.size()));
+  }
+  if (sizes_are_rounded(model)) {
+    notes_.emplace_back(
+        "only block sizes were recorded, not what was asked for: rounding cannot be undone");
+  }
+  if (model.anomalies != 0) {
+    notes_.push_back(
+        fmt::format("{} events contradicted the rest of the history", model.anomalies));
+  }
+  if (!replay_.exact()) {
+    notes_.push_back(fmt::format(
+        "the model does not reproduce this recording exactly ({} of {} blocks lie elsewhere): "
+        "take predictions as estimates",
+        replay_.misplaced_blocks, replay_.blocks));
+  }
+}
+
+Prediction WhatIf::predict(const AllocatorSettings& settings, std::string conf) const {
+  Prediction p;
+  p.conf = std::move(conf);
+  p.events = log_->events;
+  AllocatorSettings used = settings;
+  used.version = own_.version;
+  used.rules.one_division_rounds = !own_.version.at_least(4);
+  uint64_t allowed = recorded_allowed_;
+  if (settings.memory_fraction > 0) {
+    // 2.10+: the whole card is no limit.
+    allowed =
+        settings.memory_fraction < 1
+            ? static_cast<uint64_t>(settings.memory_fraction * static_cast<double>(card_bytes_))
+            : 0;
+  }
+  uint64_t capacity = recorded_capacity_;
+  if (capacity == 0 && card_bytes_ > other_bytes_) capacity = card_bytes_ - other_bytes_;
+  p.limit_bytes = allowed != 0 && (capacity == 0 || allowed < capacity) ? allowed : capacity;
+  DriverAddresses addresses(log_->segments);
+  CachingAllocator allocator(used, AllocatorLimits::of(allowed, capacity, card_bytes_), addresses);
+  run(allocator, p);
+  fill(p, allocator);
+  return p;
+}
+
+void WhatIf::run(CachingAllocator& allocator, Prediction& p) const {
+  const auto& blocks = log_->blocks;
+  for (const Request& r : log_->requests) {
+    switch (r.kind) {
+      case RequestKind::kAllocate: {
+        const RequestedBlock& b = blocks[r.subject];
+        if (allocator.allocate(r.subject, b.bytes, b.stream, b.pool)) break;
+        p.out_of_memory = true;
+        p.failed_bytes = b.bytes;
+        p.failed_ns = birth_ns_[r.subject];
+        return;
+      }
+      case RequestKind::kFail: {
+        const RequestedBlock& b = blocks[r.subject];
+        if (allocator.allocate(r.subject, b.bytes, b.stream, b.pool)) {
+          ++p.failures_avoided;
+          allocator.complete(r.subject);  // what the program would have done with it is not known
+          break;
+        }
+        p.out_of_memory = true;
+        p.failed_bytes = b.bytes;
+        p.failed_ns = log_->failed_ns[r.subject - birth_ns_.size()];
+        break;
+      }
+      case RequestKind::kFree:
+      case RequestKind::kComplete:
+        allocator.complete(r.subject);
+        break;
+      case RequestKind::kRelease:
+        allocator.release(r.subject);
+        break;
+      case RequestKind::kEmptyCache:
+        allocator.empty_cache();
+        break;
+      case RequestKind::kRetirePool:
+        allocator.retire_pool(r.subject);
+        break;
+    }
+  }
+}
+
+Result<Prediction> predict(const ProcessModel& process, int64_t device,
+                           const AllocatorSettings& settings) {
+  const Result<WhatIf> whatif = WhatIf::prepare(process, device);
+  if (!whatif) return whatif.error();
+  return whatif->predict(settings);
+}
+
+std::vector<std::string> sensible_confs() {
+  return {"",
+          "expandable_segments:True",
+          "max_split_size_mb:32",
+          "max_split_size_mb:64",
+          "max_split_size_mb:128",
+          "max_split_size_mb:256",
+          "max_split_size_mb:512",
+          "roundup_power2_divisions:2",
+          "roundup_power2_divisions:4",
+          "roundup_power2_divisions:8",
+          "roundup_power2_divisions:16",
+          "roundup_power2_divisions:[256:1,512:2,1024:4,>:8]",
+          "large_segment_size_mb:64",
+          "garbage_collection_threshold:0.6",
+          "garbage_collection_threshold:0.8",
+          "expandable_segments:True,roundup_power2_divisions:8"};
+}
+
+}  // namespace tidemark

@@ -1,0 +1,112 @@
+#include "analysis/whatif/whatif_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+namespace tidemark {
+
+namespace {
+
+struct Candidate {
+  std::string conf;
+  AllocatorSettings settings;
+};
+
+Result<std::vector<Candidate>> parse_all(const std::vector<std::string>& confs) {
+  std::vector<Candidate> all;
+  for (const std::string& conf : confs) {
+    const auto settings = AllocatorSettings::parse(conf);
+    if (!settings) return settings.error();
+    all.push_back({conf, *settings});
+  }
+  return all;
+}
+
+// Garbage collection acts on a share of what a memory fraction allows.
+bool collects_nothing(const AllocatorSettings& settings, const WhatIf& whatif) {
+  return settings.gc_threshold > 0 && settings.memory_fraction == 0 &&
+         whatif.recorded_allowed() == 0;
+}
+
+// A setting without effect deserves a word, or its row in the table misleads.
+void note_settings(const Candidate& c, const WhatIf& whatif, std::vector<std::string>& notes) {
+  if (c.settings.memory_fraction > 0 && whatif.card_bytes() == 0) {
+    notes.push_back(fmt::format(
+        "{}: the size of the card is not in the recording, so the fraction limits nothing; "
+        "--card SIZE says it",
+        c.conf));
+  } else if (collects_nothing(c.settings, whatif)) {
+    notes.push_back(fmt::format(
+        "{}: acts only with a memory fraction below 1; add per_process_memory_fraction:F", c.conf));
+  }
+  for (const std::string& key : c.settings.ignored) {
+    notes.push_back(fmt::format("{} does not change how device memory is given out", key));
+  }
+}
+
+WhatIfDevice answer(const WhatIf& whatif, std::vector<Candidate> candidates, bool all) {
+  WhatIfDevice d;
+  d.own_conf = whatif.own_conf();
+  d.recorded_reserved_peak = whatif.recorded_reserved_peak();
+  d.recorded_allocated_peak = whatif.recorded_allocated_peak();
+  d.card_bytes = whatif.card_bytes();
+  d.other_bytes = whatif.other_bytes();
+  d.replay = whatif.own();
+  d.notes = whatif.notes();
+  for (const Candidate& c : candidates) note_settings(c, whatif, d.notes);
+  if (all) {
+    for (const std::string& conf : sensible_confs()) {
+      const auto settings = AllocatorSettings::parse(conf);
+      if (settings && !collects_nothing(*settings, whatif)) candidates.push_back({conf, *settings});
+    }
+  }
+  for (const Candidate& c : candidates) {
+    d.predictions.push_back(whatif.predict(c.settings, c.conf));
+  }
+  if (all) {
+    std::stable_sort(d.predictions.begin(), d.predictions.end(),
+                     [](const Prediction& a, const Prediction& b) {
+                       return std::tuple(a.out_of_memory, a.reserved_peak, a.driver_allocations) <
+                              std::tuple(b.out_of_memory, b.reserved_peak, b.driver_allocations);
+                     });
+  }
+  return d;
+}
+
+}  // namespace
+
+Result<WhatIfReport> make_whatif_report(const TraceModel& model, const WhatIfQuestion& question) {
+  const auto candidates = parse_all(question.confs);
+  if (!candidates) return candidates.error();
+  WhatIfReport report;
+  report.path = model.path;
+  report.start_ns = model.start_ns;
+  std::optional<Error> reason;
+  for (const ProcessModel& process : model.processes) {
+    if (question.rank && process.info.rank != *question.rank) continue;
+    for (const FrameworkModel& framework : process.framework) {
+      if (question.device && framework.device != *question.device) continue;
+      const Result<WhatIf> whatif = WhatIf::prepare(process, framework.device, question.options);
+      if (!whatif) {
+        if (!framework.allocations.empty() || !reason) reason = whatif.error();
+        continue;
+      }
+      WhatIfDevice d = answer(*whatif, *candidates, question.all);
+      d.rank = process.info.rank;
+      d.device = framework.device;
+      if (const Device* card = process.device(framework.device)) {
+        d.card_name = process.names.string(card->name);
+      }
+      report.devices.push_back(std::move(d));
+    }
+  }
+  if (!report.devices.empty()) return report;
+  if (reason) return Error{model.path + ": " + reason->message};
+  return Error{model.path + ": no allocator events of PyTorch " +
+               (question.rank || question.device ? "on that rank and device"
+                                                 : "are in this recording; a snapshot has them")};
+}
+
+}  // namespace tidemark

@@ -1,0 +1,45 @@
+// The questions of `tidemark whatif`, asked of every rank and device of a recording.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "analysis/whatif/whatif.h"
+
+namespace tidemark {
+
+struct WhatIfQuestion {
+  std::vector<std::string> confs;
+  // The sensible ones too, and all of them by reserved peak, what runs out of memory last.
+  bool all = false;
+  std::optional<int64_t> rank;
+  std::optional<int64_t> device;
+  WhatIfOptions options;
+};
+
+struct WhatIfDevice {
+  int64_t rank = -1;
+  int64_t device = 0;
+  std::string card_name;
+  std::string own_conf;
+  uint64_t recorded_reserved_peak = 0;
+  uint64_t recorded_allocated_peak = 0;
+  uint64_t card_bytes = 0;
+  uint64_t other_bytes = 0;
+  Replay replay;
+  std::vector<Prediction> predictions;
+  std::vector<std::string> notes;
+};
+
+struct WhatIfReport {
+  std::string path;
+  int64_t start_ns = 0;
+  std::vector<WhatIfDevice> devices;
+};
+
+// Errors: a configuration that torch would refuse, nothing that could be replayed.
+Result<WhatIfReport> make_whatif_report(const TraceModel& model, const WhatIfQuestion& question);
+
+}  // namespace tidemark
