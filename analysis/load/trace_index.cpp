@@ -43,7 +43,7 @@ std::string identity_of(const TraceReader& reader) {
   if (error) return "";
   std::string text =
       fmt::format("{}\ntidemark {}, replay {}\n{} bytes, {}.{:09}, {:08x}\n", path.string(),
-                  kVersion, TIDEMARK_REPLAY_SOURCES, reader.file_bytes(), info.st_mtim.tv_sec,
+                  kVersion, TIDEMARK_INDEX_KEY, reader.file_bytes(), info.st_mtim.tv_sec,
                   info.st_mtim.tv_nsec, header.payload_crc);
   uint32_t last = 0;
   std::vector<uint32_t> processes;
