@@ -22,9 +22,9 @@
 
 #include "analysis/load/trace_model.h"
 #include "collector/snapshot/name_writer.h"
-#include "export/perfetto_export.h"
-#include "export/snapshot_export.h"
-#include "export/sqlite_tables.h"
+#include "export/perfetto/perfetto_export.h"
+#include "export/snapshot/snapshot_export.h"
+#include "export/tables/sqlite_tables.h"
 #include "proto/write/trace_writer.h"
 
 namespace tidemark {

@@ -12,8 +12,8 @@
 #include "analysis/report/report.h"
 #include "bench/synthetic_stream.h"
 #include "collector/snapshot/name_writer.h"
-#include "export/report_json.h"
-#include "export/report_text.h"
+#include "export/report/report_json.h"
+#include "export/report/report_text.h"
 #include "proto/base/byte_sink.h"
 #include "proto/write/trace_writer.h"
 

@@ -30,7 +30,7 @@
 #include <utility>
 #include <vector>
 
-#include "export/snapshot_export.h"
+#include "export/snapshot/snapshot_export.h"
 #include "proto/base/crc32.h"
 #include "tests/viewer/synthetic_trace.h"
 #include "viewer/app/shell.h"

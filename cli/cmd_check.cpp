@@ -7,9 +7,9 @@
 #include <memory>
 #include <optional>
 
+#include "analysis/wording.h"
 #include "cli/command.h"
 #include "cli/size_option.h"
-#include "export/names.h"
 
 namespace tidemark::cli {
 

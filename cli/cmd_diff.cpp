@@ -5,7 +5,7 @@
 #include "analysis/report/diff.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
-#include "export/diff_text.h"
+#include "export/report/diff_text.h"
 
 namespace tidemark::cli {
 

@@ -6,14 +6,14 @@
 #include <memory>
 
 #include "analysis/insight/categories.h"
+#include "analysis/wording.h"
 #include "cli/command.h"
 #include "cli/size_option.h"
 #include "cli/terminal.h"
-#include "export/csv_tables.h"
-#include "export/names.h"
-#include "export/perfetto_export.h"
-#include "export/snapshot_export.h"
-#include "export/sqlite_tables.h"
+#include "export/perfetto/perfetto_export.h"
+#include "export/snapshot/snapshot_export.h"
+#include "export/tables/csv_tables.h"
+#include "export/tables/sqlite_tables.h"
 #include "proto/base/output_file.h"
 
 namespace tidemark::cli {

@@ -4,9 +4,9 @@
 #include <memory>
 
 #include "analysis/load/trace_model.h"
+#include "analysis/wording.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
-#include "export/names.h"
 #include "proto/table_names.h"
 
 namespace tidemark::cli {

@@ -3,10 +3,10 @@
 #include <cstdio>
 #include <memory>
 
+#include "analysis/wording.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
 #include "collector/job/merge.h"
-#include "export/names.h"
 
 namespace tidemark::cli {
 

@@ -4,11 +4,11 @@
 #include <memory>
 #include <utility>
 
+#include "analysis/wording.h"
 #include "cli/command.h"
 #include "cli/process_choice.h"
 #include "cli/terminal.h"
-#include "export/json_writer.h"
-#include "export/names.h"
+#include "export/report/json_writer.h"
 
 namespace tidemark::cli {
 

@@ -3,9 +3,9 @@
 #include <filesystem>
 #include <memory>
 
+#include "analysis/wording.h"
 #include "cli/command.h"
 #include "collector/recover/recovery.h"
-#include "export/names.h"
 
 namespace tidemark::cli {
 

@@ -8,9 +8,9 @@
 #include "analysis/report/report.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
-#include "export/report_html.h"
-#include "export/report_json.h"
-#include "export/report_text.h"
+#include "export/report/report_html.h"
+#include "export/report/report_json.h"
+#include "export/report/report_text.h"
 #include "proto/base/byte_sink.h"
 #include "proto/base/output_file.h"
 

@@ -7,8 +7,8 @@
 #include "cli/command.h"
 #include "cli/size_option.h"
 #include "cli/terminal.h"
-#include "export/whatif_json.h"
-#include "export/whatif_text.h"
+#include "export/report/whatif_json.h"
+#include "export/report/whatif_text.h"
 
 namespace tidemark::cli {
 

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "analysis/wording.h"
 #include "cli/terminal.h"
-#include "export/names.h"
 
 namespace tidemark::cli {
 

@@ -8,8 +8,8 @@
 #include <ctime>
 
 #include "analysis/report/report.h"
+#include "analysis/wording.h"
 #include "cli/command.h"
-#include "export/names.h"
 
 namespace tidemark::cli {
 

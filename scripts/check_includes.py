@@ -30,6 +30,7 @@ LAYERS = {
     "collector": ["pickle", "snapshot", "recover", "job", ".", "launch", "attach/inject", "attach"],
     "analysis": ["columns", "history", "names", "load", "insight", "ranks", ".",
                  "whatif/allocator", "whatif", "findings", "findings/rules", "report"],
+    "export": [".", "report", "perfetto", "tables", "snapshot"],
 }
 # The sub-folders of proto/ and collector/ that some users must not touch.
 INJECTOR_LINKS = {"proto", "proto/base", "proto/write"}

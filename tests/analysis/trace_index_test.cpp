@@ -14,7 +14,7 @@
 #include "analysis/history/state_index.h"
 #include "analysis/report/report.h"
 #include "collector/trace_source.h"
-#include "export/report_json.h"
+#include "export/report/report_json.h"
 #include "proto/base/byte_sink.h"
 #include "proto/base/output_file.h"
 #include "proto/write/trace_writer.h"

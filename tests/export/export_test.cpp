@@ -7,7 +7,7 @@
 #include "export/counter_samples.h"
 #include "export/export_input.h"
 #include "export/mark_ranges.h"
-#include "export/snapshot_pickle.h"
+#include "export/snapshot/snapshot_pickle.h"
 
 namespace tidemark {
 namespace {

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "export/names.h"
+#include "analysis/wording.h"
 #include "viewer/app/shell.h"
 #include "viewer/model/ticks.h"
 #include "viewer/panels/key_table.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "analysis/names/readable_name.h"
-#include "export/stack_lines.h"
+#include "export/report/stack_lines.h"
 
 namespace tidemark::view {
 

@@ -6,7 +6,7 @@
 #include <array>
 #include <cmath>
 
-#include "export/names.h"
+#include "analysis/wording.h"
 
 namespace tidemark::view {
 

@@ -6,8 +6,8 @@
 #include <set>
 
 #include "analysis/insight/outside_history.h"
+#include "analysis/wording.h"
 #include "export/export_input.h"
-#include "export/names.h"
 
 namespace tidemark::view {
 

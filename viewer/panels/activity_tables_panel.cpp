@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <imgui.h>
 
-#include "export/names.h"
+#include "analysis/wording.h"
 #include "viewer/model/ticks.h"
 #include "viewer/widgets/table.h"
 #include "viewer/widgets/text.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "export/names.h"
+#include "analysis/wording.h"
 #include "viewer/widgets/drawing.h"
 #include "viewer/widgets/fonts.h"
 #include "viewer/widgets/table.h"

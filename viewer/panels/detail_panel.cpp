@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "export/names.h"
+#include "analysis/wording.h"
 #include "viewer/model/owner_names.h"
 #include "viewer/model/ticks.h"
 #include "viewer/widgets/fonts.h"

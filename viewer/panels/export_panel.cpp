@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "export/names.h"
-#include "export/perfetto_export.h"
+#include "analysis/wording.h"
+#include "export/perfetto/perfetto_export.h"
 #include "viewer/model/ticks.h"
 #include "viewer/widgets/dialog.h"
 #include "viewer/widgets/text.h"

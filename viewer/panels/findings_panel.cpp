@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "export/names.h"
+#include "analysis/wording.h"
 #include "viewer/model/ticks.h"
 #include "viewer/panels/flame_panel.h"
 #include "viewer/panels/map_panel.h"

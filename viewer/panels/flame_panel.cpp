@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "export/names.h"
+#include "analysis/wording.h"
 #include "viewer/model/ticks.h"
 #include "viewer/panels/key_table.h"
 #include "viewer/widgets/drawing.h"

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "export/names.h"
+#include "analysis/wording.h"
 #include "viewer/model/ticks.h"
 #include "viewer/widgets/table.h"
 #include "viewer/widgets/text.h"

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "export/names.h"
+#include "analysis/wording.h"
 #include "viewer/model/owner_names.h"
 #include "viewer/model/ticks.h"
 #include "viewer/panels/block_colour.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <string>
 
-#include "export/names.h"
+#include "analysis/wording.h"
 #include "viewer/model/owner_names.h"
 #include "viewer/model/ticks.h"
 #include "viewer/widgets/drawing.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "export/names.h"
+#include "analysis/wording.h"
 #include "viewer/widgets/dialog.h"
 #include "viewer/widgets/text.h"
 #include "viewer/widgets/theme.h"

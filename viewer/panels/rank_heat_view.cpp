@@ -7,7 +7,7 @@
 #include <cmath>
 #include <utility>
 
-#include "export/names.h"
+#include "analysis/wording.h"
 #include "viewer/widgets/drawing.h"
 #include "viewer/widgets/text.h"
 #include "viewer/widgets/theme.h"

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "export/names.h"
-#include "export/rank_report.h"
+#include "analysis/wording.h"
+#include "export/report/rank_report.h"
 #include "viewer/widgets/text.h"
 #include "viewer/widgets/theme.h"
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "export/names.h"
+#include "analysis/wording.h"
 #include "viewer/model/owner_names.h"
 #include "viewer/model/ticks.h"
 #include "viewer/panels/block_colour.h"

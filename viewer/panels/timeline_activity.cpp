@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "export/names.h"
+#include "analysis/wording.h"
 #include "viewer/widgets/drawing.h"
 #include "viewer/widgets/text.h"
 #include "viewer/widgets/theme.h"

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <utility>
 
-#include "export/names.h"
+#include "analysis/wording.h"
 #include "viewer/model/owner_names.h"
 #include "viewer/panels/timeline_steps.h"
 #include "viewer/widgets/drawing.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <string_view>
 
-#include "export/names.h"
+#include "analysis/wording.h"
 #include "viewer/widgets/drawing.h"
 #include "viewer/widgets/text.h"
 #include "viewer/widgets/theme.h"

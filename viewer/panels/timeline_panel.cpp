@@ -8,7 +8,7 @@
 #include <cmath>
 #include <utility>
 
-#include "export/names.h"
+#include "analysis/wording.h"
 #include "viewer/model/owner_names.h"
 #include "viewer/panels/key_table.h"
 #include "viewer/panels/time_axis.h"

@@ -1,0 +1,61 @@
+// Counters of a Perfetto trace: the curves of the framework's allocator and what was sampled.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "export/counter_samples.h"
+#include "export/perfetto/tracks.h"
+
+namespace tidemark {
+
+// The curves of one device of one process, on a sequence of their own whose clock counts from
+// sample to sample: small numbers, a fifth less bytes.
+class CounterCurves {
+ public:
+  CounterCurves(PerfettoPackets& packets, PerfettoTracks& tracks, const ExportProcess& process,
+                const FrameworkModel& model, const TimeRange& range, int64_t clock_start_ns);
+
+  // What all samples would take in the file.
+  struct Size {
+    uint64_t samples = 0;
+    uint64_t bytes = 0;
+  };
+  // With stretches not 0: of what stays when the time is cut into that many.
+  Size measure(uint64_t stretches = 0) const;
+
+  // More than all samples can take.
+  uint64_t most_bytes() const;
+
+  // Writes what measure() measured with the same argument. Returns the number of samples.
+  uint64_t write(uint64_t stretches, const Progress& progress);
+
+ private:
+  // Calls use(CounterSample) for the samples that stay.
+  template <typename Use>
+  void for_each_kept(uint64_t stretches, Use&& use) const;
+  void begin_sequence();
+  void put(const CounterSample& sample);
+
+  PerfettoPackets& packets_;
+  const ExportProcess& process_;
+  const FrameworkModel& model_;
+  TimeRange range_;
+  int64_t clock_start_ns_;
+  int64_t clock_ns_;  // where the sequence's clock stands
+  uint32_t sequence_;
+  std::array<uint64_t, kFrameworkCounters.size()> tracks_{};
+};
+
+// The rows of the counters table: the whole card's use, pools, host memory.
+void write_sampled_counters(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
+                            const ExportProcess& process, const TimeRange& range);
+
+// What each owner (torch, nccl, cublas …) holds on the card by the driver's account.
+void write_owner_counters(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
+                          const ExportProcess& process, const TimeRange& range);
+
+// The y axis that all counters of a device share.
+std::string axis_of(const ExportProcess& process, int64_t device);
+
+}  // namespace tidemark

@@ -1,0 +1,207 @@
+#include "export/perfetto/events.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "export/perfetto/heap.h"
+#include "export/perfetto/slices.h"
+
+namespace tidemark {
+
+namespace {
+
+pb::TrackEvent& begin_instant(PerfettoNames& names, int64_t time_ns, uint64_t track,
+                              std::string_view name, std::string_view category) {
+  pb::TrackEvent& event = *names.begin_packet(time_ns).mutable_track_event();
+  event.set_type(kInstant);
+  event.set_track_uuid(track);
+  event.set_name_iid(names.event(name));
+  event.add_category_iids(names.category(category));
+  return event;
+}
+
+struct OomFacts {
+  int64_t time_ns = 0;
+  Layer layer = Layer::kFramework;
+  uint64_t requested_bytes = 0;
+  uint64_t allocated_bytes = 0;
+  uint64_t reserved_bytes = 0;
+  uint64_t device_free_bytes = 0;
+  uint64_t largest_hole_bytes = 0;
+  bool hole_known = false;
+  uint32_t stack = 0;
+};
+
+void put_oom(PerfettoNames& names, const ExportProcess& process, uint64_t track,
+             const OomFacts& oom) {
+  pb::TrackEvent& event = begin_instant(names, oom.time_ns, track, "out of memory", "oom");
+  PerfettoArgs args(names, event);
+  args.text("layer", oom.layer == Layer::kDriver ? "driver" : "torch");
+  args.number("requested_bytes", oom.requested_bytes);
+  args.number("allocated_bytes", oom.allocated_bytes);
+  args.number("reserved_bytes", oom.reserved_bytes);
+  args.number("device_free_bytes", oom.device_free_bytes);
+  if (oom.hole_known) args.number("largest_hole_bytes", oom.largest_hole_bytes);
+  args.lines("stack", process.model->names.stack_text(oom.stack));
+  names.end_packet();
+}
+
+void put_peak(PerfettoNames& names, uint64_t track, const MemoryState& state) {
+  pb::TrackEvent& event = begin_instant(names, state.time_ns, track, "allocated peak", "peak");
+  PerfettoArgs args(names, event);
+  args.number("allocated_bytes", state.totals.allocated);
+  args.number("requested_bytes", state.totals.requested);
+  args.number("reserved_bytes", state.totals.reserved);
+  args.number("blocks", state.live.size());
+  args.number("largest_hole_bytes", state.largest_hole_bytes());
+  names.end_packet();
+}
+
+}  // namespace
+
+void write_peak_and_ooms(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
+                         const ExportProcess& process, const FrameworkModel& model,
+                         const TimeRange& range) {
+  if (model.event_count() == 0) return;
+  const auto dump = [&](const MemoryState& state, const std::string& name, int64_t time_ns) {
+    write_heap_dump(packets, process, tracks.fake_pid(), sums_by_stack(model, state), name,
+                    time_ns);
+  };
+  const uint64_t device = tracks.device(model.device);
+  if (range.contains(model.allocated_peak.time_ns)) {
+    const MemoryState state = state_after(model, model.allocated_peak.event);
+    put_peak(names, tracks.add(device, "peak", PerfettoTracks::kOutOfMemory), state);
+    dump(state, fmt::format("cuda:{} at the peak", model.device), state.time_ns);
+  }
+  if (model.failures.empty()) return;
+  const uint64_t track = tracks.add(device, "out of memory", PerfettoTracks::kOutOfMemory);
+  const size_t first_dump = model.failures.size() - std::min(model.failures.size(), kMaxOomDumps);
+  for (size_t i = 0; i < model.failures.size(); ++i) {
+    const FailedAllocation& failure = model.failures[i];
+    if (!range.contains(failure.time_ns)) continue;
+    const MemoryTotals totals = model.totals_after(failure.event);
+    OomFacts facts;
+    facts.time_ns = failure.time_ns;
+    facts.requested_bytes = failure.requested_bytes;
+    facts.allocated_bytes = totals.allocated;
+    facts.reserved_bytes = totals.reserved;
+    facts.device_free_bytes = failure.device_free_bytes;
+    facts.stack = failure.stack;
+    if (i >= first_dump) {
+      const MemoryState state = state_after(model, failure.event);
+      facts.largest_hole_bytes = state.largest_hole_bytes();
+      facts.hole_known = true;
+      dump(state, fmt::format("cuda:{} at out of memory {}", model.device, i + 1), failure.time_ns);
+    }
+    put_oom(names, process, track, facts);
+  }
+}
+
+void write_driver_peaks(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
+                        const ExportProcess& process, const TimeRange& range) {
+  const DriverModel& driver = process.model->driver;
+  for (const auto& [device, told] : driver.devices) {
+    const Peak& peak = told.card_peak;
+    if (peak.bytes == 0 || !range.contains(peak.time_ns)) continue;
+    const HeapSums sums = sums_by_stack(driver, device, peak.time_ns);
+    const uint64_t track =
+        tracks.add(tracks.device(device), "driver peak", PerfettoTracks::kOutOfMemory);
+    pb::TrackEvent& event = begin_instant(names, peak.time_ns, track, "driver peak", "peak");
+    uint64_t allocations = 0;
+    for (const auto& [stack, sum] : sums) allocations += sum.count;
+    PerfettoArgs args(names, event);
+    args.number("bytes", peak.bytes);
+    args.number("allocations", allocations);
+    names.end_packet();
+    write_heap_dump(packets, process, tracks.fake_pid(), sums,
+                    fmt::format("cuda:{} at the driver's peak", device), peak.time_ns);
+  }
+}
+
+void write_recorded_ooms(PerfettoTracks& tracks, PerfettoNames& names, const ExportProcess& process,
+                         const TimeRange& range) {
+  std::map<int64_t, uint64_t> by_device;
+  for (const OutOfMemory& oom : errors_outside_history(process)) {
+    if (!range.contains(oom.time_ns)) continue;
+    uint64_t& track = by_device[oom.device];
+    if (track == 0) {
+      track = tracks.add(tracks.device(oom.device), "out of memory (recorded)",
+                         PerfettoTracks::kOutOfMemory);
+    }
+    put_oom(
+        names, process, track,
+        {oom.time_ns, oom.layer, oom.requested_bytes, oom.allocated_bytes, oom.reserved_bytes,
+         oom.device_free_bytes, oom.largest_hole_bytes, oom.largest_hole_bytes != 0, oom.stack});
+  }
+}
+
+namespace {
+
+void put_advice(PerfettoNames& names, pb::DebugAnnotation& list, const Advice& advice) {
+  pb::DebugAnnotation& entry = *list.add_array_values();
+  const auto part = [&](std::string_view name) {
+    pb::DebugAnnotation* value = entry.add_dict_entries();
+    value->set_name_iid(names.annotation(name));
+    return value;
+  };
+  part("action")->set_string_value(utf8_text(advice.action));
+  part("detail")->set_string_value(utf8_text(advice.detail));
+  if (advice.saves_bytes != 0) part("saves_bytes")->set_uint_value(advice.saves_bytes);
+}
+
+}  // namespace
+
+void write_findings(PerfettoTracks& tracks, PerfettoNames& names, const ExportProcess& process,
+                    std::span<const Finding* const> findings, int64_t end_ns,
+                    const TimeRange& range) {
+  if (findings.empty()) return;
+  const uint64_t track = tracks.add(tracks.process_track(), "findings", PerfettoTracks::kFindings);
+  for (const Finding* finding : findings) {
+    const FrameworkModel* model = process.model->framework_on(finding->device);
+    const int64_t peak_ns =
+        model == nullptr || model->event_count() == 0 ? end_ns : model->allocated_peak.time_ns;
+    const int64_t time_ns = std::clamp(peak_ns, range.begin_ns, range.end_ns);
+    pb::TrackEvent& event = begin_instant(names, time_ns, track, finding->id, "finding");
+    PerfettoArgs args(names, event);
+    args.text("severity", finding->severity);
+    args.text("summary", finding->summary);
+    args.signed_number("device", finding->device);
+    for (const auto& [key, value] : finding->evidence) args.number(key, value);
+    args.lines("stack", finding->frames);
+    if (!finding->advice.empty()) {
+      pb::DebugAnnotation* list = args.list("advice");
+      for (const Advice& advice : finding->advice) put_advice(names, *list, advice);
+    }
+    names.end_packet();
+  }
+}
+
+void write_steps(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
+                 const Steps& steps, const FrameworkModel& model, const TimeRange& range) {
+  SliceLanes lanes(packets, tracks, names.sequence(), tracks.device(model.device), "iterations",
+                   PerfettoTracks::kOutOfMemory - 1);
+  const uint32_t category = names.category("iteration");
+  for (uint32_t i = 0; i < steps.count(); ++i) {
+    // The last one may end with the history.
+    const uint32_t last = std::min(steps.boundaries[i + 1], model.event_count() - 1);
+    const int64_t begin = model.time_ns[steps.boundaries[i]];
+    const int64_t end = model.time_ns[last];
+    if (!range.overlaps(begin, end)) continue;
+    const int64_t shown = std::max(begin, range.begin_ns);
+    const uint64_t track = lanes.place(shown, std::min(end, range.end_ns));
+    pb::TrackEvent& event = *names.begin_packet(shown).mutable_track_event();
+    event.set_type(kSliceBegin);
+    event.set_track_uuid(track);
+    event.set_name_iid(names.event("iteration"));
+    event.add_category_iids(category);
+    PerfettoArgs args(names, event);
+    args.number("number", i);
+    args.number("low_bytes", steps.water[i].low_bytes);
+    args.number("high_bytes", steps.water[i].high_bytes);
+    names.end_packet();
+  }
+  lanes.finish();
+}
+
+}  // namespace tidemark

@@ -1,0 +1,37 @@
+// Single events of a Perfetto trace: out-of-memory errors and findings, with their evidence.
+#pragma once
+
+#include <span>
+
+#include "analysis/report/report.h"
+#include "export/perfetto/tracks.h"
+
+namespace tidemark {
+
+// How many of a device's last errors get a flame graph and the look at its holes: both walk the
+// whole history, and a program that tries again and again makes thousands of errors.
+inline constexpr size_t kMaxOomDumps = 16;
+
+// Instants and flame graphs of one device: the peak, and each error.
+void write_peak_and_ooms(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
+                         const ExportProcess& process, const FrameworkModel& model,
+                         const TimeRange& range);
+
+// The same for what the driver gave out, at the peak of that.
+void write_driver_peaks(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
+                        const ExportProcess& process, const TimeRange& range);
+
+// Errors that the recorder described itself and the framework's history does not have.
+void write_recorded_ooms(PerfettoTracks& tracks, PerfettoNames& names, const ExportProcess& process,
+                         const TimeRange& range);
+
+// Findings, at the peak of the device they speak of; at `end_ns` where it has none.
+void write_findings(PerfettoTracks& tracks, PerfettoNames& names, const ExportProcess& process,
+                    std::span<const Finding* const> findings, int64_t end_ns,
+                    const TimeRange& range);
+
+// The program's iterations, one range per iteration and device.
+void write_steps(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
+                 const Steps& steps, const FrameworkModel& model, const TimeRange& range);
+
+}  // namespace tidemark

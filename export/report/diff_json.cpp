@@ -1,0 +1,66 @@
+#include <utility>
+
+#include "export/report/diff_text.h"
+#include "export/report/json_writer.h"
+
+namespace tidemark {
+
+namespace {
+
+void put_lines(JsonWriter& json, std::string_view name, const std::vector<DiffLine>& lines) {
+  json.key(name);
+  json.begin_array();
+  for (const DiffLine& line : lines) {
+    json.begin_object();
+    if (!line.name.empty()) json.field("name", line.name);
+    json.field("before_bytes", line.before_bytes);
+    json.field("after_bytes", line.after_bytes);
+    json.field("change_bytes", line.change());
+    if (line.name.empty()) {
+      json.key("frames");
+      json.begin_array();
+      for (const std::string& frame : line.frames) json.value(frame);
+      json.end_array();
+    }
+    json.end_object();
+  }
+  json.end_array();
+}
+
+void put_names(JsonWriter& json, std::string_view name, const std::vector<std::string>& names) {
+  json.key(name);
+  json.begin_array();
+  for (const std::string& text : names) json.value(text);
+  json.end_array();
+}
+
+}  // namespace
+
+std::string diff_as_json(const Diff& diff) {
+  JsonWriter json;
+  json.begin_object();
+  json.field("schema", "tidemark.diff/1");
+  json.field("before", diff.before_path);
+  json.field("after", diff.after_path);
+  json.key("devices");
+  json.begin_array();
+  for (const DeviceDiff& d : diff.devices) {
+    json.begin_object();
+    json.field("before_rank", d.before_rank);
+    json.field("after_rank", d.after_rank);
+    json.field("before_device", d.before_device);
+    json.field("after_device", d.after_device);
+    put_lines(json, "peaks", d.peaks);
+    put_lines(json, "by_category", d.categories);
+    put_lines(json, "by_owner", d.owners);
+    put_lines(json, "by_stack", d.stacks);
+    json.end_object();
+  }
+  json.end_array();
+  put_names(json, "findings_appeared", diff.appeared);
+  put_names(json, "findings_disappeared", diff.disappeared);
+  json.end_object();
+  return std::move(json).take();
+}
+
+}  // namespace tidemark

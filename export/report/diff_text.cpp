@@ -1,0 +1,93 @@
+#include "export/report/diff_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "analysis/wording.h"
+#include "export/report/stack_lines.h"
+
+namespace tidemark {
+
+namespace {
+
+class TextDiff {
+ public:
+  TextDiff(const Diff& diff, const TextOptions& options) : diff_(diff), options_(options) {}
+
+  std::string run() {
+    line(fmt::format("before  {}", diff_.before_path));
+    line(fmt::format("after   {}", diff_.after_path));
+    ids("new findings", diff_.appeared);
+    ids("findings gone", diff_.disappeared);
+    for (const DeviceDiff& d : diff_.devices) device(d);
+    if (diff_.devices.empty()) line("nothing was recorded of any device");
+    return std::move(out_);
+  }
+
+ private:
+  void line(std::string_view text = {}) {
+    out_ += text;
+    out_ += '\n';
+  }
+
+  void ids(std::string_view what, const std::vector<std::string>& list) {
+    if (!list.empty()) line(fmt::format("{}: {}", what, fmt::join(list, ", ")));
+  }
+
+  static std::string place(int64_t rank, int64_t device) {
+    return rank >= 0 ? fmt::format("rank {} cuda:{}", rank, device)
+                     : fmt::format("cuda:{}", device);
+  }
+
+  static std::string signed_size(int64_t bytes) {
+    if (bytes == 0) return "same";
+    const auto magnitude = static_cast<uint64_t>(bytes < 0 ? -bytes : bytes);
+    return (bytes < 0 ? "-" : "+") + size_text(magnitude);
+  }
+
+  void device(const DeviceDiff& d) {
+    line();
+    const std::string before = place(d.before_rank, d.before_device);
+    const std::string after = place(d.after_rank, d.after_device);
+    line(before == after ? before : before + " against " + after);
+    for (const DiffLine& l : d.peaks) row(l, l.name);
+    section("by category", d.categories);
+    section("by owner", d.owners);
+    if (d.stacks.empty()) return;
+    line("  by stack at the peak");
+    const size_t shown = std::min(options_.stacks, d.stacks.size());
+    for (size_t i = 0; i < shown; ++i) row(d.stacks[i], headline_of(d.stacks[i].frames));
+    if (shown < d.stacks.size()) {
+      line(
+          fmt::format("    ... {} more; --stacks N or --json shows them", d.stacks.size() - shown));
+    }
+  }
+
+  void section(std::string_view title, const std::vector<DiffLine>& lines) {
+    const bool changed =
+        std::any_of(lines.begin(), lines.end(), [](const DiffLine& l) { return l.change() != 0; });
+    if (!changed) return;
+    line(fmt::format("  {}", title));
+    for (const DiffLine& l : lines) {
+      if (l.change() != 0) row(l, l.name);
+    }
+  }
+
+  void row(const DiffLine& l, std::string_view name) {
+    line(fmt::format("    {:>12}  {:>10} -> {:>10}  {}", signed_size(l.change()),
+                     size_text(l.before_bytes), size_text(l.after_bytes), name));
+  }
+
+  const Diff& diff_;
+  const TextOptions& options_;
+  std::string out_;
+};
+
+}  // namespace
+
+std::string diff_as_text(const Diff& diff, const TextOptions& options) {
+  return TextDiff(diff, options).run();
+}
+
+}  // namespace tidemark

@@ -1,0 +1,298 @@
+#include "export/report/report_html.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "analysis/wording.h"
+#include "export/report/html_writer.h"
+
+namespace tidemark {
+
+namespace {
+
+constexpr std::string_view kStyle = R"(
+:root { color-scheme: light dark; --ink: #1c2733; --dim: #66727f; --paper: #ffffff; --line: #d9e0e7;
+  --allocated: #1f77b4; --reserved: #9ec5e3; --error: #b3261e; --warning: #a15c00; --info: #3b6ea5; }
+@media (prefers-color-scheme: dark) { :root { --ink: #dde5ee; --dim: #93a1b0; --paper: #14191f;
+  --line: #2f3a46; --allocated: #58a6e0; --reserved: #2c5573; --error: #ff8a80; --warning: #ffb74d;
+  --info: #8ab8e8; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+  max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.15rem; margin-top: 2.5rem; }
+table { border-collapse: collapse; margin: .6rem 0 1.2rem; }
+td, th { padding: .15rem .9rem .15rem 0; text-align: left; vertical-align: top; }
+td:nth-child(1), td:nth-child(2) { white-space: nowrap; font-variant-numeric: tabular-nums; }
+code, .frame { font: 13px/1.45 ui-monospace, monospace; overflow-wrap: anywhere; }
+.finding { border-left: 4px solid var(--info); padding: .2rem 0 .2rem 1rem; margin: 1rem 0; }
+.finding.error { border-color: var(--error); } .finding.warning { border-color: var(--warning); }
+.finding b { display: block; } .finding p { margin: .3rem 0; } .dim { color: var(--dim); }
+details { margin-left: 1rem; } svg { width: 100%; height: auto; }
+svg text { fill: var(--dim); font-size: 12px; } .grid { stroke: var(--line); }
+.allocated { fill: var(--allocated); } .reserved { fill: var(--reserved); }
+.limit { stroke: var(--error); stroke-dasharray: 6 4; } .mark { stroke: var(--error); }
+)";
+
+constexpr int kWidth = 1000;
+constexpr int kHeight = 260;
+constexpr int kLeft = 80;
+constexpr int kBottom = 24;
+
+class Page {
+ public:
+  explicit Page(const Report& report) : report_(report) {}
+
+  std::string run() {
+    html_.raw("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n");
+    html_.raw("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
+    html_.element("title", "tidemark: " + report_.path);
+    html_.raw("<style>");
+    html_.raw(kStyle);
+    html_.raw("</style></head><body>\n");
+    html_.element("h1", report_.path);
+    html_.element(
+        "p",
+        fmt::format("{}, {} over {}", report_.kind, counted(report_.events, "allocator event"),
+                    duration_text(report_.end_ns - report_.start_ns)),
+        "dim");
+    for (const Finding& f : report_.findings) finding(f);
+    if (report_.findings.empty()) html_.element("p", "Nothing is wrong with this run.");
+    losses();
+    for (const RankReport& rank : report_.ranks) {
+      for (const DeviceReport& d : rank.devices) device(rank, d);
+    }
+    html_.raw("</body></html>\n");
+    return std::move(html_).take();
+  }
+
+ private:
+  std::string since_start(int64_t time_ns) const {
+    return "+" + duration_text(time_ns - report_.start_ns);
+  }
+
+  void frames(const std::vector<std::string>& frames) {
+    if (frames.empty()) return;
+    html_.raw("<details><summary class=\"frame\">");
+    html_.text(frames.front());
+    html_.raw("</summary>");
+    for (size_t i = 1; i < frames.size(); ++i) {
+      html_.element("div", frames[i], "frame dim");
+    }
+    html_.raw("</details>");
+  }
+
+  void finding(const Finding& f) {
+    html_.raw(fmt::format("<div class=\"finding {}\">", f.severity));
+    const std::string where = f.rank >= 0 ? fmt::format(" on rank {}", f.rank) : "";
+    html_.element("span", fmt::format("{}{}", f.id, where), "dim");
+    html_.element("b", f.summary);
+    for (const Advice& a : f.advice) html_.element("p", a.detail);
+    frames(f.frames);
+    html_.raw("</div>\n");
+  }
+
+  void losses() {
+    for (const RankReport& rank : report_.ranks) {
+      for (const std::string& note : rank.loss.notes) html_.element("p", note, "dim");
+      if (rank.loss.events_dropped != 0) {
+        html_.element("p", counted(rank.loss.events_dropped, "event") + " dropped while recording",
+                      "dim");
+      }
+    }
+    if (report_.damage.blocks != 0) {
+      html_.element("p", counted(report_.damage.blocks, "damaged block") + " could not be read",
+                    "dim");
+    }
+  }
+
+  void device(const RankReport& rank, const DeviceReport& d) {
+    std::string title = fmt::format("cuda:{} {}", d.device, d.name);
+    if (rank.rank >= 0) title = fmt::format("rank {}: {}", rank.rank, title);
+    html_.element("h2", title);
+    curve(d);
+    html_.raw("<table>\n");
+    if (d.has_framework) {
+      peak("allocated peak", d.allocated_peak);
+      if (d.requested_peak.bytes != 0) peak("requested peak", d.requested_peak);
+      peak("reserved peak", d.reserved_peak);
+    }
+    if (d.driver_peak.bytes != 0) peak("driver peak", d.driver_peak);
+    if (d.device_used_peak.bytes != 0) peak("card used peak", d.device_used_peak);
+    for (const PhaseReport& p : d.phases) {
+      peak(fmt::format("{} (allocated{})",
+                       p.kind == PhaseKind::kFirstStep ? "first step" : phase_name(p.kind),
+                       d.peak_phase == p.kind ? ", the peak falls into it" : ""),
+           p.peak);
+    }
+    html_.raw("</table>\n");
+    if (!d.ooms.empty()) oom(d.ooms.back());
+    ledger(d);
+    shares(d);
+    tree(d);
+    holes(d.fragmentation);
+    growth(d.steps);
+  }
+
+  void peak(std::string_view name, const Peak& p) {
+    html_.row(size_text(p.bytes), std::string(name), "at " + since_start(p.time_ns));
+  }
+
+  void oom(const OomReport& o) {
+    html_.element("p", fmt::format("Out of memory at {}: {} asked for, {} allocated, {} reserved",
+                                   since_start(o.time_ns), size_text(o.requested_bytes),
+                                   size_text(o.allocated_bytes), size_text(o.reserved_bytes)));
+    frames(o.frames);
+  }
+
+  void ledger(const DeviceReport& d) {
+    if (d.ledger.lines.empty()) return;
+    html_.element("h3", "Who holds the card");
+    html_.raw("<table>\n");
+    for (const LedgerLine& item : d.ledger.lines) {
+      const auto bytes = static_cast<uint64_t>(std::max<int64_t>(0, item.bytes));
+      // Samples of different instants may leave less than nothing unexplained: the sum must hold.
+      const std::string text =
+          item.bytes < 0 ? "-" + size_text(static_cast<uint64_t>(-item.bytes)) : size_text(bytes);
+      html_.row(text, percent_text(bytes, d.ledger.device_used_bytes), item.owner);
+    }
+    html_.raw("</table>\n");
+  }
+
+  void shares(const DeviceReport& d) {
+    if (!d.has_framework) return;
+    const uint64_t whole = d.at_totals.allocated;
+    html_.element("h3", "Alive at " + since_start(d.at_ns));
+    html_.raw("<table>\n");
+    for (const CategoryShare& c : d.categories) {
+      html_.row(size_text(c.bytes), percent_text(c.bytes, whole),
+                std::string(category_name(c.category)),
+                fmt::format("{:.0f} % sure", 100 * c.confidence));
+    }
+    html_.raw("</table>\n<table>\n");
+    for (const AgeShare& a : d.ages) {
+      html_.row(size_text(a.bytes), percent_text(a.bytes, whole), "made in " + a.age);
+    }
+    for (const SizeShare& s : d.sizes) {
+      html_.row(size_text(s.bytes), percent_text(s.bytes, whole),
+                counted(s.count, "block") + " from " + size_text(s.from_bytes) + " up");
+    }
+    html_.raw("</table>\n");
+  }
+
+  // Nested, the largest branch open: children follow their parents in the list.
+  void tree(const DeviceReport& d) {
+    if (d.tree.empty()) return;
+    html_.element("h3", "By stack");
+    std::vector<uint32_t> open;  // numbers of the nodes around the next one
+    for (uint32_t i = 0; i < d.tree.size(); ++i) {
+      const TreeNode& node = d.tree[i];
+      while (!open.empty() && open.back() != node.parent) {
+        html_.raw("</details>");
+        open.pop_back();
+      }
+      html_.raw(node.bytes * 2 > d.at_totals.allocated ? "<details open>" : "<details>");
+      html_.raw("<summary>");
+      html_.element("span", fmt::format("{} {}", size_text(node.bytes),
+                                        percent_text(node.bytes, d.at_totals.allocated)));
+      html_.raw(" ");
+      html_.element("span", node.frame, "frame");
+      html_.raw("</summary>\n");
+      open.push_back(i + 1);
+    }
+    for (size_t i = 0; i < open.size(); ++i) html_.raw("</details>");
+    html_.raw("\n");
+  }
+
+  void holes(const Fragmentation& f) {
+    if (f.holes == 0) return;
+    html_.element("h3", "Holes");
+    html_.element("p", fmt::format("{} free in {} at {}, the largest {}; {} could go back to the "
+                                   "driver",
+                                   size_text(f.cached_free_bytes), counted(f.holes, "hole"),
+                                   since_start(f.time_ns), size_text(f.largest_hole_bytes),
+                                   size_text(f.releasable_bytes)));
+    for (const PinnedHole& hole : f.largest) {
+      for (const Pin& pin : hole.pins) {
+        html_.element("div", fmt::format("{} of a segment of {}, pinned by {}, {} old",
+                                         size_text(hole.bytes), size_text(hole.segment_bytes),
+                                         size_text(pin.bytes), duration_text(pin.age_ns)));
+        frames(pin.frames);
+      }
+    }
+  }
+
+  void growth(const StepReport& s) {
+    if (s.growing.empty()) return;
+    html_.element("h3", "Growth per step");
+    for (const GrowthShare& g : s.growing) {
+      html_.element("div", fmt::format("{} per step, {} held",
+                                       size_text(static_cast<uint64_t>(g.bytes_per_step)),
+                                       size_text(g.held_bytes)));
+      frames(g.frames);
+    }
+  }
+
+  void curve(const DeviceReport& d) {
+    if (d.curve.empty()) return;
+    const uint64_t top = std::max<uint64_t>(1, d.reserved_peak.bytes);
+    const int64_t start = d.curve.front().begin_ns;
+    const auto span = static_cast<double>(std::max<int64_t>(1, d.curve.back().end_ns - start));
+    const auto x = [&](int64_t ns) {
+      return kLeft + (kWidth - kLeft) * static_cast<double>(ns - start) / span;
+    };
+    const auto y = [&](uint64_t bytes) {
+      return (kHeight - kBottom) *
+             (1 - static_cast<double>(std::min(bytes, top)) / (1.05 * static_cast<double>(top)));
+    };
+    html_.raw(fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\">\n", kWidth, kHeight));
+    for (int i = 0; i <= 4; ++i) {
+      const uint64_t bytes = top / 4 * static_cast<uint64_t>(i);
+      html_.raw(fmt::format(
+          "<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/><text x=\"0\" "
+          "y=\"{:.1f}\">{}</text>\n",
+          kLeft, kWidth, y(bytes), y(bytes), y(bytes) + 4, size_text(bytes)));
+    }
+    area(
+        d, "reserved", x, y, [](const CurvePoint& p) { return p.reserved_high; },
+        [](const CurvePoint& p) { return p.reserved_low; });
+    area(
+        d, "allocated", x, y, [](const CurvePoint& p) { return p.allocated_high; },
+        [](const CurvePoint& p) { return p.allocated_low; });
+    for (const OomReport& o : d.ooms) {
+      html_.raw(
+          fmt::format("<line class=\"mark\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"0\" y2=\"{1}\"/>\n",
+                      x(o.time_ns), kHeight - kBottom));
+    }
+    html_.raw(
+        fmt::format("<text x=\"{}\" y=\"{}\">{}</text><text x=\"{}\" y=\"{}\" "
+                    "text-anchor=\"end\">{}</text></svg>\n",
+                    kLeft, kHeight - 6, since_start(start), kWidth, kHeight - 6,
+                    since_start(d.curve.back().end_ns)));
+    html_.element("p", "dark: allocated, light: reserved; every point keeps its highest value",
+                  "dim");
+  }
+
+  // The water from the ground up to each stretch's highest value: one path, stepped.
+  template <typename X, typename Y, typename High, typename Low>
+  void area(const DeviceReport& d, std::string_view name, const X& x, const Y& y, const High& high,
+            const Low& low) {
+    std::string path = fmt::format("M{:.1f} {:.1f}", x(d.curve.front().begin_ns), y(0));
+    for (const CurvePoint& p : d.curve) {
+      path += fmt::format("H{:.1f}V{:.1f}H{:.1f}V{:.1f}", x(p.begin_ns), y(high(p)), x(p.end_ns),
+                          y(low(p)));
+    }
+    path += fmt::format("V{:.1f}Z", y(0));
+    html_.raw(fmt::format("<path class=\"{}\" d=\"{}\"/>\n", name, path));
+  }
+
+  const Report& report_;
+  HtmlWriter html_;
+};
+
+}  // namespace
+
+std::string report_as_html(const Report& report) {
+  return Page(report).run();
+}
+
+}  // namespace tidemark

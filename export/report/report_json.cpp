@@ -1,0 +1,328 @@
+#include "export/report/report_json.h"
+
+#include <utility>
+
+#include "analysis/wording.h"
+#include "export/report/json_writer.h"
+#include "export/report/rank_report.h"
+#include "export/row_names.h"
+
+namespace tidemark {
+
+namespace {
+
+void put_peak(JsonWriter& json, std::string_view name, const Peak& peak) {
+  json.key(name);
+  json.begin_object();
+  json.field("bytes", peak.bytes);
+  json.field("time_ns", peak.time_ns);
+  json.end_object();
+}
+
+void put_frames(JsonWriter& json, const std::vector<std::string>& frames) {
+  json.key("frames");
+  json.begin_array();
+  for (const std::string& frame : frames) json.value(frame);
+  json.end_array();
+}
+
+void put_ledger(JsonWriter& json, const DeviceReport& device) {
+  json.key("ledger_at_peak");
+  json.begin_array();
+  for (const LedgerLine& line : device.ledger.lines) {
+    json.begin_object();
+    json.field("owner", line.owner);
+    json.field("bytes", line.bytes);
+    json.end_object();
+  }
+  json.end_array();
+}
+
+void put_shares(JsonWriter& json, const DeviceReport& device) {
+  json.key("by_category");
+  json.begin_array();
+  for (const CategoryShare& share : device.categories) {
+    json.begin_object();
+    json.field("category", category_name(share.category));
+    json.field("bytes", share.bytes);
+    json.field("count", share.count);
+    json.field("confidence", share.confidence);
+    json.end_object();
+  }
+  json.end_array();
+  json.key("by_stack");
+  json.begin_array();
+  for (const StackShare& share : device.stacks) {
+    json.begin_object();
+    json.field("bytes", share.bytes);
+    json.field("count", share.count);
+    if (share.before_history) json.field("before_history", true);
+    put_frames(json, share.frames);
+    json.end_object();
+  }
+  json.end_array();
+}
+
+void put_sizes_and_ages(JsonWriter& json, const DeviceReport& device) {
+  json.key("by_size");
+  json.begin_array();
+  for (const SizeShare& share : device.sizes) {
+    json.begin_object();
+    json.field("from_bytes", share.from_bytes);
+    json.field("bytes", share.bytes);
+    json.field("count", share.count);
+    json.end_object();
+  }
+  json.end_array();
+  json.key("by_age");
+  json.begin_array();
+  for (const AgeShare& share : device.ages) {
+    json.begin_object();
+    json.field("age", share.age);
+    json.field("bytes", share.bytes);
+    json.field("count", share.count);
+    json.end_object();
+  }
+  json.end_array();
+  json.key("pushed_by");
+  json.begin_object();
+  json.field("bytes", device.pushed_by.bytes);
+  put_frames(json, device.pushed_by.frames);
+  json.end_object();
+}
+
+void put_tree(JsonWriter& json, const DeviceReport& device) {
+  json.key("stack_tree");  // parent: the number of a node before it, from 1; 0: none
+  json.begin_array();
+  for (const TreeNode& node : device.tree) {
+    json.begin_object();
+    json.field("frame", node.frame);
+    json.field("parent", node.parent);
+    json.field("bytes", node.bytes);
+    json.field("count", node.count);
+    json.end_object();
+  }
+  json.end_array();
+}
+
+void put_fragmentation(JsonWriter& json, const Fragmentation& f) {
+  json.key("fragmentation");
+  json.begin_object();
+  json.field("time_ns", f.time_ns);
+  json.field("cached_free_bytes", f.cached_free_bytes);
+  json.field("holes", f.holes);
+  json.field("largest_hole_bytes", f.largest_hole_bytes);
+  json.field("ratio", f.ratio);
+  json.field("releasable_bytes", f.releasable_bytes);
+  json.field("peak_cost_bytes", f.peak_cost_bytes);
+  json.key("largest_holes");
+  json.begin_array();
+  for (const PinnedHole& hole : f.largest) {
+    json.begin_object();
+    json.field("bytes", hole.bytes);
+    json.field("segment_bytes", hole.segment_bytes);
+    json.key("pinned_by");
+    json.begin_array();
+    for (const Pin& pin : hole.pins) {
+      json.begin_object();
+      json.field("bytes", pin.bytes);
+      json.field("age_ns", pin.age_ns);
+      put_frames(json, pin.frames);
+      json.end_object();
+    }
+    json.end_array();
+    json.end_object();
+  }
+  json.end_array();
+  json.end_object();
+}
+
+void put_phases(JsonWriter& json, const DeviceReport& device) {
+  json.key("phases");
+  json.begin_array();
+  for (const PhaseReport& phase : device.phases) {
+    json.begin_object();
+    json.field("phase", phase_name(phase.kind));
+    json.field("count", phase.count);
+    json.field("total_ns", phase.total_ns);
+    put_peak(json, "allocated_peak", phase.peak);
+    json.end_object();
+  }
+  json.end_array();
+  json.field("peak_phase", device.peak_phase ? phase_name(*device.peak_phase) : "");
+}
+
+void put_steps(JsonWriter& json, const StepReport& steps) {
+  json.key("steps");
+  json.begin_object();
+  json.field("count", steps.count);
+  json.field("period_ns", steps.period_ns);
+  json.field("growth_bytes_per_step", steps.growth_bytes_per_step);
+  json.field("source", step_source_name(steps.source));
+  json.field("confidence", steps.confidence);
+  json.field("full_at_step", steps.full_at_step);
+  json.field("first_step_peak_bytes", steps.first_high_bytes);
+  json.field("later_steps_peak_bytes", steps.later_high_bytes);
+  json.key("growing");
+  json.begin_array();
+  for (const GrowthShare& share : steps.growing) {
+    json.begin_object();
+    json.field("bytes_per_step", share.bytes_per_step);
+    json.field("held_bytes", share.held_bytes);
+    json.field("held_count", share.held_count);
+    put_frames(json, share.frames);
+    json.end_object();
+  }
+  json.end_array();
+  json.end_object();
+}
+
+void put_limit(JsonWriter& json, const MemoryLimit& limit) {
+  json.key("limit");
+  json.begin_object();
+  json.field("bytes", limit.bytes);
+  json.field("source", limit_source_name(limit.source));
+  json.end_object();
+}
+
+void put_ooms(JsonWriter& json, const DeviceReport& device) {
+  json.field("oom_count", device.oom_count);
+  json.key("oom");
+  json.begin_array();
+  for (const OomReport& oom : device.ooms) {
+    json.begin_object();
+    json.field("time_ns", oom.time_ns);
+    json.field("layer", oom.layer == Layer::kDriver ? "driver" : "torch");
+    json.field("requested_bytes", oom.requested_bytes);
+    json.field("allocated_bytes", oom.allocated_bytes);
+    json.field("reserved_bytes", oom.reserved_bytes);
+    json.field("device_free_bytes", oom.device_free_bytes);
+    json.field("largest_hole_bytes", oom.largest_hole_bytes);
+    put_frames(json, oom.frames);
+    json.end_object();
+  }
+  json.end_array();
+}
+
+void put_device(JsonWriter& json, const DeviceReport& device) {
+  json.begin_object();
+  json.field("device", device.device);
+  json.field("name", device.name);
+  json.field("uuid", device.uuid);
+  json.field("total_bytes", device.total_bytes);
+  json.field("events", device.events);
+  put_peak(json, "allocated_peak", device.allocated_peak);
+  put_peak(json, "requested_peak", device.requested_peak);
+  put_peak(json, "reserved_peak", device.reserved_peak);
+  put_peak(json, "driver_peak", device.driver_peak);
+  put_peak(json, "device_used_peak", device.device_used_peak);
+  json.key("driver_peak_by_kind");
+  json.begin_object();
+  for (const KindShare& share : device.kinds) {
+    json.field(memory_kind_name(share.kind), share.peak_bytes);
+  }
+  json.end_object();
+  json.field("at_ns", device.at_ns);
+  json.field("ledger_time_ns", device.ledger.time_ns);
+  json.field("ledger_device_used_bytes", device.ledger.device_used_bytes);
+  json.field("shared_card", device.ledger.shared_card && device.ledger.device_used_bytes != 0);
+  put_ledger(json, device);
+  put_shares(json, device);
+  put_sizes_and_ages(json, device);
+  put_tree(json, device);
+  put_limit(json, device.limit);
+  put_fragmentation(json, device.fragmentation);
+  put_steps(json, device.steps);
+  put_phases(json, device);
+  put_ooms(json, device);
+  json.field("blocks_before_history", device.blocks_before_history);
+  json.field("bytes_before_history", device.bytes_before_history);
+  json.field("contradicting_events", device.anomalies);
+  json.end_object();
+}
+
+void put_rank(JsonWriter& json, const RankReport& rank, const Damage& damage) {
+  json.begin_object();
+  json.field("rank", rank.rank);
+  json.field("world_size", rank.world_size);
+  json.field("host", rank.host);
+  json.field("pid", rank.pid);
+  json.key("loss");
+  json.begin_object();
+  json.field("events_dropped", rank.loss.events_dropped);
+  json.field("entries_skipped", rank.loss.entries_skipped);
+  json.field("history_lost_blocks", rank.loss.history_lost_blocks);
+  json.field("damaged_blocks", damage.blocks);
+  json.field("damaged_rows", damage.rows);
+  json.field("skipped_bytes", damage.skipped_bytes);
+  json.field("truncated", damage.truncated);
+  json.key("notes");
+  json.begin_array();
+  for (const std::string& note : rank.loss.notes) json.value(note);
+  json.end_array();
+  json.end_object();
+  json.key("devices");
+  json.begin_array();
+  for (const DeviceReport& device : rank.devices) put_device(json, device);
+  json.end_array();
+  json.end_object();
+}
+
+void put_finding(JsonWriter& json, const Finding& finding) {
+  json.begin_object();
+  json.field("id", finding.id);
+  json.field("severity", finding.severity);
+  json.field("rank", finding.rank);
+  json.field("device", finding.device);
+  json.field("summary", finding.summary);
+  json.key("evidence");
+  json.begin_object();
+  for (const auto& [name, number] : finding.evidence) json.field(name, number);
+  if (!finding.frames.empty()) put_frames(json, finding.frames);
+  json.end_object();
+  json.key("advice");
+  json.begin_array();
+  for (const Advice& advice : finding.advice) {
+    json.begin_object();
+    json.field("action", advice.action);
+    json.field("detail", advice.detail);
+    json.field("saves_bytes", advice.saves_bytes);
+    json.end_object();
+  }
+  json.end_array();
+  json.end_object();
+}
+
+}  // namespace
+
+std::string report_as_json(const Report& report) {
+  JsonWriter json;
+  json.begin_object();
+  json.field("schema", "tidemark.report/1");
+  json.key("source");
+  json.begin_object();
+  json.field("path", report.path);
+  json.field("kind", report.kind);
+  json.field("ranks", report.ranks.size());
+  json.field("events", report.events);
+  json.field("start_ns", report.start_ns);
+  json.field("end_ns", report.end_ns);
+  json.key("notes");
+  json.begin_array();
+  for (const std::string& note : report.notes) json.value(note);
+  json.end_array();
+  json.end_object();
+  json.key("ranks");
+  json.begin_array();
+  for (const RankReport& rank : report.ranks) put_rank(json, rank, report.damage);
+  json.end_array();
+  put_rank_comparison(json, report.comparison);
+  json.key("findings");
+  json.begin_array();
+  for (const Finding& finding : report.findings) put_finding(json, finding);
+  json.end_array();
+  json.end_object();
+  return std::move(json).take();
+}
+
+}  // namespace tidemark

@@ -1,0 +1,375 @@
+#include "export/report/report_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "analysis/wording.h"
+#include "export/report/rank_report.h"
+#include "export/report/stack_lines.h"
+
+namespace tidemark {
+
+namespace {
+
+class TextReport {
+ public:
+  TextReport(const Report& report, const TextOptions& options)
+      : report_(report), options_(options) {}
+
+  std::string run() {
+    head();
+    for (const Finding& f : report_.findings) {
+      if (f.severity != kInfo) finding(f);
+    }
+    notes();
+    losses();
+    ranks();
+    for (const RankReport& rank : report_.ranks) {
+      for (const DeviceReport& d : rank.devices) device(rank, d);
+      if (rank.devices.empty()) line("  nothing was recorded of any device");
+    }
+    return std::move(out_);
+  }
+
+ private:
+  std::string paint(std::string_view text, std::string_view code) const {
+    return options_.colour ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
+  }
+  std::string bold(std::string_view text) const { return paint(text, "1"); }
+  std::string dim(std::string_view text) const { return paint(text, "2"); }
+  std::string red(std::string_view text) const { return paint(text, "1;31"); }
+  std::string yellow(std::string_view text) const { return paint(text, "33"); }
+
+  void line(std::string_view text = {}) {
+    out_ += text;
+    out_ += '\n';
+  }
+
+  std::string clipped(std::string_view text, size_t used) const {
+    const size_t room = options_.width > used + 20 ? options_.width - used : 20;
+    if (text.size() <= room) return std::string(text);
+    // Of "function path/file:line" the path can be missed best.
+    const size_t space = text.rfind(' ');
+    const size_t slash = text.rfind('/');
+    if (space != std::string_view::npos && slash != std::string_view::npos && slash > space) {
+      const std::string_view file = text.substr(slash + 1);
+      if (space + 1 + file.size() <= room) return fmt::format("{} {}", text.substr(0, space), file);
+    }
+    return std::string(text.substr(0, room - 3)) + "...";
+  }
+
+  std::string since_start(int64_t time_ns) const {
+    return "+" + duration_text(time_ns - report_.start_ns);
+  }
+
+  void head() {
+    const std::string_view kind = report_.kind == "torch-snapshot" ? "PyTorch snapshot"
+                                  : report_.kind == "job"          ? "job"
+                                                                   : "trace";
+    line(bold(report_.path));
+    line(fmt::format("{}, {} over {}", kind, counted(report_.events, "allocator event"),
+                     duration_text(report_.end_ns - report_.start_ns)));
+  }
+
+  void finding(const Finding& f) {
+    const bool bad = f.severity == kError;
+    line();
+    std::string where;
+    if (report_.ranks.size() > 1 && f.rank >= 0) where = fmt::format("rank {}: ", f.rank);
+    line(bad ? red(f.id) : yellow(f.id));
+    wrapped("  ", where + f.summary, 2);
+    if (!f.frames.empty()) {
+      const std::string shown = headline_of(f.frames);
+      line(dim("  at " + clipped(shown, 5)));
+    }
+    // Several findings may lead to the same change: it is told once.
+    bool repeated = false;
+    for (const Advice& a : f.advice) {
+      if (advised_.emplace(f.rank, a.detail).second) {
+        wrapped("  -> ", a.detail);
+      } else {
+        repeated = true;
+      }
+    }
+    if (repeated) line(dim("  -> see above"));
+  }
+
+  // What is true but no cause for alarm, in a line each; the same of several ranks in one.
+  void notes() {
+    std::vector<std::pair<const Finding*, std::string>> notes;
+    for (const Finding& f : report_.findings) {
+      if (f.severity != kInfo) continue;
+      const auto same = std::find_if(notes.begin(), notes.end(), [&](const auto& n) {
+        return n.first->id == f.id && n.first->summary == f.summary;
+      });
+      if (same == notes.end()) {
+        notes.emplace_back(&f, std::to_string(f.rank));
+      } else {
+        same->second += fmt::format(", {}", f.rank);
+      }
+    }
+    if (!notes.empty()) line();
+    for (const auto& [finding, ranks] : notes) {
+      const std::string who = finding->rank < 0                      ? ""
+                              : ranks.find(',') == std::string::npos ? " (rank " + ranks + ")"
+                                                                     : " (ranks " + ranks + ")";
+      wrapped(dim("  note ") + finding->id + who + ": ", finding->summary, 7);
+    }
+  }
+
+  // Text that may be longer than a line, broken at spaces under its beginning.
+  void wrapped(std::string_view lead, std::string_view text, size_t indent = 5) {
+    const size_t room = std::max<size_t>(options_.width, 60);
+    std::string current(lead);
+    size_t used = indent + (lead.size() > indent && !options_.colour ? lead.size() - indent : 0);
+    while (!text.empty()) {
+      const size_t end = std::min(text.find(' '), text.size());
+      if (used + end + 1 > room) {
+        line(current);
+        current.assign(indent, ' ');
+        used = indent;
+      }
+      current += text.substr(0, end);
+      used += end + 1;
+      text.remove_prefix(std::min(end + 1, text.size()));
+      if (!text.empty()) current += ' ';
+    }
+    line(current);
+  }
+
+  void losses() {
+    std::vector<std::string> lines = report_.notes;
+    if (report_.damage.blocks != 0) {
+      lines.push_back(fmt::format("{} could not be read ({} lost in them)",
+                                  counted(report_.damage.blocks, "damaged block"),
+                                  counted(report_.damage.rows, "event")));
+    }
+    if (report_.damage.truncated) lines.emplace_back("the file ends in the middle of a block");
+    if (report_.unknown_blocks != 0) {
+      lines.push_back(fmt::format("{} written by a newer tidemark, left out",
+                                  counted(report_.unknown_blocks, "block")));
+    }
+    for (const RankReport& rank : report_.ranks) {
+      if (rank.loss.events_dropped != 0) {
+        lines.push_back(
+            fmt::format("{} dropped while recording", counted(rank.loss.events_dropped, "event")));
+      }
+      for (const std::string& note : rank.loss.notes) lines.push_back(note);
+      for (const DeviceReport& d : rank.devices) device_losses(d, lines);
+    }
+    if (lines.empty()) return;
+    line();
+    for (const std::string& text : lines) line(yellow("  ! ") + text);
+  }
+
+  void ranks() {
+    const std::vector<std::string> lines = rank_lines(report_.comparison, report_.start_ns);
+    if (lines.empty()) return;
+    line();
+    line(bold("Ranks"));
+    for (const std::string& text : lines) line("  " + text);
+  }
+
+  static void device_losses(const DeviceReport& d, std::vector<std::string>& lines) {
+    if (d.blocks_before_history != 0) {
+      lines.push_back(fmt::format(
+          "cuda:{}: {} ({}) older than the recorded history, which began late or overflowed",
+          d.device, counted(d.blocks_before_history, "block"), size_text(d.bytes_before_history)));
+    }
+    if (d.anomalies != 0) {
+      lines.push_back(fmt::format("cuda:{}: {} contradicted the rest of the history", d.device,
+                                  counted(d.anomalies, "event")));
+    }
+  }
+
+  void device(const RankReport& rank, const DeviceReport& d) {
+    line();
+    std::string title = fmt::format("cuda:{}", d.device);
+    if (!d.name.empty()) title += "  " + d.name;
+    if (d.total_bytes != 0) title += "  " + size_text(d.total_bytes);
+    if (rank.rank >= 0) title = fmt::format("rank {}  ", rank.rank) + title;
+    line(bold(title));
+    ooms(d);
+    if (d.has_framework) {
+      peak("allocated peak", d.allocated_peak);
+      if (d.requested_peak.bytes != 0) peak("requested peak", d.requested_peak);
+      peak("reserved peak", d.reserved_peak);
+    }
+    if (d.driver_peak.bytes != 0) peak("driver peak", d.driver_peak);
+    if (d.device_used_peak.bytes != 0) peak("card used peak", d.device_used_peak);
+    holes(d);
+    steps(d.steps);
+    phases(d);
+    if (d.ledger.device_used_bytes != 0 || !d.has_framework) ledger(d);
+    if (d.has_framework || !d.stacks.empty()) at_instant(d);
+  }
+
+  void peak(std::string_view name, const Peak& p) {
+    line(fmt::format("  {:<15} {:>11}   at {:<12} {}", name, size_text(p.bytes),
+                     since_start(p.time_ns), dim(grouped(p.bytes) + " bytes")));
+  }
+
+  // The last one in full, which is what ended the program; those before it in a line each.
+  void ooms(const DeviceReport& d) {
+    constexpr size_t kBefore = 4;
+    const size_t shown = std::min(d.ooms.size(), kBefore + 1);
+    if (d.oom_count > shown) {
+      line(red(fmt::format("  {} failed requests before these", grouped(d.oom_count - shown))));
+    }
+    for (size_t i = d.ooms.size() - shown; i + 1 < d.ooms.size(); ++i) {
+      line(red(fmt::format("  OUT OF MEMORY at {}", since_start(d.ooms[i].time_ns))) +
+           fmt::format(": asked for {}", size_text(d.ooms[i].requested_bytes)));
+    }
+    if (!d.ooms.empty()) oom(d.ooms.back());
+  }
+
+  void oom(const OomReport& o) {
+    line(red(fmt::format("  OUT OF MEMORY at {}", since_start(o.time_ns))) +
+         fmt::format(": asked for {}", bold(size_text(o.requested_bytes))));
+    if (o.layer == Layer::kDriver) {
+      line(fmt::format("    the driver refused; this process held {} of the card",
+                       size_text(o.reserved_bytes)));
+    } else {
+      line(fmt::format("    allocated {}, reserved {}, largest hole {}, free on the card {}",
+                       size_text(o.allocated_bytes), size_text(o.reserved_bytes),
+                       size_text(o.largest_hole_bytes), size_text(o.device_free_bytes)));
+    }
+    stack(o.frames, 4);
+  }
+
+  void holes(const DeviceReport& d) {
+    const Fragmentation& f = d.fragmentation;
+    if (f.holes == 0) return;
+    line(fmt::format("  {:<15} {:>11}   at {:<12} in {}, the largest {}", "cached, free",
+                     size_text(f.cached_free_bytes), since_start(f.time_ns),
+                     counted(f.holes, "hole"), size_text(f.largest_hole_bytes)));
+  }
+
+  void steps(const StepReport& s) {
+    if (s.source == StepSource::kNone) return;
+    std::string text =
+        fmt::format("  {:<15} {:>11}   of {}, found by {}", "steps", grouped(s.count),
+                    duration_text(s.period_ns), step_source_name(s.source));
+    if (s.source != StepSource::kMarks)
+      text += fmt::format(" ({:.0f} % sure)", 100 * s.confidence);
+    line(text);
+    if (s.growth_bytes_per_step < 1) return;
+    const auto growth = static_cast<uint64_t>(s.growth_bytes_per_step);
+    line(fmt::format("  {:<15} {:>11}   per step{}", "growth", size_text(growth),
+                     s.full_at_step == 0
+                         ? ""
+                         : fmt::format(", full at about step {}", grouped(s.full_at_step))));
+  }
+
+  // The first step is like the others unless the peak fell into it.
+  void phases(const DeviceReport& d) {
+    for (const PhaseReport& p : d.phases) {
+      const bool peaks = d.peak_phase == p.kind;
+      if (p.kind == PhaseKind::kFirstStep && !peaks) continue;
+      const std::string_view name =
+          p.kind == PhaseKind::kFirstStep ? "first step" : phase_name(p.kind);
+      std::string text = fmt::format("  {:<15} {:>11}   at {:<12} ", name, size_text(p.peak.bytes),
+                                     since_start(p.peak.time_ns));
+      if (p.kind != PhaseKind::kFirstStep) {
+        text += p.count == 1 ? duration_text(p.total_ns)
+                             : fmt::format("the highest of {}, {} in all", grouped(p.count),
+                                           duration_text(p.total_ns));
+        if (peaks) text += "; ";
+      }
+      line(text + (peaks ? bold("the peak falls into it") : ""));
+    }
+  }
+
+  void ledger(const DeviceReport& d) {
+    const Ledger& l = d.ledger;
+    if (l.lines.empty()) return;
+    line();
+    const bool summed = l.device_used_bytes != 0;
+    line(fmt::format("  Who holds the card at {}{}", since_start(l.time_ns),
+                     summed ? ": " + bold(size_text(l.device_used_bytes)) + " used" : ""));
+    for (const LedgerLine& item : l.lines) {
+      const auto bytes = static_cast<uint64_t>(std::max<int64_t>(0, item.bytes));
+      line(fmt::format(
+          "    {:>10}  {:>7}  {}",
+          item.bytes < 0 ? "-" + size_text(static_cast<uint64_t>(-item.bytes)) : size_text(bytes),
+          summed ? percent_text(bytes, l.device_used_bytes) : "", item.owner));
+    }
+    if (summed && l.lines.back().bytes > int64_t{64} << 20) {
+      line(dim(
+          "    unexplained: the driver's rounding, local memory of kernels, code loaded lazily,"));
+      line(dim("    or memory that was given out before the recording began"));
+    }
+    if (l.shared_card && summed) {
+      line(yellow("    ! shared card: which bytes belong to other processes is not known"));
+    }
+  }
+
+  void at_instant(const DeviceReport& d) {
+    line();
+    if (d.has_framework) {
+      line(fmt::format("  Alive at {}: {} allocated in {} reserved", since_start(d.at_ns),
+                       bold(size_text(d.at_totals.allocated)), size_text(d.at_totals.reserved)));
+    } else {
+      line(fmt::format("  Given out by the driver and alive at {}", since_start(d.at_ns)));
+    }
+    const bool categories_known =
+        std::any_of(d.categories.begin(), d.categories.end(),
+                    [](const CategoryShare& c) { return c.category != Category::kUnknown; });
+    if (categories_known) {
+      for (const CategoryShare& c : d.categories) {
+        line(fmt::format("    {:>10}  {:>7}  {}", size_text(c.bytes),
+                         percent_text(c.bytes, d.at_totals.allocated), category_name(c.category)));
+      }
+      line();
+    }
+    const size_t shown = std::min(options_.stacks, d.stacks.size());
+    for (size_t i = 0; i < shown; ++i) share(d, d.stacks[i]);
+    if (shown < d.stacks.size()) {
+      line(dim("    ... smaller ones left out; --stacks N or --json shows more"));
+    }
+  }
+
+  void share(const DeviceReport& d, const StackShare& s) {
+    line(fmt::format(
+        "    {:>10}  {:>7}  {:<12} {}", size_text(s.bytes),
+        percent_text(s.bytes, d.has_framework ? d.at_totals.allocated : d.driver_peak.bytes),
+        counted(s.count, "block"), clipped(headline(s), 37)));
+    const std::string* inner = innermost_worth_showing(s.frames);
+    if (inner != nullptr && *inner != headline(s)) {
+      line(dim(fmt::format("{:>38}{}", "", clipped("in " + *inner, 38))));
+    }
+  }
+
+  static std::string headline(const StackShare& s) {
+    return s.before_history ? "(allocated before the recording began)" : headline_of(s.frames);
+  }
+
+  void stack(const std::vector<std::string>& frames, size_t indent) {
+    constexpr size_t kLines = 8;
+    for (size_t i = 0; i < std::min(kLines, frames.size()); ++i) {
+      line(dim(fmt::format("{:>{}}{}", "", indent, clipped(frames[i], indent))));
+    }
+    if (frames.size() > kLines) {
+      line(dim(fmt::format("{:>{}}... {} more", "", indent, frames.size() - kLines)));
+    }
+  }
+
+  const Report& report_;
+  const TextOptions& options_;
+  std::string out_;
+  std::set<std::pair<int64_t, std::string>> advised_;  // rank and detail
+};
+
+}  // namespace
+
+std::string report_as_text(const Report& report, const TextOptions& options) {
+  return TextReport(report, options).run();
+}
+
+}  // namespace tidemark

@@ -1,0 +1,145 @@
+#include "export/report/whatif_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "analysis/wording.h"
+
+namespace tidemark {
+
+namespace {
+
+std::string conf_name(std::string_view conf) {
+  return conf.empty() ? "default settings" : std::string(conf);
+}
+
+class TextWhatIf {
+ public:
+  TextWhatIf(const WhatIfReport& report, bool colour) : report_(report), colour_(colour) {}
+
+  std::string run() {
+    line(bold(report_.path));
+    for (const WhatIfDevice& d : report_.devices) device(d);
+    return std::move(out_);
+  }
+
+ private:
+  std::string paint(std::string_view text, std::string_view code) const {
+    return colour_ ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
+  }
+  std::string bold(std::string_view text) const { return paint(text, "1"); }
+  std::string dim(std::string_view text) const { return paint(text, "2"); }
+
+  void line(std::string_view text = {}) {
+    out_ += text;
+    out_ += '\n';
+  }
+
+  void device(const WhatIfDevice& d) {
+    line();
+    std::string title = fmt::format("cuda:{}", d.device);
+    if (!d.card_name.empty()) title += "  " + d.card_name;
+    if (d.rank >= 0) title = fmt::format("rank {}  ", d.rank) + title;
+    line(bold(title));
+    line(fmt::format("  peaks recorded with {}: {} reserved, {} allocated", conf_name(d.own_conf),
+                     bold(size_text(d.recorded_reserved_peak)),
+                     size_text(d.recorded_allocated_peak)));
+    faith(d);
+    line();
+    line(dim(fmt::format("  {:>10}  {:>19}  {:>12}  {:>12}  {:>12}  {}", "reserved", "less than",
+                         "cached, free", "largest", "driver", "")));
+    line(dim(fmt::format("  {:>10}  {:>19}  {:>12}  {:>12}  {:>12}  {}", "peak", "recorded",
+                         "at the peak", "hole", "calls", "with")));
+    for (const Prediction& p : d.predictions) row(d, p);
+    verdict(d);
+    for (const std::string& note : d.notes) line(paint("  ! ", "33") + note);
+  }
+
+  void faith(const WhatIfDevice& d) {
+    const Replay& r = d.replay;
+    if (r.exact()) {
+      line(
+          fmt::format("  the model of PyTorch {}'s allocator gives back every one of {} at its "
+                      "recorded address",
+                      r.version.text(), counted(r.blocks, "block")));
+      return;
+    }
+    line(
+        fmt::format("  the model of PyTorch {}'s allocator reserves {} for this recording; {} of "
+                    "{} lie elsewhere",
+                    r.version.text(), size_text(r.prediction.reserved_peak),
+                    grouped(r.misplaced_blocks), counted(r.blocks, "block")));
+  }
+
+  static std::string change(uint64_t from, uint64_t to) {
+    if (from == to) return "the same";
+    const uint64_t amount = from > to ? from - to : to - from;
+    return fmt::format("{}{}  {:>7}", from > to ? "" : "+", size_text(amount),
+                       (from > to ? "" : "+") + percent_text(amount, from));
+  }
+
+  void row(const WhatIfDevice& d, const Prediction& p) {
+    std::string end = conf_name(p.conf);
+    if (p.out_of_memory) {
+      end += paint(fmt::format("  OUT OF MEMORY at +{}: asked for {}, may reserve {}",
+                               duration_text(p.failed_ns - report_.start_ns),
+                               size_text(p.failed_bytes), size_text(p.limit_bytes)),
+                   "1;31");
+    }
+    if (p.failures_avoided != 0) {
+      end += paint(fmt::format("  fits {} that failed in the recording",
+                               counted(p.failures_avoided, "request")),
+                   "32");
+    }
+    if (p.retries != 0) end += fmt::format("  (cache emptied {})", times(p.retries));
+    line(fmt::format("  {:>10}  {:>19}  {:>12}  {:>12}  {:>12}  {}", size_text(p.reserved_peak),
+                     change(d.recorded_reserved_peak, p.reserved_peak),
+                     size_text(p.cached_free_at_peak), size_text(p.largest_hole_at_peak),
+                     grouped(p.driver_allocations + p.driver_frees), end));
+  }
+
+  static std::string times(uint64_t n) { return n == 1 ? "once" : grouped(n) + " times"; }
+
+  void verdict(const WhatIfDevice& d) {
+    const Prediction* best = nullptr;
+    for (const Prediction& p : d.predictions) {
+      if (p.out_of_memory) continue;
+      if (best == nullptr || p.reserved_peak < best->reserved_peak) best = &p;
+    }
+    line();
+    if (best == nullptr) {
+      line("  None of these settings would have been enough.");
+      return;
+    }
+    const uint64_t recorded = d.recorded_reserved_peak;
+    const uint64_t worthwhile = recorded / 100;
+    if (best->reserved_peak + worthwhile >= recorded) {
+      line(
+          "  None of these settings would save as much as 1 %: the memory is in use, not lost in "
+          "holes.");
+      return;
+    }
+    line(fmt::format("  {} would save {} ({}).", bold(conf_name(best->conf)),
+                     bold(size_text(recorded - best->reserved_peak)),
+                     percent_text(recorded - best->reserved_peak, recorded)));
+    if (best->conf.empty()) {
+      line("  Unset PYTORCH_CUDA_ALLOC_CONF before the program starts.");
+    } else {
+      line(fmt::format("  Set before the program starts: PYTORCH_CUDA_ALLOC_CONF={}", best->conf));
+    }
+  }
+
+  const WhatIfReport& report_;
+  bool colour_;
+  std::string out_;
+};
+
+}  // namespace
+
+std::string whatif_as_text(const WhatIfReport& report, bool colour) {
+  return TextWhatIf(report, colour).run();
+}
+
+}  // namespace tidemark

@@ -1,0 +1,70 @@
+#include "export/snapshot/snapshot_events.h"
+
+#include <set>
+#include <vector>
+
+#include "analysis/load/capture_order.h"
+#include "analysis/load/driver_segments.h"
+
+namespace tidemark {
+
+namespace {
+
+std::vector<FrameworkEvent> segments_of_driver(const ExportProcess& process,
+                                               BlockDecoder& decoder) {
+  const ProcessModel& model = *process.model;
+  std::vector<DriverEvent> calls;
+  for_each_block<DriverEvent>(
+      *process.reader, decoder, process.id,
+      [&](auto rows, const BlockRef&) { calls.insert(calls.end(), rows.begin(), rows.end()); });
+  std::vector<FrameworkEvent> segments =
+      torch_segments(calls, model.names, bridge_time(model.marks, model.names));
+  const std::set<int64_t> told = devices_with_state(model.marks, model.names);
+  std::erase_if(segments, [&](const FrameworkEvent& e) { return told.contains(e.device); });
+  return segments;
+}
+
+}  // namespace
+
+void for_each_event(const ExportProcess& process,
+                    const std::function<void(const FrameworkEvent&)>& use) {
+  BlockDecoder decoder(*process.reader);
+  const auto for_each_rows = [&](auto&& take) {
+    for_each_block<FrameworkEvent>(*process.reader, decoder, process.id,
+                                   [&](auto rows, const BlockRef&) { take(rows); });
+  };
+  if (process.model->info.source != Source::kCapture) {
+    for_each_rows([&](auto rows) {
+      for (const FrameworkEvent& event : rows) use(event);
+    });
+    return;
+  }
+  // Without any event of the allocator, segments alone are no history of it.
+  if (process.model->framework.empty()) return;
+  CaptureOrder order(segments_of_driver(process, decoder), use);
+  for_each_rows([&](auto rows) { order.add(rows); });
+  order.finish();
+}
+
+void SnapshotSizes::fill_in(FrameworkEvent& event) {
+  switch (event.action) {
+    case FrameworkAction::kAlloc:
+      if (event.size_bytes == 0) {
+        event.size_bytes = unknown_[event.address] = event.block_bytes;
+      } else if (!unknown_.empty()) {
+        unknown_.erase(event.address);
+      }
+      break;
+    case FrameworkAction::kFreeRequested:
+    case FrameworkAction::kFreeCompleted:
+      if (event.size_bytes == 0) {
+        const auto known = unknown_.find(event.address);
+        event.size_bytes = known != unknown_.end() ? known->second : event.block_bytes;
+      }
+      break;
+    default:
+      break;
+  }
+}
+
+}  // namespace tidemark

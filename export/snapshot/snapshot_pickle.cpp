@@ -1,0 +1,158 @@
+#include "export/snapshot/snapshot_pickle.h"
+
+#include <bit>
+#include <cerrno>
+#include <cstring>
+
+#include "export/export_input.h"
+
+namespace tidemark {
+
+namespace {
+
+constexpr uint8_t kProto = 0x80;
+constexpr uint8_t kMemoize = 0x94;
+constexpr uint8_t kShortUnicode = 0x8c;
+constexpr uint8_t kLong1 = 0x8a;
+constexpr uint8_t kTuple2 = 0x86;
+constexpr size_t kLongestSharedText = 4096;
+
+}  // namespace
+
+PickleWriter::PickleWriter(ByteSink& sink) : sink_(sink) {
+  buffer_.reserve(kBufferBytes + (1 << 16));
+  byte(kProto);
+  byte(4);
+}
+
+void PickleWriter::flush_when_full() {
+  if (buffer_.size() < kBufferBytes) return;
+  const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(buffer_.data()),
+                                       buffer_.size());
+  if (errno_ == 0 && !sink_.write(bytes)) errno_ = errno;
+  flushed_ += buffer_.size();
+  buffer_.clear();
+}
+
+void PickleWriter::begin(char opener) {
+  byte(static_cast<uint8_t>(opener));
+  if (remember_) {
+    byte(kMemoize);
+    ++memo_size_;
+    remember_ = false;
+  }
+  open_.push_back({opener == ']' ? 'e' : 'u', 0});
+}
+
+void PickleWriter::end(char closer) {
+  if (open_.back().items != 0) byte(static_cast<uint8_t>(closer));
+  open_.pop_back();
+  flush_when_full();
+}
+
+void PickleWriter::item() {
+  Open& open = open_.back();
+  if (open.items == kBatch) {
+    byte(static_cast<uint8_t>(open.closer));
+    open.items = 0;
+  }
+  if (open.items++ == 0) byte('(');
+}
+
+void PickleWriter::little_endian(uint64_t value, size_t bytes) {
+  for (size_t i = 0; i < bytes; ++i) byte(static_cast<uint8_t>(value >> (8 * i)));
+}
+
+void PickleWriter::text(std::string_view value) {
+  const bool shared = value.size() <= kLongestSharedText;
+  if (shared) {
+    const auto known = texts_.find(value);
+    if (known != texts_.end()) return refer(known->second);
+    texts_.emplace(value, memo_size_);
+  }
+  const std::string valid = utf8_text(value);
+  if (valid.size() < 256) {
+    byte(kShortUnicode);
+    byte(static_cast<uint8_t>(valid.size()));
+  } else {
+    byte('X');
+    little_endian(valid.size(), 4);
+  }
+  buffer_ += valid;
+  if (shared) {
+    byte(kMemoize);
+    ++memo_size_;
+  }
+}
+
+void PickleWriter::number(int64_t value) {
+  if (value >= 0) {
+    unsigned_number(static_cast<uint64_t>(value));
+  } else if (value >= INT32_MIN) {
+    byte('J');
+    little_endian(static_cast<uint64_t>(value), 4);
+  } else {
+    long_number(static_cast<uint64_t>(value), true);
+  }
+}
+
+void PickleWriter::unsigned_number(uint64_t value) {
+  if (value < 0x100) {
+    byte('K');
+    little_endian(value, 1);
+  } else if (value < 0x10000) {
+    byte('M');
+    little_endian(value, 2);
+  } else if (value <= INT32_MAX) {
+    byte('J');
+    little_endian(value, 4);
+  } else {
+    long_number(value, false);
+  }
+}
+
+// LONG1: as few bytes of two's complement as keep the sign.
+void PickleWriter::long_number(uint64_t low, bool negative) {
+  const uint64_t magnitude = negative ? ~low : low;
+  const auto bits = static_cast<size_t>(std::bit_width(magnitude)) + 1;
+  const size_t bytes = (bits + 7) / 8;
+  byte(kLong1);
+  byte(static_cast<uint8_t>(bytes));
+  little_endian(low, std::min<size_t>(bytes, 8));
+  if (bytes == 9) byte(negative ? 0xff : 0);
+}
+
+void PickleWriter::real(double value) {
+  byte('G');
+  const auto bits = std::bit_cast<uint64_t>(value);
+  for (int shift = 56; shift >= 0; shift -= 8) byte(static_cast<uint8_t>(bits >> shift));
+}
+
+void PickleWriter::pair(uint64_t first, uint64_t second) {
+  unsigned_number(first);
+  unsigned_number(second);
+  byte(kTuple2);
+}
+
+uint32_t PickleWriter::remember_next() {
+  remember_ = true;
+  return memo_size_;
+}
+
+void PickleWriter::refer(uint32_t remembered) {
+  byte(remembered < 0x100 ? 'h' : 'j');
+  little_endian(remembered, remembered < 0x100 ? 1 : 4);
+}
+
+Status PickleWriter::finish() {
+  byte('.');
+  const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(buffer_.data()),
+                                       buffer_.size());
+  if (errno_ == 0 && !sink_.write(bytes)) errno_ = errno;
+  flushed_ += buffer_.size();
+  buffer_.clear();
+  if (errno_ != 0) return Error{std::string("cannot write: ") + std::strerror(errno_)};
+  return {};
+}
+
+}  // namespace tidemark

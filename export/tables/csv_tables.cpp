@@ -1,0 +1,152 @@
+#include "export/tables/csv_tables.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+
+#include "analysis/wording.h"
+#include "export/tables/table_rows.h"
+#include "proto/base/byte_sink.h"
+#include "proto/base/output_file.h"
+
+namespace tidemark {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+class CsvSink final : public TableSink {
+ public:
+  CsvSink(std::string directory, uint64_t max_bytes)
+      : directory_(std::move(directory)), max_bytes_(max_bytes) {
+    buffer_.reserve(kBufferBytes + (1 << 16));
+  }
+
+  void begin_table(const TableSpec& table) override {
+    flush();
+    if (!begin_file(fmt::format("{}.csv", table.name))) return;
+    add_to_load(table);
+    for (const TableColumn& column : table.columns) put_text(column.name);
+    buffer_ += '\n';
+    first_ = true;
+  }
+
+  void integer(int64_t value) override {
+    separate();
+    char digits[24];
+    const auto end = std::to_chars(digits, digits + sizeof digits, value);
+    buffer_.append(digits, end.ptr);
+  }
+  void put_text(std::string_view value) override {
+    separate();
+    if (value.find_first_of("\",\r\n") == std::string_view::npos) {
+      buffer_ += value;
+      return;
+    }
+    buffer_ += '"';
+    for (const char c : value) {
+      if (c == '"') buffer_ += '"';
+      buffer_ += c;
+    }
+    buffer_ += '"';
+  }
+  void null() override { separate(); }
+  void end_row() override {
+    buffer_ += '\n';
+    first_ = true;
+    ++rows_;
+    if (buffer_.size() >= kBufferBytes) flush();
+  }
+
+  Status finish() override {
+    flush();
+    if (begin_file("load.sql")) buffer_ = load_;
+    flush();
+    if (!good_) return Error{message_};
+    for (OutputFile& file : files_) {
+      if (Status status = file.commit(); !status) return status;
+    }
+    return {};
+  }
+
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  static constexpr size_t kBufferBytes = 1 << 20;
+
+  bool begin_file(const std::string& name) {
+    Result<OutputFile> file = OutputFile::create(directory_ + '/' + name);
+    if (file) files_.push_back(std::move(*file));
+    if (!file) fail(file.error().message);
+    return file.ok();
+  }
+
+  // A column without a value says nothing of its type: a database is told.
+  void add_to_load(const TableSpec& table) {
+    std::string columns;
+    for (const TableColumn& column : table.columns) {
+      columns += fmt::format("{}{} {}", columns.empty() ? "" : ", ", column.name,
+                             column.type == CellType::kText ? "VARCHAR" : "BIGINT");
+    }
+    load_ += fmt::format("CREATE TABLE {0} ({1});\nCOPY {0} FROM '{0}.csv' (HEADER);\n", table.name,
+                         columns);
+  }
+
+  void separate() {
+    if (!first_) buffer_ += ',';
+    first_ = false;
+  }
+  void flush() {
+    if (good_ && !files_.empty() && !buffer_.empty()) {
+      FdSink sink(files_.back().fd());
+      const std::span<const uint8_t> out(reinterpret_cast<const uint8_t*>(buffer_.data()),
+                                         buffer_.size());
+      if (!sink.write(out)) fail(fmt::format("{}: {}", directory_, std::strerror(errno)));
+      bytes_ += buffer_.size();
+      if (bytes_ > max_bytes_) {
+        fail(fmt::format("{}: would pass {}; choose a part with --time or --ranks", directory_,
+                         size_text(max_bytes_)));
+      }
+    }
+    buffer_.clear();
+  }
+  void fail(std::string message) {
+    if (good_) message_ = std::move(message);
+    good_ = false;
+  }
+
+  std::string directory_;
+  uint64_t max_bytes_;
+  std::vector<OutputFile> files_;
+  std::string load_;  // makes the tables in DuckDB
+  std::string buffer_;
+  std::string message_;
+  uint64_t bytes_ = 0;
+  bool first_ = true;
+};
+
+}  // namespace
+
+Result<ExportSummary> export_csv(const ExportInput& input, const ExportOptions& options,
+                                 const std::string& directory, const Progress& progress) {
+  std::error_code error;
+  const bool made = fs::create_directory(directory, error);
+  if (error || !fs::is_directory(directory)) {
+    return Error{fmt::format("{}: {}", directory,
+                             error ? error.message() : std::string("is not a directory"))};
+  }
+  CsvSink sink(directory, options.max_bytes);
+  if (Status status = dump_tables(input, options, sink, progress); !status) {
+    if (made) fs::remove(directory, error);  // only when it is empty
+    return status.error();
+  }
+  ExportSummary summary;
+  summary.records = sink.rows();
+  summary.bytes = sink.bytes();
+  return summary;
+}
+
+}  // namespace tidemark
