@@ -31,6 +31,10 @@ LAYERS = {
     "analysis": ["columns", "history", "names", "load", "insight", "ranks", ".",
                  "whatif/allocator", "whatif", "findings", "findings/rules", "report"],
     "export": [".", "report", "perfetto", "tables", "snapshot"],
+    "viewer": ["model", "model/timeline", "model/map", "model/trace", "model/flame",
+               "model/tables", "model/ranks", "model/compare", "widgets", "panels/timeline",
+               "panels/map", "panels/flame", "panels/tables", "panels/ranks", "panels/compare",
+               "panels/details", "panels/findings", "panels/dialogs", "app"],
 }
 # The sub-folders of proto/ and collector/ that some users must not touch.
 INJECTOR_LINKS = {"proto", "proto/base", "proto/write"}

@@ -1,15 +1,15 @@
 // Rows of things that took time, curves of steps, and driver allocations as lanes: against brute
 // force, and on recorded traces.
-#include "viewer/model/activity.h"
+#include "viewer/model/timeline/activity.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
 #include "analysis/insight/outside_history.h"
-#include "viewer/model/activity_tables.h"
-#include "viewer/model/finding_place.h"
-#include "viewer/model/loader.h"
+#include "viewer/model/tables/activity_tables.h"
+#include "viewer/model/trace/finding_place.h"
+#include "viewer/model/trace/loader.h"
 
 namespace tidemark::view {
 namespace {

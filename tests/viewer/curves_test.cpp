@@ -6,7 +6,7 @@
 
 #include "tests/viewer/synthetic_trace.h"
 #include "viewer/model/ticks.h"
-#include "viewer/model/timeline_columns.h"
+#include "viewer/model/timeline/columns.h"
 
 namespace tidemark::view {
 namespace {

@@ -9,7 +9,7 @@
 #include "proto/base/byte_sink.h"
 #include "proto/write/trace_writer.h"
 #include "tests/viewer/panel_fixture.h"
-#include "viewer/model/follower.h"
+#include "viewer/model/trace/follower.h"
 
 namespace tidemark::view {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "tests/viewer/drawn_text.h"
 #include "tests/viewer/panel_fixture.h"
-#include "viewer/panels/block_colour.h"
+#include "viewer/widgets/block_colour.h"
 
 namespace tidemark::view {
 namespace {

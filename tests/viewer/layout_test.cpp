@@ -8,7 +8,7 @@
 
 #include "tests/viewer/drawn_text.h"
 #include "tests/viewer/panel_fixture.h"
-#include "viewer/model/loader.h"
+#include "viewer/model/trace/loader.h"
 
 namespace tidemark::view {
 namespace {

@@ -9,10 +9,10 @@
 #include "collector/trace_source.h"
 #include "tests/injector/scratch_directory.h"
 #include "tests/viewer/synthetic_trace.h"
-#include "viewer/model/flame_tree.h"
-#include "viewer/model/loader.h"
-#include "viewer/model/selection.h"
-#include "viewer/model/tables.h"
+#include "viewer/model/flame/flame_tree.h"
+#include "viewer/model/tables/tables.h"
+#include "viewer/model/trace/loader.h"
+#include "viewer/model/trace/selection.h"
 
 namespace tidemark::view {
 namespace {

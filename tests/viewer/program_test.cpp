@@ -8,7 +8,7 @@
 
 #include "tests/viewer/drawn_text.h"
 #include "tests/viewer/panel_fixture.h"
-#include "viewer/panels/key_table.h"
+#include "viewer/widgets/key_table.h"
 
 namespace tidemark::view {
 namespace {

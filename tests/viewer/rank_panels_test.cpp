@@ -2,10 +2,10 @@
 #include <algorithm>
 
 #include "tests/viewer/panel_fixture.h"
-#include "viewer/model/comparison.h"
-#include "viewer/model/flame_tree.h"
-#include "viewer/model/loader.h"
-#include "viewer/model/rank_heat.h"
+#include "viewer/model/compare/comparison.h"
+#include "viewer/model/flame/flame_tree.h"
+#include "viewer/model/ranks/rank_heat.h"
+#include "viewer/model/trace/loader.h"
 
 namespace tidemark::view {
 namespace {

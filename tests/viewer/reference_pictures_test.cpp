@@ -20,7 +20,7 @@
 #include "stb_image.h"
 #include "viewer/app/headless.h"
 #include "viewer/app/shell.h"
-#include "viewer/model/loader.h"
+#include "viewer/model/trace/loader.h"
 #include "viewer/widgets/fonts.h"
 
 namespace tidemark::view {

@@ -4,8 +4,8 @@
 
 #include <utility>
 
-#include "viewer/panels/help_panel.h"
-#include "viewer/panels/key_table.h"
+#include "viewer/panels/dialogs/help_panel.h"
+#include "viewer/widgets/key_table.h"
 #include "viewer/widgets/theme.h"
 
 namespace tidemark::view {

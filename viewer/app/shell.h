@@ -13,19 +13,19 @@
 #include <vector>
 
 #include "viewer/app/config.h"
-#include "viewer/model/follower.h"
-#include "viewer/model/loader.h"
-#include "viewer/panels/compare_panel.h"
-#include "viewer/panels/detail_panel.h"
-#include "viewer/panels/export_panel.h"
-#include "viewer/panels/findings_panel.h"
-#include "viewer/panels/flame_panel.h"
-#include "viewer/panels/map_panel.h"
-#include "viewer/panels/moment_panel.h"
-#include "viewer/panels/open_panel.h"
-#include "viewer/panels/ranks_panel.h"
-#include "viewer/panels/tables_panel.h"
-#include "viewer/panels/timeline_panel.h"
+#include "viewer/model/trace/follower.h"
+#include "viewer/model/trace/loader.h"
+#include "viewer/panels/compare/compare_panel.h"
+#include "viewer/panels/details/detail_panel.h"
+#include "viewer/panels/details/moment_panel.h"
+#include "viewer/panels/dialogs/export_panel.h"
+#include "viewer/panels/dialogs/open_panel.h"
+#include "viewer/panels/findings/findings_panel.h"
+#include "viewer/panels/flame/flame_panel.h"
+#include "viewer/panels/map/map_panel.h"
+#include "viewer/panels/ranks/ranks_panel.h"
+#include "viewer/panels/tables/tables_panel.h"
+#include "viewer/panels/timeline/timeline_panel.h"
 
 namespace tidemark::view {
 

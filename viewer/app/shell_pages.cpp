@@ -10,8 +10,8 @@
 #include "analysis/wording.h"
 #include "viewer/app/shell.h"
 #include "viewer/model/ticks.h"
-#include "viewer/panels/key_table.h"
 #include "viewer/widgets/fonts.h"
+#include "viewer/widgets/key_table.h"
 #include "viewer/widgets/text.h"
 #include "viewer/widgets/theme.h"
 

@@ -5,7 +5,7 @@
 
 #include <string_view>
 
-#include "viewer/model/tables.h"
+#include "viewer/model/tables/tables.h"
 #include "viewer/widgets/text.h"
 #include "viewer/widgets/theme.h"
 

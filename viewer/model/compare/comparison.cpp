@@ -1,0 +1,97 @@
+#include "viewer/model/compare/comparison.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <utility>
+
+#include "analysis/report/diff.h"
+
+namespace tidemark::view {
+
+namespace {
+
+std::map<std::string, uint64_t> bytes_by_line(const Model& model, const Lane& lane,
+                                              const MemoryState& state) {
+  FrameText& text = model.text_of(lane);
+  std::map<std::pair<uint32_t, bool>, uint64_t> by_stack;
+  for (const uint32_t i : state.live) {
+    const Allocation& a = lane.memory->allocations[i];
+    by_stack[{a.stack, a.seeded}] += a.block_bytes;
+  }
+  std::map<std::string, uint64_t> by_line;
+  for (const auto& [stack, bytes] : by_stack) {
+    by_line[std::string(text.headline(stack.first, stack.second))] += bytes;
+  }
+  return by_line;
+}
+
+void add_lines(const Model& model, const Lane& lane, const Moment& now, const Compared& before,
+               std::vector<ChangeRow>& rows) {
+  std::map<std::string, ChangeRow> lines;
+  for (const auto& [name, bytes] : bytes_by_line(model, lane, now.state)) {
+    lines[name].after = bytes;
+  }
+  for (const auto& [name, bytes] : bytes_by_line(before.model, before.lane, before.moment.state)) {
+    lines[name].before = bytes;
+  }
+  std::vector<ChangeRow> changed;
+  for (auto& [name, row] : lines) {
+    row.name = name;
+    if (row.change() != 0) changed.push_back(row);
+  }
+  std::stable_sort(changed.begin(), changed.end(), [](const ChangeRow& a, const ChangeRow& b) {
+    return std::abs(a.change()) > std::abs(b.change());
+  });
+  rows.insert(rows.end(), changed.begin(), changed.end());
+}
+
+// A report that holds this device alone, so that any two can be compared.
+Report report_of(const Model& model, const Lane& lane) {
+  Report report;
+  report.path = model.trace.path;
+  if (lane.process >= model.report.ranks.size()) return report;
+  RankReport rank = model.report.ranks[lane.process];
+  std::erase_if(rank.devices,
+                [&](const DeviceReport& d) { return d.device != lane.memory->device; });
+  report.ranks.push_back(std::move(rank));
+  return report;
+}
+
+void add_peaks(const Model& model, const Lane& lane, const Compared& before,
+               std::vector<ChangeRow>& rows) {
+  const Result<Diff> diff = compare(report_of(before.model, before.lane), report_of(model, lane));
+  if (!diff || diff->devices.size() != 1) return;
+  const auto add = [&](const char* heading, const std::vector<DiffLine>& lines) {
+    if (std::all_of(lines.begin(), lines.end(),
+                    [](const DiffLine& l) { return l.before_bytes == 0 && l.after_bytes == 0; })) {
+      return;
+    }
+    rows.push_back({heading, 0, 0, true});
+    for (const DiffLine& l : lines) {
+      if (l.before_bytes + l.after_bytes == 0) continue;
+      rows.push_back({l.name, l.before_bytes, l.after_bytes, false});
+    }
+  };
+  add("each one's peak", diff->devices[0].peaks);
+  add("by category, at each one's peak", diff->devices[0].categories);
+  add("by owner, at each one's peak", diff->devices[0].owners);
+}
+
+}  // namespace
+
+std::vector<ChangeRow> change_rows(const Model& model, const Lane& lane, const Moment& now,
+                                   const Compared& before) {
+  std::vector<ChangeRow> rows;
+  const MemoryTotals& a = before.moment.state.totals;
+  const MemoryTotals& b = now.state.totals;
+  rows.push_back({"at these two instants", 0, 0, true});
+  rows.push_back({"allocated", a.allocated, b.allocated, false});
+  rows.push_back({"reserved", a.reserved, b.reserved, false});
+  rows.push_back({"by line, at these two instants", 0, 0, true});
+  add_lines(model, lane, now, before, rows);
+  add_peaks(model, lane, before, rows);
+  return rows;
+}
+
+}  // namespace tidemark::view

@@ -1,0 +1,27 @@
+// What differs between two instants of any two devices: of one rank at two times, of two ranks, or
+// of two traces. Lines of code are the same when they read the same.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "viewer/model/trace/selection.h"
+
+namespace tidemark::view {
+
+struct ChangeRow {
+  std::string name;
+  uint64_t before = 0;
+  uint64_t after = 0;
+  bool heading = false;
+
+  int64_t change() const { return static_cast<int64_t>(after) - static_cast<int64_t>(before); }
+};
+
+// The totals and the lines that hold memory at the two instants, the greatest change first; then
+// what the reports of the two devices differ in, each at its own peak.
+std::vector<ChangeRow> change_rows(const Model& model, const Lane& lane, const Moment& now,
+                                   const Compared& before);
+
+}  // namespace tidemark::view

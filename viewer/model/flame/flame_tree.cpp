@@ -1,0 +1,281 @@
+#include "viewer/model/flame/flame_tree.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+namespace tidemark::view {
+
+namespace {
+
+struct Sum {
+  uint64_t bytes = 0;
+  int64_t net = 0;
+  uint64_t count = 0;
+
+  Sum& operator+=(const Sum& other) {
+    bytes += other.bytes;
+    net += other.net;
+    count += other.count;
+    return *this;
+  }
+};
+
+// Stacks that have no frames get keys above every stack id.
+constexpr uint64_t kNoStackKey = uint64_t{1} << 32;
+constexpr uint64_t kBeforeKey = kNoStackKey + 1;
+
+using Sums = std::map<uint64_t, Sum>;
+
+uint64_t key_of(const Allocation& a) {
+  if (a.stack != 0) return a.stack;
+  return a.seeded ? kBeforeKey : kNoStackKey;
+}
+
+// Ids of stacks that only the other side has.
+constexpr uint32_t kOtherBit = uint32_t{1} << 31;
+
+Sums sum_by_stack(const FlameSide& side) {
+  Sums sums;
+  for (const uint32_t i : side.state.live) {
+    const Allocation& a = side.memory.allocations[i];
+    sums[key_of(a)] += {a.block_bytes, static_cast<int64_t>(a.block_bytes), 1};
+  }
+  return sums;
+}
+
+// One tree of stacks over the names of two processes.
+class StackTree {
+ public:
+  explicit StackTree(const Dictionary& names) : names_(&names) {}
+
+  uint32_t parent(uint32_t id) const {
+    return is_other(id) ? other_parents_.at(id) : names_->stack(id).parent;
+  }
+  uint32_t frame(uint32_t id) const {
+    return is_other(id) ? other_->stack(id & ~kOtherBit).frame : names_->stack(id).frame;
+  }
+  static bool is_other(uint32_t id) { return (id & kOtherBit) != 0; }
+  bool has_other() const { return !other_parents_.empty(); }
+  std::string frame_text(uint32_t id) const {
+    return (is_other(id) ? *other_ : *names_).frame_text(frame(id));
+  }
+
+  // Stacks that the other side's may be equal to, with all they grew from.
+  void know(uint32_t stack) {
+    for (; stack != 0; stack = names_->stack(stack).parent) {
+      const Stack& s = names_->stack(stack);
+      if (!by_text_.try_emplace({s.parent, names_->frame_text(s.frame)}, stack).second) return;
+    }
+  }
+
+  // The id here of a stack of the other side.
+  uint32_t translate(const Dictionary& other, uint32_t stack) {
+    other_ = &other;
+    if (&other == names_ || stack == 0) return stack;
+    std::vector<uint32_t> way;  // from the stack outwards, up to what is translated already
+    uint32_t at = stack;
+    for (; at != 0 && !translated_.contains(at); at = other.stack(at).parent) way.push_back(at);
+    uint32_t parent = at == 0 ? 0 : translated_[at];
+    for (auto it = way.rbegin(); it != way.rend(); ++it) {
+      const uint32_t fresh = *it | kOtherBit;
+      const auto [found, added] =
+          by_text_.try_emplace({parent, other.frame_text(other.stack(*it).frame)}, fresh);
+      if (added) other_parents_[fresh] = parent;
+      parent = translated_[*it] = found->second;
+    }
+    return parent;
+  }
+
+ private:
+  const Dictionary* names_;
+  const Dictionary* other_ = nullptr;
+  std::map<std::pair<uint32_t, std::string>, uint32_t> by_text_;
+  std::map<uint32_t, uint32_t> translated_;
+  std::map<uint32_t, uint32_t> other_parents_;
+};
+
+// Adds every stack to the ones it grew from. Parents have smaller ids, so one way down is enough.
+void add_to_parents(Sums& sums, const StackTree& stacks) {
+  for (auto it = sums.rbegin(); it != sums.rend(); ++it) {
+    if (it->first >= kNoStackKey) continue;
+    const uint32_t parent = stacks.parent(static_cast<uint32_t>(it->first));
+    if (parent != 0) sums[parent] += it->second;
+  }
+}
+
+FlameNode node_of(uint64_t key, const Sum& sum, const StackTree& stacks) {
+  FlameNode node;
+  node.key = key;
+  node.bytes = sum.bytes;
+  node.net = sum.net;
+  node.count = sum.count;
+  if (key == kBeforeKey || key == kNoStackKey) {
+    node.kind = key == kBeforeKey ? FlameKind::kBeforeRecording : FlameKind::kNoStack;
+  } else {
+    node.stack = static_cast<uint32_t>(key);
+    node.frame = stacks.frame(node.stack);
+    node.other = StackTree::is_other(node.stack);
+  }
+  return node;
+}
+
+using Children = std::unordered_map<uint64_t, std::vector<FlameNode>>;  // by the parent's key
+
+Children top_down(Sums sums, const StackTree& stacks) {
+  add_to_parents(sums, stacks);
+  Children children;
+  for (const auto& [key, sum] : sums) {
+    if (sum.bytes == 0) continue;
+    const FlameNode node = node_of(key, sum, stacks);
+    children[node.stack == 0 ? 0 : stacks.parent(node.stack)].push_back(node);
+  }
+  return children;
+}
+
+// Frames of two processes as one set of numbers: those that read the same are the same, and a frame
+// of this process keeps its own.
+class FrameNumbers {
+ public:
+  FrameNumbers(const Sums& sums, const StackTree& stacks) : stacks_(&stacks) {
+    if (!stacks.has_other()) return;
+    for (const auto& [key, sum] : sums) {
+      if (key >= kNoStackKey) continue;
+      for (auto at = static_cast<uint32_t>(key); at != 0; at = stacks.parent(at)) {
+        if (StackTree::is_other(at) || !seen_.insert(stacks.frame(at)).second) continue;
+        by_text_.try_emplace(stacks.frame_text(at), stacks.frame(at));
+      }
+    }
+  }
+
+  uint32_t of(uint32_t stack) {
+    const uint32_t frame = stacks_->frame(stack);
+    if (!StackTree::is_other(stack)) return frame;
+    const auto [known, added] = others_.try_emplace(frame, frame | kOtherBit);
+    if (added) {
+      const auto same = by_text_.find(stacks_->frame_text(stack));
+      if (same != by_text_.end()) known->second = same->second;
+    }
+    return known->second;
+  }
+
+ private:
+  const StackTree* stacks_;
+  std::unordered_set<uint32_t> seen_;
+  std::unordered_map<std::string, uint32_t> by_text_;  // of this process
+  std::unordered_map<uint32_t, uint32_t> others_;
+};
+
+uint64_t key_below(uint64_t parent, uint32_t frame) {
+  // The finaliser of splitmix64: neighbours in, strangers out. 0 stays the root's.
+  uint64_t x = parent ^ (uint64_t{frame} + 0x9e3779b97f4a7c15U);
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
+  return (x ^ (x >> 31)) | 1;
+}
+
+Children bottom_up(const Sums& sums, const StackTree& stacks) {
+  FrameNumbers numbers(sums, stacks);
+  struct Found {
+    FlameNode node;
+    uint64_t parent = 0;
+  };
+  std::unordered_map<uint64_t, Found> nodes;
+  std::vector<uint64_t> in_order;  // the same tree however the map is sorted
+  const auto add = [&](FlameNode node, uint64_t parent, const Sum& sum) {
+    const auto [it, fresh] = nodes.try_emplace(node.key, Found{node, parent});
+    if (fresh) in_order.push_back(node.key);
+    FlameNode& to = it->second.node;
+    to.bytes += sum.bytes;
+    to.net += sum.net;
+    to.count += sum.count;
+  };
+  for (const auto& [key, sum] : sums) {
+    if (sum.bytes == 0) continue;
+    if (key >= kNoStackKey) {
+      add(node_of(key, {}, stacks), 0, sum);
+      continue;
+    }
+    uint64_t parent = 0;
+    for (auto at = static_cast<uint32_t>(key); at != 0; at = stacks.parent(at)) {
+      FlameNode node;
+      node.key = key_below(parent, numbers.of(at));
+      node.frame = stacks.frame(at);
+      node.other = StackTree::is_other(at);
+      add(node, parent, sum);
+      parent = node.key;
+    }
+  }
+  Children children;
+  for (const uint64_t key : in_order) {
+    const Found& found = nodes.at(key);
+    children[found.parent].push_back(found.node);
+  }
+  return children;
+}
+
+FlameTree build(const Sums& sums, const StackTree& stacks, FlameOrder order) {
+  FlameTree tree;
+  FlameNode root;
+  root.kind = FlameKind::kRoot;
+  for (const auto& [key, sum] : sums) {
+    root.bytes += sum.bytes;
+    root.net += sum.net;
+    root.count += sum.count;
+  }
+  Children children =
+      order == FlameOrder::kTopDown ? top_down(sums, stacks) : bottom_up(sums, stacks);
+  tree.nodes.push_back(root);
+  for (uint32_t i = 0; i < tree.nodes.size(); ++i) {
+    const FlameNode parent = tree.nodes[i];
+    const auto found = children.find(parent.key);
+    if (found == children.end()) continue;
+    std::stable_sort(found->second.begin(), found->second.end(),
+                     [](const FlameNode& a, const FlameNode& b) { return a.bytes > b.bytes; });
+    uint64_t begin = parent.begin;
+    for (FlameNode& child : found->second) {
+      child.parent = i;
+      child.depth = parent.depth + 1;
+      child.begin = begin;
+      begin += child.bytes;
+      tree.depth = std::max(tree.depth, child.depth);
+      tree.nodes.push_back(child);
+    }
+  }
+  return tree;
+}
+
+}  // namespace
+
+FlameTree FlameTree::of(const FlameSide& side, FlameOrder order) {
+  return build(sum_by_stack(side), StackTree(side.names), order);
+}
+
+FlameTree FlameTree::difference(const FlameSide& before, const FlameSide& after, FlameOrder order) {
+  StackTree stacks(after.names);
+  Sums sums = sum_by_stack(after);
+  if (&before.names != &after.names) {
+    for (const auto& [key, sum] : sums) {
+      if (key < kNoStackKey) stacks.know(static_cast<uint32_t>(key));
+    }
+  }
+  for (const auto& [key, sum] : sum_by_stack(before)) {
+    const uint64_t here =
+        key < kNoStackKey ? stacks.translate(before.names, static_cast<uint32_t>(key)) : key;
+    sums[here].net -= sum.net;
+  }
+  for (auto& [key, s] : sums) s.bytes = static_cast<uint64_t>(s.net < 0 ? -s.net : s.net);
+  return build(sums, stacks, order);
+}
+
+uint32_t FlameTree::find(uint64_t key) const {
+  if (key == 0) return 0;
+  const auto it =
+      std::find_if(nodes.begin(), nodes.end(), [&](const FlameNode& n) { return n.key == key; });
+  return it == nodes.end() ? 0 : static_cast<uint32_t>(it - nodes.begin());
+}
+
+}  // namespace tidemark::view

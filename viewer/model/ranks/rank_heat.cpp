@@ -1,0 +1,223 @@
+#include "viewer/model/ranks/rank_heat.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace tidemark::view {
+
+namespace {
+
+int64_t rank_of(const Model& model, uint32_t lane) {
+  return model.process_of(model.lanes[lane]).info.rank;
+}
+
+}  // namespace
+
+RankRows RankRows::of(const Model& model) {
+  RankRows rows;
+  for (uint32_t i = 0; i < model.lanes.size(); ++i) {
+    if (rank_of(model, i) >= 0) rows.lanes.push_back(i);
+  }
+  if (rows.lanes.size() < 2) {
+    rows.lanes.clear();
+    for (uint32_t i = 0; i < model.lanes.size(); ++i) rows.lanes.push_back(i);
+  }
+  std::stable_sort(rows.lanes.begin(), rows.lanes.end(),
+                   [&](uint32_t a, uint32_t b) { return rank_of(model, a) < rank_of(model, b); });
+  std::map<std::pair<int64_t, int64_t>, size_t> by_device;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const int64_t rank = rank_of(model, rows.lanes[i]);
+    rows.by_rank.try_emplace(rank, i);
+    by_device[{rank, model.lanes[rows.lanes[i]].memory->device}] = i;
+  }
+  for (const RankHeight& h : model.report.comparison.heights) {
+    const auto found = by_device.find({h.rank, h.device});
+    if (found != by_device.end()) rows.by_rank[h.rank] = found->second;
+  }
+  return rows;
+}
+
+size_t RankRows::of_rank(int64_t rank) const {
+  const auto found = by_rank.find(rank);
+  return found == by_rank.end() ? SIZE_MAX : found->second;
+}
+
+size_t RankRows::of_lane(uint32_t lane) const {
+  const auto found = std::find(lanes.begin(), lanes.end(), lane);
+  return found == lanes.end() ? SIZE_MAX : static_cast<size_t>(found - lanes.begin());
+}
+
+std::string RankRows::name(const Model& model, size_t row) const {
+  const int64_t rank = rank_of(model, lanes[row]);
+  // Ranks with several devices need the device's name as well.
+  const bool alone = by_rank.size() == lanes.size();
+  return rank >= 0 && alone ? "rank " + std::to_string(rank) : model.lanes[lanes[row]].name;
+}
+
+size_t RankRows::outlier(const Model& model) const {
+  const RankComparison& c = model.report.comparison;
+  return c.compared && c.divergence.found ? of_rank(c.highest.rank) : SIZE_MAX;
+}
+
+const char* rank_value_name(RankValue value) {
+  switch (value) {
+    case RankValue::kAllocated:
+      return "allocated";
+    case RankValue::kRequested:
+      return "requested";
+    case RankValue::kReserved:
+      return "reserved";
+    case RankValue::kUsed:
+      return "card used";
+  }
+  return "";
+}
+
+uint64_t RankRows::peak_of(const Lane& lane, RankValue value) {
+  const FrameworkModel& m = *lane.memory;
+  switch (value) {
+    case RankValue::kAllocated:
+      return m.allocated_peak.bytes;
+    case RankValue::kRequested:
+      return m.requested_peak.bytes;
+    case RankValue::kReserved:
+      return m.reserved_peak.bytes;
+    case RankValue::kUsed:
+      return lane.used.peak();
+  }
+  return 0;
+}
+
+uint64_t RankRows::highest_peak(const Model& model, RankValue value) const {
+  uint64_t most = 1;
+  for (const uint32_t i : lanes) most = std::max(most, peak_of(model.lanes[i], value));
+  return most;
+}
+
+void RankColumnWork::begin(const Model& model, const Lane& lane, RankValue value,
+                           const TimeRange& view, uint32_t count) {
+  lane_ = &lane;
+  value_ = value;
+  curve_ = {};
+  values_ = {};
+  values_.min.resize(count, HeatTable::kUnknown);
+  values_.max.resize(count, HeatTable::kUnknown);
+  values_.first_known = count;
+  values_.first_after = count;
+  if (value == RankValue::kUsed) {
+    take_used(model, view, count);
+    return;
+  }
+  curve_.begin(*lane.memory, lane.curves, {model.trace.start_ns, view.begin, view.end}, count);
+  take_curve();
+}
+
+bool RankColumnWork::work(int64_t budget_ns) {
+  if (!curve_.work(budget_ns)) return false;
+  take_curve();
+  return true;
+}
+
+void RankColumnWork::take_used(const Model& model, const TimeRange& view, uint32_t count) {
+  for (uint32_t c = 0; c < count; ++c) {
+    const auto edge = [&](uint32_t i) {
+      return absolute_ns(model, view.begin + view.span() * (static_cast<double>(i) / count));
+    };
+    const StepCurve::Range range = lane_->used.within(edge(c), std::max(edge(c + 1), edge(c) + 1));
+    if (!range.known()) continue;
+    values_.first_known = std::min(values_.first_known, c);
+    values_.min[c] = range.min;
+    values_.max[c] = range.max;
+  }
+}
+
+void RankColumnWork::take_curve() {
+  const TimelineColumns& columns = curve_.columns();
+  if (columns.count() == 0) return;
+  const std::vector<Column>& values = columns.curves[static_cast<size_t>(value_)];
+  values_.first_known = columns.first_known;
+  for (uint32_t c = columns.first_known; c < columns.count(); ++c) {
+    values_.min[c] = values[c].min;
+    values_.max[c] = values[c].max;
+  }
+  const auto end =
+      std::find(columns.edges.begin(), columns.edges.end(), lane_->memory->event_count());
+  values_.first_after =
+      std::min(static_cast<uint32_t>(end - columns.edges.begin()), columns.count());
+}
+
+void RankHeat::want(const Model& model, const std::vector<uint32_t>& lanes, RankValue value,
+                    const TimeRange& view, uint32_t columns) {
+  const bool same = model_ == &model && value_ == value && next_.columns == columns &&
+                    next_.view.begin == view.begin && next_.view.end == view.end && lanes_ == lanes;
+  if (same) return;
+  // What was shown of another trace or another curve is no picture of this one.
+  if (model_ != &model || value_ != value || lanes_ != lanes) shown_ = {};
+  model_ = &model;
+  value_ = value;
+  lanes_ = lanes;
+  next_ = {};
+  next_.view = view;
+  next_.columns = columns;
+  next_.most.resize(lanes.size() * columns, HeatTable::kUnknown);
+  next_.ends.resize(lanes.size(), columns);
+  done_ = 0;
+  row_begun_ = false;
+  pending_ = true;
+}
+
+bool RankHeat::add_row(int64_t budget_ns) {
+  if (!row_begun_) {
+    row_.begin(*model_, model_->lanes[lanes_[done_]], value_, next_.view, next_.columns);
+    row_begun_ = true;
+  }
+  if (!row_.is_exact() && !row_.work(budget_ns)) return false;
+  row_begun_ = false;
+  const RankColumns& columns = row_.values();
+  std::copy(columns.max.begin(), columns.max.end(),
+            next_.most.begin() + static_cast<std::ptrdiff_t>(done_ * next_.columns));
+  next_.ends[done_] = columns.first_after;
+  ++done_;
+  return true;
+}
+
+void RankHeat::finish() {
+  next_.middle.resize(next_.columns, HeatTable::kUnknown);
+  std::vector<uint64_t> known;
+  for (uint32_t c = 0; c < next_.columns; ++c) {
+    known.clear();
+    for (size_t r = 0; r < next_.rows(); ++r) {
+      if (next_.at(r, c) != HeatTable::kUnknown) known.push_back(next_.at(r, c));
+    }
+    if (known.empty()) continue;
+    const auto middle = known.begin() + static_cast<std::ptrdiff_t>((known.size() - 1) / 2);
+    std::nth_element(known.begin(), middle, known.end());
+    next_.middle[c] = *middle;
+  }
+  shown_ = next_;
+  pending_ = false;
+}
+
+bool RankHeat::work(int64_t budget_ns) {
+  if (!pending_) return true;
+  const auto begin = std::chrono::steady_clock::now();
+  int64_t left_ns = budget_ns;
+  while (done_ < lanes_.size()) {
+    if (!add_row(left_ns)) return false;
+    if (budget_ns < 0) continue;
+    left_ns =
+        budget_ns - std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();
+    if (left_ns <= 0) break;
+  }
+  if (done_ < lanes_.size()) return false;
+  finish();
+  return true;
+}
+
+double RankHeat::progress() const {
+  if (!pending_ || lanes_.empty()) return 1;
+  return static_cast<double>(done_) / static_cast<double>(lanes_.size());
+}
+
+}  // namespace tidemark::view

@@ -1,0 +1,182 @@
+#include "viewer/model/tables/tables.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "analysis/wording.h"
+
+namespace tidemark::view {
+
+namespace {
+
+bool matches(const TableSource& source, const Allocation& a, const std::string& filter) {
+  if (filter.empty() || source.text.matches(a.stack, filter)) return true;
+  if (category_name(a.category).find(filter) != std::string_view::npos) return true;
+  if (a.stack == 0 && source.text.headline(0, a.seeded).find(filter) != std::string_view::npos) {
+    return true;
+  }
+  return fmt::format("{:#x}", a.address).find(filter) != std::string::npos;
+}
+
+}  // namespace
+
+std::vector<uint32_t> allocation_rows(const TableSource& source, const std::string& filter,
+                                      SortBy sort) {
+  const auto& all = source.memory.allocations;
+  const std::string wanted = lower_case(filter);
+  std::vector<uint32_t> rows;
+  std::copy_if(source.state.live.begin(), source.state.live.end(), std::back_inserter(rows),
+               [&](uint32_t i) { return matches(source, all[i], wanted); });
+  const bool down = sort.descending;
+  switch (static_cast<AllocationColumn>(sort.column)) {
+    case AllocationColumn::kSize:
+      sort_rows(rows, down, [&](uint32_t i) { return all[i].block_bytes; });
+      break;
+    case AllocationColumn::kRequested:
+      sort_rows(rows, down, [&](uint32_t i) { return all[i].requested_bytes; });
+      break;
+    case AllocationColumn::kAge:  // the oldest was born first
+      sort_rows(rows, !down, [&](uint32_t i) { return all[i].birth; });
+      break;
+    case AllocationColumn::kCategory:
+      sort_rows(rows, down, [&](uint32_t i) { return category_name(all[i].category); });
+      break;
+    case AllocationColumn::kWhere:
+      sort_rows(rows, down,
+                [&](uint32_t i) { return source.text.headline(all[i].stack, all[i].seeded); });
+      break;
+    case AllocationColumn::kAddress:
+      sort_rows(rows, down, [&](uint32_t i) { return all[i].address; });
+      break;
+  }
+  return rows;
+}
+
+std::vector<StackRow> stack_rows(const TableSource& source, const std::string& filter,
+                                 SortBy sort) {
+  const std::string wanted = lower_case(filter);
+  // By stack id: a map would cost more than all the rest where millions are alive. The last is of
+  // those that are older than the recording.
+  std::vector<StackRow> sums(source.text.names().stack_count() + 2);
+  for (const uint32_t i : source.state.live) {
+    const Allocation& a = source.memory.allocations[i];
+    const bool before = a.seeded && a.stack == 0;
+    StackRow& row = sums[before ? sums.size() - 1 : std::min<size_t>(a.stack, sums.size() - 2)];
+    row.stack = a.stack;
+    row.before_recording = before;
+    row.bytes += a.block_bytes;
+    row.largest = std::max(row.largest, a.block_bytes);
+    ++row.count;
+  }
+  std::vector<StackRow> rows;
+  for (const StackRow& row : sums) {
+    if (row.count == 0) continue;
+    const std::string_view head = source.text.headline(row.stack, row.before_recording);
+    if (source.text.matches(row.stack, wanted) || head.find(wanted) != std::string_view::npos) {
+      rows.push_back(row);
+    }
+  }
+  const bool down = sort.descending;
+  switch (static_cast<StackColumn>(sort.column)) {
+    case StackColumn::kSize:
+    case StackColumn::kShare:
+      sort_rows(rows, down, [](const StackRow& r) { return r.bytes; });
+      break;
+    case StackColumn::kCount:
+      sort_rows(rows, down, [](const StackRow& r) { return r.count; });
+      break;
+    case StackColumn::kLargest:
+      sort_rows(rows, down, [](const StackRow& r) { return r.largest; });
+      break;
+    case StackColumn::kWhere:
+      sort_rows(rows, down, [&](const StackRow& r) {
+        return source.text.headline(r.stack, r.before_recording);
+      });
+      break;
+  }
+  return rows;
+}
+
+std::vector<CategoryRow> category_rows(const TableSource& source, SortBy sort) {
+  std::array<CategoryRow, 256> sums{};
+  for (const uint32_t i : source.state.live) {
+    const Allocation& a = source.memory.allocations[i];
+    CategoryRow& row = sums[static_cast<uint8_t>(a.category)];
+    row.category = a.category;
+    row.bytes += a.block_bytes;
+    ++row.count;
+  }
+  std::vector<CategoryRow> rows;
+  std::copy_if(sums.begin(), sums.end(), std::back_inserter(rows),
+               [](const CategoryRow& r) { return r.count != 0; });
+  switch (static_cast<CategoryColumn>(sort.column)) {
+    case CategoryColumn::kSize:
+    case CategoryColumn::kShare:
+      sort_rows(rows, sort.descending, [](const CategoryRow& r) { return r.bytes; });
+      break;
+    case CategoryColumn::kCount:
+      sort_rows(rows, sort.descending, [](const CategoryRow& r) { return r.count; });
+      break;
+    case CategoryColumn::kName:
+      sort_rows(rows, sort.descending,
+                [](const CategoryRow& r) { return category_name(r.category); });
+      break;
+  }
+  return rows;
+}
+
+void sort_owners(std::vector<OwnerRow>& rows, SortBy sort) {
+  switch (static_cast<OwnerColumn>(sort.column)) {
+    case OwnerColumn::kSize:
+    case OwnerColumn::kShare:
+      sort_rows(rows, sort.descending, [](const OwnerRow& r) { return r.bytes; });
+      break;
+    case OwnerColumn::kPeak:
+      sort_rows(rows, sort.descending, [](const OwnerRow& r) { return r.peak_bytes; });
+      break;
+    case OwnerColumn::kName:
+      sort_rows(rows, sort.descending, [](const OwnerRow& r) { return r.owner; });
+      break;
+  }
+}
+
+std::vector<uint32_t> segment_rows(const TableSource& source, SortBy sort) {
+  const auto& all = source.state.segments;
+  const MapLayout& layout = source.layout;
+  std::vector<uint32_t> rows(all.size());
+  std::iota(rows.begin(), rows.end(), 0U);
+  const auto used = [&](uint32_t s) { return std::min(layout.used_bytes(s), all[s].size_bytes); };
+  const auto by = [&](const auto& key) { sort_rows(rows, sort.descending, key); };
+  switch (static_cast<SegmentColumn>(sort.column)) {
+    case SegmentColumn::kSize:
+      by([&](uint32_t s) { return all[s].size_bytes; });
+      break;
+    case SegmentColumn::kUsed:
+      by(used);
+      break;
+    case SegmentColumn::kFree:
+      by([&](uint32_t s) { return all[s].size_bytes - used(s); });
+      break;
+    case SegmentColumn::kBlocks:
+      by([&](uint32_t s) { return layout.block_count(s); });
+      break;
+    case SegmentColumn::kHoles:
+      by([&](uint32_t s) { return layout.hole_count(s); });
+      break;
+    case SegmentColumn::kLargestHole:
+      by([&](uint32_t s) { return layout.largest_hole(s); });
+      break;
+    case SegmentColumn::kStream:
+      by([&](uint32_t s) { return all[s].stream; });
+      break;
+    case SegmentColumn::kAddress:
+      by([&](uint32_t s) { return all[s].address; });
+      break;
+  }
+  return rows;
+}
+
+}  // namespace tidemark::view

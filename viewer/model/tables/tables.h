@@ -1,0 +1,73 @@
+// The rows of the tables at one instant: made, filtered and sorted apart from drawing.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "viewer/model/frame_text.h"
+#include "viewer/model/map/map_layout.h"
+
+namespace tidemark::view {
+
+struct SortBy {
+  int column = 0;
+  bool descending = true;
+};
+
+// Sorts by a key; equal keys keep their order.
+template <typename Rows, typename KeyOf>
+void sort_rows(Rows& rows, bool descending, const KeyOf& key) {
+  std::stable_sort(rows.begin(), rows.end(), [&](const auto& a, const auto& b) {
+    return descending ? key(b) < key(a) : key(a) < key(b);
+  });
+}
+
+// Columns of the tables, in the order they are shown.
+enum class AllocationColumn { kSize, kRequested, kAge, kCategory, kWhere, kAddress };
+enum class StackColumn { kSize, kShare, kCount, kLargest, kWhere };
+enum class CategoryColumn { kSize, kShare, kCount, kName };
+enum class SegmentColumn { kSize, kUsed, kFree, kBlocks, kHoles, kLargestHole, kStream, kAddress };
+
+enum class OwnerColumn { kSize, kShare, kPeak, kName };
+
+struct StackRow {
+  uint32_t stack = 0;
+  bool before_recording = false;
+  uint64_t bytes = 0;
+  uint64_t count = 0;
+  uint64_t largest = 0;
+};
+
+struct CategoryRow {
+  Category category = Category::kUnknown;
+  uint64_t bytes = 0;
+  uint64_t count = 0;
+};
+
+// A line of the ledger.
+struct OwnerRow {
+  std::string owner;
+  int64_t bytes = 0;
+  uint64_t peak_bytes = 0;  // 0: not known
+};
+
+// Everything a table needs to know of the instant.
+struct TableSource {
+  const FrameworkModel& memory;
+  const MemoryState& state;
+  const MapLayout& layout;
+  FrameText& text;
+};
+
+// Allocations of state.live whose stack, category or address (in hexadecimal) contains `filter`.
+std::vector<uint32_t> allocation_rows(const TableSource& source, const std::string& filter,
+                                      SortBy sort);
+std::vector<StackRow> stack_rows(const TableSource& source, const std::string& filter, SortBy sort);
+std::vector<CategoryRow> category_rows(const TableSource& source, SortBy sort);
+void sort_owners(std::vector<OwnerRow>& rows, SortBy sort);
+// Indices in state.segments.
+std::vector<uint32_t> segment_rows(const TableSource& source, SortBy sort);
+
+}  // namespace tidemark::view

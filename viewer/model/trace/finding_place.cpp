@@ -1,0 +1,172 @@
+#include "viewer/model/trace/finding_place.h"
+
+#include <algorithm>
+
+namespace tidemark::view {
+
+namespace {
+
+uint32_t lane_of(const Model& model, const Finding& f) {
+  uint32_t fallback = UINT32_MAX;
+  for (uint32_t i = 0; i < model.lanes.size(); ++i) {
+    const Lane& lane = model.lanes[i];
+    const int64_t rank = model.process_of(lane).info.rank;
+    const bool same_rank = f.rank < 0 || rank == f.rank;
+    if (same_rank && lane.device() == f.device) return i;
+    if (same_rank && fallback == UINT32_MAX) fallback = i;
+  }
+  return fallback;
+}
+
+std::optional<size_t> last_oom(const Model& model, uint32_t lane) {
+  std::optional<size_t> found;
+  for (size_t i = 0; i < model.ooms.size(); ++i) {
+    if (model.ooms[i].lane == lane) found = i;
+  }
+  return found;
+}
+
+double since_start(const Model& model, int64_t time_ns) {
+  return static_cast<double>(time_ns - model.trace.start_ns);
+}
+
+void at_peak(FindingPlace& place, const Peak& peak, const char* what, ShownBy by) {
+  place.event = peak.event;
+  place.what = what;
+  place.by = by;
+}
+
+// Where the card, or one owner on it, stood highest.
+void at_highest(const Model& model, FindingPlace& place, const StepSeries& series,
+                const char* what) {
+  if (series.empty()) return;
+  const auto top = std::max_element(series.value.begin(), series.value.end());
+  const auto index = static_cast<size_t>(top - series.value.begin());
+  place.time = since_start(model, series.time_ns[index]);
+  place.what = what;
+  place.by = ShownBy::kMoment;
+}
+
+// From the beginning to the end of the steps that grew, with the difference in between.
+void over_growth(const Model& model, FindingPlace& place, const Lane& lane) {
+  const Steps& steps = model.steps_of(lane);
+  const FrameworkModel& m = *lane.memory;
+  if (steps.boundaries.size() < 2 || m.event_count() == 0) return;
+  const size_t last_step = steps.boundaries.size() - 1;
+  const size_t first = std::min<size_t>(steps.window_first, last_step);
+  const size_t last = std::min<size_t>(std::max<size_t>(steps.window_last, first + 1), last_step);
+  const auto event = [&](size_t step) {
+    return std::min(steps.boundaries[step], m.event_count() - 1);
+  };
+  // Where a step begins little is alive: what stays from one to the other is what grew.
+  place.compare = event(first);
+  place.event = event(last);
+  place.range = TimeRange{since_start(model, m.time_ns[event(first)]),
+                          since_start(model, m.time_ns[event(last)])};
+  place.what = "what came and stayed";
+  place.by = ShownBy::kFlame;
+}
+
+void at_largest_hole(FindingPlace& place, const Lane& lane) {
+  const MemoryState state = lane.states.state_after(place.event);
+  const auto largest =
+      std::max_element(state.holes.begin(), state.holes.end(),
+                       [](const Hole& a, const Hole& b) { return a.size_bytes < b.size_bytes; });
+  if (largest != state.holes.end()) place.hole = largest->address;
+}
+
+// All memory that went back to the driver while the run went on.
+void over_shrinking(const Model& model, FindingPlace& place, const Lane& lane) {
+  const FrameworkModel& m = *lane.memory;
+  uint32_t first = kNever;
+  uint32_t last = 0;
+  for (uint32_t e = 0; e < m.event_count(); ++e) {
+    if (m.change[e] != Change::kShrink) continue;
+    first = std::min(first, e);
+    last = e;
+  }
+  if (first == kNever) return;
+  place.event = first;
+  place.range =
+      TimeRange{since_start(model, m.time_ns[first]), since_start(model, m.time_ns[last])};
+  place.what = "memory given back and taken again";
+  place.by = ShownBy::kTimeline;
+}
+
+void at_divergence(const Model& model, FindingPlace& place) {
+  const RankComparison& ranks = model.report.comparison;
+  if (!ranks.divergence.found) return;
+  place.range = TimeRange{since_start(model, ranks.divergence.time_ns),
+                          since_start(model, ranks.highest.time_ns)};
+  place.what = "from where this rank left the others to its peak";
+  place.by = ShownBy::kFlame;
+}
+
+}  // namespace
+
+std::optional<FindingPlace> place_of(const Model& model, const Finding& f) {
+  FindingPlace place;
+  place.lane = lane_of(model, f);
+  if (place.lane >= model.lanes.size()) return std::nullopt;
+  const Lane& lane = model.lanes[place.lane];
+  const FrameworkModel& m = *lane.memory;
+  const auto is = [&](std::string_view id) { return f.id == id; };
+  at_peak(place, m.allocated_peak, "the allocated peak", ShownBy::kMoment);
+  if (is("capacity") || is("memory_fraction") || is("fragmentation")) {
+    if (is("fragmentation")) at_peak(place, m.reserved_peak, "the reserved peak", ShownBy::kMap);
+    if (const auto oom = last_oom(model, place.lane); oom) {
+      place.oom = oom;
+      place.event = model.ooms[*oom].event;
+      place.what = "the error";
+    }
+    place.by = is("fragmentation") ? ShownBy::kMap
+               : is("capacity")    ? ShownBy::kFlame
+                                   : ShownBy::kTimeline;
+    if (is("fragmentation")) at_largest_hole(place, lane);
+  } else if (is("graph_private_pool") || is("shape_variance")) {
+    at_peak(place, m.reserved_peak, "the reserved peak", ShownBy::kMap);
+  } else if (is("creep") || is("retained_graph") || is("eval_keeps_graph")) {
+    over_growth(model, place, lane);
+  } else if (is("cache_thrash")) {
+    over_shrinking(model, place, lane);
+  } else if (is("rank_imbalance")) {
+    at_divergence(model, place);
+  } else if (is("nccl_overhead")) {
+    for (const OwnerCurve& owner : lane.owners) {
+      if (owner.name != "nccl") continue;
+      at_highest(model, place, lane.ledger->driver().owners().at(owner.owner),
+                 "where NCCL held most");
+    }
+  } else if (is("stray_context") || is("other_process")) {
+    at_highest(model, place, lane.ledger->used(), "where most of the card was used");
+  } else if (is("pinned_growth")) {
+    place.time = model.span_ns();
+    place.what = "the end of the run";
+  } else if (is("activation_peak") || is("optimizer_state_spike")) {
+    place.colour = ColourBy::kCategory;
+    place.by = ShownBy::kMap;
+  }
+  return place;
+}
+
+void go_to(const Model& model, Selection& selection, const FindingPlace& place) {
+  selection.clear_marks();
+  if (place.oom) {
+    selection.go_to_oom_at(model, *place.oom);
+  } else if (place.time) {
+    selection.set_time(model, place.lane, *place.time);
+  } else {
+    selection.set_event(model, place.lane, place.event);
+  }
+  if (place.compare) selection.compare_from(*place.compare);
+  if (place.colour) selection.colour = *place.colour;
+  if (place.range && place.range->span() > 0) {
+    const double room = place.range->span() * 0.1;
+    selection.show(model, place.range->begin - room, place.range->end + room);
+  } else {
+    selection.reveal(model, selection.time(model));
+  }
+  if (place.hole) selection.choose_hole(*place.hole);
+}
+
+}  // namespace tidemark::view

@@ -1,0 +1,32 @@
+// Where and when a finding can be seen, so that a click on it goes there.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "viewer/model/trace/selection.h"
+
+namespace tidemark::view {
+
+// Which panel shows it best.
+enum class ShownBy : uint8_t { kTimeline, kMap, kFlame, kMoment };
+
+struct FindingPlace {
+  uint32_t lane = 0;
+  uint32_t event = 0;
+  std::optional<size_t> oom;        // the error that proves it, in Model::ooms
+  std::optional<double> time;       // where no event stands for it, ns since the start
+  std::optional<uint32_t> compare;  // an earlier event to see the growth from
+  std::optional<TimeRange> range;   // what to zoom to
+  std::optional<uint64_t> hole;     // what to mark in the map
+  std::optional<ColourBy> colour;
+  ShownBy by = ShownBy::kMoment;
+  std::string what;  // "the last error", "the allocated peak"
+};
+
+// None: the trace has no lane of that rank and device.
+std::optional<FindingPlace> place_of(const Model& model, const Finding& finding);
+
+void go_to(const Model& model, Selection& selection, const FindingPlace& place);
+
+}  // namespace tidemark::view

@@ -1,0 +1,62 @@
+// Reads a trace on its own threads and tells how far it is.
+//
+// start() and the getters belong to the drawing thread. Starting again abandons the load in
+// progress: its threads run to their end and their result is dropped.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "viewer/model/trace/preview.h"
+#include "viewer/model/trace/view_model.h"
+
+namespace tidemark::view {
+
+class Loader {
+ public:
+  // `wake` is called from the loading threads whenever there is something new to draw.
+  explicit Loader(std::function<void()> wake = {});
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  void start(const std::string& path);
+
+  // Until there is a model to take.
+  bool busy() const;
+  // Also while the report is being made, or a load that nobody waits for runs to its end.
+  bool working() const;
+  const std::string& path() const { return path_; }
+  double progress() const;    // 0 to 1
+  std::string stage() const;  // "reading"
+  std::shared_ptr<const Preview> preview() const;
+
+  // The outcome, once; empty while busy or when nothing was started.
+  std::optional<Result<std::shared_ptr<const Model>>> take();
+  // Gives the model that was taken its insight, if that is there now: what is drawn of its blocks
+  // must be made again.
+  bool attach_insight();
+  // Gives the model that was taken its report, as soon as that is there.
+  Status attach_report();
+
+ private:
+  struct Job;
+  static void run(const std::shared_ptr<Job>& job);
+  void abandon();
+
+  std::function<void()> wake_;
+  std::string path_;
+  std::shared_ptr<Job> job_;
+  std::vector<std::shared_ptr<Job>> abandoned_;
+};
+
+// The same without threads, for programs that draw one picture.
+Result<std::shared_ptr<const Model>> load_model(const std::string& path,
+                                                const std::function<void(double)>& progress = {});
+
+}  // namespace tidemark::view

@@ -1,0 +1,273 @@
+#include "viewer/model/trace/view_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "analysis/insight/outside_history.h"
+#include "analysis/wording.h"
+#include "export/export_input.h"
+
+namespace tidemark::view {
+
+namespace {
+
+std::string process_name(const TraceModel& trace, uint32_t index) {
+  const Process& info = trace.processes[index].info;
+  if (info.rank >= 0 && (info.world_size > 1 || trace.processes.size() > 1)) {
+    return fmt::format("rank {}, ", info.rank);
+  }
+  if (trace.processes.size() < 2) return "";
+  if (info.pid != 0) return fmt::format("pid {}, ", info.pid);
+  return fmt::format("process {}, ", index + 1);
+}
+
+std::vector<OwnerCurve> owner_curves(const ProcessModel& process, const DriverHistory& history,
+                                     bool of_driver) {
+  std::vector<OwnerCurve> curves;
+  for (const auto& [owner, series] : history.owners()) {
+    const std::string_view name = process.names.string(owner);
+    // The framework's own segments are the reserved curve.
+    if (!of_driver && name == "torch") continue;
+    curves.push_back(
+        {owner, name.empty() ? "unknown owner" : std::string(name), StepCurve(series)});
+  }
+  // One owner alone is the curve of the device itself.
+  if (of_driver && curves.size() == 1) curves.clear();
+  std::stable_sort(curves.begin(), curves.end(), [](const OwnerCurve& a, const OwnerCurve& b) {
+    return a.bytes.peak() > b.bytes.peak();
+  });
+  return curves;
+}
+
+Lane make_lane(const TraceModel& trace, uint32_t index, const FrameworkModel& memory,
+               bool of_driver) {
+  const ProcessModel& process = trace.processes[index];
+  Lane lane{.process = index,
+            .memory = &memory,
+            .of_driver = of_driver,
+            .name = process_name(trace, index) + fmt::format("cuda:{}", memory.device),
+            .card = "",
+            .total_bytes = 0,
+            .curves = MinMaxPyramid(memory),
+            .states = StateIndex(memory),
+            .ledger = std::make_unique<LedgerSource>(process, memory.device),
+            .used = {},
+            .owners = {},
+            .driver_steps = of_driver ? find_steps(process, memory) : Steps()};
+  lane.used = StepCurve(lane.ledger->used());
+  lane.owners = owner_curves(process, lane.ledger->driver(), of_driver);
+  if (const Device* device = process.device(memory.device); device != nullptr) {
+    lane.card = process.names.string(device->name);
+    lane.total_bytes = device->total_bytes;
+  }
+  if (const std::string_view host = process.names.string(process.info.host); !host.empty()) {
+    lane.card += (lane.card.empty() ? "" : ", ") + std::string(host);
+  }
+  return lane;
+}
+
+// Devices that the process did something on; a card that was only watched is one where nothing
+// else is known of the process.
+std::vector<int64_t> devices_to_show(const ProcessModel& process) {
+  std::set<int64_t> used;
+  for (const FrameworkModel& m : process.framework) used.insert(m.device);
+  for (const DriverAllocation& a : process.driver.allocations) {
+    if (a.device >= 0 && a.on_card()) used.insert(a.device);
+  }
+  for (const DriverFailure& f : process.driver.failures) {
+    if (f.device >= 0) used.insert(f.device);
+  }
+  if (used.empty() && process.driver.contexts != 0) {
+    for (const Counter& c : process.counters) {
+      if (c.kind == CounterKind::kDeviceUsed) used.insert(c.device);
+    }
+  }
+  return {used.begin(), used.end()};
+}
+
+std::vector<RowsOfProcess> find_rows(const TraceModel& trace, const TraceSource* source) {
+  std::vector<RowsOfProcess> rows(trace.processes.size());
+  if (source == nullptr) return rows;
+  if (const auto all = chosen_processes({trace, source->readers}, {}); all) {
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] = {(*all)[i].reader, (*all)[i].id};
+  }
+  return rows;
+}
+
+void add_lanes(Model& model, uint32_t index) {
+  const ProcessModel& process = model.trace.processes[index];
+  for (const int64_t device : devices_to_show(process)) {
+    const FrameworkModel* memory = process.framework_on(device);
+    const bool of_driver = memory == nullptr;
+    if (of_driver) {
+      model.driver_models.push_back(
+          std::make_unique<const FrameworkModel>(history_of_driver(process.driver, device)));
+      memory = model.driver_models.back().get();
+    }
+    model.lanes.push_back(make_lane(model.trace, index, *memory, of_driver));
+    model.events += of_driver ? memory->allocations.size() : memory->event_count();
+  }
+}
+
+void add_ooms(const ProcessModel& process, uint32_t lane_index, const Lane& lane,
+              std::vector<OomPoint>& ooms) {
+  for (const FailedAllocation& f : lane.memory->failures) {
+    ooms.push_back({lane_index, f.event, f.time_ns, f.requested_bytes, f.device_free_bytes, f.stack,
+                    Layer::kFramework});
+  }
+  for (const DriverFailure& f : process.driver.failures) {
+    if (f.device != lane.memory->device) continue;
+    uint32_t event = 0;
+    lane.memory->event_at(f.time_ns, event);
+    ooms.push_back({lane_index, event, f.time_ns, f.requested_bytes, 0, f.stack, Layer::kDriver});
+  }
+}
+
+void device_losses(const std::string& process, const DeviceReport& d,
+                   std::vector<std::string>& out) {
+  const std::string where = fmt::format("{}cuda:{}", process, d.device);
+  if (d.blocks_before_history != 0) {
+    out.push_back(fmt::format(
+        "{}: {} ({}) are older than the recorded history, which began late "
+        "or overflowed",
+        where, counted(d.blocks_before_history, "block"), size_text(d.bytes_before_history)));
+  }
+  if (d.anomalies != 0) {
+    out.push_back(fmt::format("{}: {} contradicted the rest of the history", where,
+                              counted(d.anomalies, "event")));
+  }
+}
+
+// Known as soon as the files are read.
+std::vector<std::string> losses_of(const TraceModel& trace,
+                                   const std::vector<std::string>& warnings) {
+  std::vector<std::string> out = warnings;
+  if (trace.damage.blocks != 0) {
+    out.push_back(fmt::format("{} could not be read ({} lost in them)",
+                              counted(trace.damage.blocks, "damaged block"),
+                              counted(trace.damage.rows, "event")));
+  }
+  if (trace.damage.truncated) out.emplace_back("the file ends in the middle of a block");
+  if (trace.unknown_blocks != 0) {
+    out.push_back(fmt::format("{} written by a newer tidemark, left out",
+                              counted(trace.unknown_blocks, "block")));
+  }
+  return out;
+}
+
+// What the report tells of the ranks.
+std::vector<std::string> losses_told_by(const TraceModel& trace, const Report& report) {
+  std::vector<std::string> out;
+  // A report of the whole trace lists its processes in the trace's order.
+  for (uint32_t i = 0; i < report.ranks.size(); ++i) {
+    const RankReport& rank = report.ranks[i];
+    const std::string process = process_name(trace, i);
+    if (rank.loss.events_dropped != 0) {
+      out.push_back(fmt::format("{}{} dropped while recording", process,
+                                counted(rank.loss.events_dropped, "event")));
+    }
+    for (const std::string& note : rank.loss.notes) out.push_back(process + note);
+    for (const DeviceReport& d : rank.devices) device_losses(process, d, out);
+  }
+  return out;
+}
+
+}  // namespace
+
+const DeviceReport* Model::report_of(const Lane& lane) const {
+  // A report of the whole trace lists its processes in the trace's order.
+  if (lane.process >= report.ranks.size()) return nullptr;
+  for (const DeviceReport& d : report.ranks[lane.process].devices) {
+    if (d.device == lane.device()) return &d;
+  }
+  return nullptr;
+}
+
+const Steps& Model::steps_of(const Lane& lane) const {
+  static const Steps kNone;
+  if (lane.of_driver) return lane.driver_steps;
+  const DeviceReport* device = report_of(lane);
+  return device == nullptr ? kNone : device->step_events;
+}
+
+void Model::attach(const Insight& insight) const {
+  categories_known = insight.categories_known;
+}
+
+void Model::attach(Report made) const {
+  report = std::move(made);
+  report_ready = true;
+  for (std::string& loss : losses_told_by(trace, report)) losses.push_back(std::move(loss));
+}
+
+uint32_t Model::lane_of(uint32_t process, int64_t device) const {
+  for (uint32_t i = 0; i < lanes.size(); ++i) {
+    if (lanes[i].process == process && lanes[i].device() == device) return i;
+  }
+  return UINT32_MAX;
+}
+
+std::string short_name(const Model& model) {
+  std::string_view path = model.trace.path;
+  while (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
+  return std::string(path.substr(path.find_last_of('/') + 1));
+}
+
+std::unique_ptr<Model> prepare_model(TraceModel trace, const std::vector<std::string>& warnings,
+                                     std::shared_ptr<const TraceSource> source) {
+  auto model = std::make_unique<Model>();
+  model->trace = std::move(trace);
+  model->source = std::move(source);
+  model->rows = find_rows(model->trace, model->source.get());
+  model->report.comparison = compare_ranks(model->trace);
+  for (uint32_t p = 0; p < model->trace.processes.size(); ++p) {
+    const ProcessModel& process = model->trace.processes[p];
+    model->text.emplace_back(process.names);
+    model->marks.push_back(MarkLanes::of(process, model->trace.end_ns));
+    const RowsOfProcess& rows = model->rows[p];
+    model->activity.push_back(Activity::of(process, rows.reader, rows.id, model->trace.end_ns));
+    const size_t first = model->lanes.size();
+    add_lanes(*model, p);
+    for (size_t i = first; i < model->lanes.size(); ++i) {
+      add_ooms(process, static_cast<uint32_t>(i), model->lanes[i], model->ooms);
+    }
+    if (const uint64_t left_out = model->activity.back().left_out; left_out != 0) {
+      model->losses.push_back(fmt::format("{}{} overlapped too deep, and are not drawn",
+                                          process_name(model->trace, p),
+                                          counted(left_out, "kernel or collective")));
+    }
+    if (const MarkLanes& marks = model->marks.back(); marks.unmatched_ends + marks.left_out != 0) {
+      model->losses.push_back(
+          fmt::format("{} of annotations had no begin or nested too deep, and are not drawn",
+                      counted(marks.unmatched_ends + marks.left_out, "range")));
+    }
+  }
+  std::stable_sort(model->ooms.begin(), model->ooms.end(),
+                   [](const OomPoint& a, const OomPoint& b) { return a.time_ns < b.time_ns; });
+  std::vector<std::string> losses = losses_of(model->trace, warnings);
+  model->losses.insert(model->losses.begin(), losses.begin(), losses.end());
+  return model;
+}
+
+Insight look_through(Model& model) {
+  Insight insight;
+  insight.ground = lay_groundwork(model.trace, model.report.comparison);
+  insight.categories_known = take_categories(model.trace, *insight.ground);
+  return insight;
+}
+
+Result<std::unique_ptr<const Model>> make_model(TraceModel trace,
+                                                const std::vector<std::string>& warnings,
+                                                std::shared_ptr<const TraceSource> source) {
+  std::unique_ptr<Model> model = prepare_model(std::move(trace), warnings, std::move(source));
+  const Insight insight = look_through(*model);
+  model->attach(insight);
+  Result<Report> report = make_report(model->trace, {}, *insight.ground);
+  if (!report) return report.error();
+  model->attach(std::move(*report));
+  return std::unique_ptr<const Model>(std::move(model));
+}
+
+}  // namespace tidemark::view

@@ -1,0 +1,119 @@
+// A trace prepared for drawing: lanes with their indexes, annotations, errors, and what was lost.
+//
+// Built once by the loading thread, immutable afterwards except for the text caches, the insight
+// and the report, which belong to the drawing thread. These two take longer than all the rest and
+// come later; until then blocks have only the categories that were recorded.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "analysis/history/minmax_pyramid.h"
+#include "analysis/history/state_index.h"
+#include "analysis/insight/ledger.h"
+#include "analysis/load/trace_model.h"
+#include "analysis/report/report.h"
+#include "collector/trace_source.h"
+#include "viewer/model/frame_text.h"
+#include "viewer/model/timeline/activity.h"
+#include "viewer/model/timeline/mark_lanes.h"
+#include "viewer/model/timeline/step_curve.h"
+
+namespace tidemark::view {
+
+// What one owner (nccl, cublas, the program itself) holds of the card.
+struct OwnerCurve {
+  uint32_t owner = 0;  // string
+  std::string name;
+  StepCurve bytes;
+};
+
+// One device of one process.
+struct Lane {
+  uint32_t process = 0;  // index in TraceModel::processes
+  // The framework's allocator, or the driver's allocations where no framework was recorded.
+  const FrameworkModel* memory = nullptr;
+  bool of_driver = false;
+  std::string name;          // "rank 3, cuda:0"
+  std::string card;          // "NVIDIA H200, host", where known
+  uint64_t total_bytes = 0;  // of the card; 0: not known
+  MinMaxPyramid curves;
+  StateIndex states;
+  std::unique_ptr<const LedgerSource> ledger;
+  StepCurve used;                  // of the whole card, as NVML has it
+  std::vector<OwnerCurve> owners;  // beside the curves: most bytes first
+
+  Steps driver_steps;  // of a lane without a framework
+
+  int64_t device() const { return memory->device; }
+};
+
+struct OomPoint {
+  uint32_t lane = 0;
+  uint32_t event = 0;  // the last change before it
+  int64_t time_ns = 0;
+  uint64_t requested_bytes = 0;
+  uint64_t device_free_bytes = 0;  // the driver's own errors do not tell
+  uint32_t stack = 0;
+  Layer layer = Layer::kFramework;
+};
+
+// Where the rows of a process lie; reader is null where there are no files.
+struct RowsOfProcess {
+  const TraceReader* reader = nullptr;
+  uint32_t id = 0;
+};
+
+// What takes a walk through all events, made once.
+struct Insight {
+  bool categories_known = false;
+  std::shared_ptr<Groundwork> ground;  // for the report
+};
+
+// Owned by a shared_ptr wherever panels work in the background.
+struct Model : std::enable_shared_from_this<Model> {
+  TraceModel trace;
+  mutable Report report;  // until it is there: only the comparison of the ranks
+  mutable bool report_ready = false;
+  std::vector<std::unique_ptr<const FrameworkModel>> driver_models;  // of lanes without a framework
+  std::vector<Lane> lanes;
+  std::vector<MarkLanes> marks;             // per process
+  std::vector<Activity> activity;           // per process: kernels and collectives
+  std::vector<OomPoint> ooms;               // by time
+  mutable std::vector<std::string> losses;  // one sentence each; more with the report
+  mutable bool categories_known = false;
+  mutable std::vector<FrameText> text;  // per process
+  uint64_t events = 0;
+  // The files themselves, for what is read on demand; none in models made without files.
+  std::shared_ptr<const TraceSource> source;
+  std::vector<RowsOfProcess> rows;  // per process
+
+  double span_ns() const { return static_cast<double>(trace.end_ns - trace.start_ns); }
+  FrameText& text_of(const Lane& lane) const { return text[lane.process]; }
+  const ProcessModel& process_of(const Lane& lane) const { return trace.processes[lane.process]; }
+  // The lane of a device of a process; none: UINT32_MAX.
+  uint32_t lane_of(uint32_t process, int64_t device) const;
+  // Steps, phases, limit of a lane; null while the report is not there.
+  const DeviceReport* report_of(const Lane& lane) const;
+  const Steps& steps_of(const Lane& lane) const;
+  void attach(const Insight& insight) const;
+  void attach(Report made) const;
+};
+
+// The last part of its path.
+std::string short_name(const Model& model);
+
+// Everything that is drawn without a walk through all events. `warnings` are those of opening the
+// files. Without a source there are no kernels.
+std::unique_ptr<Model> prepare_model(TraceModel trace, const std::vector<std::string>& warnings,
+                                     std::shared_ptr<const TraceSource> source = {});
+// Gives every block its category, which may be drawn meanwhile.
+Insight look_through(Model& model);
+// With insight and report.
+Result<std::unique_ptr<const Model>> make_model(TraceModel trace,
+                                                const std::vector<std::string>& warnings,
+                                                std::shared_ptr<const TraceSource> source = {});
+
+}  // namespace tidemark::view

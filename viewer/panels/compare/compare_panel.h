@@ -1,0 +1,66 @@
+// Two devices side by side: two ranks, two times, or two traces. Their curves in one plot, and what
+// is alive in one but not in the other.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "viewer/model/compare/comparison.h"
+#include "viewer/panels/timeline/time_axis.h"
+
+namespace tidemark::view {
+
+class ComparePanel {
+ public:
+  static constexpr const char* kTitle = "Compare";
+
+  void draw(const Model& model, Selection& selection);
+
+  bool open_wanted = false;  // asks for another trace to compare with
+
+  // There is more to compute: draw again soon.
+  bool busy() const { return !mine_.work.is_exact() || !theirs_.work.is_exact(); }
+  // Pictures wait for everything; a window must not.
+  bool patient = false;
+
+  // The greatest of each curve as drawn last, for tests: mine, theirs.
+  double drawn_top[2] = {0, 0};
+
+ private:
+  // One curve as it is drawn, made again only when anything differs.
+  struct Points {
+    std::weak_ptr<const Model> model;  // another may come to lie where this one was
+    const Lane* lane = nullptr;
+    TimeWindow window;
+    double offset = 0;
+    uint32_t columns = 0;
+    Curve value = Curve::kAllocated;
+    ColumnWork work;
+    std::vector<double> xs;
+    std::vector<double> ys;
+  };
+
+  void draw_choice(const Model& model, Selection& selection);
+  void draw_lane_choice(const Model& model, Selection& selection);
+  void draw_instant_choice(const Model& model, Selection& selection);
+  void draw_plot(const Model& model, Selection& selection, ImVec2 size);
+  void draw_legend(const Model& model, const Selection& selection, const PlotArea& area);
+  void draw_rows(const Model& model, Selection& selection);
+  // What could be compared, while nothing is.
+  void draw_offers(const Model& model, Selection& selection);
+  // The chosen curve of a lane, its times moved by `offset`.
+  void fill(const Model& model, const Lane& lane, const TimeRange& view, double offset,
+            uint32_t columns, Points& out) const;
+
+  Curve value_ = Curve::kAllocated;
+  Points mine_;
+  Points theirs_;
+  TimeGestures gestures_;
+  const Model* model_ = nullptr;
+  uint64_t version_ = 0;
+  bool reported_ = false;  // whether the report was there, from which the peaks are
+  std::vector<ChangeRow> rows_;
+};
+
+}  // namespace tidemark::view

@@ -1,0 +1,195 @@
+#include "viewer/panels/details/detail_panel.h"
+
+#include <fmt/format.h>
+#include <imgui.h>
+
+#include <algorithm>
+
+#include "analysis/wording.h"
+#include "viewer/model/owner_names.h"
+#include "viewer/model/ticks.h"
+#include "viewer/widgets/fonts.h"
+#include "viewer/widgets/text.h"
+#include "viewer/widgets/theme.h"
+
+namespace tidemark::view {
+
+void DetailPanel::draw_facts(const Model& model, const Lane& lane, const Allocation& a) {
+  const float column = px(110);
+  const auto since = [&](int64_t ns) {
+    return instant_text(static_cast<double>(ns - model.trace.start_ns), model.span_ns());
+  };
+  {
+    const WithFont title(fonts().title);
+    text(size_text(a.block_bytes));
+  }
+  fact("asked for",
+       fmt::format("{} ({} lost to rounding)", size_text(a.requested_bytes),
+                   size_text(a.block_bytes - std::min(a.block_bytes, a.requested_bytes))),
+       column);
+  if (lane.of_driver) {
+    const std::string_view owner = model.process_of(lane).names.string(a.metadata);
+    fact("owner", owner_title(owner.empty() ? "unknown" : owner), column);
+  } else {
+    fact("category", in_words(category_name(a.category)), column);
+  }
+  fact("born", a.seeded ? "before the recording began" : since(a.birth_ns), column);
+  if (a.death == kNever) {
+    fact("freed", "never, within the recording", column);
+  } else {
+    fact("freed", since(a.death_ns), column);
+    fact("lived", span_text(static_cast<double>(a.death_ns - a.birth_ns)), column);
+  }
+  if (a.release != kNever && a.death != a.release + 1 && a.death != kNever) {
+    const int64_t wait = a.death_ns - lane.memory->time_ns[a.release];
+    fact("pending", span_text(static_cast<double>(wait)) + " between free and reuse", column);
+  }
+  fact("address", fmt::format("{:#x}", a.address), column);
+  fact("stream", fmt::format("{:#x}", a.stream), column);
+  const Dictionary& names = model.process_of(lane).names;
+  if (a.compile_context != 0) fact("compiled in", names.string(a.compile_context), column);
+  if (a.metadata != 0 && !lane.of_driver) fact("metadata", names.string(a.metadata), column);
+}
+
+void DetailPanel::draw_neighbours(const Model& model, Selection& selection, const Lane& lane) {
+  const Moment& moment = selection.moment(model);
+  const Allocation& a = lane.memory->allocations[*selection.allocation];
+  if (!a.alive_at(moment.event)) {
+    text_dim("Not alive at the cursor, so it has no neighbours now.");
+    if (ImGui::Button("Go to its birth")) {
+      selection.set_event(model, selection.lane, a.birth);
+      selection.reveal(model, selection.time(model));
+    }
+    return;
+  }
+  const MapLayout::Neighbours n = moment.layout.neighbours(*selection.allocation);
+  const auto side = [&](const char* where, const char* border, uint32_t block, uint64_t hole) {
+    if (hole != 0) text_dim(fmt::format("{}: a hole of {}", where, size_text(hole)));
+    if (block == kNever) {
+      if (hole == 0) text_dim(fmt::format("{}: {}", where, border));
+      return;
+    }
+    const Allocation& other = lane.memory->allocations[block];
+    const std::string label = fmt::format("{}: {}  {}", where, size_text(other.block_bytes),
+                                          model.text_of(lane).headline(other.stack, other.seeded));
+    const std::string shown = fitted(label, ImGui::GetContentRegionAvail().x);
+    if (ImGui::Selectable(fmt::format("{}##{}", shown, where).c_str())) {
+      selection.choose_allocation(block);
+    }
+    explain("Show this neighbour.");
+  };
+  side("before", "the segment begins here", n.before, n.hole_before);
+  side("behind", "the segment ends here", n.after, n.hole_after);
+}
+
+void DetailPanel::draw_stack(const Model& model, const Lane& lane, uint32_t stack, bool seeded) {
+  FrameText& names = model.text_of(lane);
+  const std::vector<uint32_t> frames = names.names().frames_of(stack);
+  if (frames.empty()) {
+    text_dim(names.headline(0, seeded));
+    return;
+  }
+  for (const uint32_t f : frames) {
+    const std::string line = names.names().frame_text(f);
+    ImGui::PushStyleColor(ImGuiCol_Text, paint(names.is_own_code(f) ? theme().text : theme().dim));
+    text_wrapped(line);
+    ImGui::PopStyleColor();
+  }
+  if (ImGui::Button("Copy the stack")) {
+    std::string all;
+    for (const uint32_t f : frames) all += names.names().frame_text(f) + "\n";
+    ImGui::SetClipboardText(all.c_str());
+  }
+}
+
+void DetailPanel::draw_block(const Model& model, Selection& selection) {
+  const Lane& lane = model.lanes[selection.lane];
+  const Allocation a = lane.memory->allocations[*selection.allocation];
+  draw_facts(model, lane, a);
+  if (!lane.of_driver) {
+    ImGui::SeparatorText("Neighbours");
+    draw_neighbours(model, selection, lane);
+  }
+  ImGui::SeparatorText("Allocated by (innermost first)");
+  draw_stack(model, lane, a.stack, a.seeded);
+}
+
+void DetailPanel::draw_pin(const Model& model, Selection& selection, const char* where,
+                           uint32_t block) {
+  if (block == kNever) {
+    text_dim(fmt::format("{}: nothing; the segment ends there", where));
+    return;
+  }
+  const Lane& lane = model.lanes[selection.lane];
+  const Moment& moment = selection.moment(model);
+  const Allocation a = lane.memory->allocations[block];
+  ImGui::PushID(where);
+  text(fmt::format(
+      "{}: {}, {}", where, size_text(a.block_bytes),
+      a.seeded ? "older than the recording"
+               : span_text(static_cast<double>(moment.state.time_ns - a.birth_ns)) + " old"));
+  ImGui::SameLine();
+  if (ImGui::SmallButton("Show")) selection.choose_allocation(block);
+  explain("Show this block.");
+  ImGui::Indent(px(12));
+  draw_stack(model, lane, a.stack, a.seeded);
+  ImGui::Unindent(px(12));
+  ImGui::PopID();
+  ImGui::Spacing();
+}
+
+void DetailPanel::draw_hole(const Model& model, Selection& selection) {
+  const Moment& moment = selection.moment(model);
+  const MapLayout::HolePlace hole = moment.layout.hole_at(*selection.hole);
+  if (hole.size_bytes == 0) {
+    text_wrapped("There is no hole at this address now: move the cursor back, or click another.");
+    return;
+  }
+  {
+    const WithFont title(fonts().title);
+    text("hole of " + size_text(hole.size_bytes));
+  }
+  const SegmentRange& segment = moment.state.segments[hole.segment];
+  const float column = px(110);
+  fact("address", fmt::format("{:#x}", hole.address), column);
+  fact("segment",
+       fmt::format("{}, {} of it free", size_text(segment.size_bytes),
+                   size_text(segment.size_bytes -
+                             std::min(moment.layout.used_bytes(hole.segment), segment.size_bytes))),
+       column);
+  fact("rank by size",
+       fmt::format("{} of {}",
+                   1 + std::count_if(moment.state.holes.begin(), moment.state.holes.end(),
+                                     [&](const Hole& h) { return h.size_bytes > hole.size_bytes; }),
+                   counted(moment.state.holes.size(), "hole")),
+       column);
+  if (hole.before == kNever && hole.after == kNever) {
+    text_wrapped(
+        "The whole segment is free: nothing pins it, and torch.cuda.empty_cache() would give it "
+        "back.");
+    return;
+  }
+  ImGui::SeparatorText("Pinned by");
+  text_wrapped("As long as one of these blocks lives, the segment cannot go back to the card.");
+  draw_pin(model, selection, "before", hole.before);
+  draw_pin(model, selection, "behind", hole.after);
+}
+
+void DetailPanel::draw(const Model& model, Selection& selection) {
+  const bool lane = selection.lane < model.lanes.size();
+  if (selection.activity) {
+    const ActivityRef ref = *selection.activity;
+    activity_.draw(model, selection, ref);
+  } else if (lane && selection.hole) {
+    draw_hole(model, selection);
+  } else if (lane && selection.allocation &&
+             *selection.allocation < model.lanes[selection.lane].memory->allocations.size()) {
+    draw_block(model, selection);
+  } else {
+    text_wrapped(
+        "Click a block or a hole in the memory map, a row of a table, or a kernel or collective "
+        "below the curves to see what it is and where it came from.");
+  }
+}
+
+}  // namespace tidemark::view

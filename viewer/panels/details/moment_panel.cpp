@@ -1,0 +1,248 @@
+#include "viewer/panels/details/moment_panel.h"
+
+#include <fmt/format.h>
+#include <imgui.h>
+
+#include <algorithm>
+#include <string>
+
+#include "analysis/wording.h"
+#include "viewer/model/owner_names.h"
+#include "viewer/model/ticks.h"
+#include "viewer/widgets/drawing.h"
+#include "viewer/widgets/fonts.h"
+#include "viewer/widgets/text.h"
+#include "viewer/widgets/theme.h"
+
+namespace tidemark::view {
+
+namespace {
+
+constexpr size_t kStacks = 8;
+constexpr float kEntriesPx = 620;
+
+}  // namespace
+
+void MomentPanel::update(const Model& model, Selection& selection) {
+  if (model_ == &model && version_ == selection.version()) return;
+  model_ = &model;
+  version_ = selection.version();
+  const Moment& moment = selection.moment(model);
+  const Lane& lane = model.lanes[moment.lane];
+  const TableSource source{*lane.memory, moment.state, moment.layout, model.text_of(lane)};
+  ledger_ =
+      lane.ledger->at(selection.time_ns(model), lane.of_driver ? nullptr : &moment.state.totals);
+  categories_ = category_rows(source, {0, true});
+  stacks_ = stack_rows(source, "", {0, true});
+}
+
+std::vector<MomentPanel::Entry> MomentPanel::allocator_entries(const Lane& lane,
+                                                               const Moment& moment) const {
+  const MemoryTotals& t = moment.state.totals;
+  const auto less = [](uint64_t a, uint64_t b) { return static_cast<int64_t>(a > b ? a - b : 0); };
+  // Requested falls only when a free completes; what waits for that is counted apart.
+  const uint64_t asked = std::min(t.requested, t.allocated);
+  std::vector<Entry> entries = {
+      {"asked for", "What tensors asked for.", static_cast<int64_t>(asked), theme().allocated,
+       false},
+      {"rounding", "Lost to rounding requests up to block sizes.", less(t.allocated, asked),
+       shade(theme().allocated, theme().dark ? -0.45 : 0.5), false},
+      {"pending free", "Freed by the program, but another stream may still use it.",
+       less(t.active, t.allocated), theme().pending, false},
+      {"cached", "Reserved by the allocator and free: holes in its segments.",
+       less(t.reserved, t.active), theme().reserved, true}};
+  if (ledger_.device_used_bytes == 0 && lane.total_bytes > t.reserved) {
+    entries.push_back({"rest of the card",
+                       "Not reserved by this process's allocator: free, or held by the context, "
+                       "libraries and other processes.",
+                       less(lane.total_bytes, t.reserved), theme().hole, true});
+  }
+  return entries;
+}
+
+std::vector<MomentPanel::Entry> MomentPanel::card_entries(const Lane& lane) const {
+  std::vector<Entry> entries;
+  for (const LedgerLine& line : ledger_.lines) {
+    const bool cached = line.owner.ends_with(".cached");
+    entries.push_back({owner_title(line.owner), owner_meaning(line.owner), line.bytes,
+                       owner_colour(line.owner), cached || line.owner == "unexplained"});
+  }
+  if (ledger_.device_used_bytes != 0 && lane.total_bytes > ledger_.device_used_bytes) {
+    entries.push_back({"free", "Not used by anybody, as the card says.",
+                       static_cast<int64_t>(lane.total_bytes - ledger_.device_used_bytes),
+                       theme().hole, true, true});
+  }
+  return entries;
+}
+
+void MomentPanel::draw_entries(const char* id, const std::vector<Entry>& entries) {
+  double whole = 0;
+  std::vector<BarPart> parts;
+  for (const Entry& e : entries) {
+    const auto bytes = static_cast<double>(std::max<int64_t>(e.bytes, 0));
+    whole += e.beside ? 0 : bytes;
+    parts.push_back({e.beside ? 0 : bytes, e.colour, e.hatched, e.name});
+  }
+  ImGui::PushID(id);
+  const int hovered =
+      draw_bar("##bar", parts, whole, {std::max(ImGui::GetContentRegionAvail().x, px(40)), px(26)});
+  if (hovered >= 0) {
+    const Entry& e = entries[static_cast<size_t>(hovered)];
+    explain(
+        (e.name + ": " + size_text(static_cast<uint64_t>(e.bytes)) + "\n" + std::string(e.meaning))
+            .c_str());
+  }
+  // In a wide panel the numbers stay beside their names.
+  const float width = std::min(ImGui::GetContentRegionAvail().x, px(kEntriesPx));
+  if (ImGui::BeginTable("##entries", 3, ImGuiTableFlags_SizingStretchProp, {width, 0})) {
+    ImGui::TableSetupColumn("name", ImGuiTableColumnFlags_WidthStretch);
+    ImGui::TableSetupColumn("bytes", ImGuiTableColumnFlags_WidthFixed, px(84));
+    ImGui::TableSetupColumn("share", ImGuiTableColumnFlags_WidthFixed, px(58));
+    for (const Entry& e : entries) {
+      ImGui::TableNextRow();
+      ImGui::TableNextColumn();
+      swatch(e.colour);
+      text(e.name);
+      explain(std::string(e.meaning).c_str());
+      ImGui::TableNextColumn();
+      text_right(e.bytes < 0 ? signed_size_text(e.bytes)
+                             : size_text(static_cast<uint64_t>(e.bytes)));
+      ImGui::TableNextColumn();
+      ImGui::PushStyleColor(ImGuiCol_Text, paint(theme().dim));
+      if (e.bytes >= 0 && !e.beside) {
+        text_right(percent_text(static_cast<uint64_t>(e.bytes), static_cast<uint64_t>(whole)));
+      }
+      ImGui::PopStyleColor();
+    }
+    ImGui::EndTable();
+  }
+  ImGui::PopID();
+}
+
+void MomentPanel::draw_ledger(const Model& model, const Selection& selection, const Lane& lane,
+                              const Moment& moment) {
+  const bool more_than_torch =
+      std::any_of(ledger_.lines.begin(), ledger_.lines.end(), [](const LedgerLine& line) {
+        return line.owner != "torch.allocated" && line.owner != "torch.cached";
+      });
+  if (more_than_torch) {
+    ImGui::SeparatorText("On the card");
+    if (ledger_.device_used_bytes != 0) {
+      const int64_t off = ledger_.time_ns - selection.time_ns(model);
+      text_wrapped(fmt::format("{} used{}", size_text(ledger_.device_used_bytes),
+                               lane.total_bytes == 0 ? "" : " of " + size_text(lane.total_bytes)));
+      text_dim(off == 0 ? "as the card says"
+                        : fmt::format("as the card said {} {}",
+                                      span_text(static_cast<double>(std::abs(off))),
+                                      off < 0 ? "before" : "later"));
+      explain(
+          "The card is asked ten times a second. The lines below are of that sample, and add up to "
+          "what it says is used.");
+    } else {
+      text_dim("The card itself was not asked: these are the recorded allocations.");
+    }
+    if (ledger_.shared_card) {
+      text_dim("Bytes of other processes on this card are not known; they are in 'context'.");
+    }
+    draw_entries("card", card_entries(lane));
+  }
+  if (lane.of_driver) return;
+  if (more_than_torch) ImGui::SeparatorText("In the allocator");
+  draw_entries("allocator", allocator_entries(lane, moment));
+}
+
+void MomentPanel::draw_categories(const Moment& moment) {
+  const bool known = std::any_of(categories_.begin(), categories_.end(), [](const CategoryRow& c) {
+    return c.category != Category::kUnknown;
+  });
+  if (!known) return;
+  ImGui::SeparatorText("By kind");
+  std::vector<std::string> names;  // the parts look at them
+  for (const CategoryRow& c : categories_) names.push_back(in_words(category_name(c.category)));
+  std::vector<BarPart> parts;
+  for (size_t i = 0; i < categories_.size(); ++i) {
+    const CategoryRow& c = categories_[i];
+    parts.push_back({static_cast<double>(c.bytes), category_colour(c.category), false, names[i]});
+  }
+  const int hovered = draw_bar("##kinds", parts, static_cast<double>(moment.state.totals.active),
+                               {std::max(ImGui::GetContentRegionAvail().x, px(40)), px(22)});
+  if (hovered >= 0) {
+    const CategoryRow& c = categories_[static_cast<size_t>(hovered)];
+    ImGui::SetTooltip("%s: %s in %s", names[static_cast<size_t>(hovered)].c_str(),
+                      size_text(c.bytes).c_str(), counted(c.count, "block").c_str());
+  }
+}
+
+void MomentPanel::draw_stacks(const Model& model, const Lane& lane, const Moment& moment) {
+  ImGui::SeparatorText("Largest stacks");
+  const size_t shown = std::min(kStacks, stacks_.size());
+  if (shown == 0) text_dim("Nothing was allocated at this instant.");
+  const auto most = shown == 0 ? 1.0 : static_cast<double>(stacks_.front().bytes);
+  for (size_t i = 0; i < shown; ++i) {
+    const StackRow& row = stacks_[i];
+    const ImVec2 at = ImGui::GetCursorScreenPos();
+    const float width = ImGui::GetContentRegionAvail().x;
+    const float height = ImGui::GetTextLineHeight() + px(4);
+    const auto share = static_cast<float>(static_cast<double>(row.bytes) / most);
+    ImGui::GetWindowDrawList()->AddRectFilled(at, {at.x + width * share, at.y + height},
+                                              paint(stack_colour(row.stack), 62), px(3));
+    const std::string bytes = size_text(row.bytes);
+    const float column = px(84);
+    ImGui::GetWindowDrawList()->AddText({at.x + column - width_of(bytes) - px(10), at.y + px(2)},
+                                        paint(theme().text), bytes.c_str());
+    const std::string_view head = model.text_of(lane).headline(row.stack, row.before_recording);
+    ImGui::GetWindowDrawList()->AddText({at.x + column, at.y + px(2)}, paint(theme().text),
+                                        fitted(head, width - column - px(4)).c_str());
+    ImGui::Dummy({width, height});
+    if (ImGui::IsItemHovered() && ImGui::BeginTooltip()) {
+      text(fmt::format("{}, {} of what is live, {}", bytes,
+                       percent_text(row.bytes, moment.state.totals.active),
+                       counted(row.count, "block")));
+      for (const std::string& line : model.text_of(lane).names().stack_text(row.stack)) {
+        text_dim(line);
+      }
+      ImGui::EndTooltip();
+    }
+  }
+  if (stacks_.size() > shown) {
+    text_dim(fmt::format("and {}: see Tables", counted(stacks_.size() - shown, "smaller stack")));
+  }
+}
+
+void MomentPanel::draw(const Model& model, Selection& selection) {
+  if (selection.lane >= model.lanes.size()) {
+    text_dim("There is no allocator history in this trace.");
+    return;
+  }
+  update(model, selection);
+  const Moment& moment = selection.moment(model);
+  const Lane& lane = model.lanes[selection.lane];
+  {
+    const WithFont bold(fonts().bold);
+    text(fmt::format("{}  {}", lane.name, instant_text(selection.time(model), model.span_ns())));
+  }
+  for (const OomPoint& oom : model.ooms) {
+    if (oom.lane != selection.lane || oom.event != selection.event) continue;
+    ImGui::PushStyleColor(ImGuiCol_Text, paint(theme().bad));
+    std::string what = "Out of memory: asked for " + size_text(oom.requested_bytes);
+    if (oom.layer == Layer::kFramework) {
+      what += fmt::format(", {} free on the card", size_text(oom.device_free_bytes));
+    }
+    text_wrapped(what);
+    ImGui::PopStyleColor();
+    break;
+  }
+  draw_ledger(model, selection, lane, moment);
+  const MemoryState& s = moment.state;
+  if (!s.holes.empty()) {
+    text_wrapped(fmt::format("{} cached and free in {}, the largest {}", size_text(s.free_bytes()),
+                             counted(s.holes.size(), "hole"), size_text(s.largest_hole_bytes())));
+    explain(
+        "A request larger than the largest hole needs new memory from the card, however much "
+        "is free in all.");
+  }
+  draw_categories(moment);
+  draw_stacks(model, lane, moment);
+}
+
+}  // namespace tidemark::view

@@ -1,0 +1,45 @@
+// The memory at the cursor in numbers: who holds how much, and how broken up the rest is.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "viewer/model/tables/tables.h"
+#include "viewer/model/trace/selection.h"
+
+namespace tidemark::view {
+
+class MomentPanel {
+ public:
+  static constexpr const char* kTitle = "At this moment";
+
+  void draw(const Model& model, Selection& selection);
+
+ private:
+  void update(const Model& model, Selection& selection);
+  // What is drawn as one bar and as lines below it.
+  struct Entry {
+    std::string name;
+    std::string_view meaning;
+    int64_t bytes = 0;
+    Rgb colour;
+    bool hatched = false;
+    bool beside = false;  // told, but no part of the bar
+  };
+  std::vector<Entry> allocator_entries(const Lane& lane, const Moment& moment) const;
+  std::vector<Entry> card_entries(const Lane& lane) const;
+  void draw_entries(const char* id, const std::vector<Entry>& entries);
+  void draw_ledger(const Model& model, const Selection& selection, const Lane& lane,
+                   const Moment& moment);
+  void draw_categories(const Moment& moment);
+  void draw_stacks(const Model& model, const Lane& lane, const Moment& moment);
+
+  const Model* model_ = nullptr;
+  uint64_t version_ = 0;
+  Ledger ledger_;
+  std::vector<CategoryRow> categories_;
+  std::vector<StackRow> stacks_;
+};
+
+}  // namespace tidemark::view

@@ -1,0 +1,104 @@
+#include "viewer/panels/dialogs/export_panel.h"
+
+#include <fmt/format.h>
+#include <imgui.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "analysis/wording.h"
+#include "export/perfetto/perfetto_export.h"
+#include "viewer/model/ticks.h"
+#include "viewer/widgets/dialog.h"
+#include "viewer/widgets/text.h"
+#include "viewer/widgets/theme.h"
+
+namespace tidemark::view {
+
+namespace {
+
+// What ui.perfetto.dev opens without trouble.
+constexpr uint64_t kMostBytes = uint64_t{1} << 30;
+
+TimeRange chosen_time(const Selection& selection) {
+  return selection.measure ? *selection.measure : selection.view;
+}
+
+std::string write_file(const std::shared_ptr<const Model>& model, const ExportOptions& options,
+                       const std::string& path) {
+  const auto done = export_perfetto({model->trace, model->source->readers}, options, path);
+  if (!done) return done.error().message;
+  std::string told =
+      fmt::format("saved {} ({}); open it in ui.perfetto.dev", path, size_text(done->bytes));
+  for (const std::string& note : done->notes) told += "; " + note;
+  return told;
+}
+
+}  // namespace
+
+void ExportPanel::show(const Model& model, const Selection& selection) {
+  open_ = true;
+  only_time = selection.measure.has_value();
+  only_rank = false;
+  std::string name = std::filesystem::path(model.trace.path).filename().string();
+  if (name.empty())
+    name = std::filesystem::path(model.trace.path).parent_path().filename().string();
+  for (const char* end : {".tmk", ".pickle.gz", ".pickle"}) {
+    if (name.ends_with(end)) name.resize(name.size() - std::string_view(end).size());
+  }
+  name = (name.empty() ? "trace" : name) + ".pftrace";
+  path[name.copy(path, sizeof path - 1)] = '\0';
+}
+
+void ExportPanel::start(const std::shared_ptr<const Model>& model, const Selection& selection) {
+  ExportOptions options;
+  options.max_bytes = kMostBytes;
+  if (only_time) {
+    const TimeRange time = chosen_time(selection);
+    options.time = {absolute_ns(*model, time.begin), absolute_ns(*model, time.end)};
+  }
+  if (only_rank && selection.lane < model->lanes.size()) {
+    options.ranks = {model->process_of(model->lanes[selection.lane]).info.rank};
+  }
+  working_ = true;
+  work_.wish(
+      [model, options, file = std::string(path)] { return write_file(model, options, file); },
+      false);
+}
+
+std::string ExportPanel::draw(const std::shared_ptr<const Model>& model,
+                              const Selection& selection) {
+  work_.poll();
+  std::string told;
+  if (working_ && !work_.busy()) {
+    working_ = false;
+    open_ = false;
+    told = work_.value();
+  }
+  if (!open_ || model == nullptr) return told;
+  if (begin_dialog("Export for Perfetto", &open_, {px(460), 0})) {
+    if (model->source == nullptr) {
+      text_wrapped("This trace was not read from a file, so there is nothing to export from.");
+    } else {
+      const TimeRange time = chosen_time(selection);
+      ImGui::Checkbox(
+          fmt::format("only the time {} ({})", selection.measure ? "that was measured" : "in view",
+                      span_text(time.span()))
+              .c_str(),
+          &only_time);
+      const int64_t rank = selection.lane < model->lanes.size()
+                               ? model->process_of(model->lanes[selection.lane]).info.rank
+                               : -1;
+      if (rank >= 0) ImGui::Checkbox(fmt::format("only rank {}", rank).c_str(), &only_rank);
+      ImGui::SetNextItemWidth(-1);
+      ImGui::InputText("##path", path, sizeof path);
+      ImGui::BeginDisabled(working_ || path[0] == '\0');
+      if (ImGui::Button(working_ ? "Writing..." : "Save")) start(model, selection);
+      ImGui::EndDisabled();
+    }
+  }
+  end_dialog();
+  return told;
+}
+
+}  // namespace tidemark::view

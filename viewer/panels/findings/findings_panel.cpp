@@ -1,0 +1,188 @@
+#include "viewer/panels/findings/findings_panel.h"
+
+#include <fmt/format.h>
+#include <imgui.h>
+
+#include <algorithm>
+
+#include "analysis/wording.h"
+#include "viewer/model/ticks.h"
+#include "viewer/panels/details/moment_panel.h"
+#include "viewer/panels/flame/flame_panel.h"
+#include "viewer/panels/map/map_panel.h"
+#include "viewer/panels/timeline/timeline_panel.h"
+#include "viewer/widgets/fonts.h"
+#include "viewer/widgets/text.h"
+#include "viewer/widgets/theme.h"
+
+namespace tidemark::view {
+
+namespace {
+
+// A program that catches the error and tries again makes thousands.
+constexpr size_t kMostOoms = 20;
+
+// A box with a coloured edge around what is drawn until it goes out of scope.
+class Card {
+ public:
+  Card(const char* id, Rgb edge) : edge_(edge) {
+    ImGui::PushStyleColor(ImGuiCol_ChildBg, paint(theme().raised, 150));
+    ImGui::BeginChild(id, {0, 0},
+                      ImGuiChildFlags_AutoResizeY | ImGuiChildFlags_AlwaysUseWindowPadding);
+  }
+  ~Card() {
+    const ImVec2 at = ImGui::GetWindowPos();
+    const float height = ImGui::GetWindowHeight();
+    ImGui::GetWindowDrawList()->AddRectFilled(at, {at.x + px(4), at.y + height}, paint(edge_),
+                                              px(2));
+    ImGui::EndChild();
+    ImGui::PopStyleColor();
+  }
+  Card(const Card&) = delete;
+  Card& operator=(const Card&) = delete;
+
+ private:
+  Rgb edge_;
+};
+
+// A click on the card itself, not on something in it.
+bool card_clicked() {
+  return ImGui::IsWindowHovered() && !ImGui::IsAnyItemHovered() &&
+         ImGui::IsMouseClicked(ImGuiMouseButton_Left);
+}
+
+const char* panel_of(ShownBy by) {
+  switch (by) {
+    case ShownBy::kTimeline:
+      return TimelinePanel::kTitle;
+    case ShownBy::kMap:
+      return MapPanel::kTitle;
+    case ShownBy::kFlame:
+      return FlamePanel::kTitle;
+    case ShownBy::kMoment:
+      return MomentPanel::kTitle;
+  }
+  return nullptr;
+}
+
+Rgb severity_colour(const std::string& severity) {
+  if (severity == "error") return theme().bad;
+  if (severity == "warning") return theme().warning;
+  return theme().accent;
+}
+
+}  // namespace
+
+void FindingsPanel::draw_finding(const Model& model, Selection& selection, size_t index) {
+  const Finding& f = model.report.findings[index];
+  const Card card(fmt::format("##finding{}", index).c_str(), severity_colour(f.severity));
+  text_in_colour(severity_colour(f.severity), in_words(f.id));
+  if (f.rank >= 0) {
+    ImGui::SameLine();
+    text_dim(fmt::format("rank {}, cuda:{}", f.rank, f.device));
+  }
+  {
+    const WithFont bold(fonts().bold);
+    text_wrapped(f.summary);
+  }
+  for (const Advice& a : f.advice) {
+    ImGui::Bullet();
+    text_wrapped(a.detail.empty() ? in_words(a.action) : in_words(a.action) + ": " + a.detail);
+    const std::string saves = "saves " + size_text(a.saves_bytes);
+    // Most advice says so in its own words.
+    if (a.saves_bytes != 0 && a.detail.find(saves) == std::string::npos) {
+      const float indent = ImGui::GetTreeNodeToLabelSpacing();  // as far as the bullet's text
+      ImGui::Indent(indent);
+      text_in_colour(theme().good, saves);
+      ImGui::Unindent(indent);
+    }
+  }
+  if (const auto& place = places_[index]; place) {
+    const bool go = ImGui::Button("Show") || card_clicked();
+    explain("Move the cursor to where this is seen.");
+    ImGui::SameLine();
+    text_dim(place->what);
+    if (go) {
+      go_to(model, selection, *place);
+      selection.panel_wanted = panel_of(place->by);
+    }
+  }
+  if (!f.evidence.empty() && ImGui::TreeNode("Evidence")) {
+    for (const auto& [name, value] : f.evidence) {
+      fact(in_words(name).c_str(), name.ends_with("bytes") ? size_text(value) : grouped(value),
+           px(200));
+    }
+    for (const std::string& frame : f.frames) text_dim(frame);
+    ImGui::TreePop();
+  }
+}
+
+void FindingsPanel::draw_oom(const Model& model, Selection& selection, const OomPoint& oom,
+                             size_t index) {
+  const Card card(fmt::format("##oom{}", index).c_str(), theme().bad);
+  const Lane& lane = model.lanes[oom.lane];
+  text_in_colour(theme().bad,
+                 oom.layer == Layer::kDriver ? "out of memory (driver)" : "out of memory");
+  ImGui::SameLine();
+  text_dim(fmt::format(
+      "{}  {}", lane.name,
+      instant_text(static_cast<double>(oom.time_ns - model.trace.start_ns), model.span_ns())));
+  {
+    const WithFont bold(fonts().bold);
+    text_wrapped(fmt::format("asked for {}", size_text(oom.requested_bytes)));
+  }
+  if (lane.memory->event_count() > 0) {
+    const CurveValues now = lane.curves.values_after(oom.event);
+    std::string state =
+        fmt::format("allocated {}, reserved {}", size_text(now[0]), size_text(now[2]));
+    if (oom.layer == Layer::kFramework) {
+      state += ", free on the card " + size_text(oom.device_free_bytes);
+    }
+    text_wrapped(state);
+  }
+  text_dim(fitted(model.text_of(lane).headline(oom.stack), ImGui::GetContentRegionAvail().x));
+  if (oom.stack != 0 && ImGui::IsItemHovered() && ImGui::BeginTooltip()) {
+    for (const std::string& line : model.text_of(lane).names().stack_text(oom.stack)) text(line);
+    ImGui::EndTooltip();
+  }
+  if (ImGui::Button("Show") || card_clicked()) {
+    selection.go_to_oom_at(model, index);
+    selection.panel_wanted = MapPanel::kTitle;
+  }
+  explain("Move the cursor there.");
+}
+
+void FindingsPanel::draw_losses(const Model& model) {
+  const Card card("##losses", theme().warning);
+  text_in_colour(theme().warning, "this trace is not complete");
+  for (const std::string& loss : model.losses) {
+    ImGui::Bullet();
+    text_wrapped(loss);
+  }
+}
+
+void FindingsPanel::draw(const Model& model, Selection& selection) {
+  if (!model.report_ready) {
+    text_dim("Looking for what is wrong ...");
+    return;
+  }
+  if (model_ != &model || places_.size() != model.report.findings.size()) {
+    model_ = &model;
+    places_.clear();
+    for (const Finding& f : model.report.findings) places_.push_back(place_of(model, f));
+  }
+  for (size_t i = 0; i < places_.size(); ++i) draw_finding(model, selection, i);
+  const size_t shown = std::min(model.ooms.size(), kMostOoms);
+  for (size_t i = 0; i < shown; ++i) draw_oom(model, selection, model.ooms[i], i);
+  if (shown < model.ooms.size()) {
+    text_dim(fmt::format("and {}; N and B go through all of them",
+                         counted(model.ooms.size() - shown, "further error")));
+  }
+  if (!model.losses.empty()) draw_losses(model);
+  if (model.report.findings.empty() && model.ooms.empty()) {
+    const Card card("##calm", theme().good);
+    text_wrapped("No allocation failed, and nothing else was found.");
+  }
+}
+
+}  // namespace tidemark::view

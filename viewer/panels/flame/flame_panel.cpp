@@ -1,0 +1,309 @@
+#include "viewer/panels/flame/flame_panel.h"
+
+#include <fmt/format.h>
+#include <imgui.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <span>
+#include <vector>
+
+#include "analysis/wording.h"
+#include "viewer/model/ticks.h"
+#include "viewer/widgets/drawing.h"
+#include "viewer/widgets/key_table.h"
+#include "viewer/widgets/text.h"
+#include "viewer/widgets/theme.h"
+
+namespace tidemark::view {
+
+namespace {
+
+constexpr float kRowPx = 21;
+// A recursion of any depth is drawn to here; the rest is in the rows.
+constexpr uint32_t kMostRows = 400;
+
+constexpr const char* kViews[] = {"icicle", "flame", "rows"};
+constexpr const char* kOrders[] = {"top-down", "bottom-up"};
+
+// Orange came, blue went: told apart by every kind of colour vision, and each box has its sign.
+constexpr Rgb kMore{230, 159, 0};
+constexpr Rgb kLess{86, 180, 233};
+
+Rgb change_colour(const FlameNode& node) {
+  const double share =
+      node.bytes == 0 ? 0 : static_cast<double>(node.net) / static_cast<double>(node.bytes);
+  const Rgb grey = theme().dark ? Rgb{92, 98, 108} : Rgb{200, 204, 212};
+  const Rgb goal = share > 0 ? kMore : kLess;
+  const double by = std::min(1.0, std::abs(share));
+  const auto mix = [by](uint8_t a, uint8_t b) { return static_cast<uint8_t>(a + (b - a) * by); };
+  return {mix(grey.r, goal.r), mix(grey.g, goal.g), mix(grey.b, goal.b)};
+}
+
+std::string_view name_of(FrameText& text, const FlameNode& node) {
+  switch (node.kind) {
+    case FlameKind::kRoot:
+      return "all live blocks";
+    case FlameKind::kNoStack:
+      return kNoStackText;
+    case FlameKind::kBeforeRecording:
+      return kBeforeRecordingText;
+    case FlameKind::kFrame:
+      return text.frame(node.frame);
+  }
+  return "";
+}
+
+}  // namespace
+
+void FlamePanel::update(const Model& model, Selection& selection) {
+  if (model_ == &model && version_ == selection.version() && tree_order_ == order) {
+    if (searched_ != selection.search) search(model, selection);
+    return;
+  }
+  if (model_ != &model || tree_order_ != order) zoom_key_ = 0;
+  model_ = &model;
+  version_ = selection.version();
+  tree_order_ = order;
+  const Lane& lane = model.lanes[selection.lane];
+  const Dictionary& names = model.process_of(lane).names;
+  const std::optional<Compared> before = selection.compared(model);
+  comparing_ = before.has_value();
+  other_text_ = before ? &before->model.text_of(before->lane) : nullptr;
+  const FlameSide now{*lane.memory, names, selection.moment(model).state};
+  tree_ = before
+              ? FlameTree::difference(
+                    {*before->lane.memory, other_text_->names(), before->moment.state}, now, order)
+              : FlameTree::of(now, order);
+  rows_.adopt(tree_);
+  search(model, selection);
+}
+
+void FlamePanel::search(const Model& model, const Selection& selection) {
+  searched_ = selection.search;
+  matches_ = {};
+  if (searched_.empty()) return;
+  const std::string wanted = lower_case(searched_);
+  const size_t count = tree_.nodes.size();
+  matches_.here.resize(count);
+  matches_.inside.resize(count);
+  std::vector<bool> below(count);  // a match, or below one: its bytes are counted already
+  for (size_t i = 0; i < count; ++i) {
+    const FlameNode& node = tree_.nodes[i];
+    const std::string name = lower_case(name_of(text_of(model, selection, node), node));
+    matches_.here[i] = i != 0 && name.find(wanted) != std::string::npos;
+    const bool counted_above = i != 0 && below[node.parent];
+    if (matches_.here[i] && !counted_above) matches_.bytes += node.bytes;
+    below[i] = matches_.here[i] || counted_above;
+  }
+  for (size_t i = count; i-- > 1;) {
+    if (matches_.here[i] || matches_.inside[i]) matches_.inside[tree_.nodes[i].parent] = true;
+  }
+}
+
+FrameText& FlamePanel::text_of(const Model& model, const Selection& selection,
+                               const FlameNode& node) const {
+  return node.other ? *other_text_ : model.text_of(model.lanes[selection.lane]);
+}
+
+bool FlamePanel::show_as(std::string_view way) {
+  const auto named = [&](const char* name) { return way == name; };
+  const auto* v = std::find_if(std::begin(kViews), std::end(kViews), named);
+  const auto* o = std::find_if(std::begin(kOrders), std::end(kOrders), named);
+  if (v != std::end(kViews)) view = static_cast<FlameView>(v - kViews);
+  if (o != std::end(kOrders)) order = static_cast<FlameOrder>(o - kOrders);
+  return v != std::end(kViews) || o != std::end(kOrders);
+}
+
+void FlamePanel::draw_views() {
+  const auto choose = [](const char* id, int now, std::span<const char* const> names, float width) {
+    flow(width);
+    ImGui::SetNextItemWidth(width);
+    ImGui::Combo(id, &now, names.data(), static_cast<int>(names.size()));
+    return now;
+  };
+  view = static_cast<FlameView>(choose("##view", static_cast<int>(view), kViews, px(90)));
+  explain(
+      "Icicle: the root above. Flame: the root below. Rows: a tree of numbers to open and close.");
+  order = static_cast<FlameOrder>(choose("##order", static_cast<int>(order), kOrders, px(118)));
+  explain(
+      "Top-down: from the outermost function to the line that allocated. Bottom-up: from that line "
+      "to its callers, so that one line is one box however many ways lead to it.");
+}
+
+void FlamePanel::draw_toolbar(const Model& model, Selection& selection) {
+  const FlameNode& root = tree_.nodes.front();
+  ImGui::AlignTextToFramePadding();
+  if (comparing_) {
+    const bool in_time = !selection.compare->other && selection.compare->lane == selection.lane;
+    text(fitted(fmt::format("{} {}", signed_size_text(root.net), selection.compared_text(model)),
+                ImGui::GetContentRegionAvail().x));
+    flow(px(60));
+    swatch(kMore);
+    text(in_time ? "came" : "more");
+    flow(px(60));
+    swatch(kLess);
+    text(in_time ? "went" : "less");
+  } else {
+    text(fmt::format("{} in {}", size_text(root.bytes), counted(root.count, "block")));
+  }
+  draw_views();
+  flow(px(150));
+  if (ImGui::Button(selection.compare ? "Stop comparing" : "Compare from here")) {
+    selection.toggle_compare();
+  }
+  explain(
+      "Remember this instant (C). Then move the cursor: the graph shows what came and went in "
+      "between.");
+  if (zoom_key_ != 0 && view != FlameView::kRows) {
+    flow(px(90));
+    if (ImGui::Button("Zoom out")) zoom_key_ = 0;
+    explain("Show everything again (right click or Backspace).");
+  }
+  if (matches_.any()) {
+    const std::string found =
+        matches_.bytes == 0 ? fmt::format("no function contains '{}'", searched_)
+                            : fmt::format("{} ({}) match '{}'", size_text(matches_.bytes),
+                                          percent_text(matches_.bytes, root.bytes), searched_);
+    flow(width_of(found));
+    text_in_colour(theme().accent, fitted(found, ImGui::GetContentRegionAvail().x));
+  }
+}
+
+void FlamePanel::explain_node(const Model& model, const Selection& selection, const FlameNode& node,
+                              const char* hint) {
+  if (!ImGui::BeginTooltip()) return;
+  ImGui::PushTextWrapPos(px(560));
+  if (node.kind == FlameKind::kFrame) {
+    text(text_of(model, selection, node).names().frame_text(node.frame));
+  } else {
+    text(name_of(text_of(model, selection, node), node));
+  }
+  ImGui::PopTextWrapPos();
+  const FlameNode& root = tree_.nodes.front();
+  if (comparing_) {
+    text_dim(fmt::format("{} net, {} moved", signed_size_text(node.net), size_text(node.bytes)));
+  } else {
+    text_dim(fmt::format("{}, {} of all, {}", size_text(node.bytes),
+                         percent_text(node.bytes, root.bytes), counted(node.count, "block")));
+  }
+  text_dim(hint);
+  ImGui::EndTooltip();
+}
+
+Rgb FlamePanel::colour_of(const Model& model, const Selection& selection,
+                          const FlameNode& node) const {
+  if (comparing_) return change_colour(node);
+  if (node.kind != FlameKind::kFrame) return theme().raised;
+  // Own code stands out from libraries; a little variety tells neighbours apart.
+  const bool own = text_of(model, selection, node).is_own_code(node.frame);
+  const Rgb library = theme().dark ? Rgb{62, 72, 88} : Rgb{206, 213, 223};
+  const double variety = static_cast<double>(node.frame * 2654435761U >> 28) - 8;
+  return shade(own ? Rgb{92, 164, 210} : library, variety / (own ? 70 : 100));
+}
+
+void FlamePanel::draw_node(const Model& model, const Selection& selection, uint32_t index, float x0,
+                           float x1, float y, float height) {
+  const FlameNode& node = tree_.nodes[index];
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  const Rgb colour = colour_of(model, selection, node);
+  const bool found = !matches_.any() || matches_.here[index];
+  const ImVec2 a(x0, y);
+  const ImVec2 b(std::max(x1 - 1, x0 + 1), y + height - 1);
+  draw.AddRectFilled(a, b, paint(colour, found ? 255 : 80), px(2));
+  if (found && matches_.any()) draw.AddRect(a, b, paint(theme().cursor), px(2));
+  std::string label(name_of(text_of(model, selection, node), node));
+  if (x1 - x0 > px(120)) {
+    label += "   " + (comparing_ ? signed_size_text(node.net) : size_text(node.bytes));
+  }
+  const Rgb ink = !found ? theme().dim : is_light(colour) ? Rgb{12, 14, 18} : Rgb{255, 255, 255};
+  draw_text_in(draw, a, b, paint(ink), label);
+  if (!ImGui::IsWindowHovered() || !ImGui::IsMouseHoveringRect(a, {x1, y + height})) return;
+  draw.AddRect(a, b, paint(theme().cursor, 200), px(2));
+  explain_node(model, selection, node, "click: zoom in   right click: zoom out");
+  if (ImGui::IsMouseClicked(ImGuiMouseButton_Left)) zoom_key_ = node.key;
+}
+
+void FlamePanel::draw_boxes(const Model& model, const Selection& selection, const Place& place) {
+  const uint32_t zoomed = tree_.find(zoom_key_);
+  const FlameNode root = tree_.nodes[zoomed];
+  std::vector<bool> above(tree_.nodes.size());
+  for (uint32_t i = zoomed; i != 0; i = tree_.nodes[i].parent) above[tree_.nodes[i].parent] = true;
+  const double scale = root.bytes == 0 ? 0 : double{place.width} / static_cast<double>(root.bytes);
+  const float height = std::abs(place.row_px);
+  const float top = ImGui::GetWindowPos().y - height;
+  const float bottom = ImGui::GetWindowPos().y + ImGui::GetWindowHeight();
+  for (uint32_t i = 0; i < tree_.nodes.size(); ++i) {
+    const FlameNode& node = tree_.nodes[i];
+    const float y = place.y(node.depth);
+    if (node.depth >= kMostRows || y < top || y > bottom) continue;
+    if (above[i]) {
+      draw_node(model, selection, i, place.left, place.left + place.width, y, height);
+      continue;
+    }
+    const bool inside = node.depth >= root.depth && node.begin >= root.begin &&
+                        node.begin + node.bytes <= root.begin + root.bytes;
+    if (!inside) continue;
+    const float x0 =
+        place.left + static_cast<float>(static_cast<double>(node.begin - root.begin) * scale);
+    const float x1 = x0 + static_cast<float>(static_cast<double>(node.bytes) * scale);
+    if (x1 - x0 < 0.7F) continue;
+    draw_node(model, selection, i, x0, x1, y, height);
+  }
+}
+
+void FlamePanel::draw_graph(const Model& model, Selection& selection) {
+  // Each view scrolls for itself: the root of a flame is at the bottom.
+  ImGui::BeginChild(view == FlameView::kFlame ? "##flame" : "##icicle");
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  const ImVec2 room = ImGui::GetContentRegionAvail();
+  const uint32_t rows = std::min(tree_.depth + 1, kMostRows);
+  // Few rows get a little taller.
+  const float height =
+      std::floor(std::clamp(room.y / static_cast<float>(rows), px(kRowPx), px(kRowPx * 1.4F)));
+  const float needed = static_cast<float>(rows) * height;
+  ImGui::Dummy({room.x, needed});
+  Place place{at.x, room.x, at.y, height};
+  if (view == FlameView::kFlame) {
+    place.root_y = at.y + std::max(needed, room.y) - height;
+    place.row_px = -height;
+    if (ImGui::IsWindowAppearing()) ImGui::SetScrollY(needed);
+  }
+  draw_boxes(model, selection, place);
+  const bool back = ImGui::IsMouseClicked(ImGuiMouseButton_Right) || pressed(Command::kFlameOut);
+  if (ImGui::IsWindowHovered() && back && !ImGui::GetIO().WantTextInput) {
+    zoom_key_ = tree_.nodes[tree_.nodes[tree_.find(zoom_key_)].parent].key;
+  }
+  ImGui::EndChild();
+}
+
+void FlamePanel::draw_rows(const Model& model, const Selection& selection) {
+  rows_.draw(
+      tree_, comparing_, matches_,
+      [&](const FlameNode& node) {
+        return std::string(name_of(text_of(model, selection, node), node));
+      },
+      [&](const FlameNode& node) { return colour_of(model, selection, node); },
+      [&](const FlameNode& node) { explain_node(model, selection, node, "click: open or close"); });
+}
+
+void FlamePanel::draw(const Model& model, Selection& selection) {
+  if (selection.lane >= model.lanes.size()) {
+    text_dim("There is no allocator history in this trace.");
+    return;
+  }
+  update(model, selection);
+  draw_toolbar(model, selection);
+  update(model, selection);
+  if (tree_.nodes.front().bytes == 0) {
+    text_dim(comparing_ ? "The same blocks were live at both instants."
+                        : "Nothing was allocated at this instant.");
+  } else if (view == FlameView::kRows) {
+    draw_rows(model, selection);
+  } else {
+    draw_graph(model, selection);
+  }
+}
+
+}  // namespace tidemark::view

@@ -1,0 +1,73 @@
+// Live bytes by call stack at the cursor, or what changed between two instants, ranks or traces:
+// as a graph with the root above (icicle) or below (flame), or as rows; from the outermost function
+// down, or from the line that allocated up to its callers.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "viewer/model/flame/flame_tree.h"
+#include "viewer/model/trace/selection.h"
+#include "viewer/panels/flame/flame_rows.h"
+
+namespace tidemark::view {
+
+enum class FlameView : uint8_t { kIcicle, kFlame, kRows };
+
+class FlamePanel {
+ public:
+  static constexpr const char* kTitle = "Flame graph";
+
+  void draw(const Model& model, Selection& selection);
+
+  // By its name in the toolbar: "rows", "bottom-up".
+  bool show_as(std::string_view way);
+
+  FlameView view = FlameView::kIcicle;
+  FlameOrder order = FlameOrder::kTopDown;
+
+  // For tests: what is shown, and the node that is zoomed to.
+  const FlameTree& tree() const { return tree_; }
+  uint32_t zoomed() const { return tree_.find(zoom_key_); }
+  uint64_t found_bytes() const { return matches_.bytes; }
+  size_t rows_shown() const { return rows_.rows_shown(); }
+
+ private:
+  // Where the boxes lie on the screen.
+  struct Place {
+    float left = 0;
+    float width = 0;
+    float root_y = 0;  // the upper edge of the root's box
+    float row_px = 0;  // < 0: callees lie above
+
+    float y(uint32_t depth) const { return root_y + static_cast<float>(depth) * row_px; }
+  };
+
+  void update(const Model& model, Selection& selection);
+  void search(const Model& model, const Selection& selection);
+  void draw_toolbar(const Model& model, Selection& selection);
+  void draw_views();
+  void draw_graph(const Model& model, Selection& selection);
+  void draw_boxes(const Model& model, const Selection& selection, const Place& place);
+  void draw_node(const Model& model, const Selection& selection, uint32_t index, float x0, float x1,
+                 float y, float height);
+  void draw_rows(const Model& model, const Selection& selection);
+  Rgb colour_of(const Model& model, const Selection& selection, const FlameNode& node) const;
+  // The names that a node's ids are of.
+  FrameText& text_of(const Model& model, const Selection& selection, const FlameNode& node) const;
+  void explain_node(const Model& model, const Selection& selection, const FlameNode& node,
+                    const char* hint);
+
+  FlameTree tree_;
+  FlameOrder tree_order_ = FlameOrder::kTopDown;
+  uint64_t version_ = 0;
+  const Model* model_ = nullptr;
+  bool comparing_ = false;
+  FrameText* other_text_ = nullptr;  // of what is compared with
+  uint64_t zoom_key_ = 0;            // of the node that fills the width; 0: everything
+  std::string searched_;
+  FlameMatches matches_;
+  FlameRows rows_;
+};
+
+}  // namespace tidemark::view

@@ -1,0 +1,349 @@
+#include "viewer/panels/map/map_panel.h"
+
+#include <fmt/format.h>
+#include <imgui.h>
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_map>
+#include <utility>
+
+#include "analysis/wording.h"
+#include "viewer/model/owner_names.h"
+#include "viewer/model/ticks.h"
+#include "viewer/widgets/block_colour.h"
+#include "viewer/widgets/drawing.h"
+#include "viewer/widgets/text.h"
+#include "viewer/widgets/theme.h"
+
+namespace tidemark::view {
+
+namespace {
+
+constexpr float kRowPx = 22;
+constexpr float kLabelPx = 158;
+constexpr float kLegendPx = 200;    // a stack's name in the legend at most
+constexpr size_t kStacksNamed = 6;  // in the legend; the tables have them all
+
+std::string kind_of(const Model& model, const Lane& lane, const Allocation& a, ColourBy by) {
+  if (by == ColourBy::kCategory) return in_words(category_name(a.category));
+  if (by == ColourBy::kStack) return std::string(model.text_of(lane).headline(a.stack, a.seeded));
+  if (!lane.of_driver) return owner_title("torch");
+  const std::string_view owner = model.process_of(lane).names.string(a.metadata);
+  return owner_title(owner.empty() ? "unknown" : owner);
+}
+
+}  // namespace
+
+void MapPanel::draw_toolbar(const Model& model, Selection& selection, const Moment& moment) {
+  ImGui::AlignTextToFramePadding();
+  text_dim("colour by");
+  ImGui::SameLine();
+  ImGui::SetNextItemWidth(px(110));
+  const char* names[kColourings];
+  for (int i = 0; i < kColourings; ++i) names[i] = colouring_name(static_cast<ColourBy>(i));
+  int colour = static_cast<int>(selection.colour);
+  if (ImGui::Combo("##colour", &colour, names, kColourings)) {
+    selection.colour = static_cast<ColourBy>(colour);
+  }
+  explain(
+      "age and size run from dark (old, small) to bright (young, large); owner is who took the "
+      "memory from the driver.");
+  flow(px(150));
+  text_dim("order");
+  ImGui::SameLine();
+  ImGui::SetNextItemWidth(px(110));
+  int order = static_cast<int>(order_);
+  if (ImGui::Combo("##order", &order, "address\0size\0free bytes\0")) {
+    order_ = static_cast<RowOrder>(order);
+  }
+  flow(px(90));
+  ImGui::Checkbox("to scale", &to_scale_);
+  explain("Draw every segment as long as it is large. Otherwise each fills its row.");
+  const MemoryState& state = moment.state;
+  const std::string facts =
+      model.lanes[moment.lane].of_driver
+          ? fmt::format("{} in {} of the driver", size_text(state.totals.reserved),
+                        counted(state.segments.size(), "allocation"))
+          : fmt::format("{} free in {} of {}", size_text(state.free_bytes()),
+                        counted(state.holes.size(), "hole"),
+                        counted(state.segments.size(), "segment"));
+  flow(width_of(facts));
+  text_dim(facts);
+  // Scrubbing by event is exact where many events share an instant.
+  const uint32_t count = model.lanes[selection.lane].memory->event_count();
+  if (count > 1) {
+    uint32_t event = selection.event;
+    const uint32_t least = 0;
+    const uint32_t most = count - 1;
+    ImGui::AlignTextToFramePadding();
+    text(fmt::format("event {} of {}   {}", grouped(event + 1), grouped(count),
+                     instant_text(selection.time(model), model.span_ns())));
+    // The slider begins where the longest text ends, so that it stays while it is dragged.
+    const std::string longest = fmt::format("event {0} of {0}   +00.000000 ms", grouped(count));
+    const float label = ImGui::GetCursorPosX() + width_of(longest) + px(12);
+    if (ImGui::GetContentRegionMax().x > label + px(160)) ImGui::SameLine(label);
+    ImGui::SetNextItemWidth(ImGui::GetContentRegionAvail().x);
+    if (ImGui::SliderScalar("##scrub", ImGuiDataType_U32, &event, &least, &most, "",
+                            ImGuiSliderFlags_NoInput)) {
+      selection.set_event(model, selection.lane, event);
+      selection.reveal(model, selection.time(model));
+    }
+    explain("Drag to move through the history; the arrow keys go event by event.");
+  }
+}
+
+void MapPanel::make_legend(const Model& model, const Selection& selection, const Moment& moment) {
+  legend_.clear();
+  legend_of_ = selection.colour;
+  const ColourBy by = selection.colour;
+  if (by == ColourBy::kAge || by == ColourBy::kSize) return;
+  const Lane& lane = model.lanes[moment.lane];
+  const auto key = [&](const Allocation& a) -> uint32_t {
+    if (by == ColourBy::kCategory) return static_cast<uint32_t>(a.category);
+    if (by == ColourBy::kStack) return a.stack;
+    return lane.of_driver ? a.metadata : 0;
+  };
+  struct Sum {
+    uint64_t bytes = 0;
+    uint32_t first = 0;  // an allocation of it
+  };
+  std::unordered_map<uint32_t, Sum> sums;
+  for (const uint32_t i : moment.state.live) {
+    Sum& sum = sums[key(lane.memory->allocations[i])];
+    if (sum.bytes == 0) sum.first = i;
+    sum.bytes += lane.memory->allocations[i].block_bytes;
+  }
+  std::vector<std::pair<uint64_t, uint32_t>> largest;
+  largest.reserve(sums.size());
+  for (const auto& [k, sum] : sums) largest.emplace_back(sum.bytes, sum.first);
+  const size_t shown =
+      by == ColourBy::kStack ? std::min(kStacksNamed, largest.size()) : largest.size();
+  std::partial_sort(largest.begin(), largest.begin() + static_cast<std::ptrdiff_t>(shown),
+                    largest.end(), [](const auto& a, const auto& b) {
+                      return std::pair(b.first, a.second) < std::pair(a.first, b.second);
+                    });
+  for (size_t i = 0; i < shown; ++i) {
+    const Allocation& a = lane.memory->allocations[largest[i].second];
+    legend_.push_back(
+        {block_colour(model, selection, moment, a), kind_of(model, lane, a, by), largest[i].first});
+  }
+}
+
+void MapPanel::draw_legend(const Selection& selection) {
+  if (selection.colour == ColourBy::kAge || selection.colour == ColourBy::kSize) {
+    const bool age = selection.colour == ColourBy::kAge;
+    text_dim(age ? "old" : "512 B");
+    ImGui::SameLine();
+    const ImVec2 at = ImGui::GetCursorScreenPos();
+    const float width = px(120);
+    const float height = ImGui::GetTextLineHeight();
+    constexpr int kParts = 24;
+    for (int i = 0; i < kParts; ++i) {
+      const float left = at.x + width * static_cast<float>(i) / kParts;
+      ImGui::GetWindowDrawList()->AddRectFilled(
+          {left, at.y + px(2)}, {left + width / kParts, at.y + height - px(2)},
+          paint(viridis(static_cast<double>(i) / (kParts - 1))));
+    }
+    ImGui::Dummy({width, height});
+    ImGui::SameLine();
+    text_dim(age ? "young" : "16 GiB");
+    return;
+  }
+  bool first = true;
+  for (const Sample& s : legend_) {
+    const std::string label =
+        fmt::format("{} {}", fitted(s.name, px(kLegendPx)), size_text(s.bytes));
+    if (!first) flow(width_of(label) + px(24));
+    first = false;
+    swatch(s.colour);
+    text_dim(label);
+  }
+}
+
+void MapPanel::explain_cell(const Model& model, const Moment& moment, const MapCell& cell) {
+  if (!ImGui::BeginTooltip()) return;
+  const Lane& lane = model.lanes[moment.lane];
+  if (cell.kind == CellKind::kHole) {
+    text(fmt::format("hole of {}", size_text(cell.size_bytes)));
+    text_dim(cell.size_bytes == largest_hole_
+                 ? "the largest one: no larger request fits without new memory from the card"
+                 : "free, but only for requests that fit into it");
+    text_dim("click: what pins it");
+  } else if (cell.kind == CellKind::kFolded) {
+    text(fmt::format("{} in {}, {} of it free", counted(cell.blocks, "block"),
+                     size_text(cell.size_bytes), size_text(cell.size_bytes - cell.used_bytes)));
+    text_dim("too narrow to draw one by one");
+  } else {
+    const Allocation& a = lane.memory->allocations[cell.allocation];
+    text(size_text(a.block_bytes));
+    ImGui::SameLine();
+    text_dim(fmt::format("asked for {}", size_text(a.requested_bytes)));
+    text(model.text_of(lane).headline(a.stack, a.seeded));
+    const std::string kind =
+        kind_of(model, lane, a, lane.of_driver ? ColourBy::kOwner : ColourBy::kCategory);
+    text_dim(fmt::format("{}, {} old", kind,
+                         span_text(static_cast<double>(moment.state.time_ns - a.birth_ns))));
+  }
+  text_dim(fmt::format("{:#x}", cell.address));
+  ImGui::EndTooltip();
+}
+
+void MapPanel::draw_hole(const Selection& selection, const MapCell& cell, ImVec2 a, ImVec2 b) {
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  const bool largest = cell.address == largest_hole_at_;
+  draw.AddRectFilled(a, b, paint(theme().hole, 55));
+  draw_hatch(draw, a, b, paint(largest ? theme().warning : theme().hole, largest ? 200 : 170),
+             px(6));
+  const bool chosen = selection.hole && *selection.hole >= cell.address &&
+                      *selection.hole - cell.address < cell.size_bytes;
+  if (chosen) draw.AddRect(a, b, paint(theme().cursor), 0, 0, px(2));
+  if (largest) draw.AddRect(a, b, paint(theme().warning), 0, 0, px(1.5F));
+  const std::string bytes = size_text(cell.size_bytes);
+  const std::string label = !largest ? bytes + " free"
+                            : largest_holes_ == 1
+                                ? "largest hole " + bytes
+                                : fmt::format("largest hole {}, one of {}", bytes, largest_holes_);
+  if (width_of(label) + px(16) > b.x - a.x) return;
+  const float y = std::round((a.y + b.y - ImGui::GetTextLineHeight()) / 2);
+  const float x = std::round((a.x + b.x - width_of(label)) / 2);
+  draw.AddRectFilled({x - px(5), y}, {x + width_of(label) + px(5), y + ImGui::GetTextLineHeight()},
+                     paint(theme().panel, 235), px(3));
+  draw.AddText({x, y}, paint(largest ? theme().text : theme().dim), label.c_str());
+}
+
+void MapPanel::draw_cell(const Model& model, Selection& selection, const Moment& moment,
+                         const MapCell& cell, float left, float top, float bottom) {
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  const Lane& lane = model.lanes[moment.lane];
+  const ImVec2 a(left + cell.begin_px, top);
+  const float gap = cell.end_px - cell.begin_px > 4 ? 1.0F : 0.0F;
+  const ImVec2 b(left + std::max(cell.end_px - gap, cell.begin_px + 1), bottom);
+  if (cell.kind == CellKind::kHole) {
+    draw_hole(selection, cell, a, b);
+    return;
+  }
+  const Allocation& block = lane.memory->allocations[cell.allocation];
+  const Rgb colour = block_colour(model, selection, moment, block);
+  const std::string wanted = lower_case(selection.search);
+  const bool found = model.text_of(lane).matches(block.stack, wanted);
+  const double full = cell.size_bytes == 0 ? 1
+                                           : static_cast<double>(cell.used_bytes) /
+                                                 static_cast<double>(cell.size_bytes);
+  // Folded cells are as strong as they are full.
+  const int alpha = static_cast<int>((found ? 255 : 60) * (0.35 + 0.65 * full));
+  draw.AddRectFilled(a, b, paint(colour, alpha));
+  if (found && cell.kind == CellKind::kBlock && b.x - a.x > px(50)) {
+    draw_text_in(draw, a, b, paint(is_light(colour) ? Rgb{12, 14, 18} : Rgb{255, 255, 255}),
+                 size_text(block.block_bytes) + "  " +
+                     std::string(model.text_of(lane).headline(block.stack, block.seeded)));
+  }
+  if (selection.allocation && cell.kind == CellKind::kBlock &&
+      *selection.allocation == cell.allocation) {
+    draw.AddRect(a, b, paint(theme().cursor), 0, 0, px(2));
+  }
+}
+
+void MapPanel::draw_row(const Model& model, Selection& selection, const Moment& moment,
+                        uint32_t segment, float height) {
+  const SegmentRange& range = moment.state.segments[segment];
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  const float label = std::min(px(kLabelPx), ImGui::GetContentRegionAvail().x * 0.35F);
+  const float room = ImGui::GetContentRegionAvail().x - label;
+  float width = std::max(room, 10.0F);
+  if (to_scale_) {
+    const double share = static_cast<double>(range.size_bytes) /
+                         static_cast<double>(moment.layout.largest_segment_bytes());
+    width = std::max(static_cast<float>(share) * width, 6.0F);
+  }
+  const uint64_t used = std::min(moment.layout.used_bytes(segment), range.size_bytes);
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  const float text_y = at.y + (height - ImGui::GetTextLineHeight()) / 2;
+  const std::string size = size_text(range.size_bytes);
+  draw.AddText({at.x, text_y}, paint(theme().text), size.c_str());
+  const Lane& lane = model.lanes[moment.lane];
+  const std::string share =
+      lane.of_driver
+          ? span_text(static_cast<double>(moment.state.time_ns -
+                                          lane.memory->segment_changes[range.change].time_ns)) +
+                " old"
+          : percent_text(used, range.size_bytes) + " used";
+  const float share_width = width_of(share);
+  if (label - px(10) > width_of(size) + share_width + px(8)) {
+    draw.AddText({at.x + label - share_width - px(10), text_y}, paint(theme().dim), share.c_str());
+  }
+  const float left = at.x + label;
+  const float top = at.y + px(2);
+  const float bottom = at.y + height - px(2);
+  ImGui::PushID(static_cast<int>(segment));
+  ImGui::InvisibleButton("##segment", {label + width, height});
+  ImGui::PopID();
+  const bool hovered = ImGui::IsItemHovered();
+  const float mouse = ImGui::GetMousePos().x - left;
+  for (const MapCell& cell : moment.layout.cells(segment, width)) {
+    draw_cell(model, selection, moment, cell, left, top, bottom);
+    if (!hovered || mouse < cell.begin_px || mouse >= std::max(cell.end_px, cell.begin_px + 1)) {
+      continue;
+    }
+    explain_cell(model, moment, cell);
+    if (!ImGui::IsMouseClicked(ImGuiMouseButton_Left)) continue;
+    if (cell.kind == CellKind::kHole) {
+      selection.choose_hole(cell.address);
+    } else {
+      selection.choose_allocation(cell.allocation);
+    }
+  }
+  if (hovered && mouse < 0 && ImGui::BeginTooltip()) {
+    text(fmt::format("segment {:#x}", range.address));
+    text_dim(fmt::format("{}, {} used, {} in {}", size, size_text(used),
+                         counted(moment.layout.block_count(segment), "block"),
+                         range.expandable ? "an expandable segment" : "a segment"));
+    text_dim(fmt::format("stream {}", range.stream));
+    ImGui::EndTooltip();
+  }
+}
+
+void MapPanel::draw(const Model& model, Selection& selection) {
+  if (selection.lane >= model.lanes.size()) {
+    text_dim("There is no allocator history in this trace.");
+    return;
+  }
+  draw_toolbar(model, selection, selection.moment(model));
+  const Moment& moment = selection.moment(model);
+  if (rows_model_ != &model || rows_version_ != selection.version() || rows_order_ != order_) {
+    rows_model_ = &model;
+    rows_version_ = selection.version();
+    rows_order_ = order_;
+    rows_ = moment.layout.rows(order_);
+    largest_hole_ = moment.state.largest_hole_bytes();
+    largest_holes_ = 0;
+    for (const Hole& hole : moment.state.holes) {
+      if (hole.size_bytes == largest_hole_ && largest_holes_++ == 0) {
+        largest_hole_at_ = hole.address;
+      }
+    }
+    make_legend(model, selection, moment);
+  }
+  if (legend_of_ != selection.colour) make_legend(model, selection, moment);
+  if (moment.state.segments.empty()) {
+    text_dim("Nothing was reserved at this instant.");
+    return;
+  }
+  if (ImGui::GetContentRegionAvail().y > px(120)) draw_legend(selection);
+  ImGui::BeginChild("##rows");
+  ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, ImVec2(0, 0));
+  // Few segments get taller rows.
+  const float room = ImGui::GetContentRegionAvail().y / static_cast<float>(rows_.size());
+  const float height = std::floor(std::clamp(room, px(kRowPx), px(kRowPx * 1.6F)));
+  ImGuiListClipper clipper;
+  clipper.Begin(static_cast<int>(rows_.size()), height);
+  while (clipper.Step()) {
+    for (int i = clipper.DisplayStart; i < clipper.DisplayEnd; ++i) {
+      draw_row(model, selection, moment, rows_[static_cast<size_t>(i)], height);
+    }
+  }
+  ImGui::PopStyleVar();
+  ImGui::EndChild();
+}
+
+}  // namespace tidemark::view

@@ -1,0 +1,49 @@
+// The memory map at the cursor: one row per segment, its blocks in colour, its holes hatched.
+#pragma once
+
+#include <imgui.h>
+
+#include <string>
+#include <vector>
+
+#include "viewer/model/trace/selection.h"
+
+namespace tidemark::view {
+
+class MapPanel {
+ public:
+  static constexpr const char* kTitle = "Memory map";
+
+  void draw(const Model& model, Selection& selection);
+
+ private:
+  void draw_toolbar(const Model& model, Selection& selection, const Moment& moment);
+  void draw_row(const Model& model, Selection& selection, const Moment& moment, uint32_t segment,
+                float height);
+  void draw_cell(const Model& model, Selection& selection, const Moment& moment,
+                 const MapCell& cell, float left, float top, float bottom);
+  void draw_hole(const Selection& selection, const MapCell& cell, ImVec2 a, ImVec2 b);
+  // What the colours mean, of what is alive, most bytes first.
+  void make_legend(const Model& model, const Selection& selection, const Moment& moment);
+  void draw_legend(const Selection& selection);
+  void explain_cell(const Model& model, const Moment& moment, const MapCell& cell);
+
+  RowOrder order_ = RowOrder::kAddress;
+  bool to_scale_ = false;  // rows as long as their segments are large
+  std::vector<uint32_t> rows_;
+  uint64_t rows_version_ = 0;
+  const Model* rows_model_ = nullptr;
+  RowOrder rows_order_ = RowOrder::kAddress;
+  uint64_t largest_hole_ = 0;
+  uint64_t largest_hole_at_ = 0;  // the first one of that size
+  size_t largest_holes_ = 0;
+  struct Sample {
+    Rgb colour;
+    std::string name;
+    uint64_t bytes = 0;
+  };
+  std::vector<Sample> legend_;
+  ColourBy legend_of_ = ColourBy::kCategory;
+};
+
+}  // namespace tidemark::view

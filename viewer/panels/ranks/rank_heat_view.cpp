@@ -1,0 +1,294 @@
+#include "viewer/panels/ranks/rank_heat_view.h"
+
+#include <fmt/format.h>
+#include <imgui.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "analysis/wording.h"
+#include "viewer/widgets/drawing.h"
+#include "viewer/widgets/text.h"
+#include "viewer/widgets/theme.h"
+
+namespace tidemark::view {
+
+namespace {
+
+constexpr float kGutterPx = 76;  // as in the timeline, so that both axes stand above each other
+constexpr float kAxisPx = 24;
+constexpr float kScalePx = 22;
+constexpr float kLeastRowPx = 3;
+constexpr float kMostRowPx = 150;
+constexpr float kCellPx = 4;
+constexpr int kShades = 40;  // neighbours of one shade are drawn as one
+
+// Blue is below the middle of the ranks, orange above.
+Rgb distance_colour(double share) {
+  const Rgb ground = theme().dark ? Rgb{58, 64, 74} : Rgb{226, 229, 234};
+  const Rgb goal = share > 0 ? Rgb{240, 150, 0} : Rgb{60, 150, 220};
+  const double by = std::min(1.0, std::abs(share));
+  const auto mix = [by](uint8_t a, uint8_t b) { return static_cast<uint8_t>(a + (b - a) * by); };
+  return {mix(ground.r, goal.r), mix(ground.g, goal.g), mix(ground.b, goal.b)};
+}
+
+// A rank's name in the gutter, if nothing else is written there.
+class Gutter {
+ public:
+  explicit Gutter(const PlotArea& area) : area_(area), line_(ImGui::GetTextLineHeight()) {}
+
+  void write(float y, float height, Rgb colour, const std::string& name) {
+    const float most = std::max(area_.min.y, area_.max.y - line_);
+    const float at = std::round(std::clamp(y + (height - line_) / 2, area_.min.y, most));
+    for (const float t : taken_) {
+      if (std::abs(t - at) < line_) return;
+    }
+    taken_.push_back(at);
+    const std::string shown = fitted(name, px(kGutterPx - 12));
+    ImGui::GetWindowDrawList()->AddText({std::round(area_.min.x - width_of(shown) - px(8)), at},
+                                        paint(colour), shown.c_str());
+  }
+
+ private:
+  const PlotArea& area_;
+  float line_;
+  std::vector<float> taken_;
+};
+
+}  // namespace
+
+void choose_rank(const Model& model, Selection& selection, uint32_t lane, double time) {
+  if (ImGui::GetIO().KeyCtrl) {
+    selection.compare_with(model, {false, lane, 0, true});
+  } else {
+    selection.set_time(model, lane, time);
+  }
+}
+
+bool RankHeatView::column_at(double time, uint32_t& column) const {
+  const HeatTable& t = heat_.shown();
+  const double share = (time - t.view.begin) / t.view.span();
+  if (t.columns == 0 || share < 0 || share >= 1) return false;
+  column = std::min(static_cast<uint32_t>(share * t.columns), t.columns - 1);
+  return true;
+}
+
+size_t RankHeatView::highest(const Grid& grid, size_t row, uint32_t column) const {
+  const HeatTable& t = heat_.shown();
+  size_t best = grid.first(row);
+  for (size_t r = best + 1; r < grid.last(row); ++r) {
+    const uint64_t now = t.at(best, column);
+    const uint64_t bytes = t.at(r, column);
+    if (bytes != HeatTable::kUnknown && (now == HeatTable::kUnknown || bytes > now)) best = r;
+  }
+  return best;
+}
+
+Rgb RankHeatView::colour_of(uint64_t bytes, uint64_t middle) const {
+  const auto top = static_cast<double>(top_bytes_);
+  const auto stepped = [](double share) { return std::round(share * kShades) / kShades; };
+  if (!options_.relative) return viridis(stepped(std::min(1.0, static_cast<double>(bytes) / top)));
+  const double distance = (static_cast<double>(bytes) - static_cast<double>(middle)) / top;
+  return distance_colour(stepped(distance * 2));
+}
+
+void RankHeatView::draw_cells(const Grid& grid) const {
+  const HeatTable& t = heat_.shown();
+  if (t.rows() != grid.ranks || t.columns == 0) return;
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  const float height = grid.height();
+  const float gap = height > px(8) ? px(1) : 0;
+  const auto x_of = [&](uint32_t column) {
+    return grid.area.x(t.view.begin + t.view.span() * (static_cast<double>(column) / t.columns));
+  };
+  for (size_t row = 0; row < grid.drawn; ++row) {
+    const float y = grid.area.min.y + static_cast<float>(row) * height;
+    const auto paint_of = [&](uint32_t c) -> ImU32 {
+      const size_t best = highest(grid, row, c);
+      const uint64_t bytes = t.at(best, c);
+      if (bytes == HeatTable::kUnknown) return 0;
+      // Behind the last event the last value is all that is known.
+      return paint(colour_of(bytes, t.middle[c]), c >= t.ends[best] ? 110 : 255);
+    };
+    uint32_t from = 0;
+    ImU32 colour = paint_of(0);
+    for (uint32_t c = 1; c <= t.columns; ++c) {
+      const ImU32 next = c < t.columns ? paint_of(c) : ~colour;
+      if (next == colour) continue;
+      if (colour != 0) draw.AddRectFilled({x_of(from), y}, {x_of(c), y + height - gap}, colour);
+      from = c;
+      colour = next;
+    }
+  }
+}
+
+void RankHeatView::draw_names(const Model& model, const Selection& selection, const RankRows& rows,
+                              const Grid& grid) const {
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  const float height = grid.height();
+  Gutter gutter(grid.area);
+  // Those that matter first; the others where room is left.
+  float inset = 0;
+  const auto mark = [&](size_t row, Rgb colour) {
+    if (row == SIZE_MAX) return;
+    const ImVec2 min(grid.area.min.x - px(1) + inset, grid.y(row) + inset);
+    const ImVec2 max(grid.area.max.x + px(1) - inset,
+                     grid.y(row) + std::max(height, px(4)) - inset);
+    draw.AddRect(min, max, paint(colour), 0, 0, px(1.5F));
+    gutter.write(grid.y(row), height, colour, rows.name(model, row));
+  };
+  mark(rows.outlier(model), theme().bad);
+  const size_t selected = rows.of_lane(selection.lane);
+  inset = selected == rows.outlier(model) ? px(2) : 0;
+  mark(selected, theme().accent);
+  inset = 0;
+  if (selection.compare && !selection.compare->other) {
+    mark(rows.of_lane(selection.compare->lane), theme().compare);
+  }
+  const auto per_name = static_cast<size_t>(std::ceil(ImGui::GetTextLineHeight() / height));
+  for (size_t row = 0; row < grid.drawn; row += per_name) {
+    const size_t rank = grid.first(row);
+    gutter.write(grid.y(rank), height, theme().dim, rows.name(model, rank));
+  }
+}
+
+void RankHeatView::draw_waits(const Model& model, const RankRows& rows, const Grid& grid) const {
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  const PlotArea& area = grid.area;
+  const float height = grid.height();
+  const auto middle_of = [&](size_t row) { return grid.y(row) + height / 2; };
+  draw.PushClipRect(area.min, area.max, true);
+  for (const StuckCollective& s : model.report.comparison.stuck) {
+    const float from = area.x(static_cast<double>(s.since_ns - model.trace.start_ns));
+    const float to = area.x(model.span_ns());
+    const float thick = std::min(px(3), std::max(1.0F, height / 3));
+    for (const int64_t rank : s.waiting) {
+      const size_t row = rows.of_rank(rank);
+      if (row == SIZE_MAX) continue;
+      const float y = middle_of(row);
+      if (height < px(8)) {  // hundreds of ranks: a line each is enough
+        draw.AddLine({from, y}, {to, y}, paint(theme().warning, 160), 1);
+        continue;
+      }
+      draw.AddLine({from, y}, {to, y}, paint(theme().background, 190), thick + 2);
+      draw_dashes(draw, {from, y}, {to, y}, paint(theme().warning), px(6), thick);
+    }
+    for (const int64_t rank : s.absent) {
+      const size_t row = rows.of_rank(rank);
+      if (row != SIZE_MAX) {
+        draw.AddCircleFilled({from, middle_of(row)}, px(4), paint(theme().bad));
+      }
+    }
+  }
+  for (const OomPoint& oom : model.ooms) {
+    const size_t row = rows.of_lane(oom.lane);
+    if (row == SIZE_MAX) continue;
+    const float x = area.x(static_cast<double>(oom.time_ns - model.trace.start_ns));
+    const float half = std::max(height / 2, px(2));
+    draw.AddLine({x, middle_of(row) - half}, {x, middle_of(row) + half}, paint(theme().bad),
+                 px(2.5F));
+  }
+  draw.PopClipRect();
+}
+
+void RankHeatView::draw_scale(ImVec2 min, ImVec2 max) const {
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  const std::string half = size_text(top_bytes_ / 2);
+  const std::string left = options_.relative ? "-" + half : "0";
+  const std::string right = options_.relative ? "+" + half : size_text(top_bytes_);
+  const float y = min.y + (max.y - min.y - ImGui::GetTextLineHeight()) / 2;
+  draw.AddText({min.x, y}, paint(theme().dim), left.c_str());
+  min.x += width_of(left) + px(6);
+  const float step = (max.x - min.x) / kShades;
+  for (int i = 0; i < kShades; ++i) {
+    const double share = (i + 0.5) / kShades;
+    const Rgb colour = options_.relative ? distance_colour(share * 2 - 1) : viridis(share);
+    draw.AddRectFilled({min.x + step * static_cast<float>(i), min.y},
+                       {min.x + step * static_cast<float>(i + 1), max.y}, paint(colour));
+  }
+  draw.AddText({max.x + px(6), y}, paint(theme().dim), right.c_str());
+}
+
+void RankHeatView::explain_cell(const Model& model, const RankRows& rows, const Grid& grid,
+                                size_t row) const {
+  const HeatTable& t = heat_.shown();
+  const double time = grid.area.time(ImGui::GetMousePos().x);
+  uint32_t column = 0;
+  if (t.rows() != grid.ranks || !column_at(time, column) || !ImGui::BeginTooltip()) return;
+  const size_t best = highest(grid, row, column);
+  text(model.lanes[rows.lanes[best]].name + "  at " + instant_text(time, grid.area.view.span()));
+  const uint64_t bytes = t.at(best, column);
+  if (bytes == HeatTable::kUnknown) {
+    text_dim("before its first recorded event");
+  } else {
+    text(fmt::format("{}  at most {}", rank_value_name(options_.value), size_text(bytes)));
+    const int64_t apart = static_cast<int64_t>(bytes) - static_cast<int64_t>(t.middle[column]);
+    text_dim(signed_size_text(apart) + " against the middle of the ranks");
+    if (column >= t.ends[best]) text_dim("behind its last recorded event");
+  }
+  if (grid.last(row) - grid.first(row) > 1) {
+    text_dim(fmt::format("the highest of {} to {}", rows.name(model, grid.first(row)),
+                         rows.name(model, grid.last(row) - 1)));
+  }
+  text_dim("click: look at it   ctrl-click: compare with it   wheel: zoom");
+  ImGui::EndTooltip();
+}
+
+bool RankHeatView::draw(const Model& model, Selection& selection, const RankRows& rows,
+                        const RankOptions& options, ImVec2 size, int64_t budget_ns) {
+  options_ = options;
+  top_bytes_ = rows.highest_peak(model, options.value);
+  const float gutter = px(kGutterPx);
+  const float width = size.x - gutter;
+  const float room = size.y - px(kAxisPx) - px(kScalePx);
+  if (width < px(60) || room < px(kLeastRowPx) * 4) return true;
+  const ImVec2 at = ImGui::GetCursorScreenPos() + ImVec2(gutter, 0);
+  Grid grid;
+  grid.ranks = rows.size();
+  grid.drawn = std::clamp<size_t>(static_cast<size_t>(room / px(kLeastRowPx)), 1, rows.size());
+  const float height = std::min(room, static_cast<float>(grid.drawn) * px(kMostRowPx));
+  PlotArea& area = grid.area;
+  area = {at + ImVec2(0, px(kAxisPx)), at + ImVec2(width, px(kAxisPx) + height), selection.view, 1};
+  ImGui::SetCursorScreenPos(area.min);
+  ImGui::InvisibleButton("##heat", {width, height});
+  const bool hovered = ImGui::IsItemHovered();
+  const std::optional<ImVec2> click = gestures_.handle(model, selection, area);
+  area.view = selection.view;
+  heat_.want(model, rows.lanes, options.value, selection.view,
+             std::max(2U, static_cast<uint32_t>(width / px(kCellPx))));
+  const bool done = heat_.work(budget_ns);
+
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  draw.AddRectFilled(area.min, area.max, paint(theme().raised, 140));
+  // Beside the trace there is nothing to show.
+  draw.PushClipRect({std::max(area.min.x, area.x(0)), area.min.y},
+                    {std::min(area.max.x, area.x(model.span_ns())), area.max.y}, true);
+  draw_cells(grid);
+  draw.PopClipRect();
+  draw_time_axis(model, selection, axis_ticks(selection.view, width),
+                 {at, at + ImVec2(width, px(kAxisPx)), selection.view, 1});
+  draw_waits(model, rows, grid);
+  draw_names(model, selection, rows, grid);
+  draw_cursor_lines(model, selection, area);
+  const float below = area.max.y + px(6);
+  draw_scale({at.x, below}, {at.x + std::min(px(240), width / 2), below + px(kScalePx) - px(10)});
+  ImGui::SetCursorScreenPos({at.x - gutter, below + px(kScalePx) - px(8)});
+  ImGui::Dummy({1, 1});
+  if (!hovered && !click) return done;
+
+  const float share = (ImGui::GetMousePos().y - area.min.y) / height;
+  const auto row =
+      static_cast<size_t>(std::clamp(share, 0.0F, 0.9999F) * static_cast<float>(grid.drawn));
+  if (hovered && !ImGui::IsMouseDown(0)) explain_cell(model, rows, grid, row);
+  if (click) {
+    const double time = area.time(click->x);
+    uint32_t column = 0;
+    const bool known = heat_.shown().rows() == grid.ranks && column_at(time, column);
+    const size_t best = known ? highest(grid, row, column) : grid.first(row);
+    choose_rank(model, selection, rows.lanes[best], time);
+  }
+  return done;
+}
+
+}  // namespace tidemark::view

@@ -1,0 +1,39 @@
+// All ranks of a job at once: a heat map of rank against time, or a small curve for each; who
+// stands out, and who waits for whom.
+#pragma once
+
+#include "viewer/panels/ranks/rank_curves_view.h"
+#include "viewer/panels/ranks/rank_heat_view.h"
+
+namespace tidemark::view {
+
+class RanksPanel {
+ public:
+  static constexpr const char* kTitle = "Ranks";
+
+  void draw(const Model& model, Selection& selection);
+
+  // There is more to compute: draw again soon.
+  bool busy() const { return busy_; }
+  // Pictures wait for everything; a window must not.
+  bool patient = false;
+
+  bool curves = false;  // small curves instead of the heat map
+  RankOptions options;
+
+ private:
+  void draw_toolbar();
+  void draw_summary(const Model& model, Selection& selection);
+  void draw_compare_button(const Model& model, Selection& selection);
+  void draw_stuck(const Model& model, Selection& selection);
+  // To a rank at a time, if it is there.
+  void go(const Model& model, Selection& selection, int64_t rank, int64_t time_ns);
+
+  const Model* model_ = nullptr;
+  RankRows rows_;
+  RankHeatView heat_;
+  RankCurvesView curves_;
+  bool busy_ = false;
+};
+
+}  // namespace tidemark::view

@@ -1,0 +1,347 @@
+#include "viewer/panels/tables/tables_panel.h"
+
+#include <fmt/format.h>
+#include <imgui.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "analysis/wording.h"
+#include "viewer/model/owner_names.h"
+#include "viewer/model/ticks.h"
+#include "viewer/widgets/block_colour.h"
+#include "viewer/widgets/fonts.h"
+#include "viewer/widgets/table.h"
+#include "viewer/widgets/text.h"
+#include "viewer/widgets/theme.h"
+
+namespace tidemark::view {
+
+namespace {
+
+// More than this many blocks are filtered and sorted beside the drawing.
+constexpr size_t kManyBlocks = 20'000;
+
+TableSource source_of(const Model& model, const Moment& moment) {
+  const Lane& lane = model.lanes[moment.lane];
+  return {*lane.memory, moment.state, moment.layout, model.text_of(lane)};
+}
+
+// What a table is made from, kept alive for as long as it takes.
+struct Held {
+  std::shared_ptr<const Model> model;
+  std::shared_ptr<const Moment> moment;
+
+  Held(const Model& of, Selection& selection)
+      : model(of.shared_from_this()), moment(selection.share_moment(of)) {}
+
+  const Lane& lane() const { return model->lanes[moment->lane]; }
+  // The model's own belong to the drawing thread.
+  FrameText names() const { return FrameText(model->process_of(lane()).names); }
+  TableSource source(FrameText& names) const {
+    return {*lane().memory, moment->state, moment->layout, names};
+  }
+};
+
+void choose_largest(const Model& model, Selection& selection, const StackRow& row) {
+  const Moment& moment = selection.moment(model);
+  const auto& all = model.lanes[moment.lane].memory->allocations;
+  std::optional<uint32_t> largest;
+  for (const uint32_t i : moment.state.live) {
+    if (all[i].stack != row.stack || (row.stack == 0 && all[i].seeded != row.before_recording)) {
+      continue;
+    }
+    if (!largest || all[i].block_bytes > all[*largest].block_bytes) largest = i;
+  }
+  if (largest) selection.choose_allocation(*largest);
+}
+
+void copy_stack(const Dictionary& names, uint32_t stack) {
+  std::string all;
+  for (const std::string& line : names.stack_text(stack)) all += line + "\n";
+  ImGui::SetClipboardText(all.c_str());
+}
+
+}  // namespace
+
+void TablesPanel::set_wake(const std::function<void()>& wake) {
+  allocations_.set_wake(wake);
+  stacks_.set_wake(wake);
+  activity_.set_wake(wake);
+}
+
+bool TablesPanel::busy() const {
+  return allocations_.busy() || stacks_.busy() || activity_.busy();
+}
+
+bool TablesPanel::show_as(std::string_view name) {
+  for (const char* title :
+       {"Stacks", "Allocations", "Categories", "Owners", "Segments", "Kernels", "Collectives"}) {
+    if (lower_case(title) != name) continue;
+    wanted_ = title;
+    return true;
+  }
+  return false;
+}
+
+bool TablesPanel::begin_tab(const char* title) {
+  const bool wanted = wanted_ != nullptr && std::string_view(wanted_) == title;
+  if (wanted) wanted_ = nullptr;
+  return ImGui::BeginTabItem(title, nullptr, wanted ? ImGuiTabItemFlags_SetSelected : 0);
+}
+
+bool TablesPanel::Key::update(const Key& now) {
+  if (model == now.model && version == now.version && filter == now.filter &&
+      sort.column == now.sort.column && sort.descending == now.sort.descending) {
+    return false;
+  }
+  *this = now;
+  return true;
+}
+
+bool TablesPanel::refresh(Key& key, const Model& model, const Selection& selection) {
+  Key now{&model, selection.version(), selection.search, key.sort};
+  read_sort(now.sort);
+  return key.update(now);
+}
+
+void TablesPanel::draw_allocations(const Model& model, Selection& selection) {
+  if (!ImGui::BeginTable("##allocations", 6, kTableFlags)) return;
+  ImGui::TableSetupColumn("size", kFirst, px(84));
+  ImGui::TableSetupColumn("asked for", kNumber, px(84));
+  ImGui::TableSetupColumn("age", kNumber, px(78));
+  ImGui::TableSetupColumn("category", ImGuiTableColumnFlags_WidthFixed, px(110));
+  ImGui::TableSetupColumn("where", ImGuiTableColumnFlags_WidthStretch);
+  ImGui::TableSetupColumn("address", ImGuiTableColumnFlags_WidthFixed, px(120));
+  begin_rows();
+  const Moment& moment = selection.moment(model);
+  const TableSource source = source_of(model, moment);
+  if (refresh(allocations_key_, model, selection)) {
+    const bool few = moment.state.live.size() < kManyBlocks;
+    allocations_.wish(
+        [held = Held(model, selection), filter = selection.search, sort = allocations_key_.sort] {
+          FrameText names = held.names();
+          return AllocationRows{held.model.get(), held.moment->lane,
+                                allocation_rows(held.source(names), filter, sort)};
+        },
+        few);
+  }
+  const AllocationRows& made = allocations_.value();
+  const bool current = made.model == &model && made.lane == moment.lane;
+  const std::vector<uint32_t> none;
+  const std::vector<uint32_t>& rows = current ? made.rows : none;
+  rows_shown_ = rows.size();
+  draw_rows(rows.size(), [&](size_t i) {
+    const uint32_t row = rows[i];
+    const Allocation& a = source.memory.allocations[row];
+    ImGui::TableNextColumn();
+    const bool chosen = selection.allocation && *selection.allocation == row;
+    if (ImGui::Selectable("##row", chosen, ImGuiSelectableFlags_SpanAllColumns)) {
+      selection.choose_allocation(row);
+    }
+    ImGui::SameLine(0, 0);
+    text_right(size_text(a.block_bytes));
+    number_cell(size_text(a.requested_bytes));
+    number_cell(a.seeded ? "older"
+                         : span_text(static_cast<double>(moment.state.time_ns - a.birth_ns)));
+    ImGui::TableNextColumn();
+    swatch(block_colour(model, selection, moment, a));
+    text(in_words(category_name(a.category)));
+    ImGui::TableNextColumn();
+    text(fitted(source.text.headline(a.stack, a.seeded), ImGui::GetContentRegionAvail().x));
+    ImGui::TableNextColumn();
+    const WithFont mono(fonts().mono);
+    text_dim(fmt::format("{:#x}", a.address));
+  });
+  ImGui::EndTable();
+}
+
+void TablesPanel::draw_stacks(const Model& model, Selection& selection) {
+  if (!ImGui::BeginTable("##stacks", 5, kTableFlags)) return;
+  ImGui::TableSetupColumn("size", kFirst, px(84));
+  ImGui::TableSetupColumn("share", kNumber, px(64));
+  ImGui::TableSetupColumn("blocks", kNumber, px(70));
+  ImGui::TableSetupColumn("largest", kNumber, px(84));
+  ImGui::TableSetupColumn("where", ImGuiTableColumnFlags_WidthStretch);
+  begin_rows();
+  const Moment& moment = selection.moment(model);
+  const TableSource source = source_of(model, moment);
+  if (refresh(stacks_key_, model, selection)) {
+    const bool few = moment.state.live.size() < kManyBlocks;
+    stacks_.wish(
+        [held = Held(model, selection), filter = selection.search, sort = stacks_key_.sort] {
+          FrameText names = held.names();
+          return StackRows{held.model.get(), held.moment->lane,
+                           stack_rows(held.source(names), filter, sort)};
+        },
+        few);
+  }
+  stacks_.poll();
+  const StackRows& made = stacks_.value();
+  const bool current = made.model == &model && made.lane == moment.lane;
+  rows_shown_ = current ? made.rows.size() : 0;
+  draw_rows(rows_shown_, [&](size_t i) {
+    const StackRow& row = made.rows[i];
+    ImGui::TableNextColumn();
+    if (ImGui::Selectable("##row", false, ImGuiSelectableFlags_SpanAllColumns)) {
+      choose_largest(model, selection, row);
+    }
+    if (row.stack != 0 && ImGui::BeginPopupContextItem("##menu")) {
+      if (ImGui::MenuItem("Copy the stack")) copy_stack(source.text.names(), row.stack);
+      ImGui::EndPopup();
+    }
+    if (row.stack != 0 && ImGui::IsItemHovered() && ImGui::BeginTooltip()) {
+      for (const std::string& line : source.text.names().stack_text(row.stack)) text(line);
+      text_dim("click: its largest block   right click: copy the stack");
+      ImGui::EndTooltip();
+    }
+    ImGui::SameLine(0, 0);
+    text_right(size_text(row.bytes));
+    number_cell(percent_text(row.bytes, moment.state.totals.active));
+    number_cell(grouped(row.count));
+    number_cell(size_text(row.largest));
+    ImGui::TableNextColumn();
+    swatch(stack_colour(row.stack));
+    text(fitted(source.text.headline(row.stack, row.before_recording),
+                ImGui::GetContentRegionAvail().x));
+  });
+  ImGui::EndTable();
+}
+
+void TablesPanel::draw_categories(const Model& model, Selection& selection) {
+  if (!ImGui::BeginTable("##categories", 4, kTableFlags)) return;
+  ImGui::TableSetupColumn("size", kFirst, px(84));
+  ImGui::TableSetupColumn("share", kNumber, px(64));
+  ImGui::TableSetupColumn("blocks", kNumber, px(70));
+  ImGui::TableSetupColumn("category", ImGuiTableColumnFlags_WidthStretch);
+  begin_rows();
+  const Moment& moment = selection.moment(model);
+  if (refresh(categories_key_, model, selection)) {
+    categories_ = category_rows(source_of(model, moment), categories_key_.sort);
+  }
+  rows_shown_ = categories_.size();
+  draw_rows(categories_.size(), [&](size_t i) {
+    const CategoryRow& row = categories_[i];
+    number_cell(size_text(row.bytes));
+    number_cell(percent_text(row.bytes, moment.state.totals.active));
+    number_cell(grouped(row.count));
+    ImGui::TableNextColumn();
+    swatch(category_colour(row.category));
+    text(in_words(category_name(row.category)));
+  });
+  ImGui::EndTable();
+}
+
+void TablesPanel::draw_owners(const Model& model, Selection& selection) {
+  if (!ImGui::BeginTable("##owners", 4, kTableFlags)) return;
+  ImGui::TableSetupColumn("size", kFirst, px(84));
+  ImGui::TableSetupColumn("share", kNumber, px(64));
+  ImGui::TableSetupColumn("peak", kNumber, px(84));
+  ImGui::TableSetupColumn("owner", ImGuiTableColumnFlags_WidthStretch);
+  begin_rows();
+  const Moment& moment = selection.moment(model);
+  const Lane& lane = model.lanes[moment.lane];
+  if (refresh(owners_key_, model, selection)) {
+    owners_.clear();
+    const MemoryTotals* exact = lane.of_driver ? nullptr : &moment.state.totals;
+    for (const LedgerLine& line : lane.ledger->at(selection.time_ns(model), exact).lines) {
+      OwnerRow row{line.owner, line.bytes, 0};
+      for (const OwnerCurve& c : lane.owners) {
+        if (c.name == line.owner) row.peak_bytes = c.bytes.peak();
+      }
+      owners_.push_back(row);
+    }
+    sort_owners(owners_, owners_key_.sort);
+  }
+  rows_shown_ = owners_.size();
+  int64_t whole = 0;
+  for (const OwnerRow& row : owners_) whole += std::max<int64_t>(row.bytes, 0);
+  draw_rows(owners_.size(), [&](size_t i) {
+    const OwnerRow& row = owners_[i];
+    number_cell(row.bytes < 0 ? signed_size_text(row.bytes)
+                              : size_text(static_cast<uint64_t>(row.bytes)));
+    number_cell(row.bytes < 0
+                    ? ""
+                    : percent_text(static_cast<uint64_t>(row.bytes), static_cast<uint64_t>(whole)));
+    number_cell(row.peak_bytes == 0 ? "" : size_text(row.peak_bytes));
+    ImGui::TableNextColumn();
+    swatch(owner_colour(row.owner));
+    text(owner_title(row.owner));
+    explain(std::string(owner_meaning(row.owner)).c_str());
+  });
+  ImGui::EndTable();
+}
+
+void TablesPanel::draw_segments(const Model& model, Selection& selection) {
+  if (!ImGui::BeginTable("##segments", 8, kTableFlags)) return;
+  ImGui::TableSetupColumn("size", kFirst, px(84));
+  ImGui::TableSetupColumn("used", kNumber, px(84));
+  ImGui::TableSetupColumn("free", kNumber, px(84));
+  ImGui::TableSetupColumn("blocks", kNumber, px(64));
+  ImGui::TableSetupColumn("holes", kNumber, px(60));
+  ImGui::TableSetupColumn("largest hole", kNumber, px(90));
+  ImGui::TableSetupColumn("stream", kNumber, px(70));
+  ImGui::TableSetupColumn("address", ImGuiTableColumnFlags_WidthStretch);
+  begin_rows();
+  const Moment& moment = selection.moment(model);
+  if (refresh(segments_key_, model, selection)) {
+    segments_ = segment_rows(source_of(model, moment), segments_key_.sort);
+  }
+  rows_shown_ = segments_.size();
+  draw_rows(segments_.size(), [&](size_t i) {
+    const uint32_t s = segments_[i];
+    const SegmentRange& range = moment.state.segments[s];
+    const uint64_t used = std::min(moment.layout.used_bytes(s), range.size_bytes);
+    number_cell(size_text(range.size_bytes));
+    number_cell(size_text(used));
+    number_cell(size_text(range.size_bytes - used));
+    number_cell(grouped(moment.layout.block_count(s)));
+    number_cell(grouped(moment.layout.hole_count(s)));
+    number_cell(size_text(moment.layout.largest_hole(s)));
+    number_cell(fmt::format("{:#x}", range.stream));
+    ImGui::TableNextColumn();
+    const WithFont mono(fonts().mono);
+    text_dim(fmt::format("{:#x}{}", range.address, range.expandable ? "  expandable" : ""));
+  });
+  ImGui::EndTable();
+}
+
+void TablesPanel::draw(const Model& model, Selection& selection) {
+  if (selection.lane >= model.lanes.size()) {
+    text_dim("There is no allocator history in this trace.");
+    return;
+  }
+  if (!selection.search.empty()) {
+    text_dim(fmt::format("only what contains \"{}\"", selection.search));
+  }
+  // Also those whose tab is not in front: each was begun when it was.
+  allocations_.poll();
+  stacks_.poll();
+  activity_.poll();
+  if (busy()) text_dim("sorting ...");
+  if (!ImGui::BeginTabBar("##tables", ImGuiTabBarFlags_FittingPolicyScroll)) return;
+  using Draw = void (TablesPanel::*)(const Model&, Selection&);
+  static constexpr std::pair<const char*, Draw> kTables[] = {
+      {"Stacks", &TablesPanel::draw_stacks},
+      {"Allocations", &TablesPanel::draw_allocations},
+      {"Categories", &TablesPanel::draw_categories},
+      {"Owners", &TablesPanel::draw_owners},
+      {"Segments", &TablesPanel::draw_segments}};
+  for (const auto& [title, draw_table] : kTables) {
+    if (!begin_tab(title)) continue;
+    (this->*draw_table)(model, selection);
+    ImGui::EndTabItem();
+  }
+  if (begin_tab("Kernels")) {
+    rows_shown_ = activity_.draw_kernels(model, selection);
+    ImGui::EndTabItem();
+  }
+  if (begin_tab("Collectives")) {
+    rows_shown_ = activity_.draw_collectives(model, selection);
+    ImGui::EndTabItem();
+  }
+  ImGui::EndTabBar();
+}
+
+}  // namespace tidemark::view

@@ -1,0 +1,78 @@
+// The live blocks at the cursor as tables: one by one, by stack, by category, by owner, by segment;
+// and the kernels and collectives in view.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "viewer/model/background.h"
+#include "viewer/model/tables/tables.h"
+#include "viewer/model/trace/selection.h"
+#include "viewer/panels/tables/activity_tables_panel.h"
+
+namespace tidemark::view {
+
+class TablesPanel {
+ public:
+  static constexpr const char* kTitle = "Tables";
+
+  void set_wake(const std::function<void()>& wake);
+
+  void draw(const Model& model, Selection& selection);
+
+  // How many rows the table in front has under the current filter.
+  size_t rows_shown() const { return rows_shown_; }
+  // Whether a table is still being sorted.
+  bool busy() const;
+  // Opens this table in the next frame: "Kernels".
+  void show_table(const char* title) { wanted_ = title; }
+  // The same by a name in small letters; false: there is no such table.
+  bool show_as(std::string_view name);
+
+ private:
+  // What a table was made from; made again when any of it changes.
+  struct Key {
+    const Model* model = nullptr;
+    uint64_t version = 0;
+    std::string filter;
+    SortBy sort;
+
+    bool update(const Key& now);
+  };
+  // Rows point into the lane's allocations.
+  struct AllocationRows {
+    const Model* model = nullptr;
+    uint32_t lane = 0;
+    std::vector<uint32_t> rows;
+  };
+  struct StackRows {
+    const Model* model = nullptr;
+    uint32_t lane = 0;
+    std::vector<StackRow> rows;
+  };
+
+  bool begin_tab(const char* title);
+  bool refresh(Key& key, const Model& model, const Selection& selection);
+  void draw_allocations(const Model& model, Selection& selection);
+  void draw_stacks(const Model& model, Selection& selection);
+  void draw_categories(const Model& model, Selection& selection);
+  void draw_owners(const Model& model, Selection& selection);
+  void draw_segments(const Model& model, Selection& selection);
+
+  const char* wanted_ = nullptr;
+  size_t rows_shown_ = 0;
+  Key allocations_key_;
+  Background<AllocationRows> allocations_;
+  Key stacks_key_;
+  Background<StackRows> stacks_;
+  Key categories_key_;
+  std::vector<CategoryRow> categories_;
+  Key owners_key_;
+  std::vector<OwnerRow> owners_;
+  Key segments_key_;
+  std::vector<uint32_t> segments_;
+  ActivityTables activity_;
+};
+
+}  // namespace tidemark::view

@@ -1,0 +1,476 @@
+#include "viewer/panels/timeline/lanes.h"
+
+#include <fmt/format.h>
+#include <implot.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "analysis/wording.h"
+#include "viewer/model/owner_names.h"
+#include "viewer/panels/timeline/steps.h"
+#include "viewer/widgets/drawing.h"
+#include "viewer/widgets/fonts.h"
+#include "viewer/widgets/labels.h"
+#include "viewer/widgets/text.h"
+#include "viewer/widgets/theme.h"
+
+namespace tidemark::view {
+
+namespace {
+
+// A curve this many times as high as the lane's own would press those flat: it is cut instead.
+constexpr uint64_t kTooHigh = 4;
+
+constexpr float kTwoLinesPx = 104;  // a lower plot has no room for the numbers at the cursor
+
+// What a plot's name, the numbers below it and the flag of the peak take of its height.
+float header_px(float plot_px) {
+  const float lines = plot_px < px(kTwoLinesPx) ? 1 : plot_px < px(200) ? 2 : 3;
+  return px(6) + lines * (ImGui::GetTextLineHeight() + px(2));
+}
+
+// The allocator's own, if it has one.
+uint64_t own_limit(const Model& model, const Lane& lane) {
+  const DeviceReport* report = model.report_of(lane);
+  const bool known = report != nullptr && report->limit.source == LimitSource::kFraction;
+  return known ? report->limit.bytes : 0;
+}
+
+double highest_of(const Lane& lane, const TimelineOptions& options,
+                  const std::optional<Overlay>& overlay) {
+  const FrameworkModel& m = *lane.memory;
+  const uint64_t own = std::max(
+      {m.allocated_peak.bytes, m.requested_peak.bytes, m.reserved_peak.bytes, uint64_t{1024}});
+  const bool alone = m.event_count() == 0;
+  uint64_t highest = own;
+  // What else this process holds may be the very thing to see; only other processes' is cut.
+  if (options.owners && !lane.owners.empty()) {
+    highest = std::max(highest, lane.owners.front().bytes.peak());
+  }
+  if (options.used && (alone || lane.used.peak() <= highest * kTooHigh)) {
+    highest = std::max(highest, lane.used.peak());
+  }
+  // What is compared must be seen, whatever that does to the scale.
+  if (overlay) {
+    const FrameworkModel& there = *overlay->of().memory;
+    highest = std::max(highest, there.allocated_peak.bytes);
+    if (options.shown[static_cast<size_t>(Curve::kReserved)]) {
+      highest = std::max(highest, there.reserved_peak.bytes);
+    }
+  }
+  return static_cast<double>(options.to_limit ? std::max(highest, lane.total_bytes) : highest);
+}
+
+// Curves and limits stay below the lane's name, so that none strikes it through.
+double top_of(const Model& model, const Lane& lane, const TimelineOptions& options,
+              const std::optional<Overlay>& overlay, float plot_px) {
+  double highest = highest_of(lane, options, overlay);
+  const float below = std::max(plot_px - header_px(plot_px), plot_px / 2);
+  const double room = static_cast<double>(plot_px) / static_cast<double>(std::max(below, 1.0F));
+  for (const uint64_t limit : {lane.total_bytes, own_limit(model, lane)}) {
+    const auto bytes = static_cast<double>(limit);
+    if (bytes > highest && bytes <= highest * room) highest = bytes;
+  }
+  return highest * room;
+}
+
+void plot_line(const char* id, const LaneCurves::Line& line, Rgb colour, float weight) {
+  if (line.xs.empty()) return;
+  ImPlot::SetNextLineStyle(vec(colour), px(weight));
+  ImPlot::PlotLine(id, line.xs.data(), line.ys.data(), static_cast<int>(line.xs.size()));
+}
+
+// The other one's curves have no fill and one colour, so that a lane's own stay what they are.
+void plot_overlay(const LaneCurves& curves, const TimelineOptions& options, bool of_driver) {
+  const auto plot = [&](const char* id, Curve c, float weight, float alpha) {
+    const std::vector<double>& xs = curves.xs(c);
+    if (!options.shown[static_cast<size_t>(c)] || xs.empty()) return;
+    ImPlot::SetNextLineStyle(vec(theme().compare, alpha), px(weight));
+    ImPlot::PlotLine(id, xs.data(), curves.ys(c).data(), static_cast<int>(xs.size()));
+  };
+  if (!of_driver) plot("##their reserved", Curve::kReserved, 1.0F, 0.55F);
+  plot("##theirs", Curve::kAllocated, 1.8F, 1.0F);
+}
+
+void plot_curves(const Lane& lane, const LaneCurves& curves, const TimelineOptions& options) {
+  if (options.used && !curves.used().xs.empty()) {
+    ImPlot::SetNextFillStyle(vec(theme().used), 0.05F);
+    ImPlot::PlotShaded("##used", curves.used().xs.data(), curves.used().ys.data(),
+                       static_cast<int>(curves.used().xs.size()), 0.0);
+    plot_line("##used", curves.used(), theme().used, 1.3F);
+  }
+  // From the back; requested mostly equals allocated, and shows only where it does not.
+  for (const Curve c : {Curve::kReserved, Curve::kRequested, Curve::kAllocated}) {
+    const auto index = static_cast<size_t>(c);
+    const std::vector<double>& xs = curves.xs(c);
+    if (!options.shown[index] || xs.empty()) continue;
+    if (lane.of_driver && c != Curve::kAllocated) continue;
+    const auto n = static_cast<int>(xs.size());
+    const ImVec4 colour = vec(curve_colour(c));
+    if (c != Curve::kRequested) {
+      ImPlot::SetNextFillStyle(colour, c == Curve::kAllocated ? 0.30F : 0.10F);
+      ImPlot::PlotShaded(curve_name(c), xs.data(), curves.ys(c).data(), n, 0.0);
+    }
+    ImPlot::SetNextLineStyle(colour, px(c == Curve::kRequested ? 1.0F : 1.6F));
+    ImPlot::PlotLine(curve_name(c), xs.data(), curves.ys(c).data(), n);
+  }
+  for (size_t i = 0; options.owners && i < lane.owners.size(); ++i) {
+    plot_line(lane.owners[i].name.c_str(), curves.owners()[i], owner_colour(lane.owners[i].name),
+              1.4F);
+  }
+}
+
+// What is said in a lane, the most important first.
+enum LabelRank {
+  kNameLabel,
+  kOomLabel,
+  kPeakLabel,
+  kLimitLabel,
+  kUsedLabel,
+  kOverlayLabel,
+  kOwnerLabel
+};
+
+// Names at the right ends of the curves that have no place in the toolbar.
+void draw_curve_names(const Lane& lane, const LaneCurves& curves, const PlotArea& area,
+                      const TimelineOptions& options, Labels& labels) {
+  const float line = ImGui::GetTextLineHeight();
+  if (area.max.y - area.min.y < 4 * line) return;
+  const auto put = [&](const LaneCurves::Line& curve, Rgb colour, const std::string& name) {
+    if (curve.ys.empty()) return;
+    // At its end; where nothing is left by then, at its height.
+    size_t at = curve.ys.size() - 1;
+    if (curve.ys[at] <= 0) {
+      at = static_cast<size_t>(std::max_element(curve.ys.begin(), curve.ys.end()) -
+                               curve.ys.begin());
+    }
+    if (curve.ys[at] <= 0) return;
+    const float right = std::min(area.x(curve.xs[at]), area.max.x) - px(6);
+    const float left = right - width_of(name);
+    const float y = std::max(area.y(curve.ys[at]) - line - px(1), area.min.y + px(2));
+    if (left < area.min.x) return;
+    labels.add(kOwnerLabel, {left, y}, paint(colour), name);
+  };
+  if (options.used && static_cast<double>(lane.used.peak()) > area.top_bytes) {
+    const std::string note =
+        fmt::format("card used up to {}, above this scale", size_text(lane.used.peak()));
+    const float left = area.max.x - width_of(note) - px(6);
+    if (left > area.min.x + (area.max.x - area.min.x) / 2) {
+      labels.add(kUsedLabel, {left, area.min.y + px(4)}, paint(theme().used), note);
+    }
+  } else if (options.used) {
+    put(curves.used(), theme().used, "card used");
+  }
+  for (size_t i = 0; options.owners && i < lane.owners.size(); ++i) {
+    put(curves.owners()[i], owner_colour(lane.owners[i].name), owner_title(lane.owners[i].name));
+  }
+}
+
+void draw_limit(const PlotArea& area, double bytes, const std::string& label, Labels& labels) {
+  if (bytes <= 0 || bytes > area.top_bytes) return;
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  const float y = std::round(area.y(bytes));
+  draw_dashes(draw, {area.min.x, y}, {area.max.x, y}, paint(theme().limit, 220), px(6), px(1.5F));
+  const float width = width_of(label);
+  const float right = area.max.x - width - px(6);
+  const float left = area.min.x + px(8);
+  const float above = y - ImGui::GetTextLineHeight() - px(2);
+  labels.add_at_either(kLimitLabel,
+                       {{right, y + px(2)},
+                        {right, above},
+                        {left, y + px(2)},
+                        {left, above},
+                        {(left + right) / 2, y + px(2)}},
+                       paint(theme().limit), label);
+}
+
+void draw_peak(const Model& model, const Lane& lane, const PlotArea& area, Labels& labels) {
+  const Peak& peak = lane.memory->allocated_peak;
+  if (lane.memory->event_count() == 0) return;
+  const float x = area.x(static_cast<double>(peak.time_ns - model.trace.start_ns));
+  if (x < area.min.x || x > area.max.x) return;
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  const float y = area.y(static_cast<double>(peak.bytes));
+  const float r = px(4);
+  draw.AddTriangleFilled({x, y - px(1)}, {x - r, y - r * 2}, {x + r, y - r * 2},
+                         paint(theme().allocated));
+  if (area.max.y - area.min.y < px(90)) return;
+  const float flag = std::max(y - r * 2 - px(1), area.min.y + ImGui::GetFontSize() + px(5));
+  // Above the peak; where the lane's name is in the way, below it.
+  const float height = ImGui::GetFontSize() + px(4);
+  labels.add_flag(kPeakLabel, {x, flag}, area.min.x, area.max.x, theme().allocated,
+                  "peak " + size_text(peak.bytes),
+                  {{x, y + height + px(4)}, {x, y + 2 * height + px(6)}});
+}
+
+void draw_ooms(const Model& model, uint32_t lane, const PlotArea& area, Labels& labels) {
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  float last_line = -1e9F;
+  float last_flag = -1e9F;
+  for (const OomPoint& oom : model.ooms) {
+    if (oom.lane != lane) continue;
+    const float x = area.x(static_cast<double>(oom.time_ns - model.trace.start_ns));
+    if (x < area.min.x || x > area.max.x || x < last_line + 1) continue;
+    last_line = x;
+    draw.AddLine({x, area.min.y}, {x, area.max.y}, paint(theme().bad, 230), px(1.5F));
+    const std::string label = "OOM, asked " + size_text(oom.requested_bytes);
+    if (x - last_flag < width_of(label) + px(14)) continue;
+    last_flag = x;
+    labels.add_flag(kOomLabel, {x, area.max.y - px(3)}, area.min.x, area.max.x, theme().bad, label);
+  }
+}
+
+void draw_name(const Model& model, const Selection& selection, uint32_t index, const PlotArea& area,
+               const TimelineOptions& options, Labels& labels) {
+  const Lane& lane = model.lanes[index];
+  const ImVec2 pad(px(8), px(4));
+  ImVec2 at = area.min + pad;
+  const float line = ImGui::GetTextLineHeight() + px(2);
+  const bool chosen = index == selection.lane && model.lanes.size() > 1;
+  std::string facts;
+  uint32_t event = 0;
+  if (selection.event_in_lane(model, index, event)) {
+    const CurveValues now = lane.curves.values_after(event);
+    for (const Curve c : curves_of(lane)) {
+      const auto i = static_cast<size_t>(c);
+      if (options.shown[i]) {
+        facts += fmt::format("{}{} {}", facts.empty() ? "" : "   ", curve_name(c, lane),
+                             size_text(now[i]));
+      }
+    }
+  }
+  const int64_t now_ns = selection.time_ns(model);
+  if (options.used && lane.used.within(now_ns, now_ns).known()) {
+    facts +=
+        fmt::format("{}card used {}", facts.empty() ? "" : "   ", size_text(lane.used.at(now_ns)));
+  }
+  const float room = area.max.x - area.min.x - 2 * pad.x;
+  float bold_width = 0;
+  {
+    const WithFont bold(fonts().bold);
+    bold_width = width_of(lane.name);
+    labels.add(kNameLabel, at, paint(chosen ? theme().accent : theme().text),
+               fitted(lane.name, room));
+  }
+  std::string card = lane.card;
+  if (lane.total_bytes != 0) card += (card.empty() ? "" : ", ") + size_text(lane.total_bytes);
+  const float after = bold_width + px(10);
+  labels.add(kNameLabel, {at.x + after, at.y}, paint(theme().dim),
+             fitted(card, std::max(0.0F, room - after)));
+  if (area.max.y - area.min.y < px(kTwoLinesPx)) return;
+  at.y += line;
+  labels.add(kNameLabel, at, paint(theme().dim), fitted(facts, room));
+}
+
+void draw_cursors(const Model& model, const Selection& selection, const PlotArea& area) {
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  const float x = std::round(area.x(selection.time(model)));
+  draw.AddLine({x, area.min.y}, {x, area.max.y}, paint(theme().cursor, 210), px(1.2F));
+  if (!selection.compare || selection.lane >= model.lanes.size()) return;
+  const float cx = std::round(area.x(selection.compared_time(model)));
+  if (std::abs(cx - x) < px(2)) return;  // the same time, of another rank
+  draw_dashes(draw, {cx, area.min.y}, {cx, area.max.y}, paint(theme().compare), px(4), px(1.5F));
+}
+
+void draw_empty(const PlotArea& area, const char* why) {
+  const float width = width_of(why);
+  ImGui::GetWindowDrawList()->AddText(
+      {(area.min.x + area.max.x - width) / 2, (area.min.y + area.max.y) / 2}, paint(theme().dim),
+      why);
+}
+
+}  // namespace
+
+const char* curve_name(Curve curve) {
+  switch (curve) {
+    case Curve::kAllocated:
+      return "allocated";
+    case Curve::kRequested:
+      return "requested";
+    case Curve::kReserved:
+      return "reserved";
+  }
+  return "";
+}
+
+const char* curve_name(Curve curve, const Lane& lane) {
+  return lane.of_driver ? "held by this process" : curve_name(curve);
+}
+
+std::vector<Curve> curves_of(const Lane& lane) {
+  // Driver allocations are given out as they were asked for: the three are one.
+  if (lane.of_driver) return {Curve::kAllocated};
+  return {Curve::kAllocated, Curve::kRequested, Curve::kReserved};
+}
+
+Rgb curve_colour(Curve curve) {
+  switch (curve) {
+    case Curve::kAllocated:
+      return theme().allocated;
+    case Curve::kRequested:
+      return theme().requested;
+    case Curve::kReserved:
+      return theme().reserved;
+  }
+  return theme().text;
+}
+
+void LaneCurves::update(const Model& model, const Lane& lane, const TimeRange& view,
+                        uint32_t columns, double offset) {
+  touched_ = true;
+  const std::weak_ptr<const Model> now = model.weak_from_this();
+  const bool same_model = !of_.owner_before(now) && !now.owner_before(of_);
+  if (same_model && lane_ == &lane && count_ == columns && view_.begin == view.begin &&
+      view_.end == view.end && offset_ == offset) {
+    moved_ = false;
+    return;
+  }
+  moved_ = true;
+  of_ = now;
+  offset_ = offset;
+  lane_ = &lane;
+  view_ = view;
+  count_ = columns;
+  stop_ns_ = model.trace.end_ns;
+  const TimeWindow window{model.trace.start_ns, view.begin - offset, view.end - offset};
+  window_ = window;
+  columns_.begin(*lane.memory, lane.curves, window, columns);
+  make_points();
+  lane.used.points(window, columns, model.trace.end_ns, used_.xs, used_.ys);
+  owners_.resize(lane.owners.size());
+  for (size_t i = 0; i < owners_.size(); ++i) {
+    lane.owners[i].bytes.points(window, columns, model.trace.end_ns, owners_[i].xs, owners_[i].ys);
+  }
+}
+
+void LaneCurves::make_points() {
+  for (size_t c = 0; c < kCurves; ++c) {
+    curve_points(*lane_->memory, columns(), static_cast<Curve>(c), window_, stop_ns_, xs_[c],
+                 ys_[c]);
+    for (double& x : xs_[c]) x += offset_;
+  }
+}
+
+bool LaneCurves::refine(int64_t budget_ns) {
+  if (!std::exchange(touched_, false) || is_exact()) return true;
+  const bool rests = !moved_ || budget_ns < 0;
+  if (rests && budget_ns != 0 && columns_.work(budget_ns)) make_points();
+  return is_exact();
+}
+
+namespace {
+
+void plot_lane(const Lane& lane, const LaneDrawing& drawing, const PlotArea& area,
+               const TimelineOptions& options, const std::vector<Tick>& ticks) {
+  const ImVec2 size = area.max - area.min;
+  if (!ImPlot::BeginPlot("##curves", size,
+                         ImPlotFlags_CanvasOnly | ImPlotFlags_NoInputs | ImPlotFlags_NoFrame)) {
+    return;
+  }
+  constexpr ImPlotAxisFlags kGridOnly =
+      ImPlotAxisFlags_NoTickLabels | ImPlotAxisFlags_NoTickMarks | ImPlotAxisFlags_NoLabel;
+  ImPlot::SetupAxes(nullptr, nullptr, kGridOnly, kGridOnly);
+  ImPlot::SetupAxesLimits(area.view.begin, area.view.end, 0, area.top_bytes, ImPlotCond_Always);
+  std::vector<double> at;
+  for (const Tick& t : ticks) at.push_back(t.at);
+  if (!at.empty()) ImPlot::SetupAxisTicks(ImAxis_X1, at.data(), static_cast<int>(at.size()));
+  at.clear();
+  for (const Tick& t : area_ticks(area)) at.push_back(t.at);
+  if (!at.empty()) ImPlot::SetupAxisTicks(ImAxis_Y1, at.data(), static_cast<int>(at.size()));
+  plot_curves(lane, drawing.own, options);
+  if (drawing.overlay) plot_overlay(drawing.laid_over, options, drawing.overlay->of().of_driver);
+  ImPlot::EndPlot();
+}
+
+void draw_limits(const Model& model, const Lane& lane, const PlotArea& area, Labels& labels) {
+  draw_limit(area, static_cast<double>(lane.total_bytes),
+             "the card holds " + size_text(lane.total_bytes), labels);
+  if (const uint64_t limit = own_limit(model, lane); limit != 0) {
+    draw_limit(area, static_cast<double>(limit), "the allocator's own limit " + size_text(limit),
+               labels);
+  }
+}
+
+// Who the line in another colour is, at its end.
+void draw_overlay_name(const Model& model, const LaneDrawing& drawing, const PlotArea& area,
+                       Labels& labels) {
+  if (!drawing.overlay || drawing.laid_over.xs(Curve::kAllocated).empty()) return;
+  const std::string name = overlay_name(model, *drawing.overlay);
+  const float end = area.x(drawing.laid_over.xs(Curve::kAllocated).back());
+  const float right = std::clamp(end, area.min.x, area.max.x) - px(6);
+  const float left = std::max(right - width_of(name), area.min.x + px(6));
+  const double bytes = drawing.laid_over.ys(Curve::kAllocated).back();
+  const float line = ImGui::GetTextLineHeight();
+  const float y = std::clamp(area.y(bytes) - line - px(3), area.min.y + px(2),
+                             std::max(area.min.y + px(2), area.max.y - line));
+  labels.add(kOverlayLabel, {left, y}, paint(theme().compare),
+             fitted(name, area.max.x - area.min.x - px(12)));
+}
+
+}  // namespace
+
+std::string overlay_name(const Model& model, const Overlay& overlay) {
+  const bool other = overlay.model != &model;
+  return (other ? short_name(*overlay.model) + ": " : "") + overlay.of().name;
+}
+
+std::vector<Tick> area_ticks(const PlotArea& area) {
+  constexpr int kMost = 10;
+  const auto fit = static_cast<int>((area.max.y - area.min.y) / px(34)) + 1;
+  return byte_ticks(area.top_bytes, std::min(fit, kMost));
+}
+
+PlotArea draw_lane(const Model& model, Selection& selection, uint32_t index, LaneDrawing& drawing,
+                   const TimelineOptions& options, const std::vector<Tick>& ticks, ImVec2 size) {
+  const Lane& lane = model.lanes[index];
+  const auto columns = std::max(2U, static_cast<uint32_t>(size.x));
+  drawing.overlay = options.overlay ? selection.overlay_of(model, index) : std::nullopt;
+  drawing.own.update(model, lane, selection.view, columns);
+  if (const auto& over = drawing.overlay) {
+    drawing.laid_over.update(*over->model, over->of(), selection.view, columns, over->offset);
+  }
+  const float strip = steps_strip_px(model, lane, options, size.y);
+  PlotArea area{ImGui::GetCursorScreenPos(),
+                {},
+                selection.view,
+                top_of(model, lane, options, drawing.overlay, size.y - strip)};
+  area.max = area.min + ImVec2(size.x, size.y - strip);
+  ImGui::PushID(static_cast<int>(index));
+  plot_lane(lane, drawing, area, options, ticks);
+  ImGui::PopID();
+  if (strip > 0) {  // what comes next comes below it
+    ImGui::SetCursorScreenPos({area.min.x, area.max.y});
+    ImGui::Dummy({size.x, strip});
+  }
+  const ImVec2 whole_max(area.max.x, area.max.y + strip);
+  ImGui::PushClipRect(area.min, whole_max, true);
+  Labels labels;
+  if (options.steps) draw_steps(model, lane, area, strip);
+  draw_limits(model, lane, area, labels);
+  if (lane.memory->event_count() == 0 && lane.used.empty()) {
+    draw_empty(area, "no allocator events were recorded");
+  }
+  draw_curve_names(lane, drawing.own, area, options, labels);
+  draw_overlay_name(model, drawing, area, labels);
+  draw_cursors(model, selection, {area.min, whole_max, area.view, area.top_bytes});
+  draw_peak(model, lane, area, labels);
+  draw_ooms(model, index, area, labels);
+  draw_name(model, selection, index, area, options, labels);
+  labels.draw(*ImGui::GetWindowDrawList());
+  ImGui::PopClipRect();
+  return area;
+}
+
+void draw_byte_labels(const PlotArea& area) {
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  for (const Tick& t : area_ticks(area)) {
+    const float half = ImGui::GetTextLineHeight() / 2;
+    const float y = std::clamp(area.y(t.at) - half, area.min.y, area.max.y - 2 * half);
+    draw.AddText({std::round(area.min.x - width_of(t.label) - px(8)), std::round(y)},
+                 paint(theme().dim), t.label.c_str());
+  }
+}
+
+}  // namespace tidemark::view

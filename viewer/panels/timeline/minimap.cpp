@@ -1,0 +1,102 @@
+#include "viewer/panels/timeline/minimap.h"
+
+#include <algorithm>
+
+#include "viewer/widgets/text.h"
+#include "viewer/widgets/theme.h"
+
+namespace tidemark::view {
+
+namespace {
+
+void draw_ooms(const Model& model, const PlotArea& area) {
+  // A job of which every rank fails must not be all red.
+  const int alpha = model.ooms.size() > 50 ? 80 : 255;
+  float last = -1e9F;
+  for (const OomPoint& oom : model.ooms) {
+    const float x = area.x(static_cast<double>(oom.time_ns - model.trace.start_ns));
+    if (x < last + 1) continue;
+    last = x;
+    ImGui::GetWindowDrawList()->AddLine({x, area.min.y}, {x, area.max.y}, paint(theme().bad, alpha),
+                                        px(1));
+  }
+}
+
+// What of the run is in view: the rest is dimmed.
+void draw_window(const TimeRange& view, const PlotArea& area) {
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  const float left = std::max(area.x(view.begin), area.min.x);
+  const float right = std::min(std::max(area.x(view.end), left + px(3)), area.max.x);
+  draw.AddRectFilled(area.min, {left, area.max.y}, paint(theme().panel, 165));
+  draw.AddRectFilled({right, area.min.y}, area.max, paint(theme().panel, 165));
+  draw.AddRect({left, area.min.y}, {right, area.max.y}, paint(theme().accent), px(3), 0, px(1.5F));
+}
+
+}  // namespace
+
+void Minimap::draw_curves(const Model& model, const Selection& selection, bool overlay,
+                          PlotArea& area) {
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  const Lane& lane = model.lanes[selection.lane];
+  const auto columns = std::max(2U, static_cast<uint32_t>(area.max.x - area.min.x));
+  uint64_t most = std::max<uint64_t>(lane.memory->reserved_peak.bytes, 1);
+  const std::optional<Overlay> over =
+      overlay ? selection.overlay_of(model, selection.lane) : std::nullopt;
+  if (over) most = std::max(most, over->of().memory->allocated_peak.bytes);
+  area.top_bytes = 1.1 * static_cast<double>(most);
+  own_.update(model, lane, area.view, columns);
+  const float stop = area.x(model.span_ns());  // beside the trace nothing is known
+  for (const Curve c : {Curve::kReserved, Curve::kAllocated}) {
+    const auto& values = own_.columns().curves[static_cast<size_t>(c)];
+    for (size_t i = own_.columns().first_known; i < values.size(); ++i) {
+      const float x = area.min.x + static_cast<float>(i);
+      if (x > stop) break;
+      draw.AddRectFilled({x, area.y(static_cast<double>(values[i].max))}, {x + 1, area.max.y},
+                         paint(curve_colour(c), c == Curve::kAllocated ? 190 : 80));
+    }
+  }
+  if (!over) return;
+  laid_over_.update(*over->model, over->of(), area.view, columns, over->offset);
+  const float end = area.x(over->model->span_ns() + over->offset);
+  const auto& values = laid_over_.columns().curves[static_cast<size_t>(Curve::kAllocated)];
+  for (size_t i = laid_over_.columns().first_known; i < values.size(); ++i) {
+    const float x = area.min.x + static_cast<float>(i);
+    if (x > end) break;
+    const float top = area.y(static_cast<double>(values[i].max));
+    const float low = area.y(static_cast<double>(values[i].min));
+    draw.AddRectFilled({x, top}, {x + 1, std::max(low, top + px(1.5F))}, paint(theme().compare));
+  }
+}
+
+void Minimap::drag(const Model& model, Selection& selection, const PlotArea& area) {
+  const double at = area.time(ImGui::GetMousePos().x);
+  if (ImGui::IsItemActivated()) {
+    const double half = selection.view.span() / 2;
+    if (at < selection.view.begin || at > selection.view.end) {
+      selection.show(model, at - half, at + half);
+    }
+    dragging_ = true;
+    drag_from_ = at;
+    drag_view_ = selection.view;
+  } else if (dragging_ && ImGui::IsItemActive()) {
+    const double by = at - drag_from_;
+    selection.show(model, drag_view_.begin + by, drag_view_.end + by);
+  } else {
+    dragging_ = false;
+  }
+}
+
+void Minimap::draw(const Model& model, Selection& selection, bool overlay, ImVec2 size) {
+  if (selection.lane >= model.lanes.size()) return;
+  PlotArea area{ImGui::GetCursorScreenPos(), {}, selection.whole(model), 1};
+  area.max = area.min + size;
+  ImGui::InvisibleButton("##minimap", size);
+  ImGui::GetWindowDrawList()->AddRectFilled(area.min, area.max, paint(theme().raised, 140), px(3));
+  draw_curves(model, selection, overlay, area);
+  draw_ooms(model, area);
+  draw_window(selection.view, area);
+  explain("The whole run. Drag to move the window that the curves below show.");
+  drag(model, selection, area);
+}
+
+}  // namespace tidemark::view

@@ -1,0 +1,30 @@
+// The whole run in a strip, with the window that the curves below show; a drag moves that window.
+#pragma once
+
+#include "viewer/panels/timeline/lanes.h"
+
+namespace tidemark::view {
+
+class Minimap {
+ public:
+  // With `overlay`, also what is laid over the lane that is looked at.
+  void draw(const Model& model, Selection& selection, bool overlay, ImVec2 size);
+  // Its curves, to be refined.
+  template <typename Act>
+  void each(const Act& act) {
+    act(own_);
+    act(laid_over_);
+  }
+
+ private:
+  void draw_curves(const Model& model, const Selection& selection, bool overlay, PlotArea& area);
+  void drag(const Model& model, Selection& selection, const PlotArea& area);
+
+  LaneCurves own_;
+  LaneCurves laid_over_;
+  bool dragging_ = false;
+  double drag_from_ = 0;  // time under the mouse when the drag began
+  TimeRange drag_view_;   // the view when the drag began
+};
+
+}  // namespace tidemark::view

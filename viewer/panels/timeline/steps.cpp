@@ -1,0 +1,115 @@
+#include "viewer/panels/timeline/steps.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "analysis/wording.h"
+#include "viewer/widgets/text.h"
+#include "viewer/widgets/theme.h"
+
+namespace tidemark::view {
+
+namespace {
+
+constexpr float kLeastLanePx = 96;  // a lower lane has no room for words about its steps
+constexpr float kTickPx = 5;
+
+enum LabelRank { kPhaseLabel, kStepLabel };
+
+double time_of(const Model& model, const Lane& lane, uint32_t event) {
+  const FrameworkModel& m = *lane.memory;
+  return static_cast<double>(m.time_ns[std::min(event, m.event_count() - 1)] -
+                             model.trace.start_ns);
+}
+
+// Above the strip's text, below the curves.
+struct Strip {
+  float top = 0;
+  float bottom = 0;
+  float text_y = 0;  // < 0: no words
+};
+
+void draw_phases(const Model& model, const Lane& lane, const PlotArea& area, const Strip& strip,
+                 Labels& labels) {
+  const DeviceReport* report = model.report_of(lane);
+  if (report == nullptr) return;
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  for (const Phase& p : report->phase_events) {
+    const float left = std::max(area.x(time_of(model, lane, p.first)), area.min.x);
+    const float right =
+        std::min(std::max(area.x(time_of(model, lane, p.last)), left + px(2)), area.max.x);
+    if (left > area.max.x || right < area.min.x) continue;
+    const Rgb colour = p.kind == PhaseKind::kFirstStep    ? theme().dim
+                       : p.kind == PhaseKind::kValidation ? theme().good
+                                                          : theme().pending;
+    draw.AddRectFilled({left, area.min.y}, {right, area.max.y}, paint(colour, 11));
+    draw.AddRectFilled({left, strip.bottom - px(3)}, {right, strip.bottom}, paint(colour));
+    if (strip.text_y < 0) continue;
+    const std::string name = in_words(phase_name(p.kind));
+    // The number of the step is at the left end, so its name is at the right one.
+    const float room = right - left - px(8);
+    if (room < width_of(name)) continue;
+    labels.add(kPhaseLabel, {right - width_of(name) - px(4), strip.text_y}, paint(colour), name, 0);
+  }
+}
+
+// Iterations as stripes, while they are wide enough to see; their numbers where there is room.
+void draw_stripes(const Model& model, const Lane& lane, const PlotArea& area, const Strip& strip,
+                  Labels& labels) {
+  const std::vector<uint32_t>& starts = model.steps_of(lane).boundaries;
+  if (starts.size() < 2) return;
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  auto first = static_cast<size_t>(
+      std::partition_point(starts.begin(), starts.end(),
+                           [&](uint32_t e) { return time_of(model, lane, e) < area.view.begin; }) -
+      starts.begin());
+  if (first > 0) --first;
+  float drawn_to = -1e9F;
+  for (size_t i = first; i < starts.size(); ++i) {
+    const float x = area.x(time_of(model, lane, starts[i]));
+    if (x > area.max.x) break;
+    if (x < drawn_to + px(3)) continue;  // the ticks would run together
+    drawn_to = x;
+    if (x >= area.min.x) {
+      draw.AddLine({x, strip.top}, {x, strip.bottom}, paint(theme().dim, 220), px(1));
+    }
+    if (i + 1 >= starts.size()) break;
+    const float end = area.x(time_of(model, lane, starts[i + 1]));
+    if (end - x < px(24)) continue;
+    if (i % 2 == 1) {
+      draw.AddRectFilled({x, area.min.y}, {end, area.max.y},
+                         paint(theme().dark ? Rgb{255, 255, 255} : Rgb{0, 0, 0}, 9));
+    }
+    if (strip.text_y < 0) continue;
+    const float left = std::max(x, area.min.x) + px(4);
+    const float room = std::min(end, area.max.x) - left - px(4);
+    std::string name = fmt::format("step {}", i);
+    if (width_of(name) > room) name = fmt::format("{}", i);
+    if (width_of(name) > room) continue;
+    labels.add(kStepLabel, {left, strip.text_y}, paint(theme().dim), name, 0);
+  }
+}
+
+}  // namespace
+
+float steps_strip_px(const Model& model, const Lane& lane, const TimelineOptions& options,
+                     float lane_px) {
+  if (!options.steps || model.steps_of(lane).boundaries.size() < 2) return 0;
+  return lane_px < px(kLeastLanePx) ? 0 : ImGui::GetTextLineHeight() + px(5);
+}
+
+void draw_steps(const Model& model, const Lane& lane, const PlotArea& area, float strip_px) {
+  Strip strip{area.max.y - px(kTickPx), area.max.y, -1};
+  if (strip_px > 0) {
+    strip = {area.max.y, area.max.y + strip_px, area.max.y + px(1)};
+    ImGui::GetWindowDrawList()->AddRectFilled({area.min.x, strip.top}, {area.max.x, strip.bottom},
+                                              paint(theme().raised, 110));
+  }
+  Labels labels;
+  draw_phases(model, lane, area, strip, labels);
+  draw_stripes(model, lane, area, strip, labels);
+  labels.draw(*ImGui::GetWindowDrawList());
+}
+
+}  // namespace tidemark::view

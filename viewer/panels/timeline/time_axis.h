@@ -1,0 +1,30 @@
+// The time axis of a panel, and the gestures that move through time over its plot.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "viewer/panels/timeline/lanes.h"
+
+namespace tidemark::view {
+
+// As many round times as fit beside each other.
+std::vector<Tick> axis_ticks(const TimeRange& view, float width);
+// Labels above a plot, with the cursor's time on a flag. `area` is the strip of the labels.
+void draw_time_axis(const Model& model, const Selection& selection, const std::vector<Tick>& ticks,
+                    const PlotArea& area);
+// Lines through a plot at the ticks, and the cursors.
+void draw_time_grid(const std::vector<Tick>& ticks, const PlotArea& area);
+void draw_cursor_lines(const Model& model, const Selection& selection, const PlotArea& area);
+
+// Wheel zooms, drag moves, for the item before. One per plot.
+class TimeGestures {
+ public:
+  // The place of a click on the item, once.
+  std::optional<ImVec2> handle(const Model& model, Selection& selection, const PlotArea& area);
+
+ private:
+  TimeRange drag_view_;
+};
+
+}  // namespace tidemark::view

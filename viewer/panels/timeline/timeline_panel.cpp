@@ -1,0 +1,447 @@
+#include "viewer/panels/timeline/timeline_panel.h"
+
+#include <fmt/format.h>
+#include <implot.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+#include "analysis/wording.h"
+#include "viewer/model/owner_names.h"
+#include "viewer/panels/timeline/marks.h"
+#include "viewer/panels/timeline/time_axis.h"
+#include "viewer/widgets/drawing.h"
+#include "viewer/widgets/key_table.h"
+#include "viewer/widgets/text.h"
+#include "viewer/widgets/theme.h"
+
+namespace tidemark::view {
+
+namespace {
+
+constexpr float kGutterPx = 76;  // for the sizes left of the curves
+constexpr float kMinimapPx = 38;
+constexpr float kAxisPx = 24;
+constexpr float kLeastLanePx = 84;
+constexpr float kGapPx = 6;    // between lanes
+constexpr float kClickPx = 4;  // a shorter drag is a click
+
+}  // namespace
+
+void TimelinePanel::draw_search(Selection& selection) {
+  const float width = px(190);
+  flow(width);
+  ImGui::SetNextItemWidth(width);
+  if (search_wanted) {
+    ImGui::SetKeyboardFocusHere();
+    search_wanted = false;
+  }
+  char buffer[256];
+  const size_t n = selection.search.copy(buffer, sizeof buffer - 1);
+  buffer[n] = '\0';
+  if (ImGui::InputTextWithHint("##search", "Search stacks  ( / )", buffer, sizeof buffer)) {
+    selection.search = buffer;
+  }
+  explain("Marks every block, stack and annotation whose name contains this text, in all panels.");
+}
+
+// Every switch is offered only where the trace has something for it.
+void TimelinePanel::draw_switches(const Model& model, const Selection& selection) {
+  bool first = true;
+  const auto box = [&](const char* name, bool& on, Rgb colour, const char* meaning) {
+    if (!first) flow(width_of(name) + px(34));
+    first = false;
+    ImGui::PushStyleColor(ImGuiCol_CheckMark, paint(colour));
+    ImGui::PushStyleColor(ImGuiCol_Text, paint(colour));
+    ImGui::Checkbox(name, &on);
+    ImGui::PopStyleColor(2);
+    explain(meaning);
+  };
+  const auto any = [&](const auto& has) {
+    return std::any_of(model.lanes.begin(), model.lanes.end(), has);
+  };
+  if (any([](const Lane& lane) { return !lane.of_driver; })) {
+    box("allocated", options.shown[0], theme().allocated,
+        "In use by tensors: the sizes of the blocks handed out.");
+    box("requested", options.shown[1], theme().requested,
+        "What the program asked for, before rounding up to block sizes.");
+    box("reserved", options.shown[2], theme().reserved,
+        "What the allocator took from the card: allocated plus cached for later.");
+  } else if (!model.lanes.empty()) {
+    box("held by this process", options.shown[0], theme().allocated,
+        "What the driver gave to this process on the card. No framework was recorded.");
+  }
+  if (any([](const Lane& lane) { return !lane.used.empty(); })) {
+    box("card used", options.used, theme().used,
+        "What the card itself says is in use (NVML), by all processes, with contexts and code.");
+  }
+  if (any([](const Lane& lane) { return !lane.owners.empty(); })) {
+    box("owners", options.owners, theme().text,
+        "A curve for each library that took memory from the driver itself: NCCL, cuBLAS ...");
+  }
+  if (any([&](const Lane& lane) { return model.steps_of(lane).count() > 0; })) {
+    box("steps", options.steps, theme().text,
+        "Where the program's iterations begin, and what is unlike the others: the first step, "
+        "validation, saving.");
+  }
+  const auto has_rows = [](const Activity& a) { return !a.rows.empty(); };
+  if (std::any_of(model.activity.begin(), model.activity.end(), has_rows)) {
+    box("activity", options.activity, theme().text,
+        "Kernels by stream and NCCL's operations, of the rank that is looked at.");
+    const auto many = [](const Activity& a) { return a.rows.size() > 5; };
+    if (options.activity && std::any_of(model.activity.begin(), model.activity.end(), many)) {
+      box("all streams", options.all_streams, theme().text, "Not only the busiest ones.");
+    }
+  }
+  const bool compared = selection.lane < model.lanes.size() &&
+                        selection.overlay_of(model, selection.lane).has_value();
+  if (compared) {
+    box("overlay", options.overlay, theme().compare,
+        "The curve of the rank that is compared with, or of the second trace, laid over.");
+  }
+  if (any([](const Lane& lane) { return lane.total_bytes != 0; })) {
+    box("card limit", options.to_limit, theme().limit,
+        "Scale the height to the card's whole memory.");
+  }
+}
+
+void TimelinePanel::draw_toolbar(const Model& model, Selection& selection) {
+  draw_switches(model, selection);
+  flow(px(46));
+  if (ImGui::Button("Fit")) selection.fit(model);
+  explain("Show the whole run (F).");
+  flow(px(56));
+  if (ImGui::Button("Peak")) selection.go_to_peak(model);
+  explain("Go to where most was allocated (P).");
+  if (!model.ooms.empty()) {
+    flow(px(110));
+    if (ImGui::Button(fmt::format("Next OOM ({})###oom", model.ooms.size()).c_str())) {
+      selection.go_to_oom(model, 1);
+    }
+    explain("Go to the next out-of-memory error (N), or the one before (B).");
+  }
+  draw_search(selection);
+}
+
+void TimelinePanel::draw_measure(const Model& model, Selection& selection, const PlotArea& area) {
+  if (!selection.measure) return;
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  const TimeRange range = *selection.measure;
+  const ImVec2 a(area.x(range.begin), area.min.y);
+  const ImVec2 b(area.x(range.end), area.max.y);
+  draw.PushClipRect(area.min, area.max, true);
+  draw.AddRectFilled(a, b, paint(theme().accent, 36));
+  draw.AddLine(a, {a.x, b.y}, paint(theme().accent), px(1));
+  draw.AddLine({b.x, a.y}, b, paint(theme().accent), px(1));
+  const Lane& lane = model.lanes[selection.lane];
+  uint32_t first = 0;
+  uint32_t last = 0;
+  std::string label = span_text(range.span());
+  const bool known = lane.memory->event_at(absolute_ns(model, range.begin), first);
+  if (lane.memory->event_at(absolute_ns(model, range.end), last)) {
+    const CurveValues from = known ? lane.curves.values_after(first) : CurveValues{};
+    const CurveValues to = lane.curves.values_after(last);
+    const Extremes within = lane.curves.extremes(first, last + 1);
+    label += fmt::format("   {} allocated   peak {}   {}",
+                         signed_size_text(static_cast<int64_t>(to[0] - from[0])),
+                         size_text(within.max[0]), counted(last - first, "event"));
+  }
+  draw_flag(draw, {(a.x + b.x) / 2, area.max.y - px(24)}, area.min.x, area.max.x, theme().accent,
+            label);
+  draw.PopClipRect();
+}
+
+void TimelinePanel::draw_hover(const Model& model, uint32_t lane, const PlotArea& area,
+                               const LaneDrawing& drawing) {
+  const float x = ImGui::GetMousePos().x;
+  ImGui::GetWindowDrawList()->AddLine({x, area.min.y}, {x, area.max.y}, paint(theme().dim, 120));
+  const TimelineColumns& columns = drawing.own.columns();
+  const uint32_t count = columns.count();
+  if (count == 0 || !ImGui::BeginTooltip()) return;
+  const double share = static_cast<double>((x - area.min.x) / (area.max.x - area.min.x));
+  const auto i =
+      static_cast<uint32_t>(std::clamp(share * count, 0.0, static_cast<double>(count - 1)));
+  text(model.lanes[lane].name + "  at " + instant_text(area.time(x), area.view.span()));
+  if (i < columns.first_known) {
+    text_dim("before the first recorded allocation");
+    if (const uint64_t used = model.lanes[lane].used.at(absolute_ns(model, area.time(x)));
+        used != 0) {
+      text(fmt::format("card used  {}", size_text(used)));
+    }
+    ImGui::EndTooltip();
+    return;
+  }
+  const auto line = [](Rgb colour, std::string_view name, uint64_t least, uint64_t most) {
+    swatch(colour);
+    text(least == most ? fmt::format("{}  {}", name, size_text(most))
+                       : fmt::format("{}  {} to {}", name, size_text(least), size_text(most)));
+  };
+  const Lane& l = model.lanes[lane];
+  for (const Curve c : curves_of(l)) {
+    const Column& v = columns.curves[static_cast<size_t>(c)][i];
+    line(curve_colour(c), curve_name(c, l), v.min, v.max);
+  }
+  const double width = area.view.span() / count;
+  const int64_t from = absolute_ns(model, area.view.begin + width * i);
+  const int64_t to = absolute_ns(model, area.view.begin + width * (i + 1));
+  if (const StepCurve::Range r = l.used.within(from, to); options.used && r.known()) {
+    line(theme().used, "card used", r.min, r.max);
+  }
+  for (const OwnerCurve& owner : l.owners) {
+    const StepCurve::Range r = owner.bytes.within(from, to);
+    if (!options.owners || !r.known()) continue;
+    line(owner_colour(owner.name), owner_title(owner.name), r.min, r.max);
+  }
+  if (const auto& over = drawing.overlay; over && i < drawing.laid_over.columns().count() &&
+                                          i >= drawing.laid_over.columns().first_known) {
+    const Column& v = drawing.laid_over.columns().curves[0][i];
+    line(theme().compare, overlay_name(model, *over), v.min, v.max);
+  }
+  const uint32_t events = columns.edges[i + 1] - columns.edges[i];
+  if (events > 0) text_dim(counted(events, "event") + " in this pixel");
+  text_dim("click: look at this instant   shift-drag: measure   wheel: zoom");
+  ImGui::EndTooltip();
+}
+
+bool TimelinePanel::handle_mouse(const Model& model, Selection& selection, uint32_t lane,
+                                 const PlotArea& area) {
+  const ImGuiIO& io = ImGui::GetIO();
+  const double at = area.time(io.MousePos.x);
+  if (ImGui::IsItemHovered()) {
+    hover_time_ = at;
+    if (io.MouseWheel != 0 && !io.KeyCtrl) {
+      selection.zoom(model, at, std::pow(0.8, static_cast<double>(io.MouseWheel)));
+    }
+    if (io.MouseWheelH != 0) selection.pan(model, -0.1 * static_cast<double>(io.MouseWheelH));
+  }
+  if (ImGui::IsItemActivated()) {
+    drag_ = io.KeyShift ? Drag::kMeasure : Drag::kPan;
+    drag_from_ = at;
+    drag_view_ = selection.view;
+    if (drag_ == Drag::kMeasure) selection.set_event(model, lane, selection.event);
+    return false;
+  }
+  const bool moved = ImGui::IsMouseDragging(ImGuiMouseButton_Left, px(kClickPx));
+  if (ImGui::IsItemActive() && moved) {
+    if (drag_ == Drag::kMeasure) {
+      selection.measure = TimeRange{std::min(drag_from_, at), std::max(drag_from_, at)};
+    } else if (drag_ == Drag::kPan) {
+      const double per_px = drag_view_.span() / static_cast<double>(area.max.x - area.min.x);
+      const double by = -per_px * static_cast<double>(ImGui::GetMouseDragDelta(0, 0).x);
+      selection.show(model, drag_view_.begin + by, drag_view_.end + by);
+    }
+  }
+  if (!ImGui::IsItemDeactivated()) return false;
+  const bool clicked =
+      drag_ == Drag::kPan && io.MouseDragMaxDistanceSqr[0] < px(kClickPx) * px(kClickPx);
+  if (clicked && io.KeyCtrl && lane != selection.lane) {
+    selection.compare_with(model, {false, lane, 0, true});
+  } else if (clicked) {
+    selection.set_time(model, lane, at);
+    selection.measure.reset();
+  }
+  drag_ = Drag::kNone;
+  return clicked;
+}
+
+float TimelinePanel::lane_height(const Model& model, const Selection& selection, float room,
+                                 bool& scrolls) const {
+  float marks = 0;
+  for (uint32_t p = 0; p < model.activity.size(); ++p) {
+    const float rows = activity_rows(model, selection, p, options).height();
+    if (rows > 0) marks += rows + px(kGapPx);
+  }
+  for (uint32_t p = 0; p < model.marks.size(); ++p) {
+    const float rows = mark_rows_height(model, selection, p);
+    if (rows > 0) marks += rows + px(kGapPx);
+  }
+  const auto count = static_cast<float>(model.lanes.size());
+  const float share = (room - marks) / std::max(count, 1.0F) - px(kGapPx);
+  scrolls = share < px(kLeastLanePx);
+  return std::floor(std::max(share, px(kLeastLanePx)));
+}
+
+void TimelinePanel::draw_lanes(const Model& model, Selection& selection, ImVec2 size,
+                               float height) {
+  const float gap = px(kGapPx);
+  ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, ImVec2(0, gap));
+  ImGui::BeginChild("##lanes", size, 0, ImGuiWindowFlags_NoScrollWithMouse);
+  // Ctrl and the wheel move through the lanes; the wheel alone zooms in time.
+  if (ImGui::IsWindowHovered() && ImGui::GetIO().KeyCtrl && ImGui::GetIO().MouseWheel != 0) {
+    ImGui::SetScrollY(ImGui::GetScrollY() - ImGui::GetIO().MouseWheel * height);
+  }
+  lanes_.resize(model.lanes.size());
+  // A list knows how far it can scroll only when it was drawn once.
+  if (std::exchange(last_lane_, selection.lane) != selection.lane) scroll_frames_ = 3;
+  const bool lane_moved = scroll_frames_ > 0;
+  if (lane_moved) --scroll_frames_;
+  for (uint32_t i = 0; i < model.lanes.size(); ++i) {
+    const ImVec2 at = ImGui::GetCursorScreenPos() + ImVec2(px(kGutterPx), 0);
+    const ImVec2 plot(ImGui::GetContentRegionAvail().x - px(kGutterPx), height);
+    ImGui::SetCursorScreenPos(at);
+    ImGui::PushID(static_cast<int>(i));
+    ImGui::InvisibleButton("##lane", {std::max(plot.x, 1.0F), plot.y});
+    ImGui::PopID();
+    if (lane_moved && i == selection.lane && !ImGui::IsItemVisible()) ImGui::SetScrollHereY(0.3F);
+    PlotArea area{at, at + plot, selection.view, 1};
+    if (ImGui::IsItemVisible() && plot.x > px(40)) {
+      const bool hovered = ImGui::IsItemHovered();
+      handle_mouse(model, selection, i, area);
+      ImGui::SetCursorScreenPos(at);
+      area = draw_lane(model, selection, i, lanes_[i], options, ticks_, plot);
+      draw_byte_labels(area);
+      if (i == selection.lane) draw_measure(model, selection, area);
+      if (hovered && drag_ == Drag::kNone) draw_hover(model, i, area, lanes_[i]);
+    }
+    const uint32_t process = model.lanes[i].process;
+    const bool last_of_process =
+        i + 1 == model.lanes.size() || model.lanes[i + 1].process != process;
+    if (last_of_process) draw_below(model, selection, i, plot.x);
+  }
+  ImGui::EndChild();
+  ImGui::PopStyleVar();
+}
+
+void TimelinePanel::draw_below(const Model& model, Selection& selection, uint32_t lane,
+                               float width) {
+  const uint32_t process = model.lanes[lane].process;
+  // Clicks between things move the cursor of the lane that is looked at, if it is of this process.
+  if (model.lanes[selection.lane].process == process) lane = selection.lane;
+  const auto strip = [&](const char* id, float height) {
+    const ImVec2 at = ImGui::GetCursorScreenPos() + ImVec2(px(kGutterPx), 0);
+    ImGui::SetCursorScreenPos(at);
+    ImGui::PushID(static_cast<int>(process));
+    ImGui::InvisibleButton(id, {std::max(width, 1.0F), height});
+    ImGui::PopID();
+    return PlotArea{at, at + ImVec2(width, height), selection.view, 1};
+  };
+  const auto cursor = [&](const PlotArea& area) {
+    const float x = std::round(area.x(selection.time(model)));
+    if (x < area.min.x || x > area.max.x) return;
+    ImGui::GetWindowDrawList()->AddLine({x, area.min.y}, {x, area.max.y},
+                                        paint(theme().cursor, 210), px(1.2F));
+  };
+  const ActivityRows rows = activity_rows(model, selection, process, options);
+  if (const float height = rows.height(); height > 0) {
+    const PlotArea area = strip("##activity", height);
+    if (ImGui::IsItemVisible()) {
+      const bool hovered = ImGui::IsItemHovered() && drag_ == Drag::kNone;
+      const bool clicked = handle_mouse(model, selection, lane, area);
+      const auto under = draw_activity(model, selection, process, rows, area, hovered || clicked);
+      cursor(area);
+      if (clicked && under) selection.choose_activity(model, *under);
+    }
+  }
+  if (const float height = mark_rows_height(model, selection, process); height > 0) {
+    const PlotArea area = strip("##marks", height);
+    if (ImGui::IsItemVisible()) {
+      handle_mouse(model, selection, lane, area);
+      draw_marks(model, selection, process, area);
+      cursor(area);
+    }
+  }
+}
+
+void TimelinePanel::draw(const Model& model, Selection& selection) {
+  if (model.lanes.empty()) {
+    text_wrapped(
+        "No allocator events were recorded in this trace, so there is no curve to draw. Record "
+        "with "
+        "the framework's events switched on (tidemark doctor shows what is missing).");
+    return;
+  }
+  draw_toolbar(model, selection);
+  hover_time_ = selection.view.begin - 1;
+  const ImVec2 room = ImGui::GetContentRegionAvail();
+  const float gutter = px(kGutterPx);
+  ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, ImVec2(0, px(2)));
+  const bool minimap = room.y > px(170);
+  const float used = px(kAxisPx) + px(4) + (minimap ? px(kMinimapPx) + px(2) : 0);
+  const float lanes_height = std::max(room.y - used, px(40));
+  bool scrolls = false;
+  const float height = lane_height(model, selection, lanes_height, scrolls);
+  // The axis ends where the curves end.
+  const float bar = scrolls ? ImGui::GetStyle().ScrollbarSize : 0;
+  const float width = std::max(room.x - gutter - bar, px(40));
+  if (minimap) {
+    ImGui::SetCursorPosX(ImGui::GetCursorPosX() + gutter);
+    minimap_.draw(model, selection, options.overlay, {width, px(kMinimapPx)});
+  }
+  ticks_ = axis_ticks(selection.view, width);
+  const ImVec2 at = ImGui::GetCursorScreenPos() + ImVec2(gutter, 0);
+  ImGui::Dummy({room.x, px(kAxisPx)});
+  draw_time_axis(model, selection, ticks_,
+                 {at, at + ImVec2(width, px(kAxisPx)), selection.view, 1});
+  draw_lanes(model, selection, {room.x, lanes_height}, height);
+  ImGui::PopStyleVar();
+  refine_curves();
+}
+
+void TimelinePanel::refine_curves() {
+  constexpr auto kBudget = std::chrono::milliseconds(2);
+  const auto deadline = std::chrono::steady_clock::now() + kBudget;
+  busy_ = false;
+  const auto refine = [&](LaneCurves& curves) {
+    const std::chrono::nanoseconds left = deadline - std::chrono::steady_clock::now();
+    const int64_t budget_ns = patient ? -1 : std::max<int64_t>(left.count(), 0);
+    if (!curves.refine(budget_ns)) busy_ = true;
+  };
+  minimap_.each(refine);
+  for (LaneDrawing& drawing : lanes_) {
+    refine(drawing.own);
+    refine(drawing.laid_over);
+  }
+}
+
+void TimelinePanel::draw_preview(const Preview& preview) {
+  text_dim("First look at the curve while the trace is read: bytes asked for, not yet exact.");
+  const auto span = static_cast<double>(std::max<int64_t>(preview.end_ns - preview.start_ns, 1));
+  double top = 1;
+  for (const PreviewCurve& c : preview.curves) {
+    for (const double y : c.high) top = std::max(top, y);
+  }
+  if (!ImPlot::BeginPlot("##preview", ImGui::GetContentRegionAvail(),
+                         ImPlotFlags_CanvasOnly | ImPlotFlags_NoInputs)) {
+    return;
+  }
+  ImPlot::SetupAxes(nullptr, nullptr, ImPlotAxisFlags_NoDecorations, ImPlotAxisFlags_NoDecorations);
+  ImPlot::SetupAxesLimits(0, span, 0, top * 1.1, ImPlotCond_Always);
+  for (size_t i = 0; i < preview.curves.size(); ++i) {
+    const PreviewCurve& c = preview.curves[i];
+    ImPlot::SetNextFillStyle(vec(stack_colour(static_cast<uint32_t>(i) + 1)), 0.35F);
+    const std::string id = fmt::format("{}##{}", c.name, i);
+    ImPlot::PlotShaded(id.c_str(), c.time_ns.data(), c.high.data(), static_cast<int>(c.high.size()),
+                       0.0);
+  }
+  ImPlot::EndPlot();
+}
+
+void TimelinePanel::handle_keys(const Model& model, Selection& selection) {
+  const bool hovering = hover_time_ >= selection.view.begin;
+  const double centre = hovering ? hover_time_ : selection.view.begin + selection.view.span() / 2;
+  if (pressed(Command::kZoomIn)) selection.zoom(model, centre, 0.7);
+  if (pressed(Command::kZoomOut)) selection.zoom(model, centre, 1 / 0.7);
+  if (pressed(Command::kLeft)) selection.pan(model, -0.15);
+  if (pressed(Command::kRight)) selection.pan(model, 0.15);
+  if (pressed(Command::kWhole)) selection.fit(model);
+  if (pressed(Command::kPeak)) selection.go_to_peak(model);
+  if (pressed(Command::kNextOom)) selection.go_to_oom(model, 1);
+  if (pressed(Command::kPreviousOom)) selection.go_to_oom(model, -1);
+  if (pressed(Command::kCompare)) selection.toggle_compare();
+  if (pressed(Command::kZoomToMeasure) && selection.measure) {
+    selection.show(model, selection.measure->begin, selection.measure->end);
+  }
+  if (pressed(Command::kEventBack)) selection.step_events(model, -1);
+  if (pressed(Command::kEventOn)) selection.step_events(model, 1);
+  if (pressed(Command::kEventsBack)) selection.step_events(model, -100);
+  if (pressed(Command::kEventsOn)) selection.step_events(model, 100);
+  if (pressed(Command::kSearch)) {
+    search_wanted = true;
+    selection.panel_wanted = kTitle;  // it has the search field
+  }
+  if (pressed(Command::kClear)) selection.clear_marks();
+}
+
+}  // namespace tidemark::view

@@ -1,0 +1,64 @@
+// Memory over time: every device of every rank on one axis, with a map of the whole run above.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "viewer/model/trace/preview.h"
+#include "viewer/panels/timeline/activity.h"
+#include "viewer/panels/timeline/minimap.h"
+
+namespace tidemark::view {
+
+class TimelinePanel {
+ public:
+  static constexpr const char* kTitle = "Timeline";
+
+  void draw(const Model& model, Selection& selection);
+  // While the trace is being read.
+  void draw_preview(const Preview& preview);
+
+  // The keys that move through time; called when nobody is typing.
+  void handle_keys(const Model& model, Selection& selection);
+
+  // There is more to compute: draw again soon.
+  bool busy() const { return busy_; }
+  // Pictures wait for everything; a window must not.
+  bool patient = false;
+
+  TimelineOptions options;
+  // What was laid over a lane when it was drawn last, for tests.
+  const LaneDrawing& drawn(uint32_t lane) const { return lanes_[lane]; }
+  bool search_wanted = false;  // put the keyboard into the search field
+
+ private:
+  enum class Drag { kNone, kPan, kMeasure };
+
+  void draw_toolbar(const Model& model, Selection& selection);
+  void draw_switches(const Model& model, const Selection& selection);
+  void draw_search(Selection& selection);
+  float lane_height(const Model& model, const Selection& selection, float room,
+                    bool& scrolls) const;
+  void draw_lanes(const Model& model, Selection& selection, ImVec2 size, float height);
+  // Kernels, collectives and annotations below the last lane of a process.
+  void draw_below(const Model& model, Selection& selection, uint32_t lane, float width);
+  // True when the item before was clicked, and not dragged.
+  bool handle_mouse(const Model& model, Selection& selection, uint32_t lane, const PlotArea& area);
+  void draw_hover(const Model& model, uint32_t lane, const PlotArea& area,
+                  const LaneDrawing& drawing);
+  void draw_measure(const Model& model, Selection& selection, const PlotArea& area);
+  void refine_curves();
+
+  std::vector<LaneDrawing> lanes_;
+  Minimap minimap_;
+  bool busy_ = false;
+  std::vector<Tick> ticks_;
+  Drag drag_ = Drag::kNone;
+  double drag_from_ = 0;  // time under the mouse when the drag began
+  TimeRange drag_view_;   // the view when the drag began
+  uint32_t last_lane_ = UINT32_MAX;
+  int scroll_frames_ = 0;   // frames left in which the lane is scrolled into view
+  double hover_time_ = -1;  // for zooming by key; < view.begin when the mouse is elsewhere
+};
+
+}  // namespace tidemark::view

@@ -1,0 +1,29 @@
+// The colour of a block under the chosen colouring, the same in every panel.
+#pragma once
+
+#include "viewer/model/trace/selection.h"
+
+namespace tidemark::view {
+
+inline Rgb block_colour(const Model& model, const Selection& selection, const Moment& moment,
+                        const Allocation& block) {
+  switch (selection.colour) {
+    case ColourBy::kCategory:
+      return category_colour(block.category);
+    case ColourBy::kStack:
+      return stack_colour(block.stack);
+    case ColourBy::kAge:
+      return age_colour(moment.state.time_ns - block.birth_ns,
+                        model.trace.end_ns - model.trace.start_ns);
+    case ColourBy::kSize:
+      return size_colour(block.block_bytes);
+    case ColourBy::kOwner: {
+      const Lane& lane = model.lanes[moment.lane];
+      return owner_colour(lane.of_driver ? model.process_of(lane).names.string(block.metadata)
+                                         : "torch");
+    }
+  }
+  return {};
+}
+
+}  // namespace tidemark::view
