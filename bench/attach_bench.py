@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests" / "injector"))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 from control_client import Host  # noqa: E402
 
 COUNT = 20_000
@@ -19,7 +19,7 @@ COUNT = 20_000
 
 def measure(build, folder, mode):
     environment = {} if mode != "plain" else {"CUDA_INJECTION64_PATH": None, "TIDEMARK_ARM": None}
-    host = Host([build / "tests/injector/attach_host", "0"], folder / "control",
+    host = Host([build / "tests/programs/attach_host", "0"], folder / "control",
                 build / "simgpu/lib", build / "injector/libtidemark.so", **environment)
     if mode == "plain":
         assert host.say("begin") == "ready"

@@ -32,7 +32,7 @@
 
 #include "export/snapshot/snapshot_export.h"
 #include "proto/base/crc32.h"
-#include "tests/viewer/synthetic_trace.h"
+#include "tests/support/synthetic_trace.h"
 #include "viewer/app/shell.h"
 #include "viewer/widgets/fonts.h"
 #include "viewer/widgets/theme.h"

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "random_rows.h"
+#include "tests/support/random_rows.h"
 
 namespace tidemark {
 namespace {

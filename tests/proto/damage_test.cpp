@@ -3,10 +3,10 @@
 
 #include <cstring>
 
-#include "memory_file.h"
 #include "proto/read/block_decoder.h"
 #include "proto/write/trace_writer.h"
-#include "random_rows.h"
+#include "tests/support/memory_file.h"
+#include "tests/support/random_rows.h"
 
 namespace tidemark {
 namespace {

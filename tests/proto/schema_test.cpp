@@ -8,7 +8,7 @@
 
 #include "proto/column_codec.h"
 #include "proto/tables.h"
-#include "random_rows.h"
+#include "tests/support/random_rows.h"
 #include "tidemark.pb.h"
 
 namespace tidemark {

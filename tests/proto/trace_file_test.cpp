@@ -2,10 +2,10 @@
 
 #include <string>
 
-#include "memory_file.h"
 #include "proto/read/block_decoder.h"
 #include "proto/write/trace_writer.h"
-#include "random_rows.h"
+#include "tests/support/memory_file.h"
+#include "tests/support/random_rows.h"
 
 namespace tidemark {
 namespace {

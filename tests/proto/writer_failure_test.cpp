@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
-#include "memory_file.h"
 #include "proto/read/block_decoder.h"
 #include "proto/write/trace_writer.h"
+#include "tests/support/memory_file.h"
 
 namespace tidemark {
 namespace {

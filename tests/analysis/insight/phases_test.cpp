@@ -1,0 +1,147 @@
+// Validation, saving and the first step, found from stacks and from the program's own names.
+#include "analysis/insight/phases.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/story.h"
+
+namespace tidemark {
+namespace {
+
+std::vector<Phase> phases_of(const Trace& trace, PhaseKind kind) {
+  const ProcessModel& process = trace.model().processes[0];
+  const FrameworkModel& model = process.framework[0];
+  const StackRoles roles(process.names);
+  std::vector<Phase> phases = find_phases(process, model, roles, find_steps(process, model));
+  std::erase_if(phases, [&](const Phase& p) { return p.kind != kind; });
+  return phases;
+}
+
+// Batches of validation, let go one by one or, as with a graph, at the end of each batch.
+void validate(Story& s, Training& t, int batches, const char* line) {
+  for (int i = 0; i < batches; ++i) {
+    for (const uint64_t a : t.forward(2, line)) s.free(a);
+  }
+}
+
+TEST(Phases, ValidationIsWhatNoBackwardFollows) {
+  const Trace trace([](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 9; ++i) {
+      t.step();
+      if (i % 3 == 2) validate(s, t, 4, "validate train.py:30");
+    }
+  });
+  const std::vector<Phase> found = phases_of(trace, PhaseKind::kValidation);
+  ASSERT_EQ(found.size(), 3U);
+  const FrameworkModel& model = trace.model().processes[0].framework[0];
+  const ProcessModel& process = trace.model().processes[0];
+  // Every allocation made under validate() is in a phase, and none made under train() is.
+  for (const Allocation& a : model.allocations) {
+    const std::vector<std::string> frames = process.names.stack_text(a.stack);
+    if (frames.empty()) continue;
+    const bool inside =
+        std::any_of(found.begin(), found.end(), [&](const Phase& p) { return p.holds(a.birth); });
+    if (frames.back() == "validate train.py:30") {
+      EXPECT_TRUE(inside);
+    } else if (frames.back() == "train train.py:10") {
+      EXPECT_FALSE(inside);
+    }
+  }
+  // The peak is the greatest total after any of its events.
+  for (const Phase& p : found) {
+    uint64_t most = 0;
+    for (uint32_t e = p.first; e < p.last; ++e) {
+      most = std::max(most, model.totals_after(e).allocated);
+    }
+    EXPECT_EQ(p.peak.bytes, most);
+    EXPECT_EQ(model.totals_after(p.peak.event).allocated, most);
+  }
+}
+
+TEST(Phases, AKeptLossDoesNotMakeValidationTraining) {
+  const Trace trace([](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 8; ++i) {
+      t.step();
+      for (int k = 0; k < 3; ++k) {
+        validate(s, t, 1, "validate train.py:30");
+        s.alloc(512, s.forward(9, "validate train.py:30"));  // kept for good
+      }
+    }
+  });
+  EXPECT_EQ(phases_of(trace, PhaseKind::kValidation).size(), 8U);
+}
+
+TEST(Phases, InferenceAloneHasNone) {
+  const Trace trace([](Story& s, uint32_t) {
+    Training t(s, {});
+    validate(s, t, 20, "serve serve.py:30");
+  });
+  EXPECT_TRUE(phases_of(trace, PhaseKind::kValidation).empty());
+}
+
+TEST(Phases, TrainingThatDiesInItsForwardPassIsNotValidation) {
+  const Trace trace([](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 3; ++i) t.step();
+    t.forward(4);
+    s.run_out(uint64_t{1} << 34, 0, s.forward(1));
+  });
+  EXPECT_TRUE(phases_of(trace, PhaseKind::kValidation).empty());
+}
+
+TEST(Phases, WhatStaysForGoodIsNoValidation) {
+  const auto tell = [](bool dies) {
+    return [dies](Story& s, uint32_t) {
+      Training t(s, {});
+      for (int i = 0; i < 3; ++i) t.step();
+      t.forward(1, "capture train.py:40");
+      if (dies) s.run_out(uint64_t{1} << 34, 0, s.forward(1, "capture train.py:40"));
+    };
+  };
+  EXPECT_TRUE(phases_of(Trace(tell(false)), PhaseKind::kValidation).empty());
+  EXPECT_EQ(phases_of(Trace(tell(true)), PhaseKind::kValidation).size(), 1U);
+}
+
+TEST(Phases, SavingIsFoundByItsStack) {
+  const Trace trace([](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 6; ++i) {
+      t.step();
+      if (i % 2 == 0) continue;
+      const uint32_t line =
+          s.stack({"_all_gather torch/distributed/fsdp/_unshard.py:7",
+                   "state_dict torch/nn/modules/module.py:2200", "save train.py:70"});
+      const uint64_t whole = s.alloc(300 * kMiB, line);
+      s.free(s.alloc(100 * kMiB, line));
+      s.free(whole);
+    }
+  });
+  const std::vector<Phase> found = phases_of(trace, PhaseKind::kSaving);
+  ASSERT_EQ(found.size(), 3U);
+  EXPECT_GT(found[0].peak.bytes, 400 * kMiB);
+  const Report report = trace.report();
+  const DeviceReport& d = report.ranks[0].devices[0];
+  ASSERT_TRUE(d.peak_phase.has_value());
+  EXPECT_EQ(*d.peak_phase, PhaseKind::kSaving);
+}
+
+TEST(Phases, RangesThatTheProgramNamedAreBelieved) {
+  const Trace trace([](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 4; ++i) t.step();
+    s.range("Validation", MarkPhase::kBegin);
+    validate(s, t, 2, "train train.py:10");  // the same line as training
+    s.range("Validation", MarkPhase::kEnd);
+    s.range("CheckpointFunction", MarkPhase::kBegin);
+    t.step();
+    s.range("CheckpointFunction", MarkPhase::kEnd);
+  });
+  EXPECT_EQ(phases_of(trace, PhaseKind::kValidation).size(), 1U);
+  EXPECT_TRUE(phases_of(trace, PhaseKind::kSaving).empty());
+  EXPECT_EQ(phases_of(trace, PhaseKind::kFirstStep).size(), 1U);
+}
+
+}  // namespace
+}  // namespace tidemark

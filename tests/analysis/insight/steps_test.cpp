@@ -1,0 +1,276 @@
+// Iterations from rhythm and from marks, growth, categories, and what a change would have saved.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "analysis/history/curve.h"
+#include "analysis/history/framework_replay.h"
+#include "analysis/history/rehearsal.h"
+#include "analysis/insight/categories.h"
+#include "tests/support/story.h"
+#include "tests/support/toy_allocator.h"
+
+namespace tidemark {
+namespace {
+
+const FrameworkModel& framework(const Trace& trace) {
+  return trace.model().processes[0].framework[0];
+}
+
+TEST(Steps, RhythmAndMarksAgree) {
+  for (const int count : {5, 12, 40}) {
+    const Trace trace([count](Story& s, uint32_t) {
+      Training t(s, {});
+      for (int i = 0; i < count; ++i) t.step();
+    });
+    const Steps marked = find_steps(trace.model().processes[0], framework(trace));
+    EXPECT_EQ(marked.source, StepSource::kMarks);
+    EXPECT_EQ(marked.count() + 1, static_cast<uint32_t>(count) + 1);
+    ProcessModel silent;  // without marks
+    const Steps heard = find_steps(silent, framework(trace));
+    EXPECT_EQ(heard.source, StepSource::kRhythm);
+    EXPECT_EQ(heard.count(), static_cast<uint32_t>(count));
+    EXPECT_GT(heard.confidence, count < 10 ? 0.6 : 0.8);  // the first step is unlike the others
+  }
+}
+
+TEST(Steps, RhythmHoldsWithValidationAndVaryingShapes) {
+  const Trace trace([](Story& s, uint32_t) {
+    std::mt19937 rng(5);
+    Training t(s, {});
+    for (int i = 0; i < 30; ++i) {
+      t.step(1 + rng() % 5);
+      if (i % 10 == 9) {
+        for (const uint64_t a : t.forward(1, "validate train.py:30")) s.free(a);
+      }
+    }
+  });
+  const Steps heard = find_steps({}, framework(trace));
+  EXPECT_EQ(heard.source, StepSource::kRhythm);
+  EXPECT_NEAR(heard.count(), 30, 1);
+}
+
+TEST(Steps, NoRhythmWhereThereIsNone) {
+  const Trace trace([](Story& s, uint32_t) {
+    std::mt19937 rng(6);
+    std::vector<uint64_t> live;
+    for (int i = 0; i < 3000; ++i) {
+      live.push_back(s.alloc((1 + rng() % 4000) * 512, s.user(1 + static_cast<int>(rng() % 200))));
+      while (live.size() > 40) {
+        std::swap(live[rng() % live.size()], live.back());
+        s.free(live.back());
+        live.pop_back();
+      }
+    }
+  });
+  EXPECT_EQ(find_steps({}, framework(trace)).source, StepSource::kNone);
+}
+
+// Sizes and lines that never return, as many allocations as it likes: only what is around them
+// tells where a step ends.
+void wander(Story& s, std::mt19937& rng, int& line) {
+  std::vector<uint64_t> held;
+  for (uint64_t i = 0, count = 20 + rng() % 60; i < count; ++i) {
+    held.push_back(s.alloc((1 + rng() % 4000) * 512, s.user(++line)));
+  }
+  for (const uint64_t a : held) s.free(a);
+}
+
+TEST(Steps, RangesThatTheProgramNumberedAreSteps) {
+  for (const char* name : {"Step ", "iter_", "ProfilerStep#", "train_step:"}) {
+    const Trace trace([&](Story& s, uint32_t) {
+      std::mt19937 rng(8);
+      int line = 0;
+      for (int i = 0; i < 9; ++i) {
+        s.range(name + std::to_string(i), MarkPhase::kBegin);
+        s.range("inner " + std::to_string(i % 2), MarkPhase::kBegin);
+        wander(s, rng, line);
+        s.range("inner " + std::to_string(i % 2), MarkPhase::kEnd);
+        s.range(name + std::to_string(i), MarkPhase::kEnd);
+      }
+      wander(s, rng, line);
+    });
+    const Steps steps = find_steps(trace.model().processes[0], framework(trace));
+    EXPECT_EQ(steps.source, StepSource::kMarks) << name;
+    EXPECT_EQ(steps.count(), 9U) << name;
+  }
+}
+
+TEST(Steps, CollectivesTellWhereAllocationsDoNot) {
+  const Trace trace([](Story& s, uint32_t) {
+    std::mt19937 rng(9);
+    int line = 0;
+    for (int i = 0; i < 12; ++i) {
+      wander(s, rng, line);
+      for (const uint64_t bucket : {25 * kMiB, 25 * kMiB, 13 * kMiB}) {
+        s.collective("AllReduce", bucket);
+      }
+    }
+    wander(s, rng, line);
+  });
+  const Steps steps = find_steps(trace.model().processes[0], framework(trace));
+  EXPECT_EQ(steps.source, StepSource::kCollectives);
+  EXPECT_EQ(steps.count(), 12U);
+  for (const StepWater& water : steps.water) EXPECT_EQ(water.low_bytes, 0U);
+}
+
+TEST(Steps, GrowthIsExactAndStopsWhenItStops) {
+  const auto steps_of = [](int growing, int total) {
+    const Trace trace([=](Story& s, uint32_t) {
+      Training t(s, {});
+      for (int i = 0; i < total; ++i) {
+        t.step();
+        if (i < growing) s.alloc(3 * kMiB, s.user(90));
+      }
+    });
+    return find_steps(trace.model().processes[0], framework(trace));
+  };
+  const Steps grows = steps_of(30, 30);
+  EXPECT_EQ(grows.growth_bytes_per_step, 3.0 * kMiB);
+  ASSERT_FALSE(grows.growing.empty());
+  EXPECT_NEAR(grows.growing[0].bytes_per_step, 3.0 * kMiB, 0.2 * kMiB);
+  EXPECT_EQ(steps_of(10, 30).growth_bytes_per_step, 0);  // a list that was filled once
+  EXPECT_EQ(steps_of(0, 30).growth_bytes_per_step, 0);
+}
+
+TEST(Steps, WaterIsTheLeastAndMostOfEachStep) {
+  const AllocatorRules rules;
+  ToyAllocator toy(rules, 31);
+  while (toy.events.size() < 2000) toy.random_step();
+  FrameworkReplay replay(0, rules);
+  for (const FrameworkEvent& event : toy.events) replay.apply(event);
+  const FrameworkModel model = std::move(replay).finish();
+  Steps steps;
+  steps.boundaries = {10, 250, 251, 900, 1999};
+  measure_steps(model, steps);
+  ASSERT_EQ(steps.count(), 4U);
+  for (size_t i = 0; i + 1 < steps.boundaries.size(); ++i) {
+    uint64_t low = UINT64_MAX;
+    uint64_t high = 0;
+    for (uint32_t e = steps.boundaries[i]; e < steps.boundaries[i + 1]; ++e) {
+      low = std::min(low, toy.totals[e].allocated);
+      high = std::max(high, toy.totals[e].allocated);
+    }
+    EXPECT_EQ(steps.water[i].low_bytes, low);
+    EXPECT_EQ(steps.water[i].high_bytes, high);
+  }
+}
+
+TEST(Curve, ThinningKeepsTheExtremes) {
+  const AllocatorRules rules;
+  for (const uint64_t seed : {41U, 42U, 43U}) {
+    ToyAllocator toy(rules, seed);
+    while (toy.events.size() < 3000) toy.random_step();
+    FrameworkReplay replay(0, rules);
+    for (const FrameworkEvent& event : toy.events) replay.apply(event);
+    const FrameworkModel model = std::move(replay).finish();
+    for (const size_t points : {1U, 7U, 100U, 10000U}) {
+      const auto curve = thinned_curve(model, points);
+      ASSERT_LE(curve.size(), points);
+      uint64_t allocated = 0;
+      uint64_t reserved = 0;
+      size_t at = 0;
+      for (uint32_t e = 0; e < model.event_count(); ++e) {
+        while (model.time_ns[e] > curve[at].end_ns) ++at;
+        ASSERT_LE(curve[at].allocated_low, toy.totals[e].allocated);
+        ASSERT_GE(curve[at].allocated_high, toy.totals[e].allocated);
+        ASSERT_GE(curve[at].reserved_high, toy.totals[e].reserved);
+      }
+      for (const CurvePoint& p : curve) {
+        allocated = std::max(allocated, p.allocated_high);
+        reserved = std::max(reserved, p.reserved_high);
+      }
+      EXPECT_EQ(allocated, model.allocated_peak.bytes);
+      EXPECT_EQ(reserved, model.reserved_peak.bytes);
+    }
+  }
+}
+
+TEST(Rehearsal, IsThePeakOfTheChangedHistory) {
+  const AllocatorRules rules;
+  std::mt19937_64 rng(51);
+  ToyAllocator toy(rules, 52);
+  while (toy.events.size() < 2500) toy.random_step();
+  FrameworkReplay replay(0, rules);
+  for (const FrameworkEvent& event : toy.events) replay.apply(event);
+  const FrameworkModel model = std::move(replay).finish();
+  for (int round = 0; round < 20; ++round) {
+    Rehearsal rehearsal(model);
+    std::vector<int64_t> level(model.event_count());
+    for (const Allocation& a : model.allocations) {
+      uint32_t end = std::min(a.release, model.event_count());
+      if (rng() % 3 == 0) {
+        const uint32_t from = a.birth + static_cast<uint32_t>(rng() % 400);
+        rehearsal.leave_out_from(a, from);
+        end = std::min(end, from);
+      }
+      for (uint32_t e = a.birth; e < end; ++e) level[e] += static_cast<int64_t>(a.block_bytes);
+    }
+    EXPECT_EQ(rehearsal.peak_bytes(),
+              static_cast<uint64_t>(*std::max_element(level.begin(), level.end())));
+  }
+}
+
+TEST(Peak, SharesOfEverySortAddUp) {
+  const Trace trace([](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 12; ++i) t.step();
+  });
+  ReportOptions options;
+  options.stacks = 1000;
+  options.tree_share = 0;
+  const DeviceReport d = trace.report(options).ranks[0].devices[0];
+  const auto sum = [](const auto& shares) {
+    uint64_t bytes = 0;
+    for (const auto& share : shares) bytes += share.bytes;
+    return bytes;
+  };
+  EXPECT_EQ(sum(d.stacks), d.at_totals.active);
+  EXPECT_EQ(sum(d.categories), d.at_totals.active);
+  EXPECT_EQ(sum(d.sizes), d.at_totals.active);
+  EXPECT_EQ(sum(d.ages), d.at_totals.active);
+  // A node of the tree holds what its children hold and what is its own.
+  std::vector<uint64_t> children(d.tree.size() + 1);
+  for (const TreeNode& node : d.tree) children[node.parent] += node.bytes;
+  for (size_t i = 0; i < d.tree.size(); ++i) EXPECT_LE(children[i + 1], d.tree[i].bytes);
+  uint64_t without_stack = 0;
+  for (const StackShare& s : d.stacks) without_stack += s.frames.empty() ? s.bytes : 0;
+  EXPECT_EQ(children[0] + without_stack, d.at_totals.active);
+  EXPECT_GT(d.pushed_by.bytes, 0U);
+}
+
+TEST(Categories, AreWhatTheLoopMadeThemFor) {
+  const Trace trace([](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 6; ++i) t.step();
+  });
+  std::map<Category, uint64_t> bytes;
+  const Report report = trace.report();
+  for (const CategoryShare& c : report.ranks[0].devices[0].categories) {
+    bytes[c.category] = c.bytes;
+  }
+  const Training::Shape shape;
+  EXPECT_EQ(bytes[Category::kParameter], 6 * shape.weight);
+  EXPECT_EQ(bytes[Category::kOptimizerState], 12 * shape.weight);
+  EXPECT_EQ(bytes[Category::kActivation], 6 * 5 * shape.activation / 2);
+  EXPECT_EQ(bytes[Category::kInput], 4 * kMiB);
+}
+
+TEST(Categories, TagsAreBelieved) {
+  const Trace trace([](Story& s, uint32_t) {
+    const uint64_t a = s.alloc(10 * kMiB, s.user(1));
+    s.tag(a, Category::kParameter);
+    const uint64_t b = s.alloc(20 * kMiB, s.user(1));
+    s.free(b);
+    s.tag(b, Category::kGradient);  // too late: it is gone
+    s.alloc(30 * kMiB, s.user(1));
+  });
+  const FrameworkModel& model = framework(trace);
+  EXPECT_EQ(model.allocations[0].category, Category::kParameter);
+  EXPECT_EQ(model.allocations[1].category, Category::kUnknown);
+  const Categories categories = categorize({}, model, StackRoles{}, {});
+  EXPECT_EQ(categories.confidence[0], 10);
+}
+
+}  // namespace
+}  // namespace tidemark

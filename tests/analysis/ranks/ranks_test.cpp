@@ -1,0 +1,176 @@
+// Ranks of a job whose guilt is known.
+#include "analysis/ranks/ranks.h"
+
+#include <gtest/gtest.h>
+
+#include "collector/trace_source.h"
+#include "proto/read/nccl_kernels.h"
+#include "tests/support/rank_trace.h"
+#include "tests/support/scratch_directory.h"
+
+namespace tidemark::test {
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+class Ranks : public testing::Test {
+ protected:
+  void write(RankTrace made) {
+    made.seed = static_cast<uint64_t>(made.rank) + 1;
+    made.collectives = std::max<uint64_t>(made.collectives, 1);
+    EXPECT_TRUE(write_rank_trace(made, folder_ / ("rank" + std::to_string(made.rank) + ".tmk")));
+  }
+  TraceModel load() {
+    source_ = open_trace(folder_.path());
+    EXPECT_TRUE(source_->ok());
+    Result<TraceModel> model = load_trace((*source_)->readers);
+    EXPECT_TRUE(model.ok());
+    return std::move(*model);
+  }
+
+  ScratchDirectory folder_;
+  std::optional<Result<TraceSource>> source_;
+};
+
+TEST_F(Ranks, TheGuiltyOneIsNamedWithItsLine) {
+  RankTrace made;
+  for (made.rank = 0; made.rank < 4; ++made.rank) {
+    made.keeps_bytes = made.rank == 2 ? 300 * kMiB : 0;
+    write(made);
+  }
+  const RankComparison c = compare_ranks(load());
+  ASSERT_TRUE(c.compared);
+  EXPECT_TRUE(c.framework);
+  ASSERT_EQ(c.heights.size(), 4u);
+  EXPECT_EQ(c.highest.rank, 2);
+  EXPECT_NE(c.typical.rank, 2);
+  ASSERT_FALSE(c.stacks.empty());
+  EXPECT_EQ(c.stacks[0].bytes, 300 * kMiB);
+  EXPECT_EQ(c.stacks[0].typical_bytes, 0u);
+  ASSERT_FALSE(c.stacks[0].frames.empty());
+  EXPECT_EQ(c.stacks[0].frames[0], "keep_for_later train.py:99");
+  // Half of the events are before it; clocks of different hosts differ by the residual at most.
+  ASSERT_TRUE(c.divergence.found);
+  EXPECT_EQ(c.divergence.rank, 2);
+  const int64_t span = 401 * made.period_ns;
+  const int64_t truth = kJobStart + span / 101 * 51;
+  EXPECT_TRUE(c.clocks_checked);
+  EXPECT_NEAR(static_cast<double>(c.divergence.time_ns), static_cast<double>(truth),
+              static_cast<double>(c.clock_residual_ns) + 2000);
+  EXPECT_TRUE(c.stuck.empty());
+}
+
+TEST_F(Ranks, EqualRanksAreNotBlamed) {
+  RankTrace made;
+  for (made.rank = 0; made.rank < 4; ++made.rank) write(made);
+  const RankComparison c = compare_ranks(load());
+  EXPECT_TRUE(c.compared);
+  EXPECT_FALSE(c.divergence.found);
+  EXPECT_EQ(c.highest.bytes, c.typical.bytes);
+  EXPECT_TRUE(c.stacks.empty());
+  EXPECT_TRUE(c.stuck.empty());
+}
+
+// Rank 1 ends after 200 collectives; the others call one more, which never runs.
+TEST_F(Ranks, WhoWaitsForWhom) {
+  RankTrace made;
+  for (made.rank = 0; made.rank < 4; ++made.rank) {
+    made.collectives = made.rank == 1 ? 200 : 201;
+    made.stops_after = made.rank == 1 ? UINT64_MAX : 200;
+    write(made);
+  }
+  const TraceModel model = load();
+  const std::vector<StuckCollective> stuck = find_stuck_collectives(model);
+  ASSERT_EQ(stuck.size(), 1u);
+  EXPECT_EQ(stuck[0].communicator, kWorld);
+  EXPECT_EQ(stuck[0].communicator_name, "world");
+  EXPECT_EQ(stuck[0].function, "AllReduce");
+  EXPECT_EQ(stuck[0].sequence, 200u);
+  EXPECT_EQ(stuck[0].waiting, (std::vector<int64_t>{0, 2, 3}));
+  EXPECT_EQ(stuck[0].absent, (std::vector<int64_t>{1}));
+}
+
+// The last collective ran: the trace of one rank was merely cut before it.
+TEST_F(Ranks, ACutTraceIsNoWait) {
+  RankTrace made;
+  for (made.rank = 0; made.rank < 3; ++made.rank) {
+    made.collectives = made.rank == 1 ? 200 : 201;
+    write(made);
+  }
+  EXPECT_TRUE(find_stuck_collectives(load()).empty());
+}
+
+TEST_F(Ranks, NcclBytesAreTheDriversSum) {
+  RankTrace made;
+  made.nccl_bytes = {10 * kMiB, 2 * kMiB, 6 * kMiB};
+  made.nccl_user_bytes = 5 * kMiB;
+  made.nccl_host_bytes = kMiB;
+  for (made.rank = 0; made.rank < 2; ++made.rank) write(made);
+  const std::vector<NcclMemory> nccl = nccl_memory(load());
+  ASSERT_EQ(nccl.size(), 2u);
+  for (const NcclMemory& rank : nccl) {
+    EXPECT_EQ(rank.peak_bytes, 18 * kMiB);
+    EXPECT_EQ(rank.allocations, 3u);
+    EXPECT_EQ(rank.user_bytes, 5 * kMiB);
+    EXPECT_EQ(rank.host_bytes, kMiB);
+    ASSERT_EQ(rank.communicators.size(), 1u);
+    EXPECT_EQ(rank.communicators[0].id, kWorld);
+    EXPECT_EQ(rank.communicators[0].bytes, 18 * kMiB);
+  }
+}
+
+TEST(NcclKernels, NamesOfAllAges) {
+  EXPECT_TRUE(is_nccl_kernel("ncclKernel_AllReduce_RING_LL_Sum_float"));
+  EXPECT_TRUE(is_nccl_kernel("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"));
+  EXPECT_TRUE(is_nccl_kernel(
+      "_Z39ncclDevKernel_AllReduce_Sum_f32_RING_LL24ncclDevKernelArgsStorageILm4096EE"));
+  EXPECT_TRUE(is_nccl_kernel("ncclSymDevKernel_AllGather_LL"));
+  EXPECT_TRUE(is_nccl_kernel("ncclSymkDevKernel_AllReduce_RSxLD_AGxST_sum_f32"));
+  EXPECT_FALSE(is_nccl_kernel("gemm"));
+  EXPECT_FALSE(is_nccl_kernel("my_ncclHelper"));
+  EXPECT_FALSE(is_nccl_kernel(""));
+}
+
+Kernel kernel(int64_t start_ns, uint32_t correlation) {
+  Kernel k{};
+  k.start_ns = start_ns;
+  k.duration_ns = 10;
+  k.correlation = correlation;
+  return k;
+}
+NcclOperation operation(int64_t start_ns, uint64_t group) {
+  NcclOperation op{};
+  op.start_ns = start_ns;
+  op.group = group;
+  op.kind = NcclKind::kCollective;
+  return op;
+}
+
+TEST(NcclKernels, GroupsRunInOneKernelInTheOrderOfLaunches) {
+  // Two streams: the second launch began first. The number of launches has come around.
+  std::vector<Kernel> kernels = {kernel(500, 3), kernel(100, UINT32_MAX), kernel(300, 1)};
+  std::vector<NcclOperation> operations = {operation(20, 9), operation(10, 8), operation(21, 9),
+                                           operation(30, 10), operation(40, 11)};
+  const NcclJoin join = join_nccl_kernels(operations, kernels);
+  EXPECT_TRUE(join.exact);
+  EXPECT_EQ(join.groups, 4u);
+  EXPECT_EQ(join.without_kernel, 1u);
+  ASSERT_EQ(operations.size(), 5u);
+  EXPECT_EQ(operations[0].gpu_start_ns, 100);
+  EXPECT_EQ(operations[1].gpu_start_ns, 300);
+  EXPECT_EQ(operations[2].gpu_start_ns, 300) << "of the same group";
+  EXPECT_EQ(operations[3].gpu_start_ns, 500);
+  EXPECT_EQ(operations[4].gpu_start_ns, 0) << "it never ran";
+}
+
+TEST(NcclKernels, MissingKernelsAreNoticed) {
+  std::vector<NcclOperation> operations = {operation(1000, 1), operation(2000, 2)};
+  std::vector<Kernel> early = {kernel(500, 1), kernel(2500, 2)};
+  EXPECT_FALSE(join_nccl_kernels(operations, early).exact) << "ran before it was asked for";
+  std::vector<NcclOperation> few = {operation(1000, 1)};
+  std::vector<Kernel> many = {kernel(1500, 1), kernel(2500, 2)};
+  EXPECT_FALSE(join_nccl_kernels(few, many).exact);
+}
+
+}  // namespace
+}  // namespace tidemark::test

@@ -1,0 +1,234 @@
+#include "analysis/whatif/whatif.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "analysis/history/framework_replay.h"
+#include "analysis/history/memory_state.h"
+#include "analysis/whatif/history_window.h"
+#include "tests/support/reference_allocator.h"
+
+namespace tidemark {
+namespace {
+
+constexpr uint64_t kMib = uint64_t{1} << 20;
+
+// Writes the events that torch would write, from what the plain allocator does.
+class Recorder : public SegmentAddresses {
+ public:
+  explicit Recorder(const AllocatorSettings& settings, const AllocatorLimits& limits)
+      : allocator_(settings, limits, *this), replay_(0, settings.rules) {}
+
+  uint64_t allocate(uint64_t bytes) override {
+    const uint64_t address = addresses_.allocate(bytes);
+    write(FrameworkAction::kSegmentAlloc, address, bytes);
+    return address;
+  }
+  void free(uint64_t address, uint64_t bytes) override {
+    addresses_.free(address, bytes);
+    write(FrameworkAction::kSegmentFree, address, bytes);
+  }
+  uint64_t reserve(uint64_t bytes) override { return addresses_.reserve(bytes); }
+
+  void random_run(uint64_t seed, int steps, uint64_t largest, bool empties) {
+    std::mt19937_64 rng(seed);
+    std::vector<std::pair<uint32_t, uint64_t>> used;
+    for (int step = 0; step < steps; ++step) {
+      const uint64_t dice = rng() % 1000;
+      if (dice < 520 || used.empty()) {
+        const uint64_t size = rng() % 3 == 0 ? (1 + rng() % 24) * kMib : 1 + rng() % largest;
+        const auto id = static_cast<uint32_t>(step);
+        if (!allocator_.allocate(id, size, 0, 0)) {
+          failures += 1;
+          write(FrameworkAction::kOutOfMemory, uint64_t{1} << 40, size);
+          continue;
+        }
+        used.emplace_back(id, size);
+        write(FrameworkAction::kAlloc, allocator_.address_of(id), size);
+      } else if (dice < 996 || !empties) {
+        const size_t at = rng() % used.size();
+        const uint64_t address = allocator_.address_of(used[at].first);
+        write(FrameworkAction::kFreeRequested, address, used[at].second);
+        write(FrameworkAction::kFreeCompleted, address, used[at].second);
+        allocator_.complete(used[at].first);
+        used.erase(used.begin() + static_cast<std::ptrdiff_t>(at));
+      } else {
+        allocator_.empty_cache();
+      }
+      reserved_peak = std::max(reserved_peak, allocator_.totals().reserved);
+    }
+  }
+
+  ProcessModel process() {
+    ProcessModel p;
+    p.framework.push_back(std::move(replay_).finish());
+    return p;
+  }
+
+  uint64_t reserved_peak = 0;
+  uint64_t failures = 0;
+
+ private:
+  void write(FrameworkAction action, uint64_t address, uint64_t bytes) {
+    FrameworkEvent event{};
+    event.action = action;
+    event.address = address;
+    event.size_bytes = bytes;
+    event.time_ns = ++time_;
+    replay_.apply(event);
+  }
+
+  DriverAddresses addresses_;  // go down: the age of segments is not the order of addresses
+  ReferenceAllocator allocator_;
+  FrameworkReplay replay_;
+  int64_t time_ = 0;
+};
+
+struct Case {
+  const char* conf;
+  uint64_t allowed;
+  bool empties;
+};
+
+TEST(WhatIf, FindsTheVersionAndTheLimitOfARecording) {
+  for (const Case& c : {Case{"", 0, true}, Case{"", 300 * kMib, false},
+                        Case{"max_split_size_mb:24", 500 * kMib, false},
+                        Case{"garbage_collection_threshold:0.6", 700 * kMib, false},
+                        Case{"roundup_power2_divisions:4", 0, true}}) {
+    for (const uint32_t minor : {11U, 12U, 13U}) {
+      SCOPED_TRACE(std::string(c.conf) + " torch 2." + std::to_string(minor));
+      const auto settings = AllocatorSettings::parse(c.conf, {2, minor});
+      ASSERT_TRUE(settings);
+      Recorder recorder(*settings, {c.allowed, 0, uint64_t{1} << 40});
+      recorder.random_run(minor, 3000, 5 * kMib, c.empties);
+      const ProcessModel process = recorder.process();
+      WhatIfOptions options;
+      options.recorded_conf = c.conf;
+      const auto whatif = WhatIf::prepare(process, 0, options);
+      ASSERT_TRUE(whatif) << whatif.error().message;
+      EXPECT_TRUE(whatif->own().exact())
+          << whatif->own().misplaced_blocks << " of " << whatif->own().blocks << " misplaced, "
+          << whatif->own().reserved_mismatches << " reserved, limit " << whatif->recorded_allowed();
+      EXPECT_EQ(whatif->own().version.minor, minor);
+      EXPECT_EQ(whatif->own().prediction.reserved_peak, recorder.reserved_peak);
+    }
+  }
+}
+
+TEST(WhatIf, SaysWhatTheRecordingLacks) {
+  const auto settings = AllocatorSettings::parse("");
+  Recorder recorder(*settings, {});
+  const ProcessModel nothing = recorder.process();
+  EXPECT_FALSE(WhatIf::prepare(nothing, 0));
+  EXPECT_FALSE(WhatIf::prepare(nothing, 3));
+
+  FrameworkReplay replay(0, settings->rules);
+  for (uint64_t i = 0; i < 100; ++i) {
+    FrameworkEvent event{};
+    event.action = FrameworkAction::kAlloc;
+    event.address = (i + 1) * kMib;
+    event.block_bytes = 512;  // what was asked for is not known
+    event.time_ns = static_cast<int64_t>(i);
+    replay.apply(event);
+  }
+  ProcessModel blocks_only;
+  blocks_only.framework.push_back(std::move(replay).finish());
+  const auto whatif = WhatIf::prepare(blocks_only, 0);
+  ASSERT_FALSE(whatif);
+  EXPECT_NE(whatif.error().message.find("sizes that were asked for"), std::string::npos);
+}
+
+TEST(WhatIf, EndsAtTheRequestThatDoesNotFit) {
+  const auto settings = AllocatorSettings::parse("");
+  Recorder recorder(*settings, {});
+  recorder.random_run(5, 2000, 5 * kMib, false);
+  const ProcessModel process = recorder.process();
+  WhatIfOptions options;
+  options.card_bytes = 100 * kMib;
+  const auto whatif = WhatIf::prepare(process, 0, options);
+  ASSERT_TRUE(whatif);
+  const Prediction p = whatif->predict(*settings);
+  EXPECT_TRUE(p.out_of_memory);
+  EXPECT_GT(p.failed_bytes, 0U);
+  EXPECT_LE(p.reserved_peak, 100 * kMib);
+  EXPECT_EQ(p.limit_bytes, 100 * kMib);
+  options.card_bytes = 100'000 * kMib;
+  const auto roomy = WhatIf::prepare(process, 0, options);
+  ASSERT_TRUE(roomy);
+  EXPECT_FALSE(roomy->predict(*settings).out_of_memory);
+  const auto one = predict(process, 0, *settings);
+  ASSERT_TRUE(one);
+  EXPECT_EQ(one->allocated_peak, roomy->recorded_allocated_peak());
+}
+
+// The totals of a part are those of the whole, event by event, and so are the blocks that live.
+TEST(HistoryWindow, GoesOnLikeTheWhole) {
+  const auto settings = AllocatorSettings::parse("");
+  Recorder recorder(*settings, {250 * kMib, 0, uint64_t{1} << 40});
+  recorder.random_run(9, 3000, 5 * kMib, true);
+  ASSERT_GT(recorder.failures, 0U);
+  const ProcessModel process = recorder.process();
+  const FrameworkModel& whole = process.framework[0];
+  const EventWindow window{whole.event_count() / 3, whole.event_count() * 2 / 3};
+  const FrameworkModel part = history_window(whole, settings->rules, window);
+  EXPECT_EQ(part.anomalies, 0U);
+  ASSERT_GE(part.event_count(), window.count());
+  const uint32_t seeds = part.event_count() - window.count();
+  for (uint32_t e = window.first; e < window.end; ++e) {
+    const MemoryTotals expected = whole.totals_after(e);
+    const MemoryTotals found = part.totals_after(seeds + e - window.first);
+    ASSERT_EQ(found.allocated, expected.allocated) << e;
+    ASSERT_EQ(found.requested, expected.requested) << e;
+    ASSERT_EQ(found.active, expected.active) << e;
+    ASSERT_EQ(found.reserved, expected.reserved) << e;
+  }
+  const MemoryState expected = state_after(whole, window.end - 1);
+  const MemoryState found = state_after(part, part.event_count() - 1);
+  ASSERT_EQ(found.live.size(), expected.live.size());
+  for (size_t i = 0; i < found.live.size(); ++i) {
+    EXPECT_EQ(part.allocations.address(found.live[i]), whole.allocations.address(expected.live[i]));
+  }
+  const auto inside = [&](const FailedAllocation& f) {
+    return f.event >= window.first && f.event < window.end;
+  };
+  EXPECT_EQ(part.failures.size(), static_cast<size_t>(std::count_if(whole.failures.begin(),
+                                                                    whole.failures.end(), inside)));
+  // A part of a part: its own seeds are not events of the program.
+  const FrameworkModel again = history_window(part, settings->rules, {0, part.event_count()});
+  EXPECT_EQ(again.event_count(), part.event_count());
+  EXPECT_EQ(again.seeded_blocks, part.seeded_blocks);
+}
+
+TEST(WhatIf, ReplaysOnlyThePartAroundThePeak) {
+  const auto settings = AllocatorSettings::parse("");
+  Recorder recorder(*settings, {});
+  recorder.random_run(11, 6000, 5 * kMib, false);
+  const ProcessModel process = recorder.process();
+  const FrameworkModel& whole = process.framework[0];
+  WhatIfOptions options;
+  options.most_events = 3000;
+  const EventWindow window = window_around(whole, whole.reserved_peak.event, options.most_events);
+  EXPECT_LE(window.count(), options.most_events);
+  EXPECT_GE(window.count(), options.most_events / 2);
+  EXPECT_LE(window.first, whole.reserved_peak.event);
+  EXPECT_GT(window.end, whole.reserved_peak.event);
+  const auto part = WhatIf::prepare(process, 0, options);
+  ASSERT_TRUE(part);
+  EXPECT_TRUE(part->is_part());
+  EXPECT_LT(part->replayed_events(), whole.event_count());
+  EXPECT_TRUE(part->own().exact()) << part->own().misplaced_blocks << " misplaced, "
+                                   << part->own().reserved_mismatches << " reserved";
+  EXPECT_EQ(part->own().prediction.reserved_peak, recorder.reserved_peak);
+  options.most_events = whole.event_count();
+  const auto all = WhatIf::prepare(process, 0, options);
+  ASSERT_TRUE(all);
+  EXPECT_FALSE(all->is_part());
+  EXPECT_EQ(all->replayed_events(), whole.event_count());
+}
+
+}  // namespace
+}  // namespace tidemark

@@ -1,0 +1,370 @@
+"""Attaches to programs that run armed: what that costs, starts, leaves behind and survives.
+
+    python3 attach_test.py TIDEMARK SIMGPU_LIBRARIES INJECTOR ATTACH_HOST [TEST …]
+
+TIDEMARK_ATTACH_CYCLES and TIDEMARK_ATTACH_PROCESSES make the long tests longer.
+"""
+import csv
+import json
+import os
+import pathlib
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from control_client import Host, Refused, ask, wait_for  # noqa: E402
+
+TIDEMARK, LIBRARIES, INJECTOR, HOST = (pathlib.Path(path).resolve() for path in sys.argv[1:5])
+CYCLES = int(os.environ.get("TIDEMARK_ATTACH_CYCLES", 20))
+PROCESSES = int(os.environ.get("TIDEMARK_ATTACH_PROCESSES", 50))
+MIB = 1 << 20
+# After so many captures the process has what it keeps. What comes and goes later is malloc's and
+# the C library's: heaps of threads, a stack kept for the next one. A capture that were not freed
+# would show as 59 MiB of addresses.
+SETTLED = min(CYCLES // 2, 20)
+SLACK = {"resident_kib": 1024, "mappings": 6, "address_kib": 16384}
+
+
+class Attach(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = pathlib.Path(self.folder.name)
+        self.control = self.path / "control"
+        self.out = self.path / "out"
+        self.hosts = []
+
+    def tearDown(self):
+        for host in self.hosts:
+            host.process.kill()
+            host.process.communicate()
+        self.folder.cleanup()
+
+    def host(self, threads=0, **environment):
+        host = Host([HOST, threads], self.control, LIBRARIES, INJECTOR, **environment)
+        self.hosts.append(host)
+        return host
+
+    def started(self, threads=0, **environment):
+        return self.host(threads, **environment).ready()
+
+    def report(self, trace):
+        done = subprocess.run([TIDEMARK, "report", trace, "--json"], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, check=True)
+        return json.loads(done.stdout), done.stderr
+
+    def plain_sum(self, threads):
+        done = subprocess.run([HOST, str(threads)], input="begin\n", text=True, check=True,
+                              stdout=subprocess.PIPE, env={"LD_LIBRARY_PATH": str(LIBRARIES)})
+        return done.stdout.split("\n")[1]
+
+    def test_an_armed_process_does_nothing(self):
+        host = self.started()
+        self.assertEqual(host.threads(), ["attach_host", "tidemark-ctl"])
+        for library in ("libcupti", "libnvidia-ml"):
+            self.assertNotIn(library, host.maps())
+        self.assertEqual([name for name in host.files() if "out" in name], [])
+        self.assertEqual(oct(self.control.stat().st_mode & 0o777), "0o700")
+        time.sleep(0.1)
+        before = host.switches("tidemark-ctl")
+        time.sleep(1)
+        self.assertEqual(host.switches("tidemark-ctl"), before)
+        status = pathlib.Path(f"/proc/{host.pid}/status").read_text()
+        task = next(t for t in pathlib.Path(f"/proc/{host.pid}/task").iterdir()
+                    if (t / "comm").read_text().strip() == "tidemark-ctl")
+        blocked = int([line for line in (task / "status").read_text().splitlines()
+                       if line.startswith("SigBlk")][0].split()[1], 16)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGCHLD):
+            self.assertTrue(blocked >> (number - 1) & 1, status)
+        self.assertEqual(host.end(), ("sum 0", 0, ""))
+        self.assertFalse(self.out.exists())
+        self.assertEqual(list(self.control.iterdir()), [])
+
+    def test_status_tells_who_it_is(self):
+        host = self.started(RANK="3", WORLD_SIZE="8", LOCAL_RANK="1", TORCHELASTIC_RUN_ID="seven")
+        status = host.ask("status")
+        self.assertEqual({key: status.get(key) for key in
+                          ("v", "pid", "state", "captures", "rank", "local_rank", "world", "job")},
+                         {"v": "1", "pid": str(host.pid), "state": "armed", "captures": "0",
+                          "rank": "3", "local_rank": "1", "world": "8", "job": "seven"})
+        self.assertIn("attach_host 0", status["command"])
+        self.assertNotIn("trace", status)
+        started = host.ask("start", out=self.out)
+        self.assertEqual(pathlib.Path(started["trace"]).name[:6], "rank3-")
+        self.assertEqual(host.ask("status")["state"], "recording")
+        with self.assertRaisesRegex(Refused, "already recording"):
+            host.ask("start", out=self.out)
+        host.ask("stop")
+        with self.assertRaisesRegex(Refused, "nothing is being recorded"):
+            host.ask("stop")
+        for words in ("begone", "", "start stacks=sideways", "start for_ms=soon"):
+            verb, _, pair = words.partition(" ")
+            key, _, value = pair.partition("=")
+            with self.assertRaises(Refused):
+                host.ask(verb, **({key: value} if key else {}))
+        self.assertEqual(host.ask("status")["state"], "armed")
+
+    def test_a_place_that_cannot_be_written_can_be_replaced(self):
+        host = self.started()
+        self.path.joinpath("file").write_text("")
+        for _ in range(2):
+            with self.assertRaisesRegex(Refused, "cannot make the directory"):
+                host.ask("start", out=self.path / "file" / "out")
+        host.ask("start", out=self.out)
+        host.ask("stop")
+
+    def test_many_captures_leave_the_job_and_the_process_as_they_were(self):
+        threads = 16
+        host = self.started(threads)
+        expected = self.plain_sum(threads)
+        baseline = settled = None
+        for cycle in range(CYCLES):
+            started = host.ask("start", out=self.out)
+            self.assertEqual(int(started["capture"]), cycle + 1)
+            # Long enough for rounds of the tasks in some of them, none in others.
+            time.sleep(0.15 if cycle % 5 == 0 else 0.01)
+            ended = host.ask("stop")
+            if ended["dropped"] != "0":
+                self.fail(subprocess.run([TIDEMARK, "info", ended["trace"]], text=True, check=True,
+                                         stdout=subprocess.PIPE).stdout)
+            self.assertGreater(int(ended["rows"]), 0)
+            if cycle == 0:  # CUPTI has a thread of its own from now on
+                time.sleep(0.2)
+                baseline = host.threads(), host.files()
+            if cycle + 1 == SETTLED:
+                settled = host.memory()
+            if cycle + 1 in (SETTLED, CYCLES) or (cycle + 1) % 100 == 0:
+                print(cycle + 1, host.memory(), len(host.threads()), len(host.files()), flush=True)
+        self.assertTrue(wait_for(lambda: (host.threads(), host.files()) == baseline),
+                        f"{host.threads()} {host.files()} were {baseline}")
+        for what, size in host.memory().items():
+            self.assertLessEqual(size, settled[what] + SLACK[what], f"{what}: was {settled}")
+        self.assertEqual(len(list(self.out.glob("*.tmk"))), CYCLES)
+        self.assertEqual(list(self.out.glob("*.ring")), [])
+        output, status, errors = host.end()
+        self.assertEqual((output, status, errors), (expected, 0, ""))
+
+        # One process in the directory, whatever the number of captures.
+        report, warnings = self.report(self.out)
+        self.assertEqual(len(report["ranks"]), 1)
+        self.assertIn("was captured again later", warnings)
+
+    def test_cupti_is_given_back(self):
+        host = self.started(2)
+        host.ask("start", out=self.out)
+        self.assertIn("libcupti", host.maps())
+        host.ask("stop")
+        for _ in range(2):
+            host.ask("start", out=self.out)
+            host.ask("stop")
+        traces = sorted(self.out.glob("*.tmk"))
+        for trace in traces:
+            info = subprocess.run([TIDEMARK, "info", trace], stdout=subprocess.PIPE, text=True,
+                                  check=True).stdout
+            self.assertNotIn("holds CUPTI", info)
+
+    def test_what_was_there_before_is_in_the_ledger(self):
+        host = self.started()
+        host.say("alloc 100")
+        host.say("alloc 200")
+        host.ask("start", out=self.out)
+        host.say("alloc 50")
+        time.sleep(0.4)
+        host.say("free")  # 50, known
+        host.say("free")  # 200, from before
+        time.sleep(0.5)
+        host.say("alloc 30")
+        time.sleep(0.4)
+        trace = host.ask("stop")["trace"]
+        table = self.path / "csv"
+        subprocess.run([TIDEMARK, "export", trace, "--format", "csv", "-o", table], check=True,
+                       stdout=subprocess.DEVNULL)
+        ledger = {line["owner"]: line["bytes"] for line in
+                  self.report(trace)[0]["ranks"][0]["devices"][0]["ledger_at_peak"]}
+        with open(table / "samples.csv", encoding="utf-8") as file:
+            used = {int(row["value"]) for row in csv.DictReader(file)
+                    if row["kind"] == "device_used"}
+        self.assertIn(sum(ledger.values()), used)
+        self.assertEqual(max(used) - min(used), 250 * MIB)
+        self.assertGreaterEqual(ledger["pre_attach"], 300 * MIB)
+        self.assertNotIn("context", ledger)
+        self.assertEqual(ledger.get("unexplained", 0), 0)
+        self.assertTrue(all(value >= 0 for value in ledger.values()), ledger)
+
+    def test_a_capture_ends_when_it_was_asked_to(self):
+        host = self.started()
+        host.ask("start", out=self.out, for_ms=200)
+        self.assertTrue(wait_for(lambda: host.ask("status")["state"] == "armed"))
+        self.assertEqual(list(self.out.glob("*.ring")), [])
+
+    def test_a_snapshot_is_a_trace_of_one_moment(self):
+        host = self.started()
+        host.say("alloc 64")
+        ended = host.ask("snapshot", out=self.out)
+        self.assertNotIn("libcupti", host.maps())
+        device = self.report(ended["trace"])[0]["ranks"][0]["devices"][0]
+        self.assertGreaterEqual(device["device_used_peak"]["bytes"], 64 * MIB)
+
+    def test_live_tells_the_cards(self):
+        host = self.started()
+        before = host.ask("live")
+        host.say("alloc 128")
+        after = host.ask("live")
+        self.assertEqual((after["devices"], after["d0"], after["state"]), ("1", "0", "armed"))
+        for key in ("d0_used", "d0_process"):
+            self.assertEqual(int(after[key]) - int(before[key]), 128 * MIB)
+        self.assertGreater(int(after["d0_total"]), int(after["d0_used"]))
+        self.assertFalse([name for name in host.files() if "nvidia" in name])
+
+    def test_another_user_is_refused(self):
+        if os.geteuid() != 0:
+            self.skipTest("needs root, to become somebody else")
+        # The directory keeps others out; the server does so as well, should the directory not.
+        host = self.started()
+        os.chmod(self.path, 0o755)
+        os.chmod(self.control, 0o755)
+        os.chmod(host.socket, 0o777)
+        code = ("import os,socket,sys\nos.setgid(65534); os.setuid(65534)\n"
+                "s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n"
+                "print(s.recv(1000).decode())")
+        done = subprocess.run([sys.executable, "-c", code, str(host.socket)],
+                              stdout=subprocess.PIPE, text=True, check=True)
+        self.assertIn("error only the user", done.stdout)
+        self.assertEqual(host.ask("status")["state"], "armed")
+
+    def test_a_directory_of_others_is_not_used(self):
+        self.control.mkdir(mode=0o777)
+        os.chmod(self.control, 0o777)
+        host = self.host()
+        self.assertEqual(host.say("begin"), "ready")
+        select.select([host.process.stderr], [], [], 60)  # its thread complains in its own time
+        output, status, errors = host.end()
+        self.assertEqual((output, status), ("sum 0", 0))
+        self.assertIn("cannot listen in", errors)
+        self.assertEqual(errors.count("\n"), 1)
+        self.assertEqual(list(self.control.iterdir()), [])
+
+    def test_a_place_for_those_who_name_none(self):
+        runtime = self.path / "run"
+        runtime.mkdir(mode=0o700)
+        for directory, expected in ((runtime, runtime / "tidemark"),
+                                    (self.path / "none", pathlib.Path(f"/tmp/tidemark-{os.geteuid()}"))):
+            host = self.host(TIDEMARK_CONTROL_DIR=None, XDG_RUNTIME_DIR=str(directory))
+            host.control = expected
+            host.ready()
+            self.assertEqual(host.ask("status")["pid"], str(host.pid))
+            self.assertEqual(host.end()[1:], (0, ""))
+
+    def test_stale_names_and_killed_processes(self):
+        host = self.started()
+        host.ask("start", out=self.out)
+        host.process.kill()
+        host.process.wait()
+        self.assertTrue(host.socket.exists())
+        with self.assertRaises(ConnectionRefusedError):
+            host.ask("status")
+        self.assertEqual(len(self.report(self.out)[0]["ranks"]), 1)
+        # A process of the same number takes the name over.
+        code = ("import os,socket,sys\ns=socket.socket(socket.AF_UNIX)\n"
+                "s.bind(f'{sys.argv[1]}/{os.getpid()}.sock'); s.close()\n"
+                "os.execv(sys.argv[2], sys.argv[2:])")
+        heir = Host([sys.executable, "-c", code, self.control, HOST, 0], self.control, LIBRARIES,
+                    INJECTOR)
+        self.hosts.append(heir)
+        self.assertEqual(heir.say("begin"), "ready")
+        self.assertTrue(wait_for(lambda: self.works(heir)))
+        self.assertEqual(heir.end()[1:], (0, ""))
+
+    def test_forked_children(self):
+        host = self.host()
+        child = int(host.say("fork_first"))
+        self.assertEqual(host.process.stdout.readline().strip(), "ready")
+        self.assertTrue(wait_for((self.control / f"{child}.sock").exists))
+        self.assertTrue(wait_for(host.socket.exists))
+        for pid in (child, host.pid):
+            self.assertEqual(ask(self.control / f"{pid}.sock", "status")["pid"], str(pid))
+        host.ask("start", out=self.out)
+        quiet = int(host.say("fork_quiet"))
+        links = {os.readlink(link) for link in pathlib.Path(f"/proc/{quiet}/fd").iterdir()}
+        own = set(host.files())
+        self.assertFalse({name for name in links & own if name.startswith("socket:")})
+        self.assertFalse([name for name in links if str(self.out) in name])
+        host.ask("stop")
+        ask(self.control / f"{child}.sock", "start", out=self.out)
+        ask(self.control / f"{child}.sock", "stop")
+        self.assertEqual(host.end()[1:], (0, ""))
+        self.assertEqual(len(list(self.out.glob("*.tmk"))), 2)
+
+    def test_clients_that_misbehave(self):
+        host = self.started()
+        endless = socket.socket(socket.AF_UNIX)
+        endless.connect(str(host.socket))
+        endless.settimeout(60)
+        try:
+            endless.sendall(b"x" * 40000)
+            self.assertEqual(endless.recv(100), b"")
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        idle = [socket.socket(socket.AF_UNIX) for _ in range(7)]
+        for client in idle:
+            client.connect(str(host.socket))
+        half = idle[0]
+        half.sendall(b"sta")
+        self.assertEqual(host.ask("status")["state"], "armed")
+        half.sendall(b"tus\nstatus\n")
+        self.assertTrue(half.recv(10000).startswith(b"ok v=1"))
+        more = [socket.socket(socket.AF_UNIX) for _ in range(4)]
+        for client in more:
+            client.connect(str(host.socket))
+        self.assertTrue(wait_for(lambda: b"too many" in more[-1].recv(1000)))
+        for client in idle + more + [endless]:
+            client.close()
+        self.assertTrue(wait_for(lambda: self.works(host)))
+
+    @staticmethod
+    def works(host):
+        try:
+            return host.ask("status")["state"] == "armed"
+        except (Refused, OSError):
+            return False
+
+    def test_many_armed_processes(self):
+        hosts = [self.host() for _ in range(PROCESSES)]
+        for host in hosts:
+            host.ready()
+        for host in hosts:
+            self.assertEqual(host.ask("status")["pid"], str(host.pid))
+        for host in hosts:
+            self.assertEqual(host.end(), ("sum 0", 0, ""))
+        self.assertEqual(list(self.control.iterdir()), [])
+
+    def test_a_library_that_comes_late(self):
+        host = self.started(4, CUDA_INJECTION64_PATH=None, LD_PRELOAD=str(INJECTOR), TIDEMARK_ARM=None,
+                            ATTACH_LATE="1")
+        self.assertEqual(host.ask("status")["state"], "armed")
+        host.say("alloc 10")
+        host.ask("start", out=self.out)
+        time.sleep(0.2)
+        self.assertGreater(int(host.ask("stop")["rows"]), 50)
+        self.assertEqual(host.end()[1:], (0, ""))
+
+    def test_a_recorded_process_listens_too(self):
+        host = self.started(1, TIDEMARK_ARM=None, TIDEMARK_OUT=str(self.out))
+        self.assertEqual(host.ask("status")["state"], "recording")
+        self.assertEqual(int(host.ask("stop")["dropped"]), 0)
+        self.assertEqual(host.ask("status")["state"], "armed")
+        host.ask("start", out=self.out)
+        self.assertEqual(host.end()[1:], (0, ""))
+        self.assertEqual(len(list(self.out.glob("*.tmk"))), 2)
+        deaf = self.host(TIDEMARK_ARM=None, TIDEMARK_CONTROL="0", TIDEMARK_OUT=str(self.out))
+        self.assertEqual(deaf.say("begin"), "ready")
+        self.assertNotIn("tidemark-ctl", deaf.threads())
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[5:]])

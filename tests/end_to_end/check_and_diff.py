@@ -1,0 +1,123 @@
+"""`check`, `diff`, `report --fail-on` and `report --html`: answers, exit codes, and a page that stands
+alone."""
+import html.parser
+import json
+import pathlib
+import re
+import shutil
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from harness import SNAPSHOTS, check, check_equal, finish, report, run  # noqa: E402
+
+tmp = pathlib.Path(tempfile.mkdtemp())
+default = SNAPSHOTS / "default.pickle.gz"
+ran_out = SNAPSHOTS / "oom_fraction.pickle.gz"
+peak = report(default)["ranks"][0]["devices"][0]["reserved_peak"]["bytes"]
+
+
+def status(wanted, *args):
+    result = run(*args)
+    check_equal(result.returncode, wanted, f"{' '.join(map(str, args))}: exit status")
+    return result
+
+
+# check: sizes.
+status(0, "check", default, "--max-peak", peak)
+status(1, "check", default, "--max-peak", peak - 1)
+status(0, "check", default, "--max-peak", "1GiB")
+status(0, "check", default, "--max-peak", "0.5g")
+status(1, "check", default, "--max-peak", "100 MB".replace(" ", ""))
+for bad in ("much", "-5", "12furlongs", ""):
+    result = run("check", default, "--max-peak=" + bad)
+    check_equal(result.returncode, 2, f"--max-peak={bad!r}: exit status")
+# check: against another run.
+status(0, "check", default, "--baseline", default, "--max-growth", "0")
+expandable = SNAPSHOTS / "expandable.pickle.gz"
+other = report(expandable)["ranks"][0]["devices"][0]["reserved_peak"]["bytes"]
+grew = 100 * (peak / other - 1)
+status(0, "check", default, "--baseline", expandable, "--max-growth", grew + 0.1)
+status(1, "check", default, "--baseline", expandable, "--max-growth", grew - 0.1)
+status(2, "check", default, "--max-growth", "3")
+status(2, "check", default, "--baseline", tmp / "none.tmk")
+# check: findings. Without options errors fail, with ids only those.
+status(0, "check", default)
+result = status(1, "check", ran_out)
+check("FAILED fragmentation" in result.stdout, "check names what failed")
+status(1, "check", ran_out, "--fail-on", "creep,memory_fraction")
+status(0, "check", ran_out, "--fail-on", "rank_imbalance")
+status(1, "check", ran_out, "--fail-on", "any")
+result = status(2, "check", ran_out, "--fail-on", "fragmentatoin")
+check("rank_imbalance" in result.stderr, "an unknown id: the known ones are listed")
+status(1, "report", ran_out, "--fail-on", "fragmentation")
+status(0, "report", default, "--fail-on", "any")
+status(2, "report", default, "--fail-on", "nothing")
+
+# diff: a run with itself, and two runs.
+result = json.loads(status(0, "diff", default, default, "--json").stdout)
+device = result["devices"][0]
+check(all(line["change_bytes"] == 0 for line in device["peaks"]), "a run does not differ from itself")
+check_equal(device["by_stack"], [], "nor do its stacks")
+result = json.loads(status(0, "diff", expandable, default, "--json").stdout)
+device = result["devices"][0]
+reserved = [line for line in device["peaks"] if line["name"] == "reserved peak"][0]
+check_equal(reserved["change_bytes"], peak - other, "the change of the reserved peak")
+before, after = (report(p, "--stacks", "100000")["ranks"][0]["devices"][0]
+                 for p in (expandable, default))
+total = sum(s["bytes"] for s in after["by_stack"]) - sum(s["bytes"] for s in before["by_stack"])
+check_equal(sum(line["change_bytes"] for line in device["by_stack"]), total,
+            "the stacks' changes add up")
+result = json.loads(status(0, "diff", default, ran_out, "--json").stdout)
+check("fragmentation" in result["findings_appeared"], "new findings are named")
+text = status(0, "diff", default, ran_out).stdout
+check("new findings" in text and "by stack" in text, "diff for people")
+status(2, "diff", default, tmp / "none.tmk")
+# Two ranks of one job: snapshots say their rank in their names.
+job = tmp / "job"
+job.mkdir()
+shutil.copy(default, job / "snapshot_rank0.pickle.gz")
+shutil.copy(ran_out, job / "snapshot_rank1.pickle.gz")
+check_equal([r["rank"] for r in report(job)["ranks"]], [0, 1], "ranks from names")
+result = json.loads(status(0, "diff", job, job, "--rank", 0, "--other-rank", 1, "--json").stdout)
+check_equal([d["after_rank"] for d in result["devices"]], [1], "one rank against the other")
+status(2, "diff", job, default)
+
+
+class Balance(html.parser.HTMLParser):
+    """Counts what is not closed, and collects what a browser would fetch."""
+    VOID = {"meta", "line", "path"}
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.fetched, self.wrong = [], [], 0
+
+    def handle_starttag(self, tag, attributes):
+        if tag not in self.VOID:
+            self.open.append(tag)
+        self.fetched += [v for k, v in attributes if k in ("src", "href")]
+        self.wrong += tag == "script"
+
+    def handle_startendtag(self, tag, attributes):
+        """An element that closes itself: <line/>."""
+
+    def handle_endtag(self, tag):
+        self.wrong += not self.open or self.open.pop() != tag
+
+
+for path in (default, ran_out, job):
+    page = tmp / "page.html"
+    status(0, "report", path, "--html", page)
+    markup = page.read_text()
+    balance = Balance()
+    balance.feed(markup)
+    check(not balance.open and balance.wrong == 0, f"{path.name}: elements are closed in order")
+    check_equal(balance.fetched, [], f"{path.name}: nothing comes from elsewhere")
+    check("http" not in markup and "url(" not in markup, f"{path.name}: no addresses in it")
+    check("prefers-color-scheme: dark" in markup, f"{path.name}: dark and light")
+    for finding in report(path)["findings"]:
+        check(finding["id"] in markup, f"{path.name}: {finding['id']} is on the page")
+check(len(re.findall(r'class="allocated" d="M', markup)) == 2, "a curve for each rank")
+status(2, "report", default, "--html", tmp / "no" / "page.html")
+
+finish()

@@ -1,0 +1,146 @@
+"""Exit codes, error lines, help: what a person meets at the prompt."""
+import gzip
+import json
+import os
+import pathlib
+import pickle
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from harness import SNAPSHOTS, check, check_equal, finish, report, run  # noqa: E402
+
+tmp = pathlib.Path(tempfile.mkdtemp())
+snapshot = SNAPSHOTS / "default.pickle.gz"
+
+
+def refuses(what, *args, says=()):
+    result = run(*args)
+    check_equal(result.returncode, 2, f"{what}: exit status")
+    lines = result.stderr.splitlines()
+    check_equal(len(lines), 1, f"{what}: one line on stderr, not {lines}")
+    check_equal(result.stdout, "", f"{what}: nothing on stdout")
+    for text in says:
+        check(text in result.stderr, f"{what}: {result.stderr!r} says {text!r}")
+
+
+# Help.
+for command in ("import", "info", "report", "whatif", "diff", "check", "doctor", "version"):
+    result = run(command, "--help")
+    check_equal(result.returncode, 0, f"{command} --help: exit status")
+    check("Example" in result.stdout, f"{command} --help has an example")
+result = run("--help")
+check_equal(result.returncode, 0, "--help: exit status")
+check("report" in result.stdout, "--help lists the commands")
+check(run("version").stdout.startswith("tidemark "), "version")
+result = run("doctor")
+check_equal(result.returncode, 1 if "missing" in result.stdout else 0, "doctor: exit status")
+check("CUDA driver" in result.stdout, "doctor names the driver")
+
+# Bad usage and bad input.
+refuses("an unknown command", "frobnicate", says=["frobnicate"])
+refuses("no path", "report", says=["PATH"])
+refuses("a missing file", "report", tmp / "none.tmk", says=["none.tmk"])
+refuses("a missing snapshot", "report", tmp / "none.pickle", says=["none.pickle"])
+empty = tmp / "empty.pickle"
+empty.touch()
+refuses("an empty file", "report", empty, says=["empty.pickle"])
+text = tmp / "notes.txt"
+text.write_text("hello\n" * 100)
+refuses("a text file", "report", text, says=["notes.txt"])
+garbage = tmp / "garbage.tmk"
+garbage.write_bytes(os.urandom(5000))
+refuses("random bytes", "info", garbage, says=["garbage.tmk", "not a tidemark trace"])
+cut = tmp / "cut.pickle.gz"
+cut.write_bytes(snapshot.read_bytes()[:4000])
+refuses("a cut gzip", "report", cut, says=["cut.pickle.gz"])
+half = tmp / "half.pickle"
+half.write_bytes(gzip.open(snapshot).read()[:50000])
+refuses("a cut pickle", "report", half, says=["half.pickle"])
+evil = tmp / "evil.pickle"
+evil.write_bytes(b"\x80\x04cos\nsystem\n\x8c\x04true\x85R.")
+refuses("a pickle that runs code", "import", evil, "-o", tmp / "evil.tmk", says=["GLOBAL"])
+check(not (tmp / "evil.tmk").exists(), "a failed import leaves no file")
+refuses("an unwritable output", "import", snapshot, "-o", tmp / "no" / "x.tmk", says=["x.tmk"])
+refuses("a directory as output", "import", snapshot, "-o", tmp, says=["directory"])
+nothing = tmp / "nothing"
+nothing.mkdir()
+refuses("an empty directory", "report", nothing, says=["no trace"])
+refuses("a wrong instant", "report", snapshot, "--at", "noon", says=["noon"])
+refuses("no such rank", "report", snapshot, "--rank", "7", says=["rank 7"])
+refuses("an OOM that never was", "report", snapshot, "--at", "oom", says=["never ran out"])
+
+# Importing gives the same answers as reading directly; the file replaces an older one.
+trace = tmp / "run.tmk"
+trace.write_text("older")
+result = run("import", snapshot, "-o", trace)
+check_equal((result.returncode, result.stderr), (0, ""), "import")
+direct, imported = report(snapshot), report(trace)
+direct["source"].pop("path"), imported["source"].pop("path")
+check_equal(imported, direct, "the imported trace says what the snapshot says")
+check_equal([p.name for p in tmp.glob("*.partial")], [], "no partial file is left")
+
+# A directory is read whole; a bad file in it is named and the rest goes on.
+many = tmp / "many"
+many.mkdir()
+(many / "a.tmk").write_bytes(trace.read_bytes())
+(many / "b.tmk").write_bytes(b"broken")
+result = run("info", many)
+check_equal(result.returncode, 0, "a directory with a broken file: exit status")
+check("b.tmk" in result.stderr, "the broken file is named")
+
+# A cut trace: what is left is reported, and so is the loss.
+short = tmp / "short.tmk"
+short.write_bytes(trace.read_bytes()[: trace.stat().st_size * 2 // 3])
+result = run("info", short)
+check_equal(result.returncode, 0, "a cut trace: exit status")
+check("ends inside a block" in result.stdout, "info says that the trace is cut")
+check_equal(report(short)["ranks"][0]["loss"]["truncated"], True, "the report says that it is cut")
+
+# The instant can be chosen, and colours stay off a pipe.
+ooms = SNAPSHOTS / "oom_fraction.pickle.gz"
+at_oom = report(ooms, "--at", "oom")["ranks"][0]["devices"][0]
+check_equal(at_oom["oom"][0]["requested_bytes"] > 0, True, "the failed request is there")
+check_equal(at_oom["ledger_at_peak"][0]["bytes"], at_oom["oom"][0]["allocated_bytes"],
+            "the ledger at the OOM is the OOM's")
+check("\x1b" not in run("report", ooms).stdout, "no colours in a pipe")
+
+# What if: settings are refused as torch refuses them, and the table says what to do.
+refuses("whatif without settings", "whatif", snapshot, says=["--alloc-conf", "--all"])
+refuses("an unknown setting", "whatif", snapshot, "--alloc-conf", "expandable:True",
+        says=["expandable"])
+refuses("a bad value", "whatif", snapshot, "--alloc-conf", "max_split_size_mb:64",
+        "--alloc-conf", "expandable_segments:yes", says=["expandable_segments", "True or False"])
+refuses("a bad card", "whatif", snapshot, "--all", "--card", "big", says=["--card", "big"])
+refuses("a bad version", "whatif", snapshot, "--all", "--torch", "1.9", says=["--torch", "1.9"])
+refuses("a rank that is not there", "whatif", snapshot, "--all", "--rank", "7", says=["rank"])
+result = run("whatif", snapshot, "--all")
+check_equal(result.returncode, 0, "whatif --all: exit status")
+check("\x1b" not in result.stdout, "whatif: no colours in a pipe")
+for text in ("every one of 612 blocks", "expandable_segments:True", "would save"):
+    check(text in result.stdout, f"whatif --all says {text!r}")
+table = json.loads(run("whatif", snapshot, "--all", "--json").stdout)["devices"][0]["predictions"]
+peaks = [p["reserved_peak_bytes"] for p in table]
+check_equal(peaks, sorted(peaks), "whatif --all: the best first")
+check(len(table) > 8, "whatif --all: many settings")
+tight = json.loads(run("whatif", snapshot, "--json", "--card", "200MiB", "--alloc-conf",
+                       "").stdout)["devices"][0]["predictions"][0]
+check_equal(tight["out_of_memory"], True, "whatif: a card that is too small")
+check(tight["reserved_peak_bytes"] <= 200 << 20, "whatif: no more than the card is reserved")
+states_only = tmp / "states.pickle"
+bare = pickle.loads(gzip.open(snapshot).read())
+bare["device_traces"] = [[]]
+bare["segments"] = []
+states_only.write_bytes(pickle.dumps(bare))
+refuses("a snapshot without history", "whatif", states_only, "--all", says=["states.pickle"])
+
+# JSON is JSON whatever the names are.
+odd = pickle.loads(gzip.open(SNAPSHOTS / "annotated.pickle.gz").read())
+for entry in odd["device_traces"][0]:
+    entry["frames"] = [{"name": 'q"\\\n\x01é', "filename": "\u2028.py", "line": 3}]
+odd_file = tmp / "odd.pickle"
+odd_file.write_bytes(pickle.dumps(odd))
+frames = report(odd_file)["ranks"][0]["devices"][0]["by_stack"][0]["frames"]
+check_equal(frames, ['q"\\\n\x01é \u2028.py:3'], "odd names come back")
+
+finish()

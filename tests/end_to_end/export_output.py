@@ -1,0 +1,100 @@
+"""What cannot be written or was asked for wrongly: one clear line, and nothing left behind.
+
+    output_test.py TIDEMARK MAKE_TRACE SNAPSHOT_DIRECTORY
+"""
+import os
+import pathlib
+import resource
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from tool import Tool  # noqa: E402
+
+TOOL = Tool(sys.argv[1])
+MAKE_TRACE = sys.argv[2]
+SNAPSHOT = os.path.join(sys.argv[3], "default.pickle.gz")
+FORMATS = ("perfetto", "sqlite", "csv", "snapshot")
+
+
+def with_a_full_disk():
+    """Files end at 16 KiB, as if there were no more room."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, 1 << 14))
+
+
+class Output(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = directory.name
+
+    def path(self, name):
+        return os.path.join(self.directory, name)
+
+    def refused(self, source, form, output, *more, words, **how):
+        done = subprocess.run([TOOL.program, "export", source, "--format", form, "-o", output,
+                               *map(str, more)], capture_output=True, text=True, **how)
+        self.assertEqual(done.returncode, 2, (form, more, done.stderr))
+        self.assertEqual(done.stdout, "")
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertIn(words, done.stderr)
+
+    def test_options_that_make_no_sense(self):
+        job = self.path("job")
+        os.mkdir(job)
+        subprocess.run([MAKE_TRACE, job], check=True)
+        output = self.path("out")
+        wrong = [(("--time", text), "--time") for text in
+                 ("5", "x..y", "3s..1s", "-1s..", "1s..2s..3s", "1e300s..", "1m..2m", "1000s..")]
+        wrong += [(("--ranks", "9"), "no rank 9"), (("--ranks", "x"), "--ranks"),
+                  (("--ranks", "0,9"), "no rank 9"), (("--max-size", "x"), "--max-size"),
+                  (("--max-size", "100"), "would pass")]
+        for options, words in wrong:
+            for form in FORMATS:
+                more = options if "--ranks" in options else (*options, "--ranks", "0")
+                self.refused(job, form, output, *more, words=words)
+                self.assertEqual(os.listdir(self.directory), ["job"])
+        self.refused(job, "snapshot", output, words="choose one with --ranks")
+
+    def test_a_full_disk_leaves_nothing(self):
+        for form in FORMATS:
+            self.refused(SNAPSHOT, form, self.path("new"), words=self.path("new"),
+                         preexec_fn=with_a_full_disk)
+            self.assertEqual(os.listdir(self.directory), [], form)
+
+    def test_an_existing_file_stays_until_it_is_replaced(self):
+        for form in ("perfetto", "sqlite", "snapshot"):
+            output = self.path(form)
+            with open(output, "w", encoding="utf-8") as file:
+                file.write("old")
+            self.refused(SNAPSHOT, form, output, words=output, preexec_fn=with_a_full_disk)
+            with open(output, encoding="utf-8") as file:
+                self.assertEqual(file.read(), "old")
+            TOOL.export(SNAPSHOT, form, output)
+            self.assertGreater(os.path.getsize(output), 1 << 14)
+        self.assertEqual(sorted(os.listdir(self.directory)), ["perfetto", "snapshot", "sqlite"])
+
+    def test_places_that_cannot_be_written(self):
+        pipe = self.path("pipe")
+        os.mkfifo(pipe)
+        for form in FORMATS:
+            self.refused(SNAPSHOT, form, self.path("no/such/place"), words="No such file")
+            self.refused(SNAPSHOT, form, "", words="needs a name")
+            self.refused(SNAPSHOT, form, pipe, words=pipe)
+            self.assertTrue(stat.S_ISFIFO(os.stat(pipe).st_mode))
+        for form in ("perfetto", "sqlite", "snapshot"):
+            self.refused(SNAPSHOT, form, self.directory, words="is a directory")
+        self.assertEqual(os.listdir(self.directory), ["pipe"])
+
+    def test_no_bar_without_a_terminal(self):
+        for form in FORMATS:
+            self.assertEqual(TOOL.export(SNAPSHOT, form, self.path(form)).stderr, "")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

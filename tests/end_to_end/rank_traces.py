@@ -1,0 +1,62 @@
+"""Jobs of several ranks, recorded on a real GPU with real NCCL: who is guilty, and of what."""
+import csv
+import json
+import pathlib
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from harness import check, check_equal, finish, report, run  # noqa: E402
+
+TRACES = pathlib.Path(__file__).resolve().parent.parent.parent / "samples" / "traces" / "ranks"
+
+
+def nccl_bytes_by_rank(job):
+    """What the driver gave to NCCL, most at once, from the rows themselves."""
+    with tempfile.TemporaryDirectory() as folder:
+        check_equal(run("export", job, "--format", "csv", "-o", folder).returncode, 0, "export")
+        rows = list(csv.DictReader((pathlib.Path(folder) / "driver_events.csv").read_text()
+                                   .splitlines()))
+        ranks = {row["rank_id"]: int(row["rank"]) for row in csv.DictReader(
+            (pathlib.Path(folder) / "ranks.csv").read_text().splitlines())}
+    live, now, peak = {}, {}, {}
+    for row in sorted(rows, key=lambda r: int(r["time_ns"])):
+        rank = ranks[row["rank_id"]]
+        key = (rank, row["handle"] if row["kind"] == "virtual" else row["address"])
+        if row["operation"] in ("create", "allocate") and row["owner"] == "nccl" and \
+                row["kind"] in ("virtual", "device") and row["result"] in ("0", ""):
+            live[key] = int(row["size_bytes"])
+            now[rank] = now.get(rank, 0) + live[key]
+            peak[rank] = max(peak.get(rank, 0), now[rank])
+        elif row["operation"] in ("release", "free") and key in live:
+            now[rank] -= live.pop(key)
+    return peak
+
+
+for name in ("ddp2", "ddp4"):
+    truth = json.loads((TRACES / f"{name}.truth.json").read_text())
+    answer = report(TRACES / name)
+    for rank in answer["ranks"]:
+        if rank["rank"] < 0:
+            continue
+        for peak, wanted in truth[str(rank["rank"])].items():
+            check_equal(rank["devices"][0][peak]["bytes"], wanted, f"{name}: rank {rank['rank']}, {peak}")
+    alarms = [f["id"] for f in answer["findings"] if f["severity"] != "info"]
+    check_equal(alarms, [], f"{name}: nothing is wrong")
+    check_equal(answer["rank_comparison"]["waiting"], [], f"{name}: nobody waits")
+
+job = TRACES / "guilty4"
+answer = report(job)
+imbalance = [f for f in answer["findings"] if f["id"] == "rank_imbalance"]
+check_equal([f["rank"] for f in imbalance], [2], "the guilty rank is named")
+comparison = answer["rank_comparison"]
+check_equal(comparison["highest"]["rank"], 2, "it has the highest peak")
+check_equal(comparison["diverged"]["rank"], 2, "it left the others")
+check(comparison["stacks"][0]["frames"][0].startswith("keep_for_later train_ddp.py:"),
+      "the line that holds the memory")
+waiting, = comparison["waiting"]
+check_equal(waiting["function"], "AllReduce", "the collective that the others wait in")
+check_equal((waiting["ranks"], waiting["absent"]), ([0, 1, 3], [2]), "who waits for whom")
+check_equal({n["rank"]: n["peak_bytes"] for n in comparison["nccl"]}, nccl_bytes_by_rank(job),
+            "NCCL's bytes are what the driver gave to it")
+finish()

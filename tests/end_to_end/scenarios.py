@@ -1,0 +1,80 @@
+"""Runs recorded on a real GPU yield exactly the findings that are expected of them, and advice
+saves what the repaired program really saved.
+
+    scenarios.py TIDEMARK            the recorded scenarios of tests/data/scenarios
+    scenarios.py TIDEMARK --table    also prints promised against real savings
+"""
+import json
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from harness import DATA, check, check_equal, finish, report  # noqa: E402
+
+ROOT = DATA.parent.parent
+RUNS = DATA / "scenarios"
+EXPECTED = json.loads((ROOT / "samples" / "scenarios" / "expected.json").read_text())
+WITHIN = 0.10  # of what the repair really saved
+
+
+def alarms(path):
+    return sorted({f["id"] for f in report(path)["findings"] if f["severity"] != "info"})
+
+
+def phases(path):
+    """How often the program did what is not training; every program has a first step."""
+    counts = {}
+    for rank in report(path)["ranks"]:
+        for d in rank["devices"]:
+            for phase in d.get("phases", []):
+                if phase["phase"] != "first_step":
+                    counts[phase["phase"]] = counts.get(phase["phase"], 0) + phase["count"]
+    return counts
+
+
+def peak(path):
+    """The highest rank's allocated peak."""
+    return max(d["allocated_peak"]["bytes"]
+               for rank in report(path)["ranks"] for d in rank["devices"])
+
+
+def run_of(name, variant):
+    """A file, or a directory for a job of several ranks or processes; None when not recorded."""
+    for path in (RUNS / f"{name}.{variant}.tmk", RUNS / f"{name}.{variant}"):
+        if path.exists():
+            return path
+    return None
+
+
+table = []
+for name, expected in EXPECTED.items():
+    bad = run_of(name, "bad")
+    if bad is None:
+        check(False, f"{name}: is expected but was not recorded")
+        continue
+    check_equal(alarms(bad), expected["findings"], f"{name}: findings")
+    fixed = run_of(name, "fixed")
+    if fixed is not None:
+        check_equal(alarms(fixed), [], f"{name}, repaired: findings")
+    for path in filter(None, (bad, fixed)):
+        check_equal(phases(path), expected.get("phases", {}), f"{path.name}: phases")
+    saving = expected.get("saving")
+    if saving is None:
+        continue
+    whole = run_of(name, saving["trace"])
+    check(whole is not None and fixed is not None, f"{name}: both runs of the saving are there")
+    advice = [a for f in report(whole)["findings"] if f["id"] == saving["finding"]
+              for a in f["advice"] if a["action"] == saving["action"]]
+    check(len(advice) == 1, f"{name}: advises {saving['action']}")
+    if not advice:
+        continue
+    promised, real = advice[0]["saves_bytes"], peak(whole) - peak(fixed)
+    table.append((name, saving["action"], promised, real))
+    check(abs(promised - real) <= WITHIN * real,
+          f"{name}: {saving['action']} promises {promised}, the repair saved {real}")
+
+if "--table" in sys.argv:
+    for name, action, promised, real in table:
+        print(f"| {name} | {action} | {promised / 2**20:,.1f} MiB | {real / 2**20:,.1f} MiB |")
+check(len(table) >= 5, "savings of at least five scenarios are compared")
+finish()

@@ -1,0 +1,31 @@
+"""A program that is over in milliseconds has a ledger, and its failures know the card.
+
+    short_program.py TIDEMARK SIMGPU_LIBRARIES RUN_OUT
+"""
+import json
+import os
+import pathlib
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from harness import check, check_equal, finish, report, run  # noqa: E402
+
+SIMGPU, RUN_OUT = sys.argv[2:4]
+
+with tempfile.TemporaryDirectory() as scratch:
+    place = pathlib.Path(scratch)
+    (place / "cards").mkdir()
+    environment = {**os.environ, "LD_LIBRARY_PATH": SIMGPU, "SIMGPU_DIR": str(place / "cards"),
+                   "TIDEMARK_BUFFER_MB": "4"}
+    result = run("run", "-o", place / "out", "--", RUN_OUT, env=environment)
+    check_equal(result.returncode, 0, result.stderr)
+    said = json.loads(result.stdout)
+    device = report(place / "out")["ranks"][0]["devices"][0]
+    check_equal(device["driver_peak"]["bytes"], said["taken_bytes"], "peak")
+    check_equal([o["requested_bytes"] for o in device["oom"]], said["failed_bytes"][-len(device["oom"]):],
+                "failed requests")
+    check(not device["shared_card"], "NVML told the processes apart")
+    check_equal(sum(line["bytes"] for line in device["ledger_at_peak"]),
+                device["ledger_device_used_bytes"], "the ledger adds up")
+finish()

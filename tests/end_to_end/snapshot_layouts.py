@@ -1,0 +1,143 @@
+"""Every layout of torch 2.0 to 2.13 and every pickle protocol gives the same answers."""
+import copy
+import gzip
+import json
+import pathlib
+import pickle
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from harness import SNAPSHOTS, check, check_equal, finish, report, run  # noqa: E402
+
+tmp = pathlib.Path(tempfile.mkdtemp())
+counter = 0
+
+
+def saved(snapshot, protocol=4, compress=False):
+    global counter
+    counter += 1
+    path = tmp / f"s{counter}.pickle{'.gz' if compress else ''}"
+    data = pickle.dumps(snapshot, protocol=protocol)
+    path.write_bytes(gzip.compress(data) if compress else data)
+    return path
+
+
+def answers(path, ignore=()):
+    """What must not depend on the layout."""
+    device = report(path)["ranks"][0]["devices"][0]
+    keep = {k: v for k, v in device.items() if k not in ignore}
+    return json.dumps(keep, sort_keys=True)
+
+
+def load(case):
+    return pickle.loads(gzip.open(SNAPSHOTS / f"{case}.pickle.gz").read())
+
+
+for case in ("default", "expandable", "late", "oom_fraction", "graphs"):
+    original = load(case)
+    wanted = answers(SNAPSHOTS / f"{case}.pickle.gz")
+    for protocol in (2, 3, 4, 5):
+        check_equal(answers(saved(original, protocol)), wanted, f"{case}: protocol {protocol}")
+    check_equal(answers(saved(original, 4, compress=True)), wanted, f"{case}: gzip")
+
+    # No shared objects at all: as if every frame list had been written out.
+    unshared = json.loads(json.dumps(original))
+    check_equal(answers(saved(unshared)), wanted, f"{case}: unshared frames")
+
+    # 2.12: entries name their pool; 2.11: forward frames; 2.10: metadata.
+    newer = copy.deepcopy(original)
+    for trace in newer["device_traces"]:
+        for entry in trace:
+            entry["pool_id"] = (0, 0)
+            entry["forward_frames"] = ["  File 'train.py', line 3, in forward\n"]
+    check_equal(answers(saved(newer)), wanted, f"{case}: torch 2.12 layout")
+
+    # 2.2 to 2.7: no compile context, no metadata; before 2.5 no annotations, before 2.3 no settings.
+    older = copy.deepcopy(original)
+    older.pop("external_annotations")
+    for trace in older["device_traces"]:
+        for entry in trace:
+            entry.pop("compile_context")
+            entry.pop("user_metadata")
+    # Without annotations there are no marks: steps, and what follows from them, are found otherwise.
+    by_marks = ("steps", "by_category", "by_age", "phases", "peak_phase")
+    wanted = answers(SNAPSHOTS / f"{case}.pickle.gz", by_marks)
+    check_equal(answers(saved(older), by_marks), wanted, f"{case}: torch 2.4 layout")
+    if case in ("default", "late", "oom_fraction"):
+        older.pop("allocator_settings")  # these ran with settings that do not change block sizes
+        check_equal(answers(saved(older), by_marks), wanted, f"{case}: torch 2.2 layout")
+
+        # 2.1: no times. Instants differ, amounts do not.
+        for trace in older["device_traces"]:
+            for entry in trace:
+                entry.pop("time_us")
+        path = saved(older)
+        device = report(path)["ranks"][0]["devices"][0]
+        whole = report(SNAPSHOTS / f"{case}.pickle.gz")["ranks"][0]["devices"][0]
+        for peak in ("allocated_peak", "requested_peak", "reserved_peak"):
+            check_equal(device[peak]["bytes"], whole[peak]["bytes"], f"{case}: 2.1 layout, {peak}")
+        check("no times" in run("report", path).stdout, f"{case}: the missing times are mentioned")
+
+        # 2.0: blocks have no address, requested size or frames, but a history.
+        for segment in older["segments"]:
+            for key in ("segment_pool_id", "is_expandable", "frames"):
+                segment.pop(key)
+            for block in segment["blocks"]:
+                frames = block.pop("frames")
+                block.pop("address")
+                requested = block.pop("requested_size")
+                if block["state"] != "inactive":
+                    block["history"] = [{"addr": 0, "real_size": requested, "frames": frames}]
+        device = report(saved(older))["ranks"][0]["devices"][0]
+        for peak in ("allocated_peak", "requested_peak", "reserved_peak"):
+            check_equal(device[peak]["bytes"], whole[peak]["bytes"], f"{case}: 2.0 layout, {peak}")
+        check_equal(device["contradicting_events"], 0, f"{case}: 2.0 layout, contradictions")
+
+# torch.cuda.memory_snapshot(): the segments alone, as a list.
+original = load("default")
+only = report(saved(original["segments"]))["ranks"][0]["devices"][0]
+active = sum(b["size"] for s in original["segments"] for b in s["blocks"] if b["state"] != "inactive")
+check_equal(only["allocated_peak"]["bytes"], active, "segments alone: allocated")
+check_equal(only["reserved_peak"]["bytes"], sum(s["total_size"] for s in original["segments"]),
+            "segments alone: reserved")
+
+# torch.profiler's snapshots carry categories.
+profiled = load("default")
+for i, entry in enumerate(profiled["device_traces"][0]):
+    if entry["action"] == "alloc":
+        entry["category"] = ("parameter", "activation")[i % 2]
+shares = report(saved(profiled))["ranks"][0]["devices"][0]["by_category"]
+check_equal({s["category"] for s in shares}, {"parameter", "activation"}, "categories are kept")
+
+# What is not understood is counted and named, never fatal.
+strange = load("default")
+strange["device_traces"][0].insert(0, {"action": "teleport", "addr": 1, "size": 2, "stream": 0,
+                                       "time_us": 1, "frames": []})
+strange["device_traces"][0].insert(0, "not a dict")
+strange["device_traces"][0].insert(0, {"action": "alloc", "addr": 1, "size": -5, "time_us": 1})
+strange["weather"] = "fine"
+result = report(saved(strange))
+check_equal(result["ranks"][0]["loss"]["entries_skipped"], 3, "strange entries are counted")
+check(any("weather" in note for note in result["ranks"][0]["loss"]["notes"]),
+      "an unknown key is named")
+
+# Not snapshots at all.
+for thing in ({}, {"a": 1}, [], [1, 2], "text", 5, None, {"segments": 3, "device_traces": "x"},
+              {"segments": [None, {"address": "x"}], "device_traces": [[None], 5, {}]}):
+    code = run("report", saved(thing)).returncode
+    check(code in (0, 2), f"{thing!r}: exit status {code}")
+
+# Hostile numbers: nothing crashes, hangs or exhausts memory.
+huge = 2 ** 63
+hostile = {"segments": [{"device": 0, "address": huge, "total_size": 2 ** 64 - 1, "stream": -1,
+                         "blocks": [{"size": 2 ** 64 - 1, "state": "active_allocated"}] * 50}],
+           "device_traces": [[{"action": a, "addr": addr, "size": size, "stream": huge,
+                               "time_us": t, "frames": []}
+                              for a in ("alloc", "free_completed", "segment_map", "segment_unmap")
+                              for addr in (0, 1, huge, 2 ** 64 - 1)
+                              for size in (0, 1, huge, 2 ** 64 - 1)
+                              for t in (0, 2 ** 40, 9 * 10 ** 15)]]}
+check_equal(run("report", saved(hostile)).returncode, 0, "hostile numbers: exit status")
+
+finish()

@@ -1,0 +1,241 @@
+"""Records the programs of torch_program.py under the real injector and holds the traces against their word.
+
+    python3 torch_capture.py TIDEMARK SIMGPU_LIBRARIES TORCH_DIRECTORY INJECTOR
+"""
+import csv
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TIDEMARK, LIBRARIES, TORCH, INJECTOR = (pathlib.Path(path).resolve() for path in sys.argv[1:5])
+PROGRAM = pathlib.Path(__file__).resolve().parents[1] / "programs" / "torch_program.py"
+
+
+class Recorded:
+    """One run of a program: what it said, and its trace."""
+
+    def __init__(self, folder, program, cache, through_run=True, **environment):
+        self.folder = pathlib.Path(folder)
+        self.out = self.folder / "out"
+        self.truth_file = self.folder / "truth.json"
+        self.told_file = self.folder / "told.json"
+        variables = dict(os.environ, LD_LIBRARY_PATH=str(LIBRARIES), XDG_CACHE_HOME=str(cache),
+                         TRUTH=str(self.truth_file), TOLD=str(self.told_file))
+        for name in ("TIDEMARK_OUT", "CUDA_INJECTION64_PATH", "CXX"):
+            variables.pop(name, None)
+        variables.update(environment)
+        command = [sys.executable, "-B", PROGRAM, program, TORCH]
+        if through_run:
+            command = [TIDEMARK, "run", "-q", "-o", self.out, "--", *command]
+        else:
+            variables.update(CUDA_INJECTION64_PATH=str(INJECTOR), TIDEMARK_OUT=str(self.out))
+        done = subprocess.run(command, env=variables, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, timeout=300)
+        self.status, self.output, self.errors = done.returncode, done.stdout, done.stderr
+
+    def truth(self):
+        return json.loads(self.truth_file.read_text())
+
+    def told(self):
+        return json.loads(self.told_file.read_text(encoding="utf-8"))
+
+    def report(self, *options):
+        done = subprocess.run([TIDEMARK, "report", self.out, "--json", *options], check=True,
+                              stdout=subprocess.PIPE, text=True)
+        return json.loads(done.stdout)["ranks"][0]["devices"][0]
+
+    def tables(self, *names):
+        folder = self.folder / "csv"
+        if not folder.exists():
+            subprocess.run([TIDEMARK, "export", self.out, "--format", "csv", "-o", folder],
+                           check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return [list(csv.DictReader((folder / f"{name}.csv").read_text("utf-8").splitlines()))
+                for name in names]
+
+    def stacks(self):
+        """Of each allocation by its size: "function line" per frame, innermost first."""
+        allocations, frames, order = self.tables("allocations", "frames", "stack_frames")
+        by_frame = {frame["frame_id"]: frame for frame in frames}
+        by_stack = {}
+        for row in order:
+            by_stack.setdefault(row["stack_id"], []).append((int(row["position"]), row["frame_id"]))
+        result = {}
+        for allocation in allocations:
+            result.setdefault(int(allocation["block_bytes"]), []).append(
+                [by_frame[frame] for _, frame in sorted(by_stack.get(allocation["stack_id"], []))])
+        return result
+
+
+class TorchCapture(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = tempfile.TemporaryDirectory()
+        cls.cache = pathlib.Path(cls.shared.name) / "cache"
+        Recorded(cls.shared.name, "workers", cls.cache, through_run=False,
+                 WAIT_FOR=str(cls.cache / "tidemark" / "*.so"))  # builds the bridge
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.shared.cleanup()
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def record(self, program, status=0, cache=None, **options):
+        recorded = Recorded(self.folder.name, program, cache or self.cache, **options)
+        self.assertEqual(recorded.status, status, recorded.errors)
+        return recorded
+
+    def compare(self, recorded, names):
+        truth, device = recorded.truth(), recorded.report()
+        for name in names:
+            self.assertEqual(device[f"{name}_peak"]["bytes"], truth[f"{name}_peak"], name)
+
+    def test_both_voices_agree_with_the_allocator(self):
+        recorded = self.record("churn")
+        self.compare(recorded, ["allocated", "requested", "reserved"])
+        settings, = recorded.tables("settings")
+        self.assertIn("attached", [row["value"] for row in settings if row["key"] == "torch_bridge"])
+        allocations, = recorded.tables("allocations")
+        self.assertGreater(len({row["stream"] for row in allocations}), 1)
+
+    def test_the_first_voice_alone_agrees(self):
+        recorded = self.record("churn", TIDEMARK_BRIDGE="0")
+        self.compare(recorded, ["allocated", "reserved"])
+        self.assertEqual(recorded.errors, "")
+
+    def test_torch_that_comes_after_cuda(self):
+        self.compare(self.record("late"), ["allocated", "requested", "reserved"])
+        shutil.rmtree(self.folder.name + "/out")
+        self.compare(self.record("late", TIDEMARK_BRIDGE="0"), ["allocated", "reserved"])
+
+    def test_the_injector_builds_the_bridge_by_itself_and_changes_over(self):
+        cache = pathlib.Path(self.folder.name) / "empty"
+        recorded = self.record("churn", through_run=False, cache=cache,
+                               WAIT_FOR=str(cache / "tidemark" / "*.so"))
+        # The first requests, of unknown size, were small and gone before the peak.
+        self.compare(recorded, ["allocated", "requested", "reserved"])
+        settings, = recorded.tables("settings")
+        self.assertIn("attached", [row["value"] for row in settings if row["key"] == "torch_bridge"])
+
+    def test_run_builds_the_bridge_before_the_launch(self):
+        recorded = self.record("churn", cache=pathlib.Path(self.folder.name) / "empty",
+                               PYTHONPATH=str(TORCH.parent))
+        self.compare(recorded, ["allocated", "requested", "reserved"])
+        recorded = subprocess.run([TIDEMARK, "run", "--", sys.executable, "-c", "pass"],
+                                  cwd=self.folder.name, stderr=subprocess.PIPE, text=True, env=dict(
+                                      os.environ, PYTHONPATH=str(TORCH.parent),
+                                      XDG_CACHE_HOME=self.folder.name + "/other"))
+        self.assertIn("building the bridge to PyTorch 2.10.0+standin", recorded.stderr)
+
+    def test_without_a_compiler_one_line_says_what_is_missing(self):
+        cache = pathlib.Path(self.folder.name) / "empty"
+        recorded = self.record("churn", cache=cache, PATH="/nowhere", through_run=False)
+        self.compare(recorded, ["allocated", "reserved"])
+        self.assertEqual(recorded.errors.count("\n"), 1, recorded.errors)
+        self.assertIn("no C++ compiler", recorded.errors)
+
+    def check_lines(self, recorded):
+        stacks = recorded.stacks()
+        told = recorded.told()
+        self.assertGreater(len(told), 60)
+        for size, *expected in told:
+            found = [[f"{frame['function'].split('.')[-1]} {frame['line']}" for frame in stack]
+                     for stack in stacks[size]]
+            # The innermost frame of ours is the call into ctypes, one further in than traceback's.
+            self.assertTrue(any(stack[-len(expected):] == expected for stack in found),
+                            (size, expected, found))
+
+    def test_frames_have_the_lines_that_python_says(self):
+        self.check_lines(self.record("lines"))
+
+    def test_the_way_through_the_gil_finds_the_same(self):
+        self.check_lines(self.record("lines", TIDEMARK_PYTHON_GIL="1"))
+
+    def test_threads_without_python(self):
+        stacks = self.record("workers").stacks()
+        functions = {size: [frame["function"] for stack in found for frame in stack]
+                     for size, found in stacks.items()}
+        self.assertIn("MmBackward0", functions[64 << 10])
+        self.assertIn("loader", functions[128 << 10])
+        self.assertIn("workers.<locals>.<lambda>", functions[256 << 10])
+
+    def test_a_fork_leaves_the_parent_recording(self):
+        recorded = self.record("forked")
+        self.assertEqual(recorded.output, "child\nparent 3\n")
+        self.compare(recorded, ["allocated", "requested", "reserved"])
+
+    def test_the_interpreter_goes_down_while_threads_allocate(self):
+        for _ in range(5):
+            shutil.rmtree(self.folder.name + "/out", ignore_errors=True)
+            shutil.rmtree(self.folder.name + "/csv", ignore_errors=True)
+            recorded = self.record("shutdown")
+            self.assertEqual(recorded.output, "leaving\n")
+            self.assertGreaterEqual(recorded.report()["allocated_peak"]["bytes"], 8 << 20)
+
+    def test_an_error_is_explained_on_disk_before_the_program_hears_of_it(self):
+        recorded = self.record("out_of_memory", status=-9, through_run=False)
+        trace, = (path for path in recorded.out.glob("*.tmk"))
+        alone = pathlib.Path(self.folder.name) / "alone.tmk"
+        shutil.copy(trace, alone)  # without its ring: only what was written at the error
+        done = subprocess.run([TIDEMARK, "report", alone, "--json"], check=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        oom, = json.loads(done.stdout)["ranks"][0]["devices"][0]["oom"]
+        self.assertEqual(oom["layer"], "torch")
+        self.assertEqual(oom["requested_bytes"], 30 << 20)
+        self.assertEqual(oom["allocated_bytes"], 6 * (6 << 20))
+        self.assertTrue(any("out_of_memory" in frame for frame in oom["frames"]), oom["frames"])
+        rows, = recorded.tables("out_of_memory")
+        framework = [row for row in rows if row["layer"] == "torch"]
+        self.assertEqual(len(framework), 1, rows)
+
+    def test_steps_ranges_and_roles(self):
+        recorded = self.record("phases")
+        self.assertEqual(recorded.output, "hooks 1\n")
+        marks, = recorded.tables("marks")
+        names = [row["name"] for row in marks]
+        self.assertEqual(names.count("optimizer step"), 5)
+        self.assertEqual(names.count("training step"), 5)
+        categories = {row["category"]: row["bytes"] for row in recorded.report()["by_category"]}
+        self.assertEqual(categories, {"parameter": 1 << 20, "gradient": 2 << 20,
+                                      "optimizer_state": 3 << 20})
+
+    def test_nvtx_ranges(self):
+        recorded = self.record("nvtx")
+        self.assertEqual(recorded.output, "levels [0, 1, 1, 0, -1]\n")
+        marks, = recorded.tables("marks")
+        collectives, = recorded.tables("collectives")
+        self.assertEqual([row["function"] for row in collectives], ["AllReduce", "Send"])
+        found = {row["name"]: row for row in marks
+                 if row["kind"] == "nvtx" and row["domain"] != "NCCL"}
+        self.assertEqual(set(found), {"outer", "inn\u00e9r", "fetch", "one", "two", "done"})
+        self.assertEqual(found["fetch"]["domain"], "loader")
+        self.assertEqual(found["done"]["is_instant"], "1")
+        begin = {name: int(row["begin_ns"]) for name, row in found.items()}
+        end = {name: int(row["end_ns"]) for name, row in found.items()}
+        self.assertLess(begin["outer"], begin["inn\u00e9r"])
+        self.assertLess(end["inn\u00e9r"], end["outer"])
+        self.assertLess(begin["two"], end["one"])
+        self.assertLess(end["one"], end["two"])
+
+    def test_parts_can_be_turned_off(self):
+        recorded = self.record("churn", TIDEMARK_TORCH="0")
+        self.assertEqual(recorded.report()["events"], 0)
+        shutil.rmtree(self.folder.name + "/out")
+        shutil.rmtree(self.folder.name + "/csv", ignore_errors=True)
+        recorded = self.record("churn", TIDEMARK_STACKS="none")
+        self.compare(recorded, ["allocated", "requested", "reserved"])
+        allocations, = recorded.tables("allocations")
+        self.assertEqual({row["stack_id"] for row in allocations}, {""})
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)

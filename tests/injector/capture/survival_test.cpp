@@ -1,0 +1,276 @@
+// The host is the same with and without the recorder: output, errors and how it ended.
+// TIDEMARK_PROCESSES sets how many short programs are started in a row.
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "collector/recover/recovery.h"
+#include "tests/support/scratch_directory.h"
+#include "tests/support/trace_contents.h"
+
+namespace tidemark::test {
+namespace {
+
+using Environment = std::map<std::string, std::string>;
+
+struct Ended {
+  int status = 0;  // as of waitpid
+  std::string output;
+  std::string errors;
+  std::string said;  // those lines of its errors that are tidemark's
+};
+
+std::string read_file(const std::string& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// This process's environment with the simulated driver and what is asked for.
+std::vector<std::string> environment_with(const Environment& more) {
+  Environment all = {{"LD_LIBRARY_PATH", TIDEMARK_SIMGPU_LIBRARIES}, {"TIDEMARK_BUFFER_MB", "4"}};
+  for (const auto& [name, value] : more) all[name] = value;
+  std::vector<std::string> entries;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    if (!all.contains(text.substr(0, text.find('=')))) entries.push_back(text);
+  }
+  for (const auto& [name, value] : all) entries.push_back(name + "=" + value);
+  return entries;
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// posix_spawn does not copy this process, so that thousands of starts are cheap.
+int run_program(std::vector<std::string> arguments, const Environment& environment,
+                const std::string& output, const std::string& errors) {
+  std::vector<std::string> entries = environment_with(environment);
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_addopen(&files, 1, output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  posix_spawn_file_actions_addopen(&files, 2, errors.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  pid_t pid = 0;
+  const int error = ::posix_spawn(&pid, arguments[0].c_str(), &files, nullptr,
+                                  pointers_to(arguments).data(), pointers_to(entries).data());
+  posix_spawn_file_actions_destroy(&files);
+  int status = -1;
+  if (error == 0) ::waitpid(pid, &status, 0);
+  return status;
+}
+
+Ended run_survivor(const std::vector<std::string>& arguments, const Environment& environment) {
+  const ScratchDirectory texts;
+  std::vector<std::string> command = {TIDEMARK_SURVIVOR};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  Ended ended;
+  ended.status = run_program(command, environment, texts / "out", texts / "err");
+  ended.output = read_file(texts / "out");
+  std::ifstream errors(texts / "err");
+  for (std::string line; std::getline(errors, line);) {
+    (line.starts_with("tidemark:") ? ended.said : ended.errors) += line + "\n";
+  }
+  return ended;
+}
+
+size_t lines_of(const std::string& text) {
+  return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+// Runs it both ways, compares, and returns the run with the recorder.
+Ended compare(const std::vector<std::string>& arguments, const std::string& directory,
+              Environment environment = {}, size_t complaints = 0) {
+  const Ended without = run_survivor(arguments, environment);
+  environment.insert({{"CUDA_INJECTION64_PATH", TIDEMARK_INJECTOR}, {"TIDEMARK_OUT", directory}});
+  const Ended with = run_survivor(arguments, environment);
+  EXPECT_EQ(with.status, without.status);
+  EXPECT_EQ(with.output, without.output);
+  EXPECT_EQ(with.errors, without.errors);
+  EXPECT_EQ(without.said, "");
+  EXPECT_EQ(lines_of(with.said), complaints) << with.said;
+  return with;
+}
+
+size_t recorded_calls(const ScratchDirectory& directory) {
+  const Result<DirectoryRecovery> recovered = recover_directory(directory.path());
+  EXPECT_TRUE(recovered && recovered->failures.empty());
+  EXPECT_TRUE(directory.files(".ring").empty());
+  size_t calls = 0;
+  for (const std::string& path : directory.files(".tmk")) {
+    const TraceContents trace = read_trace(path);
+    EXPECT_FALSE(trace.damage.any() || trace.damage.unfinished) << path;
+    for (const DriverEvent& event : trace.driver_events) {
+      calls += event.operation == DriverOperation::kAllocate ? 1U : 0U;
+    }
+  }
+  return calls;
+}
+
+struct End {
+  const char* how;
+  bool (*expected)(int status);
+};
+
+class SurvivalEnds : public testing::TestWithParam<End> {};
+
+TEST_P(SurvivalEnds, AreTheSame) {
+  const ScratchDirectory directory;
+  const Ended ended = compare({GetParam().how}, directory.path());
+  EXPECT_TRUE(GetParam().expected(ended.status)) << ended.status;
+  EXPECT_NE(ended.output.find("used 13107200 bytes in turn, errno 0"), std::string::npos)
+      << ended.output;
+  EXPECT_EQ(recorded_calls(directory), 200U);
+}
+
+template <int Code>
+bool exits(int status) {
+  return WIFEXITED(status) && WEXITSTATUS(status) == Code;
+}
+template <int Signal>
+bool dies_of(int status) {
+  return WIFSIGNALED(status) && WTERMSIG(status) == Signal;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Survival, SurvivalEnds,
+    testing::Values(End{"return", exits<0>}, End{"exit3", exits<3>}, End{"quick", exits<4>},
+                    End{"_exit", exits<5>}, End{"exec", exits<6>}, End{"abort", dies_of<SIGABRT>},
+                    End{"throw", dies_of<SIGABRT>}, End{"kill", dies_of<SIGKILL>},
+                    End{"term", dies_of<SIGTERM>}, End{"segv", dies_of<SIGSEGV>}),
+    [](const auto& end) { return std::string(end.param.how); });
+
+TEST(Survival, ClosingEveryDescriptor) {
+  const ScratchDirectory directory;
+  const Ended ended = compare({"close_all"}, directory.path());
+  EXPECT_NE(ended.output.find("first own file is 3, 0 bytes in them"), std::string::npos)
+      << ended.output;
+  EXPECT_EQ(recorded_calls(directory), 2000U);
+}
+
+TEST(Survival, SixtyFourThreads) {
+  const ScratchDirectory directory;
+  const Ended ended = compare({"threads", "64"}, directory.path());
+  EXPECT_EQ(ended.output, "3200 calls in 64 threads\n");
+  EXPECT_EQ(recorded_calls(directory), 3200U);
+}
+
+TEST(Survival, AllocationsThatFail) {
+  const ScratchDirectory directory;
+  EXPECT_EQ(compare({"run_out"}, directory.path()).output, "refused\n");
+  EXPECT_EQ(recorded_calls(directory), 20U);
+}
+
+TEST(Survival, AnotherSubscriber) {
+  const ScratchDirectory directory;
+  // Without tidemark the other tool is loaded by itself.
+  const Ended alone = run_survivor(
+      {"exit3"}, {{"CUDA_INJECTION64_PATH", TIDEMARK_CAPTURE_RIVAL}, {"RIVAL_SUBSCRIBES", "1"}});
+  const Ended both = run_survivor({"exit3"}, {{"CUDA_INJECTION64_PATH", TIDEMARK_INJECTOR},
+                                              {"TIDEMARK_OUT", directory.path()},
+                                              {"TIDEMARK_CHAIN", TIDEMARK_CAPTURE_RIVAL},
+                                              {"RIVAL_SUBSCRIBES", "1"}});
+  EXPECT_TRUE(exits<3>(both.status));
+  EXPECT_EQ(both.status, alone.status);
+  EXPECT_EQ(both.output, alone.output);
+  EXPECT_EQ(both.errors, alone.errors);
+  EXPECT_EQ(lines_of(both.said), 1U) << both.said;
+}
+
+TEST(Survival, NoCupti) {
+  const ScratchDirectory directory;
+  const ScratchDirectory libraries;
+  for (const char* name : {"libcuda.so.1", "libnvidia-ml.so.1"}) {
+    std::filesystem::create_symlink(std::string(TIDEMARK_SIMGPU_LIBRARIES) + "/" + name,
+                                    libraries / name);
+  }
+  compare({"exit3"}, directory.path(), {{"LD_LIBRARY_PATH", libraries.path()}}, 1);
+}
+
+TEST(Survival, NoDirectory) {
+  const ScratchDirectory directory;
+  std::ofstream(directory / "file") << "not a directory";
+  compare({"exit3"}, directory / "file/sub", {}, 1);
+}
+
+// Files may not grow beyond 64 KiB, which neither the ring nor the trace can do with.
+TEST(Survival, NoRoomForFiles) {
+  const ScratchDirectory directory;
+  compare({"small_files"}, directory.path(), {}, 1);
+}
+
+// No room for the buffer, which goes elsewhere, and soon none for the trace.
+TEST(Survival, FullDisk) {
+  const ScratchDirectory directory;
+  if (::mount("tmpfs", directory.path().c_str(), "tmpfs", 0, "size=8k") != 0) {
+    GTEST_SKIP() << "may not mount a disk here";
+  }
+  const Ended ended = compare({"threads", "64"}, directory.path(), {}, 1);
+  EXPECT_NE(ended.said.find("No space left"), std::string::npos) << ended.said;
+  // With room again, recovery finds everything.
+  EXPECT_EQ(::mount("tmpfs", directory.path().c_str(), "tmpfs", MS_REMOUNT, "size=1m"), 0);
+  EXPECT_EQ(recorded_calls(directory), 3200U);
+  EXPECT_EQ(::umount2(directory.path().c_str(), MNT_DETACH), 0);
+}
+
+// Ours is always there; others where TIDEMARK_PRELOADS names them, separated by colons.
+TEST(Survival, PreloadedAllocators) {
+  std::string libraries = TIDEMARK_COUNTING_MALLOC;
+  if (const char* const more = std::getenv("TIDEMARK_PRELOADS"))
+    libraries += ":" + std::string(more);
+  for (size_t at = 0; at < libraries.size();) {
+    const size_t end = std::min(libraries.find(':', at), libraries.size());
+    const Environment preload = {{"LD_PRELOAD", libraries.substr(at, end - at)}};
+    at = end + 1;
+    SCOPED_TRACE(preload.at("LD_PRELOAD"));
+    const ScratchDirectory threads;
+    compare({"threads", "64"}, threads.path(), preload);
+    EXPECT_EQ(recorded_calls(threads), 3200U);
+    const ScratchDirectory plain;
+    EXPECT_TRUE(exits<3>(compare({"exit3"}, plain.path(), preload).status));
+    EXPECT_EQ(recorded_calls(plain), 200U);
+  }
+}
+
+TEST(Survival, ManyShortPrograms) {
+  const char* const text = std::getenv("TIDEMARK_PROCESSES");
+  const int count = text == nullptr ? 200 : std::atoi(text);
+  const ScratchDirectory directory;
+  const ScratchDirectory texts;
+  const Environment environment = {{"CUDA_INJECTION64_PATH", TIDEMARK_INJECTOR},
+                                   {"TIDEMARK_OUT", directory.path()}};
+  for (int i = 0; i < count; ++i) {
+    const int status =
+        run_program({TIDEMARK_SURVIVOR, "short"}, environment, texts / "out", texts / "err");
+    ASSERT_EQ(status, 0) << "program " << i << ": " << read_file(texts / "err");
+    ASSERT_EQ(std::filesystem::file_size(texts / "out"), 0U);
+    ASSERT_EQ(std::filesystem::file_size(texts / "err"), 0U) << read_file(texts / "err");
+  }
+  EXPECT_TRUE(directory.files(".ring").empty());
+  const std::vector<std::string> traces = directory.files(".tmk");
+  ASSERT_EQ(traces.size(), static_cast<size_t>(count));
+  for (const std::string& path : traces) {
+    const Result<TraceReader> reader = TraceReader::open(path);
+    ASSERT_TRUE(reader) << reader.error().message;
+    ASSERT_FALSE(reader->damage().any() || reader->damage().unfinished) << path;
+    ASSERT_FALSE(reader->blocks().empty()) << path;
+  }
+}
+
+}  // namespace
+}  // namespace tidemark::test

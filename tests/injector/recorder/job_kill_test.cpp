@@ -1,0 +1,193 @@
+// A whole job on simulated cards, killed at any moment: every file recovers, and every call that
+// had returned to the program is in it. TIDEMARK_KILLS sets how often it is tried.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "collector/recover/recovery.h"
+#include "tests/support/job_log.h"
+#include "tests/support/scratch_directory.h"
+#include "tests/support/trace_contents.h"
+
+namespace tidemark::test {
+namespace {
+
+constexpr int kProcesses = 3;
+
+int kills() {
+  const char* const text = std::getenv("TIDEMARK_KILLS");
+  return text == nullptr ? 20 : std::atoi(text);
+}
+
+struct Totals {
+  uint64_t traces = 0;
+  uint64_t calls = 0;      // that had returned
+  uint64_t in_flight = 0;  // recorded, though the program had not got its answer yet
+  uint64_t from_rings = 0;
+};
+
+// Started in a group of its own; its children become ours when it dies.
+pid_t start_job(const std::string& logs, const std::string& traces) {
+  const pid_t pid = ::fork();
+  if (pid != 0) return pid;
+  ::setpgid(0, 0);
+  ::setenv("LD_LIBRARY_PATH", TIDEMARK_SIMGPU_LIBRARIES, 1);
+  ::setenv("CUDA_INJECTION64_PATH", TIDEMARK_INJECTOR, 1);
+  ::setenv("TIDEMARK_OUT", traces.c_str(), 1);
+  ::setenv("TIDEMARK_BUFFER_MB", "4", 1);
+  const int errors = ::open((logs + "/stderr").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+  ::dup2(errors, STDERR_FILENO);
+  ::execl(TIDEMARK_JOB_PROGRAM, TIDEMARK_JOB_PROGRAM, logs.c_str(),
+          std::to_string(kProcesses).c_str(), nullptr);
+  ::_exit(127);
+}
+
+void kill_job(pid_t job) {
+  ::kill(job, SIGKILL);  // also while it has no group yet
+  ::kill(-job, SIGKILL);
+  int status = 0;
+  while (::wait(&status) > 0) {
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+  }
+  EXPECT_EQ(errno, ECHILD);
+}
+
+class LogFile {
+ public:
+  explicit LogFile(const std::string& path) {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    void* const memory = ::lseek(fd, 0, SEEK_END) == sizeof(JobLog)
+                             ? ::mmap(nullptr, sizeof(JobLog), PROT_READ, MAP_SHARED, fd, 0)
+                             : MAP_FAILED;
+    if (memory != MAP_FAILED) log_ = static_cast<const JobLog*>(memory);
+    ::close(fd);
+  }
+  ~LogFile() {
+    if (log_ != nullptr) ::munmap(const_cast<JobLog*>(log_), sizeof(JobLog));
+  }
+  LogFile(const LogFile&) = delete;
+  LogFile& operator=(const LogFile&) = delete;
+  const JobLog* get() const { return log_; }
+
+ private:
+  const JobLog* log_ = nullptr;
+};
+
+std::vector<DriverEvent> calls_of(const TraceContents& trace, uint32_t tid) {
+  std::vector<DriverEvent> calls;
+  for (const DriverEvent& event : trace.driver_events) {
+    const bool memory =
+        event.operation == DriverOperation::kAllocate || event.operation == DriverOperation::kFree;
+    if (memory && event.thread == tid) calls.push_back(event);
+  }
+  return calls;
+}
+
+void compare(const ThreadLog& log, const TraceContents& trace, Totals& totals) {
+  const uint32_t done = log.done.load();
+  const uint32_t begun = log.begun.load();
+  const std::vector<DriverEvent> calls = calls_of(trace, log.tid.load());
+  ASSERT_GE(calls.size(), done) << "calls are missing";
+  ASSERT_LE(calls.size(), begun) << "calls that were never made";
+  for (uint32_t i = 0; i < calls.size(); ++i) {
+    const LoggedCall& logged = log.calls[i];
+    const bool took = calls[i].operation == DriverOperation::kAllocate;
+    ASSERT_EQ(took, logged.size_bytes != 0) << "call " << i;
+    if (took) {
+      ASSERT_EQ(calls[i].size_bytes, logged.size_bytes) << "call " << i;
+    }
+    if (i < done || !took) {
+      ASSERT_EQ(calls[i].address, logged.address) << "call " << i;
+    }
+  }
+  totals.calls += done;
+  totals.in_flight += calls.size() - done;
+}
+
+void compare_rank(const std::string& log_path, const std::vector<std::string>& traces, int rank,
+                  Totals& totals) {
+  const LogFile file(log_path);
+  const std::string name = "/rank" + std::to_string(rank) + "-";
+  const auto path = std::find_if(traces.begin(), traces.end(), [&](const std::string& trace) {
+    return trace.find(name) != std::string::npos;
+  });
+  uint64_t done = 0;
+  if (file.get() != nullptr) {
+    for (const ThreadLog& thread : file.get()->threads) done += thread.done.load();
+  }
+  if (path == traces.end()) {
+    EXPECT_EQ(done, 0U) << "calls were made, and there is no trace";
+    return;
+  }
+  const TraceContents trace = read_trace(*path);
+  EXPECT_FALSE(trace.damage.any());
+  EXPECT_FALSE(trace.damage.unfinished);
+  EXPECT_EQ(trace.health_sum(HealthKind::kEventsDropped), 0U);
+  ++totals.traces;
+  if (file.get() == nullptr) return;
+  for (const ThreadLog& thread : file.get()->threads) {
+    if (thread.tid.load() != 0) compare(thread, trace, totals);
+  }
+}
+
+void kill_and_compare(std::mt19937& random, Totals& totals) {
+  const ScratchDirectory logs;
+  const ScratchDirectory out;
+  const pid_t job = start_job(logs.path(), out.path());
+  std::this_thread::sleep_for(
+      std::chrono::microseconds(std::uniform_int_distribution<int>(1'000, 250'000)(random)));
+  kill_job(job);
+  std::ifstream errors(logs / "stderr");
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(errors), {}), "");
+
+  const Result<DirectoryRecovery> recovered = recover_directory(out.path());
+  ASSERT_TRUE(recovered) << recovered.error().message;
+  ASSERT_TRUE(recovered->failures.empty()) << recovered->failures[0].message;
+  for (const RecoveryReport& report : recovered->files) {
+    EXPECT_EQ(report.outcome, RecoveryOutcome::kRecovered);
+    totals.from_rings += report.rows;
+  }
+  EXPECT_TRUE(out.files(".ring").empty());
+  const std::vector<std::string> traces = out.files(".tmk");
+  for (int rank = 0; rank < kProcesses; ++rank) {
+    SCOPED_TRACE("rank " + std::to_string(rank));
+    compare_rank(logs / ("rank" + std::to_string(rank) + ".log"), traces, rank, totals);
+  }
+}
+
+TEST(JobKillTest, EveryCallThatReturnedIsInTheTrace) {
+  ASSERT_EQ(::prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+  std::mt19937 random(20240612);
+  Totals totals;
+  for (int i = 0; i < kills(); ++i) {
+    SCOPED_TRACE("kill " + std::to_string(i));
+    kill_and_compare(random, totals);
+    if (testing::Test::HasFailure()) return;
+  }
+  RecordProperty("traces", std::to_string(totals.traces));
+  RecordProperty("calls", std::to_string(totals.calls));
+  std::printf("%d kills: %llu traces, %llu calls all there, %llu in flight, %llu rows from rings\n",
+              kills(), static_cast<unsigned long long>(totals.traces),
+              static_cast<unsigned long long>(totals.calls),
+              static_cast<unsigned long long>(totals.in_flight),
+              static_cast<unsigned long long>(totals.from_rings));
+  EXPECT_GT(totals.calls, 0U);
+  EXPECT_GT(totals.from_rings, 0U) << "no kill met a ring with something in it";
+}
+
+}  // namespace
+}  // namespace tidemark::test

@@ -1,0 +1,337 @@
+// A made-up program for the tests of the diagnosis, told in the words of a training loop: it writes
+// the trace that a recorder would write, with a small caching allocator underneath.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "analysis/report/report.h"
+#include "collector/snapshot/name_writer.h"
+#include "proto/write/trace_writer.h"
+#include "tests/support/memory_file.h"
+
+namespace tidemark {
+
+inline constexpr uint64_t kMiB = 1 << 20;
+
+// One process of a trace.
+class Story {
+ public:
+  Story(TraceWriter& writer, uint32_t process, int64_t rank = -1, uint64_t world = 0)
+      : writer_(writer), names_(writer) {
+    writer_.begin_process(process);
+    Process p{};
+    p.pid = 100 + process;
+    p.rank = rank;
+    p.world_size = world;
+    p.host = names_.string("node");
+    writer_.append(p);
+    Device d{};
+    d.total_bytes = uint64_t{16} << 30;
+    d.uuid = names_.string("GPU-1");
+    writer_.append(d);
+    now_ = 1'700'000'000'000'000'000;
+  }
+
+  // "function file:line", innermost first.
+  uint32_t stack(const std::vector<std::string>& frames) {
+    uint32_t id = 0;
+    for (auto text = frames.rbegin(); text != frames.rend(); ++text) {
+      const size_t space = text->find(' ');
+      const size_t colon = text->rfind(':');
+      Frame f{};
+      f.function = names_.string(text->substr(0, space));
+      f.file = names_.string(text->substr(space + 1, colon - space - 1));
+      f.line = std::stoll(text->substr(colon + 1));
+      f.kind = FrameKind::kPython;
+      id = names_.stack(id, names_.frame(f));
+    }
+    return id;
+  }
+  uint32_t user(int line) { return stack({"work train.py:" + std::to_string(line)}); }
+  uint32_t forward(int line, const std::string& caller = "train train.py:10") {
+    return stack({"forward torch/nn/modules/op.py:" + std::to_string(line),
+                  "_call_impl torch/nn/modules/module.py:1", caller});
+  }
+  uint32_t optimizer(const std::string& function) {
+    return stack({function + " torch/optim/adam.py:5", "step torch/optim/optimizer.py:9",
+                  "train train.py:12"});
+  }
+  uint32_t setup() {
+    return stack({"_apply torch/nn/modules/module.py:900", "cuda torch/nn/modules/module.py:1000",
+                  "make train.py:2"});
+  }
+
+  uint64_t alloc(uint64_t bytes, uint32_t stack) {
+    bytes = (bytes + 511) / 512 * 512;
+    auto best = holes_.end();
+    for (auto it = holes_.begin(); it != holes_.end(); ++it) {
+      if (it->second >= bytes && (best == holes_.end() || it->second < best->second)) best = it;
+    }
+    if (best == holes_.end()) {
+      const uint64_t size = segment_bytes_for(bytes);
+      event(FrameworkAction::kSegmentAlloc, next_, size, stack);
+      best = holes_.emplace(next_, size).first;
+      segments_[next_] = size;
+      next_ += 2 * size;
+    }
+    const auto [address, size] = *best;
+    holes_.erase(best);
+    if (size > bytes) holes_[address + bytes] = size - bytes;
+    live_[address] = bytes;
+    event(FrameworkAction::kAlloc, address, bytes, stack);
+    return address;
+  }
+
+  void free(uint64_t address) {
+    const uint64_t bytes = live_.at(address);
+    live_.erase(address);
+    event(FrameworkAction::kFreeRequested, address, bytes, 0);
+    event(FrameworkAction::kFreeCompleted, address, bytes, 0);
+    auto it = holes_.emplace(address, bytes).first;
+    if (const auto next = std::next(it);
+        next != holes_.end() && it->first + it->second == next->first) {
+      it->second += next->second;
+      holes_.erase(next);
+    }
+    if (it != holes_.begin()) {
+      const auto before = std::prev(it);
+      if (before->first + before->second == it->first) {
+        before->second += it->second;
+        holes_.erase(it);
+      }
+    }
+  }
+
+  void empty_cache(uint32_t stack) {
+    for (auto it = segments_.begin(); it != segments_.end();) {
+      const auto hole = holes_.find(it->first);
+      if (hole == holes_.end() || hole->second != it->second) {
+        ++it;
+        continue;
+      }
+      event(FrameworkAction::kSegmentFree, it->first, it->second, stack);
+      holes_.erase(hole);
+      it = segments_.erase(it);
+    }
+  }
+
+  void run_out(uint64_t bytes, uint64_t device_free, uint32_t stack) {
+    event(FrameworkAction::kOutOfMemory, device_free, bytes, stack);
+  }
+
+  void optimizer_mark() {
+    for (const MarkPhase phase : {MarkPhase::kBegin, MarkPhase::kEnd}) {
+      Mark m{};
+      m.time_ns = tick();
+      m.name = names_.string("Optimizer.step#Adam.step");
+      m.phase = phase;
+      m.kind = MarkKind::kAnnotation;
+      writer_.append(m);
+    }
+  }
+
+  void range(const std::string& name, MarkPhase phase) {
+    Mark m{};
+    m.time_ns = tick();
+    m.name = names_.string(name);
+    m.phase = phase;
+    m.kind = MarkKind::kNvtx;
+    writer_.append(m);
+  }
+
+  void collective(std::string_view function, uint64_t bytes) {
+    NcclOperation op{};
+    op.start_ns = tick();
+    op.communicator = 7;
+    op.sequence = ++collectives_;
+    op.group = collectives_;
+    op.size_bytes = bytes;
+    op.function = names_.string(function);
+    op.kind = NcclKind::kCollective;
+    writer_.append(op);
+  }
+
+  void segment_state(uint64_t address, uint64_t bytes, uint64_t pool) {
+    SegmentState s{};
+    s.time_ns = tick();
+    s.address = address;
+    s.size_bytes = bytes;
+    s.pool = names_.pool(pool, 0);
+    writer_.append(s);
+  }
+
+  void driver_alloc(uint64_t bytes, std::string_view owner, MemoryKind kind, uint64_t address = 0) {
+    DriverEvent e{};
+    e.time_ns = tick();
+    e.address = address != 0 ? address : driver_next_ += uint64_t{1} << 36;
+    e.size_bytes = bytes;
+    e.owner = names_.string(owner);
+    e.operation = DriverOperation::kAllocate;
+    e.kind = kind;
+    writer_.append(e);
+  }
+  void driver_refusal(uint64_t bytes) {
+    DriverEvent e{};
+    e.time_ns = tick();
+    e.size_bytes = bytes;
+    e.operation = DriverOperation::kAllocate;
+    e.kind = MemoryKind::kDevice;
+    e.result = 2;
+    writer_.append(e);
+  }
+
+  void counter(CounterKind kind, uint64_t value, uint64_t subject = 0) {
+    Counter c{};
+    c.time_ns = tick();
+    c.value = value;
+    c.subject = subject;
+    c.kind = kind;
+    writer_.append(c);
+  }
+
+  void tag(uint64_t address, Category category) {
+    TensorTag t{};
+    t.time_ns = tick();
+    t.address = address;
+    t.category = category;
+    writer_.append(t);
+  }
+
+  int64_t tick(int64_t ns = 10'000) { return now_ += ns; }
+
+ private:
+  void event(FrameworkAction action, uint64_t address, uint64_t size, uint32_t stack) {
+    FrameworkEvent e{};
+    e.time_ns = tick();
+    e.action = action;
+    e.address = address;
+    e.size_bytes = size;
+    e.stack = stack;
+    if (action == FrameworkAction::kAlloc) e.block_bytes = size;
+    writer_.append(e);
+  }
+
+  TraceWriter& writer_;
+  NameWriter names_;
+  std::map<uint64_t, uint64_t> holes_;
+  std::map<uint64_t, uint64_t> segments_;
+  std::map<uint64_t, uint64_t> live_;
+  uint64_t next_ = uint64_t{1} << 40;
+  uint64_t driver_next_ = uint64_t{1} << 44;
+  int64_t now_ = 0;
+  uint64_t collectives_ = 0;
+};
+
+// A training loop: parameters, then steps of forward pass, backward pass and optimizer.
+class Training {
+ public:
+  struct Shape {
+    int layers = 6;
+    uint64_t activation = 8 * kMiB;  // of each of two operations of a layer
+    uint64_t weight = 2 * kMiB;      // of a layer
+    bool foreach_temporaries = false;
+    bool marks = true;
+  };
+
+  Training(Story& story, const Shape& shape) : s_(story), shape_(shape) {
+    for (int i = 0; i < shape_.layers; ++i) s_.alloc(shape_.weight, s_.setup());
+  }
+
+  std::vector<uint64_t> forward(uint64_t scale = 1,
+                                const std::string& caller = "train train.py:10") {
+    std::vector<uint64_t> kept;
+    for (int i = 0; i < shape_.layers; ++i) {
+      kept.push_back(s_.alloc(scale * shape_.activation, s_.forward(1, caller)));
+      kept.push_back(s_.alloc(scale * shape_.activation, s_.forward(2, caller)));
+      s_.free(s_.alloc(scale * shape_.activation, s_.forward(3, caller)));  // a temporary
+      kept.push_back(s_.alloc(scale * shape_.activation / 2, s_.forward(4, caller)));
+    }
+    return kept;
+  }
+
+  // `keep`: the graph stays alive.
+  void step(uint64_t scale = 1, bool keep = false) {
+    const uint64_t input = s_.alloc(scale * 4 * kMiB, s_.user(8));
+    std::vector<uint64_t> kept = forward(scale);
+    std::vector<uint64_t> gradients;
+    for (int i = shape_.layers; i-- > 0;) {
+      const uint64_t passed = s_.alloc(scale * shape_.activation, 0);
+      for (int k = 0; k < 3; ++k) {
+        if (!keep) s_.free(kept.back());
+        kept.pop_back();
+      }
+      gradients.push_back(s_.alloc(shape_.weight, 0));
+      s_.free(passed);
+    }
+    if (shape_.marks) s_.optimizer_mark();
+    if (!states_made_) {
+      for (int i = 0; i < 2 * shape_.layers; ++i) {
+        states_.push_back(s_.alloc(shape_.weight, s_.optimizer("_init_group")));
+      }
+      states_made_ = true;
+    }
+    std::vector<uint64_t> temporaries;
+    for (int i = 0; i < (shape_.foreach_temporaries ? shape_.layers : 1); ++i) {
+      temporaries.push_back(s_.alloc(shape_.weight, s_.optimizer("_multi_tensor_adam")));
+    }
+    for (const uint64_t t : temporaries) s_.free(t);
+    for (const uint64_t g : gradients) s_.free(g);
+    if (!keep) s_.free(input);
+  }
+
+  const Shape& shape() const { return shape_; }
+
+ private:
+  Story& s_;
+  Shape shape_;
+  std::vector<uint64_t> states_;
+  bool states_made_ = false;
+};
+
+// Runs `tell` for each process and loads what it wrote.
+class Trace {
+ public:
+  template <typename Tell>
+  explicit Trace(Tell&& tell, uint32_t processes = 1, bool ranked = false) {
+    MemorySink sink;
+    TraceWriter writer(sink);
+    for (uint32_t p = 1; p <= processes; ++p) {
+      Story story(writer, p, ranked ? static_cast<int64_t>(p) - 1 : -1, ranked ? processes : 0);
+      tell(story, p - 1);
+    }
+    writer.finish();
+    Result<TraceReader> reader = open_bytes_as_trace(sink.bytes);
+    readers_.push_back(std::move(*reader));
+    model_ = std::move(*load_trace(readers_));
+  }
+
+  const TraceModel& model() const { return model_; }
+  Report report(const ReportOptions& options = {}) const { return *make_report(model_, options); }
+  // Ids at warning or above, in order of the alphabet.
+  std::vector<std::string> alarms() const {
+    std::vector<std::string> ids;
+    const Report whole = report();
+    for (const Finding& f : whole.findings) {
+      if (f.severity != kInfo) ids.push_back(f.id);
+    }
+    std::sort(ids.begin(), ids.end());
+    return ids;
+  }
+  Finding finding(std::string_view id) const {
+    const Report whole = report();
+    for (const Finding& f : whole.findings) {
+      if (f.id == id) return f;
+    }
+    return {};
+  }
+
+ private:
+  std::vector<TraceReader> readers_;
+  TraceModel model_;
+};
+
+}  // namespace tidemark

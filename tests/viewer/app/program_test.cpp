@@ -1,0 +1,284 @@
+// The program around the panels: keys, files, what was remembered, errors and losses.
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "tests/support/drawn_text.h"
+#include "tests/support/panel_fixture.h"
+#include "viewer/widgets/key_table.h"
+
+namespace tidemark::view {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Program : public Interaction {
+ protected:
+  Program()
+      : folder_(fs::temp_directory_path() / ("tidemark-program-" + std::to_string(::getpid()))),
+        before_(fs::current_path()) {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  ~Program() override {
+    fs::current_path(before_);
+    fs::remove_all(folder_);
+  }
+  static std::string recorded(const std::string& name) {
+    return std::string(TIDEMARK_TRACES) + "/" + name;
+  }
+  static bool reads(const char* window, const std::string& what) {
+    return read_window(window).find(without_spaces(what)) != std::string::npos;
+  }
+  void wait() {
+    for (int i = 0; i < 20'000 && (shell_->loading() || shell_->loading_other()); ++i) {
+      frame(1);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    frame(3);
+  }
+  std::string shown_path() const {
+    return shell_->model() == nullptr ? "" : shell_->model()->trace.path;
+  }
+
+  fs::path folder_;
+  fs::path before_;
+};
+
+TEST_F(Program, EveryKeyIsBoundOnceAndWrittenDown) {
+  std::ifstream file(TIDEMARK_DOCS "/viewer.md");
+  std::stringstream all;
+  all << file.rdbuf();
+  const std::string docs = all.str();
+  std::set<Command> commands;
+  std::set<ImGuiKeyChord> chords;
+  for (const KeyLine& line : key_lines()) {
+    if (line.keys == nullptr) continue;
+    const std::string row = std::string("| ") + line.keys + " | " + line.meaning + " |";
+    EXPECT_NE(docs.find(row), std::string::npos) << "docs/viewer.md has not: " << row;
+    for (const KeyBinding& b : line.bindings) {
+      if (b.command == Command::kNone) continue;
+      commands.insert(b.command);
+      EXPECT_TRUE(chords.insert(b.chord).second) << line.keys << " has two meanings";
+    }
+  }
+  for (int c = 1; c <= static_cast<int>(Command::kQuit); ++c) {
+    EXPECT_TRUE(commands.contains(static_cast<Command>(c))) << "command " << c << " has no key";
+  }
+  EXPECT_EQ(shortcut(Command::kOpenOther), "Ctrl+Shift+O");
+}
+
+TEST_F(Program, TheHelpPageShowsTheTable) {
+  open();
+  ImGui::GetIO().DisplaySize = {1400, 1200};
+  frame(3);
+  key(ImGuiKey_F1);
+  frame(4);
+  for (const KeyLine& line : key_lines()) {
+    EXPECT_TRUE(reads("Keys", line.meaning)) << line.meaning;
+  }
+  key(ImGuiKey_F1);
+  EXPECT_FALSE(reads("Keys", "the peak"));
+}
+
+TEST_F(Program, NumbersBringPanelsForward) {
+  open();
+  const char* titles[] = {"Timeline", "Memory map", "Flame graph", "Tables", "At this moment",
+                          "Findings", "Ranks",      "Compare",     "Details"};
+  for (int i = 0; i < 9; ++i) {
+    key(static_cast<ImGuiKey>(ImGuiKey_1 + i));
+    frame(3);
+    const ImGuiWindow* w = ImGui::FindWindowByName(titles[i]);
+    ASSERT_NE(w, nullptr) << titles[i];
+    EXPECT_TRUE(w->DockTabIsVisible) << titles[i];
+  }
+}
+
+TEST_F(Program, TheFileDialogOpensWhatIsClicked) {
+  fs::copy_file(recorded("torch/inference.tier1.tmk"), folder_ / "run.tmk");
+  std::ofstream(folder_ / "notes.txt") << "not a trace";
+  fs::current_path(folder_);
+  frame(2);
+  hold(ImGuiMod_Ctrl, true);
+  key(ImGuiKey_O);
+  hold(ImGuiMod_Ctrl, false);
+  frame(3);
+  EXPECT_TRUE(reads("Open a trace", "run.tmk"));
+  EXPECT_FALSE(reads("Open a trace", "notes.txt"));
+  const ImRect r = window("Open a trace");
+  // The list: "..", then the file.
+  for (float y = r.Min.y + 50; y < r.Max.y - 40 && !shell_->loading() && shown_path().empty();
+       y += 8) {
+    move({r.Min.x + 60, y});
+    if (ImGui::GetCurrentContext()->HoveredWindow == nullptr) continue;
+    if (y > r.Min.y + 95) click({r.Min.x + 60, y});
+  }
+  wait();
+  EXPECT_NE(shown_path().find("run.tmk"), std::string::npos);
+
+  // Typed, with the keyboard alone.
+  hold(ImGuiMod_Ctrl, true);
+  key(ImGuiKey_O);
+  hold(ImGuiMod_Ctrl, false);
+  frame(3);
+  ASSERT_TRUE(ImGui::GetIO().WantTextInput);
+  hold(ImGuiMod_Ctrl, true);
+  key(ImGuiKey_A);
+  hold(ImGuiMod_Ctrl, false);
+  const std::string second = recorded("torch/streams.tier1.tmk");
+  ImGui::GetIO().AddInputCharactersUTF8(second.c_str());
+  frame(3);
+  key(ImGuiKey_Enter);
+  frame(2);
+  wait();
+  EXPECT_EQ(shown_path(), second);
+}
+
+TEST_F(Program, FilesAreDropped) {
+  const std::string a = recorded("torch/training.tier2.tmk");
+  const std::string b = recorded("torch/mixed_precision.tier2.tmk");
+  shell_->drop({a}, true);
+  wait();
+  EXPECT_EQ(shown_path(), a) << "with shift, but there was nothing to stand beside";
+  EXPECT_EQ(selection().other, nullptr);
+  shell_->drop({b}, true);
+  wait();
+  EXPECT_EQ(shown_path(), a);
+  ASSERT_NE(selection().other, nullptr);
+  EXPECT_EQ(selection().other->trace.path, b);
+  shell_->drop({b, a}, false);
+  wait();
+  EXPECT_EQ(shown_path(), b);
+  ASSERT_NE(selection().other, nullptr);
+  EXPECT_EQ(selection().other->trace.path, a);
+  shell_->drop({}, false);
+  shell_->drop({a}, false);
+  wait();
+  EXPECT_EQ(selection().other, nullptr) << "a new trace begins anew";
+}
+
+TEST_F(Program, RecentFilesAreOfferedAndRemembered) {
+  const std::string path = recorded("torch/inference.tier1.tmk");
+  Config config = Config::load_from(folder_);
+  config.note_recent(path);
+  shell_ = std::make_unique<Shell>(config);
+  frame(3);
+  const std::string page = read_window("##welcome");
+  ASSERT_NE(page.find("Recent"), std::string::npos);
+  const ImRect r = window("##welcome");
+  for (float y = r.Min.y + r.GetHeight() * 0.3F; y < r.Max.y && shown_path().empty(); y += 12) {
+    click({r.Min.x + r.GetWidth() / 2, y});
+    wait();
+  }
+  EXPECT_EQ(shown_path(), path);
+  key(ImGuiKey_T);
+  shell_->config().save();
+  const Config again = Config::load_from(folder_);
+  ASSERT_FALSE(again.recent.empty());
+  EXPECT_EQ(again.recent.front(), path);
+  EXPECT_FALSE(again.dark);
+}
+
+TEST_F(Program, ErrorsSayWhatToDoAndGoAway) {
+  shell_->open((folder_ / "nothing.tmk").string());
+  wait();
+  EXPECT_NE(shell_->error().find("nothing.tmk"), std::string::npos) << "which file";
+  EXPECT_TRUE(reads("##error", "Open another"));
+  std::ofstream(folder_ / "empty.tmk") << "no trace at all";
+  shell_->open((folder_ / "empty.tmk").string());
+  wait();
+  EXPECT_NE(shell_->error().find("empty.tmk"), std::string::npos);
+  // A trace that vanishes while it is shown: the banner comes, what was read stays.
+  fs::copy_file(recorded("torch/inference.tier1.tmk"), folder_ / "run.tmk");
+  shell_->open((folder_ / "run.tmk").string());
+  wait();
+  EXPECT_TRUE(shell_->error().empty());
+  fs::remove(folder_ / "run.tmk");
+  key(ImGuiKey_F5);
+  for (int i = 0; i < 20'000 && shell_->reloading(); ++i) {
+    frame(1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  frame(2);
+  EXPECT_NE(shell_->error().find("run.tmk"), std::string::npos);
+  EXPECT_NE(shown_path().find("run.tmk"), std::string::npos);
+  const ImRect r = window("##error");
+  for (float x = r.Max.x - 4; x > r.Max.x - 60 && !shell_->error().empty(); x -= 5) {
+    click({x, r.GetCenter().y});
+  }
+  EXPECT_TRUE(shell_->error().empty()) << "x closes it";
+}
+
+TEST_F(Program, LossesAreInSightInEveryView) {
+  const std::string whole = recorded("torch/training.tier2.tmk");
+  const fs::path cut = folder_ / "cut.tmk";
+  fs::copy_file(whole, cut);
+  fs::resize_file(cut, fs::file_size(whole) * 6 / 10);
+  open_file(cut.string());
+  for (int i = 0; i < 9; ++i) {
+    key(static_cast<ImGuiKey>(ImGuiKey_1 + i));
+    EXPECT_TRUE(reads("##losses", "Incomplete:")) << "panel " << i + 1;
+  }
+  key(ImGuiKey_1);
+  const ImRect r = window("##losses");
+  click({r.Min.x + 140, r.GetCenter().y});
+  frame(3);
+  const ImGuiWindow* findings = ImGui::FindWindowByName(FindingsPanel::kTitle);
+  ASSERT_NE(findings, nullptr);
+  EXPECT_TRUE(findings->DockTabIsVisible) << "a click tells all of it";
+  ASSERT_TRUE(shell_->show_only("map"));
+  frame(3);
+  EXPECT_TRUE(reads("##losses", "Incomplete:")) << "also in a picture of one panel";
+}
+
+TEST_F(Program, LossesOfTheSecondTraceAreShownToo) {
+  const std::string whole = recorded("torch/training.tier2.tmk");
+  const fs::path cut = folder_ / "cut.tmk";
+  fs::copy_file(whole, cut);
+  fs::resize_file(cut, fs::file_size(whole) * 6 / 10);
+  open_file(whole);
+  EXPECT_FALSE(reads("##losses", "Incomplete:"));
+  shell_->open_other(cut.string());
+  wait();
+  EXPECT_TRUE(reads("##losses", "cut.tmk"));
+}
+
+TEST_F(Program, EscapeClosesWhatFloatsAboveFirst) {
+  open();
+  key(ImGuiKey_C);
+  ASSERT_TRUE(selection().compare);
+  key(ImGuiKey_F1);
+  ASSERT_TRUE(reads("Keys", "the peak"));
+  key(ImGuiKey_Escape);
+  frame(2);
+  EXPECT_FALSE(reads("Keys", "the peak"));
+  EXPECT_TRUE(selection().compare) << "the page only";
+  key(ImGuiKey_Escape);
+  EXPECT_FALSE(selection().compare);
+}
+
+TEST_F(Program, ANoticeStandsBesideTheFacts) {
+  open();
+  shell_->notice = "saved a picture";
+  frame(2);
+  EXPECT_TRUE(reads("##status", "saved a picture"));
+  EXPECT_TRUE(reads("##status", "1 device"));
+}
+
+TEST_F(Program, PicturesOfAPanelInAllItsWays) {
+  open();
+  for (const char* way : {"flame", "flame:rows", "flame:flame:bottom-up", "map:age", "map:owner",
+                          "tables:segments", "ranks:curves", "ranks:heat"}) {
+    EXPECT_TRUE(shell_->show_only(way)) << way;
+    frame(2);
+  }
+  for (const char* way : {"", "flam", "flame:", "map:colour", "timeline:rows", "tables:x"}) {
+    EXPECT_FALSE(shell_->show_only(way)) << way;
+  }
+}
+
+}  // namespace
+}  // namespace tidemark::view

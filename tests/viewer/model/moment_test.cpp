@@ -1,0 +1,355 @@
+// The memory at one instant: state index, map, flame tree and tables against plain computation.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <numeric>
+
+#include "collector/trace_source.h"
+#include "tests/support/scratch_directory.h"
+#include "tests/support/synthetic_trace.h"
+#include "viewer/model/flame/flame_tree.h"
+#include "viewer/model/tables/tables.h"
+#include "viewer/model/trace/loader.h"
+#include "viewer/model/trace/selection.h"
+
+namespace tidemark::view {
+namespace {
+
+void expect_same_state(const MemoryState& got, const MemoryState& expected) {
+  EXPECT_EQ(got.event, expected.event);
+  EXPECT_EQ(got.time_ns, expected.time_ns);
+  EXPECT_EQ(got.totals, expected.totals);
+  EXPECT_EQ(got.live, expected.live);
+  ASSERT_EQ(got.segments.size(), expected.segments.size());
+  for (size_t i = 0; i < got.segments.size(); ++i) {
+    EXPECT_EQ(got.segments[i].address, expected.segments[i].address);
+    EXPECT_EQ(got.segments[i].size_bytes, expected.segments[i].size_bytes);
+  }
+  ASSERT_EQ(got.holes.size(), expected.holes.size());
+  for (size_t i = 0; i < got.holes.size(); ++i) {
+    EXPECT_EQ(got.holes[i].address, expected.holes[i].address);
+    EXPECT_EQ(got.holes[i].size_bytes, expected.holes[i].size_bytes);
+  }
+}
+
+TEST(StateIndex, EqualsTheReplayFromTheStart) {
+  SyntheticOptions options;
+  options.events = 60'000;
+  options.spike_bytes = 1 << 30;
+  const TraceModel trace = synthetic_model(options);
+  const FrameworkModel& m = trace.processes[0].framework[0];
+  const StateIndex index(m);
+  EXPECT_GE(index.keyframe_count(), 4U);
+  EXPECT_LT(index.memory_bytes(), size_t{8} * m.event_count());
+  for (uint32_t e = 0; e < m.event_count(); e += 997) {
+    expect_same_state(index.state_after(e), state_after(m, e));
+  }
+  for (const uint32_t e : {0U, 8191U, 8192U, 8193U, m.event_count() - 1, m.event_count() + 5}) {
+    expect_same_state(index.state_after(e), state_after(m, e));
+  }
+}
+
+// Every recorded snapshot: at each instant looked at, all views agree with one another.
+class Recorded : public testing::TestWithParam<std::string> {};
+
+TEST_P(Recorded, ViewsAgree) {
+  const auto loaded =
+      load_model(std::string(TIDEMARK_TEST_DATA) + "/snapshots/" + GetParam() + ".pickle.gz");
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  const Model& model = **loaded;
+  ASSERT_FALSE(model.lanes.empty());
+  const Lane& lane = model.lanes[0];
+  const FrameworkModel& m = *lane.memory;
+  ASSERT_GT(m.event_count(), 0U);
+  EXPECT_EQ(lane.curves.extremes(0, m.event_count()).max[0], m.allocated_peak.bytes);
+  Selection selection;
+  selection.reset(model);
+  for (const uint32_t e : {m.event_count() / 3, m.allocated_peak.event, m.event_count() - 1}) {
+    selection.set_event(model, 0, e);
+    const Moment& moment = selection.moment(model);
+    expect_same_state(moment.state, state_after(m, e));
+    const FlameTree tree = FlameTree::of({m, model.process_of(lane).names, moment.state});
+    EXPECT_EQ(tree.nodes[0].bytes, moment.state.totals.active);
+    EXPECT_EQ(tree.nodes[0].count, moment.state.live.size());
+    for (const FlameNode& n : tree.nodes) {
+      EXPECT_LE(n.begin + n.bytes, tree.nodes[n.parent].begin + tree.nodes[n.parent].bytes);
+    }
+    for (uint32_t s = 0; s < moment.state.segments.size(); ++s) {
+      float at = 0;
+      uint64_t bytes = 0;
+      for (const MapCell& cell : moment.layout.cells(s, 700)) {
+        EXPECT_NEAR(cell.begin_px, at, 0.01);
+        at = cell.end_px;
+        bytes += cell.size_bytes;
+      }
+      EXPECT_NEAR(at, 700, 0.01);
+      EXPECT_EQ(bytes, moment.state.segments[s].size_bytes);
+    }
+    const TableSource source{m, moment.state, moment.layout, model.text_of(lane)};
+    uint64_t by_stack = 0;
+    for (const StackRow& r : stack_rows(source, "", {})) by_stack += r.bytes;
+    EXPECT_EQ(by_stack, moment.state.totals.active);
+    uint64_t by_category = 0;
+    for (const CategoryRow& r : category_rows(source, {})) by_category += r.bytes;
+    EXPECT_EQ(by_category, moment.state.totals.active);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Snapshots, Recorded,
+                         testing::Values("default", "expandable", "graphs", "graphs_expandable",
+                                         "late", "long", "oom_fraction", "ring", "streams",
+                                         "streams_expandable", "empty_cache", "annotated",
+                                         "max_split", "roundup", "cpp_stacks"));
+
+class Moments : public testing::Test {
+ protected:
+  Moments() {
+    auto made = make_model(synthetic_model({}), {});
+    model_ = std::shared_ptr<const Model>(std::move(*made));
+    selection_.reset(*model_);
+    selection_.set_event(*model_, 0, 5'000);
+  }
+  const Lane& lane() const { return model_->lanes[0]; }
+  TableSource source() {
+    const Moment& moment = selection_.moment(*model_);
+    return {*lane().memory, moment.state, moment.layout, model_->text_of(lane())};
+  }
+
+  std::shared_ptr<const Model> model_;
+  Selection selection_;
+};
+
+TEST_F(Moments, FlameDifferenceIsWhatCameAndWent) {
+  const MemoryState before = state_after(*lane().memory, 4'000);
+  const MemoryState after = state_after(*lane().memory, 5'000);
+  const Dictionary& names = model_->process_of(lane()).names;
+  const FlameTree tree =
+      FlameTree::difference({*lane().memory, names, before}, {*lane().memory, names, after});
+  EXPECT_EQ(tree.nodes[0].net,
+            static_cast<int64_t>(after.totals.active) - static_cast<int64_t>(before.totals.active));
+  std::map<uint32_t, int64_t> change;
+  for (const uint32_t i : after.live) {
+    change[lane().memory->allocations[i].stack] +=
+        static_cast<int64_t>(lane().memory->allocations[i].block_bytes);
+  }
+  for (const uint32_t i : before.live) {
+    change[lane().memory->allocations[i].stack] -=
+        static_cast<int64_t>(lane().memory->allocations[i].block_bytes);
+  }
+  uint64_t moved = 0;
+  for (const auto& [stack, net] : change) {
+    moved += static_cast<uint64_t>(std::abs(net));
+    if (net != 0) {
+      const uint32_t node = tree.find(stack);
+      ASSERT_NE(node, 0U);
+      EXPECT_EQ(tree.nodes[node].net, net);
+    }
+  }
+  EXPECT_EQ(tree.nodes[0].bytes, moved);
+}
+
+// Every line of code with the bytes under it, however many ways lead to it.
+TEST_F(Moments, BottomUpBeginsWithTheLinesThatAllocated) {
+  const MemoryState before = state_after(*lane().memory, 4'000);
+  const MemoryState after = state_after(*lane().memory, 5'000);
+  const Dictionary& names = model_->process_of(lane()).names;
+  const FlameSide now{*lane().memory, names, after};
+  const FlameTree tree = FlameTree::of(now, FlameOrder::kBottomUp);
+  std::map<uint32_t, uint64_t> by_line;
+  for (const uint32_t i : after.live) {
+    const Allocation& a = lane().memory->allocations[i];
+    if (a.stack != 0) by_line[names.stack(a.stack).frame] += a.block_bytes;
+  }
+  ASSERT_GT(by_line.size(), 3U);
+  size_t lines = 0;
+  for (size_t i = 1; i < tree.nodes.size(); ++i) {
+    const FlameNode& n = tree.nodes[i];
+    EXPECT_EQ(tree.find(n.key), i) << "keys are unique";
+    EXPECT_LE(n.begin + n.bytes, tree.nodes[n.parent].begin + tree.nodes[n.parent].bytes);
+    if (n.depth != 1 || n.kind != FlameKind::kFrame) continue;
+    ++lines;
+    EXPECT_EQ(n.bytes, by_line[n.frame]);
+  }
+  EXPECT_EQ(lines, by_line.size());
+  EXPECT_EQ(tree.nodes[0].bytes, after.totals.active);
+
+  const FlameSide then{*lane().memory, names, before};
+  const FlameTree change = FlameTree::difference(then, now, FlameOrder::kBottomUp);
+  const FlameTree same = FlameTree::difference(then, now);
+  EXPECT_EQ(change.nodes[0].net, same.nodes[0].net);
+  EXPECT_EQ(change.nodes[0].bytes, same.nodes[0].bytes);
+  // Keys stay what they are, so that a zoom survives a move of the cursor.
+  size_t found = 0;
+  for (const FlameNode& n : change.nodes) found += tree.find(n.key) != 0 ? 1U : 0U;
+  EXPECT_GT(found, 3U);
+}
+
+TEST_F(Moments, TablesSortAndFilter) {
+  const auto rows = allocation_rows(source(), "", {});
+  ASSERT_EQ(rows.size(), source().state.live.size());
+  const auto& all = lane().memory->allocations;
+  for (size_t i = 1; i < rows.size(); ++i) {
+    EXPECT_GE(all[rows[i - 1]].block_bytes, all[rows[i]].block_bytes);
+  }
+  const auto oldest =
+      allocation_rows(source(), "", {static_cast<int>(AllocationColumn::kAge), true});
+  EXPECT_TRUE(std::is_sorted(oldest.begin(), oldest.end(),
+                             [&](uint32_t a, uint32_t b) { return all[a].birth < all[b].birth; }));
+  const auto some = allocation_rows(source(), "BLOCK7.", {});
+  EXPECT_GT(some.size(), 0U);
+  EXPECT_LT(some.size(), rows.size());
+  for (const uint32_t i : some) {
+    EXPECT_EQ(source().text.headline(all[i].stack), "Block7.forward  model.py:17  in linear");
+  }
+  EXPECT_TRUE(allocation_rows(source(), "no such thing", {}).empty());
+  const auto segments = segment_rows(source(), {static_cast<int>(SegmentColumn::kFree), true});
+  EXPECT_EQ(segments.size(), source().state.segments.size());
+}
+
+TEST_F(Moments, NeighboursAreThoseOfTheMap) {
+  const Moment& moment = selection_.moment(*model_);
+  const auto& all = lane().memory->allocations;
+  for (const uint32_t i : moment.state.live) {
+    const MapLayout::Neighbours n = moment.layout.neighbours(i);
+    if (n.after != kNever) {
+      EXPECT_EQ(all[i].address + all[i].block_bytes + n.hole_after, all[n.after].address);
+      EXPECT_EQ(moment.layout.neighbours(n.after).before, i);
+    }
+  }
+}
+
+TEST_F(Moments, NarrowCellsFoldButNothingIsLost) {
+  const Moment& moment = selection_.moment(*model_);
+  for (uint32_t s = 0; s < moment.state.segments.size(); ++s) {
+    uint64_t used = 0;
+    uint32_t blocks = 0;
+    for (const MapCell& cell : moment.layout.cells(s, 9)) {
+      used += cell.used_bytes;
+      blocks += cell.blocks;
+    }
+    EXPECT_EQ(used, moment.layout.used_bytes(s));
+    EXPECT_EQ(blocks, moment.layout.block_count(s));
+  }
+}
+
+TEST_F(Moments, SelectionMovesAndStaysInside) {
+  const double full = model_->span_ns();
+  selection_.zoom(*model_, full / 2, 1e-30);
+  EXPECT_GE(selection_.view.span(), 10);
+  selection_.fit(*model_);
+  const double at = full * 0.3;
+  const double share = (at - selection_.view.begin) / selection_.view.span();
+  selection_.zoom(*model_, at, 0.25);
+  EXPECT_NEAR((at - selection_.view.begin) / selection_.view.span(), share, 1e-6);
+  for (int i = 0; i < 50; ++i) selection_.pan(*model_, 0.9);
+  EXPECT_LE(selection_.view.begin, full);
+  selection_.zoom(*model_, 0, 1e9);
+  EXPECT_LE(selection_.view.span(), full * 1.05);
+  EXPECT_TRUE(selection_.go_to_oom(*model_, 1));
+  EXPECT_EQ(selection_.event, model_->ooms[0].event);
+  selection_.go_to_peak(*model_);
+  EXPECT_EQ(selection_.event, lane().memory->allocated_peak.event);
+  selection_.step_events(*model_, -1'000'000);
+  EXPECT_EQ(selection_.event, 0U);
+}
+
+TEST_F(Moments, MarksPairUp) {
+  ASSERT_EQ(model_->marks.size(), 1U);
+  ASSERT_EQ(model_->marks[0].rows.size(), 1U);
+  EXPECT_GE(model_->marks[0].rows[0].size(), 2U);
+  EXPECT_EQ(model_->marks[0].unmatched_ends, 0U);
+  ProcessModel odd;
+  odd.marks = {{10, 0, 0, 1, 0, 0, MarkPhase::kBegin, MarkKind::kUser},
+               {12, 0, 0, 2, 0, 0, MarkPhase::kBegin, MarkKind::kUser},
+               {15, 0, 0, 2, 0, 0, MarkPhase::kEnd, MarkKind::kUser},
+               {16, 0, 0, 9, 0, 0, MarkPhase::kEnd, MarkKind::kUser},
+               {17, 0, 0, 3, 0, 0, MarkPhase::kInstant, MarkKind::kUser}};
+  const MarkLanes lanes = MarkLanes::of(odd, 100);
+  EXPECT_EQ(lanes.unmatched_ends, 1U);
+  ASSERT_EQ(lanes.rows.size(), 2U);
+  EXPECT_TRUE(lanes.rows[0][0].open);
+  EXPECT_EQ(lanes.rows[0][0].end_ns, 100);
+  EXPECT_EQ(lanes.rows[1][0].end_ns, 15);
+  EXPECT_EQ(lanes.rows[1][1].begin_ns, 17);
+}
+
+TEST(Loading, PreviewThenModelThenErrors) {
+  Loader loader;
+  EXPECT_FALSE(loader.take());
+  loader.start(std::string(TIDEMARK_TEST_DATA) + "/snapshots/long.pickle.gz");
+  std::optional<Result<std::shared_ptr<const Model>>> outcome;
+  while (!outcome) {
+    outcome = loader.take();
+    std::this_thread::yield();
+  }
+  ASSERT_TRUE(*outcome) << outcome->error().message;
+  EXPECT_GT((**outcome)->events, 200'000U);
+  EXPECT_FALSE(loader.busy());
+  loader.start("/no/such/file.tmk");
+  outcome.reset();
+  while (!outcome) {
+    outcome = loader.take();
+    std::this_thread::yield();
+  }
+  EXPECT_FALSE(*outcome);
+  EXPECT_NE(outcome->error().message.find("/no/such/file.tmk"), std::string::npos);
+}
+
+// A long trace is shown before all its events were looked through; then its blocks get their
+// categories, the same as when all is waited for.
+TEST(Loading, LongTracesAreShownBeforeTheirCategories) {
+  const test::ScratchDirectory folder;
+  SyntheticOptions options;
+  options.events = 1'050'000;
+  ASSERT_TRUE(write_synthetic_trace(options, folder / "long.tmk"));
+  Loader loader;
+  loader.start(folder / "long.tmk");
+  std::optional<Result<std::shared_ptr<const Model>>> outcome;
+  while (!outcome) {
+    EXPECT_FALSE(loader.attach_insight());
+    outcome = loader.take();
+    std::this_thread::yield();
+  }
+  ASSERT_TRUE(*outcome) << outcome->error().message;
+  const std::shared_ptr<const Model> model = **outcome;
+  EXPECT_FALSE(model->categories_known);
+  while (!loader.attach_insight()) std::this_thread::yield();
+  EXPECT_TRUE(model->categories_known);
+  while (!model->report_ready) {
+    ASSERT_TRUE(loader.attach_report());
+    std::this_thread::yield();
+  }
+  EXPECT_FALSE(loader.attach_insight());
+  const auto at_once = load_model(folder / "long.tmk");
+  ASSERT_TRUE(at_once) << at_once.error().message;
+  const AllocationColumns& got = model->lanes[0].memory->allocations;
+  const AllocationColumns& expected = (*at_once)->lanes[0].memory->allocations;
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got.category(i), expected.category(i)) << i;
+  EXPECT_EQ(model->report.findings.size(), (*at_once)->report.findings.size());
+}
+
+TEST(Loading, PreviewFollowsTheCurve) {
+  SyntheticOptions options;
+  options.events = 100'000;
+  const TraceReader reader = synthetic_trace(options);
+  const std::atomic<bool> stop{false};
+  Preview last;
+  // More points than it may have: they stand for more events each, and none is lost.
+  make_preview(
+      {&reader, 1}, stop, [&](const Preview& p) { last = p; }, 2);
+  ASSERT_EQ(last.curves.size(), 1U);
+  EXPECT_LE(last.curves[0].high.size(), kMostPreviewPoints);
+  EXPECT_GE(last.curves[0].high.size(), kMostPreviewPoints / 4);
+  EXPECT_TRUE(std::is_sorted(last.curves[0].time_ns.begin(), last.curves[0].time_ns.end()));
+  const TraceModel trace = synthetic_model(options);
+  ASSERT_EQ(trace.processes[0].framework[0].anomalies, 0U);
+  double highest = 0;
+  for (const double y : last.curves[0].high) highest = std::max(highest, y);
+  EXPECT_EQ(highest, static_cast<double>(trace.processes[0].framework[0].requested_peak.bytes));
+}
+
+}  // namespace
+}  // namespace tidemark::view

@@ -1,0 +1,253 @@
+// Many ranks, two ranks, two traces: the numbers are exact, and a click goes to the right place.
+#include <algorithm>
+
+#include "tests/support/panel_fixture.h"
+#include "viewer/model/compare/comparison.h"
+#include "viewer/model/flame/flame_tree.h"
+#include "viewer/model/ranks/rank_heat.h"
+#include "viewer/model/trace/loader.h"
+
+namespace tidemark::view {
+namespace {
+
+std::shared_ptr<const Model> load(const std::string& name) {
+  auto model = load_model(std::string(TIDEMARK_TRACES) + "/" + name);
+  return model ? *model : nullptr;
+}
+
+class Ranks : public Interaction {
+ protected:
+  void show(std::shared_ptr<const Model> model) {
+    shell_->set_model(std::move(model));
+    frame(6);
+    key(ImGuiKey_7);
+    frame(3);
+  }
+  // A point of the heat map: the middle of a drawn row, by share of the time.
+  ImVec2 in_heat(size_t row, size_t rows, float share) {
+    ImGuiWindow* w = ImGui::FindWindowByName(RanksPanel::kTitle);
+    const ImGuiID id = w->GetID("##heat");
+    // Find the button's rectangle by hovering over the window until it is the hovered item.
+    if (area_.GetWidth() < 1) {
+      area_ = {1e9F, 1e9F, -1e9F, -1e9F};
+      const ImRect r = w->Rect();
+      for (float y = r.Min.y + 30; y < r.Max.y; y += 3) {
+        move_once({r.Min.x + r.GetWidth() / 2, y});
+        if (ImGui::GetCurrentContext()->HoveredIdPreviousFrame != id) continue;
+        area_.Min.y = std::min(area_.Min.y, y - 1);
+        area_.Max.y = std::max(area_.Max.y, y + 1);
+      }
+      area_.Min.x = r.Min.x + 12 + 76;
+      area_.Max.x = r.Max.x - 12;
+    }
+    const float y = (static_cast<float>(row) + 0.5F) / static_cast<float>(rows);
+    return {area_.Min.x + area_.GetWidth() * share, area_.Min.y + area_.GetHeight() * y};
+  }
+  void move_once(ImVec2 to) {
+    ImGui::GetIO().AddMousePosEvent(to.x, to.y);
+    frame(2);
+  }
+
+  ImRect area_;
+};
+
+TEST_F(Ranks, HeatEqualsBruteForce) {
+  SyntheticOptions options;
+  options.ranks = 5;
+  options.events = 700;
+  options.spike_bytes = uint64_t{3} << 30;
+  const auto model = model_of(options);
+  const RankRows rows = RankRows::of(*model);
+  ASSERT_EQ(rows.size(), 5U);
+  const TimeRange view{model->span_ns() * 0.1, model->span_ns() * 0.9};
+  const uint32_t columns = 37;
+  RankHeat heat;
+  for (const RankValue curve : {RankValue::kAllocated, RankValue::kReserved}) {
+    heat.want(*model, rows.lanes, curve, view, columns);
+    while (!heat.work(0)) EXPECT_LT(heat.progress(), 1);
+    const HeatTable& t = heat.shown();
+    for (size_t r = 0; r < rows.size(); ++r) {
+      const FrameworkModel& m = *model->lanes[rows.lanes[r]].memory;
+      uint32_t event = 0;
+      uint64_t now = HeatTable::kUnknown;
+      const auto value = [&](uint32_t e) {
+        const MemoryTotals totals = m.totals_after(e);
+        return curve == RankValue::kAllocated ? totals.allocated : totals.reserved;
+      };
+      const auto time = [&](uint32_t e) {
+        return static_cast<double>(m.time_ns[e] - model->trace.start_ns);
+      };
+      for (; event < m.event_count() && time(event) < view.begin; ++event) now = value(event);
+      for (uint32_t c = 0; c < columns; ++c) {
+        const double right = view.begin + view.span() * (static_cast<double>(c + 1) / columns);
+        uint64_t most = now;
+        for (; event < m.event_count() && time(event) < right; ++event) {
+          now = value(event);
+          most = most == HeatTable::kUnknown ? now : std::max(most, now);
+        }
+        ASSERT_EQ(t.at(r, c), most) << "row " << r << ", column " << c;
+      }
+    }
+  }
+}
+
+TEST_F(Ranks, ClickOnACellSelectsRankAndTime) {
+  SyntheticOptions options;
+  options.ranks = 4;
+  options.events = 2000;
+  options.oom = false;
+  show(model_of(options));
+  click(in_heat(2, 4, 0.7F));
+  EXPECT_EQ(selection().lane, 2U);
+  const TimeRange view = selection().view;
+  EXPECT_NEAR(selection().time(model()), view.begin + view.span() * 0.7, view.span() * 0.02);
+  click(in_heat(0, 4, 0.3F));
+  EXPECT_EQ(selection().lane, 0U);
+
+  hold(ImGuiMod_Ctrl, true);
+  click(in_heat(3, 4, 0.5F));
+  hold(ImGuiMod_Ctrl, false);
+  ASSERT_TRUE(selection().compare);
+  EXPECT_EQ(selection().lane, 0U) << "the cursor stays";
+  EXPECT_EQ(selection().compare->lane, 3U);
+  EXPECT_NEAR(selection().compared_time(model()), selection().time(model()), 1e5);
+  click(in_heat(0, 4, 0.6F));
+  EXPECT_NEAR(selection().compared_time(model()), selection().time(model()), 1e5) << "it follows";
+
+  const double span = selection().view.span();
+  ImGui::GetIO().AddMouseWheelEvent(0, 2);
+  frame();
+  EXPECT_LT(selection().view.span(), span);
+}
+
+TEST_F(Ranks, TheGuiltyOneIsFoundInARecordedJob) {
+  show(load("ranks/guilty4"));
+  ASSERT_NE(shell_->model(), nullptr);
+  const RankRows rows = RankRows::of(model());
+  ASSERT_EQ(rows.size(), 4U);
+  EXPECT_EQ(rows.outlier(model()), 2U);
+  EXPECT_EQ(rows.name(model(), 2), "rank 2");
+  ASSERT_EQ(model().report.comparison.stuck.size(), 1U);
+  // The line about the collective that never came is a link to the rank that is waited for.
+  selection().set_event(model(), rows.lanes[0], 0);
+  frame();
+  ImRect line;
+  for (const ImGuiWindow* w : ImGui::GetCurrentContext()->Windows) {
+    if (std::string(w->Name).find("##stuck") != std::string::npos) line = w->Rect();
+  }
+  ASSERT_GT(line.GetHeight(), 5);
+  click({line.Min.x + 60, line.Min.y + 8});
+  EXPECT_EQ(selection().lane, rows.lanes[2]);
+  const auto since =
+      static_cast<double>(model().report.comparison.stuck[0].since_ns - model().trace.start_ns);
+  EXPECT_NEAR(selection().time(model()), since, 0.2e9);
+}
+
+TEST_F(Ranks, AThousandRanksAreDrawnInBothViews) {
+  SyntheticOptions options;
+  options.ranks = 1000;
+  options.events = 60;
+  show(model_of(options));
+  for (int i = 0; i < 500 && shell_->busy(); ++i) frame(1);
+  EXPECT_FALSE(shell_->busy());
+  // Neighbours share a row; the highest of them is the one that a click selects.
+  click(in_heat(1, 2, 0.5F));
+  EXPECT_GT(selection().lane, 500U);
+  shell_->ranks().curves = true;
+  frame(3);
+  const ImDrawData* drawn = ImGui::GetDrawData();
+  EXPECT_LT(drawn->TotalVtxCount, 600'000) << "only what is in sight is drawn";
+}
+
+TEST_F(Ranks, TwoRanksInOnePlot) {
+  show(load("ranks/guilty4"));
+  const RankRows rows = RankRows::of(model());
+  selection().set_event(model(), rows.lanes[2], 0);
+  selection().compare_with(model(), {false, rows.lanes[1], 0, true});
+  key(ImGuiKey_8);
+  frame(3);
+  const auto peak = [&](size_t row) {
+    return static_cast<double>(model().lanes[rows.lanes[row]].memory->allocated_peak.bytes);
+  };
+  EXPECT_EQ(shell_->compare().drawn_top[0], peak(2));
+  EXPECT_EQ(shell_->compare().drawn_top[1], peak(1));
+}
+
+TEST_F(Ranks, DifferenceOfRanksAddsUp) {
+  const auto model = load("ranks/guilty4");
+  Selection s;
+  s.reset(*model);
+  const RankRows rows = RankRows::of(*model);
+  const auto peak = [&](size_t r) {
+    return model->lanes[rows.lanes[r]].memory->allocated_peak.event;
+  };
+  s.set_event(*model, rows.lanes[2], peak(2));
+  s.compare_with(*model, {false, rows.lanes[1], peak(1), false});
+  const auto before = s.compared(*model);
+  ASSERT_TRUE(before);
+  const Lane& lane = model->lanes[s.lane];
+  const auto net = static_cast<int64_t>(s.moment(*model).state.totals.allocated) -
+                   static_cast<int64_t>(before->moment.state.totals.allocated);
+  const FlameTree tree = FlameTree::difference(
+      {*before->lane.memory, model->process_of(before->lane).names, before->moment.state},
+      {*lane.memory, model->process_of(lane).names, s.moment(*model).state});
+  EXPECT_EQ(tree.nodes[0].net, net);
+  EXPECT_GT(tree.nodes.size(), 5U);
+  for (const FlameNode& n : tree.nodes) {
+    EXPECT_LE(static_cast<uint64_t>(n.net < 0 ? -n.net : n.net), n.bytes);
+    EXPECT_LE(n.begin + n.bytes, tree.nodes[0].bytes);
+  }
+  // Both ranks ran the same code: most of it must be recognised although ids differ.
+  const auto other = std::count_if(tree.nodes.begin(), tree.nodes.end(),
+                                   [](const FlameNode& n) { return n.other; });
+  EXPECT_LT(static_cast<size_t>(other) * 4, tree.nodes.size());
+
+  int64_t lines = 0;
+  bool in_lines = false;
+  for (const ChangeRow& row : change_rows(*model, lane, s.moment(*model), *before)) {
+    if (row.heading) in_lines = row.name.starts_with("by line");
+    if (!row.heading && in_lines) lines += row.change();
+  }
+  EXPECT_EQ(lines, net);
+}
+
+TEST_F(Ranks, DifferenceWithItselfIsEmpty) {
+  const auto a = load("torch/training.tier2.tmk");
+  const auto b = load("torch/training.tier2.tmk");
+  ASSERT_NE(a, nullptr);
+  Selection s;
+  s.reset(*a);
+  s.go_to_peak(*a);
+  s.set_other(*a, b);
+  const auto before = s.compared(*a);
+  ASSERT_TRUE(before);
+  EXPECT_EQ(&before->model, b.get());
+  const Lane& lane = a->lanes[s.lane];
+  const FlameTree tree = FlameTree::difference(
+      {*before->lane.memory, b->process_of(before->lane).names, before->moment.state},
+      {*lane.memory, a->process_of(lane).names, s.moment(*a).state});
+  EXPECT_EQ(tree.nodes[0].bytes, 0U);
+  EXPECT_EQ(tree.nodes.size(), 1U);
+}
+
+TEST_F(Ranks, ASecondTraceStandsBesideTheFirst) {
+  show(load("torch/training.tier2.tmk"));
+  shell_->open_other(std::string(TIDEMARK_TRACES) + "/torch/mixed_precision.tier2.tmk");
+  while (shell_->loading_other()) frame(1);
+  frame(4);
+  ASSERT_NE(selection().other, nullptr);
+  ASSERT_TRUE(selection().compare && selection().compare->other);
+  const ImGuiWindow* panel = ImGui::FindWindowByName(ComparePanel::kTitle);
+  ASSERT_NE(panel, nullptr);
+  EXPECT_TRUE(panel->DockTabIsVisible);
+  key(ImGuiKey_3);  // the flame graph shows the difference
+  frame(3);
+  selection().other_by_clock = true;
+  EXPECT_NE(selection().other_offset(model()), 0);
+  selection().set_other(model(), nullptr);
+  frame(3);
+  EXPECT_FALSE(selection().compare);
+}
+
+}  // namespace
+}  // namespace tidemark::view

@@ -1,0 +1,274 @@
+// Clicks, keys and drags on recorded traces: kernels, collectives, holes, findings, tables, export.
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "tests/support/panel_fixture.h"
+
+namespace tidemark::view {
+namespace {
+
+class RecordedInteraction : public Interaction {
+ protected:
+  // Moves over an area until `found` holds; the point where it did.
+  template <typename Found>
+  std::optional<ImVec2> click_until(const ImRect& area, float step_x, float step_y,
+                                    const Found& found) {
+    for (float y = area.Min.y; y < area.Max.y; y += step_y) {
+      for (float x = area.Min.x; x < area.Max.x; x += step_x) {
+        click({x, y});
+        if (found()) return ImVec2(x, y);
+      }
+    }
+    return std::nullopt;
+  }
+  static ImRect below_curves() {
+    const ImRect r = window(TimelinePanel::kTitle);
+    return {{r.Min.x + 110, r.Min.y + r.GetHeight() * 0.55F}, {r.Max.x - 20, r.Max.y - 12}};
+  }
+  bool in_front(const char* title) {
+    const ImGuiWindow* w = ImGui::FindWindowByName(title);
+    return w != nullptr && w->DockTabIsVisible;
+  }
+};
+
+TEST_F(RecordedInteraction, AClickOnAKernelShowsItAndItsMemory) {
+  open_file(TIDEMARK_TRACES "/train");
+  const auto at =
+      click_until(below_curves(), 37, 9, [&] { return selection().activity.has_value(); });
+  ASSERT_TRUE(at);
+  const ActivityRef ref = *selection().activity;
+  const ActivityRow& row = model().activity[ref.process].rows[ref.row];
+  EXPECT_EQ(row.kind, ActivityKind::kKernels);
+  EXPECT_NEAR(selection().time(model()),
+              static_cast<double>(row.spans.begin_ns(ref.index) - model().trace.start_ns), 1)
+      << "the cursor is where it began";
+  frame(3);
+  EXPECT_TRUE(in_front(DetailPanel::kTitle));
+  // Zooming there with the wheel makes one kernel as wide as can be; it stays the one clicked on.
+  key(ImGuiKey_Escape);
+  EXPECT_FALSE(selection().activity);
+}
+
+TEST_F(RecordedInteraction, AClickOnACollectiveShowsItOnAllRanks) {
+  open_file(TIDEMARK_TRACES "/ranks/ddp4");
+  // The rows of NCCL come first below the curves of the rank that is looked at.
+  const auto chosen = [&] {
+    if (!selection().activity) return false;
+    const ActivityRef ref = *selection().activity;
+    return model().activity[ref.process].rows[ref.row].kind == ActivityKind::kCollectives;
+  };
+  const ImRect r = window(TimelinePanel::kTitle);
+  const ImRect area{{r.Min.x + 110, r.Min.y + 150}, {r.Max.x - 20, r.Max.y - 12}};
+  ASSERT_TRUE(click_until(area, 61, 9, chosen));
+  const ActivityRef ref = *selection().activity;
+  const uint32_t op = model().activity[ref.process].rows[ref.row].spans.item(ref.index);
+  EXPECT_LT(op, model().trace.processes[ref.process].nccl.size());
+  EXPECT_EQ(model().lanes[selection().lane].process, ref.process);
+}
+
+TEST_F(RecordedInteraction, TheWheelOverKernelsZoomsAndADragPans) {
+  open_file(TIDEMARK_TRACES "/train");
+  const auto at =
+      click_until(below_curves(), 37, 9, [&] { return selection().activity.has_value(); });
+  ASSERT_TRUE(at);
+  key(ImGuiKey_Escape);
+  const TimeRange before = selection().view;
+  move(*at);
+  ImGui::GetIO().AddMouseWheelEvent(0, 5);
+  frame();
+  const TimeRange zoomed = selection().view;
+  EXPECT_LT(zoomed.span(), before.span() * 0.5);
+  button(true);
+  move({at->x - 150, at->y});
+  button(false);
+  EXPECT_GT(selection().view.begin, zoomed.begin);
+  EXPECT_FALSE(selection().activity) << "a drag is no click";
+}
+
+TEST_F(RecordedInteraction, CurvesCanBeSwitchedOff) {
+  open_file(TIDEMARK_TRACES "/torch/training.tier2.tmk");
+  ASSERT_FALSE(model().lanes[0].used.empty());
+  const ImRect r = window(TimelinePanel::kTitle);
+  TimelineOptions& options = shell_->timeline().options;
+  ASSERT_TRUE(options.used && options.activity);
+  for (float x = r.Min.x + 16; x < r.Max.x && (options.used || options.activity); x += 12) {
+    const TimelineOptions was = options;
+    click({x, r.Min.y + 42});
+    // Every box is hit more than once on the way: put back what is not looked for.
+    if (was.used && !options.used) continue;
+    if (was.activity && !options.activity) continue;
+    options = was;
+  }
+  EXPECT_FALSE(options.used);
+  EXPECT_FALSE(options.activity);
+}
+
+TEST_F(RecordedInteraction, AClickOnAHoleShowsWhatPinsIt) {
+  open_file(TIDEMARK_TEST_DATA "/scenarios/varying_sizes.bad.tmk");
+  key(ImGuiKey_2);
+  ASSERT_FALSE(selection().moment(model()).state.holes.empty());
+  const ImRect r = window(MapPanel::kTitle);
+  const ImRect area{{r.Min.x + 190, r.Min.y + 100}, {r.Max.x - 20, r.Max.y - 10}};
+  ASSERT_TRUE(click_until(area, 23, 11, [&] { return selection().hole.has_value(); }));
+  const auto hole = selection().moment(model()).layout.hole_at(*selection().hole);
+  ASSERT_GT(hole.size_bytes, 0U);
+  EXPECT_FALSE(hole.before == kNever && hole.after == kNever);
+  frame(3);
+  EXPECT_TRUE(in_front(DetailPanel::kTitle));
+}
+
+TEST_F(RecordedInteraction, AClickOnAFindingGoesToItsProof) {
+  open_file(TIDEMARK_TEST_DATA "/scenarios/losses_kept.bad.tmk");
+  ASSERT_FALSE(model().report.findings.empty());
+  key(ImGuiKey_P);
+  key(ImGuiKey_6);
+  ASSERT_TRUE(in_front(FindingsPanel::kTitle));
+  const uint64_t version = selection().version();
+  const ImRect r = window(FindingsPanel::kTitle);
+  // Anywhere on the first card.
+  click({r.Max.x - 30, r.Min.y + 52});
+  frame(3);
+  EXPECT_NE(selection().version(), version);
+  EXPECT_TRUE(in_front(FlamePanel::kTitle)) << "growth is seen as a difference of two instants";
+  EXPECT_TRUE(selection().compared(model()));
+}
+
+TEST_F(RecordedInteraction, TheOomOfACardIsShown) {
+  open_file(TIDEMARK_TEST_DATA "/snapshots/oom_fraction.pickle.gz");
+  ASSERT_FALSE(model().ooms.empty());
+  key(ImGuiKey_P);
+  key(ImGuiKey_6);
+  selection().set_event(model(), 0, 0);
+  const ImRect r = window(FindingsPanel::kTitle);
+  const ImRect area{{r.Min.x + 24, r.Min.y + 40}, {r.Min.x + 40, r.Max.y - 10}};
+  const auto gone = [&] { return selection().event == model().ooms[0].event; };
+  EXPECT_TRUE(click_until(area, 50, 10, gone));
+}
+
+TEST_F(RecordedInteraction, TablesOfOwnersKernelsAndCollectives) {
+  open_file(TIDEMARK_TRACES "/ranks/ddp2");
+  key(ImGuiKey_4);
+  for (const char* table : {"Owners", "Kernels", "Collectives", "Stacks"}) {
+    shell_->tables().show_table(table);
+    frame(4);
+    EXPECT_GT(shell_->tables().rows_shown(), 0U) << table;
+  }
+  shell_->tables().show_table("Kernels");
+  frame(4);
+  const size_t all = shell_->tables().rows_shown();
+  selection().search = "nccl";
+  frame(4);
+  EXPECT_LT(shell_->tables().rows_shown(), all);
+  selection().search.clear();
+  const ImRect r = window(TablesPanel::kTitle);
+  const ImRect rows{{r.Min.x + 300, r.Min.y + 120}, {r.Min.x + 310, r.Max.y - 20}};
+  EXPECT_TRUE(click_until(rows, 50, 10, [&] { return selection().activity.has_value(); }));
+}
+
+TEST_F(RecordedInteraction, LargeTablesAreSortedBesideTheDrawing) {
+  SyntheticOptions options;
+  options.events = 200'000;
+  options.slots = 60'000;
+  options.events_per_step = 200'000;
+  open(options);
+  key(ImGuiKey_P);
+  key(ImGuiKey_4);
+  shell_->tables().show_table("Allocations");
+  frame(2);
+  for (int i = 0; i < 30000 && shell_->tables().busy(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    frame(1);
+  }
+  EXPECT_FALSE(shell_->tables().busy());
+  EXPECT_EQ(shell_->tables().rows_shown(), selection().moment(model()).state.live.size());
+  EXPECT_GT(shell_->tables().rows_shown(), 20'000U);
+}
+
+TEST_F(RecordedInteraction, ExportsTheTimeThatWasMeasured) {
+  namespace fs = std::filesystem;
+  open_file(TIDEMARK_TRACES "/ranks/ddp2");
+  const fs::path file =
+      fs::temp_directory_path() / ("tidemark-export-" + std::to_string(::getpid()) + ".pftrace");
+  const auto save = [&](bool only_time, bool only_rank) {
+    fs::remove(file);
+    hold(ImGuiMod_Ctrl, true);
+    key(ImGuiKey_E);
+    hold(ImGuiMod_Ctrl, false);
+    EXPECT_TRUE(shell_->exporter().visible());
+    ExportPanel& panel = shell_->exporter();
+    panel.only_time = only_time;
+    panel.only_rank = only_rank;
+    panel.path[file.string().copy(panel.path, sizeof panel.path - 1)] = '\0';
+    frame(3);
+    const ImRect r = window("Export for Perfetto");
+    click({r.Min.x + 30, r.Max.y - 22});
+    for (int i = 0; i < 4000 && panel.busy(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      frame(1);
+    }
+    frame(2);
+    EXPECT_FALSE(panel.visible());
+    EXPECT_NE(shell_->notice.find("saved"), std::string::npos) << shell_->notice;
+    return fs::exists(file) ? fs::file_size(file) : 0;
+  };
+  const auto whole = save(false, false);
+  const auto one_rank = save(false, true);
+  selection().measure = TimeRange{model().span_ns() * 0.5, model().span_ns() * 0.6};
+  const auto part = save(true, true);
+  EXPECT_GT(part, 0U);
+  EXPECT_LT(one_rank, whole);
+  EXPECT_LT(part, one_rank);
+  fs::remove(file);
+}
+
+TEST_F(RecordedInteraction, TheReportComesAfterThePanelsAndIsTheSame) {
+  const std::string path = TIDEMARK_TEST_DATA "/scenarios/losses_kept.bad.tmk";
+  shell_->open(path);
+  const auto wait = [&](const auto& until) {
+    for (int i = 0; i < 20'000 && !until(); ++i) {
+      frame(1);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    frame(2);
+  };
+  wait([&] { return shell_->model() != nullptr; });
+  ASSERT_NE(shell_->model(), nullptr);
+  key(ImGuiKey_6);
+  wait([&] { return model().report_ready; });
+  ASSERT_TRUE(model().report_ready);
+  EXPECT_FALSE(shell_->working());
+  const auto at_once = load_model(path);
+  ASSERT_TRUE(at_once);
+  ASSERT_EQ(model().report.findings.size(), (*at_once)->report.findings.size());
+  EXPECT_FALSE(model().report.findings.empty());
+  EXPECT_EQ(model().losses, (*at_once)->losses);
+  EXPECT_GT(model().steps_of(model().lanes[0]).count(), 0U);
+}
+
+// Neither a second file nor the end of the program waits for, or trips over, the work begun.
+TEST_F(RecordedInteraction, ALoadCanBeAbandonedAtAnyTime) {
+  for (int round = 0; round < 20; ++round) {
+    shell_->open(TIDEMARK_TEST_DATA "/scenarios/losses_kept.bad.tmk");
+    for (int i = 0; i < round; ++i) frame(1);
+  }
+  shell_.reset();
+}
+
+TEST_F(RecordedInteraction, TheLedgerAddsUpWhereverTheCursorIs) {
+  open_file(TIDEMARK_TRACES "/torch/training.tier2.tmk");
+  const Lane& lane = model().lanes[0];
+  for (double share = 0.3; share < 1; share += 0.1) {
+    selection().set_time(model(), 0, model().span_ns() * share);
+    frame(1);
+    const Ledger ledger = lane.ledger->at(selection().time_ns(model()));
+    ASSERT_NE(ledger.device_used_bytes, 0U);
+    int64_t sum = 0;
+    for (const LedgerLine& line : ledger.lines) sum += line.bytes;
+    EXPECT_EQ(sum, static_cast<int64_t>(ledger.device_used_bytes));
+    EXPECT_NEAR(selection().time(model()), model().span_ns() * share, 1);
+  }
+}
+
+}  // namespace
+}  // namespace tidemark::view
