@@ -89,7 +89,7 @@ int plain_decode(const TraceReader& reader) {
 }
 
 // Everything that a first picture shows.
-uint64_t first_answer(const FrameworkModel& m) {
+uint64_t first_answer(const AllocationHistory& m) {
   const MinMaxPyramid curves(m);
   uint64_t sum = m.allocated_peak.bytes + m.reserved_peak.bytes;
   constexpr uint32_t kPixels = 2000;
@@ -111,7 +111,7 @@ int load_and_answer(const std::string& path, const IndexOptions& options, const 
   readers.push_back(std::move(*reader));
   const Result<TraceModel> model = load_trace(readers, {}, options);
   if (!model || model->processes.empty() || model->processes[0].framework.empty()) return 1;
-  const FrameworkModel& m = model->processes[0].framework[0];
+  const AllocationHistory& m = model->processes[0].framework[0];
   const double loaded = seconds_since(start);
   const uint64_t answer = first_answer(m);
   const double answered = seconds_since(start);

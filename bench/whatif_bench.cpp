@@ -55,7 +55,7 @@ int measure(const std::string& path) {
   const Result<TraceModel> model = load();
   if (!model) return 1;
   for (const ProcessModel& process : model->processes) {
-    for (const FrameworkModel& framework : process.framework) {
+    for (const AllocationHistory& framework : process.framework) {
       const double own_s =
           best_of(3, [&] { (void)WhatIf::prepare(process, framework.device).ok(); });
       const Result<WhatIf> whatif = WhatIf::prepare(process, framework.device);

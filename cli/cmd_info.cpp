@@ -21,7 +21,7 @@ void print_process(const ProcessModel& p) {
   if (p.info.pid != 0) who += fmt::format(", pid {}", p.info.pid);
   if (p.info.source == Source::kTorchSnapshot) who += ", from a PyTorch snapshot";
   fmt::print("{}\n", who);
-  for (const FrameworkModel& m : p.framework) {
+  for (const AllocationHistory& m : p.framework) {
     fmt::print("  cuda:{}: {}, {} ({} older than the history), {}\n", m.device,
                counted(m.recorded_events, "event"), counted(m.allocations.size(), "allocation"),
                grouped(m.seeded_blocks), counted(m.failures.size(), "out-of-memory error"));

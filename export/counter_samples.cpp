@@ -4,12 +4,12 @@
 
 namespace tidemark {
 
-uint32_t first_event_from(const FrameworkModel& model, int64_t time_ns) {
+uint32_t first_event_from(const AllocationHistory& model, int64_t time_ns) {
   const auto it = std::lower_bound(model.time_ns.begin(), model.time_ns.end(), time_ns);
   return static_cast<uint32_t>(it - model.time_ns.begin());
 }
 
-uint32_t first_event_after(const FrameworkModel& model, int64_t time_ns) {
+uint32_t first_event_after(const AllocationHistory& model, int64_t time_ns) {
   const auto it = std::upper_bound(model.time_ns.begin(), model.time_ns.end(), time_ns);
   return static_cast<uint32_t>(it - model.time_ns.begin());
 }

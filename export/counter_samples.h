@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "analysis/history/framework_model.h"
+#include "analysis/history/allocation_history.h"
 #include "export/export_input.h"
 
 namespace tidemark {
@@ -33,25 +33,25 @@ struct CounterSample {
 class TotalsCursor {
  public:
   // Stands after the events before `first`.
-  TotalsCursor(const FrameworkModel& model, uint32_t first) : model_(model) {
+  TotalsCursor(const AllocationHistory& model, uint32_t first) : model_(model) {
     if (first != 0) totals_ = model.totals_after(first - 1);
   }
   void apply(uint32_t event) { model_.apply(event, totals_); }
   const MemoryTotals& totals() const { return totals_; }
 
  private:
-  const FrameworkModel& model_;
+  const AllocationHistory& model_;
   MemoryTotals totals_;
 };
 
 // First event at or after the time.
-uint32_t first_event_from(const FrameworkModel& model, int64_t time_ns);
+uint32_t first_event_from(const AllocationHistory& model, int64_t time_ns);
 // First event after the time.
-uint32_t first_event_after(const FrameworkModel& model, int64_t time_ns);
+uint32_t first_event_after(const AllocationHistory& model, int64_t time_ns);
 
 // Called with every event of a walk through millions: what lies in files is let go now and then, so
 // that a trace takes no more memory to export than to load.
-inline void release_behind(const FrameworkModel& model, uint32_t event) {
+inline void release_behind(const AllocationHistory& model, uint32_t event) {
   constexpr uint32_t kEventsBetween = 1 << 19;
   if (event % kEventsBetween == 0) model.release_pages();
 }
@@ -59,7 +59,7 @@ inline void release_behind(const FrameworkModel& model, uint32_t event) {
 // Calls use(CounterSample) for each change inside the range; where the range cuts into the history,
 // every counter is told once at its beginning.
 template <typename Use>
-void for_each_sample(const FrameworkModel& model, const TimeRange& range, Use&& use) {
+void for_each_sample(const AllocationHistory& model, const TimeRange& range, Use&& use) {
   const uint32_t first = first_event_from(model, range.begin_ns);
   const uint32_t end = first_event_after(model, range.end_ns);
   TotalsCursor cursor(model, first);

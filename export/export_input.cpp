@@ -109,7 +109,7 @@ size_t process_of(const Finding& finding, std::span<const ExportProcess> process
   for (size_t i = 0; i < processes.size(); ++i) {
     const ProcessModel& model = *processes[i].model;
     if (finding.rank >= 0 && model.info.rank != finding.rank) continue;
-    const FrameworkModel* history = model.framework_on(finding.device);
+    const AllocationHistory* history = model.framework_on(finding.device);
     const int score = (model.info.rank == finding.rank ? 4 : 0) +
                       (history != nullptr && history->event_count() != 0 ? 2 : 0) +
                       (model.device(finding.device) != nullptr ? 1 : 0);
@@ -143,7 +143,7 @@ std::vector<OutOfMemory> errors_outside_history(const ExportProcess& process) {
   for_each_block<OutOfMemory>(
       *process.reader, decoder, process.id, [&](auto rows, const BlockRef&) {
         for (const OutOfMemory& oom : rows) {
-          const FrameworkModel* history = process.model->framework_on(oom.device);
+          const AllocationHistory* history = process.model->framework_on(oom.device);
           const bool told = oom.layer == Layer::kDriver
                                 ? driver_told
                                 : history != nullptr && !history->failures.empty();

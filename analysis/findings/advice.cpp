@@ -216,7 +216,7 @@ Baseline baseline_of(const WhatIf& whatif) {
   return {std::min(recorded, own.reserved_peak), own.failures_avoided};
 }
 
-std::string replayed_text(const WhatIf& whatif, const FrameworkModel& model) {
+std::string replayed_text(const WhatIf& whatif, const AllocationHistory& model) {
   if (!whatif.is_part()) return "this run's requests";
   return fmt::format("{} of this run's {} events, around the peak",
                      grouped(whatif.replayed_events()), grouped(model.event_count()));

@@ -26,7 +26,7 @@ struct DeviceEvidence {
   Peak driver_peak;
 
   // Where the framework's history was recorded; null and empty otherwise.
-  const FrameworkModel* model = nullptr;
+  const AllocationHistory* model = nullptr;
   const StackRoles* roles = nullptr;
   Steps steps;
   std::vector<Phase> phases;

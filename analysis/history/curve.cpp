@@ -4,7 +4,7 @@
 
 namespace tidemark {
 
-std::vector<CurvePoint> thinned_curve(const FrameworkModel& model, size_t points) {
+std::vector<CurvePoint> thinned_curve(const AllocationHistory& model, size_t points) {
   std::vector<CurvePoint> curve;
   if (points == 0 || model.event_count() == 0) return curve;
   const int64_t start = model.time_ns.front();

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "analysis/history/framework_model.h"
+#include "analysis/history/allocation_history.h"
 
 namespace tidemark {
 
@@ -19,6 +19,6 @@ struct CurvePoint {
 };
 
 // At most `points` points, of equal time each; stretches without events have none.
-std::vector<CurvePoint> thinned_curve(const FrameworkModel& model, size_t points);
+std::vector<CurvePoint> thinned_curve(const AllocationHistory& model, size_t points);
 
 }  // namespace tidemark

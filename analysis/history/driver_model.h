@@ -15,7 +15,7 @@
 #include <set>
 #include <vector>
 
-#include "analysis/history/framework_model.h"
+#include "analysis/history/allocation_history.h"
 #include "proto/rows.h"
 
 namespace tidemark {

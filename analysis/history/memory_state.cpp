@@ -50,7 +50,7 @@ void SegmentRanges::shrink(const SegmentChange& c) {
   }
 }
 
-void SegmentRanges::apply(const FrameworkModel& model, uint32_t row) {
+void SegmentRanges::apply(const AllocationHistory& model, uint32_t row) {
   const SegmentChange& change = model.segment_changes[row];
   if (change.grows) {
     grow(change, row);
@@ -67,7 +67,7 @@ std::vector<SegmentRange> SegmentRanges::list() const {
 }
 
 // Walks blocks and segments together by address.
-void find_holes(const FrameworkModel& model, MemoryState& state) {
+void find_holes(const AllocationHistory& model, MemoryState& state) {
   size_t next = 0;
   for (uint32_t s = 0; s < state.segments.size(); ++s) {
     const SegmentRange& segment = state.segments[s];

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "analysis/history/framework_model.h"
+#include "analysis/history/allocation_history.h"
 
 namespace tidemark {
 
@@ -36,8 +36,8 @@ class SegmentRanges {
   SegmentRanges() = default;
   explicit SegmentRanges(std::span<const SegmentRange> ranges);
 
-  // The row of FrameworkModel::segment_changes.
-  void apply(const FrameworkModel& model, uint32_t row);
+  // The row of AllocationHistory::segment_changes.
+  void apply(const AllocationHistory& model, uint32_t row);
   std::vector<SegmentRange> list() const;
   size_t size() const { return ranges_.size(); }
 
@@ -49,9 +49,9 @@ class SegmentRanges {
 };
 
 // Fills in the holes between the live blocks of each segment.
-void find_holes(const FrameworkModel& model, MemoryState& state);
+void find_holes(const AllocationHistory& model, MemoryState& state);
 
 // The state after the given event, from the keyframe before it (analysis/history/state_index.h).
-MemoryState state_after(const FrameworkModel& model, uint32_t event);
+MemoryState state_after(const AllocationHistory& model, uint32_t event);
 
 }  // namespace tidemark

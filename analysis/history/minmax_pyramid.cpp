@@ -14,13 +14,13 @@ size_t nodes_above(size_t nodes) {
   return (nodes + MinMaxPyramid::kFan - 1) / MinMaxPyramid::kFan;
 }
 
-size_t leaves_of(const FrameworkModel& model) {
+size_t leaves_of(const AllocationHistory& model) {
   return (size_t{model.event_count()} + MinMaxPyramid::kLeaf - 1) / MinMaxPyramid::kLeaf;
 }
 
 }  // namespace
 
-void add_upper_levels(FrameworkModel& model) {
+void add_upper_levels(AllocationHistory& model) {
   size_t begin = 0;
   for (size_t nodes = leaves_of(model); nodes > 1; nodes = nodes_above(nodes)) {
     for (size_t first = 0; first < nodes; first += MinMaxPyramid::kFan) {
@@ -40,7 +40,7 @@ size_t MinMaxPyramid::nodes_for(uint32_t events) {
   return sum + nodes;
 }
 
-MinMaxPyramid::MinMaxPyramid(const FrameworkModel& model) : model_(&model) {
+MinMaxPyramid::MinMaxPyramid(const AllocationHistory& model) : model_(&model) {
   size_t begin = 0;
   for (size_t nodes = leaves_of(model); nodes > 0; nodes = nodes_above(nodes)) {
     levels_.push_back(begin);
@@ -114,7 +114,7 @@ MinMaxPyramid::Edge MinMaxPyramid::cell_edge(size_t cell) const {
   if (cell >= model_->cells.size()) return last_edge();
   Edge out;
   out.at_leaf = true;
-  out.event = static_cast<uint32_t>(cell * FrameworkModel::kCell);
+  out.event = static_cast<uint32_t>(cell * AllocationHistory::kCell);
   out.before = model_->cells[cell].before;
   return out;
 }

@@ -3,7 +3,7 @@
 // Leaves cover kLeaf events each; the model keeps the totals before each leaf's first event, so
 // that the few events at the ends of a range are replayed from there; everything between is
 // answered by levels that join kFan nodes of the level below. The levels lie one behind the other
-// in FrameworkModel::extremes, leaves first: two bytes per event.
+// in AllocationHistory::extremes, leaves first: two bytes per event.
 #pragma once
 
 #include <array>
@@ -11,17 +11,17 @@
 #include <vector>
 
 #include "analysis/columns/extremes.h"
-#include "analysis/history/framework_model.h"
+#include "analysis/history/allocation_history.h"
 
 namespace tidemark {
 
 // Asks the model, which must outlive it. Any thread may ask.
 class MinMaxPyramid {
  public:
-  static constexpr uint32_t kLeaf = FrameworkModel::kKeyframe;
+  static constexpr uint32_t kLeaf = AllocationHistory::kKeyframe;
   static constexpr uint32_t kFan = 4;
 
-  explicit MinMaxPyramid(const FrameworkModel& model);
+  explicit MinMaxPyramid(const AllocationHistory& model);
 
   // The totals after one event.
   CurveValues values_after(uint32_t event) const;
@@ -61,11 +61,11 @@ class MinMaxPyramid {
   void look_into(size_t leaf, Leaf& out) const;
   Edge last_edge() const;
 
-  const FrameworkModel* model_;
+  const AllocationHistory* model_;
   std::vector<size_t> levels_;  // where each begins
 };
 
 // Puts the levels above the leaves behind them.
-void add_upper_levels(FrameworkModel& model);
+void add_upper_levels(AllocationHistory& model);
 
 }  // namespace tidemark

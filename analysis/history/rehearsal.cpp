@@ -5,7 +5,7 @@
 
 namespace tidemark {
 
-Rehearsal::Rehearsal(const FrameworkModel& model) : model_(model) {
+Rehearsal::Rehearsal(const AllocationHistory& model) : model_(model) {
   left_out_.resize(model.event_count());
 }
 

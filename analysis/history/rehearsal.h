@@ -7,13 +7,13 @@
 #include <cstdint>
 #include <vector>
 
-#include "analysis/history/framework_model.h"
+#include "analysis/history/allocation_history.h"
 
 namespace tidemark {
 
 class Rehearsal {
  public:
-  explicit Rehearsal(const FrameworkModel& model);
+  explicit Rehearsal(const AllocationHistory& model);
 
   // Leaves out this share (0 to 1) of an allocation from an event on, its birth unless told.
   void leave_out(const Allocation& allocation, double share = 1);
@@ -25,7 +25,7 @@ class Rehearsal {
   uint64_t saved_bytes() const;
 
  private:
-  const FrameworkModel& model_;
+  const AllocationHistory& model_;
   std::vector<int64_t> left_out_;  // change at each event
 };
 

@@ -7,7 +7,7 @@ namespace tidemark {
 
 namespace {
 
-auto by_address(const FrameworkModel& model) {
+auto by_address(const AllocationHistory& model) {
   return [&model](uint32_t a, uint32_t b) {
     const uint64_t x = model.allocations.address(a);
     const uint64_t y = model.allocations.address(b);
@@ -17,7 +17,7 @@ auto by_address(const FrameworkModel& model) {
 
 }  // namespace
 
-void StateKeyframes::add(FrameworkModel& model, uint32_t allocations, uint32_t segment_changes) {
+void StateKeyframes::add(AllocationHistory& model, uint32_t allocations, uint32_t segment_changes) {
   const uint32_t event = model.event_count();
   const StateKeyframe last = model.states.empty() ? StateKeyframe{} : model.states.back();
   // The event itself is not part of the state, though its allocation may already know it.
@@ -48,7 +48,7 @@ void StateKeyframes::add(FrameworkModel& model, uint32_t allocations, uint32_t s
   next_ = uint64_t{event} + std::max<uint64_t>(kMinSpacing, live_.size() + 10 * segments.size());
 }
 
-MemoryState state_after(const FrameworkModel& model, uint32_t event) {
+MemoryState state_after(const AllocationHistory& model, uint32_t event) {
   MemoryState state;
   if (model.event_count() == 0) return state;
   state.event = std::min(event, model.event_count() - 1);

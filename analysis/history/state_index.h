@@ -15,7 +15,7 @@ namespace tidemark {
 // Asks the model, which must outlive it.
 class StateIndex {
  public:
-  explicit StateIndex(const FrameworkModel& model) : model_(&model) {}
+  explicit StateIndex(const AllocationHistory& model) : model_(&model) {}
 
   MemoryState state_after(uint32_t event) const { return tidemark::state_after(*model_, event); }
 
@@ -23,21 +23,21 @@ class StateIndex {
   size_t memory_bytes() const;
 
  private:
-  const FrameworkModel* model_;
+  const AllocationHistory* model_;
 };
 
 // Adds keyframes to a model while its events are added to it.
 class StateKeyframes {
  public:
   // To be called before each event is added, with the allocations and segment changes before it.
-  void before_event(FrameworkModel& model, uint32_t allocations, uint32_t segment_changes) {
+  void before_event(AllocationHistory& model, uint32_t allocations, uint32_t segment_changes) {
     if (model.event_count() == next_) add(model, allocations, segment_changes);
   }
 
  private:
   static constexpr uint32_t kMinSpacing = 8192;
 
-  void add(FrameworkModel& model, uint32_t allocations, uint32_t segment_changes);
+  void add(AllocationHistory& model, uint32_t allocations, uint32_t segment_changes);
 
   uint64_t next_ = 0;  // event
   SegmentRanges ranges_;

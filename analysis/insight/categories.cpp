@@ -22,7 +22,8 @@ constexpr uint32_t kGraphBlocks = 8;
 constexpr size_t kGraphStacks = 3;
 
 // Events at which an optimizer began a step, from marks; in order.
-std::vector<uint32_t> optimizer_events(const ProcessModel& process, const FrameworkModel& model) {
+std::vector<uint32_t> optimizer_events(const ProcessModel& process,
+                                       const AllocationHistory& model) {
   std::vector<uint32_t> events;
   for (const Mark& mark : process.marks) {
     const bool is_step = mark.kind == MarkKind::kOptimizerStep ||
@@ -39,7 +40,7 @@ std::vector<uint32_t> optimizer_events(const ProcessModel& process, const Framew
 // sort begins.
 class Categorizer {
  public:
-  Categorizer(const ProcessModel& process, const FrameworkModel& model, const StackRoles& roles,
+  Categorizer(const ProcessModel& process, const AllocationHistory& model, const StackRoles& roles,
               const Steps& steps)
       : model_(model), roles_(roles), steps_(steps), marks_(optimizer_events(process, model)) {}
 
@@ -228,7 +229,7 @@ class Categorizer {
     std::sort(kept.begin(), kept.end());
   }
 
-  const FrameworkModel& model_;
+  const AllocationHistory& model_;
   const StackRoles& roles_;
   const Steps& steps_;
   std::vector<uint32_t> marks_;
@@ -246,7 +247,7 @@ class Categorizer {
 
 }  // namespace
 
-Categories categorize(const ProcessModel& process, const FrameworkModel& model,
+Categories categorize(const ProcessModel& process, const AllocationHistory& model,
                       const StackRoles& roles, const Steps& steps, bool use_recorded) {
   return Categorizer(process, model, roles, steps).run(use_recorded);
 }
@@ -255,7 +256,7 @@ void infer_categories(TraceModel& trace) {
   for (ProcessModel& process : trace.processes) {
     if (process.framework.empty()) continue;
     const StackRoles roles(process.names);
-    for (FrameworkModel& model : process.framework) {
+    for (AllocationHistory& model : process.framework) {
       const Categories found = categorize(process, model, roles, find_steps(process, model));
       for (size_t i = 0; i < found.of.size(); ++i) model.allocations.set_category(i, found.of[i]);
     }

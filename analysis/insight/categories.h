@@ -29,7 +29,7 @@ struct Categories {
 };
 
 // `use_recorded`: whether categories that the trace has are taken; tests of the inference say no.
-Categories categorize(const ProcessModel& process, const FrameworkModel& model,
+Categories categorize(const ProcessModel& process, const AllocationHistory& model,
                       const StackRoles& roles, const Steps& steps, bool use_recorded = true);
 
 // Gives every allocation of a trace the category that the report counts it under, for whoever lists

@@ -10,7 +10,7 @@ Pin pin_of(const Allocation& a, int64_t now_ns, const Dictionary& names) {
   return {a.block_bytes, now_ns - a.birth_ns, names.stack_text(a.stack)};
 }
 
-PinnedHole pinned(const FrameworkModel& model, const MemoryState& state, const Hole& hole,
+PinnedHole pinned(const AllocationHistory& model, const MemoryState& state, const Hole& hole,
                   const Dictionary& names) {
   PinnedHole p;
   p.address = hole.address;
@@ -34,7 +34,7 @@ PinnedHole pinned(const FrameworkModel& model, const MemoryState& state, const H
 
 }  // namespace
 
-Fragmentation fragmentation_of(const FrameworkModel& model, const MemoryState& state,
+Fragmentation fragmentation_of(const AllocationHistory& model, const MemoryState& state,
                                const Dictionary& names, size_t holes_listed) {
   Fragmentation f;
   f.time_ns = state.time_ns;

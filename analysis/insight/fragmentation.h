@@ -35,7 +35,7 @@ struct Fragmentation {
   std::vector<PinnedHole> largest;
 };
 
-Fragmentation fragmentation_of(const FrameworkModel& model, const MemoryState& state,
+Fragmentation fragmentation_of(const AllocationHistory& model, const MemoryState& state,
                                const Dictionary& names, size_t holes_listed);
 
 }  // namespace tidemark

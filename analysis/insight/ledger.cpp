@@ -53,7 +53,7 @@ uint64_t add_framework(Ledger& ledger, const MemoryTotals& totals, uint64_t rese
 
 std::optional<MemoryTotals> framework_totals(const ProcessModel& process, int64_t device,
                                              int64_t time_ns) {
-  const FrameworkModel* model = process.framework_on(device);
+  const AllocationHistory* model = process.framework_on(device);
   uint32_t event = 0;
   if (model == nullptr || !model->event_at(time_ns, event)) return std::nullopt;
   return model->totals_after(event);

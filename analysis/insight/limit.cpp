@@ -13,7 +13,7 @@ uint64_t segment_bytes_for(uint64_t requested) {
   return (requested + 2 * kMiB - 1) / (2 * kMiB) * (2 * kMiB);
 }
 
-MemoryLimit limit_of(const ProcessModel& process, const FrameworkModel& model) {
+MemoryLimit limit_of(const ProcessModel& process, const AllocationHistory& model) {
   if (!model.failures.empty() && model.event_count() != 0) {
     const FailedAllocation& last = model.failures.back();
     const uint64_t reserved = model.totals_after(last.event).reserved;

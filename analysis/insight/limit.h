@@ -22,6 +22,6 @@ struct MemoryLimit {
 // The segment that the allocator takes from the driver for a request (torch 2.0 to 2.13).
 uint64_t segment_bytes_for(uint64_t requested);
 
-MemoryLimit limit_of(const ProcessModel& process, const FrameworkModel& model);
+MemoryLimit limit_of(const ProcessModel& process, const AllocationHistory& model);
 
 }  // namespace tidemark

@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "analysis/history/framework_replay.h"
+#include "analysis/history/history_replay.h"
 
 namespace tidemark {
 
@@ -72,8 +72,8 @@ class Places {
 
 // Each allocation is a segment that one block fills.
 template <typename Wanted>
-FrameworkModel replay_driver(const DriverModel& driver, int64_t device, const Wanted& wanted) {
-  FrameworkReplay replay(device, {});
+AllocationHistory replay_driver(const DriverModel& driver, int64_t device, const Wanted& wanted) {
+  HistoryReplay replay(device, {});
   Places places;
   for (const Turn& turn : turns_of(driver, device, wanted)) {
     const DriverAllocation& a = driver.allocations[turn.allocation];
@@ -100,13 +100,13 @@ FrameworkModel replay_driver(const DriverModel& driver, int64_t device, const Wa
 
 }  // namespace
 
-FrameworkModel history_outside_framework(const ProcessModel& process, int64_t device) {
+AllocationHistory history_outside_framework(const ProcessModel& process, int64_t device) {
   return replay_driver(process.driver, device, [&](const DriverAllocation& a) {
     return process.names.string(a.owner) != "torch";
   });
 }
 
-FrameworkModel history_of_driver(const DriverModel& driver, int64_t device) {
+AllocationHistory history_of_driver(const DriverModel& driver, int64_t device) {
   return replay_driver(driver, device, [](const DriverAllocation&) { return true; });
 }
 

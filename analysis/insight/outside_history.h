@@ -9,9 +9,9 @@
 namespace tidemark {
 
 // Beside the framework's segments. Empty of events where there is nothing.
-FrameworkModel history_outside_framework(const ProcessModel& process, int64_t device);
+AllocationHistory history_outside_framework(const ProcessModel& process, int64_t device);
 
 // All that lies on the card, whoever took it.
-FrameworkModel history_of_driver(const DriverModel& driver, int64_t device);
+AllocationHistory history_of_driver(const DriverModel& driver, int64_t device);
 
 }  // namespace tidemark

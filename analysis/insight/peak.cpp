@@ -28,7 +28,7 @@ uint32_t step_of(const Steps& steps, uint32_t event) {
 
 }  // namespace
 
-std::vector<StackShare> shares_by_stack(const FrameworkModel& model, const MemoryState& state,
+std::vector<StackShare> shares_by_stack(const AllocationHistory& model, const MemoryState& state,
                                         const Dictionary& names, size_t limit) {
   std::unordered_map<uint64_t, Sum> sums;
   for (const uint32_t i : state.live) {
@@ -49,7 +49,8 @@ std::vector<StackShare> shares_by_stack(const FrameworkModel& model, const Memor
   return shares;
 }
 
-std::vector<CategoryShare> shares_by_category(const FrameworkModel& model, const MemoryState& state,
+std::vector<CategoryShare> shares_by_category(const AllocationHistory& model,
+                                              const MemoryState& state,
                                               const Categories& categories) {
   std::array<CategoryShare, 256> sums{};
   for (const uint32_t i : state.live) {
@@ -71,7 +72,7 @@ std::vector<CategoryShare> shares_by_category(const FrameworkModel& model, const
   return shares;
 }
 
-std::vector<SizeShare> shares_by_size(const FrameworkModel& model, const MemoryState& state) {
+std::vector<SizeShare> shares_by_size(const AllocationHistory& model, const MemoryState& state) {
   // The allocator's own limits: small blocks, blocks that share a segment, blocks with their own.
   constexpr std::array<uint64_t, 5> kFrom = {0, kSmallBytes + 1, uint64_t{10} << 20,
                                              uint64_t{100} << 20, uint64_t{1} << 30};
@@ -88,7 +89,7 @@ std::vector<SizeShare> shares_by_size(const FrameworkModel& model, const MemoryS
   return shares;
 }
 
-std::vector<AgeShare> shares_by_age(const FrameworkModel& model, const MemoryState& state,
+std::vector<AgeShare> shares_by_age(const AllocationHistory& model, const MemoryState& state,
                                     const Steps& steps) {
   constexpr std::array<const char*, 5> kNames = {"this step", "the step before", "2 to 10 steps",
                                                  "more than 10 steps", "before the first step"};
@@ -109,7 +110,7 @@ std::vector<AgeShare> shares_by_age(const FrameworkModel& model, const MemorySta
   return shares;
 }
 
-std::vector<TreeNode> stack_tree(const FrameworkModel& model, const MemoryState& state,
+std::vector<TreeNode> stack_tree(const AllocationHistory& model, const MemoryState& state,
                                  const Dictionary& names, double least_share) {
   // Nodes by (parent node, frame); frames come innermost first and are walked from the other end.
   std::unordered_map<uint32_t, Sum> by_stack;
@@ -168,7 +169,7 @@ std::vector<TreeNode> stack_tree(const FrameworkModel& model, const MemoryState&
   return tree;
 }
 
-std::optional<Allocation> pushed_by(const FrameworkModel& model, uint32_t event) {
+std::optional<Allocation> pushed_by(const AllocationHistory& model, uint32_t event) {
   if (model.event_count() == 0) return std::nullopt;
   for (uint32_t e = std::min(event, model.event_count() - 1) + 1; e-- > 0;) {
     if (model.change[e] == Change::kBirth) return model.allocations[model.subject[e]];

@@ -49,18 +49,19 @@ struct TreeNode {
   uint64_t count = 0;
 };
 
-std::vector<StackShare> shares_by_stack(const FrameworkModel& model, const MemoryState& state,
+std::vector<StackShare> shares_by_stack(const AllocationHistory& model, const MemoryState& state,
                                         const Dictionary& names, size_t limit);
-std::vector<CategoryShare> shares_by_category(const FrameworkModel& model, const MemoryState& state,
+std::vector<CategoryShare> shares_by_category(const AllocationHistory& model,
+                                              const MemoryState& state,
                                               const Categories& categories);
-std::vector<SizeShare> shares_by_size(const FrameworkModel& model, const MemoryState& state);
-std::vector<AgeShare> shares_by_age(const FrameworkModel& model, const MemoryState& state,
+std::vector<SizeShare> shares_by_size(const AllocationHistory& model, const MemoryState& state);
+std::vector<AgeShare> shares_by_age(const AllocationHistory& model, const MemoryState& state,
                                     const Steps& steps);
 // Nodes below `least_share` of the whole are folded into their parents.
-std::vector<TreeNode> stack_tree(const FrameworkModel& model, const MemoryState& state,
+std::vector<TreeNode> stack_tree(const AllocationHistory& model, const MemoryState& state,
                                  const Dictionary& names, double least_share);
 
 // The last allocation at or before the event; null when there is none.
-std::optional<Allocation> pushed_by(const FrameworkModel& model, uint32_t event);
+std::optional<Allocation> pushed_by(const AllocationHistory& model, uint32_t event);
 
 }  // namespace tidemark

@@ -34,7 +34,7 @@ bool is_training_role(StackRole role) {
 
 // The lines that call modules, from the last allocation to the first, so that the next backward
 // pass is known.
-std::unordered_map<uint32_t, Line> judge_lines(const FrameworkModel& model,
+std::unordered_map<uint32_t, Line> judge_lines(const AllocationHistory& model,
                                                const StackRoles& roles) {
   std::unordered_map<uint32_t, Line> lines;
   uint32_t next_backward = kNever;
@@ -100,7 +100,7 @@ class PhaseRun {
   uint64_t kept_bytes_ = 0;
 };
 
-void find_by_stacks(const FrameworkModel& model, const StackRoles& roles,
+void find_by_stacks(const AllocationHistory& model, const StackRoles& roles,
                     std::vector<Phase>& phases) {
   constexpr uint32_t kLeastForwardBirths = 4;  // one odd call of a module is no validation
   const std::unordered_map<uint32_t, Line> lines = judge_lines(model, roles);
@@ -139,7 +139,7 @@ bool kind_of_name(std::string_view name, PhaseKind& kind) {
   return has("validat") || lower.starts_with("eval");
 }
 
-void find_by_marks(const ProcessModel& process, const FrameworkModel& model,
+void find_by_marks(const ProcessModel& process, const AllocationHistory& model,
                    std::vector<Phase>& phases) {
   std::map<std::pair<uint32_t, uint32_t>, std::vector<int64_t>> open;  // (thread, name) -> begins
   for (const Mark& mark : process.marks) {
@@ -179,7 +179,7 @@ void join(std::vector<Phase>& phases) {
   phases = std::move(joined);
 }
 
-Peak peak_within(const FrameworkModel& model, uint32_t first, uint32_t last) {
+Peak peak_within(const AllocationHistory& model, uint32_t first, uint32_t last) {
   uint64_t level = first == 0 ? 0 : model.totals_after(first - 1).allocated;
   Peak peak;
   for (uint32_t e = first; e < last; ++e) {
@@ -194,7 +194,7 @@ Peak peak_within(const FrameworkModel& model, uint32_t first, uint32_t last) {
 
 }  // namespace
 
-std::vector<Phase> find_phases(const ProcessModel& process, const FrameworkModel& model,
+std::vector<Phase> find_phases(const ProcessModel& process, const AllocationHistory& model,
                                const StackRoles& roles, const Steps& steps) {
   std::vector<Phase> phases;
   // The first step of a history that began late is one like the others.

@@ -29,7 +29,7 @@ struct Phase {
 
 // In the order of their first events. Different kinds may overlap: a first step may have a
 // validation in it.
-std::vector<Phase> find_phases(const ProcessModel& process, const FrameworkModel& model,
+std::vector<Phase> find_phases(const ProcessModel& process, const AllocationHistory& model,
                                const StackRoles& roles, const Steps& steps);
 
 }  // namespace tidemark

@@ -56,7 +56,7 @@ double regularity(const std::vector<uint32_t>& returns) {
 
 class RhythmFinder {
  public:
-  RhythmFinder(const FrameworkModel& model, bool with_sizes)
+  RhythmFinder(const AllocationHistory& model, bool with_sizes)
       : model_(model), with_sizes_(with_sizes) {}
 
   Rhythm run() {
@@ -164,7 +164,7 @@ class RhythmFinder {
     return rhythm;
   }
 
-  const FrameworkModel& model_;
+  const AllocationHistory& model_;
   bool with_sizes_;
   std::vector<uint32_t> request_of_;  // by kind of allocation
   std::vector<Request> requests_;
@@ -172,7 +172,7 @@ class RhythmFinder {
 
 }  // namespace
 
-Rhythm boundaries_from_rhythm(const FrameworkModel& model) {
+Rhythm boundaries_from_rhythm(const AllocationHistory& model) {
   Rhythm exact = RhythmFinder(model, true).run();
   // Where shapes vary, sizes do not return but stacks do.
   const bool has_stacks = std::any_of(model.allocations.begin(), model.allocations.end(),
@@ -182,7 +182,7 @@ Rhythm boundaries_from_rhythm(const FrameworkModel& model) {
   return loose.confidence > exact.confidence ? loose : exact;
 }
 
-Rhythm boundaries_from_collectives(const ProcessModel& process, const FrameworkModel& model) {
+Rhythm boundaries_from_collectives(const ProcessModel& process, const AllocationHistory& model) {
   // The same exchange on the same communicator: a bucket of gradients comes once in each step.
   std::map<std::tuple<uint64_t, uint32_t, uint64_t>, std::vector<uint32_t>> returns;
   for (uint32_t i = 0; i < process.nccl.size(); ++i) {

@@ -64,7 +64,7 @@ bool is_steady(const std::vector<double>& low) {
   return static_cast<double>(up) >= 0.6 * static_cast<double>(low.size() - 1);
 }
 
-void measure_water(const FrameworkModel& model, Steps& steps) {
+void measure_water(const AllocationHistory& model, Steps& steps) {
   steps.water.assign(steps.boundaries.size() - 1, {});
   size_t step = 0;
   const uint32_t begin = steps.boundaries.front();
@@ -82,7 +82,7 @@ void measure_water(const FrameworkModel& model, Steps& steps) {
 }
 
 // What each stack holds at the two ends of the window tells who grew.
-void measure_growing_stacks(const FrameworkModel& model, Steps& steps) {
+void measure_growing_stacks(const AllocationHistory& model, Steps& steps) {
   struct Held {
     int64_t gain = 0;
     uint64_t bytes = 0;
@@ -127,7 +127,7 @@ bool has_ended(const Steps& steps) {
 // The layers of a model follow each other in a rhythm, too, while it is made and in a forward pass;
 // but nothing of it goes before the next comes. What an iteration makes, it lets go for the most
 // part; up to a failure, after which all goes.
-bool gives_back(const FrameworkModel& model, const std::vector<uint32_t>& boundaries) {
+bool gives_back(const AllocationHistory& model, const std::vector<uint32_t>& boundaries) {
   const uint32_t end =
       model.failures.empty() ? model.event_count() : model.failures.front().event + 1;
   uint64_t made = 0;
@@ -148,7 +148,7 @@ uint32_t Steps::end_of_step(uint32_t event) const {
 }
 
 std::vector<uint32_t> boundaries_from_marks(const ProcessModel& process,
-                                            const FrameworkModel& model) {
+                                            const AllocationHistory& model) {
   // A program may have several optimizers: the name that comes most often is the step.
   struct Named {
     int rank = 0;
@@ -192,7 +192,7 @@ std::vector<uint32_t> boundaries_from_marks(const ProcessModel& process,
   return boundaries;
 }
 
-void measure_steps(const FrameworkModel& model, Steps& steps) {
+void measure_steps(const AllocationHistory& model, Steps& steps) {
   if (steps.boundaries.size() < 2) return;
   model.release_pages();
   measure_water(model, steps);
@@ -219,7 +219,7 @@ void measure_steps(const FrameworkModel& model, Steps& steps) {
   measure_growing_stacks(model, steps);
 }
 
-Steps find_steps(const ProcessModel& process, const FrameworkModel& model) {
+Steps find_steps(const ProcessModel& process, const AllocationHistory& model) {
   Steps steps;
   if (model.event_count() == 0) return steps;
   steps.boundaries = boundaries_from_marks(process, model);

@@ -46,18 +46,18 @@ struct Steps {
   uint32_t end_of_step(uint32_t event) const;
 };
 
-Steps find_steps(const ProcessModel& process, const FrameworkModel& model);
+Steps find_steps(const ProcessModel& process, const AllocationHistory& model);
 
 // The parts of it, for tests and for callers with boundaries of their own.
 std::vector<uint32_t> boundaries_from_marks(const ProcessModel& process,
-                                            const FrameworkModel& model);
+                                            const AllocationHistory& model);
 struct Rhythm {
   std::vector<uint32_t> boundaries;
   double confidence = 0;
 };
-Rhythm boundaries_from_rhythm(const FrameworkModel& model);
-Rhythm boundaries_from_collectives(const ProcessModel& process, const FrameworkModel& model);
+Rhythm boundaries_from_rhythm(const AllocationHistory& model);
+Rhythm boundaries_from_collectives(const ProcessModel& process, const AllocationHistory& model);
 // Fills in everything that follows from the boundaries.
-void measure_steps(const FrameworkModel& model, Steps& steps);
+void measure_steps(const AllocationHistory& model, Steps& steps);
 
 }  // namespace tidemark

@@ -6,7 +6,7 @@
 
 namespace tidemark {
 
-void apply_tags(FrameworkModel& model, std::vector<TensorTag> tags) {
+void apply_tags(AllocationHistory& model, std::vector<TensorTag> tags) {
   std::erase_if(tags, [&](const TensorTag& t) { return t.device != model.device; });
   if (tags.empty()) return;
   std::vector<uint32_t> order(model.allocations.size());

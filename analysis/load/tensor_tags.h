@@ -3,11 +3,11 @@
 
 #include <vector>
 
-#include "analysis/history/framework_model.h"
+#include "analysis/history/allocation_history.h"
 
 namespace tidemark {
 
 // Gives the tagged allocations their category. Tags name an address and a time.
-void apply_tags(FrameworkModel& model, std::vector<TensorTag> tags);
+void apply_tags(AllocationHistory& model, std::vector<TensorTag> tags);
 
 }  // namespace tidemark

@@ -41,10 +41,9 @@ std::string identity_of(const TraceReader& reader) {
   std::error_code error;
   const std::filesystem::path path = std::filesystem::canonical(reader.path(), error);
   if (error) return "";
-  std::string text =
-      fmt::format("{}\ntidemark {}, replay {}\n{} bytes, {}.{:09}, {:08x}\n", path.string(),
-                  kVersion, TIDEMARK_INDEX_KEY, reader.file_bytes(), info.st_mtim.tv_sec,
-                  info.st_mtim.tv_nsec, header.payload_crc);
+  std::string text = fmt::format("{}\ntidemark {}, replay {}\n{} bytes, {}.{:09}, {:08x}\n",
+                                 path.string(), kVersion, TIDEMARK_INDEX_KEY, reader.file_bytes(),
+                                 info.st_mtim.tv_sec, info.st_mtim.tv_nsec, header.payload_crc);
   uint32_t last = 0;
   std::vector<uint32_t> processes;
   for (const BlockRef& ref : reader.blocks()) {
@@ -180,7 +179,7 @@ bool read_file(const std::string& path, size_t most, std::string& out) {
 }
 
 // The numbers of a model that are not in columns.
-void put_facts(ByteWriter& out, const FrameworkModel& m) {
+void put_facts(ByteWriter& out, const AllocationHistory& m) {
   out.put(m.device);
   for (const Peak* peak :
        {&m.allocated_peak, &m.requested_peak, &m.active_peak, &m.reserved_peak}) {
@@ -204,7 +203,7 @@ void put_facts(ByteWriter& out, const FrameworkModel& m) {
   }
 }
 
-void get_facts(ByteReader& in, FrameworkModel& m) {
+void get_facts(ByteReader& in, AllocationHistory& m) {
   m.device = in.get<int64_t>();
   for (Peak* peak : {&m.allocated_peak, &m.requested_peak, &m.active_peak, &m.reserved_peak}) {
     peak->bytes = in.get<uint64_t>();
@@ -244,22 +243,22 @@ Damage get_damage(ByteReader& in) {
 }
 
 // Columns that do not fit together are of no use.
-bool is_consistent(FrameworkModel& m) {
+bool is_consistent(AllocationHistory& m) {
   const size_t events = m.change.size();
   const size_t rows = m.allocations.size();
-  bool same =
-      m.time_ns.size() == events && m.subject.size() == events && events < kNever &&
-      m.keyframes.size() == (events + FrameworkModel::kKeyframe - 1) / FrameworkModel::kKeyframe &&
-      m.allocations.flags().size() == rows && m.states.empty() == (events == 0);
+  bool same = m.time_ns.size() == events && m.subject.size() == events && events < kNever &&
+              m.keyframes.size() ==
+                  (events + AllocationHistory::kKeyframe - 1) / AllocationHistory::kKeyframe &&
+              m.allocations.flags().size() == rows && m.states.empty() == (events == 0);
   m.allocations.visit_columns([&](std::string_view name, const auto& column) {
     same = same && (name == "kinds" || column.size() == rows);
   });
   return same && m.extremes.size() == MinMaxPyramid::nodes_for(m.event_count()) &&
-         m.cells.size() == (events + FrameworkModel::kCell - 1) / FrameworkModel::kCell;
+         m.cells.size() == (events + AllocationHistory::kCell - 1) / AllocationHistory::kCell;
 }
 
 bool finish_model(ByteWriter& out, const std::string& directory, uint32_t process,
-                  FrameworkModel& m) {
+                  AllocationHistory& m) {
   bool good = true;
   put_facts(out, m);
   m.visit_columns([&](const char*, auto& column) {
@@ -300,7 +299,8 @@ bool read_kernels(ByteReader& in, const std::string& directory, uint32_t process
   return true;
 }
 
-bool map_model(ByteReader& in, const std::string& directory, uint32_t process, FrameworkModel& m) {
+bool map_model(ByteReader& in, const std::string& directory, uint32_t process,
+               AllocationHistory& m) {
   get_facts(in, m);
   bool good = in.good;
   m.visit_columns([&](const char* name, auto& column) {
@@ -359,8 +359,8 @@ std::optional<TraceIndex> TraceIndex::open(const TraceReader& reader, const Inde
   return index;
 }
 
-std::vector<FrameworkModel> TraceIndex::take(uint32_t process) {
-  std::vector<FrameworkModel> models;
+std::vector<AllocationHistory> TraceIndex::take(uint32_t process) {
+  std::vector<AllocationHistory> models;
   for (StoredModel& stored : models_) {
     if (stored.process == process) models.push_back(std::move(stored.model));
   }
@@ -392,20 +392,20 @@ TraceIndexWriter::~TraceIndexWriter() {
   if (!temporary_.empty()) remove_index(temporary_);
 }
 
-void TraceIndexWriter::adopt(FrameworkModel& model, uint32_t process) {
+void TraceIndexWriter::adopt(AllocationHistory& model, uint32_t process) {
   model.visit_columns([&](const char* name, auto& column) {
     // Where that fails the column lies in memory, and finish() sees it.
     column.bytes().create_file(column_path(temporary_, process, model.device, name));
   });
 }
 
-void TraceIndexWriter::keep(uint32_t process, std::span<FrameworkModel> models,
+void TraceIndexWriter::keep(uint32_t process, std::span<AllocationHistory> models,
                             const ComputeTime& compute, std::span<const NcclOperation> nccl) {
   ByteWriter out;
   out.put(process);
   good_ = write_kernels(out, temporary_, process, compute, nccl) && good_;
   out.put(uint64_t{models.size()});
-  for (FrameworkModel& m : models) good_ = finish_model(out, temporary_, process, m) && good_;
+  for (AllocationHistory& m : models) good_ = finish_model(out, temporary_, process, m) && good_;
   kept_ += out.bytes;
   ++processes_;
 }

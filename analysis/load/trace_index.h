@@ -2,12 +2,12 @@
 // replay.
 //
 // The index of one trace file is a directory in the user's cache: one file per column of each
-// device's model (analysis/history/framework_model.h), as they lie in memory, and a manifest that tells
-// what they belong to. The columns are written while the replay goes on, under a name of their own,
-// and take their final name when all is written: an index is whole or it is not there. It belongs
-// to exactly one state of one trace file (path, size, time, checksum), read on one clock by one
-// version of the replay; whatever does not fit is left alone and made again. The least recently
-// used go when all together take more than they may.
+// device's model (analysis/history/allocation_history.h), as they lie in memory, and a manifest
+// that tells what they belong to. The columns are written while the replay goes on, under a name of
+// their own, and take their final name when all is written: an index is whole or it is not there.
+// It belongs to exactly one state of one trace file (path, size, time, checksum), read on one clock
+// by one version of the replay; whatever does not fit is left alone and made again. The least
+// recently used go when all together take more than they may.
 //
 // Columns are as the replay left them, so only files that are the user's own are believed. Names,
 // marks, counters and other tables are not in the index: they are read from the trace. Of kernels,
@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "analysis/history/framework_model.h"
+#include "analysis/history/allocation_history.h"
 #include "analysis/load/index_options.h"
 #include "analysis/load/precision.h"
 #include "proto/read/trace_reader.h"
@@ -41,7 +41,7 @@ class TraceIndex {
   static std::optional<TraceIndex> open(const TraceReader& reader, const IndexOptions& options);
 
   // The models of one process, once.
-  std::vector<FrameworkModel> take(uint32_t process);
+  std::vector<AllocationHistory> take(uint32_t process);
   KernelFacts take_kernels(uint32_t process);
   // Met when events and kernels were read.
   const Damage& damage() const { return damage_; }
@@ -49,7 +49,7 @@ class TraceIndex {
  private:
   struct StoredModel {
     uint32_t process = 0;
-    FrameworkModel model;
+    AllocationHistory model;
   };
 
   std::vector<StoredModel> models_;
@@ -68,11 +68,11 @@ class TraceIndexWriter {
   TraceIndexWriter& operator=(const TraceIndexWriter&) = delete;
 
   // The columns of a model that is still empty will lie in files of the index.
-  void adopt(FrameworkModel& model, uint32_t process);
+  void adopt(AllocationHistory& model, uint32_t process);
 
   // What is kept of one process: its models, each of those adopted and complete, and its kernels.
   // Their files are closed: a job may have more ranks than a process may have files open.
-  void keep(uint32_t process, std::span<FrameworkModel> models, const ComputeTime& compute,
+  void keep(uint32_t process, std::span<AllocationHistory> models, const ComputeTime& compute,
             std::span<const NcclOperation> nccl);
   // Waits for the disk, and gives the index its name. False: there is no index, and the models are
   // as good.

@@ -9,7 +9,7 @@
 #include <thread>
 #include <unordered_map>
 
-#include "analysis/history/framework_replay.h"
+#include "analysis/history/history_replay.h"
 #include "analysis/load/capture_order.h"
 #include "analysis/load/driver_segments.h"
 #include "analysis/load/event_blocks.h"
@@ -145,7 +145,7 @@ class ProcessLoader {
     read_seeds();
     replay(p);
     const auto tags = collect<TensorTag>(reader_, walk_, id_);
-    for (FrameworkModel& model : p.framework) apply_tags(model, tags);
+    for (AllocationHistory& model : p.framework) apply_tags(model, tags);
   }
 
   // Names are few, kernels are many: each name is looked at once.
@@ -211,7 +211,7 @@ class ProcessLoader {
     return event_blocks_.empty() ? state->second : std::min(first_ns_, state->second);
   }
 
-  FrameworkReplay& replay_of(int64_t device, const AllocatorRules& rules) {
+  HistoryReplay& replay_of(int64_t device, const AllocatorRules& rules) {
     if (last_ != nullptr && last_device_ == device) return *last_;
     const auto [known, fresh] = replays_.try_emplace(device, device, rules);
     if (fresh && writer_ != nullptr) writer_->adopt(known->second.model(), id_);
@@ -273,8 +273,8 @@ class ProcessLoader {
   std::vector<BlockRef> event_blocks_;
   std::vector<FrameworkEvent> segments_;  // of an allocator that does not tell of them
   std::map<int64_t, SeedState> seeds_;
-  std::map<int64_t, FrameworkReplay> replays_;
-  FrameworkReplay* last_ = nullptr;
+  std::map<int64_t, HistoryReplay> replays_;
+  HistoryReplay* last_ = nullptr;
   int64_t last_device_ = 0;
   int64_t first_ns_ = 0;
   std::map<int64_t, int64_t> state_ns_;  // of the full picture of a device, where there is one
@@ -288,16 +288,16 @@ const Device* ProcessModel::device(int64_t ordinal) const {
   return it == devices.end() ? nullptr : &*it;
 }
 
-const FrameworkModel* ProcessModel::framework_on(int64_t ordinal) const {
+const AllocationHistory* ProcessModel::framework_on(int64_t ordinal) const {
   const auto it = std::find_if(framework.begin(), framework.end(),
-                               [&](const FrameworkModel& m) { return m.device == ordinal; });
+                               [&](const AllocationHistory& m) { return m.device == ordinal; });
   return it == framework.end() ? nullptr : &*it;
 }
 
 std::vector<int64_t> ProcessModel::device_ordinals() const {
   std::set<int64_t> ordinals;
   for (const Device& d : devices) ordinals.insert(d.ordinal);
-  for (const FrameworkModel& m : framework) ordinals.insert(m.device);
+  for (const AllocationHistory& m : framework) ordinals.insert(m.device);
   for (const auto& [ordinal, device] : driver.devices) {
     if (ordinal >= 0) ordinals.insert(ordinal);  // host memory belongs to no device
   }
@@ -351,7 +351,7 @@ void load_file(const TraceReader& reader, const std::set<uint32_t>& ids,
     walk_damage += loader.walk_damage();
     if (writer == nullptr) continue;
     writer->keep(id, p.framework, p.compute, p.nccl);
-    for (const FrameworkModel& m : p.framework) m.release_pages();
+    for (const AllocationHistory& m : p.framework) m.release_pages();
   }
   model.damage += reader.damage();
   model.damage += decoder.damage();

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "analysis/history/allocation_history.h"
 #include "analysis/history/driver_model.h"
-#include "analysis/history/framework_model.h"
 #include "analysis/load/index_options.h"
 #include "analysis/load/precision.h"
 #include "analysis/names/dictionary.h"
@@ -25,7 +25,7 @@ struct ProcessModel {
   std::vector<Device> devices;
   std::vector<Setting> settings;
   AllocatorRules rules;
-  std::vector<FrameworkModel> framework;  // one per device that saw events or state
+  std::vector<AllocationHistory> framework;  // one per device that saw events or state
   DriverModel driver;
   std::vector<OutOfMemory> ooms;  // in order of time
   std::vector<Counter> counters;  // in order of time
@@ -38,7 +38,7 @@ struct ProcessModel {
   std::vector<SegmentState> segment_states;  // of the state that the trace ends or begins with
 
   const Device* device(int64_t ordinal) const;
-  const FrameworkModel* framework_on(int64_t ordinal) const;
+  const AllocationHistory* framework_on(int64_t ordinal) const;
   // Every device that something is known of.
   std::vector<int64_t> device_ordinals() const;
 };

@@ -15,7 +15,7 @@ constexpr size_t kMostStacks = 8;
 
 struct Candidate {
   const ProcessModel* process = nullptr;
-  const FrameworkModel* framework = nullptr;  // null: the driver's account
+  const AllocationHistory* framework = nullptr;  // null: the driver's account
   RankHeight height;
 };
 
@@ -150,7 +150,7 @@ class RankCurve {
   }
 
  private:
-  const FrameworkModel* framework_;
+  const AllocationHistory* framework_;
   std::vector<std::pair<int64_t, int64_t>> steps_;
   int64_t end_ns_ = INT64_MIN;
 };

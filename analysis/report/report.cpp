@@ -16,7 +16,7 @@ namespace {
 // A program that catches the error and tries again makes thousands; the last ones tell enough.
 constexpr size_t kMaxOoms = 16;
 
-OomReport oom_of(const FrameworkModel& model, const FailedAllocation& failure,
+OomReport oom_of(const AllocationHistory& model, const FailedAllocation& failure,
                  const Dictionary& names) {
   const MemoryState state = state_after(model, failure.event);
   OomReport oom;
@@ -47,7 +47,7 @@ OomReport oom_of(const DriverFailure& failure, const ProcessModel& process) {
 }
 
 // The event whose state the report describes, or why there is none.
-Result<uint32_t> chosen_event(const FrameworkModel& model, const Instant& at, int64_t start_ns) {
+Result<uint32_t> chosen_event(const AllocationHistory& model, const Instant& at, int64_t start_ns) {
   switch (at.kind) {
     case Instant::Kind::kPeak:
       return model.allocated_peak.event;
@@ -107,7 +107,7 @@ void add_phases(DeviceReport& d, const DeviceEvidence& evidence) {
 // Without the bridge, or until it was attached, the recorder saw blocks but not what was asked for.
 // A sum over some of the requests is the peak only if all of them together were less while one of
 // unknown size lived.
-bool knows_requests(const FrameworkModel& model) {
+bool knows_requests(const AllocationHistory& model) {
   constexpr uint32_t kMostLookedAt = 16384;
   uint32_t unknown_until = 0;
   for (const Allocation& a : model.allocations) {
@@ -124,7 +124,7 @@ bool knows_requests(const FrameworkModel& model) {
 Status add_framework(DeviceReport& d, const DeviceEvidence& evidence, const ReportOptions& options,
                      int64_t start_ns) {
   constexpr size_t kHolesListed = 5;
-  const FrameworkModel& model = *evidence.model;
+  const AllocationHistory& model = *evidence.model;
   const Dictionary& names = evidence.process->names;
   d.has_framework = true;
   d.events += model.recorded_events;
@@ -287,7 +287,7 @@ LossReport loss_of(const ProcessModel& process) {
     const bool said = std::find(loss.notes.begin(), loss.notes.end(), detail) != loss.notes.end();
     if (worth_saying && !detail.empty() && !said) loss.notes.push_back(detail);
   }
-  for (const FrameworkModel& m : process.framework) loss.history_lost_blocks += m.seeded_blocks;
+  for (const AllocationHistory& m : process.framework) loss.history_lost_blocks += m.seeded_blocks;
   return loss;
 }
 
@@ -309,11 +309,11 @@ std::shared_ptr<Groundwork> lay_groundwork(const TraceModel& model, RankComparis
 }
 
 bool take_categories(TraceModel& model, const Groundwork& groundwork) {
-  std::map<const FrameworkModel*, const Categories*> found;
+  std::map<const AllocationHistory*, const Categories*> found;
   for (const DeviceEvidence& d : groundwork.devices) found[d.model] = &d.categories;
   bool known = false;
   for (ProcessModel& process : model.processes) {
-    for (FrameworkModel& m : process.framework) {
+    for (AllocationHistory& m : process.framework) {
       const auto it = found.find(&m);
       if (it == found.end()) continue;
       const std::vector<Category>& of = it->second->of;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "analysis/history/framework_replay.h"
+#include "analysis/history/history_replay.h"
 #include "analysis/history/memory_state.h"
 #include "analysis/whatif/allocator/settings.h"
 
@@ -33,7 +33,7 @@ BlockState block_state(const Allocation& a, uint32_t first) {
   return b;
 }
 
-SeedState seed_before(const FrameworkModel& whole, uint32_t first) {
+SeedState seed_before(const AllocationHistory& whole, uint32_t first) {
   SeedState seed;
   const MemoryState before = state_after(whole, first - 1);
   for (const SegmentRange& range : before.segments) {
@@ -48,7 +48,7 @@ FrameworkAction segment_action(const SegmentChange& c) {
   return c.grows ? FrameworkAction::kSegmentAlloc : FrameworkAction::kSegmentFree;
 }
 
-FrameworkEvent event_of(const FrameworkModel& whole, uint32_t event) {
+FrameworkEvent event_of(const AllocationHistory& whole, uint32_t event) {
   FrameworkEvent e{};
   const uint32_t row = whole.subject[event];
   const Change change = whole.change[event];
@@ -92,7 +92,7 @@ FrameworkEvent event_of(const FailedAllocation& f) {
 }
 
 // How many events at the front only tell what was there before the history.
-uint32_t seeds_of(const FrameworkModel& whole, uint32_t end) {
+uint32_t seeds_of(const AllocationHistory& whole, uint32_t end) {
   uint32_t seeds = 0;
   for (uint32_t e = 0; e < end; ++e) {
     const uint32_t row = whole.subject[e];
@@ -108,7 +108,7 @@ uint32_t seeds_of(const FrameworkModel& whole, uint32_t end) {
 
 }  // namespace
 
-EventWindow window_around(const FrameworkModel& model, uint32_t event, uint32_t most) {
+EventWindow window_around(const AllocationHistory& model, uint32_t event, uint32_t most) {
   const uint32_t count = model.event_count();
   if (count <= most) return {0, count};
   const uint32_t end = std::max(most, std::min(count, event + most / 4));
@@ -126,9 +126,9 @@ EventWindow window_around(const FrameworkModel& model, uint32_t event, uint32_t 
   return {first, end};
 }
 
-FrameworkModel history_window(const FrameworkModel& whole, const AllocatorRules& rules,
-                              EventWindow window) {
-  FrameworkReplay replay(whole.device, rules);
+AllocationHistory history_window(const AllocationHistory& whole, const AllocatorRules& rules,
+                                 EventWindow window) {
+  HistoryReplay replay(whole.device, rules);
   window.first = std::max(window.first, seeds_of(whole, window.end));
   if (window.first != 0) {
     replay.seed(seed_before(whole, window.first), whole.time_ns[window.first - 1]);

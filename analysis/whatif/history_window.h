@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
+#include "analysis/history/allocation_history.h"
 #include "analysis/history/allocator_rules.h"
-#include "analysis/history/framework_model.h"
 
 namespace tidemark {
 
@@ -19,9 +19,9 @@ struct EventWindow {
 
 // At most so many events around one, most of them before it. It begins where the least is
 // allocated: whatever is seeded has lost the order in which it came.
-EventWindow window_around(const FrameworkModel& model, uint32_t event, uint32_t most);
+EventWindow window_around(const AllocationHistory& model, uint32_t event, uint32_t most);
 
-FrameworkModel history_window(const FrameworkModel& whole, const AllocatorRules& rules,
-                              EventWindow window);
+AllocationHistory history_window(const AllocationHistory& whole, const AllocatorRules& rules,
+                                 EventWindow window);
 
 }  // namespace tidemark

@@ -41,13 +41,13 @@ AllocatorSettings settings_of(const ProcessModel& process, std::string& conf) {
   return settings;
 }
 
-bool sizes_missing(const FrameworkModel& model) {
+bool sizes_missing(const AllocationHistory& model) {
   return std::none_of(model.allocations.begin(), model.allocations.end(),
                       [](const Allocation& a) { return a.requested_bytes != 0; });
 }
 
 // A recorder that only saw blocks gives their sizes for what was asked.
-bool sizes_are_rounded(const FrameworkModel& model) {
+bool sizes_are_rounded(const AllocationHistory& model) {
   constexpr size_t kEnough = 64;
   return model.allocations.size() >= kEnough &&
          std::all_of(model.allocations.begin(), model.allocations.end(), [](const Allocation& a) {
@@ -56,7 +56,7 @@ bool sizes_are_rounded(const FrameworkModel& model) {
 }
 
 // The highest use of the card by anything but torch. Counters are in order of time.
-uint64_t other_use(const ProcessModel& process, int64_t device, const FrameworkModel& model) {
+uint64_t other_use(const ProcessModel& process, int64_t device, const AllocationHistory& model) {
   uint64_t other = 0;
   uint64_t reserved = 0;
   uint32_t event = 0;
@@ -73,7 +73,7 @@ uint64_t other_use(const ProcessModel& process, int64_t device, const FrameworkM
 }
 
 // No card has so much; sums of such sizes would overflow.
-bool plausible(const FrameworkModel& model) {
+bool plausible(const AllocationHistory& model) {
   constexpr uint64_t kMostBytes = uint64_t{1} << 44;
   constexpr uint64_t kHighestAddress = uint64_t{1} << 57;
   const auto allocation = [](const Allocation& a) {
@@ -98,7 +98,7 @@ WhatIf::~WhatIf() = default;
 
 Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
                                const WhatIfOptions& options) {
-  const FrameworkModel* model = process.framework_on(device);
+  const AllocationHistory* model = process.framework_on(device);
   if (model == nullptr || model->allocations.empty()) {
     return Error{fmt::format("no allocation of PyTorch was recorded on cuda:{}", device)};
   }
@@ -121,7 +121,7 @@ Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
   w.recorded_reserved_peak_ = model->reserved_peak.bytes;
   w.recorded_allocated_peak_ = model->allocated_peak.bytes;
   w.is_part_ = model->event_count() > options.most_events;
-  FrameworkModel part;
+  AllocationHistory part;
   if (w.is_part_) {
     const uint32_t middle =
         model->failures.empty() ? model->reserved_peak.event : model->failures.back().event;
@@ -174,7 +174,7 @@ Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
   return w;
 }
 
-void WhatIf::add_notes(const FrameworkModel& model) {
+void WhatIf::add_notes(const AllocationHistory& model) {
   if (is_part_) {
     notes_.push_back(
         fmt::format("only the {} events around the highest use are replayed", replayed_events_));

@@ -102,7 +102,7 @@ class WhatIf {
 
  private:
   WhatIf();
-  void add_notes(const FrameworkModel& model);
+  void add_notes(const AllocationHistory& model);
   void run(CachingAllocator& allocator, Prediction& p) const;
 
   std::unique_ptr<RequestLog> log_;

@@ -86,7 +86,7 @@ Result<WhatIfReport> make_whatif_report(const TraceModel& model, const WhatIfQue
   std::optional<Error> reason;
   for (const ProcessModel& process : model.processes) {
     if (question.rank && process.info.rank != *question.rank) continue;
-    for (const FrameworkModel& framework : process.framework) {
+    for (const AllocationHistory& framework : process.framework) {
       if (question.device && framework.device != *question.device) continue;
       const Result<WhatIf> whatif = WhatIf::prepare(process, framework.device, question.options);
       if (!whatif) {

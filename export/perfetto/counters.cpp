@@ -88,7 +88,7 @@ std::string axis_of(const ExportProcess& process, int64_t device) {
 }
 
 CounterCurves::CounterCurves(PerfettoPackets& packets, PerfettoTracks& tracks,
-                             const ExportProcess& process, const FrameworkModel& model,
+                             const ExportProcess& process, const AllocationHistory& model,
                              const TimeRange& range, int64_t clock_start_ns)
     : packets_(packets),
       process_(process),

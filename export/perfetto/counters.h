@@ -14,7 +14,7 @@ namespace tidemark {
 class CounterCurves {
  public:
   CounterCurves(PerfettoPackets& packets, PerfettoTracks& tracks, const ExportProcess& process,
-                const FrameworkModel& model, const TimeRange& range, int64_t clock_start_ns);
+                const AllocationHistory& model, const TimeRange& range, int64_t clock_start_ns);
 
   // What all samples would take in the file.
   struct Size {
@@ -39,7 +39,7 @@ class CounterCurves {
 
   PerfettoPackets& packets_;
   const ExportProcess& process_;
-  const FrameworkModel& model_;
+  const AllocationHistory& model_;
   TimeRange range_;
   int64_t clock_start_ns_;
   int64_t clock_ns_;  // where the sequence's clock stands

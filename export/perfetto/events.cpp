@@ -61,7 +61,7 @@ void put_peak(PerfettoNames& names, uint64_t track, const MemoryState& state) {
 }  // namespace
 
 void write_peak_and_ooms(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
-                         const ExportProcess& process, const FrameworkModel& model,
+                         const ExportProcess& process, const AllocationHistory& model,
                          const TimeRange& range) {
   if (model.event_count() == 0) return;
   const auto dump = [&](const MemoryState& state, const std::string& name, int64_t time_ns) {
@@ -158,7 +158,7 @@ void write_findings(PerfettoTracks& tracks, PerfettoNames& names, const ExportPr
   if (findings.empty()) return;
   const uint64_t track = tracks.add(tracks.process_track(), "findings", PerfettoTracks::kFindings);
   for (const Finding* finding : findings) {
-    const FrameworkModel* model = process.model->framework_on(finding->device);
+    const AllocationHistory* model = process.model->framework_on(finding->device);
     const int64_t peak_ns =
         model == nullptr || model->event_count() == 0 ? end_ns : model->allocated_peak.time_ns;
     const int64_t time_ns = std::clamp(peak_ns, range.begin_ns, range.end_ns);
@@ -178,7 +178,7 @@ void write_findings(PerfettoTracks& tracks, PerfettoNames& names, const ExportPr
 }
 
 void write_steps(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
-                 const Steps& steps, const FrameworkModel& model, const TimeRange& range) {
+                 const Steps& steps, const AllocationHistory& model, const TimeRange& range) {
   SliceLanes lanes(packets, tracks, names.sequence(), tracks.device(model.device), "iterations",
                    PerfettoTracks::kOutOfMemory - 1);
   const uint32_t category = names.category("iteration");

@@ -14,7 +14,7 @@ inline constexpr size_t kMaxOomDumps = 16;
 
 // Instants and flame graphs of one device: the peak, and each error.
 void write_peak_and_ooms(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
-                         const ExportProcess& process, const FrameworkModel& model,
+                         const ExportProcess& process, const AllocationHistory& model,
                          const TimeRange& range);
 
 // The same for what the driver gave out, at the peak of that.
@@ -32,6 +32,6 @@ void write_findings(PerfettoTracks& tracks, PerfettoNames& names, const ExportPr
 
 // The program's iterations, one range per iteration and device.
 void write_steps(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
-                 const Steps& steps, const FrameworkModel& model, const TimeRange& range);
+                 const Steps& steps, const AllocationHistory& model, const TimeRange& range);
 
 }  // namespace tidemark

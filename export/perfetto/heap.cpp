@@ -86,7 +86,7 @@ class ProfileTables {
 
 }  // namespace
 
-HeapSums sums_by_stack(const FrameworkModel& model, const MemoryState& state) {
+HeapSums sums_by_stack(const AllocationHistory& model, const MemoryState& state) {
   HeapSums sums;
   for (const uint32_t i : state.live) {
     const Allocation& a = model.allocations[i];

@@ -21,7 +21,7 @@ inline constexpr uint64_t kNoStack = uint64_t{1} << 32;
 inline constexpr uint64_t kBeforeHistory = uint64_t{1} << 33;
 
 // What is alive in the framework's allocator, and what the driver has given out on a device.
-HeapSums sums_by_stack(const FrameworkModel& model, const MemoryState& state);
+HeapSums sums_by_stack(const AllocationHistory& model, const MemoryState& state);
 HeapSums sums_by_stack(const DriverModel& driver, int64_t device, int64_t time_ns);
 
 // One dump. Perfetto keeps running sums per stack within a sequence, so each dump has its own.

@@ -42,7 +42,7 @@ class PerfettoExport {
     for (const ExportProcess& process : *processes) {
       auto described = std::make_unique<ProcessTracks>(packets_, trace_sequence_, process);
       write_process(process, *described, **report, findings_of(process, *processes, **report));
-      for (const FrameworkModel& model : process.model->framework) {
+      for (const AllocationHistory& model : process.model->framework) {
         curves_.emplace_back(packets_, described->tracks, process, model, options_.time,
                              clock_start_ns_);
       }
@@ -109,7 +109,7 @@ class PerfettoExport {
     activity.write_driver_calls();
     write_sampled_counters(packets_, tracks, names, process, options_.time);
     write_owner_counters(packets_, tracks, names, process, options_.time);
-    for (const FrameworkModel& model : process.model->framework) {
+    for (const AllocationHistory& model : process.model->framework) {
       if (const Steps* steps = steps_of(report, process, model.device)) {
         write_steps(packets_, tracks, names, *steps, model, options_.time);
       }

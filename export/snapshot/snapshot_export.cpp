@@ -128,7 +128,7 @@ class SnapshotWriter {
   // One list per device, in the order of the devices' numbers, as torch has it.
   void write_traces() {
     for (const Device& d : process_.model->devices) devices_ = std::max(devices_, d.ordinal + 1);
-    for (const FrameworkModel& m : process_.model->framework) {
+    for (const AllocationHistory& m : process_.model->framework) {
       devices_ = std::max(devices_, m.device + 1);
     }
     devices_ = std::min<int64_t>(devices_, kMaxDevices);

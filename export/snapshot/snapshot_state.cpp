@@ -61,7 +61,7 @@ BlockState block_of(const Allocation& a, const MemoryState& state, int64_t devic
   return b;
 }
 
-SnapshotSegment segment_of(const FrameworkModel& model, const MemoryState& state,
+SnapshotSegment segment_of(const AllocationHistory& model, const MemoryState& state,
                            const SegmentRange& range) {
   SnapshotSegment out;
   const SegmentChange& change = model.segment_changes[range.change];
@@ -91,7 +91,7 @@ void add_up(SnapshotSegment& s) {
   if (fixed ? s.segment.size_bytes == kSmallBuffer : small_blocks) s.segment.flags |= kSegmentSmall;
 }
 
-void replayed_state(const FrameworkModel& model, uint32_t event,
+void replayed_state(const AllocationHistory& model, uint32_t event,
                     std::vector<SnapshotSegment>& out) {
   const MemoryState state = state_after(model, event);
   size_t live = 0;
@@ -146,7 +146,7 @@ std::vector<SnapshotSegment> snapshot_state(const ExportProcess& process, const 
     if (!recorded.empty()) return recorded;
   }
   std::vector<SnapshotSegment> out;
-  for (const FrameworkModel& model : process.model->framework) {
+  for (const AllocationHistory& model : process.model->framework) {
     const uint32_t end = first_event_after(model, range.end_ns);
     if (end != 0) replayed_state(model, end - 1, out);
   }

@@ -190,7 +190,7 @@ class TableDump {
 
   // The iterations that the report counts.
   void dump_steps(const ExportProcess& process) {
-    for (const FrameworkModel* model : by_device(*process.model)) {
+    for (const AllocationHistory* model : by_device(*process.model)) {
       const Steps* found = steps_of(*report_, process, model->device);
       if (found == nullptr) continue;
       const Steps& steps = *found;
@@ -215,7 +215,7 @@ class TableDump {
   }
 
   void dump_ooms(const ExportProcess& process, StackIds& stacks) {
-    for (const FrameworkModel& model : process.model->framework) {
+    for (const AllocationHistory& model : process.model->framework) {
       for (const FailedAllocation& f : model.failures) {
         if (!options_.time.contains(f.time_ns)) continue;
         const MemoryTotals totals = model.totals_after(f.event);

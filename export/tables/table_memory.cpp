@@ -24,7 +24,7 @@ struct SegmentRow {
 // Follows the segments of one model event by event.
 class SegmentHistory {
  public:
-  explicit SegmentHistory(const FrameworkModel& model) : model_(model) {}
+  explicit SegmentHistory(const AllocationHistory& model) : model_(model) {}
 
   void apply(uint32_t event) {
     const uint32_t subject = model_.subject[event];
@@ -91,7 +91,7 @@ class SegmentHistory {
     return *row;
   }
 
-  const FrameworkModel& model_;
+  const AllocationHistory& model_;
   std::vector<SegmentRow> rows_;
   std::map<uint64_t, uint32_t> alive_;  // address -> row
 };
@@ -100,11 +100,11 @@ void event_or_null(TableSink& sink, uint32_t event) {
   event == kNever ? sink.null() : sink.integer(event);
 }
 
-void event_time_or_null(TableSink& sink, const FrameworkModel& model, uint32_t event) {
+void event_time_or_null(TableSink& sink, const AllocationHistory& model, uint32_t event) {
   event == kNever ? sink.null() : sink.integer(model.time_ns[event]);
 }
 
-void put_allocation(TableSink& sink, const TableSource& source, const FrameworkModel& model,
+void put_allocation(TableSink& sink, const TableSource& source, const AllocationHistory& model,
                     const Allocation& a, int64_t id, std::optional<int64_t> segment) {
   const ExportProcess& process = *source.process;
   sink.integer(id);
@@ -130,7 +130,7 @@ void put_allocation(TableSink& sink, const TableSource& source, const FrameworkM
 }
 
 // Called with every event of a walk: lets go of what is behind it and tells how far it has come.
-void note_event(const TableSource& source, const FrameworkModel& model, uint32_t event) {
+void note_event(const TableSource& source, const AllocationHistory& model, uint32_t event) {
   constexpr uint32_t kEventsBetween = 1 << 17;
   release_behind(model, event);
   if (event % kEventsBetween == 0 && source.progress) {
@@ -144,7 +144,7 @@ struct EventRange {
   uint32_t end;
   bool overlaps(uint32_t birth, uint32_t death) const { return birth < end && death >= first; }
 };
-EventRange events_in(const FrameworkModel& model, const TimeRange& range) {
+EventRange events_in(const AllocationHistory& model, const TimeRange& range) {
   return {first_event_from(model, range.begin_ns), first_event_after(model, range.end_ns)};
 }
 
@@ -168,8 +168,8 @@ std::string_view change_name(Change change) {
 
 void dump_allocations(TableSink& sink, const TableSource& source, int64_t& next_allocation,
                       int64_t& next_segment) {
-  for (const FrameworkModel* history : by_device(*source.process->model)) {
-    const FrameworkModel& model = *history;
+  for (const AllocationHistory* history : by_device(*source.process->model)) {
+    const AllocationHistory& model = *history;
     const EventRange events = events_in(model, source.range);
     SegmentHistory segments(model);
     for (uint32_t event = 0; event < events.end && sink.good(); ++event) {
@@ -189,8 +189,8 @@ void dump_allocations(TableSink& sink, const TableSource& source, int64_t& next_
 }
 
 void dump_segments(TableSink& sink, const TableSource& source, int64_t& next_segment) {
-  for (const FrameworkModel* history : by_device(*source.process->model)) {
-    const FrameworkModel& model = *history;
+  for (const AllocationHistory* history : by_device(*source.process->model)) {
+    const AllocationHistory& model = *history;
     const EventRange events = events_in(model, source.range);
     SegmentHistory segments(model);
     for (uint32_t event = 0; event < model.event_count(); ++event) segments.apply(event);
@@ -218,8 +218,8 @@ void dump_segments(TableSink& sink, const TableSource& source, int64_t& next_seg
 }
 
 void dump_events(TableSink& sink, const TableSource& source, int64_t& next_event) {
-  for (const FrameworkModel* history : by_device(*source.process->model)) {
-    const FrameworkModel& model = *history;
+  for (const AllocationHistory* history : by_device(*source.process->model)) {
+    const AllocationHistory& model = *history;
     const EventRange events = events_in(model, source.range);
     TotalsCursor cursor(model, events.first);
     for (uint32_t event = events.first; event < events.end && sink.good(); ++event) {

@@ -157,9 +157,9 @@ std::vector<TableSpec> activity_tables() {
 
 }  // namespace
 
-std::vector<const FrameworkModel*> by_device(const ProcessModel& process) {
-  std::vector<const FrameworkModel*> models;
-  for (const FrameworkModel& model : process.framework) models.push_back(&model);
+std::vector<const AllocationHistory*> by_device(const ProcessModel& process) {
+  std::vector<const AllocationHistory*> models;
+  for (const AllocationHistory& model : process.framework) models.push_back(&model);
   std::stable_sort(models.begin(), models.end(),
                    [](const auto* a, const auto* b) { return a->device < b->device; });
   return models;

@@ -102,7 +102,7 @@ struct TableSource {
 };
 
 // The histories of a process in the order of their devices.
-std::vector<const FrameworkModel*> by_device(const ProcessModel& process);
+std::vector<const AllocationHistory*> by_device(const ProcessModel& process);
 
 // Devices with their peaks; who held the card, and the holes, at the peaks and the last error.
 void dump_devices(TableSink& sink, const ExportProcess& process, const Report& report);

@@ -15,11 +15,11 @@ void put_peak(TableSink& sink, const Peak& peak) {
   peak.bytes == 0 ? sink.null() : sink.integer(peak.time_ns);
 }
 
-void put_event(TableSink& sink, const FrameworkModel& model, const Peak& peak) {
+void put_event(TableSink& sink, const AllocationHistory& model, const Peak& peak) {
   model.event_count() == 0 ? sink.null() : sink.integer(peak.event);
 }
 
-void put_device(TableSink& sink, const ExportProcess& process, const FrameworkModel& model,
+void put_device(TableSink& sink, const ExportProcess& process, const AllocationHistory& model,
                 int64_t ordinal, const DeviceReport& told) {
   const Device* known = process.model->device(ordinal);
   const Device device = known == nullptr ? Device{} : *known;
@@ -45,7 +45,7 @@ void put_device(TableSink& sink, const ExportProcess& process, const FrameworkMo
   sink.end_row();
 }
 
-void put_holes(TableSink& sink, const ExportProcess& process, const FrameworkModel& model,
+void put_holes(TableSink& sink, const ExportProcess& process, const AllocationHistory& model,
                std::string_view moment, uint32_t event) {
   const MemoryState state = state_after(model, event);
   for (const Hole& hole : state.holes) {
@@ -67,10 +67,10 @@ void put_holes(TableSink& sink, const ExportProcess& process, const FrameworkMod
 }  // namespace
 
 void dump_devices(TableSink& sink, const ExportProcess& process, const Report& report) {
-  static const FrameworkModel kNoModel{};
+  static const AllocationHistory kNoModel{};
   static const DeviceReport kNoReport{};
   for (const int64_t ordinal : process.model->device_ordinals()) {
-    const FrameworkModel* model = process.model->framework_on(ordinal);
+    const AllocationHistory* model = process.model->framework_on(ordinal);
     const DeviceReport* told = device_report(report, process, ordinal);
     put_device(sink, process, model == nullptr ? kNoModel : *model, ordinal,
                told == nullptr ? kNoReport : *told);
@@ -93,7 +93,7 @@ void dump_ledgers(TableSink& sink, const TableSource& source, const Report& repo
 }
 
 void dump_holes(TableSink& sink, const TableSource& source) {
-  for (const FrameworkModel* model : by_device(*source.process->model)) {
+  for (const AllocationHistory* model : by_device(*source.process->model)) {
     if (model->event_count() == 0) continue;
     const auto put = [&](std::string_view moment, uint32_t event) {
       if (!source.range.contains(model->time_ns[event])) return;

@@ -18,7 +18,7 @@ struct Thrash {
   uint32_t stack = 0;  // of the last one
 };
 
-Thrash thrash_of(const FrameworkModel& model) {
+Thrash thrash_of(const AllocationHistory& model) {
   Thrash t;
   bool in_burst = false;
   uint64_t missing = 0;  // given back and not yet taken again

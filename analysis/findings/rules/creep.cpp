@@ -36,7 +36,7 @@ Finding creep(const DeviceEvidence& d, std::string_view whose) {
 
 // What was taken from the driver beside the framework, looked at as the framework's is.
 void find_creep_outside(const DeviceEvidence& d, std::vector<Finding>& out) {
-  const FrameworkModel history = history_outside_framework(*d.process, d.device);
+  const AllocationHistory history = history_outside_framework(*d.process, d.device);
   DeviceEvidence outside;
   outside.process = d.process;
   outside.device = d.device;

@@ -22,7 +22,7 @@ uint64_t RecordedAddresses::reserve(uint64_t bytes) {
   return address;
 }
 
-OwnReplay::OwnReplay(const FrameworkModel& model, const AllocatorSettings& settings,
+OwnReplay::OwnReplay(const AllocationHistory& model, const AllocatorSettings& settings,
                      const AllocatorLimits& limits)
     : model_(model),
       allocator_(settings, limits, addresses_),

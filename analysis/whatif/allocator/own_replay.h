@@ -10,7 +10,7 @@
 #include <map>
 #include <vector>
 
-#include "analysis/history/framework_model.h"
+#include "analysis/history/allocation_history.h"
 #include "analysis/whatif/allocator/caching_allocator.h"
 #include "analysis/whatif/allocator/request_log.h"
 
@@ -53,7 +53,7 @@ struct ReplayMatch {
 
 class OwnReplay {
  public:
-  OwnReplay(const FrameworkModel& model, const AllocatorSettings& settings,
+  OwnReplay(const AllocationHistory& model, const AllocatorSettings& settings,
             const AllocatorLimits& limits);
 
   // All of it, or up to where the model and the recording part.
@@ -84,7 +84,7 @@ class OwnReplay {
   void judge_emptying(const RequestedBlock& wanted);
   void empty_cache_before(uint32_t event);
 
-  const FrameworkModel& model_;
+  const AllocationHistory& model_;
   RecordedAddresses addresses_;
   CachingAllocator allocator_;
   AllocatorSettings settings_;

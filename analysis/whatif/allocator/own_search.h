@@ -20,7 +20,7 @@ class OwnSearch {
     std::unique_ptr<OwnReplay> replay;  // the whole recording
   };
 
-  OwnSearch(const FrameworkModel& model, const AllocatorSettings& settings, uint64_t card)
+  OwnSearch(const AllocationHistory& model, const AllocatorSettings& settings, uint64_t card)
       : model_(model), settings_(settings), card_(card) {}
 
   // Nothing happens once an attempt was exact. `allowed`: the limit, if it is known.
@@ -43,7 +43,7 @@ class OwnSearch {
   uint64_t search(Bounds bounds, uint64_t first, bool by_driver) const;
   std::optional<Bounds> bounds_from_failures(bool& by_driver) const;
 
-  const FrameworkModel& model_;
+  const AllocationHistory& model_;
   AllocatorSettings settings_;
   uint64_t card_;
   Best best_;

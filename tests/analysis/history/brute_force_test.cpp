@@ -5,7 +5,7 @@
 #include <map>
 #include <random>
 
-#include "analysis/history/framework_replay.h"
+#include "analysis/history/history_replay.h"
 #include "analysis/history/minmax_pyramid.h"
 #include "analysis/history/state_index.h"
 #include "analysis/insight/ledger.h"
@@ -36,7 +36,7 @@ Book book_of(const ToyAllocator& toy) {
   return book;
 }
 
-void expect_book(const FrameworkModel& model, const MemoryState& state, const Book& book) {
+void expect_book(const AllocationHistory& model, const MemoryState& state, const Book& book) {
   ASSERT_EQ(state.live.size(), book.live.size());
   for (size_t i = 0; i < book.live.size(); ++i) {
     const Allocation& a = model.allocations[state.live[i]];
@@ -62,7 +62,7 @@ struct History {
   History() : toy(AllocatorRules(), 51) {
     constexpr size_t kEvents = 30'000;
     std::mt19937 random(52);
-    FrameworkReplay replay(0, AllocatorRules());
+    HistoryReplay replay(0, AllocatorRules());
     size_t fed = 0;
     size_t next_book = 0;
     uint64_t highest = 0;
@@ -85,7 +85,7 @@ struct History {
   }
 
   ToyAllocator toy;
-  FrameworkModel model;
+  AllocationHistory model;
   std::map<uint32_t, Book> books;
   uint32_t peak = 0;
   Book at_peak;
@@ -98,7 +98,7 @@ class LongHistory : public testing::Test {
     return made;
   }
   const ToyAllocator& toy_ = history().toy;
-  const FrameworkModel& model_ = history().model;
+  const AllocationHistory& model_ = history().model;
 };
 
 TEST_F(LongHistory, StatesAndHolesAreThoseOfTheBooks) {
@@ -162,7 +162,7 @@ TEST(LedgerSum, EveryLedgerAddsUpToWhatTheCardSays) {
   for (int round = 0; round < 20; ++round) {
     ToyAllocator toy(AllocatorRules(), 60 + static_cast<uint64_t>(round));
     while (toy.events.size() < 2'000) toy.random_step();
-    FrameworkReplay replay(0, AllocatorRules());
+    HistoryReplay replay(0, AllocatorRules());
     for (const FrameworkEvent& event : toy.events) replay.apply(event);
     ProcessModel process;
     process.info.pid = 7;

@@ -1,15 +1,15 @@
 // The model against a plain allocator that keeps its own truth.
 #include <gtest/gtest.h>
 
-#include "analysis/history/framework_replay.h"
+#include "analysis/history/history_replay.h"
 #include "analysis/history/memory_state.h"
 #include "tests/support/toy_allocator.h"
 
 namespace tidemark {
 namespace {
 
-FrameworkModel replayed(const std::vector<FrameworkEvent>& events, const AllocatorRules& rules) {
-  FrameworkReplay replay(0, rules);
+AllocationHistory replayed(const std::vector<FrameworkEvent>& events, const AllocatorRules& rules) {
+  HistoryReplay replay(0, rules);
   for (const FrameworkEvent& event : events) replay.apply(event);
   return std::move(replay).finish();
 }
@@ -25,7 +25,7 @@ TEST(Model, TotalsAreExactAfterEveryEvent) {
   for (const AllocatorRules& rules : rule_sets()) {
     ToyAllocator toy(rules, 21);
     while (toy.events.size() < 9000) toy.random_step();
-    const FrameworkModel model = replayed(toy.events, rules);
+    const AllocationHistory model = replayed(toy.events, rules);
     ASSERT_EQ(model.event_count(), toy.events.size());
     EXPECT_EQ(model.anomalies, 0U);
     MemoryTotals most;
@@ -43,7 +43,8 @@ TEST(Model, TotalsAreExactAfterEveryEvent) {
 }
 
 // Live blocks with their sizes, segments, and holes: everything a picture of the memory shows.
-void expect_state(const MemoryState& state, const FrameworkModel& model, const ToyAllocator& toy) {
+void expect_state(const MemoryState& state, const AllocationHistory& model,
+                  const ToyAllocator& toy) {
   const auto live = toy.live();
   ASSERT_EQ(state.live.size(), live.size());
   for (size_t i = 0; i < live.size(); ++i) {
@@ -71,7 +72,7 @@ TEST(Model, StateIsExactAtTheEndOfEveryPrefix) {
   ToyAllocator toy(rules, 22);
   for (int round = 0; round < 40; ++round) {
     while (toy.events.size() < static_cast<size_t>(100 * (round + 1))) toy.random_step();
-    const FrameworkModel model = replayed(toy.events, rules);
+    const AllocationHistory model = replayed(toy.events, rules);
     expect_state(state_after(model, model.event_count() - 1), model, toy);
   }
 }
@@ -102,10 +103,10 @@ TEST(Model, HistoryThatBeganLateIsSeededFromItsEnd) {
     }
     for (size_t i = toy.events.size(); i > begin; --i) seed.undo(toy.events[i - 1]);
 
-    FrameworkReplay replay(0, rules);
+    HistoryReplay replay(0, rules);
     replay.seed(seed, toy.events[begin].time_ns);
     for (size_t i = begin; i < toy.events.size(); ++i) replay.apply(toy.events[i]);
-    const FrameworkModel model = std::move(replay).finish();
+    const AllocationHistory model = std::move(replay).finish();
     EXPECT_EQ(model.anomalies, 0U);
     EXPECT_GT(model.seeded_blocks, 0U);
     const uint32_t seeds = model.event_count() - static_cast<uint32_t>(toy.events.size() - begin);
@@ -124,7 +125,7 @@ TEST(Model, NonsenseHistoriesAreSurvived) {
   for (int round = 0; round < 200; ++round) {
     AllocatorRules rules;
     rules.expandable_segments = round % 2 == 0;
-    FrameworkReplay replay(0, rules);
+    HistoryReplay replay(0, rules);
     for (int i = 0; i < 500; ++i) {
       FrameworkEvent event{};
       event.time_ns = static_cast<int64_t>(rng() % 1000);
@@ -133,7 +134,7 @@ TEST(Model, NonsenseHistoriesAreSurvived) {
       event.size_bytes = rng() % 8 == 0 ? rng() : (rng() % 40) * 256 * 1024;
       replay.apply(event);
     }
-    const FrameworkModel model = std::move(replay).finish();
+    const AllocationHistory model = std::move(replay).finish();
     for (uint32_t e = 0; e < model.event_count(); e += 50) state_after(model, e);
   }
 }
@@ -150,7 +151,7 @@ TEST(Model, ExpandableRangesGrowAndShrink) {
     e.size_bytes = size;
     return e;
   };
-  const FrameworkModel model = replayed(
+  const AllocationHistory model = replayed(
       {
           event(FrameworkAction::kSegmentMap, kBase, kPage),
           event(FrameworkAction::kAlloc, kBase, 15 << 20),

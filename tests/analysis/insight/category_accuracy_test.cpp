@@ -27,7 +27,7 @@ Score score_of(const std::string& path) {
   Score score;
   for (const ProcessModel& process : model->processes) {
     const StackRoles roles(process.names);
-    for (const FrameworkModel& f : process.framework) {
+    for (const AllocationHistory& f : process.framework) {
       const Steps steps = find_steps(process, f);
       const Categories guessed = categorize(process, f, roles, steps, false);
       for (size_t i = 0; i < f.allocations.size(); ++i) {

@@ -10,7 +10,7 @@ namespace {
 
 std::vector<Phase> phases_of(const Trace& trace, PhaseKind kind) {
   const ProcessModel& process = trace.model().processes[0];
-  const FrameworkModel& model = process.framework[0];
+  const AllocationHistory& model = process.framework[0];
   const StackRoles roles(process.names);
   std::vector<Phase> phases = find_phases(process, model, roles, find_steps(process, model));
   std::erase_if(phases, [&](const Phase& p) { return p.kind != kind; });
@@ -34,7 +34,7 @@ TEST(Phases, ValidationIsWhatNoBackwardFollows) {
   });
   const std::vector<Phase> found = phases_of(trace, PhaseKind::kValidation);
   ASSERT_EQ(found.size(), 3U);
-  const FrameworkModel& model = trace.model().processes[0].framework[0];
+  const AllocationHistory& model = trace.model().processes[0].framework[0];
   const ProcessModel& process = trace.model().processes[0];
   // Every allocation made under validate() is in a phase, and none made under train() is.
   for (const Allocation& a : model.allocations) {

@@ -4,7 +4,7 @@
 #include <random>
 
 #include "analysis/history/curve.h"
-#include "analysis/history/framework_replay.h"
+#include "analysis/history/history_replay.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/insight/categories.h"
 #include "tests/support/story.h"
@@ -13,7 +13,7 @@
 namespace tidemark {
 namespace {
 
-const FrameworkModel& framework(const Trace& trace) {
+const AllocationHistory& framework(const Trace& trace) {
   return trace.model().processes[0].framework[0];
 }
 
@@ -137,9 +137,9 @@ TEST(Steps, WaterIsTheLeastAndMostOfEachStep) {
   const AllocatorRules rules;
   ToyAllocator toy(rules, 31);
   while (toy.events.size() < 2000) toy.random_step();
-  FrameworkReplay replay(0, rules);
+  HistoryReplay replay(0, rules);
   for (const FrameworkEvent& event : toy.events) replay.apply(event);
-  const FrameworkModel model = std::move(replay).finish();
+  const AllocationHistory model = std::move(replay).finish();
   Steps steps;
   steps.boundaries = {10, 250, 251, 900, 1999};
   measure_steps(model, steps);
@@ -161,9 +161,9 @@ TEST(Curve, ThinningKeepsTheExtremes) {
   for (const uint64_t seed : {41U, 42U, 43U}) {
     ToyAllocator toy(rules, seed);
     while (toy.events.size() < 3000) toy.random_step();
-    FrameworkReplay replay(0, rules);
+    HistoryReplay replay(0, rules);
     for (const FrameworkEvent& event : toy.events) replay.apply(event);
-    const FrameworkModel model = std::move(replay).finish();
+    const AllocationHistory model = std::move(replay).finish();
     for (const size_t points : {1U, 7U, 100U, 10000U}) {
       const auto curve = thinned_curve(model, points);
       ASSERT_LE(curve.size(), points);
@@ -191,9 +191,9 @@ TEST(Rehearsal, IsThePeakOfTheChangedHistory) {
   std::mt19937_64 rng(51);
   ToyAllocator toy(rules, 52);
   while (toy.events.size() < 2500) toy.random_step();
-  FrameworkReplay replay(0, rules);
+  HistoryReplay replay(0, rules);
   for (const FrameworkEvent& event : toy.events) replay.apply(event);
-  const FrameworkModel model = std::move(replay).finish();
+  const AllocationHistory model = std::move(replay).finish();
   for (int round = 0; round < 20; ++round) {
     Rehearsal rehearsal(model);
     std::vector<int64_t> level(model.event_count());
@@ -265,7 +265,7 @@ TEST(Categories, TagsAreBelieved) {
     s.tag(b, Category::kGradient);  // too late: it is gone
     s.alloc(30 * kMiB, s.user(1));
   });
-  const FrameworkModel& model = framework(trace);
+  const AllocationHistory& model = framework(trace);
   EXPECT_EQ(model.allocations[0].category, Category::kParameter);
   EXPECT_EQ(model.allocations[1].category, Category::kUnknown);
   const Categories categories = categorize({}, model, StackRoles{}, {});

@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "analysis/history/framework_replay.h"
+#include "analysis/history/history_replay.h"
 #include "analysis/insight/ledger.h"
 #include "analysis/load/trace_model.h"
 
@@ -120,8 +120,8 @@ FrameworkEvent torch_event(int64_t time_ns, FrameworkAction action, uint64_t add
   return e;
 }
 
-FrameworkModel model_of(const std::vector<FrameworkEvent>& events) {
-  FrameworkReplay replay(0, AllocatorRules());
+AllocationHistory model_of(const std::vector<FrameworkEvent>& events) {
+  HistoryReplay replay(0, AllocatorRules());
   for (const FrameworkEvent& event : events) replay.apply(event);
   return std::move(replay).finish();
 }

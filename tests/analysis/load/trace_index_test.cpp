@@ -79,8 +79,8 @@ void expect_same(const TraceModel& got, const TraceModel& expected) {
   for (size_t p = 0; p < got.processes.size(); ++p) {
     ASSERT_EQ(got.processes[p].framework.size(), expected.processes[p].framework.size());
     for (size_t d = 0; d < got.processes[p].framework.size(); ++d) {
-      const FrameworkModel& a = got.processes[p].framework[d];
-      const FrameworkModel& b = expected.processes[p].framework[d];
+      const AllocationHistory& a = got.processes[p].framework[d];
+      const AllocationHistory& b = expected.processes[p].framework[d];
       ASSERT_EQ(a.event_count(), b.event_count());
       ASSERT_EQ(a.allocations.size(), b.allocations.size());
       for (size_t i = 0; i < a.allocations.size(); ++i) {

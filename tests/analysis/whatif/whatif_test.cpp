@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "analysis/history/framework_replay.h"
+#include "analysis/history/history_replay.h"
 #include "analysis/history/memory_state.h"
 #include "analysis/whatif/history_window.h"
 #include "tests/support/reference_allocator.h"
@@ -84,7 +84,7 @@ class Recorder : public SegmentAddresses {
 
   DriverAddresses addresses_;  // go down: the age of segments is not the order of addresses
   ReferenceAllocator allocator_;
-  FrameworkReplay replay_;
+  HistoryReplay replay_;
   int64_t time_ = 0;
 };
 
@@ -126,7 +126,7 @@ TEST(WhatIf, SaysWhatTheRecordingLacks) {
   EXPECT_FALSE(WhatIf::prepare(nothing, 0));
   EXPECT_FALSE(WhatIf::prepare(nothing, 3));
 
-  FrameworkReplay replay(0, settings->rules);
+  HistoryReplay replay(0, settings->rules);
   for (uint64_t i = 0; i < 100; ++i) {
     FrameworkEvent event{};
     event.action = FrameworkAction::kAlloc;
@@ -172,9 +172,9 @@ TEST(HistoryWindow, GoesOnLikeTheWhole) {
   recorder.random_run(9, 3000, 5 * kMib, true);
   ASSERT_GT(recorder.failures, 0U);
   const ProcessModel process = recorder.process();
-  const FrameworkModel& whole = process.framework[0];
+  const AllocationHistory& whole = process.framework[0];
   const EventWindow window{whole.event_count() / 3, whole.event_count() * 2 / 3};
-  const FrameworkModel part = history_window(whole, settings->rules, window);
+  const AllocationHistory part = history_window(whole, settings->rules, window);
   EXPECT_EQ(part.anomalies, 0U);
   ASSERT_GE(part.event_count(), window.count());
   const uint32_t seeds = part.event_count() - window.count();
@@ -198,7 +198,7 @@ TEST(HistoryWindow, GoesOnLikeTheWhole) {
   EXPECT_EQ(part.failures.size(), static_cast<size_t>(std::count_if(whole.failures.begin(),
                                                                     whole.failures.end(), inside)));
   // A part of a part: its own seeds are not events of the program.
-  const FrameworkModel again = history_window(part, settings->rules, {0, part.event_count()});
+  const AllocationHistory again = history_window(part, settings->rules, {0, part.event_count()});
   EXPECT_EQ(again.event_count(), part.event_count());
   EXPECT_EQ(again.seeded_blocks, part.seeded_blocks);
 }
@@ -208,7 +208,7 @@ TEST(WhatIf, ReplaysOnlyThePartAroundThePeak) {
   Recorder recorder(*settings, {});
   recorder.random_run(11, 6000, 5 * kMib, false);
   const ProcessModel process = recorder.process();
-  const FrameworkModel& whole = process.framework[0];
+  const AllocationHistory& whole = process.framework[0];
   WhatIfOptions options;
   options.most_events = 3000;
   const EventWindow window = window_around(whole, whole.reserved_peak.event, options.most_events);

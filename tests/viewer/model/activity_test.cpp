@@ -138,7 +138,7 @@ TEST(DriverLane, HoldsWhatTheDriverGaveOut) {
     a.kind = MemoryKind::kDevice;
     driver.allocations.push_back(a);
   }
-  const FrameworkModel lane = history_of_driver(driver, 0);
+  const AllocationHistory lane = history_of_driver(driver, 0);
   EXPECT_EQ(lane.anomalies, 0U) << "overlapping addresses are kept apart";
   for (int64_t at = 1000; at < time + 100; at += 3) {
     uint32_t event = 0;

@@ -11,7 +11,7 @@
 namespace tidemark::view {
 namespace {
 
-CurveValues brute_values(const FrameworkModel& m, uint32_t event) {
+CurveValues brute_values(const AllocationHistory& m, uint32_t event) {
   const MemoryTotals t = m.totals_after(event);
   return {t.allocated, t.requested, t.reserved};
 }
@@ -27,7 +27,7 @@ class Curves : public testing::Test {
     for (uint32_t e = 0; e < values_.size(); ++e) values_[e] = brute_values(memory(), e);
   }
 
-  const FrameworkModel& memory() const { return trace_.processes[0].framework[0]; }
+  const AllocationHistory& memory() const { return trace_.processes[0].framework[0]; }
 
   TraceModel trace_;
   std::vector<CurveValues> values_;
@@ -138,7 +138,7 @@ TEST(CurvesInMotion, AreNearAndThenExact) {
   options.events = 60'000;
   options.spike_bytes = uint64_t{9} << 30;
   const TraceModel trace = synthetic_model(options);
-  const FrameworkModel& m = trace.processes[0].framework[0];
+  const AllocationHistory& m = trace.processes[0].framework[0];
   const MinMaxPyramid pyramid(m);
   const int64_t origin = m.time_ns.front();
   const auto last = static_cast<double>(m.time_ns.back() - origin);
@@ -192,7 +192,7 @@ TEST(CurvesInMotion, AreNearAndThenExact) {
 }
 
 TEST(CurvesOfLittle, NoEventAndOneEvent) {
-  FrameworkModel none;
+  AllocationHistory none;
   const MinMaxPyramid nothing(none);
   EXPECT_EQ(columns_of(none, nothing, {0, 0, 10}, 5).count(), 0U);
   SyntheticOptions options;
@@ -200,7 +200,7 @@ TEST(CurvesOfLittle, NoEventAndOneEvent) {
   options.oom = false;
   options.marks = false;
   const TraceModel trace = synthetic_model(options);
-  const FrameworkModel& m = trace.processes[0].framework[0];
+  const AllocationHistory& m = trace.processes[0].framework[0];
   const MinMaxPyramid pyramid(m);
   const TimeWindow window{m.time_ns[0], -10, 10};
   const TimelineColumns columns = columns_of(m, pyramid, window, 20);

@@ -39,7 +39,7 @@ TEST(StateIndex, EqualsTheReplayFromTheStart) {
   options.events = 60'000;
   options.spike_bytes = 1 << 30;
   const TraceModel trace = synthetic_model(options);
-  const FrameworkModel& m = trace.processes[0].framework[0];
+  const AllocationHistory& m = trace.processes[0].framework[0];
   const StateIndex index(m);
   EXPECT_GE(index.keyframe_count(), 4U);
   EXPECT_LT(index.memory_bytes(), size_t{8} * m.event_count());
@@ -61,7 +61,7 @@ TEST_P(Recorded, ViewsAgree) {
   const Model& model = **loaded;
   ASSERT_FALSE(model.lanes.empty());
   const Lane& lane = model.lanes[0];
-  const FrameworkModel& m = *lane.memory;
+  const AllocationHistory& m = *lane.memory;
   ASSERT_GT(m.event_count(), 0U);
   EXPECT_EQ(lane.curves.extremes(0, m.event_count()).max[0], m.allocated_peak.bytes);
   Selection selection;

@@ -67,7 +67,7 @@ TEST_F(Ranks, HeatEqualsBruteForce) {
     while (!heat.work(0)) EXPECT_LT(heat.progress(), 1);
     const HeatTable& t = heat.shown();
     for (size_t r = 0; r < rows.size(); ++r) {
-      const FrameworkModel& m = *model->lanes[rows.lanes[r]].memory;
+      const AllocationHistory& m = *model->lanes[rows.lanes[r]].memory;
       uint32_t event = 0;
       uint64_t now = HeatTable::kUnknown;
       const auto value = [&](uint32_t e) {

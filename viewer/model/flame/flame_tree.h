@@ -35,7 +35,7 @@ struct FlameNode {
 
 // What is alive somewhere, and the names for it.
 struct FlameSide {
-  const FrameworkModel& memory;
+  const AllocationHistory& memory;
   const Dictionary& names;
   const MemoryState& state;
 };

@@ -52,7 +52,7 @@ class Folder {
 
 }  // namespace
 
-MapLayout::MapLayout(const FrameworkModel& model, const MemoryState& state)
+MapLayout::MapLayout(const AllocationHistory& model, const MemoryState& state)
     : model_(&model), state_(&state) {
   live_.clear();
   holes_.clear();

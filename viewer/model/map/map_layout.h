@@ -31,7 +31,7 @@ enum class RowOrder : uint8_t { kAddress, kSize, kFree };
 class MapLayout {
  public:
   MapLayout() = default;
-  MapLayout(const FrameworkModel& model, const MemoryState& state);
+  MapLayout(const AllocationHistory& model, const MemoryState& state);
 
   // Segments in the order of the rows.
   std::vector<uint32_t> rows(RowOrder order) const;
@@ -65,7 +65,7 @@ class MapLayout {
   HolePlace hole_at(uint64_t address) const;
 
  private:
-  const FrameworkModel* model_ = nullptr;
+  const AllocationHistory* model_ = nullptr;
   const MemoryState* state_ = nullptr;
   std::vector<uint32_t> live_{0};   // per segment: its first block in state.live
   std::vector<uint32_t> holes_{0};  // per segment: its first hole in state.holes

@@ -75,7 +75,7 @@ const char* rank_value_name(RankValue value) {
 }
 
 uint64_t RankRows::peak_of(const Lane& lane, RankValue value) {
-  const FrameworkModel& m = *lane.memory;
+  const AllocationHistory& m = *lane.memory;
   switch (value) {
     case RankValue::kAllocated:
       return m.allocated_peak.bytes;

@@ -55,7 +55,7 @@ struct OwnerRow {
 
 // Everything a table needs to know of the instant.
 struct TableSource {
-  const FrameworkModel& memory;
+  const AllocationHistory& memory;
   const MemoryState& state;
   const MapLayout& layout;
   FrameText& text;

@@ -15,14 +15,14 @@ double column_edge(const TimeWindow& w, uint32_t count, uint32_t i) {
 
 }  // namespace
 
-TimelineColumns columns_of(const FrameworkModel& model, const MinMaxPyramid& pyramid,
+TimelineColumns columns_of(const AllocationHistory& model, const MinMaxPyramid& pyramid,
                            const TimeWindow& window, uint32_t count) {
   ColumnWork work;
   work.begin(model, pyramid, window, count, true);
   return work.columns();
 }
 
-void ColumnWork::begin(const FrameworkModel& model, const MinMaxPyramid& pyramid,
+void ColumnWork::begin(const AllocationHistory& model, const MinMaxPyramid& pyramid,
                        const TimeWindow& window, uint32_t count, bool exact) {
   model_ = &model;
   pyramid_ = &pyramid;
@@ -49,7 +49,7 @@ void ColumnWork::begin(const FrameworkModel& model, const MinMaxPyramid& pyramid
 
 // At least one in each column, on the average.
 ColumnWork::Grain ColumnWork::fitting_grain() const {
-  constexpr size_t kLeavesPerCell = FrameworkModel::kCell / MinMaxPyramid::kLeaf;
+  constexpr size_t kLeavesPerCell = AllocationHistory::kCell / MinMaxPyramid::kLeaf;
   const auto cells_before = [&](double time) {
     return std::partition_point(model_->cells.begin(), model_->cells.end(),
                                 [&](const CellStart& c) { return since(c.time_ns) < time; });
@@ -70,7 +70,7 @@ MinMaxPyramid::Edge ColumnWork::true_edge(double time, MinMaxPyramid::Leaf& leaf
 MinMaxPyramid::Edge ColumnWork::near_edge(double time, Grain grain,
                                           MinMaxPyramid::Leaf& leaf) const {
   constexpr size_t kLeaf = MinMaxPyramid::kLeaf;
-  constexpr size_t kLeavesPerCell = FrameworkModel::kCell / kLeaf;
+  constexpr size_t kLeavesPerCell = AllocationHistory::kCell / kLeaf;
   const double width = (window_.end - window_.begin) / count_;
   const DataColumn<CellStart>& cells = model_->cells;
   const DataColumn<int64_t>& times = model_->time_ns;
@@ -138,7 +138,7 @@ void ColumnWork::add(const MinMaxPyramid::Edge& edge, Row& row) const {
   row.last = edge;
 }
 
-void curve_points(const FrameworkModel& model, const TimelineColumns& columns, Curve curve,
+void curve_points(const AllocationHistory& model, const TimelineColumns& columns, Curve curve,
                   const TimeWindow& window, int64_t stop_ns, std::vector<double>& xs,
                   std::vector<double>& ys) {
   xs.clear();

@@ -34,7 +34,7 @@ struct TimeWindow {
 };
 
 // Column i covers the times [begin + i * w, begin + (i + 1) * w) with w = (end - begin) / count.
-TimelineColumns columns_of(const FrameworkModel& model, const MinMaxPyramid& pyramid,
+TimelineColumns columns_of(const AllocationHistory& model, const MinMaxPyramid& pyramid,
                            const TimeWindow& window, uint32_t count);
 
 // The same, made in portions: the borders between columns of a long trace are so many places in it
@@ -47,7 +47,7 @@ TimelineColumns columns_of(const FrameworkModel& model, const MinMaxPyramid& pyr
 class ColumnWork {
  public:
   // Begins anew; the model and its pyramid must outlive the work.
-  void begin(const FrameworkModel& model, const MinMaxPyramid& pyramid, const TimeWindow& window,
+  void begin(const AllocationHistory& model, const MinMaxPyramid& pyramid, const TimeWindow& window,
              uint32_t count, bool exact = false);
   // Goes on for about that long (< 0: to the end). True: columns() became exact by this call.
   bool work(int64_t budget_ns);
@@ -71,7 +71,7 @@ class ColumnWork {
   MinMaxPyramid::Edge near_edge(double time, Grain grain, MinMaxPyramid::Leaf& leaf) const;
   void add(const MinMaxPyramid::Edge& edge, Row& row) const;
 
-  const FrameworkModel* model_ = nullptr;
+  const AllocationHistory* model_ = nullptr;
   const MinMaxPyramid* pyramid_ = nullptr;
   TimeWindow window_;
   uint32_t count_ = 0;
@@ -83,7 +83,7 @@ class ColumnWork {
 // The curve as points of a line: steps at their exact time where a column holds one event, else the
 // column's whole extent at its middle. The last value holds on until `stop_ns`, where the trace
 // ends. Times are those of the window.
-void curve_points(const FrameworkModel& model, const TimelineColumns& columns, Curve curve,
+void curve_points(const AllocationHistory& model, const TimelineColumns& columns, Curve curve,
                   const TimeWindow& window, int64_t stop_ns, std::vector<double>& xs,
                   std::vector<double>& ys);
 

@@ -50,7 +50,7 @@ void at_highest(const Model& model, FindingPlace& place, const StepSeries& serie
 // From the beginning to the end of the steps that grew, with the difference in between.
 void over_growth(const Model& model, FindingPlace& place, const Lane& lane) {
   const Steps& steps = model.steps_of(lane);
-  const FrameworkModel& m = *lane.memory;
+  const AllocationHistory& m = *lane.memory;
   if (steps.boundaries.size() < 2 || m.event_count() == 0) return;
   const size_t last_step = steps.boundaries.size() - 1;
   const size_t first = std::min<size_t>(steps.window_first, last_step);
@@ -77,7 +77,7 @@ void at_largest_hole(FindingPlace& place, const Lane& lane) {
 
 // All memory that went back to the driver while the run went on.
 void over_shrinking(const Model& model, FindingPlace& place, const Lane& lane) {
-  const FrameworkModel& m = *lane.memory;
+  const AllocationHistory& m = *lane.memory;
   uint32_t first = kNever;
   uint32_t last = 0;
   for (uint32_t e = 0; e < m.event_count(); ++e) {
@@ -109,7 +109,7 @@ std::optional<FindingPlace> place_of(const Model& model, const Finding& f) {
   place.lane = lane_of(model, f);
   if (place.lane >= model.lanes.size()) return std::nullopt;
   const Lane& lane = model.lanes[place.lane];
-  const FrameworkModel& m = *lane.memory;
+  const AllocationHistory& m = *lane.memory;
   const auto is = [&](std::string_view id) { return f.id == id; };
   at_peak(place, m.allocated_peak, "the allocated peak", ShownBy::kMoment);
   if (is("capacity") || is("memory_fraction") || is("fragmentation")) {

@@ -106,8 +106,8 @@ uint32_t same_lane(const Model& before, uint32_t lane, const Model& after) {
 uint32_t same_event(const Model& before, uint32_t lane, uint32_t event, const Model& after,
                     uint32_t new_lane) {
   if (lane >= before.lanes.size() || new_lane >= after.lanes.size()) return 0;
-  const FrameworkModel& old = *before.lanes[lane].memory;
-  const FrameworkModel& now = *after.lanes[new_lane].memory;
+  const AllocationHistory& old = *before.lanes[lane].memory;
+  const AllocationHistory& now = *after.lanes[new_lane].memory;
   if (event >= old.event_count()) return 0;
   const int64_t time = old.time_ns[event];
   if (event < now.event_count() && now.time_ns[event] == time) return event;
@@ -306,14 +306,14 @@ bool Selection::go_to_oom(const Model& model, int direction) {
 double Selection::time(const Model& model) const {
   if (lane >= model.lanes.size()) return 0;
   if (between_events_) return *between_events_;
-  const FrameworkModel& m = *model.lanes[lane].memory;
+  const AllocationHistory& m = *model.lanes[lane].memory;
   if (event >= m.event_count()) return 0;
   return static_cast<double>(m.time_ns[event] - model.trace.start_ns);
 }
 
 bool Selection::event_in_lane(const Model& model, uint32_t index, uint32_t& out) const {
   if (index >= model.lanes.size()) return false;
-  const FrameworkModel& m = *model.lanes[index].memory;
+  const AllocationHistory& m = *model.lanes[index].memory;
   if (index == lane) {
     out = event;
     return event < m.event_count();
@@ -441,7 +441,7 @@ void Selection::clear_marks() {
 double Selection::compared_time(const Model& model) const {
   const Model& there = referred(model);
   if (!compare || compare->lane >= there.lanes.size()) return 0;
-  const FrameworkModel& m = *there.lanes[compare->lane].memory;
+  const AllocationHistory& m = *there.lanes[compare->lane].memory;
   if (compare->event >= m.event_count()) return 0;
   const auto at = static_cast<double>(m.time_ns[compare->event] - there.trace.start_ns);
   return at + (compare->other ? other_offset(model) : 0);

@@ -41,7 +41,7 @@ std::vector<OwnerCurve> owner_curves(const ProcessModel& process, const DriverHi
   return curves;
 }
 
-Lane make_lane(const TraceModel& trace, uint32_t index, const FrameworkModel& memory,
+Lane make_lane(const TraceModel& trace, uint32_t index, const AllocationHistory& memory,
                bool of_driver) {
   const ProcessModel& process = trace.processes[index];
   Lane lane{.process = index,
@@ -72,7 +72,7 @@ Lane make_lane(const TraceModel& trace, uint32_t index, const FrameworkModel& me
 // else is known of the process.
 std::vector<int64_t> devices_to_show(const ProcessModel& process) {
   std::set<int64_t> used;
-  for (const FrameworkModel& m : process.framework) used.insert(m.device);
+  for (const AllocationHistory& m : process.framework) used.insert(m.device);
   for (const DriverAllocation& a : process.driver.allocations) {
     if (a.device >= 0 && a.on_card()) used.insert(a.device);
   }
@@ -99,11 +99,11 @@ std::vector<RowsOfProcess> find_rows(const TraceModel& trace, const TraceSource*
 void add_lanes(Model& model, uint32_t index) {
   const ProcessModel& process = model.trace.processes[index];
   for (const int64_t device : devices_to_show(process)) {
-    const FrameworkModel* memory = process.framework_on(device);
+    const AllocationHistory* memory = process.framework_on(device);
     const bool of_driver = memory == nullptr;
     if (of_driver) {
       model.driver_models.push_back(
-          std::make_unique<const FrameworkModel>(history_of_driver(process.driver, device)));
+          std::make_unique<const AllocationHistory>(history_of_driver(process.driver, device)));
       memory = model.driver_models.back().get();
     }
     model.lanes.push_back(make_lane(model.trace, index, *memory, of_driver));

@@ -34,7 +34,7 @@ struct OwnerCurve {
 struct Lane {
   uint32_t process = 0;  // index in TraceModel::processes
   // The framework's allocator, or the driver's allocations where no framework was recorded.
-  const FrameworkModel* memory = nullptr;
+  const AllocationHistory* memory = nullptr;
   bool of_driver = false;
   std::string name;          // "rank 3, cuda:0"
   std::string card;          // "NVIDIA H200, host", where known
@@ -77,7 +77,8 @@ struct Model : std::enable_shared_from_this<Model> {
   TraceModel trace;
   mutable Report report;  // until it is there: only the comparison of the ranks
   mutable bool report_ready = false;
-  std::vector<std::unique_ptr<const FrameworkModel>> driver_models;  // of lanes without a framework
+  std::vector<std::unique_ptr<const AllocationHistory>>
+      driver_models;  // of lanes without a framework
   std::vector<Lane> lanes;
   std::vector<MarkLanes> marks;             // per process
   std::vector<Activity> activity;           // per process: kernels and collectives

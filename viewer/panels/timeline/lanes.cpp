@@ -40,7 +40,7 @@ uint64_t own_limit(const Model& model, const Lane& lane) {
 
 double highest_of(const Lane& lane, const TimelineOptions& options,
                   const std::optional<Overlay>& overlay) {
-  const FrameworkModel& m = *lane.memory;
+  const AllocationHistory& m = *lane.memory;
   const uint64_t own = std::max(
       {m.allocated_peak.bytes, m.requested_peak.bytes, m.reserved_peak.bytes, uint64_t{1024}});
   const bool alone = m.event_count() == 0;
@@ -54,7 +54,7 @@ double highest_of(const Lane& lane, const TimelineOptions& options,
   }
   // What is compared must be seen, whatever that does to the scale.
   if (overlay) {
-    const FrameworkModel& there = *overlay->of().memory;
+    const AllocationHistory& there = *overlay->of().memory;
     highest = std::max(highest, there.allocated_peak.bytes);
     if (options.shown[static_cast<size_t>(Curve::kReserved)]) {
       highest = std::max(highest, there.reserved_peak.bytes);

@@ -18,7 +18,7 @@ constexpr float kTickPx = 5;
 enum LabelRank { kPhaseLabel, kStepLabel };
 
 double time_of(const Model& model, const Lane& lane, uint32_t event) {
-  const FrameworkModel& m = *lane.memory;
+  const AllocationHistory& m = *lane.memory;
   return static_cast<double>(m.time_ns[std::min(event, m.event_count() - 1)] -
                              model.trace.start_ns);
 }

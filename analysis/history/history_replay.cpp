@@ -1,4 +1,4 @@
-#include "analysis/history/framework_replay.h"
+#include "analysis/history/history_replay.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,12 +7,12 @@
 
 namespace tidemark {
 
-FrameworkReplay::FrameworkReplay(int64_t device, const AllocatorRules& rules)
+HistoryReplay::HistoryReplay(int64_t device, const AllocatorRules& rules)
     : rules_(rules), map_(rules) {
   model_.device = device;
 }
 
-void FrameworkReplay::seed(const SeedState& state, int64_t time_ns) {
+void HistoryReplay::seed(const SeedState& state, int64_t time_ns) {
   for (const SeedSegment& s : state.segments()) {
     segment(
         {s.address, s.size_bytes, s.stream, time_ns, s.stack, s.pool, s.expandable, true, s.small},
@@ -33,7 +33,7 @@ void FrameworkReplay::seed(const SeedState& state, int64_t time_ns) {
   if (model_.event_count() != 0) model_.reserved_peak.event = model_.event_count() - 1;
 }
 
-void FrameworkReplay::apply(const FrameworkEvent& event) {
+void HistoryReplay::apply(const FrameworkEvent& event) {
   ++model_.recorded_events;
   switch (event.action) {
     case FrameworkAction::kAlloc:
@@ -69,7 +69,7 @@ void FrameworkReplay::apply(const FrameworkEvent& event) {
   }
 }
 
-void FrameworkReplay::birth(const FrameworkEvent& event, uint64_t block_bytes, bool seeded) {
+void HistoryReplay::birth(const FrameworkEvent& event, uint64_t block_bytes, bool seeded) {
   // An occupied address means that a free is missing from the history: close the old allocation.
   if (const uint32_t index = map_.find(event.address);
       index != 0 && map_.block(index).use != BlockUse::kFree) {
@@ -94,7 +94,7 @@ void FrameworkReplay::birth(const FrameworkEvent& event, uint64_t block_bytes, b
   note(Change::kBirth, row, event.time_ns);
 }
 
-void FrameworkReplay::release(uint64_t address, int64_t time_ns) {
+void HistoryReplay::release(uint64_t address, int64_t time_ns) {
   const uint32_t index = map_.request_free(address);
   if (index == 0) {
     ++model_.anomalies;
@@ -105,7 +105,7 @@ void FrameworkReplay::release(uint64_t address, int64_t time_ns) {
   note(Change::kRelease, row, time_ns);
 }
 
-void FrameworkReplay::death(uint64_t address, int64_t time_ns) {
+void HistoryReplay::death(uint64_t address, int64_t time_ns) {
   const uint32_t index = map_.find(address);
   if (index == 0 || map_.block(index).use == BlockUse::kFree) {
     ++model_.anomalies;
@@ -118,7 +118,7 @@ void FrameworkReplay::death(uint64_t address, int64_t time_ns) {
   note(Change::kDeath, row, time_ns);
 }
 
-void FrameworkReplay::segment(const SegmentChange& change, bool grows) {
+void HistoryReplay::segment(const SegmentChange& change, bool grows) {
   const uint64_t before = map_.totals().reserved;
   if (grows) {
     map_.add_segment(change.address, change.size_bytes, change.expandable);
@@ -136,20 +136,20 @@ void FrameworkReplay::segment(const SegmentChange& change, bool grows) {
   note(grows ? Change::kGrow : Change::kShrink, row, change.time_ns);
 }
 
-void FrameworkReplay::note(Change change, uint32_t subject, int64_t time_ns) {
+void HistoryReplay::note(Change change, uint32_t subject, int64_t time_ns) {
   const bool of_segment = change == Change::kGrow || change == Change::kShrink;
   states_.before_event(
       model_,
       static_cast<uint32_t>(model_.allocations.size()) - (change == Change::kBirth ? 1U : 0U),
       static_cast<uint32_t>(model_.segment_changes.size()) - (of_segment ? 1U : 0U));
-  if (model_.event_count() % FrameworkModel::kKeyframe == 0) {
+  if (model_.event_count() % AllocationHistory::kKeyframe == 0) {
     if (model_.event_count() != 0) model_.extremes.push_back(leaf_);
     leaf_ = Extremes::nothing();
     model_.keyframes.push_back(last_);
   }
   // Times may step back a little (clock adjustments); the order of events is what counts.
   if (!model_.time_ns.empty()) time_ns = std::max(time_ns, model_.time_ns.back());
-  if (model_.event_count() % FrameworkModel::kCell == 0) {
+  if (model_.event_count() % AllocationHistory::kCell == 0) {
     model_.cells.push_back({time_ns, {last_.allocated, last_.requested, last_.reserved}});
   }
   model_.time_ns.push_back(time_ns);
@@ -160,7 +160,7 @@ void FrameworkReplay::note(Change change, uint32_t subject, int64_t time_ns) {
   note_peaks(change, time_ns);
 }
 
-void FrameworkReplay::note_peaks(Change change, int64_t time_ns) {
+void HistoryReplay::note_peaks(Change change, int64_t time_ns) {
   const uint32_t event = model_.event_count() - 1;
   const auto raise = [&](Peak& peak, uint64_t bytes) {
     if (bytes > peak.bytes) peak = {bytes, time_ns, event};
@@ -174,7 +174,7 @@ void FrameworkReplay::note_peaks(Change change, int64_t time_ns) {
   }
 }
 
-FrameworkModel FrameworkReplay::finish() && {
+AllocationHistory HistoryReplay::finish() && {
   model_.anomalies += map_.anomalies();
   if (model_.event_count() != 0) model_.extremes.push_back(leaf_);
   add_upper_levels(model_);

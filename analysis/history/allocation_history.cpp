@@ -1,10 +1,10 @@
-#include "analysis/history/framework_model.h"
+#include "analysis/history/allocation_history.h"
 
 #include <algorithm>
 
 namespace tidemark {
 
-void FrameworkModel::apply(uint32_t event, MemoryTotals& totals) const {
+void AllocationHistory::apply(uint32_t event, MemoryTotals& totals) const {
   const uint32_t s = subject[event];
   switch (change[event]) {
     case Change::kBirth:
@@ -28,7 +28,7 @@ void FrameworkModel::apply(uint32_t event, MemoryTotals& totals) const {
   }
 }
 
-MemoryTotals FrameworkModel::totals_after(uint32_t event) const {
+MemoryTotals AllocationHistory::totals_after(uint32_t event) const {
   if (change.empty()) return {};
   event = std::min(event, event_count() - 1);
   const uint32_t frame = event / kKeyframe;
@@ -37,15 +37,15 @@ MemoryTotals FrameworkModel::totals_after(uint32_t event) const {
   return totals;
 }
 
-bool FrameworkModel::event_at(int64_t time, uint32_t& event) const {
+bool AllocationHistory::event_at(int64_t time, uint32_t& event) const {
   const uint32_t after = first_event_not([&](int64_t t) { return t <= time; });
   if (after == 0) return false;
   event = after - 1;
   return true;
 }
 
-void FrameworkModel::release_pages() const {
-  const_cast<FrameworkModel*>(this)->visit_columns(
+void AllocationHistory::release_pages() const {
+  const_cast<AllocationHistory*>(this)->visit_columns(
       [](const char*, const auto& column) { column.release_pages(); });
 }
 

@@ -1,4 +1,4 @@
-// Turns the recorded events of one device into a FrameworkModel.
+// Turns the recorded events of one device into a AllocationHistory.
 //
 // Feed the seed first, then every event in order, then finish. The block map underneath gives each
 // allocation the size it really took.
@@ -7,22 +7,22 @@
 #include <cstdint>
 #include <span>
 
-#include "analysis/history/framework_model.h"
+#include "analysis/history/allocation_history.h"
 #include "analysis/history/seed.h"
 #include "analysis/history/state_index.h"
 
 namespace tidemark {
 
-class FrameworkReplay {
+class HistoryReplay {
  public:
-  FrameworkReplay(int64_t device, const AllocatorRules& rules);
+  HistoryReplay(int64_t device, const AllocatorRules& rules);
 
   // What was there before the first event, which happened at `time_ns`.
   void seed(const SeedState& state, int64_t time_ns);
   void apply(const FrameworkEvent& event);
-  FrameworkModel finish() &&;
+  AllocationHistory finish() &&;
   // For whoever wants its columns in files, before anything is fed.
-  FrameworkModel& model() { return model_; }
+  AllocationHistory& model() { return model_; }
 
  private:
   void birth(const FrameworkEvent& event, uint64_t block_bytes, bool seeded);
@@ -34,7 +34,7 @@ class FrameworkReplay {
 
   AllocatorRules rules_;
   BlockMap map_;
-  FrameworkModel model_;
+  AllocationHistory model_;
   MemoryTotals last_;
   Extremes leaf_ = Extremes::nothing();  // since the last keyframe
   StateKeyframes states_;

@@ -89,7 +89,7 @@ struct Peak {
   uint32_t event = 0;
 };
 
-class FrameworkModel {
+class AllocationHistory {
  public:
   // Recomputing an event costs a cache miss, so keyframes are near: a picture asks for one instant
   // per pixel column.
