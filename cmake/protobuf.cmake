@@ -1,4 +1,4 @@
-# tidemark_proto_classes(NAME FILE): a library of the classes that protoc makes of one .proto file.
+# tidemark_proto_classes(NAME FILE): a library of the classes that protoc generates from a .proto.
 find_package(Protobuf REQUIRED)
 
 function(tidemark_proto_classes NAME FILE)

@@ -1,4 +1,5 @@
-# tidemark_library(NAME SOURCES…): a room's target, with the house's warnings as errors.
+# tidemark_library(NAME SOURCES…): a static library, compiled with our warnings as errors;
+# tidemark_executable is the same for programs.
 set(TIDEMARK_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion
     -Wnon-virtual-dtor -Woverloaded-virtual -Werror)
 # GCC 12 sees overlapping copies in std::string's operator+ where there are none (GCC bug 105651).

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that includes point down: between the top-level folders, and between their sub-folders.
+"""Checks that includes only point down, between the top-level folders and between sub-folders.
 
     scripts/check_includes.py [ROOT]     exit 0 and a summary line, or 1 and one line per violation
 """
@@ -7,7 +7,7 @@ import pathlib
 import re
 import sys
 
-# Top-level folder -> the folders that it may include from, besides itself.
+# Top-level folder -> the other folders that it may include from.
 MAY_USE = {
     "abi": set(),
     "proto": set(),
@@ -22,7 +22,7 @@ MAY_USE = {
     "samples": {"abi", "proto"},
 }
 # Sub-folders from the bottom up: each may include from itself and from those listed before it.
-# "." is the folder itself. A folder that is not listed here has no sub-folders with an order.
+# "." is the folder itself. Folders that are not listed here have no ordered sub-folders.
 LAYERS = {
     "proto": ["base", ".", "write", "read"],
     "injector": ["process", "recorder", "driver", "stacks", "sampling", "nccl", "nvtx", "python",
@@ -36,16 +36,16 @@ LAYERS = {
                "panels/map", "panels/flame", "panels/tables", "panels/ranks", "panels/compare",
                "panels/details", "panels/findings", "panels/dialogs", "app"],
 }
-# The sub-folders of proto/ and collector/ that some users must not touch.
+# The injector links only these parts of proto/; the viewer must not use these parts of collector/.
 INJECTOR_LINKS = {"proto", "proto/base", "proto/write"}
 READS_ONLY = {"viewer": {"collector/launch", "collector/attach", "collector/attach/inject"}}
-MOST_FILES = 25  # in one sub-folder of a layered folder
+MOST_FILES = 25  # in one sub-folder of a folder listed in LAYERS
 SUFFIXES = (".h", ".cpp", ".cu", ".cuh")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 
 
 def layer_of(folder, path):
-    """The sub-folder of `folder` in which `path` lies, "." for the folder itself."""
+    """The sub-folder of `folder` that contains `path`, "." for the folder itself."""
     return path.parent.relative_to(folder).as_posix()
 
 

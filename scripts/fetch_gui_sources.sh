@@ -1,11 +1,11 @@
 #!/bin/bash
-# Dear ImGui (docking) and ImPlot for the viewer, out of Debian's source packages.
+# Fetches Dear ImGui (docking) and ImPlot for the viewer from Debian's source packages.
 #
-# usage: scripts/fetch_gui_sources.sh [DEST]      (default: third_party/ beside this folder)
+# usage: scripts/fetch_gui_sources.sh [DEST]      (default: third_party/ of this repository)
 #
-# The archive is the one this system's apt already uses; its signatures are checked, the tarballs'
-# sha256 are pinned below as well, and neither root nor any change to the system is needed. A second
-# run finds everything in place and touches no network. On systems without apt, unpack your own
+# It uses the archive that this system's apt already uses, and checks its signatures; the sha256 of
+# the tarballs are pinned below as well. It needs no root and changes nothing on the system. A second
+# run finds everything in place and does not use the network. On systems without apt, unpack your own
 # copies and point CMake at them (TIDEMARK_IMGUI_DIR, TIDEMARK_IMGUI_BACKENDS_DIR,
 # TIDEMARK_IMPLOT_DIR).
 set -euo pipefail
@@ -14,8 +14,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 dest=${1:-$here/../third_party}
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 
-# suite package tarball sha256. monado carries ImGui 1.90.8-docking with its OpenGL backend and
-# ImPlot 0.17, which fit each other; imgui carries the GLFW backend, which monado leaves out.
+# suite package tarball sha256. monado contains ImGui 1.90.8-docking with its OpenGL backend and
+# ImPlot 0.17, which are compatible; imgui contains the GLFW backend, which monado leaves out.
 pins="
 trixie monado monado_25.0.0+dfsg.orig.tar.xz ddfa1899078173bea3db98034dc8b990df727a169f490896570ff6e3bda72113
 trixie imgui  imgui_1.90.1+ds.orig.tar.xz    ecce377df0f90b292f15dcbd83d438bddc162b2388c881132bde18c787572a1c
@@ -33,13 +33,13 @@ tarballs_present() {
 }
 
 download() {
-  command -v apt-get >/dev/null || { say "no apt-get here: unpack your own copies (see the top of this script)"; exit 1; }
+  command -v apt-get >/dev/null || { say "apt-get is not installed: unpack your own copies (see the top of this script)"; exit 1; }
   [ -r "$keyring" ] || { say "$keyring is missing: install debian-archive-keyring"; exit 1; }
   local codename uri
   codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
   uri=$(apt-get update --print-uris 2>/dev/null |
         sed -nE "s#^'([^']*)/dists/$codename/InRelease'.*#\1#p" | head -1)
-  [ -n "$uri" ] || { say "apt knows no archive for $codename"; exit 1; }
+  [ -n "$uri" ] || { say "apt has no archive configured for $codename"; exit 1; }
   apt=$(mktemp -d)
   trap 'rm -rf "${apt:-}"' EXIT
   chmod 755 "$apt"
@@ -74,7 +74,7 @@ if [ "$(cat "$stamp" 2>/dev/null)" = "$want" ]; then
   exit 0
 fi
 tarballs_present || download
-tarballs_present || { say "a tarball's sha256 differs from the pin"; exit 1; }
+tarballs_present || { say "the sha256 of a tarball differs from the pinned one"; exit 1; }
 unpack
 echo "$want" > "$stamp"
 say "ImGui and ImPlot are in $dest"

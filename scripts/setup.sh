@@ -1,13 +1,13 @@
-# Sourced by scripts/demo and scripts/test: makes sure that everything needed to build is here.
+# Sourced by scripts/demo and scripts/test: makes sure that everything needed to build is installed.
 #
-# Needs bash and apt (Debian 12, Ubuntu 22.04 or later), and root or sudo only when something is
-# missing. What is already installed is left alone, so that a second run needs no network.
+# Needs bash and apt (Debian 12, Ubuntu 22.04 or later), and root or sudo only if something is
+# missing. It does not touch what is already installed, so a second run needs no network.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 jobs=${TIDEMARK_JOBS:-$(nproc 2>/dev/null || echo 2)}
 
-# program-or-file:package; a name with a slash is a file (globs allowed), any other a program.
+# program-or-file:package. A name with a slash is a file (globs allowed), any other name a program.
 build_needs=(
   c++:g++
   cmake:cmake
@@ -54,7 +54,7 @@ is_there() {
   esac
 }
 
-# install_missing NEED…: installs the packages of what is not there, or says which ones to install.
+# install_missing NEED…: installs the missing packages, or lists them.
 install_missing() {
   local missing=() need
   for need in "$@"; do
@@ -62,14 +62,14 @@ install_missing() {
   done
   [ ${#missing[@]} -eq 0 ] && return 0
   if ! command -v apt-get >/dev/null; then
-    say "tidemark: this system has no apt; please install what these Debian packages hold:"
+    say "tidemark: this system has no apt; please install the equivalents of these Debian packages:"
     say "  ${missing[*]}"
     exit 2
   fi
   local as_root=()
   if [ "$(id -u)" != 0 ]; then
     if ! command -v sudo >/dev/null; then
-      say "tidemark: neither root nor sudo; please have these packages installed:"
+      say "tidemark: you are not root and there is no sudo; please install these packages:"
       say "  apt-get install ${missing[*]}"
       exit 2
     fi
@@ -81,12 +81,12 @@ install_missing() {
     apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-# The viewer's sources come from Debian's archive; without them everything else is built.
+# The viewer's sources come from Debian's archive. Without them, everything else is built.
 fetch_viewer_sources() {
   "$root/scripts/fetch_gui_sources.sh" || say "tidemark: the viewer is left out (see above)"
 }
 
-# build PRESET [CMAKE ARGUMENT…]: configures once, builds what changed.
+# build PRESET [CMAKE ARGUMENT…]: configures, then builds what changed.
 build() {
   local preset=$1
   shift
