@@ -2,7 +2,7 @@
 # Builds the tests that enter running processes, and runs them many times.
 #   tests/collector/attach/inject/check_here.sh [ROUNDS]
 set -eu
-root=$(cd "$(dirname "$0")/../../.." && pwd)
+root=$(cd "$(dirname "$0")/../../../.." && pwd)
 build=$root/build/inject
 cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DTIDEMARK_VIEWER=OFF >/dev/null
 cmake --build "$build" --target inject_test
