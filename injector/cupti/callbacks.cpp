@@ -7,7 +7,6 @@
 #include <iterator>
 
 #include "abi/cuda_params.h"
-#include "injector/sampling/fresh_reading.h"
 #include "injector/driver/events.h"
 #include "injector/driver/objects.h"
 #include "injector/nccl/operations.h"
@@ -16,6 +15,7 @@
 #include "injector/python/stack.h"
 #include "injector/python/walk.h"
 #include "injector/recorder/recorder.h"
+#include "injector/sampling/fresh_reading.h"
 #include "injector/sampling/nvml_sampler.h"
 #include "injector/stacks/unwinder.h"
 #include "injector/torch/hooks.h"

@@ -38,7 +38,9 @@ WaitingTime g_waiting_time;
 
 }  // namespace
 
-void read_on_request(Task task) noexcept { g_task.store(task, std::memory_order_release); }
+void read_on_request(Task task) noexcept {
+  g_task.store(task, std::memory_order_release);
+}
 
 DeviceMemory fresh_device_memory(int64_t device) noexcept {
   const Task task = g_task.load(std::memory_order_acquire);

@@ -32,7 +32,7 @@ enum class Owner : uint8_t {
   kTensorflow,
   kOnnxRuntime,
   kNcclUser,  // buffers that the program got from ncclMemAlloc: NCCL's call, the program's bytes
-  kProgram,  // the program's own code, or a library that is not known here
+  kProgram,   // the program's own code, or a library that is not known here
   kCount,
 };
 

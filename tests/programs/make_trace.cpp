@@ -35,9 +35,7 @@ class RankTrace {
 
  private:
   // Rank 1's clock is half a millisecond behind.
-  int64_t at(int64_t micros) const {
-    return kStart + (micros - (rank_ == 1 ? 500 : 0)) * kMicro;
-  }
+  int64_t at(int64_t micros) const { return kStart + (micros - (rank_ == 1 ? 500 : 0)) * kMicro; }
 
   void write_identity() {
     Process p{};
