@@ -36,6 +36,14 @@ void decode_virtual_handles(uint32_t id, Decoder& d) noexcept {
       event.handle = d.out(d.as<cuMemImportFromShareableHandle_params>().handle);
       event.flags |= kDriverRemote;
       return;
+    default:
+      return;
+  }
+}
+
+void decode_multicast(uint32_t id, Decoder& d) noexcept {
+  DriverEvent& event = d.call.event;
+  switch (id) {
     case CBID_cuMulticastCreate: {
       const auto& p = d.as<cuMulticastCreate_params>();
       d.takes(MemoryKind::kMulticast, 0, p.prop != nullptr ? p.prop->size : 0);

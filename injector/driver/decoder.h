@@ -79,6 +79,7 @@ void decode_host_memory(uint32_t id, Decoder& d) noexcept;
 void decode_stream_ordered(uint32_t id, Decoder& d) noexcept;
 void decode_pools(uint32_t id, Decoder& d) noexcept;
 void decode_virtual_handles(uint32_t id, Decoder& d) noexcept;
+void decode_multicast(uint32_t id, Decoder& d) noexcept;
 void decode_virtual_addresses(uint32_t id, Decoder& d) noexcept;
 void decode_shared_memory(uint32_t id, Decoder& d) noexcept;
 void decode_arrays(uint32_t id, Decoder& d) noexcept;
