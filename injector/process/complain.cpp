@@ -34,7 +34,7 @@ void complain(std::atomic_flag& said, const char* format, ...) noexcept {
     errno = saved_errno;
     return;
   }
-  // A stderr that takes nothing is not our host's problem.
+  // If stderr cannot be written to, that is not the host's problem.
   if (::write(STDERR_FILENO, line, static_cast<size_t>(size) + 1) < 0) errno = saved_errno;
   errno = saved_errno;
 }

@@ -1,4 +1,4 @@
-// The recorder's voice: one line on stderr per cause, never stdout.
+// Messages to the user: one line on stderr per cause, never on stdout.
 #pragma once
 
 #include <atomic>
@@ -6,11 +6,12 @@
 
 namespace tidemark::injector {
 
-// Writes "tidemark: …" in one piece, unless `said` was set already. Keeps errno.
+// Writes "tidemark: …" in a single write, unless `said` was already set. Preserves errno.
 void complain(std::atomic_flag& said, const char* format, ...) noexcept
     __attribute__((format(printf, 2, 3)));
 
-// What was complained of last by any thread, also when it was not said again, without "tidemark: ".
+// The last message of any thread, without "tidemark: ", even if it was not printed because `said`
+// was set.
 void copy_last_complaint(char* out, size_t size) noexcept;
 
 }  // namespace tidemark::injector

@@ -15,10 +15,11 @@ extern char** environ;
 namespace tidemark::injector {
 namespace {
 
-// Entries, each ended by a zero; an empty one ends them all. Never given back: others may read it.
+// Entries, each terminated by a zero; an empty entry ends the list. Never freed: other threads may
+// be reading it.
 std::atomic<const char*> g_kept{nullptr};
 
-constexpr size_t kLargest = 4 << 20;  // more than the system passes on
+constexpr size_t kLargest = 4 << 20;  // more than the system passes to a process
 
 const char* copy_of(char** entries) {
   size_t bytes = 1;
@@ -28,7 +29,7 @@ const char* copy_of(char** entries) {
   char* at = copy;
   for (char** entry = entries; *entry != nullptr; ++entry) {
     const size_t size = std::strlen(*entry) + 1;
-    if (size == 1) continue;  // would end them
+    if (size == 1) continue;  // would end the list
     if (at + size + 1 > copy + bytes) break;
     std::memcpy(at, *entry, size);
     at += size;

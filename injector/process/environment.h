@@ -1,18 +1,19 @@
-// The environment as a thread of ours may read it.
+// A copy of the environment that our threads can read safely.
 //
-// getenv() beside a setenv() of the host's is a race that glibc before 2.41 loses by reading freed
-// memory. So it is copied once, on the host's thread that initialises CUDA; a library that comes
-// late reads the one that the process was started with, which the kernel keeps.
+// getenv() concurrent with a setenv() of the host is a race in which glibc before 2.41 reads freed
+// memory. So the environment is copied once, on the host thread that initialises CUDA. A library
+// that is injected later reads the environment that the process was started with, which the kernel
+// keeps.
 #pragma once
 
 namespace tidemark::injector {
 
-// On a thread of the host's. A forked child keeps its own.
+// Call on a host thread. A forked child makes its own copy.
 void keep_environment() noexcept;
-// On a thread of ours; nothing happens when one is kept.
+// Call on one of our threads; does nothing if there is a copy already.
 void keep_first_environment() noexcept;
 
-// From what is kept; the process's own as long as nothing is.
+// From the copy, or from the live environment while there is no copy.
 const char* process_environment(const char* name) noexcept;
 
 // Calls visit("NAME=value", context) for each.

@@ -1,7 +1,7 @@
-// What the environment asks of the injector. Read once, in InitializeInjection.
+// The injector's options, from environment variables. Read once, in InitializeInjection.
 //
-// A value that cannot be understood keeps the default: a typing error in a job script must never
-// stop the job. `Options::complaint` then names the variable, for the one line on stderr.
+// A value that cannot be parsed keeps the default: a typo in a job script must never stop the job.
+// `Options::complaint` then names the variable, for the one line on stderr.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ namespace tidemark::injector {
 enum class StackMode : uint8_t { kNone, kPython, kNative, kAll };
 
 struct Options {
-  const char* out = nullptr;    // TIDEMARK_OUT; null: the recorder's default
-  const char* chain = nullptr;  // TIDEMARK_CHAIN: an injection library to start as well
+  const char* out = nullptr;    // TIDEMARK_OUT; null: default of the recorder
+  const char* chain = nullptr;  // TIDEMARK_CHAIN: another injection library to start
   const char* complaint = nullptr;
-  bool arm = false;     // TIDEMARK_ARM: wait to be attached to
-  bool control = true;  // TIDEMARK_CONTROL: listen to commands; armed processes always do
+  bool arm = false;                       // TIDEMARK_ARM: wait to be attached to
+  bool control = true;                    // TIDEMARK_CONTROL: accept commands; always on when armed
   StackMode stacks = StackMode::kPython;  // TIDEMARK_STACKS=none|python|native|all
   bool kernels = true;                    // TIDEMARK_KERNELS
   bool copies = false;                    // TIDEMARK_COPIES: memcpy and memset too
@@ -25,17 +25,17 @@ struct Options {
   bool torch = true;                      // TIDEMARK_TORCH
   bool torch_bridge = true;               // TIDEMARK_BRIDGE
   bool annotations = true;                // TIDEMARK_ANNOTATIONS: record_function
-  bool optimizer = true;                  // TIDEMARK_OPTIMIZER: steps, and what its tensors are
-  bool python_gil = false;                // TIDEMARK_PYTHON_GIL: the slow way to Python's frames
+  bool optimizer = true;                  // TIDEMARK_OPTIMIZER: steps, and tensor categories
+  bool python_gil = false;                // TIDEMARK_PYTHON_GIL: slow, takes the GIL
   bool cupti = true;                      // TIDEMARK_CUPTI
   uint32_t nvml_hz = 10;                  // TIDEMARK_NVML_HZ, 0: off; at most kMaxNvmlHz
   uint32_t buffer_mb = 64;                // TIDEMARK_BUFFER_MB
 
-  // Driver allocations are few: they get a native stack unless there shall be none at all.
+  // Driver allocations are rare, so they get a native stack unless stacks are off altogether.
   bool driver_stacks() const noexcept { return stacks != StackMode::kNone; }
 };
 
-// Faster polling makes cuMemAlloc of the job wait for the resource manager's lock.
+// Polling faster makes the job's cuMemAlloc wait for the lock of the resource manager.
 inline constexpr uint32_t kMaxNvmlHz = 50;
 
 // "none", "python", "native", "all".

@@ -1,4 +1,4 @@
-// What the capture side keeps per thread.
+// Per-thread state of the capture code.
 #pragma once
 
 #include <atomic>
@@ -6,19 +6,19 @@
 
 namespace tidemark::injector {
 
-// Small, and initial-exec for the reason given in thread_writer.h.
+// Small, and initial-exec for the reason given in recorder/thread_writer.h.
 struct CaptureThread {
   uint32_t tid;
-  uint32_t session;      // of the tid: a forked child has others
-  uint16_t own_depth;    // > 0: inside a call that tidemark makes itself
-  bool graph_node_made;  // since the present driver call began, a memory node was put into a graph
-  bool initialising;     // inside InitializeInjection: a chained library may call it again
-  bool inside_nccl;      // inside a call of NCCL, as its profiler interface tells
+  uint32_t session;      // in which tid is valid: a forked child has other tids
+  uint16_t own_depth;    // > 0: inside a call made by tidemark
+  bool graph_node_made;  // the current driver call added a memory node to a graph
+  bool initialising;     // inside InitializeInjection, which a chained library may call again
+  bool inside_nccl;      // inside an NCCL call, according to its profiler interface
 };
 extern thread_local constinit CaptureThread capture_thread
     __attribute__((tls_model("initial-exec")));
 
-// Driver calls inside are tidemark's own: what they allocate is marked kDriverOwn.
+// Marks driver calls as tidemark's own: what they allocate gets kDriverOwn.
 class OwnScope {
  public:
   OwnScope() noexcept { ++capture_thread.own_depth; }
@@ -27,10 +27,10 @@ class OwnScope {
   OwnScope& operator=(const OwnScope&) = delete;
 };
 
-// Counts the recordings of this process and of the parents it was forked from.
+// Number of recordings of this process and of the parents it was forked from.
 extern std::atomic<uint32_t> capture_session;
 
-// The calling thread's id, as the recorder has it in its Thread row.
+// The calling thread's id, as in the recorder's Thread row.
 uint32_t current_thread() noexcept;
 
 }  // namespace tidemark::injector

@@ -15,7 +15,7 @@ struct RankVariables {
   const char* rank;
   const char* local_rank;
   const char* size;
-  const char* required;  // must be set too, nullptr: nothing more
+  const char* required;  // must be set too; nullptr: no other variable
 };
 
 constexpr RankVariables kLaunchers[] = {
@@ -24,7 +24,7 @@ constexpr RankVariables kLaunchers[] = {
     {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_SIZE", nullptr},
     {"MVP_COMM_WORLD_RANK", "MVP_COMM_WORLD_LOCAL_RANK", "MVP_COMM_WORLD_SIZE", nullptr},
     {"PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE", "PMI_SIZE"},
-    // A batch script is no step: it has SLURM_PROCID=0 whatever the number of tasks.
+    // A batch script is not a step: it has SLURM_PROCID=0 whatever the number of tasks.
     {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID"},
     {"PMIX_RANK", "PMIX_LOCAL_RANK", "PMIX_SIZE", "PMIX_NAMESPACE"},
 };
@@ -123,7 +123,7 @@ JobPlace find_job_place(EnvironmentLookup lookup) noexcept {
     if (!number_of(lookup, launcher.rank, place.rank)) continue;
     if (launcher.required != nullptr && text_of(lookup, launcher.required) == nullptr) continue;
     int64_t size = 0;
-    // Slurm names the size of a step in one of two ways; PMIx alone does not name it at all.
+    // Slurm gives the size of a step in one of two variables; PMIx alone does not give it at all.
     if (number_of(lookup, launcher.size, size) || number_of(lookup, "SLURM_NTASKS", size)) {
       place.world_size = static_cast<uint64_t>(size);
     }
@@ -165,7 +165,7 @@ bool is_recorded_setting(std::string_view name, std::string_view value) noexcept
   if (name.starts_with("PYTORCH_") && name.ends_with("ALLOC_CONF")) return true;
   if (name.starts_with("NCCL_") || name.starts_with("TORCH_NCCL_")) return true;
   if (name.starts_with("TIDEMARK_")) return true;
-  // CUDA_HOME and its like say nothing about memory, and paths say something about people.
+  // CUDA_HOME and similar paths say nothing about memory, but may contain user names.
   if (name.starts_with("CUDA_")) return value.find('/') == std::string_view::npos;
   return std::find(std::begin(kRecordedNames), std::end(kRecordedNames), name) !=
          std::end(kRecordedNames);

@@ -1,6 +1,7 @@
-// Who this process is in its job, and what of its environment and command line may be recorded.
+// The rank of this process in its job, and which parts of its environment and command line may be
+// recorded.
 //
-// Of the environment only an allow-list is recorded: a trace is handed around, and environments are
+// Only an allow-list of the environment is recorded: traces are passed around, and environments are
 // full of credentials.
 #pragma once
 
@@ -19,22 +20,22 @@ struct JobPlace {
 };
 
 // From the variables of torchrun, Open MPI, MVAPICH, PMI (MPICH, Intel MPI), Slurm and PMIx, in
-// this order: the innermost launcher knows best (a torchrun under srun, an mpirun inside a Slurm
-// job).
+// this order: the innermost launcher is the most specific (torchrun under srun, mpirun inside a
+// Slurm job).
 JobPlace find_job_place(EnvironmentLookup lookup) noexcept;
 
-// A name that the ranks of one job share, in `buffer`; empty when there is none.
+// An id shared by all ranks of the job, written to `buffer`; empty when there is none.
 std::string_view find_job_id(EnvironmentLookup lookup, char* buffer, size_t capacity) noexcept;
 
-// Whether NAME=value goes into the trace.
+// Whether NAME=value may be written to the trace.
 bool is_recorded_setting(std::string_view name, std::string_view value) noexcept;
 
-// Copies a command line (arguments ended by zeros, as /proc has it) as text, without the values of
-// options whose names sound like secrets.
+// Copies a command line (zero-terminated arguments, as in /proc) as text, without the values of
+// options whose names suggest a secret.
 std::string_view readable_command(std::string_view arguments, char* buffer,
                                   size_t capacity) noexcept;
 
-// Longer command lines are cut.
+// Longer command lines are truncated.
 inline constexpr size_t kLongestCommand = 4096;
 
 // The command line of this process, in `buffer`.

@@ -13,7 +13,7 @@ namespace tidemark::injector {
 
 namespace {
 
-// The beginning of a file of /proc as text; "" when it cannot be read.
+// The start of a /proc file as text; "" if it cannot be read.
 template <size_t Size>
 void read_text(const char* path, char (&out)[Size]) {
   std::memset(out, 0, Size);
@@ -25,7 +25,7 @@ void read_text(const char* path, char (&out)[Size]) {
   out[std::strcspn(out, "\n")] = '\0';
 }
 
-// Field 22, counted behind the command, which may itself hold spaces and brackets.
+// Field 22, counted after the command name, which may itself contain spaces and parentheses.
 uint64_t start_ticks() {
   char line[1024];
   read_text("/proc/self/stat", line);

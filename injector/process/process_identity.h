@@ -1,4 +1,4 @@
-// Who this process is, so that recovery can tell whether it still lives.
+// Identifies this process, so that recovery can tell whether it is still alive.
 #pragma once
 
 #include <cstdint>

@@ -52,7 +52,8 @@ bool start_tool_thread(const char* name, size_t stack_bytes, void (*run)(void*) 
   for (size_t i = 0; i + 1 < sizeof start->name && name[i] != '\0'; ++i) start->name[i] = name[i];
   const SignalShield inherited;
   int error = create(start, stack_bytes);
-  // A host with much static thread-local storage needs more than a small stack: take its default.
+  // A host with a lot of static thread-local storage needs more than a small stack: use the
+  // default.
   if (error == EINVAL) error = create(start, 0);
   if (error == 0) return true;
   std::free(start);
@@ -101,7 +102,7 @@ void PidLock::lock() noexcept {
   int32_t owner = 0;
   while (!owner_.compare_exchange_weak(owner, self, std::memory_order_acquire,
                                        std::memory_order_relaxed)) {
-    if (owner != self && owner != 0) continue;  // the parent's: it will never be released here
+    if (owner != self && owner != 0) continue;  // held by the parent: never released here
     owner = 0;
     sched_yield();
   }

@@ -1,4 +1,4 @@
-// Threads of the recorder's own, and the ways they wait for each other.
+// Threads created by tidemark, and how they wait for each other.
 #pragma once
 
 #include <signal.h>
@@ -9,13 +9,13 @@
 
 namespace tidemark::injector {
 
-// A detached thread with every signal blocked, so that no handler of the host runs on it. False
-// with errno when there is none to be had.
+// A detached thread with all signals blocked, so that no signal handler of the host runs on it.
+// False with errno if the thread cannot be created.
 bool start_tool_thread(const char* name, size_t stack_bytes, void (*run)(void*) noexcept,
                        void* context) noexcept;
 
-// Blocks every signal for this thread as long as it lives. A SIGXFSZ that our own writing raised
-// meanwhile is taken away: its default action would end the host.
+// Blocks all signals on this thread while it is in scope. A SIGXFSZ raised meanwhile by our own
+// writes is discarded: its default action would kill the host.
 class SignalShield {
  public:
   SignalShield() noexcept;
@@ -28,14 +28,15 @@ class SignalShield {
   bool was_pending_ = false;
 };
 
-// Sleeps while `word` is `value`, at most `timeout_ms`. Returns at any time; the caller looks
-// again.
+// Sleeps while `word` is `value`, at most `timeout_ms`. May return early; the caller checks the
+// word again.
 void wait_while(const std::atomic<uint32_t>& word, uint32_t value, uint32_t timeout_ms) noexcept;
 void wake_all(std::atomic<uint32_t>& word) noexcept;
 
 int64_t monotonic_ms() noexcept;
 
-// A lock that a forked child can tell to be stale: it holds its owner's pid. Contenders yield.
+// A lock that stores its owner's pid, so that a forked child can tell that it is stale. Contenders
+// yield.
 class PidLock {
  public:
   void lock() noexcept;

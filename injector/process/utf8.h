@@ -1,4 +1,4 @@
-// Characters to UTF-8, for texts that come in other forms.
+// Converts characters to UTF-8, for texts in other encodings.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace tidemark::injector {
 
-// Bytes written; 0 when there is no room for all of them.
+// Number of bytes written; 0 if `room` is too small for all of them.
 inline size_t put_utf8(uint32_t c, char* out, size_t room) noexcept {
   char bytes[4];
   size_t count = 0;
