@@ -9,7 +9,7 @@ namespace tidemark::injector {
 
 namespace {
 
-// Powers of two. A table holds three quarters of that.
+// Table sizes as powers of two. A table is filled up to three quarters.
 constexpr uint32_t kStringsLog2 = 18;
 constexpr uint32_t kModulesLog2 = 13;
 constexpr uint32_t kFramesLog2 = 19;
@@ -40,7 +40,8 @@ uint32_t draw(std::atomic<uint32_t>& last) {
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-// 0 after a record that found no room is counted there; this counts a table that is full.
+// An id of 0 after a record that did not fit was counted by the record; this counts a table that is
+// full.
 uint32_t counted(Session& session, BlockKind kind, uint32_t id, bool tried) {
   if (id == 0 && !tried) session.count_dropped(kind, 1);
   return id;
@@ -165,7 +166,7 @@ uint32_t Dictionaries::stack(Session& session, std::span<const FrameKey> frames)
     id = node(session, id, frame_id);
     if (id == 0) return 0;
   }
-  // Without room here the stack is merely built again each time; its id is good.
+  // If the table is full, the stack is built again each time; its id is valid all the same.
   static_cast<void>(stacks_.find_or_add(key, [id] { return id; }));
   return id;
 }

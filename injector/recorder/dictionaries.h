@@ -1,8 +1,8 @@
-// What a process names once and then refers to by id: strings, modules, frames, stacks.
+// Content that is written once and then referred to by id: strings, modules, frames, stacks.
 //
-// The row of a new entry goes through the ring before its id is known to anyone, so a committed
-// event never refers to an uncommitted entry. Bounded in number (the tables below) and in bytes of
-// text; a full one answers 0 and counts a dropped row of its kind.
+// The row of a new entry goes through the ring before any thread can see its id, so a committed
+// event never refers to an uncommitted entry. The tables are bounded in number of entries and in
+// bytes of text; a full table returns 0 and counts a dropped row of its kind.
 #pragma once
 
 #include <atomic>
@@ -25,12 +25,12 @@ class Dictionaries {
   uint32_t frame(Session& session, const FrameKey& key) noexcept;
   uint32_t stack(Session& session, std::span<const FrameKey> frames) noexcept;
 
-  // Gives the memory back when the recording has ended; ids are not to be had any more.
+  // Frees the memory when the recording has ended; no ids can be looked up afterwards.
   void discard() noexcept;
-  // The addresses as well.
+  // Unmaps the addresses as well.
   void unmap() noexcept;
 
-  // At most; entries lie scattered, so that each may have touched a page of its own.
+  // An upper bound: entries are scattered, so each may have touched a page of its own.
   uint64_t memory_bytes(const Session& session) const noexcept;
 
  private:
@@ -43,7 +43,7 @@ class Dictionaries {
   HashedIds modules_;
   HashedIds frames_;
   HashedIds nodes_;   // parent and frame to stack
-  HashedIds stacks_;  // all frames to stack: the way of a stack that was seen before
+  HashedIds stacks_;  // all frames to stack: fast path for a stack seen before
   std::atomic<uint32_t> next_module_{0};
   std::atomic<uint32_t> next_frame_{0};
   std::atomic<uint32_t> next_node_{0};

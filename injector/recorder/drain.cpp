@@ -35,9 +35,10 @@ Drain::~Drain() {
   unmap_pages(pending_, chunks * sizeof *pending_);
 }
 
-// Two chunks of one thread: the first was sealed before the second drew its number. Numbers below
-// `limit` were drawn before the look at any commit word, so if the second is among the pending, all
-// of the first is seen, and sorting by number keeps the thread's order.
+// Keeps the order of a thread's records. Of two chunks of one thread, the first was sealed before
+// the second drew its sequence number. Numbers below `limit` were drawn before any commit word was
+// read here, so if the second chunk is pending, all of the first is visible, and sorting by number
+// keeps the thread's order.
 uint32_t Drain::find_pending() noexcept {
   const uint64_t limit = arena_.next_sequence();
   const uint32_t end = arena_.high_water();
@@ -69,7 +70,7 @@ void Drain::note_memory() noexcept {
   if ((kinds_seen_ & bit) != 0) return;
   kinds_seen_ |= bit;
   buffer_bytes_ += sizeof(Row) * Table<Row>::block_rows;
-  // Scratch, message and compressed frame are shared by all tables: the largest counts.
+  // All tables share the scratch buffer, message and compressed frame: the largest counts.
   encoder_bytes_ =
       std::max<uint64_t>(encoder_bytes_, 3 * max_encoded_bytes<Row>(Table<Row>::block_rows));
 }
@@ -89,7 +90,7 @@ uint64_t Drain::collect_chunk(const Pending& pending) noexcept {
           trace_.append(row);
         },
         [this](uint32_t id, std::string_view text) { trace_.append_string(id, text); });
-    if (bytes == 0) {  // somebody wrote over the ring: the rest of the chunk cannot be read
+    if (bytes == 0) {  // the ring was overwritten: the rest of the chunk cannot be read
       session_.count_dropped(BlockKind::kNone, 1);
       break;
     }
@@ -152,7 +153,7 @@ void Drain::fail() noexcept {
   std::atomic_ref(arena_.header().write_error)
       .store(static_cast<uint32_t>(error), std::memory_order_relaxed);
   session_.write_failed.store(1, std::memory_order_relaxed);
-  static_cast<void>(session_.file.cut(checkpoint_bytes_));  // if not, recovery does it
+  static_cast<void>(session_.file.cut(checkpoint_bytes_));  // if it fails, recovery does it
 }
 
 bool Drain::finish() noexcept {

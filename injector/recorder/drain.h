@@ -1,10 +1,11 @@
-// From the ring to the trace: the writer thread's work, and its alone.
+// Moves records from the ring to the trace. Used by the writer thread only.
 //
-// collect() moves committed records into the TraceWriter, which writes full blocks as they come.
-// flush() writes the rest, makes a checkpoint (ring_layout.h, rule 2) and only then gives emptied
-// chunks back. Whatever happens between two checkpoints, recovery starts from the last one. After a
-// failed write the trace is cut back to the last checkpoint and left alone; the ring then keeps
-// what it has for recovery, and what finds no more room is dropped and counted.
+// collect() moves committed records into the TraceWriter, which writes each block as it fills up.
+// flush() writes the partial blocks, makes a checkpoint (ring_layout.h, rule 2) and only then
+// returns emptied chunks to the free list. Whatever happens between two checkpoints, recovery
+// starts from the last one. After a failed write the trace is truncated to the last checkpoint and
+// not written to any more; the ring keeps its content for recovery, and new rows that do not fit
+// are dropped and counted.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ namespace tidemark::injector {
 
 class Drain {
  public:
-  // Writes the file header. `failed()` tells when that, or getting memory, did not work.
+  // Writes the file header. `failed()` is true if that, or getting memory, failed.
   explicit Drain(Session& session) noexcept;
   ~Drain();
   Drain(const Drain&) = delete;
@@ -27,17 +28,17 @@ class Drain {
   // Number of records moved.
   uint64_t collect() noexcept;
   bool flush() noexcept;
-  // Flushes and writes the index. The ring is of no more use when it returns true.
+  // Flushes and writes the index. When it returns true the ring is no longer needed.
   bool finish() noexcept;
 
-  // Clock sample, overhead and own memory, about once per second.
+  // Clock sample, overhead and memory used by tidemark, about once per second.
   void append_housekeeping() noexcept;
 
   bool failed() const noexcept { return failed_; }
   uint64_t rows_written() const noexcept { return trace_.rows_written(); }
 
  private:
-  // A chunk's records up to `word` have not been collected.
+  // A chunk with records up to `word` that have not been collected.
   struct Pending {
     uint64_t sequence;
     uint64_t word;
@@ -60,18 +61,18 @@ class Drain {
   RingArena& arena_;
   TraceWriter trace_;
 
-  // By chunk.
-  uint64_t* collected_ = nullptr;   // commit word (without sealed bit) up to which records moved
-  uint32_t* given_back_ = nullptr;  // generation that was given back
+  // Indexed by chunk.
+  uint64_t* collected_ = nullptr;   // commit word (without sealed bit) of what was moved
+  uint32_t* given_back_ = nullptr;  // generation that was returned to the free list
   Pending* pending_ = nullptr;
 
-  // Threads that recorded; their names are read when the next flush is due.
+  // Threads that have recorded; their names are read at the next flush.
   static constexpr uint32_t kMaxThreads = 4096;
   uint32_t threads_[kMaxThreads] = {};  // a hash set
   uint32_t new_threads_[64] = {};
   uint32_t new_thread_count_ = 0;
 
-  uint64_t dropped_written_[ring::kKinds] = {};  // has its row, though perhaps not yet in the file
+  uint64_t dropped_written_[ring::kKinds] = {};  // counted in a row that may not be in the file yet
   uint32_t dropped_names_[ring::kKinds] = {};    // strings
   uint64_t checkpoint_bytes_ = 0;
   uint64_t kinds_seen_ = 0;

@@ -1,5 +1,6 @@
-// Drain's own rows: what tidemark says about itself. They go straight into the TraceWriter, not
-// through the ring, and so belong to a checkpoint together with the counters they report.
+// Rows that Drain itself writes: what tidemark reports about itself. They go straight into the
+// TraceWriter, not through the ring, so a checkpoint contains them together with the counters they
+// report.
 #include <fcntl.h>
 #include <stdio.h>
 #include <time.h>
@@ -20,7 +21,7 @@ int64_t read_clock(clockid_t clock) {
   return static_cast<int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
 }
 
-// The narrower of a few looks at one clock between two looks at the other.
+// The best of a few samples of one clock between two readings of the other.
 ClockSample sample_clocks() {
   ClockSample best{0, 0, UINT64_MAX};
   for (int i = 0; i < 5; ++i) {
@@ -73,7 +74,7 @@ void Drain::append_housekeeping() noexcept {
   }
 }
 
-// Each row says how many were lost since the row before, so that the sum is the loss.
+// Each row gives the number lost since the previous row, so that the sum is the total loss.
 void Drain::append_dropped() noexcept {
   for (size_t kind = 0; kind < ring::kKinds; ++kind) {
     if (const uint64_t lost = take_turned_away(static_cast<BlockKind>(kind)); lost != 0) {
@@ -95,7 +96,7 @@ void Drain::note_thread(uint32_t thread) noexcept {
   for (uint32_t probe = 0; probe < 32; ++probe, slot = (slot + 1) % kMaxThreads) {
     if (threads_[slot] == thread) return;
     if (threads_[slot] != 0) continue;
-    if (new_thread_count_ == std::size(new_threads_)) return;  // found again at its next chunk
+    if (new_thread_count_ == std::size(new_threads_)) return;  // noticed again at its next chunk
     threads_[slot] = thread;
     new_threads_[new_thread_count_++] = thread;
     return;
@@ -110,7 +111,7 @@ void Drain::append_threads() noexcept {
     snprintf(path, sizeof path, "/proc/self/task/%u/comm", new_threads_[i]);
     char name[32] = {};
     const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) continue;  // gone already
+    if (fd < 0) continue;  // the thread has ended
     const ssize_t n = ::read(fd, name, sizeof name - 1);
     ::close(fd);
     const std::string_view text(name, std::strcspn(name, "\n"));

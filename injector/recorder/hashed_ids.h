@@ -1,10 +1,10 @@
-// Content to id, for many readers and few writers.
+// A hash table from content to id, for many readers and few writers.
 //
-// A key is 128 bits of hash; the content itself is not kept, because it goes into the trace and
-// would be needed here only to tell two contents with the same 128 bits apart (less likely than 1
-// in 10^26 at the most entries a table takes). Reading takes no lock: a slot is complete once its
-// id is not 0. Adding takes the lock of one of 16 regions, among which the upper bits of the key
-// choose; a probe sequence stays in its region. Entries are never removed.
+// A key is 128 bits of hash. The content itself is not kept: it goes into the trace, and would be
+// needed here only to tell apart two contents with the same 128 bits (probability below 1 in 10^26
+// with a full table). Reading takes no lock: a slot is complete once its id is not 0. Adding takes
+// the lock of one of 16 regions, chosen by the upper bits of the key; a probe sequence stays in its
+// region. Entries are never removed.
 #pragma once
 
 #include <sched.h>
@@ -25,8 +25,8 @@ struct HashKey {
 
 HashKey hash_bytes(const void* data, size_t size) noexcept;
 
-// The same hash, word pair by word pair, for what does not lie in one piece. Two lanes see the same
-// words in different company, so that no input blinds both.
+// The same hash, fed one pair of words at a time, for content that is not contiguous. Two lanes mix
+// the same words in different combinations, so that no input cancels out in both.
 class Hasher {
  public:
   explicit Hasher(uint64_t seed) noexcept : a_(kSecret[0] ^ seed), b_(kSecret[1] + seed) {}
@@ -66,13 +66,13 @@ class HashedIds {
     return uint64_t{kRegions} * region_slots_ * sizeof(Slot);
   }
 
-  // Nobody may look any more.
+  // No thread may use the table any more.
   void unmap() noexcept {
     unmap_pages(slots_, capacity_bytes());
     slots_ = nullptr;
   }
 
-  // Forgets everything and gives the memory back; the addresses stay. Who looks meanwhile finds
+  // Removes all entries and frees the memory; the addresses stay mapped. A concurrent reader finds
   // nothing.
   void clear() noexcept {
     if (slots_ == nullptr) return;
@@ -87,7 +87,7 @@ class HashedIds {
     for (std::atomic_flag& region : locked_) region.clear(std::memory_order_release);
   }
 
-  // 0 when unknown.
+  // 0 if not found.
   uint32_t find(const HashKey& key) const noexcept {
     const Slot* const region = region_of(key);
     for (uint32_t i = first(key);; i = next(i)) {
@@ -96,8 +96,9 @@ class HashedIds {
     }
   }
 
-  // The id of the key. A new key gets what `make()` returns; 0 from it, no room or no lock leaves
-  // the key unknown. `make` runs under the region's lock: a key is made once.
+  // The id of the key. A new key gets the id that `make()` returns. If that is 0, the table is full
+  // or the lock cannot be had, the key is not added. `make` runs under the region's lock, so it
+  // runs once per key.
   template <typename Make>
   uint32_t find_or_add(const HashKey& key, Make&& make) noexcept {
     if (const uint32_t id = find(key); id != 0) return id;
@@ -113,8 +114,8 @@ class HashedIds {
 
  private:
   static constexpr uint32_t kRegions = 16;
-  // The lock is held for the time of one record. Should its holder be kept from running (a higher
-  // priority, a debugger), a name is lost rather than the host held up.
+  // The lock is held while one record is written. If its holder is kept from running (a higher
+  // priority, a debugger), we lose a name rather than block the host.
   static constexpr int kMaxTries = 1000;
   struct Slot {
     HashKey key;
@@ -129,7 +130,7 @@ class HashedIds {
       if (region[i].key == key) return id;
       i = next(i);
     }
-    // A quarter stays empty, so that every probe ends.
+    // A quarter of the slots stays empty, so that every probe ends.
     if (used_[number] >= region_slots_ / 4 * 3) return 0;
     const uint32_t id = make();
     if (id == 0) return 0;

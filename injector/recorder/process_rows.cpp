@@ -11,8 +11,8 @@
 namespace tidemark::injector {
 namespace {
 
-// As recorded at the start, when the driver must not be asked yet. Written before the task thread
-// has its first task.
+// As recorded at the start, when the driver must not be called yet. Written before the task thread
+// gets its first task.
 Process g_process{};
 
 std::string_view host_name(char (&buffer)[256]) {

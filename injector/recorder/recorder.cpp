@@ -26,10 +26,11 @@ namespace tidemark::injector {
 
 namespace {
 
-// How long the end of a process may wait for us.
+// How long the end of a process may wait for tidemark.
 constexpr uint32_t kFinishTimeoutMs = 10'000;
 constexpr uint32_t kTaskTimeoutMs = 2'000;
-constexpr uint32_t kLeaveTimeoutMs = 50;  // for threads inside the recorder: nanoseconds
+constexpr uint32_t kLeaveTimeoutMs =
+    50;  // for threads inside the recorder, which takes nanoseconds
 constexpr long kPageBytes = 4096;
 
 struct FinishHook {
@@ -43,16 +44,16 @@ constinit std::atomic<Session*> current{};  // also while stop() has closed the 
 constinit char latest_path[PATH_MAX] = "";  // under lifecycle
 constinit FinishHook hooks[8] = {};
 constinit uint32_t hook_count = 0;
-constinit Session* retired = nullptr;                  // could not be freed yet; under lifecycle
-constinit std::atomic<uint32_t> waiting_for_flush{0};  // threads that hold on to a session
+constinit Session* retired = nullptr;                  // sessions not freed yet; under lifecycle
+constinit std::atomic<uint32_t> waiting_for_flush{0};  // threads that use a session in flush_now()
 constinit bool prepared = false;
 constinit bool disabled = false;
 
 std::atomic_flag said_no_thread;
 std::atomic_flag said_unfinished;
 
-// The child of a fork has one thread, a copy of the parent's memory, and the parent's ring still
-// mapped. It must touch neither ring nor file; its copies of the descriptors it can close.
+// A forked child has one thread, a copy of the parent's memory, and the parent's ring still mapped.
+// It must not touch the ring or the file, but it can close its copies of the descriptors.
 void leave_to_parent() noexcept {
   gate.load(std::memory_order_relaxed)->session.store(nullptr, std::memory_order_relaxed);
   Session* const parents = current.exchange(nullptr, std::memory_order_relaxed);
@@ -81,7 +82,7 @@ void at_exit() {
 bool make_gate() noexcept {
   void* const page = map_pages(kPageBytes);
   if (page == nullptr) return false;
-  // Before Linux 4.14 the atfork handler alone must do.
+  // Before Linux 4.14 only the atfork handler protects the child.
   static_cast<void>(::madvise(page, kPageBytes, MADV_WIPEONFORK));
   gate.store(static_cast<Gate*>(page), std::memory_order_release);
   return true;
@@ -131,13 +132,13 @@ void run_finish_hooks() noexcept {
 
 // ---- the end --------------------------------------------------------------------------------
 
-// Closes the gate; true when no thread stands in the session any more.
+// Closes the gate; true when no thread is inside the session any more.
 bool close_gate() noexcept {
   lifecycle.lock();
   gate.load(std::memory_order_relaxed)->session.store(nullptr, std::memory_order_seq_cst);
   const bool empty = wait_until_nobody_records(kLeaveTimeoutMs);
   lifecycle.unlock();
-  // A thread that was suspended for longer finds its record not to be part of the recording.
+  // The record of a thread that was suspended for longer is not part of the recording.
   return empty;
 }
 
@@ -146,7 +147,7 @@ bool can_be_freed(const Session& session) noexcept {
          waiting_for_flush.load(std::memory_order_seq_cst) == 0;
 }
 
-// A session that cannot be freed now waits for the end of a later one.
+// A session that cannot be freed now is freed when a later one ends.
 void free_or_retire(Session& session, bool empty) noexcept {
   lifecycle.lock();
   if (empty) {
@@ -169,7 +170,7 @@ void free_or_retire(Session& session, bool empty) noexcept {
   lifecycle.unlock();
 }
 
-// For a few words of the recording, also while this thread is inside the recorder already.
+// Access to the session for a counter, even if this thread is already inside the recorder.
 class SessionScope {
  public:
   explicit SessionScope(BlockKind kind) noexcept {
@@ -217,7 +218,7 @@ RecordingEnd Recorder::stop() noexcept {
   Session* session = current.load(std::memory_order_acquire);
   if (session == nullptr || session->pid != ::getpid()) return end;
   run_finish_hooks();
-  // Whoever gets the session ends it.
+  // The thread that gets the session ends it.
   session = current.exchange(nullptr, std::memory_order_acq_rel);
   if (session == nullptr) return end;
   static_cast<void>(stop_tasks(kTaskTimeoutMs));  // one that hangs finds the recorder off

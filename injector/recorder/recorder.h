@@ -1,14 +1,15 @@
-// The path to disk inside a recorded process.
+// The path from an event to disk inside a recorded process.
 //
 //   any thread ── record() ──▶ its chunk of the ring ──▶ writer thread ──▶ TraceWriter ──▶ .tmk
 //
-// Every entry is noexcept, safe on any thread and in a signal handler (where a call that interrupts
+// Every entry point is noexcept, safe on any thread and in a signal handler (a call that interrupts
 // another recorder call of the same thread is dropped and counted), and does nothing while the
-// recorder is off. Recording takes no lock, allocates nothing and makes no system call but when a
-// thread records for the first time and, seldom, to wake the writer.
+// recorder is off. Recording takes no lock, allocates nothing and makes no system call, except when
+// a thread records for the first time and, rarely, to wake the writer.
 //
-// off ─ start() ─▶ on ─ stop() ─▶ off; a failure that ends recording leads to disabled, for good.
-// In the child of a fork the recorder is off; a child that calls start() gets files of its own.
+// off ─ start() ─▶ on ─ stop() ─▶ off; after a failed start the recorder is disabled, unless a
+// person asks again (RecorderOptions::again). In a forked child the recorder is off; a child that
+// calls start() gets its own files.
 #pragma once
 
 #include <cstdint>
@@ -25,22 +26,22 @@
 namespace tidemark::injector {
 
 struct RecorderOptions {
-  const char* directory = nullptr;  // nullptr or "": ./tidemark-trace, which ranks share
+  const char* directory = nullptr;  // nullptr or "": ./tidemark-trace, shared by all ranks
   int64_t rank = -1;                // -1: none; part of the file's name
   uint32_t buffer_mb = 64;          // clamped to 4 … 4096
   uint32_t drain_period_ms = 50;
   uint32_t flush_period_ms = 1000;
-  bool again = false;  // asked for by a person: also after a start that failed
+  bool again = false;  // requested by a person: try even after a failed start
 };
 
-// What became of a recording.
+// The result of a recording.
 struct RecordingEnd {
   uint64_t rows = 0;      // in the trace
-  uint64_t dropped = 0;   // lost for want of room
+  uint64_t dropped = 0;   // lost because the ring or a table was full
   bool finished = false;  // false: the trace needs recovery
 };
 
-// What makes a frame. Native: module and offset. Python: function, file and line.
+// What identifies a frame. Native: module and offset. Python: function, file and line.
 struct FrameKey {
   uint64_t offset = 0;
   int64_t line = 0;
@@ -54,18 +55,18 @@ inline constexpr size_t kMaxStackFrames = 256;  // deeper stacks lose their oute
 
 class Recorder {
  public:
-  // True when the recorder is on afterwards (also when it was before). Any failure is said once on
-  // stderr.
+  // True when the recorder is on afterwards, including when it already was. A failure is reported
+  // once on stderr.
   bool start(const RecorderOptions& options) noexcept;
 
   // Runs the finish hooks, writes everything that was committed, finishes the trace and removes the
-  // ring. Waits for the writer a bounded time; what is not done by then is left to recovery. Runs
-  // by itself at exit().
-  // Afterwards all its threads are gone or going, its files closed and its memory given back.
+  // ring. Waits for the writer for a bounded time and leaves the rest to recovery. Called
+  // automatically at exit(). Afterwards all threads of the recorder have ended or are about to, its
+  // files are closed and its memory is freed.
   RecordingEnd stop() noexcept;
 
-  // Everything committed before the call is in the file when it returns true. For the moments after
-  // which a process may be gone, such as an out-of-memory error.
+  // When it returns true, everything committed before the call is in the file. For moments after
+  // which the process may be gone, such as an out-of-memory error.
   bool flush_now(uint32_t timeout_ms) noexcept;
 
   bool on() const noexcept { return active_session() != nullptr; }
@@ -84,41 +85,42 @@ class Recorder {
     return true;
   }
 
-  // Dictionaries. The same content has the same id for the life of a recording; its row is
-  // committed before the id is returned, so that whoever reads the id finds it. 0 when the recorder
+  // Dictionaries. The same content has the same id throughout a recording. Its row is committed
+  // before the id is returned, so that a reader of the id always finds the row. 0 when the recorder
   // is off or the dictionary is full (counted).
-  uint32_t intern_string(std::string_view text) noexcept;  // cut where a chunk ends: 16 or 64 KiB
+  uint32_t intern_string(std::string_view text) noexcept;  // cut to fit a chunk: 16 or 64 KiB
   uint32_t intern_module(uint64_t base, uint64_t size_bytes, std::string_view path,
                          std::string_view build_id) noexcept;
   uint32_t intern_frame(const FrameKey& frame) noexcept;
-  // Innermost frame first, as unwinders find them. Empty: 0.
+  // Innermost frame first, as unwinders produce them. Returns 0 for no frames.
   uint32_t intern_stack(std::span<const FrameKey> frames) noexcept;
 
-  // Runs `run(context)` every `period_ms` on the task thread, which is not the writer's: a task may
-  // wait for a driver (NVML does, for seconds, while a card resets), and the ring must be emptied
-  // meanwhile. Tasks run one after the other, never two at once. They end when the recorder stops.
-  // False when there are too many.
+  // Runs `run(context)` every `period_ms` on the task thread. This is not the writer thread: a task
+  // may wait for a driver (NVML can hang for seconds while a card resets), and the ring must be
+  // drained meanwhile. Tasks run one after another, never two at once, and end when the recorder
+  // stops. False when there are too many.
   using Task = void (*)(void* context) noexcept;
   bool add_background_task(Task run, void* context, uint32_t period_ms) noexcept;
 
-  // The tasks run as soon as the task thread comes to them; one alone goes before all others. Any
-  // thread, any time; does not wait.
+  // Makes all tasks due, or moves one task ahead of all others. The task thread runs them as soon
+  // as it can. Any thread, any time; does not wait.
   void run_tasks_soon() noexcept;
   void run_task_soon(Task run) noexcept;
 
-  // Runs once at the beginning of stop(), on its thread, while recording is still on: the place to
-  // flush what another library buffers. The last one added runs first.
+  // Runs once at the beginning of stop(), on the thread that called it, while recording is still
+  // on: the place to flush what another library buffers. The last hook added runs first.
   bool add_finish_hook(Task run, void* context) noexcept;
 
-  // A Health row, now.
+  // Records a Health row now.
   void report(HealthKind kind, uint64_t value, std::string_view detail) noexcept;
 
-  // What the capture side lost, spends or holds by itself; becomes rows once per second.
+  // Rows that the capture code lost, time it spends and memory it holds; written as rows once per
+  // second.
   void count_dropped(BlockKind kind, uint64_t rows) noexcept;
   void add_overhead_ns(uint64_t ns) noexcept;
   void add_own_host_bytes(int64_t bytes) noexcept;
 
-  // Path of the present trace or else of the last one; "" when there was none. For messages.
+  // Path of the current trace, or else of the last one; "" if there was none. For messages.
   const char* trace_path() const noexcept;
 };
 

@@ -15,7 +15,7 @@
 #include "proto/base/pages.h"
 
 #ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23  // Linux 5.14; older kernels answer EINVAL
+#define MADV_POPULATE_WRITE 23  // Linux 5.14; older kernels return EINVAL
 #endif
 
 namespace tidemark::injector {
@@ -25,18 +25,18 @@ namespace {
 constexpr uint64_t kSmallArena = 16U << 20;
 constexpr uint32_t kPopulateStep = 16;  // chunks
 
-// One writer lock on the first byte. A record lock ends with its process or with the descriptor, is
-// not inherited by a fork, and is seen from other pid namespaces and over NFS.
+// A write lock on the first byte. A record lock is released with its process or its descriptor, is
+// not inherited by a forked child, and is visible from other pid namespaces and over NFS.
 void lock_first_byte(int fd) {
   struct flock lock {};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
   lock.l_len = 1;
-  static_cast<void>(::fcntl(fd, F_SETLK, &lock));  // without it recovery goes by pid alone
+  static_cast<void>(::fcntl(fd, F_SETLK, &lock));  // without it recovery relies on the pid alone
 }
 
-// A file that gets its name when it is complete: a process that is killed meanwhile leaves nothing.
-// -1 where the file system has no such thing; then the name comes first.
+// Opens a file that gets its name when it is complete: a process killed in between leaves no file.
+// -1 if the file system does not support this; then the file is created with its name.
 int open_nameless(const char* path) {
   char directory[PATH_MAX];
   const char* const slash = std::strrchr(path, '/');
@@ -60,7 +60,7 @@ bool too_large_for_disk(int error_number) noexcept {
 }
 
 bool RingArena::create(const char* path, uint64_t bytes) noexcept {
-  // Few large chunks cost least; a small ring needs enough of them for many threads.
+  // A few large chunks are cheapest; a small ring needs enough chunks for many threads.
   chunk_bytes_ = bytes < kSmallArena ? ring::kMinChunkBytes : ring::kMaxChunkBytes;
   chunk_count_ = static_cast<uint32_t>(bytes / chunk_bytes_);
   total_bytes_ = ring::chunks_offset(chunk_count_) + uint64_t{chunk_count_} * chunk_bytes_;
@@ -99,7 +99,7 @@ bool RingArena::keep(int fd) noexcept {
 }
 
 bool RingArena::reserve_file(int fd, uint64_t bytes) noexcept {
-  // The header goes first: whoever finds the file knows from then on whose it is.
+  // The header is written first: from then on the file says which process it belongs to.
   ring::RingHeader header{};
   header.magic = ring::kMagic;
   header.version = ring::kVersion;
@@ -152,7 +152,7 @@ uint32_t RingArena::take() noexcept {
   uint64_t below = 0;
   do {
     if (static_cast<uint32_t>(head) == kNoChunk) return kNoChunk;
-    // May be stale when another thread is quicker; the tag then fails the exchange.
+    // May be stale if another thread was faster; the tag then makes the exchange fail.
     const uint32_t next = next_[static_cast<uint32_t>(head)].load(std::memory_order_relaxed);
     below = (((head >> 32) + 1) << 32) | next;
   } while (!head_.compare_exchange_weak(head, below, std::memory_order_acq_rel,
@@ -186,13 +186,13 @@ void RingArena::populate_ahead() noexcept {
   if (wanted <= populated_) return;
   const uint32_t end = std::min(populated_ + 2 * kPopulateStep, chunk_count_);
   static_cast<void>(::madvise(chunk(populated_), uint64_t{end - populated_} * chunk_bytes_,
-                              MADV_POPULATE_WRITE));  // an optimisation: may fail
+                              MADV_POPULATE_WRITE));  // only an optimisation, may fail
   populated_ = end;
 }
 
 void RingArena::discard() noexcept {
-  // The file has no name any more. Empty memory at the same place lets go of the file; where that
-  // is not to be had, punching it empty frees its blocks and pages.
+  // The file has no name any more. Mapping empty memory at the same address releases the file; if
+  // that fails, punching a hole frees its blocks and pages.
   const uint64_t bytes = uint64_t{chunk_count_} * chunk_bytes_;
   if (::mmap(header_, total_bytes_, PROT_READ | PROT_WRITE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED) {
@@ -211,7 +211,7 @@ void RingArena::unmap() noexcept {
 
 void RingArena::unlock() noexcept {
   struct stat info {};
-  // The host may have closed the descriptor and got the number again for a file of its own.
+  // The host may have closed the descriptor and reused its number for a file of its own.
   if (lock_fd_ >= 0 && ::fstat(lock_fd_, &info) == 0 && info.st_dev == lock_device_ &&
       info.st_ino == lock_inode_) {
     ::close(lock_fd_);

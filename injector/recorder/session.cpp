@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint32_t kMinBufferMb = 4;
 constexpr uint32_t kMaxBufferMb = 4096;
-constexpr int kMostTraces = 100'000;  // of one process in one directory
+constexpr int kMostTraces = 100'000;  // per process and directory
 
 std::atomic_flag said_no_directory;
 std::atomic_flag said_no_trace;
@@ -27,7 +27,7 @@ std::atomic_flag said_no_ring;
 std::atomic_flag said_small_ring;
 std::atomic_flag said_no_memory;
 
-// All directories of the path that are missing; only for the user.
+// Creates all missing directories of the path, accessible to the user only.
 bool make_directories(const char* directory) {
   char path[PATH_MAX];
   if (snprintf(path, sizeof path, "%s", directory) >= static_cast<int>(sizeof path)) {
@@ -48,7 +48,7 @@ bool make_directories(const char* directory) {
   return false;
 }
 
-// rank<R>-<host>-<pid>, and -<n> for the n-th recording of the same process.
+// rank<R>-<host>-<pid>, with -<n> for the n-th recording of the same process.
 int format_name(char* out, size_t size, const RecorderOptions& options, int attempt) {
   char host[64] = "localhost";
   ::gethostname(host, sizeof host - 1);
@@ -64,7 +64,7 @@ int format_name(char* out, size_t size, const RecorderOptions& options, int atte
   return snprintf(out, size, "%s%s-%d%s.tmk", rank, host, static_cast<int>(::getpid()), again);
 }
 
-// As large as asked for, or what the place has room for.
+// Tries the requested size, then half of it and so on until the file fits.
 bool create_ring(Session& session, const char* path) {
   for (uint32_t mb = session.options.buffer_mb; mb >= kMinBufferMb; mb /= 2) {
     if (session.arena.create(path, uint64_t{mb} << 20)) {
@@ -80,7 +80,8 @@ bool create_ring(Session& session, const char* path) {
   return false;
 }
 
-// For file systems that are full or cannot share a mapping. The link tells recovery the place.
+// For file systems that are full or do not support shared mappings. The symbolic link tells
+// recovery where the ring is.
 bool create_ring_in_memory(Session& session) {
   snprintf(session.ring_target, sizeof session.ring_target, "/dev/shm/tidemark-%u-%d-%llx.ring",
            static_cast<unsigned>(::getuid()), static_cast<int>(::getpid()),
@@ -98,8 +99,8 @@ bool has_no_file(const char* path) {
   return ::lstat(path, &info) != 0 && errno == ENOENT;
 }
 
-// Names for both files that nobody uses. A process that replaced itself by exec() keeps its pid,
-// and so does one that records twice.
+// Unused names for both files. A process that called exec() keeps its pid, and so does one that
+// records twice.
 bool choose_names(Session& session, const char* directory) {
   for (int attempt = 1; attempt < kMostTraces; ++attempt) {
     char name[160];
@@ -122,7 +123,7 @@ bool create_files(Session& session, const char* directory) {
              std::strerror(errno));
     return false;
   }
-  // The ring first: a trace without one would look like a finished one that is damaged.
+  // The ring comes first: a trace without a ring would look finished but damaged.
   if (!create_ring(session, session.ring_path)) {
     const int error = errno;
     if (error == EACCES || error == EROFS || error == EPERM || !create_ring_in_memory(session)) {
@@ -155,7 +156,7 @@ Session* create_session(const RecorderOptions& options) noexcept {
   }
   auto* const session = new (memory) Session();
   session->options = options;
-  session->options.directory = nullptr;  // the caller's memory
+  session->options.directory = nullptr;  // owned by the caller
   session->options.buffer_mb = std::clamp(options.buffer_mb, kMinBufferMb, kMaxBufferMb);
   session->options.drain_period_ms = std::max(options.drain_period_ms, 1U);
   session->options.flush_period_ms = std::max(options.flush_period_ms, 1U);
@@ -172,7 +173,7 @@ Session* create_session(const RecorderOptions& options) noexcept {
 
 void abandon_session(Session& session) noexcept {
   session.file.close();
-  // Only what this session made.
+  // Removes only files that this session created.
   if (session.arena.exists()) {
     ::unlink(session.ring_path);
     if (session.ring_target[0] != '\0') ::unlink(session.ring_target);

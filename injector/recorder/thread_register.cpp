@@ -16,7 +16,7 @@ namespace tidemark::injector {
 
 namespace {
 
-constexpr uint32_t kPlaces = 64;  // in a piece: 4 KiB
+constexpr uint32_t kPlaces = 64;  // per piece: 4 KiB
 
 struct Piece {
   ThreadWriter places[kPlaces];
@@ -43,7 +43,7 @@ ThreadWriter* claim_in(Piece& piece, uint32_t thread) noexcept {
   return nullptr;
 }
 
-// The piece behind this one, made if there is none. nullptr: no memory.
+// The piece after this one, created if needed. nullptr: no memory.
 Piece* next_piece(Piece& piece) noexcept {
   Piece* next = piece.next.load(std::memory_order_acquire);
   if (next != nullptr) return next;
@@ -75,15 +75,15 @@ void each_place(Visit&& visit) noexcept {
   }
 }
 
-// May run before other destructors of the same thread that record again: such a thread gets a
-// place and a chunk anew (POSIX runs destructors in up to four rounds). What is left behind even so
-// is found when a recording ends.
+// May run before other destructors of the same thread that record again: such a thread gets a new
+// place and a new chunk (POSIX runs destructors in up to four rounds). Anything left after that is
+// found when a recording ends.
 void leave(void*) {
   ThreadWriter* const writer = thread_writer;
   if (writer == nullptr) return;
   writer->busy.store(true, std::memory_order_relaxed);
   std::atomic_signal_fence(std::memory_order_seq_cst);
-  // In a forked child the chunk is the parent's.
+  // In a forked child the chunk belongs to the parent.
   Session* const session = active_session();
   if (session != nullptr && writer->session.load(std::memory_order_relaxed) == session) {
     seal_chunk(*writer);
@@ -96,7 +96,7 @@ bool has_ended(uint32_t thread) noexcept {
   return syscall(SYS_tgkill, ::getpid(), thread, 0) != 0 && errno == ESRCH;
 }
 
-// The first of a process registers it, which takes the kernel milliseconds.
+// The first call in a process registers it, which takes the kernel milliseconds.
 bool barrier_in_all_threads() noexcept {
   const auto ask = [](int command) { return syscall(SYS_membarrier, command, 0, 0) == 0; };
   return ask(MEMBARRIER_CMD_PRIVATE_EXPEDITED) ||
@@ -148,7 +148,7 @@ bool wait_until_nobody_records(uint32_t timeout_ms) noexcept {
     const timespec pause{0, 200'000};
     nanosleep(&pause, nullptr);
   }
-  if (!barrier_in_all_threads()) return false;  // what they did before they left is done
+  if (!barrier_in_all_threads()) return false;  // their last stores are visible after this
   each_place([](ThreadWriter& place) { place.session.store(nullptr, std::memory_order_relaxed); });
   return true;
 }

@@ -1,12 +1,13 @@
-// Every thread that records has a place here, so that whoever ends a recording can know that no
-// thread stands in it any more, and give its memory back.
+// Every thread that records has a place here, so that the thread that ends a recording can know
+// that no other thread is inside it any more, and free its memory.
 //
-//   a thread            busy = true      load gate        … record …      busy = false
-//   who ends a recording              gate = nullptr  barrier in all threads  until nobody is busy
+//   recording thread    busy = true      load gate        … record …      busy = false
+//   ending thread                  gate = nullptr  barrier in all threads  wait until none is busy
 //
-// Either the thread sees the gate closed, or it is seen to be busy: membarrier() stands in for the
-// barrier that the thread does without. Places lie in pages that are never given back and are used
-// again by later threads. They are claimed and left without locks, also in signal handlers.
+// Either the recording thread sees the closed gate, or the ending thread sees that it is busy:
+// membarrier() replaces the barrier that the recording thread does without. Places are in pages
+// that are never freed and are reused by later threads. They are claimed and released without
+// locks, even in signal handlers.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +16,17 @@
 
 namespace tidemark::injector {
 
-// Once per process, before the first record. Without a key for thread exits a thread that ends
+// Once per process, before the first record. Without the key for thread exits, a thread that ends
 // keeps its last chunk until the recording ends.
 void prepare_thread_register() noexcept;
 
-// After the gate was closed: true when no thread is inside a recording that was on before, and then
-// none has a chunk of it either. False when that did not come about in time, or cannot be known
-// (Linux before 4.14): a thread may have been suspended in the middle of a record. The gate must
+// Call after closing the gate. True when no thread is inside a recording that was on before; no
+// thread has a chunk of it then, either. False when that did not happen in time (a thread may have
+// been suspended in the middle of a record) or cannot be known (Linux before 4.14). The gate must
 // stay closed meanwhile.
 bool wait_until_nobody_records(uint32_t timeout_ms) noexcept;
 
-// In the child of a fork, which has this thread alone.
+// In a forked child, where this is the only thread.
 void forget_other_threads() noexcept;
 
 // Rows lost since the last call because there was no memory for a place.

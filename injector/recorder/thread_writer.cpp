@@ -10,7 +10,7 @@ namespace {
 
 constinit Gate closed_gate{};
 
-// Uses of a chunk by one thread after another are told apart by their generation.
+// The generation tells apart the successive uses of a chunk.
 void open_chunk(ThreadWriter& writer, Session& session, uint32_t chunk) noexcept {
   ring::ChunkControl& control = session.arena.control(chunk);
   const auto commit = std::atomic_ref(control.commit);
@@ -42,7 +42,7 @@ bool take_chunk(ThreadWriter& writer, Session* session, BlockKind kind, uint32_t
   const int host_errno = errno;
   if (writer.session.load(std::memory_order_relaxed) == session) {
     seal_chunk(writer);
-  } else {  // the first record of this thread in this recording
+  } else {  // first record of this thread in this recording
     writer.session.store(session, std::memory_order_relaxed);
     writer.control = nullptr;
     writer.room = 0;
@@ -56,7 +56,7 @@ bool take_chunk(ThreadWriter& writer, Session* session, BlockKind kind, uint32_t
   return false;
 }
 
-// The stay that was interrupted keeps the recording's memory here.
+// The interrupted call keeps the memory of the recording alive.
 void count_reentered(BlockKind kind) noexcept {
   if (Session* const session = active_session()) session->count_dropped(kind, 1);
 }

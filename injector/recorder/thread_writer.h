@@ -1,4 +1,4 @@
-// One thread's place in the ring, and the few instructions that put a record there.
+// A thread's position in the ring, and the few instructions that write a record there.
 #pragma once
 
 #include <atomic>
@@ -10,9 +10,9 @@ namespace tidemark::injector {
 
 struct Session;
 
-// Which recording is on. It lies in a page of its own that the kernel hands to a forked child as
-// zeros (MADV_WIPEONFORK), so that a child is off from its first instruction, also one made by a
-// raw clone() that runs no atfork handler.
+// Which recording is on. It has a page of its own, which the kernel clears in a forked child
+// (MADV_WIPEONFORK). So a child is off from its first instruction, even one made by a raw clone()
+// that runs no atfork handlers.
 struct Gate {
   std::atomic<Session*> session;
 };
@@ -22,36 +22,37 @@ inline Session* active_session() noexcept {
   return gate.load(std::memory_order_relaxed)->session.load(std::memory_order_acquire);
 }
 
-// Owned by its thread, but for `session`, which is cleared when a recording has ended. Lies in the
-// register of threads (thread_register.h) and seals its chunk when its thread ends.
+// Owned by its thread, except `session`, which is cleared when a recording has ended. Stored in the
+// thread register (thread_register.h), which seals the chunk when the thread ends.
 struct alignas(64) ThreadWriter {
-  std::atomic<Session*> session;  // whose chunk this is
+  std::atomic<Session*> session;  // the session that the chunk belongs to
   uint8_t* at;                    // where the next record goes
   ring::ChunkControl* control;    // nullptr: no chunk
   uint64_t commit;                // what control->commit holds
   uint32_t room;                  // bytes left in the chunk
-  std::atomic<uint32_t> thread;   // tid; 0: nobody's place
-  // Inside the recorder: a call that interrupts is turned away, and the recording's memory stays.
+  std::atomic<uint32_t> thread;   // tid; 0: the place is free
+  // The thread is inside the recorder: a nested call is rejected, and the memory of the recording
+  // is kept.
   std::atomic<bool> busy;
 };
 
 // nullptr until the thread records for the first time. Initial-exec: the address is a constant
 // offset from the thread pointer. The default model of a shared library would call __tls_get_addr,
 // which allocates a thread's block on first use: a malloc inside a malloc hook or a signal handler.
-// The price is a share of the loader's small reserve for libraries that come by dlopen (glibc keeps
-// 1664 bytes).
+// The cost is a part of the loader's small reserve for libraries loaded by dlopen (glibc keeps 1664
+// bytes).
 extern thread_local constinit ThreadWriter* thread_writer
     __attribute__((tls_model("initial-exec")));
 
-// The slow ways. Each counts what it drops.
+// Slow paths. Each counts what it drops.
 ThreadWriter* register_thread(BlockKind kind) noexcept;  // nullptr: no memory
 bool take_chunk(ThreadWriter& writer, Session* session, BlockKind kind, uint32_t bytes) noexcept;
 void count_reentered(BlockKind kind) noexcept;
-// Nothing more comes into this chunk.
+// No more records go into this chunk.
 void seal_chunk(ThreadWriter& writer) noexcept;
 
-// Relaxed where the barrier in all threads that follows the look at `busy` orders what was done
-// before; the thread sanitizer does not know of such barriers.
+// Relaxed, because the barrier in all threads that follows the check of `busy` orders what was done
+// before. The thread sanitizer does not know such barriers.
 #if defined(__SANITIZE_THREAD__)
 inline constexpr auto kEndOfStay = std::memory_order_release;
 #else
@@ -62,9 +63,10 @@ inline void end_stay(ThreadWriter& writer) noexcept {
   writer.busy.store(false, kEndOfStay);
 }
 
-// A thread's stay in the recorder. As long as it lasts the recording's memory stays (see
-// thread_register.h for the order of what happens here). Calls that interrupt this thread's own
-// stay are turned away. No session: turned away, or the recorder is off.
+// Marks the calling thread as being inside the recorder. While it is in scope the memory of the
+// recording is kept (see thread_register.h for the order of operations). Calls that interrupt the
+// thread inside this scope are rejected. session() is null when rejected or when the recorder is
+// off.
 class BusyScope {
  public:
   explicit BusyScope(BlockKind kind) noexcept {
@@ -91,15 +93,14 @@ class BusyScope {
   BusyScope& operator=(const BusyScope&) = delete;
 
   Session* session() const noexcept { return session_; }
-  ThreadWriter& writer() const noexcept { return *writer_; }  // where there is a session
+  ThreadWriter& writer() const noexcept { return *writer_; }  // only if there is a session
 
  private:
   Session* session_ = nullptr;
   ThreadWriter* writer_ = nullptr;
 };
 
-// Room for one record of `bytes` for a thread that is inside a BusyScope; nullptr: dropped,
-// counted.
+// Space for one record of `bytes` for a thread inside a BusyScope; nullptr: dropped and counted.
 inline uint8_t* begin_record(ThreadWriter& writer, Session* session, BlockKind kind,
                              uint32_t bytes) noexcept {
   if (writer.session.load(std::memory_order_relaxed) != session || writer.room < bytes)
@@ -111,7 +112,7 @@ inline uint8_t* begin_record(ThreadWriter& writer, Session* session, BlockKind k
   return writer.at + sizeof header;
 }
 
-// The record becomes part of the recording with this store, all of it or nothing.
+// This store makes the record part of the recording, all of it or nothing.
 inline void end_record(ThreadWriter& writer, uint32_t bytes) noexcept {
   writer.at += bytes;
   writer.room -= bytes;

@@ -36,7 +36,7 @@ bool TraceFile::make_sure() noexcept {
   if (is_ours()) return true;
   ::close(fd_);
   fd_ = -1;
-  errno = ESTALE;  // another file has taken the name
+  errno = ESTALE;  // another file has this name now
   return false;
 }
 
@@ -45,7 +45,7 @@ bool TraceFile::write(std::span<const uint8_t> bytes) noexcept {
     if (!make_sure()) return false;
     const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
     if (n < 0) {
-      if (errno == EINTR || errno == EBADF) continue;  // EBADF: closed since the look
+      if (errno == EINTR || errno == EBADF) continue;  // EBADF: closed since the check
       return false;
     }
     bytes = bytes.subspan(static_cast<size_t>(n));

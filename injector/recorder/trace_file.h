@@ -1,9 +1,9 @@
-// The trace file as the writer sees it: appended to, and never mistaken for a file of the host.
+// The trace file as the writer sees it: append-only, and never confused with a file of the host.
 //
 // A host may close every descriptor it finds, ours included, and get the same number again for a
-// file of its own. Before each write the descriptor is therefore compared with the file it was made
-// for, and the file is opened again by its path when it is not the one. (Between that look and the
-// write lie some hundred nanoseconds in which another thread could still swap it.)
+// file of its own. So before each write the descriptor is compared with the file it was opened for,
+// and the file is reopened by its path if they differ. (There are a few hundred nanoseconds between
+// that check and the write in which another thread could still swap it.)
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ namespace tidemark::injector {
 
 class TraceFile final : public ByteSink {
  public:
-  // Makes the file, which must not exist. `path` is absolute and outlives this.
+  // Creates the file, which must not exist. `path` is absolute and outlives this object.
   bool create(const char* path) noexcept;
 
   bool write(std::span<const uint8_t> bytes) noexcept override;
 
-  // Drops what lies behind the first `size` bytes.
+  // Truncates the file to `size` bytes.
   bool cut(uint64_t size) noexcept;
 
   void close() noexcept;

@@ -15,7 +15,7 @@ namespace tidemark::injector {
 
 namespace {
 
-// zstd and the encoder keep their tables in pages; the deepest path needs a few KiB.
+// zstd and the encoder keep their tables in their own pages; the deepest call path needs a few KiB.
 constexpr size_t kWriterStackBytes = 512 << 10;
 
 // Owned by the writer thread.
@@ -60,14 +60,14 @@ void run_writer(void* context) noexcept {
   int64_t next_housekeeping_ms = monotonic_ms();
   int64_t next_hurry_ms = 0;
   while (true) {
-    // Read before the records are: a request that comes later waits for the next round.
+    // Read before the records are collected: a later request waits for the next round.
     const uint32_t woken = session.wake.load(std::memory_order_acquire);
     const uint32_t request = session.flush_requested.load(std::memory_order_acquire);
     const bool stopping = session.stopping.load(std::memory_order_acquire) != 0;
 
     const int64_t now = monotonic_ms();
-    // Where hurrying does not help, because the threads hold every chunk, it must not become a
-    // storm of wake-ups.
+    // If waking up does not help, because the threads hold every chunk, it must not become a storm
+    // of wake-ups.
     if (now >= next_hurry_ms) {
       session.hurry.store(0, std::memory_order_relaxed);
       next_hurry_ms = now + 2;
@@ -102,8 +102,8 @@ struct TaskEntry {
   int64_t next_ms;
 };
 
-// One thread at a time, so that a task which hangs in a driver delays the next recording's tasks
-// instead of running twice. It ends when there are no tasks left.
+// There is one task thread at a time, so that a task that hangs in a driver delays the tasks of the
+// next recording instead of running twice. The thread ends when there are no tasks left.
 struct TaskBoard {
   PidLock lock;  // entries, count, running
   TaskEntry entries[16] = {};
@@ -116,7 +116,7 @@ struct TaskBoard {
 };
 TaskBoard board;
 
-// The entry that is due, already moved to its next time; waits hold no lock.
+// Finds the entry that is due and schedules its next run. No lock is held while waiting.
 bool next_due(TaskEntry& due, uint32_t& wait_ms) {
   const int64_t now = monotonic_ms();
   wait_ms = 1000;
@@ -144,7 +144,7 @@ bool next_due(TaskEntry& due, uint32_t& wait_ms) {
       wait_ms = std::min(wait_ms, static_cast<uint32_t>(entry.next_ms - now));
     }
   }
-  // The one that just ran goes to the end, so that a slow task does not starve those behind it.
+  // The task that is about to run goes to the end, so that a slow task does not starve the others.
   if (found) {
     auto* const at = std::find_if(board.entries, board.entries + board.count, [&](TaskEntry& e) {
       return e.run == due.run && e.context == due.context;
@@ -276,7 +276,7 @@ bool stop_tasks(uint32_t timeout_ms) noexcept {
     if (left <= 0) return false;
     wait_while(board.running, 1, static_cast<uint32_t>(left));
   }
-  board.wake.fetch_add(1, std::memory_order_release);  // it finds nothing to do, and ends
+  board.wake.fetch_add(1, std::memory_order_release);  // it finds no task, and ends
   wake_all(board.wake);
   return true;
 }

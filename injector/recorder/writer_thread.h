@@ -1,4 +1,4 @@
-// The recorder's two threads: the writer, which empties the ring, and the one that runs tasks.
+// The two threads of the recorder: the writer, which drains the ring, and the task thread.
 #pragma once
 
 #include <cstdint>
@@ -7,20 +7,20 @@
 
 namespace tidemark::injector {
 
-// Empties the ring until the session is told to stop. False when there is no thread or memory.
+// Drains the ring until the session stops. False when there is no thread or memory.
 bool start_writer(Session& session) noexcept;
 
-// Asks the writer for something and waits; false when the time runs out.
+// Sends a request to the writer and waits for it; false on timeout.
 bool wait_for_flush(Session& session, uint32_t timeout_ms) noexcept;
 bool wait_for_finish(Session& session, uint32_t timeout_ms) noexcept;
 
 // The task thread starts with the first task.
 bool add_task(Recorder::Task run, void* context, uint32_t period_ms) noexcept;
-// This one is due now, before all others; nullptr: all of them are.
+// Makes one task due now, ahead of all others; nullptr: makes all tasks due.
 void hasten_tasks(Recorder::Task run) noexcept;
-// No task runs after it returned true; false when one still runs after the timeout.
+// When it returns true no task runs any more; false if one still runs after the timeout.
 bool stop_tasks(uint32_t timeout_ms) noexcept;
-// In a forked child: the threads are the parent's.
+// In a forked child, where these threads do not exist.
 void forget_tasks() noexcept;
 
 }  // namespace tidemark::injector
