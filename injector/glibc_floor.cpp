@@ -1,10 +1,10 @@
 // Keeps the library loadable on glibc 2.34.
 //
-// The static libraries of newer compilers use functions of newer glibcs: libgcc of GCC 12 looks for
-// unwind tables with _dl_find_object (2.35), libstdc++ of GCC 13 reads GLIBCXX_TUNABLES with
-// __isoc23_strtoul where it was built on 2.38. Definitions of our own, hidden like everything else,
-// satisfy them. Nothing here throws and nobody sets those tunables, so they hardly ever run; they
-// are right all the same.
+// The static libraries of newer compilers use functions of newer glibcs: libgcc of GCC 12 looks up
+// unwind tables with _dl_find_object (2.35), and libstdc++ of GCC 13 built on glibc 2.38 reads
+// GLIBCXX_TUNABLES with __isoc23_strtoul. The definitions below, hidden like everything else,
+// satisfy these references. Nothing here throws and hardly anybody sets those tunables, so they
+// rarely run; they are correct all the same.
 #include <link.h>
 
 #include <climits>
@@ -12,7 +12,7 @@
 
 namespace {
 
-// glibc's struct dl_find_object, as it is on x86-64 and aarch64.
+// glibc's struct dl_find_object, as on x86-64 and aarch64.
 struct FoundObject {
   unsigned long long flags;
   void* map_start;
@@ -54,7 +54,7 @@ int look_at(dl_phdr_info* info, size_t, void* context) {
 
 }  // namespace
 
-// Declared under another name, since glibc's header may have a declaration of its own.
+// Declared under another name, since glibc's header may declare it too.
 extern "C" __attribute__((visibility("hidden"))) int tidemark_find_object(
     void* address, FoundObject* out) __asm__("_dl_find_object");
 
@@ -67,7 +67,7 @@ int tidemark_find_object(void* address, FoundObject* out) {
 extern "C" __attribute__((visibility("hidden"))) unsigned long tidemark_strtoul(
     const char* text, char** end, int base) __asm__("__isoc23_strtoul");
 
-// Without a sign, which a size of a pool has not, and without the C23 prefix 0b.
+// Handles no sign, which the size of a pool never has, and no C23 prefix 0b.
 unsigned long tidemark_strtoul(const char* text, char** end, int base) {
   const char* at = text;
   while (*at == ' ' || (*at >= '\t' && *at <= '\r')) ++at;

@@ -1,11 +1,11 @@
 // The entry point: the CUDA driver loads this library (CUDA_INJECTION64_PATH) during its first
 // initialisation and calls InitializeInjection on the host's thread.
 //
-// The driver is half awake and may hold its locks, and in Python that thread holds the GIL. So
-// nothing here calls CUDA, NVML or Python, or waits for a thread that might: it starts the
+// The driver is only partly initialised and may hold its locks, and in Python that thread holds the
+// GIL. So nothing here calls CUDA, NVML or Python, or waits for a thread that might: it starts the
 // recorder, subscribes to CUPTI, leaves the rest to the task thread, and returns. With
-// TIDEMARK_ARM=1 it only starts the thread that waits for commands. Whatever fails, the job goes
-// on: one line on stderr, and tidemark is off. Merely loading the library does nothing at all.
+// TIDEMARK_ARM=1 it only starts the control thread. Whatever fails, the job goes on: one line on
+// stderr, and tidemark is off. Merely loading the library does nothing at all.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -24,13 +24,13 @@ namespace tidemark::injector {
 namespace {
 
 PidLock g_initialising;
-int g_initialised_in = 0;  // pid: a forked child begins anew; under g_initialising
+int g_initialised_in = 0;  // pid: a forked child starts over; under g_initialising
 
 std::atomic_flag g_said_option;
 std::atomic_flag g_said_no_chain;
 
-// The variable that loads us can name one library only. A tool that was there before is started
-// here, first, so that it finds what it would have found without us.
+// The variable that loads us can name only one library. A tool that was there before is started
+// here, first, so that it finds the same conditions as without us.
 void start_chained(const char* path) {
   using Entry = int (*)();
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -82,9 +82,9 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection(void) 
   return 1;
 }
 
-// For whoever loads the library into a process that runs already: as InitializeInjection with
+// For tools that load the library into a running process: like InitializeInjection with
 // TIDEMARK_ARM=1, whatever the environment says. The calling thread may have been stopped anywhere,
-// also inside malloc: nothing happens on it but the start of a thread. 1: that thread runs.
+// even inside malloc, so all it does is start a thread. Returns 1 if that thread runs.
 extern "C" __attribute__((visibility("default"))) int tidemark_arm(void) {
   const int host_errno = errno;
   const bool armed = tidemark::injector::start_control_server();

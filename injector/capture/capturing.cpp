@@ -28,7 +28,7 @@ namespace {
 
 CuptiLibrary g_cupti;  // filled once, then constant
 std::atomic<uint32_t> g_captures{0};
-pid_t g_pid = 0;  // that recorded last
+pid_t g_pid = 0;  // of the process that recorded last
 std::atomic_flag g_said_no_cupti;
 
 void say_no_cupti(const char* reason) {
@@ -57,7 +57,7 @@ bool start_cupti(const Options& options) {
   return true;
 }
 
-// What a parent process knew is not true here: ids belong to its recording, handles to its threads.
+// What the parent knew does not hold here: ids belong to its recording, handles to its threads.
 void forget_parent() {
   reset_modules();
   reset_unwinder();
@@ -82,8 +82,9 @@ void begin_anew(Beginning beginning) {
 
 bool start_capture(const Options& options, Beginning beginning) noexcept {
   const bool late = beginning == Beginning::kLate;
-  // Loaded before the recorder starts, because exit handlers run in reverse order: the recorder's
-  // last round asks CUPTI for what it still holds, so CUPTI must still be there.
+  // CUPTI is loaded before the recorder starts, because exit handlers run in reverse order: the
+  // last round of the recorder asks CUPTI for the records it still holds, so CUPTI must still be
+  // there.
   if (options.cupti && !g_cupti.found) load_cupti(g_cupti);
   const int64_t start_ns = now_ns();
   begin_anew(beginning);
@@ -115,7 +116,7 @@ RecordingEnd stop_capture() noexcept {
   enable_nccl(false);
   stop_torch();
   pause_kernels();
-  const RecordingEnd end = recorder().stop();  // its last round takes what CUPTI still holds
+  const RecordingEnd end = recorder().stop();  // its last round collects what CUPTI still holds
   stop_callbacks();
   stop_kernels();
   stop_nvml();

@@ -1,10 +1,10 @@
-// A capture from its beginning to its end: every source, the recorder, and the way back to nothing.
+// Starts and stops a capture: all event sources and the recorder.
 //
 //   armed ── start_capture ──▶ recording ── stop_capture ──▶ armed          any number of times
 //
-// What is off leaves no trace in the host: no subscriber, no redirected call, no thread, no file.
-// Two things stay because there is no way back: libraries that were loaded (CUPTI, the bridge), and
-// the bridge's silent place among the listeners of PyTorch's allocator.
+// When off, nothing is left in the host: no subscriber, no redirected call, no thread, no file. Two
+// things stay because they cannot be undone: libraries that were loaded (CUPTI, the bridge), and
+// the bridge's silent entry in the list of listeners of PyTorch's allocator.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@
 
 namespace tidemark::injector {
 
-// From the beginning of the process's use of CUDA, or in the middle of it: then what exists already
-// is recorded as such.
+// kFirst: when the process begins to use CUDA. kLate: later; what exists already is recorded as
+// such.
 enum class Beginning : uint8_t { kFirst, kLate };
 
-// One at a time; the caller sees to it. False: not recording, and why was complained of.
+// One capture at a time; the caller ensures it. False: not recording, after a message on stderr.
 bool start_capture(const Options& options, Beginning beginning) noexcept;
 RecordingEnd stop_capture() noexcept;
 
-// How many began in this process.
+// Number of captures started in this process.
 uint32_t capture_count() noexcept;
 
 }  // namespace tidemark::injector

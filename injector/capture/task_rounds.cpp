@@ -19,8 +19,9 @@ namespace {
 constexpr uint32_t kDriverPeriodMs = 100;
 constexpr uint32_t kKernelPeriodMs = 250;
 constexpr uint32_t kProcessPeriodMs = 1000;
-constexpr uint32_t kEarlyRounds = 4;  // in the first of these periods
-// Without callbacks nobody says when cuInit is over; asking the driver earlier would do no good.
+constexpr uint32_t kEarlyRounds = 4;  // per process period
+// Without callbacks nothing tells us when cuInit is over; calling the driver earlier would be too
+// early.
 constexpr int64_t kInitGraceMs = 2000;
 
 struct Sampling {
@@ -35,7 +36,7 @@ struct Sampling {
 };
 Sampling g_sampling;
 
-// Tasks run one after the other, but the last round runs on the thread that ends the process.
+// Tasks run one after another, but the last round runs on the thread that ends the process.
 PidLock g_turn;
 class Turn {
  public:
@@ -45,7 +46,7 @@ class Turn {
   Turn& operator=(const Turn&) = delete;
 };
 
-// cuInit has finished, as far as can be known.
+// Whether cuInit has finished, as far as we can tell.
 bool driver_ready() {
   if (driver_objects().driver_ready.load(std::memory_order_acquire)) return true;
   return monotonic_ms() - g_sampling.started_ms > kInitGraceMs;
@@ -57,7 +58,7 @@ void open_nvml() {
   start_nvml();
 }
 
-// What CUPTI set aside per context: part of the ledger, not of the unexplained rest.
+// What CUPTI reserved per context: part of the ledger, not of its unexplained rest.
 void record_own_footprint() {
   const TracingFootprint footprint = tracing_footprint();
   if (footprint.bytes_per_context == 0) return;
@@ -111,12 +112,13 @@ void kernel_task(void*) noexcept {
 
 void device_task(void*) noexcept {
   const Turn turn;
-  // A failure asks for a reading before the first regular round.
+  // A failed allocation may ask for a reading before the first regular round.
   if (!sample_device_memory() && readings_expected()) driver_round();
 }
 
-// The list of processes is dear, so it is read once per second; but a program that lives only that
-// long needs some, too, and while the card fills up or empties the reader must know by whom.
+// Listing processes is expensive, so it is done once per second. But a program that runs only that
+// long needs a few samples too, and while the use of the card changes the reader must know which
+// process causes it.
 void process_task(void*) noexcept {
   const Turn turn;
   const uint32_t round = g_sampling.process_rounds++;
@@ -125,7 +127,7 @@ void process_task(void*) noexcept {
   }
 }
 
-// A process may end before the first round: then everything that is asked once is asked here.
+// A process may end before the first round: then everything that is queried once is queried here.
 void last_round(void*) noexcept {
   const Turn turn;
   driver_round();

@@ -36,7 +36,7 @@ constexpr uint32_t kResourceCallbacks[] = {
     CUPTI_CBID_RESOURCE_CU_INIT_FINISHED,       CUPTI_CBID_RESOURCE_MODULE_LOADED,
     CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING, CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED};
 
-// The ids of owners' names in this recording; 0: not interned yet.
+// String ids of the owner names in this recording; 0: not interned yet.
 std::array<std::atomic<uint32_t>, static_cast<size_t>(Owner::kCount)> g_owner_names;
 
 uint32_t owner_string(Owner owner) {
@@ -50,8 +50,8 @@ uint32_t owner_string(Owner owner) {
   return id;
 }
 
-// NCCL that is linked into another library may show no names by which its part can be found: then
-// the call of NCCL that this thread is in, or the thread's name, tells.
+// NCCL linked into another library may export no names by which its code can be found. Then the
+// NCCL call that this thread is inside, or the name of the thread, tells.
 Owner owner_of(const NativeStack& stack) {
   const bool open =
       stack.owner == Owner::kUnknown || (stack.owner == Owner::kTorch && !stack.torch_allocator);
@@ -62,7 +62,7 @@ void add_stack(DriverEvent& event) {
   if (!g_stacks) return;
   NativeStack stack;
   capture_native_stack(stack);
-  // PyTorch may come to a process that uses CUDA already: its first segment tells.
+  // PyTorch may be loaded when CUDA is already in use: its first segment shows that it is there.
   if (stack.owner == Owner::kTorch) look_for_torch();
   FrameKey frames[kMaxNativeFrames + kMaxPythonFrames];
   std::copy(stack.frames, stack.frames + stack.count, frames);
@@ -71,7 +71,7 @@ void add_stack(DriverEvent& event) {
   event.owner = owner_string(owner_of(stack));
 }
 
-// CUPTI's own question, allowed in a callback; the answer never changes for a context.
+// Asks CUPTI, which is allowed in a callback; the answer never changes for a context.
 int64_t device_of(CUcontext context, uint32_t number) {
   if (context == nullptr) return kNoDevice;
   ContextTable& contexts = driver_objects().contexts;
@@ -89,7 +89,7 @@ void record_out_of_memory(const DriverEvent& event) {
   row.time_ns = event.time_ns;
   row.device = event.device;
   row.requested_bytes = event.size_bytes;
-  // A call of the task thread's own must not wait for that thread.
+  // A call made by the task thread must not wait for the task thread.
   const DeviceMemory latest = capture_thread.own_depth > 0 ? latest_device_memory(event.device)
                                                            : fresh_device_memory(event.device);
   row.device_free_bytes = latest.free_bytes;
@@ -101,8 +101,8 @@ void record_out_of_memory(const DriverEvent& event) {
   recorder().record(row);
 }
 
-// The process may be gone soon, so what explains the error goes to disk now; but a framework that
-// empties its cache and tries again fails many times in a row and must not wait each time.
+// The process may end soon, so what explains the error is written to disk now. But a framework that
+// empties its cache and retries fails many times in a row and must not wait each time.
 void flush_for_error(int64_t time_ns) {
   constexpr int64_t kPauseNs = 1'000'000'000;
   constexpr uint32_t kPatienceMs = 500;
@@ -112,7 +112,7 @@ void flush_for_error(int64_t time_ns) {
   recorder().flush_now(kPatienceMs);
 }
 
-// What the task thread must not ask about any more once the call is under way.
+// Objects that the task thread must not query any more once the call is running.
 void retire_object(uint32_t id, const void* params) {
   DriverObjects& objects = driver_objects();
   if (id == CBID_cuMemPoolDestroy) {
@@ -130,7 +130,7 @@ void enter_call(uint32_t id, const CUpti_CallbackData& data) {
   if (data.functionParams != nullptr) retire_object(id, data.functionParams);
 }
 
-// The pool that the memory belongs to, under its number in the trace.
+// The id in the trace of the pool that the memory belongs to.
 uint32_t pool_of(const DriverCall& call) {
   PoolTable& pools = driver_objects().pools;
   if (call.current_pool) return pools.current_of(call.event.device);
@@ -155,16 +155,17 @@ void follow_up(const DriverCall& call, const DriverEvent& event) {
   }
 }
 
-// A call that failed without taking anything, and calls that make no row.
+// Handles calls that make no row: calls that only set state, and calls that failed without
+// allocating.
 bool settle_without_row(const DriverCall& call) {
   if (call.sets_pool && call.event.result == CUDA_SUCCESS) {
     driver_objects().pools.set_current(call.event.device, call.pool_handle);
   }
   CapturedStreams& captures = driver_objects().captures;
   if (call.begins_capture && call.event.result == CUDA_SUCCESS) captures.begin(call.event.stream);
-  if (call.ends_capture) captures.end(call.event.stream);  // also a capture that became invalid
+  if (call.ends_capture) captures.end(call.event.stream);  // even if the capture became invalid
   if (call.call_class == CallClass::kIgnored) return true;
-  // cudaFree(0), the customary way to wake the runtime up.
+  // cudaFree(0), the usual way to initialise the runtime.
   if (call.call_class == CallClass::kGives && call.event.address == 0 && call.event.handle == 0) {
     return true;
   }
@@ -175,7 +176,7 @@ bool settle_without_row(const DriverCall& call) {
   return true;
 }
 
-// When the call counts. A tool that was attached between ENTER and EXIT has no time of ENTER.
+// The time stamp of a call. If we attached between ENTER and EXIT, there is no time of ENTER.
 int64_t time_of(uint32_t id, const CUpti_CallbackData& data, int64_t now) {
   if (!counts_from_enter(id) || data.correlationData == nullptr) return now;
   const auto entered = static_cast<int64_t>(*data.correlationData);
@@ -195,8 +196,9 @@ void leave_call(uint32_t id, const CUpti_CallbackData& data) {
   event.correlation = data.correlationId;
   event.thread = current_thread();
   event.pool = pool_of(call);
-  // cuMemAllocAsync on a stream that is being captured puts a node into a graph, no memory. CUPTI
-  // 13.0 does not report that node (on an H200), so the capture itself is followed as well.
+  // cuMemAllocAsync on a stream that is being captured adds a node to a graph and allocates no
+  // memory. CUPTI 13.0 does not report that node (on an H200), so stream captures are tracked as
+  // well.
   if (event.kind == MemoryKind::kStreamOrdered &&
       (capture_thread.graph_node_made || driver_objects().captures.contains(event.stream))) {
     event.kind = MemoryKind::kGraph;
@@ -207,7 +209,7 @@ void leave_call(uint32_t id, const CUpti_CallbackData& data) {
   driver_objects().devices.note(event.device);
   recorder().record(event);
   follow_up(call, event);
-  // A program may be over before the next regular sample: have one with its memory in it.
+  // A program may end before the next regular sample: take one now that includes its memory.
   if (call.call_class == CallClass::kTakes &&
       driver_objects().devices.note_allocation(event.device)) {
     recorder().run_tasks_soon();
@@ -229,14 +231,14 @@ void record_context(const CUpti_ResourceData& data, DriverOperation operation) {
   if (operation == DriverOperation::kContextCreate) {
     objects.contexts.created(event.device);
     objects.devices.note(event.device);
-    add_stack(event);  // who made a context on a card where nobody expected one
+    add_stack(event);  // shows what created an unexpected context on a card
   } else {
     objects.contexts.destroyed(event.device);
   }
   recorder().record(event);
 }
 
-// The size is that of the code in the file: the driver does not tell what it takes on the device.
+// The size of the code in the file: the driver does not report what it takes on the device.
 void record_module(const CUpti_ResourceData& data, DriverOperation operation) {
   const auto* module = static_cast<const CUpti_ModuleResourceData*>(data.resourceDescriptor);
   if (module == nullptr) return;
@@ -257,7 +259,7 @@ void on_resource(uint32_t id, const CUpti_ResourceData& data) {
   switch (id) {
     case CUPTI_CBID_RESOURCE_CU_INIT_FINISHED:
       driver_objects().driver_ready.store(true, std::memory_order_release);
-      recorder().run_tasks_soon();  // NVML takes its time: better now than at the first question
+      recorder().run_tasks_soon();  // opens NVML now, which is slow, not at the first query
       return;
     case CUPTI_CBID_RESOURCE_CONTEXT_CREATED:
       driver_objects().driver_ready.store(true, std::memory_order_release);
@@ -294,7 +296,7 @@ void on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, const 
   }
 }
 
-// Who holds CUPTI, if it will tell (from 13.0 on), for the message.
+// The name of the tool that holds CUPTI, if CUPTI reports it (from 13.0 on), for the message.
 void name_holder(char* buffer, size_t capacity) {
   buffer[0] = '\0';
   if (g_cupti->subscribe_v2 == nullptr) return;
@@ -340,7 +342,7 @@ uint64_t enable_callbacks() {
     refused +=
         g_cupti->enable_callback(1, g_subscriber, CUPTI_CB_DOMAIN_RESOURCE, id) != CUPTI_SUCCESS;
   }
-  // Since CUDA 12.2; older versions have no such domain, which is no loss.
+  // Since CUDA 12.2; older versions have no such domain, and nothing is lost.
   g_cupti->enable_callback(1, g_subscriber, CUPTI_CB_DOMAIN_STATE, CUPTI_CBID_STATE_FATAL_ERROR);
   return refused;
 }
@@ -358,7 +360,7 @@ bool start_callbacks(const CuptiFunctions& functions, const Options& options) no
     return false;
   }
   const uint64_t refused = enable_callbacks();
-  // A CUPTI of CUDA 12 does not know the calls of CUDA 13, nor does its driver have them.
+  // CUPTI of CUDA 12 does not know the calls of CUDA 13, but its driver does not have them either.
   if (refused > 0) {
     recorder().report(HealthKind::kSourceMissing, refused,
                       "cupti: driver calls that this version cannot report");

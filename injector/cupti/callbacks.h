@@ -1,9 +1,11 @@
-// Listens to the driver: every call that takes or gives memory becomes a DriverEvent row.
+// Subscribes to driver calls: every call that allocates or frees memory becomes a DriverEvent row.
 //
-// The callback runs on the host's threads, inside the host's driver call. It reads parameters,
-// unwinds (calls that take memory and loads of code only), records, returns: no CUDA call
-// (forbidden there), no lock, no allocation. What needs a query is left to the task thread
-// (driver_queries.h).
+// The callback runs on the host's threads, inside the host's driver call. It reads the parameters,
+// unwinds (only for allocations, new contexts and loaded code), records and returns. It makes no
+// CUDA call (forbidden there) and allocates nothing. It takes no lock, except after a library was
+// loaded: then the list of modules is read again (stacks/modules.h) and PyTorch is looked for
+// (torch/hooks.h). Anything that needs a query is left to the task thread
+// (sampling/driver_queries.h).
 #pragma once
 
 #include "injector/cupti/loader.h"
@@ -11,11 +13,12 @@
 
 namespace tidemark::injector {
 
-// Subscribes and enables exactly the callbacks that are used. False when another tool holds CUPTI
-// or CUPTI refuses: said once on stderr and in the trace. `functions` must live on.
+// Subscribes and enables exactly the callbacks that we use. False when another tool holds CUPTI or
+// CUPTI refuses, which is reported once on stderr and in the trace. `functions` must outlive the
+// subscription.
 bool start_callbacks(const CuptiFunctions& functions, const Options& options) noexcept;
 
-// Gives CUPTI back, so that another tool (torch.profiler) can have it. Not in a callback.
+// Unsubscribes, so that another tool (torch.profiler) can use CUPTI. Not in a callback.
 void stop_callbacks() noexcept;
 
 }  // namespace tidemark::injector

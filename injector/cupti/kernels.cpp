@@ -13,11 +13,11 @@ namespace {
 
 using namespace cupti;
 
-// CUPTI advises 1 to 10 MB. A kernel record has about 200 bytes: 10,000 of them per buffer, some
-// tenths of a second of a busy training step. 64 buffers bound what a stuck reader can cost.
+// CUPTI recommends 1 to 10 MB. A kernel record takes about 200 bytes: 10,000 records per buffer, a
+// few tenths of a second of a busy training step. 64 buffers limit the cost of a stuck reader.
 constexpr size_t kBufferBytes = 2 << 20;
 constexpr size_t kMaxBuffers = 64;
-// Before CUDA 12.9 (27) CUPTI could crash when it was given no buffer.
+// Before CUDA 12.9 (27) CUPTI could crash when it got no buffer.
 constexpr uint32_t kToleratesNoBuffer = 27;
 constexpr uint32_t kStreamIsUnknown = 0;
 
@@ -33,7 +33,7 @@ std::array<Buffer, kMaxBuffers> g_buffers;
 std::atomic<uint64_t> g_refused_buffers{0};
 TracingFootprint g_footprint;
 std::atomic<uint32_t> g_enabled{0};  // activity kinds, as bits
-std::atomic<bool> g_ending{false};   // CUPTI is asked for everything, finished or not
+std::atomic<bool> g_ending{false};   // the last flush: takes records of unfinished kernels too
 
 uint8_t* map_buffer() {
   void* memory =
@@ -43,7 +43,7 @@ uint8_t* map_buffer() {
   return static_cast<uint8_t*>(memory);
 }
 
-// Only ever called by CUPTI, from any thread.
+// Called only by CUPTI, on any thread.
 void on_buffer_requested(uint8_t** buffer, size_t* size, size_t* max_records) {
   *max_records = 0;
   *size = kBufferBytes;
@@ -58,8 +58,8 @@ void on_buffer_requested(uint8_t** buffer, size_t* size, size_t* max_records) {
   }
   if (*buffer != nullptr) return;
   g_refused_buffers.fetch_add(1);
-  // A buffer outside of the pool: CUPTI fills it, its records are lost and counted by nobody but
-  // the number of such buffers.
+  // A buffer outside of the pool: CUPTI fills it, and its records are lost. Only the number of such
+  // buffers is counted.
   if (g_cupti->version < kToleratesNoBuffer) *buffer = map_buffer();
   if (*buffer == nullptr) *size = 0;
 }
@@ -82,7 +82,7 @@ uint32_t non_negative(int32_t value) {
 
 void record_kernel(const CUpti_ActivityKernel8& kernel) {
   if (kernel.start == 0 && kernel.end == 0) {
-    // Its time was lost; or it had not run yet when the recording ended, and is no part of it.
+    // Either its time was lost, or it had not run when the recording ended and is not part of it.
     if (!g_ending.load(std::memory_order_relaxed)) {
       recorder().count_dropped(BlockKind::kKernels, 1);
     }
@@ -129,7 +129,7 @@ CopyKind copy_kind_of(uint8_t kind) {
   }
 }
 
-// Memcpy and memset records share the members that are used, under the same names.
+// Memcpy and memset records have the same names for the members used here.
 template <typename Activity>
 void record_copy(const Activity& activity, CopyKind kind) {
   Copy row{};
@@ -156,7 +156,7 @@ void record_activity(const CUpti_Activity& activity) {
     case CUPTI_ACTIVITY_KIND_MEMSET:
       return record_copy(reinterpret_cast<const CUpti_ActivityMemset4&>(activity), CopyKind::kSet);
     default:
-      return;  // of a kind that another client of CUPTI has enabled
+      return;  // a kind that another CUPTI client has enabled
   }
 }
 
@@ -193,7 +193,7 @@ bool set_flag(CUpti_ActivityAttribute name, uint8_t value) {
   return g_cupti->activity_set_attribute(name, &size, &value) == CUPTI_SUCCESS;
 }
 
-// A tool that measures device memory should not take any: CUPTI's timestamps go to host memory.
+// A tool that measures device memory should not use any: CUPTI keeps its timestamps in host memory.
 void place_buffers() {
   g_footprint.on_device = !set_flag(CUPTI_ACTIVITY_ATTR_MEM_ALLOCATION_TYPE_HOST_PINNED, 1);
   constexpr size_t kUsualBytes = 3200000;
@@ -201,7 +201,7 @@ void place_buffers() {
   g_footprint.bytes_per_context =
       attribute<size_t>(CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_SIZE, kUsualBytes) *
       attribute<size_t>(CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_PRE_ALLOCATE_VALUE, kUsualCount);
-  // One buffer per host thread is the default from CUDA 13.0 on: far too many in a data loader.
+  // CUDA 13.0 made one buffer per host thread the default: far too many in a data loader.
   set_flag(CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER, 0);
   if (g_footprint.on_device) {
     recorder().report(HealthKind::kSourceMissing, 0,
@@ -251,7 +251,7 @@ void pause_kernels() noexcept {
   }
 }
 
-// A buffer that CUPTI still holds stays until it is given back and used again.
+// A buffer that CUPTI still holds stays mapped until it comes back and is used again.
 void stop_kernels() noexcept {
   for (Buffer& slot : g_buffers) {
     Buffer::State free = Buffer::State::kFree;

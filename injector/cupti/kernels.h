@@ -1,7 +1,7 @@
-// Kernels (and, when asked for, copies) from CUPTI's activity records.
+// Kernels, and copies if enabled, from CUPTI's activity records.
 //
-// CUPTI asks for a buffer and hands it back filled, on threads of its own or the host's: those two
-// callbacks only move ownership. Decoding happens on the task thread.
+// CUPTI requests a buffer and hands it back filled, on its own threads or the host's: those two
+// callbacks only move ownership. Records are decoded on the task thread.
 #pragma once
 
 #include <cstddef>
@@ -12,25 +12,25 @@
 
 namespace tidemark::injector {
 
-// Before the first context exists, so that CUPTI's own buffers go where they are told. False: CUPTI
-// refused, recorded in the trace.
+// Call before the first context exists, so that CUPTI places its buffers as configured. False:
+// CUPTI refused, which is recorded in the trace.
 bool start_kernels(const CuptiFunctions& functions, const Options& options) noexcept;
 
-// No new records; what CUPTI holds can still be collected. Then, when all is collected: the memory
-// is given back.
+// pause_kernels: no new records; what CUPTI holds can still be collected. stop_kernels: frees the
+// memory, after everything is collected.
 void pause_kernels() noexcept;
 void stop_kernels() noexcept;
 
-// Takes what CUPTI has completed and records it. Callers take turns (see sampling.h).
+// Records what CUPTI has completed. Callers take turns (capture/task_rounds.cpp).
 void collect_kernels() noexcept;
 
-// Also what CUPTI still holds: at the end.
+// Records also what CUPTI still holds: at the end.
 void collect_last_kernels() noexcept;
 
-// Rows of the records in one buffer. For collect_kernels and for tests.
+// Makes rows from the records in one buffer. For collect_kernels and for tests.
 void decode_activity(const CuptiFunctions& functions, uint8_t* buffer, size_t bytes) noexcept;
 
-// What CUPTI set aside per context for its timestamps, 0 while kernels are off.
+// What CUPTI reserved per context for its timestamps; 0 while kernels are off.
 struct TracingFootprint {
   uint64_t bytes_per_context = 0;
   bool on_device = false;

@@ -22,7 +22,7 @@ std::string_view folder_of(std::string_view path) {
   return slash == std::string_view::npos ? std::string_view() : path.substr(0, slash);
 }
 
-// CUDA's major version by the runtime that the process has loaded, 0: it has none.
+// Major version of the CUDA runtime that the process has loaded; 0: none.
 int runtime_version(std::span<const std::string_view> mapped) {
   for (const std::string_view path : mapped) {
     const std::string_view name = file_name_of(path);
@@ -32,7 +32,7 @@ int runtime_version(std::span<const std::string_view> mapped) {
   return 0;
 }
 
-// Puts candidates together and hands them on until one is taken.
+// Builds candidate paths and passes them on until one is accepted.
 class Candidates {
  public:
   Candidates(int preferred_version, CandidateUse use, void* context)
@@ -48,7 +48,7 @@ class Candidates {
     taken_ = use_(buffer, context_);
   }
 
-  // Both versions in this folder (with `below` appended), the runtime's own first.
+  // Both versions in this folder (with `below` appended), the runtime's version first.
   void folder(std::string_view folder, const char* below) {
     if (preferred_ != 0) in_folder(folder, below, preferred_);
     for (const int version : kMajorVersions) {
@@ -56,7 +56,7 @@ class Candidates {
     }
   }
 
-  // By name: LD_LIBRARY_PATH and the system's list of libraries.
+  // By name: LD_LIBRARY_PATH and the loader's cache.
   void name() {
     if (preferred_ != 0) by_name(preferred_);
     for (const int version : kMajorVersions) {
@@ -86,8 +86,9 @@ class Candidates {
   bool taken_ = false;
 };
 
-// Around a CUDA runtime: toolkits keep CUPTI beside it or under extras, wheels in a sibling package
-// (nvidia/cuda_runtime/lib and nvidia/cuda_cupti/lib; from CUDA 13 on all in nvidia/cu13/lib).
+// Near a CUDA runtime: toolkits keep CUPTI next to it or under extras, wheels in a sibling package
+// (nvidia/cuda_runtime/lib and nvidia/cuda_cupti/lib; from CUDA 13 on everything is in
+// nvidia/cu13/lib).
 void near_runtime(std::string_view folder, Candidates& out) {
   out.folder(folder, "");
   out.folder(folder, "/../extras/CUPTI/lib64");
@@ -152,7 +153,7 @@ bool find_functions(void* library, CuptiFunctions& f) {
          find_function(library, "cuptiActivityGetAttribute", f.activity_get_attribute);
 }
 
-// The oldest version whose records have the layout of abi/cupti.h: CUDA 12.0.
+// The oldest version whose records match abi/cupti.h: CUDA 12.0.
 constexpr uint32_t kOldestVersion = 18;
 
 bool try_library(const char* path, void* context) {
@@ -175,7 +176,8 @@ bool try_library(const char* path, void* context) {
   return true;
 }
 
-// The paths of mapped objects that say where CUDA lives; copied, since the loader may free them.
+// Paths of mapped libraries that show where CUDA is installed; copied, since the loader may free
+// them.
 struct MappedPaths {
   static constexpr size_t kMax = 16;
   char text[kMax][kMaxLibraryPath];
@@ -216,7 +218,7 @@ bool for_each_cupti_candidate(std::span<const std::string_view> mapped, Candidat
 }
 
 void load_cupti(CuptiLibrary& out) noexcept {
-  static MappedPaths paths;  // 16 KiB: too much for the stack of a thread that is not ours
+  static MappedPaths paths;  // 16 KiB: too large for the stack of a host thread
   paths.count = 0;
   dl_iterate_phdr(collect_path, &paths);
   if (!for_each_cupti_candidate({paths.views, paths.count}, try_library, &out) &&

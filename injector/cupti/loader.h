@@ -1,8 +1,8 @@
-// Finds libcupti at run time and the functions in it.
+// Finds libcupti and its functions at run time.
 //
-// A process may already hold one (a PyTorch wheel brings libcupti.so.12 or .13): that one is used,
-// because two copies would fight for the driver's one subscription. Otherwise places are tried in
-// the order of for_each_cupti_candidate. Nothing here calls CUDA.
+// If the process has loaded one already (a PyTorch wheel brings libcupti.so.12 or .13), that one is
+// used, because two copies would compete for the single subscription of the driver. Otherwise the
+// places of for_each_cupti_candidate are tried in order. Nothing here calls CUDA.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,9 @@
 
 namespace tidemark::injector {
 
-// Those without a comment are always there; the others may be null.
+// Functions without a comment are always present; the others may be null.
 struct CuptiFunctions {
-  uint32_t version = 0;  // of cuptiGetVersion: 19…28 for CUDA 12, 130000 and up for CUDA 13
+  uint32_t version = 0;  // from cuptiGetVersion: 19…28 for CUDA 12, 130000 and up for CUDA 13
   cupti::cuptiGetVersion_fn get_version;
   cupti::cuptiSubscribe_fn subscribe;
   cupti::cuptiUnsubscribe_fn unsubscribe;
@@ -37,8 +37,8 @@ struct CuptiFunctions {
 
 inline constexpr size_t kMaxLibraryPath = 1024;
 
-// Calls `use` with paths (or bare names) to try, the best first, until it returns true. `mapped`
-// are the files of the shared objects in the process.
+// Calls `use` with paths (or bare names) to try, best first, until it returns true. `mapped` are
+// the paths of the shared objects in the process.
 using CandidateUse = bool (*)(const char* path, void* context);
 bool for_each_cupti_candidate(std::span<const std::string_view> mapped, CandidateUse use,
                               void* context) noexcept;
@@ -47,7 +47,7 @@ struct CuptiLibrary {
   CuptiFunctions functions{};
   bool found = false;
   char path[kMaxLibraryPath] = "";    // where it was found
-  char reason[kMaxLibraryPath] = "";  // why not, for one line on stderr
+  char reason[kMaxLibraryPath] = "";  // why it was not found, for one line on stderr
 };
 
 void load_cupti(CuptiLibrary& out) noexcept;
