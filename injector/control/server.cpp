@@ -24,13 +24,13 @@
 namespace tidemark::injector {
 namespace {
 
-// Starting a capture runs CUPTI and the loader on it. Below the size of a huge page, one of which
-// the system might otherwise lay under it.
+// Starting a capture runs CUPTI and the loader on this stack. Smaller than a huge page, which the
+// system might otherwise use for it.
 constexpr size_t kStackBytes = 1 << 20;
 constexpr size_t kMaxClients = 8;
 constexpr int kReplyTimeoutMs = 2000;
 
-// A descriptor that the host may have closed and got again for something of its own.
+// A descriptor that the host may have closed and reused for something of its own.
 struct OwnSocket {
   int fd = -1;
   uint64_t inode = 0;
@@ -56,7 +56,7 @@ struct Client {
   char line[control::kMaxLineBytes];
 };
 
-// The thread's own, but for a forked child and the exit handler, which only let go.
+// Used by the control thread only, except that a forked child and the exit handler close it.
 struct Server {
   OwnSocket listener;
   Client clients[kMaxClients];
@@ -87,7 +87,7 @@ void prepare_process() {
   std::atexit(at_exit);
 }
 
-// A name that nobody listens behind was left by a process of the same number.
+// A socket file that nobody listens on was left by an earlier process with the same pid.
 bool is_taken(const sockaddr_un& address, socklen_t size) {
   const int probe = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (probe < 0) return true;
@@ -115,8 +115,8 @@ int listen_at(int directory, const char* path, const char* name) {
   return -1;
 }
 
-// The socket gets its name once somebody listens at it: between bind() and listen() it would look
-// like one that was left behind, and be removed. The new name takes a stale one's place.
+// The socket gets its name once it listens: between bind() and listen() it would look like one that
+// was left behind, and be removed. The new name replaces a stale one.
 int bind_in(int directory, const char* path) {
   char name[32];
   char early[64];
@@ -163,13 +163,13 @@ bool open_listener() {
   char path[PATH_MAX];
   for (const control::Place place : control::kPlaces) {
     int fd = open_in(place, path);
-    // Again: the program may close all descriptors, whatever they are, while this one is made.
+    // Retry: the program may close all descriptors while this one is being created.
     for (int more = 3; fd < 0 && errno != 0 && more > 0; --more) fd = open_in(place, path);
     if (fd >= 0) {
       g_server.listener.take(fd);
       return true;
     }
-    // The user's own wish is not replaced by another place.
+    // A directory set by the user is not replaced by another one.
     const bool wished = place == control::Place::kVariable && errno != 0;
     if (!wished && place != control::Place::kTemporary) continue;
     complain(g_said_no_socket, "cannot listen in %s: %s; this process cannot be attached to", path,
@@ -216,7 +216,8 @@ void accept_client() {
   ::close(fd);
 }
 
-// Whole lines in the order they came. False: the client is done, or talks nonsense.
+// Handles complete lines in the order they arrive. False: the client has disconnected or sent
+// garbage.
 bool serve(Client& client) {
   const ssize_t n =
       ::recv(client.socket.fd, client.line + client.size, sizeof client.line - client.size, 0);
@@ -227,7 +228,7 @@ bool serve(Client& client) {
     const std::string_view received(client.line, client.size);
     const size_t end = received.find('\n');
     if (end == std::string_view::npos) break;
-    static control::Line reply(control::kOk);  // too large for the stack; there is one thread
+    static control::Line reply(control::kOk);  // too large for the stack; only one thread uses it
     answer(received.substr(0, end), reply);
     if (!send_all(client.socket.fd, reply.finish())) return false;
     client.size -= end + 1;
@@ -285,7 +286,7 @@ bool start_control_server() noexcept {
   pthread_attr_setstacksize(&attributes, kStackBytes);
   pthread_t thread;
   int error = pthread_create(&thread, &attributes, run, nullptr);
-  // A host with much static thread-local storage needs more: take its default.
+  // A host with a lot of static thread-local storage needs more: use the default.
   if (error == EINVAL) error = pthread_create(&thread, nullptr, run, nullptr);
   pthread_attr_destroy(&attributes);
   if (error != 0) g_running_in.store(0);

@@ -26,7 +26,7 @@ using control::Line;
 // The bridge may have to be compiled first.
 constexpr uint32_t kSnapshotPatienceMs = 90'000;
 
-int64_t g_end_ms = 0;  // monotonic; 0: the capture has no end of its own
+int64_t g_end_ms = 0;  // monotonic; 0: the capture has no time limit
 
 std::string_view state_name() {
   return recorder().on() ? control::kRecording : control::kArmed;
@@ -45,8 +45,8 @@ void say_last_complaint(Line& reply) {
 
 // ---- options --------------------------------------------------------------------------------
 
-// The request that is being answered, and room for the values that are read out of it. A value of
-// the request goes before the environment's.
+// The request being answered, and a buffer for values parsed from it. A value in the request
+// overrides the environment.
 std::string_view g_request;
 char g_values[control::kMaxLineBytes];
 size_t g_values_used = 0;
@@ -108,7 +108,7 @@ bool refuse_second(Line& reply) {
   return true;
 }
 
-// True when recording.
+// True if recording started.
 bool begin(const Options& options, Line& reply) {
   if (options.complaint != nullptr) {
     char text[128];
@@ -150,7 +150,7 @@ void stop(Line& reply) {
 void snapshot(std::string_view request, Line& reply) {
   if (refuse_second(reply)) return;
   Options options = options_of(request);
-  // The state alone: nothing is listened to that tells of changes.
+  // Only the state: no source that reports changes is started.
   options.cupti = false;
   options.kernels = false;
   options.nccl = false;
@@ -159,7 +159,7 @@ void snapshot(std::string_view request, Line& reply) {
   end(reply);
 }
 
-// The allocator itself is asked; else what it said last, while that is listened to.
+// Asks the allocator; if that is not possible, its last report while recording.
 bool torch_totals(int64_t device, bool may_load, uint64_t& allocated, uint64_t& reserved) {
   return ask_torch_totals(device, may_load, allocated, reserved) ||
          (recorder().on() && latest_torch_totals(device, allocated, reserved));

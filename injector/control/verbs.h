@@ -1,4 +1,4 @@
-// What the commands of proto/control.h do. All on the control thread.
+// Implements the commands of proto/control.h. Everything runs on the control thread.
 #pragma once
 
 #include <string_view>
@@ -7,11 +7,11 @@
 
 namespace tidemark::injector {
 
-// `reply` is made anew.
+// `reply` is overwritten.
 void answer(std::string_view request, control::Line& reply) noexcept;
 
-// A capture that was asked for with a length ends by itself: the milliseconds until then, -1 when
-// there is none.
+// For a capture with a time limit: milliseconds until it ends (-1: no limit), and ending it when
+// due.
 int ms_until_due() noexcept;
 void act_when_due() noexcept;
 

@@ -1,5 +1,5 @@
-// How large CUDA arrays are. The driver has no call that says so without side effects, and no call
-// may be made in a callback anyway.
+// Computes the size of CUDA arrays. No driver call returns it without side effects, and a callback
+// must not make calls anyway.
 #include <algorithm>
 
 #include "injector/driver/events.h"
@@ -50,7 +50,7 @@ bool is_block_compressed(CUarray_format format) {
   return format >= CU_AD_FORMAT_BC1_UNORM && format <= CU_AD_FORMAT_BC7_UNORM_SRGB;
 }
 
-// Of 4 x 4 texels: BC1 and BC4 keep one 64-bit word, the others two.
+// Bytes per block of 4 x 4 texels: BC1 and BC4 use one 64-bit word, the others two.
 uint64_t compressed_block_bytes(CUarray_format format) {
   const bool small = format == CU_AD_FORMAT_BC1_UNORM || format == CU_AD_FORMAT_BC1_UNORM_SRGB ||
                      format == CU_AD_FORMAT_BC4_UNORM || format == CU_AD_FORMAT_BC4_SNORM;
@@ -78,7 +78,8 @@ uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR& description) noexcept {
 uint64_t mipmapped_array_bytes(const CUDA_ARRAY3D_DESCRIPTOR& description,
                                unsigned levels) noexcept {
   if ((description.Flags & (kArray3DSparse | kArray3DDeferredMapping)) != 0) return 0;
-  // The depth of a layered or cube-map array counts layers, and every level has all of them.
+  // The depth of a layered or cube-map array is its number of layers, and every level has all of
+  // them.
   const bool layered = (description.Flags & (kArray3DLayered | kArray3DCubemap)) != 0;
   CUDA_ARRAY3D_DESCRIPTOR level = description;
   uint64_t sum = 0;

@@ -1,4 +1,4 @@
-// Memory behind handles: virtual memory, memory of others, arrays, graphs.
+// Calls that identify memory by a handle: virtual memory, multicast, shared memory, arrays, graphs.
 #include "injector/driver/decoder.h"
 
 namespace tidemark::injector {
@@ -31,7 +31,7 @@ void decode_virtual_handles(uint32_t id, Decoder& d) noexcept {
       event.handle = d.as<cuMemExportToShareableHandle_params>().handle;
       return;
     case CBID_cuMemImportFromShareableHandle:
-      d.takes(MemoryKind::kVirtual, 0, 0);  // the size shows when it is mapped
+      d.takes(MemoryKind::kVirtual, 0, 0);  // the size is known when it is mapped
       event.operation = DriverOperation::kImport;
       event.handle = d.out(d.as<cuMemImportFromShareableHandle_params>().handle);
       event.flags |= kDriverRemote;
@@ -233,7 +233,7 @@ void decode_graph_node(Decoder& d, const CUgraphNodeParams* node) {
 }
 }  // namespace
 
-// Nodes fix addresses; memory is behind them from the launch on (Counter rows tell how much).
+// Nodes fix addresses; they have memory from the launch on (Counter rows say how much).
 void decode_graphs(uint32_t id, Decoder& d) noexcept {
   switch (id) {
     case CBID_cuGraphAddMemAllocNode: {

@@ -1,4 +1,4 @@
-// Memory that a call hands out by its address: device, host, stream-ordered, and the pools.
+// Calls that return memory by its address: device, host, stream-ordered, and the pools.
 #include <algorithm>
 
 #include "injector/driver/decoder.h"
@@ -16,7 +16,7 @@ void decode_device_memory(uint32_t id, Decoder& d) noexcept {
       return d.takes(MemoryKind::kDevice, d.out(p.dptr), p.bytesize);
     }
     case CBID_cuMemAllocPitch: {
-      // A failed call has no pitch: what was asked for is the width.
+      // A failed call returns no pitch: the requested width counts.
       const auto& p = d.as<cuMemAllocPitch_params>();
       const uint64_t row = std::max<uint64_t>(d.out(p.pPitch), p.WidthInBytes);
       return d.takes(MemoryKind::kPitched, d.out(p.dptr), row * p.Height);
@@ -30,7 +30,8 @@ void decode_device_memory(uint32_t id, Decoder& d) noexcept {
       const auto& p = d.as<cuMemAllocManaged_params>();
       return d.takes(MemoryKind::kManaged, d.out(p.dptr), p.bytesize);
     }
-    // cuMemFree serves device, pitched, managed and mapped external memory: the address tells.
+    // cuMemFree frees device, pitched, managed and mapped external memory; readers find the kind by
+    // address.
     case CBID_cuMemFree:
       return d.gives(MemoryKind::kDevice, d.as<cuMemFree_params>().dptr);
     case CBID_cuMemFree_v2:

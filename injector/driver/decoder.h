@@ -1,4 +1,4 @@
-// What the decoders of driver calls share. Internal to driver_events.h.
+// Shared by the decoders of driver calls. Internal to driver/events.h.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ uint64_t bits(Handle handle) {
   return static_cast<uint64_t>(reinterpret_cast<uintptr_t>(handle));
 }
 
-// One call on its way to a row. The parameters are the driver's: pointers in them may be null.
+// Builds the row of one call. The parameters belong to the driver: pointers in them may be null.
 class Decoder {
  public:
   Decoder(const void* params, CUresult result) : params_(params), ok_(result == CUDA_SUCCESS) {
@@ -73,7 +73,7 @@ class Decoder {
   bool ok_;
 };
 
-// By family of calls; `id` is one of the family.
+// One per family of calls; `id` is one of the family.
 void decode_device_memory(uint32_t id, Decoder& d) noexcept;
 void decode_host_memory(uint32_t id, Decoder& d) noexcept;
 void decode_stream_ordered(uint32_t id, Decoder& d) noexcept;

@@ -86,7 +86,7 @@ constexpr Watched kWatched[] = {
 };
 // clang-format on
 
-// By id: where the call stands in kWatched, + 1.
+// By id: index of the call in kWatched, + 1.
 constexpr auto kPlaceOf = [] {
   std::array<uint8_t, kDriverCallbackCount> places{};
   for (size_t i = 0; i < std::size(kWatched); ++i) {

@@ -12,7 +12,7 @@ namespace {
 constinit DriverObjects g_objects;
 constinit std::atomic<uint32_t> g_next_pool{1};
 
-// A query of a pool takes microseconds; after this many yields something else is wrong.
+// A query of a pool takes microseconds; waiting for more yields than this would not help.
 constexpr int kLongestWait = 10000;
 
 void record_pool(uint32_t id, uint64_t handle, std::string_view name) {
@@ -100,7 +100,7 @@ uint32_t PoolTable::add(uint64_t handle, int64_t device, uint32_t id) noexcept {
 uint32_t PoolTable::id_of(uint64_t handle, int64_t device) noexcept {
   if (handle == 0) return 0;
   if (Entry* entry = find(handle)) {
-    // A thread that has just added the entry may not have numbered it yet.
+    // The thread that is adding the entry may not have set its id yet.
     for (int i = 0; i < kLongestWait && entry->id.load() == 0; ++i) sched_yield();
     return entry->id.load();
   }

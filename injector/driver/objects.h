@@ -1,8 +1,8 @@
-// What the callbacks learn about devices, contexts, pools and imports, and the task thread acts on.
+// What the callbacks learn about devices, contexts, pools and imports, for use by the task thread.
 //
-// Fixed tables of atomics: a callback never waits and never allocates. A table that is full forgets
-// newcomers: their events are recorded all the same, only the sampling of them is missing, which is
-// counted as dropped Counter rows by the caller.
+// Fixed tables of atomics: a callback never waits and never allocates. A full table ignores new
+// entries: their events are recorded all the same, but they are not sampled, which the caller
+// counts as dropped Counter rows.
 #pragma once
 
 #include <array>
@@ -17,11 +17,11 @@ namespace tidemark::injector {
 inline constexpr size_t kMaxDevices = 64;
 inline constexpr int64_t kNoDevice = -1;
 
-// Which devices this process uses, and what it does there that is worth sampling.
+// Which devices this process uses, and what on them is worth sampling.
 class DeviceUse {
  public:
   void note(int64_t device) noexcept { set(used_, device); }
-  // True for the first one on the device.
+  // True for the first allocation on the device.
   bool note_allocation(int64_t device) noexcept { return set(allocated_, device); }
   void note_graph_memory(int64_t device) noexcept { set(graph_, device); }
   bool used(int64_t device) const noexcept { return has(used_, device); }
@@ -36,7 +36,7 @@ class DeviceUse {
   static bool valid(int64_t device) noexcept {
     return device >= 0 && device < static_cast<int64_t>(kMaxDevices);
   }
-  // True when it was not set.
+  // True if the bit was not set before.
   static bool set(std::atomic<uint64_t>& bits, int64_t device) noexcept {
     if (!valid(device)) return false;
     const uint64_t bit = uint64_t{1} << device;
@@ -52,13 +52,13 @@ class DeviceUse {
   std::atomic<uint64_t> graph_{0};
 };
 
-// Contexts by CUPTI's number for them, which is never used twice.
+// Contexts by CUPTI's id, which is never reused.
 class ContextTable {
  public:
-  // kNoDevice: not known.
+  // kNoDevice if not known.
   int64_t device_of(uint32_t context) const noexcept;
   void note(uint32_t context, int64_t device) noexcept;
-  // How many there are on a device.
+  // Number of contexts on a device.
   uint32_t live(int64_t device) const noexcept;
   void created(int64_t device) noexcept;
   void destroyed(int64_t device) noexcept;
@@ -70,26 +70,26 @@ class ContextTable {
   std::array<std::atomic<uint32_t>, kMaxDevices> live_{};
 };
 
-// The driver's pools under the small numbers that rows carry. A number is given once: a handle that
-// comes back after its pool was destroyed is another pool.
+// The driver's pools and their ids in the trace. An id is used once: a handle that appears again
+// after its pool was destroyed is another pool.
 class PoolTable {
  public:
-  // The number of this pool; at first sight its Pool row is recorded.
+  // The id of this pool; its Pool row is recorded the first time.
   uint32_t id_of(uint64_t handle, int64_t device) noexcept;
-  // The pool that cuMemAllocAsync uses on a device. Its handle is found out by the task thread.
+  // The pool that cuMemAllocAsync uses on a device. The task thread finds out its handle.
   uint32_t current_of(int64_t device) noexcept;
   void set_current(int64_t device, uint64_t handle) noexcept;
   bool needs_handle(int64_t device) const noexcept;
   void learn_current(int64_t device, uint64_t handle) noexcept;
 
   // ENTER of cuMemPoolDestroy: from now on the pool is not sampled. Waits (bounded) for a sample
-  // that is being taken, since the driver does not survive a query of a pool that is gone.
+  // that is being taken, since the driver crashes on a query of a destroyed pool.
   void retire(uint64_t handle) noexcept;
-  // The destruction failed after all.
+  // The destruction failed.
   void revive(uint64_t handle) noexcept;
   void forget(uint64_t handle) noexcept;
 
-  // Calls `sample(handle, id, device)` for each living pool, guarded against retire().
+  // Calls `sample(handle, id, device)` for each live pool, guarded against retire().
   template <typename Sample>
   void for_each_living(Sample&& sample) noexcept {
     for (Entry& entry : entries_) {
@@ -121,16 +121,16 @@ class PoolTable {
   std::atomic<uint64_t> in_sample_{0};
 };
 
-// Numbers for Pool rows, for whoever records pools (the framework's are in the same table).
+// Ids for Pool rows. The pools of PyTorch are in the same table.
 uint32_t next_pool_id() noexcept;
 
-// Imports whose size only a query can tell, waiting for the task thread.
+// Imports whose size is known only from a query by the task thread.
 class PendingImports {
  public:
   // False: full.
   bool add(const DriverEvent& event) noexcept;
   bool take(DriverEvent& out) noexcept;
-  // The import ends before its size was asked: another allocation may have its address soon.
+  // The import is closed before its size was queried: its address may be reused soon.
   void cancel(uint64_t address) noexcept;
   void clear() noexcept;
 
@@ -144,8 +144,8 @@ class PendingImports {
   std::array<Entry, kEntries> entries_{};
 };
 
-// Streams that are being captured into a graph. Only those a capture began on: a stream that joined
-// through an event looks like any other from here.
+// Streams that are being captured into a graph. Only those on which a capture began: a stream that
+// joined through an event cannot be told from others here.
 class CapturedStreams {
  public:
   void begin(uint64_t stream) noexcept;
