@@ -37,7 +37,7 @@ std::string_view read_python_text(const PythonRuntime& python, const void* text,
     return {};
   const auto length = read_at<uint64_t>(text, kSizeOffset);
   const auto state = read_at<uint32_t>(text, kTextState);
-  if ((state & kCompact) == 0) return {};  // old-style strings, which no compiler makes
+  if ((state & kCompact) == 0) return {};  // old-style strings, which the compiler never creates
   if ((state & kAscii) != 0) {
     const size_t size = std::min<size_t>(length, capacity);
     std::memcpy(buffer, static_cast<const uint8_t*>(text) + python.layout.text_data, size);
@@ -82,7 +82,7 @@ int64_t line_from_ranges(const uint8_t* table, size_t size, int64_t first_line,
   return line;
 }
 
-// Entries that begin with 1cccclll (form, units of code - 1); what follows has no high bit.
+// Entries begin with a byte 1cccclll (form, code units - 1); the bytes after it have no high bit.
 int64_t line_from_locations(const uint8_t* table, size_t size, int64_t first_line,
                             uint32_t unit) noexcept {
   constexpr uint32_t kOneLine0 = 10;
@@ -99,7 +99,7 @@ int64_t line_from_locations(const uint8_t* table, size_t size, int64_t first_lin
     if (form >= kOneLine0 && form < kNoColumns) {
       line += form - kOneLine0;
     } else if (form == kNoColumns || form == kLong) {
-      uint64_t value = 0;  // six bits at a time, the lowest first; the lowest bit is the sign
+      uint64_t value = 0;  // six bits at a time, lowest first; the lowest bit is the sign
       for (uint32_t shift = 0; at < i && shift < 64; shift += 6) {
         const uint8_t byte = table[at++];
         value |= static_cast<uint64_t>(byte & 0x3f) << shift;

@@ -1,11 +1,11 @@
-// Functions of the process by name, in whatever is loaded.
+// Finds functions of the process by name, in any loaded library.
 #pragma once
 
 #include <dlfcn.h>
 
 namespace tidemark::injector {
 
-// False, and null, when there is none.
+// False, and null, if there is none.
 template <typename Function>
 bool find_symbol(Function& function, const char* name) noexcept {
   function = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));

@@ -13,11 +13,11 @@ constexpr PythonLayout k311 = {56,  8, 48, 32,  56, 69, false, 16, 72, 112, 128,
 constexpr PythonLayout k312 = {56,  0,  8,  0,  56, 70, false, 16, 68, 112, 128, 136, 192, 40, 56, LineTable::kLocations, 12};
 // clang-format on
 
-// The interpreter's own description, as words: magic, version, free_threaded, then groups of
+// The interpreter's description of itself, as words: magic, version, free_threaded, then groups of
 // offsets. The groups before the thread state grew in 3.14.
 struct Described {
-  uint32_t thread_state;  // index of the group's first word, its size
-  uint32_t frame_words;   // words of the frame's group
+  uint32_t thread_state;  // index of the first word of the group, which is its size
+  uint32_t frame_words;   // number of words in the frame's group
 };
 constexpr Described kDescribed313 = {3 + 3 + 13, 6};
 constexpr Described kDescribed314 = {3 + 3 + 16, 8};
@@ -36,7 +36,7 @@ bool read_described(int minor, const void* runtime, PythonLayout& layout) {
   const uint64_t* const code = frame + described.frame_words;
   const auto offset = [](uint64_t word) { return static_cast<uint16_t>(word); };
   for (const uint64_t* word = thread; word != code + 10; ++word) {
-    if (*word > 0x4000) return false;  // sizes and offsets are small, whatever they are
+    if (*word > 0x4000) return false;  // not a plausible size or offset
   }
   layout = PythonLayout();
   layout.thread_frame = offset(thread[4]);

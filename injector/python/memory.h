@@ -1,4 +1,4 @@
-// Reads members of Python's objects where they lie.
+// Reads members of Python objects directly from memory.
 #pragma once
 
 #include <cstddef>

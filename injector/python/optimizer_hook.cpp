@@ -14,7 +14,7 @@ namespace {
 
 using Object = void;
 
-// CPython's own declarations, unchanged since 3.0.
+// CPython's declarations, unchanged since 3.0.
 struct MethodDefinition {
   const char* name;
   Object* (*call)(Object* self, Object* arguments);
@@ -74,13 +74,13 @@ bool find_api() {
   return all;
 }
 
-// An interpreter that has ended, or is about to, takes no calls: it would crash.
+// An interpreter that has ended, or is about to, must not be called: it would crash.
 bool takes_calls() {
   return g_api.is_initialized() != 0 &&
          (g_api.is_finalizing == nullptr || g_api.is_finalizing() == 0);
 }
 
-// Whatever happens in it stays in it: an exception of ours must not surface in the program.
+// Exceptions raised here must not surface in the program.
 constexpr char kHook[] = R"(
 def install(register, step, due, done, tag):
     def tag_tensor(tensor, category):
@@ -113,8 +113,8 @@ def install(register, step, due, done, tag):
 install(_register, _step, _due, _done, _tag)
 )";
 
-// The first steps show everything there is; later ones are looked at when the time that it takes is
-// less than this share of the time that went by.
+// The first steps show all tensors. After that the tensors are visited again only when a visit
+// costs less than 1 / kShare of the time since the last one.
 constexpr uint32_t kFirstSteps = 3;
 constexpr int64_t kShare = 2000;
 struct Pace {
@@ -199,12 +199,12 @@ bool run_hook(Object* registrar) {
   return result != nullptr;
 }
 
-// Runs on the main thread with the GIL, between two instructions of whatever runs there.
+// Runs on the main thread with the GIL, between two instructions of the running program.
 int install(void*) {
   Object* const module = g_api.dict_get(g_api.modules(), "torch.optim.optimizer");
   Object* const registrar =
       module != nullptr ? g_api.attribute(module, "register_optimizer_step_post_hook") : nullptr;
-  Stage stage = Stage::kIdle;  // not imported yet, or only half
+  Stage stage = Stage::kIdle;  // not imported yet, or only partly
   if (registrar != nullptr) {
     stage = run_hook(registrar) ? Stage::kInstalled : Stage::kImpossible;
     g_api.unreference(registrar);
@@ -233,7 +233,7 @@ void restart_optimizer_hook() noexcept {
 }
 
 void reset_optimizer_hook() noexcept {
-  // The parent's hook lives on in a forked child and goes on marking; a pending call does not.
+  // The hook that the parent installed keeps working in a forked child; a pending call does not.
   if (g_stage.load() == Stage::kAsked) g_stage.store(Stage::kIdle);
   g_pace.passes.store(0);
 }

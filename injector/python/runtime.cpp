@@ -9,8 +9,8 @@
 namespace tidemark::injector {
 namespace {
 
-// Digits at `at`, which is moved behind them. (strtol would need the newest glibc where it was
-// built with one.)
+// Parses digits at `at` and advances it. (strtol would need the newest glibc if it was built with
+// one.)
 int read_number(const char*& at) {
   int number = 0;
   for (; *at >= '0' && *at <= '9' && number < 1000; ++at) number = number * 10 + (*at - '0');

@@ -1,4 +1,4 @@
-// The CPython in this process, found by its symbols. Nothing of it is linked.
+// The CPython of this process, found by its symbols. Nothing of it is linked.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ struct PythonRuntime {
   PythonLayout layout{};
 };
 
-// Looks it up in the process; false when there is no interpreter, or one that is too old.
+// Looks it up; false if there is no interpreter, or one that is too old.
 bool find_python(PythonRuntime& python) noexcept;
 
-// The calling thread's state, where it is safe to look at; null for threads that Python does not
-// know, and once the interpreter is going down.
+// The calling thread's state, if it can be read safely; null for threads that Python does not know,
+// and once the interpreter shuts down.
 inline void* python_thread(const PythonRuntime& python) noexcept {
   if (python.this_thread_state == nullptr || python.is_initialized() == 0) return nullptr;
-  // A thread that outlives the interpreter still finds its state here for a while, freed.
+  // A thread that outlives the interpreter still gets its state here for a while, but it is freed.
   if (python.is_finalizing != nullptr && python.is_finalizing() != 0) return nullptr;
   return python.this_thread_state();
 }

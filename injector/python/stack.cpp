@@ -19,7 +19,7 @@ namespace {
 
 enum class Way : uint32_t {
   kUnknown,   // no interpreter yet
-  kUntested,  // the layout is known but was not yet compared with live frames
+  kUntested,  // the layout is known but not yet checked against live frames
   kWalk,
   kGil,
   kNone,
@@ -29,10 +29,10 @@ constexpr uint32_t kStacksLog2 = 18;
 
 PythonRuntime g_python;  // written before g_way leaves kUnknown
 std::atomic<Way> g_way{Way::kUnknown};
-HashedIds g_stacks;  // what was walked to the id of its stack; all recordings, told apart by seed
+HashedIds g_stacks;  // walked frames to stack id; the seed separates recordings
 bool g_have_table = false;
 
-// The first thread with frames to show decides.
+// The first thread with frames decides.
 Way test_layout(const void* thread) noexcept {
   switch (check_python_layout(g_python, thread)) {
     case LayoutCheck::kNothingToSee:
@@ -65,7 +65,7 @@ FrameKey key_of(const PythonFrame& frame) noexcept {
   return key;
 }
 
-// A thread of which Python knows nothing: what autograd does on it, or at least its name.
+// For a thread that Python does not know: its autograd node, or at least its name.
 uint32_t stack_without_python() noexcept {
   const void* const type = current_autograd_type();
   Hasher hasher(capture_session.load(std::memory_order_relaxed));
@@ -126,7 +126,7 @@ void clear_python_stacks() noexcept {
 }
 
 void reset_python_stacks() noexcept {
-  // A forked child may have found its parent in the middle of adding.
+  // The parent may have been adding an entry when the child was forked.
   g_way.store(Way::kUnknown);
   g_have_table = false;
   new (&g_stacks) HashedIds();

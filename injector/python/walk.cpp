@@ -12,9 +12,9 @@ namespace tidemark::injector {
 namespace {
 
 constexpr size_t kHashOffset = 24;  // of a string
-// Owners from here on are the interpreter's own frames on the C stack.
+// Frames with this owner or a higher one are internal frames of the interpreter on the C stack.
 constexpr uint8_t kFirstForeignOwner = 3;
-// 3.14 keeps flags in the lowest bits of its references.
+// 3.14 stores flags in the lowest bits of references.
 constexpr uintptr_t kTagBits = 3;
 
 const uint8_t* innermost_frame(const PythonLayout& layout, const void* thread) {
@@ -36,7 +36,7 @@ uint32_t unit_of(const PythonLayout& layout, const uint8_t* frame, const uint8_t
   }
   const auto* const position = read_at<const uint8_t*>(frame, layout.frame_position);
   const uint8_t* const first = code + layout.code_instructions;
-  // A frame that has not begun stands before its first instruction.
+  // A frame that has not started is positioned before its first instruction.
   return position < first ? 0 : static_cast<uint32_t>((position - first) / 2);
 }
 
@@ -72,7 +72,7 @@ void walk_python(const PythonRuntime& python, const void* thread, uint64_t seed,
 
 namespace {
 
-// Reads through the kernel, which says no where we would fault.
+// Reads through the kernel, which returns an error where we would fault.
 template <typename T>
 bool safe_read(const void* object, size_t offset, T& value) {
   const iovec local{&value, sizeof value};
@@ -87,7 +87,7 @@ bool has_type(const void* object, const void* type) {
   return object != nullptr && safe_read(object, kPythonTypeOffset, found) && found == type;
 }
 
-// Everything that is read of a code object later.
+// Checks everything that is read from a code object later.
 bool check_code(const PythonRuntime& python, const uint8_t* frame, const uint8_t* code) {
   const PythonLayout& layout = python.layout;
   const void* name = nullptr;

@@ -1,7 +1,7 @@
-// The Python frames of the calling thread, read without taking the GIL.
+// Walks the Python frames of the calling thread without taking the GIL.
 //
-// A thread that is inside a C function does not change its own frames, and its frames keep their
-// code objects alive, whoever holds the GIL meanwhile. So they may be read as they lie in memory.
+// A thread inside a C function does not change its own frames, and its frames keep their code
+// objects alive, no matter which thread holds the GIL. So they can be read directly from memory.
 #pragma once
 
 #include <cstddef>
@@ -16,25 +16,24 @@ inline constexpr size_t kMaxPythonFrames = 128;  // deeper stacks lose their out
 
 struct PythonFrame {
   const uint8_t* code;
-  uint32_t unit;  // the instruction's number
+  uint32_t unit;  // index of the instruction
 };
 
 struct PythonFrames {
   PythonFrame frames[kMaxPythonFrames];  // innermost first
   uint32_t count = 0;
-  // Of every code object and position. A code object counts with its name's hash, first line and
-  // size beside its address: another one that came to lie at the same address is another one.
+  // Hash of all code objects and positions. A code object is identified by its address, the hash of
+  // its name, its first line and its size, so another one that is later created at the same address
+  // differs.
   HashKey key;
 };
 
-// `thread` is the calling thread's state. Every code object is checked to be one; the walk ends at
-// the first thing that is not what it should be.
+// `thread` is the calling thread's state. Frames whose code is not a code object are skipped.
 void walk_python(const PythonRuntime& python, const void* thread, uint64_t seed,
                  PythonFrames& out) noexcept;
 
-// Whether the layout describes the interpreter at hand: walks the thread's frames through reads
-// that cannot fault, and looks at everything that is used later. True also says that there was at
-// least one frame to look at.
+// Checks the layout against the interpreter: walks the thread's frames with reads that cannot
+// fault, and checks everything that is used later. kRight requires at least one frame.
 enum class LayoutCheck : uint8_t { kRight, kWrong, kNothingToSee };
 LayoutCheck check_python_layout(const PythonRuntime& python, const void* thread) noexcept;
 

@@ -44,8 +44,8 @@ const void* current_autograd_type() noexcept {
 }
 
 std::string_view autograd_type_name(const void* type, char* buffer, size_t capacity) noexcept {
-  // Itanium ABI: the word before a vtable's first function is its type_info, whose second word is
-  // the mangled name.
+  // Itanium ABI: the word before a vtable's first function points to its type_info, whose second
+  // word is the mangled name.
   const char* const* info = nullptr;
   std::memcpy(&info, static_cast<const uint8_t*>(type) - sizeof(void*), sizeof info);
   if (info == nullptr || info[1] == nullptr) return {};

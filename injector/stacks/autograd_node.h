@@ -1,7 +1,8 @@
-// What the autograd engine computes on the calling thread: the type of the backward node.
+// The type of the backward node that the autograd engine runs on the calling thread.
 //
-// `torch::autograd::get_current_node()` has the same signature in every torch from 2.0 on; the
-// node's type is told by its vtable, whose type_info carries the name. Nothing of torch is linked.
+// `torch::autograd::get_current_node()` has the same signature in every torch from 2.0 on. The
+// vtable identifies the type of the node, and its type_info has the name. Nothing of torch is
+// linked.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +10,10 @@
 
 namespace tidemark::injector {
 
-// Looks for the engine; nothing happens when there is none.
+// Looks for the engine; does nothing if there is none.
 void find_autograd() noexcept;
 
-// An address that stands for the type of the current node; null when no node runs here.
+// An address that identifies the type of the current node; null if no node runs on this thread.
 const void* current_autograd_type() noexcept;
 
 // "MmBackward0", in `buffer`.

@@ -1,5 +1,5 @@
-// A cursor over bytes of a module that never leaves them. After a read past the end `ok()` is false
-// and every value is 0. Internal to the call frame reader.
+// A bounds-checked cursor over bytes of a module. After a read past the end `ok()` is false and
+// every value is 0. Internal to the call frame reader.
 #pragma once
 
 #include <cstddef>
@@ -56,7 +56,7 @@ class CfiReader {
     if (has(bytes)) at_ += bytes;
   }
 
-  // A reader of the next `bytes` bytes; this one goes on behind them.
+  // A reader of the next `bytes` bytes; this reader continues after them.
   CfiReader take(uint64_t bytes) noexcept {
     CfiReader part(at_, at_, at_);
     if (!has(bytes)) {
@@ -68,7 +68,8 @@ class CfiReader {
     return part;
   }
 
-  // A pointer in a DW_EH_PE_* coding. Indirect ones (personality routines) are read but useless.
+  // A pointer in a DW_EH_PE_* encoding. Indirect pointers (personality routines) are read but not
+  // followed.
   uint64_t encoded(uint8_t coding, uintptr_t data_base) noexcept {
     const uintptr_t here = address();
     uint64_t value = 0;

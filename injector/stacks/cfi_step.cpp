@@ -1,4 +1,4 @@
-// Applies the rules of a frame: from the callee's registers to the caller's.
+// Applies the rules of a frame: computes the caller's registers from the callee's.
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -7,21 +7,21 @@
 #include "injector/stacks/cfi.h"
 #include "injector/stacks/cfi_reader.h"
 
-// A stack is full of words that the sanitizers regard as off limits (redzones, other frames).
+// A stack contains words that the sanitizers forbid to read (redzones, other frames).
 #define TIDEMARK_READS_STACK __attribute__((no_sanitize("address", "thread", "undefined")))
 
 namespace tidemark::injector {
 namespace {
 
 constexpr uintptr_t kPieceBytes = 4096;            // no page is smaller
-constexpr uintptr_t kRedZoneBytes = 128;           // x86-64 keeps live words below the pointer
+constexpr uintptr_t kRedZoneBytes = 128;           // x86-64 has live words below the stack pointer
 constexpr uintptr_t kFarthestBytes = 256ul << 20;  // a stack is not larger than this
 
 TIDEMARK_READS_STACK uint64_t load_word(uintptr_t address) noexcept {
   return *reinterpret_cast<const volatile uint64_t*>(address);
 }
 
-// The DWARF stack machine, as far as compilers use it in .eh_frame: entries of PLTs, functions that
+// The DWARF stack machine, as far as compilers use it in .eh_frame: PLT entries, functions that
 // realign their stack, and signal trampolines.
 class ExpressionMachine {
  public:
@@ -223,7 +223,7 @@ class Stepper {
   uint64_t cfa_ = 0;
 };
 
-// aarch64 signs return addresses in bits above the address space (pointer authentication).
+// aarch64 keeps a signature above the address bits of return addresses (pointer authentication).
 uintptr_t without_signature(uint64_t address) noexcept {
 #if defined(__aarch64__)
   return address & ((uint64_t{1} << 48) - 1);
@@ -238,7 +238,7 @@ StackMemory::StackMemory(uintptr_t stack_pointer) noexcept
     : lowest_(stack_pointer - kRedZoneBytes),
       highest_(stack_pointer + kFarthestBytes),
       readable_from_(stack_pointer & ~(kPieceBytes - 1)),
-      readable_to_(readable_from_ + kPieceBytes) {}  // the piece that this code runs on
+      readable_to_(readable_from_ + kPieceBytes) {}  // the piece that this code is running on
 
 bool StackMemory::read(uintptr_t address, uint64_t& out) noexcept {
   if (address < lowest_ || address >= highest_ || address % sizeof(uint64_t) != 0) return false;
@@ -272,7 +272,7 @@ bool step(const UnwindTables& tables, const FrameRules& rules, StackMemory& memo
   const Registers callee = registers;
   Stepper stepper(tables, memory, callee);
   if (!stepper.find_cfa(rules)) return false;
-  // The stack grows downwards: a caller's frame never lies below its callee's.
+  // The stack grows down: a caller's frame never lies below its callee's.
   if (stepper.cfa() < callee.value[kStackRegister]) return false;
   for (uint32_t i = 0; i < kRegisterCount; ++i) {
     if (!stepper.apply(rules.registers[i], registers.value[i])) return false;
@@ -281,7 +281,7 @@ bool step(const UnwindTables& tables, const FrameRules& rules, StackMemory& memo
     registers.value[kStackRegister] = stepper.cfa();
   }
   registers.pc = without_signature(registers.value[kReturnRegister]);
-  // A frame that neither moves the stack nor the program counter would be walked for ever.
+  // A frame that moves neither the stack nor the program counter would never end the walk.
   return registers.pc != 0 && (registers.pc != callee.pc ||
                                registers.value[kStackRegister] != callee.value[kStackRegister]);
 }

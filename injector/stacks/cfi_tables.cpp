@@ -1,4 +1,4 @@
-// From a program counter to the rules of its frame: .eh_frame_hdr, CIE, FDE and their programs.
+// Finds the rules of the frame at a program counter: .eh_frame_hdr, CIE, FDE and their programs.
 #include "injector/stacks/cfi.h"
 #include "injector/stacks/cfi_reader.h"
 
@@ -9,7 +9,7 @@ constexpr uint8_t kOmitted = 0xff;
 constexpr uint8_t kDataRelativeInt32 = 0x3b;  // DW_EH_PE_datarel | DW_EH_PE_sdata4
 constexpr uint64_t kExtendedLength = 0xffffffff;
 
-// What a CIE says about the FDEs that refer to it.
+// What a CIE defines for the FDEs that refer to it.
 struct Cie {
   uint64_t code_align = 1;
   int64_t data_align = 1;
@@ -30,7 +30,7 @@ CfiReader reader_at(const UnwindTables& tables, uintptr_t address) {
   return {reinterpret_cast<const uint8_t*>(address), tables.segment_begin, tables.segment_end};
 }
 
-// The address of the FDE that covers `pc` by the binary search table, 0: none.
+// The address of the FDE that covers `pc`, from the binary search table; 0: none.
 uintptr_t search_header(const UnwindTables& tables, uintptr_t pc) {
   CfiReader header(tables.header, tables.segment_begin, tables.segment_end);
   const uintptr_t base = header.address();
@@ -85,7 +85,7 @@ bool read_augmentation(const char* letters, CfiReader data, uintptr_t data_base,
       case 'G':  // aarch64: memory tagging
         break;
       default:
-        return data.ok();  // unknown letters stand last, their data is skipped by length
+        return data.ok();  // unknown letters come last, their data is skipped by length
     }
   }
   return data.ok();
@@ -200,7 +200,7 @@ class RuleProgram {
         return push();
       case 0x0b:
         return pop();
-      case 0x2d:  // DW_CFA_AARCH64_negate_ra_state: signatures are stripped anyway
+      case 0x2d:  // DW_CFA_AARCH64_negate_ra_state: signatures are always stripped
         return true;
       case 0x2e:
         program.uleb();
@@ -284,7 +284,7 @@ class RuleProgram {
     return static_cast<int32_t>(static_cast<int64_t>(value) * fde_.cie.data_align);
   }
 
-  // Registers beyond the tracked ones (vectors, the signing state) say nothing about the stack.
+  // Other registers (vectors, the signing state) do not affect the walk.
   void set(uint64_t number, RuleKind kind, int32_t value) {
     if (number < kRegisterCount) rules_.registers[number] = {kind, value, nullptr};
   }

@@ -42,7 +42,7 @@ DynamicTables read_dynamic(const ElfW(Dyn) * entry) {
   return tables;
 }
 
-// One more than the last symbol: the end of the last bucket's chain.
+// One more than the index of the last symbol, at the end of the last bucket's chain.
 uint32_t symbol_count(const uint32_t* gnu_hash) {
   const uint32_t bucket_count = gnu_hash[0];
   const uint32_t first_symbol = gnu_hash[1];
@@ -137,7 +137,7 @@ void ElfFacts::for_each_function(Use&& use) const noexcept {
   if (header == nullptr) return;
   const DynamicTables tables =
       read_dynamic(reinterpret_cast<const ElfW(Dyn)*>(info_.dlpi_addr + header->p_vaddr));
-  // The loader replaces the addresses in the dynamic section by those in memory, but in the vdso.
+  // The loader has relocated the addresses in the dynamic section, except in the vdso.
   if (tables.symbols == nullptr || tables.strings == nullptr || tables.gnu_hash == nullptr ||
       reinterpret_cast<uintptr_t>(tables.symbols) < begin_) {
     return;

@@ -1,5 +1,5 @@
-// Reads what the loader has mapped of a shared object: segments, unwind tables, build id, symbols.
-// Only while the object cannot go away: inside a callback of dl_iterate_phdr.
+// Reads a shared object as the loader has mapped it: segments, unwind tables, build id, symbols.
+// Only while the object cannot be unloaded: inside a callback of dl_iterate_phdr.
 #pragma once
 
 #include <link.h>
@@ -30,18 +30,18 @@ class ElfFacts {
 
   UnwindTables unwind_tables() const noexcept;
 
-  // Hexadecimal, in `buffer`; empty when the object has none.
+  // Hexadecimal, in `buffer`; empty if the object has none.
   std::string_view build_id(char (&buffer)[kMaxBuildIdText]) const noexcept;
 
-  // From the first to the last exported function whose name begins with one of the two. The linker
-  // puts the members of an archive side by side, so code between two functions of NCCL is NCCL's.
-  // Empty when there are too few to tell.
+  // The range from the first to the last exported function whose name begins with one of the
+  // prefixes. The linker places the members of an archive next to each other, so code between two
+  // functions of NCCL is NCCL's. Empty when there are too few to tell.
   CodeRange functions_named(std::string_view prefix, std::string_view other_prefix) const noexcept;
-  // One exported function; empty when there is none of that name.
+  // The range of one exported function; empty if there is none of that name.
   CodeRange function(const char* name) const noexcept;
 
  private:
-  // Calls `use` with the name and place of every exported function.
+  // Calls `use` with the name and range of every exported function.
   template <typename Use>
   void for_each_function(Use&& use) const noexcept;
   const ElfW(Phdr) * segment_of(uintptr_t address, size_t size) const noexcept;

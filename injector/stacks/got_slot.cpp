@@ -18,7 +18,7 @@ constexpr uint32_t kGlobalData = R_X86_64_GLOB_DAT;
 constexpr uint32_t kJumpSlot = R_AARCH64_JUMP_SLOT;
 constexpr uint32_t kGlobalData = R_AARCH64_GLOB_DAT;
 #else
-#error "which relocations does this processor have?"
+#error "the relocation types of this processor are not known"
 #endif
 
 const char* name_of(const dl_phdr_info& info) {
@@ -34,7 +34,7 @@ struct DynamicFacts {
   size_t bytes[2] = {};
 };
 
-// glibc has added the load address to the pointers of the dynamic section already.
+// glibc has already added the load address to the pointers in the dynamic section.
 DynamicFacts read_dynamic(const ElfW(Dyn) * dynamic) {
   DynamicFacts facts;
   for (; dynamic->d_tag != DT_NULL; ++dynamic) {

@@ -1,7 +1,7 @@
 // Redirects the calls that one shared object makes to a function of another.
 //
-// Such calls go through a slot in the caller's global offset table; changing the slot changes where
-// they go, for that caller alone and with one store of a pointer, whatever other threads do.
+// Such calls go through a slot in the caller's global offset table. Changing the slot redirects
+// them, for that caller only and with a single pointer store, whatever other threads do.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace tidemark::injector {
 
 struct GotSlot {
   void** address = nullptr;
-  bool read_only = false;  // the loader protected its page when it was done (RELRO)
+  bool read_only = false;  // on a page that the loader made read-only (RELRO)
 };
 
 // The slot of `symbol` in the loaded object whose file name is `library` ("libc10_cuda.so").
@@ -18,7 +18,7 @@ bool find_got_slot(const char* library, const char* symbol, GotSlot& slot) noexc
 
 bool write_got_slot(const GotSlot& slot, void* target) noexcept;
 
-// Where the loader found the object; false when it is not loaded. `path` has room for PATH_MAX.
+// The path of the loaded object; false if it is not loaded. `path` has space for PATH_MAX.
 bool loaded_path(const char* library, char* path, unsigned long size) noexcept;
 
 }  // namespace tidemark::injector

@@ -16,14 +16,14 @@
 namespace tidemark::injector {
 namespace {
 
-// One is current, one may be under construction, the others are still read by somebody.
+// One is current, one may be under construction, the others may still have readers.
 constexpr size_t kSnapshots = 4;
 ModuleSnapshot g_snapshots[kSnapshots];
 std::atomic<ModuleSnapshot*> g_current{&g_snapshots[0]};
 pthread_mutex_t g_rebuild = PTHREAD_MUTEX_INITIALIZER;
 std::atomic<bool> g_overflow_said{false};
 
-// Scanning the symbols of libtorch_cuda takes milliseconds: once per library is enough.
+// Scanning the symbols of libtorch_cuda takes milliseconds, so it is done once per library.
 struct NcclPart {
   uintptr_t base = 0;
   uint32_t id = 0;
@@ -32,7 +32,7 @@ struct NcclPart {
 };
 NcclPart g_nccl_parts[2];  // of libtorch_cuda and of libnccl; under g_rebuild
 
-// Which libraries there are, and which recording gave them their ids.
+// Changes with the set of libraries and with the recording that gave them their ids.
 uint64_t generation_of(const dl_phdr_info& info) noexcept {
   const uint64_t session = capture_session.load(std::memory_order_relaxed);
   return (session << 40) + info.dlpi_adds + info.dlpi_subs;
@@ -62,7 +62,7 @@ bool is_tool_side(std::string_view path) noexcept {
          name.starts_with("libcuda.so");
 }
 
-// libnccl is NCCL's as a whole: only ncclMemAlloc is told apart there.
+// All of libnccl is NCCL: only ncclMemAlloc is treated differently.
 NcclPart nccl_part(const ElfFacts& elf, std::string_view path, uint32_t id) noexcept {
   const bool linked_in = path.find("libtorch_cuda") != std::string_view::npos;
   if (!linked_in && path.find("libnccl") == std::string_view::npos) return {};
@@ -113,7 +113,7 @@ int add_module(dl_phdr_info* info, size_t, void* context) {
   return 0;
 }
 
-// A slot that nobody reads and that is not current; null when readers hold all of them.
+// A slot without readers that is not current; null when all are in use.
 ModuleSnapshot* free_snapshot() noexcept {
   for (ModuleSnapshot& snapshot : g_snapshots) {
     if (&snapshot != g_current.load() && snapshot.readers.load() == 0) return &snapshot;
@@ -143,8 +143,8 @@ void rebuild(uint64_t wanted_generation) noexcept {
   pthread_mutex_unlock(&g_rebuild);
 }
 
-// Readers announce themselves first and look again afterwards: a snapshot that was taken for
-// reuse in between is no longer current, so its reader backs out without having read it.
+// A reader counts itself first and then checks again: a snapshot that was taken for reuse in
+// between is no longer current, so its reader backs out without having read it.
 ModuleSnapshot* pin_current() noexcept {
   for (;;) {
     ModuleSnapshot* snapshot = g_current.load();
@@ -187,7 +187,7 @@ size_t ModuleView::index_of(const LoadedModule& module) const noexcept {
 }
 
 void reset_modules() noexcept {
-  // The lock may have been held by a thread that this process, a forked child, does not have.
+  // In a forked child, the lock may have been held by a thread that does not exist here.
   pthread_mutex_init(&g_rebuild, nullptr);
   for (ModuleSnapshot& snapshot : g_snapshots) {
     snapshot.readers.store(0);

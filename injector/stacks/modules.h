@@ -1,9 +1,9 @@
-// The shared objects of the process, as the unwinder needs them: who owns an address, where its
-// unwind tables are, under which id the trace knows it.
+// The shared objects of the process, as the unwinder needs them: which one contains an address,
+// where its unwind tables are, and its id in the trace.
 //
-// A reader pins an immutable snapshot. When the loader has added or removed an object since, the
-// next reader makes a new one under a lock; readers of the old one are not disturbed, and a
-// snapshot is reused only when nobody reads it. No allocation: snapshots live in static memory.
+// A reader pins an immutable snapshot. If the loader has added or removed an object since, the next
+// reader makes a new snapshot under a lock; readers of the old one are not disturbed, and a
+// snapshot is reused only when it has no readers. No allocation: snapshots are in static memory.
 #pragma once
 
 #include <atomic>
@@ -18,17 +18,17 @@ namespace tidemark::injector {
 struct LoadedModule {
   uintptr_t begin = 0;  // of its loaded segments
   uintptr_t end = 0;
-  uintptr_t base = 0;  // what the loader added to the addresses in the file
+  uintptr_t base = 0;  // load address, added to the addresses in the file
   UnwindTables tables;
-  uintptr_t nccl_begin = 0;  // the part that is NCCL, linked into another library
+  uintptr_t nccl_begin = 0;  // the code of NCCL, if it is linked into this module
   uintptr_t nccl_end = 0;
-  uintptr_t nccl_user_begin = 0;  // ncclMemAlloc, where this module has it
+  uintptr_t nccl_user_begin = 0;  // ncclMemAlloc, if this module has it
   uintptr_t nccl_user_end = 0;
   uint32_t id = 0;  // of the Module row
   ModuleVerdict verdict{ModuleRole::kSilent, Owner::kUnknown};
-  bool tool_side = false;  // tidemark, CUPTI, the driver: below the caller that is looked for
+  bool tool_side = false;  // tidemark, CUPTI, the driver: not the caller we look for
 
-  bool torch_allocator = false;  // libc10_cuda: what it asks for is torch's, whoever called it
+  bool torch_allocator = false;  // libc10_cuda: its allocations belong to torch
 
   ModuleVerdict verdict_at(uintptr_t pc) const noexcept {
     if (pc >= nccl_user_begin && pc < nccl_user_end) {
@@ -39,17 +39,17 @@ struct LoadedModule {
   }
 };
 
-// More modules than this are not known to the unwinder (and said so once in the trace).
+// Further modules are unknown to the unwinder (reported once in the trace).
 inline constexpr size_t kMaxModules = 2048;
 
 struct ModuleSnapshot {
   std::atomic<uint32_t> readers{0};
-  uint64_t generation = 0;  // changes with every dlopen and dlclose that did something
+  uint64_t generation = 0;  // changes with every effective dlopen and dlclose
   uint32_t count = 0;
-  LoadedModule modules[kMaxModules];  // in order of their addresses
+  LoadedModule modules[kMaxModules];  // sorted by address
 };
 
-// Pins a snapshot while it lives. Short-lived, on the stack.
+// Pins a snapshot while in scope. Short-lived, on the stack.
 class ModuleView {
  public:
   ModuleView() noexcept;
@@ -67,7 +67,7 @@ class ModuleView {
   ModuleSnapshot* snapshot_;
 };
 
-// Forgets everything: the ids belong to one recording. Only while no other thread records.
+// Clears everything: the ids belong to one recording. Only while no other thread records.
 void reset_modules() noexcept;
 
 }  // namespace tidemark::injector

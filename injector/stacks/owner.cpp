@@ -21,9 +21,9 @@ constexpr ModuleVerdict owned(Owner owner) {
   return {ModuleRole::kOwner, owner};
 }
 
-// The first match counts, so a longer name stands before its prefix (cublasLt, cusparseLt).
+// The first match wins, so a longer name comes before its prefix (cublasLt, cusparseLt).
 constexpr NameRule kByFileName[] = {
-    // The CUDA driver, its compilers, the runtime and the tools: they act for somebody else.
+    // The CUDA driver, its compilers, the runtime and tools: they act for their caller.
     {"libcuda.so", silent()},
     {"libcudart", silent()},
     {"libcudadebugger", silent()},
@@ -53,7 +53,7 @@ constexpr NameRule kByFileName[] = {
     {"libubsan", silent()},
     {"linux-vdso", silent()},
     {"[vdso]", silent()},
-    // Calls that come through ctypes or the interpreter belong to the script.
+    // Calls through ctypes or the interpreter belong to the script.
     {"libpython", interpreter()},
     {"python", interpreter()},
     {"libffi", interpreter()},
@@ -95,7 +95,7 @@ struct FolderRule {
   ModuleVerdict verdict;
 };
 
-// For modules whose own file name says nothing (Cython and pybind modules of a package).
+// For modules whose file name is not enough (Cython and pybind modules of a package).
 constexpr FolderRule kByFolder[] = {
     {"/.triton/", owned(Owner::kTriton)},
     {"/triton/", owned(Owner::kTriton)},
@@ -105,7 +105,7 @@ constexpr FolderRule kByFolder[] = {
     {"/jax_plugins/", owned(Owner::kJax)},
     {"/site-packages/torch/", owned(Owner::kTorch)},
     {"/dist-packages/torch/", owned(Owner::kTorch)},
-    {"/cuda/bindings/", interpreter()},  // cuda-python: the script is calling
+    {"/cuda/bindings/", interpreter()},  // cuda-python: called by the script
     {"/lib-dynload/", interpreter()},
 };
 

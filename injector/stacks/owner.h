@@ -1,8 +1,8 @@
-// Who asked the driver for memory, told from the shared objects on the caller's stack.
+// The owner of driver memory, derived from the shared objects on the caller's stack.
 //
-// The modules lie innermost first, as the unwinder leaves them: libcudart's frame, then cuBLAS's,
-// then torch's, then Python's. The first one that means something decides, because the library that
-// called the driver is the one that holds the memory, whoever asked it to work.
+// Modules are ordered innermost first, as the unwinder finds them: libcudart, then cuBLAS, then
+// torch, then Python. The first one that identifies an owner decides, because the library that
+// called the driver is the one that holds the memory, no matter which code called that library.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace tidemark::injector {
 
 enum class Owner : uint8_t {
-  kUnknown,  // no module on the stack says anything
+  kUnknown,  // no module on the stack identifies an owner
   kTorch,
   kNccl,
   kCublas,
@@ -31,15 +31,15 @@ enum class Owner : uint8_t {
   kCutensor,
   kTensorflow,
   kOnnxRuntime,
-  kNcclUser,  // buffers that the program got from ncclMemAlloc: NCCL's call, the program's bytes
-  kProgram,   // the program's own code, or a library that is not known here
+  kNcclUser,  // buffers that the program allocated with ncclMemAlloc
+  kProgram,   // the program itself, or a library not listed here
   kCount,
 };
 
-// What one module says about the owner of the memory.
+// What one module says about the owner.
 enum class ModuleRole : uint8_t {
-  kSilent,       // CUDA driver, runtime, CUPTI, libc, loader, tidemark: look further out
-  kInterpreter,  // Python: only its callers' side, never an owner of device memory by itself
+  kSilent,       // CUDA driver, runtime, CUPTI, libc, loader, tidemark: look at the caller
+  kInterpreter,  // Python: the program, unless an owner is found further out
   kOwner,
 };
 
@@ -48,16 +48,16 @@ struct ModuleVerdict {
   Owner owner;
 };
 
-// Looks at the file name (and, for wheels, at the folder) only; safe in a callback.
+// Checks only the file name (and, for wheels, the folder); safe in a callback.
 ModuleVerdict verdict_of(std::string_view module_path) noexcept;
 
 Owner owner_of(std::span<const std::string_view> module_paths) noexcept;
 
-// The same on verdicts that were computed once per module. The unwinder hands in kNccl for a frame
-// in a part of a module that is known to be NCCL's (NCCL linked into libtorch_cuda; modules.h).
+// The same for verdicts that were computed once per module. The unwinder passes kNccl for a frame
+// in the part of a module that is known to be NCCL (linked into libtorch_cuda; modules.h).
 Owner owner_of(std::span<const ModuleVerdict> verdicts) noexcept;
 
-// "torch", "nccl", … : the text in the trace. Empty for kUnknown.
+// The name in the trace: "torch", "nccl", … Empty for kUnknown.
 std::string_view owner_name(Owner owner) noexcept;
 
 }  // namespace tidemark::injector

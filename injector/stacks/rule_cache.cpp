@@ -6,7 +6,7 @@
 namespace tidemark::injector {
 namespace {
 
-// The registers that a function must hand back as it found them, and the return address.
+// The registers that a function must preserve, and the return address.
 #if defined(__x86_64__)
 constexpr uint8_t kKept[] = {3, 6, 12, 13, 14, 15, 16};
 #else
@@ -46,7 +46,7 @@ Rule decode(int16_t code) {
   return {RuleKind::kAtCfa, code * kUnit, nullptr};
 }
 
-// Rules about registers that a function may overwrite are of no use to its callers.
+// Rules for registers that a function may overwrite are of no use to its callers.
 bool is_kept(uint32_t number) {
   for (const uint8_t kept : kKept) {
     if (kept == number) return true;
@@ -96,7 +96,7 @@ size_t RuleCache::place_of(uintptr_t pc) noexcept {
 }
 
 uint64_t RuleCache::checksum(const Words& words) noexcept {
-  uint64_t sum = 0x7469646d61726b00;  // an entry of zeros is not valid
+  uint64_t sum = 0x7469646d61726b00;  // so that an entry of zeros is invalid
   for (size_t i = 0; i + 1 < kWords; ++i) sum = mix(sum ^ words[i]) + words[i];
   return sum;
 }

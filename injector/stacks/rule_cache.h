@@ -1,9 +1,10 @@
-// What is known about program counters seen before: their module and the rules of their frame.
+// A cache of the module and the frame rules of program counters seen before.
 //
-// Shared by all threads without a lock. An entry is seven words written and read one by one; the
-// last is a checksum of the others, so that an entry caught while two threads write it does not
+// Shared by all threads without a lock. An entry is seven words that are written and read one by
+// one. The last is a checksum of the others: an entry read while another thread writes it does not
 // match and counts as not found. Only rules that fit are kept: CFA = register + offset, registers
-// saved at small offsets. That is every frame of compiled code but those that realign their stack.
+// saved at small offsets. That covers every frame of compiled code except those that realign their
+// stack.
 //
 //   pc │ generation │ module, CFA register, flags, CFA offset │ 12 x 16-bit offsets │ checksum
 #pragma once

@@ -9,13 +9,13 @@
 namespace tidemark::injector {
 namespace {
 
-// How many frames of tidemark, CUPTI and driver may lie on top of the caller's.
+// Most frames of tidemark, CUPTI and the driver above the caller's frame.
 constexpr size_t kMaxToolFrames = 32;
 
 RuleCache g_cache;
 
-// The registers at the end of this macro's asm, in the function that uses it. A macro, because the
-// function's own frame must stay alive while its caller's are walked.
+// Stores the registers of the function that uses the macro. A macro, because that function's frame
+// must stay alive while its callers are walked.
 #if defined(__x86_64__)
 #define TIDEMARK_CAPTURE(registers)                                          \
   asm volatile(                                                              \
@@ -44,11 +44,11 @@ class Walker {
   uintptr_t pc() const { return registers_.pc; }
   const LoadedModule* module() const { return module_; }
 
-  // The address that lies inside the instruction that is being executed: a return address may
-  // already belong to the next function, when the call never returns.
+  // An address inside the instruction that is being executed: a return address may already belong
+  // to the next function, if the call never returns.
   uintptr_t lookup_pc() const { return exact_ ? registers_.pc : registers_.pc - 1; }
 
-  // Finds the module and the rules of the present frame.
+  // Finds the module and the rules of the current frame.
   void look() {
     known_ = false;
     module_ = nullptr;
@@ -65,7 +65,7 @@ class Walker {
     g_cache.keep(pc, modules_.generation(), modules_.index_of(*module_), rules_);
   }
 
-  // Goes to the caller. False at the end.
+  // Moves to the caller. False at the end of the stack.
   bool up() {
     if (!known_) return up_by_frame_pointer();
     const bool interrupted = rules_.signal_frame;
@@ -75,8 +75,8 @@ class Walker {
   }
 
  private:
-  // Code without tables (generated at run time, hand-written) often keeps a frame pointer. Believed
-  // only when it leads upwards and into a known module.
+  // Code without tables (generated at run time, hand-written) often keeps a frame pointer. It is
+  // trusted only if it leads up the stack and into a known module.
   bool up_by_frame_pointer() {
 #if defined(__x86_64__)
     constexpr uint32_t kFrameRegister = 6;
@@ -111,11 +111,11 @@ class Walker {
   bool exact_ = true;
 };
 
-// The frame that called the driver decides about the owner; see owner.h.
+// The frame that called the driver decides the owner; see owner.h.
 class OwnerSearch {
  public:
   void see(const ModuleVerdict& verdict, const LoadedModule& module) {
-    // ncclMemAlloc may reach the driver through functions of NCCL's own.
+    // ncclMemAlloc may call the driver through other functions of NCCL.
     if (owner_ == Owner::kNccl && verdict.owner == Owner::kNcclUser) owner_ = verdict.owner;
     if (decided_) return;
     if (verdict.role == ModuleRole::kOwner) {

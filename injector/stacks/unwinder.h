@@ -1,9 +1,9 @@
-// The native stack of the calling thread: module and offset per frame, no names.
+// Captures the native stack of the calling thread: module and offset per frame, no names.
 //
 // Safe on any thread and any stack, while other threads load and unload libraries: it allocates
-// nothing, calls no unwinder of the process, reads the stack only where it is readable, and stops
-// where the tables stop. What it learns about a return address (module, rules of the frame) is kept
-// in a table shared by all threads, so that a stack seen before needs no look at the tables again.
+// nothing, does not use the process's own unwinder, reads the stack only where it is readable, and
+// stops where the tables end. The module and rules of each return address are kept in a table
+// shared by all threads, so a stack seen before does not need the tables again.
 #pragma once
 
 #include <cstddef>
@@ -22,16 +22,16 @@ struct NativeStack {
   FrameKey frames[kMaxNativeFrames];
   uint32_t count = 0;
   Owner owner = Owner::kUnknown;
-  bool torch_allocator = false;  // the owner is torch, by its caching allocator
+  bool torch_allocator = false;  // the owner is torch, through its caching allocator
 };
 
 void capture_native_stack(NativeStack& out) noexcept;
 
-// Program counters of the calling thread from the caller on; the first one is exact, the others are
-// return addresses. For tests and for capture_native_stack.
+// Program counters of the calling thread, beginning with the caller. The first is exact, the others
+// are return addresses. For tests.
 size_t unwind_here(uintptr_t* pcs, size_t capacity) noexcept;
 
-// Forgets cached rules: with reset_modules().
+// Clears the cached rules: together with reset_modules().
 void reset_unwinder() noexcept;
 
 }  // namespace tidemark::injector
