@@ -24,7 +24,7 @@ struct CommunicatorSlot {
   std::atomic<bool> used{false};
   std::atomic<uint64_t> id{0};
   std::atomic<uint64_t> point_to_point{0};  // NCCL does not number these
-  // For the recordings that begin later; written before `id` is.
+  // For recordings that begin later; written before `id`.
   int ranks = 0;
   int rank = 0;
   int nodes = 0;
@@ -32,14 +32,14 @@ struct CommunicatorSlot {
 };
 std::array<CommunicatorSlot, kMaxCommunicators + 1> g_communicators;  // [0]: none
 
-// Slots are given out in turn: one lives until as many others have been begun after it, which is
-// far longer than NCCL holds on to any.
+// Slots are assigned in turn: a slot is reused after kSlots others, far longer than NCCL keeps a
+// handle.
 constexpr uint64_t kSlots = 4096;
 struct Slot {
   std::atomic<uint64_t> ticket{0};  // 0: being filled
   std::atomic<bool> taken_up{false};
   Kind kind = Kind::kNone;
-  uint32_t session = 0;  // whose strings the row names
+  uint32_t session = 0;  // the recording that the string ids belong to
   NcclOperation row{};
 };
 std::array<Slot, kSlots> g_slots;
@@ -47,7 +47,7 @@ std::atomic<uint64_t> g_next_ticket{0};
 std::atomic<bool> g_enabled{false};
 std::atomic<bool> g_plugin_used{false};
 
-// A handle is the ticket with the kind below it, so that a late one is known for what it was.
+// A handle is the ticket and the kind, so that a late handle can be recognised.
 constexpr unsigned kKindBits = 3;
 constexpr NcclHandle handle_of(uint64_t ticket, Kind kind) {
   return ticket << kKindBits | static_cast<uint64_t>(kind);
@@ -92,7 +92,7 @@ void record_communicator(const NcclCommunicator& communicator) {
   recorder().record(row);
 }
 
-// Before v4 only the operations tell which communicator they belong to.
+// Before v4 only the operations name their communicator.
 uint64_t communicator_of(CommunicatorSlot& slot, const NcclCall& call) {
   uint64_t known = slot.id.load(std::memory_order_relaxed);
   if (known != 0 || call.communicator_id == 0) return known;
@@ -125,8 +125,8 @@ NcclOperation row_of(NcclContext context, const NcclCall& call) {
   return row;
 }
 
-// NCCL's int, which outlives its communicators and not its library: written to only while one of
-// them is open.
+// An int inside NCCL, which outlives its communicators but not its library: written only while a
+// communicator is open.
 struct Mask {
   std::atomic<int*> place{nullptr};
   std::atomic<int> wanted{0};
@@ -251,7 +251,7 @@ void record_waiting_calls(int64_t patience_ns) noexcept {
     if (slot.session != capture_session.load(std::memory_order_relaxed)) continue;
     const NcclOperation row = slot.row;
     std::atomic_thread_fence(std::memory_order_acquire);
-    if (slot.ticket.load(std::memory_order_relaxed) != ticket) continue;  // another's by now
+    if (slot.ticket.load(std::memory_order_relaxed) != ticket) continue;  // reused meanwhile
     if (!slot.taken_up.exchange(true)) recorder().record(row);
   }
 }
@@ -280,7 +280,7 @@ void record_named_call(const char* name, size_t size, int64_t start_ns, int64_t 
 
 uint64_t nccl_type_bytes(const char* datatype) noexcept {
   if (datatype == nullptr) return 0;
-  // The first number is that of the bits: ncclFloat8e4m3 has 8.
+  // The first number in the name is the number of bits: ncclFloat8e4m3 has 8.
   const char* digit = datatype;
   while (*digit != '\0' && (*digit < '0' || *digit > '9')) ++digit;
   uint64_t bits = 0;

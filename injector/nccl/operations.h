@@ -1,14 +1,14 @@
-// NCCL's communicators and operations on their way into the trace, in terms that do not depend on
-// the version of NCCL's plugin interface (plugin.cpp translates).
+// Records NCCL's communicators and operations, independently of the version of NCCL's plugin
+// interface (plugin.cpp translates).
 //
 // NCCL calls from any of its threads and the host's, so nothing here waits, allocates or fails:
-// both tables have a fixed size, a full one answers "none", and what is lost is counted. Handles
-// are numbers, never pointers: NCCL may hand one back late or twice (2.28 does, for calls), and a
-// number that no longer names its slot is simply not found.
+// both tables have a fixed size, a full one returns "none", and losses are counted. Handles are
+// numbers, never pointers: NCCL may return one late or twice (2.28 does, for API calls), and a
+// number that no longer matches its slot is simply not found.
 //
 // An operation becomes a row when NCCL has enqueued it. A call that waits for its peers before that
-// (connections are made at the first use) is written down by a periodic look, as a row without a
-// sequence number; it starts at the same instant as the row that may follow.
+// (connections are made at the first use) is recorded by a periodic check, as a row without a
+// sequence number; it has the same start time as the row that may follow.
 #pragma once
 
 #include <cstddef>
@@ -18,25 +18,25 @@
 
 namespace tidemark::injector {
 
-// Whether the operations of NCCL are wanted from here on. NCCL looks at its mask of events each
-// time, so that communicators which exist already begin to speak, or fall silent.
+// Turns the recording of NCCL operations on or off. NCCL checks its event mask each time, so this
+// affects communicators that exist already.
 void enable_nccl(bool wanted) noexcept;
 bool nccl_enabled() noexcept;
 
-// Where an NCCL keeps its mask, and what is wanted of it. One per copy of NCCL in the process.
+// The address of the event mask of an NCCL, and the events to enable in it. One per copy of NCCL.
 void note_mask(int* mask, int wanted) noexcept;
 
-using NcclContext = uint32_t;  // number of a communicator in this process, from 1; 0: none
+using NcclContext = uint32_t;  // index of a communicator in this process, from 1; 0: none
 using NcclHandle = uint64_t;   // 0: none
 
 struct NcclCommunicator {
   const char* name = nullptr;
-  uint64_t id = 0;  // 0: told by the operations (before v4)
+  uint64_t id = 0;  // 0: named by the operations (before v4)
   int ranks = 0;
   int rank = 0;
   int nodes = 0;
 };
-// Also while nothing is recorded: a communicator lives longer than a recording.
+// Also called while nothing is recorded: a communicator outlives a recording.
 NcclContext open_communicator(const NcclCommunicator& communicator) noexcept;
 void close_communicator(NcclContext context) noexcept;
 
@@ -56,36 +56,36 @@ struct NcclCall {
   int64_t peer = 0;
   uint32_t channels = 0;
   NcclKind kind = NcclKind::kCollective;
-  NcclHandle api = 0;    // the call that asked for it (from v5 on)
-  NcclHandle group = 0;  // the plan that runs it
+  NcclHandle api = 0;    // the API call that caused it (from v5 on)
+  NcclHandle group = 0;  // the group that runs it
 };
 
-// What the host asks for: begin_api when it calls, end_api when the call returns.
+// What the host requests: begin_api when it calls NCCL, end() when the call returns.
 NcclHandle begin_api(NcclContext context, const NcclCall& call) noexcept;
-// What NCCL does for it.
+// What NCCL does for a request.
 NcclHandle begin_operation(NcclContext context, const NcclCall& call) noexcept;
-// The operations of one kernel.
+// A group: the operations of one kernel.
 NcclHandle begin_group(NcclContext context) noexcept;
-// The host's thread is inside NCCL from here to end(): memory that it asks for is NCCL's.
+// From here to end() the calling thread is inside NCCL: memory that it allocates is NCCL's.
 NcclHandle begin_visit(NcclContext context) noexcept;
 
 void end(NcclHandle handle) noexcept;
 
-// Writes down the calls that NCCL has not taken up for `patience_ns`.
+// Records the calls that NCCL has not started for `patience_ns`.
 void record_waiting_calls(int64_t patience_ns) noexcept;
 
-// An operation of which only NVTX tells: NCCL before 2.23 knows no profiler plugin, but has always
-// named its calls. `name` is NCCL's ("ncclAllReduce"); calls that move nothing are left out. Does
-// nothing once the plugin has been used.
+// An operation known only from NVTX: NCCL before 2.23 has no profiler plugin, but has always named
+// its calls. `name` is NCCL's ("ncclAllReduce"); calls that move no data are ignored. Does nothing
+// once the plugin has been used.
 void record_named_call(const char* name, size_t size, int64_t start_ns, int64_t end_ns) noexcept;
 
-// Bytes of one element by NCCL's name of its type ("ncclFloat32", "ncclBfloat16"); 0: not known.
+// Bytes per element for NCCL's name of a type ("ncclFloat32", "ncclBfloat16"); 0: not known.
 uint64_t nccl_type_bytes(const char* datatype) noexcept;
 
-// Whether the calling thread is inside a call of NCCL, or one of NCCL's own by its name.
+// Whether the calling thread is inside an NCCL call, or is a thread of NCCL by its name.
 bool inside_nccl() noexcept;
 
-// A forked child has none of its parent's communicators.
+// In a forked child, which has none of its parent's communicators.
 void reset_nccl() noexcept;
 
 }  // namespace tidemark::injector

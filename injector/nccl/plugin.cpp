@@ -1,9 +1,9 @@
-// The profiler plugin that NCCL loads: libtidemark.so itself, by NCCL_PROFILER_PLUGIN.
+// The profiler plugin that NCCL loads: libtidemark.so itself, through NCCL_PROFILER_PLUGIN.
 //
-// NCCL looks for the newest ncclProfiler_vN that it knows, so all of them are here; each translates
-// its descriptors and says nothing of its own. Whatever happens, NCCL hears "success": an error
-// from init would make it unload the plugin of every communicator. NCCL emits some events that the
-// mask does not ask for; they get no handle, and NCCL does not come back for events without one.
+// NCCL looks for the newest ncclProfiler_vN that it knows, so all of them are exported; each only
+// translates its descriptors. NCCL always gets "success": an error from init would make it unload
+// the plugin of every communicator. NCCL emits some events that the mask does not enable; they get
+// no handle, and NCCL does not come back for events without one.
 #include "abi/nccl_profiler.h"
 
 #include "injector/nccl/operations.h"
@@ -27,11 +27,12 @@ void* object_of(uint64_t number) {
   return reinterpret_cast<void*>(static_cast<uintptr_t>(number));
 }
 
-ncclResult_t open(void** context, int* mask, uint64_t wanted, const NcclCommunicator& told) {
+ncclResult_t open(void** context, int* mask, uint64_t wanted,
+                  const NcclCommunicator& communicator) {
   if (context == nullptr || mask == nullptr) return ncclSuccess;
   *context = nullptr;
   note_mask(mask, static_cast<int>(wanted));
-  *context = object_of(open_communicator(told));
+  *context = object_of(open_communicator(communicator));
   *mask = nccl_enabled() ? static_cast<int>(wanted) : 0;
   return ncclSuccess;
 }
@@ -53,7 +54,7 @@ template <size_t N>
 const char* word(const char* const (&words)[N], uint8_t number) {
   return number < N ? words[number] : nullptr;
 }
-// ncclFunc_t, ncclDataType_t, NCCL_ALGO_… and NCCL_PROTO_… of NCCL 2.23, the only one with v1.
+// ncclFunc_t, ncclDataType_t, NCCL_ALGO_… and NCCL_PROTO_… of NCCL 2.23, the only version with v1.
 constexpr const char* kFunctions[] = {"Broadcast", "Reduce",   "AllGather", "ReduceScatter",
                                       "AllReduce", "SendRecv", "Send",      "Recv"};
 constexpr const char* kTypes[] = {"ncclInt8",    "ncclUint8",   "ncclInt32",   "ncclUint32",
@@ -81,7 +82,7 @@ void take_names(const Descr& e, NcclCall& call) {
   call.protocol = e.coll.proto;
 }
 
-// What a collective or a transfer has in every version.
+// What a collective or a point-to-point operation has in every version.
 template <typename Descr>
 NcclCall call_of(const Descr& e) {
   NcclCall call;
@@ -140,7 +141,7 @@ NcclHandle start_api(NcclContext context, const Descr& e) {
     call.count = e.collApi.count;
     call.peer = e.collApi.root;
     call.stream = e.collApi.stream;
-    if (e.collApi.graphCaptured) return 0;  // runs when the graph is launched, not now
+    if (e.collApi.graphCaptured) return 0;  // runs when the graph is launched
   } else {
     call.kind = NcclKind::kPointToPoint;
     call.function = e.p2pApi.func;
@@ -157,7 +158,7 @@ NcclHandle start_operation(NcclContext context, const Descr& e) {
   NcclCall call = call_of(e);
   call.channels = e.type == kColl ? e.coll.nChannels : e.p2p.nChannels;
   call.api = handle_of(e.parentObj);
-  // Put into a graph and not run: its kernels come with each launch of the graph, in no group.
+  // Captured into a graph and not run: its kernels come with each launch of the graph, in no group.
   const bool captured = call.api == 0;
   if (!captured) call.group = handle_of(e.type == kColl ? e.coll.parentGroup : e.p2p.parentGroup);
   return begin_operation(context, call);

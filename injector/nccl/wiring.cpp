@@ -14,16 +14,16 @@ namespace tidemark::injector {
 namespace {
 
 constexpr char kVariable[] = "NCCL_PROFILER_PLUGIN";
-constexpr size_t kLongestPath = 255;  // what NCCL takes
+constexpr size_t kLongestPath = 255;  // limit of NCCL
 constexpr uint32_t kLookPeriodMs = 1000;
 constexpr int64_t kPatienceNs = 1'000'000'000;
 
-bool g_wired = false;  // NCCL was told of us in time
+bool g_wired = false;  // the variables were set before NCCL read them
 
 void look_task(void*) noexcept {
   record_waiting_calls(kPatienceNs);
 }
-// The last look has less patience: nobody comes back.
+// The last check records every waiting call: there is no later one.
 void last_look(void*) noexcept {
   record_waiting_calls(0);
 }
@@ -43,7 +43,7 @@ bool names_us(const char* value, const char* own) {
 
 }  // namespace
 
-// Only what NCCL reads at its first communicator; says nothing, records nothing.
+// Sets only what NCCL reads at its first communicator; prints and records nothing.
 void wire_nccl() noexcept {
   char path[PATH_MAX];
   if (!own_path(path)) return;
@@ -78,7 +78,7 @@ void start_nccl(const Options& options, bool late) noexcept {
         "nccl: the process was not armed from its start: NCCL does not know tidemark");
   } else if (!late) {
     if (unnamed) setenv(kVariable, path, 1);
-    // Without it NCCL's own threads have the host's name, and their memory no owner where NCCL is
+    // Without it NCCL's own threads have the host's name, and their memory has no owner if NCCL is
     // linked into another library.
     setenv("NCCL_SET_THREAD_NAME", "1", 0);
     g_wired = true;

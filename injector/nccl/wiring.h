@@ -1,17 +1,18 @@
-// How NCCL comes to load libtidemark.so as its profiler plugin.
+// Makes NCCL load libtidemark.so as its profiler plugin.
 #pragma once
 
 #include "injector/process/options.h"
 
 namespace tidemark::injector {
 
-// Names this library in NCCL_PROFILER_PLUGIN unless the user has named another there, and says in
-// the trace where that leaves NCCL's events. Before NCCL makes its first communicator; it reads the
-// variable then. `late`: on a thread of ours, which must not change the host's environment.
+// Sets NCCL_PROFILER_PLUGIN to this library unless the user has set it to another one, and records
+// in the trace what that means for NCCL's events. Must run before NCCL makes its first
+// communicator, which is when it reads the variable. `late`: on one of our threads, which must not
+// change the host's environment.
 void start_nccl(const Options& options, bool late) noexcept;
 
-// The variables alone, in a process that waits to be attached to: NCCL loads this library with its
-// first communicator, asks for no events until a recording begins, and costs nothing.
+// Only the variables, in an armed process: NCCL loads this library with its first communicator,
+// enables no events until a recording begins, and costs nothing.
 void wire_nccl() noexcept;
 
 }  // namespace tidemark::injector

@@ -16,8 +16,8 @@ namespace {
 
 using nvtx::EventAttributes;
 
-// What a domain's or a registered string's handle points to. Kept for ever, as NVTX does. It may be
-// made before a recording begins, so the text's id is looked up when it is used.
+// What the handle of a domain or a registered string points to. Never freed, as in NVTX. It may be
+// created before a recording begins, so the id of the text is looked up when it is used.
 struct HeldText {
   std::atomic<uint32_t> session;
   std::atomic<uint32_t> id;
@@ -42,13 +42,13 @@ uint32_t id_of(HeldText* held) {
     return held->id.load(std::memory_order_relaxed);
   }
   const uint32_t id = recorder().intern_string({held->text, held->size});
-  if (id == 0) return 0;  // a recording that is about to begin may have it
+  if (id == 0) return 0;  // a recording that is just starting may have it
   held->id.store(id, std::memory_order_relaxed);
   held->session.store(session, std::memory_order_release);
   return id;
 }
 
-// Characters of four bytes, as wchar_t has them here.
+// Four-byte characters, as in wchar_t on Linux.
 std::string_view narrow(const wchar_t* wide, char* out, size_t capacity) {
   size_t size = 0;
   for (; wide != nullptr && *wide != 0; ++wide) {
@@ -84,8 +84,9 @@ uint32_t text_id(const EventAttributes* attributes) {
   }
 }
 
-// Ranges that are open on this thread: their ends are recorded with their names. Deeper ones end
-// without. Small, and initial-exec for the reason given in thread_writer.h.
+// Open ranges of this thread, so that their ends are recorded with their names. Ranges nested
+// deeper end without a name. Small, and initial-exec for the reason given in
+// recorder/thread_writer.h.
 struct OpenRanges {
   static constexpr uint32_t kMax = 16;
   uint32_t session;
@@ -131,7 +132,7 @@ int pop(uint32_t domain) {
   uint32_t at = --t_open.depth;
   uint32_t name = 0;
   if (at < OpenRanges::kMax) {
-    // Domains have stacks of their own; they rarely cross.
+    // Each domain has its own stack; they rarely interleave.
     while (at > 0 && t_open.domain[at] != domain) --at;
     name = t_open.name[at];
     for (uint32_t i = at; i < t_open.depth; ++i) {
@@ -280,7 +281,7 @@ bool install_nvtx(NvtxExportTable export_table) noexcept {
 
 }  // namespace tidemark::injector
 
-// A process that was told not to listen has no functions filled in: NVTX then costs it nothing.
+// With TIDEMARK_NVTX=0 no functions are filled in: NVTX then costs nothing.
 extern "C" __attribute__((visibility("default"))) int InitializeInjectionNvtx2(
     tidemark::injector::NvtxExportTable export_table) {
   const char* const wanted = std::getenv("TIDEMARK_NVTX");

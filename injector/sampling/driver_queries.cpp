@@ -22,7 +22,7 @@ using namespace cuda;
 
 constexpr size_t kUuidText = DeviceFacts::kUuidText;
 
-// The functions that exist; a driver that lacks one cannot have what it asks about.
+// Functions may be missing; a driver that lacks one does not have what it queries.
 struct DriverFunctions {
   cuDriverGetVersion_fn version = nullptr;
   cuDeviceGetCount_fn device_count = nullptr;
@@ -50,7 +50,7 @@ void find(void* library, const char* name, Function& out) {
   out = reinterpret_cast<Function>(dlsym(library, name));
 }
 
-// libcuda is in the process (it loaded us), so this finds the copy that is in use and loads none.
+// libcuda is loaded (it loaded us), so this finds the copy in use and loads none.
 bool load_driver() {
   if (g_driver.loaded) return true;
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
@@ -75,7 +75,7 @@ bool load_driver() {
   return f.loaded;
 }
 
-// 8-4-4-4-12 digits, as both NVML and nvidia-smi write it after "GPU-".
+// 8-4-4-4-12 digits, as NVML and nvidia-smi print it after "GPU-".
 void format_uuid(const CUuuid& uuid, char (&out)[kUuidText]) {
   size_t at = 0;
   for (size_t i = 0; i < sizeof uuid.bytes; ++i) {
@@ -141,7 +141,7 @@ uint64_t size_of_import(uint64_t address) {
       g_driver.address_range(&base, &size, address) == CUDA_SUCCESS) {
     return size;
   }
-  // Without a current context the driver may refuse the first question, but not this one.
+  // Without a current context the driver may refuse the first query, but not this one.
   size = 0;
   if (g_driver.pointer_attribute != nullptr) {
     g_driver.pointer_attribute(&size, CU_POINTER_ATTRIBUTE_RANGE_SIZE, address);
@@ -149,8 +149,8 @@ uint64_t size_of_import(uint64_t address) {
   return size;
 }
 
-// The row of an import was recorded without its size; the same row again, with it, replaces that
-// one: same time, same correlation, same address.
+// The row of an import was recorded without its size. The same row again, with the size, replaces
+// it: same time, same correlation, same address.
 void complete_imports() {
   DriverEvent event{};
   while (driver_objects().imports.take(event)) {

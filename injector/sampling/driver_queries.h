@@ -1,7 +1,8 @@
-// Asks the driver what its callbacks do not say: devices, pools, graph memory, sizes of imports.
+// Queries the driver for what its callbacks do not report: devices, pools, graph memory, sizes of
+// imports.
 //
-// Task thread only, and never a call that would make a context. Calls are tidemark's own
-// (OwnScope).
+// Task thread only, and never a call that would create a context. The calls are marked as
+// tidemark's own (OwnScope).
 #pragma once
 
 #include <cstddef>
@@ -16,27 +17,27 @@ struct DeviceFacts {
   char bus[32] = "";
   uint64_t total_bytes = 0;
 };
-// Any thread, when the driver is awake.
+// Any thread, once cuInit is over.
 bool ask_device(int64_t ordinal, DeviceFacts& out) noexcept;
 
-// Whether cuInit is over. Waits for one that is under way.
+// Whether cuInit is over. Waits for one in progress.
 bool driver_is_awake() noexcept;
 
-// Devices on which this process has a primary context, as bits.
+// Bit mask of devices on which this process has a primary context.
 uint64_t devices_with_context() noexcept;
 
-// For a recording that begins late: what exists becomes rows marked as seeded.
+// For a recording that begins late: existing contexts become rows marked as seeded.
 void record_existing_contexts() noexcept;
 
 // One round: new devices get their Device row (and NVML handle), imports their size. Cheap when
-// nothing is new. True when there was a new device.
+// nothing is new. True if there was a new device.
 bool query_driver() noexcept;
 
 // Counter rows for pools and graph memory that are in use.
 void sample_pools() noexcept;
 
-// Looks for devices on which this process has a primary context. Only needed while there are no
-// callbacks to tell.
+// Looks for devices on which this process has a primary context. Needed only without driver
+// callbacks.
 void look_for_used_devices() noexcept;
 
 void reset_driver_queries() noexcept;

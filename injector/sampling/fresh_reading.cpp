@@ -9,15 +9,15 @@
 namespace tidemark::injector {
 namespace {
 
-// An allocation that fails costs the host more than a reading, a fraction of a millisecond; but a
-// busy machine makes it wait, and some programs try and fail often.
+// A failed allocation costs the host more than a reading, which takes a fraction of a millisecond.
+// But on a busy machine the reading takes longer, and some programs fail often.
 constexpr uint32_t kPatienceMs = 10;
 constexpr int64_t kWaitsPerSecondNs = 50'000'000;
 
 using Task = void (*)(void*) noexcept;
 std::atomic<Task> g_task{nullptr};
 
-// How long hosts have waited for readings in the current second.
+// How long host threads have waited for readings in the current second.
 class WaitingTime {
  public:
   bool is_left() noexcept {

@@ -1,4 +1,4 @@
-// A reading of the card at the moment an allocation failed, taken by the task thread on request.
+// Reads the memory of the card when an allocation fails. The task thread does it on request.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace tidemark::injector {
 
-// The task that reads the devices. Set before the first failure can ask for it.
+// The task that reads the devices. Set before the first allocation can fail.
 void read_on_request(void (*task)(void*) noexcept) noexcept;
 
-// Free memory of a device, read after the call where that is possible within milliseconds. Not on
+// Memory of a device, read after this call began if that is possible within milliseconds. Not on
 // the task thread, which does the reading.
 DeviceMemory fresh_device_memory(int64_t device) noexcept;
 

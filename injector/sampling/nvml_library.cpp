@@ -10,7 +10,7 @@ namespace {
 
 using namespace nvml;
 
-// More processes than this on one card are cut; room for newcomers between question and answer.
+// More processes on one card are ignored; includes space for processes that start meanwhile.
 constexpr size_t kMaxListed = 256;
 
 template <typename Function>
@@ -28,7 +28,7 @@ ListedProcess listed(uint64_t pid, unsigned long long used) {
 bool NvmlLibrary::open() noexcept {
   if (open_) return true;
   if (*reason_ != '\0') return false;
-  // The plain libnvidia-ml.so comes with development files only.
+  // The plain libnvidia-ml.so comes only with the development files.
   void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     reason_ = "libnvidia-ml.so.1 was not found";
@@ -61,10 +61,10 @@ void NvmlLibrary::close() noexcept {
   forget();
 }
 
-// The records of nvmlDeviceGetComputeRunningProcesses_v3 have 24 bytes, but for some drivers of the
-// time when confidential computing came in, which wrote 32: those have
-// nvmlDeviceGetConfComputeMemSizeInfo and lack nvmlDeviceGetRunningProcessDetailList (nvitop's
-// rule).
+// The records of nvmlDeviceGetComputeRunningProcesses_v3 have 24 bytes, except with some drivers
+// from the time when confidential computing was introduced, which write 32. Those drivers have
+// nvmlDeviceGetConfComputeMemSizeInfo and lack nvmlDeviceGetRunningProcessDetailList (nvitop uses
+// the same rule).
 void NvmlLibrary::choose_list(void* library) noexcept {
   find_function(library, "nvmlDeviceGetRunningProcessDetailList", detail_list_);
   if (detail_list_ != nullptr) list_form_ = ListForm::kDetail;
@@ -114,7 +114,7 @@ bool NvmlLibrary::read_memory(nvmlDevice_t device, DeviceMemory& out) const noex
 bool NvmlLibrary::list_processes(nvmlDevice_t device, ListedProcess* out, size_t capacity,
                                  size_t& count) const noexcept {
   if (list_form_ == ListForm::kDetail && list_by_detail(device, out, capacity, count)) return true;
-  // Some drivers export the detail list and refuse it (MIG, vGPU).
+  // Some drivers export the detail list but refuse it (MIG, vGPU).
   return record_list_ != nullptr && list_by_records(device, out, capacity, count);
 }
 
@@ -143,7 +143,7 @@ bool NvmlLibrary::list_by_records(nvmlDevice_t device, ListedProcess* out, size_
   if (record_list_(device, &number, bytes) != NVML_SUCCESS) return false;
   count = std::min<size_t>({number, kMaxListed, capacity});
   for (size_t i = 0; i < count; ++i) {
-    nvmlProcessInfo_v1_t entry;  // what all three forms begin with
+    nvmlProcessInfo_v1_t entry;  // common prefix of all three forms
     std::memcpy(&entry, bytes + i * stride, sizeof entry);
     out[i] = listed(entry.pid, entry.usedGpuMemory);
   }

@@ -1,4 +1,4 @@
-// libnvidia-ml at run time, and the versions of its structs smoothed over.
+// Loads libnvidia-ml at run time and hides the differences between versions of its structs.
 #pragma once
 
 #include <cstddef>
@@ -19,13 +19,13 @@ class NvmlLibrary {
   bool find_device(const char* uuid, nvml::nvmlDevice_t& out) const noexcept;
   bool find_device_on_bus(const char* bus_id, nvml::nvmlDevice_t& out) const noexcept;
   bool read_memory(nvml::nvmlDevice_t device, DeviceMemory& out) const noexcept;
-  // Compute processes on the device. False: not supported, not permitted.
+  // Compute processes on the device. False: not supported or not permitted.
   bool list_processes(nvml::nvmlDevice_t device, ListedProcess* out, size_t capacity,
                       size_t& count) const noexcept;
   bool driver_version(char* buffer, unsigned capacity) const noexcept;
-  // Lets go of what the driver holds for us; open() then begins anew.
+  // Shuts NVML down; open() can be called again.
   void close() noexcept;
-  // In a forked child, whose parent goes on using it.
+  // In a forked child, whose parent keeps using NVML.
   void forget() noexcept { *this = NvmlLibrary(); }
 
  private:

@@ -18,7 +18,7 @@ namespace {
 
 struct SampledDevice {
   nvml::nvmlDevice_t handle = nullptr;
-  uint64_t used_when_listed = 0;  // of the card, at the last list of its processes
+  uint64_t used_when_listed = 0;  // of the card, when its processes were last listed
   bool lost_said = false;
   bool shared_said = false;
 };
@@ -37,7 +37,7 @@ std::array<SampledDevice, kMaxDevices> g_devices;
 std::array<LatestMemory, kMaxDevices> g_latest;
 
 std::atomic<bool> g_readings_expected{false};
-std::atomic<uint32_t> g_readings{0};  // of all devices; also the word that waiters sleep on
+std::atomic<uint32_t> g_readings{0};  // rounds over all devices; also a futex word
 
 bool valid(int64_t device) {
   return device >= 0 && device < static_cast<int64_t>(kMaxDevices);
@@ -90,7 +90,7 @@ void sample_processes_of(int64_t device, SampledDevice& sampled) {
   const int64_t now = now_ns();
   for (size_t i = 0; i < count; ++i) {
     if (!listed[i].used_known) continue;
-    // The pid that readers know this process by, even where NVML calls it by the host's.
+    // Use the pid that readers know this process by, even where NVML reports the host's pid.
     const uint64_t subject = static_cast<int>(i) == own ? pid : listed[i].pid;
     record_counter(now, CounterKind::kProcessUsed, device, listed[i].used_bytes, subject);
   }
@@ -132,7 +132,7 @@ const char* attach_nvml_device(int64_t device, std::string_view uuid_text,
   if (!valid(device) || !g_nvml.is_open()) return nullptr;
   SampledDevice& sampled = g_devices[static_cast<size_t>(device)];
   const char* known_as = nullptr;
-  // The driver hands out bare bytes; NVML wants to know whether they name a card or a part of one.
+  // CUDA returns the bare bytes; NVML needs to know whether they name a card or a part of one.
   for (const char* prefix : {"GPU-", "MIG-"}) {
     char uuid[nvml::kDeviceUuidBytes];
     std::snprintf(uuid, sizeof uuid, "%s%.*s", prefix, static_cast<int>(uuid_text.size()),

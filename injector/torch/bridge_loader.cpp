@@ -29,7 +29,7 @@ struct Bridge {
   TidemarkTorchReadState read_state = nullptr;
   TidemarkTorchLargestFree largest_free = nullptr;
 };
-Bridge g_bridge;  // constant once bridge_loaded_not_attached was set
+Bridge g_bridge;  // constant once bridge_loaded_not_attached is set
 char g_library[PATH_MAX];
 bool g_annotations = true;  // set before the bridge is loaded
 std::atomic<bool> g_attaching{false};
@@ -43,8 +43,8 @@ void on_event(const TidemarkTorchEvent* event) {
   on_torch_event(*event);
 }
 
-// A state may have more blocks than the buffer has room for. No lock is held here: the writer is
-// waited for.
+// The state may have more blocks than the ring can hold. No lock is held here, so we can wait for
+// the writer.
 void on_state(const TidemarkTorchState* state) {
   constexpr uint32_t kPause = 8192;
   constexpr uint32_t kPatienceMs = 5000;
@@ -113,7 +113,7 @@ void load(const bridge::Outcome& outcome) {
 }
 
 void build(void*) noexcept {
-  static bridge::Outcome outcome;  // too large for the stack; there is one builder
+  static bridge::Outcome outcome;  // too large for the stack; only one thread builds
   bridge::build_bridge(g_library, outcome);
   if (outcome.ready) {
     load(outcome);
@@ -123,7 +123,7 @@ void build(void*) noexcept {
   g_building.store(false);
 }
 
-// Readers take the allocator's own word for its segments from here on.
+// From this mark on readers use the allocator's own events for its segments.
 void mark_attached() {
   Recorder& out = recorder();
   Mark mark{};
@@ -137,7 +137,7 @@ void mark_attached() {
   out.record(mark);
 }
 
-// Everything that exists, as of one instant per device.
+// Reads everything that exists, as of one instant per device.
 void read_whole_state() {
   begin_torch_state();
   const int answer = g_bridge.read_state(1);
@@ -162,13 +162,13 @@ void start_bridge(const char* libc10_cuda, const Options& options) noexcept {
     g_bridge.read_state(0);
     return;
   }
-  if (bridge_waits()) {  // an earlier recording ended before it could be attached
+  if (bridge_waits()) {  // an earlier recording ended before the bridge was attached
     if (torch_state_awaited()) attach_bridge();
     return;
   }
   g_annotations = options.annotations;
   if (outcome.ready) return load(outcome);
-  if (g_building.exchange(true)) return;  // for an earlier recording
+  if (g_building.exchange(true)) return;  // started by an earlier recording
   std::snprintf(g_library, sizeof g_library, "%s", libc10_cuda);
   if (!start_tool_thread("tidemark-build", kBuilderStackBytes, build, nullptr)) {
     g_building.store(false);
@@ -190,15 +190,16 @@ bool ask_torch_totals(int64_t device, bool may_load, uint64_t& allocated,
 }
 
 void reset_bridge() noexcept {
-  // What is attached stays so in a forked child.
+  // An attached bridge stays attached in a forked child.
   bridge_loaded_not_attached.store(false);
   g_attaching.store(false);
   g_building.store(false);
 }
 
 void attach_bridge() noexcept {
-  if (g_attaching.exchange(true)) return;  // another thread does it
-  // Nothing happened yet: all will be told. Otherwise rather twice than not at all.
+  if (g_attaching.exchange(true)) return;  // another thread is doing it
+  // If nothing was allocated yet, the mark comes first and no event is missed. Otherwise it comes
+  // last: an event may then be recorded twice, but none is lost.
   const bool late = torch_state_awaited();
   const bool before_all = !late && !torch_was_seen();
   if (before_all) mark_attached();
@@ -217,7 +218,7 @@ void attach_bridge() noexcept {
       g_bridge.read_state(torch_began_late() ? 1 : 0);
     }
   } else if (answer == 0) {
-    end_torch_state(nullptr);  // the allocator has not begun yet: it will be seen from its first
+    end_torch_state(nullptr);  // the allocator is not in use yet: everything will be seen
   } else {
     go_on_without("", "the allocator does not let itself be listened to (cudaMallocAsync?)");
   }

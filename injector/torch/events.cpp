@@ -21,14 +21,14 @@ constexpr size_t kMaxDevices = 64;
 // An out-of-memory error may wait for the disk, but not for long.
 constexpr uint32_t kBlackBoxMs = 900;
 
-// Under the lock of the allocator's device, but for the atomics.
+// Protected by the allocator's device lock, except the atomics.
 struct DeviceState {
   int64_t last_ns = 0;
   uint64_t reserved = 0;
-  uint64_t device_free = 0;  // as the last out-of-memory entry had it
+  uint64_t device_free = 0;  // from the last out-of-memory entry
   std::atomic<uint32_t> tier{0};
   std::atomic<bool> began_late{false};
-  std::atomic<bool> awaited{false};  // its state is, and until then its events do not count
+  std::atomic<bool> awaited{false};  // waiting for its state; until then its events do not count
   std::atomic<int64_t> state_ns{0};  // when its state was read
   std::atomic<uint64_t> allocated_now{0};
   std::atomic<uint64_t> reserved_now{0};
@@ -36,14 +36,14 @@ struct DeviceState {
 };
 DeviceState g_devices[kMaxDevices];
 
-// One allocation or free that is under way on this thread: tier 2 began it, tier 1 ends it. Small,
-// and initial-exec for the reason given in thread_writer.h.
+// The allocation or free in progress on this thread: tier 2 begins it, tier 1 completes it. Small,
+// and initial-exec for the reason given in recorder/thread_writer.h.
 struct TorchThread {
   uint64_t address;
   uint64_t size_bytes;
   uint64_t stream;
   uint32_t pool;
-  uint32_t stack;  // taken when the allocation began
+  uint32_t stack;  // captured when the allocation began
   uint32_t compile_context;
   uint32_t metadata;
   uint32_t session;  // of the ids above
@@ -57,13 +57,13 @@ std::atomic<bool> g_native{false};
 std::atomic<TorchListening> g_listening{TorchListening::kAll};
 std::atomic<TidemarkTorchLargestFree> g_largest_free{nullptr};
 
-// The thread that reads the state, and whether everything has been read: 1 while not.
+// The thread that reads the state; and 1 until all of the state was read.
 std::atomic<uint32_t> g_reader{0};
 std::atomic<uint32_t> g_awaited{0};
 
-bool listens_to(TorchListening voice) {
-  if (g_listening.load(std::memory_order_relaxed) < voice || !recorder().on()) return false;
-  // What an earlier recording left half done on this thread has the ids of that one.
+bool listens_to(TorchListening tier) {
+  if (g_listening.load(std::memory_order_relaxed) < tier || !recorder().on()) return false;
+  // Leftovers of an earlier recording on this thread have the ids of that recording.
   const uint32_t session = capture_session.load(std::memory_order_relaxed);
   if (t_torch.session != session) {
     t_torch = TorchThread{};
@@ -76,14 +76,14 @@ DeviceState* state_of(int64_t device) {
   return device >= 0 && device < static_cast<int64_t>(kMaxDevices) ? &g_devices[device] : nullptr;
 }
 
-// Events of a device are in the order of their times, whatever the clock does and however coarse it
-// is: readers put the threads' rows in order by it.
+// Events of a device have strictly increasing times, even if the clock is coarse or steps back:
+// readers use the times to order the rows of different threads.
 int64_t next_time(DeviceState& device) {
   device.last_ns = std::max(now_ns(), device.last_ns + 1);
   return device.last_ns;
 }
 
-// Private pools of torch by their two numbers.
+// Private pools of torch by their pair of ids.
 HashedIds g_pools;
 std::atomic<bool> g_have_pools{false};
 
@@ -111,7 +111,7 @@ uint32_t take_stack(bool may_take_gil) {
   return recorder().intern_stack({keys, count});
 }
 
-// The stack that was taken before the lock; where nothing announced the allocation, now.
+// The stack captured before the lock was taken; if nothing announced the allocation, the stack now.
 uint32_t stack_of_allocation() {
   if (!g_stacks.load(std::memory_order_relaxed)) return 0;
   if (t_torch.has_stack) {
@@ -159,8 +159,7 @@ void record_open_free(FrameworkAction action, int64_t device, DeviceState& state
   recorder().record(row);
 }
 
-// Tier 1 went missing between two entries of the trace; what began is written as far as it is
-// known.
+// Tier 1 was missing between two trace entries: records what is known of the open row.
 void close_open(int64_t device, DeviceState& state) {
   if (t_torch.open == TIDEMARK_TORCH_ALLOC) record_open_allocation(0, device, state);
   if (t_torch.open == TIDEMARK_TORCH_FREE_REQUESTED) {
@@ -193,16 +192,17 @@ void mark_state(int64_t device, DeviceState& state) {
   state.state_ns.store(mark.time_ns, std::memory_order_relaxed);
 }
 
-// The allocator's entry about its own snapshot, under the device's lock: the state holds all that
-// was before, and events count from here on.
+// The allocator's trace entry about its own snapshot, under the device lock: the state contains
+// everything before it, and events count from here on.
 void cut_here(int64_t device, DeviceState& state) {
-  if (g_reader.load(std::memory_order_relaxed) != current_thread()) return;  // the host's own
+  if (g_reader.load(std::memory_order_relaxed) != current_thread())
+    return;  // a snapshot taken by the host
   mark_state(device, state);
   state.tier.store(2, std::memory_order_relaxed);
   state.awaited.store(false, std::memory_order_relaxed);
 }
 
-// The driver gave out the segment before anybody listened; its free will be heard.
+// The driver allocated the segment before the recording began; its free will be recorded.
 void record_driver_seed(const SegmentState& segment) {
   DriverEvent event{};
   event.time_ns = segment.time_ns;
@@ -226,7 +226,7 @@ void record_plain(const TidemarkTorchEvent& event, DeviceState& state) {
   const bool takes = event.action == TIDEMARK_TORCH_SEGMENT_ALLOC ||
                      event.action == TIDEMARK_TORCH_SEGMENT_MAP ||
                      event.action == TIDEMARK_TORCH_OOM;
-  // The stack stays for the allocation that made the allocator ask.
+  // The stack is kept for the allocation that caused this entry.
   if (takes && g_stacks.load(std::memory_order_relaxed)) {
     if (!t_torch.has_stack) {
       t_torch.stack = take_stack(false);
@@ -355,7 +355,7 @@ void on_torch_usage(uintptr_t address, int64_t bytes, uint64_t allocated, uint64
     if (t_torch.open == TIDEMARK_TORCH_ALLOC && t_torch.address == address && bytes > 0) {
       record_open_allocation(static_cast<uint64_t>(bytes), device.index, *state);
     } else {
-      close_open(device.index, *state);  // a free that waits for other streams
+      close_open(device.index, *state);  // a free that has to wait for other streams
     }
     return;
   }
@@ -405,7 +405,8 @@ void on_torch_out_of_memory(int64_t bytes, uint64_t allocated, uint64_t reserved
     event.stack = row.stack;
     recorder().record(event);
   }
-  // The process may be gone soon: what explains the error must be on disk before it is thrown.
+  // The process may end soon: what explains the error must be on disk before the exception is
+  // thrown.
   recorder().flush_now(kBlackBoxMs);
 }
 
@@ -424,7 +425,7 @@ void on_torch_event(const TidemarkTorchEvent& event) noexcept {
       open_row(event);
       return;
     case TIDEMARK_TORCH_FREE_COMPLETED:
-      // The usual free is over at once and becomes one row.
+      // A free usually completes at once and becomes one row.
       if (t_torch.open == TIDEMARK_TORCH_FREE_REQUESTED && t_torch.address == event.address) {
         record_open_free(FrameworkAction::kFreeCompleted, event.device, *state);
       } else {
@@ -446,13 +447,13 @@ void on_torch_event(const TidemarkTorchEvent& event) noexcept {
 void on_torch_state(const TidemarkTorchState& state) noexcept {
   DeviceState* const device = state_of(state.device);
   if (device == nullptr) return;
-  // An allocator without that entry (none is known).
+  // An allocator without the snapshot entry (none is known).
   if (device->awaited.load() && device->state_ns.load() == 0) {
     mark_state(state.device, *device);
     g_uncut.store(true);
   }
   int64_t now = device->state_ns.load(std::memory_order_relaxed);
-  if (now == 0) now = now_ns();  // a reading in the middle of a recording
+  if (now == 0) now = now_ns();  // read in the middle of a recording
   if (state.is_block != 0) {
     recorder().record(BlockState{now, state.address, state.size_bytes, state.requested_bytes,
                                  state.device, 0, static_cast<BlockCondition>(state.condition)});

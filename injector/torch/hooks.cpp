@@ -26,7 +26,7 @@ constexpr char kLibrary[] = "libc10_cuda.so";
 // The same in every release from 2.0 to 2.13.
 constexpr char kReportUsage[] = "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE";
 constexpr char kReportOutOfMemory[] = "_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE";
-// The last thing that an allocation asks for before it takes the device's lock.
+// The last function that an allocation calls before it takes the device lock.
 constexpr char kCurrentStream[] = "_ZN3c104cuda20getCurrentCUDAStreamEa";
 
 // c10::cuda::CUDAStream, as it is returned: in two registers.
@@ -39,12 +39,12 @@ using ReportUsage = void (*)(void*, int64_t, size_t, size_t, TorchDevice);
 using ReportOutOfMemory = void (*)(int64_t, size_t, size_t, TorchDevice);
 using CurrentStream = TwoWords (*)(int8_t);
 
-// Constant once the slots point here.
+// Constant once the slots point to our hooks.
 ReportUsage g_report_usage = nullptr;
 ReportOutOfMemory g_report_out_of_memory = nullptr;
 CurrentStream g_current_stream = nullptr;
 
-// Where the calls were redirected.
+// A redirected call.
 struct Redirection {
   GotSlot slot;
   void* real = nullptr;
@@ -76,8 +76,8 @@ TwoWords current_stream_hook(int8_t device) {
   return g_current_stream(device);
 }
 
-// The function itself is asked for by name: the slot may still lead to the loader, which would put
-// the function's address back into it.
+// The real function is looked up by name: the slot may still point to the loader, which would
+// overwrite it with the function's address.
 template <typename Function>
 bool redirect(void* library, const char* symbol, Function& real, Function hook) {
   GotSlot slot;
@@ -104,21 +104,21 @@ void install_hooks(void* library) {
 bool look_locked(char (&path)[PATH_MAX]) {
   if (!loaded_path(kLibrary, path, sizeof path)) return false;
   void* const library = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
-  if (library == nullptr) return false;  // it is being loaded just now
+  if (library == nullptr) return false;  // it is being loaded right now
   g_hooked.store(true);
   start_torch_events(
       {g_options.stacks != StackMode::kNone,
        g_options.stacks == StackMode::kNative || g_options.stacks == StackMode::kAll});
   find_autograd();
-  // The bridge first: then the very first allocation finds it.
+  // The bridge comes first: then it is there for the very first allocation.
   if (!torch_state_awaited()) start_bridge(path, g_options);
   install_hooks(library);
   return true;
 }
 
-// Where the state is awaited, the bridge comes behind the redirections, so that the events which
-// follow the state have both voices; and outside of the lock, because reading the state waits for
-// the allocator's locks, whose holder may be waiting for ours.
+// If the state has to be read, the bridge is started after the redirections, so that events after
+// the state have both reports; and outside of the lock, because reading the state waits for locks
+// of the allocator, whose holder may be waiting for ours.
 void look(bool wanted_from_now) {
   char path[PATH_MAX];
   g_looking.lock();
@@ -141,7 +141,7 @@ void start_torch(const Options& options, bool late) noexcept {
   restart_optimizer_hook();
   look(true);
   look_for_torch();
-  // No torch yet: all of it will be seen.
+  // No torch yet: everything will be seen.
   if (late && !g_hooked.load()) end_torch_state(nullptr);
 }
 
