@@ -12,7 +12,7 @@
 #include <atomic>
 #include <cerrno>
 
-#include "injector/capture/capturing.h"
+#include "injector/capture/capture.h"
 #include "injector/control/server.h"
 #include "injector/nccl/wiring.h"
 #include "injector/process/complain.h"

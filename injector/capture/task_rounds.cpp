@@ -138,7 +138,7 @@ void last_round(void*) noexcept {
 
 }  // namespace
 
-void start_sampling(const Options& options, bool callbacks_on) noexcept {
+void start_task_rounds(const Options& options, bool callbacks_on) noexcept {
   g_sampling = Sampling();
   g_sampling.callbacks_on = callbacks_on;
   g_sampling.nvml = options.nvml_hz > 0;

@@ -170,8 +170,8 @@ bool open_listener() {
       return true;
     }
     // A directory set by the user is not replaced by another one.
-    const bool wished = place == control::Place::kVariable && errno != 0;
-    if (!wished && place != control::Place::kTemporary) continue;
+    const bool set_by_user = place == control::Place::kVariable && errno != 0;
+    if (!set_by_user && place != control::Place::kTemporary) continue;
     complain(g_said_no_socket, "cannot listen in %s: %s; this process cannot be attached to", path,
              errno == EPERM ? "it must be a directory that only its owner may write to"
                             : std::strerror(errno));

@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "injector/capture/capturing.h"
+#include "injector/capture/capture.h"
 #include "injector/process/complain.h"
 #include "injector/process/options.h"
 #include "injector/process/process_facts.h"
@@ -187,9 +187,9 @@ void live(std::string_view request, Line& reply) {
     add("_process", device.process_bytes, device.process_known);
     uint64_t allocated = 0;
     uint64_t reserved = 0;
-    const bool told = torch_totals(device.ordinal, may_load != 0, allocated, reserved);
-    add("_allocated", allocated, told);
-    add("_reserved", reserved, told);
+    const bool totals_known = torch_totals(device.ordinal, may_load != 0, allocated, reserved);
+    add("_allocated", allocated, totals_known);
+    add("_reserved", reserved, totals_known);
   }
 }
 

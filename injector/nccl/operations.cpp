@@ -37,7 +37,7 @@ std::array<CommunicatorSlot, kMaxCommunicators + 1> g_communicators;  // [0]: no
 constexpr uint64_t kSlots = 4096;
 struct Slot {
   std::atomic<uint64_t> ticket{0};  // 0: being filled
-  std::atomic<bool> taken_up{false};
+  std::atomic<bool> started{false};
   Kind kind = Kind::kNone;
   uint32_t session = 0;  // the recording that the string ids belong to
   NcclOperation row{};
@@ -71,7 +71,7 @@ NcclHandle claim(Kind kind, const NcclOperation& row) {
   slot.kind = kind;
   slot.session = capture_session.load(std::memory_order_relaxed);
   slot.row = row;
-  slot.taken_up.store(false, std::memory_order_relaxed);
+  slot.started.store(false, std::memory_order_relaxed);
   slot.ticket.store(ticket, std::memory_order_release);
   return handle_of(ticket, kind);
 }
@@ -219,7 +219,7 @@ NcclHandle begin_operation(NcclContext context, const NcclCall& call) noexcept {
     row.start_ns = api->row.start_ns;
     row.thread = api->row.thread;
     if (row.stream == 0) row.stream = api->row.stream;
-    api->taken_up.store(true, std::memory_order_relaxed);
+    api->started.store(true, std::memory_order_relaxed);
   }
   row.group = call.group >> kKindBits;
   return claim(Kind::kOperation, row);
@@ -240,7 +240,7 @@ void end(NcclHandle handle) noexcept {
   if (kind != Kind::kOperation) return;
   Slot* const slot = find(handle);
   if (slot == nullptr) return recorder().count_dropped(BlockKind::kNcclOperations, 1);
-  if (!slot->taken_up.exchange(true)) end_operation(*slot);
+  if (!slot->started.exchange(true)) end_operation(*slot);
 }
 
 void record_waiting_calls(int64_t patience_ns) noexcept {
@@ -252,7 +252,7 @@ void record_waiting_calls(int64_t patience_ns) noexcept {
     const NcclOperation row = slot.row;
     std::atomic_thread_fence(std::memory_order_acquire);
     if (slot.ticket.load(std::memory_order_relaxed) != ticket) continue;  // reused meanwhile
-    if (!slot.taken_up.exchange(true)) recorder().record(row);
+    if (!slot.started.exchange(true)) recorder().record(row);
   }
 }
 

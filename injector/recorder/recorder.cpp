@@ -185,7 +185,7 @@ class SessionScope {
     session_ = active_session();
   }
   ~SessionScope() {
-    if (entered_ != nullptr) end_stay(*entered_);
+    if (entered_ != nullptr) leave_recorder(*entered_);
   }
   SessionScope(const SessionScope&) = delete;
   SessionScope& operator=(const SessionScope&) = delete;

@@ -61,7 +61,7 @@ ThreadWriter* claim(uint32_t thread) noexcept {
   return nullptr;
 }
 
-void give_up(ThreadWriter& place) noexcept {
+void release(ThreadWriter& place) noexcept {
   place.session.store(nullptr, std::memory_order_relaxed);
   place.busy.store(false, std::memory_order_relaxed);
   place.thread.store(0, std::memory_order_release);
@@ -89,7 +89,7 @@ void leave(void*) {
     seal_chunk(*writer);
   }
   thread_writer = nullptr;
-  give_up(*writer);
+  release(*writer);
 }
 
 bool has_ended(uint32_t thread) noexcept {
@@ -103,16 +103,16 @@ bool barrier_in_all_threads() noexcept {
          (ask(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) && ask(MEMBARRIER_CMD_PRIVATE_EXPEDITED));
 }
 
-bool anybody_busy() noexcept {
+bool any_thread_busy() noexcept {
   bool busy = false;
   each_place([&](ThreadWriter& place) { busy |= place.busy.load(std::memory_order_acquire); });
   return busy;
 }
 
-void free_places_of_the_dead() noexcept {
+void free_places_of_ended_threads() noexcept {
   each_place([](ThreadWriter& place) {
     const uint32_t thread = place.thread.load(std::memory_order_acquire);
-    if (thread != 0 && has_ended(thread)) give_up(place);
+    if (thread != 0 && has_ended(thread)) release(place);
   });
 }
 
@@ -130,7 +130,7 @@ ThreadWriter* register_thread(BlockKind kind) noexcept {
   if (place == nullptr) {
     turned_away[static_cast<size_t>(kind) % ring::kKinds].fetch_add(1, std::memory_order_relaxed);
   } else if (thread_writer != nullptr) {
-    give_up(*place);  // a signal handler was first
+    release(*place);  // a signal handler was first
   } else {
     thread_writer = place;
     if (have_exit_key) pthread_setspecific(exit_key, place);
@@ -141,9 +141,9 @@ ThreadWriter* register_thread(BlockKind kind) noexcept {
 
 bool wait_until_nobody_records(uint32_t timeout_ms) noexcept {
   if (!barrier_in_all_threads()) return false;
-  free_places_of_the_dead();
+  free_places_of_ended_threads();
   const int64_t deadline = monotonic_ms() + timeout_ms;
-  while (anybody_busy()) {
+  while (any_thread_busy()) {
     if (monotonic_ms() >= deadline) return false;
     const timespec pause{0, 200'000};
     nanosleep(&pause, nullptr);
@@ -155,7 +155,7 @@ bool wait_until_nobody_records(uint32_t timeout_ms) noexcept {
 
 void forget_other_threads() noexcept {
   each_place([](ThreadWriter& place) {
-    if (&place != thread_writer) give_up(place);
+    if (&place != thread_writer) release(place);
   });
   if (thread_writer == nullptr) return;
   thread_writer->session.store(nullptr, std::memory_order_relaxed);

@@ -54,13 +54,13 @@ void seal_chunk(ThreadWriter& writer) noexcept;
 // Relaxed, because the barrier in all threads that follows the check of `busy` orders what was done
 // before. The thread sanitizer does not know such barriers.
 #if defined(__SANITIZE_THREAD__)
-inline constexpr auto kEndOfStay = std::memory_order_release;
+inline constexpr auto kLeaveOrder = std::memory_order_release;
 #else
-inline constexpr auto kEndOfStay = std::memory_order_relaxed;
+inline constexpr auto kLeaveOrder = std::memory_order_relaxed;
 #endif
-inline void end_stay(ThreadWriter& writer) noexcept {
+inline void leave_recorder(ThreadWriter& writer) noexcept {
   std::atomic_signal_fence(std::memory_order_seq_cst);
-  writer.busy.store(false, kEndOfStay);
+  writer.busy.store(false, kLeaveOrder);
 }
 
 // Marks the calling thread as being inside the recorder. While it is in scope the memory of the
@@ -87,7 +87,7 @@ class BusyScope {
     writer_ = writer;
   }
   ~BusyScope() {
-    if (writer_ != nullptr) end_stay(*writer_);
+    if (writer_ != nullptr) leave_recorder(*writer_);
   }
   BusyScope(const BusyScope&) = delete;
   BusyScope& operator=(const BusyScope&) = delete;

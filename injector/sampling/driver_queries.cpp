@@ -261,7 +261,7 @@ void look_for_used_devices() noexcept {
   }
 }
 
-bool driver_is_awake() noexcept {
+bool driver_is_initialised() noexcept {
   const OwnScope own;
   int count = 0;
   return load_driver() && g_driver.device_count(&count) == CUDA_SUCCESS;

@@ -21,7 +21,7 @@ struct DeviceFacts {
 bool ask_device(int64_t ordinal, DeviceFacts& out) noexcept;
 
 // Whether cuInit is over. Waits for one in progress.
-bool driver_is_awake() noexcept;
+bool driver_is_initialised() noexcept;
 
 // Bit mask of devices on which this process has a primary context.
 uint64_t devices_with_context() noexcept;

@@ -40,7 +40,7 @@ void ask_nvml(const NvmlLibrary& nvml, const DeviceFacts& facts, LiveDevice& dev
 }  // namespace
 
 size_t read_live(std::span<LiveDevice> out) noexcept {
-  const uint64_t devices = driver_is_awake() ? devices_with_context() : 0;
+  const uint64_t devices = driver_is_initialised() ? devices_with_context() : 0;
   if (devices == 0) return 0;
   NvmlLibrary nvml;
   nvml.open();

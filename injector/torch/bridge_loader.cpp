@@ -75,7 +75,7 @@ void on_annotation(const char* name, int begins) {
 constexpr TidemarkBridgeHost kHost = {TIDEMARK_BRIDGE_VERSION, on_event, on_state, on_setting,
                                       on_annotation};
 
-void go_on_without(const char* version, const char* reason) {
+void continue_without_bridge(const char* version, const char* reason) {
   complain(g_said_no_bridge,
            "PyTorch %s: no bridge: %s. Allocated and reserved bytes are recorded, requested sizes, "
            "streams and pools are not",
@@ -94,7 +94,8 @@ void load(const bridge::Outcome& outcome) {
   void* const library = dlopen(outcome.path, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* const reason = dlerror();
-    return go_on_without(outcome.torch_version, reason != nullptr ? reason : "it cannot be loaded");
+    return continue_without_bridge(outcome.torch_version,
+                                   reason != nullptr ? reason : "it cannot be loaded");
   }
   g_bridge.attach = reinterpret_cast<TidemarkTorchAttach>(dlsym(library, "tidemark_torch_attach"));
   g_bridge.read_state =
@@ -103,7 +104,7 @@ void load(const bridge::Outcome& outcome) {
       reinterpret_cast<TidemarkTorchLargestFree>(dlsym(library, "tidemark_torch_largest_free"));
   find_totals(library);
   if (g_bridge.attach == nullptr || g_bridge.read_state == nullptr) {
-    return go_on_without(outcome.torch_version, "it lacks its entry points");
+    return continue_without_bridge(outcome.torch_version, "it lacks its entry points");
   }
   const auto annotate =
       reinterpret_cast<TidemarkTorchAnnotate>(dlsym(library, "tidemark_torch_annotate"));
@@ -118,7 +119,7 @@ void build(void*) noexcept {
   if (outcome.ready) {
     load(outcome);
   } else {
-    go_on_without(outcome.torch_version, outcome.reason);
+    continue_without_bridge(outcome.torch_version, outcome.reason);
   }
   g_building.store(false);
 }
@@ -172,7 +173,7 @@ void start_bridge(const char* libc10_cuda, const Options& options) noexcept {
   std::snprintf(g_library, sizeof g_library, "%s", libc10_cuda);
   if (!start_tool_thread("tidemark-build", kBuilderStackBytes, build, nullptr)) {
     g_building.store(false);
-    go_on_without(outcome.torch_version, "there is no thread to build it");
+    continue_without_bridge(outcome.torch_version, "there is no thread to build it");
   }
 }
 
@@ -220,7 +221,8 @@ void attach_bridge() noexcept {
   } else if (answer == 0) {
     end_torch_state(nullptr);  // the allocator is not in use yet: everything will be seen
   } else {
-    go_on_without("", "the allocator does not let itself be listened to (cudaMallocAsync?)");
+    continue_without_bridge("",
+                            "the allocator does not let itself be listened to (cudaMallocAsync?)");
   }
   g_attaching.store(false);
 }

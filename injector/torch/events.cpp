@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kMaxDevices = 64;
 // An out-of-memory error may wait for the disk, but not for long.
-constexpr uint32_t kBlackBoxMs = 900;
+constexpr uint32_t kFlushTimeoutMs = 900;
 
 // Protected by the allocator's device lock, except the atomics.
 struct DeviceState {
@@ -32,7 +32,7 @@ struct DeviceState {
   std::atomic<int64_t> state_ns{0};  // when its state was read
   std::atomic<uint64_t> allocated_now{0};
   std::atomic<uint64_t> reserved_now{0};
-  std::atomic<bool> told{false};
+  std::atomic<bool> totals_known{false};
 };
 DeviceState g_devices[kMaxDevices];
 
@@ -177,7 +177,7 @@ void open_row(const TidemarkTorchEvent& event) {
   t_torch.open = static_cast<uint8_t>(event.action);
 }
 
-std::atomic<bool> g_uncut{false};
+std::atomic<bool> g_state_unmarked{false};
 
 void mark_state(int64_t device, DeviceState& state) {
   Mark mark{};
@@ -194,7 +194,7 @@ void mark_state(int64_t device, DeviceState& state) {
 
 // The allocator's trace entry about its own snapshot, under the device lock: the state contains
 // everything before it, and events count from here on.
-void cut_here(int64_t device, DeviceState& state) {
+void begin_events_here(int64_t device, DeviceState& state) {
   if (g_reader.load(std::memory_order_relaxed) != current_thread())
     return;  // a snapshot taken by the host
   mark_state(device, state);
@@ -260,7 +260,7 @@ void end_torch_state(const char* reason) noexcept {
                   "torch: what it held before the recording began is not known: %s", reason);
     recorder().report(HealthKind::kSourceMissing, 0, detail);
   }
-  if (g_uncut.exchange(false)) {
+  if (g_state_unmarked.exchange(false)) {
     recorder().report(HealthKind::kSourceMissing, 0,
                       "torch: its state may lack what happened while it was read");
   }
@@ -283,7 +283,7 @@ void wait_for_torch_state(uint32_t timeout_ms) noexcept {
 
 bool latest_torch_totals(int64_t device, uint64_t& allocated, uint64_t& reserved) noexcept {
   const DeviceState* const state = state_of(device);
-  if (state == nullptr || !state->told.load(std::memory_order_relaxed)) return false;
+  if (state == nullptr || !state->totals_known.load(std::memory_order_relaxed)) return false;
   allocated = state->allocated_now.load(std::memory_order_relaxed);
   reserved = state->reserved_now.load(std::memory_order_relaxed);
   return true;
@@ -309,7 +309,7 @@ void reset_torch_events() noexcept {
     device.tier.store(0);
     device.began_late.store(false);
     device.awaited.store(false);
-    device.told.store(false);
+    device.totals_known.store(false);
   }
   g_awaited.store(0);
   g_reader.store(0);
@@ -349,7 +349,7 @@ void on_torch_usage(uintptr_t address, int64_t bytes, uint64_t allocated, uint64
   if (state == nullptr || !listens_to(TorchListening::kTier1)) return;
   state->allocated_now.store(allocated, std::memory_order_relaxed);
   state->reserved_now.store(reserved, std::memory_order_relaxed);
-  state->told.store(true, std::memory_order_relaxed);
+  state->totals_known.store(true, std::memory_order_relaxed);
   if (state->awaited.load(std::memory_order_relaxed)) return;
   if (state->tier.load(std::memory_order_relaxed) == 2) {
     if (t_torch.open == TIDEMARK_TORCH_ALLOC && t_torch.address == address && bytes > 0) {
@@ -407,14 +407,14 @@ void on_torch_out_of_memory(int64_t bytes, uint64_t allocated, uint64_t reserved
   }
   // The process may end soon: what explains the error must be on disk before the exception is
   // thrown.
-  recorder().flush_now(kBlackBoxMs);
+  recorder().flush_now(kFlushTimeoutMs);
 }
 
 void on_torch_event(const TidemarkTorchEvent& event) noexcept {
   DeviceState* const state = state_of(event.device);
   if (state == nullptr || !listens_to(TorchListening::kAll)) return;
   if (state->awaited.load(std::memory_order_relaxed)) {
-    if (event.action == TIDEMARK_TORCH_SNAPSHOT) cut_here(event.device, *state);
+    if (event.action == TIDEMARK_TORCH_SNAPSHOT) begin_events_here(event.device, *state);
     return;
   }
   state->tier.store(2, std::memory_order_relaxed);
@@ -450,7 +450,7 @@ void on_torch_state(const TidemarkTorchState& state) noexcept {
   // An allocator without the snapshot entry (none is known).
   if (device->awaited.load() && device->state_ns.load() == 0) {
     mark_state(state.device, *device);
-    g_uncut.store(true);
+    g_state_unmarked.store(true);
   }
   int64_t now = device->state_ns.load(std::memory_order_relaxed);
   if (now == 0) now = now_ns();  // read in the middle of a recording

@@ -1,4 +1,4 @@
-#include "injector/capture/capturing.h"
+#include "injector/capture/capture.h"
 
 #include <unistd.h>
 
@@ -68,7 +68,7 @@ void forget_parent() {
 }
 
 // The ids and handles of an earlier recording mean nothing in this one.
-void begin_anew(Beginning beginning) {
+void reset_for_recording(Beginning beginning) {
   const pid_t pid = ::getpid();
   if (g_pid != 0 && g_pid != pid) forget_parent();
   g_pid = pid;
@@ -87,7 +87,7 @@ bool start_capture(const Options& options, Beginning beginning) noexcept {
   // there.
   if (options.cupti && !g_cupti.found) load_cupti(g_cupti);
   const int64_t start_ns = now_ns();
-  begin_anew(beginning);
+  reset_for_recording(beginning);
   RecorderOptions recording;
   recording.directory = options.out;
   recording.rank = find_job_place(process_environment).rank;
@@ -102,13 +102,13 @@ bool start_capture(const Options& options, Beginning beginning) noexcept {
   if (late) record_tool_setting("attached", "late");
   start_nccl(options, late);
   const OwnScope own;
-  if (late && driver_is_awake()) {
+  if (late && driver_is_initialised()) {
     driver_objects().driver_ready.store(true, std::memory_order_release);
     record_existing_contexts();
   }
   const bool callbacks_on = start_cupti(options);
   start_torch(options, late);
-  start_sampling(options, callbacks_on);
+  start_task_rounds(options, callbacks_on);
   return true;
 }
 
