@@ -81,7 +81,8 @@ struct Paths {
 
 bool name_paths(const TorchPlace& torch, Paths& paths, Outcome& outcome) {
   if (!find_cache(paths.cache)) {
-    std::snprintf(outcome.reason, sizeof outcome.reason, "there is no cache directory to write to");
+    std::snprintf(outcome.reason, sizeof outcome.reason,
+                  "no writable cache directory (set XDG_CACHE_HOME)");
     return false;
   }
   uint64_t key = mix_bytes(torch.identity, kBridgeSource, std::strlen(kBridgeSource));

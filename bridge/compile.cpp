@@ -86,14 +86,14 @@ bool run_compiler(char* const* arguments, const char* log, bool& started) {
 
 // The first line of the log that has an error in it.
 void first_error(const char* log, char* reason, size_t reason_size) {
-  std::snprintf(reason, reason_size, "the compiler failed without a word");
+  std::snprintf(reason, reason_size, "the compiler failed without an error message");
   std::FILE* const file = std::fopen(log, "re");
   if (file == nullptr) return;
   char line[400];
   while (std::fgets(line, sizeof line, file) != nullptr) {
     if (std::strstr(line, "error") == nullptr) continue;
     line[std::strcspn(line, "\n")] = '\0';
-    std::snprintf(reason, reason_size, "it does not compile: %s", line);
+    std::snprintf(reason, reason_size, "compilation failed: %s", line);
     break;
   }
   std::fclose(file);
@@ -182,10 +182,10 @@ bool compile_bridge(const TorchPlace& torch, const char* source, const char* lib
   if (any_started) {
     first_error(log, reason, reason_size);
     if (facts.cuda_include[0] == '\0') {
-      std::snprintf(reason, reason_size, "cuda_runtime_api.h is nowhere to be found");
+      std::snprintf(reason, reason_size, "cuda_runtime_api.h was not found (set CUDA_HOME)");
     }
   } else {
-    std::snprintf(reason, reason_size, "no C++ compiler (c++, g++, clang++ or $CXX)");
+    std::snprintf(reason, reason_size, "no C++ compiler was found (c++, g++, clang++ or $CXX)");
   }
   ::unlink(log);
   return false;

@@ -128,20 +128,21 @@ bool find_torch(const char* libc10_cuda, TorchPlace& place, char* reason,
     return false;
   };
   char library[PATH_MAX];
-  if (::realpath(libc10_cuda, library) == nullptr) return fail("torch's library has no path");
+  if (::realpath(libc10_cuda, library) == nullptr)
+    return fail("the path of libc10_cuda.so cannot be resolved");
   std::snprintf(place.directory, sizeof place.directory, "%s", library);
   for (int up = 0; up < 2; ++up) {  // …/torch/lib/libc10_cuda.so
     char* const slash = std::strrchr(place.directory, '/');
-    if (slash == nullptr) return fail("torch's library has no folder");
+    if (slash == nullptr) return fail("libc10_cuda.so is not in a PyTorch installation");
     *slash = '\0';
   }
   char path[PATH_MAX];
   if (!join(path, place.directory, "include/c10/cuda/CUDACachingAllocator.h") || !is_file(path)) {
-    return fail("this torch has no C++ headers");
+    return fail("this PyTorch has no C++ headers");
   }
   char text[4096];
   if (!join(path, place.directory, "version.py") || read_text(path, text, sizeof text) == 0) {
-    return fail("this torch has no version.py");
+    return fail("this PyTorch has no version.py");
   }
   read_version(text, place);
   struct stat info {};

@@ -49,8 +49,7 @@ void initialise() {
   keep_environment();
   const Options options = read_options(process_environment);
   if (options.complaint != nullptr) {
-    complain(g_said_option, "%s has a value that is not understood; its default is used",
-             options.complaint);
+    complain(g_said_option, "%s has an invalid value; the default is used", options.complaint);
   }
   if (options.chain != nullptr) start_chained(options.chain);
   if (options.arm) {

@@ -33,7 +33,7 @@ std::atomic_flag g_said_no_cupti;
 
 void say_no_cupti(const char* reason) {
   complain(g_said_no_cupti,
-           "%s; driver allocations and kernels are not recorded, device totals still are", reason);
+           "%s; driver allocations and kernels are not recorded, only device totals", reason);
   char detail[kMaxLibraryPath + 16];
   std::snprintf(detail, sizeof detail, "cupti: %s", reason);
   recorder().report(HealthKind::kSourceMissing, 0, detail);

@@ -172,8 +172,10 @@ bool open_listener() {
     // A directory set by the user is not replaced by another one.
     const bool set_by_user = place == control::Place::kVariable && errno != 0;
     if (!set_by_user && place != control::Place::kTemporary) continue;
-    complain(g_said_no_socket, "cannot listen in %s: %s; this process cannot be attached to", path,
-             errno == EPERM ? "it must be a directory that only its owner may write to"
+    complain(g_said_no_socket,
+             "cannot open a control socket in %s: %s; 'tidemark attach' cannot reach this process",
+             path,
+             errno == EPERM ? "only its owner may have write access to this directory"
                             : std::strerror(errno));
     return false;
   }
@@ -209,9 +211,9 @@ void accept_client() {
       client.socket.take(fd);
       return;
     }
-    send_all(fd, "error too many are talking to this process\n");
+    send_all(fd, "error too many clients are connected to this process\n");
   } else {
-    send_all(fd, "error only the user of this process and root may talk to it\n");
+    send_all(fd, "error only root and the user of this process may control it\n");
   }
   ::close(fd);
 }

@@ -112,7 +112,7 @@ bool refuse_second(Line& reply) {
 bool begin(const Options& options, Line& reply) {
   if (options.complaint != nullptr) {
     char text[128];
-    std::snprintf(text, sizeof text, "%s has a value that is not understood", options.complaint);
+    std::snprintf(text, sizeof text, "%s has an invalid value", options.complaint);
     say_error(reply, text);
     return false;
   }
@@ -203,7 +203,7 @@ void answer(std::string_view request, control::Line& reply) noexcept {
   if (verb == control::kStop) return stop(reply);
   if (verb == control::kSnapshot) return snapshot(request, reply);
   if (verb == control::kLive) return live(request, reply);
-  say_error(reply, "unknown command; this version knows status, start, stop, snapshot and live");
+  say_error(reply, "unknown command; this version has status, start, stop, snapshot and live");
 }
 
 int ms_until_due() noexcept {

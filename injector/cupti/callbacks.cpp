@@ -292,7 +292,7 @@ void on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, const 
     on_resource(id, *static_cast<const CUpti_ResourceData*>(data));
   } else if (domain == CUPTI_CB_DOMAIN_STATE && id == CUPTI_CBID_STATE_FATAL_ERROR) {
     recorder().report(HealthKind::kSourceDisabled, 0,
-                      "cupti: ended itself after an error; driver events end here");
+                      "cupti: stopped after an internal error; no driver events after this point");
   }
 }
 
@@ -317,16 +317,17 @@ void say_refused(CUptiResult result) {
       result == CUPTI_ERROR_MAX_LIMIT_REACHED) {
     char holder[128];
     name_holder(holder, sizeof holder);
-    std::snprintf(reason, sizeof reason, "another tool (%s) holds CUPTI",
+    std::snprintf(reason, sizeof reason,
+                  "another tool (%s) holds CUPTI, which serves one tool at a time",
                   holder[0] != '\0' ? holder : "a profiler or debugger");
   } else {
     const char* text = nullptr;
     if (g_cupti->get_result_string != nullptr) g_cupti->get_result_string(result, &text);
-    std::snprintf(reason, sizeof reason, "CUPTI refused: %s (%u)", text != nullptr ? text : "error",
-                  static_cast<unsigned>(result));
+    std::snprintf(reason, sizeof reason, "cuptiSubscribe failed: %s (%u)",
+                  text != nullptr ? text : "error", static_cast<unsigned>(result));
   }
   complain(g_said_refused,
-           "%s; driver allocations and kernels are not recorded, device totals still are", reason);
+           "%s; driver allocations and kernels are not recorded, only device totals", reason);
   char detail[280];
   std::snprintf(detail, sizeof detail, "cupti: %s", reason);
   recorder().report(HealthKind::kSourceMissing, 0, detail);
@@ -363,7 +364,7 @@ bool start_callbacks(const CuptiFunctions& functions, const Options& options) no
   // CUPTI of CUDA 12 does not know the calls of CUDA 13, but its driver does not have them either.
   if (refused > 0) {
     recorder().report(HealthKind::kSourceMissing, refused,
-                      "cupti: driver calls that this version cannot report");
+                      "cupti: driver calls that this version does not report");
   }
   return true;
 }

@@ -177,7 +177,7 @@ void collect(uint32_t flush_flag) {
   }
   if (const uint64_t refused = g_refused_buffers.exchange(0)) {
     recorder().report(HealthKind::kRecordsDroppedByCupti, refused,
-                      "cupti: whole buffers, the reader was too slow");
+                      "cupti: whole buffers, which were not read fast enough");
   }
 }
 
@@ -205,7 +205,7 @@ void place_buffers() {
   set_flag(CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER, 0);
   if (g_footprint.on_device) {
     recorder().report(HealthKind::kSourceMissing, 0,
-                      "cupti: its buffers take device memory here (pinned host memory refused)");
+                      "cupti: its buffers use device memory (it refused pinned host memory)");
   }
 }
 
@@ -226,17 +226,17 @@ bool start_kernels(const CuptiFunctions& functions, const Options& options) noex
   place_buffers();
   if (functions.activity_register_callbacks(on_buffer_requested, on_buffer_completed) !=
       CUPTI_SUCCESS) {
-    recorder().report(HealthKind::kSourceMissing, 0, "kernels: CUPTI takes no buffers");
+    recorder().report(HealthKind::kSourceMissing, 0, "kernels: CUPTI accepts no buffers");
     g_cupti = nullptr;
     return false;
   }
   bool any = false;
   if (options.kernels) {
-    any |= enable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, "kernels: CUPTI refuses to trace them");
+    any |= enable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, "kernels: CUPTI cannot trace them");
   }
   if (options.copies) {
-    any |= enable(CUPTI_ACTIVITY_KIND_MEMCPY, "copies: CUPTI refuses to trace them");
-    any |= enable(CUPTI_ACTIVITY_KIND_MEMSET, "fills: CUPTI refuses to trace them");
+    any |= enable(CUPTI_ACTIVITY_KIND_MEMCPY, "copies: CUPTI cannot trace them");
+    any |= enable(CUPTI_ACTIVITY_KIND_MEMSET, "fills: CUPTI cannot trace them");
   }
   return any;
 }

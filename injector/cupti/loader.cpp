@@ -164,7 +164,8 @@ bool try_library(const char* path, void* context) {
   if (!find_functions(library, functions) ||
       functions.get_version(&functions.version) != cupti::CUPTI_SUCCESS ||
       functions.version < kOldestVersion) {
-    std::snprintf(out.reason, sizeof out.reason, "%s is too old", path);
+    std::snprintf(out.reason, sizeof out.reason, "%s is too old (CUDA 12.0 or newer is needed)",
+                  path);
     dlclose(library);
     return false;
   }
@@ -224,7 +225,7 @@ void load_cupti(CuptiLibrary& out) noexcept {
   if (!for_each_cupti_candidate({paths.views, paths.count}, try_library, &out) &&
       out.reason[0] == '\0') {
     std::snprintf(out.reason, sizeof out.reason,
-                  "libcupti.so.12 or .13 was not found (set LD_LIBRARY_PATH to where it is)");
+                  "libcupti.so.12 or .13 was not found (add its directory to LD_LIBRARY_PATH)");
   }
 }
 

@@ -60,14 +60,17 @@ void start_nccl(const Options& options, bool late) noexcept {
   }
   char path[PATH_MAX];
   if (!own_path(path)) {
-    recorder().report(HealthKind::kSourceMissing, 0,
-                      "nccl: the path of libtidemark.so is longer than NCCL takes");
+    recorder().report(
+        HealthKind::kSourceMissing, 0,
+        "nccl: the path of libtidemark.so is too long for NCCL; install tidemark in a shorter one");
     return;
   }
   const char* const named = process_environment(kVariable);
   if (named != nullptr && *named != '\0' && !names_us(named, path)) {
     char detail[PATH_MAX + 64];
-    std::snprintf(detail, sizeof detail, "nccl: %s names another plugin, %.200s", kVariable, named);
+    std::snprintf(detail, sizeof detail,
+                  "nccl: %s names another plugin, %.200s; unset it to record NCCL", kVariable,
+                  named);
     recorder().report(HealthKind::kSourceMissing, 0, detail);
     return;
   }
@@ -75,7 +78,7 @@ void start_nccl(const Options& options, bool late) noexcept {
   if (unnamed && late && !g_wired) {
     recorder().report(
         HealthKind::kSourceMissing, 0,
-        "nccl: the process was not armed from its start: NCCL does not know tidemark");
+        "nccl: operations are recorded only in processes started with 'tidemark run'");
   } else if (!late) {
     if (unnamed) setenv(kVariable, path, 1);
     // Without it NCCL's own threads have the host's name, and their memory has no owner if NCCL is

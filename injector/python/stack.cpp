@@ -44,8 +44,9 @@ Way test_layout(const void* thread) noexcept {
       break;
   }
   const Way other = find_python_api() ? Way::kGil : Way::kNone;
-  recorder().report(HealthKind::kSourceDisabled, 0,
-                    "python: this interpreter's frames are not as expected; stacks take the GIL");
+  recorder().report(
+      HealthKind::kSourceDisabled, 0,
+      "python: the frames of this interpreter have an unknown layout; stacks need the GIL");
   g_way.store(other, std::memory_order_release);
   return other;
 }

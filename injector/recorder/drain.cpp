@@ -147,8 +147,8 @@ void Drain::fail() noexcept {
   failed_ = true;
   const int error = trace_.error_number();
   complain(said_write_failed,
-           "cannot write %s: %s; recording ends, what is not in the file yet "
-           "stays in %s for 'tidemark recover'",
+           "cannot write %s: %s; recording has stopped. The rest of the data is in %s: "
+           "run 'tidemark recover' on the directory to save it",
            session_.trace_path, std::strerror(error), session_.ring_path);
   std::atomic_ref(arena_.header().write_error)
       .store(static_cast<uint32_t>(error), std::memory_order_relaxed);

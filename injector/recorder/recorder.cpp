@@ -108,7 +108,7 @@ bool start_locked(const RecorderOptions& options) noexcept {
   disabled = session == nullptr;
   if (disabled) return false;
   if (!start_writer(*session)) {
-    complain(said_no_thread, "cannot start the writer of %s: %s; recording is off",
+    complain(said_no_thread, "cannot start the writer thread for %s: %s; recording is off",
              session->trace_path, std::strerror(errno));
     abandon_session(*session);
     disabled = true;
@@ -228,7 +228,8 @@ RecordingEnd Recorder::stop() noexcept {
     end.dropped = session->dropped_rows.load(std::memory_order_relaxed);
     end.finished = session->write_failed.load(std::memory_order_relaxed) == 0;
   } else {
-    complain(said_unfinished, "%s is not finished yet; 'tidemark recover' does the rest",
+    complain(said_unfinished,
+             "%s could not be finished in time; run 'tidemark recover' on its directory",
              session->trace_path);
   }
   free_or_retire(*session, empty);

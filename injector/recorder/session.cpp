@@ -69,7 +69,8 @@ bool create_ring(Session& session, const char* path) {
   for (uint32_t mb = session.options.buffer_mb; mb >= kMinBufferMb; mb /= 2) {
     if (session.arena.create(path, uint64_t{mb} << 20)) {
       if (mb < session.options.buffer_mb) {
-        complain(said_small_ring, "no room for a buffer of %u MB beside %s: recording with %u MB",
+        complain(said_small_ring,
+                 "not enough space for a buffer of %u MB next to %s; recording with %u MB",
                  session.options.buffer_mb, session.trace_path, mb);
       }
       session.options.buffer_mb = mb;
@@ -119,7 +120,7 @@ bool choose_names(Session& session, const char* directory) {
 
 bool create_files(Session& session, const char* directory) {
   if (!choose_names(session, directory)) {
-    complain(said_no_trace, "cannot make a trace in %s: %s; recording is off", directory,
+    complain(said_no_trace, "cannot create a trace in %s: %s; recording is off", directory,
              std::strerror(errno));
     return false;
   }
@@ -127,13 +128,15 @@ bool create_files(Session& session, const char* directory) {
   if (!create_ring(session, session.ring_path)) {
     const int error = errno;
     if (error == EACCES || error == EROFS || error == EPERM || !create_ring_in_memory(session)) {
-      complain(said_no_ring, "cannot make a buffer in %s: %s; recording is off", directory,
-               std::strerror(error));
+      complain(said_no_ring,
+               "cannot create the buffer in %s: %s; recording is off. Set TIDEMARK_OUT to a "
+               "directory on another file system",
+               directory, std::strerror(error));
       return false;
     }
   }
   if (session.file.create(session.trace_path)) return true;
-  complain(said_no_trace, "cannot make %s: %s; recording is off", session.trace_path,
+  complain(said_no_trace, "cannot create %s: %s; recording is off", session.trace_path,
            std::strerror(errno));
   return false;
 }
@@ -145,13 +148,15 @@ Session* create_session(const RecorderOptions& options) noexcept {
   const char* const wanted = named ? options.directory : "tidemark-trace";
   char directory[PATH_MAX];
   if (!make_directories(wanted) || ::realpath(wanted, directory) == nullptr) {
-    complain(said_no_directory, "cannot make the directory %s: %s; recording is off", wanted,
-             std::strerror(errno));
+    complain(said_no_directory,
+             "cannot create the directory %s: %s; recording is off. Set TIDEMARK_OUT to a "
+             "directory that you can write to",
+             wanted, std::strerror(errno));
     return nullptr;
   }
   void* const memory = map_pages(sizeof(Session));
   if (memory == nullptr) {
-    complain(said_no_memory, "no memory; recording is off");
+    complain(said_no_memory, "not enough host memory; recording is off");
     return nullptr;
   }
   auto* const session = new (memory) Session();
@@ -162,7 +167,7 @@ Session* create_session(const RecorderOptions& options) noexcept {
   session->options.flush_period_ms = std::max(options.flush_period_ms, 1U);
   session->pid = ::getpid();
   if (!session->dictionaries.create()) {
-    complain(said_no_memory, "no memory; recording is off");
+    complain(said_no_memory, "not enough host memory; recording is off");
     free_session(*session);
     return nullptr;
   }

@@ -118,7 +118,7 @@ void describe_device(int64_t ordinal) {
   const char* prefix = attach_nvml_device(ordinal, uuid, bus);
   if (nvml_started() && prefix == nullptr) {
     out.report(HealthKind::kSourceMissing, static_cast<uint64_t>(ordinal),
-               "nvml: does not know a device that CUDA uses");
+               "nvml: does not list a device that CUDA uses");
   }
   char full_uuid[kUuidText + 4];
   std::snprintf(full_uuid, sizeof full_uuid, "%s%s", prefix != nullptr ? prefix : "GPU-", uuid);

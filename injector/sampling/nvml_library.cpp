@@ -45,11 +45,11 @@ bool NvmlLibrary::open() noexcept {
   choose_list(library);
   if (init == nullptr || handle_by_uuid_ == nullptr ||
       (memory_ == nullptr && memory_v2_ == nullptr)) {
-    reason_ = "libnvidia-ml.so.1 lacks functions";
+    reason_ = "libnvidia-ml.so.1 is too old";
     return false;
   }
   if (init() != NVML_SUCCESS) {
-    reason_ = "nvmlInit failed (no driver, or driver and library of different versions)";
+    reason_ = "nvmlInit failed (no driver, or driver and library versions differ)";
     return false;
   }
   open_ = true;

@@ -60,7 +60,7 @@ bool read_device(int64_t device, SampledDevice& sampled, DeviceMemory& memory) {
   if (!sampled.lost_said) {
     sampled.lost_said = true;
     char detail[80];
-    std::snprintf(detail, sizeof detail, "nvml: device %d gives no answer",
+    std::snprintf(detail, sizeof detail, "nvml: device %d does not respond",
                   static_cast<int>(device));
     recorder().report(HealthKind::kSourceMissing, 0, detail);
   }

@@ -137,7 +137,7 @@ void rebuild(uint64_t wanted_generation) noexcept {
     g_current.store(fresh);
     if (collection.overflow && !g_overflow_said.exchange(true)) {
       recorder().report(HealthKind::kSourceMissing, kMaxModules,
-                        "stacks: more shared objects than can be told apart");
+                        "stacks: too many shared objects; frames in some of them have no module");
     }
   }
   pthread_mutex_unlock(&g_rebuild);

@@ -76,10 +76,11 @@ constexpr TidemarkBridgeHost kHost = {TIDEMARK_BRIDGE_VERSION, on_event, on_stat
                                       on_annotation};
 
 void continue_without_bridge(const char* version, const char* reason) {
-  complain(g_said_no_bridge,
-           "PyTorch %s: no bridge: %s. Allocated and reserved bytes are recorded, requested sizes, "
-           "streams and pools are not",
-           version[0] != '\0' ? version : "(version unknown)", reason);
+  complain(
+      g_said_no_bridge,
+      "PyTorch %s: the bridge is not available: %s. Allocated and reserved bytes are recorded; "
+      "requested sizes, streams and pools are not",
+      version[0] != '\0' ? version : "(version unknown)", reason);
   char detail[600];
   std::snprintf(detail, sizeof detail, "torch bridge: %s", reason);
   recorder().report(HealthKind::kSourceMissing, 0, detail);
@@ -104,7 +105,7 @@ void load(const bridge::Outcome& outcome) {
       reinterpret_cast<TidemarkTorchLargestFree>(dlsym(library, "tidemark_torch_largest_free"));
   find_totals(library);
   if (g_bridge.attach == nullptr || g_bridge.read_state == nullptr) {
-    return continue_without_bridge(outcome.torch_version, "it lacks its entry points");
+    return continue_without_bridge(outcome.torch_version, "its entry points are missing");
   }
   const auto annotate =
       reinterpret_cast<TidemarkTorchAnnotate>(dlsym(library, "tidemark_torch_annotate"));
@@ -142,7 +143,7 @@ void mark_attached() {
 void read_whole_state() {
   begin_torch_state();
   const int answer = g_bridge.read_state(1);
-  end_torch_state(answer > 0 ? nullptr : "its allocator could not be asked");
+  end_torch_state(answer > 0 ? nullptr : "reading the state of the allocator failed");
 }
 
 }  // namespace
@@ -153,7 +154,7 @@ void start_bridge(const char* libc10_cuda, const Options& options) noexcept {
   if (outcome.torch_version[0] != '\0') record_tool_setting("torch", outcome.torch_version);
   if (!options.torch_bridge) {
     recorder().report(HealthKind::kSourceDisabled, 0, "torch bridge: TIDEMARK_BRIDGE=0");
-    end_torch_state("without the bridge (TIDEMARK_BRIDGE=0) it cannot be asked");
+    end_torch_state("the bridge is off (TIDEMARK_BRIDGE=0)");
     return;
   }
   if (g_attached.load()) {  // by an earlier recording
@@ -173,7 +174,8 @@ void start_bridge(const char* libc10_cuda, const Options& options) noexcept {
   std::snprintf(g_library, sizeof g_library, "%s", libc10_cuda);
   if (!start_tool_thread("tidemark-build", kBuilderStackBytes, build, nullptr)) {
     g_building.store(false);
-    continue_without_bridge(outcome.torch_version, "there is no thread to build it");
+    continue_without_bridge(outcome.torch_version,
+                            "the thread that compiles it could not be started");
   }
 }
 
@@ -221,8 +223,7 @@ void attach_bridge() noexcept {
   } else if (answer == 0) {
     end_torch_state(nullptr);  // the allocator is not in use yet: everything will be seen
   } else {
-    continue_without_bridge("",
-                            "the allocator does not let itself be listened to (cudaMallocAsync?)");
+    continue_without_bridge("", "the allocator backend does not support it (cudaMallocAsync?)");
   }
   g_attaching.store(false);
 }

@@ -257,12 +257,12 @@ void end_torch_state(const char* reason) noexcept {
   if (reason != nullptr) {
     char detail[640];
     std::snprintf(detail, sizeof detail,
-                  "torch: what it held before the recording began is not known: %s", reason);
+                  "torch: memory allocated before the recording began is not known: %s", reason);
     recorder().report(HealthKind::kSourceMissing, 0, detail);
   }
   if (g_state_unmarked.exchange(false)) {
     recorder().report(HealthKind::kSourceMissing, 0,
-                      "torch: its state may lack what happened while it was read");
+                      "torch: allocations made while its state was read may be missing");
   }
   for (DeviceState& device : g_devices) device.awaited.store(false);
   g_awaited.store(0);

@@ -96,9 +96,10 @@ void install_hooks(void* library) {
   const bool stream = redirect(library, kCurrentStream, g_current_stream, current_stream_hook);
   record_tool_setting("torch_hooks", usage ? "usage" : "none");
   if (usage && stream) return;
-  complain(g_said_no_hook, "this PyTorch does not report its allocations as expected; %s",
-           usage ? "the bridge cannot be attached" : "they are not recorded");
-  recorder().report(HealthKind::kSourceMissing, 0, "torch: no call to redirect in libc10_cuda.so");
+  complain(g_said_no_hook, "this version of PyTorch is not supported: %s",
+           usage ? "the bridge cannot be attached" : "its allocations are not recorded");
+  recorder().report(HealthKind::kSourceMissing, 0,
+                    "torch: libc10_cuda.so does not make the expected calls");
 }
 
 bool look_locked(char (&path)[PATH_MAX]) {

@@ -113,7 +113,7 @@ class Attach(unittest.TestCase):
         host = self.started()
         self.path.joinpath("file").write_text("")
         for _ in range(2):
-            with self.assertRaisesRegex(Refused, "cannot make the directory"):
+            with self.assertRaisesRegex(Refused, "cannot create the directory"):
                 host.ask("start", out=self.path / "file" / "out")
         host.ask("start", out=self.out)
         host.ask("stop")
@@ -234,7 +234,7 @@ class Attach(unittest.TestCase):
                 "print(s.recv(1000).decode())")
         done = subprocess.run([sys.executable, "-c", code, str(host.socket)],
                               stdout=subprocess.PIPE, text=True, check=True)
-        self.assertIn("error only the user", done.stdout)
+        self.assertIn("error only root and the user", done.stdout)
         self.assertEqual(host.ask("status")["state"], "armed")
 
     def test_a_directory_of_others_is_not_used(self):
@@ -245,7 +245,7 @@ class Attach(unittest.TestCase):
         select.select([host.process.stderr], [], [], 60)  # its thread complains in its own time
         output, status, errors = host.end()
         self.assertEqual((output, status), ("sum 0", 0))
-        self.assertIn("cannot listen in", errors)
+        self.assertIn("cannot open a control socket in", errors)
         self.assertEqual(errors.count("\n"), 1)
         self.assertEqual(list(self.control.iterdir()), [])
 

@@ -193,7 +193,7 @@ class TorchAttach(unittest.TestCase):
         host.say("fill 100")
         host.ask("stop")
         self.assertTrue([text for text in self.health(trace)
-                         if "what it held before the recording began is not known" in text])
+                         if "memory allocated before the recording began is not known" in text])
         device = self.report(trace)["devices"][0]
         ledger = {line["owner"]: line["bytes"] for line in device["ledger_at_peak"]}
         self.assertGreater(ledger["pre_attach"], 0)

@@ -204,7 +204,7 @@ TEST(EndsTest, UnusableDirectoryTurnsTheRecorderOff) {
   std::ifstream errors(work / "err");
   std::string line;
   std::getline(errors, line);
-  EXPECT_TRUE(line.starts_with("tidemark: cannot make the directory ")) << line;
+  EXPECT_TRUE(line.starts_with("tidemark: cannot create the directory ")) << line;
   EXPECT_FALSE(std::getline(errors, line)) << "one line only";
 }
 
