@@ -1,10 +1,10 @@
-// What tidemark uses of the CUDA driver API, declared by hand.
+// Declarations of the parts of the CUDA driver API that tidemark uses, written by hand.
 //
-// The vendor's headers are not needed to build: sizes, offsets and values below are those of
-// CUDA 13.0 on 64-bit Linux, all of them stable since CUDA 11 or 12 (the driver only appends).
-// tests/abi/abi_check.cpp compares every one of them with the real headers where a toolkit exists.
-// Names are the vendor's, so that they can be looked up in its documentation; enums have a fixed
-// underlying type because a newer driver may hand out values that are not listed here.
+// So the build needs no vendor headers. Sizes, offsets and values are those of CUDA 13.0 on 64-bit
+// Linux, all of them stable since CUDA 11 or 12 (the driver only appends). tests/abi/abi_check.cpp
+// compares every one of them with the real headers if a toolkit is installed. Names are the
+// vendor's, so that they can be looked up in its documentation. Enums have a fixed underlying type
+// because a newer driver may return values that are not listed here.
 #pragma once
 
 #include <cstddef>
@@ -61,7 +61,7 @@ using CUgraphNode = struct CUgraphNode_st*;
 using CUgraphExec = struct CUgraphExec_st*;
 using CUdevResourceDesc = struct CUdevResourceDesc_st*;
 
-// Only passed on by pointer: their content is of no use here.
+// Only passed on by pointer: their content is not used.
 struct CUexecAffinityParam;
 struct CUctxCreateParams;
 struct CUarrayMapInfo;
@@ -70,7 +70,7 @@ struct CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC;
 enum CUjit_option : uint32_t {};
 enum CUlibraryOption : uint32_t {};
 
-// The streams that a program need not create.
+// Streams that exist without being created.
 inline const CUstream kStreamLegacy = reinterpret_cast<CUstream>(uintptr_t{1});
 inline const CUstream kStreamPerThread = reinterpret_cast<CUstream>(uintptr_t{2});
 

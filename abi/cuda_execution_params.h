@@ -1,5 +1,5 @@
-// The parameters of the driver functions that are not about memory alone: contexts, code, launches,
-// graphs, copies, streams (cuda_params.h).
+// Parameters of driver functions that are not only about memory: contexts, code, launches, graphs,
+// copies, streams (cuda_params.h).
 #pragma once
 
 #include "abi/cuda.h"

@@ -1,4 +1,4 @@
-// Pointers to the driver functions that tidemark or its samples call, as found by dlsym or
+// Types of the driver functions that tidemark or its samples call, found by dlsym or
 // cuGetProcAddress, named <function>_fn. The `_ptsz` and `_ptds` variants have the same types.
 #pragma once
 

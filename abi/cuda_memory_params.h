@@ -1,4 +1,4 @@
-// The parameters of the driver functions that give memory out and take it back (cuda_params.h).
+// Parameters of driver functions that allocate and free memory (cuda_params.h).
 #pragma once
 
 #include "abi/cuda.h"

@@ -1,7 +1,7 @@
-// The parameters of driver functions as CUPTI hands them to a callback (functionParams).
+// Parameters of driver functions as CUPTI passes them to a callback (functionParams).
 //
-// A member is a parameter of the function, in order and by name, so an out-parameter is a pointer:
-// read through it at EXIT, and only when the call succeeded. The `_ptsz` and `_ptds` variants have
+// The members are the parameters of the function, in order and by name, so an out-parameter is a
+// pointer: read it at EXIT, and only if the call succeeded. The `_ptsz` and `_ptds` variants have
 // the layout of their function.
 #pragma once
 

@@ -1,8 +1,9 @@
-// What tidemark uses of CUPTI, declared by hand (see cuda.h for the why).
+// Declarations of the parts of CUPTI that tidemark uses, written by hand (see cuda.h for the
+// reason).
 //
-// Records: the loaded library fills its own newest struct, so a record may be longer than what is
-// declared here but never different in this prefix: CUPTI only appends. Walk a buffer with
-// cuptiActivityGetNextRecord alone, and never use the sizeof of a record.
+// Records: the loaded library fills its own newest struct. A record may be longer than declared
+// here, but this prefix never changes: CUPTI only appends. Walk a buffer with
+// cuptiActivityGetNextRecord only, and never use the sizeof of a record.
 #pragma once
 
 #include <cstddef>
@@ -77,7 +78,7 @@ struct CUpti_CallbackData {
   CUpti_ApiCallbackSite callbackSite;
   const char* functionName;    // static
   const void* functionParams;  // the <function>_params of cuda_params.h
-  void* functionReturnValue;   // CUresult*, to be read at EXIT only
+  void* functionReturnValue;   // CUresult*, read at EXIT only
   const char* symbolName;      // of the kernel, at launches
   cuda::CUcontext context;
   uint32_t contextUid;
@@ -114,7 +115,7 @@ struct CUpti_StateData {
   const char* message;
 };
 
-// CUDA 13.0. From 13.2 a member allowMultipleSubscribers follows; structSize tells.
+// CUDA 13.0. From 13.2 on a member allowMultipleSubscribers follows; structSize tells them apart.
 struct CUpti_SubscriberParams {
   size_t structSize;
   const char* subscriberName;
@@ -230,7 +231,7 @@ inline constexpr uint16_t kActivityFlagMemsetAsync = 1;
 inline constexpr uint32_t kInvalidContextId = 0xffffffff;
 inline constexpr uint32_t kInvalidStreamId = 0xffffffff;
 
-// What every record begins with.
+// Common prefix of every record.
 struct CUpti_Activity {
   CUpti_ActivityKind kind;
 };
@@ -286,7 +287,7 @@ struct CUpti_ActivityMemoryPool3 {
 };
 static_assert(sizeof(CUpti_ActivityMemoryPool3) == 80);
 
-// Kind CONCURRENT_KERNEL: the prefix that CUDA 11.8 (Kernel8, 200 bytes) and later have in common.
+// Kind CONCURRENT_KERNEL: the prefix common to CUDA 11.8 (Kernel8, 200 bytes) and later.
 struct CUpti_ActivityKernel8 {
   CUpti_ActivityKind kind;
   uint8_t cacheConfig;
@@ -335,7 +336,7 @@ struct CUpti_ActivityKernel8 {
 };
 static_assert(sizeof(CUpti_ActivityKernel8) == 200);
 
-// The record of CUDA 13.0, whole: what a stand-in must fill.
+// The complete record of CUDA 13.0, for the stand-in.
 struct CUpti_ActivityKernel10 : CUpti_ActivityKernel8 {
   uint32_t maxPotentialClusterSize;
   uint32_t maxActiveClusters;
@@ -405,7 +406,7 @@ union CUpti_ActivityObjectKindId {
   } dcs;
 };
 
-// Kind OVERHEAD. `overheadData`, when set, was malloc'd for the client, who frees it (CUDA 12.4+).
+// Kind OVERHEAD. `overheadData`, if set, was malloc'd for the client, which frees it (CUDA 12.4+).
 struct CUpti_ActivityOverhead3 {
   CUpti_ActivityKind kind;
   CUpti_ActivityOverheadKind overheadKind;

@@ -1,8 +1,8 @@
-// CUPTI's ids of the driver functions that tidemark listens to (CUPTI_CB_DOMAIN_DRIVER_API).
+// CUPTI's ids of the driver functions that tidemark subscribes to (CUPTI_CB_DOMAIN_DRIVER_API).
 //
-// The numbers are part of CUPTI's interface: new ones are appended, old ones stay. A function with
-// versions has one id each; `_ptsz` and `_ptds` are the variants for the per-thread default stream,
-// and whoever listens to one must listen to the other.
+// The numbers are part of CUPTI's interface: new ones are appended, old ones stay. Each version of
+// a function has its own id. `_ptsz` and `_ptds` are the variants for the per-thread default
+// stream: a subscriber to one must subscribe to the other, too.
 #pragma once
 
 #include <cstdint>

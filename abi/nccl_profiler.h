@@ -1,9 +1,9 @@
-// NCCL's profiler plugin interface, declared by hand (see cuda.h for the why): what a plugin
-// exports as ncclProfiler_v1 … ncclProfiler_v6, and the descriptors that NCCL hands to it. Layouts
-// are those of NCCL 2.23 (v1) to 2.30 (v6). A version's layout never changes: NCCL translates for
-// plugins that are older than itself and looks for the newest table first.
+// NCCL's profiler plugin interface, declared by hand (see cuda.h for the reason): what a plugin
+// exports as ncclProfiler_v1 … ncclProfiler_v6, and the descriptors that NCCL passes to it. Layouts
+// are those of NCCL 2.23 (v1) to 2.30 (v6). The layout of a version never changes: NCCL converts
+// for older plugins and looks for the newest table first.
 //
-// Only the members up to the last one that is used are declared; NCCL's unions are larger.
+// Only the members up to the last one used are declared; NCCL's unions are larger.
 #pragma once
 
 #include <cstddef>
@@ -160,7 +160,7 @@ struct EventDescr_v4 {
   };
 };
 
-// v5 widens the type, and hangs operations below the calls that asked for them.
+// v5 widens the type, and makes operations children of the API calls that caused them.
 struct CollApiDescr_v5 {
   const char* func;
   size_t count;
@@ -269,7 +269,7 @@ using Profiler_v4 = Profiler<Init_v4, EventDescr_v4>;
 using Profiler_v5 = Profiler<Init_v5, EventDescr_v5>;
 using Profiler_v6 = Profiler<Init_v5, EventDescr_v6>;
 
-// As NVIDIA's headers have them (tests/abi/nccl_check.cpp compares every member where they are).
+// The offsets in NVIDIA's headers (tests/abi/nccl_check.cpp compares every member if they exist).
 static_assert(offsetof(EventDescr_v1, coll.proto) == 107 &&
               offsetof(EventDescr_v1, p2p.peer) == 72);
 static_assert(offsetof(EventDescr_v2, coll.proto) == 120 &&

@@ -1,6 +1,7 @@
-// What tidemark uses of NVML, declared by hand (see cuda.h for the why): the driver ships the
-// library, but a toolkit may come without its header. Layouts are those of NVML API 13, and the
-// versioned structs carry their size, so that a driver of another age refuses instead of guessing.
+// Declarations of the parts of NVML that tidemark uses, written by hand (see cuda.h for the
+// reason): the driver ships the library, but a toolkit may come without its header. Layouts are
+// those of NVML API 13. The versioned structs carry their size, so that another driver version
+// refuses them instead of guessing.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +32,7 @@ using nvmlDevice_t = struct nvmlDevice_st*;
 inline constexpr unsigned long long kValueNotAvailable = ~0ULL;
 inline constexpr unsigned int kNoInstance = 0xffffffff;  // gpuInstanceId without MIG
 
-// Large enough for what the driver writes, with its terminating zero.
+// Large enough for what the driver writes, including the terminating zero.
 inline constexpr unsigned int kDeviceUuidBytes = 96;
 inline constexpr unsigned int kDeviceNameBytes = 96;
 inline constexpr unsigned int kDriverVersionBytes = 80;
@@ -39,7 +40,7 @@ inline constexpr unsigned int kDriverVersionBytes = 80;
 struct nvmlMemory_t {
   unsigned long long total;
   unsigned long long free;
-  unsigned long long used;  // with what driver and firmware reserve
+  unsigned long long used;  // including what driver and firmware reserve
 };
 static_assert(sizeof(nvmlMemory_t) == 24);
 
@@ -65,7 +66,7 @@ struct nvmlProcessInfo_v1_t {
 };
 static_assert(sizeof(nvmlProcessInfo_v1_t) == 16);
 
-// Also what _v3 fills, but for the drivers that put a nvmlProcessDetail_v1_t there.
+// Also filled by _v3, except by drivers that use nvmlProcessDetail_v1_t.
 struct nvmlProcessInfo_v2_t {
   unsigned int pid;
   unsigned long long usedGpuMemory;

@@ -1,5 +1,4 @@
-// The part of NVTX 3's injection interface that is used here, declared by hand (tests/abi
-// compares).
+// The part of NVTX 3's injection interface that we use, declared by hand (tests/abi compares it).
 #pragma once
 
 #include <cstddef>
@@ -11,7 +10,7 @@ inline constexpr uint32_t kEtidCallbacks = 1;
 
 enum Module : int32_t { kModuleCore = 1, kModuleCore2 = 5 };
 
-// Numbers of functions in their module's table.
+// Indices of functions in the table of their module.
 enum Core : uint32_t {
   kMarkEx = 1,
   kMarkA = 2,

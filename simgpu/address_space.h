@@ -1,5 +1,5 @@
-// Addresses given out first fit, lowest first, and taken back: what is freed is used again soon,
-// as with a real driver. Knows ranges only; there is no memory behind them.
+// Allocates addresses first fit, lowest first, and takes them back: freed ranges are reused soon,
+// as by a real driver. Manages ranges only; there is no memory behind them.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ class AddressSpace {
   AddressSpace() = default;
   AddressSpace(uint64_t base, uint64_t bytes) { free_.emplace(base, bytes); }
 
-  // 0: no room.
+  // 0: no free range is large enough.
   uint64_t take(uint64_t bytes, uint64_t alignment) {
     for (auto it = free_.begin(); it != free_.end(); ++it) {
       const uint64_t start = (it->first + alignment - 1) / alignment * alignment;
@@ -26,7 +26,7 @@ class AddressSpace {
     return 0;
   }
 
-  // The range at `address` itself; false when any of it is in use.
+  // Takes the range at `address`; false if any of it is in use.
   bool take_at(uint64_t address, uint64_t bytes) {
     auto it = free_.upper_bound(address);
     if (it == free_.begin()) return false;

@@ -1,4 +1,4 @@
-// Arrays and mipmapped arrays: device memory without an address that programs see.
+// Arrays and mipmapped arrays: device memory without an address visible to programs.
 #include <algorithm>
 #include <optional>
 
@@ -10,7 +10,7 @@ namespace {
 
 constexpr unsigned int kMaxLevels = 18;
 
-// Bytes of one channel of an element; formats that are not made of channels are not simulated.
+// Bytes per channel of an element; formats without channels are not simulated.
 std::optional<uint64_t> channel_bytes(CUarray_format format) {
   switch (format) {
     case CU_AD_FORMAT_UNSIGNED_INT8:

@@ -16,7 +16,7 @@ using Event = std::variant<MemoryEvent, PoolEvent, WorkEvent, ResourceEvent>;
 std::atomic<const Hooks*> g_hooks{nullptr};
 std::atomic<uint32_t> g_correlation{0};
 
-// What this thread is doing.
+// State of the calls on this thread.
 struct ThreadState {
   std::vector<Event> events;
   uint32_t correlation = 0;
@@ -30,7 +30,7 @@ ThreadState& thread_state() {
 
 thread_local bool t_loading_injection = false;
 
-// Marks the time in which tool code runs, where driver calls are forbidden.
+// Marks that tool code is running, in which driver calls are forbidden.
 class ToolScope {
  public:
   ToolScope() { ++thread_state().callback_depth; }
@@ -65,7 +65,7 @@ bool allowed_in_callback(uint32_t id) {
 CUresult admit(uint32_t id, const char* name, Need need) {
   const ThreadState& state = thread_state();
   if (state.callback_depth > 0 && !allowed_in_callback(id)) {
-    // The real driver may hang here; a test should rather hear of it.
+    // The real driver may hang here; a test gets an error instead.
     std::fprintf(stderr, "simgpu: %s called inside a CUPTI callback\n", name);
     return CUDA_ERROR_NOT_PERMITTED;
   }
@@ -180,7 +180,7 @@ void CallFrame::tell_tool(bool exit) {
   {
     Driver& driver = Driver::get();
     const std::lock_guard lock(driver.mutex);
-    // A context that the call destroyed is still named, with no id (seen with CUPTI 13.0).
+    // A context that the call destroyed is still reported, without an id (seen with CUPTI 13.0).
     const Context* context = current_context(driver);
     site_.context = current_handle();
     site_.context_id = context == nullptr ? 0 : context->id;

@@ -1,12 +1,12 @@
-// How every exported driver function runs: callbacks around a body.
+// Runs every exported driver function: callbacks around a body.
 //
 //   SIMGPU_EXPORT CUresult cuMemFree_v2(CUdeviceptr dptr) {
 //     return SIMGPU_CALL(cuMemFree_v2, dptr).run([&](Driver& driver) { return …; });
 //   }
 //
-// A call checks that the driver is ready, gives itself a correlation id, tells the tool ENTER, runs
-// the body under the driver's lock, tells the tool what the body posted (events of memory, pools,
-// work and resources), then EXIT with the result. No tool code runs under the lock.
+// A call checks that the driver is ready, gets a correlation id, sends ENTER to the tool, runs the
+// body under the driver's lock, sends the events that the body posted (memory, pools, work and
+// resources), and then EXIT with the result. No tool code runs under the lock.
 #pragma once
 
 #include <type_traits>
@@ -19,19 +19,19 @@
 
 namespace tidemark::simgpu {
 
-// Events of the running call, delivered when the lock is free again.
+// Posts an event of the running call, delivered when the lock is released.
 void post(const MemoryEvent& event);
 void post(const PoolEvent& event);
 void post(const WorkEvent& event);
 void post(const ResourceEvent& event);
 
-// For what a tool must hear before it happens (…_STARTING): delivered at once. Nothing may be
-// locked.
+// For events that a tool must get before they happen (…_STARTING): delivered at once. No lock may
+// be held.
 void tell(const ResourceEvent& event);
 
 uint32_t current_correlation();
 
-// The current context of this thread; nullptr when there is none or it was destroyed.
+// The current context of this thread; nullptr if there is none or it was destroyed.
 Context* current_context(Driver& driver);
 uint32_t context_id(Context* context);
 
@@ -82,7 +82,7 @@ class Call {
     });
   }
 
-  // The body holds nothing: it waits, or tells the tool something first.
+  // For a body that runs without the lock: it waits, or notifies the tool first.
   template <typename Body>
   CUresult run_unlocked(Body&& body) {
     const void* params = std::is_empty_v<Params> ? nullptr : static_cast<const void*>(&params_);
@@ -91,7 +91,7 @@ class Call {
     return frame.leave(body(Driver::get()));
   }
 
-  // The body needs a current context, too.
+  // Like run(), for a body that needs a current context.
   template <typename Body>
   CUresult run_in_context(Body&& body) {
     return run([&](Driver& driver) {
@@ -111,13 +111,13 @@ class Call {
 #define SIMGPU_CALL(NAME, ...) \
   Call<NAME##_params>(cupti::CBID_##NAME, #NAME, NAME##_params{__VA_ARGS__})
 
-// cuCtxSynchronize takes none, and CUPTI has no struct for it.
+// cuCtxSynchronize takes no parameters, and CUPTI has no struct for it.
 struct cuCtxSynchronize_params {};
 
-// Called by the initialisation, around the injection library.
+// Called during initialisation, around the injection library.
 void set_loading_injection(bool loading);
 
-// cuGetExportTable's answer.
+// Returned by cuGetExportTable.
 const TracingTable& tracing_table();
 
 }  // namespace tidemark::simgpu

@@ -25,7 +25,7 @@ struct flock range(short type, off_t byte) {
   return lock;
 }
 
-// Holds byte 0 of the file while alive. No file: nothing to exclude.
+// Holds the lock on byte 0 of the file while in scope. Without a file there is nothing to lock.
 class TakeLock {
  public:
   explicit TakeLock(int fd) : fd_(fd) { change(F_WRLCK); }

@@ -1,17 +1,17 @@
-// One simulated card: how many of its bytes each process holds.
+// One simulated card: how many bytes each process holds.
 //
-// With a folder, the numbers live in a small file that all processes map, one slot per process:
+// With a folder, the numbers are in a small file that all processes map, one slot per process:
 //
 //   0      magic, reserved
 //   16     slot 0: pid, contexts, used bytes
 //   32     slot 1 …
 //
-// A slot belongs to whoever holds the file lock on its byte, so the kernel hands the memory of a
-// killed process back at once, like a driver. Byte 0 is locked while a process takes memory: that
-// is what makes "does it still fit?" true for all of them. (Record locks of a process end when it
-// closes *any* descriptor of the file: nothing here ever closes one.)
+// A slot belongs to the process that holds the file lock on its byte, so the kernel frees the
+// memory of a killed process at once, like a driver. Byte 0 is locked while a process takes memory,
+// so that the check for free memory is valid for all of them. (A process loses its record locks
+// when it closes *any* descriptor of the file: nothing here ever closes one.)
 //
-// Threads: take, give and set_contexts are serialised by the caller; the rest may run at any time.
+// Threads: the caller serialises take, give and set_contexts; the rest may run at any time.
 #pragma once
 
 #include <atomic>
@@ -35,15 +35,15 @@ class Card {
   int index() const { return index_; }
   uint64_t capacity_bytes() const { return capacity_bytes_; }
 
-  // Takes `bytes` for this process; false when they do not fit.
+  // Takes `bytes` for this process; false if they do not fit.
   bool take(uint64_t bytes);
   void give(uint64_t bytes);
-  // Contexts of this process: who has one is listed by NVML.
+  // Number of contexts of this process: NVML lists the processes that have one.
   void set_contexts(uint32_t count);
 
-  // Of all processes.
+  // Used by all processes.
   uint64_t used_bytes() const;
-  // Those with a context.
+  // Processes with a context.
   std::vector<ProcessUse> processes() const;
 
  private:
@@ -65,9 +65,9 @@ class Card {
 
   int index_;
   uint64_t capacity_bytes_;
-  int fd_ = -1;  // -1: this process alone
+  int fd_ = -1;  // -1: not shared
   State* state_ = nullptr;
-  std::atomic<int> own_slot_{-1};  // NVML reads it on threads of its own
+  std::atomic<int> own_slot_{-1};  // NVML reads it on other threads
 };
 
 }  // namespace tidemark::simgpu

@@ -18,7 +18,7 @@ uint64_t number(const char* name, uint64_t fallback) {
   return *end == '\0' ? value : fallback;
 }
 
-// The card that one entry of CUDA_VISIBLE_DEVICES names, or -1.
+// The card that an entry of CUDA_VISIBLE_DEVICES names, or -1.
 int visible_card(std::string_view entry, int cards) {
   if (entry.starts_with("GPU-")) {
     for (int card = 0; card < cards; ++card) {
@@ -31,7 +31,7 @@ int visible_card(std::string_view entry, int cards) {
   return card < cards ? static_cast<int>(card) : -1;
 }
 
-// Like the driver: the list ends at the first entry that names no card.
+// Like the driver: the list ends at the first entry that does not name a card.
 std::vector<int> visible_cards(int cards) {
   std::vector<int> visible;
   const char* text = std::getenv("CUDA_VISIBLE_DEVICES");

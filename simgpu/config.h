@@ -1,15 +1,15 @@
-// What a simulated machine looks like, taken from the environment once per process.
+// Configuration of the simulated machine, read from the environment once per process.
 //
 //   SIMGPU_DEVICES      number of cards                                       (2)
-//   SIMGPU_MEMORY_MB    memory of each card that programs can have            (16384)
-//   SIMGPU_RESERVED_MB  memory of each card that driver and firmware keep     (256)
+//   SIMGPU_MEMORY_MB    memory of each card available to programs             (16384)
+//   SIMGPU_RESERVED_MB  memory of each card reserved by driver and firmware   (256)
 //   SIMGPU_CONTEXT_MB   cost of a context                                     (448)
 //   SIMGPU_KERNEL_US    duration of a kernel                                  (10)
-//   SIMGPU_DIR          folder through which processes share the cards; without it a process has
-//                       cards of its own
-//   SIMGPU_PID_OFFSET   added to the process ids that NVML shows, like a container that hides
-//                       its real ones                                         (0)
-//   SIMGPU_NO_PINNED_TRACING  set: CUPTI does not take its buffers from host memory, like old ones
+//   SIMGPU_DIR          folder through which processes share the cards; without it each process
+//                       has its own cards
+//   SIMGPU_PID_OFFSET   added to the process ids that NVML reports, as seen from a container (0)
+//   SIMGPU_NO_PINNED_TRACING  if set, CUPTI refuses to keep its buffers in host memory, like old
+//                       versions
 //   CUDA_VISIBLE_DEVICES  indices or UUIDs, as for the real driver
 //
 // A kernel whose name ends in `_<N>us` runs N microseconds, whatever SIMGPU_KERNEL_US says.
@@ -38,11 +38,11 @@ struct Config {
   static Config from_environment();
 };
 
-// The identity of a card, the same in every process: 16 bytes, and "GPU-…" as NVML writes it.
+// The UUID of a card, the same in every process: 16 bytes, and "GPU-…" as in NVML.
 void card_uuid(int card, char bytes[16]);
 std::string card_uuid_text(int card);
 
-// "0000:01:00.0", as the driver writes it.
+// The bus id in the format of the driver: "0000:01:00.0".
 std::string card_bus_id(int card);
 
 }  // namespace tidemark::simgpu

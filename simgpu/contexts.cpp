@@ -10,7 +10,7 @@
 namespace tidemark::simgpu {
 namespace {
 
-// The contexts that this thread pushed; the last one is current.
+// The context stack of this thread; the last one is current.
 thread_local std::vector<CUcontext> t_contexts;
 
 Context* create_context(Driver& driver, Device& device, CUresult* why) {
@@ -30,7 +30,7 @@ Context* create_context(Driver& driver, Device& device, CUresult* why) {
   return context;
 }
 
-// With everything in it, as the driver does.
+// Destroys everything in it, as the driver does.
 void destroy_context(Driver& driver, Context* context) {
   Device& device = driver.device_of(*context);
   release_context_memory(driver, context);
@@ -67,7 +67,8 @@ CUresult create_and_push(Driver& driver, CUcontext* out, CUdevice ordinal) {
   return CUDA_SUCCESS;
 }
 
-// Ends the primary context when `end` says so of its device; tells the tool before.
+// Applies `end` to the device; if its primary context has no users left, notifies the tool and
+// destroys it.
 template <typename End>
 CUresult end_primary(Driver& driver, CUdevice ordinal, End end) {
   CUcontext ending = nullptr;
@@ -202,7 +203,7 @@ SIMGPU_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int* fl
   });
 }
 
-// Here a green context is a context like any other, with a context's cost.
+// A green context is simulated as an ordinary context, with the cost of a context.
 SIMGPU_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx* phCtx, CUdevResourceDesc desc, CUdevice dev,
                                         unsigned int flags) {
   return SIMGPU_CALL(cuGreenCtxCreate, phCtx, desc, dev, flags).run([&](Driver& driver) {

@@ -1,9 +1,9 @@
-// Activity records: who wants which kinds, and how records reach the client.
+// Activity records: which kinds are enabled, and how records reach the client.
 //
-// Records of calls and memory are complete at once and go into the buffer at hand. Work on a stream
-// waits in `pending_` until it has ended. A worker thread moves what has ended and hands full
-// buffers over; cuptiActivityFlushAll hands over whatever has records in it. No lock is held while
-// the client's callbacks run, so a buffer being asked for or handed over is in nobody's hands.
+// Records of calls and memory are complete at once and go into the current buffer. Work on a stream
+// waits in `pending_` until it has ended. A worker thread moves finished work and delivers full
+// buffers; cuptiActivityFlushAll delivers every buffer that has records. No lock is held while the
+// client's callbacks run, so a buffer that is being requested or delivered belongs to no list.
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -94,7 +94,7 @@ class Activity {
   CUpti_BuffersCallbackCompleteFunc complete_ = nullptr;
   Buffer buffer_;
   std::vector<WorkEvent> pending_;
-  std::vector<std::thread::id> adding_;  // threads with records that are no longer pending
+  std::vector<std::thread::id> adding_;  // threads that are adding records which left pending_
   std::condition_variable added_;
   std::atomic<size_t> dropped_{0};
   bool worker_started_ = false;
@@ -170,7 +170,7 @@ bool Activity::registered() {
   return request_ != nullptr;
 }
 
-// The last to register gets everything from here on, as with CUPTI's first interface.
+// The last client to register gets everything from here on, as with the first CUPTI interface.
 void Activity::set_callbacks(CUpti_BuffersCallbackRequestFunc request,
                              CUpti_BuffersCallbackCompleteFunc complete) {
   std::unique_lock lock(mutex_);
@@ -199,7 +199,7 @@ void Activity::get_buffer(std::unique_lock<std::mutex>& lock) {
     buffer_ = fresh;
     return;
   }
-  // Another thread got one meanwhile: give ours back as it came, outside the lock.
+  // Another thread got a buffer meanwhile: return ours unused, outside the lock.
   const CUpti_BuffersCallbackCompleteFunc complete = complete_;
   if (fresh.memory == nullptr) return;
   lock.unlock();
@@ -217,7 +217,7 @@ void Activity::hand_over(std::unique_lock<std::mutex>& lock) {
 }
 
 void Activity::add_locked(std::unique_lock<std::mutex>& lock, const void* record, size_t bytes) {
-  // Twice at most: a full buffer goes, a new one comes.
+  // At most two rounds: a full buffer is delivered, a new one is requested.
   for (int attempt = 0; attempt < 2 && !has_room(bytes); ++attempt) {
     if (buffer_.memory != nullptr) hand_over(lock);
     if (buffer_.memory == nullptr) get_buffer(lock);
@@ -263,8 +263,8 @@ void Activity::add_ended(std::unique_lock<std::mutex>& lock, bool forced) {
 void Activity::flush(bool forced) {
   std::unique_lock lock(mutex_);
   add_ended(lock, forced);
-  // Another thread may be asking for a buffer, with records that belong to this flush. Not for
-  // ever: the client might hold a lock that its own callback waits for.
+  // Another thread may be requesting a buffer, with records that belong to this flush. The wait is
+  // bounded: the client might hold a lock that its own callback waits for.
   const auto self = std::this_thread::get_id();
   added_.wait_for(lock, std::chrono::seconds(1), [&] {
     return std::all_of(adding_.begin(), adding_.end(), [&](auto id) { return id == self; });
@@ -282,14 +282,14 @@ void Activity::work() {
       wake_.wait_for(lock, kPeriod);
     }
     add_ended(lock, false);
-    // A buffer that has no room for the largest record is as good as full.
+    // A buffer without space for the largest record counts as full.
     if (buffer_.memory != nullptr && !has_room(kLargestRecord)) hand_over(lock);
   }
 }
 
 std::atomic<CUpti_ActivityThreadIdType> g_thread_id_type{CUPTI_ACTIVITY_THREAD_ID_TYPE_DEFAULT};
 
-// What SetAttribute changed; everything else is as it was.
+// Attributes changed by SetAttribute; all others have their defaults.
 struct Attributes {
   std::mutex mutex;
   std::map<uint32_t, uint64_t> values{{CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_SIZE, 3'200'000},
@@ -358,7 +358,7 @@ CUptiResult next_record(uint8_t* buffer, size_t valid_bytes, CUpti_Activity** re
     const auto* at = reinterpret_cast<uint8_t*>(*record);
     offset = static_cast<size_t>(at - buffer) + record_bytes((*record)->kind);
   }
-  // The end of the records, as the real one tells it.
+  // End of the records, reported as by the real CUPTI.
   if (offset >= valid_bytes) return CUPTI_ERROR_MAX_LIMIT_REACHED;
   auto* next = reinterpret_cast<CUpti_Activity*>(buffer + offset);
   if (record_bytes(next->kind) == 0) return CUPTI_ERROR_INVALID_KIND;
@@ -465,7 +465,7 @@ void record(const WorkEvent& event) {
   if (kind_enabled(event.kind)) Activity::get().add_later(event);
 }
 
-// CUPTI's own device buffers for kernel tracing, unless they were asked to be in host memory.
+// CUPTI's own device buffers for kernel tracing, unless they were configured to be in host memory.
 void prepare_context(cuda::CUcontext context) {
   if (!kind_enabled(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL)) return;
   uint64_t bytes = 0;

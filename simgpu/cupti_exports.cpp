@@ -1,4 +1,4 @@
-// The functions of libcupti.so.13 that a tool finds by name.
+// The exported functions of libcupti.so.13.
 #include <dlfcn.h>
 
 #include <atomic>
@@ -19,7 +19,7 @@ int64_t realtime_ns() {
 }
 
 const Hooks kHooks{
-    // An API record needs the call, too.
+    // An API record also needs the call.
     [](uint32_t id) { return callback_wanted(id) || kind_enabled(CUPTI_ACTIVITY_KIND_DRIVER); },
     [](const ApiSite& site) {
       call_back(site);
@@ -115,7 +115,7 @@ SIMGPU_EXPORT CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* subscriber,
 SIMGPU_EXPORT CUptiResult cuptiSubscribe_v2(CUpti_SubscriberHandle* subscriber,
                                             CUpti_CallbackFunc callback, void* userdata,
                                             CUpti_SubscriberParams* params) {
-  static char name[64];  // who holds the subscription
+  static char name[64];  // of the current subscriber
   if (params == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
   const CUptiResult result = subscribe(subscriber, callback, userdata);
   if (result == CUPTI_SUCCESS) {
@@ -218,7 +218,7 @@ SIMGPU_EXPORT CUptiResult cuptiActivityFlushAll(uint32_t flag) {
   return flush((flag & kActivityFlagFlushForced) != 0);
 }
 
-// Full buffers go to the client as soon as they are full: there is nothing to do periodically.
+// Buffers are delivered as soon as they are full: there is nothing to do periodically.
 SIMGPU_EXPORT CUptiResult cuptiActivityFlushPeriod(uint32_t /*time_ms*/) {
   return CUPTI_SUCCESS;
 }
@@ -239,7 +239,7 @@ cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbackFunc funcTimestamp
   return funcTimestamp == nullptr ? CUPTI_ERROR_INVALID_PARAMETER : CUPTI_SUCCESS;
 }
 
-// Who asked for memory is not known here: the records' source stays empty.
+// The caller of an allocation is not known here: the source in the records stays empty.
 SIMGPU_EXPORT CUptiResult cuptiActivityEnableAllocationSource(uint8_t /*enable*/) {
   return CUPTI_ERROR_NOT_SUPPORTED;
 }

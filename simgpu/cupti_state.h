@@ -1,4 +1,4 @@
-// The two halves of the stand-in CUPTI: the one subscriber, and the activity records.
+// The two parts of the stand-in CUPTI: the subscriber, and the activity records.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,14 @@
 
 namespace tidemark::simgpu {
 
-using namespace cupti;  // NOLINT: the stand-in speaks CUPTI's language throughout
+using namespace cupti;  // NOLINT: the stand-in uses CUPTI's names throughout
 
 // The driver's table; loads libcuda.so.1 and installs our hooks on first use. nullptr: no driver.
 const TracingTable* driver_table();
 
-// CLOCK_REALTIME, or what the client registered.
+// CLOCK_REALTIME, or the clock that the client registered.
 int64_t clock_ns();
-// A time of the driver as the client's clock tells it.
+// Converts a time of the driver to the clock of the client.
 uint64_t client_time(int64_t driver_ns);
 
 // ---- callbacks (cupti_subscriber.cpp) ----
@@ -38,7 +38,8 @@ CUptiResult enable_kind(CUpti_ActivityKind kind, bool on);
 bool kind_enabled(CUpti_ActivityKind kind);
 CUptiResult register_buffers(CUpti_BuffersCallbackRequestFunc request,
                              CUpti_BuffersCallbackCompleteFunc complete);
-// Returns buffers with what is complete; `forced`: work that still runs, too, without its times.
+// Delivers buffers with complete records; `forced`: also work that is still running, without its
+// times.
 CUptiResult flush(bool forced);
 CUptiResult next_record(uint8_t* buffer, size_t valid_bytes, CUpti_Activity** record);
 size_t take_dropped();
@@ -51,7 +52,7 @@ void record(const ApiSite& site);
 void record(const MemoryEvent& event);
 void record(const PoolEvent& event);
 void record(const WorkEvent& event);
-// A context was created: kernel tracing takes its buffers there.
+// A context was created: kernel tracing allocates its buffers there.
 void prepare_context(cuda::CUcontext context);
 
 }  // namespace tidemark::simgpu

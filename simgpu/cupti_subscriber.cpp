@@ -1,4 +1,4 @@
-// Who gets callbacks, and for what. CUPTI 13.0 has room for one subscriber.
+// The subscriber and its enabled callbacks. CUPTI 13.0 allows one subscriber.
 #include <sched.h>
 
 #include <atomic>
@@ -13,10 +13,10 @@ constexpr uint32_t kDomains = 7;
 constexpr uint32_t kIds = 1024;
 
 struct Subscriber {
-  std::mutex mutex;  // of subscribing and unsubscribing
+  std::mutex mutex;  // for subscribing and unsubscribing
   std::atomic<CUpti_CallbackFunc> callback{nullptr};
   std::atomic<void*> userdata{nullptr};
-  std::atomic<uint32_t> running{0};  // callbacks that have begun and not ended
+  std::atomic<uint32_t> running{0};  // callbacks in progress
   std::atomic<bool> enabled[kDomains][kIds]{};
 };
 
@@ -55,7 +55,7 @@ void disable_all() {
   }
 }
 
-// A callback under way. Unsubscribing waits for all but its own thread's.
+// A callback in progress. Unsubscribing waits for all except those on its own thread.
 class Running {
  public:
   Running() {

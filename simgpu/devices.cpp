@@ -1,4 +1,4 @@
-// Initialisation, devices, and how programs find functions.
+// Initialisation, devices, and function lookup.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -13,7 +13,8 @@
 namespace tidemark::simgpu {
 namespace {
 
-// Functions whose later versions take other parameters: a program gets what its CUDA version knew.
+// Functions whose later versions have other parameters: a program gets the version that its CUDA
+// version knew.
 struct Versioned {
   std::string_view name;
   int since;  // 12050: CUDA 12.5
@@ -43,7 +44,7 @@ void* symbol(const std::string& name) {
   return dlsym(own_library(), name.c_str());
 }
 
-// The newest version of a function, in the variant that the flags ask for.
+// The newest version of a function, in the variant that the flags select.
 void* find_newest(const std::string& name, bool per_thread) {
   constexpr const char* kVersions[] = {"_v4", "_v3", "_v2", ""};
   constexpr const char* kVariants[] = {"_ptsz", "_ptds"};
@@ -64,7 +65,7 @@ CUresult get_proc_address(const char* name, void** out, int version, cuuint64_t 
   const auto answer = [&](void* found, CUdriverProcAddressQueryResult why) {
     *out = found;
     if (status != nullptr) *status = why;
-    // Without a status to tell it by, not to find is an error.
+    // Without a status parameter, a missing function is an error.
     return found != nullptr || status != nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
   };
   bool versioned = false;
@@ -156,7 +157,7 @@ const ErrorText* find_error(CUresult error) {
 }  // namespace
 
 SIMGPU_EXPORT CUresult cuInit(unsigned int Flags) {
-  // As driver 580 does: of the first call, which loads the tool, the tool hears nothing but
+  // As driver 580 does: for the first call, which loads the tool, the tool gets only
   // CU_INIT_FINISHED.
   static std::atomic<bool> finished{false};
   const CUresult initialised = Driver::get().initialise();
@@ -276,7 +277,7 @@ SIMGPU_EXPORT CUresult cuGetErrorString(CUresult error, const char** pStr) {
   return found == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-// The back door that the stand-ins of CUPTI and NVML come through (hooks.h).
+// The interface for the stand-ins of CUPTI and NVML (hooks.h).
 SIMGPU_EXPORT CUresult cuGetExportTable(const void** ppExportTable, const CUuuid* pExportTableId) {
   if (ppExportTable == nullptr || pExportTableId == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (std::memcmp(pExportTableId, &kTracingTableId, sizeof(CUuuid)) != 0) {

@@ -17,14 +17,14 @@ enum class Phase { kNew, kReady, kNoDevice };
 std::atomic<Phase> g_phase{Phase::kNew};
 std::atomic<bool> g_forked{false};
 
-// A forked child has the addresses of its parent's driver, but not its threads: nothing works.
+// A forked child has a copy of its parent's driver, but not its threads: every call fails.
 void after_fork_in_child() {
   if (g_phase.load() == Phase::kNew) return;
   g_forked.store(true);
   tracing_table().set_hooks(nullptr);
 }
 
-// The contract of CUDA_INJECTION64_PATH: load, call, and go on whatever happens.
+// As CUDA_INJECTION64_PATH requires: load, call, and continue whatever happens.
 void load_injection() {
   const char* path = std::getenv("CUDA_INJECTION64_PATH");
   if (path == nullptr || *path == '\0') return;
@@ -38,7 +38,7 @@ void load_injection() {
   set_loading_injection(false);
 }
 
-// Device ordinals get one TiB of addresses each, far from where programs and libraries lie.
+// Each device ordinal gets one TiB of addresses, far from those of programs and libraries.
 constexpr uint64_t kDeviceAddresses = 1ULL << 40;
 
 }  // namespace

@@ -1,8 +1,8 @@
 // The state of the stand-in driver in one process.
 //
-// One mutex guards all of it: a test wants truth, not speed. Driver functions hold it while they
-// change state (call.h) and never while a callback runs. Objects are handed out as pointers to
-// themselves and looked up before use, so a stale handle is an error and not a crash.
+// One mutex protects all of it: tests need correctness, not speed. Driver functions hold it while
+// they change state (call.h) and never while a callback runs. A handle is a pointer to its object
+// and is looked up before use, so a stale handle is an error and not a crash.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@
 
 namespace tidemark::simgpu {
 
-using namespace cuda;  // NOLINT: the stand-in speaks the driver's language throughout
+using namespace cuda;  // NOLINT: the stand-in uses the driver's names throughout
 
 inline constexpr uint64_t kAllocationAlignment = 512;
 
@@ -35,7 +35,7 @@ struct Context;
 struct Stream {
   uint32_t id;
   Context* context;
-  int64_t busy_until_ns = 0;  // end of the last work given to it
+  int64_t busy_until_ns = 0;  // end of the last enqueued work
   Graph* capture = nullptr;
 };
 
@@ -71,12 +71,12 @@ enum class AllocationKind {
   kExternal,
 };
 
-// A range of addresses that cuMemGetAddressRange knows.
+// An address range known to cuMemGetAddressRange.
 struct Allocation {
   AllocationKind kind;
   uint64_t address;
-  uint64_t bytes;          // as asked for
-  uint64_t charged_bytes;  // taken from the card for this range alone
+  uint64_t bytes;          // as requested
+  uint64_t charged_bytes;  // taken from the card for this range
   int device;
   Context* context;
   Pool* pool = nullptr;
@@ -101,10 +101,10 @@ struct ExternalMemory {
 
 struct Module {
   uint32_t id;
-  Context* context;  // nullptr: a library, of every context
+  Context* context;  // nullptr: a library, loaded for all contexts
   uint64_t charged_bytes;
   int device;
-  bool text;          // PTX: knows its entries
+  bool text;          // PTX: its entry points are known
   std::string image;  // of PTX, or empty
 };
 
@@ -143,7 +143,7 @@ class Table {
 
 class Driver {
  public:
-  // Never destroyed: threads of the host may call until the very end.
+  // Never destroyed: host threads may call it until the process ends.
   static Driver& get();
 
   // Reads the environment, opens the cards, loads the injection library. Once per process.
@@ -155,14 +155,14 @@ class Driver {
     return *devices[static_cast<size_t>(context.device)];
   }
 
-  // Takes memory of the card, letting go of what pools keep in reserve when there is no other way.
+  // Takes memory from the card; if it is full, pools first release what they hold in reserve.
   bool take(Device& device, uint64_t bytes);
 
   std::map<uint64_t, Allocation>::iterator find_range(uint64_t address);
-  // Hands an allocation's addresses and bytes back.
+  // Frees an allocation's addresses and bytes.
   void drop(std::map<uint64_t, Allocation>::iterator it);
 
-  // A name that lives as long as the process.
+  // A copy of the name that lives as long as the process.
   const char* intern(const std::string& name);
   uint32_t next_id() { return ++last_id_; }
 

@@ -22,7 +22,7 @@ const GraphNode* node_at(const GraphExec& exec, uint64_t address) {
   return it == exec.nodes.end() ? nullptr : &*it;
 }
 
-// The most that one launch holds at a time: allocations of the graph may follow one another.
+// The peak of one launch: allocations of the graph may follow one another.
 uint64_t peak_bytes(const GraphExec& exec) {
   uint64_t now = 0;
   uint64_t peak = 0;
@@ -36,8 +36,8 @@ uint64_t peak_bytes(const GraphExec& exec) {
   return peak;
 }
 
-// CUPTI 13.0 records chunks like plain device memory. They have no address of their own here; the
-// record carries where the device keeps its account.
+// CUPTI 13.0 records chunks like plain device memory. They have no addresses here, so the record
+// carries the address of the device's own bookkeeping.
 void tell_chunks(Driver& driver, Device& device, bool allocation, uint64_t bytes) {
   if (bytes == 0) return;
   const auto address = reinterpret_cast<uint64_t>(&device.graph_memory);
@@ -45,7 +45,7 @@ void tell_chunks(Driver& driver, Device& device, bool allocation, uint64_t bytes
                                  current_context(driver)}));
 }
 
-// Makes sure that the device holds enough for a launch.
+// Ensures that the device holds enough memory for a launch.
 bool back(Driver& driver, const GraphExec& exec) {
   Device& device = *driver.device(exec.device);
   GraphMemory& memory = device.graph_memory;
@@ -105,7 +105,7 @@ void run_node(Driver& driver, Context& context, Stream& stream, const GraphExec&
   }
 }
 
-// What a launch left allocated must be freed before the next one, unless the graph does it itself.
+// Memory that a launch left allocated must be freed before the next one, unless the graph does it.
 CUresult clear_leftovers(Driver& driver, const GraphExec& exec) {
   for (const GraphNode& node : exec.nodes) {
     if (node.type != CU_GRAPH_NODE_TYPE_MEM_ALLOC) continue;
@@ -280,7 +280,7 @@ SIMGPU_EXPORT CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_
   });
 }
 
-// Only the high marks, and only back to what is current, by writing zero.
+// Only the high-water marks can be set, and only to the current value, by writing zero.
 SIMGPU_EXPORT CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr,
                                                     void* value) {
   return SIMGPU_CALL(cuDeviceSetGraphMemAttribute, device, attr, value).run([&](Driver& driver) {

@@ -1,5 +1,5 @@
 // Graphs with memory nodes. The address of an allocation is fixed when its node is added; memory is
-// taken from the card at upload or launch and kept for the next launch until it is trimmed.
+// taken from the card at upload or launch and kept for later launches until it is trimmed.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct GraphNode {
 struct Graph {
   uint32_t id;
   int device;
-  std::vector<std::unique_ptr<GraphNode>> nodes;  // in the order of execution
+  std::vector<std::unique_ptr<GraphNode>> nodes;  // in order of execution
 };
 
 struct GraphExec {
@@ -38,7 +38,7 @@ struct GraphExec {
 
 inline constexpr uint64_t kGraphChunkBytes = 32ULL << 20;
 
-// What the graphs of one device hold: taken from the card in chunks, as driver 580 does.
+// Memory of the graphs of one device: taken from the card in chunks, as by driver 580.
 struct GraphMemory {
   uint64_t used_bytes = 0;
   uint64_t used_high_bytes = 0;

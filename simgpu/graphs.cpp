@@ -1,4 +1,4 @@
-// Graphs: building them, by hand or by capture.
+// Building graphs, by hand or by stream capture.
 #include "simgpu/graphs.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ Graph* add_graph(Driver& driver, int device) {
   return graph;
 }
 
-// Serves cuGraphAddMemAllocNode and the generic way.
+// Used by cuGraphAddMemAllocNode and by cuGraphAddNode.
 CUresult add_alloc(Driver& driver, CUgraphNode* out, CUgraph handle,
                    CUDA_MEM_ALLOC_NODE_PARAMS* params) {
   Graph* graph = driver.graphs.find(handle);
@@ -93,7 +93,7 @@ CUresult add_any(Driver& driver, CUgraphNode* out, CUgraph handle, CUgraphNodePa
 CUresult begin_capture(Driver& driver, Context& context, CUstream handle, bool per_thread) {
   Stream* stream = stream_of(driver, context, handle, per_thread);
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  // The legacy stream orders itself with all others and cannot be captured.
+  // The legacy stream synchronises with all others and cannot be captured.
   if (stream == &context.legacy_stream) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (stream->capture != nullptr) return CUDA_ERROR_ILLEGAL_STATE;
   stream->capture = add_graph(driver, context.device);

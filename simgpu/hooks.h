@@ -1,9 +1,9 @@
-// The seam between the stand-in driver and the stand-in CUPTI.
+// The interface between the stand-in driver and the stand-in CUPTI.
 //
-// The real CUPTI gets into the driver by an export table, and so does this one: it asks libcuda's
-// cuGetExportTable for kTracingTableId and installs its Hooks. The driver calls them with nothing
-// locked, on the thread that made the call (work events too: what a kernel's times will be is known
-// when it is launched; who delivers records must wait until the end has passed).
+// The real CUPTI gets access to the driver through an export table, and so does this one: it calls
+// cuGetExportTable of libcuda with kTracingTableId and installs its Hooks. The driver calls them
+// without holding a lock, on the thread that made the call. This includes work events: the times of
+// a kernel are known when it is launched, and its record must not be delivered before its end.
 #pragma once
 
 #include <cstdint>
@@ -103,16 +103,16 @@ struct Hooks {
   void (*work)(const WorkEvent& event);
 };
 
-// What the driver offers. Every function may be called from inside a hook.
+// What the driver provides. Every function may be called from inside a hook.
 struct TracingTable {
   void (*set_hooks)(const Hooks* hooks);
   bool (*context)(cuda::CUcontext context, uint32_t* id, uint32_t* device);
   bool (*stream)(cuda::CUcontext context, cuda::CUstream stream, bool per_thread, uint32_t* id);
-  // Device memory that the tool itself holds in a context, until that context ends.
+  // Device memory held by the tool in a context, until that context ends.
   void (*charge)(cuda::CUcontext context, uint64_t bytes);
-  // The contexts that exist, for tools that come late.
+  // The existing contexts, for tools that attach late.
   void (*each_context)(void (*visit)(cuda::CUcontext context, void* with), void* with);
-  // A card of this process, nullptr where the driver is not initialised.
+  // A card of this process; nullptr if the driver is not initialised.
   Card* (*card)(int index);
 };
 

@@ -38,7 +38,7 @@ CUresult register_host(Driver& driver, Context& context, void* p, size_t bytes) 
   return CUDA_SUCCESS;
 }
 
-// Ends an allocation of `kind` that begins at `p`.
+// Frees an allocation of `kind` that begins at `p`.
 CUresult end_host(Driver& driver, void* p, AllocationKind kind, CUresult otherwise) {
   const auto it = driver.allocations.find(reinterpret_cast<uint64_t>(p));
   if (it == driver.allocations.end() || it->second.kind != kind) return otherwise;

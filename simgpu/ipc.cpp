@@ -1,7 +1,7 @@
-// Memory of other processes: IPC handles and external memory. It has addresses here and bytes
-// elsewhere, so nothing is taken from the card.
+// Memory of other processes: IPC handles and external memory. It has addresses here but its bytes
+// belong to the other process, so nothing is taken from the card.
 //
-// An IPC handle holds, from its first byte: magic, pid, card, address, bytes.
+// An IPC handle contains, from its first byte: magic, pid, card, address, bytes.
 #include <unistd.h>
 
 #include <cstring>
@@ -40,7 +40,7 @@ CUresult open_handle(Driver& driver, Context& context, CUdeviceptr* out,
   IpcContent content{};
   std::memcpy(&content, &handle, sizeof(content));
   if (out == nullptr || content.magic != kIpcMagic) return CUDA_ERROR_INVALID_VALUE;
-  // As the driver: a handle is for other processes, on the card where the memory is.
+  // As with the real driver, a handle is for other processes, on the card where the memory is.
   if (content.pid == static_cast<uint32_t>(getpid())) return CUDA_ERROR_INVALID_CONTEXT;
   if (driver.device_of(context).card.index() != content.card) return CUDA_ERROR_INVALID_VALUE;
   for (auto& entry : driver.allocations) {
@@ -57,7 +57,7 @@ CUresult open_handle(Driver& driver, Context& context, CUdeviceptr* out,
   if (result != CUDA_SUCCESS) return result;
   opened->remote_pid = content.pid;
   opened->remote_address = content.address;
-  post(memory_event(true, *opened));  // as CUPTI 13.0 does, though the bytes are another's
+  post(memory_event(true, *opened));  // as CUPTI 13.0 does, although the bytes belong elsewhere
   *out = opened->address;
   return CUDA_SUCCESS;
 }
@@ -138,7 +138,7 @@ cuExternalMemoryGetMappedBuffer(CUdeviceptr* devPtr, CUexternalMemory extMem,
       });
 }
 
-// An array of the size of its memory, none of which is this process's.
+// An array over imported memory: none of its bytes belong to this process.
 SIMGPU_EXPORT CUresult cuExternalMemoryGetMappedMipmappedArray(
     CUmipmappedArray* mipmap, CUexternalMemory extMem,
     const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC* mipmapDesc) {

@@ -1,4 +1,4 @@
-// Device, pitched and managed memory, and questions about addresses.
+// Device, pitched and managed memory, and queries about addresses.
 #include "simgpu/memory.h"
 
 #include <sys/mman.h>
@@ -29,7 +29,7 @@ cupti::CUpti_ActivityMemoryKind activity_kind(AllocationKind kind) {
 CUresult allocate(Driver& driver, Context& context, CUdeviceptr* out, uint64_t bytes) {
   if (out == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   Device& device = driver.device_of(context);
-  // An absurd size must not wrap around when it is rounded.
+  // A huge size must not overflow when it is rounded.
   if (bytes > device.card.capacity_bytes()) return CUDA_ERROR_OUT_OF_MEMORY;
   const uint64_t charged = round_up(bytes, kAllocationAlignment);
   if (!driver.take(device, charged)) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -46,8 +46,8 @@ CUresult allocate(Driver& driver, Context& context, CUdeviceptr* out, uint64_t b
   return CUDA_SUCCESS;
 }
 
-// Managed memory is touched by programs, so it has host memory behind it, and moves to the card
-// only page by page: it takes nothing from the card, as NVML sees it.
+// Programs access managed memory, so host memory backs it. It moves to the card only page by page:
+// as NVML sees it, it takes nothing from the card.
 CUresult allocate_managed(Driver& driver, Context& context, CUdeviceptr* out, uint64_t bytes,
                           unsigned int flags) {
   if (out == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
@@ -109,7 +109,7 @@ MemoryEvent memory_event(bool allocation, const Allocation& of, const Stream* st
   event.context_id = context_id(of.context);
   event.stream_id = stream == nullptr ? cupti::kInvalidStreamId : stream->id;
   if (of.pool != nullptr) event.pool = pool_state(*of.pool);
-  // An allocation of a graph comes from the pool that the driver keeps for graphs.
+  // An allocation of a graph comes from the pool that the driver has for graphs.
   if (of.kind == AllocationKind::kGraph) event.pool.address = kGraphPoolAddress;
   event.time_ns = now_ns();
   event.correlation = current_correlation();

@@ -1,4 +1,4 @@
-// Allocations of a context: what all kinds of memory have in common.
+// Allocations of a context: common to all kinds of memory.
 #pragma once
 
 #include "simgpu/driver.h"
@@ -6,20 +6,20 @@
 
 namespace tidemark::simgpu {
 
-// An event about `allocation`, filled in as far as it says; the stream is for ordered memory.
+// A memory event for `allocation`; the stream is for stream-ordered memory.
 MemoryEvent memory_event(bool allocation, const Allocation& of, const Stream* stream = nullptr);
 
-// Addresses without memory of this process's card behind them: imports and the like.
+// Reserves addresses without taking memory from the card, for imports.
 CUresult add_range(Driver& driver, Context& context, AllocationKind kind, uint64_t bytes,
                    Allocation** out);
 
-// Frees a range by its first address, whatever its kind among those that cuMemFree takes.
+// Frees a range by its first address, if its kind can be freed with cuMemFree.
 CUresult free_range(Driver& driver, CUdeviceptr address);
 
-// Ends every allocation and array that lives in a context.
+// Frees every allocation and array of a context.
 void release_context_memory(Driver& driver, Context* context);
 
-// Host memory behind `address`, when there are at least `bytes` of it there.
+// Whether there are at least `bytes` of host memory at `address`.
 bool host_backed(Driver& driver, uint64_t address, uint64_t bytes);
 
 }  // namespace tidemark::simgpu

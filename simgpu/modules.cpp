@@ -1,4 +1,4 @@
-// Modules and libraries: code that lies on the card and shows up in no allocation.
+// Modules and libraries: code that takes memory of the card but is not an allocation.
 #include <cstdio>
 #include <cstring>
 #include <optional>
@@ -14,8 +14,8 @@ namespace {
 constexpr uint64_t kCodeGranularity = 64ULL << 10;
 
 struct Image {
-  std::string text;    // of PTX, else empty
-  uint64_t bytes = 0;  // as CUPTI tells it: of the binary, or of the text
+  std::string text;    // the PTX text, or empty
+  uint64_t bytes = 0;  // as CUPTI reports it: size of the binary, or of the text
 };
 
 template <typename T>
@@ -25,7 +25,7 @@ T read_at(const void* image, size_t offset) {
   return value;
 }
 
-// An image comes without its length: ELF and fat binaries tell theirs, PTX is a C string.
+// An image comes without its size: ELF and fat binaries contain theirs, PTX is a C string.
 std::optional<Image> examine(const void* image) {
   if (image == nullptr) return std::nullopt;
   const auto magic = read_at<uint32_t>(image, 0);
@@ -33,7 +33,7 @@ std::optional<Image> examine(const void* image) {
   constexpr uint32_t kFatBinary = 0xba55ed50;
   constexpr uint32_t kFatBinaryWrapper = 0x466243b1;
   if (magic == kElf) {
-    // The section table closes a cubin: e_shoff + e_shnum * e_shentsize.
+    // A cubin ends with its section table: e_shoff + e_shnum * e_shentsize.
     const uint64_t end = read_at<uint64_t>(image, 0x28) +
                          uint64_t{read_at<uint16_t>(image, 0x3c)} * read_at<uint16_t>(image, 0x3a);
     return Image{{}, end};
@@ -85,7 +85,7 @@ CUresult load_as(Driver& driver, Context& context, bool library, const void* dat
   return result;
 }
 
-// Keeps the bytes of the file alive until the tool has heard of them: the event points to them.
+// Keeps the bytes of the file alive until the tool got the event, which points to them.
 template <typename Handle>
 CUresult load_file(Driver& driver, Context& context, bool library, const char* path, Handle* out) {
   static std::vector<std::unique_ptr<std::string>>& files =
@@ -116,7 +116,7 @@ CUresult unload(Driver& driver, const void* handle) {
   return CUDA_SUCCESS;
 }
 
-// PTX names its entries; of a binary every name is believed.
+// PTX lists its entry points; for a binary every name is accepted.
 bool has_entry(const Module& module, std::string_view name) {
   if (!module.text) return true;
   const std::string_view text = module.image;
@@ -232,7 +232,7 @@ SIMGPU_EXPORT CUresult cuLibraryGetKernel(CUkernel* pKernel, CUlibrary library, 
   });
 }
 
-// A kernel is its function: both handles launch.
+// A kernel handle is its function handle: both can be launched.
 SIMGPU_EXPORT CUresult cuKernelGetFunction(CUfunction* pFunc, CUkernel kernel) {
   return SIMGPU_CALL(cuKernelGetFunction, pFunc, kernel).run([&](Driver& driver) {
     if (find_function(driver, kernel) == nullptr) return CUDA_ERROR_INVALID_HANDLE;

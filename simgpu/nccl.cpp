@@ -1,11 +1,12 @@
 // A stand-in for libnccl.so.2: a few calls that do no work, but load and call a profiler plugin as
 // NCCL does, and take memory of the card as it does.
 //
-// SIMGPU_NCCL_PROFILER=1…6 says which version of the plugin interface this NCCL knows at best; it
-// looks for that one and then for the older ones. Every operation is one plan, one kernel. With
-// SIMGPU_NCCL_DIR=DIR the ranks of a communicator meet through a file there: a collective's kernel
-// runs when all ranks have called it, and the first one is not even enqueued before (NCCL makes its
-// connections then). A rank that never comes leaves the others waiting, as it would.
+// SIMGPU_NCCL_PROFILER=1…6 is the newest version of the plugin interface that this NCCL knows; it
+// looks for that one and then for older ones. Every operation is one plan with one kernel. With
+// SIMGPU_NCCL_DIR=DIR the ranks of a communicator meet through a file there: the kernel of a
+// collective runs when all ranks have called it, and the first collective is not even enqueued
+// before (NCCL makes its connections then). If a rank never comes, the others wait, as with the
+// real NCCL.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -52,7 +53,7 @@ Driver& driver() {
   return only;
 }
 
-// The plugin, whichever version it has: one of these is not null.
+// The plugin, in the version it has: one of these is not null.
 struct Plugin {
   const Profiler_v1* v1 = nullptr;
   const Profiler_v2* v2 = nullptr;
@@ -99,7 +100,7 @@ const Plugin& plugin() {
 }
 
 int g_mask = 0;
-constexpr uint64_t kBufferBytes = uint64_t{10} << 20;  // of one connection, as NCCL's own
+constexpr uint64_t kBufferBytes = uint64_t{10} << 20;  // per connection, as in NCCL
 
 }  // namespace
 
@@ -111,7 +112,7 @@ struct ncclComm {
   int rank = 0;
   uint64_t sequence = 0;
   tidemark::cuda::CUdeviceptr buffer = 0;
-  uint64_t* arrivals = nullptr;  // shared by the ranks; null: they do not meet
+  uint64_t* arrivals = nullptr;  // shared by the ranks; null: ranks do not wait for each other
   uint64_t meetings = 0;
   tidemark::cuda::CUfunction kernel = nullptr;
 };
@@ -137,7 +138,7 @@ void open_profiler(ncclComm& comm) {
 
 struct Operation {
   const char* function;
-  uint8_t function_number;  // of v1
+  uint8_t function_number;  // for v1
   const void* send;
   void* receive;
   size_t count;
@@ -278,7 +279,7 @@ void* start_api(const Table* table, ncclComm& comm, const Operation& op, void* p
   return start(table, comm, e);
 }
 
-// Returns when every rank of the communicator has come here as often as this one.
+// Returns when every rank of the communicator has called this as often as this rank.
 void meet(ncclComm& comm) {
   if (comm.arrivals == nullptr) return;
   const uint64_t wanted = ++comm.meetings * static_cast<uint64_t>(comm.ranks);
@@ -308,7 +309,7 @@ void launch(ncclComm& comm, const Operation& op) {
   }
 }
 
-// The order of events is that of NCCL 2.28: the call, then the plan with what it runs.
+// Events come in the order of NCCL 2.28: the API call, then the plan with its operations.
 void run(ncclComm& comm, const Operation& op) {
   const Plugin& p = plugin();
   void* visit = nullptr;
@@ -323,7 +324,7 @@ void run(ncclComm& comm, const Operation& op) {
   }
   p.stop(api);
   if (op.collective && comm.sequence == 0) meet(comm);
-  // Buffers come with the first use, as NCCL_RUNTIME_CONNECT has it.
+  // Buffers are allocated at the first use, as with NCCL_RUNTIME_CONNECT.
   if (comm.buffer == 0 && driver().allocate != nullptr) {
     driver().allocate(&comm.buffer, kBufferBytes);
   }
@@ -341,7 +342,7 @@ void find_kernel(ncclComm& comm) {
   Driver& d = driver();
   tidemark::cuda::CUmodule module = nullptr;
   if (d.load == nullptr || d.find == nullptr) return;
-  // One kernel for everything; a real NCCL has hundreds.
+  // One kernel for everything; the real NCCL has hundreds.
   static const char code[] =
       ".version 8.0\n.target sm_80\n.address_size 64\n"
       ".visible .entry ncclDevKernel_Generic() { ret; }\n";

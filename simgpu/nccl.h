@@ -1,5 +1,5 @@
-// What the stand-in for NCCL offers: NCCL's own names and arguments (types and operations as
-// numbers), and a way to make a communicator without the exchange of ids.
+// The interface of the stand-in for NCCL: NCCL's own names and arguments (types and operations as
+// numbers), and a way to make a communicator without exchanging ids.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // A stand-in for libnvidia-ml.so.1: what all processes hold of the simulated cards.
 //
-// Cards shared through SIMGPU_DIR are read from there. Without it, the driver of this process has
-// the only numbers there are, and is asked for them if it is loaded.
+// Cards shared through SIMGPU_DIR are read from there. Otherwise only the driver in this process
+// has the numbers, and is queried if it is loaded.
 #include "abi/nvml.h"
 
 #include <dlfcn.h>
@@ -23,7 +23,7 @@
 
 namespace tidemark::simgpu {
 
-using namespace nvml;  // NOLINT: the stand-in speaks NVML's language throughout
+using namespace nvml;  // NOLINT: the stand-in uses NVML's names throughout
 
 namespace {
 
@@ -39,7 +39,7 @@ Machine& machine() {
   return all;
 }
 
-// A handle is the number of its card, counted from 1.
+// A handle is the index of its card, counted from 1.
 nvmlDevice_t handle_of(size_t card) {
   return reinterpret_cast<nvmlDevice_t>(card + 1);
 }
@@ -54,7 +54,7 @@ const TracingTable* loaded_driver() {
   return static_cast<const TracingTable*>(table);
 }
 
-// Why a call on `device` cannot go on, or the card.
+// The card of `device`, or an error.
 nvmlReturn_t find_card(nvmlDevice_t device, const Card** out) {
   Machine& all = machine();
   if (all.users.load() <= 0) return NVML_ERROR_UNINITIALIZED;
@@ -265,7 +265,7 @@ SIMGPU_EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t de
   if (list == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
   if (list->version != kProcessDetailListV1) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
   constexpr unsigned int kCompute = 0;
-  if (list->mode != kCompute) {  // nobody draws, nobody shares by MPS
+  if (list->mode != kCompute) {  // there are no graphics or MPS processes
     list->numProcArrayEntries = 0;
     return NVML_SUCCESS;
   }

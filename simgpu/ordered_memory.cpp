@@ -1,4 +1,4 @@
-// Stream-ordered allocation and release, and pool memory shared between processes.
+// Stream-ordered allocation and free, and pool memory shared between processes.
 #include <unistd.h>
 
 #include <cstring>
@@ -12,7 +12,7 @@
 namespace tidemark::simgpu {
 namespace {
 
-// What CUmemPoolPtrExportData holds, from its first byte.
+// The content of CUmemPoolPtrExportData, from its first byte.
 struct PointerExport {
   uint64_t magic;
   uint64_t address;

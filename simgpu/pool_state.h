@@ -1,9 +1,9 @@
-// Stream-ordered memory: a pool takes chunks from the card and gives pieces of them out.
+// Stream-ordered memory: a pool takes chunks from the card and allocates pieces of them.
 //
-// Reserved is what the pool holds of the card, used what it has given out. Chunks that are wholly
-// free go back when a stream or context is synchronised and reserved is above the release
-// threshold, when the pool is trimmed, and when the card has no other room left. A freed piece can
-// be given out again at once: a test program orders its streams itself.
+// Reserved is what the pool holds of the card, used is what it has allocated. Chunks that are
+// entirely free are returned when a stream or context is synchronised and reserved is above the
+// release threshold, when the pool is trimmed, and when the card is full. A freed piece can be
+// allocated again at once: test programs order their streams themselves.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ struct PoolChunk {
 
 struct Pool {
   int device;
-  bool host = false;      // lives in host memory
-  bool imported = false;  // another process's
+  bool host = false;      // in host memory
+  bool imported = false;  // belongs to another process
   bool is_default = false;
   cuda::CUmemPoolProps props;
   uint64_t release_threshold = 0;
@@ -43,13 +43,13 @@ struct Pool {
   // 0: out of memory.
   uint64_t take(Driver& driver, uint64_t bytes);
   void give(uint64_t address, uint64_t bytes);
-  // Gives wholly free chunks back while at least `keep_bytes` stay reserved.
+  // Returns entirely free chunks while at least `keep_bytes` stay reserved.
   void trim(Driver& driver, uint64_t keep_bytes);
 };
 
-// At a synchronisation: every pool of the device down to its release threshold.
+// At a synchronisation: trims every pool of the device to its release threshold.
 void trim_to_thresholds(Driver& driver, int device);
-// When the card is full: everything that is not in use, of every pool of the device.
+// When the card is full: frees everything that is not in use in all pools of the device.
 void trim_all(Driver& driver, int device);
 
 }  // namespace tidemark::simgpu

@@ -1,4 +1,4 @@
-// Making, asking, trimming and sharing pools of stream-ordered memory.
+// Creating, querying, trimming and sharing pools of stream-ordered memory.
 #include "simgpu/pools.h"
 
 #include <sys/mman.h>
@@ -45,7 +45,7 @@ CUresult create_pool(Driver& driver, CUmemoryPool* out, const CUmemPoolProps* pr
   return CUDA_SUCCESS;
 }
 
-// Pieces that are still in use end with their pool.
+// Pieces that are still in use are freed with their pool.
 CUresult destroy_pool(Driver& driver, CUmemoryPool handle) {
   Pool* pool = driver.pools.find(handle);
   if (pool == nullptr || pool->is_default) return CUDA_ERROR_INVALID_VALUE;
@@ -88,7 +88,7 @@ CUresult get_attribute(Pool& pool, CUmemPool_attribute attribute, void* value) {
   return CUDA_ERROR_INVALID_VALUE;
 }
 
-// The high marks can only be set back to what is current, by writing zero.
+// The high-water marks can only be set to the current value, by writing zero.
 CUresult set_attribute(Pool& pool, CUmemPool_attribute attribute, const void* value) {
   switch (attribute) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
@@ -281,7 +281,7 @@ SIMGPU_EXPORT CUresult cuMemPoolExportToShareableHandle(void* handle_out, CUmemo
       });
 }
 
-// Where a handle is a file descriptor, it is passed in place of the pointer.
+// If the handle is a file descriptor, it is passed in place of the pointer.
 SIMGPU_EXPORT CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool_out, void* handle,
                                                           CUmemAllocationHandleType handleType,
                                                           unsigned long long flags) {

@@ -1,4 +1,4 @@
-// What the rest of the driver asks of pools.
+// Pool functions used by the rest of the driver.
 #pragma once
 
 #include "simgpu/driver.h"
@@ -8,7 +8,7 @@ namespace tidemark::simgpu {
 
 PoolState pool_state(const Pool& pool);
 
-// The default pool of a device, made when first asked for.
+// The default pool of a device, created on first use.
 Pool* default_pool(Driver& driver, Device& device);
 
 }  // namespace tidemark::simgpu

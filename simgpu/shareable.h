@@ -1,4 +1,4 @@
-// What a process hands to another to share memory: a file descriptor that says whose it is.
+// Shares memory between processes: a file descriptor whose content identifies the owner.
 #pragma once
 
 #include <cstdint>

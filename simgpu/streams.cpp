@@ -1,4 +1,4 @@
-// Streams, and the waiting for them.
+// Streams, and waiting for them.
 #include <algorithm>
 #include <ctime>
 
@@ -8,7 +8,7 @@
 namespace tidemark::simgpu {
 namespace {
 
-// The per-thread default streams of this thread, by context id (ids are never used twice).
+// The per-thread default streams of this thread, by context id (ids are never reused).
 thread_local std::unordered_map<uint32_t, Stream*> t_streams;
 
 Stream* add_stream(Driver& driver, Context& context) {
@@ -31,7 +31,8 @@ void sleep_until(int64_t time_ns) {
   while (now_ns() < time_ns) clock_nanosleep(CLOCK_REALTIME, TIMER_ABSTIME, &time, nullptr);
 }
 
-// Waits for what `until` finds under the lock; pools then let go of what they need not keep.
+// Waits until the time that `until` returns under the lock; then pools release what they need not
+// keep.
 template <typename Until>
 CUresult wait(Driver& driver, Until until) {
   int64_t end_ns = 0;

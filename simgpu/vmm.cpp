@@ -16,7 +16,7 @@ Physical* find_physical(Driver& driver, CUmemGenericAllocationHandle handle) {
   return it == driver.vmm.physical.end() ? nullptr : it->second.get();
 }
 
-// Live handles only: memory that is merely mapped has none until it is retained.
+// Finds live handles only: memory that is only mapped has none until it is retained.
 Physical* find_handle(Driver& driver, CUmemGenericAllocationHandle handle) {
   Physical* physical = find_physical(driver, handle);
   return physical != nullptr && physical->handles > 0 ? physical : nullptr;
@@ -51,7 +51,7 @@ CUresult create(Driver& driver, CUmemGenericAllocationHandle* out, uint64_t byte
   return CUDA_SUCCESS;
 }
 
-// The reservation that holds all of a range, or end.
+// The reservation that contains the whole range, or end.
 bool reserved(const VirtualMemory& vmm, uint64_t address, uint64_t bytes) {
   auto it = vmm.reservations.upper_bound(address);
   if (it == vmm.reservations.begin()) return false;
@@ -103,7 +103,7 @@ CUresult map(Driver& driver, CUdeviceptr address, uint64_t bytes, uint64_t offse
   return CUDA_SUCCESS;
 }
 
-// A range of whole mappings without gaps: the only one that may be unmapped or given access.
+// A range of whole mappings without gaps: only such a range may be unmapped or get access.
 bool covers_mappings(VirtualMemory& vmm, uint64_t address, uint64_t bytes) {
   const uint64_t end = address + bytes;
   for (uint64_t at = address; at != end;) {
@@ -159,7 +159,7 @@ CUresult import(Driver& driver, CUmemGenericAllocationHandle* out, int fd) {
   prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   prop.location = {device != nullptr ? CU_MEM_LOCATION_TYPE_DEVICE : CU_MEM_LOCATION_TYPE_HOST_NUMA,
                    device != nullptr ? device->ordinal : 0};
-  // The bytes are the owner's: the card counts them there.
+  // The bytes belong to the owner, who is charged for them.
   *out = add_physical(driver, content->bytes, prop, device != nullptr ? device->ordinal : -1, false)
              ->handle;
   return CUDA_SUCCESS;
@@ -236,7 +236,7 @@ SIMGPU_EXPORT CUresult cuMemExportToShareableHandle(void* shareableHandle,
       });
 }
 
-// Where a handle is a file descriptor, it is passed in place of the pointer.
+// If the handle is a file descriptor, it is passed in place of the pointer.
 SIMGPU_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle,
                                                       void* osHandle,
                                                       CUmemAllocationHandleType shHandleType) {
@@ -307,7 +307,7 @@ SIMGPU_EXPORT CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLoca
   });
 }
 
-// Sparse arrays are not simulated; a program sees what a device without them says.
+// Sparse arrays are not simulated; the result is that of a device without them.
 SIMGPU_EXPORT CUresult cuMemMapArrayAsync(CUarrayMapInfo* mapInfoList, unsigned int count,
                                           CUstream hStream) {
   return SIMGPU_CALL(cuMemMapArrayAsync, mapInfoList, count, hStream).run([](Driver&) {
@@ -322,7 +322,7 @@ SIMGPU_EXPORT CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo* mapInfoList, unsi
   });
 }
 
-// ---- Multicast objects: handles that can be mapped and hold no memory of their own. ----
+// ---- Multicast objects: handles that can be mapped and have no memory of their own. ----
 
 SIMGPU_EXPORT CUresult cuMulticastCreate(CUmemGenericAllocationHandle* mcHandle,
                                          const CUmulticastObjectProp* prop) {

@@ -1,7 +1,7 @@
 // Virtual memory management: reserved addresses, physical memory, and mappings between them.
 //
-// Physical memory lives while it has a handle (`handles` counts create, import and retain, less
-// releases) or a mapping. A reservation is addresses only.
+// Physical memory exists while it has a handle (`handles` counts create, import and retain, minus
+// releases) or a mapping. A reservation is only a range of addresses.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Physical {
   uint64_t bytes;
   cuda::CUmemAllocationProp prop;
   int device;    // -1: host memory, or a multicast object
-  bool charged;  // its bytes were taken from the card by this process
+  bool charged;  // its bytes are charged to this process
   bool multicast = false;
   uint32_t handles = 1;
   uint32_t mappings = 0;

@@ -1,6 +1,6 @@
 // Launches, copies and fills. Device memory has nothing behind it, so a kernel computes nothing,
-// what is copied to a device is forgotten, and what is copied from it is zeros; host, pinned and
-// managed memory is really copied and filled.
+// data copied to a device is lost, and data copied from it is zeros. Host, pinned and managed
+// memory is really copied and filled.
 #include "simgpu/work.h"
 
 #include <algorithm>
@@ -130,7 +130,7 @@ constexpr auto kOnDevice = cupti::CUPTI_ACTIVITY_MEMCPY_KIND_DTOD;
 
 }  // namespace
 
-// The `_<N>us` at the end of a name, else what the environment says.
+// The `_<N>us` at the end of a name, or else the configured duration.
 int64_t kernel_duration_ns(const Config& config, const char* name) {
   std::string_view rest = name;
   if (!rest.ends_with("us")) return config.kernel_ns;
@@ -144,7 +144,7 @@ int64_t kernel_duration_ns(const Config& config, const char* name) {
   return std::strtoll(digits.c_str(), nullptr, 10) * 1000;
 }
 
-// Two microseconds to begin, then 25 bytes per nanosecond.
+// Two microseconds of latency, then 25 bytes per nanosecond.
 int64_t copy_duration_ns(uint64_t bytes) {
   return 2000 + static_cast<int64_t>(bytes / 25);
 }
@@ -226,7 +226,7 @@ SIMGPU_LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel_ptsz, true)
 SIMGPU_LAUNCH_EX(cuLaunchKernelEx, false)
 SIMGPU_LAUNCH_EX(cuLaunchKernelEx_ptsz, true)
 
-// Copies that take no stream run on the default one. KIND, and how its ends become numbers.
+// Copies without a stream run on the default one. KIND, and how its arguments become numbers.
 #define SIMGPU_COPY(NAME, TARGET, SOURCE, KIND, TO, FROM, PER_THREAD)                        \
   SIMGPU_EXPORT CUresult NAME(TARGET target, SOURCE source, size_t bytes) {                  \
     return SIMGPU_CALL(NAME, target, source, bytes)                                          \

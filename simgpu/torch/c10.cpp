@@ -1,4 +1,4 @@
-// libc10.so: where allocators report what they do.
+// libc10.so: the functions that allocators report to.
 #include <cstddef>
 #include <cstdint>
 

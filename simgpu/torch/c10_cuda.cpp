@@ -1,8 +1,8 @@
-// libc10_cuda.so: a caching allocator that talks to its listeners as torch's does.
+// libc10_cuda.so: a caching allocator that reports to its listeners as torch's does.
 //
-// The order of its words is torch's: the trace entry, then the statistics, then the report to the
-// profiler, all under the device's lock; the current stream is asked for before it. Blocks are
-// found by best fit and split; segments are 2 MiB, 20 MiB or as large as asked for.
+// The order of its reports is torch's: the trace entry, then the statistics, then the report to the
+// profiler, all under the device lock; the current stream is queried before it. Blocks are found by
+// best fit and split; segments are 2 MiB, 20 MiB or as large as requested.
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <pthread.h>
 

@@ -1,4 +1,4 @@
-// What tests call, by ctypes. Sizes in bytes; a block is told by its address.
+// Functions that tests call through ctypes. Sizes in bytes; a block is identified by its address.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 extern "C" {
 
-// Makes a context on device 0 and the allocator. 1: done.
+// Creates a context on device 0 and the allocator. 1: done.
 int standin_init(void);
 uint64_t standin_alloc(size_t size, uint64_t stream);  // 0: out of memory
 void standin_free(uint64_t address);
@@ -22,7 +22,7 @@ struct StandinStats {
 };
 void standin_stats(StandinStats* stats);
 
-// Allocates and frees `count` times on a thread that Python does not know; with a node of autograd
-// or without. Keeps the last block, whose address it returns.
+// Allocates and frees `count` times on a thread that Python does not know, with or without an
+// autograd node. Keeps the last block and returns its address.
 uint64_t standin_worker(size_t size, int count, int with_node);
 }

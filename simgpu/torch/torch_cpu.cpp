@@ -1,4 +1,4 @@
-// libtorch_cpu.so: the autograd node of the calling thread, and callbacks of named ranges.
+// libtorch_cpu.so: the autograd node of the calling thread, and callbacks for named ranges.
 #include <ATen/record_function.h>
 
 #include <memory>

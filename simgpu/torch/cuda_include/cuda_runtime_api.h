@@ -1,4 +1,4 @@
-// What torch's headers need of the CUDA runtime's.
+// What torch's headers need from the CUDA runtime.
 #pragma once
 
 typedef struct CUstream_st* cudaStream_t;

@@ -1,2 +1,2 @@
-// Stands for the part of the CUDA toolkit that wheels ship in another package.
+// Stand-in for the part of the CUDA toolkit that wheels ship in another package.
 #pragma once

@@ -1,4 +1,4 @@
-// The part of torch's header that a listener needs, as torch 2.8 to 2.10 declare it.
+// The part of torch's header that a listener needs, as in torch 2.8 to 2.10.
 #pragma once
 
 #include <cuda_runtime_api.h>
