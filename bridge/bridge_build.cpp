@@ -18,10 +18,11 @@
 namespace tidemark::bridge {
 namespace {
 
-// A compiler that failed is not asked again by every process of a job, nor for ever spared.
+// After a failure the other processes of a job do not try to compile again, but it is not
+// remembered for ever.
 constexpr time_t kFailureHoldsSeconds = 3600;
 
-// Code is loaded from there: it must be ours, and nobody else may write to it.
+// Code is loaded from there: it must belong to us, and nobody else may have write access.
 bool is_private_directory(const char* path) {
   struct stat info {};
   return ::lstat(path, &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() &&
@@ -67,7 +68,7 @@ bool write_text(const char* path, const char* text) {
   return ::close(file) == 0 && written;
 }
 
-// Everything about one bridge in the cache.
+// All paths of one bridge in the cache.
 struct Paths {
   char cache[PATH_MAX];
   char base[PATH_MAX];
@@ -101,7 +102,7 @@ bool name_paths(const TorchPlace& torch, Paths& paths, Outcome& outcome) {
   return true;
 }
 
-// The reason of a recent failure.
+// Reads the reason of a recent failure, if there was one.
 bool failed_lately(const Paths& paths, Outcome& outcome) {
   struct stat info {};
   if (::stat(paths.failed, &info) != 0) return false;
@@ -174,7 +175,7 @@ void build_bridge(const char* libc10_cuda, Outcome& outcome) noexcept {
   work->torch = TorchPlace();
   if (prepare(libc10_cuda, work->torch, work->paths, outcome)) {
     const int lock = ::open(work->paths.lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (lock >= 0) ::flock(lock, LOCK_EX);  // ends when its holder ends
+    if (lock >= 0) ::flock(lock, LOCK_EX);  // released when its holder ends
     compile_locked(work->torch, work->paths, outcome);
     if (lock >= 0) ::close(lock);
   }

@@ -1,9 +1,9 @@
-// Gets the bridge for one installed torch: from the cache, or by compiling it.
+// Provides the bridge for an installed torch: from the cache, or by compiling it.
 //
-// Runs inside other people's processes (on a thread of the injector's own) as well as in `tidemark
-// run`: no exceptions, no output, no waiting without end. A bridge is made once per torch and
-// tidemark, under the user's cache directory; of many processes that want it at once one compiles
-// and the others wait.
+// Runs inside other people's processes (on a thread of the injector) as well as in `tidemark run`:
+// no exceptions, no output, no unbounded waiting. A bridge is compiled once per version of torch
+// and tidemark, in the user's cache directory. If many processes need it at once, one compiles and
+// the others wait.
 #pragma once
 
 #include <limits.h>

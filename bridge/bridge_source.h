@@ -1,4 +1,4 @@
-// The text of torch_bridge.cpp and torch_bridge_abi.h, as they are written into the cache.
+// The text of torch_bridge.cpp and torch_bridge_abi.h, written to the cache to be compiled.
 #pragma once
 
 namespace tidemark::bridge {

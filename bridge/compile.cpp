@@ -21,7 +21,7 @@ namespace {
 constexpr int kTimeoutSeconds = 180;
 constexpr size_t kMaxVariables = 4096;
 
-// The compiler must not be recorded, nor be loaded with what the job is loaded with.
+// The compiler must not be recorded, nor load the libraries that are preloaded into the job.
 size_t compiler_environment(char** out) {
   static constexpr const char* kLeftOut[] = {
       "CUDA_INJECTION64_PATH=", "NVTX_INJECTION64_PATH=", "LD_PRELOAD=", "TIDEMARK_ARM="};
@@ -40,7 +40,7 @@ bool wait_for(pid_t child, int& status) {
   for (int i = 0; i < kTimeoutSeconds * 20; ++i) {
     const pid_t done = ::waitpid(child, &status, WNOHANG);
     if (done == child) return true;
-    // A host that ignores SIGCHLD, or waits for any child, has taken the status.
+    // A host that ignores SIGCHLD, or waits for any child, may have taken the status.
     if (done < 0 && errno != EINTR) {
       status = 0;
       return errno == ECHILD;
@@ -53,8 +53,8 @@ bool wait_for(pid_t child, int& status) {
   return false;
 }
 
-// True when the program ran and ended with 0. `started` tells a missing compiler from a failing
-// one.
+// True when the program ran and returned 0. `started` tells a missing compiler from one that
+// failed.
 bool run_compiler(char* const* arguments, const char* log, bool& started) {
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
@@ -66,7 +66,7 @@ bool run_compiler(char* const* arguments, const char* log, bool& started) {
   sigset_t none;
   sigemptyset(&none);
   posix_spawnattr_setsigmask(&attributes, &none);
-  // A group of its own: Ctrl-C in the job's terminal is not for the compiler.
+  // Its own process group: Ctrl-C in the terminal of the job must not reach the compiler.
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
   auto** const variables = static_cast<char**>(std::malloc(kMaxVariables * sizeof(char*)));
   pid_t child = 0;
@@ -84,7 +84,7 @@ bool run_compiler(char* const* arguments, const char* log, bool& started) {
   return ended && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-// The first line of the log that has an error in it.
+// Takes the first line of the log that contains an error.
 void first_error(const char* log, char* reason, size_t reason_size) {
   std::snprintf(reason, reason_size, "the compiler failed without an error message");
   std::FILE* const file = std::fopen(log, "re");
@@ -120,7 +120,7 @@ struct Arguments {
   }
 };
 
-// The allocator's trace is what matters: if torch's larger headers do not compile, it goes without
+// The allocator's trace matters most: if torch's larger headers do not compile, we do without
 // annotations.
 struct Attempt {
   const char* compiler;
@@ -166,7 +166,7 @@ bool compile_bridge(const TorchPlace& torch, const char* source, const char* lib
   bool any_started = false;
   for (const char* compiler : {chosen, "c++", "g++", "clang++"}) {
     if (compiler == nullptr || compiler[0] == '\0' || any_started) continue;
-    // Headers up to 2.9 want C++17, later ones C++20; a compiler may know only the former.
+    // Headers up to 2.9 need C++17, later ones C++20; a compiler may support only the former.
     for (const Attempt& attempt :
          {Attempt{compiler, "-std=c++20", true}, Attempt{compiler, "-std=c++17", true},
           Attempt{compiler, "-std=c++20", false}, Attempt{compiler, "-std=c++17", false}}) {

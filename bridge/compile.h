@@ -7,8 +7,8 @@
 
 namespace tidemark::bridge {
 
-// Compiles `source` to `library` (its folder has torch_bridge_abi.h too). On failure `reason` says
-// why in one line: no compiler, or the first error.
+// Compiles `source` to `library` (torch_bridge_abi.h is in the same folder). On failure `reason`
+// says why in one line: no compiler, or the first error.
 bool compile_bridge(const TorchPlace& torch, const char* source, const char* library, char* reason,
                     size_t reason_size) noexcept;
 

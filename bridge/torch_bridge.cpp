@@ -1,8 +1,8 @@
-// Listens to PyTorch's caching allocator, from inside PyTorch's own ABI.
+// Listens to PyTorch's caching allocator, using PyTorch's own ABI.
 //
-// The class that lets one listen changes its virtual functions with almost every release, so this
-// file is compiled against the torch that the process really uses (2.2 to 2.13) and must accept all
-// of them: what some versions lack is asked for by detection, nothing is named that has moved.
+// The virtual functions of the allocator class change with almost every release, so this file is
+// compiled against the torch that the process uses (2.2 to 2.13) and must compile with all of them.
+// Members that some versions lack are detected, and nothing that has moved is named.
 #ifdef TIDEMARK_ANNOTATIONS
 #include <ATen/record_function.h>
 #endif
@@ -159,7 +159,7 @@ void end_annotation(const at::RecordFunction& function, at::ObserverContext*) {
 }
 #endif
 
-// The first of each statistic is the sum over small and large blocks.
+// The first entry of each statistic is the sum over small and large blocks.
 template <typename Allocator>
 auto read_totals(Allocator* allocator, int device, uint64_t* allocated, uint64_t* reserved, int)
     -> decltype(allocator->getDeviceStats(c10::DeviceIndex{}).reserved_bytes[0].current, 1) {
@@ -178,7 +178,7 @@ int read_totals(Allocator*, int, uint64_t*, uint64_t*, long) {
 extern "C" {
 
 #ifdef TIDEMARK_ANNOTATIONS
-// User scopes only: operators are not slowed down by a callback that is not theirs.
+// User scopes only: operators must not be slowed down by a callback that ignores them.
 __attribute__((visibility("default"))) int tidemark_torch_annotate(const TidemarkBridgeHost* host) {
   if (host == nullptr || host->version != TIDEMARK_BRIDGE_VERSION) return -1;
   try {
@@ -200,7 +200,7 @@ __attribute__((visibility("default"))) int tidemark_torch_attach(const TidemarkB
     g_host = host;
     allocator->attachAllocatorTraceTracker(Listener());
     return 1;
-  } catch (...) {  // the cudaMallocAsync backend refuses
+  } catch (...) {  // the cudaMallocAsync backend throws
     return -1;
   }
 }
@@ -231,7 +231,7 @@ __attribute__((visibility("default"))) int tidemark_torch_totals(int device, uin
 
 __attribute__((visibility("default"))) uint64_t tidemark_torch_largest_free(int device) {
   try {
-    size_t largest = 1;  // 0 would make torch ask the driver
+    size_t largest = 1;  // 0 would make torch query the driver
     allocator_space::get()->cacheInfo(static_cast<c10::DeviceIndex>(device), &largest);
     return largest == 1 ? 0 : largest;
   } catch (...) {

@@ -1,8 +1,8 @@
-// What libtidemark.so and the bridge say to each other.
+// The interface between libtidemark.so and the bridge.
 //
-// The bridge is compiled on the user's machine, by another compiler and against another C++ ABI, so
-// this is plain C with fixed layouts. The file is also written beside the bridge's source in the
-// cache, and therefore includes nothing of ours.
+// The bridge is compiled on the user's machine, by another compiler and with another C++ ABI, so
+// this is plain C with fixed layouts. The file is also written to the cache next to the bridge's
+// source, so it includes none of our headers.
 #ifndef TIDEMARK_TORCH_BRIDGE_ABI_H
 #define TIDEMARK_TORCH_BRIDGE_ABI_H
 
@@ -10,7 +10,7 @@
 
 #define TIDEMARK_BRIDGE_VERSION 1u
 
-// Same order as tidemark::FrameworkAction.
+// Same values as tidemark::FrameworkAction.
 enum TidemarkTorchAction {
   TIDEMARK_TORCH_NONE = 0,
   TIDEMARK_TORCH_ALLOC = 1,
@@ -24,7 +24,7 @@ enum TidemarkTorchAction {
   TIDEMARK_TORCH_SNAPSHOT = 9
 };
 
-// An entry of the allocator's trace. Texts live as long as the call.
+// An entry of the allocator's trace. Strings are valid during the call.
 struct TidemarkTorchEvent {
   uint64_t address;  // OOM: bytes free on the device
   uint64_t size_bytes;
@@ -37,7 +37,7 @@ struct TidemarkTorchEvent {
   uint32_t action;
 };
 
-// One segment or one block of the allocator's present state.
+// One segment or one block of the allocator's current state.
 struct TidemarkTorchState {
   uint64_t address;
   uint64_t size_bytes;
@@ -55,29 +55,30 @@ struct TidemarkTorchState {
 
 struct TidemarkBridgeHost {
   uint32_t version;
-  // Called under the allocator's lock of that device.
+  // Called under the allocator's device lock.
   void (*on_event)(const struct TidemarkTorchEvent* event);
   void (*on_state)(const struct TidemarkTorchState* state);
   void (*on_setting)(const char* key, const char* value);
-  // A range that the program named (record_function), on the calling thread.
+  // A range named by the program (record_function), on the calling thread.
   void (*on_annotation)(const char* name, int begins);
 };
 
-// What the bridge exports.
+// Functions exported by the bridge.
 //
-// tidemark_torch_attach: 1 attached, 0 the allocator is not initialised yet, -1 it cannot be.
+// tidemark_torch_attach: 1 attached, 0 the allocator is not initialised yet, -1 not possible.
 typedef int (*TidemarkTorchAttach)(const struct TidemarkBridgeHost* host);
-// The settings in force, through on_setting; and, if asked, everything that exists now, through
-// on_state.
+// Reports the current settings through on_setting and, if `with_state`, everything that exists now
+// through on_state.
 typedef int (*TidemarkTorchReadState)(int with_state);
 // Size of the largest free block; takes the device's lock.
 typedef uint64_t (*TidemarkTorchLargestFree)(int device);
 
-// Bytes that are handed out and bytes of all segments now; takes the device's lock for a moment. 1
-// when they are known. No attachment is needed.
+// Allocated bytes and bytes of all segments now; takes the device lock for a moment. 1 if they are
+// known. Works without being attached.
 typedef int (*TidemarkTorchTotals)(int device, uint64_t* allocated, uint64_t* reserved);
 
-// Ranges from here on, through on_annotation. Missing in a bridge that had to do without them.
+// Reports ranges from now on through on_annotation. Missing in a bridge compiled without
+// annotations.
 typedef int (*TidemarkTorchAnnotate)(const struct TidemarkBridgeHost* host);
 
 #endif

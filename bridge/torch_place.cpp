@@ -44,13 +44,13 @@ void read_version(const char* text, TorchPlace& place) {
   const char* const end = std::strchr(at + 1, *at);
   if (end == nullptr || static_cast<size_t>(end - at) > sizeof place.version) return;
   std::memcpy(place.version, at + 1, static_cast<size_t>(end - at - 1));
-  // The text becomes part of a file name.
+  // The version becomes part of a file name.
   for (char& c : place.version) {
     if (c == '/' || c == ' ') c = '_';
   }
 }
 
-// Wheels before 2.6 were built with the old std::string, and mixing the two does not link.
+// Wheels before 2.6 were built with the old std::string; mixing the two does not link.
 bool uses_cxx11_abi(const char* libc10) {
   const int file = ::open(libc10, O_RDONLY | O_CLOEXEC);
   if (file < 0) return true;
@@ -69,7 +69,8 @@ bool uses_cxx11_abi(const char* libc10) {
   return !old_string;
 }
 
-// Wheels of CUDA 13 split the toolkit's headers: the runtime's own need those of another package.
+// Wheels of CUDA 13 split the toolkit headers: those of the runtime need headers of another
+// package.
 bool has_runtime_headers(const char* folder) {
   char header[PATH_MAX];
   for (const char* name : {"cuda_runtime_api.h", "crt/host_config.h"}) {
@@ -78,7 +79,7 @@ bool has_runtime_headers(const char* folder) {
   return true;
 }
 
-// The headers that came with torch's own CUDA are the right ones; a toolkit is the next best.
+// The headers installed with torch's own CUDA are the right ones; a toolkit is the next best.
 bool find_cuda_in_packages(const char* packages, char (&out)[PATH_MAX]) {
   char nvidia[PATH_MAX];
   if (join(out, packages, "nvidia/cuda_runtime/include") && has_runtime_headers(out)) return true;

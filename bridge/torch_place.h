@@ -1,4 +1,4 @@
-// Where a torch is installed and what a program compiled against it needs.
+// Where torch is installed, and what is needed to compile against it.
 #pragma once
 
 #include <limits.h>
@@ -13,14 +13,14 @@ struct TorchPlace {
   uint64_t identity = 0;  // changes when the installed files change
 };
 
-// What only a compiler needs to know: it takes a look into torch's library and at many folders.
+// Facts needed only to compile. Finding them takes a scan of a library and of many folders.
 struct CompileFacts {
   char cuda_include[PATH_MAX] = {};  // a folder with cuda_runtime_api.h; "" when there is none
   bool cxx11_abi = true;
 };
 void find_compile_facts(const TorchPlace& place, CompileFacts& facts) noexcept;
 
-// False with a reason when the path is not that of an installed torch with its headers.
+// False with a reason if the path does not belong to an installed torch with headers.
 bool find_torch(const char* libc10_cuda, TorchPlace& place, char* reason,
                 unsigned long reason_size) noexcept;
 
