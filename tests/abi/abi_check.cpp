@@ -1,5 +1,6 @@
-// Compares abi/cuda.h and abi/cuda_functions.h with the vendor's headers, where a toolkit is
-// installed: every value, size, offset and signature, at compile time. To be compiled is to pass.
+// Compares abi/cuda.h and abi/cuda_functions.h with the vendor's headers, if a toolkit is
+// installed: every value, size, offset and signature, at compile time. If it compiles, the test has
+// passed.
 //
 // __CUDA_API_VERSION_INTERNAL makes cuda.h declare all versions of its functions under their own
 // names instead of hiding the old ones behind macros.

@@ -1,4 +1,5 @@
-// Compares abi/nccl_profiler.h with NVIDIA's own headers, member by member. Compiling is the test.
+// Compares abi/nccl_profiler.h with NVIDIA's headers, member by member. If it compiles, the test
+// has passed.
 #include <sys/types.h>
 
 #include <cstddef>

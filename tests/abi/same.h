@@ -1,4 +1,4 @@
-// Assertions that a declaration of ours (in a namespace) is the vendor's (in the global one).
+// Assertions that our declaration (in a namespace) matches the vendor's (in the global one).
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 #define SAME_SIZE(NS, TYPE) static_assert(sizeof(NS::TYPE) == sizeof(::TYPE), #TYPE);
 
-// FIELD lies at the same place and has the same size in OURS (of NS) and in THEIRS.
+// FIELD has the same offset and size in OURS (of NS) and in THEIRS.
 #define SAME_IN(NS, OURS, THEIRS, FIELD)                                                   \
   static_assert(offsetof(NS::OURS, FIELD) == offsetof(::THEIRS, FIELD), #OURS "." #FIELD); \
   static_assert(sizeof(NS::OURS::FIELD) == sizeof(::THEIRS::FIELD), #OURS "." #FIELD);
@@ -28,7 +28,7 @@
 // Every FIELD of TYPE, up to 27 of them.
 #define SAME_FIELDS(NS, TYPE, ...) SAME_EXPAND(SAME_EACH(NS, TYPE, __VA_ARGS__))
 
-// Parameters and result agree in number, size, and in being pointers or not.
+// Parameters and result agree in number and size, and in whether they are pointers.
 #define SAME_FUNCTION(NS, NAME)                                                               \
   static_assert(                                                                              \
       tidemark_test::Shape<NS::NAME##_fn>::of == tidemark_test::Shape<decltype(&::NAME)>::of, \

@@ -1,4 +1,4 @@
-"""What libtidemark.so shows to its host: entry points only, and nothing newer than glibc 2.34.
+"""What libtidemark.so exports to its host: entry points only, and nothing newer than glibc 2.34.
 
 Usage: exports_test.py LIBRARY NM OBJDUMP
 """
@@ -10,12 +10,12 @@ import sys
 ENTRY_POINTS = {"InitializeInjection", "InitializeInjectionNvtx2", "tidemark_arm",
                 *(f"ncclProfiler_v{n}" for n in range(1, 7))}
 NEWEST_GLIBC = (2, 34)
-# Imports that a newer glibc gives newer versions or other names: a library built there would need
+# Imports that get newer versions or other names with newer glibcs: a library built there would need
 # it. strtol and scanf become __isoc23_* (2.38), fmod has a new version (2.38), and so on.
 BREAKS_WITH_NEWER_GLIBC = re.compile(
     r"(?:__isoc23_)?(?:strto(?:l|ul|ll|ull|imax|umax|q|uq)|wcsto\w+|v?[fsw]*scanf)(?:_l)?"
     r"|fmodf?|arc4random\w*|strlcpy|strlcat|wcslcpy|wcslcat|_dl_find_object|pidfd_\w+")
-# A library of the host's that we must not depend on: it may bring another version, or none.
+# Libraries that we must not depend on: the host may have another version, or none.
 FORBIDDEN = re.compile(r"libstdc\+\+|libgcc_s|libzstd|libcuda|libcupti|libnvidia|libfmt|libproto")
 
 

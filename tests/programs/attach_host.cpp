@@ -1,16 +1,16 @@
-// A CUDA program that does as it is told on stdin, for tests that attach to it while it runs.
+// A CUDA program that executes commands from stdin, for tests that attach to it while it runs.
 // Usage: attach_host THREADS
 //
 //   alloc MIB    allocates, prints "allocated"
-//   free         frees what was allocated last, prints "freed"
-//   time COUNT   as many allocations and frees; prints the nanoseconds of a pair
+//   free         frees the last allocation, prints "freed"
+//   time COUNT   allocates and frees COUNT times; prints the nanoseconds per pair
 //   fork_quiet   starts a child that does not use CUDA, prints its pid, and ends it at the end
-//   fork_first   as the first line only: a child that uses CUDA, before this process does
+//   fork_first   first line only: starts a child that uses CUDA before this process does
 //
-// Any other first line begins the work.
+// Any other first line starts the work.
 //
-// Meanwhile THREADS threads work, in rounds of equal work. At the end of stdin it prints the sum of
-// a round, the same for all, or fails.
+// Meanwhile THREADS threads work in identical rounds. At the end of stdin the program prints the
+// sum of a round, which must be the same for all, or fails.
 #include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -37,7 +37,7 @@ uint64_t mix(uint64_t sum, uint64_t value) {
   return (sum ^ value) * 0x100000001b3;
 }
 
-// Every call's answer goes into the sum; addresses do not.
+// The result of every call goes into the sum; addresses do not.
 uint64_t work_round(const Driver& cu, unsigned seed) {
   uint64_t sum = 0xcbf29ce484222325;
   CUdeviceptr held[8] = {};
@@ -102,7 +102,7 @@ pid_t start_child(bool uses_cuda) {
 int obey(int threads) {
   std::vector<pid_t> children;
   char line[64];
-  // Before this process uses CUDA: what is forked later could not.
+  // Before this process uses CUDA: a child forked later could not use it.
   if (std::fgets(line, sizeof line, stdin) != nullptr &&
       std::strncmp(line, "fork_first", 10) == 0) {
     children.push_back(start_child(true));
@@ -118,7 +118,7 @@ int obey(int threads) {
   for (int i = 0; i < threads; ++i) {
     workers.emplace_back([&] { work(cu, context, sum, differs); });
   }
-  // What is loaded late is armed by name.
+  // A library that is loaded late is armed by name.
   if (std::getenv("ATTACH_LATE") != nullptr) {
     const auto arm = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "tidemark_arm"));
     if (arm == nullptr || arm() != 1 || arm() != 1) return 5;

@@ -35,7 +35,7 @@ void failures(int) {
   std::printf("free %d\n", cu.cuMemFree_v2(0x1234560));
 }
 
-// Threads that give and take, so that addresses wander from one to the other.
+// Threads that allocate and free, so that addresses move between them.
 void threads(int count) {
   const Driver cu;
   begin(cu);
@@ -71,7 +71,7 @@ void kernels(int count) {
   cu.check(cu.cuCtxSynchronize(), "cuCtxSynchronize");
 }
 
-// Holds memory long enough for the sampling to see it.
+// Holds memory long enough to be sampled.
 void hold(int milliseconds) {
   const Driver cu;
   begin(cu);
@@ -82,7 +82,7 @@ void hold(int milliseconds) {
   usleep(static_cast<useconds_t>(milliseconds) * 1000);
 }
 
-// Memory on several devices, each with a context of its own.
+// Memory on several devices, each with its own context.
 void devices(int count) {
   const Driver cu;
   begin(cu);
@@ -94,7 +94,7 @@ void devices(int count) {
   usleep(150 * 1000);
 }
 
-// Nearly fills the card, and asks for more.
+// Nearly fills the card, then requests more.
 void fill(int mebibytes) {
   const Driver cu;
   begin(cu);
@@ -103,7 +103,7 @@ void fill(int mebibytes) {
   std::printf("alloc %d\n", cu.cuMemAlloc_v2(&p, static_cast<size_t>(mebibytes) * kMiB));
 }
 
-// A child that uses nothing, one that runs another CUDA program, and the parent goes on.
+// A child without CUDA, a child that runs another CUDA program, and the parent continues.
 void forks(int) {
   const Driver cu;
   begin(cu);
@@ -123,14 +123,14 @@ void forks(int) {
   cu.check(cu.cuMemAlloc_v2(&p, 2 * kMiB), "cuMemAlloc");
 }
 
-// Two processes that begin with CUDA only after the fork.
+// Two processes that use CUDA only after the fork.
 void fork_first(int) {
   const pid_t child = fork();
   hold(10);
   if (child != 0) waitpid(child, nullptr, 0);
 }
 
-// Whether CUPTI is still to be had: what a profiler of the user's would find.
+// Whether CUPTI is available, as a profiler of the user would find it.
 void subscribe(int) {
   const Driver cu;
   begin(cu);
@@ -143,7 +143,7 @@ void subscribe(int) {
   std::printf("subscribe %u\n", static_cast<unsigned>(function(&handle, nothing, nullptr)));
 }
 
-// The library is called by many threads at once, and again later.
+// Many threads call the library at once, and again later.
 void again(int count) {
   void* library = dlopen(std::getenv("CUDA_INJECTION64_PATH"), RTLD_NOW);
   if (library == nullptr) fail("injection", dlerror());
@@ -156,7 +156,7 @@ void again(int count) {
   std::printf("returned %d\n", sum.load() + entry());
 }
 
-// Memory of another process, held long enough for its size to be asked. The child gets the handle
+// Memory of another process, held long enough for its size to be queried. The child gets the handle
 // as text.
 void open_ipc(int milliseconds) {
   const Driver cu;

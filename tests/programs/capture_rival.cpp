@@ -1,4 +1,5 @@
-// Another injection library: says that it was started, and takes CUPTI's subscription if told so.
+// Another injection library: prints that it was started, and takes the CUPTI subscription if asked
+// to.
 #include <dlfcn.h>
 
 #include <cstdio>

@@ -1,6 +1,5 @@
-// An allocator to be preloaded, as people do with jemalloc and tcmalloc: it wraps glibc's, guards
-// itself against being called from inside itself, and breaks when somebody frees what it did not
-// hand out.
+// An allocator to preload, like jemalloc and tcmalloc: it wraps glibc's, protects itself against
+// recursive calls, and fails when something is freed that it did not allocate.
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>

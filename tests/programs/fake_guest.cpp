@@ -1,6 +1,6 @@
-// Stands in for libtidemark.so in tests of the commands that talk to running processes: answers on
-// the control socket, notes what it was asked in $FAKE_GUEST_LOG, and hands out the trace
-// $FAKE_GUEST_TRACE as what it recorded. It records nothing.
+// Stand-in for libtidemark.so in tests of the commands that control running processes: answers on
+// the control socket, logs requests in $FAKE_GUEST_LOG, and reports $FAKE_GUEST_TRACE as its trace.
+// It records nothing.
 #include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>

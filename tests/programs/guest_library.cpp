@@ -1,4 +1,4 @@
-// The recorder in a shared library that comes by dlopen, as libtidemark.so does.
+// The recorder in a shared library loaded by dlopen, like libtidemark.so.
 #include "injector/recorder/recorder.h"
 
 #define TIDEMARK_VISIBLE extern "C" __attribute__((visibility("default")))

@@ -1,5 +1,5 @@
-// A job of several processes that take and give back memory as fast as they can, and keep a log of
-// it (job_log.h), until somebody kills them.
+// A job of several processes that allocate and free memory as fast as they can, and log it
+// (job_log.h), until they are killed.
 //
 //   job_program LOGS PROCESSES     starts the processes and waits for them
 //   job_program LOGS rank N        one of them

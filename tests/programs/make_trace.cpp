@@ -34,7 +34,7 @@ class RankTrace {
   }
 
  private:
-  // Rank 1's clock is half a millisecond behind.
+  // Rank 1's clock is half a millisecond slow.
   int64_t at(int64_t micros) const { return kStart + (micros - (rank_ == 1 ? 500 : 0)) * kMicro; }
 
   void write_identity() {
@@ -87,7 +87,7 @@ class RankTrace {
     writer_.append(e);
   }
 
-  // Each step takes blocks of one segment and gives most of them back; then an error.
+  // Each step allocates blocks of one segment and frees most of them; then an error.
   void write_memory() {
     std::mt19937_64 random(static_cast<uint64_t>(rank_) + 1);
     constexpr uint64_t kSegment = 512 << 20;

@@ -3,7 +3,7 @@
 
 namespace harbour {
 
-// Not exported: only the full symbol table knows it.
+// Not exported: only in the full symbol table.
 static __attribute__((noinline)) int hidden_tide(int x) {
   return x * 3 + 1;
 }

@@ -1,8 +1,8 @@
-// One rank of a job on simulated cards that speaks through the stand-in for NCCL.
+// One rank of a job on simulated cards that communicates through the stand-in for NCCL.
 // Usage: nccl_host STEPS [--extra MB] [--die-at STEP] [--guilty RANK]
-// Each step: an all-reduce, a transfer to the next rank. `--extra` keeps as much more on the card
-// per step; `--die-at` ends the process there without a word, as an error would; `--guilty` makes
-// both true for one rank only.
+// Each step: an all-reduce, a transfer to the next rank. `--extra` allocates that much more memory
+// per step; `--die-at` ends the process at that step without a message, as an error would;
+// `--guilty` applies both to one rank only.
 #include <unistd.h>
 
 #include <cstdio>
@@ -29,7 +29,7 @@ int option(int argc, char** argv, const char* name, int otherwise) {
   return otherwise;
 }
 
-// Calls of the library that is found at run time, as a framework's are.
+// Calls the library found at run time, as a framework does.
 struct Nccl {
   void* library = dlopen("libnccl.so.2", RTLD_NOW);
 #define TIDEMARK_NCCL_CALL(NAME) decltype(&::NAME) NAME = find<decltype(&::NAME)>(#NAME)

@@ -1,10 +1,10 @@
-// A program that records and then comes to some end; the tests look at what is left of it.
+// A program that records and then ends in some way; the tests check what is left.
 //
 //   recorder_victim DIRECTORY COUNTERS END [THREADS [BUFFER_MB [FLUSH_MS]]]
 //
-// COUNTERS is a file of one page that the program maps shared: slot t holds how many rows thread t
-// has committed, written after each of them, so that it outlives a SIGKILL. A row carries its
-// thread's number and its own; every 64th also names a new string and a new stack.
+// COUNTERS is a one-page file that the program maps shared: slot t holds the number of rows that
+// thread t has committed, written after each row, so that it survives a SIGKILL. A row carries the
+// number of its thread and its own; every 64th also names a new string and a new stack.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -25,7 +25,7 @@
 #include "injector/recorder/recorder.h"
 
 #if defined(__SANITIZE_THREAD__)
-// The forked child starts a writer of its own.
+// The forked child starts its own writer.
 extern "C" const char* __tsan_default_options() {
   return "die_after_fork=0";
 }
@@ -39,7 +39,7 @@ using namespace tidemark::injector;
 std::atomic<uint64_t>* counters = nullptr;
 std::atomic<bool> stop_recording{false};
 
-// True when committed.
+// True if committed.
 bool record_one(uint32_t thread, uint64_t number) {
   FrameworkEvent row{};
   row.time_ns = now_ns();
@@ -81,7 +81,7 @@ void start_or_fail(const RecorderOptions& options) {
   if (!recorder().start(options)) _exit(98);
 }
 
-// The child must leave the parent's recording alone; then it makes one of its own.
+// The child must not touch the parent's recording; then it makes its own.
 void fork_and_record(const RecorderOptions& options) {
   record_many(0, 1000);
   const pid_t child = fork();
@@ -96,7 +96,7 @@ void fork_and_record(const RecorderOptions& options) {
   for (uint64_t i = 1000; i < 2000;) i += record_one(0, i) ? 1U : 0U;
 }
 
-// As sandboxes and daemons do: no atfork handler runs.
+// Like sandboxes and daemons: no atfork handler runs.
 void raw_clone_and_record() {
   record_many(0, 1000);
   const long child = syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr);
@@ -108,7 +108,7 @@ void raw_clone_and_record() {
   if (waitpid(static_cast<pid_t>(child), &status, 0) != child || status != 0) _exit(96);
 }
 
-// A host that closes everything and opens files of its own under the same numbers.
+// A host that closes all descriptors and reuses their numbers for its own files.
 void close_everything(const std::string& directory) {
   record_many(0, 1000);
   for (int fd = 3; fd < 1024; ++fd) close(fd);
@@ -125,7 +125,7 @@ void limit_file_size(rlim_t bytes) {
   if (setrlimit(RLIMIT_FSIZE, &limit) != 0) fail("setrlimit");
 }
 
-// SIGXFSZ stays at its default, which would end the process: no write of ours may raise it here.
+// SIGXFSZ keeps its default action, which ends the process: none of our writes may raise it.
 void fill_the_disk() {
   limit_file_size(64 << 10);
   for (uint64_t i = 0; i < 200'000; ++i) record_one(0, i);

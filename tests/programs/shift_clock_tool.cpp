@@ -1,5 +1,5 @@
-// shift_clock IN.tmk OUT.tmk AT_NS OFFSET_NS DRIFT_PPB: the same trace from a host whose clock is
-// wrong.
+// shift_clock IN.tmk OUT.tmk AT_NS OFFSET_NS DRIFT_PPB: writes the same trace as from a host with a
+// wrong clock.
 #include <cstdio>
 #include <cstdlib>
 

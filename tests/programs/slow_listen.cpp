@@ -1,5 +1,4 @@
-// Preloaded into a process: there is time between the naming of a socket and the first connection
-// that it takes.
+// Preloaded into a process: adds a delay between naming a socket and accepting connections.
 #include <dlfcn.h>
 #include <sys/socket.h>
 #include <time.h>

@@ -1,5 +1,5 @@
-// A CUDA program that prints what it did and comes to some end, for tests that compare a run with
-// the recorder to one without.
+// A CUDA program that prints what it did and then ends in some way, for tests that compare a run
+// with the recorder to one without.
 //
 //   survivor END [NUMBER]
 #include <fcntl.h>
@@ -46,7 +46,7 @@ void use_threads(const Driver& cu, CUcontext context, int count) {
       cu.check(cu.cuCtxSetCurrent(context), "cuCtxSetCurrent");
       for (int i = 0; i < 50; ++i) {
         CUdeviceptr p = 0;
-        std::vector<char> host(1000, 'x');  // the allocator of the host is busy, too
+        std::vector<char> host(1000, 'x');  // keep the host's allocator busy, too
         cu.check(cu.cuMemAlloc_v2(&p, 4 * kKiB), "cuMemAlloc");
         cu.check(cu.cuMemFree_v2(p), "cuMemFree");
         done += host[999] == 'x' ? 1 : 0;
@@ -57,8 +57,8 @@ void use_threads(const Driver& cu, CUcontext context, int count) {
   std::printf("%d calls in %d threads\n", done.load(), count);
 }
 
-// Closes everything but its output, then opens files of its own under the same numbers: nobody may
-// write into them.
+// Closes everything but its output, then reuses the numbers for its own files: nothing else may
+// write to them.
 void close_everything(const Driver& cu) {
   for (int fd = 3; fd < 1024; ++fd) close(fd);
   char name[] = "/tmp/tidemark-survivor-XXXXXX";

@@ -1,6 +1,6 @@
-"""Python's side of the stand-in for PyTorch (simgpu/torch), and the programs that the tests record.
+"""The Python part of the stand-in for PyTorch (simgpu/torch), and the programs that tests record.
 
-    python3 standin.py PROGRAM TORCH_DIRECTORY [ARGUMENT …]
+    python3 torch_program.py PROGRAM TORCH_DIRECTORY [ARGUMENT …]
 """
 import ctypes
 import json
@@ -51,7 +51,7 @@ def write_json(variable, value):
 
 
 def churn(torch):
-    """Everything that an allocator does, at random."""
+    """Random calls of everything that the allocator offers."""
     dice = random.Random(7)
     live = []
     for i in range(3000):
@@ -74,7 +74,7 @@ def churn(torch):
 
 
 def lines(torch):
-    """Allocations from every kind of frame, with Python's own word on where they were made."""
+    """Allocations from every kind of frame, with the locations that Python reports."""
     told = []
 
     def note(size):
@@ -120,7 +120,7 @@ def lines(torch):
         raise ValueError
     except ValueError:
         note(12 << 10)
-    # Code that comes and goes, often at the same address.
+    # Code objects that are created and freed, often at the same address.
     for i in range(50):
         space = {"note": note}
         exec(compile("\n" * (i % 7) + f"def made_{i}():\n    note({(100 + i) << 10})\nmade_{i}()\n",
@@ -149,7 +149,7 @@ def forked(torch):
 
 
 def shutdown(torch):
-    """A daemon thread that allocates while the interpreter goes down."""
+    """A daemon thread that allocates while the interpreter shuts down."""
     def forever():
         while True:
             torch.free(torch.alloc(4096))
@@ -161,7 +161,7 @@ def shutdown(torch):
 
 
 def late(torch_directory):
-    """CUDA first, PyTorch afterwards."""
+    """CUDA is used first, PyTorch is loaded later."""
     driver = ctypes.CDLL("libcuda.so.1")
     context, address = ctypes.c_void_p(), ctypes.c_uint64()
     driver.cuInit(0)
@@ -225,7 +225,7 @@ def phases(torch):
 
 
 def nvtx(torch):
-    """What NVTX's header does in a program: fetches the library, lets it fill in its functions."""
+    """What the NVTX header does in a program: loads the library, which fills in its functions."""
     library = ctypes.CDLL(os.environ["NVTX_INJECTION64_PATH"])
     slots = {1: (ctypes.c_void_p * 16)(), 5: (ctypes.c_void_p * 16)()}
     tables = {module: (ctypes.c_void_p * 16)(*[
@@ -300,7 +300,7 @@ def random_step(torch, dice, live, most):
 
 
 def obey(torch):
-    """As it is told on stdin, a line for a line."""
+    """Executes commands from stdin and prints a line for each."""
     dice = random.Random(11)
     live, threads, over = [], [], threading.Event()
 

@@ -69,7 +69,7 @@ TEST_F(SimGpu, RecordsWithoutABufferAreCounted) {
   size_t dropped = 0;
   EXPECT_EQ(CUPTI(cuptiActivityGetNumDroppedRecords)(nullptr, 0, &dropped), CUPTI_SUCCESS);
   EXPECT_EQ(CUPTI(cuptiActivityFlushAll)(1), CUPTI_SUCCESS);
-  // A buffer that was given out before is still in use: fill nothing into it.
+  // A buffer that was requested earlier is still in use: do not write into it.
   probe_function<probe::probe_buffer_bytes_fn>("probe_buffer_bytes")(0);
   CUdeviceptr p = 0;
   OK(CU(cuMemAlloc_v2)(&p, 512));
@@ -109,8 +109,8 @@ TEST_F(SimGpu, DisabledKindsLeaveNoRecords) {
   EXPECT_EQ(CUPTI(cuptiActivityEnable)(CUPTI_ACTIVITY_KIND_INVALID), CUPTI_ERROR_INVALID_KIND);
 }
 
-// Each thread works on a device of its own choice; every call must be seen once per side, on its
-// thread, with its device, and the card must be empty afterwards.
+// Each thread uses one device; every call must be reported once per side, on its thread, with its
+// device, and the card must be empty afterwards.
 TEST_F(SimGpu, ManyThreadsOnSeveralDevices) {
   constexpr int kThreads = 16;
   constexpr int kRounds = 50;

@@ -1,4 +1,4 @@
-// The driver under test, its CUPTI, and what the probe saw of it.
+// The driver under test, its CUPTI, and what the probe recorded.
 #pragma once
 
 #include <dlfcn.h>
@@ -19,8 +19,7 @@ using namespace cuda;  // NOLINT
 
 inline constexpr size_t kMiB = size_t{1} << 20;
 
-// Stand-in libraries by their names, found through LD_LIBRARY_PATH as a program finds the real
-// ones.
+// The stand-in libraries by name, found through LD_LIBRARY_PATH as a program finds the real ones.
 template <typename Function>
 Function find_in(const char* library, const char* name) {
   void* handle = dlopen(library, RTLD_NOW | RTLD_GLOBAL);
@@ -34,7 +33,7 @@ Function find_in(const char* library, const char* name) {
 #define NVML(NAME) (::tidemark::find_in<::tidemark::nvml::NAME##_fn>("libnvidia-ml.so.1", #NAME))
 #define OK(CALL) ASSERT_EQ((CALL), ::tidemark::cuda::CUDA_SUCCESS)
 
-// Device 0 in use; the probe's log begins with the test.
+// Device 0 is in use; the probe's log begins with the test.
 class SimGpu : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -71,10 +70,10 @@ class SimGpu : public ::testing::Test {
     EXPECT_EQ(CU(cuMemGetInfo_v2)(&free, &total), CUDA_SUCCESS);
     return free;
   }
-  // What this test has taken from the card so far.
+  // Bytes that this test has taken from the card so far.
   size_t taken() const { return free_at_start_ - free_bytes(); }
 
-  // Calls of one function, ENTER and EXIT in the order they came.
+  // Calls of one function, ENTER and EXIT in order.
   static std::vector<probe::Callback> calls(uint32_t id) {
     std::vector<probe::Callback> found;
     for (const probe::Callback& c : log().callbacks) {
@@ -83,7 +82,7 @@ class SimGpu : public ::testing::Test {
     return found;
   }
 
-  // The one call of a function, after checking that its two sides belong together.
+  // The only call of a function, after checking that its two sides match.
   static probe::Callback one_call(uint32_t id) {
     const std::vector<probe::Callback> found = calls(id);
     EXPECT_EQ(found.size(), 2U) << "callbacks of " << id;

@@ -1,4 +1,4 @@
-// Every kind of allocation: what the program gets, what the callbacks say, what the card counts.
+// Every kind of allocation: what the program gets, what callbacks report, what the card counts.
 #include <sys/mman.h>
 #include <unistd.h>
 

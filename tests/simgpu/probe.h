@@ -1,4 +1,4 @@
-// What the probe (an injection library, probe_injection.cpp) saw, as the test reads it.
+// What the probe (an injection library, probe_injection.cpp) recorded, as the test reads it.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ struct Callback {
   std::string symbol;
   uint32_t result;  // at EXIT
   uint32_t correlation;
-  uint64_t scratch;  // what ENTER left for EXIT
+  uint64_t scratch;  // value that ENTER passed to EXIT
   uint64_t address;  // the parameters that the probe reads, at EXIT
   uint64_t bytes;
-  uint32_t device;  // of the context, as CUPTI tells inside the callback
+  uint32_t device;  // of the context, from CUPTI inside the callback
   uint64_t context;
   uint32_t context_id;
   uint64_t module_bytes;
@@ -40,13 +40,13 @@ struct Record {
   uint64_t pool;
   uint64_t pool_used;
   std::string name;
-  uint64_t thread;  // that delivered it
+  uint64_t thread;  // on which it was delivered
 };
 
 struct Log {
   int initialised = 0;  // calls of InitializeInjection
   uint32_t subscribed = 999;
-  uint32_t driver_call_while_loading = 0;  // what the driver says to a call from inside
+  uint32_t driver_call_while_loading = 0;  // result of a driver call from inside
   std::vector<Callback> callbacks;
   std::vector<Record> records;
   uint64_t buffers_requested = 0;
@@ -56,7 +56,7 @@ struct Log {
 // A copy, taken under the probe's lock.
 using probe_log_fn = void (*)(Log* out);
 using probe_clear_fn = void (*)();
-// Buffers of this size from now on; 0: none at all.
+// Sets the buffer size from now on; 0: no buffers.
 using probe_buffer_bytes_fn = void (*)(uint64_t bytes);
 
 }  // namespace tidemark::probe

@@ -1,5 +1,5 @@
-// A miniature injection library: listens to everything and keeps what it hears. The driver under
-// test loads it through CUDA_INJECTION64_PATH; it finds CUPTI like a real tool, by dlopen.
+// A miniature injection library: subscribes to everything and keeps it. The driver under test loads
+// it through CUDA_INJECTION64_PATH; it finds CUPTI like a real tool, by dlopen.
 #include <dlfcn.h>
 #include <pthread.h>
 
@@ -45,7 +45,7 @@ const Params& params(const CUpti_CallbackData& data) {
   return *static_cast<const Params*>(data.functionParams);
 }
 
-// Sizes as the program asked for them, known at ENTER and of failed calls, too.
+// Sizes as requested by the program, known at ENTER and for failed calls, too.
 void read_size(uint32_t id, const CUpti_CallbackData& data, Callback* out) {
   switch (id) {
     case CBID_cuMemAlloc_v2:
@@ -88,7 +88,7 @@ void read_size(uint32_t id, const CUpti_CallbackData& data, Callback* out) {
   }
 }
 
-// Out-parameters, after a call that went well.
+// Out-parameters, after a successful call.
 void read_address(uint32_t id, const CUpti_CallbackData& data, Callback* out) {
   switch (id) {
     case CBID_cuMemAlloc_v2:
@@ -162,7 +162,7 @@ void on_resource(uint32_t id, const CUpti_ResourceData* data) {
   seen.name = data == nullptr ? "no data" : "";
   if (data != nullptr && data->context != nullptr) {
     seen.context = reinterpret_cast<uint64_t>(data->context);
-    // While a context is told of, it exists.
+    // A context exists while it is reported.
     PROBE_CUPTI(cuptiGetContextId)(data->context, &seen.context_id);
   }
   if (id == CUPTI_CBID_RESOURCE_MODULE_LOADED) {
@@ -269,7 +269,7 @@ void start() {
 
 PROBE_EXPORT int InitializeInjection() {
   ++log().initialised;
-  // A tool must not do this: the stand-in says so, and only the stand-in is asked.
+  // A tool must not do this: the stand-in reports an error, and only the stand-in is called.
   if (std::getenv("SIMGPU_DEVICES") != nullptr) {
     const auto count =
         reinterpret_cast<cuDeviceGetCount_fn>(dlsym(RTLD_DEFAULT, "cuDeviceGetCount"));

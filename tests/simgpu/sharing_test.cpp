@@ -1,4 +1,4 @@
-// Cards shared by processes, and what NVML says of them.
+// Cards shared by processes, and what NVML reports about them.
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -18,7 +18,7 @@ namespace {
 
 using namespace nvml;  // NOLINT
 
-// A hold_memory process; its end takes its memory with it.
+// A hold_memory process; its memory is freed when it ends.
 class Holder {
  public:
   Holder(int device, size_t mebibytes, std::string ipc = {}) {
@@ -30,7 +30,7 @@ class Holder {
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
-    // The child must not keep its own input open, or it never ends.
+    // The child must not keep its own input open, or it would never end.
     for (int fd : {in[0], in[1], out[0], out[1]}) {
       posix_spawn_file_actions_addclose(&actions, fd);
     }
@@ -189,7 +189,7 @@ TEST_F(Sharing, IpcMemoryCountsInItsOwnerOnly) {
   EXPECT_EQ(total - free, 264 * kMiB) << "the driver agrees with NVML";
 }
 
-// Without a shared folder, NVML asks the driver of its own process.
+// Without a shared folder, NVML queries the driver of its own process.
 TEST_F(SimGpu, NvmlSeesThisProcess) {
   setenv("SIMGPU_PID_OFFSET", "1000000", 1);
   ASSERT_EQ(NVML(nvmlInit_v2)(), NVML_SUCCESS);

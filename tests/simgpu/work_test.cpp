@@ -1,4 +1,4 @@
-// Modules, kernels, copies, graphs, streams, and the records they leave.
+// Modules, kernels, copies, graphs, streams, and their records.
 #include "tests/simgpu/fixture.h"
 
 namespace tidemark {

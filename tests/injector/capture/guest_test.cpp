@@ -1,4 +1,4 @@
-// The library as a guest: other tools, missing libraries, children, repeated starts.
+// The library in unusual hosts: other tools, missing libraries, child processes, repeated starts.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -69,8 +69,8 @@ TEST(CaptureGuest, AChainThatLeadsNowhereOrBackIsNoHarm) {
   EXPECT_EQ(back.errors(), "");
 }
 
-// The simulated driver without the simulated CUPTI beside it. A machine with a CUDA toolkit has a
-// real one, which cannot work with a simulated driver: to the host both are the same.
+// The simulated driver without the simulated CUPTI. A machine with a CUDA toolkit has a real CUPTI,
+// which cannot work with a simulated driver: for the host both cases are the same.
 TEST(CaptureGuest, WithoutCuptiTheJobGoesOnAndTotalsAreRecorded) {
   ScratchDirectory libraries;
   for (const char* name : {"libcuda.so.1", "libnvidia-ml.so.1"}) {

@@ -1,4 +1,4 @@
-// The host is the same with and without the recorder: output, errors and how it ended.
+// The host behaves the same with and without the recorder: output, errors and exit status.
 // TIDEMARK_PROCESSES sets how many short programs are started in a row.
 #include <fcntl.h>
 #include <spawn.h>
@@ -27,10 +27,10 @@ namespace {
 using Environment = std::map<std::string, std::string>;
 
 struct Ended {
-  int status = 0;  // as of waitpid
+  int status = 0;  // from waitpid
   std::string output;
   std::string errors;
-  std::string said;  // those lines of its errors that are tidemark's
+  std::string said;  // tidemark's lines of its stderr
 };
 
 std::string read_file(const std::string& path) {
@@ -38,7 +38,7 @@ std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// This process's environment with the simulated driver and what is asked for.
+// This process's environment plus the simulated driver and the given variables.
 std::vector<std::string> environment_with(const Environment& more) {
   Environment all = {{"LD_LIBRARY_PATH", TIDEMARK_SIMGPU_LIBRARIES}, {"TIDEMARK_BUFFER_MB", "4"}};
   for (const auto& [name, value] : more) all[name] = value;
@@ -58,7 +58,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   return pointers;
 }
 
-// posix_spawn does not copy this process, so that thousands of starts are cheap.
+// posix_spawn does not copy this process, so thousands of starts are cheap.
 int run_program(std::vector<std::string> arguments, const Environment& environment,
                 const std::string& output, const std::string& errors) {
   std::vector<std::string> entries = environment_with(environment);
@@ -93,7 +93,7 @@ size_t lines_of(const std::string& text) {
   return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
 }
 
-// Runs it both ways, compares, and returns the run with the recorder.
+// Runs the program with and without the recorder, compares, and returns the run with it.
 Ended compare(const std::vector<std::string>& arguments, const std::string& directory,
               Environment environment = {}, size_t complaints = 0) {
   const Ended without = run_survivor(arguments, environment);
@@ -178,7 +178,7 @@ TEST(Survival, AllocationsThatFail) {
 
 TEST(Survival, AnotherSubscriber) {
   const ScratchDirectory directory;
-  // Without tidemark the other tool is loaded by itself.
+  // Without tidemark the other tool is loaded directly.
   const Ended alone = run_survivor(
       {"exit3"}, {{"CUDA_INJECTION64_PATH", TIDEMARK_CAPTURE_RIVAL}, {"RIVAL_SUBSCRIBES", "1"}});
   const Ended both = run_survivor({"exit3"}, {{"CUDA_INJECTION64_PATH", TIDEMARK_INJECTOR},
@@ -208,13 +208,13 @@ TEST(Survival, NoDirectory) {
   compare({"exit3"}, directory / "file/sub", {}, 1);
 }
 
-// Files may not grow beyond 64 KiB, which neither the ring nor the trace can do with.
+// Files may not grow beyond 64 KiB, which is too small for both the ring and the trace.
 TEST(Survival, NoRoomForFiles) {
   const ScratchDirectory directory;
   compare({"small_files"}, directory.path(), {}, 1);
 }
 
-// No room for the buffer, which goes elsewhere, and soon none for the trace.
+// No space for the buffer, which goes elsewhere, and soon none for the trace.
 TEST(Survival, FullDisk) {
   const ScratchDirectory directory;
   if (::mount("tmpfs", directory.path().c_str(), "tmpfs", 0, "size=8k") != 0) {
@@ -222,13 +222,13 @@ TEST(Survival, FullDisk) {
   }
   const Ended ended = compare({"threads", "64"}, directory.path(), {}, 1);
   EXPECT_NE(ended.said.find("No space left"), std::string::npos) << ended.said;
-  // With room again, recovery finds everything.
+  // With space again, recovery finds everything.
   EXPECT_EQ(::mount("tmpfs", directory.path().c_str(), "tmpfs", MS_REMOUNT, "size=1m"), 0);
   EXPECT_EQ(recorded_calls(directory), 3200U);
   EXPECT_EQ(::umount2(directory.path().c_str(), MNT_DETACH), 0);
 }
 
-// Ours is always there; others where TIDEMARK_PRELOADS names them, separated by colons.
+// Our allocator is always tested; TIDEMARK_PRELOADS adds others, separated by colons.
 TEST(Survival, PreloadedAllocators) {
   std::string libraries = TIDEMARK_COUNTING_MALLOC;
   if (const char* const more = std::getenv("TIDEMARK_PRELOADS"))

@@ -1,5 +1,5 @@
-// The real libtidemark.so in a process with the simulated driver: what a program did against what
-// is in its trace.
+// The real libtidemark.so in a process with the simulated driver: compares what a program did with
+// its trace.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,12 +41,12 @@ uint64_t greatest(const TraceContents& trace, CounterKind kind, int64_t device =
   return value;
 }
 
-// Live bytes by device and kind over time, as a reader of the trace would add them up.
+// Live bytes by device and kind over time, as a reader of the trace would compute them.
 class Ledger {
  public:
   void apply(const DriverEvent& e) {
     if (e.result != 0 || (e.flags & kDriverRemote) != 0) return;
-    // Handles name arrays and VMM memory, addresses everything else.
+    // Arrays and VMM memory are identified by handles, everything else by address.
     const bool by_handle = e.kind == MemoryKind::kArray ||
                            e.operation == DriverOperation::kCreate ||
                            e.operation == DriverOperation::kRelease;
@@ -153,7 +153,7 @@ TEST(CaptureSystem, EveryKindOfMemoryIsThereToTheByte) {
   EXPECT_TRUE(run.rings().empty());
   const auto files = run.traces();
   ASSERT_EQ(files.size(), 2u) << "the program and the child that opens its memory";
-  // The child is the one with an import.
+  // The child is the process with an import.
   TraceContents parent = read_trace(files[0]);
   TraceContents child = read_trace(files[1]);
   if (count_events(parent, DriverOperation::kImport, MemoryKind::kIpc) != 0) {
@@ -371,7 +371,7 @@ TEST(CaptureSystem, ImportsLearnTheirSize) {
       if (event.operation == DriverOperation::kImport) imports.push_back(event);
     }
   }
-  // At once, without its size; and again when the size was found.
+  // Recorded at once without its size, and again when the size is known.
   ASSERT_EQ(imports.size(), 2u);
   EXPECT_EQ(imports[0].time_ns, imports[1].time_ns);
   EXPECT_EQ(imports[0].address, imports[1].address);

@@ -1,4 +1,4 @@
-// Where libcupti is looked for, and whose the processes are that NVML lists.
+// Where libcupti is searched for, and which of the processes listed by NVML is ours.
 #include <gtest/gtest.h>
 
 #include <algorithm>

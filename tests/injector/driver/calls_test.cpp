@@ -1,4 +1,4 @@
-// From the parameters of a driver call to the row it becomes, with parameters made by hand.
+// Decodes driver calls into rows, with hand-made parameters.
 #include <gtest/gtest.h>
 
 #include "abi/cuda_params.h"
@@ -35,7 +35,7 @@ TEST(CaptureCalls, DeviceMemory) {
 }
 
 TEST(CaptureCalls, AFailedCallKeepsTheSizeAndReadsNoOutParameter) {
-  // The driver leaves out-parameters as they were: a wild pointer value must not become a row.
+  // The driver leaves out-parameters untouched: a garbage pointer value must not become a row.
   CUdeviceptr address = 0xdeadbeef;
   const cuMemAlloc_v2_params params{&address, 1ull << 40};
   const DriverCall call = decode(CBID_cuMemAlloc_v2, params, CUDA_ERROR_OUT_OF_MEMORY);
@@ -187,7 +187,7 @@ TEST(CaptureCalls, GraphNodes) {
 }
 
 TEST(CaptureCalls, EveryWatchedCallIsDecodedAndNoOther) {
-  // Parameters of zeros: no pointer to follow, so that every decoder must check before it reads.
+  // All parameters are zero: every decoder must check a pointer before it reads through it.
   const uint64_t zeros[32] = {};
   for (const uint32_t id : watched_driver_calls()) {
     const DriverCall call = decode_driver_call(id, zeros, CUDA_ERROR_UNKNOWN);

@@ -1,5 +1,5 @@
-// The plugin in libtidemark.so as NCCL meets it: every version of the interface, through the
-// stand-in for NCCL, and what of it stands in the trace.
+// The plugin in libtidemark.so as NCCL uses it: every version of the interface, through the
+// stand-in for NCCL, and what is recorded in the trace.
 #include <gtest/gtest.h>
 
 #include "tests/support/capture_run.h"
@@ -43,7 +43,7 @@ TEST_P(EveryVersion, RecordsOperations) {
       .with("WORLD_SIZE", "2")
       .run(std::string(TIDEMARK_NCCL_HOST) + " 3");
   ASSERT_EQ(run.exit_status(), 0) << run.errors();
-  // The library named itself in NCCL_PROFILER_PLUGIN: nobody else did.
+  // The library set NCCL_PROFILER_PLUGIN itself: nothing else did.
   EXPECT_EQ(run.output(), "rank 1 of 2, profiler v" + std::to_string(version) + "\n");
   EXPECT_EQ(run.complaints(), 0u) << run.errors();
   const TraceContents trace = run.trace();
@@ -110,7 +110,7 @@ TEST(NcclPlugin, CanBeTurnedOff) {
   EXPECT_TRUE(read_nccl(run.traces().at(0)).operations.empty());
 }
 
-// Loaded by NCCL alone, in a process where nothing is recorded.
+// Loaded only by NCCL, in a process where nothing is recorded.
 TEST(NcclPlugin, DoesNothingWithoutRecording) {
   CaptureRun run;
   run.with("CUDA_INJECTION64_PATH", "")
@@ -121,7 +121,7 @@ TEST(NcclPlugin, DoesNothingWithoutRecording) {
   EXPECT_TRUE(run.traces().empty());
 }
 
-// The buffers of NCCL are NCCL's; those of ncclMemAlloc are the program's, and told apart.
+// NCCL's own buffers belong to NCCL; those from ncclMemAlloc belong to the program.
 TEST(NcclPlugin, MemoryHasItsOwner) {
   CaptureRun run;
   run.run(std::string(TIDEMARK_NCCL_HOST) + " 1");
@@ -139,7 +139,7 @@ TEST(NcclPlugin, MemoryHasItsOwner) {
 }
 
 // A rank whose peer never comes hangs in its first collective, before NCCL has enqueued it: the
-// trace of the killed process still says where it waited.
+// trace of the killed process still shows where it waited.
 TEST(NcclPlugin, WritesDownACallThatWaits) {
   CaptureRun run;
   ScratchDirectory meeting;

@@ -1,4 +1,4 @@
-// Options, the place in the job, and what of the environment may be recorded.
+// Options, the rank in the job, and which parts of the environment may be recorded.
 #include <gtest/gtest.h>
 
 #include <map>

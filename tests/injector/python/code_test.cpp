@@ -1,5 +1,5 @@
-// How Python's three encodings say which line an instruction is on. What CPython itself says of
-// live code is compared in tests/torch.
+// Python's three encodings of line numbers. tests/end_to_end compares with what CPython reports for
+// live code.
 #include "injector/python/code.h"
 
 #include <gtest/gtest.h>
@@ -73,18 +73,18 @@ TEST(PythonLines, LocationsOf311) {
 
 TEST(PythonLines, CutTablesEnd) {
   const Bytes table = {0x80 | (13 << 3) | 0, 0x7f, 0x7f, 0x7f};
-  // Asked for what lies behind the table, each says the last line that it knows.
+  // Past the end of the table, each returns the last line that it knows.
   EXPECT_EQ(line_from_locations(table.data(), 0, 7, 1000), 7);
   EXPECT_EQ(line_from_locations(table.data(), 1, 7, 1000), 7);
-  EXPECT_EQ(line_from_locations(table.data(), 2, 7, 1000), 7 - 31);  // 0x3f: the sign, and 31
-  for (size_t size = 0; size < 2; ++size) {                          // half a pair is none
+  EXPECT_EQ(line_from_locations(table.data(), 2, 7, 1000), 7 - 31);  // 0x3f: sign, and 31
+  for (size_t size = 0; size < 2; ++size) {                          // half a pair does not count
     EXPECT_EQ(line_from_lnotab(table.data(), size, 7, 1000), 7);
     EXPECT_EQ(line_from_ranges(table.data(), size, 7, 1000), 7);
   }
 }
 
 TEST(PythonLayouts, DescribedByTheInterpreter) {
-  // As 3.13 describes itself: three words, three of the runtime, thirteen of the interpreter.
+  // As in 3.13: three words, three for the runtime, thirteen for the interpreter.
   uint64_t words[80] = {};
   std::memcpy(words, "xdebugpy", 8);
   words[1] = 0x030d00f0;

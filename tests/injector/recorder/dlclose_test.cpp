@@ -1,5 +1,5 @@
 // A host that closes the library while threads are in it: nothing of it may be unmapped, and the
-// trace is finished at exit all the same.
+// trace is still finished at exit.
 #include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -37,7 +37,7 @@ constexpr uint64_t kRows = 1000;
     }
     half.arrive_and_wait();
     if (dlclose(library) != 0) ::_exit(12);
-  }  // the threads end, and their clean-up is code of the library
+  }  // the threads end, and their cleanup runs code of the library
   std::exit(0);
 }
 

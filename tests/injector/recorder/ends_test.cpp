@@ -1,4 +1,4 @@
-// How a recording comes out of each end a process can take.
+// What is left of a recording after each way a process can end.
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -114,7 +114,7 @@ TEST(EndsTest, ClosingEveryDescriptorHarmsNobody) {
   expect_complete(trace, victim.committed());
 }
 
-// A file size limit stands for a full disk: it works without privileges, and as root.
+// A file size limit simulates a full disk: it works without privileges, and as root.
 TEST(EndsTest, FullDiskIsSaidOnceAndLosesOnlyWhatFindsNoRoom) {
   const ScratchDirectory directory;
   Victim victim(directory, {"full", "1", "4", "20"});
@@ -131,7 +131,8 @@ TEST(EndsTest, FullDiskIsSaidOnceAndLosesOnlyWhatFindsNoRoom) {
   const TraceContents trace = read_trace(path);
   EXPECT_FALSE(trace.damage.any() || trace.damage.unfinished);
   EXPECT_EQ(trace.health_rows(HealthKind::kBytesUnwritten), 1U);
-  // 200,000 were tried; every 64th also needs a string and a stack, whose losses count, too.
+  // 200,000 rows were recorded; every 64th also needs a string and a stack, whose losses count,
+  // too.
   const uint64_t lost = trace.health_sum(HealthKind::kEventsDropped);
   EXPECT_GT(lost, 0U);
   EXPECT_GE(trace.framework_events.size() + lost, 200'000U);
@@ -162,7 +163,7 @@ TEST(EndsTest, LittleRoomMakesTheRingSmaller) {
   expect_complete(read_trace(only_trace(directory)), victim.committed());
 }
 
-// In a child: a disk of one megabyte, too small for a ring. 0: all went well.
+// In a child: a disk of one megabyte, too small for a ring. 0: success.
 int record_on_a_tiny_disk(const ScratchDirectory& directory, const ScratchDirectory& work) {
   if (::unshare(CLONE_NEWNS | (::geteuid() == 0 ? 0 : CLONE_NEWUSER)) != 0 ||
       ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
@@ -195,7 +196,7 @@ TEST(EndsTest, RingMovesToMemoryWhenTheDiskHasNoRoomForIt) {
 TEST(EndsTest, UnusableDirectoryTurnsTheRecorderOff) {
   const ScratchDirectory directory;
   std::ofstream(directory / "file") << "not a directory";
-  // Also root cannot make a directory in a file.
+  // Even root cannot create a directory inside a file.
   const ScratchDirectory work;
   const std::string command = std::string(TIDEMARK_VICTIM) + " " + (directory / "file/sub") + " " +
                               (work / "counters") + " exit 2>" + (work / "err") + " >" +

@@ -1,5 +1,5 @@
-// A whole job on simulated cards, killed at any moment: every file recovers, and every call that
-// had returned to the program is in it. TIDEMARK_KILLS sets how often it is tried.
+// A whole job on simulated cards, killed at a random moment: every file can be recovered, and every
+// call that had returned to the program is in it. TIDEMARK_KILLS sets how often this is tried.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -35,11 +35,11 @@ int kills() {
 struct Totals {
   uint64_t traces = 0;
   uint64_t calls = 0;      // that had returned
-  uint64_t in_flight = 0;  // recorded, though the program had not got its answer yet
+  uint64_t in_flight = 0;  // recorded, although the call had not returned yet
   uint64_t from_rings = 0;
 };
 
-// Started in a group of its own; its children become ours when it dies.
+// Started in its own process group; its children become ours when it dies.
 pid_t start_job(const std::string& logs, const std::string& traces) {
   const pid_t pid = ::fork();
   if (pid != 0) return pid;
@@ -56,7 +56,7 @@ pid_t start_job(const std::string& logs, const std::string& traces) {
 }
 
 void kill_job(pid_t job) {
-  ::kill(job, SIGKILL);  // also while it has no group yet
+  ::kill(job, SIGKILL);  // it may not have its own group yet
   ::kill(-job, SIGKILL);
   int status = 0;
   while (::wait(&status) > 0) {

@@ -1,4 +1,4 @@
-// SIGKILL at any moment loses nothing that was committed. TIDEMARK_KILLS sets how often it is
+// SIGKILL at any moment loses nothing that was committed. TIDEMARK_KILLS sets how often this is
 // tried.
 #include <signal.h>
 #include <sys/wait.h>
@@ -39,7 +39,7 @@ void kill_and_recover(std::mt19937& random, uint64_t& rows, uint64_t& from_rings
   ASSERT_TRUE(recovered->failures.empty()) << recovered->failures[0].message;
   EXPECT_TRUE(directory.files(".ring").empty());
   const auto traces = directory.files(".tmk");
-  if (traces.empty()) return;  // killed before the recorder had made it
+  if (traces.empty()) return;  // killed before the recorder created it
   ASSERT_EQ(traces.size(), 1U);
   const TraceContents trace = read_trace(traces[0]);
   EXPECT_FALSE(trace.damage.any());

@@ -46,7 +46,7 @@ FrameworkEvent event(uint32_t thread, uint64_t number) {
 class RecorderTest : public testing::Test {
  protected:
   ~RecorderTest() override { recorder().stop(); }
-  // Ends the recording and reads what it wrote.
+  // Ends the recording and reads the trace.
   TraceContents finish() {
     const std::string path = recorder().trace_path();
     recorder().stop();
@@ -138,7 +138,7 @@ TEST_F(RecorderTest, FullRingDropsAndCounts) {
   ASSERT_TRUE(recorder().start(options));
   uint64_t kept = 0;
   uint64_t dropped = 0;
-  // Much faster than the writer can be woken: it must overflow at some time.
+  // Much faster than the writer can wake up: the ring must overflow at some point.
   for (uint64_t i = 0; i < 3'000'000 && dropped < 1000; ++i) {
     ++(recorder().record(event(1, i)) ? kept : dropped);
   }
@@ -150,7 +150,7 @@ TEST_F(RecorderTest, FullRingDropsAndCounts) {
   }
 }
 
-// Each thread that lives holds a chunk: with 256 of them, the 257th thread finds none.
+// Each running thread holds a chunk: with 256 chunks, the 257th thread gets none.
 TEST_F(RecorderTest, ThreadsBeyondTheChunksDropAndCount) {
   RecorderOptions options = options_for(directory_);
   options.flush_period_ms = 1'000'000;
@@ -303,7 +303,7 @@ TEST_F(RecorderTest, FullDictionaryAnswersNoneAndCounts) {
       } else if (!recorder().flush_now(10'000)) {
         FAIL();
       } else if (recorder().intern_frame(key) == 0) {
-        ++refused;  // not for want of room in the ring
+        ++refused;  // not because the ring is full
       } else {
         ++known;
       }
@@ -322,7 +322,7 @@ void record_in_handler(int) {
   handler_results += recorder().record(event(99, 1)) ? 1 : 0;
 }
 
-// The timer interrupts a thread that does nothing but record: some of its signals fall inside.
+// The timer interrupts a thread that only records: some signals arrive inside the recorder.
 TEST_F(RecorderTest, CallsThatInterruptThemselvesAreTurnedAway) {
   RecorderOptions options = options_for(directory_, 64);
   ASSERT_TRUE(recorder().start(options));
@@ -369,7 +369,7 @@ TEST_F(RecorderTest, ReentryIsCountedAsDropped) {
   EXPECT_EQ(trace.health_sum(HealthKind::kEventsDropped), 2U);
 }
 
-// Pages of this process's address space, touched or not. malloc would add a heap for each thread,
+// Pages in this process's address space, touched or not. malloc would add a heap for each thread,
 // and keep it.
 size_t mapped_pages() {
   std::ifstream in("/proc/self/statm");
@@ -391,7 +391,7 @@ TEST_F(RecorderTest, EndedRecordingsLeaveNoMemory) {
   size_t before = 0;
   for (int round = 0; round < 20; ++round) {
     ASSERT_TRUE(recorder().start(options_for(directory_)));
-    record_in_threads(100);  // more than a piece of the register has places
+    record_in_threads(100);  // more threads than places in a piece of the register
     recorder().stop();
     if (round == 4) before = mapped_pages();
   }
@@ -413,7 +413,8 @@ TEST_F(RecorderTest, AThreadInsideKeepsARecordingsMemoryUntilItLeaves) {
     stage = 1;
     stage.notify_all();
     stage.wait(1);
-    // As a thread that was suspended in the middle of a record, long after its end.
+    // Like a thread that was suspended in the middle of a record, long after the end of the
+    // recording.
     const uint32_t bytes = ring::record_bytes(sizeof(FrameworkEvent));
     if (begin_record(writer, session, BlockKind::kFrameworkEvents, bytes) != nullptr) {
       end_record(writer, bytes);
@@ -425,7 +426,7 @@ TEST_F(RecorderTest, AThreadInsideKeepsARecordingsMemoryUntilItLeaves) {
   const size_t kStacks = 256;
   EXPECT_GT(mapped_pages(), none + kStacks);
 
-  // The next one knows nothing of it.
+  // The next recording is not affected.
   ASSERT_TRUE(recorder().start(options_for(directory_)));
   EXPECT_TRUE(recorder().record(event(1, 2)));
   stage = 2;

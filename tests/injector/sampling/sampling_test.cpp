@@ -1,4 +1,4 @@
-// What is sampled of programs that are over before a second is: the card, its processes, failures.
+// Sampling of programs that run for less than a second: the card, its processes, failures.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -46,8 +46,8 @@ OutOfMemory failure_of_a_short_program() {
   return rows.empty() ? OutOfMemory{} : rows[0];
 }
 
-// The amounts are those of the moment: the card is read when a call fails, unless the machine is so
-// busy that the host would have to wait for it; hence the repetition.
+// The card is read at the moment a call fails, unless the machine is so busy that the host would
+// have to wait for it; hence the repetition.
 TEST(CaptureSampling, AFailureKnowsTheCard) {
   OutOfMemory row{};
   for (int i = 0; i < 10 && row.device_total_bytes == 0; ++i) row = failure_of_a_short_program();

@@ -1,4 +1,4 @@
-// Stacks: the same as libgcc's where that works, and an end without a fault where it does not.
+// Stacks match libgcc's where that works, and end without a fault where it does not.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <link.h>
@@ -27,7 +27,7 @@ struct Both {
   std::vector<uintptr_t> theirs;
 };
 
-// libgcc's own, because sanitizers replace backtrace() by something else.
+// libgcc's unwinder, because sanitizers replace backtrace().
 _Unwind_Reason_Code add_frame(_Unwind_Context* context, void* out) {
   static_cast<std::vector<uintptr_t>*>(out)->push_back(_Unwind_GetIP(context));
   return _URC_NO_REASON;
@@ -42,7 +42,7 @@ __attribute__((noinline)) Both unwind_both() {
   _Unwind_Backtrace(add_frame, &both.theirs);
   both.theirs.erase(both.theirs.begin());
   for (size_t i = 2; i < our_count; ++i) both.ours.push_back(ours[i]);
-  // Some versions end with a frame of no address.
+  // Some versions end with a frame without an address.
   while (!both.theirs.empty() && both.theirs.back() == 0) both.theirs.pop_back();
   return both;
 }
@@ -84,7 +84,7 @@ TEST(CaptureUnwind, AgreesThroughLibc) {
   EXPECT_EQ(both.ours, both.theirs);
 }
 
-// Over-aligned locals make the compiler realign the stack, which takes expressions to describe.
+// Over-aligned locals make the compiler realign the stack, which is described with expressions.
 __attribute__((noinline)) Both realigned(int depth) {
   alignas(128) volatile char aligned[256];
   aligned[0] = static_cast<char>(depth);
@@ -112,7 +112,7 @@ TEST(CaptureUnwind, GoesOnBeyondASignalHandler) {
   raise(SIGUSR2);
   sigaction(SIGUSR2, &before, nullptr);
   ASSERT_GT(g_in_handler.ours.size(), 6u);
-  // The last frames are main's callers, whatever lies between.
+  // The last frames are main's callers, whatever comes before them.
   EXPECT_EQ(g_in_handler.ours.back(), g_in_handler.theirs.back());
 }
 
@@ -168,7 +168,7 @@ TEST(CaptureUnwind, OffsetsAreThoseOfTheFile) {
   EXPECT_EQ(stack.owner, Owner::kProgram);
 }
 
-// Functions with tables that lie. `unwind` is called by them.
+// Functions with wrong unwind tables. They call `unwind`.
 extern "C" {
 size_t g_broken_count = 0;
 void unwind_in_broken_frame() {
@@ -212,8 +212,8 @@ TEST(CaptureUnwind, TablesThatLieEndTheStackAndNothingElse) {
   }
 }
 
-// An opcode that nobody has defined, on which libgcc would call abort(). The linker refuses to take
-// such a function, so its tables are made by hand: a search table, a CIE and an FDE.
+// An undefined opcode, on which libgcc would call abort(). The linker rejects such a function, so
+// its tables are made by hand: a search table, a CIE and an FDE.
 TEST(CaptureUnwind, UnknownOpcodesAreNotFollowed) {
   alignas(8) uint8_t bytes[128] = {};
   const auto put32 = [&](size_t at, uint32_t value) { std::memcpy(bytes + at, &value, 4); };
@@ -253,7 +253,7 @@ TEST(CaptureUnwind, UnknownOpcodesAreNotFollowed) {
   EXPECT_FALSE(find_frame_rules(tables, base + 100, rules));
 }
 
-// Generated code has no tables at all: the stack goes on where it keeps a frame pointer.
+// Generated code has no tables: the walk continues if it keeps a frame pointer.
 TEST(CaptureUnwind, GeneratedCodeWithAFramePointer) {
 #if defined(__x86_64__)
   // push rbp; mov rbp, rsp; call rdi; pop rbp; ret
@@ -282,7 +282,7 @@ TEST(CaptureUnwind, GeneratedCodeWithAFramePointer) {
   munmap(page, 4096);
 }
 
-// Byte by byte: to the address sanitizer a segment is full of places that nobody may read.
+// Byte by byte: a segment contains bytes that the address sanitizer forbids to read.
 __attribute__((no_sanitize("address"))) std::vector<uint8_t> copy_of(const uint8_t* begin,
                                                                      const uint8_t* end) {
   std::vector<uint8_t> out(static_cast<size_t>(end - begin));
@@ -292,7 +292,7 @@ __attribute__((no_sanitize("address"))) std::vector<uint8_t> copy_of(const uint8
   return out;
 }
 
-// The tables of this program with random damage: any answer, no fault, no read outside.
+// The tables of this program with random damage: any result, but no fault and no read outside.
 TEST(CaptureUnwind, DamagedTablesNeverFault) {
   UnwindTables tables;
   dl_iterate_phdr(
@@ -315,7 +315,7 @@ TEST(CaptureUnwind, DamagedTablesNeverFault) {
     const UnwindTables damaged{copy.data() + header, copy.data(), copy.data() + size};
     for (int k = 0; k < 20; ++k) {
       FrameRules rules;
-      // Addresses in a copy are relative to the copy: move the question along.
+      // Addresses in a copy are relative to the copy: shift the program counter, too.
       const uintptr_t moved = pc - reinterpret_cast<uintptr_t>(tables.segment_begin) +
                               reinterpret_cast<uintptr_t>(copy.data()) + random() % 4096;
       if (!find_frame_rules(damaged, moved, rules)) continue;
@@ -427,7 +427,7 @@ TEST(CaptureModules, FindsTheRangeOfFunctionsByPrefix) {
         return 1;
       },
       &range);
-  // By default a sanitizer's own function would be found.
+  // By default the sanitizer's own function would be found.
   void* libc = dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);
   ASSERT_NE(libc, nullptr);
   const auto inside = reinterpret_cast<uintptr_t>(dlsym(libc, "pthread_create"));
