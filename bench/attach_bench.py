@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""What it costs a CUDA call to be attachable: pairs of cuMemAlloc and cuMemFree on the simulated driver.
+"""Measures what being attachable adds to a CUDA call, on the simulated driver.
 
     bench/attach_bench.py BUILD_DIRECTORY [ROUNDS]
 
-Modes take turns; printed are the median and the range of the rounds.
+Prints the time of a cuMemAlloc and cuMemFree pair in four modes: plain (nothing injected), armed
+(injected and idle), recording, and stopped (after a recording). Compare with `plain`: the
+difference is what tidemark costs. The modes alternate; each line gives the median and the range of
+all rounds.
 """
 import pathlib
 import statistics

@@ -1,9 +1,10 @@
-// How fast a trace becomes a Perfetto file, a database, a snapshot; how many bytes per event; how
-// much memory beyond the model's. Each line tells the writer's own rate and that of the whole
-// command, which loads the trace and makes the report first. What could be had at best is measured
-// in the same run: the same bytes copied and written, the same rows inserted by SQLite itself.
+// Measures the export of a synthetic trace to a Perfetto file, an SQLite database and a PyTorch
+// snapshot: events per second, bytes per event, and memory on top of the loaded model. Each format
+// prints the rate of the exporter alone and of the whole command, which first loads the trace and
+// makes the report. The same run measures the limits the ratios are against: copying and writing
+// the same bytes, and SQLite copying and indexing the same table.
 //
-//   export_bench [events, in millions] [directory]
+//   export_bench [MILLIONS_OF_EVENTS, default 10] [DIRECTORY, default /tmp]
 #include <fcntl.h>
 #include <unistd.h>
 #ifdef TIDEMARK_BENCH_SQLITE
@@ -30,14 +31,14 @@
 namespace tidemark {
 namespace {
 
-// Seconds of processor time: everything here runs on one thread, and other programs do not count.
+// CPU seconds: everything here runs on one thread, and other programs do not count.
 double now_s() {
   timespec t{};
   ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
   return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
 }
 
-// Peak of the resident memory since the last reset, in MiB.
+// memory_mib("VmHWM:") is the peak of the resident memory since the last reset_peak().
 void reset_peak() {
   std::ofstream("/proc/self/clear_refs") << "5";
 }
@@ -49,7 +50,7 @@ double memory_mib(const char* key) {
   return 0;
 }
 
-// Training steps: allocations of many sizes out of one large segment, given back in random order.
+// Training steps: allocations of many sizes in one large segment, freed in random order.
 class StepMaker {
  public:
   StepMaker(TraceWriter& writer, uint64_t events)
@@ -145,7 +146,7 @@ bool make_trace(const std::string& path, uint64_t events) {
   return whole;
 }
 
-// Seconds to write the file once more: its bytes copied into a buffer and handed to the system.
+// CPU seconds to write the same file again: copy its bytes into a buffer and write that.
 double rewrite_seconds(const std::string& from, const std::string& to) {
   std::ifstream file(from, std::ios::binary);
   const int fd = ::open(to.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0666);
@@ -170,8 +171,8 @@ double rewrite_seconds(const std::string& from, const std::string& to) {
 }
 
 // Million rows per second at which SQLite itself copies a table of the database into a new one,
-// with its indexes; 0 without SQLite. The rows need neither be made nor bound: no program that
-// inserts them is faster.
+// with its indexes; 0 without SQLite. SQLite neither has to compute nor bind these rows, so no
+// program that inserts them can be faster.
 double sqlite_copy_rate(const std::string& database, const std::string& copy) {
 #ifdef TIDEMARK_BENCH_SQLITE
   ::unlink(copy.c_str());
@@ -208,7 +209,7 @@ double sqlite_copy_rate(const std::string& database, const std::string& copy) {
 #endif
 }
 
-// Million records per second; 0 when it failed. `before_s` is what the command does before it.
+// Million records per second; 0 on failure. `before_s` is what the command spends before exporting.
 template <typename Export>
 double measure(const char* name, double events, double before_s, const std::string& output,
                Export&& work) {
@@ -227,11 +228,10 @@ double measure(const char* name, double events, double before_s, const std::stri
               static_cast<double>(summary->records) / seconds / 1e6,
               static_cast<double>(summary->bytes) / events, peak - before);
   const double whole = before_s + seconds;
-  std::printf("%22s %6.2f s  %6.2f M events/s with loading and report\n", "", whole,
+  std::printf("%22s %6.2f s  %6.2f M events/s including load and report\n", "", whole,
               events / whole / 1e6);
   if (const double least = rewrite_seconds(output, output + ".again"); least > 0) {
-    std::printf("%22s %.1f times as long as copying and writing the same bytes\n", "",
-                seconds / least);
+    std::printf("%22s %.1f x the time to copy and write the same bytes\n", "", seconds / least);
   }
   for (const std::string& note : summary->notes) std::printf("%22s %s\n", "", note.c_str());
   return static_cast<double>(summary->records) / seconds / 1e6;
@@ -255,15 +255,15 @@ int run(double millions, const std::string& directory) {
   if (!model) return 1;
   const double load_s = now_s() - start;
   const auto count = static_cast<double>(events);
-  std::printf("%-22s %6.2f s  %6.2f M events/s  at most %.0f MiB, then %.0f MiB\n", "load", load_s,
+  std::printf("%-22s %6.2f s  %6.2f M events/s  peak %.0f MiB, %.0f MiB after\n", "load", load_s,
               count / load_s / 1e6, memory_mib("VmHWM:"), memory_mib("VmRSS:"));
-  // The findings that go into every export are the report's work, not the exporters'.
+  // Every export contains the findings, but computing them is the report's cost.
   reset_peak();
   const double report_start = now_s();
   const Result<Report> report = make_report(*model, {});
   if (!report) return 1;
   const double report_s = now_s() - report_start;
-  std::printf("%-22s %6.2f s  %6.2f M events/s  at most %.0f MiB\n", "report", report_s,
+  std::printf("%-22s %6.2f s  %6.2f M events/s  peak %.0f MiB\n", "report", report_s,
               count / report_s / 1e6, memory_mib("VmHWM:"));
   const double before_s = load_s + report_s;
   const ExportInput input{*model, readers, &*report};
@@ -276,7 +276,7 @@ int run(double millions, const std::string& directory) {
   const auto sqlite = [&] { return export_sqlite(input, options, output); };
   const double rate = measure("sqlite", count, before_s, output, sqlite);
   if (const double copied = sqlite_copy_rate(output, output + ".copy"); copied > 0) {
-    std::printf("%22s %.1f times as fast as SQLite copies and indexes its table, %.2f M rows/s\n",
+    std::printf("%22s %.1f x the rate of SQLite copying and indexing the table, %.2f M rows/s\n",
                 "", rate / copied, copied);
   }
   options.events = true;

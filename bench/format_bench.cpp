@@ -1,7 +1,8 @@
-// Bytes per event, events per second written and read, peak memory: for a synthetic training stream
-// and for a real imported one, beside libprotobuf's parser on the same payloads.
+// Measures the trace format: bytes per event, million events written and read per second, and peak
+// memory, for a synthetic training run and for an imported PyTorch snapshot. The ratio is our read
+// rate against libprotobuf's parser on the same payloads.
 //
-//   format_bench [SNAPSHOT] [MILLIONS]
+//   format_bench [SNAPSHOT] [MILLIONS_OF_EVENTS, default 10]
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -38,10 +39,10 @@ struct Rates {
   double bytes_per_event = 0;
   double written = 0;   // events per second
   double read = 0;      // events per second
-  double protobuf = 0;  // events per second, parsing the same payloads, deltas left undone
+  double protobuf = 0;  // events per second, parsing the same payloads without undoing the deltas
 };
 
-// The parser that anybody would use first, on the same bytes.
+// The obvious alternative: libprotobuf's generated parser, on the same bytes.
 double protobuf_rate(const TraceReader& reader, uint64_t events) {
   BlockDecoder decoder(reader);
   std::vector<uint8_t> raw;
@@ -79,7 +80,7 @@ double read_rate(const TraceReader& reader, uint64_t events) {
   return rate;
 }
 
-// `next` gives the events one by one, so that their making costs no memory.
+// `next` returns the events one by one, so that generating them needs no memory.
 template <typename Next>
 Rates measure(uint64_t events, Next&& next) {
   const std::string path = "/tmp/tidemark-format-bench-" + std::to_string(::getpid()) + ".tmk";

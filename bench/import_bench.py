@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Import of a snapshot against CPython's pickle.load of the same file, in one run.
+"""Compares `tidemark import` of a snapshot with CPython's pickle.load of the same file.
 
     bench/import_bench.py TIDEMARK [SNAPSHOT.pickle[.gz]] [ROUNDS]
 
-Times are the best of ROUNDS, each in a fresh process: of pickle.load itself without the start of the
-interpreter, and of the whole `tidemark import` process, file written. Memory is the growth of the
-resident set while loading, and the whole resident set of tidemark.
+Times are the best of ROUNDS, each in a fresh process. For CPython that is pickle.load alone,
+without the start of the interpreter; for tidemark it is the whole `tidemark import` process,
+including writing the trace. Memory is the growth of the resident set during pickle.load, and the
+peak resident set of the whole tidemark process. Ratios are CPython's value divided by ours.
 """
 import gzip
 import os

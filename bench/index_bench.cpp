@@ -1,8 +1,9 @@
-// Large traces: the first load, which makes the index, and opening again by it to the first answer:
-// peaks, curves, the state at the peak. Each load is a process of its own, so that its memory is
-// its own.
+// Measures how long a large trace takes to open: the first load, which builds the index, and a
+// later one that uses it, each up to the first answer (peaks, curves, the state at the peak). The
+// limit to compare with is printed first: decoding all rows of the trace and nothing else. Each
+// load runs in its own process, so that its peak memory can be measured.
 //
-//   index_bench [MILLIONS OF EVENTS, 10 unless told] [DIRECTORY for the trace and its index]
+//   index_bench [MILLIONS_OF_EVENTS, default 10] [DIRECTORY for the trace and its index]
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -61,7 +62,7 @@ bool write_trace(const std::string& path, uint64_t events) {
   return writer.finish() && file->commit().ok();
 }
 
-// Runs one measurement in a process of its own.
+// Runs one measurement in its own process.
 int apart(const std::function<int()>& measure) {
   std::fflush(stdout);
   const pid_t child = ::fork();
@@ -82,13 +83,13 @@ int plain_decode(const TraceReader& reader) {
   for_each_block<FrameworkEvent>(reader, decoder, 0,
                                  [&](auto block, const BlockRef&) { rows += block.size(); });
   const double s = seconds_since(start);
-  fmt::print("{:<22} {:8.2f} s  {:6.1f} M rows/s; decoded they take {:.0f} MiB\n", "plain decode",
-             s, static_cast<double>(rows) / s / 1e6,
+  fmt::print("{:<22} {:8.2f} s  {:6.1f} M rows/s, {:.0f} MiB decoded\n", "plain decode", s,
+             static_cast<double>(rows) / s / 1e6,
              static_cast<double>(rows * sizeof(FrameworkEvent)) / (1 << 20));
   return 0;
 }
 
-// Everything that a first picture shows.
+// Everything a first picture shows.
 uint64_t first_answer(const AllocationHistory& m) {
   const MinMaxPyramid curves(m);
   uint64_t sum = m.allocated_peak.bytes + m.reserved_peak.bytes;
@@ -118,7 +119,7 @@ int load_and_answer(const std::string& path, const IndexOptions& options, const 
   Cost cost = cost_so_far();
   fmt::print(
       "{:<22} {:8.2f} s to load, {:.3f} s to the first answer, {:.2f} s CPU, "
-      "{:.0f} MiB at most (answer {:x})\n",
+      "peak {:.0f} MiB (answer {:x})\n",
       name, loaded, answered, cost.cpu_s, cost.peak_mib, answer & 0xffff);
   std::mt19937_64 random(3);
   std::vector<double> times;
@@ -140,8 +141,8 @@ int load_and_answer(const std::string& path, const IndexOptions& options, const 
   const Result<Report> report = make_report(*model, {});
   if (!report) return 1;
   cost = cost_so_far();
-  fmt::print("{:<22} {:8.2f} s, {:.2f} s CPU, {:.0f} MiB at most\n", "  report",
-             seconds_since(begin), cost.cpu_s - cpu_before, cost.peak_mib);
+  fmt::print("{:<22} {:8.2f} s, {:.2f} s CPU, peak {:.0f} MiB\n", "  report", seconds_since(begin),
+             cost.cpu_s - cpu_before, cost.peak_mib);
   return 0;
 }
 
@@ -165,9 +166,10 @@ int run(uint64_t events, const std::string& directory) {
   for (const auto& file : fs::recursive_directory_iterator(options.directory)) {
     if (file.is_regular_file()) bytes += file.file_size();
   }
-  fmt::print("index of {:.1f} MiB, {:.1f} bytes an event\n", static_cast<double>(bytes) / (1 << 20),
+  fmt::print("index of {:.1f} MiB, {:.1f} bytes per event\n",
+             static_cast<double>(bytes) / (1 << 20),
              static_cast<double>(bytes) / static_cast<double>(events));
-  failed += apart([&] { return load_and_answer(path, options, "again, by its index", true); });
+  failed += apart([&] { return load_and_answer(path, options, "later, with the index", true); });
   fs::remove_all(options.directory);
   fs::remove(path);
   return failed == 0 ? 0 : 1;

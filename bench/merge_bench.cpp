@@ -1,14 +1,15 @@
-// Merges synthetic jobs of 1, 16, 256 and 1,024 ranks: events per second, and memory at the peak.
+// Measures the merge of synthetic jobs of 1, 16, 256 and 1,024 ranks: events per second and peak
+// memory.
 //
 //   merge_bench [DIRECTORY] [EVENTS_PER_RANK] [MOST_RANKS] [THREADS]
 //
-// One rank's events are made and encoded once; every rank file gets its own names and a copy of
-// those blocks. Each size is merged in a process of its own, so that its peak memory is its own.
-// The limit of a merge is a plain copy: the same files are written one behind the other, before and
-// after, and the merge's time is given as a multiple of theirs. Once the job outgrows what the
-// system keeps of files in memory, both wait for the disk; the processor time per event shows what
-// the merge itself costs. The rank files of a size and what came of them are removed before the
-// next.
+// One rank's events are generated and encoded once; every rank file gets its own names and a copy
+// of those blocks. Each size is merged in its own process, so that its peak memory can be measured.
+// The limit of a merge is a plain copy: the same files are written one after another, before and
+// after the merge, and the column "x copy" gives the merge's time as a multiple of theirs. Once the
+// job outgrows the page cache, both wait for the disk; the CPU time per event shows what the merge
+// itself costs. The rank files of each size are overwritten by the next size, and merged files are
+// removed.
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/time.h>
@@ -53,9 +54,9 @@ void write_template(const std::string& path, uint64_t events) {
   if (!writer.finish() || !file->commit()) die(path + ": cannot write");
 }
 
-// A rank's own part: who it is, and collectives for its clock.
+// The part that differs between ranks: their identity, and collectives to align the clocks by.
 void write_own_part(TraceWriter& writer, int64_t rank, uint64_t ranks) {
-  const int64_t ahead = rank * 1'000'003 % 10'000'019;  // of the others' clocks
+  const int64_t ahead = rank * 1'000'003 % 10'000'019;  // how far this rank's clock is ahead
   writer.append_string(1, fmt::format("node{}", rank / 8));
   writer.append_string(2, "job");
   writer.append_string(3, "AllReduce");
@@ -124,7 +125,7 @@ Measured merge(const std::string& folder, const std::string& output, unsigned th
   return {took.count(), report->rows, report->bytes, report->residual_ns, report->processes};
 }
 
-// Seconds to write the files one behind the other, as a merge must at least.
+// Seconds to write the files one after another, the least a merge must do.
 double copy_plainly(const fs::path& folder, const std::string& output) {
   std::vector<std::string> files;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
@@ -155,7 +156,7 @@ double seconds_of(const timeval& time) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
 }
 
-// In a child: the peak memory that wait4 tells is of the merge alone.
+// Merges in a child process: wait4 then reports the peak memory of the merge alone.
 void measure(const std::string& folder, const std::string& output, unsigned threads) {
   const double copy_before = copy_plainly(folder, output);
   int ends[2];
@@ -210,7 +211,7 @@ int main(int argc, char** argv) {
       "residual us\n");
   for (const uint64_t ranks : {1U, 16U, 256U, 1024U}) {
     if (ranks > most) break;
-    // The size of the job stands in every file: all are written anew.
+    // Every file contains the size of the job, so all are written again.
     for (uint64_t rank = 0; rank < ranks; ++rank) {
       write_rank(work / "ranks" / fmt::format("rank{}.tmk", rank), *reader, decoder,
                  static_cast<int64_t>(rank), ranks);

@@ -1,4 +1,5 @@
-// Measures parse_pickle on one file and prints the result as JSON; pickle_bench.py runs it.
+// Measures parse_pickle on one file and prints the result as JSON. pickle_bench.py runs it and
+// compares the result with CPython's pickle.load.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -22,7 +23,7 @@ double now_s() {
   return std::chrono::duration<double>(now).count();
 }
 
-// A field of /proc/self/status that is given in kB.
+// A field of /proc/self/status whose value is in kB.
 uint64_t status_bytes(const std::string& field) {
   std::ifstream status("/proc/self/status");
   std::string line;
@@ -32,7 +33,7 @@ uint64_t status_bytes(const std::string& field) {
   return 0;
 }
 
-// What a converter does at the least: every field of every trace entry.
+// The least a converter does: read every field of every trace entry.
 uint64_t walk(const PickleDocument& document) {
   PickleKey keys[] = {{document, "action"}, {document, "addr"},    {document, "size"},
                       {document, "stream"}, {document, "time_us"}, {document, "compile_context"},
@@ -57,7 +58,7 @@ struct Best {
   double parse_s = 1e9;
   double walk_s = 1e9;
   uint64_t parse_rss_bytes = 0;  // what parsing allocated
-  uint64_t total_rss_bytes = 0;  // and the mapped file
+  uint64_t total_rss_bytes = 0;  // that and the mapped file
   uint64_t containers = 0;
   uint64_t walk_sum = 0;
 };

@@ -1,7 +1,9 @@
-// What one record costs the thread that makes it, beside two peers in the same run: a copy of the
-// row alone (the limit) and a buffer under a mutex (the usual way). `Record` includes everything a
-// host pays: drops are counted and must be none for the number to mean something, so the threads
-// pause whenever the writer is behind (outside the time that counts).
+// Measures what one record costs the thread that makes it, against two peers in the same run: a
+// copy of the row alone (CopyRow, the limit) and one buffer under a mutex (MutexBuffer, the usual
+// way). `Record` includes everything the host pays. Its result is only valid without drops, which
+// it counts; so the threads pause, with the timer stopped, to let the writer catch up.
+//
+//   recorder_bench [Google Benchmark options]
 //
 // Instructions per record:
 //   valgrind --tool=callgrind --collect-atstart=no --toggle-collect='record_burst*'
@@ -101,14 +103,15 @@ void RecordWithClock(benchmark::State& state) {
   state.counters["dropped"] = static_cast<double>(dropped);
 }
 
-// The clock's share of RecordWithClock.
+// The part of RecordWithClock that is the clock.
 void Clock(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(now_ns());
 }
 
-// The counter behind that clock, without the conversion to CLOCK_REALTIME: what a clock of our own
-// could save at most. It would have to follow the kernel's corrections, and two threads that
-// convert by different ones put a free before its allocation; so the kernel's clock is used.
+// The counter that clock is based on, without the conversion to CLOCK_REALTIME: the most that
+// converting it ourselves could save. We would have to follow the kernel's corrections, and two
+// threads that apply different corrections would put a free before its allocation. So we use the
+// kernel's clock.
 void RawCounter(benchmark::State& state) {
   for (auto _ : state) {
 #if defined(__x86_64__)
@@ -121,7 +124,7 @@ void RawCounter(benchmark::State& state) {
   }
 }
 
-// The limit: the same bytes into memory that is the thread's own and warm.
+// The limit: the same bytes into warm memory that only this thread uses.
 void CopyRow(benchmark::State& state) {
   DriverEvent row = sample_row();
   std::vector<DriverEvent> buffer(kBurst);
@@ -135,7 +138,7 @@ void CopyRow(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * kBurst);
 }
 
-// The peer: one buffer for all, under a mutex, emptied by whoever fills it.
+// The peer: one buffer for all threads, under a mutex, reused from the start when it is full.
 void MutexBuffer(benchmark::State& state) {
   static std::mutex lock;
   static std::vector<DriverEvent> buffer(1 << 16);

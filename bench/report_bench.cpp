@@ -1,6 +1,7 @@
-// `tidemark report` on a made-up run: time to load, to diagnose and to print, and the memory it took.
+// Measures `tidemark report` on a synthetic run: seconds to load, diagnose and print, and peak
+// memory. There is no peer: compare the time to diagnose with the time to load.
 //
-//   report_bench [MILLIONS OF EVENTS, 10 unless told]
+//   report_bench [MILLIONS_OF_EVENTS, default 10]
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -32,7 +33,8 @@ double peak_mib() {
   return static_cast<double>(usage.ru_maxrss) / 1024;
 }
 
-// Stacks as a training program has them: a third forward, a few of the optimizer, the rest its own.
+// Stacks like a training program's: a third in forward, a few in the optimizer, the rest in model
+// code.
 void write_stacks(TraceWriter& writer) {
   NameWriter names(writer);
   for (uint32_t i = 1; i <= SyntheticStream::kStacks; ++i) {
@@ -75,9 +77,9 @@ int run(uint64_t events) {
   const double reported = seconds_since(start);
   const std::string text = report_as_text(*report, {});
   const std::string json = report_as_json(*report);
-  fmt::print("load {:.2f} s, diagnose {:.2f} s, print {:.2f} s: {:.2f} s in all\n", loaded,
+  fmt::print("load {:.2f} s, diagnose {:.2f} s, print {:.2f} s; total {:.2f} s\n", loaded,
              reported - loaded, seconds_since(start) - reported, seconds_since(start));
-  fmt::print("steps {}, findings {}, peak memory {:.0f} MiB ({:.0f} bytes an event)\n",
+  fmt::print("steps {}, findings {}, peak memory {:.0f} MiB ({:.0f} bytes per event)\n",
              report->ranks[0].devices[0].steps.count, report->findings.size(), peak_mib(),
              peak_mib() * (1 << 20) / static_cast<double>(events));
   return 0;

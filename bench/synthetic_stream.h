@@ -1,7 +1,8 @@
-// A made-up training run: the same step again and again, as a transformer's allocator sees it.
+// A synthetic training run: the same step repeated, as the caching allocator of a transformer sees
+// it.
 //
-// 1,200 allocations a step with sizes and stacks that repeat, addresses that repeat as a caching
-// allocator makes them, every allocation freed within the step, times with the jitter of real ones.
+// Each step makes 1,200 allocations and frees all of them. Sizes and stacks repeat, and so do
+// addresses, as they do with a caching allocator. Times have realistic jitter.
 #pragma once
 
 #include <cstdint>

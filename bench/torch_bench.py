@@ -1,12 +1,14 @@
-"""What listening to PyTorch's allocator costs, beside torch's own memory history. Needs a GPU.
+"""Measures what recording PyTorch's allocator costs, against torch's memory history. Needs a GPU.
 
     CUDA_INJECTION64_PATH=build/dev/bench/libtidemark_bench.so TIDEMARK_OUT=/tmp/torch_bench \
         TIDEMARK_CUPTI=0 python3 bench/torch_bench.py
 
-One process; the modes take turns, so that whatever disturbs the machine disturbs all of them. The
-bridge cannot be taken off once attached: what is measured without it comes first, and "nothing" is
-measured again behind it. Driver callbacks are off (TIDEMARK_CUPTI=0): their cost is in
-samples/gpu/check_on_gpu.sh. TIDEMARK_PYTHON_GIL=1 measures the slow way to Python's frames.
+Everything runs in one process, and the modes alternate, so that disturbances of the machine affect
+all of them. The differences printed are against "nothing". The bridge cannot be detached once it is
+attached, so the modes without it are measured first, and "nothing" is measured again with it
+attached. Driver callbacks are off (TIDEMARK_CUPTI=0); samples/gpu/check_on_gpu.sh measures their
+cost. TIDEMARK_PYTHON_GIL=1 measures the slow way to read Python's frames. ROUNDS sets the number
+of rounds (15).
 """
 import ctypes
 import gc
@@ -27,7 +29,7 @@ def deep(levels, function):
 
 
 def pairs():
-    """The best of many short stretches: what disturbs the machine hits some of them only."""
+    """The best of many short stretches: a disturbance of the machine only affects some of them."""
     empty, device = torch.empty, torch.device("cuda")
     best = float("inf")
     for _ in range(STRETCHES):
@@ -43,7 +45,7 @@ class Steps:
         layer = torch.nn.TransformerEncoderLayer(1024, 16, 4096, batch_first=True, dropout=0.1)
         self.model = torch.nn.TransformerEncoder(layer, 8).cuda()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
-        self.batch = torch.randn(2, 64, 1024, device="cuda")  # small: the host is what limits
+        self.batch = torch.randn(2, 64, 1024, device="cuda")  # small: the CPU is the limit
 
     def run(self, count):
         torch.cuda.synchronize()
@@ -65,7 +67,7 @@ def measure(modes, steps):
     for _ in range(ROUNDS):
         for name, (begin, end) in modes.items():
             begin()
-            pairs()  # warm
+            pairs()  # warm-up
             results[name][0].append(pairs())
             results[name][1].append(deep(30, pairs))
             results[name][2].append(steps.run(4))
@@ -77,7 +79,7 @@ def measure(modes, steps):
 
 def main():
     torch.cuda.init()
-    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[2]})  # this thread alone
+    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[2]})  # one core for this thread
     library = ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"])
     held = library.tidemark_bench_hold_bridge(1)
     if not held:
@@ -103,8 +105,8 @@ def main():
         "tidemark, tier 2, python stacks": (lambda: listen(2, 1), lambda: listen(0, 0)),
     }, steps)
     base = without["nothing"]
-    print(f"torch {torch.__version__}, Python {sys.version.split()[0]}, {ROUNDS} rounds: the best and "
-          "the median, and the best's difference to nothing")
+    print(f"torch {torch.__version__}, Python {sys.version.split()[0]}, {ROUNDS} rounds: "
+          "the best, the median, and the difference of the best from nothing")
     print(f"{'':32} {'alloc+free, ns':>25} {'30 frames deep, ns':>25} {'step, ms':>24}")
     for name, (pair, deeper, step) in {**without, **behind}.items():
         print(f"{name:32} {pair[0]:8.0f} {pair[1]:8.0f} {pair[0] - base[0][0]:+7.0f} "

@@ -1,5 +1,5 @@
-// Handles for torch_bench.py to turn parts of the injector on and off while it runs. Only in the
-// benchmark's own build of libtidemark.so.
+// Functions with which torch_bench.py turns parts of the injector on and off. Only the benchmark's
+// build of libtidemark.so contains them.
 #include "injector/torch/bridge_loader.h"
 #include "injector/torch/events.h"
 
@@ -12,7 +12,7 @@ __attribute__((visibility("default"))) void tidemark_bench_listen(int tier, int 
   set_torch_listening(static_cast<TorchListening>(tier), stacks != 0);
 }
 
-// A bridge that is attached cannot be taken off: what is measured without it comes first.
+// An attached bridge cannot be detached: hold it back until the modes without it are measured.
 __attribute__((visibility("default"))) int tidemark_bench_hold_bridge(int hold) {
   static bool held = false;
   if (hold != 0) {

@@ -1,17 +1,17 @@
-// Time to the first curves, UI CPU time per frame on a scripted tour, and peak memory of the viewer
-// on a synthetic job or a recorded trace. Rasterising is left out: this is what the program itself
-// costs per frame.
+// Measures the viewer on a synthetic job or a recorded trace: time to the first curves, UI CPU time
+// per frame on a scripted tour, and peak memory. Rasterising is left out: this is what the program
+// itself costs per frame. The limit for opening is one plain read of the file with a checksum;
+// times to open are also given as a multiple of it ("x plain read").
 //
 // usage: viewer_bench [EVENTS [RANKS [KERNELS_PER_EVENT [SHAPE]]]]
-//            a synthetic job of so many events in all: 10,000,000 of 1 rank unless told. RANKS may
-//            be several ("1,16,64,256"), each measured in a process of its own. SHAPE: "odd", sizes
-//            that never repeat; "crowded", two hundred thousand blocks alive at once
-//        viewer_bench PATH                    a trace of any kind
-//        viewer_bench snapshot [ENTRIES]      a PyTorch snapshot, from a cold start to its first
-//        map
+//            a synthetic job with EVENTS events in total, by default 10,000,000 of 1 rank. RANKS
+//            may be a list ("1,16,64,256"); each is measured in its own process. SHAPE: "odd" for
+//            sizes that never repeat, "crowded" for two hundred thousand blocks live at once
+//        viewer_bench PATH                 a trace of any kind
+//        viewer_bench snapshot [ENTRIES]   a PyTorch snapshot, from a cold start to the first map
 //
-// The index of a large trace is kept in TIDEMARK_INDEX, or else in the scratch directory for this
-// run only: every synthetic job is opened for the first time, then again by its index.
+// The index of a large trace is kept in TIDEMARK_INDEX; otherwise in the scratch directory, for
+// this run only. Every synthetic job is opened for the first time, then again with its index.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <imgui.h>
@@ -46,7 +46,7 @@ double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-// Of this thread, so that other programs on the machine do not count.
+// CPU time of this thread, so that other programs on the machine do not count.
 double cpu_ms() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -105,7 +105,7 @@ class Tour {
     all_.insert(all_.end(), times.begin(), times.end());
   }
 
-  // Of everything that was run since the last time.
+  // All frames since the last call.
   void tell_all(const char* name) { tell(name, std::exchange(all_, {})); }
 
   static void tell(const char* name, std::vector<double> times) {
@@ -126,7 +126,7 @@ void press(Tour& tour, Shell& shell, ImGuiKey key) {
   ImGui::GetIO().AddKeyEvent(key, true);
   tour.frame(shell);
   ImGui::GetIO().AddKeyEvent(key, false);
-  tour.run("(the panel comes up)", shell, 4, [](int) {});
+  tour.run("(switch panels)", shell, 4, [](int) {});
 }
 
 void look_around(Tour& tour, Shell& shell, const Model& model) {
@@ -134,7 +134,7 @@ void look_around(Tour& tour, Shell& shell, const Model& model) {
   const double full = model.span_ns();
   tour.run("settle", shell, 30, [](int) {});
   tour.run("still", shell, 200, [](int) {});
-  tour.run("zoom in from all to events", shell, 300, [&](int i) {
+  tour.run("zoom in from everything to events", shell, 300, [&](int i) {
     if (i == 0) s.fit(model);
     s.zoom(model, full * 0.37, 0.95);
   });
@@ -142,7 +142,7 @@ void look_around(Tour& tour, Shell& shell, const Model& model) {
     if (i == 0) s.show(model, full * 0.2, full * 0.21);
     s.pan(model, 0.03);
   });
-  tour.run("pan, all in view but 20 %", shell, 300,
+  tour.run("pan, 80 % in view", shell, 300,
            [&](int i) { s.show(model, full * 0.0005 * i, full * (0.8 + 0.0005 * i)); });
   tour.run("stop, zoom, stop ...", shell, 200, [&](int i) {
     if (i % 10 == 0) s.show(model, full * 0.002 * i, full * (0.5 + 0.002 * i));
@@ -182,7 +182,7 @@ void compare_ranks_panel(Tour& tour, Shell& shell, const Model& model) {
   press(tour, shell, ImGuiKey_1);
 }
 
-// What no reader of the file can be quicker than: reading it once, with a checksum over it.
+// The limit for every reader of the file: reading it once and computing a checksum.
 double plain_read_ms(const std::string& path) {
   const auto start = Clock::now();
   std::vector<std::filesystem::path> files;
@@ -208,7 +208,7 @@ double plain_read_ms(const std::string& path) {
   return ms;
 }
 
-// Opens a file as a person would, and tells when there was something to see.
+// Opens a file as a user would, and prints when there is something to see.
 std::shared_ptr<const Model> open(Tour& tour, Shell& shell, const std::string& path) {
   const double limit_ms = plain_read_ms(path);
   const auto start = Clock::now();
@@ -227,7 +227,7 @@ std::shared_ptr<const Model> open(Tour& tour, Shell& shell, const std::string& p
   Tour::tell("frames while loading", std::exchange(frames, {}));
   fmt::print("first curves after {:.0f} ms, panels after {:.0f} ms = {:.1f} x plain read\n",
              first_ms, panels_ms, panels_ms / limit_ms);
-  // Whoever has the curves begins to look at them.
+  // A user starts to look at the curves as soon as they are there.
   double known_ms = model->categories_known ? panels_ms : 0;
   const double full = model->span_ns();
   for (int i = 0; shell.working(); ++i) {
@@ -260,13 +260,13 @@ int measure(const std::string& path, const char* name) {
     look_around(tour, shell, *model);
     scrub(tour, shell, *model);
     compare_ranks_panel(tour, shell, *model);
-    tour.tell_all("THE WHOLE TOUR");
+    tour.tell_all("whole tour");
   }
   fmt::print("peak memory {:.0f} MiB\n", peak_memory_mib());
   return 0;
 }
 
-// In a process of its own, so that its memory is its own.
+// Runs in its own process, so that its peak memory can be measured.
 int apart(const std::function<int()>& act) {
   std::fflush(stdout);
   const pid_t child = ::fork();
@@ -333,7 +333,7 @@ int bench_jobs(uint64_t events, const std::string& ranks, uint32_t kernels,
   return failed == 0 ? 0 : 1;
 }
 
-// Nothing of a file is in memory any more.
+// Drops the file from the page cache.
 void forget_file(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return;
@@ -342,7 +342,7 @@ void forget_file(const std::string& path) {
   ::close(fd);
 }
 
-// A PyTorch snapshot of so many entries, from nothing to a drawn memory map.
+// A PyTorch snapshot with this many entries, from a cold start to a drawn memory map.
 int bench_snapshot(uint64_t entries) {
   const std::string path = scratch("snapshot.pickle");
   {

@@ -1,7 +1,7 @@
-// How fast recorded requests are played to the model of PyTorch's allocator, and what that costs
-// next to loading the recording.
+// Measures how fast recorded requests are replayed through the model of PyTorch's allocator. The
+// ratio ("x load time") is the time of one prediction against the time to load the recording.
 //
-//     whatif_bench SNAPSHOT_OR_TRACE...
+//   whatif_bench [SNAPSHOT_OR_TRACE...]
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// The best of a few runs: what the code can do when nothing else runs.
+// The best of a few runs, to leave out disturbances by other programs.
 template <typename Work>
 double best_of(int runs, Work&& work) {
   double best = 1e9;
@@ -38,7 +38,7 @@ void predictions(const WhatIf& whatif, double load_s) {
     if (!settings) continue;
     Prediction p;
     const double s = best_of(5, [&] { p = whatif.predict(*settings); });
-    fmt::print("  {:<28} {:>6.1f} M events/s   {:>4.2f} of loading   reserved peak {}\n",
+    fmt::print("  {:<28} {:>6.1f} M events/s   {:>4.2f} x load time   reserved peak {}\n",
                *conf == 0 ? "default" : conf, static_cast<double>(p.events) / s / 1e6, s / load_s,
                p.reserved_peak);
   }
@@ -63,7 +63,7 @@ int measure(const std::string& path) {
       const auto events = static_cast<double>(framework.recorded_events);
       fmt::print("{}: {} events\n  {:<28} {:>6.1f} M events/s\n", path, framework.recorded_events,
                  "loading the model", events / load_s / 1e6);
-      fmt::print("  {:<28} {:>6.1f} M events/s   {:>4.2f} of loading   {}\n", "its own settings",
+      fmt::print("  {:<28} {:>6.1f} M events/s   {:>4.2f} x load time   {}\n", "recorded settings",
                  events / own_s / 1e6, own_s / load_s,
                  whatif->own().exact() ? "exact" : "not exact");
       predictions(*whatif, load_s);
