@@ -1,4 +1,4 @@
-// The words between a process that records and whoever asks it: lines, places, sockets.
+// The control protocol between a recording process and its client: lines, directories, sockets.
 #include "proto/control.h"
 
 #include <gtest/gtest.h>

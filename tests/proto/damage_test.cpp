@@ -1,4 +1,4 @@
-// Files that were cut, flipped or forged: what is left opens, the rest is counted.
+// Truncated, flipped and forged files: the rest still opens, and the damage is counted.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -36,7 +36,7 @@ std::vector<uint8_t> sample_file() {
 
 struct Survivors {
   bool opened = false;
-  std::vector<uint64_t> blocks;  // numbers of the mark blocks that came back whole
+  std::vector<uint64_t> blocks;  // numbers of the mark blocks that survived
   size_t strings = 0;
   Damage damage;
 };
@@ -68,7 +68,7 @@ TEST(Damage, ACutFileOpensUpToItsLastWholeBlock) {
   const auto whole = sample_file();
   const auto reader = open_bytes_as_trace(whole);
   ASSERT_TRUE(reader);
-  for (size_t size = 0; size < whole.size(); size += 97) {  // finer than every 997th byte
+  for (size_t size = 0; size < whole.size(); size += 97) {
     const std::vector<uint8_t> cut(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(size));
     size_t expected = 0;
     for (const BlockRef& ref : reader->blocks()) {
@@ -119,7 +119,7 @@ TEST(Damage, EveryBitOfOneFrameHeaderCostsAtMostItsBlock) {
   }
 }
 
-// A header that lies but carries a right checksum, as an attacker would write it.
+// A false header with a correct checksum, as an attacker would write it.
 void forge(std::vector<uint8_t>& bytes, uint64_t offset,
            const std::function<void(FrameHeader&)>& change) {
   FrameHeader header;
@@ -173,7 +173,7 @@ TEST(Damage, AForgedIndexIsNotBelieved) {
     const Survivors s = read_all(forged);
     EXPECT_EQ(s.blocks.size() + s.strings, 2 * kBlocks);
   }
-  // An index whose entries point elsewhere.
+  // An index whose entries point to the wrong places.
   std::vector<IndexEntry> entries(3);
   entries[0].offset = 16;
   entries[0].stored_bytes = 1 << 20;

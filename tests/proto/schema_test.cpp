@@ -1,4 +1,4 @@
-// The C++ tables against tidemark.proto, by the descriptors and classes that protoc makes of it.
+// Compares the C++ tables with tidemark.proto, using the descriptors and classes protoc generates.
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/dynamic_message.h>
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ const std::map<BlockKind, std::string>& message_names() {
 }
 
 const pb::Descriptor* descriptor_of(BlockKind kind) {
-  // Any message of the file pulls in the whole pool.
+  // Any message of the file gives access to the whole pool.
   const pb::FileDescriptor* file = format::Strings::descriptor()->file();
   return file->FindMessageTypeByName(message_names().at(kind));
 }
@@ -57,7 +57,7 @@ Coding coding_of(const pb::FieldDescriptor* field) {
   return field->type() == pb::FieldDescriptor::TYPE_SINT64 ? Coding::kZigzag : Coding::kPlain;
 }
 
-// The value of a column's element as the bits that a row holds.
+// The value of a column's element as the bits a row holds.
 uint64_t element(const pb::Message& message, const pb::FieldDescriptor* field, int index) {
   const pb::Reflection* r = message.GetReflection();
   switch (field->cpp_type()) {
@@ -70,7 +70,7 @@ uint64_t element(const pb::Message& message, const pb::FieldDescriptor* field, i
     case pb::FieldDescriptor::CPPTYPE_ENUM:
       return static_cast<uint64_t>(r->GetRepeatedEnumValue(message, field, index));
     default:
-      ADD_FAILURE() << field->full_name() << " has a type that no table uses";
+      ADD_FAILURE() << field->full_name() << " has a type no table uses";
       return 0;
   }
 }

@@ -100,7 +100,7 @@ TEST(TraceFile, ProcessesAreKeptApartAndTimesAreInTheHeaders) {
   for (const Counter& c : second) EXPECT_EQ(c.value, 2U);
 }
 
-TEST(TraceFile, FramesCanBeTakenOverIntoAnotherFile) {
+TEST(TraceFile, FramesCanBeCopiedIntoAnotherFile) {
   std::mt19937_64 rng(6);
   const auto rows = random_rows<Kernel>(100, rng);
   MemorySink first;
@@ -134,7 +134,7 @@ TEST(TraceFile, ScanningFindsTheSameBlocksAsTheIndex) {
   ASSERT_TRUE(writer.finish());
   const auto indexed = open_bytes_as_trace(sink.bytes);
   auto without = sink.bytes;
-  without.resize(without.size() - 1);  // no trailer any more
+  without.resize(without.size() - 1);  // the trailer is broken now
   const auto scanned = open_bytes_as_trace(without);
   ASSERT_TRUE(indexed && scanned);
   EXPECT_FALSE(indexed->damage().unfinished);
@@ -157,7 +157,7 @@ TEST(TraceFile, AnEmptyTraceOpens) {
   EXPECT_FALSE(reader->damage().any());
 }
 
-TEST(TraceFile, WhatIsNoTraceIsSaid) {
+TEST(TraceFile, OtherFilesAreRefused) {
   const std::vector<uint8_t> nothing;
   EXPECT_FALSE(open_bytes_as_trace(nothing));
   const std::vector<uint8_t> text(5000, 'x');

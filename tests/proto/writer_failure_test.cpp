@@ -7,7 +7,7 @@
 namespace tidemark {
 namespace {
 
-// Takes so many bytes, then the disk is full.
+// Accepts a number of bytes, then the disk is full.
 class SmallDisk final : public ByteSink {
  public:
   explicit SmallDisk(size_t room) : room_(room) {}
