@@ -177,7 +177,7 @@ void misbehave(void*, CUpti_CallbackDomain domain, CUpti_CallbackId, const void*
 
 TEST(Subscriber, DriverCallsInsideACallbackAreRefused) {
   CUpti_SubscriberHandle subscriber = nullptr;
-  // Before cuInit: the probe comes second.
+  // Subscribe before cuInit, so that the probe comes second.
   ASSERT_EQ(CUPTI(cuptiSubscribe)(&subscriber, misbehave, nullptr), CUPTI_SUCCESS);
   OK(CU(cuInit)(0));
   probe::Log seen;
@@ -190,7 +190,7 @@ TEST(Subscriber, DriverCallsInsideACallbackAreRefused) {
   EXPECT_EQ(enable(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, 5000), CUPTI_ERROR_INVALID_PARAMETER);
   int count = 0;
   OK(CU(cuDriverGetVersion)(&count));
-  EXPECT_EQ(g_calls.load(), 0) << "only what was enabled";
+  EXPECT_EQ(g_calls.load(), 0) << "cuDriverGetVersion is not enabled";
   OK(CU(cuDeviceGetCount)(&count));
   EXPECT_EQ(g_calls.load(), 2);
   EXPECT_EQ(g_forbidden.load(), CUDA_ERROR_NOT_PERMITTED);

@@ -1,4 +1,4 @@
-// A process that holds memory of a simulated card until its standard input ends.
+// A process that holds memory of a simulated card until its standard input closes.
 //
 // Usage: hold_memory DEVICE MEBIBYTES [ipc handle to open, in hexadecimal]
 // Prints "ready", or "failed CODE".

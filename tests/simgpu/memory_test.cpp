@@ -11,7 +11,7 @@ namespace {
 
 using cupti::CBID_cuMemAlloc_v2;
 
-TEST(Start, FirstInitialisationTellsItsEndOnly) {
+TEST(Start, FirstInitialisationReportsOnlyItsEnd) {
   OK(CU(cuInit)(0));
   probe::Log seen;
   find_in<probe::probe_log_fn>(std::getenv("CUDA_INJECTION64_PATH"), "probe_log")(&seen);
@@ -86,7 +86,7 @@ TEST_F(SimGpu, FailedCallsAreSeenWithTheirSize) {
   EXPECT_EQ(call.address, 0U);
   EXPECT_EQ(taken(), 0U);
   clear();
-  OK(CU(cuMemAlloc_v2)(&p, free)) << "what is free can be had";
+  OK(CU(cuMemAlloc_v2)(&p, free)) << "all free memory can be allocated";
   EXPECT_EQ(free_bytes(), 0U);
   OK(CU(cuMemFree_v2)(p));
   EXPECT_EQ(CU(cuMemAlloc_v2)(&p, ~size_t{0}), CUDA_ERROR_OUT_OF_MEMORY);

@@ -62,7 +62,7 @@ TEST_F(SimGpu, PoolKeepsUpToItsThresholdAndTrims) {
   EXPECT_EQ(CU(cuMemPoolDestroy)(pool), CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_F(SimGpu, FullCardTakesBackWhatPoolsDoNotUse) {
+TEST_F(SimGpu, FullCardReclaimsUnusedPoolMemory) {
   CUmemoryPool pool = nullptr;
   OK(CU(cuDeviceGetDefaultMemPool)(&pool, 0));
   uint64_t threshold = ~uint64_t{0};
@@ -82,7 +82,7 @@ TEST_F(SimGpu, FullCardTakesBackWhatPoolsDoNotUse) {
   OK(CU(cuMemPoolSetAttribute)(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
 }
 
-TEST_F(SimGpu, FreeAsyncTakesOrderedMemoryOnly) {
+TEST_F(SimGpu, FreeAsyncOnlyFreesOrderedMemory) {
   CUdeviceptr p = 0;
   OK(CU(cuMemAlloc_v2)(&p, 512));
   EXPECT_EQ(CU(cuMemFreeAsync)(p, nullptr), CUDA_ERROR_INVALID_VALUE);
@@ -103,7 +103,7 @@ TEST_F(SimGpu, PerThreadVariantsHaveTheirOwnIdAndStream) {
   for (CUdeviceptr each : {p, q}) OK(CU(cuMemFreeAsync)(each, nullptr));
 }
 
-TEST_F(SimGpu, ImportedPoolGivesAddressesOnly) {
+TEST_F(SimGpu, ImportedPoolHoldsNoMemory) {
   CUmemPoolProps props{};
   props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
   props.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -156,7 +156,7 @@ TEST_F(SimGpu, MappingKeepsReleasedMemoryAlive) {
   OK(CU(cuMemRelease)(handle));
   EXPECT_EQ(taken(), 4 * kMiB);
   EXPECT_EQ(CU(cuMemMap)(range + 4 * kMiB, 4 * kMiB, 0, handle, 0), CUDA_ERROR_INVALID_VALUE)
-      << "a handle that is no more";
+      << "a handle that no longer exists";
   OK(CU(cuMemUnmap)(range, 4 * kMiB));
   EXPECT_EQ(taken(), 0U);
   OK(CU(cuMemAddressFree)(range, 8 * kMiB));
@@ -166,7 +166,7 @@ TEST_F(SimGpu, MappingKeepsReleasedMemoryAlive) {
   EXPECT_EQ(memory[0].bytes, 4 * kMiB);
 }
 
-// How NCCL frees: retain, release, unmap, release, free the addresses.
+// How NCCL frees: retain, release, unmap, release, free the address range.
 TEST_F(SimGpu, RetainedHandlesAreCounted) {
   const CUmemAllocationProp prop = on_device(0);
   CUmemGenericAllocationHandle handle = 0;
@@ -219,7 +219,8 @@ TEST_F(SimGpu, VmmRefusesWhatDoesNotFit) {
   OK(CU(cuMemMap)(range, 2 * kMiB, 0, handle, 0));
   EXPECT_EQ(CU(cuMemMap)(range, 2 * kMiB, 0, handle, 0), CUDA_ERROR_INVALID_VALUE) << "mapped";
   EXPECT_EQ(CU(cuMemAddressFree)(range, 4 * kMiB), CUDA_ERROR_INVALID_VALUE) << "still mapped";
-  EXPECT_EQ(CU(cuMemUnmap)(range, 4 * kMiB), CUDA_ERROR_INVALID_VALUE) << "half of it is not";
+  EXPECT_EQ(CU(cuMemUnmap)(range, 4 * kMiB), CUDA_ERROR_INVALID_VALUE)
+      << "half of it is not mapped";
   OK(CU(cuMemUnmap)(range, 2 * kMiB));
   OK(CU(cuMemAddressFree)(range, 4 * kMiB));
   OK(CU(cuMemRelease)(handle));

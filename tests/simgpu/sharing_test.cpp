@@ -69,7 +69,7 @@ class Holder {
   }
 
  private:
-  // A zombie must hold no memory either.
+  // A zombie must not hold memory either.
   void wait_without_reaping() const {
     siginfo_t info{};
     waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT);

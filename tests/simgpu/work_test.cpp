@@ -34,7 +34,7 @@ class Work : public SimGpu {
   CUmodule module_ = nullptr;
 };
 
-TEST_F(Work, ModulesAreToldWithTheirSize) {
+TEST_F(Work, ModulesAreReportedWithTheirSize) {
   const probe::Log all = log();
   const auto loaded =
       std::find_if(all.callbacks.begin(), all.callbacks.end(), [](const probe::Callback& c) {
@@ -86,7 +86,7 @@ TEST_F(Work, RunningKernelsAreFlushedByForceOnly) {
   ASSERT_EQ(seen.size(), 1U);
   EXPECT_EQ(seen[0].start_ns, 0U);
   EXPECT_EQ(seen[0].end_ns, 0U);
-  OK(CU(cuStreamDestroy_v2)(stream)) << "nobody waits for it";
+  OK(CU(cuStreamDestroy_v2)(stream)) << "destroyed while it runs";
 }
 
 TEST_F(Work, LaunchesAreChecked) {
@@ -195,7 +195,7 @@ TEST_F(Work, CaptureTurnsCallsIntoNodes) {
   EXPECT_EQ(taken(), before);
   EXPECT_EQ(resources(cupti::CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED), 3U);
   OK(CU(cuGraphInstantiateWithFlags)(&exec, graph, 0));
-  for (int i = 0; i < 2; ++i) OK(CU(cuGraphLaunch)(exec, stream)) << "frees what it takes";
+  for (int i = 0; i < 2; ++i) OK(CU(cuGraphLaunch)(exec, stream)) << "it frees what it allocates";
   OK(CU(cuStreamSynchronize)(stream));
   const auto seen = kernels();
   ASSERT_EQ(seen.size(), 2U);
