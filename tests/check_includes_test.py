@@ -1,4 +1,7 @@
-"""scripts/check_includes.py passes on a clean tree and fails on each kind of forbidden include."""
+"""Tests scripts/check_includes.py: a clean tree passes, each kind of forbidden include fails.
+
+    tests/check_includes_test.py
+"""
 import pathlib
 import subprocess
 import sys

@@ -3,7 +3,7 @@
 // passed.
 //
 // __CUDA_API_VERSION_INTERNAL makes cuda.h declare all versions of its functions under their own
-// names instead of hiding the old ones behind macros.
+// names instead of hiding the old ones with macros.
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
 

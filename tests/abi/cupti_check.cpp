@@ -1,4 +1,4 @@
-// Compares abi/cupti.h with the vendor's headers, as abi_check.cpp does for the driver's.
+// Compares abi/cupti.h with the vendor's headers, as abi_check.cpp does for the driver.
 #include <cupti.h>
 
 #include "abi/cupti.h"
@@ -341,7 +341,7 @@ SAME_SIZE(ours_cupti, CUpti_ActivityMemoryPool3)
 SAME_FIELDS(ours_cupti, CUpti_ActivityMemoryPool3, kind, memoryPoolOperationType, memoryPoolType,
             correlationId, processId, deviceId, minBytesToKeep, address, size, releaseThreshold,
             timestamp, utilizedSize, isManagedPool, pad2)
-// The prefix, within the record of CUDA 13.0.
+// We declare only a prefix of the kernel record. Compare it with the record of CUDA 13.0.
 #define SAME_IN_KERNEL(FIELD) \
   SAME_IN(ours_cupti, CUpti_ActivityKernel8, CUpti_ActivityKernel10, FIELD)
 SAME_IN_KERNEL(kind)

@@ -103,7 +103,7 @@ std::string number_bytes(int64_t value) {
   return sink.text.substr(2, sink.text.size() - 3);
 }
 
-// What CPython's pickle.dumps(value, 4) writes between PROTO and STOP.
+// The bytes CPython's pickle.dumps(value, 4) writes between PROTO and STOP.
 TEST(PickleWriter, WritesNumbersAsCPythonDoes) {
   using namespace std::string_literals;
   EXPECT_EQ(number_bytes(0), "K\x00"s);
