@@ -1,4 +1,4 @@
-// Runs a program under libtidemark.so on simulated cards and keeps what came of it.
+// Runs a program under libtidemark.so on simulated cards and keeps its output and traces.
 #pragma once
 
 #include <stdlib.h>
@@ -26,7 +26,7 @@ class CaptureRun {
     return *this;
   }
 
-  // Waits for it.
+  // Runs the command and waits for it.
   CaptureRun& run(const std::string& command) {
     std::string line = "env -u TIDEMARK_OUT";
     Environment all = {{"LD_LIBRARY_PATH", TIDEMARK_SIMGPU_LIBRARIES},
@@ -46,14 +46,14 @@ class CaptureRun {
   std::vector<std::string> traces() const { return out_.files(".tmk"); }
   std::vector<std::string> rings() const { return out_.files(".ring"); }
 
-  // Of the only process.
+  // The trace of the only process.
   TraceContents trace() const {
     const auto files = traces();
     EXPECT_EQ(files.size(), 1u);
     return files.size() == 1 ? read_trace(files[0]) : TraceContents();
   }
 
-  // How many lines tidemark wrote on stderr.
+  // Number of lines tidemark wrote on stderr.
   size_t complaints() const {
     std::istringstream lines(errors());
     std::string line;

@@ -13,7 +13,7 @@ class Refused(Exception):
 
 
 def ask(path, verb, **values):
-    """One command; the values of its reply."""
+    """Sends one command; returns the values of its reply."""
     line = " ".join([verb, *(f"{key}={urllib.parse.quote(str(value), safe='/')}"
                              for key, value in values.items())])
     with socket.socket(socket.AF_UNIX) as client:
@@ -34,7 +34,7 @@ def ask(path, verb, **values):
 
 
 def wait_for(condition, seconds=60):
-    """Until it is true; what it was last."""
+    """Waits until the condition is true; returns its last value."""
     end = time.monotonic() + seconds
     while not (answer := condition()) and time.monotonic() < end:
         time.sleep(0.01)
@@ -42,7 +42,7 @@ def wait_for(condition, seconds=60):
 
 
 class Host:
-    """A program that is armed and does as it is told on stdin."""
+    """An armed program that executes the commands on its stdin."""
 
     def __init__(self, command, control, libraries, injector, **environment):
         self.control = pathlib.Path(control)
@@ -63,7 +63,7 @@ class Host:
         return self.control / f"{self.pid}.sock"
 
     def say(self, line):
-        """A line on its stdin; the line that it answers."""
+        """Writes a line to its stdin; returns the line it answers."""
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
         return self.process.stdout.readline().strip()
@@ -78,11 +78,11 @@ class Host:
         return ask(self.socket, verb, **values)
 
     def end(self):
-        """What it printed last, its status, and its complaints."""
+        """Returns what it printed last, its status, and what it wrote on stderr."""
         output, errors = self.process.communicate(timeout=120)
         return output.strip(), self.process.returncode, errors
 
-    # What the system says of it.
+    # What /proc says about it.
     def threads(self):
         names = []
         for task in pathlib.Path(f"/proc/{self.pid}/task").iterdir():
@@ -109,7 +109,7 @@ class Host:
                 "address_kib": int(re.search(r"VmSize:\s+(\d+)", status)[1])}
 
     def switches(self, name):
-        """How often the thread of that name was put to sleep or made to wait."""
+        """Voluntary and involuntary context switches of the thread of that name."""
         for task in pathlib.Path(f"/proc/{self.pid}/task").iterdir():
             if (task / "comm").read_text().strip() == name:
                 return [int(count) for count in

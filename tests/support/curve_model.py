@@ -1,7 +1,7 @@
-"""The curves of a trace, computed from the rows of its tables and not from its events' totals.
+"""The curves of a trace, computed from the rows of its tables and not from the totals of its events.
 
-What each library holds on the card comes from the calls of the driver alone: births and deaths are
-found here once more, by what CUDA says of each call.
+What each library holds on the card is derived from the driver calls alone: births and deaths are
+found here a second time, independently, from what CUDA documents for each call.
 """
 import bisect
 import collections
@@ -13,7 +13,7 @@ Call = collections.namedtuple("Call", "time operation kind address size handle o
 
 
 class Curve:
-    """A value from each time on, until the next."""
+    """Steps: each value holds from its time until the next."""
 
     def __init__(self, changes):
         self.times, self.values = [], []
@@ -32,7 +32,7 @@ class Curve:
 
 
 class DriverBooks:
-    """Bytes on the card by device and owner, from the calls of one process."""
+    """Bytes on the card by device and owner, from the driver calls of one process."""
 
     def __init__(self, calls):
         self.changes = collections.defaultdict(list)
@@ -64,7 +64,7 @@ class DriverBooks:
             self.unmap_seeded(c)
 
     def unmap_seeded(self, c):
-        """Ranges that grew before the recording began are known as one."""
+        """Ranges that were mapped before the recording began are known as one range."""
         for address, (known, size) in list(self.by_address.items()):
             cut = known.kind == "virtual" and known.flags & SEEDED
             if not cut or not address <= c.address < address + size:
@@ -96,7 +96,7 @@ class DriverBooks:
 
 
 def curves(base):
-    """(rank_id, device, name) -> Curve, of a database of the whole trace."""
+    """Maps (rank_id, device, name) to its Curve, for a database of the whole trace."""
     changes = collections.defaultdict(list)
 
     def add(name, sql):

@@ -1,5 +1,5 @@
-// The letters of a frame, found in what ImGui hands to the graphics card: nothing that is drawn can
-// hide from it.
+// The letters of a frame, found in the draw lists ImGui hands to the graphics card, so that no text
+// on screen is missed.
 #pragma once
 
 #include <imgui.h>
@@ -18,18 +18,18 @@ struct Letter {
   ImU32 ink = 0;
 };
 
-// Of the frame that was rendered last.
+// The letters of the last rendered frame.
 std::vector<Letter> drawn_letters();
 
-// All that can be read in the windows whose names contain this, without its spaces.
+// All text in the windows whose names contain `name`, without its spaces.
 std::string read_window(const std::string& name);
 std::string without_spaces(const std::string& text);
-// Whether anything in such a window is drawn in this colour, however transparent.
+// Whether anything in such a window is drawn in this colour, at any opacity.
 bool painted(const std::string& name, unsigned char r, unsigned char g, unsigned char b);
 
-// Letters that a border cuts through on the left or right.
+// Letters that a border clips on the left or right.
 std::vector<Letter> cut_letters(const std::vector<Letter>& letters);
-// Letters that lie on one another.
+// Letters that overlap each other.
 std::vector<Letter> covered_letters(const std::vector<Letter>& letters);
 
 }  // namespace tidemark::view

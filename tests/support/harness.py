@@ -1,4 +1,4 @@
-"""What the command line's tests share: running tidemark, and checks that count."""
+"""Shared by the tests of the command line: running tidemark, and checks that are counted."""
 import json
 import pathlib
 import subprocess

@@ -1,9 +1,9 @@
-// What the processes of a job did, written by themselves so that it outlives a SIGKILL.
+// A log of what the processes of a job did, which they write themselves and which survives a
+// SIGKILL.
 //
-// One file per process, mapped shared: one page of it per thread holds the thread's id and how far
-// it came, the rest are its calls. A call is entered before it is made and completed when it has
-// returned, so at any moment each thread has at most one call of which nobody can say whether it
-// happened.
+// One file per process, mapped shared. Each thread has one page with its id and progress; the rest
+// are its calls. A call is entered before it is made and completed when it has returned, so at any
+// moment each thread has at most one call that may or may not have happened.
 #pragma once
 
 #include <atomic>
@@ -13,11 +13,11 @@
 namespace tidemark::test {
 
 inline constexpr size_t kJobThreads = 4;
-inline constexpr size_t kJobCalls = 1 << 16;  // per thread; then it pauses
+inline constexpr size_t kJobCalls = 1 << 16;  // per thread; the thread pauses when it has made them
 
 struct LoggedCall {
   uint64_t address;
-  uint64_t size_bytes;  // 0: a free
+  uint64_t size_bytes;  // 0: this is a free
 };
 
 struct ThreadLog {

@@ -1,6 +1,6 @@
 """A real Slurm on this machine alone: munge, a controller and several nodes, all in one directory.
 
-Nothing outside of that directory is read or written, and no service of the system is used.
+It reads and writes nothing outside that directory and uses no system service.
 """
 import os
 import shutil
@@ -27,7 +27,7 @@ def free_ports(count):
 
 
 class CannotRun(Exception):
-    """Slurm's daemons refuse to run here at all: slurmd needs a mounted cgroup file system."""
+    """Slurm's daemons cannot run here at all: slurmd needs a mounted cgroup file system."""
 
 
 class LocalSlurm:
@@ -120,7 +120,8 @@ class LocalSlurm:
         key = os.path.join(self.folder, "munge.key")
         with open(os.open(key, os.O_WRONLY | os.O_CREAT, 0o400), "wb") as f:
             f.write(os.urandom(128))
-        # munged wants every folder above its socket to be nobody else's; a test's is not.
+        # munged requires that nobody else owns a folder above its socket; a test's folder may not
+        # comply.
         self._start("munged", "--foreground", "--force", f"--key-file={key}",
                     f"--socket={self.folder}/munge.socket", f"--pid-file={self.folder}/munge.pid",
                     f"--log-file={self.folder}/munge.log", f"--seed-file={self.folder}/munge.seed")
@@ -136,7 +137,7 @@ class LocalSlurm:
                                              stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL))
 
     def _wait_until_empty(self):
-        """The process that watches over a step outlives the daemons if it cannot say goodbye."""
+        """Jobs must end first: the process that supervises a step outlives daemons it cannot reach."""
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
             queue = self.run("squeue", "-h")
@@ -152,6 +153,6 @@ class LocalSlurm:
             if state.split() == ["idle"] * self.nodes:
                 return
             if any(daemon.poll() is not None for daemon in self.daemons):
-                raise CannotRun("a daemon of Slurm ended at its start:\n" + self.logs())
+                raise CannotRun("a Slurm daemon exited at startup:\n" + self.logs())
             time.sleep(0.5)
-        raise RuntimeError(f"the nodes do not come up: {state}\n" + self.logs())
+        raise RuntimeError(f"the nodes did not become idle: {state}\n" + self.logs())

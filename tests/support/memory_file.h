@@ -1,4 +1,4 @@
-// A trace in a nameless file, so that tests can cut and flip it.
+// A trace in an anonymous file, which tests can truncate and corrupt.
 #pragma once
 
 #include <sys/mman.h>

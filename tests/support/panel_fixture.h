@@ -1,5 +1,5 @@
-// The whole program without its window: real input events go in, the model and what was drawn come
-// out. No OpenGL.
+// The whole program without its window: tests send real input events, then inspect the model and
+// what was drawn. No OpenGL.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ class Interaction : public testing::Test {
     io.IniFilename = nullptr;
     io.DisplaySize = {1400, 900};
     io.ConfigFlags |= ImGuiConfigFlags_DockingEnable;
-    io.BackendFlags |= ImGuiBackendFlags_RendererHasVtxOffset;  // as every OpenGL 3.3 has
+    io.BackendFlags |= ImGuiBackendFlags_RendererHasVtxOffset;  // every OpenGL 3.3 has it
     apply_theme(true, 1);
     load_fonts(1);
     unsigned char* pixels = nullptr;
@@ -93,7 +93,7 @@ class Interaction : public testing::Test {
     const ImGuiWindow* w = ImGui::FindWindowByName(title);
     return w == nullptr ? ImRect() : w->Rect();
   }
-  // A point of the lanes' area, by share.
+  // A point in the lanes' area; x and y are fractions of its size.
   static ImVec2 in_timeline(float x, float y) {
     const ImRect r = window(TimelinePanel::kTitle);
     return {r.Min.x + 110 + (r.GetWidth() - 140) * x, r.Min.y + 160 + (r.GetHeight() - 200) * y};

@@ -1,4 +1,4 @@
-"""Reads Perfetto traces with nothing but the wire format: no code of the writer, no schema classes.
+"""Reads Perfetto traces using only the wire format: no code of the writer, no schema classes.
 
 Field numbers are those of Perfetto's public schema.
 """
@@ -79,7 +79,7 @@ class Sequence:
         self.annotations = {}
         self.values = {}
         self.clock = None       # default clock of its packets
-        self.incremental = {}   # clock -> time now
+        self.incremental = {}   # clock -> current time
 
 
 class PerfettoFile:
@@ -98,7 +98,7 @@ class PerfettoFile:
         self.packets = 0
         self.samples = None
         for number, kind, value in fields(data):
-            assert (number, kind) == (1, 2), "a trace is packets only"
+            assert (number, kind) == (1, 2), "a trace contains only packets"
             self.packets += 1
             self.packet(message(value))
 
@@ -111,7 +111,7 @@ class PerfettoFile:
             self.sequences[sequence_id] = sequence = Sequence()
             sequence.started = True
         if flags & NEEDS_STATE:
-            assert sequence.started, "state is used before it was begun"
+            assert sequence.started, "incremental state is used before it is started"
         if 59 in p:
             sequence.clock = one(message(one(p, 59)), 58)
         if 12 in p:
@@ -172,7 +172,7 @@ class PerfettoFile:
         assert one(p, 13, 0) & NEEDS_STATE
         e = message(one(p, 11))
         track = one(e, 11)
-        assert track in self.tracks, "events lie on described tracks"
+        assert track in self.tracks, "an event is on a described track"
         kind = one(e, 9)
         if kind == COUNTER:
             assert self.tracks[track].counter is not None
@@ -238,7 +238,7 @@ class PerfettoFile:
         return self.tracks[track]
 
     def slices(self):
-        """(begin, end or None, track, event) with the nesting that trace_processor would see."""
+        """(begin, end or None, track, event), nested as trace_processor would nest them."""
         out = []
         by_track = collections.defaultdict(list)
         for index, e in enumerate(self.events):
@@ -251,26 +251,26 @@ class PerfettoFile:
                 if e.type == BEGIN:
                     open_slices.append(e)
                 else:
-                    assert open_slices, "an end without a beginning"
+                    assert open_slices, "an end without a begin"
                     begun = open_slices.pop()
                     out.append((begun.time, time, track, begun))
             out.extend((e.time, None, track, e) for e in open_slices)
         return out
 
     def counters(self):
-        """track -> (times, values) in the order of the file, in which the times of a track rise."""
+        """track -> (times, values) in file order, in which the times of a track never decrease."""
         if self.samples is None:
             self.samples = collections.defaultdict(lambda: ([], []))
             for e in self.events:
                 if e.type == COUNTER:
                     times, values = self.samples[e.track]
-                    assert not times or times[-1] <= e.time, "a counter never goes back"
+                    assert not times or times[-1] <= e.time, "a counter never goes back in time"
                     times.append(e.time)
                     values.append(e.value)
         return self.samples
 
     def counter_at(self, track, time):
-        """The value that the counter shows at a time; None before its first."""
+        """The value of the counter at a time; None before its first."""
         times, values = self.counters()[track]
         place = bisect.bisect_right(times, time)
         return values[place - 1] if place else None

@@ -8,7 +8,7 @@
 //   tuple             {"tuple": […]}
 //   dict              {"dict": [key, value, key, value, …]}
 //
-// Shared containers are printed each time they are met, or, with Sharing::kShow, once: then the nth
+// A shared container is printed at each occurrence or, with Sharing::kShow, only once: then the nth
 // container that was printed (from 0, empty tuples not counted) is {"ref": n} when met again.
 #pragma once
 
@@ -43,7 +43,7 @@ class PickleDump {
     --values_left_;
     switch (value.kind()) {
       case PickleKind::kAbsent:
-        out_ += "absent";  // no JSON: never to be seen
+        out_ += "absent";  // not JSON: must never appear
         break;
       case PickleKind::kNone:
         out_ += "null";

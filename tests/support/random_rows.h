@@ -8,7 +8,7 @@
 
 namespace tidemark {
 
-// Mixes zeros, small numbers and full-width ones, so that every length of varint occurs.
+// Mixes zeros, small and full-width numbers, so that every varint length occurs.
 template <typename T>
 T random_member(std::mt19937_64& rng) {
   uint64_t v = 0;

@@ -1,4 +1,4 @@
-// Rank files of a made-up job, for tests: collectives that end together, memory that differs.
+// Rank files of a synthetic job, for tests: collectives that end together, memory that differs.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +18,18 @@ inline constexpr uint64_t kWorld = 0x77;  // the communicator of all ranks
 struct RankTrace {
   int64_t rank = 0;
   uint64_t world_size = 4;
-  std::string host = "node";  // its rank is added
+  std::string host = "node";  // followed by its rank
   std::string job = "job-1";
   uint64_t collectives = 400;
   int64_t period_ns = 50'000'000;  // between two collectives
-  int64_t jitter_ns = 10'000;      // ends of one collective lie this far apart
-  double far_share = 0;            // of ends that are late by milliseconds
-  bool kernels_tell = true;        // false: no kernels, so nobody knows when anything ended
+  int64_t jitter_ns = 10'000;      // spread of the ends of one collective
+  double far_share = 0;            // fraction of ends that are late by milliseconds
+  bool kernels_tell = true;        // false: no kernels, so the ends are unknown
   uint64_t communicator = kWorld;
   uint64_t events = 100;              // of the framework
   uint64_t keeps_bytes = 0;           // more than the others, from the middle of the job on
-  uint64_t stops_after = UINT64_MAX;  // its last collective, if it did not live to the end
-  std::vector<uint64_t> nccl_bytes;   // allocations of the driver, one after each other collective
+  uint64_t stops_after = UINT64_MAX;  // its last collective, if the rank dies early
+  std::vector<uint64_t> nccl_bytes;   // driver allocations, one after every other collective
   uint64_t nccl_user_bytes = 0;
   uint64_t nccl_host_bytes = 0;
   uint64_t seed = 1;
@@ -102,7 +102,7 @@ class RankTraceWriter {
         together + static_cast<int64_t>(share(rng_) * static_cast<double>(made_.jitter_ns));
     if (share(rng_) < made_.far_share) end += 1'000'000 + static_cast<int64_t>(share(rng_) * 9e6);
     NcclOperation op{};
-    // Enqueued long before it runs, at an instant of the rank's own.
+    // Enqueued long before it runs, at a different instant on each rank.
     op.start_ns = together - 3'000'000 - static_cast<int64_t>(share(rng_) * 2e6);
     op.duration_ns = 20'000;
     op.communicator = made_.communicator;

@@ -4,12 +4,13 @@ import os
 
 
 def recordings(root):
-    """Paths that the tool takes, those of one job as their directory."""
+    """Paths to pass to tidemark; the traces of one job are given as their directory."""
     paths = glob.glob(os.path.join(root, "tests/data/**/*.pickle.gz"), recursive=True)
     for top in ("samples/traces", "tests/data"):
         for directory, _, names in os.walk(os.path.join(root, top)):
             traces = [os.path.join(directory, n) for n in names if n.endswith(".tmk")]
-            # Loose traces are named after what they show, those of a job after their process.
+            # These directories hold independent traces, named after what they show. In the others,
+            # the traces of a job are named after their process.
             loose = os.path.basename(directory) in ("torch", "scenarios")
             paths.extend(traces if loose else [directory] if traces else [])
     return sorted(paths)

@@ -1,5 +1,5 @@
-// PyTorch's caching allocator in the plainest possible code: every question is answered by looking
-// at every block. The model of analysis/allocator is compared with it.
+// PyTorch's caching allocator in the simplest possible code: it answers every question by searching
+// all blocks. The model in analysis/whatif is compared with it.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace tidemark {
 
-// Addresses that go up, freed ones used again from the lowest: deterministic and with ties.
+// Ascending addresses; freed ones are reused from the lowest. Deterministic, and produces ties.
 class PlainAddresses : public SegmentAddresses {
  public:
   uint64_t allocate(uint64_t bytes) override {
@@ -294,7 +294,7 @@ class ReferenceAllocator {
     return true;
   }
 
-  // The block takes its neighbours of the same kind into itself.
+  // Merges the block with its neighbours of the same kind.
   static void merge(const Found& f) {
     auto& blocks = f.segment->blocks;
     if (f.block != blocks.begin() && std::prev(f.block)->use == f.block->use) {

@@ -1,4 +1,4 @@
-// Makes the ring of an imagined process, sound or not.
+// Builds the ring of an imaginary process, valid or damaged.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ class RingBuilder {
     return bytes_.data() + header().chunks_offset + uint64_t{chunk} * header().chunk_bytes;
   }
 
-  // A thread takes a chunk.
+  // A thread claims a chunk.
   void open(uint32_t chunk, uint64_t sequence) {
     control(chunk).sequence = sequence;
     control(chunk).commit = ring::commit_word(ring::generation_of(control(chunk).commit) + 1, 0);
@@ -58,7 +58,7 @@ class RingBuilder {
     put_record(chunk, BlockKind::kStrings, content.data(), content.size());
     header().strings_used = std::max(header().strings_used, id);
   }
-  // What was put so far is in the first `file_bytes` bytes of the trace.
+  // Everything put so far is in the first `file_bytes` bytes of the trace.
   void set_checkpoint(uint64_t file_bytes) {
     checkpoint().file_bytes = file_bytes;
     for (uint32_t i = 0; i < header().chunk_count; ++i) {

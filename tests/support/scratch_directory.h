@@ -1,4 +1,4 @@
-// A directory that is gone after the test.
+// A directory that is removed after the test.
 #pragma once
 
 #include <stdlib.h>

@@ -25,7 +25,7 @@ bool shift_clock(const std::string& in, const std::string& out, int64_t at_ns, i
   Result<TraceReader> reader = TraceReader::open(in);
   Result<OutputFile> file = OutputFile::create(out);
   if (!reader || !file) return false;
-  // What puts ranks on one clock takes one off it as well.
+  // The alignment that puts ranks on a common clock can also move one off it.
   reader->set_alignment(1, {at_ns, offset_ns, drift_ppb, 0, 0, AlignmentMethod::kNone});
   FdSink sink(file->fd());
   TraceWriter writer(sink);

@@ -1,5 +1,5 @@
-// A made-up program for the tests of the diagnosis, told in the words of a training loop: it writes
-// the trace that a recorder would write, with a small caching allocator underneath.
+// A fictitious program for tests of the diagnosis, written in the terms of a training loop. It
+// writes the trace a recorder would write, using a small caching allocator.
 #pragma once
 
 #include <algorithm>
@@ -231,7 +231,7 @@ class Training {
  public:
   struct Shape {
     int layers = 6;
-    uint64_t activation = 8 * kMiB;  // of each of two operations of a layer
+    uint64_t activation = 8 * kMiB;  // of each of the two operations in a layer
     uint64_t weight = 2 * kMiB;      // of a layer
     bool foreach_temporaries = false;
     bool marks = true;
@@ -292,7 +292,7 @@ class Training {
   bool states_made_ = false;
 };
 
-// Runs `tell` for each process and loads what it wrote.
+// Runs `tell` for each process and loads the resulting trace.
 class Trace {
  public:
   template <typename Tell>
@@ -311,7 +311,7 @@ class Trace {
 
   const TraceModel& model() const { return model_; }
   Report report(const ReportOptions& options = {}) const { return *make_report(model_, options); }
-  // Ids at warning or above, in order of the alphabet.
+  // Ids at warning or above, in alphabetical order.
   std::vector<std::string> alarms() const {
     std::vector<std::string> ids;
     const Report whole = report();

@@ -1,5 +1,5 @@
-// Traces made by rule, of any length, in the shape of a training run: memory rises through the
-// forward pass and falls through the backward pass of every step.
+// Generated traces of any length in the shape of a training run: memory rises during the forward
+// pass and falls during the backward pass of every step.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,15 @@ struct SyntheticOptions {
   bool marks = true;
   bool oom = true;
   uint32_t kernels_per_event = 0;
-  bool card = false;          // what the card says is used, ten times a second
-  bool repeat_sizes = false;  // a line of the program asks for the same size again and again
-  uint64_t spike_bytes = 0;   // one block of this size, freed by the very next event, half way
+  bool card = false;          // samples of the card's used memory, ten per second
+  bool repeat_sizes = false;  // every line of the program always requests the same size
+  uint64_t spike_bytes = 0;   // one block of this size half way, freed by the next event
 };
 
-// Into a file; false when that failed.
+// Writes a file; false on failure.
 bool write_synthetic_trace(const SyntheticOptions& options, const std::string& path);
 
-// An anonymous file in memory.
+// Writes an anonymous file in memory.
 TraceReader synthetic_trace(const SyntheticOptions& options);
 
 TraceModel synthetic_model(const SyntheticOptions& options);

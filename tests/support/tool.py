@@ -1,4 +1,4 @@
-"""Runs the tool under test."""
+"""Runs the tidemark program under test."""
 import json
 import subprocess
 

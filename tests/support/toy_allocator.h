@@ -1,5 +1,5 @@
-// A caching allocator in the plainest possible code, which writes the events torch would write and
-// keeps the truth beside them: the thing that the model is compared with.
+// A caching allocator in the simplest possible code. It writes the events torch would write and
+// keeps the true totals, with which tests compare the model.
 #pragma once
 
 #include <map>
@@ -100,7 +100,7 @@ class ToyAllocator {
                                                        : (size + 2 * kSmallBytes - 1) /
                                                              (2 * kSmallBytes) * 2 * kSmallBytes;
       best = next_address_;
-      next_address_ += bytes;  // segments touch each other, and must still not be merged
+      next_address_ += bytes;  // segments are adjacent, and must still not be merged
       segments[best] = {bytes, {{best, {bytes, 0, false, false}}}};
       home = &segments[best].blocks;
       note(FrameworkAction::kSegmentAlloc, best, bytes);
@@ -128,7 +128,7 @@ class ToyAllocator {
     block.used = false;
     block.pending = true;
     note(FrameworkAction::kFreeRequested, address, block.requested);
-    if (rng_() % 5 != 0) complete(base, address);  // else another stream still uses it
+    if (rng_() % 5 != 0) complete(base, address);  // otherwise another stream still uses it
   }
 
   void complete_pending() {

@@ -23,7 +23,7 @@ struct TraceContents {
   std::vector<ClockSample> clock_samples;
   std::vector<Counter> counters;
   std::vector<Health> health;
-  std::vector<uint32_t> repeated_strings;  // ids that came twice
+  std::vector<uint32_t> repeated_strings;  // ids that occur twice
   Damage damage;
 
   uint64_t health_sum(HealthKind kind) const {
@@ -71,7 +71,7 @@ inline TraceContents read_trace(const std::string& path) {
   return all;
 }
 
-// Of one table.
+// The rows of one table.
 template <typename Row>
 std::vector<Row> rows_of(const std::string& path) {
   std::vector<Row> out;

@@ -1,4 +1,4 @@
-// Runs recorder_victim and checks what is left of its recording.
+// Runs recorder_victim and checks the recording it leaves.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@
 namespace tidemark::test {
 
 struct VictimEnd {
-  int status = 0;      // as of waitpid
-  std::string errors;  // what it said on stderr
-  std::string output;  // … on stdout
+  int status = 0;      // from waitpid
+  std::string errors;  // what it wrote on stderr
+  std::string output;  // … and on stdout
 };
 
 class Victim {
@@ -20,7 +20,7 @@ class Victim {
   Victim(const ScratchDirectory& directory, std::vector<std::string> arguments);
   void kill() const;
   VictimEnd wait();
-  // Rows that each thread had committed for certain.
+  // Rows that each thread had certainly committed.
   std::vector<uint64_t> committed() const;
 
  private:
@@ -30,8 +30,8 @@ class Victim {
   int pid_ = -1;
 };
 
-// Each thread's rows are 0, 1, 2 … without gap or repetition, at least as many as it had counted
-// and at most one more, and all names they refer to are there.
+// Each thread's rows are 0, 1, 2 … without gaps or repetitions, at least as many as it had counted
+// and at most one more, and all names they refer to are present.
 void expect_complete(const TraceContents& trace, const std::vector<uint64_t>& committed);
 
 }  // namespace tidemark::test
