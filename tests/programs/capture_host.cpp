@@ -1,4 +1,4 @@
-// A CUDA program with one task per run, for tests that read back what was captured of it.
+// A CUDA program that runs one task, for tests that read back what was recorded.
 // Usage: capture_host TASK [NUMBER]
 #include <sys/wait.h>
 #include <unistd.h>
@@ -110,7 +110,7 @@ void forks(int) {
   CUdeviceptr p = 0;
   cu.check(cu.cuMemAlloc_v2(&p, kMiB), "cuMemAlloc");
   if (const pid_t idle = fork(); idle == 0) {
-    std::exit(0);  // runs the exit handlers, ours among them
+    std::exit(0);  // runs the exit handlers, including ours
   } else {
     waitpid(idle, nullptr, 0);
   }
@@ -194,7 +194,7 @@ void ipc(int milliseconds) {
   }
   int status = 0;
   waitpid(child, &status, 0);
-  if (status != 0) fail("child", "did not open the memory");
+  if (status != 0) fail("child", "could not open the memory");
 }
 
 // cuMemAllocAsync on a stream that is being captured.

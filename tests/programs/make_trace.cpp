@@ -1,4 +1,4 @@
-// Writes a made-up job of two ranks that uses every table an export reads: two hosts that share a
+// Writes a synthetic job of two ranks that uses every table an export reads: two hosts that share a
 // pid, kernels that overlap and come out of order, marks that cross, collectives on both ranks.
 //
 //   make_trace DIRECTORY

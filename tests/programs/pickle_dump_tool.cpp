@@ -1,5 +1,5 @@
 // Prints pickles as canonical JSON (see pickle_dump.h), one line per file: the document, or a JSON
-// object {"error": "…"}. pickle_differential.py compares it with CPython's reading.
+// object {"error": "…"}. tests/collector/pickle/differential.py compares it with CPython's result.
 #include <cstdio>
 #include <cstring>
 #include <string>

@@ -12,6 +12,6 @@ int main(int argc, char** argv) {
   }
   const bool done = tidemark::test::shift_clock(argv[1], argv[2], std::atoll(argv[3]),
                                                 std::atoll(argv[4]), std::atoll(argv[5]));
-  if (!done) std::fprintf(stderr, "%s: cannot be shifted into %s\n", argv[1], argv[2]);
+  if (!done) std::fprintf(stderr, "cannot shift %s into %s\n", argv[1], argv[2]);
   return done ? 0 : 1;
 }
