@@ -1,4 +1,4 @@
-// Columns in memory and in files hold the same, whatever the disk does.
+// Columns in memory and in files hold the same values, even when the disk fails.
 #include "analysis/columns/data_column.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ void expect_values(const DataColumn<uint64_t>& column, uint64_t count) {
 TEST(DataColumn, GrowsInMemory) {
   DataColumn<uint64_t> column;
   fill(column, 100'000);
-  column.push_back(column[7]);  // an element of itself, perhaps while it moves
+  column.push_back(column[7]);  // its own element, possibly while it reallocates
   EXPECT_EQ(column.back(), value_at(7));
   EXPECT_FALSE(column.finish_file());
   DataColumn<uint64_t> moved = std::move(column);
@@ -39,11 +39,11 @@ TEST(DataColumn, GrowsInMemory) {
 
 TEST(DataColumn, FileHoldsWhatLeftMemory) {
   const ScratchDirectory folder;
-  constexpr uint64_t kCount = 3'000'000;  // several times what a file grows by
+  constexpr uint64_t kCount = 3'000'000;  // several times the growth step of a file
   DataColumn<uint64_t> column;
   ASSERT_TRUE(column.bytes().create_file(folder / "column"));
   fill(column, kCount / 2);
-  column[5] = 1;  // long after its page was given back
+  column[5] = 1;  // long after its page was released
   column[5] = value_at(5);
   column.release_pages();
   fill(column, kCount);
@@ -103,7 +103,7 @@ TEST(AllocationColumns, KeepSizesThatNeverRepeat) {
   };
   AllocationColumns columns;
   for (uint32_t i = 0; i < kCount; ++i) columns.add(allocation(i));
-  for (uint32_t i = 0; i < kCount; i += 3) columns.add(allocation(i));  // known, or forgotten
+  for (uint32_t i = 0; i < kCount; i += 3) columns.add(allocation(i));  // still known, or forgotten
   const std::vector<int64_t> times(1);
   columns.finish(times.data());
   const auto expect = [&](size_t row, uint32_t i) {

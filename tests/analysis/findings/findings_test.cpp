@@ -1,4 +1,4 @@
-// Every finding: a made-up run that has it, and one like it that has not.
+// Every finding: a fictitious run that has it, and a similar one that does not.
 #include <gtest/gtest.h>
 
 #include "tests/support/story.h"
@@ -22,7 +22,7 @@ TEST(Findings, CapacityAndActivationPeak) {
   const Trace trace([](Story& s, uint32_t) {
     Training t(s, {});
     for (int i = 0; i < 3; ++i) t.step();
-    const auto kept = t.forward(2);  // twice the batch, and then no more
+    const auto kept = t.forward(2);  // twice the batch, then out of memory
     s.run_out(256 * kMiB, 10 * kMiB, s.forward(1));
     for (const uint64_t a : kept) s.free(a);
   });
@@ -61,9 +61,9 @@ TEST(Findings, FragmentationWhenHolesWouldHaveBeenEnough) {
       for (int i = 0; i < 12; ++i) {
         scratch.push_back(s.alloc(24 * kMiB, s.user(1)));
         if (holes) s.free(scratch.back());
-        s.alloc(14 * kMiB, s.user(2));  // takes the first half of the hole and pins the rest
+        s.alloc(14 * kMiB, s.user(2));  // takes the first part of the hole and pins the rest
       }
-      for (int i = 0; i < 40; ++i) {  // goes on without growing, in the small holes
+      for (int i = 0; i < 40; ++i) {  // continues without growing, in the small holes
         const uint64_t a = s.alloc(5 * kMiB, s.user(9));
         s.free(s.alloc(3 * kMiB, s.user(10)));
         s.free(a);
@@ -76,7 +76,7 @@ TEST(Findings, FragmentationWhenHolesWouldHaveBeenEnough) {
   EXPECT_FALSE(run(true).finding("fragmentation").frames.empty());
 }
 
-TEST(Findings, MemoryFractionOnlyWhenTheCardHadRoom) {
+TEST(Findings, MemoryFractionOnlyWhenTheCardHadFreeMemory) {
   const auto run = [](uint64_t device_free) {
     return Trace([device_free](Story& s, uint32_t) {
       for (int i = 0; i < 4; ++i) s.alloc(100 * kMiB, s.user(1));
@@ -104,7 +104,7 @@ TEST(Findings, CreepNamesTheLineAndWhatItHolds) {
   ASSERT_EQ(f.frames.size(), 1U);
   EXPECT_EQ(f.frames[0], "work train.py:77");
   EXPECT_EQ(creeping.report().ranks[0].devices[0].steps.growth_bytes_per_step, 4.0 * kMiB);
-  // 20 of them are alive at the end; the last peak saw 19 or 20.
+  // 20 blocks are live at the end; the last peak included 19 or 20.
   EXPECT_NEAR(static_cast<double>(f.advice[0].saves_bytes), 19.0 * 4 * kMiB, 4.0 * kMiB);
   EXPECT_EQ(run(false).alarms(), Ids{});
 }
@@ -212,7 +212,7 @@ TEST(Findings, ShapeVarianceWhenSizesNeverReturn) {
   EXPECT_EQ(run(false).alarms(), Ids{});
 }
 
-TEST(Findings, PrivatePoolsThatLieIdle) {
+TEST(Findings, IdlePrivatePools) {
   const auto run = [](uint64_t pools) {
     return Trace([pools](Story& s, uint32_t) {
       std::vector<uint64_t> blocks;
@@ -297,7 +297,7 @@ TEST(Findings, OtherProcessesThatAreNotInTheTrace) {
     });
   };
   EXPECT_EQ(run(999).alarms(), (Ids{"other_process"}));
-  EXPECT_EQ(run(101).alarms(), Ids{});  // this process itself
+  EXPECT_EQ(run(101).alarms(), Ids{});  // this process
 }
 
 TEST(Findings, PinnedMemoryThatGrows) {

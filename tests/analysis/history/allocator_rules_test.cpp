@@ -28,11 +28,11 @@ TEST(AllocatorRules, RoundsToDivisionsOfAPowerOfTwo) {
 TEST(AllocatorRules, ListOfDivisionsFillsTheGaps) {
   AllocatorRules rules;
   rules.apply_conf("roundup_power2_divisions:[64:2,256:8,>:1], max_split_size_mb:100");
-  EXPECT_EQ(rules.roundup_divisions[0], 2U);  // below the first listed
+  EXPECT_EQ(rules.roundup_divisions[0], 2U);  // below the first listed size
   EXPECT_EQ(rules.roundup_divisions[6], 2U);  // 64 MiB
   EXPECT_EQ(rules.roundup_divisions[7], 0U);  // 128 MiB: not listed
   EXPECT_EQ(rules.roundup_divisions[8], 8U);  // 256 MiB
-  EXPECT_EQ(rules.roundup_divisions[9], 1U);  // the rest
+  EXPECT_EQ(rules.roundup_divisions[9], 1U);  // everything above
   EXPECT_EQ(rules.roundup_divisions[15], 1U);
   EXPECT_EQ(rules.max_split_bytes, 100 * kMiB);
 }

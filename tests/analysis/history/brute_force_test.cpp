@@ -1,5 +1,5 @@
-// States, holes, the peak's blocks, curves and the ledger against computations that use nothing of
-// the model: the toy allocator's own books, and plain sums over rows.
+// Compares states, holes, the blocks at the peak, curves and the ledger with results computed
+// without the model: the toy allocator's own records, and plain sums over rows.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -17,7 +17,7 @@ namespace {
 
 using Blocks = std::vector<std::pair<uint64_t, ToyAllocator::ToyBlock>>;
 
-// Everything the toy knows after some event.
+// Everything the toy allocator knows after some event.
 struct Book {
   Blocks live;
   std::vector<std::pair<uint64_t, uint64_t>> segments;  // address, size
@@ -57,7 +57,7 @@ void expect_book(const AllocationHistory& model, const MemoryState& state, const
   }
 }
 
-// A long history with books at some of its events, and at its peak.
+// A long history with the toy's records at some of its events and at its peak.
 struct History {
   History() : toy(AllocatorRules(), 51) {
     constexpr size_t kEvents = 30'000;
@@ -70,7 +70,7 @@ struct History {
       toy.random_step();
       for (; fed < toy.events.size(); ++fed) replay.apply(toy.events[fed]);
       const auto event = static_cast<uint32_t>(fed - 1);
-      // The last event of a step: the books know no other.
+      // Only after the last event of a step: the toy has no state in between.
       if (fed >= next_book) {
         books[event] = book_of(toy);
         next_book = fed + 1 + random() % 500;
@@ -156,7 +156,7 @@ TEST_F(LongHistory, ExtremesOfAnyRangeAreThoseOfItsTotals) {
   }
 }
 
-// A card with a framework, libraries and samples of its use, all at random.
+// A card with a framework, libraries and usage samples, all random.
 TEST(LedgerSum, EveryLedgerAddsUpToWhatTheCardSays) {
   std::mt19937_64 random(54);
   for (int round = 0; round < 20; ++round) {
@@ -196,7 +196,7 @@ TEST(LedgerSum, EveryLedgerAddsUpToWhatTheCardSays) {
     for (int i = 0; i < 30; ++i) {
       const auto time = static_cast<int64_t>(random() % static_cast<uint64_t>(end));
       const Ledger ledger = ledger_at(process, 0, time);
-      // The sample nearest to the time, by looking at all.
+      // The sample nearest to the time, by comparing all.
       const Counter* sample = nullptr;
       for (const Counter& c : process.counters) {
         if (c.kind != CounterKind::kDeviceUsed) continue;

@@ -1,4 +1,5 @@
-// The driver's memory over time, against a pass over all allocations; and ledgers that add up.
+// Compares the driver's memory over time with a pass over all allocations; checks that ledgers add
+// up.
 #include "analysis/history/driver_history.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +46,7 @@ TEST(DriverHistory, EqualsAPassOverAllAllocations) {
   }
 }
 
-TEST(DriverModel, OnlyWantOfMemoryIsAFailure) {
+TEST(DriverModel, OnlyOutOfMemoryIsAFailure) {
   constexpr uint32_t kErrorOutOfMemory = 2;
   constexpr uint32_t kErrorNotPermitted = 800;
   std::vector<DriverEvent> events;

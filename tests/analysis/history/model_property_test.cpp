@@ -1,4 +1,4 @@
-// The model against a plain allocator that keeps its own truth.
+// Compares the model with a simple allocator that keeps its own records.
 #include <gtest/gtest.h>
 
 #include "analysis/history/history_replay.h"
@@ -42,7 +42,7 @@ TEST(Model, TotalsAreExactAfterEveryEvent) {
   }
 }
 
-// Live blocks with their sizes, segments, and holes: everything a picture of the memory shows.
+// Live blocks with their sizes, segments and holes: everything a memory map shows.
 void expect_state(const MemoryState& state, const AllocationHistory& model,
                   const ToyAllocator& toy) {
   const auto live = toy.live();
@@ -119,7 +119,7 @@ TEST(Model, HistoryThatBeganLateIsSeededFromItsEnd) {
   }
 }
 
-// Any order of any events: nothing may crash, hang, or leave totals that cannot be.
+// Any events in any order: nothing may crash, hang, or leave impossible totals.
 TEST(Model, NonsenseHistoriesAreSurvived) {
   std::mt19937_64 rng(24);
   for (int round = 0; round < 200; ++round) {

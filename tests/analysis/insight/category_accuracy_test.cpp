@@ -1,4 +1,4 @@
-// Inferred categories against the exact ones of recorded runs, whose history says what the
+// Compares inferred categories with the exact ones of recorded runs, whose history says what the
 // optimizer and autograd held.
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ struct Score {
   uint64_t all = 0;
 };
 
-// Bytes at the allocated peak whose category the trace knows.
+// Bytes at the allocated peak whose category is recorded in the trace.
 Score score_of(const std::string& path) {
   const Result<TraceSource> source = open_trace(path);
   EXPECT_TRUE(source.ok()) << path;
@@ -61,7 +61,8 @@ TEST(CategoryAccuracy, IsAtLeast95PercentOfTheBytes) {
   EXPECT_GT(runs, 0U);
 }
 
-// Recorded for other reasons, with the recorder's own tags of parameters, gradients and states.
+// Recorded for other purposes, with the recorder's tags of parameters, gradients and optimizer
+// states.
 TEST(CategoryAccuracy, HoldsOnLiveRecordings) {
   const std::string samples = TIDEMARK_TEST_DATA "/../../samples/traces/";
   for (const char* run :

@@ -1,4 +1,4 @@
-// Validation, saving and the first step, found from stacks and from the program's own names.
+// Validation, saving and the first step, found from stacks and from names given by the program.
 #include "analysis/insight/phases.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ std::vector<Phase> phases_of(const Trace& trace, PhaseKind kind) {
   return phases;
 }
 
-// Batches of validation, let go one by one or, as with a graph, at the end of each batch.
+// Validation batches, freed one by one or, as with a graph, at the end of each batch.
 void validate(Story& s, Training& t, int batches, const char* line) {
   for (int i = 0; i < batches; ++i) {
     for (const uint64_t a : t.forward(2, line)) s.free(a);
@@ -66,7 +66,7 @@ TEST(Phases, AKeptLossDoesNotMakeValidationTraining) {
       t.step();
       for (int k = 0; k < 3; ++k) {
         validate(s, t, 1, "validate train.py:30");
-        s.alloc(512, s.forward(9, "validate train.py:30"));  // kept for good
+        s.alloc(512, s.forward(9, "validate train.py:30"));  // kept until the end
       }
     }
   });
@@ -91,7 +91,7 @@ TEST(Phases, TrainingThatDiesInItsForwardPassIsNotValidation) {
   EXPECT_TRUE(phases_of(trace, PhaseKind::kValidation).empty());
 }
 
-TEST(Phases, WhatStaysForGoodIsNoValidation) {
+TEST(Phases, WhatStaysUntilTheEndIsNoValidation) {
   const auto tell = [](bool dies) {
     return [dies](Story& s, uint32_t) {
       Training t(s, {});
@@ -127,7 +127,7 @@ TEST(Phases, SavingIsFoundByItsStack) {
   EXPECT_EQ(*d.peak_phase, PhaseKind::kSaving);
 }
 
-TEST(Phases, RangesThatTheProgramNamedAreBelieved) {
+TEST(Phases, RangesNamedByTheProgramAreTrusted) {
   const Trace trace([](Story& s, uint32_t) {
     Training t(s, {});
     for (int i = 0; i < 4; ++i) t.step();

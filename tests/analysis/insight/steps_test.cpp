@@ -1,4 +1,4 @@
-// Iterations from rhythm and from marks, growth, categories, and what a change would have saved.
+// Steps from repetition and from marks, growth, categories, and what a change would have saved.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -30,7 +30,7 @@ TEST(Steps, RhythmAndMarksAgree) {
     const Steps heard = find_steps(silent, framework(trace));
     EXPECT_EQ(heard.source, StepSource::kRhythm);
     EXPECT_EQ(heard.count(), static_cast<uint32_t>(count));
-    EXPECT_GT(heard.confidence, count < 10 ? 0.6 : 0.8);  // the first step is unlike the others
+    EXPECT_GT(heard.confidence, count < 10 ? 0.6 : 0.8);  // the first step differs from the others
   }
 }
 
@@ -66,8 +66,8 @@ TEST(Steps, NoRhythmWhereThereIsNone) {
   EXPECT_EQ(find_steps({}, framework(trace)).source, StepSource::kNone);
 }
 
-// Sizes and lines that never return, as many allocations as it likes: only what is around them
-// tells where a step ends.
+// Sizes and lines that never repeat, and a random number of allocations: only marks or collectives
+// around them show where a step ends.
 void wander(Story& s, std::mt19937& rng, int& line) {
   std::vector<uint64_t> held;
   for (uint64_t i = 0, count = 20 + rng() % 60; i < count; ++i) {
@@ -96,7 +96,7 @@ TEST(Steps, RangesThatTheProgramNumberedAreSteps) {
   }
 }
 
-TEST(Steps, CollectivesTellWhereAllocationsDoNot) {
+TEST(Steps, CollectivesMarkStepsWhereAllocationsDoNot) {
   const Trace trace([](Story& s, uint32_t) {
     std::mt19937 rng(9);
     int line = 0;
@@ -133,7 +133,7 @@ TEST(Steps, GrowthIsExactAndStopsWhenItStops) {
   EXPECT_EQ(steps_of(0, 30).growth_bytes_per_step, 0);
 }
 
-TEST(Steps, WaterIsTheLeastAndMostOfEachStep) {
+TEST(Steps, LevelsAreTheLeastAndMostOfEachStep) {
   const AllocatorRules rules;
   ToyAllocator toy(rules, 31);
   while (toy.events.size() < 2000) toy.random_step();
@@ -229,7 +229,7 @@ TEST(Peak, SharesOfEverySortAddUp) {
   EXPECT_EQ(sum(d.categories), d.at_totals.active);
   EXPECT_EQ(sum(d.sizes), d.at_totals.active);
   EXPECT_EQ(sum(d.ages), d.at_totals.active);
-  // A node of the tree holds what its children hold and what is its own.
+  // A node of the tree holds what its children hold plus its own bytes.
   std::vector<uint64_t> children(d.tree.size() + 1);
   for (const TreeNode& node : d.tree) children[node.parent] += node.bytes;
   for (size_t i = 0; i < d.tree.size(); ++i) EXPECT_LE(children[i + 1], d.tree[i].bytes);
@@ -239,7 +239,7 @@ TEST(Peak, SharesOfEverySortAddUp) {
   EXPECT_GT(d.pushed_by.bytes, 0U);
 }
 
-TEST(Categories, AreWhatTheLoopMadeThemFor) {
+TEST(Categories, MatchTheTrainingLoop) {
   const Trace trace([](Story& s, uint32_t) {
     Training t(s, {});
     for (int i = 0; i < 6; ++i) t.step();
@@ -256,13 +256,13 @@ TEST(Categories, AreWhatTheLoopMadeThemFor) {
   EXPECT_EQ(bytes[Category::kInput], 4 * kMiB);
 }
 
-TEST(Categories, TagsAreBelieved) {
+TEST(Categories, TagsAreTrusted) {
   const Trace trace([](Story& s, uint32_t) {
     const uint64_t a = s.alloc(10 * kMiB, s.user(1));
     s.tag(a, Category::kParameter);
     const uint64_t b = s.alloc(20 * kMiB, s.user(1));
     s.free(b);
-    s.tag(b, Category::kGradient);  // too late: it is gone
+    s.tag(b, Category::kGradient);  // too late: it is freed
     s.alloc(30 * kMiB, s.user(1));
   });
   const AllocationHistory& model = framework(trace);

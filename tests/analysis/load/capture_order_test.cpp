@@ -15,7 +15,7 @@ FrameworkEvent at(int64_t time_ns, uint64_t address) {
   return event;
 }
 
-// Rows of several threads, each in order, as a writer collects them in rounds.
+// Rows of several threads, each in order, as a writer collects them round by round.
 TEST(CaptureOrder, IsTheOrderOfTimes) {
   std::mt19937 dice(3);
   for (int round = 0; round < 50; ++round) {
@@ -53,7 +53,7 @@ TEST(CaptureOrder, OtherEventsComeBetweenAndFirst) {
   EXPECT_EQ(found, (std::vector<uint64_t>{1, 100, 2, 101, 3, 102}));
 }
 
-TEST(CaptureOrder, WhatComesMuchTooLateIsKeptAndCounted) {
+TEST(CaptureOrder, RowsThatComeMuchTooLateAreKeptAndCounted) {
   std::vector<uint64_t> found;
   CaptureOrder order({}, [&](const FrameworkEvent& e) { found.push_back(e.address); });
   const FrameworkEvent early[] = {at(0, 1), at(10'000'000'000, 2)};

@@ -1,4 +1,4 @@
-// A recording that began when the program had run for long: what was there before.
+// A recording that starts when the program has run for a while: memory allocated before it.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -53,10 +53,10 @@ std::map<std::string, int64_t> lines_at(const ProcessModel& p, int64_t seconds) 
   return lines;
 }
 
-TEST(LateCapture, WhatWasThereBeforeOnlyBecomesLess) {
+TEST(LateCapture, EarlierMemoryOnlyShrinks) {
   const ProcessModel p = process_of(
       {context(), driver(1, DriverOperation::kAllocate, MemoryKind::kDevice, 0x1000, 100),
-       // Of memory that nobody saw being taken.
+       // A free of memory whose allocation was not recorded.
        driver(3, DriverOperation::kFree, MemoryKind::kDevice, 0x9000, 0)},
       {800, 900, 900, 700, 750});
   using Lines = std::map<std::string, int64_t>;
@@ -67,8 +67,8 @@ TEST(LateCapture, WhatWasThereBeforeOnlyBecomesLess) {
   EXPECT_EQ(p.driver.unknown_frees, 1u);
 }
 
-// The same samples with a context that was made while recording.
-TEST(LateCapture, AContextOfItsOwnIsNotFromBefore) {
+// The same samples with a context created while recording.
+TEST(LateCapture, AContextCreatedWhileRecordingIsNotFromBefore) {
   DriverEvent own = context();
   own.flags = 0;
   const ProcessModel p = process_of(
@@ -78,8 +78,9 @@ TEST(LateCapture, AContextOfItsOwnIsNotFromBefore) {
   EXPECT_EQ(lines.at("context"), 800);
 }
 
-// The segment was taken after CUPTI listened and before the framework was asked: both tell.
-TEST(LateCapture, ASegmentThatBothToldOfCountsOnce) {
+// The segment was allocated after CUPTI was subscribed and before the framework was queried, so
+// both report it.
+TEST(LateCapture, ASegmentReportedByBothCountsOnce) {
   const ProcessModel p = process_of(
       {context(), driver(1, DriverOperation::kAllocate, MemoryKind::kDevice, 0x1000, 20),
        driver(2, DriverOperation::kAllocate, MemoryKind::kDevice, 0x1000, 20, kDriverSeeded),
@@ -126,15 +127,15 @@ AllocationHistory model_of(const std::vector<FrameworkEvent>& events) {
   return std::move(replay).finish();
 }
 
-// The card is read when the driver has given a segment out and the allocator has not told yet.
-TEST(LateCapture, ASegmentOnItsWayIsNothingOther) {
+// The card is sampled after the driver has allocated a segment and before the allocator reports it.
+TEST(LateCapture, ASegmentNotYetReportedIsNotOther) {
   constexpr int64_t kWay = 20'000;
   Dictionary names;
   const uint32_t torch = names.add_string("torch");
   std::vector<DriverEvent> events = {
       context(), driver(1, DriverOperation::kAllocate, MemoryKind::kDevice, 0x100000, 20),
       driver(2, DriverOperation::kAllocate, MemoryKind::kDevice, 0x9000000, 12),
-      // Torch's, but no segment: it stays other.
+      // Owned by torch but not a segment: it stays "other".
       driver(1, DriverOperation::kAllocate, MemoryKind::kDevice, 0x90000000, 3)};
   for (DriverEvent& e : events) e.owner = torch;
   ProcessModel p = process_of(std::move(events), {800, 823, 835, 835});
@@ -153,7 +154,7 @@ TEST(LateCapture, ASegmentOnItsWayIsNothingOther) {
   EXPECT_EQ(lines_at(p, 3), both);
 }
 
-// Without the bridge: blocks in segments from before, which nobody told of.
+// Without the bridge: blocks in earlier segments that nothing has reported.
 TEST(LateCapture, BlocksInUnknownSegmentsLeaveNothingNegative) {
   ProcessModel p = process_of({context()}, {800, 800, 800});
   p.framework.push_back(model_of({torch_event(kSecond, FrameworkAction::kAlloc, 0x100000, 30)}));
@@ -164,8 +165,8 @@ TEST(LateCapture, BlocksInUnknownSegmentsLeaveNothingNegative) {
   EXPECT_EQ(lines.at("unexplained"), 0);
 }
 
-// A sample that lacks what the driver has just given out is not drawn at.
-TEST(LateCapture, ASampleWithoutRoomIsPassedOver) {
+// A sample that does not yet include the driver's latest allocation is not used.
+TEST(LateCapture, ASampleThatIsTooSmallIsSkipped) {
   ProcessModel p = process_of(
       {context(), driver(1, DriverOperation::kAllocate, MemoryKind::kDevice, 0x1000, 100)},
       {40, 40, 140, 140});

@@ -1,4 +1,4 @@
-// Names of kernels as they were recorded on a GPU.
+// Kernel names as recorded on a GPU.
 #include "analysis/load/precision.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// A trace opened by its index is the trace that was replayed: the same report, to the letter, and
-// the same state at any event.
+// A trace opened with its index equals the replayed trace: the same report, byte for byte, and the
+// same state at any event.
 #include "analysis/load/trace_index.h"
 
 #include <fcntl.h>
@@ -103,7 +103,7 @@ size_t entries(const std::string& directory) {
   return count;
 }
 
-// Every recorded run there is.
+// All recorded runs.
 class Recorded : public testing::TestWithParam<std::string> {};
 
 TEST_P(Recorded, AnswersAreTheSameByIndex) {
@@ -249,12 +249,12 @@ TEST_F(Index, AnotherClockHasItsOwn) {
             load(path, {}).processes[0].framework[0].time_ns[0] + 1'000);
 }
 
-TEST_F(Index, WithoutAPlaceItWorksInMemory) {
+TEST_F(Index, WithoutADirectoryItWorksInMemory) {
   const std::string path = write_trace(38);
   const TraceModel plain = load(path, {});
   std::ofstream(folder_ / "file") << "not a directory";
   expect_same(load(path, options_in(folder_ / "file/index")), plain);
-  // A directory that others may write to is not believed.
+  // A directory that others may write to is not trusted.
   fs::create_directories(folder_ / "open");
   ::chmod((folder_ / "open").c_str(), 0777);
   expect_same(load(path, options_in(folder_ / "open")), plain);

@@ -1,4 +1,5 @@
-// Names of native frames: found in the module's file, only in the right one, and kept in the trace.
+// Names of native frames: found in the module's file, only in the right build, and kept in the
+// trace.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -33,7 +34,7 @@ struct Places {
   uint64_t member = 0;
 };
 
-// Where the functions of the library are in its file, asked of the library itself.
+// File offsets of the library's functions, as the library itself reports them.
 Places places() {
   void* const library = ::dlopen(kWhole.c_str(), RTLD_NOW);
   if (library == nullptr) ADD_FAILURE() << ::dlerror();
@@ -53,7 +54,7 @@ std::string build_id_of(const std::string& path) {
   return file ? file->build_id() : "";
 }
 
-// A finished trace with one native frame per offset, all of this module.
+// A finished trace with one native frame per offset, all in this module.
 void write_trace(const std::string& path, const std::string& module, const std::string& build_id,
                  const std::vector<uint64_t>& offsets) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
@@ -123,7 +124,7 @@ TEST(Symbols, FunctionsFilesAndLines) {
   }
 }
 
-// Somewhere in the function the code of the other one is.
+// The other function is inlined somewhere in this one.
 TEST(Symbols, InlinedFunctionsAreNamedWithTheirHost) {
   if (!reads_source_lines()) GTEST_SKIP() << "built without elfutils";
   const ScratchDirectory directory;
@@ -153,7 +154,7 @@ TEST(Symbols, AStrippedModuleStillHasItsExports) {
   EXPECT_EQ(loaded.frames[1], std::string("libnamed_code_stripped.so") + offset);
 }
 
-TEST(Symbols, AnotherBuildOfTheModuleIsNotAsked) {
+TEST(Symbols, AnotherBuildOfTheModuleIsNotUsed) {
   const ScratchDirectory directory;
   const std::string id = build_id_of(kWhole);
   ASSERT_EQ(id.size(), 40U);
@@ -192,8 +193,8 @@ TEST(Symbols, OnlyRegularFilesAreOpened) {
   }
 }
 
-// Bytes of headers and tables changed and the file cut: no answer is required, only that there is
-// an end.
+// Changes bytes of headers and tables and truncates the file: no particular result is required,
+// only that it ends.
 TEST(Symbols, DamagedModulesDoNoHarm) {
   const ScratchDirectory directory;
   const std::string path = directory / "x.so";
@@ -263,7 +264,7 @@ TEST(Symbols, TracesThatAreNotFinishedAreLeftAlone) {
   EXPECT_EQ(bytes_of(path), whole.substr(0, whole.size() - 5));
 }
 
-TEST(Symbols, WithoutRoomTheTraceIsWhatItWas) {
+TEST(Symbols, WithoutDiskSpaceTheTraceIsUnchanged) {
   const ScratchDirectory directory;
   const std::string path = directory / "t.tmk";
   write_trace(path, kWhole, build_id_of(kWhole), {places().hidden});

@@ -1,4 +1,4 @@
-// Ranks of a job whose guilt is known.
+// Ranks of a job in which the rank at fault is known.
 #include "analysis/ranks/ranks.h"
 
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ TEST_F(Ranks, TheGuiltyOneIsNamedWithItsLine) {
   EXPECT_EQ(c.stacks[0].typical_bytes, 0u);
   ASSERT_FALSE(c.stacks[0].frames.empty());
   EXPECT_EQ(c.stacks[0].frames[0], "keep_for_later train.py:99");
-  // Half of the events are before it; clocks of different hosts differ by the residual at most.
+  // Half of the events are before it; clocks of different hosts differ by at most the residual.
   ASSERT_TRUE(c.divergence.found);
   EXPECT_EQ(c.divergence.rank, 2);
   const int64_t span = 401 * made.period_ns;
@@ -90,7 +90,7 @@ TEST_F(Ranks, WhoWaitsForWhom) {
   EXPECT_EQ(stuck[0].absent, (std::vector<int64_t>{1}));
 }
 
-// The last collective ran: the trace of one rank was merely cut before it.
+// The last collective did run: the trace of one rank was merely truncated before it.
 TEST_F(Ranks, ACutTraceIsNoWait) {
   RankTrace made;
   for (made.rank = 0; made.rank < 3; ++made.rank) {
@@ -147,7 +147,7 @@ NcclOperation operation(int64_t start_ns, uint64_t group) {
 }
 
 TEST(NcclKernels, GroupsRunInOneKernelInTheOrderOfLaunches) {
-  // Two streams: the second launch began first. The number of launches has come around.
+  // Two streams: the second launch started first. The launch counter has wrapped around.
   std::vector<Kernel> kernels = {kernel(500, 3), kernel(100, UINT32_MAX), kernel(300, 1)};
   std::vector<NcclOperation> operations = {operation(20, 9), operation(10, 8), operation(21, 9),
                                            operation(30, 10), operation(40, 11)};
@@ -166,7 +166,7 @@ TEST(NcclKernels, GroupsRunInOneKernelInTheOrderOfLaunches) {
 TEST(NcclKernels, MissingKernelsAreNoticed) {
   std::vector<NcclOperation> operations = {operation(1000, 1), operation(2000, 2)};
   std::vector<Kernel> early = {kernel(500, 1), kernel(2500, 2)};
-  EXPECT_FALSE(join_nccl_kernels(operations, early).exact) << "ran before it was asked for";
+  EXPECT_FALSE(join_nccl_kernels(operations, early).exact) << "ran before it was enqueued";
   std::vector<NcclOperation> few = {operation(1000, 1)};
   std::vector<Kernel> many = {kernel(1500, 1), kernel(2500, 2)};
   EXPECT_FALSE(join_nccl_kernels(few, many).exact);

@@ -1,4 +1,4 @@
-// The parts of the allocator's model: its settings, the set of free blocks, the driver's addresses.
+// The parts of the allocator model: its settings, the set of free blocks, the driver's addresses.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -140,11 +140,11 @@ TEST(DriverAddresses, FillsTheLowestGapAndOpensChunksFromTheTopDown) {
   const uint64_t second = driver.allocate(42 * kMib);
   EXPECT_EQ(second, first - 64 * kMib);
   EXPECT_EQ(driver.allocate(12 * kMib), second + 42 * kMib);
-  EXPECT_EQ(driver.allocate(12 * kMib), first + 42 * kMib);  // 10 are left in the lower chunk
+  EXPECT_EQ(driver.allocate(12 * kMib), first + 42 * kMib);  // the lower chunk has 10 left
   EXPECT_EQ(driver.allocate(72 * kMib), second - 96 * kMib);
   driver.free(first, 42 * kMib);
   EXPECT_EQ(driver.allocate(2 * kMib), second - 96 * kMib + 72 * kMib);
-  driver.free(first + 42 * kMib, 12 * kMib);  // the chunk is empty: the kernel has it again
+  driver.free(first + 42 * kMib, 12 * kMib);  // the chunk is empty: it is returned to the kernel
   EXPECT_EQ(driver.allocate(54 * kMib), first);
 }
 
@@ -157,9 +157,9 @@ TEST(DriverAddresses, FollowsARecordingWhileTheSizesAreTheSame) {
   EXPECT_EQ(driver.allocate(2 * kMib), recorded[0].address);
   EXPECT_EQ(driver.allocate(20 * kMib), recorded[1].address);
   EXPECT_EQ(driver.allocate(20 * kMib), recorded[2].address);
-  // Another size: the lowest gap is the rest of the last chunk.
+  // A different size: the lowest gap is the rest of the last chunk.
   EXPECT_EQ(driver.allocate(4 * kMib), recorded[2].address + 20 * kMib);
-  // What the recording used later lies free above.
+  // The addresses the recording used later are free above.
   EXPECT_EQ(driver.allocate(30 * kMib), recorded[3].address);
   EXPECT_EQ(driver.allocate(40 * kMib), recorded[2].address - 64 * kMib);
 }

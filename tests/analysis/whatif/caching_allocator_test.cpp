@@ -21,7 +21,7 @@ struct Case {
   uint64_t largest;  // request
 };
 
-// Sizes that meet every rule: tiny, around the borders of pools and segments, and any.
+// Sizes that exercise every rule: tiny, around the limits of pools and segments, and random.
 uint64_t random_size(std::mt19937_64& rng, uint64_t largest) {
   switch (rng() % 6) {
     case 0:
@@ -31,7 +31,7 @@ uint64_t random_size(std::mt19937_64& rng, uint64_t largest) {
     case 2:
       return 10 * kMib - 600 + rng() % 1200;
     case 3:
-      return (1 + rng() % (rng() % 2 == 0 ? 12 : largest / kMib)) * kMib;  // ties
+      return (1 + rng() % (rng() % 2 == 0 ? 12 : largest / kMib)) * kMib;  // produces ties
     case 4:
       return 1 + rng() % (4 * kMib);
     default:
@@ -39,8 +39,8 @@ uint64_t random_size(std::mt19937_64& rng, uint64_t largest) {
   }
 }
 
-// Blocks of a segment follow each other without a gap; no two neighbours could be one; the sums are
-// those of the statistics.
+// The blocks of a segment are contiguous, no two neighbours could be merged, and the sums equal the
+// statistics.
 void check_invariants(const CachingAllocator& allocator) {
   using State = CachingAllocator::State;
   MemoryTotals sums;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint64_t kMib = uint64_t{1} << 20;
 
-// Writes the events that torch would write, from what the plain allocator does.
+// Writes the events torch would write, from what the reference allocator does.
 class Recorder : public SegmentAddresses {
  public:
   explicit Recorder(const AllocatorSettings& settings, const AllocatorLimits& limits)
@@ -82,7 +82,7 @@ class Recorder : public SegmentAddresses {
     replay_.apply(event);
   }
 
-  DriverAddresses addresses_;  // go down: the age of segments is not the order of addresses
+  DriverAddresses addresses_;  // descending: the age of segments differs from address order
   ReferenceAllocator allocator_;
   HistoryReplay replay_;
   int64_t time_ = 0;
@@ -131,7 +131,7 @@ TEST(WhatIf, SaysWhatTheRecordingLacks) {
     FrameworkEvent event{};
     event.action = FrameworkAction::kAlloc;
     event.address = (i + 1) * kMib;
-    event.block_bytes = 512;  // what was asked for is not known
+    event.block_bytes = 512;  // the requested size is unknown
     event.time_ns = static_cast<int64_t>(i);
     replay.apply(event);
   }
@@ -165,7 +165,7 @@ TEST(WhatIf, EndsAtTheRequestThatDoesNotFit) {
   EXPECT_EQ(one->allocated_peak, roomy->recorded_allocated_peak());
 }
 
-// The totals of a part are those of the whole, event by event, and so are the blocks that live.
+// The totals of a part equal those of the whole, event by event, and so do the live blocks.
 TEST(HistoryWindow, GoesOnLikeTheWhole) {
   const auto settings = AllocatorSettings::parse("");
   Recorder recorder(*settings, {250 * kMib, 0, uint64_t{1} << 40});
