@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the tests that enter running processes, and runs them many times.
+# Builds the tests that inject into running processes, and runs them many times.
 #   tests/collector/attach/inject/check_here.sh [ROUNDS]
 set -eu
 root=$(cd "$(dirname "$0")/../../../.." && pwd)
