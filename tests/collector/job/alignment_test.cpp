@@ -1,4 +1,5 @@
-// Clocks that were made wrong by a known amount come back, and the residual does not flatter.
+// Clocks that are wrong by a known amount are corrected, and the residual does not understate the
+// error.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -48,7 +49,7 @@ int64_t worst_error(const Alignment& reference, const WrongClock& of_reference,
   return worst;
 }
 
-TEST(Alignment, ComesBackFromTenSecondsAndFiftyPpm) {
+TEST(Alignment, CorrectsTenSecondsAndFiftyPpm) {
   const WrongClock wrong[] = {{-3 * kSecond, 20'000},
                               {10 * kSecond, 50'000},
                               {-10 * kSecond, -50'000},
@@ -74,12 +75,13 @@ TEST(Alignment, ComesBackFromTenSecondsAndFiftyPpm) {
     EXPECT_EQ(clock->samples, made.collectives);
     const int64_t error = worst_error(reference, wrong[0], *clock, wrong[rank], span);
     EXPECT_LE(error, 50 * kMicro) << "rank " << rank;
-    EXPECT_LE(error, static_cast<int64_t>(clock->residual_ns)) << "the residual is honest";
-    EXPECT_LT(clock->residual_ns, 12'000'000u) << "and of the size of what the points scatter by";
+    EXPECT_LE(error, static_cast<int64_t>(clock->residual_ns)) << "the residual covers the error";
+    EXPECT_LT(clock->residual_ns, 12'000'000u)
+        << "the residual is as large as the scatter of the points";
   }
 }
 
-// Points that scatter by 10 us and nothing else: the residual says that, not more, not less.
+// Points that scatter by 10 us and nothing else: the residual is exactly that.
 TEST(Alignment, ResidualIsTheScatter) {
   std::mt19937_64 rng(3);
   std::vector<ClockPoint> points;
@@ -142,7 +144,7 @@ TEST(Alignment, ReachesRanksThroughOthers) {
   EXPECT_GE(aligned.clocks[2].residual_ns, aligned.clocks[1].residual_ns) << "steps add up";
 }
 
-TEST(Alignment, WithoutKernelsTheHostsClocksStay) {
+TEST(Alignment, WithoutKernelsTheHostsClocksAreKept) {
   ScratchDirectory folder;
   RankTrace made;
   made.kernels_tell = false;
@@ -161,7 +163,7 @@ TEST(Alignment, WithoutKernelsTheHostsClocksStay) {
   EXPECT_EQ(aligned_ns(*clock, kJobStart), kJobStart);
 }
 
-// One host, one clock: the scatter of the collectives must not move it.
+// One host has one clock: the scatter of the collectives must not move it.
 TEST(Alignment, OneHostHasOneClock) {
   std::mt19937_64 rng(9);
   std::vector<RankFacts> facts(2);

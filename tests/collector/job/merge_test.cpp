@@ -47,7 +47,7 @@ class Merge : public testing::Test {
       return note.find(first) != std::string::npos && note.find(second) != std::string::npos;
     });
   }
-  // What the merged file itself says.
+  // The notes in the merged file.
   std::vector<std::string> notes_in_file() {
     const TraceReader reader = merged();
     BlockDecoder decoder(reader);
@@ -145,7 +145,7 @@ TEST_F(Merge, LeavesOutAnotherJob) {
   EXPECT_EQ(notes_in_file(), report.notes);
 }
 
-TEST_F(Merge, GoesOnWithoutWhatIsNoTrace) {
+TEST_F(Merge, SkipsFilesThatAreNoTraces) {
   write_job(3);
   std::ofstream(folder_ / "rank1.tmk") << "this was a trace once";
   const MergeReport report = merge();
@@ -155,7 +155,7 @@ TEST_F(Merge, GoesOnWithoutWhatIsNoTrace) {
   EXPECT_EQ(notes_in_file(), report.notes);
 }
 
-TEST_F(Merge, UsesWhatIsBeforeACut) {
+TEST_F(Merge, UsesTheRowsBeforeACut) {
   write_job(3);
   const std::string cut = folder_ / "rank1.tmk";
   fs::resize_file(cut, fs::file_size(cut) * 2 / 3);
@@ -193,7 +193,7 @@ TEST_F(Merge, DamageIsStillCounted) {
   EXPECT_EQ(kernels + victim.rows, rows_of(*before, BlockKind::kKernels));
 }
 
-// A merged trace beside its ranks is no further set of ranks; merging a merged trace keeps it.
+// A merged trace next to its ranks is not another set of ranks; merging a merged trace keeps it.
 TEST_F(Merge, TakesItsOwnOutput) {
   write_job(4);
   merge();

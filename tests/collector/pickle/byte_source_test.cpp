@@ -56,7 +56,7 @@ class ByteSourceTest : public testing::Test {
   }
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
 
-  // What is said about a file of this content, after its name.
+  // The error for a file with this content, without its name.
   std::string error_of(const std::string& content, uint64_t limit = 1 << 20) const {
     const std::string file = write("faulty", content);
     const Result<ByteSource> source = open_bytes(file, limit);

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Compares tidemark's pickle reader with CPython's on random plain data and on given files.
 
-    pickle_differential.py --tool path/to/pickle_dump_tool [--seed N] [--rounds N] [FILE...]
+    differential.py --tool path/to/pickle_dump_tool [--seed N] [--rounds N] [FILE...]
 
-Each value is pickled with protocols 2 to 5 (C pickler, Python pickler, and pickletools.optimize),
-read by the tool and by pickle.loads, and both readings are compared as canonical JSON: with the
-sharing of containers shown, and, unless that is too large, with shared containers expanded. Files are read as they are and, loaded and
-pickled again, with every protocol. Exits with 1 and names the first difference.
+Each value is pickled with protocols 2 to 5 (C pickler, Python pickler, and pickletools.optimize)
+and read by the tool and by pickle.loads. Both results are compared as canonical JSON: with the
+sharing of containers shown and, unless that is too large, with shared containers expanded. Files
+are read as they are, and also loaded and pickled again with every protocol. Exits with 1 and names
+the first difference.
 """
 
 import argparse
@@ -25,7 +26,7 @@ import tempfile
 PROTOCOLS = (2, 3, 4, 5)
 MAX_DEPTH = 64  # PickleLimits::max_depth
 MAX_EXPANDED = 50_000
-PAD = b"\0" * 2048  # behind STOP: lets the reader's fast path look ahead in a small pickle
+PAD = b"\0" * 2048  # after STOP: lets the reader's fast path look ahead in a small pickle
 
 
 class Canonical:
@@ -96,7 +97,7 @@ class RandomData:
         size = self.rng.choice((0, 1, 2, 3, 4, 5, 8, 17))
         if depth < 2 and self.rng.random() < 0.05:
             size = self.rng.choice((999, 1000, 1001, 2500))
-            depth = 99  # of scalars only
+            depth = 99  # scalars only
         kind = self.rng.randrange(4)
         items = [self.value(depth + 1) for _ in range(size)]
         if kind == 0:
@@ -119,7 +120,7 @@ class RandomData:
         return made
 
     def trace(self):
-        """Many dicts of the same keys, as in a snapshot, with an odd one now and then."""
+        """Many dicts with the same keys, as in a snapshot, and an odd one now and then."""
         frames = [{"name": f"f{i}", "filename": "a.py", "line": i} for i in range(300)]
         stacks = [self.rng.sample(frames, self.rng.randrange(5)) for _ in range(20)]
         entries = []
@@ -145,7 +146,7 @@ class RandomData:
 
 
 def measure(value, known):
-    """(values, height) with shared containers counted each time they are met."""
+    """(values, height), counting shared containers at each occurrence."""
     if not isinstance(value, (list, tuple, dict)):
         return 1, 0
     if id(value) not in known:
@@ -167,7 +168,7 @@ def python_dumps(value, protocol):
 
 
 def calls_something(data):
-    """Old protocols write bytes and bytearray as a call, which the reader refuses by design."""
+    """Old protocols write bytes and bytearray as a call, which the reader rejects by design."""
     return any("GLOBAL" in op.name for op, _, _ in pickletools.genops(data))
 
 
@@ -189,7 +190,7 @@ def run_tool(tool, paths, refs):
 
 
 def first_difference(tool, pickles):
-    """None, or which pickle was read differently."""
+    """None, or a description of the first pickle that was read differently."""
     with tempfile.TemporaryDirectory() as folder:
         paths = []
         for i, data in enumerate(pickles):
@@ -211,7 +212,7 @@ def first_difference(tool, pickles):
 
 
 def mismatch(reading, expected):
-    # Not ==, for which True is 1.
+    # Not ==, because True == 1.
     if json.dumps(reading) == json.dumps(expected):
         return None
     return f"{reading!r:.300} instead of {expected!r:.300}"
@@ -249,7 +250,7 @@ def main():
         if measure(value, {})[1] > MAX_DEPTH:
             continue
         count += check(args.tool, f"seed {args.seed}, round {i}", pickles_of(value))
-    print(f"{count} pickles read as CPython reads them")
+    print(f"{count} pickles read like CPython does")
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ std::string dump(const PickleDocument& document) {
 }
 
 // The document as canonical JSON with the sharing shown, or the error. Small pickles are also read
-// with bytes behind their STOP, which lets the fast path look ahead: the result must be the same.
+// with bytes after their STOP, which lets the fast path look ahead: the result must be the same.
 std::string read(const std::string& bytes, const PickleLimits& limits = {}) {
   const Result<PickleDocument> document = parse_pickle(as_span(bytes), limits);
   const std::string padded_bytes = bytes + std::string(2048, '\0');
@@ -129,7 +129,7 @@ TEST(PickleReader, ConvertsIntegersOnlyWhereTheyFit) {
   EXPECT_EQ(doc->as_i64(items[3]), std::nullopt);
   EXPECT_EQ(doc->as_u64(items[3]), uint64_t{1} << 63);
   EXPECT_EQ(doc->as_address(items[3]), uint64_t{1} << 63);
-  EXPECT_EQ(doc->as_i64(items[4]), std::nullopt);  // a bool is no int here
+  EXPECT_EQ(doc->as_i64(items[4]), std::nullopt);  // a bool is not an int here
   EXPECT_EQ(doc->as_u64(items[4]), std::nullopt);
   EXPECT_EQ(doc->as_bool(items[4]), true);
   EXPECT_EQ(doc->as_f64(items[0]), std::nullopt);
@@ -186,7 +186,7 @@ TEST(PickleReader, GrowsListsAndDictsInBatchesOfAnySize) {
       list += "(";
       dict += "(";
       for (int j = 0; j < batch; ++j, ++i) {
-        list += "]Na" + int4(i);  // what the inner list stores makes the outer one move
+        list += "]Na" + int4(i);  // the values of the inner list make the outer one move
         dict += int4(i) + "]Na";
         list_items += std::string(i == 0 ? "" : ", ") + "[null], " + std::to_string(i);
         dict_items += std::string(i == 0 ? "" : ", ") + std::to_string(i) + ", [null]";
@@ -227,7 +227,7 @@ TEST(PickleReader, GrowsManyContainersInTurns) {
   EXPECT_EQ(read(pickle("(" + body + "t")), "{\"tuple\": [" + all + "]}");
 }
 
-TEST(PickleReader, MovesAListThatFillsItsRoomExactly) {
+TEST(PickleReader, MovesAListThatFillsItsCapacityExactly) {
   const auto append = [](uint64_t list, uint64_t number) {
     return get(list) + int1(number) + "a0";
   };
@@ -244,7 +244,7 @@ TEST(PickleReader, SetsItemsOfADictAgainAndAgain) {
       pickle("}(" + str("a") + "K\1" + str("b") + "K\2" + str("a") + "K\3u" + str("b") + "K\4s");
   const auto doc = parse_pickle(as_span(bytes));
   ASSERT_TRUE(doc.ok());
-  EXPECT_EQ(doc->as_i64(doc->find(doc->root(), "a")), 3);  // the last, as in Python
+  EXPECT_EQ(doc->as_i64(doc->find(doc->root(), "a")), 3);  // the last one, as in Python
   EXPECT_EQ(doc->as_i64(doc->find(doc->root(), "b")), 4);
   EXPECT_TRUE(doc->find(doc->root(), "c").is_absent());
 }
@@ -259,7 +259,7 @@ TEST(PickleReader, TakesTuplesButNoListsAsKeys) {
 TEST(PickleReader, MovesValuesOnTheStack) {
   EXPECT_EQ(read(pickle("NK\1" + "0"s)), "null");
   EXPECT_EQ(read(pickle("N(K\1K\2" + "1"s)), "null");
-  EXPECT_EQ(read(pickle("N(0")), "null");  // POP takes a mark, as in CPython
+  EXPECT_EQ(read(pickle("N(0")), "null");  // POP removes a mark, as in CPython
   EXPECT_EQ(read(pickle("]2\x86")), "{\"tuple\": [[], {\"ref\": 1}]}");
   EXPECT_EQ(read(kProto4 + "\x95\x02\0\0\0\0\0\0\0N."s), "null");
 }
@@ -291,15 +291,15 @@ TEST(PickleReader, RefusesCycles) {
   EXPECT_EQ(read(pickle("]" + kMemoize + get(0) + "a")), "APPEND at byte 6 " + why);
   EXPECT_EQ(read(pickle("]2a")), "APPEND at byte 4 " + why);
   EXPECT_EQ(read(pickle("}" + kMemoize + "K\1" + get(0) + "s")), "SETITEM at byte 8 " + why);
-  // a holds b, b is given a.
+  // a holds b, and b gets a.
   EXPECT_EQ(read(pickle("]" + kMemoize + "]" + kMemoize + get(0) + "aa")),
             "APPEND at byte 9 " + why);
   EXPECT_EQ(read(pickle("]" + kMemoize + "(]" + kMemoize + "(" + get(0) + "eN" + "e")),
             "APPENDS at byte 12 " + why);
-  // A tuple in the list that it holds.
+  // A tuple in the list it holds.
   EXPECT_EQ(read(pickle("]" + kMemoize + "\x85" + kMemoize + get(0) + get(1) + "a")),
             "APPEND at byte 10 " + why);
-  // A dict that is its own key by way of a tuple.
+  // A dict that is its own key through a tuple.
   EXPECT_EQ(read(pickle("}" + kMemoize + get(0) + "\x85Ns")), "SETITEM at byte 8 " + why);
   // No cycle, but changed after it was stored.
   EXPECT_EQ(read(pickle("](]" + kMemoize + "e" + get(0) + "Na")), "APPEND at byte 10 " + why);
@@ -315,7 +315,7 @@ TEST(PickleReader, LimitsTheDepth) {
   EXPECT_EQ(read(nested(11), limits), "APPEND at byte 22 nests containers deeper than the limit");
   EXPECT_EQ(read(pickle("N" + std::string(11, '\x85')), limits),
             "TUPLE1 at byte 13 nests containers deeper than the limit");
-  // Depth that is built up through the memo counts as well.
+  // Depth built up through the memo counts too.
   std::string body = "]" + kMemoize;
   for (uint64_t i = 0; i < 10; ++i) body += "]" + get(i) + "a" + kMemoize;
   EXPECT_EQ(read(pickle(body), limits), "APPEND at byte 52 nests containers deeper than the limit");
@@ -475,7 +475,7 @@ TEST(PickleReader, ExplainsStackFaults) {
   for (const auto& [body, why] : cases) EXPECT_EQ(read(pickle(body)), why) << body;
 }
 
-TEST(PickleReader, LeavesBytesBehindStopAlone) {
+TEST(PickleReader, IgnoresBytesAfterStop) {
   const std::string bytes = pickle("N") + "cos\nsystem\n";
   const auto doc = parse_pickle(as_span(bytes));
   ASSERT_TRUE(doc.ok());
@@ -506,7 +506,7 @@ TEST(PickleReader, LooksUpKeys) {
   EXPECT_EQ(doc->find(items[6], a).kind(), PickleKind::kNone);
   EXPECT_TRUE(doc->find(items[6], b).is_absent());
   EXPECT_TRUE(doc->find(items[7], a).is_absent());  // an empty dict
-  EXPECT_TRUE(doc->find(items[8], a).is_absent());  // no dict at all
+  EXPECT_TRUE(doc->find(items[8], a).is_absent());  // not a dict
   EXPECT_TRUE(doc->find(PickleValue(), "a").is_absent());
   EXPECT_TRUE(doc->items(items[0]).empty());
   EXPECT_TRUE(doc->keys(items[8]).empty());

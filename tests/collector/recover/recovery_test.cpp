@@ -156,7 +156,7 @@ TEST_F(RecoveryTest, RepeatedAfterAnInterruptionGivesTheSame) {
   const std::string ring = read_all(ring_);
   recover();
   const std::string whole = read_all(trace_);
-  // As if it had been killed: at the end, before the ring was removed; and in the middle.
+  // As if it had been killed at the end, before the ring was removed, and in the middle.
   for (const size_t size : {whole.size(), whole.size() - 40}) {
     write_all(ring_, ring);
     write_all(trace_, whole.substr(0, size));
@@ -165,8 +165,8 @@ TEST_F(RecoveryTest, RepeatedAfterAnInterruptionGivesTheSame) {
   }
 }
 
-TEST_F(RecoveryTest, ChunkOfALaterGenerationIsTakenWhole) {
-  builder_.open(0, 7);  // emptied by a checkpoint and taken again
+TEST_F(RecoveryTest, ChunkOfALaterGenerationIsReadWhole) {
+  builder_.open(0, 7);  // emptied by a checkpoint and claimed again
   builder_.set_checkpoint(builder_.checkpoint().file_bytes);
   builder_.open(0, 9);
   builder_.put(0, event(10));
@@ -176,7 +176,7 @@ TEST_F(RecoveryTest, ChunkOfALaterGenerationIsTakenWhole) {
   expect_events(11);
 }
 
-TEST_F(RecoveryTest, ChunksComeInTheOrderTheyWereTaken) {
+TEST_F(RecoveryTest, ChunksComeInTheOrderTheyWereClaimed) {
   builder_.open(2, 1);
   for (uint64_t i = 15; i < 18; ++i) builder_.put(2, event(i));
   builder_.open(1, 2);
@@ -262,7 +262,7 @@ TEST_F(RecoveryTest, ProcessOfAnotherMachineIsDeadWhenItHasBeenSilent) {
   EXPECT_EQ(recover().outcome, RecoveryOutcome::kRecovered);
 }
 
-TEST_F(RecoveryTest, MachineStartedAnewHasNoOldProcesses) {
+TEST_F(RecoveryTest, RebootedMachineHasNoOldProcesses) {
   ring::RingHeader& header = builder_.header();
   set_owner(header, ::getpid(), start_ticks_of(::getpid()));
   std::strcpy(header.boot_id, "the boot before");
@@ -339,7 +339,7 @@ TEST_F(RecoveryTest, DamagedChunkLosesOnlyItsRest) {
   std::string bytes = read_all(ring_);
   const size_t second = builder_.header().chunks_offset + builder_.header().chunk_bytes +
                         ring::record_bytes(sizeof(FrameworkEvent));
-  bytes[second] = 55;  // a kind that is none
+  bytes[second] = 55;  // an invalid kind
   write_all(ring_, bytes);
   EXPECT_EQ(recover().damaged_chunks, 1U);
   expect_events(16);
@@ -374,7 +374,7 @@ TEST_F(RecoveryTest, RefusesWhatItDoesNotUnderstand) {
   }
 }
 
-TEST_F(RecoveryTest, ActiveSlotThatIsNoneOrDamagedIsRefused) {
+TEST_F(RecoveryTest, InvalidOrDamagedActiveSlotIsRefused) {
   builder_.write(ring_);
   for (const size_t offset :
        {offsetof(ring::RingHeader, active_slot), offsetof(ring::RingHeader, slots)}) {
@@ -386,7 +386,7 @@ TEST_F(RecoveryTest, ActiveSlotThatIsNoneOrDamagedIsRefused) {
   }
 }
 
-// Whatever bytes a ring has: an answer, no crash, and a trace that can still be read.
+// Any bytes in a ring: an answer, no crash, and a trace that can still be read.
 TEST_F(RecoveryTest, SurvivesRandomDamage) {
   builder_.open(1, 1);
   for (uint64_t i = 0; i < 50; ++i) builder_.put(1, event(i));
@@ -400,7 +400,7 @@ TEST_F(RecoveryTest, SurvivesRandomDamage) {
   for (int i = 0; i < 1000; ++i) {
     std::string bytes = sound;
     for (size_t n = 1 + draw(8); n > 0; --n) {
-      // Mostly where something lies: header, controls, the first records of each chunk.
+      // Mostly where there is data: header, controls, the first records of each chunk.
       const size_t places[] = {draw(1200), 4096 + draw(256), draw(used),
                                builder_.header().chunks_offset + draw(2000),
                                builder_.header().chunks_offset + 16384 + draw(8000)};

@@ -1,5 +1,5 @@
-// Stands in for a Python 3.14: describes itself as CPython does (_Py_DebugOffsets), and runs a
-// script that it is asked to run. There is no other part of an interpreter in it.
+// Stands in for Python 3.14: describes itself as CPython does (_Py_DebugOffsets) and runs a script
+// when requested. It contains no other part of an interpreter.
 #include <poll.h>
 #include <unistd.h>
 

@@ -1,11 +1,11 @@
-// A library that is loaded into a running process by the tests.
+// A library that the tests load into a running process.
 #include <atomic>
 
 namespace {
 std::atomic<int> g_calls{0};
 }
 
-// How many times it was called.
+// Returns how many times it was called.
 extern "C" __attribute__((visibility("default"))) int guest_arrived() {
   return ++g_calls;
 }

@@ -1,4 +1,4 @@
-// Entering processes that make it hard: what was loaded, and that nothing else changed.
+// Injection into difficult processes: checks what was loaded, and that nothing else changed.
 #include "collector/attach/inject/inject.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ int rounds(int few) {
   return wanted != nullptr ? std::atoi(wanted) : few;
 }
 
-// What the process has mapped, and how many threads.
+// Number of mappings of the process.
 size_t mapped_lines(pid_t pid) {
   std::ifstream maps("/proc/" + std::to_string(pid) + "/maps");
   size_t count = 0;
@@ -37,7 +37,7 @@ size_t mapped_lines(pid_t pid) {
   return count;
 }
 
-// Enters `times` times: each time the function is called once more.
+// Injects `times` times; each time the function is called once more.
 void enter(const VictimProcess& victim, int times) {
   for (int i = 1; i <= times; ++i) {
     const Result<int> called = inject_library(victim.pid(), guest());
@@ -46,7 +46,7 @@ void enter(const VictimProcess& victim, int times) {
   }
 }
 
-TEST(Inject, EntersAnIdleProcess) {
+TEST(Inject, InjectsIntoAnIdleProcess) {
   VictimProcess victim({"idle"});
   enter(victim, 1);
   EXPECT_TRUE(victim.ends_well());
@@ -58,7 +58,7 @@ TEST(Inject, SurvivesThreadsInMallocAndLoader) {
   EXPECT_TRUE(victim.ends_well());
 }
 
-TEST(Inject, GivesBackEveryRegister) {
+TEST(Inject, RestoresEveryRegister) {
   VictimProcess victim({"registers"});
   enter(victim, rounds(20));
   EXPECT_TRUE(victim.ends_well());
@@ -84,7 +84,7 @@ TEST(Inject, LeavesNothingBehind) {
   EXPECT_TRUE(victim.ends_well());
 }
 
-// A process of its own that enters the victim, stopped at each of its system calls.
+// A separate process that injects into the victim and is stopped at each of its system calls.
 class KilledTracer {
  public:
   explicit KilledTracer(pid_t victim) {
@@ -96,8 +96,8 @@ class KilledTracer {
     ::_exit(0);
   }
 
-  // Lets it go until it has come to so many entries and exits of calls, counted from its first
-  // ptrace call, and kills it there. False: it was done before.
+  // Lets it run until it has made `calls` entries and exits of system calls, counted from its first
+  // ptrace call, and kills it there. False: it was done before that.
   bool run(int calls) {
     int status = 0;
     ::waitpid(pid_, &status, 0);
@@ -121,7 +121,7 @@ class KilledTracer {
 };
 
 void kill_at_each_call(VictimProcess& victim) {
-  const int stride = rounds(0) > 0 ? 1 : 3;  // coprime to entry and exit
+  const int stride = rounds(0) > 0 ? 1 : 3;  // odd, so that it hits entries and exits
   int calls = 1;
   while (KilledTracer(victim.pid()).run(calls)) calls += stride;
   EXPECT_GT(calls, 60);
@@ -181,7 +181,7 @@ TEST(InjectRefuses, NoMemoryToExecute) {
   EXPECT_TRUE(victim.ends_well());
 }
 
-TEST(InjectRefuses, LibraryThatIsNone) {
+TEST(InjectRefuses, FileThatIsNoLibrary) {
   VictimProcess victim({"idle"});
   Injection injection = guest();
   injection.library = "/proc/self/status";
@@ -197,7 +197,7 @@ TEST(InjectRefuses, LibraryThatIsNone) {
   EXPECT_TRUE(victim.ends_well());
 }
 
-TEST(InjectRefuses, LibraryThatIsNotThere) {
+TEST(InjectRefuses, MissingLibrary) {
   VictimProcess victim({"idle"});
   Injection injection = guest();
   injection.library = "/no/such/library.so";
@@ -243,14 +243,14 @@ TEST(InjectRefuses, StaticProgram) {
 }
 
 TEST(InjectRefuses, KernelThread) {
-  // In a container there may be none to be seen.
+  // A container may have no visible kernel thread.
   const auto status = read_status(2);
-  if (!status || !status->kernel_thread) GTEST_SKIP() << "process 2 is no thread of the kernel";
+  if (!status || !status->kernel_thread) GTEST_SKIP() << "process 2 is not a kernel thread";
   refuses(2, "thread of the kernel");
 }
 
 TEST(InjectRefuses, OtherUser) {
-  if (::geteuid() != 0) GTEST_SKIP() << "only root can become somebody else";
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can change to another user";
   VictimProcess victim({"idle"});
   const pid_t other = ::fork();
   if (other == 0) {

@@ -1,4 +1,4 @@
-// What is read of a process before it is entered, and asking a Python.
+// What is read from a process before injection, and running a script in Python.
 #include <elf.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -94,7 +94,7 @@ TEST(InjectParts, OtherMachinesAreRefused) {
   EXPECT_NE(refused(ELFCLASS64, EM_RISCV).find("another machine"), std::string::npos);
 }
 
-TEST(InjectParts, SaysWhoForbidsIt) {
+TEST(InjectParts, SaysWhatForbidsIt) {
   RefusalFacts facts;
   facts.who = "process 7 (job)";
   facts.own_user = 1000;
@@ -118,7 +118,8 @@ TEST(InjectParts, SaysWhoForbidsIt) {
   says("belongs to user 1001");
   facts.tracer = "process 8 (gdb)";
   says("is traced already by process 8 (gdb)");
-  // For root only a tracer, the last scope, and what a container was not given.
+  // Root is only stopped by a tracer, the strictest ptrace_scope, or a capability the container
+  // lacks.
   facts.own_user = 0;
   facts.tracer.clear();
   says("lets nobody enter");
@@ -152,7 +153,7 @@ TEST(InjectPython, RunsTheScript) {
   EXPECT_TRUE(python.ends_well());
 }
 
-TEST(InjectPython, RequestIsTakenBack) {
+TEST(InjectPython, RequestIsWithdrawn) {
   VictimProcess python({"busy"}, TIDEMARK_FAKE_PYTHON);
   auto request = ask_python(python.pid(), TIDEMARK_INJECT_GUEST, "guest_arrived");
   ASSERT_TRUE(request.has_value());

@@ -1,5 +1,5 @@
-// The ways of the program that the tests enter. Each prints "ready", goes on until its standard
-// input ends, and prints "fine" when nothing it could notice was wrong.
+// The modes of the program the tests inject into. Each prints "ready", runs until its standard
+// input closes, and prints "fine" if it noticed nothing wrong.
 #pragma once
 
 namespace tidemark::test {
@@ -8,10 +8,10 @@ int hammer();          // threads in malloc, dlopen and system calls, with check
 int hold_registers();  // patterns in registers across system calls
 int wait_in(const char* call);
 int count_signals();
-int compute();                         // no system call at all
-int restrict_itself(const char* how);  // by seccomp
+int compute();                         // no system calls at all
+int restrict_itself(const char* how);  // with seccomp
 
-// Until standard input ends.
+// True until standard input closes.
 bool go_on();
 int say_fine(bool fine);
 

@@ -1,4 +1,4 @@
-// Threads that hold the locks of malloc and of the loader as often as they can.
+// Threads that hold the locks of malloc and of the loader as often as possible.
 #include <dlfcn.h>
 #include <poll.h>
 #include <unistd.h>

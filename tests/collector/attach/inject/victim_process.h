@@ -1,4 +1,4 @@
-// A victim, from its "ready" to its last word.
+// A victim process, from its "ready" to its last output.
 #pragma once
 
 #include <fcntl.h>
@@ -54,14 +54,14 @@ class VictimProcess {
     EXPECT_EQ(::write(in_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
   }
 
-  // Waits until it has said so.
+  // Waits until it has printed the text.
   bool said(const std::string& text) {
     char byte = 0;
     while (!output_.ends_with(text) && ::read(out_, &byte, 1) == 1) output_ += byte;
     return output_.ends_with(text);
   }
 
-  // Ends its input; what it says then.
+  // Closes its input; returns what it prints then.
   std::string last_words() {
     ::close(in_);
     in_ = -1;

@@ -1,5 +1,5 @@
-// Patterns in every register that a system call leaves alone: whoever borrows the thread there must
-// give all of them back.
+// Patterns in every register that a system call preserves: injected code that borrows the thread
+// there must restore all of them.
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -25,8 +25,8 @@ static_assert(sizeof(Pattern) == 1024);
 #if defined(__aarch64__)
 constexpr size_t kGeneral = 22;  // x5 … x7, x9 … x17, x19 … x27, x30
 
-// ppoll(nullptr, 0, {0, 0}, nullptr) with patterns all over; what is there afterwards is
-// stored.
+// ppoll(nullptr, 0, {0, 0}, nullptr) with a pattern in every register; stores the registers
+// afterwards.
 void call_with(Exchange& exchange) {
   const long zero_time[2] = {0, 0};
   register Exchange* place asm("x28") = &exchange;
@@ -117,7 +117,7 @@ int hold_registers() {
       for (uint64_t& word : exchange.in.words) {
         word = seed = seed * 6364136223846793005u + 1442695040888963407u;
       }
-      // Those that no register stands for.
+      // Words that no register holds are equal from the start.
       std::memcpy(&exchange.out, &exchange.in, sizeof exchange.in);
       std::memset(&exchange.out, 0, kGeneral * sizeof(uint64_t));
       std::memset(&exchange.out.words[64], 0, 64 * sizeof(uint64_t));
