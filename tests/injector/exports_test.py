@@ -1,6 +1,8 @@
 """What libtidemark.so exports to its host: entry points only, and nothing newer than glibc 2.34.
 
-Usage: exports_test.py LIBRARY NM OBJDUMP
+    exports_test.py LIBRARY NM OBJDUMP
+
+It may export only its entry points, and need nothing newer than glibc 2.34.
 """
 
 import re
@@ -53,7 +55,7 @@ def main():
     imported = {line.split()[-1] for line in symbols.splitlines() if "*UND*" in line}
     breaking = sorted(name for name in imported if BREAKS_WITH_NEWER_GLIBC.fullmatch(name))
     if breaking:
-        failures.append(f"built with a newer glibc it would need that one: {breaking}")
+        failures.append(f"a build with a newer glibc would require it: {breaking}")
     if "memcpy" not in imported:
         failures.append("memcpy is not imported: did objdump change its output?")
     if not versions:

@@ -27,7 +27,7 @@ size_t allocations(const TraceContents& trace) {
       [](const auto& event) { return event.operation == DriverOperation::kAllocate; }));
 }
 
-TEST(CaptureGuest, SaysNothingWhenAllIsWell) {
+TEST(CaptureGuest, PrintsNothingWhenAllIsWell) {
   CaptureRun run;
   run.run(kHost + " hold 1");
   EXPECT_EQ(run.exit_status(), 0);
@@ -56,7 +56,7 @@ TEST(CaptureGuest, AChainedLibraryIsStartedAndBothWork) {
   EXPECT_EQ(allocations(trace), 2u);
 }
 
-TEST(CaptureGuest, AChainThatLeadsNowhereOrBackIsNoHarm) {
+TEST(CaptureGuest, AMissingOrCircularChainDoesNoHarm) {
   CaptureRun nowhere;
   EXPECT_EQ(
       allocations(nowhere.with("TIDEMARK_CHAIN", "/no/such.so").run(kHost + " hold 1").trace()),
@@ -112,7 +112,7 @@ TEST(CaptureGuest, CuptiSwitchedOffIsLeftToOthers) {
   EXPECT_EQ(on.output(), "subscribe 39\n");
 }
 
-TEST(CaptureGuest, NoPlaceForATraceNoSubscriber) {
+TEST(CaptureGuest, WithoutATraceFileNoSubscriber) {
   CaptureRun run;
   run.with("TIDEMARK_OUT", "/proc/no/such").run(kHost + " subscribe");
   EXPECT_EQ(run.exit_status(), 0);
@@ -120,14 +120,14 @@ TEST(CaptureGuest, NoPlaceForATraceNoSubscriber) {
   EXPECT_EQ(run.complaints(), 1u) << run.errors();
 }
 
-TEST(CaptureGuest, ManyStartsAreOne) {
+TEST(CaptureGuest, ManyStartsCountAsOne) {
   CaptureRun run;
   const TraceContents trace = run.run(kHost + " again 8").trace();
   EXPECT_EQ(run.output(), "returned 9\n");
   EXPECT_EQ(allocations(trace), 2u);
 }
 
-TEST(CaptureGuest, ChildrenHaveTracesOfTheirOwn) {
+TEST(CaptureGuest, ChildrenHaveTheirOwnTraces) {
   CaptureRun run;
   run.run(kHost + " forks");
   EXPECT_EQ(run.exit_status(), 0) << run.errors();
@@ -151,7 +151,7 @@ TEST(CaptureGuest, AForkBeforeCudaMakesTwoRecordings) {
   for (const std::string& path : run.traces()) EXPECT_EQ(allocations(read_trace(path)), 2u);
 }
 
-TEST(CaptureGuest, NonsenseInTheEnvironmentIsSaidOnce) {
+TEST(CaptureGuest, InvalidVariablesAreReportedOnce) {
   CaptureRun run;
   const TraceContents trace = run.with("TIDEMARK_KERNELS", "maybe").run(kHost + " hold 1").trace();
   EXPECT_EQ(run.complaints(), 1u);

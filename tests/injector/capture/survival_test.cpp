@@ -218,7 +218,7 @@ TEST(Survival, NoRoomForFiles) {
 TEST(Survival, FullDisk) {
   const ScratchDirectory directory;
   if (::mount("tmpfs", directory.path().c_str(), "tmpfs", 0, "size=8k") != 0) {
-    GTEST_SKIP() << "may not mount a disk here";
+    GTEST_SKIP() << "not allowed to mount a disk here";
   }
   const Ended ended = compare({"threads", "64"}, directory.path(), {}, 1);
   EXPECT_NE(ended.said.find("No space left"), std::string::npos) << ended.said;

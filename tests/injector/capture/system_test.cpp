@@ -119,7 +119,7 @@ class Ledger {
   std::map<std::pair<int64_t, MemoryKind>, uint64_t> now_;
 };
 
-// {"device":0,"expected_peak":{"array":1,…}} of the sample, without a JSON library.
+// Reads {"device":0,"expected_peak":{"array":1,…}} of the sample, without a JSON library.
 std::map<std::pair<int64_t, std::string>, uint64_t> expected_peaks(const std::string& text) {
   std::map<std::pair<int64_t, std::string>, uint64_t> out;
   int64_t device = -1;
@@ -145,7 +145,7 @@ const std::map<std::string, MemoryKind> kKindNames = {
     {"pinned", MemoryKind::kPinned},   {"pitched", MemoryKind::kPitched},
     {"virtual", MemoryKind::kVirtual}, {"stream_ordered", MemoryKind::kStreamOrdered}};
 
-TEST(CaptureSystem, EveryKindOfMemoryIsThereToTheByte) {
+TEST(CaptureSystem, EveryKindOfMemoryIsRecordedToTheByte) {
   CaptureRun run;
   run.run(std::string(TIDEMARK_ALL_KINDS) + " 350");
   ASSERT_EQ(run.exit_status(), 0) << run.errors();
@@ -217,7 +217,7 @@ TEST(CaptureSystem, StacksCanBeSwitchedOff) {
   EXPECT_TRUE(trace.stacks.empty());
 }
 
-TEST(CaptureSystem, FailedCallsAreRecordedWithTheSizeAskedFor) {
+TEST(CaptureSystem, FailedCallsAreRecordedWithTheRequestedSize) {
   CaptureRun run;
   const TraceContents trace = run.run(kHost + " failures").trace();
   EXPECT_NE(run.output().find("alloc 2"), std::string::npos) << run.output();
@@ -237,7 +237,7 @@ TEST(CaptureSystem, FailedCallsAreRecordedWithTheSizeAskedFor) {
   EXPECT_EQ(count_events(trace, DriverOperation::kFree, MemoryKind::kDevice), 0u);
 }
 
-TEST(CaptureSystem, ManyThreadsAndNoAddressLivesTwice) {
+TEST(CaptureSystem, WithManyThreadsNoAddressIsLiveTwice) {
   CaptureRun run;
   const TraceContents trace = run.run(kHost + " threads 64").trace();
   ASSERT_EQ(run.exit_status(), 0) << run.errors();
@@ -269,11 +269,11 @@ TEST(CaptureSystem, Kernels) {
     correlations.insert(kernel.correlation);
   }
   EXPECT_EQ(correlations.size(), 2500u);
-  EXPECT_TRUE(rows_of<Copy>(run.traces().at(0)).empty()) << "only when asked for";
+  EXPECT_TRUE(rows_of<Copy>(run.traces().at(0)).empty()) << "only when enabled";
   EXPECT_EQ(greatest(trace, CounterKind::kOwnDevice), 0u);
 }
 
-TEST(CaptureSystem, CopiesWhenAskedForAndKernelsNotWhenNot) {
+TEST(CaptureSystem, CopiesAndKernelsOnlyWhenEnabled) {
   CaptureRun run;
   run.with("TIDEMARK_COPIES", "1").with("TIDEMARK_KERNELS", "0").run(kHost + " kernels 10");
   EXPECT_TRUE(rows_of<Kernel>(run.traces().at(0)).empty());
@@ -293,7 +293,7 @@ TEST(CaptureSystem, DevicesAndSettings) {
   EXPECT_NE(path.find("rank3-"), std::string::npos);
   const TraceContents trace = read_trace(path);
   const auto devices = rows_of<Device>(path);
-  ASSERT_EQ(devices.size(), 1u) << "only the one that is used";
+  ASSERT_EQ(devices.size(), 1u) << "only the one in use";
   EXPECT_EQ(devices[0].ordinal, 0);
   EXPECT_EQ(trace.strings.at(devices[0].name), "Simulated GPU");
   EXPECT_TRUE(trace.strings.at(devices[0].uuid).starts_with("GPU-"));
@@ -301,7 +301,7 @@ TEST(CaptureSystem, DevicesAndSettings) {
   EXPECT_GT(devices[0].reserved_bytes, 0u);
   EXPECT_EQ(devices[0].compute_major, 9u);
   const auto processes = rows_of<Process>(path);
-  ASSERT_EQ(processes.size(), 2u) << "at the start, and when the driver could be asked";
+  ASSERT_EQ(processes.size(), 2u) << "at the start, and once the driver can be queried";
   EXPECT_EQ(processes[0].driver_version, 0u);
   EXPECT_EQ(processes[1].driver_version, 13000u);
   EXPECT_EQ(processes[1].pid, processes[0].pid);
@@ -399,7 +399,7 @@ TEST(CaptureSystem, SamplingIsSafeWhilePoolsComeAndGo) {
   for (const DriverEvent& event : trace.driver_events) {
     if (event.operation == DriverOperation::kAllocate) pools.insert(event.pool);
   }
-  EXPECT_EQ(pools.size(), 200u) << "a handle that comes back is another pool";
+  EXPECT_EQ(pools.size(), 200u) << "a handle that is reused is another pool";
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ TEST(CaptureLoader, Cuda13WheelsLieTogether) {
   EXPECT_EQ(list.at(0), "/sp/nvidia/cu13/lib/libcupti.so.13");
 }
 
-TEST(CaptureLoader, TorchKnowsItsNeighbours) {
+TEST(CaptureLoader, NextToTorch) {
   const auto list = candidates({"/sp/torch/lib/libtorch_cuda.so"});
   EXPECT_LT(place_of(list, "/sp/torch/lib/../../nvidia/cuda_cupti/lib/libcupti.so.12"),
             list.size());
@@ -68,7 +68,7 @@ TEST(CaptureLoader, LibraryPathThenToolkits) {
   EXPECT_LT(place_of(list, "/usr/local/cuda/extras/CUPTI/lib64/libcupti.so.13"), list.size());
 }
 
-TEST(CaptureLoader, StopsAtTheFirstThatIsTaken) {
+TEST(CaptureLoader, StopsAtTheFirstAccepted) {
   EXPECT_EQ(candidates({}, 0).size(), 1u);
 }
 

@@ -99,7 +99,7 @@ TEST(NcclPlugin, TheUsersPluginStays) {
     said |= row.kind == HealthKind::kSourceMissing &&
             trace.strings.at(row.detail).find("NCCL_PROFILER_PLUGIN") != std::string::npos;
   }
-  EXPECT_TRUE(said) << "the trace tells why it has no operations";
+  EXPECT_TRUE(said) << "the trace says why it has no operations";
 }
 
 TEST(NcclPlugin, CanBeTurnedOff) {

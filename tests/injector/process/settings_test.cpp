@@ -68,7 +68,7 @@ TEST(CaptureOptions, EveryVariableIsRead) {
   EXPECT_STREQ(options.chain, "/opt/other.so");
 }
 
-TEST(CaptureOptions, NonsenseKeepsTheDefaultAndIsNamed) {
+TEST(CaptureOptions, InvalidValuesKeepTheDefaultAndAreNamed) {
   const Options options = options_of({{"TIDEMARK_KERNELS", "perhaps"}, {"TIDEMARK_NVML_HZ", "-3"}});
   EXPECT_TRUE(options.kernels);
   EXPECT_EQ(options.nvml_hz, 10u);
@@ -139,7 +139,7 @@ TEST(CapturePlace, OtherMpis) {
   EXPECT_EQ(pmix.world_size, 8u);
 }
 
-TEST(CapturePlace, NonsenseIsNoRank) {
+TEST(CapturePlace, InvalidValuesAreNoRank) {
   EXPECT_EQ(place_of({{"RANK", "x"}, {"WORLD_SIZE", "2"}}).rank, -1);
   EXPECT_EQ(place_of({{"RANK", "-1"}, {"WORLD_SIZE", "2"}}).rank, -1);
 }

@@ -98,7 +98,7 @@ TEST(EndsTest, ChildOfARawCloneIsOff) {
   expect_complete(read_trace(only_trace(directory)), victim.committed());
 }
 
-TEST(EndsTest, ClosingEveryDescriptorHarmsNobody) {
+TEST(EndsTest, ClosingEveryDescriptorDoesNoHarm) {
   const ScratchDirectory directory;
   Victim victim(directory, {"close", "1", "4", "20"});
   const VictimEnd end = victim.wait();
@@ -143,17 +143,17 @@ TEST(EndsTest, FullDiskIsSaidOnceAndLosesOnlyWhatFindsNoRoom) {
   }
 }
 
-TEST(EndsTest, NoRoomForTheSmallestRingTurnsTheRecorderOff) {
+TEST(EndsTest, NoSpaceForTheSmallestRingTurnsTheRecorderOff) {
   const ScratchDirectory directory;
   Victim victim(directory, {"small-limit", "1", "64"});
   const VictimEnd end = victim.wait();
   EXPECT_EQ(end.status, 0) << "no SIGXFSZ for the host";
-  EXPECT_EQ(end.output, "off\n") << "not even the smallest ring has room";
+  EXPECT_EQ(end.output, "off\n") << "even the smallest ring does not fit";
   EXPECT_EQ(std::count(end.errors.begin(), end.errors.end(), '\n'), 1) << end.errors;
   EXPECT_TRUE(directory.files(".ring").empty() && directory.files(".tmk").empty());
 }
 
-TEST(EndsTest, LittleRoomMakesTheRingSmaller) {
+TEST(EndsTest, LittleSpaceMakesTheRingSmaller) {
   const ScratchDirectory directory;
   Victim victim(directory, {"some-limit", "1", "64"});
   const VictimEnd end = victim.wait();
@@ -182,14 +182,14 @@ int record_on_a_tiny_disk(const ScratchDirectory& directory, const ScratchDirect
   return read_trace(only_trace(directory)).framework_events.size() == 5000 ? 0 : 4;
 }
 
-TEST(EndsTest, RingMovesToMemoryWhenTheDiskHasNoRoomForIt) {
+TEST(EndsTest, RingMovesToMemoryWhenItDoesNotFitOnTheDisk) {
   const ScratchDirectory directory;
   const ScratchDirectory work;
   const pid_t child = ::fork();
   if (child == 0) ::_exit(record_on_a_tiny_disk(directory, work));
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
-  if (status == 77 << 8) GTEST_SKIP() << "may not mount a disk here";
+  if (status == 77 << 8) GTEST_SKIP() << "not allowed to mount a disk here";
   EXPECT_EQ(status, 0);
 }
 

@@ -130,7 +130,7 @@ void compare_rank(const std::string& log_path, const std::vector<std::string>& t
     for (const ThreadLog& thread : file.get()->threads) done += thread.done.load();
   }
   if (path == traces.end()) {
-    EXPECT_EQ(done, 0U) << "calls were made, and there is no trace";
+    EXPECT_EQ(done, 0U) << "calls were made, but there is no trace";
     return;
   }
   const TraceContents trace = read_trace(*path);
@@ -180,13 +180,14 @@ TEST(JobKillTest, EveryCallThatReturnedIsInTheTrace) {
   }
   RecordProperty("traces", std::to_string(totals.traces));
   RecordProperty("calls", std::to_string(totals.calls));
-  std::printf("%d kills: %llu traces, %llu calls all there, %llu in flight, %llu rows from rings\n",
-              kills(), static_cast<unsigned long long>(totals.traces),
-              static_cast<unsigned long long>(totals.calls),
-              static_cast<unsigned long long>(totals.in_flight),
-              static_cast<unsigned long long>(totals.from_rings));
+  std::printf(
+      "%d kills: %llu traces, %llu calls all recorded, %llu in flight, %llu rows from rings\n",
+      kills(), static_cast<unsigned long long>(totals.traces),
+      static_cast<unsigned long long>(totals.calls),
+      static_cast<unsigned long long>(totals.in_flight),
+      static_cast<unsigned long long>(totals.from_rings));
   EXPECT_GT(totals.calls, 0U);
-  EXPECT_GT(totals.from_rings, 0U) << "no kill met a ring with something in it";
+  EXPECT_GT(totals.from_rings, 0U) << "no kill left a ring with rows in it";
 }
 
 }  // namespace

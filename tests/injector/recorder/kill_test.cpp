@@ -60,7 +60,7 @@ TEST(KillTest, LosesNothingThatWasCommitted) {
   }
   RecordProperty("rows", std::to_string(rows));
   RecordProperty("rows_from_rings", std::to_string(from_rings));
-  EXPECT_GT(from_rings, 0U) << "no kill met a ring with something in it";
+  EXPECT_GT(from_rings, 0U) << "no kill left a ring with rows in it";
   EXPECT_GT(rows, 0U);
 }
 

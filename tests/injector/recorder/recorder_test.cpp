@@ -214,7 +214,7 @@ TEST_F(RecorderTest, SixtyFourThreadsKeepTheirOrder) {
   for (uint64_t count : next) EXPECT_EQ(count, kRows);
 }
 
-TEST_F(RecorderTest, ThreadsThatEndGiveTheirChunksBack) {
+TEST_F(RecorderTest, ThreadsReturnTheirChunksWhenTheyEnd) {
   RecorderOptions options = options_for(directory_);  // 256 chunks
   ASSERT_TRUE(recorder().start(options));
   for (uint64_t i = 0; i < 2000; ++i) {
@@ -395,7 +395,7 @@ TEST_F(RecorderTest, EndedRecordingsLeaveNoMemory) {
     recorder().stop();
     if (round == 4) before = mapped_pages();
   }
-  EXPECT_LE(mapped_pages(), before + 256);  // stacks that the C library keeps
+  EXPECT_LE(mapped_pages(), before + 256);  // stacks the C library keeps
 }
 
 TEST_F(RecorderTest, AThreadInsideKeepsARecordingsMemoryUntilItLeaves) {
@@ -422,7 +422,7 @@ TEST_F(RecorderTest, AThreadInsideKeepsARecordingsMemoryUntilItLeaves) {
   });
   stage.wait(0);
   recorder().stop();
-  // The C library keeps stacks of threads that have ended, less than a megabyte here.
+  // The C library keeps the stacks of ended threads, less than a megabyte here.
   const size_t kStacks = 256;
   EXPECT_GT(mapped_pages(), none + kStacks);
 
@@ -469,7 +469,7 @@ TEST_F(RecorderTest, TasksRunUntilStopAndHooksAtStop) {
   EXPECT_EQ(trace.framework_events.size(), static_cast<size_t>(total));
 }
 
-TEST_F(RecorderTest, SaysHowItFares) {
+TEST_F(RecorderTest, ReportsItsState) {
   ASSERT_TRUE(recorder().start(options_for(directory_)));
   recorder().record(event(1, 1));
   recorder().count_dropped(BlockKind::kKernels, 17);

@@ -57,7 +57,7 @@ TEST(CaptureSampling, AFailureKnowsTheCard) {
   EXPECT_LE(row.device_free_bytes, (2048 - 100) * kMiB);
 }
 
-TEST(CaptureSampling, WithoutNvmlAFailureIsRecordedAllTheSame) {
+TEST(CaptureSampling, WithoutNvmlAFailureIsStillRecorded) {
   CaptureRun run;
   run.with("TIDEMARK_NVML_HZ", "0").run(kHost + " failures");
   EXPECT_EQ(rows_of<OutOfMemory>(run.traces().at(0)).size(), 2u);

@@ -30,7 +30,7 @@ TEST(CaptureOwner, CachingAllocatorOwnsItsSegments) {
             "torch");
 }
 
-TEST(CaptureOwner, TheLibraryThatCalledTheDriverWinsOverWhoeverCalledIt) {
+TEST(CaptureOwner, TheLibraryThatCalledTheDriverWinsOverItsCallers) {
   EXPECT_EQ(owner_name_of({"/usr/lib/libcuda.so.1",
                            "/venv/lib/python3.12/site-packages/nvidia/cublas/lib/libcublas.so.12",
                            kTorchCuda, kTorchPython, kPython}),
@@ -76,7 +76,7 @@ TEST(CaptureOwner, ScriptsThatCallThroughCtypesAreTheProgram) {
             "program");
 }
 
-TEST(CaptureOwner, NothingIsInventedWhenNoModuleSpeaks) {
+TEST(CaptureOwner, NothingIsInventedWithoutAKnownModule) {
   EXPECT_EQ(owner_of(Paths{}), Owner::kUnknown);
   EXPECT_EQ(owner_of(Paths{"/usr/lib/libcuda.so.1", "/lib/libc.so.6", "", "linux-vdso.so.1"}),
             Owner::kUnknown);

@@ -33,7 +33,7 @@ _Unwind_Reason_Code add_frame(_Unwind_Context* context, void* out) {
   return _URC_NO_REASON;
 }
 
-// Callers only: the two calls below return to different places.
+// Callers only: the two calls below return to different addresses.
 __attribute__((noinline)) Both unwind_both() {
   uintptr_t ours[256];
   const size_t our_count = unwind_here(ours, 256);
@@ -104,7 +104,7 @@ void handler(int) {
   g_in_handler = recurse(1);
 }
 
-TEST(CaptureUnwind, GoesOnBeyondASignalHandler) {
+TEST(CaptureUnwind, ContinuesThroughASignalHandler) {
   struct sigaction action {};
   action.sa_handler = handler;
   struct sigaction before {};
@@ -203,7 +203,7 @@ FUNCTION_WITH_CFI(broken_frame_low, ".cfi_def_cfa sp, -4096");
 FUNCTION_WITH_CFI(broken_frame_loop, ".cfi_same_value x30\n.cfi_def_cfa sp, 0");
 #endif
 
-TEST(CaptureUnwind, TablesThatLieEndTheStackAndNothingElse) {
+TEST(CaptureUnwind, FalseTablesEndTheStackAndNothingElse) {
   for (void (*function)() : {broken_frame_wild, broken_frame_low, broken_frame_loop}) {
     g_broken_count = 0;
     function();
@@ -329,7 +329,7 @@ TEST(CaptureUnwind, DamagedTablesNeverFault) {
 }
 
 TEST(CaptureUnwind, UnreadableMemoryIsSeenBeforeItIsRead) {
-  constexpr size_t kPage = 64 << 10;  // at least a page everywhere
+  constexpr size_t kPage = 64 << 10;  // at least one page on every system
   auto* pages = static_cast<char*>(
       mmap(nullptr, 2 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   ASSERT_NE(static_cast<void*>(pages), MAP_FAILED);
