@@ -1,4 +1,5 @@
-// A trace that is still being written: what is shown grows, and stays where the person looks.
+// A trace that is still being written: what is shown grows, and the view stays where the user
+// looks.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -16,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A process that allocates one MiB per millisecond, and has not come to its end.
+// A process that allocates one MiB per millisecond and has not ended.
 class GrowingTrace {
  public:
   explicit GrowingTrace(const std::string& path, int64_t rank = 0)
@@ -81,7 +82,7 @@ class Follow : public Interaction {
     while (shell_->loading()) pause();
     frame(3);
   }
-  // Until so many events are in view; false when that does not happen.
+  // Waits until this many events are shown; false when that does not happen.
   bool shows(uint64_t events) {
     for (int i = 0; i < 4000; ++i) {
       if (shell_->model() != nullptr && shell_->model()->events == events) return true;
@@ -106,7 +107,7 @@ TEST_F(Follow, ViewAndCursorStayAndTheEndMovesOn) {
   shell_->follow(true);
   ASSERT_TRUE(shows(1001));
 
-  // In the middle: nothing moves.
+  // View in the middle: nothing moves.
   selection().show(model(), 200e6, 400e6);
   selection().set_time(model(), 0, 300e6);
   const uint32_t event = selection().event;
@@ -117,7 +118,7 @@ TEST_F(Follow, ViewAndCursorStayAndTheEndMovesOn) {
   EXPECT_EQ(selection().event, event);
   EXPECT_EQ(selection().moment(model()).state.live.size(), 300U);
 
-  // At the end: it moves on with it, at the same zoom.
+  // View at the end: it follows the end at the same zoom.
   selection().show(model(), 1400e6, 1500e6);
   selection().pan(model(), 0.5);
   const double span = selection().view.span();
@@ -128,7 +129,7 @@ TEST_F(Follow, ViewAndCursorStayAndTheEndMovesOn) {
   EXPECT_NEAR(selection().view.span(), span, 1);
   EXPECT_NEAR(selection().view.end - model().span_ns(), ahead, 1);
 
-  // The whole run stays the whole run.
+  // View of the whole run: it stays the whole run.
   selection().fit(model());
   trace.grow(100);
   trace.finish();
@@ -137,7 +138,7 @@ TEST_F(Follow, ViewAndCursorStayAndTheEndMovesOn) {
   EXPECT_LE(selection().view.begin, 0);
 }
 
-// What is drawn, not only what is read: the curve climbs with every look at the file.
+// Checks what is drawn, not only what is read: the curve rises with every refresh of the file.
 TEST_F(Follow, TheCurveGrows) {
   GrowingTrace trace(path_);
   trace.grow(200);

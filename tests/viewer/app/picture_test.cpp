@@ -1,5 +1,5 @@
-// Pictures of recorded traces, drawn without a display. What is checked holds for every Mesa: where
-// the curves, the marks and the text are, not single pixels.
+// Pictures of recorded traces, drawn without a display. The checks hold for every Mesa: where the
+// curves, marks and text are, not single pixels.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,7 +18,7 @@ bool near(const uint8_t* p, Rgb c, int tolerance) {
          std::abs(p[2] - c.b) <= tolerance;
 }
 
-// Share of a region's pixels that have about this colour.
+// Fraction of a region's pixels that have about this colour.
 double share_of(const Image& image, Rgb colour, float x0, float y0, float x1, float y1,
                 int tolerance = 24) {
   int hits = 0;
@@ -36,7 +36,7 @@ double share_of(const Image& image, Rgb colour, float x0, float y0, float x1, fl
 
 class Pictures : public testing::Test {
  protected:
-  // Empty when there is no OpenGL here at all; the test is skipped then.
+  // Empty when there is no OpenGL at all; the test is skipped then.
   Image draw(const std::string& snapshot, int width, int height, const std::string& panel = "",
              bool dark = true, float scale = 1) {
     const auto model =
@@ -103,7 +103,7 @@ TEST_F(Pictures, LightAndDarkAreLightAndDark) {
   EXPECT_TRUE(is_light(theme().panel));
 }
 
-TEST_F(Pictures, LossesAreAlwaysInSight) {
+TEST_F(Pictures, LossesAreAlwaysVisible) {
   const Image image = draw("late", 1200, 800);
   TIDEMARK_NEED_PIXELS(image);
   EXPECT_GT(share_of(image, theme().warning, 0, 0.02F, 0.2F, 0.07F, 50), 0.002)
@@ -115,7 +115,7 @@ TEST_F(Pictures, EverySizeAndEveryPanel) {
        {"", "timeline", "map", "flame", "tables", "moment", "findings", "block"}) {
     const Image small = draw("expandable", 640, 480, panel);
     TIDEMARK_NEED_PIXELS(small);
-    // Something is drawn in it: not one colour alone.
+    // Something is drawn: more than one colour.
     EXPECT_LT(share_of(small, theme().panel, 0, 0, 1, 1, 2), 0.995) << panel;
   }
   const Image large = draw("graphs", 3840, 2160, "", true, 2);

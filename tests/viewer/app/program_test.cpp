@@ -1,4 +1,4 @@
-// The program around the panels: keys, files, what was remembered, errors and losses.
+// The program around the panels: keys, files, remembered settings, errors and losses.
 #include <unistd.h>
 
 #include <filesystem>
@@ -48,7 +48,7 @@ class Program : public Interaction {
   fs::path before_;
 };
 
-TEST_F(Program, EveryKeyIsBoundOnceAndWrittenDown) {
+TEST_F(Program, EveryKeyIsBoundOnceAndDocumented) {
   std::ifstream file(TIDEMARK_DOCS "/viewer.md");
   std::stringstream all;
   all << file.rdbuf();
@@ -119,7 +119,7 @@ TEST_F(Program, TheFileDialogOpensWhatIsClicked) {
   wait();
   EXPECT_NE(shown_path().find("run.tmk"), std::string::npos);
 
-  // Typed, with the keyboard alone.
+  // Typed, using only the keyboard.
   hold(ImGuiMod_Ctrl, true);
   key(ImGuiKey_O);
   hold(ImGuiMod_Ctrl, false);
@@ -142,7 +142,7 @@ TEST_F(Program, FilesAreDropped) {
   const std::string b = recorded("torch/mixed_precision.tier2.tmk");
   shell_->drop({a}, true);
   wait();
-  EXPECT_EQ(shown_path(), a) << "with shift, but there was nothing to stand beside";
+  EXPECT_EQ(shown_path(), a) << "with shift, but there was nothing to compare it with";
   EXPECT_EQ(selection().other, nullptr);
   shell_->drop({b}, true);
   wait();
@@ -157,7 +157,7 @@ TEST_F(Program, FilesAreDropped) {
   shell_->drop({}, false);
   shell_->drop({a}, false);
   wait();
-  EXPECT_EQ(selection().other, nullptr) << "a new trace begins anew";
+  EXPECT_EQ(selection().other, nullptr) << "a new trace replaces both";
 }
 
 TEST_F(Program, RecentFilesAreOfferedAndRemembered) {
@@ -191,7 +191,7 @@ TEST_F(Program, ErrorsSayWhatToDoAndGoAway) {
   shell_->open((folder_ / "empty.tmk").string());
   wait();
   EXPECT_NE(shell_->error().find("empty.tmk"), std::string::npos);
-  // A trace that vanishes while it is shown: the banner comes, what was read stays.
+  // A trace that disappears while it is shown: the banner appears, and what was read stays.
   fs::copy_file(recorded("torch/inference.tier1.tmk"), folder_ / "run.tmk");
   shell_->open((folder_ / "run.tmk").string());
   wait();
@@ -212,7 +212,7 @@ TEST_F(Program, ErrorsSayWhatToDoAndGoAway) {
   EXPECT_TRUE(shell_->error().empty()) << "x closes it";
 }
 
-TEST_F(Program, LossesAreInSightInEveryView) {
+TEST_F(Program, LossesAreVisibleInEveryView) {
   const std::string whole = recorded("torch/training.tier2.tmk");
   const fs::path cut = folder_ / "cut.tmk";
   fs::copy_file(whole, cut);
@@ -228,7 +228,7 @@ TEST_F(Program, LossesAreInSightInEveryView) {
   frame(3);
   const ImGuiWindow* findings = ImGui::FindWindowByName(FindingsPanel::kTitle);
   ASSERT_NE(findings, nullptr);
-  EXPECT_TRUE(findings->DockTabIsVisible) << "a click tells all of it";
+  EXPECT_TRUE(findings->DockTabIsVisible) << "a click shows all of it";
   ASSERT_TRUE(shell_->show_only("map"));
   frame(3);
   EXPECT_TRUE(reads("##losses", "Incomplete:")) << "also in a picture of one panel";
@@ -260,7 +260,7 @@ TEST_F(Program, EscapeClosesWhatFloatsAboveFirst) {
   EXPECT_FALSE(selection().compare);
 }
 
-TEST_F(Program, ANoticeStandsBesideTheFacts) {
+TEST_F(Program, ANoticeIsShownWithTheFacts) {
   open();
   shell_->notice = "saved a picture";
   frame(2);
@@ -268,7 +268,7 @@ TEST_F(Program, ANoticeStandsBesideTheFacts) {
   EXPECT_TRUE(reads("##status", "1 device"));
 }
 
-TEST_F(Program, PicturesOfAPanelInAllItsWays) {
+TEST_F(Program, PicturesOfAPanelInAllItsModes) {
   open();
   for (const char* way : {"flame", "flame:rows", "flame:flame:bottom-up", "map:age", "map:owner",
                           "tables:segments", "ranks:curves", "ranks:heat"}) {

@@ -1,10 +1,10 @@
-// Pictures of recorded traces against those in tests/data/pictures.
+// Compares pictures of recorded traces with those in tests/data/pictures.
 //
 //   reference_pictures_test            compares
-//   reference_pictures_test --update   draws them anew; look at each before it is kept
+//   reference_pictures_test --update   redraws them; look at each before you commit it
 //
-// The font is ImGui's own, so that text has the same size everywhere. Renderers differ in the edges
-// of lines, so that pictures are compared after averaging squares of kCell pixels.
+// The font is ImGui's own, so that text has the same size everywhere. Renderers differ at the edges
+// of lines, so pictures are compared after averaging squares of kCell pixels.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -106,7 +106,7 @@ Image read_png(const std::string& path) {
   return image;
 }
 
-// Squares of which the mean colour differs; -1 when the sizes do.
+// Number of squares whose mean colour differs; -1 when the sizes differ.
 int cells_apart(const Image& a, const Image& b) {
   if (a.width != b.width || a.height != b.height || a.width == 0) return -1;
   int apart = 0;
@@ -133,7 +133,7 @@ int cells_apart(const Image& a, const Image& b) {
 
 class ReferencePictures : public testing::TestWithParam<Picture> {};
 
-TEST_P(ReferencePictures, AreAsKept) {
+TEST_P(ReferencePictures, AreUnchanged) {
   TIDEMARK_NEED_PIXELS();
   const Image now = draw(GetParam());
   ASSERT_EQ(now.width, kWidth);
@@ -146,7 +146,7 @@ TEST_P(ReferencePictures, AreAsKept) {
   const int apart = cells_apart(now, kept);
   EXPECT_TRUE(apart >= 0 && apart <= kCellsAllowed)
       << apart << " cells differ from " << path_of(GetParam())
-      << "; if that is meant, run this test with --update and look at the picture";
+      << "; if that is intended, run this test with --update and look at the picture";
   if (apart > kCellsAllowed) {
     const std::string seen = std::string(GetParam().name) + ".seen.png";
     if (write_png(now, seen)) std::printf("what was drawn: %s\n", seen.c_str());
@@ -156,7 +156,8 @@ TEST_P(ReferencePictures, AreAsKept) {
 INSTANTIATE_TEST_SUITE_P(All, ReferencePictures, testing::ValuesIn(kPictures),
                          [](const auto& p) { return std::string(p.param.name); });
 
-// The measure sees what a person would: each of these must be far from the kept picture.
+// The comparison sees what a person would see: each of these must differ clearly from the stored
+// picture.
 TEST(ReferencePictureMeasure, SeesAMissingCurve) {
   TIDEMARK_NEED_PIXELS();
   const Picture& p = kPictures[3];

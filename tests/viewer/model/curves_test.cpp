@@ -116,7 +116,7 @@ TEST_F(Curves, EventsAreFoundByTime) {
   const auto& times = memory().time_ns;
   std::mt19937 random(13);
   for (int round = 0; round < 4000; ++round) {
-    // Times of events, which several may share, and those between.
+    // Times of events, which several events may share, and times in between.
     const int64_t time = times[random() % times.size()] + static_cast<int64_t>(random() % 3) - 1;
     const auto after = std::upper_bound(times.begin(), times.end(), time) - times.begin();
     uint32_t event = 0;
@@ -131,8 +131,8 @@ TEST_F(Curves, EventsAreFoundByTime) {
   EXPECT_EQ(event, memory().event_count() - 1);
 }
 
-// What is drawn while the view moves: every event is there, at most a column from its place; at
-// rest it becomes exact, in however small portions.
+// While the view moves, every event is drawn, at most one column from its place. At rest the curves
+// become exact, however small the portions of work.
 TEST(CurvesInMotion, AreNearAndThenExact) {
   SyntheticOptions options;
   options.events = 60'000;
@@ -158,7 +158,7 @@ TEST(CurvesInMotion, AreNearAndThenExact) {
       ASSERT_EQ(quick.count(), count);
       ASSERT_TRUE(std::is_sorted(quick.edges.begin(), quick.edges.end()));
       for (uint32_t i = 0; i <= count; ++i) {
-        // Never left of where the border belongs, and not as far as the next one.
+        // Never left of its exact border, and never as far as the next one.
         ASSERT_GE(quick.edges[i], exact.edges[i]);
         const uint32_t next = i < count ? exact.edges[i + 1] : m.event_count();
         ASSERT_LE(quick.edges[i], next);
@@ -191,7 +191,7 @@ TEST(CurvesInMotion, AreNearAndThenExact) {
   EXPECT_GT(near, 20);
 }
 
-TEST(CurvesOfLittle, NoEventAndOneEvent) {
+TEST(CurvesOfFewEvents, NoEventAndOneEvent) {
   AllocationHistory none;
   const MinMaxPyramid nothing(none);
   EXPECT_EQ(columns_of(none, nothing, {0, 0, 10}, 5).count(), 0U);

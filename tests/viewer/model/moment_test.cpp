@@ -1,4 +1,5 @@
-// The memory at one instant: state index, map, flame tree and tables against plain computation.
+// The memory at one instant: compares state index, map, flame tree and tables with plain
+// computation.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -51,7 +52,7 @@ TEST(StateIndex, EqualsTheReplayFromTheStart) {
   }
 }
 
-// Every recorded snapshot: at each instant looked at, all views agree with one another.
+// Every recorded snapshot: at each instant checked, all views agree with each other.
 class Recorded : public testing::TestWithParam<std::string> {};
 
 TEST_P(Recorded, ViewsAgree) {
@@ -150,7 +151,7 @@ TEST_F(Moments, FlameDifferenceIsWhatCameAndWent) {
   EXPECT_EQ(tree.nodes[0].bytes, moved);
 }
 
-// Every line of code with the bytes under it, however many ways lead to it.
+// Every line of code with its bytes, over all call paths that lead to it.
 TEST_F(Moments, BottomUpBeginsWithTheLinesThatAllocated) {
   const MemoryState before = state_after(*lane().memory, 4'000);
   const MemoryState after = state_after(*lane().memory, 5'000);
@@ -180,7 +181,7 @@ TEST_F(Moments, BottomUpBeginsWithTheLinesThatAllocated) {
   const FlameTree same = FlameTree::difference(then, now);
   EXPECT_EQ(change.nodes[0].net, same.nodes[0].net);
   EXPECT_EQ(change.nodes[0].bytes, same.nodes[0].bytes);
-  // Keys stay what they are, so that a zoom survives a move of the cursor.
+  // Keys are stable, so that a zoom survives a move of the cursor.
   size_t found = 0;
   for (const FlameNode& n : change.nodes) found += tree.find(n.key) != 0 ? 1U : 0U;
   EXPECT_GT(found, 3U);
@@ -297,8 +298,8 @@ TEST(Loading, PreviewThenModelThenErrors) {
   EXPECT_NE(outcome->error().message.find("/no/such/file.tmk"), std::string::npos);
 }
 
-// A long trace is shown before all its events were looked through; then its blocks get their
-// categories, the same as when all is waited for.
+// A long trace is shown before all its events have been examined. Then its blocks get their
+// categories, the same as without the early display.
 TEST(Loading, LongTracesAreShownBeforeTheirCategories) {
   const test::ScratchDirectory folder;
   SyntheticOptions options;
@@ -337,7 +338,7 @@ TEST(Loading, PreviewFollowsTheCurve) {
   const TraceReader reader = synthetic_trace(options);
   const std::atomic<bool> stop{false};
   Preview last;
-  // More points than it may have: they stand for more events each, and none is lost.
+  // With more points than its limit, each point covers more events, and none is lost.
   make_preview(
       {&reader, 1}, stop, [&](const Preview& p) { last = p; }, 2);
   ASSERT_EQ(last.curves.size(), 1U);

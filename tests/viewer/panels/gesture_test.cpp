@@ -1,5 +1,5 @@
-// Gestures on every panel, and what is to be read there afterwards: flame graph, memory map,
-// tables, overlays, the strip of the whole run.
+// Gestures on every panel, and the text shown afterwards: flame graph, memory map, tables,
+// overlays, the strip of the whole run.
 #include <algorithm>
 
 #include "tests/support/drawn_text.h"
@@ -18,7 +18,7 @@ class Gestures : public Interaction {
   static bool reads(const char* window, const std::string& what) {
     return read_window(window).find(without_spaces(what)) != std::string::npos;
   }
-  // Moves over a row of a window until the hovered item has this name in it.
+  // Moves over a row of a window until the name of the hovered item contains `id`.
   std::optional<ImVec2> find_item(const char* title, const char* id, float from_y, float to_y) {
     const ImGuiWindow* w = ImGui::FindWindowByName(title);
     const ImGuiID wanted = ImHashStr(id, 0, w->ID);
@@ -54,7 +54,7 @@ TEST_F(Gestures, FlameZoomsOnAClickAndOutAgain) {
   ASSERT_GT(flame.tree().nodes.size(), 10U);
   EXPECT_EQ(flame.zoomed(), 0U);
   const ImRect r = window(FlamePanel::kTitle);
-  // The third row from above, at the left: the widest function two calls in.
+  // The third row from the top, on the left: the widest function two calls deep.
   const ImVec2 at(r.Min.x + 40, r.Min.y + 72 + 2.5F * 21);
   click(at);
   ASSERT_NE(flame.zoomed(), 0U);
@@ -141,7 +141,7 @@ TEST_F(Gestures, FlameOfTwoTimesAndTwoRanksHasTheColoursOfMoreAndLess) {
   EXPECT_TRUE(painted("##icicle", 230, 159, 0)) << "what came";
   EXPECT_TRUE(reads(FlamePanel::kTitle, "came"));
   key(ImGuiKey_C);
-  // Against another rank, at the same time.
+  // Compared with another rank at the same time.
   selection().compare_with(model(), {false, 1, 0, true});
   frame(3);
   const auto other = selection().compared(model());
@@ -157,7 +157,7 @@ TEST_F(Gestures, FlameOfTwoTimesAndTwoRanksHasTheColoursOfMoreAndLess) {
   EXPECT_TRUE(painted("##icicle", 86, 180, 233)) << "what rank 1 has not";
 }
 
-TEST_F(Gestures, MapColoursByAllFive) {
+TEST_F(Gestures, MapUsesAllFiveColourings) {
   open_recorded("torch/training.tier2.tmk");
   key(ImGuiKey_P);
   key(ImGuiKey_2);
@@ -166,7 +166,7 @@ TEST_F(Gestures, MapColoursByAllFive) {
   const Moment& moment = selection().moment(model());
   uint32_t largest = moment.state.live.front();
   const auto& all = model().lanes[0].memory->allocations;
-  // The largest of the first rows, which are in sight.
+  // The largest of the first rows, which are visible.
   for (const uint32_t i : moment.state.live) {
     const bool above = all[i].address < moment.state.segments[4].address;
     if (above && all[i].block_bytes > all[largest].block_bytes) largest = i;
@@ -177,7 +177,7 @@ TEST_F(Gestures, MapColoursByAllFive) {
     const Rgb c = block_colour(model(), selection(), moment, all[largest]);
     EXPECT_TRUE(painted("##rows", c.r, c.g, c.b)) << colouring_name(selection().colour);
   }
-  // What the colours mean is told.
+  // The legend explains the colours.
   choose(*combo, static_cast<int>(ColourBy::kAge));
   EXPECT_TRUE(reads(MapPanel::kTitle, "young"));
   choose(*combo, static_cast<int>(ColourBy::kOwner));
@@ -204,14 +204,14 @@ TEST_F(Gestures, TheSliderOfTheMapMovesThroughTime) {
   EXPECT_EQ(selection().event, model().lanes[0].memory->event_count() - 1);
 }
 
-TEST_F(Gestures, MapMarksTheLargestHoleAndTellsWhatPinsIt) {
+TEST_F(Gestures, MapMarksTheLargestHoleAndShowsWhatPinsIt) {
   open_recorded("torch/training.tier2.tmk");
   key(ImGuiKey_P);
   key(ImGuiKey_2);
   const MemoryState& state = selection().moment(model()).state;
   ASSERT_FALSE(state.holes.empty());
   EXPECT_TRUE(painted("##rows", theme().hole.r, theme().hole.g, theme().hole.b));
-  // By free bytes: the segment with the largest hole is near the top.
+  // Sorted by free bytes, the segment with the largest hole is near the top.
   const auto combo = find_item(MapPanel::kTitle, "##order", 30, 60);
   ASSERT_TRUE(combo);
   choose(*combo, 2);
@@ -228,7 +228,7 @@ TEST_F(Gestures, MapMarksTheLargestHoleAndTellsWhatPinsIt) {
               reads(DetailPanel::kTitle, "The whole segment is free"));
 }
 
-TEST_F(Gestures, ABlockTellsItsStackSizeLifeAndNeighbours) {
+TEST_F(Gestures, ABlockShowsItsStackSizeLifeAndNeighbours) {
   open_recorded("torch/training.tier2.tmk");
   key(ImGuiKey_P);
   key(ImGuiKey_2);
@@ -265,7 +265,7 @@ TEST_F(Gestures, TablesSortByAClickAndFilterByTyping) {
   click(size);
   frame(3);
   const std::string smallest = read_window("##allocations");
-  EXPECT_NE(smallest, by_size) << "the other way round";
+  EXPECT_NE(smallest, by_size) << "in reverse order";
   click(size);
   frame(3);
   EXPECT_EQ(read_window("##allocations"), by_size);
@@ -293,7 +293,7 @@ TEST_F(Gestures, ASecondTraceIsLaidOverTheTimelineAndF5KeepsIt) {
   ASSERT_TRUE(shell_->timeline().drawn(0).overlay);
   EXPECT_EQ(highest(), peak);
   EXPECT_TRUE(reads("##lanes", "mixed_precision.tier2.tmk"));
-  EXPECT_GE(selection().view.end, selection().other->span_ns()) << "all of both is in view";
+  EXPECT_GE(selection().view.end, selection().other->span_ns()) << "both are completely in view";
 
   const Model* before = shell_->model();
   const Model* second = selection().other.get();
@@ -353,7 +353,7 @@ TEST_F(Gestures, AClickOnASmallCurveSelectsTheRank) {
   selection().set_event(model(), 0, 0);
   frame(3);
   const ImRect r = window(RanksPanel::kTitle);
-  // The last of the first row: as far to the right as there is one.
+  // The rightmost curve of the first row.
   ImVec2 at(r.Max.x - 40, r.Min.y + 130);
   while (at.x > r.GetCenter().x && selection().lane == 0) {
     at.x -= 30;
@@ -393,7 +393,7 @@ TEST_F(Gestures, TheStripOfTheWholeRunIsDragged) {
 
 TEST_F(Gestures, SlashFindsTheFieldFromEverywhere) {
   open();
-  key(ImGuiKey_7);  // the ranks lie over the timeline
+  key(ImGuiKey_7);  // the ranks panel covers the timeline
   frame(3);
   ASSERT_FALSE(ImGui::GetIO().WantTextInput);
   key(ImGuiKey_Slash);

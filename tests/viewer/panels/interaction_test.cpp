@@ -1,4 +1,4 @@
-// Real input events fed to the real panels: no window, no OpenGL.
+// Real input events sent to the real panels: no window, no OpenGL.
 #include <unistd.h>
 
 #include <chrono>
@@ -18,7 +18,7 @@ TEST_F(Interaction, WheelZoomsAtTheMouse) {
   frame();
   const TimeRange after = selection().view;
   EXPECT_NEAR(after.span() / before.span(), 0.512, 0.01);
-  // What was under the mouse stays there: the left part shrank less than the right part.
+  // The point under the mouse stays there: the left part shrank less than the right part.
   EXPECT_LT(after.begin - before.begin, before.end - after.end);
   ImGui::GetIO().AddMouseWheelEvent(0, -3);
   frame();
@@ -37,7 +37,7 @@ TEST_F(Interaction, DragPansAndClickSetsTheInstant) {
   button(false);
   EXPECT_GT(selection().view.begin, before.begin);
   EXPECT_NEAR(selection().view.span(), before.span(), before.span() * 1e-9);
-  EXPECT_EQ(selection().event, event) << "a drag is no click";
+  EXPECT_EQ(selection().event, event) << "a drag is not a click";
   click(in_timeline(0.5F, 0.5F));
   EXPECT_NE(selection().event, event);
   const double middle = selection().view.begin + selection().view.span() / 2;
@@ -161,7 +161,7 @@ TEST_F(Interaction, CompareTwoInstants) {
   EXPECT_FALSE(selection().compare);
 }
 
-TEST_F(Interaction, EveryPanelDrawsWithNothingLittleAndMany) {
+TEST_F(Interaction, EveryPanelDrawsWithNoFewAndManyEvents) {
   TraceModel empty;
   auto made = make_model(std::move(empty), {"rank 3 is missing: no such file"});
   ASSERT_TRUE(made);
@@ -189,7 +189,7 @@ TEST_F(Interaction, EveryPanelDrawsWithNothingLittleAndMany) {
   }
 }
 
-TEST_F(Interaction, ErrorsAreShownAndTheProgramGoesOn) {
+TEST_F(Interaction, ErrorsAreShownAndTheProgramContinues) {
   shell_->open("/no/such/trace.tmk");
   while (shell_->loading()) {
     frame(1);

@@ -1,4 +1,5 @@
-// Odd traces in odd windows: nothing crashes, no text is cut by a border and none lies on another.
+// Unusual traces in unusual windows: nothing crashes, no text is clipped by a border or overlaps
+// other text.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -144,8 +145,8 @@ TEST_F(Layout, ADamagedRank) {
   check(model, "a damaged rank");
 }
 
-// The checks themselves: they must see what they are there for.
-TEST_F(Layout, TheChecksSee) {
+// Tests the checks themselves: they must find what they are meant to find.
+TEST_F(Layout, TheChecksFindFaults) {
   resize(kSizes[0]);
   const auto draw = [&](float second_y, float width) {
     ImGui::GetIO().DeltaTime = 1.0F / 60;

@@ -23,11 +23,11 @@ class Ranks : public Interaction {
     key(ImGuiKey_7);
     frame(3);
   }
-  // A point of the heat map: the middle of a drawn row, by share of the time.
+  // A point of the heat map: the middle of a drawn row, at a fraction of the time.
   ImVec2 in_heat(size_t row, size_t rows, float share) {
     ImGuiWindow* w = ImGui::FindWindowByName(RanksPanel::kTitle);
     const ImGuiID id = w->GetID("##heat");
-    // Find the button's rectangle by hovering over the window until it is the hovered item.
+    // Find the button's rectangle by moving over the window until it is the hovered item.
     if (area_.GetWidth() < 1) {
       area_ = {1e9F, 1e9F, -1e9F, -1e9F};
       const ImRect r = w->Rect();
@@ -128,7 +128,7 @@ TEST_F(Ranks, TheGuiltyOneIsFoundInARecordedJob) {
   EXPECT_EQ(rows.outlier(model()), 2U);
   EXPECT_EQ(rows.name(model(), 2), "rank 2");
   ASSERT_EQ(model().report.comparison.stuck.size(), 1U);
-  // The line about the collective that never came is a link to the rank that is waited for.
+  // The line about the missing collective links to the rank the others wait for.
   selection().set_event(model(), rows.lanes[0], 0);
   frame();
   ImRect line;
@@ -150,13 +150,13 @@ TEST_F(Ranks, AThousandRanksAreDrawnInBothViews) {
   show(model_of(options));
   for (int i = 0; i < 500 && shell_->busy(); ++i) frame(1);
   EXPECT_FALSE(shell_->busy());
-  // Neighbours share a row; the highest of them is the one that a click selects.
+  // Neighbours share a row; a click selects the highest of them.
   click(in_heat(1, 2, 0.5F));
   EXPECT_GT(selection().lane, 500U);
   shell_->ranks().curves = true;
   frame(3);
   const ImDrawData* drawn = ImGui::GetDrawData();
-  EXPECT_LT(drawn->TotalVtxCount, 600'000) << "only what is in sight is drawn";
+  EXPECT_LT(drawn->TotalVtxCount, 600'000) << "only what is visible is drawn";
 }
 
 TEST_F(Ranks, TwoRanksInOnePlot) {
@@ -197,7 +197,7 @@ TEST_F(Ranks, DifferenceOfRanksAddsUp) {
     EXPECT_LE(static_cast<uint64_t>(n.net < 0 ? -n.net : n.net), n.bytes);
     EXPECT_LE(n.begin + n.bytes, tree.nodes[0].bytes);
   }
-  // Both ranks ran the same code: most of it must be recognised although ids differ.
+  // Both ranks ran the same code: most of it must be matched although ids differ.
   const auto other = std::count_if(tree.nodes.begin(), tree.nodes.end(),
                                    [](const FlameNode& n) { return n.other; });
   EXPECT_LT(static_cast<size_t>(other) * 4, tree.nodes.size());
@@ -230,7 +230,7 @@ TEST_F(Ranks, DifferenceWithItselfIsEmpty) {
   EXPECT_EQ(tree.nodes.size(), 1U);
 }
 
-TEST_F(Ranks, ASecondTraceStandsBesideTheFirst) {
+TEST_F(Ranks, ASecondTraceIsComparedWithTheFirst) {
   show(load("torch/training.tier2.tmk"));
   shell_->open_other(std::string(TIDEMARK_TRACES) + "/torch/mixed_precision.tier2.tmk");
   while (shell_->loading_other()) frame(1);

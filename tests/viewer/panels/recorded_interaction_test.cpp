@@ -10,7 +10,7 @@ namespace {
 
 class RecordedInteraction : public Interaction {
  protected:
-  // Moves over an area until `found` holds; the point where it did.
+  // Moves over an area until `found` holds; returns that point.
   template <typename Found>
   std::optional<ImVec2> click_until(const ImRect& area, float step_x, float step_y,
                                     const Found& found) {
@@ -45,14 +45,15 @@ TEST_F(RecordedInteraction, AClickOnAKernelShowsItAndItsMemory) {
       << "the cursor is where it began";
   frame(3);
   EXPECT_TRUE(in_front(DetailPanel::kTitle));
-  // Zooming there with the wheel makes one kernel as wide as can be; it stays the one clicked on.
+  // Zooming there with the wheel makes one kernel as wide as possible; it is still the one clicked
+  // on.
   key(ImGuiKey_Escape);
   EXPECT_FALSE(selection().activity);
 }
 
 TEST_F(RecordedInteraction, AClickOnACollectiveShowsItOnAllRanks) {
   open_file(TIDEMARK_TRACES "/ranks/ddp4");
-  // The rows of NCCL come first below the curves of the rank that is looked at.
+  // The NCCL rows come first below the curves of the selected rank.
   const auto chosen = [&] {
     if (!selection().activity) return false;
     const ActivityRef ref = *selection().activity;
@@ -83,7 +84,7 @@ TEST_F(RecordedInteraction, TheWheelOverKernelsZoomsAndADragPans) {
   move({at->x - 150, at->y});
   button(false);
   EXPECT_GT(selection().view.begin, zoomed.begin);
-  EXPECT_FALSE(selection().activity) << "a drag is no click";
+  EXPECT_FALSE(selection().activity) << "a drag is not a click";
 }
 
 TEST_F(RecordedInteraction, CurvesCanBeSwitchedOff) {
@@ -95,7 +96,7 @@ TEST_F(RecordedInteraction, CurvesCanBeSwitchedOff) {
   for (float x = r.Min.x + 16; x < r.Max.x && (options.used || options.activity); x += 12) {
     const TimelineOptions was = options;
     click({x, r.Min.y + 42});
-    // Every box is hit more than once on the way: put back what is not looked for.
+    // The path crosses every box more than once: restore those not looked for.
     if (was.used && !options.used) continue;
     if (was.activity && !options.activity) continue;
     options = was;
@@ -166,7 +167,7 @@ TEST_F(RecordedInteraction, TablesOfOwnersKernelsAndCollectives) {
   EXPECT_TRUE(click_until(rows, 50, 10, [&] { return selection().activity.has_value(); }));
 }
 
-TEST_F(RecordedInteraction, LargeTablesAreSortedBesideTheDrawing) {
+TEST_F(RecordedInteraction, LargeTablesAreSortedInTheBackground) {
   SyntheticOptions options;
   options.events = 200'000;
   options.slots = 60'000;
@@ -246,7 +247,8 @@ TEST_F(RecordedInteraction, TheReportComesAfterThePanelsAndIsTheSame) {
   EXPECT_GT(model().steps_of(model().lanes[0]).count(), 0U);
 }
 
-// Neither a second file nor the end of the program waits for, or trips over, the work begun.
+// Neither a second file nor the end of the program waits for unfinished work or crashes because of
+// it.
 TEST_F(RecordedInteraction, ALoadCanBeAbandonedAtAnyTime) {
   for (int round = 0; round < 20; ++round) {
     shell_->open(TIDEMARK_TEST_DATA "/scenarios/losses_kept.bad.tmk");
