@@ -1,6 +1,6 @@
 """Tests scripts/check_includes.py: a clean tree passes, each kind of forbidden include fails.
 
-    tests/check_includes_test.py
+    python3 tests/check_includes_test.py
 """
 import pathlib
 import subprocess

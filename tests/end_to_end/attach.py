@@ -1,4 +1,9 @@
-"""ps, attach, detach, snapshot: what they say to a process, and what they refuse."""
+"""Checks ps, attach, detach and snapshot: what they send to a process, and what they refuse.
+
+    python3 attach.py TIDEMARK SIMGPU_LIBRARIES FAKE_GUEST
+
+A fake guest stands in for libtidemark.so, so nothing is recorded.
+"""
 import json
 import os
 import pathlib
@@ -21,7 +26,7 @@ env = {**os.environ, "TIDEMARK_CONTROL_DIR": str(control), "LD_LIBRARY_PATH": SI
 
 
 def victim(code="ctypes.CDLL('libcuda.so.1')", **more):
-    """A process that waits until its standard input ends."""
+    """A process that waits until its standard input closes."""
     program = f"import ctypes, sys; {code}; print('ready', flush=True); print(sys.stdin.read())"
     process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, text=True,
                                stdout=subprocess.PIPE, env={**env, **more})
@@ -51,7 +56,7 @@ for command in ("ps", "attach", "detach", "snapshot", "view"):
     result = run(command, "--help")
     check("Example" in result.stdout, f"{command} --help has an example")
 
-# Refusals leave the process as it was.
+# A refused request leaves the process as it was.
 refuses("nobody named", "attach", says="tidemark ps")
 refuses("no such process", "attach", 2 ** 22 + 1, says="there is no process")
 refuses("a bad time", "attach", os.getpid(), "--for", "soon", says="--for")
@@ -61,7 +66,7 @@ refuses("not recorded", "detach", plain.pid, says="not being recorded")
 check_equal(listed(plain.pid), None, "ps lists CUDA programs only")
 ends_well(plain, "no CUDA")
 
-# A process that knows nothing of tidemark.
+# A process that was started without tidemark.
 process = victim()
 entry = listed(process.pid)
 check_equal((entry["state"], entry["rank"], entry["job"]), ("attachable", 3, "one"), "ps before")
@@ -79,7 +84,7 @@ check_equal(set(start.split()[1:]),
 check(any(r == "stop" for r in requests), "the capture was ended")
 shutil.rmtree(out)
 
-# Now it is armed: no ptrace any more.
+# Now it is armed: no ptrace needed.
 entry = listed(process.pid)
 check_equal((entry["state"], entry["job"]), ("armed", "a job"), "ps afterwards")
 check_equal(entry["devices"][0]["process_bytes"], 500 << 20, "ps: bytes")
@@ -92,7 +97,7 @@ refuses("twice", "attach", process.pid, "-o", tmp / "other", says="recorded alre
 result = run("detach", "--job", "a job", env=env)
 check_equal((result.returncode, result.stdout), (0, f"{out}/pid{process.pid}.tmk\n"), "detach")
 
-# The view, and Ctrl-C in it.
+# The live view, ended with Ctrl-C.
 shutil.rmtree(out)
 viewing = subprocess.Popen([TIDEMARK, "attach", str(process.pid), "--live", "-o", str(out)],
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)

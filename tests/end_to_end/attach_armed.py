@@ -1,6 +1,6 @@
-"""Attaches to programs that run armed: what that costs, starts, leaves behind and survives.
+"""Attaches to programs that run armed: checks what that costs, starts, leaves behind and survives.
 
-    python3 attach_test.py TIDEMARK SIMGPU_LIBRARIES INJECTOR ATTACH_HOST [TEST …]
+    python3 attach_armed.py TIDEMARK SIMGPU_LIBRARIES INJECTOR ATTACH_HOST [TEST …]
 
 TIDEMARK_ATTACH_CYCLES and TIDEMARK_ATTACH_PROCESSES make the long tests longer.
 """
@@ -24,9 +24,9 @@ TIDEMARK, LIBRARIES, INJECTOR, HOST = (pathlib.Path(path).resolve() for path in 
 CYCLES = int(os.environ.get("TIDEMARK_ATTACH_CYCLES", 20))
 PROCESSES = int(os.environ.get("TIDEMARK_ATTACH_PROCESSES", 50))
 MIB = 1 << 20
-# After so many captures the process has what it keeps. What comes and goes later is malloc's and
-# the C library's: heaps of threads, a stack kept for the next one. A capture that were not freed
-# would show as 59 MiB of addresses.
+# After this many captures the process holds all it keeps. Later changes come from malloc and the C
+# library: heaps of threads, a stack kept for the next one. A capture that is not freed would add 59
+# MiB of address space.
 SETTLED = min(CYCLES // 2, 20)
 SLACK = {"resident_kib": 1024, "mappings": 6, "address_kib": 16384}
 
@@ -85,7 +85,7 @@ class Attach(unittest.TestCase):
         self.assertFalse(self.out.exists())
         self.assertEqual(list(self.control.iterdir()), [])
 
-    def test_status_tells_who_it_is(self):
+    def test_status_identifies_the_process(self):
         host = self.started(RANK="3", WORLD_SIZE="8", LOCAL_RANK="1", TORCHELASTIC_RUN_ID="seven")
         status = host.ask("status")
         self.assertEqual({key: status.get(key) for key in
@@ -109,7 +109,7 @@ class Attach(unittest.TestCase):
                 host.ask(verb, **({key: value} if key else {}))
         self.assertEqual(host.ask("status")["state"], "armed")
 
-    def test_a_place_that_cannot_be_written_can_be_replaced(self):
+    def test_an_unwritable_directory_can_be_replaced(self):
         host = self.started()
         self.path.joinpath("file").write_text("")
         for _ in range(2):
@@ -126,14 +126,14 @@ class Attach(unittest.TestCase):
         for cycle in range(CYCLES):
             started = host.ask("start", out=self.out)
             self.assertEqual(int(started["capture"]), cycle + 1)
-            # Long enough for rounds of the tasks in some of them, none in others.
+            # Some are long enough for rounds of the tasks, others are not.
             time.sleep(0.15 if cycle % 5 == 0 else 0.01)
             ended = host.ask("stop")
             if ended["dropped"] != "0":
                 self.fail(subprocess.run([TIDEMARK, "info", ended["trace"]], text=True, check=True,
                                          stdout=subprocess.PIPE).stdout)
             self.assertGreater(int(ended["rows"]), 0)
-            if cycle == 0:  # CUPTI has a thread of its own from now on
+            if cycle == 0:  # CUPTI has its own thread from now on
                 time.sleep(0.2)
                 baseline = host.threads(), host.files()
             if cycle + 1 == SETTLED:
@@ -149,12 +149,12 @@ class Attach(unittest.TestCase):
         output, status, errors = host.end()
         self.assertEqual((output, status, errors), (expected, 0, ""))
 
-        # One process in the directory, whatever the number of captures.
+        # One process in the directory, however many captures it had.
         report, warnings = self.report(self.out)
         self.assertEqual(len(report["ranks"]), 1)
         self.assertIn("was captured again later", warnings)
 
-    def test_cupti_is_given_back(self):
+    def test_cupti_is_released(self):
         host = self.started(2)
         host.ask("start", out=self.out)
         self.assertIn("libcupti", host.maps())
@@ -168,15 +168,15 @@ class Attach(unittest.TestCase):
                                   check=True).stdout
             self.assertNotIn("holds CUPTI", info)
 
-    def test_what_was_there_before_is_in_the_ledger(self):
+    def test_earlier_memory_is_in_the_ledger(self):
         host = self.started()
         host.say("alloc 100")
         host.say("alloc 200")
         host.ask("start", out=self.out)
         host.say("alloc 50")
         time.sleep(0.4)
-        host.say("free")  # 50, known
-        host.say("free")  # 200, from before
+        host.say("free")  # 50 MiB, known
+        host.say("free")  # 200 MiB, from before
         time.sleep(0.5)
         host.say("alloc 30")
         time.sleep(0.4)
@@ -210,7 +210,7 @@ class Attach(unittest.TestCase):
         device = self.report(ended["trace"])[0]["ranks"][0]["devices"][0]
         self.assertGreaterEqual(device["device_used_peak"]["bytes"], 64 * MIB)
 
-    def test_live_tells_the_cards(self):
+    def test_live_reports_the_cards(self):
         host = self.started()
         before = host.ask("live")
         host.say("alloc 128")
@@ -223,8 +223,9 @@ class Attach(unittest.TestCase):
 
     def test_another_user_is_refused(self):
         if os.geteuid() != 0:
-            self.skipTest("needs root, to become somebody else")
-        # The directory keeps others out; the server does so as well, should the directory not.
+            self.skipTest("needs root, to change to another user")
+        # The directory keeps other users out; the server does so too, in case the directory does
+        # not.
         host = self.started()
         os.chmod(self.path, 0o755)
         os.chmod(self.control, 0o755)
@@ -242,14 +243,14 @@ class Attach(unittest.TestCase):
         os.chmod(self.control, 0o777)
         host = self.host()
         self.assertEqual(host.say("begin"), "ready")
-        select.select([host.process.stderr], [], [], 60)  # its thread complains in its own time
+        select.select([host.process.stderr], [], [], 60)  # its thread reports this at some point
         output, status, errors = host.end()
         self.assertEqual((output, status), ("sum 0", 0))
         self.assertIn("cannot open a control socket in", errors)
         self.assertEqual(errors.count("\n"), 1)
         self.assertEqual(list(self.control.iterdir()), [])
 
-    def test_a_place_for_those_who_name_none(self):
+    def test_default_directories(self):
         runtime = self.path / "run"
         runtime.mkdir(mode=0o700)
         for directory, expected in ((runtime, runtime / "tidemark"),
@@ -269,7 +270,7 @@ class Attach(unittest.TestCase):
         with self.assertRaises(ConnectionRefusedError):
             host.ask("status")
         self.assertEqual(len(self.report(self.out)[0]["ranks"]), 1)
-        # A process of the same number takes the name over.
+        # A process with the same pid takes over the name.
         code = ("import os,socket,sys\ns=socket.socket(socket.AF_UNIX)\n"
                 "s.bind(f'{sys.argv[1]}/{os.getpid()}.sock'); s.close()\n"
                 "os.execv(sys.argv[2], sys.argv[2:])")

@@ -1,7 +1,10 @@
-"""A busy program that knows nothing of tidemark: entered by ptrace, then captured again and again.
+"""Injects into a busy program that was started without tidemark, then captures it repeatedly.
 
-Its output is what it is without; threads, descriptors, mappings and memory do not grow.
-TIDEMARK_INJECT_ROUNDS sets the number of captures."""
+    python3 attach_busy.py TIDEMARK SIMGPU_LIBRARIES INJECTOR ATTACH_HOST SLOW_LISTEN
+
+Its output must be the same as without tidemark; threads, descriptors, mappings and memory must not
+grow. TIDEMARK_INJECT_ROUNDS sets the number of captures.
+"""
 import json
 import os
 import pathlib
@@ -55,16 +58,16 @@ def parent_of(pid):
     try:
         return int(re.search(r"PPid:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text())[1])
     except OSError:
-        return 0  # another test's, and gone
+        return 0  # a process of another test that has ended
 
 
-# What malloc and the C library keep of threads that have ended. A capture that were not freed would
-# show as 59 MiB of addresses.
+# What malloc and the C library keep of ended threads. A capture that is not freed would add 59 MiB
+# of address space.
 SLACK = {"threads": 0, "descriptors": 0, "mappings": 6, "resident_kib": 1024, "address_kib": 16384}
 
 
 def settled(process, limit):
-    """What it holds, once that is within the limit, or after a while."""
+    """What it holds, as soon as that is within the limit, or after five seconds."""
     for _ in range(100):
         now = held(process)
         if all(now[what] <= limit[what] + SLACK[what] for what in now):
@@ -76,7 +79,7 @@ def settled(process, limit):
 undisturbed = end(start())
 check(undisturbed[1].startswith("sum "), "the program works")
 
-# One that stands still: what is recorded of it is known.
+# An idle process: what its recording must contain is known.
 quiet = start(0)
 result = run("attach", quiet.pid, "--library", INJECTOR, "-q", "-o", tmp / "quiet", env=env)
 check_equal((result.returncode, result.stderr), (0, ""), "entered by ptrace")
@@ -91,13 +94,13 @@ result = run("snapshot", quiet.pid, "-o", tmp / "now.tmk", env=env)
 check_equal((result.returncode, result.stdout), (0, f"{tmp}/now.tmk\n"), f"snapshot: {result.stderr}")
 check_equal(end(quiet)[0], 0, "it ends well")
 
-# Its socket is looked for before anybody listens there.
+# Its socket is searched before the process listens on it.
 slow = start(0, LD_PRELOAD=SLOW_LISTEN)
 result = run("attach", slow.pid, "--library", INJECTOR, "-q", "-o", tmp / "slow", env=env)
 check_equal((result.returncode, result.stderr), (0, ""), "a socket that takes its time")
 check_equal(end(slow)[0], 0, "it ends well, too")
 
-# Entered for the first time, again and again.
+# Injects for the first time, into one new process after another.
 for i in range(ROUNDS // 2):
     fresh = start(4)
     result = run("attach", fresh.pid, "--library", INJECTOR, "-q", "-o", tmp / f"fresh{i}", env=env)
@@ -116,14 +119,14 @@ for i in range(1, ROUNDS + 1):
     check(pathlib.Path(result.stdout.strip()).exists(), f"round {i}: the trace is there")
     shutil.rmtree(out)
     if i == min(ROUNDS // 2, 20):
-        time.sleep(0.2)  # its threads end
+        time.sleep(0.2)  # until its threads have ended
         before = held(host)
     if i == ROUNDS or i % 100 == 0:
         print(i, held(host), flush=True)
 after = settled(host, before)
 check(all(after[what] <= before[what] + SLACK[what] for what in before),
       f"nothing grows: {before}, {after}")
-check_equal(end(host)[1].splitlines()[-1:], undisturbed[1].splitlines(), "its output is its own")
+check_equal(end(host)[1].splitlines()[-1:], undisturbed[1].splitlines(), "its output is unchanged")
 
 # Started armed: nothing has to be loaded.
 armed = subprocess.Popen([sys.argv[1], "run", "--arm", "--", HOST, "0"], stdin=subprocess.PIPE,

@@ -1,7 +1,10 @@
-"""attach --live on a job that works: lines while it records, and a trace that can be looked at meanwhile,
-by the report and, where it was built, by the viewer: each look sees more than the one before.
+"""Checks `attach --live` on a working job, and that its growing trace can be read meanwhile.
 
-    python3 attach_live.py TIDEMARK SIMGPU_DIR LIBRARY ATTACH_HOST [VIEWER]"""
+    python3 attach_live.py TIDEMARK SIMGPU_LIBRARIES INJECTOR ATTACH_HOST [VIEWER]
+
+The report and, if given, the viewer read the trace several times while it is recorded; each time
+they must see more than before.
+"""
 import os
 import pathlib
 import shutil
@@ -32,13 +35,13 @@ def tell(line):
 
 
 def shown(line):
-    """The bytes that a line of the view says the process has."""
+    """The process's bytes in a line of the view."""
     words = line.split()
     return float(words[words.index("process") + 1])
 
 
 def look(number):
-    """What the trace, which grows, says now: the driver's peak, and the viewer's picture."""
+    """What the growing trace shows now: the driver's peak, and the viewer's picture."""
     picture = tmp / f"{number}.png"
     if VIEWER:
         drawn = subprocess.run([VIEWER, trace, "--screenshot", picture, "--panel", "timeline", "--size", "640x360"],
@@ -70,7 +73,7 @@ check_equal(live.returncode, 0, f"Ctrl-C ends it ({errors})")
 check(shown(lines.splitlines()[-1]) >= shown(first) + 299, f"the view has grown: {first!r} {lines!r}")
 check_equal(list(out.glob("*.ring")), [], "the trace is finished")
 last = host.communicate()[0]
-check_equal((host.returncode, last.startswith("sum ")), (0, True), "the job went on")
+check_equal((host.returncode, last.startswith("sum ")), (0, True), "the job continued")
 
 shutil.rmtree(tmp)
 finish()

@@ -1,8 +1,10 @@
-"""Processes that tidemark must not or cannot enter: one clear line, exit status 2, and the process goes
-on as if nothing had been. What this machine cannot show (no other user, no mount namespace, no musl) is
-passed over with a line that says so.
+"""Checks processes that tidemark must not or cannot inject into.
 
-    python3 attach_refusals.py TIDEMARK SIMGPU_DIR LIBRARY ATTACH_HOST VICTIM"""
+    python3 attach_refusals.py TIDEMARK SIMGPU_LIBRARIES INJECTOR ATTACH_HOST VICTIM
+
+Each gives one clear line and exit status 2, and the process continues undisturbed. Cases this
+machine cannot show (no other user, no mount namespace, no musl) are skipped with a message.
+"""
 import ctypes
 import os
 import pathlib
@@ -26,7 +28,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def victim(*args, program=VICTIM, before=(), **more):
-    """Has the CUDA driver loaded, says "ready", and "fine" when its input ends."""
+    """Loads the CUDA driver, prints "ready", and "fine" when its input closes."""
     variables = {**env, "LD_PRELOAD": f"{SIMGPU}/libcuda.so.1", **more}
     process = subprocess.Popen([*before, program, *args], stdin=subprocess.PIPE, text=True,
                                stdout=subprocess.PIPE, env=variables)
@@ -36,11 +38,11 @@ def victim(*args, program=VICTIM, before=(), **more):
 
 def ends_well(process, what):
     out, _ = process.communicate()
-    check_equal((process.returncode, out), (0, "fine\n"), f"{what}: the process went on")
+    check_equal((process.returncode, out), (0, "fine\n"), f"{what}: the process continued")
 
 
 def refuses(what, pid, says, before=(), library=LIBRARY):
-    # Not into the place of the tests: whoever asks may not be allowed to write there.
+    # Not into the directory of the tests: another user may not be allowed to write there.
     command = [*before, TIDEMARK, "attach", str(pid), "--library", library, "-o", "/tmp/none"]
     result = subprocess.run(command, env=env, capture_output=True, text=True)
     check_equal(result.returncode, 2, f"{what}: exit status ({result.stderr})")
@@ -65,7 +67,7 @@ os.waitpid(process.pid, 0x40000000)  # __WALL
 libc.ptrace(17, process.pid, None, None)  # PTRACE_DETACH
 ends_well(process, "traced")
 
-# One that computes is looked at until a thread comes to a place where it can be borrowed.
+# A process that only computes is watched until a thread reaches a place where it can be borrowed.
 process = victim("compute")
 attaching = subprocess.Popen([TIDEMARK, "attach", str(process.pid), "--library", LIBRARY, "-o", "/tmp/none"],
                              env=env, stderr=subprocess.PIPE, text=True)
@@ -95,7 +97,7 @@ if os.geteuid() == 0 and works([*NOBODY, TIDEMARK, "version"]) and works([*NOBOD
 else:
     skip("another user, not dumpable", "needs root, setpriv, and files that others may run")
 
-# A container: it sees nothing of the folder that tidemark is installed in.
+# A container: it cannot see the folder tidemark is installed in.
 if os.geteuid() == 0 and works(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"]):
     installed = tmp / "installed"
     installed.mkdir()
@@ -116,7 +118,7 @@ if os.geteuid() == 0 and works(["unshare", "-m", "mount", "-t", "tmpfs", "none",
     copies = list(pathlib.Path(f"/tmp/tidemark-{os.geteuid()}").glob("libtidemark-*.so"))
     check(copies, "a container: the copy lies where its user alone may write")
     out_, _ = process.communicate()
-    check_equal(process.returncode, 0, f"a container: the process went on ({out_})")
+    check_equal(process.returncode, 0, f"a container: the process continued ({out_})")
     for copy in copies:
         copy.unlink()
 else:
@@ -130,7 +132,7 @@ if musl:
     for name, options, says in (("dynamic", [], "uses musl"), ("static", ["-static"], "linked statically")):
         program = tmp / f"musl-{name}"
         if not works([musl, *options, str(source), "-o", str(program)]) or not works([str(program)]):
-            skip(f"musl, {name}", "such a program cannot be made or run here")
+            skip(f"musl, {name}", "such a program cannot be built or run here")
             continue
         process = victim(program=str(program), LD_PRELOAD="")
         refuses(f"musl, {name}", process.pid, says)

@@ -1,5 +1,9 @@
-"""Captures that began in a running PyTorch job on a real GPU (samples/torch/attach.py) say what torch
-said of its memory when they began and when they ended, to the byte, and their ledger adds up."""
+"""Checks captures started in a running PyTorch job on a real GPU (samples/torch/attach.py).
+
+    python3 attached_traces.py TIDEMARK
+
+Their totals at the start and at the end equal torch's own, to the byte, and their ledger adds up.
+"""
 import csv
 import json
 import pathlib
@@ -31,7 +35,7 @@ for name, truth in TRUTH.items():
     device = report(TRACES / f"{name}.tmk")["ranks"][0]["devices"][0]
     ledger = {line["owner"]: line["bytes"] for line in device["ledger_at_peak"]}
     check_equal(sum(ledger.values()), device["ledger_device_used_bytes"], f"{name}: the ledger's sum")
-    check(ledger.get("pre_attach", 0) > 0, f"{name}: what was there before has a line")
+    check(ledger.get("pre_attach", 0) > 0, f"{name}: memory from before the capture has a line")
     check_equal(ledger["unexplained"], 0, f"{name}: unexplained")
     check_equal(device["contradicting_events"], 0, f"{name}: events that contradict the state")
     check_equal([p["phase"] for p in device["phases"] if p["phase"] == "first_step"], [],

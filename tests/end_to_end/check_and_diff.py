@@ -1,5 +1,9 @@
-"""`check`, `diff`, `report --fail-on` and `report --html`: answers, exit codes, and a page that stands
-alone."""
+"""Checks `check`, `diff`, `report --fail-on` and `report --html`: answers and exit codes.
+
+    python3 check_and_diff.py TIDEMARK
+
+The HTML page must not load anything from elsewhere.
+"""
 import html.parser
 import json
 import pathlib
@@ -23,7 +27,7 @@ def status(wanted, *args):
     return result
 
 
-# check: sizes.
+# check: size limits.
 status(0, "check", default, "--max-peak", peak)
 status(1, "check", default, "--max-peak", peak - 1)
 status(0, "check", default, "--max-peak", "1GiB")
@@ -32,7 +36,7 @@ status(1, "check", default, "--max-peak", "100 MB".replace(" ", ""))
 for bad in ("much", "-5", "12furlongs", ""):
     result = run("check", default, "--max-peak=" + bad)
     check_equal(result.returncode, 2, f"--max-peak={bad!r}: exit status")
-# check: against another run.
+# check: comparison with another run.
 status(0, "check", default, "--baseline", default, "--max-growth", "0")
 expandable = SNAPSHOTS / "expandable.pickle.gz"
 other = report(expandable)["ranks"][0]["devices"][0]["reserved_peak"]["bytes"]
@@ -41,7 +45,7 @@ status(0, "check", default, "--baseline", expandable, "--max-growth", grew + 0.1
 status(1, "check", default, "--baseline", expandable, "--max-growth", grew - 0.1)
 status(2, "check", default, "--max-growth", "3")
 status(2, "check", default, "--baseline", tmp / "none.tmk")
-# check: findings. Without options errors fail, with ids only those.
+# check: findings. By default errors fail; with ids only those fail.
 status(0, "check", default)
 result = status(1, "check", ran_out)
 check("FAILED fragmentation" in result.stdout, "check names what failed")
@@ -73,7 +77,7 @@ check("fragmentation" in result["findings_appeared"], "new findings are named")
 text = status(0, "diff", default, ran_out).stdout
 check("new findings" in text and "by stack" in text, "diff for people")
 status(2, "diff", default, tmp / "none.tmk")
-# Two ranks of one job: snapshots say their rank in their names.
+# Two ranks of one job: snapshots have their rank in their file names.
 job = tmp / "job"
 job.mkdir()
 shutil.copy(default, job / "snapshot_rank0.pickle.gz")
@@ -85,7 +89,7 @@ status(2, "diff", job, default)
 
 
 class Balance(html.parser.HTMLParser):
-    """Counts what is not closed, and collects what a browser would fetch."""
+    """Counts elements that are not closed, and collects what a browser would fetch."""
     VOID = {"meta", "line", "path"}
 
     def __init__(self):

@@ -1,4 +1,7 @@
-"""Exit codes, error lines, help: what a person meets at the prompt."""
+"""Checks exit codes, error lines and help of the command line.
+
+    python3 cli_behaviour.py TIDEMARK
+"""
 import gzip
 import json
 import os
@@ -70,7 +73,7 @@ refuses("a wrong instant", "report", snapshot, "--at", "noon", says=["noon"])
 refuses("no such rank", "report", snapshot, "--rank", "7", says=["rank 7"])
 refuses("an OOM that never was", "report", snapshot, "--at", "oom", says=["never ran out"])
 
-# Importing gives the same answers as reading directly; the file replaces an older one.
+# An imported trace gives the same answers as the snapshot itself; importing replaces an older file.
 trace = tmp / "run.tmk"
 trace.write_text("older")
 result = run("import", snapshot, "-o", trace)
@@ -80,7 +83,7 @@ direct["source"].pop("path"), imported["source"].pop("path")
 check_equal(imported, direct, "the imported trace says what the snapshot says")
 check_equal([p.name for p in tmp.glob("*.partial")], [], "no partial file is left")
 
-# A directory is read whole; a bad file in it is named and the rest goes on.
+# A directory is read completely; a bad file in it is named and the others are still read.
 many = tmp / "many"
 many.mkdir()
 (many / "a.tmk").write_bytes(trace.read_bytes())
@@ -89,7 +92,7 @@ result = run("info", many)
 check_equal(result.returncode, 0, "a directory with a broken file: exit status")
 check("b.tmk" in result.stderr, "the broken file is named")
 
-# A cut trace: what is left is reported, and so is the loss.
+# A truncated trace: what remains is reported, and so is the loss.
 short = tmp / "short.tmk"
 short.write_bytes(trace.read_bytes()[: trace.stat().st_size * 2 // 3])
 result = run("info", short)
@@ -97,7 +100,7 @@ check_equal(result.returncode, 0, "a cut trace: exit status")
 check("ends inside a block" in result.stdout, "info says that the trace is cut")
 check_equal(report(short)["ranks"][0]["loss"]["truncated"], True, "the report says that it is cut")
 
-# The instant can be chosen, and colours stay off a pipe.
+# The instant can be chosen, and output to a pipe has no colours.
 ooms = SNAPSHOTS / "oom_fraction.pickle.gz"
 at_oom = report(ooms, "--at", "oom")["ranks"][0]["devices"][0]
 check_equal(at_oom["oom"][0]["requested_bytes"] > 0, True, "the failed request is there")
@@ -105,7 +108,7 @@ check_equal(at_oom["ledger_at_peak"][0]["bytes"], at_oom["oom"][0]["allocated_by
             "the ledger at the OOM is the OOM's")
 check("\x1b" not in run("report", ooms).stdout, "no colours in a pipe")
 
-# What if: settings are refused as torch refuses them, and the table says what to do.
+# whatif: rejects the settings torch rejects, and its table says what to do.
 refuses("whatif without settings", "whatif", snapshot, says=["--alloc-conf", "--all"])
 refuses("an unknown setting", "whatif", snapshot, "--alloc-conf", "expandable:True",
         says=["expandable"])
@@ -134,7 +137,7 @@ bare["segments"] = []
 states_only.write_bytes(pickle.dumps(bare))
 refuses("a snapshot without history", "whatif", states_only, "--all", says=["states.pickle"])
 
-# JSON is JSON whatever the names are.
+# JSON is valid whatever the names are.
 odd = pickle.loads(gzip.open(SNAPSHOTS / "annotated.pickle.gz").read())
 for entry in odd["device_traces"][0]:
     entry["frames"] = [{"name": 'q"\\\n\x01é', "filename": "\u2028.py", "line": 3}]

@@ -1,9 +1,9 @@
-"""Every recorded trace, exported to Perfetto and compared with its report and its tables.
+"""Exports every recorded trace to Perfetto and compares it with its report and its tables.
 
-    every_trace_test.py TIDEMARK SOURCE_DIRECTORY
+    python3 export_every_trace.py TIDEMARK SOURCE_DIRECTORY
 
-The Perfetto files are read by `protoc --decode_raw` where it is installed, and by a decoder of the
-wire format alone (perfetto_file.py): neither knows the code that wrote them.
+The Perfetto files are read with `protoc --decode_raw` if it is installed, and with a decoder of the
+wire format alone (perfetto_file.py): neither uses the code that wrote them.
 """
 import collections
 import os
@@ -27,7 +27,7 @@ ROOT = sys.argv[2]
 PATHS = recordings(ROOT)
 
 def label(rank):
-    """What Perfetto calls the process."""
+    """The name of the process in Perfetto."""
     name = f"rank {rank['rank']}" if rank["rank"] >= 0 else "process"
     if rank["host"]:
         name += f" on {rank['host']}"
@@ -52,7 +52,7 @@ def named_counters(file):
 
 
 def raw_packets(path):
-    """Number of packets by protoc's account."""
+    """Number of packets according to protoc."""
     with open(path, "rb") as file:
         text = subprocess.run(["protoc", "--decode_raw"], stdin=file, capture_output=True,
                               check=True).stdout
@@ -75,7 +75,7 @@ class EveryTrace(unittest.TestCase):
             with self.subTest(os.path.relpath(path, ROOT)):
                 report = TOOL.report(path)
                 self.check_perfetto(path, report, seen)
-        # What no recording has would be checked by nothing.
+        # Every kind must occur in some recording, or nothing would check it.
         for what in ("kernel", "nccl", "flow", "oom", "finding", "evidence", "nvtx", "iteration",
                      "heap", "driver heap", "instant of allocated", "instant of requested",
                      "instant of reserved", "instant of device used", "instant of owner",
@@ -101,7 +101,7 @@ class EveryTrace(unittest.TestCase):
         self.check_thinned(path, file, seen)
 
     def model(self, path, report):
-        """The curves by the name of the process, the device and their own."""
+        """The curves by process name, device and curve name."""
         output = self.output("out.db")
         TOOL.export(path, "sqlite", output)
         base = sqlite3.connect(f"file:{output}?mode=ro", uri=True)
@@ -119,7 +119,7 @@ class EveryTrace(unittest.TestCase):
 
     def check_slices(self, file, seen):
         flows = collections.defaultdict(list)
-        slices = file.slices()  # asserts that ends have beginnings
+        slices = file.slices()  # asserts that every end has a begin
         for begin, end, track, event in slices:
             seen[event.category] += 1
             if end is not None:
@@ -161,7 +161,7 @@ class EveryTrace(unittest.TestCase):
             first = max(begin, curve.times[0])
             if first > end:
                 continue
-            if track is None:  # what was asked for is not known: nothing ever changes
+            if track is None:  # the requested size is unknown: the curve never changes
                 self.assertFalse(any(curve.values), (process, device, name))
                 continue
             kind = "owner" if name.startswith("driver: ") else name
@@ -171,12 +171,12 @@ class EveryTrace(unittest.TestCase):
                 if not first <= time <= end:
                     continue
                 seen["instant of " + kind] += 1
-                # A counter whose first change is nothing has no sample.
+                # A counter whose first change is zero has no sample.
                 self.assertEqual(file.counter_at(track, time) or 0, curve.at(time),
                                  (process, device, name, time))
 
     def check_part(self, path, report, model, seen):
-        """A random part of the time, of one rank where there are several."""
+        """A random part of the time, of one rank if there are several."""
         start, end = report["source"]["start_ns"], report["source"]["end_ns"]
         low, high = sorted(self.chance.randrange(end - start + 1) for _ in range(2))
         options = ["--time", f"{low}ns..{high}ns"]
@@ -199,7 +199,7 @@ class EveryTrace(unittest.TestCase):
         self.check_counters(file, part, start + low, start + high, seen)
 
     def check_thinned(self, path, whole, seen):
-        """Below a size that forces samples out, each curve keeps its least, greatest and last."""
+        """If a size limit removes samples, each curve keeps its least, greatest and last."""
         samples = whole.counters()
         count = sum(len(times) for times, _ in samples.values())
         if not 1500 < count < 60000:
@@ -238,7 +238,7 @@ class EveryTrace(unittest.TestCase):
                 self.assertIn(value, [e.args.get(key) for e in same])
             self.assertEqual(len(event.args.get("advice", [])), len(finding["advice"]))
         ooms = [e for e in file.events if e.name == "out of memory"]
-        # A call of the driver may fail for other reasons than memory.
+        # A driver call may fail for reasons other than memory.
         failed = [e.time for e in file.events if e.args.get("failed_with") == 2]
         told = [o for _, d in devices(report) for o in d["oom"]
                 if o["layer"] == "torch" or o["time_ns"] in failed]

@@ -1,6 +1,6 @@
-"""What cannot be written or was asked for wrongly: one clear line, and nothing left behind.
+"""Checks exports that cannot be written or are invalid: one clear line, and no file left behind.
 
-    output_test.py TIDEMARK MAKE_TRACE SNAPSHOT_DIRECTORY
+    python3 export_output.py TIDEMARK MAKE_TRACE SNAPSHOT_DIRECTORY
 """
 import os
 import pathlib
@@ -22,7 +22,7 @@ FORMATS = ("perfetto", "sqlite", "csv", "snapshot")
 
 
 def with_a_full_disk():
-    """Files end at 16 KiB, as if there were no more room."""
+    """Limits files to 16 KiB, as if the disk were full."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, 1 << 14))
 
@@ -79,7 +79,7 @@ class Output(unittest.TestCase):
             self.assertGreater(os.path.getsize(output), 1 << 14)
         self.assertEqual(sorted(os.listdir(self.directory)), ["perfetto", "snapshot", "sqlite"])
 
-    def test_places_that_cannot_be_written(self):
+    def test_paths_that_cannot_be_written(self):
         pipe = self.path("pipe")
         os.mkfifo(pipe)
         for form in FORMATS:
@@ -91,7 +91,7 @@ class Output(unittest.TestCase):
             self.refused(SNAPSHOT, form, self.directory, words="is a directory")
         self.assertEqual(os.listdir(self.directory), ["pipe"])
 
-    def test_no_bar_without_a_terminal(self):
+    def test_no_progress_bar_without_a_terminal(self):
         for form in FORMATS:
             self.assertEqual(TOOL.export(SNAPSHOT, form, self.path(form)).stderr, "")
 

@@ -1,6 +1,6 @@
-"""The Perfetto export of every recorded snapshot and of a made-up job, read back and compared.
+"""Reads back and compares the Perfetto export of every recorded snapshot and of a synthetic job.
 
-    perfetto_test.py TIDEMARK MAKE_TRACE SNAPSHOT_DIRECTORY
+    python3 export_perfetto.py TIDEMARK MAKE_TRACE SNAPSHOT_DIRECTORY
 """
 import glob
 import os
@@ -26,7 +26,7 @@ def counters(file, name, pid=None):
 
 
 class Recorded(unittest.TestCase):
-    """Snapshots that were recorded on a real GPU."""
+    """Snapshots recorded on a real GPU."""
 
     @classmethod
     def setUpClass(cls):

@@ -1,9 +1,9 @@
-"""Twelve questions to the database of every recorded trace, answered as its report answers them.
+"""Asks the database of every recorded trace twelve questions; its report must answer the same.
 
-    questions_test.py TIDEMARK SOURCE_DIRECTORY
+    python3 export_questions.py TIDEMARK SOURCE_DIRECTORY
 
-Snapshots, jobs of several ranks, and traces of the driver alone. Every query of docs/export.md runs
-on every one of them, too.
+The traces are snapshots, jobs of several ranks, and traces of the driver alone. Every query of
+docs/export.md runs on all of them too.
 """
 import collections
 import os
@@ -37,7 +37,7 @@ def documented_queries():
 
 
 def summed(rows):
-    """key -> (bytes, count), where several rows have one key."""
+    """key -> (bytes, count), summed over rows with the same key."""
     sums = collections.defaultdict(lambda: (0, 0))
     for key, size, count in rows:
         sums[key] = (sums[key][0] + size, sums[key][1] + count)
@@ -45,7 +45,7 @@ def summed(rows):
 
 
 class Trace:
-    """The database of one trace beside its report."""
+    """The database of one trace, and its report."""
 
     def __init__(self, path, directory):
         self.path = path
@@ -54,7 +54,7 @@ class Trace:
         TOOL.export(path, "sqlite", output)
         self.base = sqlite3.connect(f"file:{output}?mode=ro", uri=True)
         ids = [r for r, in self.base.execute("SELECT rank_id FROM ranks ORDER BY rank_id")]
-        # Processes stand in one order in both.
+        # Processes have the same order in both.
         self.devices = [(rank, dict(r=rank_id, d=device["device"]), device)
                         for rank_id, rank in zip(ids, self.report["ranks"])
                         for device in rank["devices"]]
@@ -74,7 +74,7 @@ class Questions(unittest.TestCase):
                 trace = Trace(path, directory)
                 self.ask(trace, directory)
                 trace.base.close()
-        # What no recording has would be checked by nothing.
+        # Every kind must occur in some recording, or nothing would check it.
         for what in ("torch", "driver only", "category", "stack", "ledger", "holes", "growth",
                      "ranks", "oom", "driver oom", "used", "kernels", "waits", "findings",
                      "evidence", "advice"):
@@ -101,7 +101,7 @@ class Questions(unittest.TestCase):
         self.findings(trace)
 
     def peaks(self, trace, at, device):
-        """1. How high did it go? 2. and the whole card, by its samples?"""
+        """1. How high were the peaks? 2. And the whole card, by its samples?"""
         names = ("allocated", "reserved", "driver", "device_used")
         columns = ", ".join(f"{n}_peak_bytes, {n}_peak_ns" for n in names)
         (row,) = trace.all(f"SELECT {columns} FROM devices WHERE rank_id = :r AND device = :d", at)
@@ -117,7 +117,7 @@ class Questions(unittest.TestCase):
         self.seen["used"] += used is not None
 
     def live_at_the_peak(self, trace, at, device):
-        """3. What was alive at the peak, by category? 4. By stack?"""
+        """3. What was live at the peak, by category? 4. By stack?"""
         at = dict(at)
         ((at["e"],),) = trace.all("SELECT allocated_peak_event FROM devices WHERE rank_id = :r AND"
                                   " device = :d", at)
@@ -132,7 +132,7 @@ class Questions(unittest.TestCase):
         self.same_stacks(rows, device)
 
     def given_out_at_the_peak(self, trace, at, device):
-        """The same where only the driver was heard."""
+        """The same if only driver calls were recorded."""
         rows = trace.all("SELECT coalesce(text, ''), sum(size_bytes), count(*) FROM"
                          " (SELECT stack_id, size_bytes FROM driver_allocations WHERE"
                          f" {GIVEN_OUT}) LEFT JOIN stacks USING (stack_id) GROUP BY stack_id",
@@ -154,13 +154,13 @@ class Questions(unittest.TestCase):
                            " GROUP BY 1", dict(at, t=device["ledger_time_ns"]))
         told = dict(rows)
         for owner, size in owners:
-            # What torch took is told as what it uses of it and what it keeps.
+            # The report splits torch's memory into what it uses and what it caches.
             if owner in told:
                 self.assertEqual(size, told[owner], owner)
                 self.seen["ledger"] += 1
 
     def holes(self, trace, at, device):
-        """6. How many holes were there, how large, how much was free in them?"""
+        """6. How many holes were there, how large, and how much was free in them?"""
         moment = "last_out_of_memory" if any(o["layer"] == "torch" for o in device["oom"]) \
             else "reserved_peak"
         (row,) = trace.all("SELECT count(*), coalesce(max(size_bytes), 0),"
@@ -189,11 +189,11 @@ class Questions(unittest.TestCase):
             self.assertAlmostEqual(slopes[len(slopes) // 2], told["growth_bytes_per_step"], 3)
 
     def errors(self, trace, at, device):
-        """8. What did not fit, and what was there then?"""
+        """8. What did not fit, and what was allocated then?"""
         rows = trace.all("SELECT time_ns, layer, requested_bytes, text FROM out_of_memory"
                          " LEFT JOIN stacks USING (stack_id) WHERE out_of_memory.rank_id = :r AND"
                          " device = :d", at)
-        # A call of the driver may fail for other reasons than memory.
+        # A driver call may fail for reasons other than memory.
         short = {t for t, in trace.all("SELECT time_ns FROM driver_events WHERE result = 2")}
         for oom in device["oom"]:
             if oom["layer"] == "driver" and oom["time_ns"] not in short:
@@ -203,7 +203,7 @@ class Questions(unittest.TestCase):
                            "\n".join(oom["frames"]) or None), rows)
 
     def ranks(self, trace):
-        """9. Which rank needs most, which is typical?"""
+        """9. Which rank needs the most, and which is typical?"""
         told = trace.report["rank_comparison"]
         if not told["compared"]:
             return
@@ -228,7 +228,7 @@ class Questions(unittest.TestCase):
         self.seen["kernels"] += count
 
     def waits(self, trace, directory):
-        """11. How long did collectives wait for their last rank? Against the Perfetto file."""
+        """11. How long did collectives wait for their last rank? Compared with the Perfetto file."""
         rows = {r[1:3] + r[:1]: r[3:] for r in trace.all(self.queries[14].replace("LIMIT 20", ""))}
         if len(trace.report["ranks"]) < 2 or not rows:
             return
@@ -244,7 +244,7 @@ class Questions(unittest.TestCase):
             self.seen["waits"] += wait > 0
 
     def findings(self, trace):
-        """12. What does the report say, why, and what does it advise?"""
+        """12. What does the report find, why, and what does it advise?"""
         found = trace.all("SELECT finding_id, id, severity, rank, device, summary FROM findings"
                           " ORDER BY finding_id")
         told = trace.report["findings"]
@@ -266,7 +266,7 @@ class Questions(unittest.TestCase):
 
 
 def signed(number):
-    """As SQLite shows a 64-bit number."""
+    """A 64-bit number as SQLite shows it."""
     return number - (1 << 64) if number >= 1 << 63 else number
 
 

@@ -1,6 +1,8 @@
-"""Snapshots that go in and come out again, as CPython sees them.
+"""Imports snapshots, exports them again, and compares both as CPython reads them.
 
-    snapshot_test.py TIDEMARK MAKE_TRACE SNAPSHOT_DIRECTORY
+    python3 export_snapshot.py TIDEMARK MAKE_TRACE SNAPSHOT_DIRECTORY
+
+Also checks exported captures: torch's viewer must be able to replay them backwards.
 """
 import collections
 import glob
@@ -23,7 +25,7 @@ MAKE_TRACE = sys.argv[2]
 SNAPSHOTS = sorted(glob.glob(os.path.join(sys.argv[3], "*.pickle.gz")))
 ROOT = os.path.join(sys.argv[3], "../../..")
 
-# What torch's own viewer reads, all of them used by CPython for such data.
+# Opcodes that torch's own viewer reads; CPython uses all of them for such data.
 KNOWN_OPCODES = {
     "PROTO", "STOP", "MARK", "EMPTY_DICT", "EMPTY_LIST", "SETITEMS", "APPENDS", "TUPLE2",
     "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT",
@@ -130,7 +132,7 @@ class RoundTrip(unittest.TestCase):
 
 
 class Captured(unittest.TestCase):
-    """Traces of a running process: torch's viewer plays them backwards from their last state."""
+    """Traces of a running process: torch's viewer replays them backwards from their last state."""
 
     def test_every_capture_plays_backwards(self):
         seen = collections.Counter()
@@ -185,7 +187,7 @@ def pages(address, size):
 
 
 class FromTheReplay(unittest.TestCase):
-    """States that no picture in the file shows: the middle of a history, and a capture."""
+    """States that the file does not contain: the middle of a history, and a capture."""
 
     def setUp(self):
         self.directory = tempfile.TemporaryDirectory()

@@ -1,6 +1,6 @@
-"""Twelve questions that the SQLite export must answer as the report does, and CSV beside it.
+"""Checks the CSV export, and twelve questions the SQLite export must answer as the report does.
 
-    tables_test.py TIDEMARK MAKE_TRACE SNAPSHOT_DIRECTORY
+    python3 export_tables.py TIDEMARK MAKE_TRACE SNAPSHOT_DIRECTORY
 """
 import csv
 import glob
@@ -281,7 +281,7 @@ class Job(unittest.TestCase):
 
 
 class LongTexts(unittest.TestCase):
-    """Rows and keys that are longer than a page of the database."""
+    """Rows and keys longer than a page of the database."""
 
     def test_long_texts_come_back_whole(self):
         base, segment = 1 << 40, 1 << 24

@@ -1,7 +1,7 @@
-"""The text of reports, as people read it, against kept copies.
+"""Compares the text of reports with stored copies (tests/data/golden).
 
-    golden_reports.py TIDEMARK            compare
-    golden_reports.py TIDEMARK --update   keep what is printed now (read it before you commit it)
+    python3 golden_reports.py TIDEMARK            compares
+    python3 golden_reports.py TIDEMARK --update   stores the output (read it before you commit)
 """
 import pathlib
 import sys

@@ -1,4 +1,9 @@
-"""Traces recorded on a real GPU say what the recorded programs say of themselves, to the byte."""
+"""Checks traces recorded on a real GPU against what the recorded programs printed, to the byte.
+
+    python3 gpu_traces.py TIDEMARK
+
+The programs are in samples/cuda and samples/gpu, the traces in samples/traces.
+"""
 import json
 import pathlib
 import sys

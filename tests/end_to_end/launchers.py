@@ -1,8 +1,8 @@
-"""Jobs of eight ranks on simulated cards, started by the launchers that people use.
+"""Records jobs of eight ranks on simulated cards, started by common launchers.
 
-Usage: launchers_test.py slurm|mpirun TIDEMARK NCCL_HOST SIMGPU_LIBRARIES
+    python3 launchers.py slurm|mpirun TIDEMARK NCCL_HOST SIMGPU_LIBRARIES
 
-Exit status 77, with the reason, where the launcher is not installed.
+Exits with status 77, and says why, if the launcher is not installed.
 """
 import contextlib
 import json
@@ -41,7 +41,7 @@ class Job:
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         assert merge.returncode == 0, merge.stdout
         assert "missing" not in merge.stdout and "left out" not in merge.stdout, merge.stdout
-        # The directory and the merged file say the same.
+        # The directory and the merged file give the same report.
         for path in (self.out, self.merged):
             self.check_report(json.loads(subprocess.check_output(
                 [self.tidemark, "report", path, "--json"])))
@@ -100,7 +100,7 @@ def run_mpirun(job, _):
 
 def main():
     launcher, tidemark, host, simgpu = sys.argv[1:5]
-    # A short path: the address of a socket has 108 bytes.
+    # A short path: the address of a socket is limited to 108 bytes.
     with tempfile.TemporaryDirectory(prefix="tmk-", dir="/tmp") as folder:
         job = Job(folder, tidemark, host, simgpu)
         code = {"slurm": run_slurm, "mpirun": run_mpirun}[launcher](job, folder)

@@ -1,6 +1,8 @@
-"""Native frames have names: in the trace after `run` and `recover`, on the fly in any reader.
+"""Checks names of native frames: in the trace after `run` and `recover`, on the fly in any reader.
 
-    native_names.py TIDEMARK SIMGPU_LIBRARIES INJECTOR SAMPLE SURVIVOR
+    python3 native_names.py TIDEMARK SIMGPU_LIBRARIES INJECTOR SAMPLE SURVIVOR
+
+SAMPLE is the sample program `leak`.
 """
 import os
 import pathlib
@@ -17,7 +19,7 @@ ENVIRONMENT = {**os.environ, "LD_LIBRARY_PATH": SIMGPU, "TIDEMARK_BUFFER_MB": "4
 
 
 def stacks(path):
-    """The frames of the report's stacks, one list for each."""
+    """The frames of the report's stacks, one list per stack."""
     devices = [d for r in report(path)["ranks"] for d in r["devices"]]
     return [share["frames"] for d in devices for share in d["by_stack"]]
 
@@ -41,14 +43,14 @@ with tempfile.TemporaryDirectory() as scratch:
     program = place / "leak.program"
     shutil.copy(SAMPLE, program)
 
-    # Written at the end of a run: the program may be gone.
+    # Written at the end of a run: the program may be gone afterwards.
     result = run("run", "-o", place / "run", "--", program, env=ENVIRONMENT)
     check_equal(result.returncode, 0, f"run: {result.stderr}")
     program.rename(place / "gone")
     named(place / "run", "after run, without the program")
     check("whole: nothing lost" in run("info", place / "run").stdout, "the trace is whole")
 
-    # The same names wherever a stack is shown.
+    # The same names everywhere a stack is shown.
     text = run("report", place / "run").stdout
     check("keep_result" in text and ".program+0x" not in text, f"the text report has names: {text}")
     run("export", place / "run", "--format", "csv", "-o", place / "csv")
@@ -56,7 +58,7 @@ with tempfile.TemporaryDirectory() as scratch:
     check("main" in frames and ".program+0x" not in frames, "the tables have names")
     (place / "gone").rename(program)
 
-    # Without `run` nobody wrote them: readers look themselves, while the program is there.
+    # Without `run` the trace has no names: readers resolve them while the program exists.
     check_equal(traced(place / "plain", program).returncode, 0, "plain recording")
     named(place / "plain", "read where the program is")
     program.rename(place / "gone")
@@ -68,7 +70,7 @@ with tempfile.TemporaryDirectory() as scratch:
     program.rename(place / "gone")
     named(place / "plain", "after recover, without the program")
 
-    # Another program under the same name is not asked.
+    # Another program with the same name is not used.
     (place / "gone").rename(program)
     traced(place / "other", program)
     shutil.copy(SURVIVOR, program)
@@ -77,7 +79,7 @@ with tempfile.TemporaryDirectory() as scratch:
               f"{what} does not ask another build")
         check_equal(run("recover", place / "other").returncode, 0, "recover")
 
-    # A killed program's trace is finished and named by run.
+    # `run` finishes the trace of a killed program and writes the names.
     killed = place / "killed.program"
     shutil.copy(SURVIVOR, killed)
     result = run("run", "-o", place / "killed", "--", killed, "kill", env=ENVIRONMENT)

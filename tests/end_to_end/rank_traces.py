@@ -1,4 +1,9 @@
-"""Jobs of several ranks, recorded on a real GPU with real NCCL: who is guilty, and of what."""
+"""Checks jobs of several ranks, recorded on a real GPU with real NCCL: which rank failed, and why.
+
+    python3 rank_traces.py TIDEMARK
+
+The traces are in samples/traces/ranks.
+"""
 import csv
 import json
 import pathlib
@@ -12,7 +17,7 @@ TRACES = pathlib.Path(__file__).resolve().parent.parent.parent / "samples" / "tr
 
 
 def nccl_bytes_by_rank(job):
-    """What the driver gave to NCCL, most at once, from the rows themselves."""
+    """The peak of the driver's allocations for NCCL, computed from the rows."""
     with tempfile.TemporaryDirectory() as folder:
         check_equal(run("export", job, "--format", "csv", "-o", folder).returncode, 0, "export")
         rows = list(csv.DictReader((pathlib.Path(folder) / "driver_events.csv").read_text()
@@ -58,5 +63,5 @@ waiting, = comparison["waiting"]
 check_equal(waiting["function"], "AllReduce", "the collective that the others wait in")
 check_equal((waiting["ranks"], waiting["absent"]), ([0, 1, 3], [2]), "who waits for whom")
 check_equal({n["rank"]: n["peak_bytes"] for n in comparison["nccl"]}, nccl_bytes_by_rank(job),
-            "NCCL's bytes are what the driver gave to it")
+            "NCCL's bytes are the driver's allocations for it")
 finish()

@@ -1,8 +1,9 @@
-"""Runs recorded on a real GPU yield exactly the findings that are expected of them, and advice
-saves what the repaired program really saved.
+"""Checks that runs recorded on a real GPU yield exactly the expected findings.
 
-    scenarios.py TIDEMARK            the recorded scenarios of tests/data/scenarios
-    scenarios.py TIDEMARK --table    also prints promised against real savings
+    python3 scenarios.py TIDEMARK            the recorded scenarios of tests/data/scenarios
+    python3 scenarios.py TIDEMARK --table    also prints promised and real savings
+
+The advice must promise what the fixed program really saved. samples/scenarios has the programs.
 """
 import json
 import pathlib
@@ -14,7 +15,7 @@ from harness import DATA, check, check_equal, finish, report  # noqa: E402
 ROOT = DATA.parent.parent
 RUNS = DATA / "scenarios"
 EXPECTED = json.loads((ROOT / "samples" / "scenarios" / "expected.json").read_text())
-WITHIN = 0.10  # of what the repair really saved
+WITHIN = 0.10  # of what the fix really saved
 
 
 def alarms(path):
@@ -22,7 +23,7 @@ def alarms(path):
 
 
 def phases(path):
-    """How often the program did what is not training; every program has a first step."""
+    """How often the program did something other than train; every program has a first step."""
     counts = {}
     for rank in report(path)["ranks"]:
         for d in rank["devices"]:
@@ -33,7 +34,7 @@ def phases(path):
 
 
 def peak(path):
-    """The highest rank's allocated peak."""
+    """The allocated peak of the highest rank."""
     return max(d["allocated_peak"]["bytes"]
                for rank in report(path)["ranks"] for d in rank["devices"])
 

@@ -1,6 +1,8 @@
-"""A program that is over in milliseconds has a ledger, and its failures know the card.
+"""Checks that the trace of a program of a few milliseconds has a ledger and the card's state.
 
-    short_program.py TIDEMARK SIMGPU_LIBRARIES RUN_OUT
+    python3 short_program.py TIDEMARK SIMGPU_LIBRARIES RUN_OUT
+
+RUN_OUT is the sample program `run_out`.
 """
 import json
 import os
@@ -25,7 +27,7 @@ with tempfile.TemporaryDirectory() as scratch:
     check_equal(device["driver_peak"]["bytes"], said["taken_bytes"], "peak")
     check_equal([o["requested_bytes"] for o in device["oom"]], said["failed_bytes"][-len(device["oom"]):],
                 "failed requests")
-    check(not device["shared_card"], "NVML told the processes apart")
+    check(not device["shared_card"], "NVML distinguished the processes")
     check_equal(sum(line["bytes"] for line in device["ledger_at_peak"]),
                 device["ledger_device_used_bytes"], "the ledger adds up")
 finish()

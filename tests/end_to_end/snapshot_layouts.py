@@ -1,4 +1,7 @@
-"""Every layout of torch 2.0 to 2.13 and every pickle protocol gives the same answers."""
+"""Checks that every layout of torch 2.0 to 2.13 and every pickle protocol gives the same answers.
+
+    python3 snapshot_layouts.py TIDEMARK
+"""
 import copy
 import gzip
 import json
@@ -41,7 +44,7 @@ for case in ("default", "expandable", "late", "oom_fraction", "graphs"):
         check_equal(answers(saved(original, protocol)), wanted, f"{case}: protocol {protocol}")
     check_equal(answers(saved(original, 4, compress=True)), wanted, f"{case}: gzip")
 
-    # No shared objects at all: as if every frame list had been written out.
+    # No shared objects: as if every frame list had been written out.
     unshared = json.loads(json.dumps(original))
     check_equal(answers(saved(unshared)), wanted, f"{case}: unshared frames")
 
@@ -60,15 +63,16 @@ for case in ("default", "expandable", "late", "oom_fraction", "graphs"):
         for entry in trace:
             entry.pop("compile_context")
             entry.pop("user_metadata")
-    # Without annotations there are no marks: steps, and what follows from them, are found otherwise.
+    # Without annotations there are no marks, so steps and all that depends on them are found
+    # differently.
     by_marks = ("steps", "by_category", "by_age", "phases", "peak_phase")
     wanted = answers(SNAPSHOTS / f"{case}.pickle.gz", by_marks)
     check_equal(answers(saved(older), by_marks), wanted, f"{case}: torch 2.4 layout")
     if case in ("default", "late", "oom_fraction"):
-        older.pop("allocator_settings")  # these ran with settings that do not change block sizes
+        older.pop("allocator_settings")  # these settings do not change block sizes
         check_equal(answers(saved(older), by_marks), wanted, f"{case}: torch 2.2 layout")
 
-        # 2.1: no times. Instants differ, amounts do not.
+        # 2.1: no times. Instants differ, byte counts do not.
         for trace in older["device_traces"]:
             for entry in trace:
                 entry.pop("time_us")
@@ -102,7 +106,7 @@ check_equal(only["allocated_peak"]["bytes"], active, "segments alone: allocated"
 check_equal(only["reserved_peak"]["bytes"], sum(s["total_size"] for s in original["segments"]),
             "segments alone: reserved")
 
-# torch.profiler's snapshots carry categories.
+# Snapshots of torch.profiler carry categories.
 profiled = load("default")
 for i, entry in enumerate(profiled["device_traces"][0]):
     if entry["action"] == "alloc":
@@ -110,7 +114,7 @@ for i, entry in enumerate(profiled["device_traces"][0]):
 shares = report(saved(profiled))["ranks"][0]["devices"][0]["by_category"]
 check_equal({s["category"] for s in shares}, {"parameter", "activation"}, "categories are kept")
 
-# What is not understood is counted and named, never fatal.
+# Unknown content is counted and named, and never fatal.
 strange = load("default")
 strange["device_traces"][0].insert(0, {"action": "teleport", "addr": 1, "size": 2, "stream": 0,
                                        "time_us": 1, "frames": []})

@@ -1,4 +1,7 @@
-"""Reports on recorded snapshots equal torch's own statistics, to the byte."""
+"""Checks that reports on recorded snapshots equal torch's own statistics, to the byte.
+
+    python3 snapshot_truth.py TIDEMARK
+"""
 import json
 import pathlib
 import sys
@@ -9,7 +12,7 @@ from harness import SNAPSHOTS, check, check_equal, finish, report  # noqa: E402
 PEAKS = {"allocated_peak": "allocated_bytes.all.peak",
          "requested_peak": "requested_bytes.all.peak",
          "reserved_peak": "reserved_bytes.all.peak"}
-# Its history lost the beginning, and with it the peak; what remains is still checked.
+# Its history lost its beginning, and the peak with it; the rest is still checked.
 OVERFLOWED = {"ring"}
 LATE = {"late", "ring"}
 

@@ -1,7 +1,8 @@
-"""One rank of four ends in the middle of a job; the others wait for it until they are killed. Then
-files of the job are lost and cut: the reports go on and say so.
+"""Checks a job in which one rank of four ends early and the others wait until they are killed.
 
-Usage: stuck_test.py TIDEMARK NCCL_HOST SIMGPU_LIBRARIES
+    python3 stuck_ranks.py TIDEMARK NCCL_HOST SIMGPU_LIBRARIES
+
+Afterwards files of the job are removed and truncated: the reports still work and mention it.
 """
 import json
 import os
@@ -14,13 +15,13 @@ import time
 
 RANKS = 4
 GUILTY = 2
-STEP = 5  # the guilty rank calls the collectives 0 to 4
+STEP = 5  # the failing rank joins the collectives 0 to 4
 EXTRA_MB = 32
 COMMUNICATOR = 0xABCDEF0123456789
 
 
 def arrivals(meeting):
-    """How often ranks have come to a collective; the stand-in for NCCL counts in a file."""
+    """How many times ranks have joined a collective; the stand-in for NCCL counts in a file."""
     try:
         with open(os.path.join(meeting, f"comm-{COMMUNICATOR}"), "rb") as f:
             return struct.unpack("<Q", f.read(8))[0]
@@ -41,7 +42,7 @@ def run_job(folder, tidemark, host, simgpu):
              str(EXTRA_MB), "--die-at", str(STEP), "--guilty", str(GUILTY)],
             env=environment, stdout=subprocess.DEVNULL))
     assert ranks[GUILTY].wait(timeout=120) == 3
-    # Everybody comes once per collective and once more to the first; then all but one come again.
+    # Every rank joins each collective once and the first one twice; then all but one join the next.
     expected = RANKS * (STEP + 1) + RANKS - 1
     deadline = time.monotonic() + 120
     while arrivals(meeting) < expected and time.monotonic() < deadline:
@@ -71,7 +72,7 @@ def check(report, text):
 
 
 def check_losses(tidemark, out, merged):
-    """A rank's file is gone and another's is cut: every report goes on without and says so."""
+    """One rank's file is missing and another's is truncated: every report continues and says so."""
     files = sorted(name for name in os.listdir(out) if name.endswith(".tmk"))
     os.remove(os.path.join(out, files[3]))
     cut = os.path.join(out, files[1])

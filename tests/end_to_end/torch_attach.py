@@ -1,8 +1,8 @@
-"""Attaches to programs with the stand-in for PyTorch, and holds the traces against their word.
+"""Attaches to programs with the stand-in for PyTorch, and compares the traces with its statistics.
 
     python3 torch_attach.py TIDEMARK SIMGPU_LIBRARIES TORCH_DIRECTORY INJECTOR [TEST …]
 
-TIDEMARK_ATTACH_CYCLES makes the test under load longer.
+TORCH_DIRECTORY contains the stand-in. TIDEMARK_ATTACH_CYCLES makes the test under load longer.
 """
 import csv
 import json
@@ -69,7 +69,7 @@ class TorchAttach(unittest.TestCase):
                 for name in names]
 
     def totals(self, trace):
-        """What the trace says of the allocator as it began, and at its end."""
+        """The allocator's totals in the trace, at its start and at its end."""
         events, devices = self.tables(trace, "events", "devices")
         self.assertEqual([row["contradicting_events"] for row in devices], ["0"])
         names = ("allocated", "requested", "reserved")
@@ -87,7 +87,7 @@ class TorchAttach(unittest.TestCase):
         host = self.started()
         host.say("fill 700")
         before = self.truth(host)
-        # The first one has to build the bridge and begins when it is there.
+        # The first one has to build the bridge; its events begin once that is loaded.
         trace = host.ask("start", out=self.out, kernels=0)["trace"]
         self.assertTrue(wait_for(lambda: list(self.cache.glob("tidemark/*.so"))))
         time.sleep(0.5)
@@ -100,7 +100,7 @@ class TorchAttach(unittest.TestCase):
         self.compare(before, began)
         self.compare(after, end)
 
-        # The next one finds it at work.
+        # The next one finds the bridge loaded.
         host.say("fill 300")
         before = self.truth(host)
         trace = host.ask("start", out=self.out)["trace"]
@@ -123,7 +123,7 @@ class TorchAttach(unittest.TestCase):
         self.assertEqual(ledger.get("torch.other", 0), 0)
         self.assertEqual(ledger["unexplained"], 0)
 
-        # Silent afterwards.
+        # No events after the end.
         host.say("fill 300")
         self.assertEqual(host.end()[1:], (0, ""))
 
@@ -131,7 +131,7 @@ class TorchAttach(unittest.TestCase):
         host = self.started(XDG_CACHE_HOME=str(self.path / "empty"))
         host.say("fill 100")
         trace = host.ask("start", out=self.out)["trace"]
-        host.ask("stop")  # at once: compiling takes longer
+        host.ask("stop")  # immediately: compiling takes longer
         notes = self.report(trace)["loss"]["notes"]
         self.assertEqual(len([note for note in notes if "the bridge was not ready" in note]), 1, notes)
         text = subprocess.run([TIDEMARK, "report", trace], check=True, text=True,
@@ -160,7 +160,7 @@ class TorchAttach(unittest.TestCase):
     def test_no_event_is_lost_or_doubled_under_load(self):
         host = self.started()
         host.say("fill 300")
-        host.ask("start", out=self.out)  # builds, if need be
+        host.ask("start", out=self.out)  # builds the bridge if necessary
         self.assertTrue(wait_for(lambda: list(self.cache.glob("tidemark/*.so"))))
         time.sleep(0.5)
         host.ask("stop")
@@ -212,7 +212,7 @@ class TorchAttach(unittest.TestCase):
     def test_live_totals(self):
         host = self.started()
         host.say("fill 300")
-        self.assertNotIn("d0_allocated", host.ask("live"))  # nothing is loaded for a mere look
+        self.assertNotIn("d0_allocated", host.ask("live"))  # a mere query loads nothing
         host.ask("snapshot", out=self.path / "builds")
         host.say("fill 50")
         truth, live = self.truth(host), host.ask("live")
@@ -225,7 +225,7 @@ class TorchAttach(unittest.TestCase):
                          (truth["allocated"], truth["reserved"]))
         host.ask("stop")
 
-        # Another process finds the bridge in the cache, if it may.
+        # Another process finds the bridge in the cache, if it may use it.
         other = self.started()
         other.say("fill 70")
         truth, live = self.truth(other), other.ask("live", torch=1)

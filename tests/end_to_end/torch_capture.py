@@ -1,6 +1,8 @@
-"""Records the programs of torch_program.py under the real injector and holds the traces against their word.
+"""Records the programs of torch_program.py with the real injector, and checks the traces.
 
     python3 torch_capture.py TIDEMARK SIMGPU_LIBRARIES TORCH_DIRECTORY INJECTOR
+
+TORCH_DIRECTORY contains the stand-in for PyTorch. Each program writes what the trace must contain.
 """
 import csv
 import json
@@ -17,7 +19,7 @@ PROGRAM = pathlib.Path(__file__).resolve().parents[1] / "programs" / "torch_prog
 
 
 class Recorded:
-    """One run of a program: what it said, and its trace."""
+    """One run of a program: its output and its trace."""
 
     def __init__(self, folder, program, cache, through_run=True, **environment):
         self.folder = pathlib.Path(folder)
@@ -58,7 +60,7 @@ class Recorded:
                 for name in names]
 
     def stacks(self):
-        """Of each allocation by its size: "function line" per frame, innermost first."""
+        """Size of each allocation -> its frames as "function line", innermost first."""
         allocations, frames, order = self.tables("allocations", "frames", "stack_frames")
         by_frame = {frame["frame_id"]: frame for frame in frames}
         by_stack = {}
@@ -99,7 +101,7 @@ class TorchCapture(unittest.TestCase):
         for name in names:
             self.assertEqual(device[f"{name}_peak"]["bytes"], truth[f"{name}_peak"], name)
 
-    def test_both_voices_agree_with_the_allocator(self):
+    def test_both_tiers_agree_with_the_allocator(self):
         recorded = self.record("churn")
         self.compare(recorded, ["allocated", "requested", "reserved"])
         settings, = recorded.tables("settings")
@@ -107,7 +109,7 @@ class TorchCapture(unittest.TestCase):
         allocations, = recorded.tables("allocations")
         self.assertGreater(len({row["stream"] for row in allocations}), 1)
 
-    def test_the_first_voice_alone_agrees(self):
+    def test_tier_1_alone_agrees(self):
         recorded = self.record("churn", TIDEMARK_BRIDGE="0")
         self.compare(recorded, ["allocated", "reserved"])
         self.assertEqual(recorded.errors, "")
@@ -117,11 +119,11 @@ class TorchCapture(unittest.TestCase):
         shutil.rmtree(self.folder.name + "/out")
         self.compare(self.record("late", TIDEMARK_BRIDGE="0"), ["allocated", "reserved"])
 
-    def test_the_injector_builds_the_bridge_by_itself_and_changes_over(self):
+    def test_the_injector_builds_the_bridge_by_itself_and_switches_to_it(self):
         cache = pathlib.Path(self.folder.name) / "empty"
         recorded = self.record("churn", through_run=False, cache=cache,
                                WAIT_FOR=str(cache / "tidemark" / "*.so"))
-        # The first requests, of unknown size, were small and gone before the peak.
+        # The first requests, of unknown size, were small and freed before the peak.
         self.compare(recorded, ["allocated", "requested", "reserved"])
         settings, = recorded.tables("settings")
         self.assertIn("attached", [row["value"] for row in settings if row["key"] == "torch_bridge"])
@@ -150,14 +152,14 @@ class TorchCapture(unittest.TestCase):
         for size, *expected in told:
             found = [[f"{frame['function'].split('.')[-1]} {frame['line']}" for frame in stack]
                      for stack in stacks[size]]
-            # The innermost frame of ours is the call into ctypes, one further in than traceback's.
+            # Our innermost frame is the call into ctypes, one level deeper than traceback's.
             self.assertTrue(any(stack[-len(expected):] == expected for stack in found),
                             (size, expected, found))
 
-    def test_frames_have_the_lines_that_python_says(self):
+    def test_frames_have_the_lines_python_reports(self):
         self.check_lines(self.record("lines"))
 
-    def test_the_way_through_the_gil_finds_the_same(self):
+    def test_reading_with_the_gil_finds_the_same(self):
         self.check_lines(self.record("lines", TIDEMARK_PYTHON_GIL="1"))
 
     def test_threads_without_python(self):
@@ -173,7 +175,7 @@ class TorchCapture(unittest.TestCase):
         self.assertEqual(recorded.output, "child\nparent 3\n")
         self.compare(recorded, ["allocated", "requested", "reserved"])
 
-    def test_the_interpreter_goes_down_while_threads_allocate(self):
+    def test_the_interpreter_shuts_down_while_threads_allocate(self):
         for _ in range(5):
             shutil.rmtree(self.folder.name + "/out", ignore_errors=True)
             shutil.rmtree(self.folder.name + "/csv", ignore_errors=True)
@@ -181,7 +183,7 @@ class TorchCapture(unittest.TestCase):
             self.assertEqual(recorded.output, "leaving\n")
             self.assertGreaterEqual(recorded.report()["allocated_peak"]["bytes"], 8 << 20)
 
-    def test_an_error_is_explained_on_disk_before_the_program_hears_of_it(self):
+    def test_an_error_is_explained_on_disk_before_the_program_sees_it(self):
         recorded = self.record("out_of_memory", status=-9, through_run=False)
         trace, = (path for path in recorded.out.glob("*.tmk"))
         alone = pathlib.Path(self.folder.name) / "alone.tmk"

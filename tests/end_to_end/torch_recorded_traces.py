@@ -1,8 +1,9 @@
-"""Holds traces of PyTorch programs, recorded on a real GPU, against torch's own statistics.
+"""Compares traces of PyTorch programs, recorded on a real GPU, with torch's own statistics.
 
-    python3 recorded_traces.py TIDEMARK TRACES
+    python3 torch_recorded_traces.py TIDEMARK TRACES
 
-Of each program TRACES has the trace with both tiers and with tier 1 alone, and what torch said.
+TRACES (samples/traces/torch) has for each program a trace with both tiers, one with tier 1 alone,
+and torch's statistics.
 """
 import json
 import pathlib
@@ -29,7 +30,7 @@ class RecordedTraces(unittest.TestCase):
             names = ["allocated", "reserved"]
             if path.stem.endswith("tier2"):
                 names.append("requested")
-            else:  # not known, and not guessed
+            else:  # unknown, and not guessed
                 self.assertEqual(device["requested_peak"]["bytes"], 0)
             for name in names:
                 with self.subTest(trace=path.stem, peak=name):

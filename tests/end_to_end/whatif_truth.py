@@ -1,9 +1,10 @@
-"""The model of PyTorch's allocator against PyTorch.
+"""Compares the model of PyTorch's allocator with PyTorch.
 
-Recordings replayed under their own settings give back every address and every reserved byte. And
-from one run under default settings, what other settings reserved in real runs is predicted.
+    python3 whatif_truth.py TIDEMARK [DIR]
 
-    whatif_truth.py TIDEMARK [DIR]     DIR: other recordings of samples/whatif/record.py
+A recording replayed under its own settings must reproduce every address and every reserved byte.
+From one run under default settings, the model must predict what other settings reserved in real
+runs. DIR has recordings of samples/whatif/record.py, by default those of tests/data/whatif.
 """
 import json
 import pathlib
@@ -13,13 +14,13 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from harness import DATA, SNAPSHOTS, check, check_equal, finish, run  # noqa: E402
 
 TOLERANCE = 0.02
-# Runs that did something which the default run does not show: outside the tolerance, and bounded here
-# by what was seen, so that they do not get worse unnoticed.
+# Runs that did something the default run does not show. They are outside the tolerance; these
+# limits are what was observed, so that no run gets worse unnoticed.
 NOT_IN_THE_RECORDING = {
-    # cuDNN asks for other workspaces when it is refused one.
+    # cuDNN requests other workspaces after a refused one.
     ("conv_images", "too_tight"): 0.07,
-    # The driver's frees wait for the streams, after which later frees complete at once: when they do
-    # depends on kernels, which no recording of the allocator holds.
+    # The driver's frees wait for the streams, after which later frees complete at once. When that
+    # happens depends on kernels, which no recording of the allocator contains.
     ("streams", "gc"): 0.05,
     ("streams", "max_split_gc"): 0.05,
     ("streams", "expandable_tight"): 0.10,
@@ -96,7 +97,7 @@ for folder in workloads:
         equal += predicts(folder.name, setting, measured, predicted)
         total += 1
 print(f"{equal} of {total} reserved peaks predicted to the byte")
-# Predictions that were exact must stay so: the tolerance alone would hide a broken rule.
+# Predictions that were exact must stay exact: the tolerance alone would hide a broken rule.
 check(equal >= 0.9 * total, f"only {equal} of {total} predictions are exact")
 
 finish()

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Opens the real window on a recorded job and types into it: F12 saves a picture, Ctrl+Q ends it.
+"""Opens the real window on a recorded job and types: F12 saves a picture, Ctrl+Q quits.
 
-    xvfb-run window_keys.py TIDEMARK_VIEW TRACE      exit 0, 1 on failure, 77 without libXtst
+    xvfb-run python3 window_keys.py TIDEMARK_VIEW TRACE
 
-The keys come from the X server (XTEST), as from a keyboard.
+Exits with 0, with 1 on failure, with 77 if libXtst is missing. The keys come from the X server
+(XTEST), like those of a keyboard.
 """
 import ctypes
 import os
@@ -83,7 +84,7 @@ def main():
             ended = wait_until(lambda: viewer.poll() is not None,
                                lambda: keyboard.press("Control_L", "q"))
             if not ended or viewer.returncode != 0:
-                print(f"Ctrl+Q did not end it well: {viewer.returncode}")
+                print(f"Ctrl+Q did not quit cleanly: {viewer.returncode}")
                 return 1
             recent = (pathlib.Path(folder) / "tidemark" / "view.conf").read_text()
             if trace not in recent:
@@ -97,7 +98,7 @@ def main():
             if viewer.poll() is None:
                 viewer.kill()
                 viewer.wait()
-    print("the window draws, hears keys and ends")
+    print("the window draws, receives keys and quits")
     return 0
 
 
