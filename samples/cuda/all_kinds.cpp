@@ -1,9 +1,9 @@
-// Uses every kind of memory that the driver gives out, all at the same time, with sizes known in
-// advance, then hands everything back.
+// Uses every kind of memory the driver can allocate, all at the same time and with sizes known in
+// advance, then frees everything.
 //
-// tidemark should find: on each device, for each kind, exactly the peak that this program prints
-// (one line of JSON); nothing left at the end; one IPC mapping of 6 MiB in the child process,
-// marked as another process's bytes; a VMM handle that lived on in its mapping after its release.
+// tidemark should find: on each device, for each kind, exactly the peak this program prints (one
+// line of JSON); nothing left at the end; one IPC mapping of 6 MiB in the child process, marked as
+// another process's bytes; a VMM handle that lived on in its mapping after its release.
 //
 // Usage: all_kinds [MILLISECONDS to stay at the peak]
 #include <fcntl.h>
@@ -150,8 +150,8 @@ class AllKinds {
     peaks_[0]["stream_ordered"] += kOrderedBytes + kOwnPoolBytes;
   }
 
-  // One handle, mapped twice: by itself and as imported from its own export. The handle is released
-  // at once; the mappings keep the memory.
+  // One handle, mapped twice: directly, and as imported from its own export. The handle is released
+  // immediately; the mappings keep the memory.
   void virtual_memory() {
     CUmemAllocationProp prop{};
     prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -196,7 +196,7 @@ class AllKinds {
     peaks_[0]["array"] += (256 * 256 + 128 * 128 + 64 * 64) * 4;
   }
 
-  // An allocation that the graph leaves to the program to free.
+  // An allocation that the graph leaves for the program to free.
   void graph() {
     CUDA_MEM_ALLOC_NODE_PARAMS params{};
     params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -219,7 +219,7 @@ class AllKinds {
           "cuLaunchKernel");
   }
 
-  // The child maps this memory; its bytes are ours.
+  // The child maps this memory; the bytes belong to us.
   void shared_with_child() {
     check(cu_.cuMemAlloc_v2(&shared_, kSharedBytes), "cuMemAlloc");
     peaks_[0]["device"] += kSharedBytes;
@@ -280,7 +280,7 @@ class AllKinds {
   CUmodule module_ = nullptr;
 };
 
-// The child: maps the parent's memory and lets go of it.
+// The child: maps and unmaps the parent's memory.
 int open_ipc(const char* hex) {
   CUipcMemHandle handle{};
   for (size_t i = 0; i < sizeof(handle.reserved) && hex[2 * i] != '\0'; ++i) {

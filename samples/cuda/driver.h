@@ -1,4 +1,4 @@
-// The CUDA driver as the samples use it: found at run time, so that they build on any machine and
+// The CUDA driver as the samples use it: loaded at run time, so that they build on any machine and
 // run on a real GPU as well as on the stand-in of simgpu/.
 #pragma once
 
@@ -86,7 +86,7 @@ class Driver {
     fail(what, name);
   }
 
-  // Initialised, with the primary context of `device` current.
+  // Initialises the driver; afterwards the primary context of `device` is current.
   CUcontext use_device(CUdevice device) const {
     CUcontext context = nullptr;
     check(cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");

@@ -1,7 +1,7 @@
-// Leaks a little per iteration, as a program does that keeps one result too many.
+// Leaks a little per iteration, like a program that keeps one result too many.
 //
-// tidemark should find: device memory creeping up by 1 MiB per step, all of it from keep_result();
-// the temporaries of work() (6 MiB per step) come and go and are no part of it.
+// tidemark should find: device memory growing by 1 MiB per step, all of it from keep_result(); the
+// temporaries of work() (6 MiB per step) are allocated and freed and are not part of it.
 //
 // Usage: leak [ITERATIONS]
 #include <vector>

@@ -1,11 +1,10 @@
-// Fragments a pool written by hand: segments of 64 MiB from the driver, cut first fit. Each segment
-// ends up with one block of 1 MiB that lives on between 30 MiB and 33 MiB of free space, so
-// requests for 48 MiB make the pool grow although the holes together are far larger than what they
-// ask for.
+// Fragments a hand-written pool: segments of 64 MiB from the driver, split first fit. Each segment
+// ends up with one block of 1 MiB that stays between 30 MiB and 33 MiB of free space, so requests
+// for 48 MiB make the pool grow although the holes together are far larger than the requests.
 //
-// tidemark should find: the driver gave out the segments that this program prints, all of them by
-// Pool::grow(), and took none back; nearly all of it is not in use, which only the program knows:
-// compare with "live_bytes" and "largest_hole_bytes" below.
+// tidemark should find: the driver allocated the segments this program prints, all of them for
+// Pool::grow(), and freed none; nearly all of it is unused, which only the program knows: compare
+// with "live_bytes" and "largest_hole_bytes" below.
 //
 // Usage: pool_holes [ROUNDS]
 #include <algorithm>
@@ -68,7 +67,7 @@ class Pool {
   }
 
  private:
-  // Holes never join across segments: the driver gave them out one by one.
+  // Holes never merge across segments: the driver allocated them separately.
   [[gnu::noinline]] std::map<CUdeviceptr, size_t>::iterator grow() {
     CUdeviceptr segment = 0;
     cu_.check(cu_.cuMemAlloc_v2(&segment, kSegmentBytes), "cuMemAlloc");
@@ -82,8 +81,8 @@ class Pool {
   std::map<CUdeviceptr, size_t> live_;
 };
 
-// Fills a segment per round with a large block, a small one that stays, and another large one; then
-// the large ones go, and half as many blocks are asked for that are larger than any hole.
+// Fills one segment per round with a large block, a small one that stays, and another large one;
+// then frees the large ones and requests half as many blocks that are larger than any hole.
 void run(Pool& pool, int rounds) {
   std::vector<CUdeviceptr> large;
   for (int i = 0; i < rounds; ++i) {

@@ -1,9 +1,8 @@
-// Takes memory until there is none: 1 GiB at a time, then half of it when that fails, and so on
+// Allocates until the card is full: 1 GiB at a time, then half of it when that fails, and so on
 // down to 2 MiB.
 //
 // tidemark should find: each failed request with its size, in the order printed below, and the card
-// full at each of them (capacity: nothing to be gained by tidying up); all memory handed back
-// after.
+// full at each of them (capacity: defragmenting would gain nothing); all memory freed afterwards.
 #include <vector>
 
 #include "samples/cuda/driver.h"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds tidemark on a machine with a GPU and tries the injector on real hardware.
 #   samples/gpu/check_on_gpu.sh OUT_DIR
-# Leaves in OUT_DIR: traces.tgz (one per sample), log.txt, overhead.txt.
+# Writes to OUT_DIR: traces.tgz (one per sample) and log.txt, which ends with the overhead.
 set -u
 out=$1
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -32,7 +32,7 @@ cd "$root" || exit 1
   "$build/tidemark" report "$traces/train" --json > "$traces/train.report.json"
   ls -la "$traces"/*
   tar czf "$out/traces.tgz" -C "$traces" .
-  echo "== overhead: step time with and without, alternated"
+  echo "== overhead: step time with and without tidemark, alternating"
   for round in 1 2 3 4 5; do
     echo "off $(python3 samples/gpu/train.py 60 | grep step)"
     echo "on  $("$build/tidemark" run -q -o "$traces/over$round" -- python3 samples/gpu/train.py 60 | grep step)"

@@ -1,10 +1,9 @@
-// Shortens the paths in a recorded trace, so that it tells nothing of the machine it was recorded
-// on.
+// Shortens the paths in a recorded trace, so that it reveals nothing about the recording machine.
 //
 //   strip_trace IN.tmk OUT.tmk HOST
 //
-// Strings are rewritten (everything up to site-packages/, lib*/, or the last folder but one goes;
-// the host's name is replaced by HOST), every other block is copied as it is.
+// Strings are rewritten: everything up to site-packages/, lib*/, or the last folder but one is
+// removed, and the host's name is replaced by HOST. Every other block is copied as it is.
 #include <cstdio>
 #include <string>
 
@@ -25,7 +24,7 @@ std::string stripped_path(const std::string& path) {
   return slash == std::string::npos ? path : path.substr(slash + 1);
 }
 
-// A command line is many words; each may be a path.
+// A command line has many words, and each may be a path.
 std::string stripped(std::string_view text) {
   std::string out;
   std::string word;

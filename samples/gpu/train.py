@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A small training run whose memory torch accounts for itself.
+"""A small training run for which torch's own statistics are known.
 
     python3 train.py [STEPS] [--json FILE]
 
-Prints the mean time of a step, and writes torch's own statistics when asked.
+Prints the median time of a step, and writes torch's statistics with --json.
 """
 import argparse
 import json

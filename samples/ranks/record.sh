@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Records jobs of several ranks on a machine with one GPU and PyTorch.
 #   samples/ranks/record.sh OUT_DIR
-# Leaves in OUT_DIR: log.txt and ranks.tgz with, per job, the directory of rank files, the merged
-# trace, its report as text and JSON, and torch's own statistics per rank.
+# Writes to OUT_DIR: log.txt and ranks.tgz with, per job, the directory of rank files, the merged
+# trace, its report as text and JSON, and torch's statistics per rank.
 set -u
 out=$(mkdir -p "$1" && cd "$1" && pwd)
 root=$(cd "$(dirname "$0")/../.." && pwd)

@@ -3,10 +3,10 @@
 
     torchrun --nproc-per-node 4 train_ddp.py [--steps N] [--guilty RANK] [--truth DIR]
 
-NCCL refuses two ranks on one GPU unless it takes them for different hosts, so each rank names a host
-of its own. `--guilty RANK` makes that rank keep the activations of every step, under a limit, until
-it runs out of memory: the others then wait for it in an all-reduce, as they would in a real job.
-`--truth DIR` leaves torch's own statistics there, one file per rank.
+NCCL refuses two ranks on one GPU unless they seem to be on different hosts, so each rank reports
+its own host name. `--guilty RANK` makes that rank keep the activations of every step, under a limit,
+until it runs out of memory; the others then wait for it in an all-reduce, as in a real job.
+`--truth DIR` writes torch's own statistics there, one file per rank.
 """
 import argparse
 import json
@@ -36,7 +36,7 @@ class Net(torch.nn.Module):
 
 
 def keep_for_later(kept, width):
-    """What only the guilty rank does."""
+    """Called by the guilty rank only."""
     kept.append(torch.ones(32 * MIB // 4 // width, width, device="cuda"))
 
 
@@ -79,7 +79,7 @@ def main():
             out_of_memory = True
             if args.truth:
                 write_truth(args.truth, out_of_memory)
-            time.sleep(4)  # the others reach the collective that this one will never join
+            time.sleep(4)  # the others reach the collective that this rank never joins
             raise
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Everything fits until Adam's first step makes its states and a parameter-sized list of temporaries.
+"""Everything fits until Adam's first step allocates its states and parameter-sized temporaries.
 
 Fixed: fused=True, which needs no temporaries."""
 import torch

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""torch.cuda.empty_cache() in every step.
+"""Calls torch.cuda.empty_cache() in every step.
 
-Fixed: without it."""
+Fixed: does not call it."""
 import torch
 
 from model import batch, make, train_step

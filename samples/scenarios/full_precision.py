@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Everything is computed in float32, and does not fit.
+"""Everything is computed in float32 and does not fit.
 
 Fixed: the forward pass runs under autocast to bfloat16."""
 import contextlib

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Each CUDA graph has a memory pool of its own.
+"""Each CUDA graph has its own memory pool.
 
 Fixed: the graphs share one pool."""
 import torch

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A server that keeps the keys and values of every request.
 
-Fixed: those of the request at hand."""
+Fixed: keeps only those of the current request."""
 import collections
 
 import torch

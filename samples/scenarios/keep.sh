@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Turns what record.sh left into the traces that the tests read.
+# Converts the recordings of record.sh to the traces the tests read.
 #   samples/scenarios/keep.sh RECORDED KEPT TIDEMARK STRIP_TRACE
-# Snapshots become traces (about 30 times smaller); of the scenarios about the whole card the
-# recorded traces are kept, with host names and paths taken out.
+# Snapshots become traces (about 30 times smaller). For scenarios about the whole card the recorded
+# traces are kept, with host names and paths removed.
 set -eu
 recorded=$1 kept=$2 tidemark=$3 strip=$4
 here=$(cd "$(dirname "$0")" && pwd)

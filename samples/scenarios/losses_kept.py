@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Losses are collected together with the graph that made them.
+"""Collects losses together with the graph that computed them.
 
-Fixed: only their values are."""
+Fixed: collects only their values."""
 from model import batch, make, train_step
 from scenario import start
 

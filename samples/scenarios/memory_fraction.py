@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A memory fraction, set once for a shared card and forgotten, stops a job on an idle card.
+"""A memory fraction, set once for a shared card and forgotten, limits a job on an idle card.
 
-Fixed: without it."""
+Fixed: no memory fraction."""
 from model import batch, make, train_step
 from scenario import start
 

@@ -1,4 +1,4 @@
-"""The network of the scenarios: blocks of two linear layers, as in a transformer without attention."""
+"""The network of the scenarios: blocks of two linear layers, like a transformer without attention."""
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -35,7 +35,7 @@ def make(width=512, blocks=8, recompute=False, optimizer=torch.optim.AdamW, **op
 
 
 def batch(run, size, length, width=512):
-    """Made on the host and moved over, as a data loader does."""
+    """Created on the host and copied to the card, as a data loader does."""
     return run.input(torch.randn(size, length, width).to("cuda"))
 
 

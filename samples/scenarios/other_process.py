@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Somebody else's process holds memory of the same card.
+"""Another process holds memory of the same card.
 
-Fixed: nobody else does."""
+Fixed: no other process does."""
 import os
 import subprocess
 import sys

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Every batch is pinned and kept on the host.
 
-Fixed: one pinned buffer is used again and again."""
+Fixed: reuses one pinned buffer."""
 import time
 
 import torch

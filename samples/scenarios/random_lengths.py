@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every step has another sequence length, so hardly a cached block fits twice.
+"""Every step has another sequence length, so hardly any cached block fits twice.
 
 Fixed: sequences are padded to the longest."""
 import random

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Rank 0 keeps what it logs on the card.
+"""Rank 0 keeps its logged values on the card.
 
-Fixed: what is logged moves to the host."""
+Fixed: logged values move to the host."""
 from model import batch, make, train_step
 from scenario import start
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Records every scenario on a machine with a GPU, as it is and fixed, under `tidemark run` and with
-# torch's own history at once.
+# Records every scenario on a machine with a GPU, with its problem and fixed, under `tidemark run`
+# and with torch's own history at the same time.
 #   samples/scenarios/record.sh OUT [TIDEMARK]
-# TIDEMARK: the built program, build/gpu/tidemark unless told; without one only torch's history is
-# kept. Leaves in OUT, for each SCENARIO and VARIANT (bad, fixed, unlimited, roles):
+# TIDEMARK is the built program, by default build/gpu/tidemark; without one only torch's history is
+# kept. Writes to OUT, for each SCENARIO and VARIANT (bad, fixed, unlimited, roles):
 #   SCENARIO.VARIANT.pickle.gz (.rankN.…), SCENARIO.VARIANT.truth.json, SCENARIO.VARIANT.trace/,
-#   log.txt. Eight at a time; those that look at the whole card run alone.
+#   log.txt.
+# Runs eight at a time; those that look at the whole card run alone.
 set -u
 out=$1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -28,7 +29,7 @@ record_one() {
   command=(python3 "$scenario.py" "${flags[@]}" --out "$prefix")
   if [ -n "$TIDEMARK_PROGRAM" ] && [ "$variant" != roles ]; then
     kernels=(--no-kernels)
-    [ "$scenario" = full_precision ] && kernels=()  # whose names tell the precision
+    [ "$scenario" = full_precision ] && kernels=()  # kernel names show the precision
     command=("$TIDEMARK_PROGRAM" run -q "${kernels[@]}" -o "$prefix.trace" -- "${command[@]}")
   fi
   timeout 120 "${command[@]}" > "$prefix.log" 2>&1

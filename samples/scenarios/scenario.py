@@ -1,11 +1,11 @@
-"""What the scenarios share: options, a faked small card, ranks, and the recording of the truth.
+"""Shared by the scenarios: options, a simulated small card, ranks, and writing torch's statistics.
 
 Each scenario is a module with `main(run)`; `start(main, ...)` parses the options:
 
     python3 SCENARIO.py [--fixed] [--unlimited] [--out PREFIX] [--roles]
 
---fixed      the same program with its problem repaired
---unlimited  without the faked limit, to learn what the program would have taken
+--fixed      the same program with its problem fixed
+--unlimited  without the simulated limit, to learn how much the program would have needed
 --out        writes PREFIX.pickle.gz (torch's own history) and PREFIX.truth.json (torch's statistics);
              with several ranks PREFIX.rankN.…
 --roles      marks allocations in the history with their exact category, as torch.profiler would
@@ -43,13 +43,13 @@ def shorten_paths(snapshot):
 
 
 class Roles:
-    """Which storage was what, and when: exact categories from optimizers and autograd."""
+    """The role of each storage and when: exact categories from optimizers and autograd."""
 
     def __init__(self, torch):
         self.torch = torch
         self.notes = []
         self.parameters = set()
-        # torch.optim takes its own module's name back, so it is not there as an attribute.
+        # torch.optim deletes the name of its own module, so it is not available as an attribute.
         from torch.optim.optimizer import (register_optimizer_step_post_hook,
                                            register_optimizer_step_pre_hook)
         register_optimizer_step_pre_hook(self.on_step)
@@ -76,7 +76,7 @@ class Roles:
                     self.note(value, "optimizer_state")
 
     def write_into(self, snapshot):
-        """Gives each allocation of the history the strongest role noted while it lived."""
+        """Gives each allocation of the history the strongest role noted during its lifetime."""
         strength = ["activation", "input", "gradient", "optimizer_state", "parameter"]
         notes = {}
         for when, address, role in self.notes:
@@ -121,7 +121,7 @@ class Run:
             torch.cuda.memory._record_memory_history(stacks="python")
 
     def limit(self, mib):
-        """Makes the card look as if it had this many MiB for PyTorch."""
+        """Makes the card look as if PyTorch had only this many MiB."""
         if not self.unlimited:
             total = self.torch.cuda.get_device_properties(0).total_memory
             self.torch.cuda.set_per_process_memory_fraction(mib * MIB / total)
@@ -180,6 +180,6 @@ def start(main, ranks=1):
     try:
         kept = main(run)  # what the program still holds at its end
     except run.torch.OutOfMemoryError:
-        run.oom = True  # expected where the scenario is about it
+        run.oom = True  # expected if the scenario is about it
     run.finish()
     del kept

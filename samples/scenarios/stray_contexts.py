@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Worker processes that touch the card each hold a context on it and hardly anything else.
+"""Worker processes that touch the card: each holds a context on it and hardly anything else.
 
 Fixed: the workers stay on the host."""
 import subprocess

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Validation without torch.no_grad(): it builds the graph of a large batch for nothing.
+"""Validation without torch.no_grad(): it builds the graph of a large batch needlessly.
 
 Fixed: with torch.no_grad()."""
 import contextlib

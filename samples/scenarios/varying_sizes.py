@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Holes from varying sizes: features kept between scratch tensors pin every segment, and the first
-long sequence finds free bytes enough but no hole that is large enough.
+"""Holes from varying sizes: features kept between scratch tensors pin every segment. For the first
+long sequence there are enough free bytes, but no hole is large enough.
 
-Fixed: one buffer for the features, made before the scratch tensors."""
+Fixed: one buffer for the features, allocated before the scratch tensors."""
 from scenario import MIB, start
 
 
@@ -20,7 +20,7 @@ def main(run):
         else:
             features.append(value.cuda())
         run.step()
-    for i in range(40):  # the second uses them; now and then comes a long sequence
+    for i in range(40):  # the second uses them, with a long sequence now and then
         wide = 48 if i % 10 == 9 else 16
         a = torch.empty(wide * MIB, dtype=torch.uint8, device="cuda").fill_(1)
         b = a + 1

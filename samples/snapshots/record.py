@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Record PyTorch memory snapshots together with torch's own statistics.
+"""Records PyTorch memory snapshots together with torch's own statistics.
 
-    python3 record.py OUT_DIR            every case, each in a process of its own
+    python3 record.py OUT_DIR            every case, each in its own process
     python3 record.py OUT_DIR --case graphs
 
-Each case writes CASE.pickle.gz (what torch.cuda.memory._dump_snapshot would write, file names
-shortened) and CASE.truth.json (what torch.cuda.memory_stats() said at the same moment). The tests
+Each case writes CASE.pickle.gz (what torch.cuda.memory._dump_snapshot would write, with shortened
+file names) and CASE.truth.json (torch.cuda.memory_stats() at the same moment). The tests
 compare the two to the byte.
 """
 import argparse
@@ -52,7 +52,7 @@ def shorten(name):
 
 
 def strip_paths(snapshot):
-    """Shorten file names in place: the frame dictionaries are shared between entries."""
+    """Shortens file names in place: the frame dictionaries are shared between entries."""
     seen = set()
 
     def visit(frames):

@@ -1,11 +1,11 @@
-"""Attaches to a PyTorch job on a real GPU, and holds the captures against the job's own word.
+"""Attaches to a PyTorch job on a real GPU, and compares the captures with the job's own statistics.
 
-    python3 attach.py check TIDEMARK INJECTOR FOLDER [REPEATS]     everything below; exit 0 when all holds
+    python3 attach.py check TIDEMARK INJECTOR FOLDER [REPEATS]     all checks; exit 0 if they pass
     python3 attach.py train FOLDER STEPS PAUSE,PAUSE,…             the job itself
 
-The job writes what torch says of its memory after every step, with the time, to FOLDER/steps.jsonl;
-at each PAUSE it stands still until told to go on (FOLDER/go-N), so that what it said then is what a
-capture that begins or ends there must say. It prints a sum over its parameters and its last loss.
+After every step the job writes torch's memory statistics, with the time, to FOLDER/steps.jsonl. At
+each PAUSE it waits until FOLDER/go-N exists, so that its statistics at that point are what a capture
+that begins or ends there must contain. It prints a sum over its parameters and its last loss.
 """
 import csv
 import json
@@ -49,7 +49,7 @@ def train(folder, steps, pauses):
             loss.backward()
             optimizer.step()
             if step % 10 == 0:
-                kept.append(loss.detach().expand(1 << 16).clone())  # it creeps
+                kept.append(loss.detach().expand(1 << 16).clone())  # memory creeps up
             torch.cuda.synchronize()
             took.append(time.perf_counter() - began)
             side.write(json.dumps({"step": step, **stats(torch)}) + "\n")
@@ -65,7 +65,7 @@ def train(folder, steps, pauses):
 
 
 def profiled_kernels(torch, device):
-    """Whether torch's own profiler has CUPTI, after all captures."""
+    """Whether torch's own profiler can use CUPTI, after all captures."""
     from torch.profiler import ProfilerActivity, profile
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         (torch.ones(256, 256, device=device) @ torch.ones(256, 256, device=device)).sum().item()
@@ -159,7 +159,7 @@ class Check:
             self.say(good, f"{what}: {name} {event[f'{name}_bytes']}, torch {truth[name]}")
 
     def curve(self, what, events, told):
-        """Every step's own numbers against the trace at that time."""
+        """Compares the numbers of every step with the trace at that time."""
         wrong, at = 0, 0
         steps = [row for row in told if "step" in row
                  and events[0]["time_ns"] <= row["time_ns"] <= events[-1]["time_ns"]]
@@ -184,7 +184,7 @@ class Check:
         self.say(done.returncode == 0, f"tidemark {words[0]}: exit {done.returncode}")
 
     def begin(self, job, out, armed):
-        """By the socket of the armed library, or by the command, which brings it into the process."""
+        """Through the socket of the armed library, or with the command, which injects it."""
         if armed:
             return job.ask("start", out=out)["trace"]
         self.command(job, "attach", job.process.pid, "-o", out)
@@ -200,7 +200,7 @@ class Check:
         print("      libtidemark is", "mapped" if "libtidemark" in maps else "not mapped",
               "and libcupti is", "mapped (by torch)" if "libcupti" in maps else "not mapped")
         first = self.begin(job, out, armed)
-        # The bridge may have to be built: the state is read when it is there.
+        # The bridge may have to be built first: the state is read once it is loaded.
         time.sleep(float(os.environ.get("BRIDGE_SECONDS", 20)))
         job.go_on(PAUSES[0])
         job.paused(PAUSES[1])
@@ -231,10 +231,10 @@ class Check:
         for key in ("loss", "sum"):
             self.say(result[key] == plain[key], f"{key} {result[key]}, without tidemark {plain[key]}")
         self.say(result["profiled_kernels"] > 0,
-                 f"torch.profiler afterwards saw {result['profiled_kernels']} kernels")
+                 f"torch.profiler then saw {result['profiled_kernels']} kernels")
 
     def idle(self, repeats):
-        """Step times, plain and armed in turns."""
+        """Step times, alternating plain and armed."""
         times = {"plain": [], "armed": []}
         results = []
         for i in range(repeats):

@@ -1,10 +1,10 @@
-"""tidemark beside torch's own tools: none of them may notice. Needs a GPU.
+"""Runs torch's own tools together with tidemark: none of them may be affected. Needs a GPU.
 
     tidemark run -o OUT -- python3 samples/torch/beside.py history
     TIDEMARK_CUPTI=0 tidemark run -o OUT -- python3 samples/torch/beside.py profiler
     tidemark run -o OUT -- python3 samples/torch/beside.py ranges
 
-Exit status 1 and a line when something is missing.
+Exits with status 1 and a message if something is missing.
 """
 import pickle
 import sys
@@ -56,5 +56,5 @@ def ranges():
 
 if __name__ == "__main__":
     fine = {"history": history, "profiler": profiler, "ranges": ranges}[sys.argv[1]]()
-    print(sys.argv[1], "as without tidemark" if fine else "MISSING SOMETHING")
+    print(sys.argv[1], "same as without tidemark" if fine else "INCOMPLETE")
     sys.exit(0 if fine else 1)

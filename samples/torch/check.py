@@ -1,9 +1,9 @@
-"""Runs every program of programs.py under tidemark and holds the report against torch's own word.
+"""Runs every program of programs.py under tidemark and compares the report with torch's statistics.
 
     python3 samples/torch/check.py TIDEMARK OUT [NAME …]
 
-Needs a GPU. Each program runs with both tiers; OUT gets the traces, the truths and a table, and the
-exit status is 1 when a number differs.
+Needs a GPU. Each program runs with both tiers. OUT receives the traces, torch's statistics and a
+table; the exit status is 1 if a number differs.
 """
 import concurrent.futures
 import json

@@ -1,9 +1,9 @@
-"""PyTorch programs that use memory in different ways, each with its own word on what it used.
+"""PyTorch programs that use memory in different ways, each with torch's statistics of its use.
 
     python3 samples/torch/programs.py NAME [--truth FILE]
 
-Every program is short and the same each time. With --truth it writes torch's own statistics, as the
-truth that a recording of it is held against.
+Every program is short and deterministic. With --truth it writes torch's own statistics, with which
+a recording of it is compared.
 """
 import argparse
 import gc

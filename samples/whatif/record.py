@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Measure what PyTorch's allocator settings really do to the reserved memory of some workloads.
+"""Measures what PyTorch's allocator settings really do to the reserved memory of some workloads.
 
     python3 record.py OUT_DIR                 every workload under every setting
     python3 record.py OUT_DIR --keep-all      and the snapshot of every run, not only the default's
 
-Every run is a process of its own. OUT_DIR/WORKLOAD/default.pickle.gz is the snapshot of the run
-under default settings, with its whole history and no stacks; OUT_DIR/WORKLOAD/truth.json says what
-torch's own statistics were under each setting. `tidemark whatif` predicts the latter from the former.
+Every run is a separate process. OUT_DIR/WORKLOAD/default.pickle.gz is the snapshot of the run under
+default settings, with its whole history and no stacks; OUT_DIR/WORKLOAD/truth.json has torch's own
+statistics under each setting. `tidemark whatif` predicts the latter from the former.
 """
 import argparse
 import concurrent.futures
@@ -39,7 +39,7 @@ SETTINGS = {
 
 
 def requests_of(trace):
-    """A digest of what the program asked for, in order: allocations, and which one is freed."""
+    """A digest of the program's requests, in order: allocations, and which one is freed."""
     digest, serial, born = hashlib.sha256(), 0, {}
     for entry in trace:
         if entry["action"] == "alloc":
@@ -131,10 +131,10 @@ def record_all(args):
     for workload, settings in truth.items():
         settings = {k: v for k, v in settings.items() if v is not None}
         for name, result in settings.items():
-            # A run that ended early asked for less; every other one must have asked for the same.
+            # A run that ended early made fewer requests; all others must have made the same.
             result["same_requests"] = result["requests"] == settings["default"]["requests"]
             if not result["same_requests"] and not result["out_of_memory"]:
-                print(f"{workload} {name}: asked for something else than the default run", flush=True)
+                print(f"{workload} {name}: requests differ from those of the default run", flush=True)
         with open(os.path.join(args.out, workload, "truth.json"), "w") as f:
             json.dump(settings, f, indent=1, sort_keys=True)
             f.write("\n")

@@ -1,8 +1,8 @@
 """Workloads whose requests do not depend on the allocator's settings.
 
-Each function takes torch and a seed and runs to its end. Sizes come from random.Random; nothing asks
-how much memory is free, and frees that wait for another stream are only completed by an explicit
-synchronisation, so that every run of a workload asks for the same bytes in the same order.
+Each function takes torch and a seed and runs to completion. Sizes come from random.Random; nothing
+queries how much memory is free, and frees that wait for another stream complete only at an explicit
+synchronisation, so that every run of a workload requests the same bytes in the same order.
 """
 import random
 
@@ -10,7 +10,7 @@ MIB = 1 << 20
 
 
 def transformer(torch, seed):
-    """Training over random sequence lengths: every step needs other sizes."""
+    """Training with random sequence lengths: every step needs different sizes."""
     rng = random.Random(1 + seed)
     layer = torch.nn.TransformerEncoderLayer(512, 8, 2048, dropout=0.1, batch_first=True)
     net = torch.nn.TransformerEncoder(layer, 6, enable_nested_tensor=False).cuda()
@@ -23,7 +23,7 @@ def transformer(torch, seed):
 
 
 def mlp_adam(torch, seed):
-    """The same sizes in every step; the states of Adam appear in the first one."""
+    """The same sizes in every step; the states of Adam are allocated in the first one."""
     net = torch.nn.Sequential(*[m for _ in range(8) for m in
                                 (torch.nn.Linear(2048, 2048), torch.nn.ReLU())]).cuda()
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-4)
@@ -57,7 +57,7 @@ def conv_images(torch, seed):
 
 
 def kv_cache(torch, seed):
-    """Inference whose caches grow by concatenation; requests come and go with other lengths."""
+    """Inference whose caches grow by concatenation; requests of varying length come and go."""
     rng = random.Random(3 + seed)
     layers, heads, width = 8, 16, 64
     weights = [torch.randn(1024, 3 * 1024, device="cuda", dtype=torch.half) for _ in range(layers)]
@@ -79,7 +79,7 @@ def kv_cache(torch, seed):
 
 
 def streams(torch, seed):
-    """Tensors of one stream used on others: their frees wait until the streams are done."""
+    """Tensors of one stream used on others: their frees wait until those streams are done."""
     rng = random.Random(4 + seed)
     side = [torch.cuda.Stream() for _ in range(3)]
     kept = []
@@ -145,7 +145,7 @@ def varying_batches(torch, seed):
 
 
 def graphs(torch, seed):
-    """Captured graphs keep pools of their own beside a training loop."""
+    """Captured graphs keep their own pools next to a training loop."""
     rng = random.Random(7 + seed)
     net = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(4)]).cuda()
     kept = []
