@@ -36,7 +36,7 @@ def victim(code="ctypes.CDLL('libcuda.so.1')", **more):
 
 def ends_well(process, what):
     out, _ = process.communicate("unharmed")
-    check_equal((process.returncode, out), (0, "unharmed\n"), f"{what}: the process went on")
+    check_equal((process.returncode, out), (0, "unharmed\n"), f"{what}: the process continued")
 
 
 def refuses(what, *args, says):
@@ -57,7 +57,7 @@ for command in ("ps", "attach", "detach", "snapshot", "view"):
     check("Example" in result.stdout, f"{command} --help has an example")
 
 # A refused request leaves the process as it was.
-refuses("nobody named", "attach", says="tidemark ps")
+refuses("no process named", "attach", says="tidemark ps")
 refuses("no such process", "attach", 2 ** 22 + 1, says="there is no process")
 refuses("a bad time", "attach", os.getpid(), "--for", "soon", says="--for")
 plain = victim("pass")

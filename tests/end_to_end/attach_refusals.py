@@ -116,7 +116,7 @@ if os.geteuid() == 0 and works(["unshare", "-m", "mount", "-t", "tmpfs", "none",
     check_equal((result.returncode, result.stderr), (0, ""), "a container: a copy is brought along")
     check_equal(len(list(out.glob("*.tmk"))), 1, "a container: the trace")
     copies = list(pathlib.Path(f"/tmp/tidemark-{os.geteuid()}").glob("libtidemark-*.so"))
-    check(copies, "a container: the copy lies where its user alone may write")
+    check(copies, "a container: the copy is where only its user may write")
     out_, _ = process.communicate()
     check_equal(process.returncode, 0, f"a container: the process continued ({out_})")
     for copy in copies:

@@ -44,7 +44,7 @@ TEST(CaptureGuest, AnotherToolHoldsCupti) {
   EXPECT_NE(run.errors().find("holds CUPTI"), std::string::npos) << run.errors();
   EXPECT_TRUE(trace.driver_events.empty());
   EXPECT_TRUE(has_health(trace, HealthKind::kSourceMissing, "holds CUPTI"));
-  EXPECT_TRUE(has_counter(trace, CounterKind::kDeviceUsed)) << "NVML goes on";
+  EXPECT_TRUE(has_counter(trace, CounterKind::kDeviceUsed)) << "NVML still works";
 }
 
 TEST(CaptureGuest, AChainedLibraryIsStartedAndBothWork) {

@@ -247,7 +247,7 @@ TEST(CaptureUnwind, UnknownOpcodesAreNotFollowed) {
   FrameRules rules;
   ASSERT_TRUE(find_frame_rules(tables, base + 100, rules));
   EXPECT_EQ(rules.cfa.value, 16);
-  EXPECT_FALSE(find_frame_rules(tables, base + 128, rules)) << "behind the function";
+  EXPECT_FALSE(find_frame_rules(tables, base + 128, rules)) << "after the function";
   EXPECT_FALSE(find_frame_rules(tables, base + 90, rules)) << "before it";
   bytes[73] = 0x3e;
   EXPECT_FALSE(find_frame_rules(tables, base + 100, rules));
