@@ -2,8 +2,10 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 
 #include "cli/command.h"
@@ -33,6 +35,19 @@ bool wants_bridge() {
   return !off("TIDEMARK_TORCH") && !off("TIDEMARK_BRIDGE");
 }
 
+// Exit codes of shells and of env(1) for a program that could not be started.
+constexpr int kCannotExecute = 126;
+constexpr int kNotFound = 127;
+
+int fail_to_start(const std::string& program, int error) {
+  if (error == ENOENT) {
+    fail({fmt::format("cannot run '{}': no such program", program)});
+    return kNotFound;
+  }
+  fail({fmt::format("cannot run '{}': {}", program, std::strerror(error))});
+  return kCannotExecute;
+}
+
 int run(Options options) {
   if (options.command.empty())
     return fail({"run needs a command: tidemark run -- python train.py"});
@@ -55,6 +70,9 @@ int run(Options options) {
   }
   const Result<LaunchResult> result = launch(launched);
   if (!result) return fail(result.error());
+  if (result->start_error != 0) {
+    return fail_to_start(launched.command.front(), result->start_error);
+  }
   if (!options.arm) {
     static_cast<void>(recover_directory(launched.directory));
     name_traces(launched.directory);

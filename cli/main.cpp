@@ -4,6 +4,34 @@
 
 #include "cli/command.h"
 
+namespace {
+
+// The option that no command knows, if that is what is wrong: CLI11 lists what was left over in an
+// order of its own, the program behind -- included.
+std::string unknown_option(const CLI::App& app) {
+  for (const CLI::App* command : app.get_subcommands()) {
+    for (const std::string& word : command->remaining()) {
+      if (word == "--") break;
+      if (word.starts_with('-')) return word;
+    }
+  }
+  return {};
+}
+
+// One line that says what is wrong with the arguments and what to do.
+std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
+  const auto commands = app.get_subcommands();
+  const std::string name = commands.empty() ? "" : commands.front()->get_name() + " ";
+  const std::string help = "tidemark " + name + "--help";
+  const std::string option = unknown_option(app);
+  if (option.empty()) return std::string(error.what()) + " (see " + help + ")";
+  const bool program_follows = name == "run " && !commands.front()->get_option("COMMAND")->empty();
+  return "unknown option '" + option + "'; " + help + " lists the options" +
+         (program_follows ? ", and options of the program go after --" : "");
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   using namespace tidemark::cli;
   CLI::App app(
@@ -50,8 +78,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& done) {
     return app.exit(done);  // --help, --version
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "tidemark: %s (tidemark --help lists what there is)\n", error.what());
-    return kUsage;
+    return fail({usage_error(app, error)});
   }
   if (std::fflush(stdout) != 0) {
     std::perror("tidemark: standard output");

@@ -112,6 +112,8 @@ Result<std::string> find_injector() {
 }
 
 Result<LaunchResult> launch(const LaunchOptions& options) {
+  std::error_code ignored;
+  const bool make = !options.directory.empty() && !fs::exists(options.directory, ignored);
   if (!options.directory.empty()) {
     if (Status status = make_directory(options.directory); !status) return status.error();
   }
@@ -137,9 +139,12 @@ Result<LaunchResult> launch(const LaunchOptions& options) {
   int error = 0;
   const bool failed = ::read(pipe_fds[0], &error, sizeof error) == sizeof error;
   ::close(pipe_fds[0]);
-  const LaunchResult result = wait_for(child);
+  LaunchResult result = wait_for(child);
   g_child = 0;
-  if (failed) return Error{options.command[0] + ": " + std::strerror(error)};
+  if (failed) {
+    result.start_error = error;
+    if (make) ::rmdir(options.directory.c_str());
+  }
   return result;
 }
 

@@ -18,13 +18,15 @@ struct LaunchOptions {
 };
 
 struct LaunchResult {
-  int exit_code = 0;  // of the program, when it exited
-  int signal = 0;     // that ended it, 0 if none
+  int exit_code = 0;    // of the program, when it exited
+  int signal = 0;       // that ended it, 0 if none
+  int start_error = 0;  // errno of exec, when the program could not be started
 };
 
 // Where libtidemark.so lies beside this program: the build tree or an installation.
 Result<std::string> find_injector();
 
+// An Error when no process could be made for the program.
 Result<LaunchResult> launch(const LaunchOptions& options);
 
 }  // namespace tidemark

@@ -73,7 +73,18 @@ refuses("a wrong instant", "report", snapshot, "--at", "noon", says=["noon"])
 refuses("no such rank", "report", snapshot, "--rank", "7", says=["rank 7"])
 refuses("an OOM that never was", "report", snapshot, "--at", "oom", says=["never ran out"])
 
-# An imported trace gives the same answers as the snapshot itself; importing replaces an older file.
+# An option that does not exist is named, whatever follows it.
+refuses("an unknown option", "report", snapshot, "--bogus", says=["unknown option '--bogus'"])
+refuses("an unknown option alone", "report", "--bogus", says=["unknown option '--bogus'"])
+for options in (["--bogus"], ["--bogus=3"], ["-q", "--bogus"]):
+    refuses(f"run {options}", "run", *options, "--", "/bin/true", "--its-own",
+            says=[f"unknown option '{options[-1]}'", "tidemark run --help"])
+refuses("an unknown option with a value", "run", "--bogus", "5", "--", "/bin/true",
+        says=["unknown option '--bogus'"])
+refuses("options of the program without --", "run", "python3", "--its-own",
+        says=["unknown option '--its-own'", "after --"])
+
+# Importing gives the same answers as reading directly; the file replaces an older one.
 trace = tmp / "run.tmk"
 trace.write_text("older")
 result = run("import", snapshot, "-o", trace)

@@ -1,4 +1,5 @@
-"""Checks that the trace of a program of a few milliseconds has a ledger and the card's state.
+"""A program that is over in milliseconds has a ledger, and its failures know the card. One that
+cannot be started ends as it does in a shell.
 
     python3 short_program.py TIDEMARK SIMGPU_LIBRARIES RUN_OUT
 
@@ -30,4 +31,15 @@ with tempfile.TemporaryDirectory() as scratch:
     check(not device["shared_card"], "NVML distinguished the processes")
     check_equal(sum(line["bytes"] for line in device["ledger_at_peak"]),
                 device["ledger_device_used_bytes"], "the ledger adds up")
+
+    # Exit codes as in a shell: 127 for a program that is not found, 126 for one that cannot run.
+    plain = place / "plain.txt"
+    plain.write_text("no program\n")
+    for program, code in (("no-such-program", 127), (place / "none", 127), (plain, 126), (place, 126)):
+        result = run("run", "-o", place / "not_started", "--", program, env=environment)
+        check_equal(result.returncode, code, f"{program}: exit status")
+        lines = result.stderr.splitlines()
+        check_equal(len(lines), 1, f"{program}: one line on stderr, not {lines}")
+        check(f"cannot run '{program}'" in result.stderr, f"{program} is named: {result.stderr!r}")
+        check(not (place / "not_started").exists(), f"{program}: no empty directory is left")
 finish()
