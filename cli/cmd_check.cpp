@@ -35,9 +35,9 @@ uint64_t peak_of(const Report& report) {
 }
 
 Result<Report> report_on(const std::string& path) {
-  const Result<TraceModel> model = load_with_progress(path);
-  if (!model) return model.error();
-  return make_report(*model, {});
+  const Result<LoadedTrace> trace = load_with_progress(path);
+  if (!trace) return trace.error();
+  return make_report(trace->model, {});
 }
 
 bool say(bool good, const std::string& text) {

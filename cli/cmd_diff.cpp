@@ -21,12 +21,12 @@ struct Options {
 };
 
 Result<Report> full_report(const std::string& path, std::optional<int64_t> rank) {
-  const Result<TraceModel> model = load_with_progress(path);
-  if (!model) return model.error();
+  const Result<LoadedTrace> trace = load_with_progress(path);
+  if (!trace) return trace.error();
   ReportOptions wanted;
   wanted.rank = rank;
   wanted.stacks = SIZE_MAX;
-  return make_report(*model, wanted);
+  return make_report(trace->model, wanted);
 }
 
 int run(const Options& options) {

@@ -106,28 +106,25 @@ int run(const Options& options) {
   if (!limit) return fail(limit.error());
   if (const Result<TimeRange> time = parse_time(options.time, 0); !time) return fail(time.error());
   if (const Status writable = check_output(options); !writable) return fail(writable.error());
-  const Result<TraceSource> source = open_with_warnings(options.path);
-  if (!source) return fail(source.error());
-  Result<TraceModel> model = [&] {
-    ProgressBar bar("reading");
-    return load_trace(source->readers, [&](double share) { bar.set(share); });
-  }();
-  if (!model) return fail(model.error());
-  model->path = options.path;
-  const Result<Report> report = make_report(*model, {});
+  Result<LoadedTrace> trace = load_with_progress(options.path);
+  if (!trace) return fail(trace.error());
+  TraceModel& model = trace->model;
+  warn_of_losses(model);
+  const Result<Report> report = make_report(model, {});
   if (!report) return fail(report.error());
-  infer_categories(*model);
+  infer_categories(model);
   ExportOptions wanted;
-  wanted.time = *parse_time(options.time, model->start_ns);
-  if (wanted.time.begin_ns > model->end_ns) {
+  wanted.time = *parse_time(options.time, model.start_ns);
+  if (wanted.time.begin_ns > model.end_ns) {
     return fail(Error{
         fmt::format("--time {} begins after the end of the trace, {} s after its start",
-                    options.time, static_cast<double>(model->end_ns - model->start_ns) * 1e-9)});
+                    options.time, static_cast<double>(model.end_ns - model.start_ns) * 1e-9)});
   }
   wanted.ranks = options.ranks;
   wanted.max_bytes = *limit;
   wanted.events = options.events;
-  const Result<ExportSummary> summary = write(options, {*model, source->readers, &*report}, wanted);
+  const Result<ExportSummary> summary =
+      write(options, {model, trace->source.readers, &*report}, wanted);
   if (!summary) return fail(summary.error());
   for (const std::string& note : summary->notes) warn(note);
   fmt::print("{} ({})\n", options.output, size_text(summary->bytes));

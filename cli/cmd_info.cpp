@@ -6,7 +6,6 @@
 #include "analysis/load/trace_model.h"
 #include "analysis/wording.h"
 #include "cli/command.h"
-#include "cli/terminal.h"
 #include "proto/table_names.h"
 
 namespace tidemark::cli {
@@ -48,29 +47,25 @@ void print_losses(const TraceModel& model) {
 }
 
 int run(const std::string& path) {
-  const Result<TraceSource> source = open_with_warnings(path);
-  if (!source) return fail(source.error());
-  const Result<TraceModel> model = [&] {
-    ProgressBar bar("reading");
-    return load_trace(source->readers, [&](double share) { bar.set(share); });
-  }();
-  if (!model) return fail(model.error());
+  const Result<LoadedTrace> trace = load_with_progress(path);
+  if (!trace) return fail(trace.error());
+  const TraceModel& model = trace->model;
+  const std::vector<TraceReader>& readers = trace->source.readers;
   uint64_t bytes = 0;
   size_t blocks = 0;
-  for (const TraceReader& reader : source->readers) {
+  for (const TraceReader& reader : readers) {
     bytes += reader.file_bytes();
     blocks += reader.blocks().size();
   }
-  fmt::print("{}\n{}, {}, {}\n", path, counted(source->readers.size(), "file"), size_text(bytes),
+  fmt::print("{}\n{}, {}, {}\n", path, counted(readers.size(), "file"), size_text(bytes),
              counted(blocks, "block"));
-  fmt::print("{} from the first event to the last\n",
-             duration_text(model->end_ns - model->start_ns));
-  for (const ProcessModel& p : model->processes) print_process(p);
+  fmt::print("{} from the first event to the last\n", duration_text(model.end_ns - model.start_ns));
+  for (const ProcessModel& p : model.processes) print_process(p);
   fmt::print("tables:\n");
-  for (const auto& [kind, rows] : model->rows_by_kind) {
+  for (const auto& [kind, rows] : model.rows_by_kind) {
     if (rows != 0) fmt::print("  {:>14}  {}\n", grouped(rows), table_name(kind));
   }
-  print_losses(*model);
+  print_losses(model);
   return kOk;
 }
 

@@ -65,10 +65,10 @@ int run(const Options& options) {
   if (!at) return fail(at.error());
   if (Status known = check_finding_ids(options.fail_on); !known) return fail(known.error());
   wanted.at = *at;
-  const Result<TraceModel> model = load_with_progress(options.path);
-  if (!model) return fail(model.error());
+  const Result<LoadedTrace> trace = load_with_progress(options.path);
+  if (!trace) return fail(trace.error());
   if (!options.html.empty()) wanted.curve_points = 1500;
-  const Result<Report> report = make_report(*model, wanted);
+  const Result<Report> report = make_report(trace->model, wanted);
   if (!report) return fail(report.error());
   if (!options.html.empty()) {
     if (Status written = write_whole_file(options.html, report_as_html(*report)); !written) {

@@ -63,15 +63,10 @@ Result<WhatIfQuestion> question_of(const Options& options) {
 int run(const Options& options) {
   const Result<WhatIfQuestion> question = question_of(options);
   if (!question) return fail(question.error());
-  const Result<TraceSource> source = open_with_warnings(options.path);
-  if (!source) return fail(source.error());
-  Result<TraceModel> model = [&] {
-    ProgressBar bar("reading");
-    return load_trace(source->readers, [&](double share) { bar.set(share); });
-  }();
-  if (!model) return fail(model.error());
-  model->path = options.path;
-  const Result<WhatIfReport> report = make_whatif_report(*model, *question);
+  const Result<LoadedTrace> trace = load_with_progress(options.path);
+  if (!trace) return fail(trace.error());
+  warn_of_losses(trace->model);
+  const Result<WhatIfReport> report = make_whatif_report(trace->model, *question);
   if (!report) return fail(report.error());
   const std::string text =
       options.json ? whatif_as_json(*report) : whatif_as_text(*report, stdout_has_colour());

@@ -10,6 +10,7 @@
 #include "analysis/findings/rules.h"
 #include "analysis/names/trace_names.h"
 #include "cli/terminal.h"
+#include "export/report/loss_lines.h"
 
 namespace tidemark::cli {
 
@@ -25,14 +26,6 @@ void announce_bridge(const std::string& torch_version) {
 
 void warn(const std::string& text) {
   std::fprintf(stderr, "tidemark: warning: %s\n", text.c_str());
-}
-
-Result<TraceSource> open_with_warnings(const std::string& path) {
-  Result<TraceSource> source = open_trace(path);
-  if (source) {
-    for (const std::string& warning : source->warnings) warn(warning);
-  }
-  return source;
 }
 
 uint64_t name_traces(const std::string& path) {
@@ -59,16 +52,20 @@ uint64_t name_traces(const std::string& path) {
   return named;
 }
 
-Result<TraceModel> load_with_progress(const std::string& path) {
-  const Result<TraceSource> source = open_with_warnings(path);
+Result<LoadedTrace> load_with_progress(const std::string& path) {
+  Result<TraceSource> source = open_trace(path);
   if (!source) return source.error();
+  for (const std::string& warning : source->warnings) warn(warning);
   ProgressBar bar("reading");
   Result<TraceModel> model = load_trace(source->readers, [&](double share) { bar.set(share); });
-  if (model) {
-    model->path = path;
-    model->notes = source->warnings;
-  }
-  return model;
+  if (!model) return model.error();
+  model->path = path;
+  model->notes = source->warnings;
+  return LoadedTrace{std::move(*source), std::move(*model)};
+}
+
+void warn_of_losses(const TraceModel& model) {
+  for (const std::string& line : loss_lines(model)) warn(line);
 }
 
 Status check_finding_ids(const std::vector<std::string>& ids) {

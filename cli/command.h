@@ -42,16 +42,20 @@ void warn(const std::string& text);
 // Before a compiler runs, which takes seconds.
 void announce_bridge(const std::string& torch_version);
 
-// Opens the trace and says which files of a directory could not be used.
-Result<TraceSource> open_with_warnings(const std::string& path);
-
 // Writes the names of native functions into a trace or into those of a directory: only on the
 // machine where the programs are can they be found out. What cannot be named stays as it is.
 // Returns how many frames got a name.
 uint64_t name_traces(const std::string& path);
 
-// Opens and loads, with a progress bar for whoever waits.
-Result<TraceModel> load_with_progress(const std::string& path);
+struct LoadedTrace {
+  TraceSource source;
+  TraceModel model;
+};
+// Opens and loads a trace, with a progress bar. Warns of the files of a directory that could not
+// be used.
+Result<LoadedTrace> load_with_progress(const std::string& path);
+// Warns of what was lost in the trace, for commands that do not print a report.
+void warn_of_losses(const TraceModel& model);
 
 // For --fail-on: whether every word is the id of a finding, or "any".
 Status check_finding_ids(const std::vector<std::string>& ids);

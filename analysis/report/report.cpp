@@ -260,6 +260,8 @@ Result<DeviceReport> device_report(DeviceEvidence& evidence, const ReportOptions
   return d;
 }
 
+}  // namespace
+
 LossReport loss_of(const ProcessModel& process) {
   LossReport loss;
   for (const Health& h : process.health) {
@@ -290,8 +292,6 @@ LossReport loss_of(const ProcessModel& process) {
   for (const AllocationHistory& m : process.framework) loss.history_lost_blocks += m.seeded_blocks;
   return loss;
 }
-
-}  // namespace
 
 std::shared_ptr<Groundwork> lay_groundwork(const TraceModel& model, RankComparison comparison,
                                            std::optional<int64_t> rank) {

@@ -153,6 +153,7 @@ struct ReportOptions {
 };
 
 Result<Report> make_report(const TraceModel& model, const ReportOptions& options);
+LossReport loss_of(const ProcessModel& process);
 
 // What a report is made of: the evidence of each device, by walks through all its events
 // (analysis/findings/evidence.h). For whoever shows a part of it before the report is there.

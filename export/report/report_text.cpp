@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "analysis/wording.h"
+#include "export/report/loss_lines.h"
 #include "export/report/rank_report.h"
 #include "export/report/stack_lines.h"
 
@@ -144,25 +145,7 @@ class TextReport {
   }
 
   void losses() {
-    std::vector<std::string> lines = report_.notes;
-    if (report_.damage.blocks != 0) {
-      lines.push_back(fmt::format("{} could not be read ({} lost in them)",
-                                  counted(report_.damage.blocks, "damaged block"),
-                                  counted(report_.damage.rows, "event")));
-    }
-    if (report_.damage.truncated) lines.emplace_back("the file ends in the middle of a block");
-    if (report_.unknown_blocks != 0) {
-      lines.push_back(fmt::format("{} written by a newer tidemark, left out",
-                                  counted(report_.unknown_blocks, "block")));
-    }
-    for (const RankReport& rank : report_.ranks) {
-      if (rank.loss.events_dropped != 0) {
-        lines.push_back(
-            fmt::format("{} dropped while recording", counted(rank.loss.events_dropped, "event")));
-      }
-      for (const std::string& note : rank.loss.notes) lines.push_back(note);
-      for (const DeviceReport& d : rank.devices) device_losses(d, lines);
-    }
+    const std::vector<std::string> lines = loss_lines(report_);
     if (lines.empty()) return;
     line();
     for (const std::string& text : lines) line(yellow("  ! ") + text);
@@ -174,18 +157,6 @@ class TextReport {
     line();
     line(bold("Ranks"));
     for (const std::string& text : lines) line("  " + text);
-  }
-
-  static void device_losses(const DeviceReport& d, std::vector<std::string>& lines) {
-    if (d.blocks_before_history != 0) {
-      lines.push_back(fmt::format(
-          "cuda:{}: {} ({}) older than the recorded history, which began late or overflowed",
-          d.device, counted(d.blocks_before_history, "block"), size_text(d.bytes_before_history)));
-    }
-    if (d.anomalies != 0) {
-      lines.push_back(fmt::format("cuda:{}: {} contradicted the rest of the history", d.device,
-                                  counted(d.anomalies, "event")));
-    }
   }
 
   void device(const RankReport& rank, const DeviceReport& d) {
@@ -256,8 +227,7 @@ class TextReport {
     std::string text =
         fmt::format("  {:<15} {:>11}   of {}, found by {}", "steps", grouped(s.count),
                     duration_text(s.period_ns), step_source_name(s.source));
-    if (s.source != StepSource::kMarks)
-      text += fmt::format(" ({:.0f} % sure)", 100 * s.confidence);
+    if (s.source != StepSource::kMarks) text += fmt::format(" ({:.0f} % sure)", 100 * s.confidence);
     line(text);
     if (s.growth_bytes_per_step < 1) return;
     const auto growth = static_cast<uint64_t>(s.growth_bytes_per_step);

@@ -111,7 +111,17 @@ check_equal(result.returncode, 0, "a cut trace: exit status")
 check("ends inside a block" in result.stdout, "info says that the trace is cut")
 check_equal(report(short)["ranks"][0]["loss"]["truncated"], True, "the report says that it is cut")
 
-# The instant can be chosen, and output to a pipe has no colours.
+# Commands that print no report warn of the loss.
+short.write_bytes(trace.read_bytes()[:-100])
+for command, *args in (["export", "--format", "csv", "-o", tmp / "csv"], ["whatif", "--all"]):
+    result = run(command, short, *args)
+    check_equal(result.returncode, 0, f"{command} of a cut trace: exit status")
+    check("warning: the file ends in the middle of a block" in result.stderr,
+          f"{command} warns of the cut: {result.stderr!r}")
+    result = run(command, many, *args)
+    check_equal(result.stderr.count("b.tmk"), 1, f"{command} warns of the broken file once")
+
+# The instant can be chosen, and colours stay off a pipe.
 ooms = SNAPSHOTS / "oom_fraction.pickle.gz"
 at_oom = report(ooms, "--at", "oom")["ranks"][0]["devices"][0]
 check_equal(at_oom["oom"][0]["requested_bytes"] > 0, True, "the failed request is there")

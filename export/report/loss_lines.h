@@ -1,0 +1,15 @@
+// What is missing from a trace, one sentence per line: files, damaged blocks, dropped events.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "analysis/report/report.h"
+
+namespace tidemark {
+
+std::vector<std::string> loss_lines(const Report& report);
+// Without the notes on the files, and without what is known per device only after a report.
+std::vector<std::string> loss_lines(const TraceModel& model);
+
+}  // namespace tidemark
