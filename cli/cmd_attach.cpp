@@ -7,10 +7,10 @@
 
 #include "cli/captures.h"
 #include "cli/command.h"
-#include "cli/duration_option.h"
 #include "cli/live_view.h"
 #include "cli/process_choice.h"
 #include "cli/summary.h"
+#include "cli/unit_options.h"
 #include "proto/control.h"
 
 namespace tidemark::cli {

@@ -1,15 +1,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
-#include <charconv>
 #include <cstdio>
 #include <memory>
 #include <optional>
 
 #include "analysis/wording.h"
 #include "cli/command.h"
-#include "cli/size_option.h"
+#include "cli/unit_options.h"
 
 namespace tidemark::cli {
 

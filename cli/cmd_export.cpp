@@ -1,20 +1,20 @@
 #include <fmt/format.h>
 
-#include <charconv>
-#include <cmath>
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include "analysis/insight/categories.h"
 #include "analysis/wording.h"
 #include "cli/command.h"
-#include "cli/size_option.h"
 #include "cli/terminal.h"
+#include "cli/unit_options.h"
 #include "export/perfetto/perfetto_export.h"
 #include "export/snapshot/snapshot_export.h"
 #include "export/tables/csv_tables.h"
 #include "export/tables/sqlite_tables.h"
 #include "proto/base/output_file.h"
+#include "proto/base/units.h"
 
 namespace tidemark::cli {
 
@@ -33,26 +33,8 @@ struct Options {
 // What ui.perfetto.dev opens without trouble.
 constexpr uint64_t kPerfettoLimit = uint64_t{1} << 30;
 
-// A number with one of these units; not a number: nothing of it.
-struct Unit {
-  std::string_view name;
-  double scale;
-};
-double with_unit(std::string_view text, std::span<const Unit> units) {
-  double amount = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, amount);
-  if (error != std::errc() || !(amount >= 0)) return std::nan("");
-  const std::string_view unit(stop, static_cast<size_t>(end - stop));
-  for (const Unit& known : units) {
-    if (known.name == unit && amount * known.scale < 9e18) return amount * known.scale;
-  }
-  return std::nan("");
-}
-
 // "1.5s..3s", "..20ms", "1s..": since the start of the trace.
 Result<TimeRange> parse_time(const std::string& text, int64_t start_ns) {
-  static constexpr Unit kUnits[] = {{"", 1e9}, {"s", 1e9}, {"ms", 1e6}, {"us", 1e3}, {"ns", 1}};
   TimeRange range;
   if (text.empty()) return range;
   const Error error{"--time takes two times since the start such as 1.5s..3s or 20ms.., not '" +
@@ -62,14 +44,14 @@ Result<TimeRange> parse_time(const std::string& text, int64_t start_ns) {
   const std::string_view first = std::string_view(text).substr(0, dots);
   const std::string_view last = std::string_view(text).substr(dots + 2);
   if (!first.empty()) {
-    const double ns = with_unit(first, kUnits);
-    if (std::isnan(ns)) return error;
-    range.begin_ns = start_ns + static_cast<int64_t>(ns);
+    const std::optional<int64_t> ns = parse_duration_ns(first);
+    if (!ns) return error;
+    range.begin_ns = start_ns + *ns;
   }
   if (!last.empty()) {
-    const double ns = with_unit(last, kUnits);
-    if (std::isnan(ns)) return error;
-    range.end_ns = start_ns + static_cast<int64_t>(ns);
+    const std::optional<int64_t> ns = parse_duration_ns(last);
+    if (!ns) return error;
+    range.end_ns = start_ns + *ns;
   }
   if (range.begin_ns > range.end_ns) return error;
   return range;

@@ -1,5 +1,4 @@
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -13,6 +12,7 @@
 #include "export/report/report_text.h"
 #include "proto/base/byte_sink.h"
 #include "proto/base/output_file.h"
+#include "proto/base/units.h"
 
 namespace tidemark::cli {
 
@@ -28,23 +28,16 @@ struct Options {
   std::vector<std::string> fail_on;
 };
 
-// "peak", "oom", or seconds since the start with an optional unit: 1.5, 1.5s, 20ms, 300us.
+// "peak", "oom", or a time since the start: 1.5, 1.5s, 20ms, 300us.
 Result<Instant> parse_instant(const std::string& text) {
   if (text == "peak") return Instant{};
   if (text == "oom") return Instant{Instant::Kind::kOom};
-  double amount = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), amount);
-  const std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
-  const double scale = unit == "ns"                  ? 1
-                       : unit == "us"                ? 1e3
-                       : unit == "ms"                ? 1e6
-                       : unit.empty() || unit == "s" ? 1e9
-                                                     : 0;
-  if (error != std::errc() || scale == 0 || amount < 0 || amount * scale > 2e18) {
+  const std::optional<int64_t> ns = parse_duration_ns(text);
+  if (!ns) {
     return Error{"--at takes peak, oom, or a time since the start such as 1.5s or 20ms, not '" +
                  text + "'"};
   }
-  return Instant{Instant::Kind::kTime, static_cast<int64_t>(amount * scale)};
+  return Instant{Instant::Kind::kTime, *ns};
 }
 
 Status write_whole_file(const std::string& path, const std::string& text) {

@@ -1,12 +1,11 @@
-#include <charconv>
 #include <cstdio>
 #include <memory>
 #include <optional>
 
 #include "analysis/whatif/whatif_report.h"
 #include "cli/command.h"
-#include "cli/size_option.h"
 #include "cli/terminal.h"
+#include "cli/unit_options.h"
 #include "export/report/whatif_json.h"
 #include "export/report/whatif_text.h"
 

@@ -4,9 +4,11 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "proto/base/units.h"
 #include "viewer/app/headless.h"
 #include "viewer/app/shell.h"
 #include "viewer/app/window.h"
@@ -42,7 +44,7 @@ bool parse_size(const std::string& text, int& width, int& height) {
          height <= 16384;
 }
 
-// "peak", "oom", or a time since the start with an optional unit: 1.5, 1.5s, 20ms, 300us.
+// "peak", "oom", or a time since the start: 1.5, 1.5s, 20ms, 300us.
 Status move_cursor(const std::string& text, const Model& model, Selection& selection) {
   if (text.empty() || model.lanes.empty()) return {};
   if (text == "peak") {
@@ -54,19 +56,12 @@ Status move_cursor(const std::string& text, const Model& model, Selection& selec
     selection.go_to_oom_at(model, 0);
     return {};
   }
-  double amount = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), amount);
-  const std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
-  const double scale = unit == "ns"                  ? 1
-                       : unit == "us"                ? 1e3
-                       : unit == "ms"                ? 1e6
-                       : unit.empty() || unit == "s" ? 1e9
-                                                     : 0;
-  if (error != std::errc() || scale == 0 || amount < 0) {
+  const std::optional<int64_t> ns = parse_duration_ns(text);
+  if (!ns) {
     return Error{"--time takes peak, oom, or a time since the start such as 1.5s or 20ms, not '" +
                  text + "'"};
   }
-  selection.set_time(model, selection.lane, amount * scale);
+  selection.set_time(model, selection.lane, static_cast<double>(*ns));
   return {};
 }
 

@@ -1,14 +1,17 @@
-// Times as people write them.
+// Options that take a size or a duration (proto/base/units.h). The error names the option.
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 
 #include "proto/base/result.h"
 
 namespace tidemark::cli {
 
-// 500ms, 60s, 5m, 2h; a bare number is seconds. `option` is named in the error.
+Result<uint64_t> parse_size(const std::string& option, const std::string& text);
+
+// More than 0.
 Result<std::chrono::milliseconds> parse_duration(const std::string& option,
                                                  const std::string& text);
 

@@ -1,0 +1,24 @@
+#include "cli/unit_options.h"
+
+#include <optional>
+
+#include "proto/base/units.h"
+
+namespace tidemark::cli {
+
+Result<uint64_t> parse_size(const std::string& option, const std::string& text) {
+  const std::optional<uint64_t> bytes = parse_bytes(text);
+  if (!bytes) return Error{option + " takes a size such as 40GiB or 512M, not '" + text + "'"};
+  return *bytes;
+}
+
+Result<std::chrono::milliseconds> parse_duration(const std::string& option,
+                                                 const std::string& text) {
+  const std::optional<int64_t> ns = parse_duration_ns(text);
+  if (!ns || *ns == 0) {
+    return Error{option + " takes a duration such as 60s, 5m or 2h, not '" + text + "'"};
+  }
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::nanoseconds(*ns));
+}
+
+}  // namespace tidemark::cli

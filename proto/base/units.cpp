@@ -1,0 +1,68 @@
+#include "proto/base/units.h"
+
+#include <charconv>
+#include <span>
+#include <system_error>
+
+namespace tidemark {
+
+namespace {
+
+struct Unit {
+  std::string_view name;  // in lower case
+  double scale;
+};
+
+constexpr double kKib = 1024;
+constexpr double kMib = 1024 * kKib;
+constexpr double kGib = 1024 * kMib;
+constexpr double kTib = 1024 * kGib;
+constexpr Unit kByteUnits[] = {{"", 1},       {"b", 1},     {"k", kKib},   {"kb", kKib},
+                               {"kib", kKib}, {"m", kMib},  {"mb", kMib},  {"mib", kMib},
+                               {"g", kGib},   {"gb", kGib}, {"gib", kGib}, {"t", kTib},
+                               {"tb", kTib},  {"tib", kTib}};
+constexpr double kMostBytes = 1e18;
+
+constexpr Unit kTimeUnits[] = {{"ns", 1},  {"us", 1e3}, {"ms", 1e6},   {"", 1e9},
+                               {"s", 1e9}, {"m", 60e9}, {"min", 60e9}, {"h", 3600e9}};
+constexpr double kMostNs = 2e18;
+
+bool same_but_for_case(std::string_view text, std::string_view lower) noexcept {
+  if (text.size() != lower.size()) return false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if ((c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c) != lower[i]) return false;
+  }
+  return true;
+}
+
+std::optional<double> parse(std::string_view text, std::span<const Unit> units, bool any_case,
+                            double most) noexcept {
+  double amount = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, amount);
+  if (error != std::errc()) return std::nullopt;
+  const std::string_view name(stop, static_cast<size_t>(end - stop));
+  for (const Unit& unit : units) {
+    if (!(any_case ? same_but_for_case(name, unit.name) : name == unit.name)) continue;
+    const double value = amount * unit.scale;
+    if (value >= 0 && value <= most) return value;  // neither is true of "nan"
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<uint64_t> parse_bytes(std::string_view text) noexcept {
+  const std::optional<double> bytes = parse(text, kByteUnits, true, kMostBytes);
+  if (!bytes) return std::nullopt;
+  return static_cast<uint64_t>(*bytes);
+}
+
+std::optional<int64_t> parse_duration_ns(std::string_view text) noexcept {
+  const std::optional<double> ns = parse(text, kTimeUnits, false, kMostNs);
+  if (!ns) return std::nullopt;
+  return static_cast<int64_t>(*ns);
+}
+
+}  // namespace tidemark

@@ -1,0 +1,20 @@
+// Sizes and durations as people write them: a number directly followed by its unit.
+//
+// CLI11's AsSizeValue does not fit: it takes no fractions ("1.5g").
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace tidemark {
+
+// "40GiB", "512M", "1.5g", "1073741824": units are powers of 1024 in any spelling and case. At most
+// 10^18 bytes.
+std::optional<uint64_t> parse_bytes(std::string_view text) noexcept;
+
+// "300us", "20ms", "1.5s", "1.5", "5m", "5min", "2h": a number alone is seconds. Nanoseconds, at
+// most 2 * 10^18 (63 years), so that a start time since the epoch can be added.
+std::optional<int64_t> parse_duration_ns(std::string_view text) noexcept;
+
+}  // namespace tidemark
