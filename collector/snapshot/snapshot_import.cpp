@@ -16,24 +16,13 @@
 #include "collector/snapshot/event_encoder.h"
 #include "collector/snapshot/name_writer.h"
 #include "proto/base/version.h"
+#include "proto/snapshot_actions.h"
 
 namespace tidemark {
 
 namespace {
 
 using Keys = std::span<const std::string_view>;
-
-constexpr std::array<std::string_view, 10> kActions = {"",
-                                                       "alloc",
-                                                       "free_requested",
-                                                       "free_completed",
-                                                       "segment_alloc",
-                                                       "segment_free",
-                                                       "segment_map",
-                                                       "segment_unmap",
-                                                       "oom",
-                                                       "snapshot"};
-static_assert(static_cast<size_t>(FrameworkAction::kSnapshot) + 1 == kActions.size());
 
 // Names that torch.profiler gives in "category" (its enum in lower case).
 constexpr std::array<std::pair<std::string_view, Category>, 7> kCategories = {{
@@ -258,9 +247,9 @@ class SnapshotImporter {
       if (known == value) return action;
     }
     const auto name = doc_.as_string(value).value_or("");
-    const auto it = std::find(kActions.begin() + 1, kActions.end(), name);
-    if (it == kActions.end()) return FrameworkAction::kNone;
-    const auto action = static_cast<FrameworkAction>(it - kActions.begin());
+    const auto it = std::find(kSnapshotActions.begin() + 1, kSnapshotActions.end(), name);
+    if (it == kSnapshotActions.end()) return FrameworkAction::kNone;
+    const auto action = static_cast<FrameworkAction>(it - kSnapshotActions.begin());
     if (known_actions_.size() < 16) known_actions_.emplace_back(value, action);
     return action;
   }

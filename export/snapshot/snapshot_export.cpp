@@ -11,22 +11,11 @@
 #include "export/snapshot/snapshot_pickle.h"
 #include "export/snapshot/snapshot_state.h"
 #include "proto/base/output_file.h"
+#include "proto/snapshot_actions.h"
 
 namespace tidemark {
 
 namespace {
-
-constexpr std::array<std::string_view, 10> kActions = {"",
-                                                       "alloc",
-                                                       "free_requested",
-                                                       "free_completed",
-                                                       "segment_alloc",
-                                                       "segment_free",
-                                                       "segment_map",
-                                                       "segment_unmap",
-                                                       "oom",
-                                                       "snapshot"};
-static_assert(kActions.size() == size_t(FrameworkAction::kSnapshot) + 1);
 
 constexpr std::array<std::string_view, 4> kBlockStates = {"inactive", "active_allocated",
                                                           "active_pending_free", "inactive"};
@@ -154,11 +143,11 @@ class SnapshotWriter {
 
   void write_entry(const FrameworkEvent& event) {
     const auto action = static_cast<size_t>(event.action);
-    if (action == 0 || action >= kActions.size()) return;
+    if (action == 0 || action >= kSnapshotActions.size()) return;
     pickle_.item();
     pickle_.begin_dict();
     pickle_.key("action");
-    pickle_.text(kActions[action]);
+    pickle_.text(kSnapshotActions[action]);
     put_unsigned(event.action == FrameworkAction::kOutOfMemory ? "device_free" : "addr",
                  event.address);
     put_unsigned("size", event.size_bytes);

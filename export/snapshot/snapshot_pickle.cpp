@@ -10,18 +10,13 @@ namespace tidemark {
 
 namespace {
 
-constexpr uint8_t kProto = 0x80;
-constexpr uint8_t kMemoize = 0x94;
-constexpr uint8_t kShortUnicode = 0x8c;
-constexpr uint8_t kLong1 = 0x8a;
-constexpr uint8_t kTuple2 = 0x86;
 constexpr size_t kLongestSharedText = 4096;
 
 }  // namespace
 
 PickleWriter::PickleWriter(ByteSink& sink) : sink_(sink) {
   buffer_.reserve(kBufferBytes + (1 << 16));
-  byte(kProto);
+  byte(pickle_op::kProto);
   byte(4);
 }
 
@@ -34,18 +29,18 @@ void PickleWriter::flush_when_full() {
   buffer_.clear();
 }
 
-void PickleWriter::begin(char opener) {
-  byte(static_cast<uint8_t>(opener));
+void PickleWriter::begin(uint8_t opener) {
+  byte(opener);
   if (remember_) {
-    byte(kMemoize);
+    byte(pickle_op::kMemoize);
     ++memo_size_;
     remember_ = false;
   }
-  open_.push_back({opener == ']' ? 'e' : 'u', 0});
+  open_.push_back({opener == pickle_op::kEmptyList ? pickle_op::kAppends : pickle_op::kSetItems});
 }
 
-void PickleWriter::end(char closer) {
-  if (open_.back().items != 0) byte(static_cast<uint8_t>(closer));
+void PickleWriter::end() {
+  if (open_.back().items != 0) byte(open_.back().closer);
   open_.pop_back();
   flush_when_full();
 }
@@ -53,10 +48,10 @@ void PickleWriter::end(char closer) {
 void PickleWriter::item() {
   Open& open = open_.back();
   if (open.items == kBatch) {
-    byte(static_cast<uint8_t>(open.closer));
+    byte(open.closer);
     open.items = 0;
   }
-  if (open.items++ == 0) byte('(');
+  if (open.items++ == 0) byte(pickle_op::kMark);
 }
 
 void PickleWriter::little_endian(uint64_t value, size_t bytes) {
@@ -72,15 +67,15 @@ void PickleWriter::text(std::string_view value) {
   }
   const std::string valid = utf8_text(value);
   if (valid.size() < 256) {
-    byte(kShortUnicode);
+    byte(pickle_op::kShortBinUnicode);
     byte(static_cast<uint8_t>(valid.size()));
   } else {
-    byte('X');
+    byte(pickle_op::kBinUnicode);
     little_endian(valid.size(), 4);
   }
   buffer_ += valid;
   if (shared) {
-    byte(kMemoize);
+    byte(pickle_op::kMemoize);
     ++memo_size_;
   }
 }
@@ -89,7 +84,7 @@ void PickleWriter::number(int64_t value) {
   if (value >= 0) {
     unsigned_number(static_cast<uint64_t>(value));
   } else if (value >= INT32_MIN) {
-    byte('J');
+    byte(pickle_op::kBinInt);
     little_endian(static_cast<uint64_t>(value), 4);
   } else {
     long_number(static_cast<uint64_t>(value), true);
@@ -98,13 +93,13 @@ void PickleWriter::number(int64_t value) {
 
 void PickleWriter::unsigned_number(uint64_t value) {
   if (value < 0x100) {
-    byte('K');
+    byte(pickle_op::kBinInt1);
     little_endian(value, 1);
   } else if (value < 0x10000) {
-    byte('M');
+    byte(pickle_op::kBinInt2);
     little_endian(value, 2);
   } else if (value <= INT32_MAX) {
-    byte('J');
+    byte(pickle_op::kBinInt);
     little_endian(value, 4);
   } else {
     long_number(value, false);
@@ -116,14 +111,14 @@ void PickleWriter::long_number(uint64_t low, bool negative) {
   const uint64_t magnitude = negative ? ~low : low;
   const auto bits = static_cast<size_t>(std::bit_width(magnitude)) + 1;
   const size_t bytes = (bits + 7) / 8;
-  byte(kLong1);
+  byte(pickle_op::kLong1);
   byte(static_cast<uint8_t>(bytes));
   little_endian(low, std::min<size_t>(bytes, 8));
   if (bytes == 9) byte(negative ? 0xff : 0);
 }
 
 void PickleWriter::real(double value) {
-  byte('G');
+  byte(pickle_op::kBinFloat);
   const auto bits = std::bit_cast<uint64_t>(value);
   for (int shift = 56; shift >= 0; shift -= 8) byte(static_cast<uint8_t>(bits >> shift));
 }
@@ -131,7 +126,7 @@ void PickleWriter::real(double value) {
 void PickleWriter::pair(uint64_t first, uint64_t second) {
   unsigned_number(first);
   unsigned_number(second);
-  byte(kTuple2);
+  byte(pickle_op::kTuple2);
 }
 
 uint32_t PickleWriter::remember_next() {
@@ -140,12 +135,12 @@ uint32_t PickleWriter::remember_next() {
 }
 
 void PickleWriter::refer(uint32_t remembered) {
-  byte(remembered < 0x100 ? 'h' : 'j');
+  byte(remembered < 0x100 ? pickle_op::kBinGet : pickle_op::kLongBinGet);
   little_endian(remembered, remembered < 0x100 ? 1 : 4);
 }
 
 Status PickleWriter::finish() {
-  byte('.');
+  byte(pickle_op::kStop);
   const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(buffer_.data()),
                                        buffer_.size());
   if (errno_ == 0 && !sink_.write(bytes)) errno_ = errno;

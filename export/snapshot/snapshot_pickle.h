@@ -13,6 +13,7 @@
 
 #include "proto/base/byte_sink.h"
 #include "proto/base/result.h"
+#include "proto/pickle_opcodes.h"
 
 namespace tidemark {
 
@@ -21,10 +22,10 @@ class PickleWriter {
   explicit PickleWriter(ByteSink& sink);
 
   // Lists and dictionaries: begin, items (of a dictionary: key and value by turns), end.
-  void begin_list() { begin(']'); }
-  void end_list() { end('e'); }
-  void begin_dict() { begin('}'); }
-  void end_dict() { end('u'); }
+  void begin_list() { begin(pickle_op::kEmptyList); }
+  void end_list() { end(); }
+  void begin_dict() { begin(pickle_op::kEmptyDict); }
+  void end_dict() { end(); }
   // Call before each item of a list or each key of a dictionary: long containers are filled in
   // batches, so that readers need no stack as deep as the list is long.
   void item();
@@ -37,7 +38,7 @@ class PickleWriter {
   void number(int64_t value);
   void unsigned_number(uint64_t value);
   void real(double value);
-  void boolean(bool value) { byte(value ? 0x88 : 0x89); }
+  void boolean(bool value) { byte(value ? pickle_op::kNewTrue : pickle_op::kNewFalse); }
   void pair(uint64_t first, uint64_t second);
 
   // The container that begins next can be referred to later by what this returns.
@@ -53,13 +54,13 @@ class PickleWriter {
     size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
   };
   struct Open {
-    char closer;
+    uint8_t closer;
     uint32_t items = 0;
   };
 
   void byte(uint8_t b) { buffer_.push_back(static_cast<char>(b)); }
-  void begin(char opener);
-  void end(char closer);
+  void begin(uint8_t opener);
+  void end();
   void little_endian(uint64_t value, size_t bytes);
   void long_number(uint64_t low, bool negative);
   void flush_when_full();
