@@ -25,7 +25,12 @@ class CsvSink final : public TableSink {
     buffer_.reserve(kBufferBytes + (1 << 16));
   }
 
-  void begin_table(const TableSpec& table) override {
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  static constexpr size_t kBufferBytes = 1 << 20;
+
+  void put_table(const TableSpec& table) override {
     flush();
     if (!begin_file(fmt::format("{}.csv", table.name))) return;
     add_to_load(table);
@@ -34,7 +39,7 @@ class CsvSink final : public TableSink {
     first_ = true;
   }
 
-  void integer(int64_t value) override {
+  void put_integer(int64_t value) override {
     separate();
     char digits[24];
     const auto end = std::to_chars(digits, digits + sizeof digits, value);
@@ -53,29 +58,24 @@ class CsvSink final : public TableSink {
     }
     buffer_ += '"';
   }
-  void null() override { separate(); }
-  void end_row() override {
+  void put_null() override { separate(); }
+  void put_row_end() override {
     buffer_ += '\n';
     first_ = true;
-    ++rows_;
     if (buffer_.size() >= kBufferBytes) flush();
   }
 
-  Status finish() override {
+  void put_end() override {
     flush();
     if (begin_file("load.sql")) buffer_ = load_;
     flush();
-    if (!good_) return Error{message_};
+  }
+  Status commit() override {
     for (OutputFile& file : files_) {
       if (Status status = file.commit(); !status) return status;
     }
     return {};
   }
-
-  uint64_t bytes() const { return bytes_; }
-
- private:
-  static constexpr size_t kBufferBytes = 1 << 20;
 
   bool begin_file(const std::string& name) {
     Result<OutputFile> file = OutputFile::create(directory_ + '/' + name);
@@ -100,7 +100,7 @@ class CsvSink final : public TableSink {
     first_ = false;
   }
   void flush() {
-    if (good_ && !files_.empty() && !buffer_.empty()) {
+    if (good() && !files_.empty() && !buffer_.empty()) {
       FdSink sink(files_.back().fd());
       const std::span<const uint8_t> out(reinterpret_cast<const uint8_t*>(buffer_.data()),
                                          buffer_.size());
@@ -113,17 +113,12 @@ class CsvSink final : public TableSink {
     }
     buffer_.clear();
   }
-  void fail(std::string message) {
-    if (good_) message_ = std::move(message);
-    good_ = false;
-  }
 
   std::string directory_;
   uint64_t max_bytes_;
   std::vector<OutputFile> files_;
   std::string load_;  // makes the tables in DuckDB
   std::string buffer_;
-  std::string message_;
   uint64_t bytes_ = 0;
   bool first_ = true;
 };

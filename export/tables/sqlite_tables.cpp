@@ -21,61 +21,6 @@ class SqliteSink final : public TableSink {
  public:
   SqliteSink(int fd, uint64_t max_bytes) : pages_(fd, max_bytes) {}
 
-  void begin_table(const TableSpec& table) override {
-    end_table();
-    spec_ = &table;
-    table_.emplace(pages_);
-    using_columns_.assign(table.columns.size(), {});
-    for (const TableIndex& index : table.indexes) {
-      const std::vector<size_t> columns = places(table, index.columns);
-      indexes_.emplace_back(pages_, columns, index.in_row_order);
-      for (size_t i = 0; i < columns.size(); ++i) {
-        using_columns_[columns[i]].push_back({&indexes_.back(), i});
-      }
-    }
-    id_ = 0;
-    count_ = 0;
-    column_ = 0;
-    record_.clear();
-  }
-
-  void integer(int64_t value) override {
-    if (column_ == 0 && spec_->keyed) {
-      // The first column is the row's own number, which is not in the record.
-      if (value <= id_) fail(fmt::format("rows of {} are out of order", spec_->name));
-      id_ = value;
-      record_.null();
-    } else {
-      record_.integer(value);
-      for (const Use& use : using_columns_[column_]) use.index->integer(use.place, value);
-    }
-    ++column_;
-  }
-  void null() override {
-    record_.null();
-    for (const Use& use : using_columns_[column_]) use.index->null(use.place);
-    ++column_;
-  }
-  void end_row() override {
-    if (!spec_->keyed) ++id_;
-    table_->add(id_, record_.bytes());
-    for (SqliteIndexKeys& index : indexes_) {
-      if (!index.end_row(id_)) fail(fmt::format("rows of {} are out of order", spec_->name));
-    }
-    record_.clear();
-    column_ = 0;
-    ++count_;
-    ++rows_;
-    good_ = good_ && pages_.good();
-  }
-
-  Status finish() override {
-    end_table();
-    put_statistics();
-    if (!message_.empty()) return Error{message_};
-    return finish_sqlite_file(pages_, schema_, kApplicationId, kSchemaVersion);
-  }
-
   uint64_t bytes() const { return pages_.bytes(); }
 
  private:
@@ -89,10 +34,58 @@ class SqliteSink final : public TableSink {
     std::string text;
   };
 
+  void put_table(const TableSpec& table) override {
+    end_table();
+    spec_ = &table;
+    table_.emplace(pages_);
+    using_columns_.assign(table.columns.size(), {});
+    for (const TableIndex& index : table.indexes) {
+      const std::vector<size_t> columns = places(table, index.columns);
+      indexes_.emplace_back(pages_, columns, index.in_row_order);
+      for (size_t i = 0; i < columns.size(); ++i) {
+        using_columns_[columns[i]].push_back({&indexes_.back(), i});
+      }
+    }
+    id_ = 0;
+    count_ = 0;
+    record_.clear();
+  }
+
+  void put_integer(int64_t value) override {
+    if (column() == 0 && spec_->keyed) {
+      // The first column is the row's own number, which is not in the record.
+      if (value <= id_) fail(fmt::format("rows of {} are out of order", spec_->name));
+      id_ = value;
+      record_.null();
+    } else {
+      record_.integer(value);
+      for (const Use& use : using_columns_[column()]) use.index->integer(use.place, value);
+    }
+  }
+  void put_null() override {
+    record_.null();
+    for (const Use& use : using_columns_[column()]) use.index->null(use.place);
+  }
   void put_text(std::string_view value) override {
     record_.text(value);
-    for (const Use& use : using_columns_[column_]) use.index->text(use.place, value);
-    ++column_;
+    for (const Use& use : using_columns_[column()]) use.index->text(use.place, value);
+  }
+  void put_row_end() override {
+    if (!spec_->keyed) ++id_;
+    table_->add(id_, record_.bytes());
+    for (SqliteIndexKeys& index : indexes_) {
+      if (!index.end_row(id_)) fail(fmt::format("rows of {} are out of order", spec_->name));
+    }
+    record_.clear();
+    ++count_;
+    if (!pages_.good()) stop();
+  }
+  void put_end() override {
+    end_table();
+    put_statistics();
+  }
+  Status commit() override {
+    return finish_sqlite_file(pages_, schema_, kApplicationId, kSchemaVersion);
   }
 
   static std::vector<size_t> places(const TableSpec& table, std::string_view names) {
@@ -149,11 +142,6 @@ class SqliteSink final : public TableSink {
                        "CREATE TABLE sqlite_stat1(tbl,idx,stat)"});
   }
 
-  void fail(std::string message) {
-    if (message_.empty()) message_ = std::move(message);
-    good_ = false;
-  }
-
   SqlitePages pages_;
   SqliteRecord record_;
   const TableSpec* spec_ = nullptr;
@@ -162,10 +150,8 @@ class SqliteSink final : public TableSink {
   std::vector<std::vector<Use>> using_columns_;  // by column of the table
   std::vector<SqliteSchemaRow> schema_;
   std::vector<Statistics> statistics_;
-  std::string message_;
   int64_t id_ = 0;
   uint64_t count_ = 0;
-  size_t column_ = 0;
 };
 
 }  // namespace

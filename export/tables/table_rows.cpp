@@ -1,6 +1,9 @@
 #include "export/tables/table_rows.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <utility>
 
 namespace tidemark {
 
@@ -156,6 +159,39 @@ std::vector<TableSpec> activity_tables() {
 }
 
 }  // namespace
+
+void TableSink::begin_table(const TableSpec& table) {
+  if (cells_ != 0) fail_row();
+  table_ = table.name;
+  columns_ = table.columns.size();
+  cells_ = 0;
+  put_table(table);
+}
+
+void TableSink::end_row() {
+  if (cells_ != columns_) return fail_row();
+  put_row_end();
+  cells_ = 0;
+  ++rows_;
+}
+
+Status TableSink::finish() {
+  if (cells_ != 0) fail_row();
+  put_end();
+  return message_.empty() ? commit() : Status(Error{message_});
+}
+
+void TableSink::fail(std::string message) {
+  if (message_.empty()) message_ = std::move(message);
+  good_ = false;
+}
+
+void TableSink::fail_row() {
+  fail(
+      fmt::format("table {}: a row has {} cells, but the table has {} columns (a defect of "
+                  "tidemark: please report it)",
+                  table_, cells_, columns_));
+}
 
 std::vector<const AllocationHistory*> by_device(const ProcessModel& process) {
   std::vector<const AllocationHistory*> models;

@@ -1,6 +1,7 @@
 // Tables on their way to SQLite or CSV: what a table looks like, and where its rows go.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -30,44 +31,70 @@ struct TableSpec {
   bool keyed = false;  // ids only grow
 };
 
-// Takes tables one after the other, each row cell by cell in the order of the columns. The first
-// failure is kept and told by finish().
+// Takes tables one after the other, each row cell by cell in the order of the columns. Rows are
+// checked against the table's description: a row with too few or too many cells is an error. The
+// first failure is kept and returned by finish().
 class TableSink {
  public:
   virtual ~TableSink() = default;
 
-  virtual void begin_table(const TableSpec& table) = 0;
-  virtual void integer(int64_t value) = 0;
-  virtual void null() = 0;
-  virtual void end_row() = 0;
-  virtual Status finish() = 0;
-
+  void begin_table(const TableSpec& table);
+  void integer(int64_t value) {
+    if (begin_cell()) put_integer(value);
+  }
+  void null() {
+    if (begin_cell()) put_null();
+  }
   // As valid UTF-8.
   void text(std::string_view value) {
-    if (is_ascii(value)) return put_text(value);
-    put_text(utf8_text(value));
+    if (begin_cell()) is_ascii(value) ? put_text(value) : put_text(utf8_text(value));
   }
+  void end_row();
+  Status finish();
+
   // SQLite has no unsigned 64-bit numbers; values past 2^63 appear negative.
   void number(uint64_t value) { integer(static_cast<int64_t>(value)); }
   void text_or_null(std::string_view value) { value.empty() ? null() : text(value); }
   void number_or_null(uint64_t value) { value == 0 ? null() : number(value); }
 
   uint64_t rows() const { return rows_; }
-  // A false ends the export early (a full disk, say).
+  // False ends the export early, on a full disk for example.
   bool good() const { return good_; }
 
  protected:
+  virtual void put_table(const TableSpec& table) = 0;
+  virtual void put_integer(int64_t value) = 0;
+  virtual void put_null() = 0;
   virtual void put_text(std::string_view value) = 0;
+  virtual void put_row_end() = 0;
+  virtual void put_end() = 0;   // after the last table
+  virtual Status commit() = 0;  // unless fail() was called
 
-  uint64_t rows_ = 0;
-  bool good_ = true;
+  // The column of the cell that is being put.
+  size_t column() const { return cells_ - 1; }
+  void fail(std::string message);
+  // commit() then says what went wrong.
+  void stop() { good_ = false; }
 
  private:
+  bool begin_cell() {
+    if (cells_++ < columns_) return true;
+    fail_row();
+    return false;
+  }
+  void fail_row();
   static bool is_ascii(std::string_view text) {
     unsigned char bits = 0;
     for (const char c : text) bits |= static_cast<unsigned char>(c);
     return bits < 0x80;
   }
+
+  std::string_view table_;
+  std::string message_;
+  uint64_t rows_ = 0;
+  size_t columns_ = 0;
+  size_t cells_ = 0;  // of the row so far
+  bool good_ = true;
 };
 
 // Every table of the schema (docs/export.md), in its order. "events" only when asked for.

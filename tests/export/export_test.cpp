@@ -8,6 +8,7 @@
 #include "export/export_input.h"
 #include "export/mark_ranges.h"
 #include "export/snapshot/snapshot_pickle.h"
+#include "export/tables/table_rows.h"
 
 namespace tidemark {
 namespace {
@@ -139,6 +140,49 @@ TEST(PickleWriter, RefersToTextsItHasWritten) {
   writer.end_list();
   EXPECT_TRUE(writer.finish());
   EXPECT_EQ(sink.text, "\x80\x04](\x8c\x02\x61\x62\x94h\x00\x65."s);
+}
+
+class CountingSink final : public TableSink {
+ public:
+  size_t put = 0;
+
+ private:
+  void put_table(const TableSpec&) override {}
+  void put_integer(int64_t) override { ++put; }
+  void put_null() override { ++put; }
+  void put_text(std::string_view) override { ++put; }
+  void put_row_end() override {}
+  void put_end() override {}
+  Status commit() override { return {}; }
+};
+
+// Rows with this many cells, into a table of three columns.
+Status rows_of(std::initializer_list<size_t> cells, CountingSink& sink) {
+  const TableSpec table{"things", {{"a"}, {"b", CellType::kText}, {"c"}}, {}};
+  sink.begin_table(table);
+  for (const size_t count : cells) {
+    for (size_t i = 0; i < count; ++i) i == 1 ? sink.text("b") : sink.integer(1);
+    sink.end_row();
+  }
+  return sink.finish();
+}
+
+TEST(TableSink, RowsHaveTheCellsOfTheirTable) {
+  CountingSink good;
+  EXPECT_TRUE(rows_of({3, 3}, good));
+  EXPECT_EQ(good.rows(), 2U);
+  for (const size_t cells : {0U, 2U, 4U}) {
+    CountingSink bad;
+    const Status status = rows_of({3, cells, 3}, bad);
+    ASSERT_FALSE(status) << cells;
+    EXPECT_NE(status.error().message.find("things"), std::string::npos) << status.error().message;
+    EXPECT_FALSE(bad.good());
+    EXPECT_LE(bad.put, 9U);  // no cell without a column reaches the format
+  }
+  CountingSink unfinished;
+  unfinished.begin_table({"things", {{"a"}, {"b"}}, {}});
+  unfinished.integer(1);
+  EXPECT_FALSE(unfinished.finish());
 }
 
 TEST(Utf8Text, ReplacesWhatIsNotUtf8) {
