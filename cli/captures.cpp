@@ -33,7 +33,7 @@ void ask_to_stop(int) {
 StopRequest::StopRequest() {
   g_stop = 0;
   struct sigaction action {};
-  action.sa_handler = ask_to_stop;  // without SA_RESTART: sleeping ends
+  action.sa_handler = ask_to_stop;  // without SA_RESTART, so that a signal ends the sleep
   ::sigaction(SIGINT, &action, &before_int_);
   ::sigaction(SIGTERM, &action, &before_term_);
 }
@@ -94,7 +94,7 @@ Result<std::string> make_trace_directory(const std::string& directory,
   const bool made = ::mkdir(path.c_str(), 0700) == 0;
   if (!made && errno != EEXIST) return Error{path + ": " + std::strerror(errno)};
   if (!fs::is_directory(path, error)) return Error{path + ": is not a directory"};
-  // Whoever records as root for somebody else: the process itself writes.
+  // When root records another user's process, the process itself writes into the directory.
   const uid_t user = processes.front().user;
   if (made && ::geteuid() == 0 && user != 0 && ::chown(path.c_str(), user, gid_t(-1)) != 0) {
     return Error{path + ": " + std::strerror(errno)};
@@ -105,12 +105,12 @@ Result<std::string> make_trace_directory(const std::string& directory,
 std::vector<std::string> stop_all(std::vector<CudaProcess>& processes) {
   std::vector<std::string> traces;
   for (CudaProcess& process : processes) {
-    // Its last events are written first: that takes as long as the disk takes.
+    // The process first writes its last events, so the reply takes as long as the disk does.
     const Result<ControlReply> reply =
         process.client->ask(control::kStop, {}, std::chrono::minutes(2));
     if (!reply) {
       warn(fmt::format("{}: {}", process.label(), reply.error().message));
-      if (!process.trace.empty()) traces.push_back(process.trace);  // recovered when it is read
+      if (!process.trace.empty()) traces.push_back(process.trace);  // recovered when read
       continue;
     }
     traces.push_back(reply->text("trace"));

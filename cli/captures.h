@@ -1,4 +1,4 @@
-// Beginning and ending captures in running processes.
+// Starts and stops captures in running processes.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@
 
 namespace tidemark::cli {
 
-// Ctrl-C and SIGTERM set a flag instead of ending us, so that captures are ended first.
+// Ctrl-C and SIGTERM set a flag instead of ending tidemark, so that it can stop captures first.
 class StopRequest {
  public:
   StopRequest();
@@ -20,7 +20,7 @@ class StopRequest {
   StopRequest& operator=(const StopRequest&) = delete;
 
   bool asked() const;
-  // Sleeps; true when somebody asked to stop meanwhile.
+  // Sleeps; true when a signal asked to stop in the meantime.
   bool sleep(std::chrono::milliseconds time) const;
 
  private:
@@ -28,26 +28,26 @@ class StopRequest {
   struct sigaction before_term_ {};
 };
 
-// For --library: what was given, as a full path.
+// For --library: the given path made absolute.
 EntryOptions entry_options(const std::string& library);
 
-// Enters each and keeps those where it worked. Of one process alone the reason is the Error; of
-// several it is said, and work goes on with the others.
+// Enters each process and returns those where it worked. With a single process, a failure is the
+// Error; with several, it is a warning and the others go on.
 Result<std::vector<CudaProcess>> enter_all(std::vector<CudaProcess> processes,
                                            const EntryOptions& options);
 
-// Sees to it that PyTorch's allocator can be listened to from the first instant: compiles the
-// bridge where it is missing, and says so unless quiet.
+// Compiles the bridge to PyTorch's allocator where it is missing, so that its events are recorded
+// from the first instant. Announces it unless quiet.
 void prepare_bridges(const std::vector<CudaProcess>& processes, bool quiet);
 
-// Makes the directory for traces of these processes, so that they can write to it; its full path.
+// Creates the trace directory so that these processes can write to it. Returns its full path.
 Result<std::string> make_trace_directory(const std::string& directory,
                                          const std::vector<CudaProcess>& processes);
 
-// Ends the captures; the traces that were finished.
+// Stops the captures and returns the finished traces.
 std::vector<std::string> stop_all(std::vector<CudaProcess>& processes);
 
-// Names native functions and prints the summary, once for traces that lie together.
+// Names native functions and prints the summary, once per directory of traces.
 void summarise(const std::vector<std::string>& traces);
 
 }  // namespace tidemark::cli

@@ -31,7 +31,7 @@ struct Options {
   bool quiet = false;
 };
 
-// Begins the captures; the processes where it worked.
+// Starts the captures and returns the processes where it worked.
 Result<std::vector<CudaProcess>> start_all(std::vector<CudaProcess> processes,
                                            const ControlRequest& request) {
   std::vector<CudaProcess> started;
@@ -51,7 +51,7 @@ Result<std::vector<CudaProcess>> start_all(std::vector<CudaProcess> processes,
   return started;
 }
 
-// Until the time is over, somebody asks to stop, or all of them have ended.
+// Returns when the time is over, a signal asks to stop, or all processes have ended.
 void watch(std::vector<CudaProcess>& processes, std::optional<milliseconds> time, bool live) {
   const StopRequest stop;
   LiveView view;
@@ -89,7 +89,7 @@ int run(const Options& options) {
   ControlRequest request{{"out", *directory}};
   if (!options.stacks.empty()) request["stacks"] = options.stacks;
   if (options.no_kernels) request["kernels"] = "0";
-  // The process ends it by itself, too, should we be gone by then.
+  // The process also stops by itself, in case this command is killed before then.
   const milliseconds grace(10'000);
   if (time) request["for_ms"] = std::to_string((*time + grace).count());
   Result<std::vector<CudaProcess>> started = start_all(std::move(*entered), request);

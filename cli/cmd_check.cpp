@@ -21,7 +21,7 @@ struct Options {
   std::vector<std::string> fail_on;
 };
 
-// What a device needed of the card: the allocator's segments, or what the driver gave out.
+// The most memory that a device needed: the allocator's segments or the driver's allocations.
 uint64_t peak_of(const Report& report) {
   uint64_t peak = 0;
   for (const RankReport& rank : report.ranks) {

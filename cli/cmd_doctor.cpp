@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 struct Check {
   bool good;
   std::string what;
-  std::string fix;  // for a check that is not good
+  std::string fix;  // when the check fails
 };
 
 bool loads(const char* library) {

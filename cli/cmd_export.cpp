@@ -30,7 +30,7 @@ struct Options {
   bool events = false;
 };
 
-// What ui.perfetto.dev opens without trouble.
+// The largest file that ui.perfetto.dev opens without trouble.
 constexpr uint64_t kPerfettoLimit = uint64_t{1} << 30;
 
 // "1.5s..3s", "..20ms", "1s..": since the start of the trace.
@@ -62,7 +62,7 @@ Result<uint64_t> size_limit(const Options& options) {
   return options.format == "perfetto" ? kPerfettoLimit : UINT64_MAX;
 }
 
-// Whether the output can be written at all: better said before a long trace is read.
+// Whether the output can be written at all, checked before a long trace is read.
 Status check_output(const Options& options) {
   if (options.format == "csv") {
     return options.output.empty() ? Status(Error{"a directory to write needs a name"}) : Status();

@@ -79,7 +79,7 @@ int run(Options options) {
     if (!options.quiet) print_summary(launched.directory);
   }
   if (result->signal != 0) {
-    // End as the program ended, so that a shell or a scheduler sees the same.
+    // End by the same signal, so that a shell or a scheduler sees what the program did.
     ::signal(result->signal, SIG_DFL);
     ::raise(result->signal);
     return 128 + result->signal;

@@ -1,4 +1,4 @@
-// What the subcommands share: each file cli/cmd_X.cpp registers one command with the parser.
+// What the subcommands share. Each file cli/cmd_X.cpp registers one command with the parser.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -16,7 +16,7 @@ inline constexpr int kOk = 0;
 inline constexpr int kNo = 1;     // the answer is "no"
 inline constexpr int kUsage = 2;  // bad usage or unreadable input
 
-// Each adds its command to the parser; the command stores its exit code in `code`.
+// Each function adds its command to the parser; the command stores its exit code in `code`.
 void add_import(CLI::App& app, int& code);
 void add_info(CLI::App& app, int& code);
 void add_merge(CLI::App& app, int& code);
@@ -35,15 +35,15 @@ void add_doctor(CLI::App& app, int& code);
 void add_whatif(CLI::App& app, int& code);
 void add_version(CLI::App& app, int& code);
 
-// One line on stderr; returns kUsage.
+// Prints one line on stderr; returns kUsage.
 int fail(const Error& error);
-// One line on stderr, work goes on.
+// Prints one line on stderr; the command goes on.
 void warn(const std::string& text);
-// Before a compiler runs, which takes seconds.
+// Printed before a compiler runs, which takes seconds.
 void announce_bridge(const std::string& torch_version);
 
-// Writes the names of native functions into a trace or into those of a directory: only on the
-// machine where the programs are can they be found out. What cannot be named stays as it is.
+// Writes the names of native functions into a trace or into the traces of a directory: they can
+// only be found on the machine that has the programs. Frames without a name stay as they are.
 // Returns how many frames got a name.
 uint64_t name_traces(const std::string& path);
 
@@ -57,9 +57,9 @@ Result<LoadedTrace> load_with_progress(const std::string& path);
 // Warns of what was lost in the trace, for commands that do not print a report.
 void warn_of_losses(const TraceModel& model);
 
-// For --fail-on: whether every word is the id of a finding, or "any".
+// For --fail-on: an Error unless every word is the id of a finding or "any".
 Status check_finding_ids(const std::vector<std::string>& ids);
-// Findings at warning or above that the ids name; `or_errors`: without ids, those that are errors.
+// Findings of severity warning or above that the ids name. With `or_errors` and no ids: the errors.
 std::vector<Finding> failing_findings(const Report& report, const std::vector<std::string>& ids,
                                       bool or_errors);
 

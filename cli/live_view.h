@@ -1,4 +1,4 @@
-// How full the cards are, drawn anew in place on a terminal, as plain lines elsewhere.
+// How full the cards are: redrawn in place on a terminal, plain lines elsewhere.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace tidemark::cli {
 class LiveView {
  public:
   LiveView();
-  // Asks each process and draws. False when none answers any more.
+  // Asks each process and draws. False when none answers.
   bool draw(std::vector<CudaProcess>& processes);
 
  private:
@@ -21,7 +21,7 @@ class LiveView {
   size_t drawn_lines_ = 0;
 };
 
-// "[####==--......]": allocated, reserved beyond it, used by everybody beyond that, free.
+// "[####==--......]": allocated, the rest of reserved, the rest used by any process, free.
 std::string fill_bar(const LiveDevice& device, size_t cells);
 
 }  // namespace tidemark::cli

@@ -6,8 +6,8 @@
 
 namespace {
 
-// The option that no command knows, if that is what is wrong: CLI11 lists what was left over in an
-// order of its own, the program behind -- included.
+// The first option that the command does not know, "" if there is none. CLI11's own message names
+// the program after -- instead when the option was followed by a word.
 std::string unknown_option(const CLI::App& app) {
   for (const CLI::App* command : app.get_subcommands()) {
     for (const std::string& word : command->remaining()) {
@@ -18,7 +18,7 @@ std::string unknown_option(const CLI::App& app) {
   return {};
 }
 
-// One line that says what is wrong with the arguments and what to do.
+// What is wrong with the arguments and what to do, in one line.
 std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
   const auto commands = app.get_subcommands();
   const std::string name = commands.empty() ? "" : commands.front()->get_name() + " ";

@@ -1,4 +1,4 @@
-// Which running processes a command is about: PID…, --job ID or --all.
+// Which running processes a command applies to: PID…, --job ID or --all.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -18,21 +18,21 @@ struct ProcessChoice {
 
 void add_choice(CLI::App& command, ProcessChoice& choice);
 
-// At least one, or an Error. Pids that are named must be there; of the others only those that can
-// be reached are taken.
+// At least one process, or an Error. Every PID must exist; of a job or of all processes, those
+// that cannot be reached are left out.
 Result<std::vector<CudaProcess>> choose(const ProcessChoice& choice);
 
-// What `live` says of one device of a process; a number that is not known is 0.
+// The reply to `live` for one device of a process; an unknown number is 0.
 struct LiveDevice {
   uint64_t device = 0;
   std::string name;
   uint64_t total_bytes = 0;
-  uint64_t used_bytes = 0;       // by everybody
+  uint64_t used_bytes = 0;       // by all processes
   uint64_t process_bytes = 0;    // by this process
   uint64_t allocated_bytes = 0;  // PyTorch's
   uint64_t reserved_bytes = 0;
 };
-// An Error when the process does not answer any more.
+// An Error when the process does not answer.
 Result<std::vector<LiveDevice>> ask_live(CudaProcess& process, bool may_load);
 
 }  // namespace tidemark::cli

@@ -15,7 +15,7 @@ namespace tidemark::cli {
 
 namespace {
 
-// The rank and device with the highest water.
+// The rank and device with the highest peak.
 void print_highest(const Report& report) {
   const RankReport* top_rank = nullptr;
   const DeviceReport* top = nullptr;

@@ -1,4 +1,4 @@
-// What the terminal can do, and a progress bar that appears only when somebody waits.
+// What the terminal can do, and a progress bar for slow work.
 #pragma once
 
 #include <chrono>
@@ -9,10 +9,10 @@ namespace tidemark::cli {
 
 // Colours: on a terminal, unless NO_COLOR is set or TERM is dumb.
 bool stdout_has_colour();
-// Columns of the terminal, 100 when stdout is none.
+// Columns of the terminal, 100 when stdout is not a terminal.
 size_t stdout_width();
 
-// Draws on stderr, only on a terminal and only after a second; removes itself.
+// Draws on stderr, only on a terminal and only after a second. Erases itself at the end.
 class ProgressBar {
  public:
   explicit ProgressBar(std::string what);

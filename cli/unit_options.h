@@ -11,7 +11,7 @@ namespace tidemark::cli {
 
 Result<uint64_t> parse_size(const std::string& option, const std::string& text);
 
-// More than 0.
+// Must be greater than 0.
 Result<std::chrono::milliseconds> parse_duration(const std::string& option,
                                                  const std::string& text);
 

@@ -1,4 +1,4 @@
-// The curves of one device as samples: every change of every counter, or the same thinned out.
+// The curves of one device as samples: every change of every counter, or thinned out.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ struct FrameworkCounter {
   uint64_t MemoryTotals::*value;
 };
 
-// One line per curve of the framework's allocator.
+// One entry per curve of the framework's allocator.
 inline constexpr std::array<FrameworkCounter, 3> kFrameworkCounters = {{
     {"allocated", &MemoryTotals::allocated},
     {"requested", &MemoryTotals::requested},
@@ -32,7 +32,7 @@ struct CounterSample {
 // Walks through the totals of a model, event by event.
 class TotalsCursor {
  public:
-  // Stands after the events before `first`.
+  // Starts with the totals after all events before `first`.
   TotalsCursor(const AllocationHistory& model, uint32_t first) : model_(model) {
     if (first != 0) totals_ = model.totals_after(first - 1);
   }
@@ -49,15 +49,15 @@ uint32_t first_event_from(const AllocationHistory& model, int64_t time_ns);
 // First event after the time.
 uint32_t first_event_after(const AllocationHistory& model, int64_t time_ns);
 
-// Called with every event of a walk through millions: what lies in files is let go now and then, so
-// that a trace takes no more memory to export than to load.
+// Called with every event of a walk over millions: releases file pages now and then, so that a
+// trace takes no more memory to export than to load.
 inline void release_behind(const AllocationHistory& model, uint32_t event) {
   constexpr uint32_t kEventsBetween = 1 << 19;
   if (event % kEventsBetween == 0) model.release_pages();
 }
 
-// Calls use(CounterSample) for each change inside the range; where the range cuts into the history,
-// every counter is told once at its beginning.
+// Calls use(CounterSample) for each change inside the range. When the range begins inside the
+// history, every counter gets a sample at its beginning.
 template <typename Use>
 void for_each_sample(const AllocationHistory& model, const TimeRange& range, Use&& use) {
   const uint32_t first = first_event_from(model, range.begin_ns);
@@ -82,15 +82,15 @@ void for_each_sample(const AllocationHistory& model, const TimeRange& range, Use
   }
 }
 
-// Keeps, of each stretch of time and counter, the least, the greatest and the last value with their
-// own times: no curve loses an extremum of a stretch, and every stretch ends on the true value.
+// Keeps the minimum, the maximum and the last value of each counter in each stretch of time, with
+// their own times: no curve loses an extremum, and every stretch ends on the true value.
 class SampleThinner {
  public:
   SampleThinner(int64_t start_ns, int64_t width_ns) : start_ns_(start_ns), width_ns_(width_ns) {}
 
   static constexpr uint32_t kKeptPerStretch = 3;
 
-  // Samples come in the order of time; those kept go to use(CounterSample) in that order.
+  // Samples must come in time order; those kept go to use(CounterSample) in the same order.
   template <typename Use>
   void add(const CounterSample& sample, Use&& use) {
     const auto stretch =

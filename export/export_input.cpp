@@ -9,7 +9,7 @@ namespace tidemark {
 
 namespace {
 
-// The processes of a file in the order in which load_trace() made their models.
+// The processes of a file, in the order in which load_trace() made their models.
 std::set<uint32_t> processes_of(const TraceReader& reader) {
   std::set<uint32_t> ids;
   for (const BlockRef& ref : reader.blocks()) {
@@ -20,7 +20,7 @@ std::set<uint32_t> processes_of(const TraceReader& reader) {
   return ids;
 }
 
-// Bytes of the UTF-8 character at the front, 0 when there is none.
+// Length of the UTF-8 character at the front, 0 if it is not valid.
 size_t character_bytes(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
@@ -30,7 +30,7 @@ size_t character_bytes(std::string_view text) {
   for (size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xc0) != 0x80) return 0;
   }
-  // Overlong forms, surrogates and what lies past U+10FFFF.
+  // Overlong forms, surrogates and code points past U+10FFFF.
   if (first == 0xe0 && byte(1) < 0xa0) return 0;
   if (first == 0xed && byte(1) > 0x9f) return 0;
   if (first == 0xf0 && byte(1) < 0x90) return 0;

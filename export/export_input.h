@@ -1,5 +1,5 @@
-// What an exporter is given: the model, the files behind it for the tables that the model does not
-// hold, and the user's choice of ranks and time.
+// The input of an exporter: the model, its files for the tables that the model does not hold, and
+// the user's choice of ranks and time.
 #pragma once
 
 #include <cstdint>
@@ -31,33 +31,33 @@ struct ExportOptions {
   TimeRange time;
   std::vector<int64_t> ranks;  // empty: all
   uint64_t max_bytes = UINT64_MAX;
-  bool events = false;  // tables: also every event, with the totals after it
+  bool events = false;  // sqlite, csv: also every event, with the totals after it
 };
 
 struct ExportInput {
   const TraceModel& model;
   std::span<const TraceReader> readers;
-  // Of the model as it was loaded: findings ask which categories the recorder knew, so it comes
-  // before infer_categories(). Where it is missing, it is made.
+  // Made from the model as it was loaded, before infer_categories(): findings depend on which
+  // categories the recorder knew. Made on demand when null.
   const Report* report = nullptr;
 };
 
-// The given one; where there is none it is made in `made`.
+// The given report, or one that is made in `made`.
 Result<const Report*> report_of(const ExportInput& input, std::optional<Report>& made);
 
 struct ExportSummary {
   uint64_t bytes = 0;
   uint64_t records = 0;            // packets, rows or entries
-  std::vector<std::string> notes;  // what a person should know: thinned counters, clipped ranges
+  std::vector<std::string> notes;  // for the user: thinned counters, ranges cut short
 };
 
-// One process of the trace: its model and where its rows lie.
+// One process of the trace: its model and where its rows are.
 struct ExportProcess {
   const ProcessModel* model = nullptr;
   const TraceReader* reader = nullptr;
   uint32_t id = 0;      // in its file
   uint32_t number = 0;  // in the export, from 1
-  Alignment clock{};    // what its times were corrected by; all zeros: nothing
+  Alignment clock{};    // the correction of its times; all zeros: none
 
   std::string_view name(uint32_t string) const { return model->names.string(string); }
   // "rank 3 on node-a, pid 4711".
@@ -68,24 +68,24 @@ struct ExportProcess {
 Result<std::vector<ExportProcess>> chosen_processes(const ExportInput& input,
                                                     const ExportOptions& options);
 
-// What the report tells of a device; null where it tells nothing.
+// The report on a device; null if there is none.
 const DeviceReport* device_report(const Report& report, const ExportProcess& process,
                                   int64_t device);
-// The iterations that the report found there; null where it found none. To find them again would
-// take longer than to export.
+// The iterations that the report found on a device; null if it found none. Finding them again
+// would take longer than the export.
 const Steps* steps_of(const Report& report, const ExportProcess& process, int64_t device);
 
-// Where among the processes a finding belongs: several may have its rank (-1: none), and a finding
-// about the job has none at all.
+// The process that a finding belongs to: several may have its rank (-1: none), and a finding about
+// the whole job belongs to none.
 size_t process_of(const Finding& finding, std::span<const ExportProcess> processes);
-// Whether the choice of ranks leaves it in.
+// Whether the choice of ranks includes the finding.
 bool is_chosen(const Finding& finding, std::span<const ExportProcess> processes);
 
-// Out-of-memory errors that only the recorder told of: calls of the driver that failed for want of
-// memory, and what a framework without a history of its own reported.
+// Out-of-memory errors that only the recorder saw: driver calls that ran out of memory, and errors
+// of a framework without a history.
 std::vector<OutOfMemory> errors_outside_history(const ExportProcess& process);
 
-// Text as valid UTF-8: what is not becomes U+FFFD.
+// The text as valid UTF-8: invalid bytes become U+FFFD.
 std::string utf8_text(std::string_view text);
 
 // The frames of a stack as text, innermost first, one per line.

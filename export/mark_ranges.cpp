@@ -9,7 +9,7 @@ namespace tidemark {
 std::vector<MarkRange> mark_ranges(std::span<const Mark> marks) {
   using Key = std::tuple<MarkKind, uint32_t, uint64_t, uint32_t, uint32_t, int64_t>;
   const auto key_of = [](const Mark& m) {
-    // Such a range may end on another thread, and its end need not know its name.
+    // Such a range may end on another thread, and its end may have no name.
     if (m.correlation != 0) return Key{m.kind, 0, m.correlation, 0, 0, 0};
     return Key{m.kind, m.thread, m.correlation, m.name, m.domain, m.device};
   };

@@ -1,4 +1,4 @@
-// Marks as ranges: each beginning with the end that belongs to it.
+// Marks as ranges: each beginning with its end.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ namespace tidemark {
 
 struct MarkRange {
   Mark mark{};         // the beginning, or the instant
-  int64_t end_ns = 0;  // INT64_MAX: never recorded; instants end where they begin
+  int64_t end_ns = 0;  // INT64_MAX: not recorded; instants end where they begin
 };
 
-// In the order of their beginnings, of equal ones the longer first. Ends without a beginning are
-// left out (their ranges began before the recording).
+// Ordered by beginning, the longer range first when equal. Ends without a beginning are left out
+// (their ranges began before the recording).
 std::vector<MarkRange> mark_ranges(std::span<const Mark> marks);
 
 // "nvtx", "annotation" …, for tracks and tables.

@@ -55,7 +55,7 @@ constexpr std::array<Words, 5> kScopes = {"unknown", "environment", "allocator",
                                           "imported"};
 static_assert(kScopes.size() == size_t(SettingScope::kImported) + 1);
 
-// Values come from files: those of a later version have no word here.
+// Values come from files: a later version may have values that are not listed here.
 template <typename Kind, size_t N>
 Words word(const std::array<Words, N>& words, Kind kind) {
   const auto index = static_cast<size_t>(kind);

@@ -1,4 +1,4 @@
-// The kinds that rows carry, as the words used in tables and tracks.
+// The names of the kinds in rows, for tables and tracks.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ std::string_view health_kind_name(HealthKind kind);
 std::string_view source_name(Source source);
 std::string_view setting_scope_name(SettingScope scope);
 
-// A kernel as its source spells it: CUPTI gives the linker's name. What is not mangled stays.
+// The name of a kernel as its source spells it: CUPTI gives the mangled name. Other names stay.
 std::string kernel_name(std::string_view name);
 
 }  // namespace tidemark

@@ -1,8 +1,8 @@
-// Rows of one table in the order of their times, read block by block.
+// Rows of one table in time order, read block by block.
 //
-// Recorders close blocks as buffers fill, so blocks overlap in time a little. Blocks are taken in
-// the order of their first row; rows wait only until no later block can hold an earlier one, so
-// that the memory is what overlaps, not the file.
+// Recorders close blocks as buffers fill, so blocks overlap a little in time. Blocks are read in
+// the order of their first row. A row is held only until no later block can contain an earlier one,
+// so memory use is bounded by the overlap, not by the file.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace tidemark {
 
-// Calls use(const Row&) for each row of the process; `before` orders rows of equal times too.
+// Calls use(const Row&) for each row of the process; `before` also orders rows of equal time.
 template <typename Row, typename Before, typename Use>
 void for_each_sorted(const TraceReader& reader, uint32_t process, Before&& before, Use&& use) {
   std::vector<BlockRef> refs;

@@ -27,7 +27,7 @@ constexpr auto kEarlierThenLonger = [](const auto& a, const auto& b) {
   return a.start_ns != b.start_ns ? a.start_ns < b.start_ns : a.duration_ns > b.duration_ns;
 };
 
-// When the operation ran: on the GPU where that is known, else the call.
+// When the operation ran: the time on the GPU if known, else the time of the call.
 struct Span {
   int64_t begin_ns;
   int64_t end_ns;
@@ -79,7 +79,7 @@ struct TrackPlace {
 
 uint64_t flow_of(const NcclOperation& op, std::string_view function) {
   if (op.kind == NcclKind::kPointToPoint || op.communicator == 0) return 0;
-  // Mixed so that neighbouring sequence numbers of two communicators never meet (splitmix64).
+  // Mixed (splitmix64), so that neighbouring sequence numbers of two communicators do not collide.
   uint64_t x = op.communicator + 0x9e3779b97f4a7c15 * (op.sequence + 1);
   for (const char c : function) x = (x ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
@@ -212,7 +212,7 @@ uint64_t PerfettoActivity::write_marks() {
           step ? PerfettoTracks::kSteps : PerfettoTracks::kMarks};
     };
     const bool instant = r.mark.phase == MarkPhase::kInstant;
-    // Marks that reach into the range begin and end at its borders.
+    // Marks that reach into the range are clipped to its borders.
     const int64_t begin = std::max(r.mark.time_ns, range.begin_ns);
     const int64_t end = r.end_ns == kOpenEnd ? kOpenEnd : std::min(r.end_ns, range.end_ns);
     const uint64_t group = step ? 0 : static_cast<uint64_t>(r.mark.kind) + 1;

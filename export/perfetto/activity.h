@@ -1,4 +1,4 @@
-// What happened beside the allocator: kernels and copies per stream, NCCL operations, marks and
+// Activity other than the allocator's: kernels and copies per stream, NCCL operations, marks and
 // driver calls, streamed from the tables of the file.
 #pragma once
 
@@ -6,8 +6,8 @@
 
 namespace tidemark {
 
-// Writers of one process; `names` is a sequence without a clock of its own. Each returns how many
-// ranges had to be cut short (see SliceLanes).
+// Each writes one kind of activity of a process and returns how many ranges it cut short (see
+// SliceLanes). `names` is a sequence without its own clock.
 struct PerfettoActivity {
   PerfettoPackets& packets;
   PerfettoTracks& tracks;
@@ -21,8 +21,9 @@ struct PerfettoActivity {
   void write_driver_calls();
 };
 
-// What links the same collective on all ranks; 0 for operations that have no number. NCCL counts
-// the operations of a communicator by function: an AllReduce and a Broadcast both have a number 0.
+// The id that links the same collective on all ranks; 0 for operations without a number. NCCL
+// counts the operations of a communicator per function: an AllReduce and a Broadcast both have a
+// number 0.
 uint64_t flow_of(const NcclOperation& operation, std::string_view function);
 
 }  // namespace tidemark

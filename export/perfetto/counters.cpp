@@ -16,7 +16,7 @@ struct SampledCounter {
   bool of_host;  // host memory: not on the device's axis
 };
 
-// One line per kind of sample.
+// One entry per kind of sample.
 constexpr std::array<SampledCounter, 14> kSampledCounters = {{
     {CounterKind::kDeviceUsed, "device used", false},
     {CounterKind::kDeviceFree, "device free", false},
@@ -40,8 +40,8 @@ const SampledCounter* sampled_counter(CounterKind kind) {
   return it == kSampledCounters.end() ? nullptr : &*it;
 }
 
-// Counters of one process in the order of time, cut to a range: what a counter was when the range
-// begins is told at its beginning.
+// Counters of one process in time order, clipped to a range: each counter gets a sample with its
+// value at the beginning of the range.
 template <typename Key>
 class RangedCounters {
  public:
@@ -109,7 +109,7 @@ template <typename Use>
 void CounterCurves::for_each_kept(uint64_t stretches, Use&& use) const {
   if (model_.time_ns.empty()) return;
   if (stretches == 0) return for_each_sample(model_, range_, use);
-  // A range that cuts into the history has its first samples at its beginning.
+  // When the range begins inside the history, the first samples are at its beginning.
   const int64_t start =
       first_event_from(model_, range_.begin_ns) == 0 ? model_.time_ns.front() : range_.begin_ns;
   const int64_t end = std::max(start, std::min(range_.end_ns, model_.time_ns.back()));
@@ -162,7 +162,7 @@ void CounterCurves::put(const CounterSample& sample) {
 
 uint64_t CounterCurves::most_bytes() const {
   constexpr uint64_t kLargestSample = 53;   // tags and lengths, and four varints of ten bytes
-  constexpr uint64_t kSamplesPerEvent = 2;  // an allocation changes two counters, all else one
+  constexpr uint64_t kSamplesPerEvent = 2;  // an allocation changes two counters, other events one
   return (kSamplesPerEvent * model_.event_count() + kFrameworkCounters.size()) * kLargestSample;
 }
 

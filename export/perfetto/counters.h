@@ -1,4 +1,4 @@
-// Counters of a Perfetto trace: the curves of the framework's allocator and what was sampled.
+// Counters of a Perfetto trace: the curves of the framework's allocator and sampled counters.
 #pragma once
 
 #include <cstdint>
@@ -9,29 +9,29 @@
 
 namespace tidemark {
 
-// The curves of one device of one process, on a sequence of their own whose clock counts from
-// sample to sample: small numbers, a fifth less bytes.
+// The curves of one device of one process, on their own sequence. Its clock counts from sample to
+// sample: smaller numbers, a fifth fewer bytes.
 class CounterCurves {
  public:
   CounterCurves(PerfettoPackets& packets, PerfettoTracks& tracks, const ExportProcess& process,
                 const AllocationHistory& model, const TimeRange& range, int64_t clock_start_ns);
 
-  // What all samples would take in the file.
+  // The bytes that all samples would take in the file.
   struct Size {
     uint64_t samples = 0;
     uint64_t bytes = 0;
   };
-  // With stretches not 0: of what stays when the time is cut into that many.
+  // With `stretches` other than 0: of the samples kept when the time is cut into that many.
   Size measure(uint64_t stretches = 0) const;
 
-  // More than all samples can take.
+  // An upper bound for all samples.
   uint64_t most_bytes() const;
 
-  // Writes what measure() measured with the same argument. Returns the number of samples.
+  // Writes the samples that measure() counted with the same argument. Returns their number.
   uint64_t write(uint64_t stretches, const Progress& progress);
 
  private:
-  // Calls use(CounterSample) for the samples that stay.
+  // Calls use(CounterSample) for the samples that are kept.
   template <typename Use>
   void for_each_kept(uint64_t stretches, Use&& use) const;
   void begin_sequence();
@@ -42,16 +42,16 @@ class CounterCurves {
   const AllocationHistory& model_;
   TimeRange range_;
   int64_t clock_start_ns_;
-  int64_t clock_ns_;  // where the sequence's clock stands
+  int64_t clock_ns_;  // current time of the sequence's clock
   uint32_t sequence_;
   std::array<uint64_t, kFrameworkCounters.size()> tracks_{};
 };
 
-// The rows of the counters table: the whole card's use, pools, host memory.
+// The rows of the counters table: use of the whole card, pools, host memory.
 void write_sampled_counters(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
                             const ExportProcess& process, const TimeRange& range);
 
-// What each owner (torch, nccl, cublas …) holds on the card by the driver's account.
+// What each owner (torch, nccl, cublas …) holds on the card, by the driver's events.
 void write_owner_counters(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
                           const ExportProcess& process, const TimeRange& range);
 

@@ -183,7 +183,7 @@ void write_steps(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames
                    PerfettoTracks::kOutOfMemory - 1);
   const uint32_t category = names.category("iteration");
   for (uint32_t i = 0; i < steps.count(); ++i) {
-    // The last one may end with the history.
+    // The last step may end with the history.
     const uint32_t last = std::min(steps.boundaries[i + 1], model.event_count() - 1);
     const int64_t begin = model.time_ns[steps.boundaries[i]];
     const int64_t end = model.time_ns[last];

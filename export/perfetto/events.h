@@ -8,8 +8,8 @@
 
 namespace tidemark {
 
-// How many of a device's last errors get a flame graph and the look at its holes: both walk the
-// whole history, and a program that tries again and again makes thousands of errors.
+// How many of a device's last errors get a flame graph and a list of holes: both walk the whole
+// history, and a program that retries can make thousands of errors.
 inline constexpr size_t kMaxOomDumps = 16;
 
 // Instants and flame graphs of one device: the peak, and each error.
@@ -17,15 +17,15 @@ void write_peak_and_ooms(PerfettoPackets& packets, PerfettoTracks& tracks, Perfe
                          const ExportProcess& process, const AllocationHistory& model,
                          const TimeRange& range);
 
-// The same for what the driver gave out, at the peak of that.
+// The same for the driver's allocations, at their peak.
 void write_driver_peaks(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
                         const ExportProcess& process, const TimeRange& range);
 
-// Errors that the recorder described itself and the framework's history does not have.
+// Errors that the recorder saw and that are not in the framework's history.
 void write_recorded_ooms(PerfettoTracks& tracks, PerfettoNames& names, const ExportProcess& process,
                          const TimeRange& range);
 
-// Findings, at the peak of the device they speak of; at `end_ns` where it has none.
+// Findings, at the peak of their device; at `end_ns` when it has none.
 void write_findings(PerfettoTracks& tracks, PerfettoNames& names, const ExportProcess& process,
                     std::span<const Finding* const> findings, int64_t end_ns,
                     const TimeRange& range);

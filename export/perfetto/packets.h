@@ -3,9 +3,9 @@
 //   file   = packet*
 //   packet = 0x0a, length, fields of TracePacket
 //
-// Packets of the millions (counter samples, ends and beginnings of slices) are encoded by hand:
-// they are short, so that their lengths fit one byte. All others are filled-in messages of
-// perfetto.proto. The first failure of the sink is remembered and told by finish().
+// Packets that occur by the million (counter samples, beginnings and ends of slices) are encoded by
+// hand; they are short enough for a length of one byte. All others are messages of perfetto.proto.
+// The first failure of the sink is kept and returned by finish().
 #pragma once
 
 #include <perfetto.pb.h>
@@ -22,7 +22,7 @@ namespace tidemark {
 
 namespace pb = tidemark::perfetto;
 
-// Builtin clocks of the format, and the first of those that belong to one sequence.
+// Builtin clocks of the format, and the first of the clocks that belong to one sequence.
 enum PerfettoClock : uint32_t {
   kClockRealtime = 1,
   kClockMonotonic = 3,
@@ -39,7 +39,7 @@ class PerfettoPackets {
 
   void put(const pb::TracePacket& packet);
 
-  // `time` as the sequence's clock counts: nanoseconds, or nanoseconds since the packet before.
+  // `time` on the sequence's clock: nanoseconds, or nanoseconds since the previous packet.
   void put_counter(uint32_t sequence, uint64_t time, uint64_t track, uint64_t value) {
     uint8_t* p = begin_short(sequence, time);
     p = put_type_and_track(p, kCounter, track);
@@ -62,13 +62,13 @@ class PerfettoPackets {
     end_short(put_type_and_track(p, kSliceEnd, track));
   }
 
-  // A number for a sequence of packets or for a track; never given twice.
+  // A number for a sequence of packets or for a track; each is unique.
   uint32_t new_sequence() { return ++last_sequence_; }
   uint64_t new_track() { return ++last_track_; }
 
   uint64_t bytes() const { return flushed_ + used_; }
   uint64_t packets() const { return packets_; }
-  // Hands the rest to the sink. An error when any byte was refused.
+  // Writes the rest to the sink. An Error if any write failed.
   Status finish();
 
  private:

@@ -16,8 +16,8 @@ namespace tidemark {
 
 namespace {
 
-// Everything of one process that outlives its first pass: the curves are written last, when it is
-// known how much room is left for them.
+// What is kept of one process after the first pass: the curves are written last, when it is known
+// how many bytes are left for them.
 struct ProcessTracks {
   ProcessTracks(PerfettoPackets& packets, uint32_t sequence, const ExportProcess& process)
       : tracks(packets, sequence, process), names(packets, process.model->names) {}
@@ -63,7 +63,7 @@ class PerfettoExport {
   }
 
  private:
-  // No timestamp may lie before it: the clocks of the curves count up from here.
+  // No timestamp may be earlier: the clocks of the curves count up from here.
   int64_t clock_start() const {
     return std::max<int64_t>(std::max(input_.model.start_ns, options_.time.begin_ns), 0);
   }
@@ -148,7 +148,7 @@ class PerfettoExport {
     return {};
   }
 
-  // Nothing is measured where even this has room.
+  // If even this fits, nothing needs to be measured.
   uint64_t most_bytes() const {
     uint64_t bytes = 0;
     for (const CounterCurves& curve : curves_) bytes += curve.most_bytes();
@@ -165,8 +165,8 @@ class PerfettoExport {
     return sum;
   }
 
-  // Into how many stretches the time can be cut so that what stays has room; 0: not even one.
-  // The bytes grow almost evenly with the stretches, so a few tries come close.
+  // The number of stretches that the time can be cut into so that the kept samples fit; 0 if not
+  // even one fits. The bytes grow almost linearly with it, so a few tries come close.
   uint64_t stretches_for(uint64_t room) const {
     constexpr int kTries = 6;
     uint64_t best = 0;

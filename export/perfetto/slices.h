@@ -1,8 +1,8 @@
 // Slices on tracks where they nest.
 //
-// Perfetto draws a slice that begins inside another one as its child, and ends always end the
+// Perfetto draws a slice that begins inside another one as its child, and an end always closes the
 // innermost slice. Ranges that cross each other (concurrent kernels of one stream, ranges of
-// several threads) therefore need tracks of their own: each range goes to the first lane where it
+// several threads) therefore need separate tracks: each range goes to the first lane where it
 // nests.
 #pragma once
 
@@ -21,10 +21,10 @@ class SliceLanes {
   SliceLanes(PerfettoPackets& packets, PerfettoTracks& tracks, uint32_t sequence, uint64_t parent,
              std::string name, int32_t order);
 
-  // The track for a range. Ranges come in the order of their beginnings, of equal ones the longer
-  // first. The caller writes the beginning; the end is written here, when its time has come.
+  // The track for a range. Ranges must come ordered by beginning, the longer first when equal. The
+  // caller writes the beginning; the end is written here, once a later range passes it.
   uint64_t place(int64_t begin_ns, int64_t end_ns);
-  // Writes the ends that are left.
+  // Writes the remaining ends.
   void finish();
 
   // Ranges that were cut short because too many crossed each other at once.

@@ -91,7 +91,7 @@ pb::TracePacket& PerfettoNames::begin_packet(int64_t time_ns) {
 uint32_t PerfettoNames::new_string(uint32_t string) {
   const std::string_view text = names_.string(string);
   const uint32_t number = event(text.empty() ? std::string_view("(unnamed)") : text);
-  // Ids past the dictionary come from damaged rows: they share one name and need no entry.
+  // Ids beyond the dictionary come from damaged rows: they share one name and need no entry.
   if (!text.empty()) {
     if (string >= by_string_.size()) by_string_.resize(string + 1);
     by_string_[string] = number;
@@ -111,7 +111,7 @@ uint32_t PerfettoNames::find(Numbers& numbers, std::string_view text, Kind kind)
   if (const auto known = numbers.find(text); known != numbers.end()) return known->second;
   const auto number = static_cast<uint32_t>(numbers.size()) + 1;
   numbers.emplace(text, number);
-  // A packet of its own: the caller may be in the middle of filling packet_.
+  // A separate packet: the caller may be in the middle of filling packet_.
   pb::TracePacket packet;
   packet.set_trusted_packet_sequence_id(sequence_);
   packet.set_sequence_flags(kNeedsState);

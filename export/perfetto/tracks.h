@@ -13,7 +13,7 @@
 
 namespace tidemark {
 
-// Tracks of one process. Each is described in the file when it is first asked for.
+// Tracks of one process. Each is described in the file when it is first used.
 //
 //   rank 0 on node-a, pid 4711
 //   ├── cuda:0
@@ -24,7 +24,7 @@ namespace tidemark {
 //   └── findings
 class PerfettoTracks {
  public:
-  // Siblings stand in this order.
+  // The order of siblings.
   enum Order : int32_t {
     kFindings = 0,
     kSteps = 10,
@@ -40,7 +40,7 @@ class PerfettoTracks {
   PerfettoTracks(PerfettoPackets& packets, uint32_t sequence, const ExportProcess& process);
 
   uint64_t process_track() const { return process_track_; }
-  // Perfetto's process ids must differ where ranks of several hosts share one.
+  // Perfetto's process ids must differ even if ranks of several hosts share one.
   int32_t fake_pid() const { return static_cast<int32_t>(process_.number); }
   uint64_t device(int64_t ordinal);
   uint64_t add(uint64_t parent, std::string_view name, int32_t order);
@@ -60,26 +60,26 @@ class PerfettoTracks {
   pb::TracePacket packet_;
 };
 
-// Names on one sequence: the first use of a name writes it, later uses are its number.
+// Names on one sequence: the first use of a name writes it, later uses refer to its number.
 class PerfettoNames {
  public:
   PerfettoNames(PerfettoPackets& packets, const Dictionary& names);
 
   uint32_t sequence() const { return sequence_; }
-  // Of an event, by the id of a string of the trace or by its text.
+  // The name of an event, by the id of a string in the trace or by its text.
   uint32_t event(uint32_t string) {
     if (string < by_string_.size() && by_string_[string] != 0) return by_string_[string];
     return new_string(string);
   }
   uint32_t event(std::string_view text) { return find(events_, text, kEventName); }
-  // Of a kernel: as its source spells it.
+  // The name of a kernel, as its source spells it.
   uint32_t kernel(uint32_t string) {
     if (string < kernels_.size() && kernels_[string] != 0) return kernels_[string];
     return new_kernel(string);
   }
   uint32_t category(std::string_view text) { return find(categories_, text, kCategory); }
   uint32_t annotation(std::string_view text) { return find(annotations_, text, kAnnotation); }
-  // The text of an argument: stacks repeat theirs with every call.
+  // The text of an argument: the same stack texts repeat with every call.
   uint32_t value(std::string_view text) { return find(values_, text, kValue); }
 
   // A packet of this sequence that uses names, ready for its payload.
@@ -110,7 +110,7 @@ class PerfettoNames {
   pb::TracePacket packet_;
 };
 
-// Adds "name: value" to an event; empty texts and zeros that mean "unknown" are the caller's care.
+// Adds "name: value" to an event. The caller leaves out empty texts and zeros that mean "unknown".
 class PerfettoArgs {
  public:
   PerfettoArgs(PerfettoNames& names, pb::TrackEvent& event) : names_(names), event_(event) {}
@@ -120,7 +120,7 @@ class PerfettoArgs {
   void address(std::string_view name, uint64_t value) { add(name)->set_pointer_value(value); }
   void text(std::string_view name, std::string_view value);
   void lines(std::string_view name, const std::vector<std::string>& values);
-  // A list whose entries have names of their own: "name[0].part".
+  // A list whose entries have named parts: "name[0].part".
   pb::DebugAnnotation* list(std::string_view name) { return add(name); }
 
  private:

@@ -1,4 +1,4 @@
-// `tidemark diff` for people and for programs.
+// `tidemark diff` as text and as JSON.
 #pragma once
 
 #include <string>

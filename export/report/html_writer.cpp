@@ -23,7 +23,7 @@ std::string html_escaped(std::string_view text) {
         out += "&quot;";
         break;
       default:
-        // Control characters are not allowed in HTML, whatever a trace has in its names.
+        // HTML does not allow control characters, but names in a trace may have them.
         out += static_cast<unsigned char>(c) < 0x20 && c != '\n' ? ' ' : c;
     }
   }

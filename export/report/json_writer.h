@@ -1,6 +1,6 @@
-// Writes JSON text: objects, arrays, numbers, strings. Names and values come in order; commas,
-// escapes and indentation are its own. Bytes that are not UTF-8 become U+FFFD, so that the output
-// is always valid.
+// Writes JSON text: objects, arrays, numbers, strings. The caller gives names and values in order;
+// the writer adds commas, escapes and indentation. Bytes that are not UTF-8 become U+FFFD, so that
+// the output is always valid.
 #pragma once
 
 #include <concepts>

@@ -61,7 +61,7 @@ class RankLines {
     }
   }
 
-  // The innermost line of the user's own script, else the innermost one.
+  // The innermost line of the user's script, else the innermost line.
   static std::string own_line(const std::vector<std::string>& frames) {
     for (const std::string& frame : frames) {
       if (frame.find(".py:") != std::string::npos &&

@@ -1,4 +1,4 @@
-// The comparison of a job's ranks, for people and for programs.
+// The comparison of a job's ranks as text and as JSON.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@
 
 namespace tidemark {
 
-// Lines without indent; empty when there is nothing to compare. Times count from `start_ns`.
+// Lines without indentation; empty when there is nothing to compare. Times count from `start_ns`.
 std::vector<std::string> rank_lines(const RankComparison& comparison, int64_t start_ns);
 
 // "ranks 0, 1, 3", at most eight of them by number.
 std::string ranks_text(const std::vector<int64_t>& ranks);
-// Who waits for whom, since when and in what.
+// Which ranks wait for which, since when and in which collective.
 std::string stuck_text(const StuckCollective& stuck, int64_t start_ns);
 
 void put_rank_comparison(JsonWriter& json, const RankComparison& comparison);

@@ -150,7 +150,8 @@ class Page {
     html_.raw("<table>\n");
     for (const LedgerLine& item : d.ledger.lines) {
       const auto bytes = static_cast<uint64_t>(std::max<int64_t>(0, item.bytes));
-      // Samples of different instants may leave less than nothing unexplained: the sum must hold.
+      // The samples are of different instants, so the unexplained rest can be negative: it is shown
+      // so that the lines still add up.
       const std::string text =
           item.bytes < 0 ? "-" + size_text(static_cast<uint64_t>(-item.bytes)) : size_text(bytes);
       html_.row(text, percent_text(bytes, d.ledger.device_used_bytes), item.owner);
@@ -179,11 +180,11 @@ class Page {
     html_.raw("</table>\n");
   }
 
-  // Nested, the largest branch open: children follow their parents in the list.
+  // Nested, with the largest branch open. Children follow their parents in the list.
   void tree(const DeviceReport& d) {
     if (d.tree.empty()) return;
     html_.element("h3", "By stack");
-    std::vector<uint32_t> open;  // numbers of the nodes around the next one
+    std::vector<uint32_t> open;  // numbers of the nodes that enclose the next one
     for (uint32_t i = 0; i < d.tree.size(); ++i) {
       const TreeNode& node = d.tree[i];
       while (!open.empty() && open.back() != node.parent) {
@@ -272,7 +273,7 @@ class Page {
                   "dim");
   }
 
-  // The water from the ground up to each stretch's highest value: one path, stepped.
+  // The area below each stretch's highest value, as one stepped path.
   template <typename X, typename Y, typename High, typename Low>
   void area(const DeviceReport& d, std::string_view name, const X& x, const Y& y, const High& high,
             const Low& low) {

@@ -1,5 +1,4 @@
-// `tidemark report --html`: one page in one file, without scripts and without anything from
-// outside.
+// `tidemark report --html`: one page in one file, without scripts or external resources.
 #pragma once
 
 #include <string>

@@ -92,7 +92,7 @@ void put_sizes_and_ages(JsonWriter& json, const DeviceReport& device) {
 }
 
 void put_tree(JsonWriter& json, const DeviceReport& device) {
-  json.key("stack_tree");  // parent: the number of a node before it, from 1; 0: none
+  json.key("stack_tree");  // parent: the number of an earlier node, from 1; 0: none
   json.begin_array();
   for (const TreeNode& node : device.tree) {
     json.begin_object();

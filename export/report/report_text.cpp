@@ -55,7 +55,7 @@ class TextReport {
   std::string clipped(std::string_view text, size_t used) const {
     const size_t room = options_.width > used + 20 ? options_.width - used : 20;
     if (text.size() <= room) return std::string(text);
-    // Of "function path/file:line" the path can be missed best.
+    // Of "function path/file:line" the path matters least.
     const size_t space = text.rfind(' ');
     const size_t slash = text.rfind('/');
     if (space != std::string_view::npos && slash != std::string_view::npos && slash > space) {
@@ -89,7 +89,7 @@ class TextReport {
       const std::string shown = headline_of(f.frames);
       line(dim("  at " + clipped(shown, 5)));
     }
-    // Several findings may lead to the same change: it is told once.
+    // Several findings may advise the same change: it is printed once.
     bool repeated = false;
     for (const Advice& a : f.advice) {
       if (advised_.emplace(f.rank, a.detail).second) {
@@ -101,7 +101,7 @@ class TextReport {
     if (repeated) line(dim("  -> see above"));
   }
 
-  // What is true but no cause for alarm, in a line each; the same of several ranks in one.
+  // Findings of severity info, one line each; equal ones of several ranks share a line.
   void notes() {
     std::vector<std::pair<const Finding*, std::string>> notes;
     for (const Finding& f : report_.findings) {
@@ -124,7 +124,7 @@ class TextReport {
     }
   }
 
-  // Text that may be longer than a line, broken at spaces under its beginning.
+  // Breaks a long text at spaces and indents the following lines.
   void wrapped(std::string_view lead, std::string_view text, size_t indent = 5) {
     const size_t room = std::max<size_t>(options_.width, 60);
     std::string current(lead);
@@ -186,7 +186,7 @@ class TextReport {
                      since_start(p.time_ns), dim(grouped(p.bytes) + " bytes")));
   }
 
-  // The last one in full, which is what ended the program; those before it in a line each.
+  // The last error in full, since it ended the program; those before it in a line each.
   void ooms(const DeviceReport& d) {
     constexpr size_t kBefore = 4;
     const size_t shown = std::min(d.ooms.size(), kBefore + 1);
@@ -237,7 +237,7 @@ class TextReport {
                          : fmt::format(", full at about step {}", grouped(s.full_at_step))));
   }
 
-  // The first step is like the others unless the peak fell into it.
+  // The first step is only shown when the peak fell into it.
   void phases(const DeviceReport& d) {
     for (const PhaseReport& p : d.phases) {
       const bool peaks = d.peak_phase == p.kind;

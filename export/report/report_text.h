@@ -1,4 +1,4 @@
-// `tidemark report` for people: one page, the answer first.
+// `tidemark report` as text: one page, the answer first.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ namespace tidemark {
 
 struct TextOptions {
   bool colour = false;
-  size_t width = 100;  // columns; long lines are cut, never wrapped
+  size_t width = 100;  // columns; stacks are cut to it
   size_t stacks = 10;
 };
 

@@ -11,13 +11,13 @@ bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
-// Frames inside installed packages, and native ones, are somebody else's code.
+// Frames in installed packages, and native frames, are not the user's code.
 bool is_library(std::string_view frame) {
   return contains(frame, "site-packages/") || contains(frame, "dist-packages/") ||
          contains(frame, "lib/python3") || !contains(frame, ".py");
 }
 
-// The allocator's own frames, and those of the recorder: every stack begins with them.
+// Frames of the allocator and of the recorder: every stack begins with them.
 bool is_plumbing(std::string_view frame) {
   for (const std::string_view part :
        {"libcudart.so", "libcuda.so", "libcupti.so", "torch::unwind::", "torch::CapturedTraceback",

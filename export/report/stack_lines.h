@@ -1,4 +1,4 @@
-// Which line of a stack tells a person most.
+// Which line of a stack is most useful to the user.
 #pragma once
 
 #include <string>
@@ -6,10 +6,10 @@
 
 namespace tidemark {
 
-// The innermost line of the user's own code, else the backward function, else the innermost line.
+// The innermost line of the user's code, else the backward function, else the innermost line.
 std::string headline_of(const std::vector<std::string>& frames);
 
-// The innermost frame that is not the allocator's own; null when there are no frames.
+// The innermost frame that is not the allocator's; null when there are no frames.
 const std::string* innermost_worth_showing(const std::vector<std::string>& frames);
 
 }  // namespace tidemark

@@ -1,4 +1,4 @@
-// `tidemark whatif` for people: a table, and in one line what it comes to.
+// `tidemark whatif` as text: a table, and the result in one line.
 #pragma once
 
 #include <string>

@@ -39,7 +39,7 @@ void for_each_event(const ExportProcess& process,
     });
     return;
   }
-  // Without any event of the allocator, segments alone are no history of it.
+  // Segments alone, without any event of the allocator, are not a history.
   if (process.model->framework.empty()) return;
   CaptureOrder order(segments_of_driver(process, decoder), use);
   for_each_rows([&](auto rows) { order.add(rows); });

@@ -1,5 +1,4 @@
-// The allocator's events of a process as a snapshot lists them: in the order in which they
-// happened, each with a size.
+// The allocator's events of a process as a snapshot lists them: in time order, each with a size.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +9,13 @@
 
 namespace tidemark {
 
-// Those of a snapshot as they lie in the file. Threads of a captured process record for themselves,
-// so its rows are sorted; segments that only the driver told of are put between them.
+// Events of an imported snapshot come in file order. Threads of a captured process record
+// separately, so its rows are sorted, and segments that only the driver reported are merged in.
 void for_each_event(const ExportProcess& process,
                     const std::function<void(const FrameworkEvent&)>& use);
 
-// What a program asked for is not known where only blocks were seen: then the block's size stands
-// in, for its free, too.
+// When only blocks were seen, the requested size is not known. The block's size is used instead,
+// for its free, too.
 class SnapshotSizes {
  public:
   void fill_in(FrameworkEvent& event);

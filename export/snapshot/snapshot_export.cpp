@@ -114,7 +114,7 @@ class SnapshotWriter {
     pickle_.end_dict();
   }
 
-  // One list per device, in the order of the devices' numbers, as torch has it.
+  // One list per device, ordered by device number, as torch writes it.
   void write_traces() {
     for (const Device& d : process_.model->devices) devices_ = std::max(devices_, d.ordinal + 1);
     for (const AllocationHistory& m : process_.model->framework) {
@@ -153,7 +153,7 @@ class SnapshotWriter {
     put_unsigned("size", event.size_bytes);
     put_unsigned("stream", event.stream);
     put("time_us", event.time_ns / 1000);
-    if (event.pool != 0) {  // torch 2.12 and later; the default pool looks the same without
+    if (event.pool != 0) {  // torch 2.12 and later; without the key it is the default pool
       pickle_.key("pool_id");
       write_pool(event.pool);
     }
@@ -170,7 +170,7 @@ class SnapshotWriter {
       pickle_.key("forward_frames");
       write_forward_stack(event.forward_stack);
     }
-    if (names_.stack_count() > 1) {  // torch leaves the key out where no stacks are recorded
+    if (names_.stack_count() > 1) {  // torch omits the key when no stacks are recorded
       pickle_.key("frames");
       write_stack(event.stack);
     }
@@ -178,7 +178,7 @@ class SnapshotWriter {
     ++summary_.records;
   }
 
-  // True when the value was written before and is now referred to.
+  // True when the value was written before; then it writes a reference to it.
   bool referred(std::unordered_map<uint32_t, uint32_t>& known, uint32_t id) {
     if (const auto it = known.find(id); it != known.end()) {
       pickle_.refer(it->second);
@@ -208,7 +208,7 @@ class SnapshotWriter {
     const Frame& frame = names_.frame(id);
     pickle_.begin_dict();
     pickle_.key("name");
-    // A native frame without symbols is told by its module and offset.
+    // A native frame without symbols is identified by its module and offset.
     const std::string_view function = names_.string(frame.function);
     if (function.empty() && frame.module != 0) {
       pickle_.text(names_.frame_text(id));
@@ -222,7 +222,7 @@ class SnapshotWriter {
     pickle_.end_dict();
   }
 
-  // "key=value" lines; a value goes on until the next known key.
+  // "key=value" lines; a value continues until the next known key.
   void write_details(std::string_view detail) {
     const auto starts_key = [](std::string_view line) {
       return std::any_of(kFrameDetails.begin(), kFrameDetails.end(),
@@ -254,7 +254,7 @@ class SnapshotWriter {
     pickle_.end_list();
   }
 
-  // Settings are kept as text, "outer.inner" for a dictionary inside.
+  // Settings are stored as text, with "outer.inner" for a nested dictionary.
   void write_settings() {
     const auto& settings = process_.model->settings;
     pickle_.begin_dict();
@@ -300,7 +300,7 @@ class SnapshotWriter {
     pickle_.text(text);
   }
 
-  // Annotations are what torch recorded; other marks of a capture are shown the same way.
+  // Annotations are recorded by torch; other marks of a capture are written in the same form.
   void write_annotations() {
     pickle_.begin_list();
     for (const Mark& mark : process_.model->marks) {

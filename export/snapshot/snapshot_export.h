@@ -5,8 +5,9 @@
 
 namespace tidemark {
 
-// One process: an error when the trace has several and options.ranks does not choose one. Of an
-// imported snapshot the result equals the original in segments, traces, settings and annotations.
+// Exports one process: an Error when the trace has several and options.ranks does not choose one.
+// An imported snapshot comes back equal to the original in segments, traces, settings and
+// annotations.
 Result<ExportSummary> export_snapshot(const ExportInput& input, const ExportOptions& options,
                                       const std::string& path, const Progress& progress = {});
 

@@ -106,7 +106,7 @@ void PickleWriter::unsigned_number(uint64_t value) {
   }
 }
 
-// LONG1: as few bytes of two's complement as keep the sign.
+// LONG1: two's complement in as few bytes as keep the sign.
 void PickleWriter::long_number(uint64_t low, bool negative) {
   const uint64_t magnitude = negative ? ~low : low;
   const auto bits = static_cast<size_t>(std::bit_width(magnitude)) + 1;

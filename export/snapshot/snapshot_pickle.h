@@ -1,8 +1,8 @@
-// Writes a pickle of protocol 4 as it goes: dictionaries, lists, texts, numbers.
+// Streams a pickle of protocol 4: dictionaries, lists, texts, numbers.
 //
-// Only opcodes that CPython's pickler uses for plain data, so that every reader of PyTorch
-// snapshots takes the file. Texts are written once and referred to afterwards, as are values that
-// the caller remembers. Memory: the texts seen so far and a buffer.
+// It uses only opcodes that CPython's pickler uses for plain data, so that every reader of PyTorch
+// snapshots accepts the file. Texts are written once and referred to afterwards, as are containers
+// that the caller marks with remember_next(). Memory: the texts seen so far and a buffer.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +21,13 @@ class PickleWriter {
  public:
   explicit PickleWriter(ByteSink& sink);
 
-  // Lists and dictionaries: begin, items (of a dictionary: key and value by turns), end.
+  // Lists and dictionaries: begin, items (in a dictionary: key and value in turn), end.
   void begin_list() { begin(pickle_op::kEmptyList); }
   void end_list() { end(); }
   void begin_dict() { begin(pickle_op::kEmptyDict); }
   void end_dict() { end(); }
   // Call before each item of a list or each key of a dictionary: long containers are filled in
-  // batches, so that readers need no stack as deep as the list is long.
+  // batches, so that a reader's stack does not grow with the length of the list.
   void item();
 
   void key(std::string_view name) {
@@ -41,7 +41,7 @@ class PickleWriter {
   void boolean(bool value) { byte(value ? pickle_op::kNewTrue : pickle_op::kNewFalse); }
   void pair(uint64_t first, uint64_t second);
 
-  // The container that begins next can be referred to later by what this returns.
+  // Returns a number by which refer() can refer to the container that begins next.
   uint32_t remember_next();
   void refer(uint32_t remembered);
 

@@ -11,7 +11,7 @@ namespace {
 constexpr uint64_t kSmallBuffer = 2 << 20;  // PyTorch's segments for requests up to 1 MiB
 constexpr uint64_t kSmallSize = 1 << 20;
 
-// The picture in the file, in the order of the file; empty when it is older than the events.
+// The state stored in the file, in file order; empty when it is older than the events.
 std::vector<SnapshotSegment> recorded_state(const ExportProcess& process) {
   std::vector<SnapshotSegment> segments;
   int64_t state_ns = INT64_MIN;
@@ -85,8 +85,8 @@ void add_up(SnapshotSegment& s) {
     s.segment.requested_bytes += b.requested_bytes;
     if (b.condition == BlockCondition::kAllocated) s.segment.allocated_bytes += b.size_bytes;
   }
-  // Events do not tell the pool by size. A fixed segment tells it by its own size; of a range that
-  // grows, the blocks do.
+  // Events do not say whether a segment is of the small or the large pool. The size of a fixed
+  // segment tells; for an expandable range, the sizes of its blocks do.
   const bool fixed = (s.segment.flags & kSegmentExpandable) == 0;
   if (fixed ? s.segment.size_bytes == kSmallBuffer : small_blocks) s.segment.flags |= kSegmentSmall;
 }
@@ -96,7 +96,7 @@ void replayed_state(const AllocationHistory& model, uint32_t event,
   const MemoryState state = state_after(model, event);
   size_t live = 0;
   size_t hole = 0;
-  // Blocks that lie in no known segment are shown as segments of their own.
+  // Each block outside of all known segments is shown as a segment.
   const auto put_strays = [&](uint64_t before) {
     for (; live < state.live.size(); ++live) {
       const Allocation& a = model.allocations[state.live[live]];

@@ -1,4 +1,4 @@
-// The allocator's full state as a snapshot shows it: segments and the blocks in them.
+// The allocator's full state as a snapshot lists it: segments and the blocks in them.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,8 @@ struct SnapshotSegment {
   std::vector<BlockState> blocks;  // by address
 };
 
-// The state at the end of the range. Where the trace holds a full picture that is not older than
-// its events and the range is whole, that picture as it is; else what the replay of the events
-// says.
+// The state at the end of the range. If the range is the whole trace and the trace holds a full
+// state that is not older than its events, that state; else the result of replaying the events.
 std::vector<SnapshotSegment> snapshot_state(const ExportProcess& process, const TimeRange& range);
 
 }  // namespace tidemark

@@ -84,7 +84,7 @@ class CsvSink final : public TableSink {
     return file.ok();
   }
 
-  // A column without a value says nothing of its type: a database is told.
+  // A column without values does not show its type, so load.sql declares it.
   void add_to_load(const TableSpec& table) {
     std::string columns;
     for (const TableColumn& column : table.columns) {
@@ -117,7 +117,7 @@ class CsvSink final : public TableSink {
   std::string directory_;
   uint64_t max_bytes_;
   std::vector<OutputFile> files_;
-  std::string load_;  // makes the tables in DuckDB
+  std::string load_;  // creates the tables in DuckDB
   std::string buffer_;
   uint64_t bytes_ = 0;
   bool first_ = true;
@@ -135,7 +135,7 @@ Result<ExportSummary> export_csv(const ExportInput& input, const ExportOptions& 
   }
   CsvSink sink(directory, options.max_bytes);
   if (Status status = dump_tables(input, options, sink, progress); !status) {
-    if (made) fs::remove(directory, error);  // only when it is empty
+    if (made) fs::remove(directory, error);  // only if empty
     return status.error();
   }
   ExportSummary summary;

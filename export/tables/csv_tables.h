@@ -5,7 +5,7 @@
 
 namespace tidemark {
 
-// The files appear only when all of them are whole. The directory is made if it does not exist.
+// The files appear only when all of them are complete. The directory is created if missing.
 Result<ExportSummary> export_csv(const ExportInput& input, const ExportOptions& options,
                                  const std::string& directory, const Progress& progress = {});
 

@@ -20,7 +20,7 @@ constexpr uint32_t kUsable = kSqlitePageBytes;
 constexpr size_t kFlushBytes = 1 << 20;
 constexpr uint32_t kFileHeader = 100;
 
-// How much of a record stays in its page; the rest goes to a chain of overflow pages.
+// How many bytes of a record stay in its page; the rest goes to a chain of overflow pages.
 constexpr size_t kMostInTable = kUsable - 35;
 constexpr size_t kMostInIndex = (kUsable - 12) * 64 / 255 - 23;
 size_t local_bytes(size_t bytes, size_t most) {
@@ -52,7 +52,7 @@ size_t varint_bytes(uint64_t value) {
   return static_cast<size_t>(put_sqlite_varint(scratch, value) - scratch);
 }
 
-// The record as it lies in a cell: what is local, and where the rest is.
+// A record in its cell: the local part, and where the rest is.
 struct Placed {
   std::span<const uint8_t> local;
   uint32_t overflow = 0;
@@ -169,7 +169,7 @@ uint32_t SqliteTable::finish() {
   return children_.front().page;
 }
 
-// Children are shared out evenly, so that no page has a single one.
+// Distributes children evenly, so that no page has a single one.
 void SqliteTable::add_level() {
   constexpr size_t kMostChildren = (kUsable - 12) / (2 + 4 + 9);
   const size_t parents = (children_.size() + kMostChildren - 1) / kMostChildren;
@@ -212,7 +212,7 @@ void SqliteIndex::end_leaf(Cell divider) {
 
 uint32_t SqliteIndex::finish() {
   if (has_waiting_) {
-    // Nothing follows it: it becomes a leaf of its own, and the entry before it goes up.
+    // Nothing follows it: it becomes a separate leaf, and the entry before it moves up.
     end_leaf(leaf_.take_last());
     std::memcpy(leaf_.add(waiting_.size()), waiting_.data(), waiting_.size());
   }
@@ -227,11 +227,11 @@ void SqliteIndex::add_level() {
   for (size_t i = 0; i + 1 < children_.size(); ++i) {
     used += 2 + 4 + dividers_[i].size();
     if (used <= kUsable) continue;
-    // Child i is the right one of its page, and its divider goes up.
+    // Child i is the rightmost of its page, and its divider moves up.
     starts.push_back(i + 1);
     used = 12;
   }
-  // A page needs two children; a full one has more than that to give.
+  // A page needs two children; a full page has more than two and can give one up.
   if (starts.size() > 1 && starts.back() + 1 == children_.size()) --starts.back();
   std::vector<uint32_t> level;
   std::vector<Cell> between;
@@ -276,16 +276,16 @@ Status finish_sqlite_file(SqlitePages& pages, std::span<const SqliteSchemaRow> s
   std::memcpy(h, "SQLite format 3", 16);
   put_big_endian(h + 16, kSqlitePageBytes, 2);
   h[18] = h[19] = 1;                         // no write-ahead log
-  h[21] = 64, h[22] = 32, h[23] = 32;        // shares of payload, fixed by the format
-  put_big_endian(h + 24, 1, 4);              // changes of the file
-  put_big_endian(h + 28, pages.count(), 4);  // valid because of the number at 92
-  put_big_endian(h + 40, 1, 4);              // changes of the schema
+  h[21] = 64, h[22] = 32, h[23] = 32;        // payload fractions, fixed by the format
+  put_big_endian(h + 24, 1, 4);              // file change counter
+  put_big_endian(h + 28, pages.count(), 4);  // valid because it matches the counter at 92
+  put_big_endian(h + 40, 1, 4);              // schema cookie
   put_big_endian(h + 44, 4, 4);              // schema format
   put_big_endian(h + 56, 1, 4);              // UTF-8
   put_big_endian(h + 60, user_version, 4);
   put_big_endian(h + 68, application_id, 4);
   put_big_endian(h + 92, 1, 4);
-  put_big_endian(h + 96, 3040001, 4);  // the version of SQLite whose format this is
+  put_big_endian(h + 96, 3040001, 4);  // the SQLite version of this format
   pages.finish(cells.page());
   if (!pages.good()) return Error{pages.message()};
   return {};

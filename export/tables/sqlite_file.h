@@ -1,11 +1,11 @@
-// Writes an SQLite database front to back (https://sqlite.org/fileformat2.html): several times as
-// fast as inserting rows, and without SQLite.
+// Writes an SQLite database from front to back (https://sqlite.org/fileformat2.html). This is
+// several times as fast as inserting rows, and does not need SQLite.
 //
-// Rows come in the order of their ids and entries of indexes in the order of their keys, so every
-// page is filled once and written once: leaves as they fill, then the pages that point to them.
+// Rows come ordered by id and index entries ordered by key, so every page is filled once and
+// written once: leaves as they fill, then the pages that point to them.
 //
-//   page 1   header (100 bytes), the table of tables
-//   page n   leaf, inner or overflow page, in the order in which they were filled
+//   page 1   header (100 bytes), the schema table
+//   page n   leaf, inner or overflow page, in the order in which it was filled
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ namespace tidemark {
 inline constexpr uint32_t kSqlitePageBytes = 32768;
 using SqlitePage = std::array<uint8_t, kSqlitePageBytes>;
 
-// The pages on their way to the file. The first failure is kept.
+// Writes pages to the file. The first failure is kept.
 class SqlitePages {
  public:
   SqlitePages(int fd, uint64_t max_bytes);
@@ -31,9 +31,9 @@ class SqlitePages {
   uint32_t append(const SqlitePage& page);
   // The number that the next page will have.
   uint32_t next() const { return following(last_); }
-  // And the one after that.
+  // The number of the page after that.
   uint32_t after_next() const { return following(next()); }
-  // Writes everything out, page 1 last.
+  // Flushes all pages, page 1 last.
   void finish(const SqlitePage& first);
 
   uint32_t count() const { return last_; }
@@ -42,7 +42,7 @@ class SqlitePages {
   const std::string& message() const { return message_; }
 
  private:
-  // The page at 1 GiB is where SQLite's locks lie: it holds nothing.
+  // SQLite's lock bytes are at 1 GiB: that page stays empty.
   static constexpr uint32_t kLockPage = (uint32_t{1} << 30) / kSqlitePageBytes + 1;
 
   static uint32_t following(uint32_t page) { return page + 1 == kLockPage ? page + 2 : page + 1; }
@@ -56,18 +56,18 @@ class SqlitePages {
   uint32_t last_ = 0;
 };
 
-// A page of cells that is being filled; the cells grow towards their pointers.
+// A page of cells while it is filled; the cells grow towards their pointers.
 class SqliteCells {
  public:
-  // `before`: bytes of the page in front of its header (page 1 has the file's there).
+  // `before`: bytes in front of the page's header (page 1 has the file header there).
   explicit SqliteCells(uint8_t type, uint32_t before = 0) { clear(type, before); }
 
   void clear(uint8_t type, uint32_t before = 0);
   bool has_room(size_t cell_bytes) const {
     return pointers_ + 2 * (count_ + 1) + cell_bytes <= content_;
   }
-  uint8_t* add(size_t cell_bytes);  // where the cell goes; there must be room
-  // Takes the last cell off again.
+  uint8_t* add(size_t cell_bytes);  // returns where the cell goes; check has_room() first
+  // Removes the last cell.
   std::vector<uint8_t> take_last();
   uint32_t count() const { return count_; }
   // Fills in the header; `right` is the last child of an inner page.
@@ -77,19 +77,19 @@ class SqliteCells {
  private:
   SqlitePage page_;
   uint32_t before_ = 0;
-  uint32_t pointers_ = 0;  // where the list of cells begins
-  uint32_t content_ = 0;   // where the last cell begins
+  uint32_t pointers_ = 0;  // offset of the list of cells
+  uint32_t content_ = 0;   // offset of the last cell
   uint32_t count_ = 0;
   uint32_t last_bytes_ = 0;
   uint8_t type_ = 0;
 };
 
-// A table: ids that only grow, each with a record.
+// A table: records with strictly increasing ids.
 class SqliteTable {
  public:
   explicit SqliteTable(SqlitePages& pages);
   void add(int64_t id, std::span<const uint8_t> record);
-  uint32_t finish();  // the number of its root page
+  uint32_t finish();  // returns the number of the root page
 
  private:
   struct Child {
@@ -105,7 +105,7 @@ class SqliteTable {
   int64_t last_id_ = 0;
 };
 
-// An index: records of keys and id, in their order.
+// An index: sorted records of keys and id.
 class SqliteIndex {
  public:
   explicit SqliteIndex(SqlitePages& pages);
@@ -120,11 +120,11 @@ class SqliteIndex {
 
   SqlitePages& pages_;
   SqliteCells leaf_;
-  // Each entry is in one place only: those between two pages are kept by the page above.
-  Cell waiting_;  // came when the leaf was full; goes up when another entry follows
+  // Each entry is stored once: an entry between two pages is in the page above them.
+  Cell waiting_;  // came when the leaf was full; moves up when another entry follows
   bool has_waiting_ = false;
   std::vector<uint32_t> children_;
-  std::vector<Cell> dividers_;  // dividers_[i] lies between children_[i] and [i + 1]
+  std::vector<Cell> dividers_;  // dividers_[i] is between children_[i] and [i + 1]
 };
 
 // Fills page 1.

@@ -15,7 +15,7 @@ struct Entry {
   int64_t id_and_nulls;  // the id, and below it a bit per column
 
   bool null(size_t i) const { return (id_and_nulls >> i & 1) != 0; }
-  // Nothing comes before every number.
+  // NULL sorts before every number.
   bool operator<(const Entry& other) const {
     for (size_t i = 0; i < N; ++i) {
       if (values[i] != other.values[i]) return values[i] < other.values[i];
@@ -99,7 +99,7 @@ void SqliteIndexKeys::sort_and_write() {
 
 uint32_t SqliteIndexKeys::finish() {
   for (size_t i = 0; i < columns_.size(); ++i) {
-    // From the order in which texts came to the order of the texts.
+    // Maps texts from their order of arrival to their sorted order.
     std::vector<int64_t> place(texts_[i].size());
     for (const auto& [text, came] : texts_[i]) {
       place[static_cast<size_t>(came)] = static_cast<int64_t>(by_place_[i].size());

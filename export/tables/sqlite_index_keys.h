@@ -1,7 +1,7 @@
-// The keys of an index while its table is written, and the index in their order.
+// Collects the keys of an index while its table is written, then writes the index in key order.
 //
-// Tables whose rows come in the order of an index fill it as they go. For all others the keys wait
-// here until the table is whole: 8 bytes per column and 8 per row.
+// If the rows of the table come in the order of the index, the index is written at the same time.
+// Otherwise the keys are held until the table is complete: 8 bytes per column and 8 per row.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,7 @@
 
 namespace tidemark {
 
-// A value of an index: a number, a text as its place in the order of all texts of its column, or
-// nothing.
+// A value of an index: a number, a text as its rank among all texts of its column, or NULL.
 struct SqliteKey {
   int64_t value = INT64_MIN;
   bool null = true;
@@ -27,19 +26,19 @@ class SqliteIndexKeys {
  public:
   static constexpr size_t kMostColumns = 3;
 
-  // `columns`: their places in the table.
+  // `columns`: positions in the table.
   SqliteIndexKeys(SqlitePages& pages, std::vector<size_t> columns, bool in_row_order);
 
   const std::vector<size_t>& columns() const { return columns_; }
   void integer(size_t place, int64_t value) { now_[place] = {value, false}; }
   void text(size_t place, std::string_view value);
   void null(size_t place) { now_[place] = {}; }
-  // False where rows that should come in order do not.
+  // False when rows that should come in order do not.
   bool end_row(int64_t id);
 
   // Returns the root page.
   uint32_t finish();
-  // What sqlite_stat1 says of it: rows, and rows per value of the first columns, of the first two …
+  // For sqlite_stat1: rows, rows per value of the first column, of the first two columns …
   std::string statistics() const;
 
  private:
@@ -57,9 +56,9 @@ class SqliteIndexKeys {
   Keys last_{};
   uint64_t rows_ = 0;
   std::array<uint64_t, kMostColumns> distinct_{};
-  std::vector<int64_t> waiting_;  // per row: the columns' values, then id and which are nothing
+  std::vector<int64_t> waiting_;  // per row: the columns' values, then the id and which are NULL
   std::array<std::map<std::string, int64_t, std::less<>>, kMostColumns> texts_;
-  std::array<std::vector<std::string_view>, kMostColumns> by_place_;  // texts in their order
+  std::array<std::vector<std::string_view>, kMostColumns> by_place_;  // sorted texts
 };
 
 }  // namespace tidemark

@@ -1,7 +1,7 @@
 // One row as SQLite stores it: a header of types, then the values
 // (https://sqlite.org/fileformat2.html, section 2.1).
 //
-//   record = header bytes, type*, value*      numbers are big-endian and as short as they can be
+//   record = header bytes, type*, value*      numbers are big-endian and as short as possible
 #pragma once
 
 #include <bit>
@@ -43,7 +43,7 @@ class SqliteRecord {
   void null() { type(0); }
   void integer(int64_t value) {
     if (value == 0 || value == 1) return type(8 + static_cast<uint64_t>(value));
-    // By the bits that the number needs beside its sign.
+    // By the number of bits besides the sign.
     const auto magnitude = static_cast<uint64_t>(value < 0 ? ~value : value);
     const int bits = static_cast<int>(std::bit_width(magnitude)) + 1;
     static constexpr uint8_t kType[9] = {0, 1, 2, 3, 4, 5, 5, 6, 6};
@@ -60,7 +60,7 @@ class SqliteRecord {
 
   // Valid until the next change.
   std::span<const uint8_t> bytes() {
-    // The length counts itself: one byte up to 127, else two.
+    // The length includes itself: one byte up to 127, else two.
     const size_t length = header_used_ + (header_used_ + 1 < 0x80 ? 1 : 2);
     whole_.resize(length + body_used_);
     uint8_t* p = put_sqlite_varint(whole_.data(), length);

@@ -26,7 +26,7 @@ class SqliteSink final : public TableSink {
  private:
   struct Use {
     SqliteIndexKeys* index;
-    size_t place;  // among the index's columns
+    size_t place;  // position in the index's columns
   };
   struct Statistics {
     std::string table;
@@ -53,7 +53,7 @@ class SqliteSink final : public TableSink {
 
   void put_integer(int64_t value) override {
     if (column() == 0 && spec_->keyed) {
-      // The first column is the row's own number, which is not in the record.
+      // The first column is the rowid, which is not stored in the record.
       if (value <= id_) fail(fmt::format("rows of {} are out of order", spec_->name));
       id_ = value;
       record_.null();
@@ -127,7 +127,7 @@ class SqliteSink final : public TableSink {
     spec_ = nullptr;
   }
 
-  // What ANALYZE would find out, for SQLite's planner.
+  // The results of ANALYZE, for SQLite's query planner.
   void put_statistics() {
     SqliteTable table(pages_);
     int64_t id = 0;

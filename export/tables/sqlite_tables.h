@@ -5,7 +5,7 @@
 
 namespace tidemark {
 
-// The schema is in docs/export.md. The file appears only when it is whole.
+// The schema is in docs/export.md. The file appears only when it is complete.
 Result<ExportSummary> export_sqlite(const ExportInput& input, const ExportOptions& options,
                                     const std::string& path, const Progress& progress = {});
 

@@ -1,4 +1,4 @@
-// Everything but the allocator's history as rows, and the order of the tables.
+// Rows of everything except the allocator's history, and the order of the tables.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -24,7 +24,7 @@ std::string joined(const std::vector<std::string>& lines) {
   return text;
 }
 
-// Names of kernels by process and string: each is spelled out once.
+// Names of kernels by process and string: each is demangled once.
 class KernelNames {
  public:
   std::string_view of(const ExportProcess& process, uint32_t string) {
@@ -67,7 +67,7 @@ class TableDump {
   }
 
  private:
-  // How much of the work a table is, about; the tables of millions of rows are nearly all of it.
+  // The approximate share of the work; tables with millions of rows are nearly all of it.
   static double weight_of(std::string_view table) {
     return table == "events" ? 60 : table == "allocations" ? 30 : table == "kernels" ? 10 : 1;
   }
@@ -80,7 +80,7 @@ class TableDump {
   }
 
   TableSource source(size_t i) {
-    // Processes share the time of a table evenly.
+    // Assumes that each process takes the same share of a table's time.
     return {&processes_[i], stacks_[i].get(), options_.time, [this, i](double share) {
               const auto all = static_cast<double>(processes_.size());
               const double part = (static_cast<double>(i) + share) / all;
@@ -88,7 +88,7 @@ class TableDump {
             }};
   }
 
-  // Calls use(row, process, stacks) for the rows of a table whose time lies in the range.
+  // Calls use(row, process, stacks) for the rows of a table that overlap the range.
   template <typename Row, typename Overlaps, typename Use>
   void dump_rows(std::string_view table, Overlaps&& overlaps, Use&& use) {
     begin(table);
@@ -188,7 +188,7 @@ class TableDump {
     for (size_t i = 0; i < processes_.size(); ++i) dump_ooms(processes_[i], *stacks_[i]);
   }
 
-  // The iterations that the report counts.
+  // The iterations that the report found.
   void dump_steps(const ExportProcess& process) {
     for (const AllocationHistory* model : by_device(*process.model)) {
       const Steps* found = steps_of(*report_, process, model->device);
@@ -197,7 +197,7 @@ class TableDump {
       for (uint32_t i = 0; i < steps.count(); ++i) {
         const uint32_t end = steps.boundaries[i + 1];
         const int64_t begin_ns = model->time_ns[steps.boundaries[i]];
-        // The last one may end with the history.
+        // The last step may end with the history.
         const int64_t end_ns = model->time_ns[std::min(end, model->event_count() - 1)];
         if (!options_.time.overlaps(begin_ns, end_ns)) continue;
         sink_.integer(process.number);
@@ -425,7 +425,7 @@ class TableDump {
     }
   }
 
-  // Only stacks that some row refers to, each with all its frames.
+  // Only the stacks that rows refer to, each with all its frames.
   void dump_stacks() {
     begin("stacks");
     for_each_used_stack([&](size_t i, uint32_t stack, const std::vector<uint32_t>& frames) {
@@ -467,7 +467,7 @@ class TableDump {
     }
   }
 
-  // Frame ids are per process; the process in the upper half keeps them apart.
+  // Frame ids are per process, so the upper half holds the process.
   int64_t frame_id(size_t i, uint32_t frame) const {
     return (int64_t{processes_[i].number - 1} << 32) + frame;
   }
@@ -492,8 +492,8 @@ class TableDump {
   const Report* report_ = nullptr;
   std::optional<Report> made_report_;
   KernelNames kernels_;
-  double whole_ = 0;  // of the weights of all tables
-  double done_ = 0;   // of those before this one
+  double whole_ = 0;  // sum of the weights of all tables
+  double done_ = 0;   // sum of the weights of the tables before this one
   double weight_ = 0;
 };
 

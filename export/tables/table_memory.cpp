@@ -1,4 +1,4 @@
-// The allocator's history as rows: allocations, segments, and on request every event.
+// Rows of the allocator's history: allocations, segments and, on request, every event.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -11,12 +11,12 @@ namespace tidemark {
 
 namespace {
 
-// A stretch of reserved addresses from when it came to when it went. A range that shrinks in parts
-// becomes one row per part, so that the rows alive at any event add up to what was reserved.
+// A range of reserved addresses from birth to death. A range that shrinks in parts becomes one row
+// per part, so that the rows alive at any event add up to the reserved bytes.
 struct SegmentRow {
   uint64_t address = 0;
   uint64_t size_bytes = 0;
-  uint32_t change = 0;  // the segment change that brought it
+  uint32_t change = 0;  // the segment change that created it
   uint32_t birth = 0;
   uint32_t death = kNever;
 };
@@ -32,7 +32,7 @@ class SegmentHistory {
     if (model_.change[event] == Change::kShrink) shrink(model_.segment_changes[subject], event);
   }
 
-  // Row of the segment that holds the address now.
+  // The row of the segment that currently holds the address.
   std::optional<uint32_t> find(uint64_t address) const {
     auto next = alive_.upper_bound(address);
     if (next == alive_.begin()) return {};
@@ -63,7 +63,7 @@ class SegmentHistory {
       alive_.erase(whole.address);
       const uint64_t from = std::max(whole.address, c.address);
       const uint64_t to = std::min(whole_end, end);
-      // The part that goes takes a new row when some of the old one stays.
+      // If part of the segment stays, the part that is released gets a new row.
       const bool front = from > whole.address;
       const bool back = to < whole_end;
       if (front) {
@@ -129,7 +129,7 @@ void put_allocation(TableSink& sink, const TableSource& source, const Allocation
   sink.end_row();
 }
 
-// Called with every event of a walk: lets go of what is behind it and tells how far it has come.
+// Called with every event of a walk: releases the pages before it and reports the progress.
 void note_event(const TableSource& source, const AllocationHistory& model, uint32_t event) {
   constexpr uint32_t kEventsBetween = 1 << 17;
   release_behind(model, event);
@@ -138,7 +138,7 @@ void note_event(const TableSource& source, const AllocationHistory& model, uint3
   }
 }
 
-// The borders of the range as events of one model.
+// The range as event numbers of one model.
 struct EventRange {
   uint32_t first;
   uint32_t end;

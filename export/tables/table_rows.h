@@ -1,4 +1,4 @@
-// Tables on their way to SQLite or CSV: what a table looks like, and where its rows go.
+// The tables for SQLite and CSV: their descriptions, and the sink for their rows.
 #pragma once
 
 #include <cstddef>
@@ -21,14 +21,14 @@ struct TableColumn {
 
 struct TableIndex {
   std::string_view columns;   // "a, b", at most three
-  bool in_row_order = false;  // rows come in the order of these columns
+  bool in_row_order = false;  // rows come ordered by these columns
 };
 
 struct TableSpec {
   std::string_view name;
   std::vector<TableColumn> columns;  // the first is the primary key when `keyed`
   std::vector<TableIndex> indexes;
-  bool keyed = false;  // ids only grow
+  bool keyed = false;  // strictly increasing
 };
 
 // Takes tables one after the other, each row cell by cell in the order of the columns. Rows are
@@ -97,11 +97,11 @@ class TableSink {
   bool good_ = true;
 };
 
-// Every table of the schema (docs/export.md), in its order. "events" only when asked for.
+// All tables of the schema (docs/export.md), in order. "events" is written only on request.
 const std::vector<TableSpec>& table_specs();
 const TableSpec& table_spec(std::string_view name);
 
-// Ids of stacks and frames across processes, and which stacks some row refers to.
+// Ids of stacks and frames across processes, and which stacks are referred to.
 class StackIds {
  public:
   StackIds(const Dictionary& names, int64_t base) : base_(base), used_(names.stack_count()) {}
@@ -120,25 +120,25 @@ class StackIds {
   std::vector<bool> used_;
 };
 
-// One process on its way into the tables.
+// One process that is written to the tables.
 struct TableSource {
   const ExportProcess* process = nullptr;
   StackIds* stacks = nullptr;
   TimeRange range;
-  Progress progress;  // through the table that is being filled
+  Progress progress;  // within the table that is being filled
 };
 
-// The histories of a process in the order of their devices.
+// The histories of a process, ordered by device.
 std::vector<const AllocationHistory*> by_device(const ProcessModel& process);
 
-// Devices with their peaks; who held the card, and the holes, at the peaks and the last error.
+// Devices with their peaks; owners of the card's memory and holes, at the peaks and the last error.
 void dump_devices(TableSink& sink, const ExportProcess& process, const Report& report);
 void dump_ledgers(TableSink& sink, const TableSource& source, const Report& report);
 void dump_holes(TableSink& sink, const TableSource& source);
-// What the driver gave out, each from birth to death.
+// The driver's allocations, each from birth to death.
 void dump_driver_allocations(TableSink& sink, const TableSource& source);
 
-// The allocator's history; the ids that run through all processes are counted up.
+// The allocator's history. Ids are unique across processes; each call advances them.
 void dump_allocations(TableSink& sink, const TableSource& source, int64_t& next_allocation,
                       int64_t& next_segment);
 void dump_segments(TableSink& sink, const TableSource& source, int64_t& next_segment);

@@ -1,5 +1,5 @@
-// Devices with their peaks, and what was there at the moments that matter: holes, the ledger, what
-// the driver had given out.
+// Devices with their peaks, and the state at the moments that matter: holes, the ledger, the
+// driver's allocations.
 #include <cmath>
 
 #include "analysis/wording.h"
