@@ -74,7 +74,7 @@ Result<std::vector<CudaProcess>> enter_all(std::vector<CudaProcess> processes,
       warn(status.error().message);
     }
   }
-  if (entered.empty()) return Error{"none of the processes could be entered"};
+  if (entered.empty()) return Error{"could not attach to any of the processes"};
   return entered;
 }
 

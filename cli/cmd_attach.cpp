@@ -47,7 +47,7 @@ Result<std::vector<CudaProcess>> start_all(std::vector<CudaProcess> processes,
       warn(fmt::format("{}: {}", process.label(), reply.error().message));
     }
   }
-  if (started.empty()) return Error{"no capture could be begun"};
+  if (started.empty()) return Error{"recording could not be started in any of the processes"};
   return started;
 }
 
@@ -101,7 +101,7 @@ int run(const Options& options) {
   }
   if (!time && !options.live) {
     if (!options.quiet) {
-      fmt::print(stderr, "tidemark: it goes on until: tidemark detach {}\n",
+      fmt::print(stderr, "tidemark: to stop recording: tidemark detach {}\n",
                  started->size() == 1 ? std::to_string(started->front().pid) : "--all");
     }
     return kOk;
@@ -116,20 +116,24 @@ int run(const Options& options) {
 
 void add_attach(CLI::App& app, int& code) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("attach", "begin recording a process that runs already");
+  CLI::App* command = app.add_subcommand("attach", "start recording a running process");
   add_choice(*command, options->choice);
   command->add_option("-o,--output", options->directory, "directory for the traces");
-  command->add_option("--for", options->time, "record so long (60s, 5m, 2h), then stop and report");
-  command->add_flag("--live", options->live, "show how full the cards are; Ctrl-C stops recording");
-  command->add_option("--stacks", options->stacks, "none, python, native or all")
+  command->add_option("--for", options->time,
+                      "recording duration (60s, 5m, 2h); a summary follows");
+  command->add_flag("--live", options->live, "show the memory use; Ctrl-C stops the recording");
+  command
+      ->add_option("--stacks", options->stacks,
+                   "which call stacks to record: none, python, native or all")
       ->check(CLI::IsMember({"none", "python", "native", "all"}));
   command->add_flag("--no-kernels", options->no_kernels, "do not record kernels");
   command->add_option("--library", options->library,
-                      "libtidemark.so as the process sees it, in a container");
-  command->add_flag("-q,--quiet", options->quiet, "no summary at the end");
+                      "path of libtidemark.so inside the process's container");
+  command->add_flag("-q,--quiet", options->quiet, "do not print a summary at the end");
   command->footer(
-      "A process that was started with tidemark run --arm is asked; into any other the library is\n"
-      "loaded first. Without --for or --live the recording goes on until tidemark detach.\n"
+      "A process started with tidemark run --arm is contacted over its socket; otherwise the\n"
+      "library is injected first. Without --for or --live, recording continues until tidemark\n"
+      "detach.\n"
       "Examples:\n"
       "  tidemark attach 4711 --for 60s\n"
       "  tidemark attach --job slurm-99.0 -o out --live");

@@ -57,7 +57,7 @@ int run(const Options& options) {
   bool good = true;
   if (max_peak) {
     good &= say(peak <= *max_peak,
-                fmt::format("peak {} of at most {}", size_text(peak), size_text(*max_peak)));
+                fmt::format("peak {}, limit {}", size_text(peak), size_text(*max_peak)));
   }
   if (!options.baseline.empty()) {
     const Result<Report> baseline = report_on(options.baseline);
@@ -66,14 +66,14 @@ int run(const Options& options) {
     if (before == 0) return fail({options.baseline + ": has no peak to compare with"});
     const double growth = 100 * (static_cast<double>(peak) / static_cast<double>(before) - 1);
     good &= say(growth <= options.max_growth,
-                fmt::format("peak {} against {}: {:+.1f} %, at most {:+.1f} %", size_text(peak),
+                fmt::format("peak {}, baseline {}: {:+.1f} %, limit {:+.1f} %", size_text(peak),
                             size_text(before), growth, options.max_growth));
   }
   const bool alone = !max_peak && options.baseline.empty();
   for (const Finding& f : failing_findings(*report, options.fail_on, alone)) {
     good = say(false, f.id + ": " + f.summary) && good;
   }
-  if (good && (alone || !options.fail_on.empty())) say(true, "no such finding");
+  if (good && (alone || !options.fail_on.empty())) say(true, "no failing findings");
   return good ? kOk : kNo;
 }
 
@@ -81,20 +81,25 @@ int run(const Options& options) {
 
 void add_check(CLI::App& app, int& code) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("check", "for CI: exit 1 when a run needs too much");
+  CLI::App* command =
+      app.add_subcommand("check", "for CI: exit 1 when a run needs too much memory");
   command->add_option("PATH", options->path, "a trace, a directory of traces, or a snapshot")
       ->required();
-  command->add_option("--max-peak", options->max_peak, "the highest reserved peak: 40GiB, 512M");
-  command->add_option("--baseline", options->baseline, "a run to compare the peak with");
-  command->add_option("--max-growth", options->max_growth, "per cent above the baseline")
+  command->add_option("--max-peak", options->max_peak,
+                      "limit for the peak, reserved or from the driver (40GiB)");
+  command->add_option("--baseline", options->baseline, "a run whose peak to compare with");
+  command
+      ->add_option("--max-growth", options->max_growth,
+                   "limit for the growth over the baseline, in percent")
       ->capture_default_str()
       ->needs(command->get_option("--baseline"));
   command
-      ->add_option("--fail-on", options->fail_on,
-                   "ids of findings (warning or above) that fail, 'any' for all of them")
+      ->add_option(
+          "--fail-on", options->fail_on,
+          "ids of findings of severity warning or error that fail the check; 'any' for all")
       ->delimiter(',');
   command->footer(
-      "Without options it fails on findings of severity error.\n"
+      "Without options, findings of severity error fail the check.\n"
       "Examples:\n"
       "  tidemark check run.tmk --max-peak 40GiB\n"
       "  tidemark check run.tmk --baseline main.tmk --max-growth 3\n"

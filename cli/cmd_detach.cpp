@@ -35,11 +35,11 @@ int run(const ProcessChoice& choice, bool quiet) {
 void add_detach(CLI::App& app, int& code) {
   auto choice = std::make_shared<ProcessChoice>();
   auto quiet = std::make_shared<bool>(false);
-  CLI::App* command = app.add_subcommand("detach", "end a recording; the process goes on");
+  CLI::App* command = app.add_subcommand("detach", "stop recording; the process keeps running");
   add_choice(*command, *choice);
-  command->add_flag("-q,--quiet", *quiet, "no summary");
+  command->add_flag("-q,--quiet", *quiet, "do not print a summary");
   command->footer(
-      "Prints the traces. The process stays armed: it can be attached to again.\n"
+      "Prints the paths of the traces. The process stays armed, so you can attach to it again.\n"
       "Example:\n  tidemark detach 4711");
   command->callback([choice, quiet, &code] { code = run(*choice, *quiet); });
 }

@@ -49,14 +49,15 @@ int run(const Options& options) {
 void add_diff(CLI::App& app, int& code) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
-      app.add_subcommand("diff", "two runs or two ranks: what grew, by stack and category");
+      app.add_subcommand("diff", "compare two runs or two ranks: what grew, by stack and category");
   command->add_option("BEFORE", options->before, "a trace, a directory, or a snapshot")->required();
-  command->add_option("AFTER", options->after, "the one to compare with it")->required();
-  command->add_option("--rank", options->rank, "only this rank of both");
-  command->add_option("--other-rank", options->other_rank, "this rank of AFTER instead");
-  command->add_option("--stacks", options->stacks, "how many stacks to list")
+  command->add_option("AFTER", options->after, "the run to compare with it")->required();
+  command->add_option("--rank", options->rank, "compare only this rank");
+  command->add_option("--other-rank", options->other_rank,
+                      "compare with this rank of AFTER instead");
+  command->add_option("--stacks", options->stacks, "number of stacks to list")
       ->capture_default_str();
-  command->add_flag("--json", options->json, "for programs: schema tidemark.diff/1");
+  command->add_flag("--json", options->json, "print JSON, schema tidemark.diff/1");
   command->footer(
       "Examples:\n"
       "  tidemark diff yesterday.tmk today.tmk\n"

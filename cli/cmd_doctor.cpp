@@ -53,7 +53,7 @@ Check check_driver() {
 Check check_nvml() {
   if (loads("libnvidia-ml.so.1")) return {true, "NVML: libnvidia-ml.so.1 loads", {}};
   return {false, "NVML: libnvidia-ml.so.1 not found",
-          "comes with NVIDIA's driver; without it the card's total use is not known"};
+          "it comes with NVIDIA's driver; without it, the total memory use of the card is unknown"};
 }
 
 Check check_cupti() {
@@ -68,26 +68,26 @@ Check check_compiler() {
     if (!find_program(name).empty()) return {true, fmt::format("C++ compiler: {}", name), {}};
   }
   return {false, "C++ compiler: none on PATH",
-          "install g++; without it requested sizes and streams of PyTorch are not recorded"};
+          "install g++; without it, PyTorch's requested sizes and streams are not recorded"};
 }
 
 Check check_source_lines() {
   if (reads_source_lines()) return {true, "native stacks: functions, files and lines", {}};
   return {false, "native stacks: functions only, this tidemark was built without elfutils",
-          "install libdw-dev and build again"};
+          "install libdw-dev and rebuild tidemark"};
 }
 
 Check check_output() {
   if (::access(".", W_OK) == 0) return {true, "this directory can be written to", {}};
   return {false, "this directory cannot be written to",
-          "go elsewhere, or name a directory with -o"};
+          "change to another directory, or choose one with -o"};
 }
 
 }  // namespace
 
 void add_doctor(CLI::App& app, int& code) {
-  CLI::App* command =
-      app.add_subcommand("doctor", "what this machine offers for recording, and what is missing");
+  CLI::App* command = app.add_subcommand(
+      "doctor", "check what this machine has for recording, and what is missing");
   command->footer(
       "Exit status 1 when something is missing. Example:\n"
       "  tidemark doctor");

@@ -37,8 +37,7 @@ constexpr uint64_t kPerfettoLimit = uint64_t{1} << 30;
 Result<TimeRange> parse_time(const std::string& text, int64_t start_ns) {
   TimeRange range;
   if (text.empty()) return range;
-  const Error error{"--time takes two times since the start such as 1.5s..3s or 20ms.., not '" +
-                    text + "'"};
+  const Error error{"--time takes a time range such as 1.5s..3s or 20ms.., not '" + text + "'"};
   const size_t dots = text.find("..");
   if (dots == std::string::npos) return error;
   const std::string_view first = std::string_view(text).substr(0, dots);
@@ -65,7 +64,7 @@ Result<uint64_t> size_limit(const Options& options) {
 // Whether the output can be written at all, checked before a long trace is read.
 Status check_output(const Options& options) {
   if (options.format == "csv") {
-    return options.output.empty() ? Status(Error{"a directory to write needs a name"}) : Status();
+    return options.output.empty() ? Status(Error{"the output directory needs a name"}) : Status();
   }
   const Result<OutputFile> file = OutputFile::create(options.output);
   return file ? Status() : Status(file.error());
@@ -98,9 +97,9 @@ int run(const Options& options) {
   ExportOptions wanted;
   wanted.time = *parse_time(options.time, model.start_ns);
   if (wanted.time.begin_ns > model.end_ns) {
-    return fail(Error{
-        fmt::format("--time {} begins after the end of the trace, {} s after its start",
-                    options.time, static_cast<double>(model.end_ns - model.start_ns) * 1e-9)});
+    return fail(Error{fmt::format("--time {} begins after the end of the trace, which is {} s long",
+                                  options.time,
+                                  static_cast<double>(model.end_ns - model.start_ns) * 1e-9)});
   }
   wanted.ranks = options.ranks;
   wanted.max_bytes = *limit;
@@ -118,21 +117,22 @@ int run(const Options& options) {
 void add_export(CLI::App& app, int& code) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
-      app.add_subcommand("export", "the trace for other tools: Perfetto, SQL, memory_viz");
+      app.add_subcommand("export", "convert a trace for other tools: Perfetto, SQL, memory_viz");
   command->add_option("PATH", options->path, "a trace, a directory of traces, or a snapshot")
       ->required();
   command
       ->add_option("--format", options->format, "perfetto, sqlite, csv (a directory) or snapshot")
       ->required()
       ->check(CLI::IsMember({"perfetto", "sqlite", "csv", "snapshot"}));
-  command->add_option("-o,--output", options->output, "what to write")->required();
-  command->add_option("--time", options->time, "only from..to, since the start (1.5s..3s, 20ms..)");
+  command->add_option("-o,--output", options->output, "file to write (csv: directory)")->required();
+  command->add_option("--time", options->time,
+                      "only this time range, since the start (1.5s..3s, 20ms..)");
   command->add_option("--ranks", options->ranks, "only these ranks (0,3)")->delimiter(',');
   command->add_option("--max-size", options->max_size,
-                      "perfetto: thin the curves to stay below (default 1GiB); others: an error "
-                      "when larger");
+                      "perfetto: thin the curves to stay below this size (default 1GiB); other "
+                      "formats: fail if larger");
   command->add_flag("--events", options->events,
-                    "sqlite, csv: also every event with the totals after it (large)");
+                    "sqlite, csv: also write every event with the totals after it (large)");
   command->footer(
       "Examples:\n"
       "  tidemark export run.tmk --format perfetto -o run.pftrace     open in ui.perfetto.dev\n"

@@ -15,7 +15,8 @@ struct Options {
 
 void add_import(CLI::App& app, int& code) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("import", "turn a PyTorch memory snapshot into a trace");
+  CLI::App* command =
+      app.add_subcommand("import", "convert a PyTorch memory snapshot into a trace");
   command->add_option("SNAPSHOT", options->snapshot, "a .pickle or .pickle.gz file")->required();
   command->add_option("-o,--output", options->output, "the trace to write")->required();
   command->footer("Example:\n  tidemark import snapshot.pickle -o run.tmk");

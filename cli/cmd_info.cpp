@@ -34,16 +34,17 @@ void print_process(const ProcessModel& p) {
 void print_losses(const TraceModel& model) {
   const Damage& d = model.damage;
   if (d.any()) {
-    fmt::print("damage: {}, {} lost in them, {} skipped{}\n", counted(d.blocks, "block"),
+    fmt::print("damaged: {}, {} lost in them, {} skipped{}\n", counted(d.blocks, "block"),
                counted(d.rows, "row"), counted(d.skipped_bytes, "byte"),
                d.truncated ? ", the file ends inside a block" : "");
   }
-  if (d.unfinished) fmt::print("unfinished: the recording did not come to its regular end\n");
+  if (d.unfinished) fmt::print("unfinished: the recording was interrupted\n");
   if (model.unknown_blocks != 0) {
-    fmt::print("left out: {} of kinds this version does not know\n",
+    fmt::print("left out: {} of kinds that this version does not know\n",
                counted(model.unknown_blocks, "block"));
   }
-  if (!d.any() && !d.unfinished && model.unknown_blocks == 0) fmt::print("whole: nothing lost\n");
+  if (!d.any() && !d.unfinished && model.unknown_blocks == 0)
+    fmt::print("complete: nothing lost\n");
 }
 
 int run(const std::string& path) {
@@ -74,7 +75,7 @@ int run(const std::string& path) {
 void add_info(CLI::App& app, int& code) {
   auto path = std::make_shared<std::string>();
   CLI::App* command =
-      app.add_subcommand("info", "what is in a trace: ranks, devices, tables, losses");
+      app.add_subcommand("info", "show what is in a trace: ranks, devices, tables, losses");
   command->add_option("PATH", *path, "a trace, a directory of traces, or a snapshot")->required();
   command->footer("Example:\n  tidemark info run.tmk");
   command->callback([path, &code] { code = run(*path); });

@@ -35,14 +35,16 @@ int run(MergeOptions options) {
 
 void add_merge(CLI::App& app, int& code) {
   auto options = std::make_shared<MergeOptions>();
-  CLI::App* command = app.add_subcommand("merge", "make one file of a job's ranks, on one clock");
+  CLI::App* command =
+      app.add_subcommand("merge", "merge the ranks of a job into one trace, on one clock");
   command->add_option("PATH", options->inputs, "traces, or directories of them")->required();
-  command->add_option("-o,--output", options->output, "the merged trace")->required();
-  command->add_option("-j,--jobs", options->threads, "threads; as many as processors if not given")
+  command->add_option("-o,--output", options->output, "trace to write")->required();
+  command
+      ->add_option("-j,--jobs", options->threads, "number of threads (default: one per processor)")
       ->check(CLI::Range(1, 256));
   command->footer(
-      "Files that are cut, damaged, missing or of another job do not stop it: they are named here\n"
-      "and in every report on the merged trace.\n"
+      "Files that are cut off, damaged, missing or of another job do not stop the merge: they are\n"
+      "listed here and in every report on the merged trace.\n"
       "Example:\n  tidemark merge out/ -o job.tmk");
   command->callback([options, &code] { code = run(*options); });
 }

@@ -94,7 +94,7 @@ int run(bool as_json) {
     return kOk;
   }
   if (processes.empty()) {
-    fmt::print("no process that uses CUDA can be seen here\n");
+    fmt::print("no process that uses CUDA was found\n");
     return kOk;
   }
   fmt::print("{:>8} {:>5} {:<10} {:<14} {:>4} {:>10}  {}\n", "PID", "RANK", "USER", "STATE", "CARD",
@@ -108,11 +108,11 @@ int run(bool as_json) {
 void add_ps(CLI::App& app, int& code) {
   auto as_json = std::make_shared<bool>(false);
   CLI::App* command =
-      app.add_subcommand("ps", "processes that use CUDA, and which can be recorded");
-  command->add_flag("--json", *as_json, "for programs");
+      app.add_subcommand("ps", "list processes that use CUDA, and whether they can be recorded");
+  command->add_flag("--json", *as_json, "print JSON, schema tidemark.ps/1");
   command->footer(
-      "armed: started with tidemark, recording nothing; recording; attachable: tidemark can be\n"
-      "loaded into it; not attachable, and why.\n"
+      "States: armed (started with tidemark, not recording), recording, attachable (tidemark can\n"
+      "be injected), not attachable (with the reason).\n"
       "Example:\n  tidemark ps");
   command->callback([as_json, &code] { code = run(*as_json); });
 }

@@ -14,16 +14,16 @@ namespace {
 void print(const RecoveryReport& report) {
   switch (report.outcome) {
     case RecoveryOutcome::kNothingToDo:
-      fmt::print("{}: whole, nothing to do\n", report.path);
+      fmt::print("{}: complete, nothing to do\n", report.path);
       break;
     case RecoveryOutcome::kRecovered:
       fmt::print("{}: recovered {}\n", report.path, counted(report.rows, "row"));
       break;
     case RecoveryOutcome::kStillRunning:
-      fmt::print("{}: its process still runs, left alone\n", report.path);
+      fmt::print("{}: its process is still running; not changed\n", report.path);
       break;
     case RecoveryOutcome::kBusy:
-      fmt::print("{}: somebody else is recovering it\n", report.path);
+      fmt::print("{}: another process is recovering it\n", report.path);
       break;
   }
 }
@@ -60,8 +60,8 @@ void add_recover(CLI::App& app, int& code) {
   CLI::App* command = app.add_subcommand("recover", "finish the traces of killed processes");
   command->add_option("PATH", *path, "a trace or a directory of traces")->required();
   command->footer(
-      "Every reading command does so by itself. Here the names of native functions are written\n"
-      "into the traces, too, so that they can be read on another machine.\n"
+      "Commands that read a trace also do this. In addition, this command writes the names of\n"
+      "native functions into the traces, so that they can be read on another machine.\n"
       "Example:\n  tidemark recover out/");
   command->callback([path, &code] { code = run(*path); });
 }

@@ -82,19 +82,20 @@ int run(const Options& options) {
 
 void add_report(CLI::App& app, int& code) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("report", "what filled the memory, and whose line it was");
+  CLI::App* command =
+      app.add_subcommand("report", "show what filled the memory, and which code allocated it");
   command->add_option("PATH", options->path, "a trace, a directory of traces, or a snapshot")
       ->required();
-  command->add_flag("--json", options->json, "for programs: schema tidemark.report/1");
+  command->add_flag("--json", options->json, "print JSON, schema tidemark.report/1");
   command->add_option("--html", options->html, "write one self-contained page to this file");
   command
       ->add_option("--fail-on", options->fail_on,
-                   "exit 1 when there is one of these findings at warning or above; 'any' for all")
+                   "exit 1 if one of these findings has severity warning or error; 'any' for all")
       ->delimiter(',');
   command->add_option("--rank", options->rank, "only this rank");
   command->add_option("--at", options->at, "peak, oom, or a time since the start (1.5s, 20ms)")
       ->capture_default_str();
-  command->add_option("--stacks", options->stacks, "how many of the largest stacks to list")
+  command->add_option("--stacks", options->stacks, "number of stacks to list, largest first")
       ->capture_default_str();
   command->footer(
       "Examples:\n"

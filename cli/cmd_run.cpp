@@ -93,17 +93,19 @@ void add_run(CLI::App& app, int& code) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("run", "run a program and record its GPU memory");
   command->add_option("-o,--output", options->directory, "directory for the traces");
-  command->add_option("--stacks", options->stacks, "none, python, native or all")
+  command
+      ->add_option("--stacks", options->stacks,
+                   "which call stacks to record: none, python, native or all")
       ->check(CLI::IsMember({"none", "python", "native", "all"}));
   command->add_flag("--no-kernels", options->no_kernels, "do not record kernels");
   command
       ->add_flag("--arm", options->arm,
-                 "record nothing until tidemark attach; costs nothing until then")
+                 "record nothing until tidemark attach; no overhead until then")
       ->excludes("--output");
-  command->add_flag("-q,--quiet", options->quiet, "no summary at the end");
+  command->add_flag("-q,--quiet", options->quiet, "do not print a summary at the end");
   command->add_option("COMMAND", options->command, "the program and its arguments, after --");
   command->footer(
-      "The program's output, signals and exit status are its own.\n"
+      "Output, signals and exit status of the program pass through unchanged.\n"
       "Examples:\n"
       "  tidemark run -- python train.py\n"
       "  tidemark run -o out -- torchrun --nproc-per-node 8 train.py\n"

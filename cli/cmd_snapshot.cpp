@@ -59,11 +59,11 @@ int run(Options options) {
 void add_snapshot(CLI::App& app, int& code) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
-      app.add_subcommand("snapshot", "what a running process holds now, without a history");
-  command->add_option("PID", options->pid, "the process; tidemark ps lists them")->required();
-  command->add_option("-o,--output", options->output, "the trace");
+      app.add_subcommand("snapshot", "record what a running process holds now, without a history");
+  command->add_option("PID", options->pid, "process id; tidemark ps lists them")->required();
+  command->add_option("-o,--output", options->output, "trace to write");
   command->add_option("--library", options->library,
-                      "libtidemark.so as the process sees it, in a container");
+                      "path of libtidemark.so inside the process's container");
   command->footer("Example:\n  tidemark snapshot 4711 -o now.tmk");
   command->callback([options, &code] { code = run(*options); });
 }

@@ -17,7 +17,7 @@ int run(const std::vector<std::string>& arguments) {
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
   const std::string viewer = (self / "tidemark-view").string();
   if (!std::filesystem::exists(viewer, error)) {
-    return fail({viewer + " is not there: this tidemark was built without its viewer"});
+    return fail({viewer + " not found: this tidemark was built without the viewer"});
   }
   std::vector<char*> argv{const_cast<char*>(viewer.c_str())};
   for (const std::string& word : arguments) argv.push_back(const_cast<char*>(word.c_str()));

@@ -32,7 +32,7 @@ Result<WhatIfQuestion> question_of(const Options& options) {
   question.device = options.device;
   question.all = options.all;
   if (question.confs.empty() && !question.all) {
-    return Error{"whatif needs --alloc-conf KEY:VALUE or --all; tidemark whatif --help explains"};
+    return Error{"whatif needs --alloc-conf KEY:VALUE or --all; see tidemark whatif --help"};
   }
   for (const std::string& conf : question.confs) {
     if (const auto settings = AllocatorSettings::parse(conf); !settings) {
@@ -78,25 +78,25 @@ int run(const Options& options) {
 void add_whatif(CLI::App& app, int& code) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
-      app.add_subcommand("whatif", "the recorded requests under other allocator settings");
+      app.add_subcommand("whatif", "predict the memory use with other allocator settings");
   command->add_option("PATH", options->path, "a trace, a directory of traces, or a snapshot")
       ->required();
   command
       ->add_option("--alloc-conf", options->confs,
-                   "as in PYTORCH_CUDA_ALLOC_CONF: key:value,key:value; may be repeated")
+                   "settings as in PYTORCH_CUDA_ALLOC_CONF: key:value,key:value; may be repeated")
       ->expected(1)
       ->take_all();
-  command->add_flag("--all", options->all, "a table of sensible settings, the best first");
-  command->add_flag("--json", options->json, "for programs: schema tidemark.whatif/1");
+  command->add_flag("--all", options->all, "try common settings; the best comes first");
+  command->add_flag("--json", options->json, "print JSON, schema tidemark.whatif/1");
   command->add_option("--rank", options->rank, "only this rank");
   command->add_option("--device", options->device, "only this device");
   command->add_option("--card", options->card,
-                      "size of the card (80GiB), where the recording does not say it");
+                      "size of the card (80GiB), if the recording does not contain it");
   command->add_option(
       "--recorded-conf", options->recorded_conf,
-      "the settings of the recorded run, where the recording does not say them all");
+      "allocator settings of the recorded run, if the recording does not contain them");
   command->add_option("--torch", options->torch,
-                      "version of torch (2.11), where the recording does not say it");
+                      "version of PyTorch (2.11), if the recording does not contain it");
   command->footer(
       "Examples:\n"
       "  tidemark whatif snapshot.pickle.gz --alloc-conf expandable_segments:True\n"

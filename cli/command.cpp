@@ -20,7 +20,8 @@ int fail(const Error& error) {
 }
 
 void announce_bridge(const std::string& torch_version) {
-  fmt::print(stderr, "tidemark: building the bridge to PyTorch {}, once, a few seconds\n",
+  fmt::print(stderr,
+             "tidemark: compiling the bridge to PyTorch {} (only once; takes a few seconds)\n",
              torch_version);
 }
 
@@ -73,7 +74,7 @@ Status check_finding_ids(const std::vector<std::string>& ids) {
   for (const std::string& id : ids) {
     if (id == "any" || std::find(known.begin(), known.end(), id) != known.end()) continue;
     return Error{
-        fmt::format("there is no finding '{}'; there are: {}", id, fmt::join(known, ", "))};
+        fmt::format("unknown finding '{}'; known findings: {}", id, fmt::join(known, ", "))};
   }
   return {};
 }

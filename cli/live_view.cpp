@@ -58,7 +58,7 @@ bool LiveView::draw(std::vector<CudaProcess>& processes) {
     }
     any = true;
     for (const LiveDevice& device : *devices) lines.push_back(line_of(process, device, kCells));
-    if (devices->empty()) lines.push_back(process.label() + ": no card in use");
+    if (devices->empty()) lines.push_back(process.label() + ": no device in use");
   }
   if (terminal_ && drawn_lines_ != 0) fmt::print("\x1b[{}A", drawn_lines_);
   const size_t width = stdout_width();

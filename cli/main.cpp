@@ -39,11 +39,11 @@ int main(int argc, char** argv) {
       "and at every instant before it.",
       "tidemark");
   app.footer(
-      "Every command takes a trace (.tmk), a directory of traces, or a PyTorch memory snapshot\n"
-      "(.pickle, .pickle.gz).\n\n"
+      "Commands that read take a trace (.tmk), a directory of traces, or a PyTorch memory\n"
+      "snapshot (.pickle, .pickle.gz).\n\n"
       "  tidemark run -- python train.py      record a program's GPU memory\n"
-      "  tidemark report snapshot.pickle      what filled the card, and whose line it was\n"
-      "  tidemark COMMAND --help              options and an example of each command");
+      "  tidemark report snapshot.pickle      what filled the card, and which code allocated it\n"
+      "  tidemark COMMAND --help              the options of a command, and an example");
   app.require_subcommand(1);
   app.set_version_flag("--version", "tidemark " TIDEMARK_VERSION);
   int code = kOk;
@@ -71,7 +71,7 @@ int main(int argc, char** argv) {
   const std::string first = argv[1];
   const auto named = [&](const CLI::App* command) { return command->get_name() == first; };
   if (!first.starts_with('-') && app.get_subcommands(named).empty()) {
-    return fail({"there is no command '" + first + "'; tidemark --help lists them"});
+    return fail({"unknown command '" + first + "'; tidemark --help lists the commands"});
   }
   try {
     app.parse(argc, argv);

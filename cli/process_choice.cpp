@@ -11,7 +11,7 @@ namespace tidemark::cli {
 
 void add_choice(CLI::App& command, ProcessChoice& choice) {
   CLI::Option* const pids =
-      command.add_option("PID", choice.pids, "processes; tidemark ps lists them");
+      command.add_option("PID", choice.pids, "process ids; tidemark ps lists them");
   CLI::Option* const job =
       command.add_option("--job", choice.job, "every rank of a job on this machine");
   CLI::Option* const all =
@@ -29,7 +29,7 @@ Result<std::vector<CudaProcess>> choose(const ProcessChoice& choice) {
   }
   if (!choice.pids.empty()) return chosen;
   if (choice.job.empty() && !choice.all) {
-    return Error{"which process? give a PID, --job ID or --all; tidemark ps lists them"};
+    return Error{"no process given: use PID, --job ID or --all; tidemark ps lists processes"};
   }
   for (CudaProcess& process : find_cuda_processes()) {
     if (!choice.job.empty() && process.job != choice.job) continue;
@@ -40,10 +40,11 @@ Result<std::vector<CudaProcess>> choose(const ProcessChoice& choice) {
     }
   }
   if (chosen.empty()) {
-    return Error{choice.job.empty() ? "no process here uses CUDA and can be reached"
-                                    : fmt::format("no process of job {} can be reached here; "
-                                                  "tidemark ps lists what there is",
-                                                  choice.job)};
+    return Error{choice.job.empty()
+                     ? "no process that uses CUDA can be reached on this machine"
+                     : fmt::format("no process of job {} can be reached on this machine; "
+                                   "tidemark ps lists processes",
+                                   choice.job)};
   }
   return chosen;
 }

@@ -33,7 +33,7 @@ void print_highest(const Report& report) {
     }
   }
   if (top == nullptr) {
-    fmt::print(stderr, "tidemark: no CUDA memory was seen\n");
+    fmt::print(stderr, "tidemark: no CUDA memory was recorded\n");
     return;
   }
   std::string who = top_rank->rank >= 0 ? fmt::format("rank {}, ", top_rank->rank) : "";
@@ -42,11 +42,11 @@ void print_highest(const Report& report) {
                top->device, size_text(top->allocated_peak.bytes),
                size_text(top->reserved_peak.bytes));
   } else {
-    fmt::print(stderr, "tidemark: {}cuda:{}: the driver gave out {} at the peak\n", who,
+    fmt::print(stderr, "tidemark: {}cuda:{}: peak of {} allocated from the driver\n", who,
                top->device, size_text(top->driver_peak.bytes));
   }
   if (top->device_used_peak.bytes != 0) {
-    fmt::print(stderr, "tidemark: the card was used up to {} of {}\n",
+    fmt::print(stderr, "tidemark: peak use of the card {} of {}\n",
                size_text(top->device_used_peak.bytes), size_text(top->total_bytes));
   }
   if (ooms != 0) fmt::print(stderr, "tidemark: {}\n", counted(ooms, "allocation") + " failed");
@@ -66,7 +66,7 @@ std::string default_directory() {
 void print_summary(const std::string& path) {
   const Result<TraceSource> source = open_trace(path);
   if (!source) {
-    fmt::print(stderr, "tidemark: nothing was recorded: the program used no CUDA\n");
+    fmt::print(stderr, "tidemark: nothing was recorded: the program did not use CUDA\n");
     return;
   }
   for (const std::string& warning : source->warnings) warn(warning);
@@ -80,7 +80,7 @@ void print_summary(const std::string& path) {
       print_highest(*report);
     }
   }
-  fmt::print(stderr, "tidemark: tidemark report {}\n", path);
+  fmt::print(stderr, "tidemark: for details: tidemark report {}\n", path);
 }
 
 }  // namespace tidemark::cli

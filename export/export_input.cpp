@@ -55,7 +55,8 @@ Result<std::vector<ExportProcess>> chosen_processes(const ExportInput& input,
   std::vector<ExportProcess> all;
   for (const TraceReader& reader : input.readers) {
     for (const uint32_t id : processes_of(reader)) {
-      if (all.size() == input.model.processes.size()) return Error{"the model is of another trace"};
+      if (all.size() == input.model.processes.size())
+        return Error{"the model belongs to another trace"};
       ExportProcess process;
       process.model = &input.model.processes[all.size()];
       process.reader = &reader;
@@ -65,7 +66,8 @@ Result<std::vector<ExportProcess>> chosen_processes(const ExportInput& input,
       all.push_back(process);
     }
   }
-  if (all.size() != input.model.processes.size()) return Error{"the model is of another trace"};
+  if (all.size() != input.model.processes.size())
+    return Error{"the model belongs to another trace"};
   for (const int64_t rank : options.ranks) {
     const auto is_rank = [&](const ExportProcess& p) { return p.model->info.rank == rank; };
     if (std::none_of(all.begin(), all.end(), is_rank)) {

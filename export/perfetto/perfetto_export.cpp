@@ -56,8 +56,8 @@ class PerfettoExport {
     summary_.bytes = packets_.bytes();
     summary_.records = packets_.packets();
     if (clipped_ != 0) {
-      summary_.notes.push_back(fmt::format("{} cut short: more than 256 crossed each other",
-                                           counted(clipped_, "range")));
+      summary_.notes.push_back(
+          fmt::format("{} cut short: more than 256 overlapped", counted(clipped_, "range")));
     }
     return summary_;
   }
@@ -142,7 +142,7 @@ class PerfettoExport {
     }
     if (stretches != 0) {
       summary_.notes.push_back(fmt::format(
-          "curves thinned to stay below {}: {} of {} samples kept, every peak among them",
+          "curves thinned to stay below {}: {} of {} samples kept, including every peak",
           size_text(options_.max_bytes), grouped(written), grouped(all.samples)));
     }
     return {};
@@ -188,10 +188,11 @@ class PerfettoExport {
   static constexpr uint64_t kFewBytesPerStretch = 100;
 
   Error too_large() const {
-    return Error{fmt::format(
-        "{}: would pass {} even without the curves; choose a part with --time or --ranks, or raise "
-        "--max-size",
-        name_, size_text(options_.max_bytes))};
+    return Error{
+        fmt::format("{}: would exceed {} even without the curves; choose a part with --time or "
+                    "--ranks, or raise "
+                    "--max-size",
+                    name_, size_text(options_.max_bytes))};
   }
 
   void step(double share) {

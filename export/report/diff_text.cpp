@@ -21,7 +21,7 @@ class TextDiff {
     ids("new findings", diff_.appeared);
     ids("findings gone", diff_.disappeared);
     for (const DeviceDiff& d : diff_.devices) device(d);
-    if (diff_.devices.empty()) line("nothing was recorded of any device");
+    if (diff_.devices.empty()) line("nothing was recorded on any device");
     return std::move(out_);
   }
 
@@ -50,7 +50,7 @@ class TextDiff {
     line();
     const std::string before = place(d.before_rank, d.before_device);
     const std::string after = place(d.after_rank, d.after_device);
-    line(before == after ? before : before + " against " + after);
+    line(before == after ? before : before + " vs. " + after);
     for (const DiffLine& l : d.peaks) row(l, l.name);
     section("by category", d.categories);
     section("by owner", d.owners);
@@ -59,8 +59,8 @@ class TextDiff {
     const size_t shown = std::min(options_.stacks, d.stacks.size());
     for (size_t i = 0; i < shown; ++i) row(d.stacks[i], headline_of(d.stacks[i].frames));
     if (shown < d.stacks.size()) {
-      line(
-          fmt::format("    ... {} more; --stacks N or --json shows them", d.stacks.size() - shown));
+      line(fmt::format("    ... {} more stacks; --stacks N or --json shows them",
+                       d.stacks.size() - shown));
     }
   }
 

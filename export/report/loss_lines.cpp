@@ -10,7 +10,7 @@ namespace {
 
 void add_damage(std::vector<std::string>& lines, const Damage& damage, uint64_t unknown_blocks) {
   if (damage.blocks != 0) {
-    lines.push_back(fmt::format("{} could not be read ({} lost in them)",
+    lines.push_back(fmt::format("{} could not be read ({} lost)",
                                 counted(damage.blocks, "damaged block"),
                                 counted(damage.rows, "event")));
   }
@@ -32,7 +32,7 @@ void add_process(std::vector<std::string>& lines, const LossReport& loss) {
 void add_device(std::vector<std::string>& lines, const DeviceReport& d) {
   if (d.blocks_before_history != 0) {
     lines.push_back(fmt::format(
-        "cuda:{}: {} ({}) older than the recorded history, which began late or overflowed",
+        "cuda:{}: {} ({}) are older than the recorded history, which began late or overflowed",
         d.device, counted(d.blocks_before_history, "block"), size_text(d.bytes_before_history)));
   }
   if (d.anomalies != 0) {

@@ -42,14 +42,14 @@ class RankLines {
                     size_text(c_.highest.bytes), c_.framework ? " allocated" : " from the driver",
                     at(c_.highest.time_ns), c_.typical.rank, size_text(c_.typical.bytes)));
     if (!c_.divergence.found) return;
-    lines_.push_back(fmt::format("rank {} left the others at {}, and is {} above them at its peak",
-                                 c_.divergence.rank, at(c_.divergence.time_ns),
-                                 size_text(c_.divergence.excess_bytes)));
+    lines_.push_back(fmt::format(
+        "rank {} diverged from the others at {}; at its peak it is {} above them",
+        c_.divergence.rank, at(c_.divergence.time_ns), size_text(c_.divergence.excess_bytes)));
     if (extra == 0) return;
     for (const OwnerExcess& o : c_.owners) {
       const uint64_t more = o.bytes - o.typical_bytes;
       if (more < extra / 20) continue;
-      lines_.push_back(fmt::format("  {:>10} more for {} ({} against {})", size_text(more),
+      lines_.push_back(fmt::format("  {:>10} more for {} ({} instead of {})", size_text(more),
                                    o.owner.empty() ? "an unknown owner" : o.owner,
                                    size_text(o.bytes), size_text(o.typical_bytes)));
     }
@@ -202,11 +202,11 @@ std::string ranks_text(const std::vector<int64_t>& ranks) {
 }
 
 std::string stuck_text(const StuckCollective& s, int64_t start_ns) {
-  return fmt::format("{} {} since {} in {} number {} of {} for {}, which never called it",
-                     ranks_text(s.waiting), s.waiting.size() == 1 ? "waits" : "wait",
-                     since_start(s.since_ns, start_ns),
-                     s.function.empty() ? "a collective" : s.function, s.sequence,
-                     name_of(s.communicator_name, s.communicator), ranks_text(s.absent));
+  return fmt::format(
+      "{} {} been waiting since {} in {} number {} of {} for {}, which never called it",
+      ranks_text(s.waiting), s.waiting.size() == 1 ? "has" : "have",
+      since_start(s.since_ns, start_ns), s.function.empty() ? "a collective" : s.function,
+      s.sequence, name_of(s.communicator_name, s.communicator), ranks_text(s.absent));
 }
 
 std::vector<std::string> rank_lines(const RankComparison& comparison, int64_t start_ns) {

@@ -56,7 +56,7 @@ class Page {
                     duration_text(report_.end_ns - report_.start_ns)),
         "dim");
     for (const Finding& f : report_.findings) finding(f);
-    if (report_.findings.empty()) html_.element("p", "Nothing is wrong with this run.");
+    if (report_.findings.empty()) html_.element("p", "No problems found.");
     losses();
     for (const RankReport& rank : report_.ranks) {
       for (const DeviceReport& d : rank.devices) device(rank, d);
@@ -121,7 +121,7 @@ class Page {
     for (const PhaseReport& p : d.phases) {
       peak(fmt::format("{} (allocated{})",
                        p.kind == PhaseKind::kFirstStep ? "first step" : phase_name(p.kind),
-                       d.peak_phase == p.kind ? ", the peak falls into it" : ""),
+                       d.peak_phase == p.kind ? ", contains the peak" : ""),
            p.peak);
     }
     html_.raw("</table>\n");
@@ -138,7 +138,7 @@ class Page {
   }
 
   void oom(const OomReport& o) {
-    html_.element("p", fmt::format("Out of memory at {}: {} asked for, {} allocated, {} reserved",
+    html_.element("p", fmt::format("Out of memory at {}: {} requested, {} allocated, {} reserved",
                                    since_start(o.time_ns), size_text(o.requested_bytes),
                                    size_text(o.allocated_bytes), size_text(o.reserved_bytes)));
     frames(o.frames);
@@ -146,7 +146,7 @@ class Page {
 
   void ledger(const DeviceReport& d) {
     if (d.ledger.lines.empty()) return;
-    html_.element("h3", "Who holds the card");
+    html_.element("h3", "Card memory by owner");
     html_.raw("<table>\n");
     for (const LedgerLine& item : d.ledger.lines) {
       const auto bytes = static_cast<uint64_t>(std::max<int64_t>(0, item.bytes));
@@ -162,16 +162,16 @@ class Page {
   void shares(const DeviceReport& d) {
     if (!d.has_framework) return;
     const uint64_t whole = d.at_totals.allocated;
-    html_.element("h3", "Alive at " + since_start(d.at_ns));
+    html_.element("h3", "Live at " + since_start(d.at_ns));
     html_.raw("<table>\n");
     for (const CategoryShare& c : d.categories) {
       html_.row(size_text(c.bytes), percent_text(c.bytes, whole),
                 std::string(category_name(c.category)),
-                fmt::format("{:.0f} % sure", 100 * c.confidence));
+                fmt::format("{:.0f} % confidence", 100 * c.confidence));
     }
     html_.raw("</table>\n<table>\n");
     for (const AgeShare& a : d.ages) {
-      html_.row(size_text(a.bytes), percent_text(a.bytes, whole), "made in " + a.age);
+      html_.row(size_text(a.bytes), percent_text(a.bytes, whole), "age: " + a.age);
     }
     for (const SizeShare& s : d.sizes) {
       html_.row(size_text(s.bytes), percent_text(s.bytes, whole),
@@ -207,14 +207,14 @@ class Page {
   void holes(const Fragmentation& f) {
     if (f.holes == 0) return;
     html_.element("h3", "Holes");
-    html_.element("p", fmt::format("{} free in {} at {}, the largest {}; {} could go back to the "
+    html_.element("p", fmt::format("{} free in {} at {}, largest {}; {} could be returned to the "
                                    "driver",
                                    size_text(f.cached_free_bytes), counted(f.holes, "hole"),
                                    since_start(f.time_ns), size_text(f.largest_hole_bytes),
                                    size_text(f.releasable_bytes)));
     for (const PinnedHole& hole : f.largest) {
       for (const Pin& pin : hole.pins) {
-        html_.element("div", fmt::format("{} of a segment of {}, pinned by {}, {} old",
+        html_.element("div", fmt::format("{} in a segment of {}, pinned by a block of {}, {} old",
                                          size_text(hole.bytes), size_text(hole.segment_bytes),
                                          size_text(pin.bytes), duration_text(pin.age_ns)));
         frames(pin.frames);
@@ -269,8 +269,9 @@ class Page {
                     "text-anchor=\"end\">{}</text></svg>\n",
                     kLeft, kHeight - 6, since_start(start), kWidth, kHeight - 6,
                     since_start(d.curve.back().end_ns)));
-    html_.element("p", "dark: allocated, light: reserved; every point keeps its highest value",
-                  "dim");
+    html_.element(
+        "p", "dark: allocated, light: reserved; each point shows the highest value of its interval",
+        "dim");
   }
 
   // The area below each stretch's highest value, as one stepped path.

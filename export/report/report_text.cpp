@@ -33,7 +33,7 @@ class TextReport {
     ranks();
     for (const RankReport& rank : report_.ranks) {
       for (const DeviceReport& d : rank.devices) device(rank, d);
-      if (rank.devices.empty()) line("  nothing was recorded of any device");
+      if (rank.devices.empty()) line("  nothing was recorded on any device");
     }
     return std::move(out_);
   }
@@ -191,20 +191,20 @@ class TextReport {
     constexpr size_t kBefore = 4;
     const size_t shown = std::min(d.ooms.size(), kBefore + 1);
     if (d.oom_count > shown) {
-      line(red(fmt::format("  {} failed requests before these", grouped(d.oom_count - shown))));
+      line(red(fmt::format("  {} earlier failed requests", grouped(d.oom_count - shown))));
     }
     for (size_t i = d.ooms.size() - shown; i + 1 < d.ooms.size(); ++i) {
       line(red(fmt::format("  OUT OF MEMORY at {}", since_start(d.ooms[i].time_ns))) +
-           fmt::format(": asked for {}", size_text(d.ooms[i].requested_bytes)));
+           fmt::format(": requested {}", size_text(d.ooms[i].requested_bytes)));
     }
     if (!d.ooms.empty()) oom(d.ooms.back());
   }
 
   void oom(const OomReport& o) {
     line(red(fmt::format("  OUT OF MEMORY at {}", since_start(o.time_ns))) +
-         fmt::format(": asked for {}", bold(size_text(o.requested_bytes))));
+         fmt::format(": requested {}", bold(size_text(o.requested_bytes))));
     if (o.layer == Layer::kDriver) {
-      line(fmt::format("    the driver refused; this process held {} of the card",
+      line(fmt::format("    the driver could not allocate it; this process held {} of the card",
                        size_text(o.reserved_bytes)));
     } else {
       line(fmt::format("    allocated {}, reserved {}, largest hole {}, free on the card {}",
@@ -217,7 +217,7 @@ class TextReport {
   void holes(const DeviceReport& d) {
     const Fragmentation& f = d.fragmentation;
     if (f.holes == 0) return;
-    line(fmt::format("  {:<15} {:>11}   at {:<12} in {}, the largest {}", "cached, free",
+    line(fmt::format("  {:<15} {:>11}   at {:<12} in {}, largest {}", "cached, free",
                      size_text(f.cached_free_bytes), since_start(f.time_ns),
                      counted(f.holes, "hole"), size_text(f.largest_hole_bytes)));
   }
@@ -227,7 +227,8 @@ class TextReport {
     std::string text =
         fmt::format("  {:<15} {:>11}   of {}, found by {}", "steps", grouped(s.count),
                     duration_text(s.period_ns), step_source_name(s.source));
-    if (s.source != StepSource::kMarks) text += fmt::format(" ({:.0f} % sure)", 100 * s.confidence);
+    if (s.source != StepSource::kMarks)
+      text += fmt::format(" ({:.0f} % confidence)", 100 * s.confidence);
     line(text);
     if (s.growth_bytes_per_step < 1) return;
     const auto growth = static_cast<uint64_t>(s.growth_bytes_per_step);
@@ -248,11 +249,11 @@ class TextReport {
                                      since_start(p.peak.time_ns));
       if (p.kind != PhaseKind::kFirstStep) {
         text += p.count == 1 ? duration_text(p.total_ns)
-                             : fmt::format("the highest of {}, {} in all", grouped(p.count),
+                             : fmt::format("highest of {}, {} in total", grouped(p.count),
                                            duration_text(p.total_ns));
         if (peaks) text += "; ";
       }
-      line(text + (peaks ? bold("the peak falls into it") : ""));
+      line(text + (peaks ? bold("contains the peak") : ""));
     }
   }
 
@@ -261,7 +262,7 @@ class TextReport {
     if (l.lines.empty()) return;
     line();
     const bool summed = l.device_used_bytes != 0;
-    line(fmt::format("  Who holds the card at {}{}", since_start(l.time_ns),
+    line(fmt::format("  Card memory by owner at {}{}", since_start(l.time_ns),
                      summed ? ": " + bold(size_text(l.device_used_bytes)) + " used" : ""));
     for (const LedgerLine& item : l.lines) {
       const auto bytes = static_cast<uint64_t>(std::max<int64_t>(0, item.bytes));
@@ -272,21 +273,21 @@ class TextReport {
     }
     if (summed && l.lines.back().bytes > int64_t{64} << 20) {
       line(dim(
-          "    unexplained: the driver's rounding, local memory of kernels, code loaded lazily,"));
-      line(dim("    or memory that was given out before the recording began"));
+          "    unexplained: the driver's rounding, local memory of kernels, lazily loaded code,"));
+      line(dim("    or memory allocated before the recording began"));
     }
     if (l.shared_card && summed) {
-      line(yellow("    ! shared card: which bytes belong to other processes is not known"));
+      line(yellow("    ! shared card: the share of other processes is not known"));
     }
   }
 
   void at_instant(const DeviceReport& d) {
     line();
     if (d.has_framework) {
-      line(fmt::format("  Alive at {}: {} allocated in {} reserved", since_start(d.at_ns),
+      line(fmt::format("  Live at {}: {} allocated, {} reserved", since_start(d.at_ns),
                        bold(size_text(d.at_totals.allocated)), size_text(d.at_totals.reserved)));
     } else {
-      line(fmt::format("  Given out by the driver and alive at {}", since_start(d.at_ns)));
+      line(fmt::format("  Allocated from the driver and live at {}", since_start(d.at_ns)));
     }
     const bool categories_known =
         std::any_of(d.categories.begin(), d.categories.end(),
@@ -301,7 +302,7 @@ class TextReport {
     const size_t shown = std::min(options_.stacks, d.stacks.size());
     for (size_t i = 0; i < shown; ++i) share(d, d.stacks[i]);
     if (shown < d.stacks.size()) {
-      line(dim("    ... smaller ones left out; --stacks N or --json shows more"));
+      line(dim("    ... smaller stacks left out; --stacks N or --json shows more"));
     }
   }
 

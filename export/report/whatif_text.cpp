@@ -61,14 +61,14 @@ class TextWhatIf {
     const Replay& r = d.replay;
     if (r.exact()) {
       line(
-          fmt::format("  the model of PyTorch {}'s allocator gives back every one of {} at its "
-                      "recorded address",
+          fmt::format("  the model of PyTorch {}'s allocator reproduces the recorded address of "
+                      "each of {}",
                       r.version.text(), counted(r.blocks, "block")));
       return;
     }
     line(
         fmt::format("  the model of PyTorch {}'s allocator reserves {} for this recording; {} of "
-                    "{} lie elsewhere",
+                    "{} have other addresses than recorded",
                     r.version.text(), size_text(r.prediction.reserved_peak),
                     grouped(r.misplaced_blocks), counted(r.blocks, "block")));
   }
@@ -83,7 +83,7 @@ class TextWhatIf {
   void row(const WhatIfDevice& d, const Prediction& p) {
     std::string end = conf_name(p.conf);
     if (p.out_of_memory) {
-      end += paint(fmt::format("  OUT OF MEMORY at +{}: asked for {}, may reserve {}",
+      end += paint(fmt::format("  OUT OF MEMORY at +{}: requested {}, limit {}",
                                duration_text(p.failed_ns - report_.start_ns),
                                size_text(p.failed_bytes), size_text(p.limit_bytes)),
                    "1;31");
@@ -110,14 +110,14 @@ class TextWhatIf {
     }
     line();
     if (best == nullptr) {
-      line("  None of these settings would have been enough.");
+      line("  The program would run out of memory with each of these settings.");
       return;
     }
     const uint64_t recorded = d.recorded_reserved_peak;
     const uint64_t worthwhile = recorded / 100;
     if (best->reserved_peak + worthwhile >= recorded) {
       line(
-          "  None of these settings would save as much as 1 %: the memory is in use, not lost in "
+          "  None of these settings would save 1 % or more: the memory is in use, not lost in "
           "holes.");
       return;
     }

@@ -361,7 +361,7 @@ Result<ExportSummary> export_snapshot(const ExportInput& input, const ExportOpti
   Result<ExportSummary> summary = SnapshotWriter(processes->front(), options, sink, progress).run();
   if (!summary) return Error{path + ": " + summary.error().message};
   if (summary->bytes > options.max_bytes) {
-    return Error{fmt::format("{}: {} would pass {}; choose a part with --time", path,
+    return Error{fmt::format("{}: {} would exceed the limit of {}; choose a part with --time", path,
                              size_text(summary->bytes), size_text(options.max_bytes))};
   }
   if (Status status = file->commit(); !status) return status.error();

@@ -107,7 +107,7 @@ class CsvSink final : public TableSink {
       if (!sink.write(out)) fail(fmt::format("{}: {}", directory_, std::strerror(errno)));
       bytes_ += buffer_.size();
       if (bytes_ > max_bytes_) {
-        fail(fmt::format("{}: would pass {}; choose a part with --time or --ranks", directory_,
+        fail(fmt::format("{}: would exceed {}; choose a part with --time or --ranks", directory_,
                          size_text(max_bytes_)));
       }
     }

@@ -81,7 +81,7 @@ uint32_t SqlitePages::append(const SqlitePage& page) {
   put(page);
   if (bytes() > max_bytes_ && good()) {
     message_ =
-        fmt::format("would pass {}; choose a part with --time or --ranks", size_text(max_bytes_));
+        fmt::format("would exceed {}; choose a part with --time or --ranks", size_text(max_bytes_));
   }
   return last_;
 }
