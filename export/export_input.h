@@ -85,9 +85,6 @@ bool is_chosen(const Finding& finding, std::span<const ExportProcess> processes)
 // of a framework without a history.
 std::vector<OutOfMemory> errors_outside_history(const ExportProcess& process);
 
-// The text as valid UTF-8: invalid bytes become U+FFFD.
-std::string utf8_text(std::string_view text);
-
 // The frames of a stack as text, innermost first, one per line.
 std::string stack_lines(const Dictionary& names, uint32_t stack);
 

@@ -6,6 +6,7 @@
 
 #include "export/perfetto/heap.h"
 #include "export/perfetto/slices.h"
+#include "export/utf8.h"
 
 namespace tidemark {
 

@@ -4,6 +4,8 @@
 #include <map>
 #include <unordered_map>
 
+#include "export/utf8.h"
+
 namespace tidemark {
 
 namespace {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "export/row_names.h"
+#include "export/utf8.h"
 
 namespace tidemark {
 

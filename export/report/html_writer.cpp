@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "export/export_input.h"
+#include "export/utf8.h"
 
 namespace tidemark {
 

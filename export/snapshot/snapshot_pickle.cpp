@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "export/export_input.h"
+#include "export/utf8.h"
 
 namespace tidemark {
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "export/export_input.h"
+#include "export/utf8.h"
 #include "proto/base/result.h"
 
 namespace tidemark {

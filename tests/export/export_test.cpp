@@ -9,6 +9,7 @@
 #include "export/mark_ranges.h"
 #include "export/snapshot/snapshot_pickle.h"
 #include "export/tables/table_rows.h"
+#include "export/utf8.h"
 
 namespace tidemark {
 namespace {
