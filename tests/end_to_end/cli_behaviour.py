@@ -141,7 +141,7 @@ refuses("a rank that is not there", "whatif", snapshot, "--all", "--rank", "7", 
 result = run("whatif", snapshot, "--all")
 check_equal(result.returncode, 0, "whatif --all: exit status")
 check("\x1b" not in result.stdout, "whatif: no colours in a pipe")
-for text in ("every one of 612 blocks", "expandable_segments:True", "would save"):
+for text in ("each of 612 blocks", "expandable_segments:True", "would save"):
     check(text in result.stdout, f"whatif --all says {text!r}")
 table = json.loads(run("whatif", snapshot, "--all", "--json").stdout)["devices"][0]["predictions"]
 peaks = [p["reserved_peak_bytes"] for p in table]

@@ -53,7 +53,7 @@ class Output(unittest.TestCase):
                  ("5", "x..y", "3s..1s", "-1s..", "1s..2s..3s", "1e300s..", "1m..2m", "1000s..")]
         wrong += [(("--ranks", "9"), "no rank 9"), (("--ranks", "x"), "--ranks"),
                   (("--ranks", "0,9"), "no rank 9"), (("--max-size", "x"), "--max-size"),
-                  (("--max-size", "100"), "would pass")]
+                  (("--max-size", "100"), "would exceed")]
         for options, words in wrong:
             for form in FORMATS:
                 more = options if "--ranks" in options else (*options, "--ranks", "0")

@@ -48,7 +48,7 @@ with tempfile.TemporaryDirectory() as scratch:
     check_equal(result.returncode, 0, f"run: {result.stderr}")
     program.rename(place / "gone")
     named(place / "run", "after run, without the program")
-    check("whole: nothing lost" in run("info", place / "run").stdout, "the trace is whole")
+    check("complete: nothing lost" in run("info", place / "run").stdout, "the trace is whole")
 
     # The same names everywhere a stack is shown.
     text = run("report", place / "run").stdout
@@ -86,7 +86,7 @@ with tempfile.TemporaryDirectory() as scratch:
     check(result.returncode in (-9, 137), f"run ends as its program: {result.returncode}")
     killed.unlink()
     info = run("info", place / "killed").stdout
-    check("whole: nothing lost" in info, f"the killed program's trace is whole: {info}")
+    check("complete: nothing lost" in info, f"the killed program's trace is whole: {info}")
     run("export", place / "killed", "--format", "csv", "-o", place / "killed_csv")
     frames = "".join(p.read_text() for p in (place / "killed_csv").glob("*frames*"))
     check("main" in frames and ".program+0x" not in frames, "the killed program's frames have names")

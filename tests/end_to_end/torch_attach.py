@@ -146,7 +146,7 @@ class TorchAttach(unittest.TestCase):
         done = subprocess.run([TIDEMARK, "attach", str(host.pid), "--for", "0.3s", "-o", self.out],
                               env={**os.environ, "TIDEMARK_CONTROL_DIR": str(self.path / "control")},
                               check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.assertEqual(done.stderr.count("building the bridge to PyTorch"), 1, done.stderr)
+        self.assertEqual(done.stderr.count("compiling the bridge to PyTorch"), 1, done.stderr)
         trace, = self.out.glob("*.tmk")
         began, _ = self.totals(trace)
         self.compare(truth, began)

@@ -136,7 +136,7 @@ class TorchCapture(unittest.TestCase):
                                   cwd=self.folder.name, stderr=subprocess.PIPE, text=True, env=dict(
                                       os.environ, PYTHONPATH=str(TORCH.parent),
                                       XDG_CACHE_HOME=self.folder.name + "/other"))
-        self.assertIn("building the bridge to PyTorch 2.10.0+standin", recorded.stderr)
+        self.assertIn("compiling the bridge to PyTorch 2.10.0+standin", recorded.stderr)
 
     def test_without_a_compiler_one_line_says_what_is_missing(self):
         cache = pathlib.Path(self.folder.name) / "empty"
