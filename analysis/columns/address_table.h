@@ -5,8 +5,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <random>
 #include <vector>
+
+#include "proto/base/hash.h"
 
 namespace tidemark {
 
@@ -64,16 +65,8 @@ class AddressTable {
   };
 
   size_t mask() const { return slots_.size() - 1; }
-  // Salted: addresses come from files, and nobody may choose them so that they collide.
   size_t home(uint64_t address) const {
-    uint64_t h = address ^ salt_;
-    h = (h ^ (h >> 32)) * 0x9E3779B97F4A7C15U;
-    h = (h ^ (h >> 29)) * 0xBF58476D1CE4E5B9U;
-    return static_cast<size_t>(h >> 32) & mask();
-  }
-  static uint64_t process_salt() {
-    static const uint64_t salt = (uint64_t{std::random_device()()} << 32) | std::random_device()();
-    return salt;
+    return static_cast<size_t>(mix_bits(address ^ salt_)) & mask();
   }
   void grow() {
     std::vector<Slot> old(slots_.size() * 2);
@@ -86,7 +79,7 @@ class AddressTable {
 
   std::vector<Slot> slots_;
   size_t size_ = 0;
-  uint64_t salt_ = process_salt();
+  uint64_t salt_ = hash_salt();
 };
 
 }  // namespace tidemark

@@ -1,24 +1,17 @@
 #include "analysis/columns/allocation_columns.h"
 
-#include <random>
+#include "proto/base/hash.h"
 
 namespace tidemark {
 
 namespace {
 
-// Salted: kinds come from files, and nobody may choose them so that they collide.
 uint64_t hash_of(const AllocationKind& k) {
-  static const uint64_t salt = (uint64_t{std::random_device()()} << 32) | std::random_device()();
-  uint64_t h = salt;
-  const auto mix = [&h](uint64_t v) {
-    h = (h ^ v) * 0x9E3779B97F4A7C15U;
-    h ^= h >> 32;
-  };
-  mix(k.block_bytes);
-  mix(k.requested_bytes);
-  mix((uint64_t{k.stack} << 32) | k.pool);
-  mix(k.stream ^ (uint64_t{k.compile_context} << 40) ^ (uint64_t{k.metadata} << 16));
-  return h;
+  uint64_t hash = hash_word(hash_salt(), k.block_bytes);
+  hash = hash_word(hash, k.requested_bytes);
+  hash = hash_word(hash, (uint64_t{k.stack} << 32) | k.pool);
+  return hash_word(hash,
+                   k.stream ^ (uint64_t{k.compile_context} << 40) ^ (uint64_t{k.metadata} << 16));
 }
 
 }  // namespace

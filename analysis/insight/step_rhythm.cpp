@@ -4,6 +4,8 @@
 #include <map>
 #include <tuple>
 
+#include "proto/base/hash.h"
+
 #include "analysis/insight/steps.h"
 
 namespace tidemark {
@@ -32,12 +34,6 @@ struct Candidate {
   double score = 0;
   std::vector<uint32_t> returns;  // allocations
 };
-
-uint64_t mixed(uint64_t a, uint64_t b) {
-  uint64_t h = a * 0x9E3779B97F4A7C15U ^ (b + 0x7F4A7C15U);
-  h = (h ^ (h >> 31)) * 0xBF58476D1CE4E5B9U;
-  return h ^ (h >> 29);
-}
 
 // The share of distances that are like the median one.
 double regularity(const std::vector<uint32_t>& returns) {
@@ -77,7 +73,8 @@ class RhythmFinder {
     std::vector<std::pair<uint64_t, uint32_t>> keys;
     keys.reserve(kinds.size());
     for (uint32_t i = 0; i < kinds.size(); ++i) {
-      keys.emplace_back(mixed(kinds[i].stack, with_sizes_ ? kinds[i].requested_bytes : 1), i);
+      const uint64_t stack = hash_word(0, kinds[i].stack);
+      keys.emplace_back(hash_word(stack, with_sizes_ ? kinds[i].requested_bytes : 1), i);
     }
     std::sort(keys.begin(), keys.end());
     request_of_.resize(keys.size());

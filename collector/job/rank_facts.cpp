@@ -8,6 +8,7 @@
 #include <set>
 #include <string_view>
 
+#include "proto/base/hash.h"
 #include "proto/read/block_decoder.h"
 #include "proto/read/nccl_kernels.h"
 
@@ -29,10 +30,7 @@ bool sane(int64_t time_ns) {
 }
 
 uint64_t hash_of(uint64_t sequence) {
-  sequence += 0x9e3779b97f4a7c15;
-  sequence = (sequence ^ (sequence >> 30)) * 0xbf58476d1ce4e5b9;
-  sequence = (sequence ^ (sequence >> 27)) * 0x94d049bb133111eb;
-  return sequence ^ (sequence >> 31);
+  return mix_bits(sequence + kGoldenRatio);
 }
 
 std::vector<CollectiveEnd> sampled(std::map<uint64_t, std::vector<CollectiveEnd>> by_communicator) {

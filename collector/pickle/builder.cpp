@@ -7,6 +7,8 @@
 #include <bit>
 #include <cstring>
 
+#include "proto/base/hash.h"
+
 namespace tidemark {
 
 namespace {
@@ -115,7 +117,7 @@ const char* PickleBuilder::append(PickleValue list, const PickleValue* items, ui
 const char* PickleBuilder::share_keys(const PickleValue* keys, uint64_t stride, uint64_t count,
                                       uint64_t* index) {
   const uint64_t last = keys[(count - 1) * stride].bits_ ^ count;
-  const uint64_t hash = keys[0].bits_ * 0x9e3779b97f4a7c15 + last * 0xc2b2ae3d27d4eb4f;
+  const uint64_t hash = keys[0].bits_ * kGoldenRatio + last * 0xc2b2ae3d27d4eb4f;
   SharedKeys& shared = shared_keys_[hash >> (64 - kSharedKeysBits)];
   bool same = shared.count == count;
   for (uint64_t i = 0; same && i < count; ++i) same = values_[shared.index + i] == keys[i * stride];

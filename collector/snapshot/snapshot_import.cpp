@@ -7,7 +7,6 @@
 #include <bit>
 #include <cstring>
 #include <optional>
-#include <random>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "collector/pickle/reader.h"
 #include "collector/snapshot/event_encoder.h"
 #include "collector/snapshot/name_writer.h"
+#include "proto/base/hash.h"
 #include "proto/base/version.h"
 #include "proto/snapshot_actions.h"
 
@@ -74,17 +74,13 @@ struct FrameList {
   }
 };
 
-// Salted, since snapshots may be made by anybody.
 struct FrameListHash {
-  uint64_t salt = (uint64_t{std::random_device()()} << 32) | std::random_device()();
-
   size_t operator()(const FrameList& list) const {
-    uint64_t h = salt;
+    uint64_t hash = hash_salt();
     for (const PickleValue value : list.items) {
-      h = (h ^ std::bit_cast<uint64_t>(value)) * 0x9E3779B97F4A7C15U;
-      h ^= h >> 32;
+      hash = hash_word(hash, std::bit_cast<uint64_t>(value));
     }
-    return h;
+    return hash;
   }
 };
 

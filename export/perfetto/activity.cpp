@@ -12,6 +12,7 @@
 #include "export/perfetto/slices.h"
 #include "export/row_names.h"
 #include "export/sorted_rows.h"
+#include "proto/base/hash.h"
 
 namespace tidemark {
 
@@ -79,12 +80,10 @@ struct TrackPlace {
 
 uint64_t flow_of(const NcclOperation& op, std::string_view function) {
   if (op.kind == NcclKind::kPointToPoint || op.communicator == 0) return 0;
-  // Mixed (splitmix64), so that neighbouring sequence numbers of two communicators do not collide.
-  uint64_t x = op.communicator + 0x9e3779b97f4a7c15 * (op.sequence + 1);
+  // Mixed so that neighbouring sequence numbers of two communicators never meet.
+  uint64_t x = op.communicator + kGoldenRatio * (op.sequence + 1);
   for (const char c : function) x = (x ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return (x ^ (x >> 31)) | 1;
+  return mix_bits(x) | 1;
 }
 
 uint64_t PerfettoActivity::write_streams() {

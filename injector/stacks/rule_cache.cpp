@@ -3,6 +3,8 @@
 #include <cstring>
 #include <limits>
 
+#include "proto/base/hash.h"
+
 namespace tidemark::injector {
 namespace {
 
@@ -83,21 +85,15 @@ void unpack(uint64_t shape, const uint64_t (&offsets)[3], size_t& module, FrameR
   module = static_cast<size_t>(shape >> 32 & 0xffff);
 }
 
-uint64_t mix(uint64_t x) {
-  x ^= x >> 32;
-  x *= 0x9e3779b97f4a7c15;
-  return x ^ x >> 29;
-}
-
 }  // namespace
 
 size_t RuleCache::place_of(uintptr_t pc) noexcept {
-  return mix(pc) % kEntries;
+  return hash_word(0, pc) % kEntries;
 }
 
 uint64_t RuleCache::checksum(const Words& words) noexcept {
-  uint64_t sum = 0x7469646d61726b00;  // so that an entry of zeros is invalid
-  for (size_t i = 0; i + 1 < kWords; ++i) sum = mix(sum ^ words[i]) + words[i];
+  uint64_t sum = 0x7469646d61726b00;  // an entry of zeros is not valid
+  for (size_t i = 0; i + 1 < kWords; ++i) sum = hash_word(sum, words[i]) + words[i];
   return sum;
 }
 

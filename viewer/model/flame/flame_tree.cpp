@@ -7,6 +7,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "proto/base/hash.h"
+
 namespace tidemark::view {
 
 namespace {
@@ -170,11 +172,7 @@ class FrameNumbers {
 };
 
 uint64_t key_below(uint64_t parent, uint32_t frame) {
-  // The finaliser of splitmix64: neighbours in, strangers out. 0 stays the root's.
-  uint64_t x = parent ^ (uint64_t{frame} + 0x9e3779b97f4a7c15U);
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
-  return (x ^ (x >> 31)) | 1;
+  return mix_bits(parent ^ (frame + kGoldenRatio)) | 1;  // 0 is the root's
 }
 
 Children bottom_up(const Sums& sums, const StackTree& stacks) {
