@@ -13,6 +13,7 @@
 #include "analysis/history/minmax_pyramid.h"
 #include "analysis/load/index_directory.h"
 #include "proto/base/crc32.h"
+#include "proto/base/file_io.h"
 #include "proto/base/version.h"
 
 namespace tidemark {
@@ -145,15 +146,7 @@ std::string column_path(const std::string& directory, uint32_t process, int64_t 
 bool write_file(const std::string& path, const void* data, size_t bytes) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd < 0) return false;
-  const auto* p = static_cast<const char*>(data);
-  bool good = true;
-  while (good && bytes != 0) {
-    const ssize_t n = ::write(fd, p, bytes);
-    good = n > 0;
-    if (!good) break;
-    p += n;
-    bytes -= static_cast<size_t>(n);
-  }
+  const bool good = write_all(fd, data, bytes);
   return ::close(fd) == 0 && good;
 }
 
@@ -166,13 +159,7 @@ bool read_file(const std::string& path, size_t most, std::string& out) {
               static_cast<uint64_t>(info.st_size) <= most;
   if (good) {
     out.resize(static_cast<size_t>(info.st_size));
-    size_t at = 0;
-    while (at < out.size()) {
-      const ssize_t n = ::read(fd, out.data() + at, out.size() - at);
-      if (n <= 0) break;
-      at += static_cast<size_t>(n);
-    }
-    good = at == out.size();
+    good = read_at(fd, 0, out.data(), out.size());
   }
   ::close(fd);
   return good;

@@ -11,6 +11,7 @@
 
 #include "analysis/names/resolver.h"
 #include "proto/base/descriptor.h"
+#include "proto/base/file_io.h"
 #include "proto/read/trace_appending.h"
 #include "proto/ring_layout.h"
 
@@ -81,26 +82,15 @@ bool encode_tail(const SoundFrames& present, const std::map<uint32_t, NamedFrame
   return trace.finish();
 }
 
-bool write_at(int fd, std::span<const uint8_t> bytes, uint64_t offset) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    offset += static_cast<uint64_t>(n);
-    bytes = bytes.subspan(static_cast<size_t>(n));
-  }
-  return true;
-}
-
 // The new tail is longer than the old one, which it holds in a newer form: should the machine stop
 // halfway, a reader scans and finds every frame.
 Status replace_tail(int fd, const TraceReader& reader, uint64_t at, std::span<const uint8_t> tail) {
   std::vector<uint8_t> old(reader.file_bytes() - at);
   if (!reader.read_at(at, old.data(), old.size())) return Error{reader.path() + ": cannot read"};
-  if (write_at(fd, tail, at)) return {};
+  if (write_at(fd, at, tail.data(), tail.size())) return {};
   const Error error{reader.path() + ": " + std::strerror(errno)};
-  const bool restored =
-      write_at(fd, old, at) && ::ftruncate(fd, static_cast<off_t>(at + old.size())) == 0;
+  const bool restored = write_at(fd, at, old.data(), old.size()) &&
+                        ::ftruncate(fd, static_cast<off_t>(at + old.size())) == 0;
   return restored ? error : Error{error.message + "; its index is lost"};
 }
 

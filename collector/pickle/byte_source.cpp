@@ -13,25 +13,13 @@
 #include <limits>
 #include <utility>
 
+#include "proto/base/descriptor.h"
+
 namespace tidemark {
 
 namespace {
 
 constexpr size_t kMaxPopulatedBytes = size_t{1} << 30;
-
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  ~FileDescriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 bool is_gzip(std::span<const uint8_t> bytes) {
   return bytes.size() >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b;
@@ -175,7 +163,7 @@ uint64_t default_max_inflated_bytes() {
 
 Result<ByteSource> open_bytes(const std::string& path, uint64_t max_inflated_bytes) {
   // O_NONBLOCK: opening a pipe without a writer must not hang.
-  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
   if (file.get() < 0 || fstat(file.get(), &info) != 0) {
     return Error{path + " cannot be opened: " + std::strerror(errno)};

@@ -1,11 +1,11 @@
 #include "collector/recover/ring_reader.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <utility>
+
+#include "proto/base/file_io.h"
 
 namespace tidemark {
 
@@ -19,16 +19,7 @@ Result<RingReader> RingReader::open(int fd, std::string name) {
 }
 
 bool RingReader::read_at(uint64_t offset, void* out, size_t size) const {
-  auto* p = static_cast<char*>(out);
-  while (size > 0) {
-    const ssize_t n = ::pread(fd_, p, size, static_cast<off_t>(offset));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    p += n;
-    offset += static_cast<uint64_t>(n);
-    size -= static_cast<size_t>(n);
-  }
-  return true;
+  return tidemark::read_at(fd_, offset, out, size);
 }
 
 Status RingReader::read_header() {

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "proto/base/file_io.h"
 #include "proto/clock.h"
 #include "proto/read/block_decoder.h"
 
@@ -131,16 +132,7 @@ const Alignment* TraceReader::alignment(uint32_t process) const {
 }
 
 bool TraceReader::read_at(uint64_t offset, void* out, size_t size) const {
-  auto* p = static_cast<char*>(out);
-  while (size > 0) {
-    const ssize_t n = ::pread(fd_, p, size, static_cast<off_t>(offset));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    p += n;
-    offset += static_cast<uint64_t>(n);
-    size -= static_cast<size_t>(n);
-  }
-  return true;
+  return tidemark::read_at(fd_, offset, out, size);
 }
 
 bool TraceReader::read_frame_header(uint64_t offset, FrameHeader& header) const {
@@ -237,7 +229,7 @@ bool looks_like_trace(const std::string& path) {
   uint64_t magic = 0;
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return false;
-  const bool read = ::pread(fd, &magic, sizeof magic, 0) == sizeof magic;
+  const bool read = read_at(fd, 0, &magic, sizeof magic);
   ::close(fd);
   return read && magic == kFileMagic;
 }

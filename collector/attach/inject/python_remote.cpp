@@ -9,6 +9,7 @@
 
 #include "collector/attach/inject/process_maps.h"
 #include "collector/attach/inject/remote_symbols.h"
+#include "proto/base/file_io.h"
 
 namespace tidemark::inject {
 
@@ -67,8 +68,7 @@ std::string write_script(const std::string& library, const std::string& function
   // The process may belong to somebody else: there is nothing in it to hide.
   const std::string text = fmt::format("import ctypes, os\nos.unlink({})\nctypes.CDLL({}).{}()\n",
                                        python_literal(path), python_literal(library), function);
-  const bool good = ::fchmod(fd, 0644) == 0 &&
-                    ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  const bool good = ::fchmod(fd, 0644) == 0 && write_all(fd, text.data(), text.size());
   ::close(fd);
   if (good) return path;
   ::unlink(path);

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "proto/base/file_io.h"
+
 namespace tidemark::inject {
 
 RemoteMemory::RemoteMemory(pid_t pid) {
@@ -17,27 +19,11 @@ RemoteMemory::~RemoteMemory() {
 }
 
 bool RemoteMemory::read(uint64_t address, void* out, size_t size) const {
-  auto* to = static_cast<char*>(out);
-  while (size != 0) {
-    const ssize_t got = ::pread(fd_, to, size, static_cast<off_t>(address));
-    if (got <= 0) return false;
-    to += got;
-    address += static_cast<uint64_t>(got);
-    size -= static_cast<size_t>(got);
-  }
-  return true;
+  return read_at(fd_, address, out, size);
 }
 
 bool RemoteMemory::write(uint64_t address, const void* bytes, size_t size) const {
-  const auto* from = static_cast<const char*>(bytes);
-  while (size != 0) {
-    const ssize_t put = ::pwrite(fd_, from, size, static_cast<off_t>(address));
-    if (put <= 0) return false;
-    from += put;
-    address += static_cast<uint64_t>(put);
-    size -= static_cast<size_t>(put);
-  }
-  return true;
+  return write_at(fd_, address, bytes, size);
 }
 
 std::string RemoteMemory::text(uint64_t address, size_t most) const {

@@ -14,6 +14,7 @@
 
 #include "collector/attach/inject/arch.h"
 #include "proto/base/descriptor.h"
+#include "proto/base/file_io.h"
 
 namespace tidemark::inject {
 
@@ -46,7 +47,7 @@ std::string process_label(pid_t pid, const ProcessStatus& status) {
 Status check_machine(pid_t pid, const std::string& program) {
   const Descriptor file(::open(program.c_str(), O_RDONLY | O_CLOEXEC));
   Elf64_Ehdr header{};
-  if (file.get() < 0 || ::pread(file.get(), &header, sizeof header, 0) != sizeof header) {
+  if (file.get() < 0 || !read_at(file.get(), 0, &header, sizeof header)) {
     return {};  // not ours to read: the kernel will say why
   }
   if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return {};
