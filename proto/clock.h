@@ -1,4 +1,4 @@
-// From the clock of one process to the clock that the processes of a job share.
+// Converts times from the clock of one process to the clock that the processes of a job share.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,8 @@
 
 namespace tidemark {
 
-// raw + offset_ns + (raw - reference_ns) * drift_ppb / 1e9. Forged values wrap, none is undefined.
+// raw + offset_ns + (raw - reference_ns) * drift_ppb / 1e9. Forged values wrap around; none is
+// undefined behaviour.
 inline int64_t aligned_ns(const Alignment& clock, int64_t raw_ns) {
   constexpr double kLargest = 4e18;
   const auto since = static_cast<int64_t>(static_cast<uint64_t>(raw_ns) -
@@ -21,8 +22,8 @@ inline int64_t aligned_ns(const Alignment& clock, int64_t raw_ns) {
                               static_cast<uint64_t>(correction));
 }
 
-// The times of a table's rows. Lengths stay: a drift of 50 ppm changes a second by 50 µs. Samples
-// of the clock itself stay raw.
+// Converts the times of a table's rows. Durations are not converted: a drift of 50 ppm changes a
+// second by 50 µs. Samples of the clock itself stay raw.
 template <typename Row>
 void align_rows(const Alignment& clock, std::span<Row> rows) {
   for (Row& row : rows) {

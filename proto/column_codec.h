@@ -1,10 +1,10 @@
-// Rows to columns and back: the body of one message of tidemark.proto.
+// Converts rows to columns and back: the body of one message of tidemark.proto.
 //
 //   rows field   column          column             …
 //   08 varint    tag len4 bytes  tag len4 bytes
 //
-// Both directions walk the rows in tiles that stay in the first-level cache: every column takes its
-// part of a tile before the next tile begins. Encoding needs no memory but the scratch it is given;
+// Both directions process the rows in tiles that fit the L1 cache: every column of a tile is done
+// before the next tile begins. Encoding uses no memory except the scratch buffer it is given;
 // decoding trusts nothing.
 #pragma once
 
@@ -43,7 +43,7 @@ constexpr uint64_t to_bits(T v) {
   }
 }
 
-// Most bytes a value of this column can take. Differences of narrow members span one bit more.
+// Upper limit of the encoded bytes of a value. Differences of narrow members need one bit more.
 template <typename ColumnType>
 constexpr size_t max_value_bytes() {
   const size_t bits = 8 * sizeof(typename MemberOf<ColumnType>::type) +
@@ -61,12 +61,12 @@ constexpr size_t max_row_bytes(std::index_sequence<I...>) {
 
 inline constexpr size_t kMaxColumnHead = 5 + wire::kPaddedLength;
 
-// Where one column's bytes go, or come from, between tiles.
+// Position in the bytes of one column, kept between tiles.
 struct EncodeCursor {
   uint8_t* begin = nullptr;
   uint8_t* at = nullptr;
   uint64_t previous = 0;
-  uint64_t any = 0;  // every value so far, or-ed: 0 means that the column need not be stored
+  uint64_t any = 0;  // OR of all values so far: 0 means that the column is not stored
 };
 
 struct DecodeCursor {
@@ -95,7 +95,7 @@ void encode_tile(EncodeCursor& cursor, std::span<const Row> tile) {
   cursor = {cursor.begin, p, previous, any};
 }
 
-// Turns one varint back into the member's value. False when it does not fit.
+// Converts one varint back to the member's value. False if it does not fit.
 template <typename ColumnType, typename Row>
 bool store(Row& row, uint64_t v, uint64_t& previous) {
   using T = typename MemberOf<ColumnType>::type;
@@ -135,7 +135,7 @@ bool decode_tile(DecodeCursor& cursor, std::span<Row> tile) {
 
 }  // namespace codec_detail
 
-// Bytes of scratch and of message that `rows` rows may need.
+// Upper limit of the scratch bytes and of the message bytes for `rows` rows.
 template <typename Row>
 constexpr size_t max_encoded_bytes(size_t rows) {
   using namespace codec_detail;
@@ -164,8 +164,8 @@ size_t encode_rows(std::span<const Row> rows, uint8_t* scratch, uint8_t* out) no
 
   uint8_t* p = wire::put_varint(wire::put_tag(out, 1, wire::kVarint), rows.size());
   [&]<size_t... I>(std::index_sequence<I...>) {
-    // The first column is always there: a frame never has more rows than bytes, which keeps what
-    // a reader must allocate in proportion to what it was given.
+    // The first column is always stored: a frame never has more rows than bytes, so what a reader
+    // must allocate stays in proportion to its input.
     const auto put_column = [&](uint32_t field, const EncodeCursor& cursor) {
       if (cursor.any == 0 && &cursor != cursors.data()) return;
       const auto size = static_cast<size_t>(cursor.at - cursor.begin);
@@ -180,8 +180,8 @@ size_t encode_rows(std::span<const Row> rows, uint8_t* scratch, uint8_t* out) no
   return static_cast<size_t>(p - out);
 }
 
-// Reads a message into `rows`, which come zeroed and in the number that the frame header announced.
-// False when the bytes are not such a message; unknown fields are skipped.
+// Decodes a message into `rows`: zeroed by the caller, as many as the frame header announced.
+// False if the bytes are not such a message; unknown fields are skipped.
 template <typename Row>
 bool decode_rows(std::span<const uint8_t> message, std::span<Row> rows) noexcept {
   using namespace codec_detail;

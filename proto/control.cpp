@@ -42,8 +42,8 @@ bool place_path(Place place, Lookup lookup, uid_t user, char* out, size_t size) 
   if (value == nullptr || *value == '\0') return false;
   int length = static_cast<int>(std::strlen(value));
   while (length > 1 && value[length - 1] == '/') --length;
-  const char* const behind = place == Place::kVariable ? "" : "/tidemark";
-  return fits(std::snprintf(out, size, "%.*s%s", length, value, behind), size);
+  const char* const suffix = place == Place::kVariable ? "" : "/tidemark";
+  return fits(std::snprintf(out, size, "%.*s%s", length, value, suffix), size);
 }
 
 int open_directory(const char* path, bool make, uid_t user) noexcept {
@@ -183,8 +183,8 @@ bool find_number(std::string_view line, std::string_view key, uint64_t& out) noe
   char text[24];
   if (!find_value(line, key, text, sizeof text)) return false;
   const char* const end = text + std::strlen(text);
-  const auto [behind, error] = std::from_chars(text, end, out);
-  return error == std::errc() && behind == end && end != text;
+  const auto [stop, error] = std::from_chars(text, end, out);
+  return error == std::errc() && stop == end && end != text;
 }
 
 }  // namespace tidemark::control

@@ -1,42 +1,43 @@
-// How one talks to a process that tidemark is loaded in: where its socket lies, and what is said.
+// The control protocol of processes that have tidemark loaded: the place of the socket, and a
+// line-based text protocol.
 //
 // Every such process listens on a stream socket named <directory>/<pid>.sock, where pid is the
-// process's own view of itself. The directory is the first that is named by
+// pid that the process has in its own namespace. The directory is the first of
 //
-//   $TIDEMARK_CONTROL_DIR      as it is; when it cannot be used there is no socket
-//   $XDG_RUNTIME_DIR/tidemark  unless it cannot be made
+//   $TIDEMARK_CONTROL_DIR      as is; if it cannot be used there is no socket
+//   $XDG_RUNTIME_DIR/tidemark  unless it cannot be created
 //   /tmp/tidemark-<uid>
 //
-// A job may have been given other variables than the shell that looks for it: a client looks in all
-// places. The directory belongs to the user alone (0700); both ends also ask the kernel who the
-// other one is (SO_PEERCRED) and talk to the same user and to root only. A socket has its name from
-// the moment that somebody listens at it, by rename(): a name that nobody listens behind
-// (ECONNREFUSED) was left by a process that was killed. The next process of that number takes it
-// over, and a client removes it when no such process exists; never while one does, whose server
-// might be about to take the name.
+// A job may run with other variables than the shell that looks for it, so a client looks in all
+// three. The directory is accessible to the user only (0700); both ends also get the credentials of
+// the peer from the kernel (SO_PEERCRED) and talk to the same user and to root only. A socket gets
+// its name by rename() once the server listens on it: a name that refuses connections
+// (ECONNREFUSED) was left by a process that was killed. The next process with that pid takes the
+// name over. A client removes it if no process has that pid, but never while one has: its server
+// may be about to take the name.
 //
-// A request is a line, and so is its reply; requests of a connection are answered in their order.
+// Requests and replies are one line each; requests of a connection are answered in order.
 //
 //   request  VERB key=value key=value …
 //   reply    ok key=value key=value …
-//            error TEXT                 one sentence for people
+//            error TEXT                 one sentence for the user
 //
-// Values are percent-escaped: no byte below 0x21, no '%', no 0x7f and above. Keys that are not
-// known are passed over; a reply may have more keys than its reader knows.
+// Values are percent-escaped: no byte below 0x21, no '%', no 0x7f and above. Unknown keys are
+// ignored; a reply may have more keys than its reader knows.
 //
-//   status    → v pid state captures command host, and as far as they are known
-//               rank local_rank world job trace (of the present or the last capture)
-//   start     out for_ms, and every variable TIDEMARK_X in small letters without the prefix: stacks
+//   status    → v pid state captures command host, and if known
+//               rank local_rank world job trace (of the current or the last capture)
+//   start     out for_ms, and every variable TIDEMARK_X in lower case without the prefix: stacks
 //             kernels copies nccl torch bridge annotations optimizer python_gil cupti nvml_hz
 //             buffer_mb
 //             → trace capture
 //   stop      → trace rows dropped
-//   snapshot  as start, but for_ms
+//   snapshot  as start, except for_ms
 //             → trace rows dropped
-//   live      torch=1 (a bridge in the cache may be loaded to ask PyTorch)
-//             → time_ns state devices=N, and for each device i from 0: d<i> (its ordinal), and as
-//               far as they are known d<i>_name d<i>_total d<i>_used d<i>_process d<i>_allocated
-//               d<i>_reserved, in bytes
+//   live      torch=1 (a cached bridge may be loaded to query PyTorch)
+//             → time_ns state devices=N, and for each device i from 0: d<i> (its ordinal), and if
+//               known d<i>_name d<i>_total d<i>_used d<i>_process d<i>_allocated d<i>_reserved,
+//               in bytes
 #pragma once
 
 #include <sys/socket.h>
@@ -50,7 +51,7 @@
 namespace tidemark::control {
 
 inline constexpr uint64_t kVersion = 1;         // v= of status
-inline constexpr size_t kMaxLineBytes = 16384;  // with its end; longer lines are refused
+inline constexpr size_t kMaxLineBytes = 16384;  // with the line end; longer lines are rejected
 
 inline constexpr std::string_view kStatus = "status";
 inline constexpr std::string_view kStart = "start";
@@ -73,37 +74,37 @@ inline constexpr Place kPlaces[] = {Place::kVariable, Place::kRuntime, Place::kT
 
 using Lookup = const char* (*)(const char* name);  // getenv
 
-// The directory of that place, with no slash at its end. False when its variable is not set or it
-// is too long.
+// The directory of that place, without a trailing slash. False if its variable is not set or the
+// path is too long.
 bool place_path(Place place, Lookup lookup, uid_t user, char* out, size_t size) noexcept;
 
-// Opens the directory (O_PATH) after looking whether it is one, not a link to one, of `user`, and
-// writable by that user alone; makes it first if asked to. -1 with errno: EPERM for one that must
-// not be trusted.
+// Opens the directory (O_PATH); with `make`, creates it first. It must be a directory and no link
+// to one, belong to `user` and be writable by that user only. -1 with errno on failure: EPERM for
+// one that must not be trusted.
 int open_directory(const char* path, bool make, uid_t user) noexcept;
 
 // "<pid>.sock" and back; 0 for any other name.
 bool socket_name(pid_t pid, char* out, size_t size) noexcept;
 pid_t pid_of_socket(std::string_view name) noexcept;
 
-// The address of a socket in an open directory: <path>/<name>, or /proc/self/fd/<fd>/<name> where
-// that is too long for an address. False when `name` is too long even so.
+// The address of a socket in an open directory: <path>/<name>, or /proc/self/fd/<fd>/<name> if that
+// is too long for an address. False if `name` is too long even then.
 bool socket_address(int directory_fd, const char* path, const char* name, sockaddr_un& out,
                     socklen_t& size) noexcept;
 
-// Who is at the other end, as the kernel saw it when the connection was made (or when the server
-// began to listen).
+// The process at the other end, as the kernel saw it when the connection was made (or when the
+// server began to listen).
 struct Peer {
   pid_t pid;
   uid_t user;
 };
 bool ask_peer(int socket_fd, Peer& out) noexcept;
-// Whether a peer may ask, or be asked.
+// Whether to accept requests from this peer, and to send it any.
 bool may_talk(const Peer& peer, uid_t user) noexcept;
 
 // ---- lines ----------------------------------------------------------------------------------
 
-// A request or a reply in the making.
+// Builds a request or a reply.
 class Line {
  public:
   explicit Line(std::string_view word) noexcept { append(word); }
@@ -113,7 +114,7 @@ class Line {
   // Free text, for errors; line ends become spaces.
   Line& text(std::string_view words) noexcept;
 
-  // What does not fit any more is left out, whole keys at a time.
+  // False if something did not fit: such keys are left out as a whole.
   bool complete() const noexcept { return complete_; }
   // With its line end.
   std::string_view finish() noexcept;
@@ -127,15 +128,15 @@ class Line {
   bool complete_ = true;
 };
 
-// The verb, or ok and error. Lines are given without their end.
+// The verb, or ok and error. Lines are passed without their line end.
 std::string_view first_word(std::string_view line) noexcept;
-// What stands behind the first word.
+// The text after the first word.
 std::string_view rest_of(std::string_view line) noexcept;
 
-// The value of a key, unescaped and with a zero behind it. False when there is no such key or no
-// room.
+// The value of a key, unescaped and zero-terminated. False if there is no such key or `out` is too
+// small.
 bool find_value(std::string_view line, std::string_view key, char* out, size_t size) noexcept;
-// False too when the value is not a decimal number.
+// Also false if the value is not a decimal number.
 bool find_number(std::string_view line, std::string_view key, uint64_t& out) noexcept;
 
 // Calls visit(key, raw value) for each pair; unescape() makes the value readable.
@@ -151,7 +152,7 @@ void each_pair(std::string_view line, Visit&& visit) {
   }
 }
 
-// The number of bytes written before the zero, or SIZE_MAX when there is no room. A '%' without two
+// The number of bytes written before the zero, or SIZE_MAX if `out` is too small. A '%' without two
 // hexadecimal digits stands for itself.
 size_t unescape(std::string_view value, char* out, size_t size) noexcept;
 

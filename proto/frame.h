@@ -1,11 +1,11 @@
-// The outer shape of a trace file: a file header, frames, and a trailer that finds the index.
+// The outer structure of a trace file: a file header, frames, and a trailer that locates the index.
 //
 //   file    = FileHeader frame* [index frame, Trailer]
 //   frame   = FrameHeader payload
 //   payload = one message of tidemark.proto, compressed with zstd when kFrameCompressed is set
 //
 // All numbers are little-endian. A frame can be found by its magic and trusted by its checksum, so
-// a reader that meets damage goes on at the next frame.
+// a reader that meets damage continues at the next frame.
 #pragma once
 
 #include <bit>
@@ -24,7 +24,7 @@ inline constexpr uint32_t kTrailerMagic = 0x454b4d54;       // "TMKE"
 inline constexpr uint16_t kFormatMajor = 1;
 inline constexpr uint16_t kFormatMinor = 0;
 
-// What a reader accepts of one frame, whatever its header says: memory is bounded by these.
+// The limits of a frame, whatever its header says: they bound the memory of a reader.
 inline constexpr uint32_t kMaxPayloadBytes = 32U << 20;
 inline constexpr uint32_t kMaxFrameRows = 1U << 20;
 
@@ -42,13 +42,13 @@ struct FrameHeader {
   uint32_t magic = kFrameMagic;
   uint16_t kind = 0;  // BlockKind
   uint16_t flags = 0;
-  uint32_t stored_bytes = 0;  // of the payload as it lies in the file
+  uint32_t stored_bytes = 0;  // of the payload as stored in the file
   uint32_t raw_bytes = 0;     // of the message
   uint32_t rows = 0;
-  uint32_t process = 0;  // which process of the file, counted from 1
+  uint32_t process = 0;  // which process of the file, from 1
   int64_t first_ns = 0;  // least and greatest time of its rows
   int64_t last_ns = 0;
-  uint64_t sequence = 0;  // number of the frame in what its process wrote, from 0
+  uint64_t sequence = 0;  // number of the frame among those of its process, from 0
   uint32_t payload_crc = 0;
   uint32_t header_crc = 0;  // of the 52 bytes before
 };

@@ -1,21 +1,20 @@
-// The ring of a recording process: a file beside its trace that holds what is not in the trace yet.
+// The ring of a recording process: a file next to its trace that holds what is not in the trace
+// yet.
 //
 //   RingHeader | ChunkControl × n | released × n (slot 0) | released × n (slot 1) | pad | chunk × n
 //
-// The recorder maps the file shared and writes to it with atomic operations; when the process dies,
-// whatever it had committed stays in the file, and recovery moves it into the trace. Three rules
-// make that exact at every instant of a SIGKILL:
+// The recorder maps the file shared and writes to it with atomic operations. When the process dies,
+// everything it had committed stays in the file, and recovery moves it into the trace. Three rules
+// make that exact whenever a SIGKILL comes:
 //   1. A record counts once its chunk's `commit` word covers it: one 64-bit store, made after the
 //      record's bytes.
-//   2. The trace counts up to `file_bytes` of the active checkpoint slot, which also says up to
-//   where
-//      each chunk's records are in those bytes. A slot is filled while inactive and made active by
-//      one store.
-//   3. A chunk is used again only after an active slot covers it, and then under a new generation;
-//   a
+//   2. The trace counts up to `file_bytes` of the active checkpoint slot, which also says how much
+//      of each chunk those bytes contain. A slot is filled while inactive and made active by one
+//      store.
+//   3. A chunk is reused only after an active slot covers it, and then under a new generation; a
 //      generation that the slot does not know has nothing in the trace yet.
 // The layout belongs to one version of tidemark: `layout` is a fingerprint of the rows, and a ring
-// with another one is refused. All numbers are little-endian.
+// with another one is rejected. All numbers are little-endian.
 #pragma once
 
 #include <cstddef>
@@ -65,7 +64,7 @@ struct alignas(64) ChunkControl {
 };
 static_assert(sizeof(ChunkControl) == 64);
 
-// In front of each record, which begins and ends at a multiple of eight bytes.
+// Precedes each record. Records begin and end at multiples of eight bytes.
 struct RecordHeader {
   uint16_t kind;  // BlockKind
   uint16_t reserved;
@@ -84,7 +83,7 @@ constexpr uint32_t record_bytes(size_t content) {
 }
 
 struct Checkpoint {
-  uint64_t file_bytes;                // of the trace: what lies beyond is not counted
+  uint64_t file_bytes;                // of the trace: bytes beyond are not counted
   uint64_t rows;                      // in those bytes
   uint64_t dropped_reported[kKinds];  // how much of RingHeader::dropped has its row in those bytes
   uint32_t crc;                       // of the members above and of the slot's released table
@@ -92,7 +91,7 @@ struct Checkpoint {
 };
 
 enum class RingState : uint32_t {
-  kStarting = 0,  // nothing was recorded yet
+  kStarting = 0,  // nothing recorded yet
   kLive = 1,
 };
 
@@ -107,10 +106,10 @@ struct RingHeader {
   uint32_t chunk_bytes;
   uint32_t chunk_count;
 
-  // Who writes here. The start time tells a process from a later one with the same pid; boot and
-  // namespace say whether this pid means anything to who reads it.
+  // The process that writes here. The start time distinguishes it from a later process with the
+  // same pid; boot and namespace say whether the pid means anything to the reader.
   uint32_t pid;
-  uint32_t write_error;          // * errno that ended writing the trace; 0: none
+  uint32_t write_error;          // * errno that ended the writing of the trace; 0: none
   uint64_t pid_namespace;        // inode of /proc/self/ns/pid
   uint64_t process_start_ticks;  // field 22 of /proc/self/stat
   char boot_id[40];
@@ -119,8 +118,8 @@ struct RingHeader {
 
   int64_t heartbeat_ns;      // * CLOCK_REALTIME, about once per second
   uint32_t active_slot;      // * 0 or 1
-  uint32_t strings_used;     // * greatest string id given out
-  uint64_t dropped[kKinds];  // * rows lost for want of room, by kind
+  uint32_t strings_used;     // * greatest string id in use
+  uint64_t dropped[kKinds];  // * rows lost because the ring was full, by kind
   Checkpoint slots[2];
 };
 static_assert(sizeof(RingHeader) <= kHeaderBytes);
@@ -174,8 +173,8 @@ constexpr uint64_t mix_rows(uint64_t hash, RowList<Rows...>) {
 // Fingerprint of the rows' layout in memory, as the records hold them.
 inline constexpr uint64_t kLayout = detail::mix_rows(0xcbf29ce484222325, RecordedRows{});
 
-// Takes one record apart: calls on_row(row) or on_string(id, text) and returns the record's bytes,
-// or 0 when the first `available` bytes are not a record. Trusts nothing.
+// Decodes one record: calls on_row(row) or on_string(id, text) and returns the record's bytes, or 0
+// if the first `available` bytes are not a record. Trusts nothing.
 template <typename OnRow, typename OnString>
 uint32_t visit_record(const uint8_t* at, size_t available, OnRow&& on_row, OnString&& on_string) {
   RecordHeader header;

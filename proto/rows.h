@@ -1,9 +1,9 @@
 // The rows of a trace: one struct per table of tidemark.proto.
 //
-// A row is what a recorder fills in and what a reader gets back; on disk the members of many rows
-// lie together as columns (see FORMAT.md). Members are unsigned or signed integers and enums only,
-// so that one codec serves every table (tables.h). 0 means "none" or "unknown" in every id and
-// handle, and a column of zeros is not stored. `tidemark.proto` says the same in a language-neutral
+// A recorder fills in rows and a reader gets them back; on disk the members of many rows are stored
+// together as columns (see FORMAT.md). Members are unsigned or signed integers and enums only, so
+// that one codec serves every table (tables.h). 0 means "none" or "unknown" in every id and handle,
+// and a column of zeros is not stored. `tidemark.proto` declares the same in a language-neutral
 // way; a test compares the two field by field.
 #pragma once
 
@@ -95,7 +95,7 @@ struct Frame {
   uint32_t module;
   int64_t line;
   uint64_t offset;  // in the module, for native frames
-  uint32_t detail;  // string: further "key=value" lines that a source gave
+  uint32_t detail;  // string: further "key=value" lines from the source
   FrameKind kind;
 };
 
@@ -163,7 +163,7 @@ enum class MemoryKind : uint8_t {
 };
 
 // Bits of DriverEvent::flags.
-inline constexpr uint32_t kDriverHostLocated = 1;  // VMM memory that lives in host memory
+inline constexpr uint32_t kDriverHostLocated = 1;  // VMM memory located in host memory
 inline constexpr uint32_t kDriverRemote = 2;       // bytes of another process
 inline constexpr uint32_t kDriverOwn = 4;          // tidemark's own footprint
 inline constexpr uint32_t kDriverSeeded = 8;       // existed before the recording began
@@ -216,7 +216,7 @@ enum class Category : uint8_t {
 struct FrameworkEvent {
   int64_t time_ns;
   uint64_t address;      // out of memory: bytes free on the device
-  uint64_t size_bytes;   // as the framework reports it: asked size of blocks, size of segments
+  uint64_t size_bytes;   // as the framework reports it: requested size of blocks, size of segments
   uint64_t block_bytes;  // size of the block, where the recorder knew it
   uint64_t stream;
   int64_t device;
@@ -377,7 +377,7 @@ struct NcclOperation {
   uint32_t channels;
   uint32_t thread;
   NcclKind kind;
-  uint64_t group;  // operations of one group run in one kernel; 0: not known
+  uint64_t group;  // operations of one group run in one kernel; 0: unknown
 };
 
 enum class MarkPhase : uint8_t { kNone, kBegin, kEnd, kInstant };
@@ -391,9 +391,9 @@ enum class MarkKind : uint8_t {
   kUser,
 };
 
-// A range is a begin and an end with the same name, thread and kind, or, where ranges do not nest,
-// with the same correlation and kind (the end then may be on another thread and without the name). A
-// killed process leaves begins.
+// A range is a begin and an end with the same name, thread and kind; or, if ranges do not nest,
+// with the same correlation and kind (the end may then be on another thread and have no name). A
+// killed process leaves begins without an end.
 struct Mark {
   int64_t time_ns;
   uint64_t correlation;  // pairs ranges that do not nest
@@ -405,7 +405,7 @@ struct Mark {
   MarkKind kind;
 };
 
-// What the bridge knows of a tensor: the block at `address` belongs to `category` from now on.
+// What the bridge knows about a tensor: the block at `address` belongs to `category` from now on.
 struct TensorTag {
   int64_t time_ns;
   uint64_t address;
@@ -453,7 +453,7 @@ struct Health {
   HealthKind kind;
 };
 
-// Where each block of the file lies: the last block of a finished file.
+// The position of each block: the last block of a finished file.
 struct IndexEntry {
   uint64_t offset;
   uint64_t stored_bytes;

@@ -1,4 +1,4 @@
-// The tables by the words that people read.
+// The names of the tables in reports and messages.
 #pragma once
 
 #include <string_view>

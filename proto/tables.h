@@ -13,8 +13,8 @@ namespace tidemark {
 // How a column's values become varints.
 enum class Coding : uint8_t {
   kPlain,   // unsigned, as it is
-  kZigzag,  // signed, folded so that small magnitudes are short
-  kDelta,   // difference to the row before (wrapping), folded
+  kZigzag,  // signed, zigzag: small magnitudes are short
+  kDelta,   // difference to the row before (wrapping), zigzag
 };
 
 // A member's name as a template argument.
@@ -40,7 +40,7 @@ struct Table;
 inline constexpr uint32_t kHotRows = 32768;
 inline constexpr uint32_t kColdRows = 4096;
 
-// First column's field number is 2: field 1 of every message is the number of rows.
+// Fields begin at 2: field 1 of every message is the number of rows.
 #define TIDEMARK_PLAIN(member, field) Column<&Row::member, field, Coding::kPlain, #member>
 #define TIDEMARK_ZIGZAG(member, field) Column<&Row::member, field, Coding::kZigzag, #member>
 #define TIDEMARK_DELTA(member, field) Column<&Row::member, field, Coding::kDelta, #member>
@@ -57,7 +57,7 @@ template <typename RowType, BlockKind Kind, uint32_t Rows>
 struct TableBase {
   using Row = RowType;
   static constexpr BlockKind kind = Kind;
-  static constexpr uint32_t block_rows = Rows;  // a recorder closes a block at this many
+  static constexpr uint32_t block_rows = Rows;  // a recorder closes a block at this many rows
 };
 
 // clang-format off
@@ -221,7 +221,7 @@ TIDEMARK_END;
 template <typename... Rows>
 struct RowList {};
 
-// Every table but the strings, which carry text and have a codec of their own.
+// Every table except the strings, which contain text and have a separate codec.
 using RecordedRows =
     RowList<Process, Device, Setting, Module, Frame, Stack, Thread, Pool, DriverEvent,
             FrameworkEvent, OutOfMemory, SegmentState, BlockState, Counter, Kernel, Copy,

@@ -1,7 +1,7 @@
-// The few pieces of protobuf's wire format that a trace uses: varints, tags, lengths.
+// The parts of protobuf's wire format that a trace uses: varints, tags, lengths.
 //
-// Writers check the room once per column, not per value; readers are given hostile bytes and never
-// look past `end`.
+// Writers check for space once per column, not per value; readers get untrusted bytes and never
+// read past `end`.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ constexpr int64_t unzigzag(uint64_t v) {
   return static_cast<int64_t>((v >> 1) ^ (~(v & 1) + 1));
 }
 
-// Needs kMaxVarint bytes of room.
+// Needs space for kMaxVarint bytes.
 inline uint8_t* put_varint(uint8_t* p, uint64_t v) {
   while (v >= 0x80) {
     *p++ = static_cast<uint8_t>(v | 0x80);
@@ -34,8 +34,8 @@ inline uint8_t* put_tag(uint8_t* p, uint32_t field, WireType type) {
   return put_varint(p, (uint64_t{field} << 3) | type);
 }
 
-// A length is written as four bytes whatever its value (below 2^28), so that it can be filled in
-// after the bytes it counts. Every protobuf parser takes such padded varints.
+// A length is always written as four bytes (its value is below 2^28), so that it can be filled in
+// after the bytes it counts. Every protobuf parser accepts such padded varints.
 inline constexpr size_t kPaddedLength = 4;
 inline void put_padded_length(uint8_t* p, size_t length) {
   for (size_t i = 0; i < kPaddedLength - 1; ++i) {
@@ -45,7 +45,7 @@ inline void put_padded_length(uint8_t* p, size_t length) {
   p[kPaddedLength - 1] = static_cast<uint8_t>(length & 0x7f);
 }
 
-// Returns the byte after the varint, or nullptr when it is cut off or longer than ten bytes.
+// Returns the byte after the varint, or nullptr if it is truncated or longer than ten bytes.
 inline const uint8_t* get_varint(const uint8_t* p, const uint8_t* end, uint64_t& out) {
   uint64_t value = 0;
   for (unsigned shift = 0; shift < 70; shift += 7) {
@@ -60,7 +60,7 @@ inline const uint8_t* get_varint(const uint8_t* p, const uint8_t* end, uint64_t&
   return nullptr;
 }
 
-// The same without a look at the end: kMaxVarint bytes must be readable at p.
+// The same without a check for the end: kMaxVarint bytes must be readable at p.
 inline const uint8_t* get_varint_unchecked(const uint8_t* p, uint64_t& out) {
   uint64_t value = *p++;
   if (value < 0x80) {
@@ -87,7 +87,7 @@ struct Field {
   size_t size = 0;                // kBytes
 };
 
-// Takes one field off [p, end). Returns the byte after it, or nullptr when the bytes are no
+// Parses the first field of [p, end). Returns the byte after it, or nullptr if the bytes are not
 // protobuf.
 inline const uint8_t* get_field(const uint8_t* p, const uint8_t* end, Field& field) {
   uint64_t tag = 0;

@@ -1,4 +1,4 @@
-// Where a writer's bytes go.
+// Destinations for the bytes of a writer.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,11 @@ namespace tidemark {
 class ByteSink {
  public:
   virtual ~ByteSink() = default;
-  // All of the bytes, or false with errno set.
+  // Writes all of the bytes, or returns false with errno set.
   virtual bool write(std::span<const uint8_t> bytes) noexcept = 0;
 };
 
-// Writes to a file descriptor that somebody else owns; goes on after short writes and EINTR.
+// Writes to a file descriptor that it does not own; continues after short writes and EINTR.
 class FdSink final : public ByteSink {
  public:
   explicit FdSink(int fd) noexcept : fd_(fd) {}

@@ -1,6 +1,6 @@
-// CRC-32 as in zlib, gzip and PNG (polynomial 0xEDB88320), eight bytes at a step: the checksum of
-// frames. Own code because the injector links nothing that a host process may bring as well; any
-// language finds the same function in its standard library.
+// CRC-32 as in zlib, gzip and PNG (polynomial 0xEDB88320), eight bytes per step: the checksum of
+// frames. Not taken from zlib because the injector links nothing that a host process may also have
+// loaded; most languages have this function in their standard library.
 #pragma once
 
 #include <array>

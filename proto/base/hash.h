@@ -1,4 +1,4 @@
-// The mixing steps behind the hash tables and hashed numbers. Results of mix_bits() reach files
+// Mixing functions for hash tables and hashed numbers. Results of mix_bits() reach files
 // (the flow ids of the Perfetto export, the collectives that the alignment of ranks samples), so it
 // must not change.
 #pragma once

@@ -54,7 +54,8 @@ Result<OutputFile> OutputFile::create(const std::string& path) {
 
 Status OutputFile::commit() {
   if (partial_.empty()) {
-    // A nameless file can only take a name that is free; rename then replaces the target at once.
+    // linkat() only accepts a name that does not exist; rename() then replaces the target
+    // atomically.
     const std::string name = path_ + ".partial";
     const std::string self = "/proc/self/fd/" + std::to_string(fd_);
     ::unlink(name.c_str());

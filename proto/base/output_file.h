@@ -1,8 +1,9 @@
-// A file that appears under its name only when it is whole.
+// A file that appears under its name only when it is complete.
 //
-// Bytes go to a nameless file in the same directory (or, where the file system has none, to a
-// ".partial" beside the target that is removed again); commit() gives it its name. A crash or
-// Ctrl-C before that leaves nothing behind, and an existing file stays until it is replaced.
+// Bytes go to an unnamed file in the same directory (or, if the file system does not support those,
+// to a ".partial" file next to the target, which is removed on failure); commit() gives it its
+// name. A crash or Ctrl-C before commit() leaves nothing on disk, and an existing file stays until
+// it is replaced.
 #pragma once
 
 #include <string>
@@ -26,7 +27,7 @@ class OutputFile {
 
   std::string path_;
   int fd_ = -1;
-  std::string partial_;  // empty: nameless
+  std::string partial_;  // empty: unnamed
 };
 
 }  // namespace tidemark

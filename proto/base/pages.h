@@ -1,5 +1,5 @@
-// Zeroed memory straight from the kernel: no malloc, which belongs to the host when this runs
-// inside one. Untouched pages cost nothing, and nothing stays in a heap afterwards.
+// Zeroed memory directly from the kernel. Not malloc, which belongs to the host process when this
+// runs inside one. Untouched pages cost nothing, and no heap keeps the memory afterwards.
 #pragma once
 
 #include <sys/mman.h>
@@ -8,7 +8,7 @@
 
 namespace tidemark {
 
-// nullptr when there is none.
+// nullptr if out of memory.
 inline void* map_pages(size_t bytes) noexcept {
   void* const p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -19,7 +19,8 @@ inline void unmap_pages(void* p, size_t bytes) noexcept {
   if (p != nullptr) ::munmap(p, bytes);
 }
 
-// An array in pages of its own, of a type that zeros are a value of and that has no destructor.
+// An array in separate pages, of a type for which all zeros is a valid value and that has no
+// destructor.
 template <typename T>
 class PageArray {
  public:
@@ -28,7 +29,7 @@ class PageArray {
   PageArray& operator=(const PageArray&) = delete;
   ~PageArray() { unmap_pages(data_, capacity_ * sizeof(T)); }
 
-  // Room for so many, what is there already included. False when memory is short.
+  // Grows the capacity to `count` elements; keeps the contents. False if out of memory.
   bool reserve(size_t count) noexcept {
     if (count <= capacity_) return true;
     void* const grown = data_ == nullptr ? map_pages(count * sizeof(T))

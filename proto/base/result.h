@@ -1,7 +1,7 @@
 // A value, or the reason why there is none.
 //
-// Everything that reads input returns a Result: no exception crosses a room's border. The message
-// of an Error is one sentence for a person and names what was read and where it went wrong.
+// Everything that reads input returns a Result: no exception crosses the border of a library. The
+// message of an Error is one sentence for the user and names what was read and where it failed.
 #pragma once
 
 #include <optional>
@@ -39,7 +39,7 @@ class [[nodiscard]] Result {
   Error error_;
 };
 
-// Success, or the reason why not, for work that yields no value.
+// Success, or the reason for a failure, for functions without a value.
 class [[nodiscard]] Status {
  public:
   Status() = default;

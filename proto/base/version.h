@@ -1,4 +1,4 @@
-// The version of tidemark; CMake hands it in from the project() line.
+// The version of tidemark; CMake defines it from the project() line.
 #pragma once
 
 #include <string_view>

@@ -61,7 +61,7 @@ void BlockDecoder::strings(const BlockRef& ref,
   if (message.data() == nullptr) return;
   const uint8_t* const end = message.data() + message.size();
 
-  // Once to check, once to use: half a damaged block is no block.
+  // One pass to check, one to use: nothing of a damaged block is used.
   wire::Field field;
   wire::Field ids;
   uint64_t texts = 0;

@@ -1,7 +1,7 @@
-// Reads the payloads of blocks: rows out, damage counted.
+// Decodes the payloads of blocks into rows, and counts damage.
 //
 // One decoder per thread; what it returns is valid until its next call. A damaged block yields
-// nothing and one more in damage().
+// nothing and is counted in damage().
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class BlockDecoder {
   // Calls `use` with each id and text of a strings block.
   void strings(const BlockRef& ref, const std::function<void(uint32_t, std::string_view)>& use);
 
-  // The frame as it lies in the file, its payload still compressed; empty when damaged.
+  // The payload as stored in the file, still compressed if it is there; empty if damaged.
   std::span<const uint8_t> payload(const BlockRef& ref, FrameHeader& header);
 
   const Damage& damage() const { return damage_; }
@@ -55,7 +55,7 @@ class BlockDecoder {
     using type = std::tuple<std::vector<Rows>..., std::vector<IndexEntry>>;
   };
 
-  // The message of a block, with a null pointer when it is damaged (and counted).
+  // The message of a block; data() is null if the block is damaged (and counted).
   std::span<const uint8_t> load(const BlockRef& ref, BlockKind kind);
   void count_damage(const BlockRef& ref);
   template <typename Row>

@@ -27,8 +27,8 @@ bool earlier(const NcclOperation& a, const NcclOperation& b) {
   return a.group != b.group ? a.group < b.group : a.start_ns < b.start_ns;
 }
 
-// Correlation numbers are 32 bits wide and come around: each is the next one near the one before it
-// in time.
+// Correlation numbers are 32 bits wide and wrap around: each is taken as the value closest to the
+// one before it in time.
 void sort_by_launch(std::vector<Kernel>& kernels) {
   std::stable_sort(kernels.begin(), kernels.end(),
                    [](const Kernel& a, const Kernel& b) { return a.start_ns < b.start_ns; });
@@ -63,7 +63,7 @@ NcclJoin join_nccl_kernels(std::vector<NcclOperation>& operations, std::vector<K
     if (enqueued && next == kernels.size()) ++join.without_kernel;
     if (enqueued && next < kernels.size()) {
       const Kernel& kernel = kernels[next++];
-      // A kernel cannot begin before it was asked for: one before it is missing, or one too many.
+      // A kernel cannot begin before it was requested: if it does, one is missing or one is extra.
       join.exact &= kernel.start_ns >= operations[i].start_ns;
       for (size_t k = i; k < end; ++k) {
         operations[k].gpu_start_ns = kernel.start_ns;

@@ -1,9 +1,9 @@
-// Which kernel ran which operation of NCCL.
+// Matches NCCL operations with the kernels that ran them.
 //
 // NCCL runs the operations of one group in one kernel and launches groups in the order in which it
 // enqueues them; CUPTI numbers launches in their order. So the n-th group of a process and device
-// belongs to the n-th NCCL kernel, as long as none is missing. A group that never ran (its peers
-// are gone) has no kernel: those are at the end.
+// belongs to the n-th NCCL kernel, provided none is missing. A group that never ran (its peers are
+// gone) has no kernel: such groups are at the end.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ bool is_nccl_kernel(std::string_view name);
 struct NcclJoin {
   uint64_t groups = 0;
   uint64_t without_kernel = 0;
-  bool exact = false;  // every kernel could be the one of its group: false when some are missing
+  bool exact = false;  // every kernel can be the one of its group; false if some are missing
 };
 
 // Fills in gpu_start_ns, gpu_duration_ns and device of the operations that have none. `kernels` are
-// those of NCCL that no graph launched. Both are put in order: operations by group, kernels by
+// those of NCCL that were not launched by a graph. Sorts both: operations by group, kernels by
 // launch.
 NcclJoin join_nccl_kernels(std::vector<NcclOperation>& operations, std::vector<Kernel>& kernels);
 

@@ -1,4 +1,4 @@
-// Appending to a trace in place: its frames stay where they are, only index and trailer are new.
+// Appends to a trace in place: its frames stay where they are, only index and trailer are new.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace tidemark {
 
-// Lets the first bytes pass unwritten: they are in the file already. A TraceWriter in front of it
-// can go through the old frames for its index without moving a byte.
+// Drops the first `present` bytes, which the file has already, and passes the rest on. A
+// TraceWriter on top of it can index the old frames without writing them again.
 class TailSink final : public ByteSink {
  public:
   TailSink(ByteSink& tail, uint64_t present) : tail_(tail), present_(present) {}
@@ -25,14 +25,14 @@ class TailSink final : public ByteSink {
 
 struct SoundFrames {
   std::vector<FrameHeader> headers;
-  uint64_t end = 0;  // behind the last of them: where an index may begin
+  uint64_t end = 0;  // after the last of them: where an index may begin
 };
 
-// The frames of a file that lie one behind the other from its beginning; nothing when there is
-// damage or a gap.
+// The frames of a file that follow one another from its beginning without a gap; nothing if there
+// is damage or a gap.
 std::optional<SoundFrames> find_sound_frames(const TraceReader& reader);
 
-// Tells the writer of the frames that are there. Its sink must let exactly these pass.
+// Adds the existing frames to the index of the writer. Its sink must drop exactly these.
 void pass_over(TraceWriter& trace, const std::vector<FrameHeader>& frames);
 
 }  // namespace tidemark

@@ -161,7 +161,7 @@ bool TraceReader::load_index() {
   blocks.reserve(entries.size());
   uint64_t end = sizeof(FileHeader);
   for (const IndexEntry& entry : entries) {
-    // Frames lie one behind the other: an index that says otherwise is not believed.
+    // Frames follow one another without a gap: an index that says otherwise is not trusted.
     if (entry.offset != end || entry.stored_bytes > kMaxPayloadBytes) return false;
     blocks.push_back(ref_of(entry));
     end = end_of(blocks.back());
@@ -193,7 +193,7 @@ void TraceReader::scan() {
     }
     const uint64_t next = next_frame(at + 1);
     if (next == size_) {
-      damage_.truncated = true;  // nothing to be trusted follows: the same as a cut
+      damage_.truncated = true;  // no valid frame follows: the same as truncation
       damage_.skipped_bytes += size_ - at;
       return;
     }

@@ -1,8 +1,8 @@
-// Opens a trace file, whole or damaged, and finds its blocks.
+// Opens a trace file, complete or damaged, and finds its blocks.
 //
 // The reader holds a file descriptor and the list of blocks; it reads no payload. A finished file
-// is opened by its index, any other by hopping from frame to frame; where a frame is damaged it
-// goes on at the next one that can be trusted. Immutable after open: many BlockDecoders may share
+// is opened by its index, any other by scanning from frame to frame; after a damaged frame the scan
+// continues at the next one that can be trusted. Immutable after open: many BlockDecoders may share
 // it.
 #pragma once
 
@@ -32,9 +32,9 @@ struct BlockRef {
 struct Damage {
   uint64_t blocks = 0;         // damaged blocks
   uint64_t rows = 0;           // rows of damaged blocks whose header was still good
-  uint64_t skipped_bytes = 0;  // bytes between blocks that made no sense
+  uint64_t skipped_bytes = 0;  // bytes between blocks that are not a block
   bool truncated = false;      // the file ends inside a block
-  bool unfinished = false;     // no index: the writer did not come to its end
+  bool unfinished = false;     // no index: the recording was interrupted
 
   bool any() const { return blocks != 0 || skipped_bytes != 0 || truncated; }
   Damage& operator+=(const Damage& other);
@@ -43,7 +43,7 @@ struct Damage {
 class TraceReader {
  public:
   static Result<TraceReader> open(const std::string& path);
-  // Takes over a descriptor; `name` is what error messages and reports call it.
+  // Takes ownership of the descriptor; `name` is for error messages and reports.
   static Result<TraceReader> from_fd(int fd, const std::string& name);
 
   TraceReader(TraceReader&& other) noexcept;
@@ -56,14 +56,14 @@ class TraceReader {
   const std::string& path() const { return path_; }
   uint64_t file_bytes() const { return size_; }
 
-  // From now on the times of this process are read on the clock of its job: those of blocks() and
-  // of every row that a decoder gives out. Frames are copied raw. Once per process, before any
-  // decoder is made.
+  // From now on the times of this process are converted to the clock of its job: those of blocks()
+  // and of every row that a decoder returns. Copied frames stay raw. Call it once per process,
+  // before any decoder is created.
   void set_alignment(uint32_t process, const Alignment& clock);
-  // nullptr: times are as they lie in the file.
+  // nullptr: times are as stored in the file.
   const Alignment* alignment(uint32_t process) const;
 
-  // True when `size` bytes at `offset` were read.
+  // True if all `size` bytes at `offset` were read.
   bool read_at(uint64_t offset, void* out, size_t size) const;
 
  private:
@@ -82,7 +82,7 @@ class TraceReader {
   Damage damage_;
 };
 
-// True when the file begins like a trace. For telling kinds of input apart.
+// True if the file begins like a trace. To distinguish kinds of input.
 bool looks_like_trace(const std::string& path);
 
 }  // namespace tidemark

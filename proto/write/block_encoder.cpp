@@ -1,6 +1,6 @@
 #include "proto/write/block_encoder.h"
 
-#define ZSTD_STATIC_LINKING_ONLY  // memory of one's own
+#define ZSTD_STATIC_LINKING_ONLY  // for the custom allocator
 #include <zstd.h>
 
 #include <cstring>
@@ -9,7 +9,7 @@ namespace tidemark {
 
 namespace {
 
-// zstd's tables, in pages as well. Each begins with its size, which zstd does not tell again.
+// zstd's tables, in pages as well. Each begins with its size, which zstd does not pass to free.
 constexpr size_t kSizeBytes = 64;
 
 void* zstd_alloc(void*, size_t bytes) {

@@ -1,8 +1,8 @@
-// Makes whole frames: rows or strings in, header and compressed payload out.
+// Encodes rows or strings into complete frames: header and compressed payload.
 //
-// Owned by one thread. All memory is pages of its own (pages.h), taken when a table is used for the
-// first time (its size is fixed by the table's block_rows); nothing is allocated per event or per
-// block after that. No exceptions: a failure is a false that stays.
+// Owned by one thread. All memory is in separate pages (pages.h), allocated when a table is used
+// for the first time (its size is fixed by the table's block_rows); nothing is allocated per event
+// or per block after that. No exceptions: a failure is permanent.
 #pragma once
 
 #include <cstddef>
@@ -17,14 +17,14 @@ struct ZSTD_CCtx_s;
 
 namespace tidemark {
 
-// One text and its id, on the way into a Strings message.
+// One text and its id, input of a Strings message.
 struct StringRow {
   uint32_t id = 0;
   uint32_t size = 0;
   const char* text = nullptr;
 };
 
-inline constexpr size_t kMaxStringBytes = 64 << 10;  // longer ones are cut by recorders
+inline constexpr size_t kMaxStringBytes = 64 << 10;  // recorders truncate longer ones
 
 class BlockEncoder {
  public:
@@ -35,7 +35,7 @@ class BlockEncoder {
   BlockEncoder(const BlockEncoder&) = delete;
   BlockEncoder& operator=(const BlockEncoder&) = delete;
 
-  // The frame for these rows, valid until the next call; empty when memory is short.
+  // The frame for these rows, valid until the next call; empty if out of memory.
   template <typename Row>
   std::span<const uint8_t> encode(std::span<const Row> rows, uint32_t process,
                                   uint64_t sequence) noexcept {
@@ -63,7 +63,7 @@ class BlockEncoder {
       header.last_ns = std::max(header.last_ns, Table<Row>::time(row));
     }
   }
-  // Compresses the first `raw_size` bytes of raw_ behind the completed header.
+  // Completes the header and compresses the first `raw_size` bytes of raw_ after it.
   std::span<const uint8_t> seal(FrameHeader& header, size_t raw_size) noexcept;
 
   int level_;

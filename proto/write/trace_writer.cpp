@@ -87,7 +87,7 @@ void TraceWriter::note_in_index(const FrameHeader& header) noexcept {
   if (index_size_ == index_.capacity()) {
     const size_t capacity = std::max<size_t>(256, index_.capacity() * 2);
     if (capacity > kMaxFrameRows || !index_.reserve(capacity)) {
-      index_complete_ = false;  // such a file is read by scanning
+      index_complete_ = false;  // readers will scan the file
       return;
     }
   }

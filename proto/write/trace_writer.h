@@ -1,8 +1,8 @@
 // Writes a trace: buffers rows per table, closes a block when it is full, and ends with an index.
 //
-// One thread owns it. It throws nothing and allocates only when a table is used for the first time
-// and when a block is closed for the first time. The first failure (memory, disk) is remembered in
-// `failed()` with errno; from then on rows are counted in `rows_lost()` and otherwise ignored.
+// Owned by one thread. It throws nothing and allocates only when a table is used for the first time
+// and when a block is closed for the first time. After the first failure (memory, disk) `failed()`
+// is true, `error_number()` has its errno, and rows are only counted in `rows_lost()`.
 #pragma once
 
 #include <cerrno>
@@ -25,7 +25,7 @@ class TraceWriter {
   ~TraceWriter();
 
   // Rows appended from now on belong to this process of the file (from 1). Closes open blocks.
-  // `sequence` is the number of its next frame, for a process that has some already.
+  // `sequence` is the number of its next frame, for a process that already has frames.
   void begin_process(uint32_t process, uint64_t sequence = 0) noexcept;
 
   template <typename Row>
@@ -37,17 +37,17 @@ class TraceWriter {
     buffer.rows[buffer.size++] = row;
   }
 
-  // Text longer than kMaxStringBytes is cut.
+  // Text longer than kMaxStringBytes is truncated.
   void append_string(uint32_t id, std::string_view text) noexcept;
 
   // Closes every open block, so that what was appended is in the sink.
   void flush() noexcept;
 
-  // A frame made elsewhere (of another file, say) is taken over as it is, but for its process.
+  // Copies a frame encoded elsewhere (from another file, say) unchanged except for its process.
   void copy_frame(const FrameHeader& header, std::span<const uint8_t> payload,
                   uint32_t process) noexcept;
 
-  // Flushes, writes index and trailer. True when everything ever appended reached the sink.
+  // Flushes, writes index and trailer. True if everything ever appended reached the sink.
   bool finish() noexcept;
 
   bool failed() const noexcept { return errno_ != 0; }

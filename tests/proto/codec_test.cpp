@@ -34,7 +34,7 @@ TYPED_TEST(Codec, EveryCutIsRefusedOrHarmless) {
   const auto rows = random_rows<TypeParam>(20, rng);
   const auto bytes = encoded<TypeParam>(rows);
   for (size_t size = 0; size < bytes.size(); ++size) {
-    // A separate copy, so that the sanitizers see any read past the end.
+    // An exact copy, so that the sanitizers see reads past the end.
     const std::vector<uint8_t> cut(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(size));
     std::vector<TypeParam> back(rows.size());
     if (decode_rows<TypeParam>(cut, back)) {
@@ -56,7 +56,7 @@ TEST(ColumnCodec, ZerosTakeOneByteARow) {
   const std::vector<FrameworkEvent> rows(1000);
   const auto bytes = encoded<FrameworkEvent>(rows);
   EXPECT_LE(bytes.size(), 1000U + 16);
-  EXPECT_GE(bytes.size(), 1000U);  // the first column is always present
+  EXPECT_GE(bytes.size(), 1000U);  // the first column is always stored
 }
 
 TEST(ColumnCodec, ValuesTooWideForTheirMemberAreRefused) {

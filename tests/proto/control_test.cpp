@@ -1,4 +1,4 @@
-// The control protocol between a recording process and its client: lines, directories, sockets.
+// The control protocol between a recording process and its clients: lines, places, sockets.
 #include "proto/control.h"
 
 #include <gtest/gtest.h>
@@ -125,7 +125,7 @@ TEST(Control, TrustsOnlyADirectoryOfItsUser) {
   EXPECT_EQ(errno, ENOENT);
 }
 
-// Directories of batch systems are longer than an address.
+// Directories of batch systems can be longer than a socket address.
 TEST(Control, AddressesReachDeepDirectories) {
   const Scratch scratch;
   for (const std::string& path : {scratch.path, scratch.path + "/" + std::string(120, 'd')}) {

@@ -1,4 +1,4 @@
-// Truncated, flipped and forged files: the rest still opens, and the damage is counted.
+// Truncated, damaged or forged files: the intact part opens, the rest is counted.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -36,7 +36,7 @@ std::vector<uint8_t> sample_file() {
 
 struct Survivors {
   bool opened = false;
-  std::vector<uint64_t> blocks;  // numbers of the mark blocks that survived
+  std::vector<uint64_t> blocks;  // numbers of the mark blocks that were read completely
   size_t strings = 0;
   Damage damage;
 };
@@ -119,7 +119,7 @@ TEST(Damage, EveryBitOfOneFrameHeaderCostsAtMostItsBlock) {
   }
 }
 
-// A false header with a correct checksum, as an attacker would write it.
+// A false header with a valid checksum, as an attacker would write it.
 void forge(std::vector<uint8_t>& bytes, uint64_t offset,
            const std::function<void(FrameHeader&)>& change) {
   FrameHeader header;

@@ -1,4 +1,4 @@
-// Compares the C++ tables with tidemark.proto, using the descriptors and classes protoc generates.
+// Compares the C++ tables with tidemark.proto, using the descriptors and classes from protoc.
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/dynamic_message.h>
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ const std::map<BlockKind, std::string>& message_names() {
 }
 
 const pb::Descriptor* descriptor_of(BlockKind kind) {
-  // Any message of the file gives access to the whole pool.
+  // Any message of the file loads the whole pool.
   const pb::FileDescriptor* file = format::Strings::descriptor()->file();
   return file->FindMessageTypeByName(message_names().at(kind));
 }
@@ -57,7 +57,7 @@ Coding coding_of(const pb::FieldDescriptor* field) {
   return field->type() == pb::FieldDescriptor::TYPE_SINT64 ? Coding::kZigzag : Coding::kPlain;
 }
 
-// The value of a column's element as the bits a row holds.
+// The value of a column's element as the bits in a row.
 uint64_t element(const pb::Message& message, const pb::FieldDescriptor* field, int index) {
   const pb::Reflection* r = message.GetReflection();
   switch (field->cpp_type()) {

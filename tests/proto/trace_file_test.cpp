@@ -134,7 +134,7 @@ TEST(TraceFile, ScanningFindsTheSameBlocksAsTheIndex) {
   ASSERT_TRUE(writer.finish());
   const auto indexed = open_bytes_as_trace(sink.bytes);
   auto without = sink.bytes;
-  without.resize(without.size() - 1);  // the trailer is broken now
+  without.resize(without.size() - 1);  // removes the trailer
   const auto scanned = open_bytes_as_trace(without);
   ASSERT_TRUE(indexed && scanned);
   EXPECT_FALSE(indexed->damage().unfinished);
