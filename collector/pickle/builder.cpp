@@ -17,7 +17,7 @@ constexpr const char* kTooLarge = "makes a container of 2^32 or more children";
 constexpr const char* kTooManyValues = "stores more values than the limit";
 constexpr const char* kNoMemory = "needs more memory than there is";
 
-// Page faults would take a good part of the time to parse a large snapshot.
+// Otherwise page faults take a large part of the time to parse a large snapshot.
 void ask_for_huge_pages(void* memory, uint64_t bytes) {
   constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
   if (bytes < 2 * kHugePageBytes) return;
@@ -58,7 +58,7 @@ void PickleBuilder::expect(uint64_t input_bytes) {
 }
 
 const char* PickleBuilder::check_limits() const {
-  // An id is a uint32_t; leaves a million for what comes until the next check.
+  // Ids are uint32_t. Leaves a million for the containers added until the next check.
   constexpr uint64_t kMaxIds = (uint64_t{1} << 32) - (uint64_t{1} << 20);
   if (container_count_ > std::min(limits_.max_containers, kMaxIds)) {
     return "makes more containers than the limit";
@@ -71,8 +71,8 @@ const char* PickleBuilder::make_room(uint64_t count) {
   return values_.reserve(value_count_ + count + spare_values_) ? nullptr : kNoMemory;
 }
 
-// Writes the children to their place. Closes them before it looks at the parent: a cycle would need
-// its last link to start at a container that is closed, and that includes one put into itself.
+// Writes the children to their place. Closes them before it checks the parent: the last link of a
+// cycle would start at a closed container, also if a container is put into itself.
 inline const char* PickleBuilder::take(Container& parent, PickleValue* to, const PickleValue* from,
                                        uint64_t count) {
   uint32_t height = 0;
@@ -173,7 +173,7 @@ const char* PickleBuilder::put_more_keys(Container& dict, const PickleValue* pai
   return take(dict, added, added, pair_count);
 }
 
-// Gives the dict keys of its own and room for bit_ceil(size) of them.
+// Gives the dict its own copy of the keys, with capacity for bit_ceil(size) of them.
 const char* PickleBuilder::grow_dict(Container& dict, uint64_t size) {
   const uint64_t room = std::bit_ceil(size);
   if (const char* why = make_room(2 * room + 1)) return why;

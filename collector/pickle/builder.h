@@ -1,10 +1,10 @@
 // Builds the tree of a PickleDocument: containers, their values, and wide numbers.
 //
 // Each array is flat and grows with realloc; there is no allocation per container. The children of
-// a container are written once, in one run, when they arrive in one batch (as they do for
-// everything but lists and dicts of more than 1000 children). A container that grows later moves to
-// a place with room for the next power of two, so the space left behind is at most as large as what
-// is used.
+// a container are written once and contiguously if they arrive in one batch (as they do for
+// everything except lists and dicts of more than 1000 children). A container that grows later moves
+// to a place with capacity for the next power of two, so unused space is at most as large as used
+// space.
 #pragma once
 
 #include <array>
@@ -17,8 +17,8 @@
 
 namespace tidemark {
 
-// An array of trivial elements. Growing a large one moves page tables rather than bytes, and room
-// that was never written costs no memory.
+// An array of trivial elements. Growing a large one moves page tables rather than bytes, and
+// capacity that was never written costs no memory.
 template <typename T>
 class PickleArray {
  public:
@@ -30,10 +30,10 @@ class PickleArray {
   T* data() const { return data_; }
   T& operator[](uint64_t index) const { return data_[index]; }
 
-  // Room for `wanted` elements. False when there is no memory for it; the elements stay.
+  // Grows the capacity to `wanted` elements. False if out of memory; the elements stay.
   [[nodiscard]] bool reserve(uint64_t wanted) { return wanted <= capacity_ || grow(wanted); }
 
-  // The memory, cut to the first `used` elements.
+  // Releases the memory, shrunk to the first `used` elements.
   T* release(uint64_t used);
 
  private:
@@ -44,15 +44,15 @@ class PickleArray {
 };
 
 // Functions that can fail return nullptr, or the reason as the end of a sentence; after a failure
-// the tree is unfit for use. PickleRecords writes to the arrays itself.
+// the tree must not be used. PickleRecords writes to the arrays directly.
 class PickleBuilder {
  public:
   explicit PickleBuilder(const PickleLimits& limits) : limits_(limits) {}
 
-  // Room for the values of a typical pickle of that size; only a hint.
+  // Reserves memory for the values of a typical pickle of that size; only a hint.
   void expect(uint64_t input_bytes);
 
-  // Keeps room for that many more containers, and for that many more values at any time.
+  // Reserves memory for `count` more containers and `count` more values.
   [[nodiscard]] bool keep_room(uint64_t count) {
     spare_values_ = count;
     return containers_.reserve(container_count_ + count) && values_.reserve(value_count_ + count);
@@ -66,11 +66,11 @@ class PickleBuilder {
   const char* append(PickleValue list, const PickleValue* items, uint64_t count);
   const char* set_items(PickleValue dict, const PickleValue* pairs, uint64_t pair_count);
 
-  // Where these keys are stored, for as many dicts as have them; every `stride`th element is one.
-  // No key is a container: those count for the height of each dict.
+  // The place of these keys, which all dicts with the same keys share; every `stride`th element is
+  // a key. No key may be a container: that would count for the height of each dict.
   const char* share_keys(const PickleValue* keys, uint64_t stride, uint64_t count, uint64_t* index);
 
-  // Forgets the containers and values since then; children that they closed stay closed.
+  // Going back drops the containers and values added since; children that they closed stay closed.
   struct Checkpoint {
     uint64_t container_count;
     uint64_t value_count;
@@ -81,10 +81,10 @@ class PickleBuilder {
     value_count_ = to.value_count;
   }
 
-  // Keeps 64 bits that no PickleValue has room for; *index is where.
+  // Stores 64 bits, which do not fit a PickleValue, at *index.
   const char* add_wide(uint64_t bits, uint64_t* index);
 
-  // To be called now and then, and at the end: add_empty() itself does not look at the limits.
+  // Call it from time to time and at the end: add_empty() itself does not check the limits.
   const char* check_limits() const;
   PickleDocument finish(PickleValue root, const uint8_t* input, uint64_t consumed_bytes);
 
@@ -92,7 +92,7 @@ class PickleBuilder {
   friend class PickleRecords;
   using Container = PickleDocument::Container;
 
-  // Keys that dicts share, found by a hash of the first and last.
+  // Keys that dicts share, found by a hash of the first and the last key.
   struct SharedKeys {
     uint64_t index = 0;
     uint64_t count = 0;

@@ -44,7 +44,7 @@ class GzipInflater {
     std::free(data_);
   }
 
-  // Nullptr, or what is wrong as the end of a sentence.
+  // nullptr, or the problem as the end of a sentence.
   const char* run();
 
   size_t size() const { return size_; }
@@ -60,7 +60,7 @@ class GzipInflater {
   const uint64_t max_bytes_;
   z_stream stream_{};
   bool ready_ = false;
-  size_t given_ = 0;  // how much of the input zlib was told about
+  size_t given_ = 0;  // how much of the input zlib has got
   uint8_t* data_ = nullptr;
   size_t size_ = 0;
   size_t capacity_ = 0;
@@ -79,7 +79,7 @@ void GzipInflater::give_input() {
 }
 
 const char* GzipInflater::grow() {
-  // One byte over the limit is asked for, so that a file of exactly the limit can reach its end.
+  // The buffer is one byte larger than the limit, so that a file of exactly the limit can end.
   if (size_ > max_bytes_) return "inflates to more than the memory limit for compressed input";
   const size_t wanted = std::max<size_t>({capacity_ * 2, input_.size() * 4, size_t{1} << 16});
   const size_t capacity = std::min<uint64_t>(wanted, max_bytes_ + 1);
@@ -173,7 +173,7 @@ Result<ByteSource> open_bytes(const std::string& path, uint64_t max_inflated_byt
   }
   if (info.st_size == 0) return Error{path + " is empty"};
   const size_t size = static_cast<size_t>(info.st_size);
-  // One call is cheaper than a page fault per 64 KiB, unless it would crowd out other memory.
+  // One call is cheaper than a page fault per 64 KiB, but must not evict too much other memory.
   const int populate = size <= kMaxPopulatedBytes ? MAP_POPULATE : 0;
   void* const mapped = mmap(nullptr, size, PROT_READ, MAP_PRIVATE | populate, file.get(), 0);
   if (mapped == MAP_FAILED) return Error{path + " cannot be mapped: " + std::strerror(errno)};

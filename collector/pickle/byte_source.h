@@ -1,6 +1,6 @@
-// The bytes of an input file: mapped as they are, or inflated when the file is gzip.
+// The bytes of an input file: mapped, or inflated if the file is gzip.
 //
-// A mapped file must not be truncated while it is in use: reading behind its new end raises SIGBUS,
+// A mapped file must not be truncated while it is in use: reading past its new end raises SIGBUS,
 // as with any mapping. Inflated bytes are a private copy.
 #pragma once
 
@@ -20,7 +20,7 @@ class ByteSource {
   ByteSource& operator=(ByteSource&& other) noexcept;
   ~ByteSource();
 
-  // At the same address for as long as this source, or the one it is moved to, lives.
+  // The address stays valid for the lifetime of this source, or of the one it is moved to.
   std::span<const uint8_t> bytes() const { return {data_, size_}; }
   bool was_compressed() const { return ownership_ == Ownership::kHeap; }
 
@@ -40,8 +40,8 @@ class ByteSource {
 // Half of the physical memory.
 uint64_t default_max_inflated_bytes();
 
-// Opens a regular file that is not empty. A gzip file may have several members; what they inflate
-// to is limited to `max_inflated_bytes`.
+// Opens a regular file that is not empty. A gzip file may have several members; together they may
+// inflate to at most `max_inflated_bytes`.
 Result<ByteSource> open_bytes(const std::string& path,
                               uint64_t max_inflated_bytes = default_max_inflated_bytes());
 

@@ -27,11 +27,12 @@ constexpr uint64_t kMaxInputBytes = uint64_t{1} << 44;  // strings keep their of
 
 // Runs the opcodes over a stack of values, as CPython's Unpickler does.
 //
-// Input is taken in quanta. An opcode is at least one byte and pushes, memoises and creates at most
-// one thing, so making room once per quantum covers all of it.
+// Input is processed in quanta. An opcode is at least one byte and pushes, memoises and creates at
+// most one thing, so reserving memory once per quantum is enough.
 //
-// A MARK is a stack slot that keeps the position of the fence below it; the fence is the slot above
-// the topmost mark. Nothing below the fence may be used, except by an opcode that takes the mark.
+// A MARK is a stack slot that stores the position of the previous fence; the fence is the slot
+// above the topmost mark. Nothing below the fence may be used, except by an opcode that pops the
+// mark.
 class PickleParser {
  public:
   PickleParser(std::span<const uint8_t> bytes, const PickleLimits& limits)
@@ -52,8 +53,8 @@ class PickleParser {
   bool make_room();
   bool run_quantum();
 
-  // Each runs the opcode at op_, whose arguments are at cursor_.next. False ends the run: with
-  // error_, or at STOP.
+  // Each runs the opcode at op_, whose arguments are at cursor_.next. Returns false at the end:
+  // with error_ set, or at STOP.
   bool run_opcode();
   bool run_opcode_of_container();
   bool run_opcode_of_text();
@@ -117,7 +118,7 @@ bool PickleParser::fail_op(const std::string& what) {
               what);
 }
 
-// Little-endian; the caller knows that the input has that many bytes.
+// Little-endian; the caller has checked that the input has that many bytes.
 uint64_t PickleParser::read_number(uint64_t bytes) {
   uint64_t number = 0;
   std::memcpy(&number, cursor_.next, bytes);
@@ -155,13 +156,13 @@ bool PickleParser::within_limits() {
   return true;
 }
 
-// How many values one quantum from here on can push at most.
+// The most values that one quantum from here on can push.
 uint64_t PickleParser::quantum_room() const {
   const uint64_t bytes = static_cast<uint64_t>(end_ - cursor_.next);
   return std::min(bytes, kQuantumBytes + PickleRecords::kSlackBytes);
 }
 
-// For one quantum: on the stack, in the memo, and for containers and their values.
+// Reserves memory for one quantum: on the stack, in the memo, for containers and their values.
 bool PickleParser::make_room() {
   if (!within_limits()) return false;
   const uint64_t room = quantum_room();
@@ -177,7 +178,7 @@ bool PickleParser::make_room() {
   return true;
 }
 
-// Dicts are first offered to the fast path, as long as it can look far enough ahead.
+// Tries the fast path first for dicts, while enough input remains for it to look ahead.
 bool PickleParser::run_quantum() {
   const uint8_t* const quantum_end = has(kQuantumBytes) ? cursor_.next + kQuantumBytes : end_;
   const bool is_short = !has(PickleRecords::kSlackBytes);
@@ -212,7 +213,7 @@ bool PickleParser::run_get(uint64_t index_bytes) {
 
 bool PickleParser::run_memoize() {
   if (depth() == 0) return fail_op(kNoOperand);
-  // CPython counts the entries here, whatever their numbers; no pickler mixes the two.
+  // CPython uses the number of entries as the index here; no pickler mixes the two.
   if (memo_has_gap_) return fail_op("follows numbered memo entries with gaps");
   memo_[cursor_.memo_size++] = cursor_.top[-1];
   return true;
@@ -342,7 +343,7 @@ bool PickleParser::run_float() {
   return push_wide(Tag::kTagFloat, __builtin_bswap64(read_number(8)), 0);
 }
 
-// Two's complement of any length, as long as the number fits an int64_t or a uint64_t.
+// Two's complement of any length, if the number fits an int64_t or a uint64_t.
 bool PickleParser::run_long(uint64_t length_bytes) {
   if (!has(length_bytes)) return fail_op(kCutOff);
   const uint64_t length = read_number(length_bytes);
@@ -380,7 +381,7 @@ bool PickleParser::run_text(Tag tag, uint64_t length_bytes) {
   return push(PickleValue::make_text(tag, place, std::min(length, PickleValue::kLongString)));
 }
 
-// Pops the mark and what is above it, and puts that into the container it is meant for.
+// Pops the mark and the values above it, and puts the values into their container.
 bool PickleParser::run_mark_taker() {
   if (fence_ == stack_.data()) return fail_op("has no MARK");
   const PickleValue* const items = fence_;
@@ -437,8 +438,8 @@ bool PickleParser::fill(PickleValue target, const PickleValue* items, uint64_t c
   return why == nullptr || fail_op(why);
 }
 
-// A pickler numbers its entries in order. Gaps are allowed as long as the memo stays smaller than
-// the input, so that one opcode cannot ask for a huge memo.
+// A pickler numbers its entries in order. Gaps are allowed while the memo stays smaller than the
+// input, so that one opcode cannot request a huge memo.
 bool PickleParser::run_put(uint64_t index_bytes) {
   if (!has(index_bytes)) return fail_op(kCutOff);
   if (depth() == 0) return fail_op(kNoOperand);
@@ -461,7 +462,7 @@ bool PickleParser::run_put(uint64_t index_bytes) {
 }
 
 bool PickleParser::run_pop() {
-  if (depth() == 0) return run_mark_taker();  // as CPython: the mark itself
+  if (depth() == 0) return run_mark_taker();  // as in CPython: pops the mark itself
   --cursor_.top;
   return true;
 }
@@ -481,7 +482,7 @@ bool PickleParser::run_proto() {
   return version <= 5 || fail_op("asks for protocol " + std::to_string(version) + "; 5 is known");
 }
 
-// Ends the run: false without an error.
+// Ends the run: returns false without an error.
 bool PickleParser::run_stop() {
   if (fence_ != stack_.data()) return fail_op("leaves a MARK open");
   if (depth() == 0) return fail_op(kNoOperand);

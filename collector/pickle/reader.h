@@ -1,21 +1,20 @@
-// Reads a pickle that holds plain data only, such as a PyTorch memory snapshot, into a compact
-// tree.
+// Reads a pickle of plain data, such as a PyTorch memory snapshot, into a compact tree.
 //
-// The tree is made of 8-byte values. Strings are views into the input, so the caller keeps the
-// bytes alive as long as the document. Containers are numbered; a container that the pickle shares
-// through its memo is one container with one container_id() wherever it is met. A dict stores its
-// values in one run and shares its keys with every dict that was written with the same keys.
+// The tree consists of 8-byte values. Strings are views into the input, so the bytes must outlive
+// the document. Containers are numbered; a container that the pickle shares through its memo is one
+// container with one container_id() everywhere. A dict stores its values contiguously and shares
+// its keys with every dict that has the same keys.
 //
-// What a walker may rely on, for any input:
+// Guarantees for code that walks the tree, for any input:
 //  - No cycles, and no path longer than PickleLimits::max_depth containers. A container is closed
 //    when it is put into another one; changing it after that, or putting it into itself, is
-//    refused. (CPython's pickler never does so for acyclic data.)
+//    rejected. (CPython's pickler never does so for acyclic data.)
 //  - But sharing can make the *expanded* tree exponentially larger than the file, as in "billion
-//    laughs". Intern by container_id(), or bound the walk, wherever the input may be hostile.
-//  - Memory stays proportional to the input: about 1.6 bytes per byte of a real snapshot, and not
-//    more than about 50 for the worst.
+//    laughs". Intern by container_id(), or bound the walk, if the input is not trusted.
+//  - Memory stays proportional to the input: about 1.6 bytes per byte of a real snapshot, at most
+//    about 50 in the worst case.
 //
-// Opcodes that could build an object or call something are refused: see pickle_opcodes.h.
+// Opcodes that could build an object or call something are rejected: see opcodes.h.
 // A document is immutable and may be read from many threads at once (a PickleKey may not).
 #pragma once
 
@@ -33,7 +32,7 @@
 namespace tidemark {
 
 enum class PickleKind : uint8_t {
-  kAbsent,  // no value at all: a key that is not there
+  kAbsent,  // no value: a missing key
   kNone,
   kBool,
   kInt,
@@ -45,13 +44,12 @@ enum class PickleKind : uint8_t {
   kDict,
 };
 
-// One value, to be read through its document. Equal values are the same scalar, the same container,
-// or the same string of the input (two equal strings at different places compare unequal).
+// One value, read through its document. Equal values are the same scalar, the same container, or
+// the same string of the input (two equal strings at different places compare unequal).
 //
 //   63                    20 19       4 3    0
-//   | payload                          | tag |   integer (60 bits), container id, or index of a
-//   wide | offset in the input   | length   | tag |   string or bytes; length 0xffff: offset is an
-//   index
+//   | payload                          | tag |   integer (60 bits), container id, or wide index
+//   | offset in the input   | length   | tag |   string or bytes; length 0xffff: wide index
 class PickleValue {
  public:
   constexpr PickleValue() = default;
@@ -60,7 +58,7 @@ class PickleValue {
   constexpr bool is_absent() const { return bits_ == 0; }
   constexpr bool is_container() const { return (bits_ & kContainerBit) != 0; }
 
-  // For containers only; dense: 0 to PickleDocument::container_count() - 1.
+  // For containers only: 0 to PickleDocument::container_count() - 1, without gaps.
   constexpr uint32_t container_id() const { return static_cast<uint32_t>(payload()); }
 
   friend constexpr bool operator==(PickleValue, PickleValue) = default;
@@ -80,7 +78,7 @@ class PickleValue {
     kTagFloat,
     kTagString,
     kTagBytes,
-    kTagList,  // this and what follows: containers
+    kTagList,  // this and the following: containers
     kTagTuple,
     kTagDict,
   };
@@ -112,13 +110,13 @@ struct PickleLimits {
   uint16_t max_depth = 64;  // containers inside containers; a snapshot has six
   uint64_t max_memo_entries = uint64_t{1} << 32;
   uint64_t max_containers = uint64_t{1} << 32;
-  uint64_t max_values = uint64_t{1} << 36;  // room for values in containers, 8 bytes each
+  uint64_t max_values = uint64_t{1} << 36;  // capacity for values in containers, 8 bytes each
 };
 
 class PickleDocument;
 
-// A dict key to look up many times in one document: it remembers the slot for the keys it met last,
-// so that a lookup in a dict with the same keys is one comparison. Not for two threads at once.
+// A dict key to look up many times in one document. It caches its slot among the keys of the last
+// dict, so that a lookup in a dict with the same keys is one comparison. Not thread-safe.
 class PickleKey {
  public:
   PickleKey(const PickleDocument&, std::string_view name) : name_(name) {}
@@ -128,7 +126,7 @@ class PickleKey {
 
   std::string_view name_;
   uint64_t keys_ = UINT64_MAX;  // which keys; none yet
-  size_t slot_ = 0;             // 1 + position among them, 0 when it is not there
+  size_t slot_ = 0;             // 1 + position among them, 0 if missing
 };
 
 class PickleDocument {
@@ -138,7 +136,7 @@ class PickleDocument {
   size_t memory_bytes() const;                               // of the tree, without the input
   size_t consumed_bytes() const { return consumed_bytes_; }  // up to and including STOP
 
-  // Scalars. Empty when the value is of another kind or does not fit.
+  // Scalars. Empty if the value is of another kind or does not fit.
   std::optional<bool> as_bool(PickleValue value) const;
   std::optional<int64_t> as_i64(PickleValue value) const;
   std::optional<uint64_t> as_u64(PickleValue value) const;
@@ -152,11 +150,11 @@ class PickleDocument {
   std::span<const PickleValue> items(PickleValue sequence) const;
 
   // The keys and values of a dict in the order they were written; empty for any other kind. A key
-  // that a handmade pickle repeats is shown each time; find() takes the last, as Python does.
+  // that a handmade pickle repeats is listed each time; find() uses the last, as Python does.
   std::span<const PickleValue> keys(PickleValue dict) const;
   std::span<const PickleValue> values(PickleValue dict) const;
 
-  // Absent when there is no such key, or `dict` is no dict.
+  // Absent if there is no such key, or `dict` is not a dict.
   PickleValue find(PickleValue dict, std::string_view key) const;
   PickleValue find(PickleValue dict, PickleKey& key) const;
 
@@ -169,14 +167,14 @@ class PickleDocument {
   template <typename T>
   using Array = std::unique_ptr<T[], Free>;
 
-  // List and tuple: values_[first .. first + size). Dict: values_[first] holds the index of its
-  // keys, the values follow it.
+  // List and tuple: values_[first .. first + size). Dict: values_[first] is the index of its keys;
+  // the values follow.
   struct Container {
     uint64_t first;
     uint32_t size;
     uint16_t height;  // 1 + the greatest height among its children
-    bool closed;      // sits in another container: must not change
-    bool grown;       // was moved to have room for bit_ceil(size) children
+    bool closed;      // is in another container: must not change
+    bool grown;       // was moved to a place for bit_ceil(size) children
   };
   static_assert(sizeof(Container) == 16);
 
@@ -195,8 +193,8 @@ class PickleDocument {
   PickleValue root_;
 };
 
-// The document refers to `bytes`: keep them unchanged as long as it lives. Bytes after STOP are
-// left alone, as in CPython. UTF-8 is not checked.
+// The document refers to `bytes`: they must stay unchanged during its lifetime. Bytes after STOP
+// are ignored, as in CPython. UTF-8 is not checked.
 Result<PickleDocument> parse_pickle(std::span<const uint8_t> bytes,
                                     const PickleLimits& limits = {});
 

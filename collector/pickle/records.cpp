@@ -9,7 +9,7 @@ namespace tidemark {
 
 namespace op = pickle_op;
 
-// The cursor stays in registers only if nothing that takes it by reference is called.
+// The cursor stays in registers only if no function takes it by reference.
 #define TIDEMARK_INLINE [[gnu::always_inline]] inline
 
 namespace {
@@ -34,8 +34,8 @@ TIDEMARK_INLINE uint64_t fetch_bytes(const uint8_t* next, uint64_t* index) {
   return 0;
 }
 
-// Protocol 4 says MEMOIZE; older ones name the next free index. Other indices are left unread.
-TIDEMARK_INLINE void memoize_if_told(PickleCursor& c, PickleValue value) {
+// Protocol 4 uses MEMOIZE; older ones name the next free index. Other indices are not read.
+TIDEMARK_INLINE void memoize_if_asked(PickleCursor& c, PickleValue value) {
   if (*c.next == op::kMemoize) {
     c.next += 1;
   } else if (*c.next == op::kBinPut && c.next[1] == c.memo_size) {
@@ -58,7 +58,7 @@ bool PickleRecords::read(PickleCursor& cursor, const uint8_t* limit) {
   return read_known(cursor, limit) || (learn(cursor, limit) && read_known(cursor, limit));
 }
 
-// As many dicts as follow one another: the entries of a trace come in runs of 1000.
+// Reads consecutive dicts: the entries of a trace come in batches of 1000.
 bool PickleRecords::read_known(PickleCursor& cursor, const uint8_t* limit) {
   const uint8_t* const start = cursor.next;
   PickleCursor c = cursor;
@@ -80,11 +80,11 @@ bool PickleRecords::read_known(PickleCursor& cursor, const uint8_t* limit) {
 TIDEMARK_INLINE bool PickleRecords::begin_dict(PickleCursor& c, PickleValue dict,
                                                uint64_t* first_key) const {
   ++c.next;
-  memoize_if_told(c, dict);
+  memoize_if_asked(c, dict);
   return *c.next++ == op::kMark && fetch_bytes(c.next, first_key) != 0;
 }
 
-// The values go straight to their place; what a list holds goes behind them.
+// The values go directly to their place; the contents of lists follow them.
 TIDEMARK_INLINE bool PickleRecords::read_pairs(PickleCursor& c, const uint8_t* limit,
                                                PickleValue dict) {
   uint64_t first_key = 0;
@@ -112,7 +112,7 @@ TIDEMARK_INLINE bool PickleRecords::read_pairs(PickleCursor& c, const uint8_t* l
   return true;
 }
 
-// Goes over the dict just to learn its keys. The cursor is a copy.
+// Scans the dict only to learn its keys. The cursor is a copy.
 bool PickleRecords::learn(PickleCursor c, const uint8_t* limit) {
   const std::span<const PickleValue> memo(c.memo, c.memo_size);
   const PickleBuilder::Checkpoint before = builder_.checkpoint();
@@ -125,7 +125,7 @@ bool PickleRecords::learn(PickleCursor c, const uint8_t* limit) {
     uint64_t index = 0;
     uint32_t ignored = 0;
     const uint64_t bytes = fetch_bytes(c.next, &index);
-    // Only what was in the memo before this dict: the rest is undone if the dict is.
+    // Only keys that were in the memo before this dict: the rest is undone with the dict.
     good = count < kMaxKeys && bytes != 0 && index < memo.size() &&
            memo[index].kind() == PickleKind::kString;
     if (!good) break;
@@ -142,8 +142,8 @@ bool PickleRecords::learn(PickleCursor c, const uint8_t* limit) {
   return good;
 }
 
-// Absent for a container that is not closed yet: putting it here would close it, and that could not
-// be undone.
+// Absent for a container that is not closed yet: putting it here would close it, which cannot be
+// undone.
 TIDEMARK_INLINE PickleValue PickleRecords::fetch(PickleCursor& c, uint32_t* height) const {
   uint64_t index = 0;
   const uint64_t bytes = fetch_bytes(c.next, &index);
@@ -158,13 +158,13 @@ TIDEMARK_INLINE PickleValue PickleRecords::fetch(PickleCursor& c, uint32_t* heig
   return value;
 }
 
-// Absent for what is no small scalar and no list of fetched values.
+// Absent for anything except small scalars and lists of fetched values.
 TIDEMARK_INLINE PickleValue PickleRecords::read_value(PickleCursor& c, const uint8_t* limit,
                                                       uint32_t* height) {
   const uint8_t* const at = c.next;
   if (*at == op::kLongBinGet || *at == op::kBinGet) return fetch(c, height);
   if (*at == op::kLong1) {
-    // One load of 8 bytes, of which the first 1 to 7 are the number.
+    // One load of 8 bytes; the first 1 to 7 are the number.
     if (at[1] - 1U > 6U) return {};
     const int unused_bits = 64 - 8 * at[1];
     const int64_t number = static_cast<int64_t>(load<uint64_t>(at + 2) << unused_bits);
@@ -202,11 +202,11 @@ TIDEMARK_INLINE PickleValue PickleRecords::read_string(PickleCursor& c) const {
   const uint64_t offset = static_cast<uint64_t>(c.next + 2 - input_);
   const PickleValue text = PickleValue::make_text(PickleValue::kTagString, offset, c.next[1]);
   c.next += 2 + c.next[1];
-  memoize_if_told(c, text);
+  memoize_if_asked(c, text);
   return text;
 }
 
-// (a, b) of two small ints, of which the first is at `first`: a pool id (torch 2.12).
+// A tuple (a, b) of two small ints, the first at `first`: a pool id (torch 2.12).
 TIDEMARK_INLINE PickleValue PickleRecords::read_int_pair(PickleCursor& c, const uint8_t* first,
                                                          uint32_t* height) {
   if (c.next[2] != op::kTuple2) return {};
@@ -219,7 +219,7 @@ TIDEMARK_INLINE PickleValue PickleRecords::read_int_pair(PickleCursor& c, const 
       .first = place, .size = 2, .height = 1, .closed = true, .grown = false};
   *height = std::max<uint32_t>(*height, 1);
   c.next += 3;
-  memoize_if_told(c, tuple);
+  memoize_if_asked(c, tuple);
   return tuple;
 }
 
@@ -227,7 +227,7 @@ TIDEMARK_INLINE PickleValue PickleRecords::read_list(PickleCursor& c, const uint
                                                      uint32_t* parent_height) {
   const PickleValue list = builder_.add_empty(PickleValue::kTagList);
   ++c.next;
-  memoize_if_told(c, list);
+  memoize_if_asked(c, list);
   const uint64_t first = builder_.value_count_;
   PickleValue* out = &builder_.values_[first];
   uint32_t height = 0;
@@ -254,7 +254,7 @@ TIDEMARK_INLINE PickleValue PickleRecords::read_list(PickleCursor& c, const uint
                                                .closed = true,
                                                .grown = false};
   *parent_height = std::max(*parent_height, height + 1);
-  memoize_if_told(c, list);  // the JIT pickler memoises a list when it is complete
+  memoize_if_asked(c, list);  // the JIT pickler memoises a list when it is complete
   return list;
 }
 

@@ -1,14 +1,14 @@
-// The fast path of the pickle reader: a dict of scalars and of one-level lists in one go.
+// The fast path of the pickle reader: reads a dict of scalars and one-level lists at once.
 //
-// Nearly all of a snapshot is trace entries, and they are all written alike:
+// Nearly all of a snapshot is trace entries, which all have the same form:
 //
 //   EMPTY_DICT MEMOIZE MARK   BINGET <key> <value>   BINGET <key> <value> ...   SETITEMS
 //
 // with values that are small ints, strings, and the frames list, which is fetched from the memo or
-// made of fetched frames. Such a dict is read without the detour over marks: its keys are compared,
-// as bytes of input, with those of the last dict that began with the same key, and only the values
-// go over the stack. Anything else is left to the opcode loop of pickle_reader.cpp; what was begun
-// is undone, so that the loop alone defines what a pickle means and which errors there are.
+// made of fetched frames. Such a dict is read without marks: its keys are compared, as input bytes,
+// with those of the last dict that began with the same key, and only the values are pushed on the
+// stack. Anything else is undone and left to the opcode loop of reader.cpp, so that only the loop
+// defines what a pickle means and which errors exist.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@
 
 namespace tidemark {
 
-// Where the parser is.
+// The position of the parser.
 struct PickleCursor {
   const uint8_t* next = nullptr;  // input
   PickleValue* top = nullptr;     // one past the topmost value of the stack
@@ -30,23 +30,23 @@ struct PickleCursor {
 
 class PickleRecords {
  public:
-  // How far behind `limit` read() may look at the input, push, or store: kMaxKeys pairs of at most
+  // How far beyond `limit` read() may look at the input, push, or store: kMaxKeys pairs of at most
   // 30 bytes, and one string of 255.
   static constexpr uint64_t kSlackBytes = 1024;
 
   PickleRecords(const uint8_t* input, PickleBuilder& builder) : input_(input), builder_(builder) {}
 
-  // At EMPTY_DICT: reads the dict and pushes it, or returns false and has changed nothing. Stack,
-  // memo and builder have room for one value per byte up to `limit` + kSlackBytes.
+  // At EMPTY_DICT: reads the dict and pushes it, or returns false and changes nothing. Stack, memo
+  // and builder must have space for one value per byte up to `limit` + kSlackBytes.
   bool read(PickleCursor& cursor, const uint8_t* limit);
 
-  // To be called when a memo entry changes: keys are known by their place in the memo.
+  // Call it when a memo entry changes: keys are identified by their place in the memo.
   void forget();
 
  private:
   static constexpr uint64_t kMaxKeys = 16;
 
-  // The opcode that fetches a key, as it stands in the input.
+  // The opcode that fetches a key, as in the input.
   struct Key {
     uint64_t opcode;
     uint8_t unused_bits;  // of `opcode`, at its top
@@ -54,7 +54,7 @@ class PickleRecords {
   };
   struct Layout {
     uint64_t keys_index = 0;  // of the same keys in the builder
-    uint64_t count = 0;       // 0: nothing learnt yet
+    uint64_t count = 0;       // 0: nothing learned yet
     std::array<Key, kMaxKeys> keys;
   };
 

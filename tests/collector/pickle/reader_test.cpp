@@ -56,8 +56,8 @@ std::string dump(const PickleDocument& document) {
   return PickleDump(document, PickleDump::Sharing::kShow, 10'000'000).run().value_or("too large");
 }
 
-// The document as canonical JSON with the sharing shown, or the error. Small pickles are also read
-// with bytes after their STOP, which lets the fast path look ahead: the result must be the same.
+// The document as canonical JSON that shows sharing, or the error. Small pickles are also read with
+// bytes after their STOP, which lets the fast path look ahead: the result must be the same.
 std::string read(const std::string& bytes, const PickleLimits& limits = {}) {
   const Result<PickleDocument> document = parse_pickle(as_span(bytes), limits);
   const std::string padded_bytes = bytes + std::string(2048, '\0');
@@ -259,7 +259,7 @@ TEST(PickleReader, TakesTuplesButNoListsAsKeys) {
 TEST(PickleReader, MovesValuesOnTheStack) {
   EXPECT_EQ(read(pickle("NK\1" + "0"s)), "null");
   EXPECT_EQ(read(pickle("N(K\1K\2" + "1"s)), "null");
-  EXPECT_EQ(read(pickle("N(0")), "null");  // POP removes a mark, as in CPython
+  EXPECT_EQ(read(pickle("N(0")), "null");  // POP pops a mark, as in CPython
   EXPECT_EQ(read(pickle("]2\x86")), "{\"tuple\": [[], {\"ref\": 1}]}");
   EXPECT_EQ(read(kProto4 + "\x95\x02\0\0\0\0\0\0\0N."s), "null");
 }
@@ -291,12 +291,12 @@ TEST(PickleReader, RefusesCycles) {
   EXPECT_EQ(read(pickle("]" + kMemoize + get(0) + "a")), "APPEND at byte 6 " + why);
   EXPECT_EQ(read(pickle("]2a")), "APPEND at byte 4 " + why);
   EXPECT_EQ(read(pickle("}" + kMemoize + "K\1" + get(0) + "s")), "SETITEM at byte 8 " + why);
-  // a holds b, and b gets a.
+  // a contains b, and a is put into b.
   EXPECT_EQ(read(pickle("]" + kMemoize + "]" + kMemoize + get(0) + "aa")),
             "APPEND at byte 9 " + why);
   EXPECT_EQ(read(pickle("]" + kMemoize + "(]" + kMemoize + "(" + get(0) + "eN" + "e")),
             "APPENDS at byte 12 " + why);
-  // A tuple in the list it holds.
+  // A tuple in the list that it contains.
   EXPECT_EQ(read(pickle("]" + kMemoize + "\x85" + kMemoize + get(0) + get(1) + "a")),
             "APPEND at byte 10 " + why);
   // A dict that is its own key through a tuple.
@@ -315,7 +315,7 @@ TEST(PickleReader, LimitsTheDepth) {
   EXPECT_EQ(read(nested(11), limits), "APPEND at byte 22 nests containers deeper than the limit");
   EXPECT_EQ(read(pickle("N" + std::string(11, '\x85')), limits),
             "TUPLE1 at byte 13 nests containers deeper than the limit");
-  // Depth built up through the memo counts too.
+  // Depth built through the memo counts as well.
   std::string body = "]" + kMemoize;
   for (uint64_t i = 0; i < 10; ++i) body += "]" + get(i) + "a" + kMemoize;
   EXPECT_EQ(read(pickle(body), limits), "APPEND at byte 52 nests containers deeper than the limit");

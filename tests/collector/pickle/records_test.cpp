@@ -1,6 +1,6 @@
-// The fast path of the pickle reader must be invisible: it reads what the opcode loop would have
-// read. Each pickle here is read twice: as it is, and with a MARK and POP before every SETITEMS,
-// which the fast path does not know and leaves to the loop.
+// The fast path of the pickle reader must be invisible: the opcode loop must read the same. Each
+// pickle here is read twice: as it is, and with a popped MARK before every SETITEMS, which the fast
+// path does not know and leaves to the loop.
 #include "collector/pickle/records.h"
 
 #include <gtest/gtest.h>
@@ -28,8 +28,7 @@ std::string little_endian(uint64_t number, size_t bytes) {
   return out;
 }
 
-// Writes a pickle. `plain` is the form for the fast path, `slow` is equivalent and for the loop
-// only.
+// Writes a pickle. `plain` is the form for the fast path, `slow` the same for the loop only.
 class Writer {
  public:
   Writer& op(const std::string& bytes) {
@@ -139,7 +138,7 @@ TEST(PickleRecords, ReadsTheOlderWayToMemoise) {
   w.op("}q\3(").get(0).op("]q\4(").get(2).get(2).op("e").get(1).int1(1).end();
   w.op("}(").get(0).op("](").get(2).op("eq\5").get(1).int1(1).end().op("q\6");
   w.op("}r\7\0\0\0("s).get(0).get(5).get(1).get(6).end();
-  w.op("}q\3(").get(0).int1(1).get(1).get(2).end();  // an entry that exists already
+  w.op("}q\3(").get(0).int1(1).get(1).get(2).end();  // an existing entry
   w.get(3).op("e");
   EXPECT_EQ(
       read_both(w),
@@ -239,7 +238,7 @@ TEST(PickleRecords, GivesTheErrorsOfTheLoop) {
 }
 
 TEST(PickleRecords, DoesNotCloseWhatItOnlyTried) {
-  // The list is fetched into a dict that is then discarded; it may still be appended to.
+  // The list is fetched into a dict that is then discarded; it can still be appended to.
   Writer w;
   w.key("a").op("]\x94").begin().get(0).get(1).op("10").int1(5).op("a");
   EXPECT_EQ(read_both(w), "[5]");
@@ -284,7 +283,7 @@ TEST(PickleRecords, ReadsAnyNumberOfKeys) {
 }
 
 TEST(PickleRecords, CrossesTheBordersOfQuanta) {
-  // 200 KiB of records of varying lengths, so that borders fall everywhere; some do not fit at all.
+  // 200 KiB of records of varying length, so that quanta end everywhere; some do not fit at all.
   Writer w;
   w.key("size").key("frames").key("note").op("](");
   w.begin().get(0).int1(1).end();  // memo 3
@@ -318,7 +317,7 @@ std::string small_trace() {
   return w.op("e.").plain;
 }
 
-// The bytes are on the heap, so that the sanitizer detects any read past the end of the input.
+// On the heap, so that the sanitizer checks the exact end of the input.
 Result<PickleDocument> parse_exactly(std::string_view bytes, std::vector<uint8_t>& memory) {
   memory.assign(bytes.begin(), bytes.end());
   memory.shrink_to_fit();
@@ -354,7 +353,7 @@ TEST(PickleRecords, SurvivesDamageAndReadsItAsTheLoopDoes) {
   for (int round = 0; round < 10'000; ++round) {
     std::string damaged = whole;
     for (uint32_t i = 0; i <= random() % 3; ++i) {
-      // Any byte, or one of the opcodes a dict is made of.
+      // From all bytes, or from the opcodes that make up a dict.
       const char* const opcodes = "}]()eua0q2hjKMN.\x94\x86\x8a\x8c";
       const size_t at = 2 + random() % (whole.size() - 2);
       damaged[at] = random() % 2 == 0 ? static_cast<char>(random()) : opcodes[random() % 20];
