@@ -18,8 +18,8 @@ namespace tidemark {
 
 namespace {
 
-// A process of another machine or container cannot be looked up by pid: it is taken for dead when
-// its writer, which leaves a sign of life about once per second, has been silent for so long.
+// A process of another machine or container cannot be looked up by pid: it counts as dead if its
+// writer, which updates the heartbeat about once per second, has been silent for this long.
 constexpr int64_t kSilenceNs = 120'000'000'000;
 
 std::string read_line(const std::string& path) {
@@ -62,8 +62,9 @@ bool runs_here(uint32_t pid, uint64_t start_ticks) {
   std::string field;
   fields >> state;  // field 3
   for (int number = 4; number <= 22; ++number) fields >> field;
-  if (std::strtoull(field.c_str(), nullptr, 10) != start_ticks) return false;  // a later process
-  // The main thread of a living process may have ended by itself.
+  if (std::strtoull(field.c_str(), nullptr, 10) != start_ticks)
+    return false;  // a later process with the same pid
+  // The main thread may have ended while others still run.
   const bool ended = state == "Z" || state == "X";
   return !ended || count_threads(process) > 1;
 }
@@ -81,7 +82,7 @@ bool may_be_alive(int ring_fd, const ring::RingHeader& header) {
   if (same_boot && header.pid_namespace == own_pid_namespace()) {
     return runs_here(header.pid, header.process_start_ticks);
   }
-  if (!same_boot && is_own_host(header.host)) return false;  // this machine was started anew
+  if (!same_boot && is_own_host(header.host)) return false;  // this machine has rebooted
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
   return static_cast<int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec - header.heartbeat_ns <

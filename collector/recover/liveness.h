@@ -1,11 +1,11 @@
-// Whether the process that owns a ring may still write to it.
+// Checks whether the process that owns a ring may still write to it.
 #pragma once
 
 #include "proto/ring_layout.h"
 
 namespace tidemark {
 
-// In doubt, true. `ring_fd` is open for writing.
+// True if in doubt. `ring_fd` must be open for writing.
 bool may_be_alive(int ring_fd, const ring::RingHeader& header);
 
 }  // namespace tidemark

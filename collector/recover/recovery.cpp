@@ -33,8 +33,8 @@ Error error_of(const std::string& path) {
   return Error{path + ": " + std::strerror(errno)};
 }
 
-// A ring may lie in memory, with a link beside the trace. Other links are not followed: a trace
-// directory that somebody else made must not lead elsewhere.
+// A ring may be in memory (/dev/shm), with a link next to the trace. Other links are not followed:
+// a trace directory created by another user must not lead elsewhere.
 std::string place_of(const std::string& ring) {
   std::error_code error;
   const std::string target = std::filesystem::read_symlink(ring, error).string();
@@ -81,7 +81,7 @@ Status move_records(RingReader& ring, RecoveryReport& report) {
   return append_ring(file.get(), std::min(size, counted), ring, report);
 }
 
-// Of a process that died before it could record anything: at most a file header.
+// Removes the trace of a process that died before it recorded anything: at most a file header.
 void remove_empty_trace(const std::string& path) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
@@ -127,7 +127,7 @@ Result<RecoveryReport> recover_file(const std::string& path) {
   if (::fstat(ring.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
     return Error{place + ": not a regular file"};
   }
-  // Looked at before waiting for the lock, too: over NFS the writer's own lock would be in the way.
+  // Also checked before waiting for the lock: on NFS the lock of the writer would block us.
   if (const Result<RingReader> look = RingReader::open(ring.get(), ring_path);
       look && may_be_alive(ring.get(), look->header())) {
     report.outcome = RecoveryOutcome::kStillRunning;

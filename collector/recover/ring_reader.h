@@ -1,7 +1,7 @@
-// Reads the ring that a dead process left: what it had committed and what its trace lacks.
+// Reads the ring of a dead process: the records that it had committed and its trace lacks.
 //
-// The file is only read, piece by piece (never mapped: a file that shrinks meanwhile must be an
-// error, not a signal), and nothing in it is trusted.
+// The file is read in pieces (never mapped: a file that shrinks meanwhile must be an error, not a
+// signal), and nothing in it is trusted.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@ namespace tidemark {
 
 class RingReader {
  public:
-  // Checks header and checkpoint. `fd` stays the caller's; `name` is for messages.
+  // Checks header and checkpoint. The caller keeps ownership of `fd`; `name` is for messages.
   static Result<RingReader> open(int fd, std::string name);
 
   const ring::RingHeader& header() const { return header_; }
-  // The active one. Only for a ring that is live.
+  // The active slot. Only for a ring that is live.
   const ring::Checkpoint& checkpoint() const { return header_.slots[header_.active_slot & 1]; }
   bool live() const { return header_.state == static_cast<uint32_t>(ring::RingState::kLive); }
 
-  // Calls on_row(row) or on_string(id, text) for each record that the trace lacks; those of one
-  // thread come in their order.
+  // Calls on_row(row) or on_string(id, text) for each record that the trace lacks; records of one
+  // thread come in order.
   template <typename OnRow, typename OnString>
   void for_each(OnRow&& on_row, OnString&& on_string) {
     for (const Stretch& stretch : stretches_) {
@@ -45,7 +45,7 @@ class RingReader {
     }
   }
 
-  // Chunks of which something could not be read.
+  // Chunks that could not be read completely.
   uint64_t damaged_chunks() const { return damaged_chunks_; }
   // Bytes of records that the trace lacks.
   uint64_t pending_bytes() const;

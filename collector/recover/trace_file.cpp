@@ -7,8 +7,8 @@ namespace tidemark {
 
 Result<TraceReader> open_trace_file(const std::string& path) {
   if (!looks_like_trace(path) && !path.ends_with(".tmk")) return open_snapshot(path);
-  // What a killed process left in its ring belongs to its trace. Where that cannot be done (no
-  // right to write, say), what is in the file is still worth reading.
+  // The records in the ring of a killed process belong to its trace. If they cannot be recovered
+  // (no write permission, say), the file itself is still worth reading.
   static_cast<void>(recover_file(path));
   return TraceReader::open(path);
 }

@@ -1,4 +1,4 @@
-// One trace or snapshot, with what its process left behind when it was killed.
+// Opens one trace or snapshot; first recovers what a killed process left in its ring.
 #pragma once
 
 #include <string>

@@ -16,7 +16,7 @@ namespace tidemark {
 
 namespace {
 
-// The frames of a file that ends where they end.
+// The frames of a file, if it contains nothing else.
 std::optional<std::vector<FrameHeader>> sound_frames(const std::string& path, uint64_t size) {
   const Result<TraceReader> reader = TraceReader::open(path);
   if (!reader) return std::nullopt;
@@ -93,7 +93,7 @@ Status append_ring(int fd, uint64_t keep, RingReader& ring, RecoveryReport& repo
     [[maybe_unused]] const int failed = ::ftruncate(fd, static_cast<off_t>(keep));
     return Error{report.path + ": " + std::strerror(error)};
   };
-  if (keep < sizeof(FileHeader)) keep = 0;  // nothing of it can be read
+  if (keep < sizeof(FileHeader)) keep = 0;  // not even the file header is complete
   if (::ftruncate(fd, static_cast<off_t>(keep)) != 0 ||
       ::lseek(fd, static_cast<off_t>(keep), SEEK_SET) < 0) {
     return Error{report.path + ": " + std::strerror(errno)};

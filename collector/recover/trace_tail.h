@@ -9,9 +9,9 @@
 
 namespace tidemark {
 
-// Cuts the file to its first `keep` bytes, appends what the ring holds and the rows that say so,
-// and the index when everything before is sound (a damaged file stays one that is read by
-// scanning). Fills in the counts of `report`. After a failure the file has `keep` bytes again.
+// Truncates the file to its first `keep` bytes, then appends the records of the ring, health rows
+// about the recovery and, if everything before is undamaged, the index (without one, readers scan
+// the file). Fills in the counts of `report`. After a failure the file has `keep` bytes again.
 Status append_ring(int fd, uint64_t keep, RingReader& ring, RecoveryReport& report);
 
 }  // namespace tidemark

@@ -6,7 +6,7 @@
 namespace tidemark {
 
 namespace {
-constexpr size_t kMostWaiting = 4;  // batches; bounds memory when encoding is the slower side
+constexpr size_t kMostWaiting = 4;  // batches; bounds memory if encoding is slower
 }
 
 EventEncoder::EventEncoder() : worker_([this] { work(); }) {

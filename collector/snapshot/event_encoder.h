@@ -1,7 +1,7 @@
-// Encodes framework events on a second thread while the first goes on converting.
+// Encodes framework events on a second thread while the first one converts entries.
 //
-// Encoding and compressing cost about as much as reading a snapshot's entries; side by side they
-// take half the time. Frames are kept in memory until finish() puts them into the trace, in order.
+// Encoding and compressing cost about as much as reading a snapshot's entries; in parallel they
+// take half the time. Frames are kept in memory until finish() writes them to the trace, in order.
 #pragma once
 
 #include <condition_variable>
@@ -27,7 +27,7 @@ class EventEncoder {
     if (batch_.size() == Table<FrameworkEvent>::block_rows) hand_over();
   }
 
-  // Waits for the worker and appends every frame. False when memory was short.
+  // Waits for the worker and appends every frame. False if out of memory.
   bool finish(TraceWriter& writer);
 
  private:
@@ -41,10 +41,10 @@ class EventEncoder {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Batch> full_;       // guarded by mutex_
-  std::vector<Batch> empty_;     // guarded by mutex_; to be filled again
+  std::vector<Batch> empty_;     // guarded by mutex_; for reuse
   bool stopping_ = false;        // guarded by mutex_
-  std::vector<uint8_t> frames_;  // the worker's; ours after it was joined
-  bool failed_ = false;          // the worker's; ours after it was joined
+  std::vector<uint8_t> frames_;  // owned by the worker until it is joined
+  bool failed_ = false;          // owned by the worker until it is joined
   std::thread worker_;
 };
 

@@ -1,4 +1,4 @@
-// Gives strings, frames, stacks and pools their ids and writes each of them once.
+// Assigns ids to strings, frames, stacks and pools, and writes each of them once.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ class NameWriter {
 
   // 0 for an empty text.
   uint32_t string(std::string_view text);
-  // The row's id is filled in.
+  // Ignores the id of the row.
   uint32_t frame(Frame frame);
-  // The stack `parent` with one more frame inside; parent 0 begins a stack.
+  // The stack `parent` with one more innermost frame; parent 0 begins a stack.
   uint32_t stack(uint32_t parent, uint32_t frame);
   // 0 for the default pool (0, 0).
   uint32_t pool(uint64_t first, uint64_t second);

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A snapshot does not say which rank it is of; its name often does: "snapshot_rank3.pickle".
+// A snapshot does not contain its rank, but its name often does: "snapshot_rank3.pickle".
 int64_t rank_in_name(const std::string& path) {
   std::string name = fs::path(path).filename().string();
   size_t at = name.rfind("rank");

@@ -1,4 +1,4 @@
-// PyTorch snapshots as files: read like a trace, or imported into one.
+// Reads a PyTorch snapshot like a trace, or imports it into one.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace tidemark {
 // The snapshot as a trace in memory.
 Result<TraceReader> open_snapshot(const std::string& path);
 
-// Imports a snapshot into a file; an existing file is replaced only when the import succeeded.
+// Imports a snapshot into a file; replaces an existing file only if the import succeeds.
 Status import_snapshot_file(const std::string& snapshot, const std::string& output);
 
 }  // namespace tidemark

@@ -24,7 +24,19 @@ namespace {
 
 using Keys = std::span<const std::string_view>;
 
-// Names that torch.profiler gives in "category" (its enum in lower case).
+constexpr std::array<std::string_view, 10> kActions = {"",
+                                                       "alloc",
+                                                       "free_requested",
+                                                       "free_completed",
+                                                       "segment_alloc",
+                                                       "segment_free",
+                                                       "segment_map",
+                                                       "segment_unmap",
+                                                       "oom",
+                                                       "snapshot"};
+static_assert(static_cast<size_t>(FrameworkAction::kSnapshot) + 1 == kActions.size());
+
+// The values of "category" from torch.profiler (its enum in lower case).
 constexpr std::array<std::pair<std::string_view, Category>, 7> kCategories = {{
     {"input", Category::kInput},
     {"temporary", Category::kTemporary},
@@ -35,7 +47,7 @@ constexpr std::array<std::pair<std::string_view, Category>, 7> kCategories = {{
     {"optimizer_state", Category::kOptimizerState},
 }};
 
-// Keys of a trace entry, and their places in kEntryKeys.
+// Keys of a trace entry, and their positions in kEntryKeys.
 enum class EntryKey : uint8_t {
   kAction,
   kAddress,
@@ -64,7 +76,7 @@ constexpr std::array<std::string_view, 4> kRootKeys = {
 
 constexpr int64_t kMaxMicroseconds = INT64_MAX / 1000;
 
-// A list of frames as a key: the same values in the same order.
+// A list of frames as a key: equal if the same values are in the same order.
 struct FrameList {
   std::span<const PickleValue> items;
 
@@ -95,7 +107,7 @@ class SnapshotImporter {
   Result<ImportSummary> run(const std::string& name, int64_t rank) {
     PickleValue segments = doc_.find(doc_.root(), "segments");
     const PickleValue traces = doc_.find(doc_.root(), "device_traces");
-    // torch.cuda.memory_snapshot(), unlike _snapshot(), returns the list of segments alone.
+    // torch.cuda.memory_snapshot(), unlike _snapshot(), returns only the list of segments.
     if (doc_.root().kind() == PickleKind::kList) segments = doc_.root();
     if (segments.is_absent() && traces.is_absent()) {
       return Error{name +
@@ -109,7 +121,7 @@ class SnapshotImporter {
     for (size_t device = 0; device < devices.size(); ++device) {
       write_trace(static_cast<int64_t>(device), devices[device]);
     }
-    writer_.flush();  // names before events: a cut file keeps what its events refer to
+    writer_.flush();  // names before events: a truncated file still has the names of its events
     if (!events_.finish(writer_)) return Error{name + ": not enough memory to import it"};
     for (const PickleValue a : doc_.items(doc_.find(doc_.root(), "external_annotations"))) {
       write_annotation(a);
@@ -164,8 +176,8 @@ class SnapshotImporter {
     return std::string(doc_.as_string(value).value_or(""));
   }
 
-  // Where the known keys of an entry lie among its values. Entries share their keys, so this is
-  // found out once, not for every entry.
+  // The positions of the known keys among the values of an entry. Entries share their keys, so this
+  // is computed once, not for every entry.
   class EntryReader {
    public:
     EntryReader() { slots_.fill(-1); }
@@ -265,8 +277,8 @@ class SnapshotImporter {
     return names_.pool(doc_.as_u64(halves[0]).value_or(0), doc_.as_u64(halves[1]).value_or(0));
   }
 
-  // Frames come innermost first. torch writes most lists anew for every entry, but the frames in
-  // them are shared: equal lists hold the same values and are turned into a stack once.
+  // Frames are listed innermost first. torch writes most lists again for every entry, but shares
+  // the frames in them: equal lists contain the same values and are converted to a stack once.
   uint32_t stack_of(PickleValue frames) {
     const auto items = doc_.items(frames);
     if (items.empty()) return 0;
@@ -377,7 +389,7 @@ class SnapshotImporter {
     return doc_.as_u64(doc_.find(dict, key)).value_or(0);
   }
 
-  // Returns where the next block begins: torch 2.0 gives no addresses, only sizes in order.
+  // Returns where the next block begins: torch 2.0 writes no addresses, only sizes in order.
   uint64_t write_block(PickleValue value, const SegmentState& segment, uint64_t expected) {
     const auto size = doc_.as_u64(doc_.find(value, "size"));
     const auto state = doc_.as_string(doc_.find(value, "state")).value_or("");
@@ -395,7 +407,7 @@ class SnapshotImporter {
                                                   : BlockCondition::kPendingFree;
     block.requested_bytes = number(value, "requested_size");
     PickleValue frames = doc_.find(value, "frames");
-    // torch 2.0: the newest use of the block is the first of its history.
+    // torch 2.0: the latest use of the block comes first in its history.
     if (const auto history = doc_.items(doc_.find(value, "history")); !history.empty()) {
       frames = doc_.find(history.front(), "frames");
       if (block.condition != BlockCondition::kFree && block.requested_bytes == 0) {
@@ -409,7 +421,7 @@ class SnapshotImporter {
     return block.address + block.size_bytes;
   }
 
-  // Looks at each distinct set of keys once.
+  // Checks each distinct set of keys once.
   void note_unknown_keys(PickleValue dict, Keys known) {
     const auto keys = doc_.keys(dict);
     if (keys.empty() || keys.data() == last_keys_) return;
@@ -467,7 +479,7 @@ class SnapshotImporter {
   TraceWriter& writer_;
   NameWriter names_;
   EventEncoder events_;
-  std::vector<uint32_t> ids_of_container_;  // frame or forward stack that a container became
+  std::vector<uint32_t> ids_of_container_;  // id of the frame or forward stack, by container
   std::unordered_map<FrameList, uint32_t, FrameListHash> stacks_;
   std::vector<std::pair<PickleValue, FrameworkAction>> known_actions_;
   RepeatedText compile_context_;

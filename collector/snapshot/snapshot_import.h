@@ -1,9 +1,8 @@
-// A PyTorch memory snapshot (torch 2.0 to 2.13) becomes a trace.
+// Converts a PyTorch memory snapshot (torch 2.0 to 2.13) to a trace.
 //
-// What the snapshot says is written as it says it: the history as framework events, the state at
-// its end as segment and block states, settings and annotations beside them. Nothing is derived
-// here; entries that cannot be understood are skipped, counted, and named in the trace's health
-// table.
+// The content of the snapshot is written unchanged: the history as framework events, the state at
+// its end as segment and block states, plus settings and annotations. Nothing is derived here;
+// entries that are not understood are skipped, counted, and named in the trace's health table.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +21,12 @@ struct ImportSummary {
   uint64_t skipped = 0;  // entries or keys that were not understood
 };
 
-// Writes process 1 of the trace; the caller finishes the writer. `name` is for error messages,
-// `rank` what the caller knows of the process, -1: nothing.
+// Writes process 1 of the trace; the caller finishes the writer. `name` is for error messages;
+// `rank` is -1 if unknown.
 Result<ImportSummary> import_snapshot(std::span<const uint8_t> pickle, const std::string& name,
                                       TraceWriter& writer, int64_t rank = -1);
 
-// True when the bytes begin like a pickle of protocol 2 or later.
+// True if the bytes begin like a pickle of protocol 2 or later.
 bool looks_like_pickle(std::span<const uint8_t> bytes);
 
 }  // namespace tidemark

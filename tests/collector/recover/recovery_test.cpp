@@ -165,8 +165,8 @@ TEST_F(RecoveryTest, RepeatedAfterAnInterruptionGivesTheSame) {
   }
 }
 
-TEST_F(RecoveryTest, ChunkOfALaterGenerationIsReadWhole) {
-  builder_.open(0, 7);  // emptied by a checkpoint and claimed again
+TEST_F(RecoveryTest, ChunkOfALaterGenerationIsTakenWhole) {
+  builder_.open(0, 7);  // emptied by a checkpoint and reused
   builder_.set_checkpoint(builder_.checkpoint().file_bytes);
   builder_.open(0, 9);
   builder_.put(0, event(10));
@@ -339,7 +339,7 @@ TEST_F(RecoveryTest, DamagedChunkLosesOnlyItsRest) {
   std::string bytes = read_all(ring_);
   const size_t second = builder_.header().chunks_offset + builder_.header().chunk_bytes +
                         ring::record_bytes(sizeof(FrameworkEvent));
-  bytes[second] = 55;  // an invalid kind
+  bytes[second] = 55;  // an unknown kind
   write_all(ring_, bytes);
   EXPECT_EQ(recover().damaged_chunks, 1U);
   expect_events(16);
@@ -386,7 +386,7 @@ TEST_F(RecoveryTest, InvalidOrDamagedActiveSlotIsRefused) {
   }
 }
 
-// Any bytes in a ring: an answer, no crash, and a trace that can still be read.
+// For any bytes of a ring: a result, no crash, and a trace that can still be read.
 TEST_F(RecoveryTest, SurvivesRandomDamage) {
   builder_.open(1, 1);
   for (uint64_t i = 0; i < 50; ++i) builder_.put(1, event(i));
