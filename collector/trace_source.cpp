@@ -32,7 +32,7 @@ void allow_many_files() {
   static_cast<void>(::setrlimit(RLIMIT_NOFILE, &limit));
 }
 
-// The clocks that an earlier merge found.
+// Uses the alignment that an earlier merge stored.
 void apply_stored_clocks(TraceReader& reader) {
   std::map<uint32_t, Alignment> clocks;
   {
@@ -44,7 +44,7 @@ void apply_stored_clocks(TraceReader& reader) {
   for (const auto& [process, clock] : clocks) reader.set_alignment(process, clock);
 }
 
-// "rank10" comes before "rank2" by name; here ranks stand in their order, and who has none behind.
+// "rank10" sorts before "rank2" by name. Sorts by rank; processes without a rank come last.
 std::vector<std::vector<RankFacts>> facts_in_order(std::vector<TraceReader>& readers) {
   std::vector<std::pair<std::vector<RankFacts>, size_t>> order;
   for (size_t i = 0; i < readers.size(); ++i) order.emplace_back(read_rank_facts(readers[i]), i);
@@ -63,7 +63,7 @@ std::vector<std::vector<RankFacts>> facts_in_order(std::vector<TraceReader>& rea
   return facts;
 }
 
-// Leaves out the files that are of another job, and puts the others on one clock.
+// Leaves out the files of other jobs, and aligns the clocks of the rest.
 void join_ranks(TraceSource& source) {
   const std::vector<std::vector<RankFacts>> facts = facts_in_order(source.readers);
   std::vector<JobMember> members;

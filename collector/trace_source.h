@@ -1,4 +1,4 @@
-// Opens whatever a user names: a trace, a directory of traces, or a PyTorch snapshot.
+// Opens what the user names: a trace, a directory of traces, or a PyTorch snapshot.
 #pragma once
 
 #include <string>
@@ -14,8 +14,8 @@ struct TraceSource {
   std::vector<std::string> warnings;  // files of a directory that could not be used, and why
 };
 
-// Ranks of a directory are checked to be of one job (others are left out, with a warning) and put
-// on one clock; a merged trace is read on the clock that it brings.
+// Checks that the ranks of a directory are of one job (others are left out with a warning) and
+// aligns their clocks; a merged trace is read with the alignment stored in it.
 Result<TraceSource> open_trace(const std::string& path);
 
 }  // namespace tidemark

@@ -50,7 +50,7 @@ class Aligner {
   }
 
  private:
-  // Ranks without a clock that took part in one of its collectives.
+  // Ranks without a clock that took part in one of the collectives of `from`.
   std::vector<size_t> neighbours(size_t from) const {
     constexpr int kMostFailures = 8;
     std::set<size_t> found;
@@ -83,7 +83,7 @@ class Aligner {
     return true;
   }
 
-  // Whether the correction is no larger than what it may be off by.
+  // Whether the correction is within its own error.
   static bool is_raw(const Alignment& clock, const RankFacts& rank) {
     const auto small = [&](int64_t raw_ns) {
       const int64_t moved = aligned_ns(clock, raw_ns) - raw_ns;

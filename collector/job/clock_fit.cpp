@@ -8,10 +8,10 @@ namespace tidemark {
 namespace {
 
 constexpr size_t kFewestForDrift = 8;
-constexpr double kLargestDrift = 5e-4;    // a clock that is off by more is broken, not drifting
-constexpr double kSmallestSpread = 1000;  // ns: below that, distances are the clock's own grain
+constexpr double kLargestDrift = 5e-4;    // a larger one is a broken clock, not drift
+constexpr double kSmallestSpread = 1000;  // ns: smaller distances are below the clock's resolution
 
-// Seconds would lose digits: everything is in ns, counted from the middle of the points.
+// In ns, relative to the middle of the points: seconds would lose digits.
 struct Point {
   double x = 0;
   double y = 0;
@@ -42,7 +42,7 @@ double median_offset(const std::vector<Point>& points, double slope) {
   return median(std::move(offsets));
 }
 
-// Points in order of x.
+// The points are sorted by x.
 Line median_line(const std::vector<Point>& points) {
   const size_t half = points.size() / 2;
   std::vector<double> slopes;
@@ -100,7 +100,7 @@ Fit robust_fit(const std::vector<Point>& points) {
   if (points.size() >= kFewestForDrift) {
     const std::vector<Point> near = near_points(points, median_line(points));
     if (near.size() >= kFewestForDrift) fit = least_squares(near);
-    // A slope that might as well be none is none: short recordings would invent drift.
+    // A slope within its error counts as none: otherwise short recordings would invent drift.
     if (std::abs(fit.line.slope) > 5 * fit.slope_error &&
         std::abs(fit.line.slope) < kLargestDrift) {
       return fit;

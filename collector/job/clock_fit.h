@@ -1,10 +1,10 @@
-// A straight line through clock differences, whatever a few of them say.
+// Fits a straight line through clock differences, robust against outliers.
 //
-// A point is one collective seen by two ranks: when it ended by the rank's clock, and how far the
-// reference's clock was ahead then. Ends differ by the microseconds that a collective's last step
-// takes, and now and then by milliseconds (a busy host, a shared card); so the slope is first taken
-// as a median over pairs of points half the recording apart (after Theil and Sen), far points are
-// left out by their median distance, and least squares does the rest.
+// A point is one collective seen by two ranks: when it ended on the rank's clock, and how far the
+// reference's clock was ahead then. Ends differ by the microseconds that the last step of a
+// collective takes, and occasionally by milliseconds (a busy host, a shared card). So the slope is
+// first estimated as a median over pairs of points half the recording apart (after Theil and Sen),
+// then outliers are removed by their median distance, and least squares fits the rest.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@ struct ClockPoint {
   int64_t ahead_ns = 0;  // the reference's clock minus this one
 };
 
-inline constexpr size_t kFewestPoints = 3;  // fewer say nothing about their own error
+inline constexpr size_t kFewestPoints = 3;  // fewer do not allow an error estimate
 
-// The points come in any order. `first_ns` and `last_ns` are where the line will be used: what the
-// slope may be off by counts there, in residual_ns. The residual is the distance that 95 of 100
-// points stay below, far ones included, plus that. At least kFewestPoints points.
+// Takes at least kFewestPoints points, in any order. The line will be used from `first_ns` to
+// `last_ns`. residual_ns is the distance that 95 % of the points stay below, outliers included,
+// plus the effect of the error of the slope at those two times.
 Alignment fit_clock(std::vector<ClockPoint> points, int64_t first_ns, int64_t last_ns);
 
 }  // namespace tidemark

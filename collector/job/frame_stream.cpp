@@ -16,8 +16,8 @@ namespace {
 constexpr size_t kBatchBytes = size_t{4} << 20;
 constexpr size_t kBatchesAhead = 4;
 
-// A header for a frame whose own cannot be trusted any more: the reader of the copy finds a frame
-// with a checksum that does not match, as it would have in the original.
+// A header for a frame whose own header cannot be trusted: a reader of the copy finds a checksum
+// that does not match, as it would in the original.
 FrameHeader damaged_header(const BlockRef& ref, std::span<const uint8_t> payload) {
   FrameHeader header;
   header.kind = static_cast<uint16_t>(ref.kind);
@@ -50,7 +50,7 @@ struct FrameStream::State {
     bool done = false;
   };
 
-  // Blocks while the lane is full. False when nobody wants more.
+  // Blocks while the lane is full. False if the stream was stopped.
   bool push(size_t file, FrameBatch batch) {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return stopped || lanes[file].batches.size() < kBatchesAhead; });
@@ -93,7 +93,7 @@ struct FrameStream::State {
   void read_files(size_t first, size_t step) {
     for (size_t file = first; file < files.size(); file += step) {
       {
-        // Not more than one file ahead of the one that is being taken, or lanes would pile up.
+        // At most one file ahead of the one being consumed, or memory would grow.
         std::unique_lock lock(mutex);
         changed.wait(lock, [&] { return stopped || file < taken + 2 * step; });
         if (stopped) return;

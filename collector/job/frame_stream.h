@@ -1,7 +1,7 @@
-// The frames of many files, one file after the other, read ahead by several threads.
+// The frames of many files, one file after another, read ahead by several threads.
 //
-// Each thread reads whole files in turn (the n-th of j threads takes files n, n + j, …) and stays a
-// few batches ahead of the one who takes them, never more: memory is bounded by threads, not files.
+// Each thread reads whole files in turn (the n-th of j threads reads files n, n + j, …) and stays
+// at most a few batches ahead of the consumer: memory is bounded by threads, not files.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@
 namespace tidemark {
 
 struct FrameBatch {
-  std::vector<uint8_t> bytes;       // payloads, one behind the other
+  std::vector<uint8_t> bytes;       // payloads, concatenated
   std::vector<FrameHeader> frames;  // with the process of their file
-  uint64_t damaged = 0;             // frames that do not match their checksum; they are in here
-  std::string error;                // why the file cannot be read (any more)
+  uint64_t damaged = 0;             // frames with a wrong checksum; included in `frames`
+  std::string error;                // why the file cannot be read
 };
 
 class FrameStream {
@@ -30,7 +30,7 @@ class FrameStream {
   FrameStream(const FrameStream&) = delete;
   FrameStream& operator=(const FrameStream&) = delete;
 
-  // The next batch of this file; false at its end. Files are to be asked for in order.
+  // The next batch of this file; false at its end. Files must be requested in order.
   bool next(size_t file, FrameBatch& batch);
 
  private:

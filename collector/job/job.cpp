@@ -33,7 +33,7 @@ std::string main_job(std::span<const JobMember> members) {
 }
 
 void note_ranks(std::span<const JobMember> members, JobCheck& check) {
-  // A forged size must not make a list of it.
+  // A forged world size must not become a list of that length.
   constexpr uint64_t kLargestWorld = 1 << 20;
   std::map<uint64_t, uint64_t> seen;
   uint64_t world = 0;
@@ -77,7 +77,7 @@ std::string list_of_ranks(const std::vector<uint64_t>& ranks) {
 
 namespace {
 
-// A merged trace beside the files that it was made of has the same processes again.
+// A merged trace next to its input files contains the same processes again.
 void find_copies(std::span<const JobMember> members, JobCheck& check) {
   std::map<std::tuple<std::string, uint64_t, int64_t>, size_t> seen;
   for (size_t i = 0; i < members.size(); ++i) {
@@ -92,8 +92,8 @@ void find_copies(std::span<const JobMember> members, JobCheck& check) {
   }
 }
 
-// A process that was attached to several times left several captures: it is still one process. The
-// last capture is taken; the others can be named by themselves.
+// A process that was attached to several times has several captures, but is one process. The last
+// capture is used; the others can be opened one by one.
 void find_earlier_captures(std::span<const JobMember> members, JobCheck& check) {
   std::map<std::tuple<std::string, uint64_t, int64_t>, std::vector<size_t>> captures;
   for (size_t i = 0; i < members.size(); ++i) {
@@ -106,7 +106,7 @@ void find_earlier_captures(std::span<const JobMember> members, JobCheck& check) 
         *std::max_element(of_process.begin(), of_process.end(), [&](size_t a, size_t b) {
           return members[a].facts->info.start_ns < members[b].facts->info.start_ns;
         });
-    if (!members[last].facts->attached) continue;  // one number, several processes
+    if (!members[last].facts->attached) continue;  // a reused pid: several processes
     for (const size_t i : of_process) {
       if (i == last) continue;
       check.foreign[i] = true;

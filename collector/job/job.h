@@ -1,4 +1,4 @@
-// Whether rank files belong together: one job, every rank there, each once.
+// Checks that rank files belong together: one job, every rank present, each once.
 #pragma once
 
 #include <span>
@@ -10,17 +10,17 @@
 namespace tidemark {
 
 struct JobMember {
-  std::string file;  // as messages name it
+  std::string file;  // name for messages
   const RankFacts* facts = nullptr;
 };
 
 struct JobCheck {
   std::vector<bool> foreign;       // by member: a rank of another job, to be left out
-  std::vector<std::string> notes;  // one sentence each: foreign, missing and doubled ranks
+  std::vector<std::string> notes;  // one sentence each: foreign, missing and duplicate ranks
 };
 
-// Several captures of one process count once, with the last of them. The job is the one that most
-// ranks belong to. Processes without a rank, or without the name of a job, are nobody's enemies.
+// Of several captures of one process only the last counts. The job is the one that most ranks
+// belong to. Processes without a rank or without a job name are never foreign.
 JobCheck check_job(std::span<const JobMember> members);
 
 // "3", "3 and 5", "0-3, 7".

@@ -31,7 +31,7 @@ struct Input {
   uint64_t bytes = 0;
 };
 
-// One process of one input, and what becomes of it.
+// One process of one input, and its number in the output.
 struct Member {
   size_t input = 0;
   size_t place = 0;     // in the input's list
@@ -50,7 +50,7 @@ Result<std::vector<std::string>> find_files(const MergeOptions& options) {
     }
     const size_t before = files.size();
     for (const fs::directory_entry& entry : fs::directory_iterator(input, error)) {
-      // What an earlier merge left here is no rank.
+      // The output of an earlier merge is not an input.
       if (entry.path().extension() == ".tmk" &&
           fs::weakly_canonical(entry.path(), error) != output) {
         files.push_back(entry.path().string());
@@ -142,7 +142,7 @@ class Merger {
     for (size_t i = 0; i < places.size(); ++i) {
       if (!check.foreign[i]) members_.push_back(places[i]);
     }
-    // Ranks in their order, then whoever has none.
+    // By rank; processes without one come last.
     const auto key = [&](const Member& m) { return static_cast<uint64_t>(facts(m).info.rank); };
     std::stable_sort(members_.begin(), members_.end(),
                      [&](const Member& a, const Member& b) { return key(a) < key(b); });
@@ -217,7 +217,7 @@ class Merger {
         const std::span<const uint8_t> payload(at, header.stored_bytes);
         at += header.stored_bytes;
         const auto number = numbers.find(header.process);
-        // An alignment of an earlier merge is replaced by the present one.
+        // This merge replaces the alignment of an earlier one.
         if (number == numbers.end() ||
             header.kind == static_cast<uint16_t>(BlockKind::kAlignments)) {
           continue;
@@ -238,7 +238,7 @@ class Merger {
     if (place == 0) first_sequence_ = sequence + 1;
   }
 
-  // What the merge has to say stands with the first process, under string ids that it has not used.
+  // The notes of the merge belong to the first process and use string ids that are free there.
   void append_notes(TraceWriter& writer) const {
     if (report_.notes.empty()) return;
     writer.begin_process(1, first_sequence_);
@@ -254,7 +254,7 @@ class Merger {
   unsigned threads_;
   std::vector<Member> members_;
   std::vector<Alignment> clocks_;                           // by number - 1
-  std::vector<size_t> order_;                               // inputs, as they are copied
+  std::vector<size_t> order_;                               // inputs, in the order of copying
   std::map<size_t, std::map<uint32_t, uint32_t>> numbers_;  // input -> process -> number
   uint64_t first_sequence_ = 0;
   MergeReport report_;

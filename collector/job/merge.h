@@ -1,10 +1,10 @@
-// Many rank files become one: frames are copied as they are, under a new process number, so that
-// nothing is decoded and memory does not grow with the number of ranks or of events.
+// Merges many rank files into one: frames are copied unchanged under a new process number, so that
+// nothing is decoded and memory does not grow with the number of ranks or events.
 //
-// What is wrong with an input (cut, damaged, of another job, unreadable, ranks missing) does not
-// stop the merge: it is returned, and written into the merged file, where every report shows it.
-// Damaged frames are copied, damage and all, so that they are still counted. Raw times are kept;
-// the alignment of the clocks stands beside them.
+// Problems of an input (truncated, damaged, of another job, unreadable, missing ranks) do not stop
+// the merge: they are returned and also written to the merged file, so that every report shows
+// them. Damaged frames are copied as they are, so that they are still counted. Times stay raw; the
+// alignment of the clocks is stored next to them.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace tidemark {
 struct MergeOptions {
   std::vector<std::string> inputs;  // traces and directories of traces
   std::string output;
-  unsigned threads = 0;                  // 0: as many as there are processors
-  std::function<void(double)> progress;  // called with the share done, 0 to 1
+  unsigned threads = 0;                  // 0: one per processor
+  std::function<void(double)> progress;  // called with the completed share, 0 to 1
 };
 
 struct MergeReport {
@@ -28,8 +28,8 @@ struct MergeReport {
   size_t processes = 0;
   uint64_t rows = 0;
   uint64_t bytes = 0;              // of the merged file
-  uint64_t residual_ns = 0;        // the largest of the aligned ranks
-  size_t aligned = 0;              // ranks whose clock the collectives told
+  uint64_t residual_ns = 0;        // largest of the aligned ranks
+  size_t aligned = 0;              // ranks whose clock was derived from collectives
   std::vector<std::string> notes;  // also in the file
 };
 

@@ -16,8 +16,8 @@ namespace tidemark {
 
 namespace {
 
-// Their ends mean the same on every rank: nobody is done before everybody has given its part. A
-// broadcast's root, say, may be done long before the others.
+// These collectives end at the same instant on every rank: none can finish before all have
+// contributed. The root of a broadcast, for example, may finish long before the others.
 bool ends_together(std::string_view function) {
   return function == "AllReduce" || function == "AllGather" || function == "ReduceScatter" ||
          function == "AlltoAll";
@@ -78,7 +78,7 @@ class FactReader {
     if (facts_.first_ns > facts_.last_ns) facts_.first_ns = facts_.last_ns = 0;
     facts_.info.rank = -1;
     for_each_block<Process>(reader_, decoder_, process_, [&](auto rows, const BlockRef&) {
-      if (!rows.empty()) facts_.info = rows.back();  // the later one knows more
+      if (!rows.empty()) facts_.info = rows.back();  // the last one is the most complete
     });
     for_each_block<Setting>(reader_, decoder_, process_, [&](auto rows, const BlockRef&) {
       for (const Setting& s : rows) {
@@ -105,7 +105,7 @@ class FactReader {
     }
   }
 
-  // CUPTI says when it had to drop records: then nobody knows which kernel is missing.
+  // CUPTI reports dropped records, but not which kernels are missing.
   bool kernels_dropped() {
     bool dropped = false;
     for_each_block<Health>(reader_, decoder_, process_, [&](auto rows, const BlockRef&) {
@@ -119,9 +119,10 @@ class FactReader {
     for_each_block<NcclOperation>(reader_, decoder_, process_, [&](auto rows, const BlockRef&) {
       operations.insert(operations.end(), rows.begin(), rows.end());
     });
-    const bool told = std::any_of(operations.begin(), operations.end(),
-                                  [](const NcclOperation& op) { return op.gpu_start_ns != 0; });
-    if (!told && (kernels_dropped() || !join(operations))) return;
+    const bool has_gpu_times =
+        std::any_of(operations.begin(), operations.end(),
+                    [](const NcclOperation& op) { return op.gpu_start_ns != 0; });
+    if (!has_gpu_times && (kernels_dropped() || !join(operations))) return;
     std::map<uint64_t, std::vector<CollectiveEnd>> ends;
     for (const NcclOperation& op : operations) {
       if (op.kind != NcclKind::kCollective || op.gpu_start_ns == 0 || op.communicator == 0 ||

@@ -1,5 +1,4 @@
-// Clocks that are wrong by a known amount are corrected, and the residual does not understate the
-// error.
+// Clocks that are off by a known amount are corrected, and the residual is honest.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -35,7 +34,7 @@ void write_shifted(const RankTrace& made, const WrongClock& wrong, const std::st
   std::filesystem::remove(right);
 }
 
-// How far the corrected times of a rank are from those of rank 0, over the whole job.
+// The distance of the corrected times of a rank from those of rank 0, over the whole job.
 int64_t worst_error(const Alignment& reference, const WrongClock& of_reference,
                     const Alignment& clock, const WrongClock& wrong, int64_t span_ns) {
   int64_t worst = 0;
@@ -81,7 +80,7 @@ TEST(Alignment, CorrectsTenSecondsAndFiftyPpm) {
   }
 }
 
-// Points that scatter by 10 us and nothing else: the residual is exactly that.
+// Points that only scatter by 10 us: the residual is exactly that.
 TEST(Alignment, ResidualIsTheScatter) {
   std::mt19937_64 rng(3);
   std::vector<ClockPoint> points;

@@ -47,7 +47,7 @@ class Merge : public testing::Test {
       return note.find(first) != std::string::npos && note.find(second) != std::string::npos;
     });
   }
-  // The notes in the merged file.
+  // The notes in the merged file itself.
   std::vector<std::string> notes_in_file() {
     const TraceReader reader = merged();
     BlockDecoder decoder(reader);
@@ -193,7 +193,7 @@ TEST_F(Merge, DamageIsStillCounted) {
   EXPECT_EQ(kernels + victim.rows, rows_of(*before, BlockKind::kKernels));
 }
 
-// A merged trace next to its ranks is not another set of ranks; merging a merged trace keeps it.
+// A merged trace next to its ranks adds no ranks; merging a merged trace keeps it.
 TEST_F(Merge, TakesItsOwnOutput) {
   write_job(4);
   merge();
