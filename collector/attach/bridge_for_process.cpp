@@ -44,8 +44,8 @@ bool become(uid_t user) {
          ::setgid(entry->pw_gid) == 0 && ::setuid(user) == 0;
 }
 
-// In a process of its own, which becomes the user and takes on the variables that choose cache and
-// compiler. Writes torch's version when it has to compile.
+// Runs in a separate process: changes to the user and sets the variables that select cache and
+// compiler. Writes the version of torch to `announce_fd` if it has to compile.
 [[noreturn]] void build_as(uid_t user, const ProcessEnvironment& environment,
                            const std::string& library, int announce_fd) {
   for (const char* name : {"XDG_CACHE_HOME", "HOME", "CXX", "CUDA_HOME", "CUDA_PATH"}) {

@@ -25,7 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// For control::Lookup, which has no room for whose environment is meant. One thread at a time each.
+// For control::Lookup, which has no parameter for the environment to use.
 thread_local const ProcessEnvironment* t_environment = nullptr;
 
 const char* look_up(const char* name) {
@@ -45,7 +45,7 @@ bool same_files(pid_t pid) {
          own.st_ino == other.st_ino;
 }
 
-// Where its socket may be: what its own variables say, what ours say, and the last resort.
+// Where its socket may be: by its own variables, by ours, and the fallback.
 std::vector<std::string> directories(pid_t pid, uid_t user, const ProcessEnvironment& environment) {
   const std::string root = same_files(pid) ? "" : "/proc/" + std::to_string(pid) + "/root";
   std::vector<std::string> found;
@@ -61,7 +61,7 @@ std::vector<std::string> directories(pid_t pid, uid_t user, const ProcessEnviron
   return found;
 }
 
-// Only of processes that are gone: one that lives takes over its number's name by itself.
+// Only sockets whose process has ended: a running process takes over the name of its pid.
 void remove_left_names_in(const std::string& directory) {
   const Descriptor place(control::open_directory(directory.c_str(), false, ::geteuid()));
   DIR* const names = place.get() >= 0 ? ::opendir(directory.c_str()) : nullptr;
@@ -74,7 +74,7 @@ void remove_left_names_in(const std::string& directory) {
         !control::socket_address(place.get(), directory.c_str(), entry->d_name, address, size)) {
       continue;
     }
-    // In another container that number may be somebody.
+    // The pid may belong to a process in another container.
     const Descriptor probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0 &&
         errno == ECONNREFUSED) {

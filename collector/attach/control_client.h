@@ -1,4 +1,4 @@
-// Talks to a process that tidemark is loaded in (proto/control.h).
+// Talks to a process that has tidemark loaded (proto/control.h).
 #pragma once
 
 #include <sys/types.h>
@@ -14,13 +14,13 @@
 
 namespace tidemark {
 
-// What came after "ok".
+// The key=value pairs after "ok".
 class ControlReply {
  public:
   ControlReply() = default;
   explicit ControlReply(std::map<std::string, std::string> values) : values_(std::move(values)) {}
 
-  // "" when the key is not there.
+  // "" if there is no such key.
   const std::string& text(const std::string& key) const;
   std::optional<uint64_t> number(const std::string& key) const;
 
@@ -32,8 +32,8 @@ using ControlRequest = std::map<std::string, std::string>;
 
 class ControlClient {
  public:
-  // `user`: who the process runs as; the one who answers must be that process. Nothing: it has no
-  // socket that anybody listens at.
+  // `own_pid`: its pid in its own namespace; `user`: its user. Checks that it is this process that
+  // answers. Nothing if no socket of the process accepts connections.
   static std::optional<ControlClient> connect(pid_t pid, pid_t own_pid, uid_t user,
                                               const ProcessEnvironment& environment);
 
@@ -41,7 +41,7 @@ class ControlClient {
   ControlClient& operator=(ControlClient&& other) noexcept;
   ~ControlClient();
 
-  // One request and its reply. An Error is what the process said, or that it did not answer.
+  // Sends a request and returns the reply. Error: the message of the process, or no answer.
   Result<ControlReply> ask(std::string_view verb, const ControlRequest& values = {},
                            std::chrono::milliseconds time = std::chrono::seconds(30));
 
@@ -51,7 +51,7 @@ class ControlClient {
   std::string unread_;
 };
 
-// Removes the names that killed processes of this user have left where sockets lie.
+// Removes the sockets that killed processes of this user have left.
 void remove_left_names();
 
 }  // namespace tidemark

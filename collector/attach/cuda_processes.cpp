@@ -28,7 +28,7 @@ using inject::Target;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr auto kQuick = milliseconds(2000);  // for an answer that costs nothing
+constexpr auto kQuick = milliseconds(2000);  // for a request that is answered at once
 
 std::string name_of(uid_t user) {
   const passwd* const entry = ::getpwuid(user);
@@ -38,7 +38,7 @@ std::string name_of(uid_t user) {
 std::string command_of(pid_t pid, const ProcessStatus& status) {
   std::string text = inject::proc_text("/proc/" + std::to_string(pid) + "/cmdline");
   while (!text.empty() && text.back() == '\0') text.pop_back();
-  // Arguments are other people's text: nothing that a terminal would obey.
+  // Arguments are untrusted text: removes what a terminal would interpret.
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
   }
@@ -63,7 +63,7 @@ bool connect(CudaProcess& process, const ProcessStatus& status,
   return process.client && take_status(process);
 }
 
-// Opening its memory asks the kernel the same question as ptrace does, and changes nothing.
+// To open its memory needs the same permission as ptrace, and changes nothing.
 void judge(CudaProcess& process, const Result<Target>& target) {
   if (!target) {
     process.obstacle = target.error().message;
@@ -147,12 +147,12 @@ Status enter(CudaProcess& process, const EntryOptions& options) {
     if (!found) return found.error();
     library = *found;
   }
-  // A container may lack it. Where there is no place for a copy, the refusal says what to do.
+  // A container may not have it. If it cannot be copied, the error message says what to do.
   if (options.library.empty() && !inject::check_visible(process.pid, library)) {
     if (auto copied = inject::copy_library(process.pid, process.user, library)) library = *copied;
   }
   const auto deadline = steady_clock::now() + options.time;
-  // Python from 3.14 on can be asked to do it itself, at a place of its own choice.
+  // Python 3.14 and later can load it on request, at a safe point of the interpreter.
   if (auto request = inject::ask_python(process.pid, library, "tidemark_arm")) {
     const auto patience = std::min(deadline, steady_clock::now() + std::chrono::seconds(3));
     if (wait_until_it_answers(process, patience)) return {};

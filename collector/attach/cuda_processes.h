@@ -1,4 +1,4 @@
-// The processes of this machine that use CUDA, and what can be done with each.
+// The processes of this machine that use CUDA, and whether tidemark can attach to them.
 #pragma once
 
 #include <sys/types.h>
@@ -15,9 +15,9 @@
 namespace tidemark {
 
 enum class Reach {
-  kLoaded,      // tidemark is in it and answers
-  kByPtrace,    // it can be loaded
-  kImpossible,  // and `obstacle` says why
+  kLoaded,      // tidemark is loaded and answers
+  kByPtrace,    // tidemark can be injected
+  kImpossible,  // `obstacle` says why
 };
 
 struct CudaProcess {
@@ -30,25 +30,25 @@ struct CudaProcess {
   Reach reach = Reach::kImpossible;
   std::string obstacle;  // a sentence
   std::string state;     // of kLoaded: armed, recording, stopping
-  std::string trace;     // of kLoaded: of the present or the last capture
+  std::string trace;     // of kLoaded: of the current or the last capture
   std::optional<ControlClient> client;
 
   std::string label() const;  // "process 4711 (rank 3)"
 };
 
-// By pid. Those of other users only if they can be looked at.
+// Sorted by pid. Processes of other users only if they can be examined.
 std::vector<CudaProcess> find_cuda_processes();
 
-// One process, whatever it is. An Error when there is none.
+// Any process, with or without CUDA. An Error if there is none.
 Result<CudaProcess> look_at(pid_t pid);
 
 struct EntryOptions {
-  std::string library;  // libtidemark.so, as the process sees it; "": the one beside this program
+  std::string library;  // libtidemark.so, as the process sees it; "": the one next to this program
   std::chrono::milliseconds time = std::chrono::seconds(30);
 };
 
-// Makes sure that tidemark is in the process and answers: nothing to do if it does, else it is
-// loaded. Changes the process to kLoaded.
+// Makes sure that tidemark is loaded in the process and answers: injects it unless it is loaded
+// already. Changes the process to kLoaded.
 Status enter(CudaProcess& process, const EntryOptions& options);
 
 }  // namespace tidemark

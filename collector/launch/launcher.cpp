@@ -19,14 +19,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Signals that somebody may send to us but means for the program.
+// Signals that a user may send to this process but that are meant for the program.
 constexpr std::array kForwarded = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT,
                                    SIGUSR1, SIGUSR2, SIGCONT, SIGWINCH};
 
 volatile sig_atomic_t g_child = 0;
 
-// The terminal sends Ctrl-C to the whole foreground group, the program included: only what a
-// process sent (kill) is passed on.
+// The terminal sends Ctrl-C to the whole foreground group, including the program: only signals sent
+// by a process (kill) are forwarded.
 void forward(int signal, siginfo_t* info, void*) {
   const int saved = errno;
   if (g_child > 0 && info->si_code <= 0) ::kill(static_cast<pid_t>(g_child), signal);
@@ -42,21 +42,21 @@ std::string random_id() {
 }
 
 void set_environment(const LaunchOptions& options) {
-  // A library that was to be injected already is not pushed out: ours calls it.
+  // A library that the user wanted to inject stays in use: ours loads and calls it.
   if (const char* other = std::getenv("CUDA_INJECTION64_PATH");
       other != nullptr && *other != '\0' && options.injector != other) {
     ::setenv("TIDEMARK_CHAIN", other, 0);
   }
   ::setenv("CUDA_INJECTION64_PATH", options.injector.c_str(), 1);
-  ::setenv("NVTX_INJECTION64_PATH", options.injector.c_str(), 0);  // another tool's stays
+  ::setenv("NVTX_INJECTION64_PATH", options.injector.c_str(), 0);  // keeps that of another tool
   if (!options.directory.empty()) ::setenv("TIDEMARK_OUT", options.directory.c_str(), 1);
-  // The same library is NCCL's profiler plugin; one that the user has named stays.
+  // The same library is NCCL's profiler plugin. Keeps a plugin that the user has set.
   ::setenv("NCCL_PROFILER_PLUGIN", options.injector.c_str(), 0);
   ::setenv("TIDEMARK_JOB", random_id().c_str(), 0);
   for (const auto& [name, value] : options.environment) ::setenv(name.c_str(), value.c_str(), 1);
 }
 
-// In the child: becomes the program, or tells the parent through `report_fd` why it cannot.
+// In the child: executes the program, or reports the errno to the parent through `report_fd`.
 [[noreturn]] void become(const LaunchOptions& options, const sigset_t& mask, int report_fd) {
   for (const int signal : kForwarded) ::signal(signal, SIG_DFL);
   ::sigprocmask(SIG_SETMASK, &mask, nullptr);
@@ -127,7 +127,7 @@ Result<LaunchResult> launch(const LaunchOptions& options) {
   sigset_t before;
   ::sigemptyset(&forwarded);
   for (const int signal : kForwarded) ::sigaddset(&forwarded, signal);
-  ::sigprocmask(SIG_BLOCK, &forwarded, &before);  // none is lost before the child is known
+  ::sigprocmask(SIG_BLOCK, &forwarded, &before);  // so that none is lost before the child exists
   for (const int signal : kForwarded) ::sigaction(signal, &action, nullptr);
   const pid_t child = ::fork();
   if (child == 0) become(options, before, pipe_fds[1]);

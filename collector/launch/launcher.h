@@ -1,5 +1,4 @@
-// Starts a program with the injector and stays out of its way: signals are passed on, its end is
-// our end.
+// Starts a program with the injector, forwards signals to it and returns how it ended.
 #pragma once
 
 #include <string>
@@ -18,12 +17,11 @@ struct LaunchOptions {
 };
 
 struct LaunchResult {
-  int exit_code = 0;    // of the program, when it exited
-  int signal = 0;       // that ended it, 0 if none
-  int start_error = 0;  // errno of exec, when the program could not be started
+  int exit_code = 0;  // of the program, if it exited
+  int signal = 0;     // the signal that ended it, 0 if none
 };
 
-// Where libtidemark.so lies beside this program: the build tree or an installation.
+// Finds libtidemark.so next to this program, in the build tree or in an installation.
 Result<std::string> find_injector();
 
 // An Error when no process could be made for the program.

@@ -20,7 +20,7 @@ const std::string& ProcessEnvironment::get(const std::string& name) const {
 }
 
 int64_t ProcessEnvironment::rank() const {
-  // The variable, and one that must be set too.
+  // The variable, and another one that must also be set.
   constexpr std::pair<const char*, const char*> kLaunchers[] = {
       {"RANK", "WORLD_SIZE"},
       {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK"},

@@ -1,4 +1,4 @@
-// The environment that another process was started with, and what it says of its place in a job.
+// The environment that another process was started with, and its rank and job according to it.
 #pragma once
 
 #include <sys/types.h>
@@ -10,16 +10,16 @@ namespace tidemark {
 
 class ProcessEnvironment {
  public:
-  // Empty when it may not be read.
+  // Empty if it cannot be read.
   explicit ProcessEnvironment(pid_t pid);
   explicit ProcessEnvironment(std::map<std::string, std::string> values)
       : values_(std::move(values)) {}
 
-  // "" when it is not set.
+  // "" if it is not set.
   const std::string& get(const std::string& name) const;
-  // -1: not part of a ranked job. As the injector finds it.
+  // -1: not part of a ranked job. Uses the same rules as the injector.
   int64_t rank() const;
-  // The name that the ranks of one job share; "" when there is none.
+  // The name that the ranks of one job share; "" if there is none.
   std::string job() const;
 
  private:

@@ -1,11 +1,11 @@
-// Programs as a shell finds them.
+// Finds programs as a shell does.
 #pragma once
 
 #include <string>
 
 namespace tidemark {
 
-// Where $PATH has the program; a name with a slash is taken as it is. "" when there is none.
+// The path of the program by $PATH; a name with a slash is returned unchanged. "" if not found.
 std::string find_program(const std::string& name);
 
 }  // namespace tidemark

@@ -55,7 +55,7 @@ std::string interpreter_of_script(const std::string& path) {
   return "";
 }
 
-// What the program wrote on stdout; "" when it failed or took too long.
+// What the program wrote to stdout; "" if it failed or took too long.
 std::string output_of(const std::vector<std::string>& command) {
   int fds[2];
   if (::pipe2(fds, O_CLOEXEC) != 0) return "";
@@ -94,7 +94,7 @@ std::string output_of(const std::vector<std::string>& command) {
 std::string find_interpreter(const std::vector<std::string>& command) {
   for (const std::string& word : command) {
     if (is_python(word)) return find_program(word);
-    // A launcher's options are no programs.
+    // Skips the options of a launcher.
     if (word.starts_with("-")) continue;
     const std::string path = find_program(word);
     if (path.empty() || ::access(path.c_str(), X_OK) != 0 || fs::is_directory(path)) continue;

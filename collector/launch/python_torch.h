@@ -1,4 +1,4 @@
-// Finds the torch that a command is going to use, and makes its bridge ready before the launch.
+// Finds the torch that a command is going to use, and builds its bridge before the launch.
 #pragma once
 
 #include <functional>
@@ -7,15 +7,15 @@
 
 namespace tidemark {
 
-// The Python interpreter that the command starts: named itself, behind a launcher such as mpirun,
-// or in the first line of a script such as torchrun. "" when there is none to be seen.
+// The Python interpreter that the command starts: the program itself, the argument of a launcher
+// such as mpirun, or the first line of a script such as torchrun. "" if none is found.
 std::string find_interpreter(const std::vector<std::string>& command);
 
-// libc10_cuda.so of the torch that this interpreter would import; "" when there is none.
+// libc10_cuda.so of the torch that this interpreter would import; "" if there is none.
 std::string find_torch_library(const std::string& interpreter);
 
-// Does nothing when the command uses no torch, or its bridge is there already. `announce` is called
-// with torch's version before a compiler runs. A failure is left to the injector to report.
+// Does nothing if the command does not use torch, or if its bridge exists already. Calls `announce`
+// with the version of torch before a compiler runs. The injector reports failures.
 void prepare_bridge(const std::vector<std::string>& command,
                     const std::function<void(const std::string&)>& announce);
 
