@@ -17,8 +17,8 @@
 #define NT_ARM_SVE 0x405
 #endif
 
-// x0 … the arguments, x9 the function, x19 the signal frame. x16 for the last jump: a branch
-// target of BTI-guarded code takes it as if it came from a procedure linkage table.
+// x0 … are the arguments, x9 the function, x19 the signal frame. The last jump uses x16:
+// BTI-guarded code accepts it as a branch from a procedure linkage table.
 asm(R"(
   .pushsection .rodata
   .balign 16
@@ -67,7 +67,7 @@ tidemark_stub_thread:
   mov x0, #2
   add x9, x19, #112
   stlr x0, [x9]
-  mov w20, #10000          // of 1 ms, should nobody answer
+  mov w20, #10000          // of 1 ms, if there is no answer
 3:
   add x9, x19, #120
   ldar x0, [x9]
@@ -97,8 +97,8 @@ extern const uint8_t tidemark_stub_end[];
 namespace tidemark::inject {
 
 std::span<const int> vector_register_sets() {
-  // The second is refused on machines without SVE. Where it exists it is written last, and says
-  // itself whether it is more than the first.
+  // The second fails on machines without SVE. Where it exists it is written last, and its header
+  // says whether it contains more than the first.
   static constexpr int kSets[] = {NT_PRFPREG, NT_ARM_SVE};
   return kSets;
 }
@@ -127,8 +127,8 @@ bool ends_with_system_call(std::span<const uint8_t, kSystemCallBytes> bytes) {
   return std::memcmp(bytes.data(), &kSvc, sizeof kSvc) == 0;
 }
 
-uint64_t system_call_address(uint64_t pc_behind) {
-  return pc_behind - 4;
+uint64_t system_call_address(uint64_t pc_after) {
+  return pc_after - 4;
 }
 
 int64_t loaded_number(std::span<const uint8_t, kLoadBytes> bytes) {
@@ -150,7 +150,7 @@ bool skip_entered_call(int thread) {
   return ptrace(PTRACE_SETREGSET, thread, NT_ARM_SYSTEM_CALL, &data) == 0;
 }
 
-bool begin_anew(Registers& r, const SystemCall& before) {
+bool restart_call(Registers& r, const SystemCall& before) {
   r.pc -= 4;
   r.regs[0] = before.arguments[0];
   const SystemCall call = entered_call(r);
@@ -196,7 +196,7 @@ void set_stub_call(Registers& r, uint64_t code, uint64_t function,
   r.regs[8] = 0;
   r.regs[9] = function;
   r.regs[19] = frame;
-  r.regs[29] = 0;  // whoever walks the stack ends here
+  r.regs[29] = 0;  // stack unwinding ends here
   r.regs[30] = 0;
   r.sp = stack & ~uint64_t{15};
   r.pc = code;
@@ -206,7 +206,7 @@ std::vector<uint8_t> return_frame(const Registers& r, std::span<const RegisterSe
                                   uint64_t signal_mask, uint64_t, uint64_t) {
   constexpr size_t kSiginfoBytes = 128;
   ucontext_t context{};
-  // No mode that there is: the kernel refuses it and leaves the alternate stack as it is.
+  // An invalid mode: the kernel rejects it and leaves the alternate stack unchanged.
   context.uc_stack.ss_flags = 7;
   std::memcpy(&context.uc_sigmask, &signal_mask, sizeof signal_mask);
   std::memcpy(context.uc_mcontext.regs, r.regs, sizeof r.regs);

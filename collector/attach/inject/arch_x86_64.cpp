@@ -19,8 +19,8 @@
 #define NT_X86_SHSTK 0x204
 #endif
 
-// rdi … the arguments, rax the function, r12 the signal frame. Calls and returns are paired, so
-// that a shadow stack stays true.
+// rdi … are the arguments, rax the function, r12 the signal frame. Calls and returns are paired, so
+// that a shadow stack stays consistent.
 asm(R"(
   .pushsection .rodata
   .balign 16
@@ -67,7 +67,7 @@ tidemark_stub_thread:
   mov %rax, 104(%rbx)
 2:
   movq $2, 112(%rbx)
-  mov $10000, %r12d        # of 1 ms, should nobody answer
+  mov $10000, %r12d        # of 1 ms, if there is no answer
 3:
   cmpq $0, 120(%rbx)
   jne 4f
@@ -96,8 +96,8 @@ extern const uint8_t tidemark_stub_end[];
 namespace tidemark::inject {
 
 std::span<const int> vector_register_sets() {
-  // Each is refused where the machine or the kernel has none. The last is the shadow stack's
-  // pointer: it matters when a call is given up halfway.
+  // Each fails if the machine or the kernel does not have it. The last is the pointer of the shadow
+  // stack: it matters if a call is abandoned halfway.
   static constexpr int kSets[] = {NT_PRFPREG, NT_X86_XSTATE, NT_X86_SHSTK};
   return kSets;
 }
@@ -122,8 +122,8 @@ bool ends_with_system_call(std::span<const uint8_t, kSystemCallBytes> bytes) {
   return bytes[2] == 0x0f && bytes[3] == 0x05;  // syscall; int 0x80 has other registers
 }
 
-uint64_t system_call_address(uint64_t pc_behind) {
-  return pc_behind - 2;
+uint64_t system_call_address(uint64_t pc_after) {
+  return pc_after - 2;
 }
 
 int64_t loaded_number(std::span<const uint8_t, kLoadBytes> bytes) {
@@ -136,7 +136,7 @@ int64_t loaded_number(std::span<const uint8_t, kLoadBytes> bytes) {
 void set_before_call(Registers& r, uint64_t instruction, const SystemCall& call) {
   r.rip = instruction;
   r.rax = static_cast<uint64_t>(call.number);
-  r.orig_rax = ~uint64_t{0};  // in no system call: nothing for the kernel to begin anew
+  r.orig_rax = ~uint64_t{0};  // not in a system call: nothing for the kernel to restart
   r.rdi = call.arguments[0];
   r.rsi = call.arguments[1];
   r.rdx = call.arguments[2];
@@ -146,10 +146,10 @@ void set_before_call(Registers& r, uint64_t instruction, const SystemCall& call)
 }
 
 bool skip_entered_call(int) {
-  return true;  // orig_rax, which set_before_call() has written, says so
+  return true;  // set_before_call() has done that with orig_rax
 }
 
-bool begin_anew(Registers& r, const SystemCall& before) {
+bool restart_call(Registers& r, const SystemCall& before) {
   const SystemCall call = entered_call(r);
   if (call.number != before.number || call.arguments != before.arguments) return false;
   r.rip -= 2;
@@ -173,7 +173,7 @@ std::span<const uint8_t> call_and_return_code() {
 void set_return(Registers& r, const ReturnPath& path) {
   r.rip = path.signal_return;
   r.orig_rax = ~uint64_t{0};
-  r.rsp = path.frame + 8;  // as behind the handler's own return
+  r.rsp = path.frame + 8;  // as after the return of the handler
 }
 
 void set_returning_call(Registers& r, const ReturnPath& path, const SystemCall& call) {
@@ -200,8 +200,8 @@ void set_stub_call(Registers& r, uint64_t code, uint64_t function,
   for (size_t i = 0; i < arguments.size(); ++i) *places[i] = arguments[i];
   r.rax = function;
   r.orig_rax = ~uint64_t{0};
-  r.r12 = frame + 8;  // rt_sigreturn looks 8 below, where a handler's return address was
-  r.rbp = 0;          // whoever walks the stack ends here
+  r.r12 = frame + 8;  // rt_sigreturn expects the frame 8 below: a return address is popped
+  r.rbp = 0;          // stack unwinding ends here
   r.rsp = stack & ~uint64_t{15};
   r.eflags &= ~uint64_t{0x400};  // the direction flag is clear at every call
   r.rip = code;
@@ -209,7 +209,7 @@ void set_stub_call(Registers& r, uint64_t code, uint64_t function,
 
 namespace {
 
-// The kernel's note on how much of a vector state follows (struct _fpx_sw_bytes).
+// The kernel's description of the vector state that follows (struct _fpx_sw_bytes).
 struct VectorNote {
   uint32_t magic;
   uint32_t extended_bytes;
@@ -227,7 +227,7 @@ constexpr size_t kHeaderOffset = 512;
 constexpr size_t kHeaderEnd = 576;
 constexpr uint64_t kTileData = uint64_t{1} << 18;
 
-// Up to the end of the last of these parts.
+// The size up to the end of the last of these parts.
 size_t state_bytes(uint64_t features) {
   size_t end = kHeaderEnd;
   for (unsigned part = 2; part < 63; ++part) {
@@ -244,7 +244,7 @@ size_t state_bytes(uint64_t features) {
   return end;
 }
 
-// In the layout of a signal frame: with the note, and the word behind it.
+// In the layout of a signal frame: with the note, and the magic word at the end.
 std::vector<uint8_t> signal_state(std::span<const RegisterSet> vectors) {
   for (const RegisterSet& set : vectors) {
     if (set.type != NT_X86_XSTATE || set.bytes.size() < kHeaderEnd) continue;
@@ -253,8 +253,8 @@ std::vector<uint8_t> signal_state(std::span<const RegisterSet> vectors) {
     std::memcpy(&note.features, bytes.data() + kNoteOffset, sizeof note.features);
     uint64_t used = 0;
     std::memcpy(&used, bytes.data() + kHeaderOffset, sizeof used);
-    // A thread that never used the tiles has no room for them, and the kernel takes a frame with
-    // more than it has room for as one of the oldest kind, without wide registers.
+    // A thread that never used the tiles has no space for them, and the kernel treats a frame that
+    // is larger than its space as one of the oldest kind, without wide registers.
     if ((used & kTileData) == 0) note.features &= ~kTileData;
     bytes.resize(std::min(bytes.size(), state_bytes(note.features)));
     note.magic = kMagicAtStart;
@@ -272,13 +272,13 @@ std::vector<uint8_t> signal_state(std::span<const RegisterSet> vectors) {
 
 std::vector<uint8_t> return_frame(const Registers& r, std::span<const RegisterSet> vectors,
                                   uint64_t signal_mask, uint64_t address, uint64_t signal_return) {
-  constexpr size_t kContext = 8;      // behind the handler's return address
-  constexpr size_t kVectors = 0x400;  // 64-byte aligned, behind context and siginfo
+  constexpr size_t kContext = 8;      // after the return address of the handler
+  constexpr size_t kVectors = 0x400;  // 64-byte aligned, after context and siginfo
   static_assert(kContext + sizeof(ucontext_t) <= kVectors);
   const std::vector<uint8_t> state = signal_state(vectors);
   ucontext_t context{};
   context.uc_flags = state.empty() ? 6 : 7;  // UC_FP_XSTATE, UC_SIGCONTEXT_SS, UC_STRICT_RESTORE_SS
-  // No mode that there is: the kernel refuses it and leaves the alternate stack as it is.
+  // An invalid mode: the kernel rejects it and leaves the alternate stack unchanged.
   context.uc_stack.ss_flags = 7;
   greg_t* const g = context.uc_mcontext.gregs;
   const auto set = [&](int place, uint64_t value) { g[place] = static_cast<greg_t>(value); };

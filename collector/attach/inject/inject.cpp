@@ -27,10 +27,10 @@ using std::chrono::steady_clock;
 
 constexpr uint64_t kStackBytes = 256 << 10;
 constexpr uint64_t kDataBytes = 64 << 10;
-constexpr auto kSlice = milliseconds(200);           // one thread's time to come to a safe call
-constexpr auto kBorrowed = std::chrono::seconds(3);  // the longest that a thread is kept
+constexpr auto kSlice = milliseconds(200);           // for one thread to reach a safe call
+constexpr auto kBorrowed = std::chrono::seconds(3);  // the longest time that a thread is held
 
-// Ctrl-C waits until the target is whole again.
+// Delays Ctrl-C until the target is restored.
 class SignalsHeld {
  public:
   SignalsHeld() {
@@ -47,7 +47,7 @@ class SignalsHeld {
   sigset_t before_{};
 };
 
-// What is written into the target, from low to high addresses:
+// The memory in the target, from low to high addresses:
 //   code (executable) | stack | LoaderBlock, pthread_t, path, function's name, signal frame
 struct Layout {
   uint64_t base = 0;
@@ -71,11 +71,11 @@ Result<LoaderBlock> find_functions(const RemoteMemory& memory, const Target& tar
   block.dlsym = find("dlsym");
   block.dlerror = find("dlerror");
   if (block.dlopen == 0) {
-    // glibc until 2.33 without libdl: what its own iconv uses, and a flag that tells it who calls.
+    // glibc up to 2.33 without libdl: the functions that its own iconv uses, with an internal flag.
     constexpr uint64_t kInternal = 0x80000000;
     block.dlopen = find("__libc_dlopen_mode");
     block.dlsym = find("__libc_dlsym");
-    block.dlerror = find("getpid");  // has nothing to say
+    block.dlerror = find("getpid");  // a stand-in: there is no error text then
     block.flags |= kInternal;
   }
   block.pthread_self = find("pthread_self");
@@ -99,7 +99,7 @@ Result<LoaderBlock> find_functions(const RemoteMemory& memory, const Target& tar
   return block;
 }
 
-// The best first: a thread that sleeps in a safe call, and not the main one, which has more to do.
+// The best first: threads that sleep in a safe call, and the main thread, which is busier, last.
 std::vector<pid_t> order_threads(pid_t pid, const SafeCalls& calls) {
   std::vector<std::pair<int, pid_t>> ranked;
   for (const pid_t thread : list_threads(pid)) {
@@ -150,13 +150,13 @@ class Injector {
     return Error{fmt::format("{}: {}", process_label(target_.pid, target_.status), why)};
   }
 
-  // False: not with this thread.
+  // False: try another thread.
   Result<bool> try_thread(pid_t id) {
     const SignalsHeld held;
     Tracee thread(target_.pid, id);
     int system_error = 0;
     if (Status seized = thread.seize(system_error); !seized) {
-      // A thread that is ending is refused as well: only all of them together are a refusal.
+      // This also fails for a thread that is ending: only if all fail is it a refusal.
       if (system_error != ESRCH) refused_ = system_error;
       return false;
     }
@@ -206,7 +206,7 @@ class Injector {
         thread.stub_call(layout_.base + stub.call_offset, layout_.code_bytes, create_, arguments,
                          layout_.stack_top(), layout_.frame(), deadline);
     if (!created) {
-      given_up_ = true;  // a thread may have been started in spite of it
+      given_up_ = true;  // a thread may have been started all the same
       return created.error();
     }
     const int code = static_cast<int>(*created);
@@ -231,7 +231,7 @@ class Injector {
            put(layout_.frame(), frame.data(), frame.size());
   }
 
-  // The new thread waits for our answer before it unmaps all this.
+  // The new thread waits for the acknowledgement before it unmaps this memory.
   Result<int> wait_for_library() {
     LoaderBlock now;
     auto pause = milliseconds(1);

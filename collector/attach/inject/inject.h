@@ -1,16 +1,15 @@
 // Loads a library into a running process and calls one of its functions, without a debugger.
 //
 // A thread of the target is borrowed for well under a millisecond, at the entry of a system call in
-// which it would only wait (safe_call.h says why there). It gets memory by mmap and calls
-// pthread_create; then its registers, vectors and signal mask are put back and it enters its own
-// call, with the time limit it had. The new thread, an ordinary one of the target's C library, does
-// what takes long and takes locks: dlopen and the function. So the loader's lock may be held by
-// anybody, even by the borrowed thread: the new one waits for it like everybody else.
+// which it would only wait (safe_call.h explains why there). It gets memory by mmap and calls
+// pthread_create; then its registers, vectors and signal mask are restored and it enters its own
+// call, with its original time limit. The new thread, an ordinary thread of the target's C library,
+// does what takes long and needs locks: dlopen and the function. So any thread may hold the
+// loader's lock, even the borrowed one: the new thread waits for it like any other.
 //
-// Nothing of the target's code is changed: there are no breakpoints for other threads to run into.
-// Signals for the borrowed thread stay pending and arrive afterwards. Should this process be killed
-// in between, the thread finds its own way back by rt_sigreturn; what was mapped is unmapped by the
-// new thread itself.
+// The target's code is not changed: there are no breakpoints that other threads could hit. Signals
+// for the borrowed thread stay pending and arrive afterwards. If this process is killed meanwhile,
+// the thread restores itself by rt_sigreturn; the new thread unmaps the memory itself.
 #pragma once
 
 #include <sys/types.h>
@@ -29,7 +28,7 @@ struct Injection {
   Deadline deadline{};
 };
 
-// What the function returned. Errors are sentences that name the process.
+// The result of the function. Errors are sentences that name the process.
 Result<int> inject_library(pid_t pid, const Injection& injection);
 
 }  // namespace tidemark::inject

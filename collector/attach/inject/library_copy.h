@@ -1,4 +1,4 @@
-// The library for a process that does not see it where we do: a container.
+// Copies the library for a process that does not see the same files: a container.
 #pragma once
 
 #include <sys/types.h>
@@ -9,8 +9,8 @@
 
 namespace tidemark::inject {
 
-// Copies the library to /tmp/tidemark-<user>/ in the process's own view of the file system, for its
-// user alone. The path as the process sees it. One that lies there already is used.
+// Copies the library to /tmp/tidemark-<user>/ in the file system of the process, accessible to its
+// user only, unless it is there already. Returns the path as the process sees it.
 Result<std::string> copy_library(pid_t pid, uid_t user, const std::string& library);
 
 }  // namespace tidemark::inject

@@ -1,4 +1,4 @@
-// What /proc says of a process.
+// Reads files of /proc.
 #pragma once
 
 #include <fstream>
@@ -6,8 +6,8 @@
 
 namespace tidemark::inject {
 
-// Up to where it can be read: a process may end meanwhile, and reading fails then. (An iterator
-// over the stream's buffer would throw.) Empty: nothing, see errno.
+// Reads as far as possible: a process may end meanwhile, and reading then fails. (An iterator over
+// the stream's buffer would throw.) Empty on failure: see errno.
 inline std::string proc_text(const std::string& path) {
   std::ifstream in(path);
   std::string text;

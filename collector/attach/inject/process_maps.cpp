@@ -60,7 +60,7 @@ std::vector<MappedFile> parse_maps(std::string_view text) {
 }
 
 Result<std::vector<MappedFile>> read_maps(pid_t pid) {
-  errno = 0;  // the kernel's own threads have an empty file
+  errno = 0;  // kernel threads have an empty file
   const std::string text = proc_text("/proc/" + std::to_string(pid) + "/maps");
   if (text.empty() && errno != 0) return Error{std::strerror(errno)};
   return parse_maps(text);

@@ -1,4 +1,4 @@
-// What a process has mapped: /proc/PID/maps, by file.
+// The mapped files of a process, from /proc/PID/maps.
 #pragma once
 
 #include <sys/types.h>
@@ -16,29 +16,29 @@ struct MappedFile {
   std::string path;       // as the process names it
   uint64_t begin = 0;     // of its first mapping
   uint64_t end = 0;       // of its last
-  bool at_start = false;  // the first mapping has the file's first byte, so an ELF header
+  bool at_start = false;  // the first mapping contains the start of the file, so an ELF header
   bool executable = false;
 
   std::string_view name() const;  // without the directories
 };
 
-// In the order of their addresses; a file that is mapped twice at different places counts twice.
+// Sorted by address; a file that is mapped at two different places is listed twice.
 Result<std::vector<MappedFile>> read_maps(pid_t pid);
 std::vector<MappedFile> parse_maps(std::string_view text);
 
-// One mapping, as it is.
+// A single mapping.
 struct MappedRange {
   uint64_t begin = 0;
   uint64_t end = 0;
   bool writable = false;
   bool executable = false;
 };
-// The mapping that has the address; an empty one when there is none.
+// The mapping that contains the address; an empty one if there is none.
 MappedRange mapping_at(pid_t pid, uint64_t address);
 
 enum class CLibrary { kGlibc, kMusl, kNone };
 CLibrary find_c_library(const std::vector<MappedFile>& files);
-// libcuda.so.1, by whatever version its file has.
+// libcuda.so.1, whatever the version of its file.
 bool has_cuda_driver(const std::vector<MappedFile>& files);
 
 }  // namespace tidemark::inject

@@ -80,7 +80,7 @@ ProcessStatus parse_status(std::string_view text) {
     has_memory |= key == "VmSize";
     take(status, key, line.substr(colon + 1));
   }
-  // Only kernel threads have no memory of their own, besides what has ended.
+  // Only kernel threads, and processes that have ended, have no memory.
   if (!has_memory && status.state != 'Z' && status.state != 'X') status.kernel_thread = true;
   return status;
 }

@@ -1,4 +1,4 @@
-// What /proc/PID/status says of a process or a thread.
+// The status of a process or a thread, from /proc/PID/status.
 #pragma once
 
 #include <sys/types.h>
@@ -18,7 +18,7 @@ struct ProcessStatus {
   pid_t tracer = 0;
   std::array<uint32_t, 3> uids{};  // real, effective, saved
   int seccomp = 0;                 // 0: none, 1: strict, 2: filter
-  pid_t own_pid = 0;               // as the process itself sees it, in its namespace
+  pid_t own_pid = 0;               // in its own pid namespace
   bool kernel_thread = false;
   uint64_t pending = 0;      // signals, of the thread or of the whole process
   uint64_t own_pending = 0;  // of the thread
@@ -26,11 +26,11 @@ struct ProcessStatus {
 };
 
 ProcessStatus parse_status(std::string_view text);
-// Nothing: there is no such process.
+// Nothing if there is no such process.
 std::optional<ProcessStatus> read_status(pid_t pid);
-// Whether a signal waits that the thread would take now.
+// Whether a signal is pending that the thread would receive now.
 bool has_deliverable_signal(pid_t process, pid_t thread);
-// Whether this one waits for this very thread, and is not blocked.
+// Whether this signal is pending for this thread itself, and not blocked.
 bool has_own_signal(pid_t process, pid_t thread, int signal);
 std::vector<pid_t> list_threads(pid_t pid);
 

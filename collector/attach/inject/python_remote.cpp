@@ -15,7 +15,7 @@ namespace tidemark::inject {
 
 namespace {
 
-// Places in PythonOffsets (Include/internal/pycore_debug_offsets.h, 3.14).
+// Indices in PythonOffsets (Include/internal/pycore_debug_offsets.h, 3.14).
 constexpr size_t kCookie = 0;
 constexpr size_t kVersion = 1;
 constexpr size_t kInterpretersHead = 5;
@@ -44,7 +44,7 @@ uint64_t find_runtime(const RemoteMemory& memory, pid_t pid) {
   const auto files = read_maps(pid);
   if (!files) return 0;
   for (const MappedFile& file : *files) {
-    // libpython3.14.so, or the program when it has the interpreter inside.
+    // libpython3.14.so, or the program if it contains the interpreter.
     if (file.name().find("python") == std::string_view::npos) continue;
     if (const uint64_t runtime = find_symbol(memory, file, "_PyRuntime"); runtime != 0) {
       return runtime;
@@ -65,7 +65,7 @@ std::string write_script(const std::string& library, const std::string& function
   char path[] = "/tmp/tidemark-XXXXXX.py";
   const int fd = ::mkstemps(path, 3);
   if (fd < 0) return "";
-  // The process may belong to somebody else: there is nothing in it to hide.
+  // Readable for all: the process may belong to another user, and there is nothing secret in it.
   const std::string text = fmt::format("import ctypes, os\nos.unlink({})\nctypes.CDLL({}).{}()\n",
                                        python_literal(path), python_literal(library), function);
   const bool good = ::fchmod(fd, 0644) == 0 && write_all(fd, text.data(), text.size());
@@ -109,7 +109,7 @@ std::optional<PythonRequest> ask_python_at(RemoteMemory memory, uint64_t runtime
   const uint64_t support = thread + offsets[kSupport];
   const uint64_t pending = support + offsets[kPendingCall];
   int32_t already = 0;
-  if (!memory.read(pending, already) || already != 0) return std::nullopt;  // somebody else's
+  if (!memory.read(pending, already) || already != 0) return std::nullopt;  // another tool's
   const int32_t one = 1;
   uint64_t breaker = 0;
   if (!memory.write(support + offsets[kScriptPath], script.c_str(), script.size() + 1) ||

@@ -1,9 +1,9 @@
-// Asks a Python interpreter to run a script, by the way that CPython has for it since 3.14 (PEP
-// 768, what sys.remote_exec does): a path is written into the main thread's state, and the
-// interpreter runs the file at its next safe place. No thread is stopped.
+// Makes a Python interpreter run a script, through the interface that CPython has since 3.14 (PEP
+// 768, as sys.remote_exec does): the path is written into the state of the main thread, and the
+// interpreter runs the file at its next safe point. No thread is stopped.
 //
-// Where these fields lie the interpreter says itself, in _Py_DebugOffsets at the start of
-// _PyRuntime; that description is of 3.14 and is taken for no other version.
+// The interpreter describes the offsets of these fields in _Py_DebugOffsets at the start of
+// _PyRuntime; only the layout of 3.14 is known, and no other version is used.
 #pragma once
 
 #include <sys/types.h>
@@ -17,7 +17,7 @@
 
 namespace tidemark::inject {
 
-// Words of _Py_DebugOffsets of 3.14, by their place.
+// The words of _Py_DebugOffsets of 3.14, in order.
 inline constexpr size_t kPythonWords = 95;
 using PythonOffsets = std::array<uint64_t, kPythonWords>;
 
@@ -26,7 +26,7 @@ class PythonRequest {
   PythonRequest(PythonRequest&&) = default;
   PythonRequest& operator=(PythonRequest&&) = delete;
 
-  // Takes it back if the interpreter has not come to it, and removes the script.
+  // Withdraws the request if the interpreter has not run it yet, and removes the script.
   void cancel();
 
  private:
@@ -40,15 +40,15 @@ class PythonRequest {
   std::string script_;
 };
 
-// Nothing: it is no Python 3.14, does not allow it, or does not see our files.
+// Nothing if it is not Python 3.14, does not allow it, or does not see our files.
 std::optional<PythonRequest> ask_python(pid_t pid, const std::string& library,
                                         const std::string& function);
 
-// The same with _PyRuntime's address and a script that is there.
+// The same with the address of _PyRuntime and an existing script.
 std::optional<PythonRequest> ask_python_at(RemoteMemory memory, uint64_t runtime,
                                            const std::string& script);
 
-// Python text as it stands in a literal.
+// A Python expression for this text.
 std::string python_literal(const std::string& text);
 
 }  // namespace tidemark::inject

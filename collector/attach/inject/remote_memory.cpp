@@ -30,7 +30,7 @@ std::string RemoteMemory::text(uint64_t address, size_t most) const {
   std::string found;
   char piece[64];
   while (found.size() < most) {
-    // Not past a boundary of pieces: the next page may not be there.
+    // Not past a multiple of the piece size: the next page may not be mapped.
     const size_t size = std::min(sizeof piece - address % sizeof piece, most - found.size());
     if (!read(address, piece, size)) break;
     const size_t length = ::strnlen(piece, size);

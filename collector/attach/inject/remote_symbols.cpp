@@ -9,9 +9,9 @@ namespace tidemark::inject {
 
 namespace {
 
-// A library's table by which the loader itself finds functions (DT_GNU_HASH):
+// The table by which the loader itself finds the functions of a library (DT_GNU_HASH):
 //   buckets, first symbol, bloom words, bloom shift | bloom … | bucket … | chain …
-// A chain's words are the hashes of the symbols from the first on; the last of a chain is odd.
+// The words of a chain are the hashes of its symbols; the last one of a chain is odd.
 class SymbolTable {
  public:
   SymbolTable(const RemoteMemory& memory, const MappedFile& library)
@@ -67,7 +67,7 @@ class SymbolTable {
       Elf64_Dyn entry;
       if (!memory_.read(base_ + dynamic_.p_vaddr + i * sizeof entry, entry)) return false;
       if (entry.d_tag == DT_NULL) break;
-      // glibc has written addresses over the offsets in most objects, but not in all.
+      // glibc replaces the offsets with addresses in most objects, but not in all.
       const uint64_t value = entry.d_un.d_ptr;
       const uint64_t address = value < base_ ? base_ + value : value;
       if (entry.d_tag == DT_GNU_HASH) hash_ = address;
@@ -105,7 +105,7 @@ uint64_t find_symbol(const RemoteMemory& memory, const MappedFile& library, std:
 
 uint64_t find_libc_symbol(const RemoteMemory& memory, const std::vector<MappedFile>& files,
                           std::string_view name) {
-  // A file name is libdl.so.2, or libdl-2.31.so in glibc until 2.33.
+  // The file name is libdl.so.2, or libdl-2.31.so in glibc up to 2.33.
   for (const std::string_view part : {"libc", "libpthread", "libdl"}) {
     for (const MappedFile& file : files) {
       const std::string_view rest = file.name();

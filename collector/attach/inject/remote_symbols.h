@@ -1,7 +1,7 @@
-// Where a function of a loaded library lies in another process.
+// Finds a function of a loaded library in another process.
 //
-// Read from the process's memory and not from the file: the file may lie in another mount namespace
-// or have been replaced since, and what is mapped is what would be called.
+// Read from the memory of the process and not from the file: the file may be in another mount
+// namespace or have been replaced since, and the mapped code is what will be called.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace tidemark::inject {
 
-// 0: it has none of that name, or is no shared object that can be read.
+// 0 if it has no function of that name, or is not a readable shared object.
 uint64_t find_symbol(const RemoteMemory& memory, const MappedFile& library, std::string_view name);
 
-// In any of glibc's libraries: until 2.33 dlopen and threads had libraries of their own.
+// In any of glibc's libraries: up to 2.33 dlopen and threads were in separate libraries.
 uint64_t find_libc_symbol(const RemoteMemory& memory, const std::vector<MappedFile>& files,
                           std::string_view name);
 

@@ -13,9 +13,9 @@ namespace tidemark::inject {
 
 namespace {
 
-constexpr uint64_t kStackBytes = 64 << 10;         // how far a handler's frame is looked for
+constexpr uint64_t kStackBytes = 64 << 10;         // how far to search for the frame of a handler
 constexpr uint64_t kLargestCode = 16 << 20;        // of a C library
-constexpr uint64_t kAddressBits = 0xffffffffffff;  // above may be a pointer's signature
+constexpr uint64_t kAddressBits = 0xffffffffffff;  // the bits above may be a pointer's signature
 
 bool only_waits(int64_t number) {
   switch (number) {
@@ -41,14 +41,14 @@ bool only_waits(int64_t number) {
     case SYS_rt_sigsuspend:
     case SYS_rt_sigtimedwait:
     case SYS_io_getevents:
-    case SYS_ioctl:  // what the GPU's driver is called by
+    case SYS_ioctl:  // how the GPU driver is called
       return true;
     default:
       return false;
   }
 }
 
-// Every place of `code` in what a file has mapped.
+// Finds every occurrence of `code` in the mappings of a file.
 void find_code(const RemoteMemory& memory, const MappedFile& file, std::span<const uint8_t> code,
                std::vector<uint64_t>& found) {
   constexpr size_t kPiece = 64 << 10;
@@ -77,7 +77,7 @@ SafeCalls::SafeCalls(pid_t process, const RemoteMemory& memory,
     find_code(memory, file, signal_return_code(), signal_returns_);
     find_code(memory, file, call_and_return_code(), calls);
   }
-  // The same bytes may lie where nothing is executed.
+  // The same bytes may also be in mappings that are not executable.
   const auto first_executable = [&](const std::vector<uint64_t>& places) -> uint64_t {
     for (const uint64_t place : places) {
       if (mapping_at(process, place).executable) return place;
@@ -87,7 +87,7 @@ SafeCalls::SafeCalls(pid_t process, const RemoteMemory& memory,
   return_path_ = {first_executable(calls), first_executable(signal_returns_), 0};
 }
 
-// Reading: the loader reads files, programs wait for streams.
+// Reads from streams are safe: the loader only reads files.
 bool SafeCalls::is_stream(uint64_t descriptor) const {
   char target[64] = {};
   const std::string link =
@@ -112,7 +112,7 @@ bool SafeCalls::in_signal_handler(uint64_t stack_pointer) const {
   uint64_t at = stack_pointer & ~uint64_t{7};
   while (at < end) {
     const uint64_t bytes = kPiece - at % kPiece;
-    if (!memory_.read(at, words.data(), bytes)) return false;  // the stack's end
+    if (!memory_.read(at, words.data(), bytes)) return false;  // the end of the stack
     for (size_t i = 0; i < bytes / sizeof(uint64_t); ++i) {
       const uint64_t word = words[i] & kAddressBits;
       for (const uint64_t place : signal_returns_) {

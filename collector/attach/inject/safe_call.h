@@ -1,11 +1,11 @@
-// Which system calls a thread may be borrowed at.
+// The system calls at which a thread may be borrowed.
 //
-// The borrowed thread calls pthread_create, which takes memory from malloc. So it must not be
-// inside malloc, the loader or thread creation already. Those enter the kernel too, but only by
-// calls such as mmap, brk, madvise, openat, clone, and FUTEX_WAIT for their locks. A thread that
-// waits for something else, in poll or at a condition variable (FUTEX_WAIT_BITSET), holds none of
-// those locks, unless a signal handler that interrupted malloc is what waits. So a thread whose
-// stack holds a handler's frame is not taken either.
+// The borrowed thread calls pthread_create, which calls malloc. So it must not already be inside
+// malloc, the loader or thread creation. Those enter the kernel too, but only by calls such as
+// mmap, brk, madvise, openat, clone, and FUTEX_WAIT for their locks. A thread that waits for
+// something else, in poll or at a condition variable (FUTEX_WAIT_BITSET), holds none of those
+// locks, unless it waits in a signal handler that interrupted malloc. So a thread with the frame of
+// a signal handler on its stack is not borrowed either.
 #pragma once
 
 #include <sys/types.h>
@@ -25,11 +25,11 @@ class SafeCalls {
 
   bool is_safe(const SystemCall& call) const;
   bool in_signal_handler(uint64_t stack_pointer) const;
-  // Without a frame; no addresses where the process has no such code.
+  // Without a frame. Addresses are 0 if the process has no such code.
   const ReturnPath& return_path() const { return return_path_; }
   const RemoteMemory& memory() const { return memory_; }
 
-  // At the entry of a safe call, by the instruction that is known, in no handler.
+  // At the entry of a safe call, by the known instruction, not in a signal handler.
   bool is_safe_entry(const Registers& registers) const;
 
  private:
@@ -41,8 +41,8 @@ class SafeCalls {
   ReturnPath return_path_;
 };
 
-// What the kernel tells about a thread that sleeps (/proc/PID/task/TID/syscall). number -1: it
-// runs, or nothing can be known.
+// The system call in which a thread sleeps (/proc/PID/task/TID/syscall). number -1: it is running,
+// or this cannot be determined.
 SystemCall waiting_call(pid_t process, pid_t thread);
 
 }  // namespace tidemark::inject

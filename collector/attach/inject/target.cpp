@@ -31,7 +31,7 @@ int yama_scope() {
   return in >> scope ? scope : 0;
 }
 
-// Files of a process that may not be dumped belong to root.
+// The /proc files of a process that is not dumpable belong to root.
 bool is_dumpable(pid_t pid, const ProcessStatus& status) {
   struct stat info {};
   const std::string path = fmt::format("/proc/{}/maps", pid);
@@ -48,7 +48,7 @@ Status check_machine(pid_t pid, const std::string& program) {
   const Descriptor file(::open(program.c_str(), O_RDONLY | O_CLOEXEC));
   Elf64_Ehdr header{};
   if (file.get() < 0 || !read_at(file.get(), 0, &header, sizeof header)) {
-    return {};  // not ours to read: the kernel will say why
+    return {};  // not readable: ptrace will fail with the reason
   }
   if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return {};
   if (header.e_ident[EI_CLASS] != ELFCLASS64) {

@@ -1,4 +1,4 @@
-// Whether a process may be entered, and if not, why and what would allow it.
+// Checks whether a library can be injected into a process; if not, why, and what would allow it.
 #pragma once
 
 #include <sys/types.h>
@@ -20,27 +20,27 @@ struct Target {
   std::vector<MappedFile> files;
 };
 
-// Looks only; the process notices nothing. Errors are sentences that begin with the pid.
+// Read-only: the process is not affected. Errors are sentences that name the process.
 Result<Target> examine_target(pid_t pid);
 
-// After the kernel said no to ptrace: who forbids it. `system_error`: errno.
+// After ptrace failed: explains what forbids it. `system_error`: errno.
 Error explain_refusal(pid_t pid, int system_error);
 
-// What that depends on.
+// The facts that decide it.
 struct RefusalFacts {
-  std::string who;     // the process's label
-  std::string tracer;  // the label of who traces it already; ""
+  std::string who;     // label of the process
+  std::string tracer;  // label of the process that traces it already, or ""
   uint32_t own_user = 0;
-  std::array<uint32_t, 3> users{};  // the process's: real, effective, saved
+  std::array<uint32_t, 3> users{};  // of the process: real, effective, saved
   bool dumpable = true;
   int yama_scope = 0;
 };
 Error refusal(const RefusalFacts& facts, int system_error);
 
-// Whether the process finds the very file at that path, in its own view of the file system.
+// Checks that the process sees the same file at that path, in its own file system.
 Status check_visible(pid_t pid, const std::string& library);
 
-// By the header of its program: 64 bits, our machine.
+// Checks the ELF header of its program: 64 bits, same machine type.
 Status check_machine(pid_t pid, const std::string& program);
 
 // "4711 (python)".

@@ -23,19 +23,19 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr auto kRollback = std::chrono::seconds(5);  // how long a stop may take on the way out
+constexpr auto kRollback = std::chrono::seconds(5);  // limit for stops while restoring the thread
 constexpr size_t kLargestSet = 1 << 16;
 
 constexpr uint64_t bit(int signal) {
   return uint64_t{1} << (signal - 1);
 }
 
-// Signals that an instruction raises cannot wait: blocked ones would end the process, or reset its
+// Signals raised by an instruction cannot be delayed: if blocked, they end the process or reset its
 // handler.
 constexpr uint64_t kAllButFaults = ~(bit(SIGSEGV) | bit(SIGBUS) | bit(SIGILL) | bit(SIGFPE) |
                                      bit(SIGTRAP) | bit(SIGSYS) | bit(SIGKILL) | bit(SIGSTOP));
 
-// ptrace is variadic in glibc: what is passed must have the width of a pointer.
+// ptrace is variadic in glibc: arguments must have the width of a pointer.
 long trace(int request, pid_t thread, uintptr_t address, uintptr_t data) {
   return ::ptrace(static_cast<__ptrace_request>(request), thread, reinterpret_cast<void*>(address),
                   reinterpret_cast<void*>(data));
@@ -93,7 +93,7 @@ Tracee::Stop Tracee::wait(Deadline deadline) {
 
 Tracee::Stop Tracee::resume(int request, int signal, Deadline deadline) {
   if (trace(request, thread_, 0, static_cast<uintptr_t>(signal)) != 0) {
-    return wait(steady_clock::now() + kRollback);  // ended: the status says so
+    return wait(steady_clock::now() + kRollback);  // it has ended: wait() returns that status
   }
   stopped_ = false;
   return wait(deadline);
@@ -109,7 +109,7 @@ bool Tracee::interrupt(Deadline deadline) {
       if (masked_) keep_signal();
       pass = masked_ ? 0 : signal_;
     }
-    // Any other stop takes the wanted one's place, if it comes after the request: ask again.
+    // Another stop that comes after the request replaces the requested one: request it again.
     trace(PTRACE_INTERRUPT, thread_, 0, 0);
     stop = resume(PTRACE_CONT, pass, deadline);
   }
@@ -124,13 +124,13 @@ bool Tracee::interrupt_running(Deadline deadline) {
   return true;
 }
 
-// Some calls (epoll_wait, a recv with a time limit, …) end with EINTR for the mere stop. Without a
-// signal its program must not learn of it.
+// The stop alone makes some calls (epoll_wait, a recv with a time limit, …) end with EINTR. Without
+// a signal the program must not see that.
 void Tracee::undo_spurious_eintr(const SystemCall& before) const {
   Registers now;
   if (before.number < 0 || !read(now) || static_cast<int64_t>(result_of(now)) != -EINTR) return;
   if (has_deliverable_signal(process_, thread_)) return;
-  if (begin_anew(now, before)) static_cast<void>(write(now));
+  if (restart_call(now, before)) static_cast<void>(write(now));
 }
 
 Result<bool> Tracee::reach_safe_point(const SafeCalls& calls, Deadline deadline) {
@@ -150,7 +150,7 @@ Result<bool> Tracee::reach_safe_point(const SafeCalls& calls, Deadline deadline)
       leave();
       return error;
     }
-    // A busy thread may enter the kernel without end.
+    // A busy thread may make system calls endlessly.
     if (stop == Stop::kNone || steady_clock::now() >= deadline) {
       leave(pass);
       return false;
@@ -158,8 +158,8 @@ Result<bool> Tracee::reach_safe_point(const SafeCalls& calls, Deadline deadline)
   }
 }
 
-// From the entry of a call: the kernel passes over it, and the thread stops on its way back with
-// registers that will enter it again. If this process ends on the way, that is what happens.
+// At the entry of a call: makes the kernel skip it, and stops the thread on its way back with
+// registers that enter the call again, also if this process ends meanwhile.
 bool Tracee::stop_before_call(const SafeCalls& calls) {
   Registers entered;
   if (!read(entered)) return false;
@@ -168,9 +168,9 @@ bool Tracee::stop_before_call(const SafeCalls& calls) {
   set_before_call(entered, instruction, call);
   if (!write(entered) || !skip_entered_call(thread_)) return false;
   if (!interrupt(steady_clock::now() + kRollback)) return false;
-  Registers whole;  // here all of them are true
+  Registers whole;  // all of them are valid at this stop
   if (!read(whole)) return false;
-  if (program_counter(whole) != instruction) return false;  // a signal was first
+  if (program_counter(whole) != instruction) return false;  // a signal came first
   set_before_call(whole, instruction, call);
   registers_ = whole;
   set_registers_for_return(calls, call);
@@ -184,7 +184,7 @@ bool Tracee::stop_before_call(const SafeCalls& calls) {
     iovec data{set.bytes.data(), set.bytes.size()};
     if (trace(PTRACE_GETREGSET, thread_, static_cast<uintptr_t>(type),
               reinterpret_cast<uintptr_t>(&data)) != 0) {
-      continue;  // this machine has none
+      continue;  // this machine does not have it
     }
     set.bytes.resize(data.iov_len);
     vectors_.push_back(std::move(set));
@@ -197,8 +197,8 @@ bool Tracee::stop_before_call(const SafeCalls& calls) {
   return masked_;
 }
 
-// rt_sigreturn makes the kernel forget what it had to go on with: without a tracer, a wait that a
-// stop broke off begins anew.
+// rt_sigreturn makes the kernel forget an interrupted call: without a tracer, a wait that the stop
+// interrupted starts again from the beginning.
 void Tracee::set_registers_for_return(const SafeCalls& calls, const SystemCall& entered) {
   for_return_ = registers_;
   knows_call_ = entered.number != SYS_restart_syscall;
@@ -212,9 +212,9 @@ void Tracee::set_registers_for_return(const SafeCalls& calls, const SystemCall& 
   if (knows_call_) set_before_call(for_return_, instruction, call);
 }
 
-// Below its stack pointer a thread that was stopped has nothing, as for any signal. Where the stack
-// is small (a coroutine's) or the code is not there, only the few microseconds of the system calls
-// themselves are without a way back.
+// The stack below the stack pointer of a stopped thread is free, as for any signal. If the stack is
+// small (a coroutine's) or the code is missing, the thread cannot restore itself only during the
+// few microseconds of the system calls themselves.
 void Tracee::prepare_way_back(const SafeCalls& calls) {
   constexpr uint64_t kEnough = 64 << 10;
   ReturnPath path = calls.return_path();
@@ -252,7 +252,7 @@ Result<int64_t> Tracee::system_call(const SystemCall& call, Deadline deadline) {
       keep_signal();
     }
     if (stop != Stop::kExit) continue;
-    // What a filter answers with comes right behind the exit, before any other instruction.
+    // The signal of a seccomp filter comes directly after the exit, before any other instruction.
     if (has_own_signal(process_, thread_, SIGSYS)) continue;
     if (!read(now)) return Error{std::string("its registers: ") + std::strerror(errno)};
     return static_cast<int64_t>(result_of(now));
@@ -267,7 +267,7 @@ Result<int64_t> Tracee::stub_call(uint64_t code, size_t code_bytes, uint64_t fun
   in_call_ = false;
   if (!write(now)) return Error{std::string("its registers: ") + std::strerror(errno)};
   while (true) {
-    // The calls that the function makes stop as well: that is how seccomp's refusal is seen.
+    // Also stops at system calls of the function: that is how a seccomp refusal is noticed.
     const Stop stop = resume(PTRACE_SYSCALL, 0, deadline);
     if (stop == Stop::kGone) return Error{"it has ended"};
     if (stop == Stop::kNone) return Error{"the function did not come back in time"};
@@ -290,7 +290,7 @@ std::vector<uint8_t> Tracee::frame_for_return(uint64_t address) const {
   return return_frame(for_return_, vectors_, mask_, address);
 }
 
-// Whether the stop is for this signal and an instruction of the thread raised it.
+// Whether the stop is for this signal and an instruction of the thread has raised it.
 bool Tracee::is_caught(int signal) const {
   if (signal_ != signal || (kAllButFaults & bit(signal)) != 0) return false;
   siginfo_t info{};
@@ -306,7 +306,7 @@ void Tracee::keep_signal() {
 void Tracee::leave(int signal) {
   if (!seized_) return;
   const Deadline deadline = steady_clock::now() + kRollback;
-  // Also out of a call that is under way. The registers last: until then it can find its way.
+  // Also interrupts a running call. The registers last: until then it can restore itself.
   const bool stopped = saved_ ? interrupt(deadline) : stopped_ || interrupt_running(deadline);
   if (masked_ && stopped) {
     trace(static_cast<int>(PTRACE_SETSIGMASK), thread_, sizeof mask_,
@@ -320,9 +320,9 @@ void Tracee::leave(int signal) {
     }
     static_cast<void>(write(registers_));
   }
-  // One that has ended is ours to bury: its process could not end before.
+  // A thread that has ended must be reaped here: its process cannot end before.
   if (seized_ && !stopped_) static_cast<void>(wait(deadline));
-  // Only a stopped thread can be let go.
+  // Only a stopped thread can be detached.
   if (stopped_) trace(PTRACE_DETACH, thread_, 0, static_cast<uintptr_t>(signal));
   for (const int kept : kept_) ::syscall(SYS_tgkill, process_, thread_, kept);
   seized_ = stopped_ = saved_ = masked_ = false;

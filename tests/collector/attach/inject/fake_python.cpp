@@ -1,5 +1,5 @@
-// Stands in for Python 3.14: describes itself as CPython does (_Py_DebugOffsets) and runs a script
-// when requested. It contains no other part of an interpreter.
+// Imitates Python 3.14: describes itself as CPython does (_Py_DebugOffsets), and runs a script on
+// request. It has no other part of an interpreter.
 #include <poll.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// A library that the tests load into a running process.
+// A library that the tests inject into a running process.
 #include <atomic>
 
 namespace {

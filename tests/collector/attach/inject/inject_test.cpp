@@ -1,4 +1,5 @@
-// Injection into difficult processes: checks what was loaded, and that nothing else changed.
+// Injection into processes that make it hard: checks what was loaded, and that nothing else
+// changed.
 #include "collector/attach/inject/inject.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +30,7 @@ int rounds(int few) {
   return wanted != nullptr ? std::atoi(wanted) : few;
 }
 
-// Number of mappings of the process.
+// The number of mappings of the process.
 size_t mapped_lines(pid_t pid) {
   std::ifstream maps("/proc/" + std::to_string(pid) + "/maps");
   size_t count = 0;
@@ -37,7 +38,7 @@ size_t mapped_lines(pid_t pid) {
   return count;
 }
 
-// Injects `times` times; each time the function is called once more.
+// Injects `times` times: each time the function is called once more.
 void enter(const VictimProcess& victim, int times) {
   for (int i = 1; i <= times; ++i) {
     const Result<int> called = inject_library(victim.pid(), guest());
@@ -84,7 +85,7 @@ TEST(Inject, LeavesNothingBehind) {
   EXPECT_TRUE(victim.ends_well());
 }
 
-// A separate process that injects into the victim and is stopped at each of its system calls.
+// A separate process that injects into the victim, stopped at each of its system calls.
 class KilledTracer {
  public:
   explicit KilledTracer(pid_t victim) {
@@ -96,8 +97,8 @@ class KilledTracer {
     ::_exit(0);
   }
 
-  // Lets it run until it has made `calls` entries and exits of system calls, counted from its first
-  // ptrace call, and kills it there. False: it was done before that.
+  // Lets it run for this many entries and exits of system calls, counted from its first ptrace
+  // call, and kills it there. False if it finished before.
   bool run(int calls) {
     int status = 0;
     ::waitpid(pid_, &status, 0);
@@ -243,7 +244,7 @@ TEST(InjectRefuses, StaticProgram) {
 }
 
 TEST(InjectRefuses, KernelThread) {
-  // A container may have no visible kernel thread.
+  // In a container no kernel thread may be visible.
   const auto status = read_status(2);
   if (!status || !status->kernel_thread) GTEST_SKIP() << "process 2 is not a kernel thread";
   refuses(2, "thread of the kernel");

@@ -1,4 +1,4 @@
-// What is read from a process before injection, and running a script in Python.
+// What is read of a process before the injection, and requests to Python.
 #include <elf.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -118,8 +118,7 @@ TEST(InjectParts, SaysWhatForbidsIt) {
   says("belongs to user 1001");
   facts.tracer = "process 8 (gdb)";
   says("is traced already by process 8 (gdb)");
-  // Root is only stopped by a tracer, the strictest ptrace_scope, or a capability the container
-  // lacks.
+  // Root is only stopped by a tracer, the last scope, and missing capabilities of a container.
   facts.own_user = 0;
   facts.tracer.clear();
   says("lets nobody enter");

@@ -47,8 +47,8 @@ void say_ready() {
   std::fflush(stdout);
 }
 
-// Calls that return by themselves after 300 ms, or when the test writes to standard input. Each
-// must return what it returns to a thread that was never stopped.
+// Calls that end after 300 ms, or when the test writes to standard input. Each must return what it
+// returns to a thread that was not stopped.
 bool sleep_in_nanosleep() {
   const timespec time{0, 300'000'000};
   timespec left{7, 7};
@@ -137,7 +137,7 @@ int wait_in(const char* call) {
   return 2;
 }
 
-// Real-time signals are queued: every one sent must be handled exactly once.
+// Real-time signals queue: every one sent must be received exactly once.
 int count_signals() {
   struct sigaction action {};
   action.sa_sigaction = take_signal;
@@ -161,7 +161,7 @@ int count_signals() {
   return say_fine(sent > 0 && g_taken == sent);
 }
 
-// Every result must be one that the system call can return, and nothing else may change.
+// Every result must be one that the call can return, and nothing else may change.
 int watch_answers() {
   say_ready();
   std::string_view wrong;
@@ -171,7 +171,7 @@ int watch_answers() {
     const int got = ::poll(&in, 1, 1);
     if (errno != 77) wrong = "errno";
     if (got != (in.revents != 0 ? 1 : 0)) wrong = "answer";
-    const timespec little{0, 500'000};  // the kernel tracks the remaining time
+    const timespec little{0, 500'000};  // the kernel keeps the remaining time
     if (::clock_nanosleep(CLOCK_MONOTONIC, 0, &little, nullptr) != 0) wrong = "sleep";
     sigset_t blocked;
     ::pthread_sigmask(SIG_SETMASK, nullptr, &blocked);

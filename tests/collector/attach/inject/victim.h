@@ -1,5 +1,5 @@
-// The modes of the program the tests inject into. Each prints "ready", runs until its standard
-// input closes, and prints "fine" if it noticed nothing wrong.
+// The modes of the program that the tests inject into. Each prints "ready", runs until its standard
+// input ends, and prints "fine" if it noticed nothing wrong.
 #pragma once
 
 namespace tidemark::test {

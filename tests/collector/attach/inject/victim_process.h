@@ -1,4 +1,4 @@
-// A victim process, from its "ready" to its last output.
+// A running victim, from its "ready" to its end.
 #pragma once
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-// Patterns in every register that a system call preserves: injected code that borrows the thread
-// there must restore all of them.
+// Patterns in every register that a system call preserves: after the thread was borrowed, all of
+// them must be restored.
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -25,7 +25,7 @@ static_assert(sizeof(Pattern) == 1024);
 #if defined(__aarch64__)
 constexpr size_t kGeneral = 22;  // x5 … x7, x9 … x17, x19 … x27, x30
 
-// ppoll(nullptr, 0, {0, 0}, nullptr) with a pattern in every register; stores the registers
+// ppoll(nullptr, 0, {0, 0}, nullptr) with patterns in all registers; stores their values
 // afterwards.
 void call_with(Exchange& exchange) {
   const long zero_time[2] = {0, 0};
@@ -117,7 +117,7 @@ int hold_registers() {
       for (uint64_t& word : exchange.in.words) {
         word = seed = seed * 6364136223846793005u + 1442695040888963407u;
       }
-      // Words that no register holds are equal from the start.
+      // Those without a register.
       std::memcpy(&exchange.out, &exchange.in, sizeof exchange.in);
       std::memset(&exchange.out, 0, kGeneral * sizeof(uint64_t));
       std::memset(&exchange.out.words[64], 0, 64 * sizeof(uint64_t));
