@@ -1,4 +1,4 @@
-// Any bytes as a module that a trace names: its build id and the functions at some addresses.
+// Reads any bytes as a module that a trace names: its build id and the functions at some addresses.
 #include <cstdint>
 #include <vector>
 

@@ -1,4 +1,4 @@
-// The fuzzer's bytes as a file.
+// The input of the fuzzer as a file.
 #pragma once
 
 #include <sys/mman.h>

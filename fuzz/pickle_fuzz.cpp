@@ -1,7 +1,7 @@
 // Reads any bytes as a pickle and visits everything in the document.
 //
-// The bytes are read twice: alone, and with a tail that lets the reader's fast path look ahead.
-// What is good alone must be the same document with the tail.
+// The bytes are read twice: alone, and with a tail that lets the reader's fast path look ahead. If
+// they are valid alone, the document must be the same with the tail.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -23,8 +23,8 @@ void require(bool holds) {
   if (!holds) std::abort();
 }
 
-// Visits each container once and mixes all that is seen into one number. Recursion is bounded by
-// the depth limit, which the visit checks as well.
+// Visits each container once and hashes everything into one number. Recursion is bounded by the
+// depth limit, which the visit checks as well.
 class Visit {
  public:
   Visit(const PickleDocument& document, std::span<const uint8_t> input)
@@ -107,7 +107,7 @@ class Visit {
   uint64_t sum_ = 0xcbf29ce484222325;
 };
 
-// Nothing when the bytes are refused. The copy ends where the bytes end, for the sanitizer.
+// Nothing if the bytes are rejected. Works on an exact copy, so that the sanitizer sees overruns.
 std::optional<uint64_t> read(const uint8_t* data, size_t size, size_t tail_bytes) {
   const auto copy = std::make_unique<uint8_t[]>(size + tail_bytes);
   if (size != 0) std::memcpy(copy.get(), data, size);
@@ -118,7 +118,7 @@ std::optional<uint64_t> read(const uint8_t* data, size_t size, size_t tail_bytes
     return std::nullopt;
   }
   require(document->memory_bytes() <= 64 * input.size() + 1024);
-  // What lies in the tail is no part of what was given.
+  // The tail is not part of the input.
   if (document->consumed_bytes() > size) return std::nullopt;
   return Visit(*document, input).run();
 }
@@ -128,6 +128,6 @@ std::optional<uint64_t> read(const uint8_t* data, size_t size, size_t tail_bytes
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::optional<uint64_t> alone = read(data, size, 0);
   const std::optional<uint64_t> with_tail = read(data, size, 2048);
-  if (alone) require(with_tail == alone);  // otherwise a FRAME may just reach into the tail
+  if (alone) require(with_tail == alone);  // otherwise a FRAME may reach into the tail
   return 0;
 }

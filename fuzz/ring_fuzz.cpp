@@ -1,7 +1,7 @@
-// Any bytes as a ring: reading it must end, in bounds, whatever they are.
+// Reads any bytes as a ring: this must terminate and stay in bounds.
 //
-// Checksum, version and fingerprint are put right first, which a fuzzer would not guess; everything
-// behind them is its own.
+// Checksum, version and fingerprint are corrected first, which a fuzzer would not guess; everything
+// else is the input.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -38,7 +38,7 @@ void put_right(std::vector<uint8_t>& bytes) {
   std::memcpy(bytes.data(), &header, sizeof header);
 }
 
-// A small input reaches every part: header, controls and tables, then the chunks.
+// Spreads a small input over every part: header, controls and tables, then the chunks.
 std::vector<uint8_t> spread(const uint8_t* data, size_t size) {
   std::vector<uint8_t> bytes(sizeof(ring::RingHeader));
   const size_t head = std::min<size_t>(size, 64);

@@ -1,4 +1,4 @@
-// Any bytes as a snapshot: parse, import, replay, report.
+// Reads any bytes as a snapshot: parse, import, replay, report.
 #include <cstdint>
 
 #include "analysis/report/report.h"
@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   const auto reader = TraceReader::from_fd(fd, "fuzz");
-  if (!reader) __builtin_trap();  // what we wrote, we can read
+  if (!reader) __builtin_trap();  // our own output must be readable
   const auto model = load_trace({&*reader, 1});
   if (model) (void)make_report(*model, {});
   return 0;

@@ -1,5 +1,6 @@
-// Any bytes as a trace file: open, decode every block of every kind, build the model and a report.
-// Checksums would keep a fuzzer out, so they are mended first in every frame that can be found.
+// Reads any bytes as a trace file: open, decode every block of every kind, build the model and a
+// report. Checksums would reject nearly all inputs, so they are corrected first in every frame that
+// can be found.
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -44,7 +45,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!reader) return 0;
   uint64_t rows = 0;
   for (const BlockRef& ref : reader->blocks()) rows += ref.rows;
-  if (rows > 200'000) return 0;  // time, not safety
+  if (rows > 200'000) return 0;  // limits the time, not needed for safety
   BlockDecoder decoder(*reader);
   for (const BlockRef& ref : reader->blocks()) {
     decode(decoder, ref, RecordedRows{});
