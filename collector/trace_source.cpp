@@ -112,7 +112,7 @@ Result<TraceSource> open_directory(const std::string& path) {
     Result<TraceReader> reader = open_trace_file(file);
     if (reader) {
       if (reader->damage().truncated) {
-        source.warnings.push_back(file + ": cut off; what is before the cut is used");
+        source.warnings.push_back(file + ": truncated; the part before that is used");
       }
       source.readers.push_back(std::move(*reader));
     } else {

@@ -114,7 +114,7 @@ std::string unescaped(std::string_view value) {
 Result<ControlReply> parse(std::string_view line) {
   if (control::first_word(line) != control::kOk) {
     const std::string_view words = control::rest_of(line);
-    return Error{words.empty() ? "gave an answer that is not understood" : std::string(words)};
+    return Error{words.empty() ? "sent a reply that is not understood" : std::string(words)};
   }
   std::map<std::string, std::string> values;
   control::each_pair(line, [&](std::string_view key, std::string_view value) {
@@ -186,7 +186,7 @@ Result<ControlReply> ControlClient::ask(std::string_view verb, const ControlRequ
       unread_.erase(0, end + 1);
       return parse(line);
     }
-    if (unread_.size() > control::kMaxLineBytes) return Error{"gave an answer without an end"};
+    if (unread_.size() > control::kMaxLineBytes) return Error{"sent a reply that is too long"};
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
     pollfd ready{fd_, POLLIN, 0};

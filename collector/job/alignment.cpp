@@ -129,8 +129,8 @@ class Aligner {
     if (unchecked.empty()) return;
     std::sort(unchecked.begin(), unchecked.end());
     result_.warnings.push_back(fmt::format(
-        "ranks {}: no collectives to align their clocks by: times are those of their hosts' "
-        "clocks, which may differ by seconds",
+        "ranks {}: no collectives to align the clocks with; times are those of the hosts' clocks, "
+        "which may differ by seconds",
         list_of_ranks(unchecked)));
   }
 

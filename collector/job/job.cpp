@@ -54,8 +54,8 @@ void note_ranks(std::span<const JobMember> members, JobCheck& check) {
   for (const auto& [rank, times] : seen) {
     if (times > 1) {
       check.notes.push_back(
-          fmt::format("rank {} is there {} times: it was started again, or "
-                      "processes of several runs share its number",
+          fmt::format("rank {} occurs {} times: it was restarted, or "
+                      "processes of several runs have this rank",
                       rank, times));
     }
   }
@@ -87,7 +87,7 @@ void find_copies(std::span<const JobMember> members, JobCheck& check) {
         seen.try_emplace({facts.host, facts.info.pid, facts.info.start_ns}, i);
     if (fresh) continue;
     check.foreign[i] = true;
-    check.notes.push_back(fmt::format("{}: left out: {} is in {} already", members[i].file,
+    check.notes.push_back(fmt::format("{}: left out: {} is already in {}", members[i].file,
                                       facts.label(), members[first->second].file));
   }
 }
@@ -131,7 +131,7 @@ JobCheck check_job(std::span<const JobMember> members) {
       continue;
     }
     check.foreign[i] = true;
-    check.notes.push_back(fmt::format("{}: left out: {} of job {}, the others are of job {}",
+    check.notes.push_back(fmt::format("{}: left out: {} belongs to job {}, the others to job {}",
                                       members[i].file, facts.label(), facts.job, job));
   }
   note_ranks(members, check);

@@ -65,10 +65,9 @@ Result<std::vector<std::string>> find_files(const MergeOptions& options) {
 
 void note_damage(const Damage& damage, Input& input) {
   if (damage.truncated) {
-    input.notes.push_back(fmt::format("{}: cut off; what is before the cut is used", input.path));
+    input.notes.push_back(fmt::format("{}: truncated; the part before that is used", input.path));
   } else if (damage.unfinished) {
-    input.notes.push_back(
-        fmt::format("{}: its recording did not come to its regular end", input.path));
+    input.notes.push_back(fmt::format("{}: the recording was interrupted", input.path));
   }
 }
 
@@ -76,7 +75,8 @@ Input look_at(const std::string& path) {
   Input input;
   input.path = path;
   if (!looks_like_trace(path) && !path.ends_with(".tmk")) {
-    input.notes.push_back(path + ": left out: no trace; a snapshot becomes one by tidemark import");
+    input.notes.push_back(path +
+                          ": left out: not a trace; convert a snapshot with tidemark import");
     return input;
   }
   const Result<TraceReader> reader = open_trace_file(path);
@@ -87,7 +87,7 @@ Input look_at(const std::string& path) {
   input.bytes = reader->file_bytes();
   input.processes = read_rank_facts(*reader);
   note_damage(reader->damage(), input);
-  if (input.processes.empty()) input.notes.push_back(path + ": left out: there is nothing in it");
+  if (input.processes.empty()) input.notes.push_back(path + ": left out: it contains no process");
   return input;
 }
 

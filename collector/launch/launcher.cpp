@@ -75,7 +75,7 @@ Status make_directory(const std::string& path) {
     struct stat info {};
     if (::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
       if (::access(path.c_str(), W_OK) == 0) return {};
-      return Error{path + ": cannot be written to"};
+      return Error{path + ": is not writable"};
     }
     return Error{path + ": is not a directory"};
   }
@@ -107,7 +107,7 @@ Result<std::string> find_injector() {
     const fs::path path = self / place;
     if (fs::exists(path, error)) return fs::canonical(path, error).string();
   }
-  return Error{"libtidemark.so is not beside " + (self / "tidemark").string() +
+  return Error{"libtidemark.so is neither next to " + (self / "tidemark").string() +
                " nor in ../lib: build or install the injector"};
 }
 

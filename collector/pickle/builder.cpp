@@ -13,9 +13,9 @@ namespace tidemark {
 
 namespace {
 
-constexpr const char* kTooLarge = "makes a container of 2^32 or more children";
+constexpr const char* kTooLarge = "creates a container of 2^32 or more children";
 constexpr const char* kTooManyValues = "stores more values than the limit";
-constexpr const char* kNoMemory = "needs more memory than there is";
+constexpr const char* kNoMemory = "needs more memory than is available";
 
 // Otherwise page faults take a large part of the time to parse a large snapshot.
 void ask_for_huge_pages(void* memory, uint64_t bytes) {
@@ -61,7 +61,7 @@ const char* PickleBuilder::check_limits() const {
   // Ids are uint32_t. Leaves a million for the containers added until the next check.
   constexpr uint64_t kMaxIds = (uint64_t{1} << 32) - (uint64_t{1} << 20);
   if (container_count_ > std::min(limits_.max_containers, kMaxIds)) {
-    return "makes more containers than the limit";
+    return "creates more containers than the limit";
   }
   return value_count_ > limits_.max_values ? kTooManyValues : nullptr;
 }
@@ -87,7 +87,7 @@ inline const char* PickleBuilder::take(Container& parent, PickleValue* to, const
   if (height >= limits_.max_depth) return "nests containers deeper than the limit";
   parent.height = std::max(parent.height, static_cast<uint16_t>(height + 1));
   if (parent.closed) {
-    return "changes a container that sits in another one or in itself; a snapshot never does";
+    return "changes a container that is inside another one or itself; a snapshot never does";
   }
   return nullptr;
 }
@@ -168,7 +168,8 @@ const char* PickleBuilder::put_more_keys(Container& dict, const PickleValue* pai
   for (uint64_t i = 0; i < pair_count; ++i) {
     added[i] = pairs[2 * i];
     const PickleKind kind = added[i].kind();
-    if (kind == PickleKind::kList || kind == PickleKind::kDict) return "has a list or dict as key";
+    if (kind == PickleKind::kList || kind == PickleKind::kDict)
+      return "has a list or dict as a key";
   }
   return take(dict, added, added, pair_count);
 }

@@ -84,7 +84,7 @@ const char* GzipInflater::grow() {
   const size_t wanted = std::max<size_t>({capacity_ * 2, input_.size() * 4, size_t{1} << 16});
   const size_t capacity = std::min<uint64_t>(wanted, max_bytes_ + 1);
   void* const moved = std::realloc(data_, capacity);
-  if (moved == nullptr) return "inflates to more than the memory there is";
+  if (moved == nullptr) return "inflates to more than the available memory";
   data_ = static_cast<uint8_t*>(moved);
   capacity_ = capacity;
   return nullptr;
@@ -103,9 +103,9 @@ const char* GzipInflater::run_member() {
     size_ += room - stream_.avail_out;
     if (size_ > max_bytes_) return grow();
     if (status == Z_STREAM_END) return nullptr;
-    if (status == Z_MEM_ERROR) return "needs more memory to inflate than there is";
+    if (status == Z_MEM_ERROR) return "needs more memory to inflate than is available";
     const bool out_of_input = stream_.avail_in == 0 && given_ == input_.size();
-    if (status == Z_BUF_ERROR && out_of_input) return "is a gzip file that is cut off";
+    if (status == Z_BUF_ERROR && out_of_input) return "is a truncated gzip file";
     if (status != Z_OK && status != Z_BUF_ERROR) return "is a damaged gzip file";
   }
 }
@@ -121,7 +121,7 @@ const char* GzipInflater::run() {
     if (std::all_of(rest.begin(), rest.end(), [](uint8_t byte) { return byte == 0; })) {
       return nullptr;
     }
-    if (!is_gzip(rest)) return "has bytes behind its gzip data that are not gzip: damaged?";
+    if (!is_gzip(rest)) return "has bytes after its gzip data that are not gzip; it may be damaged";
     inflateReset(&stream_);
   }
 }
@@ -183,7 +183,7 @@ Result<ByteSource> open_bytes(const std::string& path, uint64_t max_inflated_byt
 
   GzipInflater inflater(source.bytes(), max_inflated_bytes);
   if (const char* why = inflater.run()) return Error{path + " " + why};
-  if (inflater.size() == 0) return Error{path + " is empty once inflated"};
+  if (inflater.size() == 0) return Error{path + " is empty after inflating"};
   const size_t inflated = inflater.size();
   return ByteSource(inflater.release(), inflated, ByteSource::Ownership::kHeap);
 }

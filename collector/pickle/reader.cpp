@@ -17,9 +17,9 @@ namespace op = pickle_op;
 
 namespace {
 
-constexpr const char* kCutOff = "runs past the end of the pickle: it is cut off";
+constexpr const char* kCutOff = "runs past the end of the pickle, which is truncated";
 constexpr const char* kNoOperand = "has too few values on the stack";
-constexpr const char* kNoMemory = "needs more memory than there is";
+constexpr const char* kNoMemory = "needs more memory than is available";
 
 constexpr uint64_t kMaxInputBytes = uint64_t{1} << 44;  // strings keep their offset in 44 bits
 
@@ -136,12 +136,12 @@ Result<PickleDocument> PickleParser::parse() {
 }
 
 bool PickleParser::start() {
-  if (begin_ == end_) return fail("there is nothing to read: a pickle has at least two bytes");
+  if (begin_ == end_) return fail("the input is empty: a pickle has at least two bytes");
   if (*begin_ != op::kProto) {
-    return fail("byte 0 is not PROTO, so this is no pickle of protocol 2 or later");
+    return fail("byte 0 is not PROTO, so this is not a pickle of protocol 2 or later");
   }
   const uint64_t bytes = static_cast<uint64_t>(end_ - begin_);
-  if (bytes >= kMaxInputBytes) return fail("it exceeds 16 TiB");
+  if (bytes >= kMaxInputBytes) return fail("it is larger than 16 TiB");
   builder_.expect(bytes);
   (void)memo_.reserve(bytes / 32);  // a hint too: one entry per 40 to 50 bytes
   op_ = cursor_.next = begin_;
@@ -192,7 +192,7 @@ bool PickleParser::run_quantum() {
     op_ = cursor_.next++;
     if (!run_opcode()) return false;
   }
-  return has(1) || fail("the pickle ends before STOP: it is cut off");
+  return has(1) || fail("the pickle ends before STOP: it is truncated");
 }
 
 bool PickleParser::run_int(uint64_t bytes) {
@@ -206,7 +206,7 @@ bool PickleParser::run_get(uint64_t index_bytes) {
   if (!has(index_bytes)) return fail_op(kCutOff);
   const uint64_t index = read_number(index_bytes);
   if (index >= cursor_.memo_size || memo_[index].is_absent()) {
-    return fail_op("fetches what was never put in the memo");
+    return fail_op("fetches a memo entry that does not exist");
   }
   return push(memo_[index]);
 }
@@ -329,7 +329,7 @@ bool PickleParser::refuse() {
   for (const op::RefusedOpcode& refused : op::kRefused) {
     if (refused.code == *op_) return fail("refused: " + (refused.name + at_byte) + refused.why);
   }
-  return fail("the value " + std::to_string(*op_) + at_byte + "is no pickle opcode");
+  return fail("the value " + std::to_string(*op_) + at_byte + "is not a pickle opcode");
 }
 
 bool PickleParser::push_wide(Tag tag, uint64_t bits, uint64_t flag) {
@@ -356,7 +356,7 @@ bool PickleParser::run_long(uint64_t length_bytes) {
   const uint8_t* const rest = digits + std::min<uint64_t>(length, 8);
   const bool fits = std::all_of(
       rest, digits + length, [negative](uint8_t digit) { return digit == (negative ? 0xff : 0); });
-  if (!fits || (negative && bits >> 63 == 0)) return fail_op("is an integer of over 64 bits");
+  if (!fits || (negative && bits >> 63 == 0)) return fail_op("is an integer of more than 64 bits");
   const int64_t number = static_cast<int64_t>(bits);
   const bool is_unsigned = !negative && number < 0;
   constexpr int64_t kInlineEnd = int64_t{1} << (63 - PickleValue::kTagBits);
@@ -433,7 +433,8 @@ bool PickleParser::fill(PickleValue target, const PickleValue* items, uint64_t c
   if (target.tag() != Tag::kTagDict) {
     why = builder_.append(target, items, count);
   } else {
-    why = count % 2 == 0 ? builder_.set_items(target, items, count / 2) : "has a key without value";
+    why =
+        count % 2 == 0 ? builder_.set_items(target, items, count / 2) : "has a key without a value";
   }
   return why == nullptr || fail_op(why);
 }
@@ -446,7 +447,7 @@ bool PickleParser::run_put(uint64_t index_bytes) {
   const uint64_t index = read_number(index_bytes);
   const uint64_t size = cursor_.memo_size;
   if (index > size && index > static_cast<uint64_t>(op_ - begin_)) {
-    return fail_op("has a memo index beyond its place in the file");
+    return fail_op("has a memo index larger than its position in the file");
   }
   if (index >= size) {
     if (!memo_.reserve(index + 1 + quantum_room())) return fail_op(kNoMemory);
@@ -479,7 +480,8 @@ bool PickleParser::run_frame() {
 bool PickleParser::run_proto() {
   if (!has(1)) return fail_op(kCutOff);
   const uint64_t version = read_number(1);
-  return version <= 5 || fail_op("asks for protocol " + std::to_string(version) + "; 5 is known");
+  return version <= 5 ||
+         fail_op("needs protocol " + std::to_string(version) + "; 5 is the latest known");
 }
 
 // Ends the run: returns false without an error.

@@ -24,10 +24,10 @@ bool RingReader::read_at(uint64_t offset, void* out, size_t size) const {
 
 Status RingReader::read_header() {
   if (!read_at(0, &header_, sizeof header_) || header_.magic != ring::kMagic) {
-    return Error{name_ + ": not a ring of tidemark"};
+    return Error{name_ + ": not a tidemark ring"};
   }
   if (header_.version != ring::kVersion || header_.layout != ring::kLayout) {
-    return Error{name_ + ": made by another version of tidemark, which must recover it"};
+    return Error{name_ + ": written by another version of tidemark; recover it with that version"};
   }
   header_.boot_id[sizeof header_.boot_id - 1] = '\0';
   header_.host[sizeof header_.host - 1] = '\0';

@@ -63,7 +63,7 @@ class RingAppender {
     }
     if (const uint32_t error = ring_.header().write_error; error != 0) {
       say(HealthKind::kBytesUnwritten, ring_.pending_bytes(),
-          std::string("writing ended while the process ran: ") +
+          std::string("writing stopped while the process was running: ") +
               std::strerror(static_cast<int>(error)));
     }
     if (report_.missing_bytes != 0) {

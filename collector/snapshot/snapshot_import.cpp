@@ -445,7 +445,7 @@ class SnapshotImporter {
     }
     for (const std::string& key : unknown_keys_) {
       write_note(HealthKind::kInputSkipped, 0,
-                 fmt::format("the snapshot's key \"{}\" is not known and was left out", key));
+                 fmt::format("the snapshot's key \"{}\" is unknown and was skipped", key));
     }
     if (times_missing_) {
       write_note(HealthKind::kSourceMissing, 0,

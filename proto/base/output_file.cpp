@@ -39,7 +39,7 @@ OutputFile::~OutputFile() {
 
 Result<OutputFile> OutputFile::create(const std::string& path) {
   struct stat info {};
-  if (path.empty()) return Error{"a file to write needs a name"};
+  if (path.empty()) return Error{"the output file needs a name"};
   if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
     // A device or a pipe must not be replaced by a file.
     return Error{path + (S_ISDIR(info.st_mode) ? ": is a directory" : ": is not a regular file")};

@@ -110,8 +110,9 @@ Status TraceReader::check_file_header() {
     if (!frame_follows) return Error{path_ + ": not a tidemark trace"};
     damage_.skipped_bytes += sizeof header;
   } else if (header.major != kFormatMajor && !frame_follows) {
-    return Error{path_ + ": format " + std::to_string(header.major) + " is not known to this " +
-                 "version of tidemark, which reads format " + std::to_string(kFormatMajor)};
+    return Error{path_ + ": format " + std::to_string(header.major) +
+                 " cannot be read by this version of tidemark, which reads format " +
+                 std::to_string(kFormatMajor) + ": update tidemark"};
   }
   return {};
 }

@@ -61,13 +61,13 @@ def works(command):
 
 process = victim("idle")
 check(libc.ptrace(0x4206, process.pid, None, None) == 0, "this test traces it")  # PTRACE_SEIZE
-refuses("traced", process.pid, "is traced already by")
+refuses("traced", process.pid, "is already traced by")
 libc.ptrace(0x4207, process.pid, None, None)  # PTRACE_INTERRUPT
 os.waitpid(process.pid, 0x40000000)  # __WALL
 libc.ptrace(17, process.pid, None, None)  # PTRACE_DETACH
 ends_well(process, "traced")
 
-# A process that only computes is watched until a thread reaches a place where it can be borrowed.
+# A process that computes is examined until a thread reaches a safe system call.
 process = victim("compute")
 attaching = subprocess.Popen([TIDEMARK, "attach", str(process.pid), "--library", LIBRARY, "-o", "/tmp/none"],
                              env=env, stderr=subprocess.PIPE, text=True)
@@ -82,7 +82,7 @@ process = victim("idle", LD_PRELOAD="")
 refuses("no CUDA", process.pid, "does not use CUDA")
 ends_well(process, "no CUDA")
 
-for how, says in (("trap", "seccomp"), ("errno", "memory to execute")):
+for how, says in (("trap", "seccomp"), ("errno", "executable memory")):
     process = victim("seccomp", how)
     refuses(f"seccomp: {how}", process.pid, says)
     ends_well(process, f"seccomp: {how}")
@@ -129,7 +129,7 @@ if musl:
     source = tmp / "program.c"
     source.write_text('#include <stdio.h>\nint main(void) {\n  puts("ready");\n  fflush(stdout);\n'
                       '  while (getchar() != EOF) {}\n  puts("fine");\n  return 0;\n}\n')
-    for name, options, says in (("dynamic", [], "uses musl"), ("static", ["-static"], "linked statically")):
+    for name, options, says in (("dynamic", [], "uses musl"), ("static", ["-static"], "statically linked")):
         program = tmp / f"musl-{name}"
         if not works([musl, *options, str(source), "-o", str(program)]) or not works([str(program)]):
             skip(f"musl, {name}", "such a program cannot be built or run here")

@@ -88,7 +88,7 @@ def check_losses(tidemark, out, merged):
         notes = report["source"]["notes"] + report["ranks"][0]["loss"]["notes"]
         for said in (done.stdout, text, "\n".join(notes)):
             assert "1 of 4 ranks missing: 3" in said, (path, said)
-            assert f"{files[1]}: cut off" in said, (path, said)
+            assert f"{files[1]}: truncated" in said, (path, said)
         assert [r["rank"] for r in report["ranks"]] == [0, 1, 2], path
 
 

@@ -140,7 +140,7 @@ class Injector {
       if (!entered_any_ && refused_ != 0) return explain_refusal(target_.pid, refused_);
       if (steady_clock::now() >= injection_.deadline) {
         return failed(
-            "no thread came to a place where it can be borrowed; nothing was changed, try again");
+            "no thread reached a safe system call in time; nothing was changed, try again");
       }
     }
   }
@@ -192,12 +192,13 @@ class Injector {
   template <typename Call>
   Status start_thread(Tracee& thread, const Call& call, Deadline deadline) {
     const StubCode stub = stub_code();
-    if (!write_data(thread, stub)) return Error{std::string("its memory: ") + std::strerror(errno)};
+    if (!write_data(thread, stub))
+      return Error{std::string("cannot write its memory: ") + std::strerror(errno)};
     const Result<int64_t> executable =
         call(SYS_mprotect, {layout_.base, layout_.code_bytes, PROT_READ | PROT_EXEC});
     if (!executable) return executable.error();
     if (*executable < 0) {
-      return Error{fmt::format("it may not have memory to execute (SELinux, seccomp): {}",
+      return Error{fmt::format("it is not allowed executable memory (SELinux, seccomp): {}",
                                std::strerror(static_cast<int>(-*executable)))};
     }
     const uint64_t arguments[] = {layout_.thread_id(), 0, layout_.base + stub.thread_offset,
@@ -239,7 +240,7 @@ class Injector {
       if (!memory_.read(layout_.block(), now)) return failed("it has ended");
       if (now.stage == kDone) break;
       if (steady_clock::now() >= injection_.deadline) {
-        return failed("its loader is busy: the library is not loaded yet, but will be");
+        return failed("its loader is busy: the library will be loaded later");
       }
       const timespec wait{0, pause.count() * 1'000'000};
       ::nanosleep(&wait, nullptr);
@@ -273,7 +274,7 @@ Result<int> inject_library(pid_t pid, const Injection& injection) {
   const Result<Target> target = examine_target(pid);
   if (!target) return target.error();
   if (injection.library.size() + injection.function.size() > kDataBytes / 4) {
-    return Error{"the library's path is too long"};
+    return Error{"the path of the library is too long"};
   }
   if (Status visible = check_visible(pid, injection.library); !visible) return visible.error();
   const RemoteMemory memory(pid);

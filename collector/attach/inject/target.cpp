@@ -52,11 +52,11 @@ Status check_machine(pid_t pid, const std::string& program) {
   }
   if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return {};
   if (header.e_ident[EI_CLASS] != ELFCLASS64) {
-    return Error{
-        fmt::format("process {} is a 32-bit program: only 64-bit ones can be entered", pid)};
+    return Error{fmt::format(
+        "process {} is a 32-bit program; tidemark attaches to 64-bit programs only", pid)};
   }
   if (header.e_machine != own_machine()) {
-    return Error{fmt::format("process {} is a program for another machine type", pid)};
+    return Error{fmt::format("process {} is a program for another CPU architecture", pid)};
   }
   return {};
 }
@@ -64,8 +64,8 @@ Status check_machine(pid_t pid, const std::string& program) {
 Error refusal(const RefusalFacts& facts, int system_error) {
   const std::string& who = facts.who;
   if (!facts.tracer.empty()) {
-    return Error{fmt::format("{} is traced already by {}; one tracer at a time: detach that first",
-                             who, facts.tracer)};
+    return Error{
+        fmt::format("{} is already traced by {}: detach that tracer first", who, facts.tracer)};
   }
   const bool root = facts.own_user == 0;
   if (!root && std::any_of(facts.users.begin(), facts.users.end(),
@@ -74,30 +74,27 @@ Error refusal(const RefusalFacts& facts, int system_error) {
                              user_name(facts.users[0]))};
   }
   if (!root && !facts.dumpable) {
-    return Error{fmt::format("{} is not dumpable, so only root may enter it: use sudo", who)};
+    return Error{fmt::format("{} is not dumpable, so only root can attach to it: use sudo", who)};
   }
   if (!root && facts.yama_scope == 1) {
     return Error{
-        fmt::format("{}: this system lets only parents enter a process (Yama): allow it "
-                    "with: echo 0 | sudo tee /proc/sys/kernel/yama/ptrace_scope, or use "
-                    "sudo",
+        fmt::format("{}: only its parent may attach to a process on this system (Yama): use sudo, "
+                    "or allow it with: echo 0 | sudo tee /proc/sys/kernel/yama/ptrace_scope",
                     who)};
   }
   if (!root && facts.yama_scope == 2) {
-    return Error{
-        fmt::format("{}: this system lets only administrators enter a process (Yama): use "
-                    "sudo",
-                    who)};
+    return Error{fmt::format(
+        "{}: only administrators may attach to a process on this system (Yama): use sudo", who)};
   }
   if (facts.yama_scope == 3) {
     return Error{
-        fmt::format("{}: this system lets nobody enter a process (Yama, until the next "
-                    "boot): start the job with tidemark run --arm",
+        fmt::format("{}: this system allows no attaching until the next boot (Yama): start the job "
+                    "with tidemark run --arm",
                     who)};
   }
   return Error{
-      fmt::format("{}: the kernel forbids it ({}): a container needs --cap-add=SYS_PTRACE; "
-                  "or start the job with tidemark run --arm",
+      fmt::format("{}: the kernel does not allow attaching ({}): start the container with "
+                  "--cap-add=SYS_PTRACE, or the job with tidemark run --arm",
                   who, std::strerror(system_error))};
 }
 
@@ -126,17 +123,17 @@ Status check_visible(pid_t pid, const std::string& library) {
   if (::stat(seen.c_str(), &inside) != 0) {
     if (errno == EACCES || errno == EPERM) return explain_refusal(pid, errno);
     return Error{
-        fmt::format("process {} does not see {} (a container): cp {} /proc/{}/root/tmp/ and "
-                    "give --library /tmp/{}",
+        fmt::format("process {} does not see {} (a container): run cp {} /proc/{}/root/tmp/ and "
+                    "pass --library /tmp/{}",
                     pid, library, library, pid, library.substr(library.rfind('/') + 1))};
   }
   if (::stat(library.c_str(), &outside) == 0 &&
       (outside.st_size != inside.st_size || outside.st_mtime != inside.st_mtime) &&
       (outside.st_dev != inside.st_dev || outside.st_ino != inside.st_ino)) {
-    return Error{
-        fmt::format("process {} sees another file as {} (a container): copy the library "
-                    "there and give its path with --library",
-                    pid, library)};
+    return Error{fmt::format(
+        "process {} sees a different file at {} (a container): copy the library into it "
+        "and pass its path with --library",
+        pid, library)};
   }
   return {};
 }
@@ -151,13 +148,13 @@ Result<Target> examine_target(pid_t pid) {
   if (status->state == 'Z' || status->state == 'X') {
     return Error{fmt::format("{} has ended", who)};
   }
-  if (status->kernel_thread) return Error{fmt::format("{} is a thread of the kernel", who)};
+  if (status->kernel_thread) return Error{fmt::format("{} is a kernel thread", who)};
   if (status->tracer != 0) return explain_refusal(pid, EPERM);
   if (status->state == 'T' || status->state == 't') {
-    return Error{fmt::format("{} is stopped: let it go on with: kill -CONT {}", who, pid)};
+    return Error{fmt::format("{} is stopped: continue it with: kill -CONT {}", who, pid)};
   }
   if (status->seccomp == 1) {
-    return Error{fmt::format("{} has forbidden itself all but four system calls (seccomp)", who)};
+    return Error{fmt::format("{} allows only four system calls (strict seccomp mode)", who)};
   }
   if (Status machine = check_machine(pid, fmt::format("/proc/{}/exe", pid)); !machine) {
     return machine.error();
@@ -169,10 +166,9 @@ Result<Target> examine_target(pid_t pid) {
     case CLibrary::kGlibc:
       break;
     case CLibrary::kMusl:
-      return Error{
-          fmt::format("{} uses musl as its C library; the tidemark library needs glibc", who)};
+      return Error{fmt::format("{} uses musl as its C library; libtidemark.so needs glibc", who)};
     case CLibrary::kNone:
-      return Error{fmt::format("{} is linked statically: nothing can be loaded into it", who)};
+      return Error{fmt::format("{} is statically linked: no library can be loaded into it", who)};
   }
   return target;
 }

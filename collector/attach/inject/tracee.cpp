@@ -242,11 +242,12 @@ Result<int64_t> Tracee::system_call(const SystemCall& call, Deadline deadline) {
     set_before_call(now, program_counter(registers_), call);
   }
   in_call_ = false;
-  if (!write(now)) return Error{std::string("its registers: ") + std::strerror(errno)};
+  if (!write(now))
+    return Error{std::string("cannot access its registers: ") + std::strerror(errno)};
   while (true) {
     const Stop stop = resume(PTRACE_SYSCALL, 0, deadline);
     if (stop == Stop::kGone) return Error{"it has ended"};
-    if (stop == Stop::kNone) return Error{"a system call did not come back in time"};
+    if (stop == Stop::kNone) return Error{"a system call did not return in time"};
     if (stop == Stop::kSignal) {
       if (is_caught(SIGSYS)) return Error{"its seccomp filter forbids a system call"};
       keep_signal();
@@ -254,7 +255,8 @@ Result<int64_t> Tracee::system_call(const SystemCall& call, Deadline deadline) {
     if (stop != Stop::kExit) continue;
     // The signal of a seccomp filter comes directly after the exit, before any other instruction.
     if (has_own_signal(process_, thread_, SIGSYS)) continue;
-    if (!read(now)) return Error{std::string("its registers: ") + std::strerror(errno)};
+    if (!read(now))
+      return Error{std::string("cannot access its registers: ") + std::strerror(errno)};
     return static_cast<int64_t>(result_of(now));
   }
 }
@@ -265,12 +267,13 @@ Result<int64_t> Tracee::stub_call(uint64_t code, size_t code_bytes, uint64_t fun
   Registers now = registers_;
   set_stub_call(now, code, function, arguments, stack, frame);
   in_call_ = false;
-  if (!write(now)) return Error{std::string("its registers: ") + std::strerror(errno)};
+  if (!write(now))
+    return Error{std::string("cannot access its registers: ") + std::strerror(errno)};
   while (true) {
     // Also stops at system calls of the function: that is how a seccomp refusal is noticed.
     const Stop stop = resume(PTRACE_SYSCALL, 0, deadline);
     if (stop == Stop::kGone) return Error{"it has ended"};
-    if (stop == Stop::kNone) return Error{"the function did not come back in time"};
+    if (stop == Stop::kNone) return Error{"the function did not return in time"};
     if (stop == Stop::kSignal) {
       if (is_caught(SIGSYS)) return Error{"its seccomp filter forbids a system call"};
       if (is_caught(signal_)) {
@@ -279,7 +282,8 @@ Result<int64_t> Tracee::stub_call(uint64_t code, size_t code_bytes, uint64_t fun
       keep_signal();
     }
     if (stop != Stop::kEntry) continue;
-    if (!read(now)) return Error{std::string("its registers: ") + std::strerror(errno)};
+    if (!read(now))
+      return Error{std::string("cannot access its registers: ") + std::strerror(errno)};
     const uint64_t pc = program_counter(now);
     if (pc < code || pc >= code + code_bytes) continue;
     return static_cast<int64_t>(entered_call(now).arguments[0]);

@@ -163,7 +163,7 @@ TEST_F(Merge, UsesTheRowsBeforeACut) {
   ASSERT_GT(left, 0u);
   const MergeReport report = merge();
   EXPECT_EQ(report.processes, 3u);
-  EXPECT_TRUE(said(report, "rank1.tmk", "cut off"));
+  EXPECT_TRUE(said(report, "rank1.tmk", "truncated"));
   EXPECT_EQ(notes_in_file(), report.notes);
 }
 

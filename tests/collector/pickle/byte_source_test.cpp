@@ -122,10 +122,10 @@ TEST_F(ByteSourceTest, LimitsWhatGzipInflatesTo) {
 TEST_F(ByteSourceTest, NoticesGzipThatIsCutOff) {
   const std::string whole = gzip(random_text(5'000));
   for (size_t bytes = 2; bytes < whole.size(); bytes += bytes < 30 ? 1 : 97) {
-    EXPECT_EQ(error_of(whole.substr(0, bytes)), "is a gzip file that is cut off") << bytes;
+    EXPECT_EQ(error_of(whole.substr(0, bytes)), "is a truncated gzip file") << bytes;
   }
-  EXPECT_EQ(error_of(whole.substr(0, whole.size() - 1)), "is a gzip file that is cut off");
-  EXPECT_EQ(error_of(whole + whole.substr(0, 40)), "is a gzip file that is cut off");
+  EXPECT_EQ(error_of(whole.substr(0, whole.size() - 1)), "is a truncated gzip file");
+  EXPECT_EQ(error_of(whole + whole.substr(0, 40)), "is a truncated gzip file");
 }
 
 TEST_F(ByteSourceTest, NoticesDamagedGzip) {
@@ -137,8 +137,8 @@ TEST_F(ByteSourceTest, NoticesDamagedGzip) {
   EXPECT_EQ(error_of(wrong_sum), "is a damaged gzip file");
   EXPECT_EQ(error_of("\x1f\x8b rubbish that goes on and on"), "is a damaged gzip file");
   EXPECT_EQ(error_of(gzip("text") + "rubbish"),
-            "has bytes behind its gzip data that are not gzip: damaged?");
-  EXPECT_EQ(error_of(gzip("")), "is empty once inflated");
+            "has bytes after its gzip data that are not gzip; it may be damaged");
+  EXPECT_EQ(error_of(gzip("")), "is empty after inflating");
 }
 
 TEST_F(ByteSourceTest, ExplainsWhatIsNoFile) {

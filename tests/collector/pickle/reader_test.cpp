@@ -105,7 +105,7 @@ TEST(PickleReader, ReadsIntegersUpTo64Bits) {
 }
 
 TEST(PickleReader, RefusesIntegersBeyond64Bits) {
-  const std::string why = "LONG1 at byte 2 is an integer of over 64 bits";
+  const std::string why = "LONG1 at byte 2 is an integer of more than 64 bits";
   EXPECT_EQ(read(pickle(long1("\0\0\0\0\0\0\0\0\1"s))), why);
   EXPECT_EQ(read(pickle(long1("\0\0\0\0\0\0\0\0\xff"s))), why);
   EXPECT_EQ(read(pickle(long1("\xff\xff\xff\xff\xff\xff\xff\x7f\xff"s))), why);
@@ -251,9 +251,9 @@ TEST(PickleReader, SetsItemsOfADictAgainAndAgain) {
 
 TEST(PickleReader, TakesTuplesButNoListsAsKeys) {
   EXPECT_EQ(read(pickle("}K\1\x85Ns")), "{\"dict\": [{\"tuple\": [1]}, null]}");
-  EXPECT_EQ(read(pickle("}]Ns")), "SETITEM at byte 5 has a list or dict as key");
-  EXPECT_EQ(read(pickle("}}Ns")), "SETITEM at byte 5 has a list or dict as key");
-  EXPECT_EQ(read(pickle("}K\1Ns(]Nu")), "SETITEMS at byte 10 has a list or dict as key");
+  EXPECT_EQ(read(pickle("}]Ns")), "SETITEM at byte 5 has a list or dict as a key");
+  EXPECT_EQ(read(pickle("}}Ns")), "SETITEM at byte 5 has a list or dict as a key");
+  EXPECT_EQ(read(pickle("}K\1Ns(]Nu")), "SETITEMS at byte 10 has a list or dict as a key");
 }
 
 TEST(PickleReader, MovesValuesOnTheStack) {
@@ -287,7 +287,7 @@ TEST(PickleReader, ShowsLaterItemsOfAMemoisedListInAllReferences) {
 
 TEST(PickleReader, RefusesCycles) {
   const std::string why =
-      "changes a container that sits in another one or in itself; a snapshot never does";
+      "changes a container that is inside another one or itself; a snapshot never does";
   EXPECT_EQ(read(pickle("]" + kMemoize + get(0) + "a")), "APPEND at byte 6 " + why);
   EXPECT_EQ(read(pickle("]2a")), "APPEND at byte 4 " + why);
   EXPECT_EQ(read(pickle("}" + kMemoize + "K\1" + get(0) + "s")), "SETITEM at byte 8 " + why);
@@ -365,11 +365,12 @@ TEST(PickleReader, KeepsMemoryProportionalToTheInput) {
 }
 
 TEST(PickleReader, ChecksTheMemo) {
-  EXPECT_EQ(read(pickle(get(0))), "BINGET at byte 2 fetches what was never put in the memo");
-  EXPECT_EQ(read(pickle(get(300))), "LONG_BINGET at byte 2 fetches what was never put in the memo");
+  EXPECT_EQ(read(pickle(get(0))), "BINGET at byte 2 fetches a memo entry that does not exist");
+  EXPECT_EQ(read(pickle(get(300))),
+            "LONG_BINGET at byte 2 fetches a memo entry that does not exist");
   EXPECT_EQ(read(pickle(kMemoize)), "MEMOIZE at byte 2 has too few values on the stack");
   EXPECT_EQ(read(pickle("Nq\1" + get(0))),
-            "BINGET at byte 5 fetches what was never put in the memo");
+            "BINGET at byte 5 fetches a memo entry that does not exist");
   EXPECT_EQ(read(pickle("Nq\1" + get(1) + "\x86")), "{\"tuple\": [null, null]}");
   EXPECT_EQ(read(pickle("Nq\0K\1q\0"s + get(0) + get(0) + "\x87")), "{\"tuple\": [1, 1, 1]}");
 }
@@ -383,7 +384,7 @@ TEST(PickleReader, RefusesToCountMemoEntriesWithGaps) {
 TEST(PickleReader, RefusesAHugeMemoIndex) {
   for (const uint64_t index : {100UL, 1UL << 20, 0xffffffffUL}) {
     EXPECT_EQ(read(pickle("N" + put4(index))),
-              "LONG_BINPUT at byte 3 has a memo index beyond its place in the file");
+              "LONG_BINPUT at byte 3 has a memo index larger than its position in the file");
   }
 }
 
@@ -396,7 +397,7 @@ TEST(PickleReader, EnforcesItsLimits) {
   limits = {};
   limits.max_containers = 2;
   EXPECT_EQ(read(pickle("]]a"), limits), "[[]]");
-  EXPECT_EQ(read(pickle("]]]aa"), limits), "STOP at byte 7 makes more containers than the limit");
+  EXPECT_EQ(read(pickle("]]]aa"), limits), "STOP at byte 7 creates more containers than the limit");
   limits = {};
   limits.max_values = 2;
   EXPECT_EQ(read(pickle("](NNe"), limits), "[null, null]");
@@ -440,14 +441,14 @@ TEST(PickleReader, ExplainsOldProtocolsAndOtherFiles) {
   for (const char text : {'L', 'F', 'S', 'V', 'g', 'p'}) {
     EXPECT_NE(read(pickle(std::string(1, text))).find("protocol 0"), std::string::npos) << text;
   }
-  EXPECT_EQ(read("(dp0\n."), "byte 0 is not PROTO, so this is no pickle of protocol 2 or later");
+  EXPECT_EQ(read("(dp0\n."), "byte 0 is not PROTO, so this is not a pickle of protocol 2 or later");
   EXPECT_EQ(read("{\"segments\": []}"),
-            "byte 0 is not PROTO, so this is no pickle of protocol 2 or later");
-  EXPECT_EQ(read("\x80\x06N."), "PROTO at byte 0 asks for protocol 6; 5 is known");
-  EXPECT_EQ(read(pickle("\xff")), "the value 255 at byte 2 is no pickle opcode");
+            "byte 0 is not PROTO, so this is not a pickle of protocol 2 or later");
+  EXPECT_EQ(read("\x80\x06N."), "PROTO at byte 0 needs protocol 6; 5 is the latest known");
+  EXPECT_EQ(read(pickle("\xff")), "the value 255 at byte 2 is not a pickle opcode");
   const auto nothing = parse_pickle({});
   ASSERT_FALSE(nothing.ok());
-  EXPECT_EQ(nothing.error().message, "there is nothing to read: a pickle has at least two bytes");
+  EXPECT_EQ(nothing.error().message, "the input is empty: a pickle has at least two bytes");
 }
 
 TEST(PickleReader, ExplainsStackFaults) {
@@ -461,8 +462,8 @@ TEST(PickleReader, ExplainsStackFaults) {
       {"(e", "APPENDS at byte 3 has no list to append to"},
       {"N(Ne", "APPENDS at byte 5 has no list to append to"},
       {"](}(((u", "SETITEMS at byte 8 has no dict to fill"},
-      {"}(Nu", "SETITEMS at byte 5 has a key without value"},
-      {"(Nd", "DICT at byte 4 has a key without value"},
+      {"}(Nu", "SETITEMS at byte 5 has a key without a value"},
+      {"(Nd", "DICT at byte 4 has a key without a value"},
       {"t", "TUPLE at byte 2 has no MARK"},
       {"N\x86", "TUPLE2 at byte 3 has too few values on the stack"},
       {"0", "POP at byte 2 has no MARK"},

@@ -224,14 +224,14 @@ TEST(PickleRecords, GivesTheErrorsOfTheLoop) {
     return read_both(w.op("e"));
   };
   EXPECT_EQ(with([](Writer& w) { w.begin().get(0).get(99).get(1).int1(1).end(); }),
-            "BINGET fetches what was never put in the memo");
+            "BINGET fetches a memo entry that does not exist");
   EXPECT_EQ(with([](Writer& w) { w.begin().get(0).int1(1).get(1).end(); }),
-            "SETITEMS has a key without value");
+            "SETITEMS has a key without a value");
   EXPECT_EQ(with([](Writer& w) { w.begin().get(0).get(3).get(1).int1(1).end(); }),
-            "SETITEMS changes a container that sits in another one or in itself; a snapshot never "
+            "SETITEMS changes a container that is inside another one or itself; a snapshot never "
             "does");
   EXPECT_EQ(with([](Writer& w) { w.begin().get(0).op("]\x94").get(4).op("a").end(); }),
-            "APPEND changes a container that sits in another one or in itself; a snapshot never "
+            "APPEND changes a container that is inside another one or itself; a snapshot never "
             "does");
   EXPECT_EQ(with([](Writer& w) { w.begin().get(0).op("cos\nsystem\n").end(); }),
             "refused: GLOBAL could run code; a memory snapshot never needs it");
@@ -342,7 +342,7 @@ TEST(PickleRecords, StopsAtTheEndOfAnEndlessList) {
   std::vector<uint8_t> memory;
   const Result<PickleDocument> document = parse_exactly(w.plain, memory);
   ASSERT_FALSE(document.ok());
-  EXPECT_EQ(document.error().message, "the pickle ends before STOP: it is cut off");
+  EXPECT_EQ(document.error().message, "the pickle ends before STOP: it is truncated");
 }
 
 TEST(PickleRecords, SurvivesDamageAndReadsItAsTheLoopDoes) {

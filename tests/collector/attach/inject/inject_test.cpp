@@ -163,7 +163,7 @@ void refuses(pid_t pid, const std::string& reason,
 
 TEST(InjectRefuses, ThreadThatOnlyComputes) {
   const VictimProcess victim({"compute"});
-  refuses(victim.pid(), "no thread came to a place", std::chrono::milliseconds(300));
+  refuses(victim.pid(), "no thread reached a safe system call", std::chrono::milliseconds(300));
   const auto status = read_status(victim.pid());
   ASSERT_TRUE(status.has_value());
   EXPECT_EQ(status->tracer, 0);
@@ -178,7 +178,7 @@ TEST(InjectRefuses, SeccompThatTraps) {
 
 TEST(InjectRefuses, NoMemoryToExecute) {
   VictimProcess victim({"seccomp", "errno"});
-  refuses(victim.pid(), "memory to execute");
+  refuses(victim.pid(), "executable memory");
   EXPECT_TRUE(victim.ends_well());
 }
 
@@ -220,7 +220,7 @@ TEST(InjectRefuses, ProcessThatIsGone) {
 TEST(InjectRefuses, TracedProcess) {
   VictimProcess victim({"idle"});
   ASSERT_EQ(::ptrace(PTRACE_SEIZE, victim.pid(), nullptr, nullptr), 0);
-  refuses(victim.pid(), "traced already by process " + std::to_string(::getpid()));
+  refuses(victim.pid(), "already traced by process " + std::to_string(::getpid()));
   ASSERT_EQ(::ptrace(PTRACE_INTERRUPT, victim.pid(), nullptr, nullptr), 0);
   ASSERT_EQ(::waitpid(victim.pid(), nullptr, __WALL), victim.pid());
   ASSERT_EQ(::ptrace(PTRACE_DETACH, victim.pid(), nullptr, nullptr), 0);
@@ -239,7 +239,7 @@ TEST(InjectRefuses, StoppedProcess) {
 
 TEST(InjectRefuses, StaticProgram) {
   VictimProcess victim({}, TIDEMARK_INJECT_STATIC);
-  refuses(victim.pid(), "linked statically");
+  refuses(victim.pid(), "statically linked");
   EXPECT_TRUE(victim.ends_well());
 }
 
@@ -247,7 +247,7 @@ TEST(InjectRefuses, KernelThread) {
   // In a container no kernel thread may be visible.
   const auto status = read_status(2);
   if (!status || !status->kernel_thread) GTEST_SKIP() << "process 2 is not a kernel thread";
-  refuses(2, "thread of the kernel");
+  refuses(2, "kernel thread");
 }
 
 TEST(InjectRefuses, OtherUser) {

@@ -91,7 +91,7 @@ TEST(InjectParts, OtherMachinesAreRefused) {
   };
   EXPECT_EQ(refused(ELFCLASS64, own_machine()), "");
   EXPECT_NE(refused(ELFCLASS32, EM_386).find("32-bit"), std::string::npos);
-  EXPECT_NE(refused(ELFCLASS64, EM_RISCV).find("another machine"), std::string::npos);
+  EXPECT_NE(refused(ELFCLASS64, EM_RISCV).find("another CPU architecture"), std::string::npos);
 }
 
 TEST(InjectParts, SaysWhatForbidsIt) {
@@ -109,19 +109,19 @@ TEST(InjectParts, SaysWhatForbidsIt) {
   facts.yama_scope = 1;
   says("echo 0 | sudo tee /proc/sys/kernel/yama/ptrace_scope");
   facts.yama_scope = 2;
-  says("lets only administrators enter");
+  says("only administrators may attach");
   facts.yama_scope = 3;
-  says("lets nobody enter");
+  says("allows no attaching");
   facts.dumpable = false;
   says("is not dumpable");
   facts.users = {1001, 1000, 1000};
   says("belongs to user 1001");
   facts.tracer = "process 8 (gdb)";
-  says("is traced already by process 8 (gdb)");
+  says("is already traced by process 8 (gdb)");
   // Root is only stopped by a tracer, the last scope, and missing capabilities of a container.
   facts.own_user = 0;
   facts.tracer.clear();
-  says("lets nobody enter");
+  says("allows no attaching");
   facts.yama_scope = 2;
   says("--cap-add=SYS_PTRACE");
 }
