@@ -298,7 +298,7 @@ TEST_F(Gestures, ASecondTraceIsLaidOverTheTimelineAndF5KeepsIt) {
   const Model* before = shell_->model();
   const Model* second = selection().other.get();
   selection().show(model(), 1e9, 2e9);
-  const TimeRange view = selection().view;
+  const VisibleRange view = selection().view;
   key(ImGuiKey_F5);
   for (int i = 0; i < 20'000 && shell_->reloading(); ++i) {
     frame(1);
@@ -374,7 +374,7 @@ TEST_F(Gestures, TheStripOfTheWholeRunIsDragged) {
   move(in_timeline(0.5F, 0.5F));
   ImGui::GetIO().AddMouseWheelEvent(0, 10);
   frame();
-  const TimeRange before = selection().view;
+  const VisibleRange before = selection().view;
   const ImRect r = window(TimelinePanel::kTitle);
   const auto x_of = [&](double time) {
     const auto share = static_cast<float>(time / model().span_ns());
@@ -408,9 +408,9 @@ TEST_F(Gestures, WZoomsWhereTheMouseIs) {
   open();
   const ImVec2 at = in_timeline(0.8F, 0.5F);
   move(at);
-  const TimeRange before = selection().view;
+  const VisibleRange before = selection().view;
   for (int i = 0; i < 5; ++i) key(ImGuiKey_W);
-  const TimeRange after = selection().view;
+  const VisibleRange after = selection().view;
   EXPECT_GT(after.begin - before.begin, 3 * (before.end - after.end));
 }
 

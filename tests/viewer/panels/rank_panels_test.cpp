@@ -59,7 +59,7 @@ TEST_F(Ranks, HeatEqualsBruteForce) {
   const auto model = model_of(options);
   const RankRows rows = RankRows::of(*model);
   ASSERT_EQ(rows.size(), 5U);
-  const TimeRange view{model->span_ns() * 0.1, model->span_ns() * 0.9};
+  const VisibleRange view{model->span_ns() * 0.1, model->span_ns() * 0.9};
   const uint32_t columns = 37;
   RankHeat heat;
   for (const RankValue curve : {RankValue::kAllocated, RankValue::kReserved}) {
@@ -99,7 +99,7 @@ TEST_F(Ranks, ClickOnACellSelectsRankAndTime) {
   show(model_of(options));
   click(in_heat(2, 4, 0.7F));
   EXPECT_EQ(selection().lane, 2U);
-  const TimeRange view = selection().view;
+  const VisibleRange view = selection().view;
   EXPECT_NEAR(selection().time(model()), view.begin + view.span() * 0.7, view.span() * 0.02);
   click(in_heat(0, 4, 0.3F));
   EXPECT_EQ(selection().lane, 0U);

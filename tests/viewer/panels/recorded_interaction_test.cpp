@@ -74,11 +74,11 @@ TEST_F(RecordedInteraction, TheWheelOverKernelsZoomsAndADragPans) {
       click_until(below_curves(), 37, 9, [&] { return selection().activity.has_value(); });
   ASSERT_TRUE(at);
   key(ImGuiKey_Escape);
-  const TimeRange before = selection().view;
+  const VisibleRange before = selection().view;
   move(*at);
   ImGui::GetIO().AddMouseWheelEvent(0, 5);
   frame();
-  const TimeRange zoomed = selection().view;
+  const VisibleRange zoomed = selection().view;
   EXPECT_LT(zoomed.span(), before.span() * 0.5);
   button(true);
   move({at->x - 150, at->y});
@@ -215,7 +215,7 @@ TEST_F(RecordedInteraction, ExportsTheTimeThatWasMeasured) {
   };
   const auto whole = save(false, false);
   const auto one_rank = save(false, true);
-  selection().measure = TimeRange{model().span_ns() * 0.5, model().span_ns() * 0.6};
+  selection().measure = absolute_range(model(), {model().span_ns() * 0.5, model().span_ns() * 0.6});
   const auto part = save(true, true);
   EXPECT_GT(part, 0U);
   EXPECT_LT(one_rank, whole);

@@ -96,7 +96,7 @@ uint64_t RankRows::highest_peak(const Model& model, RankValue value) const {
 }
 
 void RankColumnWork::begin(const Model& model, const Lane& lane, RankValue value,
-                           const TimeRange& view, uint32_t count) {
+                           const VisibleRange& view, uint32_t count) {
   lane_ = &lane;
   value_ = value;
   curve_ = {};
@@ -119,7 +119,7 @@ bool RankColumnWork::work(int64_t budget_ns) {
   return true;
 }
 
-void RankColumnWork::take_used(const Model& model, const TimeRange& view, uint32_t count) {
+void RankColumnWork::take_used(const Model& model, const VisibleRange& view, uint32_t count) {
   for (uint32_t c = 0; c < count; ++c) {
     const auto edge = [&](uint32_t i) {
       return absolute_ns(model, view.begin + view.span() * (static_cast<double>(i) / count));
@@ -148,7 +148,7 @@ void RankColumnWork::take_curve() {
 }
 
 void RankHeat::want(const Model& model, const std::vector<uint32_t>& lanes, RankValue value,
-                    const TimeRange& view, uint32_t columns) {
+                    const VisibleRange& view, uint32_t columns) {
   const bool same = model_ == &model && value_ == value && next_.columns == columns &&
                     next_.view.begin == view.begin && next_.view.end == view.end && lanes_ == lanes;
   if (same) return;

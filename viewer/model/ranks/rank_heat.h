@@ -51,7 +51,7 @@ struct RankColumns {
 // They are made in portions, see ColumnWork; the card's use is exact at once.
 class RankColumnWork {
  public:
-  void begin(const Model& model, const Lane& lane, RankValue value, const TimeRange& view,
+  void begin(const Model& model, const Lane& lane, RankValue value, const VisibleRange& view,
              uint32_t count);
   // As ColumnWork's.
   bool work(int64_t budget_ns);
@@ -59,7 +59,7 @@ class RankColumnWork {
   const RankColumns& values() const { return values_; }
 
  private:
-  void take_used(const Model& model, const TimeRange& view, uint32_t count);
+  void take_used(const Model& model, const VisibleRange& view, uint32_t count);
   void take_curve();
 
   const Lane* lane_ = nullptr;
@@ -71,7 +71,7 @@ class RankColumnWork {
 struct HeatTable {
   static constexpr uint64_t kUnknown = UINT64_MAX;  // before the first event
 
-  TimeRange view;
+  VisibleRange view;
   uint32_t columns = 0;
   std::vector<uint64_t> most;    // row by row
   std::vector<uint32_t> ends;    // per row: the first column behind its last event
@@ -85,7 +85,7 @@ class RankHeat {
  public:
   // A row per lane. Begins anew when anything differs from what was wanted last.
   void want(const Model& model, const std::vector<uint32_t>& lanes, RankValue value,
-            const TimeRange& view, uint32_t columns);
+            const VisibleRange& view, uint32_t columns);
   // Goes on for about that long (< 0: to the end); true when what is wanted is shown.
   bool work(int64_t budget_ns);
 

@@ -26,10 +26,6 @@ std::optional<size_t> last_oom(const Model& model, uint32_t lane) {
   return found;
 }
 
-double since_start(const Model& model, int64_t time_ns) {
-  return static_cast<double>(time_ns - model.trace.start_ns);
-}
-
 void at_peak(FindingPlace& place, const Peak& peak, const char* what, ShownBy by) {
   place.event = peak.event;
   place.what = what;
@@ -61,8 +57,7 @@ void over_growth(const Model& model, FindingPlace& place, const Lane& lane) {
   // Where a step begins little is alive: what stays from one to the other is what grew.
   place.compare = event(first);
   place.event = event(last);
-  place.range = TimeRange{since_start(model, m.time_ns[event(first)]),
-                          since_start(model, m.time_ns[event(last)])};
+  place.range = TimeRange{m.time_ns[event(first)], m.time_ns[event(last)]};
   place.what = "what came and stayed";
   place.by = ShownBy::kFlame;
 }
@@ -76,7 +71,7 @@ void at_largest_hole(FindingPlace& place, const Lane& lane) {
 }
 
 // All memory that went back to the driver while the run went on.
-void over_shrinking(const Model& model, FindingPlace& place, const Lane& lane) {
+void over_shrinking(FindingPlace& place, const Lane& lane) {
   const AllocationHistory& m = *lane.memory;
   uint32_t first = kNever;
   uint32_t last = 0;
@@ -87,8 +82,7 @@ void over_shrinking(const Model& model, FindingPlace& place, const Lane& lane) {
   }
   if (first == kNever) return;
   place.event = first;
-  place.range =
-      TimeRange{since_start(model, m.time_ns[first]), since_start(model, m.time_ns[last])};
+  place.range = TimeRange{m.time_ns[first], m.time_ns[last]};
   place.what = "memory given back and taken again";
   place.by = ShownBy::kTimeline;
 }
@@ -96,8 +90,7 @@ void over_shrinking(const Model& model, FindingPlace& place, const Lane& lane) {
 void at_divergence(const Model& model, FindingPlace& place) {
   const RankComparison& ranks = model.report.comparison;
   if (!ranks.divergence.found) return;
-  place.range = TimeRange{since_start(model, ranks.divergence.time_ns),
-                          since_start(model, ranks.highest.time_ns)};
+  place.range = TimeRange{ranks.divergence.time_ns, ranks.highest.time_ns};
   place.what = "from where this rank left the others to its peak";
   place.by = ShownBy::kFlame;
 }
@@ -128,7 +121,7 @@ std::optional<FindingPlace> place_of(const Model& model, const Finding& f) {
   } else if (is("creep") || is("retained_graph") || is("eval_keeps_graph")) {
     over_growth(model, place, lane);
   } else if (is("cache_thrash")) {
-    over_shrinking(model, place, lane);
+    over_shrinking(place, lane);
   } else if (is("rank_imbalance")) {
     at_divergence(model, place);
   } else if (is("nccl_overhead")) {
@@ -160,9 +153,10 @@ void go_to(const Model& model, Selection& selection, const FindingPlace& place) 
   }
   if (place.compare) selection.compare_from(*place.compare);
   if (place.colour) selection.colour = *place.colour;
-  if (place.range && place.range->span() > 0) {
-    const double room = place.range->span() * 0.1;
-    selection.show(model, place.range->begin - room, place.range->end + room);
+  if (place.range && place.range->end_ns > place.range->begin_ns) {
+    const VisibleRange range = since_start(model, *place.range);
+    const double margin = range.span() * 0.1;
+    selection.show(model, range.begin - margin, range.end + margin);
   } else {
     selection.reveal(model, selection.time(model));
   }

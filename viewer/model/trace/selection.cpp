@@ -35,12 +35,6 @@ bool mostly_unknown(const Model& model, const Moment& moment) {
 
 }  // namespace
 
-int64_t absolute_ns(const Model& model, double time) {
-  // Half the range of int64_t around the start is more than any trace spans.
-  constexpr double kMost = 4e18;
-  return model.trace.start_ns + static_cast<int64_t>(std::floor(std::clamp(time, -kMost, kMost)));
-}
-
 ColourBy Selection::usual_colour(const Model& model) {
   const bool only_driver =
       !model.lanes.empty() && std::all_of(model.lanes.begin(), model.lanes.end(),
@@ -138,7 +132,6 @@ void Selection::carry_over(const Model& before, const Model& after) {
   const auto shift = static_cast<double>(before.trace.start_ns - after.trace.start_ns);
   view = {view.begin + shift, view.end + shift};
   if (between_events_) *between_events_ += shift;
-  if (measure) measure = TimeRange{measure->begin + shift, measure->end + shift};
   if (whole) {
     fit(after);
   } else if (at_end) {
@@ -156,7 +149,7 @@ double Selection::end_of(const Model& model) const {
   return offset < own && theirs > 0 ? std::max(own, theirs) : own;
 }
 
-TimeRange Selection::whole(const Model& model) const {
+VisibleRange Selection::whole(const Model& model) const {
   const double end = end_of(model);
   return {-kMargin * end, end * (1 + kMargin)};
 }
@@ -251,7 +244,7 @@ void Selection::choose_activity(const Model& model, const ActivityRef& ref) {
   const uint32_t at = model.lane_of(ref.process, row.device);
   const int64_t begin = row.spans.begin_ns(ref.index);
   if (at == UINT32_MAX) return;
-  set_time(model, at, static_cast<double>(begin - model.trace.start_ns));
+  set_time(model, at, since_start(model, begin));
 }
 
 void Selection::step_events(const Model& model, int64_t steps) {
@@ -272,7 +265,7 @@ void Selection::go_to_oom_at(const Model& model, size_t index) {
   const OomPoint& oom = model.ooms[index];
   set_event(model, oom.lane, oom.event);
   // The error came some time after the last change; that is where the cursor belongs.
-  const auto at = static_cast<double>(oom.time_ns - model.trace.start_ns);
+  const double at = since_start(model, oom.time_ns);
   if (at >= time(model)) {
     between_events_ = at;
     follow_cursor(model);
@@ -308,7 +301,7 @@ double Selection::time(const Model& model) const {
   if (between_events_) return *between_events_;
   const AllocationHistory& m = *model.lanes[lane].memory;
   if (event >= m.event_count()) return 0;
-  return static_cast<double>(m.time_ns[event] - model.trace.start_ns);
+  return since_start(model, m.time_ns[event]);
 }
 
 bool Selection::event_in_lane(const Model& model, uint32_t index, uint32_t& out) const {
@@ -395,7 +388,7 @@ uint32_t matching_lane(const Model& model, uint32_t lane, const Model& there) {
 
 double Selection::other_offset(const Model& model) const {
   if (other == nullptr || !other_by_clock) return 0;
-  return static_cast<double>(other->trace.start_ns - model.trace.start_ns);
+  return since_start(model, other->trace.start_ns);
 }
 
 void Selection::set_other(const Model& model, std::shared_ptr<const Model> second) {
@@ -443,7 +436,7 @@ double Selection::compared_time(const Model& model) const {
   if (!compare || compare->lane >= there.lanes.size()) return 0;
   const AllocationHistory& m = *there.lanes[compare->lane].memory;
   if (compare->event >= m.event_count()) return 0;
-  const auto at = static_cast<double>(m.time_ns[compare->event] - there.trace.start_ns);
+  const double at = since_start(there, m.time_ns[compare->event]);
   return at + (compare->other ? other_offset(model) : 0);
 }
 

@@ -10,20 +10,9 @@
 
 #include "viewer/model/map/map_layout.h"
 #include "viewer/model/palette.h"
-#include "viewer/model/trace/view_model.h"
+#include "viewer/model/trace/visible_range.h"
 
 namespace tidemark::view {
-
-// In ns since the start of the trace.
-struct TimeRange {
-  double begin = 0;
-  double end = 1;
-
-  double span() const { return end - begin; }
-};
-
-// As the model counts it, from ns since the start of the trace.
-int64_t absolute_ns(const Model& model, double time);
 
 // The memory at the cursor, shared by all panels and computed once per instant.
 struct Moment {
@@ -69,9 +58,9 @@ class Selection {
   void blocks_changed(const Model& model);
 
   // --- the stretch of time
-  TimeRange view;
+  VisibleRange view;
   // All of the trace and of the second one beside it, where they lie together.
-  TimeRange whole(const Model& model) const;
+  VisibleRange whole(const Model& model) const;
   void fit(const Model& model);
   // factor < 1 zooms in; `at` stays where it is.
   void zoom(const Model& model, double at, double factor);

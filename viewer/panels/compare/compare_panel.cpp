@@ -102,8 +102,8 @@ void ComparePanel::draw_choice(const Model& model, Selection& selection) {
   if (ImGui::Button("Close the second trace")) selection.set_other(model, nullptr);
 }
 
-void ComparePanel::fill(const Model& model, const Lane& lane, const TimeRange& view, double offset,
-                        uint32_t columns, Points& out) const {
+void ComparePanel::fill(const Model& model, const Lane& lane, const VisibleRange& view,
+                        double offset, uint32_t columns, Points& out) const {
   const TimeWindow window{model.trace.start_ns, view.begin - offset, view.end - offset};
   const std::shared_ptr<const Model> of = model.weak_from_this().lock();
   const bool same = of != nullptr && of == out.model.lock() && out.offset == offset &&

@@ -50,7 +50,7 @@ class ComparePanel {
   // What could be compared, while nothing is.
   void draw_offers(const Model& model, Selection& selection);
   // The chosen curve of a lane, its times moved by `offset`.
-  void fill(const Model& model, const Lane& lane, const TimeRange& view, double offset,
+  void fill(const Model& model, const Lane& lane, const VisibleRange& view, double offset,
             uint32_t columns, Points& out) const;
 
   Curve value_ = Curve::kAllocated;

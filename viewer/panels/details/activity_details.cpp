@@ -19,8 +19,8 @@ constexpr float kColumnPx = 110;
 // Operations of one group can be thousands; the rest are in the table.
 constexpr size_t kMostOfGroup = 12;
 
-std::string since_start(const Model& model, int64_t time_ns, double length) {
-  return instant_text(static_cast<double>(time_ns - model.trace.start_ns), std::max(length, 1e3));
+std::string instant_of(const Model& model, int64_t time_ns, double length) {
+  return instant_text(since_start(model, time_ns), std::max(length, 1e3));
 }
 
 void draw_memory(const Model& model, const ActivityRef& ref, const ActivityRow& row) {
@@ -100,7 +100,7 @@ void draw_operation(const Model& model, const ProcessModel& process, const NcclO
                      op.channels == 0 ? "" : ", " + counted(op.channels, "channel")),
          px(kColumnPx));
   }
-  fact("called", since_start(model, op.start_ns, static_cast<double>(op.duration_ns)),
+  fact("called", instant_of(model, op.start_ns, static_cast<double>(op.duration_ns)),
        px(kColumnPx));
   if (op.gpu_start_ns != 0) {
     fact("on the card",
@@ -159,7 +159,7 @@ void ActivityDetails::draw_kernel(const Model& model, const ActivityRef& ref,
     text_wrapped(model.text[ref.process].kernel(name));
   }
   fact("ran", span_text(length), px(kColumnPx));
-  fact("from", since_start(model, begin, length), px(kColumnPx));
+  fact("from", instant_of(model, begin, length), px(kColumnPx));
   fact("stream", fmt::format("{} on cuda:{}", row.stream, row.device), px(kColumnPx));
   if (kernel_) {
     const Kernel& kernel = *kernel_;
@@ -237,8 +237,8 @@ void ActivityDetails::draw(const Model& model, Selection& selection, const Activ
   const ActivityRow& row = model.activity[ref.process].rows[ref.row];
   update(model, ref, row);
   if (ImGui::SmallButton("Zoom to it")) {
-    const auto begin = static_cast<double>(row.spans.begin_ns(ref.index) - model.trace.start_ns);
-    const auto end = static_cast<double>(row.spans.end_ns(ref.index) - model.trace.start_ns);
+    const double begin = since_start(model, row.spans.begin_ns(ref.index));
+    const double end = since_start(model, row.spans.end_ns(ref.index));
     const double room = std::max((end - begin) * 2, 1e3);
     selection.show(model, begin - room, end + room);
   }

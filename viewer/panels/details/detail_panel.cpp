@@ -17,7 +17,7 @@ namespace tidemark::view {
 void DetailPanel::draw_facts(const Model& model, const Lane& lane, const Allocation& a) {
   const float column = px(110);
   const auto since = [&](int64_t ns) {
-    return instant_text(static_cast<double>(ns - model.trace.start_ns), model.span_ns());
+    return instant_text(since_start(model, ns), model.span_ns());
   };
   {
     const WithFont title(fonts().title);

@@ -20,8 +20,8 @@ namespace {
 // What ui.perfetto.dev opens without trouble.
 constexpr uint64_t kMostBytes = uint64_t{1} << 30;
 
-TimeRange chosen_time(const Selection& selection) {
-  return selection.measure ? *selection.measure : selection.view;
+TimeRange chosen_time(const Model& model, const Selection& selection) {
+  return selection.measure ? *selection.measure : absolute_range(model, selection.view);
 }
 
 std::string write_file(const std::shared_ptr<const Model>& model, const ExportOptions& options,
@@ -53,10 +53,7 @@ void ExportPanel::show(const Model& model, const Selection& selection) {
 void ExportPanel::start(const std::shared_ptr<const Model>& model, const Selection& selection) {
   ExportOptions options;
   options.max_bytes = kMostBytes;
-  if (only_time) {
-    const TimeRange time = chosen_time(selection);
-    options.time = {absolute_ns(*model, time.begin), absolute_ns(*model, time.end)};
-  }
+  if (only_time) options.time = chosen_time(*model, selection);
   if (only_rank && selection.lane < model->lanes.size()) {
     options.ranks = {model->process_of(model->lanes[selection.lane]).info.rank};
   }
@@ -80,7 +77,7 @@ std::string ExportPanel::draw(const std::shared_ptr<const Model>& model,
     if (model->source == nullptr) {
       text_wrapped("This trace was not read from a file, so there is nothing to export from.");
     } else {
-      const TimeRange time = chosen_time(selection);
+      const VisibleRange time = since_start(*model, chosen_time(*model, selection));
       ImGui::Checkbox(
           fmt::format("only the time {} ({})", selection.measure ? "that was measured" : "in view",
                       span_text(time.span()))

@@ -124,9 +124,8 @@ void FindingsPanel::draw_oom(const Model& model, Selection& selection, const Oom
   text_in_colour(theme().bad,
                  oom.layer == Layer::kDriver ? "out of memory (driver)" : "out of memory");
   ImGui::SameLine();
-  text_dim(fmt::format(
-      "{}  {}", lane.name,
-      instant_text(static_cast<double>(oom.time_ns - model.trace.start_ns), model.span_ns())));
+  text_dim(fmt::format("{}  {}", lane.name,
+                       instant_text(since_start(model, oom.time_ns), model.span_ns())));
   {
     const WithFont bold(fonts().bold);
     text_wrapped(fmt::format("asked for {}", size_text(oom.requested_bytes)));

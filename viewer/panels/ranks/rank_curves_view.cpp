@@ -49,7 +49,7 @@ size_t columns_for(size_t count, ImVec2 room) {
 }  // namespace
 
 const RankColumns& RankCurvesView::values_of(const Model& model, uint32_t lane,
-                                             const TimeRange& view, uint32_t columns) {
+                                             const VisibleRange& view, uint32_t columns) {
   Small& small = small_[lane];
   const bool same = small.columns == columns && small.value == options_.value &&
                     small.view.begin == view.begin && small.view.end == view.end;
@@ -87,7 +87,7 @@ void RankCurvesView::draw_values(const Model& model, uint32_t lane, const PlotAr
   }
   for (const OomPoint& oom : model.ooms) {
     if (oom.lane != lane) continue;
-    const float x = area.x(static_cast<double>(oom.time_ns - model.trace.start_ns));
+    const float x = area.x(since_start(model, oom.time_ns));
     draw.AddLine({x, area.min.y}, {x, area.max.y}, paint(theme().bad), px(1.5F));
   }
 }

@@ -17,13 +17,13 @@ class RankCurvesView {
  private:
   // Kept for the next frame.
   struct Small {
-    TimeRange view;
+    VisibleRange view;
     uint32_t columns = 0;
     RankValue value = RankValue::kAllocated;
     RankColumnWork values;
   };
 
-  const RankColumns& values_of(const Model& model, uint32_t lane, const TimeRange& view,
+  const RankColumns& values_of(const Model& model, uint32_t lane, const VisibleRange& view,
                                uint32_t columns);
   void draw_one(const Model& model, Selection& selection, const RankRows& rows, size_t row,
                 ImVec2 size);

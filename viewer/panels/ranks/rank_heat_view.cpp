@@ -160,7 +160,7 @@ void RankHeatView::draw_waits(const Model& model, const RankRows& rows, const Gr
   const auto middle_of = [&](size_t row) { return grid.y(row) + height / 2; };
   draw.PushClipRect(area.min, area.max, true);
   for (const StuckCollective& s : model.report.comparison.stuck) {
-    const float from = area.x(static_cast<double>(s.since_ns - model.trace.start_ns));
+    const float from = area.x(since_start(model, s.since_ns));
     const float to = area.x(model.span_ns());
     const float thick = std::min(px(3), std::max(1.0F, height / 3));
     for (const int64_t rank : s.waiting) {
@@ -184,7 +184,7 @@ void RankHeatView::draw_waits(const Model& model, const RankRows& rows, const Gr
   for (const OomPoint& oom : model.ooms) {
     const size_t row = rows.of_lane(oom.lane);
     if (row == SIZE_MAX) continue;
-    const float x = area.x(static_cast<double>(oom.time_ns - model.trace.start_ns));
+    const float x = area.x(since_start(model, oom.time_ns));
     const float half = std::max(height / 2, px(2));
     draw.AddLine({x, middle_of(row) - half}, {x, middle_of(row) + half}, paint(theme().bad),
                  px(2.5F));

@@ -22,7 +22,7 @@ constexpr size_t kStuckLines = 3;
 void RanksPanel::go(const Model& model, Selection& selection, int64_t rank, int64_t time_ns) {
   const size_t row = rows_.of_rank(rank);
   if (row == SIZE_MAX) return;
-  const auto time = static_cast<double>(time_ns - model.trace.start_ns);
+  const double time = since_start(model, time_ns);
   selection.set_time(model, rows_.lanes[row], time);
   selection.reveal(model, time);
 }
@@ -77,7 +77,7 @@ void RanksPanel::draw_summary(const Model& model, Selection& selection) {
   if (ImGui::SmallButton("Go##peak")) go(model, selection, c.highest.rank, c.highest.time_ns);
   draw_compare_button(model, selection);
   if (!c.divergence.found) return;
-  const auto since = static_cast<double>(c.divergence.time_ns - model.trace.start_ns);
+  const double since = since_start(model, c.divergence.time_ns);
   line = fmt::format("rank {} left the others at {}: {} above them at its peak", c.divergence.rank,
                      instant_text(since, model.span_ns()), size_text(c.divergence.excess_bytes));
   text(fitted(line, room));

@@ -128,8 +128,7 @@ size_t ActivityTables::draw_collectives(const Model& model, Selection& selection
       selection.reveal(model, selection.time(model));
     }
     ImGui::SameLine(0, 0);
-    text(instant_text(static_cast<double>(op.start_ns - model.trace.start_ns),
-                      selection.view.span()));
+    text(instant_text(since_start(model, op.start_ns), selection.view.span()));
     number_cell(ran ? span_text(static_cast<double>(op.gpu_start_ns - op.start_ns)) : "?");
     number_cell(ran ? span_text(static_cast<double>(op.gpu_duration_ns)) : "?");
     number_cell(size_text(op.size_bytes));

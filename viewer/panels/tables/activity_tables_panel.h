@@ -29,7 +29,7 @@ class ActivityTables {
   struct Key {
     const Model* model = nullptr;
     uint32_t process = 0;
-    TimeRange view;
+    VisibleRange view;
     std::string filter;
     SortBy sort;
   };

@@ -79,7 +79,7 @@ void explain_cell(const Model& model, const ActivityRef& ref, const SpanCell& ce
     text_dim(cell.count > kMostCompared ? "the first one:" : "the longest one:");
   }
   text(name_of(model, ref));
-  const auto at = static_cast<double>(row.spans.begin_ns(ref.index) - model.trace.start_ns);
+  const double at = since_start(model, row.spans.begin_ns(ref.index));
   if (waits_for_ever(model, ref)) {
     text_in_colour(theme().bad, "waits for other ranks and never ran");
   } else {

@@ -189,7 +189,7 @@ void draw_limit(const PlotArea& area, double bytes, const std::string& label, La
 void draw_peak(const Model& model, const Lane& lane, const PlotArea& area, Labels& labels) {
   const Peak& peak = lane.memory->allocated_peak;
   if (lane.memory->event_count() == 0) return;
-  const float x = area.x(static_cast<double>(peak.time_ns - model.trace.start_ns));
+  const float x = area.x(since_start(model, peak.time_ns));
   if (x < area.min.x || x > area.max.x) return;
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   const float y = area.y(static_cast<double>(peak.bytes));
@@ -211,7 +211,7 @@ void draw_ooms(const Model& model, uint32_t lane, const PlotArea& area, Labels& 
   float last_flag = -1e9F;
   for (const OomPoint& oom : model.ooms) {
     if (oom.lane != lane) continue;
-    const float x = area.x(static_cast<double>(oom.time_ns - model.trace.start_ns));
+    const float x = area.x(since_start(model, oom.time_ns));
     if (x < area.min.x || x > area.max.x || x < last_line + 1) continue;
     last_line = x;
     draw.AddLine({x, area.min.y}, {x, area.max.y}, paint(theme().bad, 230), px(1.5F));
@@ -317,7 +317,7 @@ Rgb curve_colour(Curve curve) {
   return theme().text;
 }
 
-void LaneCurves::update(const Model& model, const Lane& lane, const TimeRange& view,
+void LaneCurves::update(const Model& model, const Lane& lane, const VisibleRange& view,
                         uint32_t columns, double offset) {
   touched_ = true;
   const std::weak_ptr<const Model> now = model.weak_from_this();

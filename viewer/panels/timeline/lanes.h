@@ -36,7 +36,7 @@ Rgb curve_colour(Curve curve);
 struct PlotArea {
   ImVec2 min;
   ImVec2 max;
-  TimeRange view;
+  VisibleRange view;
   double top_bytes = 1;
 
   float x(double time) const {
@@ -54,7 +54,7 @@ struct PlotArea {
 class LaneCurves {
  public:
   // Times of the lane become those of the view by adding `offset`.
-  void update(const Model& model, const Lane& lane, const TimeRange& view, uint32_t columns,
+  void update(const Model& model, const Lane& lane, const VisibleRange& view, uint32_t columns,
               double offset = 0);
   // Goes on with what update() of this frame left for later, once the view rests; see ColumnWork.
   // True: nothing is left.
@@ -79,7 +79,7 @@ class LaneCurves {
   const Lane* lane_ = nullptr;
   bool touched_ = false;  // by update(), since the last refine()
   bool moved_ = false;    // by the last update()
-  TimeRange view_;
+  VisibleRange view_;
   uint32_t count_ = 0;
   double offset_ = 0;
   TimeWindow window_;

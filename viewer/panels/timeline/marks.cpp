@@ -20,7 +20,7 @@ constexpr size_t kMarksOfAll = 2;  // with more lanes than this only one process
 void mark_tooltip(const Model& model, uint32_t process, const MarkRange& range) {
   if (!ImGui::BeginTooltip()) return;
   text(model.trace.processes[process].names.string(range.name));
-  const auto begin = static_cast<double>(range.begin_ns - model.trace.start_ns);
+  const double begin = since_start(model, range.begin_ns);
   const auto length = static_cast<double>(range.end_ns - range.begin_ns);
   text_dim("from " + instant_text(begin, std::max(length, 1e3)));
   if (range.open) {

@@ -14,7 +14,7 @@ void draw_ooms(const Model& model, const PlotArea& area) {
   const int alpha = model.ooms.size() > 50 ? 80 : 255;
   float last = -1e9F;
   for (const OomPoint& oom : model.ooms) {
-    const float x = area.x(static_cast<double>(oom.time_ns - model.trace.start_ns));
+    const float x = area.x(since_start(model, oom.time_ns));
     if (x < last + 1) continue;
     last = x;
     ImGui::GetWindowDrawList()->AddLine({x, area.min.y}, {x, area.max.y}, paint(theme().bad, alpha),
@@ -23,7 +23,7 @@ void draw_ooms(const Model& model, const PlotArea& area) {
 }
 
 // What of the run is in view: the rest is dimmed.
-void draw_window(const TimeRange& view, const PlotArea& area) {
+void draw_window(const VisibleRange& view, const PlotArea& area) {
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   const float left = std::max(area.x(view.begin), area.min.x);
   const float right = std::min(std::max(area.x(view.end), left + px(3)), area.max.x);

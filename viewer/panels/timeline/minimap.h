@@ -23,8 +23,8 @@ class Minimap {
   LaneCurves own_;
   LaneCurves laid_over_;
   bool dragging_ = false;
-  double drag_from_ = 0;  // time under the mouse when the drag began
-  TimeRange drag_view_;   // the view when the drag began
+  double drag_from_ = 0;    // time under the mouse when the drag began
+  VisibleRange drag_view_;  // the view when the drag began
 };
 
 }  // namespace tidemark::view

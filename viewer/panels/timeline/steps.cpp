@@ -19,8 +19,7 @@ enum LabelRank { kPhaseLabel, kStepLabel };
 
 double time_of(const Model& model, const Lane& lane, uint32_t event) {
   const AllocationHistory& m = *lane.memory;
-  return static_cast<double>(m.time_ns[std::min(event, m.event_count() - 1)] -
-                             model.trace.start_ns);
+  return since_start(model, m.time_ns[std::min(event, m.event_count() - 1)]);
 }
 
 // Above the strip's text, below the curves.

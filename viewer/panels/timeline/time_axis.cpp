@@ -15,7 +15,7 @@ constexpr float kClickPx = 4;  // a shorter drag is a click
 
 }  // namespace
 
-std::vector<Tick> axis_ticks(const TimeRange& view, float width) {
+std::vector<Tick> axis_ticks(const VisibleRange& view, float width) {
   return time_ticks(view.begin, view.end, std::max(2, static_cast<int>(width / px(110))));
 }
 

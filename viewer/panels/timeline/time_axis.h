@@ -9,7 +9,7 @@
 namespace tidemark::view {
 
 // As many round times as fit beside each other.
-std::vector<Tick> axis_ticks(const TimeRange& view, float width);
+std::vector<Tick> axis_ticks(const VisibleRange& view, float width);
 // Labels above a plot, with the cursor's time on a flag. `area` is the strip of the labels.
 void draw_time_axis(const Model& model, const Selection& selection, const std::vector<Tick>& ticks,
                     const PlotArea& area);
@@ -24,7 +24,7 @@ class TimeGestures {
   std::optional<ImVec2> handle(const Model& model, Selection& selection, const PlotArea& area);
 
  private:
-  TimeRange drag_view_;
+  VisibleRange drag_view_;
 };
 
 }  // namespace tidemark::view

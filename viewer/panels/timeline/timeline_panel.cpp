@@ -128,7 +128,7 @@ void TimelinePanel::draw_toolbar(const Model& model, Selection& selection) {
 void TimelinePanel::draw_measure(const Model& model, Selection& selection, const PlotArea& area) {
   if (!selection.measure) return;
   ImDrawList& draw = *ImGui::GetWindowDrawList();
-  const TimeRange range = *selection.measure;
+  const VisibleRange range = since_start(model, *selection.measure);
   const ImVec2 a(area.x(range.begin), area.min.y);
   const ImVec2 b(area.x(range.end), area.max.y);
   draw.PushClipRect(area.min, area.max, true);
@@ -226,7 +226,8 @@ bool TimelinePanel::handle_mouse(const Model& model, Selection& selection, uint3
   const bool moved = ImGui::IsMouseDragging(ImGuiMouseButton_Left, px(kClickPx));
   if (ImGui::IsItemActive() && moved) {
     if (drag_ == Drag::kMeasure) {
-      selection.measure = TimeRange{std::min(drag_from_, at), std::max(drag_from_, at)};
+      selection.measure =
+          absolute_range(model, {std::min(drag_from_, at), std::max(drag_from_, at)});
     } else if (drag_ == Drag::kPan) {
       const double per_px = drag_view_.span() / static_cast<double>(area.max.x - area.min.x);
       const double by = -per_px * static_cast<double>(ImGui::GetMouseDragDelta(0, 0).x);
@@ -431,7 +432,8 @@ void TimelinePanel::handle_keys(const Model& model, Selection& selection) {
   if (pressed(Command::kPreviousOom)) selection.go_to_oom(model, -1);
   if (pressed(Command::kCompare)) selection.toggle_compare();
   if (pressed(Command::kZoomToMeasure) && selection.measure) {
-    selection.show(model, selection.measure->begin, selection.measure->end);
+    const VisibleRange range = since_start(model, *selection.measure);
+    selection.show(model, range.begin, range.end);
   }
   if (pressed(Command::kEventBack)) selection.step_events(model, -1);
   if (pressed(Command::kEventOn)) selection.step_events(model, 1);

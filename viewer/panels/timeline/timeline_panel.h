@@ -54,8 +54,8 @@ class TimelinePanel {
   bool busy_ = false;
   std::vector<Tick> ticks_;
   Drag drag_ = Drag::kNone;
-  double drag_from_ = 0;  // time under the mouse when the drag began
-  TimeRange drag_view_;   // the view when the drag began
+  double drag_from_ = 0;    // time under the mouse when the drag began
+  VisibleRange drag_view_;  // the view when the drag began
   uint32_t last_lane_ = UINT32_MAX;
   int scroll_frames_ = 0;   // frames left in which the lane is scrolled into view
   double hover_time_ = -1;  // for zooming by key; < view.begin when the mouse is elsewhere
