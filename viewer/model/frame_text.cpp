@@ -9,8 +9,8 @@
 
 namespace tidemark::view {
 
-const std::string& FrameText::kernel(uint32_t name) {
-  const auto [it, fresh] = kernels_.try_emplace(name);
+const std::string& FrameText::kernel(uint32_t name) const {
+  const auto [it, fresh] = kept_->kernels.try_emplace(name);
   if (fresh) {
     const std::string_view whole = names_->string(name);
     it->second =
@@ -35,8 +35,8 @@ bool FrameText::is_own_code(uint32_t frame) const {
          file.find("lib/python3") == std::string_view::npos;
 }
 
-const std::string& FrameText::frame(uint32_t frame) {
-  const auto [it, fresh] = frames_.try_emplace(frame);
+const std::string& FrameText::frame(uint32_t frame) const {
+  const auto [it, fresh] = kept_->frames.try_emplace(frame);
   if (!fresh) return it->second;
   const Frame& f = names_->frame(frame);
   const std::string_view function = names_->string(f.function);
@@ -53,8 +53,8 @@ const std::string& FrameText::frame(uint32_t frame) {
   return it->second;
 }
 
-const std::string& FrameText::headline(uint32_t stack) {
-  const auto [it, fresh] = headlines_.try_emplace(stack);
+const std::string& FrameText::headline(uint32_t stack) const {
+  const auto [it, fresh] = kept_->headlines.try_emplace(stack);
   if (!fresh) return it->second;
   const std::vector<uint32_t> frames = names_->frames_of(stack);
   if (frames.empty()) return it->second = std::string(kNoStackText);
@@ -75,13 +75,13 @@ const std::string& FrameText::headline(uint32_t stack) {
   return it->second;
 }
 
-std::string_view FrameText::headline(uint32_t stack, bool before_recording) {
+std::string_view FrameText::headline(uint32_t stack, bool before_recording) const {
   if (stack == 0 && before_recording) return kBeforeRecordingText;
   return headline(stack);
 }
 
-const std::string& FrameText::searchable(uint32_t stack) {
-  const auto [it, fresh] = searchable_.try_emplace(stack);
+const std::string& FrameText::searchable(uint32_t stack) const {
+  const auto [it, fresh] = kept_->searchable.try_emplace(stack);
   if (!fresh) return it->second;
   for (const uint32_t f : names_->frames_of(stack)) {
     it->second += lower_case(names_->frame_text(f));
@@ -90,7 +90,7 @@ const std::string& FrameText::searchable(uint32_t stack) {
   return it->second;
 }
 
-bool FrameText::matches(uint32_t stack, std::string_view text) {
+bool FrameText::matches(uint32_t stack, std::string_view text) const {
   return text.empty() || searchable(stack).find(text) != std::string::npos;
 }
 

@@ -1,7 +1,11 @@
-// Stacks in words, short enough for a cell or a bar. Remembers what it made; one thread only.
+// Stacks in words, short enough for a cell or a bar.
+//
+// Its answers depend on the names alone and never change. It keeps each text it made, so that a
+// frame does not make it again; the kept texts are why an object belongs to one thread.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -15,32 +19,36 @@ inline constexpr std::string_view kNoStackText = "(no stack recorded)";
 
 class FrameText {
  public:
-  explicit FrameText(const Dictionary& names) : names_(&names) {}
+  explicit FrameText(const Dictionary& names) : names_(&names), kept_(std::make_unique<Kept>()) {}
 
   // "function  file.py:12": the file without its folders.
-  const std::string& frame(uint32_t frame);
+  const std::string& frame(uint32_t frame) const;
   // The innermost line of the user's own code and the function it called in the end; without own
   // code, the innermost line.
-  const std::string& headline(uint32_t stack);
-  std::string_view headline(uint32_t stack, bool before_recording);
+  const std::string& headline(uint32_t stack) const;
+  std::string_view headline(uint32_t stack, bool before_recording) const;
   // Whether any frame of the stack contains the text, whatever the case. An empty text matches all.
-  bool matches(uint32_t stack, std::string_view lower_case);
+  bool matches(uint32_t stack, std::string_view lower_case) const;
 
   // The name of a kernel (a string), without parameters and long template arguments.
-  const std::string& kernel(uint32_t name);
+  const std::string& kernel(uint32_t name) const;
 
   const Dictionary& names() const { return *names_; }
   // Frames inside installed packages and native code are somebody else's.
   bool is_own_code(uint32_t frame) const;
 
  private:
-  const std::string& searchable(uint32_t stack);
+  struct Kept {
+    std::unordered_map<uint32_t, std::string> frames;
+    std::unordered_map<uint32_t, std::string> headlines;
+    std::unordered_map<uint32_t, std::string> searchable;
+    std::unordered_map<uint32_t, std::string> kernels;
+  };
+
+  const std::string& searchable(uint32_t stack) const;
 
   const Dictionary* names_;
-  std::unordered_map<uint32_t, std::string> frames_;
-  std::unordered_map<uint32_t, std::string> headlines_;
-  std::unordered_map<uint32_t, std::string> searchable_;
-  std::unordered_map<uint32_t, std::string> kernels_;
+  std::unique_ptr<Kept> kept_;
 };
 
 std::string lower_case(std::string_view text);

@@ -13,7 +13,7 @@ namespace {
 
 std::map<std::string, uint64_t> bytes_by_line(const Model& model, const Lane& lane,
                                               const MemoryState& state) {
-  FrameText& text = model.text_of(lane);
+  const FrameText& text = model.text_of(lane);
   std::map<std::pair<uint32_t, bool>, uint64_t> by_stack;
   for (const uint32_t i : state.live) {
     const Allocation& a = lane.memory->allocations[i];

@@ -58,7 +58,7 @@ struct TableSource {
   const AllocationHistory& memory;
   const MemoryState& state;
   const MapLayout& layout;
-  FrameText& text;
+  const FrameText& text;
 };
 
 // Allocations of state.live whose stack, category or address (in hexadecimal) contains `filter`.

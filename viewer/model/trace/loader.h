@@ -38,10 +38,12 @@ class Loader {
 
   // The outcome, once; empty while busy or when nothing was started.
   std::optional<Result<std::shared_ptr<const Model>>> take();
-  // Gives the model that was taken its insight, if that is there now: what is drawn of its blocks
-  // must be made again.
+  // The loader stays the owner of the model that was taken until the model is complete. Both
+  // functions change that model, between two frames.
+  //
+  // Attaches the insight once it is known. True: what was made of the model's blocks is outdated.
   bool attach_insight();
-  // Gives the model that was taken its report, as soon as that is there.
+  // Attaches the report once it is known.
   Status attach_report();
 
  private:

@@ -192,11 +192,11 @@ const Steps& Model::steps_of(const Lane& lane) const {
   return device == nullptr ? kNone : device->step_events;
 }
 
-void Model::attach(const Insight& insight) const {
+void Model::attach(const Insight& insight) {
   categories_known = insight.categories_known;
 }
 
-void Model::attach(Report made) const {
+void Model::attach(Report made) {
   report = std::move(made);
   report_ready = true;
   for (std::string& loss : losses_told_by(trace, report)) losses.push_back(std::move(loss));

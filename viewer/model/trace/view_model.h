@@ -1,8 +1,9 @@
 // A trace prepared for drawing: lanes with their indexes, annotations, errors, and what was lost.
 //
-// Built once by the loading thread, immutable afterwards except for the text caches, the insight
-// and the report, which belong to the drawing thread. These two take longer than all the rest and
-// come later; until then blocks have only the categories that were recorded.
+// The loading thread builds it. Panels and background work get it as const. Only its owner, the
+// Loader, changes it afterwards: its thread finds the categories of the blocks, and on the drawing
+// thread it attaches the insight and the report, which take longer than everything else. Until then
+// blocks have only their recorded categories.
 #pragma once
 
 #include <cstdint>
@@ -75,32 +76,34 @@ struct Insight {
 // Owned by a shared_ptr wherever panels work in the background.
 struct Model : std::enable_shared_from_this<Model> {
   TraceModel trace;
-  mutable Report report;  // until it is there: only the comparison of the ranks
-  mutable bool report_ready = false;
-  std::vector<std::unique_ptr<const AllocationHistory>>
-      driver_models;  // of lanes without a framework
+  // Of lanes without a framework.
+  std::vector<std::unique_ptr<const AllocationHistory>> driver_models;
   std::vector<Lane> lanes;
-  std::vector<MarkLanes> marks;             // per process
-  std::vector<Activity> activity;           // per process: kernels and collectives
-  std::vector<OomPoint> ooms;               // by time
-  mutable std::vector<std::string> losses;  // one sentence each; more with the report
-  mutable bool categories_known = false;
-  mutable std::vector<FrameText> text;  // per process
+  std::vector<MarkLanes> marks;    // per process
+  std::vector<Activity> activity;  // per process: kernels and collectives
+  std::vector<OomPoint> ooms;      // by time
+  std::vector<FrameText> text;     // per process
   uint64_t events = 0;
   // The files themselves, for what is read on demand; none in models made without files.
   std::shared_ptr<const TraceSource> source;
   std::vector<RowsOfProcess> rows;  // per process
 
+  // What attach() changes; for the drawing thread only.
+  bool categories_known = false;
+  Report report;  // before it is attached: only the comparison of the ranks
+  bool report_ready = false;
+  std::vector<std::string> losses;  // one sentence each; the report adds more
+
   double span_ns() const { return static_cast<double>(trace.end_ns - trace.start_ns); }
-  FrameText& text_of(const Lane& lane) const { return text[lane.process]; }
+  const FrameText& text_of(const Lane& lane) const { return text[lane.process]; }
   const ProcessModel& process_of(const Lane& lane) const { return trace.processes[lane.process]; }
   // The lane of a device of a process; none: UINT32_MAX.
   uint32_t lane_of(uint32_t process, int64_t device) const;
   // Steps, phases, limit of a lane; null while the report is not there.
   const DeviceReport* report_of(const Lane& lane) const;
   const Steps& steps_of(const Lane& lane) const;
-  void attach(const Insight& insight) const;
-  void attach(Report made) const;
+  void attach(const Insight& insight);
+  void attach(Report made);
 };
 
 // The last part of its path.

@@ -83,7 +83,7 @@ void DetailPanel::draw_neighbours(const Model& model, Selection& selection, cons
 }
 
 void DetailPanel::draw_stack(const Model& model, const Lane& lane, uint32_t stack, bool seeded) {
-  FrameText& names = model.text_of(lane);
+  const FrameText& names = model.text_of(lane);
   const std::vector<uint32_t> frames = names.names().frames_of(stack);
   if (frames.empty()) {
     text_dim(names.headline(0, seeded));

@@ -41,7 +41,7 @@ Rgb change_colour(const FlameNode& node) {
   return {mix(grey.r, goal.r), mix(grey.g, goal.g), mix(grey.b, goal.b)};
 }
 
-std::string_view name_of(FrameText& text, const FlameNode& node) {
+std::string_view name_of(const FrameText& text, const FlameNode& node) {
   switch (node.kind) {
     case FlameKind::kRoot:
       return "all live blocks";
@@ -102,8 +102,8 @@ void FlamePanel::search(const Model& model, const Selection& selection) {
   }
 }
 
-FrameText& FlamePanel::text_of(const Model& model, const Selection& selection,
-                               const FlameNode& node) const {
+const FrameText& FlamePanel::text_of(const Model& model, const Selection& selection,
+                                     const FlameNode& node) const {
   return node.other ? *other_text_ : model.text_of(model.lanes[selection.lane]);
 }
 

@@ -54,7 +54,8 @@ class FlamePanel {
   void draw_rows(const Model& model, const Selection& selection);
   Rgb colour_of(const Model& model, const Selection& selection, const FlameNode& node) const;
   // The names that a node's ids are of.
-  FrameText& text_of(const Model& model, const Selection& selection, const FlameNode& node) const;
+  const FrameText& text_of(const Model& model, const Selection& selection,
+                           const FlameNode& node) const;
   void explain_node(const Model& model, const Selection& selection, const FlameNode& node,
                     const char* hint);
 
@@ -63,8 +64,8 @@ class FlamePanel {
   uint64_t version_ = 0;
   const Model* model_ = nullptr;
   bool comparing_ = false;
-  FrameText* other_text_ = nullptr;  // of what is compared with
-  uint64_t zoom_key_ = 0;            // of the node that fills the width; 0: everything
+  const FrameText* other_text_ = nullptr;  // of what is compared with
+  uint64_t zoom_key_ = 0;                  // of the node that fills the width; 0: everything
   std::string searched_;
   FlameMatches matches_;
   FlameRows rows_;

@@ -39,7 +39,7 @@ struct Held {
   const Lane& lane() const { return model->lanes[moment->lane]; }
   // The model's own belong to the drawing thread.
   FrameText names() const { return FrameText(model->process_of(lane()).names); }
-  TableSource source(FrameText& names) const {
+  TableSource source(const FrameText& names) const {
     return {*lane().memory, moment->state, moment->layout, names};
   }
 };
@@ -121,7 +121,7 @@ void TablesPanel::draw_allocations(const Model& model, Selection& selection) {
     const bool few = moment.state.live.size() < kManyBlocks;
     allocations_.wish(
         [held = Held(model, selection), filter = selection.search, sort = allocations_key_.sort] {
-          FrameText names = held.names();
+          const FrameText names = held.names();
           return AllocationRows{held.model.get(), held.moment->lane,
                                 allocation_rows(held.source(names), filter, sort)};
         },
@@ -171,7 +171,7 @@ void TablesPanel::draw_stacks(const Model& model, Selection& selection) {
     const bool few = moment.state.live.size() < kManyBlocks;
     stacks_.wish(
         [held = Held(model, selection), filter = selection.search, sort = stacks_key_.sort] {
-          FrameText names = held.names();
+          const FrameText names = held.names();
           return StackRows{held.model.get(), held.moment->lane,
                            stack_rows(held.source(names), filter, sort)};
         },
