@@ -134,30 +134,30 @@ void look_around(Tour& tour, Shell& shell, const Model& model) {
   const double full = model.span_ns();
   tour.run("settle", shell, 30, [](int) {});
   tour.run("still", shell, 200, [](int) {});
-  tour.run("zoom in from everything to events", shell, 300, [&](int i) {
-    if (i == 0) s.fit(model);
-    s.zoom(model, full * 0.37, 0.95);
+  tour.run("zoom in from all to events", shell, 300, [&](int i) {
+    if (i == 0) s.view.fit();
+    s.view.zoom(full * 0.37, 0.95);
   });
   tour.run("pan, zoomed to 1 %", shell, 300, [&](int i) {
-    if (i == 0) s.show(model, full * 0.2, full * 0.21);
-    s.pan(model, 0.03);
+    if (i == 0) s.view.show(full * 0.2, full * 0.21);
+    s.view.pan(0.03);
   });
-  tour.run("pan, 80 % in view", shell, 300,
-           [&](int i) { s.show(model, full * 0.0005 * i, full * (0.8 + 0.0005 * i)); });
+  tour.run("pan, all in view but 20 %", shell, 300,
+           [&](int i) { s.view.show(full * 0.0005 * i, full * (0.8 + 0.0005 * i)); });
   tour.run("stop, zoom, stop ...", shell, 200, [&](int i) {
-    if (i % 10 == 0) s.show(model, full * 0.002 * i, full * (0.5 + 0.002 * i));
+    if (i % 10 == 0) s.view.show(full * 0.002 * i, full * (0.5 + 0.002 * i));
   });
 }
 
 void scrub(Tour& tour, Shell& shell, const Model& model) {
   Selection& s = shell.selection();
-  const uint32_t events = model.lanes[s.lane].memory->event_count();
+  const uint32_t events = model.lanes[s.cursor.lane()].memory->event_count();
   const char* panels[] = {"scrub with the map in front", "scrub with the flame graph",
                           "scrub with the tables"};
   for (int p = 0; p < 3; ++p) {
     press(tour, shell, static_cast<ImGuiKey>(ImGuiKey_2 + p));
     tour.run(panels[p], shell, 200, [&](int i) {
-      s.set_event(model, s.lane,
+      s.set_event(model, s.cursor.lane(),
                   static_cast<uint32_t>(uint64_t{events} * static_cast<uint64_t>(i) / 200));
     });
   }
@@ -172,11 +172,11 @@ void compare_ranks_panel(Tour& tour, Shell& shell, const Model& model) {
     shell.ranks().curves = curves;
     const std::string name = curves ? "ranks as curves" : "ranks as a heat map";
     tour.run((name + ", still").c_str(), shell, 200, [&](int i) {
-      if (i == 0) s.fit(model);
+      if (i == 0) s.view.fit();
     });
     tour.run((name + ", zoom and pan").c_str(), shell, 200, [&](int i) {
-      if (i < 100) s.zoom(model, full * 0.37, 0.95);
-      if (i >= 100) s.pan(model, 0.03);
+      if (i < 100) s.view.zoom(full * 0.37, 0.95);
+      if (i >= 100) s.view.pan(0.03);
     });
   }
   press(tour, shell, ImGuiKey_1);
@@ -231,7 +231,7 @@ std::shared_ptr<const Model> open(Tour& tour, Shell& shell, const std::string& p
   double known_ms = model->categories_known ? panels_ms : 0;
   const double full = model->span_ns();
   for (int i = 0; shell.working(); ++i) {
-    shell.selection().show(*model, full * 0.0005 * (i % 300), full * (0.8 + 0.0005 * (i % 300)));
+    shell.selection().view.show(full * 0.0005 * (i % 300), full * (0.8 + 0.0005 * (i % 300)));
     draw();
     if (known_ms == 0 && model->categories_known) known_ms = ms_since(start);
   }
@@ -239,7 +239,7 @@ std::shared_ptr<const Model> open(Tour& tour, Shell& shell, const std::string& p
   if (known_ms == 0) known_ms = ms_since(start);
   fmt::print("all panels after {:.0f} ms = {:.1f} x plain read, the findings after {:.0f} ms\n",
              known_ms, known_ms / limit_ms, ms_since(start));
-  shell.selection().fit(*model);
+  shell.selection().view.fit();
   return model;
 }
 

@@ -61,7 +61,7 @@ Status move_cursor(const std::string& text, const Model& model, Selection& selec
     return Error{"--time takes peak, oom, or a time since the start such as 1.5s or 20ms, not '" +
                  text + "'"};
   }
-  selection.set_time(model, selection.lane, static_cast<double>(*ns));
+  selection.set_time(model, selection.cursor.lane(), amount * scale);
   return {};
 }
 
@@ -86,13 +86,13 @@ int draw_picture(const Options& options, int width, int height) {
   if (const Status s = move_cursor(options.time, **model, shell.selection()); !s) {
     return fail(s.error().message);
   }
-  shell.selection().search = options.search;
+  shell.selection().highlights.search = options.search;
   if (options.panel == "block") {
     // The picture of a block needs one: the largest.
-    const Moment& moment = shell.selection().moment(**model);
+    const Moment& moment = shell.selection().cursor.moment(**model);
     for (const uint32_t i : moment.state.live) {
       const auto& all = (*model)->lanes[moment.lane].memory->allocations;
-      auto& chosen = shell.selection().allocation;
+      auto& chosen = shell.selection().highlights.allocation;
       if (!chosen || all[i].block_bytes > all[*chosen].block_bytes) chosen = i;
     }
   }

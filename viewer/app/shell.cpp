@@ -71,7 +71,7 @@ void Shell::take_other() {
     return;
   }
   selection_.set_other(*model_, **outcome);
-  selection_.panel_wanted = ComparePanel::kTitle;
+  selection_.requests.panel = ComparePanel::kTitle;
 }
 
 void Shell::look_for_growth() {
@@ -114,7 +114,7 @@ void Shell::take_grown() {
     return;
   }
   // Another run under the same name: what was chosen in the old one means nothing here.
-  const std::shared_ptr<const Model> other = selection_.other;
+  const std::shared_ptr<const Model> other = selection_.comparison.other();
   selection_.reset(*model_);
   if (other != nullptr) selection_.set_other(*model_, other);
 }
@@ -159,7 +159,7 @@ bool Shell::show_as(std::string_view title, const std::string& way) {
   if (title != MapPanel::kTitle) return false;
   for (int i = 0; i < kColourings; ++i) {
     if (way != colouring_name(static_cast<ColourBy>(i))) continue;
-    selection_.colour = static_cast<ColourBy>(i);
+    selection_.colouring.by = static_cast<ColourBy>(i);
     return true;
   }
   return false;

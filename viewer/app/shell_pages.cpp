@@ -132,9 +132,9 @@ void Shell::draw_banners() {
 void Shell::draw_losses() {
   if (model_ == nullptr) return;
   std::vector<std::string> losses = model_->losses;
-  if (selection_.other != nullptr) {
-    for (const std::string& loss : selection_.other->losses) {
-      losses.push_back(short_name(*selection_.other) + ": " + loss);
+  if (selection_.comparison.other() != nullptr) {
+    for (const std::string& loss : selection_.comparison.other()->losses) {
+      losses.push_back(short_name(*selection_.comparison.other()) + ": " + loss);
     }
   }
   if (losses.empty()) return;
@@ -145,7 +145,7 @@ void Shell::draw_losses() {
     ImGui::SameLine();
     const float room = ImGui::GetContentRegionAvail().x - width_of(rest) - px(6);
     const std::string label = fitted(losses.front(), room) + rest + "###loss";
-    if (ImGui::Selectable(label.c_str())) selection_.panel_wanted = FindingsPanel::kTitle;
+    if (ImGui::Selectable(label.c_str())) selection_.requests.panel = FindingsPanel::kTitle;
     std::string all;
     for (const std::string& loss : losses) all += loss + "\n";
     explain(all.c_str());
@@ -225,8 +225,8 @@ void Shell::draw_panels() {
   ImGui::DockSpaceOverViewport(
       dockspace, ImGui::GetMainViewport(),
       ImGuiDockNodeFlags_NoWindowMenuButton | ImGuiDockNodeFlags_NoCloseButton);
-  const bool detail = std::exchange(selection_.detail_wanted, false);
-  const char* wanted = std::exchange(selection_.panel_wanted, nullptr);
+  const bool detail = std::exchange(selection_.requests.details, false);
+  const char* wanted = std::exchange(selection_.requests.panel, nullptr);
   for (int i = 0; i < kPanelCount; ++i) {
     const Panel& panel = kPanels[i];
     const bool block = panel.draw == &Shell::draw_detail;

@@ -1,13 +1,14 @@
 // The colour of a block under the chosen colouring, the same in every panel.
 #pragma once
 
-#include "viewer/model/trace/selection.h"
+#include "viewer/model/palette.h"
+#include "viewer/model/trace/cursor.h"
 
 namespace tidemark::view {
 
-inline Rgb block_colour(const Model& model, const Selection& selection, const Moment& moment,
+inline Rgb block_colour(const Model& model, ColourBy by, const Moment& moment,
                         const Allocation& block) {
-  switch (selection.colour) {
+  switch (by) {
     case ColourBy::kCategory:
       return category_colour(block.category);
     case ColourBy::kStack:

@@ -107,35 +107,35 @@ TEST_F(Follow, ViewAndCursorStayAndTheEndMovesOn) {
   shell_->follow(true);
   ASSERT_TRUE(shows(1001));
 
-  // View in the middle: nothing moves.
-  selection().show(model(), 200e6, 400e6);
+  // In the middle: nothing moves.
+  selection().view.show(200e6, 400e6);
   selection().set_time(model(), 0, 300e6);
-  const uint32_t event = selection().event;
+  const uint32_t event = selection().cursor.event();
   trace.grow(500);
   ASSERT_TRUE(shows(1501));
-  EXPECT_NEAR(selection().view.begin, 200e6, 1);
-  EXPECT_NEAR(selection().view.end, 400e6, 1);
-  EXPECT_EQ(selection().event, event);
-  EXPECT_EQ(selection().moment(model()).state.live.size(), 300U);
+  EXPECT_NEAR(selection().view.range().begin, 200e6, 1);
+  EXPECT_NEAR(selection().view.range().end, 400e6, 1);
+  EXPECT_EQ(selection().cursor.event(), event);
+  EXPECT_EQ(selection().cursor.moment(model()).state.live.size(), 300U);
 
-  // View at the end: it follows the end at the same zoom.
-  selection().show(model(), 1400e6, 1500e6);
-  selection().pan(model(), 0.5);
-  const double span = selection().view.span();
-  const double ahead = selection().view.end - model().span_ns();
+  // At the end: it moves on with it, at the same zoom.
+  selection().view.show(1400e6, 1500e6);
+  selection().view.pan(0.5);
+  const double span = selection().view.range().span();
+  const double ahead = selection().view.range().end - model().span_ns();
   ASSERT_GE(ahead, 0);
   trace.grow(500);
   ASSERT_TRUE(shows(2001));
-  EXPECT_NEAR(selection().view.span(), span, 1);
-  EXPECT_NEAR(selection().view.end - model().span_ns(), ahead, 1);
+  EXPECT_NEAR(selection().view.range().span(), span, 1);
+  EXPECT_NEAR(selection().view.range().end - model().span_ns(), ahead, 1);
 
-  // View of the whole run: it stays the whole run.
-  selection().fit(model());
+  // The whole run stays the whole run.
+  selection().view.fit();
   trace.grow(100);
   trace.finish();
   ASSERT_TRUE(shows(2101));
-  EXPECT_GE(selection().view.end, model().span_ns());
-  EXPECT_LE(selection().view.begin, 0);
+  EXPECT_GE(selection().view.range().end, model().span_ns());
+  EXPECT_LE(selection().view.range().begin, 0);
 }
 
 // Checks what is drawn, not only what is read: the curve rises with every refresh of the file.
@@ -160,7 +160,7 @@ TEST_F(Follow, TheCurveGrows) {
     ASSERT_TRUE(shows(blocks + 1));
     EXPECT_EQ(drawn_end().second, blocks * static_cast<double>(1 << 20));
     EXPECT_NEAR(drawn_end().first, blocks * 1e6, 1e3);
-    EXPECT_GE(selection().view.end, blocks * 1e6) << "the whole run stays in view";
+    EXPECT_GE(selection().view.range().end, blocks * 1e6) << "the whole run stays in view";
   }
 }
 

@@ -142,22 +142,22 @@ TEST_F(Program, FilesAreDropped) {
   const std::string b = recorded("torch/mixed_precision.tier2.tmk");
   shell_->drop({a}, true);
   wait();
-  EXPECT_EQ(shown_path(), a) << "with shift, but there was nothing to compare it with";
-  EXPECT_EQ(selection().other, nullptr);
+  EXPECT_EQ(shown_path(), a) << "with shift, but there was nothing to stand beside";
+  EXPECT_EQ(selection().comparison.other(), nullptr);
   shell_->drop({b}, true);
   wait();
   EXPECT_EQ(shown_path(), a);
-  ASSERT_NE(selection().other, nullptr);
-  EXPECT_EQ(selection().other->trace.path, b);
+  ASSERT_NE(selection().comparison.other(), nullptr);
+  EXPECT_EQ(selection().comparison.other()->trace.path, b);
   shell_->drop({b, a}, false);
   wait();
   EXPECT_EQ(shown_path(), b);
-  ASSERT_NE(selection().other, nullptr);
-  EXPECT_EQ(selection().other->trace.path, a);
+  ASSERT_NE(selection().comparison.other(), nullptr);
+  EXPECT_EQ(selection().comparison.other()->trace.path, a);
   shell_->drop({}, false);
   shell_->drop({a}, false);
   wait();
-  EXPECT_EQ(selection().other, nullptr) << "a new trace replaces both";
+  EXPECT_EQ(selection().comparison.other(), nullptr) << "a new trace begins anew";
 }
 
 TEST_F(Program, RecentFilesAreOfferedAndRemembered) {
@@ -249,15 +249,15 @@ TEST_F(Program, LossesOfTheSecondTraceAreShownToo) {
 TEST_F(Program, EscapeClosesWhatFloatsAboveFirst) {
   open();
   key(ImGuiKey_C);
-  ASSERT_TRUE(selection().compare);
+  ASSERT_TRUE(selection().comparison.reference());
   key(ImGuiKey_F1);
   ASSERT_TRUE(reads("Keys", "the peak"));
   key(ImGuiKey_Escape);
   frame(2);
   EXPECT_FALSE(reads("Keys", "the peak"));
-  EXPECT_TRUE(selection().compare) << "the page only";
+  EXPECT_TRUE(selection().comparison.reference()) << "the page only";
   key(ImGuiKey_Escape);
-  EXPECT_FALSE(selection().compare);
+  EXPECT_FALSE(selection().comparison.reference());
 }
 
 TEST_F(Program, ANoticeIsShownWithTheFacts) {

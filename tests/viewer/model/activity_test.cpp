@@ -205,9 +205,9 @@ TEST(Recorded, EveryFindingHasAPlace) {
       Selection selection;
       selection.reset(*model);
       go_to(*model, selection, *place);
-      EXPECT_EQ(selection.lane, place->lane) << path << ": " << f.id;
-      const double at = selection.time(*model);
-      EXPECT_TRUE(at >= selection.view.begin && at <= selection.view.end)
+      EXPECT_EQ(selection.cursor.lane(), place->lane) << path << ": " << f.id;
+      const double at = selection.cursor.time(*model);
+      EXPECT_TRUE(at >= selection.view.range().begin && at <= selection.view.range().end)
           << path << ": " << f.id << ": the cursor is in view";
       ++findings;
     }

@@ -69,7 +69,7 @@ TEST_P(Recorded, ViewsAgree) {
   selection.reset(model);
   for (const uint32_t e : {m.event_count() / 3, m.allocated_peak.event, m.event_count() - 1}) {
     selection.set_event(model, 0, e);
-    const Moment& moment = selection.moment(model);
+    const Moment& moment = selection.cursor.moment(model);
     expect_same_state(moment.state, state_after(m, e));
     const FlameTree tree = FlameTree::of({m, model.process_of(lane).names, moment.state});
     EXPECT_EQ(tree.nodes[0].bytes, moment.state.totals.active);
@@ -114,7 +114,7 @@ class Moments : public testing::Test {
   }
   const Lane& lane() const { return model_->lanes[0]; }
   TableSource source() {
-    const Moment& moment = selection_.moment(*model_);
+    const Moment& moment = selection_.cursor.moment(*model_);
     return {*lane().memory, moment.state, moment.layout, model_->text_of(lane())};
   }
 
@@ -210,7 +210,7 @@ TEST_F(Moments, TablesSortAndFilter) {
 }
 
 TEST_F(Moments, NeighboursAreThoseOfTheMap) {
-  const Moment& moment = selection_.moment(*model_);
+  const Moment& moment = selection_.cursor.moment(*model_);
   const auto& all = lane().memory->allocations;
   for (const uint32_t i : moment.state.live) {
     const MapLayout::Neighbours n = moment.layout.neighbours(i);
@@ -222,7 +222,7 @@ TEST_F(Moments, NeighboursAreThoseOfTheMap) {
 }
 
 TEST_F(Moments, NarrowCellsFoldButNothingIsLost) {
-  const Moment& moment = selection_.moment(*model_);
+  const Moment& moment = selection_.cursor.moment(*model_);
   for (uint32_t s = 0; s < moment.state.segments.size(); ++s) {
     uint64_t used = 0;
     uint32_t blocks = 0;
@@ -237,23 +237,23 @@ TEST_F(Moments, NarrowCellsFoldButNothingIsLost) {
 
 TEST_F(Moments, SelectionMovesAndStaysInside) {
   const double full = model_->span_ns();
-  selection_.zoom(*model_, full / 2, 1e-30);
-  EXPECT_GE(selection_.view.span(), 10);
-  selection_.fit(*model_);
+  selection_.view.zoom(full / 2, 1e-30);
+  EXPECT_GE(selection_.view.range().span(), 10);
+  selection_.view.fit();
   const double at = full * 0.3;
-  const double share = (at - selection_.view.begin) / selection_.view.span();
-  selection_.zoom(*model_, at, 0.25);
-  EXPECT_NEAR((at - selection_.view.begin) / selection_.view.span(), share, 1e-6);
-  for (int i = 0; i < 50; ++i) selection_.pan(*model_, 0.9);
-  EXPECT_LE(selection_.view.begin, full);
-  selection_.zoom(*model_, 0, 1e9);
-  EXPECT_LE(selection_.view.span(), full * 1.05);
+  const double share = (at - selection_.view.range().begin) / selection_.view.range().span();
+  selection_.view.zoom(at, 0.25);
+  EXPECT_NEAR((at - selection_.view.range().begin) / selection_.view.range().span(), share, 1e-6);
+  for (int i = 0; i < 50; ++i) selection_.view.pan(0.9);
+  EXPECT_LE(selection_.view.range().begin, full);
+  selection_.view.zoom(0, 1e9);
+  EXPECT_LE(selection_.view.range().span(), full * 1.05);
   EXPECT_TRUE(selection_.go_to_oom(*model_, 1));
-  EXPECT_EQ(selection_.event, model_->ooms[0].event);
+  EXPECT_EQ(selection_.cursor.event(), model_->ooms[0].event);
   selection_.go_to_peak(*model_);
-  EXPECT_EQ(selection_.event, lane().memory->allocated_peak.event);
+  EXPECT_EQ(selection_.cursor.event(), lane().memory->allocated_peak.event);
   selection_.step_events(*model_, -1'000'000);
-  EXPECT_EQ(selection_.event, 0U);
+  EXPECT_EQ(selection_.cursor.event(), 0U);
 }
 
 TEST_F(Moments, MarksPairUp) {

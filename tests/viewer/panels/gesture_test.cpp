@@ -86,7 +86,7 @@ TEST_F(Gestures, FlameViewsAndSearch) {
   const FlameNode line = flame.tree().nodes[1];
   EXPECT_EQ(line.depth, 1U);
   uint64_t same = 0;
-  const Moment& moment = selection().moment(model());
+  const Moment& moment = selection().cursor.moment(model());
   const Lane& lane = model().lanes[0];
   for (const uint32_t i : moment.state.live) {
     const Allocation& a = lane.memory->allocations[i];
@@ -147,7 +147,7 @@ TEST_F(Gestures, FlameOfTwoTimesAndTwoRanksHasTheColoursOfMoreAndLess) {
   const auto other = selection().compared(model());
   ASSERT_TRUE(other);
   EXPECT_EQ(flame.tree().nodes[0].net,
-            static_cast<int64_t>(selection().moment(model()).state.totals.active) -
+            static_cast<int64_t>(selection().cursor.moment(model()).state.totals.active) -
                 static_cast<int64_t>(other->moment.state.totals.active));
   EXPECT_TRUE(reads(FlamePanel::kTitle, "against rank 1"));
   selection().set_event(model(), 1, model().lanes[1].memory->allocated_peak.event);
@@ -163,7 +163,7 @@ TEST_F(Gestures, MapUsesAllFiveColourings) {
   key(ImGuiKey_2);
   const auto combo = find_item(MapPanel::kTitle, "##colour", 30, 60);
   ASSERT_TRUE(combo);
-  const Moment& moment = selection().moment(model());
+  const Moment& moment = selection().cursor.moment(model());
   uint32_t largest = moment.state.live.front();
   const auto& all = model().lanes[0].memory->allocations;
   // The largest of the first rows, which are visible.
@@ -173,9 +173,9 @@ TEST_F(Gestures, MapUsesAllFiveColourings) {
   }
   for (int by = 0; by < kColourings; ++by) {
     choose(*combo, by);
-    ASSERT_EQ(static_cast<int>(selection().colour), by) << "the list is in this order";
-    const Rgb c = block_colour(model(), selection(), moment, all[largest]);
-    EXPECT_TRUE(painted("##rows", c.r, c.g, c.b)) << colouring_name(selection().colour);
+    ASSERT_EQ(static_cast<int>(selection().colouring.by), by) << "the list is in this order";
+    const Rgb c = block_colour(model(), selection().colouring.by, moment, all[largest]);
+    EXPECT_TRUE(painted("##rows", c.r, c.g, c.b)) << colouring_name(selection().colouring.by);
   }
   // The legend explains the colours.
   choose(*combo, static_cast<int>(ColourBy::kAge));
@@ -192,23 +192,23 @@ TEST_F(Gestures, TheSliderOfTheMapMovesThroughTime) {
   const auto slider = find_item(MapPanel::kTitle, "##scrub", 50, 90);
   ASSERT_TRUE(slider);
   const ImRect r = window(MapPanel::kTitle);
-  const size_t before = selection().moment(model()).state.live.size();
+  const size_t before = selection().cursor.moment(model()).state.live.size();
   move(*slider);
   button(true);
   move({r.Max.x - 200, slider->y});
-  const uint32_t middle = selection().event;
+  const uint32_t middle = selection().cursor.event();
   EXPECT_GT(middle, 0U);
-  EXPECT_NE(selection().moment(model()).state.live.size(), before) << "the map follows";
+  EXPECT_NE(selection().cursor.moment(model()).state.live.size(), before) << "the map follows";
   move({r.Max.x + 50, slider->y});
   button(false);
-  EXPECT_EQ(selection().event, model().lanes[0].memory->event_count() - 1);
+  EXPECT_EQ(selection().cursor.event(), model().lanes[0].memory->event_count() - 1);
 }
 
 TEST_F(Gestures, MapMarksTheLargestHoleAndShowsWhatPinsIt) {
   open_recorded("torch/training.tier2.tmk");
   key(ImGuiKey_P);
   key(ImGuiKey_2);
-  const MemoryState& state = selection().moment(model()).state;
+  const MemoryState& state = selection().cursor.moment(model()).state;
   ASSERT_FALSE(state.holes.empty());
   EXPECT_TRUE(painted("##rows", theme().hole.r, theme().hole.g, theme().hole.b));
   // Sorted by free bytes, the segment with the largest hole is near the top.
@@ -217,12 +217,12 @@ TEST_F(Gestures, MapMarksTheLargestHoleAndShowsWhatPinsIt) {
   choose(*combo, 2);
   EXPECT_TRUE(painted("##rows", theme().warning.r, theme().warning.g, theme().warning.b));
   const ImRect r = window(MapPanel::kTitle);
-  for (float y = r.Min.y + 124; y < r.Max.y - 10 && !selection().hole; y += 22) {
-    for (float x = r.Min.x + 190; x < r.Max.x - 30 && !selection().hole; x += 24) {
+  for (float y = r.Min.y + 124; y < r.Max.y - 10 && !selection().highlights.hole; y += 22) {
+    for (float x = r.Min.x + 190; x < r.Max.x - 30 && !selection().highlights.hole; x += 24) {
       click({x, y});
     }
   }
-  ASSERT_TRUE(selection().hole);
+  ASSERT_TRUE(selection().highlights.hole);
   frame(3);
   EXPECT_TRUE(reads(DetailPanel::kTitle, "Pinned by") ||
               reads(DetailPanel::kTitle, "The whole segment is free"));
@@ -233,13 +233,13 @@ TEST_F(Gestures, ABlockShowsItsStackSizeLifeAndNeighbours) {
   key(ImGuiKey_P);
   key(ImGuiKey_2);
   const ImRect r = window(MapPanel::kTitle);
-  for (float y = r.Min.y + 124; y < r.Max.y - 10 && !selection().allocation; y += 22) {
+  for (float y = r.Min.y + 124; y < r.Max.y - 10 && !selection().highlights.allocation; y += 22) {
     click({r.Min.x + 300, y});
   }
-  ASSERT_TRUE(selection().allocation);
+  ASSERT_TRUE(selection().highlights.allocation);
   frame(4);
   const Lane& lane = model().lanes[0];
-  const Allocation& a = lane.memory->allocations[*selection().allocation];
+  const Allocation& a = lane.memory->allocations[*selection().highlights.allocation];
   EXPECT_TRUE(reads(DetailPanel::kTitle, "asked for"));
   EXPECT_TRUE(reads(DetailPanel::kTitle, "born"));
   EXPECT_TRUE(reads(DetailPanel::kTitle, "freed"));
@@ -284,21 +284,23 @@ TEST_F(Gestures, ASecondTraceIsLaidOverTheTimelineAndF5KeepsIt) {
   shell_->open_other(std::string(TIDEMARK_TRACES) + "/torch/mixed_precision.tier2.tmk");
   while (shell_->loading() || shell_->loading_other()) frame(1);
   frame(4);
-  ASSERT_NE(selection().other, nullptr);
+  ASSERT_NE(selection().comparison.other(), nullptr);
   const auto highest = [&] {
     const std::vector<double>& ys = shell_->timeline().drawn(0).laid_over.ys(Curve::kAllocated);
     return ys.empty() ? 0 : *std::max_element(ys.begin(), ys.end());
   };
-  const auto peak = static_cast<double>(selection().other->lanes[0].memory->allocated_peak.bytes);
+  const auto peak =
+      static_cast<double>(selection().comparison.other()->lanes[0].memory->allocated_peak.bytes);
   ASSERT_TRUE(shell_->timeline().drawn(0).overlay);
   EXPECT_EQ(highest(), peak);
   EXPECT_TRUE(reads("##lanes", "mixed_precision.tier2.tmk"));
-  EXPECT_GE(selection().view.end, selection().other->span_ns()) << "both are completely in view";
+  EXPECT_GE(selection().view.range().end, selection().comparison.other()->span_ns())
+      << "all of both is in view";
 
   const Model* before = shell_->model();
-  const Model* second = selection().other.get();
-  selection().show(model(), 1e9, 2e9);
-  const VisibleRange view = selection().view;
+  const Model* second = selection().comparison.other().get();
+  selection().view.show(1e9, 2e9);
+  const VisibleRange view = selection().view.range();
   key(ImGuiKey_F5);
   for (int i = 0; i < 20'000 && shell_->reloading(); ++i) {
     frame(1);
@@ -306,8 +308,8 @@ TEST_F(Gestures, ASecondTraceIsLaidOverTheTimelineAndF5KeepsIt) {
   }
   frame(4);
   EXPECT_NE(shell_->model(), before);
-  EXPECT_EQ(selection().other.get(), second);
-  EXPECT_EQ(selection().view.begin, view.begin);
+  EXPECT_EQ(selection().comparison.other().get(), second);
+  EXPECT_EQ(selection().view.range().begin, view.begin);
   EXPECT_TRUE(selection().compared(model()));
   ASSERT_TRUE(shell_->timeline().drawn(0).overlay);
   EXPECT_EQ(shell_->timeline().drawn(0).overlay->model, second);
@@ -331,7 +333,7 @@ TEST_F(Gestures, CtrlClickLaysARankOverAnother) {
   click(in_timeline(0.5F, 0.8F));
   hold(ImGuiMod_Ctrl, false);
   frame(2);
-  EXPECT_EQ(selection().lane, 0U) << "the cursor stays";
+  EXPECT_EQ(selection().cursor.lane(), 0U) << "the cursor stays";
   const auto& overlay = shell_->timeline().drawn(0).overlay;
   ASSERT_TRUE(overlay);
   EXPECT_EQ(overlay->lane, 1U);
@@ -355,18 +357,18 @@ TEST_F(Gestures, AClickOnASmallCurveSelectsTheRank) {
   const ImRect r = window(RanksPanel::kTitle);
   // The rightmost curve of the first row.
   ImVec2 at(r.Max.x - 40, r.Min.y + 130);
-  while (at.x > r.GetCenter().x && selection().lane == 0) {
+  while (at.x > r.GetCenter().x && selection().cursor.lane() == 0) {
     at.x -= 30;
     click(at);
   }
-  const uint32_t chosen = selection().lane;
+  const uint32_t chosen = selection().cursor.lane();
   EXPECT_NE(chosen, 0U);
   hold(ImGuiMod_Ctrl, true);
   click({r.Min.x + 60, at.y});
   hold(ImGuiMod_Ctrl, false);
-  ASSERT_TRUE(selection().compare);
-  EXPECT_EQ(selection().lane, chosen) << "the cursor stays";
-  EXPECT_EQ(selection().compare->lane, 0U);
+  ASSERT_TRUE(selection().comparison.reference());
+  EXPECT_EQ(selection().cursor.lane(), chosen) << "the cursor stays";
+  EXPECT_EQ(selection().comparison.reference()->lane, 0U);
 }
 
 TEST_F(Gestures, TheStripOfTheWholeRunIsDragged) {
@@ -374,7 +376,7 @@ TEST_F(Gestures, TheStripOfTheWholeRunIsDragged) {
   move(in_timeline(0.5F, 0.5F));
   ImGui::GetIO().AddMouseWheelEvent(0, 10);
   frame();
-  const VisibleRange before = selection().view;
+  const VisibleRange before = selection().view.range();
   const ImRect r = window(TimelinePanel::kTitle);
   const auto x_of = [&](double time) {
     const auto share = static_cast<float>(time / model().span_ns());
@@ -386,9 +388,9 @@ TEST_F(Gestures, TheStripOfTheWholeRunIsDragged) {
   move({x_of(before.begin + before.span() / 2) + 100, y});
   move({x_of(before.begin + before.span() / 2) + 200, y});
   button(false);
-  EXPECT_NEAR(selection().view.span(), before.span(), 1);
+  EXPECT_NEAR(selection().view.range().span(), before.span(), 1);
   const double by = 200.0 / static_cast<double>(r.GetWidth() - 100) * model().span_ns();
-  EXPECT_NEAR(selection().view.begin - before.begin, by, by * 0.15);
+  EXPECT_NEAR(selection().view.range().begin - before.begin, by, by * 0.15);
 }
 
 TEST_F(Gestures, SlashFindsTheFieldFromEverywhere) {
@@ -401,16 +403,16 @@ TEST_F(Gestures, SlashFindsTheFieldFromEverywhere) {
   EXPECT_TRUE(ImGui::GetIO().WantTextInput);
   ImGui::GetIO().AddInputCharactersUTF8("relu");
   frame(3);
-  EXPECT_EQ(selection().search, "relu");
+  EXPECT_EQ(selection().highlights.search, "relu");
 }
 
 TEST_F(Gestures, WZoomsWhereTheMouseIs) {
   open();
   const ImVec2 at = in_timeline(0.8F, 0.5F);
   move(at);
-  const VisibleRange before = selection().view;
+  const VisibleRange before = selection().view.range();
   for (int i = 0; i < 5; ++i) key(ImGuiKey_W);
-  const VisibleRange after = selection().view;
+  const VisibleRange after = selection().view.range();
   EXPECT_GT(after.begin - before.begin, 3 * (before.end - after.end));
 }
 

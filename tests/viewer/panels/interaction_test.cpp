@@ -12,17 +12,17 @@ namespace {
 
 TEST_F(Interaction, WheelZoomsAtTheMouse) {
   open();
-  const VisibleRange before = selection().view;
+  const VisibleRange before = selection().view.range();
   move(in_timeline(0.25F, 0.5F));
   ImGui::GetIO().AddMouseWheelEvent(0, 3);
   frame();
-  const VisibleRange after = selection().view;
+  const VisibleRange after = selection().view.range();
   EXPECT_NEAR(after.span() / before.span(), 0.512, 0.01);
   // The point under the mouse stays there: the left part shrank less than the right part.
   EXPECT_LT(after.begin - before.begin, before.end - after.end);
   ImGui::GetIO().AddMouseWheelEvent(0, -3);
   frame();
-  EXPECT_NEAR(selection().view.begin, before.begin, before.span() * 1e-3);
+  EXPECT_NEAR(selection().view.range().begin, before.begin, before.span() * 1e-3);
 }
 
 TEST_F(Interaction, DragPansAndClickSetsTheInstant) {
@@ -30,23 +30,23 @@ TEST_F(Interaction, DragPansAndClickSetsTheInstant) {
   move(in_timeline(0.5F, 0.5F));
   ImGui::GetIO().AddMouseWheelEvent(0, 8);
   frame();
-  const VisibleRange before = selection().view;
-  const uint32_t event = selection().event;
+  const VisibleRange before = selection().view.range();
+  const uint32_t event = selection().cursor.event();
   button(true);
   move(in_timeline(0.3F, 0.5F));
   button(false);
-  EXPECT_GT(selection().view.begin, before.begin);
-  EXPECT_NEAR(selection().view.span(), before.span(), before.span() * 1e-9);
-  EXPECT_EQ(selection().event, event) << "a drag is not a click";
+  EXPECT_GT(selection().view.range().begin, before.begin);
+  EXPECT_NEAR(selection().view.range().span(), before.span(), before.span() * 1e-9);
+  EXPECT_EQ(selection().cursor.event(), event) << "a drag is no click";
   click(in_timeline(0.5F, 0.5F));
-  EXPECT_NE(selection().event, event);
-  const double middle = selection().view.begin + selection().view.span() / 2;
-  EXPECT_NEAR(selection().time(model()), middle, selection().view.span() * 0.05);
+  EXPECT_NE(selection().cursor.event(), event);
+  const double middle = selection().view.range().begin + selection().view.range().span() / 2;
+  EXPECT_NEAR(selection().cursor.time(model()), middle, selection().view.range().span() * 0.05);
 }
 
 TEST_F(Interaction, ShiftDragMeasures) {
   open();
-  const VisibleRange before = selection().view;
+  const VisibleRange before = selection().view.range();
   hold(ImGuiMod_Shift, true);
   move(in_timeline(0.2F, 0.5F));
   button(true);
@@ -54,39 +54,39 @@ TEST_F(Interaction, ShiftDragMeasures) {
   move(in_timeline(0.6F, 0.5F));
   button(false);
   hold(ImGuiMod_Shift, false);
-  ASSERT_TRUE(selection().measure);
-  const double measured = since_start(model(), *selection().measure).span();
+  ASSERT_TRUE(selection().highlights.measure);
+  const double measured = since_start(model(), *selection().highlights.measure).span();
   EXPECT_NEAR(measured / before.span(), 0.4, 0.05);
-  EXPECT_EQ(selection().view.begin, before.begin);
+  EXPECT_EQ(selection().view.range().begin, before.begin);
   key(ImGuiKey_Z);
-  EXPECT_NEAR(selection().view.span(), measured, 1);
+  EXPECT_NEAR(selection().view.range().span(), measured, 1);
   key(ImGuiKey_Escape);
-  EXPECT_FALSE(selection().measure);
+  EXPECT_FALSE(selection().highlights.measure);
 }
 
 TEST_F(Interaction, KeysMoveThroughTime) {
   open();
   move({5, 5});
-  const VisibleRange whole = selection().view;
+  const VisibleRange whole = selection().view.range();
   key(ImGuiKey_W);
-  EXPECT_LT(selection().view.span(), whole.span());
-  const VisibleRange zoomed = selection().view;
+  EXPECT_LT(selection().view.range().span(), whole.span());
+  const VisibleRange zoomed = selection().view.range();
   key(ImGuiKey_D);
-  EXPECT_GT(selection().view.begin, zoomed.begin);
+  EXPECT_GT(selection().view.range().begin, zoomed.begin);
   key(ImGuiKey_A);
-  EXPECT_NEAR(selection().view.begin, zoomed.begin, 1);
+  EXPECT_NEAR(selection().view.range().begin, zoomed.begin, 1);
   key(ImGuiKey_S);
-  EXPECT_NEAR(selection().view.span(), whole.span(), 1);
+  EXPECT_NEAR(selection().view.range().span(), whole.span(), 1);
   key(ImGuiKey_P);
-  EXPECT_EQ(selection().event, model().lanes[0].memory->allocated_peak.event);
-  const uint32_t peak = selection().event;
+  EXPECT_EQ(selection().cursor.event(), model().lanes[0].memory->allocated_peak.event);
+  const uint32_t peak = selection().cursor.event();
   key(ImGuiKey_RightArrow);
-  EXPECT_EQ(selection().event, peak + 1);
+  EXPECT_EQ(selection().cursor.event(), peak + 1);
   key(ImGuiKey_N);
-  EXPECT_EQ(selection().event, model().ooms[0].event);
+  EXPECT_EQ(selection().cursor.event(), model().ooms[0].event);
   key(ImGuiKey_W);
   key(ImGuiKey_F);
-  EXPECT_NEAR(selection().view.span(), whole.span(), 1);
+  EXPECT_NEAR(selection().view.range().span(), whole.span(), 1);
 }
 
 TEST_F(Interaction, OomsOfAllRanksAreReachedInOrder) {
@@ -95,27 +95,27 @@ TEST_F(Interaction, OomsOfAllRanksAreReachedInOrder) {
   options.events = 500;
   open(options);
   ASSERT_EQ(model().ooms.size(), 3U);
-  EXPECT_EQ(selection().lane, model().ooms[0].lane);
+  EXPECT_EQ(selection().cursor.lane(), model().ooms[0].lane);
   key(ImGuiKey_N);
-  EXPECT_EQ(selection().lane, model().ooms[1].lane);
+  EXPECT_EQ(selection().cursor.lane(), model().ooms[1].lane);
   key(ImGuiKey_N);
   key(ImGuiKey_N);
-  EXPECT_EQ(selection().lane, model().ooms[0].lane) << "goes around";
+  EXPECT_EQ(selection().cursor.lane(), model().ooms[0].lane) << "goes around";
   key(ImGuiKey_B);
-  EXPECT_EQ(selection().lane, model().ooms[2].lane);
+  EXPECT_EQ(selection().cursor.lane(), model().ooms[2].lane);
 }
 
 TEST_F(Interaction, SlashSearchesAndLettersDoNotMove) {
   open();
-  const VisibleRange before = selection().view;
+  const VisibleRange before = selection().view.range();
   key(ImGuiKey_Slash);
   frame(3);
   ASSERT_TRUE(ImGui::GetIO().WantTextInput);
   ImGui::GetIO().AddInputCharactersUTF8("was");
   key(ImGuiKey_W);
   frame(3);
-  EXPECT_EQ(selection().search, "was");
-  EXPECT_EQ(selection().view.begin, before.begin);
+  EXPECT_EQ(selection().highlights.search, "was");
+  EXPECT_EQ(selection().view.range().begin, before.begin);
 }
 
 TEST_F(Interaction, MinimapMovesTheWindow) {
@@ -123,11 +123,11 @@ TEST_F(Interaction, MinimapMovesTheWindow) {
   move(in_timeline(0.5F, 0.5F));
   ImGui::GetIO().AddMouseWheelEvent(0, 10);
   frame();
-  const double span = selection().view.span();
+  const double span = selection().view.range().span();
   const ImRect r = window(TimelinePanel::kTitle);
   click({r.Min.x + 110 + (r.GetWidth() - 140) * 0.9F, r.Min.y + 92});
-  EXPECT_NEAR(selection().view.span(), span, 1);
-  EXPECT_GT(selection().view.begin, model().span_ns() * 0.7);
+  EXPECT_NEAR(selection().view.range().span(), span, 1);
+  EXPECT_GT(selection().view.range().begin, model().span_ns() * 0.7);
 }
 
 TEST_F(Interaction, ClickOnABlockShowsIt) {
@@ -135,14 +135,14 @@ TEST_F(Interaction, ClickOnABlockShowsIt) {
   key(ImGuiKey_2);
   const ImRect r = window(MapPanel::kTitle);
   ASSERT_GT(r.GetHeight(), 150);
-  for (float y = r.Min.y + 120; y < r.Max.y && !selection().allocation; y += 11) {
-    for (float x = r.Min.x + 190; x < r.Max.x - 30 && !selection().allocation; x += 60) {
+  for (float y = r.Min.y + 120; y < r.Max.y && !selection().highlights.allocation; y += 11) {
+    for (float x = r.Min.x + 190; x < r.Max.x - 30 && !selection().highlights.allocation; x += 60) {
       click({x, y});
     }
   }
-  ASSERT_TRUE(selection().allocation);
-  const Allocation& a = model().lanes[0].memory->allocations[*selection().allocation];
-  EXPECT_TRUE(a.alive_at(selection().event));
+  ASSERT_TRUE(selection().highlights.allocation);
+  const Allocation& a = model().lanes[0].memory->allocations[*selection().highlights.allocation];
+  EXPECT_TRUE(a.alive_at(selection().cursor.event()));
   frame(3);
   const ImGuiWindow* block = ImGui::FindWindowByName(DetailPanel::kTitle);
   ASSERT_NE(block, nullptr);
@@ -153,13 +153,13 @@ TEST_F(Interaction, CompareTwoInstants) {
   open();
   key(ImGuiKey_P);
   key(ImGuiKey_C);
-  ASSERT_TRUE(selection().compare);
+  ASSERT_TRUE(selection().comparison.reference());
   key(ImGuiKey_3);
   for (int i = 0; i < 5; ++i) key(ImGuiKey_RightArrow);
   frame(3);
   ASSERT_TRUE(selection().compared(model()));
   key(ImGuiKey_C);
-  EXPECT_FALSE(selection().compare);
+  EXPECT_FALSE(selection().comparison.reference());
 }
 
 TEST_F(Interaction, EveryPanelDrawsWithNoFewAndManyEvents) {

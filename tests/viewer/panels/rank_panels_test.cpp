@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "tests/support/panel_fixture.h"
-#include "viewer/model/compare/comparison.h"
+#include "viewer/model/compare/change_rows.h"
 #include "viewer/model/flame/flame_tree.h"
 #include "viewer/model/ranks/rank_heat.h"
 #include "viewer/model/trace/loader.h"
@@ -98,26 +98,27 @@ TEST_F(Ranks, ClickOnACellSelectsRankAndTime) {
   options.oom = false;
   show(model_of(options));
   click(in_heat(2, 4, 0.7F));
-  EXPECT_EQ(selection().lane, 2U);
-  const VisibleRange view = selection().view;
-  EXPECT_NEAR(selection().time(model()), view.begin + view.span() * 0.7, view.span() * 0.02);
+  EXPECT_EQ(selection().cursor.lane(), 2U);
+  const VisibleRange view = selection().view.range();
+  EXPECT_NEAR(selection().cursor.time(model()), view.begin + view.span() * 0.7, view.span() * 0.02);
   click(in_heat(0, 4, 0.3F));
-  EXPECT_EQ(selection().lane, 0U);
+  EXPECT_EQ(selection().cursor.lane(), 0U);
 
   hold(ImGuiMod_Ctrl, true);
   click(in_heat(3, 4, 0.5F));
   hold(ImGuiMod_Ctrl, false);
-  ASSERT_TRUE(selection().compare);
-  EXPECT_EQ(selection().lane, 0U) << "the cursor stays";
-  EXPECT_EQ(selection().compare->lane, 3U);
-  EXPECT_NEAR(selection().compared_time(model()), selection().time(model()), 1e5);
+  ASSERT_TRUE(selection().comparison.reference());
+  EXPECT_EQ(selection().cursor.lane(), 0U) << "the cursor stays";
+  EXPECT_EQ(selection().comparison.reference()->lane, 3U);
+  EXPECT_NEAR(selection().comparison.time(model()), selection().cursor.time(model()), 1e5);
   click(in_heat(0, 4, 0.6F));
-  EXPECT_NEAR(selection().compared_time(model()), selection().time(model()), 1e5) << "it follows";
+  EXPECT_NEAR(selection().comparison.time(model()), selection().cursor.time(model()), 1e5)
+      << "it follows";
 
-  const double span = selection().view.span();
+  const double span = selection().view.range().span();
   ImGui::GetIO().AddMouseWheelEvent(0, 2);
   frame();
-  EXPECT_LT(selection().view.span(), span);
+  EXPECT_LT(selection().view.range().span(), span);
 }
 
 TEST_F(Ranks, TheGuiltyOneIsFoundInARecordedJob) {
@@ -137,10 +138,10 @@ TEST_F(Ranks, TheGuiltyOneIsFoundInARecordedJob) {
   }
   ASSERT_GT(line.GetHeight(), 5);
   click({line.Min.x + 60, line.Min.y + 8});
-  EXPECT_EQ(selection().lane, rows.lanes[2]);
+  EXPECT_EQ(selection().cursor.lane(), rows.lanes[2]);
   const auto since =
       static_cast<double>(model().report.comparison.stuck[0].since_ns - model().trace.start_ns);
-  EXPECT_NEAR(selection().time(model()), since, 0.2e9);
+  EXPECT_NEAR(selection().cursor.time(model()), since, 0.2e9);
 }
 
 TEST_F(Ranks, AThousandRanksAreDrawnInBothViews) {
@@ -152,7 +153,7 @@ TEST_F(Ranks, AThousandRanksAreDrawnInBothViews) {
   EXPECT_FALSE(shell_->busy());
   // Neighbours share a row; a click selects the highest of them.
   click(in_heat(1, 2, 0.5F));
-  EXPECT_GT(selection().lane, 500U);
+  EXPECT_GT(selection().cursor.lane(), 500U);
   shell_->ranks().curves = true;
   frame(3);
   const ImDrawData* drawn = ImGui::GetDrawData();
@@ -185,12 +186,12 @@ TEST_F(Ranks, DifferenceOfRanksAddsUp) {
   s.compare_with(*model, {false, rows.lanes[1], peak(1), false});
   const auto before = s.compared(*model);
   ASSERT_TRUE(before);
-  const Lane& lane = model->lanes[s.lane];
-  const auto net = static_cast<int64_t>(s.moment(*model).state.totals.allocated) -
+  const Lane& lane = model->lanes[s.cursor.lane()];
+  const auto net = static_cast<int64_t>(s.cursor.moment(*model).state.totals.allocated) -
                    static_cast<int64_t>(before->moment.state.totals.allocated);
   const FlameTree tree = FlameTree::difference(
       {*before->lane.memory, model->process_of(before->lane).names, before->moment.state},
-      {*lane.memory, model->process_of(lane).names, s.moment(*model).state});
+      {*lane.memory, model->process_of(lane).names, s.cursor.moment(*model).state});
   EXPECT_EQ(tree.nodes[0].net, net);
   EXPECT_GT(tree.nodes.size(), 5U);
   for (const FlameNode& n : tree.nodes) {
@@ -204,7 +205,7 @@ TEST_F(Ranks, DifferenceOfRanksAddsUp) {
 
   int64_t lines = 0;
   bool in_lines = false;
-  for (const ChangeRow& row : change_rows(*model, lane, s.moment(*model), *before)) {
+  for (const ChangeRow& row : change_rows(*model, lane, s.cursor.moment(*model), *before)) {
     if (row.heading) in_lines = row.name.starts_with("by line");
     if (!row.heading && in_lines) lines += row.change();
   }
@@ -222,10 +223,10 @@ TEST_F(Ranks, DifferenceWithItselfIsEmpty) {
   const auto before = s.compared(*a);
   ASSERT_TRUE(before);
   EXPECT_EQ(&before->model, b.get());
-  const Lane& lane = a->lanes[s.lane];
+  const Lane& lane = a->lanes[s.cursor.lane()];
   const FlameTree tree = FlameTree::difference(
       {*before->lane.memory, b->process_of(before->lane).names, before->moment.state},
-      {*lane.memory, a->process_of(lane).names, s.moment(*a).state});
+      {*lane.memory, a->process_of(lane).names, s.cursor.moment(*a).state});
   EXPECT_EQ(tree.nodes[0].bytes, 0U);
   EXPECT_EQ(tree.nodes.size(), 1U);
 }
@@ -235,18 +236,18 @@ TEST_F(Ranks, ASecondTraceIsComparedWithTheFirst) {
   shell_->open_other(std::string(TIDEMARK_TRACES) + "/torch/mixed_precision.tier2.tmk");
   while (shell_->loading_other()) frame(1);
   frame(4);
-  ASSERT_NE(selection().other, nullptr);
-  ASSERT_TRUE(selection().compare && selection().compare->other);
+  ASSERT_NE(selection().comparison.other(), nullptr);
+  ASSERT_TRUE(selection().comparison.reference() && selection().comparison.reference()->other);
   const ImGuiWindow* panel = ImGui::FindWindowByName(ComparePanel::kTitle);
   ASSERT_NE(panel, nullptr);
   EXPECT_TRUE(panel->DockTabIsVisible);
   key(ImGuiKey_3);  // the flame graph shows the difference
   frame(3);
-  selection().other_by_clock = true;
-  EXPECT_NE(selection().other_offset(model()), 0);
+  selection().place_other_by_clock(model(), true);
+  EXPECT_NE(selection().comparison.offset(model()), 0);
   selection().set_other(model(), nullptr);
   frame(3);
-  EXPECT_FALSE(selection().compare);
+  EXPECT_FALSE(selection().comparison.reference());
 }
 
 }  // namespace

@@ -34,13 +34,13 @@ class RecordedInteraction : public Interaction {
 
 TEST_F(RecordedInteraction, AClickOnAKernelShowsItAndItsMemory) {
   open_file(TIDEMARK_TRACES "/train");
-  const auto at =
-      click_until(below_curves(), 37, 9, [&] { return selection().activity.has_value(); });
+  const auto at = click_until(below_curves(), 37, 9,
+                              [&] { return selection().highlights.activity.has_value(); });
   ASSERT_TRUE(at);
-  const ActivityRef ref = *selection().activity;
+  const ActivityRef ref = *selection().highlights.activity;
   const ActivityRow& row = model().activity[ref.process].rows[ref.row];
   EXPECT_EQ(row.kind, ActivityKind::kKernels);
-  EXPECT_NEAR(selection().time(model()),
+  EXPECT_NEAR(selection().cursor.time(model()),
               static_cast<double>(row.spans.begin_ns(ref.index) - model().trace.start_ns), 1)
       << "the cursor is where it began";
   frame(3);
@@ -48,43 +48,43 @@ TEST_F(RecordedInteraction, AClickOnAKernelShowsItAndItsMemory) {
   // Zooming there with the wheel makes one kernel as wide as possible; it is still the one clicked
   // on.
   key(ImGuiKey_Escape);
-  EXPECT_FALSE(selection().activity);
+  EXPECT_FALSE(selection().highlights.activity);
 }
 
 TEST_F(RecordedInteraction, AClickOnACollectiveShowsItOnAllRanks) {
   open_file(TIDEMARK_TRACES "/ranks/ddp4");
   // The NCCL rows come first below the curves of the selected rank.
   const auto chosen = [&] {
-    if (!selection().activity) return false;
-    const ActivityRef ref = *selection().activity;
+    if (!selection().highlights.activity) return false;
+    const ActivityRef ref = *selection().highlights.activity;
     return model().activity[ref.process].rows[ref.row].kind == ActivityKind::kCollectives;
   };
   const ImRect r = window(TimelinePanel::kTitle);
   const ImRect area{{r.Min.x + 110, r.Min.y + 150}, {r.Max.x - 20, r.Max.y - 12}};
   ASSERT_TRUE(click_until(area, 61, 9, chosen));
-  const ActivityRef ref = *selection().activity;
+  const ActivityRef ref = *selection().highlights.activity;
   const uint32_t op = model().activity[ref.process].rows[ref.row].spans.item(ref.index);
   EXPECT_LT(op, model().trace.processes[ref.process].nccl.size());
-  EXPECT_EQ(model().lanes[selection().lane].process, ref.process);
+  EXPECT_EQ(model().lanes[selection().cursor.lane()].process, ref.process);
 }
 
 TEST_F(RecordedInteraction, TheWheelOverKernelsZoomsAndADragPans) {
   open_file(TIDEMARK_TRACES "/train");
-  const auto at =
-      click_until(below_curves(), 37, 9, [&] { return selection().activity.has_value(); });
+  const auto at = click_until(below_curves(), 37, 9,
+                              [&] { return selection().highlights.activity.has_value(); });
   ASSERT_TRUE(at);
   key(ImGuiKey_Escape);
-  const VisibleRange before = selection().view;
+  const VisibleRange before = selection().view.range();
   move(*at);
   ImGui::GetIO().AddMouseWheelEvent(0, 5);
   frame();
-  const VisibleRange zoomed = selection().view;
+  const VisibleRange zoomed = selection().view.range();
   EXPECT_LT(zoomed.span(), before.span() * 0.5);
   button(true);
   move({at->x - 150, at->y});
   button(false);
-  EXPECT_GT(selection().view.begin, zoomed.begin);
-  EXPECT_FALSE(selection().activity) << "a drag is not a click";
+  EXPECT_GT(selection().view.range().begin, zoomed.begin);
+  EXPECT_FALSE(selection().highlights.activity) << "a drag is no click";
 }
 
 TEST_F(RecordedInteraction, CurvesCanBeSwitchedOff) {
@@ -108,11 +108,11 @@ TEST_F(RecordedInteraction, CurvesCanBeSwitchedOff) {
 TEST_F(RecordedInteraction, AClickOnAHoleShowsWhatPinsIt) {
   open_file(TIDEMARK_TEST_DATA "/scenarios/varying_sizes.bad.tmk");
   key(ImGuiKey_2);
-  ASSERT_FALSE(selection().moment(model()).state.holes.empty());
+  ASSERT_FALSE(selection().cursor.moment(model()).state.holes.empty());
   const ImRect r = window(MapPanel::kTitle);
   const ImRect area{{r.Min.x + 190, r.Min.y + 100}, {r.Max.x - 20, r.Max.y - 10}};
-  ASSERT_TRUE(click_until(area, 23, 11, [&] { return selection().hole.has_value(); }));
-  const auto hole = selection().moment(model()).layout.hole_at(*selection().hole);
+  ASSERT_TRUE(click_until(area, 23, 11, [&] { return selection().highlights.hole.has_value(); }));
+  const auto hole = selection().cursor.moment(model()).layout.hole_at(*selection().highlights.hole);
   ASSERT_GT(hole.size_bytes, 0U);
   EXPECT_FALSE(hole.before == kNever && hole.after == kNever);
   frame(3);
@@ -143,7 +143,7 @@ TEST_F(RecordedInteraction, TheOomOfACardIsShown) {
   selection().set_event(model(), 0, 0);
   const ImRect r = window(FindingsPanel::kTitle);
   const ImRect area{{r.Min.x + 24, r.Min.y + 40}, {r.Min.x + 40, r.Max.y - 10}};
-  const auto gone = [&] { return selection().event == model().ooms[0].event; };
+  const auto gone = [&] { return selection().cursor.event() == model().ooms[0].event; };
   EXPECT_TRUE(click_until(area, 50, 10, gone));
 }
 
@@ -158,13 +158,14 @@ TEST_F(RecordedInteraction, TablesOfOwnersKernelsAndCollectives) {
   shell_->tables().show_table("Kernels");
   frame(4);
   const size_t all = shell_->tables().rows_shown();
-  selection().search = "nccl";
+  selection().highlights.search = "nccl";
   frame(4);
   EXPECT_LT(shell_->tables().rows_shown(), all);
-  selection().search.clear();
+  selection().highlights.search.clear();
   const ImRect r = window(TablesPanel::kTitle);
   const ImRect rows{{r.Min.x + 300, r.Min.y + 120}, {r.Min.x + 310, r.Max.y - 20}};
-  EXPECT_TRUE(click_until(rows, 50, 10, [&] { return selection().activity.has_value(); }));
+  EXPECT_TRUE(
+      click_until(rows, 50, 10, [&] { return selection().highlights.activity.has_value(); }));
 }
 
 TEST_F(RecordedInteraction, LargeTablesAreSortedInTheBackground) {
@@ -182,7 +183,7 @@ TEST_F(RecordedInteraction, LargeTablesAreSortedInTheBackground) {
     frame(1);
   }
   EXPECT_FALSE(shell_->tables().busy());
-  EXPECT_EQ(shell_->tables().rows_shown(), selection().moment(model()).state.live.size());
+  EXPECT_EQ(shell_->tables().rows_shown(), selection().cursor.moment(model()).state.live.size());
   EXPECT_GT(shell_->tables().rows_shown(), 20'000U);
 }
 
@@ -215,7 +216,8 @@ TEST_F(RecordedInteraction, ExportsTheTimeThatWasMeasured) {
   };
   const auto whole = save(false, false);
   const auto one_rank = save(false, true);
-  selection().measure = absolute_range(model(), {model().span_ns() * 0.5, model().span_ns() * 0.6});
+  selection().highlights.measure =
+      absolute_range(model(), {model().span_ns() * 0.5, model().span_ns() * 0.6});
   const auto part = save(true, true);
   EXPECT_GT(part, 0U);
   EXPECT_LT(one_rank, whole);
@@ -263,12 +265,12 @@ TEST_F(RecordedInteraction, TheLedgerAddsUpWhereverTheCursorIs) {
   for (double share = 0.3; share < 1; share += 0.1) {
     selection().set_time(model(), 0, model().span_ns() * share);
     frame(1);
-    const Ledger ledger = lane.ledger->at(selection().time_ns(model()));
+    const Ledger ledger = lane.ledger->at(selection().cursor.time_ns(model()));
     ASSERT_NE(ledger.device_used_bytes, 0U);
     int64_t sum = 0;
     for (const LedgerLine& line : ledger.lines) sum += line.bytes;
     EXPECT_EQ(sum, static_cast<int64_t>(ledger.device_used_bytes));
-    EXPECT_NEAR(selection().time(model()), model().span_ns() * share, 1);
+    EXPECT_NEAR(selection().cursor.time(model()), model().span_ns() * share, 1);
   }
 }
 

@@ -143,7 +143,7 @@ std::optional<FindingPlace> place_of(const Model& model, const Finding& f) {
 }
 
 void go_to(const Model& model, Selection& selection, const FindingPlace& place) {
-  selection.clear_marks();
+  selection.clear_highlights(model);
   if (place.oom) {
     selection.go_to_oom_at(model, *place.oom);
   } else if (place.time) {
@@ -151,14 +151,14 @@ void go_to(const Model& model, Selection& selection, const FindingPlace& place) 
   } else {
     selection.set_event(model, place.lane, place.event);
   }
-  if (place.compare) selection.compare_from(*place.compare);
-  if (place.colour) selection.colour = *place.colour;
+  if (place.compare) selection.compare_from(model, *place.compare);
+  if (place.colour) selection.colouring.by = *place.colour;
   if (place.range && place.range->end_ns > place.range->begin_ns) {
     const VisibleRange range = since_start(model, *place.range);
     const double margin = range.span() * 0.1;
-    selection.show(model, range.begin - margin, range.end + margin);
+    selection.view.show(range.begin - margin, range.end + margin);
   } else {
-    selection.reveal(model, selection.time(model));
+    selection.reveal_cursor(model);
   }
   if (place.hole) selection.choose_hole(*place.hole);
 }

@@ -32,11 +32,11 @@ Rgb change_ink(int64_t change) {
 }  // namespace
 
 void ComparePanel::draw_lane_choice(const Model& model, Selection& selection) {
-  const bool none = !selection.compare;
-  const Model* there = !none && selection.compare->other ? selection.other.get() : &model;
-  const std::string now =
-      none ? "choose a rank or a trace"
-           : lane_label(*there, selection.compare->other, selection.compare->lane);
+  const Comparison& comparison = selection.comparison;
+  const std::optional<Reference>& reference = comparison.reference();
+  const std::string now = reference ? lane_label(comparison.model_of_reference(model),
+                                                 reference->other, reference->lane)
+                                    : "choose a rank or a trace";
   ImGui::SetNextItemWidth(std::min(px(300), ImGui::GetContentRegionAvail().x));
   if (!ImGui::BeginCombo("##against", fitted(now, px(260)).c_str())) return;
   const auto list = [&](const Model& m, bool other) {
@@ -47,7 +47,7 @@ void ComparePanel::draw_lane_choice(const Model& model, Selection& selection) {
         const auto lane = static_cast<uint32_t>(i);
         ImGui::PushID(i + (other ? 1 << 20 : 0));
         if (ImGui::Selectable(lane_label(m, other, lane).c_str())) {
-          const bool follows = selection.compare ? selection.compare->follows : true;
+          const bool follows = reference ? reference->follows : true;
           const uint32_t peak = m.lanes[lane].memory->allocated_peak.event;
           selection.compare_with(model, {other, lane, peak, follows});
         }
@@ -56,20 +56,20 @@ void ComparePanel::draw_lane_choice(const Model& model, Selection& selection) {
     }
   };
   list(model, false);
-  if (selection.other != nullptr) list(*selection.other, true);
+  if (comparison.other() != nullptr) list(*comparison.other(), true);
   ImGui::EndCombo();
 }
 
 void ComparePanel::draw_instant_choice(const Model& model, Selection& selection) {
-  if (!selection.compare) return;
-  Reference wanted = *selection.compare;
+  if (!selection.comparison.reference()) return;
+  Reference wanted = *selection.comparison.reference();
   flow(px(110));
   if (ImGui::RadioButton("same time", wanted.follows)) {
     wanted.follows = true;
     selection.compare_with(model, wanted);
   }
   explain("Always at the cursor's time, wherever that goes.");
-  const Model& there = wanted.other ? *selection.other : model;
+  const Model& there = selection.comparison.model_of_reference(model);
   const uint32_t peak = there.lanes[wanted.lane].memory->allocated_peak.event;
   flow(px(90));
   if (ImGui::RadioButton("its peak", !wanted.follows && wanted.event == peak)) {
@@ -81,22 +81,21 @@ void ComparePanel::draw_instant_choice(const Model& model, Selection& selection)
 }
 
 void ComparePanel::draw_choice(const Model& model, Selection& selection) {
-  const std::string mine = fmt::format("{} at {}", model.lanes[selection.lane].name,
-                                       instant_text(selection.time(model), model.span_ns()));
+  const std::string mine = fmt::format("{} at {}", model.lanes[selection.cursor.lane()].name,
+                                       instant_text(selection.cursor.time(model), model.span_ns()));
   ImGui::AlignTextToFramePadding();
   text(fitted(mine + "  against", ImGui::GetContentRegionAvail().x));
   flow(px(310));
   draw_lane_choice(model, selection);
   draw_instant_choice(model, selection);
   flow(px(110));
-  if (selection.other == nullptr) {
+  if (selection.comparison.other() == nullptr) {
     if (ImGui::Button("Add a trace...")) open_wanted = true;
     explain("Open a second trace beside this one.");
     return;
   }
-  if (ImGui::Checkbox("by the clock", &selection.other_by_clock) && selection.compare) {
-    selection.compare_with(model, *selection.compare);
-  }
+  bool by_clock = selection.comparison.by_clock();
+  if (ImGui::Checkbox("by the clock", &by_clock)) selection.place_other_by_clock(model, by_clock);
   explain("Place the other trace where its clock says; else both begin together.");
   flow(px(170));
   if (ImGui::Button("Close the second trace")) selection.set_other(model, nullptr);
@@ -139,11 +138,48 @@ void ComparePanel::draw_legend(const Model& model, const Selection& selection,
                        paint(colour));
     draw.AddText({at.x + px(18), y}, paint(theme().text), shown.c_str());
   };
-  put(at.y, curve_colour(value_), lane_label(model, selection.other != nullptr, selection.lane));
-  if (!selection.compare) return;
-  const Model& there = selection.compare->other ? *selection.other : model;
+  const Comparison& comparison = selection.comparison;
+  const bool two_traces = comparison.other() != nullptr;
+  put(at.y, curve_colour(value_), lane_label(model, two_traces, selection.cursor.lane()));
+  if (!comparison.reference()) return;
   put(at.y + line, theme().compare,
-      lane_label(there, selection.other != nullptr, selection.compare->lane));
+      lane_label(comparison.model_of_reference(model), two_traces, comparison.reference()->lane));
+}
+
+void ComparePanel::fill_both(const Model& model, const Selection& selection, const PlotArea& area) {
+  const auto columns = std::max(2U, static_cast<uint32_t>(area.max.x - area.min.x));
+  const uint32_t lane = selection.cursor.lane();
+  fill(model, model.lanes[lane], area.view, 0, columns, mine_);
+  const Comparison& comparison = selection.comparison;
+  const std::optional<Reference>& reference = comparison.reference();
+  if (!reference || (!reference->other && reference->lane == lane)) {
+    theirs_ = {};
+  } else {
+    const Model& there = comparison.model_of_reference(model);
+    fill(there, there.lanes[reference->lane], area.view,
+         reference->other ? comparison.offset(model) : 0, columns, theirs_);
+  }
+}
+
+void ComparePanel::plot_both(const PlotArea& area) {
+  ImGui::SetCursorScreenPos(area.min);
+  if (!ImPlot::BeginPlot("##two", area.max - area.min,
+                         ImPlotFlags_CanvasOnly | ImPlotFlags_NoInputs | ImPlotFlags_NoFrame)) {
+    return;
+  }
+  constexpr ImPlotAxisFlags kBare = ImPlotAxisFlags_NoDecorations;
+  ImPlot::SetupAxes(nullptr, nullptr, kBare, kBare);
+  ImPlot::SetupAxesLimits(area.view.begin, area.view.end, 0, area.top_bytes, ImPlotCond_Always);
+  const ImVec4 colour = vec(curve_colour(value_));
+  const auto n = static_cast<int>(mine_.xs.size());
+  ImPlot::SetNextFillStyle(colour, 0.28F);
+  ImPlot::PlotShaded("mine", mine_.xs.data(), mine_.ys.data(), n, 0.0);
+  ImPlot::SetNextLineStyle(colour, px(1.6F));
+  ImPlot::PlotLine("mine", mine_.xs.data(), mine_.ys.data(), n);
+  ImPlot::SetNextLineStyle(vec(theme().compare), px(1.8F));
+  ImPlot::PlotLine("theirs", theirs_.xs.data(), theirs_.ys.data(),
+                   static_cast<int>(theirs_.xs.size()));
+  ImPlot::EndPlot();
 }
 
 void ComparePanel::draw_plot(const Model& model, Selection& selection, ImVec2 size) {
@@ -151,27 +187,16 @@ void ComparePanel::draw_plot(const Model& model, Selection& selection, ImVec2 si
   const ImVec2 plot(size.x - gutter, size.y - px(kAxisPx));
   if (plot.x < px(60) || plot.y < px(30)) return;
   const ImVec2 at = ImGui::GetCursorScreenPos() + ImVec2(gutter, 0);
-  const std::vector<Tick> ticks = axis_ticks(selection.view, plot.x);
-  draw_time_axis(model, selection, ticks,
-                 {at, at + ImVec2(plot.x, px(kAxisPx)), selection.view, 1});
-  PlotArea area{at + ImVec2(0, px(kAxisPx)), {}, selection.view, 1};
+  const std::vector<Tick> ticks = axis_ticks(selection.view.range(), plot.x);
+  draw_time_axis(model, selection.cursor, ticks,
+                 {at, at + ImVec2(plot.x, px(kAxisPx)), selection.view.range(), 1});
+  PlotArea area{at + ImVec2(0, px(kAxisPx)), {}, selection.view.range(), 1};
   area.max = area.min + plot;
   ImGui::SetCursorScreenPos(area.min);
   ImGui::InvisibleButton("##overlay", plot);
-  const std::optional<ImVec2> click = gestures_.handle(model, selection, area);
-  area.view = selection.view;
-  const auto columns = std::max(2U, static_cast<uint32_t>(plot.x));
-  const Lane& lane = model.lanes[selection.lane];
-  fill(model, lane, area.view, 0, columns, mine_);
-  if (!selection.compare ||
-      (!selection.compare->other && selection.compare->lane == selection.lane)) {
-    theirs_ = {};
-  } else {
-    const bool other = selection.compare->other;
-    const Model& there = other ? *selection.other : model;
-    fill(there, there.lanes[selection.compare->lane], area.view,
-         other ? selection.other_offset(model) : 0, columns, theirs_);
-  }
+  const std::optional<ImVec2> click = gestures_.handle(selection.view, area);
+  area.view = selection.view.range();
+  fill_both(model, selection, area);
   double top = 1024;
   for (int i = 0; i < 2; ++i) {
     const std::vector<double>& ys = i == 0 ? mine_.ys : theirs_.ys;
@@ -179,43 +204,27 @@ void ComparePanel::draw_plot(const Model& model, Selection& selection, ImVec2 si
     top = std::max(top, drawn_top[i]);
   }
   area.top_bytes = top * 1.3;
-  ImGui::SetCursorScreenPos(area.min);
-  if (ImPlot::BeginPlot("##two", plot,
-                        ImPlotFlags_CanvasOnly | ImPlotFlags_NoInputs | ImPlotFlags_NoFrame)) {
-    constexpr ImPlotAxisFlags kBare = ImPlotAxisFlags_NoDecorations;
-    ImPlot::SetupAxes(nullptr, nullptr, kBare, kBare);
-    ImPlot::SetupAxesLimits(area.view.begin, area.view.end, 0, area.top_bytes, ImPlotCond_Always);
-    const ImVec4 colour = vec(curve_colour(value_));
-    const auto n = static_cast<int>(mine_.xs.size());
-    ImPlot::SetNextFillStyle(colour, 0.28F);
-    ImPlot::PlotShaded("mine", mine_.xs.data(), mine_.ys.data(), n, 0.0);
-    ImPlot::SetNextLineStyle(colour, px(1.6F));
-    ImPlot::PlotLine("mine", mine_.xs.data(), mine_.ys.data(), n);
-    ImPlot::SetNextLineStyle(vec(theme().compare), px(1.8F));
-    ImPlot::PlotLine("theirs", theirs_.xs.data(), theirs_.ys.data(),
-                     static_cast<int>(theirs_.xs.size()));
-    ImPlot::EndPlot();
-  }
+  plot_both(area);
   draw_time_grid(ticks, area);
   draw_byte_labels(area);
   draw_cursor_lines(model, selection, area);
   draw_legend(model, selection, area);
-  if (click) selection.set_time(model, selection.lane, area.time(click->x));
+  if (click) selection.set_time(model, selection.cursor.lane(), area.time(click->x));
 }
 
 void ComparePanel::draw_offers(const Model& model, Selection& selection) {
   text_wrapped(
       "Choose what to compare with: a rank or an added trace above, or ctrl and a click on a "
       "rank.");
-  if (ImGui::Button(selection.compare ? "Stop comparing" : "Hold this instant")) {
-    selection.toggle_compare();
+  if (ImGui::Button(selection.comparison.reference() ? "Stop comparing" : "Hold this instant")) {
+    selection.toggle_compare(model);
   }
   explain("Then move the cursor: the lines below tell what came and went since (C).");
   const RankComparison& ranks = model.report.comparison;
   if (!ranks.compared) return;
   for (uint32_t i = 0; i < model.lanes.size(); ++i) {
     if (model.process_of(model.lanes[i]).info.rank != ranks.typical.rank) continue;
-    if (i == selection.lane) return;
+    if (i == selection.cursor.lane()) return;
     const std::string label = fmt::format("With rank {}, a typical one", ranks.typical.rank);
     flow(width_of(label) + px(20));
     if (ImGui::Button(label.c_str())) selection.compare_with(model, {false, i, 0, true});
@@ -233,7 +242,8 @@ void ComparePanel::draw_rows(const Model& model, Selection& selection) {
     model_ = &model;
     reported_ = model.report_ready;
     version_ = selection.version();
-    rows_ = change_rows(model, model.lanes[selection.lane], selection.moment(model), *before);
+    rows_ = change_rows(model, model.lanes[selection.cursor.lane()], selection.cursor.moment(model),
+                        *before);
   }
   constexpr ImGuiTableFlags kFlags =
       ImGuiTableFlags_ScrollY | ImGuiTableFlags_RowBg | ImGuiTableFlags_SizingStretchProp;
@@ -273,7 +283,7 @@ void ComparePanel::draw_rows(const Model& model, Selection& selection) {
 }
 
 void ComparePanel::draw(const Model& model, Selection& selection) {
-  if (selection.lane >= model.lanes.size()) {
+  if (selection.cursor.lane() >= model.lanes.size()) {
     text_dim("There is no allocator history in this trace.");
     return;
   }

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "viewer/model/compare/comparison.h"
+#include "viewer/model/compare/change_rows.h"
 #include "viewer/panels/timeline/time_axis.h"
 
 namespace tidemark::view {
@@ -45,6 +45,9 @@ class ComparePanel {
   void draw_lane_choice(const Model& model, Selection& selection);
   void draw_instant_choice(const Model& model, Selection& selection);
   void draw_plot(const Model& model, Selection& selection, ImVec2 size);
+  // Computes the points of the two curves.
+  void fill_both(const Model& model, const Selection& selection, const PlotArea& area);
+  void plot_both(const PlotArea& area);
   void draw_legend(const Model& model, const Selection& selection, const PlotArea& area);
   void draw_rows(const Model& model, Selection& selection);
   // What could be compared, while nothing is.

@@ -240,7 +240,7 @@ void ActivityDetails::draw(const Model& model, Selection& selection, const Activ
     const double begin = since_start(model, row.spans.begin_ns(ref.index));
     const double end = since_start(model, row.spans.end_ns(ref.index));
     const double room = std::max((end - begin) * 2, 1e3);
-    selection.show(model, begin - room, end + room);
+    selection.view.show(begin - room, end + room);
   }
   explain("Show this and what is around it.");
   if (row.kind == ActivityKind::kKernels) {

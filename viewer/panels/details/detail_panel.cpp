@@ -52,17 +52,17 @@ void DetailPanel::draw_facts(const Model& model, const Lane& lane, const Allocat
 }
 
 void DetailPanel::draw_neighbours(const Model& model, Selection& selection, const Lane& lane) {
-  const Moment& moment = selection.moment(model);
-  const Allocation& a = lane.memory->allocations[*selection.allocation];
+  const Moment& moment = selection.cursor.moment(model);
+  const Allocation& a = lane.memory->allocations[*selection.highlights.allocation];
   if (!a.alive_at(moment.event)) {
     text_dim("Not alive at the cursor, so it has no neighbours now.");
     if (ImGui::Button("Go to its birth")) {
-      selection.set_event(model, selection.lane, a.birth);
-      selection.reveal(model, selection.time(model));
+      selection.set_event(model, selection.cursor.lane(), a.birth);
+      selection.reveal_cursor(model);
     }
     return;
   }
-  const MapLayout::Neighbours n = moment.layout.neighbours(*selection.allocation);
+  const MapLayout::Neighbours n = moment.layout.neighbours(*selection.highlights.allocation);
   const auto side = [&](const char* where, const char* border, uint32_t block, uint64_t hole) {
     if (hole != 0) text_dim(fmt::format("{}: a hole of {}", where, size_text(hole)));
     if (block == kNever) {
@@ -103,8 +103,8 @@ void DetailPanel::draw_stack(const Model& model, const Lane& lane, uint32_t stac
 }
 
 void DetailPanel::draw_block(const Model& model, Selection& selection) {
-  const Lane& lane = model.lanes[selection.lane];
-  const Allocation a = lane.memory->allocations[*selection.allocation];
+  const Lane& lane = model.lanes[selection.cursor.lane()];
+  const Allocation a = lane.memory->allocations[*selection.highlights.allocation];
   draw_facts(model, lane, a);
   if (!lane.of_driver) {
     ImGui::SeparatorText("Neighbours");
@@ -120,8 +120,8 @@ void DetailPanel::draw_pin(const Model& model, Selection& selection, const char*
     text_dim(fmt::format("{}: nothing; the segment ends there", where));
     return;
   }
-  const Lane& lane = model.lanes[selection.lane];
-  const Moment& moment = selection.moment(model);
+  const Lane& lane = model.lanes[selection.cursor.lane()];
+  const Moment& moment = selection.cursor.moment(model);
   const Allocation a = lane.memory->allocations[block];
   ImGui::PushID(where);
   text(fmt::format(
@@ -139,8 +139,8 @@ void DetailPanel::draw_pin(const Model& model, Selection& selection, const char*
 }
 
 void DetailPanel::draw_hole(const Model& model, Selection& selection) {
-  const Moment& moment = selection.moment(model);
-  const MapLayout::HolePlace hole = moment.layout.hole_at(*selection.hole);
+  const Moment& moment = selection.cursor.moment(model);
+  const MapLayout::HolePlace hole = moment.layout.hole_at(*selection.highlights.hole);
   if (hole.size_bytes == 0) {
     text_wrapped("There is no hole at this address now: move the cursor back, or click another.");
     return;
@@ -176,14 +176,15 @@ void DetailPanel::draw_hole(const Model& model, Selection& selection) {
 }
 
 void DetailPanel::draw(const Model& model, Selection& selection) {
-  const bool lane = selection.lane < model.lanes.size();
-  if (selection.activity) {
-    const ActivityRef ref = *selection.activity;
+  const bool lane = selection.cursor.lane() < model.lanes.size();
+  if (selection.highlights.activity) {
+    const ActivityRef ref = *selection.highlights.activity;
     activity_.draw(model, selection, ref);
-  } else if (lane && selection.hole) {
+  } else if (lane && selection.highlights.hole) {
     draw_hole(model, selection);
-  } else if (lane && selection.allocation &&
-             *selection.allocation < model.lanes[selection.lane].memory->allocations.size()) {
+  } else if (lane && selection.highlights.allocation &&
+             *selection.highlights.allocation <
+                 model.lanes[selection.cursor.lane()].memory->allocations.size()) {
     draw_block(model, selection);
   } else {
     text_wrapped(

@@ -27,11 +27,11 @@ void MomentPanel::update(const Model& model, Selection& selection) {
   if (model_ == &model && version_ == selection.version()) return;
   model_ = &model;
   version_ = selection.version();
-  const Moment& moment = selection.moment(model);
+  const Moment& moment = selection.cursor.moment(model);
   const Lane& lane = model.lanes[moment.lane];
   const TableSource source{*lane.memory, moment.state, moment.layout, model.text_of(lane)};
-  ledger_ =
-      lane.ledger->at(selection.time_ns(model), lane.of_driver ? nullptr : &moment.state.totals);
+  ledger_ = lane.ledger->at(selection.cursor.time_ns(model),
+                            lane.of_driver ? nullptr : &moment.state.totals);
   categories_ = category_rows(source, {0, true});
   stacks_ = stack_rows(source, "", {0, true});
 }
@@ -128,7 +128,7 @@ void MomentPanel::draw_ledger(const Model& model, const Selection& selection, co
   if (more_than_torch) {
     ImGui::SeparatorText("On the card");
     if (ledger_.device_used_bytes != 0) {
-      const int64_t off = ledger_.time_ns - selection.time_ns(model);
+      const int64_t off = ledger_.time_ns - selection.cursor.time_ns(model);
       text_wrapped(fmt::format("{} used{}", size_text(ledger_.device_used_bytes),
                                lane.total_bytes == 0 ? "" : " of " + size_text(lane.total_bytes)));
       text_dim(off == 0 ? "as the card says"
@@ -210,19 +210,20 @@ void MomentPanel::draw_stacks(const Model& model, const Lane& lane, const Moment
 }
 
 void MomentPanel::draw(const Model& model, Selection& selection) {
-  if (selection.lane >= model.lanes.size()) {
+  if (selection.cursor.lane() >= model.lanes.size()) {
     text_dim("There is no allocator history in this trace.");
     return;
   }
   update(model, selection);
-  const Moment& moment = selection.moment(model);
-  const Lane& lane = model.lanes[selection.lane];
+  const Moment& moment = selection.cursor.moment(model);
+  const Lane& lane = model.lanes[selection.cursor.lane()];
   {
     const WithFont bold(fonts().bold);
-    text(fmt::format("{}  {}", lane.name, instant_text(selection.time(model), model.span_ns())));
+    text(fmt::format("{}  {}", lane.name,
+                     instant_text(selection.cursor.time(model), model.span_ns())));
   }
   for (const OomPoint& oom : model.ooms) {
-    if (oom.lane != selection.lane || oom.event != selection.event) continue;
+    if (oom.lane != selection.cursor.lane() || oom.event != selection.cursor.event()) continue;
     ImGui::PushStyleColor(ImGuiCol_Text, paint(theme().bad));
     std::string what = "Out of memory: asked for " + size_text(oom.requested_bytes);
     if (oom.layer == Layer::kFramework) {

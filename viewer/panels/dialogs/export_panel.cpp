@@ -21,7 +21,8 @@ namespace {
 constexpr uint64_t kMostBytes = uint64_t{1} << 30;
 
 TimeRange chosen_time(const Model& model, const Selection& selection) {
-  return selection.measure ? *selection.measure : absolute_range(model, selection.view);
+  return selection.highlights.measure ? *selection.highlights.measure
+                                      : absolute_range(model, selection.view.range());
 }
 
 std::string write_file(const std::shared_ptr<const Model>& model, const ExportOptions& options,
@@ -38,7 +39,7 @@ std::string write_file(const std::shared_ptr<const Model>& model, const ExportOp
 
 void ExportPanel::show(const Model& model, const Selection& selection) {
   open_ = true;
-  only_time = selection.measure.has_value();
+  only_time = selection.highlights.measure.has_value();
   only_rank = false;
   std::string name = std::filesystem::path(model.trace.path).filename().string();
   if (name.empty())
@@ -54,8 +55,8 @@ void ExportPanel::start(const std::shared_ptr<const Model>& model, const Selecti
   ExportOptions options;
   options.max_bytes = kMostBytes;
   if (only_time) options.time = chosen_time(*model, selection);
-  if (only_rank && selection.lane < model->lanes.size()) {
-    options.ranks = {model->process_of(model->lanes[selection.lane]).info.rank};
+  if (only_rank && selection.cursor.lane() < model->lanes.size()) {
+    options.ranks = {model->process_of(model->lanes[selection.cursor.lane()]).info.rank};
   }
   working_ = true;
   work_.wish(
@@ -78,13 +79,13 @@ std::string ExportPanel::draw(const std::shared_ptr<const Model>& model,
       text_wrapped("This trace was not read from a file, so there is nothing to export from.");
     } else {
       const VisibleRange time = since_start(*model, chosen_time(*model, selection));
-      ImGui::Checkbox(
-          fmt::format("only the time {} ({})", selection.measure ? "that was measured" : "in view",
-                      span_text(time.span()))
-              .c_str(),
-          &only_time);
-      const int64_t rank = selection.lane < model->lanes.size()
-                               ? model->process_of(model->lanes[selection.lane]).info.rank
+      ImGui::Checkbox(fmt::format("only the time {} ({})",
+                                  selection.highlights.measure ? "that was measured" : "in view",
+                                  span_text(time.span()))
+                          .c_str(),
+                      &only_time);
+      const int64_t rank = selection.cursor.lane() < model->lanes.size()
+                               ? model->process_of(model->lanes[selection.cursor.lane()]).info.rank
                                : -1;
       if (rank >= 0) ImGui::Checkbox(fmt::format("only rank {}", rank).c_str(), &only_rank);
       ImGui::SetNextItemWidth(-1);

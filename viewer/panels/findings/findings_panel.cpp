@@ -104,7 +104,7 @@ void FindingsPanel::draw_finding(const Model& model, Selection& selection, size_
     text_dim(place->what);
     if (go) {
       go_to(model, selection, *place);
-      selection.panel_wanted = panel_of(place->by);
+      selection.requests.panel = panel_of(place->by);
     }
   }
   if (!f.evidence.empty() && ImGui::TreeNode("Evidence")) {
@@ -146,7 +146,7 @@ void FindingsPanel::draw_oom(const Model& model, Selection& selection, const Oom
   }
   if (ImGui::Button("Show") || card_clicked()) {
     selection.go_to_oom_at(model, index);
-    selection.panel_wanted = MapPanel::kTitle;
+    selection.requests.panel = MapPanel::kTitle;
   }
   explain("Move the cursor there.");
 }

@@ -59,19 +59,19 @@ std::string_view name_of(const FrameText& text, const FlameNode& node) {
 
 void FlamePanel::update(const Model& model, Selection& selection) {
   if (model_ == &model && version_ == selection.version() && tree_order_ == order) {
-    if (searched_ != selection.search) search(model, selection);
+    if (searched_ != selection.highlights.search) search(model, selection);
     return;
   }
   if (model_ != &model || tree_order_ != order) zoom_key_ = 0;
   model_ = &model;
   version_ = selection.version();
   tree_order_ = order;
-  const Lane& lane = model.lanes[selection.lane];
+  const Lane& lane = model.lanes[selection.cursor.lane()];
   const Dictionary& names = model.process_of(lane).names;
   const std::optional<Compared> before = selection.compared(model);
   comparing_ = before.has_value();
   other_text_ = before ? &before->model.text_of(before->lane) : nullptr;
-  const FlameSide now{*lane.memory, names, selection.moment(model).state};
+  const FlameSide now{*lane.memory, names, selection.cursor.moment(model).state};
   tree_ = before
               ? FlameTree::difference(
                     {*before->lane.memory, other_text_->names(), before->moment.state}, now, order)
@@ -81,7 +81,7 @@ void FlamePanel::update(const Model& model, Selection& selection) {
 }
 
 void FlamePanel::search(const Model& model, const Selection& selection) {
-  searched_ = selection.search;
+  searched_ = selection.highlights.search;
   matches_ = {};
   if (searched_.empty()) return;
   const std::string wanted = lower_case(searched_);
@@ -104,7 +104,7 @@ void FlamePanel::search(const Model& model, const Selection& selection) {
 
 const FrameText& FlamePanel::text_of(const Model& model, const Selection& selection,
                                      const FlameNode& node) const {
-  return node.other ? *other_text_ : model.text_of(model.lanes[selection.lane]);
+  return node.other ? *other_text_ : model.text_of(model.lanes[selection.cursor.lane()]);
 }
 
 bool FlamePanel::show_as(std::string_view way) {
@@ -136,8 +136,10 @@ void FlamePanel::draw_toolbar(const Model& model, Selection& selection) {
   const FlameNode& root = tree_.nodes.front();
   ImGui::AlignTextToFramePadding();
   if (comparing_) {
-    const bool in_time = !selection.compare->other && selection.compare->lane == selection.lane;
-    text(fitted(fmt::format("{} {}", signed_size_text(root.net), selection.compared_text(model)),
+    const bool in_time = !selection.comparison.reference()->other &&
+                         selection.comparison.reference()->lane == selection.cursor.lane();
+    text(fitted(fmt::format("{} {}", signed_size_text(root.net),
+                            selection.comparison.text(model, selection.cursor)),
                 ImGui::GetContentRegionAvail().x));
     flow(px(60));
     swatch(kMore);
@@ -150,8 +152,8 @@ void FlamePanel::draw_toolbar(const Model& model, Selection& selection) {
   }
   draw_views();
   flow(px(150));
-  if (ImGui::Button(selection.compare ? "Stop comparing" : "Compare from here")) {
-    selection.toggle_compare();
+  if (ImGui::Button(selection.comparison.reference() ? "Stop comparing" : "Compare from here")) {
+    selection.toggle_compare(model);
   }
   explain(
       "Remember this instant (C). Then move the cursor: the graph shows what came and went in "
@@ -289,7 +291,7 @@ void FlamePanel::draw_rows(const Model& model, const Selection& selection) {
 }
 
 void FlamePanel::draw(const Model& model, Selection& selection) {
-  if (selection.lane >= model.lanes.size()) {
+  if (selection.cursor.lane() >= model.lanes.size()) {
     text_dim("There is no allocator history in this trace.");
     return;
   }

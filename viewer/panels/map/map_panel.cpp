@@ -42,9 +42,9 @@ void MapPanel::draw_toolbar(const Model& model, Selection& selection, const Mome
   ImGui::SetNextItemWidth(px(110));
   const char* names[kColourings];
   for (int i = 0; i < kColourings; ++i) names[i] = colouring_name(static_cast<ColourBy>(i));
-  int colour = static_cast<int>(selection.colour);
+  int colour = static_cast<int>(selection.colouring.by);
   if (ImGui::Combo("##colour", &colour, names, kColourings)) {
-    selection.colour = static_cast<ColourBy>(colour);
+    selection.colouring.by = static_cast<ColourBy>(colour);
   }
   explain(
       "age and size run from dark (old, small) to bright (young, large); owner is who took the "
@@ -71,14 +71,14 @@ void MapPanel::draw_toolbar(const Model& model, Selection& selection, const Mome
   flow(width_of(facts));
   text_dim(facts);
   // Scrubbing by event is exact where many events share an instant.
-  const uint32_t count = model.lanes[selection.lane].memory->event_count();
+  const uint32_t count = model.lanes[selection.cursor.lane()].memory->event_count();
   if (count > 1) {
-    uint32_t event = selection.event;
+    uint32_t event = selection.cursor.event();
     const uint32_t least = 0;
     const uint32_t most = count - 1;
     ImGui::AlignTextToFramePadding();
     text(fmt::format("event {} of {}   {}", grouped(event + 1), grouped(count),
-                     instant_text(selection.time(model), model.span_ns())));
+                     instant_text(selection.cursor.time(model), model.span_ns())));
     // The slider begins where the longest text ends, so that it stays while it is dragged.
     const std::string longest = fmt::format("event {0} of {0}   +00.000000 ms", grouped(count));
     const float label = ImGui::GetCursorPosX() + width_of(longest) + px(12);
@@ -86,17 +86,16 @@ void MapPanel::draw_toolbar(const Model& model, Selection& selection, const Mome
     ImGui::SetNextItemWidth(ImGui::GetContentRegionAvail().x);
     if (ImGui::SliderScalar("##scrub", ImGuiDataType_U32, &event, &least, &most, "",
                             ImGuiSliderFlags_NoInput)) {
-      selection.set_event(model, selection.lane, event);
-      selection.reveal(model, selection.time(model));
+      selection.set_event(model, selection.cursor.lane(), event);
+      selection.reveal_cursor(model);
     }
     explain("Drag to move through the history; the arrow keys go event by event.");
   }
 }
 
-void MapPanel::make_legend(const Model& model, const Selection& selection, const Moment& moment) {
+void MapPanel::make_legend(const Model& model, ColourBy by, const Moment& moment) {
   legend_.clear();
-  legend_of_ = selection.colour;
-  const ColourBy by = selection.colour;
+  legend_of_ = by;
   if (by == ColourBy::kAge || by == ColourBy::kSize) return;
   const Lane& lane = model.lanes[moment.lane];
   const auto key = [&](const Allocation& a) -> uint32_t {
@@ -126,13 +125,13 @@ void MapPanel::make_legend(const Model& model, const Selection& selection, const
   for (size_t i = 0; i < shown; ++i) {
     const Allocation& a = lane.memory->allocations[largest[i].second];
     legend_.push_back(
-        {block_colour(model, selection, moment, a), kind_of(model, lane, a, by), largest[i].first});
+        {block_colour(model, by, moment, a), kind_of(model, lane, a, by), largest[i].first});
   }
 }
 
-void MapPanel::draw_legend(const Selection& selection) {
-  if (selection.colour == ColourBy::kAge || selection.colour == ColourBy::kSize) {
-    const bool age = selection.colour == ColourBy::kAge;
+void MapPanel::draw_legend(ColourBy by) {
+  if (by == ColourBy::kAge || by == ColourBy::kSize) {
+    const bool age = by == ColourBy::kAge;
     text_dim(age ? "old" : "512 B");
     ImGui::SameLine();
     const ImVec2 at = ImGui::GetCursorScreenPos();
@@ -189,14 +188,14 @@ void MapPanel::explain_cell(const Model& model, const Moment& moment, const MapC
   ImGui::EndTooltip();
 }
 
-void MapPanel::draw_hole(const Selection& selection, const MapCell& cell, ImVec2 a, ImVec2 b) {
+void MapPanel::draw_hole(const Highlights& highlights, const MapCell& cell, ImVec2 a, ImVec2 b) {
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   const bool largest = cell.address == largest_hole_at_;
   draw.AddRectFilled(a, b, paint(theme().hole, 55));
   draw_hatch(draw, a, b, paint(largest ? theme().warning : theme().hole, largest ? 200 : 170),
              px(6));
-  const bool chosen = selection.hole && *selection.hole >= cell.address &&
-                      *selection.hole - cell.address < cell.size_bytes;
+  const bool chosen = highlights.hole && *highlights.hole >= cell.address &&
+                      *highlights.hole - cell.address < cell.size_bytes;
   if (chosen) draw.AddRect(a, b, paint(theme().cursor), 0, 0, px(2));
   if (largest) draw.AddRect(a, b, paint(theme().warning), 0, 0, px(1.5F));
   const std::string bytes = size_text(cell.size_bytes);
@@ -220,12 +219,12 @@ void MapPanel::draw_cell(const Model& model, Selection& selection, const Moment&
   const float gap = cell.end_px - cell.begin_px > 4 ? 1.0F : 0.0F;
   const ImVec2 b(left + std::max(cell.end_px - gap, cell.begin_px + 1), bottom);
   if (cell.kind == CellKind::kHole) {
-    draw_hole(selection, cell, a, b);
+    draw_hole(selection.highlights, cell, a, b);
     return;
   }
   const Allocation& block = lane.memory->allocations[cell.allocation];
-  const Rgb colour = block_colour(model, selection, moment, block);
-  const std::string wanted = lower_case(selection.search);
+  const Rgb colour = block_colour(model, selection.colouring.by, moment, block);
+  const std::string wanted = lower_case(selection.highlights.search);
   const bool found = model.text_of(lane).matches(block.stack, wanted);
   const double full = cell.size_bytes == 0 ? 1
                                            : static_cast<double>(cell.used_bytes) /
@@ -238,8 +237,8 @@ void MapPanel::draw_cell(const Model& model, Selection& selection, const Moment&
                  size_text(block.block_bytes) + "  " +
                      std::string(model.text_of(lane).headline(block.stack, block.seeded)));
   }
-  if (selection.allocation && cell.kind == CellKind::kBlock &&
-      *selection.allocation == cell.allocation) {
+  if (selection.highlights.allocation && cell.kind == CellKind::kBlock &&
+      *selection.highlights.allocation == cell.allocation) {
     draw.AddRect(a, b, paint(theme().cursor), 0, 0, px(2));
   }
 }
@@ -304,12 +303,12 @@ void MapPanel::draw_row(const Model& model, Selection& selection, const Moment& 
 }
 
 void MapPanel::draw(const Model& model, Selection& selection) {
-  if (selection.lane >= model.lanes.size()) {
+  if (selection.cursor.lane() >= model.lanes.size()) {
     text_dim("There is no allocator history in this trace.");
     return;
   }
-  draw_toolbar(model, selection, selection.moment(model));
-  const Moment& moment = selection.moment(model);
+  draw_toolbar(model, selection, selection.cursor.moment(model));
+  const Moment& moment = selection.cursor.moment(model);
   if (rows_model_ != &model || rows_version_ != selection.version() || rows_order_ != order_) {
     rows_model_ = &model;
     rows_version_ = selection.version();
@@ -322,14 +321,14 @@ void MapPanel::draw(const Model& model, Selection& selection) {
         largest_hole_at_ = hole.address;
       }
     }
-    make_legend(model, selection, moment);
+    make_legend(model, selection.colouring.by, moment);
   }
-  if (legend_of_ != selection.colour) make_legend(model, selection, moment);
+  if (legend_of_ != selection.colouring.by) make_legend(model, selection.colouring.by, moment);
   if (moment.state.segments.empty()) {
     text_dim("Nothing was reserved at this instant.");
     return;
   }
-  if (ImGui::GetContentRegionAvail().y > px(120)) draw_legend(selection);
+  if (ImGui::GetContentRegionAvail().y > px(120)) draw_legend(selection.colouring.by);
   ImGui::BeginChild("##rows");
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, ImVec2(0, 0));
   // Few segments get taller rows.

@@ -22,10 +22,10 @@ class MapPanel {
                 float height);
   void draw_cell(const Model& model, Selection& selection, const Moment& moment,
                  const MapCell& cell, float left, float top, float bottom);
-  void draw_hole(const Selection& selection, const MapCell& cell, ImVec2 a, ImVec2 b);
+  void draw_hole(const Highlights& highlights, const MapCell& cell, ImVec2 a, ImVec2 b);
   // What the colours mean, of what is alive, most bytes first.
-  void make_legend(const Model& model, const Selection& selection, const Moment& moment);
-  void draw_legend(const Selection& selection);
+  void make_legend(const Model& model, ColourBy by, const Moment& moment);
+  void draw_legend(ColourBy by);
   void explain_cell(const Model& model, const Moment& moment, const MapCell& cell);
 
   RowOrder order_ = RowOrder::kAddress;

@@ -96,19 +96,20 @@ void RankCurvesView::draw_one(const Model& model, Selection& selection, const Ra
                               size_t row, ImVec2 size) {
   const uint32_t index = rows.lanes[row];
   const Lane& lane = model.lanes[index];
-  PlotArea area{ImGui::GetCursorScreenPos(), {}, selection.view, top_bytes_ * 1.35};
+  PlotArea area{ImGui::GetCursorScreenPos(), {}, selection.view.range(), top_bytes_ * 1.35};
   area.max = area.min + size;
   ImGui::PushID(static_cast<int>(row));
   ImGui::InvisibleButton("##small", size);
   ImGui::PopID();
   const bool hovered = ImGui::IsItemHovered();
-  const std::optional<ImVec2> click = gestures_.handle(model, selection, area);
-  area.view = selection.view;
+  const std::optional<ImVec2> click = gestures_.handle(selection.view, area);
+  area.view = selection.view.range();
 
   const bool outlier = rows.outlier(model) == row;
-  const bool chosen = index == selection.lane;
-  const bool compared =
-      selection.compare && !selection.compare->other && selection.compare->lane == index;
+  const bool chosen = index == selection.cursor.lane();
+  const bool compared = selection.comparison.reference() &&
+                        !selection.comparison.reference()->other &&
+                        selection.comparison.reference()->lane == index;
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   draw.AddRectFilled(area.min, area.max, paint(theme().raised, 130), px(3));
   draw.PushClipRect(area.min, area.max, true);
@@ -159,8 +160,9 @@ bool RankCurvesView::draw(const Model& model, Selection& selection, const RankRo
   if (ImGui::IsWindowHovered() && ImGui::GetIO().KeyCtrl && ImGui::GetIO().MouseWheel != 0) {
     ImGui::SetScrollY(ImGui::GetScrollY() - ImGui::GetIO().MouseWheel * height);
   }
-  const size_t row = rows.of_lane(selection.lane);
-  if (std::exchange(last_lane_, selection.lane) != selection.lane && row != SIZE_MAX) {
+  const size_t row = rows.of_lane(selection.cursor.lane());
+  if (std::exchange(last_lane_, selection.cursor.lane()) != selection.cursor.lane() &&
+      row != SIZE_MAX) {
     const float y = static_cast<float>(row / across) * (height + gap);
     const float top = ImGui::GetScrollY();
     if (y < top || y + height > top + size.y) ImGui::SetScrollY(y - size.y / 2);

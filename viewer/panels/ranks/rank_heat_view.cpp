@@ -139,12 +139,12 @@ void RankHeatView::draw_names(const Model& model, const Selection& selection, co
     gutter.write(grid.y(row), height, colour, rows.name(model, row));
   };
   mark(rows.outlier(model), theme().bad);
-  const size_t selected = rows.of_lane(selection.lane);
+  const size_t selected = rows.of_lane(selection.cursor.lane());
   inset = selected == rows.outlier(model) ? px(2) : 0;
   mark(selected, theme().accent);
   inset = 0;
-  if (selection.compare && !selection.compare->other) {
-    mark(rows.of_lane(selection.compare->lane), theme().compare);
+  if (selection.comparison.reference() && !selection.comparison.reference()->other) {
+    mark(rows.of_lane(selection.comparison.reference()->lane), theme().compare);
   }
   const auto per_name = static_cast<size_t>(std::ceil(ImGui::GetTextLineHeight() / height));
   for (size_t row = 0; row < grid.drawn; row += per_name) {
@@ -249,13 +249,14 @@ bool RankHeatView::draw(const Model& model, Selection& selection, const RankRows
   grid.drawn = std::clamp<size_t>(static_cast<size_t>(room / px(kLeastRowPx)), 1, rows.size());
   const float height = std::min(room, static_cast<float>(grid.drawn) * px(kMostRowPx));
   PlotArea& area = grid.area;
-  area = {at + ImVec2(0, px(kAxisPx)), at + ImVec2(width, px(kAxisPx) + height), selection.view, 1};
+  area = {at + ImVec2(0, px(kAxisPx)), at + ImVec2(width, px(kAxisPx) + height),
+          selection.view.range(), 1};
   ImGui::SetCursorScreenPos(area.min);
   ImGui::InvisibleButton("##heat", {width, height});
   const bool hovered = ImGui::IsItemHovered();
-  const std::optional<ImVec2> click = gestures_.handle(model, selection, area);
-  area.view = selection.view;
-  heat_.want(model, rows.lanes, options.value, selection.view,
+  const std::optional<ImVec2> click = gestures_.handle(selection.view, area);
+  area.view = selection.view.range();
+  heat_.want(model, rows.lanes, options.value, selection.view.range(),
              std::max(2U, static_cast<uint32_t>(width / px(kCellPx))));
   const bool done = heat_.work(budget_ns);
 
@@ -266,8 +267,8 @@ bool RankHeatView::draw(const Model& model, Selection& selection, const RankRows
                     {std::min(area.max.x, area.x(model.span_ns())), area.max.y}, true);
   draw_cells(grid);
   draw.PopClipRect();
-  draw_time_axis(model, selection, axis_ticks(selection.view, width),
-                 {at, at + ImVec2(width, px(kAxisPx)), selection.view, 1});
+  draw_time_axis(model, selection.cursor, axis_ticks(selection.view.range(), width),
+                 {at, at + ImVec2(width, px(kAxisPx)), selection.view.range(), 1});
   draw_waits(model, rows, grid);
   draw_names(model, selection, rows, grid);
   draw_cursor_lines(model, selection, area);

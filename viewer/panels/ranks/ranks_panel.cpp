@@ -24,7 +24,7 @@ void RanksPanel::go(const Model& model, Selection& selection, int64_t rank, int6
   if (row == SIZE_MAX) return;
   const double time = since_start(model, time_ns);
   selection.set_time(model, rows_.lanes[row], time);
-  selection.reveal(model, time);
+  selection.view.reveal(time);
 }
 
 void RanksPanel::draw_toolbar() {
@@ -59,7 +59,7 @@ void RanksPanel::draw_compare_button(const Model& model, Selection& selection) {
     const uint32_t theirs = rows_.lanes[typical];
     selection.set_event(model, mine, peak(mine));
     selection.compare_with(model, {false, theirs, peak(theirs), false});
-    selection.panel_wanted = "Compare";
+    selection.requests.panel = "Compare";
   }
   explain("Both curves in one plot, and what is alive in one but not in the other.");
 }

@@ -24,7 +24,8 @@ void ActivityTables::set_wake(const std::function<void()>& wake) {
 }
 
 bool ActivityTables::update(Key& key, const Model& model, const Selection& selection) {
-  Key now{&model, model.lanes[selection.lane].process, selection.view, selection.search, key.sort};
+  Key now{&model, model.lanes[selection.cursor.lane()].process, selection.view.range(),
+          selection.highlights.search, key.sort};
   read_sort(now.sort);
   const bool same = key.model == now.model && key.process == now.process &&
                     key.view.begin == now.view.begin && key.view.end == now.view.end &&
@@ -35,14 +36,14 @@ bool ActivityTables::update(Key& key, const Model& model, const Selection& selec
 }
 
 size_t ActivityTables::draw_kernels(const Model& model, Selection& selection) {
-  const uint32_t process = model.lanes[selection.lane].process;
+  const uint32_t process = model.lanes[selection.cursor.lane()].process;
   const uint64_t count = model.activity[process].kernels;
   if (count == 0) {
     text_dim("No kernels were recorded (TIDEMARK_KERNELS=1 records them).");
     return 0;
   }
   text_dim(fmt::format("in the {} in view, by name; a click goes to the longest",
-                       span_text(selection.view.span())));
+                       span_text(selection.view.range().span())));
   if (!ImGui::BeginTable("##kernels", 5, kTableFlags)) return 0;
   ImGui::TableSetupColumn("total", kFirst, px(84));
   ImGui::TableSetupColumn("count", kNumber, px(70));
@@ -67,10 +68,10 @@ size_t ActivityTables::draw_kernels(const Model& model, Selection& selection) {
   draw_rows(rows, [&](size_t i) {
     const KernelRow& row = made.rows[i];
     ImGui::TableNextColumn();
-    const bool chosen = selection.activity == row.longest;
+    const bool chosen = selection.highlights.activity == row.longest;
     if (ImGui::Selectable("##row", chosen, ImGuiSelectableFlags_SpanAllColumns)) {
       selection.choose_activity(model, row.longest);
-      selection.reveal(model, selection.time(model));
+      selection.reveal_cursor(model);
     }
     // Without its template arguments a kernel's name may be that of several.
     explain(std::string(model.text[process].names().string(row.name)).c_str());
@@ -88,13 +89,14 @@ size_t ActivityTables::draw_kernels(const Model& model, Selection& selection) {
 }
 
 size_t ActivityTables::draw_collectives(const Model& model, Selection& selection) {
-  const uint32_t process = model.lanes[selection.lane].process;
+  const uint32_t process = model.lanes[selection.cursor.lane()].process;
   const ProcessModel& p = model.trace.processes[process];
   if (p.nccl.empty()) {
     text_dim("No operations of NCCL were recorded on this rank.");
     return 0;
   }
-  text_dim(fmt::format("of this rank, in the {} in view", span_text(selection.view.span())));
+  text_dim(
+      fmt::format("of this rank, in the {} in view", span_text(selection.view.range().span())));
   if (!ImGui::BeginTable("##collectives", 6, kTableFlags)) return 0;
   ImGui::TableSetupColumn("called", ImGuiTableColumnFlags_WidthFixed, px(110));
   ImGui::TableSetupColumn("until it ran", kNumber, px(84));
@@ -122,13 +124,13 @@ size_t ActivityTables::draw_collectives(const Model& model, Selection& selection
     const NcclOperation& op = p.nccl[row.operation];
     const bool ran = op.gpu_start_ns != 0;
     ImGui::TableNextColumn();
-    if (ImGui::Selectable("##row", selection.activity == row.ref,
+    if (ImGui::Selectable("##row", selection.highlights.activity == row.ref,
                           ImGuiSelectableFlags_SpanAllColumns)) {
       selection.choose_activity(model, row.ref);
-      selection.reveal(model, selection.time(model));
+      selection.reveal_cursor(model);
     }
     ImGui::SameLine(0, 0);
-    text(instant_text(since_start(model, op.start_ns), selection.view.span()));
+    text(instant_text(since_start(model, op.start_ns), selection.view.range().span()));
     number_cell(ran ? span_text(static_cast<double>(op.gpu_start_ns - op.start_ns)) : "?");
     number_cell(ran ? span_text(static_cast<double>(op.gpu_duration_ns)) : "?");
     number_cell(size_text(op.size_bytes));

@@ -34,7 +34,7 @@ struct Held {
   std::shared_ptr<const Moment> moment;
 
   Held(const Model& of, Selection& selection)
-      : model(of.shared_from_this()), moment(selection.share_moment(of)) {}
+      : model(of.shared_from_this()), moment(selection.cursor.share_moment(of)) {}
 
   const Lane& lane() const { return model->lanes[moment->lane]; }
   // The model's own belong to the drawing thread.
@@ -45,7 +45,7 @@ struct Held {
 };
 
 void choose_largest(const Model& model, Selection& selection, const StackRow& row) {
-  const Moment& moment = selection.moment(model);
+  const Moment& moment = selection.cursor.moment(model);
   const auto& all = model.lanes[moment.lane].memory->allocations;
   std::optional<uint32_t> largest;
   for (const uint32_t i : moment.state.live) {
@@ -101,7 +101,7 @@ bool TablesPanel::Key::update(const Key& now) {
 }
 
 bool TablesPanel::refresh(Key& key, const Model& model, const Selection& selection) {
-  Key now{&model, selection.version(), selection.search, key.sort};
+  Key now{&model, selection.version(), selection.highlights.search, key.sort};
   read_sort(now.sort);
   return key.update(now);
 }
@@ -115,12 +115,13 @@ void TablesPanel::draw_allocations(const Model& model, Selection& selection) {
   ImGui::TableSetupColumn("where", ImGuiTableColumnFlags_WidthStretch);
   ImGui::TableSetupColumn("address", ImGuiTableColumnFlags_WidthFixed, px(120));
   begin_rows();
-  const Moment& moment = selection.moment(model);
+  const Moment& moment = selection.cursor.moment(model);
   const TableSource source = source_of(model, moment);
   if (refresh(allocations_key_, model, selection)) {
     const bool few = moment.state.live.size() < kManyBlocks;
     allocations_.wish(
-        [held = Held(model, selection), filter = selection.search, sort = allocations_key_.sort] {
+        [held = Held(model, selection), filter = selection.highlights.search,
+         sort = allocations_key_.sort] {
           const FrameText names = held.names();
           return AllocationRows{held.model.get(), held.moment->lane,
                                 allocation_rows(held.source(names), filter, sort)};
@@ -136,7 +137,7 @@ void TablesPanel::draw_allocations(const Model& model, Selection& selection) {
     const uint32_t row = rows[i];
     const Allocation& a = source.memory.allocations[row];
     ImGui::TableNextColumn();
-    const bool chosen = selection.allocation && *selection.allocation == row;
+    const bool chosen = selection.highlights.allocation && *selection.highlights.allocation == row;
     if (ImGui::Selectable("##row", chosen, ImGuiSelectableFlags_SpanAllColumns)) {
       selection.choose_allocation(row);
     }
@@ -146,7 +147,7 @@ void TablesPanel::draw_allocations(const Model& model, Selection& selection) {
     number_cell(a.seeded ? "older"
                          : span_text(static_cast<double>(moment.state.time_ns - a.birth_ns)));
     ImGui::TableNextColumn();
-    swatch(block_colour(model, selection, moment, a));
+    swatch(block_colour(model, selection.colouring.by, moment, a));
     text(in_words(category_name(a.category)));
     ImGui::TableNextColumn();
     text(fitted(source.text.headline(a.stack, a.seeded), ImGui::GetContentRegionAvail().x));
@@ -165,12 +166,13 @@ void TablesPanel::draw_stacks(const Model& model, Selection& selection) {
   ImGui::TableSetupColumn("largest", kNumber, px(84));
   ImGui::TableSetupColumn("where", ImGuiTableColumnFlags_WidthStretch);
   begin_rows();
-  const Moment& moment = selection.moment(model);
+  const Moment& moment = selection.cursor.moment(model);
   const TableSource source = source_of(model, moment);
   if (refresh(stacks_key_, model, selection)) {
     const bool few = moment.state.live.size() < kManyBlocks;
     stacks_.wish(
-        [held = Held(model, selection), filter = selection.search, sort = stacks_key_.sort] {
+        [held = Held(model, selection), filter = selection.highlights.search,
+         sort = stacks_key_.sort] {
           const FrameText names = held.names();
           return StackRows{held.model.get(), held.moment->lane,
                            stack_rows(held.source(names), filter, sort)};
@@ -216,7 +218,7 @@ void TablesPanel::draw_categories(const Model& model, Selection& selection) {
   ImGui::TableSetupColumn("blocks", kNumber, px(70));
   ImGui::TableSetupColumn("category", ImGuiTableColumnFlags_WidthStretch);
   begin_rows();
-  const Moment& moment = selection.moment(model);
+  const Moment& moment = selection.cursor.moment(model);
   if (refresh(categories_key_, model, selection)) {
     categories_ = category_rows(source_of(model, moment), categories_key_.sort);
   }
@@ -240,12 +242,12 @@ void TablesPanel::draw_owners(const Model& model, Selection& selection) {
   ImGui::TableSetupColumn("peak", kNumber, px(84));
   ImGui::TableSetupColumn("owner", ImGuiTableColumnFlags_WidthStretch);
   begin_rows();
-  const Moment& moment = selection.moment(model);
+  const Moment& moment = selection.cursor.moment(model);
   const Lane& lane = model.lanes[moment.lane];
   if (refresh(owners_key_, model, selection)) {
     owners_.clear();
     const MemoryTotals* exact = lane.of_driver ? nullptr : &moment.state.totals;
-    for (const LedgerLine& line : lane.ledger->at(selection.time_ns(model), exact).lines) {
+    for (const LedgerLine& line : lane.ledger->at(selection.cursor.time_ns(model), exact).lines) {
       OwnerRow row{line.owner, line.bytes, 0};
       for (const OwnerCurve& c : lane.owners) {
         if (c.name == line.owner) row.peak_bytes = c.bytes.peak();
@@ -284,7 +286,7 @@ void TablesPanel::draw_segments(const Model& model, Selection& selection) {
   ImGui::TableSetupColumn("stream", kNumber, px(70));
   ImGui::TableSetupColumn("address", ImGuiTableColumnFlags_WidthStretch);
   begin_rows();
-  const Moment& moment = selection.moment(model);
+  const Moment& moment = selection.cursor.moment(model);
   if (refresh(segments_key_, model, selection)) {
     segments_ = segment_rows(source_of(model, moment), segments_key_.sort);
   }
@@ -308,12 +310,12 @@ void TablesPanel::draw_segments(const Model& model, Selection& selection) {
 }
 
 void TablesPanel::draw(const Model& model, Selection& selection) {
-  if (selection.lane >= model.lanes.size()) {
+  if (selection.cursor.lane() >= model.lanes.size()) {
     text_dim("There is no allocator history in this trace.");
     return;
   }
-  if (!selection.search.empty()) {
-    text_dim(fmt::format("only what contains \"{}\"", selection.search));
+  if (!selection.highlights.search.empty()) {
+    text_dim(fmt::format("only what contains \"{}\"", selection.highlights.search));
   }
   // Also those whose tab is not in front: each was begun when it was.
   allocations_.poll();

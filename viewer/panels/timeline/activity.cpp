@@ -90,7 +90,7 @@ void explain_cell(const Model& model, const ActivityRef& ref, const SpanCell& ce
   ImGui::EndTooltip();
 }
 
-void draw_cell(const Model& model, const Selection& selection, const ActivityRef& ref,
+void draw_cell(const Model& model, const Highlights& highlights, const ActivityRef& ref,
                const SpanCell& cell, ImVec2 a, ImVec2 b, const std::string& wanted) {
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   if (cell.count > 1) {
@@ -113,7 +113,7 @@ void draw_cell(const Model& model, const Selection& selection, const ActivityRef
     const Rgb ink = !found ? theme().dim : is_light(colour) ? Rgb{12, 14, 18} : Rgb{255, 255, 255};
     draw_text_in(draw, a, b, paint(ink), name_of(model, ref));
   }
-  if (selection.activity == ref) draw.AddRect(a, b, paint(theme().cursor), 0, 0, px(2));
+  if (highlights.activity == ref) draw.AddRect(a, b, paint(theme().cursor), 0, 0, px(2));
 }
 
 }  // namespace
@@ -124,13 +124,13 @@ float ActivityRows::height() const {
          (hidden > 0 ? ImGui::GetTextLineHeight() + px(2) : 0);
 }
 
-ActivityRows activity_rows(const Model& model, const Selection& selection, uint32_t process,
+ActivityRows activity_rows(const Model& model, const Cursor& cursor, uint32_t process,
                            const TimelineOptions& options) {
   ActivityRows rows;
   if (!options.activity || process >= model.activity.size()) return rows;
   // Of many ranks, the one that is looked at.
   const bool chosen =
-      selection.lane < model.lanes.size() && model.lanes[selection.lane].process == process;
+      cursor.lane() < model.lanes.size() && model.lanes[cursor.lane()].process == process;
   if (!chosen) return rows;
   const std::vector<ActivityRow>& all = model.activity[process].rows;
   for (uint32_t i = 0; i < all.size(); ++i) {
@@ -143,7 +143,7 @@ ActivityRows activity_rows(const Model& model, const Selection& selection, uint3
   return rows;
 }
 
-std::optional<ActivityRef> draw_activity(const Model& model, const Selection& selection,
+std::optional<ActivityRef> draw_activity(const Model& model, const Highlights& highlights,
                                          uint32_t process, const ActivityRows& rows,
                                          const PlotArea& area, bool hovered) {
   std::optional<ActivityRef> under;
@@ -152,7 +152,7 @@ std::optional<ActivityRef> draw_activity(const Model& model, const Selection& se
   const bool many_devices =
       std::any_of(activity.rows.begin(), activity.rows.end(),
                   [&](const ActivityRow& r) { return r.device != activity.rows.front().device; });
-  const std::string wanted = lower_case(selection.search);
+  const std::string wanted = lower_case(highlights.search);
   const TimeWindow window{model.trace.start_ns, area.view.begin, area.view.end};
   const ImVec2 mouse = ImGui::GetMousePos();
   const auto columns = std::max(2U, static_cast<uint32_t>(area.max.x - area.min.x));
@@ -170,7 +170,7 @@ std::optional<ActivityRef> draw_activity(const Model& model, const Selection& se
       const ImVec2 a(area.min.x + cell.begin_px, top);
       const ImVec2 b(area.min.x + std::max(cell.end_px, cell.begin_px + 1), bottom);
       ActivityRef ref{process, rows.shown[r], cell.first};
-      draw_cell(model, selection, ref, cell, a, b, wanted);
+      draw_cell(model, highlights, ref, cell, a, b, wanted);
       if (!hovered || mouse.y < top || mouse.y >= bottom || mouse.x < a.x || mouse.x >= b.x) {
         continue;
       }

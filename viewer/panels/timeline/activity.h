@@ -15,11 +15,11 @@ struct ActivityRows {
 
   float height() const;
 };
-ActivityRows activity_rows(const Model& model, const Selection& selection, uint32_t process,
+ActivityRows activity_rows(const Model& model, const Cursor& cursor, uint32_t process,
                            const TimelineOptions& options);
 
 // Draws into the area and returns what is under the mouse, the longest where several are.
-std::optional<ActivityRef> draw_activity(const Model& model, const Selection& selection,
+std::optional<ActivityRef> draw_activity(const Model& model, const Highlights& highlights,
                                          uint32_t process, const ActivityRows& rows,
                                          const PlotArea& area, bool hovered);
 

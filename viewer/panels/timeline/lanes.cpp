@@ -228,10 +228,10 @@ void draw_name(const Model& model, const Selection& selection, uint32_t index, c
   const ImVec2 pad(px(8), px(4));
   ImVec2 at = area.min + pad;
   const float line = ImGui::GetTextLineHeight() + px(2);
-  const bool chosen = index == selection.lane && model.lanes.size() > 1;
+  const bool chosen = index == selection.cursor.lane() && model.lanes.size() > 1;
   std::string facts;
   uint32_t event = 0;
-  if (selection.event_in_lane(model, index, event)) {
+  if (selection.cursor.event_in_lane(model, index, event)) {
     const CurveValues now = lane.curves.values_after(event);
     for (const Curve c : curves_of(lane)) {
       const auto i = static_cast<size_t>(c);
@@ -241,7 +241,7 @@ void draw_name(const Model& model, const Selection& selection, uint32_t index, c
       }
     }
   }
-  const int64_t now_ns = selection.time_ns(model);
+  const int64_t now_ns = selection.cursor.time_ns(model);
   if (options.used && lane.used.within(now_ns, now_ns).known()) {
     facts +=
         fmt::format("{}card used {}", facts.empty() ? "" : "   ", size_text(lane.used.at(now_ns)));
@@ -266,10 +266,10 @@ void draw_name(const Model& model, const Selection& selection, uint32_t index, c
 
 void draw_cursors(const Model& model, const Selection& selection, const PlotArea& area) {
   ImDrawList& draw = *ImGui::GetWindowDrawList();
-  const float x = std::round(area.x(selection.time(model)));
+  const float x = std::round(area.x(selection.cursor.time(model)));
   draw.AddLine({x, area.min.y}, {x, area.max.y}, paint(theme().cursor, 210), px(1.2F));
-  if (!selection.compare || selection.lane >= model.lanes.size()) return;
-  const float cx = std::round(area.x(selection.compared_time(model)));
+  if (!selection.comparison.reference() || selection.cursor.lane() >= model.lanes.size()) return;
+  const float cx = std::round(area.x(selection.comparison.time(model)));
   if (std::abs(cx - x) < px(2)) return;  // the same time, of another rank
   draw_dashes(draw, {cx, area.min.y}, {cx, area.max.y}, paint(theme().compare), px(4), px(1.5F));
 }
@@ -422,19 +422,21 @@ std::vector<Tick> area_ticks(const PlotArea& area) {
   return byte_ticks(area.top_bytes, std::min(fit, kMost));
 }
 
-PlotArea draw_lane(const Model& model, Selection& selection, uint32_t index, LaneDrawing& drawing,
-                   const TimelineOptions& options, const std::vector<Tick>& ticks, ImVec2 size) {
+PlotArea draw_lane(const Model& model, const Selection& selection, uint32_t index,
+                   LaneDrawing& drawing, const TimelineOptions& options,
+                   const std::vector<Tick>& ticks, ImVec2 size) {
   const Lane& lane = model.lanes[index];
   const auto columns = std::max(2U, static_cast<uint32_t>(size.x));
   drawing.overlay = options.overlay ? selection.overlay_of(model, index) : std::nullopt;
-  drawing.own.update(model, lane, selection.view, columns);
+  drawing.own.update(model, lane, selection.view.range(), columns);
   if (const auto& over = drawing.overlay) {
-    drawing.laid_over.update(*over->model, over->of(), selection.view, columns, over->offset);
+    drawing.laid_over.update(*over->model, over->of(), selection.view.range(), columns,
+                             over->offset);
   }
   const float strip = steps_strip_px(model, lane, options, size.y);
   PlotArea area{ImGui::GetCursorScreenPos(),
                 {},
-                selection.view,
+                selection.view.range(),
                 top_of(model, lane, options, drawing.overlay, size.y - strip)};
   area.max = area.min + ImVec2(size.x, size.y - strip);
   ImGui::PushID(static_cast<int>(index));

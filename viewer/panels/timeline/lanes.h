@@ -100,9 +100,9 @@ struct LaneDrawing {
 
 // Draws the curves with their marks into a plot of this size at the cursor, with a strip for the
 // steps below it, and says where the plot lies.
-PlotArea draw_lane(const Model& model, Selection& selection, uint32_t lane, LaneDrawing& drawing,
-                   const TimelineOptions& options, const std::vector<Tick>& time_ticks,
-                   ImVec2 size);
+PlotArea draw_lane(const Model& model, const Selection& selection, uint32_t lane,
+                   LaneDrawing& drawing, const TimelineOptions& options,
+                   const std::vector<Tick>& time_ticks, ImVec2 size);
 
 // "rank 1, cuda:0", "b.tmk: rank 1, cuda:0".
 std::string overlay_name(const Model& model, const Overlay& overlay);

@@ -33,21 +33,21 @@ void mark_tooltip(const Model& model, uint32_t process, const MarkRange& range) 
 
 }  // namespace
 
-float mark_rows_height(const Model& model, const Selection& selection, uint32_t process) {
+float mark_rows_height(const Model& model, const Cursor& cursor, uint32_t process) {
   // Of many ranks, the one that is looked at.
   const bool chosen =
-      selection.lane < model.lanes.size() && model.lanes[selection.lane].process == process;
+      cursor.lane() < model.lanes.size() && model.lanes[cursor.lane()].process == process;
   if (!chosen && model.lanes.size() > kMarksOfAll) return 0;
   const MarkLanes& marks = model.marks[process];
   const auto rows = static_cast<float>(std::min(marks.rows.size(), kMarkRows));
   return rows == 0 ? 0 : rows * px(kMarkRowPx) + px(6);
 }
 
-void draw_marks(const Model& model, const Selection& selection, uint32_t process,
+void draw_marks(const Model& model, const std::string& search, uint32_t process,
                 const PlotArea& area) {
   const MarkLanes& marks = model.marks[process];
   ImDrawList& draw = *ImGui::GetWindowDrawList();
-  const std::string wanted = lower_case(selection.search);
+  const std::string wanted = lower_case(search);
   const int64_t start = model.trace.start_ns;
   const Dictionary& names = model.trace.processes[process].names;
   static constexpr std::string_view kName = "ranges";

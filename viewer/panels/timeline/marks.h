@@ -6,8 +6,9 @@
 namespace tidemark::view {
 
 // 0: it has none.
-float mark_rows_height(const Model& model, const Selection& selection, uint32_t process);
-void draw_marks(const Model& model, const Selection& selection, uint32_t process,
+float mark_rows_height(const Model& model, const Cursor& cursor, uint32_t process);
+// Those whose name contains `search` stand out.
+void draw_marks(const Model& model, const std::string& search, uint32_t process,
                 const PlotArea& area);
 
 }  // namespace tidemark::view

@@ -37,11 +37,11 @@ void draw_window(const VisibleRange& view, const PlotArea& area) {
 void Minimap::draw_curves(const Model& model, const Selection& selection, bool overlay,
                           PlotArea& area) {
   ImDrawList& draw = *ImGui::GetWindowDrawList();
-  const Lane& lane = model.lanes[selection.lane];
+  const Lane& lane = model.lanes[selection.cursor.lane()];
   const auto columns = std::max(2U, static_cast<uint32_t>(area.max.x - area.min.x));
   uint64_t most = std::max<uint64_t>(lane.memory->reserved_peak.bytes, 1);
   const std::optional<Overlay> over =
-      overlay ? selection.overlay_of(model, selection.lane) : std::nullopt;
+      overlay ? selection.overlay_of(model, selection.cursor.lane()) : std::nullopt;
   if (over) most = std::max(most, over->of().memory->allocated_peak.bytes);
   area.top_bytes = 1.1 * static_cast<double>(most);
   own_.update(model, lane, area.view, columns);
@@ -68,35 +68,35 @@ void Minimap::draw_curves(const Model& model, const Selection& selection, bool o
   }
 }
 
-void Minimap::drag(const Model& model, Selection& selection, const PlotArea& area) {
+void Minimap::drag(TimeView& view, const PlotArea& area) {
   const double at = area.time(ImGui::GetMousePos().x);
   if (ImGui::IsItemActivated()) {
-    const double half = selection.view.span() / 2;
-    if (at < selection.view.begin || at > selection.view.end) {
-      selection.show(model, at - half, at + half);
+    const double half = view.range().span() / 2;
+    if (at < view.range().begin || at > view.range().end) {
+      view.show(at - half, at + half);
     }
     dragging_ = true;
     drag_from_ = at;
-    drag_view_ = selection.view;
+    drag_view_ = view.range();
   } else if (dragging_ && ImGui::IsItemActive()) {
     const double by = at - drag_from_;
-    selection.show(model, drag_view_.begin + by, drag_view_.end + by);
+    view.show(drag_view_.begin + by, drag_view_.end + by);
   } else {
     dragging_ = false;
   }
 }
 
 void Minimap::draw(const Model& model, Selection& selection, bool overlay, ImVec2 size) {
-  if (selection.lane >= model.lanes.size()) return;
-  PlotArea area{ImGui::GetCursorScreenPos(), {}, selection.whole(model), 1};
+  if (selection.cursor.lane() >= model.lanes.size()) return;
+  PlotArea area{ImGui::GetCursorScreenPos(), {}, selection.view.whole(), 1};
   area.max = area.min + size;
   ImGui::InvisibleButton("##minimap", size);
   ImGui::GetWindowDrawList()->AddRectFilled(area.min, area.max, paint(theme().raised, 140), px(3));
   draw_curves(model, selection, overlay, area);
   draw_ooms(model, area);
-  draw_window(selection.view, area);
+  draw_window(selection.view.range(), area);
   explain("The whole run. Drag to move the window that the curves below show.");
-  drag(model, selection, area);
+  drag(selection.view, area);
 }
 
 }  // namespace tidemark::view

@@ -18,7 +18,7 @@ class Minimap {
 
  private:
   void draw_curves(const Model& model, const Selection& selection, bool overlay, PlotArea& area);
-  void drag(const Model& model, Selection& selection, const PlotArea& area);
+  void drag(TimeView& view, const PlotArea& area);
 
   LaneCurves own_;
   LaneCurves laid_over_;

@@ -19,11 +19,11 @@ std::vector<Tick> axis_ticks(const VisibleRange& view, float width) {
   return time_ticks(view.begin, view.end, std::max(2, static_cast<int>(width / px(110))));
 }
 
-void draw_time_axis(const Model& model, const Selection& selection, const std::vector<Tick>& ticks,
+void draw_time_axis(const Model& model, const Cursor& cursor, const std::vector<Tick>& ticks,
                     const PlotArea& area) {
   ImDrawList& draw = *ImGui::GetWindowDrawList();
-  const double now = selection.time(model);
-  const bool cursor = now >= area.view.begin && now <= area.view.end;
+  const double now = cursor.time(model);
+  const bool cursor_shown = now >= area.view.begin && now <= area.view.end;
   const std::string flag = instant_text(now, area.view.span());
   const float half = width_of(flag) / 2 + px(8);
   const float flag_x =
@@ -37,11 +37,11 @@ void draw_time_axis(const Model& model, const Selection& selection, const std::v
     const float left =
         std::clamp(x - width / 2, area.min.x, std::max(area.min.x, area.max.x - width));
     if (left < free_from) continue;
-    if (cursor && left < flag_x + half && left + width > flag_x - half) continue;
+    if (cursor_shown && left < flag_x + half && left + width > flag_x - half) continue;
     draw.AddText({std::round(left), y}, paint(theme().dim), t.label.c_str());
     free_from = left + width + px(14);
   }
-  if (cursor) {
+  if (cursor_shown) {
     draw_flag(draw, {area.x(now), area.max.y}, area.min.x, area.max.x, theme().cursor, flag);
   }
 }
@@ -56,30 +56,29 @@ void draw_time_grid(const std::vector<Tick>& ticks, const PlotArea& area) {
 void draw_cursor_lines(const Model& model, const Selection& selection, const PlotArea& area) {
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   draw.PushClipRect(area.min, area.max, true);
-  const float x = std::round(area.x(selection.time(model)));
+  const float x = std::round(area.x(selection.cursor.time(model)));
   draw.AddLine({x, area.min.y}, {x, area.max.y}, paint(theme().cursor, 210), px(1.2F));
-  if (selection.compare) {
-    const float at = std::round(area.x(selection.compared_time(model)));
+  if (selection.comparison.reference()) {
+    const float at = std::round(area.x(selection.comparison.time(model)));
     draw_dashes(draw, {at, area.min.y}, {at, area.max.y}, paint(theme().compare), px(4), px(1.5F));
   }
   draw.PopClipRect();
 }
 
-std::optional<ImVec2> TimeGestures::handle(const Model& model, Selection& selection,
-                                           const PlotArea& area) {
+std::optional<ImVec2> TimeGestures::handle(TimeView& view, const PlotArea& area) {
   const ImGuiIO& io = ImGui::GetIO();
   if (ImGui::IsItemHovered()) {
     const double at = area.time(io.MousePos.x);
     if (io.MouseWheel != 0 && !io.KeyCtrl) {
-      selection.zoom(model, at, std::pow(0.8, static_cast<double>(io.MouseWheel)));
+      view.zoom(at, std::pow(0.8, static_cast<double>(io.MouseWheel)));
     }
-    if (io.MouseWheelH != 0) selection.pan(model, -0.1 * static_cast<double>(io.MouseWheelH));
+    if (io.MouseWheelH != 0) view.pan(-0.1 * static_cast<double>(io.MouseWheelH));
   }
-  if (ImGui::IsItemActivated()) drag_view_ = selection.view;
+  if (ImGui::IsItemActivated()) drag_view_ = view.range();
   if (ImGui::IsItemActive() && ImGui::IsMouseDragging(ImGuiMouseButton_Left, px(kClickPx))) {
     const double per_px = drag_view_.span() / static_cast<double>(area.max.x - area.min.x);
     const double by = -per_px * static_cast<double>(ImGui::GetMouseDragDelta(0, 0).x);
-    selection.show(model, drag_view_.begin + by, drag_view_.end + by);
+    view.show(drag_view_.begin + by, drag_view_.end + by);
   }
   const bool still = io.MouseDragMaxDistanceSqr[0] < px(kClickPx) * px(kClickPx);
   if (ImGui::IsItemDeactivated() && still) return io.MousePos;

@@ -11,7 +11,7 @@ namespace tidemark::view {
 // As many round times as fit beside each other.
 std::vector<Tick> axis_ticks(const VisibleRange& view, float width);
 // Labels above a plot, with the cursor's time on a flag. `area` is the strip of the labels.
-void draw_time_axis(const Model& model, const Selection& selection, const std::vector<Tick>& ticks,
+void draw_time_axis(const Model& model, const Cursor& cursor, const std::vector<Tick>& ticks,
                     const PlotArea& area);
 // Lines through a plot at the ticks, and the cursors.
 void draw_time_grid(const std::vector<Tick>& ticks, const PlotArea& area);
@@ -21,7 +21,7 @@ void draw_cursor_lines(const Model& model, const Selection& selection, const Plo
 class TimeGestures {
  public:
   // The place of a click on the item, once.
-  std::optional<ImVec2> handle(const Model& model, Selection& selection, const PlotArea& area);
+  std::optional<ImVec2> handle(TimeView& view, const PlotArea& area);
 
  private:
   VisibleRange drag_view_;

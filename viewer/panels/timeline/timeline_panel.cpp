@@ -30,7 +30,7 @@ constexpr float kClickPx = 4;  // a shorter drag is a click
 
 }  // namespace
 
-void TimelinePanel::draw_search(Selection& selection) {
+void TimelinePanel::draw_search(std::string& search) {
   const float width = px(190);
   flow(width);
   ImGui::SetNextItemWidth(width);
@@ -39,10 +39,10 @@ void TimelinePanel::draw_search(Selection& selection) {
     search_wanted = false;
   }
   char buffer[256];
-  const size_t n = selection.search.copy(buffer, sizeof buffer - 1);
+  const size_t n = search.copy(buffer, sizeof buffer - 1);
   buffer[n] = '\0';
   if (ImGui::InputTextWithHint("##search", "Search stacks  ( / )", buffer, sizeof buffer)) {
-    selection.search = buffer;
+    search = buffer;
   }
   explain("Marks every block, stack and annotation whose name contains this text, in all panels.");
 }
@@ -95,8 +95,8 @@ void TimelinePanel::draw_switches(const Model& model, const Selection& selection
       box("all streams", options.all_streams, theme().text, "Not only the busiest ones.");
     }
   }
-  const bool compared = selection.lane < model.lanes.size() &&
-                        selection.overlay_of(model, selection.lane).has_value();
+  const bool compared = selection.cursor.lane() < model.lanes.size() &&
+                        selection.overlay_of(model, selection.cursor.lane()).has_value();
   if (compared) {
     box("overlay", options.overlay, theme().compare,
         "The curve of the rank that is compared with, or of the second trace, laid over.");
@@ -110,7 +110,7 @@ void TimelinePanel::draw_switches(const Model& model, const Selection& selection
 void TimelinePanel::draw_toolbar(const Model& model, Selection& selection) {
   draw_switches(model, selection);
   flow(px(46));
-  if (ImGui::Button("Fit")) selection.fit(model);
+  if (ImGui::Button("Fit")) selection.view.fit();
   explain("Show the whole run (F).");
   flow(px(56));
   if (ImGui::Button("Peak")) selection.go_to_peak(model);
@@ -122,20 +122,20 @@ void TimelinePanel::draw_toolbar(const Model& model, Selection& selection) {
     }
     explain("Go to the next out-of-memory error (N), or the one before (B).");
   }
-  draw_search(selection);
+  draw_search(selection.highlights.search);
 }
 
 void TimelinePanel::draw_measure(const Model& model, Selection& selection, const PlotArea& area) {
-  if (!selection.measure) return;
+  if (!selection.highlights.measure) return;
   ImDrawList& draw = *ImGui::GetWindowDrawList();
-  const VisibleRange range = since_start(model, *selection.measure);
+  const VisibleRange range = since_start(model, *selection.highlights.measure);
   const ImVec2 a(area.x(range.begin), area.min.y);
   const ImVec2 b(area.x(range.end), area.max.y);
   draw.PushClipRect(area.min, area.max, true);
   draw.AddRectFilled(a, b, paint(theme().accent, 36));
   draw.AddLine(a, {a.x, b.y}, paint(theme().accent), px(1));
   draw.AddLine({b.x, a.y}, b, paint(theme().accent), px(1));
-  const Lane& lane = model.lanes[selection.lane];
+  const Lane& lane = model.lanes[selection.cursor.lane()];
   uint32_t first = 0;
   uint32_t last = 0;
   std::string label = span_text(range.span());
@@ -212,50 +212,50 @@ bool TimelinePanel::handle_mouse(const Model& model, Selection& selection, uint3
   if (ImGui::IsItemHovered()) {
     hover_time_ = at;
     if (io.MouseWheel != 0 && !io.KeyCtrl) {
-      selection.zoom(model, at, std::pow(0.8, static_cast<double>(io.MouseWheel)));
+      selection.view.zoom(at, std::pow(0.8, static_cast<double>(io.MouseWheel)));
     }
-    if (io.MouseWheelH != 0) selection.pan(model, -0.1 * static_cast<double>(io.MouseWheelH));
+    if (io.MouseWheelH != 0) selection.view.pan(-0.1 * static_cast<double>(io.MouseWheelH));
   }
   if (ImGui::IsItemActivated()) {
     drag_ = io.KeyShift ? Drag::kMeasure : Drag::kPan;
     drag_from_ = at;
-    drag_view_ = selection.view;
-    if (drag_ == Drag::kMeasure) selection.set_event(model, lane, selection.event);
+    drag_view_ = selection.view.range();
+    if (drag_ == Drag::kMeasure) selection.set_event(model, lane, selection.cursor.event());
     return false;
   }
   const bool moved = ImGui::IsMouseDragging(ImGuiMouseButton_Left, px(kClickPx));
   if (ImGui::IsItemActive() && moved) {
     if (drag_ == Drag::kMeasure) {
-      selection.measure =
+      selection.highlights.measure =
           absolute_range(model, {std::min(drag_from_, at), std::max(drag_from_, at)});
     } else if (drag_ == Drag::kPan) {
       const double per_px = drag_view_.span() / static_cast<double>(area.max.x - area.min.x);
       const double by = -per_px * static_cast<double>(ImGui::GetMouseDragDelta(0, 0).x);
-      selection.show(model, drag_view_.begin + by, drag_view_.end + by);
+      selection.view.show(drag_view_.begin + by, drag_view_.end + by);
     }
   }
   if (!ImGui::IsItemDeactivated()) return false;
   const bool clicked =
       drag_ == Drag::kPan && io.MouseDragMaxDistanceSqr[0] < px(kClickPx) * px(kClickPx);
-  if (clicked && io.KeyCtrl && lane != selection.lane) {
+  if (clicked && io.KeyCtrl && lane != selection.cursor.lane()) {
     selection.compare_with(model, {false, lane, 0, true});
   } else if (clicked) {
     selection.set_time(model, lane, at);
-    selection.measure.reset();
+    selection.highlights.measure.reset();
   }
   drag_ = Drag::kNone;
   return clicked;
 }
 
-float TimelinePanel::lane_height(const Model& model, const Selection& selection, float room,
+float TimelinePanel::lane_height(const Model& model, const Cursor& cursor, float room,
                                  bool& scrolls) const {
   float marks = 0;
   for (uint32_t p = 0; p < model.activity.size(); ++p) {
-    const float rows = activity_rows(model, selection, p, options).height();
+    const float rows = activity_rows(model, cursor, p, options).height();
     if (rows > 0) marks += rows + px(kGapPx);
   }
   for (uint32_t p = 0; p < model.marks.size(); ++p) {
-    const float rows = mark_rows_height(model, selection, p);
+    const float rows = mark_rows_height(model, cursor, p);
     if (rows > 0) marks += rows + px(kGapPx);
   }
   const auto count = static_cast<float>(model.lanes.size());
@@ -275,7 +275,8 @@ void TimelinePanel::draw_lanes(const Model& model, Selection& selection, ImVec2 
   }
   lanes_.resize(model.lanes.size());
   // A list knows how far it can scroll only when it was drawn once.
-  if (std::exchange(last_lane_, selection.lane) != selection.lane) scroll_frames_ = 3;
+  if (std::exchange(last_lane_, selection.cursor.lane()) != selection.cursor.lane())
+    scroll_frames_ = 3;
   const bool lane_moved = scroll_frames_ > 0;
   if (lane_moved) --scroll_frames_;
   for (uint32_t i = 0; i < model.lanes.size(); ++i) {
@@ -285,15 +286,16 @@ void TimelinePanel::draw_lanes(const Model& model, Selection& selection, ImVec2 
     ImGui::PushID(static_cast<int>(i));
     ImGui::InvisibleButton("##lane", {std::max(plot.x, 1.0F), plot.y});
     ImGui::PopID();
-    if (lane_moved && i == selection.lane && !ImGui::IsItemVisible()) ImGui::SetScrollHereY(0.3F);
-    PlotArea area{at, at + plot, selection.view, 1};
+    if (lane_moved && i == selection.cursor.lane() && !ImGui::IsItemVisible())
+      ImGui::SetScrollHereY(0.3F);
+    PlotArea area{at, at + plot, selection.view.range(), 1};
     if (ImGui::IsItemVisible() && plot.x > px(40)) {
       const bool hovered = ImGui::IsItemHovered();
       handle_mouse(model, selection, i, area);
       ImGui::SetCursorScreenPos(at);
       area = draw_lane(model, selection, i, lanes_[i], options, ticks_, plot);
       draw_byte_labels(area);
-      if (i == selection.lane) draw_measure(model, selection, area);
+      if (i == selection.cursor.lane()) draw_measure(model, selection, area);
       if (hovered && drag_ == Drag::kNone) draw_hover(model, i, area, lanes_[i]);
     }
     const uint32_t process = model.lanes[i].process;
@@ -309,37 +311,38 @@ void TimelinePanel::draw_below(const Model& model, Selection& selection, uint32_
                                float width) {
   const uint32_t process = model.lanes[lane].process;
   // Clicks between things move the cursor of the lane that is looked at, if it is of this process.
-  if (model.lanes[selection.lane].process == process) lane = selection.lane;
+  if (model.lanes[selection.cursor.lane()].process == process) lane = selection.cursor.lane();
   const auto strip = [&](const char* id, float height) {
     const ImVec2 at = ImGui::GetCursorScreenPos() + ImVec2(px(kGutterPx), 0);
     ImGui::SetCursorScreenPos(at);
     ImGui::PushID(static_cast<int>(process));
     ImGui::InvisibleButton(id, {std::max(width, 1.0F), height});
     ImGui::PopID();
-    return PlotArea{at, at + ImVec2(width, height), selection.view, 1};
+    return PlotArea{at, at + ImVec2(width, height), selection.view.range(), 1};
   };
   const auto cursor = [&](const PlotArea& area) {
-    const float x = std::round(area.x(selection.time(model)));
+    const float x = std::round(area.x(selection.cursor.time(model)));
     if (x < area.min.x || x > area.max.x) return;
     ImGui::GetWindowDrawList()->AddLine({x, area.min.y}, {x, area.max.y},
                                         paint(theme().cursor, 210), px(1.2F));
   };
-  const ActivityRows rows = activity_rows(model, selection, process, options);
+  const ActivityRows rows = activity_rows(model, selection.cursor, process, options);
   if (const float height = rows.height(); height > 0) {
     const PlotArea area = strip("##activity", height);
     if (ImGui::IsItemVisible()) {
       const bool hovered = ImGui::IsItemHovered() && drag_ == Drag::kNone;
       const bool clicked = handle_mouse(model, selection, lane, area);
-      const auto under = draw_activity(model, selection, process, rows, area, hovered || clicked);
+      const auto under =
+          draw_activity(model, selection.highlights, process, rows, area, hovered || clicked);
       cursor(area);
       if (clicked && under) selection.choose_activity(model, *under);
     }
   }
-  if (const float height = mark_rows_height(model, selection, process); height > 0) {
+  if (const float height = mark_rows_height(model, selection.cursor, process); height > 0) {
     const PlotArea area = strip("##marks", height);
     if (ImGui::IsItemVisible()) {
       handle_mouse(model, selection, lane, area);
-      draw_marks(model, selection, process, area);
+      draw_marks(model, selection.highlights.search, process, area);
       cursor(area);
     }
   }
@@ -354,7 +357,7 @@ void TimelinePanel::draw(const Model& model, Selection& selection) {
     return;
   }
   draw_toolbar(model, selection);
-  hover_time_ = selection.view.begin - 1;
+  hover_time_ = selection.view.range().begin - 1;
   const ImVec2 room = ImGui::GetContentRegionAvail();
   const float gutter = px(kGutterPx);
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, ImVec2(0, px(2)));
@@ -362,7 +365,7 @@ void TimelinePanel::draw(const Model& model, Selection& selection) {
   const float used = px(kAxisPx) + px(4) + (minimap ? px(kMinimapPx) + px(2) : 0);
   const float lanes_height = std::max(room.y - used, px(40));
   bool scrolls = false;
-  const float height = lane_height(model, selection, lanes_height, scrolls);
+  const float height = lane_height(model, selection.cursor, lanes_height, scrolls);
   // The axis ends where the curves end.
   const float bar = scrolls ? ImGui::GetStyle().ScrollbarSize : 0;
   const float width = std::max(room.x - gutter - bar, px(40));
@@ -370,11 +373,11 @@ void TimelinePanel::draw(const Model& model, Selection& selection) {
     ImGui::SetCursorPosX(ImGui::GetCursorPosX() + gutter);
     minimap_.draw(model, selection, options.overlay, {width, px(kMinimapPx)});
   }
-  ticks_ = axis_ticks(selection.view, width);
+  ticks_ = axis_ticks(selection.view.range(), width);
   const ImVec2 at = ImGui::GetCursorScreenPos() + ImVec2(gutter, 0);
   ImGui::Dummy({room.x, px(kAxisPx)});
-  draw_time_axis(model, selection, ticks_,
-                 {at, at + ImVec2(width, px(kAxisPx)), selection.view, 1});
+  draw_time_axis(model, selection.cursor, ticks_,
+                 {at, at + ImVec2(width, px(kAxisPx)), selection.view.range(), 1});
   draw_lanes(model, selection, {room.x, lanes_height}, height);
   ImGui::PopStyleVar();
   refine_curves();
@@ -420,20 +423,21 @@ void TimelinePanel::draw_preview(const Preview& preview) {
 }
 
 void TimelinePanel::handle_keys(const Model& model, Selection& selection) {
-  const bool hovering = hover_time_ >= selection.view.begin;
-  const double centre = hovering ? hover_time_ : selection.view.begin + selection.view.span() / 2;
-  if (pressed(Command::kZoomIn)) selection.zoom(model, centre, 0.7);
-  if (pressed(Command::kZoomOut)) selection.zoom(model, centre, 1 / 0.7);
-  if (pressed(Command::kLeft)) selection.pan(model, -0.15);
-  if (pressed(Command::kRight)) selection.pan(model, 0.15);
-  if (pressed(Command::kWhole)) selection.fit(model);
+  const bool hovering = hover_time_ >= selection.view.range().begin;
+  const double centre =
+      hovering ? hover_time_ : selection.view.range().begin + selection.view.range().span() / 2;
+  if (pressed(Command::kZoomIn)) selection.view.zoom(centre, 0.7);
+  if (pressed(Command::kZoomOut)) selection.view.zoom(centre, 1 / 0.7);
+  if (pressed(Command::kLeft)) selection.view.pan(-0.15);
+  if (pressed(Command::kRight)) selection.view.pan(0.15);
+  if (pressed(Command::kWhole)) selection.view.fit();
   if (pressed(Command::kPeak)) selection.go_to_peak(model);
   if (pressed(Command::kNextOom)) selection.go_to_oom(model, 1);
   if (pressed(Command::kPreviousOom)) selection.go_to_oom(model, -1);
-  if (pressed(Command::kCompare)) selection.toggle_compare();
-  if (pressed(Command::kZoomToMeasure) && selection.measure) {
-    const VisibleRange range = since_start(model, *selection.measure);
-    selection.show(model, range.begin, range.end);
+  if (pressed(Command::kCompare)) selection.toggle_compare(model);
+  if (pressed(Command::kZoomToMeasure) && selection.highlights.measure) {
+    const VisibleRange range = since_start(model, *selection.highlights.measure);
+    selection.view.show(range.begin, range.end);
   }
   if (pressed(Command::kEventBack)) selection.step_events(model, -1);
   if (pressed(Command::kEventOn)) selection.step_events(model, 1);
@@ -441,9 +445,9 @@ void TimelinePanel::handle_keys(const Model& model, Selection& selection) {
   if (pressed(Command::kEventsOn)) selection.step_events(model, 100);
   if (pressed(Command::kSearch)) {
     search_wanted = true;
-    selection.panel_wanted = kTitle;  // it has the search field
+    selection.requests.panel = kTitle;  // it has the search field
   }
-  if (pressed(Command::kClear)) selection.clear_marks();
+  if (pressed(Command::kClear)) selection.clear_highlights(model);
 }
 
 }  // namespace tidemark::view

@@ -36,9 +36,8 @@ class TimelinePanel {
 
   void draw_toolbar(const Model& model, Selection& selection);
   void draw_switches(const Model& model, const Selection& selection);
-  void draw_search(Selection& selection);
-  float lane_height(const Model& model, const Selection& selection, float room,
-                    bool& scrolls) const;
+  void draw_search(std::string& search);
+  float lane_height(const Model& model, const Cursor& cursor, float room, bool& scrolls) const;
   void draw_lanes(const Model& model, Selection& selection, ImVec2 size, float height);
   // Kernels, collectives and annotations below the last lane of a process.
   void draw_below(const Model& model, Selection& selection, uint32_t lane, float width);

@@ -1,4 +1,4 @@
-#include "viewer/model/compare/comparison.h"
+#include "viewer/model/compare/change_rows.h"
 
 #include <algorithm>
 #include <cstdlib>

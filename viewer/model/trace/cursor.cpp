@@ -1,0 +1,112 @@
+#include "viewer/model/trace/cursor.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace tidemark::view {
+
+namespace {
+
+uint32_t same_lane(const Model& before, uint32_t lane, const Model& after) {
+  if (lane >= before.lanes.size()) return 0;
+  const auto key = [](const Model& m, const Lane& l) {
+    const Process& p = m.process_of(l).info;
+    return std::tuple(p.rank, p.pid, l.memory->device);
+  };
+  const auto wanted = key(before, before.lanes[lane]);
+  for (uint32_t i = 0; i < after.lanes.size(); ++i) {
+    if (key(after, after.lanes[i]) == wanted) return i;
+  }
+  return 0;
+}
+
+}  // namespace
+
+Instant same_instant(const Model& before, const Instant& instant, const Model& after) {
+  Instant there{same_lane(before, instant.lane, after), 0};
+  if (instant.lane >= before.lanes.size() || there.lane >= after.lanes.size()) return there;
+  const AllocationHistory& old = *before.lanes[instant.lane].memory;
+  const AllocationHistory& now = *after.lanes[there.lane].memory;
+  if (instant.event >= old.event_count()) return there;
+  const int64_t time = old.time_ns[instant.event];
+  // New events come after the known ones, so the event mostly keeps its number.
+  if (instant.event < now.event_count() && now.time_ns[instant.event] == time) {
+    there.event = instant.event;
+  } else {
+    now.event_at(time, there.event);
+  }
+  return there;
+}
+
+std::shared_ptr<Moment> make_moment(const Model& model, const Instant& instant) {
+  auto moment = std::make_shared<Moment>();
+  moment->lane = instant.lane;
+  moment->event = instant.event;
+  if (instant.lane < model.lanes.size()) {
+    moment->state = model.lanes[instant.lane].states.state_after(instant.event);
+    moment->layout = MapLayout(*model.lanes[instant.lane].memory, moment->state);
+  }
+  return moment;
+}
+
+double Cursor::time(const Model& model) const {
+  if (at_.lane >= model.lanes.size()) return 0;
+  if (between_events_) return *between_events_;
+  const AllocationHistory& m = *model.lanes[at_.lane].memory;
+  if (at_.event >= m.event_count()) return 0;
+  return since_start(model, m.time_ns[at_.event]);
+}
+
+bool Cursor::event_in_lane(const Model& model, uint32_t lane, uint32_t& out) const {
+  if (lane >= model.lanes.size()) return false;
+  const AllocationHistory& m = *model.lanes[lane].memory;
+  if (lane == at_.lane) {
+    out = at_.event;
+    return at_.event < m.event_count();
+  }
+  return m.event_at(static_cast<int64_t>(time(model)) + model.trace.start_ns, out);
+}
+
+const Moment& Cursor::moment(const Model& model) {
+  if (moment_ == nullptr || Instant{moment_->lane, moment_->event} != at_) {
+    moment_ = make_moment(model, at_);
+  }
+  return *moment_;
+}
+
+std::shared_ptr<const Moment> Cursor::share_moment(const Model& model) {
+  moment(model);
+  return moment_;
+}
+
+bool Cursor::set_event(const Model& model, const Instant& to) {
+  if (to.lane >= model.lanes.size()) return false;
+  const uint32_t count = model.lanes[to.lane].memory->event_count();
+  const Instant known{to.lane, count == 0 ? 0 : std::min(to.event, count - 1)};
+  const bool moves = between_events_.has_value() || known != at_;
+  between_events_.reset();
+  at_ = known;
+  return moves;
+}
+
+bool Cursor::set_time(const Model& model, uint32_t lane, double time) {
+  if (lane >= model.lanes.size()) return false;
+  const AllocationHistory& m = *model.lanes[lane].memory;
+  uint32_t found = 0;
+  const bool known = m.event_at(absolute_ns(model, time), found);
+  const bool moves = set_event(model, {lane, found});
+  // Before the first event there is no state to show: the cursor stays at it.
+  if (!known && m.event_count() != 0) return moves;
+  between_events_ = std::clamp(time, 0.0, std::max(model.span_ns(), 0.0));
+  return true;
+}
+
+void Cursor::carry_over(const Model& before, const Model& after) {
+  at_ = same_instant(before, at_, after);
+  if (between_events_) {
+    *between_events_ += static_cast<double>(before.trace.start_ns - after.trace.start_ns);
+  }
+  moment_.reset();
+}
+
+}  // namespace tidemark::view

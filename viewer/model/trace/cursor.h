@@ -1,0 +1,68 @@
+// The instant that all panels show: an event of one lane, or a time after it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "viewer/model/map/map_layout.h"
+#include "viewer/model/trace/visible_range.h"
+
+namespace tidemark::view {
+
+// An event of a lane.
+struct Instant {
+  uint32_t lane = 0;
+  uint32_t event = 0;
+
+  friend bool operator==(const Instant&, const Instant&) = default;
+};
+
+// The same instant after the trace was read again: the device of the same process, and the event of
+// the same time. The first lane where the device is gone.
+Instant same_instant(const Model& before, const Instant& instant, const Model& after);
+
+// The memory at one instant.
+struct Moment {
+  uint32_t lane = 0;
+  uint32_t event = 0;
+  MemoryState state;
+  MapLayout layout;
+};
+std::shared_ptr<Moment> make_moment(const Model& model, const Instant& instant);
+
+// Only Selection moves it, because highlights and the comparison depend on where it is.
+class Cursor {
+ public:
+  uint32_t lane() const { return at_.lane; }
+  // The last event of the lane at or before the cursor.
+  uint32_t event() const { return at_.event; }
+  // ns since the start of the trace.
+  double time(const Model& model) const;
+  int64_t time_ns(const Model& model) const { return absolute_ns(model, time(model)); }
+  // The last event of any lane at or before the cursor; false when it has none yet.
+  bool event_in_lane(const Model& model, uint32_t lane, uint32_t& out) const;
+
+  // The memory at the cursor, computed once per instant.
+  const Moment& moment(const Model& model);
+  // The same, to keep while the cursor moves on.
+  std::shared_ptr<const Moment> share_moment(const Model& model);
+
+ private:
+  friend class Selection;
+
+  // Both return false where nothing changed.
+  bool set_event(const Model& model, const Instant& to);
+  bool set_time(const Model& model, uint32_t lane, double time);
+  // To a time after its event.
+  void set_time_after_event(double time) { between_events_ = time; }
+  void carry_over(const Model& before, const Model& after);
+  void forget_moment() { moment_.reset(); }
+
+  Instant at_;
+  // The time itself where it is later than the event: a kernel, an error, a click between two.
+  std::optional<double> between_events_;
+  std::shared_ptr<Moment> moment_;
+};
+
+}  // namespace tidemark::view
