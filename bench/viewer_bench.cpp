@@ -169,7 +169,7 @@ void compare_ranks_panel(Tour& tour, Shell& shell, const Model& model) {
   const double full = model.span_ns();
   press(tour, shell, ImGuiKey_7);
   for (const bool curves : {false, true}) {
-    shell.ranks().curves = curves;
+    shell.panels().ranks.curves = curves;
     const std::string name = curves ? "ranks as curves" : "ranks as a heat map";
     tour.run((name + ", still").c_str(), shell, 200, [&](int i) {
       if (i == 0) s.view.fit();

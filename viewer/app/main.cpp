@@ -73,7 +73,7 @@ int draw_picture(const Options& options, int width, int height) {
                                          options.scale > 0 ? options.scale : 1);
   if (!headless) return fail(headless.error().message);
   Shell shell((Config()));
-  shell.be_patient();
+  shell.panels().be_patient();
   shell.set_model(*model);
   if (options.paths.size() > 1) {
     const auto second = load_model(options.paths[1]);
@@ -81,7 +81,7 @@ int draw_picture(const Options& options, int width, int height) {
     shell.selection().set_other(**model, *second);
   }
   if (!options.panel.empty() && !shell.show_only(options.panel)) {
-    return fail(fmt::format("no panel '{}'; there are {}", options.panel, Shell::panel_names()));
+    return fail(fmt::format("no panel '{}'; there are {}", options.panel, Panels::names()));
   }
   if (const Status s = move_cursor(options.time, **model, shell.selection()); !s) {
     return fail(s.error().message);
@@ -132,7 +132,7 @@ int main(int argc, char** argv) {
   app.add_flag("--follow", options.follow, "read the trace again as it grows");
   app.add_option("--screenshot", options.picture, "draw into this PNG file; needs no display");
   app.add_option("--panel", options.panel,
-                 "draw only this panel: " + tidemark::view::Shell::panel_names());
+                 "draw only this panel: " + tidemark::view::Panels::names());
   app.add_option("--size", options.size, "of the window or picture, such as 1600x900");
   app.add_option("--theme", options.theme, "dark or light")
       ->check(CLI::IsMember({"dark", "light"}));

@@ -10,23 +10,10 @@
 
 namespace tidemark::view {
 
-// In the order of the keys 1 to 9.
-const Shell::Panel Shell::kPanels[kPanelCount] = {
-    {"timeline", TimelinePanel::kTitle, &Shell::draw_timeline},
-    {"map", MapPanel::kTitle, &Shell::draw_map},
-    {"flame", FlamePanel::kTitle, &Shell::draw_flame},
-    {"tables", TablesPanel::kTitle, &Shell::draw_tables},
-    {"moment", MomentPanel::kTitle, &Shell::draw_moment},
-    {"findings", FindingsPanel::kTitle, &Shell::draw_findings},
-    {"ranks", RanksPanel::kTitle, &Shell::draw_ranks},
-    {"compare", ComparePanel::kTitle, &Shell::draw_compare},
-    {"block", DetailPanel::kTitle, &Shell::draw_detail},
-};
-
 Shell::Shell(Config config, std::function<void()> wake)
     : config_(std::move(config)), loader_(wake), other_loader_(wake), follow_loader_(wake) {
-  tables_.set_wake(wake);
-  export_.set_wake(wake);
+  panels_.set_wake(wake);
+  dialogs_.exporter.set_wake(wake);
 }
 
 void Shell::open(const std::string& path) {
@@ -83,18 +70,6 @@ void Shell::look_for_growth() {
   follow_loader_.start(model_->trace.path);
 }
 
-void Shell::forget_curves() {
-  const TimelineOptions options = timeline_.options;
-  timeline_ = TimelinePanel();
-  timeline_.options = options;
-  timeline_.patient = ranks_.patient;
-  RanksPanel ranks;
-  ranks.options = ranks_.options;
-  ranks.curves = ranks_.curves;
-  ranks.patient = ranks_.patient;
-  ranks_ = ranks;
-}
-
 void Shell::take_grown() {
   auto outcome = follow_loader_.take();
   if (!outcome) return;
@@ -108,7 +83,7 @@ void Shell::take_grown() {
   }
   if (model_ == nullptr || follow_loader_.path() != model_->trace.path) return;
   const std::shared_ptr<const Model> before = std::exchange(model_, **outcome);
-  forget_curves();
+  panels_.forget_trace();
   if (before->trace.start_ns == model_->trace.start_ns || !asked_for) {
     selection_.carry_over(*before, *model_);
     return;
@@ -120,7 +95,7 @@ void Shell::take_grown() {
 }
 
 void Shell::set_model(std::shared_ptr<const Model> model) {
-  forget_curves();
+  panels_.forget_trace();
   model_ = std::move(model);
   selection_.reset(*model_);
 }
@@ -136,39 +111,14 @@ void Shell::set_dark(bool dark) {
 
 bool Shell::show_only(const std::string& panel) {
   const size_t colon = panel.find(':');
-  only_ = nullptr;
-  for (const Panel& p : kPanels) {
-    if (panel.substr(0, colon) == p.id) only_ = &p;
-  }
+  only_ = Panels::find(panel.substr(0, colon));
   if (only_ == nullptr) return false;
   for (size_t at = colon; at != std::string::npos;) {
     const size_t end = panel.find(':', at + 1);
-    if (!show_as(only_->title, panel.substr(at + 1, end - at - 1))) return false;
+    if (!panels_.show_as(*only_, selection_, panel.substr(at + 1, end - at - 1))) return false;
     at = end;
   }
   return true;
-}
-
-bool Shell::show_as(std::string_view title, const std::string& way) {
-  if (title == FlamePanel::kTitle) return flame_.show_as(way);
-  if (title == TablesPanel::kTitle) return tables_.show_as(way);
-  if (title == RanksPanel::kTitle) {
-    ranks_.curves = way == "curves";
-    return ranks_.curves || way == "heat";
-  }
-  if (title != MapPanel::kTitle) return false;
-  for (int i = 0; i < kColourings; ++i) {
-    if (way != colouring_name(static_cast<ColourBy>(i))) continue;
-    selection_.colouring.by = static_cast<ColourBy>(i);
-    return true;
-  }
-  return false;
-}
-
-std::string Shell::panel_names() {
-  std::string names;
-  for (const Panel& p : kPanels) names += (names.empty() ? "" : ", ") + std::string(p.id);
-  return names;
 }
 
 void Shell::take_loaded() {
@@ -189,28 +139,22 @@ void Shell::take_loaded() {
 
 void Shell::handle_keys() {
   if (ImGui::GetIO().WantTextInput) return;
-  if ((help_ || open_.visible() || export_.visible()) && pressed(Command::kClear)) {
-    help_ = false;  // what floats above goes first
-    open_.close();
-    export_.close();
+  if (dialogs_.visible() && pressed(Command::kClear)) {
+    dialogs_.close();
     return;
   }
-  if (pressed(Command::kOpen)) choose_file(false);
+  if (pressed(Command::kOpen)) dialogs_.ask_for_file(false);
   if (pressed(Command::kQuit)) quit_wanted = true;
-  if (pressed(Command::kHelp)) help_ = !help_;
+  if (pressed(Command::kHelp)) dialogs_.help = !dialogs_.help;
   if (pressed(Command::kPicture)) picture_wanted = true;
   if (pressed(Command::kTheme)) set_dark(!theme().dark);
-  if (const int panel = panel_pressed(kPanelCount); panel >= 0) front_ = panel;
+  if (const int panel = panel_pressed(static_cast<int>(Panels::entries().size())); panel >= 0)
+    front_ = panel;
   if (model_ == nullptr) return;
-  if (pressed(Command::kOpenOther)) choose_file(true);
-  if (pressed(Command::kExport)) export_.show(*model_, selection_);
+  if (pressed(Command::kOpenOther)) dialogs_.ask_for_file(true);
+  if (pressed(Command::kExport)) dialogs_.exporter.show(*model_, selection_);
   if (pressed(Command::kReload)) reload();
-  timeline_.handle_keys(*model_, selection_);
-}
-
-void Shell::choose_file(bool other) {
-  choosing_other_ = other;
-  open_.show();
+  panels_.timeline.handle_keys(*model_, selection_);
 }
 
 void Shell::draw() {
@@ -234,10 +178,14 @@ void Shell::draw() {
   } else {
     draw_panels();
   }
-  if (std::exchange(compare_.open_wanted, false)) choose_file(true);
-  if (const auto chosen = open_.draw()) choosing_other_ ? open_other(*chosen) : open(*chosen);
-  if (std::string told = export_.draw(model_, selection_); !told.empty()) notice = std::move(told);
-  if (help_) draw_help(help_);
+  if (std::exchange(panels_.compare.open_wanted, false)) dialogs_.ask_for_file(true);
+  if (const auto chosen = dialogs_.open.draw()) {
+    dialogs_.open_second ? open_other(*chosen) : open(*chosen);
+  }
+  if (std::string outcome = dialogs_.exporter.draw(model_, selection_); !outcome.empty()) {
+    notice = std::move(outcome);
+  }
+  if (dialogs_.help) draw_help(dialogs_.help);
 }
 
 }  // namespace tidemark::view

@@ -9,23 +9,13 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "viewer/app/config.h"
+#include "viewer/app/dialogs.h"
+#include "viewer/app/panels.h"
 #include "viewer/model/trace/follower.h"
 #include "viewer/model/trace/loader.h"
-#include "viewer/panels/compare/compare_panel.h"
-#include "viewer/panels/details/detail_panel.h"
-#include "viewer/panels/details/moment_panel.h"
-#include "viewer/panels/dialogs/export_panel.h"
-#include "viewer/panels/dialogs/open_panel.h"
-#include "viewer/panels/findings/findings_panel.h"
-#include "viewer/panels/flame/flame_panel.h"
-#include "viewer/panels/map/map_panel.h"
-#include "viewer/panels/ranks/ranks_panel.h"
-#include "viewer/panels/tables/tables_panel.h"
-#include "viewer/panels/timeline/timeline_panel.h"
 
 namespace tidemark::view {
 
@@ -55,7 +45,6 @@ class Shell {
   // Draws this panel alone, over the whole window; false when there is none of that name. A colon
   // and a word choose how: "map:age", "flame:rows:bottom-up", "tables:kernels", "ranks:curves".
   bool show_only(const std::string& panel);
-  static std::string panel_names();
 
   bool loading() const { return loader_.busy(); }
   bool loading_other() const { return other_loader_.busy(); }
@@ -63,22 +52,16 @@ class Shell {
   bool working() const {
     return loader_.working() || other_loader_.working() || follow_loader_.working();
   }
-  bool exporting() const { return export_.busy(); }
+  bool exporting() const { return dialogs_.exporter.busy(); }
   // Whether there are curves to look at: those of the trace, or a first sketch of them.
   bool has_curves() const { return model_ != nullptr || loader_.preview() != nullptr; }
   const Model* model() const { return model_.get(); }
   std::shared_ptr<const Model> shared_model() const { return model_; }
   Selection& selection() { return selection_; }
-  TimelinePanel& timeline() { return timeline_; }
-  TablesPanel& tables() { return tables_; }
-  ExportPanel& exporter() { return export_; }
-  RanksPanel& ranks() { return ranks_; }
-  ComparePanel& compare() { return compare_; }
-  FlamePanel& flame() { return flame_; }
+  Panels& panels() { return panels_; }
+  Dialogs& dialogs() { return dialogs_; }
   // There is something left to compute: draw again.
-  bool busy() const { return ranks_.busy() || timeline_.busy() || compare_.busy(); }
-  // For pictures: a frame computes all it shows, however long it takes.
-  void be_patient() { ranks_.patient = timeline_.patient = compare_.patient = true; }
+  bool busy() const { return panels_.busy(); }
   const Config& config() const { return config_; }
   void set_dark(bool dark);
 
@@ -88,34 +71,11 @@ class Shell {
   std::string notice;  // one line in the status bar
 
  private:
-  struct Panel {
-    const char* id;  // for --panel
-    const char* title;
-    void (Shell::*draw)();
-  };
-  static constexpr int kPanelCount = 9;
-  static const Panel kPanels[kPanelCount];
-
-  void draw_timeline() { timeline_.draw(*model_, selection_); }
-  void draw_map() { map_.draw(*model_, selection_); }
-  void draw_flame() { flame_.draw(*model_, selection_); }
-  void draw_tables() { tables_.draw(*model_, selection_); }
-  void draw_moment() { moment_.draw(*model_, selection_); }
-  void draw_findings() { findings_.draw(*model_, selection_); }
-  void draw_compare() { compare_.draw(*model_, selection_); }
-  void draw_ranks() { ranks_.draw(*model_, selection_); }
-  void draw_detail() { detail_.draw(*model_, selection_); }
-
-  // Some panels know what they keep by the address of the trace alone, and a later one may get the
-  // same.
-  void forget_curves();
   void take_loaded();
   void take_other();
   void take_grown();
   void look_for_growth();
   void handle_keys();
-  void choose_file(bool other);
-  bool show_as(std::string_view title, const std::string& way);
   void draw_menu();
   void draw_banners();
   void draw_losses();
@@ -139,23 +99,11 @@ class Shell {
   std::shared_ptr<const Model> model_;
   Selection selection_;
   std::string error_;
-  const Panel* only_ = nullptr;
+  const Panels::Entry* only_ = nullptr;
   bool layout_wanted_ = false;
-  bool help_ = false;
   int front_ = -1;  // panel to bring to the front
-
-  TimelinePanel timeline_;
-  MapPanel map_;
-  FlamePanel flame_;
-  TablesPanel tables_;
-  RanksPanel ranks_;
-  ComparePanel compare_;
-  bool choosing_other_ = false;  // what the file dialog is open for
-  MomentPanel moment_;
-  FindingsPanel findings_;
-  DetailPanel detail_;
-  OpenPanel open_;
-  ExportPanel export_;
+  Panels panels_;
+  Dialogs dialogs_;
 };
 
 }  // namespace tidemark::view

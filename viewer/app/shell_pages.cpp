@@ -62,8 +62,8 @@ void Shell::draw_menu() {
   };
   const bool trace = model_ != nullptr;
   if (ImGui::BeginMenu("File")) {
-    if (item("Open...", Command::kOpen)) choose_file(false);
-    if (item("Compare with...", Command::kOpenOther, trace)) choose_file(true);
+    if (item("Open...", Command::kOpen)) dialogs_.ask_for_file(false);
+    if (item("Compare with...", Command::kOpenOther, trace)) dialogs_.ask_for_file(true);
     if (ImGui::BeginMenu("Recent", !config_.recent.empty())) {
       const std::vector<std::string> recent = config_.recent;
       for (const std::string& path : recent) {
@@ -74,7 +74,7 @@ void Shell::draw_menu() {
     if (item("Read again", Command::kReload, trace)) reload();
     if (ImGui::MenuItem("Follow as it grows", nullptr, follow_)) follow(!follow_);
     if (item("Export for Perfetto...", Command::kExport, trace)) {
-      export_.show(*model_, selection_);
+      dialogs_.exporter.show(*model_, selection_);
     }
     if (item("Save a picture", Command::kPicture)) picture_wanted = true;
     ImGui::Separator();
@@ -86,15 +86,17 @@ void Shell::draw_menu() {
     if (ImGui::MenuItem("Dark", key.c_str(), theme().dark)) set_dark(true);
     if (ImGui::MenuItem("Light", key.c_str(), !theme().dark)) set_dark(false);
     ImGui::Separator();
-    for (int i = 0; i < kPanelCount; ++i) {
-      if (ImGui::MenuItem(kPanels[i].title, fmt::format("{}", i + 1).c_str())) front_ = i;
+    int number = 0;
+    for (const Panels::Entry& panel : Panels::entries()) {
+      const std::string key_of_panel = fmt::format("{}", ++number);
+      if (ImGui::MenuItem(panel.title, key_of_panel.c_str())) front_ = number - 1;
     }
     ImGui::Separator();
     if (ImGui::MenuItem("Reset the layout")) layout_wanted_ = true;
     ImGui::EndMenu();
   }
   if (ImGui::BeginMenu("Help")) {
-    if (item("Keys", Command::kHelp)) help_ = true;
+    if (item("Keys", Command::kHelp)) dialogs_.help = true;
     ImGui::EndMenu();
   }
   if (model_ != nullptr) {
@@ -119,7 +121,7 @@ void Shell::draw_banners() {
       ImGui::SameLine(right + style.ItemSpacing.x);
       if (ImGui::SmallButton("Open another...")) {
         error_.clear();
-        choose_file(false);
+        dialogs_.ask_for_file(false);
       }
       ImGui::SameLine();
       if (ImGui::SmallButton("x")) error_.clear();
@@ -227,15 +229,18 @@ void Shell::draw_panels() {
       ImGuiDockNodeFlags_NoWindowMenuButton | ImGuiDockNodeFlags_NoCloseButton);
   const bool detail = std::exchange(selection_.requests.details, false);
   const char* wanted = std::exchange(selection_.requests.panel, nullptr);
-  for (int i = 0; i < kPanelCount; ++i) {
-    const Panel& panel = kPanels[i];
-    const bool block = panel.draw == &Shell::draw_detail;
-    const bool asked_for = wanted != nullptr && std::string_view(wanted) == panel.title;
-    if (i == front_ || (block && detail) || asked_for) ImGui::SetNextWindowFocus();
-    // The timeline keeps the wheel for itself.
+  int index = 0;
+  for (const Panels::Entry& panel : Panels::entries()) {
+    const std::string_view title = panel.title;
+    const bool in_front = index++ == front_ || (detail && title == DetailPanel::kTitle) ||
+                          (wanted != nullptr && title == wanted);
+    if (in_front) ImGui::SetNextWindowFocus();
+    // In the timeline the wheel zooms.
     const ImGuiWindowFlags flags =
-        i == 0 ? ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse : 0;
-    if (ImGui::Begin(panel.title, nullptr, flags)) (this->*panel.draw)();
+        title == TimelinePanel::kTitle
+            ? ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse
+            : 0;
+    if (ImGui::Begin(panel.title, nullptr, flags)) panel.draw(panels_, *model_, selection_);
     ImGui::End();
   }
   if (fresh) {
@@ -253,7 +258,7 @@ void Shell::draw_only() {
       const WithFont title(fonts().title);
       text(only_->title);
     }
-    (this->*only_->draw)();
+    only_->draw(panels_, *model_, selection_);
   }
   ImGui::End();
 }
@@ -275,9 +280,9 @@ void Shell::draw_welcome() {
         "Drop a trace (.tmk), a folder of traces or a PyTorch memory snapshot (.pickle) here, or "
         "open one.");
     ImGui::Spacing();
-    if (ImGui::Button("Open...")) choose_file(false);
+    if (ImGui::Button("Open...")) dialogs_.ask_for_file(false);
     ImGui::SameLine();
-    if (ImGui::Button("Keys")) help_ = true;
+    if (ImGui::Button("Keys")) dialogs_.help = true;
     if (!config_.recent.empty()) {
       ImGui::Spacing();
       text_dim("Recent");
@@ -298,7 +303,7 @@ void Shell::draw_loading() {
     text(fitted(loader_.path(), ImGui::GetContentRegionAvail().x));
     ImGui::ProgressBar(static_cast<float>(loader_.progress()), {-1, 0}, loader_.stage().c_str());
     if (const auto preview = loader_.preview(); preview != nullptr) {
-      timeline_.draw_preview(*preview);
+      panels_.timeline.draw_preview(*preview);
     }
   }
   ImGui::End();

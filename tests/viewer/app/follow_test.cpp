@@ -147,7 +147,7 @@ TEST_F(Follow, TheCurveGrows) {
   shell_->follow(true);
   const auto drawn_end = [&] {
     frame(2);
-    const LaneCurves& curves = shell_->timeline().drawn(0).own;
+    const LaneCurves& curves = shell_->panels().timeline.drawn(0).own;
     const std::vector<double>& ys = curves.ys(Curve::kAllocated);
     return ys.empty() ? std::pair(0.0, 0.0)
                       : std::pair(curves.xs(Curve::kAllocated).back(), ys.back());

@@ -87,11 +87,11 @@ Image draw(const Picture& p, const std::function<void(Shell&)>& prepare = {}) {
   const auto model = load(p.trace);
   if (model == nullptr) return {};
   Shell shell((Config()));
-  shell.be_patient();
+  shell.panels().be_patient();
   shell.set_model(model);
   if (p.second != nullptr) shell.selection().set_other(*model, load(p.second));
   if (p.panel != nullptr && !shell.show_only(p.panel)) return {};
-  shell.ranks().curves = p.curves;
+  shell.panels().ranks.curves = p.curves;
   if (prepare) prepare(shell);
   return (*headless)->render([&] { shell.draw(); });
 }
@@ -163,8 +163,9 @@ TEST(ReferencePictureMeasure, SeesAMissingCurve) {
   const Picture& p = kPictures[3];
   const Image whole = draw(p);
   for (const Curve c : {Curve::kAllocated, Curve::kReserved}) {
-    const Image without = draw(
-        p, [c](Shell& shell) { shell.timeline().options.shown[static_cast<size_t>(c)] = false; });
+    const Image without = draw(p, [c](Shell& shell) {
+      shell.panels().timeline.options.shown[static_cast<size_t>(c)] = false;
+    });
     EXPECT_GT(cells_apart(whole, without), kCellsAllowed) << "curve " << static_cast<int>(c);
   }
 }
@@ -180,7 +181,7 @@ TEST(ReferencePictureMeasure, SeesAMissingPanelAndAMissingRank) {
   ranks.trace = "ranks/ddp4";
   EXPECT_GT(cells_apart(four, draw(ranks)), kCellsAllowed);
   const Image relative =
-      draw(kPictures[11], [](Shell& shell) { shell.ranks().options.relative = true; });
+      draw(kPictures[11], [](Shell& shell) { shell.panels().ranks.options.relative = true; });
   EXPECT_GT(cells_apart(four, relative), kCellsAllowed);
 }
 

@@ -50,7 +50,7 @@ TEST_F(Gestures, FlameZoomsOnAClickAndOutAgain) {
   open_recorded("torch/training.tier2.tmk");
   key(ImGuiKey_P);
   key(ImGuiKey_3);
-  FlamePanel& flame = shell_->flame();
+  FlamePanel& flame = shell_->panels().flame;
   ASSERT_GT(flame.tree().nodes.size(), 10U);
   EXPECT_EQ(flame.zoomed(), 0U);
   const ImRect r = window(FlamePanel::kTitle);
@@ -77,7 +77,7 @@ TEST_F(Gestures, FlameViewsAndSearch) {
   open_recorded("torch/training.tier2.tmk");
   key(ImGuiKey_P);
   key(ImGuiKey_3);
-  FlamePanel& flame = shell_->flame();
+  FlamePanel& flame = shell_->panels().flame;
   const auto order = find_item(FlamePanel::kTitle, "##order", 30, 60);
   ASSERT_TRUE(order);
   choose(*order, 1);
@@ -131,7 +131,7 @@ TEST_F(Gestures, FlameViewsAndSearch) {
 TEST_F(Gestures, FlameOfTwoTimesAndTwoRanksHasTheColoursOfMoreAndLess) {
   open_recorded("ranks/guilty4");
   key(ImGuiKey_3);
-  FlamePanel& flame = shell_->flame();
+  FlamePanel& flame = shell_->panels().flame;
   const uint32_t peak = model().lanes[2].memory->allocated_peak.event;
   selection().set_event(model(), 2, peak / 2);
   key(ImGuiKey_C);
@@ -256,7 +256,7 @@ TEST_F(Gestures, TablesSortByAClickAndFilterByTyping) {
   open_recorded("torch/training.tier2.tmk");
   key(ImGuiKey_P);
   key(ImGuiKey_4);
-  shell_->tables().show_table("Allocations");
+  shell_->panels().tables.show_table("Allocations");
   frame(4);
   const std::string by_size = read_window("##allocations");
   const ImRect r = window(TablesPanel::kTitle);
@@ -269,13 +269,13 @@ TEST_F(Gestures, TablesSortByAClickAndFilterByTyping) {
   click(size);
   frame(3);
   EXPECT_EQ(read_window("##allocations"), by_size);
-  const size_t all = shell_->tables().rows_shown();
+  const size_t all = shell_->panels().tables.rows_shown();
   key(ImGuiKey_Slash);
   frame(3);
   ImGui::GetIO().AddInputCharactersUTF8("adam");
   frame(4);
-  EXPECT_GT(shell_->tables().rows_shown(), 0U);
-  EXPECT_LT(shell_->tables().rows_shown(), all);
+  EXPECT_GT(shell_->panels().tables.rows_shown(), 0U);
+  EXPECT_LT(shell_->panels().tables.rows_shown(), all);
 }
 
 TEST_F(Gestures, ASecondTraceIsLaidOverTheTimelineAndF5KeepsIt) {
@@ -286,12 +286,13 @@ TEST_F(Gestures, ASecondTraceIsLaidOverTheTimelineAndF5KeepsIt) {
   frame(4);
   ASSERT_NE(selection().comparison.other(), nullptr);
   const auto highest = [&] {
-    const std::vector<double>& ys = shell_->timeline().drawn(0).laid_over.ys(Curve::kAllocated);
+    const std::vector<double>& ys =
+        shell_->panels().timeline.drawn(0).laid_over.ys(Curve::kAllocated);
     return ys.empty() ? 0 : *std::max_element(ys.begin(), ys.end());
   };
   const auto peak =
       static_cast<double>(selection().comparison.other()->lanes[0].memory->allocated_peak.bytes);
-  ASSERT_TRUE(shell_->timeline().drawn(0).overlay);
+  ASSERT_TRUE(shell_->panels().timeline.drawn(0).overlay);
   EXPECT_EQ(highest(), peak);
   EXPECT_TRUE(reads("##lanes", "mixed_precision.tier2.tmk"));
   EXPECT_GE(selection().view.range().end, selection().comparison.other()->span_ns())
@@ -311,12 +312,12 @@ TEST_F(Gestures, ASecondTraceIsLaidOverTheTimelineAndF5KeepsIt) {
   EXPECT_EQ(selection().comparison.other().get(), second);
   EXPECT_EQ(selection().view.range().begin, view.begin);
   EXPECT_TRUE(selection().compared(model()));
-  ASSERT_TRUE(shell_->timeline().drawn(0).overlay);
-  EXPECT_EQ(shell_->timeline().drawn(0).overlay->model, second);
+  ASSERT_TRUE(shell_->panels().timeline.drawn(0).overlay);
+  EXPECT_EQ(shell_->panels().timeline.drawn(0).overlay->model, second);
 
-  shell_->timeline().options.overlay = false;
+  shell_->panels().timeline.options.overlay = false;
   frame(2);
-  EXPECT_FALSE(shell_->timeline().drawn(0).overlay);
+  EXPECT_FALSE(shell_->panels().timeline.drawn(0).overlay);
 }
 
 TEST_F(Gestures, CtrlClickLaysARankOverAnother) {
@@ -328,20 +329,20 @@ TEST_F(Gestures, CtrlClickLaysARankOverAnother) {
   open(options);
   selection().set_event(model(), 0, 100);
   frame(2);
-  EXPECT_FALSE(shell_->timeline().drawn(0).overlay);
+  EXPECT_FALSE(shell_->panels().timeline.drawn(0).overlay);
   hold(ImGuiMod_Ctrl, true);
   click(in_timeline(0.5F, 0.8F));
   hold(ImGuiMod_Ctrl, false);
   frame(2);
   EXPECT_EQ(selection().cursor.lane(), 0U) << "the cursor stays";
-  const auto& overlay = shell_->timeline().drawn(0).overlay;
+  const auto& overlay = shell_->panels().timeline.drawn(0).overlay;
   ASSERT_TRUE(overlay);
   EXPECT_EQ(overlay->lane, 1U);
-  EXPECT_FALSE(shell_->timeline().drawn(0).laid_over.xs(Curve::kAllocated).empty());
-  EXPECT_FALSE(shell_->timeline().drawn(1).overlay);
+  EXPECT_FALSE(shell_->panels().timeline.drawn(0).laid_over.xs(Curve::kAllocated).empty());
+  EXPECT_FALSE(shell_->panels().timeline.drawn(1).overlay);
   key(ImGuiKey_Escape);
   frame(2);
-  EXPECT_FALSE(shell_->timeline().drawn(0).overlay);
+  EXPECT_FALSE(shell_->panels().timeline.drawn(0).overlay);
 }
 
 TEST_F(Gestures, AClickOnASmallCurveSelectsTheRank) {
@@ -351,7 +352,7 @@ TEST_F(Gestures, AClickOnASmallCurveSelectsTheRank) {
   options.oom = false;
   open(options);
   key(ImGuiKey_7);
-  shell_->ranks().curves = true;
+  shell_->panels().ranks.curves = true;
   selection().set_event(model(), 0, 0);
   frame(3);
   const ImRect r = window(RanksPanel::kTitle);

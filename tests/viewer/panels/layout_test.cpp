@@ -30,7 +30,7 @@ class Layout : public Interaction {
       : folder_(fs::temp_directory_path() / ("tidemark-layout-" + std::to_string(::getpid()))) {
     fs::remove_all(folder_);
     fs::create_directories(folder_);
-    shell_->be_patient();
+    shell_->panels().be_patient();
   }
   ~Layout() override { fs::remove_all(folder_); }
 
@@ -53,7 +53,7 @@ class Layout : public Interaction {
       for (const char* panel : {"", "timeline", "map", "flame", "tables", "moment", "findings",
                                 "ranks", "compare", "block"}) {
         shell_ = std::make_unique<Shell>(Config());
-        shell_->be_patient();
+        shell_->panels().be_patient();
         shell_->set_model(model);
         const bool alone = *panel != '\0';
         ASSERT_TRUE(!alone || shell_->show_only(panel));

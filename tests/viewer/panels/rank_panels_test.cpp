@@ -154,7 +154,7 @@ TEST_F(Ranks, AThousandRanksAreDrawnInBothViews) {
   // Neighbours share a row; a click selects the highest of them.
   click(in_heat(1, 2, 0.5F));
   EXPECT_GT(selection().cursor.lane(), 500U);
-  shell_->ranks().curves = true;
+  shell_->panels().ranks.curves = true;
   frame(3);
   const ImDrawData* drawn = ImGui::GetDrawData();
   EXPECT_LT(drawn->TotalVtxCount, 600'000) << "only what is visible is drawn";
@@ -170,8 +170,8 @@ TEST_F(Ranks, TwoRanksInOnePlot) {
   const auto peak = [&](size_t row) {
     return static_cast<double>(model().lanes[rows.lanes[row]].memory->allocated_peak.bytes);
   };
-  EXPECT_EQ(shell_->compare().drawn_top[0], peak(2));
-  EXPECT_EQ(shell_->compare().drawn_top[1], peak(1));
+  EXPECT_EQ(shell_->panels().compare.drawn_top[0], peak(2));
+  EXPECT_EQ(shell_->panels().compare.drawn_top[1], peak(1));
 }
 
 TEST_F(Ranks, DifferenceOfRanksAddsUp) {

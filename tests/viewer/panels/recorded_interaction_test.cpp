@@ -91,7 +91,7 @@ TEST_F(RecordedInteraction, CurvesCanBeSwitchedOff) {
   open_file(TIDEMARK_TRACES "/torch/training.tier2.tmk");
   ASSERT_FALSE(model().lanes[0].used.empty());
   const ImRect r = window(TimelinePanel::kTitle);
-  TimelineOptions& options = shell_->timeline().options;
+  TimelineOptions& options = shell_->panels().timeline.options;
   ASSERT_TRUE(options.used && options.activity);
   for (float x = r.Min.x + 16; x < r.Max.x && (options.used || options.activity); x += 12) {
     const TimelineOptions was = options;
@@ -151,16 +151,16 @@ TEST_F(RecordedInteraction, TablesOfOwnersKernelsAndCollectives) {
   open_file(TIDEMARK_TRACES "/ranks/ddp2");
   key(ImGuiKey_4);
   for (const char* table : {"Owners", "Kernels", "Collectives", "Stacks"}) {
-    shell_->tables().show_table(table);
+    shell_->panels().tables.show_table(table);
     frame(4);
-    EXPECT_GT(shell_->tables().rows_shown(), 0U) << table;
+    EXPECT_GT(shell_->panels().tables.rows_shown(), 0U) << table;
   }
-  shell_->tables().show_table("Kernels");
+  shell_->panels().tables.show_table("Kernels");
   frame(4);
-  const size_t all = shell_->tables().rows_shown();
+  const size_t all = shell_->panels().tables.rows_shown();
   selection().highlights.search = "nccl";
   frame(4);
-  EXPECT_LT(shell_->tables().rows_shown(), all);
+  EXPECT_LT(shell_->panels().tables.rows_shown(), all);
   selection().highlights.search.clear();
   const ImRect r = window(TablesPanel::kTitle);
   const ImRect rows{{r.Min.x + 300, r.Min.y + 120}, {r.Min.x + 310, r.Max.y - 20}};
@@ -176,15 +176,16 @@ TEST_F(RecordedInteraction, LargeTablesAreSortedInTheBackground) {
   open(options);
   key(ImGuiKey_P);
   key(ImGuiKey_4);
-  shell_->tables().show_table("Allocations");
+  shell_->panels().tables.show_table("Allocations");
   frame(2);
-  for (int i = 0; i < 30000 && shell_->tables().busy(); ++i) {
+  for (int i = 0; i < 30000 && shell_->panels().tables.busy(); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
     frame(1);
   }
-  EXPECT_FALSE(shell_->tables().busy());
-  EXPECT_EQ(shell_->tables().rows_shown(), selection().cursor.moment(model()).state.live.size());
-  EXPECT_GT(shell_->tables().rows_shown(), 20'000U);
+  EXPECT_FALSE(shell_->panels().tables.busy());
+  EXPECT_EQ(shell_->panels().tables.rows_shown(),
+            selection().cursor.moment(model()).state.live.size());
+  EXPECT_GT(shell_->panels().tables.rows_shown(), 20'000U);
 }
 
 TEST_F(RecordedInteraction, ExportsTheTimeThatWasMeasured) {
@@ -197,8 +198,8 @@ TEST_F(RecordedInteraction, ExportsTheTimeThatWasMeasured) {
     hold(ImGuiMod_Ctrl, true);
     key(ImGuiKey_E);
     hold(ImGuiMod_Ctrl, false);
-    EXPECT_TRUE(shell_->exporter().visible());
-    ExportPanel& panel = shell_->exporter();
+    EXPECT_TRUE(shell_->dialogs().exporter.visible());
+    ExportPanel& panel = shell_->dialogs().exporter;
     panel.only_time = only_time;
     panel.only_rank = only_rank;
     panel.path[file.string().copy(panel.path, sizeof panel.path - 1)] = '\0';

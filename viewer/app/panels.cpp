@@ -1,0 +1,75 @@
+#include "viewer/app/panels.h"
+
+#include <algorithm>
+
+namespace tidemark::view {
+
+namespace {
+
+template <auto Panels::*kPanel>
+void draw_panel(Panels& panels, const Model& model, Selection& selection) {
+  (panels.*kPanel).draw(model, selection);
+}
+
+constexpr Panels::Entry kEntries[] = {
+    {"timeline", TimelinePanel::kTitle, &draw_panel<&Panels::timeline>},
+    {"map", MapPanel::kTitle, &draw_panel<&Panels::map>},
+    {"flame", FlamePanel::kTitle, &draw_panel<&Panels::flame>},
+    {"tables", TablesPanel::kTitle, &draw_panel<&Panels::tables>},
+    {"moment", MomentPanel::kTitle, &draw_panel<&Panels::moment>},
+    {"findings", FindingsPanel::kTitle, &draw_panel<&Panels::findings>},
+    {"ranks", RanksPanel::kTitle, &draw_panel<&Panels::ranks>},
+    {"compare", ComparePanel::kTitle, &draw_panel<&Panels::compare>},
+    {"block", DetailPanel::kTitle, &draw_panel<&Panels::detail>},
+};
+
+bool colour_by(Colouring& colouring, const std::string& name) {
+  for (int i = 0; i < kColourings; ++i) {
+    if (name != colouring_name(static_cast<ColourBy>(i))) continue;
+    colouring.by = static_cast<ColourBy>(i);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::span<const Panels::Entry> Panels::entries() {
+  return kEntries;
+}
+
+std::string Panels::names() {
+  std::string names;
+  for (const Entry& p : kEntries) names += (names.empty() ? "" : ", ") + std::string(p.id);
+  return names;
+}
+
+const Panels::Entry* Panels::find(std::string_view id) {
+  const auto* found = std::find_if(std::begin(kEntries), std::end(kEntries),
+                                   [&](const Entry& p) { return p.id == id; });
+  return found == std::end(kEntries) ? nullptr : found;
+}
+
+bool Panels::show_as(const Entry& panel, Selection& selection, const std::string& way) {
+  const std::string_view title = panel.title;
+  if (title == FlamePanel::kTitle) return flame.show_as(way);
+  if (title == TablesPanel::kTitle) return tables.show_as(way);
+  if (title == MapPanel::kTitle) return colour_by(selection.colouring, way);
+  if (title != RanksPanel::kTitle) return false;
+  ranks.curves = way == "curves";
+  return ranks.curves || way == "heat";
+}
+
+void Panels::forget_trace() {
+  const TimelineOptions options = timeline.options;
+  timeline = TimelinePanel();
+  timeline.options = options;
+  timeline.patient = ranks.patient;
+  RanksPanel fresh;
+  fresh.options = ranks.options;
+  fresh.curves = ranks.curves;
+  fresh.patient = ranks.patient;
+  ranks = fresh;
+}
+
+}  // namespace tidemark::view

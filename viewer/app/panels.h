@@ -1,0 +1,59 @@
+// The panels: their table, and what concerns all of them at once.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "viewer/panels/compare/compare_panel.h"
+#include "viewer/panels/details/detail_panel.h"
+#include "viewer/panels/details/moment_panel.h"
+#include "viewer/panels/findings/findings_panel.h"
+#include "viewer/panels/flame/flame_panel.h"
+#include "viewer/panels/map/map_panel.h"
+#include "viewer/panels/ranks/ranks_panel.h"
+#include "viewer/panels/tables/tables_panel.h"
+#include "viewer/panels/timeline/timeline_panel.h"
+
+namespace tidemark::view {
+
+struct Panels {
+  TimelinePanel timeline;
+  MapPanel map;
+  FlamePanel flame;
+  TablesPanel tables;
+  MomentPanel moment;
+  FindingsPanel findings;
+  RanksPanel ranks;
+  ComparePanel compare;
+  DetailPanel detail;
+
+  struct Entry {
+    const char* id;  // for --panel
+    const char* title;
+    void (*draw)(Panels& panels, const Model& model, Selection& selection);
+  };
+  // In the order of the keys 1 to 9.
+  static std::span<const Entry> entries();
+  // "timeline, map, ...".
+  static std::string names();
+  // Null: there is none of that name.
+  static const Entry* find(std::string_view id);
+
+  // How the panel shows its content, by a word: "age" for the map, "bottom-up" for the flame graph,
+  // "kernels" for the tables, "curves" for the ranks. False: it does not know the word.
+  bool show_as(const Entry& panel, Selection& selection, const std::string& way);
+
+  // `wake` asks for a new frame, from any thread.
+  void set_wake(const std::function<void()>& wake) { tables.set_wake(wake); }
+  // There is more to compute: draw again soon.
+  bool busy() const { return ranks.busy() || timeline.busy() || compare.busy(); }
+  // For pictures: a frame computes everything it shows, however long that takes.
+  void be_patient() { ranks.patient = timeline.patient = compare.patient = true; }
+  // Drops what is kept of a trace, but not the options. Some panels recognise a trace by its
+  // address alone, and a later trace may get the same one.
+  void forget_trace();
+};
+
+}  // namespace tidemark::view
