@@ -1,7 +1,8 @@
-// One result that may take longer than a frame: made on a thread of its own, the newest wish only.
+// One result that may take longer than a frame. A thread makes it; of several requests only the
+// newest counts.
 //
-// wish() and value() belong to one thread. What `make` uses must stay alive until it is done, so it
-// should own it.
+// wish() and value() belong to one thread. `make` should own what it uses, because that must stay
+// alive until it is done.
 #pragma once
 
 #include <atomic>
@@ -18,7 +19,7 @@ class Background {
   // `wake` asks for a new frame, from any thread.
   void set_wake(std::function<void()> wake) { wake_ = std::move(wake); }
 
-  // Replaces the value by make()'s, at once or later.
+  // Replaces the value with the result of make(), at once or later.
   void wish(std::function<T()> make, bool at_once) {
     if (at_once) {
       next_.reset();
@@ -30,7 +31,7 @@ class Background {
     poll();
   }
 
-  // To be called once per frame.
+  // Call it once per frame.
   void poll() {
     if (thread_.joinable() && done_) {
       thread_.join();
@@ -56,7 +57,7 @@ class Background {
   T result_{};  // the thread's until done_
   std::atomic<bool> done_{false};
   bool stale_ = false;
-  std::jthread thread_;  // last: it is joined before the rest goes
+  std::jthread thread_;  // last: it is joined before the rest is destroyed
 };
 
 }  // namespace tidemark::view

@@ -67,7 +67,7 @@ const std::string& FrameText::headline(uint32_t stack) const {
     return it->second = frame(frames[std::min(index, frames.size() - 1)]);
   }
   it->second = frame(*own);
-  // The library function that asked for it tells one block of a line from the other.
+  // The library function that allocated it tells the blocks of one line apart.
   if (own != frames.begin()) {
     const std::string_view inner = names_->string(names_->frame(frames.front()).function);
     if (!inner.empty()) it->second += fmt::format("  in {}", inner);

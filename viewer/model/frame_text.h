@@ -23,18 +23,18 @@ class FrameText {
 
   // "function  file.py:12": the file without its folders.
   const std::string& frame(uint32_t frame) const;
-  // The innermost line of the user's own code and the function it called in the end; without own
-  // code, the innermost line.
+  // The innermost line of the user's own code, and the innermost function of the stack. The
+  // innermost line where there is no own code.
   const std::string& headline(uint32_t stack) const;
   std::string_view headline(uint32_t stack, bool before_recording) const;
-  // Whether any frame of the stack contains the text, whatever the case. An empty text matches all.
+  // Whether any frame of the stack contains the text, ignoring case. An empty text matches all.
   bool matches(uint32_t stack, std::string_view lower_case) const;
 
   // The name of a kernel (a string), without parameters and long template arguments.
   const std::string& kernel(uint32_t name) const;
 
   const Dictionary& names() const { return *names_; }
-  // Frames inside installed packages and native code are somebody else's.
+  // Not inside installed packages, and not native code.
   bool is_own_code(uint32_t frame) const;
 
  private:

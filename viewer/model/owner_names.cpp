@@ -17,9 +17,9 @@ constexpr Name kNames[] = {
     {"torch.allocated", "PyTorch, in use", "Blocks that PyTorch's allocator handed to tensors."},
     {"torch.cached", "PyTorch, cached",
      "Reserved by PyTorch's allocator and not in use: holes in its segments."},
-    {"torch.other", "PyTorch, beyond its allocator",
-     "Taken from the driver by PyTorch outside of its caching allocator's segments."},
-    {"torch", "PyTorch", "Taken from the driver by PyTorch."},
+    {"torch.other", "PyTorch, outside its allocator",
+     "Allocated from the driver by PyTorch outside of its caching allocator."},
+    {"torch", "PyTorch", "Allocated from the driver by PyTorch."},
     {"nccl", "NCCL", "Buffers and channels of NCCL's communicators."},
     {"nccl.user", "NCCL, for the program", "Allocated by the program with ncclMemAlloc."},
     {"program", "the program", "Allocated by the program's own code."},
@@ -28,15 +28,15 @@ constexpr Name kNames[] = {
      "Kept by the driver's memory pools (cudaMallocAsync) for later use."},
     {"graph.cached", "CUDA graphs, cached", "Kept by the driver for memory nodes of CUDA graphs."},
     {"pre_attach", "before attaching",
-     "Held by the process already when tidemark entered it: contexts, libraries, the program."},
-    {"tidemark", "tidemark", "What recording itself takes on the card."},
+     "Already held by the process when tidemark attached: contexts, libraries, the program."},
+    {"tidemark", "tidemark", "Used on the card by the recording itself."},
     {"other_processes", "other processes", "Used on this card by other processes (NVML)."},
     {"context", "CUDA context",
-     "Used from the first context on and never given back: the driver's own share."},
-    {"code", "loaded code", "Kernels loaded since then, by the size of their files."},
+     "Used since the first context was created and never freed: the driver's own memory."},
+    {"code", "loaded code", "Kernels loaded since then, estimated from the size of their files."},
     {"unexplained", "unexplained",
-     "Used, as the card says, but by nothing that was recorded. Negative where the card's sample "
-     "lags behind."},
+     "Reported as used by the card, but not by anything that was recorded. Negative where the "
+     "card's sample is older than the recorded changes."},
 };
 
 const Name* find(std::string_view owner) {
@@ -54,7 +54,7 @@ std::string owner_title(std::string_view owner) {
 
 std::string_view owner_meaning(std::string_view owner) {
   const Name* name = find(owner);
-  return name == nullptr ? "Taken from the driver by this library." : name->meaning;
+  return name == nullptr ? "Allocated from the driver by this library." : name->meaning;
 }
 
 }  // namespace tidemark::view

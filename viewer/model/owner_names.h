@@ -1,4 +1,4 @@
-// The lines of a ledger in words.
+// Names and explanations for the lines of a ledger.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@ namespace tidemark::view {
 
 // "torch.cached" -> "PyTorch, cached"; names of libraries stay as they are.
 std::string owner_title(std::string_view owner);
-// What it is, in a sentence.
+// One sentence.
 std::string_view owner_meaning(std::string_view owner);
 
 }  // namespace tidemark::view

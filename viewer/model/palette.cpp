@@ -85,7 +85,7 @@ Rgb stack_colour(uint32_t stack) {
 }
 
 Rgb owner_colour(std::string_view owner) {
-  // The ledger's own lines first; they are told apart from each other before all else.
+  // Lines of the ledger have fixed colours, so that they always differ from each other.
   if (owner == "torch" || owner == "torch.allocated") return kSky;
   if (owner == "torch.cached") return kOrange;
   if (owner == "nccl") return kVermillion;
@@ -108,7 +108,7 @@ Rgb viridis(double share) {
   return {mix(a.r, b.r, rest), mix(a.g, b.g, rest), mix(a.b, b.b, rest)};
 }
 
-// Young blocks are bright. By the logarithm: a run has blocks of microseconds and of hours.
+// Young blocks are bright. Logarithmic, since a run has blocks of microseconds and of hours.
 Rgb age_colour(int64_t age_ns, int64_t span_ns) {
   const double age = std::log10(1 + std::max<double>(0, static_cast<double>(age_ns)) / 1e3);
   const double span = std::log10(1 + std::max<double>(1, static_cast<double>(span_ns)) / 1e3);

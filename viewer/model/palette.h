@@ -1,5 +1,5 @@
-// Colours that tell things apart for people with any kind of colour vision: Okabe and Ito's eight
-// for kinds, viridis for amounts.
+// Colours that people with any kind of colour vision can tell apart: Okabe and Ito's eight for
+// kinds, viridis for amounts.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ const char* colouring_name(ColourBy by);
 Rgb category_colour(Category category);
 // The same stack has the same colour in every panel. 0 (no stack) is grey.
 Rgb stack_colour(uint32_t stack);
-// Of whoever took memory from the driver, by name; also of any other name.
+// Of the library that allocated from the driver, by name. Works for any other name, too.
 Rgb owner_colour(std::string_view owner);
 // Along viridis, 0 to 1.
 Rgb viridis(double share);

@@ -1,4 +1,4 @@
-// Round numbers for axes, and times with as many digits as the zoom deserves.
+// Round numbers for axes, and times with as many digits as the zoom needs.
 #pragma once
 
 #include <cstdint>

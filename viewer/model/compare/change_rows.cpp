@@ -46,7 +46,7 @@ void add_lines(const Model& model, const Lane& lane, const Moment& now, const Co
   rows.insert(rows.end(), changed.begin(), changed.end());
 }
 
-// A report that holds this device alone, so that any two can be compared.
+// A report of this device only, so that any two can be compared.
 Report report_of(const Model& model, const Lane& lane) {
   Report report;
   report.path = model.trace.path;
@@ -73,9 +73,9 @@ void add_peaks(const Model& model, const Lane& lane, const Compared& before,
       rows.push_back({l.name, l.before_bytes, l.after_bytes, false});
     }
   };
-  add("each one's peak", diff->devices[0].peaks);
-  add("by category, at each one's peak", diff->devices[0].categories);
-  add("by owner, at each one's peak", diff->devices[0].owners);
+  add("peaks of both", diff->devices[0].peaks);
+  add("by category, each at its peak", diff->devices[0].categories);
+  add("by owner, each at its peak", diff->devices[0].owners);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // What differs between two instants of any two devices: of one rank at two times, of two ranks, or
-// of two traces. Lines of code are the same when they read the same.
+// of two traces. Lines of code are matched by their text.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ struct ChangeRow {
   int64_t change() const { return static_cast<int64_t>(after) - static_cast<int64_t>(before); }
 };
 
-// The totals and the lines that hold memory at the two instants, the greatest change first; then
-// what the reports of the two devices differ in, each at its own peak.
+// First the totals and the lines that hold memory at the two instants, the greatest change first.
+// Then the differences between the reports of the two devices, each at its own peak.
 std::vector<ChangeRow> change_rows(const Model& model, const Lane& lane, const Moment& now,
                                    const Compared& before);
 

@@ -49,7 +49,7 @@ Sums sum_by_stack(const FlameSide& side) {
   return sums;
 }
 
-// One tree of stacks over the names of two processes.
+// The stacks of two processes in one tree.
 class StackTree {
  public:
   explicit StackTree(const Dictionary& names) : names_(&names) {}
@@ -66,7 +66,7 @@ class StackTree {
     return (is_other(id) ? *other_ : *names_).frame_text(frame(id));
   }
 
-  // Stacks that the other side's may be equal to, with all they grew from.
+  // Adds a stack, with its parents, to those that stacks of the other side are matched with.
   void know(uint32_t stack) {
     for (; stack != 0; stack = names_->stack(stack).parent) {
       const Stack& s = names_->stack(stack);
@@ -74,11 +74,11 @@ class StackTree {
     }
   }
 
-  // The id here of a stack of the other side.
+  // The id in this tree of a stack of the other side.
   uint32_t translate(const Dictionary& other, uint32_t stack) {
     other_ = &other;
     if (&other == names_ || stack == 0) return stack;
-    std::vector<uint32_t> way;  // from the stack outwards, up to what is translated already
+    std::vector<uint32_t> way;  // from the stack outwards, up to the first translated one
     uint32_t at = stack;
     for (; at != 0 && !translated_.contains(at); at = other.stack(at).parent) way.push_back(at);
     uint32_t parent = at == 0 ? 0 : translated_[at];
@@ -100,7 +100,7 @@ class StackTree {
   std::map<uint32_t, uint32_t> other_parents_;
 };
 
-// Adds every stack to the ones it grew from. Parents have smaller ids, so one way down is enough.
+// Adds every stack to its parents. Parents have smaller ids, so one pass from the end is enough.
 void add_to_parents(Sums& sums, const StackTree& stacks) {
   for (auto it = sums.rbegin(); it != sums.rend(); ++it) {
     if (it->first >= kNoStackKey) continue;
@@ -138,8 +138,8 @@ Children top_down(Sums sums, const StackTree& stacks) {
   return children;
 }
 
-// Frames of two processes as one set of numbers: those that read the same are the same, and a frame
-// of this process keeps its own.
+// One numbering for the frames of two processes: frames are matched by their text, and those of
+// this process keep their numbers.
 class FrameNumbers {
  public:
   FrameNumbers(const Sums& sums, const StackTree& stacks) : stacks_(&stacks) {
@@ -172,7 +172,11 @@ class FrameNumbers {
 };
 
 uint64_t key_below(uint64_t parent, uint32_t frame) {
-  return mix_bits(parent ^ (frame + kGoldenRatio)) | 1;  // 0 is the root's
+  // The finaliser of splitmix64, which maps similar inputs far apart. 0 is reserved for the root.
+  uint64_t x = parent ^ (uint64_t{frame} + 0x9e3779b97f4a7c15U);
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
+  return (x ^ (x >> 31)) | 1;
 }
 
 Children bottom_up(const Sums& sums, const StackTree& stacks) {
@@ -182,7 +186,7 @@ Children bottom_up(const Sums& sums, const StackTree& stacks) {
     uint64_t parent = 0;
   };
   std::unordered_map<uint64_t, Found> nodes;
-  std::vector<uint64_t> in_order;  // the same tree however the map is sorted
+  std::vector<uint64_t> in_order;  // the tree must not depend on the order of the map
   const auto add = [&](FlameNode node, uint64_t parent, const Sum& sum) {
     const auto [it, fresh] = nodes.try_emplace(node.key, Found{node, parent});
     if (fresh) in_order.push_back(node.key);

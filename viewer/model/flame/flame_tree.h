@@ -1,10 +1,10 @@
 // Live bytes by call stack as a tree: every node as wide as the bytes that were allocated under it.
-// Top-down begins with the outermost function; bottom-up with the line that allocated, and goes on
-// with those that called it, so that one line has one node however many ways lead to it.
+// Top-down starts with the outermost function. Bottom-up starts with the line that allocated and
+// continues with its callers, so that a line has one node however many paths lead to it.
 //
-// A difference of two instants (of one device, of two ranks or of two traces) has as width the
-// bytes that came plus the bytes that went, so that both are seen, and keeps the net change beside
-// it.
+// In a difference of two instants (of one device, two ranks or two traces) the width is the bytes
+// that were allocated plus the bytes that were freed, so that both can be seen. The net change is
+// kept as well.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ enum class FlameKind : uint8_t { kRoot, kFrame, kNoStack, kBeforeRecording };
 enum class FlameOrder : uint8_t { kTopDown, kBottomUp };
 
 struct FlameNode {
-  uint64_t key = 0;    // the same place in a later tree of the same names has the same; root: 0
+  uint64_t key = 0;    // stays the same in later trees of the same names; root: 0
   uint32_t stack = 0;  // top-down only
   uint32_t frame = 0;
   uint32_t parent = 0;  // index; the root is its own parent
@@ -30,10 +30,10 @@ struct FlameNode {
   int64_t net = 0;     // equals `bytes` where nothing is compared
   uint64_t count = 0;
   FlameKind kind = FlameKind::kFrame;
-  bool other = false;  // only the other side has this stack: `frame` is of its names
+  bool other = false;  // only the other side has this stack: `frame` is an id of its names
 };
 
-// What is alive somewhere, and the names for it.
+// What is live on one side, and the names for it.
 struct FlameSide {
   const AllocationHistory& memory;
   const Dictionary& names;
@@ -45,12 +45,12 @@ struct FlameTree {
   uint32_t depth = 0;
 
   static FlameTree of(const FlameSide& side, FlameOrder order = FlameOrder::kTopDown);
-  // What changed from `before` to `after`. Stacks of two processes are the same when their lines
-  // read the same; those that `after` does not know keep ids of their own.
+  // What changed from `before` to `after`. Stacks of two processes are matched by the text of their
+  // lines; those that `after` does not have get ids of their own.
   static FlameTree difference(const FlameSide& before, const FlameSide& after,
                               FlameOrder order = FlameOrder::kTopDown);
 
-  // The node of a key (top-down: of a stack), 0 (the root) when it is not in the tree.
+  // The node of a key (top-down: of a stack); 0 (the root) when it is not in the tree.
   uint32_t find(uint64_t key) const;
 };
 

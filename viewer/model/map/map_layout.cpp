@@ -9,7 +9,7 @@ namespace {
 
 constexpr float kNarrowPx = 1.5F;
 
-// Joins narrow cells until they are wide enough to see.
+// Merges narrow cells until they are wide enough to see.
 class Folder {
  public:
   explicit Folder(std::vector<MapCell>& out) : out_(out) {}
@@ -107,7 +107,8 @@ std::vector<MapCell> MapLayout::cells(uint32_t segment, float width_px) const {
   uint32_t hole = holes_[segment];
   const uint32_t hole_end = holes_[segment + 1];
   uint64_t at = range.address;
-  // A live block may begin anywhere in [live_[segment], next); blocks of no segment lie between.
+  // A live block may begin anywhere in [live_[segment], next); between them may be blocks that
+  // belong to no segment.
   for (uint32_t i = live_[segment]; at < range.address + range.size_bytes;) {
     if (hole < hole_end && state_->holes[hole].address == at) {
       const Hole& h = state_->holes[hole++];
@@ -118,7 +119,7 @@ std::vector<MapCell> MapLayout::cells(uint32_t segment, float width_px) const {
     if (i >= live_[segment + 1]) break;
     const uint32_t row = state_->live[i++];
     const Allocation& a = model_->allocations[row];
-    if (a.address < at) continue;  // overlaps the one before: an odd history
+    if (a.address < at) continue;  // overlaps the previous one: the history contradicts itself
     const uint64_t end = std::min(a.address + a.block_bytes, range.address + range.size_bytes);
     if (a.address >= end) break;
     folder.add({px(a.address), px(end), CellKind::kBlock, row, a.address, end - a.address,
@@ -150,10 +151,10 @@ int64_t MapLayout::segment_of(uint64_t address) const {
 MapLayout::HolePlace MapLayout::hole_at(uint64_t address) const {
   HolePlace place;
   const auto& holes = state_->holes;
-  const auto behind = std::upper_bound(holes.begin(), holes.end(), address,
-                                       [](uint64_t a, const Hole& h) { return a < h.address; });
-  if (behind == holes.begin()) return place;
-  const Hole& hole = *std::prev(behind);
+  const auto after = std::upper_bound(holes.begin(), holes.end(), address,
+                                      [](uint64_t a, const Hole& h) { return a < h.address; });
+  if (after == holes.begin()) return place;
+  const Hole& hole = *std::prev(after);
   if (address - hole.address >= hole.size_bytes) return place;
   place.address = hole.address;
   place.size_bytes = hole.size_bytes;

@@ -1,4 +1,4 @@
-// Where the blocks and holes of a segment lie in a row of so many pixels.
+// The blocks and holes of a segment, laid out in a row of a given width.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct MapCell {
 
 enum class RowOrder : uint8_t { kAddress, kSize, kFree };
 
-// Finds a segment's blocks and holes without a search per row. Belongs to one state.
+// Finds the blocks and holes of a segment without a search per row. Made for one state.
 class MapLayout {
  public:
   MapLayout() = default;
@@ -45,7 +45,7 @@ class MapLayout {
   uint64_t largest_segment_bytes() const { return largest_segment_; }
   // The segment of an address, or -1.
   int64_t segment_of(uint64_t address) const;
-  // The live allocations before and behind this one in its segment; kNever where there is none.
+  // The live allocations before and after this one in its segment; kNever where there is none.
   struct Neighbours {
     uint32_t before = kNever;
     uint32_t after = kNever;
@@ -53,8 +53,8 @@ class MapLayout {
     uint64_t hole_after = 0;
   };
   Neighbours neighbours(uint32_t allocation) const;
-  // The hole that holds an address, and the blocks that pin it: as long as one of them lives, the
-  // segment cannot go back to the driver.
+  // The hole at an address, and the blocks that pin it: while one of them is live, the segment
+  // cannot be returned to the driver.
   struct HolePlace {
     uint64_t address = 0;
     uint64_t size_bytes = 0;  // 0: there is no hole

@@ -152,7 +152,7 @@ void RankHeat::want(const Model& model, const std::vector<uint32_t>& lanes, Rank
   const bool same = model_ == &model && value_ == value && next_.columns == columns &&
                     next_.view.begin == view.begin && next_.view.end == view.end && lanes_ == lanes;
   if (same) return;
-  // What was shown of another trace or another curve is no picture of this one.
+  // The table of another trace or another curve must not be shown for this one.
   if (model_ != &model || value_ != value || lanes_ != lanes) shown_ = {};
   model_ = &model;
   value_ = value;

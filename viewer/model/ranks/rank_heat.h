@@ -1,8 +1,8 @@
-// The ranks of a job against time: the most that each held in each stretch, exact.
+// The ranks of a job over time: the exact maximum of each rank in each column.
 //
-// A thousand ranks take longer than a frame, so the table is made in portions: while the next one
-// is in the making, the last whole one stays to be drawn where its times lie now. Belongs to the
-// drawing thread.
+// A thousand ranks take longer than a frame, so the table is computed in portions. Until the next
+// table is complete, the last one is drawn at the place of its times. Belongs to the drawing
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@
 
 namespace tidemark::view {
 
-// What is compared: the allocator's curves, or the whole card's use as NVML has it.
+// What is compared: a curve of the allocator, or what NVML reports as used on the whole card.
 enum class RankValue : uint8_t { kAllocated, kRequested, kReserved, kUsed };
 inline constexpr RankValue kRankValues[] = {RankValue::kAllocated, RankValue::kRequested,
                                             RankValue::kReserved, RankValue::kUsed};
 const char* rank_value_name(RankValue value);
 
-// The lanes that are compared, one per row and by rank: every rank's devices, or every lane where
+// The compared lanes, one per row and sorted by rank: the devices of every rank, or all lanes where
 // no rank is known.
 struct RankRows {
   std::vector<uint32_t> lanes;
-  std::map<int64_t, size_t> by_rank;  // of several devices, the one that the report speaks of
+  std::map<int64_t, size_t> by_rank;  // of several devices, the one that the report compares
 
   static RankRows of(const Model& model);
 
@@ -35,20 +35,20 @@ struct RankRows {
   size_t of_lane(uint32_t lane) const;
   // "rank 3", or the lane's name.
   std::string name(const Model& model, size_t row) const;
-  // The outlier, if one stands out: the rank that peaks highest.
+  // The rank with the highest peak, if it is an outlier.
   size_t outlier(const Model& model) const;
   uint64_t highest_peak(const Model& model, RankValue value) const;
   static uint64_t peak_of(const Lane& lane, RankValue value);
 };
 
-// The least and the most of a value in each column of a window.
+// The minimum and maximum of a value in each column of a window.
 struct RankColumns {
   std::vector<uint64_t> min;
   std::vector<uint64_t> max;
   uint32_t first_known = 0;
-  uint32_t first_after = 0;  // columns from here on lie behind the last event
+  uint32_t first_after = 0;  // columns from here on are after the last event
 };
-// They are made in portions, see ColumnWork; the card's use is exact at once.
+// Computes them in portions, see ColumnWork; the values of the card are exact at once.
 class RankColumnWork {
  public:
   void begin(const Model& model, const Lane& lane, RankValue value, const VisibleRange& view,
@@ -74,8 +74,8 @@ struct HeatTable {
   VisibleRange view;
   uint32_t columns = 0;
   std::vector<uint64_t> most;    // row by row
-  std::vector<uint32_t> ends;    // per row: the first column behind its last event
-  std::vector<uint64_t> middle;  // per column: the middle of the rows that are known there
+  std::vector<uint32_t> ends;    // per row: the first column after its last event
+  std::vector<uint64_t> middle;  // per column: the median of the rows that are known there
 
   size_t rows() const { return ends.size(); }
   uint64_t at(size_t row, uint32_t column) const { return most[row * columns + column]; }
@@ -83,10 +83,10 @@ struct HeatTable {
 
 class RankHeat {
  public:
-  // A row per lane. Begins anew when anything differs from what was wanted last.
+  // A row per lane. Starts over when anything differs from the last call.
   void want(const Model& model, const std::vector<uint32_t>& lanes, RankValue value,
             const VisibleRange& view, uint32_t columns);
-  // Goes on for about that long (< 0: to the end); true when what is wanted is shown.
+  // Continues for about this long (< 0: to the end). True: shown() is what was wanted.
   bool work(int64_t budget_ns);
 
   const HeatTable& shown() const { return shown_; }
@@ -94,7 +94,7 @@ class RankHeat {
   double progress() const;
 
  private:
-  // False: the time is over before the row is there.
+  // False: the time was up before the row was complete.
   bool add_row(int64_t budget_ns);
   void finish();
 

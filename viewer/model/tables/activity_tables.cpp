@@ -7,7 +7,7 @@ namespace tidemark::view {
 
 namespace {
 
-// Calls use(ref, span row) for everything of one kind that touches the time.
+// Calls use(ref, span row) for everything of one kind that overlaps the time.
 template <typename Use>
 void for_each_in(const Model& model, uint32_t process, ActivityKind kind, int64_t begin_ns,
                  int64_t end_ns, const Use& use) {
@@ -46,7 +46,7 @@ std::vector<KernelRow> kernel_rows(const Model& model, uint32_t process, int64_t
   for (const auto& [name, row] : sums) {
     if (lower_case(names.string(name)).find(wanted) != std::string::npos) rows.push_back(row);
   }
-  // The map has no order of its own.
+  // The map has no defined order.
   std::sort(rows.begin(), rows.end(),
             [](const KernelRow& a, const KernelRow& b) { return a.name < b.name; });
   const bool down = sort.descending;
@@ -79,7 +79,7 @@ std::vector<CollectiveRow> collective_rows(const Model& model, uint32_t process,
   for_each_in(model, process, ActivityKind::kCollectives, begin_ns, end_ns,
               [&](const ActivityRef& ref, const SpanRow& spans) {
                 const uint32_t first = spans.item(ref.index);
-                // Operations of one kernel lie one behind the other.
+                // Operations of one kernel are consecutive.
                 for (uint32_t i = first; i < p.nccl.size(); ++i) {
                   const NcclOperation& op = p.nccl[i];
                   const bool together = op.group != 0 && op.group == p.nccl[first].group &&

@@ -1,4 +1,4 @@
-// Rows of the tables of kernels and collectives in a stretch of time, made apart from drawing.
+// Rows of the tables of kernels and collectives in a range of time, made independently of drawing.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct CollectiveRow {
   uint32_t operation = 0;  // in ProcessModel::nccl
 };
 
-// Those of a process that touch the stretch of time (as the model counts it), and contain the text.
+// Those of a process that overlap the time (of the trace's clock) and contain the text.
 std::vector<KernelRow> kernel_rows(const Model& model, uint32_t process, int64_t begin_ns,
                                    int64_t end_ns, const std::string& filter, SortBy sort);
 std::vector<CollectiveRow> collective_rows(const Model& model, uint32_t process, int64_t begin_ns,

@@ -58,8 +58,8 @@ std::vector<uint32_t> allocation_rows(const TableSource& source, const std::stri
 std::vector<StackRow> stack_rows(const TableSource& source, const std::string& filter,
                                  SortBy sort) {
   const std::string wanted = lower_case(filter);
-  // By stack id: a map would cost more than all the rest where millions are alive. The last is of
-  // those that are older than the recording.
+  // Indexed by stack id: with millions of live blocks a map would cost more than all the rest. The
+  // last row is for blocks that are older than the recording.
   std::vector<StackRow> sums(source.text.names().stack_count() + 2);
   for (const uint32_t i : source.state.live) {
     const Allocation& a = source.memory.allocations[i];

@@ -1,4 +1,4 @@
-// The rows of the tables at one instant: made, filtered and sorted apart from drawing.
+// The rows of the tables at one instant: made, filtered and sorted independently of drawing.
 #pragma once
 
 #include <algorithm>

@@ -53,15 +53,15 @@ struct Operation {
 
 void add_collectives(Activity& activity, const ProcessModel& process, int64_t end_ns) {
   std::map<int64_t, std::vector<Operation>> devices;
-  // A call that had to wait first stands in the trace a second time once NCCL took it up.
-  std::set<std::pair<int64_t, uint32_t>> taken_up;
+  // A call that had to wait is recorded a second time once NCCL starts it.
+  std::set<std::pair<int64_t, uint32_t>> started;
   for (const NcclOperation& op : process.nccl) {
-    if (op.group != 0) taken_up.emplace(op.start_ns, op.thread);
+    if (op.group != 0) started.emplace(op.start_ns, op.thread);
   }
   for (uint32_t i = 0; i < process.nccl.size(); ++i) {
     const NcclOperation& op = process.nccl[i];
     const CollectiveTime time = time_of(op, end_ns);
-    if (time.never_ran && taken_up.contains({op.start_ns, op.thread})) continue;
+    if (time.never_ran && started.contains({op.start_ns, op.thread})) continue;
     std::vector<Operation>& all = devices[op.device];
     // Operations of a group run in one kernel and are drawn as one.
     const bool together = !all.empty() && op.group != 0 &&
@@ -90,7 +90,7 @@ CollectiveTime time_of(const NcclOperation& op, int64_t trace_end_ns) {
   if (op.gpu_start_ns != 0) {
     return {op.gpu_start_ns, op.gpu_start_ns + length(op.gpu_duration_ns), true, false};
   }
-  // Neither taken up by NCCL nor returned: it waits for its peers.
+  // Neither started by NCCL nor returned: it waits for its peers.
   if (op.duration_ns == 0 && op.group == 0) {
     return {op.start_ns, std::max(trace_end_ns, op.start_ns), false, true};
   }

@@ -1,5 +1,5 @@
-// What ran on the cards of one process: kernels by stream, and NCCL's operations with the kernels
-// that carried them out.
+// What one process ran on its cards: kernels by stream, and NCCL operations with the kernels that
+// executed them.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@ struct ActivityRow {
   ActivityKind kind = ActivityKind::kKernels;
   int64_t device = 0;
   uint64_t stream = 0;
-  uint32_t depth = 0;  // 1 and more: what overlaps the row before
+  uint32_t depth = 0;  // 1 and more: overlaps the previous row
   SpanRow spans;
 };
 
-// One thing in it.
+// One kernel or operation.
 struct ActivityRef {
   uint32_t process = 0;
   uint32_t row = 0;
@@ -48,8 +48,8 @@ struct Activity {
   size_t memory_bytes() const;
 };
 
-// When an operation of NCCL was on the card; where that is not known, the call. One that never ran
-// lasts until the trace ends.
+// When an NCCL operation ran on the card, or when it was called where that is not known. One that
+// never ran lasts until the trace ends.
 struct CollectiveTime {
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
@@ -58,7 +58,7 @@ struct CollectiveTime {
 };
 CollectiveTime time_of(const NcclOperation& operation, int64_t trace_end_ns);
 
-// The whole row of a kernel, read from the file again; false when it is not there any more.
+// All columns of a kernel, read from the file again; false when the file no longer has it.
 bool read_kernel(const TraceReader& reader, uint32_t id, int64_t start_ns, uint64_t stream,
                  Kernel& out);
 

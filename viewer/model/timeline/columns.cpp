@@ -47,7 +47,7 @@ void ColumnWork::begin(const AllocationHistory& model, const MinMaxPyramid& pyra
   columns_ = std::move(near.columns);
 }
 
-// At least one in each column, on the average.
+// The coarsest grain with more than one piece per column on average.
 ColumnWork::Grain ColumnWork::fitting_grain() const {
   constexpr size_t kLeavesPerCell = AllocationHistory::kCell / MinMaxPyramid::kLeaf;
   const auto cells_before = [&](double time) {
@@ -65,8 +65,8 @@ MinMaxPyramid::Edge ColumnWork::true_edge(double time, MinMaxPyramid::Leaf& leaf
       model_->first_event_not([&](int64_t time_ns) { return since(time_ns) < time; }), leaf);
 }
 
-// The piece before the border, a cell or a leaf, belongs to the column that it begins in; unless it
-// lasts longer than a column: then it is looked into.
+// The piece (a cell or a leaf) before the border belongs to the column in which it begins. A piece
+// that lasts longer than a column is searched for the exact border.
 MinMaxPyramid::Edge ColumnWork::near_edge(double time, Grain grain,
                                           MinMaxPyramid::Leaf& leaf) const {
   constexpr size_t kLeaf = MinMaxPyramid::kLeaf;
@@ -102,7 +102,7 @@ MinMaxPyramid::Edge ColumnWork::near_edge(double time, Grain grain,
 
 bool ColumnWork::work(int64_t budget_ns) {
   if (is_exact()) return false;
-  constexpr uint32_t kBetweenLooks = 16;  // borders, until the clock is looked at
+  constexpr uint32_t kBetweenLooks = 16;  // borders between two reads of the clock
   const auto start = std::chrono::steady_clock::now();
   const uint32_t begin = next_;
   for (; next_ <= count_; ++next_) {
@@ -126,7 +126,7 @@ void ColumnWork::add(const MinMaxPyramid::Edge& edge, Row& row) const {
     const MinMaxPyramid::Edge& left = row.last;
     const bool changes = edge.event > left.event;
     Extremes range = changes ? pyramid_->between(left, edge, row.leaf) : Extremes::nothing();
-    // Before the first event nothing is known, so the zero carried in is not a value.
+    // Before the first event nothing is known: the zero carried in is no value.
     if (left.event > 0 || !changes) range.include(left.before);
     for (size_t c = 0; c < kCurves; ++c) {
       const uint64_t first = left.event > 0 ? left.before[c] : range.min[c];
@@ -160,7 +160,8 @@ void curve_points(const AllocationHistory& model, const TimelineColumns& columns
                          : (column_edge(window, count, i) + column_edge(window, count, i + 1)) / 2;
     put(x, v.first);
     if (events > 1) {
-      // The extreme farther from the way out comes first, so that the line ends where it goes on.
+      // The extreme farther from the last value comes first, so that the line continues from the
+      // nearer.
       const bool low_first = v.last - v.min >= v.max - v.last;
       put(x, low_first ? v.min : v.max);
       put(x, low_first ? v.max : v.min);

@@ -1,4 +1,5 @@
-// A stretch of time in so many pixels: what each pixel column must show so that no spike is missed.
+// A range of time in a number of pixels: what each pixel column must show so that no spike is
+// missed.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +26,7 @@ struct TimelineColumns {
   uint32_t count() const { return edges.empty() ? 0 : static_cast<uint32_t>(edges.size()) - 1; }
 };
 
-// A view of the model's times in ns since `origin_ns`: a double holds those exactly, which it does
-// not do for ns since 1970.
+// A range of times in ns since `origin_ns`. A double holds those exactly, but not ns since 1970.
 struct TimeWindow {
   int64_t origin_ns = 0;
   double begin = 0;
@@ -37,28 +37,28 @@ struct TimeWindow {
 TimelineColumns columns_of(const AllocationHistory& model, const MinMaxPyramid& pyramid,
                            const TimeWindow& window, uint32_t count);
 
-// The same, made in portions: the borders between columns of a long trace are so many places in it
-// that looking at all of them takes longer than a frame.
+// The same, computed in portions: to find all borders between the columns of a long trace takes
+// longer than a frame.
 //
-// Where the columns hold many events, the first answer is there at once: borders lie where a leaf
-// of the pyramid or a cell of the model begins, less than a column's width from where they belong.
-// No event is left out, and all that is off is that one at a border may stand in the neighbouring
-// column. work() then finds the true borders. Belongs to one thread.
+// Where columns hold many events, an approximate answer is available at once: its borders are where
+// a leaf of the pyramid or a cell of the model begins, less than a column's width from the exact
+// place. No event is left out; an event at a border may only be in the neighbouring column. work()
+// then finds the exact borders. Belongs to one thread.
 class ColumnWork {
  public:
-  // Begins anew; the model and its pyramid must outlive the work.
+  // Starts over. The model and its pyramid must outlive the work.
   void begin(const AllocationHistory& model, const MinMaxPyramid& pyramid, const TimeWindow& window,
              uint32_t count, bool exact = false);
-  // Goes on for about that long (< 0: to the end). True: columns() became exact by this call.
+  // Continues for about this long (< 0: to the end). True: this call made columns() exact.
   bool work(int64_t budget_ns);
 
   bool is_exact() const { return next_ > count_; }
-  // Of the first answer until work() has come to its end.
+  // Approximate until work() is done.
   const TimelineColumns& columns() const { return columns_; }
 
  private:
   enum class Grain : uint8_t { kEvent, kLeaf, kCell };
-  // Columns from the left to the right as their borders are found.
+  // Columns from left to right, as their borders are found.
   struct Row {
     TimelineColumns columns;
     MinMaxPyramid::Edge last;
@@ -75,14 +75,14 @@ class ColumnWork {
   const MinMaxPyramid* pyramid_ = nullptr;
   TimeWindow window_;
   uint32_t count_ = 0;
-  uint32_t next_ = 1;  // border to be found next
-  Row row_;            // by the true borders, so far
+  uint32_t next_ = 1;  // the next border to find
+  Row row_;            // with exact borders, so far
   TimelineColumns columns_;
 };
 
-// The curve as points of a line: steps at their exact time where a column holds one event, else the
-// column's whole extent at its middle. The last value holds on until `stop_ns`, where the trace
-// ends. Times are those of the window.
+// The curve as points of a line: a step at its exact time where a column holds one event, otherwise
+// the column's minimum and maximum at its middle. The last value continues until `stop_ns`, the end
+// of the trace. Times are those of the window.
 void curve_points(const AllocationHistory& model, const TimelineColumns& columns, Curve curve,
                   const TimeWindow& window, int64_t stop_ns, std::vector<double>& xs,
                   std::vector<double>& ys);

@@ -11,7 +11,7 @@ namespace {
 using Key = std::tuple<uint32_t, uint32_t, uint64_t, uint8_t>;  // name, thread, correlation, kind
 
 Key key_of(const Mark& m) {
-  // A range with a correlation may end on another thread, and its end need not know its name.
+  // A range with a correlation may end on another thread, and its end may have no name.
   if (m.correlation != 0) return {0, 0, m.correlation, static_cast<uint8_t>(m.kind)};
   return {m.name, m.thread, m.correlation, static_cast<uint8_t>(m.kind)};
 }

@@ -7,13 +7,13 @@ namespace tidemark::view {
 
 namespace {
 
-constexpr double kWidePx = 2;  // from here on a thing is drawn by itself
+constexpr double kWidePx = 2;  // from here on a span is drawn by itself
 
 }  // namespace
 
 bool SpanRow::add(int64_t begin_ns, int64_t end_ns, uint32_t item) {
   end_ns = std::max(begin_ns, end_ns);
-  // An instant may stand where another span ends, but not where one begins.
+  // An instant may be where another span ends, but not where one begins.
   if (!begin_.empty() && (begin_ns < end_.back() || begin_ns <= begin_.back())) return false;
   if (begin_.size() % kBusyStep == 0) busy_before_.push_back(busy_);
   begin_.push_back(begin_ns);
@@ -67,7 +67,7 @@ std::vector<SpanCell> SpanRow::cells(const TimeWindow& window, uint32_t columns)
       ++i;
       continue;
     }
-    // All that begin in this pixel. Of these only the last can be wide, for they do not overlap.
+    // All that begin in this pixel. Only the last of them can be wide, since they do not overlap.
     const double column = std::floor(x0);
     uint32_t next = std::max(i + 1, first_beginning_at(time_of(column + 1)));
     if (next > i + 1 && px(end_[next - 1]) - px(begin_[next - 1]) >= kWidePx) --next;

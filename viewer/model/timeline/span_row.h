@@ -1,5 +1,5 @@
-// Things that took time, in a row where none overlaps another: what to draw of them in so many
-// pixels, such that not one is lost however many share a pixel.
+// Spans of time in a row, none of which overlaps another: what to draw of them in a number of
+// pixels, so that none is lost however many share a pixel.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace tidemark::view {
 
-// One thing wide enough to see, or all narrow ones of a pixel together.
+// One span wide enough to see, or all narrow ones of a pixel together.
 struct SpanCell {
   float begin_px = 0;
   float end_px = 0;
@@ -21,23 +21,23 @@ struct SpanCell {
 
 class SpanRow {
  public:
-  // Begins must not decrease. False: it overlaps the last one and belongs in another row.
+  // Begins must not decrease. False: the span overlaps the last one and belongs in another row.
   bool add(int64_t begin_ns, int64_t end_ns, uint32_t item);
 
   uint32_t size() const { return static_cast<uint32_t>(begin_.size()); }
   int64_t begin_ns(uint32_t i) const { return begin_[i]; }
   int64_t end_ns(uint32_t i) const { return end_[i]; }
-  // Whatever the row's maker put there: a name, an index.
+  // What the caller passed to add(): a name, an index.
   uint32_t item(uint32_t i) const { return item_[i]; }
   uint64_t busy_ns() const { return busy_; }
   // Time covered by the spans [first, last).
   uint64_t busy_ns(uint32_t first, uint32_t last) const;
-  // The first span that ends after the time (or at it, without length).
+  // The first span that ends after the time, or is an instant at the time.
   uint32_t first_ending_after(int64_t time_ns) const;
   // The first span that begins at or after the time.
   uint32_t first_beginning_at(int64_t time_ns) const;
 
-  // From left to right, at most about two per pixel; every span that touches the window is in one.
+  // From left to right, at most about two per pixel. Every span that overlaps the window is in one.
   std::vector<SpanCell> cells(const TimeWindow& window, uint32_t columns) const;
 
   size_t memory_bytes() const;
@@ -52,7 +52,7 @@ class SpanRow {
   uint64_t busy_ = 0;
 };
 
-// Puts spans that come in order of their begins into as few rows as they need.
+// Distributes spans, which come in order of their begins, over as few rows as possible.
 class SpanStacker {
  public:
   explicit SpanStacker(size_t most_rows) : most_(most_rows) {}

@@ -36,7 +36,7 @@ uint64_t StepCurve::peak() const {
   return empty() ? 0 : levels_.back().front().max;
 }
 
-// Of the steps [first, last): whole groups from the levels, the ends one by one.
+// Of the steps [first, last): whole groups from the levels, both ends step by step.
 StepCurve::Range StepCurve::extremes(size_t first, size_t last) const {
   Range range;
   const auto level_at = [&](size_t level, size_t i) -> Range {

@@ -1,4 +1,4 @@
-// A curve of steps (the card's samples, an owner's bytes) in so many pixels, with exact extremes at
+// A step curve (the card's samples, an owner's bytes) in a number of pixels, with exact extremes at
 // every zoom. The series must outlive it.
 #pragma once
 
@@ -25,7 +25,7 @@ class StepCurve {
 
     bool known() const { return min <= max; }
   };
-  // Over all values that hold somewhere in [begin_ns, end_ns); unknown before the first step.
+  // Over all values within [begin_ns, end_ns); unknown before the first step.
   Range within(int64_t begin_ns, int64_t end_ns) const;
 
   // As points of a line, like curve_points().

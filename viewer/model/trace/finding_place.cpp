@@ -32,7 +32,7 @@ void at_peak(FindingPlace& place, const Peak& peak, const char* what, ShownBy by
   place.by = by;
 }
 
-// Where the card, or one owner on it, stood highest.
+// The maximum of the card, or of one owner on it.
 void at_highest(const Model& model, FindingPlace& place, const StepSeries& series,
                 const char* what) {
   if (series.empty()) return;
@@ -43,7 +43,7 @@ void at_highest(const Model& model, FindingPlace& place, const StepSeries& serie
   place.by = ShownBy::kMoment;
 }
 
-// From the beginning to the end of the steps that grew, with the difference in between.
+// The steps that grew, with a comparison of their end with their beginning.
 void over_growth(const Model& model, FindingPlace& place, const Lane& lane) {
   const Steps& steps = model.steps_of(lane);
   const AllocationHistory& m = *lane.memory;
@@ -54,11 +54,11 @@ void over_growth(const Model& model, FindingPlace& place, const Lane& lane) {
   const auto event = [&](size_t step) {
     return std::min(steps.boundaries[step], m.event_count() - 1);
   };
-  // Where a step begins little is alive: what stays from one to the other is what grew.
+  // Little is live where a step begins: what stays from one beginning to the other has grown.
   place.compare = event(first);
   place.event = event(last);
   place.range = TimeRange{m.time_ns[event(first)], m.time_ns[event(last)]};
-  place.what = "what came and stayed";
+  place.what = "what was allocated and not freed";
   place.by = ShownBy::kFlame;
 }
 
@@ -70,7 +70,7 @@ void at_largest_hole(FindingPlace& place, const Lane& lane) {
   if (largest != state.holes.end()) place.hole = largest->address;
 }
 
-// All memory that went back to the driver while the run went on.
+// From the first to the last segment that was returned to the driver.
 void over_shrinking(FindingPlace& place, const Lane& lane) {
   const AllocationHistory& m = *lane.memory;
   uint32_t first = kNever;
@@ -83,7 +83,7 @@ void over_shrinking(FindingPlace& place, const Lane& lane) {
   if (first == kNever) return;
   place.event = first;
   place.range = TimeRange{m.time_ns[first], m.time_ns[last]};
-  place.what = "memory given back and taken again";
+  place.what = "memory returned to the driver and reserved again";
   place.by = ShownBy::kTimeline;
 }
 
@@ -91,7 +91,7 @@ void at_divergence(const Model& model, FindingPlace& place) {
   const RankComparison& ranks = model.report.comparison;
   if (!ranks.divergence.found) return;
   place.range = TimeRange{ranks.divergence.time_ns, ranks.highest.time_ns};
-  place.what = "from where this rank left the others to its peak";
+  place.what = "from where this rank diverges to its peak";
   place.by = ShownBy::kFlame;
 }
 
@@ -127,11 +127,10 @@ std::optional<FindingPlace> place_of(const Model& model, const Finding& f) {
   } else if (is("nccl_overhead")) {
     for (const OwnerCurve& owner : lane.owners) {
       if (owner.name != "nccl") continue;
-      at_highest(model, place, lane.ledger->driver().owners().at(owner.owner),
-                 "where NCCL held most");
+      at_highest(model, place, lane.ledger->driver().owners().at(owner.owner), "NCCL's maximum");
     }
   } else if (is("stray_context") || is("other_process")) {
-    at_highest(model, place, lane.ledger->used(), "where most of the card was used");
+    at_highest(model, place, lane.ledger->used(), "the maximum used on the card");
   } else if (is("pinned_growth")) {
     place.time = model.span_ns();
     place.what = "the end of the run";

@@ -1,4 +1,4 @@
-// Where and when a finding can be seen, so that a click on it goes there.
+// Where and when a finding can be seen; a click on the finding goes there.
 #pragma once
 
 #include <optional>
@@ -8,17 +8,17 @@
 
 namespace tidemark::view {
 
-// Which panel shows it best.
+// The panel that shows it best.
 enum class ShownBy : uint8_t { kTimeline, kMap, kFlame, kMoment };
 
 struct FindingPlace {
   uint32_t lane = 0;
   uint32_t event = 0;
   std::optional<size_t> oom;        // the error that proves it, in Model::ooms
-  std::optional<double> time;       // where no event stands for it, ns since the start
-  std::optional<uint32_t> compare;  // an earlier event to see the growth from
+  std::optional<double> time;       // where it is at no event; ns since the start
+  std::optional<uint32_t> compare;  // an earlier event, to see the growth since then
   std::optional<TimeRange> range;   // what to zoom to
-  std::optional<uint64_t> hole;     // what to mark in the map
+  std::optional<uint64_t> hole;     // to highlight in the map
   std::optional<ColourBy> colour;
   ShownBy by = ShownBy::kMoment;
   std::string what;  // "the last error", "the allocated peak"

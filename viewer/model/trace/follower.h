@@ -1,7 +1,7 @@
 // Watches a trace, or a directory of traces, that is still being written.
 //
-// Looks at names, sizes and times of change only, so that the writer is never disturbed, and not
-// more often than asked: reading a large trace again takes its time.
+// It checks only names, sizes and modification times, so that the writer is never disturbed. It
+// does so at a limited rate, since to read a large trace again takes time.
 #pragma once
 
 #include <chrono>
@@ -15,16 +15,15 @@ class Follower {
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kPeriod{1000};
 
-  // From now on. It may have grown since somebody read it, so the first look finds a change.
+  // From now on. The trace may have grown since it was read, so the first check reports a change.
   void watch(const std::string& path);
   void stop() { path_.clear(); }
   bool active() const { return !path_.empty(); }
   const std::string& path() const { return path_; }
 
-  // Whether it changed since it was last seen. Looks at most once per period.
+  // Whether it changed since the last check. Checks at most once per period.
   bool changed(Clock::time_point now);
-  // It was read up to here, which took so long: the next look comes no sooner than three times
-  // that.
+  // It was read, which took this long: the next check comes after three times as long.
   void was_read(Clock::time_point now, Clock::duration took);
 
  private:

@@ -12,7 +12,7 @@ namespace {
 
 using Outcome = Result<std::shared_ptr<const Model>>;
 
-// So many events are looked through before anybody could notice: all is shown at once.
+// To analyse this many events takes too little time to notice: everything is shown at once.
 constexpr uint64_t kFewEvents = 1'000'000;
 
 }  // namespace
@@ -67,8 +67,8 @@ struct Loader::Job {
     return {};
   }
 
-  // First what is drawn, then what takes a walk through all events, then the report, which may take
-  // many times as long.
+  // First what is drawn, then the analysis of all events, then the report, which may take many
+  // times as long.
   void run() {
     if (const Status status = load(); !status) {
       publish(status.error());
@@ -86,7 +86,7 @@ struct Loader::Job {
     }
     notify();
     Result<Report> made = make_report(model->trace, {}, *found.ground);
-    // Nobody shall wait for the disk when the trace is closed.
+    // Closing the trace must not wait for the disk.
     model->trace.indexing.clear();
     const std::lock_guard lock(mutex);
     report = std::move(made);
@@ -104,7 +104,8 @@ struct Loader::Job {
 
 Loader::Loader(std::function<void()> wake) : wake_(std::move(wake)) {}
 
-// A thread owns its job, too: it must be joined from here, not by the job's end in the thread.
+// A thread shares the ownership of its job. It must be joined here: if the job were destroyed in
+// the thread, the thread would join itself.
 Loader::~Loader() {
   abandon();
   for (const std::shared_ptr<Job>& job : abandoned_) job->thread.join();

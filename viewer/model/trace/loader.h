@@ -1,7 +1,7 @@
-// Reads a trace on its own threads and tells how far it is.
+// Reads a trace on its own threads and reports the progress.
 //
 // start() and the getters belong to the drawing thread. Starting again abandons the load in
-// progress: its threads run to their end and their result is dropped.
+// progress: its threads run to their end and the result is dropped.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@ class Loader {
 
   // Until there is a model to take.
   bool busy() const;
-  // Also while the report is being made, or a load that nobody waits for runs to its end.
+  // Also while the report is being made or an abandoned load is still running.
   bool working() const;
   const std::string& path() const { return path_; }
   double progress() const;    // 0 to 1

@@ -16,7 +16,7 @@ namespace tidemark::view {
 namespace {
 
 constexpr size_t kLeastPoints = 16;  // of one curve
-// How long it takes at least from one look at the curves to the next.
+// The least time between two calls of `publish`.
 constexpr std::chrono::milliseconds kBetweenLooks(50);
 
 // The running sum of one device's blocks.
@@ -52,7 +52,7 @@ struct Running {
     if (curve.time_ns.size() >= most_points) join_pairs();
   }
 
-  // From here on a point stands for twice as many events; its extremes stay.
+  // From here on a point covers twice as many events. The extremes are kept.
   void join_pairs() {
     const size_t pairs = curve.time_ns.size() / 2;
     for (size_t i = 0; i < pairs; ++i) {
@@ -67,7 +67,7 @@ struct Running {
   }
 };
 
-// What was freed without having been allocated lay there from the start: lift the curve by it.
+// What was freed without a recorded allocation existed from the start: raise the curve by it.
 PreviewCurve lifted(const PreviewCurve& curve) {
   PreviewCurve out = curve;
   double lowest = 0;

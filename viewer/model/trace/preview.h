@@ -1,5 +1,5 @@
-// A first curve while the trace is still being read: what the events themselves say was asked for
-// and given back, without replaying the allocator. Coarse, and replaced by the exact curves.
+// A first curve while the trace is still being read: the bytes requested and freed according to the
+// events, without replaying the allocator. Coarse, and replaced by the exact curves.
 #pragma once
 
 #include <atomic>
@@ -26,12 +26,12 @@ struct Preview {
   std::vector<PreviewCurve> curves;
 };
 
-// Drawn in every frame while the trace is read: all curves together have at most about this many
-// points, each the extremes of as many events as it takes.
+// The preview is drawn in every frame while the trace is read. All curves together have at most
+// about this many points; each point has the extremes of as many events as necessary.
 inline constexpr size_t kMostPreviewPoints = 8192;
 
-// Calls `publish` now and then with what is known so far, until done or `stop` is set. Points begin
-// with `events_per_point` and take more when there would be too many.
+// Calls `publish` now and then with what is known so far, until done or `stop` is set. A point
+// covers `events_per_point` events, and more when there would be too many points.
 void make_preview(std::span<const TraceReader> readers, const std::atomic<bool>& stop,
                   const std::function<void(const Preview&)>& publish,
                   uint64_t events_per_point = 1024);

@@ -28,12 +28,12 @@ std::vector<OwnerCurve> owner_curves(const ProcessModel& process, const DriverHi
   std::vector<OwnerCurve> curves;
   for (const auto& [owner, series] : history.owners()) {
     const std::string_view name = process.names.string(owner);
-    // The framework's own segments are the reserved curve.
+    // The framework's segments are the reserved curve.
     if (!of_driver && name == "torch") continue;
     curves.push_back(
         {owner, name.empty() ? "unknown owner" : std::string(name), StepCurve(series)});
   }
-  // One owner alone is the curve of the device itself.
+  // With one owner, its curve is that of the device.
   if (of_driver && curves.size() == 1) curves.clear();
   std::stable_sort(curves.begin(), curves.end(), [](const OwnerCurve& a, const OwnerCurve& b) {
     return a.bytes.peak() > b.bytes.peak();
@@ -68,8 +68,7 @@ Lane make_lane(const TraceModel& trace, uint32_t index, const AllocationHistory&
   return lane;
 }
 
-// Devices that the process did something on; a card that was only watched is one where nothing
-// else is known of the process.
+// Devices that the process used. Where it used none, those whose counters were sampled.
 std::vector<int64_t> devices_to_show(const ProcessModel& process) {
   std::set<int64_t> used;
   for (const AllocationHistory& m : process.framework) used.insert(m.device);
@@ -151,14 +150,14 @@ std::vector<std::string> losses_of(const TraceModel& trace,
   }
   if (trace.damage.truncated) out.emplace_back("the file ends in the middle of a block");
   if (trace.unknown_blocks != 0) {
-    out.push_back(fmt::format("{} written by a newer tidemark, left out",
+    out.push_back(fmt::format("{} written by a newer tidemark could not be read",
                               counted(trace.unknown_blocks, "block")));
   }
   return out;
 }
 
-// What the report tells of the ranks.
-std::vector<std::string> losses_told_by(const TraceModel& trace, const Report& report) {
+// What the report says about the ranks.
+std::vector<std::string> losses_in(const TraceModel& trace, const Report& report) {
   std::vector<std::string> out;
   // A report of the whole trace lists its processes in the trace's order.
   for (uint32_t i = 0; i < report.ranks.size(); ++i) {
@@ -199,7 +198,7 @@ void Model::attach(const Insight& insight) {
 void Model::attach(Report made) {
   report = std::move(made);
   report_ready = true;
-  for (std::string& loss : losses_told_by(trace, report)) losses.push_back(std::move(loss));
+  for (std::string& loss : losses_in(trace, report)) losses.push_back(std::move(loss));
 }
 
 uint32_t Model::lane_of(uint32_t process, int64_t device) const {
@@ -234,14 +233,14 @@ std::unique_ptr<Model> prepare_model(TraceModel trace, const std::vector<std::st
       add_ooms(process, static_cast<uint32_t>(i), model->lanes[i], model->ooms);
     }
     if (const uint64_t left_out = model->activity.back().left_out; left_out != 0) {
-      model->losses.push_back(fmt::format("{}{} overlapped too deep, and are not drawn",
+      model->losses.push_back(fmt::format("{}{} overlapped too deeply and are not drawn",
                                           process_name(model->trace, p),
                                           counted(left_out, "kernel or collective")));
     }
     if (const MarkLanes& marks = model->marks.back(); marks.unmatched_ends + marks.left_out != 0) {
       model->losses.push_back(
-          fmt::format("{} of annotations had no begin or nested too deep, and are not drawn",
-                      counted(marks.unmatched_ends + marks.left_out, "range")));
+          fmt::format("{} without a begin or nested too deeply, not drawn",
+                      counted(marks.unmatched_ends + marks.left_out, "annotation")));
     }
   }
   std::stable_sort(model->ooms.begin(), model->ooms.end(),

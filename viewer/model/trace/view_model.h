@@ -24,7 +24,7 @@
 
 namespace tidemark::view {
 
-// What one owner (nccl, cublas, the program itself) holds of the card.
+// What one owner (nccl, cublas, the program itself) holds on the card.
 struct OwnerCurve {
   uint32_t owner = 0;  // string
   std::string name;
@@ -43,8 +43,8 @@ struct Lane {
   MinMaxPyramid curves;
   StateIndex states;
   std::unique_ptr<const LedgerSource> ledger;
-  StepCurve used;                  // of the whole card, as NVML has it
-  std::vector<OwnerCurve> owners;  // beside the curves: most bytes first
+  StepCurve used;                  // of the whole card, from NVML
+  std::vector<OwnerCurve> owners;  // other than the framework; most bytes first
 
   Steps driver_steps;  // of a lane without a framework
 
@@ -56,21 +56,21 @@ struct OomPoint {
   uint32_t event = 0;  // the last change before it
   int64_t time_ns = 0;
   uint64_t requested_bytes = 0;
-  uint64_t device_free_bytes = 0;  // the driver's own errors do not tell
+  uint64_t device_free_bytes = 0;  // not known for errors of the driver
   uint32_t stack = 0;
   Layer layer = Layer::kFramework;
 };
 
-// Where the rows of a process lie; reader is null where there are no files.
+// Where the rows of a process are; reader is null where there are no files.
 struct RowsOfProcess {
   const TraceReader* reader = nullptr;
   uint32_t id = 0;
 };
 
-// What takes a walk through all events, made once.
+// The results of a pass over all events.
 struct Insight {
   bool categories_known = false;
-  std::shared_ptr<Groundwork> ground;  // for the report
+  std::shared_ptr<Groundwork> ground;  // the report is made from it
 };
 
 // Owned by a shared_ptr wherever panels work in the background.
@@ -84,7 +84,7 @@ struct Model : std::enable_shared_from_this<Model> {
   std::vector<OomPoint> ooms;      // by time
   std::vector<FrameText> text;     // per process
   uint64_t events = 0;
-  // The files themselves, for what is read on demand; none in models made without files.
+  // The files, for what is read on demand; null in models that were made without files.
   std::shared_ptr<const TraceSource> source;
   std::vector<RowsOfProcess> rows;  // per process
 
@@ -99,7 +99,7 @@ struct Model : std::enable_shared_from_this<Model> {
   const ProcessModel& process_of(const Lane& lane) const { return trace.processes[lane.process]; }
   // The lane of a device of a process; none: UINT32_MAX.
   uint32_t lane_of(uint32_t process, int64_t device) const;
-  // Steps, phases, limit of a lane; null while the report is not there.
+  // Steps, phases, limit of a lane; null until the report is attached.
   const DeviceReport* report_of(const Lane& lane) const;
   const Steps& steps_of(const Lane& lane) const;
   void attach(const Insight& insight);
@@ -109,11 +109,11 @@ struct Model : std::enable_shared_from_this<Model> {
 // The last part of its path.
 std::string short_name(const Model& model);
 
-// Everything that is drawn without a walk through all events. `warnings` are those of opening the
+// Everything that can be drawn without a pass over all events. `warnings` are from opening the
 // files. Without a source there are no kernels.
 std::unique_ptr<Model> prepare_model(TraceModel trace, const std::vector<std::string>& warnings,
                                      std::shared_ptr<const TraceSource> source = {});
-// Gives every block its category, which may be drawn meanwhile.
+// Finds the category of every block, while the model may be drawn.
 Insight look_through(Model& model);
 // With insight and report.
 Result<std::unique_ptr<const Model>> make_model(TraceModel trace,
