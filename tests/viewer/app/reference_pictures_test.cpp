@@ -1,10 +1,11 @@
 // Compares pictures of recorded traces with those in tests/data/pictures.
 //
 //   reference_pictures_test            compares
-//   reference_pictures_test --update   redraws them; look at each before you commit it
+//   reference_pictures_test --update   draws them again; look at each before committing it
 //
-// The font is ImGui's own, so that text has the same size everywhere. Renderers differ at the edges
-// of lines, so pictures are compared after averaging squares of kCell pixels.
+// A picture that differs is written to seen_pictures in the build directory. The font is ImGui's
+// built-in one, so that text has the same size everywhere. Renderers differ in the edges of lines,
+// so pictures are compared after averaging squares of kCell pixels.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -106,7 +107,7 @@ Image read_png(const std::string& path) {
   return image;
 }
 
-// Number of squares whose mean colour differs; -1 when the sizes differ.
+// The number of squares whose mean colour differs; -1 when the sizes differ.
 int cells_apart(const Image& a, const Image& b) {
   if (a.width != b.width || a.height != b.height || a.width == 0) return -1;
   int apart = 0;
@@ -146,11 +147,12 @@ TEST_P(ReferencePictures, AreUnchanged) {
   const int apart = cells_apart(now, kept);
   EXPECT_TRUE(apart >= 0 && apart <= kCellsAllowed)
       << apart << " cells differ from " << path_of(GetParam())
-      << "; if that is intended, run this test with --update and look at the picture";
-  if (apart > kCellsAllowed) {
-    const std::string seen = std::string(GetParam().name) + ".seen.png";
-    if (write_png(now, seen)) std::printf("what was drawn: %s\n", seen.c_str());
-  }
+      << "; if this is intended, run this test with --update and look at the picture";
+  if (apart >= 0 && apart <= kCellsAllowed) return;
+  const std::filesystem::path folder = TIDEMARK_SEEN_PICTURES;
+  std::filesystem::create_directories(folder);
+  const std::string seen = (folder / (std::string(GetParam().name) + ".png")).string();
+  if (write_png(now, seen)) std::printf("what was drawn: %s\n", seen.c_str());
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ReferencePictures, testing::ValuesIn(kPictures),
