@@ -12,7 +12,7 @@ bool begin_dialog(const char* title, bool* open, ImVec2 size) {
   ImGui::SetNextWindowPos(viewport->GetWorkCenter(), ImGuiCond_Appearing, {0.5F, 0.5F});
   ImGui::SetNextWindowSize({std::min(size.x, most.x), std::min(size.y, most.y)},
                            size.y > 0 ? ImGuiCond_Appearing : ImGuiCond_Always);
-  // Panels have no edges; what floats above them needs one, above all in the light theme.
+  // Panels have no border; a dialog above them needs one, most of all in the light theme.
   ImGui::PushStyleVar(ImGuiStyleVar_WindowBorderSize, px(1));
   const bool shown = ImGui::Begin(
       title, open,

@@ -1,11 +1,12 @@
-// Windows that float above the panels: in the middle, no larger than the program's, with an edge.
+// Windows that open above the panels: centred, no larger than the program's window, with a border.
 #pragma once
 
 #include <imgui.h>
 
 namespace tidemark::view {
 
-// A height of 0 fits what is in it. Call end_dialog() whatever it returns, as with ImGui::Begin.
+// With a height of 0 the dialog fits its content. As with ImGui::Begin, call end_dialog() whatever
+// it returns.
 bool begin_dialog(const char* title, bool* open, ImVec2 size);
 void end_dialog();
 

@@ -12,7 +12,7 @@ void draw_hatch(ImDrawList& draw, ImVec2 min, ImVec2 max, ImU32 colour, float sp
   const float height = max.y - min.y;
   if (max.x - min.x < 1 || height < 1) return;
   draw.PushClipRect(min, max, true);
-  // Anchored to the screen, so that neighbours continue each other's lines.
+  // Aligned to the screen, so that the lines of neighbours meet.
   const float first = std::floor((min.x - height) / spacing) * spacing;
   for (float x = first; x < max.x; x += spacing) {
     draw.AddLine({x, max.y}, {x + height, min.y}, colour, 1);

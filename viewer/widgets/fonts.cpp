@@ -30,7 +30,7 @@ std::string find_font(std::initializer_list<const char*> names) {
 
 ImFont* add(const std::string& path, float size) {
   ImFontAtlas& atlas = *ImGui::GetIO().Fonts;
-  // Latin, punctuation, arrows and the shapes used as marks.
+  // Latin, punctuation, arrows and the shapes used as symbols.
   static constexpr ImWchar kRanges[] = {0x20,   0x17F,  0x2010, 0x2027, 0x2190,
                                         0x2193, 0x25A0, 0x25CF, 0};
   ImFontConfig config;
@@ -39,7 +39,7 @@ ImFont* add(const std::string& path, float size) {
   if (!path.empty()) {
     if (ImFont* font = atlas.AddFontFromFileTTF(path.c_str(), size, &config, kRanges)) return font;
   }
-  config.SizePixels = std::round(size * 0.87F);  // ImGui's own is wider at the same size
+  config.SizePixels = std::round(size * 0.87F);  // the built-in font is wider at the same size
   config.OversampleH = 1;
   return atlas.AddFontDefault(&config);
 }

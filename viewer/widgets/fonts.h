@@ -1,4 +1,5 @@
-// The fonts, taken from the system. None is shipped: without them ImGui's own is used.
+// The fonts of the system. None is shipped; where the system has none, ImGui's built-in font is
+// used.
 #pragma once
 
 #include <imgui.h>
@@ -15,7 +16,7 @@ struct Fonts {
 };
 
 const Fonts& fonts();
-// ImGui's own font looks the same on every machine, for pictures that are compared.
+// The built-in font looks the same on every machine, for pictures that are compared.
 enum class FontSource : uint8_t { kSystem, kBuiltIn };
 // Fills the current ImGui context's atlas; call again when the scale changes.
 void load_fonts(float scale, FontSource source = FontSource::kSystem);

@@ -1,5 +1,5 @@
-// Every key and gesture of the program, in one place: what is pressed, what the menus show, and
-// what the page of keys and docs/viewer.md tell.
+// Every key and gesture of the program in one place: for input, for the menus, and for the page of
+// keys. docs/viewer.md has the same table.
 #pragma once
 
 #include <imgui.h>

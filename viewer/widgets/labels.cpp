@@ -66,7 +66,7 @@ void Labels::draw(ImDrawList& draw) {
       l.max = l.min + size;
     }
     if (taken(l, i)) {
-      l.text.clear();  // takes no place
+      l.text.clear();  // not drawn, so it takes no place
       continue;
     }
     if (l.ground != 0) draw.AddRectFilled(l.min, l.max, l.ground, px(3));

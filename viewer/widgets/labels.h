@@ -1,5 +1,5 @@
-// Labels of a plot that never lie on one another: where two want the same place, the more important
-// one gets it.
+// Labels of a plot that never overlap: where two need the same place, the more important one gets
+// it.
 #pragma once
 
 #include <imgui.h>
@@ -13,14 +13,14 @@ namespace tidemark::view {
 
 class Labels {
  public:
-  // Text with its upper left at `at`, in the current font. The smaller `rank` wins. On a ground of
-  // its own (0: none), lest a curve strikes it through.
+  // Text with its upper left at `at`, in the current font. The smaller `rank` wins. It has a
+  // background (0: none), so that a curve does not run through it.
   void add(int rank, ImVec2 at, ImU32 ink, std::string text,
            ImU32 ground = paint(theme().panel, 228));
-  // At the first of these places that is free.
+  // At the first free one of these places.
   void add_at_either(int rank, std::vector<ImVec2> places, ImU32 ink, std::string text);
-  // Like draw_flag(): on a tab whose lower middle is at `at`, kept between the two x.
-  // If that is taken, at the first free one of the others.
+  // Like draw_flag(): on a tab whose lower middle is at `at`, kept within [least_x, most_x]. If
+  // that place is taken, at the first free one of the others.
   void add_flag(int rank, ImVec2 at, float least_x, float most_x, Rgb colour, std::string text,
                 const std::vector<ImVec2>& others = {});
 
@@ -36,10 +36,10 @@ class Labels {
     ImU32 ground = 0;
     ImFont* font = nullptr;
     std::string text;
-    std::vector<ImVec2> elsewhere;  // upper left corners, if this place is taken
+    std::vector<ImVec2> elsewhere;  // upper left corners to try if this place is taken
   };
 
-  // Whether the label lies on one of the first `count`.
+  // Whether the label overlaps one of the first `count`.
   bool taken(const Label& label, size_t count) const;
 
   std::vector<Label> labels_;

@@ -1,4 +1,4 @@
-// Tables with sortable columns, of which only the rows on the screen are drawn.
+// Tables with sortable columns. Only the rows on the screen are drawn.
 #pragma once
 
 #include <imgui.h>
@@ -46,10 +46,10 @@ inline void read_sort(SortBy& sort) {
   sort.descending = specs->Specs[0].SortDirection == ImGuiSortDirection_Descending;
 }
 
-// The headings, each on the side where its cells are.
+// The headings, aligned like their cells.
 inline void begin_rows() {
   ImGui::TableSetupScrollFreeze(0, 1);
-  // ImGui keeps room for the arrow in every column that could be sorted.
+  // ImGui reserves space for the arrow in every sortable column.
   const float arrow =
       ImGui::TableGetSortSpecs() == nullptr ? 0 : ImGui::GetFontSize() * 0.65F + px(10);
   ImGui::TableNextRow(ImGuiTableRowFlags_Headers);

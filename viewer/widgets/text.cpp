@@ -79,7 +79,7 @@ void fact(const char* label, std::string_view value, float column) {
 void swatch(Rgb colour) {
   const float side = ImGui::GetFontSize() * 0.7F;
   const ImVec2 at = ImGui::GetCursorScreenPos();
-  // Beside buttons, text is lower than the line's upper edge.
+  // Next to buttons, text starts below the upper edge of the line.
   const float drop = ImGui::GetCurrentWindow()->DC.CurrLineTextBaseOffset +
                      (ImGui::GetTextLineHeight() - side) / 2;
   ImGui::GetWindowDrawList()->AddRectFilled({at.x, at.y + drop}, {at.x + side, at.y + drop + side},

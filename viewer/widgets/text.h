@@ -1,4 +1,4 @@
-// Text that fits, explains itself and lines up.
+// Text that is cut to fit, explained by tooltips and aligned.
 #pragma once
 
 #include <imgui.h>
@@ -23,13 +23,13 @@ float width_of(std::string_view text);
 // "optimizer_state" as people write it.
 std::string in_words(std::string_view id);
 
-// A tooltip for the item before, in a box of comfortable width.
+// A tooltip for the previous item, wrapped at a readable width.
 void explain(const char* text);
 
-// On the same line when `width` still fits there, else on the next.
+// The next item goes on the same line if `width` still fits there.
 void flow(float width);
 
-// "label   value" with the label dim and the value at a common column.
+// "label   value", with the label dim and the values aligned at `column`.
 void fact(const char* label, std::string_view value, float column);
 
 // A small filled square, as in a legend.

@@ -152,7 +152,7 @@ void set_plot_style(const Theme& t) {
   p = ImPlotStyle();
   p.PlotPadding = {0, 0};
   p.PlotBorderSize = 0;
-  p.MinorAlpha = 1;  // ticks set by hand count as minor ones
+  p.MinorAlpha = 1;  // ImPlot treats ticks set by hand as minor ones
   p.LineWeight = 1.6F * t.scale;
   p.Colors[ImPlotCol_PlotBg] = vec(t.raised, t.dark ? 0.35F : 0.55F);
   p.Colors[ImPlotCol_FrameBg] = vec(t.panel, 0);

@@ -16,13 +16,13 @@ struct Theme {
   Rgb raised;  // cards, bars, headers
   Rgb line;    // borders, grid
   Rgb text;
-  Rgb dim;  // second-rank text
+  Rgb dim;  // secondary text
   Rgb accent;
 
   Rgb allocated;
   Rgb requested;
   Rgb reserved;
-  Rgb used;     // of the whole card, by everybody
+  Rgb used;     // of the whole card, by all processes
   Rgb pending;  // freed, but still used by another stream
   Rgb limit;
   Rgb cursor;
