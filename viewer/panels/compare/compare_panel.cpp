@@ -68,7 +68,7 @@ void ComparePanel::draw_instant_choice(const Model& model, Selection& selection)
     wanted.follows = true;
     selection.compare_with(model, wanted);
   }
-  explain("Always at the cursor's time, wherever that goes.");
+  explain("Compare at the cursor's time, and follow the cursor.");
   const Model& there = selection.comparison.model_of_reference(model);
   const uint32_t peak = there.lanes[wanted.lane].memory->allocated_peak.event;
   flow(px(90));
@@ -77,7 +77,7 @@ void ComparePanel::draw_instant_choice(const Model& model, Selection& selection)
     wanted.event = peak;
     selection.compare_with(model, wanted);
   }
-  explain("Where the other one held most.");
+  explain("Compare with the peak of the other one.");
 }
 
 void ComparePanel::draw_choice(const Model& model, Selection& selection) {
@@ -91,12 +91,12 @@ void ComparePanel::draw_choice(const Model& model, Selection& selection) {
   flow(px(110));
   if (selection.comparison.other() == nullptr) {
     if (ImGui::Button("Add a trace...")) open_wanted = true;
-    explain("Open a second trace beside this one.");
+    explain("Open a second trace to compare with.");
     return;
   }
   bool by_clock = selection.comparison.by_clock();
   if (ImGui::Checkbox("by the clock", &by_clock)) selection.place_other_by_clock(model, by_clock);
-  explain("Place the other trace where its clock says; else both begin together.");
+  explain("Align the two traces by their clocks. Otherwise both start at 0.");
   flow(px(170));
   if (ImGui::Button("Close the second trace")) selection.set_other(model, nullptr);
 }
@@ -214,18 +214,18 @@ void ComparePanel::draw_plot(const Model& model, Selection& selection, ImVec2 si
 
 void ComparePanel::draw_offers(const Model& model, Selection& selection) {
   text_wrapped(
-      "Choose what to compare with: a rank or an added trace above, or ctrl and a click on a "
+      "Choose what to compare with: a rank or a second trace in the list above, or ctrl-click a "
       "rank.");
-  if (ImGui::Button(selection.comparison.reference() ? "Stop comparing" : "Hold this instant")) {
+  if (ImGui::Button(selection.comparison.reference() ? "Stop comparing" : "Compare from here")) {
     selection.toggle_compare(model);
   }
-  explain("Then move the cursor: the lines below tell what came and went since (C).");
+  explain("Then move the cursor: the lines below show what was allocated and freed since (C).");
   const RankComparison& ranks = model.report.comparison;
   if (!ranks.compared) return;
   for (uint32_t i = 0; i < model.lanes.size(); ++i) {
     if (model.process_of(model.lanes[i]).info.rank != ranks.typical.rank) continue;
     if (i == selection.cursor.lane()) return;
-    const std::string label = fmt::format("With rank {}, a typical one", ranks.typical.rank);
+    const std::string label = fmt::format("Compare with rank {} (typical)", ranks.typical.rank);
     flow(width_of(label) + px(20));
     if (ImGui::Button(label.c_str())) selection.compare_with(model, {false, i, 0, true});
     return;
@@ -284,12 +284,12 @@ void ComparePanel::draw_rows(const Model& model, Selection& selection) {
 
 void ComparePanel::draw(const Model& model, Selection& selection) {
   if (selection.cursor.lane() >= model.lanes.size()) {
-    text_dim("There is no allocator history in this trace.");
+    text_dim("This trace has no allocator history.");
     return;
   }
   draw_choice(model, selection);
   const ImVec2 room = ImGui::GetContentRegionAvail();
-  // Without anything to compare with, the curve may have the room.
+  // With nothing to compare, the curve takes the space of the table.
   const bool two = selection.compared(model).has_value();
   const float most = two ? px(420) : std::max(px(60), room.y - px(90));
   const float plot = std::floor(std::clamp(room.y * (two ? 0.5F : 1.0F), px(60), most));

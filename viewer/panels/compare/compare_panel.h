@@ -1,5 +1,5 @@
 // Two devices side by side: two ranks, two times, or two traces. Their curves in one plot, and what
-// is alive in one but not in the other.
+// is live in one but not in the other.
 #pragma once
 
 #include <memory>
@@ -17,20 +17,20 @@ class ComparePanel {
 
   void draw(const Model& model, Selection& selection);
 
-  bool open_wanted = false;  // asks for another trace to compare with
+  bool open_wanted = false;  // asks to open another trace to compare with
 
   // There is more to compute: draw again soon.
   bool busy() const { return !mine_.work.is_exact() || !theirs_.work.is_exact(); }
-  // Pictures wait for everything; a window must not.
+  // A frame computes everything; for pictures, not for a window.
   bool patient = false;
 
-  // The greatest of each curve as drawn last, for tests: mine, theirs.
+  // The maximum of each curve as drawn last, for tests: mine, theirs.
   double drawn_top[2] = {0, 0};
 
  private:
-  // One curve as it is drawn, made again only when anything differs.
+  // One curve as it is drawn; computed again only when something changed.
   struct Points {
-    std::weak_ptr<const Model> model;  // another may come to lie where this one was
+    std::weak_ptr<const Model> model;  // a later model may get the same address
     const Lane* lane = nullptr;
     TimeWindow window;
     double offset = 0;
@@ -50,7 +50,7 @@ class ComparePanel {
   void plot_both(const PlotArea& area);
   void draw_legend(const Model& model, const Selection& selection, const PlotArea& area);
   void draw_rows(const Model& model, Selection& selection);
-  // What could be compared, while nothing is.
+  // Suggestions, while nothing is compared.
   void draw_offers(const Model& model, Selection& selection);
   // The chosen curve of a lane, its times moved by `offset`.
   void fill(const Model& model, const Lane& lane, const VisibleRange& view, double offset,
@@ -62,7 +62,7 @@ class ComparePanel {
   TimeGestures gestures_;
   const Model* model_ = nullptr;
   uint64_t version_ = 0;
-  bool reported_ = false;  // whether the report was there, from which the peaks are
+  bool reported_ = false;  // whether the report was attached, which has the peaks
   std::vector<ChangeRow> rows_;
 };
 
