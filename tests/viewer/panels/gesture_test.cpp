@@ -154,7 +154,7 @@ TEST_F(Gestures, FlameOfTwoTimesAndTwoRanksHasTheColoursOfMoreAndLess) {
   selection().compare_with(model(), {false, 2, peak, false});
   frame(3);
   EXPECT_LT(flame.tree().nodes[0].net, 0);
-  EXPECT_TRUE(painted("##icicle", 86, 180, 233)) << "what rank 1 has not";
+  EXPECT_TRUE(painted("##icicle", 86, 180, 233)) << "what rank 1 does not have";
 }
 
 TEST_F(Gestures, MapUsesAllFiveColourings) {
@@ -240,8 +240,8 @@ TEST_F(Gestures, ABlockShowsItsStackSizeLifeAndNeighbours) {
   frame(4);
   const Lane& lane = model().lanes[0];
   const Allocation& a = lane.memory->allocations[*selection().highlights.allocation];
-  EXPECT_TRUE(reads(DetailPanel::kTitle, "asked for"));
-  EXPECT_TRUE(reads(DetailPanel::kTitle, "born"));
+  EXPECT_TRUE(reads(DetailPanel::kTitle, "requested"));
+  EXPECT_TRUE(reads(DetailPanel::kTitle, "allocated"));
   EXPECT_TRUE(reads(DetailPanel::kTitle, "freed"));
   EXPECT_TRUE(reads(DetailPanel::kTitle, "Neighbours"));
   EXPECT_TRUE(reads(DetailPanel::kTitle, "before:"));

@@ -16,7 +16,7 @@ namespace tidemark::view {
 namespace {
 
 constexpr float kColumnPx = 110;
-// Operations of one group can be thousands; the rest are in the table.
+// A group can have thousands of operations; the table lists the rest.
 constexpr size_t kMostOfGroup = 12;
 
 std::string instant_of(const Model& model, int64_t time_ns, double length) {
@@ -48,7 +48,7 @@ void draw_memory(const Model& model, const ActivityRef& ref, const ActivityRow& 
           px(kColumnPx));
     }
   } else {
-    text_dim("nothing was allocated yet");
+    text_dim("Nothing was allocated yet.");
   }
   if (!lane.used.empty()) fact("card used", size_text(lane.used.at(begin)), px(kColumnPx));
 }
@@ -74,7 +74,7 @@ void draw_stuck(const Model& model, const NcclOperation& op) {
       return out;
     };
     ImGui::PushStyleColor(ImGuiCol_Text, paint(theme().bad));
-    text_wrapped(fmt::format("It never ran: rank {} waited, rank {} never came.",
+    text_wrapped(fmt::format("It never ran: rank {} waited, rank {} never called it.",
                              list(stuck.waiting), list(stuck.absent)));
     ImGui::PopStyleColor();
   }
@@ -109,7 +109,7 @@ void draw_operation(const Model& model, const ProcessModel& process, const NcclO
                      span_text(static_cast<double>(op.gpu_duration_ns))),
          px(kColumnPx));
   } else {
-    fact("on the card", "its kernel is not known", px(kColumnPx));
+    fact("on the card", "unknown: its kernel was not recorded", px(kColumnPx));
   }
 }
 
@@ -185,7 +185,7 @@ void ActivityDetails::draw_kernel(const Model& model, const ActivityRef& ref,
   if (ImGui::Button("Copy the name")) ImGui::SetClipboardText(whole.c_str());
 }
 
-// Who came when, and whom the others waited for.
+// When each rank called it, and which rank the others waited for.
 void ActivityDetails::draw_ranks() {
   if (parts_.size() < 2) return;
   ImGui::SeparatorText("On the ranks");
@@ -198,7 +198,7 @@ void ActivityDetails::draw_ranks() {
     fact(fmt::format("rank {}", p.rank).c_str(),
          fmt::format("called {} after the first{}",
                      span_text(static_cast<double>(p.called_ns - early->called_ns)),
-                     p.ran_ns == 0 ? ", its kernel is not known"
+                     p.ran_ns == 0 ? ", kernel not recorded"
                                    : ", ran for " + span_text(static_cast<double>(p.took_ns))),
          px(kColumnPx));
   }
@@ -242,7 +242,7 @@ void ActivityDetails::draw(const Model& model, Selection& selection, const Activ
     const double room = std::max((end - begin) * 2, 1e3);
     selection.view.show(begin - room, end + room);
   }
-  explain("Show this and what is around it.");
+  explain("Zoom to it, with some time before and after.");
   if (row.kind == ActivityKind::kKernels) {
     draw_kernel(model, ref, row);
   } else {

@@ -21,7 +21,7 @@ class ActivityDetails {
     uint64_t took_ns = 0;
   };
 
-  // Looks up what would take too long in every frame.
+  // Looks up what takes too long to look up in every frame.
   void update(const Model& model, const ActivityRef& ref, const ActivityRow& row);
   void draw_kernel(const Model& model, const ActivityRef& ref, const ActivityRow& row);
   void draw_collective(const Model& model, const ActivityRef& ref, const ActivityRow& row);

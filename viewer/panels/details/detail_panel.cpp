@@ -23,7 +23,7 @@ void DetailPanel::draw_facts(const Model& model, const Lane& lane, const Allocat
     const WithFont title(fonts().title);
     text(size_text(a.block_bytes));
   }
-  fact("asked for",
+  fact("requested",
        fmt::format("{} ({} lost to rounding)", size_text(a.requested_bytes),
                    size_text(a.block_bytes - std::min(a.block_bytes, a.requested_bytes))),
        column);
@@ -33,16 +33,17 @@ void DetailPanel::draw_facts(const Model& model, const Lane& lane, const Allocat
   } else {
     fact("category", in_words(category_name(a.category)), column);
   }
-  fact("born", a.seeded ? "before the recording began" : since(a.birth_ns), column);
+  fact("allocated", a.seeded ? "before the recording began" : since(a.birth_ns), column);
   if (a.death == kNever) {
-    fact("freed", "never, within the recording", column);
+    fact("freed", "not before the recording ended", column);
   } else {
     fact("freed", since(a.death_ns), column);
-    fact("lived", span_text(static_cast<double>(a.death_ns - a.birth_ns)), column);
+    fact("lifetime", span_text(static_cast<double>(a.death_ns - a.birth_ns)), column);
   }
   if (a.release != kNever && a.death != a.release + 1 && a.death != kNever) {
     const int64_t wait = a.death_ns - lane.memory->time_ns[a.release];
-    fact("pending", span_text(static_cast<double>(wait)) + " between free and reuse", column);
+    fact("pending", span_text(static_cast<double>(wait)) + " between the free and its completion",
+         column);
   }
   fact("address", fmt::format("{:#x}", a.address), column);
   fact("stream", fmt::format("{:#x}", a.stream), column);
@@ -55,8 +56,8 @@ void DetailPanel::draw_neighbours(const Model& model, Selection& selection, cons
   const Moment& moment = selection.cursor.moment(model);
   const Allocation& a = lane.memory->allocations[*selection.highlights.allocation];
   if (!a.alive_at(moment.event)) {
-    text_dim("Not alive at the cursor, so it has no neighbours now.");
-    if (ImGui::Button("Go to its birth")) {
+    text_dim("Not live at the cursor, so it has no neighbours there.");
+    if (ImGui::Button("Go to its allocation")) {
       selection.set_event(model, selection.cursor.lane(), a.birth);
       selection.reveal_cursor(model);
     }
@@ -79,7 +80,7 @@ void DetailPanel::draw_neighbours(const Model& model, Selection& selection, cons
     explain("Show this neighbour.");
   };
   side("before", "the segment begins here", n.before, n.hole_before);
-  side("behind", "the segment ends here", n.after, n.hole_after);
+  side("after", "the segment ends here", n.after, n.hole_after);
 }
 
 void DetailPanel::draw_stack(const Model& model, const Lane& lane, uint32_t stack, bool seeded) {
@@ -117,7 +118,7 @@ void DetailPanel::draw_block(const Model& model, Selection& selection) {
 void DetailPanel::draw_pin(const Model& model, Selection& selection, const char* where,
                            uint32_t block) {
   if (block == kNever) {
-    text_dim(fmt::format("{}: nothing; the segment ends there", where));
+    text_dim(fmt::format("{}: none, this is the border of the segment", where));
     return;
   }
   const Lane& lane = model.lanes[selection.cursor.lane()];
@@ -165,14 +166,14 @@ void DetailPanel::draw_hole(const Model& model, Selection& selection) {
        column);
   if (hole.before == kNever && hole.after == kNever) {
     text_wrapped(
-        "The whole segment is free: nothing pins it, and torch.cuda.empty_cache() would give it "
-        "back.");
+        "The whole segment is free: no block pins it, and torch.cuda.empty_cache() would return it "
+        "to the driver.");
     return;
   }
   ImGui::SeparatorText("Pinned by");
-  text_wrapped("As long as one of these blocks lives, the segment cannot go back to the card.");
+  text_wrapped("While one of these blocks is live, the segment cannot be returned to the driver.");
   draw_pin(model, selection, "before", hole.before);
-  draw_pin(model, selection, "behind", hole.after);
+  draw_pin(model, selection, "after", hole.after);
 }
 
 void DetailPanel::draw(const Model& model, Selection& selection) {
@@ -189,7 +190,7 @@ void DetailPanel::draw(const Model& model, Selection& selection) {
   } else {
     text_wrapped(
         "Click a block or a hole in the memory map, a row of a table, or a kernel or collective "
-        "below the curves to see what it is and where it came from.");
+        "below the curves to see its details.");
   }
 }
 

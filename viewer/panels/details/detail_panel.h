@@ -1,5 +1,5 @@
-// What was clicked: a block with its life, its neighbours and the code that asked for it; a hole
-// and what pins it; a kernel or a collective and the memory while it ran.
+// What was clicked: a block with its lifetime, its neighbours and the code that allocated it; a
+// hole and what pins it; a kernel or a collective and the memory while it ran.
 #pragma once
 
 #include "viewer/panels/details/activity_details.h"

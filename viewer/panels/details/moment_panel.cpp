@@ -40,20 +40,20 @@ std::vector<MomentPanel::Entry> MomentPanel::allocator_entries(const Lane& lane,
                                                                const Moment& moment) const {
   const MemoryTotals& t = moment.state.totals;
   const auto less = [](uint64_t a, uint64_t b) { return static_cast<int64_t>(a > b ? a - b : 0); };
-  // Requested falls only when a free completes; what waits for that is counted apart.
+  // Requested falls only when a free completes; pending frees are counted separately.
   const uint64_t asked = std::min(t.requested, t.allocated);
   std::vector<Entry> entries = {
-      {"asked for", "What tensors asked for.", static_cast<int64_t>(asked), theme().allocated,
-       false},
+      {"requested", "What the program requested for its tensors.", static_cast<int64_t>(asked),
+       theme().allocated, false},
       {"rounding", "Lost to rounding requests up to block sizes.", less(t.allocated, asked),
        shade(theme().allocated, theme().dark ? -0.45 : 0.5), false},
-      {"pending free", "Freed by the program, but another stream may still use it.",
+      {"pending free", "Freed by the program, but another stream may still be using it.",
        less(t.active, t.allocated), theme().pending, false},
-      {"cached", "Reserved by the allocator and free: holes in its segments.",
+      {"cached", "Reserved by the allocator but not in use: holes in its segments.",
        less(t.reserved, t.active), theme().reserved, true}};
   if (ledger_.device_used_bytes == 0 && lane.total_bytes > t.reserved) {
     entries.push_back({"rest of the card",
-                       "Not reserved by this process's allocator: free, or held by the context, "
+                       "Not reserved by this process's allocator: free, or used by the context, "
                        "libraries and other processes.",
                        less(lane.total_bytes, t.reserved), theme().hole, true});
   }
@@ -68,7 +68,7 @@ std::vector<MomentPanel::Entry> MomentPanel::card_entries(const Lane& lane) cons
                        owner_colour(line.owner), cached || line.owner == "unexplained"});
   }
   if (ledger_.device_used_bytes != 0 && lane.total_bytes > ledger_.device_used_bytes) {
-    entries.push_back({"free", "Not used by anybody, as the card says.",
+    entries.push_back({"free", "Not used by any process, according to the card.",
                        static_cast<int64_t>(lane.total_bytes - ledger_.device_used_bytes),
                        theme().hole, true, true});
   }
@@ -80,8 +80,8 @@ void MomentPanel::draw_entries(const char* id, const std::vector<Entry>& entries
   std::vector<BarPart> parts;
   for (const Entry& e : entries) {
     const auto bytes = static_cast<double>(std::max<int64_t>(e.bytes, 0));
-    whole += e.beside ? 0 : bytes;
-    parts.push_back({e.beside ? 0 : bytes, e.colour, e.hatched, e.name});
+    whole += e.not_in_bar ? 0 : bytes;
+    parts.push_back({e.not_in_bar ? 0 : bytes, e.colour, e.hatched, e.name});
   }
   ImGui::PushID(id);
   const int hovered =
@@ -92,7 +92,7 @@ void MomentPanel::draw_entries(const char* id, const std::vector<Entry>& entries
         (e.name + ": " + size_text(static_cast<uint64_t>(e.bytes)) + "\n" + std::string(e.meaning))
             .c_str());
   }
-  // In a wide panel the numbers stay beside their names.
+  // In a wide panel the numbers stay close to their names.
   const float width = std::min(ImGui::GetContentRegionAvail().x, px(kEntriesPx));
   if (ImGui::BeginTable("##entries", 3, ImGuiTableFlags_SizingStretchProp, {width, 0})) {
     ImGui::TableSetupColumn("name", ImGuiTableColumnFlags_WidthStretch);
@@ -109,7 +109,7 @@ void MomentPanel::draw_entries(const char* id, const std::vector<Entry>& entries
                              : size_text(static_cast<uint64_t>(e.bytes)));
       ImGui::TableNextColumn();
       ImGui::PushStyleColor(ImGuiCol_Text, paint(theme().dim));
-      if (e.bytes >= 0 && !e.beside) {
+      if (e.bytes >= 0 && !e.not_in_bar) {
         text_right(percent_text(static_cast<uint64_t>(e.bytes), static_cast<uint64_t>(whole)));
       }
       ImGui::PopStyleColor();
@@ -131,18 +131,18 @@ void MomentPanel::draw_ledger(const Model& model, const Selection& selection, co
       const int64_t off = ledger_.time_ns - selection.cursor.time_ns(model);
       text_wrapped(fmt::format("{} used{}", size_text(ledger_.device_used_bytes),
                                lane.total_bytes == 0 ? "" : " of " + size_text(lane.total_bytes)));
-      text_dim(off == 0 ? "as the card says"
-                        : fmt::format("as the card said {} {}",
+      text_dim(off == 0 ? "according to the card"
+                        : fmt::format("according to the card, {} {}",
                                       span_text(static_cast<double>(std::abs(off))),
-                                      off < 0 ? "before" : "later"));
+                                      off < 0 ? "earlier" : "later"));
       explain(
-          "The card is asked ten times a second. The lines below are of that sample, and add up to "
-          "what it says is used.");
+          "The card is sampled ten times a second. The lines below belong to this sample and add "
+          "up to what it reports as used.");
     } else {
-      text_dim("The card itself was not asked: these are the recorded allocations.");
+      text_dim("The card was not sampled: these are the recorded allocations.");
     }
     if (ledger_.shared_card) {
-      text_dim("Bytes of other processes on this card are not known; they are in 'context'.");
+      text_dim("The memory of other processes is unknown and counted as CUDA context.");
     }
     draw_entries("card", card_entries(lane));
   }
@@ -157,7 +157,7 @@ void MomentPanel::draw_categories(const Moment& moment) {
   });
   if (!known) return;
   ImGui::SeparatorText("By kind");
-  std::vector<std::string> names;  // the parts look at them
+  std::vector<std::string> names;  // the parts refer to them
   for (const CategoryRow& c : categories_) names.push_back(in_words(category_name(c.category)));
   std::vector<BarPart> parts;
   for (size_t i = 0; i < categories_.size(); ++i) {
@@ -195,7 +195,7 @@ void MomentPanel::draw_stacks(const Model& model, const Lane& lane, const Moment
                                         fitted(head, width - column - px(4)).c_str());
     ImGui::Dummy({width, height});
     if (ImGui::IsItemHovered() && ImGui::BeginTooltip()) {
-      text(fmt::format("{}, {} of what is live, {}", bytes,
+      text(fmt::format("{}, {} of live memory, {}", bytes,
                        percent_text(row.bytes, moment.state.totals.active),
                        counted(row.count, "block")));
       for (const std::string& line : model.text_of(lane).names().stack_text(row.stack)) {
@@ -211,7 +211,7 @@ void MomentPanel::draw_stacks(const Model& model, const Lane& lane, const Moment
 
 void MomentPanel::draw(const Model& model, Selection& selection) {
   if (selection.cursor.lane() >= model.lanes.size()) {
-    text_dim("There is no allocator history in this trace.");
+    text_dim("This trace has no allocator history.");
     return;
   }
   update(model, selection);
@@ -225,7 +225,7 @@ void MomentPanel::draw(const Model& model, Selection& selection) {
   for (const OomPoint& oom : model.ooms) {
     if (oom.lane != selection.cursor.lane() || oom.event != selection.cursor.event()) continue;
     ImGui::PushStyleColor(ImGuiCol_Text, paint(theme().bad));
-    std::string what = "Out of memory: asked for " + size_text(oom.requested_bytes);
+    std::string what = "Out of memory: requested " + size_text(oom.requested_bytes);
     if (oom.layer == Layer::kFramework) {
       what += fmt::format(", {} free on the card", size_text(oom.device_free_bytes));
     }
@@ -239,8 +239,8 @@ void MomentPanel::draw(const Model& model, Selection& selection) {
     text_wrapped(fmt::format("{} cached and free in {}, the largest {}", size_text(s.free_bytes()),
                              counted(s.holes.size(), "hole"), size_text(s.largest_hole_bytes())));
     explain(
-        "A request larger than the largest hole needs new memory from the card, however much "
-        "is free in all.");
+        "A request larger than the largest hole needs new memory from the card, however much is "
+        "free in total.");
   }
   draw_categories(moment);
   draw_stacks(model, lane, moment);

@@ -1,4 +1,4 @@
-// The memory at the cursor in numbers: who holds how much, and how broken up the rest is.
+// The memory at the cursor in numbers: what holds how much, and how fragmented the rest is.
 #pragma once
 
 #include <string>
@@ -18,14 +18,14 @@ class MomentPanel {
 
  private:
   void update(const Model& model, Selection& selection);
-  // What is drawn as one bar and as lines below it.
+  // A part of a bar, and a line of the table below it.
   struct Entry {
     std::string name;
     std::string_view meaning;
     int64_t bytes = 0;
     Rgb colour;
     bool hatched = false;
-    bool beside = false;  // told, but no part of the bar
+    bool not_in_bar = false;  // listed only
   };
   std::vector<Entry> allocator_entries(const Lane& lane, const Moment& moment) const;
   std::vector<Entry> card_entries(const Lane& lane) const;
