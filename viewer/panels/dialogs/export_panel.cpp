@@ -17,7 +17,7 @@ namespace tidemark::view {
 
 namespace {
 
-// What ui.perfetto.dev opens without trouble.
+// ui.perfetto.dev opens files of this size without problems.
 constexpr uint64_t kMostBytes = uint64_t{1} << 30;
 
 TimeRange chosen_time(const Model& model, const Selection& selection) {
@@ -29,10 +29,10 @@ std::string write_file(const std::shared_ptr<const Model>& model, const ExportOp
                        const std::string& path) {
   const auto done = export_perfetto({model->trace, model->source->readers}, options, path);
   if (!done) return done.error().message;
-  std::string told =
+  std::string message =
       fmt::format("saved {} ({}); open it in ui.perfetto.dev", path, size_text(done->bytes));
-  for (const std::string& note : done->notes) told += "; " + note;
-  return told;
+  for (const std::string& note : done->notes) message += "; " + note;
+  return message;
 }
 
 }  // namespace
@@ -67,23 +67,23 @@ void ExportPanel::start(const std::shared_ptr<const Model>& model, const Selecti
 std::string ExportPanel::draw(const std::shared_ptr<const Model>& model,
                               const Selection& selection) {
   work_.poll();
-  std::string told;
+  std::string outcome;
   if (working_ && !work_.busy()) {
     working_ = false;
     open_ = false;
-    told = work_.value();
+    outcome = work_.value();
   }
-  if (!open_ || model == nullptr) return told;
+  if (!open_ || model == nullptr) return outcome;
   if (begin_dialog("Export for Perfetto", &open_, {px(460), 0})) {
     if (model->source == nullptr) {
-      text_wrapped("This trace was not read from a file, so there is nothing to export from.");
+      text_wrapped("This trace was not read from a file and cannot be exported.");
     } else {
       const VisibleRange time = since_start(*model, chosen_time(*model, selection));
-      ImGui::Checkbox(fmt::format("only the time {} ({})",
-                                  selection.highlights.measure ? "that was measured" : "in view",
-                                  span_text(time.span()))
-                          .c_str(),
-                      &only_time);
+      ImGui::Checkbox(
+          fmt::format("only the time {} ({})",
+                      selection.highlights.measure ? "measured" : "in view", span_text(time.span()))
+              .c_str(),
+          &only_time);
       const int64_t rank = selection.cursor.lane() < model->lanes.size()
                                ? model->process_of(model->lanes[selection.cursor.lane()]).info.rank
                                : -1;
@@ -96,7 +96,7 @@ std::string ExportPanel::draw(const std::shared_ptr<const Model>& model,
     }
   }
   end_dialog();
-  return told;
+  return outcome;
 }
 
 }  // namespace tidemark::view

@@ -1,4 +1,4 @@
-// Writes what is being looked at for ui.perfetto.dev: all of it, or one rank and a stretch of time.
+// Exports the trace for ui.perfetto.dev: all of it, or one rank and a range of time.
 #pragma once
 
 #include <memory>
@@ -13,13 +13,13 @@ class ExportPanel {
  public:
   void set_wake(std::function<void()> wake) { work_.set_wake(std::move(wake)); }
 
-  // Opens the dialog, for what was measured if something was, else for what is in view.
+  // Opens the dialog, for the measured range if there is one, else for what is in view.
   void show(const Model& model, const Selection& selection);
   bool visible() const { return open_; }
   void close() { open_ = false; }
   bool busy() const { return work_.busy(); }
 
-  // Draws while visible; returns a line to tell the person once the file is there, or why not.
+  // Draws while visible. Returns one line once the file is written, or could not be.
   std::string draw(const std::shared_ptr<const Model>& model, const Selection& selection);
 
   // What to write, as the dialog shows it.

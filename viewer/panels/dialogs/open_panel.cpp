@@ -76,7 +76,7 @@ std::optional<std::string> OpenPanel::draw_entries() {
     ImGui::SameLine();
     text_right(size_text(e.bytes));
   }
-  if (entries_.empty()) text_dim("No trace (.tmk) and no snapshot (.pickle) in this folder.");
+  if (entries_.empty()) text_dim("No traces (.tmk) or snapshots (.pickle) in this folder.");
   ImGui::EndChild();
   if (!enter.empty()) {
     folder_ = enter;
@@ -104,7 +104,7 @@ std::optional<std::string> OpenPanel::draw() {
     if (!error_.empty()) text_in_colour(theme().bad, error_);
     if (!chosen) chosen = draw_entries();
     if (ImGui::Button("Open the whole folder")) chosen = folder_.string();
-    explain("All traces of a folder together: the ranks of one job.");
+    explain("Opens all traces of the folder together, as the ranks of one job.");
     ImGui::SameLine();
     if (ImGui::Button("Cancel")) open_ = false;
   }

@@ -13,7 +13,7 @@ class OpenPanel {
   void show();
   bool visible() const { return open_; }
   void close() { open_ = false; }
-  // Draws while visible; returns the path that was chosen, once.
+  // Draws while visible. Returns the chosen path, once.
   std::optional<std::string> draw();
 
  private:
