@@ -19,10 +19,10 @@ namespace tidemark::view {
 
 namespace {
 
-// A program that catches the error and tries again makes thousands.
+// A program that catches the error and tries again can have thousands.
 constexpr size_t kMostOoms = 20;
 
-// A box with a coloured edge around what is drawn until it goes out of scope.
+// A box with a coloured edge around what is drawn until the object is destroyed.
 class Card {
  public:
   Card(const char* id, Rgb edge) : edge_(edge) {
@@ -89,9 +89,9 @@ void FindingsPanel::draw_finding(const Model& model, Selection& selection, size_
     ImGui::Bullet();
     text_wrapped(a.detail.empty() ? in_words(a.action) : in_words(a.action) + ": " + a.detail);
     const std::string saves = "saves " + size_text(a.saves_bytes);
-    // Most advice says so in its own words.
+    // Most advice says so in its detail.
     if (a.saves_bytes != 0 && a.detail.find(saves) == std::string::npos) {
-      const float indent = ImGui::GetTreeNodeToLabelSpacing();  // as far as the bullet's text
+      const float indent = ImGui::GetTreeNodeToLabelSpacing();  // aligned with the bullet's text
       ImGui::Indent(indent);
       text_in_colour(theme().good, saves);
       ImGui::Unindent(indent);
@@ -99,7 +99,7 @@ void FindingsPanel::draw_finding(const Model& model, Selection& selection, size_
   }
   if (const auto& place = places_[index]; place) {
     const bool go = ImGui::Button("Show") || card_clicked();
-    explain("Move the cursor to where this is seen.");
+    explain("Go to where this can be seen.");
     ImGui::SameLine();
     text_dim(place->what);
     if (go) {
@@ -128,7 +128,7 @@ void FindingsPanel::draw_oom(const Model& model, Selection& selection, const Oom
                        instant_text(since_start(model, oom.time_ns), model.span_ns())));
   {
     const WithFont bold(fonts().bold);
-    text_wrapped(fmt::format("asked for {}", size_text(oom.requested_bytes)));
+    text_wrapped(fmt::format("requested {}", size_text(oom.requested_bytes)));
   }
   if (lane.memory->event_count() > 0) {
     const CurveValues now = lane.curves.values_after(oom.event);
@@ -148,12 +148,12 @@ void FindingsPanel::draw_oom(const Model& model, Selection& selection, const Oom
     selection.go_to_oom_at(model, index);
     selection.requests.panel = MapPanel::kTitle;
   }
-  explain("Move the cursor there.");
+  explain("Go to this error.");
 }
 
 void FindingsPanel::draw_losses(const Model& model) {
   const Card card("##losses", theme().warning);
-  text_in_colour(theme().warning, "this trace is not complete");
+  text_in_colour(theme().warning, "this trace is incomplete");
   for (const std::string& loss : model.losses) {
     ImGui::Bullet();
     text_wrapped(loss);
@@ -162,7 +162,7 @@ void FindingsPanel::draw_losses(const Model& model) {
 
 void FindingsPanel::draw(const Model& model, Selection& selection) {
   if (!model.report_ready) {
-    text_dim("Looking for what is wrong ...");
+    text_dim("Analysing ...");
     return;
   }
   if (model_ != &model || places_.size() != model.report.findings.size()) {
@@ -174,13 +174,13 @@ void FindingsPanel::draw(const Model& model, Selection& selection) {
   const size_t shown = std::min(model.ooms.size(), kMostOoms);
   for (size_t i = 0; i < shown; ++i) draw_oom(model, selection, model.ooms[i], i);
   if (shown < model.ooms.size()) {
-    text_dim(fmt::format("and {}; N and B go through all of them",
-                         counted(model.ooms.size() - shown, "further error")));
+    text_dim(fmt::format("and {}; press N or B to go through all of them",
+                         counted(model.ooms.size() - shown, "more error")));
   }
   if (!model.losses.empty()) draw_losses(model);
   if (model.report.findings.empty() && model.ooms.empty()) {
     const Card card("##calm", theme().good);
-    text_wrapped("No allocation failed, and nothing else was found.");
+    text_wrapped("No allocation failed and no problems were found.");
   }
 }
 

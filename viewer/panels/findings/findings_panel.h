@@ -1,4 +1,4 @@
-// What is wrong, in cards: findings, out-of-memory errors, and what the trace is missing.
+// Findings, out-of-memory errors and what the trace is missing, as cards.
 #pragma once
 
 #include <optional>
