@@ -138,8 +138,8 @@ TEST_F(Gestures, FlameOfTwoTimesAndTwoRanksHasTheColoursOfMoreAndLess) {
   selection().set_event(model(), 2, peak);
   frame(3);
   EXPECT_GT(flame.tree().nodes[0].net, 0);
-  EXPECT_TRUE(painted("##icicle", 230, 159, 0)) << "what came";
-  EXPECT_TRUE(reads(FlamePanel::kTitle, "came"));
+  EXPECT_TRUE(painted("##icicle", 230, 159, 0)) << "what was allocated";
+  EXPECT_TRUE(reads(FlamePanel::kTitle, "allocated"));
   key(ImGuiKey_C);
   // Compared with another rank at the same time.
   selection().compare_with(model(), {false, 1, 0, true});

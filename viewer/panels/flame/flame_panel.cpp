@@ -21,13 +21,14 @@ namespace tidemark::view {
 namespace {
 
 constexpr float kRowPx = 21;
-// A recursion of any depth is drawn to here; the rest is in the rows.
+// Deeper recursion is cut off in the graph; the rows have all of it.
 constexpr uint32_t kMostRows = 400;
 
 constexpr const char* kViews[] = {"icicle", "flame", "rows"};
 constexpr const char* kOrders[] = {"top-down", "bottom-up"};
 
-// Orange came, blue went: told apart by every kind of colour vision, and each box has its sign.
+// Orange was allocated, blue was freed. People with any kind of colour vision can tell them apart,
+// and each box shows the sign.
 constexpr Rgb kMore{230, 159, 0};
 constexpr Rgb kLess{86, 180, 233};
 
@@ -88,7 +89,7 @@ void FlamePanel::search(const Model& model, const Selection& selection) {
   const size_t count = tree_.nodes.size();
   matches_.here.resize(count);
   matches_.inside.resize(count);
-  std::vector<bool> below(count);  // a match, or below one: its bytes are counted already
+  std::vector<bool> below(count);  // at or below a match: its bytes are already counted
   for (size_t i = 0; i < count; ++i) {
     const FlameNode& node = tree_.nodes[i];
     const std::string name = lower_case(name_of(text_of(model, selection, node), node));
@@ -124,12 +125,11 @@ void FlamePanel::draw_views() {
     return now;
   };
   view = static_cast<FlameView>(choose("##view", static_cast<int>(view), kViews, px(90)));
-  explain(
-      "Icicle: the root above. Flame: the root below. Rows: a tree of numbers to open and close.");
+  explain("Icicle: root at the top. Flame: root at the bottom. Rows: a tree with numbers.");
   order = static_cast<FlameOrder>(choose("##order", static_cast<int>(order), kOrders, px(118)));
   explain(
       "Top-down: from the outermost function to the line that allocated. Bottom-up: from that line "
-      "to its callers, so that one line is one box however many ways lead to it.");
+      "to its callers, so that each line has one box.");
 }
 
 void FlamePanel::draw_toolbar(const Model& model, Selection& selection) {
@@ -141,12 +141,12 @@ void FlamePanel::draw_toolbar(const Model& model, Selection& selection) {
     text(fitted(fmt::format("{} {}", signed_size_text(root.net),
                             selection.comparison.text(model, selection.cursor)),
                 ImGui::GetContentRegionAvail().x));
-    flow(px(60));
+    flow(px(90));
     swatch(kMore);
-    text(in_time ? "came" : "more");
-    flow(px(60));
+    text(in_time ? "allocated" : "more");
+    flow(px(70));
     swatch(kLess);
-    text(in_time ? "went" : "less");
+    text(in_time ? "freed" : "less");
   } else {
     text(fmt::format("{} in {}", size_text(root.bytes), counted(root.count, "block")));
   }
@@ -156,12 +156,12 @@ void FlamePanel::draw_toolbar(const Model& model, Selection& selection) {
     selection.toggle_compare(model);
   }
   explain(
-      "Remember this instant (C). Then move the cursor: the graph shows what came and went in "
-      "between.");
+      "Remember this instant (C). Then move the cursor: the graph shows what was allocated and "
+      "freed since.");
   if (zoom_key_ != 0 && view != FlameView::kRows) {
     flow(px(90));
     if (ImGui::Button("Zoom out")) zoom_key_ = 0;
-    explain("Show everything again (right click or Backspace).");
+    explain("Show everything (right-click or Backspace goes up one level).");
   }
   if (matches_.any()) {
     const std::string found =
@@ -185,7 +185,8 @@ void FlamePanel::explain_node(const Model& model, const Selection& selection, co
   ImGui::PopTextWrapPos();
   const FlameNode& root = tree_.nodes.front();
   if (comparing_) {
-    text_dim(fmt::format("{} net, {} moved", signed_size_text(node.net), size_text(node.bytes)));
+    text_dim(fmt::format("{} net, {} allocated and freed", signed_size_text(node.net),
+                         size_text(node.bytes)));
   } else {
     text_dim(fmt::format("{}, {} of all, {}", size_text(node.bytes),
                          percent_text(node.bytes, root.bytes), counted(node.count, "block")));
@@ -198,7 +199,7 @@ Rgb FlamePanel::colour_of(const Model& model, const Selection& selection,
                           const FlameNode& node) const {
   if (comparing_) return change_colour(node);
   if (node.kind != FlameKind::kFrame) return theme().raised;
-  // Own code stands out from libraries; a little variety tells neighbours apart.
+  // Own code stands out from libraries. Slightly different shades tell neighbours apart.
   const bool own = text_of(model, selection, node).is_own_code(node.frame);
   const Rgb library = theme().dark ? Rgb{62, 72, 88} : Rgb{206, 213, 223};
   const double variety = static_cast<double>(node.frame * 2654435761U >> 28) - 8;
@@ -223,7 +224,7 @@ void FlamePanel::draw_node(const Model& model, const Selection& selection, uint3
   draw_text_in(draw, a, b, paint(ink), label);
   if (!ImGui::IsWindowHovered() || !ImGui::IsMouseHoveringRect(a, {x1, y + height})) return;
   draw.AddRect(a, b, paint(theme().cursor, 200), px(2));
-  explain_node(model, selection, node, "click: zoom in   right click: zoom out");
+  explain_node(model, selection, node, "click: zoom in   right-click: zoom out");
   if (ImGui::IsMouseClicked(ImGuiMouseButton_Left)) zoom_key_ = node.key;
 }
 
@@ -256,7 +257,7 @@ void FlamePanel::draw_boxes(const Model& model, const Selection& selection, cons
 }
 
 void FlamePanel::draw_graph(const Model& model, Selection& selection) {
-  // Each view scrolls for itself: the root of a flame is at the bottom.
+  // The views scroll independently, since the root of a flame is at the bottom.
   ImGui::BeginChild(view == FlameView::kFlame ? "##flame" : "##icicle");
   const ImVec2 at = ImGui::GetCursorScreenPos();
   const ImVec2 room = ImGui::GetContentRegionAvail();
@@ -287,20 +288,22 @@ void FlamePanel::draw_rows(const Model& model, const Selection& selection) {
         return std::string(name_of(text_of(model, selection, node), node));
       },
       [&](const FlameNode& node) { return colour_of(model, selection, node); },
-      [&](const FlameNode& node) { explain_node(model, selection, node, "click: open or close"); });
+      [&](const FlameNode& node) {
+        explain_node(model, selection, node, "click: expand or collapse");
+      });
 }
 
 void FlamePanel::draw(const Model& model, Selection& selection) {
   if (selection.cursor.lane() >= model.lanes.size()) {
-    text_dim("There is no allocator history in this trace.");
+    text_dim("This trace has no allocator history.");
     return;
   }
   update(model, selection);
   draw_toolbar(model, selection);
   update(model, selection);
   if (tree_.nodes.front().bytes == 0) {
-    text_dim(comparing_ ? "The same blocks were live at both instants."
-                        : "Nothing was allocated at this instant.");
+    text_dim(comparing_ ? "The same blocks are live at both instants."
+                        : "Nothing is allocated at this instant.");
   } else if (view == FlameView::kRows) {
     draw_rows(model, selection);
   } else {

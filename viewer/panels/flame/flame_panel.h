@@ -1,6 +1,6 @@
-// Live bytes by call stack at the cursor, or what changed between two instants, ranks or traces:
-// as a graph with the root above (icicle) or below (flame), or as rows; from the outermost function
-// down, or from the line that allocated up to its callers.
+// Live bytes by call stack at the cursor, or what changed between two instants, ranks or traces.
+// Drawn as a graph with the root at the top (icicle) or at the bottom (flame), or as rows; from the
+// outermost function down, or from the line that allocated up to its callers.
 #pragma once
 
 #include <string>
@@ -26,19 +26,19 @@ class FlamePanel {
   FlameView view = FlameView::kIcicle;
   FlameOrder order = FlameOrder::kTopDown;
 
-  // For tests: what is shown, and the node that is zoomed to.
+  // For tests: what is shown, and the zoomed node.
   const FlameTree& tree() const { return tree_; }
   uint32_t zoomed() const { return tree_.find(zoom_key_); }
   uint64_t found_bytes() const { return matches_.bytes; }
   size_t rows_shown() const { return rows_.rows_shown(); }
 
  private:
-  // Where the boxes lie on the screen.
+  // Where the boxes are on the screen.
   struct Place {
     float left = 0;
     float width = 0;
     float root_y = 0;  // the upper edge of the root's box
-    float row_px = 0;  // < 0: callees lie above
+    float row_px = 0;  // < 0: callees are above
 
     float y(uint32_t depth) const { return root_y + static_cast<float>(depth) * row_px; }
   };
@@ -53,7 +53,7 @@ class FlamePanel {
                  float y, float height);
   void draw_rows(const Model& model, const Selection& selection);
   Rgb colour_of(const Model& model, const Selection& selection, const FlameNode& node) const;
-  // The names that a node's ids are of.
+  // The names for the ids of a node.
   const FrameText& text_of(const Model& model, const Selection& selection,
                            const FlameNode& node) const;
   void explain_node(const Model& model, const Selection& selection, const FlameNode& node,
@@ -64,8 +64,8 @@ class FlamePanel {
   uint64_t version_ = 0;
   const Model* model_ = nullptr;
   bool comparing_ = false;
-  const FrameText* other_text_ = nullptr;  // of what is compared with
-  uint64_t zoom_key_ = 0;                  // of the node that fills the width; 0: everything
+  const FrameText* other_text_ = nullptr;  // of the reference
+  uint64_t zoom_key_ = 0;                  // of the node that fills the width; 0: the root
   std::string searched_;
   FlameMatches matches_;
   FlameRows rows_;

@@ -15,20 +15,20 @@ namespace tidemark::view {
 namespace {
 
 constexpr float kIndentPx = 14;
-constexpr uint32_t kMostIndents = 40;  // a deep recursion must not push the names out of sight
+constexpr uint32_t kMostIndents = 40;  // deep recursion must not push the names off the screen
 
 }  // namespace
 
 void FlameRows::adopt(const FlameTree& tree) {
   const auto count = static_cast<uint32_t>(tree.nodes.size());
   first_child_.assign(count + 1, count);
-  // Parents come before their children and in the same order, so one way up is enough.
+  // Parents come before their children and in the same order, so one pass is enough.
   for (uint32_t i = count; i-- > 1;) first_child_[tree.nodes[i].parent] = i;
   for (uint32_t i = count; i-- > 0;) {
     first_child_[i] = std::min(first_child_[i], first_child_[i + 1]);
   }
   if (!open_.empty() || count == 0) return;
-  // The first look goes down to where most of it was allocated.
+  // At first the path to the largest child is expanded.
   uint32_t at = 0;
   while (first_child_[at] < first_child_[at + 1]) {
     open_.insert(tree.nodes[at].key);
@@ -90,7 +90,7 @@ void FlameRows::draw(const FlameTree& tree, bool comparing, const FlameMatches& 
   if (!ImGui::BeginTable("##rows", 4, kFlags)) return;
   const float number = width_of("+00000.0 MiB");
   ImGui::TableSetupColumn(comparing ? "change" : "size", kNumber, number);
-  ImGui::TableSetupColumn(comparing ? "moved" : "share", kNumber,
+  ImGui::TableSetupColumn(comparing ? "alloc + free" : "share", kNumber,
                           comparing ? number : width_of("100.0 %"));
   ImGui::TableSetupColumn("blocks", kNumber, width_of("1,000,000"));
   ImGui::TableSetupColumn("function", ImGuiTableColumnFlags_WidthStretch);
@@ -101,7 +101,7 @@ void FlameRows::draw(const FlameTree& tree, bool comparing, const FlameMatches& 
     const uint32_t index = rows_[row];
     const FlameNode& node = tree.nodes[index];
     ImGui::TableNextColumn();
-    // The whole row opens and closes.
+    // A click anywhere in the row expands or collapses it.
     const bool clicked = ImGui::Selectable(
         "##row", false, ImGuiSelectableFlags_SpanAllColumns | ImGuiSelectableFlags_AllowOverlap);
     const bool hovered = ImGui::IsItemHovered();

@@ -1,5 +1,5 @@
-// The flame graph's tree as rows: functions indented below those that called them, opened and
-// closed by a click.
+// The tree of the flame graph as rows: functions are indented below their callers, and a click
+// expands or collapses them.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 
 namespace tidemark::view {
 
-// What was searched for in a tree; empty without a search.
+// The matches of a search in a tree; empty without a search.
 struct FlameMatches {
   std::vector<bool> here;    // the node itself
   std::vector<bool> inside;  // something below it
-  uint64_t bytes = 0;        // of all that match, each byte once
+  uint64_t bytes = 0;        // of all matches, each byte counted once
 
   bool any() const { return !here.empty(); }
 };
@@ -28,7 +28,7 @@ class FlameRows {
   using ColourOf = std::function<Rgb(const FlameNode&)>;
   using Explain = std::function<void(const FlameNode&)>;
 
-  // To be called when there is another tree; what was open stays so.
+  // Call it with each new tree; expanded nodes stay expanded.
   void adopt(const FlameTree& tree);
   void draw(const FlameTree& tree, bool comparing, const FlameMatches& matches,
             const NameOf& name_of, const ColourOf& colour_of, const Explain& explain);
@@ -41,8 +41,8 @@ class FlameRows {
                  const std::string& name, Rgb colour);
 
   std::unordered_set<uint64_t> open_;  // keys of nodes
-  std::vector<uint32_t> first_child_;  // children lie beside each other: [i] to [i + 1]
-  std::vector<uint32_t> rows_;         // nodes in sight, in the order of the screen
+  std::vector<uint32_t> first_child_;  // children are consecutive: [i] to [i + 1]
+  std::vector<uint32_t> rows_;         // visible nodes, from top to bottom
 };
 
 }  // namespace tidemark::view
