@@ -22,8 +22,8 @@ namespace {
 
 constexpr float kRowPx = 22;
 constexpr float kLabelPx = 158;
-constexpr float kLegendPx = 200;    // a stack's name in the legend at most
-constexpr size_t kStacksNamed = 6;  // in the legend; the tables have them all
+constexpr float kLegendPx = 200;    // most for the name of a stack in the legend
+constexpr size_t kStacksNamed = 6;  // in the legend; the tables have all
 
 std::string kind_of(const Model& model, const Lane& lane, const Allocation& a, ColourBy by) {
   if (by == ColourBy::kCategory) return in_words(category_name(a.category));
@@ -47,8 +47,8 @@ void MapPanel::draw_toolbar(const Model& model, Selection& selection, const Mome
     selection.colouring.by = static_cast<ColourBy>(colour);
   }
   explain(
-      "age and size run from dark (old, small) to bright (young, large); owner is who took the "
-      "memory from the driver.");
+      "Age and size: from dark (old, small) to bright (young, large). Owner: the library that "
+      "allocated the memory from the driver.");
   flow(px(150));
   text_dim("order");
   ImGui::SameLine();
@@ -59,7 +59,7 @@ void MapPanel::draw_toolbar(const Model& model, Selection& selection, const Mome
   }
   flow(px(90));
   ImGui::Checkbox("to scale", &to_scale_);
-  explain("Draw every segment as long as it is large. Otherwise each fills its row.");
+  explain("Draw segments to scale. Otherwise each fills its row.");
   const MemoryState& state = moment.state;
   const std::string facts =
       model.lanes[moment.lane].of_driver
@@ -70,7 +70,7 @@ void MapPanel::draw_toolbar(const Model& model, Selection& selection, const Mome
                         counted(state.segments.size(), "segment"));
   flow(width_of(facts));
   text_dim(facts);
-  // Scrubbing by event is exact where many events share an instant.
+  // A slider over events is exact where many events share a time.
   const uint32_t count = model.lanes[selection.cursor.lane()].memory->event_count();
   if (count > 1) {
     uint32_t event = selection.cursor.event();
@@ -79,7 +79,7 @@ void MapPanel::draw_toolbar(const Model& model, Selection& selection, const Mome
     ImGui::AlignTextToFramePadding();
     text(fmt::format("event {} of {}   {}", grouped(event + 1), grouped(count),
                      instant_text(selection.cursor.time(model), model.span_ns())));
-    // The slider begins where the longest text ends, so that it stays while it is dragged.
+    // The slider begins after the longest possible text, so that it does not move while dragged.
     const std::string longest = fmt::format("event {0} of {0}   +00.000000 ms", grouped(count));
     const float label = ImGui::GetCursorPosX() + width_of(longest) + px(12);
     if (ImGui::GetContentRegionMax().x > label + px(160)) ImGui::SameLine(label);
@@ -89,7 +89,7 @@ void MapPanel::draw_toolbar(const Model& model, Selection& selection, const Mome
       selection.set_event(model, selection.cursor.lane(), event);
       selection.reveal_cursor(model);
     }
-    explain("Drag to move through the history; the arrow keys go event by event.");
+    explain("Drag to move through the history. The arrow keys move by one event.");
   }
 }
 
@@ -105,7 +105,7 @@ void MapPanel::make_legend(const Model& model, ColourBy by, const Moment& moment
   };
   struct Sum {
     uint64_t bytes = 0;
-    uint32_t first = 0;  // an allocation of it
+    uint32_t first = 0;  // its first allocation
   };
   std::unordered_map<uint32_t, Sum> sums;
   for (const uint32_t i : moment.state.live) {
@@ -166,18 +166,18 @@ void MapPanel::explain_cell(const Model& model, const Moment& moment, const MapC
   if (cell.kind == CellKind::kHole) {
     text(fmt::format("hole of {}", size_text(cell.size_bytes)));
     text_dim(cell.size_bytes == largest_hole_
-                 ? "the largest one: no larger request fits without new memory from the card"
-                 : "free, but only for requests that fit into it");
-    text_dim("click: what pins it");
+                 ? "the largest one: a larger request needs new memory from the card"
+                 : "free, for requests that fit into it");
+    text_dim("click: show what pins it");
   } else if (cell.kind == CellKind::kFolded) {
-    text(fmt::format("{} in {}, {} of it free", counted(cell.blocks, "block"),
-                     size_text(cell.size_bytes), size_text(cell.size_bytes - cell.used_bytes)));
-    text_dim("too narrow to draw one by one");
+    text(fmt::format("{} in {}, {} free", counted(cell.blocks, "block"), size_text(cell.size_bytes),
+                     size_text(cell.size_bytes - cell.used_bytes)));
+    text_dim("too narrow to draw separately");
   } else {
     const Allocation& a = lane.memory->allocations[cell.allocation];
     text(size_text(a.block_bytes));
     ImGui::SameLine();
-    text_dim(fmt::format("asked for {}", size_text(a.requested_bytes)));
+    text_dim(fmt::format("requested {}", size_text(a.requested_bytes)));
     text(model.text_of(lane).headline(a.stack, a.seeded));
     const std::string kind =
         kind_of(model, lane, a, lane.of_driver ? ColourBy::kOwner : ColourBy::kCategory);
@@ -229,7 +229,7 @@ void MapPanel::draw_cell(const Model& model, Selection& selection, const Moment&
   const double full = cell.size_bytes == 0 ? 1
                                            : static_cast<double>(cell.used_bytes) /
                                                  static_cast<double>(cell.size_bytes);
-  // Folded cells are as strong as they are full.
+  // The fuller a folded cell is, the stronger its colour.
   const int alpha = static_cast<int>((found ? 255 : 60) * (0.35 + 0.65 * full));
   draw.AddRectFilled(a, b, paint(colour, alpha));
   if (found && cell.kind == CellKind::kBlock && b.x - a.x > px(50)) {
@@ -304,7 +304,7 @@ void MapPanel::draw_row(const Model& model, Selection& selection, const Moment& 
 
 void MapPanel::draw(const Model& model, Selection& selection) {
   if (selection.cursor.lane() >= model.lanes.size()) {
-    text_dim("There is no allocator history in this trace.");
+    text_dim("This trace has no allocator history.");
     return;
   }
   draw_toolbar(model, selection, selection.cursor.moment(model));
@@ -325,13 +325,13 @@ void MapPanel::draw(const Model& model, Selection& selection) {
   }
   if (legend_of_ != selection.colouring.by) make_legend(model, selection.colouring.by, moment);
   if (moment.state.segments.empty()) {
-    text_dim("Nothing was reserved at this instant.");
+    text_dim("Nothing is reserved at this instant.");
     return;
   }
   if (ImGui::GetContentRegionAvail().y > px(120)) draw_legend(selection.colouring.by);
   ImGui::BeginChild("##rows");
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, ImVec2(0, 0));
-  // Few segments get taller rows.
+  // Rows are taller where there are few segments.
   const float room = ImGui::GetContentRegionAvail().y / static_cast<float>(rows_.size());
   const float height = std::floor(std::clamp(room, px(kRowPx), px(kRowPx * 1.6F)));
   ImGuiListClipper clipper;

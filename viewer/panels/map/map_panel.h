@@ -1,4 +1,4 @@
-// The memory map at the cursor: one row per segment, its blocks in colour, its holes hatched.
+// The memory map at the cursor: one row per segment, with coloured blocks and hatched holes.
 #pragma once
 
 #include <imgui.h>
@@ -23,13 +23,13 @@ class MapPanel {
   void draw_cell(const Model& model, Selection& selection, const Moment& moment,
                  const MapCell& cell, float left, float top, float bottom);
   void draw_hole(const Highlights& highlights, const MapCell& cell, ImVec2 a, ImVec2 b);
-  // What the colours mean, of what is alive, most bytes first.
+  // What the colours of the live blocks mean, most bytes first.
   void make_legend(const Model& model, ColourBy by, const Moment& moment);
   void draw_legend(ColourBy by);
   void explain_cell(const Model& model, const Moment& moment, const MapCell& cell);
 
   RowOrder order_ = RowOrder::kAddress;
-  bool to_scale_ = false;  // rows as long as their segments are large
+  bool to_scale_ = false;  // the length of a row is the size of its segment
   std::vector<uint32_t> rows_;
   uint64_t rows_version_ = 0;
   const Model* rows_model_ = nullptr;
