@@ -24,9 +24,9 @@ Rgb value_colour(RankValue value) {
   return value == RankValue::kUsed ? theme().used : curve_colour(static_cast<Curve>(value));
 }
 
-constexpr float kShape = 3;  // width to height that a curve reads best in
+constexpr float kShape = 3;  // width to height at which a curve is easiest to read
 
-// How many beside each other: few large ones where all fit, else as many as are readable.
+// How many in a line: few large ones where all fit, else as many as are readable.
 size_t columns_for(size_t count, ImVec2 room) {
   const float gap = px(kGapPx);
   const auto most = std::max<size_t>(1, static_cast<size_t>((room.x + gap) / (px(kLeastPx) + gap)));
@@ -75,7 +75,7 @@ void RankCurvesView::draw_values(const Model& model, uint32_t lane, const PlotAr
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   const auto columns = std::max(2U, static_cast<uint32_t>(area.max.x - area.min.x));
   const RankColumns& all = values_of(model, lane, area.view, columns);
-  // A column may belong to the next: the fill ends where the last value known ends.
+  // A column may reach beyond the end of the trace: the fill stops there.
   const float stop = area.x(model.span_ns());
   for (uint32_t i = all.first_known; i < columns; ++i) {
     const float x = area.min.x + static_cast<float>(i);
@@ -132,8 +132,8 @@ void RankCurvesView::draw_one(const Model& model, Selection& selection, const Ra
   }
   if (hovered && !ImGui::IsMouseDown(0) && ImGui::BeginTooltip()) {
     text(lane.name);
-    text_dim(fmt::format("{}: at most {}   {}", rank_value_name(options_.value), peak, lane.card));
-    text_dim("click: look at it   ctrl-click: compare with it   wheel: zoom");
+    text_dim(fmt::format("{}: maximum {}   {}", rank_value_name(options_.value), peak, lane.card));
+    text_dim("click: select   ctrl-click: compare   wheel: zoom");
     ImGui::EndTooltip();
   }
   if (click) choose_rank(model, selection, index, area.time(click->x));
@@ -152,11 +152,11 @@ bool RankCurvesView::draw(const Model& model, Selection& selection, const RankRo
   const float width = ImGui::GetContentRegionAvail().x;
   const size_t across = columns_for(rows.size(), {width, size.y});
   const float each = std::floor((width + gap) / static_cast<float>(across)) - gap;
-  // A few ranks share the room, many scroll.
+  // A few ranks share the space, many scroll.
   const auto lines = static_cast<float>((rows.size() + across - 1) / across);
   const float share = std::floor((size.y + gap) / lines) - gap;
   const float height = std::clamp(share, px(kHeightPx), std::max(px(kHeightPx), each * 0.6F));
-  // Ctrl and the wheel move through the ranks; the wheel alone zooms in time.
+  // Ctrl and the wheel scroll through the ranks; the wheel alone zooms in time.
   if (ImGui::IsWindowHovered() && ImGui::GetIO().KeyCtrl && ImGui::GetIO().MouseWheel != 0) {
     ImGui::SetScrollY(ImGui::GetScrollY() - ImGui::GetIO().MouseWheel * height);
   }

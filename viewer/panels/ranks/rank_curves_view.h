@@ -1,5 +1,5 @@
-// The small curves of the ranks panel: one per rank, all at one scale. Only those in sight are
-// computed and drawn.
+// The small curves of the ranks panel: one per rank, all at the same scale. Only those on the
+// screen are computed and drawn.
 #pragma once
 
 #include <unordered_map>
@@ -10,7 +10,7 @@ namespace tidemark::view {
 
 class RankCurvesView {
  public:
-  // Goes on for about that long (< 0: to the end) with what is not yet exact; true when all is.
+  // Spends about this long (< 0: no limit) on what is not exact yet. True: everything is exact.
   bool draw(const Model& model, Selection& selection, const RankRows& rows,
             const RankOptions& options, ImVec2 size, int64_t budget_ns);
 
@@ -35,8 +35,8 @@ class RankCurvesView {
   TimeGestures gestures_;
   std::unordered_map<uint32_t, Small> small_;
   uint32_t last_lane_ = UINT32_MAX;
-  int64_t budget_ns_ = 0;  // what is left of it in this frame
-  bool exact_ = true;      // all that was drawn in this frame
+  int64_t budget_ns_ = 0;  // left in this frame
+  bool exact_ = true;      // everything drawn in this frame
 };
 
 }  // namespace tidemark::view

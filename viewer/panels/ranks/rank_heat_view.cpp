@@ -16,15 +16,15 @@ namespace tidemark::view {
 
 namespace {
 
-constexpr float kGutterPx = 76;  // as in the timeline, so that both axes stand above each other
+constexpr float kGutterPx = 76;  // as in the timeline, so that the two axes are aligned
 constexpr float kAxisPx = 24;
 constexpr float kScalePx = 22;
 constexpr float kLeastRowPx = 3;
 constexpr float kMostRowPx = 150;
 constexpr float kCellPx = 4;
-constexpr int kShades = 40;  // neighbours of one shade are drawn as one
+constexpr int kShades = 40;  // neighbours of the same shade are drawn as one
 
-// Blue is below the middle of the ranks, orange above.
+// Blue is below the median of the ranks, orange above.
 Rgb distance_colour(double share) {
   const Rgb ground = theme().dark ? Rgb{58, 64, 74} : Rgb{226, 229, 234};
   const Rgb goal = share > 0 ? Rgb{240, 150, 0} : Rgb{60, 150, 220};
@@ -33,7 +33,7 @@ Rgb distance_colour(double share) {
   return {mix(ground.r, goal.r), mix(ground.g, goal.g), mix(ground.b, goal.b)};
 }
 
-// A rank's name in the gutter, if nothing else is written there.
+// Writes the names of ranks in the gutter, where the place is still free.
 class Gutter {
  public:
   explicit Gutter(const PlotArea& area) : area_(area), line_(ImGui::GetTextLineHeight()) {}
@@ -108,7 +108,7 @@ void RankHeatView::draw_cells(const Grid& grid) const {
       const size_t best = highest(grid, row, c);
       const uint64_t bytes = t.at(best, c);
       if (bytes == HeatTable::kUnknown) return 0;
-      // Behind the last event the last value is all that is known.
+      // After the last event only the last value is known.
       return paint(colour_of(bytes, t.middle[c]), c >= t.ends[best] ? 110 : 255);
     };
     uint32_t from = 0;
@@ -128,7 +128,7 @@ void RankHeatView::draw_names(const Model& model, const Selection& selection, co
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   const float height = grid.height();
   Gutter gutter(grid.area);
-  // Those that matter first; the others where room is left.
+  // The important ones first; the others where space is left.
   float inset = 0;
   const auto mark = [&](size_t row, Rgb colour) {
     if (row == SIZE_MAX) return;
@@ -167,7 +167,7 @@ void RankHeatView::draw_waits(const Model& model, const RankRows& rows, const Gr
       const size_t row = rows.of_rank(rank);
       if (row == SIZE_MAX) continue;
       const float y = middle_of(row);
-      if (height < px(8)) {  // hundreds of ranks: a line each is enough
+      if (height < px(8)) {  // hundreds of ranks: a thin line each
         draw.AddLine({from, y}, {to, y}, paint(theme().warning, 160), 1);
         continue;
       }
@@ -222,16 +222,16 @@ void RankHeatView::explain_cell(const Model& model, const RankRows& rows, const 
   if (bytes == HeatTable::kUnknown) {
     text_dim("before its first recorded event");
   } else {
-    text(fmt::format("{}  at most {}", rank_value_name(options_.value), size_text(bytes)));
+    text(fmt::format("{}  maximum {}", rank_value_name(options_.value), size_text(bytes)));
     const int64_t apart = static_cast<int64_t>(bytes) - static_cast<int64_t>(t.middle[column]);
-    text_dim(signed_size_text(apart) + " against the middle of the ranks");
-    if (column >= t.ends[best]) text_dim("behind its last recorded event");
+    text_dim(signed_size_text(apart) + " from the median of the ranks");
+    if (column >= t.ends[best]) text_dim("after its last recorded event");
   }
   if (grid.last(row) - grid.first(row) > 1) {
     text_dim(fmt::format("the highest of {} to {}", rows.name(model, grid.first(row)),
                          rows.name(model, grid.last(row) - 1)));
   }
-  text_dim("click: look at it   ctrl-click: compare with it   wheel: zoom");
+  text_dim("click: select   ctrl-click: compare   wheel: zoom");
   ImGui::EndTooltip();
 }
 
@@ -262,7 +262,7 @@ bool RankHeatView::draw(const Model& model, Selection& selection, const RankRows
 
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   draw.AddRectFilled(area.min, area.max, paint(theme().raised, 140));
-  // Beside the trace there is nothing to show.
+  // Outside the trace there is nothing to show.
   draw.PushClipRect({std::max(area.min.x, area.x(0)), area.min.y},
                     {std::min(area.max.x, area.x(model.span_ns())), area.max.y}, true);
   draw_cells(grid);

@@ -1,6 +1,6 @@
-// The heat map of the ranks panel: a row per rank, a column per stretch of time.
+// The heat map of the ranks panel: a row per rank, a column per range of time.
 //
-// Where there are more ranks than room, neighbours share a row, which shows the highest of them.
+// Where not all ranks fit, neighbours share a row, which shows the highest of them.
 #pragma once
 
 #include "viewer/model/ranks/rank_heat.h"
@@ -10,10 +10,10 @@ namespace tidemark::view {
 
 struct RankOptions {
   RankValue value = RankValue::kAllocated;
-  bool relative = false;  // colours tell the distance to the middle of the ranks
+  bool relative = false;  // colours show the distance to the median of the ranks
 };
 
-// A click selects the rank and the time; with ctrl, the rank that it is compared with.
+// A click selects the rank and the time; with ctrl, the rank to compare with.
 void choose_rank(const Model& model, Selection& selection, uint32_t lane, double time);
 
 class RankHeatView {
@@ -23,7 +23,7 @@ class RankHeatView {
             const RankOptions& options, ImVec2 size, int64_t budget_ns);
 
  private:
-  // Where the rows lie on the screen.
+  // Where the rows are on the screen.
   struct Grid {
     PlotArea area;
     size_t ranks = 0;
@@ -44,9 +44,9 @@ class RankHeatView {
   void draw_waits(const Model& model, const RankRows& rows, const Grid& grid) const;
   void draw_scale(ImVec2 min, ImVec2 max) const;
   void explain_cell(const Model& model, const RankRows& rows, const Grid& grid, size_t row) const;
-  // The column of a time; false where nothing was computed.
+  // The column of a time; false where nothing is computed.
   bool column_at(double time, uint32_t& column) const;
-  // Of the ranks in a drawn row, the one with most at this column.
+  // Of the ranks in a drawn row, the one with the maximum in this column.
   size_t highest(const Grid& grid, size_t row, uint32_t column) const;
   Rgb colour_of(uint64_t bytes, uint64_t middle) const;
 

@@ -29,10 +29,10 @@ void RanksPanel::go(const Model& model, Selection& selection, int64_t rank, int6
 
 void RanksPanel::draw_toolbar() {
   if (ImGui::RadioButton("heat map", !curves)) curves = false;
-  explain("A row per rank: the most that it held in each stretch of time.");
+  explain("A row per rank: its maximum in each range of time.");
   flow(px(90));
   if (ImGui::RadioButton("curves", curves)) curves = true;
-  explain("A small curve per rank, all at one scale.");
+  explain("A small curve per rank, all at the same scale.");
   flow(px(130));
   ImGui::SetNextItemWidth(px(120));
   if (ImGui::BeginCombo("##value", rank_value_name(options.value))) {
@@ -43,8 +43,8 @@ void RanksPanel::draw_toolbar() {
   }
   if (curves) return;
   flow(px(190));
-  ImGui::Checkbox("against the middle rank", &options.relative);
-  explain("Colours tell how far each rank is above (orange) or below (blue) the middle of all.");
+  ImGui::Checkbox("relative to the median", &options.relative);
+  explain("Colours show how far each rank is above (orange) or below (blue) the median of all.");
 }
 
 void RanksPanel::draw_compare_button(const Model& model, Selection& selection) {
@@ -61,7 +61,7 @@ void RanksPanel::draw_compare_button(const Model& model, Selection& selection) {
     selection.compare_with(model, {false, theirs, peak(theirs), false});
     selection.requests.panel = "Compare";
   }
-  explain("Both curves in one plot, and what is alive in one but not in the other.");
+  explain("Both curves in one plot, and what is live in one but not in the other.");
 }
 
 void RanksPanel::draw_summary(const Model& model, Selection& selection) {
@@ -69,7 +69,7 @@ void RanksPanel::draw_summary(const Model& model, Selection& selection) {
   if (!c.compared) return;
   const float room = ImGui::GetContentRegionAvail().x - px(60);
   std::string line =
-      fmt::format("rank {} peaks highest with {}; typical is {} (rank {})", c.highest.rank,
+      fmt::format("rank {} has the highest peak, {}; {} is typical (rank {})", c.highest.rank,
                   size_text(c.highest.bytes), size_text(c.typical.bytes), c.typical.rank);
   text_in_colour(c.divergence.found ? theme().bad : theme().dim, fitted(line, room));
   explain(line.c_str());
@@ -78,8 +78,9 @@ void RanksPanel::draw_summary(const Model& model, Selection& selection) {
   draw_compare_button(model, selection);
   if (!c.divergence.found) return;
   const double since = since_start(model, c.divergence.time_ns);
-  line = fmt::format("rank {} left the others at {}: {} above them at its peak", c.divergence.rank,
-                     instant_text(since, model.span_ns()), size_text(c.divergence.excess_bytes));
+  line = fmt::format("rank {} diverges from the others at {}: {} above them at its peak",
+                     c.divergence.rank, instant_text(since, model.span_ns()),
+                     size_text(c.divergence.excess_bytes));
   text(fitted(line, room));
   explain(line.c_str());
   ImGui::SameLine();
@@ -105,7 +106,7 @@ void RanksPanel::draw_stuck(const Model& model, Selection& selection) {
       const bool clicked = ImGui::Selectable(label.c_str());
       ImGui::PopStyleColor();
       explain(all.c_str());
-      // The one that is waited for is the one to look at.
+      // Go to the rank that the others wait for.
       const std::vector<int64_t>& ranks = s.absent.empty() ? s.waiting : s.absent;
       if (clicked && !ranks.empty()) go(model, selection, ranks.front(), s.since_ns);
     }
@@ -119,8 +120,7 @@ void RanksPanel::draw(const Model& model, Selection& selection) {
   model_ = &model;
   if (rows_.size() < 2) {
     text_wrapped(
-        "This trace has one device. Open the folder with the traces of all ranks to see them "
-        "beside each other.");
+        "This trace has one device. Open the folder with the traces of all ranks to compare them.");
     return;
   }
   draw_toolbar();

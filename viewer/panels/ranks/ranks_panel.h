@@ -1,5 +1,5 @@
-// All ranks of a job at once: a heat map of rank against time, or a small curve for each; who
-// stands out, and who waits for whom.
+// All ranks of a job at once: a heat map over time, or a small curve for each; which rank stands
+// out, and which ranks wait for which.
 #pragma once
 
 #include "viewer/panels/ranks/rank_curves_view.h"
@@ -15,7 +15,7 @@ class RanksPanel {
 
   // There is more to compute: draw again soon.
   bool busy() const { return busy_; }
-  // Pictures wait for everything; a window must not.
+  // A frame computes everything; for pictures, not for a window.
   bool patient = false;
 
   bool curves = false;  // small curves instead of the heat map
@@ -26,7 +26,7 @@ class RanksPanel {
   void draw_summary(const Model& model, Selection& selection);
   void draw_compare_button(const Model& model, Selection& selection);
   void draw_stuck(const Model& model, Selection& selection);
-  // To a rank at a time, if it is there.
+  // Moves the cursor to a rank and time, if the rank is shown.
   void go(const Model& model, Selection& selection, int64_t rank, int64_t time_ns);
 
   const Model* model_ = nullptr;
