@@ -13,7 +13,7 @@ namespace tidemark::view {
 
 namespace {
 
-// More than this many are summed up and sorted beside the drawing.
+// More than this many are summed up and sorted in the background.
 constexpr uint64_t kMany = 50'000;
 
 }  // namespace
@@ -39,10 +39,10 @@ size_t ActivityTables::draw_kernels(const Model& model, Selection& selection) {
   const uint32_t process = model.lanes[selection.cursor.lane()].process;
   const uint64_t count = model.activity[process].kernels;
   if (count == 0) {
-    text_dim("No kernels were recorded (TIDEMARK_KERNELS=1 records them).");
+    text_dim("No kernels were recorded. To record them, set TIDEMARK_KERNELS=1.");
     return 0;
   }
-  text_dim(fmt::format("in the {} in view, by name; a click goes to the longest",
+  text_dim(fmt::format("in the visible {}, by name; click to go to the longest",
                        span_text(selection.view.range().span())));
   if (!ImGui::BeginTable("##kernels", 5, kTableFlags)) return 0;
   ImGui::TableSetupColumn("total", kFirst, px(84));
@@ -73,7 +73,7 @@ size_t ActivityTables::draw_kernels(const Model& model, Selection& selection) {
       selection.choose_activity(model, row.longest);
       selection.reveal_cursor(model);
     }
-    // Without its template arguments a kernel's name may be that of several.
+    // Several kernels may have this name, which is shown without template arguments.
     explain(std::string(model.text[process].names().string(row.name)).c_str());
     ImGui::SameLine(0, 0);
     text_right(span_text(static_cast<double>(row.total_ns)));
@@ -92,14 +92,14 @@ size_t ActivityTables::draw_collectives(const Model& model, Selection& selection
   const uint32_t process = model.lanes[selection.cursor.lane()].process;
   const ProcessModel& p = model.trace.processes[process];
   if (p.nccl.empty()) {
-    text_dim("No operations of NCCL were recorded on this rank.");
+    text_dim("No NCCL operations were recorded on this rank.");
     return 0;
   }
   text_dim(
-      fmt::format("of this rank, in the {} in view", span_text(selection.view.range().span())));
+      fmt::format("of this rank, in the visible {}", span_text(selection.view.range().span())));
   if (!ImGui::BeginTable("##collectives", 6, kTableFlags)) return 0;
   ImGui::TableSetupColumn("called", ImGuiTableColumnFlags_WidthFixed, px(110));
-  ImGui::TableSetupColumn("until it ran", kNumber, px(84));
+  ImGui::TableSetupColumn("wait", kNumber, px(84));
   ImGui::TableSetupColumn("on the card", kNumber, px(84));
   ImGui::TableSetupColumn("moves", kFirst, px(84));
   ImGui::TableSetupColumn("sequence", kNumber, px(76));

@@ -1,4 +1,4 @@
-// The tables of kernels and of collectives: of the rank that is looked at, in the time in view.
+// The tables of kernels and of collectives: of the selected rank, in the visible time.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ class ActivityTables {
  public:
   void set_wake(const std::function<void()>& wake);
   bool busy() const { return kernels_.busy() || collectives_.busy(); }
-  // To be called once per frame.
+  // Call it once per frame.
   void poll() {
     kernels_.poll();
     collectives_.poll();

@@ -20,7 +20,7 @@ namespace tidemark::view {
 
 namespace {
 
-// More than this many blocks are filtered and sorted beside the drawing.
+// More than this many blocks are filtered and sorted in the background.
 constexpr size_t kManyBlocks = 20'000;
 
 TableSource source_of(const Model& model, const Moment& moment) {
@@ -28,7 +28,7 @@ TableSource source_of(const Model& model, const Moment& moment) {
   return {*lane.memory, moment.state, moment.layout, model.text_of(lane)};
 }
 
-// What a table is made from, kept alive for as long as it takes.
+// Keeps alive what a table is made from, until it is made.
 struct Held {
   std::shared_ptr<const Model> model;
   std::shared_ptr<const Moment> moment;
@@ -37,7 +37,7 @@ struct Held {
       : model(of.shared_from_this()), moment(selection.cursor.share_moment(of)) {}
 
   const Lane& lane() const { return model->lanes[moment->lane]; }
-  // The model's own belong to the drawing thread.
+  // The model's names belong to the drawing thread.
   FrameText names() const { return FrameText(model->process_of(lane()).names); }
   TableSource source(const FrameText& names) const {
     return {*lane().memory, moment->state, moment->layout, names};
@@ -109,7 +109,7 @@ bool TablesPanel::refresh(Key& key, const Model& model, const Selection& selecti
 void TablesPanel::draw_allocations(const Model& model, Selection& selection) {
   if (!ImGui::BeginTable("##allocations", 6, kTableFlags)) return;
   ImGui::TableSetupColumn("size", kFirst, px(84));
-  ImGui::TableSetupColumn("asked for", kNumber, px(84));
+  ImGui::TableSetupColumn("requested", kNumber, px(84));
   ImGui::TableSetupColumn("age", kNumber, px(78));
   ImGui::TableSetupColumn("category", ImGuiTableColumnFlags_WidthFixed, px(110));
   ImGui::TableSetupColumn("where", ImGuiTableColumnFlags_WidthStretch);
@@ -195,7 +195,7 @@ void TablesPanel::draw_stacks(const Model& model, Selection& selection) {
     }
     if (row.stack != 0 && ImGui::IsItemHovered() && ImGui::BeginTooltip()) {
       for (const std::string& line : source.text.names().stack_text(row.stack)) text(line);
-      text_dim("click: its largest block   right click: copy the stack");
+      text_dim("click: show its largest block   right-click: copy the stack");
       ImGui::EndTooltip();
     }
     ImGui::SameLine(0, 0);
@@ -311,13 +311,13 @@ void TablesPanel::draw_segments(const Model& model, Selection& selection) {
 
 void TablesPanel::draw(const Model& model, Selection& selection) {
   if (selection.cursor.lane() >= model.lanes.size()) {
-    text_dim("There is no allocator history in this trace.");
+    text_dim("This trace has no allocator history.");
     return;
   }
   if (!selection.highlights.search.empty()) {
-    text_dim(fmt::format("only what contains \"{}\"", selection.highlights.search));
+    text_dim(fmt::format("filtered by \"{}\"", selection.highlights.search));
   }
-  // Also those whose tab is not in front: each was begun when it was.
+  // Also those of other tabs, which may have been started when their tab was in front.
   allocations_.poll();
   stacks_.poll();
   activity_.poll();

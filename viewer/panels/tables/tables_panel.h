@@ -1,5 +1,5 @@
-// The live blocks at the cursor as tables: one by one, by stack, by category, by owner, by segment;
-// and the kernels and collectives in view.
+// The live blocks at the cursor as tables: individually, by stack, by category, by owner, by
+// segment; and the kernels and collectives in view.
 #pragma once
 
 #include <string>
@@ -27,11 +27,11 @@ class TablesPanel {
   bool busy() const;
   // Opens this table in the next frame: "Kernels".
   void show_table(const char* title) { wanted_ = title; }
-  // The same by a name in small letters; false: there is no such table.
+  // The same, by a name in lower case. False: there is no such table.
   bool show_as(std::string_view name);
 
  private:
-  // What a table was made from; made again when any of it changes.
+  // What a table was made from. When any of it changes, the table is made again.
   struct Key {
     const Model* model = nullptr;
     uint64_t version = 0;
