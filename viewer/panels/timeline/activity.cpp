@@ -16,7 +16,7 @@ namespace {
 
 constexpr float kRowPx = 18;
 constexpr uint32_t kRowsShown = 5;
-// To name the longest of more than this many in one pixel would take longer than a frame.
+// To find the longest of more than this many in one pixel would take longer than a frame.
 constexpr uint32_t kMostCompared = 50'000;
 
 const ActivityRow& row_of(const Model& model, const ActivityRef& ref) {
@@ -32,7 +32,7 @@ std::string row_name(const ActivityRow& row, bool many_devices) {
                                         : fmt::format("..{:x}", row.stream & 0xffffff));
 }
 
-// The longest of the things in a cell; the first where there are too many to compare.
+// The longest in a cell; the first where there are too many to compare.
 uint32_t longest(const SpanRow& spans, const SpanCell& cell) {
   uint32_t best = cell.first;
   if (cell.count > kMostCompared) return best;
@@ -59,7 +59,7 @@ Rgb colour_of(const Model& model, const ActivityRef& ref) {
   return owner_colour(process.names.string(process.nccl[item].function));
 }
 
-bool waits_for_ever(const Model& model, const ActivityRef& ref) {
+bool never_ran(const Model& model, const ActivityRef& ref) {
   const ActivityRow& row = row_of(model, ref);
   if (row.kind != ActivityKind::kCollectives) return false;
   const NcclOperation& op = model.trace.processes[ref.process].nccl[row.spans.item(ref.index)];
@@ -74,18 +74,18 @@ void explain_cell(const Model& model, const ActivityRef& ref, const SpanCell& ce
   const bool kernels = row.kind == ActivityKind::kKernels;
   ImGui::PushTextWrapPos(px(460));
   if (cell.count > 1) {
-    text(fmt::format("{} in this pixel, {:.0f} % of it busy",
+    text(fmt::format("{} in this pixel, {:.0f} % busy",
                      counted(cell.count, kernels ? "kernel" : "operation"), 100 * cell.busy));
     text_dim(cell.count > kMostCompared ? "the first one:" : "the longest one:");
   }
   text(name_of(model, ref));
   const double at = since_start(model, row.spans.begin_ns(ref.index));
-  if (waits_for_ever(model, ref)) {
-    text_in_colour(theme().bad, "waits for other ranks and never ran");
+  if (never_ran(model, ref)) {
+    text_in_colour(theme().bad, "waits for other ranks; never ran");
   } else {
     text_dim(fmt::format("{} from {}", span_text(length), instant_text(at, std::max(length, 1e3))));
   }
-  text_dim("click: what it is, and the memory at that instant");
+  text_dim("click: show details and the memory at that time");
   ImGui::PopTextWrapPos();
   ImGui::EndTooltip();
 }
@@ -94,7 +94,7 @@ void draw_cell(const Model& model, const Highlights& highlights, const ActivityR
                const SpanCell& cell, ImVec2 a, ImVec2 b, const std::string& wanted) {
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   if (cell.count > 1) {
-    // Several in one pixel: the busier, the stronger, but never so weak as to vanish.
+    // Several in one pixel: the busier, the stronger the colour, but always visible.
     const int alpha = 90 + static_cast<int>(165 * cell.busy);
     draw.AddRectFilled(a, b, paint(theme().accent, wanted.empty() ? alpha : alpha / 3));
     return;
@@ -102,7 +102,7 @@ void draw_cell(const Model& model, const Highlights& highlights, const ActivityR
   const bool found =
       wanted.empty() || lower_case(name_of(model, ref)).find(wanted) != std::string::npos;
   const Rgb colour = colour_of(model, ref);
-  if (waits_for_ever(model, ref)) {
+  if (never_ran(model, ref)) {
     draw.AddRectFilled(a, b, paint(theme().bad, 60));
     draw_hatch(draw, a, b, paint(theme().bad, 200), px(6));
   } else {
@@ -128,7 +128,7 @@ ActivityRows activity_rows(const Model& model, const Cursor& cursor, uint32_t pr
                            const TimelineOptions& options) {
   ActivityRows rows;
   if (!options.activity || process >= model.activity.size()) return rows;
-  // Of many ranks, the one that is looked at.
+  // Only for the selected rank.
   const bool chosen =
       cursor.lane() < model.lanes.size() && model.lanes[cursor.lane()].process == process;
   if (!chosen) return rows;
@@ -182,7 +182,7 @@ std::optional<ActivityRef> draw_activity(const Model& model, const Highlights& h
   }
   if (rows.hidden > 0) {
     const std::string more =
-        fmt::format("and {}: tick \"all streams\"", counted(rows.hidden, "more row"));
+        fmt::format("and {}: select \"all streams\"", counted(rows.hidden, "more row"));
     draw.AddText({area.min.x, area.max.y - ImGui::GetTextLineHeight() - px(1)}, paint(theme().dim),
                  more.c_str());
   }

@@ -1,4 +1,4 @@
-// Kernels and collectives below the curves, on the same axis.
+// Kernels and collectives below the curves, on the same time axis.
 #pragma once
 
 #include <optional>
@@ -18,7 +18,7 @@ struct ActivityRows {
 ActivityRows activity_rows(const Model& model, const Cursor& cursor, uint32_t process,
                            const TimelineOptions& options);
 
-// Draws into the area and returns what is under the mouse, the longest where several are.
+// Draws into the area and returns what is under the mouse; of several, the longest.
 std::optional<ActivityRef> draw_activity(const Model& model, const Highlights& highlights,
                                          uint32_t process, const ActivityRows& rows,
                                          const PlotArea& area, bool hovered);

@@ -20,18 +20,18 @@ namespace tidemark::view {
 
 namespace {
 
-// A curve this many times as high as the lane's own would press those flat: it is cut instead.
+// A curve this many times as high as the lane's own would flatten those: it is cut instead.
 constexpr uint64_t kTooHigh = 4;
 
-constexpr float kTwoLinesPx = 104;  // a lower plot has no room for the numbers at the cursor
+constexpr float kTwoLinesPx = 104;  // a lower plot has no space for the numbers at the cursor
 
-// What a plot's name, the numbers below it and the flag of the peak take of its height.
+// The part of a plot's height for its name, the numbers below it and the flag of the peak.
 float header_px(float plot_px) {
   const float lines = plot_px < px(kTwoLinesPx) ? 1 : plot_px < px(200) ? 2 : 3;
   return px(6) + lines * (ImGui::GetTextLineHeight() + px(2));
 }
 
-// The allocator's own, if it has one.
+// The limit of the allocator itself; 0: it has none.
 uint64_t own_limit(const Model& model, const Lane& lane) {
   const DeviceReport* report = model.report_of(lane);
   const bool known = report != nullptr && report->limit.source == LimitSource::kFraction;
@@ -45,14 +45,14 @@ double highest_of(const Lane& lane, const TimelineOptions& options,
       {m.allocated_peak.bytes, m.requested_peak.bytes, m.reserved_peak.bytes, uint64_t{1024}});
   const bool alone = m.event_count() == 0;
   uint64_t highest = own;
-  // What else this process holds may be the very thing to see; only other processes' is cut.
+  // Everything that this process holds must be visible; only other processes' memory is cut.
   if (options.owners && !lane.owners.empty()) {
     highest = std::max(highest, lane.owners.front().bytes.peak());
   }
   if (options.used && (alone || lane.used.peak() <= highest * kTooHigh)) {
     highest = std::max(highest, lane.used.peak());
   }
-  // What is compared must be seen, whatever that does to the scale.
+  // The overlay must be visible, whatever that does to the scale.
   if (overlay) {
     const AllocationHistory& there = *overlay->of().memory;
     highest = std::max(highest, there.allocated_peak.bytes);
@@ -63,7 +63,7 @@ double highest_of(const Lane& lane, const TimelineOptions& options,
   return static_cast<double>(options.to_limit ? std::max(highest, lane.total_bytes) : highest);
 }
 
-// Curves and limits stay below the lane's name, so that none strikes it through.
+// Curves and limits stay below the lane's name, so that none runs through it.
 double top_of(const Model& model, const Lane& lane, const TimelineOptions& options,
               const std::optional<Overlay>& overlay, float plot_px) {
   double highest = highest_of(lane, options, overlay);
@@ -82,7 +82,7 @@ void plot_line(const char* id, const LaneCurves::Line& line, Rgb colour, float w
   ImPlot::PlotLine(id, line.xs.data(), line.ys.data(), static_cast<int>(line.xs.size()));
 }
 
-// The other one's curves have no fill and one colour, so that a lane's own stay what they are.
+// The overlay has no fill and one colour, so that the lane's own curves stay readable.
 void plot_overlay(const LaneCurves& curves, const TimelineOptions& options, bool of_driver) {
   const auto plot = [&](const char* id, Curve c, float weight, float alpha) {
     const std::vector<double>& xs = curves.xs(c);
@@ -101,7 +101,7 @@ void plot_curves(const Lane& lane, const LaneCurves& curves, const TimelineOptio
                        static_cast<int>(curves.used().xs.size()), 0.0);
     plot_line("##used", curves.used(), theme().used, 1.3F);
   }
-  // From the back; requested mostly equals allocated, and shows only where it does not.
+  // From back to front. Requested mostly equals allocated, and is visible only where it does not.
   for (const Curve c : {Curve::kReserved, Curve::kRequested, Curve::kAllocated}) {
     const auto index = static_cast<size_t>(c);
     const std::vector<double>& xs = curves.xs(c);
@@ -122,7 +122,7 @@ void plot_curves(const Lane& lane, const LaneCurves& curves, const TimelineOptio
   }
 }
 
-// What is said in a lane, the most important first.
+// The labels in a lane, the most important first.
 enum LabelRank {
   kNameLabel,
   kOomLabel,
@@ -133,14 +133,14 @@ enum LabelRank {
   kOwnerLabel
 };
 
-// Names at the right ends of the curves that have no place in the toolbar.
+// Names of the curves that are not in the toolbar, at their right ends.
 void draw_curve_names(const Lane& lane, const LaneCurves& curves, const PlotArea& area,
                       const TimelineOptions& options, Labels& labels) {
   const float line = ImGui::GetTextLineHeight();
   if (area.max.y - area.min.y < 4 * line) return;
   const auto put = [&](const LaneCurves::Line& curve, Rgb colour, const std::string& name) {
     if (curve.ys.empty()) return;
-    // At its end; where nothing is left by then, at its height.
+    // At its end; where it ends at 0, at its maximum.
     size_t at = curve.ys.size() - 1;
     if (curve.ys[at] <= 0) {
       at = static_cast<size_t>(std::max_element(curve.ys.begin(), curve.ys.end()) -
@@ -155,7 +155,7 @@ void draw_curve_names(const Lane& lane, const LaneCurves& curves, const PlotArea
   };
   if (options.used && static_cast<double>(lane.used.peak()) > area.top_bytes) {
     const std::string note =
-        fmt::format("card used up to {}, above this scale", size_text(lane.used.peak()));
+        fmt::format("card used: up to {}, above this scale", size_text(lane.used.peak()));
     const float left = area.max.x - width_of(note) - px(6);
     if (left > area.min.x + (area.max.x - area.min.x) / 2) {
       labels.add(kUsedLabel, {left, area.min.y + px(4)}, paint(theme().used), note);
@@ -198,7 +198,7 @@ void draw_peak(const Model& model, const Lane& lane, const PlotArea& area, Label
                          paint(theme().allocated));
   if (area.max.y - area.min.y < px(90)) return;
   const float flag = std::max(y - r * 2 - px(1), area.min.y + ImGui::GetFontSize() + px(5));
-  // Above the peak; where the lane's name is in the way, below it.
+  // Above the peak; below it where the lane's name is in the way.
   const float height = ImGui::GetFontSize() + px(4);
   labels.add_flag(kPeakLabel, {x, flag}, area.min.x, area.max.x, theme().allocated,
                   "peak " + size_text(peak.bytes),
@@ -215,7 +215,7 @@ void draw_ooms(const Model& model, uint32_t lane, const PlotArea& area, Labels& 
     if (x < area.min.x || x > area.max.x || x < last_line + 1) continue;
     last_line = x;
     draw.AddLine({x, area.min.y}, {x, area.max.y}, paint(theme().bad, 230), px(1.5F));
-    const std::string label = "OOM, asked " + size_text(oom.requested_bytes);
+    const std::string label = "OOM, requested " + size_text(oom.requested_bytes);
     if (x - last_flag < width_of(label) + px(14)) continue;
     last_flag = x;
     labels.add_flag(kOomLabel, {x, area.max.y - px(3)}, area.min.x, area.max.x, theme().bad, label);
@@ -270,7 +270,7 @@ void draw_cursors(const Model& model, const Selection& selection, const PlotArea
   draw.AddLine({x, area.min.y}, {x, area.max.y}, paint(theme().cursor, 210), px(1.2F));
   if (!selection.comparison.reference() || selection.cursor.lane() >= model.lanes.size()) return;
   const float cx = std::round(area.x(selection.comparison.time(model)));
-  if (std::abs(cx - x) < px(2)) return;  // the same time, of another rank
+  if (std::abs(cx - x) < px(2)) return;  // the same time on another rank
   draw_dashes(draw, {cx, area.min.y}, {cx, area.max.y}, paint(theme().compare), px(4), px(1.5F));
 }
 
@@ -300,7 +300,7 @@ const char* curve_name(Curve curve, const Lane& lane) {
 }
 
 std::vector<Curve> curves_of(const Lane& lane) {
-  // Driver allocations are given out as they were asked for: the three are one.
+  // The driver does not round or cache: the three curves are the same.
   if (lane.of_driver) return {Curve::kAllocated};
   return {Curve::kAllocated, Curve::kRequested, Curve::kReserved};
 }
@@ -386,14 +386,13 @@ void plot_lane(const Lane& lane, const LaneDrawing& drawing, const PlotArea& are
 
 void draw_limits(const Model& model, const Lane& lane, const PlotArea& area, Labels& labels) {
   draw_limit(area, static_cast<double>(lane.total_bytes),
-             "the card holds " + size_text(lane.total_bytes), labels);
+             "card memory " + size_text(lane.total_bytes), labels);
   if (const uint64_t limit = own_limit(model, lane); limit != 0) {
-    draw_limit(area, static_cast<double>(limit), "the allocator's own limit " + size_text(limit),
-               labels);
+    draw_limit(area, static_cast<double>(limit), "allocator limit " + size_text(limit), labels);
   }
 }
 
-// Who the line in another colour is, at its end.
+// The name of the overlay, at its end.
 void draw_overlay_name(const Model& model, const LaneDrawing& drawing, const PlotArea& area,
                        Labels& labels) {
   if (!drawing.overlay || drawing.laid_over.xs(Curve::kAllocated).empty()) return;
@@ -442,7 +441,7 @@ PlotArea draw_lane(const Model& model, const Selection& selection, uint32_t inde
   ImGui::PushID(static_cast<int>(index));
   plot_lane(lane, drawing, area, options, ticks);
   ImGui::PopID();
-  if (strip > 0) {  // what comes next comes below it
+  if (strip > 0) {  // the next item goes below it
     ImGui::SetCursorScreenPos({area.min.x, area.max.y});
     ImGui::Dummy({size.x, strip});
   }

@@ -1,4 +1,4 @@
-// One device's curves in the timeline: what is cached between frames, and how it is drawn.
+// The curves of one device in the timeline: what is kept between frames, and how it is drawn.
 #pragma once
 
 #include <imgui.h>
@@ -17,17 +17,17 @@ namespace tidemark::view {
 
 struct TimelineOptions {
   std::array<bool, kCurves> shown = {true, true, true};
-  bool used = true;          // what the card says
-  bool owners = true;        // a curve for each owner beside the framework
+  bool used = true;          // what NVML reports for the card
+  bool owners = true;        // a curve for each owner other than the framework
   bool steps = true;         // where iterations begin
   bool activity = true;      // kernels and collectives below the curves
   bool all_streams = false;  // not only the busiest
-  bool overlay = true;       // what is compared with, laid over a lane's own curves
-  bool to_limit = false;     // the height is the card's memory, not the highest curve
+  bool overlay = true;       // the curve of the reference over a lane's own
+  bool to_limit = false;     // scale to the card's memory, not to the highest curve
 };
 
 const char* curve_name(Curve curve);
-// As it is called in this lane, and the curves that it has.
+// The name in this lane, and the curves that the lane has.
 const char* curve_name(Curve curve, const Lane& lane);
 std::vector<Curve> curves_of(const Lane& lane);
 Rgb curve_colour(Curve curve);
@@ -50,14 +50,14 @@ struct PlotArea {
   }
 };
 
-// Curves of a lane for one view and width; made again only when either changes.
+// The curves of a lane for one view and width; computed again only when either changes.
 class LaneCurves {
  public:
-  // Times of the lane become those of the view by adding `offset`.
+  // The lane's times become those of the view by adding `offset`.
   void update(const Model& model, const Lane& lane, const VisibleRange& view, uint32_t columns,
               double offset = 0);
-  // Goes on with what update() of this frame left for later, once the view rests; see ColumnWork.
-  // True: nothing is left.
+  // Continues what update() of this frame left for later, once the view stopped moving; see
+  // ColumnWork. True: nothing is left.
   bool refine(int64_t budget_ns);
   bool is_exact() const { return columns_.is_exact(); }
 
@@ -75,7 +75,7 @@ class LaneCurves {
  private:
   void make_points();
 
-  std::weak_ptr<const Model> of_;  // another may come to lie where this one was
+  std::weak_ptr<const Model> of_;  // a later model may get the same address
   const Lane* lane_ = nullptr;
   bool touched_ = false;  // by update(), since the last refine()
   bool moved_ = false;    // by the last update()
@@ -91,15 +91,15 @@ class LaneCurves {
   std::vector<Line> owners_;
 };
 
-// The curves of a lane, and of what is laid over it.
+// The curves of a lane, and the overlay.
 struct LaneDrawing {
   LaneCurves own;
   LaneCurves laid_over;
   std::optional<Overlay> overlay;  // as drawn last
 };
 
-// Draws the curves with their marks into a plot of this size at the cursor, with a strip for the
-// steps below it, and says where the plot lies.
+// Draws the curves with their labels at ImGui's cursor, in a plot of this size, with a strip for
+// the steps at its bottom. Returns where the plot is.
 PlotArea draw_lane(const Model& model, const Selection& selection, uint32_t lane,
                    LaneDrawing& drawing, const TimelineOptions& options,
                    const std::vector<Tick>& time_ticks, ImVec2 size);
@@ -109,7 +109,7 @@ std::string overlay_name(const Model& model, const Overlay& overlay);
 
 // Round sizes for the height of a plot.
 std::vector<Tick> area_ticks(const PlotArea& area);
-// The sizes beside a plot, right-aligned before `area.min.x`.
+// The sizes left of a plot, right-aligned at `area.min.x`.
 void draw_byte_labels(const PlotArea& area);
 
 }  // namespace tidemark::view

@@ -13,9 +13,10 @@ namespace tidemark::view {
 
 namespace {
 
-constexpr size_t kMarkRows = 4;  // deeper annotations are left to the zoomed view's tooltip
+constexpr size_t kMarkRows = 4;  // deeper annotations are not drawn
 constexpr float kMarkRowPx = 19;
-constexpr size_t kMarksOfAll = 2;  // with more lanes than this only one process shows its own
+// With more lanes than this, only the selected process shows its annotations.
+constexpr size_t kMarksOfAll = 2;
 
 void mark_tooltip(const Model& model, uint32_t process, const MarkRange& range) {
   if (!ImGui::BeginTooltip()) return;
@@ -34,7 +35,7 @@ void mark_tooltip(const Model& model, uint32_t process, const MarkRange& range) 
 }  // namespace
 
 float mark_rows_height(const Model& model, const Cursor& cursor, uint32_t process) {
-  // Of many ranks, the one that is looked at.
+  // With many ranks only for the selected one.
   const bool chosen =
       cursor.lane() < model.lanes.size() && model.lanes[cursor.lane()].process == process;
   if (!chosen && model.lanes.size() > kMarksOfAll) return 0;
@@ -78,7 +79,7 @@ void draw_marks(const Model& model, const std::string& search, uint32_t process,
       if (ImGui::IsWindowHovered() && ImGui::IsMouseHoveringRect(a, b)) {
         mark_tooltip(model, process, *it);
       }
-      // Ranges too narrow to see share the pixels of this one.
+      // Skips ranges that are too narrow to see next to this one.
       it = first_after(std::next(it), area.time(right));
     }
   }

@@ -1,4 +1,4 @@
-// Rows of annotations (NVTX ranges, the framework's own) below the curves of a process.
+// Rows of annotations (NVTX ranges and those of the framework) below the curves of a process.
 #pragma once
 
 #include "viewer/panels/timeline/lanes.h"

@@ -10,7 +10,7 @@ namespace tidemark::view {
 namespace {
 
 void draw_ooms(const Model& model, const PlotArea& area) {
-  // A job of which every rank fails must not be all red.
+  // A job in which every rank fails must not be all red.
   const int alpha = model.ooms.size() > 50 ? 80 : 255;
   float last = -1e9F;
   for (const OomPoint& oom : model.ooms) {
@@ -22,7 +22,7 @@ void draw_ooms(const Model& model, const PlotArea& area) {
   }
 }
 
-// What of the run is in view: the rest is dimmed.
+// Dims everything outside the visible range.
 void draw_window(const VisibleRange& view, const PlotArea& area) {
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   const float left = std::max(area.x(view.begin), area.min.x);
@@ -45,7 +45,7 @@ void Minimap::draw_curves(const Model& model, const Selection& selection, bool o
   if (over) most = std::max(most, over->of().memory->allocated_peak.bytes);
   area.top_bytes = 1.1 * static_cast<double>(most);
   own_.update(model, lane, area.view, columns);
-  const float stop = area.x(model.span_ns());  // beside the trace nothing is known
+  const float stop = area.x(model.span_ns());  // nothing is known after the trace
   for (const Curve c : {Curve::kReserved, Curve::kAllocated}) {
     const auto& values = own_.columns().curves[static_cast<size_t>(c)];
     for (size_t i = own_.columns().first_known; i < values.size(); ++i) {
@@ -95,7 +95,7 @@ void Minimap::draw(const Model& model, Selection& selection, bool overlay, ImVec
   draw_curves(model, selection, overlay, area);
   draw_ooms(model, area);
   draw_window(selection.view.range(), area);
-  explain("The whole run. Drag to move the window that the curves below show.");
+  explain("The whole run. Drag to move the visible range.");
   drag(selection.view, area);
 }
 

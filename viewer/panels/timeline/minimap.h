@@ -1,4 +1,4 @@
-// The whole run in a strip, with the window that the curves below show; a drag moves that window.
+// An overview of the whole run in a strip, with the visible range marked; a drag moves that range.
 #pragma once
 
 #include "viewer/panels/timeline/lanes.h"
@@ -7,9 +7,9 @@ namespace tidemark::view {
 
 class Minimap {
  public:
-  // With `overlay`, also what is laid over the lane that is looked at.
+  // With `overlay`, also the overlay of the selected lane.
   void draw(const Model& model, Selection& selection, bool overlay, ImVec2 size);
-  // Its curves, to be refined.
+  // Calls act() for its curves, to refine them.
   template <typename Act>
   void each(const Act& act) {
     act(own_);

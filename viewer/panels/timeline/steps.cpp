@@ -12,7 +12,7 @@ namespace tidemark::view {
 
 namespace {
 
-constexpr float kLeastLanePx = 96;  // a lower lane has no room for words about its steps
+constexpr float kLeastLanePx = 96;  // a lower lane has no space for text about its steps
 constexpr float kTickPx = 5;
 
 enum LabelRank { kPhaseLabel, kStepLabel };
@@ -22,11 +22,11 @@ double time_of(const Model& model, const Lane& lane, uint32_t event) {
   return since_start(model, m.time_ns[std::min(event, m.event_count() - 1)]);
 }
 
-// Above the strip's text, below the curves.
+// The strip, below the curves.
 struct Strip {
   float top = 0;
   float bottom = 0;
-  float text_y = 0;  // < 0: no words
+  float text_y = 0;  // < 0: no text
 };
 
 void draw_phases(const Model& model, const Lane& lane, const PlotArea& area, const Strip& strip,
@@ -46,14 +46,14 @@ void draw_phases(const Model& model, const Lane& lane, const PlotArea& area, con
     draw.AddRectFilled({left, strip.bottom - px(3)}, {right, strip.bottom}, paint(colour));
     if (strip.text_y < 0) continue;
     const std::string name = in_words(phase_name(p.kind));
-    // The number of the step is at the left end, so its name is at the right one.
+    // The number of the step is at the left end, so the name is at the right one.
     const float room = right - left - px(8);
     if (room < width_of(name)) continue;
     labels.add(kPhaseLabel, {right - width_of(name) - px(4), strip.text_y}, paint(colour), name, 0);
   }
 }
 
-// Iterations as stripes, while they are wide enough to see; their numbers where there is room.
+// Iterations as stripes where they are wide enough to see, with numbers where there is space.
 void draw_stripes(const Model& model, const Lane& lane, const PlotArea& area, const Strip& strip,
                   Labels& labels) {
   const std::vector<uint32_t>& starts = model.steps_of(lane).boundaries;

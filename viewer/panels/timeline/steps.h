@@ -1,5 +1,5 @@
-// Where the program's iterations begin and what is unlike the others: stripes behind the curves,
-// and a strip below them with the numbers and names.
+// Where the program's iterations begin, and which of them are unlike the others: stripes behind the
+// curves, and a strip below them with numbers and names.
 #pragma once
 
 #include "viewer/panels/timeline/lanes.h"
@@ -7,10 +7,10 @@
 
 namespace tidemark::view {
 
-// How much of a lane's height the strip takes; 0 where there are no steps or no room.
+// The height of the strip; 0 where there are no steps or no space.
 float steps_strip_px(const Model& model, const Lane& lane, const TimelineOptions& options,
                      float lane_px);
-// `area` is the plot, the strip lies below it.
+// `area` is the plot; the strip is below it.
 void draw_steps(const Model& model, const Lane& lane, const PlotArea& area, float strip_px);
 
 }  // namespace tidemark::view

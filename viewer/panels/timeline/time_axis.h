@@ -8,19 +8,19 @@
 
 namespace tidemark::view {
 
-// As many round times as fit beside each other.
+// As many round times as fit.
 std::vector<Tick> axis_ticks(const VisibleRange& view, float width);
-// Labels above a plot, with the cursor's time on a flag. `area` is the strip of the labels.
+// Labels above a plot, with the cursor's time on a flag. `area` is the strip for the labels.
 void draw_time_axis(const Model& model, const Cursor& cursor, const std::vector<Tick>& ticks,
                     const PlotArea& area);
 // Lines through a plot at the ticks, and the cursors.
 void draw_time_grid(const std::vector<Tick>& ticks, const PlotArea& area);
 void draw_cursor_lines(const Model& model, const Selection& selection, const PlotArea& area);
 
-// Wheel zooms, drag moves, for the item before. One per plot.
+// For the previous item: the wheel zooms, a drag moves. One object per plot.
 class TimeGestures {
  public:
-  // The place of a click on the item, once.
+  // Where the item was clicked, once.
   std::optional<ImVec2> handle(TimeView& view, const PlotArea& area);
 
  private:

@@ -44,10 +44,10 @@ void TimelinePanel::draw_search(std::string& search) {
   if (ImGui::InputTextWithHint("##search", "Search stacks  ( / )", buffer, sizeof buffer)) {
     search = buffer;
   }
-  explain("Marks every block, stack and annotation whose name contains this text, in all panels.");
+  explain("Highlights every block, stack and annotation that contains this text, in all panels.");
 }
 
-// Every switch is offered only where the trace has something for it.
+// A switch is shown only where the trace has data for it.
 void TimelinePanel::draw_switches(const Model& model, const Selection& selection) {
   bool first = true;
   const auto box = [&](const char* name, bool& on, Rgb colour, const char* meaning) {
@@ -64,46 +64,46 @@ void TimelinePanel::draw_switches(const Model& model, const Selection& selection
   };
   if (any([](const Lane& lane) { return !lane.of_driver; })) {
     box("allocated", options.shown[0], theme().allocated,
-        "In use by tensors: the sizes of the blocks handed out.");
+        "In use by tensors: the sizes of their blocks.");
     box("requested", options.shown[1], theme().requested,
-        "What the program asked for, before rounding up to block sizes.");
+        "What the program requested, before rounding up to block sizes.");
     box("reserved", options.shown[2], theme().reserved,
-        "What the allocator took from the card: allocated plus cached for later.");
+        "What the allocator reserved on the card: allocated plus cached for later.");
   } else if (!model.lanes.empty()) {
     box("held by this process", options.shown[0], theme().allocated,
-        "What the driver gave to this process on the card. No framework was recorded.");
+        "What the driver allocated for this process on the card. No framework was recorded.");
   }
   if (any([](const Lane& lane) { return !lane.used.empty(); })) {
     box("card used", options.used, theme().used,
-        "What the card itself says is in use (NVML), by all processes, with contexts and code.");
+        "Used on the card by all processes according to NVML, including contexts and code.");
   }
   if (any([](const Lane& lane) { return !lane.owners.empty(); })) {
     box("owners", options.owners, theme().text,
-        "A curve for each library that took memory from the driver itself: NCCL, cuBLAS ...");
+        "A curve for each library that allocates directly from the driver: NCCL, cuBLAS ...");
   }
   if (any([&](const Lane& lane) { return model.steps_of(lane).count() > 0; })) {
     box("steps", options.steps, theme().text,
-        "Where the program's iterations begin, and what is unlike the others: the first step, "
+        "Where the program's iterations begin, and those unlike the others: the first step, "
         "validation, saving.");
   }
   const auto has_rows = [](const Activity& a) { return !a.rows.empty(); };
   if (std::any_of(model.activity.begin(), model.activity.end(), has_rows)) {
     box("activity", options.activity, theme().text,
-        "Kernels by stream and NCCL's operations, of the rank that is looked at.");
+        "Kernels by stream and NCCL operations of the selected rank.");
     const auto many = [](const Activity& a) { return a.rows.size() > 5; };
     if (options.activity && std::any_of(model.activity.begin(), model.activity.end(), many)) {
-      box("all streams", options.all_streams, theme().text, "Not only the busiest ones.");
+      box("all streams", options.all_streams, theme().text, "All streams, not only the busiest.");
     }
   }
   const bool compared = selection.cursor.lane() < model.lanes.size() &&
                         selection.overlay_of(model, selection.cursor.lane()).has_value();
   if (compared) {
     box("overlay", options.overlay, theme().compare,
-        "The curve of the rank that is compared with, or of the second trace, laid over.");
+        "The curve of the compared rank or of the second trace.");
   }
   if (any([](const Lane& lane) { return lane.total_bytes != 0; })) {
     box("card limit", options.to_limit, theme().limit,
-        "Scale the height to the card's whole memory.");
+        "Scale the height to the memory of the card.");
   }
 }
 
@@ -114,13 +114,13 @@ void TimelinePanel::draw_toolbar(const Model& model, Selection& selection) {
   explain("Show the whole run (F).");
   flow(px(56));
   if (ImGui::Button("Peak")) selection.go_to_peak(model);
-  explain("Go to where most was allocated (P).");
+  explain("Go to the allocated peak (P).");
   if (!model.ooms.empty()) {
     flow(px(110));
     if (ImGui::Button(fmt::format("Next OOM ({})###oom", model.ooms.size()).c_str())) {
       selection.go_to_oom(model, 1);
     }
-    explain("Go to the next out-of-memory error (N), or the one before (B).");
+    explain("Go to the next out-of-memory error (N) or the previous one (B).");
   }
   draw_search(selection.highlights.search);
 }
@@ -201,7 +201,7 @@ void TimelinePanel::draw_hover(const Model& model, uint32_t lane, const PlotArea
   }
   const uint32_t events = columns.edges[i + 1] - columns.edges[i];
   if (events > 0) text_dim(counted(events, "event") + " in this pixel");
-  text_dim("click: look at this instant   shift-drag: measure   wheel: zoom");
+  text_dim("click: move the cursor   shift-drag: measure   wheel: zoom");
   ImGui::EndTooltip();
 }
 
@@ -269,12 +269,12 @@ void TimelinePanel::draw_lanes(const Model& model, Selection& selection, ImVec2 
   const float gap = px(kGapPx);
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, ImVec2(0, gap));
   ImGui::BeginChild("##lanes", size, 0, ImGuiWindowFlags_NoScrollWithMouse);
-  // Ctrl and the wheel move through the lanes; the wheel alone zooms in time.
+  // Ctrl and the wheel scroll through the lanes; the wheel alone zooms in time.
   if (ImGui::IsWindowHovered() && ImGui::GetIO().KeyCtrl && ImGui::GetIO().MouseWheel != 0) {
     ImGui::SetScrollY(ImGui::GetScrollY() - ImGui::GetIO().MouseWheel * height);
   }
   lanes_.resize(model.lanes.size());
-  // A list knows how far it can scroll only when it was drawn once.
+  // A list knows how far it can scroll only after it was drawn once.
   if (std::exchange(last_lane_, selection.cursor.lane()) != selection.cursor.lane())
     scroll_frames_ = 3;
   const bool lane_moved = scroll_frames_ > 0;
@@ -310,7 +310,7 @@ void TimelinePanel::draw_lanes(const Model& model, Selection& selection, ImVec2 
 void TimelinePanel::draw_below(const Model& model, Selection& selection, uint32_t lane,
                                float width) {
   const uint32_t process = model.lanes[lane].process;
-  // Clicks between things move the cursor of the lane that is looked at, if it is of this process.
+  // Clicks on empty places move the cursor in the selected lane, if it belongs to this process.
   if (model.lanes[selection.cursor.lane()].process == process) lane = selection.cursor.lane();
   const auto strip = [&](const char* id, float height) {
     const ImVec2 at = ImGui::GetCursorScreenPos() + ImVec2(px(kGutterPx), 0);
@@ -351,9 +351,8 @@ void TimelinePanel::draw_below(const Model& model, Selection& selection, uint32_
 void TimelinePanel::draw(const Model& model, Selection& selection) {
   if (model.lanes.empty()) {
     text_wrapped(
-        "No allocator events were recorded in this trace, so there is no curve to draw. Record "
-        "with "
-        "the framework's events switched on (tidemark doctor shows what is missing).");
+        "This trace has no allocator events, so there is no curve to draw. Run tidemark doctor to "
+        "see what the recording was missing.");
     return;
   }
   draw_toolbar(model, selection);
@@ -400,7 +399,7 @@ void TimelinePanel::refine_curves() {
 }
 
 void TimelinePanel::draw_preview(const Preview& preview) {
-  text_dim("First look at the curve while the trace is read: bytes asked for, not yet exact.");
+  text_dim("Preview while the trace is being read: requested bytes, approximate.");
   const auto span = static_cast<double>(std::max<int64_t>(preview.end_ns - preview.start_ns, 1));
   double top = 1;
   for (const PreviewCurve& c : preview.curves) {
@@ -445,7 +444,7 @@ void TimelinePanel::handle_keys(const Model& model, Selection& selection) {
   if (pressed(Command::kEventsOn)) selection.step_events(model, 100);
   if (pressed(Command::kSearch)) {
     search_wanted = true;
-    selection.requests.panel = kTitle;  // it has the search field
+    selection.requests.panel = kTitle;  // the search field is in this panel
   }
   if (pressed(Command::kClear)) selection.clear_highlights(model);
 }

@@ -1,4 +1,5 @@
-// Memory over time: every device of every rank on one axis, with a map of the whole run above.
+// Memory over time: every device of every rank on one axis, with an overview of the whole run
+// above.
 #pragma once
 
 #include <string>
@@ -18,18 +19,18 @@ class TimelinePanel {
   // While the trace is being read.
   void draw_preview(const Preview& preview);
 
-  // The keys that move through time; called when nobody is typing.
+  // The keys that move through time. Not called while text is being entered.
   void handle_keys(const Model& model, Selection& selection);
 
   // There is more to compute: draw again soon.
   bool busy() const { return busy_; }
-  // Pictures wait for everything; a window must not.
+  // A frame computes everything; for pictures, not for a window.
   bool patient = false;
 
   TimelineOptions options;
-  // What was laid over a lane when it was drawn last, for tests.
+  // A lane as it was drawn last, for tests.
   const LaneDrawing& drawn(uint32_t lane) const { return lanes_[lane]; }
-  bool search_wanted = false;  // put the keyboard into the search field
+  bool search_wanted = false;  // move the keyboard focus to the search field
 
  private:
   enum class Drag { kNone, kPan, kMeasure };
@@ -41,7 +42,7 @@ class TimelinePanel {
   void draw_lanes(const Model& model, Selection& selection, ImVec2 size, float height);
   // Kernels, collectives and annotations below the last lane of a process.
   void draw_below(const Model& model, Selection& selection, uint32_t lane, float width);
-  // True when the item before was clicked, and not dragged.
+  // True when the previous item was clicked, not dragged.
   bool handle_mouse(const Model& model, Selection& selection, uint32_t lane, const PlotArea& area);
   void draw_hover(const Model& model, uint32_t lane, const PlotArea& area,
                   const LaneDrawing& drawing);
