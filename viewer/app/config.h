@@ -1,4 +1,4 @@
-// What the program remembers between runs: recent files, theme, and the layout (ImGui's ini).
+// What the program stores between runs: recent files, theme, and the layout (ImGui's ini).
 #pragma once
 
 #include <filesystem>
@@ -8,14 +8,14 @@
 namespace tidemark::view {
 
 struct Config {
-  std::filesystem::path folder;  // empty: nothing is remembered
+  std::filesystem::path folder;  // empty: nothing is stored
   std::vector<std::string> recent;
   bool dark = true;
 
-  // $XDG_CONFIG_HOME/tidemark or ~/.config/tidemark; an unreadable file is an empty one.
+  // From $XDG_CONFIG_HOME/tidemark or ~/.config/tidemark. An unreadable file counts as empty.
   static Config load();
   static Config load_from(const std::filesystem::path& folder);
-  // Best effort: a read-only home must not stop anybody from looking at a trace.
+  // Best effort: the program must work with a read-only home directory.
   void save() const;
 
   void note_recent(const std::string& path);

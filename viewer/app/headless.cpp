@@ -70,8 +70,8 @@ struct Headless::Gl {
     display = open_display();
     if (display == EGL_NO_DISPLAY) {
       return Error{
-          "no OpenGL without a display here; on Debian and Ubuntu install libegl1 and "
-          "libgl1-mesa-dri"};
+          "cannot draw without a display: EGL is missing. On Debian and Ubuntu, install libegl1 "
+          "and libgl1-mesa-dri"};
     }
     eglBindAPI(EGL_OPENGL_API);
     const EGLint config_wish[] = {EGL_SURFACE_TYPE, 0, EGL_RENDERABLE_TYPE, EGL_OPENGL_BIT,
@@ -85,7 +85,7 @@ struct Headless::Gl {
     if (context == EGL_NO_CONTEXT ||
         eglMakeCurrent(display, EGL_NO_SURFACE, EGL_NO_SURFACE, context) != EGL_TRUE) {
       return Error{
-          fmt::format("cannot make an OpenGL 3.3 context (EGL error {:#x})", eglGetError())};
+          fmt::format("cannot create an OpenGL 3.3 context (EGL error {:#x})", eglGetError())};
     }
     return {};
   }
@@ -105,7 +105,8 @@ struct Headless::Gl {
     storage(GL_RENDERBUFFER, GL_RGBA8, width, height);
     attach(GL_FRAMEBUFFER, GL_COLOR_ATTACHMENT0, GL_RENDERBUFFER, colour);
     if (check(GL_FRAMEBUFFER) != GL_FRAMEBUFFER_COMPLETE) {
-      return Error{fmt::format("cannot make a picture of {} x {} pixels", width, height)};
+      return Error{fmt::format("cannot create a picture of {} x {} pixels; try a smaller --size",
+                               width, height)};
     }
     return {};
   }
@@ -154,7 +155,7 @@ Image Headless::render(const std::function<void()>& draw, int frames) {
   image.rgba.resize(row * static_cast<size_t>(gl_->height));
   glPixelStorei(GL_PACK_ALIGNMENT, 1);
   glReadPixels(0, 0, gl_->width, gl_->height, GL_RGBA, GL_UNSIGNED_BYTE, image.rgba.data());
-  // OpenGL's rows begin at the bottom.
+  // OpenGL's first row is the bottom one.
   for (size_t top = 0, bottom = static_cast<size_t>(gl_->height) - 1; top < bottom;
        ++top, --bottom) {
     std::swap_ranges(image.rgba.begin() + static_cast<std::ptrdiff_t>(top * row),

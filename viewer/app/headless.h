@@ -1,4 +1,4 @@
-// Pixels without a display: EGL on no surface, into a framebuffer of our own.
+// Draws without a display: EGL without a surface, into a framebuffer.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace tidemark::view {
 
-// Holds an ImGui context and a GL context; one at a time, one thread.
+// Holds an ImGui context and a GL context. Only one object at a time, on one thread.
 class Headless {
  public:
   static Result<std::unique_ptr<Headless>> create(int width, int height, bool dark, float scale,
@@ -18,7 +18,7 @@ class Headless {
   Headless(const Headless&) = delete;
   Headless& operator=(const Headless&) = delete;
 
-  // Draws `frames` frames (docked layouts settle after a few) and returns the last.
+  // Draws `frames` frames, since a docked layout needs a few to settle, and returns the last.
   Image render(const std::function<void()>& draw, int frames = 6);
 
  private:

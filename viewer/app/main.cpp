@@ -1,4 +1,4 @@
-// tidemark-view: looks at a trace in a window, or draws it into a picture.
+// tidemark-view: shows a trace in a window, or draws it into a picture.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -52,7 +52,10 @@ Status move_cursor(const std::string& text, const Model& model, Selection& selec
     return {};
   }
   if (text == "oom") {
-    if (model.ooms.empty()) return Error{model.trace.path + ": no allocation failed in it"};
+    if (model.ooms.empty()) {
+      return Error{model.trace.path +
+                   ": no allocation failed in this trace; choose another --time"};
+    }
     selection.go_to_oom_at(model, 0);
     return {};
   }
@@ -66,7 +69,7 @@ Status move_cursor(const std::string& text, const Model& model, Selection& selec
 }
 
 int draw_picture(const Options& options, int width, int height) {
-  if (options.paths.empty()) return fail("--screenshot needs a trace to draw");
+  if (options.paths.empty()) return fail("--screenshot needs the PATH of a trace");
   const auto model = load_model(options.paths[0]);
   if (!model) return fail(model.error().message);
   const auto headless = Headless::create(width, height, options.theme != "light",
@@ -81,14 +84,15 @@ int draw_picture(const Options& options, int width, int height) {
     shell.selection().set_other(**model, *second);
   }
   if (!options.panel.empty() && !shell.show_only(options.panel)) {
-    return fail(fmt::format("no panel '{}'; there are {}", options.panel, Panels::names()));
+    return fail(
+        fmt::format("unknown panel '{}'; choose one of {}", options.panel, Panels::names()));
   }
   if (const Status s = move_cursor(options.time, **model, shell.selection()); !s) {
     return fail(s.error().message);
   }
   shell.selection().highlights.search = options.search;
   if (options.panel == "block") {
-    // The picture of a block needs one: the largest.
+    // To have a block to show, choose the largest.
     const Moment& moment = shell.selection().cursor.moment(**model);
     for (const uint32_t i : moment.state.live) {
       const auto& all = (*model)->lanes[moment.lane].memory->allocations;
@@ -125,23 +129,25 @@ int main(int argc, char** argv) {
   CLI::App app("Shows where a GPU job's memory went, over time and by line of code.",
                "tidemark-view");
   app.set_version_flag("--version", std::string("tidemark-view " TIDEMARK_VERSION));
-  app.add_option("PATH", options.paths,
-                 "a trace, a directory of traces, or a PyTorch snapshot; a second one is compared "
-                 "with the first")
+  app.add_option(
+         "PATH", options.paths,
+         "trace, directory of traces, or PyTorch snapshot; a second PATH is compared with the "
+         "first")
       ->expected(0, 2);
-  app.add_flag("--follow", options.follow, "read the trace again as it grows");
-  app.add_option("--screenshot", options.picture, "draw into this PNG file; needs no display");
+  app.add_flag("--follow", options.follow, "reload the trace as it grows");
+  app.add_option("--screenshot", options.picture,
+                 "draw into this PNG file and exit; needs no display");
   app.add_option("--panel", options.panel,
                  "draw only this panel: " + tidemark::view::Panels::names());
-  app.add_option("--size", options.size, "of the window or picture, such as 1600x900");
+  app.add_option("--size", options.size, "size of the window or picture, such as 1600x900");
   app.add_option("--theme", options.theme, "dark or light")
       ->check(CLI::IsMember({"dark", "light"}));
   app.add_option("--time", options.time,
-                 "where to put the cursor: peak, oom, or a time since the start (1.5s, 20ms)");
-  app.add_option("--search", options.search, "mark what contains this text");
-  app.add_option("--scale", options.scale, "size of text and controls; 2 on a 4K screen")
+                 "cursor position: peak, oom, or a time since the start (1.5s, 20ms)");
+  app.add_option("--search", options.search, "highlight what contains this text");
+  app.add_option("--scale", options.scale, "scale of text and controls; 2 for a 4K screen")
       ->check(CLI::Range(0.5F, 4.0F));
-  app.add_option("--frames", options.frames, "close after so many frames (for tests)")->group("");
+  app.add_option("--frames", options.frames, "close after this many frames (for tests)")->group("");
   app.footer(
       "Examples:\n"
       "  tidemark-view run.tmk\n"

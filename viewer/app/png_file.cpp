@@ -9,7 +9,7 @@
 
 namespace {
 
-// stb's own compressor makes files three times as large. stb frees what it gets with free().
+// stb's compressor makes files three times as large. stb frees the result with free().
 unsigned char* compress(unsigned char* data, int size, int* out_size, int /*quality*/) {
   uLongf most = compressBound(static_cast<uLong>(size));
   auto* out = static_cast<unsigned char*>(std::malloc(most));
@@ -41,12 +41,12 @@ Status write_png(const Image& image, const std::string& path) {
   for (size_t i = 0; i + 3 < image.rgba.size(); i += 4) {
     rgb.insert(rgb.end(), {image.rgba[i], image.rgba[i + 1], image.rgba[i + 2]});
   }
-  stbi_write_force_png_filter = 0;  // flat colours repeat; filters only hide that
+  stbi_write_force_png_filter = 0;  // flat colours compress better without filters
   if (stbi_write_png(fresh.c_str(), image.width, image.height, 3, rgb.data(), image.width * 3) ==
       0) {
     std::error_code ignored;
     std::filesystem::remove(fresh, ignored);
-    return Error{path + ": cannot write the picture; is the folder there and writable?"};
+    return Error{path + ": cannot write the picture. Check that the folder exists and is writable"};
   }
   std::error_code error;
   std::filesystem::rename(fresh, path, error);

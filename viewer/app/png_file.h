@@ -1,4 +1,4 @@
-// Pictures as files.
+// Writes pictures as PNG files.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Image {
   }
 };
 
-// Writes to a file beside it first, so that no half picture is left.
+// Writes to a temporary file first, so that an interrupted write leaves no incomplete picture.
 Status write_png(const Image& image, const std::string& path);
 
 }  // namespace tidemark::view

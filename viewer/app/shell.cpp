@@ -50,7 +50,7 @@ void Shell::follow(bool on) {
 }
 
 void Shell::take_other() {
-  if (model_ == nullptr || loader_.busy()) return;  // it stands beside the first, which comes first
+  if (model_ == nullptr || loader_.busy()) return;  // the first trace comes first
   auto outcome = other_loader_.take();
   if (!outcome) return;
   if (!*outcome) {
@@ -77,7 +77,7 @@ void Shell::take_grown() {
   follower_.was_read(now, now - follow_began_);
   const bool asked_for = std::exchange(reloading_, false);
   if (!*outcome) {
-    // A file that grows may be readable again in a second; until then, what was read is shown.
+    // A growing file may be readable again in a second; until then, show what was read before.
     if (asked_for) error_ = outcome->error().message;
     return;
   }
@@ -88,7 +88,7 @@ void Shell::take_grown() {
     selection_.carry_over(*before, *model_);
     return;
   }
-  // Another run under the same name: what was chosen in the old one means nothing here.
+  // Another run under the same name: the selection of the old one does not apply.
   const std::shared_ptr<const Model> other = selection_.comparison.other();
   selection_.reset(*model_);
   if (other != nullptr) selection_.set_other(*model_, other);

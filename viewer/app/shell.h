@@ -1,8 +1,7 @@
-// The whole program but its window: menu, banners, docked panels, status line.
+// The whole program except its window: menu, banners, docked panels, status line.
 //
-// draw() is called once per frame between ImGui::NewFrame() and ImGui::Render(), by the window, by
-// the program that draws pictures, and by the tests. Belongs to one thread; loading happens on the
-// loader's.
+// draw() is called once per frame between ImGui::NewFrame() and ImGui::Render(), by the window, for
+// pictures, and by the tests. Belongs to one thread; the loaders have threads of their own.
 #pragma once
 
 #include <functional>
@@ -25,12 +24,12 @@ class Shell {
   explicit Shell(Config config, std::function<void()> wake = {});
 
   void open(const std::string& path);
-  // A second trace beside the first, to compare with.
+  // A second trace, to compare with the first.
   void open_other(const std::string& path);
-  // Files that were dropped on the window: the first is opened, a second one beside it. With shift,
-  // one file comes beside the trace that is open.
+  // Files that were dropped on the window: the first is opened, a second one is compared with it.
+  // With shift, one file is compared with the open trace.
   void drop(const std::vector<std::string>& paths, bool shift);
-  // Reads the trace once more; the view, the cursor and the comparison stay.
+  // Reads the trace again; the view, the cursor and the comparison stay.
   void reload();
   bool reloading() const { return reloading_; }
   // Reads the trace again whenever its files grow.
@@ -42,30 +41,31 @@ class Shell {
 
   void draw();
 
-  // Draws this panel alone, over the whole window; false when there is none of that name. A colon
-  // and a word choose how: "map:age", "flame:rows:bottom-up", "tables:kernels", "ranks:curves".
+  // Draws only this panel, over the whole window. Words after colons choose how: "map:age",
+  // "flame:rows:bottom-up", "tables:kernels", "ranks:curves". False: there is no such panel or
+  // word.
   bool show_only(const std::string& panel);
 
   bool loading() const { return loader_.busy(); }
   bool loading_other() const { return other_loader_.busy(); }
-  // Whether threads are still reading or thinking.
+  // Whether threads are still loading or analysing.
   bool working() const {
     return loader_.working() || other_loader_.working() || follow_loader_.working();
   }
   bool exporting() const { return dialogs_.exporter.busy(); }
-  // Whether there are curves to look at: those of the trace, or a first sketch of them.
+  // Whether there are curves to see: those of the trace, or the preview.
   bool has_curves() const { return model_ != nullptr || loader_.preview() != nullptr; }
   const Model* model() const { return model_.get(); }
   std::shared_ptr<const Model> shared_model() const { return model_; }
   Selection& selection() { return selection_; }
   Panels& panels() { return panels_; }
   Dialogs& dialogs() { return dialogs_; }
-  // There is something left to compute: draw again.
+  // There is more to compute: draw again soon.
   bool busy() const { return panels_.busy(); }
   const Config& config() const { return config_; }
   void set_dark(bool dark);
 
-  // What the window must do after a frame.
+  // Requests to the window, for after the frame.
   bool quit_wanted = false;
   bool picture_wanted = false;
   std::string notice;  // one line in the status bar
@@ -79,7 +79,7 @@ class Shell {
   void draw_menu();
   void draw_banners();
   void draw_losses();
-  // Of the trace, for the status line.
+  // Facts about the trace, for the status line.
   std::string facts() const;
   void draw_status();
   void draw_panels();
@@ -91,7 +91,7 @@ class Shell {
   Config config_;
   Loader loader_;
   Loader other_loader_;
-  Loader follow_loader_;  // the trace once more, while the last reading of it is shown
+  Loader follow_loader_;  // reads the trace again, while the last reading is shown
   Follower follower_;
   Follower::Clock::time_point follow_began_;
   bool follow_ = false;

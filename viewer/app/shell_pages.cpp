@@ -1,5 +1,5 @@
-// What the program draws around its panels: menu, banners, status line, and the pages without a
-// trace.
+// What the program draws around its panels: menu, banners, status line, and the pages that it shows
+// without a trace.
 #include <fmt/format.h>
 #include <imgui.h>
 #include <imgui_internal.h>
@@ -71,12 +71,12 @@ void Shell::draw_menu() {
       }
       ImGui::EndMenu();
     }
-    if (item("Read again", Command::kReload, trace)) reload();
+    if (item("Reload", Command::kReload, trace)) reload();
     if (ImGui::MenuItem("Follow as it grows", nullptr, follow_)) follow(!follow_);
     if (item("Export for Perfetto...", Command::kExport, trace)) {
       dialogs_.exporter.show(*model_, selection_);
     }
-    if (item("Save a picture", Command::kPicture)) picture_wanted = true;
+    if (item("Save a screenshot", Command::kPicture)) picture_wanted = true;
     ImGui::Separator();
     if (item("Quit", Command::kQuit)) quit_wanted = true;
     ImGui::EndMenu();
@@ -92,7 +92,7 @@ void Shell::draw_menu() {
       if (ImGui::MenuItem(panel.title, key_of_panel.c_str())) front_ = number - 1;
     }
     ImGui::Separator();
-    if (ImGui::MenuItem("Reset the layout")) layout_wanted_ = true;
+    if (ImGui::MenuItem("Reset layout")) layout_wanted_ = true;
     ImGui::EndMenu();
   }
   if (ImGui::BeginMenu("Help")) {
@@ -111,7 +111,7 @@ void Shell::draw_menu() {
 void Shell::draw_banners() {
   if (!error_.empty()) {
     if (begin_strip("##error", ImGuiDir_Up, theme().bad, 70)) {
-      // What happened to the left, what to do about it to the right.
+      // The error on the left, what to do about it on the right.
       const ImGuiStyle& style = ImGui::GetStyle();
       const float buttons = width_of("Open another...") + width_of("x") + 4 * style.FramePadding.x +
                             2 * style.ItemSpacing.x;
@@ -162,10 +162,10 @@ std::string Shell::facts() const {
   std::string facts =
       fmt::format("{} over {}   {}", counted(model_->events, only_driver ? "allocation" : "event"),
                   span_text(model_->span_ns()), counted(model_->lanes.size(), "device"));
-  if (follow_) facts += "   following the file as it grows";
+  if (follow_) facts += "   following the file";
   if (other_loader_.busy()) facts += "   reading " + other_loader_.path();
-  if (reloading_) facts += "   reading the file again ...";
-  if (!model_->report_ready) facts += "   looking for what is wrong ...";
+  if (reloading_) facts += "   reloading ...";
+  if (!model_->report_ready) facts += "   analysing ...";
   return facts;
 }
 
@@ -201,7 +201,7 @@ void Shell::build_layout(unsigned int dockspace) {
   ImGui::DockBuilderSplitNode(dockspace, ImGuiDir_Up, 0.5F, &top, &bottom);
   ImGuiID right = bottom;
   ImGuiID left = bottom;
-  // A small window keeps everything below the timeline in one place.
+  // A small window has all panels below the timeline in one group of tabs.
   if (size.x > px(980)) {
     ImGui::DockBuilderSplitNode(bottom, ImGuiDir_Right, 0.34F, &right, &left);
   }
@@ -244,7 +244,7 @@ void Shell::draw_panels() {
     ImGui::End();
   }
   if (fresh) {
-    // The first tab of each place is the one in front.
+    // The first tab of each group is in front.
     for (const char* title : {MomentPanel::kTitle, MapPanel::kTitle, TimelinePanel::kTitle}) {
       ImGui::SetWindowFocus(title);
     }
@@ -274,7 +274,7 @@ void Shell::draw_welcome() {
       const WithFont title(fonts().title);
       text_in_colour(theme().accent, "tidemark");
     }
-    text_dim("Where a GPU job's memory went: at the peak, at the error, at every instant before.");
+    text_dim("Shows what used the memory of a GPU job: at the peak, at an error, at any time.");
     ImGui::Spacing();
     text(
         "Drop a trace (.tmk), a folder of traces or a PyTorch memory snapshot (.pickle) here, or "

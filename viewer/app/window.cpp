@@ -23,10 +23,11 @@ namespace tidemark::view {
 
 namespace {
 
-// Input takes up to this many frames to be seen in every panel (hover, focus, layout).
+// It takes up to this many frames until every panel shows the effect of an input (hover, focus,
+// layout).
 constexpr int kFramesAfterInput = 3;
 
-void complain(int, const char* message) {
+void print_error(int, const char* message) {
   fmt::print(stderr, "tidemark-view: {}\n", message);
 }
 
@@ -100,8 +101,8 @@ class Window {
         glfwPollEvents();
         --pending;
       } else {
-        // Any event, also one that the loader posts, ends the wait; the timeout keeps the text
-        // cursor blinking.
+        // Any event ends the wait, also one from the loader. The timeout keeps the text cursor
+        // blinking.
         const bool typing = ImGui::GetIO().WantTextInput;
         glfwWaitEventsTimeout(typing               ? 0.25
                               : shell_.loading()   ? 0.1
@@ -123,7 +124,7 @@ class Window {
       }
     }
     shell_.config().save();
-    // A report that nobody waits for any more must not keep the program open.
+    // An unfinished report must not keep the program open.
     leave_at_once_ = shell_.working() && !shell_.exporting();
     return 0;
   }
@@ -186,10 +187,10 @@ class Window {
 }  // namespace
 
 int run_window(const WindowOptions& options, Config config) {
-  glfwSetErrorCallback(complain);
+  glfwSetErrorCallback(print_error);
   if (glfwInit() == GLFW_FALSE) {
     fmt::print(stderr,
-               "tidemark-view: there is no display here; --screenshot OUT.png draws without one\n");
+               "tidemark-view: no display found; use --screenshot OUT.png to draw without one\n");
     return 2;
   }
   int status = 2;

@@ -1,4 +1,4 @@
-// The window: GLFW and OpenGL around a Shell.
+// The window: GLFW and OpenGL for a Shell.
 #pragma once
 
 #include <string>
@@ -9,15 +9,15 @@
 namespace tidemark::view {
 
 struct WindowOptions {
-  std::vector<std::string> paths;  // opened at once; none: the welcome page; two: to compare
-  bool follow = false;             // read again as it grows
+  std::vector<std::string> paths;  // opened at the start; none: the welcome page; two: compared
+  bool follow = false;             // reload as it grows
   int width = 1440;
   int height = 900;
-  float scale = 0;  // 0: the monitor's
-  int frames = 0;   // closes after so many frames with a trace in view; 0: never
+  float scale = 0;  // 0: as the monitor needs it
+  int frames = 0;   // closes after this many frames with a trace; 0: never
 };
 
-// Runs until the window is closed. Returns the exit status; complaints go to stderr.
+// Runs until the window is closed. Returns the exit status; errors go to stderr.
 int run_window(const WindowOptions& options, Config config);
 
 }  // namespace tidemark::view
