@@ -21,7 +21,7 @@ std::map<Corner, unsigned int> glyph_corners() {
   return corners;
 }
 
-// The visible part of the letter.
+// The visible part.
 ImRect shown(const Letter& l) {
   ImRect r = l.box;
   r.ClipWith(l.clip);
@@ -43,7 +43,7 @@ std::vector<Letter> drawn_letters() {
         const ImDrawVert* v = list->VtxBuffer.Data + cmd.VtxOffset;
         const ImDrawVert& a = v[index[0]];
         const ImDrawVert& c = v[index[2]];
-        // A letter is two triangles with four corners; the first corner is a corner of a glyph.
+        // A letter is two triangles with four corners; the first one is the corner of a glyph.
         const bool quad = index[3] == index[0] && index[4] == index[2] && c.uv.x > a.uv.x &&
                           c.uv.y > a.uv.y && corners.contains({a.uv.x, a.uv.y});
         if (!quad) {
@@ -101,7 +101,7 @@ std::vector<Letter> cut_letters(const std::vector<Letter>& letters) {
 }
 
 std::vector<Letter> covered_letters(const std::vector<Letter>& letters) {
-  // Buckets keep this fast for a page of ten thousand letters.
+  // Buckets, so that a page of ten thousand letters is checked quickly.
   constexpr float kBucket = 32;
   std::map<std::pair<int, int>, std::vector<const Letter*>> buckets;
   std::vector<Letter> covered;

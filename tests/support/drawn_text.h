@@ -1,5 +1,5 @@
-// The letters of a frame, found in the draw lists ImGui hands to the graphics card, so that no text
-// on screen is missed.
+// The letters of a frame, found in the draw data that ImGui sends to the graphics card, so that
+// none is missed.
 #pragma once
 
 #include <imgui.h>
@@ -18,18 +18,18 @@ struct Letter {
   ImU32 ink = 0;
 };
 
-// The letters of the last rendered frame.
+// Of the last rendered frame.
 std::vector<Letter> drawn_letters();
 
-// All text in the windows whose names contain `name`, without its spaces.
+// All text in the windows whose names contain this, without spaces.
 std::string read_window(const std::string& name);
 std::string without_spaces(const std::string& text);
 // Whether anything in such a window is drawn in this colour, at any opacity.
 bool painted(const std::string& name, unsigned char r, unsigned char g, unsigned char b);
 
-// Letters that a border clips on the left or right.
+// Letters that are cut off on the left or right.
 std::vector<Letter> cut_letters(const std::vector<Letter>& letters);
-// Letters that overlap each other.
+// Letters that overlap.
 std::vector<Letter> covered_letters(const std::vector<Letter>& letters);
 
 }  // namespace tidemark::view

@@ -1,5 +1,5 @@
-// The whole program without its window: tests send real input events, then inspect the model and
-// what was drawn. No OpenGL.
+// The whole program without its window: tests send real input events and check the selection, the
+// panels and what was drawn. No OpenGL.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -93,7 +93,7 @@ class Interaction : public testing::Test {
     const ImGuiWindow* w = ImGui::FindWindowByName(title);
     return w == nullptr ? ImRect() : w->Rect();
   }
-  // A point in the lanes' area; x and y are fractions of its size.
+  // A point in the area of the lanes, by share of its width and height.
   static ImVec2 in_timeline(float x, float y) {
     const ImRect r = window(TimelinePanel::kTitle);
     return {r.Min.x + 110 + (r.GetWidth() - 140) * x, r.Min.y + 160 + (r.GetHeight() - 200) * y};

@@ -113,7 +113,7 @@ class RankWriter {
     if (options_.card && time_ >= next_sample_) sample();
   }
 
-  // Kernels run one after another on each of four streams.
+  // One after the other on each of four streams.
   void kernel(uint32_t i) {
     Kernel k{};
     k.start_ns = time_ + 10 + 20 * static_cast<int64_t>(i);
@@ -137,8 +137,8 @@ class RankWriter {
     writer_.append(c);
   }
 
-  // Like a real allocator, takes the start of a free range. False when the randomly chosen place is
-  // not free.
+  // Like a real allocator, takes the beginning of a free range. False when the randomly chosen
+  // place is taken.
   bool allocate() {
     auto slot = static_cast<uint32_t>(random_() % options_.slots);
     if (size_[slot] != 0) slot = used_.empty() ? slot : free_slot_near(slot);
@@ -220,7 +220,7 @@ class RankWriter {
   const SyntheticOptions& options_;
   uint32_t rank_;
   std::minstd_rand random_;
-  std::vector<uint32_t> size_;   // per slot: size in slots of the block in it, 0 when free
+  std::vector<uint32_t> size_;   // per slot: slots of the block in it, 0 when free
   std::vector<uint64_t> asked_;  // per first slot of a block: requested bytes
   std::vector<uint32_t> used_;
   std::vector<bool> segments_;

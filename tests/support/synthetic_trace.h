@@ -1,5 +1,5 @@
-// Generated traces of any length in the shape of a training run: memory rises during the forward
-// pass and falls during the backward pass of every step.
+// Generated traces of any length that resemble a training run: memory rises in the forward pass and
+// falls in the backward pass of every step.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@ struct SyntheticOptions {
   bool marks = true;
   bool oom = true;
   uint32_t kernels_per_event = 0;
-  bool card = false;          // samples of the card's used memory, ten per second
-  bool repeat_sizes = false;  // every line of the program always requests the same size
-  uint64_t spike_bytes = 0;   // one block of this size half way, freed by the next event
+  bool card = false;          // samples of the card, ten times a second
+  bool repeat_sizes = false;  // a line of the program always requests the same size
+  uint64_t spike_bytes = 0;   // one block of this size halfway, freed by the next event
 };
 
-// Writes a file; false on failure.
+// Writes a file; false when that failed.
 bool write_synthetic_trace(const SyntheticOptions& options, const std::string& path);
 
 // Writes an anonymous file in memory.

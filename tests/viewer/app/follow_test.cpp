@@ -1,5 +1,4 @@
-// A trace that is still being written: what is shown grows, and the view stays where the user
-// looks.
+// A trace that is still being written: the curves grow, and the view stays where it is.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -17,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A process that allocates one MiB per millisecond and has not ended.
+// A process that allocates one MiB per millisecond and is still running.
 class GrowingTrace {
  public:
   explicit GrowingTrace(const std::string& path, int64_t rank = 0)
@@ -82,7 +81,7 @@ class Follow : public Interaction {
     while (shell_->loading()) pause();
     frame(3);
   }
-  // Waits until this many events are shown; false when that does not happen.
+  // Draws until this many events are shown; false when that does not happen.
   bool shows(uint64_t events) {
     for (int i = 0; i < 4000; ++i) {
       if (shell_->model() != nullptr && shell_->model()->events == events) return true;
@@ -118,7 +117,7 @@ TEST_F(Follow, ViewAndCursorStayAndTheEndMovesOn) {
   EXPECT_EQ(selection().cursor.event(), event);
   EXPECT_EQ(selection().cursor.moment(model()).state.live.size(), 300U);
 
-  // At the end: it moves on with it, at the same zoom.
+  // At the end: the view follows the end, at the same zoom.
   selection().view.show(1400e6, 1500e6);
   selection().view.pan(0.5);
   const double span = selection().view.range().span();
@@ -138,7 +137,7 @@ TEST_F(Follow, ViewAndCursorStayAndTheEndMovesOn) {
   EXPECT_LE(selection().view.range().begin, 0);
 }
 
-// Checks what is drawn, not only what is read: the curve rises with every refresh of the file.
+// What is drawn, not only what is read: the curve rises with every reload of the file.
 TEST_F(Follow, TheCurveGrows) {
   GrowingTrace trace(path_);
   trace.grow(200);

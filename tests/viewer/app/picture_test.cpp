@@ -1,5 +1,5 @@
-// Pictures of recorded traces, drawn without a display. The checks hold for every Mesa: where the
-// curves, marks and text are, not single pixels.
+// Pictures of recorded traces, drawn without a display. The checks hold for every version of Mesa:
+// where the curves, the marks and the text are, not single pixels.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,7 +18,7 @@ bool near(const uint8_t* p, Rgb c, int tolerance) {
          std::abs(p[2] - c.b) <= tolerance;
 }
 
-// Fraction of a region's pixels that have about this colour.
+// The share of a region's pixels that have about this colour.
 double share_of(const Image& image, Rgb colour, float x0, float y0, float x1, float y1,
                 int tolerance = 24) {
   int hits = 0;
@@ -36,7 +36,7 @@ double share_of(const Image& image, Rgb colour, float x0, float y0, float x1, fl
 
 class Pictures : public testing::Test {
  protected:
-  // Empty when there is no OpenGL at all; the test is skipped then.
+  // Empty when OpenGL is not available; the test is skipped then.
   Image draw(const std::string& snapshot, int width, int height, const std::string& panel = "",
              bool dark = true, float scale = 1) {
     const auto model =
@@ -57,7 +57,7 @@ class Pictures : public testing::Test {
 };
 
 #define TIDEMARK_NEED_PIXELS(image) \
-  if ((image).rgba.empty()) GTEST_SKIP() << "no OpenGL without a display here"
+  if ((image).rgba.empty()) GTEST_SKIP() << "OpenGL is not available without a display"
 
 TEST_F(Pictures, TimelineOfARunOutOfMemory) {
   const Image image = draw("oom_fraction", 1000, 600, "timeline");
@@ -115,7 +115,7 @@ TEST_F(Pictures, EverySizeAndEveryPanel) {
        {"", "timeline", "map", "flame", "tables", "moment", "findings", "block"}) {
     const Image small = draw("expandable", 640, 480, panel);
     TIDEMARK_NEED_PIXELS(small);
-    // Something is drawn: more than one colour.
+    // Something is drawn: it is not all one colour.
     EXPECT_LT(share_of(small, theme().panel, 0, 0, 1, 1, 2), 0.995) << panel;
   }
   const Image large = draw("graphs", 3840, 2160, "", true, 2);

@@ -1,4 +1,4 @@
-// The program around the panels: keys, files, remembered settings, errors and losses.
+// The program around the panels: keys, files, stored settings, errors and losses.
 #include <unistd.h>
 
 #include <filesystem>
@@ -58,7 +58,7 @@ TEST_F(Program, EveryKeyIsBoundOnceAndDocumented) {
   for (const KeyLine& line : key_lines()) {
     if (line.keys == nullptr) continue;
     const std::string row = std::string("| ") + line.keys + " | " + line.meaning + " |";
-    EXPECT_NE(docs.find(row), std::string::npos) << "docs/viewer.md has not: " << row;
+    EXPECT_NE(docs.find(row), std::string::npos) << "docs/viewer.md lacks: " << row;
     for (const KeyBinding& b : line.bindings) {
       if (b.command == Command::kNone) continue;
       commands.insert(b.command);
@@ -119,7 +119,7 @@ TEST_F(Program, TheFileDialogOpensWhatIsClicked) {
   wait();
   EXPECT_NE(shown_path().find("run.tmk"), std::string::npos);
 
-  // Typed, using only the keyboard.
+  // Typed, with the keyboard only.
   hold(ImGuiMod_Ctrl, true);
   key(ImGuiKey_O);
   hold(ImGuiMod_Ctrl, false);
@@ -142,7 +142,7 @@ TEST_F(Program, FilesAreDropped) {
   const std::string b = recorded("torch/mixed_precision.tier2.tmk");
   shell_->drop({a}, true);
   wait();
-  EXPECT_EQ(shown_path(), a) << "with shift, but there was nothing to stand beside";
+  EXPECT_EQ(shown_path(), a) << "with shift, but there was no trace to compare with";
   EXPECT_EQ(selection().comparison.other(), nullptr);
   shell_->drop({b}, true);
   wait();
@@ -157,7 +157,7 @@ TEST_F(Program, FilesAreDropped) {
   shell_->drop({}, false);
   shell_->drop({a}, false);
   wait();
-  EXPECT_EQ(selection().comparison.other(), nullptr) << "a new trace begins anew";
+  EXPECT_EQ(selection().comparison.other(), nullptr) << "a new trace starts without a comparison";
 }
 
 TEST_F(Program, RecentFilesAreOfferedAndRemembered) {
@@ -191,7 +191,7 @@ TEST_F(Program, ErrorsSayWhatToDoAndGoAway) {
   shell_->open((folder_ / "empty.tmk").string());
   wait();
   EXPECT_NE(shell_->error().find("empty.tmk"), std::string::npos);
-  // A trace that disappears while it is shown: the banner appears, and what was read stays.
+  // A trace whose file is removed while it is shown: an error appears, and the trace stays.
   fs::copy_file(recorded("torch/inference.tier1.tmk"), folder_ / "run.tmk");
   shell_->open((folder_ / "run.tmk").string());
   wait();

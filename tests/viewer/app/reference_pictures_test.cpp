@@ -129,8 +129,9 @@ int cells_apart(const Image& a, const Image& b) {
   return apart;
 }
 
-#define TIDEMARK_NEED_PIXELS() \
-  if (!Headless::create(64, 64, true, 1)) GTEST_SKIP() << "no OpenGL without a display here"
+#define TIDEMARK_NEED_PIXELS()            \
+  if (!Headless::create(64, 64, true, 1)) \
+  GTEST_SKIP() << "OpenGL is not available without a display"
 
 class ReferencePictures : public testing::TestWithParam<Picture> {};
 

@@ -1,5 +1,5 @@
-// Rows of spans, step curves, and driver allocations as lanes: compared with brute force, and on
-// recorded traces.
+// Rows of spans, step curves, and driver allocations as lanes: against brute force, and on recorded
+// traces.
 #include "viewer/model/timeline/activity.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ TEST(SpanRow, RefusesWhatOverlaps) {
   EXPECT_EQ(row.busy_ns(), 10U);
 }
 
-// At any width, each span in view is in exactly one cell, and that cell covers it.
+// Each visible span, however narrow, is in exactly one cell, and that cell covers it.
 TEST(SpanRow, CellsLoseNothingAtAnyZoom) {
   for (uint32_t seed = 1; seed <= 6; ++seed) {
     const SpanRow row = random_row(seed, 3000);

@@ -116,7 +116,7 @@ TEST_F(Curves, EventsAreFoundByTime) {
   const auto& times = memory().time_ns;
   std::mt19937 random(13);
   for (int round = 0; round < 4000; ++round) {
-    // Times of events, which several events may share, and times in between.
+    // Times of events, several of which may be equal, and times between events.
     const int64_t time = times[random() % times.size()] + static_cast<int64_t>(random() % 3) - 1;
     const auto after = std::upper_bound(times.begin(), times.end(), time) - times.begin();
     uint32_t event = 0;
@@ -131,8 +131,8 @@ TEST_F(Curves, EventsAreFoundByTime) {
   EXPECT_EQ(event, memory().event_count() - 1);
 }
 
-// While the view moves, every event is drawn, at most one column from its place. At rest the curves
-// become exact, however small the portions of work.
+// While the view moves, every event is drawn at most one column from its place. Once the view
+// stops, the columns become exact, in however small portions.
 TEST(CurvesInMotion, AreNearAndThenExact) {
   SyntheticOptions options;
   options.events = 60'000;
@@ -158,7 +158,7 @@ TEST(CurvesInMotion, AreNearAndThenExact) {
       ASSERT_EQ(quick.count(), count);
       ASSERT_TRUE(std::is_sorted(quick.edges.begin(), quick.edges.end()));
       for (uint32_t i = 0; i <= count; ++i) {
-        // Never left of its exact border, and never as far as the next one.
+        // Never left of the exact border, and not as far as the next one.
         ASSERT_GE(quick.edges[i], exact.edges[i]);
         const uint32_t next = i < count ? exact.edges[i + 1] : m.event_count();
         ASSERT_LE(quick.edges[i], next);

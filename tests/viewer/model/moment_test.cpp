@@ -1,5 +1,4 @@
-// The memory at one instant: compares state index, map, flame tree and tables with plain
-// computation.
+// The memory at one instant: state index, map, flame tree and tables against simple computations.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -52,7 +51,7 @@ TEST(StateIndex, EqualsTheReplayFromTheStart) {
   }
 }
 
-// Every recorded snapshot: at each instant checked, all views agree with each other.
+// Every recorded snapshot: at each checked instant, all views agree.
 class Recorded : public testing::TestWithParam<std::string> {};
 
 TEST_P(Recorded, ViewsAgree) {
@@ -151,7 +150,7 @@ TEST_F(Moments, FlameDifferenceIsWhatCameAndWent) {
   EXPECT_EQ(tree.nodes[0].bytes, moved);
 }
 
-// Every line of code with its bytes, over all call paths that lead to it.
+// Every line of code with the bytes below it, however many paths lead to it.
 TEST_F(Moments, BottomUpBeginsWithTheLinesThatAllocated) {
   const MemoryState before = state_after(*lane().memory, 4'000);
   const MemoryState after = state_after(*lane().memory, 5'000);
@@ -181,7 +180,7 @@ TEST_F(Moments, BottomUpBeginsWithTheLinesThatAllocated) {
   const FlameTree same = FlameTree::difference(then, now);
   EXPECT_EQ(change.nodes[0].net, same.nodes[0].net);
   EXPECT_EQ(change.nodes[0].bytes, same.nodes[0].bytes);
-  // Keys are stable, so that a zoom survives a move of the cursor.
+  // Keys do not change, so that a zoom survives a move of the cursor.
   size_t found = 0;
   for (const FlameNode& n : change.nodes) found += tree.find(n.key) != 0 ? 1U : 0U;
   EXPECT_GT(found, 3U);
@@ -298,8 +297,8 @@ TEST(Loading, PreviewThenModelThenErrors) {
   EXPECT_NE(outcome->error().message.find("/no/such/file.tmk"), std::string::npos);
 }
 
-// A long trace is shown before all its events have been examined. Then its blocks get their
-// categories, the same as without the early display.
+// A long trace is shown before all its events are analysed. Then its blocks get their categories,
+// the same as when everything is loaded at once.
 TEST(Loading, LongTracesAreShownBeforeTheirCategories) {
   const test::ScratchDirectory folder;
   SyntheticOptions options;
@@ -338,7 +337,7 @@ TEST(Loading, PreviewFollowsTheCurve) {
   const TraceReader reader = synthetic_trace(options);
   const std::atomic<bool> stop{false};
   Preview last;
-  // With more points than its limit, each point covers more events, and none is lost.
+  // With too many points, each point covers more events, and no event is lost.
   make_preview(
       {&reader, 1}, stop, [&](const Preview& p) { last = p; }, 2);
   ASSERT_EQ(last.curves.size(), 1U);

@@ -1,5 +1,5 @@
-// Gestures on every panel, and the text shown afterwards: flame graph, memory map, tables,
-// overlays, the strip of the whole run.
+// Gestures on every panel and the text they lead to: flame graph, memory map, tables, overlays, the
+// overview of the whole run.
 #include <algorithm>
 
 #include "tests/support/drawn_text.h"
@@ -54,7 +54,7 @@ TEST_F(Gestures, FlameZoomsOnAClickAndOutAgain) {
   ASSERT_GT(flame.tree().nodes.size(), 10U);
   EXPECT_EQ(flame.zoomed(), 0U);
   const ImRect r = window(FlamePanel::kTitle);
-  // The third row from the top, on the left: the widest function two calls deep.
+  // The third row from the top, at the left: the widest function two calls deep.
   const ImVec2 at(r.Min.x + 40, r.Min.y + 72 + 2.5F * 21);
   click(at);
   ASSERT_NE(flame.zoomed(), 0U);
@@ -106,7 +106,7 @@ TEST_F(Gestures, FlameViewsAndSearch) {
   const size_t rows = flame.rows_shown();
   ASSERT_GT(rows, 2U);
   EXPECT_TRUE(reads("##rows", "all live blocks"));
-  // A click on the root closes it, a second one opens it again.
+  // A click on the root collapses it, a second one expands it again.
   const ImRect r = window(FlamePanel::kTitle);
   ImVec2 root(r.Min.x + 200, r.Min.y + 70);  // the first row below the headings
   while (root.y < r.Min.y + 140 && flame.rows_shown() == rows) {
@@ -356,7 +356,7 @@ TEST_F(Gestures, AClickOnASmallCurveSelectsTheRank) {
   selection().set_event(model(), 0, 0);
   frame(3);
   const ImRect r = window(RanksPanel::kTitle);
-  // The rightmost curve of the first row.
+  // The last one of the first row: as far to the right as possible.
   ImVec2 at(r.Max.x - 40, r.Min.y + 130);
   while (at.x > r.GetCenter().x && selection().cursor.lane() == 0) {
     at.x -= 30;
@@ -396,7 +396,7 @@ TEST_F(Gestures, TheStripOfTheWholeRunIsDragged) {
 
 TEST_F(Gestures, SlashFindsTheFieldFromEverywhere) {
   open();
-  key(ImGuiKey_7);  // the ranks panel covers the timeline
+  key(ImGuiKey_7);  // the ranks cover the timeline
   frame(3);
   ASSERT_FALSE(ImGui::GetIO().WantTextInput);
   key(ImGuiKey_Slash);

@@ -1,5 +1,5 @@
-// Unusual traces in unusual windows: nothing crashes, no text is clipped by a border or overlaps
-// other text.
+// Unusual traces in unusual windows: nothing crashes, no text is cut off and no text overlaps
+// another.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -62,9 +62,9 @@ class Layout : public Interaction {
         const std::string place = what + ", " + (alone ? panel : "window") + " at " +
                                   std::to_string(static_cast<int>(size.width)) + " x " +
                                   std::to_string(static_cast<int>(size.scale));
-        EXPECT_GT(letters.size(), 10U) << place << ": nothing is said";
+        EXPECT_GT(letters.size(), 10U) << place << ": hardly any text";
         report(cut_letters(letters), place + ": cut");
-        report(covered_letters(letters), place + ": one over another");
+        report(covered_letters(letters), place + ": overlapping");
       }
     }
   }
@@ -145,8 +145,8 @@ TEST_F(Layout, ADamagedRank) {
   check(model, "a damaged rank");
 }
 
-// Tests the checks themselves: they must find what they are meant to find.
-TEST_F(Layout, TheChecksFindFaults) {
+// The checks themselves must find what they look for.
+TEST_F(Layout, TheChecksSee) {
   resize(kSizes[0]);
   const auto draw = [&](float second_y, float width) {
     ImGui::GetIO().DeltaTime = 1.0F / 60;

@@ -129,7 +129,7 @@ TEST_F(Ranks, TheGuiltyOneIsFoundInARecordedJob) {
   EXPECT_EQ(rows.outlier(model()), 2U);
   EXPECT_EQ(rows.name(model(), 2), "rank 2");
   ASSERT_EQ(model().report.comparison.stuck.size(), 1U);
-  // The line about the missing collective links to the rank the others wait for.
+  // The line about the stuck collective is a link to the rank that the others wait for.
   selection().set_event(model(), rows.lanes[0], 0);
   frame();
   ImRect line;

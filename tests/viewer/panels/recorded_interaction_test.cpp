@@ -45,8 +45,7 @@ TEST_F(RecordedInteraction, AClickOnAKernelShowsItAndItsMemory) {
       << "the cursor is where it began";
   frame(3);
   EXPECT_TRUE(in_front(DetailPanel::kTitle));
-  // Zooming there with the wheel makes one kernel as wide as possible; it is still the one clicked
-  // on.
+  // Zoomed in with the wheel until one kernel fills the view; a click still selects that kernel.
   key(ImGuiKey_Escape);
   EXPECT_FALSE(selection().highlights.activity);
 }
@@ -96,7 +95,7 @@ TEST_F(RecordedInteraction, CurvesCanBeSwitchedOff) {
   for (float x = r.Min.x + 16; x < r.Max.x && (options.used || options.activity); x += 12) {
     const TimelineOptions was = options;
     click({x, r.Min.y + 42});
-    // The path crosses every box more than once: restore those not looked for.
+    // Every box is hit more than once on the way: restore the others.
     if (was.used && !options.used) continue;
     if (was.activity && !options.activity) continue;
     options = was;
@@ -250,8 +249,8 @@ TEST_F(RecordedInteraction, TheReportComesAfterThePanelsAndIsTheSame) {
   EXPECT_GT(model().steps_of(model().lanes[0]).count(), 0U);
 }
 
-// Neither a second file nor the end of the program waits for unfinished work or crashes because of
-// it.
+// Neither opening a second file nor closing the program waits for unfinished work or crashes
+// because of it.
 TEST_F(RecordedInteraction, ALoadCanBeAbandonedAtAnyTime) {
   for (int round = 0; round < 20; ++round) {
     shell_->open(TIDEMARK_TEST_DATA "/scenarios/losses_kept.bad.tmk");
