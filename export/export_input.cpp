@@ -115,14 +115,8 @@ bool is_chosen(const Finding& finding, std::span<const ExportProcess> processes)
 
 std::vector<OutOfMemory> errors_outside_history(const ExportProcess& process) {
   std::vector<OutOfMemory> errors;
-  for (const DriverFailure& f : process.model->driver.failures) {
-    OutOfMemory oom{};
-    oom.time_ns = f.time_ns;
-    oom.device = f.device;
-    oom.requested_bytes = f.requested_bytes;
-    oom.stack = f.stack;
-    oom.layer = Layer::kDriver;
-    errors.push_back(oom);
+  for (const FailedAllocation& f : process.model->driver.failures) {
+    errors.push_back(f.as_row({}));
   }
   const bool driver_told = !errors.empty();
   BlockDecoder decoder(*process.reader);

@@ -4,6 +4,20 @@
 
 namespace tidemark {
 
+OutOfMemory FailedAllocation::as_row(const MemoryTotals& totals) const {
+  OutOfMemory row{};
+  row.time_ns = time_ns;
+  row.device = device;
+  row.requested_bytes = requested_bytes;
+  row.allocated_bytes = totals.allocated;
+  row.reserved_bytes = totals.reserved;
+  row.device_free_bytes = device_free_bytes;
+  row.stream = stream;
+  row.stack = stack;
+  row.layer = layer;
+  return row;
+}
+
 void AllocationHistory::apply(uint32_t event, MemoryTotals& totals) const {
   const uint32_t s = subject[event];
   switch (change[event]) {

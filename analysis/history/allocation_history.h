@@ -72,15 +72,21 @@ struct CellStart {
   CurveValues before{};
 };
 
-// An allocation that failed, and where in the history.
+// A request that failed for lack of memory, in either layer.
 struct FailedAllocation {
   int64_t time_ns = 0;
+  int64_t device = 0;
   uint64_t requested_bytes = 0;
-  uint64_t device_free_bytes = 0;
-  uint32_t stack = 0;
-  uint32_t event = 0;  // the last change before it; only when events > 0
+  uint64_t device_free_bytes = 0;  // the driver layer does not know it
   uint64_t stream = 0;
+  uint32_t stack = 0;
   uint32_t pool = 0;
+  uint32_t owner = 0;  // string; driver layer only
+  uint32_t event = 0;  // the last event before it, in a history that has events
+  Layer layer = Layer::kFramework;
+
+  // As a row of the trace format, with the totals at that time.
+  OutOfMemory as_row(const MemoryTotals& totals) const;
 };
 
 struct Peak {

@@ -36,7 +36,12 @@ class DriverReplay {
       // whether the card has them.
       constexpr uint32_t kCudaErrorOutOfMemory = 2;
       if (e.result == kCudaErrorOutOfMemory) {
-        model_.failures.push_back({e.time_ns, e.size_bytes, e.device, e.owner, e.stack, e.kind});
+        model_.failures.push_back({.time_ns = e.time_ns,
+                                   .device = e.device,
+                                   .requested_bytes = e.size_bytes,
+                                   .stack = e.stack,
+                                   .owner = e.owner,
+                                   .layer = Layer::kDriver});
       }
       return;
     }

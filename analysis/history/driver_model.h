@@ -40,16 +40,6 @@ struct DriverAllocation {
   bool on_card() const;
 };
 
-// An allocation for which the driver had no memory.
-struct DriverFailure {
-  int64_t time_ns = 0;
-  uint64_t requested_bytes = 0;
-  int64_t device = 0;
-  uint32_t owner = 0;  // string
-  uint32_t stack = 0;
-  MemoryKind kind = MemoryKind::kNone;
-};
-
 using KindBytes = std::array<uint64_t, kMemoryKinds>;
 
 struct DriverDevice {
@@ -59,7 +49,7 @@ struct DriverDevice {
 
 struct DriverModel {
   std::vector<DriverAllocation> allocations;  // by birth
-  std::vector<DriverFailure> failures;
+  std::vector<FailedAllocation> failures;
   std::map<int64_t, DriverDevice> devices;
   uint64_t contexts = 0;         // created
   uint64_t unknown_frees = 0;    // of memory whose allocation was not recorded

@@ -59,9 +59,15 @@ void HistoryReplay::apply(const FrameworkEvent& event) {
       break;
     }
     case FrameworkAction::kOutOfMemory:
-      model_.failures.push_back({event.time_ns, event.size_bytes, event.address, event.stack,
-                                 model_.event_count() == 0 ? 0 : model_.event_count() - 1,
-                                 event.stream, event.pool});
+      model_.failures.push_back(
+          {.time_ns = event.time_ns,
+           .device = model_.device,
+           .requested_bytes = event.size_bytes,
+           .device_free_bytes = event.address,
+           .stream = event.stream,
+           .stack = event.stack,
+           .pool = event.pool,
+           .event = model_.event_count() == 0 ? 0 : model_.event_count() - 1});
       break;
     case FrameworkAction::kNone:
     case FrameworkAction::kSnapshot:

@@ -204,6 +204,7 @@ void get_facts(ByteReader& in, AllocationHistory& m) {
   const auto failures = in.get<uint64_t>();
   for (uint64_t i = 0; i < failures && in.good; ++i) {
     FailedAllocation f;
+    f.device = m.device;
     f.time_ns = in.get<int64_t>();
     f.requested_bytes = in.get<uint64_t>();
     f.device_free_bytes = in.get<uint64_t>();

@@ -19,30 +19,18 @@ constexpr size_t kMaxOoms = 16;
 OomReport oom_of(const AllocationHistory& model, const FailedAllocation& failure,
                  const Dictionary& names) {
   const MemoryState state = state_after(model, failure.event);
-  OomReport oom;
-  oom.time_ns = failure.time_ns;
-  oom.requested_bytes = failure.requested_bytes;
-  oom.allocated_bytes = state.totals.allocated;
-  oom.reserved_bytes = state.totals.reserved;
-  oom.device_free_bytes = failure.device_free_bytes;
-  oom.largest_hole_bytes = state.largest_hole_bytes();
-  oom.frames = names.stack_text(failure.stack);
-  return oom;
+  return {failure, state.totals.allocated, state.totals.reserved, state.largest_hole_bytes(),
+          names.stack_text(failure.stack)};
 }
 
-OomReport oom_of(const DriverFailure& failure, const ProcessModel& process) {
+OomReport oom_of(const FailedAllocation& failure, const ProcessModel& process) {
   const DriverState state = driver_state_at(process.driver, failure.device, failure.time_ns);
-  OomReport oom;
-  oom.time_ns = failure.time_ns;
-  oom.layer = Layer::kDriver;
-  oom.requested_bytes = failure.requested_bytes;
-  oom.reserved_bytes = state.card_bytes;
+  OomReport oom{failure, 0, state.card_bytes, 0, process.names.stack_text(failure.stack)};
   for (const OutOfMemory& row : process.ooms) {
     if (row.time_ns == failure.time_ns && row.device == failure.device) {
       oom.device_free_bytes = row.device_free_bytes;
     }
   }
-  oom.frames = process.names.stack_text(failure.stack);
   return oom;
 }
 
@@ -201,8 +189,8 @@ void add_driver(DeviceReport& d, const ProcessModel& process, const ReportOption
     }
   }
   d.device_used_peak = device_used_peak(process, d.device);
-  std::vector<const DriverFailure*> failures;
-  for (const DriverFailure& f : process.driver.failures) {
+  std::vector<const FailedAllocation*> failures;
+  for (const FailedAllocation& f : process.driver.failures) {
     if (f.device == d.device) failures.push_back(&f);
   }
   d.oom_count += failures.size();

@@ -27,13 +27,10 @@ struct KindShare {
   uint64_t peak_bytes = 0;
 };
 
-struct OomReport {
-  int64_t time_ns = 0;
-  Layer layer = Layer::kFramework;
-  uint64_t requested_bytes = 0;
+// A failed request, and the memory of its device at that time.
+struct OomReport : FailedAllocation {
   uint64_t allocated_bytes = 0;
   uint64_t reserved_bytes = 0;
-  uint64_t device_free_bytes = 0;
   uint64_t largest_hole_bytes = 0;
   std::vector<std::string> frames;
 };

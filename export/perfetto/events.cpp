@@ -22,20 +22,8 @@ pb::TrackEvent& begin_instant(PerfettoNames& names, int64_t time_ns, uint64_t tr
   return event;
 }
 
-struct OomFacts {
-  int64_t time_ns = 0;
-  Layer layer = Layer::kFramework;
-  uint64_t requested_bytes = 0;
-  uint64_t allocated_bytes = 0;
-  uint64_t reserved_bytes = 0;
-  uint64_t device_free_bytes = 0;
-  uint64_t largest_hole_bytes = 0;
-  bool hole_known = false;
-  uint32_t stack = 0;
-};
-
 void put_oom(PerfettoNames& names, const ExportProcess& process, uint64_t track,
-             const OomFacts& oom) {
+             const OutOfMemory& oom, bool hole_known) {
   pb::TrackEvent& event = begin_instant(names, oom.time_ns, track, "out of memory", "oom");
   PerfettoArgs args(names, event);
   args.text("layer", oom.layer == Layer::kDriver ? "driver" : "torch");
@@ -43,7 +31,7 @@ void put_oom(PerfettoNames& names, const ExportProcess& process, uint64_t track,
   args.number("allocated_bytes", oom.allocated_bytes);
   args.number("reserved_bytes", oom.reserved_bytes);
   args.number("device_free_bytes", oom.device_free_bytes);
-  if (oom.hole_known) args.number("largest_hole_bytes", oom.largest_hole_bytes);
+  if (hole_known) args.number("largest_hole_bytes", oom.largest_hole_bytes);
   args.lines("stack", process.model->names.stack_text(oom.stack));
   names.end_packet();
 }
@@ -81,21 +69,14 @@ void write_peak_and_ooms(PerfettoPackets& packets, PerfettoTracks& tracks, Perfe
   for (size_t i = 0; i < model.failures.size(); ++i) {
     const FailedAllocation& failure = model.failures[i];
     if (!range.contains(failure.time_ns)) continue;
-    const MemoryTotals totals = model.totals_after(failure.event);
-    OomFacts facts;
-    facts.time_ns = failure.time_ns;
-    facts.requested_bytes = failure.requested_bytes;
-    facts.allocated_bytes = totals.allocated;
-    facts.reserved_bytes = totals.reserved;
-    facts.device_free_bytes = failure.device_free_bytes;
-    facts.stack = failure.stack;
-    if (i >= first_dump) {
+    OutOfMemory row = failure.as_row(model.totals_after(failure.event));
+    const bool dumped = i >= first_dump;
+    if (dumped) {
       const MemoryState state = state_after(model, failure.event);
-      facts.largest_hole_bytes = state.largest_hole_bytes();
-      facts.hole_known = true;
+      row.largest_hole_bytes = state.largest_hole_bytes();
       dump(state, fmt::format("cuda:{} at out of memory {}", model.device, i + 1), failure.time_ns);
     }
-    put_oom(names, process, track, facts);
+    put_oom(names, process, track, row, dumped);
   }
 }
 
@@ -130,10 +111,7 @@ void write_recorded_ooms(PerfettoTracks& tracks, PerfettoNames& names, const Exp
       track = tracks.add(tracks.device(oom.device), "out of memory (recorded)",
                          PerfettoTracks::kOutOfMemory);
     }
-    put_oom(
-        names, process, track,
-        {oom.time_ns, oom.layer, oom.requested_bytes, oom.allocated_bytes, oom.reserved_bytes,
-         oom.device_free_bytes, oom.largest_hole_bytes, oom.largest_hole_bytes != 0, oom.stack});
+    put_oom(names, process, track, oom, oom.largest_hole_bytes != 0);
   }
 }
 

@@ -218,21 +218,7 @@ class TableDump {
     for (const AllocationHistory& model : process.model->framework) {
       for (const FailedAllocation& f : model.failures) {
         if (!options_.time.contains(f.time_ns)) continue;
-        const MemoryTotals totals = model.totals_after(f.event);
-        put_oom(process,
-                {.time_ns = f.time_ns,
-                 .device = model.device,
-                 .requested_bytes = f.requested_bytes,
-                 .allocated_bytes = totals.allocated,
-                 .reserved_bytes = totals.reserved,
-                 .device_free_bytes = f.device_free_bytes,
-                 .device_total_bytes = 0,
-                 .limit_bytes = 0,
-                 .largest_hole_bytes = 0,
-                 .stream = 0,
-                 .stack = f.stack,
-                 .thread = 0,
-                 .layer = Layer::kFramework},
+        put_oom(process, f.as_row(model.totals_after(f.event)),
                 model.event_count() == 0 ? -1 : int64_t{f.event}, stacks);
       }
     }

@@ -12,7 +12,7 @@ namespace tidemark {
 namespace {
 
 // The driver's refusal is the end of it unless the same owner got as much later on.
-const DriverFailure* last_refusal(const DeviceEvidence& d) {
+const FailedAllocation* last_refusal(const DeviceEvidence& d) {
   for (auto it = d.process->driver.failures.rbegin(); it != d.process->driver.failures.rend();
        ++it) {
     if (it->device != d.device) continue;
@@ -27,7 +27,7 @@ const DriverFailure* last_refusal(const DeviceEvidence& d) {
 }
 
 void driver_capacity(const DeviceEvidence& d, std::vector<Finding>& out) {
-  const DriverFailure* refusal = last_refusal(d);
+  const FailedAllocation* refusal = last_refusal(d);
   if (refusal == nullptr) return;
   const uint64_t held = driver_state_at(d.process->driver, d.device, refusal->time_ns).card_bytes;
   Finding f = d.finding("capacity", kError,

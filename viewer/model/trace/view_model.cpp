@@ -75,7 +75,7 @@ std::vector<int64_t> devices_to_show(const ProcessModel& process) {
   for (const DriverAllocation& a : process.driver.allocations) {
     if (a.device >= 0 && a.on_card()) used.insert(a.device);
   }
-  for (const DriverFailure& f : process.driver.failures) {
+  for (const FailedAllocation& f : process.driver.failures) {
     if (f.device >= 0) used.insert(f.device);
   }
   if (used.empty() && process.driver.contexts != 0) {
@@ -112,15 +112,11 @@ void add_lanes(Model& model, uint32_t index) {
 
 void add_ooms(const ProcessModel& process, uint32_t lane_index, const Lane& lane,
               std::vector<OomPoint>& ooms) {
-  for (const FailedAllocation& f : lane.memory->failures) {
-    ooms.push_back({lane_index, f.event, f.time_ns, f.requested_bytes, f.device_free_bytes, f.stack,
-                    Layer::kFramework});
-  }
-  for (const DriverFailure& f : process.driver.failures) {
+  for (const FailedAllocation& f : lane.memory->failures) ooms.push_back({f, lane_index});
+  for (const FailedAllocation& f : process.driver.failures) {
     if (f.device != lane.memory->device) continue;
-    uint32_t event = 0;
-    lane.memory->event_at(f.time_ns, event);
-    ooms.push_back({lane_index, event, f.time_ns, f.requested_bytes, 0, f.stack, Layer::kDriver});
+    OomPoint& oom = ooms.emplace_back(OomPoint{f, lane_index});
+    lane.memory->event_at(f.time_ns, oom.event);
   }
 }
 

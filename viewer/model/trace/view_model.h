@@ -51,14 +51,9 @@ struct Lane {
   int64_t device() const { return memory->device; }
 };
 
-struct OomPoint {
+// A failed request, and the lane in which it is drawn; `event` is one of that lane's history.
+struct OomPoint : FailedAllocation {
   uint32_t lane = 0;
-  uint32_t event = 0;  // the last change before it
-  int64_t time_ns = 0;
-  uint64_t requested_bytes = 0;
-  uint64_t device_free_bytes = 0;  // not known for errors of the driver
-  uint32_t stack = 0;
-  Layer layer = Layer::kFramework;
 };
 
 // Where the rows of a process are; reader is null where there are no files.
