@@ -4,18 +4,10 @@
 
 namespace tidemark {
 
-BlockMap::BlockMap(const AllocatorRules& rules) : rules_(rules), blocks_(1) {}
+BlockMap::BlockMap(const AllocatorRules& rules) : rules_(rules) {}
 
 uint32_t BlockMap::make_block(uint64_t address, uint64_t size, bool expandable) {
-  uint32_t index = 0;
-  if (unused_.empty()) {
-    index = static_cast<uint32_t>(blocks_.size());
-    blocks_.emplace_back();
-  } else {
-    index = unused_.back();
-    unused_.pop_back();
-  }
-  blocks_[index] = {.address = address, .size = size, .expandable = expandable};
+  const uint32_t index = blocks_.add({.address = address, .size = size, .expandable = expandable});
   by_address_.set(address, index);
   return index;
 }
@@ -24,13 +16,10 @@ void BlockMap::drop_block(uint32_t index) {
   Block& b = blocks_[index];
   if (by_address_.find(b.address) == index) by_address_.erase(b.address);
   if (b.expandable && b.next == 0) range_end_.erase(b.address + b.size);
-  if (b.previous != 0) {
-    blocks_[b.previous].next = b.next;
-    if (b.next == 0) note_end(b.previous);
-  }
-  if (b.next != 0) blocks_[b.next].previous = b.previous;
+  blocks_.unlink(index);
+  if (b.previous != 0 && b.next == 0) note_end(b.previous);
   b.use = BlockUse::kGone;
-  unused_.push_back(index);
+  blocks_.drop(index);
 }
 
 void BlockMap::note_end(uint32_t index) {
@@ -42,31 +31,20 @@ uint32_t BlockMap::split(uint32_t index, uint64_t size) {
   const Block front = blocks_[index];
   const uint32_t rest = make_block(front.address + size, front.size - size, front.expandable);
   blocks_[index].size = size;
-  blocks_[index].next = rest;
-  blocks_[rest].previous = index;
-  blocks_[rest].next = front.next;
-  if (front.next != 0) {
-    blocks_[front.next].previous = rest;
-  } else {
-    note_end(rest);
-  }
+  blocks_.link_after(rest, index);
+  if (front.next == 0) note_end(rest);
   return rest;
 }
 
 void BlockMap::swallow_next(uint32_t index) {
   const uint32_t gone = blocks_[index].next;
   if (gone == 0) return;
-  const Block behind = blocks_[gone];
-  by_address_.erase(behind.address);
+  by_address_.erase(blocks_[gone].address);
+  blocks_.unlink(gone);
   blocks_[gone].use = BlockUse::kGone;
-  unused_.push_back(gone);
-  blocks_[index].size += behind.size;
-  blocks_[index].next = behind.next;
-  if (behind.next != 0) {
-    blocks_[behind.next].previous = index;
-  } else {
-    note_end(index);
-  }
+  blocks_.drop(gone);
+  blocks_[index].size += blocks_[gone].size;
+  if (blocks_[index].next == 0) note_end(index);
 }
 
 uint32_t BlockMap::merge_free(uint32_t index) {

@@ -9,10 +9,10 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "analysis/columns/address_table.h"
 #include "analysis/history/allocator_rules.h"
+#include "analysis/history/block_store.h"
 
 namespace tidemark {
 
@@ -65,8 +65,8 @@ class BlockMap {
   // Every block that exists now, in no order, by calling use(const Block&).
   template <typename Use>
   void for_each(Use&& use) const {
-    for (size_t i = 1; i < blocks_.size(); ++i) {
-      if (blocks_[i].use != BlockUse::kGone) use(blocks_[i]);
+    for (auto block = blocks_.begin() + 1; block != blocks_.end(); ++block) {
+      if (block->use != BlockUse::kGone) use(*block);
     }
   }
 
@@ -85,10 +85,9 @@ class BlockMap {
   uint32_t stray_block(uint64_t address, uint64_t size);
 
   AllocatorRules rules_;
-  std::vector<Block> blocks_;     // [0] is none
-  std::vector<uint32_t> unused_;  // indices to take again
-  AddressTable by_address_;       // first byte -> block
-  AddressTable range_end_;        // end of an expandable range -> its last block
+  BlockStore<Block> blocks_;
+  AddressTable by_address_;  // first byte -> block
+  AddressTable range_end_;   // end of an expandable range -> its last block
   MemoryTotals totals_;
   uint64_t anomalies_ = 0;
   // Searches are linear and only needed for odd histories; each event earns a share, so that no

@@ -24,25 +24,18 @@ void SeedState::add(const BlockState& block) {
 }
 
 void SeedState::put_block(const SeedBlock& block) {
-  uint32_t index = block_at_.find(block.address);
-  if (index == 0) {
-    if (unused_.empty()) {
-      index = static_cast<uint32_t>(blocks_.size());
-      blocks_.emplace_back();
-    } else {
-      index = unused_.back();
-      unused_.pop_back();
-    }
-    block_at_.set(block.address, index);
+  if (const uint32_t index = block_at_.find(block.address); index != 0) {
+    blocks_[index] = block;
+  } else {
+    block_at_.set(block.address, blocks_.add(block));
   }
-  blocks_[index] = block;
 }
 
 void SeedState::erase_block(uint64_t address) {
   const uint32_t index = block_at_.find(address);
   if (index == 0) return;
   block_at_.erase(address);
-  unused_.push_back(index);
+  blocks_.drop(index);
 }
 
 // A snapshot shows neighbouring mapped ranges as one segment, so a range may be a part of one.

@@ -11,6 +11,7 @@
 
 #include "analysis/columns/address_table.h"
 #include "analysis/history/allocator_rules.h"
+#include "analysis/history/block_store.h"
 #include "proto/rows.h"
 
 namespace tidemark {
@@ -56,8 +57,7 @@ class SeedState {
 
   std::map<uint64_t, SeedSegment> segments_;
   AddressTable block_at_;  // address -> index in blocks_
-  std::vector<SeedBlock> blocks_{1};
-  std::vector<uint32_t> unused_;
+  BlockStore<SeedBlock> blocks_;
   std::vector<uint32_t> growth_pools_;  // the last segment first
 };
 

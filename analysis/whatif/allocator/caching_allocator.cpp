@@ -51,16 +51,7 @@ uint32_t CachingAllocator::list_for(uint64_t stream, uint32_t pool, bool small) 
 
 uint32_t CachingAllocator::make_block(uint64_t address, uint64_t size, uint32_t list,
                                       uint32_t segment) {
-  uint32_t index = 0;
-  if (unused_.empty()) {
-    index = static_cast<uint32_t>(blocks_.size());
-    blocks_.emplace_back();
-  } else {
-    index = unused_.back();
-    unused_.pop_back();
-  }
-  Block& b = blocks_[index];
-  b = {};
+  Block b;
   b.address = address;
   b.size = size;
   b.list = list;
@@ -68,12 +59,12 @@ uint32_t CachingAllocator::make_block(uint64_t address, uint64_t size, uint32_t 
   b.expandable = segments_[segment].page != 0;
   b.registration = ++registrations_;
   b.state = State::kFree;
-  return index;
+  return blocks_.add(b);
 }
 
 void CachingAllocator::drop_block(uint32_t index) {
   blocks_[index].state = State::kGone;
-  unused_.push_back(index);
+  blocks_.drop(index);
 }
 
 uint64_t CachingAllocator::order_of(const Block& block) const {
@@ -118,32 +109,10 @@ void CachingAllocator::try_merge(uint32_t into, uint32_t from) {
   } else {
     erase_free(from);
   }
-  if (dst.previous == from) {
-    dst.address = src.address;
-    dst.previous = src.previous;
-    if (dst.previous != 0) blocks_[dst.previous].next = into;
-  } else {
-    dst.next = src.next;
-    if (dst.next != 0) blocks_[dst.next].previous = into;
-  }
+  if (dst.previous == from) dst.address = src.address;
+  blocks_.unlink(from);
   dst.size += src.size;
   drop_block(from);
-}
-
-void CachingAllocator::link_before(uint32_t index, uint32_t next) {
-  Block& b = blocks_[index];
-  b.next = next;
-  b.previous = blocks_[next].previous;
-  blocks_[next].previous = index;
-  if (b.previous != 0) blocks_[b.previous].next = index;
-}
-
-void CachingAllocator::link_behind(uint32_t index, uint32_t previous) {
-  Block& b = blocks_[index];
-  b.previous = previous;
-  b.next = blocks_[previous].next;
-  blocks_[previous].next = index;
-  if (b.next != 0) blocks_[b.next].previous = index;
 }
 
 // Only the best fit is looked at: when the split limit forbids it, the search has failed.
@@ -221,7 +190,7 @@ void CachingAllocator::place(uint32_t id, uint32_t index, uint64_t size, uint64_
     // The request gets a new object in front; the remainder keeps the old one.
     const uint32_t rest = index;
     index = make_block(blocks_[rest].address, size, blocks_[rest].list, blocks_[rest].segment);
-    link_before(index, rest);
+    blocks_.link_before(index, rest);
     blocks_[rest].address += size;
     blocks_[rest].size -= size;
     insert_free(rest);

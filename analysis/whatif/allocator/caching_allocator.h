@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "analysis/history/block_map.h"
+#include "analysis/history/block_store.h"
 #include "analysis/whatif/allocator/free_set.h"
 #include "analysis/whatif/allocator/segment_addresses.h"
 #include "analysis/whatif/allocator/settings.h"
@@ -157,8 +158,6 @@ class CachingAllocator {
   void erase_unmapped(uint32_t index);
   bool mergeable(uint32_t into, uint32_t from) const;
   void try_merge(uint32_t into, uint32_t from);
-  void link_before(uint32_t index, uint32_t next);
-  void link_behind(uint32_t index, uint32_t previous);
 
   FreeSet::Place find_free(const StreamList& list, uint64_t size) const;
   uint32_t take_free(uint32_t list, uint64_t size);
@@ -188,8 +187,7 @@ class CachingAllocator {
   AllocatorLimits limits_;
   SegmentAddresses& addresses_;
   TieBreak tie_break_;
-  std::vector<Block> blocks_{1};  // [0] is none
-  std::vector<uint32_t> unused_;
+  BlockStore<Block> blocks_;
   std::vector<BlockPool> pools_;
   std::vector<StreamList> lists_;
   std::vector<Segment> segments_;

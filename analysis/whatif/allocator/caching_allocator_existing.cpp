@@ -10,7 +10,7 @@ uint32_t CachingAllocator::fill_existing(const ExistingSegment& segment, uint32_
                                          uint32_t segment_index, uint32_t previous) {
   const auto append = [&](uint64_t address, uint64_t size) {
     const uint32_t block = make_block(address, size, list, segment_index);
-    if (previous != 0) link_behind(block, previous);
+    if (previous != 0) blocks_.link_after(block, previous);
     return previous = block;
   };
   uint64_t at = segment.address;
@@ -62,7 +62,7 @@ void CachingAllocator::add_existing_expandable(const ExistingSegment& segment, u
       drop_block(tail);
       if (segment.address > gap.address) {
         const uint32_t between = make_block(gap.address, segment.address - gap.address, list, home);
-        link_behind(between, previous);
+        blocks_.link_after(between, previous);
         insert_unmapped(between);
         previous = between;
       }
@@ -77,7 +77,7 @@ void CachingAllocator::add_existing_expandable(const ExistingSegment& segment, u
   const uint64_t end = segment.address + segment.size;
   const uint64_t limit = segments_[home].base + segments_[home].size;
   const uint32_t tail = make_block(end, limit - end, list, home);
-  link_behind(tail, last);
+  blocks_.link_after(tail, last);
   insert_unmapped(tail);
 }
 

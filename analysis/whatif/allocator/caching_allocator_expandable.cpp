@@ -63,7 +63,7 @@ bool CachingAllocator::map(uint32_t index, uint64_t size) {
     const Block whole = blocks_[index];
     const uint32_t rest =
         make_block(whole.address + bytes, whole.size - bytes, whole.list, whole.segment);
-    link_behind(rest, index);
+    blocks_.link_after(rest, index);
     blocks_[index].size = bytes;
     insert_unmapped(rest);
   }
@@ -101,13 +101,13 @@ void CachingAllocator::unmap(uint32_t index) {
   erase_free(index);
   if (begin > offset) {
     const uint32_t before = make_block(whole.address, begin - offset, whole.list, whole.segment);
-    link_before(before, index);
+    blocks_.link_before(before, index);
     insert_free(before);
   }
   if (offset + whole.size > end) {
     const uint32_t behind =
         make_block(segment.base + end, offset + whole.size - end, whole.list, whole.segment);
-    link_behind(behind, index);
+    blocks_.link_after(behind, index);
     insert_free(behind);
   }
   Block& b = blocks_[index];
