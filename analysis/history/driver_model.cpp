@@ -32,17 +32,7 @@ class DriverReplay {
  private:
   void apply(const DriverEvent& e) {
     if (e.result != 0) {
-      // Other refusals are answers to a question: PyTorch asks for fabric handles to learn
-      // whether the card has them.
-      constexpr uint32_t kCudaErrorOutOfMemory = 2;
-      if (e.result == kCudaErrorOutOfMemory) {
-        model_.failures.push_back({.time_ns = e.time_ns,
-                                   .device = e.device,
-                                   .requested_bytes = e.size_bytes,
-                                   .stack = e.stack,
-                                   .owner = e.owner,
-                                   .layer = Layer::kDriver});
-      }
+      note_failure(e);
       return;
     }
     switch (e.operation) {
@@ -90,6 +80,19 @@ class DriverReplay {
       default:
         break;
     }
+  }
+
+  void note_failure(const DriverEvent& e) {
+    // Other errors answer a query: PyTorch requests fabric handles to learn whether the card
+    // supports them.
+    constexpr uint32_t kCudaErrorOutOfMemory = 2;
+    if (e.result != kCudaErrorOutOfMemory) return;
+    model_.failures.push_back({.time_ns = e.time_ns,
+                               .device = e.device,
+                               .requested_bytes = e.size_bytes,
+                               .stack = e.stack,
+                               .owner = e.owner,
+                               .layer = Layer::kDriver});
   }
 
   // Arrays have handles, everything else an address.

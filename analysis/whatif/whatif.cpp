@@ -89,16 +89,8 @@ bool plausible(const AllocationHistory& model) {
          std::all_of(model.failures.begin(), model.failures.end(), failure);
 }
 
-}  // namespace
-
-WhatIf::WhatIf() = default;
-WhatIf::WhatIf(WhatIf&&) noexcept = default;
-WhatIf& WhatIf::operator=(WhatIf&&) noexcept = default;
-WhatIf::~WhatIf() = default;
-
-Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
-                               const WhatIfOptions& options) {
-  const AllocationHistory* model = process.framework_on(device);
+// Why the allocations of this device cannot be replayed, if so.
+Status check_replayable(const AllocationHistory* model, int64_t device) {
   if (model == nullptr || model->allocations.empty()) {
     return Error{fmt::format("no allocation of PyTorch was recorded on cuda:{}", device)};
   }
@@ -112,6 +104,67 @@ Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
     return Error{
         fmt::format("the recording of cuda:{} holds sizes or addresses of no real card", device)};
   }
+  return {};
+}
+
+AllocationHistory part_around_peak(const AllocationHistory& model, const AllocatorRules& rules,
+                                   uint32_t most_events) {
+  const uint32_t middle =
+      model.failures.empty() ? model.reserved_peak.event : model.failures.back().event;
+  return history_window(model, rules, window_around(model, middle, most_events));
+}
+
+// The versions that the recording may have been made with.
+std::vector<TorchVersion> possible_versions(const ProcessModel& process,
+                                            const WhatIfOptions& options) {
+  if (options.version) return {*options.version};
+  if (const auto named = TorchVersion::parse(process.names.string(process.info.framework))) {
+    return {*named};
+  }
+  return {{2, 11}, {2, 12}, {2, 13}};
+}
+
+// What a memory fraction allowed the recorded run; 0: not known.
+uint64_t allowed_by_fraction(const ProcessModel& process, int64_t device, double fraction,
+                             uint64_t card_bytes) {
+  if (fraction > 0 && fraction < 1) {
+    return static_cast<uint64_t>(fraction * static_cast<double>(card_bytes));
+  }
+  uint64_t allowed = 0;
+  for (const OutOfMemory& oom : process.ooms) {
+    if (oom.device == device && oom.limit_bytes != 0) allowed = oom.limit_bytes;
+  }
+  return allowed;
+}
+
+Replay replay_of(const OwnSearch::Best& best, const AllocationHistory& model,
+                 const std::string& conf) {
+  Replay r;
+  fill(r.prediction, best.replay->allocator());
+  r.prediction.conf = conf;
+  r.prediction.events = model.recorded_events;
+  r.prediction.limit_bytes = best.limits.allowed != 0 ? best.limits.allowed : best.limits.capacity;
+  r.prediction.out_of_memory = !model.failures.empty();
+  const ReplayMatch& match = best.replay->match();
+  r.blocks = match.blocks;
+  r.misplaced_blocks = match.misplaced;
+  r.reserved_mismatches = match.reserved_mismatches;
+  r.first_mismatch_ns = match.first_mismatch_ns;
+  r.version = best.settings.version;
+  return r;
+}
+
+}  // namespace
+
+WhatIf::WhatIf() = default;
+WhatIf::WhatIf(WhatIf&&) noexcept = default;
+WhatIf& WhatIf::operator=(WhatIf&&) noexcept = default;
+WhatIf::~WhatIf() = default;
+
+Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
+                               const WhatIfOptions& options) {
+  const AllocationHistory* model = process.framework_on(device);
+  if (Status ok = check_replayable(model, device); !ok) return ok.error();
   WhatIf w;
   const Device* card = process.device(device);
   w.card_bytes_ = options.card_bytes != 0 ? options.card_bytes
@@ -123,10 +176,7 @@ Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
   w.is_part_ = model->event_count() > options.most_events;
   AllocationHistory part;
   if (w.is_part_) {
-    const uint32_t middle =
-        model->failures.empty() ? model->reserved_peak.event : model->failures.back().event;
-    part =
-        history_window(*model, process.rules, window_around(*model, middle, options.most_events));
+    part = part_around_peak(*model, process.rules, options.most_events);
     model = &part;
   }
   w.replayed_events_ = model->event_count();
@@ -137,37 +187,17 @@ Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
     settings = *given;
     w.own_conf_ = *options.recorded_conf;
   }
-
-  std::vector<TorchVersion> versions{{2, 11}, {2, 12}, {2, 13}};
-  if (options.version) {
-    versions = {*options.version};
-  } else if (const auto named = TorchVersion::parse(process.names.string(process.info.framework))) {
-    versions = {*named};
-  }
-  uint64_t allowed = 0;
-  for (const OutOfMemory& oom : process.ooms) {
-    if (oom.device == device && oom.limit_bytes != 0) allowed = oom.limit_bytes;
-  }
-  if (settings.memory_fraction > 0 && settings.memory_fraction < 1) {
-    allowed = static_cast<uint64_t>(settings.memory_fraction * static_cast<double>(w.card_bytes_));
-  }
+  const uint64_t allowed =
+      allowed_by_fraction(process, device, settings.memory_fraction, w.card_bytes_);
   OwnSearch search(*model, settings, w.card_bytes_);
-  for (const TorchVersion version : versions) search.attempt(version, allowed);
+  for (const TorchVersion version : possible_versions(process, options)) {
+    search.attempt(version, allowed);
+  }
   OwnSearch::Best best = std::move(search).take();
   w.own_ = best.settings;
   w.recorded_allowed_ = best.limits.allowed;
   w.recorded_capacity_ = best.limits.capacity;
-  fill(w.replay_.prediction, best.replay->allocator());
-  w.replay_.prediction.conf = w.own_conf_;
-  w.replay_.prediction.events = model->recorded_events;
-  w.replay_.prediction.limit_bytes =
-      best.limits.allowed != 0 ? best.limits.allowed : best.limits.capacity;
-  w.replay_.prediction.out_of_memory = !model->failures.empty();
-  w.replay_.blocks = best.replay->match().blocks;
-  w.replay_.misplaced_blocks = best.replay->match().misplaced;
-  w.replay_.reserved_mismatches = best.replay->match().reserved_mismatches;
-  w.replay_.first_mismatch_ns = best.replay->match().first_mismatch_ns;
-  w.replay_.version = best.settings.version;
+  w.replay_ = replay_of(best, *model, w.own_conf_);
   w.log_ = std::make_unique<RequestLog>(std::move(*best.replay).take_log());
   for (const Allocation& a : model->allocations) w.birth_ns_.push_back(a.birth_ns);
   w.add_notes(*model);
