@@ -82,8 +82,9 @@ std::optional<Advice> halve_batch(const DeviceEvidence& d) {
   const uint64_t saved = half.saved_bytes();
   if (saved < d.peak_bytes() / 20) return std::nullopt;
   return Advice{"halve_batch",
-                fmt::format("half the batch (with twice the accumulation steps) or half the "
-                            "sequence saves {}: activations and inputs shrink, the rest stays",
+                fmt::format("halving the batch (with twice the accumulation steps) or the "
+                            "sequence length saves {}: activations and inputs shrink, the rest "
+                            "stays",
                             size_text(saved)),
                 saved};
 }
@@ -107,7 +108,7 @@ std::optional<Advice> checkpoint_layers(const DeviceEvidence& d) {
   if (saved < d.peak_bytes() / 20) return std::nullopt;
   return Advice{"checkpoint",
                 fmt::format("torch.utils.checkpoint around each of the {} repeated layers saves "
-                            "{}, for about a third more computing",
+                            "{}, at the cost of about a third more computation",
                             repeated.at(boundary), size_text(saved)),
                 saved};
 }
@@ -144,7 +145,7 @@ std::optional<Advice> mixed_precision(const DeviceEvidence& d) {
   if (saved < d.peak_bytes() / 20) return std::nullopt;
   return Advice{"mixed_precision",
                 fmt::format("torch.autocast to bfloat16 saves about {}: all matrix products ran in "
-                            "float32, and activations of layers would take half",
+                            "float32, and layer activations would take half the memory",
                             size_text(saved)),
                 saved};
 }

@@ -89,9 +89,9 @@ Status replace_tail(int fd, const TraceReader& reader, uint64_t at, std::span<co
   if (!reader.read_at(at, old.data(), old.size())) return Error{reader.path() + ": cannot read"};
   if (write_at(fd, at, tail.data(), tail.size())) return {};
   const Error error{reader.path() + ": " + std::strerror(errno)};
-  const bool restored = write_at(fd, at, old.data(), old.size()) &&
-                        ::ftruncate(fd, static_cast<off_t>(at + old.size())) == 0;
-  return restored ? error : Error{error.message + "; its index is lost"};
+  const bool restored =
+      write_at(fd, old, at) && ::ftruncate(fd, static_cast<off_t>(at + old.size())) == 0;
+  return restored ? error : Error{error.message + "; the index at its end is lost"};
 }
 
 }  // namespace
@@ -112,7 +112,7 @@ Result<uint64_t> write_names(const std::string& path, const std::function<void(d
   for (const auto& [process, added] : named) count += added.frames.size();
   if (count == 0) return count;
   BufferSink tail;
-  if (!encode_tail(*present, named, tail)) return Error{path + ": no memory for its names"};
+  if (!encode_tail(*present, named, tail)) return Error{path + ": not enough memory for its names"};
   if (Status status = replace_tail(file.get(), *reader, present->end, tail.bytes); !status) {
     return status.error();
   }

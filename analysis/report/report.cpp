@@ -47,7 +47,7 @@ Result<uint32_t> chosen_event(const AllocationHistory& model, const Instant& at,
     case Instant::Kind::kTime: {
       uint32_t event = 0;
       if (!model.event_at(start_ns + at.time_ns, event)) {
-        return Error{fmt::format("device {} has no event up to that time", model.device)};
+        return Error{fmt::format("device {} has no event at or before that time", model.device)};
       }
       return event;
     }

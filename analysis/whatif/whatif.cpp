@@ -92,17 +92,17 @@ bool plausible(const AllocationHistory& model) {
 // Why the allocations of this device cannot be replayed, if so.
 Status check_replayable(const AllocationHistory* model, int64_t device) {
   if (model == nullptr || model->allocations.empty()) {
-    return Error{fmt::format("no allocation of PyTorch was recorded on cuda:{}", device)};
+    return Error{fmt::format("no PyTorch allocations were recorded on cuda:{}", device)};
   }
   if (sizes_missing(*model)) {
     return Error{fmt::format(
-        "the sizes that were asked for on cuda:{} are not in this recording, and without them "
-        "nothing can be replayed: take a snapshot with torch.cuda.memory._record_memory_history()",
+        "this recording has no requested sizes for cuda:{}, and nothing can be replayed without "
+        "them: take a snapshot with torch.cuda.memory._record_memory_history()",
         device)};
   }
   if (!plausible(*model)) {
-    return Error{
-        fmt::format("the recording of cuda:{} holds sizes or addresses of no real card", device)};
+    return Error{fmt::format(
+        "the recording of cuda:{} has sizes or addresses that no real card has", device)};
   }
   return {};
 }
@@ -207,33 +207,32 @@ Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
 void WhatIf::add_notes(const AllocationHistory& model) {
   if (is_part_) {
     notes_.push_back(
-        fmt::format("only the {} events around the highest use are replayed", replayed_events_));
+        fmt::format("only the {} events around the peak are replayed", replayed_events_));
   }
   if (model.seeded_blocks != 0) {
     notes_.push_back(fmt::format(
-        "the history began late: {} blocks were there before it, and are asked for at its start, "
-        "one after the other, in every prediction",
+        "the history began late: {} blocks already existed, and every prediction begins by "
+        "allocating them one after the other",
         model.seeded_blocks));
   }
   const auto unknown = std::count_if(model.allocations.begin(), model.allocations.end(),
                                      [](const Allocation& a) { return a.requested_bytes == 0; });
   if (unknown != 0) {
     notes_.push_back(fmt::format(
-        "what {} of {} allocations asked for is not known: the sizes of their blocks are used",
+        "the requested sizes of {} of {} allocations are not known: their block sizes are used",
         unknown, model.allocations.size()));
   }
   if (sizes_are_rounded(model)) {
     notes_.emplace_back(
-        "only block sizes were recorded, not what was asked for: rounding cannot be undone");
+        "only block sizes were recorded, not requested sizes: rounding cannot be undone");
   }
   if (model.anomalies != 0) {
-    notes_.push_back(
-        fmt::format("{} events contradicted the rest of the history", model.anomalies));
+    notes_.push_back(fmt::format("{} events contradict the rest of the history", model.anomalies));
   }
   if (!replay_.exact()) {
     notes_.push_back(fmt::format(
-        "the model does not reproduce this recording exactly ({} of {} blocks lie elsewhere): "
-        "take predictions as estimates",
+        "the model does not reproduce this recording exactly ({} of {} blocks are at other "
+        "addresses): treat predictions as estimates",
         replay_.misplaced_blocks, replay_.blocks));
   }
 }

@@ -34,15 +34,16 @@ bool collects_nothing(const AllocatorSettings& settings, const WhatIf& whatif) {
 void note_settings(const Candidate& c, const WhatIf& whatif, std::vector<std::string>& notes) {
   if (c.settings.memory_fraction > 0 && whatif.card_bytes() == 0) {
     notes.push_back(fmt::format(
-        "{}: the size of the card is not in the recording, so the fraction limits nothing; "
-        "--card SIZE says it",
+        "{}: the size of the card is not in the recording, so the fraction has no effect; "
+        "give the size with --card SIZE",
         c.conf));
   } else if (collects_nothing(c.settings, whatif)) {
     notes.push_back(fmt::format(
-        "{}: acts only with a memory fraction below 1; add per_process_memory_fraction:F", c.conf));
+        "{}: has an effect only with a memory fraction below 1; add per_process_memory_fraction:F",
+        c.conf));
   }
   for (const std::string& key : c.settings.ignored) {
-    notes.push_back(fmt::format("{} does not change how device memory is given out", key));
+    notes.push_back(fmt::format("{} does not change how device memory is allocated", key));
   }
 }
 
@@ -104,9 +105,9 @@ Result<WhatIfReport> make_whatif_report(const TraceModel& model, const WhatIfQue
   }
   if (!report.devices.empty()) return report;
   if (reason) return Error{model.path + ": " + reason->message};
-  return Error{model.path + ": no allocator events of PyTorch " +
+  return Error{model.path + ": no PyTorch allocator events " +
                (question.rank || question.device ? "on that rank and device"
-                                                 : "are in this recording; a snapshot has them")};
+                                                 : "in this recording; a snapshot has them")};
 }
 
 }  // namespace tidemark

@@ -14,7 +14,7 @@ void find_activation_peak(const Evidence& evidence, std::vector<Finding>& out) {
     const uint64_t activations = d.at_peak(Category::kActivation);
     if (activations < kWorthSaying || activations < d.peak_bytes() / 2) continue;
     Finding f = d.finding("activation_peak", d.is_tight() ? kWarning : kInfo,
-                          fmt::format("{} of the peak are activations: {} of {}",
+                          fmt::format("activations are {} of the peak: {} of {}",
                                       percent_text(activations, d.peak_bytes()),
                                       size_text(activations), size_text(d.peak_bytes())));
     f.evidence = {{"activation_bytes", activations}, {"allocated_peak_bytes", d.peak_bytes()}};

@@ -59,8 +59,8 @@ void find_cache_thrash(const Evidence& evidence, std::vector<Finding>& out) {
     const bool asked = calls_empty_cache(d.process->names, t.stack);
     Finding f = d.finding(
         "cache_thrash", kWarning,
-        fmt::format("the cache went back to the driver {} times and {} were taken again: each is "
-                    "a stall",
+        fmt::format("the allocator returned its cache to the driver {} times and reserved {} of it "
+                    "again: the program stalls each time",
                     grouped(t.bursts), size_text(t.taken_again)));
     f.evidence = {{"times", t.bursts},
                   {"given_back_bytes", t.given_back},
@@ -68,12 +68,12 @@ void find_cache_thrash(const Evidence& evidence, std::vector<Finding>& out) {
     f.frames = d.process->names.stack_text(t.stack);
     f.advice.push_back(
         asked ? Advice{"remove_empty_cache",
-                       "take torch.cuda.empty_cache() out of the loop: it saves no memory that "
-                       "PyTorch could not use itself, and costs time",
+                       "remove torch.cuda.empty_cache() from the loop: it frees no memory that "
+                       "PyTorch could not reuse itself, and costs time",
                        0}
               : Advice{"make_room",
                        "the allocator empties its cache because the next segment does not fit: "
-                       "lower the peak, or raise the limit",
+                       "lower the peak or raise the limit",
                        0});
     out.push_back(std::move(f));
   }

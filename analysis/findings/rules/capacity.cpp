@@ -30,12 +30,23 @@ void driver_capacity(const DeviceEvidence& d, std::vector<Finding>& out) {
   const FailedAllocation* refusal = last_refusal(d);
   if (refusal == nullptr) return;
   const uint64_t held = driver_state_at(d.process->driver, d.device, refusal->time_ns).card_bytes;
-  Finding f = d.finding("capacity", kError,
-                        fmt::format("the driver had no {} more: this process held {}",
-                                    size_text(refusal->requested_bytes), size_text(held)));
+  Finding f =
+      d.finding("capacity", kError,
+                fmt::format("the driver could not allocate another {}: this process held {}",
+                            size_text(refusal->requested_bytes), size_text(held)));
   f.evidence = {{"requested_bytes", refusal->requested_bytes}, {"held_bytes", held}};
   f.frames = d.process->names.stack_text(refusal->stack);
   out.push_back(std::move(f));
+}
+
+std::string summary_of(uint64_t requested, uint64_t in_use, uint64_t limit) {
+  const std::string request = fmt::format("out of memory: {} requested", size_text(requested));
+  if (limit <= in_use) return fmt::format("{}, {} in use", request, size_text(in_use));
+  const std::string use = fmt::format("{} of {} in use", size_text(in_use), size_text(limit));
+  // Holes and the card together may have had enough bytes, though in no single piece.
+  const uint64_t free = limit - in_use;
+  if (free >= requested) return fmt::format("{}, {}", request, use);
+  return fmt::format("{}, {} free ({})", request, size_text(free), use);
 }
 
 }  // namespace
@@ -47,11 +58,8 @@ void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
     const FailedAllocation& failure = d.model->failures.back();
     const MemoryTotals totals = d.at_failure();
     if (d.failed_for_holes()) continue;
-    Finding f = d.finding(
-        "capacity", kError,
-        fmt::format("out of memory for want of room: {} in use of {}, {} more did not fit",
-                    size_text(totals.active), size_text(d.limit.bytes),
-                    size_text(failure.requested_bytes)));
+    Finding f = d.finding("capacity", kError,
+                          summary_of(failure.requested_bytes, totals.active, d.limit.bytes));
     f.evidence = {{"requested_bytes", failure.requested_bytes},
                   {"allocated_bytes", totals.allocated},
                   {"reserved_bytes", totals.reserved},

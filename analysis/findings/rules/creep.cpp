@@ -13,9 +13,8 @@ namespace {
 Finding creep(const DeviceEvidence& d, std::string_view whose) {
   const auto per_step = static_cast<uint64_t>(d.steps.growth_bytes_per_step);
   const uint64_t full = full_at_step(d);
-  std::string summary =
-      fmt::format("{} more{} are kept after every step", size_text(per_step), whose);
-  if (full != 0) summary += fmt::format("; the card is full at about step {}", grouped(full));
+  std::string summary = fmt::format("memory{} grows by {} per step", whose, size_text(per_step));
+  if (full != 0) summary += fmt::format("; the card will be full at about step {}", grouped(full));
   Finding f = d.finding("creep", d.ran_out() ? kError : kWarning, std::move(summary));
   f.evidence = {{"growth_bytes_per_step", per_step}, {"steps", d.steps.count()}};
   if (full != 0) f.evidence.emplace_back("full_at_step", full);
@@ -28,8 +27,9 @@ Finding creep(const DeviceEvidence& d, std::string_view whose) {
   const uint64_t saved = saved_by_letting_go(d);
   f.advice.push_back(
       {"release_growth",
-       fmt::format("let go of, or move to the host, what this line keeps: {} at the peak",
-                   size_text(saved)),
+       fmt::format("free what {} keeps, or move it to host memory{}",
+                   f.frames.empty() ? "every step" : "the line above",
+                   saved == 0 ? "" : fmt::format(": saves {} at the peak", size_text(saved))),
        saved});
   return f;
 }

@@ -39,9 +39,8 @@ void find_eval_keeps_graph(const Evidence& evidence, std::vector<Finding>& out) 
     }
     f.frames = d.process->names.stack_text(most);
     f.advice.push_back({"no_grad",
-                        fmt::format("torch.no_grad() or inference_mode() around validation saves "
-                                    "{}",
-                                    size_text(saved)),
+                        fmt::format("run validation under torch.no_grad() or inference_mode(){}",
+                                    saved == 0 ? "" : fmt::format(": saves {}", size_text(saved))),
                         saved});
     out.push_back(std::move(f));
   }

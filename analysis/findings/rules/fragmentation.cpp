@@ -16,7 +16,7 @@ constexpr uint64_t kWorthSaying = uint64_t{256} << 20;
 
 std::string summary_of(const DeviceEvidence& d, const MemoryState& state, uint64_t cost) {
   if (!d.ran_out()) {
-    return fmt::format("{} reserved at the peak for {} in use: {} lie in holes",
+    return fmt::format("{} reserved at the peak for {} in use: {} is lost to holes",
                        size_text(d.model->reserved_peak.bytes), size_text(d.peak_bytes()),
                        size_text(cost));
   }
@@ -31,8 +31,8 @@ void name_the_pin(Finding& f, const DeviceEvidence& d, const MemoryState& state)
   if (holes.largest.empty() || holes.largest.front().pins.empty()) return;
   f.frames = holes.largest.front().pins.front().frames;
   f.advice.push_back({"move_pins",
-                      "make what lives long (the line above) before what comes and goes, in one "
-                      "piece: it pins the segments that the holes are in",
+                      "allocate the long-lived blocks (the line above) first and in one piece: "
+                      "between short-lived ones they keep whole segments from being freed",
                       0});
 }
 

@@ -56,15 +56,16 @@ void find_graph_private_pool(const Evidence& evidence, std::vector<Finding>& out
     const bool matters = pools.size() > 1 && saved >= d.model->reserved_peak.bytes / 10;
     Finding f = d.finding(
         "graph_private_pool", matters ? kWarning : kInfo,
-        fmt::format("{} hold {}, of which {} lie idle and are closed to the rest",
-                    counted(pools.size(), "private pool"), size_text(reserved), size_text(idle)));
+        fmt::format("{} reserved in {}, of which {} is free but unusable outside its pool",
+                    size_text(reserved), counted(pools.size(), "private pool"), size_text(idle)));
     f.evidence = {{"pools", pools.size()}, {"reserved_bytes", reserved}, {"idle_bytes", idle}};
     if (pools.size() > 1) {
-      f.advice.push_back({"share_pool",
-                          fmt::format("capture graphs that never run at once with one pool "
-                                      "(torch.cuda.graph_pool_handle()): saves {}",
-                                      size_text(saved)),
-                          saved});
+      f.advice.push_back(
+          {"share_pool",
+           fmt::format("capture graphs that never run at the same time into one pool "
+                       "(torch.cuda.graph_pool_handle()): saves {}",
+                       size_text(saved)),
+           saved});
     }
     out.push_back(std::move(f));
   }

@@ -10,11 +10,11 @@ void find_memory_fraction(const Evidence& evidence, std::vector<Finding>& out) {
   for (const DeviceEvidence& d : evidence.devices) {
     if (!d.ran_out() || d.limit.source != LimitSource::kFraction) continue;
     const FailedAllocation& failure = d.model->failures.back();
-    Finding f =
-        d.finding("memory_fraction", kWarning,
-                  fmt::format("a memory fraction of about {} stopped it while {} were free "
-                              "on the card",
-                              size_text(d.limit.bytes), size_text(failure.device_free_bytes)));
+    Finding f = d.finding(
+        "memory_fraction", kWarning,
+        fmt::format("a memory fraction limited the process to about {} while {} was still "
+                    "free on the card",
+                    size_text(d.limit.bytes), size_text(failure.device_free_bytes)));
     f.evidence = {{"limit_bytes", d.limit.bytes},
                   {"device_free_bytes", failure.device_free_bytes},
                   {"requested_bytes", failure.requested_bytes}};

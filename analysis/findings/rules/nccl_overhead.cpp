@@ -62,7 +62,7 @@ void find_nccl_overhead(const Evidence& evidence, std::vector<Finding>& out) {
     const bool matters =
         nccl.peak >= kMuch || (d.total_bytes != 0 && nccl.peak >= d.total_bytes / 20);
     Finding f = d.finding("nccl_overhead", matters ? kWarning : kInfo,
-                          fmt::format("NCCL's buffers take {} of the card", size_text(nccl.peak)));
+                          fmt::format("NCCL buffers take {} of the card", size_text(nccl.peak)));
     f.evidence = {{"nccl_bytes", nccl.peak}, {"communicators", nccl.communicators}};
     if (nccl.communicators > 1) {
       const uint64_t saved = nccl.peak / nccl.communicators * (nccl.communicators - 1);

@@ -33,8 +33,8 @@ void find_optimizer_state_spike(const Evidence& evidence, std::vector<Finding>& 
       const uint32_t stack = d.model->failures.back().stack;
       if (!is_optimizer(d.roles->of(stack))) continue;
       Finding f = d.finding("optimizer_state_spike", kError,
-                            fmt::format("it ran out inside the optimizer's step, with {} of "
-                                        "optimizer state made",
+                            fmt::format("out of memory inside the optimizer step, with {} of "
+                                        "optimizer state allocated",
                                         size_text(states)));
       describe(f, d);
       f.frames = d.process->names.stack_text(stack);
@@ -44,8 +44,8 @@ void find_optimizer_state_spike(const Evidence& evidence, std::vector<Finding>& 
     const std::optional<Allocation> last = pushed_by(*d.model, d.model->allocated_peak.event);
     if (!last || !is_optimizer(d.roles->of(last->stack))) continue;
     Finding f = d.finding("optimizer_state_spike", d.is_tight() ? kWarning : kInfo,
-                          fmt::format("the peak is inside the optimizer's step: {} of optimizer "
-                                      "state and its temporaries",
+                          fmt::format("the peak is inside the optimizer step: {} of optimizer "
+                                      "state, and temporaries",
                                       size_text(states)));
     describe(f, d);
     f.frames = d.process->names.stack_text(last->stack);

@@ -63,7 +63,7 @@ void find_other_process(const Evidence& evidence, std::vector<Finding>& out) {
                   fmt::format("processes outside this job hold {} of the card", size_text(bytes)));
     f.evidence = {{"bytes", bytes}, {"listed_by_nvml", listed ? 1U : 0U}};
     f.advice.push_back({"free_the_card",
-                        fmt::format("end them or take another card (nvidia-smi lists them): frees "
+                        fmt::format("stop them or use another card (nvidia-smi lists them): frees "
                                     "{}",
                                     size_text(bytes)),
                         bytes});

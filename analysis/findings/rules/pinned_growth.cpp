@@ -42,18 +42,20 @@ void find_pinned_growth(const Evidence& evidence, std::vector<Finding>& out) {
     if (device == evidence.devices.end()) continue;
     Finding f = device->finding(
         "pinned_growth", kWarning,
-        fmt::format("pinned host memory grows: {} in {} since it had settled, {} in all",
-                    size_text(gained), counted(kept.size(), "piece"), size_text(all)));
+        fmt::format("pinned host memory keeps growing: {} in {} after the first part of the run, "
+                    "{} in total",
+                    size_text(gained), counted(kept.size(), "allocation"), size_text(all)));
     f.evidence = {{"gained_bytes", gained}, {"pieces", kept.size()}, {"pinned_bytes", all}};
     const auto most =
         std::max_element(by_stack.begin(), by_stack.end(),
                          [](const auto& a, const auto& b) { return a.second < b.second; });
     f.frames = process.names.stack_text(most->first);
-    f.advice.push_back({"reuse_pinned",
-                        fmt::format("use pinned buffers again instead of keeping them: {} of host "
-                                    "memory",
-                                    size_text(gained)),
-                        gained});
+    f.advice.push_back(
+        {"reuse_pinned",
+         fmt::format("reuse pinned buffers instead of keeping them: saves {} of host "
+                     "memory",
+                     size_text(gained)),
+         gained});
     out.push_back(std::move(f));
   }
 }

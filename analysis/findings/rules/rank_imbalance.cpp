@@ -43,21 +43,21 @@ void find_rank_imbalance(const Evidence& evidence, std::vector<Finding>& out) {
   if (d == nullptr) return;  // the report is about another rank
   Finding f = d->finding(
       "rank_imbalance", d->ran_out() ? kError : kWarning,
-      fmt::format("rank {} needs {} more than rank {} does ({} against {})", high.rank,
-                  size_text(extra), typical.rank, size_text(high.bytes), size_text(typical.bytes)));
+      fmt::format("rank {} needs {} more than rank {} ({} versus {})", high.rank, size_text(extra),
+                  typical.rank, size_text(high.bytes), size_text(typical.bytes)));
   f.evidence = {
       {"peak_bytes", high.bytes}, {"median_peak_bytes", typical.bytes}, {"extra_bytes", extra}};
   if (!ranks.stacks.empty()) f.frames = ranks.stacks.front().frames;
   f.advice.push_back(
       has_lines_of_its_own(ranks)
           ? Advice{"move_extras",
-                   fmt::format("only this rank runs the line above: move what it keeps to the "
-                               "host, or spread it: saves {}",
+                   fmt::format("only this rank runs the line above: move what it keeps to host "
+                               "memory, or spread it over the ranks: saves {}",
                                size_text(extra)),
                    extra}
           : Advice{"balance_ranks",
-                   fmt::format("the same lines hold more here: give every rank the same amount of "
-                               "data: saves {}",
+                   fmt::format("the same lines hold more memory on this rank: give every rank the "
+                               "same amount of data: saves {}",
                                size_text(extra)),
                    extra});
   out.push_back(std::move(f));

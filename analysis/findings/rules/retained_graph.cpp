@@ -13,8 +13,9 @@ void find_retained_graph(const Evidence& evidence, std::vector<Finding>& out) {
     const auto per_step = static_cast<uint64_t>(d.steps.growth_bytes_per_step);
     const uint64_t full = full_at_step(d);
     std::string summary = fmt::format(
-        "the activations of past steps stay alive: {} more with every step", size_text(per_step));
-    if (full != 0) summary += fmt::format("; the card is full at about step {}", grouped(full));
+        "activations of past steps stay alive: {} more with every step", size_text(per_step));
+    if (full != 0)
+      summary += fmt::format("; the card will be full at about step {}", grouped(full));
     Finding f = d.finding("retained_graph", d.ran_out() ? kError : kWarning, std::move(summary));
     f.evidence = {{"growth_bytes_per_step", per_step},
                   {"steps", d.steps.count()},
@@ -23,8 +24,8 @@ void find_retained_graph(const Evidence& evidence, std::vector<Finding>& out) {
     f.frames = d.process->names.stack_text(d.steps.growing.front().stack);
     const uint64_t saved = saved_by_letting_go(d);
     f.advice.push_back({"detach",
-                        fmt::format("keep loss.item() or loss.detach(), not the loss, and no "
-                                    "retain_graph: saves {}",
+                        fmt::format("keep loss.item() or loss.detach() instead of the loss, and "
+                                    "avoid retain_graph: saves {}",
                                     size_text(saved)),
                         saved});
     out.push_back(std::move(f));

@@ -67,10 +67,11 @@ void find_shape_variance(const Evidence& evidence, std::vector<Finding>& out) {
     const uint64_t reserved = d.model->reserved_peak.bytes;
     const uint64_t cost = reserved - std::min(reserved, d.peak_bytes());
     const bool matters = cost >= kWorthSaying && cost >= reserved / 7;
-    Finding f = d.finding("shape_variance", matters ? kWarning : kInfo,
-                          fmt::format("sizes change from step to step ({} sizes from one line): {} "
-                                      "more reserved than ever in use",
-                                      grouped(v.most_sizes), size_text(cost)));
+    Finding f =
+        d.finding("shape_variance", matters ? kWarning : kInfo,
+                  fmt::format("allocation sizes change from step to step ({} sizes from one "
+                              "line): the reserved peak is {} above the allocated peak",
+                              grouped(v.most_sizes), size_text(cost)));
     f.evidence = {{"sizes", v.most_sizes},
                   {"varying_bytes", v.bytes},
                   {"requested_bytes", v.all_bytes},
@@ -78,7 +79,7 @@ void find_shape_variance(const Evidence& evidence, std::vector<Finding>& out) {
     f.frames = d.process->names.stack_text(v.stack);
     f.advice.push_back({"pad_shapes",
                         fmt::format("pad to a few fixed lengths, or run the longest first, so that "
-                                    "cached blocks fit again: up to {} less reserved",
+                                    "cached blocks can be reused: up to {} less reserved",
                                     size_text(cost)),
                         cost});
     add(f.advice, change_allocator(d, evidence.devices.size()));

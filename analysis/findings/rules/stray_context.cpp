@@ -73,15 +73,20 @@ void find_stray_context(const Evidence& evidence, std::vector<Finding>& out) {
     if (strays == 0) continue;
     Finding f = most->finding(
         "stray_context", kWarning,
-        fmt::format("{} of this job hold a context on the card and hardly use it: {}",
-                    strays == 1 ? "1 other process" : fmt::format("{} other processes", strays),
-                    size_text(bytes)));
+        strays == 1
+            ? fmt::format("1 other process of this job holds a context on the card and hardly "
+                          "uses it: {}",
+                          size_text(bytes))
+            : fmt::format("{} other processes of this job hold contexts on the card and hardly "
+                          "use them: {}",
+                          strays, size_text(bytes)));
     f.evidence = {{"processes", strays}, {"bytes", bytes}};
-    f.advice.push_back({"drop_contexts",
-                        fmt::format("keep workers off the card (CUDA_VISIBLE_DEVICES= for them, "
-                                    "set_device before the first CUDA call): saves {}",
-                                    size_text(bytes)),
-                        bytes});
+    f.advice.push_back(
+        {"drop_contexts",
+         fmt::format("keep workers off the card (set CUDA_VISIBLE_DEVICES= for them, "
+                     "or call set_device before the first CUDA call): saves {}",
+                     size_text(bytes)),
+         bytes});
     out.push_back(std::move(f));
   }
 }

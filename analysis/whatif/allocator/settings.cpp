@@ -151,10 +151,10 @@ Status read_option(const Option& option, AllocatorSettings& settings) {
   if (key == "throw_on_cudamalloc_oom") return read_bool(option, settings.fail_before_driver);
   if (key == "backend") {
     if (option.value == "native") return {};
-    return bad_value(option, "native: another backend has no cache that could be modelled");
+    return bad_value(option, "native (other backends have no cache to model)");
   }
   if (std::find(kOtherKeys.begin(), kOtherKeys.end(), key) == kOtherKeys.end()) {
-    return Error{fmt::format("PyTorch's allocator knows no setting '{}'", key)};
+    return Error{fmt::format("PyTorch's allocator has no setting '{}'", key)};
   }
   settings.ignored.push_back(key);
   return {};
@@ -174,7 +174,7 @@ Result<TorchVersion> TorchVersion::parse(std::string_view text) {
     const auto minor = number<uint32_t>(text.substr(dot + 1, end - dot - 1));
     if (major && minor && *major >= 2) return TorchVersion{*major, *minor};
   }
-  return Error{fmt::format("'{}' is no version of torch from 2.0 on, such as 2.11", whole)};
+  return Error{fmt::format("'{}' is not a torch version from 2.0 on, such as 2.11", whole)};
 }
 
 TieBreak TorchVersion::tie_break() const {

@@ -139,7 +139,7 @@ TEST(WhatIf, SaysWhatTheRecordingLacks) {
   blocks_only.framework.push_back(std::move(replay).finish());
   const auto whatif = WhatIf::prepare(blocks_only, 0);
   ASSERT_FALSE(whatif);
-  EXPECT_NE(whatif.error().message.find("sizes that were asked for"), std::string::npos);
+  EXPECT_NE(whatif.error().message.find("no requested sizes"), std::string::npos);
 }
 
 TEST(WhatIf, EndsAtTheRequestThatDoesNotFit) {
