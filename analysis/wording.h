@@ -1,4 +1,4 @@
-// How numbers and kinds are written for people, the same in every output.
+// How numbers and kinds are written in every output.
 #pragma once
 
 #include <cstdint>

@@ -38,7 +38,7 @@ class AddressTable {
       i = (i + 1) & mask();
     }
     --size_;
-    // Close the gap: pull back whatever probed past it.
+    // Close the gap: move back the entries that probed past it.
     for (size_t j = (i + 1) & mask(); slots_[j].value != 0; j = (j + 1) & mask()) {
       const size_t h = home(slots_[j].address);
       if (((j - h) & mask()) >= ((j - i) & mask())) {
@@ -65,6 +65,7 @@ class AddressTable {
   };
 
   size_t mask() const { return slots_.size() - 1; }
+  // Salted, so that addresses from a forged file cannot be chosen to collide.
   size_t home(uint64_t address) const {
     return static_cast<size_t>(mix_bits(address ^ salt_)) & mask();
   }

@@ -1,8 +1,9 @@
 // Every allocation of one device, as columns: 25 bytes each instead of the 88 of an Allocation.
 //
-// Sizes, stream, stack and names repeat with every step of a program, so an allocation keeps the
-// number of their combination; times are those of its events. Asked for an allocation, the columns
-// put one together: whoever needs one or two of its values for each of millions asks for those.
+// Sizes, stream, stack and names repeat with every step of a program, so an allocation stores only
+// the number of their combination (its kind); its times are those of its events. operator[]
+// assembles a whole Allocation; code that needs one or two values of each of millions reads those
+// directly.
 #pragma once
 
 #include <atomic>
@@ -33,12 +34,12 @@ struct Allocation {
   uint32_t metadata = 0;         // string
   uint32_t pool = 0;             // where the recorder knew it; 0: default pool
   Category category = Category::kUnknown;
-  bool seeded = false;  // lived before the recorded history
+  bool seeded = false;  // older than the recorded history
 
   bool alive_at(uint32_t event) const { return birth <= event && event < death; }
 };
 
-// What allocations have in common.
+// The values that many allocations share.
 struct AllocationKind {
   uint64_t block_bytes = 0;
   uint64_t requested_bytes = 0;
@@ -54,7 +55,7 @@ static_assert(sizeof(AllocationKind) == 40);
 
 class AllocationColumns {
  public:
-  // By value, of what lies in the columns.
+  // Yields allocations by value, assembled from the columns.
   class Iterator {
    public:
     using iterator_category = std::input_iterator_tag;
@@ -115,16 +116,17 @@ class AllocationColumns {
   bool seeded(size_t i) const { return (flag(i) & kSeededBit) != 0; }
   bool alive_at(size_t i, uint32_t event) const { return birth_[i] <= event && event < death_[i]; }
 
-  // What allocations have in common, and which of these an allocation has; the same may be there
-  // twice where there are very many.
+  // The kinds, and the kind of an allocation. Where there are very many, equal kinds may be stored
+  // twice.
   const DataColumn<AllocationKind>& kinds() const { return kinds_; }
   uint32_t kind(size_t i) const { return kind_[i]; }
 
-  // For whoever builds them; times are known once finish() has told where they lie.
+  // For the code that builds the columns. Times are known once finish() has set where they are
+  // stored.
   void add(const Allocation& allocation);
   void set_release(size_t i, uint32_t event) { release_[i] = event; }
   void set_death(size_t i, uint32_t event) { death_[i] = event; }
-  // One thread may do so while others read.
+  // One thread may call this while others read.
   void set_category(size_t i, Category category) {
     const auto kept = static_cast<uint8_t>(flag(i) & kSeededBit);
     std::atomic_ref(flags_[i]).store(static_cast<uint8_t>(kept | static_cast<uint8_t>(category)),
@@ -132,8 +134,8 @@ class AllocationColumns {
   }
   void finish(const int64_t* times);
 
-  // Calls visit(name, column) with each column that may lie in a file. The flags always lie in
-  // memory: categories change when they are inferred.
+  // Calls visit(name, column) for each column that may be stored in a file. The flags always stay
+  // in memory: categories change when they are inferred.
   template <typename Visit>
   void visit_columns(Visit&& visit) {
     visit("address", address_);
@@ -152,7 +154,7 @@ class AllocationColumns {
   static constexpr size_t kTries = 4;
 
   uint8_t flag(size_t i) const {
-    // C++20 has no atomic_ref of what is const.
+    // C++20 has no atomic_ref to const objects.
     return std::atomic_ref(const_cast<uint8_t&>(flags_[i])).load(std::memory_order_relaxed);
   }
   uint32_t kind_of(const AllocationKind& kind);

@@ -1,11 +1,11 @@
-// A column of a model: elements one behind the other that are only ever added at the end.
+// A column of a model: contiguous elements that are only ever appended.
 //
-// Small columns lie in memory. Those of a large trace lie in files that are mapped, so that they
-// may be larger than memory: what was written some time ago leaves this process's share of it and
-// comes back when it is looked at. A file that cannot grow (disk full, no preallocation on this
-// file system) is given up and the column goes on in memory: no write into a mapping ever fails.
+// Small columns are kept in memory. Those of a large trace are kept in mapped files, so that they
+// may be larger than memory: pages written some time ago leave this process's resident memory and
+// return when they are read. If a file cannot grow (disk full, no preallocation on this file
+// system), the column abandons it and continues in memory: no write into a mapping ever fails.
 //
-// One thread adds; once nothing is added any more, any thread may read.
+// One thread appends; after the last append any thread may read.
 #pragma once
 
 #include <cstddef>
@@ -27,20 +27,20 @@ class ColumnBytes {
   }
   ~ColumnBytes();
 
-  // From now on, while still empty, in this new file. False: it cannot be made.
+  // Stores the bytes, still none, in this new file from now on. False: it cannot be created.
   bool create_file(const std::string& path);
-  // The first `size` bytes of a file, to be read only. False: it is not there or has another size.
+  // Maps the first `size` bytes of a file, read-only. False: it does not exist or has another size.
   bool map_file(const std::string& path, size_t size);
-  // Makes room for at least `needed` bytes, of which the first `used` are kept.
+  // Reserves at least `needed` bytes; the first `used` are kept.
   void reserve(size_t needed, size_t used);
-  // The file has these bytes and no more, is closed, and on its way to the disk; whoever needs it
-  // there waits for it (sync_index in analysis/load/index_directory.h). False: there is no such file.
+  // Truncates the file to these bytes, starts writing it to disk and closes it; sync_index in
+  // analysis/load/index_directory.h waits until it is written. False: there is no file.
   bool finish_file(size_t used);
 
   std::byte* data() const { return data_; }
   size_t capacity() const { return capacity_; }
   bool in_file() const { return in_file_; }
-  // Gives pages back that the file has anyway.
+  // Drops resident pages; the file still holds them.
   void release_pages(size_t bytes) const;
 
  private:
@@ -84,7 +84,7 @@ class DataColumn {
   size_t memory_bytes() const { return size_ * sizeof(T); }
 
   void push_back(const T& value) {
-    const T copy = value;  // it may be an element of this very column
+    const T copy = value;  // it may be an element of this column
     if (size_ == capacity_) grow(size_ + 1);
     data_[size_++] = copy;
   }
@@ -103,7 +103,7 @@ class DataColumn {
     size_ = capacity_ = count;
     return true;
   }
-  // Nothing is added from here on.
+  // Nothing may be appended after this.
   bool finish_file() { return bytes_.finish_file(size_ * sizeof(T)); }
   void release_pages() const { bytes_.release_pages(size_ * sizeof(T)); }
 

@@ -1,4 +1,4 @@
-// The curves of one device, and the least and greatest values over some of their events.
+// The curves of one device, and their minimum and maximum over a range of events.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,4 @@
-// What the rules of the diagnosis look at: everything computed once for each device of each
-// process.
+// The input of the diagnosis rules, computed once for each device of each process.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +24,7 @@ struct DeviceEvidence {
   Ledger ledger;             // at the instant that the report describes
   Peak driver_peak;
 
-  // Where the framework's history was recorded; null and empty otherwise.
+  // Only where the framework's history was recorded; null and empty otherwise.
   const AllocationHistory* model = nullptr;
   const StackRoles* roles = nullptr;
   Steps steps;
@@ -34,20 +33,20 @@ struct DeviceEvidence {
   MemoryLimit limit;
 
   bool ran_out() const { return model != nullptr && !model->failures.empty(); }
-  // Whether memory was scarce: it ran out, or nearly.
+  // Whether memory ran out, or nearly did.
   bool is_tight() const;
   uint64_t peak_bytes() const { return model == nullptr ? 0 : model->allocated_peak.bytes; }
   // Bytes of a category at the allocated peak.
   uint64_t at_peak(Category category) const;
-  // It ran out although enough bytes were free, in holes, and not just the few that always are.
+  // Whether it ran out although enough bytes were free in holes, beyond the few that always are.
   bool failed_for_holes() const;
-  // Where the last request failed; all zeros when none did.
+  // The totals when the last request failed; all zeros when none did.
   MemoryTotals at_failure() const;
 
   Finding finding(const char* id, const char* severity, std::string summary) const;
 };
 
-// Evidence before it is used: see analysis/report.h.
+// Evidence before it is used: see analysis/report/report.h.
 struct Groundwork {
   RankComparison comparison;
   std::vector<std::unique_ptr<const StackRoles>> roles;  // of the processes below
@@ -60,7 +59,7 @@ struct Evidence {
   std::vector<DeviceEvidence> devices;
 };
 
-// Adds what it finds. Each rule is a small file of its own, named by the id of its findings.
+// Adds its findings. Each rule is a small file in rules/, named after the id of its findings.
 using Rule = void (*)(const Evidence& evidence, std::vector<Finding>& out);
 
 }  // namespace tidemark

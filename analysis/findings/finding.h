@@ -1,4 +1,4 @@
-// One answer of the diagnosis: what is wrong, how it is known, and what to do about it.
+// One result of the diagnosis: what is wrong, the evidence, and what to do about it.
 #pragma once
 
 #include <cstdint>

@@ -7,11 +7,11 @@ namespace tidemark {
 
 // Whether the low-water mark rises steadily and by an amount that matters.
 bool grows(const DeviceEvidence& d);
-// Whether what grows are graphs: activations of many operations, kept beyond their step.
+// Whether autograd graphs grow: activations of many operations, kept beyond their step.
 bool grows_by_graphs(const DeviceEvidence& d);
-// If what grows had been let go at the end of the step that made it.
+// The peak bytes saved if what grows had been freed at the end of the step that allocated it.
 uint64_t saved_by_letting_go(const DeviceEvidence& d);
-// The step at which the device is full if it goes on like this; 0: not in sight.
+// The step at which the device will be full at this rate; 0: not foreseeable.
 uint64_t full_at_step(const DeviceEvidence& d);
 
 }  // namespace tidemark

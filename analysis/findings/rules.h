@@ -22,10 +22,10 @@ void find_graph_private_pool(const Evidence& evidence, std::vector<Finding>& out
 void find_pinned_growth(const Evidence& evidence, std::vector<Finding>& out);
 void find_shape_variance(const Evidence& evidence, std::vector<Finding>& out);
 
-// Runs every rule. Errors come first, then warnings; within them the greatest saving.
+// Runs every rule. Errors come first, then warnings; within each, the greatest saving first.
 std::vector<Finding> diagnose(const Evidence& evidence);
 
-// Every finding id there is.
+// All finding ids.
 std::vector<std::string> finding_ids();
 
 }  // namespace tidemark

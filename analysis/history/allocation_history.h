@@ -1,13 +1,13 @@
-// What the framework's allocator did on one device of one process: every allocation with its birth
-// and death, every segment, and the totals after every event.
+// The allocations of one layer on one device of one process: those of the framework's allocator or,
+// built by analysis/insight/outside_history.h, those of the driver. It holds every allocation with
+// its birth and death, every segment, and the totals after every event.
 //
-// Columns are immutable once built. An event is one change of the totals; its index is the exact
-// order, its time is for people (many events share a microsecond). Totals are kept at every
-// kKeyframe-th event and recomputed in between; least and greatest totals per so many events, and
-// in levels above; the full state at some events. So any instant, and any range, costs O(log n).
-// Time and totals at every kCell-th event lie close together: a picture of the whole run looks at
-// nothing else.
-// All of it takes 20 bytes per event and 25 per allocation, in memory or in files
+// Columns are immutable once built. An event is one change of the totals. Its index gives the exact
+// order; its time is for display, as many events share a microsecond. Totals are kept at every
+// kKeyframe-th event and recomputed in between, their minima and maxima in a tree over groups of
+// events, the full state at some events. So a query for any instant or range costs O(log n). Times
+// and totals at every kCell-th event are stored contiguously: drawing the whole run reads nothing
+// else. All of this takes 20 bytes per event and 25 per allocation, in memory or in files
 // (analysis/columns/data_column.h).
 #pragma once
 
@@ -25,8 +25,8 @@ namespace tidemark {
 
 enum class Change : uint8_t {
   kBirth,    // subject: allocation
-  kRelease,  // the program gave it back; subject: allocation
-  kDeath,    // the allocator may use it again; subject: allocation
+  kRelease,  // the program freed it; subject: allocation
+  kDeath,    // the allocator may reuse it; subject: allocation
   kGrow,     // subject: segment change
   kShrink,   // subject: segment change
 };
@@ -40,7 +40,7 @@ struct SegmentChange {
   uint32_t pool = 0;
   bool expandable = false;
   bool seeded = false;
-  bool small = false;  // seeded ones: holds requests of up to kSmallBytes
+  bool small = false;  // only if seeded: serves requests of up to kSmallBytes
   bool grows = false;
   uint32_t event = 0;
 };
@@ -49,12 +49,12 @@ struct SegmentRange {
   uint64_t address = 0;
   uint64_t size_bytes = 0;
   uint64_t stream = 0;
-  uint32_t change = 0;  // the segment change that made it (the first, for a range that grew)
+  uint32_t change = 0;  // the segment change that created it (the first, for a range that grew)
   bool expandable = false;
 };
 
-// Where the state before an event is kept: ranges of the columns below, and how many rows of other
-// tables came before it.
+// Where the state before an event is stored: ranges of the columns below, and the number of rows of
+// other tables that precede it.
 struct StateKeyframe {
   uint64_t live_begin = 0;      // in state_live
   uint64_t segments_begin = 0;  // in state_segments
@@ -66,7 +66,7 @@ struct StateKeyframe {
   uint32_t reserved = 0;
 };
 
-// Where a cell of kCell events begins, and the curves before its first event.
+// The start of a cell of kCell events, and the curves before its first event.
 struct CellStart {
   int64_t time_ns = 0;
   CurveValues before{};
@@ -97,10 +97,10 @@ struct Peak {
 
 class AllocationHistory {
  public:
-  // Recomputing an event costs a cache miss, so keyframes are near: a picture asks for one instant
-  // per pixel column.
+  // Recomputing an event costs a cache miss, so keyframes are close together: drawing queries one
+  // instant per pixel column.
   static constexpr uint32_t kKeyframe = 32;
-  // A node of the third level of analysis/minmax_pyramid.h.
+  // A node of the third level of analysis/history/minmax_pyramid.h.
   static constexpr uint32_t kCell = 512;
 
   int64_t device = 0;
@@ -128,14 +128,14 @@ class AllocationHistory {
   uint64_t recorded_events = 0;  // rows of the trace, snapshots and errors included
   uint64_t seeded_blocks = 0;    // blocks older than the history
   uint64_t seeded_bytes = 0;
-  uint64_t anomalies = 0;  // events that contradicted what was known
+  uint64_t anomalies = 0;  // events that contradicted earlier ones
 
   uint32_t event_count() const { return static_cast<uint32_t>(change.size()); }
   // Totals after the event; event_count() - 1 is the end.
   MemoryTotals totals_after(uint32_t event) const;
-  // The last event at or before the time; false when there is none.
+  // Finds the last event at or before the time; false when there is none.
   bool event_at(int64_t time, uint32_t& event) const;
-  // The first event for which before(time) is false, of times in order; event_count(): none.
+  // The first event for which before(time) is false; times ascend. event_count(): none.
   template <typename Before>
   uint32_t first_event_not(const Before& before) const {
     const CellStart* const cell = std::partition_point(
@@ -146,10 +146,10 @@ class AllocationHistory {
     const int64_t* const last = time_ns.begin() + std::min(end, time_ns.size());
     return static_cast<uint32_t>(std::partition_point(first, last, before) - time_ns.begin());
   }
-  // Adds what the event changed.
+  // Applies the event's change to the totals.
   void apply(uint32_t event, MemoryTotals& totals) const;
 
-  // Calls visit(name, column) with each column that may lie in a file.
+  // Calls visit(name, column) for each column that may be stored in a file.
   template <typename Visit>
   void visit_columns(Visit&& visit) {
     allocations.visit_columns(visit);
@@ -164,10 +164,10 @@ class AllocationHistory {
     visit("state_live", state_live);
     visit("state_segments", state_segments);
   }
-  // What lies in files leaves this process's memory until it is asked for again: after a walk
-  // through all events.
+  // Drops file-backed pages from this process's memory until they are read again. Call it after a
+  // pass over all events.
   void release_pages() const;
-  // The same while such a walk goes on, now and then: to be called with each row or event.
+  // The same, at intervals during such a pass: call it with each row or event.
   void passed(size_t row) const {
     constexpr size_t kBetween = size_t{1} << 22;
     if (row % kBetween == 0) release_pages();

@@ -1,7 +1,7 @@
 // The rules by which PyTorch's caching allocator sizes and splits blocks (torch 2.0 to 2.13).
 //
-// A recorded allocation tells what was asked for; what it really took follows from these rules and
-// the free block it was cut from.
+// A recorded allocation holds the requested size; the actual block size follows from these rules
+// and the free block it was split from.
 #pragma once
 
 #include <array>
@@ -22,18 +22,17 @@ struct AllocatorRules {
   // torch 2.0 to 2.3: one division rounds up to a power of two; later it means none.
   bool one_division_rounds = false;
 
-  // Takes the allocator's settings as a snapshot lists them: "max_split_size" = "-1",
+  // Applies the allocator's settings as a snapshot lists them: "max_split_size" = "-1",
   // "expandable_segments" = "True", "roundup_power2_divisions.64" = "8". Others are ignored.
   void apply_setting(std::string_view key, std::string_view value);
 
-  // Takes the text of PYTORCH_CUDA_ALLOC_CONF.
+  // Applies the text of PYTORCH_CUDA_ALLOC_CONF.
   void apply_conf(std::string_view conf);
 
   // The size of the block that a request needs.
   uint64_t round(uint64_t requested) const;
 
-  // Whether a free block of `available` bytes is cut when `size` (already rounded) is taken from
-  // it.
+  // Whether a free block of `available` bytes is split to allocate `size` (already rounded).
   bool splits(uint64_t size, uint64_t available) const;
 };
 

@@ -1,11 +1,11 @@
-// The segments of one device and the blocks inside them, changed event by event.
+// The segments of one device and the blocks inside them, updated event by event.
 //
-// Blocks of a segment form a list by address; a table finds a block by its first byte, which is all
-// that the allocator's events name. So every event costs O(1). Free neighbours are merged as the
-// allocator does, which is what makes the size of the next block cut from them right.
+// Blocks of a segment form a list by address. A table finds a block by its first byte, the only
+// thing by which the allocator's events identify it, so every event costs O(1). Free neighbours are
+// merged as the allocator does, so that the size of the next block split from them is right.
 //
-// The map never fails: an event that contradicts it (history that began late, a damaged block) is
-// counted in anomalies() and applied as far as it makes sense.
+// The map never fails: an event that contradicts it (a history that began late, a damaged block) is
+// counted in anomalies() and applied as far as possible.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,13 @@ struct Block {
   uint64_t requested = 0;
   uint32_t previous = 0;  // 0: first of its segment
   uint32_t next = 0;      // 0: last of its segment
-  uint32_t owner = 0;     // whatever the caller keeps with an allocated block
+  uint32_t owner = 0;     // the caller's value for an allocated block
   BlockUse use = BlockUse::kFree;
   bool expandable = false;  // part of a range that grows by mapping
-  bool stray = false;       // lies in no known segment
+  bool stray = false;       // in no known segment
 };
 
-// Sums that PyTorch's statistics call allocated_bytes, requested_bytes, active_bytes,
+// The sums that PyTorch's statistics call allocated_bytes, requested_bytes, active_bytes,
 // reserved_bytes.
 struct MemoryTotals {
   uint64_t allocated = 0;
@@ -45,13 +45,13 @@ class BlockMap {
  public:
   explicit BlockMap(const AllocatorRules& rules);
 
-  // Segment events. A mapped range joins the free block before or behind it.
+  // Segment events. A mapped range joins the free block before or after it.
   void add_segment(uint64_t address, uint64_t size, bool joins_neighbours);
-  // Removes whatever is known of [address, address + size).
+  // Removes the known parts of [address, address + size).
   void remove_range(uint64_t address, uint64_t size);
 
-  // Cuts a block for a request out of the free block at `address`; size 0 asks the rules, any other
-  // size is taken as it is. Returns the block's index.
+  // Splits a block for a request off the free block at `address`. With size 0 the rules give the
+  // size; any other size is used as is. Returns the block's index.
   uint32_t allocate(uint64_t address, uint64_t requested, uint64_t size, uint32_t owner);
   // Both return the block's index, or 0 when no such block is in use.
   uint32_t request_free(uint64_t address);
@@ -60,9 +60,9 @@ class BlockMap {
   const MemoryTotals& totals() const { return totals_; }
   uint64_t anomalies() const { return anomalies_; }
   const Block& block(uint32_t index) const { return blocks_[index]; }
-  // Index of the block that begins at this address, 0 if none.
+  // Index of the block that starts at this address, 0 if none.
   uint32_t find(uint64_t address) const { return by_address_.find(address); }
-  // Every block that exists now, in no order, by calling use(const Block&).
+  // Calls use(const Block&) for every existing block, in no particular order.
   template <typename Use>
   void for_each(Use&& use) const {
     for (auto block = blocks_.begin() + 1; block != blocks_.end(); ++block) {
@@ -73,13 +73,13 @@ class BlockMap {
  private:
   uint32_t make_block(uint64_t address, uint64_t size, bool expandable);
   void drop_block(uint32_t index);
-  // Keeps the first `size` bytes in `index`; the rest becomes a free block behind it.
+  // Keeps the first `size` bytes in `index`; the rest becomes a free block after it.
   uint32_t split(uint32_t index, uint64_t size);
-  // Takes the free block behind `index` into it.
+  // Merges the block after `index` into it.
   void swallow_next(uint32_t index);
   uint32_t merge_free(uint32_t index);
   void note_end(uint32_t index);
-  // A free block that begins at `address`, cut off a larger one if need be; 0 when there is none.
+  // A free block that starts at `address`, split off a larger one if necessary; 0 if there is none.
   uint32_t free_block_at(uint64_t address);
   uint32_t search_free_block(uint64_t address);
   uint32_t stray_block(uint64_t address, uint64_t size);
@@ -90,8 +90,8 @@ class BlockMap {
   AddressTable range_end_;   // end of an expandable range -> its last block
   MemoryTotals totals_;
   uint64_t anomalies_ = 0;
-  // Searches are linear and only needed for odd histories; each event earns a share, so that no
-  // input makes the whole replay more than linear.
+  // Searches are linear and needed only for inconsistent histories. Each event adds to the budget,
+  // so that no input makes the whole replay more than linear.
   uint64_t search_budget_ = 1 << 22;
 };
 

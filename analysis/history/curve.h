@@ -1,5 +1,5 @@
-// A device's water over time, thinned for drawing: every point covers a stretch of events and keeps
-// its extremes, so that no peak is lost.
+// A device's memory use over time, downsampled for drawing: every point covers a range of events
+// and keeps its minimum and maximum, so that no peak is lost.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct CurvePoint {
   uint64_t reserved_high = 0;
 };
 
-// At most `points` points, of equal time each; stretches without events have none.
+// At most `points` points that cover equal time spans; spans without events have none.
 std::vector<CurvePoint> thinned_curve(const AllocationHistory& model, size_t points);
 
 }  // namespace tidemark

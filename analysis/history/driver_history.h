@@ -1,4 +1,4 @@
-// What the driver gave out on one device over time, by owner and by kind: the answers of
+// Driver memory allocated on one device over time, by owner and by kind: the results of
 // driver_state_at() at any instant without a pass over all allocations, and curves to draw.
 #pragma once
 

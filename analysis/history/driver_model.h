@@ -1,12 +1,12 @@
-// What the driver gave out in one process: every allocation with its birth and death, by kind,
-// owner and device, and every request that failed.
+// The driver allocations of one process: each with its birth and death, kind, owner and device, and
+// every request that failed.
 //
-// A recording that began late knows the framework's segments (seeded) and nothing else of what was
-// there before: see "pre_attach" in ledger.h.
+// A recording that began late knows the framework's segments (seeded) but no other earlier
+// allocation: see "pre_attach" in analysis/insight/ledger.h.
 //
-// VMM memory exists from its creation until its last reference and its last mapping are gone;
-// reserved addresses, imports and host-located memory occupy no card. Rows of different threads are
-// not in order of time in the file: they are sorted here.
+// VMM memory exists from its creation until its last reference and its last mapping are gone.
+// Reserved addresses, imports and host-located memory take no memory of the card. The file does not
+// order rows of different threads by time: they are sorted here.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ namespace tidemark {
 inline constexpr size_t kMemoryKinds = static_cast<size_t>(MemoryKind::kCode) + 1;
 
 struct DriverAllocation {
-  uint64_t address = 0;  // or handle, for memory that has no address of its own
+  uint64_t address = 0;  // or handle, for memory without an address
   uint64_t size_bytes = 0;
   uint64_t stream = 0;
   int64_t birth_ns = 0;
@@ -36,15 +36,15 @@ struct DriverAllocation {
   uint32_t flags = 0;
   MemoryKind kind = MemoryKind::kNone;
 
-  // Whether its bytes lie on the card and are this process's.
+  // Whether its bytes are on the card and belong to this process.
   bool on_card() const;
 };
 
 using KindBytes = std::array<uint64_t, kMemoryKinds>;
 
 struct DriverDevice {
-  KindBytes peak_by_kind{};  // each kind's own peak
-  Peak card_peak;            // of everything that lies on the card
+  KindBytes peak_by_kind{};  // each kind at its own peak
+  Peak card_peak;            // of everything on the card
 };
 
 struct DriverModel {
@@ -58,12 +58,12 @@ struct DriverModel {
 
 DriverModel build_driver_model(std::vector<DriverEvent> events);
 
-// What is alive on one device at a time.
+// The live allocations of one device at one time.
 struct DriverState {
   KindBytes by_kind{};
   std::map<uint32_t, uint64_t> card_by_owner;  // string -> bytes
   uint64_t card_bytes = 0;
-  uint64_t code_bytes = 0;  // of loaded modules, as their files have it
+  uint64_t code_bytes = 0;  // of loaded modules, by the size of their files
 };
 DriverState driver_state_at(const DriverModel& model, int64_t device, int64_t time_ns);
 

@@ -1,7 +1,7 @@
-// Turns the recorded events of one device into a AllocationHistory.
+// Turns the recorded events of one device into an AllocationHistory.
 //
-// Feed the seed first, then every event in order, then finish. The block map underneath gives each
-// allocation the size it really took.
+// Call seed() first, then apply() for every event in order, then finish(). The block map gives each
+// allocation its actual block size.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ class HistoryReplay {
  public:
   HistoryReplay(int64_t device, const AllocatorRules& rules);
 
-  // What was there before the first event, which happened at `time_ns`.
+  // The state before the first event, which happened at `time_ns`.
   void seed(const SeedState& state, int64_t time_ns);
   void apply(const FrameworkEvent& event);
   AllocationHistory finish() &&;
-  // For whoever wants its columns in files, before anything is fed.
+  // For callers that put its columns into files before the first event.
   AllocationHistory& model() { return model_; }
 
  private:

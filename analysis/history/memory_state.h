@@ -29,8 +29,8 @@ struct MemoryState {
   uint64_t largest_hole_bytes() const;
 };
 
-// Segments while events pass, by address: ranges that grow join their neighbours, as the
-// allocator's own picture of them does.
+// Segments by address, updated event by event: ranges that grow join their neighbours, as in the
+// allocator's own snapshots.
 class SegmentRanges {
  public:
   SegmentRanges() = default;

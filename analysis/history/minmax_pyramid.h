@@ -1,9 +1,9 @@
-// Least and greatest totals over any range of events, exact, for the curves of one device.
+// Exact minimum and maximum totals over any range of events, for the curves of one device.
 //
-// Leaves cover kLeaf events each; the model keeps the totals before each leaf's first event, so
-// that the few events at the ends of a range are replayed from there; everything between is
-// answered by levels that join kFan nodes of the level below. The levels lie one behind the other
-// in AllocationHistory::extremes, leaves first: two bytes per event.
+// Each leaf covers kLeaf events. The model keeps the totals before each leaf's first event, from
+// which the few events at the ends of a range are replayed; levels that each join kFan nodes of the
+// level below answer the rest. The levels are stored one after the other in
+// AllocationHistory::extremes, leaves first: two bytes per event.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace tidemark {
 
-// Asks the model, which must outlive it. Any thread may ask.
+// Reads the model, which must outlive it. Any thread may use it.
 class MinMaxPyramid {
  public:
   static constexpr uint32_t kLeaf = AllocationHistory::kKeyframe;
@@ -28,16 +28,16 @@ class MinMaxPyramid {
   // Over the totals after each of the events [first, last); first < last <= event_count().
   Extremes extremes(uint32_t first, uint32_t last) const;
 
-  // A border between two ranges of events, inside a leaf: what lies on either side of it there.
+  // A border between two ranges of events, and the values on either side of it within its leaf.
   struct Edge {
     uint32_t event = 0;
     Extremes left = Extremes::nothing();   // from the leaf's first event to before `event`
     Extremes right = Extremes::nothing();  // from `event` to the leaf's last
     CurveValues before{};                  // totals before `event`
-    bool at_leaf = false;                  // between two leaves: left and right say nothing
+    bool at_leaf = false;                  // between two leaves: left and right are not set
   };
-  // The totals after each event of the leaf that was looked into last: the next border is often in
-  // the same one.
+  // The totals after each event of the last leaf that was expanded: the next border is often in the
+  // same one.
   struct Leaf {
     size_t leaf = SIZE_MAX;
     uint32_t count = 0;
@@ -46,14 +46,15 @@ class MinMaxPyramid {
   };
   // 0 to event_count().
   Edge edge(uint32_t event, Leaf& last) const;
-  // Where a leaf, or a cell of the model, begins or the last one ends: no event is looked at.
+  // The border where a leaf or a cell of the model begins, or where the last one ends. No event is
+  // read.
   Edge leaf_edge(size_t leaf) const;
   Edge cell_edge(size_t cell) const;
   // The same as extremes(first.event, last.event), for neighbouring ranges that share their edges.
   Extremes between(const Edge& first, const Edge& last, Leaf& looked_into) const;
 
   size_t memory_bytes() const;
-  // How many nodes a history of so many events has.
+  // The number of nodes of a history of this many events.
   static size_t nodes_for(uint32_t events);
 
  private:
@@ -62,10 +63,10 @@ class MinMaxPyramid {
   Edge last_edge() const;
 
   const AllocationHistory* model_;
-  std::vector<size_t> levels_;  // where each begins
+  std::vector<size_t> levels_;  // start of each
 };
 
-// Puts the levels above the leaves behind them.
+// Appends the levels above the leaves.
 void add_upper_levels(AllocationHistory& model);
 
 }  // namespace tidemark

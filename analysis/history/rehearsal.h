@@ -1,7 +1,7 @@
-// What the peak would have been if some allocations had been smaller, or gone earlier.
+// What the peak would have been if some allocations had been smaller or freed earlier.
 //
-// Every saving that a report promises is one of these: the recorded history played again with the
-// change that the advice makes, and the two peaks subtracted.
+// Every saving in a report is computed this way: the recorded history is replayed with the change
+// that the advice suggests, and the two peaks are subtracted.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ class Rehearsal {
  public:
   explicit Rehearsal(const AllocationHistory& model);
 
-  // Leaves out this share (0 to 1) of an allocation from an event on, its birth unless told.
+  // Leaves out this share (0 to 1) of an allocation from an event on, by default its birth.
   void leave_out(const Allocation& allocation, double share = 1);
   void leave_out_from(const Allocation& allocation, uint32_t event, double share = 1);
 
-  // The greatest number of allocated bytes that remains.
+  // The remaining peak of allocated bytes.
   uint64_t peak_bytes() const;
-  // The recorded peak less the one that remains.
+  // The recorded peak minus the remaining one.
   uint64_t saved_bytes() const;
 
  private:

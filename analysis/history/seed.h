@@ -1,8 +1,8 @@
-// What already existed when the recorded history began.
+// The memory that already existed when the recorded history began.
 //
 // A snapshot holds the allocator's full state at its end and a history that may begin late or have
-// lost its beginning. Walking that history backwards from the full state gives the segments and
-// blocks that were there before the first recorded event.
+// lost its beginning. Undoing that history backwards from the full state gives the segments and
+// blocks that existed before the first recorded event.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace tidemark {
 
 struct SeedBlock {
   uint64_t address = 0;
-  uint64_t size_bytes = 0;  // exact where the end state had it, else by the allocator's rules
+  uint64_t size_bytes = 0;  // exact if in the end state, else by the allocator's rules
   uint64_t requested_bytes = 0;
   uint32_t stack = 0;
   bool pending_free = false;
@@ -34,7 +34,7 @@ struct SeedSegment {
   bool small = false;
 };
 
-// The state of one device, on its way back in time.
+// The state of one device, going back in time.
 class SeedState {
  public:
   void add(const SegmentState& segment);
@@ -42,15 +42,15 @@ class SeedState {
 
   // Undoes one event. Call in reverse order.
   void undo(const FrameworkEvent& event);
-  // The pool of the next segment that appears, on the way forward again. Events before torch 2.12
-  // do not name it; a segment that lived to the end does.
+  // The pool of the next segment that appears, going forward again. Events before torch 2.12 do not
+  // name it; the end state does for segments that still exist.
   uint32_t take_pool_of_growth();
 
   std::vector<SeedSegment> segments() const;
   std::vector<SeedBlock> blocks(const AllocatorRules& rules) const;
 
  private:
-  // Returns the pool it belonged to.
+  // Returns the segment's pool.
   uint32_t remove_segment(uint64_t address, uint64_t size);
   void put_block(const SeedBlock& block);
   void erase_block(uint64_t address);

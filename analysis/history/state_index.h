@@ -1,8 +1,8 @@
 // The allocator's memory after any event, fast enough to scrub.
 //
-// The model keeps the live allocations and segments at some events (keyframes), far enough apart
-// that all of them together take at most about four bytes per event. A state is the nearest
-// keyframe before the event, less what died and plus what was born since.
+// The model keeps the live allocations and segments at some events (keyframes), spaced so that all
+// of them together take at most about four bytes per event. A state is the nearest keyframe before
+// the event, minus the allocations freed and plus those made since.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace tidemark {
 
-// Asks the model, which must outlive it.
+// Reads the model, which must outlive it.
 class StateIndex {
  public:
   explicit StateIndex(const AllocationHistory& model) : model_(&model) {}
@@ -26,10 +26,10 @@ class StateIndex {
   const AllocationHistory* model_;
 };
 
-// Adds keyframes to a model while its events are added to it.
+// Adds keyframes to a model while events are added to it.
 class StateKeyframes {
  public:
-  // To be called before each event is added, with the allocations and segment changes before it.
+  // Call before each event is added, with the numbers of allocations and segment changes before it.
   void before_event(AllocationHistory& model, uint32_t allocations, uint32_t segment_changes) {
     if (model.event_count() == next_) add(model, allocations, segment_changes);
   }

@@ -1,11 +1,11 @@
-// What each allocation is for: parameter, gradient, optimizer state, activation, input, temporary,
-// communication.
+// The purpose of each allocation: parameter, gradient, optimizer state, activation, input,
+// temporary, communication.
 //
-// Exact where the trace says so (tags of the recorder, categories of torch.profiler). Else from two
-// things that every history has: the stack of an allocation, and what happened during its life.
-// What was made in the forward pass and outlives a piece of the backward pass is an activation;
-// what the backward pass made and an optimizer step met is a gradient; what neither met is a
-// temporary.
+// Exact where the trace states it (tags of the recorder, categories of torch.profiler). Otherwise
+// inferred from two things that every history has: the stack of an allocation, and what happened
+// during its lifetime. Memory allocated in the forward pass that outlives a part of the backward
+// pass is an activation; memory allocated in the backward pass that is alive in an optimizer step
+// is a gradient; the rest is temporary.
 #pragma once
 
 #include <cstdint>
@@ -16,24 +16,25 @@
 
 namespace tidemark {
 
-// How sure a category is, in tenths; 10: the trace says so.
+// How certain a category is, in tenths; 10: stated by the trace.
 using Confidence = uint8_t;
 
 struct Categories {
   std::vector<Category> of;  // one per allocation
   std::vector<Confidence> confidence;
-  // Made in a forward pass, kept as for a backward pass, and none came in their lives.
+  // Allocated in a forward pass and kept as if for a backward pass, but none happened in their
+  // lifetime.
   std::vector<uint32_t> kept_without_backward;
   bool has_backward = false;
   bool has_optimizer = false;
 };
 
-// `use_recorded`: whether categories that the trace has are taken; tests of the inference say no.
+// `use_recorded`: whether to use categories stated by the trace; tests of the inference do not.
 Categories categorize(const ProcessModel& process, const AllocationHistory& model,
                       const StackRoles& roles, const Steps& steps, bool use_recorded = true);
 
-// Gives every allocation of a trace the category that the report counts it under, for whoever lists
-// allocations one by one.
+// Sets the category of every allocation of a trace to the one the report counts it under, for
+// outputs that list single allocations.
 void infer_categories(TraceModel& trace);
 
 }  // namespace tidemark

@@ -1,4 +1,5 @@
-// Memory that the allocator holds and nobody uses: its holes, what pins them, and what it costs.
+// Memory that the allocator holds but that is not in use: its holes, what pins them, and what they
+// cost.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 namespace tidemark {
 
-// A live block beside a hole: as long as it lives, its segment cannot go back to the driver.
+// A live block next to a hole: while it lives, its segment cannot be returned to the driver.
 struct Pin {
   uint64_t bytes = 0;
   int64_t age_ns = 0;
@@ -30,8 +31,8 @@ struct Fragmentation {
   uint64_t holes = 0;
   uint64_t largest_hole_bytes = 0;
   double ratio = 0;               // cached_free_bytes / reserved
-  uint64_t releasable_bytes = 0;  // segments that are free as a whole
-  uint64_t peak_cost_bytes = 0;   // the reserved peak above the allocated one
+  uint64_t releasable_bytes = 0;  // in entirely free segments
+  uint64_t peak_cost_bytes = 0;   // reserved peak minus allocated peak
   std::vector<PinnedHole> largest;
 };
 

@@ -1,4 +1,4 @@
-// How much memory PyTorch could have had on a device.
+// How much memory PyTorch could have reserved on a device.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@ namespace tidemark {
 
 enum class LimitSource : uint8_t {
   kUnknown,
-  kCard,      // the card's size less what others held; nothing was refused
-  kDriver,    // the driver refused: what was reserved then, and what was free
-  kFraction,  // the allocator refused although the card had room
+  kCard,      // the card's size minus what others held; no request failed
+  kDriver,    // the driver failed a request: reserved plus free memory at that time
+  kFraction,  // the allocator failed a request although the card had enough memory
 };
 
 struct MemoryLimit {
@@ -19,7 +19,8 @@ struct MemoryLimit {
   LimitSource source = LimitSource::kUnknown;
 };
 
-// The segment that the allocator takes from the driver for a request (torch 2.0 to 2.13).
+// The size of the segment that the allocator requests from the driver for a request (torch 2.0 to
+// 2.13).
 uint64_t segment_bytes_for(uint64_t requested);
 
 MemoryLimit limit_of(const ProcessModel& process, const AllocationHistory& model);

@@ -1,5 +1,5 @@
-// What is alive at one instant, seen from every side: by stack (as a list and as a tree), category,
-// size and age, and the allocation that pushed the water to where it stands.
+// What is alive at one instant: by stack (as a list and as a tree), category, size and age, and the
+// allocation that reached this level.
 #pragma once
 
 #include <cstdint>
@@ -24,24 +24,24 @@ struct CategoryShare {
   Category category = Category::kUnknown;
   uint64_t bytes = 0;
   uint64_t count = 0;
-  double confidence = 0;  // mean over the bytes, 1: the trace says so
+  double confidence = 0;  // mean over the bytes; 1: stated by the trace
 };
 
-// Blocks of at least `from_bytes`, up to the next share's.
+// Blocks of at least `from_bytes`, up to that of the next share.
 struct SizeShare {
   uint64_t from_bytes = 0;
   uint64_t bytes = 0;
   uint64_t count = 0;
 };
 
-// Blocks born in the last `steps` steps (0: this one), or before the first.
+// Blocks allocated in a range of steps before this one, or before the first step.
 struct AgeShare {
   std::string age;
   uint64_t bytes = 0;
   uint64_t count = 0;
 };
 
-// Outermost frames first; children follow their parent.
+// A node of the call tree, outermost frames first; children follow their parent.
 struct TreeNode {
   std::string frame;
   uint32_t parent = 0;  // index of the parent + 1; 0: none

@@ -1,10 +1,10 @@
-// Parts of a training run that are unlike its other steps, and how high memory stood in each: the
-// first step, validation, and the saving of checkpoints.
+// Parts of a training run that differ from its other steps, and the peak of each: the first step,
+// validation, and the saving of checkpoints.
 //
-// Found from stacks. A line of the program that calls a module is training if what it makes is
-// still there when a backward pass begins; a line whose forward passes no backward pass follows is
-// validation. Ranges that the program itself named (NVTX, record_function) are believed. Linear in
-// the number of allocations.
+// Found from stacks. A line of the program that calls a module is training if what it allocates is
+// still alive when a backward pass begins; a line whose forward passes are not followed by a
+// backward pass is validation. Ranges that the program itself named (NVTX, record_function) take
+// precedence. Linear in the number of allocations.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct Phase {
   bool holds(uint32_t event) const { return first <= event && event < last; }
 };
 
-// In the order of their first events. Different kinds may overlap: a first step may have a
-// validation in it.
+// In the order of their first events. Different kinds may overlap: a first step may contain a
+// validation.
 std::vector<Phase> find_phases(const ProcessModel& process, const AllocationHistory& model,
                                const StackRoles& roles, const Steps& steps);
 

@@ -1,5 +1,5 @@
-// What a stack says about the allocations made under it: which part of a training program they
-// come from. Read from file and function names of PyTorch 2.x; every stack is looked at once.
+// The part of a training program that a stack's allocations come from. Derived from file and
+// function names of PyTorch 2.x; every stack is examined once.
 #pragma once
 
 #include <cstdint>
@@ -12,27 +12,27 @@ namespace tidemark {
 enum class StackRole : uint8_t {
   kUser,           // the program's own code outside everything below
   kForward,        // inside a module's call
-  kBackward,       // autograd's engine, or no Python stack where others have one
+  kBackward,       // autograd's engine, or no Python frames where other stacks have some
   kOptimizer,      // torch/optim
-  kOptimizerInit,  // torch/optim making its states
-  kModuleSetUp,    // a module moved to the device or made there
+  kOptimizerInit,  // torch/optim creating its states
+  kModuleSetUp,    // a module moved to the device or created there
   kData,           // data loading
   kCommunication,  // torch.distributed
   kSaving,         // a checkpoint being written: state dicts, torch.save
-  kNone,           // nothing is known: no stacks were recorded
+  kNone,           // not known: no stacks were recorded
 };
 
 class StackRoles {
  public:
   StackRoles() = default;
-  // Reads every stack of the process. A stack of no frames is the backward pass where others have
-  // Python frames: its threads are C++ and have none.
+  // Reads every stack of the process. Where other stacks have Python frames, a stack without frames
+  // is the backward pass: its threads run C++ only.
   explicit StackRoles(const Dictionary& names);
 
   StackRole of(uint32_t stack) const {
     return stack < roles_.size() ? roles_[stack] : StackRole::kNone;
   }
-  // The stack of the line that called the outermost module; 0 where there is no module in it.
+  // The stack of the line that called the outermost module; 0 if it contains no module.
   uint32_t caller_of(uint32_t stack) const { return stack < callers_.size() ? callers_[stack] : 0; }
 
  private:

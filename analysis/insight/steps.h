@@ -1,10 +1,10 @@
-// The iterations of a program on one device, found without its help, and how memory grows from one
-// to the next.
+// The iterations of a program on one device, found without its cooperation, and how memory grows
+// from one to the next.
 //
 // Marks of optimizer steps or iterations (the recorder's, torch's, or ranges that the program named
-// "step 12") are used where the trace has them. Else the rhythm of allocations tells: a request
-// (same size and stack) that returns at regular distances while little is alive begins an
-// iteration; or that of collectives, where it is the clearer one. Everything here is linear in the
+// "step 12") are used where the trace has them. Otherwise the rhythm of allocations is used: a
+// request (same size and stack) that returns at regular intervals while little is alive begins an
+// iteration; or the rhythm of collectives, where it is clearer. Everything here is linear in the
 // number of events.
 #pragma once
 
@@ -22,7 +22,7 @@ struct StepWater {
   uint64_t high_bytes = 0;
 };
 
-// Bytes that one stack's allocations gain per step.
+// Growth per step of one stack's allocations.
 struct StackGrowth {
   uint32_t stack = 0;
   double bytes_per_step = 0;
@@ -37,18 +37,18 @@ struct Steps {
   std::vector<StepWater> water;      // one per step
   int64_t period_ns = 0;             // median
   double growth_bytes_per_step = 0;  // of the low-water mark, 0 unless it is steady
-  uint32_t window_first = 0;         // the steps that growth is measured over
+  uint32_t window_first = 0;         // the steps over which growth is measured
   uint32_t window_last = 0;
   std::vector<StackGrowth> growing;  // most bytes per step first; empty without growth
 
   uint32_t count() const { return static_cast<uint32_t>(water.size()); }
-  // The first boundary behind an event; kNever when there is none.
+  // The first boundary after an event; kNever when there is none.
   uint32_t end_of_step(uint32_t event) const;
 };
 
 Steps find_steps(const ProcessModel& process, const AllocationHistory& model);
 
-// The parts of it, for tests and for callers with boundaries of their own.
+// Its parts, for tests and for callers with their own boundaries.
 std::vector<uint32_t> boundaries_from_marks(const ProcessModel& process,
                                             const AllocationHistory& model);
 struct Rhythm {
@@ -57,7 +57,7 @@ struct Rhythm {
 };
 Rhythm boundaries_from_rhythm(const AllocationHistory& model);
 Rhythm boundaries_from_collectives(const ProcessModel& process, const AllocationHistory& model);
-// Fills in everything that follows from the boundaries.
+// Fills in everything that is derived from the boundaries.
 void measure_steps(const AllocationHistory& model, Steps& steps);
 
 }  // namespace tidemark

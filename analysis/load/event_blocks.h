@@ -1,5 +1,5 @@
-// The framework events of some blocks, decoded ahead of whoever reads them on a thread of its own:
-// decoding costs about as much as what is then done with the rows.
+// The framework events of some blocks, decoded ahead of the reader on a separate thread: decoding
+// costs about as much as processing the rows.
 #pragma once
 
 #include <condition_variable>
@@ -22,17 +22,17 @@ class EventBlocks {
   EventBlocks(const EventBlocks&) = delete;
   EventBlocks& operator=(const EventBlocks&) = delete;
 
-  // The rows of the next block, valid until the next call. As often as there are blocks.
+  // The rows of the next block, valid until the next call. Call once per block.
   std::span<const FrameworkEvent> next();
 
-  // Of all blocks, once all are read.
+  // Of all blocks, after all are read.
   Damage damage() const;
 
  private:
   static constexpr size_t kSlots = 4;
-  static constexpr uint64_t kFewRows = 50'000;  // quicker without a thread
+  static constexpr uint64_t kFewRows = 50'000;  // faster without a thread
 
-  // A block's rows lie in the decoder that read it.
+  // A block's rows are stored in the decoder that read it.
   struct Slot {
     explicit Slot(const TraceReader& reader) : decoder(reader) {}
     BlockDecoder decoder;

@@ -1,5 +1,5 @@
-// In which precision a process computed, as the names of its kernels tell: libraries and PyTorch
-// write the type of their operands into them.
+// The precision in which a process computed, from the names of its kernels: libraries and PyTorch
+// put the type of the operands into them.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@ namespace tidemark {
 
 enum class Precision : uint8_t { kUnknown, kFloat32, kHalf };
 
-// kHalf: any type of 16 bits or fewer. kFloat32 is told of matrix products, convolutions and
-// attention only (TF32 is one of them: its tensors are as large): those are what mixed precision
-// changes.
+// kHalf: any type of 16 bits or fewer. kFloat32 is recognized only for matrix products,
+// convolutions and attention, the operations that mixed precision changes. It includes TF32, whose
+// tensors are as large.
 Precision precision_of(std::string_view kernel);
 
 // GPU time of kernels by precision.

@@ -1,4 +1,4 @@
-// Categories that the recorder knew: which tensors are parameters, gradients, optimizer state.
+// Categories known to the recorder: which tensors are parameters, gradients, optimizer state.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace tidemark {
 
-// Gives the tagged allocations their category. Tags name an address and a time.
+// Sets the category of the tagged allocations. Tags refer to an address and a time.
 void apply_tags(AllocationHistory& model, std::vector<TensorTag> tags);
 
 }  // namespace tidemark

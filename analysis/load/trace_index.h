@@ -1,17 +1,17 @@
-// What replaying a large trace gave, kept in files, so that opening the trace again takes no
+// The result of replaying a large trace, kept in files, so that opening the trace again needs no
 // replay.
 //
 // The index of one trace file is a directory in the user's cache: one file per column of each
-// device's model (analysis/history/allocation_history.h), as they lie in memory, and a manifest
-// that tells what they belong to. The columns are written while the replay goes on, under a name of
-// their own, and take their final name when all is written: an index is whole or it is not there.
-// It belongs to exactly one state of one trace file (path, size, time, checksum), read on one clock
-// by one version of the replay; whatever does not fit is left alone and made again. The least
-// recently used go when all together take more than they may.
+// device's model (analysis/history/allocation_history.h), in their in-memory layout, and a manifest
+// that says what they belong to. The columns are written during the replay, under a temporary name,
+// and renamed when all are written: an index is complete or absent. It belongs to exactly one state
+// of one trace file (path, size, time, checksum), read on one clock by one version of the replay.
+// An index that does not match is ignored, and a new one is made. The least recently used are
+// removed when all together exceed their limit.
 //
-// Columns are as the replay left them, so only files that are the user's own are believed. Names,
+// Columns are read as the replay wrote them, so only files owned by the user are trusted. Names,
 // marks, counters and other tables are not in the index: they are read from the trace. Of kernels,
-// which may be as many as events, it has what the model keeps.
+// which may be as numerous as events, it has what the model keeps.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@
 
 namespace tidemark {
 
-// What a walk through all kernels of a process gave.
+// The result of a pass over all kernels of a process.
 struct KernelFacts {
   ComputeTime compute;
   std::vector<NcclOperation> nccl;  // with the times of their kernels
@@ -37,13 +37,13 @@ struct KernelFacts {
 
 class TraceIndex {
  public:
-  // Empty: there is none for this trace.
+  // Empty: this trace has no index.
   static std::optional<TraceIndex> open(const TraceReader& reader, const IndexOptions& options);
 
-  // The models of one process, once.
+  // The models of one process; call once per process.
   std::vector<AllocationHistory> take(uint32_t process);
   KernelFacts take_kernels(uint32_t process);
-  // Met when events and kernels were read.
+  // Damage found while events and kernels were read.
   const Damage& damage() const { return damage_; }
 
  private:
@@ -59,23 +59,22 @@ class TraceIndex {
 
 class TraceIndexWriter {
  public:
-  // Null: the trace is small, or the index would find no place.
+  // Null: the trace is small, or there is no space for an index.
   static std::unique_ptr<TraceIndexWriter> create(const TraceReader& reader,
                                                   const IndexOptions& options);
-  // Unfinished files are removed.
+  // Removes unfinished files.
   ~TraceIndexWriter();
   TraceIndexWriter(const TraceIndexWriter&) = delete;
   TraceIndexWriter& operator=(const TraceIndexWriter&) = delete;
 
-  // The columns of a model that is still empty will lie in files of the index.
+  // Puts the columns of a still empty model into files of the index.
   void adopt(AllocationHistory& model, uint32_t process);
 
-  // What is kept of one process: its models, each of those adopted and complete, and its kernels.
-  // Their files are closed: a job may have more ranks than a process may have files open.
+  // Stores one process: its models, each adopted and complete, and its kernels. Closes their files:
+  // a job may have more ranks than a process may have open files.
   void keep(uint32_t process, std::span<AllocationHistory> models, const ComputeTime& compute,
             std::span<const NcclOperation> nccl);
-  // Waits for the disk, and gives the index its name. False: there is no index, and the models are
-  // as good.
+  // Waits for the disk and renames the index. False: there is no index; the models remain usable.
   bool finish(const Damage& damage);
 
  private:
@@ -84,12 +83,12 @@ class TraceIndexWriter {
   IndexOptions options_;
   std::string identity_;
   std::string temporary_;  // directory; empty: none
-  std::string kept_;       // what the manifest says of the processes
+  std::string kept_;       // the manifest's part on the processes
   uint64_t processes_ = 0;
   bool good_ = true;
 };
 
-// True when an index for this trace would be kept: its columns need not fit into memory.
+// Whether an index for this trace would be kept, so that its columns need not fit into memory.
 bool is_indexable(const TraceReader& reader, const IndexOptions& options);
 
 }  // namespace tidemark

@@ -1,4 +1,4 @@
-// A whole trace, ready for questions: its processes, their devices, names and allocators.
+// A whole trace, ready for queries: its processes, their devices, names and allocators.
 #pragma once
 
 #include <cstdint>
@@ -34,33 +34,33 @@ struct ProcessModel {
   std::vector<Communicator> communicators;
   std::vector<NcclOperation> nccl;  // by group, with the times of the kernels that ran them
   ComputeTime compute;              // of its kernels
-  Alignment clock{};                // that its times were read on; kNone: its own
-  std::vector<SegmentState> segment_states;  // of the state that the trace ends or begins with
+  Alignment clock{};                // applied to its times; kNone: they are unchanged
+  std::vector<SegmentState> segment_states;  // at the end or beginning of the trace
 
   const Device* device(int64_t ordinal) const;
   const AllocationHistory* framework_on(int64_t ordinal) const;
-  // Every device that something is known of.
+  // Every device with any data.
   std::vector<int64_t> device_ordinals() const;
 };
 
 struct TraceModel {
   std::string path;
-  std::vector<std::string> notes;  // on the files it was read from: left out, missing, not aligned
+  std::vector<std::string> notes;  // on its files: left out, missing, not aligned
   std::vector<ProcessModel> processes;
   std::map<BlockKind, uint64_t> rows_by_kind;
   Damage damage;
   uint64_t unknown_blocks = 0;
   int64_t start_ns = 0;
   int64_t end_ns = 0;
-  // New indexes on their way to the disk; letting go of one waits until it is there.
+  // New indexes being written to disk; destroying one waits until it is written.
   std::vector<std::shared_ptr<void>> indexing;
 };
 
-// Called with the share of the work done, 0 to 1.
+// Called with the fraction of the work done, 0 to 1.
 using Progress = std::function<void(double)>;
 
-// One file, or the files of one job. Large ones are indexed, and opened by their index from then
-// on.
+// Loads one file, or the files of one job. Large ones are indexed, and from then on opened through
+// their index.
 Result<TraceModel> load_trace(std::span<const TraceReader> readers, const Progress& progress = {},
                               const IndexOptions& index = IndexOptions::from_environment());
 

@@ -12,7 +12,7 @@ namespace tidemark {
 
 class Dictionary {
  public:
-  // Reads what belongs to `process`. Ids that no recorder would give are dropped and counted.
+  // Reads the rows of `process`. Ids that no recorder would assign are dropped and counted.
   static Dictionary load(const TraceReader& reader, BlockDecoder& decoder, uint32_t process);
 
   std::string_view string(uint32_t id) const;
@@ -20,13 +20,13 @@ class Dictionary {
 
   // Frame ids of a stack, innermost first.
   std::vector<uint32_t> frames_of(uint32_t stack) const;
-  // "function file:line"; of native code also "function library", or "library+0xoffset".
+  // "function file:line"; for native code also "function library" or "library+0xoffset".
   std::string frame_text(uint32_t frame) const;
   std::vector<std::string> stack_text(uint32_t stack) const;
 
   const Module& module(uint32_t id) const;
 
-  // Frames whose name is not in the trace get one (analysis/names/resolver.h).
+  // For naming frames whose name is not in the trace (analysis/names/resolver.h).
   uint32_t add_string(std::string_view text);
   void name_frame(uint32_t frame, uint32_t function, uint32_t file, int64_t line);
 

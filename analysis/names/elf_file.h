@@ -1,8 +1,8 @@
-// A shared object or program on disk: its build id and which function an address lies in.
+// A shared object or program on disk: its build id, and the function at an address.
 //
-// The path comes from a trace and so from anybody: only regular files of real file systems are
-// read, nothing is mapped or executed, every offset in the file is checked, and the symbol tables
-// go by in pieces, so that memory grows with the addresses asked for and not with the file.
+// The path comes from a trace and is not trusted: only regular files of real file systems are read,
+// nothing is mapped or executed, every offset in the file is checked, and the symbol tables are
+// read in chunks, so that memory grows with the number of addresses and not with the file.
 #pragma once
 
 #include <elf.h>
@@ -18,9 +18,9 @@ namespace tidemark {
 
 class ElfFile {
  public:
-  // The object at `path`, when it has this build id (hexadecimal, not empty).
+  // The object at `path` if it has this build id (hexadecimal, not empty).
   static std::optional<ElfFile> open(const std::string& path, std::string_view build_id);
-  // Takes over the descriptor, also when it is no object of this kind.
+  // Takes ownership of the descriptor, even when it is not an ELF object.
   static std::optional<ElfFile> from_fd(int fd);
 
   ElfFile(ElfFile&& other) noexcept;
@@ -29,13 +29,13 @@ class ElfFile {
 
   int fd() const { return fd_; }
   const std::string& build_id() const { return build_id_; }
-  // It has the table of all functions, not only of those it exports.
+  // Whether it has the table of all functions, not only of exported ones.
   bool has_full_symbols() const { return section_of_type(SHT_SYMTAB) != nullptr; }
-  // Of .debug_info in memory; 0: there is none.
+  // Uncompressed size of .debug_info; 0: there is none.
   uint64_t debug_bytes() const;
 
   // The mangled names of the functions at these addresses of the file, which must be in order; ""
-  // where no function says that it covers the address.
+  // where no function covers the address.
   std::vector<std::string> functions_at(std::span<const uint64_t> addresses) const;
 
  private:

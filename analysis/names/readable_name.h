@@ -1,4 +1,4 @@
-// Names of functions as a person would say them.
+// Short, readable function names.
 #pragma once
 
 #include <string>
@@ -7,10 +7,11 @@
 namespace tidemark {
 
 // The function without its result, its parameters, nameless namespaces and long template arguments:
-// "_ZN2at6detail13empty_genericE…" becomes "at::detail::empty_generic". What is not mangled stays.
+// "_ZN2at6detail13empty_genericE…" becomes "at::detail::empty_generic". Other names stay as they
+// are.
 std::string readable_name(const std::string& mangled);
 
-// The second half of it, for names that are C++ already.
+// The same for names that are already demangled.
 std::string short_function(std::string_view demangled);
 
 }  // namespace tidemark

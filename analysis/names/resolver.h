@@ -1,8 +1,7 @@
-// Gives native frames their names: a recorder stores module and offset only.
+// Names native frames: the recorder stores only module and offset.
 //
-// A name is looked for in the module's file when it has the build id that was recorded, and in the
-// file of debugging information that the system keeps for that build id. Where neither is there the
-// frame stays module+0xoffset.
+// A name is looked up in the module's file if it has the recorded build id, and in the system's
+// debug information file for that build id. Without either the frame stays module+0xoffset.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +12,8 @@
 
 namespace tidemark {
 
-// Names what can be named and returns the ids of these frames. `advance` is called now and then
-// with the share that is done.
+// Names all frames it can and returns their ids. `advance` is called at intervals with the fraction
+// done.
 std::vector<uint32_t> resolve_frames(Dictionary& names,
                                      const std::function<void(double)>& advance = {});
 

@@ -1,7 +1,7 @@
-// The lines of source code behind addresses, from an object's debugging information (DWARF).
+// Source lines of addresses, from an object's debug information (DWARF).
 //
-// Read with elfutils where it was there to build with (source_lines_missing.cpp where not). Only
-// the units that an address lies in are looked at. Nothing is fetched from anywhere.
+// Read with elfutils if it was available at build time (else source_lines_missing.cpp). Only the
+// units that contain a requested address are read. Nothing is downloaded.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +13,21 @@ namespace tidemark {
 struct SourceLine {
   std::string file;
   int64_t line = 0;
-  std::string inlined;  // mangled where C++: the innermost function that was inlined here, or ""
+  std::string inlined;  // innermost function inlined here, mangled if C++, or ""
 };
 
 class SourceLines {
  public:
-  // Nothing when there is no debugging information to be used. The descriptor stays the caller's
-  // and open.
+  // Null when there is no usable debug information. The caller keeps the descriptor, and keeps it
+  // open.
   static std::unique_ptr<SourceLines> open(int fd);
   virtual ~SourceLines() = default;
 
-  // False when nothing is known of this address.
+  // False when nothing is known about this address.
   virtual bool find(uint64_t address, SourceLine& out) = 0;
 };
 
-// Whether this build can do it at all.
+// Whether this build supports it.
 bool reads_source_lines();
 
 }  // namespace tidemark

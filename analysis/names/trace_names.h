@@ -1,4 +1,4 @@
-// Writes the names of native frames into a finished trace, so that it can be read elsewhere.
+// Writes the names of native frames into a finished trace, so that other machines can show them.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace tidemark {
 
-// How many frames of the trace at `path` got a name: their rows are appended again, now with
-// function, file and line, and the index is made anew. A trace that is damaged, still being
-// recorded or held by somebody else is left alone; after a failure it is what it was.
+// Returns how many frames of the trace at `path` got a name: their rows are appended again with
+// function, file and line, and the index is rewritten. A trace that is damaged, still being
+// recorded or locked by another process is left unchanged; a failure restores the previous content.
 Result<uint64_t> write_names(const std::string& path,
                              const std::function<void(double)>& advance = {});
 

@@ -1,8 +1,8 @@
-// The ranks of a job against each other: who needs most and for what, who left the others first,
-// who waited for whom when one failed, and what NCCL took on each.
+// A comparison of a job's ranks: which one needs most memory and for what, which one diverged
+// first, which ones waited for which when one failed, and how much NCCL allocated on each.
 //
-// "Typical" is the rank in the middle of the peaks: with eight ranks of which one is guilty, a mean
-// would blame all. Times are on the job's clock, as the model has them.
+// "Typical" is the rank with the median peak: if one of eight ranks is to blame, a mean would blame
+// all. Times are on the job's clock, as in the model.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct StackExcess {
   uint64_t typical_bytes = 0;
 };
 
-// The first rank that went above the middle of the others and stayed there up to its peak.
+// The first rank that rose above the median of the others and stayed there up to its peak.
 struct Divergence {
   bool found = false;
   int64_t rank = -1;
@@ -47,9 +47,9 @@ struct StuckCollective {
   std::string function;
   uint64_t sequence = 0;
   uint64_t size_bytes = 0;
-  int64_t since_ns = 0;          // when the first one called it
+  int64_t since_ns = 0;          // the first call
   std::vector<int64_t> waiting;  // ranks
-  std::vector<int64_t> absent;   // ranks that are waited for
+  std::vector<int64_t> absent;   // ranks that the others wait for
 };
 
 struct CommunicatorBytes {
@@ -59,8 +59,8 @@ struct CommunicatorBytes {
   uint64_t bytes = 0;
 };
 
-// What the driver gave to NCCL on one rank. Which communicator an allocation was for is told by
-// time: the one that was made last, or whose operation was being enqueued.
+// NCCL's driver allocations on one rank. The communicator of an allocation is derived from its
+// time: the one created last, or whose operation was being enqueued.
 struct NcclMemory {
   int64_t rank = -1;
   int64_t device = 0;
@@ -73,7 +73,7 @@ struct NcclMemory {
 
 struct RankComparison {
   bool compared = false;   // at least two ranks with memory
-  bool framework = false;  // heights are the framework's allocated bytes; else what the driver gave
+  bool framework = false;  // heights are the framework's allocated bytes; else the driver's
   std::vector<RankHeight> heights;  // by rank
   RankHeight highest;
   RankHeight typical;
@@ -81,14 +81,14 @@ struct RankComparison {
   std::vector<StackExcess> stacks;
   Divergence divergence;
   std::vector<StuckCollective> stuck;
-  std::vector<NcclMemory> nccl;    // of every rank that NCCL took memory on
+  std::vector<NcclMemory> nccl;    // of every rank on which NCCL allocated memory
   uint64_t clock_residual_ns = 0;  // instants of different ranks are this uncertain
   bool clocks_checked = false;     // by collectives
 };
 
 RankComparison compare_ranks(const TraceModel& model);
 
-// The parts, for whoever wants one alone.
+// Its parts, for callers that need only one.
 std::vector<StuckCollective> find_stuck_collectives(const TraceModel& model);
 std::vector<NcclMemory> nccl_memory(const TraceModel& model);
 

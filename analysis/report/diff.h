@@ -1,4 +1,4 @@
-// Two reports side by side: two runs, or two ranks of one. What grew, by category, owner and stack.
+// Two reports compared: two runs, or two ranks of one. What grew, by category, owner and stack.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct DeviceDiff {
   int64_t before_device = 0;
   int64_t after_device = 0;
   std::vector<DiffLine> peaks;       // in a fixed order
-  std::vector<DiffLine> categories;  // the greatest change first, as all below
+  std::vector<DiffLine> categories;  // greatest change first, as in the lists below
   std::vector<DiffLine> owners;
   std::vector<DiffLine> stacks;  // only those that changed
 };
@@ -39,7 +39,7 @@ struct Diff {
   std::vector<std::string> disappeared;
 };
 
-// Devices are paired in order; an error when the numbers of them differ.
+// Devices are paired in order; an error when their numbers differ.
 Result<Diff> compare(const Report& before, const Report& after);
 
 }  // namespace tidemark

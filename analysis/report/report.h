@@ -1,4 +1,4 @@
-// The answers of `tidemark report`, as data. Rendering (text, JSON) is elsewhere.
+// The content of `tidemark report`, as data. export/report/ renders it as text, JSON and HTML.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ struct OomReport : FailedAllocation {
   std::vector<std::string> frames;
 };
 
-// The allocation that brought the water to where it stands.
+// The allocation that reached this level.
 struct PushReport {
   uint64_t bytes = 0;
   std::vector<std::string> frames;
@@ -54,10 +54,10 @@ struct StepReport {
   double growth_bytes_per_step = 0;
   StepSource source = StepSource::kNone;
   double confidence = 0;
-  uint64_t full_at_step = 0;         // 0: not in sight
+  uint64_t full_at_step = 0;         // 0: not foreseeable
   std::vector<GrowthShare> growing;  // the stacks that grow most
-  uint64_t first_high_bytes = 0;     // the first step's peak: states and caches are made in it
-  uint64_t later_high_bytes = 0;     // the highest of the later ones
+  uint64_t first_high_bytes = 0;     // peak of the first step, which creates states and caches
+  uint64_t later_high_bytes = 0;     // highest peak of the later steps
 };
 
 // All phases of one kind.
@@ -78,10 +78,10 @@ struct DeviceReport {
   Peak allocated_peak;
   Peak requested_peak;
   Peak reserved_peak;
-  Peak driver_peak;       // what the driver gave to this process on the card
+  Peak driver_peak;       // of this process's driver memory on the card
   Peak device_used_peak;  // NVML, every process; 0 bytes: not known
   std::vector<KindShare> kinds;
-  int64_t at_ns = 0;  // the instant that the lists below describe
+  int64_t at_ns = 0;  // the instant described by the lists below
   MemoryTotals at_totals;
   Ledger ledger;
   std::vector<CategoryShare> categories;
@@ -92,11 +92,11 @@ struct DeviceReport {
   PushReport pushed_by;
   MemoryLimit limit;
   StepReport steps;
-  Steps step_events;  // where they begin
+  Steps step_events;  // their boundaries
   std::vector<PhaseReport> phases;
   std::vector<Phase> phase_events;
-  std::optional<PhaseKind> peak_phase;  // what the allocated peak fell into
-  std::vector<CurvePoint> curve;        // where options ask for one
+  std::optional<PhaseKind> peak_phase;  // that contains the allocated peak
+  std::vector<CurvePoint> curve;        // if the options request one
   Fragmentation fragmentation;
   std::vector<OomReport> ooms;  // the last ones
   size_t oom_count = 0;
@@ -123,7 +123,7 @@ struct RankReport {
 
 struct Report {
   std::string path;
-  std::vector<std::string> notes;  // on its files: left out, missing, cut, not aligned
+  std::vector<std::string> notes;  // on its files: left out, missing, truncated, not aligned
   std::string kind;                // trace, job, torch-snapshot
   uint64_t events = 0;
   int64_t start_ns = 0;
@@ -135,7 +135,7 @@ struct Report {
   std::vector<Finding> findings;
 };
 
-// Which instant the report describes in detail.
+// The instant that the report describes in detail.
 struct Instant {
   enum class Kind : uint8_t { kPeak, kOom, kTime } kind = Kind::kPeak;
   int64_t time_ns = 0;  // for kTime: since the start of the trace
@@ -144,23 +144,24 @@ struct Instant {
 struct ReportOptions {
   Instant at;
   std::optional<int64_t> rank;
-  size_t stacks = 20;  // how many of the largest to list
+  size_t stacks = 20;  // number of the largest to list
   size_t curve_points = 0;
-  double tree_share = 0.005;  // of the whole: what is smaller is not a line of the tree
+  double tree_share = 0.005;  // of the whole: smaller nodes are folded into their parents
 };
 
 Result<Report> make_report(const TraceModel& model, const ReportOptions& options);
 LossReport loss_of(const ProcessModel& process);
 
-// What a report is made of: the evidence of each device, by walks through all its events
-// (analysis/findings/evidence.h). For whoever shows a part of it before the report is there.
+// The input of a report: the evidence of each device, from passes over all its events
+// (analysis/findings/evidence.h). For callers that show a part of it before the report is ready.
 struct Groundwork;
-// Of one rank or, without it, of all. The trace must outlive it.
+// For one rank or, without `rank`, for all. The trace must outlive it.
 std::shared_ptr<Groundwork> lay_groundwork(const TraceModel& model, RankComparison comparison,
                                            std::optional<int64_t> rank = {});
-// Gives every allocation the category that the report counts it under. False: none is known.
+// Sets the category of every allocation to the one the report counts it under. False: none is
+// known.
 bool take_categories(TraceModel& model, const Groundwork& groundwork);
-// The options are for the same rank as the groundwork, which is used up.
+// The options must be for the same rank as the groundwork, which is consumed.
 Result<Report> make_report(const TraceModel& model, const ReportOptions& options,
                            Groundwork& groundwork);
 

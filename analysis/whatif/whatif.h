@@ -1,9 +1,9 @@
 // What would the recorded requests have cost under other settings of PyTorch's allocator?
 //
 // The requests of a recording (sizes, streams, pools, frees, completions of frees, empty_cache) are
-// played to a model of the allocator (allocator/caching_allocator.h). Under the settings of the
-// recording itself the model must give back every address and every segment that was recorded: that
-// is counted in Replay, and says how far the predictions are to be trusted.
+// replayed on a model of the allocator (allocator/caching_allocator.h). Under the settings of the
+// recording itself the model must reproduce every recorded address and segment: Replay counts the
+// differences, which show how far the predictions can be trusted.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace tidemark {
 class CachingAllocator;
 struct RequestLog;
 
-// What came out of one run of the model.
+// The result of one run of the model.
 struct Prediction {
   std::string conf;  // as given; empty: default settings
   uint64_t reserved_peak = 0;
@@ -28,49 +28,49 @@ struct Prediction {
   uint64_t requested_peak = 0;
   // When the reserved memory first reached its peak.
   uint64_t allocated_at_peak = 0;
-  uint64_t cached_free_at_peak = 0;   // reserved and in use by nobody
-  uint64_t largest_hole_at_peak = 0;  // the largest request that those could serve in one piece
+  uint64_t cached_free_at_peak = 0;   // reserved but not in use
+  uint64_t largest_hole_at_peak = 0;  // the largest request that those bytes could serve
   uint64_t reserved_end = 0;
-  // Each costs the program time: the driver synchronises.
+  // Each costs the program time: the driver synchronizes.
   uint64_t driver_allocations = 0;  // segments, or pages of expandable segments
   uint64_t driver_frees = 0;
-  uint64_t retries = 0;      // the cache was emptied for a request
+  uint64_t retries = 0;      // requests for which the cache was emptied
   uint64_t collections = 0;  // garbage collections that freed something
-  // Set when a request could not be served within the limit; the run ends there, unless the
-  // recording failed at the same place.
+  // Set when a request did not fit within the limit. The run ends there, unless the recording
+  // failed at the same request.
   bool out_of_memory = false;
   uint64_t failed_bytes = 0;
   int64_t failed_ns = 0;
   uint64_t failures_avoided = 0;  // requests that failed in the recording and would not fail here
-  uint64_t limit_bytes = 0;       // what the allocator may reserve; 0: not known
+  uint64_t limit_bytes = 0;       // that the allocator may reserve; 0: not known
   uint64_t events = 0;
 };
 
-// The recording played again under its own settings.
+// The recording replayed under its own settings.
 struct Replay {
   Prediction prediction;
   uint64_t blocks = 0;               // allocations compared
   uint64_t misplaced_blocks = 0;     // at another address than recorded
   uint64_t reserved_mismatches = 0;  // allocations after which the reserved bytes differed
   int64_t first_mismatch_ns = 0;
-  TorchVersion version;  // whose habits reproduced it
+  TorchVersion version;  // whose behaviour reproduced it
 
   bool exact() const { return misplaced_blocks == 0 && reserved_mismatches == 0; }
 };
 
 struct WhatIfOptions {
-  uint64_t card_bytes = 0;              // size of the card; 0: what the recording says, if it does
-  std::optional<TorchVersion> version;  // none: what the recording says, else what reproduces it
-  // The configuration of the recorded run where the recording does not say all of it, such as a
-  // memory fraction set by the program.
+  uint64_t card_bytes = 0;              // size of the card; 0: from the recording, if it has it
+  std::optional<TorchVersion> version;  // none: the recorded one, else one that reproduces it
+  // The configuration of the recorded run, where the recording lacks a part of it such as a memory
+  // fraction set by the program.
   std::optional<std::string> recorded_conf;
   // Longer recordings are replayed only around their reserved peak (or the last failure), with at
-  // most so many events.
+  // most this many events.
   uint32_t most_events = UINT32_MAX;
 };
 
 // Prepares one device of a recording; predictions are then cheap (about 5 M events a second).
-// Errors: no framework events, or a recording without the sizes that were asked for.
+// Errors: no framework events, or a recording without requested sizes.
 class WhatIf {
  public:
   static Result<WhatIf> prepare(const ProcessModel& process, int64_t device,
@@ -82,21 +82,21 @@ class WhatIf {
   const AllocatorSettings& own_settings() const { return own_; }
   const std::string& own_conf() const { return own_conf_; }
   const Replay& own() const { return replay_; }
-  // What the reader of a prediction must know: late history, sizes already rounded ...
+  // What a reader of the predictions must know: late history, sizes already rounded ...
   const std::vector<std::string>& notes() const { return notes_; }
   uint64_t recorded_reserved_peak() const { return recorded_reserved_peak_; }
   uint64_t recorded_allocated_peak() const { return recorded_allocated_peak_; }
-  // Events of the history that are replayed; all of them unless the options say otherwise.
+  // Replayed events of the history; all of them unless the options limit them.
   uint32_t replayed_events() const { return replayed_events_; }
   bool is_part() const { return is_part_; }
   uint64_t card_bytes() const { return card_bytes_; }
-  // Bytes of the card that are not torch's, as far as the recording knows.
+  // Bytes of the card that torch does not hold, as far as the recording knows.
   uint64_t other_bytes() const { return other_bytes_; }
 
-  // What a memory fraction allowed the recorded run; 0: none is known.
+  // The limit that a memory fraction set in the recorded run; 0: none is known.
   uint64_t recorded_allowed() const { return recorded_allowed_; }
 
-  // Settings replace those of the recording altogether, as a new environment variable would; the
+  // The settings replace all those of the recording, as a new environment variable would; the
   // version and, unless given, the memory fraction stay.
   Prediction predict(const AllocatorSettings& settings, std::string conf = {}) const;
 
@@ -117,15 +117,15 @@ class WhatIf {
   uint64_t card_bytes_ = 0;
   uint64_t other_bytes_ = 0;
   uint64_t recorded_allowed_ = 0;   // by a memory fraction; 0: none is known
-  uint64_t recorded_capacity_ = 0;  // by the driver; 0: it never refused
+  uint64_t recorded_capacity_ = 0;  // of the driver; 0: it never failed a request
   std::vector<int64_t> birth_ns_;   // by allocation
 };
 
-// One question, for callers that have no further one.
+// A single prediction, for callers that need only one.
 Result<Prediction> predict(const ProcessModel& process, int64_t device,
                            const AllocatorSettings& settings);
 
-// Settings worth trying on any recording: the table of `tidemark whatif --all`.
+// Settings worth trying on any recording: those of `tidemark whatif --all`.
 std::vector<std::string> sensible_confs();
 
 }  // namespace tidemark

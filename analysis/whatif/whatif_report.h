@@ -1,4 +1,4 @@
-// The questions of `tidemark whatif`, asked of every rank and device of a recording.
+// The predictions of `tidemark whatif` for every rank and device of a recording.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace tidemark {
 
 struct WhatIfQuestion {
   std::vector<std::string> confs;
-  // The sensible ones too, and all of them by reserved peak, what runs out of memory last.
+  // Also the sensible ones, and sort all by reserved peak, those that run out of memory last.
   bool all = false;
   std::optional<int64_t> rank;
   std::optional<int64_t> device;
@@ -39,7 +39,7 @@ struct WhatIfReport {
   std::vector<WhatIfDevice> devices;
 };
 
-// Errors: a configuration that torch would refuse, nothing that could be replayed.
+// Errors: a configuration that torch would reject, or nothing to replay.
 Result<WhatIfReport> make_whatif_report(const TraceModel& model, const WhatIfQuestion& question);
 
 }  // namespace tidemark

@@ -1,11 +1,11 @@
 // PyTorch's caching allocator for one device, without the device (torch 2.0 to 2.13).
 //
 // The rules follow c10/cuda/CUDACachingAllocator.cpp step by step: which free block serves a
-// request, how it is cut and merged again, when the driver is asked, what is given back to it, how
-// expandable segments grow and shrink. Where memory lies is decided by SegmentAddresses, since
+// request, how it is split and merged again, when the driver is called, what is returned to it, how
+// expandable segments grow and shrink. SegmentAddresses decides the addresses of memory, since
 // versions up to 2.11 prefer the lower address among free blocks of one size.
 //
-// One thread. An allocation is named by an id of the caller's, dense from 0.
+// For one thread. The caller names an allocation by an id, dense from 0.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ namespace tidemark {
 
 struct AllocatorLimits {
   uint64_t allowed = 0;   // by a memory fraction; 0: none is set
-  uint64_t capacity = 0;  // what the driver has to give; 0: not known, never fails
-  // Address range of an expandable segment; torch takes 1.125 times the card.
+  uint64_t capacity = 0;  // of the driver; 0: not known, never fails
+  // Address range of an expandable segment; torch reserves 1.125 times the card.
   uint64_t expandable_range = uint64_t{1} << 40;
 
   static AllocatorLimits of(uint64_t allowed, uint64_t capacity, uint64_t card) {
@@ -40,7 +40,7 @@ struct AllocatorCounts {
   uint64_t collections = 0;
 };
 
-// The reserved memory at its highest, and what it was made of.
+// The peak of reserved memory, and its composition.
 struct ReservedPeak {
   uint64_t reserved = 0;
   uint64_t allocated = 0;
@@ -70,22 +70,23 @@ class CachingAllocator {
   CachingAllocator(const AllocatorSettings& settings, const AllocatorLimits& limits,
                    SegmentAddresses& addresses);
 
-  // Before the first request; expandable ones of a stream and pool in the order of their addresses.
+  // Call before the first request; expandable segments of a stream and pool in the order of their
+  // addresses.
   void add_existing(const ExistingSegment& segment);
 
-  // False: out of memory, after everything that could be given back was.
+  // False: out of memory, after everything possible was returned to the driver.
   bool allocate(uint32_t id, uint64_t requested, uint64_t stream, uint32_t pool);
-  // The program gave it back; another stream still uses it.
+  // The program freed it; another stream still uses it.
   void release(uint32_t id);
-  // No stream uses it any more. Nothing happens when that is already known.
+  // No stream uses it any longer. Does nothing when that is already known.
   void complete(uint32_t id);
   void empty_cache();
-  // Nothing can be allocated from a private pool any more: its memory may go back to the driver.
+  // Nothing more can be allocated from a private pool: its memory may be returned to the driver.
   void retire_pool(uint32_t pool);
 
   // Whether this request would be served without the driver.
   bool has_free(uint64_t requested, uint64_t stream, uint32_t pool) const;
-  // Whether this request would make the allocator give memory back to the driver.
+  // Whether this request would make the allocator return memory to the driver.
   bool would_free_segments(uint64_t requested, uint64_t stream, uint32_t pool) const;
 
   // 0: not in use.
@@ -103,8 +104,8 @@ class CachingAllocator {
     uint64_t address = 0;
     uint64_t size = 0;
     uint64_t requested = 0;
-    uint64_t registration = 0;  // when the object was made
-    uint64_t gc_base = 0;       // the pool's calls when it became free
+    uint64_t registration = 0;  // order in which the object was created
+    uint64_t gc_base = 0;       // the pool's `calls` when it became free
     uint32_t previous = 0;
     uint32_t next = 0;
     uint32_t list = 0;
@@ -115,7 +116,7 @@ class CachingAllocator {
 
     bool split() const { return previous != 0 || next != 0; }
   };
-  // Every block, mapped or not, in no order: for tests.
+  // Every block, mapped or not, in no particular order: for tests.
   template <typename Use>
   void for_each_block(Use&& use) const {
     for (const Block& block : blocks_) {
@@ -129,7 +130,7 @@ class CachingAllocator {
     bool small = false;
     bool retired = false;
     uint64_t calls = 0;           // searches for a free block, the clock of garbage collection
-    std::vector<uint32_t> lists;  // by stream, as torch goes through them
+    std::vector<uint32_t> lists;  // by stream, the order in which torch visits them
   };
   // The blocks of one stream in one pool.
   struct StreamList {
@@ -192,9 +193,9 @@ class CachingAllocator {
   std::vector<StreamList> lists_;
   std::vector<Segment> segments_;
   std::vector<uint32_t> block_of_;  // by id; 0: not in use
-  std::vector<uint32_t> pending_;   // ids, as they were released; some are completed already
+  std::vector<uint32_t> pending_;   // ids in order of release; some are already completed
   size_t pending_live_ = 0;
-  size_t pending_done_ = 0;  // so many of the first need not wait any longer
+  size_t pending_done_ = 0;  // number of the first ones that need not wait any longer
   uint64_t registrations_ = 0;
   mutable uint32_t last_list_[2] = {0, 0};
   MemoryTotals totals_;

@@ -1,8 +1,8 @@
 // The free blocks of one stream in one pool, ordered by (size, tie-break).
 //
-// Sorted runs of a few hundred entries: a search is two binary searches in memory that lies
-// together, an insertion moves a few kilobytes at most. A tree with a node per block costs several
-// times as much, and this set is what the model of the allocator spends its time in.
+// Sorted runs of a few hundred entries: a search is two binary searches in contiguous memory, an
+// insertion moves a few kilobytes at most. A tree with a node per block costs several times as
+// much, and the model of the allocator spends most of its time in this set.
 #pragma once
 
 #include <algorithm>
@@ -21,12 +21,12 @@ class FreeSet {
     uint64_t order = 0;  // among blocks of one size
     uint32_t block = 0;
 
-    // The block too: a forged recording may place two at one address.
+    // Compares the block too: a forged recording may place two blocks at one address.
     friend bool operator<(const Entry& a, const Entry& b) {
       return std::tie(a.size, a.order, a.block) < std::tie(b.size, b.order, b.block);
     }
   };
-  // A place in the set; any insertion or removal makes it invalid.
+  // A position in the set; any insertion or removal invalidates it.
   struct Place {
     size_t run = 0;
     size_t index = 0;

@@ -1,8 +1,8 @@
-// Plays a recording to the model of the allocator under the settings it was made with.
+// Replays a recording on the model of the allocator under its own settings.
 //
-// Two things come out: how far the model reproduces the recorded addresses and segments, and the
-// requests of the program, which are what other settings are tried on. Segments lie where they were
-// recorded: ties between free blocks depend on it.
+// This yields how far the model reproduces the recorded addresses and segments, and the requests of
+// the program, on which other settings are tried. Segments get their recorded addresses: ties
+// between free blocks depend on them.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace tidemark {
 
-// Hands out the addresses of the recording, in its order.
+// Returns the addresses of the recording, in its order.
 class RecordedAddresses : public SegmentAddresses {
  public:
   void expect(uint64_t address, uint64_t bytes) { expected_.push_back({address, bytes}); }
@@ -32,7 +32,7 @@ class RecordedAddresses : public SegmentAddresses {
     uint64_t bytes;
   };
   std::deque<Range> expected_;
-  uint64_t unexpected_ = uint64_t{1} << 60;  // the model wants memory where none was recorded
+  uint64_t unexpected_ = uint64_t{1} << 60;  // for segments that were not recorded
 };
 
 struct ReplayMatch {
@@ -41,12 +41,12 @@ struct ReplayMatch {
   uint64_t reserved_mismatches = 0;
   int64_t first_mismatch_ns = 0;
   uint32_t first_mismatch = kNever;  // event
-  bool first_reserves_more = false;  // there, than recorded: the limit is too high
+  bool first_reserves_more = false;  // than recorded, at that event: the limit is too high
   // Emptied caches. Those before requests that the cache would have served were calls of
-  // empty_cache(); if there is none of these, a limit was met that may not be known.
+  // empty_cache(); if there are none of these, a limit was reached that may not be known.
   uint64_t emptied_needlessly = 0;
   uint64_t emptied_before_need = 0;
-  uint64_t lowest_need = UINT64_MAX;  // that those requests would have made the reserved memory
+  uint64_t lowest_need = UINT64_MAX;  // reserved bytes that those requests would have led to
 
   uint64_t errors() const { return misplaced + reserved_mismatches; }
 };
@@ -56,7 +56,7 @@ class OwnReplay {
   OwnReplay(const AllocationHistory& model, const AllocatorSettings& settings,
             const AllocatorLimits& limits);
 
-  // All of it, or up to where the model and the recording part.
+  // Replays all of it, or up to the first difference between model and recording.
   void run(bool stop_at_mismatch = false);
   const ReplayMatch& match() const { return match_; }
   const CachingAllocator& allocator() const { return allocator_; }
@@ -74,7 +74,7 @@ class OwnReplay {
   void birth(uint32_t event, uint32_t row);
   void death(uint32_t event, uint32_t row);
   void fail(const FailedAllocation& failure);
-  // Recorded frees of segments that no allocation explains: empty_cache().
+  // For recorded frees of segments that no allocation explains: empty_cache() was called.
   void empty_cache();
   void settle();
   bool explained(const RequestedBlock& wanted);

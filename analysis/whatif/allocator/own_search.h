@@ -1,7 +1,7 @@
 // Finds the limit and the version under which a recording replays exactly.
 //
-// A snapshot states neither the memory fraction nor torch's version, but the segments that went
-// back to the driver, and when, depend on both.
+// A snapshot states neither the memory fraction nor torch's version, but which segments were
+// returned to the driver, and when, depends on both.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,9 @@ class OwnSearch {
   OwnSearch(const AllocationHistory& model, const AllocatorSettings& settings, uint64_t card)
       : model_(model), settings_(settings), card_(card) {}
 
-  // Nothing happens once an attempt was exact. `allowed`: the limit, if it is known.
+  // Does nothing after an exact attempt. `allowed`: the limit, if known.
   void attempt(TorchVersion version, uint64_t allowed);
-  // After at least one attempt.
+  // Call after at least one attempt.
   Best take() && { return std::move(best_); }
 
  private:
@@ -36,10 +36,10 @@ class OwnSearch {
 
   bool exact() const { return best_.replay && best_.replay->match().errors() == 0; }
   void use_version(TorchVersion version);
-  // Replays everything; keeps it if it is better than what was kept before.
+  // Replays everything; keeps the result if it is better than the best so far.
   void replay(uint64_t allowed, uint64_t capacity, bool prefer = false);
   bool memory_went_back() const;
-  // For the limit of a memory fraction, or the driver's; `first` is tried first.
+  // Searches for the limit of a memory fraction, or of the driver; `first` is tried first.
   uint64_t search(Bounds bounds, uint64_t first, bool by_driver) const;
   std::optional<Bounds> bounds_from_failures(bool& by_driver) const;
 

@@ -1,5 +1,5 @@
-// What a program asked of its caching allocator, in order: the part of a recording that does not
-// depend on the allocator's settings.
+// The requests of a program to its caching allocator, in order: the part of a recording that does
+// not depend on the allocator's settings.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@ namespace tidemark {
 
 enum class RequestKind : uint8_t {
   kAllocate,    // subject: allocation
-  kFree,        // given back and at once free; subject: allocation
-  kRelease,     // given back, another stream still uses it; subject: allocation
-  kComplete,    // no stream uses it any more; subject: allocation
+  kFree,        // freed and at once reusable; subject: allocation
+  kRelease,     // freed, but another stream still uses it; subject: allocation
+  kComplete,    // no stream uses it any longer; subject: allocation
   kEmptyCache,  // torch.cuda.empty_cache()
-  kRetirePool,  // a private pool's owner is gone; subject: pool
+  kRetirePool,  // a private pool has lost its owner; subject: pool
   kFail,        // an allocation that failed in the recording; subject: allocation
 };
 
@@ -34,7 +34,7 @@ struct RequestLog {
   std::vector<RequestedBlock> blocks;  // by allocation: those of the model, then failed ones
   std::vector<int64_t> failed_ns;      // of the failed ones
   std::vector<Request> requests;
-  std::vector<AddressRange> segments;  // as the driver gave them; empty: not known from the start
+  std::vector<AddressRange> segments;  // as the driver placed them; empty: the first are not known
   uint64_t events = 0;                 // of the recording
 };
 

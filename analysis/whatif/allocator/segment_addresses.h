@@ -1,4 +1,4 @@
-// Where the driver puts the memory that the allocator asks for.
+// The addresses of the memory that the allocator requests from the driver.
 //
 // Only the order of addresses matters to the allocator, and only among free blocks of one size.
 #pragma once
@@ -24,12 +24,12 @@ struct AddressRange {
   uint64_t bytes = 0;
 };
 
-// What the driver was seen to do (driver 580, CUDA 13.0, Linux): it takes address space from the
-// kernel in chunks of whole 32 MiB, places memory into the lowest gap that fits in any chunk, and
-// returns a chunk when nothing is left in it. The kernel gives out the highest hole that fits.
+// The observed behaviour of the driver (driver 580, CUDA 13.0, Linux): it takes address space from
+// the kernel in chunks of multiples of 32 MiB, places memory into the lowest gap that fits in any
+// chunk, and returns a chunk when it is empty. The kernel uses the highest hole that fits.
 //
-// What else lives in the process is not known, so the addresses of a recording are used as long as
-// the sizes asked for are those of the recording.
+// The other mappings of the process are not known, so the addresses of a recording are used until
+// the requested sizes differ from the recorded ones.
 class DriverAddresses : public SegmentAddresses {
  public:
   explicit DriverAddresses(std::span<const AddressRange> recorded = {});

@@ -1,7 +1,7 @@
 // Everything that decides what PyTorch's caching allocator does with a sequence of requests.
 //
-// AllocatorRules (sizes and splits) is what reading a recording needs; this adds what running the
-// allocator again needs: limits, garbage collection, segment sizes and the version's habits.
+// AllocatorRules (sizes and splits) is enough to read a recording; this adds what a replay of the
+// allocator needs: limits, garbage collection, segment sizes and the behaviour of the version.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ namespace tidemark {
 
 inline constexpr uint64_t kSmallSegmentBytes = uint64_t{2} << 20;
 inline constexpr uint64_t kLargeSegmentBytes = uint64_t{20} << 20;  // default
-inline constexpr uint64_t kMinLargeBytes = uint64_t{10} << 20;  // from here a segment of its own
+inline constexpr uint64_t kMinLargeBytes = uint64_t{10} << 20;      // gets a separate segment
 inline constexpr uint64_t kSegmentStepBytes = uint64_t{2} << 20;
 
-// How free blocks of equal size are ordered; the first one is taken.
+// The order of free blocks of equal size; the first one is used.
 enum class TieBreak : uint8_t {
   kAddress,       // up to 2.11
   kRegistration,  // 2.12: age of the block's object
@@ -48,11 +48,11 @@ struct AllocatorSettings {
   bool fail_before_driver = false;   // throw_on_cudamalloc_oom: no retries
   std::vector<std::string> ignored;  // keys that do not change device memory
 
-  // The text of PYTORCH_CUDA_ALLOC_CONF, as strictly as torch reads it: one sentence names the
-  // first key or value it would reject.
+  // Parses the text of PYTORCH_CUDA_ALLOC_CONF as strictly as torch does: the error names the first
+  // key or value that torch would reject.
   static Result<AllocatorSettings> parse(std::string_view conf, TorchVersion version = {});
 
-  // The bytes that the driver is asked for when a request of this (rounded) size finds no block.
+  // The bytes requested from the driver when a request of this (rounded) size finds no free block.
   uint64_t segment_bytes(uint64_t size) const;
   uint64_t non_split_slack() const {
     return max_non_split_bytes != 0 ? max_non_split_bytes : large_segment_bytes;
