@@ -103,7 +103,7 @@ void AllocatorRules::apply_conf(std::string_view conf) {
 
 uint64_t AllocatorRules::round(uint64_t requested) const {
   if (requested < kMinBlockBytes) return kMinBlockBytes;
-  if (requested > (UINT64_MAX >> 1)) return requested;  // no such request; keep the sums finite
+  if (requested > (UINT64_MAX >> 1)) return requested;  // not a real request; avoids overflow
   const uint64_t divisions = roundup_divisions[interval_of(requested)];
   if (divisions > (one_division_rounds ? 0 : 1) && requested > kMinBlockBytes * divisions) {
     if (std::has_single_bit(requested)) return requested;

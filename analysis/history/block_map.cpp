@@ -88,13 +88,13 @@ void BlockMap::remove_range(uint64_t address, uint64_t size) {
   search_budget_ += 64;
   uint32_t index = free_block_at(address);
   if (index == 0 || blocks_[index].size < size) {
-    ++anomalies_;  // it held something, or was not known: what is known to be free goes
+    ++anomalies_;  // in use or not known: only the known free part is removed
     if (index == 0) return;
     size = blocks_[index].size;
   }
   if (blocks_[index].size > size) split(index, size);
   totals_.reserved -= std::min(totals_.reserved, size);
-  // The neighbours are of different ranges from now on.
+  // The neighbours now belong to different ranges.
   const uint32_t previous = blocks_[index].previous;
   const uint32_t next = blocks_[index].next;
   drop_block(index);
@@ -106,7 +106,7 @@ void BlockMap::remove_range(uint64_t address, uint64_t size) {
 }
 
 uint32_t BlockMap::search_free_block(uint64_t address) {
-  if (totals_.reserved == 0) return 0;  // no segment, no free block: a recorder that saw none
+  if (totals_.reserved == 0) return 0;  // the recorder saw no segments, so no block is free
   if (search_budget_ < blocks_.size()) return 0;
   search_budget_ -= blocks_.size();
   for (uint32_t i = 1; i < blocks_.size(); ++i) {

@@ -12,7 +12,7 @@ size_t index_of(MemoryKind kind) {
   return i < kMemoryKinds ? i : 0;
 }
 
-// Physical memory behind a VMM handle: alive while referenced or mapped.
+// Physical memory of a VMM handle: alive while referenced or mapped.
 struct Physical {
   uint32_t allocation = 0;
   int64_t references = 0;
@@ -103,7 +103,7 @@ class DriverReplay {
   void take_address(const DriverEvent& e) {
     const uint64_t key = key_of(e);
     if (const auto it = by_address_.find(key); it != by_address_.end()) {
-      // An import is recorded at once, and again with the same time when its size is known.
+      // An import is recorded immediately, and again with the same time when its size is known.
       DriverAllocation& known = model_.allocations[it->second];
       if (known.birth_ns == e.time_ns && known.size_bytes == 0) {
         known.size_bytes = e.size_bytes;
@@ -124,12 +124,12 @@ class DriverReplay {
   }
 
   void map(const DriverEvent& e) {
-    if (e.kind == MemoryKind::kMulticast) return;  // binds memory that is counted already
+    if (e.kind == MemoryKind::kMulticast) return;  // binds memory that is already counted
     const auto it = physical_.find(e.handle);
     if (it == physical_.end()) return;
     ++it->second.mappings;
     maps_[e.address] = e.handle;
-    // An import learns its size when it is mapped.
+    // The size of an import becomes known when it is mapped.
     DriverAllocation& a = model_.allocations[it->second.allocation];
     if (a.size_bytes == 0) a.size_bytes = e.size_bytes;
   }
@@ -144,8 +144,8 @@ class DriverReplay {
     unmap_seeded(e);
   }
 
-  // A segment that grew by mappings before the recording began is known as one range: what is
-  // unmapped of it goes, the rest stays.
+  // A segment that grew by mappings before the recording began is known as one range: remove the
+  // unmapped part and keep the rest.
   void unmap_seeded(const DriverEvent& e) {
     const uint64_t end = e.address + e.size_bytes;
     auto it = by_address_.upper_bound(e.address);
@@ -186,7 +186,7 @@ class DriverReplay {
   void release_address(uint64_t address, int64_t time_ns) {
     const auto it = by_address_.find(address);
     if (it == by_address_.end()) {
-      if (address != 0) ++model_.unknown_frees;  // freeing null is legal and nothing
+      if (address != 0) ++model_.unknown_frees;  // freeing null is legal and does nothing
       return;
     }
     death(it->second, time_ns);
@@ -219,7 +219,7 @@ class DriverReplay {
   }
 
   void count(const DriverAllocation& a, int64_t time_ns, bool born) {
-    // Remote and host-located memory keeps its kind's name but is not this card's.
+    // Remote and host-located memory keeps its kind but is not on this card.
     if ((a.flags & (kDriverRemote | kDriverHostLocated)) != 0) return;
     KindBytes& live = live_[a.device];
     uint64_t& of_kind = live[index_of(a.kind)];

@@ -29,7 +29,8 @@ void HistoryReplay::seed(const SeedState& state, int64_t time_ns) {
     model_.seeded_bytes += b.size_bytes;
     if (b.pending_free) release(b.address, time_ns);
   }
-  // All of it was there at once: the peak is not the moment when the segments alone were told.
+  // All of it existed at once: the peak is after the last seeded block, not when only the segments
+  // were added.
   if (model_.event_count() != 0) model_.reserved_peak.event = model_.event_count() - 1;
 }
 
@@ -153,7 +154,7 @@ void HistoryReplay::note(Change change, uint32_t subject, int64_t time_ns) {
     leaf_ = Extremes::nothing();
     model_.keyframes.push_back(last_);
   }
-  // Times may step back a little (clock adjustments); the order of events is what counts.
+  // Times may step back a little (clock adjustments); the order of events is authoritative.
   if (!model_.time_ns.empty()) time_ns = std::max(time_ns, model_.time_ns.back());
   if (model_.event_count() % AllocationHistory::kCell == 0) {
     model_.cells.push_back({time_ns, {last_.allocated, last_.requested, last_.reserved}});

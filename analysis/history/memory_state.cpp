@@ -75,7 +75,7 @@ void find_holes(const AllocationHistory& model, MemoryState& state) {
     uint64_t at = segment.address;
     for (; next < state.live.size(); ++next) {
       const uint64_t address = model.allocations.address(state.live[next]);
-      if (address < at) continue;  // in no segment, or overlapping: an odd history
+      if (address < at) continue;  // in no segment, or overlapping: an inconsistent history
       if (address >= end) break;
       if (address > at) state.holes.push_back({at, address - at, s});
       at = address + model.allocations.block_bytes(state.live[next]);

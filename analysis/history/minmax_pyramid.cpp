@@ -70,7 +70,7 @@ Extremes MinMaxPyramid::whole_leaves(size_t first, size_t last) const {
   Extremes out = Extremes::nothing();
   for (size_t level = 0; first < last; ++level) {
     const Extremes* const nodes = model_->extremes.data() + levels_[level];
-    // Take single nodes up to the borders of the next level's nodes.
+    // Include single nodes up to the borders of the next level's nodes.
     for (; first < last && first % kFan != 0; ++first) out.include(nodes[first]);
     for (; first < last && last % kFan != 0; --last) out.include(nodes[last - 1]);
     first /= kFan;
@@ -136,7 +136,7 @@ Extremes MinMaxPyramid::between(const Edge& first, const Edge& last, Leaf& looke
     ++first_leaf;
   }
   if (last.at_leaf) {
-    last_leaf = (size_t{last.event} + kLeaf - 1) / kLeaf;  // the last leaf of all may be short
+    last_leaf = (size_t{last.event} + kLeaf - 1) / kLeaf;  // the last leaf may be short
   } else {
     out.include(last.left);
   }

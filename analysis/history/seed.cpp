@@ -116,7 +116,8 @@ std::vector<SeedBlock> SeedState::blocks(const AllocatorRules& rules) const {
   for (size_t i = 0; i < out.size(); ++i) {
     SeedBlock& block = out[i];
     if (block.size_bytes != 0) continue;
-    // Room up to the next block or the end of the segment; the rules say whether it was cut.
+    // The space up to the next block or the end of the segment; the rules decide whether it was
+    // split.
     uint64_t room = i + 1 < out.size() ? out[i + 1].address - block.address : UINT64_MAX;
     auto segment = segments_.upper_bound(block.address);
     if (segment != segments_.begin()) {

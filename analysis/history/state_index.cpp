@@ -20,7 +20,7 @@ auto by_address(const AllocationHistory& model) {
 void StateKeyframes::add(AllocationHistory& model, uint32_t allocations, uint32_t segment_changes) {
   const uint32_t event = model.event_count();
   const StateKeyframe last = model.states.empty() ? StateKeyframe{} : model.states.back();
-  // The event itself is not part of the state, though its allocation may already know it.
+  // The event itself is not part of the state, although its allocation may already refer to it.
   const auto dead = [&](uint32_t a) { return model.allocations.death(a) < event; };
   std::erase_if(live_, dead);
   born_.clear();
