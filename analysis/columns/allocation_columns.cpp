@@ -6,6 +6,7 @@ namespace tidemark {
 
 namespace {
 
+// Salted, so that kinds from a forged file cannot be chosen to collide.
 uint64_t hash_of(const AllocationKind& k) {
   uint64_t hash = hash_word(hash_salt(), k.block_bytes);
   hash = hash_word(hash, k.requested_bytes);
@@ -27,8 +28,8 @@ void AllocationColumns::grow_table() {
 }
 
 // A program whose sizes never repeat has as many kinds as allocations. The table stops growing
-// before it takes more memory than the columns save: from there on it only knows the latest of
-// what falls together, and a kind that it forgot gets another number when it returns.
+// before it takes more memory than the columns save: from then on it keeps only the latest of
+// colliding kinds, and a forgotten kind gets a new number when it returns.
 uint32_t AllocationColumns::kind_of(const AllocationKind& kind) {
   if ((kinds_.size() + 1) * 2 > table_.size() && table_.size() < kMostSlots) grow_table();
   const bool forgets = (kinds_.size() + 1) * 2 > table_.size();

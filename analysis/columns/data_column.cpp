@@ -15,11 +15,11 @@ namespace tidemark {
 
 namespace {
 
-// A file doubles, then grows by this much at once; about as much of its end stays resident. A job
-// of hundreds of ranks has thousands of columns, most of them small.
+// A file doubles up to this size, then grows in steps of it; about as much of its end stays
+// resident. A job of hundreds of ranks has thousands of columns, most of them small.
 constexpr size_t kFileStep = size_t{8} << 20;
 constexpr size_t kFirstStep = size_t{64} << 10;
-// Giving less back is not worth the call.
+// Releasing less is not worth the call.
 constexpr size_t kLeastReleased = size_t{64} << 10;
 
 size_t whole_pages(size_t bytes) {
@@ -71,7 +71,7 @@ bool ColumnBytes::map_file(const std::string& path, size_t size) {
 }
 
 bool ColumnBytes::grow_file(size_t needed, size_t used) {
-  // Preallocated: a page of the mapping that the disk has no room for would end the program.
+  // Preallocated: writing to a mapped page for which the disk has no space would kill the program.
   if (::fallocate(fd_, 0, 0, static_cast<off_t>(needed)) != 0) return false;
   std::byte* grown = nullptr;
   if (data_ == nullptr) {
@@ -106,7 +106,7 @@ void ColumnBytes::reserve(size_t needed, size_t used) {
     if (!grow_file(wanted, used)) leave_file(wanted, used);
     return;
   }
-  // Large blocks grow by moving pages, not bytes, so a half more is enough to be quick.
+  // Large blocks grow by remapping pages, not copying bytes, so growing by half is fast enough.
   const size_t wanted = std::max({needed, capacity_ + capacity_ / 2, size_t{4096}});
   auto* grown = static_cast<std::byte*>(std::realloc(data_, wanted));
   if (grown == nullptr) throw std::bad_alloc();
