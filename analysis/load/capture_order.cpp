@@ -8,8 +8,8 @@ namespace tidemark {
 
 namespace {
 
-// Longer than any round of the writer, short enough to hold: a second of the busiest job is some
-// hundred thousand rows.
+// Longer than any round of the writer, and short enough to hold in memory: a second of the busiest
+// job is some hundred thousand rows.
 constexpr int64_t kHeldNs = 2'000'000'000;
 constexpr size_t kMaxHeld = 1 << 21;
 
@@ -32,7 +32,7 @@ void CaptureOrder::add(std::span<const FrameworkEvent> rows) {
   if (!std::is_sorted(middle, held_.end(), earlier)) {
     std::stable_sort(middle, held_.end(), earlier);
   }
-  // Only the rows that overlap in time are touched.
+  // Only rows that overlap in time are merged.
   const auto overlap = std::upper_bound(held_.begin() + static_cast<std::ptrdiff_t>(first_), middle,
                                         *middle, earlier);
   std::inplace_merge(overlap, middle, held_.end(), earlier);

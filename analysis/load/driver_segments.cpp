@@ -74,7 +74,8 @@ class SegmentFinder {
     found_.push_back(event);
   }
 
-  // Other parts of torch (symmetric memory, NCCL inside libtorch_cuda) ask the driver, too.
+  // Other parts of torch (symmetric memory, NCCL inside libtorch_cuda) also allocate from the
+  // driver.
   bool is_allocators(const DriverEvent& e) {
     if (names_.string(e.owner) != "torch") return false;
     const auto [it, fresh] = by_stack_.try_emplace(e.stack, false);
@@ -93,7 +94,7 @@ class SegmentFinder {
   const Dictionary& names_;
   std::map<uint64_t, uint64_t> live_;
   std::map<uint64_t, uint64_t> mapped_;
-  std::unordered_map<uint64_t, uint32_t> handles_;  // to the stack of their creation
+  std::unordered_map<uint64_t, uint32_t> handles_;  // -> stack of their creation
   std::unordered_map<uint32_t, bool> by_stack_;
   std::vector<FrameworkEvent> found_;
 };

@@ -29,7 +29,7 @@ void EventBlocks::decode_all() {
   try {
     for (size_t i = 0; i < refs_.size(); ++i) {
       {
-        // The block that was taken last is still being read.
+        // The caller is still reading the last block.
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [&] { return stop_ || i + 1 < taken_ + kSlots; });
         if (stop_) return;

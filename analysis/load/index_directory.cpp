@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kUnfinished = "unfinished-";
 constexpr time_t kAbandonedSeconds = 24 * 3600;
-// The disk is the user's: this much of it stays free.
+// Keep this much of the user's disk free.
 constexpr uint64_t kSpareBytes = uint64_t{2} << 30;
 
 bool make_own_directory(const std::string& path) {
@@ -91,8 +91,8 @@ std::string make_index_place(const IndexOptions& options) {
 }
 
 bool sync_index(const std::string& place) {
-  // First the data of all, then what the file system itself writes about them: the first file that
-  // waits for its journal takes all others along.
+  // Write the data of all files first, then their metadata: the first file to wait for the journal
+  // commits the others too.
   bool good = true;
   const auto each = [&](const auto& act) {
     std::error_code error;
@@ -105,7 +105,7 @@ bool sync_index(const std::string& place) {
   };
   constexpr unsigned kAll =
       SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
-  // Not every file system can do it; what counts is the call after it.
+  // Not every file system supports it; the fdatasync below is what matters.
   each([](int fd) {
     ::sync_file_range(fd, 0, 0, kAll);
     return true;
@@ -116,7 +116,7 @@ bool sync_index(const std::string& place) {
 
 bool name_index(const std::string& place, const std::string& final_path) {
   if (::rename(place.c_str(), final_path.c_str()) == 0) return true;
-  // Another process made the same one meanwhile, or an older one was no good.
+  // Another process made the same index meanwhile, or an older one was unusable.
   remove_index(final_path);
   return ::rename(place.c_str(), final_path.c_str()) == 0;
 }

@@ -15,7 +15,7 @@ bool has_any(std::string_view name, const std::array<std::string_view, kCount>& 
 }
 
 // cuBLAS since CUDA 12.4: nvjet_<architecture>_<types>_…, the operands' type first: s is float32, h
-// float16, t bfloat16, q one of 8 bits.
+// float16, t bfloat16, q an 8-bit type.
 Precision of_nvjet(std::string_view name) {
   const size_t types = name.find('_', name.find('_') + 1);
   if (types == std::string_view::npos || types + 1 >= name.size()) return Precision::kUnknown;

@@ -17,7 +17,7 @@ void apply_tags(AllocationHistory& model, std::vector<TensorTag> tags) {
     return x.address != y.address ? x.address < y.address : x.birth < y.birth;
   });
   for (const TensorTag& tag : tags) {
-    // The last allocation at this address that was born before the tag.
+    // The last allocation at this address from before the tag.
     const auto behind = std::partition_point(order.begin(), order.end(), [&](uint32_t i) {
       const Allocation& a = model.allocations[i];
       return a.address < tag.address || (a.address == tag.address && a.birth_ns <= tag.time_ns);

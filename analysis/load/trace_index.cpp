@@ -27,7 +27,8 @@ constexpr const char* kManifest = "manifest";
 // Measured, and rounded up: see bench/index_bench.cpp.
 constexpr uint64_t kBytesPerEvent = 40;
 
-// Which state of which file, on which clocks, read by which replay. Empty: not one that lasts.
+// The state of the file, the clocks and the version of the replay. Empty: the file may still
+// change.
 std::string identity_of(const TraceReader& reader) {
   struct stat info {};
   Trailer trailer;
@@ -78,8 +79,8 @@ uint64_t event_rows(const TraceReader& reader) {
   return rows;
 }
 
-// Of some pages of a column: enough to tell a file that was never written from one that was, and
-// quick at any size.
+// Over some pages of a column: enough to detect a file that was never written, and fast at any
+// size.
 uint32_t sampled_crc(const void* data, size_t bytes) {
   constexpr size_t kPage = 4096;
   constexpr size_t kSamples = 8;
@@ -150,7 +151,7 @@ bool write_file(const std::string& path, const void* data, size_t bytes) {
   return ::close(fd) == 0 && good;
 }
 
-// False when it is not there, or longer than `most`.
+// False when it does not exist or is longer than `most`.
 bool read_file(const std::string& path, size_t most, std::string& out) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
   if (fd < 0) return false;
@@ -230,7 +231,7 @@ Damage get_damage(ByteReader& in) {
   return d;
 }
 
-// Columns that do not fit together are of no use.
+// Columns with inconsistent sizes are unusable.
 bool is_consistent(AllocationHistory& m) {
   const size_t events = m.change.size();
   const size_t rows = m.allocations.size();
@@ -382,7 +383,7 @@ TraceIndexWriter::~TraceIndexWriter() {
 
 void TraceIndexWriter::adopt(AllocationHistory& model, uint32_t process) {
   model.visit_columns([&](const char* name, auto& column) {
-    // Where that fails the column lies in memory, and finish() sees it.
+    // If that fails, the column stays in memory, and finish() detects it.
     column.bytes().create_file(column_path(temporary_, process, model.device, name));
   });
 }

@@ -32,12 +32,12 @@ bool known(BlockKind kind) {
   }
 }
 
-// A compressed file may unfold to any size: refuse what cannot fit before touching it.
+// A compressed file may expand to any size: reject what cannot fit before reading it.
 Status check_memory(std::span<const TraceReader> readers, const IndexOptions& index) {
   constexpr uint64_t kBytesPerEvent = 30;  // measured: model columns plus a third of an allocation
   uint64_t rows = 0;
   for (const TraceReader& reader : readers) {
-    if (is_indexable(reader, index)) continue;  // lies in files
+    if (is_indexable(reader, index)) continue;  // its columns are in files
     for (const BlockRef& ref : reader.blocks()) rows += ref.rows;
   }
   const auto physical = static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
@@ -50,8 +50,8 @@ Status check_memory(std::span<const TraceReader> readers, const IndexOptions& in
   return {};
 }
 
-// Times from a forged file are kept where their differences cannot overflow. Real ones are far
-// inside: 2^61 ns are 73 years after 1970.
+// Times from a forged file are clamped so that their differences cannot overflow. Real ones are far
+// below: 2^61 ns are 73 years after 1970.
 constexpr int64_t kLatestNs = int64_t{1} << 61;
 int64_t sane(int64_t time_ns) {
   return std::clamp(time_ns, -kLatestNs, kLatestNs);
@@ -80,7 +80,7 @@ AllocatorRules rules_of(const ProcessModel& process) {
 // Replays the allocator of every device of one process.
 class ProcessLoader {
  public:
-  // `index` has the events already, or `writer` shall keep them; at most one of the two.
+  // `index` already has the events, or `writer` is to store them; at most one of the two is given.
   ProcessLoader(const TraceReader& reader, BlockDecoder& decoder, uint32_t id, TraceIndex* index,
                 TraceIndexWriter* writer, std::function<void(uint64_t)> advance)
       : reader_(reader),
@@ -90,7 +90,7 @@ class ProcessLoader {
         writer_(writer),
         advance_(std::move(advance)) {}
 
-  // Met where nothing is read when there is an index.
+  // Damage found in blocks that are not read when there is an index.
   Damage walk_damage() const {
     Damage sum = event_damage_;
     sum += walk_.damage();
@@ -103,7 +103,7 @@ class ProcessLoader {
     p.names = Dictionary::load(reader_, decoder_, id_);
     resolve_frames(p.names, [this](double) { advance_(0); });
     const auto infos = collect<Process>(reader_, decoder_, id_);
-    if (!infos.empty()) p.info = infos.back();  // the later one knows more
+    if (!infos.empty()) p.info = infos.back();  // the later one is more complete
     p.devices = collect<Device>(reader_, decoder_, id_);
     p.settings = collect<Setting>(reader_, decoder_, id_);
     p.marks = collect<Mark>(reader_, decoder_, id_);
@@ -117,7 +117,7 @@ class ProcessLoader {
     auto driver_events = collect<DriverEvent>(reader_, decoder_, id_);
     if (p.info.source == Source::kCapture && index_ == nullptr) {
       segments_ = torch_segments(driver_events, p.names, bridge_time(p.marks, p.names));
-      // Where the recording began with the allocator's state, that tells of all its segments.
+      // Where the recording began with the allocator's state, that state has all its segments.
       const std::set<int64_t> told = devices_with_state(p.marks, p.names);
       std::erase_if(segments_, [&](const FrameworkEvent& e) { return told.contains(e.device); });
     }
@@ -148,7 +148,7 @@ class ProcessLoader {
     for (AllocationHistory& model : p.framework) apply_tags(model, tags);
   }
 
-  // Names are few, kernels are many: each name is looked at once.
+  // Names are few, kernels are many: each name is examined once.
   void read_kernels(ProcessModel& p) {
     struct Known {
       Precision precision = Precision::kUnknown;
@@ -186,7 +186,7 @@ class ProcessLoader {
     const bool newer = std::any_of(state_ns_.begin(), state_ns_.end(),
                                    [&](const auto& state) { return state.second >= first_ns_; });
     if (!newer) return;  // the state is older than the history
-    // Their damage is met, and counted, again on the way forward.
+    // Their damage is counted on the forward pass.
     EventBlocks backwards(reader_, {event_blocks_.rbegin(), event_blocks_.rend()});
     for (auto ref = event_blocks_.rbegin(); ref != event_blocks_.rend(); ++ref) {
       const auto rows = backwards.next();
@@ -199,7 +199,7 @@ class ProcessLoader {
     }
   }
 
-  // When the state of a device was read; before everything when it was not.
+  // When the state of a device was read; INT64_MIN when it was not.
   int64_t state_of(int64_t device) const {
     const auto state = state_ns_.find(device);
     return state != state_ns_.end() ? state->second : INT64_MIN;
@@ -220,7 +220,7 @@ class ProcessLoader {
     return *last_;
   }
 
-  // Segments of private pools are known as such from the state at the end.
+  // The state at the end tells which segments belong to private pools.
   void name_pool(FrameworkEvent& event) {
     if (event.action != FrameworkAction::kSegmentAlloc &&
         event.action != FrameworkAction::kSegmentMap) {
@@ -241,7 +241,7 @@ class ProcessLoader {
       replay_of(event.device, p.rules).apply(event);
     };
     EventBlocks blocks(reader_, event_blocks_);
-    // A snapshot lists its events in their true order, and with coarser times.
+    // A snapshot lists its events in their true order, but with coarser times.
     if (p.info.source != Source::kCapture) {
       for (const BlockRef& ref : event_blocks_) {
         for (FrameworkEvent event : blocks.next()) {
@@ -271,13 +271,13 @@ class ProcessLoader {
   BlockDecoder walk_{reader_};
   Damage event_damage_;
   std::vector<BlockRef> event_blocks_;
-  std::vector<FrameworkEvent> segments_;  // of an allocator that does not tell of them
+  std::vector<FrameworkEvent> segments_;  // of an allocator that does not report them
   std::map<int64_t, SeedState> seeds_;
   std::map<int64_t, HistoryReplay> replays_;
   HistoryReplay* last_ = nullptr;
   int64_t last_device_ = 0;
   int64_t first_ns_ = 0;
-  std::map<int64_t, int64_t> state_ns_;  // of the full picture of a device, where there is one
+  std::map<int64_t, int64_t> state_ns_;  // of the full state of a device, where there is one
 };
 
 }  // namespace
@@ -306,7 +306,7 @@ std::vector<int64_t> ProcessModel::device_ordinals() const {
 
 namespace {
 
-// Counts what is in a file and returns the processes in it.
+// Counts the rows of a file and returns its processes.
 std::set<uint32_t> survey(const TraceReader& reader, TraceModel& model) {
   std::set<uint32_t> ids;
   for (const BlockRef& ref : reader.blocks()) {
@@ -324,18 +324,18 @@ std::set<uint32_t> survey(const TraceReader& reader, TraceModel& model) {
   return ids;
 }
 
-// The disk may take as long as the replay took: the trace is in use meanwhile.
+// Finishes an index in the background: the disk may take as long as the replay did.
 class IndexOnItsWay {
  public:
   IndexOnItsWay(std::unique_ptr<TraceIndexWriter> writer, const Damage& damage)
       : writer_(std::move(writer)), thread_([this, damage] {
-          // Without an index it is opened more slowly next time, and that is all.
+          // Without an index the trace just opens more slowly next time.
           static_cast<void>(writer_->finish(damage));
         }) {}
 
  private:
   std::unique_ptr<TraceIndexWriter> writer_;
-  std::jthread thread_;  // last: it is joined before the rest goes
+  std::jthread thread_;  // last: joined before the other members are destroyed
 };
 
 void load_file(const TraceReader& reader, const std::set<uint32_t>& ids,
