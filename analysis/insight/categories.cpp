@@ -14,10 +14,10 @@ struct Guess {
   Confidence confidence = 0;
 };
 
-// A layer's working tensors are gone after a few more allocations; what outlives this many was kept
-// for a reason.
+// A layer's working tensors are freed after a few more allocations; a block that outlives this many
+// was kept for a reason.
 constexpr uint32_t kKeptBirths = 12;
-// So many of them at once are a graph; a program without gradients has a handful.
+// This many kept blocks at once are a graph; a program without gradients has a handful.
 constexpr uint32_t kGraphBlocks = 8;
 constexpr size_t kGraphStacks = 3;
 
@@ -36,8 +36,8 @@ std::vector<uint32_t> optimizer_events(const ProcessModel& process,
   return events;
 }
 
-// Walks the allocations from the last to the first and knows, at each, when the next phase of each
-// sort begins.
+// Visits the allocations from the last to the first and knows, at each, when the next phase of each
+// kind begins.
 class Categorizer {
  public:
   Categorizer(const ProcessModel& process, const AllocationHistory& model, const StackRoles& roles,
@@ -79,7 +79,7 @@ class Categorizer {
     kept_without_backward_ = false;
   }
 
-  // The allocation is passed: it is the next of its sort for those before it.
+  // Records a visited allocation as the next of its kind for those before it.
   void note(const Allocation& a) {
     switch (roles_.of(a.stack)) {
       case StackRole::kForward:
@@ -98,8 +98,8 @@ class Categorizer {
     if (roles_.of(a.stack) != StackRole::kBackward) next_other_ = a.birth;
   }
 
-  // A library's workspace is made under whatever line needs it first, and stays: one block of a
-  // stack that returns in every step. A graph that is kept leaves one more in each.
+  // A library's workspace is allocated under the line that needs it first, and stays: one block of
+  // a stack that recurs in every step. A retained graph leaves one more block in each step.
   void survey() {
     for (size_t i = 0; i < model_.allocations.size(); ++i) {
       model_.passed(i);
@@ -124,15 +124,15 @@ class Categorizer {
   static bool meets(const Allocation& a, uint32_t event) {
     return event != kNever && event < a.release;
   }
-  // Still there when the step after its own has ended: a loop's variable lives into the next step.
+  // Still alive at the end of the following step: a loop variable lives into the next step.
   bool outlives_step(const Allocation& a) const {
     if (steps_.count() == 0) return a.release == kNever;
     const uint32_t end = steps_.end_of_step(a.birth);
     const uint32_t next = end == kNever ? kNever : steps_.end_of_step(end);
     return next != kNever && a.release > next;
   }
-  // Births while it lived: allocations are in the order of birth, and events count three or so
-  // each.
+  // Allocations during its lifetime: they are in the order of birth, and each has about three
+  // events.
   bool is_kept_long(const Allocation& a) const {
     return a.release == kNever || a.release - a.birth > 3 * kKeptBirths;
   }
@@ -169,7 +169,7 @@ class Categorizer {
     if (is_workspace(a)) return {Category::kUnknown, 0};
     if (meets(a, next_backward_)) return {Category::kActivation, 9};
     if (!is_kept_long(a)) return {Category::kTemporary, 7};
-    // A forward pass that an error ended had no time for its backward pass.
+    // A forward pass that ended with an error could not run its backward pass.
     kept_without_backward_ = a.release != kNever && !meets(a, next_failure_);
     return {Category::kActivation, 5};
   }
@@ -183,7 +183,8 @@ class Categorizer {
     return meets(a, next_other_) ? Guess{Category::kGradient, 6} : Guess{Category::kTemporary, 6};
   }
 
-  // The program's own lines: what feeds a forward pass is input, what comes behind it is loss.
+  // The program's own lines: allocations that feed a forward pass are input, those after it are
+  // loss.
   Guess user(const Allocation& a) const {
     const bool feeds = meets(a, next_forward_) && next_forward_ < next_backward_;
     if (feeds && !outlives_step(a)) return {Category::kInput, 7};
@@ -192,7 +193,7 @@ class Categorizer {
     return {};
   }
 
-  // A graph is many blocks of several operations at once: a list of outputs is not one.
+  // A graph is many blocks of several operations at once; a list of outputs is not one.
   void keep_only_graphs() {
     std::vector<uint32_t>& kept = out_.kept_without_backward;
     if (!out_.has_backward) kept.clear();
@@ -218,7 +219,7 @@ class Categorizer {
       kept.clear();
       return;
     }
-    // The last layers' blocks do not live long, but they are of the same graph.
+    // The last layers' blocks are short-lived but belong to the same graph.
     for (uint32_t i = 0; i < model_.allocations.size(); ++i) {
       const Allocation& a = model_.allocations[i];
       if (out_.of[i] != Category::kTemporary || !stacks.contains(a.stack)) continue;
@@ -241,7 +242,7 @@ class Categorizer {
   uint32_t next_optimizer_ = kNever;
   uint32_t next_other_ = kNever;
   uint32_t next_failure_ = kNever;
-  size_t failures_ = model_.failures.size();  // those not yet passed
+  size_t failures_ = model_.failures.size();  // those not yet visited
   bool kept_without_backward_ = false;
 };
 

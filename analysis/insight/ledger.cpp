@@ -11,10 +11,10 @@ namespace tidemark {
 
 namespace {
 
-constexpr int64_t kNearNs = 2'000'000'000;   // a sample further away says nothing about the instant
-constexpr int64_t kOnItsWayNs = 50'000'000;  // from the driver to the allocator, or back
+constexpr int64_t kNearNs = 2'000'000'000;   // farther samples are not used
+constexpr int64_t kOnItsWayNs = 50'000'000;  // delay between driver and allocator events
 
-// The index of the sample nearest to the time; none when even that one is too far away.
+// The index of the sample nearest to the time; none if it is too far away.
 std::optional<size_t> nearest(const StepSeries& samples, int64_t time_ns) {
   const auto& times = samples.time_ns;
   if (times.empty()) return std::nullopt;
@@ -27,7 +27,7 @@ std::optional<size_t> nearest(const StepSeries& samples, int64_t time_ns) {
   return best;
 }
 
-// The last one of several samples of the same instant holds.
+// The last of several samples of the same instant is kept.
 void put(StepSeries& series, int64_t time_ns, uint64_t value) {
   if (!series.empty() && series.time_ns.back() == time_ns) {
     series.value.back() = value;
@@ -41,9 +41,9 @@ void add(Ledger& ledger, std::string owner, int64_t bytes) {
   if (bytes != 0) ledger.lines.push_back({std::move(owner), bytes});
 }
 
-// The framework's segments are shown as what it handed on and what it keeps. Returns their bytes.
-// Without the bridge, blocks of a late recording lie in segments that nobody told of: then less is
-// reserved than handed on, and what it keeps there is part of what was there before.
+// Shows the framework's segments as allocated and cached memory, and returns their bytes. Without
+// the bridge, blocks of a late recording are in segments that were not recorded: then less is
+// reserved than allocated, and the cache of those segments is part of "pre_attach".
 uint64_t add_framework(Ledger& ledger, const MemoryTotals& totals, uint64_t reserved) {
   ledger.lines.push_back({"torch.allocated", static_cast<int64_t>(totals.allocated)});
   const uint64_t cached = reserved - std::min(reserved, totals.allocated);
@@ -106,7 +106,8 @@ StepSeries LedgerSource::sum_of_latest(CounterKind kind) const {
   return sums;
 }
 
-// NVML lists the processes of one instant together; where this one is not listed nothing is known.
+// NVML lists the processes of one instant together; a sample that does not list this process is
+// unusable.
 StepSeries LedgerSource::sum_of_others() const {
   StepSeries others;
   const std::vector<Counter> samples = counters_of(CounterKind::kProcessUsed);
@@ -139,12 +140,12 @@ LedgerSource::Known LedgerSource::known_at(int64_t time_ns) const {
   return k;
 }
 
-// Bytes of other processes, as far as NVML tells them apart; false where it does not.
+// Bytes of other processes, where NVML distinguishes them; false where it does not.
 bool LedgerSource::others_at(int64_t time_ns, uint64_t used, uint64_t& bytes) const {
   if (others_.empty()) return false;
   uint64_t sum = others_.at(time_ns);
   if (time_ns < others_.time_ns.front()) {
-    // A program that was over before the second sample may have its first one only after.
+    // A program that ended before the second sample may have its first one only afterwards.
     if (others_.time_ns.front() - time_ns > kNearNs) return false;
     sum = others_.value.front();
   }
@@ -154,17 +155,17 @@ bool LedgerSource::others_at(int64_t time_ns, uint64_t used, uint64_t& bytes) co
 
 void LedgerSource::find_constant_part() {
   ConstantPart least{INT64_MAX, 0};
-  // A thousand samples of a long run tell enough.
+  // A thousand samples of a long run are enough.
   const size_t stride = used_.time_ns.size() / 1000 + 1;
   for (size_t i = 0; i < used_.time_ns.size(); i += stride) {
     const Known k = known_at(used_.time_ns[i]);
-    // Before the context, or after its end; where all was there before, nothing need be known.
+    // Before the context, or after its end; a late recording needs no known allocation.
     if (k.driver.card_bytes == 0 && !late_) continue;
     uint64_t others = 0;
     others_at(used_.time_ns[i], used_.value[i], others);
     const int64_t rest = static_cast<int64_t>(used_.value[i]) - static_cast<int64_t>(others) -
                          static_cast<int64_t>(k.sum());
-    // A sample taken while the driver was at work may lack what it had just given out.
+    // A sample taken during a driver call may lack what the driver had just allocated.
     if (rest < 0 || rest >= least.bytes) continue;
     least = {rest, used_.time_ns[i]};
     if (late_) put(before_, least.time_ns, static_cast<uint64_t>(rest));
@@ -185,9 +186,9 @@ uint64_t LedgerSource::torch_driver_at(int64_t time_ns) const {
   return bytes;
 }
 
-// A segment is the driver's a moment before it is the allocator's, and the other way round when it
-// goes: two threads may tell of it, and the card may have been read in between. Of the differences
-// around the instant the least one is meant to be there; the rest is segments on their way.
+// The driver reports a segment a moment before the allocator does, and frees it a moment after: two
+// threads may record it, and the card may be sampled in between. The smallest difference around the
+// instant is real; the rest is segments in transit.
 uint64_t LedgerSource::reserved_at(int64_t time_ns, const MemoryTotals& totals) const {
   const auto difference = [&](int64_t time, const MemoryTotals& then) {
     return static_cast<int64_t>(torch_driver_at(time)) - static_cast<int64_t>(then.reserved);
@@ -207,7 +208,7 @@ uint64_t LedgerSource::reserved_at(int64_t time_ns, const MemoryTotals& totals) 
     const auto& times = series.time_ns;
     const auto here =
         static_cast<size_t>(std::lower_bound(times.begin(), times.end(), time_ns) - times.begin());
-    // Right before a step, whatever is on its way has arrived.
+    // Right before a step, segments in transit have arrived.
     for (size_t i = here; i < times.size() && i < here + kMostSteps; ++i) {
       if (times[i] - time_ns > kOnItsWayNs) break;
       look(times[i] - 1);
@@ -226,8 +227,8 @@ uint64_t LedgerSource::reserved_at(int64_t time_ns, const MemoryTotals& totals) 
 Ledger LedgerSource::at(int64_t time_ns, const MemoryTotals* exact) const {
   const std::optional<size_t> first = nearest(used_, time_ns);
   if (!first) return draw(time_ns, std::nullopt, exact);
-  // A sample that was taken while the driver was at work may lack what it had just given out: the
-  // next nearest one then, on either side.
+  // A sample taken during a driver call may lack what the driver had just allocated: then the next
+  // nearest one on either side is tried.
   size_t before = *first;
   size_t after = *first + 1;
   const auto distance = [&](size_t sample) { return std::abs(used_.time_ns[sample] - time_ns); };
@@ -237,12 +238,12 @@ Ledger LedgerSource::at(int64_t time_ns, const MemoryTotals* exact) const {
   for (size_t sample = *first; near(sample);) {
     Ledger ledger = draw(used_.time_ns[sample], sample, nullptr);
     if (ledger.lines.back().bytes >= 0) return ledger;
-    if (sample == before) --before;  // below zero it is near no more
+    if (sample == before) --before;  // below zero it wraps and is no longer near
     if (sample == after) ++after;
     const bool left = near(before) && (!near(after) || distance(before) <= distance(after));
     sample = left ? before : after;
   }
-  return draw(time_ns, std::nullopt, exact);  // they contradict what was recorded
+  return draw(time_ns, std::nullopt, exact);  // the samples contradict the recording
 }
 
 Ledger LedgerSource::draw(int64_t time_ns, std::optional<size_t> sample,
@@ -257,7 +258,7 @@ Ledger LedgerSource::draw(int64_t time_ns, std::optional<size_t> sample,
   for (const auto& [owner, bytes] : k.driver.card_by_owner) {
     std::string name(process_.names.string(owner));
     if (name.empty()) name = "unknown";
-    // Segments are the torch lines above; what torch took beyond them stays under its own name.
+    // Segments are the torch lines above; other memory of torch stays under its own name.
     const uint64_t shown = name == "torch" ? bytes - std::min(bytes, reserved) : bytes;
     add(ledger, name == "torch" && reserved != 0 ? "torch.other" : name,
         static_cast<int64_t>(shown));
@@ -273,12 +274,12 @@ Ledger LedgerSource::draw(int64_t time_ns, std::optional<size_t> sample,
   add(ledger, "other_processes", static_cast<int64_t>(others));
   auto rest = static_cast<int64_t>(ledger.device_used_bytes);
   for (const LedgerLine& line : ledger.lines) rest -= line.bytes;
-  // A context that was there before the recording is part of what was there before.
+  // A context from before the recording is part of "pre_attach".
   const ConstantPart constant = constant_at(ledger.time_ns);
   const int64_t context = std::clamp<int64_t>(constant.bytes, 0, std::max<int64_t>(0, rest));
   add(ledger, late_ ? "pre_attach" : "context", context);
   rest -= context;
-  // Code loaded since then takes about what it takes in its file; the driver does not tell.
+  // Code loaded since then takes about the size of its file; the driver does not report it.
   const uint64_t before = driver_.state_at(constant.time_ns).code_bytes;
   const auto loaded =
       static_cast<int64_t>(k.driver.code_bytes - std::min(k.driver.code_bytes, before));

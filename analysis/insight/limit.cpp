@@ -17,7 +17,8 @@ MemoryLimit limit_of(const ProcessModel& process, const AllocationHistory& model
   if (!model.failures.empty() && model.event_count() != 0) {
     const FailedAllocation& last = model.failures.back();
     const uint64_t reserved = model.totals_after(last.event).reserved;
-    // The driver needs some room of its own: only a clear surplus is a refusal by the allocator.
+    // The driver needs some memory itself: only a clear surplus means that the allocator's limit
+    // was hit.
     const uint64_t needed = segment_bytes_for(last.requested_bytes) + (uint64_t{64} << 20);
     if (last.device_free_bytes >= needed) return {reserved, LimitSource::kFraction};
     return {reserved + last.device_free_bytes, LimitSource::kDriver};

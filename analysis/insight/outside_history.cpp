@@ -11,8 +11,8 @@ namespace tidemark {
 
 namespace {
 
-// Where memory without an address of its own (or whose handle looks like another's address) is
-// shown: no GPU address is that high.
+// The address of memory that has none, or whose handle equals another allocation's address: no GPU
+// address is that high.
 constexpr uint64_t kNoAddress = uint64_t{1} << 60;
 
 struct Turn {
@@ -22,8 +22,8 @@ struct Turn {
   int order = 0;  // among those of one instant
 };
 
-// Births and deaths by time; what dies makes room before what is born at the same instant, unless
-// it was born there itself.
+// Births and deaths by time. At the same instant deaths come first, except of allocations born at
+// that instant.
 template <typename Wanted>
 std::vector<Turn> turns_of(const DriverModel& driver, int64_t device, const Wanted& wanted) {
   std::vector<Turn> turns;

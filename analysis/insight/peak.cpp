@@ -73,7 +73,8 @@ std::vector<CategoryShare> shares_by_category(const AllocationHistory& model,
 }
 
 std::vector<SizeShare> shares_by_size(const AllocationHistory& model, const MemoryState& state) {
-  // The allocator's own limits: small blocks, blocks that share a segment, blocks with their own.
+  // The allocator's own thresholds: small blocks, blocks that share a segment, blocks with their
+  // own.
   constexpr std::array<uint64_t, 5> kFrom = {0, kSmallBytes + 1, uint64_t{10} << 20,
                                              uint64_t{100} << 20, uint64_t{1} << 30};
   std::array<Sum, kFrom.size()> sums{};
@@ -112,7 +113,7 @@ std::vector<AgeShare> shares_by_age(const AllocationHistory& model, const Memory
 
 std::vector<TreeNode> stack_tree(const AllocationHistory& model, const MemoryState& state,
                                  const Dictionary& names, double least_share) {
-  // Nodes by (parent node, frame); frames come innermost first and are walked from the other end.
+  // Nodes by (parent node, frame); frames come innermost first and are visited from the other end.
   std::unordered_map<uint32_t, Sum> by_stack;
   uint64_t whole = 0;
   for (const uint32_t i : state.live) {
@@ -150,7 +151,7 @@ std::vector<TreeNode> stack_tree(const AllocationHistory& model, const MemorySta
     std::sort(order.begin(), order.end(), [&](const auto& a, const auto& b) {
       const uint64_t x = nodes[a.second].sum.bytes;
       const uint64_t y = nodes[b.second].sum.bytes;
-      return x != y ? x < y : a.first > b.first;  // a stack turns it round: largest first
+      return x != y ? x < y : a.first > b.first;  // the stack reverses it: largest first
     });
     for (const auto& [frame, child] : order) {
       if (nodes[child].sum.bytes >= std::max<uint64_t>(1, least)) {

@@ -11,13 +11,13 @@ namespace tidemark {
 
 namespace {
 
-// Forward passes under one line of the program, until another line's begin.
+// Forward passes under one line of the program, until those of another line begin.
 struct Visit {
   uint64_t bytes = 0;
-  uint64_t kept_bytes = 0;  // still there when the next backward pass began
+  uint64_t kept_bytes = 0;  // still alive when the next backward pass began
   uint32_t births = 0;
 
-  // A loss that is written down outlives its pass, too, but is next to nothing.
+  // A stored loss also outlives its pass, but is tiny.
   bool feeds_backward() const { return kept_bytes > bytes / 100; }
 };
 
@@ -32,8 +32,8 @@ bool is_training_role(StackRole role) {
          role == StackRole::kOptimizerInit;
 }
 
-// The lines that call modules, from the last allocation to the first, so that the next backward
-// pass is known.
+// The lines that call modules. Visits the allocations from the last to the first, so that the next
+// backward pass is known.
 std::unordered_map<uint32_t, Line> judge_lines(const AllocationHistory& model,
                                                const StackRoles& roles) {
   std::unordered_map<uint32_t, Line> lines;
@@ -69,7 +69,7 @@ std::unordered_map<uint32_t, Line> judge_lines(const AllocationHistory& model,
   return lines;
 }
 
-// Extends from the births of one kind to where something else begins.
+// A run of allocations of one kind, up to where another kind begins.
 class PhaseRun {
  public:
   PhaseRun(PhaseKind kind, uint32_t least_births, std::vector<Phase>& out)
@@ -80,8 +80,8 @@ class PhaseRun {
     bytes_ += a.block_bytes;
     if (a.release == kNever) kept_bytes_ += a.block_bytes;
   }
-  // What comes and stays for good was set up, as the buffers of a captured graph are; unless the
-  // program died before it could let go.
+  // Memory that is never freed was set up, like the buffers of a captured graph, unless the program
+  // died before it could free it.
   void end(uint32_t event, bool died) {
     const bool passes = died || kept_bytes_ <= bytes_ / 2;
     if (births_ >= least_births_ && passes) out_.push_back({kind_, first_, event, {}});
@@ -102,7 +102,7 @@ class PhaseRun {
 
 void find_by_stacks(const AllocationHistory& model, const StackRoles& roles,
                     std::vector<Phase>& phases) {
-  constexpr uint32_t kLeastForwardBirths = 4;  // one odd call of a module is no validation
+  constexpr uint32_t kLeastForwardBirths = 4;  // a single call of a module is not a validation
   const std::unordered_map<uint32_t, Line> lines = judge_lines(model, roles);
   const bool trains = std::any_of(lines.begin(), lines.end(),
                                   [](const auto& entry) { return entry.second.trains(); });
@@ -163,7 +163,7 @@ void find_by_marks(const ProcessModel& process, const AllocationHistory& model,
   }
 }
 
-// Of one kind, what overlaps or touches becomes one.
+// Joins overlapping or adjacent phases of one kind.
 void join(std::vector<Phase>& phases) {
   std::stable_sort(phases.begin(), phases.end(), [](const Phase& a, const Phase& b) {
     return a.kind != b.kind ? a.kind < b.kind : a.first < b.first;
@@ -197,7 +197,7 @@ Peak peak_within(const AllocationHistory& model, uint32_t first, uint32_t last) 
 std::vector<Phase> find_phases(const ProcessModel& process, const AllocationHistory& model,
                                const StackRoles& roles, const Steps& steps) {
   std::vector<Phase> phases;
-  // The first step of a history that began late is one like the others.
+  // The first step of a history that began late is like the others.
   if (steps.count() >= 2 && model.seeded_blocks == 0) {
     phases.push_back({PhaseKind::kFirstStep, steps.boundaries[0], steps.boundaries[1], {}});
   }

@@ -12,8 +12,7 @@ bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
-// What one frame shows. A stack is what its frames show, by precedence: the later in this list, the
-// stronger.
+// What one frame indicates. The sign latest in this list wins among a stack's frames.
 enum class Sign : uint8_t {
   kNothing,
   kModuleCall,
@@ -50,12 +49,13 @@ Sign python_sign(std::string_view qualified, std::string_view file) {
   if (contains(file, "torch/optim/")) {
     return makes_optimizer_state(function) ? Sign::kOptimizerInit : Sign::kOptimizer;
   }
-  if (function == "backward") return Sign::kBackward;  // of a function of the program's own, too
+  if (function == "backward") return Sign::kBackward;  // also of a function defined by the program
   if (contains(file, "torch/autograd/")) {
     const bool runs = contains(function, "backward") || function == "grad";
     return runs ? Sign::kBackward : Sign::kNothing;
   }
-  // A wrapped model's forward passes through distributed/: only its own allocations are its.
+  // The forward pass of a wrapped model goes through distributed/: only allocations made there
+  // directly are communication.
   if (contains(file, "torch/distributed/") && !contains(function, "forward") &&
       !contains(file, "run.py") && !contains(file, "elastic")) {
     return Sign::kCommunication;
@@ -88,7 +88,8 @@ StackRole role_of(Sign sign) {
 }  // namespace
 
 StackRoles::StackRoles(const Dictionary& names) {
-  // A stack's parent may have any id: signs of single frames first, then each chain, remembered.
+  // A stack's parent may have any id: find the signs of single frames first, then memoize each
+  // chain.
   const size_t count = names.stack_count();
   std::vector<Sign> sign(count, Sign::kNothing);
   std::vector<uint8_t> done(count, 0);
@@ -109,12 +110,13 @@ StackRoles::StackRoles(const Dictionary& names) {
       const std::string_view file = names.string(f.file);
       const bool is_python = file.ends_with(".py");
       python = python || is_python;
-      // A node of autograd's graph stands for the frames of the backward pass, which has no Python.
+      // A node of autograd's graph replaces the frames of the backward pass, which has no Python
+      // frames.
       const Sign own = f.kind == FrameKind::kAutograd ? Sign::kBackward
                        : is_python                    ? python_sign(names.string(f.function), file)
                                                       : native_sign(names.string(f.function));
-      // What runs inside a recomputed or hooked module is still the outer phase's, except that a
-      // module's call inside a backward pass is a forward pass run again.
+      // Code inside a recomputed or hooked module still belongs to the outer phase, except that a
+      // module's call inside a backward pass is a repeated forward pass.
       outer = own == Sign::kModuleCall && outer == Sign::kBackward ? own : std::max(own, outer);
       sign[*it] = outer;
       if (caller == 0 && own == Sign::kModuleCall) {

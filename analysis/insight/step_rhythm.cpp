@@ -13,8 +13,8 @@ namespace tidemark {
 namespace {
 
 constexpr uint64_t kLeastReturns = 4;     // a rhythm needs this many beats
-constexpr size_t kCandidates = 48;        // requests looked at in detail
-constexpr double kLeastConfidence = 0.5;  // below it there is no rhythm worth the name
+constexpr size_t kCandidates = 48;        // requests examined in detail
+constexpr double kLeastConfidence = 0.5;  // below it there is no usable rhythm
 
 // One kind of request: how often it came, and how full memory was then.
 struct Request {
@@ -26,7 +26,7 @@ struct Request {
   double level() const { return level_sum / static_cast<double>(count); }
 };
 
-// One that may be the beat.
+// A request that may mark the iterations.
 struct Candidate {
   uint32_t request = 0;
   uint32_t count = 0;
@@ -35,7 +35,13 @@ struct Candidate {
   std::vector<uint32_t> returns;  // allocations
 };
 
-// The share of distances that are like the median one.
+uint64_t mixed(uint64_t a, uint64_t b) {
+  uint64_t h = a * 0x9E3779B97F4A7C15U ^ (b + 0x7F4A7C15U);
+  h = (h ^ (h >> 31)) * 0xBF58476D1CE4E5B9U;
+  return h ^ (h >> 29);
+}
+
+// The share of intervals that are close to the median.
 double regularity(const std::vector<uint32_t>& returns) {
   std::vector<uint32_t> gaps;
   for (size_t i = 1; i < returns.size(); ++i) gaps.push_back(returns[i] - returns[i - 1]);
@@ -43,7 +49,7 @@ double regularity(const std::vector<uint32_t>& returns) {
   const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
   std::nth_element(sorted.begin(), middle, sorted.end());
   const double median = *middle;
-  if (median < 2) return 0;  // the same request in a row is no iteration
+  if (median < 2) return 0;  // the same request in a row is not an iteration
   const auto alike = std::count_if(gaps.begin(), gaps.end(), [&](uint32_t gap) {
     return std::fabs(gap - median) <= 0.15 * median + 1;
   });
@@ -67,7 +73,7 @@ class RhythmFinder {
 
  private:
   // Kinds of allocations that are the same request get one number. Sorting costs less than a hash
-  // table where every allocation is of another kind, and nothing where kinds are few.
+  // table where every allocation has a different kind, and nothing where kinds are few.
   void number_requests() {
     const auto& kinds = model_.allocations.kinds();
     std::vector<std::pair<uint64_t, uint32_t>> keys;
@@ -105,7 +111,7 @@ class RhythmFinder {
     }
   }
 
-  // Requests that return over most of the history, those at the lowest water first.
+  // Requests that return over most of the history, those with the least memory alive first.
   std::vector<Candidate> candidates() {
     const double highest = static_cast<double>(std::max<uint64_t>(1, model_.allocated_peak.bytes));
     const auto births = static_cast<double>(model_.allocations.size());
@@ -118,7 +124,7 @@ class RhythmFinder {
       const double score = (1 - r.level() / highest) * std::min(1.0, span + 0.2);
       chosen.push_back({i, r.count, r.first, score, {}});
     }
-    // Ties by first appearance: the answer must not depend on how requests are numbered.
+    // Ties are broken by first appearance: the result must not depend on how requests are numbered.
     std::sort(chosen.begin(), chosen.end(), [](const Candidate& a, const Candidate& b) {
       return a.score != b.score ? a.score > b.score : a.first < b.first;
     });
@@ -136,8 +142,8 @@ class RhythmFinder {
     }
   }
 
-  // Among those about as good as the best, the one that returns most often, then the earliest: a
-  // validation every tenth step is regular too, but it is not the step.
+  // Among those nearly as good as the best, the one that returns most often, then the earliest: a
+  // validation every tenth step is also regular, but it is not the step.
   Rhythm best_of(std::vector<Candidate>& chosen) const {
     double best = 0;
     for (Candidate& c : chosen) {
@@ -171,7 +177,7 @@ class RhythmFinder {
 
 Rhythm boundaries_from_rhythm(const AllocationHistory& model) {
   Rhythm exact = RhythmFinder(model, true).run();
-  // Where shapes vary, sizes do not return but stacks do.
+  // Where shapes vary, sizes do not recur but stacks do.
   const bool has_stacks = std::any_of(model.allocations.begin(), model.allocations.end(),
                                       [](const Allocation& a) { return a.stack != 0; });
   if (!has_stacks || exact.confidence > 0.8) return exact;
@@ -180,7 +186,8 @@ Rhythm boundaries_from_rhythm(const AllocationHistory& model) {
 }
 
 Rhythm boundaries_from_collectives(const ProcessModel& process, const AllocationHistory& model) {
-  // The same exchange on the same communicator: a bucket of gradients comes once in each step.
+  // The same collective on the same communicator: a bucket of gradients is reduced once in each
+  // step.
   std::map<std::tuple<uint64_t, uint32_t, uint64_t>, std::vector<uint32_t>> returns;
   for (uint32_t i = 0; i < process.nccl.size(); ++i) {
     const NcclOperation& op = process.nccl[i];

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint32_t kLeastSteps = 3;
 
-// "Step 12", "iter_12" and "ProfilerStep#12" without their number, in small letters.
+// "Step 12", "iter_12" and "ProfilerStep#12" without their number, in lower case.
 std::string unnumbered(std::string_view name) {
   while (!name.empty() && (std::isdigit(static_cast<unsigned char>(name.back())) != 0 ||
                            std::string_view(" _-#:[]()/").find(name.back()) != name.npos)) {
@@ -26,7 +26,7 @@ std::string unnumbered(std::string_view name) {
   return text;
 }
 
-// 0: not a mark of a step; else how well it is one.
+// 0: not a mark of a step; otherwise how well it fits.
 int mark_rank(const Mark& mark, std::string_view name, std::string_view text) {
   constexpr std::array<std::string_view, 8> kStepNames = {
       "profilerstep", "step",          "iter",  "iteration",
@@ -43,8 +43,8 @@ uint64_t median(std::vector<uint64_t> values) {
   return *middle;
 }
 
-// The median of the slopes between each value and the one half the window behind it: Theil and
-// Sen's estimator on n / 2 pairs, which keeps its robustness in linear time.
+// The median of the slopes between each value and the one half the window after it: the Theil-Sen
+// estimator on n / 2 pairs, which keeps its robustness in linear time.
 double robust_slope(const std::vector<double>& values) {
   const size_t half = values.size() / 2;
   if (half == 0) return 0;
@@ -57,7 +57,7 @@ double robust_slope(const std::vector<double>& values) {
   return *middle;
 }
 
-// Growth that goes on: most steps of the window end higher than they began.
+// Continued growth: most steps of the window end higher than they began.
 bool is_steady(const std::vector<double>& low) {
   size_t up = 0;
   for (size_t i = 1; i < low.size(); ++i) up += low[i] > low[i - 1] ? 1U : 0U;
@@ -81,7 +81,7 @@ void measure_water(const AllocationHistory& model, Steps& steps) {
   }
 }
 
-// What each stack holds at the two ends of the window tells who grew.
+// Compares what each stack holds at the two ends of the window.
 void measure_growing_stacks(const AllocationHistory& model, Steps& steps) {
   struct Held {
     int64_t gain = 0;
@@ -89,7 +89,7 @@ void measure_growing_stacks(const AllocationHistory& model, Steps& steps) {
     uint64_t count = 0;
   };
   const uint32_t first = steps.boundaries[steps.window_first];
-  // After an error everything is let go: what was held up to it counts.
+  // After an error everything is freed: what was held up to it counts.
   uint32_t last = steps.boundaries[steps.window_last + 1] - 1;
   if (!model.failures.empty()) last = std::max(first, std::min(last, model.failures.back().event));
   std::unordered_map<uint32_t, Held> held;
@@ -114,7 +114,7 @@ void measure_growing_stacks(const AllocationHistory& model, Steps& steps) {
   });
 }
 
-// A rhythm that ended long before the history did: what it shows is no longer going on.
+// Whether the rhythm ended long before the history, so that its growth has stopped.
 bool has_ended(const Steps& steps) {
   std::vector<uint64_t> lengths;
   for (size_t i = 0; i + 1 < steps.boundaries.size(); ++i) {
@@ -124,9 +124,9 @@ bool has_ended(const Steps& steps) {
   return last > 4 * median(std::move(lengths));
 }
 
-// The layers of a model follow each other in a rhythm, too, while it is made and in a forward pass;
-// but nothing of it goes before the next comes. What an iteration makes, it lets go for the most
-// part; up to a failure, after which all goes.
+// The layers of a model also follow each other in a rhythm, while it is created and in a forward
+// pass, but free nothing before the next layer comes. An iteration frees most of what it allocates.
+// Only events up to a failure count, as everything is freed after it.
 bool gives_back(const AllocationHistory& model, const std::vector<uint32_t>& boundaries) {
   const uint32_t end =
       model.failures.empty() ? model.event_count() : model.failures.front().event + 1;
@@ -149,7 +149,7 @@ uint32_t Steps::end_of_step(uint32_t event) const {
 
 std::vector<uint32_t> boundaries_from_marks(const ProcessModel& process,
                                             const AllocationHistory& model) {
-  // A program may have several optimizers: the name that comes most often is the step.
+  // A program may have several optimizers: the most frequent name marks the step.
   struct Named {
     int rank = 0;
     std::vector<int64_t> times;
@@ -204,9 +204,9 @@ void measure_steps(const AllocationHistory& model, Steps& steps) {
         static_cast<uint64_t>(model.time_ns[end] - model.time_ns[steps.boundaries[i]]));
   }
   steps.period_ns = static_cast<int64_t>(median(periods));
-  if (steps.count() < 5) return;  // fewer tell nothing about growth
+  if (steps.count() < 5) return;  // too few to measure growth
   if (steps.source != StepSource::kMarks && has_ended(steps)) return;
-  // States, caches and lists fill up in the beginning; what counts is what goes on.
+  // States, caches and lists fill up at the beginning; only later growth counts.
   steps.window_first = std::max<uint32_t>(1, steps.count() * 2 / 5);
   steps.window_last = steps.count() - 1;
   std::vector<double> low;
@@ -226,11 +226,11 @@ Steps find_steps(const ProcessModel& process, const AllocationHistory& model) {
   if (steps.boundaries.size() >= kLeastSteps) {
     steps.source = StepSource::kMarks;
     steps.confidence = 1;
-    // What comes before the first optimizer step's end is a step of its own: it begins with the
+    // The part before the end of the first optimizer step is a separate step that begins with the
     // history.
     if (steps.boundaries.front() != 0) steps.boundaries.insert(steps.boundaries.begin(), 0);
   } else if (steps.boundaries.empty()) {
-    // Where an optimizer was heard once or twice, another rhythm is that of its layers.
+    // Where an optimizer step was marked only once or twice, another rhythm is that of its layers.
     Rhythm rhythm = boundaries_from_rhythm(model);
     Rhythm collectives = boundaries_from_collectives(process, model);
     const bool by_collectives = collectives.confidence > rhythm.confidence;
@@ -246,7 +246,7 @@ Steps find_steps(const ProcessModel& process, const AllocationHistory& model) {
     steps.confidence = 0;
     return steps;
   }
-  // The last, unfinished step counts as one: an error happens inside it.
+  // The last, unfinished step counts too: an error may have happened inside it.
   if (steps.source != StepSource::kMarks) steps.boundaries.push_back(model.event_count());
   measure_steps(model, steps);
   return steps;
