@@ -15,7 +15,7 @@ uint64_t greatest_id(const TraceReader& reader, BlockKind kind, uint32_t process
   return rows == 0 ? 0 : 2 * rows + (1 << 16);
 }
 
-// Puts a row where its id says, unless the id is absurd.
+// Stores a row at its id, unless the id is implausible.
 template <typename Row>
 bool put(std::vector<Row>& rows, const Row& row, uint64_t limit) {
   if (row.id == 0 || row.id > limit) return false;
@@ -64,7 +64,7 @@ Dictionary Dictionary::load(const TraceReader& reader, BlockDecoder& decoder, ui
   d.dropped_ += load_rows(reader, decoder, process, d.stacks_);
   d.dropped_ += load_rows(reader, decoder, process, d.modules_);
   for (uint32_t id = 0; id < d.stacks_.size(); ++id) {
-    // A stack is recorded after the one it grows from; anything else could make a circle.
+    // A stack is recorded after its parent; anything else could form a cycle.
     if (d.stacks_[id].parent >= id) d.stacks_[id].parent = 0;
   }
   return d;

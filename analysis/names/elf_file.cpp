@@ -21,15 +21,15 @@ namespace {
 constexpr uint64_t kMaxSections = 1 << 16;
 constexpr uint64_t kMaxProgramHeaders = 1 << 12;
 constexpr uint64_t kMaxNoteBytes = 1 << 16;
-constexpr uint64_t kMaxSymbols = 1 << 26;  // libtorch has a few millions
+constexpr uint64_t kMaxSymbols = 1 << 26;  // libtorch has a few million
 // Symbols times the addresses they cover. In a real file few functions share an address.
 constexpr uint64_t kMaxComparisons = 1 << 27;
 constexpr size_t kMaxNameBytes = 8 << 10;
 constexpr size_t kSymbolsAtOnce = 8 << 10;
 constexpr std::string_view kBuildIdOwner{"GNU\0", 4};
 
-// Opening a device or a pipe does things, and so does reading some files of /proc and /sys: look
-// at what the name means first, and then open what was looked at.
+// Opening a device or a pipe has side effects, and so does reading some files of /proc and /sys:
+// check what the path refers to first, and then open exactly that.
 int open_regular(const std::string& path) {
   if (!path.starts_with('/') || path.find('\0') != std::string::npos) return -1;
   const Descriptor place(::open(path.c_str(), O_PATH | O_CLOEXEC));
@@ -78,7 +78,7 @@ bool is_function(const Elf64_Sym& symbol) {
          symbol.st_size != 0;
 }
 
-// Of several names for the same code the one that others call it by.
+// The rank of a name among several for the same code: the one that callers use wins.
 int standing(const Elf64_Sym& symbol) {
   switch (ELF64_ST_BIND(symbol.st_info)) {
     case STB_GLOBAL:
@@ -126,7 +126,15 @@ ElfFile::~ElfFile() {
 
 bool ElfFile::read_at(uint64_t offset, void* out, size_t size) const {
   if (offset > size_ || size > size_ - offset) return false;
-  return tidemark::read_at(fd_, offset, out, size);
+  auto* to = static_cast<uint8_t*>(out);
+  while (size != 0) {
+    const ssize_t got = ::pread(fd_, to, size, static_cast<off_t>(offset));
+    if (got <= 0) return false;  // the file has been truncated
+    to += got;
+    offset += static_cast<uint64_t>(got);
+    size -= static_cast<size_t>(got);
+  }
+  return true;
 }
 
 bool ElfFile::load() {
@@ -157,11 +165,11 @@ void ElfFile::load_build_id(const Elf64_Ehdr& header) {
 }
 
 bool ElfFile::load_sections(const Elf64_Ehdr& header) {
-  if (header.e_shoff == 0) return true;  // stripped of everything
+  if (header.e_shoff == 0) return true;  // fully stripped
   if (header.e_shentsize != sizeof(Elf64_Shdr)) return false;
   Elf64_Shdr first;
   if (!read_at(header.e_shoff, &first, sizeof first)) return false;
-  // What does not fit into the header's 16 bits stands in the first section.
+  // Values that do not fit into the header's 16 bits are in the first section.
   const uint64_t count = header.e_shnum != 0 ? header.e_shnum : first.sh_size;
   names_section_ = header.e_shstrndx != SHN_XINDEX ? header.e_shstrndx : first.sh_link;
   if (count > kMaxSections) return false;
@@ -227,7 +235,7 @@ void ElfFile::search(const Elf64_Shdr& table, std::span<const uint64_t> addresse
 
 std::vector<std::string> ElfFile::functions_at(std::span<const uint64_t> addresses) const {
   std::vector<Hit> hits(addresses.size());
-  // What is exported is in the full table as well, unless somebody left only parts of that.
+  // Exported symbols are also in the full table, unless that was partly stripped.
   for (const uint32_t type : {uint32_t{SHT_SYMTAB}, uint32_t{SHT_DYNSYM}}) {
     std::vector<Hit> found(addresses.size());
     if (const Elf64_Shdr* table = section_of_type(type)) search(*table, addresses, found);

@@ -14,7 +14,7 @@ constexpr size_t kLongestName = 200;
 constexpr std::string_view kLeftOut = "\u2026";
 constexpr std::string_view kNameless = "(anonymous namespace)::";
 
-// Behind the bracket that closes the one at `at`; the end when none does.
+// The position after the bracket that closes the one at `at`; the end when none does.
 size_t behind_bracket(std::string_view text, size_t at) {
   size_t depth = 0;
   for (size_t i = at; i < text.size(); ++i) {
@@ -30,8 +30,8 @@ bool letter_of_name(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-// "operator<<", "operator()", "operator bool": their signs are no brackets. The length of the
-// operator's name at `at`, 0 when there is none.
+// The length of the operator's name at `at`, 0 when there is none: the characters of "operator<<"
+// and "operator()" are not brackets.
 size_t operator_length(std::string_view text, size_t at) {
   constexpr std::string_view kWord = "operator";
   if (text.substr(at, kWord.size()) != kWord) return 0;
@@ -52,7 +52,7 @@ size_t operator_length(std::string_view text, size_t at) {
   return end - at;
 }
 
-// Without parameters, long template arguments and remarks in square brackets.
+// Removes parameters, long template arguments and notes in square brackets.
 std::string without_brackets(std::string_view text) {
   std::string out;
   for (size_t at = 0; at < text.size();) {
@@ -78,7 +78,7 @@ std::string without_brackets(std::string_view text) {
   return out;
 }
 
-// Behind the last space that is part of no bracket and of no operator's name.
+// The position after the last space that is not inside brackets or an operator's name.
 size_t behind_result(std::string_view text) {
   size_t begin = 0;
   for (size_t at = 0; at < text.size();) {
@@ -109,7 +109,7 @@ std::string short_function(std::string_view demangled) {
   while (text.ends_with(' ')) text.pop_back();
   text.erase(0, behind_result(text));
   if (text.size() <= kLongestName) return text;
-  // The end says what it does; whole characters only.
+  // Keep the end, which is the most specific part; whole characters only.
   size_t from = text.size() - kLongestName;
   while (from < text.size() && (static_cast<unsigned char>(text[from]) & 0xc0) == 0x80) ++from;
   return std::string(kLeftOut) + text.substr(from);
@@ -117,7 +117,8 @@ std::string short_function(std::string_view demangled) {
 
 std::string readable_name(const std::string& mangled) {
   if (!mangled.starts_with("_Z")) return mangled.substr(0, kLongestName);
-  // Parts that the compiler split off ("foo.cold", "foo.isra.0") bear the name of the whole.
+  // Parts that the compiler split off ("foo.cold", "foo.isra.0") get the name of the whole
+  // function.
   const std::string whole = mangled.substr(0, mangled.find('.'));
   int status = 0;
   const std::unique_ptr<char, void (*)(void*)> plain(

@@ -17,7 +17,7 @@ namespace tidemark {
 
 namespace {
 
-// Debugging information beyond this is left alone: functions still have their names.
+// Larger debug information is not read: functions still have their names.
 constexpr uint64_t kMaxDebugBytes = uint64_t{1} << 30;
 constexpr size_t kMaxModules = 4096;
 
@@ -25,7 +25,7 @@ bool is_nameless(const Frame& frame) {
   return frame.function == 0 && frame.module != 0;
 }
 
-// The places of one object in which names are wanted.
+// The addresses of one object that need names.
 struct Wanted {
   std::vector<uint64_t> addresses;  // in order, each once
   std::vector<std::pair<uint64_t, uint32_t>> frames;
@@ -101,8 +101,8 @@ std::vector<Place> look_up(const ObjectKey& key, const std::vector<uint64_t>& ad
   return places;
 }
 
-// The function that stands at the line; where the compiler put its code into another one, whose
-// frame this is, that one too, without the spaces and classes that it is usually in as well.
+// The function at the line. If it was inlined, also the function whose frame this is, without its
+// namespaces and classes, which are usually the same.
 std::string function_text(const Place& place) {
   if (place.source.inlined.empty()) return readable_name(place.function);
   const std::string inner = readable_name(place.source.inlined);

@@ -42,7 +42,7 @@ class DwarfLines final : public SourceLines {
  private:
   bool find_unit(uint64_t address, Dwarf_Die& unit) {
     if (dwarf_addrdie(dwarf_.get(), address, &unit) != nullptr) return true;
-    // Some compilers write no table of address ranges: then the units themselves are asked, once.
+    // Some compilers write no table of address ranges: then read them from the units, once.
     if (!std::exchange(ranges_known_, true)) collect_ranges();
     const auto after =
         std::upper_bound(ranges_.begin(), ranges_.end(), address,
@@ -86,7 +86,7 @@ class DwarfLines final : public SourceLines {
     if (dwarf_attr_integrate(&inlined, DW_AT_linkage_name, &attribute) != nullptr) {
       if (const char* const name = dwarf_formstring(&attribute)) return name;
     }
-    // A function that is called nowhere else has no such name: it is put together.
+    // A function that is never called out of line has no linkage name: build it from its scopes.
     Dwarf_Die die = inlined;
     for (const unsigned step : {DW_AT_abstract_origin, DW_AT_specification}) {
       Dwarf_Die target;

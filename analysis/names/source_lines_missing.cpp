@@ -1,4 +1,4 @@
-// Built where elfutils was not found: functions have names, but no lines.
+// Used when elfutils was not found at build time: functions have names, but no lines.
 #include "analysis/names/source_lines.h"
 
 namespace tidemark {

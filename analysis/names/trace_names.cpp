@@ -66,7 +66,7 @@ uint64_t next_sequence(const std::vector<FrameHeader>& frames, uint32_t process)
   return next;
 }
 
-// The names, the index and the trailer: everything behind the frames that are there.
+// The names, the index and the trailer: everything after the existing frames.
 bool encode_tail(const SoundFrames& present, const std::map<uint32_t, NamedFrames>& named,
                  BufferSink& tail) {
   TailSink sink(tail, present.end);
@@ -82,8 +82,19 @@ bool encode_tail(const SoundFrames& present, const std::map<uint32_t, NamedFrame
   return trace.finish();
 }
 
-// The new tail is longer than the old one, which it holds in a newer form: should the machine stop
-// halfway, a reader scans and finds every frame.
+bool write_at(int fd, std::span<const uint8_t> bytes, uint64_t offset) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    offset += static_cast<uint64_t>(n);
+    bytes = bytes.subspan(static_cast<size_t>(n));
+  }
+  return true;
+}
+
+// The new tail is longer than the old one and contains all of it in updated form: if the machine
+// stops halfway, a reader scans the file and finds every frame.
 Status replace_tail(int fd, const TraceReader& reader, uint64_t at, std::span<const uint8_t> tail) {
   std::vector<uint8_t> old(reader.file_bytes() - at);
   if (!reader.read_at(at, old.data(), old.size())) return Error{reader.path() + ": cannot read"};
