@@ -1,4 +1,4 @@
-// What NCCL holds, rank by rank and communicator by communicator.
+// NCCL's memory by rank and communicator.
 #include <algorithm>
 #include <map>
 
@@ -24,7 +24,8 @@ class CommunicatorClock {
 
   // 0: there is none.
   uint64_t at(int64_t time_ns) const {
-    // Buffers come with the first use: a call that was under way comes before the last one made.
+    // Buffers are allocated at first use: a call in progress takes precedence over the communicator
+    // created last.
     const auto call =
         std::upper_bound(calls_.begin(), calls_.end(), time_ns,
                          [](int64_t time, const Call& c) { return time < c.begin_ns; });
@@ -32,7 +33,8 @@ class CommunicatorClock {
       return std::prev(call)->communicator;
     }
     if (made_.empty()) return 0;
-    // NCCL tells of a communicator in the middle of making it: what came before the first is its.
+    // NCCL reports a communicator while it is being created: earlier allocations belong to the
+    // first one.
     const auto next = std::upper_bound(made_.begin(), made_.end(),
                                        std::pair<int64_t, uint64_t>(time_ns, UINT64_MAX));
     return next == made_.begin() ? next->second : std::prev(next)->second;
@@ -62,7 +64,7 @@ Level level_of(const std::vector<const DriverAllocation*>& allocations) {
       changes.emplace_back(a->death_ns, -static_cast<int64_t>(a->size_bytes));
     }
   }
-  std::sort(changes.begin(), changes.end());  // at one instant, what goes comes first
+  std::sort(changes.begin(), changes.end());  // at one instant, frees come first
   Level level;
   int64_t now = 0;
   for (const auto& [time_ns, bytes] : changes) {

@@ -9,13 +9,13 @@ namespace tidemark {
 
 namespace {
 
-// Below that nobody would look for a reason.
+// Smaller differences are not worth explaining.
 constexpr uint64_t kWorthSaying = uint64_t{16} << 20;
 constexpr size_t kMostStacks = 8;
 
 struct Candidate {
   const ProcessModel* process = nullptr;
-  const AllocationHistory* framework = nullptr;  // null: the driver's account
+  const AllocationHistory* framework = nullptr;  // null: use the driver's allocations
   RankHeight height;
 };
 
@@ -37,8 +37,8 @@ Candidate candidate_of(const ProcessModel& process, int64_t device, bool framewo
   return c;
 }
 
-// One per rank: its highest device, by rank. A rank that was started again counts with its higher
-// life.
+// One per rank, in order: its device with the highest peak. A restarted rank counts with the higher
+// of its runs.
 std::vector<Candidate> candidates(const TraceModel& model, bool framework) {
   std::map<int64_t, Candidate> best;
   for (const ProcessModel& process : model.processes) {
@@ -155,8 +155,8 @@ class RankCurve {
   int64_t end_ns_ = INT64_MIN;
 };
 
-// Every rank is looked at once at each of a number of instants; only those that may have left the
-// others first are looked at closer. So the work grows with the ranks, not with their square.
+// Every rank is sampled at a fixed number of instants; only those that may have diverged first are
+// examined more closely. So the work is linear in the number of ranks.
 class DivergenceSearch {
  public:
   explicit DivergenceSearch(const std::vector<Candidate>& ranks) : ranks_(ranks) {
@@ -167,7 +167,7 @@ class DivergenceSearch {
     limit_ = std::max(kWorthSaying, typical.bytes / 10);
     begin_ns_ = begin_ns;
     for (size_t i = 0; i < ranks_.size(); ++i) {
-      // Ranks reach the same height at different times; that alone is no difference.
+      // Ranks reach the same level at different times; that alone is not a difference.
       const RankHeight& height = ranks_[i].height;
       if (height.bytes < typical.bytes + limit_ || height.time_ns <= begin_ns) continue;
       suspects_.push_back({i, 0});
@@ -183,7 +183,7 @@ class DivergenceSearch {
 
   struct Suspect {
     size_t rank = 0;
-    int64_t parted = 0;  // the instant from which on it is above the others, up to its peak
+    int64_t parted = 0;  // the instant since which it is above the others, up to its peak
   };
 
   int64_t instant(int64_t k) const {
@@ -191,7 +191,7 @@ class DivergenceSearch {
                                             static_cast<double>(k) / kInstants);
   }
 
-  // The middle of those that still ran then; of all where none did.
+  // The median of the ranks still running then; of all ranks if none was.
   uint64_t middle_at(int64_t time_ns) const {
     std::vector<uint64_t> running;
     std::vector<uint64_t> all;
@@ -200,7 +200,7 @@ class DivergenceSearch {
       if (curve.end_ns() >= time_ns) running.push_back(all.back());
     }
     std::vector<uint64_t>& values = running.size() > 1 ? running : all;
-    // The lower middle: with two ranks, the other one's.
+    // The lower median: with two ranks, the value of the other one.
     const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
     std::nth_element(values.begin(), middle, values.end());
     return *middle;
@@ -239,7 +239,7 @@ class DivergenceSearch {
     return first;
   }
 
-  // Between the last instant at which it was with the others and the next.
+  // Searches between the last instant at which it was level with the others and the next one.
   int64_t parting(const Suspect& s, int64_t peak_ns) const {
     int64_t below = s.parted == 0 ? begin_ns_ : instant(s.parted - 1);
     int64_t above = std::min(peak_ns, instant(s.parted));

@@ -1,4 +1,4 @@
-// Who waited for whom: collectives that some ranks of a communicator called and others never did.
+// Collectives that some ranks of a communicator called and others never did.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -21,7 +21,7 @@ bool waits_unnumbered(const NcclOperation& op) {
   return op.group == 0 && op.kind == NcclKind::kCollective && op.duration_ns == 0;
 }
 
-// The same call stands in the trace a second time when it was taken up after all.
+// Whether the same call is in the trace a second time, because it was enqueued later.
 bool taken_up_later(const ProcessModel& process, const NcclOperation& waiting) {
   return std::any_of(process.nccl.begin(), process.nccl.end(), [&](const NcclOperation& op) {
     return op.group != 0 && op.start_ns == waiting.start_ns && op.thread == waiting.thread;
@@ -68,7 +68,7 @@ std::optional<StuckCollective> judge(uint64_t id, const std::vector<LastCall>& c
       stuck.absent.push_back(rank);
       continue;
     }
-    // It ran: then every rank was there, and the trace of the other one ends too early to tell.
+    // It ran, so every rank took part, and the trace of the other one just ends too early.
     if (call.operation.gpu_start_ns != 0) return std::nullopt;
     stuck.waiting.push_back(rank);
     if (call.operation.start_ns < stuck.since_ns) {
