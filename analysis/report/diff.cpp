@@ -17,7 +17,7 @@ struct Place {
   const DeviceReport* device = nullptr;
 };
 
-// Devices on which anything happened.
+// Devices with any activity.
 std::vector<Place> places_of(const Report& report) {
   std::vector<Place> places;
   for (const RankReport& rank : report.ranks) {

@@ -13,7 +13,7 @@ namespace tidemark {
 
 namespace {
 
-// A program that catches the error and tries again makes thousands; the last ones tell enough.
+// A program that catches the error and retries causes thousands; the last ones are enough.
 constexpr size_t kMaxOoms = 16;
 
 OomReport oom_of(const AllocationHistory& model, const FailedAllocation& failure,
@@ -85,15 +85,15 @@ void add_phases(DeviceReport& d, const DeviceEvidence& evidence) {
       ++r.count;
       r.total_ns += evidence.model->time_ns[p.last - 1] - evidence.model->time_ns[p.first];
       if (p.peak.bytes > r.peak.bytes) r.peak = p.peak;
-      // The first step is said only where nothing says more.
+      // Later kinds override the first step: they are more specific.
       if (p.holds(d.allocated_peak.event)) d.peak_phase = kind;
     }
     if (r.count != 0) d.phases.push_back(r);
   }
 }
 
-// Without the bridge, or until it was attached, the recorder saw blocks but not what was asked for.
-// A sum over some of the requests is the peak only if all of them together were less while one of
+// Without the bridge, or before it was attached, the recorder saw blocks but not requested sizes.
+// The peak of known requests is the true peak only if all blocks together were smaller while one of
 // unknown size lived.
 bool knows_requests(const AllocationHistory& model) {
   constexpr uint32_t kMostLookedAt = 16384;
@@ -142,7 +142,7 @@ Status add_framework(DeviceReport& d, const DeviceEvidence& evidence, const Repo
   if (const auto last = pushed_by(model, *event); last) {
     d.pushed_by = {last->block_bytes, names.stack_text(last->stack)};
   }
-  // At the out-of-memory error the holes matter most; without one, where reserved was greatest.
+  // The holes matter most at the out-of-memory error or, without one, at the reserved peak.
   const uint32_t worst =
       model.failures.empty() ? model.reserved_peak.event : model.failures.back().event;
   d.fragmentation = options.at.kind == Instant::Kind::kPeak
@@ -156,7 +156,7 @@ Status add_framework(DeviceReport& d, const DeviceEvidence& evidence, const Repo
   return {};
 }
 
-// The largest groups of what the driver gave out, by stack.
+// The largest groups of driver allocations, by stack.
 std::vector<StackShare> driver_shares(const ProcessModel& process, int64_t device, int64_t time_ns,
                                       size_t limit) {
   std::map<uint32_t, StackShare> sums;
@@ -205,7 +205,7 @@ void add_driver(DeviceReport& d, const ProcessModel& process, const ReportOption
   d.stacks = driver_shares(process, d.device, d.at_ns, options.stacks);
 }
 
-// Everything that the rules of the diagnosis and the report need to know of one device.
+// Everything that the diagnosis rules and the report need about one device.
 DeviceEvidence gather(const ProcessModel& process, int64_t ordinal, const StackRoles& roles) {
   DeviceEvidence e;
   e.process = &process;
