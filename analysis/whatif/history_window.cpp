@@ -91,7 +91,7 @@ FrameworkEvent event_of(const FailedAllocation& f) {
   return e;
 }
 
-// How many events at the front only tell what was there before the history.
+// The number of events at the front that only describe the state before the history.
 uint32_t seeds_of(const AllocationHistory& whole, uint32_t end) {
   uint32_t seeds = 0;
   for (uint32_t e = 0; e < end; ++e) {
@@ -112,7 +112,7 @@ EventWindow window_around(const AllocationHistory& model, uint32_t event, uint32
   const uint32_t count = model.event_count();
   if (count <= most) return {0, count};
   const uint32_t end = std::max(most, std::min(count, event + most / 4));
-  // Of the first half, so that enough comes before the event in any case.
+  // Search only the first half, so that enough events remain before `event`.
   const uint32_t earliest = end - most;
   uint32_t first = earliest;
   MemoryTotals totals = earliest == 0 ? MemoryTotals{} : model.totals_after(earliest - 1);

@@ -25,7 +25,7 @@ void fill(Prediction& p, const CachingAllocator& a) {
   p.collections = a.counts().collections;
 }
 
-// Settings as the recording states them: values first, the configuration text for what values lack.
+// The settings stated by the recording: single values first, the configuration text for the rest.
 AllocatorSettings settings_of(const ProcessModel& process, std::string& conf) {
   AllocatorSettings settings;
   std::string threshold;
@@ -46,7 +46,7 @@ bool sizes_missing(const AllocationHistory& model) {
                       [](const Allocation& a) { return a.requested_bytes != 0; });
 }
 
-// A recorder that only saw blocks gives their sizes for what was asked.
+// A recorder that saw only blocks stores their sizes as the requested ones.
 bool sizes_are_rounded(const AllocationHistory& model) {
   constexpr size_t kEnough = 64;
   return model.allocations.size() >= kEnough &&
@@ -72,7 +72,7 @@ uint64_t other_use(const ProcessModel& process, int64_t device, const Allocation
   return other;
 }
 
-// No card has so much; sums of such sizes would overflow.
+// Rejects sizes that no card has: their sums would overflow.
 bool plausible(const AllocationHistory& model) {
   constexpr uint64_t kMostBytes = uint64_t{1} << 44;
   constexpr uint64_t kHighestAddress = uint64_t{1} << 57;
@@ -89,7 +89,7 @@ bool plausible(const AllocationHistory& model) {
          std::all_of(model.failures.begin(), model.failures.end(), failure);
 }
 
-// Why the allocations of this device cannot be replayed, if so.
+// An error if the allocations of this device cannot be replayed.
 Status check_replayable(const AllocationHistory* model, int64_t device) {
   if (model == nullptr || model->allocations.empty()) {
     return Error{fmt::format("no PyTorch allocations were recorded on cuda:{}", device)};
@@ -124,7 +124,7 @@ std::vector<TorchVersion> possible_versions(const ProcessModel& process,
   return {{2, 11}, {2, 12}, {2, 13}};
 }
 
-// What a memory fraction allowed the recorded run; 0: not known.
+// The limit that a memory fraction set in the recorded run; 0: not known.
 uint64_t allowed_by_fraction(const ProcessModel& process, int64_t device, double fraction,
                              uint64_t card_bytes) {
   if (fraction > 0 && fraction < 1) {
@@ -246,7 +246,7 @@ Prediction WhatIf::predict(const AllocatorSettings& settings, std::string conf) 
   used.rules.one_division_rounds = !own_.version.at_least(4);
   uint64_t allowed = recorded_allowed_;
   if (settings.memory_fraction > 0) {
-    // 2.10+: the whole card is no limit.
+    // 2.10+: a fraction of 1 sets no limit.
     allowed =
         settings.memory_fraction < 1
             ? static_cast<uint64_t>(settings.memory_fraction * static_cast<double>(card_bytes_))
@@ -278,7 +278,7 @@ void WhatIf::run(CachingAllocator& allocator, Prediction& p) const {
         const RequestedBlock& b = blocks[r.subject];
         if (allocator.allocate(r.subject, b.bytes, b.stream, b.pool)) {
           ++p.failures_avoided;
-          allocator.complete(r.subject);  // what the program would have done with it is not known
+          allocator.complete(r.subject);  // how the program would have used it is not known
           break;
         }
         p.out_of_memory = true;

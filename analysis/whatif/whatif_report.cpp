@@ -24,13 +24,13 @@ Result<std::vector<Candidate>> parse_all(const std::vector<std::string>& confs) 
   return all;
 }
 
-// Garbage collection acts on a share of what a memory fraction allows.
+// Garbage collection starts at a share of the limit that a memory fraction sets.
 bool collects_nothing(const AllocatorSettings& settings, const WhatIf& whatif) {
   return settings.gc_threshold > 0 && settings.memory_fraction == 0 &&
          whatif.recorded_allowed() == 0;
 }
 
-// A setting without effect deserves a word, or its row in the table misleads.
+// Explains settings without effect: otherwise their rows in the table mislead.
 void note_settings(const Candidate& c, const WhatIf& whatif, std::vector<std::string>& notes) {
   if (c.settings.memory_fraction > 0 && whatif.card_bytes() == 0) {
     notes.push_back(fmt::format(

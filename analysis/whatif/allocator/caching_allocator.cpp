@@ -71,7 +71,7 @@ uint64_t CachingAllocator::order_of(const Block& block) const {
   switch (tie_break_) {
     case TieBreak::kRegistration:
       return block.registration;
-    case TieBreak::kSegment:  // segments are numbered as they are made; offsets stay below 2^45
+    case TieBreak::kSegment:  // segments are numbered in creation order; offsets stay below 2^45
       return (uint64_t{block.segment} << 36) |
              ((block.address - segments_[block.segment].base) / kMinBlockBytes);
     case TieBreak::kAddress:
@@ -115,12 +115,12 @@ void CachingAllocator::try_merge(uint32_t into, uint32_t from) {
   drop_block(from);
 }
 
-// Only the best fit is looked at: when the split limit forbids it, the search has failed.
+// Only the best fit is considered: if the split limit forbids it, the search fails.
 FreeSet::Place CachingAllocator::find_free(const StreamList& list, uint64_t size) const {
   const FreeSet& free = list.free;
   FreeSet::Place at = free.lower_bound(size);
   if (at == free.end()) return at;
-  // A block that can grow counts as large as it can become.
+  // A block that can grow counts with its largest possible size.
   while (blocks_[free.at(at).block].expandable && settings_.rules.expandable_segments) {
     const FreeSet::Place next = free.next(at);
     if (next == free.end() ||
@@ -150,7 +150,7 @@ uint32_t CachingAllocator::allocate_segment(uint32_t list, uint64_t size) {
   const uint64_t bytes = settings_.segment_bytes(size);
   if (limits_.allowed != 0 && totals_.reserved + bytes > limits_.allowed) return 0;
   const bool private_pool = pools_[lists_[list].pool].pool != 0;
-  // 2.1 to 2.4: private pools take plain segments even so.
+  // 2.1 to 2.4: private pools use plain segments nevertheless.
   if (settings_.rules.expandable_segments && (!private_pool || settings_.version.at_least(5))) {
     return allocate_expandable(list, size);
   }
@@ -227,7 +227,8 @@ void CachingAllocator::release(uint32_t id) {
   ++pending_live_;
 }
 
-// The driver's free waits for the whole device: what was pending then is free at the next request.
+// The driver's free synchronizes with the whole device: blocks pending at that time are free at the
+// next request.
 void CachingAllocator::complete_first(size_t count) {
   pending_done_ = 0;
   const std::vector<uint32_t> ids(pending_.begin(),

@@ -5,7 +5,7 @@
 
 namespace tidemark {
 
-// Makes the chain of used and free blocks of one range; returns its last block.
+// Creates the chain of used and free blocks of one range; returns its last block.
 uint32_t CachingAllocator::fill_existing(const ExistingSegment& segment, uint32_t list,
                                          uint32_t segment_index, uint32_t previous) {
   const auto append = [&](uint64_t address, uint64_t size) {
@@ -44,8 +44,8 @@ void CachingAllocator::add_existing(const ExistingSegment& segment) {
   note_peaks();
 }
 
-// Mapped ranges of one stream and pool lie in one segment unless they are too far apart; what lies
-// between and behind them is not mapped.
+// Mapped ranges of one stream and pool are in one segment unless they are too far apart; the space
+// between and after them is not mapped.
 void CachingAllocator::add_existing_expandable(const ExistingSegment& segment, uint32_t list) {
   const uint64_t page = segment.small ? kSmallSegmentBytes : settings_.large_segment_bytes;
   uint32_t previous = 0;

@@ -1,5 +1,5 @@
 // Expandable segments of the caching allocator: a wide range of addresses per stream and pool, in
-// which pages are mapped as needed; blocks that are not mapped wait in the chain of their segment.
+// which pages are mapped as needed; unmapped blocks stay in the chain of their segment.
 #include <algorithm>
 
 #include "analysis/whatif/allocator/caching_allocator.h"
@@ -25,7 +25,7 @@ uint64_t CachingAllocator::expandable_size(uint32_t index) const {
   return b.size + (grows ? blocks_[b.next].size : 0);
 }
 
-// The first run of free and unmapped blocks with room, else a segment of its own.
+// The first run of free and unmapped blocks that is large enough, else a new segment.
 uint32_t CachingAllocator::find_expandable(uint32_t list, uint64_t size) {
   const auto usable = [&](uint32_t index) {
     return index != 0 &&
@@ -48,8 +48,8 @@ uint32_t CachingAllocator::find_expandable(uint32_t list, uint64_t size) {
   return block;
 }
 
-// Maps whole pages from the start of an unmapped block, at least `size` bytes of it, and joins them
-// with the free blocks around. False: the driver has no more.
+// Maps whole pages from the start of an unmapped block, at least `size` bytes, and merges them with
+// adjacent free blocks. False: the driver is out of memory.
 bool CachingAllocator::map(uint32_t index, uint64_t size) {
   const Segment& segment = segments_[blocks_[index].segment];
   const uint64_t page = segment.page;
@@ -90,7 +90,7 @@ uint32_t CachingAllocator::allocate_expandable(uint32_t list, uint64_t size) {
   return block;
 }
 
-// Gives back the whole pages inside a free block; what lies before and behind them stays.
+// Unmaps the whole pages inside a free block; the parts before and after them stay.
 void CachingAllocator::unmap(uint32_t index) {
   const Block whole = blocks_[index];
   const Segment segment = segments_[whole.segment];
@@ -120,7 +120,7 @@ void CachingAllocator::unmap(uint32_t index) {
   totals_.reserved -= end - begin;
   counts_.driver_frees += (end - begin) / segment.page;
   if (blocks_[index].split()) return;
-  erase_unmapped(index);  // nothing of it is mapped any more: the addresses go back too
+  erase_unmapped(index);  // nothing in it is mapped: its addresses are released too
   drop_block(index);
 }
 

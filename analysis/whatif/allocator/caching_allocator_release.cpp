@@ -1,11 +1,11 @@
-// How the caching allocator gives memory back to the driver.
+// How the caching allocator returns memory to the driver.
 #include <algorithm>
 
 #include "analysis/whatif/allocator/caching_allocator.h"
 
 namespace tidemark {
 
-// A whole segment that is one free block.
+// Releases a segment that is one free block.
 void CachingAllocator::release_segment(uint32_t index) {
   const Block& b = blocks_[index];
   erase_free(index);
@@ -34,7 +34,7 @@ void CachingAllocator::release_pool(uint32_t pool) {
 }
 
 void CachingAllocator::release_everything() {
-  // Every stream is waited for, which completes the frees that waited for one.
+  // This synchronizes every stream, which completes all pending frees.
   complete_first(pending_.size());
   release_pool(0);
   release_pool(1);
@@ -53,7 +53,8 @@ void CachingAllocator::retire_pool(uint32_t pool) {
   }
 }
 
-// With a split limit, blocks above it are whole segments: one that is large enough, or several.
+// With a split limit, blocks above it are whole segments: releases one that is large enough, or
+// several.
 bool CachingAllocator::release_oversize(uint32_t list, uint64_t size) {
   const uint64_t limit = settings_.rules.max_split_bytes;
   if (limit == UINT64_MAX) return false;
@@ -64,7 +65,7 @@ bool CachingAllocator::release_oversize(uint32_t list, uint64_t size) {
     release_segment(free.at(fit).block);
     return true;
   }
-  std::vector<uint32_t> chosen;  // from the largest down
+  std::vector<uint32_t> chosen;  // largest first
   uint64_t released = 0;
   for (FreeSet::Place at = fit; at != free.begin() && released < wanted;) {
     at = free.previous(at);

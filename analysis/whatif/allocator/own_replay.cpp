@@ -43,7 +43,7 @@ const SegmentChange* OwnReplay::segment_at(uint64_t address) const {
 }
 
 RequestedBlock OwnReplay::block_of(const Allocation& a) const {
-  // Rows from before the bridge was there say what the block takes, not what was asked for.
+  // Rows from before the bridge was attached have the block size, not the requested size.
   RequestedBlock block{a.requested_bytes != 0 ? a.requested_bytes : a.block_bytes, a.stream,
                        a.pool};
   if (!a.seeded && (a.pool != 0 || !private_pools_)) return block;
@@ -76,7 +76,7 @@ void OwnReplay::learn_segment(const SegmentChange& change) {
   segments_[change.address] = change;
 }
 
-// The change again, with the pool that the segment belonged to.
+// Returns the change with the pool of its segment.
 SegmentChange OwnReplay::forget_segment(const SegmentChange& change) {
   SegmentChange gone = change;
   if (const SegmentChange* known = segment_at(change.address)) gone.pool = known->pool;
@@ -147,13 +147,14 @@ void OwnReplay::empty_cache() {
 void OwnReplay::settle() {
   complete_waiting();
   if (shrinks_.empty()) return;
-  if (match_.errors() == 0) ++match_.emptied_needlessly;  // no request follows that caused it
+  if (match_.errors() == 0) ++match_.emptied_needlessly;  // no later request caused it
   empty_cache();
 }
 
 // Whether the request itself made the allocator free the segments whose frees were recorded before
-// it. A retry waits for every stream only after no free block was found, so the completions that it
-// caused must not be known before the search; those before a garbage collection must.
+// it. A retry synchronizes all streams only after no free block was found, so the completions that
+// it caused must be applied after the search; those before a garbage collection must be applied
+// before it.
 bool OwnReplay::explained(const RequestedBlock& wanted) {
   judge_emptying(wanted);
   if (!collects_garbage_ &&
@@ -181,7 +182,7 @@ void OwnReplay::birth(uint32_t event, uint32_t row) {
 }
 
 void OwnReplay::judge_emptying(const RequestedBlock& wanted) {
-  if (match_.errors() != 0) return;  // the model's cache is another one by now
+  if (match_.errors() != 0) return;  // the model's cache already differs
   if (allocator_.has_free(wanted.bytes, wanted.stream, wanted.pool)) {
     ++match_.emptied_needlessly;
     return;
@@ -191,8 +192,8 @@ void OwnReplay::judge_emptying(const RequestedBlock& wanted) {
   match_.lowest_need = std::min(match_.lowest_need, allocator_.totals().reserved + more);
 }
 
-// With garbage collection, segments that went back while others stayed were collected: the limit is
-// too high for the model to see why.
+// With garbage collection, segments freed while others stayed were collected: the limit is too high
+// for the model to reproduce that.
 void OwnReplay::empty_cache_before(uint32_t event) {
   uint64_t recorded = 0;
   for (const SegmentChange& change : shrinks_) recorded += change.size_bytes;
@@ -237,7 +238,7 @@ void OwnReplay::fail(const FailedAllocation& failure) {
   addresses_.forget();
 }
 
-// Segments with their blocks; mapped ranges that touch are one.
+// Segments with their blocks; adjacent mapped ranges are one.
 std::vector<ExistingSegment> OwnReplay::existing_segments() const {
   std::vector<ExistingSegment> all;
   for (const auto& [address, s] : segments_) {

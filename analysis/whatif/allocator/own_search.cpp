@@ -29,10 +29,11 @@ void OwnSearch::attempt(TorchVersion version, uint64_t allowed) {
   bool by_driver = false;
   const auto failed = bounds_from_failures(by_driver);
   if (failed && by_driver) return replay(0, failed->highest);
-  // The lowest: a request that failed must not seem to fit because the limit is guessed too high.
+  // Start with the lowest: a failed request must not seem to fit because the guessed limit is too
+  // high.
   if (failed) return replay(search(*failed, failed->lowest, false), 0);
   if (settings_.gc_threshold > 0 && memory_went_back()) {
-    // Above the highest of these, garbage would never have been collected.
+    // With a limit above the highest of these, garbage would never have been collected.
     const uint64_t peak = model_.reserved_peak.bytes;
     const double highest = static_cast<double>(peak) / settings_.gc_threshold;
     const Bounds bounds{peak, static_cast<uint64_t>(highest)};
@@ -52,8 +53,8 @@ bool OwnSearch::memory_went_back() const {
          model_.change.end();
 }
 
-// What failed requests tell of the limit they met: more than was ever reserved, less than they
-// would have made it.
+// Bounds of the limit from failed requests: at least as much as was ever reserved, less than they
+// would have led to.
 std::optional<OwnSearch::Bounds> OwnSearch::bounds_from_failures(bool& by_driver) const {
   std::optional<Bounds> bounds;
   uint64_t reserved = 0;
@@ -67,7 +68,7 @@ std::optional<OwnSearch::Bounds> OwnSearch::bounds_from_failures(bool& by_driver
       }
     }
     const uint64_t wanted = settings_.segment_bytes(settings_.rules.round(f.requested_bytes));
-    // The driver still had room: torch refused by itself, because of a memory fraction.
+    // If the driver had enough memory, torch's own limit failed the request: a memory fraction.
     const bool refused = f.device_free_bytes < wanted;
     const uint64_t highest = reserved + (refused ? f.device_free_bytes : wanted - 1);
     if (bounds && highest >= bounds->highest) continue;
@@ -80,7 +81,8 @@ std::optional<OwnSearch::Bounds> OwnSearch::bounds_from_failures(bool& by_driver
   return bounds;
 }
 
-// A limit that is too high frees too little or too late, one that is too low too much.
+// With a limit that is too high the model frees too little or too late; with one that is too low,
+// too much.
 uint64_t OwnSearch::search(Bounds bounds, uint64_t first, bool by_driver) const {
   uint64_t farthest = first;
   uint32_t reached = 0;

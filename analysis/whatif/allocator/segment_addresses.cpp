@@ -8,7 +8,7 @@ namespace tidemark {
 namespace {
 
 constexpr uint64_t kChunkBytes = uint64_t{32} << 20;
-constexpr uint64_t kTop = uint64_t{1} << 46;  // where nothing was recorded
+constexpr uint64_t kTop = uint64_t{1} << 46;  // used if nothing was recorded
 
 uint64_t round_up(uint64_t bytes) {
   return (bytes + kChunkBytes - 1) / kChunkBytes * kChunkBytes;
@@ -31,7 +31,7 @@ void join(Ranges& ranges, uint64_t address, uint64_t bytes) {
   }
 }
 
-// Takes [address, address + bytes) out of the one range that holds it.
+// Removes [address, address + bytes) from the range that contains it.
 void cut(Ranges& ranges, uint64_t address, uint64_t bytes) {
   auto range = std::prev(ranges.upper_bound(address));
   const auto [begin, size] = *range;
@@ -69,7 +69,7 @@ bool DriverAddresses::free_for(const AddressRange& range) const {
   return true;
 }
 
-// Marks a recorded range as used, in chunks known already or new ones.
+// Marks a recorded range as used, in existing or new chunks.
 void DriverAddresses::occupy(AddressRange range) {
   while (range.bytes != 0) {
     auto chunk = chunk_at(range.address);
@@ -80,7 +80,7 @@ void DriverAddresses::occupy(AddressRange range) {
       chunk = chunks_.emplace(range.address, Chunk{}).first;
       chunk->second.bytes = end - range.address;
       chunk->second.gaps[range.address] = end - range.address;
-      // The kernel goes from the top down: what lies above in this hole was not to be had.
+      // The kernel allocates from the top down: the space above in this hole was not available.
       auto hole = holes_.upper_bound(range.address);
       if (hole != holes_.begin() && (--hole)->first + hole->second > range.address) {
         hole->second = range.address - hole->first;
@@ -107,8 +107,8 @@ bool DriverAddresses::follow(uint64_t bytes) {
   return false;
 }
 
-// What was recorded later, above the space opened so far, was there to be had: gaps between other
-// things of the process, which stay chunks of the driver's.
+// Ranges recorded later, above the chunks opened so far, were available: they are gaps between
+// other mappings of the process, and become chunks of the driver that are never closed.
 void DriverAddresses::stop_following() {
   following_ = false;
   if (chunks_.empty()) return;
@@ -121,7 +121,7 @@ void DriverAddresses::stop_following() {
       const auto chunk = chunk_at(rest.address);
       const uint64_t piece =
           std::min(rest.bytes, chunk->first + chunk->second.bytes - rest.address);
-      join(chunk->second.gaps, rest.address, piece);  // used stays: it is never closed
+      join(chunk->second.gaps, rest.address, piece);  // `used` stays, so the chunk is never closed
       rest.address += piece;
       rest.bytes -= piece;
     }

@@ -23,7 +23,7 @@ std::optional<T> number(std::string_view text) {
   return value;
 }
 
-// One "key:value" of the text, white space removed; a list keeps its inside.
+// One "key:value" of the text without white space; the value of a list is its content.
 struct Option {
   std::string key;
   std::string value;
@@ -124,7 +124,7 @@ Status read_share(const Option& option, bool zero, bool one, double& target) {
   return {};
 }
 
-// Known to torch, without a part in how device memory is given out.
+// Known to torch, but without effect on how device memory is allocated.
 constexpr std::array<std::string_view, 9> kOtherKeys = {
     "release_lock_on_cudamalloc",       "pinned_use_cuda_host_register",
     "pinned_num_register_threads",      "pinned_use_background_threads",
@@ -195,7 +195,7 @@ Result<AllocatorSettings> AllocatorSettings::parse(std::string_view conf, TorchV
   for (const Option& option : *options) {
     if (Status ok = read_option(option, settings); !ok) return ok.error();
   }
-  // 2.10+: a split limit below the segments that it would have to split is refused.
+  // 2.10+: a split limit below the size of the segments to split is rejected.
   if (settings.rules.max_split_bytes < settings.large_segment_bytes) {
     return Error{fmt::format("max_split_size_mb must not be below large_segment_size_mb ({})",
                              settings.large_segment_bytes / kMib)};
