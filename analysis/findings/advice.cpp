@@ -14,7 +14,7 @@ namespace tidemark {
 
 namespace {
 
-constexpr uint64_t kLeastRepeats = 4;  // layers of one kind, before it is worth recomputing them
+constexpr uint64_t kLeastRepeats = 4;  // layers of one kind that make recomputing them worthwhile
 
 bool grows_with_batch(const DeviceEvidence& d, size_t i) {
   switch (d.categories.of[i]) {
@@ -22,7 +22,7 @@ bool grows_with_batch(const DeviceEvidence& d, size_t i) {
     case Category::kInput:
       return true;
     case Category::kTemporary: {
-      // Temporaries of the two passes are as large as activations; an optimizer's are not.
+      // Temporaries of the forward and backward pass scale like activations; an optimizer's do not.
       const StackRole role = d.roles->of(d.model->allocations[i].stack);
       return role == StackRole::kForward || role == StackRole::kBackward ||
              role == StackRole::kUser;
@@ -48,7 +48,8 @@ std::unordered_map<uint32_t, uint64_t> repeated_stacks(const DeviceEvidence& d) 
   return counts;
 }
 
-// The tensor that one layer hands to the next: the last one made before the first stack returns.
+// The stack of the tensor that one layer passes to the next: the last one before the first stack
+// recurs.
 uint32_t boundary_stack(const DeviceEvidence& d,
                         const std::unordered_map<uint32_t, uint64_t>& repeated) {
   const uint32_t peak = d.model->allocated_peak.event;
@@ -96,7 +97,7 @@ std::optional<Advice> checkpoint_layers(const DeviceEvidence& d) {
   const uint32_t boundary = boundary_stack(d, repeated);
   uint64_t layers = 0;
   for (const auto& [stack, count] : repeated) layers = std::max(layers, count);
-  // Kept: what goes from layer to layer, and one layer's activations while it is recomputed.
+  // Kept: the tensors between layers, and one layer's activations while it is recomputed.
   const double others = 1 - 1.0 / static_cast<double>(repeated.at(boundary));
   Rehearsal recomputed(*d.model);
   for (size_t i = 0; i < d.model->allocations.size(); ++i) {
@@ -115,8 +116,9 @@ std::optional<Advice> checkpoint_layers(const DeviceEvidence& d) {
 
 namespace {
 
-// Stacks whose innermost frame is in torch.nn: under autocast what its operations make, and what
-// they save, has 16 bits. What the program's own lines make of it (a residual sum) stays as it is.
+// Stacks whose innermost frame is in torch.nn: under autocast the results of its operations, and
+// what they save for the backward pass, have 16 bits. Results of the program's own lines (a
+// residual sum) keep their type.
 std::vector<bool> stacks_in_modules(const Dictionary& names) {
   std::vector<bool> inside(names.stack_count(), false);
   for (uint32_t id = 1; id < inside.size(); ++id) {
@@ -139,7 +141,7 @@ std::optional<Advice> mixed_precision(const DeviceEvidence& d) {
       halved.leave_out(a, 0.5);
     }
   }
-  // Each weight is kept in 16 bits as well until its backward pass is over.
+  // A 16-bit copy of each weight is kept until its backward pass is done.
   const uint64_t copies = d.at_peak(Category::kParameter) / 2;
   const uint64_t saved = halved.saved_bytes() - std::min(halved.saved_bytes(), copies);
   if (saved < d.peak_bytes() / 20) return std::nullopt;
@@ -183,15 +185,15 @@ std::optional<Advice> fuse_optimizer(const DeviceEvidence& d) {
 
 namespace {
 
-// Longer recordings take seconds to replay, once for each setting; the report replays the part
-// around their peak. Of a job's devices none may cost much where there are hundreds.
+// Longer recordings take seconds to replay, once for each setting; the report replays only the part
+// around their peak. In a job with hundreds of devices each gets a smaller share.
 uint32_t most_replayed_events(size_t devices) {
   constexpr size_t kOfAll = 16'000'000;
   return static_cast<uint32_t>(
       std::clamp<size_t>(kOfAll / std::max<size_t>(devices, 1), 50'000, 1'000'000));
 }
 
-// The setting that needs the least, by replaying the recorded requests under each.
+// The setting that reserves least, found by replaying the recorded requests under each.
 std::optional<Prediction> best_setting(const WhatIf& whatif) {
   std::optional<Prediction> best;
   for (const std::string& conf : sensible_confs()) {
@@ -204,8 +206,8 @@ std::optional<Prediction> best_setting(const WhatIf& whatif) {
   return best;
 }
 
-// What a setting must be better than. A part begins with all that was there packed tightly, so it
-// is held against the recorded settings from the same beginning, not against the recording.
+// What a setting must improve on. The replay of a part begins with tightly packed blocks, so it is
+// compared with the recorded settings from the same start, not with the recording.
 struct Baseline {
   uint64_t reserved_peak = 0;
   uint64_t failures_avoided = 0;
@@ -229,14 +231,14 @@ std::optional<Advice> change_allocator(const DeviceEvidence& d, size_t devices) 
   WhatIfOptions options;
   options.most_events = most_replayed_events(devices);
   const Result<WhatIf> whatif = WhatIf::prepare(*d.process, d.device, options);
-  if (!whatif) return std::nullopt;  // the sizes that were asked for are not known
+  if (!whatif) return std::nullopt;  // requested sizes are not known
   const std::optional<Prediction> best = best_setting(*whatif);
   if (!best) return std::nullopt;
   const Baseline as_recorded = baseline_of(*whatif);
   const uint64_t reserved = as_recorded.reserved_peak;
   const uint64_t saved = reserved - std::min(reserved, best->reserved_peak);
   const bool avoids = best->failures_avoided > as_recorded.failures_avoided;
-  // Where it ran out, not running out is the gain, whatever the peak then is.
+  // If the run failed, avoiding the failure is the gain, whatever the peak is then.
   if (saved < reserved / 50 && !avoids) return std::nullopt;
   const std::string outcome = !avoids
                                   ? fmt::format("{} less reserved", size_text(saved))

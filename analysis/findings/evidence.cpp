@@ -24,7 +24,7 @@ uint64_t DeviceEvidence::at_peak(Category category) const {
 }
 
 bool DeviceEvidence::failed_for_holes() const {
-  constexpr uint64_t kUsualShare = 20;  // a twentieth of what is reserved lies in holes anyway
+  constexpr uint64_t kUsualShare = 20;  // 5 % of reserved memory is always free in holes
   if (!ran_out()) return false;
   const MemoryTotals totals = at_failure();
   const uint64_t free_bytes = totals.reserved - std::min(totals.active, totals.reserved);

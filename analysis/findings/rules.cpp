@@ -46,7 +46,7 @@ std::vector<Finding> diagnose(const Evidence& evidence) {
   for (const NamedRule& rule : kRules) {
     rule.rule(evidence, findings);
     for (const DeviceEvidence& d : evidence.devices) {
-      if (d.model != nullptr) d.model->release_pages();  // some walk through all events
+      if (d.model != nullptr) d.model->release_pages();  // some rules read all events
     }
   }
   for (Finding& f : findings) {

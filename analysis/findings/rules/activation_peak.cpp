@@ -1,4 +1,4 @@
-// Most of the peak are activations.
+// Activations are most of the peak.
 #include <fmt/format.h>
 
 #include "analysis/findings/advice.h"

@@ -1,4 +1,4 @@
-// The cache is given back to the driver and taken again, over and over.
+// The cache is repeatedly returned to the driver and reserved again.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace tidemark {
 namespace {
 
 struct Thrash {
-  uint64_t bursts = 0;  // of segments given back
+  uint64_t bursts = 0;  // of freed segments
   uint64_t given_back = 0;
   uint64_t taken_again = 0;
   uint32_t stack = 0;  // of the last one
@@ -21,7 +21,7 @@ struct Thrash {
 Thrash thrash_of(const AllocationHistory& model) {
   Thrash t;
   bool in_burst = false;
-  uint64_t missing = 0;  // given back and not yet taken again
+  uint64_t missing = 0;  // returned and not yet reserved again
   for (uint32_t e = 0; e < model.event_count(); ++e) {
     if (model.change[e] == Change::kBirth) in_burst = false;
     if (model.change[e] != Change::kShrink && model.change[e] != Change::kGrow) continue;

@@ -1,4 +1,4 @@
-// It ran out although hardly a byte was wasted: there is more in use than fits.
+// Out of memory with little memory wasted: more is needed than fits.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace tidemark {
 
 namespace {
 
-// The driver's refusal is the end of it unless the same owner got as much later on.
+// A failure of the driver counts unless the same owner got as much later.
 const FailedAllocation* last_refusal(const DeviceEvidence& d) {
   for (auto it = d.process->driver.failures.rbegin(); it != d.process->driver.failures.rend();
        ++it) {
@@ -43,7 +43,7 @@ std::string summary_of(uint64_t requested, uint64_t in_use, uint64_t limit) {
   const std::string request = fmt::format("out of memory: {} requested", size_text(requested));
   if (limit <= in_use) return fmt::format("{}, {} in use", request, size_text(in_use));
   const std::string use = fmt::format("{} of {} in use", size_text(in_use), size_text(limit));
-  // Holes and the card together may have had enough bytes, though in no single piece.
+  // Holes and the card together may have had enough bytes, but not in one piece.
   const uint64_t free = limit - in_use;
   if (free >= requested) return fmt::format("{}, {}", request, use);
   return fmt::format("{}, {} free ({})", request, size_text(free), use);

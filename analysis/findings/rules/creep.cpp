@@ -34,7 +34,7 @@ Finding creep(const DeviceEvidence& d, std::string_view whose) {
   return f;
 }
 
-// What was taken from the driver beside the framework, looked at as the framework's is.
+// Growth of driver memory outside the framework, found in the same way.
 void find_creep_outside(const DeviceEvidence& d, std::vector<Finding>& out) {
   const AllocationHistory history = history_outside_framework(*d.process, d.device);
   DeviceEvidence outside;

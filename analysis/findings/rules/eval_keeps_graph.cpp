@@ -1,4 +1,4 @@
-// A forward pass that no backward pass follows keeps its activations as if one did.
+// A forward pass without a backward pass keeps its activations as if one followed.
 #include <fmt/format.h>
 
 #include <unordered_map>

@@ -1,4 +1,4 @@
-// Enough bytes were free, but in holes: none was large enough, or they only fill the card.
+// Enough bytes were free, but in holes: none was large enough, or they merely take up the card.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ std::string summary_of(const DeviceEvidence& d, const MemoryState& state, uint64
                      size_text(d.model->failures.back().requested_bytes));
 }
 
-// Who keeps the largest hole from going back to the driver.
+// Names the block that keeps the largest hole from being returned to the driver.
 void name_the_pin(Finding& f, const DeviceEvidence& d, const MemoryState& state) {
   const Fragmentation holes = fragmentation_of(*d.model, state, d.process->names, 1);
   if (holes.largest.empty() || holes.largest.front().pins.empty()) return;
@@ -60,7 +60,7 @@ void find_fragmentation(const Evidence& evidence, std::vector<Finding>& out) {
                   {"reserved_bytes", state.totals.reserved},
                   {"peak_cost_bytes", cost}};
     add(f.advice, change_allocator(d, evidence.devices.size()));
-    d.model->release_pages();  // its replays walked through all events; there may be many ranks
+    d.model->release_pages();  // its replays read all events, and there may be many ranks
     name_the_pin(f, d, state);
     out.push_back(std::move(f));
   }

@@ -1,4 +1,4 @@
-// CUDA graphs and other private pools each keep memory that nobody else may use.
+// CUDA graphs and other private pools each keep memory that cannot be used elsewhere.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ struct PoolBytes {
   uint64_t free = 0;
 };
 
-// The state at the end tells each segment's pool in every version; events do so from 2.12 on.
+// The state at the end has each segment's pool in every version; events have it from 2.12 on.
 std::map<uint32_t, PoolBytes> private_pools(const DeviceEvidence& d) {
   std::map<uint32_t, PoolBytes> pools;
   const MemoryState state = state_after(*d.model, d.model->event_count() - 1);

@@ -1,4 +1,4 @@
-// A limit of the program's own refused memory that the card had.
+// A limit set by the program rejected memory the card still had.
 #include <fmt/format.h>
 
 #include "analysis/findings/rules.h"

@@ -1,4 +1,4 @@
-// NCCL's own buffers take a share of the card.
+// NCCL buffers take a share of the card.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,8 +18,8 @@ struct NcclBytes {
   uint64_t communicators = 0;  // 0: not known
 };
 
-// Every communicator of a kind takes the same set of buffers: the number of sets is the greatest
-// number that divides how often each size was taken.
+// Every communicator of a kind allocates the same set of buffers: the number of sets is the
+// greatest common divisor of the counts of each size.
 uint64_t sets_of_buffers(const std::map<uint64_t, uint64_t>& count_by_size) {
   uint64_t sets = 0;
   for (const auto& [size, count] : count_by_size) sets = std::gcd(sets, count);

@@ -1,4 +1,4 @@
-// The optimizer's first step makes its states, and every step its temporaries: that is the peak.
+// The peak is in the optimizer step: the first one allocates its states, every one its temporaries.
 #include <fmt/format.h>
 
 #include "analysis/findings/advice.h"

@@ -1,4 +1,4 @@
-// Somebody else's process holds memory of the card.
+// A process outside the job holds memory of the card.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace tidemark {
 
 namespace {
 
-// The most that processes outside the trace held at once, by NVML's list.
+// The peak of processes outside the trace, according to NVML.
 uint64_t foreign_bytes(const Evidence& evidence, const DeviceEvidence& d) {
   std::set<uint64_t> ours;
   for (const ProcessModel& p : evidence.trace->processes) ours.insert(p.info.pid);
@@ -27,7 +27,7 @@ uint64_t foreign_bytes(const Evidence& evidence, const DeviceEvidence& d) {
   return most;
 }
 
-// Where NVML does not list processes: what the card had in use before this one took anything.
+// Where NVML does not list processes: what was in use before this process allocated anything.
 uint64_t used_before(const DeviceEvidence& d) {
   int64_t first = INT64_MAX;
   for (const DriverAllocation& a : d.process->driver.allocations) {

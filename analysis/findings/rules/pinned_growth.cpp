@@ -22,8 +22,8 @@ void find_pinned_growth(const Evidence& evidence, std::vector<Finding>& out) {
       last = std::max(last, a.birth_ns);
     }
     if (first >= last) continue;
-    // A program's first part fills its caches; what goes on in the rest is growth. Its end gives
-    // everything back: what was alive at the last allocation counts.
+    // The first part of a run fills its caches; what is added later is growth. The end of the run
+    // frees everything, so what was alive at the last allocation counts.
     const int64_t settled = first + (last - first) / 5 * 2;
     std::map<uint32_t, uint64_t> by_stack;
     uint64_t gained = 0;

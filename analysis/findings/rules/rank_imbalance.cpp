@@ -18,7 +18,7 @@ const DeviceEvidence* device_of(const Evidence& evidence, const RankHeight& heig
   return nullptr;
 }
 
-// Whether most of what it has more comes from lines that only this rank runs.
+// Whether most of the excess comes from lines that only this rank runs.
 bool has_lines_of_its_own(const RankComparison& ranks) {
   uint64_t exclusive = 0;
   uint64_t shared = 0;

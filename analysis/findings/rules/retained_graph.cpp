@@ -1,4 +1,4 @@
-// Graphs of past steps are still alive: somebody keeps a tensor that leads to them.
+// Graphs of past steps are still alive: the program keeps a tensor that references them.
 #include <fmt/format.h>
 
 #include "analysis/findings/growth.h"

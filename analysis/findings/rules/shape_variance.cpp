@@ -1,4 +1,4 @@
-// The same lines ask for other sizes every time, so that cached blocks seldom fit again.
+// The same lines request different sizes every time, so that cached blocks can rarely be reused.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,13 +23,13 @@ struct Sizes {
 };
 
 struct Variance {
-  uint64_t bytes = 0;      // asked for by stacks whose sizes vary
-  uint64_t all_bytes = 0;  // asked for by every stack
+  uint64_t bytes = 0;      // requested by stacks whose sizes vary
+  uint64_t all_bytes = 0;  // requested by all stacks
   uint64_t most_sizes = 0;
-  uint32_t stack = 0;  // the one that asked for most
+  uint32_t stack = 0;  // the one that requested most
 };
 
-// One working set per step: sizes that merely differ from layer to layer return in the next step.
+// Counts sizes per step: sizes that merely differ from layer to layer recur in the next step.
 Variance variance_of(const DeviceEvidence& d) {
   std::unordered_map<uint32_t, Sizes> stacks;
   for (const Allocation& a : d.model->allocations) {

@@ -29,7 +29,7 @@ bool has_context(const DeviceEvidence& d) {
   return d.driver_peak.bytes != 0 || d.process->driver.contexts != 0;
 }
 
-// What NVML says the process took at most, 0 when it did not say.
+// The peak of the process according to NVML, 0 if it is not listed.
 uint64_t process_bytes(const Evidence& evidence, const DeviceEvidence& d) {
   uint64_t most = 0;
   for (const ProcessModel& p : evidence.trace->processes) {
@@ -42,7 +42,7 @@ uint64_t process_bytes(const Evidence& evidence, const DeviceEvidence& d) {
   return most;
 }
 
-// The context of the process that holds most, where its ledger knows it: theirs are like it.
+// The context size of the process that holds most, if its ledger has it: the others are similar.
 uint64_t context_bytes(const DeviceEvidence& d) {
   for (const LedgerLine& line : d.ledger.lines) {
     if (line.owner == "context" && line.bytes > 0) return static_cast<uint64_t>(line.bytes);
