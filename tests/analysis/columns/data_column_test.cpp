@@ -29,7 +29,7 @@ void expect_values(const DataColumn<uint64_t>& column, uint64_t count) {
 TEST(DataColumn, GrowsInMemory) {
   DataColumn<uint64_t> column;
   fill(column, 100'000);
-  column.push_back(column[7]);  // its own element, possibly while it reallocates
+  column.push_back(column[7]);  // one of its own elements, which may move meanwhile
   EXPECT_EQ(column.back(), value_at(7));
   EXPECT_FALSE(column.finish_file());
   DataColumn<uint64_t> moved = std::move(column);
@@ -39,7 +39,7 @@ TEST(DataColumn, GrowsInMemory) {
 
 TEST(DataColumn, FileHoldsWhatLeftMemory) {
   const ScratchDirectory folder;
-  constexpr uint64_t kCount = 3'000'000;  // several times the growth step of a file
+  constexpr uint64_t kCount = 3'000'000;  // several steps of a file's growth
   DataColumn<uint64_t> column;
   ASSERT_TRUE(column.bytes().create_file(folder / "column"));
   fill(column, kCount / 2);

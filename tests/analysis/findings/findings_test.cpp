@@ -1,4 +1,4 @@
-// Every finding: a fictitious run that has it, and a similar one that does not.
+// For every finding, a synthetic run that has it and a similar one that does not.
 #include <gtest/gtest.h>
 
 #include "tests/support/story.h"

@@ -1,5 +1,5 @@
-// Compares states, holes, the blocks at the peak, curves and the ledger with results computed
-// without the model: the toy allocator's own records, and plain sums over rows.
+// Checks states, holes, the peak's blocks, curves and the ledger against computations independent
+// of the model: the toy allocator's own books, and plain sums over rows.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -17,7 +17,7 @@ namespace {
 
 using Blocks = std::vector<std::pair<uint64_t, ToyAllocator::ToyBlock>>;
 
-// Everything the toy allocator knows after some event.
+// Everything the toy allocator knows after an event.
 struct Book {
   Blocks live;
   std::vector<std::pair<uint64_t, uint64_t>> segments;  // address, size
@@ -70,7 +70,7 @@ struct History {
       toy.random_step();
       for (; fed < toy.events.size(); ++fed) replay.apply(toy.events[fed]);
       const auto event = static_cast<uint32_t>(fed - 1);
-      // Only after the last event of a step: the toy has no state in between.
+      // Only at the last event of a step: the books have no other.
       if (fed >= next_book) {
         books[event] = book_of(toy);
         next_book = fed + 1 + random() % 500;
@@ -196,7 +196,7 @@ TEST(LedgerSum, EveryLedgerAddsUpToWhatTheCardSays) {
     for (int i = 0; i < 30; ++i) {
       const auto time = static_cast<int64_t>(random() % static_cast<uint64_t>(end));
       const Ledger ledger = ledger_at(process, 0, time);
-      // The sample nearest to the time, by comparing all.
+      // The sample nearest to the time, found by a full scan.
       const Counter* sample = nullptr;
       for (const Counter& c : process.counters) {
         if (c.kind != CounterKind::kDeviceUsed) continue;

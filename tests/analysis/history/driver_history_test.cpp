@@ -1,4 +1,4 @@
-// Compares the driver's memory over time with a pass over all allocations; checks that ledgers add
+// Checks the driver's memory over time against a pass over all allocations, and that ledgers add
 // up.
 #include "analysis/history/driver_history.h"
 

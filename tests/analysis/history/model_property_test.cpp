@@ -1,4 +1,4 @@
-// Compares the model with a simple allocator that keeps its own records.
+// Checks the model against a simple allocator that keeps exact books.
 #include <gtest/gtest.h>
 
 #include "analysis/history/history_replay.h"
@@ -42,7 +42,7 @@ TEST(Model, TotalsAreExactAfterEveryEvent) {
   }
 }
 
-// Live blocks with their sizes, segments and holes: everything a memory map shows.
+// Live blocks with their sizes, segments, and holes: everything that a map of the memory shows.
 void expect_state(const MemoryState& state, const AllocationHistory& model,
                   const ToyAllocator& toy) {
   const auto live = toy.live();
@@ -119,7 +119,7 @@ TEST(Model, HistoryThatBeganLateIsSeededFromItsEnd) {
   }
 }
 
-// Any events in any order: nothing may crash, hang, or leave impossible totals.
+// Any order of any events: nothing may crash, hang, or leave impossible totals.
 TEST(Model, NonsenseHistoriesAreSurvived) {
   std::mt19937_64 rng(24);
   for (int round = 0; round < 200; ++round) {

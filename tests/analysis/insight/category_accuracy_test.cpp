@@ -1,4 +1,4 @@
-// Compares inferred categories with the exact ones of recorded runs, whose history says what the
+// Compares inferred categories with the exact ones of recorded runs, whose history states what the
 // optimizer and autograd held.
 #include <gtest/gtest.h>
 

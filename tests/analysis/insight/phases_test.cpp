@@ -17,7 +17,7 @@ std::vector<Phase> phases_of(const Trace& trace, PhaseKind kind) {
   return phases;
 }
 
-// Validation batches, freed one by one or, as with a graph, at the end of each batch.
+// Batches of validation, freed one by one or, as with a graph, at the end of each batch.
 void validate(Story& s, Training& t, int batches, const char* line) {
   for (int i = 0; i < batches; ++i) {
     for (const uint64_t a : t.forward(2, line)) s.free(a);

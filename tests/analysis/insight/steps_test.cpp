@@ -66,8 +66,8 @@ TEST(Steps, NoRhythmWhereThereIsNone) {
   EXPECT_EQ(find_steps({}, framework(trace)).source, StepSource::kNone);
 }
 
-// Sizes and lines that never repeat, and a random number of allocations: only marks or collectives
-// around them show where a step ends.
+// A random number of allocations whose sizes and lines never recur: only the surrounding ones show
+// where a step ends.
 void wander(Story& s, std::mt19937& rng, int& line) {
   std::vector<uint64_t> held;
   for (uint64_t i = 0, count = 20 + rng() % 60; i < count; ++i) {
@@ -229,7 +229,7 @@ TEST(Peak, SharesOfEverySortAddUp) {
   EXPECT_EQ(sum(d.categories), d.at_totals.active);
   EXPECT_EQ(sum(d.sizes), d.at_totals.active);
   EXPECT_EQ(sum(d.ages), d.at_totals.active);
-  // A node of the tree holds what its children hold plus its own bytes.
+  // A node of the tree holds its own bytes and those of its children.
   std::vector<uint64_t> children(d.tree.size() + 1);
   for (const TreeNode& node : d.tree) children[node.parent] += node.bytes;
   for (size_t i = 0; i < d.tree.size(); ++i) EXPECT_LE(children[i + 1], d.tree[i].bytes);

@@ -1,4 +1,4 @@
-// A recording that starts when the program has run for a while: memory allocated before it.
+// Recordings that began after the program had been running: the memory that existed before.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -56,7 +56,7 @@ std::map<std::string, int64_t> lines_at(const ProcessModel& p, int64_t seconds) 
 TEST(LateCapture, EarlierMemoryOnlyShrinks) {
   const ProcessModel p = process_of(
       {context(), driver(1, DriverOperation::kAllocate, MemoryKind::kDevice, 0x1000, 100),
-       // A free of memory whose allocation was not recorded.
+       // Of memory whose allocation was not recorded.
        driver(3, DriverOperation::kFree, MemoryKind::kDevice, 0x9000, 0)},
       {800, 900, 900, 700, 750});
   using Lines = std::map<std::string, int64_t>;
@@ -67,8 +67,8 @@ TEST(LateCapture, EarlierMemoryOnlyShrinks) {
   EXPECT_EQ(p.driver.unknown_frees, 1u);
 }
 
-// The same samples with a context created while recording.
-TEST(LateCapture, AContextCreatedWhileRecordingIsNotFromBefore) {
+// The same samples with a context that was created during the recording.
+TEST(LateCapture, AContextOfItsOwnIsNotFromBefore) {
   DriverEvent own = context();
   own.flags = 0;
   const ProcessModel p = process_of(
@@ -78,9 +78,9 @@ TEST(LateCapture, AContextCreatedWhileRecordingIsNotFromBefore) {
   EXPECT_EQ(lines.at("context"), 800);
 }
 
-// The segment was allocated after CUPTI was subscribed and before the framework was queried, so
-// both report it.
-TEST(LateCapture, ASegmentReportedByBothCountsOnce) {
+// The segment was allocated after CUPTI was on and before the framework's state was read: both
+// report it.
+TEST(LateCapture, ASegmentThatBothToldOfCountsOnce) {
   const ProcessModel p = process_of(
       {context(), driver(1, DriverOperation::kAllocate, MemoryKind::kDevice, 0x1000, 20),
        driver(2, DriverOperation::kAllocate, MemoryKind::kDevice, 0x1000, 20, kDriverSeeded),
@@ -127,15 +127,15 @@ AllocationHistory model_of(const std::vector<FrameworkEvent>& events) {
   return std::move(replay).finish();
 }
 
-// The card is sampled after the driver has allocated a segment and before the allocator reports it.
-TEST(LateCapture, ASegmentNotYetReportedIsNotOther) {
+// The card is sampled after the driver allocated a segment and before the allocator reported it.
+TEST(LateCapture, ASegmentOnItsWayIsNothingOther) {
   constexpr int64_t kWay = 20'000;
   Dictionary names;
   const uint32_t torch = names.add_string("torch");
   std::vector<DriverEvent> events = {
       context(), driver(1, DriverOperation::kAllocate, MemoryKind::kDevice, 0x100000, 20),
       driver(2, DriverOperation::kAllocate, MemoryKind::kDevice, 0x9000000, 12),
-      // Owned by torch but not a segment: it stays "other".
+      // Torch's, but not a segment: it stays "torch.other".
       driver(1, DriverOperation::kAllocate, MemoryKind::kDevice, 0x90000000, 3)};
   for (DriverEvent& e : events) e.owner = torch;
   ProcessModel p = process_of(std::move(events), {800, 823, 835, 835});
@@ -154,7 +154,7 @@ TEST(LateCapture, ASegmentNotYetReportedIsNotOther) {
   EXPECT_EQ(lines_at(p, 3), both);
 }
 
-// Without the bridge: blocks in earlier segments that nothing has reported.
+// Without the bridge: blocks in earlier segments that were not recorded.
 TEST(LateCapture, BlocksInUnknownSegmentsLeaveNothingNegative) {
   ProcessModel p = process_of({context()}, {800, 800, 800});
   p.framework.push_back(model_of({torch_event(kSecond, FrameworkAction::kAlloc, 0x100000, 30)}));
@@ -165,8 +165,8 @@ TEST(LateCapture, BlocksInUnknownSegmentsLeaveNothingNegative) {
   EXPECT_EQ(lines.at("unexplained"), 0);
 }
 
-// A sample that does not yet include the driver's latest allocation is not used.
-TEST(LateCapture, ASampleThatIsTooSmallIsSkipped) {
+// The ledger is not computed at a sample that lacks what the driver has just allocated.
+TEST(LateCapture, ASampleWithoutRoomIsPassedOver) {
   ProcessModel p = process_of(
       {context(), driver(1, DriverOperation::kAllocate, MemoryKind::kDevice, 0x1000, 100)},
       {40, 40, 140, 140});

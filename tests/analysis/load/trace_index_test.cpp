@@ -1,5 +1,5 @@
-// A trace opened with its index equals the replayed trace: the same report, byte for byte, and the
-// same state at any event.
+// A trace opened through its index equals the replayed one: an identical report, and the same state
+// at any event.
 #include "analysis/load/trace_index.h"
 
 #include <fcntl.h>
@@ -36,7 +36,7 @@ IndexOptions options_in(const std::string& directory) {
 TraceModel loaded(const TraceSource& source, const IndexOptions& options) {
   Result<TraceModel> model = load_trace(source.readers, {}, options);
   EXPECT_TRUE(model.ok()) << model.error().message;
-  model->indexing.clear();  // on the disk
+  model->indexing.clear();  // waits until it is on disk
   return std::move(*model);
 }
 

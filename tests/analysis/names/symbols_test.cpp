@@ -34,7 +34,7 @@ struct Places {
   uint64_t member = 0;
 };
 
-// File offsets of the library's functions, as the library itself reports them.
+// The addresses of the library's functions in its file, as reported by the library itself.
 Places places() {
   void* const library = ::dlopen(kWhole.c_str(), RTLD_NOW);
   if (library == nullptr) ADD_FAILURE() << ::dlerror();
@@ -124,7 +124,7 @@ TEST(Symbols, FunctionsFilesAndLines) {
   }
 }
 
-// The other function is inlined somewhere in this one.
+// Some address of the function belongs to the inlined one.
 TEST(Symbols, InlinedFunctionsAreNamedWithTheirHost) {
   if (!reads_source_lines()) GTEST_SKIP() << "built without elfutils";
   const ScratchDirectory directory;
@@ -193,8 +193,8 @@ TEST(Symbols, OnlyRegularFilesAreOpened) {
   }
 }
 
-// Changes bytes of headers and tables and truncates the file: no particular result is required,
-// only that it ends.
+// Bytes of headers and tables are changed and the file is truncated: no result is required, only
+// termination.
 TEST(Symbols, DamagedModulesDoNoHarm) {
   const ScratchDirectory directory;
   const std::string path = directory / "x.so";

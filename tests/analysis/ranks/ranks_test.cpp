@@ -1,4 +1,4 @@
-// Ranks of a job in which the rank at fault is known.
+// Ranks of a job with a known culprit.
 #include "analysis/ranks/ranks.h"
 
 #include <gtest/gtest.h>
@@ -90,7 +90,7 @@ TEST_F(Ranks, WhoWaitsForWhom) {
   EXPECT_EQ(stuck[0].absent, (std::vector<int64_t>{1}));
 }
 
-// The last collective did run: the trace of one rank was merely truncated before it.
+// The last collective ran: the trace of one rank was just truncated before it.
 TEST_F(Ranks, ACutTraceIsNoWait) {
   RankTrace made;
   for (made.rank = 0; made.rank < 3; ++made.rank) {
@@ -147,7 +147,7 @@ NcclOperation operation(int64_t start_ns, uint64_t group) {
 }
 
 TEST(NcclKernels, GroupsRunInOneKernelInTheOrderOfLaunches) {
-  // Two streams: the second launch started first. The launch counter has wrapped around.
+  // Two streams: the second launch began first. The number of launches has wrapped around.
   std::vector<Kernel> kernels = {kernel(500, 3), kernel(100, UINT32_MAX), kernel(300, 1)};
   std::vector<NcclOperation> operations = {operation(20, 9), operation(10, 8), operation(21, 9),
                                            operation(30, 10), operation(40, 11)};

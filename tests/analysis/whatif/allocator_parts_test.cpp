@@ -144,7 +144,7 @@ TEST(DriverAddresses, FillsTheLowestGapAndOpensChunksFromTheTopDown) {
   EXPECT_EQ(driver.allocate(72 * kMib), second - 96 * kMib);
   driver.free(first, 42 * kMib);
   EXPECT_EQ(driver.allocate(2 * kMib), second - 96 * kMib + 72 * kMib);
-  driver.free(first + 42 * kMib, 12 * kMib);  // the chunk is empty: it is returned to the kernel
+  driver.free(first + 42 * kMib, 12 * kMib);  // the chunk is empty and returned to the kernel
   EXPECT_EQ(driver.allocate(54 * kMib), first);
 }
 
@@ -159,7 +159,7 @@ TEST(DriverAddresses, FollowsARecordingWhileTheSizesAreTheSame) {
   EXPECT_EQ(driver.allocate(20 * kMib), recorded[2].address);
   // A different size: the lowest gap is the rest of the last chunk.
   EXPECT_EQ(driver.allocate(4 * kMib), recorded[2].address + 20 * kMib);
-  // The addresses the recording used later are free above.
+  // Ranges that the recording used later are free above.
   EXPECT_EQ(driver.allocate(30 * kMib), recorded[3].address);
   EXPECT_EQ(driver.allocate(40 * kMib), recorded[2].address - 64 * kMib);
 }

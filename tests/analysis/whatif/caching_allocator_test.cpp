@@ -21,7 +21,7 @@ struct Case {
   uint64_t largest;  // request
 };
 
-// Sizes that exercise every rule: tiny, around the limits of pools and segments, and random.
+// Sizes that exercise every rule: tiny, around the thresholds of pools and segments, and arbitrary.
 uint64_t random_size(std::mt19937_64& rng, uint64_t largest) {
   switch (rng() % 6) {
     case 0:
@@ -39,7 +39,7 @@ uint64_t random_size(std::mt19937_64& rng, uint64_t largest) {
   }
 }
 
-// The blocks of a segment are contiguous, no two neighbours could be merged, and the sums equal the
+// Blocks of a segment are contiguous; no two neighbours could be merged; the sums match the
 // statistics.
 void check_invariants(const CachingAllocator& allocator) {
   using State = CachingAllocator::State;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint64_t kMib = uint64_t{1} << 20;
 
-// Writes the events torch would write, from what the reference allocator does.
+// Writes the events that torch would write for the actions of the model allocator.
 class Recorder : public SegmentAddresses {
  public:
   explicit Recorder(const AllocatorSettings& settings, const AllocatorLimits& limits)
@@ -131,7 +131,7 @@ TEST(WhatIf, SaysWhatTheRecordingLacks) {
     FrameworkEvent event{};
     event.action = FrameworkAction::kAlloc;
     event.address = (i + 1) * kMib;
-    event.block_bytes = 512;  // the requested size is unknown
+    event.block_bytes = 512;  // the requested size is not known
     event.time_ns = static_cast<int64_t>(i);
     replay.apply(event);
   }
@@ -165,7 +165,7 @@ TEST(WhatIf, EndsAtTheRequestThatDoesNotFit) {
   EXPECT_EQ(one->allocated_peak, roomy->recorded_allocated_peak());
 }
 
-// The totals of a part equal those of the whole, event by event, and so do the live blocks.
+// The totals and live blocks of a part equal those of the whole, event by event.
 TEST(HistoryWindow, GoesOnLikeTheWhole) {
   const auto settings = AllocatorSettings::parse("");
   Recorder recorder(*settings, {250 * kMib, 0, uint64_t{1} << 40});
