@@ -46,7 +46,7 @@ uint64_t saved_by_letting_go(const DeviceEvidence& d) {
 
 uint64_t full_at_step(const DeviceEvidence& d) {
   if (!grows(d) || d.limit.bytes == 0 || d.ran_out()) return 0;
-  const uint64_t high = d.steps.water.back().high_bytes;
+  const uint64_t high = d.steps.levels.back().high_bytes;
   if (high >= d.limit.bytes) return d.steps.count();
   const double left = static_cast<double>(d.limit.bytes - high) / d.steps.growth_bytes_per_step;
   return left > 1e12 ? 0 : d.steps.count() + static_cast<uint64_t>(left);

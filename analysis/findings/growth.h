@@ -5,7 +5,7 @@
 
 namespace tidemark {
 
-// Whether the low-water mark rises steadily and by an amount that matters.
+// Whether the lowest level per step rises steadily and by an amount that matters.
 bool grows(const DeviceEvidence& d);
 // Whether autograd graphs grow: activations of many operations, kept beyond their step.
 bool grows_by_graphs(const DeviceEvidence& d);

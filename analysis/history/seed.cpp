@@ -118,18 +118,18 @@ std::vector<SeedBlock> SeedState::blocks(const AllocatorRules& rules) const {
     if (block.size_bytes != 0) continue;
     // The space up to the next block or the end of the segment; the rules decide whether it was
     // split.
-    uint64_t room = i + 1 < out.size() ? out[i + 1].address - block.address : UINT64_MAX;
+    uint64_t space = i + 1 < out.size() ? out[i + 1].address - block.address : UINT64_MAX;
     auto segment = segments_.upper_bound(block.address);
     if (segment != segments_.begin()) {
       --segment;
       const uint64_t offset = block.address - segment->first;
       if (offset < segment->second.size_bytes) {
-        room = std::min(room, segment->second.size_bytes - offset);
+        space = std::min(space, segment->second.size_bytes - offset);
       }
     }
     const uint64_t rounded = rules.round(block.requested_bytes);
-    const bool whole = room > rounded && room != UINT64_MAX && !rules.splits(rounded, room);
-    block.size_bytes = whole ? room : std::min(rounded, room);
+    const bool whole = space > rounded && space != UINT64_MAX && !rules.splits(rounded, space);
+    block.size_bytes = whole ? space : std::min(rounded, space);
   }
   return out;
 }

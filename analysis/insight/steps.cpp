@@ -65,7 +65,7 @@ bool is_steady(const std::vector<double>& low) {
 }
 
 void measure_water(const AllocationHistory& model, Steps& steps) {
-  steps.water.assign(steps.boundaries.size() - 1, {});
+  steps.levels.assign(steps.boundaries.size() - 1, {});
   size_t step = 0;
   const uint32_t begin = steps.boundaries.front();
   uint64_t level = begin == 0 ? 0 : model.totals_after(begin - 1).allocated;
@@ -75,9 +75,9 @@ void measure_water(const AllocationHistory& model, Steps& steps) {
     const uint32_t s = model.subject[e];
     if (model.change[e] == Change::kBirth) level += model.allocations[s].block_bytes;
     if (model.change[e] == Change::kRelease) level -= model.allocations[s].block_bytes;
-    StepWater& water = steps.water[step];
-    water.low_bytes = std::min(water.low_bytes, level);
-    water.high_bytes = std::max(water.high_bytes, level);
+    StepLevels& levels = steps.levels[step];
+    levels.low_bytes = std::min(levels.low_bytes, level);
+    levels.high_bytes = std::max(levels.high_bytes, level);
   }
 }
 
@@ -211,7 +211,7 @@ void measure_steps(const AllocationHistory& model, Steps& steps) {
   steps.window_last = steps.count() - 1;
   std::vector<double> low;
   for (uint32_t i = steps.window_first; i <= steps.window_last; ++i) {
-    low.push_back(static_cast<double>(steps.water[i].low_bytes));
+    low.push_back(static_cast<double>(steps.levels[i].low_bytes));
   }
   const double slope = robust_slope(low);
   if (slope <= 0 || !is_steady(low)) return;

@@ -17,7 +17,7 @@ namespace tidemark {
 
 enum class StepSource : uint8_t { kNone, kMarks, kRhythm, kCollectives };
 
-struct StepWater {
+struct StepLevels {
   uint64_t low_bytes = UINT64_MAX;  // least and most allocated within the step
   uint64_t high_bytes = 0;
 };
@@ -34,14 +34,14 @@ struct Steps {
   StepSource source = StepSource::kNone;
   double confidence = 0;             // 0 to 1
   std::vector<uint32_t> boundaries;  // events; step i is [boundaries[i], boundaries[i + 1])
-  std::vector<StepWater> water;      // one per step
+  std::vector<StepLevels> levels;    // one per step
   int64_t period_ns = 0;             // median
-  double growth_bytes_per_step = 0;  // of the low-water mark, 0 unless it is steady
+  double growth_bytes_per_step = 0;  // of the lowest level per step; 0 unless steady
   uint32_t window_first = 0;         // the steps over which growth is measured
   uint32_t window_last = 0;
   std::vector<StackGrowth> growing;  // most bytes per step first; empty without growth
 
-  uint32_t count() const { return static_cast<uint32_t>(water.size()); }
+  uint32_t count() const { return static_cast<uint32_t>(levels.size()); }
   // The first boundary after an event; kNever when there is none.
   uint32_t end_of_step(uint32_t event) const;
 };

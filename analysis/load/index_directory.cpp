@@ -126,7 +126,7 @@ void remove_index(const std::string& path) {
   fs::remove_all(path, error);
 }
 
-uint64_t index_room_bytes(const IndexOptions& options) {
+uint64_t index_space_bytes(const IndexOptions& options) {
   fs::path existing = options.directory;
   std::error_code error;
   while (!existing.empty() && existing != existing.parent_path() &&

@@ -19,7 +19,7 @@ void remove_index(const std::string& path);
 // Whether only this user can write to it: files that others could have written are not trusted.
 bool is_own_directory(const std::string& path);
 // How large an index may become: limited by the space on the disk and by the options.
-uint64_t index_room_bytes(const IndexOptions& options);
+uint64_t index_space_bytes(const IndexOptions& options);
 
 // Marks an index as just used.
 void touch_index(const std::string& path);

@@ -363,7 +363,7 @@ KernelFacts TraceIndex::take_kernels(uint32_t process) {
 bool is_indexable(const TraceReader& reader, const IndexOptions& options) {
   const uint64_t rows = event_rows(reader);
   return !options.directory.empty() && rows >= options.from_events &&
-         rows * kBytesPerEvent <= index_room_bytes(options) && !identity_of(reader).empty();
+         rows * kBytesPerEvent <= index_space_bytes(options) && !identity_of(reader).empty();
 }
 
 TraceIndexWriter::TraceIndexWriter(IndexOptions options, std::string identity)

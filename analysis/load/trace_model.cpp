@@ -118,8 +118,9 @@ class ProcessLoader {
     if (p.info.source == Source::kCapture && index_ == nullptr) {
       segments_ = torch_segments(driver_events, p.names, bridge_time(p.marks, p.names));
       // Where the recording began with the allocator's state, that state has all its segments.
-      const std::set<int64_t> told = devices_with_state(p.marks, p.names);
-      std::erase_if(segments_, [&](const FrameworkEvent& e) { return told.contains(e.device); });
+      const std::set<int64_t> with_state = devices_with_state(p.marks, p.names);
+      std::erase_if(segments_,
+                    [&](const FrameworkEvent& e) { return with_state.contains(e.device); });
     }
     p.driver = build_driver_model(std::move(driver_events));
     p.rules = rules_of(p);

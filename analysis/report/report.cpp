@@ -69,9 +69,9 @@ StepReport step_report(const DeviceEvidence& d) {
     r.growing.push_back(
         {g.bytes_per_step, g.held_bytes, g.held_count, d.process->names.stack_text(g.stack)});
   }
-  if (r.count != 0) r.first_high_bytes = d.steps.water.front().high_bytes;
-  for (size_t i = 1; i < d.steps.water.size(); ++i) {
-    r.later_high_bytes = std::max(r.later_high_bytes, d.steps.water[i].high_bytes);
+  if (r.count != 0) r.first_high_bytes = d.steps.levels.front().high_bytes;
+  for (size_t i = 1; i < d.steps.levels.size(); ++i) {
+    r.later_high_bytes = std::max(r.later_high_bytes, d.steps.levels[i].high_bytes);
   }
   return r;
 }

@@ -176,8 +176,8 @@ void write_steps(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames
     event.add_category_iids(category);
     PerfettoArgs args(names, event);
     args.number("number", i);
-    args.number("low_bytes", steps.water[i].low_bytes);
-    args.number("high_bytes", steps.water[i].high_bytes);
+    args.number("low_bytes", steps.levels[i].low_bytes);
+    args.number("high_bytes", steps.levels[i].high_bytes);
     names.end_packet();
   }
   lanes.finish();

@@ -207,8 +207,8 @@ class TableDump {
         sink_.integer(end_ns);
         sink_.integer(steps.boundaries[i]);
         sink_.integer(end);
-        sink_.number(steps.water[i].low_bytes);
-        sink_.number(steps.water[i].high_bytes);
+        sink_.number(steps.levels[i].low_bytes);
+        sink_.number(steps.levels[i].high_bytes);
         sink_.end_row();
       }
     }

@@ -67,8 +67,8 @@ void find_stray_context(const Evidence& evidence, std::vector<Finding>& out) {
     for (const DeviceEvidence* d : users) {
       if (d == most || d->driver_peak.bytes >= kHardlyUsed) continue;
       ++strays;
-      const uint64_t told = process_bytes(evidence, *d);
-      bytes += told != 0 ? told : context_bytes(*most) + d->driver_peak.bytes;
+      const uint64_t listed = process_bytes(evidence, *d);
+      bytes += listed != 0 ? listed : context_bytes(*most) + d->driver_peak.bytes;
     }
     if (strays == 0) continue;
     Finding f = most->finding(

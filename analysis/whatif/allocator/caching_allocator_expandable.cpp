@@ -34,9 +34,10 @@ uint32_t CachingAllocator::find_expandable(uint32_t list, uint64_t size) {
   for (const uint32_t unmapped : lists_[list].unmapped) {
     const uint32_t before = blocks_[unmapped].previous;
     const uint32_t first = usable(before) ? before : unmapped;
-    uint64_t room = 0;
-    for (uint32_t i = first; room < size && usable(i); i = blocks_[i].next) room += blocks_[i].size;
-    if (room >= size) return first;
+    uint64_t space = 0;
+    for (uint32_t i = first; space < size && usable(i); i = blocks_[i].next)
+      space += blocks_[i].size;
+    if (space >= size) return first;
   }
   const uint64_t page = small(lists_[list]) ? kSmallSegmentBytes : settings_.large_segment_bytes;
   const uint64_t wanted = std::max(limits_.expandable_range, size);

@@ -111,7 +111,7 @@ TEST(Steps, CollectivesMarkStepsWhereAllocationsDoNot) {
   const Steps steps = find_steps(trace.model().processes[0], framework(trace));
   EXPECT_EQ(steps.source, StepSource::kCollectives);
   EXPECT_EQ(steps.count(), 12U);
-  for (const StepWater& water : steps.water) EXPECT_EQ(water.low_bytes, 0U);
+  for (const StepLevels& levels : steps.levels) EXPECT_EQ(levels.low_bytes, 0U);
 }
 
 TEST(Steps, GrowthIsExactAndStopsWhenItStops) {
@@ -151,8 +151,8 @@ TEST(Steps, LevelsAreTheLeastAndMostOfEachStep) {
       low = std::min(low, toy.totals[e].allocated);
       high = std::max(high, toy.totals[e].allocated);
     }
-    EXPECT_EQ(steps.water[i].low_bytes, low);
-    EXPECT_EQ(steps.water[i].high_bytes, high);
+    EXPECT_EQ(steps.levels[i].low_bytes, low);
+    EXPECT_EQ(steps.levels[i].high_bytes, high);
   }
 }
 
