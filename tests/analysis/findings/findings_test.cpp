@@ -76,7 +76,7 @@ TEST(Findings, FragmentationWhenHolesWouldHaveBeenEnough) {
   EXPECT_FALSE(run(true).finding("fragmentation").frames.empty());
 }
 
-TEST(Findings, MemoryFractionOnlyWhenTheCardHadFreeMemory) {
+TEST(Findings, MemoryFractionOnlyWhenTheCardHadMemory) {
   const auto run = [](uint64_t device_free) {
     return Trace([device_free](Story& s, uint32_t) {
       for (int i = 0; i < 4; ++i) s.alloc(100 * kMiB, s.user(1));

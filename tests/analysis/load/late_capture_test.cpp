@@ -53,7 +53,7 @@ std::map<std::string, int64_t> lines_at(const ProcessModel& p, int64_t seconds) 
   return lines;
 }
 
-TEST(LateCapture, EarlierMemoryOnlyShrinks) {
+TEST(LateCapture, PreAttachMemoryOnlyShrinks) {
   const ProcessModel p = process_of(
       {context(), driver(1, DriverOperation::kAllocate, MemoryKind::kDevice, 0x1000, 100),
        // Of memory whose allocation was not recorded.
@@ -68,7 +68,7 @@ TEST(LateCapture, EarlierMemoryOnlyShrinks) {
 }
 
 // The same samples with a context that was created during the recording.
-TEST(LateCapture, AContextOfItsOwnIsNotFromBefore) {
+TEST(LateCapture, AContextOfTheRecordingIsNotPreAttach) {
   DriverEvent own = context();
   own.flags = 0;
   const ProcessModel p = process_of(
@@ -80,7 +80,7 @@ TEST(LateCapture, AContextOfItsOwnIsNotFromBefore) {
 
 // The segment was allocated after CUPTI was on and before the framework's state was read: both
 // report it.
-TEST(LateCapture, ASegmentThatBothToldOfCountsOnce) {
+TEST(LateCapture, ASegmentReportedTwiceCountsOnce) {
   const ProcessModel p = process_of(
       {context(), driver(1, DriverOperation::kAllocate, MemoryKind::kDevice, 0x1000, 20),
        driver(2, DriverOperation::kAllocate, MemoryKind::kDevice, 0x1000, 20, kDriverSeeded),
@@ -128,7 +128,7 @@ AllocationHistory model_of(const std::vector<FrameworkEvent>& events) {
 }
 
 // The card is sampled after the driver allocated a segment and before the allocator reported it.
-TEST(LateCapture, ASegmentOnItsWayIsNothingOther) {
+TEST(LateCapture, ASegmentInTransitIsNotOther) {
   constexpr int64_t kWay = 20'000;
   Dictionary names;
   const uint32_t torch = names.add_string("torch");
@@ -166,7 +166,7 @@ TEST(LateCapture, BlocksInUnknownSegmentsLeaveNothingNegative) {
 }
 
 // The ledger is not computed at a sample that lacks what the driver has just allocated.
-TEST(LateCapture, ASampleWithoutRoomIsPassedOver) {
+TEST(LateCapture, ASampleThatIsTooSmallIsSkipped) {
   ProcessModel p = process_of(
       {context(), driver(1, DriverOperation::kAllocate, MemoryKind::kDevice, 0x1000, 100)},
       {40, 40, 140, 140});

@@ -264,7 +264,7 @@ TEST(Symbols, TracesThatAreNotFinishedAreLeftAlone) {
   EXPECT_EQ(bytes_of(path), whole.substr(0, whole.size() - 5));
 }
 
-TEST(Symbols, WithoutDiskSpaceTheTraceIsUnchanged) {
+TEST(Symbols, OnAFullDiskTheTraceIsUnchanged) {
   const ScratchDirectory directory;
   const std::string path = directory / "t.tmk";
   write_trace(path, kWhole, build_id_of(kWhole), {places().hidden});
@@ -282,7 +282,7 @@ TEST(Symbols, WithoutDiskSpaceTheTraceIsUnchanged) {
   EXPECT_EQ(bytes_of(path), whole);
 }
 
-TEST(ReadableName, SaysWhatAPersonWouldSay) {
+TEST(ReadableName, IsShortAndReadable) {
   const std::pair<const char*, const char*> cases[] = {
       {"cudaMalloc", "cudaMalloc"},
       {"_ZN2at6Tensor3addEi", "at::Tensor::add"},

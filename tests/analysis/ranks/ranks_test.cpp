@@ -32,7 +32,7 @@ class Ranks : public testing::Test {
   std::optional<Result<TraceSource>> source_;
 };
 
-TEST_F(Ranks, TheGuiltyOneIsNamedWithItsLine) {
+TEST_F(Ranks, TheCulpritIsNamedWithItsLine) {
   RankTrace made;
   for (made.rank = 0; made.rank < 4; ++made.rank) {
     made.keeps_bytes = made.rank == 2 ? 300 * kMiB : 0;
@@ -91,7 +91,7 @@ TEST_F(Ranks, WhoWaitsForWhom) {
 }
 
 // The last collective ran: the trace of one rank was just truncated before it.
-TEST_F(Ranks, ACutTraceIsNoWait) {
+TEST_F(Ranks, ATruncatedTraceIsNotAWait) {
   RankTrace made;
   for (made.rank = 0; made.rank < 3; ++made.rank) {
     made.collectives = made.rank == 1 ? 200 : 201;

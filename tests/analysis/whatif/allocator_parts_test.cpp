@@ -89,7 +89,7 @@ TEST(AllocatorSettings, SizesSegments) {
   EXPECT_EQ(s.segment_bytes(11 * kMib), 12 * kMib);
 }
 
-TEST(TorchVersion, KnowsItsHabits) {
+TEST(TorchVersion, SelectsTheTieBreak) {
   EXPECT_EQ(TorchVersion::parse("torch 2.11.0+cu130")->tie_break(), TieBreak::kAddress);
   EXPECT_EQ(TorchVersion::parse("2.12")->tie_break(), TieBreak::kRegistration);
   EXPECT_EQ(TorchVersion::parse("2.13.1")->tie_break(), TieBreak::kSegment);
