@@ -35,12 +35,6 @@ struct Candidate {
   std::vector<uint32_t> returns;  // allocations
 };
 
-uint64_t mixed(uint64_t a, uint64_t b) {
-  uint64_t h = a * 0x9E3779B97F4A7C15U ^ (b + 0x7F4A7C15U);
-  h = (h ^ (h >> 31)) * 0xBF58476D1CE4E5B9U;
-  return h ^ (h >> 29);
-}
-
 // The share of intervals that are close to the median.
 double regularity(const std::vector<uint32_t>& returns) {
   std::vector<uint32_t> gaps;

@@ -126,15 +126,7 @@ ElfFile::~ElfFile() {
 
 bool ElfFile::read_at(uint64_t offset, void* out, size_t size) const {
   if (offset > size_ || size > size_ - offset) return false;
-  auto* to = static_cast<uint8_t*>(out);
-  while (size != 0) {
-    const ssize_t got = ::pread(fd_, to, size, static_cast<off_t>(offset));
-    if (got <= 0) return false;  // the file has been truncated
-    to += got;
-    offset += static_cast<uint64_t>(got);
-    size -= static_cast<size_t>(got);
-  }
-  return true;
+  return tidemark::read_at(fd_, offset, out, size);
 }
 
 bool ElfFile::load() {

@@ -82,17 +82,6 @@ bool encode_tail(const SoundFrames& present, const std::map<uint32_t, NamedFrame
   return trace.finish();
 }
 
-bool write_at(int fd, std::span<const uint8_t> bytes, uint64_t offset) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    offset += static_cast<uint64_t>(n);
-    bytes = bytes.subspan(static_cast<size_t>(n));
-  }
-  return true;
-}
-
 // The new tail is longer than the old one and contains all of it in updated form: if the machine
 // stops halfway, a reader scans the file and finds every frame.
 Status replace_tail(int fd, const TraceReader& reader, uint64_t at, std::span<const uint8_t> tail) {
@@ -100,8 +89,8 @@ Status replace_tail(int fd, const TraceReader& reader, uint64_t at, std::span<co
   if (!reader.read_at(at, old.data(), old.size())) return Error{reader.path() + ": cannot read"};
   if (write_at(fd, at, tail.data(), tail.size())) return {};
   const Error error{reader.path() + ": " + std::strerror(errno)};
-  const bool restored =
-      write_at(fd, old, at) && ::ftruncate(fd, static_cast<off_t>(at + old.size())) == 0;
+  const bool restored = write_at(fd, at, old.data(), old.size()) &&
+                        ::ftruncate(fd, static_cast<off_t>(at + old.size())) == 0;
   return restored ? error : Error{error.message + "; the index at its end is lost"};
 }
 

@@ -24,18 +24,6 @@ namespace {
 
 using Keys = std::span<const std::string_view>;
 
-constexpr std::array<std::string_view, 10> kActions = {"",
-                                                       "alloc",
-                                                       "free_requested",
-                                                       "free_completed",
-                                                       "segment_alloc",
-                                                       "segment_free",
-                                                       "segment_map",
-                                                       "segment_unmap",
-                                                       "oom",
-                                                       "snapshot"};
-static_assert(static_cast<size_t>(FrameworkAction::kSnapshot) + 1 == kActions.size());
-
 // The values of "category" from torch.profiler (its enum in lower case).
 constexpr std::array<std::pair<std::string_view, Category>, 7> kCategories = {{
     {"input", Category::kInput},

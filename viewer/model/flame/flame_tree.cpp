@@ -172,11 +172,8 @@ class FrameNumbers {
 };
 
 uint64_t key_below(uint64_t parent, uint32_t frame) {
-  // The finaliser of splitmix64, which maps similar inputs far apart. 0 is reserved for the root.
-  uint64_t x = parent ^ (uint64_t{frame} + 0x9e3779b97f4a7c15U);
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
-  return (x ^ (x >> 31)) | 1;
+  // 0 is reserved for the root.
+  return mix_bits(parent ^ (frame + kGoldenRatio)) | 1;
 }
 
 Children bottom_up(const Sums& sums, const StackTree& stacks) {
