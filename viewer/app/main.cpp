@@ -64,7 +64,7 @@ Status move_cursor(const std::string& text, const Model& model, Selection& selec
     return Error{"--time takes peak, oom, or a time since the start such as 1.5s or 20ms, not '" +
                  text + "'"};
   }
-  selection.set_time(model, selection.cursor.lane(), amount * scale);
+  selection.set_time(model, selection.cursor.lane(), static_cast<double>(*ns));
   return {};
 }
 
