@@ -6,6 +6,7 @@
 #include <ctime>
 
 #include "simgpu/cupti_state.h"
+#include "simgpu/hang.h"
 
 namespace tidemark::simgpu {
 namespace {
@@ -215,6 +216,7 @@ SIMGPU_EXPORT CUptiResult cuptiActivityGetNumDroppedRecords(cuda::CUcontext /*co
 }
 
 SIMGPU_EXPORT CUptiResult cuptiActivityFlushAll(uint32_t flag) {
+  hang_if_asked("cupti");
   return flush((flag & kActivityFlagFlushForced) != 0);
 }
 

@@ -17,6 +17,7 @@
 
 #include "simgpu/cards.h"
 #include "simgpu/config.h"
+#include "simgpu/hang.h"
 #include "simgpu/hooks.h"
 
 #define SIMGPU_EXPORT extern "C" __attribute__((visibility("default")))
@@ -217,6 +218,7 @@ SIMGPU_EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char* name, un
 }
 
 SIMGPU_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t* memory) {
+  hang_if_asked("nvml");
   const Card* card = nullptr;
   const nvmlReturn_t result = find_card(device, &card);
   if (result != NVML_SUCCESS) return result;
@@ -229,6 +231,7 @@ SIMGPU_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemo
 
 SIMGPU_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device,
                                                       nvmlMemory_v2_t* memory) {
+  hang_if_asked("nvml");
   const Card* card = nullptr;
   const nvmlReturn_t result = find_card(device, &card);
   if (result != NVML_SUCCESS) return result;

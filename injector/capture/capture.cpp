@@ -16,6 +16,7 @@
 #include "injector/process/own_scope.h"
 #include "injector/process/process_facts.h"
 #include "injector/recorder/process_rows.h"
+#include "injector/recorder/task_thread.h"
 #include "injector/sampling/driver_queries.h"
 #include "injector/sampling/nvml_sampler.h"
 #include "injector/stacks/modules.h"
@@ -78,6 +79,15 @@ void reset_for_recording(Beginning beginning) {
   if (beginning == Beginning::kLate) await_torch_state();
 }
 
+// CUPTI and NVML may hang, and NVML while a task of ours is inside it.
+constexpr uint32_t kSourceTimeoutMs = 1000;
+
+void release_sources(void*) noexcept {
+  stop_callbacks();
+  stop_kernels();
+  stop_nvml();
+}
+
 }  // namespace
 
 bool start_capture(const Options& options, Beginning beginning) noexcept {
@@ -115,11 +125,12 @@ bool start_capture(const Options& options, Beginning beginning) noexcept {
 RecordingEnd stop_capture() noexcept {
   enable_nccl(false);
   stop_torch();
-  pause_kernels();
+  const Errand pause{[](void*) noexcept { pause_kernels(); }, nullptr};
+  const Errand release{release_sources, nullptr};
+  run_on_task_thread({&pause, 1}, kSourceTimeoutMs);
   const RecordingEnd end = recorder().stop();  // its last round collects what CUPTI still holds
-  stop_callbacks();
-  stop_kernels();
-  stop_nvml();
+  // If the driver hangs, the sources stay; their callbacks find the recorder off.
+  run_on_task_thread({&release, 1}, kSourceTimeoutMs);
   return end;
 }
 

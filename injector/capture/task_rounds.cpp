@@ -36,16 +36,6 @@ struct Sampling {
 };
 Sampling g_sampling;
 
-// Tasks run one after another, but the last round runs on the thread that ends the process.
-PidLock g_turn;
-class Turn {
- public:
-  Turn() noexcept { g_turn.lock(); }
-  ~Turn() { g_turn.unlock(); }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
-};
-
 // Whether cuInit has finished, as far as we can tell.
 bool driver_ready() {
   if (driver_objects().driver_ready.load(std::memory_order_acquire)) return true;
@@ -100,18 +90,15 @@ void driver_round() {
 }
 
 void driver_task(void*) noexcept {
-  const Turn turn;
   driver_round();
   look_for_torch_phases();
 }
 
 void kernel_task(void*) noexcept {
-  const Turn turn;
   collect_kernels();
 }
 
 void device_task(void*) noexcept {
-  const Turn turn;
   // A failed allocation may ask for a reading before the first regular round.
   if (!sample_device_memory() && readings_expected()) driver_round();
 }
@@ -120,7 +107,6 @@ void device_task(void*) noexcept {
 // long needs a few samples too, and while the use of the card changes the reader must know which
 // process causes it.
 void process_task(void*) noexcept {
-  const Turn turn;
   const uint32_t round = g_sampling.process_rounds++;
   if (round < kEarlyRounds || round % kEarlyRounds == 0 || device_memory_moved()) {
     sample_process_memory();
@@ -129,7 +115,6 @@ void process_task(void*) noexcept {
 
 // A process may end before the first round: then everything that is queried once is queried here.
 void last_round(void*) noexcept {
-  const Turn turn;
   driver_round();
   sample_device_memory();
   sample_process_memory();

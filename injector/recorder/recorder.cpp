@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +15,7 @@
 #include "injector/process/complain.h"
 #include "injector/process/tool_thread.h"
 #include "injector/recorder/session.h"
+#include "injector/recorder/task_thread.h"
 #include "injector/recorder/thread_register.h"
 #include "injector/recorder/writer_thread.h"
 #include "proto/base/pages.h"
@@ -33,16 +35,11 @@ constexpr uint32_t kLeaveTimeoutMs =
     50;  // for threads inside the recorder, which takes nanoseconds
 constexpr long kPageBytes = 4096;
 
-struct FinishHook {
-  Recorder::Task run;
-  void* context;
-};
-
 constinit Recorder the_recorder;
 constinit PidLock lifecycle;                // start() and the hooks
 constinit std::atomic<Session*> current{};  // also while stop() has closed the gate
 constinit char latest_path[PATH_MAX] = "";  // under lifecycle
-constinit FinishHook hooks[8] = {};
+constinit Errand hooks[kMostErrands] = {};
 constinit uint32_t hook_count = 0;
 constinit Session* retired = nullptr;                  // sessions not freed yet; under lifecycle
 constinit std::atomic<uint32_t> waiting_for_flush{0};  // threads that use a session in flush_now()
@@ -120,14 +117,15 @@ bool start_locked(const RecorderOptions& options) noexcept {
   return true;
 }
 
-void run_finish_hooks() noexcept {
-  FinishHook to_run[std::size(hooks)];
+// On the task thread, since they call the driver. False: it did not answer in time.
+bool run_finish_hooks() noexcept {
+  Errand to_run[std::size(hooks)];
   lifecycle.lock();
   const uint32_t count = hook_count;
-  std::memcpy(to_run, hooks, sizeof hooks);
+  std::reverse_copy(hooks, hooks + count, to_run);
   hook_count = 0;
   lifecycle.unlock();
-  for (uint32_t i = count; i > 0; --i) to_run[i - 1].run(to_run[i - 1].context);
+  return run_on_task_thread({to_run, count}, kTaskTimeoutMs);
 }
 
 // ---- the end --------------------------------------------------------------------------------
@@ -217,11 +215,16 @@ RecordingEnd Recorder::stop() noexcept {
   RecordingEnd end;
   Session* session = current.load(std::memory_order_acquire);
   if (session == nullptr || session->pid != ::getpid()) return end;
-  run_finish_hooks();
+  const bool answered = run_finish_hooks();
+  if (!answered) {
+    report(HealthKind::kSourceMissing, 0,
+           "last readings: the driver, CUPTI or NVML did not answer within 2 s");
+  }
   // The thread that gets the session ends it.
   session = current.exchange(nullptr, std::memory_order_acq_rel);
   if (session == nullptr) return end;
-  static_cast<void>(stop_tasks(kTaskTimeoutMs));  // one that hangs finds the recorder off
+  // A task that hangs finds the recorder off when it returns.
+  static_cast<void>(stop_tasks(answered ? kTaskTimeoutMs : 0));
   const bool empty = close_gate();
   if (wait_for_finish(*session, kFinishTimeoutMs)) {
     end.rows = session->written_rows.load(std::memory_order_relaxed);

@@ -107,8 +107,9 @@ class Recorder {
   void run_tasks_soon() noexcept;
   void run_task_soon(Task run) noexcept;
 
-  // Runs once at the beginning of stop(), on the thread that called it, while recording is still
-  // on: the place to flush what another library buffers. The last hook added runs first.
+  // Runs once at the beginning of stop(), on the task thread, while recording is still on: the place
+  // to flush what another library buffers. stop() waits for all hooks together for 2 s at most. The
+  // last hook added runs first.
   bool add_finish_hook(Task run, void* context) noexcept;
 
   // Records a Health row now.

@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -58,6 +60,20 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   return pointers;
 }
 
+// A program that hangs is killed after a minute, which no test takes for a normal end.
+int wait_or_kill(pid_t pid) {
+  int status = -1;
+  for (int tenths = 0; tenths < 600; ++tenths) {
+    for (int tries = 0; tries < 100; ++tries) {
+      if (::waitpid(pid, &status, WNOHANG) != 0) return status;
+      ::usleep(1000);
+    }
+  }
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, &status, 0);
+  return status;
+}
+
 // posix_spawn does not copy this process, so thousands of starts are cheap.
 int run_program(std::vector<std::string> arguments, const Environment& environment,
                 const std::string& output, const std::string& errors) {
@@ -70,9 +86,7 @@ int run_program(std::vector<std::string> arguments, const Environment& environme
   const int error = ::posix_spawn(&pid, arguments[0].c_str(), &files, nullptr,
                                   pointers_to(arguments).data(), pointers_to(entries).data());
   posix_spawn_file_actions_destroy(&files);
-  int status = -1;
-  if (error == 0) ::waitpid(pid, &status, 0);
-  return status;
+  return error == 0 ? wait_or_kill(pid) : -1;
 }
 
 Ended run_survivor(const std::vector<std::string>& arguments, const Environment& environment) {
@@ -201,6 +215,31 @@ TEST(Survival, NoCupti) {
   }
   compare({"exit3"}, directory.path(), {{"LD_LIBRARY_PATH", libraries.path()}}, 1);
 }
+
+// As on a card that fell off the bus. The program ends as it does without the recorder, and the
+// trace says what is missing.
+class SurvivalHang : public testing::TestWithParam<const char*> {};
+
+TEST_P(SurvivalHang, EndsAllTheSame) {
+  const ScratchDirectory directory;
+  const Ended ended = compare({"return"}, directory.path(), {{"SIMGPU_HANG", GetParam()}});
+  EXPECT_TRUE(exits<0>(ended.status)) << ended.status;
+  EXPECT_EQ(recorded_calls(directory), 200U);
+  const std::vector<std::string> traces = directory.files(".tmk");
+  ASSERT_EQ(traces.size(), 1U);
+  const TraceContents trace = read_trace(traces[0]);
+  EXPECT_TRUE(std::any_of(trace.health.begin(), trace.health.end(), [](const Health& row) {
+    return row.kind == HealthKind::kSourceMissing;
+  }));
+}
+
+INSTANTIATE_TEST_SUITE_P(Survival, SurvivalHang,
+                         testing::Values("nvml", "nvml:1", "nvml:3", "cupti", "cupti:1"),
+                         [](const auto& library) {
+                           std::string name = library.param;
+                           std::replace(name.begin(), name.end(), ':', '_');
+                           return name;
+                         });
 
 TEST(Survival, NoDirectory) {
   const ScratchDirectory directory;
