@@ -24,6 +24,7 @@ namespace tidemark::injector {
 namespace {
 
 PidLock g_initialising;
+constexpr uint32_t kInitialisePatienceMs = 2000;
 int g_initialised_in = 0;  // pid: a forked child starts over; under g_initialising
 
 std::atomic_flag g_said_option;
@@ -69,13 +70,16 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection(void) 
   if (capture_thread.initialising) return 1;
   const int host_errno = errno;
   capture_thread.initialising = true;
-  g_initialising.lock();
-  const int pid = getpid();
-  if (g_initialised_in != pid) {
-    g_initialised_in = pid;
-    initialise();
+  // A second thread goes on when the first one takes long: it may hold what the first one waits
+  // for.
+  if (g_initialising.lock_for(kInitialisePatienceMs)) {
+    const int pid = getpid();
+    if (g_initialised_in != pid) {
+      g_initialised_in = pid;
+      initialise();
+    }
+    g_initialising.unlock();
   }
-  g_initialising.unlock();
   capture_thread.initialising = false;
   errno = host_errno;
   return 1;

@@ -97,15 +97,28 @@ int64_t monotonic_ms() noexcept {
   return static_cast<int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1'000'000;
 }
 
-void PidLock::lock() noexcept {
+bool PidLock::try_lock() noexcept {
   const int32_t self = static_cast<int32_t>(getpid());
   int32_t owner = 0;
   while (!owner_.compare_exchange_weak(owner, self, std::memory_order_acquire,
                                        std::memory_order_relaxed)) {
-    if (owner != self && owner != 0) continue;  // held by the parent: never released here
-    owner = 0;
+    // Held by the parent: never released here. 0: the exchange failed for no reason.
+    if (owner == self) return false;
+  }
+  return true;
+}
+
+bool PidLock::lock_for(uint32_t timeout_ms) noexcept {
+  const int64_t deadline = monotonic_ms() + timeout_ms;
+  while (!try_lock()) {
+    if (monotonic_ms() >= deadline) return false;
     sched_yield();
   }
+  return true;
+}
+
+void PidLock::lock() noexcept {
+  while (!try_lock()) sched_yield();
 }
 
 }  // namespace tidemark::injector

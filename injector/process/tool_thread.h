@@ -40,6 +40,9 @@ int64_t monotonic_ms() noexcept;
 class PidLock {
  public:
   void lock() noexcept;
+  bool try_lock() noexcept;
+  // False: another thread of this process held it for that long.
+  bool lock_for(uint32_t timeout_ms) noexcept;
   void unlock() noexcept { owner_.store(0, std::memory_order_release); }
 
  private:

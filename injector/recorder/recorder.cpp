@@ -120,7 +120,7 @@ bool start_locked(const RecorderOptions& options) noexcept {
 // On the task thread, since they call the driver. False: it did not answer in time.
 bool run_finish_hooks() noexcept {
   Errand to_run[std::size(hooks)];
-  lifecycle.lock();
+  if (!lifecycle.lock_for(kTaskTimeoutMs)) return false;  // a start hangs in the file system
   const uint32_t count = hook_count;
   std::reverse_copy(hooks, hooks + count, to_run);
   hook_count = 0;
@@ -132,9 +132,10 @@ bool run_finish_hooks() noexcept {
 
 // Closes the gate; true when no thread is inside the session any more.
 bool close_gate() noexcept {
-  lifecycle.lock();
+  const bool locked = lifecycle.lock_for(kTaskTimeoutMs);
   gate.load(std::memory_order_relaxed)->session.store(nullptr, std::memory_order_seq_cst);
   const bool empty = wait_until_nobody_records(kLeaveTimeoutMs);
+  if (!locked) return false;
   lifecycle.unlock();
   // The record of a thread that was suspended for longer is not part of the recording.
   return empty;
@@ -147,7 +148,7 @@ bool can_be_freed(const Session& session) noexcept {
 
 // A session that cannot be freed now is freed when a later one ends.
 void free_or_retire(Session& session, bool empty) noexcept {
-  lifecycle.lock();
+  if (!lifecycle.lock_for(kTaskTimeoutMs)) return;  // the process is about to end
   if (empty) {
     for (Session** at = &retired; *at != nullptr;) {
       Session* const one = *at;

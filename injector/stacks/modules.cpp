@@ -1,7 +1,6 @@
 #include "injector/stacks/modules.h"
 
 #include <link.h>
-#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "injector/process/own_scope.h"
+#include "injector/process/tool_thread.h"
 #include "injector/recorder/recorder.h"
 #include "injector/stacks/elf_facts.h"
 
@@ -20,7 +20,10 @@ namespace {
 constexpr size_t kSnapshots = 4;
 ModuleSnapshot g_snapshots[kSnapshots];
 std::atomic<ModuleSnapshot*> g_current{&g_snapshots[0]};
-pthread_mutex_t g_rebuild = PTHREAD_MUTEX_INITIALIZER;
+PidLock g_rebuild;
+// A callback does not wait longer for another thread that reads the libraries: stacks through a new
+// library then lack its name.
+constexpr uint32_t kRebuildPatienceMs = 50;
 std::atomic<bool> g_overflow_said{false};
 
 // Scanning the symbols of libtorch_cuda takes milliseconds, so it is done once per library.
@@ -122,7 +125,7 @@ ModuleSnapshot* free_snapshot() noexcept {
 }
 
 void rebuild(uint64_t wanted_generation) noexcept {
-  pthread_mutex_lock(&g_rebuild);
+  if (!g_rebuild.lock_for(kRebuildPatienceMs)) return;
   ModuleSnapshot* fresh = nullptr;
   if (g_current.load()->generation != wanted_generation) fresh = free_snapshot();
   if (fresh != nullptr) {
@@ -140,7 +143,7 @@ void rebuild(uint64_t wanted_generation) noexcept {
                         "stacks: too many shared objects; frames in some of them have no module");
     }
   }
-  pthread_mutex_unlock(&g_rebuild);
+  g_rebuild.unlock();
 }
 
 // A reader counts itself first and then checks again: a snapshot that was taken for reuse in
@@ -187,8 +190,6 @@ size_t ModuleView::index_of(const LoadedModule& module) const noexcept {
 }
 
 void reset_modules() noexcept {
-  // In a forked child, the lock may have been held by a thread that does not exist here.
-  pthread_mutex_init(&g_rebuild, nullptr);
   for (ModuleSnapshot& snapshot : g_snapshots) {
     snapshot.readers.store(0);
     snapshot.generation = 0;

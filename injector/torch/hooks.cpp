@@ -52,6 +52,9 @@ struct Redirection {
 Redirection g_redirections[3];
 size_t g_redirection_count = 0;  // under g_looking
 
+// How long the end of a recording waits for a thread that is inside the loader.
+constexpr uint32_t kStopTimeoutMs = 1000;
+
 Options g_options;
 std::atomic<bool> g_wanted{false};
 std::atomic<bool> g_hooked{false};
@@ -117,15 +120,32 @@ bool look_locked(char (&path)[PATH_MAX]) {
   return true;
 }
 
+void remove_hooks_locked() {
+  for (size_t i = 0; i < g_redirection_count; ++i) {
+    write_got_slot(g_redirections[i].slot, g_redirections[i].real);
+  }
+  g_redirection_count = 0;
+}
+
+// Nobody waits for g_looking: it is held while the loader is called, and the loader's lock may be
+// held by a thread whose library allocates in its constructor and comes here from a callback.
+//
 // If the state has to be read, the bridge is started after the redirections, so that events after
 // the state have both reports; and outside of the lock, because reading the state waits for locks
 // of the allocator, whose holder may be waiting for ours.
-void look(bool wanted_from_now) {
+void look() {
   char path[PATH_MAX];
-  g_looking.lock();
-  if (wanted_from_now) g_wanted.store(true);
+  if (!g_looking.try_lock()) return;  // another thread is looking
   const bool found = g_wanted.load() && !g_hooked.load() && look_locked(path);
   g_looking.unlock();
+  if (!g_wanted.load()) {
+    // The recording ended meanwhile, and stop_torch() may not have waited.
+    if (g_looking.try_lock()) {
+      remove_hooks_locked();
+      g_looking.unlock();
+    }
+    return;
+  }
   if (found && torch_state_awaited()) start_bridge(path, g_options);
 }
 
@@ -140,21 +160,21 @@ void start_torch(const Options& options, bool late) noexcept {
   g_options = options;
   clear_python_stacks();
   restart_optimizer_hook();
-  look(true);
+  g_wanted.store(true);
+  look();
   look_for_torch();
   // No torch yet: everything will be seen.
   if (late && !g_hooked.load()) end_torch_state(nullptr);
 }
 
 void stop_torch() noexcept {
-  g_looking.lock();
   g_wanted.store(false);
-  for (size_t i = 0; i < g_redirection_count; ++i) {
-    write_got_slot(g_redirections[i].slot, g_redirections[i].real);
+  // A thread that holds it for longer removes the redirections itself.
+  if (g_looking.lock_for(kStopTimeoutMs)) {
+    remove_hooks_locked();
+    g_looking.unlock();
   }
-  g_redirection_count = 0;
   const bool found = g_hooked.exchange(false);
-  g_looking.unlock();
   if (found && torch_state_awaited()) {
     recorder().report(HealthKind::kSourceMissing, 0,
                       "torch: allocator events are missing: the bridge was not ready before the "
@@ -168,7 +188,7 @@ void look_for_torch() noexcept {
   if (g_options.stacks == StackMode::kPython || g_options.stacks == StackMode::kAll) {
     find_python_stacks(g_options);
   }
-  if (!g_hooked.load(std::memory_order_acquire)) look(false);
+  if (!g_hooked.load(std::memory_order_acquire)) look();
 }
 
 void look_for_torch_phases() noexcept {
