@@ -2,6 +2,7 @@
 // with the recorder to one without.
 //
 //   survivor END [NUMBER]
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -119,6 +120,9 @@ int main(int argc, char** argv) {
     close_everything(cu);
   } else if (end == "threads") {
     use_threads(cu, context, argc > 2 ? std::atoi(argv[2]) : 64);
+  } else if (end == "load") {
+    usleep(500'000);  // until the recorder has had its first rounds
+    std::printf("loaded: %d\n", dlopen(argv[2], RTLD_NOW) != nullptr);
   } else if (end == "run_out") {
     run_out(cu);
   } else {

@@ -241,6 +241,15 @@ INSTANTIATE_TEST_SUITE_P(Survival, SurvivalHang,
                            return name;
                          });
 
+TEST(Survival, AllocationsUnderTheLoadersLock) {
+  const ScratchDirectory directory;
+  const Ended ended = compare({"load", TIDEMARK_ALLOCATING_CONSTRUCTOR}, directory.path(),
+                              {{"TIDEMARK_STACKS", "native"}}, 2);
+  EXPECT_TRUE(exits<0>(ended.status)) << ended.status;
+  EXPECT_EQ(ended.output, "loaded: 1\n");
+  EXPECT_EQ(recorded_calls(directory), 5U);
+}
+
 TEST(Survival, NoDirectory) {
   const ScratchDirectory directory;
   std::ofstream(directory / "file") << "not a directory";
