@@ -38,27 +38,35 @@ void SeedState::erase_block(uint64_t address) {
   blocks_.drop(index);
 }
 
-// A snapshot shows neighbouring mapped ranges as one segment, so a range may be a part of one.
-uint32_t SeedState::remove_segment(uint64_t address, uint64_t size) {
+// A snapshot shows neighbouring mapped ranges as one segment, so the range may be part of one; and
+// what was mapped at once may have been unmapped in parts, so it may span several.
+uint32_t SeedState::remove_segments(uint64_t address, uint64_t size) {
+  const uint64_t end = size > UINT64_MAX - address ? UINT64_MAX : address + size;
   auto it = segments_.upper_bound(address);
-  if (it == segments_.begin()) return 0;
-  --it;
-  const SeedSegment whole = it->second;
-  const uint64_t end = whole.address + whole.size_bytes;
-  if (address >= end) return 0;
-  segments_.erase(it);
-  if (address > whole.address) {
-    SeedSegment front = whole;
-    front.size_bytes = address - whole.address;
-    segments_[front.address] = front;
+  if (it != segments_.begin()) --it;
+  uint32_t pool = 0;
+  while (it != segments_.end() && it->second.address < end) {
+    const SeedSegment whole = it->second;
+    const uint64_t whole_end = whole.address + whole.size_bytes;
+    if (whole_end <= address) {
+      ++it;
+      continue;
+    }
+    it = segments_.erase(it);
+    pool = whole.pool;
+    if (address > whole.address) {
+      SeedSegment front = whole;
+      front.size_bytes = address - whole.address;
+      segments_[front.address] = front;
+    }
+    if (whole_end > end) {
+      SeedSegment rest = whole;
+      rest.address = end;
+      rest.size_bytes = whole_end - end;
+      segments_[rest.address] = rest;
+    }
   }
-  if (end - address > size) {
-    SeedSegment rest = whole;
-    rest.address = address + size;
-    rest.size_bytes = end - rest.address;
-    segments_[rest.address] = rest;
-  }
-  return whole.pool;
+  return pool;
 }
 
 uint32_t SeedState::take_pool_of_growth() {
@@ -85,10 +93,11 @@ void SeedState::undo(const FrameworkEvent& event) {
       break;
     case FrameworkAction::kSegmentAlloc:
     case FrameworkAction::kSegmentMap:
-      growth_pools_.push_back(remove_segment(event.address, event.size_bytes));
+      growth_pools_.push_back(remove_segments(event.address, event.size_bytes));
       break;
     case FrameworkAction::kSegmentFree:
     case FrameworkAction::kSegmentUnmap:
+      remove_segments(event.address, event.size_bytes);
       segments_[event.address] = {event.address,
                                   event.size_bytes,
                                   event.stream,

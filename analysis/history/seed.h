@@ -50,8 +50,8 @@ class SeedState {
   std::vector<SeedBlock> blocks(const AllocatorRules& rules) const;
 
  private:
-  // Returns the segment's pool.
-  uint32_t remove_segment(uint64_t address, uint64_t size);
+  // Removes a range of addresses from the segments. Returns the pool it belonged to.
+  uint32_t remove_segments(uint64_t address, uint64_t size);
   void put_block(const SeedBlock& block);
   void erase_block(uint64_t address);
 

@@ -143,7 +143,7 @@ class ProcessLoader {
       if (ref.kind == BlockKind::kFrameworkEvents && ref.process == id_)
         event_blocks_.push_back(ref);
     }
-    read_seeds();
+    read_seeds(p.info.source);
     replay(p);
     const auto tags = collect<TensorTag>(reader_, walk_, id_);
     for (AllocationHistory& model : p.framework) apply_tags(model, tags);
@@ -171,7 +171,7 @@ class ProcessLoader {
     join_nccl_kernels(p.nccl, kernels);
   }
 
-  void read_seeds() {
+  void read_seeds(Source source) {
     for_each_block<SegmentState>(reader_, walk_, id_, [&](auto rows, const BlockRef&) {
       for (const SegmentState& s : rows) {
         seeds_[s.device].add(s);
@@ -183,8 +183,12 @@ class ProcessLoader {
       for (const BlockState& b : rows) seeds_[b.device].add(b);
     });
     if (event_blocks_.empty()) return;
-    first_ns_ = sane(event_blocks_.front().first_ns);
-    const bool newer = std::any_of(state_ns_.begin(), state_ns_.end(),
+    first_ns_ = INT64_MAX;
+    for (const BlockRef& ref : event_blocks_) first_ns_ = std::min(first_ns_, sane(ref.first_ns));
+    // A snapshot shows every device at its end; one without segments held nothing then.
+    const bool ends_with_state = source != Source::kCapture;
+    const bool newer = ends_with_state ||
+                       std::any_of(state_ns_.begin(), state_ns_.end(),
                                    [&](const auto& state) { return state.second >= first_ns_; });
     if (!newer) return;  // the state is older than the history
     // Their damage is counted on the forward pass.
@@ -192,9 +196,10 @@ class ProcessLoader {
     for (auto ref = event_blocks_.rbegin(); ref != event_blocks_.rend(); ++ref) {
       const auto rows = backwards.next();
       for (auto row = rows.rbegin(); row != rows.rend(); ++row) {
+        first_of_device_[row->device] = sane(row->time_ns);
+        if (ends_with_state) state_ns_.try_emplace(row->device, INT64_MAX);
         if (row->time_ns > state_of(row->device)) continue;
-        if (const auto seed = seeds_.find(row->device); seed != seeds_.end())
-          seed->second.undo(*row);
+        seeds_[row->device].undo(*row);
       }
       advance_(ref->rows);
     }
@@ -207,9 +212,11 @@ class ProcessLoader {
   }
 
   int64_t seed_time(int64_t device) const {
+    const auto known = first_of_device_.find(device);
+    const int64_t first_ns = known != first_of_device_.end() ? known->second : first_ns_;
     const auto state = state_ns_.find(device);
-    if (state == state_ns_.end()) return first_ns_;
-    return event_blocks_.empty() ? state->second : std::min(first_ns_, state->second);
+    if (state == state_ns_.end()) return first_ns;
+    return event_blocks_.empty() ? state->second : std::min(first_ns, state->second);
   }
 
   HistoryReplay& replay_of(int64_t device, const AllocatorRules& rules) {
@@ -278,6 +285,7 @@ class ProcessLoader {
   HistoryReplay* last_ = nullptr;
   int64_t last_device_ = 0;
   int64_t first_ns_ = 0;
+  std::map<int64_t, int64_t> first_of_device_;  // the time of its first event, in file order
   std::map<int64_t, int64_t> state_ns_;  // of the full state of a device, where there is one
 };
 

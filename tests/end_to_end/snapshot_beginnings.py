@@ -1,0 +1,96 @@
+"""Checks what a snapshot's devices held before their histories began.
+
+The state before the history is derived from the state at the end. Each case here once gave a wrong
+answer: a mapping that was unmapped in parts, a device that ends empty, devices whose histories
+begin at different times.
+
+    python3 snapshot_beginnings.py TIDEMARK
+"""
+import pathlib
+import pickle
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from harness import SNAPSHOTS, check_equal, finish, report, run  # noqa: E402
+
+MiB = 1 << 20
+A, B, C = 0x7F0000000000, 0x7F1000000000, 0x7F1010000000
+FRAMES = [{"name": "f", "filename": "train.py", "line": 1}]
+tmp = pathlib.Path(tempfile.mkdtemp())
+
+
+def event(action, address, size, time_us):
+    return {"action": action, "addr": address, "size": size, "stream": 0, "time_us": time_us,
+            "frames": FRAMES}
+
+
+def block(address, size, state):
+    return {"address": address, "size": size, "requested_size": size if "active" in state else 0,
+            "state": state, "frames": FRAMES}
+
+
+def segment(device, address, size, blocks, expandable=False):
+    return {"device": device, "address": address, "total_size": size, "allocated_size": 0,
+            "active_size": 0, "requested_size": 0, "stream": 0, "segment_type": "large",
+            "segment_pool_id": (0, 0), "is_expandable": expandable, "frames": [],
+            "blocks": blocks}
+
+
+def saved(name, segments, *traces):
+    path = tmp / f"{name}.pickle"
+    path.write_bytes(pickle.dumps({"segments": segments, "device_traces": list(traces),
+                                   "allocator_settings": {}, "external_annotations": []}))
+    return path
+
+
+def devices(path, *args):
+    return {d["device"]: d for d in report(path, *args)["ranks"][0]["devices"]}
+
+
+# Recorded on an H200: torch's own statistics say 104,857,600 for both.
+device = devices(SNAPSHOTS / "partly_unmapped.pickle.gz")[0]
+check_equal(device["reserved_peak"]["bytes"], 104857600, "partly unmapped: reserved")
+check_equal(device["allocated_peak"]["bytes"], 104857600, "partly unmapped: allocated")
+check_equal(run("check", SNAPSHOTS / "partly_unmapped.pickle.gz", "--max-peak", "110MiB").returncode,
+            0, "partly unmapped: check")
+
+# One mapping, unmapped in two parts, the later one first.
+parts = saved("parts", [segment(0, A, 20 * MiB, [block(A, 20 * MiB, "inactive")], True)], [
+    event("segment_map", A, 100 * MiB, 10), event("alloc", A, 100 * MiB, 11),
+    event("free_requested", A, 100 * MiB, 12), event("free_completed", A, 100 * MiB, 13),
+    event("segment_unmap", A + 60 * MiB, 40 * MiB, 14),
+    event("segment_unmap", A + 20 * MiB, 40 * MiB, 15)])
+check_equal(devices(parts)[0]["reserved_peak"]["bytes"], 100 * MiB, "two parts: reserved")
+
+# Everything was freed at the end: the device had 20 MiB before the first event.
+frees = [event("free_requested", A, 10 * MiB, 1000), event("free_completed", A, 10 * MiB, 1001),
+         event("segment_free", A, 20 * MiB, 1002)]
+device = devices(saved("gone", [], frees))[0]
+check_equal(device["reserved_peak"]["bytes"], 20 * MiB, "ends empty: reserved")
+check_equal(device["allocated_peak"]["bytes"], 10 * MiB, "ends empty: allocated")
+check_equal(device["contradicting_events"], 0, "ends empty: contradicting events")
+other = [segment(1, B, 2 * MiB, [block(B, 2 * MiB, "active_allocated")])]
+device = devices(saved("gone2", other, frees, [event("alloc", B, 2 * MiB, 2000)]))[0]
+check_equal(device["reserved_peak"]["bytes"], 20 * MiB, "ends empty beside another: reserved")
+
+# Device 0's ring overflowed, so that its history begins 99 s after that of device 1.
+first = [e for i in range(100) for e in (
+    event("alloc", A, 2 * MiB, 100_000_000 + 10 * i),
+    event("free_requested", A, 2 * MiB, 100_000_001 + 10 * i),
+    event("free_completed", A, 2 * MiB, 100_000_002 + 10 * i))]
+second = [event("segment_alloc", C, 20 * MiB, 1_000_000)]
+for i in range(1, 21):
+    size = (7 if i == 11 else 2) * MiB
+    second += [event("alloc", C, size, 1_000_000 * (1 + i)),
+               event("free_requested", C, size, 1_000_000 * (1 + i) + 500_000),
+               event("free_completed", C, size, 1_000_000 * (1 + i) + 500_000)]
+both = saved("both", [segment(0, A, 20 * MiB, [block(A, 20 * MiB, "inactive")]),
+                      segment(1, B, 20 * MiB, [block(B, 20 * MiB, "active_allocated")]),
+                      segment(1, C, 20 * MiB, [block(C, 20 * MiB, "inactive")])], first, second)
+peak = devices(both)[1]["allocated_peak"]
+check_equal(peak["bytes"], 27 * MiB, "two devices: allocated")
+check_equal(peak["time_ns"], 12_000_000_000, "two devices: time of the peak")
+check_equal(devices(both)[1]["reserved_peak"]["bytes"], 40 * MiB, "two devices: reserved")
+
+finish()
