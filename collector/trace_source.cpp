@@ -18,12 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool named_like_input(const fs::path& path) {
-  const std::string name = path.filename().string();
-  return name.ends_with(".tmk") || name.ends_with(".pickle") || name.ends_with(".pickle.gz") ||
-         name.ends_with(".pkl") || name.ends_with(".pkl.gz");
-}
-
 // Each file of a job stays open: a thousand ranks need more than the usual 1,024 descriptors.
 void allow_many_files() {
   struct rlimit limit {};
@@ -80,7 +74,10 @@ void join_ranks(TraceSource& source) {
   std::vector<const RankFacts*> ranks;
   std::vector<size_t> places;
   for (size_t i = 0; i < members.size(); ++i) {
-    if (check.foreign[i]) continue;
+    if (check.foreign[i]) {
+      source.readers[reader_of[i]].leave_out(members[i].facts->process);
+      continue;
+    }
     wanted[reader_of[i]] = true;
     ranks.push_back(members[i].facts);
     places.push_back(reader_of[i]);
@@ -102,7 +99,7 @@ Result<TraceSource> open_directory(const std::string& path) {
   std::vector<std::string> files;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
-    if (named_like_input(entry.path())) files.push_back(entry.path().string());
+    if (is_input_name(entry.path().filename().string())) files.push_back(entry.path().string());
   }
   if (error) return Error{fmt::format("{}: {}", path, error.message())};
   std::sort(files.begin(), files.end());
@@ -133,6 +130,11 @@ Result<TraceSource> open_directory(const std::string& path) {
 }
 
 }  // namespace
+
+bool is_input_name(std::string_view name) {
+  return name.ends_with(".tmk") || name.ends_with(".pickle") || name.ends_with(".pickle.gz") ||
+         name.ends_with(".pkl") || name.ends_with(".pkl.gz");
+}
 
 Result<TraceSource> open_trace(const std::string& path) {
   std::error_code error;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "proto/base/result.h"
@@ -17,5 +18,8 @@ struct TraceSource {
 // Checks that the ranks of a directory are of one job (others are left out with a warning) and
 // aligns their clocks; a merged trace is read with the alignment stored in it.
 Result<TraceSource> open_trace(const std::string& path);
+
+// Whether a file of this name in a directory is read as part of a job.
+bool is_input_name(std::string_view name);
 
 }  // namespace tidemark

@@ -48,13 +48,39 @@ uint64_t bytes_in(const fs::path& directory) {
   return bytes;
 }
 
+bool is_number(std::string_view text) {
+  if (text.starts_with('-')) text.remove_prefix(1);
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// "manifest", "PROCESS.nccl" or "PROCESS.DEVICE.COLUMN".
+bool is_index_file(std::string_view name) {
+  if (name == kIndexManifest) return true;
+  const size_t first = name.find('.');
+  if (first == std::string_view::npos || !is_number(name.substr(0, first))) return false;
+  name.remove_prefix(first + 1);
+  if (name == "nccl") return true;
+  const size_t second = name.find('.');
+  return second != std::string_view::npos && is_number(name.substr(0, second));
+}
+
+// Sixteen hexadecimal digits.
+bool is_index_name(std::string_view name) {
+  return name.size() == 16 && name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
 std::vector<Entry> entries_of(const std::string& directory) {
   std::vector<Entry> entries;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory, error)) {
     struct stat info {};
     if (::lstat(entry.path().c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) continue;
-    const bool unfinished = entry.path().filename().string().starts_with(kUnfinished);
+    const std::string name = entry.path().filename().string();
+    const bool unfinished = name.starts_with(kUnfinished);
+    const bool finished =
+        is_index_name(name) && fs::is_regular_file(entry.path() / kIndexManifest, error);
+    if (!unfinished && !finished) continue;
     entries.push_back({entry.path().string(), info.st_mtime, bytes_in(entry.path()), unfinished});
   }
   return entries;
@@ -69,7 +95,7 @@ IndexOptions IndexOptions::from_environment() {
   const char* const home = std::getenv("HOME");
   if (wanted != nullptr && std::string_view(wanted) == "0") return options;
   if (wanted != nullptr && wanted[0] == '/') {
-    options.directory = wanted;
+    options.directory = std::string(wanted) + "/tidemark-index";
   } else if (cache != nullptr && cache[0] == '/') {
     options.directory = std::string(cache) + "/tidemark/index";
   } else if (home != nullptr && home[0] == '/') {
@@ -122,8 +148,12 @@ bool name_index(const std::string& place, const std::string& final_path) {
 }
 
 void remove_index(const std::string& path) {
+  // Only files that an index consists of: a directory that holds anything else stays.
   std::error_code error;
-  fs::remove_all(path, error);
+  for (const fs::directory_entry& file : fs::directory_iterator(path, error)) {
+    if (is_index_file(file.path().filename().string())) ::unlink(file.path().c_str());
+  }
+  ::rmdir(path.c_str());
 }
 
 uint64_t index_space_bytes(const IndexOptions& options) {

@@ -8,12 +8,16 @@
 
 namespace tidemark {
 
+// The file that makes a directory an index.
+inline constexpr const char* kIndexManifest = "manifest";
+
 // A new directory for an index under construction; empty when it cannot be created.
 std::string make_index_place(const IndexOptions& options);
 // Waits until all its files are on disk. False: one could not be written.
 bool sync_index(const std::string& place);
 // Renames it, replacing what has that name.
 bool name_index(const std::string& place, const std::string& final_path);
+// Removes the files of an index, and the directory if nothing else is in it.
 void remove_index(const std::string& path);
 
 // Whether only this user can write to it: files that others could have written are not trusted.

@@ -23,7 +23,6 @@ namespace {
 constexpr uint64_t kMagic = 0x315844494b524d54;  // "TMRKIDX1"
 constexpr size_t kMostManifestBytes = size_t{64} << 20;
 constexpr size_t kMostNcclBytes = size_t{4} << 30;
-constexpr const char* kManifest = "manifest";
 // Measured, and rounded up: see bench/index_bench.cpp.
 constexpr uint64_t kBytesPerEvent = 40;
 
@@ -46,6 +45,7 @@ std::string identity_of(const TraceReader& reader) {
   std::string text = fmt::format("{}\ntidemark {}, replay {}\n{} bytes, {}.{:09}, {:08x}\n",
                                  path.string(), kVersion, TIDEMARK_INDEX_KEY, reader.file_bytes(),
                                  info.st_mtim.tv_sec, info.st_mtim.tv_nsec, header.payload_crc);
+  for (const uint32_t process : reader.left_out()) text += fmt::format("without {}\n", process);
   uint32_t last = 0;
   std::vector<uint32_t> processes;
   for (const BlockRef& ref : reader.blocks()) {
@@ -319,7 +319,7 @@ std::optional<TraceIndex> TraceIndex::open(const TraceReader& reader, const Inde
   const std::string directory = path_of(options, identity);
   if (!is_own_directory(options.directory) || !is_own_directory(directory)) return {};
   std::string manifest;
-  if (!read_file(directory + "/" + kManifest, kMostManifestBytes, manifest)) return {};
+  if (!read_file(directory + "/" + kIndexManifest, kMostManifestBytes, manifest)) return {};
   if (manifest.size() < sizeof(uint32_t)) return {};
   const size_t body = manifest.size() - sizeof(uint32_t);
   uint32_t crc = 0;
@@ -408,7 +408,7 @@ bool TraceIndexWriter::finish(const Damage& damage) {
   out.bytes += kept_;
   out.put(crc32(out.bytes.data(), out.bytes.size()));
   const std::string path = path_of(options_, identity_);
-  if (!good_ || !write_file(temporary_ + "/" + kManifest, out.bytes.data(), out.bytes.size()) ||
+  if (!good_ || !write_file(temporary_ + "/" + kIndexManifest, out.bytes.data(), out.bytes.size()) ||
       !sync_index(temporary_) || !name_index(temporary_, path)) {
     return false;
   }

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "collector/job/clock_fit.h"
 #include "collector/job/job.h"
@@ -115,14 +116,23 @@ class Aligner {
     return points;
   }
 
+  // Processes that took part in no collective, such as those without a rank: their host's clock,
+  // corrected like that of an aligned rank on the same host.
   void leave_others() {
+    std::map<std::string_view, size_t> aligned_on;
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      if (known_[i] && !ranks_[i]->host.empty()) aligned_on.try_emplace(ranks_[i]->host, i);
+    }
     std::vector<uint64_t> unchecked;
     for (size_t i = 0; i < ranks_.size(); ++i) {
       if (known_[i]) continue;
+      if (const auto other = aligned_on.find(ranks_[i]->host); other != aligned_on.end()) {
+        result_.clocks[i] = result_.clocks[other->second];
+        continue;
+      }
       result_.clocks[i].reference_ns = ranks_[i]->first_ns;
       result_.clocks[i].method = AlignmentMethod::kHostClock;
-      const bool same_host = !ranks_[i]->host.empty() && ranks_[i]->host == ranks_[root_]->host;
-      if (!same_host && ranks_[i]->info.rank >= 0) {
+      if (ranks_[i]->info.rank >= 0) {
         unchecked.push_back(static_cast<uint64_t>(ranks_[i]->info.rank));
       }
     }

@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <random>
 #include <utility>
 
 namespace tidemark {
@@ -20,6 +22,16 @@ std::string directory_of(const std::string& path) {
   const size_t slash = path.rfind('/');
   if (slash == std::string::npos) return ".";
   return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+constexpr int kAttempts = 100;
+
+// A name beside the target that is not in use, most likely. Creating it makes sure.
+std::string partial_name(const std::string& path) {
+  static std::random_device random;
+  char suffix[16];
+  std::snprintf(suffix, sizeof suffix, ".%08x", static_cast<unsigned>(random()));
+  return path + suffix + ".partial";
 }
 
 }  // namespace
@@ -46,23 +58,30 @@ Result<OutputFile> OutputFile::create(const std::string& path) {
   }
   const int nameless = ::open(directory_of(path).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
   if (nameless >= 0) return OutputFile(path, nameless, {});
-  const std::string partial = path + ".partial";
-  const int fd = ::open(partial.c_str(), O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC, 0666);
-  if (fd < 0) return failure(path);
-  return OutputFile(path, fd, partial);
+  // Neither an existing file nor a link is opened: O_EXCL.
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const std::string partial = partial_name(path);
+    const int fd = ::open(partial.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666);
+    if (fd >= 0) return OutputFile(path, fd, partial);
+    if (errno != EEXIST) break;
+  }
+  return failure(path);
 }
 
 Status OutputFile::commit() {
   if (partial_.empty()) {
     // linkat() only accepts a name that does not exist; rename() then replaces the target
     // atomically.
-    const std::string name = path_ + ".partial";
     const std::string self = "/proc/self/fd/" + std::to_string(fd_);
-    ::unlink(name.c_str());
-    if (::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) != 0) {
-      return failure(path_);
+    for (int attempt = 0; attempt < kAttempts && partial_.empty(); ++attempt) {
+      const std::string name = partial_name(path_);
+      if (::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0) {
+        partial_ = name;
+      } else if (errno != EEXIST) {
+        break;
+      }
     }
-    partial_ = name;
+    if (partial_.empty()) return failure(path_);
   }
   if (::rename(partial_.c_str(), path_.c_str()) != 0) return failure(path_);
   partial_.clear();

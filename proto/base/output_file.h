@@ -1,7 +1,7 @@
 // A file that appears under its name only when it is complete.
 //
 // Bytes go to an unnamed file in the same directory (or, if the file system does not support those,
-// to a ".partial" file next to the target, which is removed on failure); commit() gives it its
+// to a new ".partial" file next to the target, which is removed on failure); commit() gives it its
 // name. A crash or Ctrl-C before commit() leaves nothing on disk, and an existing file stays until
 // it is replaced.
 #pragma once

@@ -61,6 +61,7 @@ TraceReader::TraceReader(TraceReader&& other) noexcept
       size_(other.size_),
       blocks_(std::move(other.blocks_)),
       clocks_(std::move(other.clocks_)),
+      left_out_(std::move(other.left_out_)),
       damage_(other.damage_) {}
 
 TraceReader& TraceReader::operator=(TraceReader&& other) noexcept {
@@ -69,6 +70,7 @@ TraceReader& TraceReader::operator=(TraceReader&& other) noexcept {
   size_ = other.size_;
   blocks_ = std::move(other.blocks_);
   clocks_ = std::move(other.clocks_);
+  left_out_ = std::move(other.left_out_);
   damage_ = other.damage_;
   return *this;
 }
@@ -130,6 +132,11 @@ void TraceReader::set_alignment(uint32_t process, const Alignment& clock) {
 const Alignment* TraceReader::alignment(uint32_t process) const {
   const auto it = clocks_.find(process);
   return it != clocks_.end() ? &it->second : nullptr;
+}
+
+void TraceReader::leave_out(uint32_t process) {
+  std::erase_if(blocks_, [&](const BlockRef& block) { return block.process == process; });
+  left_out_.insert(process);
 }
 
 bool TraceReader::read_at(uint64_t offset, void* out, size_t size) const {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -63,6 +64,10 @@ class TraceReader {
   // nullptr: times are as stored in the file.
   const Alignment* alignment(uint32_t process) const;
 
+  // Hides the blocks of a process, as if the file did not have it. Call before creating a decoder.
+  void leave_out(uint32_t process);
+  const std::set<uint32_t>& left_out() const { return left_out_; }
+
   // True if all `size` bytes at `offset` were read.
   bool read_at(uint64_t offset, void* out, size_t size) const;
 
@@ -79,6 +84,7 @@ class TraceReader {
   uint64_t size_ = 0;
   std::vector<BlockRef> blocks_;
   std::map<uint32_t, Alignment> clocks_;
+  std::set<uint32_t> left_out_;
   Damage damage_;
 };
 
