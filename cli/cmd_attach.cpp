@@ -118,10 +118,11 @@ void add_attach(CLI::App& app, int& code) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("attach", "start recording a running process");
   add_choice(*command, options->choice);
-  command->add_option("-o,--output", options->directory, "directory for the traces");
+  command->add_option("-o,--output", options->directory,
+                      "directory for the traces (default: tidemark-TIME-PID)");
   command->add_option("--for", options->time,
-                      "recording duration (60s, 5m, 2h); a summary follows");
-  command->add_flag("--live", options->live, "show the memory use; Ctrl-C stops the recording");
+                      "recording duration (60s, 5m, 2h); prints a summary at the end");
+  command->add_flag("--live", options->live, "show memory use while recording; Ctrl-C stops");
   command
       ->add_option("--stacks", options->stacks,
                    "which call stacks to record: none, python, native or all")

@@ -63,7 +63,9 @@ int run(const Options& options) {
     const Result<Report> baseline = report_on(options.baseline);
     if (!baseline) return fail(baseline.error());
     const uint64_t before = peak_of(*baseline);
-    if (before == 0) return fail({options.baseline + ": has no peak to compare with"});
+    if (before == 0)
+      return fail(
+          {options.baseline + ": no memory was recorded, so there is no peak to compare with"});
     const double growth = 100 * (static_cast<double>(peak) / static_cast<double>(before) - 1);
     good &= say(growth <= options.max_growth,
                 fmt::format("peak {}, baseline {}: {:+.1f} %, limit {:+.1f} %", size_text(peak),
@@ -85,18 +87,18 @@ void add_check(CLI::App& app, int& code) {
       app.add_subcommand("check", "for CI: exit 1 when a run needs too much memory");
   command->add_option("PATH", options->path, "a trace, a directory of traces, or a snapshot")
       ->required();
-  command->add_option("--max-peak", options->max_peak,
-                      "limit for the peak, reserved or from the driver (40GiB)");
-  command->add_option("--baseline", options->baseline, "a run whose peak to compare with");
+  command->add_option(
+      "--max-peak", options->max_peak,
+      "highest peak allowed (40GiB): reserved by PyTorch, or allocated from the driver");
+  command->add_option("--baseline", options->baseline, "a run to compare the peak with");
   command
       ->add_option("--max-growth", options->max_growth,
-                   "limit for the growth over the baseline, in percent")
+                   "highest growth over the baseline allowed, in percent")
       ->capture_default_str()
       ->needs(command->get_option("--baseline"));
   command
-      ->add_option(
-          "--fail-on", options->fail_on,
-          "ids of findings of severity warning or error that fail the check; 'any' for all")
+      ->add_option("--fail-on", options->fail_on,
+                   "fail if one of these findings has severity warning or error; 'any' for all")
       ->delimiter(',');
   command->footer(
       "Without options, findings of severity error fail the check.\n"

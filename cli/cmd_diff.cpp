@@ -51,10 +51,10 @@ void add_diff(CLI::App& app, int& code) {
   CLI::App* command =
       app.add_subcommand("diff", "compare two runs or two ranks: what grew, by stack and category");
   command->add_option("BEFORE", options->before, "a trace, a directory, or a snapshot")->required();
-  command->add_option("AFTER", options->after, "the run to compare with it")->required();
+  command->add_option("AFTER", options->after, "the run to compare with BEFORE")->required();
   command->add_option("--rank", options->rank, "compare only this rank");
   command->add_option("--other-rank", options->other_rank,
-                      "compare with this rank of AFTER instead");
+                      "rank of AFTER to compare with (default: --rank)");
   command->add_option("--stacks", options->stacks, "number of stacks to list")
       ->capture_default_str();
   command->add_flag("--json", options->json, "print JSON, schema tidemark.diff/1");

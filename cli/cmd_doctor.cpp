@@ -73,7 +73,7 @@ Check check_compiler() {
 
 Check check_source_lines() {
   if (reads_source_lines()) return {true, "native stacks: functions, files and lines", {}};
-  return {false, "native stacks: functions only, this tidemark was built without elfutils",
+  return {false, "native stacks: functions only; this tidemark was built without elfutils",
           "install libdw-dev and rebuild tidemark"};
 }
 
@@ -89,8 +89,8 @@ void add_doctor(CLI::App& app, int& code) {
   CLI::App* command = app.add_subcommand(
       "doctor", "check what this machine has for recording, and what is missing");
   command->footer(
-      "Exit status 1 when something is missing. Example:\n"
-      "  tidemark doctor");
+      "Exits with 1 if something is missing.\n"
+      "Example:\n  tidemark doctor");
   command->callback([&code] {
     const bool colour = stdout_has_colour();
     for (const Check& check : {check_driver(), check_nvml(), check_cupti(), check_compiler(),

@@ -126,7 +126,7 @@ void add_export(CLI::App& app, int& code) {
       ->check(CLI::IsMember({"perfetto", "sqlite", "csv", "snapshot"}));
   command->add_option("-o,--output", options->output, "file to write (csv: directory)")->required();
   command->add_option("--time", options->time,
-                      "only this time range, since the start (1.5s..3s, 20ms..)");
+                      "only this time range, relative to the start (1.5s..3s, 20ms..)");
   command->add_option("--ranks", options->ranks, "only these ranks (0,3)")->delimiter(',');
   command->add_option("--max-size", options->max_size,
                       "perfetto: thin the curves to stay below this size (default 1GiB); other "

@@ -40,7 +40,7 @@ void print_losses(const TraceModel& model) {
   }
   if (d.unfinished) fmt::print("unfinished: the recording was interrupted\n");
   if (model.unknown_blocks != 0) {
-    fmt::print("left out: {} of kinds that this version does not know\n",
+    fmt::print("skipped: {} of kinds unknown to this version of tidemark\n",
                counted(model.unknown_blocks, "block"));
   }
   if (!d.any() && !d.unfinished && model.unknown_blocks == 0)

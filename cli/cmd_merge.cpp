@@ -43,8 +43,8 @@ void add_merge(CLI::App& app, int& code) {
       ->add_option("-j,--jobs", options->threads, "number of threads (default: one per processor)")
       ->check(CLI::Range(1, 256));
   command->footer(
-      "Files that are cut off, damaged, missing or of another job do not stop the merge: they are\n"
-      "listed here and in every report on the merged trace.\n"
+      "Truncated, damaged or missing files, and files of another job, do not stop the merge: they\n"
+      "are listed during the merge and in every report on the merged trace.\n"
       "Example:\n  tidemark merge out/ -o job.tmk");
   command->callback([options, &code] { code = run(*options); });
 }

@@ -60,8 +60,8 @@ void add_recover(CLI::App& app, int& code) {
   CLI::App* command = app.add_subcommand("recover", "finish the traces of killed processes");
   command->add_option("PATH", *path, "a trace or a directory of traces")->required();
   command->footer(
-      "Commands that read a trace also do this. In addition, this command writes the names of\n"
-      "native functions into the traces, so that they can be read on another machine.\n"
+      "Commands that read a trace finish it too. This command also writes the names of native\n"
+      "functions into the traces, so that stacks are readable on other machines.\n"
       "Example:\n  tidemark recover out/");
   command->callback([path, &code] { code = run(*path); });
 }

@@ -92,7 +92,8 @@ int run(Options options) {
 void add_run(CLI::App& app, int& code) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("run", "run a program and record its GPU memory");
-  command->add_option("-o,--output", options->directory, "directory for the traces");
+  command->add_option("-o,--output", options->directory,
+                      "directory for the traces (default: tidemark-TIME-PID)");
   command
       ->add_option("--stacks", options->stacks,
                    "which call stacks to record: none, python, native or all")
@@ -100,7 +101,7 @@ void add_run(CLI::App& app, int& code) {
   command->add_flag("--no-kernels", options->no_kernels, "do not record kernels");
   command
       ->add_flag("--arm", options->arm,
-                 "record nothing until tidemark attach; no overhead until then")
+                 "record nothing until you run tidemark attach; no overhead until then")
       ->excludes("--output");
   command->add_flag("-q,--quiet", options->quiet, "do not print a summary at the end");
   command->add_option("COMMAND", options->command, "the program and its arguments, after --");

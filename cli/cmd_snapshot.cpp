@@ -61,7 +61,8 @@ void add_snapshot(CLI::App& app, int& code) {
   CLI::App* command =
       app.add_subcommand("snapshot", "record what a running process holds now, without a history");
   command->add_option("PID", options->pid, "process id; tidemark ps lists them")->required();
-  command->add_option("-o,--output", options->output, "trace to write");
+  command->add_option("-o,--output", options->output,
+                      "trace to write (default: tidemark-PID-TIME.tmk)");
   command->add_option("--library", options->library,
                       "path of libtidemark.so inside the process's container");
   command->footer("Example:\n  tidemark snapshot 4711 -o now.tmk");

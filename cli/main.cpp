@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
       "and at every instant before it.",
       "tidemark");
   app.footer(
-      "Commands that read take a trace (.tmk), a directory of traces, or a PyTorch memory\n"
+      "Reading commands take a trace (.tmk), a directory of traces, or a PyTorch memory\n"
       "snapshot (.pickle, .pickle.gz).\n\n"
       "  tidemark run -- python train.py      record a program's GPU memory\n"
       "  tidemark report snapshot.pickle      what filled the card, and which code allocated it\n"

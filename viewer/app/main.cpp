@@ -129,10 +129,9 @@ int main(int argc, char** argv) {
   CLI::App app("Shows where a GPU job's memory went, over time and by line of code.",
                "tidemark-view");
   app.set_version_flag("--version", std::string("tidemark-view " TIDEMARK_VERSION));
-  app.add_option(
-         "PATH", options.paths,
-         "trace, directory of traces, or PyTorch snapshot; a second PATH is compared with the "
-         "first")
+  app.add_option("PATH", options.paths,
+                 "trace, directory of traces, or PyTorch snapshot; with a second PATH, the two are "
+                 "compared")
       ->expected(0, 2);
   app.add_flag("--follow", options.follow, "reload the trace as it grows");
   app.add_option("--screenshot", options.picture,
@@ -145,7 +144,7 @@ int main(int argc, char** argv) {
   app.add_option("--time", options.time,
                  "cursor position: peak, oom, or a time since the start (1.5s, 20ms)");
   app.add_option("--search", options.search, "highlight what contains this text");
-  app.add_option("--scale", options.scale, "scale of text and controls; 2 for a 4K screen")
+  app.add_option("--scale", options.scale, "scale of text and controls; use 2 for a 4K screen")
       ->check(CLI::Range(0.5F, 4.0F));
   app.add_option("--frames", options.frames, "close after this many frames (for tests)")->group("");
   app.footer(
