@@ -221,7 +221,7 @@ Baseline baseline_of(const WhatIf& whatif) {
 
 std::string replayed_text(const WhatIf& whatif, const AllocationHistory& model) {
   if (!whatif.is_part()) return "this run's requests";
-  return fmt::format("{} of this run's {} events, around the peak",
+  return fmt::format("{} of this run's {} events around the peak",
                      grouped(whatif.replayed_events()), grouped(model.event_count()));
 }
 
@@ -240,13 +240,12 @@ std::optional<Advice> change_allocator(const DeviceEvidence& d, size_t devices) 
   const bool avoids = best->failures_avoided > as_recorded.failures_avoided;
   // If the run failed, avoiding the failure is the gain, whatever the peak is then.
   if (saved < reserved / 50 && !avoids) return std::nullopt;
-  const std::string outcome = !avoids
-                                  ? fmt::format("{} less reserved", size_text(saved))
-                                  : fmt::format("the request that failed fits, with {} reserved",
-                                                size_text(best->reserved_peak));
+  const std::string outcome = !avoids ? fmt::format("{} less is reserved", size_text(saved))
+                                      : fmt::format("the failed request fits, with {} reserved",
+                                                    size_text(best->reserved_peak));
   return Advice{"allocator_settings",
-                fmt::format("PYTORCH_CUDA_ALLOC_CONF={}: {} in a replay of {}", best->conf, outcome,
-                            replayed_text(*whatif, *d.model)),
+                fmt::format("PYTORCH_CUDA_ALLOC_CONF={}: in a replay of {}, {}", best->conf,
+                            replayed_text(*whatif, *d.model), outcome),
                 saved};
 }
 

@@ -43,9 +43,9 @@ Status check_memory(std::span<const TraceReader> readers, const IndexOptions& in
   const auto physical = static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
                         static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
   if (rows * kBytesPerEvent > physical) {
-    return Error{fmt::format("{}: {} events need about {} GiB of memory, this machine has {} GiB",
-                             readers.front().path(), rows, (rows * kBytesPerEvent) >> 30,
-                             physical >> 30)};
+    return Error{
+        fmt::format("{}: {} events need about {} GiB of memory, but this machine has {} GiB",
+                    readers.front().path(), rows, (rows * kBytesPerEvent) >> 30, physical >> 30)};
   }
   return {};
 }

@@ -225,8 +225,10 @@ class TextReport {
   void steps(const StepReport& s) {
     if (s.source == StepSource::kNone) return;
     std::string text =
-        fmt::format("  {:<15} {:>11}   of {}, found by {}", "steps", grouped(s.count),
-                    duration_text(s.period_ns), step_source_name(s.source));
+        fmt::format("  {:<15} {:>11}   of {}, detected from {}", "steps", grouped(s.count),
+                    duration_text(s.period_ns),
+                    s.source == StepSource::kRhythm ? std::string_view("repeated allocations")
+                                                    : step_source_name(s.source));
     if (s.source != StepSource::kMarks)
       text += fmt::format(" ({:.0f} % confidence)", 100 * s.confidence);
     line(text);

@@ -68,7 +68,7 @@ class TextWhatIf {
     }
     line(
         fmt::format("  the model of PyTorch {}'s allocator reserves {} for this recording; {} of "
-                    "{} have other addresses than recorded",
+                    "{} are at other addresses than recorded",
                     r.version.text(), size_text(r.prediction.reserved_peak),
                     grouped(r.misplaced_blocks), counted(r.blocks, "block")));
   }

@@ -30,10 +30,11 @@ void name_the_pin(Finding& f, const DeviceEvidence& d, const MemoryState& state)
   const Fragmentation holes = fragmentation_of(*d.model, state, d.process->names, 1);
   if (holes.largest.empty() || holes.largest.front().pins.empty()) return;
   f.frames = holes.largest.front().pins.front().frames;
-  f.advice.push_back({"move_pins",
-                      "allocate the long-lived blocks (the line above) first and in one piece: "
-                      "between short-lived ones they keep whole segments from being freed",
-                      0});
+  f.advice.push_back(
+      {"move_pins",
+       "allocate the long-lived blocks (the line above) first, in one piece: scattered "
+       "among short-lived blocks, they keep whole segments from being freed",
+       0});
 }
 
 }  // namespace
