@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "injector/process/tool_thread.h"
 #include "proto/base/pages.h"
 
 namespace tidemark::injector {
@@ -76,12 +77,7 @@ class HashedIds {
   // nothing.
   void clear() noexcept {
     if (slots_ == nullptr) return;
-    for (std::atomic_flag& region : locked_) {
-      for (int tries = 0; region.test_and_set(std::memory_order_acquire) && tries < kMaxTries;) {
-        ++tries;
-        sched_yield();
-      }
-    }
+    for (size_t number = 0; number < kRegions; ++number) static_cast<void>(lock(number));
     ::madvise(slots_, capacity_bytes(), MADV_DONTNEED);
     for (uint32_t& used : used_) used = 0;
     for (std::atomic_flag& region : locked_) region.clear(std::memory_order_release);
@@ -103,10 +99,7 @@ class HashedIds {
   uint32_t find_or_add(const HashKey& key, Make&& make) noexcept {
     if (const uint32_t id = find(key); id != 0) return id;
     const size_t number = region_number(key);
-    for (int tries = 0; locked_[number].test_and_set(std::memory_order_acquire); ++tries) {
-      if (tries == kMaxTries) return 0;
-      sched_yield();
-    }
+    if (!lock(number)) return 0;
     const uint32_t id = add(key, number, make);
     locked_[number].clear(std::memory_order_release);
     return id;
@@ -114,9 +107,25 @@ class HashedIds {
 
  private:
   static constexpr uint32_t kRegions = 16;
-  // The lock is held while one record is written. If its holder is kept from running (a higher
-  // priority, a debugger), we lose a name rather than block the host.
-  static constexpr int kMaxTries = 1000;
+  // The lock is held while one record is written, but its holder may lose its processor for some
+  // milliseconds on a busy machine. If it is kept from running for longer (a higher priority, a
+  // debugger), we lose a name rather than block the host.
+  static constexpr int kCheapTries = 1000;
+  static constexpr int64_t kPatienceMs = 50;
+
+  bool lock(size_t number) noexcept {
+    int64_t deadline_ms = 0;
+    for (int tries = 0; locked_[number].test_and_set(std::memory_order_acquire); ++tries) {
+      if (tries >= kCheapTries) {
+        const int64_t now_ms = monotonic_ms();
+        if (deadline_ms == 0) deadline_ms = now_ms + kPatienceMs;
+        if (now_ms >= deadline_ms) return false;
+      }
+      sched_yield();
+    }
+    return true;
+  }
+
   struct Slot {
     HashKey key;
     std::atomic<uint32_t> id;
