@@ -244,7 +244,7 @@ INSTANTIATE_TEST_SUITE_P(Survival, SurvivalHang,
 TEST(Survival, AllocationsUnderTheLoadersLock) {
   const ScratchDirectory directory;
   const Ended ended = compare({"load", TIDEMARK_ALLOCATING_CONSTRUCTOR}, directory.path(),
-                              {{"TIDEMARK_STACKS", "native"}}, 2);
+                              {{"TIDEMARK_BRIDGE", "0"}, {"TIDEMARK_STACKS", "native"}}, 1);
   EXPECT_TRUE(exits<0>(ended.status)) << ended.status;
   EXPECT_EQ(ended.output, "loaded: 1\n");
   EXPECT_EQ(recorded_calls(directory), 5U);
