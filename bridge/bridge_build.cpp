@@ -1,5 +1,6 @@
 #include "bridge/bridge_build.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/file.h>
@@ -13,14 +14,17 @@
 
 #include "bridge/bridge_source.h"
 #include "bridge/compile.h"
+#include "bridge/machine.h"
 #include "bridge/torch_place.h"
 
 namespace tidemark::bridge {
 namespace {
 
 // After a failure the other processes of a job do not try to compile again, but it is not
-// remembered for ever.
+// remembered for ever. Nor is a bridge that was built for this machine and does not load built
+// again sooner.
 constexpr time_t kFailureHoldsSeconds = 3600;
+constexpr time_t kAbandonedSeconds = 24 * 3600;
 
 // Code is loaded from there: it must belong to us, and nobody else may have write access.
 bool is_private_directory(const char* path) {
@@ -29,22 +33,19 @@ bool is_private_directory(const char* path) {
          (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-bool make_directory(const char* path) {
-  return ::mkdir(path, 0700) == 0 || errno == EEXIST;
-}
-
 bool use_cache_under(const char* parent, const char* name, char (&out)[PATH_MAX]) {
   if (parent == nullptr || parent[0] != '/') return false;
   const int length = std::snprintf(out, sizeof out, "%s/%s", parent, name);
   if (length <= 0 || static_cast<size_t>(length) >= sizeof out) return false;
-  make_directory(parent);
-  return make_directory(out) && is_private_directory(out) && ::access(out, W_OK) == 0;
+  ::mkdir(parent, 0700);
+  ::mkdir(out, 0700);
+  return is_private_directory(out) && ::access(out, W_OK) == 0;
 }
 
-bool find_cache(char (&out)[PATH_MAX]) {
-  if (use_cache_under(std::getenv("XDG_CACHE_HOME"), "tidemark", out)) return true;
+bool find_cache(const Environment& environment, char (&out)[PATH_MAX]) {
+  if (use_cache_under(environment.find("XDG_CACHE_HOME"), "tidemark", out)) return true;
   char parent[PATH_MAX];
-  const char* const home = std::getenv("HOME");
+  const char* const home = environment.find("HOME");
   if (home != nullptr) {
     std::snprintf(parent, sizeof parent, "%s/.cache", home);
     if (use_cache_under(parent, "tidemark", out)) return true;
@@ -68,45 +69,67 @@ bool write_text(const char* path, const char* text) {
   return ::close(file) == 0 && written;
 }
 
-// All paths of one bridge in the cache.
+bool is_younger_than(const char* path, time_t seconds) {
+  struct stat info {};
+  return ::stat(path, &info) == 0 && ::time(nullptr) - info.st_mtime <= seconds;
+}
+
+// All paths of one bridge in the cache. Too large for a small thread stack.
 struct Paths {
   char cache[PATH_MAX];
-  char base[PATH_MAX];
-  char lock[PATH_MAX + 16];
-  char failed[PATH_MAX + 16];
-  char folder[PATH_MAX + 16];
-  char source[PATH_MAX + 64];
-  char abi[PATH_MAX + 64];
-  char fresh[PATH_MAX + 64];
+  char shared[PATH_MAX];  // the bridge for every machine of this kind
+  char own[PATH_MAX];     // the bridge for this machine only
+  char lock[PATH_MAX];
+  char failed[PATH_MAX];    // why the compiler failed; "" without a compiler
+  char folder[PATH_MAX];    // a pattern for mkdtemp()
+  char compiler[PATH_MAX];  // "" if there is none
 };
 
-bool name_paths(const TorchPlace& torch, Paths& paths, Outcome& outcome) {
-  if (!find_cache(paths.cache)) {
+// Compilers differ between machines that share the cache: what one cannot do, another may.
+uint64_t compiler_identity(const char* path) {
+  struct stat info {};
+  ::stat(path, &info);
+  const int64_t facts[] = {static_cast<int64_t>(info.st_size), static_cast<int64_t>(info.st_mtime)};
+  return mix_bytes(mix_bytes(kHashBegin, facts, sizeof facts), path, std::strlen(path));
+}
+
+bool name_paths(const Environment& environment, const TorchPlace& torch, Paths& paths,
+                Outcome& outcome) {
+  if (!find_cache(environment, paths.cache)) {
     std::snprintf(outcome.reason, sizeof outcome.reason,
                   "no writable cache directory (set XDG_CACHE_HOME)");
     return false;
   }
   uint64_t key = mix_bytes(torch.identity, kBridgeSource, std::strlen(kBridgeSource));
   key = mix_bytes(key, kBridgeAbi, std::strlen(kBridgeAbi));
-  const int length =
-      std::snprintf(paths.base, sizeof paths.base, "%s/torch-%s-%016llx", paths.cache,
-                    torch.version, static_cast<unsigned long long>(key));
-  if (length <= 0 || static_cast<size_t>(length) + 8 >= sizeof paths.base) return false;
-  std::snprintf(outcome.path, sizeof outcome.path, "%.*s.so", length, paths.base);
-  std::snprintf(paths.lock, sizeof paths.lock, "%s.lock", paths.base);
-  std::snprintf(paths.failed, sizeof paths.failed, "%s.failed", paths.base);
-  std::snprintf(paths.folder, sizeof paths.folder, "%s.build", paths.base);
-  std::snprintf(paths.source, sizeof paths.source, "%s/torch_bridge.cpp", paths.folder);
-  std::snprintf(paths.abi, sizeof paths.abi, "%s/torch_bridge_abi.h", paths.folder);
-  std::snprintf(paths.fresh, sizeof paths.fresh, "%s/bridge.so", paths.folder);
+  char machine[96];
+  describe_machine(machine, sizeof machine);
+  char base[PATH_MAX];
+  const int length = std::snprintf(base, sizeof base, "%s/torch-%s-%s-%016llx", paths.cache,
+                                   torch.version, machine, static_cast<unsigned long long>(key));
+  constexpr size_t kLongestEnding = 40;
+  if (length <= 0 || static_cast<size_t>(length) + kLongestEnding >= sizeof base) {
+    std::snprintf(outcome.reason, sizeof outcome.reason, "the path of the cache is too long");
+    return false;
+  }
+  const auto name = [&](char(&out)[PATH_MAX], const char* ending, uint64_t number) {
+    std::snprintf(out, sizeof out, "%.*s", length, base);
+    std::snprintf(out + length, sizeof out - static_cast<size_t>(length), ending,
+                  static_cast<unsigned long long>(number));
+  };
+  name(paths.shared, ".so", 0);
+  name(paths.own, "-%016llx.so", machine_identity());
+  name(paths.lock, ".lock", 0);
+  name(paths.folder, ".build-XXXXXX", 0);
+  if (find_compiler(environment, paths.compiler)) {
+    name(paths.failed, "-%016llx.failed", compiler_identity(paths.compiler));
+  }
   return true;
 }
 
 // Reads the reason of a recent failure, if there was one.
 bool failed_lately(const Paths& paths, Outcome& outcome) {
-  struct stat info {};
-  if (::stat(paths.failed, &info) != 0) return false;
-  if (::time(nullptr) - info.st_mtime > kFailureHoldsSeconds) return false;
+  if (paths.failed[0] == '\0' || !is_younger_than(paths.failed, kFailureHoldsSeconds)) return false;
   const int file = ::open(paths.failed, O_RDONLY | O_CLOEXEC);
   if (file < 0) return false;
   const ssize_t size = ::read(file, outcome.reason, sizeof outcome.reason - 1);
@@ -115,69 +138,160 @@ bool failed_lately(const Paths& paths, Outcome& outcome) {
   return size > 0;
 }
 
-void compile_locked(const TorchPlace& torch, const Paths& paths, Outcome& outcome) {
-  if (is_own_file(outcome.path)) {  // another process was faster
-    outcome.ready = true;
+// Removes the files in a folder of a compilation, and the folder.
+void remove_folder(const char* path) {
+  DIR* const folder = ::opendir(path);
+  if (folder == nullptr) return;
+  while (const dirent* entry = ::readdir(folder)) {
+    if (entry->d_name[0] != '.') ::unlinkat(::dirfd(folder), entry->d_name, 0);
+  }
+  ::closedir(folder);
+  ::rmdir(path);
+}
+
+// Folders of processes that were killed while they compiled.
+void remove_abandoned_folders(const Paths& paths) {
+  DIR* const cache = ::opendir(paths.cache);
+  if (cache == nullptr) return;
+  while (const dirent* entry = ::readdir(cache)) {
+    char path[PATH_MAX];
+    const int length = std::snprintf(path, sizeof path, "%s/%s", paths.cache, entry->d_name);
+    if (std::strstr(entry->d_name, ".build-") == nullptr ||
+        static_cast<size_t>(length) >= sizeof path || is_younger_than(path, kAbandonedSeconds)) {
+      continue;
+    }
+    if (is_private_directory(path)) remove_folder(path);
+  }
+  ::closedir(cache);
+}
+
+// Compiles in a folder of its own, so that processes that the lock does not keep apart do not meet,
+// and gives the library its name once it is complete.
+void compile(const Environment& environment, const TorchPlace& torch, const Paths& paths,
+             const char* library, Outcome& outcome) {
+  if (paths.compiler[0] == '\0') {  // not remembered: the next machine may have one
+    std::snprintf(outcome.reason, sizeof outcome.reason,
+                  "no C++ compiler was found (c++, g++, clang++ or $CXX)");
     return;
   }
-  if (failed_lately(paths, outcome)) return;
-  if (!make_directory(paths.folder) || !is_private_directory(paths.folder) ||
-      !write_text(paths.source, kBridgeSource) || !write_text(paths.abi, kBridgeAbi)) {
+  remove_abandoned_folders(paths);
+  char folder[PATH_MAX];
+  std::memcpy(folder, paths.folder, sizeof folder);
+  char source[PATH_MAX + 32];
+  char abi[PATH_MAX + 32];
+  char fresh[PATH_MAX + 32];
+  const bool made = ::mkdtemp(folder) != nullptr;
+  std::snprintf(source, sizeof source, "%s/torch_bridge.cpp", folder);
+  std::snprintf(abi, sizeof abi, "%s/torch_bridge_abi.h", folder);
+  std::snprintf(fresh, sizeof fresh, "%s/bridge.so", folder);
+  if (!made || !write_text(source, kBridgeSource) || !write_text(abi, kBridgeAbi)) {
     std::snprintf(outcome.reason, sizeof outcome.reason, "cannot write to %.400s", paths.cache);
-    return;
-  }
-  if (compile_bridge(torch, paths.source, paths.fresh, outcome.reason, sizeof outcome.reason)) {
-    ::chmod(paths.fresh, 0600);
-    outcome.ready = ::rename(paths.fresh, outcome.path) == 0;
+  } else if (compile_bridge(environment, torch, paths.compiler, source, fresh, outcome.reason,
+                            sizeof outcome.reason)) {
+    ::chmod(fresh, 0600);
+    outcome.compiled = outcome.ready = ::rename(fresh, library) == 0;
+    if (!outcome.ready) {
+      std::snprintf(outcome.reason, sizeof outcome.reason, "cannot write to %.400s", paths.cache);
+    }
     ::unlink(paths.failed);
   } else {
     write_text(paths.failed, outcome.reason);
   }
-  ::unlink(paths.source);
-  ::unlink(paths.abi);
-  ::unlink(paths.fresh);
-  ::rmdir(paths.folder);
+  if (made) remove_folder(folder);
 }
 
-bool prepare(const char* libc10_cuda, TorchPlace& torch, Paths& paths, Outcome& outcome) {
-  outcome = Outcome();
-  const bool known = find_torch(libc10_cuda, torch, outcome.reason, sizeof outcome.reason);
-  std::memcpy(outcome.torch_version, torch.version, sizeof outcome.torch_version);
-  return known && name_paths(torch, paths, outcome);
-}
-
-// Both are too large for a small thread stack.
 struct Work {
   TorchPlace torch;
   Paths paths;
 };
 
+// nullptr with a reason. To be freed.
+Work* prepare(const Environment& environment, const char* libc10_cuda, Outcome& outcome) {
+  auto* const work = static_cast<Work*>(std::calloc(1, sizeof(Work)));
+  if (work == nullptr) return nullptr;
+  const bool known = find_torch(libc10_cuda, work->torch, outcome.reason, sizeof outcome.reason);
+  std::memcpy(outcome.torch_version, work->torch.version, sizeof outcome.torch_version);
+  if (known && name_paths(environment, work->torch, work->paths, outcome)) return work;
+  std::free(work);
+  return nullptr;
+}
+
+void use(const char* library, Outcome& outcome) {
+  std::snprintf(outcome.path, sizeof outcome.path, "%s", library);
+  outcome.ready = is_own_file(outcome.path);
+}
+
+// One that was built for this machine was built because the other one did not load.
+void find(const Paths& paths, Outcome& outcome) {
+  use(paths.own, outcome);
+  if (!outcome.ready) use(paths.shared, outcome);
+}
+
+// Only saves work: other processes that need the same bridge wait for this one. Some file systems
+// of clusters have no locks.
+class BuildLock {
+ public:
+  explicit BuildLock(const char* path)
+      : fd_(::open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)) {
+    while (fd_ >= 0 && ::flock(fd_, LOCK_EX) != 0 && errno == EINTR) {
+    }
+  }
+  ~BuildLock() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  BuildLock(const BuildLock&) = delete;
+  BuildLock& operator=(const BuildLock&) = delete;
+
+ private:
+  int fd_;
+};
+
 }  // namespace
 
-void find_bridge(const char* libc10_cuda, Outcome& outcome) noexcept {
-  Work* const work = static_cast<Work*>(std::calloc(1, sizeof(Work)));
+void find_bridge(const Environment& environment, const char* libc10_cuda,
+                 Outcome& outcome) noexcept {
+  outcome = Outcome();
+  Work* const work = prepare(environment, libc10_cuda, outcome);
   if (work == nullptr) return;
-  work->torch = TorchPlace();
-  if (prepare(libc10_cuda, work->torch, work->paths, outcome)) {
-    outcome.ready = is_own_file(outcome.path);
-    if (!outcome.ready && !failed_lately(work->paths, outcome)) {
-      std::snprintf(outcome.reason, sizeof outcome.reason, "it is not built yet");
+  find(work->paths, outcome);
+  if (!outcome.ready && !failed_lately(work->paths, outcome)) {
+    std::snprintf(outcome.reason, sizeof outcome.reason, "it is not built yet");
+  }
+  std::free(work);
+}
+
+void build_bridge(const Environment& environment, const char* libc10_cuda,
+                  Outcome& outcome) noexcept {
+  outcome = Outcome();
+  Work* const work = prepare(environment, libc10_cuda, outcome);
+  if (work == nullptr) return;
+  const Paths& paths = work->paths;
+  find(paths, outcome);
+  if (!outcome.ready) {
+    const BuildLock lock(paths.lock);
+    find(paths, outcome);  // another process may have been faster
+    if (!outcome.ready && !failed_lately(paths, outcome)) {
+      compile(environment, work->torch, paths, paths.shared, outcome);
     }
   }
   std::free(work);
 }
 
-void build_bridge(const char* libc10_cuda, Outcome& outcome) noexcept {
-  find_bridge(libc10_cuda, outcome);
-  if (outcome.ready) return;
-  Work* const work = static_cast<Work*>(std::calloc(1, sizeof(Work)));
+void rebuild_bridge(const Environment& environment, const char* libc10_cuda,
+                    Outcome& outcome) noexcept {
+  char refused[PATH_MAX];
+  std::memcpy(refused, outcome.path, sizeof refused);
+  outcome = Outcome();
+  Work* const work = prepare(environment, libc10_cuda, outcome);
   if (work == nullptr) return;
-  work->torch = TorchPlace();
-  if (prepare(libc10_cuda, work->torch, work->paths, outcome)) {
-    const int lock = ::open(work->paths.lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (lock >= 0) ::flock(lock, LOCK_EX);  // released when its holder ends
-    compile_locked(work->torch, work->paths, outcome);
-    if (lock >= 0) ::close(lock);
+  const Paths& paths = work->paths;
+  const BuildLock lock(paths.lock);
+  use(paths.own, outcome);
+  const bool old =
+      std::strcmp(refused, paths.own) == 0 && !is_younger_than(paths.own, kFailureHoldsSeconds);
+  if ((!outcome.ready || old) && !failed_lately(paths, outcome)) {
+    outcome.ready = false;
+    compile(environment, work->torch, paths, paths.own, outcome);
   }
   std::free(work);
 }

@@ -1,87 +1,39 @@
 #include "bridge/compile.h"
 
-#include <fcntl.h>
-#include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <time.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
 
-extern char** environ;
+#include "bridge/run_compiler.h"
 
 namespace tidemark::bridge {
 namespace {
 
-constexpr int kTimeoutSeconds = 180;
-constexpr size_t kMaxVariables = 4096;
-
-// The compiler must not be recorded, nor load the libraries that are preloaded into the job.
-size_t compiler_environment(char** out) {
-  static constexpr const char* kLeftOut[] = {
-      "CUDA_INJECTION64_PATH=", "NVTX_INJECTION64_PATH=", "LD_PRELOAD=", "TIDEMARK_ARM="};
-  size_t count = 0;
-  for (char** variable = environ; *variable != nullptr && count + 1 < kMaxVariables; ++variable) {
-    bool wanted = true;
-    for (const char* name : kLeftOut)
-      wanted &= std::strncmp(*variable, name, std::strlen(name)) != 0;
-    if (wanted) out[count++] = *variable;
-  }
-  out[count] = nullptr;
-  return count;
+bool is_program(const char* path) {
+  struct stat info {};
+  return ::stat(path, &info) == 0 && S_ISREG(info.st_mode) && ::access(path, X_OK) == 0;
 }
 
-bool wait_for(pid_t child, int& status) {
-  for (int i = 0; i < kTimeoutSeconds * 20; ++i) {
-    const pid_t done = ::waitpid(child, &status, WNOHANG);
-    if (done == child) return true;
-    // A host that ignores SIGCHLD, or waits for any child, may have taken the status.
-    if (done < 0 && errno != EINTR) {
-      status = 0;
-      return errno == ECHILD;
-    }
-    const timespec pause{0, 50'000'000};
-    nanosleep(&pause, nullptr);
+// Not left to execvp(), which reads the live environment.
+bool find_program(const Environment& environment, const char* name, char (&out)[PATH_MAX]) {
+  if (std::strchr(name, '/') != nullptr) {
+    const int length = std::snprintf(out, sizeof out, "%s", name);
+    return static_cast<size_t>(length) < sizeof out && is_program(out);
   }
-  ::kill(child, SIGKILL);
-  ::waitpid(child, &status, 0);
-  return false;
-}
-
-// True when the program ran and returned 0. `started` tells a missing compiler from one that
-// failed.
-bool run_compiler(char* const* arguments, const char* log, bool& started) {
-  posix_spawn_file_actions_t files;
-  posix_spawn_file_actions_init(&files);
-  posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  sigset_t none;
-  sigemptyset(&none);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  // Its own process group: Ctrl-C in the terminal of the job must not reach the compiler.
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
-  auto** const variables = static_cast<char**>(std::malloc(kMaxVariables * sizeof(char*)));
-  pid_t child = 0;
-  started = false;
-  int status = -1;
-  if (variables != nullptr) {
-    compiler_environment(variables);
-    started = ::posix_spawnp(&child, arguments[0], &files, &attributes, arguments, variables) == 0;
+  const char* path = environment.find("PATH");
+  if (path == nullptr) path = "/usr/local/bin:/usr/bin:/bin";
+  while (true) {
+    const size_t size = std::strcspn(path, ":");
+    const int length =
+        std::snprintf(out, sizeof out, "%.*s/%s", static_cast<int>(size), path, name);
+    if (size > 0 && static_cast<size_t>(length) < sizeof out && is_program(out)) return true;
+    if (path[size] == '\0') return false;
+    path += size + 1;
   }
-  const bool ended = started && wait_for(child, status);
-  std::free(variables);
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&files);
-  if (started && ended && WIFEXITED(status) && WEXITSTATUS(status) == 127) started = false;
-  return ended && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 // Takes the first line of the log that contains an error.
@@ -114,34 +66,56 @@ struct Arguments {
     std::snprintf(text[texts], sizeof text[0], "%s%s%s", prefix, middle, suffix);
     add(text[texts++]);
   }
-  char* const* finish() {
+  const char* const* finish() {
     list[count] = nullptr;
-    return const_cast<char* const*>(list);
+    return list;
   }
 };
 
 // The allocator's trace matters most: if torch's larger headers do not compile, we do without
 // annotations.
 struct Attempt {
-  const char* compiler;
   const char* standard;
   bool annotations;
 };
 
-bool try_compiler(const TorchPlace& torch, const CompileFacts& facts, const Attempt& attempt,
-                  const char* source, const char* library, const char* log, bool& started) {
+// Headers up to 2.9 need C++17, later ones C++20; a compiler may support only the former.
+constexpr Attempt kAttempts[] = {
+    {"-std=c++20", true}, {"-std=c++17", true}, {"-std=c++20", false}, {"-std=c++17", false}};
+
+// All paths of one compilation.
+struct Files {
+  const char* source;
+  const char* library;
+  char log[PATH_MAX + 8];
+  char status[PATH_MAX + 8];
+};
+
+bool is_library(const char* path) {
+  static constexpr char kElf[] = {0x7f, 'E', 'L', 'F'};
+  char begin[sizeof kElf] = {};
+  std::FILE* const file = std::fopen(path, "re");
+  if (file == nullptr) return false;
+  const bool whole = std::fread(begin, sizeof begin, 1, file) == 1;
+  std::fclose(file);
+  return whole && std::memcmp(begin, kElf, sizeof kElf) == 0;
+}
+
+bool try_compiler(const Environment& environment, const TorchPlace& torch,
+                  const CompileFacts& facts, const char* compiler, const Attempt& attempt,
+                  const Files& files) {
   auto* const arguments = static_cast<Arguments*>(std::calloc(1, sizeof(Arguments)));
   if (arguments == nullptr) return false;
-  for (const char* flag : {attempt.compiler, attempt.standard, "-O2", "-fPIC", "-shared", "-w",
+  for (const char* flag : {compiler, attempt.standard, "-O2", "-fPIC", "-shared", "-w",
                            "-fvisibility=hidden", "-DUSE_CUDA"}) {
     arguments->add(flag);
   }
   arguments->add(facts.cxx11_abi ? "-D_GLIBCXX_USE_CXX11_ABI=1" : "-D_GLIBCXX_USE_CXX11_ABI=0");
   arguments->add_joined("-I", torch.directory, "/include");
   if (facts.cuda_include[0] != '\0') arguments->add_joined("-I", facts.cuda_include, "");
-  arguments->add(source);
+  arguments->add(files.source);
   arguments->add("-o");
-  arguments->add(library);
+  arguments->add(files.library);
   arguments->add_joined("-L", torch.directory, "/lib");
   arguments->add("-lc10_cuda");
   arguments->add("-lc10");
@@ -149,46 +123,43 @@ bool try_compiler(const TorchPlace& torch, const CompileFacts& facts, const Atte
     arguments->add("-DTIDEMARK_ANNOTATIONS");
     arguments->add("-ltorch_cpu");
   }
-  const bool built = run_compiler(arguments->finish(), log, started);
+  const bool built = run_compiler(environment, arguments->finish(), files.log, files.status) &&
+                     is_library(files.library);
   std::free(arguments);
   return built;
 }
 
 }  // namespace
 
-bool compile_bridge(const TorchPlace& torch, const char* source, const char* library, char* reason,
-                    size_t reason_size) noexcept {
-  char log[PATH_MAX + 8];
-  std::snprintf(log, sizeof log, "%s.log", library);
-  CompileFacts facts;
-  find_compile_facts(torch, facts);
-  const char* const chosen = std::getenv("CXX");
-  bool any_started = false;
-  for (const char* compiler : {chosen, "c++", "g++", "clang++"}) {
-    if (compiler == nullptr || compiler[0] == '\0' || any_started) continue;
-    // Headers up to 2.9 need C++17, later ones C++20; a compiler may support only the former.
-    for (const Attempt& attempt :
-         {Attempt{compiler, "-std=c++20", true}, Attempt{compiler, "-std=c++17", true},
-          Attempt{compiler, "-std=c++20", false}, Attempt{compiler, "-std=c++17", false}}) {
-      bool started = false;
-      if (try_compiler(torch, facts, attempt, source, library, log, started)) {
-        ::unlink(log);
-        return true;
-      }
-      any_started |= started;
-      if (!started) break;
-    }
+bool find_compiler(const Environment& environment, char (&path)[PATH_MAX]) noexcept {
+  for (const char* name : {environment.find("CXX"), "c++", "g++", "clang++"}) {
+    if (name != nullptr && name[0] != '\0' && find_program(environment, name, path)) return true;
   }
-  if (any_started) {
-    first_error(log, reason, reason_size);
+  path[0] = '\0';
+  return false;
+}
+
+bool compile_bridge(const Environment& environment, const TorchPlace& torch, const char* compiler,
+                    const char* source, const char* library, char* reason,
+                    size_t reason_size) noexcept {
+  Files files{source, library, {}, {}};
+  std::snprintf(files.log, sizeof files.log, "%s.log", library);
+  std::snprintf(files.status, sizeof files.status, "%s.end", library);
+  CompileFacts facts;
+  find_compile_facts(environment, torch, facts);
+  bool built = false;
+  for (const Attempt& attempt : kAttempts) {
+    built = try_compiler(environment, torch, facts, compiler, attempt, files);
+    if (built) break;
+  }
+  if (!built) {
+    first_error(files.log, reason, reason_size);
     if (facts.cuda_include[0] == '\0') {
       std::snprintf(reason, reason_size, "cuda_runtime_api.h was not found (set CUDA_HOME)");
     }
-  } else {
-    std::snprintf(reason, reason_size, "no C++ compiler was found (c++, g++, clang++ or $CXX)");
   }
-  ::unlink(log);
-  return false;
+  ::unlink(files.log);
+  return built;
 }
 
 }  // namespace tidemark::bridge

@@ -97,11 +97,12 @@ bool find_cuda_in_packages(const char* packages, char (&out)[PATH_MAX]) {
   return found;
 }
 
-bool find_cuda_include(const TorchPlace& place, char (&out)[PATH_MAX]) {
+bool find_cuda_include(const Environment& environment, const TorchPlace& place,
+                       char (&out)[PATH_MAX]) {
   char packages[PATH_MAX];
   if (join(packages, place.directory, "..") && find_cuda_in_packages(packages, out)) return true;
   for (const char* variable : {"CUDA_HOME", "CUDA_PATH"}) {
-    const char* const home = std::getenv(variable);
+    const char* const home = environment.find(variable);
     if (home != nullptr && join(out, home, "include") && has_runtime_headers(out)) return true;
   }
   for (const char* folder : {"/usr/local/cuda/include", "/usr/include"}) {
@@ -149,16 +150,17 @@ bool find_torch(const char* libc10_cuda, TorchPlace& place, char* reason,
   struct stat info {};
   ::stat(library, &info);
   const int64_t facts[] = {static_cast<int64_t>(info.st_size), static_cast<int64_t>(info.st_mtime)};
-  place.identity = mix_bytes(0xcbf29ce484222325, text, std::strlen(text));
+  place.identity = mix_bytes(kHashBegin, text, std::strlen(text));
   place.identity = mix_bytes(place.identity, facts, sizeof facts);
   place.identity = mix_bytes(place.identity, place.directory, std::strlen(place.directory));
   return true;
 }
 
-void find_compile_facts(const TorchPlace& place, CompileFacts& facts) noexcept {
+void find_compile_facts(const Environment& environment, const TorchPlace& place,
+                        CompileFacts& facts) noexcept {
   char path[PATH_MAX];
   if (join(path, place.directory, "lib/libc10.so")) facts.cxx11_abi = uses_cxx11_abi(path);
-  find_cuda_include(place, facts.cuda_include);
+  find_cuda_include(environment, place, facts.cuda_include);
 }
 
 }  // namespace tidemark::bridge

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "bridge/environment.h"
+
 namespace tidemark::bridge {
 
 struct TorchPlace {
@@ -18,13 +20,15 @@ struct CompileFacts {
   char cuda_include[PATH_MAX] = {};  // a folder with cuda_runtime_api.h; "" when there is none
   bool cxx11_abi = true;
 };
-void find_compile_facts(const TorchPlace& place, CompileFacts& facts) noexcept;
+void find_compile_facts(const Environment& environment, const TorchPlace& place,
+                        CompileFacts& facts) noexcept;
 
 // False with a reason if the path does not belong to an installed torch with headers.
 bool find_torch(const char* libc10_cuda, TorchPlace& place, char* reason,
                 unsigned long reason_size) noexcept;
 
 // FNV-1a, continued from `hash`.
+inline constexpr uint64_t kHashBegin = 0xcbf29ce484222325;
 uint64_t mix_bytes(uint64_t hash, const void* data, unsigned long size) noexcept;
 
 }  // namespace tidemark::bridge

@@ -58,12 +58,12 @@ bool become(uid_t user) {
   }
   if (!become(user)) ::_exit(1);
   const auto outcome = std::make_unique<bridge::Outcome>();
-  bridge::find_bridge(library.c_str(), *outcome);
+  bridge::find_bridge(own_environment(), library.c_str(), *outcome);
   if (outcome->ready || outcome->torch_version[0] == '\0') ::_exit(0);
   const std::string version = outcome->torch_version;
   if (::write(announce_fd, version.data(), version.size()) < 0) ::_exit(1);
   ::close(announce_fd);
-  bridge::build_bridge(library.c_str(), *outcome);
+  bridge::build_bridge(own_environment(), library.c_str(), *outcome);
   ::_exit(outcome->ready ? 0 : 1);
 }
 

@@ -1,9 +1,19 @@
 #include "collector/launch/process_environment.h"
 
 #include <charconv>
+#include <cstdlib>
 #include <fstream>
 
+extern char** environ;
+
 namespace tidemark {
+
+bridge::Environment own_environment() {
+  return {[](const char* name) -> const char* { return std::getenv(name); },
+          [](void (*visit)(const char* entry, void* context), void* context) {
+            for (char** entry = environ; *entry != nullptr; ++entry) visit(*entry, context);
+          }};
+}
 
 ProcessEnvironment::ProcessEnvironment(pid_t pid) {
   std::ifstream in("/proc/" + std::to_string(pid) + "/environ");

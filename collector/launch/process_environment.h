@@ -6,6 +6,8 @@
 #include <map>
 #include <string>
 
+#include "bridge/environment.h"
+
 namespace tidemark {
 
 class ProcessEnvironment {
@@ -25,5 +27,8 @@ class ProcessEnvironment {
  private:
   std::map<std::string, std::string> values_;
 };
+
+// The variables of this process, which no other thread changes.
+bridge::Environment own_environment();
 
 }  // namespace tidemark

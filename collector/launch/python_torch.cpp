@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "bridge/bridge_build.h"
+#include "collector/launch/process_environment.h"
 #include "collector/launch/program_path.h"
 
 extern char** environ;
@@ -119,10 +120,10 @@ void prepare_bridge(const std::vector<std::string>& command,
   const std::string library = find_torch_library(interpreter);
   if (library.empty()) return;
   const auto outcome = std::make_unique<bridge::Outcome>();
-  bridge::find_bridge(library.c_str(), *outcome);
+  bridge::find_bridge(own_environment(), library.c_str(), *outcome);
   if (outcome->ready || outcome->torch_version[0] == '\0') return;
   announce(outcome->torch_version);
-  bridge::build_bridge(library.c_str(), *outcome);
+  bridge::build_bridge(own_environment(), library.c_str(), *outcome);
 }
 
 }  // namespace tidemark

@@ -9,6 +9,7 @@
 #include "bridge/bridge_build.h"
 #include "bridge/torch_bridge_abi.h"
 #include "injector/process/complain.h"
+#include "injector/process/environment.h"
 #include "injector/process/own_scope.h"
 #include "injector/process/tool_thread.h"
 #include "injector/recorder/process_rows.h"
@@ -30,7 +31,9 @@ struct Bridge {
   TidemarkTorchLargestFree largest_free = nullptr;
 };
 Bridge g_bridge;  // constant once bridge_loaded_not_attached is set
+constexpr bridge::Environment kEnvironment = {process_environment, each_variable};
 char g_library[PATH_MAX];
+char g_refused[PATH_MAX];   // a bridge that does not load; set before the thread that builds starts
 bool g_annotations = true;  // set before the bridge is loaded
 std::atomic<bool> g_attaching{false};
 std::atomic<bool> g_attached{false};  // for good
@@ -91,12 +94,13 @@ void find_totals(void* library) {
   g_totals.store(reinterpret_cast<TidemarkTorchTotals>(dlsym(library, "tidemark_torch_totals")));
 }
 
-void load(const bridge::Outcome& outcome) {
+// False with a reason if the file does not load.
+bool load(const bridge::Outcome& outcome, const char** reason) {
   void* const library = dlopen(outcome.path, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    const char* const reason = dlerror();
-    return continue_without_bridge(outcome.torch_version,
-                                   reason != nullptr ? reason : "it cannot be loaded");
+    *reason = dlerror();
+    if (*reason == nullptr) *reason = "it cannot be loaded";
+    return false;
   }
   g_bridge.attach = reinterpret_cast<TidemarkTorchAttach>(dlsym(library, "tidemark_torch_attach"));
   g_bridge.read_state =
@@ -105,23 +109,36 @@ void load(const bridge::Outcome& outcome) {
       reinterpret_cast<TidemarkTorchLargestFree>(dlsym(library, "tidemark_torch_largest_free"));
   find_totals(library);
   if (g_bridge.attach == nullptr || g_bridge.read_state == nullptr) {
-    return continue_without_bridge(outcome.torch_version, "its entry points are missing");
+    continue_without_bridge(outcome.torch_version, "its entry points are missing");
+    return true;
   }
   const auto annotate =
       reinterpret_cast<TidemarkTorchAnnotate>(dlsym(library, "tidemark_torch_annotate"));
   if (annotate != nullptr && g_annotations && !std::exchange(g_annotating, true)) annotate(&kHost);
   bridge_loaded_not_attached.store(true, std::memory_order_release);
   if (torch_state_awaited()) attach_bridge();
+  return true;
 }
 
+// A bridge from the cache may not load: it was built on another machine, or is damaged.
 void build(void*) noexcept {
   static bridge::Outcome outcome;  // too large for the stack; only one thread builds
-  bridge::build_bridge(g_library, outcome);
-  if (outcome.ready) {
-    load(outcome);
+  const char* reason = outcome.reason;
+  bool loaded = false;
+  bool refused = g_refused[0] != '\0';
+  if (refused) {
+    std::memcpy(outcome.path, g_refused, sizeof outcome.path);
   } else {
-    continue_without_bridge(outcome.torch_version, outcome.reason);
+    bridge::build_bridge(kEnvironment, g_library, outcome);
+    loaded = outcome.ready && load(outcome, &reason);
+    refused = outcome.ready && !loaded && !outcome.compiled;
   }
+  if (refused) {
+    reason = outcome.reason;
+    bridge::rebuild_bridge(kEnvironment, g_library, outcome);
+    loaded = outcome.ready && load(outcome, &reason);
+  }
+  if (!loaded) continue_without_bridge(outcome.torch_version, reason);
   g_building.store(false);
 }
 
@@ -150,7 +167,7 @@ void read_whole_state() {
 
 void start_bridge(const char* libc10_cuda, const Options& options) noexcept {
   static bridge::Outcome outcome;
-  bridge::find_bridge(libc10_cuda, outcome);
+  bridge::find_bridge(kEnvironment, libc10_cuda, outcome);
   if (outcome.torch_version[0] != '\0') record_tool_setting("torch", outcome.torch_version);
   if (!options.torch_bridge) {
     recorder().report(HealthKind::kSourceDisabled, 0, "torch bridge: TIDEMARK_BRIDGE=0");
@@ -169,8 +186,10 @@ void start_bridge(const char* libc10_cuda, const Options& options) noexcept {
     return;
   }
   g_annotations = options.annotations;
-  if (outcome.ready) return load(outcome);
+  const char* reason = nullptr;
+  if (outcome.ready && load(outcome, &reason)) return;
   if (g_building.exchange(true)) return;  // started by an earlier recording
+  std::snprintf(g_refused, sizeof g_refused, "%s", outcome.ready ? outcome.path : "");
   std::snprintf(g_library, sizeof g_library, "%s", libc10_cuda);
   if (!start_tool_thread("tidemark-build", kBuilderStackBytes, build, nullptr)) {
     g_building.store(false);
@@ -184,7 +203,7 @@ bool ask_torch_totals(int64_t device, bool may_load, uint64_t& allocated,
   char path[PATH_MAX];
   if (g_totals.load() == nullptr && may_load && loaded_path("libc10_cuda.so", path, sizeof path)) {
     static bridge::Outcome outcome;
-    bridge::find_bridge(path, outcome);
+    bridge::find_bridge(kEnvironment, path, outcome);
     void* const library = outcome.ready ? dlopen(outcome.path, RTLD_NOW | RTLD_LOCAL) : nullptr;
     if (library != nullptr) find_totals(library);
   }

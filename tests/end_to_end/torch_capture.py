@@ -145,6 +145,32 @@ class TorchCapture(unittest.TestCase):
         self.assertEqual(recorded.errors.count("\n"), 1, recorded.errors)
         self.assertIn("no C++ compiler", recorded.errors)
 
+    def test_a_bridge_that_does_not_load_is_built_again(self):
+        cache = pathlib.Path(self.folder.name) / "cache"
+        shutil.copytree(self.cache, cache)
+        bridge, = (cache / "tidemark").glob("*.so")
+        bridge.write_text("built on another machine")
+        digits = "[0-9a-f]" * 16
+        recorded = self.record("churn", through_run=False, cache=cache,
+                               WAIT_FOR=str(cache / "tidemark" / f"*-{digits}-{digits}.so"))
+        self.assertEqual(recorded.errors, "")
+        settings, = recorded.tables("settings")
+        self.assertIn("attached", [row["value"] for row in settings if row["key"] == "torch_bridge"])
+        self.assertEqual(bridge.read_text(), "built on another machine")
+
+    def test_the_environment_of_the_program_is_not_read_later(self):
+        cache = pathlib.Path(self.folder.name) / "empty"
+        # The second attempt to compile comes when the environment has changed.
+        compiler = pathlib.Path(self.folder.name) / "compiler"
+        compiler.write_text('#!/bin/sh\ncase "$*" in *-std=c++20*) sleep 1; exit 1;; esac\n'
+                            'exec c++ "$@"\n')
+        compiler.chmod(0o700)
+        # Without NVML and kernels, whose simulation reads the environment itself.
+        recorded = self.record("changing_environment", through_run=False, cache=cache,
+                               CXX=str(compiler), TIDEMARK_NVML_HZ="0", TIDEMARK_KERNELS="0",
+                               WAIT_FOR=str(cache / "tidemark" / "*.so"))
+        self.compare(recorded, ["allocated", "requested", "reserved"])
+
     def check_lines(self, recorded):
         stacks = recorded.stacks()
         told = recorded.told()

@@ -3,11 +3,13 @@
     python3 torch_program.py PROGRAM TORCH_DIRECTORY [ARGUMENT …]
 """
 import ctypes
+import glob
 import json
 import os
 import random
 import sys
 import threading
+import time
 import traceback
 import types
 
@@ -340,20 +342,50 @@ def obey(torch):
     quiet()
 
 
+class ChangingEnvironment:
+    """What another thread may see while the program calls setenv(): pointers to freed memory."""
+
+    def __enter__(self):
+        libc = ctypes.CDLL(None)
+        for i in range(100):
+            libc.setenv(f"CHANGED_{i}".encode(), b"1", 1)
+        self.environ = ctypes.c_void_p.in_dll(libc, "environ")
+        self.before = self.environ.value
+        self.entries = (ctypes.c_void_p * 2)(8, None)
+        self.environ.value = ctypes.addressof(self.entries)
+
+    def __exit__(self, *_):
+        self.environ.value = self.before
+
+
+def changing_environment(torch):
+    with ChangingEnvironment():
+        wait_for_bridge(torch)
+        churn(torch)
+
+
+def wait_for_bridge(torch):
+    """Waits until this process has loaded the bridge, which another thread builds."""
+    rounds_after = 4  # it is attached at an allocation
+    for _ in range(1200):
+        with open("/proc/self/maps", encoding="utf-8") as file:
+            maps = file.read()
+        if any(path in maps for path in glob.glob(os.environ["WAIT_FOR"])):
+            rounds_after -= 1
+        if rounds_after == 0:
+            break
+        torch.free(torch.alloc(512))
+        time.sleep(0.05)
+
+
 def main():
     name, directory = sys.argv[1:3]
     torch = late(directory) if name == "late" else Torch(directory)
-    if os.environ.get("WAIT_FOR"):  # a file: the bridge, built by another thread
-        import glob
-        import time
-        for _ in range(1200):
-            if glob.glob(os.environ["WAIT_FOR"]):
-                break
-            torch.free(torch.alloc(512))
-            time.sleep(0.05)
+    if os.environ.get("WAIT_FOR") and name != "changing_environment":
+        wait_for_bridge(torch)
     {"churn": churn, "lines": lines, "workers": workers, "forked": forked, "shutdown": shutdown,
      "late": churn, "out_of_memory": out_of_memory, "phases": phases, "nvtx": nvtx,
-     "obey": obey}[name](torch)
+     "obey": obey, "changing_environment": changing_environment}[name](torch)
     write_json("TRUTH", torch.truth())
 
 
