@@ -52,6 +52,7 @@ void set_environment(const LaunchOptions& options) {
   if (!options.directory.empty()) ::setenv("TIDEMARK_OUT", options.directory.c_str(), 1);
   // The same library is NCCL's profiler plugin. Keeps a plugin that the user has set.
   ::setenv("NCCL_PROFILER_PLUGIN", options.injector.c_str(), 0);
+  ::setenv("NCCL_SET_THREAD_NAME", "1", 0);  // tells NCCL's threads from the program's
   ::setenv("TIDEMARK_JOB", random_id().c_str(), 0);
   for (const auto& [name, value] : options.environment) ::setenv(name.c_str(), value.c_str(), 1);
 }

@@ -14,11 +14,24 @@ namespace tidemark::injector {
 namespace {
 
 constexpr char kVariable[] = "NCCL_PROFILER_PLUGIN";
+// Without it NCCL's own threads have the host's name, and their memory has no owner if NCCL is
+// linked into another library.
+constexpr char kThreadNames[] = "NCCL_SET_THREAD_NAME";
 constexpr size_t kLongestPath = 255;  // limit of NCCL
 constexpr uint32_t kLookPeriodMs = 1000;
 constexpr int64_t kPatienceNs = 1'000'000'000;
 
 bool g_wired = false;  // the variables were set before NCCL read them
+
+// `tidemark run` has set the variables of its programs, so there nothing is changed here. In a
+// process that was started with CUDA_INJECTION64_PATH alone they must be set before NCCL's first
+// communicator, and only setenv() can do that. Another thread of the program may call getenv() at
+// that moment, which before glibc 2.41 is a race. So it is done once, inside cuInit(), on the
+// program's own thread, when few others run; never later, and never on a thread of ours.
+void set_if_missing(const char* name, const char* value) {
+  const char* const known = process_environment(name);
+  if (known == nullptr || *known == '\0') setenv(name, value, 1);
+}
 
 void look_task(void*) noexcept {
   record_waiting_calls(kPatienceNs);
@@ -47,9 +60,9 @@ bool names_us(const char* value, const char* own) {
 void wire_nccl() noexcept {
   char path[PATH_MAX];
   if (!own_path(path)) return;
-  setenv(kVariable, path, 0);
+  set_if_missing(kVariable, path);
+  set_if_missing(kThreadNames, "1");
   g_wired = true;
-  setenv("NCCL_SET_THREAD_NAME", "1", 0);
 }
 
 void start_nccl(const Options& options, bool late) noexcept {
@@ -80,11 +93,7 @@ void start_nccl(const Options& options, bool late) noexcept {
         HealthKind::kSourceMissing, 0,
         "nccl: operations are recorded only in processes started with 'tidemark run'");
   } else if (!late) {
-    if (unnamed) setenv(kVariable, path, 1);
-    // Without it NCCL's own threads have the host's name, and their memory has no owner if NCCL is
-    // linked into another library.
-    setenv("NCCL_SET_THREAD_NAME", "1", 0);
-    g_wired = true;
+    wire_nccl();
   }
   recorder().add_background_task(look_task, nullptr, kLookPeriodMs);
   recorder().add_finish_hook(last_look, nullptr);

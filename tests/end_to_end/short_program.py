@@ -32,6 +32,13 @@ with tempfile.TemporaryDirectory() as scratch:
     check_equal(sum(line["bytes"] for line in device["ledger_at_peak"]),
                 device["ledger_device_used_bytes"], "the ledger adds up")
 
+    # NCCL reads these variables. They are set before the program starts: setenv() in a running
+    # program races with getenv() of its threads.
+    result = run("run", "-q", "-o", place / "variables", "--", "env", env=environment)
+    variables = dict(line.split("=", 1) for line in result.stdout.splitlines() if "=" in line)
+    check(variables["NCCL_PROFILER_PLUGIN"].endswith("/libtidemark.so"), "NCCL_PROFILER_PLUGIN")
+    check_equal(variables.get("NCCL_SET_THREAD_NAME"), "1", "NCCL_SET_THREAD_NAME")
+
     # Exit codes as in a shell: 127 for a program that is not found, 126 for one that cannot run.
     plain = place / "plain.txt"
     plain.write_text("no program\n")
