@@ -8,10 +8,11 @@
 //   $XDG_RUNTIME_DIR/tidemark  unless it cannot be created
 //   /tmp/tidemark-<uid>
 //
-// A job may run with other variables than the shell that looks for it, so a client looks in all
-// three. The directory is accessible to the user only (0700); both ends also get the credentials of
-// the peer from the kernel (SO_PEERCRED) and talk to the same user and to root only. A socket gets
-// its name by rename() once the server listens on it: a name that refuses connections
+// A process in $XDG_RUNTIME_DIR also listens in /tmp/tidemark-<uid>: the former is removed when the
+// user logs out. A job may run with other variables than the shell that looks for it, so a client
+// looks in all three. The directory is accessible to the user only (0700); both ends also get the
+// credentials of the peer from the kernel (SO_PEERCRED) and talk to the same user and to root only.
+// A socket gets its name by rename() once the server listens on it: a name that refuses connections
 // (ECONNREFUSED) was left by a process that was killed. The next process with that pid takes the
 // name over. A client removes it if no process has that pid, but never while one has: its server
 // may be about to take the name.

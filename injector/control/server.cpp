@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "injector/control/verbs.h"
 #include "injector/process/complain.h"
@@ -27,7 +28,9 @@ namespace {
 // Starting a capture runs CUPTI and the loader on this stack. Smaller than a huge page, which the
 // system might otherwise use for it.
 constexpr size_t kStackBytes = 1 << 20;
+constexpr size_t kMaxListeners = 2;
 constexpr size_t kMaxClients = 8;
+constexpr int kAcceptPauseMs = 500;
 constexpr int kReplyTimeoutMs = 2000;
 
 // A descriptor that the host may have closed and reused for something of its own.
@@ -56,11 +59,16 @@ struct Client {
   char line[control::kMaxLineBytes];
 };
 
+struct Listener {
+  OwnSocket socket;
+  char path[PATH_MAX + 40] = "";  // "" when there is none
+};
+
 // Used by the control thread only, except that a forked child and the exit handler close it.
 struct Server {
-  OwnSocket listener;
+  Listener listeners[kMaxListeners];
   Client clients[kMaxClients];
-  char path[PATH_MAX + 40] = "";  // of the socket; "" when there is none
+  bool cannot_accept = false;  // the process has no descriptor left
 };
 Server g_server;
 std::atomic<int> g_running_in{0};  // pid
@@ -68,15 +76,20 @@ std::atomic_flag g_said_no_socket;
 
 void in_forked_child() {
   const int host_errno = errno;
-  g_server.listener.close();
+  for (Listener& listener : g_server.listeners) {
+    listener.socket.close();
+    listener.path[0] = '\0';
+  }
   for (Client& client : g_server.clients) client.socket.close();
-  g_server.path[0] = '\0';
   g_running_in.store(0);
   errno = host_errno;
 }
 
 void at_exit() {
-  if (g_running_in.load() == ::getpid() && g_server.path[0] != '\0') ::unlink(g_server.path);
+  if (g_running_in.load() != ::getpid()) return;
+  for (const Listener& listener : g_server.listeners) {
+    if (listener.path[0] != '\0') ::unlink(listener.path);
+  }
 }
 
 void prepare_process() {
@@ -117,7 +130,7 @@ int listen_at(int directory, const char* path, const char* name) {
 
 // The socket gets its name once it listens: between bind() and listen() it would look like one that
 // was left behind, and be removed. The new name replaces a stale one.
-int bind_in(int directory, const char* path) {
+bool bind_in(int directory, const char* path, Listener& listener) {
   char name[32];
   char early[64];
   sockaddr_un address;
@@ -127,46 +140,55 @@ int bind_in(int directory, const char* path) {
   if (!control::socket_name(::getpid(), name, sizeof name) ||
       !control::socket_address(directory, path, name, address, size)) {
     errno = ENAMETOOLONG;
-    return -1;
+    return false;
   }
   if (is_taken(address, size)) {
     errno = EADDRINUSE;
-    return -1;
+    return false;
   }
   const int fd = listen_at(directory, path, early);
-  if (fd < 0) return -1;
+  if (fd < 0) return false;
   if (::renameat(directory, early, directory, name) == 0) {
-    std::snprintf(g_server.path, sizeof g_server.path, "%s/%s", path, name);
-    return fd;
+    std::snprintf(listener.path, sizeof listener.path, "%s/%s", path, name);
+    listener.socket.take(fd);
+    return true;
   }
   const int error = errno;
   ::unlinkat(directory, early, 0);
   ::close(fd);
   errno = error;
-  return -1;
+  return false;
 }
 
-int open_in(control::Place place, char (&path)[PATH_MAX]) {
+bool open_in(control::Place place, char (&path)[PATH_MAX], Listener& listener) {
   const uid_t user = ::geteuid();
   errno = 0;
-  if (!control::place_path(place, process_environment, user, path, sizeof path)) return -1;
+  if (!control::place_path(place, process_environment, user, path, sizeof path)) return false;
   const int directory = control::open_directory(path, true, user);
-  if (directory < 0) return -1;
-  const int fd = bind_in(directory, path);
+  if (directory < 0) return false;
+  const bool open = bind_in(directory, path, listener);
   const int error = errno;
   ::close(directory);
   errno = error;
-  return fd;
+  return open;
 }
 
-bool open_listener() {
+// False with errno, which is 0 if that place does not exist.
+bool open_patiently(control::Place place, char (&path)[PATH_MAX], Listener& listener) {
+  bool open = open_in(place, path, listener);
+  // Retry: the program may close all descriptors while this one is being created.
+  for (int more = 3; !open && errno != 0 && more > 0; --more) open = open_in(place, path, listener);
+  return open;
+}
+
+bool open_listeners() {
   char path[PATH_MAX];
   for (const control::Place place : control::kPlaces) {
-    int fd = open_in(place, path);
-    // Retry: the program may close all descriptors while this one is being created.
-    for (int more = 3; fd < 0 && errno != 0 && more > 0; --more) fd = open_in(place, path);
-    if (fd >= 0) {
-      g_server.listener.take(fd);
+    if (open_patiently(place, path, g_server.listeners[0])) {
+      // The runtime directory is removed when the user logs out, even if the job goes on.
+      if (place == control::Place::kRuntime) {
+        open_patiently(control::Place::kTemporary, path, g_server.listeners[1]);
+      }
       return true;
     }
     // A directory set by the user is not replaced by another one.
@@ -199,10 +221,14 @@ bool send_all(int fd, std::string_view bytes) {
   return true;
 }
 
-void accept_client() {
-  if (!g_server.listener.ours()) return;
-  const int fd = ::accept4(g_server.listener.fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  if (fd < 0) return;
+void accept_client(const Listener& listener) {
+  const int fd = ::accept4(listener.socket.fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (fd < 0) {
+    // The connection stays in the queue, and poll() would report it at once again.
+    g_server.cannot_accept =
+        errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
+    return;
+  }
   control::Peer peer{};
   if (control::ask_peer(fd, peer) && control::may_talk(peer, ::geteuid())) {
     for (Client& client : g_server.clients) {
@@ -239,24 +265,37 @@ bool serve(Client& client) {
   return client.size < sizeof client.line;
 }
 
+int poll_timeout_ms(bool paused) {
+  const int due = ms_until_due();
+  return paused && (due < 0 || due > kAcceptPauseMs) ? kAcceptPauseMs : due;
+}
+
 // False: the host has closed our socket.
 bool serve_round() {
-  pollfd waits[kMaxClients + 1] = {{g_server.listener.fd, POLLIN, 0}};
-  for (size_t i = 0; i < kMaxClients; ++i) {
-    waits[i + 1] = {g_server.clients[i].socket.fd, POLLIN, 0};
+  pollfd waits[kMaxListeners + kMaxClients];
+  pollfd* const client_waits = waits + kMaxListeners;
+  const bool paused = std::exchange(g_server.cannot_accept, false);
+  for (size_t i = 0; i < kMaxListeners; ++i) {
+    waits[i] = {paused ? -1 : g_server.listeners[i].socket.fd, POLLIN, 0};
   }
-  const int ready = ::poll(waits, kMaxClients + 1, ms_until_due());
+  for (size_t i = 0; i < kMaxClients; ++i) {
+    client_waits[i] = {g_server.clients[i].socket.fd, POLLIN, 0};
+  }
+  const int ready = ::poll(waits, kMaxListeners + kMaxClients, poll_timeout_ms(paused));
   act_when_due();
   if (ready <= 0) return true;
-  if ((waits[0].revents & POLLNVAL) != 0) return false;
+  for (size_t i = 0; i < kMaxListeners; ++i) {
+    if ((waits[i].revents & POLLNVAL) != 0) return false;
+  }
   for (size_t i = 0; i < kMaxClients; ++i) {
     Client& client = g_server.clients[i];
-    if (waits[i + 1].revents == 0 || client.socket.fd != waits[i + 1].fd) continue;
+    if (client_waits[i].revents == 0 || client.socket.fd != client_waits[i].fd) continue;
     if (!client.socket.ours() || !serve(client)) client.socket.close();
   }
-  if (waits[0].revents != 0) {
-    if (!g_server.listener.ours()) return false;
-    accept_client();
+  for (size_t i = 0; i < kMaxListeners; ++i) {
+    if (waits[i].revents == 0) continue;
+    if (!g_server.listeners[i].socket.ours()) return false;
+    accept_client(g_server.listeners[i]);
   }
   return true;
 }
@@ -265,10 +304,10 @@ void* run(void*) {
   pthread_setname_np(pthread_self(), "tidemark-ctl");
   prepare_process();
   keep_first_environment();
-  if (open_listener()) {
+  if (open_listeners()) {
     while (serve_round()) {
     }
-    g_server.listener.close();
+    for (Listener& listener : g_server.listeners) listener.socket.close();
   }
   g_running_in.store(0);
   return nullptr;

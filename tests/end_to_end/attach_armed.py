@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -333,6 +334,39 @@ class Attach(unittest.TestCase):
             return host.ask("status")["state"] == "armed"
         except (Refused, OSError):
             return False
+
+    def test_the_runtime_directory_is_removed_at_logout(self):
+        runtime = self.path / "runtime"
+        runtime.mkdir(mode=0o700)
+        host = self.host(TIDEMARK_CONTROL_DIR=None, XDG_RUNTIME_DIR=str(runtime))
+        self.assertEqual(host.say("begin"), "ready")
+        first = runtime / "tidemark" / f"{host.pid}.sock"
+        second = pathlib.Path(f"/tmp/tidemark-{os.geteuid()}/{host.pid}.sock")
+        self.assertTrue(wait_for(first.exists))
+        self.assertEqual(ask(first, "status")["pid"], str(host.pid))
+        shutil.rmtree(runtime)
+        self.assertTrue(wait_for(second.exists), "no second socket")
+        self.assertEqual(ask(second, "status")["pid"], str(host.pid))
+        listed = subprocess.run([TIDEMARK, "ps"], stdout=subprocess.PIPE, text=True,
+                                check=True, env=dict(os.environ, TIDEMARK_CONTROL_DIR=""))
+        self.assertRegex(listed.stdout, rf"(?m)^\s*{host.pid}\s.*armed")
+        self.assertEqual(host.end()[1:], (0, ""))
+        self.assertFalse(second.exists())
+
+    def test_a_process_without_free_descriptors_waits_quietly(self):
+        host = self.started()
+        self.assertGreater(int(host.say("fill")), 0)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(host.socket))
+            client.sendall(b"status\n")
+            before = host.cpu_ticks("tidemark-ctl")
+            time.sleep(1)
+            used = host.cpu_ticks("tidemark-ctl") - before
+            self.assertLess(used, os.sysconf("SC_CLK_TCK") / 5)
+            self.assertEqual(host.say("close"), "closed")
+            client.settimeout(60)
+            self.assertTrue(client.recv(10000).startswith(b"ok "))
+        self.assertEqual(host.end()[1:], (0, ""))
 
     def test_many_armed_processes(self):
         hosts = [self.host() for _ in range(PROCESSES)]

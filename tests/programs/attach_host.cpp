@@ -4,6 +4,8 @@
 //   alloc MIB    allocates, prints "allocated"
 //   free         frees the last allocation, prints "freed"
 //   time COUNT   allocates and frees COUNT times; prints the nanoseconds per pair
+//   fill         opens files until the process has no descriptor left, prints their number
+//   close        closes them, prints "closed"
 //   fork_quiet   starts a child that does not use CUDA, prints its pid, and ends it at the end
 //   fork_first   first line only: starts a child that uses CUDA before this process does
 //
@@ -12,6 +14,7 @@
 // Meanwhile THREADS threads work in identical rounds. At the end of stdin the program prints the
 // sum of a round, which must be the same for all, or fails.
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -99,6 +102,12 @@ pid_t start_child(bool uses_cuda) {
   return child;
 }
 
+std::vector<int> open_all_descriptors() {
+  std::vector<int> files;
+  for (int file = 0; (file = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;) files.push_back(file);
+  return files;
+}
+
 int obey(int threads) {
   std::vector<pid_t> children;
   char line[64];
@@ -124,6 +133,7 @@ int obey(int threads) {
     if (arm == nullptr || arm() != 1 || arm() != 1) return 5;
   }
   std::vector<CUdeviceptr> held;
+  std::vector<int> files;
   std::printf("ready\n");
   std::fflush(stdout);
   while (std::fgets(line, sizeof line, stdin) != nullptr) {
@@ -138,6 +148,12 @@ int obey(int threads) {
       std::printf("freed\n");
     } else if (std::strncmp(line, "time ", 5) == 0) {
       std::printf("%.1f\n", pair_ns(cu, std::atoi(line + 5)));
+    } else if (std::strncmp(line, "fill", 4) == 0) {
+      files = open_all_descriptors();
+      std::printf("%zu\n", files.size());
+    } else if (std::strncmp(line, "close", 5) == 0) {
+      for (const int file : files) close(file);
+      std::printf("closed\n");
     } else if (std::strncmp(line, "fork_quiet", 10) == 0) {
       children.push_back(start_child(false));
       std::printf("%d\n", children.back());

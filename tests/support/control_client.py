@@ -108,6 +108,14 @@ class Host:
         return {"resident_kib": self.resident_kib(), "mappings": self.maps().count("\n"),
                 "address_kib": int(re.search(r"VmSize:\s+(\d+)", status)[1])}
 
+    def cpu_ticks(self, name):
+        """Processor time of the thread of that name."""
+        for task in pathlib.Path(f"/proc/{self.pid}/task").iterdir():
+            if (task / "comm").read_text().strip() == name:
+                fields = (task / "stat").read_text().rpartition(")")[2].split()
+                return int(fields[11]) + int(fields[12])
+        raise AssertionError(f"no thread {name}")
+
     def switches(self, name):
         """Voluntary and involuntary context switches of the thread of that name."""
         for task in pathlib.Path(f"/proc/{self.pid}/task").iterdir():
