@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -24,6 +25,8 @@ namespace tidemark {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr time_t kConnectSeconds = 2;
 
 // For control::Lookup, which has no parameter for the environment to use.
 thread_local const ProcessEnvironment* t_environment = nullptr;
@@ -84,6 +87,12 @@ void remove_left_names_in(const std::string& directory) {
   ::closedir(names);
 }
 
+// A process that is stopped accepts nothing: once its queue is full, connect() would block.
+void limit_waiting(int fd) {
+  const timeval limit{kConnectSeconds, 0};
+  ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+}
+
 int connect_in(const std::string& directory, pid_t pid, pid_t own_pid, uid_t user) {
   const Descriptor place(control::open_directory(directory.c_str(), false, user));
   char name[32];
@@ -95,6 +104,7 @@ int connect_in(const std::string& directory, pid_t pid, pid_t own_pid, uid_t use
   }
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
+  limit_waiting(fd);
   control::Peer peer{};
   if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), size) == 0 &&
       control::ask_peer(fd, peer) && control::may_talk(peer, user) && peer.pid == pid) {

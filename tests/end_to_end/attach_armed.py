@@ -368,6 +368,29 @@ class Attach(unittest.TestCase):
             self.assertTrue(client.recv(10000).startswith(b"ok "))
         self.assertEqual(host.end()[1:], (0, ""))
 
+    def test_a_stopped_process_with_a_full_queue_blocks_nobody(self):
+        host = self.started()
+        host.process.send_signal(signal.SIGSTOP)
+        self.assertTrue(wait_for(host.is_stopped))
+        waiting = []
+        try:
+            while True:
+                client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+                waiting.append(client)
+                client.connect(str(host.socket))
+        except BlockingIOError:
+            pass  # the queue is full
+        listed = subprocess.run([TIDEMARK, "ps", "--json"], stdout=subprocess.PIPE, text=True,
+                                check=True, timeout=100,
+                                env=dict(os.environ, TIDEMARK_CONTROL_DIR=str(self.control)))
+        state, = (process["state"] for process in json.loads(listed.stdout)["processes"]
+                  if process["pid"] == host.pid)
+        self.assertEqual(state, "not attachable")
+        for client in waiting:
+            client.close()
+        host.process.send_signal(signal.SIGCONT)
+        self.assertTrue(wait_for(lambda: self.works(host)))
+
     def test_many_armed_processes(self):
         hosts = [self.host() for _ in range(PROCESSES)]
         for host in hosts:

@@ -92,6 +92,11 @@ class Host:
                 pass  # it has just ended
         return sorted(names)
 
+    def is_stopped(self):
+        tasks = pathlib.Path(f"/proc/{self.pid}/task").iterdir()
+        return all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T"
+                   for task in tasks)
+
     def files(self):
         return sorted(os.readlink(link)
                       for link in pathlib.Path(f"/proc/{self.pid}/fd").iterdir())
