@@ -22,6 +22,10 @@ void print(const RecoveryReport& report) {
     case RecoveryOutcome::kStillRunning:
       fmt::print("{}: its process is still running; not changed\n", report.path);
       break;
+    case RecoveryOutcome::kElsewhere:
+      fmt::print("{}: its process may still be running on {}; not changed\n", report.path,
+                 report.host);
+      break;
     case RecoveryOutcome::kBusy:
       fmt::print("{}: another process is recovering it\n", report.path);
       break;
@@ -37,13 +41,13 @@ void name(const std::string& path) {
 int run(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::is_directory(path, error)) {
-    const Result<RecoveryReport> report = recover_file(path);
+    const Result<RecoveryReport> report = recover_file(path, RecoveryBy::kUser);
     if (!report) return fail(report.error());
     print(*report);
     name(report->path);
     return kOk;
   }
-  const Result<DirectoryRecovery> all = recover_directory(path);
+  const Result<DirectoryRecovery> all = recover_directory(path, RecoveryBy::kUser);
   if (!all) return fail(all.error());
   for (const RecoveryReport& report : all->files) print(report);
   if (all->files.empty() && all->failures.empty()) fmt::print("{}: nothing to recover\n", path);
@@ -60,8 +64,10 @@ void add_recover(CLI::App& app, int& code) {
   CLI::App* command = app.add_subcommand("recover", "finish the traces of killed processes");
   command->add_option("PATH", *path, "a trace or a directory of traces")->required();
   command->footer(
-      "Commands that read a trace finish it too. This command also writes the names of native\n"
-      "functions into the traces, so that stacks are readable on other machines.\n"
+      "Commands that read a trace also do this for processes of this machine. In addition, this\n"
+      "command finishes the traces of processes on other machines that have not written anything\n"
+      "for two minutes, and writes the names of native functions into the traces, so that they\n"
+      "can be read on another machine.\n"
       "Example:\n  tidemark recover out/");
   command->callback([path, &code] { code = run(*path); });
 }

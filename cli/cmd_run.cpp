@@ -74,7 +74,7 @@ int run(Options options) {
     return fail_to_start(launched.command.front(), result->start_error);
   }
   if (!options.arm) {
-    static_cast<void>(recover_directory(launched.directory));
+    static_cast<void>(recover_directory(launched.directory, RecoveryBy::kReader));
     name_traces(launched.directory);
     if (!options.quiet) print_summary(launched.directory);
   }

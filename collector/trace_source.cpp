@@ -106,7 +106,7 @@ Result<TraceSource> open_directory(const std::string& path) {
   allow_many_files();
   TraceSource source;
   for (const std::string& file : files) {
-    Result<TraceReader> reader = open_trace_file(file);
+    Result<TraceReader> reader = open_trace_file(file, source.warnings);
     if (reader) {
       if (reader->damage().truncated) {
         source.warnings.push_back(file + ": truncated; the part before that is used");
@@ -139,10 +139,10 @@ bool is_input_name(std::string_view name) {
 Result<TraceSource> open_trace(const std::string& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) return open_directory(path);
-  Result<TraceReader> reader = open_trace_file(path);
+  TraceSource source;
+  Result<TraceReader> reader = open_trace_file(path, source.warnings);
   if (!reader) return reader.error();
   apply_stored_clocks(*reader);
-  TraceSource source;
   source.readers.push_back(std::move(*reader));
   return source;
 }

@@ -79,7 +79,7 @@ Input look_at(const std::string& path) {
                           ": left out: not a trace; convert a snapshot with tidemark import");
     return input;
   }
-  const Result<TraceReader> reader = open_trace_file(path);
+  const Result<TraceReader> reader = open_trace_file(path, input.notes);
   if (!reader) {
     input.notes.push_back("left out: " + reader.error().message);
     return input;

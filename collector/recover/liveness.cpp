@@ -34,10 +34,11 @@ uint64_t own_pid_namespace() {
   return ::stat("/proc/self/ns/pid", &info) == 0 ? info.st_ino : 0;
 }
 
-bool is_own_host(const char* host) {
-  char own[64] = {};
-  ::gethostname(own, sizeof own - 1);
-  return std::strcmp(own, host) == 0;
+bool is_silent(const ring::RingHeader& header) {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec - header.heartbeat_ns >=
+         kSilenceNs;
 }
 
 size_t count_threads(const std::string& process) {
@@ -71,22 +72,22 @@ bool runs_here(uint32_t pid, uint64_t start_ticks) {
 
 }  // namespace
 
-bool may_be_alive(int ring_fd, const ring::RingHeader& header) {
+Liveness check_liveness(int ring_fd, const ring::RingHeader& header, bool asked) {
   struct flock lock {};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
   lock.l_len = 1;
-  if (::fcntl(ring_fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK) return true;
-
-  const bool same_boot = read_line("/proc/sys/kernel/random/boot_id") == header.boot_id;
-  if (same_boot && header.pid_namespace == own_pid_namespace()) {
-    return runs_here(header.pid, header.process_start_ticks);
+  const bool locked = ::fcntl(ring_fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+  // The host name would not do: machines of a cluster may share one.
+  if (read_line("/proc/sys/kernel/random/boot_id") != header.boot_id) {
+    const bool dead = !locked && asked && is_silent(header);
+    return dead ? Liveness::kDead : Liveness::kMayLiveElsewhere;
   }
-  if (!same_boot && is_own_host(header.host)) return false;  // this machine has rebooted
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME, &now);
-  return static_cast<int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec - header.heartbeat_ns <
-         kSilenceNs;
+  if (locked) return Liveness::kMayLive;
+  const bool alive = header.pid_namespace == own_pid_namespace()
+                         ? runs_here(header.pid, header.process_start_ticks)
+                         : !is_silent(header);
+  return alive ? Liveness::kMayLive : Liveness::kDead;
 }
 
 }  // namespace tidemark

@@ -90,14 +90,28 @@ void remove_empty_trace(const std::string& path) {
   }
 }
 
+// Says so in the report.
+bool may_be_alive(int fd, const ring::RingHeader& header, RecoveryBy by, RecoveryReport& report) {
+  switch (check_liveness(fd, header, by == RecoveryBy::kUser)) {
+    case Liveness::kDead:
+      return false;
+    case Liveness::kMayLive:
+      report.outcome = RecoveryOutcome::kStillRunning;
+      break;
+    case Liveness::kMayLiveElsewhere:
+      report.outcome = RecoveryOutcome::kElsewhere;
+      report.host.assign(header.host, ::strnlen(header.host, sizeof header.host));
+      break;
+  }
+  return true;
+}
+
 Result<RecoveryReport> recover_locked(int fd, const std::string& ring_path,
-                                      const std::string& place, RecoveryReport report) {
+                                      const std::string& place, RecoveryBy by,
+                                      RecoveryReport report) {
   Result<RingReader> ring = RingReader::open(fd, ring_path);
   if (!ring) return ring.error();
-  if (may_be_alive(fd, ring->header())) {
-    report.outcome = RecoveryOutcome::kStillRunning;
-    return report;
-  }
+  if (may_be_alive(fd, ring->header(), by, report)) return report;
   if (ring->live()) {
     if (Status status = move_records(*ring, report); !status) return status.error();
   } else {
@@ -112,7 +126,7 @@ Result<RecoveryReport> recover_locked(int fd, const std::string& ring_path,
 
 }  // namespace
 
-Result<RecoveryReport> recover_file(const std::string& path) {
+Result<RecoveryReport> recover_file(const std::string& path, RecoveryBy by) {
   RecoveryReport report;
   report.path =
       path.ends_with(ring::kSuffix) ? path.substr(0, path.size() - ring::kSuffix.size()) : path;
@@ -129,8 +143,7 @@ Result<RecoveryReport> recover_file(const std::string& path) {
   }
   // Also checked before waiting for the lock: on NFS the lock of the writer would block us.
   if (const Result<RingReader> look = RingReader::open(ring.get(), ring_path);
-      look && may_be_alive(ring.get(), look->header())) {
-    report.outcome = RecoveryOutcome::kStillRunning;
+      look && may_be_alive(ring.get(), look->header(), by, report)) {
     return report;
   }
   if (!lock_for_recovery(ring.get())) {
@@ -138,10 +151,10 @@ Result<RecoveryReport> recover_file(const std::string& path) {
     return report;
   }
   if (!still_has_name(ring.get(), place)) return report;
-  return recover_locked(ring.get(), ring_path, place, std::move(report));
+  return recover_locked(ring.get(), ring_path, place, by, std::move(report));
 }
 
-Result<DirectoryRecovery> recover_directory(const std::string& directory) {
+Result<DirectoryRecovery> recover_directory(const std::string& directory, RecoveryBy by) {
   std::error_code error;
   std::vector<std::string> rings;
   for (std::filesystem::directory_iterator it(directory, error), end; !error && it != end;
@@ -152,7 +165,7 @@ Result<DirectoryRecovery> recover_directory(const std::string& directory) {
   std::sort(rings.begin(), rings.end());
   DirectoryRecovery all;
   for (const std::string& ring : rings) {
-    Result<RecoveryReport> report = recover_file(ring);
+    Result<RecoveryReport> report = recover_file(ring, by);
     if (report) {
       all.files.push_back(std::move(*report));
     } else {

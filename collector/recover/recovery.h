@@ -19,11 +19,13 @@ enum class RecoveryOutcome : uint8_t {
   kNothingToDo,  // no ring, or another process has finished it
   kRecovered,
   kStillRunning,  // or possibly; left unchanged
+  kElsewhere,     // may still be running on another machine; left unchanged
   kBusy,          // another recovery keeps it locked
 };
 
 struct RecoveryReport {
   std::string path;  // of the trace
+  std::string host;  // where its process ran; only if kElsewhere
   RecoveryOutcome outcome = RecoveryOutcome::kNothingToDo;
   uint64_t rows = 0;            // copied from the ring
   uint64_t dropped = 0;         // rows lost by the process and not yet reported in the trace
@@ -37,8 +39,11 @@ struct DirectoryRecovery {
   std::vector<Error> failures;
 };
 
+// Who wants it. Only a user can decide that a process on another machine has ended.
+enum class RecoveryBy : uint8_t { kReader, kUser };
+
 // `path` is a trace or its ring.
-Result<RecoveryReport> recover_file(const std::string& path);
-Result<DirectoryRecovery> recover_directory(const std::string& directory);
+Result<RecoveryReport> recover_file(const std::string& path, RecoveryBy by);
+Result<DirectoryRecovery> recover_directory(const std::string& directory, RecoveryBy by);
 
 }  // namespace tidemark

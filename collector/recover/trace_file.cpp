@@ -1,15 +1,23 @@
 #include "collector/recover/trace_file.h"
 
+#include <fmt/format.h>
+
 #include "collector/recover/recovery.h"
 #include "collector/snapshot/snapshot_file.h"
 
 namespace tidemark {
 
-Result<TraceReader> open_trace_file(const std::string& path) {
+Result<TraceReader> open_trace_file(const std::string& path, std::vector<std::string>& notes) {
   if (!looks_like_trace(path) && !path.ends_with(".tmk")) return open_snapshot(path);
   // The records in the ring of a killed process belong to its trace. If they cannot be recovered
   // (no write permission, say), the file itself is still worth reading.
-  static_cast<void>(recover_file(path));
+  const Result<RecoveryReport> report = recover_file(path, RecoveryBy::kReader);
+  if (report && report->outcome == RecoveryOutcome::kElsewhere) {
+    notes.push_back(
+        fmt::format("{}: its process may still be running on {}; if it has ended, run "
+                    "'tidemark recover' to add its last records",
+                    path, report->host));
+  }
   return TraceReader::open(path);
 }
 

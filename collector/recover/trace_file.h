@@ -2,13 +2,14 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "proto/base/result.h"
 #include "proto/read/trace_reader.h"
 
 namespace tidemark {
 
-// Times are raw.
-Result<TraceReader> open_trace_file(const std::string& path);
+// Times are raw. Adds a line to `notes` if the trace may lack what is still in its ring.
+Result<TraceReader> open_trace_file(const std::string& path, std::vector<std::string>& notes);
 
 }  // namespace tidemark

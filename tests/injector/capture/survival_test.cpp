@@ -122,7 +122,8 @@ Ended compare(const std::vector<std::string>& arguments, const std::string& dire
 }
 
 size_t recorded_calls(const ScratchDirectory& directory) {
-  const Result<DirectoryRecovery> recovered = recover_directory(directory.path());
+  const Result<DirectoryRecovery> recovered =
+      recover_directory(directory.path(), RecoveryBy::kReader);
   EXPECT_TRUE(recovered && recovered->failures.empty());
   EXPECT_TRUE(directory.files(".ring").empty());
   size_t calls = 0;

@@ -27,7 +27,7 @@ std::string only_trace(const ScratchDirectory& directory) {
 }
 
 RecoveryReport recover_only(const ScratchDirectory& directory) {
-  const Result<DirectoryRecovery> all = recover_directory(directory.path());
+  const Result<DirectoryRecovery> all = recover_directory(directory.path(), RecoveryBy::kReader);
   if (!all || !all->failures.empty() || all->files.size() != 1) {
     ADD_FAILURE() << (all ? all->failures.empty() ? "no ring" : all->failures[0].message
                           : all.error().message);
@@ -176,7 +176,8 @@ int record_on_a_tiny_disk(const ScratchDirectory& directory, const ScratchDirect
   const auto rings = directory.files(".ring");
   if (rings.size() != 1 || !std::filesystem::is_symlink(rings[0])) return 1;
   const std::string target = std::filesystem::read_symlink(rings[0]);
-  const Result<DirectoryRecovery> recovered = recover_directory(directory.path());
+  const Result<DirectoryRecovery> recovered =
+      recover_directory(directory.path(), RecoveryBy::kReader);
   if (!recovered || !recovered->failures.empty()) return 2;
   if (!directory.files(".ring").empty() || std::filesystem::exists(target)) return 3;
   return read_trace(only_trace(directory)).framework_events.size() == 5000 ? 0 : 4;

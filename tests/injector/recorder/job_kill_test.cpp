@@ -154,7 +154,7 @@ void kill_and_compare(std::mt19937& random, Totals& totals) {
   std::ifstream errors(logs / "stderr");
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(errors), {}), "");
 
-  const Result<DirectoryRecovery> recovered = recover_directory(out.path());
+  const Result<DirectoryRecovery> recovered = recover_directory(out.path(), RecoveryBy::kReader);
   ASSERT_TRUE(recovered) << recovered.error().message;
   ASSERT_TRUE(recovered->failures.empty()) << recovered->failures[0].message;
   for (const RecoveryReport& report : recovered->files) {

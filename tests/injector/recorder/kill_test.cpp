@@ -34,7 +34,8 @@ void kill_and_recover(std::mt19937& random, uint64_t& rows, uint64_t& from_rings
   ASSERT_TRUE(WIFSIGNALED(end.status) && WTERMSIG(end.status) == SIGKILL) << end.errors;
   EXPECT_EQ(end.errors + end.output, "");
 
-  const Result<DirectoryRecovery> recovered = recover_directory(directory.path());
+  const Result<DirectoryRecovery> recovered =
+      recover_directory(directory.path(), RecoveryBy::kReader);
   ASSERT_TRUE(recovered) << recovered.error().message;
   ASSERT_TRUE(recovered->failures.empty()) << recovered->failures[0].message;
   EXPECT_TRUE(directory.files(".ring").empty());
