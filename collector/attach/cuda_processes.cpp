@@ -155,7 +155,10 @@ Status enter(CudaProcess& process, const EntryOptions& options) {
   // Python 3.14 and later can load it on request, at a safe point of the interpreter.
   if (auto request = inject::ask_python(process.pid, library, "tidemark_arm")) {
     const auto patience = std::min(deadline, steady_clock::now() + std::chrono::seconds(3));
-    if (wait_until_it_answers(process, patience)) return {};
+    if (wait_until_it_answers(process, patience)) {
+      request->remove_script();
+      return {};
+    }
     request->cancel();
   }
   const Result<int> armed =

@@ -2,16 +2,18 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/openat2.h>
 #include <stdio.h>
+#include <sys/fsuid.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 
 #include "proto/base/descriptor.h"
-#include "proto/control.h"
 
 namespace tidemark::inject {
 
@@ -29,25 +31,69 @@ bool copy(int from, int to, off_t bytes) {
   return true;
 }
 
-bool give_to(int fd, uid_t user) {
-  return ::geteuid() == user || ::fchown(fd, user, gid_t(-1)) == 0;
+// While it lives, this thread reads and creates files as another user. Only root can; for others
+// nothing changes. So root can do nothing here that the process could not do itself, whatever it
+// puts in the way: links, mounts, folders of others.
+class FilesAs {
+ public:
+  FilesAs(uid_t user, gid_t group) : group_(::setfsgid(group)), user_(::setfsuid(user)) {}
+  ~FilesAs() {
+    ::setfsuid(static_cast<uid_t>(user_));
+    ::setfsgid(static_cast<gid_t>(group_));
+  }
+  FilesAs(const FilesAs&) = delete;
+  FilesAs& operator=(const FilesAs&) = delete;
+
+ private:
+  int group_;
+  int user_;
+};
+
+// Links are resolved as the process sees them. Through /proc/PID/root/tmp an absolute one would
+// lead out of a container.
+int open_tmp(int root) {
+  open_how how{};
+  how.flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
+  how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
+  const long fd = ::syscall(SYS_openat2, root, "tmp", &how, sizeof how);
+  // Before Linux 5.6, or forbidden by a container: no link is followed.
+  if (fd >= 0 || (errno != ENOSYS && errno != EPERM)) return static_cast<int>(fd);
+  return ::openat(root, "tmp", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+// A folder that only the user can write to.
+int open_folder(int tmp, const std::string& name, uid_t user) {
+  if (::mkdirat(tmp, name.c_str(), 0700) != 0 && errno != EEXIST) return -1;
+  const int fd = ::openat(tmp, name.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  struct stat info {};
+  if (fd < 0 || (::fstat(fd, &info) == 0 && info.st_uid == user &&
+                 (info.st_mode & (S_IWGRP | S_IWOTH)) == 0)) {
+    return fd;
+  }
+  ::close(fd);
+  errno = EPERM;
+  return -1;
 }
 
 }  // namespace
 
 Result<std::string> copy_library(pid_t pid, uid_t user, const std::string& library) {
-  const std::string seen_folder = fmt::format("/tmp/tidemark-{}", user);
-  const std::string folder = fmt::format("/proc/{}/root{}", pid, seen_folder);
-  if (::mkdir(folder.c_str(), 0700) == 0 && ::geteuid() != user &&
-      ::lchown(folder.c_str(), user, gid_t(-1)) != 0) {
-    return failed(folder);
-  }
-  const Descriptor place(control::open_directory(folder.c_str(), false, user));
+  const std::string process = fmt::format("/proc/{}", pid);
+  const std::string own_name = fmt::format("tidemark-{}", user);
+  const std::string seen_folder = "/tmp/" + own_name;
+  const std::string folder = process + "/root" + seen_folder;  // for messages
   const Descriptor from(::open(library.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat info {};
-  if (place.get() < 0) return failed(folder);
   if (from.get() < 0 || ::fstat(from.get(), &info) != 0) return failed(library);
+  const Descriptor root(::open((process + "/root").c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  struct stat owner {};
+  if (root.get() < 0 || ::stat(process.c_str(), &owner) != 0) return failed(folder);
 
+  const FilesAs its_user(user, owner.st_gid);
+  const Descriptor tmp(open_tmp(root.get()));
+  if (tmp.get() < 0) return failed(folder);
+  const Descriptor place(open_folder(tmp.get(), own_name, user));
+  if (place.get() < 0) return failed(folder);
   const std::string name = fmt::format("libtidemark-{:x}-{:x}.so", info.st_size, info.st_mtime);
   const std::string seen = seen_folder + "/" + name;
   struct stat there {};
@@ -59,7 +105,7 @@ Result<std::string> copy_library(pid_t pid, uid_t user, const std::string& libra
   const Descriptor to(::openat(place.get(), fresh.c_str(),
                                O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0700));
   if (to.get() < 0) return failed(folder);
-  if (copy(from.get(), to.get(), info.st_size) && give_to(to.get(), user) &&
+  if (copy(from.get(), to.get(), info.st_size) &&
       ::renameat(place.get(), fresh.c_str(), place.get(), name.c_str()) == 0) {
     return seen;
   }

@@ -65,9 +65,8 @@ std::string write_script(const std::string& library, const std::string& function
   char path[] = "/tmp/tidemark-XXXXXX.py";
   const int fd = ::mkstemps(path, 3);
   if (fd < 0) return "";
+  const std::string text = script_text(path, library, function);
   // Readable for all: the process may belong to another user, and there is nothing secret in it.
-  const std::string text = fmt::format("import ctypes, os\nos.unlink({})\nctypes.CDLL({}).{}()\n",
-                                       python_literal(path), python_literal(library), function);
   const bool good = ::fchmod(fd, 0644) == 0 && write_all(fd, text.data(), text.size());
   ::close(fd);
   if (good) return path;
@@ -87,10 +86,26 @@ std::string python_literal(const std::string& text) {
   return literal + "')";
 }
 
+std::string script_text(const std::string& path, const std::string& library,
+                        const std::string& function) {
+  return fmt::format(
+      "import ctypes, os\n"
+      "ctypes.CDLL({}).{}()\n"
+      "try:\n"
+      "    os.unlink({})\n"
+      "except OSError:\n"
+      "    pass\n",
+      python_literal(library), function, python_literal(path));
+}
+
+void PythonRequest::remove_script() {
+  if (!script_.empty()) ::unlink(script_.c_str());
+}
+
 void PythonRequest::cancel() {
   const int32_t none = 0;
   memory_.write(pending_, &none, sizeof none);
-  if (!script_.empty()) ::unlink(script_.c_str());
+  remove_script();
 }
 
 std::optional<PythonRequest> ask_python_at(RemoteMemory memory, uint64_t runtime,

@@ -28,6 +28,8 @@ class PythonRequest {
 
   // Withdraws the request if the interpreter has not run it yet, and removes the script.
   void cancel();
+  // After the interpreter has run it: in /tmp it cannot remove the script of another user (root).
+  void remove_script();
 
  private:
   friend std::optional<PythonRequest> ask_python_at(RemoteMemory, uint64_t, const std::string&);
@@ -47,6 +49,10 @@ std::optional<PythonRequest> ask_python(pid_t pid, const std::string& library,
 // The same with the address of _PyRuntime and an existing script.
 std::optional<PythonRequest> ask_python_at(RemoteMemory memory, uint64_t runtime,
                                            const std::string& script);
+
+// The content of a script at `path` that loads the library, calls its function, and removes itself.
+std::string script_text(const std::string& path, const std::string& library,
+                        const std::string& function);
 
 // A Python expression for this text.
 std::string python_literal(const std::string& text);

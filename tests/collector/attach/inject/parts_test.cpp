@@ -1,14 +1,21 @@
 // What is read of a process before the injection, and requests to Python.
 #include <elf.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <string>
 
 #include "collector/attach/inject/arch.h"
+#include "collector/attach/inject/library_copy.h"
 #include "collector/attach/inject/process_maps.h"
 #include "collector/attach/inject/process_status.h"
 #include "collector/attach/inject/python_remote.h"
@@ -145,11 +152,92 @@ TEST(InjectParts, PlaceInAJob) {
   EXPECT_EQ(slurm.job(), "slurm-99.0");
 }
 
+// A process whose root directory is `root`; 0 if that is not permitted here.
+pid_t start_in_root(const std::string& root) {
+  int ready[2];
+  if (::pipe(ready) != 0) return 0;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool moved = (::geteuid() == 0 || ::unshare(CLONE_NEWUSER) == 0) &&
+                       ::chroot(root.c_str()) == 0 && ::chdir("/") == 0;
+    if (::write(ready[1], moved ? "y" : "n", 1) != 1 || !moved) ::_exit(1);
+    ::pause();
+    ::_exit(0);
+  }
+  char answer = 'n';
+  if (::read(ready[0], &answer, 1) != 1) answer = 'n';
+  ::close(ready[0]);
+  ::close(ready[1]);
+  if (answer == 'y') return child;
+  ::waitpid(child, nullptr, 0);
+  return 0;
+}
+
+TEST(InjectParts, LibraryIsCopiedIntoTheRootOfTheProcess) {
+  namespace fs = std::filesystem;
+  const ScratchDirectory directory;
+  const std::string root = directory / "root";
+  const std::string outside = directory / "outside";
+  fs::create_directories(root + "/tmp");
+  fs::create_directories(outside);
+  const pid_t process = start_in_root(root);
+  if (process == 0) GTEST_SKIP() << "chroot() is not permitted";
+  const uid_t user = ::geteuid();
+  const Result<std::string> copied = copy_library(process, user, TIDEMARK_INJECT_GUEST);
+  ASSERT_TRUE(copied.ok()) << copied.error().message;
+  EXPECT_EQ(fs::file_size(root + *copied), fs::file_size(TIDEMARK_INJECT_GUEST));
+  EXPECT_TRUE(copied->starts_with("/tmp/tidemark-")) << *copied;
+
+  // An absolute link leads to a place in that root, and to none outside.
+  fs::remove_all(root + "/tmp");
+  fs::create_symlink(outside, root + "/tmp");
+  EXPECT_FALSE(copy_library(process, user, TIDEMARK_INJECT_GUEST).ok());
+  EXPECT_TRUE(fs::is_empty(outside));
+  fs::remove(root + "/tmp");
+  fs::create_directories(root + "/elsewhere");
+  fs::create_symlink("/elsewhere", root + "/tmp");
+  EXPECT_TRUE(copy_library(process, user, TIDEMARK_INJECT_GUEST).ok());
+  EXPECT_FALSE(fs::is_empty(root + "/elsewhere"));
+  ::kill(process, SIGKILL);
+  ::waitpid(process, nullptr, 0);
+}
+
+TEST(InjectParts, LibraryIsCopiedWithTheRightsOfTheUser) {
+  namespace fs = std::filesystem;
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can act as another user";
+  constexpr uid_t kUser = 12345;
+  const ScratchDirectory directory;
+  fs::create_directories(directory / "tmp");
+  const pid_t process = start_in_root(directory.path());
+  ASSERT_NE(process, 0);
+  EXPECT_FALSE(copy_library(process, kUser, TIDEMARK_INJECT_GUEST).ok());  // not its folder
+  EXPECT_TRUE(fs::is_empty(directory / "tmp"));
+  fs::permissions(directory.path(), fs::perms::all);
+  fs::permissions(directory / "tmp", fs::perms::all);
+  const Result<std::string> copied = copy_library(process, kUser, TIDEMARK_INJECT_GUEST);
+  ASSERT_TRUE(copied.ok()) << copied.error().message;
+  struct stat info {};
+  ASSERT_EQ(::stat((directory.path() + *copied).c_str(), &info), 0);
+  EXPECT_EQ(info.st_uid, kUser);
+  EXPECT_EQ(::geteuid(), 0U);
+  ::kill(process, SIGKILL);
+  ::waitpid(process, nullptr, 0);
+}
+
 TEST(InjectPython, RunsTheScript) {
   VictimProcess python({"obeys"}, TIDEMARK_FAKE_PYTHON);
   ASSERT_TRUE(ask_python(python.pid(), TIDEMARK_INJECT_GUEST, "guest_arrived").has_value());
   EXPECT_TRUE(python.said("script returned 0\n"));
   EXPECT_TRUE(python.ends_well());
+}
+
+// Root's script in /tmp, run by another user.
+TEST(InjectPython, ScriptThatCannotBeRemovedLoadsTheLibrary) {
+  const ScratchDirectory directory;
+  const std::string script = directory / "script.py";
+  std::ofstream(script) << script_text(directory / "no/such/script.py", TIDEMARK_INJECT_GUEST,
+                                       "guest_arrived");
+  EXPECT_EQ(std::system(("python3 " + script).c_str()), 0);
 }
 
 TEST(InjectPython, RequestIsWithdrawn) {
