@@ -61,6 +61,14 @@ bool is_own_file(const char* path) {
          (info.st_mode & (S_IWGRP | S_IWOTH)) == 0 && info.st_size > 0;
 }
 
+// One that the user has named may also belong to an administrator.
+bool is_trusted_file(const char* path) {
+  struct stat info {};
+  return ::stat(path, &info) == 0 && S_ISREG(info.st_mode) &&
+         (info.st_uid == ::geteuid() || info.st_uid == 0) &&
+         (info.st_mode & (S_IWGRP | S_IWOTH)) == 0 && info.st_size > 0;
+}
+
 bool write_text(const char* path, const char* text) {
   const int file = ::open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (file < 0) return false;
@@ -93,20 +101,30 @@ uint64_t compiler_identity(const char* path) {
   return mix_bytes(mix_bytes(kHashBegin, facts, sizeof facts), path, std::strlen(path));
 }
 
-bool name_paths(const Environment& environment, const TorchPlace& torch, Paths& paths,
-                Outcome& outcome) {
-  if (!find_cache(environment, paths.cache)) {
-    std::snprintf(outcome.reason, sizeof outcome.reason,
-                  "no writable cache directory (set XDG_CACHE_HOME)");
-    return false;
-  }
+// "torch-2.11.0+cu130-x86_64-glibc2.39-stdcxx6.0.33-0123456789abcdef", the same in every process
+// that can use the same bridge.
+void name_bridge(const TorchPlace& torch, char (&out)[256]) {
   uint64_t key = mix_bytes(torch.identity, kBridgeSource, std::strlen(kBridgeSource));
   key = mix_bytes(key, kBridgeAbi, std::strlen(kBridgeAbi));
   char machine[96];
   describe_machine(machine, sizeof machine);
+  std::snprintf(out, sizeof out, "torch-%s-%s-%016llx", torch.version, machine,
+                static_cast<unsigned long long>(key));
+}
+
+bool name_paths(const Environment& environment, const TorchPlace& torch, const char* directory,
+                Paths& paths, Outcome& outcome) {
+  if (directory != nullptr) {
+    std::snprintf(paths.cache, sizeof paths.cache, "%s", directory);
+  } else if (!find_cache(environment, paths.cache)) {
+    std::snprintf(outcome.reason, sizeof outcome.reason,
+                  "no writable cache directory (set XDG_CACHE_HOME)");
+    return false;
+  }
+  char bridge[256];
+  name_bridge(torch, bridge);
   char base[PATH_MAX];
-  const int length = std::snprintf(base, sizeof base, "%s/torch-%s-%s-%016llx", paths.cache,
-                                   torch.version, machine, static_cast<unsigned long long>(key));
+  const int length = std::snprintf(base, sizeof base, "%s/%s", paths.cache, bridge);
   constexpr size_t kLongestEnding = 40;
   if (length <= 0 || static_cast<size_t>(length) + kLongestEnding >= sizeof base) {
     std::snprintf(outcome.reason, sizeof outcome.reason, "the path of the cache is too long");
@@ -121,10 +139,17 @@ bool name_paths(const Environment& environment, const TorchPlace& torch, Paths& 
   name(paths.own, "-%016llx.so", machine_identity());
   name(paths.lock, ".lock", 0);
   name(paths.folder, ".build-XXXXXX", 0);
-  if (find_compiler(environment, paths.compiler)) {
-    name(paths.failed, "-%016llx.failed", compiler_identity(paths.compiler));
-  }
   return true;
+}
+
+// Many folders are searched, so only if there is no bridge yet.
+void choose_compiler(const Environment& environment, Paths& paths) {
+  if (!find_compiler(environment, paths.compiler)) return;
+  std::memcpy(paths.failed, paths.shared, sizeof paths.failed);
+  char* const ending = paths.failed + std::strlen(paths.failed) - std::strlen(".so");
+  std::snprintf(ending, static_cast<size_t>(paths.failed + sizeof paths.failed - ending),
+                "-%016llx.failed",
+                static_cast<unsigned long long>(compiler_identity(paths.compiler)));
 }
 
 // Reads the reason of a recent failure, if there was one.
@@ -205,20 +230,39 @@ struct Work {
   Paths paths;
 };
 
-// nullptr with a reason. To be freed.
-Work* prepare(const Environment& environment, const char* libc10_cuda, Outcome& outcome) {
+void use(const char* library, Outcome& outcome) {
+  std::snprintf(outcome.path, sizeof outcome.path, "%s", library);
+  outcome.ready = is_own_file(outcome.path);
+}
+
+// A bridge that was built once for many machines: 'tidemark bridge build -o DIR'.
+void use_prebuilt(const Environment& environment, const TorchPlace& torch, Outcome& outcome) {
+  const char* const directory = environment.find("TIDEMARK_BRIDGE_DIR");
+  if (directory == nullptr || directory[0] == '\0') return;
+  char bridge[256];
+  name_bridge(torch, bridge);
+  const int length =
+      std::snprintf(outcome.path, sizeof outcome.path, "%s/%s.so", directory, bridge);
+  outcome.ready =
+      static_cast<size_t>(length) < sizeof outcome.path && is_trusted_file(outcome.path);
+}
+
+enum class Prebuilt : uint8_t { kUse, kIgnore };
+
+// nullptr with a reason, or with a bridge that is ready. To be freed.
+Work* prepare(const Environment& environment, const char* libc10_cuda, Prebuilt prebuilt,
+              const char* directory, Outcome& outcome) {
   auto* const work = static_cast<Work*>(std::calloc(1, sizeof(Work)));
   if (work == nullptr) return nullptr;
   const bool known = find_torch(libc10_cuda, work->torch, outcome.reason, sizeof outcome.reason);
   std::memcpy(outcome.torch_version, work->torch.version, sizeof outcome.torch_version);
-  if (known && name_paths(environment, work->torch, work->paths, outcome)) return work;
+  if (known && prebuilt == Prebuilt::kUse) use_prebuilt(environment, work->torch, outcome);
+  if (known && !outcome.ready &&
+      name_paths(environment, work->torch, directory, work->paths, outcome)) {
+    return work;
+  }
   std::free(work);
   return nullptr;
-}
-
-void use(const char* library, Outcome& outcome) {
-  std::snprintf(outcome.path, sizeof outcome.path, "%s", library);
-  outcome.ready = is_own_file(outcome.path);
 }
 
 // One that was built for this machine was built because the other one did not load.
@@ -251,11 +295,14 @@ class BuildLock {
 void find_bridge(const Environment& environment, const char* libc10_cuda,
                  Outcome& outcome) noexcept {
   outcome = Outcome();
-  Work* const work = prepare(environment, libc10_cuda, outcome);
+  Work* const work = prepare(environment, libc10_cuda, Prebuilt::kUse, nullptr, outcome);
   if (work == nullptr) return;
   find(work->paths, outcome);
-  if (!outcome.ready && !failed_lately(work->paths, outcome)) {
-    std::snprintf(outcome.reason, sizeof outcome.reason, "it is not built yet");
+  if (!outcome.ready) {
+    choose_compiler(environment, work->paths);
+    if (!failed_lately(work->paths, outcome)) {
+      std::snprintf(outcome.reason, sizeof outcome.reason, "it is not built yet");
+    }
   }
   std::free(work);
 }
@@ -263,11 +310,12 @@ void find_bridge(const Environment& environment, const char* libc10_cuda,
 void build_bridge(const Environment& environment, const char* libc10_cuda,
                   Outcome& outcome) noexcept {
   outcome = Outcome();
-  Work* const work = prepare(environment, libc10_cuda, outcome);
+  Work* const work = prepare(environment, libc10_cuda, Prebuilt::kUse, nullptr, outcome);
   if (work == nullptr) return;
-  const Paths& paths = work->paths;
+  Paths& paths = work->paths;
   find(paths, outcome);
   if (!outcome.ready) {
+    choose_compiler(environment, paths);
     const BuildLock lock(paths.lock);
     find(paths, outcome);  // another process may have been faster
     if (!outcome.ready && !failed_lately(paths, outcome)) {
@@ -282,9 +330,10 @@ void rebuild_bridge(const Environment& environment, const char* libc10_cuda,
   char refused[PATH_MAX];
   std::memcpy(refused, outcome.path, sizeof refused);
   outcome = Outcome();
-  Work* const work = prepare(environment, libc10_cuda, outcome);
+  Work* const work = prepare(environment, libc10_cuda, Prebuilt::kIgnore, nullptr, outcome);
   if (work == nullptr) return;
-  const Paths& paths = work->paths;
+  Paths& paths = work->paths;
+  choose_compiler(environment, paths);
   const BuildLock lock(paths.lock);
   use(paths.own, outcome);
   const bool old =
@@ -293,6 +342,22 @@ void rebuild_bridge(const Environment& environment, const char* libc10_cuda,
     outcome.ready = false;
     compile(environment, work->torch, paths, paths.own, outcome);
   }
+  std::free(work);
+}
+
+void build_bridge_in(const Environment& environment, const char* libc10_cuda, const char* directory,
+                     Outcome& outcome) noexcept {
+  outcome = Outcome();
+  Work* const work = prepare(environment, libc10_cuda, Prebuilt::kIgnore, directory, outcome);
+  if (work == nullptr) return;
+  const Paths& paths = work->paths;
+  use(paths.shared, outcome);
+  if (!outcome.ready) {
+    choose_compiler(environment, work->paths);
+    compile(environment, work->torch, paths, paths.shared, outcome);
+    ::unlink(paths.failed);
+  }
+  if (outcome.ready) ::chmod(outcome.path, 0644);  // for others to load
   std::free(work);
 }
 

@@ -20,7 +20,8 @@ struct Outcome {
   char torch_version[64] = {};  // "2.11.0+cu130", as far as it is known
 };
 
-// `libc10_cuda` is the path of that library in the torch that the process uses.
+// `libc10_cuda` is the path of that library in the torch that the process uses. A bridge in
+// $TIDEMARK_BRIDGE_DIR is preferred to one in the cache.
 void find_bridge(const Environment& environment, const char* libc10_cuda,
                  Outcome& outcome) noexcept;  // never compiles
 void build_bridge(const Environment& environment, const char* libc10_cuda,
@@ -32,5 +33,10 @@ void build_bridge(const Environment& environment, const char* libc10_cuda,
 // its result is returned again.
 void rebuild_bridge(const Environment& environment, const char* libc10_cuda,
                     Outcome& outcome) noexcept;
+
+// Compiles into a directory that is meant for $TIDEMARK_BRIDGE_DIR, unless it is there already: a
+// file that other machines may have mapped is never replaced.
+void build_bridge_in(const Environment& environment, const char* libc10_cuda, const char* directory,
+                     Outcome& outcome) noexcept;
 
 }  // namespace tidemark::bridge

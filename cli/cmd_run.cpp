@@ -32,7 +32,9 @@ bool wants_bridge() {
     const char* const value = std::getenv(name);
     return value != nullptr && std::string_view(value) == "0";
   };
-  return !off("TIDEMARK_TORCH") && !off("TIDEMARK_BRIDGE");
+  const char* const bridge = std::getenv("TIDEMARK_BRIDGE");
+  const bool prebuilt = bridge != nullptr && std::string_view(bridge) == "prebuilt";
+  return !off("TIDEMARK_TORCH") && !off("TIDEMARK_BRIDGE") && !prebuilt;
 }
 
 // Exit codes of shells and of env(1) for a program that could not be started.

@@ -63,6 +63,7 @@ int main(int argc, char** argv) {
   add_export(app, code);
   add_view(app, code);
   add_doctor(app, code);
+  add_bridge(app, code);
   add_version(app, code);
   if (argc == 1) {
     std::fputs(app.help().c_str(), stdout);

@@ -48,7 +48,8 @@ bool become(uid_t user) {
 // compiler. Writes the version of torch to `announce_fd` if it has to compile.
 [[noreturn]] void build_as(uid_t user, const ProcessEnvironment& environment,
                            const std::string& library, int announce_fd) {
-  for (const char* name : {"XDG_CACHE_HOME", "HOME", "CXX", "CUDA_HOME", "CUDA_PATH"}) {
+  for (const char* name :
+       {"XDG_CACHE_HOME", "HOME", "TIDEMARK_BRIDGE_DIR", "CXX", "CUDA_HOME", "CUDA_PATH"}) {
     const std::string& value = environment.get(name);
     if (value.empty()) {
       ::unsetenv(name);
@@ -76,7 +77,10 @@ bool is_off(const ProcessEnvironment& environment, const char* name) {
 void prepare_bridge_for(pid_t pid, uid_t user,
                         const std::function<void(const std::string&)>& announce) {
   const ProcessEnvironment environment(pid);
-  if (is_off(environment, "TIDEMARK_TORCH") || is_off(environment, "TIDEMARK_BRIDGE")) return;
+  if (is_off(environment, "TIDEMARK_TORCH") || is_off(environment, "TIDEMARK_BRIDGE") ||
+      environment.get("TIDEMARK_BRIDGE") == "prebuilt") {
+    return;
+  }
   const std::string library = loaded_torch_library(pid);
   int fds[2];
   if (library.empty() || !is_same_file(pid, library) || ::pipe2(fds, O_CLOEXEC) != 0) return;

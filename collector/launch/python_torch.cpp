@@ -126,4 +126,28 @@ void prepare_bridge(const std::vector<std::string>& command,
   bridge::build_bridge(own_environment(), library.c_str(), *outcome);
 }
 
+Result<std::string> find_torch_library_in(const std::string& folder) {
+  for (const char* place : {"lib/libc10_cuda.so", "torch/lib/libc10_cuda.so"}) {
+    const std::string library = fs::path(folder) / place;
+    if (::access(library.c_str(), R_OK) == 0) return library;
+  }
+  return Error{folder + ": contains no PyTorch with CUDA (no lib/libc10_cuda.so)"};
+}
+
+Result<std::string> build_bridge_for_all(const std::string& torch_library,
+                                         const std::string& directory) {
+  const auto outcome = std::make_unique<bridge::Outcome>();
+  if (directory.empty()) {
+    bridge::build_bridge(own_environment(), torch_library.c_str(), *outcome);
+  } else {
+    std::error_code error;
+    fs::create_directories(directory, error);
+    if (error) return Error{directory + ": " + error.message()};
+    bridge::build_bridge_in(own_environment(), torch_library.c_str(),
+                            fs::canonical(directory, error).c_str(), *outcome);
+  }
+  if (!outcome->ready) return Error{std::string("cannot build the bridge: ") + outcome->reason};
+  return std::string(outcome->path);
+}
+
 }  // namespace tidemark

@@ -30,6 +30,15 @@ class Reader {
     }
   }
 
+  void bridge(const char* name, Options& out) noexcept {
+    const char* value = text(name);
+    if (value != nullptr && std::string_view(value) == "prebuilt") {
+      out.compile_bridge = false;
+    } else {
+      flag(name, out.torch_bridge);
+    }
+  }
+
   void number(const char* name, uint32_t largest, uint32_t& out) noexcept {
     const char* value = text(name);
     if (value == nullptr) return;
@@ -81,7 +90,7 @@ Options read_options(EnvironmentLookup lookup) noexcept {
   reader.flag("TIDEMARK_COPIES", options.copies);
   reader.flag("TIDEMARK_NCCL", options.nccl);
   reader.flag("TIDEMARK_TORCH", options.torch);
-  reader.flag("TIDEMARK_BRIDGE", options.torch_bridge);
+  reader.bridge("TIDEMARK_BRIDGE", options);
   reader.flag("TIDEMARK_ANNOTATIONS", options.annotations);
   reader.flag("TIDEMARK_OPTIMIZER", options.optimizer);
   reader.flag("TIDEMARK_PYTHON_GIL", options.python_gil);

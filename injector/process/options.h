@@ -24,6 +24,7 @@ struct Options {
   bool nccl = true;                       // TIDEMARK_NCCL
   bool torch = true;                      // TIDEMARK_TORCH
   bool torch_bridge = true;               // TIDEMARK_BRIDGE
+  bool compile_bridge = true;             // not with TIDEMARK_BRIDGE=prebuilt
   bool annotations = true;                // TIDEMARK_ANNOTATIONS: record_function
   bool optimizer = true;                  // TIDEMARK_OPTIMIZER: steps, and tensor categories
   bool python_gil = false;                // TIDEMARK_PYTHON_GIL: slow, takes the GIL

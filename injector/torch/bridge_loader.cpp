@@ -186,8 +186,11 @@ void start_bridge(const char* libc10_cuda, const Options& options) noexcept {
     return;
   }
   g_annotations = options.annotations;
-  const char* reason = nullptr;
+  const char* reason =
+      "it is not built, and TIDEMARK_BRIDGE=prebuilt forbids compiling it here (run 'tidemark "
+      "bridge build')";
   if (outcome.ready && load(outcome, &reason)) return;
+  if (!options.compile_bridge) return continue_without_bridge(outcome.torch_version, reason);
   if (g_building.exchange(true)) return;  // started by an earlier recording
   std::snprintf(g_refused, sizeof g_refused, "%s", outcome.ready ? outcome.path : "");
   std::snprintf(g_library, sizeof g_library, "%s", libc10_cuda);

@@ -232,6 +232,27 @@ TEST_F(BridgeTest, NameTellsTheKindOfMachine) {
   EXPECT_NE(name.find("stdcxx6"), std::string::npos) << name;
 }
 
+TEST_F(BridgeTest, BuiltOnceForManyMachines) {
+  use_compiler(kWaits);
+  const std::string torch = directory_ / "torch/lib/libc10_cuda.so";
+  const std::string shared = directory_ / "shared";
+  fs::create_directories(shared);
+  auto outcome = std::make_unique<bridge::Outcome>();
+  bridge::build_bridge_in(environment(), torch.c_str(), shared.c_str(), *outcome);
+  ASSERT_TRUE(outcome->ready) << outcome->reason;
+  const std::string path = outcome->path;
+  EXPECT_EQ(fs::path(path).parent_path(), shared);
+  EXPECT_EQ(std::distance(fs::directory_iterator(shared), {}), 1);
+  g_variables["TIDEMARK_BRIDGE_DIR"] = shared;
+  use_compiler(kFails);
+  outcome = build();
+  EXPECT_TRUE(outcome->ready);
+  EXPECT_EQ(outcome->path, path);
+  // Nobody else may be able to change it.
+  fs::permissions(path, fs::perms::group_write, fs::perm_options::add);
+  EXPECT_FALSE(build()->ready);
+}
+
 TEST_F(BridgeTest, RebuildsForThisMachineAndKeepsTheOtherFile) {
   use_compiler(kWaits);
   const auto outcome = build();

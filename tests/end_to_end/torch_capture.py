@@ -158,6 +158,29 @@ class TorchCapture(unittest.TestCase):
         self.assertIn("attached", [row["value"] for row in settings if row["key"] == "torch_bridge"])
         self.assertEqual(bridge.read_text(), "built on another machine")
 
+    def test_a_bridge_is_built_once_for_a_cluster(self):
+        bridges = pathlib.Path(self.folder.name) / "bridges"
+        done = subprocess.run([TIDEMARK, "bridge", "build", "--torch", TORCH, "-o", bridges],
+                              stdout=subprocess.PIPE, text=True, check=True)
+        self.assertEqual([pathlib.Path(done.stdout.strip())], list(bridges.iterdir()))
+        empty = pathlib.Path(self.folder.name) / "empty"
+        recorded = self.record("churn", cache=empty, through_run=False, TIDEMARK_BRIDGE="prebuilt",
+                               TIDEMARK_BRIDGE_DIR=str(bridges))
+        self.compare(recorded, ["allocated", "requested", "reserved"])
+        self.assertEqual(recorded.errors, "")
+        done = subprocess.run([TIDEMARK, "bridge", "build", "--torch", bridges, "-o", bridges],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
+        self.assertIn("contains no PyTorch", done.stderr)
+
+    def test_a_rank_does_not_compile_if_the_bridge_must_be_prebuilt(self):
+        cache = pathlib.Path(self.folder.name) / "empty"
+        recorded = self.record("churn", cache=cache, TIDEMARK_BRIDGE="prebuilt",
+                               PYTHONPATH=str(TORCH.parent))
+        self.compare(recorded, ["allocated", "reserved"])
+        self.assertIn("TIDEMARK_BRIDGE=prebuilt", recorded.errors)
+        self.assertEqual(list(cache.rglob("*.so")), [])
+
     def test_the_environment_of_the_program_is_not_read_later(self):
         cache = pathlib.Path(self.folder.name) / "empty"
         # The second attempt to compile comes when the environment has changed.
