@@ -184,5 +184,31 @@ TEST(Alignment, OneHostHasOneClock) {
   EXPECT_GT(aligned.clocks[1].residual_ns, 100'000u);
 }
 
+// A host whose clock is an hour ahead: a process that took part in no collective runs on it too.
+TEST(Alignment, ProcessesWithoutCollectivesGetTheClockOfTheirHost) {
+  constexpr int64_t kAhead = 3600 * kSecond;
+  const std::string hosts[] = {"a", "b", "b", "c"};
+  std::vector<RankFacts> facts(4);
+  for (size_t r = 0; r < 4; ++r) {
+    const int64_t start = kJobStart + (hosts[r] == "b" ? kAhead : 0);
+    facts[r].info.rank = r < 2 ? static_cast<int64_t>(r) : -1;
+    facts[r].host = hosts[r];
+    facts[r].first_ns = start;
+    facts[r].last_ns = start + 50'000'000;
+    for (int64_t i = 0; r < 2 && i < 50; ++i) {
+      facts[r].ends.push_back({1, static_cast<uint64_t>(i), start + i * 1'000'000});
+    }
+  }
+  std::vector<const RankFacts*> ranks;
+  for (const RankFacts& f : facts) ranks.push_back(&f);
+  const ClockAlignment aligned = align_clocks(ranks);
+  EXPECT_NEAR(static_cast<double>(aligned.clocks[1].offset_ns), -static_cast<double>(kAhead), 1e5);
+  EXPECT_EQ(aligned.clocks[2].offset_ns, aligned.clocks[1].offset_ns);
+  EXPECT_EQ(aligned.clocks[2].reference_ns, aligned.clocks[1].reference_ns);
+  EXPECT_EQ(aligned.clocks[3].offset_ns, 0);
+  EXPECT_EQ(aligned.clocks[3].method, AlignmentMethod::kHostClock);
+  EXPECT_TRUE(aligned.warnings.empty());
+}
+
 }  // namespace
 }  // namespace tidemark::test

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "collector/trace_source.h"
 #include "proto/read/block_decoder.h"
@@ -217,6 +218,52 @@ TEST_F(Merge, NothingToMergeIsAnError) {
   options.inputs = {folder_ / "none.tmk"};
   EXPECT_FALSE(merge_traces(options).ok());
   EXPECT_FALSE(fs::exists(options.output));
+}
+
+// Number of processes with rows of the given rank among all files that were opened.
+size_t processes_of_rank(const TraceSource& source, int64_t rank) {
+  size_t count = 0;
+  for (const TraceReader& reader : source.readers) {
+    BlockDecoder decoder(reader);
+    for_each_block<Process>(reader, decoder, 0, [&](auto rows, const BlockRef&) {
+      for (const Process& p : rows) count += p.rank == rank ? 1U : 0U;
+    });
+  }
+  return count;
+}
+
+TEST_F(Merge, MergedFileNextToOneOfItsRanksIsReadOnce) {
+  write_job(3);
+  merge();
+  fs::rename(out_ / "job.tmk", folder_ / "job.tmk");
+  for (const char* rank : {"rank1.tmk", "rank2.tmk"}) fs::remove(folder_ / rank);
+  fs::rename(folder_ / "rank0.tmk", folder_ / "a.tmk");  // read before the merged file
+  const Result<TraceSource> source = open_trace(folder_.path());
+  ASSERT_TRUE(source.ok());
+  ASSERT_EQ(source->readers.size(), 2u);
+  for (int64_t rank = 0; rank < 3; ++rank) EXPECT_EQ(processes_of_rank(*source, rank), 1u);
+  const TraceReader& rest = source->readers[1];
+  EXPECT_EQ(rest.left_out(), std::set<uint32_t>{1});
+  EXPECT_EQ(rows_of(rest, BlockKind::kFrameworkEvents, 1), 0u);
+  EXPECT_NE(rows_of(rest, BlockKind::kFrameworkEvents, 2), 0u);
+  ASSERT_EQ(source->warnings.size(), 1u);
+  EXPECT_NE(source->warnings[0].find("already in a.tmk"), std::string::npos);
+}
+
+TEST_F(Merge, OtherJobsInTheFolderAreNotRead) {
+  write_job(3);
+  RankTrace other;
+  other.job = "job-2";
+  other.host = "elsewhere";
+  other.world_size = 3;
+  write(other, "other0.tmk");
+  other.rank = 1;
+  write(other, "other1.tmk");
+  const Result<TraceSource> source = open_trace(folder_.path());
+  ASSERT_TRUE(source.ok());
+  EXPECT_EQ(source->readers.size(), 3u);
+  for (int64_t rank = 0; rank < 3; ++rank) EXPECT_EQ(processes_of_rank(*source, rank), 1u);
+  EXPECT_EQ(source->warnings.size(), 2u);
 }
 
 }  // namespace
