@@ -13,6 +13,8 @@
 #include <system_error>
 #include <vector>
 
+#include "analysis/load/index_stamp.h"
+
 namespace tidemark {
 
 namespace {
@@ -54,9 +56,9 @@ bool is_number(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// "manifest", "PROCESS.nccl" or "PROCESS.DEVICE.COLUMN".
+// "manifest", "verified", "PROCESS.nccl" or "PROCESS.DEVICE.COLUMN".
 bool is_index_file(std::string_view name) {
-  if (name == kIndexManifest) return true;
+  if (name == kIndexManifest || name == kIndexStamp) return true;
   const size_t first = name.find('.');
   if (first == std::string_view::npos || !is_number(name.substr(0, first))) return false;
   name.remove_prefix(first + 1);

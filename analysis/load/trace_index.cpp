@@ -12,6 +12,7 @@
 
 #include "analysis/history/minmax_pyramid.h"
 #include "analysis/load/index_directory.h"
+#include "analysis/load/index_stamp.h"
 #include "proto/base/crc32.h"
 #include "proto/base/file_io.h"
 #include "proto/base/version.h"
@@ -79,19 +80,11 @@ uint64_t event_rows(const TraceReader& reader) {
   return rows;
 }
 
-// Over some pages of a column: enough to detect a file that was never written, and fast at any
-// size.
-uint32_t sampled_crc(const void* data, size_t bytes) {
-  constexpr size_t kPage = 4096;
-  constexpr size_t kSamples = 8;
-  const auto* p = static_cast<const uint8_t*>(data);
-  if (bytes <= kPage * kSamples) return crc32(p, bytes);
-  uint32_t crc = 0;
-  for (size_t i = 0; i < kSamples; ++i) {
-    const size_t at = (bytes - kPage) / (kSamples - 1) * i;
-    crc = (crc << 5 | crc >> 27) ^ crc32(p + at, kPage);
-  }
-  return crc;
+template <typename Column>
+uint64_t column_checksum(const Column& column) {
+  // Pages that were read may leave this process's memory again.
+  return checksum_of(column.data(), column.memory_bytes(),
+                     [&](size_t read) { column.bytes().release_pages(read); });
 }
 
 class ByteWriter {
@@ -253,7 +246,7 @@ bool finish_model(ByteWriter& out, const std::string& directory, uint32_t proces
   m.visit_columns([&](const char*, auto& column) {
     good = column.finish_file() && good;
     out.put(uint64_t{column.size()});
-    out.put(sampled_crc(column.data(), column.memory_bytes()));
+    out.put(column_checksum(column));
   });
   const DataColumn<uint8_t>& flags = m.allocations.flags();
   out.put(crc32(flags.data(), flags.size()));
@@ -288,17 +281,17 @@ bool read_kernels(ByteReader& in, const std::string& directory, uint32_t process
   return true;
 }
 
-bool map_model(ByteReader& in, const std::string& directory, uint32_t process,
+bool map_model(ByteReader& in, const std::string& directory, uint32_t process, bool verified,
                AllocationHistory& m) {
   get_facts(in, m);
   bool good = in.good;
   m.visit_columns([&](const char* name, auto& column) {
     const auto count = in.get<uint64_t>();
-    const auto crc = in.get<uint32_t>();
+    const auto checksum = in.get<uint64_t>();
     good = good && in.good && count <= UINT64_MAX / 64 &&
            column.map_file(column_path(directory, process, m.device, name),
                            static_cast<size_t>(count)) &&
-           sampled_crc(column.data(), column.memory_bytes()) == crc;
+           (verified || column_checksum(column) == checksum);
   });
   const auto flags_crc = in.get<uint32_t>();
   std::string flags;
@@ -329,6 +322,7 @@ std::optional<TraceIndex> TraceIndex::open(const TraceReader& reader, const Inde
       in.get_text() != identity) {
     return {};
   }
+  const bool verified = has_valid_stamp(directory);
   TraceIndex index;
   index.damage_ = get_damage(in);
   const auto processes = in.get<uint64_t>();
@@ -339,11 +333,12 @@ std::optional<TraceIndex> TraceIndex::open(const TraceReader& reader, const Inde
     for (uint64_t m = 0; m < models && in.good; ++m) {
       StoredModel stored;
       stored.process = process;
-      if (!map_model(in, directory, process, stored.model)) return {};
+      if (!map_model(in, directory, process, verified, stored.model)) return {};
       index.models_.push_back(std::move(stored));
     }
   }
   if (!in.good) return {};
+  if (!verified) write_stamp(directory);
   touch_index(directory);
   return index;
 }
@@ -408,7 +403,8 @@ bool TraceIndexWriter::finish(const Damage& damage) {
   out.bytes += kept_;
   out.put(crc32(out.bytes.data(), out.bytes.size()));
   const std::string path = path_of(options_, identity_);
-  if (!good_ || !write_file(temporary_ + "/" + kIndexManifest, out.bytes.data(), out.bytes.size()) ||
+  if (!good_ ||
+      !write_file(temporary_ + "/" + kIndexManifest, out.bytes.data(), out.bytes.size()) ||
       !sync_index(temporary_) || !name_index(temporary_, path)) {
     return false;
   }

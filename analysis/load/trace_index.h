@@ -9,7 +9,8 @@
 // An index that does not match is ignored, and a new one is made. The least recently used are
 // removed when all together exceed their limit.
 //
-// Columns are read as the replay wrote them, so only files owned by the user are trusted. Names,
+// Columns are read as the replay wrote them, so only files owned by the user are trusted, and their
+// checksums are compared unless that was done since (analysis/load/index_stamp.h). Names,
 // marks, counters and other tables are not in the index: they are read from the trace. Of kernels,
 // which may be as numerous as events, it has what the model keeps.
 #pragma once

@@ -10,8 +10,10 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <thread>
 
 #include "analysis/history/state_index.h"
+#include "analysis/load/index_stamp.h"
 #include "analysis/report/report.h"
 #include "collector/trace_source.h"
 #include "export/report/report_json.h"
@@ -220,6 +222,58 @@ TEST_F(Index, DamagedOnesAreMadeAgain) {
   damage("flags", flip);
   damage("time", [](const std::string& file) { fs::resize_file(file, fs::file_size(file) - 8); });
   damage("change", [](const std::string& file) { fs::remove(file); });
+}
+
+// Columns of more than the eight pages that were once the only ones checked.
+TEST_F(Index, AnyFlippedByteAndAnyLostTailIsNoticed) {
+  const std::string path = write_trace(42, 20'000);
+  load(path, options_);
+  ASSERT_TRUE(is_indexed(path));
+  std::vector<std::string> files;
+  for (const auto& file : fs::directory_iterator(only_index())) {
+    if (file.path().filename() != kIndexStamp && file.file_size() != 0) {
+      files.push_back(file.path());
+    }
+  }
+  std::mt19937_64 random(6);
+  for (int i = 0; i < 200; ++i) {
+    const std::string& file = files[random() % files.size()];
+    const uint64_t size = fs::file_size(file);
+    const uint64_t at = random() % size;
+    std::string bytes(size, 0);
+    std::ifstream(file, std::ios::binary).read(bytes.data(), static_cast<std::streamsize>(size));
+    std::string damaged = i % 4 == 0 ? bytes.substr(0, at) : bytes;
+    if (i % 4 != 0) damaged[at] = static_cast<char>(damaged[at] ^ (1U << random() % 8));
+    const auto write = [&](const std::string& text) {
+      std::ofstream(file, std::ios::binary | std::ios::trunc) << text;
+    };
+    write(damaged);
+    EXPECT_FALSE(is_indexed(path)) << file << " at " << at;
+    write(bytes);
+    ASSERT_TRUE(is_indexed(path));
+  }
+}
+
+TEST_F(Index, ChecksumsAreComparedAgainAfterAnyChange) {
+  const std::string path = write_trace(43);
+  load(path, options_);
+  const std::string index = only_index();
+  EXPECT_FALSE(has_valid_stamp(index));  // never opened
+  ASSERT_TRUE(is_indexed(path));
+  // A stamp counts once the files are older than it.
+  while (!has_valid_stamp(index)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    ASSERT_TRUE(is_indexed(path));
+  }
+  for (const auto& file : fs::directory_iterator(index)) {
+    if (file.path().filename().string().find("subject") == std::string::npos) continue;
+    std::fstream stream(file.path(), std::ios::in | std::ios::out | std::ios::binary);
+    const int byte = stream.get();
+    stream.seekp(0);
+    stream.put(static_cast<char>(byte ^ 1));
+  }
+  EXPECT_FALSE(has_valid_stamp(index));
+  EXPECT_FALSE(is_indexed(path));
 }
 
 TEST_F(Index, AnotherTraceUnderTheSameNameHasItsOwn) {
