@@ -53,6 +53,8 @@ Status check_memory(std::span<const TraceReader> readers, const IndexOptions& in
 // Times from a forged file are clamped so that their differences cannot overflow. Real ones are far
 // below: 2^61 ns are 73 years after 1970.
 constexpr int64_t kLatestNs = int64_t{1} << 61;
+// Of one process. The driver itself supports fewer.
+constexpr size_t kMostDevices = 1024;
 int64_t sane(int64_t time_ns) {
   return std::clamp(time_ns, -kLatestNs, kLatestNs);
 }
@@ -101,10 +103,13 @@ class ProcessLoader {
     ProcessModel p;
     if (const Alignment* clock = reader_.alignment(id_); clock != nullptr) p.clock = *clock;
     p.names = Dictionary::load(reader_, decoder_, id_);
-    resolve_frames(p.names, [this](double) { advance_(0); });
     const auto infos = collect<Process>(reader_, decoder_, id_);
     if (!infos.empty()) p.info = infos.back();  // the later one is more complete
+    if (was_recorded_here(p.info, p.names)) {
+      resolve_frames(p.names, [this](double) { advance_(0); });
+    }
     p.devices = collect<Device>(reader_, decoder_, id_);
+    if (p.devices.size() > kMostDevices) p.devices.resize(kMostDevices);
     p.settings = collect<Setting>(reader_, decoder_, id_);
     p.marks = collect<Mark>(reader_, decoder_, id_);
     p.health = collect<Health>(reader_, decoder_, id_);

@@ -1,8 +1,10 @@
 #include "analysis/names/resolver.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <ctime>
 #include <map>
 #include <optional>
 #include <string>
@@ -136,6 +138,20 @@ class Namer {
 };
 
 }  // namespace
+
+bool was_recorded_here(const Process& process, const Dictionary& names) {
+  constexpr int64_t kSecond_ns = 1'000'000'000;
+  char host[256] = {};
+  timespec now{};
+  timespec up{};
+  if (::gethostname(host, sizeof host - 1) != 0 || names.string(process.host) != host ||
+      ::clock_gettime(CLOCK_REALTIME, &now) != 0 || ::clock_gettime(CLOCK_BOOTTIME, &up) != 0) {
+    return false;
+  }
+  // The clock may have been set since: allow for an hour.
+  const int64_t boot_ns = (int64_t{now.tv_sec} - up.tv_sec - 3600) * kSecond_ns;
+  return process.start_ns >= boot_ns && process.start_ns <= (now.tv_sec + 3600) * kSecond_ns;
+}
 
 std::vector<uint32_t> resolve_frames(Dictionary& names,
                                      const std::function<void(double)>& advance) {

@@ -9,8 +9,14 @@
 #include <vector>
 
 #include "analysis/names/dictionary.h"
+#include "proto/rows.h"
 
 namespace tidemark {
+
+// Whether the process was recorded on this machine since its last boot. Only then may its trace
+// choose which files are opened: the paths in a trace from elsewhere may lead to a network file
+// system that is mounted on access.
+bool was_recorded_here(const Process& process, const Dictionary& names);
 
 // Names all frames it can and returns their ids. `advance` is called at intervals with the fraction
 // done.

@@ -8,7 +8,9 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -54,14 +56,24 @@ std::string build_id_of(const std::string& path) {
   return file ? file->build_id() : "";
 }
 
+enum class Recorded { kHere, kOnAnotherHost, kBeforeTheBoot };
+
 // A finished trace with one native frame per offset, all in this module.
 void write_trace(const std::string& path, const std::string& module, const std::string& build_id,
-                 const std::vector<uint64_t>& offsets) {
+                 const std::vector<uint64_t>& offsets, Recorded recorded = Recorded::kHere) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   FdSink sink(fd);
   TraceWriter writer(sink);
   writer.append_string(1, module);
   writer.append_string(2, build_id);
+  char host[256] = {};
+  ::gethostname(host, sizeof host - 1);
+  writer.append_string(3, recorded == Recorded::kOnAnotherHost ? std::string(host) + "2" : host);
+  Process process{};
+  process.rank = -1;
+  process.host = 3;
+  process.start_ns = recorded == Recorded::kBeforeTheBoot ? 1000 : ::time(nullptr) * 1'000'000'000;
+  writer.append(process);
   writer.append(Module{1, 0x10000, 0x100000, 1, 2});
   uint32_t id = 0;
   for (const uint64_t offset : offsets) {
@@ -121,6 +133,16 @@ TEST(Symbols, FunctionsFilesAndLines) {
   } else {
     EXPECT_EQ(loaded.frames[0], "harbour::hidden_tide libnamed_code.so");
     EXPECT_EQ(loaded.frames[1], "harbour::Buoy<long>::ring libnamed_code.so");
+  }
+}
+
+// The paths in a trace from elsewhere could lead anywhere, such as to a network file system.
+TEST(Symbols, OnlyTracesOfThisMachineOpenFiles) {
+  const ScratchDirectory directory;
+  for (const Recorded recorded : {Recorded::kOnAnotherHost, Recorded::kBeforeTheBoot}) {
+    write_trace(directory / "t.tmk", kWhole, build_id_of(kWhole), {places().exported}, recorded);
+    EXPECT_TRUE(load(directory / "t.tmk", 1).frames[0].starts_with("libnamed_code.so+0x"));
+    EXPECT_EQ(*write_names(directory / "t.tmk"), 1U) << "on request";
   }
 }
 
