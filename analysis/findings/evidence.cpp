@@ -1,14 +1,32 @@
 #include "analysis/findings/evidence.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 namespace tidemark {
+
+std::string card_of(const ProcessModel& process, int64_t ordinal) {
+  const Device* device = process.device(ordinal);
+  const std::string_view uuid = device == nullptr ? "" : process.names.string(device->uuid);
+  return fmt::format("{} {} {}", process.names.string(process.info.host), uuid,
+                     uuid.empty() ? ordinal : 0);
+}
 
 bool DeviceEvidence::is_tight() const {
   if (ran_out()) return true;
   if (model == nullptr || limit.bytes == 0) return false;
   return model->reserved_peak.bytes >= limit.bytes / 10 * 9;
+}
+
+bool DeviceEvidence::is_card_full() const {
+  const auto& failures = process->driver.failures;
+  return is_tight() ||
+         std::any_of(failures.begin(), failures.end(),
+                     [&](const FailedAllocation& f) { return f.device == device; }) ||
+         (total_bytes != 0 && device_used_peak(*process, device).bytes >= total_bytes / 10 * 9);
 }
 
 uint64_t DeviceEvidence::at_peak(Category category) const {

@@ -35,6 +35,8 @@ struct DeviceEvidence {
   bool ran_out() const { return model != nullptr && !model->failures.empty(); }
   // Whether memory ran out, or nearly did.
   bool is_tight() const;
+  // The same for the card, whoever uses it.
+  bool is_card_full() const;
   uint64_t peak_bytes() const { return model == nullptr ? 0 : model->allocated_peak.bytes; }
   // Bytes of a category at the allocated peak.
   uint64_t at_peak(Category category) const;
@@ -45,6 +47,10 @@ struct DeviceEvidence {
 
   Finding finding(const char* id, const char* severity, std::string summary) const;
 };
+
+// What identifies a card: its host and UUID. Without a UUID, the ordinal of the process, which
+// differs between processes that see different cards.
+std::string card_of(const ProcessModel& process, int64_t ordinal);
 
 // Evidence before it is used: see analysis/report/report.h.
 struct Groundwork {

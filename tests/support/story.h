@@ -65,6 +65,12 @@ class Story {
                   "make train.py:2"});
   }
 
+  // Where the next segments and blocks belong. Holes of other streams and pools are not told apart.
+  void on(uint64_t stream, uint32_t pool) {
+    stream_ = stream;
+    pool_ = pool;
+  }
+
   uint64_t alloc(uint64_t bytes, uint32_t stack) {
     bytes = (bytes + 511) / 512 * 512;
     auto best = holes_.end();
@@ -164,8 +170,10 @@ class Story {
     writer_.append(s);
   }
 
-  void driver_alloc(uint64_t bytes, std::string_view owner, MemoryKind kind, uint64_t address = 0) {
+  void driver_alloc(uint64_t bytes, std::string_view owner, MemoryKind kind, uint64_t address = 0,
+                    int64_t device = 0) {
     DriverEvent e{};
+    e.device = device;
     e.time_ns = tick();
     e.address = address != 0 ? address : driver_next_ += uint64_t{1} << 36;
     e.size_bytes = bytes;
@@ -184,8 +192,18 @@ class Story {
     writer_.append(e);
   }
 
-  void counter(CounterKind kind, uint64_t value, uint64_t subject = 0) {
+  // A further device of the process. `uuid`: of the card, which other processes may use too.
+  void device(int64_t ordinal, std::string_view uuid, uint64_t total_bytes = uint64_t{16} << 30) {
+    Device d{};
+    d.ordinal = ordinal;
+    d.total_bytes = total_bytes;
+    d.uuid = names_.string(uuid);
+    writer_.append(d);
+  }
+
+  void counter(CounterKind kind, uint64_t value, uint64_t subject = 0, int64_t device = 0) {
     Counter c{};
+    c.device = device;
     c.time_ns = tick();
     c.value = value;
     c.subject = subject;
@@ -211,6 +229,8 @@ class Story {
     e.address = address;
     e.size_bytes = size;
     e.stack = stack;
+    e.stream = stream_;
+    e.pool = pool_;
     if (action == FrameworkAction::kAlloc) e.block_bytes = size;
     writer_.append(e);
   }
@@ -223,6 +243,8 @@ class Story {
   uint64_t next_ = uint64_t{1} << 40;
   uint64_t driver_next_ = uint64_t{1} << 44;
   int64_t now_ = 0;
+  uint64_t stream_ = 0;
+  uint32_t pool_ = 0;
   uint64_t collectives_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "analysis/findings/rules.h"
 #include "analysis/wording.h"
@@ -14,8 +15,11 @@ namespace {
 
 // The peak of processes outside the trace, according to NVML.
 uint64_t foreign_bytes(const Evidence& evidence, const DeviceEvidence& d) {
+  const std::string_view host = d.process->names.string(d.process->info.host);
   std::set<uint64_t> ours;
-  for (const ProcessModel& p : evidence.trace->processes) ours.insert(p.info.pid);
+  for (const ProcessModel& p : evidence.trace->processes) {
+    if (p.names.string(p.info.host) == host) ours.insert(p.info.pid);
+  }
   std::map<int64_t, uint64_t> at;
   for (const Counter& c : d.process->counters) {
     if (c.kind == CounterKind::kProcessUsed && c.device == d.device && !ours.contains(c.subject)) {
@@ -41,10 +45,16 @@ uint64_t used_before(const DeviceEvidence& d) {
   return used;
 }
 
+// What is held next to a run that fits costs nothing unless it is a large part of the card.
+bool matters(const DeviceEvidence& d, uint64_t bytes) {
+  constexpr uint64_t kMuch = uint64_t{1} << 30;
+  if (d.total_bytes != 0 && bytes >= d.total_bytes / 40) return true;
+  return bytes >= kMuch && (d.total_bytes == 0 || d.is_card_full());
+}
+
 }  // namespace
 
 void find_other_process(const Evidence& evidence, std::vector<Finding>& out) {
-  constexpr uint64_t kMuch = uint64_t{1} << 30;
   std::set<std::string> said;  // once per card
   for (const DeviceEvidence& d : evidence.devices) {
     if (d.driver_peak.bytes == 0) continue;
@@ -53,11 +63,8 @@ void find_other_process(const Evidence& evidence, std::vector<Finding>& out) {
     if (!listed && d.ledger.shared_card && evidence.trace->processes.size() == 1) {
       bytes = used_before(d);
     }
-    if (bytes < kMuch && (d.total_bytes == 0 || bytes < d.total_bytes / 20)) continue;
-    if (!said.insert(fmt::format("{}/{}", d.process->names.string(d.process->info.host), d.device))
-             .second) {
-      continue;
-    }
+    if (bytes == 0 || !matters(d, bytes)) continue;
+    if (!said.insert(card_of(*d.process, d.device)).second) continue;
     Finding f =
         d.finding("other_process", kWarning,
                   fmt::format("processes outside this job hold {} of the card", size_text(bytes)));

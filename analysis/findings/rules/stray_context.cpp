@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
+#include <utility>
 
 #include "analysis/findings/rules.h"
 #include "analysis/wording.h"
@@ -12,31 +14,26 @@ namespace tidemark {
 namespace {
 
 constexpr uint64_t kHardlyUsed = uint64_t{64} << 20;
-
-struct Card {
-  const DeviceEvidence* most = nullptr;
-  std::vector<const DeviceEvidence*> strays;
-};
-
-std::string card_key(const DeviceEvidence& d) {
-  const Device* device = d.process->device(d.device);
-  const std::string_view uuid = device == nullptr ? "" : d.process->names.string(device->uuid);
-  return fmt::format("{} {} {}", d.process->names.string(d.process->info.host), uuid,
-                     uuid.empty() ? d.device : 0);
-}
+// Less than this share of a card that is not full is not worth a warning.
+constexpr uint64_t kSmallShare = 100;
 
 bool has_context(const DeviceEvidence& d) {
   return d.driver_peak.bytes != 0 || d.process->driver.contexts != 0;
 }
 
-// The peak of the process according to NVML, 0 if it is not listed.
-uint64_t process_bytes(const Evidence& evidence, const DeviceEvidence& d) {
-  uint64_t most = 0;
-  for (const ProcessModel& p : evidence.trace->processes) {
+using ProcessOnCard = std::pair<std::string, uint64_t>;  // card, pid
+
+// The peak of each process on each card according to NVML.
+std::map<ProcessOnCard, uint64_t> listed_bytes(const TraceModel& trace) {
+  std::map<ProcessOnCard, uint64_t> most;
+  for (const ProcessModel& p : trace.processes) {
+    std::map<int64_t, std::string> cards;
     for (const Counter& c : p.counters) {
-      if (c.kind == CounterKind::kProcessUsed && c.subject == d.process->info.pid) {
-        most = std::max(most, c.value);
-      }
+      if (c.kind != CounterKind::kProcessUsed) continue;
+      std::string& card = cards[c.device];
+      if (card.empty()) card = card_of(p, c.device);
+      uint64_t& bytes = most[{card, c.subject}];
+      bytes = std::max(bytes, c.value);
     }
   }
   return most;
@@ -55,8 +52,9 @@ uint64_t context_bytes(const DeviceEvidence& d) {
 void find_stray_context(const Evidence& evidence, std::vector<Finding>& out) {
   std::map<std::string, std::vector<const DeviceEvidence*>> cards;
   for (const DeviceEvidence& d : evidence.devices) {
-    if (has_context(d)) cards[card_key(d)].push_back(&d);
+    if (has_context(d)) cards[card_of(*d.process, d.device)].push_back(&d);
   }
+  const std::map<ProcessOnCard, uint64_t> listed = listed_bytes(*evidence.trace);
   for (const auto& [key, users] : cards) {
     const auto* most = *std::max_element(users.begin(), users.end(), [](auto* a, auto* b) {
       return a->driver_peak.bytes < b->driver_peak.bytes;
@@ -67,12 +65,13 @@ void find_stray_context(const Evidence& evidence, std::vector<Finding>& out) {
     for (const DeviceEvidence* d : users) {
       if (d == most || d->driver_peak.bytes >= kHardlyUsed) continue;
       ++strays;
-      const uint64_t listed = process_bytes(evidence, *d);
-      bytes += listed != 0 ? listed : context_bytes(*most) + d->driver_peak.bytes;
+      const auto it = listed.find({key, d->process->info.pid});
+      bytes += it != listed.end() ? it->second : context_bytes(*most) + d->driver_peak.bytes;
     }
     if (strays == 0) continue;
     Finding f = most->finding(
-        "stray_context", kWarning,
+        "stray_context",
+        most->is_card_full() || bytes >= most->total_bytes / kSmallShare ? kWarning : kInfo,
         strays == 1
             ? fmt::format("1 other process of this job holds a context on the card and hardly "
                           "uses it: {}",

@@ -76,6 +76,29 @@ TEST(Findings, FragmentationWhenHolesWouldHaveBeenEnough) {
   EXPECT_FALSE(run(true).finding("fragmentation").frames.empty());
 }
 
+// 115 MiB are free in two holes, in segments of the request's stream and pool or of others.
+TEST(Findings, OnlyHolesThatTheRequestCanUseAreTooSmall) {
+  const auto summary = [](uint64_t stream, uint32_t pool) {
+    const Trace trace([&](Story& s, uint32_t) {
+      s.alloc(400 * kMiB, s.user(1));
+      s.on(stream, pool);
+      const uint64_t freed[] = {s.alloc(120 * kMiB, s.user(2)), s.alloc(120 * kMiB, s.user(2))};
+      for (const uint64_t block : freed) s.free(block);
+      s.alloc(30 * kMiB, s.user(3));
+      s.alloc(95 * kMiB, s.user(3));
+      s.on(0, 0);
+      s.run_out(stream == 0 && pool == 0 ? 100 * kMiB : 50 * kMiB, 0, s.user(4));
+    });
+    return trace.finding("fragmentation").summary;
+  };
+  EXPECT_NE(summary(0, 0).find("the largest, 90.0 MiB, is too small"), std::string::npos)
+      << summary(0, 0);
+  for (const auto& [stream, pool] : {std::pair{7U, 0U}, std::pair{0U, 1U}}) {
+    EXPECT_EQ(summary(stream, pool).find("too small"), std::string::npos) << summary(stream, pool);
+    EXPECT_NE(summary(stream, pool).find("other streams and pools"), std::string::npos);
+  }
+}
+
 TEST(Findings, MemoryFractionOnlyWhenTheCardHadMemory) {
   const auto run = [](uint64_t device_free) {
     return Trace([device_free](Story& s, uint32_t) {
@@ -287,6 +310,63 @@ TEST(Findings, StrayContexts) {
   EXPECT_EQ(run(true).alarms(), (Ids{"stray_context"}));
   EXPECT_EQ(run(true).finding("stray_context").advice[0].saves_bytes, 1000 * kMiB);
   EXPECT_EQ(run(false).alarms(), Ids{});
+}
+
+// The second process uses another card and holds only a context on the first.
+TEST(Findings, StrayContextsCountOnTheirOwnCard) {
+  const Trace trace(
+      [](Story& s, uint32_t process) {
+        s.driver_alloc(process == 0 ? 10 * kGiB : kMiB, "torch", MemoryKind::kDevice);
+        s.counter(CounterKind::kProcessUsed, 10 * kGiB + 512 * kMiB, 101);
+        s.counter(CounterKind::kProcessUsed, 512 * kMiB, 102);
+        if (process == 0) return;
+        s.device(1, "GPU-2");
+        s.driver_alloc(10 * kGiB, "torch", MemoryKind::kDevice, 0, 1);
+        s.counter(CounterKind::kProcessUsed, 10 * kGiB + 512 * kMiB, 102, 1);
+      },
+      2);
+  const Finding f = trace.finding("stray_context");
+  ASSERT_FALSE(f.advice.empty());
+  EXPECT_EQ(f.advice[0].saves_bytes, 512 * kMiB);
+  EXPECT_EQ(f.severity, kWarning);
+}
+
+TEST(Findings, SmallStrayContextsAreANote) {
+  const Trace trace(
+      [](Story& s, uint32_t process) {
+        s.driver_alloc(process == 0 ? kGiB : kMiB, "torch", MemoryKind::kDevice);
+        s.counter(CounterKind::kProcessUsed, 100 * kMiB, 102);
+      },
+      2);
+  EXPECT_EQ(trace.alarms(), Ids{});
+  EXPECT_EQ(trace.finding("stray_context").severity, kInfo);
+}
+
+// Two processes that both call their card device 3, as CUDA_VISIBLE_DEVICES can make them.
+TEST(Findings, OtherProcessesAreToldApartByCard) {
+  const Trace trace(
+      [](Story& s, uint32_t process) {
+        s.device(3, process == 0 ? "GPU-3" : "GPU-4");
+        s.driver_alloc(kGiB, "torch", MemoryKind::kDevice, 0, 3);
+        s.counter(CounterKind::kProcessUsed, 4 * kGiB, 999 + process, 3);
+      },
+      2);
+  EXPECT_EQ(trace.alarms(), (Ids{"other_process", "other_process"}));
+}
+
+TEST(Findings, OtherProcessesMatterWhenTheyTakeMuchOrTheCardIsFull) {
+  const auto run = [](uint64_t gib, bool full) {
+    return Trace([gib, full](Story& s, uint32_t) {
+             s.device(3, "GPU-3", 140 * kGiB);
+             s.driver_alloc(4 * kGiB, "torch", MemoryKind::kDevice, 0, 3);
+             s.counter(CounterKind::kProcessUsed, gib * kGiB, 999, 3);
+             s.counter(CounterKind::kDeviceUsed, full ? 130 * kGiB : 8 * kGiB, 0, 3);
+           })
+        .alarms();
+  };
+  EXPECT_EQ(run(2, false), Ids{});
+  EXPECT_EQ(run(2, true), (Ids{"other_process"}));
+  EXPECT_EQ(run(10, false), (Ids{"other_process"}));
 }
 
 TEST(Findings, OtherProcessesThatAreNotInTheTrace) {
