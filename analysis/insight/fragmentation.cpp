@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "analysis/history/allocator_rules.h"
+
 namespace tidemark {
 
 namespace {
@@ -32,7 +34,34 @@ PinnedHole pinned(const AllocationHistory& model, const MemoryState& state, cons
   return p;
 }
 
+// Whether a segment serves small requests: such segments are allocated or mapped in units of
+// 2 MiB, others in larger ones.
+bool is_small(const SegmentChange& made) {
+  constexpr uint64_t kSmallSegment = uint64_t{2} << 20;
+  return made.seeded ? made.small : made.size_bytes <= kSmallSegment;
+}
+
 }  // namespace
+
+UsableHoles usable_holes(const AllocationHistory& model, const MemoryState& state,
+                         const FailedAllocation& request) {
+  UsableHoles usable;
+  const bool small = request.requested_bytes <= kSmallBytes;
+  uint32_t last = UINT32_MAX;
+  bool fits = false;
+  for (const Hole& hole : state.holes) {  // by address, so those of a segment follow each other
+    if (hole.segment != last) {
+      last = hole.segment;
+      const SegmentRange& range = state.segments[last];
+      const SegmentChange& made = model.segment_changes[range.change];
+      fits = range.stream == request.stream && made.pool == request.pool && is_small(made) == small;
+    }
+    if (!fits) continue;
+    usable.bytes += hole.size_bytes;
+    usable.largest_bytes = std::max(usable.largest_bytes, hole.size_bytes);
+  }
+  return usable;
+}
 
 Fragmentation fragmentation_of(const AllocationHistory& model, const MemoryState& state,
                                const Dictionary& names, size_t holes_listed) {

@@ -36,6 +36,15 @@ struct Fragmentation {
   std::vector<PinnedHole> largest;
 };
 
+// The holes that the allocator could have used for a request: those of its stream, of its pool, and
+// in segments for requests of its size (small or large).
+struct UsableHoles {
+  uint64_t bytes = 0;
+  uint64_t largest_bytes = 0;
+};
+UsableHoles usable_holes(const AllocationHistory& model, const MemoryState& state,
+                         const FailedAllocation& request);
+
 Fragmentation fragmentation_of(const AllocationHistory& model, const MemoryState& state,
                                const Dictionary& names, size_t holes_listed);
 

@@ -19,8 +19,8 @@ constexpr size_t kMaxOoms = 16;
 OomReport oom_of(const AllocationHistory& model, const FailedAllocation& failure,
                  const Dictionary& names) {
   const MemoryState state = state_after(model, failure.event);
-  return {failure, state.totals.allocated, state.totals.reserved, state.largest_hole_bytes(),
-          names.stack_text(failure.stack)};
+  return {failure, state.totals.allocated, state.totals.reserved,
+          usable_holes(model, state, failure).largest_bytes, names.stack_text(failure.stack)};
 }
 
 OomReport oom_of(const FailedAllocation& failure, const ProcessModel& process) {

@@ -31,7 +31,7 @@ struct KindShare {
 struct OomReport : FailedAllocation {
   uint64_t allocated_bytes = 0;
   uint64_t reserved_bytes = 0;
-  uint64_t largest_hole_bytes = 0;
+  uint64_t largest_hole_bytes = 0;  // of those that the request could have used
   std::vector<std::string> frames;
 };
 

@@ -20,9 +20,24 @@ std::string summary_of(const DeviceEvidence& d, const MemoryState& state, uint64
                        size_text(d.model->reserved_peak.bytes), size_text(d.peak_bytes()),
                        size_text(cost));
   }
-  return fmt::format("out of memory with {} free in holes: the largest, {}, is too small for {}",
-                     size_text(state.free_bytes()), size_text(state.largest_hole_bytes()),
-                     size_text(d.model->failures.back().requested_bytes));
+  const FailedAllocation& failure = d.model->failures.back();
+  const std::string free = size_text(state.free_bytes());
+  const std::string request = size_text(failure.requested_bytes);
+  const UsableHoles usable = usable_holes(*d.model, state, failure);
+  if (usable.bytes == 0) {
+    return fmt::format(
+        "out of memory with {} free in holes of other streams and pools, which a "
+        "request of {} cannot use",
+        free, request);
+  }
+  if (usable.largest_bytes >= failure.requested_bytes) {
+    return fmt::format("out of memory with {} free in holes, none of which was used for {}", free,
+                       request);
+  }
+  const bool some = usable.bytes < state.free_bytes();
+  return fmt::format("out of memory with {} free in holes: the largest{}, {}, is too small for {}",
+                     free, some ? " that the request can use" : "", size_text(usable.largest_bytes),
+                     request);
 }
 
 // Names the block that keeps the largest hole from being returned to the driver.
