@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <set>
+#include <utility>
 
+#include "analysis/report/stack_pairs.h"
 #include "analysis/wording.h"
 
 namespace tidemark {
@@ -34,10 +37,9 @@ void by_change(std::vector<DiffLine>& lines) {
   });
 }
 
-template <typename Key>
-using Pairs = std::map<Key, std::pair<uint64_t, uint64_t>>;
+using Pairs = std::map<std::string, std::pair<uint64_t, uint64_t>>;
 
-std::vector<DiffLine> named_lines(const Pairs<std::string>& pairs) {
+std::vector<DiffLine> named_lines(const Pairs& pairs) {
   std::vector<DiffLine> lines;
   for (const auto& [name, bytes] : pairs) lines.push_back({name, {}, bytes.first, bytes.second});
   by_change(lines);
@@ -45,7 +47,7 @@ std::vector<DiffLine> named_lines(const Pairs<std::string>& pairs) {
 }
 
 std::vector<DiffLine> categories_of(const DeviceReport& a, const DeviceReport& b) {
-  Pairs<std::string> pairs;
+  Pairs pairs;
   for (const CategoryShare& c : a.categories) {
     pairs[std::string(category_name(c.category))].first += c.bytes;
   }
@@ -56,7 +58,7 @@ std::vector<DiffLine> categories_of(const DeviceReport& a, const DeviceReport& b
 }
 
 std::vector<DiffLine> owners_of(const DeviceReport& a, const DeviceReport& b) {
-  Pairs<std::string> pairs;
+  Pairs pairs;
   const auto positive = [](int64_t bytes) {
     return static_cast<uint64_t>(std::max<int64_t>(0, bytes));
   };
@@ -66,15 +68,49 @@ std::vector<DiffLine> owners_of(const DeviceReport& a, const DeviceReport& b) {
 }
 
 std::vector<DiffLine> stacks_of(const DeviceReport& a, const DeviceReport& b) {
-  Pairs<std::vector<std::string>> pairs;
-  for (const StackShare& s : a.stacks) pairs[s.frames].first += s.bytes;
-  for (const StackShare& s : b.stacks) pairs[s.frames].second += s.bytes;
+  StackPairs pairs;
+  for (const StackShare& s : a.stacks) pairs.add_before(s.frames, s.bytes);
+  for (const StackShare& s : b.stacks) pairs.add_after(s.frames, s.bytes);
   std::vector<DiffLine> lines;
-  for (const auto& [frames, bytes] : pairs) {
-    if (bytes.first != bytes.second) lines.push_back({"", frames, bytes.first, bytes.second});
+  for (PairedStack& p : pairs.pair()) {
+    if (p.before_bytes == p.after_bytes) continue;
+    lines.push_back({"", std::move(p.frames), p.before_bytes, p.after_bytes});
   }
   by_change(lines);
   return lines;
+}
+
+std::string only_in(const Place& place, const std::string& path) {
+  const int64_t rank = place.rank->rank;
+  return fmt::format("{}cuda:{} is only in {}", rank >= 0 ? fmt::format("rank {} ", rank) : "",
+                     place.device->device, path);
+}
+
+std::vector<std::pair<Place, Place>> pairs_of(const Report& before, const Report& after,
+                                              std::vector<std::string>& unpaired) {
+  const std::vector<Place> a = places_of(before);
+  const std::vector<Place> b = places_of(after);
+  if (a.size() == 1 && b.size() == 1) return {{a[0], b[0]}};
+  const bool by_rank = before.ranks.size() > 1 || after.ranks.size() > 1;
+  const auto key = [&](const Place& p) {
+    return std::pair(by_rank ? p.rank->rank : -1, p.device->device);
+  };
+  std::map<std::pair<int64_t, int64_t>, std::deque<Place>> rest;
+  for (const Place& p : b) rest[key(p)].push_back(p);
+  std::vector<std::pair<Place, Place>> pairs;
+  for (const Place& p : a) {
+    std::deque<Place>& same = rest[key(p)];
+    if (same.empty()) {
+      unpaired.push_back(only_in(p, before.path));
+    } else {
+      pairs.emplace_back(p, same.front());
+      same.pop_front();
+    }
+  }
+  for (const auto& [place, left] : rest) {
+    for (const Place& p : left) unpaired.push_back(only_in(p, after.path));
+  }
+  return pairs;
 }
 
 std::set<std::string> alarms(const Report& report) {
@@ -91,20 +127,19 @@ Result<Diff> compare(const Report& before, const Report& after) {
   Diff diff;
   diff.before_path = before.path;
   diff.after_path = after.path;
-  const std::vector<Place> a = places_of(before);
-  const std::vector<Place> b = places_of(after);
-  if (a.size() != b.size()) {
+  const auto pairs = pairs_of(before, after, diff.unpaired);
+  if (pairs.empty() && !diff.unpaired.empty()) {
     return Error{fmt::format(
-        "{} has {}, {} has {}: choose one of each with --rank and "
+        "{} and {} have no rank and device in common: choose one of each with --rank and "
         "--other-rank",
-        before.path, counted(a.size(), "device"), after.path, counted(b.size(), "device"))};
+        before.path, after.path)};
   }
-  for (size_t i = 0; i < a.size(); ++i) {
-    const DeviceReport& x = *a[i].device;
-    const DeviceReport& y = *b[i].device;
+  for (const auto& [earlier, later] : pairs) {
+    const DeviceReport& x = *earlier.device;
+    const DeviceReport& y = *later.device;
     DeviceDiff d;
-    d.before_rank = a[i].rank->rank;
-    d.after_rank = b[i].rank->rank;
+    d.before_rank = earlier.rank->rank;
+    d.after_rank = later.rank->rank;
     d.before_device = x.device;
     d.after_device = y.device;
     d.peaks = {{"allocated peak", {}, x.allocated_peak.bytes, y.allocated_peak.bytes},

@@ -35,11 +35,13 @@ struct Diff {
   std::string before_path;
   std::string after_path;
   std::vector<DeviceDiff> devices;
+  std::vector<std::string> unpaired;  // devices that only one of them has, one sentence each
   std::vector<std::string> appeared;  // ids of findings at warning or above
   std::vector<std::string> disappeared;
 };
 
-// Devices are paired in order; an error when their numbers differ.
+// Devices are paired by rank and device; of one rank each, by device; and one device each in any
+// case. An error when there is no pair.
 Result<Diff> compare(const Report& before, const Report& after);
 
 }  // namespace tidemark

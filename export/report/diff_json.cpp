@@ -57,6 +57,7 @@ std::string diff_as_json(const Diff& diff) {
     json.end_object();
   }
   json.end_array();
+  put_names(json, "unpaired", diff.unpaired);
   put_names(json, "findings_appeared", diff.appeared);
   put_names(json, "findings_disappeared", diff.disappeared);
   json.end_object();

@@ -20,6 +20,7 @@ class TextDiff {
     line(fmt::format("after   {}", diff_.after_path));
     ids("new findings", diff_.appeared);
     ids("findings gone", diff_.disappeared);
+    for (const std::string& text : diff_.unpaired) line(text);
     for (const DeviceDiff& d : diff_.devices) device(d);
     if (diff_.devices.empty()) line("nothing was recorded on any device");
     return std::move(out_);

@@ -7,6 +7,7 @@ The HTML page must not load anything from elsewhere.
 import html.parser
 import json
 import pathlib
+import pickle
 import re
 import shutil
 import sys
@@ -86,6 +87,55 @@ check_equal([r["rank"] for r in report(job)["ranks"]], [0, 1], "ranks from names
 result = json.loads(status(0, "diff", job, job, "--rank", 0, "--other-rank", 1, "--json").stdout)
 check_equal([d["after_rank"] for d in result["devices"]], [1], "one rank against the other")
 status(2, "diff", job, default)
+
+
+# diff: devices are paired by rank and device, stacks by function and file.
+MiB = 1 << 20
+
+
+def snapshot(path, sizes, line=10):
+    """One device of each of `sizes`, which holds that many bytes; 0: no events."""
+    traces = []
+    for device, size in enumerate(sizes):
+        stacks = [[{"name": name, "filename": "train.py", "line": line + at}]
+                  for name, at in (("make", 0), ("make", 20), ("use", 40))]
+        base = (0x7F << 40) + (device << 36)
+        event = {"stream": 0, "time_us": 10, "frames": stacks[0]}
+        traces.append([] if size == 0 else [
+            {**event, "action": "segment_alloc", "addr": base, "size": 4 * size},
+            *({**event, "action": "alloc", "addr": base + i * size, "size": size,
+               "time_us": 11 + i, "frames": stack} for i, stack in enumerate(stacks))])
+    path.write_bytes(pickle.dumps({"segments": [], "device_traces": traces}))
+    return path
+
+
+def allocated(diff):
+    return {(d["before_device"], d["after_device"]): d["peaks"][0]["change_bytes"]
+            for d in diff["devices"]}
+
+
+first = snapshot(tmp / "first.pickle", [2 * MiB, 4 * MiB, 8 * MiB])
+second = snapshot(tmp / "second.pickle", [0, 4 * MiB, 6 * MiB])
+result = json.loads(status(0, "diff", first, second, "--json").stdout)
+check_equal(allocated(result), {(1, 1): 0, (2, 2): -6 * MiB}, "devices are paired by number")
+check_equal(result["unpaired"], [f"cuda:0 is only in {first}"], "the device without a partner")
+check("cuda:0 is only in" in status(0, "diff", first, second).stdout, "also for people")
+alone = snapshot(tmp / "alone.pickle", [0, 0, 8 * MiB])
+other = snapshot(tmp / "other.pickle", [8 * MiB])
+result = json.loads(status(0, "diff", alone, other, "--json").stdout)
+check_equal(allocated(result), {(2, 0): 0}, "one device each")
+status(2, "diff", snapshot(tmp / "two.pickle", [2 * MiB, 2 * MiB]), alone)
+
+for line in (11, 9, 310):  # an edit above moved every line
+    moved = snapshot(tmp / "moved.pickle", [2 * MiB], line)
+    device = json.loads(status(0, "diff", snapshot(tmp / "at10.pickle", [2 * MiB]), moved,
+                               "--json").stdout)["devices"][0]
+    check_equal(device["by_stack"], [], f"lines moved to {line}")
+grown = snapshot(tmp / "grown.pickle", [3 * MiB], 12)
+device = json.loads(status(0, "diff", tmp / "at10.pickle", grown, "--json").stdout)["devices"][0]
+check_equal(sorted((s["frames"][0], s["change_bytes"]) for s in device["by_stack"]),
+            [("make train.py:12", MiB), ("make train.py:32", MiB), ("use train.py:52", MiB)],
+            "moved and grown")
 
 
 class Balance(html.parser.HTMLParser):

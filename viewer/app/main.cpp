@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <optional>
@@ -129,9 +130,10 @@ int main(int argc, char** argv) {
   CLI::App app("Shows where a GPU job's memory went, over time and by line of code.",
                "tidemark-view");
   app.set_version_flag("--version", std::string("tidemark-view " TIDEMARK_VERSION));
-  app.add_option("PATH", options.paths,
-                 "trace, directory of traces, or PyTorch snapshot; with a second PATH, the two are "
-                 "compared")
+  app.add_option(
+         "PATH", options.paths,
+         "trace, directory of traces, or PyTorch snapshot; of two, the second is shown, with what "
+         "changed since the first")
       ->expected(0, 2);
   app.add_flag("--follow", options.follow, "reload the trace as it grows");
   app.add_option("--screenshot", options.picture,
@@ -158,5 +160,8 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
   }
+  // Changes are what is shown minus what it is compared with: AFTER minus BEFORE, as in `tidemark
+  // diff`.
+  std::reverse(options.paths.begin(), options.paths.end());
   return tidemark::view::run(options);
 }

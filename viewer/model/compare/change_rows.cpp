@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "analysis/report/diff.h"
+#include "analysis/report/stack_pairs.h"
 
 namespace tidemark::view {
 
@@ -28,16 +29,16 @@ std::map<std::string, uint64_t> bytes_by_line(const Model& model, const Lane& la
 
 void add_lines(const Model& model, const Lane& lane, const Moment& now, const Compared& before,
                std::vector<ChangeRow>& rows) {
-  std::map<std::string, ChangeRow> lines;
+  StackPairs lines;
   for (const auto& [name, bytes] : bytes_by_line(model, lane, now.state)) {
-    lines[name].after = bytes;
+    lines.add_after({name}, bytes);
   }
   for (const auto& [name, bytes] : bytes_by_line(before.model, before.lane, before.moment.state)) {
-    lines[name].before = bytes;
+    lines.add_before({name}, bytes);
   }
   std::vector<ChangeRow> changed;
-  for (auto& [name, row] : lines) {
-    row.name = name;
+  for (PairedStack& line : lines.pair()) {
+    const ChangeRow row{std::move(line.frames.front()), line.before_bytes, line.after_bytes, false};
     if (row.change() != 0) changed.push_back(row);
   }
   std::stable_sort(changed.begin(), changed.end(), [](const ChangeRow& a, const ChangeRow& b) {

@@ -1,5 +1,5 @@
 // What differs between two instants of any two devices: of one rank at two times, of two ranks, or
-// of two traces. Lines of code are matched by their text.
+// of two traces. Lines of code are matched by function and file, then by the nearest line.
 #pragma once
 
 #include <cstdint>

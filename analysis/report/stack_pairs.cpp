@@ -1,0 +1,109 @@
+#include "analysis/report/stack_pairs.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <string_view>
+#include <utility>
+
+namespace tidemark {
+
+namespace {
+
+using Lines = std::vector<int64_t>;
+
+struct Sums {
+  uint64_t before = 0;
+  uint64_t after = 0;
+  bool in_before = false;
+  bool in_after = false;
+  const std::vector<std::string>* frames = nullptr;
+};
+
+// Splits "function file:line" before the colon. Line 0: there is none.
+std::pair<std::string_view, int64_t> without_line(std::string_view frame) {
+  const size_t colon = frame.rfind(':');
+  if (colon == std::string_view::npos || colon + 1 == frame.size()) return {frame, 0};
+  int64_t line = 0;
+  const auto [end, error] =
+      std::from_chars(frame.data() + colon + 1, frame.data() + frame.size(), line);
+  if (error != std::errc() || end != frame.data() + frame.size()) return {frame, 0};
+  return {frame.substr(0, colon), line};
+}
+
+uint64_t distance(const Lines& a, const Lines& b) {
+  uint64_t sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const uint64_t apart = a[i] > b[i] ? static_cast<uint64_t>(a[i]) - static_cast<uint64_t>(b[i])
+                                       : static_cast<uint64_t>(b[i]) - static_cast<uint64_t>(a[i]);
+    sum += std::min<uint64_t>(apart, UINT32_MAX);
+  }
+  return sum;
+}
+
+// The stacks with the same functions and files, by their lines.
+using Group = std::map<Lines, Sums>;
+
+// Moves the sums of stacks that only one run has to the nearest one that only the other has.
+void join_nearest(Group& group) {
+  constexpr size_t kMostCompared = size_t{1} << 16;  // pairs: beyond that in order of their lines
+  std::vector<Group::iterator> gone;
+  std::vector<Group::iterator> fresh;
+  for (auto it = group.begin(); it != group.end(); ++it) {
+    if (!it->second.in_after) gone.push_back(it);
+    if (!it->second.in_before) fresh.push_back(it);
+  }
+  if (gone.empty() || fresh.empty()) return;
+  std::vector<std::pair<size_t, size_t>> order;  // indices of gone and fresh, nearest first
+  if (gone.size() * fresh.size() > kMostCompared) {
+    for (size_t i = 0; i < std::min(gone.size(), fresh.size()); ++i) order.emplace_back(i, i);
+  } else {
+    for (size_t g = 0; g < gone.size(); ++g) {
+      for (size_t f = 0; f < fresh.size(); ++f) order.emplace_back(g, f);
+    }
+    std::vector<uint64_t> apart(order.size());
+    for (size_t i = 0; i < order.size(); ++i) {
+      apart[i] = distance(gone[order[i].first]->first, fresh[order[i].second]->first);
+    }
+    std::stable_sort(order.begin(), order.end(), [&](const auto& a, const auto& b) {
+      return apart[a.first * fresh.size() + a.second] < apart[b.first * fresh.size() + b.second];
+    });
+  }
+  std::vector<bool> joined(fresh.size(), false);
+  for (const auto& [g, f] : order) {
+    if (gone[g] == group.end() || joined[f]) continue;
+    fresh[f]->second.before = gone[g]->second.before;
+    joined[f] = true;
+    group.erase(gone[g]);
+    gone[g] = group.end();
+  }
+}
+
+}  // namespace
+
+std::vector<PairedStack> StackPairs::pair() const {
+  std::map<std::string, Group> groups;
+  for (const Entry& entry : entries_) {
+    std::string key;
+    Lines lines;
+    for (const std::string& frame : entry.frames) {
+      const auto [text, line] = without_line(frame);
+      key.append(text).push_back('\n');
+      lines.push_back(line);
+    }
+    Sums& sums = groups[std::move(key)][std::move(lines)];
+    (entry.after ? sums.after : sums.before) += entry.bytes;
+    (entry.after ? sums.in_after : sums.in_before) = true;
+    sums.frames = &entry.frames;
+  }
+  std::vector<PairedStack> pairs;
+  for (auto& [key, group] : groups) {
+    join_nearest(group);
+    for (const auto& [lines, sums] : group) {
+      pairs.push_back({*sums.frames, sums.before, sums.after});
+    }
+  }
+  return pairs;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,38 @@
+// Stacks of two runs paired: by function and file of every frame and, where several stacks have the
+// same, by the nearest lines. So an edit that moves a line changes nothing else.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tidemark {
+
+struct PairedStack {
+  std::vector<std::string> frames;  // of the later run, if it has the stack
+  uint64_t before_bytes = 0;
+  uint64_t after_bytes = 0;
+};
+
+// Collects the stacks of both runs.
+class StackPairs {
+ public:
+  // "function file:line", innermost first.
+  void add_before(const std::vector<std::string>& frames, uint64_t bytes) {
+    entries_.push_back({frames, bytes, false});
+  }
+  void add_after(const std::vector<std::string>& frames, uint64_t bytes) {
+    entries_.push_back({frames, bytes, true});
+  }
+  std::vector<PairedStack> pair() const;
+
+ private:
+  struct Entry {
+    std::vector<std::string> frames;
+    uint64_t bytes = 0;
+    bool after = false;
+  };
+  std::vector<Entry> entries_;
+};
+
+}  // namespace tidemark
