@@ -19,6 +19,8 @@ namespace {
 // resident. A job of hundreds of ranks has thousands of columns, most of them small.
 constexpr size_t kFileStep = size_t{8} << 20;
 constexpr size_t kFirstStep = size_t{64} << 10;
+// A device has some twenty columns, and a job may have thousands of devices with few events.
+constexpr size_t kFirstInMemory = 256;
 // Releasing less is not worth the call.
 constexpr size_t kLeastReleased = size_t{64} << 10;
 
@@ -107,7 +109,7 @@ void ColumnBytes::reserve(size_t needed, size_t used) {
     return;
   }
   // Large blocks grow by remapping pages, not copying bytes, so growing by half is fast enough.
-  const size_t wanted = std::max({needed, capacity_ + capacity_ / 2, size_t{4096}});
+  const size_t wanted = std::max({needed, capacity_ + capacity_ / 2, kFirstInMemory});
   auto* grown = static_cast<std::byte*>(std::realloc(data_, wanted));
   if (grown == nullptr) throw std::bad_alloc();
   data_ = grown;

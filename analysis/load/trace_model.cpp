@@ -179,13 +179,16 @@ class ProcessLoader {
   void read_seeds(Source source) {
     for_each_block<SegmentState>(reader_, walk_, id_, [&](auto rows, const BlockRef&) {
       for (const SegmentState& s : rows) {
+        if (!accepts(s.device)) continue;
         seeds_[s.device].add(s);
         int64_t& state_ns = state_ns_.try_emplace(s.device, INT64_MIN).first->second;
         state_ns = std::max(state_ns, sane(s.time_ns));
       }
     });
     for_each_block<BlockState>(reader_, walk_, id_, [&](auto rows, const BlockRef&) {
-      for (const BlockState& b : rows) seeds_[b.device].add(b);
+      for (const BlockState& b : rows) {
+        if (accepts(b.device)) seeds_[b.device].add(b);
+      }
     });
     if (event_blocks_.empty()) return;
     first_ns_ = INT64_MAX;
@@ -201,6 +204,7 @@ class ProcessLoader {
     for (auto ref = event_blocks_.rbegin(); ref != event_blocks_.rend(); ++ref) {
       const auto rows = backwards.next();
       for (auto row = rows.rbegin(); row != rows.rend(); ++row) {
+        if (!accepts(row->device)) continue;
         first_of_device_[row->device] = sane(row->time_ns);
         if (ends_with_state) state_ns_.try_emplace(row->device, INT64_MAX);
         if (row->time_ns > state_of(row->device)) continue;
@@ -222,6 +226,16 @@ class ProcessLoader {
     const auto state = state_ns_.find(device);
     if (state == state_ns_.end()) return first_ns;
     return event_blocks_.empty() ? state->second : std::min(first_ns, state->second);
+  }
+
+  // A few bytes of a forged file could name millions of devices.
+  bool accepts(int64_t device) {
+    if (accepted_any_ && device == last_accepted_) return true;
+    if (accepted_.size() >= kMostDevices && !accepted_.contains(device)) return false;
+    accepted_.insert(device);
+    accepted_any_ = true;
+    last_accepted_ = device;
+    return true;
   }
 
   HistoryReplay& replay_of(int64_t device, const AllocatorRules& rules) {
@@ -251,6 +265,10 @@ class ProcessLoader {
     }
     const auto take = [&](FrameworkEvent event) {
       event.time_ns = sane(event.time_ns);
+      if (!accepts(event.device)) {
+        ++refused_rows_;
+        return;
+      }
       replay_of(event.device, p.rules).apply(event);
     };
     EventBlocks blocks(reader_, event_blocks_);
@@ -272,6 +290,7 @@ class ProcessLoader {
       order.finish();
     }
     event_damage_ = blocks.damage();
+    event_damage_.rows += refused_rows_;
     for (auto& [device, replay] : replays_) p.framework.push_back(std::move(replay).finish());
   }
 
@@ -287,11 +306,15 @@ class ProcessLoader {
   std::vector<FrameworkEvent> segments_;  // of an allocator that does not report them
   std::map<int64_t, SeedState> seeds_;
   std::map<int64_t, HistoryReplay> replays_;
+  std::set<int64_t> accepted_;  // devices
+  int64_t last_accepted_ = 0;
+  bool accepted_any_ = false;
+  uint64_t refused_rows_ = 0;
   HistoryReplay* last_ = nullptr;
   int64_t last_device_ = 0;
   int64_t first_ns_ = 0;
   std::map<int64_t, int64_t> first_of_device_;  // the time of its first event, in file order
-  std::map<int64_t, int64_t> state_ns_;  // of the full state of a device, where there is one
+  std::map<int64_t, int64_t> state_ns_;         // of the full state of a device, where there is one
 };
 
 }  // namespace
@@ -315,6 +338,7 @@ std::vector<int64_t> ProcessModel::device_ordinals() const {
   for (const auto& [ordinal, device] : driver.devices) {
     if (ordinal >= 0) ordinals.insert(ordinal);  // host memory belongs to no device
   }
+  while (ordinals.size() > kMostDevices) ordinals.erase(std::prev(ordinals.end()));
   return {ordinals.begin(), ordinals.end()};
 }
 

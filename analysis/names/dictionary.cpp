@@ -103,8 +103,11 @@ void Dictionary::name_frame(uint32_t id, uint32_t function, uint32_t file, int64
 }
 
 std::vector<uint32_t> Dictionary::frames_of(uint32_t id) const {
+  // Recorders store fewer frames, and Python's recursion ends at 1000. A forged file could have as
+  // many as it has stacks.
+  constexpr size_t kDeepest = 2048;
   std::vector<uint32_t> frames;
-  for (; id != 0 && id < stacks_.size(); id = stacks_[id].parent) {
+  for (; id != 0 && id < stacks_.size() && frames.size() < kDeepest; id = stacks_[id].parent) {
     frames.push_back(stacks_[id].frame);
   }
   return frames;

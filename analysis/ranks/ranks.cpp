@@ -1,9 +1,12 @@
 #include "analysis/ranks/ranks.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <utility>
 
 #include "analysis/history/memory_state.h"
+#include "proto/base/hash.h"
 
 namespace tidemark {
 
@@ -55,8 +58,33 @@ std::vector<Candidate> candidates(const TraceModel& model, bool framework) {
   return all;
 }
 
-// What is alive at the rank's peak, by the text of its stack: ids differ from rank to rank.
-std::map<std::vector<std::string>, uint64_t> bytes_by_stack(const Candidate& c) {
+// Hashes of the text of every stack: ids differ from rank to rank. Those of its parent and its
+// frame make that of a stack, so the work does not grow with the depth of the stacks.
+using StackKey = std::pair<uint64_t, uint64_t>;
+
+std::vector<StackKey> stack_keys(const Dictionary& names) {
+  const auto extended = [](const StackKey& key, uint64_t word) {
+    return StackKey{mix_bits(key.first ^ word), mix_bits(key.second + word)};
+  };
+  std::vector<uint64_t> frames(names.frame_count());
+  for (uint32_t id = 0; id < frames.size(); ++id) {
+    frames[id] = std::hash<std::string>()(names.frame_text(id)) ^ hash_salt();
+  }
+  std::vector<StackKey> keys(names.stack_count());
+  for (uint32_t id = 1; id < keys.size(); ++id) {
+    const Stack& stack = names.stack(id);  // its parent has a smaller id
+    keys[id] = extended(keys[stack.parent], stack.frame < frames.size() ? frames[stack.frame] : 0);
+  }
+  return keys;
+}
+
+struct StackBytes {
+  uint32_t stack = 0;  // one of those with this text
+  uint64_t bytes = 0;
+};
+
+// What is alive at the rank's peak, by stack.
+std::map<StackKey, StackBytes> bytes_by_stack(const Candidate& c) {
   std::map<uint32_t, uint64_t> by_id;
   if (c.framework != nullptr) {
     const AllocationColumns& all = c.framework->allocations;
@@ -71,23 +99,34 @@ std::map<std::vector<std::string>, uint64_t> bytes_by_stack(const Candidate& c) 
       }
     }
   }
-  std::map<std::vector<std::string>, uint64_t> by_text;
-  for (const auto& [stack, bytes] : by_id) by_text[c.process->names.stack_text(stack)] += bytes;
+  const std::vector<StackKey> keys = stack_keys(c.process->names);
+  std::map<StackKey, StackBytes> by_text;
+  for (const auto& [stack, bytes] : by_id) {
+    StackBytes& sum = by_text[stack < keys.size() ? keys[stack] : StackKey()];
+    sum.stack = stack;
+    sum.bytes += bytes;
+  }
   return by_text;
 }
 
 std::vector<StackExcess> stack_excess(const Candidate& high, const Candidate& typical) {
   const auto theirs = bytes_by_stack(typical);
-  std::vector<StackExcess> all;
-  for (const auto& [frames, bytes] : bytes_by_stack(high)) {
-    const auto it = theirs.find(frames);
-    const uint64_t other = it != theirs.end() ? it->second : 0;
-    if (bytes > other) all.push_back({frames, bytes, other});
+  std::vector<std::pair<uint64_t, StackBytes>> order;  // with the bytes of the typical rank
+  for (const auto& [key, here] : bytes_by_stack(high)) {
+    const auto it = theirs.find(key);
+    const uint64_t other = it != theirs.end() ? it->second.bytes : 0;
+    if (here.bytes > other) order.emplace_back(other, here);
   }
-  std::stable_sort(all.begin(), all.end(), [](const StackExcess& a, const StackExcess& b) {
-    return a.bytes - a.typical_bytes > b.bytes - b.typical_bytes;
+  std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
+    const uint64_t x = a.second.bytes - a.first;
+    const uint64_t y = b.second.bytes - b.first;
+    return x != y ? x > y : a.second.stack < b.second.stack;
   });
-  if (all.size() > kMostStacks) all.resize(kMostStacks);
+  if (order.size() > kMostStacks) order.resize(kMostStacks);
+  std::vector<StackExcess> all;
+  for (const auto& [other, here] : order) {
+    all.push_back({high.process->names.stack_text(here.stack), here.bytes, other});
+  }
   return all;
 }
 
@@ -180,6 +219,7 @@ class DivergenceSearch {
 
  private:
   static constexpr int64_t kInstants = 128;
+  static constexpr int kMostTries = 64;
 
   struct Suspect {
     size_t rank = 0;
@@ -225,29 +265,44 @@ class DivergenceSearch {
   Divergence first_to_part() {
     std::stable_sort(suspects_.begin(), suspects_.end(),
                      [](const Suspect& a, const Suspect& b) { return a.parted < b.parted; });
-    Divergence first;
-    for (const Suspect& s : suspects_) {
-      if (first.found && s.parted > kept_) break;
-      const int64_t peak_ns = ranks_[s.rank].height.time_ns;
-      const uint64_t at_peak = excess(s.rank, peak_ns, middle_at(peak_ns));
-      if (at_peak < limit_) continue;
-      const int64_t since = parting(s, peak_ns);
-      if (first.found && since >= first.time_ns) continue;
-      first = {true, ranks_[s.rank].height.rank, since, at_peak};
-      kept_ = s.parted;
+    std::vector<Suspect> together;
+    auto next = suspects_.begin();
+    for (int tries = 0; tries < kMostTries; ++tries) {
+      if (together.empty()) {
+        if (next == suspects_.end()) break;
+        const auto begin = next;
+        while (next != suspects_.end() && next->parted == begin->parted) ++next;
+        together.assign(begin, next);
+      }
+      const auto [rank, since] = first_of(together);
+      const int64_t peak_ns = ranks_[rank].height.time_ns;
+      const uint64_t at_peak = excess(rank, peak_ns, middle_at(peak_ns));
+      if (at_peak >= limit_) return {true, ranks_[rank].height.rank, since, at_peak};
+      std::erase_if(together, [&](const Suspect& s) { return s.rank == rank; });
     }
-    return first;
+    return {};
   }
 
-  // Searches between the last instant at which it was level with the others and the next one.
-  int64_t parting(const Suspect& s, int64_t peak_ns) const {
-    int64_t below = s.parted == 0 ? begin_ns_ : instant(s.parted - 1);
-    int64_t above = std::min(peak_ns, instant(s.parted));
+  // Of ranks that parted between the same two instants, the first, and when: bisects for all of
+  // them at once.
+  std::pair<size_t, int64_t> first_of(std::vector<Suspect> suspects) const {
+    const int64_t parted = suspects.front().parted;
+    int64_t below = parted == 0 ? begin_ns_ : instant(parted - 1);
+    int64_t above = instant(parted);
     while (above - below > 1000) {
-      const int64_t middle = below + (above - below) / 2;
-      (excess(s.rank, middle, middle_at(middle)) < limit_ ? below : above) = middle;
+      const int64_t time = below + (above - below) / 2;
+      const uint64_t middle = middle_at(time);
+      std::vector<Suspect> apart;
+      for (const Suspect& s : suspects) {
+        if (time >= ranks_[s.rank].height.time_ns || excess(s.rank, time, middle) >= limit_) {
+          apart.push_back(s);
+        }
+      }
+      (apart.empty() ? below : above) = time;
+      if (!apart.empty()) suspects = std::move(apart);
     }
-    return above;
+    const size_t rank = suspects.front().rank;
+    return {rank, std::min(above, ranks_[rank].height.time_ns)};
   }
 
   const std::vector<Candidate>& ranks_;
@@ -256,7 +311,6 @@ class DivergenceSearch {
   uint64_t limit_ = 0;
   int64_t begin_ns_ = 0;
   int64_t end_ns_ = INT64_MIN;
-  int64_t kept_ = 0;  // the first one's instant
 };
 
 void add_clocks(const TraceModel& model, RankComparison& out) {

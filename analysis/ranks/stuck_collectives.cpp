@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "analysis/ranks/ranks.h"
 
@@ -13,6 +15,7 @@ struct LastCall {
   const ProcessModel* process = nullptr;
   std::optional<uint64_t> sequence;  // of its last collective; none: it never called one
   NcclOperation operation{};
+  uint32_t name = 0;  // string, of the communicator
 };
 
 // NCCL numbers collectives when it enqueues them. A call that waits for its peers before that has
@@ -21,16 +24,25 @@ bool waits_unnumbered(const NcclOperation& op) {
   return op.group == 0 && op.kind == NcclKind::kCollective && op.duration_ns == 0;
 }
 
-// Whether the same call is in the trace a second time, because it was enqueued later.
-bool taken_up_later(const ProcessModel& process, const NcclOperation& waiting) {
-  return std::any_of(process.nccl.begin(), process.nccl.end(), [&](const NcclOperation& op) {
-    return op.group != 0 && op.start_ns == waiting.start_ns && op.thread == waiting.thread;
-  });
+// The calls that were enqueued, by start and thread. One that waited before that is in the trace a
+// second time.
+using CallId = std::pair<int64_t, uint64_t>;
+
+std::set<CallId> enqueued_calls(const ProcessModel& process) {
+  std::set<CallId> calls;
+  for (const NcclOperation& op : process.nccl) {
+    if (op.group != 0) calls.emplace(op.start_ns, op.thread);
+  }
+  return calls;
 }
 
 void add_process(const ProcessModel& process, std::map<uint64_t, std::vector<LastCall>>& all) {
   std::map<uint64_t, LastCall> last;
-  for (const Communicator& c : process.communicators) last[c.id].process = &process;
+  for (const Communicator& c : process.communicators) {
+    LastCall& call = last[c.id];
+    call.process = &process;
+    if (call.name == 0) call.name = c.name;
+  }
   for (const NcclOperation& op : process.nccl) {
     if (op.kind == NcclKind::kPointToPoint || waits_unnumbered(op)) continue;
     LastCall& call = last[op.communicator];
@@ -40,8 +52,9 @@ void add_process(const ProcessModel& process, std::map<uint64_t, std::vector<Las
       call.operation = op;
     }
   }
+  const std::set<CallId> enqueued = enqueued_calls(process);
   for (const NcclOperation& op : process.nccl) {
-    if (!waits_unnumbered(op) || taken_up_later(process, op)) continue;
+    if (!waits_unnumbered(op) || enqueued.contains({op.start_ns, op.thread})) continue;
     LastCall& call = last[op.communicator];
     call.process = &process;
     const uint64_t next = call.sequence ? *call.sequence + 1 : 0;
@@ -79,10 +92,8 @@ std::optional<StuckCollective> judge(uint64_t id, const std::vector<LastCall>& c
   }
   if (stuck.absent.empty()) return std::nullopt;
   for (const LastCall& call : calls) {
-    for (const Communicator& c : call.process->communicators) {
-      if (c.id == id && stuck.communicator_name.empty()) {
-        stuck.communicator_name = call.process->names.string(c.name);
-      }
+    if (stuck.communicator_name.empty()) {
+      stuck.communicator_name = call.process->names.string(call.name);
     }
   }
   return stuck;

@@ -167,14 +167,15 @@ std::vector<StackShare> driver_shares(const ProcessModel& process, int64_t devic
     sums[a.stack].bytes += a.size_bytes;
     ++sums[a.stack].count;
   }
+  std::vector<std::pair<uint32_t, StackShare>> order(sums.begin(), sums.end());
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto& a, const auto& b) { return a.second.bytes > b.second.bytes; });
+  if (order.size() > limit) order.resize(limit);
   std::vector<StackShare> shares;
-  for (auto& [stack, share] : sums) {
+  for (auto& [stack, share] : order) {
     share.frames = process.names.stack_text(stack);
     shares.push_back(std::move(share));
   }
-  std::stable_sort(shares.begin(), shares.end(),
-                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
-  if (shares.size() > limit) shares.resize(limit);
   return shares;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -10,6 +11,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <utility>
 
@@ -79,6 +81,12 @@ void GzipInflater::give_input() {
 }
 
 const char* GzipInflater::grow() {
+  // Snapshots shrink to a tenth or twentieth; deflate can shrink zeros to a thousandth.
+  constexpr uint64_t kMostTimesLarger = 250;
+  constexpr uint64_t kAnyway = uint64_t{16} << 20;
+  if (size_ > kAnyway && size_ / kMostTimesLarger > input_.size()) {
+    return "inflates to more than 250 times its size, which no snapshot does";
+  }
   // The buffer is one byte larger than the limit, so that a file of exactly the limit can end.
   if (size_ > max_bytes_) return "inflates to more than the memory limit for compressed input";
   const size_t wanted = std::max<size_t>({capacity_ * 2, input_.size() * 4, size_t{1} << 16});
@@ -157,8 +165,16 @@ ByteSource::~ByteSource() {
 uint64_t default_max_inflated_bytes() {
   const long pages = sysconf(_SC_PHYS_PAGES);
   const long page_bytes = sysconf(_SC_PAGESIZE);
-  if (pages <= 0 || page_bytes <= 0) return uint64_t{1} << 30;
-  return static_cast<uint64_t>(pages) * static_cast<uint64_t>(page_bytes) / 2;
+  uint64_t memory = pages <= 0 || page_bytes <= 0
+                        ? uint64_t{2} << 30
+                        : static_cast<uint64_t>(pages) * static_cast<uint64_t>(page_bytes);
+  struct rlimit limit {};
+  if (::getrlimit(RLIMIT_AS, &limit) == 0) memory = std::min<uint64_t>(memory, limit.rlim_cur);
+  uint64_t of_container = 0;
+  if (std::ifstream("/sys/fs/cgroup/memory.max") >> of_container) {  // "max": none
+    memory = std::min(memory, of_container);
+  }
+  return memory / 2;
 }
 
 Result<ByteSource> open_bytes(const std::string& path, uint64_t max_inflated_bytes) {

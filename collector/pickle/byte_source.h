@@ -37,7 +37,7 @@ class ByteSource {
   Ownership ownership_ = Ownership::kNone;
 };
 
-// Half of the physical memory.
+// Half of the memory that there is: of the machine, of the container, or by `ulimit -v`.
 uint64_t default_max_inflated_bytes();
 
 // Opens a regular file that is not empty. A gzip file may have several members; together they may

@@ -152,6 +152,9 @@ bool PickleParser::within_limits() {
   if (cursor_.memo_size > limits_.max_memo_entries) {
     return fail_op("exceeds the limit of memo entries");
   }
+  if (static_cast<uint64_t>(cursor_.top - stack_.data()) > limits_.max_stack) {
+    return fail_op("exceeds the limit of values on the stack");
+  }
   if (const char* why = builder_.check_limits()) return fail_op(why);
   return true;
 }

@@ -109,6 +109,7 @@ static_assert(sizeof(PickleValue) == 8);
 struct PickleLimits {
   uint16_t max_depth = 64;  // containers inside containers; a snapshot has six
   uint64_t max_memo_entries = uint64_t{1} << 32;
+  uint64_t max_stack = uint64_t{1} << 36;  // values at once
   uint64_t max_containers = uint64_t{1} << 32;
   uint64_t max_values = uint64_t{1} << 36;  // capacity for values in containers, 8 bytes each
 };

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
@@ -14,7 +13,7 @@
 #include "collector/pickle/reader.h"
 #include "collector/snapshot/event_encoder.h"
 #include "collector/snapshot/name_writer.h"
-#include "proto/base/hash.h"
+#include "collector/snapshot/snapshot_entry.h"
 #include "proto/base/version.h"
 #include "proto/snapshot_actions.h"
 
@@ -35,25 +34,6 @@ constexpr std::array<std::pair<std::string_view, Category>, 7> kCategories = {{
     {"optimizer_state", Category::kOptimizerState},
 }};
 
-// Keys of a trace entry, and their positions in kEntryKeys.
-enum class EntryKey : uint8_t {
-  kAction,
-  kAddress,
-  kDeviceFree,
-  kSize,
-  kStream,
-  kTime,
-  kFrames,
-  kPool,
-  kCategory,
-  kForwardFrames,
-  kCompileContext,
-  kMetadata,
-};
-constexpr std::array<std::string_view, 14> kEntryKeys = {
-    "action",          "addr",          "device_free", "size",           "stream",
-    "time_us",         "frames",        "pool_id",     "category",       "forward_frames",
-    "compile_context", "user_metadata", "device",      "segment_pool_id"};
 constexpr std::array<std::string_view, 12> kSegmentKeys = {
     "device", "address",      "total_size",      "allocated_size", "active_size", "requested_size",
     "stream", "segment_type", "segment_pool_id", "is_expandable",  "frames",      "blocks"};
@@ -63,26 +43,19 @@ constexpr std::array<std::string_view, 4> kRootKeys = {
     "segments", "device_traces", "allocator_settings", "external_annotations"};
 
 constexpr int64_t kMaxMicroseconds = INT64_MAX / 1000;
+constexpr size_t kMostDevices = 128;  // c10::DeviceIndex is an int8_t
 
-// A list of frames as a key: equal if the same values are in the same order.
-struct FrameList {
-  std::span<const PickleValue> items;
-
-  friend bool operator==(const FrameList& a, const FrameList& b) {
-    return a.items.size() == b.items.size() &&
-           std::memcmp(a.items.data(), b.items.data(), a.items.size_bytes()) == 0;
-  }
-};
-
-struct FrameListHash {
-  size_t operator()(const FrameList& list) const {
-    uint64_t hash = hash_salt();
-    for (const PickleValue value : list.items) {
-      hash = hash_word(hash, std::bit_cast<uint64_t>(value));
-    }
-    return hash;
-  }
-};
+// Snapshots of torch 2.0 to 2.13 have one value in 4 bytes or more and one container in 35; the
+// limits leave ample space, and keep a crafted file from taking far more memory than its size.
+PickleLimits limits_for(uint64_t bytes) {
+  constexpr uint64_t kAnyway = uint64_t{1} << 16;
+  PickleLimits limits;
+  limits.max_containers = kAnyway + bytes / 8;
+  limits.max_memo_entries = kAnyway + bytes / 4;
+  limits.max_stack = kAnyway + bytes / 4;
+  limits.max_values = 4 * kAnyway + bytes;
+  return limits;
+}
 
 class SnapshotImporter {
  public:
@@ -106,6 +79,12 @@ class SnapshotImporter {
     note_unknown_keys(doc_.root(), kRootKeys);
     write_settings(doc_.find(doc_.root(), "allocator_settings"));
     const auto devices = doc_.items(traces);
+    if (devices.size() > kMostDevices) {
+      return Error{
+          fmt::format("{}: \"device_traces\" has {} lists, one per device; PyTorch has at "
+                      "most {} devices",
+                      name, devices.size(), kMostDevices)};
+    }
     for (size_t device = 0; device < devices.size(); ++device) {
       write_trace(static_cast<int64_t>(device), devices[device]);
     }
@@ -164,42 +143,26 @@ class SnapshotImporter {
     return std::string(doc_.as_string(value).value_or(""));
   }
 
-  // The positions of the known keys among the values of an entry. Entries share their keys, so this
-  // is computed once, not for every entry.
-  class EntryReader {
-   public:
-    EntryReader() { slots_.fill(-1); }
-    void read(const PickleDocument& doc, PickleValue entry) {
-      values_ = doc.values(entry);
-      const auto keys = doc.keys(entry);
-      if (keys.data() == keys_ && keys.size() == key_count_) return;
-      keys_ = keys.data();
-      key_count_ = keys.size();
-      slots_.fill(-1);
-      for (size_t i = 0; i < keys.size(); ++i) {
-        const auto name = doc.as_string(keys[i]).value_or("");
-        const auto known = std::find(kEntryKeys.begin(), kEntryKeys.end(), name);
-        if (known != kEntryKeys.end()) {
-          slots_[static_cast<size_t>(known - kEntryKeys.begin())] = static_cast<int64_t>(i);
-        }
-      }
-    }
-    PickleValue get(EntryKey key) const {
-      const int64_t slot = slots_[static_cast<size_t>(key)];
-      return slot < 0 ? PickleValue() : values_[static_cast<size_t>(slot)];
-    }
-
-   private:
-    std::span<const PickleValue> values_;
-    const PickleValue* keys_ = nullptr;
-    size_t key_count_ = 0;
-    std::array<int64_t, kEntryKeys.size()> slots_;
-  };
+  // Dicts of a snapshot have 14 keys at most. One with very many, referred to very often, would
+  // take very long.
+  bool is_plausible(PickleValue dict) const {
+    constexpr size_t kMostKeys = 256;
+    return doc_.keys(dict).size() <= kMostKeys;
+  }
 
   void write_trace(int64_t device, PickleValue trace) {
     EntryReader reader;
     int64_t ordinal = 0;
-    for (const PickleValue entry : doc_.items(trace)) {
+    const auto entries = doc_.items(trace);
+    if (!entries.empty() && !read_lists_.is_first(trace)) {
+      ++summary_.skipped;
+      return;
+    }
+    for (const PickleValue entry : entries) {
+      if (!is_plausible(entry)) {
+        ++summary_.skipped;
+        continue;
+      }
       reader.read(doc_, entry);
       FrameworkEvent event{};
       event.action = action_of(reader.get(EntryKey::kAction));
@@ -270,13 +233,20 @@ class SnapshotImporter {
   uint32_t stack_of(PickleValue frames) {
     const auto items = doc_.items(frames);
     if (items.empty()) return 0;
+    // A list that entries share is hashed once, however long it is.
+    uint32_t& of_list = ids_of_container_[frames.container_id()];
+    if (of_list != 0 && (of_list & kForwardStack) == 0) return of_list - 1;
     const auto [known, is_new] = stacks_.try_emplace(FrameList{items}, 0);
-    if (!is_new) return known->second;
+    if (!is_new) {
+      of_list = known->second + 1;
+      return known->second;
+    }
     uint32_t stack = 0;
     for (auto frame = items.rbegin(); frame != items.rend(); ++frame) {
       const uint32_t id = frame_of(*frame);
       if (id != 0) stack = names_.stack(stack, id);
     }
+    of_list = stack + 1;
     return known->second = stack;
   }
 
@@ -311,7 +281,7 @@ class SnapshotImporter {
   uint32_t forward_stack_of(PickleValue lines) {
     if (!lines.is_container()) return 0;
     uint32_t& known = ids_of_container_[lines.container_id()];
-    if (known != 0) return known;
+    if ((known & kForwardStack) != 0) return known & ~kForwardStack;
     const auto items = doc_.items(lines);
     uint32_t stack = 0;
     for (auto line = items.rbegin(); line != items.rend(); ++line) {
@@ -320,10 +290,15 @@ class SnapshotImporter {
       frame.kind = FrameKind::kAutograd;
       stack = names_.stack(stack, names_.frame(frame));
     }
-    return known = stack;
+    known = stack | kForwardStack;
+    return stack;
   }
 
   void write_annotation(PickleValue value) {
+    if (!is_plausible(value)) {
+      ++summary_.skipped;
+      return;
+    }
     const auto stage = doc_.as_string(doc_.find(value, "stage")).value_or("");
     const auto us = doc_.as_i64(doc_.find(value, "time_us"));
     if ((stage != "START" && stage != "END") || !us || *us < 0 || *us > kMaxMicroseconds) {
@@ -341,8 +316,9 @@ class SnapshotImporter {
   }
 
   void write_segment(PickleValue value) {
-    const auto address = doc_.as_address(doc_.find(value, "address"));
-    const auto size = doc_.as_u64(doc_.find(value, "total_size"));
+    const bool plausible = is_plausible(value);
+    const auto address = plausible ? doc_.as_address(doc_.find(value, "address")) : std::nullopt;
+    const auto size = plausible ? doc_.as_u64(doc_.find(value, "total_size")) : std::nullopt;
     if (!address || !size) {
       ++summary_.skipped;
       return;
@@ -368,9 +344,12 @@ class SnapshotImporter {
     ++summary_.segments;
     note_unknown_keys(value, kSegmentKeys);
     uint64_t next = segment.address;
-    for (const PickleValue block : doc_.items(doc_.find(value, "blocks"))) {
-      next = write_block(block, segment, next);
+    const PickleValue blocks = doc_.find(value, "blocks");
+    if (!read_lists_.is_first(blocks)) {
+      ++summary_.skipped;
+      return;
     }
+    for (const PickleValue block : doc_.items(blocks)) next = write_block(block, segment, next);
   }
 
   uint64_t number(PickleValue dict, std::string_view key) const {
@@ -379,6 +358,10 @@ class SnapshotImporter {
 
   // Returns where the next block begins: torch 2.0 writes no addresses, only sizes in order.
   uint64_t write_block(PickleValue value, const SegmentState& segment, uint64_t expected) {
+    if (!is_plausible(value)) {
+      ++summary_.skipped;
+      return expected;
+    }
     const auto size = doc_.as_u64(doc_.find(value, "size"));
     const auto state = doc_.as_string(doc_.find(value, "state")).value_or("");
     if (!size) {
@@ -455,11 +438,17 @@ class SnapshotImporter {
     PickleValue last;
     uint32_t last_id = 0;
 
+    std::unordered_map<uint64_t, uint32_t> known;  // of the others, by value
+
     uint32_t id(SnapshotImporter& importer, PickleValue value) {
       if (value == last) return last_id;
       last = value;
-      const auto text = importer.doc_.as_string(value).value_or("");
-      return last_id = text == "N/A" ? 0 : importer.names_.string(text);
+      const auto [entry, is_new] = known.try_emplace(std::bit_cast<uint64_t>(value), 0);
+      if (is_new) {
+        const auto text = importer.doc_.as_string(value).value_or("");
+        entry->second = text == "N/A" ? 0 : importer.names_.string(text);
+      }
+      return last_id = entry->second;
     }
   };
 
@@ -467,7 +456,10 @@ class SnapshotImporter {
   TraceWriter& writer_;
   NameWriter names_;
   EventEncoder events_;
-  std::vector<uint32_t> ids_of_container_;  // id of the frame or forward stack, by container
+  // By container: the id of a frame, a stack + 1, or a forward stack with the bit kForwardStack.
+  static constexpr uint32_t kForwardStack = uint32_t{1} << 31;
+  std::vector<uint32_t> ids_of_container_;
+  ReadLists read_lists_;
   std::unordered_map<FrameList, uint32_t, FrameListHash> stacks_;
   std::vector<std::pair<PickleValue, FrameworkAction>> known_actions_;
   RepeatedText compile_context_;
@@ -489,7 +481,7 @@ bool looks_like_pickle(std::span<const uint8_t> bytes) {
 
 Result<ImportSummary> import_snapshot(std::span<const uint8_t> pickle, const std::string& name,
                                       TraceWriter& writer, int64_t rank) {
-  Result<PickleDocument> document = parse_pickle(pickle);
+  Result<PickleDocument> document = parse_pickle(pickle, limits_for(pickle.size()));
   if (!document) return Error{name + ": " + document.error().message};
   return SnapshotImporter(*document, writer).run(name, rank);
 }

@@ -21,16 +21,13 @@ CachingAllocator::CachingAllocator(const AllocatorSettings& settings, const Allo
 }
 
 uint32_t CachingAllocator::find_list(uint64_t stream, uint32_t pool, bool small) const {
-  const auto fits = [&](uint32_t i) {
-    const BlockPool& p = pools_[lists_[i].pool];
-    return lists_[i].stream == stream && p.pool == pool && p.small == small;
-  };
   uint32_t& last = last_list_[small ? 1 : 0];
-  if (last < lists_.size() && fits(last)) return last;
-  for (uint32_t i = 0; i < lists_.size(); ++i) {
-    if (fits(i)) return last = i;
+  if (last < lists_.size()) {
+    const BlockPool& p = pools_[lists_[last].pool];
+    if (lists_[last].stream == stream && p.pool == pool && p.small == small) return last;
   }
-  return kNoList;
+  const auto known = list_of_.find({stream, pool, small});
+  return known != list_of_.end() ? last = known->second : kNoList;
 }
 
 uint32_t CachingAllocator::list_for(uint64_t stream, uint32_t pool, bool small) {
@@ -46,6 +43,8 @@ uint32_t CachingAllocator::list_for(uint64_t stream, uint32_t pool, bool small) 
     return lists_[other].stream < stream;
   });
   home->lists.insert(at, index);
+  list_of_.emplace(std::tuple(stream, pool, small), index);
+  largest_free_.resize(lists_.size());
   return index;
 }
 
@@ -86,11 +85,13 @@ void CachingAllocator::insert_free(uint32_t index) {
   StreamList& list = lists_[b.list];
   b.gc_base = pools_[list.pool].calls;
   list.free.insert({b.size, order_of(b), index});
+  note_largest(b.list);
 }
 
 void CachingAllocator::erase_free(uint32_t index) {
   const Block& b = blocks_[index];
   lists_[b.list].free.erase(FreeSet::Entry{b.size, order_of(b), index});
+  note_largest(b.list);
 }
 
 bool CachingAllocator::mergeable(uint32_t into, uint32_t from) const {
@@ -143,6 +144,7 @@ uint32_t CachingAllocator::take_free(uint32_t list, uint64_t size) {
   if (at == home.free.end()) return 0;
   const uint32_t block = home.free.at(at).block;
   home.free.erase(at);
+  note_largest(list);
   return block;
 }
 
@@ -212,10 +214,12 @@ void CachingAllocator::note_peaks() {
   requested_peak_ = std::max(requested_peak_, totals_.requested);
   if (totals_.reserved <= peak_.reserved) return;
   peak_ = {totals_.reserved, totals_.allocated, totals_.reserved - totals_.active, 0};
-  for (const StreamList& list : lists_) {
-    if (list.free.empty()) continue;
-    peak_.largest_hole = std::max(peak_.largest_hole, list.free.largest().size);
-  }
+  peak_.largest_hole = largest_free_.largest();
+}
+
+void CachingAllocator::note_largest(uint32_t list) {
+  const FreeSet& free = lists_[list].free;
+  largest_free_.set(list, free.empty() ? 0 : free.largest().size);
 }
 
 void CachingAllocator::release(uint32_t id) {

@@ -9,12 +9,15 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "analysis/history/block_map.h"
 #include "analysis/history/block_store.h"
 #include "analysis/whatif/allocator/free_set.h"
+#include "analysis/whatif/allocator/maximum_of.h"
 #include "analysis/whatif/allocator/segment_addresses.h"
 #include "analysis/whatif/allocator/settings.h"
 
@@ -167,6 +170,7 @@ class CachingAllocator {
   void place(uint32_t id, uint32_t index, uint64_t size, uint64_t requested);
   void free_block(uint32_t index);
   void note_peaks();
+  void note_largest(uint32_t list);
   void complete_first(size_t count);
 
   uint64_t expandable_size(uint32_t index) const;
@@ -191,6 +195,8 @@ class CachingAllocator {
   BlockStore<Block> blocks_;
   std::vector<BlockPool> pools_;
   std::vector<StreamList> lists_;
+  std::map<std::tuple<uint64_t, uint32_t, bool>, uint32_t> list_of_;  // by stream, pool, small
+  MaximumOf largest_free_;                                            // by list
   std::vector<Segment> segments_;
   std::vector<uint32_t> block_of_;  // by id; 0: not in use
   std::vector<uint32_t> pending_;   // ids in order of release; some are already completed

@@ -93,7 +93,7 @@ TEST_F(ByteSourceTest, InflatesGzip) {
     EXPECT_EQ(text_of(*source), text);
     EXPECT_TRUE(source->was_compressed());
   }
-  const std::string zeros(20'000'000, '\0');  // inflates to 1000 times its size
+  const std::string zeros(10'000'000, '\0');  // inflates to 1000 times its size, but not to much
   const Result<ByteSource> source = open_bytes(write("zeros.gz", gzip(zeros)));
   ASSERT_TRUE(source.ok());
   EXPECT_EQ(text_of(*source), zeros);
@@ -117,6 +117,11 @@ TEST_F(ByteSourceTest, LimitsWhatGzipInflatesTo) {
   EXPECT_EQ(error_of(gzip(text), 100'000), "no error");
   EXPECT_EQ(error_of(text, 10), "no error");  // not compressed: no limit
   EXPECT_GT(default_max_inflated_bytes(), uint64_t{1} << 20);
+}
+
+TEST_F(ByteSourceTest, RefusesWhatInflatesBeyondReason) {
+  EXPECT_EQ(error_of(gzip(std::string(50'000'000, '\0')), UINT64_MAX - 1),
+            "inflates to more than 250 times its size, which no snapshot does");
 }
 
 TEST_F(ByteSourceTest, NoticesGzipThatIsCutOff) {

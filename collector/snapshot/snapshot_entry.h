@@ -1,0 +1,102 @@
+// Parts of a snapshot's import: the keys of a trace entry, its list of frames, lists already read.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <unordered_set>
+
+#include "collector/pickle/reader.h"
+#include "proto/base/hash.h"
+
+namespace tidemark {
+
+// Keys of a trace entry, and their positions in kEntryKeys.
+enum class EntryKey : uint8_t {
+  kAction,
+  kAddress,
+  kDeviceFree,
+  kSize,
+  kStream,
+  kTime,
+  kFrames,
+  kPool,
+  kCategory,
+  kForwardFrames,
+  kCompileContext,
+  kMetadata,
+};
+inline constexpr std::array<std::string_view, 14> kEntryKeys = {
+    "action",          "addr",          "device_free", "size",           "stream",
+    "time_us",         "frames",        "pool_id",     "category",       "forward_frames",
+    "compile_context", "user_metadata", "device",      "segment_pool_id"};
+
+// The positions of the known keys among the values of an entry. Entries share their keys, so this
+// is computed once, not for every entry.
+class EntryReader {
+ public:
+  EntryReader() { slots_.fill(-1); }
+  void read(const PickleDocument& doc, PickleValue entry) {
+    values_ = doc.values(entry);
+    const auto keys = doc.keys(entry);
+    if (keys.data() == keys_ && keys.size() == key_count_) return;
+    keys_ = keys.data();
+    key_count_ = keys.size();
+    slots_.fill(-1);
+    for (size_t i = 0; i < keys.size(); ++i) {
+      const auto name = doc.as_string(keys[i]).value_or("");
+      const auto known = std::find(kEntryKeys.begin(), kEntryKeys.end(), name);
+      if (known != kEntryKeys.end()) {
+        slots_[static_cast<size_t>(known - kEntryKeys.begin())] = static_cast<int64_t>(i);
+      }
+    }
+  }
+  PickleValue get(EntryKey key) const {
+    const int64_t slot = slots_[static_cast<size_t>(key)];
+    return slot < 0 ? PickleValue() : values_[static_cast<size_t>(slot)];
+  }
+
+ private:
+  std::span<const PickleValue> values_;
+  const PickleValue* keys_ = nullptr;
+  size_t key_count_ = 0;
+  std::array<int64_t, kEntryKeys.size()> slots_;
+};
+
+// A pickle may refer to one container any number of times, at two bytes each. torch never does so
+// for lists of entries or blocks: they are read once.
+class ReadLists {
+ public:
+  bool is_first(PickleValue list) {
+    return !list.is_container() || ids_.insert(list.container_id()).second;
+  }
+
+ private:
+  std::unordered_set<uint32_t> ids_;
+};
+
+// A list of frames as a key: equal if the same values are in the same order.
+struct FrameList {
+  std::span<const PickleValue> items;
+
+  friend bool operator==(const FrameList& a, const FrameList& b) {
+    return a.items.size() == b.items.size() &&
+           std::memcmp(a.items.data(), b.items.data(), a.items.size_bytes()) == 0;
+  }
+};
+
+struct FrameListHash {
+  size_t operator()(const FrameList& list) const {
+    uint64_t hash = hash_salt();
+    for (const PickleValue value : list.items) {
+      hash = hash_word(hash, std::bit_cast<uint64_t>(value));
+    }
+    return hash;
+  }
+};
+
+}  // namespace tidemark
