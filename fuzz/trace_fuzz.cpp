@@ -2,32 +2,13 @@
 // report. Checksums would reject nearly all inputs, so they are corrected first in every frame that
 // can be found.
 #include <cstdint>
-#include <cstring>
 #include <vector>
 
 #include "analysis/report/report.h"
+#include "mended_trace.h"
 #include "nameless_file.h"
-#include "proto/frame.h"
 
 namespace {
-
-void mend_checksums(std::vector<uint8_t>& bytes) {
-  using namespace tidemark;
-  for (size_t at = sizeof(FileHeader); at + sizeof(FrameHeader) <= bytes.size();) {
-    FrameHeader header;
-    std::memcpy(&header, bytes.data() + at, sizeof header);
-    if (header.magic != kFrameMagic) {
-      ++at;
-      continue;
-    }
-    const size_t payload = at + sizeof header;
-    const size_t stored = std::min<size_t>(header.stored_bytes, bytes.size() - payload);
-    header.payload_crc = crc32(bytes.data() + payload, stored);
-    header.header_crc = header_crc(header);
-    std::memcpy(bytes.data() + at, &header, sizeof header);
-    at = payload + stored;
-  }
-}
 
 template <typename... Rows>
 void decode(tidemark::BlockDecoder& decoder, const tidemark::BlockRef& ref,

@@ -1,0 +1,130 @@
+// Reads any bytes as a trace or a snapshot and does with it all that the commands and the viewer
+// do: report, diff, what-if, every export, the viewer's model. Live memory must stay proportional
+// to the input.
+#include <sanitizer/allocator_interface.h>
+#include <stdlib.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "analysis/report/diff.h"
+#include "analysis/whatif/whatif_report.h"
+#include "collector/snapshot/snapshot_import.h"
+#include "export/perfetto/perfetto_export.h"
+#include "export/report/diff_text.h"
+#include "export/report/report_html.h"
+#include "export/report/report_json.h"
+#include "export/report/report_text.h"
+#include "export/snapshot/snapshot_export.h"
+#include "export/tables/csv_tables.h"
+#include "export/tables/sqlite_tables.h"
+#include "mended_trace.h"
+#include "nameless_file.h"
+#include "proto/write/trace_writer.h"
+#include "viewer/model/trace/view_model.h"
+
+namespace {
+
+using namespace tidemark;
+
+// Blocks are compressed, so a row may take less than a byte of the file.
+constexpr size_t kAnyway = size_t{128} << 20;
+constexpr size_t kTimesInput = 4096;
+
+std::atomic<size_t> g_live{0};
+std::atomic<size_t> g_allowed{SIZE_MAX};
+
+void on_malloc(const volatile void*, size_t bytes) {
+  if (g_live.fetch_add(bytes) + bytes <= g_allowed.load()) return;
+  std::fputs("memory out of proportion to the input\n", stderr);
+  std::abort();
+}
+
+void on_free(const volatile void* memory) {
+  if (memory != nullptr) {
+    g_live.fetch_sub(__sanitizer_get_allocated_size(const_cast<const void*>(memory)));
+  }
+}
+
+const std::string& scratch() {
+  static const std::string path = [] {
+    char name[] = "/tmp/everything_fuzz.XXXXXX";
+    return std::string(::mkdtemp(name) != nullptr ? name : "/tmp");
+  }();
+  return path;
+}
+
+Result<TraceReader> open_input(std::span<const uint8_t> input) {
+  if (!looks_like_pickle(input)) {
+    std::vector<uint8_t> bytes(input.begin(), input.end());
+    mend_checksums(bytes);
+    return reader_of(bytes);
+  }
+  const int fd = ::memfd_create("fuzz", MFD_CLOEXEC);
+  FdSink sink(fd);
+  TraceWriter writer(sink);
+  const auto summary = import_snapshot(input, "fuzz", writer);
+  if (summary && writer.finish()) return TraceReader::from_fd(fd, "fuzz");
+  ::close(fd);
+  return Error{"not a snapshot"};
+}
+
+void export_all(const TraceModel& model, const TraceReader& reader, const Report& report) {
+  const ExportInput input{model, {&reader, 1}, &report};
+  ExportOptions options;
+  options.events = true;
+  options.max_bytes = uint64_t{1} << 26;
+  (void)export_perfetto(input, options, scratch() + "/out.pftrace", {});
+  (void)export_sqlite(input, options, scratch() + "/out.db", {});
+  (void)export_csv(input, options, scratch() + "/csv", {});
+  (void)export_snapshot(input, options, scratch() + "/out.pickle", {});
+  std::error_code error;
+  std::filesystem::remove_all(scratch() + "/csv", error);
+}
+
+void use(const TraceReader& reader) {
+  Result<TraceModel> model = load_trace({&reader, 1}, {}, {});
+  if (!model) return;
+  const Result<Report> report = make_report(*model, {});
+  if (!report) return;
+  (void)report_as_text(*report, {});
+  (void)report_as_json(*report);
+  (void)report_as_html(*report);
+  ReportOptions all;
+  all.stacks = SIZE_MAX;
+  const Result<Report> whole = make_report(*model, all);
+  const Result<Diff> diff = compare(*report, *whole);
+  if (diff) {
+    (void)diff_as_text(*diff, {});
+    (void)diff_as_json(*diff);
+  }
+  WhatIfQuestion question;
+  question.all = true;
+  (void)make_whatif_report(*model, question);
+  export_all(*model, reader, *report);
+  (void)view::make_model(std::move(*model), {});
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  __sanitizer_install_malloc_and_free_hooks(on_malloc, on_free);
+  return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const auto reader = open_input({data, size});
+  if (!reader) return 0;
+  uint64_t rows = 0;
+  for (const BlockRef& ref : reader->blocks()) rows += ref.rows;
+  if (rows > 50'000) return 0;  // limits the time, not needed for safety
+  g_allowed = g_live + kAnyway + kTimesInput * size;
+  use(*reader);
+  g_allowed = SIZE_MAX;
+  return 0;
+}
