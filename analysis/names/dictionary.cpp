@@ -66,6 +66,8 @@ Dictionary Dictionary::load(const TraceReader& reader, BlockDecoder& decoder, ui
   for (uint32_t id = 0; id < d.stacks_.size(); ++id) {
     // A stack is recorded after its parent; anything else could form a cycle.
     if (d.stacks_[id].parent >= id) d.stacks_[id].parent = 0;
+    // Users of frame ids may size tables by them.
+    if (d.stacks_[id].frame >= d.frames_.size()) d.stacks_[id].frame = 0;
   }
   return d;
 }

@@ -427,6 +427,7 @@ class TableDump {
     for_each_used_stack([&](size_t i, uint32_t stack, const std::vector<uint32_t>& frames) {
       for (size_t position = 0; position < frames.size(); ++position) {
         const uint32_t frame = frames[position];
+        if (frame == 0) continue;  // it is not in the trace
         if (frame >= used[i].size()) used[i].resize(frame + 1);
         used[i][frame] = 1;
         sink_.integer(stacks_[i]->base() + stack);

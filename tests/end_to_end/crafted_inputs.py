@@ -69,4 +69,19 @@ many = made(growing_inputs.devices, tmp, 50_000)
 costs(many, 150)
 check_equal(len(report(many)["ranks"][0]["devices"]), 1024, "devices beyond the limit")
 
+# A stack whose frame is missing: its id must not become the size of a table.
+trace = growing_inputs.TraceFile()
+trace.table(1, "Processes", [growing_inputs.process_row(trace, 1, 0, 1)])
+trace.table(1, "Frames", [{"id": 1, "function": trace.string(1, "f"), "kind": 1}])
+trace.table(1, "Stacks", [{"id": 1, "frame": 0xFFFFFFFF}, {"id": 2, "parent": 1, "frame": 1 << 30}])
+trace.table(1, "FrameworkEvents", [
+    {"time_ns": 1, "action": 4, "address": BASE, "size_bytes": 2 * MiB, "stack": 1},
+    {"time_ns": 2, "action": 1, "address": BASE, "size_bytes": 512, "block_bytes": 512, "stack": 2}])
+path = trace.save(tmp / "frames.tmk")
+costs(path, 60)
+for form in ("csv", "sqlite", "perfetto", "snapshot"):
+    status, said, _, mib = cost([TIDEMARK, "export", path, "--format", form, "-o", tmp / form])
+    check_equal(status, 0, f"{form} of a missing frame: {said}")
+    check(mib < 60, f"{form} of a missing frame: {mib:.0f} MiB")
+
 finish()
