@@ -23,7 +23,7 @@
 namespace tidemark::injector {
 namespace {
 
-PidLock g_initialising;
+PidLock g_initialising{PidLock::Use::kForeignCalls};
 constexpr uint32_t kInitialisePatienceMs = 2000;
 int g_initialised_in = 0;  // pid: a forked child starts over; under g_initialising
 

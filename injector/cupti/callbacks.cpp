@@ -12,6 +12,7 @@
 #include "injector/nccl/operations.h"
 #include "injector/process/complain.h"
 #include "injector/process/own_scope.h"
+#include "injector/process/tool_thread.h"
 #include "injector/python/stack.h"
 #include "injector/python/walk.h"
 #include "injector/recorder/recorder.h"
@@ -354,6 +355,7 @@ bool start_callbacks(const CuptiFunctions& functions, const Options& options) no
   g_cupti = &functions;
   g_stacks = options.driver_stacks();
   for (auto& name : g_owner_names) name.store(0);
+  const ForeignCall foreign;
   const CUptiResult result = functions.subscribe(&g_subscriber, on_callback, nullptr);
   if (result != CUPTI_SUCCESS) {
     g_subscriber = nullptr;
@@ -372,6 +374,7 @@ bool start_callbacks(const CuptiFunctions& functions, const Options& options) no
 void stop_callbacks() noexcept {
   if (g_subscriber == nullptr) return;
   const OwnScope own;
+  const ForeignCall foreign;
   g_cupti->unsubscribe(g_subscriber);
   g_subscriber = nullptr;
 }

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "injector/process/tool_thread.h"
+
 namespace tidemark::injector {
 namespace {
 
@@ -219,6 +221,7 @@ bool for_each_cupti_candidate(std::span<const std::string_view> mapped, Candidat
 }
 
 void load_cupti(CuptiLibrary& out) noexcept {
+  const ForeignCall foreign;
   static MappedPaths paths;  // 16 KiB: too large for the stack of a host thread
   paths.count = 0;
   dl_iterate_phdr(collect_path, &paths);

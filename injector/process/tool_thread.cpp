@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <cassert>
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
@@ -97,6 +98,15 @@ int64_t monotonic_ms() noexcept {
   return static_cast<int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1'000'000;
 }
 
+#ifndef NDEBUG
+// Locks of kOurCodeOnly that this thread holds.
+static thread_local constinit int t_held __attribute__((tls_model("initial-exec"))) = 0;
+
+ForeignCall::ForeignCall() noexcept {
+  assert(t_held == 0);
+}
+#endif
+
 bool PidLock::try_lock() noexcept {
   const int32_t self = static_cast<int32_t>(getpid());
   int32_t owner = 0;
@@ -105,7 +115,17 @@ bool PidLock::try_lock() noexcept {
     // Held by the parent: never released here. 0: the exchange failed for no reason.
     if (owner == self) return false;
   }
+#ifndef NDEBUG
+  if (use_ == Use::kOurCodeOnly) ++t_held;
+#endif
   return true;
+}
+
+void PidLock::unlock() noexcept {
+#ifndef NDEBUG
+  if (use_ == Use::kOurCodeOnly) --t_held;
+#endif
+  owner_.store(0, std::memory_order_release);
 }
 
 bool PidLock::lock_for(uint32_t timeout_ms) noexcept {
@@ -118,6 +138,7 @@ bool PidLock::lock_for(uint32_t timeout_ms) noexcept {
 }
 
 void PidLock::lock() noexcept {
+  assert(use_ == Use::kOurCodeOnly);
   while (!try_lock()) sched_yield();
 }
 

@@ -11,6 +11,7 @@
 #include "abi/cuda_functions.h"
 #include "injector/driver/objects.h"
 #include "injector/process/own_scope.h"
+#include "injector/process/tool_thread.h"
 #include "injector/recorder/process_rows.h"
 #include "injector/recorder/recorder.h"
 #include "injector/sampling/nvml_sampler.h"
@@ -52,6 +53,7 @@ void find(void* library, const char* name, Function& out) {
 
 // libcuda is loaded (it loaded us), so this finds the copy in use and loads none.
 bool load_driver() {
+  const ForeignCall foreign;  // its callers go on to call the driver
   if (g_driver.loaded) return true;
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) return false;
