@@ -28,7 +28,7 @@ void ask_nvml(const NvmlLibrary& nvml, const DeviceFacts& facts, LiveDevice& dev
   DeviceMemory memory;
   device.used_known = nvml.read_memory(handle, memory);
   device.used_bytes = memory.used_bytes;
-  static ListedProcess listed[256];
+  ListedProcess listed[256];
   size_t count = 0;
   if (!nvml.list_processes(handle, listed, std::size(listed), count)) return;
   const int own = find_own_process({listed, count}, static_cast<uint64_t>(::getpid()));

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "injector/process/tool_thread.h"
+
 namespace tidemark::injector {
 namespace {
 
@@ -28,6 +30,7 @@ ListedProcess listed(uint64_t pid, unsigned long long used) {
 bool NvmlLibrary::open() noexcept {
   if (open_) return true;
   if (*reason_ != '\0') return false;
+  const ForeignCall foreign;
   // The plain libnvidia-ml.so comes only with the development files.
   void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
@@ -57,6 +60,7 @@ bool NvmlLibrary::open() noexcept {
 }
 
 void NvmlLibrary::close() noexcept {
+  const ForeignCall foreign;
   if (open_ && shutdown_ != nullptr) shutdown_();
   forget();
 }
@@ -89,6 +93,7 @@ void NvmlLibrary::choose_list(void* library) noexcept {
 }
 
 bool NvmlLibrary::find_device(const char* uuid, nvmlDevice_t& out) const noexcept {
+  const ForeignCall foreign;
   return handle_by_uuid_(uuid, &out) == NVML_SUCCESS;
 }
 
@@ -97,6 +102,7 @@ bool NvmlLibrary::find_device_on_bus(const char* bus_id, nvmlDevice_t& out) cons
 }
 
 bool NvmlLibrary::read_memory(nvmlDevice_t device, DeviceMemory& out) const noexcept {
+  const ForeignCall foreign;
   if (memory_v2_ != nullptr) {
     nvmlMemory_v2_t memory{};
     memory.version = kMemoryV2;
@@ -113,6 +119,7 @@ bool NvmlLibrary::read_memory(nvmlDevice_t device, DeviceMemory& out) const noex
 
 bool NvmlLibrary::list_processes(nvmlDevice_t device, ListedProcess* out, size_t capacity,
                                  size_t& count) const noexcept {
+  const ForeignCall foreign;
   if (list_form_ == ListForm::kDetail && list_by_detail(device, out, capacity, count)) return true;
   // Some drivers export the detail list but refuse it (MIG, vGPU).
   return record_list_ != nullptr && list_by_records(device, out, capacity, count);
@@ -120,7 +127,8 @@ bool NvmlLibrary::list_processes(nvmlDevice_t device, ListedProcess* out, size_t
 
 bool NvmlLibrary::list_by_detail(nvmlDevice_t device, ListedProcess* out, size_t capacity,
                                  size_t& count) const noexcept {
-  static nvmlProcessDetail_v1_t entries[kMaxListed];  // task thread only
+  nvmlProcessDetail_v1_t
+      entries[kMaxListed];  // 8 KiB; the threads that call this have 512 and more
   nvmlProcessDetailList_v1_t list{};
   list.version = kProcessDetailListV1;
   list.mode = 0;  // compute
@@ -134,7 +142,7 @@ bool NvmlLibrary::list_by_detail(nvmlDevice_t device, ListedProcess* out, size_t
 
 bool NvmlLibrary::list_by_records(nvmlDevice_t device, ListedProcess* out, size_t capacity,
                                   size_t& count) const noexcept {
-  static unsigned char bytes[(kMaxListed + 8) * sizeof(nvmlProcessDetail_v1_t)];
+  unsigned char bytes[(kMaxListed + 8) * sizeof(nvmlProcessDetail_v1_t)];
   const ListForm form = list_form_ == ListForm::kDetail ? ListForm::kRecords24 : list_form_;
   const size_t stride = form == ListForm::kRecords32   ? sizeof(nvmlProcessDetail_v1_t)
                         : form == ListForm::kRecords24 ? sizeof(nvmlProcessInfo_v2_t)

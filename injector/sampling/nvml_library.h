@@ -9,6 +9,8 @@
 
 namespace tidemark::injector {
 
+// Keeps no state but its functions: the task thread and the control thread each have their own
+// object and call NVML at the same time.
 class NvmlLibrary {
  public:
   // On failure `reason()` says why. Tries once: a missing driver does not appear later.

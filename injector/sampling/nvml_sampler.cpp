@@ -79,7 +79,7 @@ void say_shared(int64_t device, SampledDevice& sampled, size_t processes) {
 
 void sample_processes_of(int64_t device, SampledDevice& sampled) {
   constexpr size_t kCapacity = 256;
-  static ListedProcess listed[kCapacity];
+  ListedProcess listed[kCapacity];
   size_t count = 0;
   sampled.used_when_listed =
       g_latest[static_cast<size_t>(device)].used.load(std::memory_order_relaxed);
