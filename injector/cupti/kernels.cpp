@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "injector/process/own_scope.h"
+#include "injector/process/tool_thread.h"
 #include "injector/recorder/recorder.h"
 
 namespace tidemark::injector {
@@ -20,6 +21,9 @@ constexpr size_t kMaxBuffers = 64;
 // Before CUDA 12.9 (27) CUPTI could crash when it got no buffer.
 constexpr uint32_t kToleratesNoBuffer = 27;
 constexpr uint32_t kStreamIsUnknown = 0;
+// The first version whose records may differ from abi/cupti.h: within CUDA 12 and 13 records only
+// grew at their end.
+constexpr uint32_t kUnknownRecords = 140000;
 
 struct Buffer {
   enum class State : uint8_t { kFree, kWithCupti, kFilled };
@@ -30,6 +34,11 @@ struct Buffer {
 
 const CuptiFunctions* g_cupti = nullptr;
 std::array<Buffer, kMaxBuffers> g_buffers;
+// Buffers outside of the pool, while CUPTI has them. CUPTI may also hand over a buffer that another
+// client of it provided: only what is listed here or in the pool is ours.
+std::array<std::atomic<uint8_t*>, kMaxBuffers> g_extra_buffers;
+// Kept when the recording ends: CUPTI may still ask for buffers.
+std::atomic<bool> g_needs_buffer{false};
 std::atomic<uint64_t> g_refused_buffers{0};
 TracingFootprint g_footprint;
 std::atomic<uint32_t> g_enabled{0};  // activity kinds, as bits
@@ -41,6 +50,22 @@ uint8_t* map_buffer() {
   if (memory == MAP_FAILED) return nullptr;
   recorder().add_own_host_bytes(kBufferBytes);
   return static_cast<uint8_t*>(memory);
+}
+
+void unmap_buffer(uint8_t* memory) {
+  munmap(memory, kBufferBytes);
+  recorder().add_own_host_bytes(-static_cast<int64_t>(kBufferBytes));
+}
+
+uint8_t* map_extra_buffer() {
+  uint8_t* const memory = map_buffer();
+  if (memory == nullptr) return nullptr;
+  for (std::atomic<uint8_t*>& extra : g_extra_buffers) {
+    uint8_t* none = nullptr;
+    if (extra.compare_exchange_strong(none, memory)) return memory;
+  }
+  unmap_buffer(memory);
+  return nullptr;
 }
 
 // Called only by CUPTI, on any thread.
@@ -60,20 +85,22 @@ void on_buffer_requested(uint8_t** buffer, size_t* size, size_t* max_records) {
   g_refused_buffers.fetch_add(1);
   // A buffer outside of the pool: CUPTI fills it, and its records are lost. Only the number of such
   // buffers is counted.
-  if (g_cupti->version < kToleratesNoBuffer) *buffer = map_buffer();
+  if (g_needs_buffer.load()) *buffer = map_extra_buffer();
   if (*buffer == nullptr) *size = 0;
 }
 
 void on_buffer_completed(cuda::CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
   for (Buffer& slot : g_buffers) {
-    if (slot.memory.load() != buffer) continue;
+    if (buffer == nullptr || slot.memory.load() != buffer) continue;
     slot.valid.store(valid);
     slot.state.store(Buffer::State::kFilled, std::memory_order_release);
     return;
   }
   if (buffer == nullptr) return;
-  munmap(buffer, kBufferBytes);
-  recorder().add_own_host_bytes(-static_cast<int64_t>(kBufferBytes));
+  for (std::atomic<uint8_t*>& extra : g_extra_buffers) {
+    uint8_t* ours = buffer;
+    if (extra.compare_exchange_strong(ours, nullptr)) return unmap_buffer(buffer);
+  }
 }
 
 uint32_t non_negative(int32_t value) {
@@ -163,6 +190,7 @@ void record_activity(const CUpti_Activity& activity) {
 void collect(uint32_t flush_flag) {
   if (g_cupti == nullptr) return;
   const OwnScope own;
+  const ForeignCall foreign;
   g_cupti->activity_flush_all(flush_flag);
   for (Buffer& slot : g_buffers) {
     if (slot.state.load(std::memory_order_acquire) != Buffer::State::kFilled) continue;
@@ -222,7 +250,14 @@ bool enable(CUpti_ActivityKind kind, const char* what) {
 
 bool start_kernels(const CuptiFunctions& functions, const Options& options) noexcept {
   if (!options.kernels && !options.copies) return false;
+  if (functions.version >= kUnknownRecords) {
+    recorder().report(HealthKind::kSourceMissing, functions.version,
+                      "kernels: this version of CUPTI is newer than tidemark knows");
+    return false;
+  }
+  const ForeignCall foreign;
   g_cupti = &functions;
+  g_needs_buffer.store(functions.version < kToleratesNoBuffer);
   place_buffers();
   if (functions.activity_register_callbacks(on_buffer_requested, on_buffer_completed) !=
       CUPTI_SUCCESS) {
@@ -244,6 +279,7 @@ bool start_kernels(const CuptiFunctions& functions, const Options& options) noex
 void pause_kernels() noexcept {
   if (g_cupti == nullptr) return;
   const OwnScope own;
+  const ForeignCall foreign;
   const uint32_t enabled = g_enabled.exchange(0);
   for (const CUpti_ActivityKind kind : {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
                                         CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET}) {
