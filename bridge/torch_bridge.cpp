@@ -7,6 +7,16 @@
 #include <ATen/record_function.h>
 #endif
 #include <c10/cuda/CUDACachingAllocator.h>
+#if defined(TIDEMARK_ANNOTATIONS) && __has_include(<torch/csrc/api/include/torch/version.h>)
+#include <torch/csrc/api/include/torch/version.h>
+// From 2.13 on a node counts its own references, and only this large header can release one.
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 13)
+#define TIDEMARK_AUTOGRAD
+#include <torch/csrc/autograd/function.h>
+
+#include <typeinfo>
+#endif
+#endif
 
 #include <exception>
 #include <memory>
@@ -188,6 +198,19 @@ __attribute__((visibility("default"))) int tidemark_torch_annotate(const Tidemar
     return 1;
   } catch (...) {
     return -1;
+  }
+}
+#endif
+
+#ifdef TIDEMARK_AUTOGRAD
+__attribute__((visibility("default"))) const char* tidemark_torch_node_type(void) {
+  try {
+    const auto node = torch::autograd::get_current_node();
+    if (!node) return nullptr;
+    const torch::autograd::Node& running = *node;
+    return typeid(running).name();
+  } catch (...) {
+    return nullptr;
   }
 }
 #endif

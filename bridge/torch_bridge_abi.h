@@ -77,6 +77,11 @@ typedef uint64_t (*TidemarkTorchLargestFree)(int device);
 // known. Works without being attached.
 typedef int (*TidemarkTorchTotals)(int device, uint64_t* allocated, uint64_t* reserved);
 
+// Mangled name of the type of the autograd node that runs on the calling thread; null if there is
+// none. The same pointer for the same type. Missing in a bridge for a torch before 2.13, which is
+// asked without it, or compiled without annotations.
+typedef const char* (*TidemarkTorchNodeType)(void);
+
 // Reports ranges from now on through on_annotation. Missing in a bridge compiled without
 // annotations.
 typedef int (*TidemarkTorchAnnotate)(const struct TidemarkBridgeHost* host);

@@ -68,7 +68,7 @@ FrameKey key_of(const PythonFrame& frame) noexcept {
 
 // For a thread that Python does not know: its autograd node, or at least its name.
 uint32_t stack_without_python() noexcept {
-  const void* const type = current_autograd_type();
+  const char* const type = current_autograd_type();
   Hasher hasher(capture_session.load(std::memory_order_relaxed));
   hasher.take(reinterpret_cast<uintptr_t>(type), type != nullptr ? 0 : current_thread());
   return g_stacks.find_or_add(hasher.finish(), [&]() -> uint32_t {
@@ -117,6 +117,10 @@ void find_python_stacks(const Options& options) noexcept {
   g_python = found;
   find_autograd();
   Way way = found.layout_known ? Way::kUntested : Way::kGil;
+  if (!found.layout_known) {
+    recorder().report(HealthKind::kSourceDisabled, static_cast<uint64_t>(found.minor),
+                      "python: this version is not known; stacks need the GIL");
+  }
   if (options.python_gil) way = Way::kGil;
   if (way == Way::kGil && !find_python_api()) way = Way::kNone;
   g_way.store(way, std::memory_order_release);

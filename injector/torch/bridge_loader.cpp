@@ -14,6 +14,7 @@
 #include "injector/process/tool_thread.h"
 #include "injector/recorder/process_rows.h"
 #include "injector/recorder/recorder.h"
+#include "injector/stacks/autograd_node.h"
 #include "injector/stacks/got_slot.h"
 #include "injector/torch/events.h"
 
@@ -108,6 +109,8 @@ bool load(const bridge::Outcome& outcome, const char** reason) {
   g_bridge.largest_free =
       reinterpret_cast<TidemarkTorchLargestFree>(dlsym(library, "tidemark_torch_largest_free"));
   find_totals(library);
+  find_autograd_in_bridge(
+      reinterpret_cast<TidemarkTorchNodeType>(dlsym(library, "tidemark_torch_node_type")));
   if (g_bridge.attach == nullptr || g_bridge.read_state == nullptr) {
     continue_without_bridge(outcome.torch_version, "its entry points are missing");
     return true;

@@ -16,6 +16,7 @@
 #include "injector/recorder/recorder.h"
 #include "injector/stacks/autograd_node.h"
 #include "injector/stacks/got_slot.h"
+#include "injector/stacks/torch_version.h"
 #include "injector/torch/bridge_loader.h"
 #include "injector/torch/events.h"
 
@@ -27,6 +28,11 @@ constexpr char kLibrary[] = "libc10_cuda.so";
 constexpr char kReportUsage[] = "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE";
 constexpr char kReportOutOfMemory[] = "_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE";
 // The last function that an allocation calls before it takes the device lock.
+//
+// Mangled names do not contain the type of the result. This one's is known up to kNewestKnown;
+// later versions are observed without it.
+constexpr int kNewestKnownMajor = 2;
+constexpr int kNewestKnownMinor = 15;
 constexpr char kCurrentStream[] = "_ZN3c104cuda20getCurrentCUDAStreamEa";
 
 // c10::cuda::CUDAStream, as it is returned: in two registers.
@@ -58,7 +64,7 @@ constexpr uint32_t kStopTimeoutMs = 1000;
 Options g_options;
 std::atomic<bool> g_wanted{false};
 std::atomic<bool> g_hooked{false};
-PidLock g_looking;
+PidLock g_looking{PidLock::Use::kForeignCalls};
 std::atomic_flag g_said_no_hook;
 
 void usage_hook(void* address, int64_t bytes, size_t allocated, size_t reserved,
@@ -93,11 +99,25 @@ bool redirect(void* library, const char* symbol, Function& real, Function hook) 
   return true;
 }
 
-void install_hooks(void* library) {
+void say_too_new(const TorchVersion& version) {
+  complain(
+      g_said_no_hook,
+      "PyTorch %d.%d is newer than this version of tidemark knows: allocated and reserved bytes "
+      "are recorded; stacks, requested sizes, streams and pools are not",
+      version.major, version.minor);
+  recorder().report(HealthKind::kSourceMissing, 0,
+                    "torch: this version is newer than tidemark knows; no stacks and no bridge");
+}
+
+void install_hooks(void* library, const char* path) {
+  const TorchVersion version = read_torch_version(path);
+  const bool known = !version.at_least(kNewestKnownMajor, kNewestKnownMinor + 1);
   const bool usage = redirect(library, kReportUsage, g_report_usage, usage_hook);
   redirect(library, kReportOutOfMemory, g_report_out_of_memory, out_of_memory_hook);
-  const bool stream = redirect(library, kCurrentStream, g_current_stream, current_stream_hook);
+  const bool stream =
+      known && redirect(library, kCurrentStream, g_current_stream, current_stream_hook);
   record_tool_setting("torch_hooks", usage ? "usage" : "none");
+  if (usage && !known) return say_too_new(version);
   if (usage && stream) return;
   complain(g_said_no_hook, "this version of PyTorch is not supported: %s",
            usage ? "the bridge cannot be attached" : "its allocations are not recorded");
@@ -116,7 +136,7 @@ bool look_locked(char (&path)[PATH_MAX]) {
   find_autograd();
   // The bridge comes first: then it is there for the very first allocation.
   if (!torch_state_awaited()) start_bridge(path, g_options);
-  install_hooks(library);
+  install_hooks(library, path);
   return true;
 }
 
@@ -179,6 +199,11 @@ void stop_torch() noexcept {
     recorder().report(HealthKind::kSourceMissing, 0,
                       "torch: allocator events are missing: the bridge was not ready before the "
                       "recording ended");
+  }
+  if (autograd_types_missed()) {
+    recorder().report(
+        HealthKind::kSourceMissing, 0,
+        "torch: backward nodes have no names: this version needs the bridge for them");
   }
   end_torch_state(nullptr);
 }

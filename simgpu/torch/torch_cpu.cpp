@@ -1,23 +1,43 @@
 // libtorch_cpu.so: the autograd node of the calling thread, and callbacks for named ranges.
 #include <ATen/record_function.h>
+#ifdef STANDIN_2_13
+#include <torch/csrc/autograd/function.h>
+#endif
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
 #define STANDIN_API __attribute__((visibility("default")))
 
+std::atomic<long> g_live_nodes{0};
+
 namespace torch::autograd {
 
+#ifdef STANDIN_2_13
+using NodePointer = c10::intrusive_ptr<Node>;
+
+Node::Node() {
+  ++g_live_nodes;
+}
+Node::~Node() {
+  --g_live_nodes;
+}
+#else
 struct Node {
-  virtual ~Node() = default;
+  Node() { ++g_live_nodes; }
+  virtual ~Node() { --g_live_nodes; }
 };
+using NodePointer = std::shared_ptr<Node>;
+#endif
+
 namespace generated {
 struct MmBackward0 : Node {};
 }  // namespace generated
 
-thread_local std::shared_ptr<Node> t_current;
+thread_local NodePointer t_current;
 
-STANDIN_API std::shared_ptr<Node> get_current_node() {
+STANDIN_API NodePointer get_current_node() {
   return t_current;
 }
 
@@ -42,8 +62,12 @@ STANDIN_API unsigned long addGlobalCallback(RecordFunctionCallback callback) {
 extern "C" {
 
 STANDIN_API void standin_set_node(int on) {
-  torch::autograd::t_current =
-      on != 0 ? std::make_shared<torch::autograd::generated::MmBackward0>() : nullptr;
+  using namespace torch::autograd;
+  t_current = on != 0 ? NodePointer(new generated::MmBackward0) : NodePointer();
+}
+
+STANDIN_API long standin_live_nodes(void) {
+  return g_live_nodes.load();
 }
 
 STANDIN_API void standin_annotate(const char* name, int begins) {

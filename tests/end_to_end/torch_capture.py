@@ -1,8 +1,8 @@
 """Records the programs of torch_program.py with the real injector, and checks the traces.
 
-    python3 torch_capture.py TIDEMARK SIMGPU_LIBRARIES TORCH_DIRECTORY INJECTOR
+    python3 torch_capture.py TIDEMARK SIMGPU_LIBRARIES TORCH_DIRECTORY INJECTOR TORCH_2_13
 
-TORCH_DIRECTORY contains the stand-in for PyTorch. Each program writes what the trace must contain.
+TORCH_DIRECTORY contains the stand-in for PyTorch, TORCH_2_13 the one in the shape of 2.13. Each program writes what the trace must contain.
 """
 import csv
 import json
@@ -14,14 +14,15 @@ import sys
 import tempfile
 import unittest
 
-TIDEMARK, LIBRARIES, TORCH, INJECTOR = (pathlib.Path(path).resolve() for path in sys.argv[1:5])
+TIDEMARK, LIBRARIES, TORCH, INJECTOR, TORCH_2_13 = (
+    pathlib.Path(path).resolve() for path in sys.argv[1:6])
 PROGRAM = pathlib.Path(__file__).resolve().parents[1] / "programs" / "torch_program.py"
 
 
 class Recorded:
     """One run of a program: its output and its trace."""
 
-    def __init__(self, folder, program, cache, through_run=True, **environment):
+    def __init__(self, folder, program, cache, through_run=True, torch=TORCH, **environment):
         self.folder = pathlib.Path(folder)
         self.out = self.folder / "out"
         self.truth_file = self.folder / "truth.json"
@@ -31,7 +32,7 @@ class Recorded:
         for name in ("TIDEMARK_OUT", "CUDA_INJECTION64_PATH", "CXX"):
             variables.pop(name, None)
         variables.update(environment)
-        command = [sys.executable, "-B", PROGRAM, program, TORCH]
+        command = [sys.executable, "-B", PROGRAM, program, torch]
         if through_run:
             command = [TIDEMARK, "run", "-q", "-o", self.out, "--", *command]
         else:
@@ -218,6 +219,34 @@ class TorchCapture(unittest.TestCase):
         self.assertIn("MmBackward0", functions[64 << 10])
         self.assertIn("loader", functions[128 << 10])
         self.assertIn("workers.<locals>.<lambda>", functions[256 << 10])
+
+    def test_nodes_that_count_their_own_references(self):
+        # From 2.13 on torch's function returns one word under the name that used to return two.
+        recorded = self.record("nodes", torch=TORCH_2_13, TIDEMARK_BRIDGE="0")
+        self.assertEqual(recorded.output, "live nodes 0\n")
+        self.assertIn("loader", [frame["function"] for frame in recorded.stacks()[64 << 10][-1]])
+        health, = recorded.tables("health")
+        self.assertIn("torch: backward nodes have no names: this version needs the bridge for them",
+                      [row["detail"] for row in health])
+
+    def test_nodes_that_count_their_own_references_are_named_by_the_bridge(self):
+        cache = pathlib.Path(self.folder.name) / "cache"
+        self.record("nodes", torch=TORCH_2_13, through_run=False, cache=cache,
+                    WAIT_FOR=str(cache / "tidemark" / "*.so"))  # builds the bridge
+        shutil.rmtree(self.folder.name + "/out")
+        recorded = self.record("nodes", torch=TORCH_2_13, cache=cache)
+        self.assertEqual(recorded.output, "live nodes 0\n")
+        self.assertIn("MmBackward0",
+                      [frame["function"] for frame in recorded.stacks()[64 << 10][-1]])
+
+    def test_a_version_that_is_not_known_yet(self):
+        torch = pathlib.Path(self.folder.name) / "packages" / "torch"
+        shutil.copytree(TORCH_2_13, torch)
+        (torch / "version.py").write_text("__version__ = '2.99.0'\n")
+        recorded = self.record("churn", torch=torch)
+        self.compare(recorded, ["allocated", "reserved"])
+        self.assertEqual(recorded.errors.count("\n"), 1, recorded.errors)
+        self.assertIn("PyTorch 2.99 is newer than this version of tidemark knows", recorded.errors)
 
     def test_a_fork_leaves_the_parent_recording(self):
         recorded = self.record("forked")

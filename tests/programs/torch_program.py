@@ -139,6 +139,12 @@ def workers(torch):
     thread.join()
 
 
+def nodes(torch):
+    """Allocations inside a backward node, which must be freed afterwards."""
+    torch.worker(64 << 10, 50, 1)
+    print("live nodes", torch.cpu.standin_live_nodes(), flush=True)
+
+
 def forked(torch):
     torch.alloc(1 << 20)
     child = os.fork()
@@ -383,7 +389,8 @@ def main():
     torch = late(directory) if name == "late" else Torch(directory)
     if os.environ.get("WAIT_FOR") and name != "changing_environment":
         wait_for_bridge(torch)
-    {"churn": churn, "lines": lines, "workers": workers, "forked": forked, "shutdown": shutdown,
+    {"churn": churn, "lines": lines, "workers": workers, "nodes": nodes,
+     "forked": forked, "shutdown": shutdown,
      "late": churn, "out_of_memory": out_of_memory, "phases": phases, "nvtx": nvtx,
      "obey": obey, "changing_environment": changing_environment}[name](torch)
     write_json("TRUTH", torch.truth())
