@@ -9,6 +9,7 @@
 #include <cstring>
 #include <iterator>
 #include <string_view>
+#include <utility>
 
 #include "injector/process/own_scope.h"
 #include "injector/recorder/recorder.h"
@@ -36,11 +37,33 @@ std::array<CommunicatorSlot, kMaxCommunicators + 1> g_communicators;  // [0]: no
 // handle.
 constexpr uint64_t kSlots = 4096;
 struct Slot {
-  std::atomic<uint64_t> ticket{0};  // 0: being filled
-  std::atomic<bool> started{false};
-  Kind kind = Kind::kNone;
+  std::atomic<bool> held{false};
+  std::atomic<NcclHandle> handle{0};  // of what it holds; written only while it is held
+  // Only while the slot is held:
+  bool started = false;
   uint32_t session = 0;  // the recording that the string ids belong to
   NcclOperation row{};
+};
+// Holds a slot for a few instructions. Nobody waits for one: a slot that another thread holds is
+// just being reused, or read for the last time.
+class SlotHold {
+ public:
+  explicit SlotHold(Slot& slot) noexcept
+      : slot_(slot), holds_(!slot.held.exchange(true, std::memory_order_acquire)) {}
+  ~SlotHold() {
+    if (holds_) slot_.held.store(false, std::memory_order_release);
+  }
+  SlotHold(const SlotHold&) = delete;
+  SlotHold& operator=(const SlotHold&) = delete;
+
+  bool holds(NcclHandle handle) const noexcept {
+    return holds_ && handle != 0 && slot_.handle.load(std::memory_order_relaxed) == handle;
+  }
+  explicit operator bool() const noexcept { return holds_; }
+
+ private:
+  Slot& slot_;
+  bool holds_;
 };
 std::array<Slot, kSlots> g_slots;
 std::atomic<uint64_t> g_next_ticket{0};
@@ -56,24 +79,35 @@ constexpr Kind kind_of(NcclHandle handle) {
   return static_cast<Kind>(handle & ((1U << kKindBits) - 1));
 }
 
-Slot* find(NcclHandle handle) {
-  const uint64_t ticket = handle >> kKindBits;
-  if (ticket == 0) return nullptr;
-  Slot& slot = g_slots[ticket % kSlots];
-  return slot.ticket.load(std::memory_order_acquire) == ticket ? &slot : nullptr;
+uint64_t draw_ticket() {
+  return g_next_ticket.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
 NcclHandle claim(Kind kind, const NcclOperation& row) {
-  const uint64_t ticket = g_next_ticket.fetch_add(1, std::memory_order_relaxed) + 1;
+  const uint64_t ticket = draw_ticket();
   Slot& slot = g_slots[ticket % kSlots];
-  slot.ticket.store(0, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-  slot.kind = kind;
+  const SlotHold hold(slot);
+  if (!hold) {
+    recorder().count_dropped(BlockKind::kNcclOperations, 1);
+    return 0;
+  }
   slot.session = capture_session.load(std::memory_order_relaxed);
   slot.row = row;
-  slot.started.store(false, std::memory_order_relaxed);
-  slot.ticket.store(ticket, std::memory_order_release);
+  slot.started = false;
+  slot.handle.store(handle_of(ticket, kind), std::memory_order_relaxed);
   return handle_of(ticket, kind);
+}
+
+// Gives the row of an operation, if its slot still has it (`known`), and marks it as recorded. True
+// if it was not, and belongs to this recording.
+bool take(NcclHandle handle, NcclOperation& row, bool& known) {
+  Slot& slot = g_slots[(handle >> kKindBits) % kSlots];
+  const SlotHold hold(slot);
+  known = hold.holds(handle);
+  if (!known) return false;
+  row = slot.row;
+  return !std::exchange(slot.started, true) &&
+         slot.session == capture_session.load(std::memory_order_relaxed);
 }
 
 uint32_t text(const char* words) {
@@ -152,9 +186,7 @@ void record_open_communicators() {
   }
 }
 
-void end_operation(const Slot& slot) {
-  if (slot.session != capture_session.load(std::memory_order_relaxed)) return;
-  NcclOperation row = slot.row;
+void record_ended(NcclOperation row) {
   const int64_t now = now_ns();
   row.duration_ns = now > row.start_ns ? static_cast<uint64_t>(now - row.start_ns) : 0;
   recorder().record(row);
@@ -215,44 +247,52 @@ NcclHandle begin_operation(NcclContext context, const NcclCall& call) noexcept {
   if (call.kind == NcclKind::kPointToPoint) {
     row.sequence = g_communicators[context <= kMaxCommunicators ? context : 0].point_to_point++;
   }
-  if (Slot* api = find(call.api); api != nullptr && api->kind == Kind::kApi) {
-    row.start_ns = api->row.start_ns;
-    row.thread = api->row.thread;
-    if (row.stream == 0) row.stream = api->row.stream;
-    api->started.store(true, std::memory_order_relaxed);
+  NcclOperation api{};
+  bool known = false;
+  if (kind_of(call.api) == Kind::kApi) take(call.api, api, known);
+  if (known) {
+    row.start_ns = api.start_ns;
+    row.thread = api.thread;
+    if (row.stream == 0) row.stream = api.stream;
   }
   row.group = call.group >> kKindBits;
   return claim(Kind::kOperation, row);
 }
 
 NcclHandle begin_group(NcclContext) noexcept {
-  return claim(Kind::kGroup, {});
+  return handle_of(draw_ticket(), Kind::kGroup);
 }
 
 NcclHandle begin_visit(NcclContext) noexcept {
   capture_thread.inside_nccl = true;
-  return claim(Kind::kVisit, {});
+  return handle_of(draw_ticket(), Kind::kVisit);
 }
 
 void end(NcclHandle handle) noexcept {
   const Kind kind = kind_of(handle);
   if (kind == Kind::kVisit) capture_thread.inside_nccl = false;
   if (kind != Kind::kOperation) return;
-  Slot* const slot = find(handle);
-  if (slot == nullptr) return recorder().count_dropped(BlockKind::kNcclOperations, 1);
-  if (!slot->started.exchange(true)) end_operation(*slot);
+  NcclOperation row{};
+  bool known = false;
+  if (take(handle, row, known)) record_ended(row);
+  if (!known) recorder().count_dropped(BlockKind::kNcclOperations, 1);
 }
 
 void record_waiting_calls(int64_t patience_ns) noexcept {
   const int64_t since = now_ns() - patience_ns;
   for (Slot& slot : g_slots) {
-    const uint64_t ticket = slot.ticket.load(std::memory_order_acquire);
-    if (ticket == 0 || slot.kind != Kind::kApi || slot.row.start_ns > since) continue;
-    if (slot.session != capture_session.load(std::memory_order_relaxed)) continue;
-    const NcclOperation row = slot.row;
-    std::atomic_thread_fence(std::memory_order_acquire);
-    if (slot.ticket.load(std::memory_order_relaxed) != ticket) continue;  // reused meanwhile
-    if (!slot.started.exchange(true)) recorder().record(row);
+    NcclOperation row{};
+    {
+      // Only calls are held here: an operation must not be lost because it ends at this moment.
+      const NcclHandle handle = slot.handle.load(std::memory_order_relaxed);
+      if (kind_of(handle) != Kind::kApi) continue;
+      const SlotHold hold(slot);
+      if (!hold.holds(handle) || slot.started || slot.row.start_ns > since) continue;
+      if (slot.session != capture_session.load(std::memory_order_relaxed)) continue;
+      slot.started = true;
+      row = slot.row;
+    }
+    recorder().record(row);
   }
 }
 
@@ -300,7 +340,10 @@ void reset_nccl() noexcept {
   for (CommunicatorSlot& slot : g_communicators) slot.used.store(false);
   for (Mask& mask : g_masks) mask.place.store(nullptr);
   g_open.store(0);
-  for (Slot& slot : g_slots) slot.ticket.store(0);
+  for (Slot& slot : g_slots) {
+    slot.handle.store(0);
+    slot.held.store(false);
+  }
   capture_thread.inside_nccl = false;
 }
 
