@@ -20,11 +20,11 @@ namespace {
 constexpr size_t kSnapshots = 4;
 ModuleSnapshot g_snapshots[kSnapshots];
 std::atomic<ModuleSnapshot*> g_current{&g_snapshots[0]};
-PidLock g_rebuild;
-// A callback does not wait longer for another thread that reads the libraries: stacks through a new
-// library then lack its name.
+PidLock g_rebuild{PidLock::Use::kForeignCalls};
+// A callback does not wait longer for another thread that reads the libraries.
 constexpr uint32_t kRebuildPatienceMs = 50;
 std::atomic<bool> g_overflow_said{false};
+std::atomic<uint64_t> g_stale_views{0};
 
 // Scanning the symbols of libtorch_cuda takes milliseconds, so it is done once per library.
 struct NcclPart {
@@ -165,6 +165,8 @@ ModuleView::ModuleView() noexcept : snapshot_(pin_current()) {
   snapshot_->readers.fetch_sub(1);
   rebuild(generation);
   snapshot_ = pin_current();
+  stale_ = snapshot_->generation < generation;
+  if (stale_) g_stale_views.fetch_add(1, std::memory_order_relaxed);
 }
 
 ModuleView::~ModuleView() {
@@ -174,7 +176,7 @@ ModuleView::~ModuleView() {
 const LoadedModule* ModuleView::find(uintptr_t pc) const noexcept {
   const LoadedModule* begin = snapshot_->modules;
   const LoadedModule* after =
-      std::upper_bound(begin, begin + snapshot_->count, pc,
+      std::upper_bound(begin, begin + size(), pc,
                        [](uintptr_t address, const LoadedModule& m) { return address < m.begin; });
   if (after == begin) return nullptr;
   const LoadedModule* module = after - 1;
@@ -182,11 +184,15 @@ const LoadedModule* ModuleView::find(uintptr_t pc) const noexcept {
 }
 
 const LoadedModule* ModuleView::at(size_t index) const noexcept {
-  return index < snapshot_->count ? &snapshot_->modules[index] : nullptr;
+  return index < size() ? &snapshot_->modules[index] : nullptr;
 }
 
 size_t ModuleView::index_of(const LoadedModule& module) const noexcept {
   return static_cast<size_t>(&module - snapshot_->modules);
+}
+
+uint64_t stale_module_views() noexcept {
+  return g_stale_views.load(std::memory_order_relaxed);
 }
 
 void reset_modules() noexcept {

@@ -3,7 +3,9 @@
 //
 // A reader pins an immutable snapshot. If the loader has added or removed an object since, the next
 // reader makes a new snapshot under a lock; readers of the old one are not disturbed, and a
-// snapshot is reused only when it has no readers. No allocation: snapshots are in static memory.
+// snapshot is reused only when it has no readers. A reader that cannot get a new one in time sees
+// no modules at all: an old one may describe a library that another one has replaced. No
+// allocation: snapshots are in static memory.
 #pragma once
 
 #include <atomic>
@@ -61,11 +63,15 @@ class ModuleView {
   const LoadedModule* at(size_t index) const noexcept;
   size_t index_of(const LoadedModule& module) const noexcept;
   uint64_t generation() const noexcept { return snapshot_->generation; }
-  size_t size() const noexcept { return snapshot_->count; }
+  size_t size() const noexcept { return stale_ ? 0 : snapshot_->count; }
 
  private:
   ModuleSnapshot* snapshot_;
+  bool stale_ = false;
 };
+
+// How many views could not be brought up to date in time.
+uint64_t stale_module_views() noexcept;
 
 // Clears everything: the ids belong to one recording. Only while no other thread records.
 void reset_modules() noexcept;

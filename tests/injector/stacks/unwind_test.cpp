@@ -353,10 +353,12 @@ int count_frames(void* context) {
   return 0;
 }
 
-// Threads unwind through a library while others load and unload it.
+// Threads unwind through a library while others load and unload it. Each stack is complete, unless
+// its thread could not read the list of libraries in time.
 TEST(CaptureUnwind, WhileLibrariesComeAndGo) {
+  const uint64_t stale = stale_module_views();
   std::atomic<bool> stop{false};
-  std::atomic<int> bad{0};
+  std::atomic<uint64_t> bad{0};
   std::vector<std::thread> threads;
   for (int i = 0; i < 3; ++i) {
     threads.emplace_back([&] {
@@ -386,7 +388,7 @@ TEST(CaptureUnwind, WhileLibrariesComeAndGo) {
   }
   stop.store(true);
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(bad.load(), 0);
+  EXPECT_LE(bad.load(), stale_module_views() - stale);
 }
 
 TEST(CaptureModules, KnowsTheProgramAndLibc) {
