@@ -47,7 +47,9 @@ pid_t start_job(const std::string& logs, const std::string& traces) {
   ::setenv("LD_LIBRARY_PATH", TIDEMARK_SIMGPU_LIBRARIES, 1);
   ::setenv("CUDA_INJECTION64_PATH", TIDEMARK_INJECTOR, 1);
   ::setenv("TIDEMARK_OUT", traces.c_str(), 1);
-  ::setenv("TIDEMARK_BUFFER_MB", "4", 1);
+  // Room for every call that the log has room for: nothing is dropped, however late the writer
+  // runs.
+  ::setenv("TIDEMARK_BUFFER_MB", "64", 1);
   const int errors = ::open((logs + "/stderr").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
   ::dup2(errors, STDERR_FILENO);
   ::execl(TIDEMARK_JOB_PROGRAM, TIDEMARK_JOB_PROGRAM, logs.c_str(),
