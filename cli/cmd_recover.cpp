@@ -29,6 +29,11 @@ void print(const RecoveryReport& report) {
     case RecoveryOutcome::kBusy:
       fmt::print("{}: another process is recovering it\n", report.path);
       break;
+    case RecoveryOutcome::kElsewhere:
+      fmt::print(
+          "{}: its last rows are on the node that recorded it; run 'tidemark recover' there\n",
+          report.path);
+      break;
   }
 }
 

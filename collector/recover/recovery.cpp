@@ -25,7 +25,6 @@ namespace tidemark {
 
 namespace {
 
-constexpr std::string_view kMemoryRings = "/dev/shm/tidemark-";
 constexpr auto kLockPatience = std::chrono::seconds(10);
 constexpr auto kLockPause = std::chrono::milliseconds(50);
 
@@ -33,15 +32,19 @@ Error error_of(const std::string& path) {
   return Error{path + ": " + std::strerror(errno)};
 }
 
-// A ring may be in memory (/dev/shm), with a link next to the trace. Other links are not followed:
-// a trace directory created by another user must not lead elsewhere.
+// A ring may be elsewhere on the node that recorded it, with a link next to the trace. Other links
+// are not followed: a trace directory created by another user must not lead to our files.
 std::string place_of(const std::string& ring) {
   std::error_code error;
-  const std::string target = std::filesystem::read_symlink(ring, error).string();
-  if (error) return ring;
-  const bool ours = target.starts_with(kMemoryRings) &&
-                    target.find('/', kMemoryRings.size()) == std::string::npos;
-  return ours ? target : ring;
+  const std::filesystem::path target = std::filesystem::read_symlink(ring, error);
+  if (error || !target.is_absolute()) return ring;
+  const std::string name = target.filename().string();
+  if (!name.starts_with("tidemark-") || !name.ends_with(ring::kSuffix)) return ring;
+  struct stat link {};
+  struct stat file {};
+  const bool others = ::lstat(ring.c_str(), &link) == 0 && ::lstat(target.c_str(), &file) == 0 &&
+                      link.st_uid != file.st_uid;
+  return others ? ring : target.string();
 }
 
 bool lock_for_recovery(int fd) {
@@ -135,6 +138,10 @@ Result<RecoveryReport> recover_file(const std::string& path, RecoveryBy by) {
   const Descriptor ring(::open(place.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
   if (ring.get() < 0) {
     if (errno == ENOENT && place == ring_path) return report;
+    if (errno == ENOENT) {  // only the node that recorded it can tell
+      report.outcome = RecoveryOutcome::kElsewhere;
+      return report;
+    }
     return error_of(place);
   }
   struct stat info {};

@@ -21,6 +21,7 @@ enum class RecoveryOutcome : uint8_t {
   kStillRunning,  // or possibly; left unchanged
   kElsewhere,     // may still be running on another machine; left unchanged
   kBusy,          // another recovery keeps it locked
+  kElsewhere,     // the ring is on the node that recorded the trace; left unchanged
 };
 
 struct RecoveryReport {

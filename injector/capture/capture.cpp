@@ -100,6 +100,7 @@ bool start_capture(const Options& options, Beginning beginning) noexcept {
   reset_for_recording(beginning);
   RecorderOptions recording;
   recording.directory = options.out;
+  recording.ring_directory = options.ring_directory;
   recording.rank = find_job_place(process_environment).rank;
   recording.buffer_mb = options.buffer_mb;
   recording.again = late;

@@ -82,6 +82,7 @@ Options read_options(EnvironmentLookup lookup) noexcept {
   Options options;
   Reader reader(lookup, options);
   options.out = reader.text("TIDEMARK_OUT");
+  options.ring_directory = reader.text("TIDEMARK_RING_DIR");
   options.chain = reader.text("TIDEMARK_CHAIN");
   reader.flag("TIDEMARK_ARM", options.arm);
   reader.flag("TIDEMARK_CONTROL", options.control);

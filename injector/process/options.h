@@ -13,8 +13,9 @@ namespace tidemark::injector {
 enum class StackMode : uint8_t { kNone, kPython, kNative, kAll };
 
 struct Options {
-  const char* out = nullptr;    // TIDEMARK_OUT; null: default of the recorder
-  const char* chain = nullptr;  // TIDEMARK_CHAIN: another injection library to start
+  const char* out = nullptr;             // TIDEMARK_OUT; null: default of the recorder
+  const char* ring_directory = nullptr;  // TIDEMARK_RING_DIR
+  const char* chain = nullptr;           // TIDEMARK_CHAIN: another injection library to start
   const char* complaint = nullptr;
   bool arm = false;                       // TIDEMARK_ARM: wait to be attached to
   bool control = true;                    // TIDEMARK_CONTROL: accept commands; always on when armed

@@ -65,6 +65,7 @@ bool start_tool_thread(const char* name, size_t stack_bytes, void (*run)(void*) 
 SignalShield::SignalShield() noexcept {
   sigset_t all;
   sigfillset(&all);
+  sigdelset(&all, SIGBUS);
   sigset_t pending;
   was_pending_ = sigpending(&pending) == 0 && sigismember(&pending, SIGXFSZ) == 1;
   pthread_sigmask(SIG_BLOCK, &all, &before_);

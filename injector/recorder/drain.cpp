@@ -14,6 +14,7 @@ namespace tidemark::injector {
 namespace {
 
 std::atomic_flag said_write_failed;
+std::atomic_flag said_lost;
 
 }  // namespace
 
@@ -59,6 +60,7 @@ uint32_t Drain::find_pending() noexcept {
 uint64_t Drain::collect() noexcept {
   if (failed_) return 0;
   const uint32_t count = find_pending();
+  if (arena_.lost()) return 0;  // the commit words may be those of empty memory
   uint64_t records = 0;
   for (uint32_t i = 0; i < count; ++i) records += collect_chunk(pending_[i]);
   return records;
@@ -89,7 +91,10 @@ uint64_t Drain::collect_chunk(const Pending& pending) noexcept {
           note_memory<Row>();
           trace_.append(row);
         },
-        [this](uint32_t id, std::string_view text) { trace_.append_string(id, text); });
+        [this](uint32_t id, std::string_view text) {
+          highest_string_ = std::max(highest_string_, id);
+          trace_.append_string(id, text);
+        });
     if (bytes == 0) {  // the ring was overwritten: the rest of the chunk cannot be read
       session_.count_dropped(BlockKind::kNone, 1);
       break;
@@ -104,7 +109,7 @@ uint64_t Drain::collect_chunk(const Pending& pending) noexcept {
 bool Drain::flush() noexcept {
   if (failed_) return false;
   append_threads();
-  append_dropped();
+  if (!arena_.lost()) append_dropped();
   trace_.flush();
   if (trace_.failed()) {
     fail();
@@ -154,6 +159,14 @@ void Drain::fail() noexcept {
       .store(static_cast<uint32_t>(error), std::memory_order_relaxed);
   session_.write_failed.store(1, std::memory_order_relaxed);
   static_cast<void>(session_.file.cut(checkpoint_bytes_));  // if it fails, recovery does it
+}
+
+void Drain::lose_ring() noexcept {
+  complain(said_lost, "the buffer %s was truncated or removed; recording has stopped",
+           session_.ring_path);
+  if (failed_) return;
+  const uint32_t detail = new_string("ring: its file was truncated; the recording ends here");
+  trace_.append(Health{now_ns(), 0, detail, HealthKind::kSourceMissing});
 }
 
 bool Drain::finish() noexcept {

@@ -31,6 +31,9 @@ class Drain {
   // Flushes and writes the index. When it returns true the ring is no longer needed.
   bool finish() noexcept;
 
+  // After the loss of the ring (RingArena::lost): says so in the trace, which can be finished.
+  void lose_ring() noexcept;
+
   // Clock sample, overhead and memory used by tidemark, about once per second.
   void append_housekeeping() noexcept;
 
@@ -80,7 +83,8 @@ class Drain {
   uint64_t encoder_bytes_ = 0;
   int64_t cpu_ns_ = 0;
   uint64_t host_overhead_ns_ = 0;
-  uint32_t writer_name_ = 0;  // strings
+  uint32_t highest_string_ = 0;  // of those in the trace
+  uint32_t writer_name_ = 0;     // strings
   uint32_t callbacks_name_ = 0;
   bool failed_ = false;
 };

@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "injector/recorder/drain.h"
@@ -38,8 +39,10 @@ ClockSample sample_clocks() {
 }  // namespace
 
 uint32_t Drain::new_string(std::string_view text) noexcept {
-  const uint32_t id =
+  uint32_t id =
       std::atomic_ref(arena_.header().strings_used).fetch_add(1, std::memory_order_relaxed) + 1;
+  if (arena_.lost()) id = highest_string_ + 1;  // the header counts from zero again
+  highest_string_ = std::max(highest_string_, id);
   trace_.append_string(id, text);
   return id;
 }
@@ -82,7 +85,7 @@ void Drain::append_dropped() noexcept {
     }
     const uint64_t dropped =
         std::atomic_ref(arena_.header().dropped[kind]).load(std::memory_order_relaxed);
-    if (dropped == dropped_written_[kind]) continue;
+    if (dropped <= dropped_written_[kind]) continue;  // less: the ring is lost
     if (dropped_names_[kind] == 0)
       dropped_names_[kind] = new_string(table_name(static_cast<BlockKind>(kind)));
     trace_.append(Health{now_ns(), dropped - dropped_written_[kind], dropped_names_[kind],

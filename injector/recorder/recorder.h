@@ -27,8 +27,11 @@ namespace tidemark::injector {
 
 struct RecorderOptions {
   const char* directory = nullptr;  // nullptr or "": ./tidemark-trace, shared by all ranks
-  int64_t rank = -1;                // -1: none; part of the file's name
-  uint32_t buffer_mb = 64;          // clamped to 4 … 4096
+  // Where the ring goes, with a link to it in `directory`. nullptr or "": into `directory`, or, if
+  // that is on a network file system, onto this node.
+  const char* ring_directory = nullptr;
+  int64_t rank = -1;        // -1: none; part of the file's name
+  uint32_t buffer_mb = 64;  // clamped to 4 … 4096
   uint32_t drain_period_ms = 50;
   uint32_t flush_period_ms = 1000;
   bool again = false;  // requested by a person: try even after a failed start
@@ -107,9 +110,9 @@ class Recorder {
   void run_tasks_soon() noexcept;
   void run_task_soon(Task run) noexcept;
 
-  // Runs once at the beginning of stop(), on the task thread, while recording is still on: the place
-  // to flush what another library buffers. stop() waits for all hooks together for 2 s at most. The
-  // last hook added runs first.
+  // Runs once at the beginning of stop(), on the task thread, while recording is still on: the
+  // place to flush what another library buffers. stop() waits for all hooks together for 2 s at
+  // most. The last hook added runs first.
   bool add_finish_hook(Task run, void* context) noexcept;
 
   // Records a Health row now.

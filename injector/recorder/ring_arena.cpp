@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "injector/process/file_system.h"
+#include "injector/process/mapping_guard.h"
 #include "injector/process/process_identity.h"
 #include "proto/base/pages.h"
 
@@ -90,6 +92,7 @@ bool RingArena::prepare(int fd) noexcept {
 
 bool RingArena::keep(int fd) noexcept {
   struct stat info {};
+  fd = move_descriptor_up(fd);
   static_cast<void>(::fstat(fd, &info));
   lock_first_byte(fd);
   lock_fd_ = fd;
@@ -120,6 +123,7 @@ bool RingArena::reserve_file(int fd, uint64_t bytes) noexcept {
 bool RingArena::map(int fd, uint64_t bytes) noexcept {
   void* const base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (base == MAP_FAILED) return false;
+  static_cast<void>(guard_mapping(base, bytes, lost_));
   auto* const p = static_cast<uint8_t*>(base);
   header_ = reinterpret_cast<ring::RingHeader*>(p);
   controls_ = reinterpret_cast<ring::ChunkControl*>(p + ring::controls_offset());
@@ -194,6 +198,7 @@ void RingArena::discard() noexcept {
   // The file has no name any more. Mapping empty memory at the same address releases the file; if
   // that fails, punching a hole frees its blocks and pages.
   const uint64_t bytes = uint64_t{chunk_count_} * chunk_bytes_;
+  unguard_mapping(header_);
   if (::mmap(header_, total_bytes_, PROT_READ | PROT_WRITE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED) {
     return;
@@ -202,6 +207,7 @@ void RingArena::discard() noexcept {
 }
 
 void RingArena::unmap() noexcept {
+  unguard_mapping(header_);
   unmap_pages(header_, total_bytes_);
   unmap_pages(next_, chunk_count_ * sizeof *next_);
   header_ = nullptr;

@@ -2,7 +2,8 @@
 //
 // Any thread takes chunks; only the writer thread returns them. The mapping outlives the recording
 // until no thread can be in the middle of a record (session.h). No file descriptor is needed once
-// the file is mapped, so a host that closes all descriptors does no harm.
+// the file is mapped, so a host that closes all descriptors does no harm. A file that is truncated
+// ends the recording and not the host (mapping_guard.h).
 #pragma once
 
 #include <atomic>
@@ -36,6 +37,10 @@ class RingArena {
   void unlock() noexcept;
   // Unmaps everything: no address is valid any more.
   void unmap() noexcept;
+
+  // The file was truncated or became unreadable. From then on the addresses are those of empty
+  // memory, and nothing that is read there means anything.
+  bool lost() const noexcept { return lost_.load(std::memory_order_acquire); }
 
   // Pre-faults the pages of the next chunks, so that recording threads get no page faults.
   void populate_ahead() noexcept;
@@ -71,6 +76,8 @@ class RingArena {
   uint32_t chunk_bytes_ = 0;
   uint32_t chunk_count_ = 0;
   uint32_t populated_ = 0;
+
+  std::atomic<bool> lost_{false};
 
   // Holds the lock that shows that the process is alive, unless the host closes it. Never written
   // to.

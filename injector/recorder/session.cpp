@@ -11,6 +11,8 @@
 #include <new>
 
 #include "injector/process/complain.h"
+#include "injector/process/environment.h"
+#include "injector/process/file_system.h"
 #include "proto/base/pages.h"
 
 namespace tidemark::injector {
@@ -20,6 +22,7 @@ namespace {
 constexpr uint32_t kMinBufferMb = 4;
 constexpr uint32_t kMaxBufferMb = 4096;
 constexpr int kMostTraces = 100'000;  // per process and directory
+constexpr char kSharedMemory[] = "/dev/shm";
 
 std::atomic_flag said_no_directory;
 std::atomic_flag said_no_trace;
@@ -81,17 +84,70 @@ bool create_ring(Session& session, const char* path) {
   return false;
 }
 
-// For file systems that are full or do not support shared mappings. The symbolic link tells
-// recovery where the ring is.
-bool create_ring_in_memory(Session& session) {
-  snprintf(session.ring_target, sizeof session.ring_target, "/dev/shm/tidemark-%u-%d-%llx.ring",
-           static_cast<unsigned>(::getuid()), static_cast<int>(::getpid()),
-           static_cast<unsigned long long>(now_ns()));
-  if (!create_ring(session, session.ring_target)) return false;
-  if (::symlink(session.ring_target, session.ring_path) == 0) return true;
-  const int error = errno;
-  ::unlink(session.ring_target);
+// The ring in another directory, for file systems that are full or that cannot be relied on for a
+// shared mapping. The symbolic link tells recovery where the ring is.
+bool create_linked_ring(Session& session, const char* directory) {
+  char resolved[PATH_MAX];
+  if (::realpath(directory, resolved) == nullptr) return false;
+  const int length =
+      snprintf(session.ring_target, sizeof session.ring_target, "%s/tidemark-%u-%d-%llx.ring",
+               resolved, static_cast<unsigned>(::getuid()), static_cast<int>(::getpid()),
+               static_cast<unsigned long long>(now_ns()));
+  int error = ENAMETOOLONG;
+  if (length < static_cast<int>(sizeof session.ring_target)) {
+    const bool created = create_ring(session, session.ring_target);
+    if (created && ::symlink(session.ring_target, session.ring_path) == 0) return true;
+    error = errno;
+    if (created) {
+      ::unlink(session.ring_target);
+      session.arena.unlock();
+      session.arena.unmap();
+    }
+  }
+  session.ring_target[0] = '\0';
   errno = error;
+  return false;
+}
+
+// The host's libraries need /dev/shm, too (NCCL, data loaders), and containers often have only 64
+// MiB of it.
+bool fits_into_shared_memory(const Session& session) {
+  constexpr uint64_t kShare = 8;
+  return free_bytes_in(kSharedMemory) / kShare >= uint64_t{session.options.buffer_mb} << 20;
+}
+
+// A mapping of a file on a network file system ends the host with SIGBUS when the file is removed
+// on another node, or when the server does not answer.
+bool create_ring_on_this_node(Session& session) {
+  if (fits_into_shared_memory(session) && create_linked_ring(session, kSharedMemory)) return true;
+  for (const char* directory : {process_environment("TMPDIR"), "/tmp"}) {
+    if (directory == nullptr || *directory == '\0' || on_network_file_system(directory)) continue;
+    if (create_linked_ring(session, directory)) return true;
+  }
+  return false;
+}
+
+bool may_be_in_shared_memory(int error) {
+  return error != EACCES && error != EROFS && error != EPERM;
+}
+
+bool place_ring(Session& session, const char* directory, const char* ring_directory) {
+  if (ring_directory != nullptr && *ring_directory != '\0') {
+    if (create_linked_ring(session, ring_directory)) return true;
+    complain(said_no_ring,
+             "cannot create the buffer in %s (TIDEMARK_RING_DIR): %s; recording is off",
+             ring_directory, std::strerror(errno));
+    return false;
+  }
+  if (on_network_file_system(directory) && create_ring_on_this_node(session)) return true;
+  if (create_ring(session, session.ring_path)) return true;
+  const int error = errno;
+  if (may_be_in_shared_memory(error) && create_linked_ring(session, kSharedMemory)) return true;
+  complain(
+      said_no_ring,
+      "cannot create the buffer in %s: %s; recording is off. Set TIDEMARK_OUT to a directory on "
+      "another file system",
+      directory, std::strerror(error));
   return false;
 }
 
@@ -118,23 +174,14 @@ bool choose_names(Session& session, const char* directory) {
   return false;
 }
 
-bool create_files(Session& session, const char* directory) {
+bool create_files(Session& session, const char* directory, const char* ring_directory) {
   if (!choose_names(session, directory)) {
     complain(said_no_trace, "cannot create a trace in %s: %s; recording is off", directory,
              std::strerror(errno));
     return false;
   }
   // The ring comes first: a trace without a ring would look finished but damaged.
-  if (!create_ring(session, session.ring_path)) {
-    const int error = errno;
-    if (error == EACCES || error == EROFS || error == EPERM || !create_ring_in_memory(session)) {
-      complain(said_no_ring,
-               "cannot create the buffer in %s: %s; recording is off. Set TIDEMARK_OUT to a "
-               "directory on another file system",
-               directory, std::strerror(error));
-      return false;
-    }
-  }
+  if (!place_ring(session, directory, ring_directory)) return false;
   if (session.file.create(session.trace_path)) return true;
   complain(said_no_trace, "cannot create %s: %s; recording is off", session.trace_path,
            std::strerror(errno));
@@ -162,6 +209,7 @@ Session* create_session(const RecorderOptions& options) noexcept {
   auto* const session = new (memory) Session();
   session->options = options;
   session->options.directory = nullptr;  // owned by the caller
+  session->options.ring_directory = nullptr;
   session->options.buffer_mb = std::clamp(options.buffer_mb, kMinBufferMb, kMaxBufferMb);
   session->options.drain_period_ms = std::max(options.drain_period_ms, 1U);
   session->options.flush_period_ms = std::max(options.flush_period_ms, 1U);
@@ -171,7 +219,7 @@ Session* create_session(const RecorderOptions& options) noexcept {
     free_session(*session);
     return nullptr;
   }
-  if (create_files(*session, directory)) return session;
+  if (create_files(*session, directory, options.ring_directory)) return session;
   abandon_session(*session);
   return nullptr;
 }

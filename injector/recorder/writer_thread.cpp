@@ -9,6 +9,7 @@
 #include "injector/process/tool_thread.h"
 #include "injector/recorder/drain.h"
 #include "injector/recorder/session.h"
+#include "injector/recorder/thread_writer.h"
 #include "proto/base/pages.h"
 
 namespace tidemark::injector {
@@ -73,6 +74,13 @@ void run_writer(void* context) noexcept {
       next_hurry_ms = now + 2;
     }
     job.drain.collect();
+    if (session.arena.lost()) {
+      // Nothing more is recorded: the ring also held the numbers of all names.
+      Session* ours = &session;
+      gate.load(std::memory_order_relaxed)->session.compare_exchange_strong(ours, nullptr);
+      job.drain.lose_ring();
+      break;
+    }
     if (now >= next_housekeeping_ms || stopping) {
       job.drain.append_housekeeping();
       next_housekeeping_ms = now + 1000;

@@ -17,6 +17,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -111,6 +112,13 @@ void raw_clone_and_record() {
 // A host that closes all descriptors and reuses their numbers for its own files.
 void close_everything(const std::string& directory) {
   record_many(0, 1000);
+  // The host's files get low numbers: none that the recorder may be writing to at this moment.
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string path = std::filesystem::read_symlink(entry.path(), gone).string();
+    const bool ours = path.ends_with(".tmk") || path.ends_with(".ring");
+    if (ours && std::stoi(entry.path().filename()) < 256) _exit(93);
+  }
   for (int fd = 3; fd < 1024; ++fd) close(fd);
   for (int i = 0; i < 64; ++i) {
     const std::string path = directory + "/host" + std::to_string(i);
@@ -118,6 +126,27 @@ void close_everything(const std::string& directory) {
   }
   for (uint64_t i = 1000; i < 3000;) i += record_one(0, i) ? 1U : 0U;
   if (!recorder().flush_now(10'000)) _exit(95);
+}
+
+// Somebody empties the ring's file.
+void lose_the_ring(const std::string& directory) {
+  record_many(0, 1000);
+  if (!recorder().flush_now(10'000)) _exit(95);
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    if (entry.path().extension() == ".ring" && truncate(entry.path().c_str(), 0) != 0) {
+      fail("truncate");
+    }
+  }
+  for (uint64_t i = 1000; i < 200'000; ++i) record_one(0, i);
+  std::puts("survived");
+}
+
+// A fault of the host's own.
+void fault_outside_of_the_ring(const char* own_file) {
+  const int fd = open(own_file, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  void* const page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (fd < 0 || page == MAP_FAILED) fail(own_file);
+  *static_cast<volatile char*>(page) = 1;
 }
 
 void limit_file_size(rlim_t bytes) {
@@ -140,6 +169,10 @@ int end_by(std::string_view end, const std::string& directory, const RecorderOpt
     raw_clone_and_record();
   } else if (end == "close") {
     close_everything(directory);
+  } else if (end == "truncate") {
+    lose_the_ring(directory);
+  } else if (end == "fault") {
+    fault_outside_of_the_ring((directory + "/own").c_str());
   } else if (end == "full") {
     fill_the_disk();
   } else if (end == "nothing") {
@@ -151,6 +184,7 @@ int end_by(std::string_view end, const std::string& directory, const RecorderOpt
   if (end == "_exit") _exit(0);
   if (end == "exec") execl("/bin/true", "true", nullptr);
   if (end == "kill") raise(SIGKILL);
+  if (end == "bus") raise(SIGBUS);
   return 0;
 }
 
@@ -178,6 +212,7 @@ int main(int argc, char** argv) {
   };
   RecorderOptions options;
   options.directory = directory.c_str();
+  options.ring_directory = std::getenv("TIDEMARK_RING_DIR");
   options.buffer_mb = number(5, 4);
   options.flush_period_ms = number(6, 1000);
   options.drain_period_ms = std::min(options.flush_period_ms, 50U);

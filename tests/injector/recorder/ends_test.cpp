@@ -114,6 +114,56 @@ TEST(EndsTest, ClosingEveryDescriptorDoesNoHarm) {
   expect_complete(trace, victim.committed());
 }
 
+TEST(EndsTest, ATruncatedRingEndsTheRecordingAndNotTheHost) {
+  const ScratchDirectory directory;
+  Victim victim(directory, {"truncate"});
+  const VictimEnd end = victim.wait();
+  ASSERT_EQ(end.status, 0) << end.errors;
+  EXPECT_EQ(end.output, "survived\n");
+  EXPECT_EQ(std::count(end.errors.begin(), end.errors.end(), '\n'), 1) << end.errors;
+  EXPECT_TRUE(directory.files(".ring").empty());
+  const TraceContents trace = read_trace(only_trace(directory));
+  EXPECT_FALSE(trace.damage.any() || trace.damage.unfinished);
+  EXPECT_TRUE(trace.repeated_strings.empty());
+  ASSERT_GE(trace.framework_events.size(), 1000U);
+  for (size_t i = 0; i < trace.framework_events.size(); ++i) {
+    ASSERT_EQ(trace.framework_events[i].address, i);
+  }
+}
+
+TEST(EndsTest, OtherBusErrorsHaveTheirUsualEffect) {
+  for (const char* kind : {"fault", "bus"}) {
+    const ScratchDirectory directory;
+    Victim victim(directory, {kind});
+    const VictimEnd end = victim.wait();
+    EXPECT_TRUE(WIFSIGNALED(end.status) && WTERMSIG(end.status) == SIGBUS) << kind << end.status;
+    EXPECT_EQ(recover_only(directory).outcome, RecoveryOutcome::kRecovered);
+  }
+}
+
+TEST(EndsTest, ARingInAnotherDirectoryIsRecoveredThroughItsLink) {
+  const ScratchDirectory directory;
+  const ScratchDirectory rings;
+  ::setenv("TIDEMARK_RING_DIR", rings.path().c_str(), 1);
+  Victim victim(directory, {"kill"});
+  victim.wait();
+  Victim finished(directory, {"exit"});
+  EXPECT_EQ(finished.wait().status, 0);
+  ::unsetenv("TIDEMARK_RING_DIR");
+  ASSERT_EQ(rings.files(".ring").size(), 1U) << "the finished one is removed";
+  ASSERT_EQ(directory.files(".ring").size(), 1U);
+  EXPECT_TRUE(std::filesystem::is_symlink(directory.files(".ring")[0]));
+
+  // On another node the link leads nowhere.
+  std::filesystem::rename(rings.files(".ring")[0], rings / "away");
+  EXPECT_EQ(recover_only(directory).outcome, RecoveryOutcome::kElsewhere);
+  std::filesystem::rename(rings / "away",
+                          std::filesystem::read_symlink(directory.files(".ring")[0]));
+  EXPECT_EQ(recover_only(directory).outcome, RecoveryOutcome::kRecovered);
+  EXPECT_TRUE(rings.files(".ring").empty());
+  EXPECT_TRUE(directory.files(".ring").empty());
+}
+
 // A file size limit simulates a full disk: it works without privileges, and as root.
 TEST(EndsTest, FullDiskIsSaidOnceAndLosesOnlyWhatFindsNoRoom) {
   const ScratchDirectory directory;
