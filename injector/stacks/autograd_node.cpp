@@ -12,6 +12,8 @@
 #include <memory>
 #include <new>
 
+#include "injector/process/own_scope.h"
+#include "injector/recorder/recorder.h"
 #include "injector/stacks/got_slot.h"
 #include "injector/stacks/torch_version.h"
 
@@ -26,7 +28,7 @@ using GetCurrentNode = std::shared_ptr<void> (*)();
 std::atomic<GetCurrentNode> g_get_current_node{nullptr};
 std::atomic<TidemarkTorchNodeType> g_ask_bridge{nullptr};
 std::atomic<bool> g_unknown_shape{false};  // there is an engine, and only a bridge can ask it
-std::atomic<bool> g_missed{false};
+std::atomic<uint32_t> g_said_in{0};        // the recording that has been told
 
 // Two words that are returned through a hidden pointer, as both smart pointers are: a class with a
 // destructor.
@@ -50,6 +52,13 @@ bool returns_two_words(void* function) {
   const bool both = words->node != kUntouched && words->count != kUntouched;
   if (both) std::destroy_at(reinterpret_cast<std::shared_ptr<void>*>(place));
   return both;
+}
+
+void say_unknown_shape() {
+  const uint32_t recording = capture_session.load(std::memory_order_relaxed);
+  if (g_said_in.exchange(recording, std::memory_order_relaxed) == recording) return;
+  recorder().report(HealthKind::kSourceMissing, 0,
+                    "torch: without the bridge, backward nodes of this version have no names");
 }
 
 const char* mangled_name_of(const void* node) {
@@ -90,15 +99,11 @@ const char* current_autograd_type() noexcept {
   if (const auto ask = g_ask_bridge.load(std::memory_order_acquire)) return ask();
   const GetCurrentNode get = g_get_current_node.load(std::memory_order_relaxed);
   if (get == nullptr) {
-    if (g_unknown_shape.load(std::memory_order_relaxed)) g_missed.store(true);
+    if (g_unknown_shape.load(std::memory_order_relaxed)) say_unknown_shape();
     return nullptr;
   }
   const std::shared_ptr<void> node = get();
   return node != nullptr ? mangled_name_of(node.get()) : nullptr;
-}
-
-bool autograd_types_missed() noexcept {
-  return g_missed.load(std::memory_order_relaxed);
 }
 
 std::string_view autograd_type_name(const char* type, char* buffer, size_t capacity) noexcept {

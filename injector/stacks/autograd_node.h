@@ -20,11 +20,8 @@ void find_autograd() noexcept;
 void find_autograd_in_bridge(TidemarkTorchNodeType ask) noexcept;
 
 // Identifies the type of the current node: its mangled name, or null if no node runs on this
-// thread.
+// thread, or if that cannot be asked for, which the trace then says once.
 const char* current_autograd_type() noexcept;
-
-// Whether nodes may have run whose type could not be asked for.
-bool autograd_types_missed() noexcept;
 
 // "MmBackward0", in `buffer`.
 std::string_view autograd_type_name(const char* type, char* buffer, size_t capacity) noexcept;

@@ -200,11 +200,6 @@ void stop_torch() noexcept {
                       "torch: allocator events are missing: the bridge was not ready before the "
                       "recording ended");
   }
-  if (autograd_types_missed()) {
-    recorder().report(
-        HealthKind::kSourceMissing, 0,
-        "torch: backward nodes have no names: this version needs the bridge for them");
-  }
   end_torch_state(nullptr);
 }
 

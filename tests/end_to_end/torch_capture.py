@@ -226,7 +226,7 @@ class TorchCapture(unittest.TestCase):
         self.assertEqual(recorded.output, "live nodes 0\n")
         self.assertIn("loader", [frame["function"] for frame in recorded.stacks()[64 << 10][-1]])
         health, = recorded.tables("health")
-        self.assertIn("torch: backward nodes have no names: this version needs the bridge for them",
+        self.assertIn("torch: without the bridge, backward nodes of this version have no names",
                       [row["detail"] for row in health])
 
     def test_nodes_that_count_their_own_references_are_named_by_the_bridge(self):
