@@ -28,6 +28,12 @@ void ask_to_stop(int) {
   g_stop = 1;
 }
 
+// When root records another user's process, the process itself writes into the directory.
+bool give_to(const std::string& directory, const CudaProcess& process) {
+  if (::geteuid() != 0 || process.user == 0) return true;
+  return ::chown(directory.c_str(), process.user, gid_t(-1)) == 0;
+}
+
 }  // namespace
 
 StopRequest::StopRequest() {
@@ -94,11 +100,19 @@ Result<std::string> make_trace_directory(const std::string& directory,
   const bool made = ::mkdir(path.c_str(), 0700) == 0;
   if (!made && errno != EEXIST) return Error{path + ": " + std::strerror(errno)};
   if (!fs::is_directory(path, error)) return Error{path + ": is not a directory"};
-  // When root records another user's process, the process itself writes into the directory.
-  const uid_t user = processes.front().user;
-  if (made && ::geteuid() == 0 && user != 0 && ::chown(path.c_str(), user, gid_t(-1)) != 0) {
-    return Error{path + ": " + std::strerror(errno)};
+  if (made && !give_to(path, processes.front())) return Error{path + ": " + std::strerror(errno)};
+  return path;
+}
+
+Result<std::string> make_scratch_directory(const std::string& target,
+                                           const std::vector<CudaProcess>& processes) {
+  std::error_code error;
+  fs::create_directories(fs::path(target).parent_path(), error);
+  std::string path = target + ".partial.XXXXXX";
+  if (::mkdtemp(path.data()) == nullptr) {
+    return Error{target + ": " + std::strerror(errno)};
   }
+  if (!give_to(path, processes.front())) return Error{path + ": " + std::strerror(errno)};
   return path;
 }
 

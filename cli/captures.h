@@ -40,6 +40,9 @@ Result<std::vector<CudaProcess>> enter_all(std::vector<CudaProcess> processes,
 // from the first instant. Announces it unless quiet.
 void prepare_bridges(const std::vector<CudaProcess>& processes, bool quiet);
 
+// Creates a new directory beside `target` that these processes can write to. Returns its path.
+Result<std::string> make_scratch_directory(const std::string& target,
+                                           const std::vector<CudaProcess>& processes);
 // Creates the trace directory so that these processes can write to it. Returns its full path.
 Result<std::string> make_trace_directory(const std::string& directory,
                                          const std::vector<CudaProcess>& processes);

@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/terminal.h"
 #include "cli/unit_options.h"
+#include "collector/output_guard.h"
 #include "export/perfetto/perfetto_export.h"
 #include "export/snapshot/snapshot_export.h"
 #include "export/tables/csv_tables.h"
@@ -62,9 +63,15 @@ Result<uint64_t> size_limit(const Options& options) {
 }
 
 // Whether the output can be written at all, checked before a long trace is read.
-Status check_output(const Options& options) {
+Status check_writable(const Options& options) {
+  if (Status allowed = check_output(options.output, {&options.path, 1}); !allowed) return allowed;
   if (options.format == "csv") {
-    return options.output.empty() ? Status(Error{"the output directory needs a name"}) : Status();
+    if (options.output.empty()) return Error{"the output directory needs a name"};
+    for (const std::string& name : csv_file_names()) {
+      const std::string file = options.output + '/' + name;
+      if (Status allowed = check_output(file, {&options.path, 1}); !allowed) return allowed;
+    }
+    return {};
   }
   const Result<OutputFile> file = OutputFile::create(options.output);
   return file ? Status() : Status(file.error());
@@ -86,7 +93,7 @@ int run(const Options& options) {
   const Result<uint64_t> limit = size_limit(options);
   if (!limit) return fail(limit.error());
   if (const Result<TimeRange> time = parse_time(options.time, 0); !time) return fail(time.error());
-  if (const Status writable = check_output(options); !writable) return fail(writable.error());
+  if (const Status writable = check_writable(options); !writable) return fail(writable.error());
   Result<LoadedTrace> trace = load_with_progress(options.path);
   if (!trace) return fail(trace.error());
   TraceModel& model = trace->model;
@@ -108,7 +115,7 @@ int run(const Options& options) {
       write(options, {model, trace->source.readers, &*report}, wanted);
   if (!summary) return fail(summary.error());
   for (const std::string& note : summary->notes) warn(note);
-  fmt::print("{} ({})\n", options.output, size_text(summary->bytes));
+  print_line(fmt::format("{} ({})", options.output, size_text(summary->bytes)));
   return kOk;
 }
 

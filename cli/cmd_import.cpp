@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "collector/output_guard.h"
 #include "collector/snapshot/snapshot_file.h"
 
 namespace tidemark::cli {
@@ -21,6 +22,10 @@ void add_import(CLI::App& app, int& code) {
   command->add_option("-o,--output", options->output, "the trace to write")->required();
   command->footer("Example:\n  tidemark import snapshot.pickle -o run.tmk");
   command->callback([options, &code] {
+    if (Status allowed = check_output(options->output, {&options->snapshot, 1}); !allowed) {
+      code = fail(allowed.error());
+      return;
+    }
     if (Status status = import_snapshot_file(options->snapshot, options->output); !status) {
       code = fail(status.error());
       return;

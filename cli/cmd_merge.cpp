@@ -1,18 +1,41 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "analysis/wording.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
 #include "collector/job/merge.h"
+#include "collector/output_guard.h"
+#include "proto/read/trace_reader.h"
 
 namespace tidemark::cli {
 
 namespace {
 
+namespace fs = std::filesystem;
+
+// The trace of an earlier merge may be replaced: in a directory it is not read as an input.
+bool is_earlier_merge(const std::string& path) {
+  const Result<TraceReader> reader = TraceReader::open(path);
+  return reader && std::any_of(reader->blocks().begin(), reader->blocks().end(),
+                               [](const BlockRef& b) { return b.kind == BlockKind::kAlignments; });
+}
+
+Status check_merged(const MergeOptions& options) {
+  std::vector<std::string> inputs = options.inputs;
+  if (is_earlier_merge(options.output)) {
+    std::error_code error;
+    std::erase_if(inputs, [&](const std::string& path) { return fs::is_directory(path, error); });
+  }
+  return check_output(options.output, inputs);
+}
+
 int run(MergeOptions options) {
+  if (Status allowed = check_merged(options); !allowed) return fail(allowed.error());
   const Result<MergeReport> report = [&] {
     ProgressBar bar("merging");
     options.progress = [&](double share) { bar.set(share); };
@@ -20,13 +43,13 @@ int run(MergeOptions options) {
   }();
   if (!report) return fail(report.error());
   for (const std::string& note : report->notes) warn(note);
-  fmt::print("{}: {} from {}, {}, {}\n", options.output,
-             report->processes == 1 ? "1 process" : fmt::format("{} processes", report->processes),
-             counted(report->files, "file"), counted(report->rows, "row"),
-             size_text(report->bytes));
+  print_line(fmt::format(
+      "{}: {} from {}, {}, {}", options.output,
+      report->processes == 1 ? "1 process" : fmt::format("{} processes", report->processes),
+      counted(report->files, "file"), counted(report->rows, "row"), size_text(report->bytes)));
   if (report->aligned > 1) {
-    fmt::print("clocks aligned by collectives, within {}\n",
-               duration_text(static_cast<int64_t>(report->residual_ns)));
+    print_line(fmt::format("clocks aligned by collectives, within {}",
+                           duration_text(static_cast<int64_t>(report->residual_ns))));
   }
   return kOk;
 }

@@ -7,6 +7,7 @@
 #include "analysis/report/report.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
+#include "collector/output_guard.h"
 #include "export/report/report_html.h"
 #include "export/report/report_json.h"
 #include "export/report/report_text.h"
@@ -58,6 +59,9 @@ int run(const Options& options) {
   if (!at) return fail(at.error());
   if (Status known = check_finding_ids(options.fail_on); !known) return fail(known.error());
   wanted.at = *at;
+  if (Status allowed = check_output(options.html, {&options.path, 1}); !allowed) {
+    return fail(allowed.error());
+  }
   const Result<LoadedTrace> trace = load_with_progress(options.path);
   if (!trace) return fail(trace.error());
   if (!options.html.empty()) wanted.curve_points = 1500;

@@ -20,15 +20,14 @@ struct Options {
   std::string library;
 };
 
-// The process writes into a directory; the one file in it becomes the output.
+// The process writes into a new directory; the one file in it becomes the output.
 Result<std::string> take(CudaProcess& process, const std::string& output) {
   std::error_code error;
   const fs::path target = fs::absolute(output, error).lexically_normal();
-  const std::string scratch = target.string() + ".partial";
   std::vector<CudaProcess> alone;
   alone.push_back(std::move(process));
   prepare_bridges(alone, false);
-  const Result<std::string> directory = make_trace_directory(scratch, alone);
+  const Result<std::string> directory = make_scratch_directory(target.string(), alone);
   if (!directory) return directory.error();
   const Result<ControlReply> reply =
       alone.front().client->ask(control::kSnapshot, {{"out", *directory}}, std::chrono::minutes(2));

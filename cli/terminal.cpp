@@ -9,7 +9,14 @@
 #include <string_view>
 #include <utility>
 
+#include "export/safe_text.h"
+
 namespace tidemark::cli {
+
+void print_line(std::FILE* file, std::string_view text) {
+  const std::string line = safe_text(text) + '\n';
+  std::fwrite(line.data(), 1, line.size(), file);
+}
 
 bool stdout_has_colour() {
   const char* no_colour = std::getenv("NO_COLOR");

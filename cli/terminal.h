@@ -3,9 +3,17 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdio>
 #include <string>
+#include <string_view>
 
 namespace tidemark::cli {
+
+// Print a line that is safe for a terminal, whatever it is made of (export/safe_text.h).
+void print_line(std::FILE* file, std::string_view text);
+inline void print_line(std::string_view text) {
+  print_line(stdout, text);
+}
 
 // Colours: on a terminal, unless NO_COLOR is set or TERM is dumb.
 bool stdout_has_colour();

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "analysis/wording.h"
+#include "export/safe_text.h"
 #include "export/tables/table_rows.h"
 #include "proto/base/byte_sink.h"
 #include "proto/base/output_file.h"
@@ -47,11 +48,13 @@ class CsvSink final : public TableSink {
   }
   void put_text(std::string_view value) override {
     separate();
-    if (value.find_first_of("\",\r\n") == std::string_view::npos) {
+    const bool formula = looks_like_formula(value);
+    if (!formula && value.find_first_of("\",\r\n") == std::string_view::npos) {
       buffer_ += value;
       return;
     }
     buffer_ += '"';
+    if (formula) buffer_ += '\'';
     for (const char c : value) {
       if (c == '"') buffer_ += '"';
       buffer_ += c;
@@ -124,6 +127,12 @@ class CsvSink final : public TableSink {
 };
 
 }  // namespace
+
+std::vector<std::string> csv_file_names() {
+  std::vector<std::string> names{"load.sql"};
+  for (const TableSpec& table : table_specs()) names.push_back(fmt::format("{}.csv", table.name));
+  return names;
+}
 
 Result<ExportSummary> export_csv(const ExportInput& input, const ExportOptions& options,
                                  const std::string& directory, const Progress& progress) {

@@ -111,9 +111,14 @@ check_equal(viewing.returncode, 0, f"--live ended by Ctrl-C ({errors})")
 check_equal(listed(process.pid)["state"], "armed", "Ctrl-C ended the capture")
 
 snapshot = tmp / "now.tmk"
+beside = pathlib.Path(f"{snapshot}.partial")  # of the user
+beside.mkdir()
+(beside / "notes.txt").write_text("mine")
 result = run("snapshot", process.pid, "-o", snapshot, env=env)
 check_equal((result.returncode, result.stdout), (0, f"{snapshot}\n"), f"snapshot {result.stderr}")
-check(snapshot.exists() and not pathlib.Path(f"{snapshot}.partial").exists(), "only the snapshot")
+check_equal(sorted(p.name for p in tmp.glob("now.tmk*")), ["now.tmk", "now.tmk.partial"],
+            "only the snapshot")
+check_equal([p.name for p in beside.iterdir()], ["notes.txt"], "a directory of the user stays")
 ends_well(process, "attached")
 
 # A socket that a killed process left.

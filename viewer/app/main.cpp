@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "collector/output_guard.h"
 #include "proto/base/units.h"
 #include "viewer/app/headless.h"
 #include "viewer/app/shell.h"
@@ -71,6 +72,9 @@ Status move_cursor(const std::string& text, const Model& model, Selection& selec
 
 int draw_picture(const Options& options, int width, int height) {
   if (options.paths.empty()) return fail("--screenshot needs the PATH of a trace");
+  if (const Status allowed = check_output(options.picture, options.paths); !allowed) {
+    return fail(allowed.error().message);
+  }
   const auto model = load_model(options.paths[0]);
   if (!model) return fail(model.error().message);
   const auto headless = Headless::create(width, height, options.theme != "light",

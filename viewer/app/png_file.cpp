@@ -2,10 +2,12 @@
 
 #include <zlib.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <system_error>
+
+#include "proto/base/byte_sink.h"
+#include "proto/base/output_file.h"
 
 namespace {
 
@@ -34,24 +36,37 @@ unsigned char* compress(unsigned char* data, int size, int* out_size, int /*qual
 
 namespace tidemark::view {
 
+namespace {
+
+struct PngBytes {
+  FdSink sink;
+  bool good = true;
+};
+
+void put_png_bytes(void* out, void* bytes, int size) {
+  auto& png = *static_cast<PngBytes*>(out);
+  png.good =
+      png.good && png.sink.write({static_cast<const uint8_t*>(bytes), static_cast<size_t>(size)});
+}
+
+}  // namespace
+
 Status write_png(const Image& image, const std::string& path) {
-  const std::string fresh = path + ".part";
+  Result<OutputFile> file = OutputFile::create(path);
+  if (!file) return file.error();
   std::vector<uint8_t> rgb;
   rgb.reserve(image.rgba.size() / 4 * 3);
   for (size_t i = 0; i + 3 < image.rgba.size(); i += 4) {
     rgb.insert(rgb.end(), {image.rgba[i], image.rgba[i + 1], image.rgba[i + 2]});
   }
   stbi_write_force_png_filter = 0;  // flat colours compress better without filters
-  if (stbi_write_png(fresh.c_str(), image.width, image.height, 3, rgb.data(), image.width * 3) ==
-      0) {
-    std::error_code ignored;
-    std::filesystem::remove(fresh, ignored);
-    return Error{path + ": cannot write the picture. Check that the folder exists and is writable"};
+  PngBytes out{FdSink(file->fd())};
+  if (stbi_write_png_to_func(put_png_bytes, &out, image.width, image.height, 3, rgb.data(),
+                             image.width * 3) == 0 ||
+      !out.good) {
+    return Error{path + ": cannot write the picture. Check that the disk is not full"};
   }
-  std::error_code error;
-  std::filesystem::rename(fresh, path, error);
-  if (error) return Error{path + ": " + error.message()};
-  return {};
+  return file->commit();
 }
 
 }  // namespace tidemark::view

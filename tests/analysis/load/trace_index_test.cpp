@@ -346,5 +346,44 @@ TEST_F(Index, LeastRecentlyUsedGoFirst) {
   EXPECT_TRUE(is_indexed(c));
 }
 
+// The directory of the indexes may be one that the user has other things in.
+TEST_F(Index, OnlyIndexesAreRemoved) {
+  const fs::path root = options_.directory;
+  const auto put = [&](const fs::path& path) {
+    fs::create_directories((root / path).parent_path());
+    std::ofstream(root / path) << "mine";
+  };
+  const std::vector<fs::path> own = {"work/thesis.txt", "0123456789abcdef/notes.txt",
+                                     "fedcba9876543210/sub/manifest", "manifest/x", "file"};
+  for (const fs::path& path : own) put(path);
+  load(write_trace(39), options_);
+  // Also inside an index that goes.
+  for (const fs::directory_entry& entry : fs::directory_iterator(root)) {
+    if (fs::exists(entry.path() / "manifest") && !fs::exists(entry.path() / "manifest/x")) {
+      std::ofstream(entry.path() / "notes.txt") << "mine";
+    }
+  }
+  const timespec long_ago[2] = {{1, 0}, {1, 0}};
+  for (const fs::directory_entry& entry : fs::directory_iterator(root)) {
+    ::utimensat(AT_FDCWD, entry.path().c_str(), long_ago, 0);
+  }
+  options_.most_bytes = 1;
+  load(write_trace(40), options_);
+  for (const fs::path& path : own) EXPECT_TRUE(fs::exists(root / path)) << path;
+  size_t notes = 0;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root)) {
+    notes += entry.path().filename() == "notes.txt" ? 1 : 0;
+  }
+  EXPECT_EQ(notes, 2U);
+}
+
+TEST(IndexOptions, AGivenDirectoryGetsASubdirectory) {
+  ::setenv("TIDEMARK_INDEX", "/some/where", 1);
+  EXPECT_EQ(IndexOptions::from_environment().directory, "/some/where/tidemark-index");
+  ::setenv("TIDEMARK_INDEX", "0", 1);
+  EXPECT_EQ(IndexOptions::from_environment().directory, "");
+  ::unsetenv("TIDEMARK_INDEX");
+}
+
 }  // namespace
 }  // namespace tidemark::test

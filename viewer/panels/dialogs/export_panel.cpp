@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "analysis/wording.h"
+#include "collector/output_guard.h"
 #include "export/perfetto/perfetto_export.h"
 #include "viewer/model/ticks.h"
 #include "viewer/widgets/dialog.h"
@@ -27,6 +28,9 @@ TimeRange chosen_time(const Model& model, const Selection& selection) {
 
 std::string write_file(const std::shared_ptr<const Model>& model, const ExportOptions& options,
                        const std::string& path) {
+  if (const Status allowed = check_output(path, {&model->trace.path, 1}); !allowed) {
+    return allowed.error().message;
+  }
   const auto done = export_perfetto({model->trace, model->source->readers}, options, path);
   if (!done) return done.error().message;
   std::string message =
