@@ -10,6 +10,7 @@
 #include "cli/live_view.h"
 #include "cli/process_choice.h"
 #include "cli/summary.h"
+#include "cli/terminal.h"
 #include "cli/unit_options.h"
 #include "proto/control.h"
 
@@ -96,13 +97,15 @@ int run(const Options& options) {
   if (!started) return fail(started.error());
   if (!options.quiet) {
     for (const CudaProcess& process : *started) {
-      fmt::print(stderr, "tidemark: recording {} into {}\n", process.label(), process.trace);
+      print_line(stderr,
+                 fmt::format("tidemark: recording {} into {}", process.label(), process.trace));
     }
   }
   if (!time && !options.live) {
     if (!options.quiet) {
-      fmt::print(stderr, "tidemark: to stop recording: tidemark detach {}\n",
-                 started->size() == 1 ? std::to_string(started->front().pid) : "--all");
+      print_line(stderr, fmt::format("tidemark: to stop recording: tidemark detach {}",
+                                     started->size() == 1 ? std::to_string(started->front().pid)
+                                                          : "--all"));
     }
     return kOk;
   }

@@ -5,6 +5,7 @@
 #include "cli/captures.h"
 #include "cli/command.h"
 #include "cli/process_choice.h"
+#include "cli/terminal.h"
 #include "proto/control.h"
 
 namespace tidemark::cli {
@@ -25,7 +26,7 @@ int run(const ProcessChoice& choice, bool quiet) {
   }
   if (recording.empty()) return fail({"nothing is being recorded"});
   const std::vector<std::string> traces = stop_all(recording);
-  for (const std::string& trace : traces) fmt::print("{}\n", trace);
+  for (const std::string& trace : traces) print_line(fmt::format("{}", trace));
   if (!quiet) summarise(traces);
   return traces.empty() ? kUsage : kOk;
 }

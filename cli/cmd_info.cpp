@@ -6,6 +6,7 @@
 #include "analysis/load/trace_model.h"
 #include "analysis/wording.h"
 #include "cli/command.h"
+#include "cli/terminal.h"
 #include "proto/table_names.h"
 
 namespace tidemark::cli {
@@ -19,32 +20,33 @@ void print_process(const ProcessModel& p) {
   if (!host.empty()) who += fmt::format(" on {}", host);
   if (p.info.pid != 0) who += fmt::format(", pid {}", p.info.pid);
   if (p.info.source == Source::kTorchSnapshot) who += ", from a PyTorch snapshot";
-  fmt::print("{}\n", who);
+  print_line(who);
   for (const AllocationHistory& m : p.framework) {
-    fmt::print("  cuda:{}: {}, {} ({} older than the history), {}\n", m.device,
-               counted(m.recorded_events, "event"), counted(m.allocations.size(), "allocation"),
-               grouped(m.seeded_blocks), counted(m.failures.size(), "out-of-memory error"));
+    print_line(fmt::format("  cuda:{}: {}, {} ({} older than the history), {}", m.device,
+                           counted(m.recorded_events, "allocator event"),
+                           counted(m.allocations.size(), "allocation"), grouped(m.seeded_blocks),
+                           counted(m.failures.size(), "out-of-memory error")));
   }
   for (const Health& h : p.health) {
     const std::string_view detail = p.names.string(h.detail);
-    if (!detail.empty() && h.kind != HealthKind::kOverheadNs) fmt::print("  ! {}\n", detail);
+    if (!detail.empty() && h.kind != HealthKind::kOverheadNs)
+      print_line(fmt::format("  ! {}", detail));
   }
 }
 
 void print_losses(const TraceModel& model) {
   const Damage& d = model.damage;
   if (d.any()) {
-    fmt::print("damaged: {}, {} lost in them, {} skipped{}\n", counted(d.blocks, "block"),
-               counted(d.rows, "row"), counted(d.skipped_bytes, "byte"),
-               d.truncated ? ", the file ends inside a block" : "");
+    print_line(fmt::format("damaged: {}, {} lost in them, {} skipped{}", counted(d.blocks, "block"),
+                           counted(d.rows, "row"), counted(d.skipped_bytes, "byte"),
+                           d.truncated ? ", the file ends inside a block" : ""));
   }
-  if (d.unfinished) fmt::print("unfinished: the recording was interrupted\n");
+  if (d.unfinished) print_line("unfinished: the recording was interrupted");
   if (model.unknown_blocks != 0) {
-    fmt::print("skipped: {} of kinds unknown to this version of tidemark\n",
-               counted(model.unknown_blocks, "block"));
+    print_line(fmt::format("skipped: {} of kinds unknown to this version of tidemark",
+                           counted(model.unknown_blocks, "block")));
   }
-  if (!d.any() && !d.unfinished && model.unknown_blocks == 0)
-    fmt::print("complete: nothing lost\n");
+  if (!d.any() && !d.unfinished && model.unknown_blocks == 0) print_line("complete: nothing lost");
 }
 
 int run(const std::string& path) {
@@ -58,13 +60,18 @@ int run(const std::string& path) {
     bytes += reader.file_bytes();
     blocks += reader.blocks().size();
   }
-  fmt::print("{}\n{}, {}, {}\n", path, counted(readers.size(), "file"), size_text(bytes),
-             counted(blocks, "block"));
-  fmt::print("{} from the first event to the last\n", duration_text(model.end_ns - model.start_ns));
+  print_line(path);
+  print_line(fmt::format("{}, {}, {}", counted(readers.size(), "file"), size_text(bytes),
+                         counted(blocks, "block")));
+  print_line(fmt::format("{} from the first event to the last",
+                         duration_text(model.end_ns - model.start_ns)));
+  uint64_t events = 0;
+  for (const ProcessModel& p : model.processes) events += memory_events(p);
+  print_line(counted(events, "memory event"));
   for (const ProcessModel& p : model.processes) print_process(p);
-  fmt::print("tables:\n");
+  print_line("tables:");
   for (const auto& [kind, rows] : model.rows_by_kind) {
-    if (rows != 0) fmt::print("  {:>14}  {}\n", grouped(rows), table_name(kind));
+    if (rows != 0) print_line(fmt::format("  {:>14}  {}", grouped(rows), table_name(kind)));
   }
   print_losses(model);
   return kOk;

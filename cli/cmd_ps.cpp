@@ -9,6 +9,7 @@
 #include "cli/process_choice.h"
 #include "cli/terminal.h"
 #include "export/report/json_writer.h"
+#include "export/safe_text.h"
 
 namespace tidemark::cli {
 
@@ -32,10 +33,6 @@ std::vector<LiveDevice> devices_of(CudaProcess& process) {
   return devices ? std::move(*devices) : std::vector<LiveDevice>();
 }
 
-std::string shortened(const std::string& text, size_t width) {
-  return text.size() <= width ? text : text.substr(0, width > 3 ? width - 3 : 0) + "...";
-}
-
 void print_row(CudaProcess& process, size_t width) {
   std::string cards;
   uint64_t used = 0;
@@ -43,13 +40,15 @@ void print_row(CudaProcess& process, size_t width) {
     cards += fmt::format("{}{}", cards.empty() ? "" : ",", device.device);
     used += device.process_bytes;
   }
-  const std::string row = fmt::format(
-      "{:>8} {:>5} {:<10} {:<14} {:>4} {:>10}  ", process.pid,
-      process.rank >= 0 ? std::to_string(process.rank) : "-", shortened(process.user_name, 10),
-      state_of(process), cards.empty() ? "-" : cards, used != 0 ? size_text(used) : "-");
-  fmt::print("{}{}\n", row,
-             shortened(process.command, width > row.size() ? width - row.size() : 20));
-  if (!process.obstacle.empty()) fmt::print("{:>8} {}\n", "", process.obstacle);
+  const std::string row =
+      fmt::format("{:>8} {:>5} {:<10} {:<14} {:>4} {:>10}  ", process.pid,
+                  process.rank >= 0 ? std::to_string(process.rank) : "-",
+                  shortened(safe_text(process.user_name), 10), state_of(process),
+                  cards.empty() ? "-" : cards, used != 0 ? size_text(used) : "-");
+  print_line(fmt::format(
+      "{}{}", row,
+      shortened(safe_text(process.command), width > row.size() ? width - row.size() : 20)));
+  if (!process.obstacle.empty()) print_line(fmt::format("{:>8} {}", "", process.obstacle));
 }
 
 void put(JsonWriter& json, CudaProcess& process) {
@@ -94,11 +93,11 @@ int run(bool as_json) {
     return kOk;
   }
   if (processes.empty()) {
-    fmt::print("no process that uses CUDA was found\n");
+    print_line("no process that uses CUDA was found");
     return kOk;
   }
-  fmt::print("{:>8} {:>5} {:<10} {:<14} {:>4} {:>10}  {}\n", "PID", "RANK", "USER", "STATE", "CARD",
-             "USED", "COMMAND");
+  print_line(fmt::format("{:>8} {:>5} {:<10} {:<14} {:>4} {:>10}  {}", "PID", "RANK", "USER",
+                         "STATE", "CARD", "USED", "COMMAND"));
   for (CudaProcess& process : processes) print_row(process, stdout_width());
   return kOk;
 }

@@ -5,6 +5,7 @@
 
 #include "analysis/wording.h"
 #include "cli/command.h"
+#include "cli/terminal.h"
 #include "collector/recover/recovery.h"
 
 namespace tidemark::cli {
@@ -14,20 +15,20 @@ namespace {
 void print(const RecoveryReport& report) {
   switch (report.outcome) {
     case RecoveryOutcome::kNothingToDo:
-      fmt::print("{}: complete, nothing to do\n", report.path);
+      print_line(fmt::format("{}: complete, nothing to do", report.path));
       break;
     case RecoveryOutcome::kRecovered:
-      fmt::print("{}: recovered {}\n", report.path, counted(report.rows, "row"));
+      print_line(fmt::format("{}: recovered {}", report.path, counted(report.rows, "row")));
       break;
     case RecoveryOutcome::kStillRunning:
-      fmt::print("{}: its process is still running; not changed\n", report.path);
+      print_line(fmt::format("{}: its process is still running; not changed", report.path));
       break;
     case RecoveryOutcome::kElsewhere:
       fmt::print("{}: its process may still be running on {}; not changed\n", report.path,
                  report.host);
       break;
     case RecoveryOutcome::kBusy:
-      fmt::print("{}: another process is recovering it\n", report.path);
+      print_line(fmt::format("{}: another process is recovering it", report.path));
       break;
     case RecoveryOutcome::kElsewhere:
       fmt::print(
@@ -39,7 +40,7 @@ void print(const RecoveryReport& report) {
 
 void name(const std::string& path) {
   if (const uint64_t frames = name_traces(path); frames != 0) {
-    fmt::print("{}: named {}\n", path, counted(frames, "native frame"));
+    print_line(fmt::format("{}: named {}", path, counted(frames, "native frame")));
   }
 }
 
@@ -55,7 +56,8 @@ int run(const std::string& path) {
   const Result<DirectoryRecovery> all = recover_directory(path, RecoveryBy::kUser);
   if (!all) return fail(all.error());
   for (const RecoveryReport& report : all->files) print(report);
-  if (all->files.empty() && all->failures.empty()) fmt::print("{}: nothing to recover\n", path);
+  if (all->files.empty() && all->failures.empty())
+    print_line(fmt::format("{}: nothing to recover", path));
   name(path);
   int code = kOk;
   for (const Error& failure : all->failures) code = fail(failure);

@@ -15,7 +15,7 @@
 namespace tidemark::cli {
 
 int fail(const Error& error) {
-  std::fprintf(stderr, "tidemark: %s\n", error.message.c_str());
+  print_line(stderr, "tidemark: " + error.message);
   return kUsage;
 }
 
@@ -26,7 +26,7 @@ void announce_bridge(const std::string& torch_version) {
 }
 
 void warn(const std::string& text) {
-  std::fprintf(stderr, "tidemark: warning: %s\n", text.c_str());
+  print_line(stderr, "tidemark: warning: " + text);
 }
 
 uint64_t name_traces(const std::string& path) {

@@ -8,6 +8,7 @@
 
 #include "analysis/wording.h"
 #include "cli/terminal.h"
+#include "export/safe_text.h"
 
 namespace tidemark::cli {
 
@@ -63,7 +64,8 @@ bool LiveView::draw(std::vector<CudaProcess>& processes) {
   if (terminal_ && drawn_lines_ != 0) fmt::print("\x1b[{}A", drawn_lines_);
   const size_t width = stdout_width();
   for (const std::string& line : lines) {
-    fmt::print("{}{}\n", terminal_ ? line.substr(0, width) : line, terminal_ ? "\x1b[K" : "");
+    const std::string safe = safe_text(line);
+    fmt::print("{}{}\n", terminal_ ? shortened(safe, width) : safe, terminal_ ? "\x1b[K" : "");
   }
   if (terminal_) fmt::print("\x1b[J");
   drawn_lines_ = lines.size();

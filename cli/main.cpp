@@ -1,5 +1,7 @@
 // tidemark: the command line. One small file per subcommand.
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <string>
 
 #include "cli/command.h"
@@ -77,13 +79,13 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& done) {
-    return app.exit(done);  // --help, --version
+    code = app.exit(done);  // --help, --version
   } catch (const CLI::ParseError& error) {
     return fail({usage_error(app, error)});
   }
-  if (std::fflush(stdout) != 0) {
-    std::perror("tidemark: standard output");
-    return kUsage;
+  // A large output reaches the file before the last flush, and may fail there.
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    return fail({std::string("standard output: ") + std::strerror(errno)});
   }
   return code;
 }

@@ -62,6 +62,9 @@ Result<TraceReader> open_snapshot(const std::string& path) {
 }
 
 Status import_snapshot_file(const std::string& snapshot, const std::string& output) {
+  if (looks_like_trace(snapshot)) {
+    return Error{snapshot + ": is already a tidemark trace; import converts PyTorch snapshots"};
+  }
   Result<OutputFile> file = OutputFile::create(output);
   if (!file) return file.error();
   if (Status status = import_to_fd(snapshot, file->fd(), output); !status) return status;

@@ -6,6 +6,7 @@
 
 #include "analysis/wording.h"
 #include "export/report/stack_lines.h"
+#include "export/safe_text.h"
 
 namespace tidemark {
 
@@ -28,7 +29,7 @@ class TextDiff {
 
  private:
   void line(std::string_view text = {}) {
-    out_ += text;
+    out_ += safe_text(text);
     out_ += '\n';
   }
 

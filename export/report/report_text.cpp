@@ -12,7 +12,9 @@
 #include "analysis/wording.h"
 #include "export/report/loss_lines.h"
 #include "export/report/rank_report.h"
+#include "export/report/report_wording.h"
 #include "export/report/stack_lines.h"
+#include "export/styled_text.h"
 
 namespace tidemark {
 
@@ -39,42 +41,43 @@ class TextReport {
   }
 
  private:
-  std::string paint(std::string_view text, std::string_view code) const {
-    return options_.colour ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
+  StyledText paint(std::string_view text, std::string_view code) const {
+    return StyledText::painted(text, options_.colour ? code : "");
   }
-  std::string bold(std::string_view text) const { return paint(text, "1"); }
-  std::string dim(std::string_view text) const { return paint(text, "2"); }
-  std::string red(std::string_view text) const { return paint(text, "1;31"); }
-  std::string yellow(std::string_view text) const { return paint(text, "33"); }
+  StyledText bold(std::string_view text) const { return paint(text, "1"); }
+  StyledText dim(std::string_view text) const { return paint(text, "2"); }
+  StyledText red(std::string_view text) const { return paint(text, "1;31"); }
+  StyledText yellow(std::string_view text) const { return paint(text, "33"); }
 
-  void line(std::string_view text = {}) {
-    out_ += text;
+  void line(const StyledText& text = "") {
+    out_ += text.text();
     out_ += '\n';
   }
 
-  std::string clipped(std::string_view text, size_t used) const {
+  std::string clipped(std::string_view unsafe, size_t used) const {
     const size_t room = options_.width > used + 20 ? options_.width - used : 20;
-    if (text.size() <= room) return std::string(text);
+    const std::string safe = safe_text(unsafe);
+    const std::string_view text = safe;
+    if (text_columns(text) <= room) return safe;
     // Of "function path/file:line" the path matters least.
     const size_t space = text.rfind(' ');
     const size_t slash = text.rfind('/');
     if (space != std::string_view::npos && slash != std::string_view::npos && slash > space) {
       const std::string_view file = text.substr(slash + 1);
-      if (space + 1 + file.size() <= room) return fmt::format("{} {}", text.substr(0, space), file);
+      const std::string brief = fmt::format("{} {}", text.substr(0, space), file);
+      if (text_columns(brief) <= room) return brief;
     }
-    return std::string(text.substr(0, room - 3)) + "...";
+    return shortened(text, room);
   }
 
-  std::string since_start(int64_t time_ns) const {
-    return "+" + duration_text(time_ns - report_.start_ns);
-  }
+  std::string since_start(int64_t time_ns) const { return offset_text(time_ns - report_.start_ns); }
 
   void head() {
     const std::string_view kind = report_.kind == "torch-snapshot" ? "PyTorch snapshot"
                                   : report_.kind == "job"          ? "job"
                                                                    : "trace";
     line(bold(report_.path));
-    line(fmt::format("{}, {} over {}", kind, counted(report_.events, "allocator event"),
+    line(fmt::format("{}, {} over {}", kind, counted(report_.events, "memory event"),
                      duration_text(report_.end_ns - report_.start_ns)));
   }
 
@@ -84,7 +87,7 @@ class TextReport {
     std::string where;
     if (report_.ranks.size() > 1 && f.rank >= 0) where = fmt::format("rank {}: ", f.rank);
     line(bad ? red(f.id) : yellow(f.id));
-    wrapped("  ", where + f.summary, 2);
+    wrapped("  ", 2, where + f.summary, 2);
     if (!f.frames.empty()) {
       const std::string shown = headline_of(f.frames);
       line(dim("  at " + clipped(shown, 5)));
@@ -93,7 +96,7 @@ class TextReport {
     bool repeated = false;
     for (const Advice& a : f.advice) {
       if (advised_.emplace(f.rank, a.detail).second) {
-        wrapped("  -> ", a.detail);
+        wrapped("  -> ", 5, a.detail, 5);
       } else {
         repeated = true;
       }
@@ -120,26 +123,30 @@ class TextReport {
       const std::string who = finding->rank < 0                      ? ""
                               : ranks.find(',') == std::string::npos ? " (rank " + ranks + ")"
                                                                      : " (ranks " + ranks + ")";
-      wrapped(dim("  note ") + finding->id + who + ": ", finding->summary, 7);
+      const std::string what = finding->id + who + ": ";
+      wrapped(dim("  note ") + what, 7 + text_columns(what), finding->summary, 7);
     }
   }
 
-  // Breaks a long text at spaces and indents the following lines.
-  void wrapped(std::string_view lead, std::string_view text, size_t indent = 5) {
+  // Breaks a long text at spaces and indents the following lines. `lead` takes up `columns`.
+  void wrapped(const StyledText& lead, size_t columns, std::string_view unsafe, size_t indent) {
     const size_t room = std::max<size_t>(options_.width, 60);
-    std::string current(lead);
-    size_t used = indent + (lead.size() > indent && !options_.colour ? lead.size() - indent : 0);
+    const std::string safe = safe_text(unsafe);
+    std::string_view text = safe;
+    StyledText current = lead;
+    size_t used = columns;
     while (!text.empty()) {
       const size_t end = std::min(text.find(' '), text.size());
-      if (used + end + 1 > room) {
+      const std::string_view word = text.substr(0, end);
+      if (used + text_columns(word) + 1 > room) {
         line(current);
-        current.assign(indent, ' ');
+        current = std::string(indent, ' ');
         used = indent;
       }
-      current += text.substr(0, end);
-      used += end + 1;
+      current += word;
+      used += text_columns(word) + 1;
       text.remove_prefix(std::min(end + 1, text.size()));
-      if (!text.empty()) current += ' ';
+      if (!text.empty()) current += " ";
     }
     line(current);
   }
@@ -182,8 +189,8 @@ class TextReport {
   }
 
   void peak(std::string_view name, const Peak& p) {
-    line(fmt::format("  {:<15} {:>11}   at {:<12} {}", name, size_text(p.bytes),
-                     since_start(p.time_ns), dim(grouped(p.bytes) + " bytes")));
+    line(styled("  {:<15} {:>11}   at {:<12} {}", name, size_text(p.bytes), since_start(p.time_ns),
+                dim(grouped(p.bytes) + " bytes")));
   }
 
   // The last error in full, since it ended the program; those before it in a line each.
@@ -202,24 +209,18 @@ class TextReport {
 
   void oom(const OomReport& o) {
     line(red(fmt::format("  OUT OF MEMORY at {}", since_start(o.time_ns))) +
-         fmt::format(": requested {}", bold(size_text(o.requested_bytes))));
-    if (o.layer == Layer::kDriver) {
-      line(fmt::format("    the driver could not allocate it; this process held {} of the card",
-                       size_text(o.reserved_bytes)));
-    } else {
-      line(fmt::format("    allocated {}, reserved {}, largest hole {}, free on the card {}",
-                       size_text(o.allocated_bytes), size_text(o.reserved_bytes),
-                       size_text(o.largest_hole_bytes), size_text(o.device_free_bytes)));
-    }
+         styled(": requested {}", bold(size_text(o.requested_bytes))));
+    line("    " + oom_text(o));
     stack(o.frames, 4);
   }
 
   void holes(const DeviceReport& d) {
     const Fragmentation& f = d.fragmentation;
     if (f.holes == 0) return;
-    line(fmt::format("  {:<15} {:>11}   at {:<12} in {}, largest {}", "cached, free",
+    line(fmt::format("  {:<15} {:>11}   at {:<12} in {}, largest {} ({})", "cached, free",
                      size_text(f.cached_free_bytes), since_start(f.time_ns),
-                     counted(f.holes, "hole"), size_text(f.largest_hole_bytes)));
+                     counted(f.holes, "hole"), size_text(f.largest_hole_bytes),
+                     d.fragmentation_at));
   }
 
   void steps(const StepReport& s) {
@@ -247,15 +248,15 @@ class TextReport {
       if (p.kind == PhaseKind::kFirstStep && !peaks) continue;
       const std::string_view name =
           p.kind == PhaseKind::kFirstStep ? "first step" : phase_name(p.kind);
-      std::string text = fmt::format("  {:<15} {:>11}   at {:<12} ", name, size_text(p.peak.bytes),
-                                     since_start(p.peak.time_ns));
+      StyledText text = fmt::format("  {:<15} {:>11}   at {:<12} ", name, size_text(p.peak.bytes),
+                                    since_start(p.peak.time_ns));
       if (p.kind != PhaseKind::kFirstStep) {
         text += p.count == 1 ? duration_text(p.total_ns)
                              : fmt::format("highest of {}, {} in total", grouped(p.count),
                                            duration_text(p.total_ns));
         if (peaks) text += "; ";
       }
-      line(text + (peaks ? bold("contains the peak") : ""));
+      line(text + (peaks ? bold("contains the peak") : StyledText("")));
     }
   }
 
@@ -264,8 +265,8 @@ class TextReport {
     if (l.lines.empty()) return;
     line();
     const bool summed = l.device_used_bytes != 0;
-    line(fmt::format("  Card memory by owner at {}{}", since_start(l.time_ns),
-                     summed ? ": " + bold(size_text(l.device_used_bytes)) + " used" : ""));
+    line(styled("  Card memory by owner at {}{}", since_start(l.time_ns),
+                summed ? ": " + bold(size_text(l.device_used_bytes)) + " used" : StyledText("")));
     for (const LedgerLine& item : l.lines) {
       const auto bytes = static_cast<uint64_t>(std::max<int64_t>(0, item.bytes));
       line(fmt::format(
@@ -286,11 +287,12 @@ class TextReport {
   void at_instant(const DeviceReport& d) {
     line();
     if (d.has_framework) {
-      line(fmt::format("  Live at {}: {} allocated, {} reserved", since_start(d.at_ns),
-                       bold(size_text(d.at_totals.allocated)), size_text(d.at_totals.reserved)));
+      line(styled("  Live at {}: {} allocated, {} reserved", since_start(d.at_ns),
+                  bold(size_text(d.at_totals.allocated)), size_text(d.at_totals.reserved)));
     } else {
       line(fmt::format("  Allocated from the driver and live at {}", since_start(d.at_ns)));
     }
+    if (!d.at_note.empty()) line(yellow("    ! ") + d.at_note);
     const bool categories_known =
         std::any_of(d.categories.begin(), d.categories.end(),
                     [](const CategoryShare& c) { return c.category != Category::kUnknown; });

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 
 #include "analysis/wording.h"
+#include "export/report/report_wording.h"
+#include "export/styled_text.h"
 
 namespace tidemark {
 
@@ -26,14 +29,14 @@ class TextWhatIf {
   }
 
  private:
-  std::string paint(std::string_view text, std::string_view code) const {
-    return colour_ ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
+  StyledText paint(std::string_view text, std::string_view code) const {
+    return StyledText::painted(text, colour_ ? code : "");
   }
-  std::string bold(std::string_view text) const { return paint(text, "1"); }
-  std::string dim(std::string_view text) const { return paint(text, "2"); }
+  StyledText bold(std::string_view text) const { return paint(text, "1"); }
+  StyledText dim(std::string_view text) const { return paint(text, "2"); }
 
-  void line(std::string_view text = {}) {
-    out_ += text;
+  void line(const StyledText& text = "") {
+    out_ += text.text();
     out_ += '\n';
   }
 
@@ -43,9 +46,8 @@ class TextWhatIf {
     if (!d.card_name.empty()) title += "  " + d.card_name;
     if (d.rank >= 0) title = fmt::format("rank {}  ", d.rank) + title;
     line(bold(title));
-    line(fmt::format("  peaks recorded with {}: {} reserved, {} allocated", conf_name(d.own_conf),
-                     bold(size_text(d.recorded_reserved_peak)),
-                     size_text(d.recorded_allocated_peak)));
+    line(styled("  peaks recorded with {}: {} reserved, {} allocated", conf_name(d.own_conf),
+                bold(size_text(d.recorded_reserved_peak)), size_text(d.recorded_allocated_peak)));
     faith(d);
     line();
     line(dim(fmt::format("  {:>10}  {:>19}  {:>12}  {:>12}  {:>12}  {}", "reserved", "less than",
@@ -81,10 +83,10 @@ class TextWhatIf {
   }
 
   void row(const WhatIfDevice& d, const Prediction& p) {
-    std::string end = conf_name(p.conf);
+    StyledText end = conf_name(p.conf);
     if (p.out_of_memory) {
-      end += paint(fmt::format("  OUT OF MEMORY at +{}: requested {}, limit {}",
-                               duration_text(p.failed_ns - report_.start_ns),
+      end += paint(fmt::format("  OUT OF MEMORY at {}: requested {}, limit {}",
+                               offset_text(p.failed_ns - report_.start_ns),
                                size_text(p.failed_bytes), size_text(p.limit_bytes)),
                    "1;31");
     }
@@ -94,13 +96,19 @@ class TextWhatIf {
                    "32");
     }
     if (p.retries != 0) end += fmt::format("  (cache emptied {})", times(p.retries));
-    line(fmt::format("  {:>10}  {:>19}  {:>12}  {:>12}  {:>12}  {}", size_text(p.reserved_peak),
-                     change(d.recorded_reserved_peak, p.reserved_peak),
-                     size_text(p.cached_free_at_peak), size_text(p.largest_hole_at_peak),
-                     grouped(p.driver_allocations + p.driver_frees), end));
+    line(styled("  {:>10}  {:>19}  {:>12}  {:>12}  {:>12}  {}", size_text(p.reserved_peak),
+                change(d.recorded_reserved_peak, p.reserved_peak), size_text(p.cached_free_at_peak),
+                size_text(p.largest_hole_at_peak), grouped(p.driver_allocations + p.driver_frees),
+                end));
   }
 
   static std::string times(uint64_t n) { return n == 1 ? "once" : grouped(n) + " times"; }
+
+  // Whether the table shows 1.0 % or more.
+  static bool is_worthwhile(uint64_t part, uint64_t whole) {
+    return whole != 0 &&
+           std::llround(1000 * static_cast<double>(part) / static_cast<double>(whole)) >= 10;
+  }
 
   void verdict(const WhatIfDevice& d) {
     const Prediction* best = nullptr;
@@ -114,16 +122,19 @@ class TextWhatIf {
       return;
     }
     const uint64_t recorded = d.recorded_reserved_peak;
-    const uint64_t worthwhile = recorded / 100;
-    if (best->reserved_peak + worthwhile >= recorded) {
-      line(
-          "  None of these settings would save 1 % or more: the memory is in use, not lost in "
-          "holes.");
+    const uint64_t saved = recorded - std::min(recorded, best->reserved_peak);
+    if (!is_worthwhile(saved, recorded)) {
+      // Of the setting that needs least.
+      const uint64_t free = best->cached_free_at_peak;
+      const std::string why =
+          is_worthwhile(free, best->reserved_peak)
+              ? fmt::format("at least {} would stay cached and free", size_text(free))
+              : "the memory is in use, not lost in holes";
+      line(fmt::format("  None of these settings would save 1 % or more: {}.", why));
       return;
     }
-    line(fmt::format("  {} would save {} ({}).", bold(conf_name(best->conf)),
-                     bold(size_text(recorded - best->reserved_peak)),
-                     percent_text(recorded - best->reserved_peak, recorded)));
+    line(styled("  {} would save {} ({}).", bold(conf_name(best->conf)), bold(size_text(saved)),
+                percent_text(saved, recorded)));
     if (best->conf.empty()) {
       line("  Unset PYTORCH_CUDA_ALLOC_CONF before the program starts.");
     } else {

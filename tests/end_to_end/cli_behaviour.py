@@ -7,14 +7,16 @@ import json
 import os
 import pathlib
 import pickle
+import subprocess
 import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from harness import SNAPSHOTS, check, check_equal, finish, report, run  # noqa: E402
+from harness import SNAPSHOTS, TIDEMARK, check, check_equal, finish, report, run  # noqa: E402
 
 tmp = pathlib.Path(tempfile.mkdtemp())
 snapshot = SNAPSHOTS / "default.pickle.gz"
+SAMPLES = pathlib.Path(__file__).resolve().parents[2] / "samples" / "traces"
 
 
 def refuses(what, *args, says=()):
@@ -73,6 +75,18 @@ refuses("a wrong instant", "report", snapshot, "--at", "noon", says=["noon"])
 refuses("no such rank", "report", snapshot, "--rank", "7", says=["rank 7"])
 refuses("an OOM that never was", "report", snapshot, "--at", "oom", says=["never ran out"])
 
+refuses("an import of a trace", "import", next((SAMPLES / "leak").glob("*.tmk")), "-o",
+        tmp / "again.tmk", says=["already a tidemark trace"])
+
+# Output that cannot be written is an error, however large it is.
+for command in (["report", snapshot, "--json"], ["report", snapshot], ["info", snapshot],
+                ["diff", snapshot, snapshot, "--json"], ["whatif", snapshot, "--all"], ["--help"]):
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run([TIDEMARK, *map(str, command)], stdout=full, stderr=subprocess.PIPE,
+                              text=True)
+    check_equal(done.returncode, 2, f"{command[0]} onto a full disk: exit status")
+    check("No space left" in done.stderr, f"{command[0]} onto a full disk: {done.stderr!r}")
+
 # An option that does not exist is named, whatever follows it.
 refuses("an unknown option", "report", snapshot, "--bogus", says=["unknown option '--bogus'"])
 refuses("an unknown option alone", "report", "--bogus", says=["unknown option '--bogus'"])
@@ -120,6 +134,12 @@ for command, *args in (["export", "--format", "csv", "-o", tmp / "csv"], ["whati
           f"{command} warns of the cut: {result.stderr!r}")
     result = run(command, many, *args)
     check_equal(result.stderr.count("b.tmk"), 1, f"{command} warns of the broken file once")
+for args in (["check", short, "--max-peak", "1TiB"], ["diff", short, trace], ["diff", trace, short]):
+    result = run(*args)
+    check_equal(result.returncode, 0, f"{args[0]} of a cut trace: exit status")
+    check_equal(result.stderr.count("the file ends in the middle of a block"), 1,
+                f"{args[0]} warns of the cut: {result.stderr!r}")
+check_equal(run("check", many, "--max-peak", "1TiB").stderr.count("b.tmk"), 1, "check warns once")
 
 # The instant can be chosen, and colours stay off a pipe.
 ooms = SNAPSHOTS / "oom_fraction.pickle.gz"

@@ -7,7 +7,11 @@
 #include "export/counter_samples.h"
 #include "export/export_input.h"
 #include "export/mark_ranges.h"
+#include "export/report/report_wording.h"
+#include "export/report/whatif_text.h"
+#include "export/safe_text.h"
 #include "export/snapshot/snapshot_pickle.h"
+#include "export/styled_text.h"
 #include "export/tables/table_rows.h"
 #include "export/utf8.h"
 
@@ -192,6 +196,75 @@ TEST(Utf8Text, ReplacesWhatIsNotUtf8) {
   EXPECT_EQ(utf8_text("a\xc3"), "a\xef\xbf\xbd");
   EXPECT_EQ(utf8_text("\xc0\x80"), "\xef\xbf\xbd\xef\xbf\xbd");                  // overlong
   EXPECT_EQ(utf8_text("\xed\xa0\x80"), "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");  // surrogate
+}
+
+TEST(SafeText, ShowsWhatWouldControlATerminal) {
+  EXPECT_EQ(safe_text("plain \xc3\xa9 \xf0\x9f\x8c\x8a"), "plain \xc3\xa9 \xf0\x9f\x8c\x8a");
+  EXPECT_EQ(safe_text("\x1b[2J\x1b]0;x\x07"), "\\x1b[2J\\x1b]0;x\\x07");
+  EXPECT_EQ(safe_text("a\r\n\tb\x7f"), "a\\r\\n\\tb\\x7f");
+  EXPECT_EQ(safe_text("\xc2\x9b"
+                      "2J"),
+            "\\u009b2J");
+  EXPECT_EQ(safe_text("a\xe2\x80\xae"), "a\\u202e");                   // right-to-left override
+  EXPECT_EQ(safe_text("\xe2\x81\xa6\xe2\x80\xa8"), "\\u2066\\u2028");  // isolate, line separator
+  EXPECT_EQ(safe_text("\x9b"), "\xef\xbf\xbd");
+  EXPECT_EQ(safe_text(std::string_view("a\0b", 3)), "a\\x00b");
+  const std::string once = safe_text("\x1b\xff\xe2\x80\xae");
+  EXPECT_EQ(safe_text(once), once);
+}
+
+TEST(SafeText, CutsBetweenCharacters) {
+  const std::string text = "\xc3\xa9\xc3\xa9\xf0\x9f\x8c\x8a\xc3\xa9\xc3\xa9";  // five characters
+  EXPECT_EQ(text_columns(text), 5U);
+  EXPECT_EQ(shortened(text, 5), text);
+  EXPECT_EQ(shortened(text, 4), "\xc3\xa9...");
+  EXPECT_EQ(shortened(text, 3), "...");
+  for (size_t columns = 0; columns < 8; ++columns) {
+    const std::string part = shortened(text, columns);
+    EXPECT_EQ(utf8_text(part), part) << columns;
+    EXPECT_LE(text_columns(part), columns);
+  }
+}
+
+TEST(StyledText, KeepsOnlyItsOwnColours) {
+  const StyledText bold = StyledText::painted("\x1b[31mx", "1");
+  EXPECT_EQ(bold.text(), "\x1b[1m\\x1b[31mx\x1b[0m");
+  EXPECT_EQ(styled("{:>3}|{}|{}", "\n", bold, 7).text(), " \\n|" + bold.text() + "|7");
+  EXPECT_EQ(("\x1b" + bold + std::string("\r")).text(), "\\x1b" + bold.text() + "\\r");
+}
+
+TEST(OffsetText, HasOneSign) {
+  EXPECT_EQ(offset_text(1'500'000), "+2 ms");
+  EXPECT_EQ(offset_text(0), "+0 ns");
+  EXPECT_EQ(offset_text(-1'000'000), "-1 ms");
+}
+
+// What whatif concludes from one prediction, in MiB.
+std::string conclusion(uint64_t recorded, uint64_t predicted, uint64_t cached_free) {
+  constexpr uint64_t kMiB = 1 << 20;
+  WhatIfReport report;
+  WhatIfDevice& d = report.devices.emplace_back();
+  d.recorded_reserved_peak = recorded * kMiB;
+  Prediction& p = d.predictions.emplace_back();
+  p.conf = "expandable_segments:True";
+  p.reserved_peak = predicted * kMiB;
+  p.cached_free_at_peak = cached_free * kMiB;
+  return whatif_as_text(report, false);
+}
+
+TEST(WhatIfText, ConcludesWhatItsTableShows) {
+  EXPECT_NE(conclusion(10'000, 9'990, 10).find("the memory is in use, not lost in holes"),
+            std::string::npos);
+  const std::string free = conclusion(10'000, 9'990, 1'024);
+  EXPECT_EQ(free.find("in use, not lost"), std::string::npos) << free;
+  EXPECT_NE(free.find("at least 1.0 GiB would stay cached and free"), std::string::npos) << free;
+  // 0.96 % is shown as 1.0 %.
+  const std::string one = conclusion(10'000, 9'904, 0);
+  EXPECT_NE(one.find("1.0 %"), std::string::npos) << one;
+  EXPECT_EQ(one.find("None of these"), std::string::npos) << one;
+  const std::string less = conclusion(10'000, 9'906, 0);
+  EXPECT_NE(less.find("0.9 %"), std::string::npos) << less;
+  EXPECT_NE(less.find("None of these"), std::string::npos) << less;
 }
 
 }  // namespace

@@ -1,0 +1,18 @@
+// How every form of the report says the same thing.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "analysis/report/report.h"
+
+namespace tidemark {
+
+// "+1.234 s" since the start, "-87 ms" before it.
+std::string offset_text(int64_t ns);
+
+// The memory when a request failed: "allocated 1.0 GiB, reserved 2.0 GiB, ...", or what the driver
+// knew.
+std::string oom_text(const OomReport& oom);
+
+}  // namespace tidemark

@@ -1,0 +1,61 @@
+// Lines of text with colours, safe for a terminal: text from a file reaches the output only through
+// safe_text(), and only our own colours are added to it.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "export/safe_text.h"
+
+namespace tidemark {
+
+class StyledText {
+ public:
+  StyledText(std::string_view text) : text_(safe_text(text)) {}
+  StyledText(const std::string& text) : StyledText(std::string_view(text)) {}
+  StyledText(const char* text) : StyledText(std::string_view(text)) {}
+
+  // With an SGR code such as "1;31"; an empty code leaves it as it is.
+  static StyledText painted(std::string_view text, std::string_view code) {
+    StyledText styled(text);
+    if (!code.empty()) styled.text_ = fmt::format("\x1b[{}m{}\x1b[0m", code, styled.text_);
+    return styled;
+  }
+
+  const std::string& text() const { return text_; }
+  StyledText& operator+=(const StyledText& more) {
+    text_ += more.text_;
+    return *this;
+  }
+  friend StyledText operator+(StyledText a, const StyledText& b) { return a += b; }
+
+ private:
+  template <typename... Args>
+  friend StyledText styled(std::string_view format, const Args&... args);
+
+  std::string text_;
+};
+
+template <typename T>
+auto safe_argument(const T& value) {
+  if constexpr (std::is_same_v<T, StyledText>) {
+    return value.text();
+  } else if constexpr (std::is_convertible_v<const T&, std::string_view>) {
+    return safe_text(value);
+  } else {
+    return value;
+  }
+}
+
+// fmt::format() in which texts are made safe and styled texts keep their colours.
+template <typename... Args>
+StyledText styled(std::string_view format, const Args&... args) {
+  StyledText text("");
+  text.text_ = fmt::format(fmt::runtime(format), safe_argument(args)...);
+  return text;
+}
+
+}  // namespace tidemark
