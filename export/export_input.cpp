@@ -116,7 +116,14 @@ bool is_chosen(const Finding& finding, std::span<const ExportProcess> processes)
 std::vector<OutOfMemory> errors_outside_history(const ExportProcess& process) {
   std::vector<OutOfMemory> errors;
   for (const FailedAllocation& f : process.model->driver.failures) {
-    errors.push_back(f.as_row({}));
+    OutOfMemory row = f.as_row({});
+    const std::vector<OutOfMemory>& seen = process.model->ooms;  // by time
+    auto same = std::partition_point(seen.begin(), seen.end(),
+                                     [&](const OutOfMemory& o) { return o.time_ns < f.time_ns; });
+    for (; same != seen.end() && same->time_ns == f.time_ns; ++same) {
+      if (same->device == f.device) row.device_free_bytes = same->device_free_bytes;
+    }
+    errors.push_back(row);
   }
   const bool driver_told = !errors.empty();
   BlockDecoder decoder(*process.reader);

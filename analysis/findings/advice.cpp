@@ -81,7 +81,7 @@ std::optional<Advice> halve_batch(const DeviceEvidence& d) {
     if (grows_with_batch(d, i)) half.leave_out(d.model->allocations[i], 0.5);
   }
   const uint64_t saved = half.saved_bytes();
-  if (saved < d.peak_bytes() / 20) return std::nullopt;
+  if (saved == 0 || saved < d.peak_bytes() / 20) return std::nullopt;
   return Advice{"halve_batch",
                 fmt::format("halving the batch (with twice the accumulation steps) or the "
                             "sequence length saves {}: activations and inputs shrink, the rest "
@@ -106,7 +106,7 @@ std::optional<Advice> checkpoint_layers(const DeviceEvidence& d) {
     if (repeated.contains(a.stack)) recomputed.leave_out(a, others);
   }
   const uint64_t saved = recomputed.saved_bytes();
-  if (saved < d.peak_bytes() / 20) return std::nullopt;
+  if (saved == 0 || saved < d.peak_bytes() / 20) return std::nullopt;
   return Advice{"checkpoint",
                 fmt::format("torch.utils.checkpoint around each of the {} repeated layers saves "
                             "{}, at the cost of about a third more computation",
@@ -144,7 +144,7 @@ std::optional<Advice> mixed_precision(const DeviceEvidence& d) {
   // A 16-bit copy of each weight is kept until its backward pass is done.
   const uint64_t copies = d.at_peak(Category::kParameter) / 2;
   const uint64_t saved = halved.saved_bytes() - std::min(halved.saved_bytes(), copies);
-  if (saved < d.peak_bytes() / 20) return std::nullopt;
+  if (saved == 0 || saved < d.peak_bytes() / 20) return std::nullopt;
   return Advice{"mixed_precision",
                 fmt::format("torch.autocast to bfloat16 saves about {}: all matrix products ran in "
                             "float32, and layer activations would take half the memory",
@@ -157,7 +157,7 @@ std::optional<Advice> shard_states(const DeviceEvidence& d) {
   if (world < 2) return std::nullopt;
   const uint64_t states = d.at_peak(Category::kOptimizerState) + d.at_peak(Category::kGradient);
   const uint64_t saved = states / world * (world - 1);
-  if (saved < d.peak_bytes() / 20) return std::nullopt;
+  if (saved == 0 || saved < d.peak_bytes() / 20) return std::nullopt;
   return Advice{"shard",
                 fmt::format("sharding gradients and optimizer state over the {} ranks (FSDP, ZeRO) "
                             "saves {} on each",
@@ -175,7 +175,7 @@ std::optional<Advice> fuse_optimizer(const DeviceEvidence& d) {
     }
   }
   const uint64_t saved = fused.saved_bytes();
-  if (saved < d.peak_bytes() / 50) return std::nullopt;
+  if (saved == 0 || saved < d.peak_bytes() / 50) return std::nullopt;
   return Advice{"fused_optimizer",
                 fmt::format("fused=True (or foreach=False) in the optimizer saves {}: it works "
                             "without parameter-sized temporaries",

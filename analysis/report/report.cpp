@@ -8,6 +8,7 @@
 
 #include "analysis/findings/growth.h"
 #include "analysis/findings/rules.h"
+#include "analysis/insight/outside_history.h"
 
 namespace tidemark {
 
@@ -34,25 +35,45 @@ OomReport oom_of(const FailedAllocation& failure, const ProcessModel& process) {
   return oom;
 }
 
-// The event whose state the report describes, or why there is none.
-Result<uint32_t> chosen_event(const AllocationHistory& model, const Instant& at, int64_t start_ns) {
-  switch (at.kind) {
-    case Instant::Kind::kPeak:
-      return model.allocated_peak.event;
-    case Instant::Kind::kOom:
-      if (model.failures.empty()) {
-        return Error{fmt::format("device {} never ran out of memory", model.device)};
-      }
-      return model.failures.back().event;
-    case Instant::Kind::kTime: {
-      uint32_t event = 0;
-      if (!model.event_at(start_ns + at.time_ns, event)) {
-        return Error{fmt::format("device {} has no event at or before that time", model.device)};
-      }
-      return event;
-    }
+std::vector<const FailedAllocation*> driver_failures(const ProcessModel& process, int64_t device) {
+  std::vector<const FailedAllocation*> failures;
+  for (const FailedAllocation& f : process.driver.failures) {
+    if (f.device == device) failures.push_back(&f);
   }
-  return model.allocated_peak.event;
+  return failures;
+}
+
+// Why a device is described at its peak although another instant was requested.
+std::string no_instant(const Instant& at) {
+  return at.kind == Instant::Kind::kOom
+             ? "this device never ran out of memory; at its peak"
+             : "nothing was recorded at or before that time; at the peak";
+}
+
+// The event whose state the report describes; nothing if the device has no such instant.
+std::optional<uint32_t> chosen_event(const DeviceEvidence& d, const Instant& at, int64_t start_ns) {
+  const AllocationHistory& model = *d.model;
+  int64_t time_ns = start_ns + at.time_ns;
+  if (at.kind == Instant::Kind::kPeak) return model.allocated_peak.event;
+  if (at.kind == Instant::Kind::kOom) {
+    if (!model.failures.empty()) return model.failures.back().event;
+    const auto refused = driver_failures(*d.process, d.device);
+    if (refused.empty()) return std::nullopt;
+    time_ns = refused.back()->time_ns;
+  }
+  uint32_t event = 0;
+  if (!model.event_at(time_ns, event)) return std::nullopt;
+  return event;
+}
+
+// The holes matter most at the out-of-memory error or, without one, at the reserved peak. If that
+// is what the process held before its history began, nobody knows when it was reached.
+std::pair<uint32_t, std::string_view> worst_for_holes(const AllocationHistory& model) {
+  if (!model.failures.empty()) return {model.failures.back().event, "out-of-memory error"};
+  const bool known = model.seeded_blocks == 0 || model.event_count() == 0 ||
+                     model.time_ns[model.reserved_peak.event] != model.time_ns.front();
+  if (known) return {model.reserved_peak.event, "reserved peak"};
+  return {model.allocated_peak.event, "allocated peak"};
 }
 
 StepReport step_report(const DeviceEvidence& d) {
@@ -109,9 +130,35 @@ bool knows_requests(const AllocationHistory& model) {
   return true;
 }
 
-Status add_framework(DeviceReport& d, const DeviceEvidence& evidence, const ReportOptions& options,
-                     int64_t start_ns) {
+// What is alive after one event.
+void add_instant(DeviceReport& d, const DeviceEvidence& evidence, const ReportOptions& options,
+                 uint32_t event) {
   constexpr size_t kHolesListed = 5;
+  const AllocationHistory& model = *evidence.model;
+  const Dictionary& names = evidence.process->names;
+  const MemoryState state = state_after(model, event);
+  d.at_ns = state.time_ns;
+  d.at_totals = state.totals;
+  d.categories = shares_by_category(model, state, evidence.categories);
+  d.stacks = shares_by_stack(model, state, names, options.stacks);
+  d.sizes = shares_by_size(model, state);
+  d.ages = shares_by_age(model, state, evidence.steps);
+  d.tree = stack_tree(model, state, names, options.tree_share);
+  if (const auto last = pushed_by(model, event); last) {
+    d.pushed_by = {last->block_bytes, names.stack_text(last->stack)};
+  }
+  if (options.at.kind != Instant::Kind::kPeak && d.at_note.empty()) {
+    d.fragmentation = fragmentation_of(model, state, names, kHolesListed);
+    d.fragmentation_at = "same instant";
+    return;
+  }
+  const auto [worst, moment] = worst_for_holes(model);
+  d.fragmentation = fragmentation_of(model, state_after(model, worst), names, kHolesListed);
+  d.fragmentation_at = moment;
+}
+
+void add_framework(DeviceReport& d, const DeviceEvidence& evidence, const ReportOptions& options,
+                   int64_t start_ns) {
   const AllocationHistory& model = *evidence.model;
   const Dictionary& names = evidence.process->names;
   d.has_framework = true;
@@ -129,33 +176,15 @@ Status add_framework(DeviceReport& d, const DeviceEvidence& evidence, const Repo
   add_phases(d, evidence);
   d.curve = thinned_curve(model, options.curve_points);
 
-  const Result<uint32_t> event = chosen_event(model, options.at, start_ns);
-  if (!event) return event.error();
-  const MemoryState state = state_after(model, *event);
-  d.at_ns = state.time_ns;
-  d.at_totals = state.totals;
-  d.categories = shares_by_category(model, state, evidence.categories);
-  d.stacks = shares_by_stack(model, state, names, options.stacks);
-  d.sizes = shares_by_size(model, state);
-  d.ages = shares_by_age(model, state, evidence.steps);
-  d.tree = stack_tree(model, state, names, options.tree_share);
-  if (const auto last = pushed_by(model, *event); last) {
-    d.pushed_by = {last->block_bytes, names.stack_text(last->stack)};
-  }
-  // The holes matter most at the out-of-memory error or, without one, at the reserved peak.
-  const uint32_t worst =
-      model.failures.empty() ? model.reserved_peak.event : model.failures.back().event;
-  d.fragmentation = options.at.kind == Instant::Kind::kPeak
-                        ? fragmentation_of(model, state_after(model, worst), names, kHolesListed)
-                        : fragmentation_of(model, state, names, kHolesListed);
+  const std::optional<uint32_t> chosen = chosen_event(evidence, options.at, start_ns);
+  if (!chosen) d.at_note = no_instant(options.at);
+  add_instant(d, evidence, options, chosen.value_or(model.allocated_peak.event));
   d.oom_count += model.failures.size();
   const size_t skipped = model.failures.size() - std::min(model.failures.size(), kMaxOoms);
   for (size_t i = skipped; i < model.failures.size(); ++i) {
     d.ooms.push_back(oom_of(model, model.failures[i], names));
   }
-  return {};
 }
-
 // The largest groups of driver allocations, by stack.
 std::vector<StackShare> driver_shares(const ProcessModel& process, int64_t device, int64_t time_ns,
                                       size_t limit) {
@@ -190,19 +219,29 @@ void add_driver(DeviceReport& d, const ProcessModel& process, const ReportOption
     }
   }
   d.device_used_peak = device_used_peak(process, d.device);
-  std::vector<const FailedAllocation*> failures;
-  for (const FailedAllocation& f : process.driver.failures) {
-    if (f.device == d.device) failures.push_back(&f);
-  }
+  const std::vector<const FailedAllocation*> failures = driver_failures(process, d.device);
   d.oom_count += failures.size();
   const size_t skipped = failures.size() - std::min(failures.size(), kMaxOoms);
   for (size_t i = skipped; i < failures.size(); ++i) {
     d.ooms.push_back(oom_of(*failures[i], process));
   }
   if (d.has_framework) return;
-  d.at_ns = options.at.kind == Instant::Kind::kTime ? start_ns + options.at.time_ns
-            : options.at.kind == Instant::Kind::kOom && !failures.empty() ? failures.back()->time_ns
-                                                                          : d.driver_peak.time_ns;
+  d.at_ns = d.driver_peak.time_ns;
+  if (options.at.kind == Instant::Kind::kTime) {
+    const int64_t time_ns = start_ns + options.at.time_ns;
+    const auto& all = process.driver.allocations;
+    const bool begun = std::any_of(all.begin(), all.end(), [&](const DriverAllocation& a) {
+      return a.device == d.device && a.birth_ns <= time_ns;
+    });
+    if (!begun) d.at_note = no_instant(options.at);
+    if (begun) d.at_ns = time_ns;
+  } else if (options.at.kind == Instant::Kind::kOom) {
+    if (failures.empty()) d.at_note = no_instant(options.at);
+    if (!failures.empty()) d.at_ns = failures.back()->time_ns;
+  }
+  if (options.curve_points != 0) {
+    d.curve = thinned_curve(history_of_driver(process.driver, d.device), options.curve_points);
+  }
   d.stacks = driver_shares(process, d.device, d.at_ns, options.stacks);
 }
 
@@ -228,8 +267,8 @@ DeviceEvidence gather(const ProcessModel& process, int64_t ordinal, const StackR
   return e;
 }
 
-Result<DeviceReport> device_report(DeviceEvidence& evidence, const ReportOptions& options,
-                                   int64_t start_ns) {
+DeviceReport device_report(DeviceEvidence& evidence, const ReportOptions& options,
+                           int64_t start_ns) {
   const ProcessModel& process = *evidence.process;
   DeviceReport d;
   d.device = evidence.device;
@@ -238,11 +277,7 @@ Result<DeviceReport> device_report(DeviceEvidence& evidence, const ReportOptions
     d.uuid = process.names.string(device->uuid);
     d.total_bytes = device->total_bytes;
   }
-  if (evidence.model != nullptr) {
-    if (Status status = add_framework(d, evidence, options, start_ns); !status) {
-      return status.error();
-    }
-  }
+  if (evidence.model != nullptr) add_framework(d, evidence, options, start_ns);
   add_driver(d, process, options, start_ns);
   d.ledger = ledger_at(process, d.device, d.at_ns, d.has_framework ? &d.at_totals : nullptr);
   evidence.ledger = d.ledger;
@@ -250,6 +285,12 @@ Result<DeviceReport> device_report(DeviceEvidence& evidence, const ReportOptions
 }
 
 }  // namespace
+
+uint64_t memory_events(const ProcessModel& process) {
+  uint64_t events = process.driver.allocations.size() + process.driver.failures.size();
+  for (const AllocationHistory& history : process.framework) events += history.recorded_events;
+  return events;
+}
 
 LossReport loss_of(const ProcessModel& process) {
   LossReport loss;
@@ -332,6 +373,7 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& options
   report.kind = model.processes.size() > 1 ? "job" : "trace";
   Evidence evidence{&model, &report.comparison, std::move(groundwork.devices)};
   auto next = evidence.devices.begin();
+  bool has_instant = options.at.kind == Instant::Kind::kPeak;
   for (const ProcessModel& process : model.processes) {
     if (process.info.source == Source::kTorchSnapshot) report.kind = "torch-snapshot";
     if (options.rank && process.info.rank != *options.rank) continue;
@@ -341,18 +383,21 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& options
     rank.host = process.names.string(process.info.host);
     rank.pid = process.info.pid;
     rank.loss = loss_of(process);
-    report.events += process.driver.allocations.size() + process.driver.failures.size();
+    report.events += memory_events(process);
     for (; next != evidence.devices.end() && next->process == &process; ++next) {
-      Result<DeviceReport> device = device_report(*next, options, model.start_ns);
+      rank.devices.push_back(device_report(*next, options, model.start_ns));
       if (next->model != nullptr) next->model->release_pages();
-      if (!device) return Error{model.path + ": " + device.error().message};
-      report.events += device->events;
-      rank.devices.push_back(std::move(*device));
+      has_instant |= rank.devices.back().at_note.empty();
     }
     report.ranks.push_back(std::move(rank));
   }
   if (options.rank && report.ranks.empty()) {
     return Error{fmt::format("{}: no rank {} in this trace", model.path, *options.rank)};
+  }
+  if (!has_instant) {
+    return Error{model.path + (options.at.kind == Instant::Kind::kOom
+                                   ? ": never ran out of memory"
+                                   : ": nothing was recorded at or before that time")};
   }
   report.findings = diagnose(evidence);
   return report;

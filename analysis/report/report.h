@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -81,7 +82,8 @@ struct DeviceReport {
   Peak driver_peak;       // of this process's driver memory on the card
   Peak device_used_peak;  // NVML, every process; 0 bytes: not known
   std::vector<KindShare> kinds;
-  int64_t at_ns = 0;  // the instant described by the lists below
+  int64_t at_ns = 0;    // the instant described by the lists below
+  std::string at_note;  // why it is not the requested one; empty: it is
   MemoryTotals at_totals;
   Ledger ledger;
   std::vector<CategoryShare> categories;
@@ -98,7 +100,8 @@ struct DeviceReport {
   std::optional<PhaseKind> peak_phase;  // that contains the allocated peak
   std::vector<CurvePoint> curve;        // if the options request one
   Fragmentation fragmentation;
-  std::vector<OomReport> ooms;  // the last ones
+  std::string_view fragmentation_at;  // "reserved peak" and so on
+  std::vector<OomReport> ooms;        // the last ones
   size_t oom_count = 0;
   uint64_t blocks_before_history = 0;
   uint64_t bytes_before_history = 0;
@@ -125,7 +128,7 @@ struct Report {
   std::string path;
   std::vector<std::string> notes;  // on its files: left out, missing, truncated, not aligned
   std::string kind;                // trace, job, torch-snapshot
-  uint64_t events = 0;
+  uint64_t events = 0;             // memory_events() of the processes
   int64_t start_ns = 0;
   int64_t end_ns = 0;
   Damage damage;
@@ -135,7 +138,8 @@ struct Report {
   std::vector<Finding> findings;
 };
 
-// The instant that the report describes in detail.
+// The instant that the report describes in detail. A device that has no such instant is described
+// at its peak, with a note; the report fails only if no device has one.
 struct Instant {
   enum class Kind : uint8_t { kPeak, kOom, kTime } kind = Kind::kPeak;
   int64_t time_ns = 0;  // for kTime: since the start of the trace
@@ -151,6 +155,9 @@ struct ReportOptions {
 
 Result<Report> make_report(const TraceModel& model, const ReportOptions& options);
 LossReport loss_of(const ProcessModel& process);
+// What every output counts as memory events: the recorded events of PyTorch's allocator, the
+// driver's allocations and the requests that the driver refused.
+uint64_t memory_events(const ProcessModel& process);
 
 // The input of a report: the evidence of each device, from passes over all its events
 // (analysis/findings/evidence.h). For callers that show a part of it before the report is ready.

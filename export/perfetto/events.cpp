@@ -28,9 +28,11 @@ void put_oom(PerfettoNames& names, const ExportProcess& process, uint64_t track,
   PerfettoArgs args(names, event);
   args.text("layer", oom.layer == Layer::kDriver ? "driver" : "torch");
   args.number("requested_bytes", oom.requested_bytes);
-  args.number("allocated_bytes", oom.allocated_bytes);
-  args.number("reserved_bytes", oom.reserved_bytes);
-  args.number("device_free_bytes", oom.device_free_bytes);
+  // At a driver call, only the free bytes of the card may be known.
+  const bool torch = oom.layer != Layer::kDriver;
+  if (torch) args.number("allocated_bytes", oom.allocated_bytes);
+  if (torch) args.number("reserved_bytes", oom.reserved_bytes);
+  if (torch || oom.device_free_bytes != 0) args.number("device_free_bytes", oom.device_free_bytes);
   if (hole_known) args.number("largest_hole_bytes", oom.largest_hole_bytes);
   args.lines("stack", process.model->names.stack_text(oom.stack));
   names.end_packet();

@@ -50,6 +50,11 @@ void JsonWriter::value(bool b) {
   text_ += b ? "true" : "false";
 }
 
+void JsonWriter::null() {
+  separate();
+  text_ += "null";
+}
+
 void JsonWriter::value(double number) {
   separate();
   text_ += std::isfinite(number) ? fmt::format("{}", number) : "null";

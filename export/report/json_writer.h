@@ -22,6 +22,7 @@ class JsonWriter {
   void value(const char* text) { value(std::string_view(text)); }
   void value(bool b);
   void value(double number);
+  void null();
   template <std::integral T>
   requires(!std::same_as<T, bool>) void value(T number) {
     separate();

@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "analysis/wording.h"
+#include "export/report/report_wording.h"
+#include "export/report/stack_lines.h"
 
 namespace tidemark {
 
@@ -17,7 +19,7 @@ std::string name_of(const std::string& name, uint64_t id) {
 }
 
 std::string since_start(int64_t time_ns, int64_t start_ns) {
-  return "+" + duration_text(time_ns - start_ns);
+  return offset_text(time_ns - start_ns);
 }
 
 class RankLines {
@@ -38,13 +40,13 @@ class RankLines {
   void heights() {
     const uint64_t extra = c_.highest.bytes - c_.typical.bytes;
     lines_.push_back(
-        fmt::format("highest: rank {} with {}{} at {}; typical: rank {} with {}", c_.highest.rank,
-                    size_text(c_.highest.bytes), c_.framework ? " allocated" : " from the driver",
-                    at(c_.highest.time_ns), c_.typical.rank, size_text(c_.typical.bytes)));
+        fmt::format("highest: rank {} with {}{} at {}; typical: rank {} with {}; difference {}",
+                    c_.highest.rank, size_text(c_.highest.bytes),
+                    c_.framework ? " allocated" : " from the driver", at(c_.highest.time_ns),
+                    c_.typical.rank, size_text(c_.typical.bytes), size_text(extra)));
     if (!c_.divergence.found) return;
-    lines_.push_back(fmt::format(
-        "rank {} diverged from the others at {}; at its peak it is {} above them",
-        c_.divergence.rank, at(c_.divergence.time_ns), size_text(c_.divergence.excess_bytes)));
+    lines_.push_back(fmt::format("rank {} diverged from the others at {}", c_.divergence.rank,
+                                 at(c_.divergence.time_ns)));
     if (extra == 0) return;
     for (const OwnerExcess& o : c_.owners) {
       const uint64_t more = o.bytes - o.typical_bytes;
@@ -57,20 +59,8 @@ class RankLines {
       const uint64_t more = s.bytes - s.typical_bytes;
       if (more < extra / 20) continue;
       lines_.push_back(fmt::format("  {:>10} more at {}", size_text(more),
-                                   s.frames.empty() ? "(no stack)" : own_line(s.frames)));
+                                   s.frames.empty() ? "(no stack)" : headline_of(s.frames)));
     }
-  }
-
-  // The innermost line of the user's script, else the innermost line.
-  static std::string own_line(const std::vector<std::string>& frames) {
-    for (const std::string& frame : frames) {
-      if (frame.find(".py:") != std::string::npos &&
-          frame.find("-packages/") == std::string::npos &&
-          frame.find("lib/python3") == std::string::npos) {
-        return frame;
-      }
-    }
-    return frames.front();
   }
 
   void nccl() {

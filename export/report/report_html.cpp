@@ -6,6 +6,10 @@
 
 #include "analysis/wording.h"
 #include "export/report/html_writer.h"
+#include "export/report/loss_lines.h"
+#include "export/report/rank_report.h"
+#include "export/report/report_wording.h"
+#include "export/report/stack_lines.h"
 
 namespace tidemark {
 
@@ -52,12 +56,17 @@ class Page {
     html_.element("h1", report_.path);
     html_.element(
         "p",
-        fmt::format("{}, {} over {}", report_.kind, counted(report_.events, "allocator event"),
+        fmt::format("{}, {} over {}", report_.kind, counted(report_.events, "memory event"),
                     duration_text(report_.end_ns - report_.start_ns)),
         "dim");
     for (const Finding& f : report_.findings) finding(f);
-    if (report_.findings.empty()) html_.element("p", "No problems found.");
-    losses();
+    const std::vector<std::string> losses = loss_lines(report_);
+    if (report_.findings.empty()) {
+      html_.element(
+          "p", losses.empty() ? "No problems found." : "No problems found in what was recorded.");
+    }
+    list("Losses", losses);
+    list("Ranks", rank_lines(report_.comparison, report_.start_ns));
     for (const RankReport& rank : report_.ranks) {
       for (const DeviceReport& d : rank.devices) device(rank, d);
     }
@@ -66,18 +75,14 @@ class Page {
   }
 
  private:
-  std::string since_start(int64_t time_ns) const {
-    return "+" + duration_text(time_ns - report_.start_ns);
-  }
+  std::string since_start(int64_t time_ns) const { return offset_text(time_ns - report_.start_ns); }
 
   void frames(const std::vector<std::string>& frames) {
     if (frames.empty()) return;
     html_.raw("<details><summary class=\"frame\">");
-    html_.text(frames.front());
+    html_.text(headline_of(frames));
     html_.raw("</summary>");
-    for (size_t i = 1; i < frames.size(); ++i) {
-      html_.element("div", frames[i], "frame dim");
-    }
+    for (const std::string& frame : frames) html_.element("div", frame, "frame dim");
     html_.raw("</details>");
   }
 
@@ -91,18 +96,11 @@ class Page {
     html_.raw("</div>\n");
   }
 
-  void losses() {
-    for (const RankReport& rank : report_.ranks) {
-      for (const std::string& note : rank.loss.notes) html_.element("p", note, "dim");
-      if (rank.loss.events_dropped != 0) {
-        html_.element("p", counted(rank.loss.events_dropped, "event") + " dropped while recording",
-                      "dim");
-      }
-    }
-    if (report_.damage.blocks != 0) {
-      html_.element("p", counted(report_.damage.blocks, "damaged block") + " could not be read",
-                    "dim");
-    }
+  void list(std::string_view title, const std::vector<std::string>& lines) {
+    if (lines.empty()) return;
+    html_.element("h2", title);
+    for (const std::string& text : lines) html_.element("div", text);
+    html_.raw("\n");
   }
 
   void device(const RankReport& rank, const DeviceReport& d) {
@@ -129,7 +127,7 @@ class Page {
     ledger(d);
     shares(d);
     tree(d);
-    holes(d.fragmentation);
+    holes(d);
     growth(d.steps);
   }
 
@@ -138,9 +136,8 @@ class Page {
   }
 
   void oom(const OomReport& o) {
-    html_.element("p", fmt::format("Out of memory at {}: {} requested, {} allocated, {} reserved",
-                                   since_start(o.time_ns), size_text(o.requested_bytes),
-                                   size_text(o.allocated_bytes), size_text(o.reserved_bytes)));
+    html_.element("p", fmt::format("Out of memory at {}: requested {}; {}", since_start(o.time_ns),
+                                   size_text(o.requested_bytes), oom_text(o)));
     frames(o.frames);
   }
 
@@ -159,10 +156,21 @@ class Page {
     html_.raw("</table>\n");
   }
 
+  void driver_shares(const DeviceReport& d) {
+    if (d.stacks.empty()) return;
+    html_.element("h3", "Allocated from the driver and live at " + since_start(d.at_ns));
+    if (!d.at_note.empty()) html_.element("p", d.at_note, "dim");
+    for (const StackShare& s : d.stacks) {
+      html_.element("div", fmt::format("{} in {}", size_text(s.bytes), counted(s.count, "block")));
+      frames(s.frames);
+    }
+  }
+
   void shares(const DeviceReport& d) {
-    if (!d.has_framework) return;
+    if (!d.has_framework) return driver_shares(d);
     const uint64_t whole = d.at_totals.allocated;
     html_.element("h3", "Live at " + since_start(d.at_ns));
+    if (!d.at_note.empty()) html_.element("p", d.at_note, "dim");
     html_.raw("<table>\n");
     for (const CategoryShare& c : d.categories) {
       html_.row(size_text(c.bytes), percent_text(c.bytes, whole),
@@ -204,14 +212,15 @@ class Page {
     html_.raw("\n");
   }
 
-  void holes(const Fragmentation& f) {
+  void holes(const DeviceReport& d) {
+    const Fragmentation& f = d.fragmentation;
     if (f.holes == 0) return;
     html_.element("h3", "Holes");
-    html_.element("p", fmt::format("{} free in {} at {}, largest {}; {} could be returned to the "
-                                   "driver",
+    html_.element("p", fmt::format("{} free in {} at {} ({}), largest {}; {} could be returned to "
+                                   "the driver",
                                    size_text(f.cached_free_bytes), counted(f.holes, "hole"),
-                                   since_start(f.time_ns), size_text(f.largest_hole_bytes),
-                                   size_text(f.releasable_bytes)));
+                                   since_start(f.time_ns), d.fragmentation_at,
+                                   size_text(f.largest_hole_bytes), size_text(f.releasable_bytes)));
     for (const PinnedHole& hole : f.largest) {
       for (const Pin& pin : hole.pins) {
         html_.element("div", fmt::format("{} in a segment of {}, pinned by a block of {}, {} old",
@@ -235,7 +244,11 @@ class Page {
 
   void curve(const DeviceReport& d) {
     if (d.curve.empty()) return;
-    const uint64_t top = std::max<uint64_t>(1, d.reserved_peak.bytes);
+    // Not the reserved peak: what is allocated can exceed what is known to be reserved.
+    uint64_t top = 1;
+    for (const CurvePoint& p : d.curve) {
+      top = std::max({top, p.allocated_high, p.reserved_high});
+    }
     const int64_t start = d.curve.front().begin_ns;
     const auto span = static_cast<double>(std::max<int64_t>(1, d.curve.back().end_ns - start));
     const auto x = [&](int64_t ns) {
@@ -243,7 +256,7 @@ class Page {
     };
     const auto y = [&](uint64_t bytes) {
       return (kHeight - kBottom) *
-             (1 - static_cast<double>(std::min(bytes, top)) / (1.05 * static_cast<double>(top)));
+             (1 - static_cast<double>(bytes) / (1.05 * static_cast<double>(top)));
     };
     html_.raw(fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\">\n", kWidth, kHeight));
     for (int i = 0; i <= 4; ++i) {
@@ -253,9 +266,11 @@ class Page {
           "y=\"{:.1f}\">{}</text>\n",
           kLeft, kWidth, y(bytes), y(bytes), y(bytes) + 4, size_text(bytes)));
     }
-    area(
-        d, "reserved", x, y, [](const CurvePoint& p) { return p.reserved_high; },
-        [](const CurvePoint& p) { return p.reserved_low; });
+    if (d.has_framework) {
+      area(
+          d, "reserved", x, y, [](const CurvePoint& p) { return p.reserved_high; },
+          [](const CurvePoint& p) { return p.reserved_low; });
+    }
     area(
         d, "allocated", x, y, [](const CurvePoint& p) { return p.allocated_high; },
         [](const CurvePoint& p) { return p.allocated_low; });
@@ -269,9 +284,11 @@ class Page {
                     "text-anchor=\"end\">{}</text></svg>\n",
                     kLeft, kHeight - 6, since_start(start), kWidth, kHeight - 6,
                     since_start(d.curve.back().end_ns)));
-    html_.element(
-        "p", "dark: allocated, light: reserved; each point shows the highest value of its interval",
-        "dim");
+    html_.element("p",
+                  std::string(d.has_framework ? "dark: allocated, light: reserved"
+                                              : "allocated from the driver") +
+                      "; each point shows the highest value of its interval",
+                  "dim");
   }
 
   // The area below each stretch's highest value, as one stepped path.

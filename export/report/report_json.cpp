@@ -4,6 +4,7 @@
 
 #include "analysis/wording.h"
 #include "export/report/json_writer.h"
+#include "export/report/loss_lines.h"
 #include "export/report/rank_report.h"
 #include "export/row_names.h"
 
@@ -105,9 +106,11 @@ void put_tree(JsonWriter& json, const DeviceReport& device) {
   json.end_array();
 }
 
-void put_fragmentation(JsonWriter& json, const Fragmentation& f) {
+void put_fragmentation(JsonWriter& json, const DeviceReport& device) {
+  const Fragmentation& f = device.fragmentation;
   json.key("fragmentation");
   json.begin_object();
+  json.field("moment", device.fragmentation_at);
   json.field("time_ns", f.time_ns);
   json.field("cached_free_bytes", f.cached_free_bytes);
   json.field("holes", f.holes);
@@ -185,6 +188,11 @@ void put_limit(JsonWriter& json, const MemoryLimit& limit) {
   json.end_object();
 }
 
+void put_known(JsonWriter& json, std::string_view name, uint64_t bytes, bool known) {
+  json.key(name);
+  known ? json.value(bytes) : json.null();
+}
+
 void put_ooms(JsonWriter& json, const DeviceReport& device) {
   json.field("oom_count", device.oom_count);
   json.key("oom");
@@ -194,10 +202,13 @@ void put_ooms(JsonWriter& json, const DeviceReport& device) {
     json.field("time_ns", oom.time_ns);
     json.field("layer", oom.layer == Layer::kDriver ? "driver" : "torch");
     json.field("requested_bytes", oom.requested_bytes);
-    json.field("allocated_bytes", oom.allocated_bytes);
+    // The driver knows what it allocated for the process, but not what PyTorch made of it.
+    const bool torch = oom.layer != Layer::kDriver;
+    put_known(json, "allocated_bytes", oom.allocated_bytes, torch);
     json.field("reserved_bytes", oom.reserved_bytes);
-    json.field("device_free_bytes", oom.device_free_bytes);
-    json.field("largest_hole_bytes", oom.largest_hole_bytes);
+    put_known(json, "device_free_bytes", oom.device_free_bytes,
+              torch || oom.device_free_bytes != 0);
+    put_known(json, "largest_hole_bytes", oom.largest_hole_bytes, torch);
     put_frames(json, oom.frames);
     json.end_object();
   }
@@ -223,6 +234,7 @@ void put_device(JsonWriter& json, const DeviceReport& device) {
   }
   json.end_object();
   json.field("at_ns", device.at_ns);
+  json.field("at_note", device.at_note);
   json.field("ledger_time_ns", device.ledger.time_ns);
   json.field("ledger_device_used_bytes", device.ledger.device_used_bytes);
   json.field("shared_card", device.ledger.shared_card && device.ledger.device_used_bytes != 0);
@@ -231,7 +243,7 @@ void put_device(JsonWriter& json, const DeviceReport& device) {
   put_sizes_and_ages(json, device);
   put_tree(json, device);
   put_limit(json, device.limit);
-  put_fragmentation(json, device.fragmentation);
+  put_fragmentation(json, device);
   put_steps(json, device.steps);
   put_phases(json, device);
   put_ooms(json, device);
@@ -315,6 +327,10 @@ std::string report_as_json(const Report& report) {
   json.key("ranks");
   json.begin_array();
   for (const RankReport& rank : report.ranks) put_rank(json, rank, report.damage);
+  json.end_array();
+  json.key("losses");  // as text, one sentence each
+  json.begin_array();
+  for (const std::string& line : loss_lines(report)) json.value(line);
   json.end_array();
   put_rank_comparison(json, report.comparison);
   json.key("findings");

@@ -119,7 +119,8 @@ class TableDump {
     begin("ranks");
     for (const ExportProcess& process : processes_) put_rank(process);
     begin("devices");
-    for (const ExportProcess& process : processes_) dump_devices(sink_, process, *report_);
+    for (const ExportProcess& process : processes_)
+      dump_devices(sink_, process, *report_, options_.time);
     begin("settings");
     for (const ExportProcess& process : processes_) {
       for (const Setting& s : process.model->settings) {
@@ -234,9 +235,11 @@ class TableDump {
     sink_.integer(oom.time_ns);
     sink_.text(oom.layer == Layer::kDriver ? "driver" : "torch");
     sink_.number(oom.requested_bytes);
-    sink_.number(oom.allocated_bytes);
-    sink_.number(oom.reserved_bytes);
-    sink_.number(oom.device_free_bytes);
+    // At a driver call, only the free bytes of the card may be known.
+    const bool torch = oom.layer != Layer::kDriver;
+    torch ? sink_.number(oom.allocated_bytes) : sink_.null();
+    torch ? sink_.number(oom.reserved_bytes) : sink_.null();
+    torch ? sink_.number(oom.device_free_bytes) : sink_.number_or_null(oom.device_free_bytes);
     event < 0 ? sink_.null() : sink_.integer(event);
     stacks.put(sink_, oom.stack);
     sink_.end_row();

@@ -132,8 +132,10 @@ struct TableSource {
 // The histories of a process, ordered by device.
 std::vector<const AllocationHistory*> by_device(const ProcessModel& process);
 
-// Devices with their peaks; owners of the card's memory and holes, at the peaks and the last error.
-void dump_devices(TableSink& sink, const ExportProcess& process, const Report& report);
+// Devices with their peaks in the range; owners of the card's memory and holes, at the peaks and
+// the last error.
+void dump_devices(TableSink& sink, const ExportProcess& process, const Report& report,
+                  const TimeRange& range);
 void dump_ledgers(TableSink& sink, const TableSource& source, const Report& report);
 void dump_holes(TableSink& sink, const TableSource& source);
 // The driver's allocations, each from birth to death.

@@ -1,8 +1,11 @@
 // Devices with their peaks, and the state at the moments that matter: holes, the ledger, the
 // driver's allocations.
+#include <algorithm>
 #include <cmath>
 
+#include "analysis/history/driver_history.h"
 #include "analysis/wording.h"
+#include "export/counter_samples.h"
 #include "export/row_names.h"
 #include "export/tables/table_rows.h"
 
@@ -19,8 +22,70 @@ void put_event(TableSink& sink, const AllocationHistory& model, const Peak& peak
   model.event_count() == 0 ? sink.null() : sink.integer(peak.event);
 }
 
+// The highest levels of a device in a part of the trace, with the level at its beginning.
+struct Peaks {
+  uint64_t events = 0;
+  Peak allocated;
+  Peak requested;
+  Peak reserved;
+  Peak driver;
+  Peak device_used;
+};
+
+void raise(Peak& peak, uint64_t bytes, int64_t time_ns, uint32_t event = 0) {
+  if (bytes > peak.bytes) peak = {bytes, time_ns, event};
+}
+
+void raise(Peaks& peaks, const MemoryTotals& totals, int64_t time_ns, uint32_t event) {
+  raise(peaks.allocated, totals.allocated, time_ns, event);
+  raise(peaks.requested, totals.requested, time_ns, event);
+  raise(peaks.reserved, totals.reserved, time_ns, event);
+}
+
+bool is_seeded(const AllocationHistory& model, uint32_t event) {
+  const uint32_t subject = model.subject[event];
+  if (model.change[event] == Change::kBirth) return model.allocations[subject].seeded;
+  return model.change[event] == Change::kGrow && model.segment_changes[subject].seeded;
+}
+
+Peaks peaks_in(const AllocationHistory& model, const TimeRange& range) {
+  Peaks peaks;
+  const uint32_t first = first_event_from(model, range.begin_ns);
+  const uint32_t end = first_event_after(model, range.end_ns);
+  TotalsCursor cursor(model, first);
+  if (first != 0) raise(peaks, cursor.totals(), range.begin_ns, first - 1);
+  for (uint32_t event = first; event < end; ++event) {
+    release_behind(model, event);
+    cursor.apply(event);
+    raise(peaks, cursor.totals(), model.time_ns[event], event);
+    if (!is_seeded(model, event)) ++peaks.events;
+  }
+  return peaks;
+}
+
+Peaks peaks_in(const ExportProcess& process, const AllocationHistory& model, int64_t device,
+               const TimeRange& range) {
+  Peaks peaks = peaks_in(model, range);
+  const StepSeries card = DriverHistory(process.model->driver, device).card();
+  raise(peaks.driver, card.at(range.begin_ns), range.begin_ns);
+  for (size_t i = 0; i < card.time_ns.size(); ++i) {
+    if (range.contains(card.time_ns[i])) raise(peaks.driver, card.value[i], card.time_ns[i]);
+  }
+  for (const Counter& c : process.model->counters) {
+    if (c.device == device && c.kind == CounterKind::kDeviceUsed && range.contains(c.time_ns)) {
+      raise(peaks.device_used, c.value, c.time_ns);
+    }
+  }
+  return peaks;
+}
+
+Peaks peaks_of(const AllocationHistory& model, const DeviceReport& told) {
+  return {model.recorded_events, model.allocated_peak, model.requested_peak,
+          model.reserved_peak,   told.driver_peak,     told.device_used_peak};
+}
+
 void put_device(TableSink& sink, const ExportProcess& process, const AllocationHistory& model,
-                int64_t ordinal, const DeviceReport& told) {
+                int64_t ordinal, const DeviceReport& told, const Peaks& peaks) {
   const Device* known = process.model->device(ordinal);
   const Device device = known == nullptr ? Device{} : *known;
   sink.integer(process.number);
@@ -30,17 +95,17 @@ void put_device(TableSink& sink, const ExportProcess& process, const AllocationH
   sink.text_or_null(process.name(device.bus));
   sink.number_or_null(device.total_bytes);
   sink.number_or_null(device.reserved_bytes);
-  sink.number(model.recorded_events);
-  put_peak(sink, model.allocated_peak);
-  put_event(sink, model, model.allocated_peak);
-  put_peak(sink, model.requested_peak);
-  put_peak(sink, model.reserved_peak);
+  sink.number(peaks.events);
+  put_peak(sink, peaks.allocated);
+  put_event(sink, model, peaks.allocated);
+  put_peak(sink, peaks.requested);
+  put_peak(sink, peaks.reserved);
   sink.number(model.seeded_blocks);
   sink.number(model.seeded_bytes);
   sink.number(model.anomalies);
-  put_event(sink, model, model.reserved_peak);
-  put_peak(sink, told.driver_peak);
-  put_peak(sink, told.device_used_peak);
+  put_event(sink, model, peaks.reserved);
+  put_peak(sink, peaks.driver);
+  put_peak(sink, peaks.device_used);
   sink.integer(std::llround(told.steps.growth_bytes_per_step));
   sink.end_row();
 }
@@ -66,14 +131,17 @@ void put_holes(TableSink& sink, const ExportProcess& process, const AllocationHi
 
 }  // namespace
 
-void dump_devices(TableSink& sink, const ExportProcess& process, const Report& report) {
+void dump_devices(TableSink& sink, const ExportProcess& process, const Report& report,
+                  const TimeRange& range) {
   static const AllocationHistory kNoModel{};
   static const DeviceReport kNoReport{};
   for (const int64_t ordinal : process.model->device_ordinals()) {
-    const AllocationHistory* model = process.model->framework_on(ordinal);
-    const DeviceReport* told = device_report(report, process, ordinal);
-    put_device(sink, process, model == nullptr ? kNoModel : *model, ordinal,
-               told == nullptr ? kNoReport : *told);
+    const AllocationHistory* found = process.model->framework_on(ordinal);
+    const AllocationHistory& model = found == nullptr ? kNoModel : *found;
+    const DeviceReport* report_on = device_report(report, process, ordinal);
+    const DeviceReport& told = report_on == nullptr ? kNoReport : *report_on;
+    put_device(sink, process, model, ordinal, told,
+               range.whole() ? peaks_of(model, told) : peaks_in(process, model, ordinal, range));
   }
 }
 
@@ -96,12 +164,18 @@ void dump_holes(TableSink& sink, const TableSource& source) {
   for (const AllocationHistory* model : by_device(*source.process->model)) {
     if (model->event_count() == 0) continue;
     const auto put = [&](std::string_view moment, uint32_t event) {
-      if (!source.range.contains(model->time_ns[event])) return;
       put_holes(sink, *source.process, *model, moment, event);
     };
-    put("allocated_peak", model->allocated_peak.event);
-    put("reserved_peak", model->reserved_peak.event);
-    if (!model->failures.empty()) put("last_out_of_memory", model->failures.back().event);
+    const bool whole = source.range.whole();
+    const Peaks part = whole ? Peaks{} : peaks_in(*model, source.range);
+    const Peak& allocated = whole ? model->allocated_peak : part.allocated;
+    const Peak& reserved = whole ? model->reserved_peak : part.reserved;
+    if (allocated.bytes != 0) put("allocated_peak", allocated.event);
+    if (reserved.bytes != 0) put("reserved_peak", reserved.event);
+    const auto last =
+        std::find_if(model->failures.rbegin(), model->failures.rend(),
+                     [&](const FailedAllocation& f) { return source.range.contains(f.time_ns); });
+    if (last != model->failures.rend()) put("last_out_of_memory", last->event);
   }
 }
 

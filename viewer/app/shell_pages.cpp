@@ -156,11 +156,8 @@ void Shell::draw_losses() {
 }
 
 std::string Shell::facts() const {
-  const bool only_driver =
-      !model_->lanes.empty() && std::all_of(model_->lanes.begin(), model_->lanes.end(),
-                                            [](const Lane& lane) { return lane.of_driver; });
   std::string facts =
-      fmt::format("{} over {}   {}", counted(model_->events, only_driver ? "allocation" : "event"),
+      fmt::format("{} over {}   {}", counted(model_->events, "memory event"),
                   span_text(model_->span_ns()), counted(model_->lanes.size(), "device"));
   if (follow_) facts += "   following the file";
   if (other_loader_.busy()) facts += "   reading " + other_loader_.path();

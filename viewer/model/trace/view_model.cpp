@@ -97,6 +97,7 @@ std::vector<RowsOfProcess> find_rows(const TraceModel& trace, const TraceSource*
 
 void add_lanes(Model& model, uint32_t index) {
   const ProcessModel& process = model.trace.processes[index];
+  model.events += memory_events(process);
   for (const int64_t device : devices_to_show(process)) {
     const AllocationHistory* memory = process.framework_on(device);
     const bool of_driver = memory == nullptr;
@@ -106,7 +107,6 @@ void add_lanes(Model& model, uint32_t index) {
       memory = model.driver_models.back().get();
     }
     model.lanes.push_back(make_lane(model.trace, index, *memory, of_driver));
-    model.events += of_driver ? memory->allocations.size() : memory->event_count();
   }
 }
 
