@@ -7,6 +7,8 @@
 
 #include "analysis/wording.h"
 #include "cli/command.h"
+#include "cli/loss_warnings.h"
+#include "cli/terminal.h"
 #include "cli/unit_options.h"
 
 namespace tidemark::cli {
@@ -19,17 +21,50 @@ struct Options {
   std::string baseline;
   double max_growth = 5;
   std::vector<std::string> fail_on;
+  bool allow_oom = false;
 };
 
-// The most memory that a device needed: the allocator's segments or the driver's allocations.
-uint64_t peak_of(const Report& report) {
-  uint64_t peak = 0;
+// The most memory that a device needed: what PyTorch reserved or, if that is more, what the driver
+// allocated for the process.
+struct HighestPeak {
+  uint64_t bytes = 0;
+  std::string name;  // "reserved peak of rank 1 cuda:0"
+};
+
+HighestPeak highest_peak(const Report& report) {
+  HighestPeak highest;
   for (const RankReport& rank : report.ranks) {
     for (const DeviceReport& d : rank.devices) {
-      peak = std::max({peak, d.reserved_peak.bytes, d.driver_peak.bytes});
+      const bool reserved = d.reserved_peak.bytes >= d.driver_peak.bytes;
+      const uint64_t bytes = reserved ? d.reserved_peak.bytes : d.driver_peak.bytes;
+      if (bytes <= highest.bytes) continue;
+      highest = {bytes,
+                 fmt::format("{} of {}cuda:{}", reserved ? "reserved peak" : "driver peak",
+                             rank.rank >= 0 ? fmt::format("rank {} ", rank.rank) : "", d.device)};
     }
   }
-  return peak;
+  return highest;
+}
+
+// Devices that ran out of memory. A request that the driver refused is none if PyTorch freed its
+// cache and tried again, or if the program got the memory later: then there is no finding.
+std::vector<std::string> out_of_memory(const Report& report) {
+  std::vector<std::string> devices;
+  for (const RankReport& rank : report.ranks) {
+    for (const DeviceReport& d : rank.devices) {
+      const bool in_torch = std::any_of(d.ooms.begin(), d.ooms.end(), [](const OomReport& o) {
+        return o.layer != Layer::kDriver;
+      });
+      const bool in_driver =
+          std::any_of(report.findings.begin(), report.findings.end(), [&](const Finding& f) {
+            return f.id == "capacity" && f.rank == rank.rank && f.device == d.device;
+          });
+      if (!in_torch && !in_driver) continue;
+      devices.push_back(fmt::format(
+          "{}cuda:{}", rank.rank >= 0 ? fmt::format("rank {} ", rank.rank) : "", d.device));
+    }
+  }
+  return devices;
 }
 
 Result<Report> report_on(const std::string& path) {
@@ -39,8 +74,23 @@ Result<Report> report_on(const std::string& path) {
 }
 
 bool say(bool good, const std::string& text) {
-  fmt::print("{} {}\n", good ? "ok    " : "FAILED", text);
+  print_line(fmt::format("{} {}", good ? "ok    " : "FAILED", text));
   return good;
+}
+
+// Whether the peak is within its limit over the baseline.
+Result<bool> check_growth(const Options& options, const HighestPeak& peak) {
+  const Result<Report> baseline = report_on(options.baseline);
+  if (!baseline) return baseline.error();
+  warn_of_losses(*baseline);
+  const HighestPeak before = highest_peak(*baseline);
+  if (before.bytes == 0) return Error{options.baseline + ": has no peak to compare with"};
+  const double growth =
+      100 * (static_cast<double>(peak.bytes) / static_cast<double>(before.bytes) - 1);
+  return say(growth <= options.max_growth,
+             fmt::format("{} {}, baseline {} {}: {:+.1f} %, limit {:+.1f} %", peak.name,
+                         size_text(peak.bytes), before.name, size_text(before.bytes), growth,
+                         options.max_growth));
 }
 
 int run(const Options& options) {
@@ -53,29 +103,31 @@ int run(const Options& options) {
   if (Status known = check_finding_ids(options.fail_on); !known) return fail(known.error());
   const Result<Report> report = report_on(options.path);
   if (!report) return fail(report.error());
-  const uint64_t peak = peak_of(*report);
+  warn_of_losses(*report);
+  const HighestPeak peak = highest_peak(*report);
+  const std::vector<std::string> ran_out = out_of_memory(*report);
+  if (peak.bytes == 0 && (ran_out.empty() || options.allow_oom)) {
+    return fail({options.path + ": no memory use was recorded, so there is nothing to check"});
+  }
   bool good = true;
+  if (!ran_out.empty() && !options.allow_oom) {
+    good = say(false, fmt::format("out of memory on {}", fmt::join(ran_out, ", ")));
+  }
   if (max_peak) {
-    good &= say(peak <= *max_peak,
-                fmt::format("peak {}, limit {}", size_text(peak), size_text(*max_peak)));
+    good &= say(peak.bytes <= *max_peak, fmt::format("{} {}, limit {}", peak.name,
+                                                     size_text(peak.bytes), size_text(*max_peak)));
   }
   if (!options.baseline.empty()) {
-    const Result<Report> baseline = report_on(options.baseline);
-    if (!baseline) return fail(baseline.error());
-    const uint64_t before = peak_of(*baseline);
-    if (before == 0)
-      return fail(
-          {options.baseline + ": no memory was recorded, so there is no peak to compare with"});
-    const double growth = 100 * (static_cast<double>(peak) / static_cast<double>(before) - 1);
-    good &= say(growth <= options.max_growth,
-                fmt::format("peak {}, baseline {}: {:+.1f} %, limit {:+.1f} %", size_text(peak),
-                            size_text(before), growth, options.max_growth));
+    const Result<bool> grown = check_growth(options, peak);
+    if (!grown) return fail(grown.error());
+    good &= *grown;
   }
-  const bool alone = !max_peak && options.baseline.empty();
+  const bool alone = !max_peak && options.baseline.empty() && !options.allow_oom;
   for (const Finding& f : failing_findings(*report, options.fail_on, alone)) {
     good = say(false, f.id + ": " + f.summary) && good;
   }
-  if (good && (alone || !options.fail_on.empty())) say(true, "no failing findings");
+  const bool only_findings = !max_peak && options.baseline.empty();
+  if (good && (only_findings || !options.fail_on.empty())) say(true, "no failing findings");
   return good ? kOk : kNo;
 }
 
@@ -87,10 +139,10 @@ void add_check(CLI::App& app, int& code) {
       app.add_subcommand("check", "for CI: exit 1 when a run needs too much memory");
   command->add_option("PATH", options->path, "a trace, a directory of traces, or a snapshot")
       ->required();
-  command->add_option(
-      "--max-peak", options->max_peak,
-      "highest peak allowed (40GiB): reserved by PyTorch, or allocated from the driver");
-  command->add_option("--baseline", options->baseline, "a run to compare the peak with");
+  command->add_option("--max-peak", options->max_peak,
+                      "limit for the highest peak of a device (40GiB): the reserved peak or, if it "
+                      "is higher, the driver peak");
+  command->add_option("--baseline", options->baseline, "a run whose peak to compare with");
   command
       ->add_option("--max-growth", options->max_growth,
                    "highest growth over the baseline allowed, in percent")
@@ -100,8 +152,11 @@ void add_check(CLI::App& app, int& code) {
       ->add_option("--fail-on", options->fail_on,
                    "fail if one of these findings has severity warning or error; 'any' for all")
       ->delimiter(',');
+  command->add_flag("--allow-oom", options->allow_oom,
+                    "running out of memory does not fail the check");
   command->footer(
-      "Without options, findings of severity error fail the check.\n"
+      "A run that ran out of memory fails the check. Without options, all findings of severity\n"
+      "error do. Exit status 2: nothing was measured, or the input could not be read.\n"
       "Examples:\n"
       "  tidemark check run.tmk --max-peak 40GiB\n"
       "  tidemark check run.tmk --baseline main.tmk --max-growth 3\n"

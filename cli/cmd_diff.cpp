@@ -4,6 +4,7 @@
 
 #include "analysis/report/diff.h"
 #include "cli/command.h"
+#include "cli/loss_warnings.h"
 #include "cli/terminal.h"
 #include "export/report/diff_text.h"
 
@@ -26,7 +27,9 @@ Result<Report> full_report(const std::string& path, std::optional<int64_t> rank)
   ReportOptions wanted;
   wanted.rank = rank;
   wanted.stacks = SIZE_MAX;
-  return make_report(trace->model, wanted);
+  Result<Report> report = make_report(trace->model, wanted);
+  if (report) warn_of_losses(*report);
+  return report;
 }
 
 int run(const Options& options) {

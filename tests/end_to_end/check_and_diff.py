@@ -17,6 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from harness import SNAPSHOTS, check, check_equal, finish, report, run  # noqa: E402
 
 tmp = pathlib.Path(tempfile.mkdtemp())
+RECORDED = pathlib.Path(__file__).resolve().parents[2] / "samples" / "traces"
 default = SNAPSHOTS / "default.pickle.gz"
 ran_out = SNAPSHOTS / "oom_fraction.pickle.gz"
 peak = report(default)["ranks"][0]["devices"][0]["reserved_peak"]["bytes"]
@@ -51,8 +52,39 @@ status(0, "check", default)
 result = status(1, "check", ran_out)
 check("FAILED fragmentation" in result.stdout, "check names what failed")
 status(1, "check", ran_out, "--fail-on", "creep,memory_fraction")
-status(0, "check", ran_out, "--fail-on", "rank_imbalance")
+status(0, "check", ran_out, "--fail-on", "rank_imbalance", "--allow-oom")
 status(1, "check", ran_out, "--fail-on", "any")
+# check: a run that ran out of memory fails, whatever its peak was, unless that is allowed.
+for limits in (["--max-peak", "1TiB"], ["--baseline", ran_out], ["--fail-on", "rank_imbalance"]):
+    result = status(1, "check", ran_out, *limits)
+    check("FAILED out of memory on cuda:0" in result.stdout, f"{limits}: {result.stdout!r}")
+    status(0, "check", ran_out, *limits, "--allow-oom")
+status(0, "check", ran_out, "--allow-oom")
+for trace in (RECORDED / "torch" / "out_of_memory.tier1.tmk", RECORDED / "run_out"):
+    status(1, "check", trace, "--max-peak", "1TiB")
+    status(0, "check", trace, "--max-peak", "1TiB", "--allow-oom")
+status(0, "check", RECORDED / "leak", "--max-peak", "1TiB")
+# check: a run of which nothing was measured does not pass.
+nothing = tmp / "nothing.pickle"
+nothing.write_bytes(pickle.dumps({"segments": [], "device_traces": [[]], "allocator_settings": {},
+                                  "external_annotations": []}))
+cut = tmp / "cut.tmk"
+cut.write_bytes(next((RECORDED / "leak").glob("*.tmk")).read_bytes()[:200])
+for path in (nothing, cut):
+    for limits in ([], ["--max-peak", "1TiB"], ["--fail-on", "any"], ["--baseline", default]):
+        result = run("check", path, *limits)
+        check_equal(result.returncode, 2, f"check {path.name} {limits}: {result.stdout!r}")
+        check("nothing to check" in result.stderr or "no " in result.stderr, result.stderr)
+# check: what is missing is said, and so is which peak was compared.
+half = tmp / "half.tmk"
+whole = RECORDED / "torch" / "training.tier2.tmk"
+half.write_bytes(whole.read_bytes()[:whole.stat().st_size * 2 // 3])
+result = run("check", half, "--max-peak", "1TiB")
+check("the file ends in the middle of a block" in result.stderr, f"check: {result.stderr!r}")
+check("reserved peak of cuda:0" in status(0, "check", default, "--max-peak", "1TiB").stdout,
+      "check names the peak")
+check("driver peak of cuda:0" in status(0, "check", RECORDED / "leak", "--max-peak", "1TiB").stdout,
+      "check names the peak of the driver")
 result = status(2, "check", ran_out, "--fail-on", "fragmentatoin")
 check("rank_imbalance" in result.stderr, "an unknown id: the known ones are listed")
 status(1, "report", ran_out, "--fail-on", "fragmentation")
