@@ -372,7 +372,7 @@ TEST_F(Index, OnlyIndexesAreRemoved) {
   for (const fs::path& path : own) EXPECT_TRUE(fs::exists(root / path)) << path;
   size_t notes = 0;
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root)) {
-    notes += entry.path().filename() == "notes.txt" ? 1 : 0;
+    if (entry.path().filename() == "notes.txt") ++notes;
   }
   EXPECT_EQ(notes, 2U);
 }
