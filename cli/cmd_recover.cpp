@@ -24,16 +24,16 @@ void print(const RecoveryReport& report) {
       print_line(fmt::format("{}: its process is still running; not changed", report.path));
       break;
     case RecoveryOutcome::kElsewhere:
-      fmt::print("{}: its process may still be running on {}; not changed\n", report.path,
-                 report.host);
+      print_line(fmt::format("{}: its process may still be running on {}; not changed", report.path,
+                             report.host));
       break;
     case RecoveryOutcome::kBusy:
       print_line(fmt::format("{}: another process is recovering it", report.path));
       break;
-    case RecoveryOutcome::kElsewhere:
-      fmt::print(
-          "{}: its last rows are on the node that recorded it; run 'tidemark recover' there\n",
-          report.path);
+    case RecoveryOutcome::kRingElsewhere:
+      print_line(fmt::format(
+          "{}: its last rows are on the node that recorded it; run 'tidemark recover' there",
+          report.path));
       break;
   }
 }

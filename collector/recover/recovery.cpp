@@ -139,7 +139,7 @@ Result<RecoveryReport> recover_file(const std::string& path, RecoveryBy by) {
   if (ring.get() < 0) {
     if (errno == ENOENT && place == ring_path) return report;
     if (errno == ENOENT) {  // only the node that recorded it can tell
-      report.outcome = RecoveryOutcome::kElsewhere;
+      report.outcome = RecoveryOutcome::kRingElsewhere;
       return report;
     }
     return error_of(place);

@@ -18,10 +18,10 @@ namespace tidemark {
 enum class RecoveryOutcome : uint8_t {
   kNothingToDo,  // no ring, or another process has finished it
   kRecovered,
-  kStillRunning,  // or possibly; left unchanged
-  kElsewhere,     // may still be running on another machine; left unchanged
-  kBusy,          // another recovery keeps it locked
-  kElsewhere,     // the ring is on the node that recorded the trace; left unchanged
+  kStillRunning,   // or possibly; left unchanged
+  kElsewhere,      // may still be running on another machine; left unchanged
+  kBusy,           // another recovery keeps it locked
+  kRingElsewhere,  // the ring is on the node that recorded the trace; left unchanged
 };
 
 struct RecoveryReport {

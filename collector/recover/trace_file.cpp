@@ -18,6 +18,10 @@ Result<TraceReader> open_trace_file(const std::string& path, std::vector<std::st
                     "'tidemark recover' to add its last records",
                     path, report->host));
   }
+  if (report && report->outcome == RecoveryOutcome::kRingElsewhere) {
+    notes.push_back(
+        path + ": its last rows are on the node that recorded it; run 'tidemark recover' there");
+  }
   return TraceReader::open(path);
 }
 

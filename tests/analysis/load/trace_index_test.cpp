@@ -243,7 +243,9 @@ TEST_F(Index, AnyFlippedByteAndAnyLostTailIsNoticed) {
     std::string bytes(size, 0);
     std::ifstream(file, std::ios::binary).read(bytes.data(), static_cast<std::streamsize>(size));
     std::string damaged = i % 4 == 0 ? bytes.substr(0, at) : bytes;
-    if (i % 4 != 0) damaged[at] = static_cast<char>(damaged[at] ^ (1U << random() % 8));
+    if (i % 4 != 0)
+      damaged[at] =
+          static_cast<char>(static_cast<unsigned char>(damaged[at]) ^ (1U << random() % 8));
     const auto write = [&](const std::string& text) {
       std::ofstream(file, std::ios::binary | std::ios::trunc) << text;
     };

@@ -156,7 +156,7 @@ TEST(EndsTest, ARingInAnotherDirectoryIsRecoveredThroughItsLink) {
 
   // On another node the link leads nowhere.
   std::filesystem::rename(rings.files(".ring")[0], rings / "away");
-  EXPECT_EQ(recover_only(directory).outcome, RecoveryOutcome::kElsewhere);
+  EXPECT_EQ(recover_only(directory).outcome, RecoveryOutcome::kRingElsewhere);
   std::filesystem::rename(rings / "away",
                           std::filesystem::read_symlink(directory.files(".ring")[0]));
   EXPECT_EQ(recover_only(directory).outcome, RecoveryOutcome::kRecovered);
