@@ -3,7 +3,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <memory>
 #include <vector>
 
 #include "cli/command.h"
@@ -30,18 +29,16 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace
 
 void add_view(CLI::App& app, int& code) {
-  auto arguments = std::make_shared<std::vector<std::string>>();
   CLI::App* command = app.add_subcommand("view", "open the viewer on a trace");
-  command->add_option("PATH", *arguments, "a trace, then any options of tidemark-view")->required();
-  command->allow_extras();
+  // Everything after "view" goes to the viewer as it is, in its order.
   command->prefix_command();
   command->footer(
-      "tidemark-view --help lists the options.\n"
+      "tidemark view PATH [OPTIONS] passes its arguments to tidemark-view, whose --help lists "
+      "them.\n"
       "Example:\n  tidemark view run.tmk");
-  command->callback([arguments, command, &code] {
-    std::vector<std::string> words = *arguments;
-    for (const std::string& word : command->remaining()) words.push_back(word);
-    code = run(words);
+  command->callback([command, &code] {
+    const std::vector<std::string> words = command->remaining();
+    code = words.empty() ? fail({"view needs the PATH of a trace"}) : run(words);
   });
 }
 
