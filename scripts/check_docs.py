@@ -8,6 +8,7 @@ pages for contributors: other pages also name functions of PyTorch and CUDA.
 """
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -76,11 +77,11 @@ def words_of_sources(root, files):
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
     root = root.resolve()
-    listed = subprocess.run(["git", "-C", root, "ls-files", "-co", "--exclude-standard"],
-                            capture_output=True, text=True)
-    if listed.returncode == 0:
+    listed = shutil.which("git") and subprocess.run(
+        ["git", "-C", root, "ls-files", "-co", "--exclude-standard"], capture_output=True, text=True)
+    if listed and listed.returncode == 0:
         files = [f for f in listed.stdout.splitlines() if not f.startswith("third_party/")]
-    else:  # an unpacked archive
+    else:  # an unpacked archive, or no git
         files = [str(p.relative_to(root)) for top in root.iterdir()
                  if top.name not in ("build", "third_party", ".git")
                  for p in ([top] if top.is_file() else top.rglob("*")) if p.is_file()]

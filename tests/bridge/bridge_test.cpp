@@ -81,7 +81,12 @@ class BridgeTest : public testing::Test {
     write("torch/include/c10/cuda/CUDACachingAllocator.h", "\n");
     write("torch/lib/libc10_cuda.so", "library\n");
     write("torch/version.py", "__version__ = '2.10.0+fake'\n");
-    g_variables = {{"XDG_CACHE_HOME", directory_ / "cache"},
+    // Its own toolkit: the machine may have none.
+    fs::create_directories(directory_ / "cuda/include/crt");
+    write("cuda/include/cuda_runtime_api.h", "\n");
+    write("cuda/include/crt/host_config.h", "\n");
+    g_variables = {{"CUDA_HOME", directory_ / "cuda"},
+                   {"XDG_CACHE_HOME", directory_ / "cache"},
                    {"PATH", "/usr/bin:/bin"},
                    {"COUNT_FILE", directory_ / "count"}};
   }
