@@ -1,4 +1,4 @@
-// The task thread: the only thread of the recorder that calls the driver, CUPTI and NVML.
+// The task thread: it samples the driver, CUPTI and NVML, and runs what ends a recording.
 //
 // Those may hang, for as long as the machine is up (a card that fell off the bus). So nobody waits
 // for this thread without a deadline, and no lock is held while a task runs.
