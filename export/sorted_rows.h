@@ -16,8 +16,8 @@ namespace tidemark {
 template <typename Row, typename Before, typename Use>
 void for_each_sorted(const TraceReader& reader, uint32_t process, Before&& before, Use&& use) {
   std::vector<BlockRef> refs;
-  for (const BlockRef& ref : reader.blocks()) {
-    if (ref.kind == Table<Row>::kind && ref.process == process) refs.push_back(ref);
+  for (const BlockRef& ref : reader.blocks_of(process)) {
+    if (ref.kind == Table<Row>::kind) refs.push_back(ref);
   }
   std::stable_sort(refs.begin(), refs.end(),
                    [](const BlockRef& a, const BlockRef& b) { return a.first_ns < b.first_ns; });

@@ -144,9 +144,8 @@ class ProcessLoader {
 
  private:
   void load_events(ProcessModel& p) {
-    for (const BlockRef& ref : reader_.blocks()) {
-      if (ref.kind == BlockKind::kFrameworkEvents && ref.process == id_)
-        event_blocks_.push_back(ref);
+    for (const BlockRef& ref : reader_.blocks_of(id_)) {
+      if (ref.kind == BlockKind::kFrameworkEvents) event_blocks_.push_back(ref);
     }
     read_seeds(p.info.source);
     replay(p);

@@ -9,8 +9,8 @@ namespace {
 // Recorders number from 1 without gaps; lost blocks leave gaps, but never more than this.
 uint64_t greatest_id(const TraceReader& reader, BlockKind kind, uint32_t process) {
   uint64_t rows = 0;
-  for (const BlockRef& ref : reader.blocks()) {
-    if (ref.kind == kind && ref.process == process) rows += ref.rows;
+  for (const BlockRef& ref : reader.blocks_of(process)) {
+    if (ref.kind == kind) rows += ref.rows;
   }
   return rows == 0 ? 0 : 2 * rows + (1 << 16);
 }
@@ -48,8 +48,8 @@ const Row& at(const std::vector<Row>& rows, uint32_t id) {
 Dictionary Dictionary::load(const TraceReader& reader, BlockDecoder& decoder, uint32_t process) {
   Dictionary d;
   const uint64_t limit = greatest_id(reader, BlockKind::kStrings, process);
-  for (const BlockRef& ref : reader.blocks()) {
-    if (ref.kind != BlockKind::kStrings || ref.process != process) continue;
+  for (const BlockRef& ref : reader.blocks_of(process)) {
+    if (ref.kind != BlockKind::kStrings) continue;
     decoder.strings(ref, [&](uint32_t id, std::string_view text) {
       if (id == 0 || id > limit) {
         ++d.dropped_;

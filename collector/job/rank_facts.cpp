@@ -67,8 +67,7 @@ class FactReader {
     facts_.first_ns = INT64_MAX;
     facts_.last_ns = INT64_MIN;
     bool has_operations = false;
-    for (const BlockRef& ref : reader_.blocks()) {
-      if (ref.process != process_) continue;
+    for (const BlockRef& ref : reader_.blocks_of(process_)) {
       facts_.rows += ref.rows;
       has_operations |= ref.kind == BlockKind::kNcclOperations;
       if (ref.kind < BlockKind::kDriverEvents || ref.kind >= BlockKind::kAlignments) continue;
@@ -92,8 +91,8 @@ class FactReader {
 
  private:
   void read_strings() {
-    for (const BlockRef& ref : reader_.blocks()) {
-      if (ref.kind != BlockKind::kStrings || ref.process != process_) continue;
+    for (const BlockRef& ref : reader_.blocks_of(process_)) {
+      if (ref.kind != BlockKind::kStrings) continue;
       decoder_.strings(ref, [&](uint32_t id, std::string_view text) {
         facts_.largest_string = std::max(facts_.largest_string, id);
         if (id == facts_.info.host) facts_.host = text;

@@ -72,12 +72,12 @@ class BlockDecoder {
   Damage damage_;
 };
 
-// Calls `use` with the rows of every block of this kind, block by block, in the order of the file.
-// `process` 0 means all.
+// Calls `use` with the rows of every block of this kind, block by block. `process` 0 means
+// all.
 template <typename Row, typename Use>
 void for_each_block(const TraceReader& reader, BlockDecoder& decoder, uint32_t process, Use&& use) {
-  for (const BlockRef& ref : reader.blocks()) {
-    if (ref.kind != Table<Row>::kind || (process != 0 && ref.process != process)) continue;
+  for (const BlockRef& ref : process == 0 ? reader.blocks() : reader.blocks_of(process)) {
+    if (ref.kind != Table<Row>::kind) continue;
     use(decoder.rows<Row>(ref), ref);
   }
 }

@@ -12,11 +12,14 @@ bool TailSink::write(std::span<const uint8_t> bytes) noexcept {
 
 std::optional<SoundFrames> find_sound_frames(const TraceReader& reader) {
   if (reader.damage().any()) return std::nullopt;
+  std::vector<BlockRef> blocks(reader.blocks().begin(), reader.blocks().end());
+  std::sort(blocks.begin(), blocks.end(),
+            [](const BlockRef& a, const BlockRef& b) { return a.offset < b.offset; });
   SoundFrames sound;
-  sound.headers.resize(reader.blocks().size());
+  sound.headers.resize(blocks.size());
   sound.end = sizeof(FileHeader);
   for (size_t i = 0; i < sound.headers.size(); ++i) {
-    const BlockRef& block = reader.blocks()[i];
+    const BlockRef& block = blocks[i];
     FrameHeader& header = sound.headers[i];
     if (block.offset != sound.end || !reader.read_at(sound.end, &header, sizeof header) ||
         header.stored_bytes != block.stored_bytes) {

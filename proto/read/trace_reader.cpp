@@ -37,6 +37,8 @@ BlockRef ref_of(const IndexEntry& e) {
           static_cast<BlockKind>(e.block_kind)};
 }
 
+bool by_process(const BlockRef& a, const BlockRef& b) { return a.process < b.process; }
+
 uint64_t end_of(const BlockRef& ref) {
   return ref.offset + sizeof(FrameHeader) + ref.stored_bytes;
 }
@@ -97,6 +99,7 @@ Result<TraceReader> TraceReader::from_fd(int fd, const std::string& name) {
     reader.damage_.unfinished = true;
     reader.scan();
   }
+  std::stable_sort(reader.blocks_.begin(), reader.blocks_.end(), by_process);
   return reader;
 }
 
@@ -119,11 +122,19 @@ Status TraceReader::check_file_header() {
   return {};
 }
 
+std::span<const BlockRef> TraceReader::blocks_of(uint32_t process) const {
+  BlockRef any;
+  any.process = process;
+  const auto [first, last] = std::equal_range(blocks_.begin(), blocks_.end(), any, by_process);
+  return {first, last};
+}
+
 void TraceReader::set_alignment(uint32_t process, const Alignment& clock) {
   if (!clocks_.emplace(process, clock).second) return;
-  for (BlockRef& ref : blocks_) {
+  const auto skipped = static_cast<size_t>(blocks_of(process).data() - blocks_.data());
+  for (BlockRef& ref : std::span(blocks_).subspan(skipped, blocks_of(process).size())) {
     // Tables without time have 0 there.
-    if (ref.process != process || (ref.first_ns == 0 && ref.last_ns == 0)) continue;
+    if (ref.first_ns == 0 && ref.last_ns == 0) continue;
     ref.first_ns = aligned_ns(clock, ref.first_ns);
     ref.last_ns = aligned_ns(clock, ref.last_ns);
   }

@@ -51,8 +51,9 @@ class TraceReader {
   TraceReader& operator=(TraceReader&& other) noexcept;
   ~TraceReader();
 
-  // In the order of the file.
+  // Process by process; those of one process in the order of the file.
   std::span<const BlockRef> blocks() const { return blocks_; }
+  std::span<const BlockRef> blocks_of(uint32_t process) const;
   const Damage& damage() const { return damage_; }
   const std::string& path() const { return path_; }
   uint64_t file_bytes() const { return size_; }

@@ -114,9 +114,8 @@ size_t Activity::memory_bytes() const {
 bool read_kernel(const TraceReader& reader, uint32_t id, int64_t start_ns, uint64_t stream,
                  Kernel& out) {
   BlockDecoder decoder(reader);
-  for (const BlockRef& ref : reader.blocks()) {
-    if (ref.kind != BlockKind::kKernels || ref.process != id || ref.first_ns > start_ns ||
-        ref.last_ns < start_ns) {
+  for (const BlockRef& ref : reader.blocks_of(id)) {
+    if (ref.kind != BlockKind::kKernels || ref.first_ns > start_ns || ref.last_ns < start_ns) {
       continue;
     }
     for (const Kernel& k : decoder.rows<Kernel>(ref)) {
