@@ -117,7 +117,8 @@ std::string percent_text(uint64_t part, uint64_t whole) {
 }
 
 std::string counted(uint64_t number, std::string_view singular) {
-  return fmt::format("{} {}{}", grouped(number), singular, number == 1 ? "" : "s");
+  const std::string_view plural = singular.ends_with("s") ? "es" : "s";
+  return fmt::format("{} {}{}", grouped(number), singular, number == 1 ? "" : plural);
 }
 
 }  // namespace tidemark

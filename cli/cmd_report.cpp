@@ -29,13 +29,14 @@ struct Options {
   std::vector<std::string> fail_on;
 };
 
-// "peak", "oom", or a time since the start: 1.5, 1.5s, 20ms, 300us.
+// "peak", "oom", "end", or a time since the start: 1.5, 1.5s, 20ms, 300us.
 Result<Instant> parse_instant(const std::string& text) {
   if (text == "peak") return Instant{};
   if (text == "oom") return Instant{Instant::Kind::kOom};
+  if (text == "end") return Instant{Instant::Kind::kEnd};
   const std::optional<int64_t> ns = parse_duration_ns(text);
   if (!ns) {
-    return Error{"--at takes peak, oom, or a time since the start such as 1.5s or 20ms, not '" +
+    return Error{"--at takes peak, oom, end, or a time since the start such as 1.5s or 20ms, not '" +
                  text + "'"};
   }
   return Instant{Instant::Kind::kTime, *ns};
@@ -97,7 +98,7 @@ void add_report(CLI::App& app, int& code) {
                    "exit 1 if one of these findings has severity warning or error; 'any' for all")
       ->delimiter(',');
   command->add_option("--rank", options->rank, "only this rank");
-  command->add_option("--at", options->at, "peak, oom, or a time since the start (1.5s, 20ms)")
+  command->add_option("--at", options->at, "peak, oom, end, or a time since the start (1.5s, 20ms)")
       ->capture_default_str();
   command->add_option("--stacks", options->stacks, "number of stacks to list, largest first")
       ->capture_default_str();

@@ -82,7 +82,8 @@ struct FailedAllocation {
   uint32_t stack = 0;
   uint32_t pool = 0;
   uint32_t owner = 0;  // string; driver layer only
-  uint32_t event = 0;  // the last event before it, in a history that has events
+  uint32_t event = 0;     // the last event before it, in a history that has events
+  uint32_t refusals = 0;  // of the driver, which led to this failure of the framework
   Layer layer = Layer::kFramework;
 
   // As a row of the trace format, with the totals at that time.

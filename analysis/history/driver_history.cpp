@@ -41,6 +41,15 @@ uint64_t StepSeries::at(int64_t time) const {
   return after == time_ns.begin() ? 0 : value[static_cast<size_t>(after - time_ns.begin()) - 1];
 }
 
+uint64_t StepSeries::lowest(int64_t from, int64_t to) const {
+  uint64_t least = at(from);
+  for (auto i = std::upper_bound(time_ns.begin(), time_ns.end(), from); i != time_ns.end(); ++i) {
+    if (*i > to) break;
+    least = std::min(least, value[static_cast<size_t>(i - time_ns.begin())]);
+  }
+  return least;
+}
+
 DriverHistory::DriverHistory(const DriverModel& model, int64_t device) {
   std::vector<Step> card;
   std::vector<Step> code;

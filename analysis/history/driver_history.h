@@ -18,6 +18,8 @@ struct StepSeries {
 
   // 0 before the first step.
   uint64_t at(int64_t time) const;
+  // From one time to another, both included.
+  uint64_t lowest(int64_t from, int64_t to) const;
   bool empty() const { return time_ns.empty(); }
 };
 

@@ -49,7 +49,9 @@ struct DriverDevice {
 
 struct DriverModel {
   std::vector<DriverAllocation> allocations;  // by birth
-  std::vector<FailedAllocation> failures;
+  std::vector<FailedAllocation> failures;  // by time, without those below
+  // After which the framework freed its cache and got the memory, or reported its own failure.
+  std::vector<FailedAllocation> handled;
   std::map<int64_t, DriverDevice> devices;
   uint64_t contexts = 0;         // created
   uint64_t unknown_frees = 0;    // of memory whose allocation was not recorded

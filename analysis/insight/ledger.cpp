@@ -11,23 +11,11 @@ namespace tidemark {
 
 namespace {
 
-constexpr int64_t kNearNs = 2'000'000'000;   // farther samples are not used
-constexpr int64_t kOnItsWayNs = 50'000'000;  // delay between driver and allocator events
+constexpr int64_t kNearNs = 2'000'000'000;  // farther readings are a last resort
+constexpr int64_t kFarNs = 60'000'000'000;  // and even farther ones useless
+constexpr int64_t kAtWorkNs = 5'000'000;    // a driver call may take that long
 
-// The index of the sample nearest to the time; none if it is too far away.
-std::optional<size_t> nearest(const StepSeries& samples, int64_t time_ns) {
-  const auto& times = samples.time_ns;
-  if (times.empty()) return std::nullopt;
-  const auto after = std::lower_bound(times.begin(), times.end(), time_ns);
-  auto best = static_cast<size_t>(after - times.begin());
-  if (best == times.size() || (best > 0 && time_ns - times[best - 1] <= times[best] - time_ns)) {
-    --best;
-  }
-  if (std::abs(times[best] - time_ns) > kNearNs) return std::nullopt;
-  return best;
-}
-
-// The last of several samples of the same instant is kept.
+// The last of several readings of the same instant is kept.
 void put(StepSeries& series, int64_t time_ns, uint64_t value) {
   if (!series.empty() && series.time_ns.back() == time_ns) {
     series.value.back() = value;
@@ -37,18 +25,20 @@ void put(StepSeries& series, int64_t time_ns, uint64_t value) {
   series.value.push_back(value);
 }
 
-void add(Ledger& ledger, std::string owner, int64_t bytes) {
-  if (bytes != 0) ledger.lines.push_back({std::move(owner), bytes});
+void add(std::vector<LedgerLine>& lines, std::string owner, int64_t bytes) {
+  if (bytes != 0) lines.push_back({std::move(owner), bytes});
 }
 
-// Shows the framework's segments as allocated and cached memory, and returns their bytes. Without
-// the bridge, blocks of a late recording are in segments that were not recorded: then less is
-// reserved than allocated, and the cache of those segments is part of "pre_attach".
-uint64_t add_framework(Ledger& ledger, const MemoryTotals& totals, uint64_t reserved) {
-  ledger.lines.push_back({"torch.allocated", static_cast<int64_t>(totals.allocated)});
-  const uint64_t cached = reserved - std::min(reserved, totals.allocated);
-  ledger.lines.push_back({"torch.cached", static_cast<int64_t>(cached)});
-  return reserved;
+int64_t sum_of(const std::vector<LedgerLine>& lines) {
+  int64_t sum = 0;
+  for (const LedgerLine& line : lines) sum += line.bytes;
+  return sum;
+}
+
+bool has_step_between(const StepSeries& series, int64_t from_ns, int64_t to_ns) {
+  const auto& times = series.time_ns;
+  const auto next = std::lower_bound(times.begin(), times.end(), from_ns);
+  return next != times.end() && *next <= to_ns;
 }
 
 std::optional<MemoryTotals> framework_totals(const ProcessModel& process, int64_t device,
@@ -60,16 +50,6 @@ std::optional<MemoryTotals> framework_totals(const ProcessModel& process, int64_
 }
 
 }  // namespace
-
-// Bytes that recorded allocations and counters account for.
-struct LedgerSource::Known {
-  DriverState driver;
-  uint64_t pool_cached = 0;
-  uint64_t graph_cached = 0;
-  uint64_t own = 0;  // tidemark's
-
-  uint64_t sum() const { return driver.card_bytes + pool_cached + graph_cached + own; }
-};
 
 LedgerSource::LedgerSource(const ProcessModel& process, int64_t device)
     : process_(process),
@@ -126,18 +106,43 @@ StepSeries LedgerSource::sum_of_others() const {
   return others;
 }
 
-LedgerSource::Known LedgerSource::known_at(int64_t time_ns) const {
-  Known k;
-  k.driver = driver_.state_at(time_ns);
+uint64_t LedgerSource::torch_driver_bytes(const DriverState& state) const {
+  uint64_t bytes = 0;
+  for (const auto& [owner, held] : state.card_by_owner) {
+    if (process_.names.string(owner) == "torch") bytes += held;
+  }
+  return bytes;
+}
+
+std::vector<LedgerLine> LedgerSource::recorded_lines(int64_t time_ns,
+                                                     const MemoryTotals* exact) const {
+  std::vector<LedgerLine> lines;
+  auto totals = framework_totals(process_, device_, time_ns);
+  if (exact != nullptr) totals = *exact;
+  const DriverState driver = driver_.state_at(time_ns);
+  if (totals) {
+    // Without the bridge, blocks of a late recording are in segments that were not recorded: then
+    // less is reserved than allocated, and the cache of those segments is part of "pre_attach".
+    const uint64_t cached = totals->reserved - std::min(totals->reserved, totals->allocated);
+    lines.push_back({"torch.allocated", static_cast<int64_t>(totals->allocated)});
+    lines.push_back({"torch.cached", static_cast<int64_t>(cached)});
+    // Segments are the lines above; other memory of torch has its own.
+    const uint64_t torch = torch_driver_bytes(driver);
+    add(lines, "torch.other", static_cast<int64_t>(torch - std::min(torch, totals->reserved)));
+  }
+  for (const auto& [owner, bytes] : driver.card_by_owner) {
+    std::string name(process_.names.string(owner));
+    if (totals && name == "torch") continue;
+    add(lines, name.empty() ? "unknown" : std::move(name), static_cast<int64_t>(bytes));
+  }
   const auto cached = [&](const StepSeries& reserved, MemoryKind kind) {
     const uint64_t held = reserved.at(time_ns);
-    const uint64_t used = k.driver.by_kind[static_cast<size_t>(kind)];
-    return held > used ? held - used : 0;
+    return static_cast<int64_t>(held - std::min(held, driver.by_kind[static_cast<size_t>(kind)]));
   };
-  k.pool_cached = cached(pool_reserved_, MemoryKind::kStreamOrdered);
-  k.graph_cached = cached(graph_reserved_, MemoryKind::kGraph);
-  k.own = own_.at(time_ns);
-  return k;
+  add(lines, "pool.cached", cached(pool_reserved_, MemoryKind::kStreamOrdered));
+  add(lines, "graph.cached", cached(graph_reserved_, MemoryKind::kGraph));
+  add(lines, "tidemark", static_cast<int64_t>(own_.at(time_ns)));
+  return lines;
 }
 
 // Bytes of other processes, where NVML distinguishes them; false where it does not.
@@ -153,22 +158,36 @@ bool LedgerSource::others_at(int64_t time_ns, uint64_t used, uint64_t& bytes) co
   return true;
 }
 
+int64_t LedgerSource::rest_of(size_t reading) const {
+  uint64_t others = 0;
+  others_at(used_.time_ns[reading], used_.value[reading], others);
+  return static_cast<int64_t>(used_.value[reading]) - static_cast<int64_t>(others) -
+         sum_of(recorded_lines(used_.time_ns[reading], nullptr));
+}
+
+bool LedgerSource::has_context_at(int64_t time_ns) const {
+  return late_ || driver_.card().at(time_ns) != 0;
+}
+
+bool LedgerSource::driver_rests_at(int64_t time_ns) const {
+  return !has_step_between(driver_.card(), time_ns - kAtWorkNs, time_ns + kAtWorkNs);
+}
+
 void LedgerSource::find_constant_part() {
   ConstantPart least{INT64_MAX, 0};
-  // A thousand samples of a long run are enough.
+  // A thousand readings of a long run are enough.
   const size_t stride = used_.time_ns.size() / 1000 + 1;
   for (size_t i = 0; i < used_.time_ns.size(); i += stride) {
-    const Known k = known_at(used_.time_ns[i]);
-    // Before the context, or after its end; a late recording needs no known allocation.
-    if (k.driver.card_bytes == 0 && !late_) continue;
-    uint64_t others = 0;
-    others_at(used_.time_ns[i], used_.value[i], others);
-    const int64_t rest = static_cast<int64_t>(used_.value[i]) - static_cast<int64_t>(others) -
-                         static_cast<int64_t>(k.sum());
-    // A sample taken during a driver call may lack what the driver had just allocated.
+    const int64_t time_ns = used_.time_ns[i];
+    if (!has_context_at(time_ns)) continue;
+    // Where the driver was at work, the reading may lack any of its allocations of that time.
+    const StepSeries& card = driver_.card();
+    const uint64_t uncertain =
+        card.at(time_ns) - card.lowest(time_ns - kAtWorkNs, time_ns + kAtWorkNs);
+    const int64_t rest = rest_of(i) + static_cast<int64_t>(uncertain);
     if (rest < 0 || rest >= least.bytes) continue;
-    least = {rest, used_.time_ns[i]};
-    if (late_) put(before_, least.time_ns, static_cast<uint64_t>(rest));
+    least = {rest, time_ns};
+    if (late_) put(before_, time_ns, static_cast<uint64_t>(rest));
   }
   if (least.bytes != INT64_MAX) constant_ = least;
 }
@@ -178,114 +197,53 @@ LedgerSource::ConstantPart LedgerSource::constant_at(int64_t time_ns) const {
   return {static_cast<int64_t>(before_.at(time_ns)), before_.time_ns.front()};
 }
 
-uint64_t LedgerSource::torch_driver_at(int64_t time_ns) const {
-  uint64_t bytes = 0;
-  for (const auto& [owner, series] : driver_.owners()) {
-    if (process_.names.string(owner) == "torch") bytes += series.at(time_ns);
+// The nearest reading that was taken while the driver was at rest; else the nearest that is at
+// least large enough for everything recorded.
+std::optional<size_t> LedgerSource::usable_reading(int64_t time_ns) const {
+  constexpr size_t kMostTried = 256;
+  const auto& times = used_.time_ns;
+  auto after =
+      static_cast<size_t>(std::lower_bound(times.begin(), times.end(), time_ns) - times.begin());
+  size_t before = after;  // the next one on that side is before - 1
+  std::optional<size_t> large_enough;
+  for (size_t tried = 0; tried < kMostTried && (before > 0 || after < times.size()); ++tried) {
+    const bool left = after == times.size() ||
+                      (before > 0 && time_ns - times[before - 1] <= times[after] - time_ns);
+    const size_t reading = left ? --before : after++;
+    const int64_t distance = std::abs(times[reading] - time_ns);
+    if (distance > (large_enough ? kNearNs : kFarNs)) break;
+    if (has_context_at(time_ns) && !has_context_at(times[reading])) continue;
+    if (rest_of(reading) < 0) continue;
+    if (driver_rests_at(times[reading])) return reading;
+    if (!large_enough) large_enough = reading;
   }
-  return bytes;
-}
-
-// The driver reports a segment a moment before the allocator does, and frees it a moment after: two
-// threads may record it, and the card may be sampled in between. The smallest difference around the
-// instant is real; the rest is segments in transit.
-uint64_t LedgerSource::reserved_at(int64_t time_ns, const MemoryTotals& totals) const {
-  const auto difference = [&](int64_t time, const MemoryTotals& then) {
-    return static_cast<int64_t>(torch_driver_at(time)) - static_cast<int64_t>(then.reserved);
-  };
-  const int64_t now = difference(time_ns, totals);
-  if (now == 0 || torch_driver_at(time_ns) == 0) return totals.reserved;
-  int64_t least = now;
-  const auto look = [&](int64_t time) {
-    const auto then = framework_totals(process_, device_, time);
-    if (!then || torch_driver_at(time) == 0) return;
-    const int64_t other = difference(time, *then);
-    if (std::abs(other) < std::abs(least)) least = other;
-  };
-  constexpr size_t kMostSteps = 64;  // on each side
-  for (const auto& [owner, series] : driver_.owners()) {
-    if (process_.names.string(owner) != "torch") continue;
-    const auto& times = series.time_ns;
-    const auto here =
-        static_cast<size_t>(std::lower_bound(times.begin(), times.end(), time_ns) - times.begin());
-    // Right before a step, segments in transit have arrived.
-    for (size_t i = here; i < times.size() && i < here + kMostSteps; ++i) {
-      if (times[i] - time_ns > kOnItsWayNs) break;
-      look(times[i] - 1);
-    }
-    for (size_t i = here; i > 0 && i + kMostSteps > here; --i) {
-      if (time_ns - times[i - 1] > kOnItsWayNs) break;
-      look(times[i - 1] - 1);
-    }
-  }
-  look(time_ns + kOnItsWayNs);
-  look(time_ns - kOnItsWayNs);
-  const int64_t reserved = static_cast<int64_t>(totals.reserved) + now - least;
-  return static_cast<uint64_t>(std::max<int64_t>(reserved, 0));
+  return large_enough;
 }
 
 Ledger LedgerSource::at(int64_t time_ns, const MemoryTotals* exact) const {
-  const std::optional<size_t> first = nearest(used_, time_ns);
-  if (!first) return draw(time_ns, std::nullopt, exact);
-  // A sample taken during a driver call may lack what the driver had just allocated: then the next
-  // nearest one on either side is tried.
-  size_t before = *first;
-  size_t after = *first + 1;
-  const auto distance = [&](size_t sample) { return std::abs(used_.time_ns[sample] - time_ns); };
-  const auto near = [&](size_t sample) {
-    return sample < used_.time_ns.size() && distance(sample) <= kNearNs;
-  };
-  for (size_t sample = *first; near(sample);) {
-    Ledger ledger = draw(used_.time_ns[sample], sample, nullptr);
-    if (ledger.lines.back().bytes >= 0) return ledger;
-    if (sample == before) --before;  // below zero it wraps and is no longer near
-    if (sample == after) ++after;
-    const bool left = near(before) && (!near(after) || distance(before) <= distance(after));
-    sample = left ? before : after;
-  }
-  return draw(time_ns, std::nullopt, exact);  // the samples contradict the recording
-}
-
-Ledger LedgerSource::draw(int64_t time_ns, std::optional<size_t> sample,
-                          const MemoryTotals* exact) const {
   Ledger ledger;
   ledger.time_ns = time_ns;
-  auto totals = framework_totals(process_, device_, time_ns);
-  if (!sample && exact != nullptr) totals = *exact;
-  const uint64_t reserved =
-      totals ? add_framework(ledger, *totals, reserved_at(time_ns, *totals)) : 0;
-  const Known k = known_at(ledger.time_ns);
-  for (const auto& [owner, bytes] : k.driver.card_by_owner) {
-    std::string name(process_.names.string(owner));
-    if (name.empty()) name = "unknown";
-    // Segments are the torch lines above; other memory of torch stays under its own name.
-    const uint64_t shown = name == "torch" ? bytes - std::min(bytes, reserved) : bytes;
-    add(ledger, name == "torch" && reserved != 0 ? "torch.other" : name,
-        static_cast<int64_t>(shown));
-  }
-  add(ledger, "pool.cached", static_cast<int64_t>(k.pool_cached));
-  add(ledger, "graph.cached", static_cast<int64_t>(k.graph_cached));
-  add(ledger, "tidemark", static_cast<int64_t>(k.own));
-  if (!sample) return ledger;
-
-  ledger.device_used_bytes = used_.value[*sample];
+  ledger.lines = recorded_lines(time_ns, exact);
+  const std::optional<size_t> reading = usable_reading(time_ns);
+  if (!reading) return ledger;
+  ledger.reading = {used_.time_ns[*reading], used_.value[*reading]};
   uint64_t others = 0;
-  ledger.shared_card = !others_at(ledger.time_ns, ledger.device_used_bytes, others);
-  add(ledger, "other_processes", static_cast<int64_t>(others));
-  auto rest = static_cast<int64_t>(ledger.device_used_bytes);
-  for (const LedgerLine& line : ledger.lines) rest -= line.bytes;
+  ledger.shared_card = !others_at(ledger.reading->time_ns, ledger.reading->used_bytes, others);
+  add(ledger.lines, "other_processes", static_cast<int64_t>(others));
+  int64_t rest = rest_of(*reading);
   // A context from before the recording is part of "pre_attach".
-  const ConstantPart constant = constant_at(ledger.time_ns);
-  const int64_t context = std::clamp<int64_t>(constant.bytes, 0, std::max<int64_t>(0, rest));
-  add(ledger, late_ ? "pre_attach" : "context", context);
+  const ConstantPart constant = constant_at(ledger.reading->time_ns);
+  const int64_t context = std::clamp<int64_t>(constant.bytes, 0, rest);
+  add(ledger.lines, late_ ? "pre_attach" : "context", context);
   rest -= context;
   // Code loaded since then takes about the size of its file; the driver does not report it.
-  const uint64_t before = driver_.state_at(constant.time_ns).code_bytes;
-  const auto loaded =
-      static_cast<int64_t>(k.driver.code_bytes - std::min(k.driver.code_bytes, before));
-  const int64_t code = std::clamp<int64_t>(loaded, 0, std::max<int64_t>(0, rest));
-  add(ledger, "code", code);
+  const auto code_at = [&](int64_t then) { return driver_.state_at(then).code_bytes; };
+  const uint64_t now = code_at(ledger.reading->time_ns);
+  const auto loaded = static_cast<int64_t>(now - std::min(now, code_at(constant.time_ns)));
+  const int64_t code = std::clamp<int64_t>(loaded, 0, rest);
+  add(ledger.lines, "code", code);
   ledger.lines.push_back({"unexplained", rest - code});
+  ledger.device_used_bytes = static_cast<uint64_t>(sum_of(ledger.lines));
   return ledger;
 }
 

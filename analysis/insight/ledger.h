@@ -1,13 +1,18 @@
-// The owners of the card's memory at one instant. The lines add up to what NVML reports as used.
+// The owners of the card's memory at one instant, to the byte where it was recorded.
 //
-// NVML is sampled ten times a second, so the ledger is computed at the nearest sample that is large
-// enough for everything recorded: no line is negative. Memory that no recorded allocation accounts
-// for is split into the part present since the first context ("context"), the code loaded since
-// ("code", by the size of its files), and the rest ("unexplained"), which is always shown.
+// What was recorded (the framework's memory, driver allocations by owner, pools, graphs) is known
+// at any instant. Only the rest comes from NVML, which is read a few times a second: it is what the
+// nearest usable reading found beyond everything that was recorded at the time of that reading. A
+// reading is not usable if the driver was at work around it: it may have an allocation that is not
+// yet recorded, or lack one that is.
 //
-// A recording that began late did not see earlier allocations: the part of the first sample that is
-// not accounted for, contexts included, is "pre_attach". It can only shrink: when a later sample
-// has less unaccounted memory, the difference was freed.
+// The rest is split into other processes, the part present since the first context ("context"), the
+// code loaded since ("code", by the size of its files), and what remains ("unexplained"), which is
+// always shown.
+//
+// A recording that began late did not see earlier allocations: the part of the first reading that
+// is not accounted for, contexts included, is "pre_attach". It can only shrink: when a later
+// reading has less unaccounted memory, the difference was freed.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +32,18 @@ struct LedgerLine {
   int64_t bytes = 0;
 };
 
+// What NVML said about the whole card.
+struct CardReading {
+  int64_t time_ns = 0;
+  uint64_t used_bytes = 0;
+};
+
 struct Ledger {
   int64_t time_ns = 0;
   std::vector<LedgerLine> lines;
-  uint64_t device_used_bytes = 0;  // NVML; 0: not known, the lines hold only what was recorded
-  bool shared_card = false;        // other processes use it, but how many bytes is not known
+  uint64_t device_used_bytes = 0;      // the sum of the lines; 0: they hold only what was recorded
+  std::optional<CardReading> reading;  // the source of what was not recorded
+  bool shared_card = false;            // other processes use it, but how many bytes is not known
 };
 
 // Computes ledgers of one device, each with a few binary searches. The process must outlive it.
@@ -39,6 +51,7 @@ class LedgerSource {
  public:
   LedgerSource(const ProcessModel& process, int64_t device);
 
+  // Many events share one time; `exact` holds the framework's totals at the exact event.
   Ledger at(int64_t time_ns, const MemoryTotals* exact = nullptr) const;
 
   const DriverHistory& driver() const { return driver_; }
@@ -46,20 +59,20 @@ class LedgerSource {
   const StepSeries& used() const { return used_; }
 
  private:
-  struct Known;
-  // The smallest unaccounted use over all samples after the first allocation. That part exists from
-  // the start and never shrinks: context, firmware, code loaded at the start.
+  // The smallest unaccounted use over all readings after the first allocation. That part exists
+  // from the start and never shrinks: context, firmware, code loaded at the start.
   struct ConstantPart {
     int64_t bytes = 0;
     int64_t time_ns = 0;
   };
 
-  Known known_at(int64_t time_ns) const;
-  // At that sample, or without any.
-  Ledger draw(int64_t time_ns, std::optional<size_t> sample, const MemoryTotals* exact) const;
-  // The framework's memory according to the driver layer.
-  uint64_t torch_driver_at(int64_t time_ns) const;
-  uint64_t reserved_at(int64_t time_ns, const MemoryTotals& totals) const;
+  std::vector<LedgerLine> recorded_lines(int64_t time_ns, const MemoryTotals* exact) const;
+  uint64_t torch_driver_bytes(const DriverState& state) const;
+  // What the reading found beyond other processes and what was recorded then.
+  int64_t rest_of(size_t reading) const;
+  bool has_context_at(int64_t time_ns) const;
+  bool driver_rests_at(int64_t time_ns) const;
+  std::optional<size_t> usable_reading(int64_t time_ns) const;
   bool others_at(int64_t time_ns, uint64_t used, uint64_t& bytes) const;
   void find_constant_part();
   ConstantPart constant_at(int64_t time_ns) const;
@@ -75,13 +88,12 @@ class LedgerSource {
   StepSeries pool_reserved_;
   StepSeries graph_reserved_;
   StepSeries own_;
-  StepSeries others_;  // of other processes, at samples that also list this process
+  StepSeries others_;  // of other processes, at readings that also list this process
   ConstantPart constant_;
   StepSeries before_;  // constant part of a late recording over time: it shrinks
 };
 
-// One ledger. Many events share one time; `exact` holds the framework's totals at the exact event,
-// used when the ledger is computed there and not at a sample.
+// One ledger.
 Ledger ledger_at(const ProcessModel& process, int64_t device, int64_t time_ns,
                  const MemoryTotals* exact = nullptr);
 

@@ -13,6 +13,19 @@ uint64_t segment_bytes_for(uint64_t requested) {
   return (requested + 2 * kMiB - 1) / (2 * kMiB) * (2 * kMiB);
 }
 
+namespace {
+
+// The limit that PyTorch named with its last error; 0: it named none.
+uint64_t told_limit(const ProcessModel& process, int64_t device) {
+  uint64_t limit = 0;
+  for (const OutOfMemory& oom : process.ooms) {
+    if (oom.device == device && oom.limit_bytes != 0) limit = oom.limit_bytes;
+  }
+  return limit;
+}
+
+}  // namespace
+
 MemoryLimit limit_of(const ProcessModel& process, const AllocationHistory& model) {
   if (!model.failures.empty() && model.event_count() != 0) {
     const FailedAllocation& last = model.failures.back();
@@ -20,15 +33,21 @@ MemoryLimit limit_of(const ProcessModel& process, const AllocationHistory& model
     // The driver needs some memory itself: only a clear surplus means that the allocator's limit
     // was hit.
     const uint64_t needed = segment_bytes_for(last.requested_bytes) + (uint64_t{64} << 20);
-    if (last.device_free_bytes >= needed) return {reserved, LimitSource::kFraction};
-    return {reserved + last.device_free_bytes, LimitSource::kDriver};
+    if (last.device_free_bytes >= needed) {
+      // Before it fails, the allocator frees its cache: what is reserved then says nothing, but the
+      // most that ever was reserved was allowed.
+      const uint64_t told = told_limit(process, model.device);
+      if (told != 0) return {told, false, LimitSource::kFraction};
+      return {std::max(reserved, model.reserved_peak.bytes), true, LimitSource::kFraction};
+    }
+    return {reserved + last.device_free_bytes, false, LimitSource::kDriver};
   }
   const Device* device = process.device(model.device);
   if (device == nullptr || device->total_bytes == 0) return {};
   const Peak used = device_used_peak(process, model.device);
   const uint64_t torch = std::min(model.reserved_peak.bytes, used.bytes);
   const uint64_t others = std::min(used.bytes - torch, device->total_bytes);
-  return {device->total_bytes - others, LimitSource::kCard};
+  return {device->total_bytes - others, false, LimitSource::kCard};
 }
 
 }  // namespace tidemark

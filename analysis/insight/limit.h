@@ -15,7 +15,8 @@ enum class LimitSource : uint8_t {
 };
 
 struct MemoryLimit {
-  uint64_t bytes = 0;  // 0: not known
+  uint64_t bytes = 0;     // 0: not known
+  bool at_least = false;  // it may be higher: only a refusal is known
   LimitSource source = LimitSource::kUnknown;
 };
 

@@ -13,6 +13,7 @@
 #include "analysis/load/capture_order.h"
 #include "analysis/load/driver_segments.h"
 #include "analysis/load/event_blocks.h"
+#include "analysis/load/handled_refusals.h"
 #include "analysis/load/tensor_tags.h"
 #include "analysis/load/trace_index.h"
 #include "analysis/names/resolver.h"
@@ -139,6 +140,7 @@ class ProcessLoader {
       read_kernels(p);
       load_events(p);
     }
+    set_aside_handled_refusals(p);
     return p;
   }
 

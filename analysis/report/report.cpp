@@ -9,6 +9,7 @@
 #include "analysis/findings/growth.h"
 #include "analysis/findings/rules.h"
 #include "analysis/insight/outside_history.h"
+#include "analysis/wording.h"
 
 namespace tidemark {
 
@@ -43,27 +44,44 @@ std::vector<const FailedAllocation*> driver_failures(const ProcessModel& process
   return failures;
 }
 
-// Why a device is described at its peak although another instant was requested.
-std::string no_instant(const Instant& at) {
-  return at.kind == Instant::Kind::kOom
-             ? "this device never ran out of memory; at its peak"
-             : "nothing was recorded at or before that time; at the peak";
+constexpr std::string_view kNeverRanOut = "this device never ran out of memory; at its peak";
+
+// At any time, also between two events. Before the first one there was what is older than the
+// history.
+MemoryState state_at(const AllocationHistory& model, int64_t time_ns) {
+  MemoryState state;
+  uint32_t event = 0;
+  if (model.event_at(time_ns, event) ||
+      (model.seeded_blocks != 0 && model.event_at(model.time_ns.front(), event))) {
+    state = state_after(model, event);
+  }
+  state.time_ns = time_ns;
+  return state;
 }
 
-// The event whose state the report describes; nothing if the device has no such instant.
-std::optional<uint32_t> chosen_event(const DeviceEvidence& d, const Instant& at, int64_t start_ns) {
+// The state that the report describes; nothing if the device has no such instant.
+std::optional<MemoryState> chosen_state(const DeviceEvidence& d, const Instant& at,
+                                        int64_t start_ns) {
   const AllocationHistory& model = *d.model;
-  int64_t time_ns = start_ns + at.time_ns;
-  if (at.kind == Instant::Kind::kPeak) return model.allocated_peak.event;
-  if (at.kind == Instant::Kind::kOom) {
-    if (!model.failures.empty()) return model.failures.back().event;
-    const auto refused = driver_failures(*d.process, d.device);
-    if (refused.empty()) return std::nullopt;
-    time_ns = refused.back()->time_ns;
+  switch (at.kind) {
+    case Instant::Kind::kPeak:
+    case Instant::Kind::kEnd:  // a time by now
+      break;
+    case Instant::Kind::kTime:
+      return state_at(model, start_ns + at.time_ns);
+    case Instant::Kind::kOom: {
+      const auto refused = driver_failures(*d.process, d.device);
+      if (!refused.empty() &&
+          (model.failures.empty() || refused.back()->time_ns > model.failures.back().time_ns)) {
+        return state_at(model, refused.back()->time_ns);
+      }
+      if (model.failures.empty()) return std::nullopt;
+      MemoryState state = state_after(model, model.failures.back().event);
+      state.time_ns = model.failures.back().time_ns;
+      return state;
+    }
   }
-  uint32_t event = 0;
-  if (!model.event_at(time_ns, event)) return std::nullopt;
-  return event;
+  return state_after(model, model.allocated_peak.event);
 }
 
 // The holes matter most at the out-of-memory error or, without one, at the reserved peak. If that
@@ -130,13 +148,12 @@ bool knows_requests(const AllocationHistory& model) {
   return true;
 }
 
-// What is alive after one event.
+// What is alive at one instant.
 void add_instant(DeviceReport& d, const DeviceEvidence& evidence, const ReportOptions& options,
-                 uint32_t event) {
+                 const MemoryState& state) {
   constexpr size_t kHolesListed = 5;
   const AllocationHistory& model = *evidence.model;
   const Dictionary& names = evidence.process->names;
-  const MemoryState state = state_after(model, event);
   d.at_ns = state.time_ns;
   d.at_totals = state.totals;
   d.categories = shares_by_category(model, state, evidence.categories);
@@ -144,7 +161,7 @@ void add_instant(DeviceReport& d, const DeviceEvidence& evidence, const ReportOp
   d.sizes = shares_by_size(model, state);
   d.ages = shares_by_age(model, state, evidence.steps);
   d.tree = stack_tree(model, state, names, options.tree_share);
-  if (const auto last = pushed_by(model, event); last) {
+  if (const auto last = pushed_by(model, state.event); last && !state.live.empty()) {
     d.pushed_by = {last->block_bytes, names.stack_text(last->stack)};
   }
   if (options.at.kind != Instant::Kind::kPeak && d.at_note.empty()) {
@@ -160,7 +177,6 @@ void add_instant(DeviceReport& d, const DeviceEvidence& evidence, const ReportOp
 void add_framework(DeviceReport& d, const DeviceEvidence& evidence, const ReportOptions& options,
                    int64_t start_ns) {
   const AllocationHistory& model = *evidence.model;
-  const Dictionary& names = evidence.process->names;
   d.has_framework = true;
   d.events += model.recorded_events;
   d.allocated_peak = model.allocated_peak;
@@ -176,15 +192,32 @@ void add_framework(DeviceReport& d, const DeviceEvidence& evidence, const Report
   add_phases(d, evidence);
   d.curve = thinned_curve(model, options.curve_points);
 
-  const std::optional<uint32_t> chosen = chosen_event(evidence, options.at, start_ns);
-  if (!chosen) d.at_note = no_instant(options.at);
-  add_instant(d, evidence, options, chosen.value_or(model.allocated_peak.event));
-  d.oom_count += model.failures.size();
-  const size_t skipped = model.failures.size() - std::min(model.failures.size(), kMaxOoms);
-  for (size_t i = skipped; i < model.failures.size(); ++i) {
-    d.ooms.push_back(oom_of(model, model.failures[i], names));
-  }
+  const std::optional<MemoryState> chosen = chosen_state(evidence, options.at, start_ns);
+  if (!chosen) d.at_note = kNeverRanOut;
+  add_instant(d, evidence, options,
+              chosen ? *chosen : state_after(model, model.allocated_peak.event));
 }
+
+// The last failures, in the order of time.
+void add_ooms(DeviceReport& d, const DeviceEvidence& evidence) {
+  const ProcessModel& process = *evidence.process;
+  std::vector<const FailedAllocation*> all = driver_failures(process, d.device);
+  if (evidence.model != nullptr) {
+    for (const FailedAllocation& f : evidence.model->failures) all.push_back(&f);
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const auto* a, const auto* b) { return a->time_ns < b->time_ns; });
+  d.oom_count = all.size();
+  for (size_t i = all.size() - std::min(all.size(), kMaxOoms); i < all.size(); ++i) {
+    d.ooms.push_back(all[i]->layer == Layer::kDriver
+                         ? oom_of(*all[i], process)
+                         : oom_of(*evidence.model, *all[i], process.names));
+  }
+  for (const FailedAllocation& f : process.driver.handled) d.alloc_retries += f.device == d.device;
+  if (evidence.model == nullptr) return;
+  for (const FailedAllocation& f : evidence.model->failures) d.alloc_retries -= f.refusals;
+}
+
 // The largest groups of driver allocations, by stack.
 std::vector<StackShare> driver_shares(const ProcessModel& process, int64_t device, int64_t time_ns,
                                       size_t limit) {
@@ -219,25 +252,13 @@ void add_driver(DeviceReport& d, const ProcessModel& process, const ReportOption
     }
   }
   d.device_used_peak = device_used_peak(process, d.device);
-  const std::vector<const FailedAllocation*> failures = driver_failures(process, d.device);
-  d.oom_count += failures.size();
-  const size_t skipped = failures.size() - std::min(failures.size(), kMaxOoms);
-  for (size_t i = skipped; i < failures.size(); ++i) {
-    d.ooms.push_back(oom_of(*failures[i], process));
-  }
   if (d.has_framework) return;
   d.at_ns = d.driver_peak.time_ns;
   if (options.at.kind == Instant::Kind::kTime) {
-    const int64_t time_ns = start_ns + options.at.time_ns;
-    const auto& all = process.driver.allocations;
-    const bool begun = std::any_of(all.begin(), all.end(), [&](const DriverAllocation& a) {
-      return a.device == d.device && a.birth_ns <= time_ns;
-    });
-    if (!begun) d.at_note = no_instant(options.at);
-    if (begun) d.at_ns = time_ns;
+    d.at_ns = start_ns + options.at.time_ns;
   } else if (options.at.kind == Instant::Kind::kOom) {
-    if (failures.empty()) d.at_note = no_instant(options.at);
-    if (!failures.empty()) d.at_ns = failures.back()->time_ns;
+    if (d.ooms.empty()) d.at_note = kNeverRanOut;
+    if (!d.ooms.empty()) d.at_ns = d.ooms.back().time_ns;
   }
   if (options.curve_points != 0) {
     d.curve = thinned_curve(history_of_driver(process.driver, d.device), options.curve_points);
@@ -277,6 +298,7 @@ DeviceReport device_report(DeviceEvidence& evidence, const ReportOptions& option
     d.uuid = process.names.string(device->uuid);
     d.total_bytes = device->total_bytes;
   }
+  add_ooms(d, evidence);
   if (evidence.model != nullptr) add_framework(d, evidence, options, start_ns);
   add_driver(d, process, options, start_ns);
   d.ledger = ledger_at(process, d.device, d.at_ns, d.has_framework ? &d.at_totals : nullptr);
@@ -360,8 +382,16 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& options
   return make_report(model, options, *lay_groundwork(model, compare_ranks(model), options.rank));
 }
 
-Result<Report> make_report(const TraceModel& model, const ReportOptions& options,
+Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
                            Groundwork& groundwork) {
+  ReportOptions options = given;
+  const int64_t length_ns = model.end_ns - model.start_ns;
+  if (options.at.kind == Instant::Kind::kEnd) options.at = {Instant::Kind::kTime, length_ns};
+  if (options.at.kind == Instant::Kind::kTime &&
+      (options.at.time_ns < 0 || options.at.time_ns > length_ns)) {
+    return Error{fmt::format("{}: the recording is {} long: it has no {}", model.path,
+                             duration_text(length_ns), duration_text(options.at.time_ns))};
+  }
   Report report;
   report.path = model.path;
   report.notes = model.notes;
@@ -373,7 +403,7 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& options
   report.kind = model.processes.size() > 1 ? "job" : "trace";
   Evidence evidence{&model, &report.comparison, std::move(groundwork.devices)};
   auto next = evidence.devices.begin();
-  bool has_instant = options.at.kind == Instant::Kind::kPeak;
+  bool has_instant = options.at.kind != Instant::Kind::kOom;
   for (const ProcessModel& process : model.processes) {
     if (process.info.source == Source::kTorchSnapshot) report.kind = "torch-snapshot";
     if (options.rank && process.info.rank != *options.rank) continue;
@@ -394,11 +424,7 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& options
   if (options.rank && report.ranks.empty()) {
     return Error{fmt::format("{}: no rank {} in this trace", model.path, *options.rank)};
   }
-  if (!has_instant) {
-    return Error{model.path + (options.at.kind == Instant::Kind::kOom
-                                   ? ": never ran out of memory"
-                                   : ": nothing was recorded at or before that time")};
-  }
+  if (!has_instant) return Error{model.path + ": never ran out of memory"};
   report.findings = diagnose(evidence);
   return report;
 }

@@ -101,8 +101,9 @@ struct DeviceReport {
   std::vector<CurvePoint> curve;        // if the options request one
   Fragmentation fragmentation;
   std::string_view fragmentation_at;  // "reserved peak" and so on
-  std::vector<OomReport> ooms;        // the last ones
+  std::vector<OomReport> ooms;        // the last ones, by time
   size_t oom_count = 0;
+  uint64_t alloc_retries = 0;  // PyTorch freed its cache because the driver refused, and went on
   uint64_t blocks_before_history = 0;
   uint64_t bytes_before_history = 0;
   uint64_t anomalies = 0;
@@ -138,10 +139,10 @@ struct Report {
   std::vector<Finding> findings;
 };
 
-// The instant that the report describes in detail. A device that has no such instant is described
-// at its peak, with a note; the report fails only if no device has one.
+// The instant that the report describes in detail: any time of the recording. A device that never
+// ran out of memory is described at its peak, with a note; the report fails only if none did.
 struct Instant {
-  enum class Kind : uint8_t { kPeak, kOom, kTime } kind = Kind::kPeak;
+  enum class Kind : uint8_t { kPeak, kOom, kEnd, kTime } kind = Kind::kPeak;
   int64_t time_ns = 0;  // for kTime: since the start of the trace
 };
 

@@ -143,17 +143,14 @@ class Page {
 
   void ledger(const DeviceReport& d) {
     if (d.ledger.lines.empty()) return;
-    html_.element("h3", "Card memory by owner");
+    html_.element("h3", "Card memory by owner at " + since_start(d.ledger.time_ns));
     html_.raw("<table>\n");
     for (const LedgerLine& item : d.ledger.lines) {
       const auto bytes = static_cast<uint64_t>(std::max<int64_t>(0, item.bytes));
-      // The samples are of different instants, so the unexplained rest can be negative: it is shown
-      // so that the lines still add up.
-      const std::string text =
-          item.bytes < 0 ? "-" + size_text(static_cast<uint64_t>(-item.bytes)) : size_text(bytes);
-      html_.row(text, percent_text(bytes, d.ledger.device_used_bytes), item.owner);
+      html_.row(size_text(bytes), percent_text(bytes, d.ledger.device_used_bytes), item.owner);
     }
     html_.raw("</table>\n");
+    if (d.ledger.reading) html_.element("p", reading_text(d.ledger), "dim");
   }
 
   void driver_shares(const DeviceReport& d) {

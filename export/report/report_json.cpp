@@ -27,6 +27,16 @@ void put_frames(JsonWriter& json, const std::vector<std::string>& frames) {
   json.end_array();
 }
 
+// Where the lines that were not recorded come from.
+void put_reading(JsonWriter& json, const Ledger& ledger) {
+  json.key("ledger_reading");
+  if (!ledger.reading) return json.null();
+  json.begin_object();
+  json.field("time_ns", ledger.reading->time_ns);
+  json.field("used_bytes", ledger.reading->used_bytes);
+  json.end_object();
+}
+
 void put_ledger(JsonWriter& json, const DeviceReport& device) {
   json.key("ledger_at_peak");
   json.begin_array();
@@ -184,6 +194,7 @@ void put_limit(JsonWriter& json, const MemoryLimit& limit) {
   json.key("limit");
   json.begin_object();
   json.field("bytes", limit.bytes);
+  json.field("at_least", limit.at_least);
   json.field("source", limit_source_name(limit.source));
   json.end_object();
 }
@@ -195,6 +206,7 @@ void put_known(JsonWriter& json, std::string_view name, uint64_t bytes, bool kno
 
 void put_ooms(JsonWriter& json, const DeviceReport& device) {
   json.field("oom_count", device.oom_count);
+  json.field("alloc_retries", device.alloc_retries);
   json.key("oom");
   json.begin_array();
   for (const OomReport& oom : device.ooms) {
@@ -209,6 +221,7 @@ void put_ooms(JsonWriter& json, const DeviceReport& device) {
     put_known(json, "device_free_bytes", oom.device_free_bytes,
               torch || oom.device_free_bytes != 0);
     put_known(json, "largest_hole_bytes", oom.largest_hole_bytes, torch);
+    json.field("driver_refusals", oom.refusals);
     put_frames(json, oom.frames);
     json.end_object();
   }
@@ -237,6 +250,7 @@ void put_device(JsonWriter& json, const DeviceReport& device) {
   json.field("at_note", device.at_note);
   json.field("ledger_time_ns", device.ledger.time_ns);
   json.field("ledger_device_used_bytes", device.ledger.device_used_bytes);
+  put_reading(json, device.ledger);
   json.field("shared_card", device.ledger.shared_card && device.ledger.device_used_bytes != 0);
   put_ledger(json, device);
   put_shares(json, device);

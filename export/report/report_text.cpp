@@ -35,8 +35,8 @@ class TextReport {
     ranks();
     for (const RankReport& rank : report_.ranks) {
       for (const DeviceReport& d : rank.devices) device(rank, d);
-      if (rank.devices.empty()) line("  nothing was recorded on any device");
     }
+    no_device();
     return std::move(out_);
   }
 
@@ -149,6 +149,17 @@ class TextReport {
       if (!text.empty()) current += " ";
     }
     line(current);
+  }
+
+  // Launchers and compile workers are processes of the job, too.
+  void no_device() {
+    const auto count = static_cast<uint64_t>(
+        std::count_if(report_.ranks.begin(), report_.ranks.end(),
+                      [](const RankReport& rank) { return rank.devices.empty(); }));
+    if (count == 0) return;
+    line();
+    if (count == report_.ranks.size()) return line("  nothing was recorded on any device");
+    line(dim(fmt::format("  {} used no device", counted(count, "other process"))));
   }
 
   void losses() {
@@ -267,12 +278,11 @@ class TextReport {
     const bool summed = l.device_used_bytes != 0;
     line(styled("  Card memory by owner at {}{}", since_start(l.time_ns),
                 summed ? ": " + bold(size_text(l.device_used_bytes)) + " used" : StyledText("")));
+    if (summed) line(dim("    " + reading_text(l)));
     for (const LedgerLine& item : l.lines) {
       const auto bytes = static_cast<uint64_t>(std::max<int64_t>(0, item.bytes));
-      line(fmt::format(
-          "    {:>10}  {:>7}  {}",
-          item.bytes < 0 ? "-" + size_text(static_cast<uint64_t>(-item.bytes)) : size_text(bytes),
-          summed ? percent_text(bytes, l.device_used_bytes) : "", item.owner));
+      line(fmt::format("    {:>10}  {:>7}  {}", size_text(bytes),
+                       summed ? percent_text(bytes, l.device_used_bytes) : "", item.owner));
     }
     if (summed && l.lines.back().bytes > int64_t{64} << 20) {
       line(dim(

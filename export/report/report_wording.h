@@ -15,4 +15,7 @@ std::string offset_text(int64_t ns);
 // knew.
 std::string oom_text(const OomReport& oom);
 
+// Which lines of the ledger were recorded, and when the card was read for the others.
+std::string reading_text(const Ledger& ledger);
+
 }  // namespace tidemark

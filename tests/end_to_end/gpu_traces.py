@@ -40,7 +40,7 @@ for kind in KINDS:
 adds_up("all_kinds", device)
 
 device = only_device("leak")
-at_end = report(TRACES / "leak", "--at", "1000000s")["ranks"][0]["devices"][0]
+at_end = report(TRACES / "leak", "--at", "end")["ranks"][0]["devices"][0]
 program = [line["bytes"] for line in at_end["ledger_at_peak"] if line["owner"] == "program"]
 check_equal(program, [expected("leak")["leaked_bytes"]], "leak: what is left at the end")
 

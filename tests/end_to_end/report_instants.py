@@ -57,10 +57,22 @@ two.write_bytes(pickle.dumps({
         [event("segment_alloc", A, 20 * MiB, 0), event("alloc", A, 2 * MiB, 10),
          event("alloc", A + 2 * MiB, 4 * MiB, 2_000_000)],
         [event("segment_alloc", B, 20 * MiB, 1_000_000), event("alloc", B, 8 * MiB, 1_000_010)]]}))
-first, second = report(two, "--at", "500ms")["ranks"][0]["devices"]
+whole = report(two, "--at", "500ms")
+first, second = whole["ranks"][0]["devices"]
 check_equal((first["at_note"], first["by_stack"][0]["bytes"]), ("", 2 * MiB), "the first device")
-check("nothing was recorded at or before that time" in second["at_note"], "the second device")
-check_equal(report(two, "--at", "1500ms")["ranks"][0]["devices"][1]["at_note"], "", "later")
+check_equal((second["at_note"], second["by_stack"]), ("", []), "the second one has nothing yet")
+later = report(two, "--at", "1500ms")["ranks"][0]["devices"][1]
+check_equal((later["at_note"], later["by_stack"][0]["bytes"]), ("", 8 * MiB), "later it has")
+
+# Any time is valid, also long after the last event of a device; the answer is of that time.
+for device in report(two, "--at", "1900ms")["ranks"][0]["devices"]:
+    check_equal(device["at_ns"] - whole["source"]["start_ns"], 1_900_000_000, "the instant")
+    check_equal(device["ledger_time_ns"], device["at_ns"], "of the ledger, too")
+check("Live at +1.900 s" in run("report", two, "--at", "1900ms").stdout, "and in the heading")
+for time, status in (("2s", 0), ("end", 0), ("2001ms", 2), ("1h", 2)):
+    result = run("report", two, "--at", time)
+    check_equal(result.returncode, status, f"--at {time}")
+    check(status == 0 or "the recording is 2.000 s long" in result.stderr, result.stderr)
 
 shutil.rmtree(tmp)
 finish()

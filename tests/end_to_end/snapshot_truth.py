@@ -22,7 +22,7 @@ for truth_file in sorted(SNAPSHOTS.glob("*.truth.json")):
     stats = truth["stats"]
     whole = report(SNAPSHOTS / f"{case}.pickle.gz")
     device = whole["ranks"][0]["devices"][0]
-    end = report(SNAPSHOTS / f"{case}.pickle.gz", "--at", "1000000s")["ranks"][0]["devices"][0]
+    end = report(SNAPSHOTS / f"{case}.pickle.gz", "--at", "end")["ranks"][0]["devices"][0]
     ledger = {line["owner"]: line["bytes"] for line in end["ledger_at_peak"]}
 
     check_equal(whole["source"]["events"], truth["entries"], f"{case}: events")

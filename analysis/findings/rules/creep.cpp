@@ -41,7 +41,7 @@ void find_creep_outside(const DeviceEvidence& d, std::vector<Finding>& out) {
   outside.process = d.process;
   outside.device = d.device;
   outside.total_bytes = d.total_bytes;
-  outside.limit = {d.total_bytes, LimitSource::kCard};
+  outside.limit = {d.total_bytes, false, LimitSource::kCard};
   outside.model = &history;
   outside.roles = d.roles;
   outside.steps = find_steps(*d.process, history);

@@ -24,6 +24,11 @@ std::string summary_of(const DeviceEvidence& d, const MemoryState& state, uint64
   const std::string free = size_text(state.free_bytes());
   const std::string request = size_text(failure.requested_bytes);
   const UsableHoles usable = usable_holes(*d.model, state, failure);
+  if (state.free_bytes() < failure.requested_bytes) {
+    return fmt::format(
+        "out of memory although {} in use and {} requested fit below {}: {} of it is lost to holes",
+        size_text(state.totals.active), request, size_text(d.limit.bytes), free);
+  }
   if (usable.bytes == 0) {
     return fmt::format(
         "out of memory with {} free in holes of other streams and pools, which a "
@@ -77,6 +82,12 @@ void find_fragmentation(const Evidence& evidence, std::vector<Finding>& out) {
                   {"peak_cost_bytes", cost}};
     add(f.advice, change_allocator(d, evidence.devices.size()));
     d.model->release_pages();  // its replays read all events, and there may be many ranks
+    // Where nearly everything was in use, the next request will not fit, either.
+    if (d.ran_out() && state.totals.active >= d.limit.bytes / 10 * 9) {
+      add(f.advice, halve_batch(d));
+      add(f.advice, mixed_precision(d));
+      add(f.advice, checkpoint_layers(d));
+    }
     name_the_pin(f, d, state);
     out.push_back(std::move(f));
   }

@@ -127,8 +127,9 @@ AllocationHistory model_of(const std::vector<FrameworkEvent>& events) {
   return std::move(replay).finish();
 }
 
-// The card is sampled after the driver allocated a segment and before the allocator reported it.
-TEST(LateCapture, ASegmentInTransitIsNotOther) {
+// Between the driver's allocation of a segment and the allocator's report of it, the segment is
+// torch's, but not in its books.
+TEST(LateCapture, ASegmentThatIsNotYetReportedIsOther) {
   constexpr int64_t kWay = 20'000;
   Dictionary names;
   const uint32_t torch = names.add_string("torch");
@@ -145,13 +146,15 @@ TEST(LateCapture, ASegmentInTransitIsNotOther) {
                 torch_event(kSecond - kWay, FrameworkAction::kAlloc, 0x100000, 8),
                 torch_event(2 * kSecond + kWay, FrameworkAction::kSegmentAlloc, 0x9000000, 12)}));
   using Lines = std::map<std::string, int64_t>;
-  const Lines both = {{"pre_attach", 800},
-                      {"torch.allocated", 8},
-                      {"torch.cached", 24},
-                      {"torch.other", 3},
-                      {"unexplained", 0}};
-  EXPECT_EQ(lines_at(p, 2), both);
-  EXPECT_EQ(lines_at(p, 3), both);
+  const auto lines = [](int64_t cached, int64_t other) {
+    return Lines{{"pre_attach", 800},
+                 {"torch.allocated", 8},
+                 {"torch.cached", cached},
+                 {"torch.other", other},
+                 {"unexplained", 0}};
+  };
+  EXPECT_EQ(lines_at(p, 2), lines(12, 15));
+  EXPECT_EQ(lines_at(p, 3), lines(24, 3));
 }
 
 // Without the bridge: blocks in earlier segments that were not recorded.
@@ -165,14 +168,14 @@ TEST(LateCapture, BlocksInUnknownSegmentsLeaveNothingNegative) {
   EXPECT_EQ(lines.at("unexplained"), 0);
 }
 
-// The ledger is not computed at a sample that lacks what the driver has just allocated.
-TEST(LateCapture, ASampleThatIsTooSmallIsSkipped) {
+// Such a reading was taken before the driver gave out what is already recorded.
+TEST(LateCapture, AReadingThatIsTooSmallIsNotUsed) {
   ProcessModel p = process_of(
       {context(), driver(1, DriverOperation::kAllocate, MemoryKind::kDevice, 0x1000, 100)},
       {40, 40, 140, 140});
   EXPECT_EQ(lines_at(p, 1).at("unexplained"), 0);
-  EXPECT_EQ(ledger_at(p, 0, kSecond).time_ns, 0);
-  EXPECT_EQ(ledger_at(p, 0, kSecond + 1).time_ns, 2 * kSecond);
+  EXPECT_EQ(ledger_at(p, 0, kSecond).reading->time_ns, 0);
+  EXPECT_EQ(ledger_at(p, 0, kSecond + 1).reading->time_ns, 2 * kSecond);
 }
 
 }  // namespace

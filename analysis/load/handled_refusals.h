@@ -1,0 +1,14 @@
+// Which refusals of the driver the framework's allocator handled by itself.
+//
+// An allocator whose request the driver refuses frees its cache and tries again. If that helps,
+// nobody notices; if not, it reports a failure of its own. Either way the program saw at most one
+// error, so the refusals are no errors of their own.
+#pragma once
+
+#include "analysis/load/trace_model.h"
+
+namespace tidemark {
+
+void set_aside_handled_refusals(ProcessModel& process);
+
+}  // namespace tidemark
