@@ -33,10 +33,8 @@ std::string reading_text(const Ledger& ledger) {
   const std::string when = distance == 0 ? "at that moment"
                                          : fmt::format("{} {}", duration_text(std::abs(distance)),
                                                        distance < 0 ? "earlier" : "later");
-  return fmt::format(
-      "recorded at that moment; what was not (context, code, other processes) is "
-      "from a reading of the card {}: {}",
-      when, size_text(ledger.reading->used_bytes));
+  return fmt::format("what was not recorded is from a reading of the card {}: {} used", when,
+                     size_text(ledger.reading->used_bytes));
 }
 
 }  // namespace tidemark
