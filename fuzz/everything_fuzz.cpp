@@ -1,14 +1,16 @@
 // Reads any bytes as a trace or a snapshot and does with it all that the commands and the viewer
-// do: report, diff, what-if, every export, the viewer's model. Live memory must stay proportional
-// to the input.
+// do: report, diff, what-if, every export, the viewer's model; traces also with an index that is
+// damaged between two loads. Live memory must stay proportional to the input.
 #include <sanitizer/allocator_interface.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -57,6 +59,13 @@ const std::string& scratch() {
     return std::string(::mkdtemp(name) != nullptr ? name : "/tmp");
   }();
   return path;
+}
+
+// Where the damage goes depends on the input alone, so that a crash can be repeated.
+uint64_t hash_of(std::span<const uint8_t> bytes) {
+  uint64_t hash = 0xCBF29CE484222325U;  // FNV-1a
+  for (const uint8_t byte : bytes) hash = (hash ^ byte) * 0x100000001B3U;
+  return hash;
 }
 
 Result<TraceReader> open_input(std::span<const uint8_t> input) {
@@ -110,6 +119,54 @@ void use(const TraceReader& reader) {
   (void)view::make_model(std::move(*model), {});
 }
 
+// Flips a byte of every file, or cuts it off there.
+void damage_files(const std::string& folder, uint64_t hash) {
+  std::vector<std::filesystem::path> files;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder, error)) {
+    if (entry.is_regular_file()) files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  for (const auto& path : files) {
+    hash = hash * 6364136223846793005U + 1442695040888963407U;
+    const auto size = std::filesystem::file_size(path, error);
+    if (size == 0 || (hash >> 60) < 12) continue;  // most stay as they are
+    const uint64_t at = (hash >> 8) % size;
+    if ((hash >> 60) == 15) {
+      std::filesystem::resize_file(path, at, error);
+      continue;
+    }
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(static_cast<std::streamoff>(at));
+    const int byte = file.get();
+    file.seekp(static_cast<std::streamoff>(at));
+    file.put(static_cast<char>(byte ^ (1 << (hash & 7))));
+  }
+}
+
+void use_with_index(std::span<const uint8_t> input) {
+  std::vector<uint8_t> bytes(input.begin(), input.end());
+  mend_checksums(bytes);
+  const std::string path = scratch() + "/in.tmk";
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()),
+             static_cast<std::streamsize>(bytes.size()));
+  IndexOptions options;
+  options.directory = scratch() + "/index";
+  options.from_events = 0;
+  for (int load = 0; load < 2; ++load) {
+    const Result<TraceReader> reader = TraceReader::open(path);
+    if (!reader) break;
+    {
+      const Result<TraceModel> model = load_trace({&*reader, 1}, {}, options);
+      if (model) (void)make_report(*model, {});
+    }
+    damage_files(options.directory, hash_of(input));
+  }
+  std::error_code error;
+  std::filesystem::remove_all(options.directory, error);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
@@ -125,6 +182,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (rows > 50'000) return 0;  // limits the time, not needed for safety
   g_allowed = g_live + kAnyway + kTimesInput * size;
   use(*reader);
+  if (!looks_like_pickle({data, size})) use_with_index({data, size});
   g_allowed = SIZE_MAX;
   return 0;
 }

@@ -182,10 +182,11 @@ class Story {
     e.kind = kind;
     writer_.append(e);
   }
-  void driver_refusal(uint64_t bytes) {
+  void driver_refusal(uint64_t bytes, std::string_view owner = "program") {
     DriverEvent e{};
     e.time_ns = tick();
     e.size_bytes = bytes;
+    e.owner = names_.string(owner);
     e.operation = DriverOperation::kAllocate;
     e.kind = MemoryKind::kDevice;
     e.result = 2;

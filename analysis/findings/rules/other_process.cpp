@@ -45,11 +45,14 @@ uint64_t used_before(const DeviceEvidence& d) {
   return used;
 }
 
-// What is held next to a run that fits costs nothing unless it is a large part of the card.
-bool matters(const DeviceEvidence& d, uint64_t bytes) {
+// What is held next to a run that fits costs nothing. It is worth a warning if it is a large part of
+// the card or more than the process itself holds, a note if it is less, nothing if it is little.
+const char* severity_of(const DeviceEvidence& d, uint64_t bytes) {
   constexpr uint64_t kMuch = uint64_t{1} << 30;
-  if (d.total_bytes != 0 && bytes >= d.total_bytes / 40) return true;
-  return bytes >= kMuch && (d.total_bytes == 0 || d.is_card_full());
+  const bool lacks = d.total_bytes == 0 || d.is_card_full();
+  if (lacks) return bytes >= std::min(kMuch, d.total_bytes / 40) ? kWarning : nullptr;
+  if (bytes < d.total_bytes / 40) return nullptr;
+  return bytes >= d.total_bytes / 5 || bytes > d.driver_peak.bytes ? kWarning : kInfo;
 }
 
 }  // namespace
@@ -63,10 +66,11 @@ void find_other_process(const Evidence& evidence, std::vector<Finding>& out) {
     if (!listed && d.ledger.shared_card && evidence.trace->processes.size() == 1) {
       bytes = used_before(d);
     }
-    if (bytes == 0 || !matters(d, bytes)) continue;
+    const char* const severity = severity_of(d, bytes);
+    if (bytes == 0 || severity == nullptr) continue;
     if (!said.insert(card_of(*d.process, d.device)).second) continue;
     Finding f =
-        d.finding("other_process", kWarning,
+        d.finding("other_process", severity,
                   fmt::format("processes outside this job hold {} of the card", size_text(bytes)));
     f.evidence = {{"bytes", bytes}, {"listed_by_nvml", listed ? 1U : 0U}};
     f.advice.push_back({"free_the_card",

@@ -355,10 +355,10 @@ TEST(Findings, OtherProcessesAreToldApartByCard) {
 }
 
 TEST(Findings, OtherProcessesMatterWhenTheyTakeMuchOrTheCardIsFull) {
-  const auto run = [](uint64_t gib, bool full) {
-    return Trace([gib, full](Story& s, uint32_t) {
+  const auto run = [](uint64_t gib, bool full, uint64_t own_gib = 4) {
+    return Trace([gib, full, own_gib](Story& s, uint32_t) {
              s.device(3, "GPU-3", 140 * kGiB);
-             s.driver_alloc(4 * kGiB, "torch", MemoryKind::kDevice, 0, 3);
+             s.driver_alloc(own_gib * kGiB, "torch", MemoryKind::kDevice, 0, 3);
              s.counter(CounterKind::kProcessUsed, gib * kGiB, 999, 3);
              s.counter(CounterKind::kDeviceUsed, full ? 130 * kGiB : 8 * kGiB, 0, 3);
            })
@@ -367,6 +367,8 @@ TEST(Findings, OtherProcessesMatterWhenTheyTakeMuchOrTheCardIsFull) {
   EXPECT_EQ(run(2, false), Ids{});
   EXPECT_EQ(run(2, true), (Ids{"other_process"}));
   EXPECT_EQ(run(10, false), (Ids{"other_process"}));
+  EXPECT_EQ(run(10, false, 20), Ids{});
+  EXPECT_EQ(run(30, false, 60), (Ids{"other_process"}));
 }
 
 TEST(Findings, OtherProcessesThatAreNotInTheTrace) {
@@ -400,6 +402,68 @@ TEST(Findings, DriverThatRefused) {
     s.driver_refusal(20 * kGiB);
   });
   EXPECT_EQ(trace.alarms(), (Ids{"capacity"}));
+}
+
+// The driver refuses a segment, PyTorch frees its cache, and the driver refuses again.
+TEST(Findings, RefusalsThatPyTorchHandledAreNoErrorsOfTheirOwn) {
+  const Trace trace([](Story& s, uint32_t) {
+    s.alloc(100 * kMiB, s.user(1));
+    s.free(s.alloc(200 * kMiB, s.user(1)));
+    s.driver_refusal(300 * kMiB, "torch");
+    s.empty_cache(s.user(2));
+    s.alloc(300 * kMiB, s.user(2));  // fits now: nobody noticed
+    s.driver_refusal(50 * kMiB, "cublas");
+    s.driver_refusal(400 * kMiB, "torch");
+    s.driver_refusal(400 * kMiB, "torch");
+    s.run_out(400 * kMiB, 10 * kMiB, s.user(3));
+    s.driver_refusal(60 * kMiB, "torch");  // what became of it is not recorded
+  });
+  const DeviceReport d = trace.report().ranks[0].devices[0];
+  EXPECT_EQ(d.alloc_retries, 1U);
+  EXPECT_EQ(d.oom_count, 3U);
+  ASSERT_EQ(d.ooms.size(), 3U);
+  EXPECT_EQ(d.ooms[0].requested_bytes, 50 * kMiB);
+  EXPECT_EQ(d.ooms[1].requested_bytes, 400 * kMiB);
+  EXPECT_EQ(d.ooms[1].layer, Layer::kFramework);
+  EXPECT_EQ(d.ooms[1].refusals, 2U);
+  EXPECT_EQ(d.ooms[2].requested_bytes, 60 * kMiB);
+  for (size_t i = 1; i < d.ooms.size(); ++i) EXPECT_LT(d.ooms[i - 1].time_ns, d.ooms[i].time_ns);
+}
+
+// Before a request fails under a memory fraction, the cache is freed: what is reserved then says
+// nothing about the limit.
+TEST(Findings, TheLimitIsNoLessThanWhatWasEverReserved) {
+  const Trace trace([](Story& s, uint32_t) {
+    s.alloc(7 * kGiB, s.user(1));
+    s.free(s.alloc(5 * kGiB, s.user(2)));
+    s.empty_cache(s.user(3));
+    s.alloc(kGiB, s.user(4));
+    s.run_out(6 * kGiB, 100 * kGiB, s.user(5));
+  });
+  const DeviceReport d = trace.report().ranks[0].devices[0];
+  EXPECT_EQ(d.limit.bytes, 12 * kGiB);
+  EXPECT_TRUE(d.limit.at_least);
+  EXPECT_EQ(trace.alarms(), (Ids{"capacity", "memory_fraction"}));
+}
+
+// 7 GiB in use and 4 GiB requested fit below 12 GiB, but the holes and what was never reserved are
+// too small each.
+TEST(Findings, WhatWouldHaveFittedBelowTheLimitFailedForHoles) {
+  const Trace trace([](Story& s, uint32_t) {
+    std::vector<uint64_t> blocks;
+    for (int i = 0; i < 12; ++i) blocks.push_back(s.alloc(kGiB, s.user(1)));
+    for (int i = 0; i < 4; ++i) s.free(blocks[static_cast<size_t>(i)]);
+    s.empty_cache(s.user(2));
+    const uint64_t wide = s.alloc(2 * kGiB, s.user(3));
+    s.alloc(kGiB, s.user(4));
+    s.free(wide);
+    s.alloc(kMiB * 100, s.user(5));  // keeps the segment of 2 GiB from being returned
+    s.free(blocks[4]);
+    s.free(blocks[5]);
+    s.run_out(4 * kGiB, 100 * kGiB, s.user(6));
+  });
+  EXPECT_EQ(trace.report().ranks[0].devices[0].limit.bytes, 12 * kGiB);
+  EXPECT_EQ(trace.alarms(), (Ids{"fragmentation", "memory_fraction"}));
 }
 
 }  // namespace
