@@ -55,6 +55,8 @@ std::string_view step_source_name(StepSource source) {
       return "rhythm";
     case StepSource::kCollectives:
       return "collectives";
+    case StepSource::kLoop:
+      return "loop";
     case StepSource::kNone:
       break;
   }

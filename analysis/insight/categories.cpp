@@ -258,7 +258,7 @@ void infer_categories(TraceModel& trace) {
     if (process.framework.empty()) continue;
     const StackRoles roles(process.names);
     for (AllocationHistory& model : process.framework) {
-      const Categories found = categorize(process, model, roles, find_steps(process, model));
+      const Categories found = categorize(process, model, roles, find_steps(process, model, roles));
       for (size_t i = 0; i < found.of.size(); ++i) model.allocations.set_category(i, found.of[i]);
     }
   }

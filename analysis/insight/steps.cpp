@@ -140,6 +140,14 @@ bool gives_back(const AllocationHistory& model, const std::vector<uint32_t>& bou
   return gone >= made / 4;
 }
 
+// Whether it is a module that allocates there.
+bool is_of_layers(const AllocationHistory& model, const StackRoles& roles,
+                  const std::vector<uint32_t>& boundaries) {
+  if (boundaries.empty()) return false;
+  const uint32_t stack = model.allocations.stack(model.subject[boundaries.back()]);
+  return roles.of(stack) == StackRole::kForward;
+}
+
 }  // namespace
 
 uint32_t Steps::end_of_step(uint32_t event) const {
@@ -219,7 +227,8 @@ void measure_steps(const AllocationHistory& model, Steps& steps) {
   measure_growing_stacks(model, steps);
 }
 
-Steps find_steps(const ProcessModel& process, const AllocationHistory& model) {
+Steps find_steps(const ProcessModel& process, const AllocationHistory& model,
+                 const StackRoles& roles) {
   Steps steps;
   if (model.event_count() == 0) return steps;
   steps.boundaries = boundaries_from_marks(process, model);
@@ -231,14 +240,22 @@ Steps find_steps(const ProcessModel& process, const AllocationHistory& model) {
     if (steps.boundaries.front() != 0) steps.boundaries.insert(steps.boundaries.begin(), 0);
   } else if (steps.boundaries.empty()) {
     // Where an optimizer step was marked only once or twice, another rhythm is that of its layers.
-    Rhythm rhythm = boundaries_from_rhythm(model);
+    StepSource source = StepSource::kLoop;
+    std::optional<Rhythm> rhythm = boundaries_from_loops(process, model, roles);
+    if (!rhythm) {
+      source = StepSource::kRhythm;
+      rhythm = boundaries_from_rhythm(model);
+      if (is_of_layers(model, roles, rhythm->boundaries)) rhythm = Rhythm();
+    }
     Rhythm collectives = boundaries_from_collectives(process, model);
-    const bool by_collectives = collectives.confidence > rhythm.confidence;
-    if (by_collectives) rhythm = std::move(collectives);
-    steps.boundaries = std::move(rhythm.boundaries);
-    steps.confidence = rhythm.confidence;
+    if (collectives.confidence > rhythm->confidence) {
+      source = StepSource::kCollectives;
+      rhythm = std::move(collectives);
+    }
+    steps.boundaries = std::move(rhythm->boundaries);
+    steps.confidence = rhythm->confidence;
     if (steps.boundaries.size() >= kLeastSteps && gives_back(model, steps.boundaries)) {
-      steps.source = by_collectives ? StepSource::kCollectives : StepSource::kRhythm;
+      steps.source = source;
     }
   }
   if (steps.source == StepSource::kNone) {

@@ -2,20 +2,22 @@
 // from one to the next.
 //
 // Marks of optimizer steps or iterations (the recorder's, torch's, or ranges that the program named
-// "step 12") are used where the trace has them. Otherwise the rhythm of allocations is used: a
-// request (same size and stack) that returns at regular intervals while little is alive begins an
-// iteration; or the rhythm of collectives, where it is clearer. Everything here is linear in the
-// number of events.
+// "step 12") are used where the trace has them. Otherwise the program's loops are, where its Python
+// stacks show them. Without such stacks the rhythm of allocations is used: a request (same size and
+// stack) that returns at regular intervals while little is alive begins an iteration; or the rhythm
+// of collectives, where it is clearer. Everything here is linear in the number of events.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "analysis/insight/stack_roles.h"
 #include "analysis/load/trace_model.h"
 
 namespace tidemark {
 
-enum class StepSource : uint8_t { kNone, kMarks, kRhythm, kCollectives };
+enum class StepSource : uint8_t { kNone, kMarks, kRhythm, kCollectives, kLoop };
 
 struct StepLevels {
   uint64_t low_bytes = UINT64_MAX;  // least and most allocated within the step
@@ -46,7 +48,8 @@ struct Steps {
   uint32_t end_of_step(uint32_t event) const;
 };
 
-Steps find_steps(const ProcessModel& process, const AllocationHistory& model);
+Steps find_steps(const ProcessModel& process, const AllocationHistory& model,
+                 const StackRoles& roles);
 
 // Its parts, for tests and for callers with their own boundaries.
 std::vector<uint32_t> boundaries_from_marks(const ProcessModel& process,
@@ -56,6 +59,10 @@ struct Rhythm {
   double confidence = 0;
 };
 Rhythm boundaries_from_rhythm(const AllocationHistory& model);
+// Nothing if the stacks show no loop; no boundaries if none of the loops is that of iterations.
+std::optional<Rhythm> boundaries_from_loops(const ProcessModel& process,
+                                            const AllocationHistory& model,
+                                            const StackRoles& roles);
 Rhythm boundaries_from_collectives(const ProcessModel& process, const AllocationHistory& model);
 // Fills in everything that is derived from the boundaries.
 void measure_steps(const AllocationHistory& model, Steps& steps);

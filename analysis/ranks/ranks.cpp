@@ -278,7 +278,7 @@ class DivergenceSearch {
       const int64_t peak_ns = ranks_[rank].height.time_ns;
       const uint64_t at_peak = excess(rank, peak_ns, middle_at(peak_ns));
       if (at_peak >= limit_) return {true, ranks_[rank].height.rank, since, at_peak};
-      std::erase_if(together, [&](const Suspect& s) { return s.rank == rank; });
+      std::erase_if(together, [rank = rank](const Suspect& s) { return s.rank == rank; });
     }
     return {};
   }

@@ -280,7 +280,7 @@ DeviceEvidence gather(const ProcessModel& process, int64_t ordinal, const StackR
   }
   e.model = process.framework_on(ordinal);
   if (e.model == nullptr) return e;
-  e.steps = find_steps(process, *e.model);
+  e.steps = find_steps(process, *e.model, roles);
   e.phases = find_phases(process, *e.model, roles, e.steps);
   e.model->release_pages();
   e.categories = categorize(process, *e.model, roles, e.steps);

@@ -240,6 +240,7 @@ class TextReport {
         fmt::format("  {:<15} {:>11}   of {}, detected from {}", "steps", grouped(s.count),
                     duration_text(s.period_ns),
                     s.source == StepSource::kRhythm ? std::string_view("repeated allocations")
+                    : s.source == StepSource::kLoop ? std::string_view("the program's loop")
                                                     : step_source_name(s.source));
     if (s.source != StepSource::kMarks)
       text += fmt::format(" ({:.0f} % confidence)", 100 * s.confidence);

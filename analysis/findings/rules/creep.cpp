@@ -44,7 +44,7 @@ void find_creep_outside(const DeviceEvidence& d, std::vector<Finding>& out) {
   outside.limit = {d.total_bytes, false, LimitSource::kCard};
   outside.model = &history;
   outside.roles = d.roles;
-  outside.steps = find_steps(*d.process, history);
+  outside.steps = find_steps(*d.process, history, *d.roles);
   if (grows(outside)) {
     out.push_back(creep(outside, d.model != nullptr ? " outside PyTorch's allocator" : ""));
   }

@@ -28,7 +28,7 @@ Score score_of(const std::string& path) {
   for (const ProcessModel& process : model->processes) {
     const StackRoles roles(process.names);
     for (const AllocationHistory& f : process.framework) {
-      const Steps steps = find_steps(process, f);
+      const Steps steps = find_steps(process, f, roles);
       const Categories guessed = categorize(process, f, roles, steps, false);
       for (size_t i = 0; i < f.allocations.size(); ++i) {
         const Allocation& a = f.allocations[i];

@@ -17,17 +17,21 @@ const AllocationHistory& framework(const Trace& trace) {
   return trace.model().processes[0].framework[0];
 }
 
+Steps found_in(const ProcessModel& process, const AllocationHistory& model) {
+  return find_steps(process, model, StackRoles(process.names));
+}
+
 TEST(Steps, RhythmAndMarksAgree) {
   for (const int count : {5, 12, 40}) {
     const Trace trace([count](Story& s, uint32_t) {
       Training t(s, {});
       for (int i = 0; i < count; ++i) t.step();
     });
-    const Steps marked = find_steps(trace.model().processes[0], framework(trace));
+    const Steps marked = found_in(trace.model().processes[0], framework(trace));
     EXPECT_EQ(marked.source, StepSource::kMarks);
     EXPECT_EQ(marked.count() + 1, static_cast<uint32_t>(count) + 1);
     ProcessModel silent;  // without marks
-    const Steps heard = find_steps(silent, framework(trace));
+    const Steps heard = found_in(silent, framework(trace));
     EXPECT_EQ(heard.source, StepSource::kRhythm);
     EXPECT_EQ(heard.count(), static_cast<uint32_t>(count));
     EXPECT_GT(heard.confidence, count < 10 ? 0.6 : 0.8);  // the first step differs from the others
@@ -45,7 +49,7 @@ TEST(Steps, RhythmHoldsWithValidationAndVaryingShapes) {
       }
     }
   });
-  const Steps heard = find_steps({}, framework(trace));
+  const Steps heard = found_in({}, framework(trace));
   EXPECT_EQ(heard.source, StepSource::kRhythm);
   EXPECT_NEAR(heard.count(), 30, 1);
 }
@@ -63,7 +67,7 @@ TEST(Steps, NoRhythmWhereThereIsNone) {
       }
     }
   });
-  EXPECT_EQ(find_steps({}, framework(trace)).source, StepSource::kNone);
+  EXPECT_EQ(found_in({}, framework(trace)).source, StepSource::kNone);
 }
 
 // A random number of allocations whose sizes and lines never recur: only the surrounding ones show
@@ -90,7 +94,7 @@ TEST(Steps, RangesThatTheProgramNumberedAreSteps) {
       }
       wander(s, rng, line);
     });
-    const Steps steps = find_steps(trace.model().processes[0], framework(trace));
+    const Steps steps = found_in(trace.model().processes[0], framework(trace));
     EXPECT_EQ(steps.source, StepSource::kMarks) << name;
     EXPECT_EQ(steps.count(), 9U) << name;
   }
@@ -108,10 +112,135 @@ TEST(Steps, CollectivesMarkStepsWhereAllocationsDoNot) {
     }
     wander(s, rng, line);
   });
-  const Steps steps = find_steps(trace.model().processes[0], framework(trace));
+  const Steps steps = found_in(trace.model().processes[0], framework(trace));
   EXPECT_EQ(steps.source, StepSource::kCollectives);
   EXPECT_EQ(steps.count(), 12U);
   for (const StepLevels& levels : steps.levels) EXPECT_EQ(levels.low_bytes, 0U);
+}
+
+// A program with the stacks of a real one: main calls train, whose loop calls the model's layers,
+// the backward pass and the optimizer. The history has no marks.
+class Looping {
+ public:
+  explicit Looping(Story& s) : s_(s) {}
+
+  // Layers keep their activations if they are to be followed by a backward pass.
+  std::vector<uint64_t> forward(int line, bool keep = true) {
+    std::vector<uint64_t> kept;
+    for (int layer = 0; layer < 12; ++layer) {
+      for (const int in_layer : {7, 8}) {
+        const uint64_t a = s_.alloc(
+            kMiB, s_.stack({"forward model.py:" + std::to_string(in_layer),
+                            "_call_impl torch/nn/modules/module.py:1500", "forward model.py:20",
+                            "_call_impl torch/nn/modules/module.py:1500", at(line), kMain}));
+        if (keep) kept.push_back(a);
+        if (!keep) s_.free(a);
+      }
+    }
+    return kept;
+  }
+  // Frees what the forward pass kept, and leaves gradients.
+  std::vector<uint64_t> backward(const std::vector<uint64_t>& kept, bool first) {
+    std::vector<uint64_t> gradients;
+    for (size_t i = 0; i < kept.size(); ++i) {
+      const uint64_t a = s_.alloc(kMiB / 2, 0);
+      first&& i % 2 == 0 ? gradients.push_back(a) : s_.free(a);
+      s_.free(kept[i]);
+    }
+    return gradients;
+  }
+  void optimizer(int line) {
+    for (int i = 0; i < 6; ++i) {
+      s_.free(s_.alloc(kMiB, s_.stack({"_multi_tensor_adam torch/optim/adam.py:400",
+                                       "step torch/optim/adam.py:200", at(line), kMain})));
+    }
+  }
+  void step(int micro_batches, bool optimizer_allocates) {
+    std::vector<uint64_t> gradients;
+    for (int i = 0; i < micro_batches; ++i) {
+      const uint64_t input = s_.alloc(2 * kMiB, s_.stack({at(12), kMain}));
+      const auto made = backward(forward(14), i == 0);
+      gradients.insert(gradients.end(), made.begin(), made.end());
+      s_.free(input);
+    }
+    if (optimizer_allocates) optimizer(18);
+    for (const uint64_t g : gradients) s_.free(g);
+  }
+  void validate() {
+    for (int i = 0; i < 3; ++i) forward(31, false);
+  }
+
+ private:
+  static constexpr const char* kMain = "<module> train.py:90";
+  static std::string at(int line) { return "train train.py:" + std::to_string(line); }
+
+  Story& s_;
+};
+
+template <typename Tell>
+Steps steps_told(Tell&& tell) {
+  const Trace trace([&](Story& s, uint32_t) { tell(s); });
+  return found_in(trace.model().processes[0], framework(trace));
+}
+
+TEST(StepLoops, AStepIsNeitherALayerNorAMicroBatchNorAnEpoch) {
+  for (const int micro_batches : {1, 4}) {
+    for (const bool optimizer_allocates : {true, false}) {
+      const Steps steps = steps_told([&](Story& s) {
+        Looping program(s);
+        for (int epoch = 0; epoch < 4; ++epoch) {
+          for (int i = 0; i < 10; ++i) program.step(micro_batches, optimizer_allocates);
+          program.validate();
+        }
+      });
+      // Where the loop over micro-batches is the only one that allocates, its rounds are not steps,
+      // but the steps cannot be seen, either.
+      if (optimizer_allocates || micro_batches == 1) {
+        EXPECT_EQ(steps.source, StepSource::kLoop);
+        EXPECT_NEAR(steps.count(), 40, 1) << micro_batches << optimizer_allocates;
+      }
+      EXPECT_LE(steps.count(), 41U);
+      EXPECT_EQ(steps.growth_bytes_per_step, 0);
+    }
+  }
+}
+
+TEST(StepLoops, OnePassOrOneStepHasNone) {
+  EXPECT_EQ(steps_told([](Story& s) {
+              Looping program(s);
+              for (const uint64_t a : program.forward(14)) s.free(a);
+            }).source,
+            StepSource::kNone);
+  EXPECT_EQ(steps_told([](Story& s) { Looping(s).forward(14, false); }).source, StepSource::kNone);
+  EXPECT_EQ(steps_told([](Story& s) { Looping(s).step(1, true); }).source, StepSource::kNone);
+  EXPECT_EQ(steps_told([](Story& s) { Looping(s).step(4, true); }).source, StepSource::kNone);
+}
+
+TEST(StepLoops, ARequestIsAStepAndATokenIsNot) {
+  const auto serve = [](int requests) {
+    return steps_told([requests](Story& s) {
+      for (int i = 0; i < requests; ++i) {
+        const auto at = [&](int line, int generate) {
+          return s.stack({"forward model.py:8", "_call_impl torch/nn/modules/module.py:1500",
+                          "generate model.py:" + std::to_string(generate),
+                          "serve serve.py:" + std::to_string(line)});
+        };
+        const uint64_t prompt = s.alloc(kMiB, s.stack({"serve serve.py:5"}));
+        std::vector<uint64_t> cache;
+        for (int token = 0; token < 10 + i % 7; ++token) {
+          cache.push_back(s.alloc(kMiB, at(6, 40)));
+          s.free(s.alloc(kMiB, at(6, 42)));
+        }
+        for (const uint64_t a : cache) s.free(a);
+        s.free(prompt);
+      }
+    });
+  };
+  const Steps many = serve(20);
+  EXPECT_EQ(many.source, StepSource::kLoop);
+  EXPECT_EQ(many.count(), 20U);
+  EXPECT_EQ(many.growth_bytes_per_step, 0);
+  EXPECT_EQ(serve(1).source, StepSource::kNone);
 }
 
 TEST(Steps, GrowthIsExactAndStopsWhenItStops) {
@@ -123,7 +252,7 @@ TEST(Steps, GrowthIsExactAndStopsWhenItStops) {
         if (i < growing) s.alloc(3 * kMiB, s.user(90));
       }
     });
-    return find_steps(trace.model().processes[0], framework(trace));
+    return found_in(trace.model().processes[0], framework(trace));
   };
   const Steps grows = steps_of(30, 30);
   EXPECT_EQ(grows.growth_bytes_per_step, 3.0 * kMiB);

@@ -55,7 +55,7 @@ Lane make_lane(const TraceModel& trace, uint32_t index, const AllocationHistory&
             .ledger = std::make_unique<LedgerSource>(process, memory.device),
             .used = {},
             .owners = {},
-            .driver_steps = of_driver ? find_steps(process, memory) : Steps()};
+            .driver_steps = of_driver ? find_steps(process, memory, StackRoles(process.names)) : Steps()};
   lane.used = StepCurve(lane.ledger->used());
   lane.owners = owner_curves(process, lane.ledger->driver(), of_driver);
   if (const Device* device = process.device(memory.device); device != nullptr) {

@@ -1,0 +1,350 @@
+// Iterations from the program's own loops, as its Python stacks show them.
+//
+// While a function runs, the line it has reached moves forward; where it moves back, a loop of this
+// function begins another round. A function that is called again begins one, too. So the order of
+// stacks shows every loop of the program, at every level of its calls. The step is one of them: the
+// innermost whose rounds each have an optimizer step, else a backward pass; for a program that does
+// not train, the outermost. Loops inside a module are its layers, and loops inside PyTorch are not
+// the program's.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string_view>
+#include <tuple>
+#include <unordered_map>
+
+#include "analysis/insight/steps.h"
+#include "proto/base/hash.h"
+
+namespace tidemark {
+
+namespace {
+
+constexpr size_t kLeastRounds = 3;
+constexpr double kMost = 0.7;  // of the rounds
+
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+// The Python part of a stack: a line of a function, called from another one.
+struct Place {
+  uint32_t caller = 0;  // place
+  uint32_t function = 0;
+  uint32_t file = 0;
+  uint32_t depth = 0;
+  int64_t line = 0;
+  bool inside = false;  // of a module's call, of PyTorch or of a text's generation
+};
+
+class Places {
+ public:
+  explicit Places(const Dictionary& names) : names_(names), of_stack_(names.stack_count()) {
+    places_.emplace_back();  // of stacks without Python
+    std::map<std::tuple<uint32_t, uint32_t, uint32_t, int64_t>, uint32_t> known;
+    for (uint32_t id = 1; id < of_stack_.size(); ++id) {
+      const Frame& frame = names.frame(names.stack(id).frame);
+      const uint32_t caller = of_stack_[names.stack(id).parent];
+      if (!names.string(frame.file).ends_with(".py")) {
+        of_stack_[id] = caller;
+        continue;
+      }
+      const auto [it, fresh] = known.try_emplace({caller, frame.function, frame.file, frame.line},
+                                                 static_cast<uint32_t>(places_.size()));
+      of_stack_[id] = it->second;
+      if (fresh) add(frame, caller);
+    }
+  }
+
+  uint32_t of(uint32_t stack) const { return stack < of_stack_.size() ? of_stack_[stack] : 0; }
+  const Place& operator[](uint32_t place) const { return places_[place]; }
+  bool same_function(uint32_t a, uint32_t b) const {
+    return places_[a].function == places_[b].function && places_[a].file == places_[b].file;
+  }
+  uint32_t outermost(uint32_t place) const {
+    while (places_[place].caller != 0) place = places_[place].caller;
+    return place;
+  }
+
+ private:
+  void add(const Frame& frame, uint32_t caller) {
+    // Launchers and decorators of PyTorch are not among them: they run the program's own loop.
+    constexpr std::string_view kInside[] = {"torch/nn/",
+                                            "torch/optim/",
+                                            "torch/autograd/",
+                                            "torch/utils/data/",
+                                            "torch/utils/checkpoint",
+                                            "torch/distributed/fsdp/",
+                                            "torch/distributed/_",
+                                            "torch/_"};
+    const std::string_view file = names_.string(frame.file);
+    const bool inside =
+        contains(names_.string(frame.function), "generate") ||
+        std::any_of(std::begin(kInside), std::end(kInside),
+                    [&](std::string_view folder) { return contains(file, folder); });
+    places_.push_back({caller, frame.function, frame.file, places_[caller].depth + 1, frame.line,
+                       places_[caller].inside || inside});
+  }
+
+  const Dictionary& names_;
+  std::vector<uint32_t> of_stack_;
+  std::vector<Place> places_;
+};
+
+// A function called from one place: its lines move back where a loop begins another round.
+struct Function {
+  uint32_t depth = 0;
+  bool inside = false;                                    // as in Place
+  std::map<std::pair<int64_t, int64_t>, uint32_t> turns;  // to a line, from a line
+
+  uint32_t turn_count() const {
+    uint32_t all = 0;
+    for (const auto& [lines, count] : turns) all += count;
+    return all;
+  }
+};
+
+// Loops of one function that begin at the same line differ in where they end: the one over
+// micro-batches ends before the optimizer's step, the one around it after.
+struct Loop {
+  uint32_t function = 0;
+  uint32_t depth = 0;
+  int64_t first_line = 0;
+  int64_t last_line = 0;         // it goes back from there or beyond
+  std::vector<uint32_t> rounds;  // allocations that begin one
+};
+
+// From one allocation of a thread to the next.
+struct Passage {
+  uint32_t count = 0;
+  uint32_t back_in = UINT32_MAX;  // function that went back
+  int64_t back_from = 0;          // lines
+  int64_t back_to = 0;
+  std::vector<uint32_t> entered;  // functions
+};
+
+class LoopFinder {
+ public:
+  LoopFinder(const AllocationHistory& model, const StackRoles& roles, Places places)
+      : model_(model), roles_(roles), places_(std::move(places)) {}
+
+  std::optional<Rhythm> run() {
+    survey();
+    find_loops();
+    if (loops_.empty()) return std::nullopt;
+    collect_rounds();
+    const Loop* const step = chosen();
+    Rhythm rhythm;
+    if (step == nullptr) return rhythm;
+    rhythm.confidence = 0.9;
+    for (const uint32_t a : step->rounds) {
+      const uint32_t event = model_.allocations.birth(a);
+      if (rhythm.boundaries.empty() || rhythm.boundaries.back() < event) {
+        rhythm.boundaries.push_back(event);
+      }
+    }
+    return rhythm;
+  }
+
+ private:
+  // Calls use(allocation, passage) for each one whose thread allocated before.
+  template <typename Use>
+  void for_each_passage(Use&& use) {
+    std::unordered_map<uint64_t, uint32_t> last;  // by outermost function: one per thread
+    std::unordered_map<uint32_t, uint64_t> thread_of;
+    for (uint32_t a = 0; a < model_.allocations.size(); ++a) {
+      if (model_.allocations.seeded(a)) continue;
+      const uint32_t place = places_.of(model_.allocations.stack(a));
+      if (place == 0) continue;
+      auto [thread, fresh] = thread_of.try_emplace(place, 0);
+      if (fresh) {
+        const Place& outermost = places_[places_.outermost(place)];
+        thread->second = hash_word(hash_word(0, outermost.function), outermost.file);
+      }
+      uint32_t& before = last[thread->second];
+      if (before != place) {
+        const uint64_t key = (uint64_t{before} << 32) | place;
+        auto [passage, unseen] = passages_.try_emplace(key);
+        if (unseen) passage->second = passage_of(before, place);
+        use(a, passage->second);
+      }
+      before = place;
+    }
+  }
+
+  uint32_t function_of(uint32_t place) {
+    const Place& p = places_[place];
+    const auto [it, fresh] = numbers_.try_emplace({p.caller, p.function, p.file},
+                                                  static_cast<uint32_t>(functions_.size()));
+    if (fresh) functions_.push_back({p.depth, p.inside, {}});
+    return it->second;
+  }
+
+  Passage passage_of(uint32_t from, uint32_t to) {
+    Passage passage;
+    uint32_t a = from;
+    uint32_t b = to;
+    uint32_t a_below = 0;  // of the places below the common caller, the outermost
+    uint32_t b_below = 0;
+    const auto up = [&](uint32_t& place, uint32_t& below) {
+      below = place;
+      place = places_[place].caller;
+    };
+    while (places_[a].depth > places_[b].depth) up(a, a_below);
+    while (a != b) {
+      if (b_below != 0) passage.entered.push_back(function_of(b_below));
+      if (places_[a].depth == places_[b].depth) up(a, a_below);
+      up(b, b_below);
+    }
+    if (b_below == 0) return passage;
+    if (a_below != 0 && places_.same_function(a_below, b_below)) {
+      if (places_[b_below].line < places_[a_below].line) {
+        passage.back_in = function_of(b_below);
+        passage.back_from = places_[a_below].line;
+        passage.back_to = places_[b_below].line;
+      }
+    } else {
+      passage.entered.push_back(function_of(b_below));
+    }
+    return passage;
+  }
+
+  void survey() {
+    for_each_passage([](uint32_t, Passage& passage) { ++passage.count; });
+    for (const auto& [key, passage] : passages_) {
+      if (passage.back_in == UINT32_MAX) continue;
+      functions_[passage.back_in].turns[{passage.back_to, passage.back_from}] += passage.count;
+    }
+  }
+
+  void find_loops() {
+    constexpr size_t kMostEnds = 8;
+    loops_in_.resize(functions_.size());
+    for (uint32_t i = 0; i < functions_.size(); ++i) {
+      const Function& function = functions_[i];
+      const uint32_t turns = function.turn_count();
+      if (turns + 1 < kLeastRounds || function.inside) continue;
+      // Rounds begin at the first line that the function often goes back to. A call that spans
+      // several lines also goes back a little.
+      std::map<int64_t, uint32_t> to;
+      for (const auto& [lines, count] : function.turns) to[lines.first] += count;
+      const int64_t first_line = std::find_if(to.begin(), to.end(), [&](const auto& line) {
+                                   return line.second * 4 >= turns;
+                                 })->first;
+      std::set<int64_t> ends;
+      for (const auto& [lines, count] : function.turns) {
+        if (lines.first <= first_line) ends.insert(lines.second);
+      }
+      while (ends.size() > kMostEnds) ends.erase(ends.begin());
+      for (const int64_t end : ends) {
+        loops_in_[i].push_back(static_cast<uint32_t>(loops_.size()));
+        loops_.push_back({i, function.depth, first_line, end, {}});
+      }
+    }
+  }
+
+  void collect_rounds() {
+    for_each_passage([&](uint32_t a, const Passage& passage) {
+      if (passage.back_in != UINT32_MAX) {
+        for (const uint32_t i : loops_in_[passage.back_in]) {
+          Loop& loop = loops_[i];
+          if (passage.back_to <= loop.first_line && passage.back_from >= loop.last_line) {
+            loop.rounds.push_back(a);
+          }
+        }
+      }
+      for (const uint32_t function : passage.entered) {
+        for (const uint32_t i : loops_in_[function]) loops_[i].rounds.push_back(a);
+      }
+    });
+  }
+
+  // The share of rounds that have one of these allocations, which ascend.
+  static double share_with(const Loop& loop, const std::vector<uint32_t>& allocations) {
+    size_t with = 0;
+    auto next = allocations.begin();
+    for (size_t i = 0; i < loop.rounds.size(); ++i) {
+      const uint32_t end = i + 1 < loop.rounds.size() ? loop.rounds[i + 1] : UINT32_MAX;
+      next = std::lower_bound(next, allocations.end(), loop.rounds[i]);
+      with += next != allocations.end() && *next < end ? 1U : 0U;
+    }
+    return static_cast<double>(with) / static_cast<double>(loop.rounds.size());
+  }
+
+  // Gradients that outlive whole rounds are summed up over them: the rounds are parts of a step.
+  bool accumulates(const Loop& loop, const std::vector<uint32_t>& backward) const {
+    uint64_t kept = 0;
+    uint64_t summed = 0;
+    for (const uint32_t a : backward) {
+      const auto next = std::upper_bound(loop.rounds.begin(), loop.rounds.end(), a);
+      if (loop.rounds.end() - next < 2) break;
+      const uint32_t release = model_.allocations.release(a);
+      if (release < model_.allocations.birth(*next)) continue;
+      const uint64_t bytes = model_.allocations.block_bytes(a);
+      kept += bytes;
+      if (release >= model_.allocations.birth(*std::next(next))) summed += bytes;
+    }
+    return summed * 2 > kept;
+  }
+
+  const Loop* chosen() const {
+    std::vector<uint32_t> optimizer;
+    std::vector<uint32_t> backward;
+    for (uint32_t a = 0; a < model_.allocations.size(); ++a) {
+      const StackRole role = roles_.of(model_.allocations.stack(a));
+      if (role == StackRole::kOptimizer || role == StackRole::kOptimizerInit)
+        optimizer.push_back(a);
+      if (role == StackRole::kBackward && !model_.allocations.seeded(a)) backward.push_back(a);
+    }
+    const auto more_rounds = [](const Loop* best, const Loop& loop) {
+      return best == nullptr || loop.rounds.size() > best->rounds.size() ||
+             (loop.rounds.size() == best->rounds.size() && loop.depth < best->depth);
+    };
+    const Loop* by_optimizer = nullptr;
+    const Loop* by_backward = nullptr;
+    const Loop* outermost = nullptr;
+    for (const Loop& loop : loops_) {
+      if (loop.rounds.size() < kLeastRounds) continue;
+      if (share_with(loop, optimizer) >= kMost && more_rounds(by_optimizer, loop)) {
+        by_optimizer = &loop;
+      }
+      // An optimizer whose first allocation comes after the last round has begun: all of them are
+      // parts of one step.
+      const bool parts = !optimizer.empty() && optimizer.front() >= loop.rounds.back();
+      if (share_with(loop, backward) >= kMost && !parts && more_rounds(by_backward, loop) &&
+          !accumulates(loop, backward)) {
+        by_backward = &loop;
+      }
+      if (covers_most(loop) && (outermost == nullptr || loop.depth < outermost->depth ||
+                                (loop.depth == outermost->depth && more_rounds(outermost, loop)))) {
+        outermost = &loop;
+      }
+    }
+    if (by_optimizer != nullptr) return by_optimizer;
+    if (by_backward != nullptr) return by_backward;
+    return optimizer.empty() && backward.empty() ? outermost : nullptr;
+  }
+
+  bool covers_most(const Loop& loop) const {
+    return loop.rounds.back() - loop.rounds.front() >= model_.allocations.size() / 2;
+  }
+
+  const AllocationHistory& model_;
+  const StackRoles& roles_;
+  const Places places_;
+  std::unordered_map<uint64_t, Passage> passages_;  // from one place to another
+  std::map<std::tuple<uint32_t, uint32_t, uint32_t>, uint32_t> numbers_;
+  std::vector<Function> functions_;
+  std::vector<Loop> loops_;
+  std::vector<std::vector<uint32_t>> loops_in_;  // by function
+};
+
+}  // namespace
+
+std::optional<Rhythm> boundaries_from_loops(const ProcessModel& process,
+                                            const AllocationHistory& model,
+                                            const StackRoles& roles) {
+  return LoopFinder(model, roles, Places(process.names)).run();
+}
+
+}  // namespace tidemark
