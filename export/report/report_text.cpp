@@ -326,9 +326,9 @@ class TextReport {
         "    {:>10}  {:>7}  {:<12} {}", size_text(s.bytes),
         percent_text(s.bytes, d.has_framework ? d.at_totals.allocated : d.driver_peak.bytes),
         counted(s.count, "block"), clipped(headline(s), 37)));
-    const std::string* inner = innermost_worth_showing(s.frames);
-    if (inner != nullptr && *inner != headline(s)) {
-      line(dim(fmt::format("{:>38}{}", "", clipped("in " + *inner, 38))));
+    const std::string inner = inner_line_of(s.frames);
+    if (!inner.empty() && inner != headline(s)) {
+      line(dim(fmt::format("{:>38}{}", "", clipped("in " + inner, 38))));
     }
   }
 

@@ -29,7 +29,43 @@ bool is_plumbing(std::string_view frame) {
   return false;
 }
 
+// What stands between two texts; empty if either is missing.
+std::string_view between(std::string_view text, std::string_view before, std::string_view after) {
+  const size_t begin = text.find(before);
+  if (begin == std::string_view::npos) return "";
+  text.remove_prefix(begin + before.size());
+  const size_t end = text.find(after);
+  return end == std::string_view::npos ? "" : text.substr(0, end);
+}
+
+// "AddmmBackward0", from the frame in which this node of autograd's graph is applied.
+std::string_view backward_node(std::string_view frame) {
+  return between(frame, "torch::autograd::generated::", "::apply(");
+}
+
+// The operation that the program or a node of the backward pass called, "aten::relu": PyTorch calls
+// others to carry it out, whose frames are further inside. Empty if no frame names one.
+std::string operation_of(const std::vector<std::string>& frames) {
+  std::string operation;
+  for (const std::string& frame : frames) {
+    if (contains(frame, ".py:") || !backward_node(frame).empty()) break;
+    if (contains(frame, "cuda::setWorkspaceForHandle") || contains(frame, "BlasLtWorkspace")) {
+      return "cuBLAS's workspace";
+    }
+    const std::string_view name = between(frame, "at::_ops::", "::");
+    if (!name.empty()) operation = "aten::" + std::string(name);
+  }
+  return operation;
+}
+
 }  // namespace
+
+std::string inner_line_of(const std::vector<std::string>& frames) {
+  const std::string* const shown = innermost_worth_showing(frames);
+  if (shown == nullptr) return "";
+  const std::string operation = operation_of(frames);
+  return operation.empty() || contains(*shown, ".py:") ? *shown : operation;
+}
 
 const std::string* innermost_worth_showing(const std::vector<std::string>& frames) {
   const auto it = std::find_if_not(frames.begin(), frames.end(), is_plumbing);
@@ -41,10 +77,16 @@ std::string headline_of(const std::vector<std::string>& frames) {
   const auto own = std::find_if(frames.begin(), frames.end(),
                                 [](const std::string& f) { return !is_library(f); });
   if (own != frames.end()) return *own;
-  const auto backward = std::find_if(frames.begin(), frames.end(), [](const std::string& f) {
-    return contains(f, "torch::autograd::generated::") || contains(f, "Backward");
-  });
-  return backward != frames.end() ? *backward : *innermost_worth_showing(frames);
+  for (const std::string& frame : frames) {
+    if (const std::string_view node = backward_node(frame); !node.empty()) return std::string(node);
+  }
+  const auto has = [&](std::string_view part) {
+    return std::find_if(frames.begin(), frames.end(),
+                        [&](const std::string& f) { return contains(f, part); });
+  };
+  if (const auto backward = has("Backward"); backward != frames.end()) return *backward;
+  if (has("torch::autograd::Engine::") != frames.end()) return "backward pass";
+  return inner_line_of(frames);
 }
 
 }  // namespace tidemark

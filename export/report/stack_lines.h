@@ -6,8 +6,12 @@
 
 namespace tidemark {
 
-// The innermost line of the user's code, else the backward function, else the innermost line.
+// The innermost line of the user's code, else the node of the backward pass, else the innermost line.
 std::string headline_of(const std::vector<std::string>& frames);
+
+// The operation in which the memory was allocated, where native frames name it, else the innermost
+// frame that is not the allocator's; empty without frames.
+std::string inner_line_of(const std::vector<std::string>& frames);
 
 // The innermost frame that is not the allocator's; null when there are no frames.
 const std::string* innermost_worth_showing(const std::vector<std::string>& frames);
