@@ -55,7 +55,7 @@ class Categorizer {
       model_.passed(i);
       const Allocation& a = model_.allocations[i];
       advance_to(a);
-      Guess guess = a.seeded && a.stack == 0 ? Guess{} : guess_of(a);
+      Guess guess = a.seeded && a.stack == 0 ? older_than_history(a) : guess_of(a);
       if (use_recorded && a.category != Category::kUnknown) guess = {a.category, 10};
       out_.of[i] = guess.category;
       out_.confidence[i] = guess.confidence;
@@ -135,6 +135,11 @@ class Categorizer {
   // events.
   bool is_kept_long(const Allocation& a) const {
     return a.release == kNever || a.release - a.birth > 3 * kKeptBirths;
+  }
+
+  // What was there before and stays to the end is most likely the model.
+  static Guess older_than_history(const Allocation& a) {
+    return a.release == kNever ? Guess{Category::kParameter, 5} : Guess{};
   }
 
   Guess guess_of(const Allocation& a) {

@@ -310,7 +310,7 @@ class TextReport {
     if (categories_known) {
       for (const CategoryShare& c : d.categories) {
         line(fmt::format("    {:>10}  {:>7}  {}", size_text(c.bytes),
-                         percent_text(c.bytes, d.at_totals.allocated), category_name(c.category)));
+                         percent_text(c.bytes, d.at_totals.allocated), category_text(c)));
       }
       line();
     }
@@ -319,6 +319,11 @@ class TextReport {
     if (shown < d.stacks.size()) {
       line(dim("    ... smaller stacks left out; --stacks N or --json shows more"));
     }
+  }
+
+  static std::string category_text(const CategoryShare& c) {
+    const bool unsure = c.category != Category::kUnknown && c.confidence < 0.6;
+    return fmt::format("{}{}", category_name(c.category), unsure ? ", probably" : "");
   }
 
   void share(const DeviceReport& d, const StackShare& s) {
