@@ -54,7 +54,11 @@ bool start_cupti(const Options& options) {
   std::snprintf(version, sizeof version, "%u", g_cupti.functions.version);
   record_tool_setting("cupti_version", version);
   if (!start_callbacks(g_cupti.functions, options)) return false;
-  start_kernels(g_cupti.functions, options);
+  record_tool_setting("cupti_subscription",
+                      cupti_subscription().way() == CuptiSubscription::Way::kShared
+                          ? "shared with other tools"
+                          : "alone; other tools cannot use CUPTI meanwhile");
+  start_kernels(cupti_subscription(), options);
   return true;
 }
 
