@@ -123,6 +123,17 @@ struct CUpti_SubscriberParams {
   size_t oldSubscriberSize;
 };
 
+// CUDA 13.2. The first subscriber decides for all whether there may be others.
+struct CUpti_SubscriberParams_13_2 {
+  size_t structSize;
+  const char* subscriberName;
+  char* oldSubscriberName;
+  size_t oldSubscriberSize;
+  uint8_t allowMultipleSubscribers;
+  uint8_t padding[7];
+};
+static_assert(sizeof(CUpti_SubscriberParams_13_2) == 40);
+
 enum CUpti_ActivityKind : uint32_t {
   CUPTI_ACTIVITY_KIND_INVALID = 0,
   CUPTI_ACTIVITY_KIND_MEMCPY = 1,
@@ -448,6 +459,35 @@ using cuptiSubscribe_fn = CUptiResult (*)(CUpti_SubscriberHandle* subscriber,
 using cuptiSubscribe_v2_fn = CUptiResult (*)(CUpti_SubscriberHandle* subscriber,
                                              CUpti_CallbackFunc callback, void* userdata,
                                              CUpti_SubscriberParams* params);
+// The calls of one subscriber among several, from CUDA 13.3 on. A process uses either these or
+// those without a number: CUPTI refuses a mixture.
+using CUpti_BuffersCallbackRequestFunc_v2 = void (*)(uint8_t** buffer, size_t* size,
+                                                     size_t* maxNumRecords, void* info);
+using CUpti_BuffersCallbackCompleteFunc_v2 = void (*)(uint8_t* buffer, size_t size,
+                                                      size_t validSize, void* info);
+using cuptiGetTimestamp_v2_fn = CUptiResult (*)(CUpti_SubscriberHandle subscriber,
+                                                uint64_t* timestamp);
+// config: which members a record has; nullptr for the usual record.
+using cuptiActivityEnable_v2_fn = CUptiResult (*)(CUpti_SubscriberHandle subscriber,
+                                                  CUpti_ActivityKind kind, void* config);
+using cuptiActivityDisable_v2_fn = CUptiResult (*)(CUpti_SubscriberHandle subscriber,
+                                                   CUpti_ActivityKind kind, void* config);
+using cuptiActivityRegisterCallbacks_v2_fn = CUptiResult (*)(
+    CUpti_SubscriberHandle subscriber, CUpti_BuffersCallbackRequestFunc_v2 funcBufferRequested,
+    CUpti_BuffersCallbackCompleteFunc_v2 funcBufferCompleted);
+using cuptiActivityGetNextRecord_v2_fn = CUptiResult (*)(CUpti_SubscriberHandle subscriber,
+                                                         uint8_t* buffer,
+                                                         size_t validBufferSizeBytes,
+                                                         CUpti_Activity** record);
+using cuptiActivityGetNumDroppedRecords_v2_fn = CUptiResult (*)(CUpti_SubscriberHandle subscriber,
+                                                                cuda::CUcontext context,
+                                                                uint32_t streamId, size_t* dropped);
+using cuptiActivitySetAttribute_v2_fn = CUptiResult (*)(CUpti_SubscriberHandle subscriber,
+                                                        CUpti_ActivityAttribute attr,
+                                                        size_t* valueSize, void* value);
+using cuptiActivityGetAttribute_v2_fn = CUptiResult (*)(CUpti_SubscriberHandle subscriber,
+                                                        CUpti_ActivityAttribute attr,
+                                                        size_t* valueSize, void* value);
 using cuptiUnsubscribe_fn = CUptiResult (*)(CUpti_SubscriberHandle subscriber);
 using cuptiEnableCallback_fn = CUptiResult (*)(uint32_t enable, CUpti_SubscriberHandle subscriber,
                                                CUpti_CallbackDomain domain, CUpti_CallbackId cbid);

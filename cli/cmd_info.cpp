@@ -21,6 +21,11 @@ void print_process(const ProcessModel& p) {
   if (p.info.pid != 0) who += fmt::format(", pid {}", p.info.pid);
   if (p.info.source == Source::kTorchSnapshot) who += ", from a PyTorch snapshot";
   print_line(who);
+  for (const Setting& setting : p.settings) {
+    if (p.names.string(setting.key) == "cupti_subscription") {
+      print_line(fmt::format("  CUPTI: {}", p.names.string(setting.value)));
+    }
+  }
   for (const AllocationHistory& m : p.framework) {
     print_line(fmt::format("  cuda:{}: {}, {} ({} older than the history), {}", m.device,
                            counted(m.recorded_events, "allocator event"),

@@ -9,6 +9,7 @@
 #include "analysis/wording.h"
 #include "cli/terminal.h"
 #include "export/safe_text.h"
+#include "proto/control.h"
 
 namespace tidemark::cli {
 
@@ -55,6 +56,7 @@ bool LiveView::draw(std::vector<CudaProcess>& processes) {
     const Result<std::vector<LiveDevice>> devices = ask_live(process, true);
     if (!devices) {
       lines.push_back(fmt::format("{}: {}", process.label(), devices.error().message));
+      any |= process.client->ask(control::kStatus).ok();  // it lives, but its card may not answer
       continue;
     }
     any = true;

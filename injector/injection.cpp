@@ -3,7 +3,8 @@
 //
 // The driver is only partly initialised and may hold its locks, and in Python that thread holds the
 // GIL. So nothing here calls CUDA, NVML or Python, or waits for a thread that might: it starts the
-// recorder, subscribes to CUPTI, leaves the rest to the task thread, and returns. With
+// recorder, waits at most 2 s until the task thread has subscribed to CUPTI, leaves the rest to that
+// thread, and returns. With
 // TIDEMARK_ARM=1 it only starts the control thread. Whatever fails, the job goes on: one line on
 // stderr, and tidemark is off. Merely loading the library does nothing at all.
 #include <dlfcn.h>

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that includes only point down, between the top-level folders and between sub-folders.
+"""Checks that includes only point down, between the top-level folders and between sub-folders, and
+that code inside a host process leaves the environment alone.
 
     scripts/check_includes.py [ROOT]     exit 0 and a summary line, or 1 and one line per violation
 """
@@ -43,6 +44,14 @@ MOST_FILES = 25  # in one sub-folder of a folder listed in LAYERS
 SUFFIXES = (".h", ".cpp", ".cu", ".cuh")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 
+# The host may call setenv() while our threads run, so in its process one file reads the environment
+# and one sets variables, each on a thread of the host.
+IN_HOST = {"injector", "bridge", "abi", "proto"}
+ENVIRONMENT = re.compile(r"\b(?:(?:secure_)?getenv|environ|setenv|unsetenv|putenv|clearenv)\b")
+MAY_USE_ENVIRONMENT = {"injector/process/environment.cpp": {"environ"},
+                       "injector/nccl/wiring.cpp": {"setenv"}}
+COMMENT = re.compile(r"//.*")
+
 
 def layer_of(folder, path):
     """The sub-folder of `folder` that contains `path`, "." for the folder itself."""
@@ -72,6 +81,14 @@ def violations_of(root, source, text):
                 yield f"{source}: {own} is below {other} and must not include {target}"
 
 
+def environment_uses(source, text):
+    if source.parts[0] not in IN_HOST:
+        return
+    allowed = MAY_USE_ENVIRONMENT.get(str(source), set())
+    for name in sorted(set(ENVIRONMENT.findall(COMMENT.sub("", text))) - allowed):
+        yield f"{source}: {name} races with the host; use process_environment"
+
+
 def violations(root):
     for folder in MAY_USE:
         sizes = {}
@@ -81,7 +98,9 @@ def violations(root):
             source = pathlib.PurePosixPath(path.relative_to(root).as_posix())
             layer = layer_of(folder, source)
             sizes[layer] = sizes.get(layer, 0) + 1
-            yield from violations_of(root, source, path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8")
+            yield from violations_of(root, source, text)
+            yield from environment_uses(source, text)
         for layer, size in sizes.items():
             if folder not in LAYERS:
                 continue

@@ -203,8 +203,8 @@ void set_loading_injection(bool loading) {
 }
 
 const TracingTable& tracing_table() {
-  static const TracingTable table{set_hooks, find_context, find_stream,
-                                  charge,    each_context, find_card};
+  static const TracingTable table{set_hooks,    find_context, find_stream, charge,
+                                  each_context, find_card,    variable};
   return table;
 }
 

@@ -10,8 +10,8 @@ namespace {
 
 constexpr int kMaxCards = 64;
 
-uint64_t number(const char* name, uint64_t fallback) {
-  const char* text = std::getenv(name);
+uint64_t number(Lookup lookup, const char* name, uint64_t fallback) {
+  const char* text = lookup(name);
   if (text == nullptr || *text == '\0') return fallback;
   char* end = nullptr;
   const unsigned long long value = std::strtoull(text, &end, 10);
@@ -32,9 +32,9 @@ int visible_card(std::string_view entry, int cards) {
 }
 
 // Like the driver: the list ends at the first entry that does not name a card.
-std::vector<int> visible_cards(int cards) {
+std::vector<int> visible_cards(Lookup lookup, int cards) {
   std::vector<int> visible;
-  const char* text = std::getenv("CUDA_VISIBLE_DEVICES");
+  const char* text = lookup("CUDA_VISIBLE_DEVICES");
   if (text == nullptr) {
     for (int card = 0; card < cards; ++card) visible.push_back(card);
     return visible;
@@ -52,17 +52,17 @@ std::vector<int> visible_cards(int cards) {
 
 }  // namespace
 
-Config Config::from_environment() {
+Config Config::from_environment(Lookup lookup) {
   Config config;
-  const uint64_t cards = number("SIMGPU_DEVICES", 2);
+  const uint64_t cards = number(lookup, "SIMGPU_DEVICES", 2);
   config.cards = cards > kMaxCards ? kMaxCards : static_cast<int>(cards);
-  config.memory_bytes = number("SIMGPU_MEMORY_MB", 16384) << 20;
-  config.reserved_bytes = number("SIMGPU_RESERVED_MB", 256) << 20;
-  config.context_bytes = number("SIMGPU_CONTEXT_MB", 448) << 20;
-  config.kernel_ns = static_cast<int64_t>(number("SIMGPU_KERNEL_US", 10)) * 1000;
-  config.pid_offset = static_cast<int64_t>(number("SIMGPU_PID_OFFSET", 0));
-  if (const char* dir = std::getenv("SIMGPU_DIR")) config.dir = dir;
-  config.visible = visible_cards(config.cards);
+  config.memory_bytes = number(lookup, "SIMGPU_MEMORY_MB", 16384) << 20;
+  config.reserved_bytes = number(lookup, "SIMGPU_RESERVED_MB", 256) << 20;
+  config.context_bytes = number(lookup, "SIMGPU_CONTEXT_MB", 448) << 20;
+  config.kernel_ns = static_cast<int64_t>(number(lookup, "SIMGPU_KERNEL_US", 10)) * 1000;
+  config.pid_offset = static_cast<int64_t>(number(lookup, "SIMGPU_PID_OFFSET", 0));
+  if (const char* dir = lookup("SIMGPU_DIR")) config.dir = dir;
+  config.visible = visible_cards(lookup, config.cards);
   return config;
 }
 

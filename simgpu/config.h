@@ -10,6 +10,9 @@
 //   SIMGPU_PID_OFFSET   added to the process ids that NVML reports, as seen from a container (0)
 //   SIMGPU_NO_PINNED_TRACING  if set, CUPTI refuses to keep its buffers in host memory, like old
 //                       versions
+//   SIMGPU_CUPTI_SHARED 1: CUPTI allows several subscribers, like CUDA 13.3; refused: it has the
+//                       calls for that, but the driver is too old
+//   SIMGPU_HANG         calls that never return: see hang.h
 //   CUDA_VISIBLE_DEVICES  indices or UUIDs, as for the real driver
 //
 // A kernel whose name ends in `_<N>us` runs N microseconds, whatever SIMGPU_KERNEL_US says.
@@ -18,6 +21,8 @@
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "simgpu/environment.h"
 
 namespace tidemark::simgpu {
 
@@ -35,7 +40,7 @@ struct Config {
   std::string dir;
   std::vector<int> visible;  // device ordinal -> card
 
-  static Config from_environment();
+  static Config from_environment(Lookup lookup);
 };
 
 // The UUID of a card, the same in every process: 16 bytes, and "GPU-…" as in NVML.

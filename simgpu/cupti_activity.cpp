@@ -58,9 +58,9 @@ size_t record_bytes(CUpti_ActivityKind kind) {
 
 class Activity {
  public:
-  static Activity& get() {
-    static Activity& activity = *new Activity;
-    return activity;
+  static Activity& of(size_t slot) {
+    static Activity* const all = new Activity[kMostSubscribers];
+    return all[slot];
   }
 
   void add(const void* record, size_t bytes) {
@@ -72,8 +72,8 @@ class Activity {
     pending_.push_back(event);
     wake_.notify_one();
   }
-  void set_callbacks(CUpti_BuffersCallbackRequestFunc request,
-                     CUpti_BuffersCallbackCompleteFunc complete);
+  void set_callbacks(BufferRequest request, BufferComplete complete);
+  void forget();
   bool registered();
   void flush(bool forced);
   size_t take_dropped() { return dropped_.exchange(0); }
@@ -90,8 +90,8 @@ class Activity {
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  CUpti_BuffersCallbackRequestFunc request_ = nullptr;
-  CUpti_BuffersCallbackCompleteFunc complete_ = nullptr;
+  BufferRequest request_;
+  BufferComplete complete_;
   Buffer buffer_;
   std::vector<WorkEvent> pending_;
   std::vector<std::thread::id> adding_;  // threads that are adding records which left pending_
@@ -171,16 +171,23 @@ bool Activity::registered() {
 }
 
 // The last client to register gets everything from here on, as with the first CUPTI interface.
-void Activity::set_callbacks(CUpti_BuffersCallbackRequestFunc request,
-                             CUpti_BuffersCallbackCompleteFunc complete) {
+void Activity::set_callbacks(BufferRequest request, BufferComplete complete) {
   std::unique_lock lock(mutex_);
   hand_over(lock);
-  request_ = request;
-  complete_ = complete;
+  request_ = std::move(request);
+  complete_ = std::move(complete);
   if (!worker_started_) {
     worker_started_ = true;
     std::thread([this] { work(); }).detach();
   }
+}
+
+void Activity::forget() {
+  for (auto& kind : enabled) kind.store(false);
+  std::unique_lock lock(mutex_);
+  hand_over(lock);
+  pending_.clear();
+  request_ = nullptr;
 }
 
 bool Activity::has_room(size_t bytes) const {
@@ -189,7 +196,7 @@ bool Activity::has_room(size_t bytes) const {
 }
 
 void Activity::get_buffer(std::unique_lock<std::mutex>& lock) {
-  const CUpti_BuffersCallbackRequestFunc request = request_;
+  const BufferRequest request = request_;
   if (request == nullptr) return;
   Buffer fresh;
   lock.unlock();
@@ -200,19 +207,19 @@ void Activity::get_buffer(std::unique_lock<std::mutex>& lock) {
     return;
   }
   // Another thread got a buffer meanwhile: return ours unused, outside the lock.
-  const CUpti_BuffersCallbackCompleteFunc complete = complete_;
+  const BufferComplete complete = complete_;
   if (fresh.memory == nullptr) return;
   lock.unlock();
-  complete(nullptr, 0, fresh.memory, fresh.bytes, 0);
+  complete(fresh.memory, fresh.bytes, 0);
   lock.lock();
 }
 
 void Activity::hand_over(std::unique_lock<std::mutex>& lock) {
   if (buffer_.memory == nullptr) return;
   const Buffer full = std::exchange(buffer_, {});
-  const CUpti_BuffersCallbackCompleteFunc complete = complete_;
+  const BufferComplete complete = complete_;
   lock.unlock();
-  complete(nullptr, 0, full.memory, full.bytes, full.used);
+  complete(full.memory, full.bytes, full.used);
   lock.lock();
 }
 
@@ -319,10 +326,11 @@ size_t attribute_bytes(CUpti_ActivityAttribute attribute) {
 
 }  // namespace
 
-CUptiResult enable_kind(CUpti_ActivityKind kind, bool on) {
+CUptiResult enable_kind(size_t slot, CUpti_ActivityKind kind, bool on) {
   if (kind == CUPTI_ACTIVITY_KIND_INVALID || kind >= kKinds) return CUPTI_ERROR_INVALID_KIND;
   if (driver_table() == nullptr) return CUPTI_ERROR_NOT_INITIALIZED;
-  const bool was = Activity::get().enabled[kind].exchange(on);
+  const bool was = kind_enabled(kind);
+  Activity::of(slot).enabled[kind].store(on);
   if (kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL && on && !was) {
     driver_table()->each_context([](cuda::CUcontext context, void*) { prepare_context(context); },
                                  nullptr);
@@ -331,24 +339,33 @@ CUptiResult enable_kind(CUpti_ActivityKind kind, bool on) {
 }
 
 bool kind_enabled(CUpti_ActivityKind kind) {
-  return Activity::get().enabled[kind].load();
+  for (size_t slot = 0; slot < kMostSubscribers; ++slot) {
+    if (Activity::of(slot).enabled[kind].load()) return true;
+  }
+  return false;
 }
 
-CUptiResult register_buffers(CUpti_BuffersCallbackRequestFunc request,
-                             CUpti_BuffersCallbackCompleteFunc complete) {
-  if (request == nullptr || complete == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
-  Activity::get().set_callbacks(request, complete);
+CUptiResult register_buffers(size_t slot, BufferRequest request, BufferComplete complete) {
+  Activity::of(slot).set_callbacks(std::move(request), std::move(complete));
   return CUPTI_SUCCESS;
+}
+
+void forget_activity(size_t slot) {
+  Activity::of(slot).forget();
 }
 
 CUptiResult flush(bool forced) {
-  if (!Activity::get().registered()) return CUPTI_ERROR_INVALID_OPERATION;
-  Activity::get().flush(forced);
-  return CUPTI_SUCCESS;
+  bool any = false;
+  for (size_t slot = 0; slot < kMostSubscribers; ++slot) {
+    if (!Activity::of(slot).registered()) continue;
+    any = true;
+    Activity::of(slot).flush(forced);
+  }
+  return any ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_OPERATION;
 }
 
-size_t take_dropped() {
-  return Activity::get().take_dropped();
+size_t take_dropped(size_t slot) {
+  return Activity::of(slot).take_dropped();
 }
 
 CUptiResult next_record(uint8_t* buffer, size_t valid_bytes, CUpti_Activity** record) {
@@ -372,7 +389,7 @@ CUptiResult attribute(CUpti_ActivityAttribute attribute, size_t* size, void* val
   const auto it = attributes().values.find(attribute);
   if (it == attributes().values.end()) return CUPTI_ERROR_INVALID_PARAMETER;
   if (set && attribute == CUPTI_ACTIVITY_ATTR_MEM_ALLOCATION_TYPE_HOST_PINNED &&
-      std::getenv("SIMGPU_NO_PINNED_TRACING") != nullptr) {
+      driver_variable("SIMGPU_NO_PINNED_TRACING") != nullptr) {
     return CUPTI_ERROR_NOT_SUPPORTED;
   }
   const size_t bytes = attribute_bytes(attribute);
@@ -401,6 +418,12 @@ CUpti_ActivityThreadIdType thread_id_type() {
   return g_thread_id_type.load();
 }
 
+static void add_for_all(CUpti_ActivityKind kind, const void* record, size_t bytes) {
+  for (size_t slot = 0; slot < kMostSubscribers; ++slot) {
+    if (Activity::of(slot).enabled[kind].load()) Activity::of(slot).add(record, bytes);
+  }
+}
+
 void record(const ApiSite& site) {
   if (!site.exit || !kind_enabled(CUPTI_ACTIVITY_KIND_DRIVER)) return;
   CUpti_ActivityAPI r{};
@@ -412,7 +435,7 @@ void record(const ApiSite& site) {
   r.threadId = thread_id();
   r.correlationId = site.correlation;
   r.returnValue = *site.result;
-  Activity::get().add(&r, sizeof(r));
+  add_for_all(r.kind, &r, sizeof(r));
 }
 
 void record(const MemoryEvent& e) {
@@ -439,7 +462,7 @@ void record(const MemoryEvent& e) {
     r.memoryPoolConfig.pool.size = e.pool.reserved_bytes;
     r.memoryPoolConfig.utilizedSize = e.pool.used_bytes;
   }
-  Activity::get().add(&r, sizeof(r));
+  add_for_all(r.kind, &r, sizeof(r));
 }
 
 void record(const PoolEvent& e) {
@@ -458,11 +481,13 @@ void record(const PoolEvent& e) {
   r.releaseThreshold = e.pool.release_threshold;
   r.timestamp = client_time(e.time_ns);
   r.utilizedSize = e.pool.used_bytes;
-  Activity::get().add(&r, sizeof(r));
+  add_for_all(r.kind, &r, sizeof(r));
 }
 
 void record(const WorkEvent& event) {
-  if (kind_enabled(event.kind)) Activity::get().add_later(event);
+  for (size_t slot = 0; slot < kMostSubscribers; ++slot) {
+    if (Activity::of(slot).enabled[event.kind].load()) Activity::of(slot).add_later(event);
+  }
 }
 
 // CUPTI's own device buffers for kernel tracing, unless they were configured to be in host memory.

@@ -47,6 +47,24 @@ const TracingTable* connect() {
   return tracing;
 }
 
+// SIMGPU_CUPTI_SHARED=1: as CUDA 13.3 with a driver that allows several subscribers;
+// SIMGPU_CUPTI_SHARED=refused: the same library with an older driver.
+bool is_shared_setting(const char* wanted) {
+  const char* const text = driver_variable("SIMGPU_CUPTI_SHARED");
+  return text != nullptr && std::strcmp(text, wanted) == 0;
+}
+bool has_shared_calls() {
+  return is_shared_setting("1") || is_shared_setting("refused");
+}
+
+void hang_at_subscription() {
+  static Hang& hang = *new Hang("subscribe", driver_variable);
+  hang.if_asked();
+}
+
+// For the calls without a subscriber, once a process uses those with one.
+constexpr CUptiResult kRefused = CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
+
 struct ResultText {
   CUptiResult result;
   const char* text;
@@ -86,9 +104,13 @@ uint64_t client_time(int64_t driver_ns) {
   return static_cast<uint64_t>(driver_ns + offset);
 }
 
+const char* driver_variable(const char* name) {
+  return driver_table() != nullptr ? driver_table()->variable(name) : nullptr;
+}
+
 SIMGPU_EXPORT CUptiResult cuptiGetVersion(uint32_t* version) {
   if (version == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
-  *version = 130001;
+  *version = has_shared_calls() ? 130300 : 130001;
   return CUPTI_SUCCESS;
 }
 
@@ -110,15 +132,21 @@ SIMGPU_EXPORT CUptiResult cuptiGetTimestamp(uint64_t* timestamp) {
 
 SIMGPU_EXPORT CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* subscriber,
                                          CUpti_CallbackFunc callback, void* userdata) {
-  return subscribe(subscriber, callback, userdata);
+  hang_at_subscription();
+  return subscribe(subscriber, callback, userdata, false);
 }
 
 SIMGPU_EXPORT CUptiResult cuptiSubscribe_v2(CUpti_SubscriberHandle* subscriber,
                                             CUpti_CallbackFunc callback, void* userdata,
                                             CUpti_SubscriberParams* params) {
   static char name[64];  // of the current subscriber
+  hang_at_subscription();
   if (params == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
-  const CUptiResult result = subscribe(subscriber, callback, userdata);
+  const bool shared =
+      params->structSize >= sizeof(CUpti_SubscriberParams_13_2) &&
+      reinterpret_cast<const CUpti_SubscriberParams_13_2*>(params)->allowMultipleSubscribers != 0;
+  if (shared && !is_shared_setting("1")) return kRefused;
+  const CUptiResult result = subscribe(subscriber, callback, userdata, shared);
   if (result == CUPTI_SUCCESS) {
     std::strncpy(name, params->subscriberName != nullptr ? params->subscriberName : "",
                  sizeof(name) - 1);
@@ -189,34 +217,43 @@ SIMGPU_EXPORT CUptiResult cuptiGetStreamId(cuda::CUcontext context, cuda::CUstre
 }
 
 SIMGPU_EXPORT CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
-  return enable_kind(kind, true);
+  return is_shared() ? kRefused : enable_kind(0, kind, true);
 }
 
 SIMGPU_EXPORT CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
-  return enable_kind(kind, false);
+  return is_shared() ? kRefused : enable_kind(0, kind, false);
 }
 
 SIMGPU_EXPORT CUptiResult
 cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc funcBufferRequested,
                                CUpti_BuffersCallbackCompleteFunc funcBufferCompleted) {
-  return register_buffers(funcBufferRequested, funcBufferCompleted);
+  if (funcBufferRequested == nullptr || funcBufferCompleted == nullptr) {
+    return CUPTI_ERROR_INVALID_PARAMETER;
+  }
+  if (is_shared()) return kRefused;
+  return register_buffers(0, funcBufferRequested,
+                          [funcBufferCompleted](uint8_t* buffer, size_t size, size_t valid) {
+                            funcBufferCompleted(nullptr, 0, buffer, size, valid);
+                          });
 }
 
 SIMGPU_EXPORT CUptiResult cuptiActivityGetNextRecord(uint8_t* buffer, size_t validBufferSizeBytes,
                                                      CUpti_Activity** record) {
-  return next_record(buffer, validBufferSizeBytes, record);
+  return is_shared() ? kRefused : next_record(buffer, validBufferSizeBytes, record);
 }
 
 SIMGPU_EXPORT CUptiResult cuptiActivityGetNumDroppedRecords(cuda::CUcontext /*context*/,
                                                             uint32_t /*streamId*/,
                                                             size_t* dropped) {
   if (dropped == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
-  *dropped = take_dropped();
+  if (is_shared()) return kRefused;
+  *dropped = take_dropped(0);
   return CUPTI_SUCCESS;
 }
 
 SIMGPU_EXPORT CUptiResult cuptiActivityFlushAll(uint32_t flag) {
-  hang_if_asked("cupti");
+  static Hang& hang = *new Hang("cupti", driver_variable);
+  hang.if_asked();
   return flush((flag & kActivityFlagFlushForced) != 0);
 }
 
@@ -227,12 +264,12 @@ SIMGPU_EXPORT CUptiResult cuptiActivityFlushPeriod(uint32_t /*time_ms*/) {
 
 SIMGPU_EXPORT CUptiResult cuptiActivitySetAttribute(CUpti_ActivityAttribute attr, size_t* valueSize,
                                                     void* value) {
-  return attribute(attr, valueSize, value, true);
+  return is_shared() ? kRefused : attribute(attr, valueSize, value, true);
 }
 
 SIMGPU_EXPORT CUptiResult cuptiActivityGetAttribute(CUpti_ActivityAttribute attr, size_t* valueSize,
                                                     void* value) {
-  return attribute(attr, valueSize, value, false);
+  return is_shared() ? kRefused : attribute(attr, valueSize, value, false);
 }
 
 SIMGPU_EXPORT CUptiResult
@@ -256,6 +293,76 @@ SIMGPU_EXPORT CUptiResult cuptiGetThreadIdType(CUpti_ActivityThreadIdType* type)
   if (type == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
   *type = thread_id_type();
   return CUPTI_SUCCESS;
+}
+
+// ---- the calls of one subscriber among several ----
+
+SIMGPU_EXPORT CUptiResult cuptiGetTimestamp_v2(CUpti_SubscriberHandle subscriber,
+                                               uint64_t* timestamp) {
+  if (slot_of(subscriber) == kMostSubscribers) return CUPTI_ERROR_INVALID_PARAMETER;
+  return cuptiGetTimestamp(timestamp);
+}
+
+SIMGPU_EXPORT CUptiResult cuptiActivityEnable_v2(CUpti_SubscriberHandle subscriber,
+                                                 CUpti_ActivityKind kind, void* /*config*/) {
+  const size_t slot = slot_of(subscriber);
+  return slot < kMostSubscribers ? enable_kind(slot, kind, true) : CUPTI_ERROR_INVALID_PARAMETER;
+}
+
+SIMGPU_EXPORT CUptiResult cuptiActivityDisable_v2(CUpti_SubscriberHandle subscriber,
+                                                  CUpti_ActivityKind kind, void* /*config*/) {
+  const size_t slot = slot_of(subscriber);
+  return slot < kMostSubscribers ? enable_kind(slot, kind, false) : CUPTI_ERROR_INVALID_PARAMETER;
+}
+
+SIMGPU_EXPORT CUptiResult cuptiActivityRegisterCallbacks_v2(
+    CUpti_SubscriberHandle subscriber, CUpti_BuffersCallbackRequestFunc_v2 funcBufferRequested,
+    CUpti_BuffersCallbackCompleteFunc_v2 funcBufferCompleted) {
+  const size_t slot = slot_of(subscriber);
+  if (slot == kMostSubscribers || funcBufferRequested == nullptr ||
+      funcBufferCompleted == nullptr) {
+    return CUPTI_ERROR_INVALID_PARAMETER;
+  }
+  return register_buffers(
+      slot,
+      [funcBufferRequested](uint8_t** buffer, size_t* size, size_t* max_records) {
+        funcBufferRequested(buffer, size, max_records, nullptr);
+      },
+      [funcBufferCompleted](uint8_t* buffer, size_t size, size_t valid) {
+        funcBufferCompleted(buffer, size, valid, nullptr);
+      });
+}
+
+SIMGPU_EXPORT CUptiResult cuptiActivityGetNextRecord_v2(CUpti_SubscriberHandle subscriber,
+                                                        uint8_t* buffer,
+                                                        size_t validBufferSizeBytes,
+                                                        CUpti_Activity** record) {
+  if (slot_of(subscriber) == kMostSubscribers) return CUPTI_ERROR_INVALID_PARAMETER;
+  return next_record(buffer, validBufferSizeBytes, record);
+}
+
+SIMGPU_EXPORT CUptiResult cuptiActivityGetNumDroppedRecords_v2(CUpti_SubscriberHandle subscriber,
+                                                               cuda::CUcontext /*context*/,
+                                                               uint32_t /*streamId*/,
+                                                               size_t* dropped) {
+  const size_t slot = slot_of(subscriber);
+  if (slot == kMostSubscribers || dropped == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
+  *dropped = take_dropped(slot);
+  return CUPTI_SUCCESS;
+}
+
+SIMGPU_EXPORT CUptiResult cuptiActivitySetAttribute_v2(CUpti_SubscriberHandle subscriber,
+                                                       CUpti_ActivityAttribute attr,
+                                                       size_t* valueSize, void* value) {
+  if (slot_of(subscriber) == kMostSubscribers) return CUPTI_ERROR_INVALID_PARAMETER;
+  return attribute(attr, valueSize, value, true);
+}
+
+SIMGPU_EXPORT CUptiResult cuptiActivityGetAttribute_v2(CUpti_SubscriberHandle subscriber,
+                                                       CUpti_ActivityAttribute attr,
+                                                       size_t* valueSize, void* value) {
+  if (slot_of(subscriber) == kMostSubscribers) return CUPTI_ERROR_INVALID_PARAMETER;
+  return attribute(attr, valueSize, value, false);
 }
 
 }  // namespace tidemark::simgpu

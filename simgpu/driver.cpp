@@ -4,10 +4,10 @@
 #include <pthread.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <ctime>
 
 #include "simgpu/call.h"
+#include "simgpu/environment.h"
 
 namespace tidemark::simgpu {
 namespace {
@@ -26,7 +26,7 @@ void after_fork_in_child() {
 
 // As CUDA_INJECTION64_PATH requires: load, call, and continue whatever happens.
 void load_injection() {
-  const char* path = std::getenv("CUDA_INJECTION64_PATH");
+  const char* path = variable("CUDA_INJECTION64_PATH");
   if (path == nullptr || *path == '\0') return;
   void* library = dlopen(path, RTLD_LAZY);
   if (library == nullptr) return;
@@ -73,7 +73,7 @@ CUresult Driver::initialise() {
   std::call_once(once, [this] {
     load_injection();
     const std::lock_guard lock(mutex);
-    config = Config::from_environment();
+    config = Config::from_environment(variable);
     for (size_t i = 0; i < config.visible.size(); ++i) {
       devices.push_back(std::make_unique<Device>(config, static_cast<int>(i), config.visible[i]));
     }

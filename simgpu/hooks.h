@@ -10,6 +10,7 @@
 
 #include "abi/cuda.h"
 #include "abi/cupti.h"
+#include "simgpu/environment.h"
 
 namespace tidemark::simgpu {
 
@@ -114,6 +115,8 @@ struct TracingTable {
   void (*each_context)(void (*visit)(cuda::CUcontext context, void* with), void* with);
   // A card of this process; nullptr if the driver is not initialised.
   Card* (*card)(int index);
+  // A variable of the environment, as it was when the driver was first used.
+  Lookup variable;
 };
 
 }  // namespace tidemark::simgpu

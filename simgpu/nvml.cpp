@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -53,6 +54,17 @@ const TracingTable* loaded_driver() {
   const void* table = nullptr;
   if (get == nullptr || get(&table, &kTracingTableId) != cuda::CUDA_SUCCESS) return nullptr;
   return static_cast<const TracingTable*>(table);
+}
+
+Lookup lookup() {
+  const TracingTable* const driver = loaded_driver();
+  if (driver != nullptr) return driver->variable;
+  return [](const char* name) -> const char* { return std::getenv(name); };
+}
+
+void hang_if_asked() {
+  static Hang& hang = *new Hang("nvml", lookup());
+  hang.if_asked();
 }
 
 // The card of `device`, or an error.
@@ -114,7 +126,7 @@ SIMGPU_EXPORT nvmlReturn_t nvmlInit_v2() {
   Machine& all = machine();
   const std::lock_guard lock(all.mutex);
   if (all.cards.empty()) {
-    all.config = Config::from_environment();
+    all.config = Config::from_environment(lookup());
     for (int card = 0; card < all.config.cards; ++card) {
       all.cards.push_back(std::make_unique<Card>(all.config, card));
     }
@@ -218,7 +230,7 @@ SIMGPU_EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char* name, un
 }
 
 SIMGPU_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t* memory) {
-  hang_if_asked("nvml");
+  hang_if_asked();
   const Card* card = nullptr;
   const nvmlReturn_t result = find_card(device, &card);
   if (result != NVML_SUCCESS) return result;
@@ -231,7 +243,7 @@ SIMGPU_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemo
 
 SIMGPU_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device,
                                                       nvmlMemory_v2_t* memory) {
-  hang_if_asked("nvml");
+  hang_if_asked();
   const Card* card = nullptr;
   const nvmlReturn_t result = find_card(device, &card);
   if (result != NVML_SUCCESS) return result;

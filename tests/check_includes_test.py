@@ -57,6 +57,16 @@ class CheckIncludes(unittest.TestCase):
         self.write("viewer/model/ticks.cpp", '#include "collector/attach/control_client.h"')
         self.assert_found("viewer/ reads traces only")
 
+    def test_the_environment_in_a_host_process(self):
+        self.write("injector/nvtx/ranges.cpp", 'bool on() { return std::getenv("X") != nullptr; }')
+        self.assert_found("injector/nvtx/ranges.cpp: getenv races with the host")
+        self.write("injector/nvtx/ranges.cpp", "// getenv() would race with the host")
+        self.write("collector/launch/launcher.cpp", 'const char* x() { return getenv("X"); }')
+        self.write("injector/nccl/wiring.cpp", 'void wire() { setenv("X", "1", 1); }')
+        self.assertEqual(self.check().returncode, 0)
+        self.write("injector/nccl/wiring.cpp", "char** all() { return environ; }")
+        self.assert_found("injector/nccl/wiring.cpp: environ races with the host")
+
     def test_a_missing_file(self):
         self.write("analysis/history/curve.h", '#include "proto/gone.h"')
         self.assert_found("proto/gone.h does not exist")

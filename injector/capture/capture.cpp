@@ -54,8 +54,57 @@ bool start_cupti(const Options& options) {
   std::snprintf(version, sizeof version, "%u", g_cupti.functions.version);
   record_tool_setting("cupti_version", version);
   if (!start_callbacks(g_cupti.functions, options)) return false;
-  start_kernels(g_cupti.functions, options);
+  record_tool_setting("cupti_subscription",
+                      cupti_subscription().way() == CuptiSubscription::Way::kShared
+                          ? "shared with other tools"
+                          : "alone; other tools cannot use CUPTI meanwhile");
+  start_kernels(cupti_subscription(), options);
   return true;
+}
+
+// ---- starting the sources -----------------------------------------------------------------------
+
+// CUPTI, the driver and NVML may hang: they are called on the task thread only.
+constexpr uint32_t kStartTimeoutMs = 2000;
+constexpr uint32_t kSourceTimeoutMs = 1000;
+
+void release_sources(void*) noexcept {
+  stop_callbacks();
+  stop_kernels();
+  stop_nvml();
+}
+
+// Written before the task thread gets it. One that hangs has copied it.
+struct SourceStart {
+  Options options;
+  bool late = false;
+  uint32_t capture = 0;
+};
+SourceStart g_source_start;
+std::atomic<bool> g_callbacks_on{false};
+
+void start_sources(void*) noexcept {
+  const SourceStart start = g_source_start;
+  const OwnScope own;
+  if (start.late && driver_is_initialised()) {
+    driver_objects().driver_ready.store(true, std::memory_order_release);
+    record_existing_contexts();
+  }
+  g_callbacks_on.store(start_cupti(start.options));
+  // CUPTI answered only after the recording had ended: another tool may want it now.
+  if (!recorder().on() || g_captures.load() != start.capture) release_sources(nullptr);
+}
+
+// True if driver callbacks are on. If CUPTI answers after the deadline, they come later.
+bool start_sources_in_time(const Options& options, bool late) {
+  g_source_start = {options, late, g_captures.load()};
+  g_callbacks_on.store(false);
+  const Errand start{start_sources, nullptr};
+  if (run_on_task_thread({&start, 1}, kStartTimeoutMs)) return g_callbacks_on.load();
+  recorder().report(HealthKind::kSourceMissing, 0,
+                    "cupti: it or the driver did not answer within 2 s; the beginning has no "
+                    "driver allocations and no kernels");
+  return false;
 }
 
 // What the parent knew does not hold here: ids belong to its recording, handles to its threads.
@@ -77,15 +126,6 @@ void reset_for_recording(Beginning beginning) {
   reset_driver_queries();
   capture_session.fetch_add(1);
   if (beginning == Beginning::kLate) await_torch_state();
-}
-
-// CUPTI and NVML may hang, and NVML while a task of ours is inside it.
-constexpr uint32_t kSourceTimeoutMs = 1000;
-
-void release_sources(void*) noexcept {
-  stop_callbacks();
-  stop_kernels();
-  stop_nvml();
 }
 
 }  // namespace
@@ -112,12 +152,7 @@ bool start_capture(const Options& options, Beginning beginning) noexcept {
   record_process(options, start_ns);
   if (late) record_tool_setting("attached", "late");
   start_nccl(options, late);
-  const OwnScope own;
-  if (late && driver_is_initialised()) {
-    driver_objects().driver_ready.store(true, std::memory_order_release);
-    record_existing_contexts();
-  }
-  const bool callbacks_on = start_cupti(options);
+  const bool callbacks_on = start_sources_in_time(options, late);
   start_torch(options, late);
   start_task_rounds(options, callbacks_on);
   return true;

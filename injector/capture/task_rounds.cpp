@@ -132,7 +132,8 @@ void start_task_rounds(const Options& options, bool callbacks_on) noexcept {
   read_on_request(device_task);
   Recorder& out = recorder();
   out.add_background_task(driver_task, nullptr, kDriverPeriodMs);
-  if (callbacks_on && (options.kernels || options.copies)) {
+  // CUPTI may have been too slow to start in time.
+  if (options.cupti && (options.kernels || options.copies)) {
     out.add_background_task(kernel_task, nullptr, kKernelPeriodMs);
   }
   if (options.nvml_hz > 0) {

@@ -303,7 +303,6 @@ bool serve_round() {
 void* run(void*) {
   pthread_setname_np(pthread_self(), "tidemark-ctl");
   prepare_process();
-  keep_first_environment();
   if (open_listeners()) {
     while (serve_round()) {
     }

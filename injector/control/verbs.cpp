@@ -169,11 +169,13 @@ void live(std::string_view request, Line& reply) {
   uint64_t may_load = 0;
   control::find_number(request, "torch", may_load);
   reply.add("time_ns", static_cast<uint64_t>(now_ns())).add("state", state_name());
-  LiveDevice devices[kMaxLiveDevices];
-  const size_t count = read_live(devices);
-  reply.add("devices", count);
-  for (size_t i = 0; i < count; ++i) {
-    const LiveDevice& device = devices[i];
+  LiveReading reading;
+  if (!read_live(reading)) {
+    return say_error(reply, "the driver or NVML did not answer within 2 s");
+  }
+  reply.add("devices", reading.count);
+  for (size_t i = 0; i < reading.count; ++i) {
+    const LiveDevice& device = reading.devices[i];
     char key[48];
     const auto add = [&](const char* what, uint64_t value, bool known) {
       std::snprintf(key, sizeof key, "d%zu%s", i, what);

@@ -29,7 +29,7 @@ using namespace cupti;
 
 const CuptiFunctions* g_cupti = nullptr;
 bool g_stacks = false;
-CUpti_SubscriberHandle g_subscriber = nullptr;
+CuptiSubscription g_subscription;
 std::atomic_flag g_said_refused;
 
 constexpr uint32_t kResourceCallbacks[] = {
@@ -335,17 +335,18 @@ void say_refused(CUptiResult result) {
 }
 
 uint64_t enable_callbacks() {
+  const CUpti_SubscriberHandle subscriber = g_subscription.handle();
   uint64_t refused = 0;
   for (const uint32_t id : watched_driver_calls()) {
     refused +=
-        g_cupti->enable_callback(1, g_subscriber, CUPTI_CB_DOMAIN_DRIVER_API, id) != CUPTI_SUCCESS;
+        g_cupti->enable_callback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, id) != CUPTI_SUCCESS;
   }
   for (const uint32_t id : kResourceCallbacks) {
     refused +=
-        g_cupti->enable_callback(1, g_subscriber, CUPTI_CB_DOMAIN_RESOURCE, id) != CUPTI_SUCCESS;
+        g_cupti->enable_callback(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE, id) != CUPTI_SUCCESS;
   }
   // Since CUDA 12.2; older versions have no such domain, and nothing is lost.
-  g_cupti->enable_callback(1, g_subscriber, CUPTI_CB_DOMAIN_STATE, CUPTI_CBID_STATE_FATAL_ERROR);
+  g_cupti->enable_callback(1, subscriber, CUPTI_CB_DOMAIN_STATE, CUPTI_CBID_STATE_FATAL_ERROR);
   return refused;
 }
 
@@ -356,9 +357,8 @@ bool start_callbacks(const CuptiFunctions& functions, const Options& options) no
   g_stacks = options.driver_stacks();
   for (auto& name : g_owner_names) name.store(0);
   const ForeignCall foreign;
-  const CUptiResult result = functions.subscribe(&g_subscriber, on_callback, nullptr);
+  const CUptiResult result = g_subscription.open(functions, on_callback);
   if (result != CUPTI_SUCCESS) {
-    g_subscriber = nullptr;
     say_refused(result);
     return false;
   }
@@ -371,12 +371,14 @@ bool start_callbacks(const CuptiFunctions& functions, const Options& options) no
   return true;
 }
 
+const CuptiSubscription& cupti_subscription() noexcept {
+  return g_subscription;
+}
+
 void stop_callbacks() noexcept {
-  if (g_subscriber == nullptr) return;
   const OwnScope own;
   const ForeignCall foreign;
-  g_cupti->unsubscribe(g_subscriber);
-  g_subscriber = nullptr;
+  g_subscription.close();
 }
 
 }  // namespace tidemark::injector

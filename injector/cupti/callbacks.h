@@ -8,7 +8,7 @@
 // (sampling/driver_queries.h).
 #pragma once
 
-#include "injector/cupti/loader.h"
+#include "injector/cupti/subscription.h"
 #include "injector/process/options.h"
 
 namespace tidemark::injector {
@@ -17,6 +17,9 @@ namespace tidemark::injector {
 // CUPTI refuses, which is reported once on stderr and in the trace. `functions` must outlive the
 // subscription.
 bool start_callbacks(const CuptiFunctions& functions, const Options& options) noexcept;
+
+// While callbacks are on.
+const CuptiSubscription& cupti_subscription() noexcept;
 
 // Unsubscribes, so that another tool (torch.profiler) can use CUPTI. Not in a callback.
 void stop_callbacks() noexcept;

@@ -20,7 +20,6 @@ constexpr size_t kBufferBytes = 2 << 20;
 constexpr size_t kMaxBuffers = 64;
 // Before CUDA 12.9 (27) CUPTI could crash when it got no buffer.
 constexpr uint32_t kToleratesNoBuffer = 27;
-constexpr uint32_t kStreamIsUnknown = 0;
 // The first version whose records may differ from abi/cupti.h: within CUDA 12 and 13 records only
 // grew at their end.
 constexpr uint32_t kUnknownRecords = 140000;
@@ -32,7 +31,7 @@ struct Buffer {
   std::atomic<size_t> valid{0};
 };
 
-const CuptiFunctions* g_cupti = nullptr;
+const CuptiSubscription* g_cupti = nullptr;
 std::array<Buffer, kMaxBuffers> g_buffers;
 // Buffers outside of the pool, while CUPTI has them. CUPTI may also hand over a buffer that another
 // client of it provided: only what is listed here or in the pool is ours.
@@ -187,20 +186,25 @@ void record_activity(const CUpti_Activity& activity) {
   }
 }
 
+void decode(uint8_t* buffer, size_t bytes) {
+  CUpti_Activity* activity = nullptr;
+  while (g_cupti->next_record(buffer, bytes, &activity) == CUPTI_SUCCESS && activity != nullptr) {
+    record_activity(*activity);
+  }
+}
+
 void collect(uint32_t flush_flag) {
   if (g_cupti == nullptr) return;
   const OwnScope own;
   const ForeignCall foreign;
-  g_cupti->activity_flush_all(flush_flag);
+  g_cupti->functions().activity_flush_all(flush_flag);
   for (Buffer& slot : g_buffers) {
     if (slot.state.load(std::memory_order_acquire) != Buffer::State::kFilled) continue;
-    decode_activity(*g_cupti, slot.memory.load(), slot.valid.load());
+    decode(slot.memory.load(), slot.valid.load());
     slot.state.store(Buffer::State::kFree, std::memory_order_release);
   }
   size_t dropped = 0;
-  if (g_cupti->activity_get_num_dropped_records(nullptr, kStreamIsUnknown, &dropped) ==
-          CUPTI_SUCCESS &&
-      dropped > 0) {
+  if (g_cupti->dropped_records(&dropped) == CUPTI_SUCCESS && dropped > 0) {
     recorder().report(HealthKind::kRecordsDroppedByCupti, dropped, "cupti: activity records");
   }
   if (const uint64_t refused = g_refused_buffers.exchange(0)) {
@@ -213,12 +217,12 @@ template <typename T>
 T attribute(CUpti_ActivityAttribute name, T otherwise) {
   T value{};
   size_t size = sizeof value;
-  return g_cupti->activity_get_attribute(name, &size, &value) == CUPTI_SUCCESS ? value : otherwise;
+  return g_cupti->get_attribute(name, &size, &value) == CUPTI_SUCCESS ? value : otherwise;
 }
 
 bool set_flag(CUpti_ActivityAttribute name, uint8_t value) {
   size_t size = sizeof value;
-  return g_cupti->activity_set_attribute(name, &size, &value) == CUPTI_SUCCESS;
+  return g_cupti->set_attribute(name, &size, &value) == CUPTI_SUCCESS;
 }
 
 // A tool that measures device memory should not use any: CUPTI keeps its timestamps in host memory.
@@ -238,7 +242,7 @@ void place_buffers() {
 }
 
 bool enable(CUpti_ActivityKind kind, const char* what) {
-  if (g_cupti->activity_enable(kind) == CUPTI_SUCCESS) {
+  if (g_cupti->enable(kind) == CUPTI_SUCCESS) {
     g_enabled.fetch_or(1U << kind);
     return true;
   }
@@ -248,19 +252,19 @@ bool enable(CUpti_ActivityKind kind, const char* what) {
 
 }  // namespace
 
-bool start_kernels(const CuptiFunctions& functions, const Options& options) noexcept {
+bool start_kernels(const CuptiSubscription& subscription, const Options& options) noexcept {
+  const uint32_t version = subscription.functions().version;
   if (!options.kernels && !options.copies) return false;
-  if (functions.version >= kUnknownRecords) {
-    recorder().report(HealthKind::kSourceMissing, functions.version,
+  if (version >= kUnknownRecords) {
+    recorder().report(HealthKind::kSourceMissing, version,
                       "kernels: this version of CUPTI is newer than tidemark knows");
     return false;
   }
   const ForeignCall foreign;
-  g_cupti = &functions;
-  g_needs_buffer.store(functions.version < kToleratesNoBuffer);
+  g_cupti = &subscription;
+  g_needs_buffer.store(version < kToleratesNoBuffer);
   place_buffers();
-  if (functions.activity_register_callbacks(on_buffer_requested, on_buffer_completed) !=
-      CUPTI_SUCCESS) {
+  if (subscription.register_buffers(on_buffer_requested, on_buffer_completed) != CUPTI_SUCCESS) {
     recorder().report(HealthKind::kSourceMissing, 0, "kernels: CUPTI accepts no buffers");
     g_cupti = nullptr;
     return false;
@@ -283,7 +287,7 @@ void pause_kernels() noexcept {
   const uint32_t enabled = g_enabled.exchange(0);
   for (const CUpti_ActivityKind kind : {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
                                         CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET}) {
-    if ((enabled >> kind & 1) != 0) g_cupti->activity_disable(kind);
+    if ((enabled >> kind & 1) != 0) g_cupti->disable(kind);
   }
 }
 
@@ -308,14 +312,6 @@ void collect_last_kernels() noexcept {
   g_ending.store(true, std::memory_order_relaxed);
   collect(kActivityFlagFlushForced);
   g_ending.store(false, std::memory_order_relaxed);
-}
-
-void decode_activity(const CuptiFunctions& functions, uint8_t* buffer, size_t bytes) noexcept {
-  CUpti_Activity* activity = nullptr;
-  while (functions.activity_get_next_record(buffer, bytes, &activity) == CUPTI_SUCCESS &&
-         activity != nullptr) {
-    record_activity(*activity);
-  }
 }
 
 TracingFootprint tracing_footprint() noexcept {

@@ -7,14 +7,14 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "injector/cupti/loader.h"
+#include "injector/cupti/subscription.h"
 #include "injector/process/options.h"
 
 namespace tidemark::injector {
 
 // Call before the first context exists, so that CUPTI places its buffers as configured. False:
-// CUPTI refused, which is recorded in the trace.
-bool start_kernels(const CuptiFunctions& functions, const Options& options) noexcept;
+// CUPTI refused, which is recorded in the trace. `subscription` must outlive it.
+bool start_kernels(const CuptiSubscription& subscription, const Options& options) noexcept;
 
 // pause_kernels: no new records; what CUPTI holds can still be collected. stop_kernels: frees the
 // memory, after everything is collected.
@@ -26,9 +26,6 @@ void collect_kernels() noexcept;
 
 // Records also what CUPTI still holds: at the end.
 void collect_last_kernels() noexcept;
-
-// Makes rows from the records in one buffer. For collect_kernels and for tests.
-void decode_activity(const CuptiFunctions& functions, uint8_t* buffer, size_t bytes) noexcept;
 
 // What CUPTI reserved per context for its timestamps; 0 while kernels are off.
 struct TracingFootprint {

@@ -135,6 +135,25 @@ bool find_function(void* library, const char* name, Function& out) {
   return out != nullptr;
 }
 
+// CUDA 13.2 has a preview of them, without cuptiGetTimestamp_v2.
+constexpr uint32_t kOldestShared = 130300;
+
+void find_shared_functions(void* library, CuptiFunctions& f) {
+  CuptiSharedFunctions s{};
+  const bool all =
+      f.subscribe_v2 != nullptr &&
+      find_function(library, "cuptiGetTimestamp_v2", s.get_timestamp) &&
+      find_function(library, "cuptiActivityEnable_v2", s.activity_enable) &&
+      find_function(library, "cuptiActivityDisable_v2", s.activity_disable) &&
+      find_function(library, "cuptiActivityRegisterCallbacks_v2", s.activity_register_callbacks) &&
+      find_function(library, "cuptiActivityGetNextRecord_v2", s.activity_get_next_record) &&
+      find_function(library, "cuptiActivityGetNumDroppedRecords_v2",
+                    s.activity_get_num_dropped_records) &&
+      find_function(library, "cuptiActivitySetAttribute_v2", s.activity_set_attribute) &&
+      find_function(library, "cuptiActivityGetAttribute_v2", s.activity_get_attribute);
+  if (all && f.version >= kOldestShared) f.shared = s;
+}
+
 bool find_functions(void* library, CuptiFunctions& f) {
   find_function(library, "cuptiSubscribe_v2", f.subscribe_v2);
   find_function(library, "cuptiGetResultString", f.get_result_string);
@@ -171,6 +190,7 @@ bool try_library(const char* path, void* context) {
     dlclose(library);
     return false;
   }
+  find_shared_functions(library, functions);
   out.functions = functions;
   out.found = true;
   Dl_info info{};

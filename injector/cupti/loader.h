@@ -14,6 +14,18 @@
 
 namespace tidemark::injector {
 
+// The calls of one subscriber among several: all present or all null.
+struct CuptiSharedFunctions {
+  cupti::cuptiGetTimestamp_v2_fn get_timestamp;
+  cupti::cuptiActivityEnable_v2_fn activity_enable;
+  cupti::cuptiActivityDisable_v2_fn activity_disable;
+  cupti::cuptiActivityRegisterCallbacks_v2_fn activity_register_callbacks;
+  cupti::cuptiActivityGetNextRecord_v2_fn activity_get_next_record;
+  cupti::cuptiActivityGetNumDroppedRecords_v2_fn activity_get_num_dropped_records;
+  cupti::cuptiActivitySetAttribute_v2_fn activity_set_attribute;
+  cupti::cuptiActivityGetAttribute_v2_fn activity_get_attribute;
+};
+
 // Functions without a comment are always present; the others may be null.
 struct CuptiFunctions {
   uint32_t version = 0;  // from cuptiGetVersion: 19…28 for CUDA 12, 130000 and up for CUDA 13
@@ -33,6 +45,7 @@ struct CuptiFunctions {
   cupti::cuptiActivityGetAttribute_fn activity_get_attribute;
   cupti::cuptiSubscribe_v2_fn subscribe_v2;          // CUDA 13.0
   cupti::cuptiGetResultString_fn get_result_string;  // for messages
+  CuptiSharedFunctions shared;                       // CUDA 13.3
 };
 
 inline constexpr size_t kMaxLibraryPath = 1024;

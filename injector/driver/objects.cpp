@@ -205,40 +205,57 @@ void CapturedStreams::clear() noexcept {
 
 bool PendingImports::add(const DriverEvent& event) noexcept {
   for (Entry& entry : entries_) {
-    State empty = State::kEmpty;
-    if (!entry.state.compare_exchange_strong(empty, State::kBusy)) continue;
+    uint64_t use = entry.use.load(std::memory_order_relaxed);
+    if (use % kStates != kEmpty || !entry.use.compare_exchange_strong(use, in_state(use, kBusy))) {
+      continue;
+    }
     entry.event = event;
-    entry.state.store(State::kFull, std::memory_order_release);
+    entry.address.store(event.address, std::memory_order_relaxed);
+    entry.use.store(in_state(use, kFull), std::memory_order_release);
     return true;
   }
   return false;
 }
 
-bool PendingImports::take(DriverEvent& out) noexcept {
-  for (Entry& entry : entries_) {
-    State full = State::kFull;
-    if (!entry.state.compare_exchange_strong(full, State::kBusy)) continue;
-    out = entry.event;
-    entry.state.store(State::kEmpty, std::memory_order_release);
+bool PendingImports::take(Query& out) noexcept {
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    Entry& entry = entries_[i];
+    uint64_t use = entry.use.load(std::memory_order_acquire);
+    if (use % kStates != kFull ||
+        !entry.use.compare_exchange_strong(use, in_state(use, kInQuery))) {
+      continue;
+    }
+    out = {entry.event, i};
     return true;
   }
   return false;
+}
+
+bool PendingImports::finish(const Query& query) noexcept {
+  Entry& entry = entries_[query.entry];
+  const uint64_t use = entry.use.load();
+  // cancel() may come in between: then the exchange returns its state.
+  return entry.use.exchange(next_use(use)) % kStates == kInQuery;
+}
+
+// Until the entry is in another use.
+void PendingImports::cancel(Entry& entry, uint64_t use) noexcept {
+  const uint64_t ended = next_use(use);
+  while (use < ended && (use % kStates == kFull || use % kStates == kInQuery)) {
+    const uint64_t after = use % kStates == kFull ? ended : in_state(use, kCancelled);
+    if (entry.use.compare_exchange_strong(use, after)) return;
+  }
 }
 
 void PendingImports::cancel(uint64_t address) noexcept {
   for (Entry& entry : entries_) {
-    State full = State::kFull;
-    if (entry.state.load() != State::kFull ||
-        !entry.state.compare_exchange_strong(full, State::kBusy)) {
-      continue;
-    }
-    const bool same = entry.event.address == address;
-    entry.state.store(same ? State::kEmpty : State::kFull, std::memory_order_release);
+    const uint64_t use = entry.use.load(std::memory_order_acquire);
+    if (entry.address.load(std::memory_order_relaxed) == address) cancel(entry, use);
   }
 }
 
 void PendingImports::clear() noexcept {
-  for (Entry& entry : entries_) entry.state.store(State::kEmpty);
+  for (Entry& entry : entries_) cancel(entry, entry.use.load());
 }
 
 }  // namespace tidemark::injector

@@ -124,23 +124,44 @@ class PoolTable {
 // Ids for Pool rows. The pools of PyTorch are in the same table.
 uint32_t next_pool_id() noexcept;
 
-// Imports whose size is known only from a query by the task thread.
+// Imports whose size is known only from a query by the task thread. Any thread adds and cancels;
+// the task thread takes and finishes.
+//
+//   empty ─ add ─▶ full ─ take ─▶ in query ─ finish ─▶ empty
+//                   │                └─ cancel ─▶ cancelled ─ finish ─▶ empty
+//                   └─ cancel ─▶ empty
 class PendingImports {
  public:
+  struct Query {
+    DriverEvent event{};
+    size_t entry = 0;
+  };
+
   // False: full.
   bool add(const DriverEvent& event) noexcept;
-  bool take(DriverEvent& out) noexcept;
-  // The import is closed before its size was queried: its address may be reused soon.
+  bool take(Query& out) noexcept;
+  // False: the import was closed since take(). Its address may have been in use for something else
+  // when the driver was asked for its size.
+  bool finish(const Query& query) noexcept;
+  // The import is about to be closed.
   void cancel(uint64_t address) noexcept;
   void clear() noexcept;
 
  private:
   static constexpr size_t kEntries = 256;
-  enum class State : uint8_t { kEmpty, kBusy, kFull };
+  enum State : uint64_t { kEmpty, kBusy, kFull, kInQuery, kCancelled, kStates };
   struct Entry {
-    std::atomic<State> state{State::kEmpty};
+    // A state, plus kStates for each earlier use of the entry, so that cancel() cannot hit a later
+    // one.
+    std::atomic<uint64_t> use{kEmpty};
+    std::atomic<uint64_t> address{0};
     DriverEvent event{};
   };
+  static uint64_t in_state(uint64_t use, State state) noexcept {
+    return use - use % kStates + state;
+  }
+  static uint64_t next_use(uint64_t use) noexcept { return in_state(use, kStates); }
+  static void cancel(Entry& entry, uint64_t use) noexcept;
   std::array<Entry, kEntries> entries_{};
 };
 

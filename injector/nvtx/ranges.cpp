@@ -1,12 +1,12 @@
 #include "injector/nvtx/ranges.h"
 
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <string_view>
 
 #include "abi/nvtx.h"
 #include "injector/nccl/operations.h"
+#include "injector/process/environment.h"
 #include "injector/process/own_scope.h"
 #include "injector/process/utf8.h"
 #include "injector/recorder/recorder.h"
@@ -284,7 +284,7 @@ bool install_nvtx(NvtxExportTable export_table) noexcept {
 // With TIDEMARK_NVTX=0 no functions are filled in: NVTX then costs nothing.
 extern "C" __attribute__((visibility("default"))) int InitializeInjectionNvtx2(
     tidemark::injector::NvtxExportTable export_table) {
-  const char* const wanted = std::getenv("TIDEMARK_NVTX");
+  const char* const wanted = tidemark::injector::process_environment("TIDEMARK_NVTX");
   if (wanted != nullptr && std::strcmp(wanted, "0") == 0) return 0;
   return tidemark::injector::install_nvtx(export_table) ? 1 : 0;
 }

@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 
 #include "proto/base/pages.h"
@@ -37,16 +36,10 @@ const char* copy_of(char** entries) {
   return copy;
 }
 
-}  // namespace
-
-void keep_environment() noexcept {
-  if (environ != nullptr) g_kept.store(copy_of(environ), std::memory_order_release);
-}
-
-void keep_first_environment() noexcept {
-  if (g_kept.load() != nullptr) return;
+// The environment that the process was started with; "" if it cannot be read.
+const char* first_environment() {
   const int fd = ::open("/proc/self/environ", O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return;
+  if (fd < 0) return "";
   auto* const copy = static_cast<char*>(map_pages(kLargest));
   size_t size = 0;
   while (copy != nullptr && size < kLargest - 2) {
@@ -56,27 +49,33 @@ void keep_first_environment() noexcept {
     size += static_cast<size_t>(n);
   }
   ::close(fd);
-  const char* none = nullptr;
-  if (copy != nullptr) g_kept.compare_exchange_strong(none, copy);
+  return copy != nullptr ? copy : "";
+}
+
+const char* kept() {
+  const char* entries = g_kept.load(std::memory_order_acquire);
+  if (entries != nullptr) return entries;
+  const char* const first = first_environment();
+  return g_kept.compare_exchange_strong(entries, first) ? first : entries;
+}
+
+}  // namespace
+
+void keep_environment() noexcept {
+  if (environ != nullptr) g_kept.store(copy_of(environ), std::memory_order_release);
 }
 
 const char* process_environment(const char* name) noexcept {
-  const char* entry = g_kept.load(std::memory_order_acquire);
-  if (entry == nullptr) return std::getenv(name);
   const size_t size = std::strlen(name);
-  for (; *entry != '\0'; entry += std::strlen(entry) + 1) {
+  for (const char* entry = kept(); *entry != '\0'; entry += std::strlen(entry) + 1) {
     if (std::strncmp(entry, name, size) == 0 && entry[size] == '=') return entry + size + 1;
   }
   return nullptr;
 }
 
 void each_variable(void (*visit)(const char* entry, void* context), void* context) noexcept {
-  if (const char* entry = g_kept.load(std::memory_order_acquire)) {
-    for (; *entry != '\0'; entry += std::strlen(entry) + 1) visit(entry, context);
-    return;
-  }
-  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-    visit(*entry, context);
+  for (const char* entry = kept(); *entry != '\0'; entry += std::strlen(entry) + 1) {
+    visit(entry, context);
   }
 }
 

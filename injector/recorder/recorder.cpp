@@ -36,7 +36,8 @@ constexpr uint32_t kLeaveTimeoutMs =
 constexpr long kPageBytes = 4096;
 
 constinit Recorder the_recorder;
-constinit PidLock lifecycle;                // start() and the hooks
+// start() and the hooks; held while files are created, which can hang.
+constinit PidLock lifecycle{PidLock::Use::kForeignCalls};
 constinit std::atomic<Session*> current{};  // also while stop() has closed the gate
 constinit char latest_path[PATH_MAX] = "";  // under lifecycle
 constinit Errand hooks[kMostErrands] = {};
@@ -47,6 +48,7 @@ constinit bool prepared = false;
 constinit bool disabled = false;
 
 std::atomic_flag said_no_thread;
+std::atomic_flag said_busy;
 std::atomic_flag said_unfinished;
 
 // A forked child has one thread, a copy of the parent's memory, and the parent's ring still mapped.
@@ -205,9 +207,13 @@ Recorder& recorder() noexcept {
 bool Recorder::start(const RecorderOptions& options) noexcept {
   const int host_errno = errno;
   const SignalShield shield;  // a file size limit must not kill the host with SIGXFSZ
-  lifecycle.lock();
-  const bool on = start_locked(options);
-  lifecycle.unlock();
+  bool on = false;
+  if (lifecycle.lock_for(kTaskTimeoutMs)) {
+    on = start_locked(options);
+    lifecycle.unlock();
+  } else {
+    complain(said_busy, "another start of the recording hangs in the file system");
+  }
   errno = host_errno;
   return on;
 }
@@ -294,7 +300,7 @@ void Recorder::run_task_soon(Task run) noexcept {
 }
 
 bool Recorder::add_finish_hook(Task run, void* context) noexcept {
-  lifecycle.lock();
+  if (!lifecycle.lock_for(kTaskTimeoutMs)) return false;
   const bool room = hook_count < std::size(hooks);
   if (room) hooks[hook_count++] = {run, context};
   lifecycle.unlock();

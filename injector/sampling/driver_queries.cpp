@@ -154,10 +154,11 @@ uint64_t size_of_import(uint64_t address) {
 // The row of an import was recorded without its size. The same row again, with the size, replaces
 // it: same time, same correlation, same address.
 void complete_imports() {
-  DriverEvent event{};
-  while (driver_objects().imports.take(event)) {
-    event.size_bytes = size_of_import(event.address);
-    if (event.size_bytes != 0) recorder().record(event);
+  PendingImports& imports = driver_objects().imports;
+  PendingImports::Query query;
+  while (imports.take(query)) {
+    query.event.size_bytes = size_of_import(query.event.address);
+    if (imports.finish(query) && query.event.size_bytes != 0) recorder().record(query.event);
   }
 }
 

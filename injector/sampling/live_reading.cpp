@@ -6,6 +6,8 @@
 #include <cstdio>
 
 #include "injector/driver/objects.h"
+#include "injector/process/own_scope.h"
+#include "injector/recorder/task_thread.h"
 #include "injector/sampling/driver_queries.h"
 #include "injector/sampling/nvml_library.h"
 #include "injector/sampling/nvml_sampler.h"
@@ -37,18 +39,23 @@ void ask_nvml(const NvmlLibrary& nvml, const DeviceFacts& facts, LiveDevice& dev
   device.process_bytes = listed[own].used_bytes;
 }
 
-}  // namespace
+// Written by the task thread. The control thread reads it only when that has finished.
+LiveReading g_reading;
 
-size_t read_live(std::span<LiveDevice> out) noexcept {
+void read(void*) noexcept {
+  g_reading.count = 0;
   const uint64_t devices = driver_is_initialised() ? devices_with_context() : 0;
-  if (devices == 0) return 0;
+  if (devices == 0) return;
+  const OwnScope own;
   NvmlLibrary nvml;
   nvml.open();
-  size_t count = 0;
   for (int64_t device = 0; device < static_cast<int64_t>(kMaxDevices); ++device) {
     DeviceFacts facts;
-    if ((devices >> device & 1) == 0 || count == out.size() || !ask_device(device, facts)) continue;
-    LiveDevice& live = out[count++];
+    if ((devices >> device & 1) == 0 || g_reading.count == g_reading.devices.size() ||
+        !ask_device(device, facts)) {
+      continue;
+    }
+    LiveDevice& live = g_reading.devices[g_reading.count++];
     live = LiveDevice();
     live.ordinal = device;
     std::snprintf(live.name, sizeof live.name, "%s", facts.name);
@@ -56,7 +63,16 @@ size_t read_live(std::span<LiveDevice> out) noexcept {
     ask_nvml(nvml, facts, live);
   }
   nvml.close();
-  return count;
+}
+
+}  // namespace
+
+bool read_live(LiveReading& out) noexcept {
+  constexpr uint32_t kPatienceMs = 2000;
+  const Errand errand{read, nullptr};
+  if (!run_on_task_thread({&errand, 1}, kPatienceMs)) return false;
+  out = g_reading;
+  return true;
 }
 
 }  // namespace tidemark::injector

@@ -1,9 +1,9 @@
 // Current readings of the cards for a tool outside the process: from NVML alone.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 namespace tidemark::injector {
 
@@ -19,8 +19,13 @@ struct LiveDevice {
   bool process_known = false;
 };
 
-// Reads the devices on which this process has a context; returns their number. Opens and closes
-// NVML, which takes milliseconds. Control thread.
-size_t read_live(std::span<LiveDevice> out) noexcept;
+// Reads the devices on which this process has a context. Opens and closes NVML, which takes
+// milliseconds; on the task thread, since NVML and the driver may hang. False: they did not answer
+// in time. Control thread.
+struct LiveReading {
+  std::array<LiveDevice, kMaxLiveDevices> devices;
+  size_t count = 0;
+};
+bool read_live(LiveReading& out) noexcept;
 
 }  // namespace tidemark::injector

@@ -1,6 +1,7 @@
 """Attaches to a PyTorch job on a real GPU, and compares the captures with the job's own statistics.
 
     python3 attach.py check TIDEMARK INJECTOR FOLDER [REPEATS]     all checks; exit 0 if they pass
+    python3 attach.py cycles TIDEMARK INJECTOR FOLDER [60]         attaches and detaches that often
     python3 attach.py train FOLDER STEPS PAUSE,PAUSE,…             the job itself
 
 After every step the job writes torch's memory statistics, with the time, to FOLDER/steps.jsonl. At
@@ -19,6 +20,7 @@ import time
 import urllib.parse
 
 STEPS, PAUSES = 120, (20, 60, 100)
+CYCLE_STEPS = 2000
 
 
 # ---- the job --------------------------------------------------------------------------------
@@ -98,7 +100,7 @@ def wait_for(condition, seconds=300):
 
 
 class Job:
-    def __init__(self, folder, pauses, **environment):
+    def __init__(self, folder, pauses, steps=STEPS, **environment):
         self.folder = folder
         folder.mkdir(parents=True)
         self.control = folder / "control"
@@ -107,7 +109,7 @@ class Job:
         variables.update(TIDEMARK_CONTROL_DIR=str(self.control), CUBLAS_WORKSPACE_CONFIG=":4096:8",
                          **environment)
         self.process = subprocess.Popen(
-            [sys.executable, __file__, "train", folder, str(STEPS), ",".join(map(str, pauses))],
+            [sys.executable, __file__, "train", folder, str(steps), ",".join(map(str, pauses))],
             env=variables, stdout=subprocess.PIPE, text=True)
 
     def paused(self, step):
@@ -249,9 +251,41 @@ class Check:
         return {"loss": results[0][0], "sum": results[0][1]}
 
 
+    def cycles(self, count):
+        """Attaches and detaches while the job trains; it goes on past its last step afterwards."""
+        last = CYCLE_STEPS - 1
+        plain = Job(self.folder / "cycles-plain", (), CYCLE_STEPS).end()
+        job = Job(self.folder / "cycles-job", (last,), CYCLE_STEPS, **self.armed())
+        job.ask("status")
+        whole = 0
+        for _ in range(count):
+            trace = job.ask("start", out=self.folder / "cycles-captures")["trace"]
+            time.sleep(0.05)
+            ended = job.ask("stop")
+            info = subprocess.run([self.tidemark, "info", trace], stdout=subprocess.DEVNULL)
+            whole += info.returncode == 0 and int(ended["rows"]) > 0 and ended["dropped"] == "0"
+        self.say(whole == count, f"{whole} of {count} captures are whole")
+        job.paused(last)
+        job.go_on(last)
+        result = job.end()
+        for key in ("loss", "sum"):
+            self.say(result[key] == plain[key], f"{key} {result[key]}, without tidemark {plain[key]}")
+
+
+def checker_of(tidemark, injector, folder):
+    return Check(pathlib.Path(tidemark).resolve(), pathlib.Path(injector).resolve(),
+                 pathlib.Path(folder).resolve())
+
+
+def check_cycles(tidemark, injector, folder, count=60):
+    checker = checker_of(tidemark, injector, folder)
+    checker.cycles(int(count))
+    print(f"{checker.failures} wrong")
+    return 1 if checker.failures else 0
+
+
 def check(tidemark, injector, folder, repeats=5):
-    folder = pathlib.Path(folder).resolve()
-    checker = Check(pathlib.Path(tidemark).resolve(), pathlib.Path(injector).resolve(), folder)
+    checker = checker_of(tidemark, injector, folder)
     plain = checker.idle(int(repeats))
     checker.attached(plain, armed=True)
     checker.attached(plain, armed=False)
@@ -263,7 +297,7 @@ def main():
     if sys.argv[1] == "train":
         pauses = [int(step) for step in sys.argv[4].split(",") if step]
         return train(pathlib.Path(sys.argv[2]), int(sys.argv[3]), pauses)
-    return check(*sys.argv[2:])
+    return {"check": check, "cycles": check_cycles}[sys.argv[1]](*sys.argv[2:])
 
 
 if __name__ == "__main__":

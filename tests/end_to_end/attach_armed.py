@@ -71,10 +71,16 @@ class Attach(unittest.TestCase):
             self.assertNotIn(library, host.maps())
         self.assertEqual([name for name in host.files() if "out" in name], [])
         self.assertEqual(oct(self.control.stat().st_mode & 0o777), "0o700")
+        # `tidemark ps` of other tests contacts every process of the machine. With its directory out
+        # of the way nobody can connect, so that whatever wakes the thread now comes from itself.
+        hidden = self.path / "hidden"
+        self.control.rename(hidden)
         time.sleep(0.1)
         before = host.switches("tidemark-ctl")
         time.sleep(1)
         self.assertEqual(host.switches("tidemark-ctl"), before)
+        hidden.rename(self.control)
+        self.assertEqual(host.ask("status")["state"], "armed")
         status = pathlib.Path(f"/proc/{host.pid}/status").read_text()
         task = next(t for t in pathlib.Path(f"/proc/{host.pid}/task").iterdir()
                     if (t / "comm").read_text().strip() == "tidemark-ctl")
@@ -85,6 +91,28 @@ class Attach(unittest.TestCase):
         self.assertEqual(host.end(), ("sum 0", 0, ""))
         self.assertFalse(self.out.exists())
         self.assertEqual(list(self.control.iterdir()), [])
+
+    def test_a_hanging_cupti_leaves_the_process_in_reach(self):
+        host = self.started(SIMGPU_HANG="subscribe")
+        for _ in range(2):
+            started = host.ask("start", out=self.out)
+            self.assertEqual(host.ask("status")["state"], "recording")
+            host.ask("stop")
+            report, _ = self.report(started["trace"])
+            self.assertIn("did not answer within 2 s", json.dumps(report))
+        self.assertEqual(host.end(), ("sum 0", 0, ""))
+
+    def test_a_hanging_nvml_leaves_the_process_in_reach(self):
+        host = self.started(SIMGPU_HANG="nvml")
+        for _ in range(2):
+            with self.assertRaisesRegex(Refused, "did%20not%20answer|did not answer"):
+                host.ask("live")
+            self.assertEqual(host.ask("status")["state"], "armed")
+        listed = subprocess.run([TIDEMARK, "ps"], text=True, check=True, stdout=subprocess.PIPE,
+                                timeout=120, env=dict(os.environ, TIDEMARK_CONTROL_DIR=str(
+                                    self.control)))
+        self.assertIn(str(host.pid), listed.stdout)
+        self.assertEqual(host.end(), ("sum 0", 0, ""))
 
     def test_status_identifies_the_process(self):
         host = self.started(RANK="3", WORLD_SIZE="8", LOCAL_RANK="1", TORCHELASTIC_RUN_ID="seven")

@@ -352,6 +352,9 @@ class ChangingEnvironment:
     """What another thread may see while the program calls setenv(): pointers to freed memory."""
 
     def __enter__(self):
+        # Real PyTorch has loaded the C++ library, whose constructor reads the environment. Where the
+        # stand-ins are linked without it, the bridge would be the first to load it.
+        ctypes.CDLL("libstdc++.so.6")
         libc = ctypes.CDLL(None)
         for i in range(100):
             libc.setenv(f"CHANGED_{i}".encode(), b"1", 1)

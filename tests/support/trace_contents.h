@@ -23,6 +23,8 @@ struct TraceContents {
   std::vector<ClockSample> clock_samples;
   std::vector<Counter> counters;
   std::vector<Health> health;
+  std::vector<Kernel> kernels;
+  std::vector<Setting> settings;
   std::vector<uint32_t> repeated_strings;  // ids that occur twice
   Damage damage;
 
@@ -66,6 +68,8 @@ inline TraceContents read_trace(const std::string& path) {
   load(all.clock_samples);
   load(all.counters);
   load(all.health);
+  load(all.kernels);
+  load(all.settings);
   all.damage = reader->damage();
   all.damage += decoder.damage();
   return all;

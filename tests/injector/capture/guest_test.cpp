@@ -47,6 +47,55 @@ TEST(CaptureGuest, AnotherToolHoldsCupti) {
   EXPECT_TRUE(has_counter(trace, CounterKind::kDeviceUsed)) << "NVML still works";
 }
 
+std::string setting(const TraceContents& trace, const std::string& key) {
+  for (const Setting& row : trace.settings) {
+    if (trace.strings.at(row.key) == key) return trace.strings.at(row.value);
+  }
+  return "";
+}
+
+constexpr int kLaunches = 7;
+const std::string kKernels = kHost + " kernels " + std::to_string(kLaunches);
+
+// From CUDA 13.3 on.
+TEST(CaptureGuest, ToolsThatShareCuptiBothGetEverything) {
+  CaptureRun run;
+  run.with("SIMGPU_CUPTI_SHARED", "1").with("RIVAL_SUBSCRIBES", "shared");
+  run.with("TIDEMARK_CHAIN", TIDEMARK_CAPTURE_RIVAL);
+  const TraceContents trace = run.run(kKernels).trace();
+  EXPECT_EQ(run.exit_status(), 0);
+  EXPECT_EQ(run.errors(), "");
+  EXPECT_EQ(run.output(), "rival started\nrival: 2 callbacks, 7 kernels\n");
+  EXPECT_EQ(allocations(trace), 1u);
+  EXPECT_EQ(trace.kernels.size(), static_cast<size_t>(kLaunches));
+  EXPECT_EQ(setting(trace, "cupti_subscription"), "shared with other tools");
+}
+
+// The library has the calls, the driver does not allow them: as before 13.3.
+TEST(CaptureGuest, CuptiThatCannotBeSharedIsUsedAlone) {
+  for (const char* const how : {"refused", "0"}) {
+    CaptureRun run;
+    run.with("SIMGPU_CUPTI_SHARED", how);
+    const TraceContents trace = run.run(kKernels).trace();
+    EXPECT_EQ(run.errors(), "");
+    EXPECT_EQ(allocations(trace), 1u);
+    EXPECT_EQ(trace.kernels.size(), static_cast<size_t>(kLaunches));
+    EXPECT_EQ(setting(trace, "cupti_subscription"),
+              "alone; other tools cannot use CUPTI meanwhile");
+  }
+}
+
+// A tool that uses the old calls keeps CUPTI for itself, whatever we could do.
+TEST(CaptureGuest, ASharedCuptiIsNotTakenFromAToolThatHoldsItAlone) {
+  CaptureRun run;
+  run.with("SIMGPU_CUPTI_SHARED", "1").with("RIVAL_SUBSCRIBES", "1");
+  const TraceContents trace =
+      run.with("TIDEMARK_CHAIN", TIDEMARK_CAPTURE_RIVAL).run(kHost + " hold 1").trace();
+  EXPECT_EQ(run.exit_status(), 0);
+  EXPECT_EQ(run.complaints(), 1u) << run.errors();
+  EXPECT_TRUE(has_health(trace, HealthKind::kSourceMissing, "holds CUPTI"));
+}
+
 TEST(CaptureGuest, AChainedLibraryIsStartedAndBothWork) {
   CaptureRun run;
   const TraceContents trace =

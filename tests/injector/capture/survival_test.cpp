@@ -242,6 +242,21 @@ INSTANTIATE_TEST_SUITE_P(Survival, SurvivalHang,
                            return name;
                          });
 
+// CUPTI does not return from the subscription, inside the program's cuInit().
+TEST(Survival, CuptiThatHangsWhenItIsStarted) {
+  const ScratchDirectory directory;
+  const Ended ended = compare({"return"}, directory.path(), {{"SIMGPU_HANG", "subscribe"}});
+  EXPECT_TRUE(exits<0>(ended.status)) << ended.status;
+  const std::vector<std::string> traces = directory.files(".tmk");
+  ASSERT_EQ(traces.size(), 1U);
+  const TraceContents trace = read_trace(traces[0]);
+  EXPECT_TRUE(std::any_of(trace.health.begin(), trace.health.end(), [&](const Health& row) {
+    return row.kind == HealthKind::kSourceMissing &&
+           trace.strings.at(row.detail).find("did not answer within 2 s; the beginning") !=
+               std::string::npos;
+  }));
+}
+
 TEST(Survival, AllocationsUnderTheLoadersLock) {
   const ScratchDirectory directory;
   const Ended ended = compare({"load", TIDEMARK_ALLOCATING_CONSTRUCTOR}, directory.path(),

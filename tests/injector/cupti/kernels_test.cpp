@@ -26,6 +26,7 @@ CUptiResult take_callbacks(CUpti_BuffersCallbackRequestFunc request,
 CuptiFunctions functions(uint32_t version) {
   CuptiFunctions f{};
   f.version = version;
+  f.subscribe = [](CUpti_SubscriberHandle*, CUpti_CallbackFunc, void*) { return CUPTI_SUCCESS; };
   f.activity_enable = [](CUpti_ActivityKind) { return CUPTI_SUCCESS; };
   f.activity_disable = [](CUpti_ActivityKind) { return CUPTI_SUCCESS; };
   f.activity_register_callbacks = take_callbacks;
@@ -34,6 +35,12 @@ CuptiFunctions functions(uint32_t version) {
     return CUPTI_ERROR_INVALID_PARAMETER;
   };
   return f;
+}
+
+CuptiSubscription subscribed(const CuptiFunctions& cupti) {
+  CuptiSubscription subscription;
+  EXPECT_EQ(subscription.open(cupti, nullptr), CUPTI_SUCCESS);
+  return subscription;
 }
 
 uint8_t* request(size_t& size) {
@@ -50,7 +57,8 @@ bool mapped(uint8_t* memory, size_t bytes) {
 
 TEST(KernelsTest, ABufferOfAnotherClientIsLeftAlone) {
   const CuptiFunctions cupti = functions(130000);
-  ASSERT_TRUE(start_kernels(cupti, Options()));
+  const CuptiSubscription subscription = subscribed(cupti);
+  ASSERT_TRUE(start_kernels(subscription, Options()));
   constexpr size_t kBytes = 4 << 20;
   void* const foreign =
       ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -68,14 +76,16 @@ TEST(KernelsTest, RecordsOfAnUnknownVersionAreNotAskedFor) {
     ADD_FAILURE();
     return CUPTI_SUCCESS;
   };
-  EXPECT_FALSE(start_kernels(cupti, Options()));
+  const CuptiSubscription subscription = subscribed(cupti);
+  EXPECT_FALSE(start_kernels(subscription, Options()));
   stop_kernels();
 }
 
 // CUPTI before 12.9 crashes without a buffer, so it gets one that nobody reads.
 TEST(KernelsTest, BuffersBeyondThePoolAreFreedWhenTheyComeBack) {
   const CuptiFunctions cupti = functions(18);
-  ASSERT_TRUE(start_kernels(cupti, Options()));
+  const CuptiSubscription subscription = subscribed(cupti);
+  ASSERT_TRUE(start_kernels(subscription, Options()));
   size_t bytes = 0;
   std::vector<uint8_t*> buffers;
   for (int i = 0; i < 65; ++i) buffers.push_back(request(bytes));
