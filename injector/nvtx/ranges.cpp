@@ -1,6 +1,7 @@
 #include "injector/nvtx/ranges.h"
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <string_view>
 
