@@ -190,8 +190,16 @@ TEST_F(Sharing, IpcMemoryCountsInItsOwnerOnly) {
 }
 
 // Without a shared folder, NVML queries the driver of its own process.
-TEST_F(SimGpu, NvmlSeesThisProcess) {
-  setenv("SIMGPU_PID_OFFSET", "1000000", 1);
+// The driver reads the environment when it is first used.
+class SimGpuInContainer : public SimGpu {
+ protected:
+  void SetUp() override {
+    setenv("SIMGPU_PID_OFFSET", "1000000", 1);
+    SimGpu::SetUp();
+  }
+};
+
+TEST_F(SimGpuInContainer, NvmlSeesThisProcess) {
   ASSERT_EQ(NVML(nvmlInit_v2)(), NVML_SUCCESS);
   nvmlDevice_t device = nullptr;
   ASSERT_EQ(NVML(nvmlDeviceGetHandleByIndex_v2)(0, &device), NVML_SUCCESS);
