@@ -30,7 +30,7 @@ namespace {
 
 // How long the end of a process may wait for tidemark.
 constexpr uint32_t kFinishTimeoutMs = 10'000;
-constexpr uint32_t kTaskTimeoutMs = 2'000;
+constexpr uint32_t kTaskTimeoutMs = 1'500;
 constexpr uint32_t kLeaveTimeoutMs =
     50;  // for threads inside the recorder, which takes nanoseconds
 constexpr long kPageBytes = 4096;
@@ -225,7 +225,7 @@ RecordingEnd Recorder::stop() noexcept {
   const bool answered = run_finish_hooks();
   if (!answered) {
     report(HealthKind::kSourceMissing, 0,
-           "last readings: the driver, CUPTI or NVML did not answer within 2 s");
+           "last readings: the driver, CUPTI or NVML did not answer within 1.5 s");
   }
   // The thread that gets the session ends it.
   session = current.exchange(nullptr, std::memory_order_acq_rel);
