@@ -91,7 +91,6 @@ CounterCurves::CounterCurves(PerfettoPackets& packets, PerfettoTracks& tracks,
                              const ExportProcess& process, const AllocationHistory& model,
                              const TimeRange& range, int64_t clock_start_ns)
     : packets_(packets),
-      process_(process),
       model_(model),
       range_(range),
       clock_start_ns_(clock_start_ns),

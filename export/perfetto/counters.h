@@ -38,7 +38,6 @@ class CounterCurves {
   void put(const CounterSample& sample);
 
   PerfettoPackets& packets_;
-  const ExportProcess& process_;
   const AllocationHistory& model_;
   TimeRange range_;
   int64_t clock_start_ns_;
