@@ -98,6 +98,25 @@ void Shell::set_model(std::shared_ptr<const Model> model) {
   panels_.forget_trace();
   model_ = std::move(model);
   selection_.reset(*model_);
+  opened_on_finding_ = false;
+  version_opened_ = selection_.version();
+  open_on_finding();
+}
+
+void Shell::open_on_finding() {
+  if (model_ == nullptr || !model_->report_ready || opened_on_finding_) return;
+  opened_on_finding_ = true;
+  if (selection_.version() != version_opened_ || !selection_.view.shows_all()) return;
+  const std::optional<size_t> finding = finding_to_open(*model_);
+  if (!finding && model_->ooms.empty()) return;
+  if (finding) {  // otherwise the cursor is at an error already
+    if (const auto place = place_of(*model_, model_->report.findings[*finding]); place) {
+      show_proof(*model_, selection_, *place);
+      selection_.view.fit();
+    }
+  }
+  // Where only one of the two has space, the finding comes first.
+  selection_.requests.beside = std::exchange(selection_.requests.panel, FindingsPanel::kTitle);
 }
 
 void Shell::show_error(const std::string& message) {
@@ -110,22 +129,31 @@ void Shell::set_dark(bool dark) {
 }
 
 bool Shell::show_only(const std::string& panel) {
-  const size_t colon = panel.find(':');
-  only_ = Panels::find(panel.substr(0, colon));
-  if (only_ == nullptr) return false;
-  for (size_t at = colon; at != std::string::npos;) {
-    const size_t end = panel.find(':', at + 1);
-    if (!panels_.show_as(*only_, selection_, panel.substr(at + 1, end - at - 1))) return false;
-    at = end;
-  }
-  return true;
+  only_ = panels_.choose(panel, selection_);
+  return only_ != nullptr;
+}
+
+void Shell::apply_start() {
+  const std::optional<StartView> start = std::exchange(start_, std::nullopt);
+  if (!start) return;
+  if (const Status s = go_to_start(*start, *model_, selection_); !s) error_ = s.error().message;
+  const Panels::Entry* panel =
+      start->panel.empty() ? nullptr : panels_.choose(start->panel, selection_);
+  if (panel == nullptr) return;
+  front_ = static_cast<int>(panel - Panels::entries().data());
+  opened_on_finding_ = true;  // what was asked for stays in front
 }
 
 void Shell::take_loaded() {
   for (Loader* loader : {&loader_, &other_loader_, &follow_loader_}) {
-    if (loader->attach_insight() && model_ != nullptr) selection_.blocks_changed(*model_);
+    if (loader->attach_insight() && model_ != nullptr) {
+      const bool untouched = selection_.version() == version_opened_;
+      selection_.blocks_changed(*model_);
+      if (untouched) version_opened_ = selection_.version();
+    }
     if (const Status status = loader->attach_report(); !status) error_ = status.error().message;
   }
+  open_on_finding();
   auto outcome = loader_.take();
   if (!outcome) return;
   if (!*outcome) {
@@ -133,12 +161,25 @@ void Shell::take_loaded() {
     return;
   }
   set_model(**outcome);
+  apply_start();
   config_.note_recent(loader_.path());
   config_.save();
 }
 
 void Shell::handle_keys() {
+  if (model_ != nullptr && panels_.timeline.search.take_typed(selection_.highlights.search)) return;
   if (ImGui::GetIO().WantTextInput) return;
+  if (model_ != nullptr && pressed(Command::kSearch)) {
+    panels_.timeline.search.ask_for_focus();
+    selection_.requests.panel = TimelinePanel::kTitle;  // the search field is in this panel
+    // Other keys of the same frame belong to the search.
+    ImGuiIO& io = ImGui::GetIO();
+    if (!io.InputQueueCharacters.empty()) {
+      io.InputQueueCharacters.erase(io.InputQueueCharacters.begin());
+    }
+    panels_.timeline.search.take_typed(selection_.highlights.search);
+    return;
+  }
   if (dialogs_.visible() && pressed(Command::kClear)) {
     dialogs_.close();
     return;

@@ -39,6 +39,14 @@ bool begin_strip(const char* id, ImGuiDir side, Rgb colour, int alpha) {
   return open;
 }
 
+// Whether two panels are tabs of one group, so that one covers the other.
+bool in_one_group(const char* a, const char* b) {
+  const ImGuiWindow* first = a == nullptr ? nullptr : ImGui::FindWindowByName(a);
+  const ImGuiWindow* second = ImGui::FindWindowByName(b);
+  return first != nullptr && second != nullptr && first->DockNode != nullptr &&
+         first->DockNode == second->DockNode;
+}
+
 bool begin_page(const char* id) {
   const ImGuiViewport* viewport = ImGui::GetMainViewport();
   ImGui::SetNextWindowPos(viewport->WorkPos);
@@ -73,7 +81,7 @@ void Shell::draw_menu() {
     }
     if (item("Reload", Command::kReload, trace)) reload();
     if (ImGui::MenuItem("Follow as it grows", nullptr, follow_)) follow(!follow_);
-    if (item("Export for Perfetto...", Command::kExport, trace)) {
+    if (item("Export...", Command::kExport, trace)) {
       dialogs_.exporter.show(*model_, selection_);
     }
     if (item("Save a screenshot", Command::kPicture)) picture_wanted = true;
@@ -226,12 +234,18 @@ void Shell::draw_panels() {
       ImGuiDockNodeFlags_NoWindowMenuButton | ImGuiDockNodeFlags_NoCloseButton);
   const bool detail = std::exchange(selection_.requests.details, false);
   const char* wanted = std::exchange(selection_.requests.panel, nullptr);
-  int index = 0;
+  const char* beside = std::exchange(selection_.requests.beside, nullptr);
+  if (front_ >= 0) {
+    wanted = Panels::entries()[static_cast<size_t>(std::exchange(front_, -1))].title;
+  }
+  if (beside != nullptr && in_one_group(wanted, beside)) beside = nullptr;
+  const auto asked_for = [&](std::string_view title) {
+    return (detail && title == DetailPanel::kTitle) || (wanted != nullptr && title == wanted) ||
+           (beside != nullptr && title == beside);
+  };
   for (const Panels::Entry& panel : Panels::entries()) {
     const std::string_view title = panel.title;
-    const bool in_front = index++ == front_ || (detail && title == DetailPanel::kTitle) ||
-                          (wanted != nullptr && title == wanted);
-    if (in_front) ImGui::SetNextWindowFocus();
+    if (asked_for(title)) ImGui::SetNextWindowFocus();
     // In the timeline the wheel zooms.
     const ImGuiWindowFlags flags =
         title == TimelinePanel::kTitle
@@ -245,8 +259,10 @@ void Shell::draw_panels() {
     for (const char* title : {MomentPanel::kTitle, MapPanel::kTitle, TimelinePanel::kTitle}) {
       ImGui::SetWindowFocus(title);
     }
+    for (const Panels::Entry& panel : Panels::entries()) {
+      if (asked_for(panel.title)) ImGui::SetWindowFocus(panel.title);
+    }
   }
-  front_ = -1;
 }
 
 void Shell::draw_only() {

@@ -8,6 +8,7 @@
 
 #include "tests/support/drawn_text.h"
 #include "tests/support/panel_fixture.h"
+#include "viewer/app/draw_hash.h"
 #include "viewer/widgets/key_table.h"
 
 namespace tidemark::view {
@@ -158,6 +159,71 @@ TEST_F(Program, FilesAreDropped) {
   shell_->drop({a}, false);
   wait();
   EXPECT_EQ(selection().comparison.other(), nullptr) << "a new trace starts without a comparison";
+}
+
+TEST_F(Program, AWindowStartsWithThePanelTimeAndSearchOfTheCommandLine) {
+  const std::string path = recorded("torch/training.tier2.tmk");
+  const auto loaded = load_model(path);
+  ASSERT_TRUE(loaded);
+  const AllocationHistory& memory = *(*loaded)->lanes[0].memory;
+  const int64_t after_ns = memory.time_ns[memory.event_count() / 2] - (*loaded)->trace.start_ns;
+  const int64_t after_us = after_ns / 1000 + 1;
+  shell_->start_with({"tables:kernels", std::to_string(after_us) + "us", "forward"});
+  shell_->open(path);
+  wait();
+  ASSERT_EQ(shown_path(), path);
+  const ImGuiWindow* tables = ImGui::FindWindowByName(TablesPanel::kTitle);
+  ASSERT_NE(tables, nullptr);
+  EXPECT_TRUE(tables->DockTabIsVisible);
+  EXPECT_TRUE(reads(TablesPanel::kTitle, "longest")) << "the table of kernels";
+  EXPECT_EQ(selection().cursor.time(model()), static_cast<double>(after_us) * 1e3);
+  EXPECT_EQ(selection().highlights.search, "forward");
+  // The next trace starts as usual.
+  shell_->open(recorded("torch/inference.tier1.tmk"));
+  wait();
+  EXPECT_TRUE(selection().highlights.search.empty());
+
+  shell_->start_with({"", "oom", ""});
+  shell_->open(recorded("torch/inference.tier1.tmk"));
+  wait();
+  EXPECT_NE(shell_->error().find("no allocation failed"), std::string::npos) << shell_->error();
+
+  EXPECT_TRUE(check_start({"map:age", "1.5s", ""}));
+  EXPECT_TRUE(check_start({}));
+  EXPECT_FALSE(check_start({"cellar", "", ""}));
+  EXPECT_FALSE(check_start({"map:smell", "", ""}));
+  EXPECT_FALSE(check_start({"", "noon", ""}));
+}
+
+// Typed faster than frames are drawn.
+TEST_F(Program, NothingTypedIntoTheSearchIsLost) {
+  open();
+  const bool dark = theme().dark;
+  ImGuiIO& io = ImGui::GetIO();
+  const auto tap = [&](ImGuiKey k, char c) {
+    io.AddKeyEvent(k, true);
+    io.AddInputCharacter(static_cast<unsigned int>(c));
+    io.AddKeyEvent(k, false);
+  };
+  tap(ImGuiKey_Slash, '/');
+  for (const char c : std::string("test")) tap(static_cast<ImGuiKey>(ImGuiKey_A + (c - 'a')), c);
+  frame(2);
+  for (const char c : std::string("data")) tap(static_cast<ImGuiKey>(ImGuiKey_A + (c - 'a')), c);
+  frame(60);
+  EXPECT_EQ(selection().highlights.search, "testdata");
+  EXPECT_EQ(theme().dark, dark) << "T switches the theme only outside of a text";
+  EXPECT_TRUE(io.WantTextInput);
+}
+
+TEST_F(Program, EqualFramesHaveEqualHashes) {
+  open();
+  frame(4);
+  const uint64_t before = hash_of(*ImGui::GetDrawData());
+  frame(1);
+  EXPECT_EQ(hash_of(*ImGui::GetDrawData()), before) << "at rest nothing is drawn again";
+  selection().step_events(model(), -1);
+  frame(2);
+  EXPECT_NE(hash_of(*ImGui::GetDrawData()), before);
 }
 
 TEST_F(Program, RecentFilesAreOfferedAndRemembered) {
