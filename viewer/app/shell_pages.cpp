@@ -39,12 +39,14 @@ bool begin_strip(const char* id, ImGuiDir side, Rgb colour, int alpha) {
   return open;
 }
 
-// Whether two panels are tabs of one group, so that one covers the other.
-bool in_one_group(const char* a, const char* b) {
-  const ImGuiWindow* first = a == nullptr ? nullptr : ImGui::FindWindowByName(a);
-  const ImGuiWindow* second = ImGui::FindWindowByName(b);
-  return first != nullptr && second != nullptr && first->DockNode != nullptr &&
-         first->DockNode == second->DockNode;
+// Shows a panel without giving it the focus: of all groups of tabs, ImGui would show only the panel
+// that got it last.
+void select_tab(const char* title) {
+  const ImGuiWindow* window = ImGui::FindWindowByName(title);
+  if (window == nullptr || window->DockNode == nullptr) return;
+  if (ImGuiTabBar* tabs = window->DockNode->TabBar; tabs != nullptr) {
+    tabs->SelectedTabId = window->TabId;
+  }
 }
 
 bool begin_page(const char* id) {
@@ -232,20 +234,17 @@ void Shell::draw_panels() {
   ImGui::DockSpaceOverViewport(
       dockspace, ImGui::GetMainViewport(),
       ImGuiDockNodeFlags_NoWindowMenuButton | ImGuiDockNodeFlags_NoCloseButton);
-  const bool detail = std::exchange(selection_.requests.details, false);
-  const char* wanted = std::exchange(selection_.requests.panel, nullptr);
-  const char* beside = std::exchange(selection_.requests.beside, nullptr);
-  if (front_ >= 0) {
+  // A new layout has no tabs yet, so requests wait for the next frame.
+  const PanelRequests requests =
+      fresh ? PanelRequests{} : std::exchange(selection_.requests, PanelRequests{});
+  const char* wanted = requests.details ? DetailPanel::kTitle : requests.panel;
+  if (front_ >= 0 && !fresh) {
     wanted = Panels::entries()[static_cast<size_t>(std::exchange(front_, -1))].title;
   }
-  if (beside != nullptr && in_one_group(wanted, beside)) beside = nullptr;
-  const auto asked_for = [&](std::string_view title) {
-    return (detail && title == DetailPanel::kTitle) || (wanted != nullptr && title == wanted) ||
-           (beside != nullptr && title == beside);
-  };
+  if (requests.beside != nullptr) select_tab(requests.beside);
   for (const Panels::Entry& panel : Panels::entries()) {
     const std::string_view title = panel.title;
-    if (asked_for(title)) ImGui::SetNextWindowFocus();
+    if (wanted != nullptr && title == wanted) ImGui::SetNextWindowFocus();
     // In the timeline the wheel zooms.
     const ImGuiWindowFlags flags =
         title == TimelinePanel::kTitle
@@ -258,9 +257,6 @@ void Shell::draw_panels() {
     // The first tab of each group is in front.
     for (const char* title : {MomentPanel::kTitle, MapPanel::kTitle, TimelinePanel::kTitle}) {
       ImGui::SetWindowFocus(title);
-    }
-    for (const Panels::Entry& panel : Panels::entries()) {
-      if (asked_for(panel.title)) ImGui::SetWindowFocus(panel.title);
     }
   }
 }

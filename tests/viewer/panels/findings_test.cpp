@@ -54,6 +54,14 @@ TEST_F(Findings, AHealthyTraceOpensAtItsPeak) {
             model().lanes[selection().cursor.lane()].memory->allocated_peak.event);
 }
 
+TEST_F(Findings, OtherProcessesBesideARunThatFitsAreNotOpened) {
+  open_file(TIDEMARK_TRACES "/torch/graphs.tier2.tmk");
+  ASSERT_EQ(model().report.findings.front().id, "other_process");
+  ASSERT_EQ(model().report.findings.front().severity, kWarning);
+  EXPECT_FALSE(in_front(FindingsPanel::kTitle));
+  EXPECT_TRUE(in_front(MapPanel::kTitle));
+}
+
 TEST_F(Findings, AReportDoesNotMoveACursorThatWasMoved) {
   shell_->open(TIDEMARK_TRACES "/ranks/guilty4");
   for (int i = 0; i < 20'000 && shell_->model() == nullptr; ++i) {

@@ -108,6 +108,8 @@ TEST_F(RecordedInteraction, CurvesCanBeSwitchedOff) {
 TEST_F(RecordedInteraction, AClickOnAHoleShowsWhatPinsIt) {
   open_file(TIDEMARK_TEST_DATA "/scenarios/varying_sizes.bad.tmk");
   key(ImGuiKey_2);
+  key(ImGuiKey_Escape);  // the finding's own hole
+  ASSERT_FALSE(selection().highlights.hole);
   ASSERT_FALSE(selection().cursor.moment(model()).state.holes.empty());
   const ImRect r = window(MapPanel::kTitle);
   const ImRect area{{r.Min.x + 190, r.Min.y + 100}, {r.Max.x - 20, r.Max.y - 10}};

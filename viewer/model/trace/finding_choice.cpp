@@ -43,7 +43,8 @@ std::vector<std::vector<size_t>> groups(size_t count, const Same& same) {
 std::optional<size_t> finding_to_open(const Model& model) {
   for (const char* severity : {kError, kWarning}) {
     for (size_t i = 0; i < model.report.findings.size(); ++i) {
-      if (model.report.findings[i].severity == severity) return i;
+      const Finding& f = model.report.findings[i];
+      if (f.severity == severity && f.id != "other_process") return i;
     }
   }
   return std::nullopt;

@@ -10,7 +10,8 @@
 
 namespace tidemark::view {
 
-// The most severe one, if it is a problem. The report must be attached.
+// The most severe one, if it is a problem of this program: memory of others next to a run that fits
+// is none. The report must be attached.
 std::optional<size_t> finding_to_open(const Model& model);
 
 // Indexes of findings that differ only in their rank or device.
