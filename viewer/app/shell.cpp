@@ -167,17 +167,17 @@ void Shell::take_loaded() {
 }
 
 void Shell::handle_keys() {
-  if (model_ != nullptr && panels_.timeline.search.take_typed(selection_.highlights.search)) return;
+  TypedAhead& search = panels_.timeline.search.ahead;
+  // Both: each passes on what it holds.
+  const bool searching = search.takes_keys();
+  if (dialogs_.open.ahead.takes_keys() || searching) return;
   if (ImGui::GetIO().WantTextInput) return;
   if (model_ != nullptr && pressed(Command::kSearch)) {
-    panels_.timeline.search.ask_for_focus();
+    search.ask();
     selection_.requests.panel = TimelinePanel::kTitle;  // the search field is in this panel
-    // Other keys of the same frame belong to the search.
-    ImGuiIO& io = ImGui::GetIO();
-    if (!io.InputQueueCharacters.empty()) {
-      io.InputQueueCharacters.erase(io.InputQueueCharacters.begin());
-    }
-    panels_.timeline.search.take_typed(selection_.highlights.search);
+    ImVector<ImWchar>& typed = ImGui::GetIO().InputQueueCharacters;
+    if (!typed.empty()) typed.erase(typed.begin());
+    search.takes_keys();
     return;
   }
   if (dialogs_.visible() && pressed(Command::kClear)) {

@@ -49,6 +49,14 @@ void select_tab(const char* title) {
   }
 }
 
+// The window is cleared in the colour of panels, so those in it need no background of their own: it
+// would be most of what a software renderer draws.
+bool is_docked(const char* title) {
+  const ImGuiWindow* window = ImGui::FindWindowByName(title);
+  return window != nullptr && window->DockNode != nullptr &&
+         ImGui::DockNodeGetRootNode(window->DockNode)->IsDockSpace();
+}
+
 bool begin_page(const char* id) {
   const ImGuiViewport* viewport = ImGui::GetMainViewport();
   ImGui::SetNextWindowPos(viewport->WorkPos);
@@ -231,9 +239,11 @@ void Shell::draw_panels() {
     build_layout(dockspace);
     layout_wanted_ = false;
   }
+  ImGui::PushStyleColor(ImGuiCol_WindowBg, 0);
   ImGui::DockSpaceOverViewport(
       dockspace, ImGui::GetMainViewport(),
       ImGuiDockNodeFlags_NoWindowMenuButton | ImGuiDockNodeFlags_NoCloseButton);
+  ImGui::PopStyleColor();
   // A new layout has no tabs yet, so requests wait for the next frame.
   const PanelRequests requests =
       fresh ? PanelRequests{} : std::exchange(selection_.requests, PanelRequests{});
@@ -246,10 +256,11 @@ void Shell::draw_panels() {
     const std::string_view title = panel.title;
     if (wanted != nullptr && title == wanted) ImGui::SetNextWindowFocus();
     // In the timeline the wheel zooms.
-    const ImGuiWindowFlags flags =
+    ImGuiWindowFlags flags =
         title == TimelinePanel::kTitle
             ? ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse
             : 0;
+    if (is_docked(panel.title)) flags |= ImGuiWindowFlags_NoBackground;
     if (ImGui::Begin(panel.title, nullptr, flags)) panel.draw(panels_, *model_, selection_);
     ImGui::End();
   }

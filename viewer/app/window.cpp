@@ -139,7 +139,8 @@ class Window {
         glfwWaitEvents();
         continue;
       }
-      frame();
+      // Input and loaded data may arrive during any of these frames.
+      if (frame()) pending = kFramesAfterInput;
       if (shell_.busy()) pending = std::max(pending, 1);
       if (options_.frames > 0) {
         pending = kFramesAfterInput;
@@ -173,7 +174,8 @@ class Window {
     load_fonts(scale);
   }
 
-  void frame() {
+  // Whether it looks different from the frame before.
+  bool frame() {
     if (const Model* model = shell_.model(); model != nullptr && model != fonts_for_) {
       fonts_for_ = model;
       if (need_characters(model->characters)) rescale_ = true;
@@ -195,17 +197,17 @@ class Window {
       ImGui::Render();
       if (ImGui::GetCurrentContext()->InputEventsQueue.empty()) break;
     }
-    draw();
+    const uint64_t looks = hash_of(*ImGui::GetDrawData());
+    const bool changed = std::exchange(shown_, looks) != looks;
+    if (std::exchange(redraw_, false) || changed || shell_.picture_wanted) draw();
+    return changed;
   }
 
   void draw() {
     int width = 0;
     int height = 0;
     glfwGetFramebufferSize(window_, &width, &height);
-    const uint64_t looks = hash_of(*ImGui::GetDrawData());
-    const bool same = std::exchange(shown_, looks) == looks;
-    if (same && !std::exchange(redraw_, false) && !shell_.picture_wanted) return;
-    const ImVec4 ground = vec(theme().background);
+    const ImVec4 ground = vec(theme().panel);
     glViewport(0, 0, width, height);
     glClearColor(ground.x, ground.y, ground.z, 1);
     glClear(GL_COLOR_BUFFER_BIT);

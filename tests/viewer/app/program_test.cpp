@@ -196,23 +196,41 @@ TEST_F(Program, AWindowStartsWithThePanelTimeAndSearchOfTheCommandLine) {
 }
 
 // Typed faster than frames are drawn.
-TEST_F(Program, NothingTypedIntoTheSearchIsLost) {
-  open();
-  const bool dark = theme().dark;
+void type(const std::string& text) {
   ImGuiIO& io = ImGui::GetIO();
-  const auto tap = [&](ImGuiKey k, char c) {
+  for (const char c : text) {
+    const auto k = c == '/' ? ImGuiKey_Slash : static_cast<ImGuiKey>(ImGuiKey_A + (c - 'a'));
     io.AddKeyEvent(k, true);
     io.AddInputCharacter(static_cast<unsigned int>(c));
     io.AddKeyEvent(k, false);
-  };
-  tap(ImGuiKey_Slash, '/');
-  for (const char c : std::string("test")) tap(static_cast<ImGuiKey>(ImGuiKey_A + (c - 'a')), c);
+  }
+}
+
+TEST_F(Program, NothingTypedIntoTheSearchIsLost) {
+  open();
+  const bool dark = theme().dark;
+  type("/test");
   frame(2);
-  for (const char c : std::string("data")) tap(static_cast<ImGuiKey>(ImGuiKey_A + (c - 'a')), c);
+  type("data");
   frame(60);
   EXPECT_EQ(selection().highlights.search, "testdata");
   EXPECT_EQ(theme().dark, dark) << "T switches the theme only outside of a text";
-  EXPECT_TRUE(io.WantTextInput);
+  EXPECT_TRUE(ImGui::GetIO().WantTextInput);
+  key(ImGuiKey_Escape);
+  frame(2);
+  EXPECT_EQ(selection().highlights.search, "");
+  type("/next");
+  frame(60);
+  EXPECT_EQ(selection().highlights.search, "next");
+}
+
+TEST_F(Program, NothingTypedAheadOfTheFileDialogIsLost) {
+  open();
+  shell_->dialogs().ask_for_file(false);
+  type("/tmp/trace");
+  frame(60);
+  EXPECT_TRUE(reads("Open a trace", "/tmp/trace"));
+  EXPECT_EQ(selection().highlights.search, "");
 }
 
 TEST_F(Program, EqualFramesHaveEqualHashes) {
