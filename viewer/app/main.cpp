@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <memory>
@@ -48,7 +47,7 @@ int draw_picture(const Options& options, int width, int height) {
   if (const Status s = check_output(options.picture, options.paths); !s) {
     return fail(s.error().message);
   }
-  const auto model = load_model(options.paths[0]);
+  const auto model = load_model(options.paths.back());
   if (!model) return fail(model.error().message);
   need_characters((*model)->characters);
   const auto headless = Headless::create(width, height, options.theme != "light",
@@ -58,9 +57,9 @@ int draw_picture(const Options& options, int width, int height) {
   shell.panels().be_patient();
   shell.set_model(*model);
   if (options.paths.size() > 1) {
-    const auto second = load_model(options.paths[1]);
-    if (!second) return fail(second.error().message);
-    shell.selection().set_other(**model, *second);
+    const auto before = load_model(options.paths.front());
+    if (!before) return fail(before.error().message);
+    shell.selection().set_other(**model, *before);
   }
   if (!options.start.panel.empty()) shell.show_only(options.start.panel);
   if (const Status s = go_to_start(options.start, **model, shell.selection()); !s) {
@@ -143,8 +142,5 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
   }
-  // Changes are what is shown minus what it is compared with: AFTER minus BEFORE, as in `tidemark
-  // diff`.
-  std::reverse(options.paths.begin(), options.paths.end());
   return tidemark::view::run(options);
 }

@@ -2,6 +2,7 @@
 
 #include <imgui.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "viewer/panels/dialogs/help_panel.h"
@@ -27,12 +28,17 @@ void Shell::open_other(const std::string& path) {
   other_loader_.start(path);
 }
 
+void Shell::open_in_order(const std::vector<std::string>& paths) {
+  if (paths.empty()) return;
+  open(paths[std::min<size_t>(paths.size() - 1, 1)]);
+  if (paths.size() > 1) open_other(paths[0]);
+}
+
 void Shell::drop(const std::vector<std::string>& paths, bool shift) {
   if (paths.size() == 1 && shift && model_ != nullptr) {
     open_other(paths[0]);
-  } else if (!paths.empty()) {
-    open(paths[0]);
-    if (paths.size() > 1) open_other(paths[1]);
+  } else {
+    open_in_order(paths);
   }
 }
 

@@ -26,8 +26,10 @@ class Shell {
   void open(const std::string& path);
   // A second trace, to compare with the first.
   void open_other(const std::string& path);
-  // Files that were dropped on the window: the first is opened, a second one is compared with it.
-  // With shift, one file is compared with the open trace.
+  // A trace, or two: BEFORE and AFTER. Changes are what is shown minus what it is compared with, so
+  // AFTER is shown, and signs are those of `tidemark diff BEFORE AFTER`.
+  void open_in_order(const std::vector<std::string>& paths);
+  // Files that were dropped on the window. With shift, one file is compared with the open trace.
   void drop(const std::vector<std::string>& paths, bool shift);
   // Reads the trace again; the view, the cursor and the comparison stay.
   void reload();

@@ -113,8 +113,7 @@ class Window {
     });
     shell_.follow(options_.follow);
     shell_.start_with(options_.start);
-    if (!options_.paths.empty()) shell_.open(options_.paths[0]);
-    if (options_.paths.size() > 1) shell_.open_other(options_.paths[1]);
+    shell_.open_in_order(options_.paths);
     return true;
   }
 

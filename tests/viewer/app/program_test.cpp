@@ -6,6 +6,7 @@
 #include <set>
 #include <sstream>
 
+#include "analysis/report/diff.h"
 #include "tests/support/drawn_text.h"
 #include "tests/support/panel_fixture.h"
 #include "viewer/app/draw_hash.h"
@@ -150,7 +151,7 @@ TEST_F(Program, FilesAreDropped) {
   EXPECT_EQ(shown_path(), a);
   ASSERT_NE(selection().comparison.other(), nullptr);
   EXPECT_EQ(selection().comparison.other()->trace.path, b);
-  shell_->drop({b, a}, false);
+  shell_->drop({a, b}, false);
   wait();
   EXPECT_EQ(shown_path(), b);
   ASSERT_NE(selection().comparison.other(), nullptr);
@@ -159,6 +160,30 @@ TEST_F(Program, FilesAreDropped) {
   shell_->drop({a}, false);
   wait();
   EXPECT_EQ(selection().comparison.other(), nullptr) << "a new trace starts without a comparison";
+}
+
+TEST_F(Program, TwoTracesHaveTheSignsOfTidemarkDiff) {
+  const std::string before = recorded("torch/mixed_precision.tier2.tmk");
+  const std::string after = recorded("torch/training.tier2.tmk");
+  shell_->open_in_order({before, after});
+  wait();
+  EXPECT_EQ(shown_path(), after);
+  const auto first = load_model(before);
+  const auto second = load_model(after);
+  ASSERT_TRUE(first && second);
+  const auto diff = compare((*first)->report, (*second)->report);
+  ASSERT_TRUE(diff);
+  const DiffLine& peak = diff->devices.front().peaks.front();
+  ASSERT_NE(peak.change(), 0);
+  selection().go_to_peak(model());
+  const auto reference = selection().compared(model());
+  ASSERT_TRUE(reference);
+  const Lane& lane = model().lanes[selection().cursor.lane()];
+  const auto rows = change_rows(model(), lane, selection().cursor.moment(model()), *reference);
+  EXPECT_TRUE(std::any_of(rows.begin(), rows.end(), [&](const ChangeRow& row) {
+    return !row.heading && row.before == peak.before_bytes && row.after == peak.after_bytes &&
+           row.change() == peak.change();
+  })) << peak.name;
 }
 
 TEST_F(Program, AWindowStartsWithThePanelTimeAndSearchOfTheCommandLine) {
