@@ -21,6 +21,9 @@ std::string demangled(std::string_view name) {
   return status == 0 && plain != nullptr ? std::string(plain.get()) : std::string(name);
 }
 
+// Of an operator() in which a lambda is.
+constexpr std::string_view kConst = " const";
+
 // Reads a demangled name once, from left to right.
 class Reader {
  public:
@@ -43,7 +46,9 @@ class Reader {
         if (out_.find('<') == std::string::npos) out_.clear();
         ++at_;
       } else if (c == ':' && depth_ > 0 && text_.substr(at_, 2) == "::") {
-        drop_qualifier();
+        read_scope();
+      } else if (at_ > 0 && text_[at_ - 1] == ')' && text_.substr(at_).starts_with(kConst)) {
+        at_ += kConst.size();
       } else {
         put(c);
       }
@@ -65,6 +70,24 @@ class Reader {
     while (i > 0 && out_[i - 1] >= '0' && out_[i - 1] <= '9') --i;
     return i > 0 && is_letter(out_[i - 1]);
   }
+  // Namespaces are dropped. What a lambda is in tells it from others: the function, or the class
+  // whose operator() it is.
+  void read_scope() {
+    constexpr std::string_view kCall = "::operator()";
+    if (text_.substr(at_).starts_with(kCall)) {
+      at_ += kCall.size();
+    } else if (text_.substr(at_).starts_with("::{lambda")) {
+      at_ += 2;
+      if (!after_lambda()) out_ += "::";
+    } else {
+      drop_qualifier();
+    }
+  }
+  // "lambda#3".
+  bool after_lambda() const {
+    const size_t end = out_.find_last_not_of("0123456789");
+    return end != std::string::npos && end + 1 < out_.size() && out_[end] == '#';
+  }
   // "std::array": the word before the colons goes, with its own arguments.
   void drop_qualifier() {
     at_ += 2;
@@ -78,7 +101,8 @@ class Reader {
     }
     while (!out_.empty() && is_letter(out_.back())) out_.pop_back();
   }
-  // Parameters and notes are dropped. Lambdas of one function differ in their numbers.
+  // Parameters and notes are dropped. Lambdas of one function differ in their numbers: "lambda#3#7"
+  // is the seventh in its third.
   void read_bracket() {
     const size_t begin = at_;
     int open = 0;
@@ -93,7 +117,7 @@ class Reader {
       if (text_.substr(at_, 2) == "::") at_ += 2;
     } else if (inside.starts_with("{lambda")) {
       const size_t number = inside.rfind('#');
-      out_ += "lambda";
+      if (!after_lambda()) out_ += "lambda";
       if (number != std::string_view::npos)
         out_ += inside.substr(number, inside.size() - number - 1);
     }

@@ -57,6 +57,12 @@ TEST_F(StretchPanels, TheFlameGraphShowsAStretchOfTime) {
     frame(2);
     EXPECT_EQ(flame.tree().nodes.front().bytes, sums[part].bytes) << words[part];
     EXPECT_EQ(flame.tree().nodes.front().count, sums[part].count) << words[part];
+    const float left = window(FlamePanel::kTitle).Min.x;
+    for (const ImGuiWindow* w : ImGui::GetCurrentContext()->Windows) {
+      const std::string_view name = w->Name;
+      if (name.find("##icicle") == name.npos) continue;
+      EXPECT_LT(w->Pos.x, left + 40) << "below the toolbar";
+    }
   }
   EXPECT_EQ(sums[0].bytes, sums[2].bytes + sums[3].bytes) << "kept or short-lived";
   // Without a measured time: what is in view.

@@ -2,6 +2,7 @@
 #include "viewer/widgets/text.h"
 
 #include <functional>
+#include <map>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -77,12 +78,61 @@ TEST(KernelName, KeepsTheArgumentsThatTellInstancesApart) {
                         "at::native::Sqrt<float> >(int)"),
             "at::native::multi_tensor_apply_kernel<TensorListMetadata<2>, UnaryOpFunctor<float, 2, "
             "1, 1>, Sqrt<float>>");
-  EXPECT_EQ(kernel_name("void f<g(float*)::{lambda(int)#2}>(int)"), "f<lambda#2>");
+  EXPECT_EQ(kernel_name("void f<g(float*)::{lambda(int)#2}>(int)"), "f<g::lambda#2>");
+  EXPECT_EQ(kernel_name("void f<2, n::g<n::copy(n::T&)::{lambda()#3}::operator()() const::"
+                        "{lambda()#7}::operator()() const::{lambda(float)#1}>(n::T&, n::copy(n::T&)"
+                        "::{lambda()#3} const&)::{lambda(int)#1}>(int)"),
+            "f<2, g<copy::lambda#3#7#1>::lambda#1>");
+  EXPECT_EQ(kernel_name("void r<n::sum<float>::operator()(n::T&)::{lambda(float)#1}, int>(int)"),
+            "r<sum<float>::lambda#1, int>");
   EXPECT_EQ(kernel_name("_Z9addKernelIfEvPT_i"), "addKernel<float>");
   EXPECT_EQ(kernel_name("ncclDevKernel_AllReduce_Sum_f32_RING_LL"),
             "ncclDevKernel_AllReduce_Sum_f32_RING_LL");
   EXPECT_EQ(kernel_name(""), "(no name)");
   EXPECT_EQ(kernel_name("<<<((("), kernel_name("<<<(((")) << "damaged names are no problem";
+}
+
+TEST(FrameNames, LabelsAndFlameGraphsSkipTheUnwinder) {
+  const auto loaded = load_model(TIDEMARK_TEST_DATA "/snapshots/cpp_stacks.pickle.gz");
+  ASSERT_TRUE(loaded);
+  const Model& model = **loaded;
+  const Lane& lane = model.lanes.front();
+  const FrameText& names = model.text_of(lane);
+  const auto of_unwinder = [](std::string_view text) {
+    return text.find("torch::unwind") != text.npos || text.find("CapturedTraceback") != text.npos;
+  };
+  size_t recorded = 0;
+  for (uint32_t i = 0; i < lane.memory->allocations.size(); ++i) {
+    const uint32_t stack = lane.memory->allocations[i].stack;
+    for (const std::string& line : names.names().stack_text(stack)) recorded += of_unwinder(line);
+    EXPECT_FALSE(of_unwinder(names.headline(stack))) << names.headline(stack);
+  }
+  EXPECT_GT(recorded, 0U);
+  Selection selection;
+  selection.reset(model);
+  const FlameTree tree =
+      FlameTree::of({*lane.memory, names.names(), selection.cursor.moment(model).state});
+  for (const FlameNode& n : tree.nodes) {
+    if (n.kind != FlameKind::kFrame) continue;
+    EXPECT_FALSE(of_unwinder(names.names().frame_text(n.frame)));
+  }
+  EXPECT_GT(tree.nodes.size(), 3U);
+}
+
+TEST(KernelName, RecordedKernelsAreToldApart) {
+  const auto loaded = load_model(TIDEMARK_TRACES "/torch/training.tier2.tmk");
+  ASSERT_TRUE(loaded);
+  const Dictionary& names = (*loaded)->trace.processes.front().names;
+  std::map<std::string, std::string> seen;
+  size_t templates = 0;
+  for (uint32_t i = 1; i <= names.string_count(); ++i) {
+    const std::string whole(names.string(i));
+    if (!whole.starts_with("_ZN2at6native")) continue;
+    ++templates;
+    const auto [at, fresh] = seen.emplace(kernel_name(whole), whole);
+    EXPECT_TRUE(fresh || at->second == whole) << at->first << "\n" << at->second << "\n" << whole;
+  }
+  EXPECT_GT(templates, 20U);
 }
 
 TEST_F(Text, NamesOutsideLatinScriptsAreDrawnWhereAFontHasThem) {

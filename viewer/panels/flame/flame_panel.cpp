@@ -214,15 +214,15 @@ void FlamePanel::draw_toolbar(const Model& model, Selection& selection) {
     text(whole_text());
   }
   draw_views();
-  flow(px(150));
-  if (blocks == FlameBlocks::kLive &&
-      ImGui::Button(selection.comparison.reference() ? "Stop comparing" : "Compare from here")) {
-    selection.toggle_compare(model);
-  }
-  if (blocks == FlameBlocks::kLive)
+  if (blocks == FlameBlocks::kLive) {
+    flow(px(150));
+    if (ImGui::Button(selection.comparison.reference() ? "Stop comparing" : "Compare from here")) {
+      selection.toggle_compare(model);
+    }
     explain(
         "Remember this instant (C). Then move the cursor: the graph shows what was allocated and "
         "freed since.");
+  }
   if (zoom_key_ != 0 && view != FlameView::kRows) {
     flow(px(90));
     if (ImGui::Button("Zoom out")) zoom_key_ = 0;
