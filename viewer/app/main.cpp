@@ -59,6 +59,7 @@ int draw_picture(const Options& options, int width, int height) {
   if (options.paths.size() > 1) {
     const auto before = load_model(options.paths.front());
     if (!before) return fail(before.error().message);
+    shell.selection().go_to_peak(**model);
     shell.selection().set_other(**model, *before);
   }
   if (!options.start.panel.empty()) shell.show_only(options.start.panel);

@@ -113,6 +113,8 @@ void Shell::open_on_finding() {
   if (model_ == nullptr || !model_->report_ready || opened_on_finding_) return;
   opened_on_finding_ = true;
   if (selection_.version() != version_opened_ || !selection_.view.shows_all()) return;
+  // Two traces open peak against peak, as `tidemark diff` compares them.
+  if (other_loader_.busy() || selection_.comparison.other() != nullptr) return;
   const std::optional<size_t> finding = finding_to_open(*model_);
   if (!finding && model_->ooms.empty()) return;
   if (finding) {  // otherwise the cursor is at an error already

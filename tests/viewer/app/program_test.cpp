@@ -175,7 +175,6 @@ TEST_F(Program, TwoTracesHaveTheSignsOfTidemarkDiff) {
   ASSERT_TRUE(diff);
   const DiffLine& peak = diff->devices.front().peaks.front();
   ASSERT_NE(peak.change(), 0);
-  selection().go_to_peak(model());
   const auto reference = selection().compared(model());
   ASSERT_TRUE(reference);
   const Lane& lane = model().lanes[selection().cursor.lane()];

@@ -90,12 +90,12 @@ void FindingsPanel::draw_advice(const Model& model, const Finding& f, size_t ind
   for (const Advice& a : f.advice) {
     ImGui::Bullet();
     text_wrapped(a.detail.empty() ? in_words(a.action) : in_words(a.action) + ": " + a.detail);
-    const std::string saves = "saves " + size_text(a.saves_bytes);
+    const std::string saved = size_text(a.saves_bytes);
     // Most advice says so in its detail.
-    if (a.saves_bytes != 0 && a.detail.find(saves) == std::string::npos) {
+    if (a.saves_bytes != 0 && a.detail.find(saved) == std::string::npos) {
       const float indent = ImGui::GetTreeNodeToLabelSpacing();  // aligned with the bullet's text
       ImGui::Indent(indent);
-      text_in_colour(theme().good, saves);
+      text_in_colour(theme().good, "saves " + saved);
       ImGui::Unindent(indent);
     }
   }
@@ -196,6 +196,12 @@ void FindingsPanel::update(const Model& model) {
   places_.clear();
   for (const Finding& f : model.report.findings) places_.push_back(place_of(model, f));
   findings_ = fold_findings(model.report.findings);
+  // The one that the trace opened on comes first.
+  if (const auto opened = finding_to_open(model); opened) {
+    std::stable_partition(findings_.begin(), findings_.end(), [&](const SameFindings& same) {
+      return std::find(same.begin(), same.end(), *opened) != same.end();
+    });
+  }
   ooms_ = fold_ooms(model);
 }
 
