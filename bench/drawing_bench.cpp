@@ -1,5 +1,5 @@
-// Measures what Mesa's software renderer costs: CPU time of all its threads per frame, and how often
-// a frame covers the window (1: every pixel is drawn once).
+// Measures what Mesa's software renderer costs: CPU time of all its threads per frame, and how
+// often a frame covers the window (1: every pixel is drawn once).
 //
 // usage: drawing_bench PATH [WIDTH HEIGHT]
 #include <fmt/format.h>
@@ -30,9 +30,9 @@ double area_px(const ImDrawData& data) {
     for (const ImDrawCmd& command : list->CmdBuffer) {
       const auto at = [&](unsigned i) {
         const ImVec2 p =
-            list->VtxBuffer[static_cast<int>(
-                                list->IdxBuffer[static_cast<int>(command.IdxOffset + i)] +
-                                command.VtxOffset)]
+            list
+                ->VtxBuffer[static_cast<int>(
+                    list->IdxBuffer[static_cast<int>(command.IdxOffset + i)] + command.VtxOffset)]
                 .pos;
         return ImVec2(std::clamp(p.x, command.ClipRect.x, command.ClipRect.z),
                       std::clamp(p.y, command.ClipRect.y, command.ClipRect.w));
@@ -72,9 +72,11 @@ int run(const char* path, int width, int height) {
   before = cpu_ms();
   for (int i = 0; i < kFrames; ++i) (*headless)->render([&] { shell.draw(); }, 1);
   const double all = (cpu_ms() - before) / kFrames;
-  fmt::print("{} x {}: {:.1f} ms of CPU per frame, of which panels {:.1f} ms; covers the window {:.2f} times\n",
-             width, height, all, panels,
-             area_px(*ImGui::GetDrawData()) / (static_cast<double>(width) * height));
+  fmt::print(
+      "{} x {}: {:.1f} ms of CPU per frame, of which panels {:.1f} ms; covers the window {:.2f} "
+      "times\n",
+      width, height, all, panels,
+      area_px(*ImGui::GetDrawData()) / (static_cast<double>(width) * height));
   return 0;
 }
 

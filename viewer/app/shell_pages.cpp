@@ -256,10 +256,9 @@ void Shell::draw_panels() {
     const std::string_view title = panel.title;
     if (wanted != nullptr && title == wanted) ImGui::SetNextWindowFocus();
     // In the timeline the wheel zooms.
-    ImGuiWindowFlags flags =
-        title == TimelinePanel::kTitle
-            ? ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse
-            : 0;
+    ImGuiWindowFlags flags = title == TimelinePanel::kTitle
+                                 ? ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse
+                                 : 0;
     if (is_docked(panel.title)) flags |= ImGuiWindowFlags_NoBackground;
     if (ImGui::Begin(panel.title, nullptr, flags)) panel.draw(panels_, *model_, selection_);
     ImGui::End();

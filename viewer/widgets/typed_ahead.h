@@ -1,5 +1,5 @@
-// What is typed while a text field waits for the keyboard focus, which takes a few frames: no letter
-// is lost or becomes a command.
+// What is typed while a text field waits for the keyboard focus, which takes a few frames: no
+// letter is lost or becomes a command.
 #pragma once
 
 #include <imgui.h>

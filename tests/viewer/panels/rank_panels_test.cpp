@@ -89,6 +89,15 @@ TEST_F(Ranks, TheTimelineAndThePanelBesideItAgreeOnTheCardsUse) {
     EXPECT_TRUE(reads(MomentPanel::kTitle, size_text(used) + " used")) << share;
     EXPECT_TRUE(reads(TimelinePanel::kTitle, "card used " + size_text(used))) << share;
   }
+  for (const float share : {0.4F, 0.6F, 0.765F, 0.8F}) {
+    click(in_timeline(share, 0.1F));
+    frame(3);
+    const Lane& lane = model().lanes[selection().cursor.lane()];
+    const uint64_t used = lane.card_used_at(selection().cursor.time_ns(model()));
+    const std::string tooltip = read_window("##Tooltip");
+    EXPECT_NE(tooltip.find(without_spaces("card used " + size_text(used))), std::string::npos)
+        << share << ": " << size_text(used) << " in " << tooltip;
+  }
 }
 
 TEST_F(Ranks, HeatEqualsBruteForce) {

@@ -185,7 +185,7 @@ void ExportPanel::draw_buttons(const std::shared_ptr<const Model>& model,
   if (asked_about_ != target()) asked_about_.clear();
   if (asking()) {
     ImGui::PushStyleColor(ImGuiCol_Text, paint(theme().warning));
-    text_wrapped(asked_about_ + " exists already.");
+    text_wrapped(asked_about_ + " exists already. Overwrite it?");
     ImGui::PopStyleColor();
   }
   if (!error_.empty()) {

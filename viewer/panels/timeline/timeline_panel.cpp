@@ -158,7 +158,7 @@ void TimelinePanel::draw_hover(const Model& model, uint32_t lane, const PlotArea
   text(model.lanes[lane].name + "  at " + instant_text(area.time(x), area.view.span()));
   if (i < columns.first_known) {
     text_dim("before the first recorded allocation");
-    if (const uint64_t used = model.lanes[lane].used.at(absolute_ns(model, area.time(x)));
+    if (const uint64_t used = model.lanes[lane].card_used_at(absolute_ns(model, area.time(x)));
         used != 0) {
       text(fmt::format("card used  {}", size_text(used)));
     }
@@ -179,7 +179,10 @@ void TimelinePanel::draw_hover(const Model& model, uint32_t lane, const PlotArea
   const int64_t from = absolute_ns(model, area.time(area.min.x + width * static_cast<float>(i)));
   const int64_t to = absolute_ns(model, area.time(area.min.x + width * static_cast<float>(i + 1)));
   if (const StepCurve::Range r = l.used.within(from, to); options.used && r.known()) {
-    line(theme().used, "card used", r.min, r.max);
+    // Of one value: the one that the cursor would have here.
+    const uint64_t here = l.card_used_at(absolute_ns(model, area.time(x)));
+    const bool one = r.min == r.max && here != 0;
+    line(theme().used, "card used", one ? here : r.min, one ? here : r.max);
   }
   for (const OwnerCurve& owner : l.owners) {
     const StepCurve::Range r = owner.bytes.within(from, to);
