@@ -82,7 +82,9 @@ std::string wrapped(std::string_view t, float width) {
       used += space;
     }
     while (width_of(word) > room) {
-      const size_t fits = std::max<size_t>(bytes_within(word, room), 1);
+      size_t fits = std::max<size_t>(bytes_within(word, room), 1);
+      const size_t sign = word.substr(0, fits).find_last_of("=:/");  // better than inside a name
+      if (sign != std::string_view::npos) fits = sign + 1;
       out.append(word.substr(0, fits)) += '\n';
       word.remove_prefix(fits);
     }

@@ -49,6 +49,14 @@ TEST_F(Text, NumbersAreNotBrokenAcrossLines) {
   });
 }
 
+TEST_F(Text, LongWordsAreBrokenAtTheirSigns) {
+  within_frame([&] {
+    const float width = width_of("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:T");
+    EXPECT_EQ(wrapped("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", width),
+              "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:\nTrue");
+  });
+}
+
 TEST_F(Text, LineBreaksOfTheTextStay) {
   within_frame([] { EXPECT_EQ(wrapped("one\ntwo three", 1000), "one\ntwo three"); });
 }
