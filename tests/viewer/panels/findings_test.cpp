@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "export/report/stack_lines.h"
 #include "tests/support/drawn_text.h"
 #include "tests/support/panel_fixture.h"
 #include "viewer/model/trace/finding_choice.h"
@@ -119,6 +120,33 @@ TEST_F(Findings, EveryErrorHasAdviceOrSaysWhyNot) {
   check(TIDEMARK_TRACES "/run_out");
   check(TIDEMARK_TRACES "/torch/out_of_memory.tier1.tmk");
   EXPECT_GE(errors, 5U);
+}
+
+TEST_F(Findings, AdviceAboutTheLineAboveHasALineAbove) {
+  ImGui::GetIO().DisplaySize = {1400, 4000};
+  size_t found = 0;
+  for (const char* path :
+       {TIDEMARK_TRACES "/ranks/guilty4", TIDEMARK_TEST_DATA "/scenarios/varying_sizes.bad.tmk",
+        TIDEMARK_TEST_DATA "/scenarios/inference_cache.bad.tmk",
+        TIDEMARK_TEST_DATA "/snapshots/oom_fraction.pickle.gz"}) {
+    const auto loaded = load_model(path);
+    ASSERT_TRUE(loaded) << path;
+    shell_ = std::make_unique<Shell>(Config());
+    shell_->set_model(*loaded);
+    ASSERT_TRUE(shell_->show_only("findings"));
+    frame(4);
+    for (const Finding& f : model().report.findings) {
+      for (const Advice& a : f.advice) {
+        if (a.detail.find("line above") == std::string::npos) continue;
+        ++found;
+        ASSERT_FALSE(f.frames.empty()) << path << ": " << f.id;
+        const std::string text = read_window("##finding");
+        const size_t line = text.find(without_spaces(headline_of(f.frames)));
+        EXPECT_LT(line, text.find(without_spaces("line above"))) << path << ": " << f.id;
+      }
+    }
+  }
+  EXPECT_GE(found, 3U);
 }
 
 Finding finding(int64_t rank, const std::string& summary) {
