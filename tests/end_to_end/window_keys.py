@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Opens the real window on a recorded job and types: F12 saves a picture, Ctrl+Q quits.
+"""Opens the real window on a recorded job and types: F12 saves a picture, / searches, Ctrl+Q quits.
 
     xvfb-run python3 window_keys.py TIDEMARK_VIEW TRACE
 
@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 
-KEYS = {"F12": 0xFFC9, "Control_L": 0xFFE3, "q": 0x71}
+KEYS = {"F12": 0xFFC9, "Control_L": 0xFFE3, "Escape": 0xFF1B, "slash": 0x2F, "q": 0x71, "t": 0x74}
 DEADLINE_S = 90
 
 
@@ -46,6 +46,14 @@ class Keyboard:
             self.x11.XFlush(self.display)
             time.sleep(0.05)
         for code in reversed(codes):
+            self.xtst.XTestFakeKeyEvent(self.display, code, 0, 0)
+        self.x11.XFlush(self.display)
+
+    def type(self, *names):
+        """Faster than any frame is drawn."""
+        for name in names:
+            code = self.x11.XKeysymToKeycode(self.display, KEYS[name])
+            self.xtst.XTestFakeKeyEvent(self.display, code, 1, 0)
             self.xtst.XTestFakeKeyEvent(self.display, code, 0, 0)
         self.x11.XFlush(self.display)
 
@@ -81,12 +89,17 @@ def main():
             if picture.stat().st_size < 2_000:
                 print("the picture is empty")
                 return 1
+            # In the search, T is a letter and does not switch the theme.
+            keyboard.type("slash", "t", "t", "t", "Escape")
             ended = wait_until(lambda: viewer.poll() is not None,
                                lambda: keyboard.press("Control_L", "q"))
             if not ended or viewer.returncode != 0:
                 print(f"Ctrl+Q did not quit cleanly: {viewer.returncode}")
                 return 1
             recent = (pathlib.Path(folder) / "tidemark" / "view.conf").read_text()
+            if "theme=light" in recent:
+                print("a typed letter became a command")
+                return 1
             if trace not in recent:
                 print("the trace is not among the recent ones")
                 return 1

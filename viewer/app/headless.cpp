@@ -144,7 +144,7 @@ Image Headless::render(const std::function<void()>& draw, int frames) {
     draw();
     ImGui::Render();
   }
-  const Rgb ground = theme().background;
+  const Rgb ground = theme().panel;
   glViewport(0, 0, gl_->width, gl_->height);
   glClearColor(static_cast<float>(ground.r) / 255, static_cast<float>(ground.g) / 255,
                static_cast<float>(ground.b) / 255, 1);

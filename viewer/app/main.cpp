@@ -2,15 +2,13 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "collector/output_guard.h"
-#include "proto/base/units.h"
 #include "viewer/app/headless.h"
 #include "viewer/app/shell.h"
 #include "viewer/app/window.h"
@@ -23,11 +21,9 @@ struct Options {
   std::vector<std::string> paths;
   bool follow = false;
   std::string picture;
-  std::string panel;
+  StartView start;
   std::string size;
   std::string theme;
-  std::string time;
-  std::string search;
   float scale = 0;
   int frames = 0;
 };
@@ -46,37 +42,14 @@ bool parse_size(const std::string& text, int& width, int& height) {
          height <= 16384;
 }
 
-// "peak", "oom", or a time since the start: 1.5, 1.5s, 20ms, 300us.
-Status move_cursor(const std::string& text, const Model& model, Selection& selection) {
-  if (text.empty() || model.lanes.empty()) return {};
-  if (text == "peak") {
-    selection.go_to_peak(model);
-    return {};
-  }
-  if (text == "oom") {
-    if (model.ooms.empty()) {
-      return Error{model.trace.path +
-                   ": no allocation failed in this trace; choose another --time"};
-    }
-    selection.go_to_oom_at(model, 0);
-    return {};
-  }
-  const std::optional<int64_t> ns = parse_duration_ns(text);
-  if (!ns) {
-    return Error{"--time takes peak, oom, or a time since the start such as 1.5s or 20ms, not '" +
-                 text + "'"};
-  }
-  selection.set_time(model, selection.cursor.lane(), static_cast<double>(*ns));
-  return {};
-}
-
 int draw_picture(const Options& options, int width, int height) {
   if (options.paths.empty()) return fail("--screenshot needs the PATH of a trace");
-  if (const Status allowed = check_output(options.picture, options.paths); !allowed) {
-    return fail(allowed.error().message);
+  if (const Status s = check_output(options.picture, options.paths); !s) {
+    return fail(s.error().message);
   }
-  const auto model = load_model(options.paths[0]);
+  const auto model = load_model(options.paths.back());
   if (!model) return fail(model.error().message);
+  need_characters((*model)->characters);
   const auto headless = Headless::create(width, height, options.theme != "light",
                                          options.scale > 0 ? options.scale : 1);
   if (!headless) return fail(headless.error().message);
@@ -84,19 +57,16 @@ int draw_picture(const Options& options, int width, int height) {
   shell.panels().be_patient();
   shell.set_model(*model);
   if (options.paths.size() > 1) {
-    const auto second = load_model(options.paths[1]);
-    if (!second) return fail(second.error().message);
-    shell.selection().set_other(**model, *second);
+    const auto before = load_model(options.paths.front());
+    if (!before) return fail(before.error().message);
+    shell.selection().go_to_peak(**model);
+    shell.selection().set_other(**model, *before);
   }
-  if (!options.panel.empty() && !shell.show_only(options.panel)) {
-    return fail(
-        fmt::format("unknown panel '{}'; choose one of {}", options.panel, Panels::names()));
-  }
-  if (const Status s = move_cursor(options.time, **model, shell.selection()); !s) {
+  if (!options.start.panel.empty()) shell.show_only(options.start.panel);
+  if (const Status s = go_to_start(options.start, **model, shell.selection()); !s) {
     return fail(s.error().message);
   }
-  shell.selection().highlights.search = options.search;
-  if (options.panel == "block") {
+  if (options.start.panel == "block") {
     // To have a block to show, choose the largest.
     const Moment& moment = shell.selection().cursor.moment(**model);
     for (const uint32_t i : moment.state.live) {
@@ -117,12 +87,19 @@ int run(const Options& options) {
     return fail("--size takes WIDTHxHEIGHT from 160x120 to 16384x16384, such as 1600x900, not '" +
                 options.size + "'");
   }
+  if (const Status s = check_start(options.start); !s) return fail(s.error().message);
   if (!options.picture.empty()) return draw_picture(options, width, height);
   Config config = Config::load();
   if (!options.theme.empty()) config.dark = options.theme != "light";
-  return run_window({options.paths, options.follow, width, height, options.scale, options.frames},
-                    std::move(config));
+  return run_window(
+      {options.paths, options.start, options.follow, width, height, options.scale, options.frames},
+      std::move(config));
 }
+
+// CLI11 would write "[PATH(0x)]".
+class HelpText : public CLI::Formatter {
+  std::string make_option_usage(const CLI::Option*) const override { return "[PATH [PATH]]"; }
+};
 
 }  // namespace
 
@@ -133,6 +110,7 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app("Shows where a GPU job's memory went, over time and by line of code.",
                "tidemark-view");
+  app.formatter(std::make_shared<tidemark::view::HelpText>());
   app.set_version_flag("--version", std::string("tidemark-view " TIDEMARK_VERSION));
   app.add_option(
          "PATH", options.paths,
@@ -142,15 +120,16 @@ int main(int argc, char** argv) {
   app.add_flag("--follow", options.follow, "reload the trace as it grows");
   app.add_option("--screenshot", options.picture,
                  "draw into this PNG file and exit; needs no display");
-  app.add_option("--panel", options.panel,
-                 "draw only this panel: " + tidemark::view::Panels::names());
+  app.add_option("--panel", options.start.panel,
+                 "panel to bring to the front, or to draw alone into a screenshot: " +
+                     tidemark::view::Panels::names());
   app.add_option("--size", options.size, "size of the window or picture, such as 1600x900");
   app.add_option("--theme", options.theme, "dark or light")
       ->check(CLI::IsMember({"dark", "light"}));
-  app.add_option("--time", options.time,
+  app.add_option("--time", options.start.time,
                  "cursor position: peak, oom, or a time since the start (1.5s, 20ms)");
-  app.add_option("--search", options.search, "highlight what contains this text");
-  app.add_option("--scale", options.scale, "scale of text and controls; use 2 for a 4K screen")
+  app.add_option("--search", options.start.search, "highlight what contains this text");
+  app.add_option("--scale", options.scale, "scale of text and controls; 2 for a 4K screen")
       ->check(CLI::Range(0.5F, 4.0F));
   app.add_option("--frames", options.frames, "close after this many frames (for tests)")->group("");
   app.footer(
@@ -164,8 +143,5 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
   }
-  // Changes are what is shown minus what it is compared with: AFTER minus BEFORE, as in `tidemark
-  // diff`.
-  std::reverse(options.paths.begin(), options.paths.end());
   return tidemark::view::run(options);
 }

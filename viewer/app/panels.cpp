@@ -50,8 +50,25 @@ const Panels::Entry* Panels::find(std::string_view id) {
   return found == std::end(kEntries) ? nullptr : found;
 }
 
+const Panels::Entry* Panels::choose(const std::string& panel, Selection& selection) {
+  const size_t colon = panel.find(':');
+  const Entry* entry = find(panel.substr(0, colon));
+  if (entry == nullptr) return nullptr;
+  for (size_t at = colon; at != std::string::npos;) {
+    const size_t end = panel.find(':', at + 1);
+    if (!show_as(*entry, selection, panel.substr(at + 1, end - at - 1))) return nullptr;
+    at = end;
+  }
+  return entry;
+}
+
 bool Panels::show_as(const Entry& panel, Selection& selection, const std::string& way) {
   const std::string_view title = panel.title;
+  if (title == TimelinePanel::kTitle) {
+    if (way == "events") timeline.options.by_event = true;
+    if (way == "own-scale") timeline.options.own_scale = true;
+    return way == "events" || way == "own-scale";
+  }
   if (title == FlamePanel::kTitle) return flame.show_as(way);
   if (title == TablesPanel::kTitle) return tables.show_as(way);
   if (title == MapPanel::kTitle) return colour_by(selection.colouring, way);
@@ -61,6 +78,7 @@ bool Panels::show_as(const Entry& panel, Selection& selection, const std::string
 }
 
 void Panels::forget_trace() {
+  flame.forget_trace();
   const TimelineOptions options = timeline.options;
   timeline = TimelinePanel();
   timeline.options = options;

@@ -41,19 +41,26 @@ struct Panels {
   // Null: there is none of that name.
   static const Entry* find(std::string_view id);
 
-  // How the panel shows its content, by a word: "age" for the map, "bottom-up" for the flame graph,
-  // "kernels" for the tables, "curves" for the ranks. False: it does not know the word.
-  bool show_as(const Entry& panel, Selection& selection, const std::string& way);
+  // A panel by its id. Words after colons choose how it shows its content: "map:age",
+  // "flame:rows:bottom-up", "tables:kernels", "ranks:curves". Null: there is no such panel or word.
+  const Entry* choose(const std::string& panel, Selection& selection);
 
   // `wake` asks for a new frame, from any thread.
-  void set_wake(const std::function<void()>& wake) { tables.set_wake(wake); }
+  void set_wake(const std::function<void()>& wake) {
+    tables.set_wake(wake);
+    flame.set_wake(wake);
+    detail.set_wake(wake);
+  }
   // There is more to compute: draw again soon.
   bool busy() const { return ranks.busy() || timeline.busy() || compare.busy(); }
   // For pictures: a frame computes everything it shows, however long that takes.
-  void be_patient() { ranks.patient = timeline.patient = compare.patient = true; }
+  void be_patient() { ranks.patient = timeline.patient = compare.patient = flame.patient = true; }
   // Drops what is kept of a trace, but not the options. Some panels recognise a trace by its
   // address alone, and a later trace may get the same one.
   void forget_trace();
+
+ private:
+  bool show_as(const Entry& panel, Selection& selection, const std::string& way);
 };
 
 }  // namespace tidemark::view

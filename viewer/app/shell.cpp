@@ -2,6 +2,7 @@
 
 #include <imgui.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "viewer/panels/dialogs/help_panel.h"
@@ -27,12 +28,17 @@ void Shell::open_other(const std::string& path) {
   other_loader_.start(path);
 }
 
+void Shell::open_in_order(const std::vector<std::string>& paths) {
+  if (paths.empty()) return;
+  open(paths[std::min<size_t>(paths.size() - 1, 1)]);
+  if (paths.size() > 1) open_other(paths[0]);
+}
+
 void Shell::drop(const std::vector<std::string>& paths, bool shift) {
   if (paths.size() == 1 && shift && model_ != nullptr) {
     open_other(paths[0]);
-  } else if (!paths.empty()) {
-    open(paths[0]);
-    if (paths.size() > 1) open_other(paths[1]);
+  } else {
+    open_in_order(paths);
   }
 }
 
@@ -98,6 +104,27 @@ void Shell::set_model(std::shared_ptr<const Model> model) {
   panels_.forget_trace();
   model_ = std::move(model);
   selection_.reset(*model_);
+  opened_on_finding_ = false;
+  version_opened_ = selection_.version();
+  open_on_finding();
+}
+
+void Shell::open_on_finding() {
+  if (model_ == nullptr || !model_->report_ready || opened_on_finding_) return;
+  opened_on_finding_ = true;
+  if (selection_.version() != version_opened_ || !selection_.view.shows_all()) return;
+  // Two traces open peak against peak, as `tidemark diff` compares them.
+  if (other_loader_.busy() || selection_.comparison.other() != nullptr) return;
+  const std::optional<size_t> finding = finding_to_open(*model_);
+  if (!finding && model_->ooms.empty()) return;
+  if (finding) {  // otherwise the cursor is at an error already
+    if (const auto place = place_of(*model_, model_->report.findings[*finding]); place) {
+      show_proof(*model_, selection_, *place);
+      selection_.view.fit();
+    }
+  }
+  // Where only one of the two has space, the finding comes first.
+  selection_.requests.beside = std::exchange(selection_.requests.panel, FindingsPanel::kTitle);
 }
 
 void Shell::show_error(const std::string& message) {
@@ -110,22 +137,31 @@ void Shell::set_dark(bool dark) {
 }
 
 bool Shell::show_only(const std::string& panel) {
-  const size_t colon = panel.find(':');
-  only_ = Panels::find(panel.substr(0, colon));
-  if (only_ == nullptr) return false;
-  for (size_t at = colon; at != std::string::npos;) {
-    const size_t end = panel.find(':', at + 1);
-    if (!panels_.show_as(*only_, selection_, panel.substr(at + 1, end - at - 1))) return false;
-    at = end;
-  }
-  return true;
+  only_ = panels_.choose(panel, selection_);
+  return only_ != nullptr;
+}
+
+void Shell::apply_start() {
+  const std::optional<StartView> start = std::exchange(start_, std::nullopt);
+  if (!start) return;
+  if (const Status s = go_to_start(*start, *model_, selection_); !s) error_ = s.error().message;
+  const Panels::Entry* panel =
+      start->panel.empty() ? nullptr : panels_.choose(start->panel, selection_);
+  if (panel == nullptr) return;
+  front_ = static_cast<int>(panel - Panels::entries().data());
+  opened_on_finding_ = true;  // what was asked for stays in front
 }
 
 void Shell::take_loaded() {
   for (Loader* loader : {&loader_, &other_loader_, &follow_loader_}) {
-    if (loader->attach_insight() && model_ != nullptr) selection_.blocks_changed(*model_);
+    if (loader->attach_insight() && model_ != nullptr) {
+      const bool untouched = selection_.version() == version_opened_;
+      selection_.blocks_changed(*model_);
+      if (untouched) version_opened_ = selection_.version();
+    }
     if (const Status status = loader->attach_report(); !status) error_ = status.error().message;
   }
+  open_on_finding();
   auto outcome = loader_.take();
   if (!outcome) return;
   if (!*outcome) {
@@ -133,12 +169,25 @@ void Shell::take_loaded() {
     return;
   }
   set_model(**outcome);
+  apply_start();
   config_.note_recent(loader_.path());
   config_.save();
 }
 
 void Shell::handle_keys() {
+  TypedAhead& search = panels_.timeline.search.ahead;
+  // Both: each passes on what it holds.
+  const bool searching = search.takes_keys();
+  if (dialogs_.open.ahead.takes_keys() || searching) return;
   if (ImGui::GetIO().WantTextInput) return;
+  if (model_ != nullptr && pressed(Command::kSearch)) {
+    search.ask();
+    selection_.requests.panel = TimelinePanel::kTitle;  // the search field is in this panel
+    ImVector<ImWchar>& typed = ImGui::GetIO().InputQueueCharacters;
+    if (!typed.empty()) typed.erase(typed.begin());
+    search.takes_keys();
+    return;
+  }
   if (dialogs_.visible() && pressed(Command::kClear)) {
     dialogs_.close();
     return;

@@ -12,7 +12,7 @@
 
 #include "viewer/app/config.h"
 #include "viewer/app/dialogs.h"
-#include "viewer/app/panels.h"
+#include "viewer/app/start_view.h"
 #include "viewer/model/trace/follower.h"
 #include "viewer/model/trace/loader.h"
 
@@ -26,8 +26,10 @@ class Shell {
   void open(const std::string& path);
   // A second trace, to compare with the first.
   void open_other(const std::string& path);
-  // Files that were dropped on the window: the first is opened, a second one is compared with it.
-  // With shift, one file is compared with the open trace.
+  // A trace, or two: BEFORE and AFTER. Changes are what is shown minus what it is compared with, so
+  // AFTER is shown, and signs are those of `tidemark diff BEFORE AFTER`.
+  void open_in_order(const std::vector<std::string>& paths);
+  // Files that were dropped on the window. With shift, one file is compared with the open trace.
   void drop(const std::vector<std::string>& paths, bool shift);
   // Reads the trace again; the view, the cursor and the comparison stay.
   void reload();
@@ -41,10 +43,10 @@ class Shell {
 
   void draw();
 
-  // Draws only this panel, over the whole window. Words after colons choose how: "map:age",
-  // "flame:rows:bottom-up", "tables:kernels", "ranks:curves". False: there is no such panel or
-  // word.
+  // Draws only this panel, over the whole window; see Panels::choose().
   bool show_only(const std::string& panel);
+  // What to show as soon as a trace is read.
+  void start_with(StartView start) { start_ = std::move(start); }
 
   bool loading() const { return loader_.busy(); }
   bool loading_other() const { return other_loader_.busy(); }
@@ -72,6 +74,9 @@ class Shell {
 
  private:
   void take_loaded();
+  void apply_start();
+  // Goes to the most severe finding, if nobody has gone elsewhere since the trace was opened.
+  void open_on_finding();
   void take_other();
   void take_grown();
   void look_for_growth();
@@ -101,7 +106,10 @@ class Shell {
   std::string error_;
   const Panels::Entry* only_ = nullptr;
   bool layout_wanted_ = false;
-  int front_ = -1;  // panel to bring to the front
+  std::optional<StartView> start_;
+  bool opened_on_finding_ = false;
+  uint64_t version_opened_ = 0;  // of the selection, when the trace was opened
+  int front_ = -1;               // panel to bring to the front
   Panels panels_;
   Dialogs dialogs_;
 };

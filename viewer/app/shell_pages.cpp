@@ -39,6 +39,24 @@ bool begin_strip(const char* id, ImGuiDir side, Rgb colour, int alpha) {
   return open;
 }
 
+// Shows a panel without giving it the focus: of all groups of tabs, ImGui would show only the panel
+// that got it last.
+void select_tab(const char* title) {
+  const ImGuiWindow* window = ImGui::FindWindowByName(title);
+  if (window == nullptr || window->DockNode == nullptr) return;
+  if (ImGuiTabBar* tabs = window->DockNode->TabBar; tabs != nullptr) {
+    tabs->SelectedTabId = window->TabId;
+  }
+}
+
+// The window is cleared in the colour of panels, so those in it need no background of their own: it
+// would be most of what a software renderer draws.
+bool is_docked(const char* title) {
+  const ImGuiWindow* window = ImGui::FindWindowByName(title);
+  return window != nullptr && window->DockNode != nullptr &&
+         ImGui::DockNodeGetRootNode(window->DockNode)->IsDockSpace();
+}
+
 bool begin_page(const char* id) {
   const ImGuiViewport* viewport = ImGui::GetMainViewport();
   ImGui::SetNextWindowPos(viewport->WorkPos);
@@ -73,7 +91,7 @@ void Shell::draw_menu() {
     }
     if (item("Reload", Command::kReload, trace)) reload();
     if (ImGui::MenuItem("Follow as it grows", nullptr, follow_)) follow(!follow_);
-    if (item("Export for Perfetto...", Command::kExport, trace)) {
+    if (item("Export...", Command::kExport, trace)) {
       dialogs_.exporter.show(*model_, selection_);
     }
     if (item("Save a screenshot", Command::kPicture)) picture_wanted = true;
@@ -221,22 +239,27 @@ void Shell::draw_panels() {
     build_layout(dockspace);
     layout_wanted_ = false;
   }
+  ImGui::PushStyleColor(ImGuiCol_WindowBg, 0);
   ImGui::DockSpaceOverViewport(
       dockspace, ImGui::GetMainViewport(),
       ImGuiDockNodeFlags_NoWindowMenuButton | ImGuiDockNodeFlags_NoCloseButton);
-  const bool detail = std::exchange(selection_.requests.details, false);
-  const char* wanted = std::exchange(selection_.requests.panel, nullptr);
-  int index = 0;
+  ImGui::PopStyleColor();
+  // A new layout has no tabs yet, so requests wait for the next frame.
+  const PanelRequests requests =
+      fresh ? PanelRequests{} : std::exchange(selection_.requests, PanelRequests{});
+  const char* wanted = requests.details ? DetailPanel::kTitle : requests.panel;
+  if (front_ >= 0 && !fresh) {
+    wanted = Panels::entries()[static_cast<size_t>(std::exchange(front_, -1))].title;
+  }
+  if (requests.beside != nullptr) select_tab(requests.beside);
   for (const Panels::Entry& panel : Panels::entries()) {
     const std::string_view title = panel.title;
-    const bool in_front = index++ == front_ || (detail && title == DetailPanel::kTitle) ||
-                          (wanted != nullptr && title == wanted);
-    if (in_front) ImGui::SetNextWindowFocus();
+    if (wanted != nullptr && title == wanted) ImGui::SetNextWindowFocus();
     // In the timeline the wheel zooms.
-    const ImGuiWindowFlags flags =
-        title == TimelinePanel::kTitle
-            ? ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse
-            : 0;
+    ImGuiWindowFlags flags = title == TimelinePanel::kTitle
+                                 ? ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse
+                                 : 0;
+    if (is_docked(panel.title)) flags |= ImGuiWindowFlags_NoBackground;
     if (ImGui::Begin(panel.title, nullptr, flags)) panel.draw(panels_, *model_, selection_);
     ImGui::End();
   }
@@ -246,7 +269,6 @@ void Shell::draw_panels() {
       ImGui::SetWindowFocus(title);
     }
   }
-  front_ = -1;
 }
 
 void Shell::draw_only() {

@@ -7,13 +7,18 @@
 #include <imgui.h>
 #include <imgui_impl_glfw.h>
 #include <imgui_impl_opengl3.h>
+#include <imgui_internal.h>
 #include <implot.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <string>
+#include <string_view>
+#include <utility>
 
+#include "viewer/app/draw_hash.h"
 #include "viewer/app/png_file.h"
 #include "viewer/app/shell.h"
 #include "viewer/widgets/fonts.h"
@@ -30,6 +35,22 @@ constexpr int kFramesAfterInput = 3;
 void print_error(int, const char* message) {
   fmt::print(stderr, "tidemark-view: {}\n", message);
 }
+
+// Until there is a window, what GLFW says is only the reason of our own message.
+std::string reason;
+
+void keep_error(int, const char* message) {
+  if (reason.empty()) reason = message;
+}
+
+int fail(std::string_view what, std::string_view help) {
+  fmt::print(stderr, "tidemark-view: {}{}; {}\n", what,
+             reason.empty() ? "" : fmt::format(" ({})", reason), help);
+  return 2;
+}
+
+// More frames than the keys that anybody presses while one frame is drawn.
+constexpr int kMostFramesUndrawn = 100;
 
 Image read_pixels(int width, int height) {
   Image image{width, height, {}};
@@ -87,9 +108,12 @@ class Window {
     glfwSetWindowContentScaleCallback(window_, [](GLFWwindow* w, float, float) {
       static_cast<Window*>(glfwGetWindowUserPointer(w))->rescale_ = true;
     });
+    glfwSetWindowRefreshCallback(window_, [](GLFWwindow* w) {
+      static_cast<Window*>(glfwGetWindowUserPointer(w))->redraw_ = true;
+    });
     shell_.follow(options_.follow);
-    if (!options_.paths.empty()) shell_.open(options_.paths[0]);
-    if (options_.paths.size() > 1) shell_.open_other(options_.paths[1]);
+    shell_.start_with(options_.start);
+    shell_.open_in_order(options_.paths);
     return true;
   }
 
@@ -114,7 +138,8 @@ class Window {
         glfwWaitEvents();
         continue;
       }
-      frame();
+      // Input and loaded data may arrive during any of these frames.
+      if (frame()) pending = kFramesAfterInput;
       if (shell_.busy()) pending = std::max(pending, 1);
       if (options_.frames > 0) {
         pending = kFramesAfterInput;
@@ -148,22 +173,40 @@ class Window {
     load_fonts(scale);
   }
 
-  void frame() {
+  // Whether it looks different from the frame before.
+  bool frame() {
+    if (const Model* model = shell_.model(); model != nullptr && model != fonts_for_) {
+      fonts_for_ = model;
+      if (need_characters(model->characters)) rescale_ = true;
+    }
     if (rescale_) {
       rescale_ = false;
+      redraw_ = true;
       set_scale();
       ImGui_ImplOpenGL3_DestroyFontsTexture();
       ImGui_ImplOpenGL3_CreateFontsTexture();
     }
-    ImGui_ImplOpenGL3_NewFrame();
-    ImGui_ImplGlfw_NewFrame();
-    ImGui::NewFrame();
-    shell_.draw();
-    ImGui::Render();
+    // ImGui spreads fast input over several frames, two for each typed character. A software
+    // renderer takes so long that typing would lag: only the last of these frames is drawn.
+    for (int i = 0; i < kMostFramesUndrawn; ++i) {
+      ImGui_ImplOpenGL3_NewFrame();
+      ImGui_ImplGlfw_NewFrame();
+      ImGui::NewFrame();
+      shell_.draw();
+      ImGui::Render();
+      if (ImGui::GetCurrentContext()->InputEventsQueue.empty()) break;
+    }
+    const uint64_t looks = hash_of(*ImGui::GetDrawData());
+    const bool changed = std::exchange(shown_, looks) != looks;
+    if (std::exchange(redraw_, false) || changed || shell_.picture_wanted) draw();
+    return changed;
+  }
+
+  void draw() {
     int width = 0;
     int height = 0;
     glfwGetFramebufferSize(window_, &width, &height);
-    const ImVec4 ground = vec(theme().background);
+    const ImVec4 ground = vec(theme().panel);
     glViewport(0, 0, width, height);
     glClearColor(ground.x, ground.y, ground.z, 1);
     glClear(GL_COLOR_BUFFER_BIT);
@@ -181,27 +224,31 @@ class Window {
   Shell shell_;
   GLFWwindow* window_ = nullptr;
   bool rescale_ = false;
+  bool redraw_ = true;                // the window's content was lost
+  uint64_t shown_ = 0;                // the hash of the frame on the screen
+  const Model* fonts_for_ = nullptr;  // the fonts have its characters
   bool leave_at_once_ = false;
 };
 
 }  // namespace
 
 int run_window(const WindowOptions& options, Config config) {
-  glfwSetErrorCallback(print_error);
+  glfwSetErrorCallback(keep_error);
   if (glfwInit() == GLFW_FALSE) {
-    fmt::print(stderr,
-               "tidemark-view: no display found; use --screenshot OUT.png to draw without one\n");
-    return 2;
+    return fail("no display found", "use --screenshot OUT.png to draw without one");
   }
   int status = 2;
   {
     Window window(options, std::move(config));
     if (window.create()) {
+      glfwSetErrorCallback(print_error);
       status = window.run();
       if (window.leave_at_once()) std::_Exit(status);
       window.destroy();
     } else {
-      fmt::print(stderr, "tidemark-view: cannot open a window with OpenGL 3.3\n");
+      fail("cannot open a window with OpenGL 3.3",
+           "for an old driver or ssh -X, use Mesa's software OpenGL (set LIBGL_ALWAYS_SOFTWARE=1; "
+           "package libgl1-mesa-dri), or draw without a window (--screenshot OUT.png)");
     }
   }
   glfwTerminate();

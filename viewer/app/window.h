@@ -5,12 +5,14 @@
 #include <vector>
 
 #include "viewer/app/config.h"
+#include "viewer/app/start_view.h"
 
 namespace tidemark::view {
 
 struct WindowOptions {
   std::vector<std::string> paths;  // opened at the start; none: the welcome page; two: compared
-  bool follow = false;             // reload as it grows
+  StartView start;
+  bool follow = false;  // reload as it grows
   int width = 1440;
   int height = 900;
   float scale = 0;  // 0: as the monitor needs it

@@ -4,19 +4,14 @@
 
 #include <algorithm>
 
-#include "analysis/names/readable_name.h"
 #include "export/report/stack_lines.h"
+#include "viewer/model/kernel_name.h"
 
 namespace tidemark::view {
 
 const std::string& FrameText::kernel(uint32_t name) const {
   const auto [it, fresh] = kept_->kernels.try_emplace(name);
-  if (fresh) {
-    const std::string_view whole = names_->string(name);
-    it->second =
-        whole.starts_with("_Z") ? readable_name(std::string(whole)) : short_function(whole);
-    if (it->second.empty()) it->second = whole.empty() ? "(no name)" : std::string(whole);
-  }
+  if (fresh) it->second = kernel_name(names_->string(name));
   return it->second;
 }
 
@@ -58,21 +53,25 @@ const std::string& FrameText::headline(uint32_t stack) const {
   if (!fresh) return it->second;
   const std::vector<uint32_t> frames = names_->frames_of(stack);
   if (frames.empty()) return it->second = std::string(kNoStackText);
-  const auto own =
-      std::find_if(frames.begin(), frames.end(), [this](uint32_t f) { return is_own_code(f); });
-  if (own == frames.end()) {
-    const std::vector<std::string> lines = names_->stack_text(stack);
-    const std::string* shown = innermost_worth_showing(lines);
-    const auto index = shown == nullptr ? 0 : static_cast<size_t>(shown - lines.data());
-    return it->second = frame(frames[std::min(index, frames.size() - 1)]);
-  }
-  it->second = frame(*own);
+  const std::vector<std::string> lines = names_->stack_text(stack);
+  const auto chosen = static_cast<size_t>(
+      std::find(lines.begin(), lines.end(), headline_of(lines)) - lines.begin());
+  const uint32_t shown = frames[std::min(chosen, frames.size() - 1)];
+  it->second = frame(shown);
+  if (!is_own_code(shown)) return it->second;
   // The library function that allocated it tells the blocks of one line apart.
-  if (own != frames.begin()) {
-    const std::string_view inner = names_->string(names_->frame(frames.front()).function);
-    if (!inner.empty()) it->second += fmt::format("  in {}", inner);
+  const auto inner = static_cast<size_t>(innermost_worth_showing(lines) - lines.data());
+  if (inner < std::min(chosen, frames.size())) {
+    const std::string_view function = names_->string(names_->frame(frames[inner]).function);
+    if (!function.empty()) it->second += fmt::format("  in {}", function);
   }
   return it->second;
+}
+
+bool is_allocator_frame(const std::string& line) {
+  // The report skips such a line where another follows.
+  const std::vector<std::string> lines = {line, "caller"};
+  return innermost_worth_showing(lines) != lines.data();
 }
 
 std::string_view FrameText::headline(uint32_t stack, bool before_recording) const {

@@ -23,14 +23,15 @@ class FrameText {
 
   // "function  file.py:12": the file without its folders.
   const std::string& frame(uint32_t frame) const;
-  // The innermost line of the user's own code, and the innermost function of the stack. The
-  // innermost line where there is no own code.
+  // The line that the report names: the innermost of the user's own code, else the backward
+  // function, else the innermost outside the allocator. With own code, also the innermost function
+  // outside the allocator.
   const std::string& headline(uint32_t stack) const;
   std::string_view headline(uint32_t stack, bool before_recording) const;
   // Whether any frame of the stack contains the text, ignoring case. An empty text matches all.
   bool matches(uint32_t stack, std::string_view lower_case) const;
 
-  // The name of a kernel (a string), without parameters and long template arguments.
+  // The short name of a kernel (a string).
   const std::string& kernel(uint32_t name) const;
 
   const Dictionary& names() const { return *names_; }
@@ -52,5 +53,8 @@ class FrameText {
 };
 
 std::string lower_case(std::string_view text);
+
+// A frame of the allocator or of the unwinder, which every stack begins with.
+bool is_allocator_frame(const std::string& line);
 
 }  // namespace tidemark::view

@@ -5,6 +5,7 @@
 #include <imgui.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace tidemark::view {
 
@@ -18,6 +19,9 @@ struct Fonts {
 const Fonts& fonts();
 // The built-in font looks the same on every machine, for pictures that are compared.
 enum class FontSource : uint8_t { kSystem, kBuiltIn };
+// Characters of the trace outside of Latin scripts. True: some are new, and load_fonts() must be
+// called again to draw them.
+bool need_characters(const std::vector<char16_t>& characters);
 // Fills the current ImGui context's atlas; call again when the scale changes.
 void load_fonts(float scale, FontSource source = FontSource::kSystem);
 

@@ -49,7 +49,7 @@ constexpr KeyLine kLines[] = {
      "open a second trace to compare, or drop it with shift",
      {{Command::kOpenOther, ImGuiMod_Ctrl | ImGuiMod_Shift | ImGuiKey_O}}},
     {"ctrl + E",
-     "export the visible time or a rank for Perfetto",
+     "export the trace, the visible time or a rank",
      {{Command::kExport, ImGuiMod_Ctrl | ImGuiKey_E}}},
     {"F5", "reload the file; view and comparison stay", {{Command::kReload, ImGuiKey_F5}}},
     {"T", "switch between dark and light", {{Command::kTheme, ImGuiKey_T}}},

@@ -8,6 +8,44 @@
 
 namespace tidemark::view {
 
+namespace {
+
+constexpr std::string_view kDots = "...";
+
+// How many bytes of the text fit: whole characters.
+size_t bytes_within(std::string_view t, float width) {
+  const char* rest = nullptr;
+  ImGui::GetFont()->CalcTextSizeA(ImGui::GetFontSize(), width, 0, t.data(), t.data() + t.size(),
+                                  &rest);
+  return static_cast<size_t>(rest - t.data());
+}
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+bool starts_with_unit(std::string_view t) {
+  for (const std::string_view unit :
+       {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "%", "ns", "us", "ms", "s", "min", "h"}) {
+    if (!t.starts_with(unit)) continue;
+    const char next = t.size() > unit.size() ? t[unit.size()] : ' ';
+    if ((next < 'a' || next > 'z') && (next < 'A' || next > 'Z')) return true;
+  }
+  return false;
+}
+
+// Where the first word ends: at a space that may be a line break, or at one.
+size_t word_end(std::string_view t) {
+  for (size_t i = 0; i < t.size(); ++i) {
+    if (t[i] == '\n') return i;
+    const bool number = i > 0 && is_digit(t[i - 1]);
+    if (t[i] == ' ' && !(number && starts_with_unit(t.substr(i + 1)))) return i;
+  }
+  return t.size();
+}
+
+}  // namespace
+
 void text(std::string_view t) {
   ImGui::TextUnformatted(t.data(), t.data() + t.size());
 }
@@ -23,9 +61,41 @@ void text_dim(std::string_view t) {
 }
 
 void text_wrapped(std::string_view t) {
-  ImGui::PushTextWrapPos(0);
-  text(t);
-  ImGui::PopTextWrapPos();
+  text(wrapped(t, ImGui::GetContentRegionAvail().x));
+}
+
+std::string wrapped(std::string_view t, float width) {
+  const float room = std::max(width, px(60));
+  const float space = width_of(" ");
+  std::string out;
+  float used = 0;
+  while (!t.empty()) {
+    const size_t end = word_end(t);
+    std::string_view word = t.substr(0, end);
+    const bool new_line = end < t.size() && t[end] == '\n';
+    t.remove_prefix(std::min(end + 1, t.size()));
+    if (used > 0 && used + space + width_of(word) > room) {
+      out += '\n';
+      used = 0;
+    } else if (used > 0) {
+      out += ' ';
+      used += space;
+    }
+    while (width_of(word) > room) {
+      size_t fits = std::max<size_t>(bytes_within(word, room), 1);
+      const size_t sign = word.substr(0, fits).find_last_of("=:/");  // better than inside a name
+      if (sign != std::string_view::npos) fits = sign + 1;
+      out.append(word.substr(0, fits)) += '\n';
+      word.remove_prefix(fits);
+    }
+    out += word;
+    used += width_of(word);
+    if (new_line) {
+      out += '\n';
+      used = 0;
+    }
+  }
+  return out;
 }
 
 void text_right(std::string_view t) {
@@ -46,21 +116,33 @@ std::string in_words(std::string_view id) {
 
 std::string fitted(std::string_view t, float width) {
   if (width_of(t) <= width) return std::string(t);
-  static constexpr std::string_view kDots = "...";
   const float room = width - width_of(kDots);
   if (room <= 0) return {};
-  const char* rest = nullptr;
-  ImGui::GetFont()->CalcTextSizeA(ImGui::GetFontSize(), room, 0, t.data(), t.data() + t.size(),
-                                  &rest);
-  return std::string(t.data(), rest) + std::string(kDots);
+  return std::string(t.substr(0, bytes_within(t, room))) + std::string(kDots);
+}
+
+std::string fitted_ends(std::string_view t, float width) {
+  if (width_of(t) <= width) return std::string(t);
+  const float room = width - width_of(kDots);
+  if (room <= 0) return {};
+  const std::string_view head = t.substr(0, bytes_within(t, room / 2));
+  std::string_view tail = t.substr(head.size());
+  const float left = room - width_of(head);
+  while (!tail.empty() && width_of(tail) > left) {
+    // At least one whole character at a time.
+    const float over = width_of(tail) - left;
+    tail.remove_prefix(std::max<size_t>(bytes_within(tail, over), 1));
+    while (!tail.empty() && (static_cast<unsigned char>(tail[0]) & 0xc0) == 0x80) {
+      tail.remove_prefix(1);
+    }
+  }
+  return std::string(head) + std::string(kDots) + std::string(tail);
 }
 
 void explain(const char* t) {
   if (!ImGui::IsItemHovered(ImGuiHoveredFlags_ForTooltip)) return;
   if (!ImGui::BeginTooltip()) return;
-  ImGui::PushTextWrapPos(px(340));
-  ImGui::TextUnformatted(t);
-  ImGui::PopTextWrapPos();
+  text(wrapped(t, px(340)));
   ImGui::EndTooltip();
 }
 
@@ -72,7 +154,7 @@ void flow(float width) {
 
 void fact(const char* label, std::string_view value, float column) {
   text_dim(label);
-  ImGui::SameLine(column);
+  ImGui::SameLine(std::max(column, width_of(label) + px(14)));
   text_wrapped(value);
 }
 

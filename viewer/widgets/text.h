@@ -15,10 +15,15 @@ void text_dim(std::string_view text);
 void text_in_colour(Rgb colour, std::string_view text);
 // Wrapped at the end of the window.
 void text_wrapped(std::string_view text);
+// With line breaks, so that no line is wider than `width`. Breaks are at spaces only, and not
+// between a number and its unit; a word that is wider than a line is cut.
+std::string wrapped(std::string_view text, float width);
 void text_right(std::string_view text);
 
 // Cut with an ellipsis to at most `width` pixels.
 std::string fitted(std::string_view text, float width);
+// The same, but cut in the middle: for names that differ at their ends.
+std::string fitted_ends(std::string_view text, float width);
 float width_of(std::string_view text);
 // "optimizer_state" as people write it.
 std::string in_words(std::string_view id);

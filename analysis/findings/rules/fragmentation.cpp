@@ -50,6 +50,7 @@ void name_the_pin(Finding& f, const DeviceEvidence& d, const MemoryState& state)
   const Fragmentation holes = fragmentation_of(*d.model, state, d.process->names, 1);
   if (holes.largest.empty() || holes.largest.front().pins.empty()) return;
   f.frames = holes.largest.front().pins.front().frames;
+  if (f.frames.empty()) return;
   f.advice.push_back(
       {"move_pins",
        "allocate the long-lived blocks (the line above) first, in one piece: scattered "

@@ -6,8 +6,10 @@
 #include <set>
 #include <sstream>
 
+#include "analysis/report/diff.h"
 #include "tests/support/drawn_text.h"
 #include "tests/support/panel_fixture.h"
+#include "viewer/app/draw_hash.h"
 #include "viewer/widgets/key_table.h"
 
 namespace tidemark::view {
@@ -149,7 +151,7 @@ TEST_F(Program, FilesAreDropped) {
   EXPECT_EQ(shown_path(), a);
   ASSERT_NE(selection().comparison.other(), nullptr);
   EXPECT_EQ(selection().comparison.other()->trace.path, b);
-  shell_->drop({b, a}, false);
+  shell_->drop({a, b}, false);
   wait();
   EXPECT_EQ(shown_path(), b);
   ASSERT_NE(selection().comparison.other(), nullptr);
@@ -158,6 +160,112 @@ TEST_F(Program, FilesAreDropped) {
   shell_->drop({a}, false);
   wait();
   EXPECT_EQ(selection().comparison.other(), nullptr) << "a new trace starts without a comparison";
+}
+
+TEST_F(Program, TwoTracesHaveTheSignsOfTidemarkDiff) {
+  const std::string before = recorded("torch/mixed_precision.tier2.tmk");
+  const std::string after = recorded("torch/training.tier2.tmk");
+  shell_->open_in_order({before, after});
+  wait();
+  EXPECT_EQ(shown_path(), after);
+  const auto first = load_model(before);
+  const auto second = load_model(after);
+  ASSERT_TRUE(first && second);
+  const auto diff = compare((*first)->report, (*second)->report);
+  ASSERT_TRUE(diff);
+  const DiffLine& peak = diff->devices.front().peaks.front();
+  ASSERT_NE(peak.change(), 0);
+  const auto reference = selection().compared(model());
+  ASSERT_TRUE(reference);
+  const Lane& lane = model().lanes[selection().cursor.lane()];
+  const auto rows = change_rows(model(), lane, selection().cursor.moment(model()), *reference);
+  EXPECT_TRUE(std::any_of(rows.begin(), rows.end(), [&](const ChangeRow& row) {
+    return !row.heading && row.before == peak.before_bytes && row.after == peak.after_bytes &&
+           row.change() == peak.change();
+  })) << peak.name;
+}
+
+TEST_F(Program, AWindowStartsWithThePanelTimeAndSearchOfTheCommandLine) {
+  const std::string path = recorded("torch/training.tier2.tmk");
+  const auto loaded = load_model(path);
+  ASSERT_TRUE(loaded);
+  const AllocationHistory& memory = *(*loaded)->lanes[0].memory;
+  const int64_t after_ns = memory.time_ns[memory.event_count() / 2] - (*loaded)->trace.start_ns;
+  const int64_t after_us = after_ns / 1000 + 1;
+  shell_->start_with({"tables:kernels", std::to_string(after_us) + "us", "forward"});
+  shell_->open(path);
+  wait();
+  ASSERT_EQ(shown_path(), path);
+  const ImGuiWindow* tables = ImGui::FindWindowByName(TablesPanel::kTitle);
+  ASSERT_NE(tables, nullptr);
+  EXPECT_TRUE(tables->DockTabIsVisible);
+  EXPECT_TRUE(reads(TablesPanel::kTitle, "longest")) << "the table of kernels";
+  EXPECT_EQ(selection().cursor.time(model()), static_cast<double>(after_us) * 1e3);
+  EXPECT_EQ(selection().highlights.search, "forward");
+  // The next trace starts as usual.
+  shell_->open(recorded("torch/inference.tier1.tmk"));
+  wait();
+  EXPECT_TRUE(selection().highlights.search.empty());
+
+  shell_->start_with({"", "oom", ""});
+  shell_->open(recorded("torch/inference.tier1.tmk"));
+  wait();
+  EXPECT_NE(shell_->error().find("no allocation failed"), std::string::npos) << shell_->error();
+
+  EXPECT_TRUE(check_start({"map:age", "1.5s", ""}));
+  EXPECT_TRUE(check_start({}));
+  EXPECT_FALSE(check_start({"cellar", "", ""}));
+  EXPECT_FALSE(check_start({"map:smell", "", ""}));
+  EXPECT_FALSE(check_start({"", "noon", ""}));
+}
+
+// Typed faster than frames are drawn.
+void type(const std::string& text) {
+  ImGuiIO& io = ImGui::GetIO();
+  for (const char c : text) {
+    const auto k = c == '/' ? ImGuiKey_Slash : static_cast<ImGuiKey>(ImGuiKey_A + (c - 'a'));
+    io.AddKeyEvent(k, true);
+    io.AddInputCharacter(static_cast<unsigned int>(c));
+    io.AddKeyEvent(k, false);
+  }
+}
+
+TEST_F(Program, NothingTypedIntoTheSearchIsLost) {
+  open();
+  const bool dark = theme().dark;
+  type("/test");
+  frame(2);
+  type("data");
+  frame(60);
+  EXPECT_EQ(selection().highlights.search, "testdata");
+  EXPECT_EQ(theme().dark, dark) << "T switches the theme only outside of a text";
+  EXPECT_TRUE(ImGui::GetIO().WantTextInput);
+  key(ImGuiKey_Escape);
+  frame(2);
+  EXPECT_EQ(selection().highlights.search, "");
+  type("/next");
+  frame(60);
+  EXPECT_EQ(selection().highlights.search, "next");
+}
+
+TEST_F(Program, NothingTypedAheadOfTheFileDialogIsLost) {
+  open();
+  shell_->dialogs().ask_for_file(false);
+  type("/tmp/trace");
+  frame(60);
+  EXPECT_TRUE(reads("Open a trace", "/tmp/trace"));
+  EXPECT_EQ(selection().highlights.search, "");
+}
+
+TEST_F(Program, EqualFramesHaveEqualHashes) {
+  open();
+  frame(4);
+  const uint64_t before = hash_of(*ImGui::GetDrawData());
+  frame(1);
+  EXPECT_EQ(hash_of(*ImGui::GetDrawData()), before) << "at rest nothing is drawn again";
+  selection().step_events(model(), -1);
+  frame(2);
+  EXPECT_NE(hash_of(*ImGui::GetDrawData()), before);
 }
 
 TEST_F(Program, RecentFilesAreOfferedAndRemembered) {

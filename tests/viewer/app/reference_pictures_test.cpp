@@ -90,7 +90,10 @@ Image draw(const Picture& p, const std::function<void(Shell&)>& prepare = {}) {
   Shell shell((Config()));
   shell.panels().be_patient();
   shell.set_model(model);
-  if (p.second != nullptr) shell.selection().set_other(*model, load(p.second));
+  if (p.second != nullptr) {
+    shell.selection().go_to_peak(*model);
+    shell.selection().set_other(*model, load(p.second));
+  }
   if (p.panel != nullptr && !shell.show_only(p.panel)) return {};
   shell.panels().ranks.curves = p.curves;
   if (prepare) prepare(shell);

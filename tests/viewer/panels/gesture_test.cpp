@@ -105,7 +105,7 @@ TEST_F(Gestures, FlameViewsAndSearch) {
   frame(2);
   const size_t rows = flame.rows_shown();
   ASSERT_GT(rows, 2U);
-  EXPECT_TRUE(reads("##rows", "all live blocks"));
+  EXPECT_TRUE(reads("##rows", "all blocks"));
   // A click on the root collapses it, a second one expands it again.
   const ImRect r = window(FlamePanel::kTitle);
   ImVec2 root(r.Min.x + 200, r.Min.y + 70);  // the first row below the headings

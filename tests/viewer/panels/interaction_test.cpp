@@ -95,7 +95,7 @@ TEST_F(Interaction, OomsOfAllRanksAreReachedInOrder) {
   options.events = 500;
   open(options);
   ASSERT_EQ(model().ooms.size(), 3U);
-  EXPECT_EQ(selection().cursor.lane(), model().ooms[0].lane);
+  selection().go_to_oom_at(model(), 0);
   key(ImGuiKey_N);
   EXPECT_EQ(selection().cursor.lane(), model().ooms[1].lane);
   key(ImGuiKey_N);

@@ -1,6 +1,8 @@
 // Many ranks, two ranks, two traces: the numbers are exact, and a click goes to the right place.
 #include <algorithm>
 
+#include "analysis/wording.h"
+#include "tests/support/drawn_text.h"
 #include "tests/support/panel_fixture.h"
 #include "viewer/model/compare/change_rows.h"
 #include "viewer/model/flame/flame_tree.h"
@@ -50,6 +52,53 @@ class Ranks : public Interaction {
 
   ImRect area_;
 };
+
+TEST_F(Ranks, TheTimelineHasOneScaleForAllRanksUnlessAskedOtherwise) {
+  ImGui::GetIO().DisplaySize = {1400, 2000};
+  shell_->set_model(load("ranks/guilty4"));
+  frame(6);
+  TimelinePanel& timeline = shell_->panels().timeline;
+  ASSERT_EQ(model().lanes.size(), 4U);
+  const double top = timeline.drawn(0).top_bytes;
+  for (uint32_t i = 0; i < 4; ++i) {
+    const Lane& lane = model().lanes[i];
+    EXPECT_EQ(timeline.drawn(i).top_bytes, top);
+    EXPECT_GE(top, static_cast<double>(lane.memory->reserved_peak.bytes));
+    EXPECT_LT(top, static_cast<double>(lane.used.peak())) << "the card's use sets no scale";
+  }
+  timeline.options.own_scale = true;
+  frame(2);
+  EXPECT_LT(timeline.drawn(0).top_bytes, timeline.drawn(2).top_bytes / 2);
+  EXPECT_LE(timeline.drawn(2).top_bytes, top);
+}
+
+TEST_F(Ranks, TheTimelineAndThePanelBesideItAgreeOnTheCardsUse) {
+  ImGui::GetIO().DisplaySize = {1400, 2000};
+  shell_->set_model(load("ranks/guilty4"));
+  frame(6);
+  key(ImGuiKey_5);
+  for (const double share : {0.3, 0.5, 0.83, 0.9}) {
+    selection().set_time(model(), 2, model().span_ns() * share);
+    frame(3);
+    const Lane& lane = model().lanes[2];
+    const uint64_t used = lane.ledger->at(selection().cursor.time_ns(model())).device_used_bytes;
+    ASSERT_NE(used, 0U);
+    const auto reads = [&](const char* window, const std::string& what) {
+      return read_window(window).find(without_spaces(what)) != std::string::npos;
+    };
+    EXPECT_TRUE(reads(MomentPanel::kTitle, size_text(used) + " used")) << share;
+    EXPECT_TRUE(reads(TimelinePanel::kTitle, "card used " + size_text(used))) << share;
+  }
+  for (const float share : {0.4F, 0.6F, 0.765F, 0.8F}) {
+    click(in_timeline(share, 0.1F));
+    frame(3);
+    const Lane& lane = model().lanes[selection().cursor.lane()];
+    const uint64_t used = lane.card_used_at(selection().cursor.time_ns(model()));
+    const std::string tooltip = read_window("##Tooltip");
+    EXPECT_NE(tooltip.find(without_spaces("card used " + size_text(used))), std::string::npos)
+        << share << ": " << size_text(used) << " in " << tooltip;
+  }
+}
 
 TEST_F(Ranks, HeatEqualsBruteForce) {
   SyntheticOptions options;

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "tests/support/panel_fixture.h"
 
@@ -107,6 +108,8 @@ TEST_F(RecordedInteraction, CurvesCanBeSwitchedOff) {
 TEST_F(RecordedInteraction, AClickOnAHoleShowsWhatPinsIt) {
   open_file(TIDEMARK_TEST_DATA "/scenarios/varying_sizes.bad.tmk");
   key(ImGuiKey_2);
+  key(ImGuiKey_Escape);  // the finding's own hole
+  ASSERT_FALSE(selection().highlights.hole);
   ASSERT_FALSE(selection().cursor.moment(model()).state.holes.empty());
   const ImRect r = window(MapPanel::kTitle);
   const ImRect area{{r.Min.x + 190, r.Min.y + 100}, {r.Max.x - 20, r.Max.y - 10}};
@@ -187,30 +190,50 @@ TEST_F(RecordedInteraction, LargeTablesAreSortedInTheBackground) {
   EXPECT_GT(shell_->panels().tables.rows_shown(), 20'000U);
 }
 
-TEST_F(RecordedInteraction, ExportsTheTimeThatWasMeasured) {
-  namespace fs = std::filesystem;
-  open_file(TIDEMARK_TRACES "/ranks/ddp2");
-  const fs::path file =
-      fs::temp_directory_path() / ("tidemark-export-" + std::to_string(::getpid()) + ".pftrace");
-  const auto save = [&](bool only_time, bool only_rank) {
-    fs::remove(file);
+class ExportDialog : public RecordedInteraction {
+ protected:
+  ExportDialog()
+      : folder_(std::filesystem::temp_directory_path() /
+                ("tidemark-export-" + std::to_string(::getpid()))) {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+  ~ExportDialog() override { std::filesystem::remove_all(folder_); }
+
+  ExportPanel& panel() { return shell_->dialogs().exporter; }
+  void open_dialog() {
     hold(ImGuiMod_Ctrl, true);
     key(ImGuiKey_E);
     hold(ImGuiMod_Ctrl, false);
-    EXPECT_TRUE(shell_->dialogs().exporter.visible());
-    ExportPanel& panel = shell_->dialogs().exporter;
-    panel.only_time = only_time;
-    panel.only_rank = only_rank;
-    panel.path[file.string().copy(panel.path, sizeof panel.path - 1)] = '\0';
+    ASSERT_TRUE(panel().visible());
+    panel().folder[folder_.string().copy(panel().folder, sizeof panel().folder - 1)] = '\0';
+  }
+  // The left one of the buttons at the bottom.
+  void press_save() {
     frame(3);
-    const ImRect r = window("Export for Perfetto");
+    const ImRect r = window(ExportPanel::kTitle);
     click({r.Min.x + 30, r.Max.y - 22});
-    for (int i = 0; i < 4000 && panel.busy(); ++i) {
+    for (int i = 0; i < 4000 && panel().busy(); ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
       frame(1);
     }
     frame(2);
-    EXPECT_FALSE(panel.visible());
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(ExportDialog, WritesTheTimeThatWasMeasured) {
+  namespace fs = std::filesystem;
+  open_file(TIDEMARK_TRACES "/ranks/ddp2");
+  const auto save = [&](bool only_time, bool only_rank) {
+    open_dialog();
+    panel().only_time = only_time;
+    panel().only_rank = only_rank;
+    const fs::path file = panel().target();
+    fs::remove(file);
+    press_save();
+    EXPECT_FALSE(panel().visible());
     EXPECT_NE(shell_->notice.find("saved"), std::string::npos) << shell_->notice;
     return fs::exists(file) ? fs::file_size(file) : 0;
   };
@@ -222,7 +245,50 @@ TEST_F(RecordedInteraction, ExportsTheTimeThatWasMeasured) {
   EXPECT_GT(part, 0U);
   EXPECT_LT(one_rank, whole);
   EXPECT_LT(part, one_rank);
-  fs::remove(file);
+}
+
+TEST_F(ExportDialog, WritesEveryFormat) {
+  open_file(TIDEMARK_TRACES "/torch/inference.tier1.tmk");
+  const std::pair<ExportFormat, const char*> formats[] = {
+      {ExportFormat::kPerfetto, "inference.tier1.pftrace"},
+      {ExportFormat::kSqlite, "inference.tier1.db"},
+      {ExportFormat::kCsv, "inference.tier1.csv"},
+      {ExportFormat::kSnapshot, "inference.tier1.pickle"}};
+  for (const auto& [format, name] : formats) {
+    open_dialog();
+    panel().set_format(format);
+    EXPECT_EQ(panel().target(), (folder_ / name).string());
+    press_save();
+    EXPECT_TRUE(std::filesystem::exists(folder_ / name)) << panel().error();
+    EXPECT_FALSE(panel().visible()) << name;
+  }
+}
+
+TEST_F(ExportDialog, AsksBeforeItOverwritesAndNeverWritesOverTheTrace) {
+  namespace fs = std::filesystem;
+  const fs::path trace = folder_ / "run.tmk";
+  fs::copy_file(TIDEMARK_TRACES "/torch/inference.tier1.tmk", trace);
+  open_file(trace.string());
+  open_dialog();
+  const fs::path file = panel().target();
+  std::ofstream(file) << "mine";
+  press_save();
+  EXPECT_TRUE(panel().asking());
+  EXPECT_EQ(fs::file_size(file), 4U) << "nothing is written before the answer";
+  press_save();  // the same place, which says "Overwrite" now
+  EXPECT_FALSE(panel().visible());
+  EXPECT_GT(fs::file_size(file), 4U);
+
+  const auto size = fs::file_size(trace);
+  fs::create_symlink(trace, folder_ / "other.pftrace");
+  for (const char* name : {"run.tmk", "other.pftrace"}) {
+    open_dialog();
+    panel().name[std::string_view(name).copy(panel().name, sizeof panel().name - 1)] = '\0';
+    press_save();
+    EXPECT_TRUE(panel().visible());
+    EXPECT_NE(panel().error().find("input"), std::string::npos) << panel().error();
+    EXPECT_EQ(fs::file_size(trace), size);
+  }
 }
 
 TEST_F(RecordedInteraction, TheReportComesAfterThePanelsAndIsTheSame) {

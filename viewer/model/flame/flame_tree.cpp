@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "proto/base/hash.h"
+#include "viewer/model/frame_text.h"
 
 namespace tidemark::view {
 
@@ -32,21 +33,56 @@ constexpr uint64_t kBeforeKey = kNoStackKey + 1;
 
 using Sums = std::map<uint64_t, Sum>;
 
-uint64_t key_of(const Allocation& a) {
-  if (a.stack != 0) return a.stack;
+// Stacks without the frames of the allocator and of the unwinder at their inner ends.
+class InnerEnds {
+ public:
+  explicit InnerEnds(const Dictionary& names) : names_(&names) {}
+
+  uint32_t cut(uint32_t stack) {
+    const auto [known, fresh] = cut_.try_emplace(stack, stack);
+    if (!fresh) return known->second;
+    uint32_t at = stack;
+    while (names_->stack(at).parent != 0 && is_allocators(names_->stack(at).frame)) {
+      at = names_->stack(at).parent;
+    }
+    // A stack of nothing else stays whole.
+    const bool left = at != 0 && !is_allocators(names_->stack(at).frame);
+    return cut_[stack] = left ? at : stack;
+  }
+
+ private:
+  bool is_allocators(uint32_t frame) {
+    const auto [known, fresh] = frames_.try_emplace(frame, false);
+    if (fresh) known->second = is_allocator_frame(names_->frame_text(frame));
+    return known->second;
+  }
+
+  const Dictionary* names_;
+  std::unordered_map<uint32_t, uint32_t> cut_;
+  std::unordered_map<uint32_t, bool> frames_;
+};
+
+uint64_t key_of(const Allocation& a, InnerEnds& ends) {
+  if (a.stack != 0) return ends.cut(a.stack);
   return a.seeded ? kBeforeKey : kNoStackKey;
 }
 
 // Ids of stacks that only the other side has.
 constexpr uint32_t kOtherBit = uint32_t{1} << 31;
 
-Sums sum_by_stack(const FlameSide& side) {
+Sums sum_by_stack(const AllocationHistory& memory, const Dictionary& names,
+                  std::span<const uint32_t> blocks) {
   Sums sums;
-  for (const uint32_t i : side.state.live) {
-    const Allocation& a = side.memory.allocations[i];
-    sums[key_of(a)] += {a.block_bytes, static_cast<int64_t>(a.block_bytes), 1};
+  InnerEnds ends(names);
+  for (const uint32_t i : blocks) {
+    const Allocation& a = memory.allocations[i];
+    sums[key_of(a, ends)] += {a.block_bytes, static_cast<int64_t>(a.block_bytes), 1};
   }
   return sums;
+}
+
+Sums sum_by_stack(const FlameSide& side) {
+  return sum_by_stack(side.memory, side.names, side.state.live);
 }
 
 // The stacks of two processes in one tree.
@@ -251,6 +287,11 @@ FlameTree build(const Sums& sums, const StackTree& stacks, FlameOrder order) {
 
 FlameTree FlameTree::of(const FlameSide& side, FlameOrder order) {
   return build(sum_by_stack(side), StackTree(side.names), order);
+}
+
+FlameTree FlameTree::of_blocks(const AllocationHistory& memory, const Dictionary& names,
+                               std::span<const uint32_t> blocks, FlameOrder order) {
+  return build(sum_by_stack(memory, names, blocks), StackTree(names), order);
 }
 
 FlameTree FlameTree::difference(const FlameSide& before, const FlameSide& after, FlameOrder order) {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "analysis/history/memory_state.h"
@@ -45,6 +46,10 @@ struct FlameTree {
   uint32_t depth = 0;
 
   static FlameTree of(const FlameSide& side, FlameOrder order = FlameOrder::kTopDown);
+  // Of any blocks, live together or not.
+  static FlameTree of_blocks(const AllocationHistory& memory, const Dictionary& names,
+                             std::span<const uint32_t> blocks,
+                             FlameOrder order = FlameOrder::kTopDown);
   // What changed from `before` to `after`. Stacks of two processes are matched by the text of their
   // lines; those that `after` does not have get ids of their own.
   static FlameTree difference(const FlameSide& before, const FlameSide& after,

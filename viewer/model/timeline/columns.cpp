@@ -7,13 +7,11 @@
 
 namespace tidemark::view {
 
-namespace {
-
-double column_edge(const TimeWindow& w, uint32_t count, uint32_t i) {
-  return w.begin + (w.end - w.begin) * (static_cast<double>(i) / static_cast<double>(count));
+double column_edge(const TimeWindow& window, uint32_t count, uint32_t i) {
+  if (window.edges != nullptr) return (*window.edges)[i];
+  return window.begin +
+         (window.end - window.begin) * (static_cast<double>(i) / static_cast<double>(count));
 }
-
-}  // namespace
 
 TimelineColumns columns_of(const AllocationHistory& model, const MinMaxPyramid& pyramid,
                            const TimeWindow& window, uint32_t count) {
@@ -35,7 +33,7 @@ void ColumnWork::begin(const AllocationHistory& model, const MinMaxPyramid& pyra
     next_ = count + 1;
     return;
   }
-  const Grain grain = exact ? Grain::kEvent : fitting_grain();
+  const Grain grain = exact || window.edges != nullptr ? Grain::kEvent : fitting_grain();
   if (grain == Grain::kEvent) {
     work(-1);
     return;

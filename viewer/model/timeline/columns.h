@@ -31,7 +31,11 @@ struct TimeWindow {
   int64_t origin_ns = 0;
   double begin = 0;
   double end = 0;
+  const std::vector<double>* edges = nullptr;  // of columns that are not equally long
 };
+
+// The beginning of column i of `count`; i = count: the end of the last one.
+double column_edge(const TimeWindow& window, uint32_t count, uint32_t i);
 
 // Column i covers the times [begin + i * w, begin + (i + 1) * w) with w = (end - begin) / count.
 TimelineColumns columns_of(const AllocationHistory& model, const MinMaxPyramid& pyramid,

@@ -81,16 +81,15 @@ void StepCurve::points(const TimeWindow& window, uint32_t columns, int64_t stop_
     xs.push_back(x);
     ys.push_back(static_cast<double>(y));
   };
-  const double width = (window.end - window.begin) / columns;
   size_t left = step_from(window.begin, window.origin_ns, 0);
   if (left > 0) put(window.begin, series_->value[left - 1]);
   for (uint32_t i = 0; i < columns && left < series_->time_ns.size(); ++i) {
-    const double edge = window.begin + width * (i + 1);
+    const double edge = column_edge(window, columns, i + 1);
     const size_t right = step_from(edge, window.origin_ns, left);
     if (right == left) continue;
     const double x = right - left == 1
                          ? static_cast<double>(series_->time_ns[left] - window.origin_ns)
-                         : edge - width / 2;
+                         : (column_edge(window, columns, i) + edge) / 2;
     const uint64_t last = series_->value[right - 1];
     put(x, left > 0 ? series_->value[left - 1] : series_->value[left]);
     if (right - left > 1) {

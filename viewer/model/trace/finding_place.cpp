@@ -159,7 +159,7 @@ void go_to(const Model& model, Selection& selection, const FindingPlace& place) 
   } else {
     selection.reveal_cursor(model);
   }
-  if (place.hole) selection.choose_hole(*place.hole);
+  if (place.hole) selection.highlights.hole = *place.hole;
 }
 
 }  // namespace tidemark::view

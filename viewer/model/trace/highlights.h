@@ -17,7 +17,8 @@ struct Highlights {
   std::optional<ActivityRef> activity;
 
   std::optional<TimeRange> measure;
-  std::string search;  // in stacks; upper and lower case are the same
+  std::string measured;  // the annotation whose time it is; empty: measured by hand
+  std::string search;    // in stacks; upper and lower case are the same
 
   void drop_picked() {
     allocation.reset();

@@ -229,6 +229,14 @@ void Selection::choose_activity(const Model& model, const ActivityRef& ref) {
   set_time(model, lane, since_start(model, row.spans.begin_ns(ref.index)));
 }
 
+void Selection::choose_range(const Model& model, uint32_t lane, const MarkRange& range) {
+  highlights.drop_picked();
+  set_time(model, lane, since_start(model, range.begin_ns));
+  highlights.measure = TimeRange{range.begin_ns, range.end_ns};
+  highlights.measured = model.process_of(model.lanes[lane]).names.string(range.name);
+  requests.details = true;
+}
+
 void Selection::clear_highlights(const Model& model) {
   highlights.clear();
   set_reference(model, std::nullopt);

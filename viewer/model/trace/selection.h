@@ -30,8 +30,9 @@ struct Colouring {
 
 // What a panel asks the program to do in the next frame.
 struct PanelRequests {
-  bool details = false;         // something was clicked: bring its details to the front
-  const char* panel = nullptr;  // the title of a panel to bring to the front
+  bool details = false;          // something was clicked: bring its details to the front
+  const char* panel = nullptr;   // the title of a panel to bring to the front
+  const char* beside = nullptr;  // another one, unless it would cover the first
 };
 
 class Selection {
@@ -83,6 +84,8 @@ class Selection {
   void choose_hole(uint64_t address);
   // Moves the cursor to where it began, too.
   void choose_activity(const Model& model, const ActivityRef& ref);
+  // Measures its time, in this lane.
+  void choose_range(const Model& model, uint32_t lane, const MarkRange& range);
   // And the comparison.
   void clear_highlights(const Model& model);
 

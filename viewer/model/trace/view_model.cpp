@@ -125,9 +125,10 @@ void device_losses(const std::string& process, const DeviceReport& d,
   const std::string where = fmt::format("{}cuda:{}", process, d.device);
   if (d.blocks_before_history != 0) {
     out.push_back(fmt::format(
-        "{}: {} ({}) are older than the recorded history, which began late "
+        "{}: {} ({}) {} older than the recorded history, which began late "
         "or overflowed",
-        where, counted(d.blocks_before_history, "block"), size_text(d.bytes_before_history)));
+        where, counted(d.blocks_before_history, "block"), size_text(d.bytes_before_history),
+        d.blocks_before_history == 1 ? "is" : "are"));
   }
   if (d.anomalies != 0) {
     out.push_back(fmt::format("{}: {} contradicted the rest of the history", where,
@@ -150,6 +151,38 @@ std::vector<std::string> losses_of(const TraceModel& trace,
                               counted(trace.unknown_blocks, "block")));
   }
   return out;
+}
+
+// The end of Latin Extended-A, which every font has.
+constexpr char32_t kLastLatin = 0x17F;
+
+// The character at `at`, which moves on; 0 where the text is not UTF-8.
+char32_t next_character(std::string_view text, size_t& at) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(at++);
+  if (first < 0x80) return first;
+  const size_t more = first >= 0xF0 ? 3 : first >= 0xE0 ? 2 : first >= 0xC0 ? 1 : 0;
+  char32_t c = first & (0x3FU >> more);
+  for (size_t i = 0; i < more; ++i, ++at) {
+    if (at >= text.size() || (byte(at) & 0xC0) != 0x80) return 0;
+    c = (c << 6) | (byte(at) & 0x3FU);
+  }
+  return more == 0 ? 0 : c;
+}
+
+std::vector<char16_t> characters_of(const TraceModel& trace) {
+  std::set<char16_t> found;
+  const auto add = [&](std::string_view text) {
+    for (size_t at = 0; at < text.size();) {
+      const char32_t c = next_character(text, at);
+      if (c > kLastLatin && c < 0xFFFE) found.insert(static_cast<char16_t>(c));
+    }
+  };
+  add(trace.path);
+  for (const ProcessModel& process : trace.processes) {
+    for (uint32_t i = 0; i <= process.names.string_count(); ++i) add(process.names.string(i));
+  }
+  return {found.begin(), found.end()};
 }
 
 // What the report says about the ranks.
@@ -217,6 +250,7 @@ std::unique_ptr<Model> prepare_model(TraceModel trace, const std::vector<std::st
   model->source = std::move(source);
   model->rows = find_rows(model->trace, model->source.get());
   model->report.comparison = compare_ranks(model->trace);
+  model->characters = characters_of(model->trace);
   for (uint32_t p = 0; p < model->trace.processes.size(); ++p) {
     const ProcessModel& process = model->trace.processes[p];
     model->text.emplace_back(process.names);
@@ -229,9 +263,9 @@ std::unique_ptr<Model> prepare_model(TraceModel trace, const std::vector<std::st
       add_ooms(process, static_cast<uint32_t>(i), model->lanes[i], model->ooms);
     }
     if (const uint64_t left_out = model->activity.back().left_out; left_out != 0) {
-      model->losses.push_back(fmt::format("{}{} overlapped too deeply and are not drawn",
+      model->losses.push_back(fmt::format("{}not drawn because they overlap too deeply: {}",
                                           process_name(model->trace, p),
-                                          counted(left_out, "kernel or collective")));
+                                          counted(left_out, "activity span")));
     }
     if (const MarkLanes& marks = model->marks.back(); marks.unmatched_ends + marks.left_out != 0) {
       model->losses.push_back(

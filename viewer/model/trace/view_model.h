@@ -49,6 +49,9 @@ struct Lane {
   Steps driver_steps;  // of a lane without a framework
 
   int64_t device() const { return memory->device; }
+  // What the card reports as used, at the sample that the ledger of this time belongs to; 0: not
+  // known.
+  uint64_t card_used_at(int64_t time_ns) const { return ledger->at(time_ns).device_used_bytes; }
 };
 
 // A failed request, and the lane in which it is drawn; `event` is one of that lane's history.
@@ -79,6 +82,7 @@ struct Model : std::enable_shared_from_this<Model> {
   std::vector<OomPoint> ooms;      // by time
   std::vector<FrameText> text;     // per process
   uint64_t events = 0;
+  std::vector<char16_t> characters;  // of all names, outside of Latin scripts; sorted
   // The files, for what is read on demand; null in models that were made without files.
   std::shared_ptr<const TraceSource> source;
   std::vector<RowsOfProcess> rows;  // per process

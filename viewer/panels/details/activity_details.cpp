@@ -23,36 +23,6 @@ std::string instant_of(const Model& model, int64_t time_ns, double length) {
   return instant_text(since_start(model, time_ns), std::max(length, 1e3));
 }
 
-void draw_memory(const Model& model, const ActivityRef& ref, const ActivityRow& row) {
-  const uint32_t index = model.lane_of(ref.process, row.device);
-  if (index == UINT32_MAX) return;
-  const Lane& lane = model.lanes[index];
-  const int64_t begin = row.spans.begin_ns(ref.index);
-  const int64_t end = row.spans.end_ns(ref.index);
-  ImGui::SeparatorText("Memory when it began");
-  uint32_t first = 0;
-  uint32_t last = 0;
-  if (lane.memory->event_at(begin, first)) {
-    const CurveValues now = lane.curves.values_after(first);
-    if (lane.of_driver) {
-      fact("held", size_text(now[0]), px(kColumnPx));
-    } else {
-      fact("allocated", size_text(now[0]), px(kColumnPx));
-      fact("reserved", size_text(now[2]), px(kColumnPx));
-    }
-    if (lane.memory->event_at(end, last) && last > first) {
-      const Extremes while_running = lane.curves.extremes(first, last + 1);
-      fact(
-          "while it ran",
-          fmt::format("{} to {}", size_text(while_running.min[0]), size_text(while_running.max[0])),
-          px(kColumnPx));
-    }
-  } else {
-    text_dim("Nothing was allocated yet.");
-  }
-  if (!lane.used.empty()) fact("card used", size_text(lane.used.at(begin)), px(kColumnPx));
-}
-
 std::string communicator_name(const ProcessModel& process, uint64_t id) {
   for (const Communicator& c : process.communicators) {
     if (c.id != id) continue;
@@ -147,6 +117,41 @@ void ActivityDetails::update(const Model& model, const ActivityRef& ref, const A
     if (it == process.nccl.end()) continue;
     parts_.push_back({process.info.rank, it->start_ns, it->gpu_start_ns, it->gpu_duration_ns});
   }
+}
+
+void ActivityDetails::draw_memory(const Model& model, const ActivityRef& ref,
+                                  const ActivityRow& row) {
+  const uint32_t index = model.lane_of(ref.process, row.device);
+  if (index == UINT32_MAX) return;
+  const Lane& lane = model.lanes[index];
+  const int64_t begin = row.spans.begin_ns(ref.index);
+  const int64_t end = row.spans.end_ns(ref.index);
+  ImGui::SeparatorText("Memory when it began");
+  uint32_t first = 0;
+  uint32_t last = 0;
+  if (lane.memory->event_at(begin, first)) {
+    const CurveValues now = lane.curves.values_after(first);
+    if (lane.of_driver) {
+      fact("held", size_text(now[0]), px(kColumnPx));
+    } else {
+      fact("allocated", size_text(now[0]), px(kColumnPx));
+      fact("reserved", size_text(now[2]), px(kColumnPx));
+    }
+    if (lane.memory->event_at(end, last) && last > first) {
+      const Extremes while_running = lane.curves.extremes(first, last + 1);
+      fact(
+          "while it ran",
+          fmt::format("{} to {}", size_text(while_running.min[0]), size_text(while_running.max[0])),
+          px(kColumnPx));
+    }
+  } else {
+    text_dim("Nothing was allocated yet.");
+  }
+  if (const uint64_t used = lane.card_used_at(begin); used != 0) {
+    fact("card used", size_text(used), px(kColumnPx));
+  }
+  ImGui::SeparatorText("Memory while it ran");
+  stretch_.draw(model, index, {begin, end}, px(kColumnPx));
 }
 
 void ActivityDetails::draw_kernel(const Model& model, const ActivityRef& ref,

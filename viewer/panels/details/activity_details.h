@@ -5,12 +5,14 @@
 #include <vector>
 
 #include "viewer/model/trace/selection.h"
+#include "viewer/panels/details/stretch_view.h"
 
 namespace tidemark::view {
 
 class ActivityDetails {
  public:
   void draw(const Model& model, Selection& selection, const ActivityRef& ref);
+  void set_wake(const std::function<void()>& wake) { stretch_.set_wake(wake); }
 
  private:
   // The same collective on one rank.
@@ -26,10 +28,12 @@ class ActivityDetails {
   void draw_kernel(const Model& model, const ActivityRef& ref, const ActivityRow& row);
   void draw_collective(const Model& model, const ActivityRef& ref, const ActivityRow& row);
   void draw_ranks();
+  void draw_memory(const Model& model, const ActivityRef& ref, const ActivityRow& row);
 
   const Model* model_ = nullptr;
   std::optional<ActivityRef> ref_;
   std::optional<Kernel> kernel_;
+  StretchView stretch_;
   std::vector<Part> parts_;
   std::vector<uint32_t> together_;  // other operations in the same kernel
 };

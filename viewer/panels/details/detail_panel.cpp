@@ -176,6 +176,23 @@ void DetailPanel::draw_hole(const Model& model, Selection& selection) {
   draw_pin(model, selection, "after", hole.after);
 }
 
+void DetailPanel::draw_measure(const Model& model, const Selection& selection) {
+  const TimeRange& range = *selection.highlights.measure;
+  const VisibleRange time = since_start(model, range);
+  const Lane& lane = model.lanes[selection.cursor.lane()];
+  {
+    const WithFont title(fonts().title);
+    text_wrapped(selection.highlights.measured.empty() ? "measured time"
+                                                       : selection.highlights.measured);
+  }
+  const float column = px(110);
+  fact("on", lane.name, column);
+  fact("from", instant_text(time.begin, std::max(time.span(), 1e3)), column);
+  fact("for", span_text(time.span()), column);
+  ImGui::SeparatorText("Memory within it");
+  stretch_.draw(model, selection.cursor.lane(), range, column);
+}
+
 void DetailPanel::draw(const Model& model, Selection& selection) {
   const bool lane = selection.cursor.lane() < model.lanes.size();
   if (selection.highlights.activity) {
@@ -187,10 +204,12 @@ void DetailPanel::draw(const Model& model, Selection& selection) {
              *selection.highlights.allocation <
                  model.lanes[selection.cursor.lane()].memory->allocations.size()) {
     draw_block(model, selection);
+  } else if (lane && selection.highlights.measure) {
+    draw_measure(model, selection);
   } else {
     text_wrapped(
-        "Click a block or a hole in the memory map, a row of a table, or a kernel or collective "
-        "below the curves to see its details.");
+        "Click a block or a hole in the memory map, a row of a table, or a kernel, collective or "
+        "range below the curves to see its details. Shift-drag over the curves to measure.");
   }
 }
 

@@ -1,5 +1,5 @@
 // What was clicked: a block with its lifetime, its neighbours and the code that allocated it; a
-// hole and what pins it; a kernel or a collective and the memory while it ran.
+// hole and what pins it; a kernel or a collective and the memory while it ran; a measured range.
 #pragma once
 
 #include "viewer/panels/details/activity_details.h"
@@ -12,7 +12,16 @@ class DetailPanel {
 
   void draw(const Model& model, Selection& selection);
 
+  // `wake` asks for a new frame, from any thread.
+  void set_wake(const std::function<void()>& wake) {
+    stretch_.set_wake(wake);
+    activity_.set_wake(wake);
+  }
+  // For tests.
+  const StretchView& stretch() const { return stretch_; }
+
  private:
+  void draw_measure(const Model& model, const Selection& selection);
   void draw_block(const Model& model, Selection& selection);
   void draw_facts(const Model& model, const Lane& lane, const Allocation& a);
   void draw_neighbours(const Model& model, Selection& selection, const Lane& lane);
@@ -21,6 +30,7 @@ class DetailPanel {
   void draw_pin(const Model& model, Selection& selection, const char* where, uint32_t block);
 
   ActivityDetails activity_;
+  StretchView stretch_;
 };
 
 }  // namespace tidemark::view

@@ -4,11 +4,15 @@
 #include <imgui.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 
 #include "analysis/wording.h"
 #include "collector/output_guard.h"
 #include "export/perfetto/perfetto_export.h"
+#include "export/snapshot/snapshot_export.h"
+#include "export/tables/csv_tables.h"
+#include "export/tables/sqlite_tables.h"
 #include "viewer/model/ticks.h"
 #include "viewer/widgets/dialog.h"
 #include "viewer/widgets/text.h"
@@ -18,54 +22,184 @@ namespace tidemark::view {
 
 namespace {
 
+namespace fs = std::filesystem;
+
 // ui.perfetto.dev opens files of this size without problems.
-constexpr uint64_t kMostBytes = uint64_t{1} << 30;
+constexpr uint64_t kPerfettoBytes = uint64_t{1} << 30;
+
+struct FormatText {
+  const char* name;
+  const char* ending;
+  const char* opens;
+};
+
+// By ExportFormat.
+constexpr FormatText kFormats[] = {
+    {"Perfetto", ".pftrace", "open it in ui.perfetto.dev"},
+    {"SQLite", ".db", "query it with sqlite3"},
+    {"CSV (a folder)", ".csv", "one file per table"},
+    {"PyTorch snapshot", ".pickle", "open it in pytorch.org/memory_viz"},
+};
+
+const FormatText& text_of(ExportFormat format) {
+  return kFormats[static_cast<size_t>(format)];
+}
 
 TimeRange chosen_time(const Model& model, const Selection& selection) {
   return selection.highlights.measure ? *selection.highlights.measure
                                       : absolute_range(model, selection.view.range());
 }
 
-std::string write_file(const std::shared_ptr<const Model>& model, const ExportOptions& options,
-                       const std::string& path) {
-  if (const Status allowed = check_output(path, {&model->trace.path, 1}); !allowed) {
-    return allowed.error().message;
+template <size_t kSize>
+void put(char (&buffer)[kSize], const std::string& value) {
+  buffer[value.copy(buffer, kSize - 1)] = '\0';
+}
+
+std::string without_ending(std::string name) {
+  for (const char* end : {".tmk", ".pickle.gz", ".pickle", ".pftrace", ".db", ".csv"}) {
+    if (name.ends_with(end)) name.resize(name.size() - std::string_view(end).size());
   }
-  const auto done = export_perfetto({model->trace, model->source->readers}, options, path);
-  if (!done) return done.error().message;
-  std::string message =
-      fmt::format("saved {} ({}); open it in ui.perfetto.dev", path, size_text(done->bytes));
-  for (const std::string& note : done->notes) message += "; " + note;
-  return message;
+  return name.empty() ? "trace" : name;
+}
+
+int64_t selected_rank(const Model& model, const Selection& selection) {
+  const uint32_t lane = selection.cursor.lane();
+  return lane < model.lanes.size() ? model.process_of(model.lanes[lane]).info.rank : -1;
 }
 
 }  // namespace
 
 void ExportPanel::show(const Model& model, const Selection& selection) {
   open_ = true;
+  error_.clear();
+  asked_about_.clear();
   only_time = selection.highlights.measure.has_value();
   only_rank = false;
-  std::string name = std::filesystem::path(model.trace.path).filename().string();
-  if (name.empty())
-    name = std::filesystem::path(model.trace.path).parent_path().filename().string();
-  for (const char* end : {".tmk", ".pickle.gz", ".pickle"}) {
-    if (name.ends_with(end)) name.resize(name.size() - std::string_view(end).size());
+  std::error_code error;
+  if (folder[0] == '\0') put(folder, fs::current_path(error).string());
+  put(name, without_ending(short_name(model)) + text_of(format_).ending);
+}
+
+void ExportPanel::set_format(ExportFormat format) {
+  format_ = format;
+  put(name, without_ending(name) + text_of(format).ending);
+}
+
+std::string ExportPanel::target() const {
+  return (fs::path(folder) / name).string();
+}
+
+ExportPanel::Outcome ExportPanel::write(const std::shared_ptr<const Model>& model,
+                                        ExportFormat format, const ExportOptions& options,
+                                        const std::string& path) {
+  const ExportInput input{model->trace, model->source->readers,
+                          model->report_ready ? &model->report : nullptr};
+  const auto done = format == ExportFormat::kPerfetto ? export_perfetto(input, options, path)
+                    : format == ExportFormat::kSqlite ? export_sqlite(input, options, path)
+                    : format == ExportFormat::kCsv    ? export_csv(input, options, path)
+                                                      : export_snapshot(input, options, path);
+  if (!done) return {false, done.error().message};
+  std::string message =
+      fmt::format("saved {} ({}); {}", path, size_text(done->bytes), text_of(format).opens);
+  for (const std::string& note : done->notes) message += "; " + note;
+  return {true, message};
+}
+
+void ExportPanel::save(const std::shared_ptr<const Model>& model, const Selection& selection) {
+  error_.clear();
+  const std::string path = target();
+  if (const Status status = check_output(path, std::span(&model->trace.path, 1)); !status) {
+    error_ = status.error().message;
+    return;
   }
-  name = (name.empty() ? "trace" : name) + ".pftrace";
-  path[name.copy(path, sizeof path - 1)] = '\0';
+  std::error_code ignored;
+  if (fs::exists(path, ignored) && asked_about_ != path) {
+    asked_about_ = path;
+    return;
+  }
+  asked_about_.clear();
+  start(model, selection);
 }
 
 void ExportPanel::start(const std::shared_ptr<const Model>& model, const Selection& selection) {
   ExportOptions options;
-  options.max_bytes = kMostBytes;
+  if (format_ == ExportFormat::kPerfetto) options.max_bytes = kPerfettoBytes;
   if (only_time) options.time = chosen_time(*model, selection);
-  if (only_rank && selection.cursor.lane() < model->lanes.size()) {
-    options.ranks = {model->process_of(model->lanes[selection.cursor.lane()]).info.rank};
-  }
+  const int64_t rank = selected_rank(*model, selection);
+  if (only_rank && rank >= 0) options.ranks = {rank};
   working_ = true;
-  work_.wish(
-      [model, options, file = std::string(path)] { return write_file(model, options, file); },
-      false);
+  work_.wish([model, format = format_, options,
+              path = target()] { return write(model, format, options, path); },
+             false);
+}
+
+void ExportPanel::draw_choices(const Model& model, const Selection& selection) {
+  int chosen = static_cast<int>(format_);
+  const char* names[std::size(kFormats)];
+  for (size_t i = 0; i < std::size(kFormats); ++i) names[i] = kFormats[i].name;
+  ImGui::SetNextItemWidth(px(190));
+  if (ImGui::Combo("##format", &chosen, names, static_cast<int>(std::size(kFormats)))) {
+    set_format(static_cast<ExportFormat>(chosen));
+  }
+  ImGui::SameLine();
+  text_dim(text_of(format_).opens);
+  const VisibleRange time = since_start(model, chosen_time(model, selection));
+  ImGui::Checkbox(
+      fmt::format("only the time {} ({})", selection.highlights.measure ? "measured" : "in view",
+                  span_text(time.span()))
+          .c_str(),
+      &only_time);
+  const int64_t rank = selected_rank(model, selection);
+  if (rank >= 0) ImGui::Checkbox(fmt::format("only rank {}", rank).c_str(), &only_rank);
+}
+
+void ExportPanel::draw_place(const Model& model) {
+  const float label = px(60);
+  ImGui::AlignTextToFramePadding();
+  text_dim("folder");
+  ImGui::SameLine(label);
+  ImGui::SetNextItemWidth(-ImGui::GetFrameHeight());
+  ImGui::InputText("##folder", folder, sizeof folder);
+  ImGui::SameLine(0, 0);
+  if (ImGui::BeginCombo("##folders", "", ImGuiComboFlags_NoPreview)) {
+    std::error_code error;
+    const char* home = std::getenv("HOME");
+    const fs::path places[] = {fs::current_path(error),
+                               fs::absolute(model.trace.path, error).parent_path(),
+                               fs::path(home == nullptr ? "/tmp" : home)};
+    for (const fs::path& place : places) {
+      if (ImGui::Selectable(place.c_str())) put(folder, place.string());
+    }
+    ImGui::EndCombo();
+  }
+  explain("Current folder, folder of the trace, home folder.");
+  ImGui::AlignTextToFramePadding();
+  text_dim("name");
+  ImGui::SameLine(label);
+  ImGui::SetNextItemWidth(-1);
+  ImGui::InputText("##name", name, sizeof name);
+}
+
+void ExportPanel::draw_buttons(const std::shared_ptr<const Model>& model,
+                               const Selection& selection) {
+  if (asked_about_ != target()) asked_about_.clear();
+  if (asking()) {
+    ImGui::PushStyleColor(ImGuiCol_Text, paint(theme().warning));
+    text_wrapped(asked_about_ + " exists already. Overwrite it?");
+    ImGui::PopStyleColor();
+  }
+  if (!error_.empty()) {
+    ImGui::PushStyleColor(ImGuiCol_Text, paint(theme().bad));
+    text_wrapped(error_);
+    ImGui::PopStyleColor();
+  }
+  ImGui::BeginDisabled(working_ || name[0] == '\0');
+  if (ImGui::Button(working_ ? "Writing..." : asking() ? "Overwrite" : "Save")) {
+    save(model, selection);
+  }
+  ImGui::EndDisabled();
+  ImGui::SameLine();
+  if (ImGui::Button("Cancel")) open_ = false;
 }
 
 std::string ExportPanel::draw(const std::shared_ptr<const Model>& model,
@@ -74,29 +208,18 @@ std::string ExportPanel::draw(const std::shared_ptr<const Model>& model,
   std::string outcome;
   if (working_ && !work_.busy()) {
     working_ = false;
-    open_ = false;
-    outcome = work_.value();
+    const Outcome& made = work_.value();
+    (made.written ? outcome : error_) = made.message;
+    if (made.written) open_ = false;
   }
   if (!open_ || model == nullptr) return outcome;
-  if (begin_dialog("Export for Perfetto", &open_, {px(460), 0})) {
+  if (begin_dialog(kTitle, &open_, {px(520), 0})) {
     if (model->source == nullptr) {
       text_wrapped("This trace was not read from a file and cannot be exported.");
     } else {
-      const VisibleRange time = since_start(*model, chosen_time(*model, selection));
-      ImGui::Checkbox(
-          fmt::format("only the time {} ({})",
-                      selection.highlights.measure ? "measured" : "in view", span_text(time.span()))
-              .c_str(),
-          &only_time);
-      const int64_t rank = selection.cursor.lane() < model->lanes.size()
-                               ? model->process_of(model->lanes[selection.cursor.lane()]).info.rank
-                               : -1;
-      if (rank >= 0) ImGui::Checkbox(fmt::format("only rank {}", rank).c_str(), &only_rank);
-      ImGui::SetNextItemWidth(-1);
-      ImGui::InputText("##path", path, sizeof path);
-      ImGui::BeginDisabled(working_ || path[0] == '\0');
-      if (ImGui::Button(working_ ? "Writing..." : "Save")) start(model, selection);
-      ImGui::EndDisabled();
+      draw_choices(*model, selection);
+      draw_place(*model);
+      draw_buttons(model, selection);
     }
   }
   end_dialog();

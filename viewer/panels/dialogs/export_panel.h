@@ -1,16 +1,21 @@
-// Exports the trace for ui.perfetto.dev: all of it, or one rank and a range of time.
+// Exports the trace for other tools: all of it, or one rank and a range of time.
 #pragma once
 
 #include <memory>
 #include <string>
 
+#include "export/export_input.h"
 #include "viewer/model/background.h"
 #include "viewer/model/trace/selection.h"
 
 namespace tidemark::view {
 
+enum class ExportFormat : uint8_t { kPerfetto, kSqlite, kCsv, kSnapshot };
+
 class ExportPanel {
  public:
+  static constexpr const char* kTitle = "Export";
+
   void set_wake(std::function<void()> wake) { work_.set_wake(std::move(wake)); }
 
   // Opens the dialog, for the measured range if there is one, else for what is in view.
@@ -19,20 +24,45 @@ class ExportPanel {
   void close() { open_ = false; }
   bool busy() const { return work_.busy(); }
 
-  // Draws while visible. Returns one line once the file is written, or could not be.
+  // Draws while visible. Returns one line once the file is written.
   std::string draw(const std::shared_ptr<const Model>& model, const Selection& selection);
+
+  // Also changes the ending of the name.
+  void set_format(ExportFormat format);
+  ExportFormat format() const { return format_; }
+  // Where the dialog would write.
+  std::string target() const;
+  const std::string& error() const { return error_; }
+  // Whether the dialog asks if the file may be overwritten.
+  bool asking() const { return !asked_about_.empty(); }
 
   // What to write, as the dialog shows it.
   bool only_time = false;
   bool only_rank = false;
-  char path[1024] = "";
+  char folder[1024] = "";
+  char name[256] = "";
 
  private:
+  struct Outcome {
+    bool written = false;
+    std::string message;
+  };
+
+  static Outcome write(const std::shared_ptr<const Model>& model, ExportFormat format,
+                       const ExportOptions& options, const std::string& path);
+  // Asks first where the file exists; never over the trace itself.
+  void save(const std::shared_ptr<const Model>& model, const Selection& selection);
   void start(const std::shared_ptr<const Model>& model, const Selection& selection);
+  void draw_choices(const Model& model, const Selection& selection);
+  void draw_place(const Model& model);
+  void draw_buttons(const std::shared_ptr<const Model>& model, const Selection& selection);
 
   bool open_ = false;
   bool working_ = false;
-  Background<std::string> work_;
+  ExportFormat format_ = ExportFormat::kPerfetto;
+  std::string error_;
+  std::string asked_about_;  // a file that exists; empty: nothing is asked
+  Background<Outcome> work_;
 };
 
 }  // namespace tidemark::view

@@ -27,7 +27,7 @@ bool is_input(const std::string& name) {
 
 void OpenPanel::show() {
   open_ = true;
-  appearing_ = true;
+  ahead.ask();
   std::error_code error;
   if (folder_.empty()) folder_ = fs::current_path(error);
   read_folder();
@@ -89,10 +89,12 @@ std::optional<std::string> OpenPanel::draw() {
   if (!open_) return std::nullopt;
   std::optional<std::string> chosen;
   if (begin_dialog("Open a trace", &open_, {px(640), px(480)})) {
-    if (appearing_) ImGui::SetKeyboardFocusHere();
-    appearing_ = false;
     ImGui::SetNextItemWidth(-1);
-    if (ImGui::InputText("##path", typed_, sizeof typed_, ImGuiInputTextFlags_EnterReturnsTrue)) {
+    ahead.before_field();
+    const bool entered =
+        ImGui::InputText("##path", typed_, sizeof typed_, ImGuiInputTextFlags_EnterReturnsTrue);
+    ahead.after_field();
+    if (entered) {
       std::error_code error;
       if (fs::is_directory(typed_, error)) {
         folder_ = typed_;

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "viewer/widgets/typed_ahead.h"
+
 namespace tidemark::view {
 
 class OpenPanel {
@@ -15,6 +17,8 @@ class OpenPanel {
   void close() { open_ = false; }
   // Draws while visible. Returns the chosen path, once.
   std::optional<std::string> draw();
+
+  TypedAhead ahead;  // of the path
 
  private:
   struct Entry {
@@ -28,7 +32,6 @@ class OpenPanel {
   std::optional<std::string> draw_entries();
 
   bool open_ = false;
-  bool appearing_ = false;
   std::filesystem::path folder_;
   std::vector<Entry> entries_;
   std::string error_;

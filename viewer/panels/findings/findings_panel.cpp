@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "analysis/wording.h"
+#include "export/report/stack_lines.h"
 #include "viewer/model/ticks.h"
 #include "viewer/panels/details/moment_panel.h"
 #include "viewer/panels/flame/flame_panel.h"
@@ -71,41 +72,66 @@ Rgb severity_colour(const std::string& severity) {
   return theme().accent;
 }
 
+// The previous item's whole stack, while the mouse is over it.
+void explain_lines(const std::vector<std::string>& lines) {
+  if (!ImGui::IsItemHovered() || !ImGui::BeginTooltip()) return;
+  for (const std::string& line : lines) text(line);
+  ImGui::EndTooltip();
+}
+
 }  // namespace
 
-void FindingsPanel::draw_finding(const Model& model, Selection& selection, size_t index) {
+void show_proof(const Model& model, Selection& selection, const FindingPlace& place) {
+  go_to(model, selection, place);
+  selection.requests = {false, panel_of(place.by), FindingsPanel::kTitle};
+}
+
+void FindingsPanel::draw_advice(const Model& model, const Finding& f, size_t index) {
+  for (const Advice& a : f.advice) {
+    ImGui::Bullet();
+    text_wrapped(a.detail.empty() ? in_words(a.action) : in_words(a.action) + ": " + a.detail);
+    const std::string saved = size_text(a.saves_bytes);
+    // Most advice says so in its detail.
+    if (a.saves_bytes != 0 && a.detail.find(saved) == std::string::npos) {
+      const float indent = ImGui::GetTreeNodeToLabelSpacing();  // aligned with the bullet's text
+      ImGui::Indent(indent);
+      text_in_colour(theme().good, "saves " + saved);
+      ImGui::Unindent(indent);
+    }
+  }
+  if (f.advice.empty() && f.severity == kError) {
+    const uint32_t lane = places_[index] ? places_[index]->lane : UINT32_MAX;
+    ImGui::PushStyleColor(ImGuiCol_Text, paint(theme().dim));
+    text_wrapped(why_no_advice(model, lane));
+    ImGui::PopStyleColor();
+  }
+}
+
+void FindingsPanel::draw_finding(const Model& model, Selection& selection,
+                                 const SameFindings& same) {
+  const size_t index = same.front();
   const Finding& f = model.report.findings[index];
   const Card card(fmt::format("##finding{}", index).c_str(), severity_colour(f.severity));
   text_in_colour(severity_colour(f.severity), in_words(f.id));
-  if (f.rank >= 0) {
-    ImGui::SameLine();
-    text_dim(fmt::format("rank {}, cuda:{}", f.rank, f.device));
-  }
+  ImGui::SameLine();
+  text_dim(fitted(place_text(model.report.findings, same), ImGui::GetContentRegionAvail().x));
   {
     const WithFont bold(fonts().bold);
     text_wrapped(f.summary);
   }
-  for (const Advice& a : f.advice) {
-    ImGui::Bullet();
-    text_wrapped(a.detail.empty() ? in_words(a.action) : in_words(a.action) + ": " + a.detail);
-    const std::string saves = "saves " + size_text(a.saves_bytes);
-    // Most advice says so in its detail.
-    if (a.saves_bytes != 0 && a.detail.find(saves) == std::string::npos) {
-      const float indent = ImGui::GetTreeNodeToLabelSpacing();  // aligned with the bullet's text
-      ImGui::Indent(indent);
-      text_in_colour(theme().good, saves);
-      ImGui::Unindent(indent);
-    }
+  if (!f.frames.empty()) {
+    ImGui::PushStyleColor(ImGuiCol_Text, paint(theme().accent));
+    text_wrapped(headline_of(f.frames));
+    ImGui::PopStyleColor();
+    explain_lines(f.frames);
   }
+  draw_advice(model, f, index);
   if (const auto& place = places_[index]; place) {
     const bool go = ImGui::Button("Show") || card_clicked();
     explain("Go to where this can be seen.");
     ImGui::SameLine();
     text_dim(place->what);
-    if (go) {
-      go_to(model, selection, *place);
-      selection.requests.panel = panel_of(place->by);
-    }
+    if (go) show_proof(model, selection, *place);
   }
   if (!f.evidence.empty() && ImGui::TreeNode("Evidence")) {
     for (const auto& [name, value] : f.evidence) {
@@ -117,15 +143,18 @@ void FindingsPanel::draw_finding(const Model& model, Selection& selection, size_
   }
 }
 
-void FindingsPanel::draw_oom(const Model& model, Selection& selection, const OomPoint& oom,
-                             size_t index) {
+void FindingsPanel::draw_oom(const Model& model, Selection& selection, const SameOoms& same) {
+  const size_t index = same.front();
+  const OomPoint& oom = model.ooms[index];
   const Card card(fmt::format("##oom{}", index).c_str(), theme().bad);
   const Lane& lane = model.lanes[oom.lane];
   text_in_colour(theme().bad,
                  oom.layer == Layer::kDriver ? "out of memory (driver)" : "out of memory");
   ImGui::SameLine();
-  text_dim(fmt::format("{}  {}", lane.name,
-                       instant_text(since_start(model, oom.time_ns), model.span_ns())));
+  std::string where = fmt::format("{}  {}", lane.name,
+                                  instant_text(since_start(model, oom.time_ns), model.span_ns()));
+  if (same.size() > 1) where += fmt::format(", and {} more like it", same.size() - 1);
+  text_dim(fitted(where, ImGui::GetContentRegionAvail().x));
   {
     const WithFont bold(fonts().bold);
     text_wrapped(fmt::format("requested {}", size_text(oom.requested_bytes)));
@@ -139,11 +168,12 @@ void FindingsPanel::draw_oom(const Model& model, Selection& selection, const Oom
     }
     text_wrapped(state);
   }
-  text_dim(fitted(model.text_of(lane).headline(oom.stack), ImGui::GetContentRegionAvail().x));
-  if (oom.stack != 0 && ImGui::IsItemHovered() && ImGui::BeginTooltip()) {
-    for (const std::string& line : model.text_of(lane).names().stack_text(oom.stack)) text(line);
-    ImGui::EndTooltip();
-  }
+  text_in_colour(theme().accent,
+                 fitted(model.text_of(lane).headline(oom.stack), ImGui::GetContentRegionAvail().x));
+  if (oom.stack != 0) explain_lines(model.text_of(lane).names().stack_text(oom.stack));
+  const Finding* about = finding_about(model, oom);
+  text_wrapped(about == nullptr ? why_no_advice(model, oom.lane)
+                                : fmt::format("Advice: see {} above.", in_words(about->id)));
   if (ImGui::Button("Show") || card_clicked()) {
     selection.go_to_oom_at(model, index);
     selection.requests.panel = MapPanel::kTitle;
@@ -160,22 +190,33 @@ void FindingsPanel::draw_losses(const Model& model) {
   }
 }
 
+void FindingsPanel::update(const Model& model) {
+  if (model_ == &model && places_.size() == model.report.findings.size()) return;
+  model_ = &model;
+  places_.clear();
+  for (const Finding& f : model.report.findings) places_.push_back(place_of(model, f));
+  findings_ = fold_findings(model.report.findings);
+  // The one that the trace opened on comes first.
+  if (const auto opened = finding_to_open(model); opened) {
+    std::stable_partition(findings_.begin(), findings_.end(), [&](const SameFindings& same) {
+      return std::find(same.begin(), same.end(), *opened) != same.end();
+    });
+  }
+  ooms_ = fold_ooms(model);
+}
+
 void FindingsPanel::draw(const Model& model, Selection& selection) {
   if (!model.report_ready) {
     text_dim("Analysing ...");
     return;
   }
-  if (model_ != &model || places_.size() != model.report.findings.size()) {
-    model_ = &model;
-    places_.clear();
-    for (const Finding& f : model.report.findings) places_.push_back(place_of(model, f));
-  }
-  for (size_t i = 0; i < places_.size(); ++i) draw_finding(model, selection, i);
-  const size_t shown = std::min(model.ooms.size(), kMostOoms);
-  for (size_t i = 0; i < shown; ++i) draw_oom(model, selection, model.ooms[i], i);
-  if (shown < model.ooms.size()) {
+  update(model);
+  for (const SameFindings& same : findings_) draw_finding(model, selection, same);
+  const size_t shown = std::min(ooms_.size(), kMostOoms);
+  for (size_t i = 0; i < shown; ++i) draw_oom(model, selection, ooms_[i]);
+  if (shown < ooms_.size()) {
     text_dim(fmt::format("and {}; press N or B to go through all of them",
-                         counted(model.ooms.size() - shown, "more error")));
+                         counted(model.ooms.size() - ooms_[shown].front(), "more error")));
   }
   if (!model.losses.empty()) draw_losses(model);
   if (model.report.findings.empty() && model.ooms.empty()) {

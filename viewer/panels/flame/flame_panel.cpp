@@ -7,6 +7,7 @@
 #include <cmath>
 #include <iterator>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "analysis/wording.h"
@@ -26,6 +27,10 @@ constexpr uint32_t kMostRows = 400;
 
 constexpr const char* kViews[] = {"icicle", "flame", "rows"};
 constexpr const char* kOrders[] = {"top-down", "bottom-up"};
+constexpr const char* kBlocks[] = {"live", "allocated", "freed", "kept", "short-lived"};
+
+// To add up this many takes too little time to notice.
+constexpr uint32_t kManyEvents = 500'000;
 
 // Orange was allocated, blue was freed. People with any kind of colour vision can tell them apart,
 // and each box shows the sign.
@@ -45,7 +50,7 @@ Rgb change_colour(const FlameNode& node) {
 std::string_view name_of(const FrameText& text, const FlameNode& node) {
   switch (node.kind) {
     case FlameKind::kRoot:
-      return "all live blocks";
+      return "all blocks";
     case FlameKind::kNoStack:
       return kNoStackText;
     case FlameKind::kBeforeRecording:
@@ -58,25 +63,66 @@ std::string_view name_of(const FrameText& text, const FlameNode& node) {
 
 }  // namespace
 
+FlamePanel::Source FlamePanel::wanted_source(const Model& model, const Selection& selection) const {
+  Source source{&model, 0, order, blocks, selection.cursor.lane(), 0, 0};
+  if (blocks == FlameBlocks::kLive) {
+    source.version = selection.version();
+  } else {
+    const TimeRange time = selection.highlights.measure
+                               ? *selection.highlights.measure
+                               : absolute_range(model, selection.view.range());
+    source.begin_ns = time.begin_ns;
+    source.end_ns = time.end_ns;
+  }
+  return source;
+}
+
 void FlamePanel::update(const Model& model, Selection& selection) {
-  if (model_ == &model && version_ == selection.version() && tree_order_ == order) {
+  work_.poll();
+  const Source wanted = wanted_source(model, selection);
+  if (wanted == source_) {
+    if (waiting_ && !work_.busy()) {
+      waiting_ = false;
+      adopt(model, selection, work_.value());
+    }
     if (searched_ != selection.highlights.search) search(model, selection);
     return;
   }
-  if (model_ != &model || tree_order_ != order) zoom_key_ = 0;
-  model_ = &model;
-  version_ = selection.version();
-  tree_order_ = order;
+  if (source_.model != &model || source_.order != order) zoom_key_ = 0;
+  source_ = wanted;
+  make_tree(model, selection);
+}
+
+void FlamePanel::make_tree(const Model& model, Selection& selection) {
   const Lane& lane = model.lanes[selection.cursor.lane()];
   const Dictionary& names = model.process_of(lane).names;
+  if (blocks != FlameBlocks::kLive) {
+    comparing_ = false;
+    const auto part = static_cast<StretchPart>(static_cast<int>(blocks) - 1);
+    const bool at_once = patient || events_in(*lane.memory, source_.time()) < kManyEvents;
+    work_.wish(
+        [held = model.weak_from_this().lock(), memory = lane.memory, &names, part,
+         time = source_.time(), way = order] {
+          return FlameTree::of_blocks(*memory, names, blocks_in(*memory, time, part), way);
+        },
+        at_once);
+    waiting_ = !at_once;
+    adopt(model, selection, at_once ? work_.value() : FlameTree{{FlameNode{}}, 0});
+    return;
+  }
+  waiting_ = false;
   const std::optional<Compared> before = selection.compared(model);
   comparing_ = before.has_value();
   other_text_ = before ? &before->model.text_of(before->lane) : nullptr;
   const FlameSide now{*lane.memory, names, selection.cursor.moment(model).state};
-  tree_ = before
-              ? FlameTree::difference(
-                    {*before->lane.memory, other_text_->names(), before->moment.state}, now, order)
-              : FlameTree::of(now, order);
+  adopt(model, selection,
+        before ? FlameTree::difference(
+                     {*before->lane.memory, other_text_->names(), before->moment.state}, now, order)
+               : FlameTree::of(now, order));
+}
+
+void FlamePanel::adopt(const Model& model, const Selection& selection, FlameTree tree) {
+  tree_ = std::move(tree);
   rows_.adopt(tree_);
   search(model, selection);
 }
@@ -114,7 +160,9 @@ bool FlamePanel::show_as(std::string_view way) {
   const auto* o = std::find_if(std::begin(kOrders), std::end(kOrders), named);
   if (v != std::end(kViews)) view = static_cast<FlameView>(v - kViews);
   if (o != std::end(kOrders)) order = static_cast<FlameOrder>(o - kOrders);
-  return v != std::end(kViews) || o != std::end(kOrders);
+  const auto* b = std::find_if(std::begin(kBlocks), std::end(kBlocks), named);
+  if (b != std::end(kBlocks)) blocks = static_cast<FlameBlocks>(b - kBlocks);
+  return v != std::end(kViews) || o != std::end(kOrders) || b != std::end(kBlocks);
 }
 
 void FlamePanel::draw_views() {
@@ -124,12 +172,27 @@ void FlamePanel::draw_views() {
     ImGui::Combo(id, &now, names.data(), static_cast<int>(names.size()));
     return now;
   };
+  blocks = static_cast<FlameBlocks>(choose("##blocks", static_cast<int>(blocks), kBlocks, px(110)));
+  explain(
+      "Live: at the cursor. The others are about the measured time (shift-drag, or click a range), "
+      "else the time in view: allocated in it, freed in it, kept after it, or short-lived, which "
+      "means allocated and freed in it.");
   view = static_cast<FlameView>(choose("##view", static_cast<int>(view), kViews, px(90)));
   explain("Icicle: root at the top. Flame: root at the bottom. Rows: a tree with numbers.");
   order = static_cast<FlameOrder>(choose("##order", static_cast<int>(order), kOrders, px(118)));
   explain(
       "Top-down: from the outermost function to the line that allocated. Bottom-up: from that line "
       "to its callers, so that each line has one box.");
+}
+
+std::string FlamePanel::whole_text() const {
+  const FlameNode& root = tree_.nodes.front();
+  const std::string bytes =
+      fmt::format("{} in {}", size_text(root.bytes), counted(root.count, "block"));
+  if (blocks == FlameBlocks::kLive) return bytes;
+  const auto span = static_cast<double>(source_.end_ns - source_.begin_ns);
+  return fmt::format("{} {}, within {}", bytes, kBlocks[static_cast<size_t>(blocks)],
+                     span_text(span));
 }
 
 void FlamePanel::draw_toolbar(const Model& model, Selection& selection) {
@@ -148,16 +211,18 @@ void FlamePanel::draw_toolbar(const Model& model, Selection& selection) {
     swatch(kLess);
     text(in_time ? "freed" : "less");
   } else {
-    text(fmt::format("{} in {}", size_text(root.bytes), counted(root.count, "block")));
+    text(whole_text());
   }
   draw_views();
-  flow(px(150));
-  if (ImGui::Button(selection.comparison.reference() ? "Stop comparing" : "Compare from here")) {
-    selection.toggle_compare(model);
+  if (blocks == FlameBlocks::kLive) {
+    flow(px(150));
+    if (ImGui::Button(selection.comparison.reference() ? "Stop comparing" : "Compare from here")) {
+      selection.toggle_compare(model);
+    }
+    explain(
+        "Remember this instant (C). Then move the cursor: the graph shows what was allocated and "
+        "freed since.");
   }
-  explain(
-      "Remember this instant (C). Then move the cursor: the graph shows what was allocated and "
-      "freed since.");
   if (zoom_key_ != 0 && view != FlameView::kRows) {
     flow(px(90));
     if (ImGui::Button("Zoom out")) zoom_key_ = 0;
@@ -176,13 +241,9 @@ void FlamePanel::draw_toolbar(const Model& model, Selection& selection) {
 void FlamePanel::explain_node(const Model& model, const Selection& selection, const FlameNode& node,
                               const char* hint) {
   if (!ImGui::BeginTooltip()) return;
-  ImGui::PushTextWrapPos(px(560));
-  if (node.kind == FlameKind::kFrame) {
-    text(text_of(model, selection, node).names().frame_text(node.frame));
-  } else {
-    text(name_of(text_of(model, selection, node), node));
-  }
-  ImGui::PopTextWrapPos();
+  const FrameText& names = text_of(model, selection, node);
+  const bool frame = node.kind == FlameKind::kFrame;
+  text(wrapped(frame ? names.names().frame_text(node.frame) : name_of(names, node), px(560)));
   const FlameNode& root = tree_.nodes.front();
   if (comparing_) {
     text_dim(fmt::format("{} net, {} allocated and freed", signed_size_text(node.net),
@@ -301,9 +362,12 @@ void FlamePanel::draw(const Model& model, Selection& selection) {
   update(model, selection);
   draw_toolbar(model, selection);
   update(model, selection);
-  if (tree_.nodes.front().bytes == 0) {
-    text_dim(comparing_ ? "The same blocks are live at both instants."
-                        : "Nothing is allocated at this instant.");
+  if (waiting_) {
+    text_dim("Adding up ...");
+  } else if (tree_.nodes.front().bytes == 0) {
+    text_dim(comparing_                     ? "The same blocks are live at both instants."
+             : blocks == FlameBlocks::kLive ? "Nothing is allocated at this instant."
+                                            : "No such blocks in this time.");
   } else if (view == FlameView::kRows) {
     draw_rows(model, selection);
   } else {

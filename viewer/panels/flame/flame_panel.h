@@ -6,13 +6,19 @@
 #include <string>
 #include <string_view>
 
+#include "viewer/model/background.h"
 #include "viewer/model/flame/flame_tree.h"
+#include "viewer/model/flame/stretch.h"
 #include "viewer/model/trace/selection.h"
 #include "viewer/panels/flame/flame_rows.h"
 
 namespace tidemark::view {
 
 enum class FlameView : uint8_t { kIcicle, kFlame, kRows };
+
+// Which blocks are shown: those live at the cursor, or a part of those of the measured or visible
+// time.
+enum class FlameBlocks : uint8_t { kLive, kAllocated, kFreed, kKept, kShortLived };
 
 class FlamePanel {
  public:
@@ -25,6 +31,14 @@ class FlamePanel {
 
   FlameView view = FlameView::kIcicle;
   FlameOrder order = FlameOrder::kTopDown;
+  FlameBlocks blocks = FlameBlocks::kLive;
+
+  // `wake` asks for a new frame, from any thread.
+  void set_wake(std::function<void()> wake) { work_.set_wake(std::move(wake)); }
+  // A later trace may get the same address.
+  void forget_trace() { source_ = {}; }
+  // For pictures: a frame waits for what it shows.
+  bool patient = false;
 
   // For tests: what is shown, and the zoomed node.
   const FlameTree& tree() const { return tree_; }
@@ -43,7 +57,24 @@ class FlamePanel {
     float y(uint32_t depth) const { return root_y + static_cast<float>(depth) * row_px; }
   };
 
+  // What the tree was made of.
+  struct Source {
+    const Model* model = nullptr;
+    uint64_t version = 0;  // of the selection; counts for live blocks only
+    FlameOrder order = FlameOrder::kTopDown;
+    FlameBlocks blocks = FlameBlocks::kLive;
+    uint32_t lane = 0;
+    int64_t begin_ns = 0;  // count for blocks of a stretch of time
+    int64_t end_ns = 0;
+
+    TimeRange time() const { return {begin_ns, end_ns}; }
+    friend bool operator==(const Source&, const Source&) = default;
+  };
+  Source wanted_source(const Model& model, const Selection& selection) const;
   void update(const Model& model, Selection& selection);
+  void make_tree(const Model& model, Selection& selection);
+  void adopt(const Model& model, const Selection& selection, FlameTree tree);
+  std::string whole_text() const;
   void search(const Model& model, const Selection& selection);
   void draw_toolbar(const Model& model, Selection& selection);
   void draw_views();
@@ -60,9 +91,9 @@ class FlamePanel {
                     const char* hint);
 
   FlameTree tree_;
-  FlameOrder tree_order_ = FlameOrder::kTopDown;
-  uint64_t version_ = 0;
-  const Model* model_ = nullptr;
+  Source source_;
+  bool waiting_ = false;  // for the tree of `source_`
+  Background<FlameTree> work_;
   bool comparing_ = false;
   const FrameText* other_text_ = nullptr;  // of the reference
   uint64_t zoom_key_ = 0;                  // of the node that fills the width; 0: the root

@@ -175,9 +175,7 @@ void MapPanel::explain_cell(const Model& model, const Moment& moment, const MapC
     text_dim("too narrow to draw separately");
   } else {
     const Allocation& a = lane.memory->allocations[cell.allocation];
-    text(size_text(a.block_bytes));
-    ImGui::SameLine();
-    text_dim(fmt::format("requested {}", size_text(a.requested_bytes)));
+    text(fmt::format("{}, requested {}", size_text(a.block_bytes), size_text(a.requested_bytes)));
     text(model.text_of(lane).headline(a.stack, a.seeded));
     const std::string kind =
         kind_of(model, lane, a, lane.of_driver ? ColourBy::kOwner : ColourBy::kCategory);

@@ -73,7 +73,7 @@ size_t ActivityTables::draw_kernels(const Model& model, Selection& selection) {
       selection.choose_activity(model, row.longest);
       selection.reveal_cursor(model);
     }
-    // Several kernels may have this name, which is shown without template arguments.
+    // The name is shown without parameters and namespaces.
     explain(std::string(model.text[process].names().string(row.name)).c_str());
     ImGui::SameLine(0, 0);
     text_right(span_text(static_cast<double>(row.total_ns)));
@@ -82,7 +82,7 @@ size_t ActivityTables::draw_kernels(const Model& model, Selection& selection) {
     number_cell(span_text(static_cast<double>(row.longest_ns)));
     ImGui::TableNextColumn();
     swatch(stack_colour(row.name + 1));
-    text(fitted(model.text[process].kernel(row.name), ImGui::GetContentRegionAvail().x));
+    text(fitted_ends(model.text[process].kernel(row.name), ImGui::GetContentRegionAvail().x));
   });
   ImGui::EndTable();
   return rows;

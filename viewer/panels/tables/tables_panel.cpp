@@ -76,8 +76,8 @@ bool TablesPanel::busy() const {
 }
 
 bool TablesPanel::show_as(std::string_view name) {
-  for (const char* title :
-       {"Stacks", "Allocations", "Categories", "Owners", "Segments", "Kernels", "Collectives"}) {
+  for (const char* title : {"Stacks", "Allocations", "Categories", "Owners", "Segments", "Actions",
+                            "Kernels", "Collectives"}) {
     if (lower_case(title) != name) continue;
     wanted_ = title;
     return true;
@@ -333,6 +333,10 @@ void TablesPanel::draw(const Model& model, Selection& selection) {
   for (const auto& [title, draw_table] : kTables) {
     if (!begin_tab(title)) continue;
     (this->*draw_table)(model, selection);
+    ImGui::EndTabItem();
+  }
+  if (begin_tab("Actions")) {
+    rows_shown_ = actions_.draw(model, selection);
     ImGui::EndTabItem();
   }
   if (begin_tab("Kernels")) {

@@ -1,5 +1,5 @@
 // The live blocks at the cursor as tables: individually, by stack, by category, by owner, by
-// segment; and the kernels and collectives in view.
+// segment; the allocator's actions around it; and the kernels and collectives in view.
 #pragma once
 
 #include <string>
@@ -9,6 +9,7 @@
 #include "viewer/model/background.h"
 #include "viewer/model/tables/tables.h"
 #include "viewer/model/trace/selection.h"
+#include "viewer/panels/tables/actions_table.h"
 #include "viewer/panels/tables/activity_tables_panel.h"
 
 namespace tidemark::view {
@@ -72,6 +73,7 @@ class TablesPanel {
   std::vector<OwnerRow> owners_;
   Key segments_key_;
   std::vector<uint32_t> segments_;
+  ActionsTable actions_;
   ActivityTables activity_;
 };
 

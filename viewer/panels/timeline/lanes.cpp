@@ -9,6 +9,7 @@
 
 #include "analysis/wording.h"
 #include "viewer/model/owner_names.h"
+#include "viewer/panels/timeline/lane_scale.h"
 #include "viewer/panels/timeline/steps.h"
 #include "viewer/widgets/drawing.h"
 #include "viewer/widgets/fonts.h"
@@ -19,62 +20,6 @@
 namespace tidemark::view {
 
 namespace {
-
-// A curve this many times as high as the lane's own would flatten those: it is cut instead.
-constexpr uint64_t kTooHigh = 4;
-
-constexpr float kTwoLinesPx = 104;  // a lower plot has no space for the numbers at the cursor
-
-// The part of a plot's height for its name, the numbers below it and the flag of the peak.
-float header_px(float plot_px) {
-  const float lines = plot_px < px(kTwoLinesPx) ? 1 : plot_px < px(200) ? 2 : 3;
-  return px(6) + lines * (ImGui::GetTextLineHeight() + px(2));
-}
-
-// The limit of the allocator itself; 0: it has none.
-uint64_t own_limit(const Model& model, const Lane& lane) {
-  const DeviceReport* report = model.report_of(lane);
-  const bool known = report != nullptr && report->limit.source == LimitSource::kFraction;
-  return known ? report->limit.bytes : 0;
-}
-
-double highest_of(const Lane& lane, const TimelineOptions& options,
-                  const std::optional<Overlay>& overlay) {
-  const AllocationHistory& m = *lane.memory;
-  const uint64_t own = std::max(
-      {m.allocated_peak.bytes, m.requested_peak.bytes, m.reserved_peak.bytes, uint64_t{1024}});
-  const bool alone = m.event_count() == 0;
-  uint64_t highest = own;
-  // Everything that this process holds must be visible; only other processes' memory is cut.
-  if (options.owners && !lane.owners.empty()) {
-    highest = std::max(highest, lane.owners.front().bytes.peak());
-  }
-  if (options.used && (alone || lane.used.peak() <= highest * kTooHigh)) {
-    highest = std::max(highest, lane.used.peak());
-  }
-  // The overlay must be visible, whatever that does to the scale.
-  if (overlay) {
-    const AllocationHistory& there = *overlay->of().memory;
-    highest = std::max(highest, there.allocated_peak.bytes);
-    if (options.shown[static_cast<size_t>(Curve::kReserved)]) {
-      highest = std::max(highest, there.reserved_peak.bytes);
-    }
-  }
-  return static_cast<double>(options.to_limit ? std::max(highest, lane.total_bytes) : highest);
-}
-
-// Curves and limits stay below the lane's name, so that none runs through it.
-double top_of(const Model& model, const Lane& lane, const TimelineOptions& options,
-              const std::optional<Overlay>& overlay, float plot_px) {
-  double highest = highest_of(lane, options, overlay);
-  const float below = std::max(plot_px - header_px(plot_px), plot_px / 2);
-  const double room = static_cast<double>(plot_px) / static_cast<double>(std::max(below, 1.0F));
-  for (const uint64_t limit : {lane.total_bytes, own_limit(model, lane)}) {
-    const auto bytes = static_cast<double>(limit);
-    if (bytes > highest && bytes <= highest * room) highest = bytes;
-  }
-  return highest * room;
-}
 
 void plot_line(const char* id, const LaneCurves::Line& line, Rgb colour, float weight) {
   if (line.xs.empty()) return;
@@ -95,12 +40,7 @@ void plot_overlay(const LaneCurves& curves, const TimelineOptions& options, bool
 }
 
 void plot_curves(const Lane& lane, const LaneCurves& curves, const TimelineOptions& options) {
-  if (options.used && !curves.used().xs.empty()) {
-    ImPlot::SetNextFillStyle(vec(theme().used), 0.05F);
-    ImPlot::PlotShaded("##used", curves.used().xs.data(), curves.used().ys.data(),
-                       static_cast<int>(curves.used().xs.size()), 0.0);
-    plot_line("##used", curves.used(), theme().used, 1.3F);
-  }
+  if (options.used) plot_line("##used", curves.used(), theme().used, 1.3F);
   // From back to front. Requested mostly equals allocated, and is visible only where it does not.
   for (const Curve c : {Curve::kReserved, Curve::kRequested, Curve::kAllocated}) {
     const auto index = static_cast<size_t>(c);
@@ -147,7 +87,7 @@ void draw_curve_names(const Lane& lane, const LaneCurves& curves, const PlotArea
                                curve.ys.begin());
     }
     if (curve.ys[at] <= 0) return;
-    const float right = std::min(area.x(curve.xs[at]), area.max.x) - px(6);
+    const float right = std::min(area.x_at(curve.xs[at]), area.max.x) - px(6);
     const float left = right - width_of(name);
     const float y = std::max(area.y(curve.ys[at]) - line - px(1), area.min.y + px(2));
     if (left < area.min.x) return;
@@ -241,10 +181,9 @@ void draw_name(const Model& model, const Selection& selection, uint32_t index, c
       }
     }
   }
-  const int64_t now_ns = selection.cursor.time_ns(model);
-  if (options.used && lane.used.within(now_ns, now_ns).known()) {
-    facts +=
-        fmt::format("{}card used {}", facts.empty() ? "" : "   ", size_text(lane.used.at(now_ns)));
+  const uint64_t used = lane.card_used_at(selection.cursor.time_ns(model));
+  if (options.used && used != 0) {
+    facts += fmt::format("{}card used {}", facts.empty() ? "" : "   ", size_text(used));
   }
   const float room = area.max.x - area.min.x - 2 * pad.x;
   float bold_width = 0;
@@ -318,11 +257,13 @@ Rgb curve_colour(Curve curve) {
 }
 
 void LaneCurves::update(const Model& model, const Lane& lane, const VisibleRange& view,
-                        uint32_t columns, double offset) {
+                        uint32_t columns, double offset, const EventAxis* axis) {
   touched_ = true;
   const std::weak_ptr<const Model> now = model.weak_from_this();
   const bool same_model = !of_.owner_before(now) && !now.owner_before(of_);
-  if (same_model && lane_ == &lane && count_ == columns && view_.begin == view.begin &&
+  const bool same_axis =
+      (axis == nullptr ? nullptr : axis->memory()) == (axis_ ? axis_->memory() : nullptr);
+  if (same_model && same_axis && lane_ == &lane && count_ == columns && view_.begin == view.begin &&
       view_.end == view.end && offset_ == offset) {
     moved_ = false;
     return;
@@ -334,23 +275,38 @@ void LaneCurves::update(const Model& model, const Lane& lane, const VisibleRange
   view_ = view;
   count_ = columns;
   stop_ns_ = model.trace.end_ns;
-  const TimeWindow window{model.trace.start_ns, view.begin - offset, view.end - offset};
+  axis_ = axis == nullptr ? std::nullopt : std::optional<EventAxis>(*axis);
+  TimeWindow window{model.trace.start_ns, view.begin - offset, view.end - offset};
+  if (axis_) {
+    edges_ = axis_->edges(view.begin, view.end, columns);
+    for (double& edge : edges_) edge -= offset;
+    window.edges = &edges_;
+  }
   window_ = window;
   columns_.begin(*lane.memory, lane.curves, window, columns);
   make_points();
   lane.used.points(window, columns, model.trace.end_ns, used_.xs, used_.ys);
+  place(used_.xs);
   owners_.resize(lane.owners.size());
   for (size_t i = 0; i < owners_.size(); ++i) {
     lane.owners[i].bytes.points(window, columns, model.trace.end_ns, owners_[i].xs, owners_[i].ys);
+    place(owners_[i].xs);
   }
 }
 
 void LaneCurves::make_points() {
+  window_.edges = axis_ ? &edges_ : nullptr;  // this object may have moved
   for (size_t c = 0; c < kCurves; ++c) {
     curve_points(*lane_->memory, columns(), static_cast<Curve>(c), window_, stop_ns_, xs_[c],
                  ys_[c]);
     for (double& x : xs_[c]) x += offset_;
+    place(xs_[c]);
   }
+}
+
+void LaneCurves::place(std::vector<double>& xs) const {
+  if (!axis_) return;
+  for (double& x : xs) x = axis_->position(x);
 }
 
 bool LaneCurves::refine(int64_t budget_ns) {
@@ -372,9 +328,10 @@ void plot_lane(const Lane& lane, const LaneDrawing& drawing, const PlotArea& are
   constexpr ImPlotAxisFlags kGridOnly =
       ImPlotAxisFlags_NoTickLabels | ImPlotAxisFlags_NoTickMarks | ImPlotAxisFlags_NoLabel;
   ImPlot::SetupAxes(nullptr, nullptr, kGridOnly, kGridOnly);
-  ImPlot::SetupAxesLimits(area.view.begin, area.view.end, 0, area.top_bytes, ImPlotCond_Always);
+  ImPlot::SetupAxesLimits(area.position(area.view.begin), area.position(area.view.end), 0,
+                          area.top_bytes, ImPlotCond_Always);
   std::vector<double> at;
-  for (const Tick& t : ticks) at.push_back(t.at);
+  for (const Tick& t : ticks) at.push_back(area.position(t.at));
   if (!at.empty()) ImPlot::SetupAxisTicks(ImAxis_X1, at.data(), static_cast<int>(at.size()));
   at.clear();
   for (const Tick& t : area_ticks(area)) at.push_back(t.at);
@@ -397,7 +354,7 @@ void draw_overlay_name(const Model& model, const LaneDrawing& drawing, const Plo
                        Labels& labels) {
   if (!drawing.overlay || drawing.laid_over.xs(Curve::kAllocated).empty()) return;
   const std::string name = overlay_name(model, *drawing.overlay);
-  const float end = area.x(drawing.laid_over.xs(Curve::kAllocated).back());
+  const float end = area.x_at(drawing.laid_over.xs(Curve::kAllocated).back());
   const float right = std::clamp(end, area.min.x, area.max.x) - px(6);
   const float left = std::max(right - width_of(name), area.min.x + px(6));
   const double bytes = drawing.laid_over.ys(Curve::kAllocated).back();
@@ -423,20 +380,20 @@ std::vector<Tick> area_ticks(const PlotArea& area) {
 
 PlotArea draw_lane(const Model& model, const Selection& selection, uint32_t index,
                    LaneDrawing& drawing, const TimelineOptions& options,
-                   const std::vector<Tick>& ticks, ImVec2 size) {
+                   const std::vector<Tick>& ticks, double top_bytes, const EventAxis* axis,
+                   ImVec2 size) {
   const Lane& lane = model.lanes[index];
   const auto columns = std::max(2U, static_cast<uint32_t>(size.x));
   drawing.overlay = options.overlay ? selection.overlay_of(model, index) : std::nullopt;
-  drawing.own.update(model, lane, selection.view.range(), columns);
+  drawing.own.update(model, lane, selection.view.range(), columns, 0, axis);
   if (const auto& over = drawing.overlay) {
     drawing.laid_over.update(*over->model, over->of(), selection.view.range(), columns,
-                             over->offset);
+                             over->offset, axis);
   }
   const float strip = steps_strip_px(model, lane, options, size.y);
-  PlotArea area{ImGui::GetCursorScreenPos(),
-                {},
-                selection.view.range(),
-                top_of(model, lane, options, drawing.overlay, size.y - strip)};
+  drawing.top_bytes =
+      top_bytes > 0 ? top_bytes : lane_top(model, lane, options, drawing.overlay, size.y - strip);
+  PlotArea area{ImGui::GetCursorScreenPos(), {}, selection.view.range(), drawing.top_bytes, axis};
   area.max = area.min + ImVec2(size.x, size.y - strip);
   ImGui::PushID(static_cast<int>(index));
   plot_lane(lane, drawing, area, options, ticks);
@@ -455,7 +412,7 @@ PlotArea draw_lane(const Model& model, const Selection& selection, uint32_t inde
   }
   draw_curve_names(lane, drawing.own, area, options, labels);
   draw_overlay_name(model, drawing, area, labels);
-  draw_cursors(model, selection, {area.min, whole_max, area.view, area.top_bytes});
+  draw_cursors(model, selection, {area.min, whole_max, area.view, area.top_bytes, axis});
   draw_peak(model, lane, area, labels);
   draw_ooms(model, index, area, labels);
   draw_name(model, selection, index, area, options, labels);

@@ -3,6 +3,7 @@
 
 #include <imgui.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
@@ -11,6 +12,7 @@
 
 #include "viewer/model/ticks.h"
 #include "viewer/model/timeline/columns.h"
+#include "viewer/model/timeline/event_axis.h"
 #include "viewer/model/trace/selection.h"
 
 namespace tidemark::view {
@@ -24,7 +26,11 @@ struct TimelineOptions {
   bool all_streams = false;  // not only the busiest
   bool overlay = true;       // the curve of the reference over a lane's own
   bool to_limit = false;     // scale to the card's memory, not to the highest curve
+  bool own_scale = false;    // each lane to its own highest curve, not all to the same
+  bool by_event = false;     // the selected lane's events on the x axis, not the time
 };
+
+inline constexpr float kTwoLinesPx = 104;  // a lower plot has no space for numbers at the cursor
 
 const char* curve_name(Curve curve);
 // The name in this lane, and the curves that the lane has.
@@ -38,15 +44,23 @@ struct PlotArea {
   ImVec2 max;
   VisibleRange view;
   double top_bytes = 1;
+  const EventAxis* axis = nullptr;  // null: the x axis is the time
 
-  float x(double time) const {
-    return min.x + static_cast<float>((time - view.begin) / view.span()) * (max.x - min.x);
+  double position(double time) const { return axis == nullptr ? time : axis->position(time); }
+  float x_at(double position_there) const {
+    const double first = position(view.begin);
+    const double width = std::max(position(view.end) - first, 1e-9);
+    return min.x + static_cast<float>((position_there - first) / width) * (max.x - min.x);
   }
+  float x(double time) const { return x_at(position(time)); }
   float y(double bytes) const {
     return max.y - static_cast<float>(bytes / top_bytes) * (max.y - min.y);
   }
   double time(float x_px) const {
-    return view.begin + static_cast<double>((x_px - min.x) / (max.x - min.x)) * view.span();
+    const auto share = static_cast<double>((x_px - min.x) / (max.x - min.x));
+    if (axis == nullptr) return view.begin + share * view.span();
+    const double first = position(view.begin);
+    return axis->time(first + share * (position(view.end) - first));
   }
 };
 
@@ -55,13 +69,14 @@ class LaneCurves {
  public:
   // The lane's times become those of the view by adding `offset`.
   void update(const Model& model, const Lane& lane, const VisibleRange& view, uint32_t columns,
-              double offset = 0);
+              double offset = 0, const EventAxis* axis = nullptr);
   // Continues what update() of this frame left for later, once the view stopped moving; see
   // ColumnWork. True: nothing is left.
   bool refine(int64_t budget_ns);
   bool is_exact() const { return columns_.is_exact(); }
 
   const TimelineColumns& columns() const { return columns_.columns(); }
+  // Positions on the axis.
   const std::vector<double>& xs(Curve c) const { return xs_[static_cast<size_t>(c)]; }
   const std::vector<double>& ys(Curve c) const { return ys_[static_cast<size_t>(c)]; }
 
@@ -74,6 +89,8 @@ class LaneCurves {
 
  private:
   void make_points();
+  // From times of the window to the axis.
+  void place(std::vector<double>& xs) const;
 
   std::weak_ptr<const Model> of_;  // a later model may get the same address
   const Lane* lane_ = nullptr;
@@ -82,6 +99,8 @@ class LaneCurves {
   VisibleRange view_;
   uint32_t count_ = 0;
   double offset_ = 0;
+  std::optional<EventAxis> axis_;
+  std::vector<double> edges_;  // of the columns on that axis
   TimeWindow window_;
   int64_t stop_ns_ = 0;
   ColumnWork columns_;
@@ -95,14 +114,18 @@ class LaneCurves {
 struct LaneDrawing {
   LaneCurves own;
   LaneCurves laid_over;
-  std::optional<Overlay> overlay;  // as drawn last
+  // As drawn last.
+  std::optional<Overlay> overlay;
+  double top_bytes = 0;
 };
 
 // Draws the curves with their labels at ImGui's cursor, in a plot of this size, with a strip for
-// the steps at its bottom. Returns where the plot is.
+// the steps at its bottom. `top_bytes` is at the upper edge; 0: what the lane itself needs. Returns
+// where the plot is.
 PlotArea draw_lane(const Model& model, const Selection& selection, uint32_t lane,
                    LaneDrawing& drawing, const TimelineOptions& options,
-                   const std::vector<Tick>& time_ticks, ImVec2 size);
+                   const std::vector<Tick>& time_ticks, double top_bytes, const EventAxis* axis,
+                   ImVec2 size);
 
 // "rank 1, cuda:0", "b.tmk: rank 1, cuda:0".
 std::string overlay_name(const Model& model, const Overlay& overlay);

@@ -29,6 +29,7 @@ void mark_tooltip(const Model& model, uint32_t process, const MarkRange& range) 
   } else if (length > 0) {
     text_dim("for " + span_text(length));
   }
+  text_dim("click: show its memory");
   ImGui::EndTooltip();
 }
 
@@ -44,8 +45,9 @@ float mark_rows_height(const Model& model, const Cursor& cursor, uint32_t proces
   return rows == 0 ? 0 : rows * px(kMarkRowPx) + px(6);
 }
 
-void draw_marks(const Model& model, const std::string& search, uint32_t process,
-                const PlotArea& area) {
+const MarkRange* draw_marks(const Model& model, const std::string& search, uint32_t process,
+                            const PlotArea& area) {
+  const MarkRange* hovered = nullptr;
   const MarkLanes& marks = model.marks[process];
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   const std::string wanted = lower_case(search);
@@ -78,12 +80,14 @@ void draw_marks(const Model& model, const std::string& search, uint32_t process,
       draw_text_in(draw, a, b, paint(theme().text), name);
       if (ImGui::IsWindowHovered() && ImGui::IsMouseHoveringRect(a, b)) {
         mark_tooltip(model, process, *it);
+        hovered = &*it;
       }
       // Skips ranges that are too narrow to see next to this one.
       it = first_after(std::next(it), area.time(right));
     }
   }
   ImGui::PopClipRect();
+  return hovered;
 }
 
 }  // namespace tidemark::view

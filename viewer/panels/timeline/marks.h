@@ -8,7 +8,8 @@ namespace tidemark::view {
 // 0: it has none.
 float mark_rows_height(const Model& model, const Cursor& cursor, uint32_t process);
 // Those whose name contains `search` stand out.
-void draw_marks(const Model& model, const std::string& search, uint32_t process,
-                const PlotArea& area);
+// The range under the mouse is returned; null: none.
+const MarkRange* draw_marks(const Model& model, const std::string& search, uint32_t process,
+                            const PlotArea& area);
 
 }  // namespace tidemark::view

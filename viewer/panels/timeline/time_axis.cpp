@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "analysis/wording.h"
 #include "viewer/widgets/drawing.h"
 #include "viewer/widgets/text.h"
 #include "viewer/widgets/theme.h"
@@ -19,12 +20,54 @@ std::vector<Tick> axis_ticks(const VisibleRange& view, float width) {
   return time_ticks(view.begin, view.end, std::max(2, static_cast<int>(width / px(110))));
 }
 
+std::vector<Tick> event_ticks(const EventAxis& axis, const VisibleRange& view, float width) {
+  const double first = std::max(axis.position(view.begin), 0.0);
+  const double last = axis.position(view.end);
+  const double most = std::max(2.0, static_cast<double>(width / px(110)));
+  double step = std::pow(10, std::floor(std::log10(std::max((last - first) / most, 1.0))));
+  for (const double more : {2.0, 2.5, 2.0}) {
+    if ((last - first) / step > most) step *= more;
+  }
+  std::vector<Tick> ticks;
+  for (double at = std::ceil(first / step) * step; at <= last; at += step) {
+    ticks.push_back({axis.time(at), grouped(static_cast<uint64_t>(at))});
+  }
+  return ticks;
+}
+
+void zoom_view(TimeView& view, const EventAxis* axis, double at, double factor) {
+  if (axis == nullptr) {
+    view.zoom(at, factor);
+    return;
+  }
+  const double centre = axis->position(at);
+  const double begin = axis->position(view.range().begin);
+  const double end = axis->position(view.range().end);
+  constexpr double kFewest = 4;  // events
+  if (factor < 1 && (end - begin) * factor < kFewest) return;
+  view.show(axis->time(centre - (centre - begin) * factor),
+            axis->time(centre + (end - centre) * factor));
+}
+
+void pan_view(TimeView& view, const EventAxis* axis, const VisibleRange& from, double share) {
+  if (axis == nullptr) {
+    view.show(from.begin + from.span() * share, from.end + from.span() * share);
+    return;
+  }
+  const double begin = axis->position(from.begin);
+  const double end = axis->position(from.end);
+  const double last = axis->memory()->event_count();
+  const double by = std::clamp((end - begin) * share, -1 - begin, std::max(last - end, -1 - begin));
+  view.show(axis->time(begin + by), axis->time(end + by));
+}
+
 void draw_time_axis(const Model& model, const Cursor& cursor, const std::vector<Tick>& ticks,
                     const PlotArea& area) {
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   const double now = cursor.time(model);
   const bool cursor_shown = now >= area.view.begin && now <= area.view.end;
-  const std::string flag = instant_text(now, area.view.span());
+  const std::string flag = area.axis == nullptr ? instant_text(now, area.view.span())
+                                                : "event " + grouped(uint64_t{cursor.event()} + 1);
   const float half = width_of(flag) / 2 + px(8);
   const float flag_x =
       std::clamp(area.x(now), area.min.x + half, std::max(area.min.x + half, area.max.x - half));

@@ -10,6 +10,11 @@ namespace tidemark::view {
 
 // As many round times as fit.
 std::vector<Tick> axis_ticks(const VisibleRange& view, float width);
+// The same for round numbers of events.
+std::vector<Tick> event_ticks(const EventAxis& axis, const VisibleRange& view, float width);
+// The ways to move through the view of a plot: factor < 1 zooms in, a share moves.
+void zoom_view(TimeView& view, const EventAxis* axis, double at, double factor);
+void pan_view(TimeView& view, const EventAxis* axis, const VisibleRange& from, double share);
 // Labels above a plot, with the cursor's time on a flag. `area` is the strip for the labels.
 void draw_time_axis(const Model& model, const Cursor& cursor, const std::vector<Tick>& ticks,
                     const PlotArea& area);

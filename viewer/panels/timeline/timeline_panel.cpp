@@ -10,6 +10,7 @@
 
 #include "analysis/wording.h"
 #include "viewer/model/owner_names.h"
+#include "viewer/panels/timeline/lane_scale.h"
 #include "viewer/panels/timeline/marks.h"
 #include "viewer/panels/timeline/time_axis.h"
 #include "viewer/widgets/drawing.h"
@@ -29,23 +30,6 @@ constexpr float kGapPx = 6;    // between lanes
 constexpr float kClickPx = 4;  // a shorter drag is a click
 
 }  // namespace
-
-void TimelinePanel::draw_search(std::string& search) {
-  const float width = px(190);
-  flow(width);
-  ImGui::SetNextItemWidth(width);
-  if (search_wanted) {
-    ImGui::SetKeyboardFocusHere();
-    search_wanted = false;
-  }
-  char buffer[256];
-  const size_t n = search.copy(buffer, sizeof buffer - 1);
-  buffer[n] = '\0';
-  if (ImGui::InputTextWithHint("##search", "Search stacks  ( / )", buffer, sizeof buffer)) {
-    search = buffer;
-  }
-  explain("Highlights every block, stack and annotation that contains this text, in all panels.");
-}
 
 // A switch is shown only where the trace has data for it.
 void TimelinePanel::draw_switches(const Model& model, const Selection& selection) {
@@ -101,6 +85,14 @@ void TimelinePanel::draw_switches(const Model& model, const Selection& selection
     box("overlay", options.overlay, theme().compare,
         "The curve of the compared rank or of the second trace.");
   }
+  box("by event", options.by_event, theme().text,
+      "Number the events of the selected rank on the axis instead of the time: busy parts get "
+      "more space. Kernels are not shown then.");
+  if (model.lanes.size() > 1) {
+    box("own scale", options.own_scale, theme().text,
+        "Scale each plot to its own highest curve. Otherwise all have the same scale, so that "
+        "their heights can be compared.");
+  }
   if (any([](const Lane& lane) { return lane.total_bytes != 0; })) {
     box("card limit", options.to_limit, theme().limit,
         "Scale the height to the memory of the card.");
@@ -122,7 +114,7 @@ void TimelinePanel::draw_toolbar(const Model& model, Selection& selection) {
     }
     explain("Go to the next out-of-memory error (N) or the previous one (B).");
   }
-  draw_search(selection.highlights.search);
+  search.draw(selection.highlights.search);
 }
 
 void TimelinePanel::draw_measure(const Model& model, Selection& selection, const PlotArea& area) {
@@ -166,7 +158,7 @@ void TimelinePanel::draw_hover(const Model& model, uint32_t lane, const PlotArea
   text(model.lanes[lane].name + "  at " + instant_text(area.time(x), area.view.span()));
   if (i < columns.first_known) {
     text_dim("before the first recorded allocation");
-    if (const uint64_t used = model.lanes[lane].used.at(absolute_ns(model, area.time(x)));
+    if (const uint64_t used = model.lanes[lane].card_used_at(absolute_ns(model, area.time(x)));
         used != 0) {
       text(fmt::format("card used  {}", size_text(used)));
     }
@@ -183,11 +175,14 @@ void TimelinePanel::draw_hover(const Model& model, uint32_t lane, const PlotArea
     const Column& v = columns.curves[static_cast<size_t>(c)][i];
     line(curve_colour(c), curve_name(c, l), v.min, v.max);
   }
-  const double width = area.view.span() / count;
-  const int64_t from = absolute_ns(model, area.view.begin + width * i);
-  const int64_t to = absolute_ns(model, area.view.begin + width * (i + 1));
+  const float width = (area.max.x - area.min.x) / static_cast<float>(count);
+  const int64_t from = absolute_ns(model, area.time(area.min.x + width * static_cast<float>(i)));
+  const int64_t to = absolute_ns(model, area.time(area.min.x + width * static_cast<float>(i + 1)));
   if (const StepCurve::Range r = l.used.within(from, to); options.used && r.known()) {
-    line(theme().used, "card used", r.min, r.max);
+    // Of one value: the one that the cursor would have here.
+    const uint64_t here = l.card_used_at(absolute_ns(model, area.time(x)));
+    const bool one = r.min == r.max && here != 0;
+    line(theme().used, "card used", one ? here : r.min, one ? here : r.max);
   }
   for (const OwnerCurve& owner : l.owners) {
     const StepCurve::Range r = owner.bytes.within(from, to);
@@ -212,9 +207,12 @@ bool TimelinePanel::handle_mouse(const Model& model, Selection& selection, uint3
   if (ImGui::IsItemHovered()) {
     hover_time_ = at;
     if (io.MouseWheel != 0 && !io.KeyCtrl) {
-      selection.view.zoom(at, std::pow(0.8, static_cast<double>(io.MouseWheel)));
+      zoom_view(selection.view, axis(), at, std::pow(0.8, static_cast<double>(io.MouseWheel)));
     }
-    if (io.MouseWheelH != 0) selection.view.pan(-0.1 * static_cast<double>(io.MouseWheelH));
+    if (io.MouseWheelH != 0) {
+      pan_view(selection.view, axis(), selection.view.range(),
+               -0.1 * static_cast<double>(io.MouseWheelH));
+    }
   }
   if (ImGui::IsItemActivated()) {
     drag_ = io.KeyShift ? Drag::kMeasure : Drag::kPan;
@@ -226,12 +224,12 @@ bool TimelinePanel::handle_mouse(const Model& model, Selection& selection, uint3
   const bool moved = ImGui::IsMouseDragging(ImGuiMouseButton_Left, px(kClickPx));
   if (ImGui::IsItemActive() && moved) {
     if (drag_ == Drag::kMeasure) {
+      selection.highlights.measured.clear();
       selection.highlights.measure =
           absolute_range(model, {std::min(drag_from_, at), std::max(drag_from_, at)});
     } else if (drag_ == Drag::kPan) {
-      const double per_px = drag_view_.span() / static_cast<double>(area.max.x - area.min.x);
-      const double by = -per_px * static_cast<double>(ImGui::GetMouseDragDelta(0, 0).x);
-      selection.view.show(drag_view_.begin + by, drag_view_.end + by);
+      const float share = ImGui::GetMouseDragDelta(0, 0).x / (area.max.x - area.min.x);
+      pan_view(selection.view, axis(), drag_view_, static_cast<double>(-share));
     }
   }
   if (!ImGui::IsItemDeactivated()) return false;
@@ -242,16 +240,23 @@ bool TimelinePanel::handle_mouse(const Model& model, Selection& selection, uint3
   } else if (clicked) {
     selection.set_time(model, lane, at);
     selection.highlights.measure.reset();
+    selection.highlights.measured.clear();
   }
   drag_ = Drag::kNone;
   return clicked;
+}
+
+TimelineOptions TimelinePanel::shown_options() const {
+  TimelineOptions shown = options;
+  if (options.by_event) shown.activity = false;
+  return shown;
 }
 
 float TimelinePanel::lane_height(const Model& model, const Cursor& cursor, float room,
                                  bool& scrolls) const {
   float marks = 0;
   for (uint32_t p = 0; p < model.activity.size(); ++p) {
-    const float rows = activity_rows(model, cursor, p, options).height();
+    const float rows = activity_rows(model, cursor, p, shown_options()).height();
     if (rows > 0) marks += rows + px(kGapPx);
   }
   for (uint32_t p = 0; p < model.marks.size(); ++p) {
@@ -279,6 +284,7 @@ void TimelinePanel::draw_lanes(const Model& model, Selection& selection, ImVec2 
     scroll_frames_ = 3;
   const bool lane_moved = scroll_frames_ > 0;
   if (lane_moved) --scroll_frames_;
+  const double top = options.own_scale ? 0 : shared_top(model, selection, options, height);
   for (uint32_t i = 0; i < model.lanes.size(); ++i) {
     const ImVec2 at = ImGui::GetCursorScreenPos() + ImVec2(px(kGutterPx), 0);
     const ImVec2 plot(ImGui::GetContentRegionAvail().x - px(kGutterPx), height);
@@ -288,12 +294,12 @@ void TimelinePanel::draw_lanes(const Model& model, Selection& selection, ImVec2 
     ImGui::PopID();
     if (lane_moved && i == selection.cursor.lane() && !ImGui::IsItemVisible())
       ImGui::SetScrollHereY(0.3F);
-    PlotArea area{at, at + plot, selection.view.range(), 1};
+    PlotArea area{at, at + plot, selection.view.range(), 1, axis()};
     if (ImGui::IsItemVisible() && plot.x > px(40)) {
       const bool hovered = ImGui::IsItemHovered();
       handle_mouse(model, selection, i, area);
       ImGui::SetCursorScreenPos(at);
-      area = draw_lane(model, selection, i, lanes_[i], options, ticks_, plot);
+      area = draw_lane(model, selection, i, lanes_[i], options, ticks_, top, axis(), plot);
       draw_byte_labels(area);
       if (i == selection.cursor.lane()) draw_measure(model, selection, area);
       if (hovered && drag_ == Drag::kNone) draw_hover(model, i, area, lanes_[i]);
@@ -318,7 +324,7 @@ void TimelinePanel::draw_below(const Model& model, Selection& selection, uint32_
     ImGui::PushID(static_cast<int>(process));
     ImGui::InvisibleButton(id, {std::max(width, 1.0F), height});
     ImGui::PopID();
-    return PlotArea{at, at + ImVec2(width, height), selection.view.range(), 1};
+    return PlotArea{at, at + ImVec2(width, height), selection.view.range(), 1, axis()};
   };
   const auto cursor = [&](const PlotArea& area) {
     const float x = std::round(area.x(selection.cursor.time(model)));
@@ -326,7 +332,7 @@ void TimelinePanel::draw_below(const Model& model, Selection& selection, uint32_
     ImGui::GetWindowDrawList()->AddLine({x, area.min.y}, {x, area.max.y},
                                         paint(theme().cursor, 210), px(1.2F));
   };
-  const ActivityRows rows = activity_rows(model, selection.cursor, process, options);
+  const ActivityRows rows = activity_rows(model, selection.cursor, process, shown_options());
   if (const float height = rows.height(); height > 0) {
     const PlotArea area = strip("##activity", height);
     if (ImGui::IsItemVisible()) {
@@ -341,8 +347,9 @@ void TimelinePanel::draw_below(const Model& model, Selection& selection, uint32_
   if (const float height = mark_rows_height(model, selection.cursor, process); height > 0) {
     const PlotArea area = strip("##marks", height);
     if (ImGui::IsItemVisible()) {
-      handle_mouse(model, selection, lane, area);
-      draw_marks(model, selection.highlights.search, process, area);
+      const bool clicked = handle_mouse(model, selection, lane, area);
+      const MarkRange* under = draw_marks(model, selection.highlights.search, process, area);
+      if (clicked && under != nullptr) selection.choose_range(model, lane, *under);
       cursor(area);
     }
   }
@@ -372,11 +379,17 @@ void TimelinePanel::draw(const Model& model, Selection& selection) {
     ImGui::SetCursorPosX(ImGui::GetCursorPosX() + gutter);
     minimap_.draw(model, selection, options.overlay, {width, px(kMinimapPx)});
   }
-  ticks_ = axis_ticks(selection.view.range(), width);
+  const Lane& lane = model.lanes[std::min<size_t>(selection.cursor.lane(), model.lanes.size() - 1)];
+  axis_.reset();
+  if (options.by_event && lane.memory->event_count() > 1) {
+    axis_.emplace(*lane.memory, model.trace.start_ns);
+  }
+  ticks_ = axis_ ? event_ticks(*axis_, selection.view.range(), width)
+                 : axis_ticks(selection.view.range(), width);
   const ImVec2 at = ImGui::GetCursorScreenPos() + ImVec2(gutter, 0);
   ImGui::Dummy({room.x, px(kAxisPx)});
   draw_time_axis(model, selection.cursor, ticks_,
-                 {at, at + ImVec2(width, px(kAxisPx)), selection.view.range(), 1});
+                 {at, at + ImVec2(width, px(kAxisPx)), selection.view.range(), 1, axis()});
   draw_lanes(model, selection, {room.x, lanes_height}, height);
   ImGui::PopStyleVar();
   refine_curves();
@@ -425,10 +438,11 @@ void TimelinePanel::handle_keys(const Model& model, Selection& selection) {
   const bool hovering = hover_time_ >= selection.view.range().begin;
   const double centre =
       hovering ? hover_time_ : selection.view.range().begin + selection.view.range().span() / 2;
-  if (pressed(Command::kZoomIn)) selection.view.zoom(centre, 0.7);
-  if (pressed(Command::kZoomOut)) selection.view.zoom(centre, 1 / 0.7);
-  if (pressed(Command::kLeft)) selection.view.pan(-0.15);
-  if (pressed(Command::kRight)) selection.view.pan(0.15);
+  const VisibleRange view = selection.view.range();
+  if (pressed(Command::kZoomIn)) zoom_view(selection.view, axis(), centre, 0.7);
+  if (pressed(Command::kZoomOut)) zoom_view(selection.view, axis(), centre, 1 / 0.7);
+  if (pressed(Command::kLeft)) pan_view(selection.view, axis(), view, -0.15);
+  if (pressed(Command::kRight)) pan_view(selection.view, axis(), view, 0.15);
   if (pressed(Command::kWhole)) selection.view.fit();
   if (pressed(Command::kPeak)) selection.go_to_peak(model);
   if (pressed(Command::kNextOom)) selection.go_to_oom(model, 1);
@@ -442,10 +456,6 @@ void TimelinePanel::handle_keys(const Model& model, Selection& selection) {
   if (pressed(Command::kEventOn)) selection.step_events(model, 1);
   if (pressed(Command::kEventsBack)) selection.step_events(model, -100);
   if (pressed(Command::kEventsOn)) selection.step_events(model, 100);
-  if (pressed(Command::kSearch)) {
-    search_wanted = true;
-    selection.requests.panel = kTitle;  // the search field is in this panel
-  }
   if (pressed(Command::kClear)) selection.clear_highlights(model);
 }
 

@@ -2,12 +2,14 @@
 // above.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "viewer/model/trace/preview.h"
 #include "viewer/panels/timeline/activity.h"
 #include "viewer/panels/timeline/minimap.h"
+#include "viewer/panels/timeline/search_field.h"
 
 namespace tidemark::view {
 
@@ -30,14 +32,13 @@ class TimelinePanel {
   TimelineOptions options;
   // A lane as it was drawn last, for tests.
   const LaneDrawing& drawn(uint32_t lane) const { return lanes_[lane]; }
-  bool search_wanted = false;  // move the keyboard focus to the search field
+  SearchField search;
 
  private:
   enum class Drag { kNone, kPan, kMeasure };
 
   void draw_toolbar(const Model& model, Selection& selection);
   void draw_switches(const Model& model, const Selection& selection);
-  void draw_search(std::string& search);
   float lane_height(const Model& model, const Cursor& cursor, float room, bool& scrolls) const;
   void draw_lanes(const Model& model, Selection& selection, ImVec2 size, float height);
   // Kernels, collectives and annotations below the last lane of a process.
@@ -48,7 +49,11 @@ class TimelinePanel {
                   const LaneDrawing& drawing);
   void draw_measure(const Model& model, Selection& selection, const PlotArea& area);
   void refine_curves();
+  const EventAxis* axis() const { return axis_ ? &*axis_ : nullptr; }
+  // Kernels are drawn over time only.
+  TimelineOptions shown_options() const;
 
+  std::optional<EventAxis> axis_;  // of this frame
   std::vector<LaneDrawing> lanes_;
   Minimap minimap_;
   bool busy_ = false;

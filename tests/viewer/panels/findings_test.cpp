@@ -1,0 +1,189 @@
+// A trace opens on its worst finding, and every error has advice or says why there is none.
+#include <algorithm>
+#include <filesystem>
+
+#include "export/report/stack_lines.h"
+#include "tests/support/drawn_text.h"
+#include "tests/support/panel_fixture.h"
+#include "viewer/model/trace/finding_choice.h"
+#include "viewer/model/trace/loader.h"
+
+namespace tidemark::view {
+namespace {
+
+class Findings : public Interaction {
+ protected:
+  static bool in_front(const char* title) {
+    const ImGuiWindow* w = ImGui::FindWindowByName(title);
+    return w != nullptr && w->DockTabIsVisible;
+  }
+  static bool reads(const std::string& what) {
+    return read_window(FindingsPanel::kTitle).find(without_spaces(what)) != std::string::npos;
+  }
+  void open_in_background(const std::string& path) {
+    shell_->open(path);
+    for (int i = 0; i < 20'000 && (shell_->loading() || !model_is_ready()); ++i) {
+      frame(1);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    frame(4);
+  }
+  bool model_is_ready() const {
+    return shell_->model() != nullptr && shell_->model()->report_ready;
+  }
+};
+
+TEST_F(Findings, ATraceOpensOnTheFindingWithItsProofBeside) {
+  open_in_background(TIDEMARK_TRACES "/ranks/guilty4");
+  ASSERT_FALSE(model().report.findings.empty());
+  const Finding& worst = model().report.findings.front();
+  ASSERT_EQ(worst.severity, kError);
+  EXPECT_TRUE(in_front(FindingsPanel::kTitle));
+  EXPECT_TRUE(in_front(FlamePanel::kTitle)) << "what this rank holds";
+  EXPECT_TRUE(reads(worst.summary));
+  EXPECT_TRUE(reads(worst.advice.front().detail));
+  EXPECT_TRUE(reads("train_ddp.py")) << "the line";
+  EXPECT_EQ(model().process_of(model().lanes[selection().cursor.lane()]).info.rank, worst.rank);
+  EXPECT_TRUE(selection().view.shows_all());
+}
+
+TEST_F(Findings, AHealthyTraceOpensAtItsPeak) {
+  open_file(TIDEMARK_TEST_DATA "/scenarios/healthy.bad.tmk");
+  EXPECT_FALSE(finding_to_open(model()).has_value());
+  EXPECT_FALSE(in_front(FindingsPanel::kTitle));
+  EXPECT_EQ(selection().cursor.event(),
+            model().lanes[selection().cursor.lane()].memory->allocated_peak.event);
+}
+
+TEST_F(Findings, OtherProcessesBesideARunThatFitsAreNotOpened) {
+  open_file(TIDEMARK_TRACES "/torch/graphs.tier2.tmk");
+  ASSERT_EQ(model().report.findings.front().id, "other_process");
+  ASSERT_EQ(model().report.findings.front().severity, kWarning);
+  EXPECT_FALSE(in_front(FindingsPanel::kTitle));
+  EXPECT_TRUE(in_front(MapPanel::kTitle));
+  // Beside a problem of the program itself, that comes first.
+  open_file(TIDEMARK_TRACES "/torch/training.tier2.tmk");
+  frame(4);
+  ASSERT_EQ(model().report.findings.front().id, "other_process");
+  EXPECT_TRUE(in_front(FindingsPanel::kTitle));
+  const std::string text = read_window(FindingsPanel::kTitle);
+  EXPECT_LT(text.find(without_spaces("shape variance")),
+            text.find(without_spaces("other process")));
+}
+
+TEST_F(Findings, AReportDoesNotMoveACursorThatWasMoved) {
+  shell_->open(TIDEMARK_TRACES "/ranks/guilty4");
+  for (int i = 0; i < 20'000 && shell_->model() == nullptr; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    frame(1);
+  }
+  ASSERT_NE(shell_->model(), nullptr);
+  if (model().report_ready) GTEST_SKIP() << "the report came with the trace";
+  selection().set_event(model(), 1, 7);
+  for (int i = 0; i < 20'000 && !model_is_ready(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    frame(1);
+  }
+  frame(3);
+  EXPECT_EQ(selection().cursor.lane(), 1U);
+  EXPECT_EQ(selection().cursor.event(), 7U);
+}
+
+TEST_F(Findings, EveryErrorHasAdviceOrSaysWhyNot) {
+  ImGui::GetIO().DisplaySize = {1400, 4000};
+  size_t errors = 0;
+  const auto check = [&](const std::string& path) {
+    const auto loaded = load_model(path);
+    ASSERT_TRUE(loaded) << path;
+    shell_ = std::make_unique<Shell>(Config());
+    shell_->set_model(*loaded);
+    ASSERT_TRUE(shell_->show_only("findings"));
+    frame(4);
+    const std::string text =
+        read_window("##only") + read_window("##finding") + read_window("##oom");
+    const auto says = [&](const char* what) {
+      return text.find(without_spaces(what)) != std::string::npos;
+    };
+    for (const Finding& f : model().report.findings) {
+      if (f.severity != kError) continue;
+      ++errors;
+      EXPECT_TRUE(!f.advice.empty() || says("No advice:")) << path << ": " << f.id;
+    }
+    if (!model().ooms.empty()) {
+      ++errors;
+      EXPECT_TRUE(says("Advice: see") || says("No advice:")) << path;
+    }
+  };
+  for (const char* name : {"batch_too_large", "adam_first_step", "memory_fraction"}) {
+    check(std::string(TIDEMARK_TEST_DATA "/scenarios/") + name + ".bad.tmk");
+  }
+  check(TIDEMARK_TRACES "/run_out");
+  check(TIDEMARK_TRACES "/torch/out_of_memory.tier1.tmk");
+  EXPECT_GE(errors, 5U);
+}
+
+TEST_F(Findings, AdviceAboutTheLineAboveHasALineAbove) {
+  ImGui::GetIO().DisplaySize = {1400, 4000};
+  size_t found = 0;
+  for (const char* path :
+       {TIDEMARK_TRACES "/ranks/guilty4", TIDEMARK_TEST_DATA "/scenarios/varying_sizes.bad.tmk",
+        TIDEMARK_TEST_DATA "/scenarios/inference_cache.bad.tmk",
+        TIDEMARK_TEST_DATA "/snapshots/oom_fraction.pickle.gz"}) {
+    const auto loaded = load_model(path);
+    ASSERT_TRUE(loaded) << path;
+    shell_ = std::make_unique<Shell>(Config());
+    shell_->set_model(*loaded);
+    ASSERT_TRUE(shell_->show_only("findings"));
+    frame(4);
+    for (const Finding& f : model().report.findings) {
+      for (const Advice& a : f.advice) {
+        if (a.detail.find("line above") == std::string::npos) continue;
+        ++found;
+        ASSERT_FALSE(f.frames.empty()) << path << ": " << f.id;
+        const std::string text = read_window("##finding");
+        const size_t line = text.find(without_spaces(headline_of(f.frames)));
+        EXPECT_LT(line, text.find(without_spaces("line above"))) << path << ": " << f.id;
+      }
+    }
+  }
+  EXPECT_GE(found, 3U);
+}
+
+Finding finding(int64_t rank, const std::string& summary) {
+  Finding f;
+  f.id = "creep";
+  f.severity = kWarning;
+  f.rank = rank;
+  f.summary = summary;
+  return f;
+}
+
+TEST(SameFindings, AreFoldedIntoOne) {
+  const std::vector<Finding> findings = {finding(0, "grows"), finding(1, "shrinks"),
+                                         finding(2, "grows"), finding(3, "grows")};
+  const std::vector<SameFindings> folded = fold_findings(findings);
+  ASSERT_EQ(folded.size(), 2U);
+  EXPECT_EQ(folded[0], (SameFindings{0, 2, 3}));
+  EXPECT_EQ(place_text(findings, folded[0]), "ranks 0, 2, 3");
+  EXPECT_EQ(place_text(findings, folded[1]), "rank 1, cuda:0");
+}
+
+TEST_F(Findings, OneCardForAllRanksThatSayTheSame) {
+  ImGui::GetIO().DisplaySize = {1400, 4000};
+  open_file(TIDEMARK_TRACES "/ranks/guilty4");
+  ASSERT_TRUE(shell_->show_only("findings"));
+  frame(4);
+  const std::vector<SameFindings> folded = fold_findings(model().report.findings);
+  EXPECT_LT(folded.size(), model().report.findings.size());
+  for (const SameFindings& same : folded) {
+    if (same.size() == 1) continue;
+    const std::string summary = without_spaces(model().report.findings[same[0]].summary);
+    const std::string text = read_window("##finding");
+    const size_t first = text.find(summary);
+    ASSERT_NE(first, std::string::npos) << summary;
+    EXPECT_EQ(text.find(summary, first + 1), std::string::npos) << summary;
+  }
+}
+
+}  // namespace
+}  // namespace tidemark::view

@@ -1,0 +1,118 @@
+// A click on a range shows its memory, the flame graph shows a stretch of time, the axis counts
+// events, and the list of actions is clicked through.
+#include "analysis/wording.h"
+#include "tests/support/drawn_text.h"
+#include "tests/support/panel_fixture.h"
+
+namespace tidemark::view {
+namespace {
+
+class StretchPanels : public Interaction {
+ protected:
+  static bool reads(const char* window, const std::string& what) {
+    return read_window(window).find(without_spaces(what)) != std::string::npos;
+  }
+  const AllocationHistory& memory() { return *model().lanes[selection().cursor.lane()].memory; }
+};
+
+TEST_F(StretchPanels, AClickedRangeShowsItsMemory) {
+  open();
+  ASSERT_FALSE(model().marks.empty());
+  ASSERT_FALSE(model().marks[0].rows.empty());
+  const MarkRange range = model().marks[0].rows[0][model().marks[0].rows[0].size() / 2];
+  selection().choose_range(model(), 0, range);
+  frame(4);
+  const ImGuiWindow* details = ImGui::FindWindowByName(DetailPanel::kTitle);
+  EXPECT_TRUE(details->DockTabIsVisible);
+  const StretchSums sums = sums_in(memory(), {range.begin_ns, range.end_ns});
+  EXPECT_EQ(shell_->panels().detail.stretch().sums()[0].bytes, sums[0].bytes);
+  EXPECT_TRUE(reads(DetailPanel::kTitle, size_text(sums[0].bytes) + " in")) << sums[0].bytes;
+  EXPECT_TRUE(
+      reads(DetailPanel::kTitle, std::string(model().trace.processes[0].names.string(range.name))));
+}
+
+// Ranges are drawn below the curves: clicked along there until one is hit.
+TEST_F(StretchPanels, RangesCanBeClicked) {
+  open();
+  const ImRect r = window(TimelinePanel::kTitle);
+  for (float y = r.Max.y - 4; y > r.Min.y + 150 && selection().highlights.measured.empty();
+       y -= 6) {
+    click({r.Min.x + r.GetWidth() / 2, y});
+  }
+  EXPECT_FALSE(selection().highlights.measured.empty());
+  EXPECT_TRUE(selection().highlights.measure.has_value());
+}
+
+TEST_F(StretchPanels, TheFlameGraphShowsAStretchOfTime) {
+  open();
+  key(ImGuiKey_3);
+  frame(3);
+  FlamePanel& flame = shell_->panels().flame;
+  selection().highlights.measure =
+      absolute_range(model(), {model().span_ns() * 0.2, model().span_ns() * 0.6});
+  const StretchSums sums = sums_in(memory(), *selection().highlights.measure);
+  const char* words[] = {"allocated", "freed", "kept", "short-lived"};
+  for (size_t part = 0; part < kStretchParts; ++part) {
+    ASSERT_TRUE(flame.show_as(words[part]));
+    frame(2);
+    EXPECT_EQ(flame.tree().nodes.front().bytes, sums[part].bytes) << words[part];
+    EXPECT_EQ(flame.tree().nodes.front().count, sums[part].count) << words[part];
+    const float left = window(FlamePanel::kTitle).Min.x;
+    for (const ImGuiWindow* w : ImGui::GetCurrentContext()->Windows) {
+      const std::string_view name = w->Name;
+      if (name.find("##icicle") == name.npos) continue;
+      EXPECT_LT(w->Pos.x, left + 40) << "below the toolbar";
+    }
+  }
+  EXPECT_EQ(sums[0].bytes, sums[2].bytes + sums[3].bytes) << "kept or short-lived";
+  // Without a measured time: what is in view.
+  selection().highlights.measure.reset();
+  ASSERT_TRUE(flame.show_as("allocated"));
+  frame(2);
+  EXPECT_GT(flame.tree().nodes.front().bytes, sums[0].bytes);
+  ASSERT_TRUE(flame.show_as("live"));
+  frame(2);
+  EXPECT_EQ(flame.tree().nodes.front().bytes,
+            selection().cursor.moment(model()).state.totals.active);
+}
+
+TEST_F(StretchPanels, TheAxisCountsEvents) {
+  open();
+  shell_->panels().timeline.options.by_event = true;
+  frame(3);
+  EXPECT_TRUE(
+      reads(TimelinePanel::kTitle, "event " + grouped(uint64_t{selection().cursor.event()} + 1)));
+  // A click in the middle goes to the event in the middle, whenever that was.
+  click(in_timeline(0.5F, 0.1F));
+  const auto middle = static_cast<double>(memory().event_count()) / 2;
+  EXPECT_NEAR(selection().cursor.event(), middle, middle * 0.1);
+  // Zoomed in around it, it stays in view.
+  const uint32_t event = selection().cursor.event();
+  const VisibleRange before = selection().view.range();
+  move(in_timeline(0.5F, 0.1F));
+  ImGui::GetIO().AddMouseWheelEvent(0, 3);
+  frame(3);
+  EXPECT_LT(selection().view.range().span(), before.span());
+  EXPECT_EQ(selection().cursor.event(), event);
+  const double now = selection().cursor.time(model());
+  EXPECT_GE(now, selection().view.range().begin);
+  EXPECT_LE(now, selection().view.range().end);
+}
+
+TEST_F(StretchPanels, ActionsAreClickedThrough) {
+  open();
+  selection().set_event(model(), 0, 2000);
+  shell_->panels().tables.show_table("Actions");
+  key(ImGuiKey_4);
+  frame(6);
+  EXPECT_TRUE(reads(TablesPanel::kTitle, "allocate"));
+  EXPECT_TRUE(reads("##actions", grouped(2001))) << "the cursor's row is in view";
+  const ImRect r = window(TablesPanel::kTitle);
+  const uint32_t before = selection().cursor.event();
+  click({r.Min.x + 200, r.Min.y + r.GetHeight() * 0.8F});
+  EXPECT_NE(selection().cursor.event(), before);
+  EXPECT_NEAR(selection().cursor.event(), before, 40);
+}
+
+}  // namespace
+}  // namespace tidemark::view

@@ -1,0 +1,22 @@
+// What the command line asks to see first: a panel, a time, a search.
+#pragma once
+
+#include <string>
+
+#include "viewer/app/panels.h"
+
+namespace tidemark::view {
+
+struct StartView {
+  std::string panel;  // "map", "map:age"
+  std::string time;   // "peak", "oom", or a time since the start: 1.5, 1.5s, 20ms, 300us
+  std::string search;
+};
+
+// Whether panel and time are of a known form, before a trace is read.
+Status check_start(const StartView& start);
+
+// Moves the cursor and sets the search.
+Status go_to_start(const StartView& start, const Model& model, Selection& selection);
+
+}  // namespace tidemark::view

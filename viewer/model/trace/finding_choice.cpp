@@ -1,0 +1,115 @@
+#include "viewer/model/trace/finding_choice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "analysis/wording.h"
+#include "export/report/rank_report.h"
+
+namespace tidemark::view {
+
+namespace {
+
+bool same_text(const Finding& a, const Finding& b) {
+  const auto same_advice = [](const Advice& x, const Advice& y) {
+    return x.action == y.action && x.detail == y.detail;
+  };
+  return a.id == b.id && a.severity == b.severity && a.summary == b.summary &&
+         a.frames == b.frames &&
+         std::equal(a.advice.begin(), a.advice.end(), b.advice.begin(), b.advice.end(),
+                    same_advice);
+}
+
+// Groups of equal elements, in the order of their first members.
+template <typename Same>
+std::vector<std::vector<size_t>> groups(size_t count, const Same& same) {
+  std::vector<std::vector<size_t>> out;
+  for (size_t i = 0; i < count; ++i) {
+    const auto group = std::find_if(out.begin(), out.end(),
+                                    [&](const auto& members) { return same(members[0], i); });
+    if (group == out.end()) {
+      out.push_back({i});
+    } else {
+      group->push_back(i);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::optional<size_t> finding_to_open(const Model& model) {
+  for (const char* severity : {kError, kWarning}) {
+    for (size_t i = 0; i < model.report.findings.size(); ++i) {
+      const Finding& f = model.report.findings[i];
+      if (f.severity == severity && f.id != "other_process") return i;
+    }
+  }
+  return std::nullopt;
+}
+
+std::vector<SameFindings> fold_findings(const std::vector<Finding>& findings) {
+  return groups(findings.size(),
+                [&](size_t a, size_t b) { return same_text(findings[a], findings[b]); });
+}
+
+std::string place_text(const std::vector<Finding>& findings, const SameFindings& same) {
+  std::set<int64_t> ranks;
+  std::set<int64_t> devices;
+  for (const size_t i : same) {
+    if (findings[i].rank >= 0) ranks.insert(findings[i].rank);
+    devices.insert(findings[i].device);
+  }
+  if (ranks.empty()) return same.size() == 1 ? "" : counted(same.size(), "device");
+  std::string text = ranks_text({ranks.begin(), ranks.end()});
+  // Each rank numbers its own devices: those of several say little.
+  if (ranks.size() == 1 && devices.size() == 1) text += fmt::format(", cuda:{}", *devices.begin());
+  return text;
+}
+
+std::vector<SameOoms> fold_ooms(const Model& model) {
+  // A program that catches the error and tries again can have thousands: only neighbours are
+  // compared.
+  std::vector<SameOoms> out;
+  const auto same = [&](const OomPoint& a, const OomPoint& b) {
+    const auto lines = [&](const OomPoint& o) -> const std::string& {
+      return model.text_of(model.lanes[o.lane]).headline(o.stack);
+    };
+    return a.layer == b.layer && a.requested_bytes == b.requested_bytes && lines(a) == lines(b);
+  };
+  for (size_t i = 0; i < model.ooms.size(); ++i) {
+    if (!out.empty() && same(model.ooms[out.back().front()], model.ooms[i])) {
+      out.back().push_back(i);
+    } else {
+      out.push_back({i});
+    }
+  }
+  return out;
+}
+
+const Finding* finding_about(const Model& model, const OomPoint& oom) {
+  const Lane& lane = model.lanes[oom.lane];
+  const int64_t rank = model.process_of(lane).info.rank;
+  for (const Finding& f : model.report.findings) {
+    if (f.severity == kInfo || f.advice.empty() || f.device != lane.device()) continue;
+    if (f.rank < 0 || f.rank == rank) return &f;
+  }
+  return nullptr;
+}
+
+std::string why_no_advice(const Model& model, uint32_t lane) {
+  if (lane < model.lanes.size() && model.lanes[lane].of_driver) {
+    return "No advice: only the driver's allocations were recorded, not the framework's blocks, so "
+           "no saving can be computed.";
+  }
+  if (!model.categories_known) {
+    return "No advice: the trace does not show which blocks are parameters, activations or "
+           "optimizer state, so no saving can be computed. Recording a few whole steps shows it.";
+  }
+  return "No advice: none of the known changes (smaller batch, 16 bits, checkpointing, sharding, "
+         "allocator settings) would have saved memory here.";
+}
+
+}  // namespace tidemark::view
