@@ -54,15 +54,20 @@ const std::string& FrameText::headline(uint32_t stack) const {
   const std::vector<uint32_t> frames = names_->frames_of(stack);
   if (frames.empty()) return it->second = std::string(kNoStackText);
   const std::vector<std::string> lines = names_->stack_text(stack);
-  const auto chosen = static_cast<size_t>(
-      std::find(lines.begin(), lines.end(), headline_of(lines)) - lines.begin());
+  it->second = headline_of(lines);
+  const auto chosen =
+      static_cast<size_t>(std::find(lines.begin(), lines.end(), it->second) - lines.begin());
+  if (chosen == lines.size()) return it->second;  // a node of the backward pass: no frame's line
   const uint32_t shown = frames[std::min(chosen, frames.size() - 1)];
   it->second = frame(shown);
   if (!is_own_code(shown)) return it->second;
   // The library function that allocated it tells the blocks of one line apart.
   const auto inner = static_cast<size_t>(innermost_worth_showing(lines) - lines.data());
   if (inner < std::min(chosen, frames.size())) {
-    const std::string_view function = names_->string(names_->frame(frames[inner]).function);
+    const std::string named = inner_line_of(lines);
+    const std::string_view function = named == lines[inner]
+                                          ? names_->string(names_->frame(frames[inner]).function)
+                                          : std::string_view(named);
     if (!function.empty()) it->second += fmt::format("  in {}", function);
   }
   return it->second;

@@ -119,8 +119,7 @@ void MomentPanel::draw_entries(const char* id, const std::vector<Entry>& entries
   ImGui::PopID();
 }
 
-void MomentPanel::draw_ledger(const Model& model, const Selection& selection, const Lane& lane,
-                              const Moment& moment) {
+void MomentPanel::draw_ledger(const Lane& lane, const Moment& moment) {
   const bool more_than_torch =
       std::any_of(ledger_.lines.begin(), ledger_.lines.end(), [](const LedgerLine& line) {
         return line.owner != "torch.allocated" && line.owner != "torch.cached";
@@ -128,16 +127,16 @@ void MomentPanel::draw_ledger(const Model& model, const Selection& selection, co
   if (more_than_torch) {
     ImGui::SeparatorText("On the card");
     if (ledger_.device_used_bytes != 0) {
-      const int64_t off = ledger_.time_ns - selection.cursor.time_ns(model);
       text_wrapped(fmt::format("{} used{}", size_text(ledger_.device_used_bytes),
                                lane.total_bytes == 0 ? "" : " of " + size_text(lane.total_bytes)));
-      text_dim(off == 0 ? "according to the card"
-                        : fmt::format("according to the card, {} {}",
+      const int64_t off = ledger_.reading->time_ns - ledger_.time_ns;
+      text_dim(off == 0 ? "the card was read at this moment"
+                        : fmt::format("the card was read {} {}",
                                       span_text(static_cast<double>(std::abs(off))),
                                       off < 0 ? "earlier" : "later"));
       explain(
-          "The card is sampled ten times a second. The lines below belong to this sample and add "
-          "up to what it reports as used.");
+          "What was recorded is exact at this moment. Context, code, other processes and the "
+          "unexplained rest are what the card's reading found beyond it.");
     } else {
       text_dim("The card was not sampled: these are the recorded allocations.");
     }
@@ -233,7 +232,7 @@ void MomentPanel::draw(const Model& model, Selection& selection) {
     ImGui::PopStyleColor();
     break;
   }
-  draw_ledger(model, selection, lane, moment);
+  draw_ledger(lane, moment);
   const MemoryState& s = moment.state;
   if (!s.holes.empty()) {
     text_wrapped(fmt::format("{} cached and free in {}, the largest {}", size_text(s.free_bytes()),

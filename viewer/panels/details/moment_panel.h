@@ -30,8 +30,7 @@ class MomentPanel {
   std::vector<Entry> allocator_entries(const Lane& lane, const Moment& moment) const;
   std::vector<Entry> card_entries(const Lane& lane) const;
   void draw_entries(const char* id, const std::vector<Entry>& entries);
-  void draw_ledger(const Model& model, const Selection& selection, const Lane& lane,
-                   const Moment& moment);
+  void draw_ledger(const Lane& lane, const Moment& moment);
   void draw_categories(const Moment& moment);
   void draw_stacks(const Model& model, const Lane& lane, const Moment& moment);
 

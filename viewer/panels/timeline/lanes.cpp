@@ -345,7 +345,10 @@ void draw_limits(const Model& model, const Lane& lane, const PlotArea& area, Lab
   draw_limit(area, static_cast<double>(lane.total_bytes),
              "card memory " + size_text(lane.total_bytes), labels);
   if (const uint64_t limit = own_limit(model, lane); limit != 0) {
-    draw_limit(area, static_cast<double>(limit), "allocator limit " + size_text(limit), labels);
+    const bool at_least = model.report_of(lane)->limit.at_least;
+    draw_limit(area, static_cast<double>(limit),
+               fmt::format("allocator limit{} {}", at_least ? " at least" : "", size_text(limit)),
+               labels);
   }
 }
 
