@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "samples/cuda/driver.h"
+#include "tests/support/usual_signals.h"
 
 namespace {
 

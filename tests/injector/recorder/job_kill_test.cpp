@@ -149,6 +149,16 @@ void compare_rank(const std::string& log_path, const std::vector<std::string>& t
   }
 }
 
+// Where programs start slowly, a kill at a random moment would often come before the first call.
+void wait_for_first_call(const std::string& log_path) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (std::chrono::steady_clock::now() < end) {
+    const LogFile file(log_path);
+    if (file.get() != nullptr && file.get()->threads[0].done.load() > 0) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 enum class RingPlace { kNextToTrace, kOnTheNode };
 
 void kill_and_compare(RingPlace place, std::mt19937& random, Totals& totals) {
@@ -157,6 +167,7 @@ void kill_and_compare(RingPlace place, std::mt19937& random, Totals& totals) {
   const ScratchDirectory node;
   const pid_t job =
       start_job(logs.path(), out.path(), place == RingPlace::kOnTheNode ? node.path() : "");
+  if (std::uniform_int_distribution<int>(0, 3)(random) == 0) wait_for_first_call(logs / "rank0.log");
   std::this_thread::sleep_for(
       std::chrono::microseconds(std::uniform_int_distribution<int>(1'000, 250'000)(random)));
   kill_job(job);
