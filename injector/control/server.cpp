@@ -17,6 +17,7 @@
 
 #include "injector/control/verbs.h"
 #include "injector/process/complain.h"
+#include "injector/process/file_system.h"
 #include "injector/process/options.h"
 #include "injector/process/tool_thread.h"
 #include "injector/recorder/recorder.h"
@@ -38,10 +39,11 @@ struct OwnSocket {
   int fd = -1;
   uint64_t inode = 0;
 
+  // Moved to a number that the host does not expect for a file of its own.
   void take(int opened) noexcept {
     struct stat info {};
-    fd = opened;
-    inode = ::fstat(opened, &info) == 0 ? info.st_ino : 0;
+    fd = move_descriptor_up(opened);
+    inode = ::fstat(fd, &info) == 0 ? info.st_ino : 0;
   }
   bool ours() const noexcept {
     struct stat info {};
