@@ -352,7 +352,8 @@ uint64_t enable_callbacks() {
 }  // namespace
 
 bool start_callbacks(const CuptiFunctions& functions, const Options& options) noexcept {
-  g_cupti = &functions;
+  // Never changes: a callback of the last subscription may still be on its way.
+  if (g_cupti == nullptr) g_cupti = &functions;
   g_stacks.store(options.driver_stacks(), std::memory_order_relaxed);
   for (auto& name : g_owner_names) name.store(0);
   const ForeignCall foreign;
