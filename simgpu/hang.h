@@ -14,8 +14,10 @@
 
 namespace tidemark::simgpu {
 
-// Read when the library is loaded: later the program may be changing its environment.
-inline const std::string g_hang = std::getenv("SIMGPU_HANG") ? std::getenv("SIMGPU_HANG") : "";
+// Read when the library is loaded: later the program may be changing its environment. Never freed: a
+// call may hang while the process exits.
+inline const std::string& g_hang =
+    *new std::string(std::getenv("SIMGPU_HANG") ? std::getenv("SIMGPU_HANG") : "");
 
 inline void hang_if_asked(const char* library) {
   static std::atomic<long> calls{0};
