@@ -86,7 +86,7 @@ fetch_viewer_sources() {
   "$root/scripts/fetch_gui_sources.sh" || say "tidemark: the viewer is left out (see above)"
 }
 
-# build PRESET [CMAKE ARGUMENT…]: configures, then builds what changed.
+# build PRESET [CMAKE ARGUMENT…]: configures, then builds what changed of $targets (everything).
 build() {
   local preset=$1
   shift
@@ -95,7 +95,7 @@ build() {
     say "tidemark: configuring failed"
     exit 1
   }
-  cmake --build "$root/build/$preset" --parallel "$jobs"
+  cmake --build "$root/build/$preset" --parallel "$jobs" --target "${targets:-all}"
 }
 
 mkdir -p "$root/build"

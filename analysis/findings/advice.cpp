@@ -225,7 +225,26 @@ std::string replayed_text(const WhatIf& whatif, const AllocationHistory& model) 
                      grouped(whatif.replayed_events()), grouped(model.event_count()));
 }
 
+bool replay_lets_it_pass(const DeviceEvidence& d, size_t devices) {
+  WhatIfOptions options;
+  options.most_events = most_replayed_events(devices);
+  const Result<WhatIf> whatif = WhatIf::prepare(*d.process, d.device, options);
+  if (!whatif) return false;
+  const std::optional<Prediction> best = best_setting(*whatif);
+  return best && best->failures_avoided > baseline_of(*whatif).failures_avoided;
+}
+
 }  // namespace
+
+bool failed_for_holes(const DeviceEvidence& d, size_t devices) {
+  constexpr uint64_t kHardlyAny = 20;  // 5 % of the memory is always in holes
+  if (!d.ran_out()) return false;
+  const MemoryTotals totals = d.at_failure();
+  const uint64_t unused = d.unused_at_failure();
+  if (totals.reserved <= totals.active) return false;
+  if (unused < d.model->failures.back().requested_bytes) return false;
+  return unused >= d.limit.bytes / kHardlyAny || replay_lets_it_pass(d, devices);
+}
 
 std::optional<Advice> change_allocator(const DeviceEvidence& d, size_t devices) {
   WhatIfOptions options;

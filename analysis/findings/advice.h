@@ -22,6 +22,9 @@ std::optional<Advice> fuse_optimizer(const DeviceEvidence& d);
 // Allocator settings that reduce holes, found by replaying the recorded requests. `devices`: number
 // of devices in the whole job.
 std::optional<Advice> change_allocator(const DeviceEvidence& d, size_t devices);
+// Whether the last request failed for holes: it would have fitted below the limit. Where hardly
+// anything was unused, only if a replay with other allocator settings lets it pass.
+bool failed_for_holes(const DeviceEvidence& d, size_t devices);
 
 void add(std::vector<Advice>& list, std::optional<Advice> advice);
 

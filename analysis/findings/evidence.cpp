@@ -41,14 +41,12 @@ uint64_t DeviceEvidence::at_peak(Category category) const {
   return bytes;
 }
 
-bool DeviceEvidence::failed_for_holes() const {
+uint64_t DeviceEvidence::unused_at_failure() const {
   constexpr uint64_t kOfTheDriver = uint64_t{64} << 20;  // it cannot give out all that is free
-  if (!ran_out()) return false;
   const MemoryTotals totals = at_failure();
   const uint64_t in_holes = totals.reserved - std::min(totals.active, totals.reserved);
   const uint64_t kept = limit.source == LimitSource::kDriver ? kOfTheDriver : 0;
-  const uint64_t not_reserved = limit.bytes - std::min(totals.reserved + kept, limit.bytes);
-  return in_holes != 0 && in_holes + not_reserved >= model->failures.back().requested_bytes;
+  return in_holes + limit.bytes - std::min(totals.reserved + kept, limit.bytes);
 }
 
 MemoryTotals DeviceEvidence::at_failure() const {

@@ -40,9 +40,8 @@ struct DeviceEvidence {
   uint64_t peak_bytes() const { return model == nullptr ? 0 : model->allocated_peak.bytes; }
   // Bytes of a category at the allocated peak.
   uint64_t at_peak(Category category) const;
-  // Whether it ran out although everything in use and the request would have fitted below the
-  // limit.
-  bool failed_for_holes() const;
+  // What was not in use below the limit when the last request failed: in holes, or never reserved.
+  uint64_t unused_at_failure() const;
   // The totals when the last request failed; all zeros when none did.
   MemoryTotals at_failure() const;
 

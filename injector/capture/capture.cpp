@@ -31,6 +31,7 @@ CuptiLibrary g_cupti;  // filled once, then constant
 std::atomic<uint32_t> g_captures{0};
 pid_t g_pid = 0;  // of the process that recorded last
 std::atomic_flag g_said_no_cupti;
+std::atomic_flag g_said_still_busy;
 
 void say_no_cupti(const char* reason) {
   complain(g_said_no_cupti,
@@ -128,10 +129,21 @@ void reset_for_recording(Beginning beginning) {
   if (beginning == Beginning::kLate) await_torch_state();
 }
 
+// A call of the last capture that its end did not wait for still uses what a new one resets, and
+// still holds CUPTI.
+bool last_capture_is_over() {
+  if (g_pid != ::getpid() || wait_for_idle_tasks(kSourceTimeoutMs)) return true;
+  complain(g_said_still_busy,
+           "the driver, CUPTI or NVML has not answered since the last capture; a new one cannot be "
+           "started yet");
+  return false;
+}
+
 }  // namespace
 
 bool start_capture(const Options& options, Beginning beginning) noexcept {
   const bool late = beginning == Beginning::kLate;
+  if (!last_capture_is_over()) return false;
   // CUPTI is loaded before the recorder starts, because exit handlers run in reverse order: the
   // last round of the recorder asks CUPTI for the records it still holds, so CUPTI must still be
   // there.

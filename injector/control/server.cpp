@@ -17,6 +17,7 @@
 
 #include "injector/control/verbs.h"
 #include "injector/process/complain.h"
+#include "injector/process/file_system.h"
 #include "injector/process/options.h"
 #include "injector/process/tool_thread.h"
 #include "injector/recorder/recorder.h"
@@ -38,10 +39,11 @@ struct OwnSocket {
   int fd = -1;
   uint64_t inode = 0;
 
+  // Moved to a number that the host does not expect for a file of its own.
   void take(int opened) noexcept {
     struct stat info {};
-    fd = opened;
-    inode = ::fstat(opened, &info) == 0 ? info.st_ino : 0;
+    fd = move_descriptor_up(opened);
+    inode = ::fstat(fd, &info) == 0 ? info.st_ino : 0;
   }
   bool ours() const noexcept {
     struct stat info {};
@@ -61,7 +63,14 @@ struct Client {
 
 struct Listener {
   OwnSocket socket;
-  char path[PATH_MAX + 40] = "";  // "" when there is none
+  char path[PATH_MAX + 40] = "";
+  std::atomic<bool> named{false};  // `path` is complete, and is the name of a socket
+
+  void set_name(const char* directory, const char* name) noexcept {
+    named.store(false);
+    std::snprintf(path, sizeof path, "%s/%s", directory, name);
+    named.store(true);
+  }
 };
 
 // Used by the control thread only, except that a forked child and the exit handler close it.
@@ -78,7 +87,7 @@ void in_forked_child() {
   const int host_errno = errno;
   for (Listener& listener : g_server.listeners) {
     listener.socket.close();
-    listener.path[0] = '\0';
+    listener.named.store(false);
   }
   for (Client& client : g_server.clients) client.socket.close();
   g_running_in.store(0);
@@ -88,7 +97,7 @@ void in_forked_child() {
 void at_exit() {
   if (g_running_in.load() != ::getpid()) return;
   for (const Listener& listener : g_server.listeners) {
-    if (listener.path[0] != '\0') ::unlink(listener.path);
+    if (listener.named.load()) ::unlink(listener.path);
   }
 }
 
@@ -149,7 +158,7 @@ bool bind_in(int directory, const char* path, Listener& listener) {
   const int fd = listen_at(directory, path, early);
   if (fd < 0) return false;
   if (::renameat(directory, early, directory, name) == 0) {
-    std::snprintf(listener.path, sizeof listener.path, "%s/%s", path, name);
+    listener.set_name(path, name);
     listener.socket.take(fd);
     return true;
   }

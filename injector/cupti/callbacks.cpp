@@ -28,7 +28,7 @@ using namespace cuda;
 using namespace cupti;
 
 const CuptiFunctions* g_cupti = nullptr;
-bool g_stacks = false;
+std::atomic<bool> g_stacks{false};
 CuptiSubscription g_subscription;
 std::atomic_flag g_said_refused;
 
@@ -60,7 +60,7 @@ Owner owner_of(const NativeStack& stack) {
 }
 
 void add_stack(DriverEvent& event) {
-  if (!g_stacks) return;
+  if (!g_stacks.load(std::memory_order_relaxed)) return;
   NativeStack stack;
   capture_native_stack(stack);
   // PyTorch may be loaded when CUDA is already in use: its first segment shows that it is there.
@@ -353,8 +353,9 @@ uint64_t enable_callbacks() {
 }  // namespace
 
 bool start_callbacks(const CuptiFunctions& functions, const Options& options) noexcept {
-  g_cupti = &functions;
-  g_stacks = options.driver_stacks();
+  // Never changes: a callback of the last subscription may still be on its way.
+  if (g_cupti == nullptr) g_cupti = &functions;
+  g_stacks.store(options.driver_stacks(), std::memory_order_relaxed);
   for (auto& name : g_owner_names) name.store(0);
   const ForeignCall foreign;
   const CUptiResult result = g_subscription.open(functions, on_callback);

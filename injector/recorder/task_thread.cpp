@@ -1,5 +1,7 @@
 #include "injector/recorder/task_thread.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "injector/process/tool_thread.h"
@@ -228,6 +230,18 @@ bool stop_tasks(uint32_t timeout_ms) noexcept {
   }
   wake_task_thread();  // it finds no task, and ends
   return true;
+}
+
+bool wait_for_idle_tasks(uint32_t timeout_ms) noexcept {
+  const int64_t deadline = monotonic_ms() + timeout_ms;
+  while (true) {
+    board.lock.lock();
+    const bool idle = board.running.load(std::memory_order_acquire) == 0 && board.errand_count == 0;
+    board.lock.unlock();
+    if (idle) return true;
+    if (monotonic_ms() >= deadline) return false;
+    ::usleep(1000);
+  }
 }
 
 void forget_tasks() noexcept {

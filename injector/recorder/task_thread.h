@@ -26,6 +26,8 @@ inline constexpr size_t kMostErrands = 8;
 bool run_on_task_thread(std::span<const Errand> work, uint32_t timeout_ms) noexcept;
 // When it returns true no task runs any more; false if one still runs after the timeout.
 bool stop_tasks(uint32_t timeout_ms) noexcept;
+// Waits for tasks and errands that others have given up waiting for. False: one still runs.
+bool wait_for_idle_tasks(uint32_t timeout_ms) noexcept;
 // In a forked child, where the thread does not exist.
 void forget_tasks() noexcept;
 

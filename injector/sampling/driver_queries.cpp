@@ -123,7 +123,7 @@ void describe_device(int64_t ordinal) {
                "nvml: does not list a device that CUDA uses");
   }
   char full_uuid[kUuidText + 4];
-  std::snprintf(full_uuid, sizeof full_uuid, "%s%s", prefix != nullptr ? prefix : "GPU-", uuid);
+  std::snprintf(full_uuid, sizeof full_uuid, "%.4s%.36s", prefix != nullptr ? prefix : "GPU-", uuid);
   Device row{};
   row.ordinal = ordinal;
   row.total_bytes = total;

@@ -24,13 +24,7 @@
 #include <vector>
 
 #include "injector/recorder/recorder.h"
-
-#if defined(__SANITIZE_THREAD__)
-// The forked child starts its own writer.
-extern "C" const char* __tsan_default_options() {
-  return "die_after_fork=0";
-}
-#endif
+#include "tests/support/usual_signals.h"
 
 namespace {
 

@@ -57,7 +57,7 @@ void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
     if (!d.ran_out()) continue;
     const FailedAllocation& failure = d.model->failures.back();
     const MemoryTotals totals = d.at_failure();
-    if (d.failed_for_holes()) continue;
+    if (failed_for_holes(d, evidence.devices.size())) continue;
     Finding f = d.finding("capacity", kError,
                           summary_of(failure.requested_bytes, totals.active, d.limit.bytes));
     f.evidence = {{"requested_bytes", failure.requested_bytes},

@@ -69,7 +69,7 @@ void find_fragmentation(const Evidence& evidence, std::vector<Finding>& out) {
     uint32_t when = d.model->reserved_peak.event;
     if (d.ran_out()) {
       when = d.model->failures.back().event;
-      if (d.failed_for_holes()) severity = kError;
+      if (failed_for_holes(d, evidence.devices.size())) severity = kError;
     } else if (cost >= kWorthSaying && cost >= d.model->reserved_peak.bytes / 7) {
       severity = d.is_tight() ? kWarning : kInfo;
     }

@@ -294,6 +294,9 @@ TEST(Survival, FullDisk) {
 
 // Our allocator is always tested; TIDEMARK_PRELOADS adds others, separated by colons.
 TEST(Survival, PreloadedAllocators) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers bring their own allocator";
+#endif
   std::string libraries = TIDEMARK_COUNTING_MALLOC;
   if (const char* const more = std::getenv("TIDEMARK_PRELOADS"))
     libraries += ":" + std::string(more);

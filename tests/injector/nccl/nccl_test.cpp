@@ -2,6 +2,7 @@
 // stand-in for NCCL, and what is recorded in the trace.
 #include <gtest/gtest.h>
 
+#include "collector/recover/recovery.h"
 #include "tests/support/capture_run.h"
 
 namespace tidemark::test {
@@ -149,8 +150,9 @@ TEST(NcclPlugin, WritesDownACallThatWaits) {
       .run("timeout -s TERM 4 " TIDEMARK_NCCL_HOST " 1");
   ASSERT_EQ(run.exit_status(), 124);
   ASSERT_EQ(run.rings().size(), 1u) << "killed: its ring is left to recovery";
-  ASSERT_EQ(std::system((TIDEMARK_CLI " recover " + run.traces().at(0) + " >/dev/null").c_str()),
-            0);
+  const Result<RecoveryReport> recovered = recover_file(run.traces().at(0), RecoveryBy::kReader);
+  ASSERT_TRUE(recovered) << recovered.error().message;
+  ASSERT_EQ(recovered->outcome, RecoveryOutcome::kRecovered);
   const NcclRows rows = read_nccl(run.traces().at(0));
   ASSERT_EQ(rows.operations.size(), 1u);
   EXPECT_EQ(rows.operations[0].communicator, kHash);

@@ -1,5 +1,6 @@
 // A whole job on simulated cards, killed at a random moment: every file can be recovered, and every
-// call that had returned to the program is in it. TIDEMARK_KILLS sets how often this is tried.
+// call that had returned to the program is in it. Once with the rings next to the traces, once with
+// the rings in a directory of the node. TIDEMARK_KILLS sets how often each is tried.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -11,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <thread>
@@ -40,13 +42,14 @@ struct Totals {
 };
 
 // Started in its own process group; its children become ours when it dies.
-pid_t start_job(const std::string& logs, const std::string& traces) {
+pid_t start_job(const std::string& logs, const std::string& traces, const std::string& rings) {
   const pid_t pid = ::fork();
   if (pid != 0) return pid;
   ::setpgid(0, 0);
   ::setenv("LD_LIBRARY_PATH", TIDEMARK_SIMGPU_LIBRARIES, 1);
   ::setenv("CUDA_INJECTION64_PATH", TIDEMARK_INJECTOR, 1);
   ::setenv("TIDEMARK_OUT", traces.c_str(), 1);
+  if (!rings.empty()) ::setenv("TIDEMARK_RING_DIR", rings.c_str(), 1);
   // Room for every call that the log has room for: nothing is dropped, however late the writer
   // runs.
   ::setenv("TIDEMARK_BUFFER_MB", "64", 1);
@@ -146,16 +149,34 @@ void compare_rank(const std::string& log_path, const std::vector<std::string>& t
   }
 }
 
-void kill_and_compare(std::mt19937& random, Totals& totals) {
+// Where programs start slowly, a kill at a random moment would often come before the first call.
+void wait_for_first_call(const std::string& log_path) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (std::chrono::steady_clock::now() < end) {
+    const LogFile file(log_path);
+    if (file.get() != nullptr && file.get()->threads[0].done.load() > 0) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+enum class RingPlace { kNextToTrace, kOnTheNode };
+
+void kill_and_compare(RingPlace place, bool wait, std::mt19937& random, Totals& totals) {
   const ScratchDirectory logs;
   const ScratchDirectory out;
-  const pid_t job = start_job(logs.path(), out.path());
+  const ScratchDirectory node;
+  const pid_t job =
+      start_job(logs.path(), out.path(), place == RingPlace::kOnTheNode ? node.path() : "");
+  if (wait) wait_for_first_call(logs / "rank0.log");
   std::this_thread::sleep_for(
       std::chrono::microseconds(std::uniform_int_distribution<int>(1'000, 250'000)(random)));
   kill_job(job);
   std::ifstream errors(logs / "stderr");
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(errors), {}), "");
 
+  for (const std::string& ring : out.files(".ring")) {
+    EXPECT_EQ(std::filesystem::is_symlink(ring), place == RingPlace::kOnTheNode);
+  }
   const Result<DirectoryRecovery> recovered = recover_directory(out.path(), RecoveryBy::kReader);
   ASSERT_TRUE(recovered) << recovered.error().message;
   ASSERT_TRUE(recovered->failures.empty()) << recovered->failures[0].message;
@@ -171,17 +192,17 @@ void kill_and_compare(std::mt19937& random, Totals& totals) {
   }
 }
 
-TEST(JobKillTest, EveryCallThatReturnedIsInTheTrace) {
+void kill_often(RingPlace place) {
   ASSERT_EQ(::prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
   std::mt19937 random(20240612);
   Totals totals;
   for (int i = 0; i < kills(); ++i) {
     SCOPED_TRACE("kill " + std::to_string(i));
-    kill_and_compare(random, totals);
+    kill_and_compare(place, i % 4 == 0, random, totals);
     if (testing::Test::HasFailure()) return;
   }
-  RecordProperty("traces", std::to_string(totals.traces));
-  RecordProperty("calls", std::to_string(totals.calls));
+  testing::Test::RecordProperty("traces", std::to_string(totals.traces));
+  testing::Test::RecordProperty("calls", std::to_string(totals.calls));
   std::printf(
       "%d kills: %llu traces, %llu calls all recorded, %llu in flight, %llu rows from rings\n",
       kills(), static_cast<unsigned long long>(totals.traces),
@@ -190,6 +211,14 @@ TEST(JobKillTest, EveryCallThatReturnedIsInTheTrace) {
       static_cast<unsigned long long>(totals.from_rings));
   EXPECT_GT(totals.calls, 0U);
   EXPECT_GT(totals.from_rings, 0U) << "no kill left a ring with rows in it";
+}
+
+TEST(JobKillTest, EveryCallThatReturnedIsInTheTrace) {
+  kill_often(RingPlace::kNextToTrace);
+}
+
+TEST(JobKillTest, EveryCallThatReturnedIsInTheTraceWithRingsOnTheNode) {
+  kill_often(RingPlace::kOnTheNode);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <ucontext.h>
 #include <unwind.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <random>
@@ -22,14 +23,38 @@
 namespace tidemark::injector {
 namespace {
 
+// Without memory from the heap: a signal handler unwinds, too.
+class Frames {
+ public:
+  using const_iterator = const uintptr_t*;
+  void push_back(uintptr_t address) {
+    if (count_ < kMost) addresses_[count_++] = address;
+  }
+  void drop_first() { std::copy(addresses_ + 1, addresses_ + count_--, addresses_); }
+  void drop_last() { --count_; }
+  void clear() { count_ = 0; }
+  size_t size() const { return count_; }
+  uintptr_t back() const { return addresses_[count_ - 1]; }
+  const_iterator begin() const { return addresses_; }
+  const_iterator end() const { return addresses_ + count_; }
+  bool operator==(const Frames& other) const {
+    return std::equal(begin(), end(), other.begin(), other.end());
+  }
+
+ private:
+  static constexpr size_t kMost = 256;
+  uintptr_t addresses_[kMost];
+  size_t count_ = 0;
+};
+
 struct Both {
-  std::vector<uintptr_t> ours;
-  std::vector<uintptr_t> theirs;
+  Frames ours;
+  Frames theirs;
 };
 
 // libgcc's unwinder, because sanitizers replace backtrace().
 _Unwind_Reason_Code add_frame(_Unwind_Context* context, void* out) {
-  static_cast<std::vector<uintptr_t>*>(out)->push_back(_Unwind_GetIP(context));
+  static_cast<Frames*>(out)->push_back(_Unwind_GetIP(context));
   return _URC_NO_REASON;
 }
 
@@ -38,12 +63,11 @@ __attribute__((noinline)) Both unwind_both() {
   uintptr_t ours[256];
   const size_t our_count = unwind_here(ours, 256);
   Both both;
-  both.theirs.reserve(256);
   _Unwind_Backtrace(add_frame, &both.theirs);
-  both.theirs.erase(both.theirs.begin());
+  both.theirs.drop_first();
   for (size_t i = 2; i < our_count; ++i) both.ours.push_back(ours[i]);
   // Some versions end with a frame without an address.
-  while (!both.theirs.empty() && both.theirs.back() == 0) both.theirs.pop_back();
+  while (both.theirs.size() > 0 && both.theirs.back() == 0) both.theirs.drop_last();
   return both;
 }
 
