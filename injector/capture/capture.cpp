@@ -69,7 +69,10 @@ bool start_cupti(const Options& options) {
 constexpr uint32_t kStartTimeoutMs = 2000;
 constexpr uint32_t kSourceTimeoutMs = 1000;
 
+std::atomic<bool> g_sources_held{false};
+
 void release_sources(void*) noexcept {
+  g_sources_held.store(false);
   stop_callbacks();
   stop_kernels();
   stop_nvml();
@@ -86,6 +89,9 @@ std::atomic<bool> g_callbacks_on{false};
 
 void start_sources(void*) noexcept {
   const SourceStart start = g_source_start;
+  // The end of the last capture did not wait for a call that hung.
+  if (g_sources_held.load()) release_sources(nullptr);
+  g_sources_held.store(true);
   const OwnScope own;
   if (start.late && driver_is_initialised()) {
     driver_objects().driver_ready.store(true, std::memory_order_release);
@@ -116,6 +122,7 @@ void forget_parent() {
   reset_torch();
   reset_nccl();
   g_captures.store(0);
+  g_sources_held.store(false);
 }
 
 // The ids and handles of an earlier recording mean nothing in this one.

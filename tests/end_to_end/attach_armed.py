@@ -94,13 +94,36 @@ class Attach(unittest.TestCase):
 
     def test_a_hanging_cupti_leaves_the_process_in_reach(self):
         host = self.started(SIMGPU_HANG="subscribe")
-        for _ in range(2):
-            started = host.ask("start", out=self.out)
-            self.assertEqual(host.ask("status")["state"], "recording")
-            host.ask("stop")
-            report, _ = self.report(started["trace"])
-            self.assertIn("did not answer within 2 s", json.dumps(report))
-        self.assertEqual(host.end(), ("sum 0", 0, ""))
+        started = host.ask("start", out=self.out)
+        self.assertEqual(host.ask("status")["state"], "recording")
+        host.ask("stop")
+        report, _ = self.report(started["trace"])
+        self.assertIn("did not answer within 2 s", json.dumps(report))
+        with self.assertRaisesRegex(Refused, "has not answered since the last"):
+            host.ask("start", out=self.out)
+        self.assertEqual(host.ask("status")["state"], "armed")
+        self.assertEqual(host.end()[:2], ("sum 0", 0))
+
+    def test_a_detach_that_could_not_wait_leaves_nothing_behind(self):
+        hangs = self.path / "hangs"
+        host = self.started(2, SIMGPU_HANG=f"nvml@{hangs}")
+        host.ask("start", out=self.out)
+        hangs.write_text("")
+        time.sleep(0.5)  # a reading hangs by now
+        host.ask("stop")
+        hangs.unlink()
+        self.assertTrue(wait_for(lambda: self.starts(host)))
+        time.sleep(0.5)
+        report, _ = self.report(host.ask("stop")["trace"])
+        self.assertNotIn("another tool", json.dumps(report))
+        self.assertGreater(report["ranks"][0]["devices"][0]["driver_peak"]["bytes"], 0)
+        host.end()
+
+    def starts(self, host):
+        try:
+            return host.ask("start", out=self.out)
+        except Refused:
+            return None
 
     def test_a_hanging_nvml_leaves_the_process_in_reach(self):
         host = self.started(SIMGPU_HANG="nvml")
