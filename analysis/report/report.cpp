@@ -308,6 +308,18 @@ DeviceReport device_report(DeviceEvidence& evidence, const ReportOptions& option
 
 }  // namespace
 
+namespace {
+
+std::string setting_of(const ProcessModel& process, std::string_view key) {
+  std::string value;
+  for (const Setting& setting : process.settings) {
+    if (process.names.string(setting.key) == key) value = process.names.string(setting.value);
+  }
+  return value;
+}
+
+}  // namespace
+
 uint64_t memory_events(const ProcessModel& process) {
   uint64_t events = process.driver.allocations.size() + process.driver.failures.size();
   for (const AllocationHistory& history : process.framework) events += history.recorded_events;
@@ -412,6 +424,7 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
     rank.world_size = process.info.world_size;
     rank.host = process.names.string(process.info.host);
     rank.pid = process.info.pid;
+    rank.cupti = setting_of(process, "cupti_subscription");
     rank.loss = loss_of(process);
     report.events += memory_events(process);
     for (; next != evidence.devices.end() && next->process == &process; ++next) {

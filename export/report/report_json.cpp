@@ -273,6 +273,7 @@ void put_rank(JsonWriter& json, const RankReport& rank, const Damage& damage) {
   json.field("world_size", rank.world_size);
   json.field("host", rank.host);
   json.field("pid", rank.pid);
+  json.field("cupti", rank.cupti);
   json.key("loss");
   json.begin_object();
   json.field("events_dropped", rank.loss.events_dropped);

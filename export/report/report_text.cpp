@@ -27,6 +27,7 @@ class TextReport {
 
   std::string run() {
     head();
+    sharing();
     for (const Finding& f : report_.findings) {
       if (f.severity != kInfo) finding(f);
     }
@@ -149,6 +150,15 @@ class TextReport {
       if (!text.empty()) current += " ";
     }
     line(current);
+  }
+
+  // Only worth saying if another tool was there, too.
+  void sharing() {
+    const bool shared =
+        std::any_of(report_.ranks.begin(), report_.ranks.end(), [](const RankReport& rank) {
+          return rank.cupti.starts_with("shared");
+        });
+    if (shared) line(dim("CUPTI was shared with other tools"));
   }
 
   // Launchers and compile workers are processes of the job, too.
