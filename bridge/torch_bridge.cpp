@@ -169,6 +169,18 @@ void end_annotation(const at::RecordFunction& function, at::ObserverContext*) {
 }
 #endif
 
+// The part of the device's memory that the allocator may reserve; 1 if it has no limit. Takes no
+// lock (from torch 2.6 on).
+template <typename Allocator>
+auto read_fraction(Allocator* allocator, int device, int)
+    -> decltype(static_cast<double>(allocator->getMemoryFraction(c10::DeviceIndex{}))) {
+  return allocator->getMemoryFraction(static_cast<c10::DeviceIndex>(device));
+}
+template <typename Allocator>
+double read_fraction(Allocator*, int, long) {
+  return 1;
+}
+
 // The first entry of each statistic is the sum over small and large blocks.
 template <typename Allocator>
 auto read_totals(Allocator* allocator, int device, uint64_t* allocated, uint64_t* reserved, int)
@@ -249,6 +261,15 @@ __attribute__((visibility("default"))) int tidemark_torch_totals(int device, uin
     return read_totals(allocator, device, allocated, reserved, 0);
   } catch (...) {
     return 0;
+  }
+}
+
+__attribute__((visibility("default"))) double tidemark_torch_fraction(int device) {
+  try {
+    auto* const allocator = allocator_space::get();
+    return allocator != nullptr ? read_fraction(allocator, device, 0) : 1;
+  } catch (...) {
+    return 1;
   }
 }
 

@@ -73,6 +73,10 @@ typedef int (*TidemarkTorchReadState)(int with_state);
 // Size of the largest free block; takes the device's lock.
 typedef uint64_t (*TidemarkTorchLargestFree)(int device);
 
+// The fraction of the device's memory that the allocator may reserve; 1: no limit, or a torch before
+// 2.6, which does not tell. Takes no lock.
+typedef double (*TidemarkTorchFraction)(int device);
+
 // Allocated bytes and bytes of all segments now; takes the device lock for a moment. 1 if they are
 // known. Works without being attached.
 typedef int (*TidemarkTorchTotals)(int device, uint64_t* allocated, uint64_t* reserved);

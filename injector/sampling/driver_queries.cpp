@@ -116,6 +116,7 @@ void describe_device(int64_t ordinal) {
   if (!ask_device(ordinal, device, facts)) return;
   g_described[static_cast<size_t>(ordinal)] = true;
   const auto& [name, uuid, bus, total] = facts;
+  driver_objects().devices.set_total_bytes(ordinal, total);
   Recorder& out = recorder();
   const char* prefix = attach_nvml_device(ordinal, uuid, bus);
   if (nvml_started() && prefix == nullptr) {

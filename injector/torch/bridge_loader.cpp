@@ -29,7 +29,7 @@ constexpr size_t kBuilderStackBytes = 256 << 10;
 struct Bridge {
   TidemarkTorchAttach attach = nullptr;
   TidemarkTorchReadState read_state = nullptr;
-  TidemarkTorchLargestFree largest_free = nullptr;
+  TorchQuestions questions;
 };
 Bridge g_bridge;  // constant once bridge_loaded_not_attached is set
 constexpr bridge::Environment kEnvironment = {process_environment, each_variable};
@@ -106,8 +106,9 @@ bool load(const bridge::Outcome& outcome, const char** reason) {
   g_bridge.attach = reinterpret_cast<TidemarkTorchAttach>(dlsym(library, "tidemark_torch_attach"));
   g_bridge.read_state =
       reinterpret_cast<TidemarkTorchReadState>(dlsym(library, "tidemark_torch_read_state"));
-  g_bridge.largest_free =
-      reinterpret_cast<TidemarkTorchLargestFree>(dlsym(library, "tidemark_torch_largest_free"));
+  g_bridge.questions = {
+      reinterpret_cast<TidemarkTorchLargestFree>(dlsym(library, "tidemark_torch_largest_free")),
+      reinterpret_cast<TidemarkTorchFraction>(dlsym(library, "tidemark_torch_fraction"))};
   find_totals(library);
   find_autograd_in_bridge(
       reinterpret_cast<TidemarkTorchNodeType>(dlsym(library, "tidemark_torch_node_type")));
@@ -239,7 +240,7 @@ void attach_bridge() noexcept {
   }
   if (answer > 0) {
     g_attached.store(true);
-    set_largest_free(g_bridge.largest_free);
+    answer_at_errors(g_bridge.questions);
     if (late) {
       read_whole_state();
     } else {

@@ -7,6 +7,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <iterator>
 #include <map>
@@ -24,6 +25,7 @@ int cuDevicePrimaryCtxRetain(void**, int);
 int cuCtxSetCurrent(void*);
 int cuMemAlloc_v2(unsigned long long*, size_t);
 int cuMemFree_v2(unsigned long long);
+int cuMemGetInfo_v2(size_t* free, size_t* total);
 void standin_set_node(int on);
 }
 
@@ -133,6 +135,12 @@ class StandinAllocator : public CUDAAllocator {
   }
 
   void set_limit(size_t bytes) { limit_ = bytes; }
+  void set_fraction(double fraction) {
+    limit_ = static_cast<size_t>(std::llround(fraction * static_cast<double>(card().total)));
+  }
+  double getMemoryFraction(DeviceIndex) override {
+    return limit_ == 0 ? 1.0 : static_cast<double>(limit_) / static_cast<double>(card().total);
+  }
   void use_pool(MempoolId_t pool) { pool_ = pool; }
 
   void stats(StandinStats* out) {
@@ -189,6 +197,16 @@ class StandinAllocator : public CUDAAllocator {
 
  private:
   using Blocks = std::map<size_t, Block>;
+
+  struct Card {
+    size_t free = 0;
+    size_t total = 0;
+  };
+  Card card() const {
+    Card card;
+    cuMemGetInfo_v2(&card.free, &card.total);
+    return card;
+  }
 
   Blocks::iterator find_free(size_t size, uint64_t stream) {
     auto best = blocks_.end();
@@ -285,7 +303,7 @@ class StandinAllocator : public CUDAAllocator {
 
   uint64_t fail(size_t size, uint64_t stream) {
     ++stats_.ooms;
-    trace(TraceEntry::OOM, limit_ > reserved_ ? limit_ - reserved_ : 0, size, stream, pool_);
+    trace(TraceEntry::OOM, card().free, size, stream, pool_);
     reportOutOfMemoryToProfiler(static_cast<int64_t>(size), allocated_, reserved_, {1, 0});
     return 0;
   }
@@ -349,6 +367,9 @@ STANDIN_API void standin_empty_cache(void) {
 }
 STANDIN_API void standin_set_limit(size_t bytes) {
   the_allocator.set_limit(bytes);
+}
+STANDIN_API void standin_set_fraction(double fraction) {
+  the_allocator.set_fraction(fraction);
 }
 STANDIN_API void standin_use_pool(uint64_t first, uint64_t second) {
   the_allocator.use_pool({first, second});

@@ -15,6 +15,7 @@ void standin_record_stream(uint64_t address);
 void standin_process_events(void);
 void standin_empty_cache(void);
 void standin_set_limit(size_t bytes);  // 0: none
+void standin_set_fraction(double fraction);
 void standin_use_pool(uint64_t first, uint64_t second);
 
 struct StandinStats {

@@ -277,6 +277,16 @@ class TorchCapture(unittest.TestCase):
         framework = [row for row in rows if row["layer"] == "torch"]
         self.assertEqual(len(framework), 1, rows)
 
+    def test_the_limit_of_a_fraction_is_the_one_that_torch_has(self):
+        recorded = self.record("fraction")
+        self.assertEqual(recorded.report()["limit"],
+                         {"bytes": recorded.told(), "at_least": False, "source": "fraction"})
+
+    def test_without_the_bridge_the_limit_of_a_fraction_is_a_lower_bound(self):
+        recorded = self.record("fraction", TIDEMARK_BRIDGE="0")
+        self.assertEqual(recorded.report()["limit"], {
+            "bytes": recorded.truth()["reserved_peak"], "at_least": True, "source": "fraction"})
+
     def test_steps_ranges_and_roles(self):
         recorded = self.record("phases")
         self.assertEqual(recorded.output, "hooks 1\n")

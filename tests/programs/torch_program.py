@@ -31,6 +31,7 @@ class Torch:
         for name in ("free", "record_stream"):
             getattr(self.cuda, f"standin_{name}").argtypes = [ctypes.c_uint64]
         self.cuda.standin_set_limit.argtypes = [ctypes.c_size_t]
+        self.cuda.standin_set_fraction.argtypes = [ctypes.c_double]
         self.cuda.standin_use_pool.argtypes = [ctypes.c_uint64, ctypes.c_uint64]
         self.cuda.standin_init()
 
@@ -187,6 +188,19 @@ def out_of_memory(torch):
     failed = torch.alloc(30 << 20)
     assert failed == 0
     os.kill(os.getpid(), 9)
+
+
+def fraction(torch):
+    """A limit that the program sets itself: the cache is released before the request fails."""
+    total, free = ctypes.c_size_t(), ctypes.c_size_t()
+    torch.cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
+    allowed = 1 / 3
+    torch.set_fraction(allowed)
+    kept = torch.alloc(20 << 20)
+    torch.free(torch.alloc(int(total.value * allowed) // 2))
+    assert torch.alloc(int(total.value * allowed)) == 0
+    torch.free(kept)
+    write_json("TOLD", round(total.value * allowed))
 
 
 def phases(torch):
@@ -391,7 +405,7 @@ def main():
         wait_for_bridge(torch)
     {"churn": churn, "lines": lines, "workers": workers, "nodes": nodes,
      "forked": forked, "shutdown": shutdown,
-     "late": churn, "out_of_memory": out_of_memory, "phases": phases, "nvtx": nvtx,
+     "late": churn, "out_of_memory": out_of_memory, "fraction": fraction, "phases": phases, "nvtx": nvtx,
      "obey": obey, "changing_environment": changing_environment}[name](torch)
     write_json("TRUTH", torch.truth())
 
