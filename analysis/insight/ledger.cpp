@@ -57,6 +57,7 @@ LedgerSource::LedgerSource(const ProcessModel& process, int64_t device)
       late_(process.driver.began_late.contains(device)),
       driver_(process.driver, device) {
   for (const Counter& c : counters_of(CounterKind::kDeviceUsed)) put(used_, c.time_ns, c.value);
+  for (const Counter& c : counters_of(CounterKind::kReadingAtRest)) at_rest_.push_back(c.time_ns);
   pool_reserved_ = sum_of_latest(CounterKind::kPoolReserved);
   graph_reserved_ = sum_of_latest(CounterKind::kGraphReserved);
   own_ = sum_of_latest(CounterKind::kOwnDevice);
@@ -169,8 +170,9 @@ bool LedgerSource::has_context_at(int64_t time_ns) const {
   return late_ || driver_.card().at(time_ns) != 0;
 }
 
-bool LedgerSource::driver_rests_at(int64_t time_ns) const {
-  return !has_step_between(driver_.card(), time_ns - kAtWorkNs, time_ns + kAtWorkNs);
+bool LedgerSource::driver_rests_at(int64_t reading_ns) const {
+  if (std::binary_search(at_rest_.begin(), at_rest_.end(), reading_ns)) return true;
+  return !has_step_between(driver_.card(), reading_ns - kAtWorkNs, reading_ns + kAtWorkNs);
 }
 
 void LedgerSource::find_constant_part() {
@@ -183,7 +185,9 @@ void LedgerSource::find_constant_part() {
     // Where the driver was at work, the reading may lack any of its allocations of that time.
     const StepSeries& card = driver_.card();
     const uint64_t uncertain =
-        card.at(time_ns) - card.lowest(time_ns - kAtWorkNs, time_ns + kAtWorkNs);
+        driver_rests_at(time_ns)
+            ? 0
+            : card.at(time_ns) - card.lowest(time_ns - kAtWorkNs, time_ns + kAtWorkNs);
     const int64_t rest = rest_of(i) + static_cast<int64_t>(uncertain);
     if (rest < 0 || rest >= least.bytes) continue;
     least = {rest, time_ns};

@@ -3,8 +3,8 @@
 // What was recorded (the framework's memory, driver allocations by owner, pools, graphs) is known
 // at any instant. Only the rest comes from NVML, which is read a few times a second: it is what the
 // nearest usable reading found beyond everything that was recorded at the time of that reading. A
-// reading is not usable if the driver was at work around it: it may have an allocation that is not
-// yet recorded, or lack one that is.
+// reading is not usable if the driver was at work around it, unless the recorder made sure that no
+// call overlapped with it: it may have an allocation that is not yet recorded, or lack one that is.
 //
 // The rest is split into other processes, the part present since the first context ("context"), the
 // code loaded since ("code", by the size of its files), and what remains ("unexplained"), which is
@@ -71,7 +71,7 @@ class LedgerSource {
   // What the reading found beyond other processes and what was recorded then.
   int64_t rest_of(size_t reading) const;
   bool has_context_at(int64_t time_ns) const;
-  bool driver_rests_at(int64_t time_ns) const;
+  bool driver_rests_at(int64_t reading_ns) const;
   std::optional<size_t> usable_reading(int64_t time_ns) const;
   bool others_at(int64_t time_ns, uint64_t used, uint64_t& bytes) const;
   void find_constant_part();
@@ -85,6 +85,7 @@ class LedgerSource {
   bool late_;  // the recording began after the device was in use
   DriverHistory driver_;
   StepSeries used_;
+  std::vector<int64_t> at_rest_;  // times of readings that no driver call overlapped with
   StepSeries pool_reserved_;
   StepSeries graph_reserved_;
   StepSeries own_;

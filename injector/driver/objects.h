@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "injector/driver/live_total.h"
 #include "proto/rows.h"
 
 namespace tidemark::injector {
@@ -173,6 +174,8 @@ struct DriverObjects {
   ContextTable contexts;
   PoolTable pools;
   PendingImports imports;
+  LiveTotal live;
+  DriverCalls calls;
   std::atomic<bool> driver_ready{false};  // cuInit has finished
 
   void clear() noexcept;

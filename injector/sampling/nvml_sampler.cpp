@@ -67,6 +67,22 @@ bool read_device(int64_t device, SampledDevice& sampled, DeviceMemory& memory) {
   return false;
 }
 
+// A reading during which the driver was at work may lack what was allocated just then. It is taken
+// again, but not for ever. `at_rest`: no driver call of this process ran meanwhile.
+bool read_at_rest(int64_t device, SampledDevice& sampled, DeviceMemory& memory, int64_t& time_ns,
+                  bool& at_rest) {
+  constexpr int kMostReadings = 3;
+  const DriverCalls& calls = driver_objects().calls;
+  at_rest = false;
+  for (int i = 0; i < kMostReadings && !at_rest; ++i) {
+    const DriverCalls::Count before = calls.now();
+    if (!read_device(device, sampled, memory)) return false;
+    time_ns = now_ns();
+    at_rest = before.at_rest() && calls.now() == before;
+  }
+  return true;
+}
+
 void say_shared(int64_t device, SampledDevice& sampled, size_t processes) {
   if (sampled.shared_said) return;
   sampled.shared_said = true;
@@ -183,9 +199,11 @@ bool sample_device_memory() noexcept {
   for (int64_t device = 0; device < static_cast<int64_t>(kMaxDevices); ++device) {
     SampledDevice& sampled = g_devices[static_cast<size_t>(device)];
     DeviceMemory memory;
-    if (sampled.handle == nullptr || !read_device(device, sampled, memory)) continue;
+    int64_t now = 0;
+    bool at_rest = false;
+    if (sampled.handle == nullptr || !read_at_rest(device, sampled, memory, now, at_rest)) continue;
     any = true;
-    const int64_t now = now_ns();
+    if (at_rest) record_counter(now, CounterKind::kReadingAtRest, device, 1);
     record_counter(now, CounterKind::kDeviceUsed, device, memory.used_bytes);
     record_counter(now, CounterKind::kDeviceFree, device, memory.free_bytes);
     record_counter(now, CounterKind::kDeviceReserved, device, memory.reserved_bytes);

@@ -412,6 +412,7 @@ void on_torch_out_of_memory(int64_t bytes, uint64_t allocated, uint64_t reserved
     row.largest_hole_bytes = ask(device.index);
   }
   row.limit_bytes = limit_of(device.index);
+  ask_for_reading();
   row.stack = g_stacks.load(std::memory_order_relaxed)
                   ? (t_torch.has_stack ? t_torch.stack : take_stack(false))
                   : 0;
