@@ -169,6 +169,16 @@ void end_annotation(const at::RecordFunction& function, at::ObserverContext*) {
 }
 #endif
 
+// The backend cudaMallocAsync has nothing to listen to: its allocator is the driver.
+template <typename Allocator>
+auto is_driver(Allocator* allocator, int) -> decltype(allocator->name() == "cudaMallocAsync") {
+  return allocator->name() == "cudaMallocAsync";
+}
+template <typename Allocator>
+bool is_driver(Allocator*, long) {
+  return false;
+}
+
 // The part of the device's memory that the allocator may reserve; 1 if it has no limit. Takes no
 // lock (from torch 2.6 on).
 template <typename Allocator>
@@ -232,10 +242,11 @@ __attribute__((visibility("default"))) int tidemark_torch_attach(const TidemarkB
   try {
     auto* const allocator = allocator_space::get();
     if (allocator == nullptr || !allocator->initialized()) return 0;
+    if (is_driver(allocator, 0)) return TIDEMARK_TORCH_IS_DRIVER;
     g_host = host;
     allocator->attachAllocatorTraceTracker(Listener());
     return 1;
-  } catch (...) {  // the cudaMallocAsync backend throws
+  } catch (...) {
     return -1;
   }
 }

@@ -41,6 +41,16 @@ bool has_step_between(const StepSeries& series, int64_t from_ns, int64_t to_ns) 
   return next != times.end() && *next <= to_ns;
 }
 
+// What was sampled last; or next, if the driver did nothing until then.
+uint64_t sampled_at(const StepSeries& samples, const StepSeries& card, int64_t time_ns) {
+  const auto& times = samples.time_ns;
+  const auto next = std::lower_bound(times.begin(), times.end(), time_ns);
+  if (next == times.end() || has_step_between(card, time_ns + 1, *next)) {
+    return samples.at(time_ns);
+  }
+  return samples.value[static_cast<size_t>(next - times.begin())];
+}
+
 std::optional<MemoryTotals> framework_totals(const ProcessModel& process, int64_t device,
                                              int64_t time_ns) {
   const AllocationHistory* model = process.framework_on(device);
@@ -124,7 +134,10 @@ std::vector<LedgerLine> LedgerSource::recorded_lines(int64_t time_ns,
   if (totals) {
     // Without the bridge, blocks of a late recording are in segments that were not recorded: then
     // less is reserved than allocated, and the cache of those segments is part of "pre_attach".
-    const uint64_t cached = totals->reserved - std::min(totals->reserved, totals->allocated);
+    const uint64_t reserved = process_.torch_pools.empty()
+                                  ? totals->reserved
+                                  : sampled_at(pool_reserved_, driver_.card(), time_ns);
+    const uint64_t cached = reserved - std::min(reserved, totals->allocated);
     lines.push_back({"torch.allocated", static_cast<int64_t>(totals->allocated)});
     lines.push_back({"torch.cached", static_cast<int64_t>(cached)});
     // Segments are the lines above; other memory of torch has its own.
@@ -137,10 +150,13 @@ std::vector<LedgerLine> LedgerSource::recorded_lines(int64_t time_ns,
     add(lines, name.empty() ? "unknown" : std::move(name), static_cast<int64_t>(bytes));
   }
   const auto cached = [&](const StepSeries& reserved, MemoryKind kind) {
-    const uint64_t held = reserved.at(time_ns);
+    const uint64_t held = sampled_at(reserved, driver_.card(), time_ns);
     return static_cast<int64_t>(held - std::min(held, driver.by_kind[static_cast<size_t>(kind)]));
   };
-  add(lines, "pool.cached", cached(pool_reserved_, MemoryKind::kStreamOrdered));
+  // With the backend cudaMallocAsync, PyTorch's cache is the pool's.
+  if (!totals || process_.torch_pools.empty()) {
+    add(lines, "pool.cached", cached(pool_reserved_, MemoryKind::kStreamOrdered));
+  }
   add(lines, "graph.cached", cached(graph_reserved_, MemoryKind::kGraph));
   add(lines, "tidemark", static_cast<int64_t>(own_.at(time_ns)));
   return lines;

@@ -18,6 +18,7 @@
 #include "injector/recorder/recorder.h"
 #include "injector/sampling/fresh_reading.h"
 #include "injector/sampling/nvml_sampler.h"
+#include "injector/sampling/pool_marks.h"
 #include "injector/stacks/unwinder.h"
 #include "injector/torch/hooks.h"
 
@@ -140,6 +141,11 @@ void count_exit() {
 }
 
 void enter_call(uint32_t id, const CUpti_CallbackData& data) {
+  if (id == CBID_cuMemPoolSetAttribute && data.functionParams != nullptr &&
+      capture_thread.own_depth == 0) {
+    const auto* params = static_cast<const cuMemPoolSetAttribute_params*>(data.functionParams);
+    save_marks_before_reset(static_cast<uint32_t>(params->attr));
+  }
   count_enter();
   capture_thread.graph_node_made = false;
   if (!counts_from_enter(id)) return;

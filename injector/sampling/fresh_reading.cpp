@@ -63,14 +63,22 @@ void answer_request() noexcept {
   g_asked.store(false);  // what is allocated from here on asks again
 }
 
+bool may_wait() noexcept {
+  return g_waiting_time.is_left();
+}
+
+void waited(int64_t ns) noexcept {
+  g_waiting_time.spend(std::max<int64_t>(ns, 0));
+}
+
 DeviceMemory fresh_device_memory(int64_t device) noexcept {
   const Task task = g_task.load(std::memory_order_acquire);
-  if (task != nullptr && readings_expected() && g_waiting_time.is_left()) {
+  if (task != nullptr && readings_expected() && may_wait()) {
     const int64_t start_ns = now_ns();
     const uint32_t seen = readings_so_far();
     recorder().run_task_soon(task);
     wait_for_reading(seen, kPatienceMs);
-    g_waiting_time.spend(std::max<int64_t>(now_ns() - start_ns, 0));
+    waited(now_ns() - start_ns);
   }
   return latest_device_memory(device);
 }

@@ -15,6 +15,11 @@ void read_on_request(void (*task)(void*) noexcept) noexcept;
 // the task thread, which does the reading.
 DeviceMemory fresh_device_memory(int64_t device) noexcept;
 
+// Whether a host thread may wait for the task thread: for a few milliseconds each time, and not
+// more than some in a second.
+bool may_wait() noexcept;
+void waited(int64_t ns) noexcept;
+
 // Has the devices read soon, without waiting for it. Requests that come in before the reading share
 // it, and readings on request are milliseconds apart: NVML and the driver share locks.
 void ask_for_reading() noexcept;

@@ -236,7 +236,9 @@ void attach_bridge() noexcept {
   if (answer > 0 && !before_all) mark_attached();
   if (answer != 0) {
     bridge_loaded_not_attached.store(false, std::memory_order_release);
-    record_tool_setting("torch_bridge", answer > 0 ? "attached" : "refused");
+    record_tool_setting("torch_bridge", answer > 0                           ? "attached"
+                                        : answer == TIDEMARK_TORCH_IS_DRIVER ? "not needed"
+                                                                             : "refused");
   }
   if (answer > 0) {
     g_attached.store(true);
@@ -246,10 +248,11 @@ void attach_bridge() noexcept {
     } else {
       g_bridge.read_state(torch_began_late() ? 1 : 0);
     }
-  } else if (answer == 0) {
-    end_torch_state(nullptr);  // the allocator is not in use yet: everything will be seen
+  } else if (answer == 0 || answer == TIDEMARK_TORCH_IS_DRIVER) {
+    end_torch_state(
+        nullptr);  // nothing is in use yet, or the driver's calls tell: all will be seen
   } else {
-    continue_without_bridge("", "the allocator backend does not support it (cudaMallocAsync?)");
+    continue_without_bridge("", "the allocator backend does not support it");
   }
   g_attaching.store(false);
 }

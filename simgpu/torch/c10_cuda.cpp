@@ -26,6 +26,11 @@ int cuCtxSetCurrent(void*);
 int cuMemAlloc_v2(unsigned long long*, size_t);
 int cuMemFree_v2(unsigned long long);
 int cuMemGetInfo_v2(size_t* free, size_t* total);
+int cuDeviceGetDefaultMemPool(void** pool, int device);
+int cuMemPoolSetAttribute(void* pool, int attribute, void* value);
+int cuMemPoolGetAttribute(void* pool, int attribute, void* value);
+int cuMemAllocAsync(unsigned long long* address, size_t size, void* stream);
+int cuMemFreeAsync(unsigned long long address, void* stream);
 void standin_set_node(int on);
 }
 
@@ -64,9 +69,49 @@ struct Block {
   bool small = false;
 };
 
+// The backend cudaMallocAsync: the driver's default pool, whose attributes are the statistics.
+class AsyncPool {
+ public:
+  void init() {
+    cuDeviceGetDefaultMemPool(&pool_, 0);
+    unsigned long long most = UINT64_MAX;
+    cuMemPoolSetAttribute(pool_, 4, &most);
+    for (int attribute = 1; attribute <= 3; ++attribute) {
+      int on = 1;
+      cuMemPoolSetAttribute(pool_, attribute, &on);
+    }
+  }
+  uint64_t malloc(size_t size) {
+    unsigned long long address = 0;
+    const bool done = cuMemAllocAsync(&address, size, nullptr) == 0;
+    ooms_ += done ? 0 : 1;
+    return done ? address : 0;
+  }
+  void free(uint64_t address) { cuMemFreeAsync(address, nullptr); }
+  void reset_peaks() {
+    for (const int attribute : {6, 8}) {
+      unsigned long long zero = 0;
+      cuMemPoolSetAttribute(pool_, attribute, &zero);
+    }
+  }
+  void stats(StandinStats* out) {
+    *out = {attribute(7), attribute(8), 0, 0, attribute(5), attribute(6), ooms_};
+  }
+
+ private:
+  uint64_t attribute(int which) {
+    unsigned long long value = 0;
+    cuMemPoolGetAttribute(pool_, which, &value);
+    return value;
+  }
+  void* pool_ = nullptr;
+  uint64_t ooms_ = 0;
+};
+
 class StandinAllocator : public CUDAAllocator {
  public:
   bool initialized() override { return ready_; }
+  std::string name() override { return asynchronous_ ? "cudaMallocAsync" : "native"; }
 
   void init() {
     void* context = nullptr;
@@ -80,6 +125,7 @@ class StandinAllocator : public CUDAAllocator {
   uint64_t malloc(size_t size, uint64_t stream) {
     cuCtxSetCurrent(context_);
     getCurrentCUDAStream(0);
+    if (asynchronous_) return pool_.malloc(size);
     const std::lock_guard lock(mutex_);
     const size_t rounded = std::max(kMinBlock, (size + kMinBlock - 1) / kMinBlock * kMinBlock);
     auto block = find_free(rounded, stream);
@@ -102,6 +148,7 @@ class StandinAllocator : public CUDAAllocator {
   }
 
   void free(uint64_t address) {
+    if (asynchronous_) return pool_.free(address);
     const std::lock_guard lock(mutex_);
     const auto block = blocks_.find(address);
     if (block == blocks_.end() || !block->second.allocated) return;
@@ -141,9 +188,16 @@ class StandinAllocator : public CUDAAllocator {
   double getMemoryFraction(DeviceIndex) override {
     return limit_ == 0 ? 1.0 : static_cast<double>(limit_) / static_cast<double>(card().total);
   }
-  void use_pool(MempoolId_t pool) { pool_ = pool; }
+  void use_pool(MempoolId_t pool) { current_pool_ = pool; }
+
+  void use_async() {
+    asynchronous_ = true;
+    pool_.init();
+  }
+  void reset_peaks() { pool_.reset_peaks(); }
 
   void stats(StandinStats* out) {
+    if (asynchronous_) return pool_.stats(out);
     const std::lock_guard lock(mutex_);
     *out = stats_;
     out->allocated = allocated_;
@@ -213,7 +267,7 @@ class StandinAllocator : public CUDAAllocator {
     for (auto it = blocks_.begin(); it != blocks_.end(); ++it) {
       const Block& block = it->second;
       if (block.allocated || block.pending || block.size < size || block.stream != stream ||
-          block.pool != pool_ || block.small != (size <= kSmall)) {
+          block.pool != current_pool_ || block.small != (size <= kSmall)) {
         continue;
       }
       if (best == blocks_.end() || block.size < best->second.size) best = it;
@@ -230,11 +284,11 @@ class StandinAllocator : public CUDAAllocator {
     if (cuMemAlloc_v2(&address, bytes) != 0) return blocks_.end();
     reserved_ += bytes;
     stats_.reserved_peak = std::max<uint64_t>(stats_.reserved_peak, reserved_);
-    trace(TraceEntry::SEGMENT_ALLOC, address, bytes, stream, pool_);
+    trace(TraceEntry::SEGMENT_ALLOC, address, bytes, stream, current_pool_);
     Block block;
     block.size = bytes;
     block.stream = stream;
-    block.pool = pool_;
+    block.pool = current_pool_;
     block.segment = address;
     block.small = size <= kSmall;
     return blocks_.emplace(address, block).first;
@@ -303,7 +357,7 @@ class StandinAllocator : public CUDAAllocator {
 
   uint64_t fail(size_t size, uint64_t stream) {
     ++stats_.ooms;
-    trace(TraceEntry::OOM, card().free, size, stream, pool_);
+    trace(TraceEntry::OOM, card().free, size, stream, current_pool_);
     reportOutOfMemoryToProfiler(static_cast<int64_t>(size), allocated_, reserved_, {1, 0});
     return 0;
   }
@@ -325,7 +379,9 @@ class StandinAllocator : public CUDAAllocator {
   Blocks blocks_;
   std::vector<AllocatorTraceTracker> trackers_;
   StandinStats stats_{};
-  MempoolId_t pool_{0, 0};
+  MempoolId_t current_pool_{0, 0};
+  AsyncPool pool_;
+  bool asynchronous_ = false;
   size_t allocated_ = 0;
   size_t requested_ = 0;
   size_t reserved_ = 0;
@@ -370,6 +426,12 @@ STANDIN_API void standin_set_limit(size_t bytes) {
 }
 STANDIN_API void standin_set_fraction(double fraction) {
   the_allocator.set_fraction(fraction);
+}
+STANDIN_API void standin_use_async(void) {
+  the_allocator.use_async();
+}
+STANDIN_API void standin_reset_peaks(void) {
+  the_allocator.reset_peaks();
 }
 STANDIN_API void standin_use_pool(uint64_t first, uint64_t second) {
   the_allocator.use_pool({first, second});

@@ -16,6 +16,9 @@ void standin_process_events(void);
 void standin_empty_cache(void);
 void standin_set_limit(size_t bytes);  // 0: none
 void standin_set_fraction(double fraction);
+// The backend cudaMallocAsync, before the first allocation; and its reset_peak_memory_stats.
+void standin_use_async(void);
+void standin_reset_peaks(void);
 void standin_use_pool(uint64_t first, uint64_t second);
 
 struct StandinStats {

@@ -287,6 +287,20 @@ class TorchCapture(unittest.TestCase):
         self.assertEqual(recorded.report()["limit"], {
             "bytes": recorded.truth()["reserved_peak"], "at_least": True, "source": "fraction"})
 
+    def test_the_backend_that_leaves_all_to_the_driver(self):
+        recorded = self.record("asynchronous")
+        self.assertEqual(recorded.errors, "")
+        device = recorded.report()
+        for name, bytes_ in recorded.told().items():
+            self.assertEqual(device[name]["bytes"], bytes_, name)
+        allocated, = (line["bytes"] for line in device["ledger_at_peak"]
+                      if line["owner"] == "torch.allocated")
+        self.assertEqual(allocated, device["allocated_peak"]["bytes"])
+        oom, = device["oom"]
+        self.assertEqual((oom["layer"], oom["requested_bytes"]), ("torch", 1 << 50))
+        self.assertTrue(any("asynchronous" in frame for frame in oom["frames"]), oom["frames"])
+        self.assertTrue(any("asynchronous" in frame for frame in device["by_stack"][0]["frames"]))
+
     def test_steps_ranges_and_roles(self):
         recorded = self.record("phases")
         self.assertEqual(recorded.output, "hooks 1\n")

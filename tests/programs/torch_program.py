@@ -203,6 +203,30 @@ def fraction(torch):
     write_json("TOLD", round(total.value * allowed))
 
 
+def asynchronous(torch):
+    """The backend cudaMallocAsync: a leak, peaks that are reset, and a request that fails."""
+    torch.use_async()
+    peaks = {"allocated_peak": 0, "reserved_peak": 0}
+
+    def note():
+        truth = torch.truth()
+        for name in peaks:
+            peaks[name] = max(peaks[name], truth[name])
+        torch.reset_peaks()
+
+    kept = [torch.alloc(1000 * i + 1) for i in range(1, 40)]
+    for size in (3 << 20, 200 << 20, 5 << 20):
+        torch.free(torch.alloc(size))
+        note()
+    for _ in range(20):
+        for block in [torch.alloc(size << 20) for size in (6, 3, 7)]:
+            torch.free(block)
+        kept.append(torch.alloc(4 << 20))
+    assert torch.alloc(1 << 50) == 0
+    note()
+    write_json("TOLD", peaks)
+
+
 def phases(torch):
     optimizer_module = types.ModuleType("torch.optim.optimizer")
     hooks = []
@@ -405,7 +429,8 @@ def main():
         wait_for_bridge(torch)
     {"churn": churn, "lines": lines, "workers": workers, "nodes": nodes,
      "forked": forked, "shutdown": shutdown,
-     "late": churn, "out_of_memory": out_of_memory, "fraction": fraction, "phases": phases, "nvtx": nvtx,
+     "late": churn, "out_of_memory": out_of_memory, "fraction": fraction,
+     "asynchronous": asynchronous, "phases": phases, "nvtx": nvtx,
      "obey": obey, "changing_environment": changing_environment}[name](torch)
     write_json("TRUTH", torch.truth())
 
