@@ -65,7 +65,8 @@ LedgerSource::LedgerSource(const ProcessModel& process, int64_t device)
     : process_(process),
       device_(device),
       late_(process.driver.began_late.contains(device)),
-      driver_(process.driver, device) {
+      driver_(process.driver, device),
+      residence_(process, device) {
   for (const Counter& c : counters_of(CounterKind::kDeviceUsed)) put(used_, c.time_ns, c.value);
   for (const Counter& c : counters_of(CounterKind::kReadingAtRest)) at_rest_.push_back(c.time_ns);
   pool_reserved_ = sum_of_latest(CounterKind::kPoolReserved);
@@ -125,6 +126,15 @@ uint64_t LedgerSource::torch_driver_bytes(const DriverState& state) const {
   return bytes;
 }
 
+// Memory inside PyTorch's segments that was not created by PyTorch.
+uint64_t LedgerSource::inside_of_others(int64_t time_ns) const {
+  uint64_t bytes = 0;
+  for (const auto& [owner, series] : residence_.inside()) {
+    if (process_.names.string(owner) != "torch") bytes += series.at(time_ns);
+  }
+  return bytes;
+}
+
 std::vector<LedgerLine> LedgerSource::recorded_lines(int64_t time_ns,
                                                      const MemoryTotals* exact) const {
   std::vector<LedgerLine> lines;
@@ -138,16 +148,24 @@ std::vector<LedgerLine> LedgerSource::recorded_lines(int64_t time_ns,
                                   ? totals->reserved
                                   : sampled_at(pool_reserved_, driver_.card(), time_ns);
     const uint64_t cached = reserved - std::min(reserved, totals->allocated);
-    lines.push_back({"torch.allocated", static_cast<int64_t>(totals->allocated)});
-    lines.push_back({"torch.cached", static_cast<int64_t>(cached)});
+    const uint64_t asleep = residence_.asleep().at(time_ns);
+    const uint64_t asleep_in_use = std::min(residence_.asleep_in_use(time_ns), totals->allocated);
+    const uint64_t asleep_cached = std::min(asleep - std::min(asleep, asleep_in_use), cached);
+    lines.push_back({"torch.allocated", static_cast<int64_t>(totals->allocated - asleep_in_use)});
+    lines.push_back({"torch.cached", static_cast<int64_t>(cached - asleep_cached)});
     // Segments are the lines above; other memory of torch has its own.
-    const uint64_t torch = torch_driver_bytes(driver);
-    add(lines, "torch.other", static_cast<int64_t>(torch - std::min(torch, totals->reserved)));
+    const uint64_t torch = torch_driver_bytes(driver) + inside_of_others(time_ns);
+    const uint64_t resident = totals->reserved - std::min(totals->reserved, asleep);
+    add(lines, "torch.other", static_cast<int64_t>(torch - std::min(torch, resident)));
   }
   for (const auto& [owner, bytes] : driver.card_by_owner) {
     std::string name(process_.names.string(owner));
     if (totals && name == "torch") continue;
-    add(lines, name.empty() ? "unknown" : std::move(name), static_cast<int64_t>(bytes));
+    const auto inside = residence_.inside().find(owner);
+    const uint64_t torchs =
+        totals && inside != residence_.inside().end() ? inside->second.at(time_ns) : 0;
+    add(lines, name.empty() ? "unknown" : std::move(name),
+        static_cast<int64_t>(bytes - std::min(bytes, torchs)));
   }
   const auto cached = [&](const StepSeries& reserved, MemoryKind kind) {
     const uint64_t held = sampled_at(reserved, driver_.card(), time_ns);
@@ -244,6 +262,7 @@ Ledger LedgerSource::at(int64_t time_ns, const MemoryTotals* exact) const {
   Ledger ledger;
   ledger.time_ns = time_ns;
   ledger.lines = recorded_lines(time_ns, exact);
+  ledger.not_resident_bytes = residence_.asleep().at(time_ns);
   const std::optional<size_t> reading = usable_reading(time_ns);
   if (!reading) return ledger;
   ledger.reading = {used_.time_ns[*reading], used_.value[*reading]};

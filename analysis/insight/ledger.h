@@ -10,6 +10,10 @@
 // code loaded since ("code", by the size of its files), and what remains ("unexplained"), which is
 // always shown.
 //
+// Memory that PyTorch counts but that has been unmapped behind its back (analysis/insight/
+// residence.h) is not on the card: "torch.allocated" and "torch.cached" are without it, and it is
+// given beside the lines as "torch.not_resident".
+//
 // A recording that began late did not see earlier allocations: the part of the first reading that
 // is not accounted for, contexts included, is "pre_attach". It can only shrink: when a later
 // reading has less unaccounted memory, the difference was freed.
@@ -21,11 +25,14 @@
 #include <vector>
 
 #include "analysis/history/driver_history.h"
+#include "analysis/insight/residence.h"
 #include "proto/rows.h"
 
 namespace tidemark {
 
 struct ProcessModel;
+
+inline constexpr const char* kNotResident = "torch.not_resident";
 
 struct LedgerLine {
   std::string owner;
@@ -42,6 +49,7 @@ struct Ledger {
   int64_t time_ns = 0;
   std::vector<LedgerLine> lines;
   uint64_t device_used_bytes = 0;      // the sum of the lines; 0: they hold only what was recorded
+  uint64_t not_resident_bytes = 0;     // of PyTorch's segments; not part of the lines
   std::optional<CardReading> reading;  // the source of what was not recorded
   bool shared_card = false;            // other processes use it, but how many bytes is not known
 };
@@ -55,6 +63,7 @@ class LedgerSource {
   Ledger at(int64_t time_ns, const MemoryTotals* exact = nullptr) const;
 
   const DriverHistory& driver() const { return driver_; }
+  const Residence& residence() const { return residence_; }
   // NVML's use of the whole card, by all processes.
   const StepSeries& used() const { return used_; }
 
@@ -68,6 +77,7 @@ class LedgerSource {
 
   std::vector<LedgerLine> recorded_lines(int64_t time_ns, const MemoryTotals* exact) const;
   uint64_t torch_driver_bytes(const DriverState& state) const;
+  uint64_t inside_of_others(int64_t time_ns) const;
   // What the reading found beyond other processes and what was recorded then.
   int64_t rest_of(size_t reading) const;
   bool has_context_at(int64_t time_ns) const;
@@ -84,6 +94,7 @@ class LedgerSource {
   int64_t device_;
   bool late_;  // the recording began after the device was in use
   DriverHistory driver_;
+  Residence residence_;
   StepSeries used_;
   std::vector<int64_t> at_rest_;  // times of readings that no driver call overlapped with
   StepSeries pool_reserved_;

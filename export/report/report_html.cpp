@@ -149,6 +149,9 @@ class Page {
       const auto bytes = static_cast<uint64_t>(std::max<int64_t>(0, item.bytes));
       html_.row(size_text(bytes), percent_text(bytes, d.ledger.device_used_bytes), item.owner);
     }
+    if (d.ledger.not_resident_bytes != 0) {
+      html_.row(size_text(d.ledger.not_resident_bytes), "not on the card", kNotResident);
+    }
     html_.raw("</table>\n");
     if (d.ledger.reading) html_.element("p", reading_text(d.ledger), "dim");
   }

@@ -46,6 +46,13 @@ void put_ledger(JsonWriter& json, const DeviceReport& device) {
     json.field("bytes", line.bytes);
     json.end_object();
   }
+  if (device.ledger.not_resident_bytes != 0) {
+    json.begin_object();
+    json.field("owner", kNotResident);
+    json.field("bytes", device.ledger.not_resident_bytes);
+    json.field("on_card", false);
+    json.end_object();
+  }
   json.end_array();
 }
 

@@ -284,6 +284,10 @@ class TextReport {
       line(fmt::format("    {:>10}  {:>7}  {}", size_text(bytes),
                        summed ? percent_text(bytes, l.device_used_bytes) : "", item.owner));
     }
+    if (l.not_resident_bytes != 0) {
+      line(fmt::format("    {:>10}  {:>7}  {}: unmapped, not on the card",
+                       size_text(l.not_resident_bytes), "", kNotResident));
+    }
     if (summed && l.lines.back().bytes > int64_t{64} << 20) {
       line(dim(
           "    unexplained: the driver's rounding, local memory of kernels, lazily loaded code,"));

@@ -15,6 +15,7 @@
 #include <set>
 #include <thread>
 
+#include "abi/cuda.h"
 #include "simgpu/torch/standin.h"
 
 #define STANDIN_API __attribute__((visibility("default")))
@@ -31,6 +32,15 @@ int cuMemPoolSetAttribute(void* pool, int attribute, void* value);
 int cuMemPoolGetAttribute(void* pool, int attribute, void* value);
 int cuMemAllocAsync(unsigned long long* address, size_t size, void* stream);
 int cuMemFreeAsync(unsigned long long address, void* stream);
+int cuMemAddressReserve(unsigned long long* address, size_t size, size_t alignment,
+                        unsigned long long hint, unsigned long long flags);
+int cuMemAddressFree(unsigned long long address, size_t size);
+int cuMemCreate(unsigned long long* handle, size_t size, const void* where,
+                unsigned long long flags);
+int cuMemRelease(unsigned long long handle);
+int cuMemMap(unsigned long long address, size_t size, size_t offset, unsigned long long handle,
+             unsigned long long flags);
+int cuMemUnmap(unsigned long long address, size_t size);
 void standin_set_node(int on);
 }
 
@@ -106,6 +116,53 @@ class AsyncPool {
   }
   void* pool_ = nullptr;
   uint64_t ooms_ = 0;
+};
+
+// VMM memory of a pluggable allocator, which can be unmapped behind the allocator's back.
+class SleepingMemory {
+ public:
+  uint64_t take(size_t bytes) {
+    unsigned long long address = 0;
+    Range range{bytes, 0};
+    if (cuMemAddressReserve(&address, bytes, 0, 0, 0) != 0 || !fill(address, range)) return 0;
+    ranges_[address] = range;
+    return address;
+  }
+  bool give(uint64_t address) {
+    const auto it = ranges_.find(address);
+    if (it == ranges_.end()) return false;
+    empty(address, it->second);
+    cuMemAddressFree(address, it->second.bytes);
+    ranges_.erase(it);
+    return true;
+  }
+  void sleep() {
+    for (auto& [address, range] : ranges_) empty(address, range);
+  }
+  void wake() {
+    for (auto& [address, range] : ranges_) fill(address, range);
+  }
+
+ private:
+  struct Range {
+    size_t bytes;
+    unsigned long long handle;  // 0: asleep
+  };
+  static bool fill(uint64_t address, Range& range) {
+    if (range.handle != 0) return true;
+    tidemark::cuda::CUmemAllocationProp where{};
+    where.type = tidemark::cuda::CU_MEM_ALLOCATION_TYPE_PINNED;
+    where.location.type = tidemark::cuda::CU_MEM_LOCATION_TYPE_DEVICE;
+    if (cuMemCreate(&range.handle, range.bytes, &where, 0) != 0) return false;
+    return cuMemMap(address, range.bytes, 0, range.handle, 0) == 0;
+  }
+  static void empty(uint64_t address, Range& range) {
+    if (range.handle == 0) return;
+    cuMemUnmap(address, range.bytes);
+    cuMemRelease(range.handle);
+    range.handle = 0;
+  }
+  std::map<uint64_t, Range> ranges_;
 };
 
 class StandinAllocator : public CUDAAllocator {
@@ -195,6 +252,8 @@ class StandinAllocator : public CUDAAllocator {
     pool_.init();
   }
   void reset_peaks() { pool_.reset_peaks(); }
+  void use_sleeping_memory(bool on) { sleepy_ = on; }
+  void sleep(bool on) { on ? memory_.sleep() : memory_.wake(); }
 
   void stats(StandinStats* out) {
     if (asynchronous_) return pool_.stats(out);
@@ -281,7 +340,12 @@ class StandinAllocator : public CUDAAllocator {
                                               : (size + kRound - 1) / kRound * kRound;
     unsigned long long address = 0;
     if (limit_ != 0 && reserved_ + bytes > limit_) return blocks_.end();
-    if (cuMemAlloc_v2(&address, bytes) != 0) return blocks_.end();
+    if (sleepy_) {
+      address = memory_.take(bytes);
+      if (address == 0) return blocks_.end();
+    } else if (cuMemAlloc_v2(&address, bytes) != 0) {
+      return blocks_.end();
+    }
     reserved_ += bytes;
     stats_.reserved_peak = std::max<uint64_t>(stats_.reserved_peak, reserved_);
     trace(TraceEntry::SEGMENT_ALLOC, address, bytes, stream, current_pool_);
@@ -347,7 +411,7 @@ class StandinAllocator : public CUDAAllocator {
         it = next;
         continue;
       }
-      cuMemFree_v2(it->first);
+      if (!memory_.give(it->first)) cuMemFree_v2(it->first);
       reserved_ -= it->second.size;
       trace(TraceEntry::SEGMENT_FREE, it->first, it->second.size, it->second.stream,
             it->second.pool);
@@ -382,6 +446,8 @@ class StandinAllocator : public CUDAAllocator {
   MempoolId_t current_pool_{0, 0};
   AsyncPool pool_;
   bool asynchronous_ = false;
+  SleepingMemory memory_;
+  bool sleepy_ = false;
   size_t allocated_ = 0;
   size_t requested_ = 0;
   size_t reserved_ = 0;
@@ -429,6 +495,12 @@ STANDIN_API void standin_set_fraction(double fraction) {
 }
 STANDIN_API void standin_use_async(void) {
   the_allocator.use_async();
+}
+STANDIN_API void standin_use_sleeping_memory(int on) {
+  the_allocator.use_sleeping_memory(on != 0);
+}
+STANDIN_API void standin_sleep(int on) {
+  the_allocator.sleep(on != 0);
 }
 STANDIN_API void standin_reset_peaks(void) {
   the_allocator.reset_peaks();

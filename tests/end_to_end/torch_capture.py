@@ -301,6 +301,34 @@ class TorchCapture(unittest.TestCase):
         self.assertTrue(any("asynchronous" in frame for frame in oom["frames"]), oom["frames"])
         self.assertTrue(any("asynchronous" in frame for frame in device["by_stack"][0]["frames"]))
 
+    def test_memory_that_sleeps(self):
+        recorded = self.record("sleeping")
+        whole = json.loads(subprocess.run([TIDEMARK, "report", recorded.out, "--json"], check=True,
+                                          stdout=subprocess.PIPE, text=True).stdout)
+        peak = recorded.report()
+        lines = {line["owner"]: line["bytes"] for line in peak["ledger_at_peak"]}
+        self.assertEqual(lines["torch.allocated"], peak["allocated_peak"]["bytes"])
+        used = {}
+        for name, time_ns in recorded.told().items():
+            at = (time_ns - whole["source"]["start_ns"]) / 1e9
+            device = recorded.report("--at", f"{at:.6f}s")
+            lines = {line["owner"]: line["bytes"] for line in device["ledger_at_peak"]}
+            asleep = 900 << 20 if name in ("asleep", "end") else 0
+            self.assertEqual(lines.get("torch.not_resident", 0), asleep, name)
+            self.assertEqual(lines["torch.allocated"], (1300 << 20) - asleep, name)
+            self.assertEqual(lines["torch.cached"], 0, name)
+            self.assertNotIn("unknown", lines)
+            used[name] = device["ledger_device_used_bytes"]
+            self.assertEqual(sum(line["bytes"] for line in device["ledger_at_peak"]
+                                 if line.get("on_card", True)), used[name])
+        self.assertEqual(used["awake"] - used["asleep"], 900 << 20)
+        self.assertEqual(used["woken"] - used["end"], 900 << 20)
+        finding, = (f for f in whole["findings"] if f["id"] == "sleep_leftover")
+        self.assertEqual((finding["evidence"]["asleep_bytes"], finding["evidence"]["held_bytes"]),
+                         (900 << 20, 400 << 20))
+        self.assertNotIn("graph_private_pool", [f["id"] for f in whole["findings"]
+                                                if f["severity"] != "info"])
+
     def test_steps_ranges_and_roles(self):
         recorded = self.record("phases")
         self.assertEqual(recorded.output, "hooks 1\n")

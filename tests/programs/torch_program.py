@@ -227,6 +227,24 @@ def asynchronous(torch):
     write_json("TOLD", peaks)
 
 
+def sleeping(torch):
+    """Weights in a pool whose memory is unmapped, mapped again, and unmapped until the end."""
+    torch.alloc(400 << 20)
+    torch.use_pool(0, 3)
+    torch.use_sleeping_memory(1)
+    for _ in range(3):
+        torch.alloc(300 << 20)
+    torch.use_pool(0, 0)
+    torch.use_sleeping_memory(0)
+    times = {}
+    for name, asleep in (("awake", 0), ("asleep", 1), ("woken", 0), ("end", 1)):
+        torch.sleep(asleep)
+        time.sleep(0.25)
+        times[name] = time.time_ns()
+        time.sleep(0.25)
+    write_json("TOLD", times)
+
+
 def phases(torch):
     optimizer_module = types.ModuleType("torch.optim.optimizer")
     hooks = []
@@ -430,7 +448,7 @@ def main():
     {"churn": churn, "lines": lines, "workers": workers, "nodes": nodes,
      "forked": forked, "shutdown": shutdown,
      "late": churn, "out_of_memory": out_of_memory, "fraction": fraction,
-     "asynchronous": asynchronous, "phases": phases, "nvtx": nvtx,
+     "asynchronous": asynchronous, "sleeping": sleeping, "phases": phases, "nvtx": nvtx,
      "obey": obey, "changing_environment": changing_environment}[name](torch)
     write_json("TRUTH", torch.truth())
 
