@@ -18,6 +18,15 @@
 #endif
 #endif
 
+// Statistics of pinned memory that can be asked for without Python.
+#if defined(TIDEMARK_ANNOTATIONS) && defined(TORCH_VERSION_MAJOR) && \
+    __has_include(<ATen/core/CachingHostAllocator.h>)
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 8)
+#define TIDEMARK_PINNED
+#include <ATen/core/CachingHostAllocator.h>
+#endif
+#endif
+
 #include <exception>
 #include <memory>
 #include <string>
@@ -169,6 +178,22 @@ void end_annotation(const at::RecordFunction& function, at::ObserverContext*) {
 }
 #endif
 
+#ifdef TIDEMARK_PINNED
+// From 2.10 on "allocated" are all blocks and "active" those in use; before, "reserved" and
+// "allocated".
+template <typename Stats>
+auto read_pinned(const Stats& stats, uint64_t* held, uint64_t* in_use, int)
+    -> decltype(stats.active_bytes.current, void()) {
+  *held = static_cast<uint64_t>(stats.allocated_bytes.current);
+  *in_use = static_cast<uint64_t>(stats.active_bytes.current);
+}
+template <typename Stats>
+void read_pinned(const Stats& stats, uint64_t* held, uint64_t* in_use, long) {
+  *held = static_cast<uint64_t>(stats.reserved_bytes.current);
+  *in_use = static_cast<uint64_t>(stats.allocated_bytes.current);
+}
+#endif
+
 // The backend cudaMallocAsync has nothing to listen to: its allocator is the driver.
 template <typename Allocator>
 auto is_driver(Allocator* allocator, int) -> decltype(allocator->name() == "cudaMallocAsync") {
@@ -220,6 +245,19 @@ __attribute__((visibility("default"))) int tidemark_torch_annotate(const Tidemar
     return 1;
   } catch (...) {
     return -1;
+  }
+}
+#endif
+
+#ifdef TIDEMARK_PINNED
+__attribute__((visibility("default"))) int tidemark_torch_pinned(uint64_t* held, uint64_t* in_use) {
+  try {
+    auto* const allocator = at::getHostAllocator(at::DeviceType::CUDA);
+    if (allocator == nullptr) return 0;
+    read_pinned(allocator->get_stats(), held, in_use, 0);
+    return 1;
+  } catch (...) {
+    return 0;
   }
 }
 #endif

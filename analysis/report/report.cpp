@@ -418,6 +418,7 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
     rank.host = process.names.string(process.info.host);
     rank.pid = process.info.pid;
     rank.loss = loss_of(process);
+    rank.pinned = pinned_memory(process, options.stacks);
     report.events += memory_events(process);
     for (; next != evidence.devices.end() && next->process == &process; ++next) {
       rank.devices.push_back(device_report(*next, options, model.start_ns));

@@ -18,6 +18,7 @@
 #include "analysis/insight/limit.h"
 #include "analysis/insight/peak.h"
 #include "analysis/insight/phases.h"
+#include "analysis/insight/pinned.h"
 #include "analysis/load/trace_model.h"
 #include "analysis/ranks/ranks.h"
 
@@ -123,6 +124,7 @@ struct RankReport {
   uint64_t pid = 0;
   LossReport loss;
   std::vector<DeviceReport> devices;
+  PinnedMemory pinned;
 };
 
 struct Report {

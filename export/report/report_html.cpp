@@ -69,6 +69,9 @@ class Page {
     list("Ranks", rank_lines(report_.comparison, report_.start_ns));
     for (const RankReport& rank : report_.ranks) {
       for (const DeviceReport& d : rank.devices) device(rank, d);
+      if (is_worth_saying(rank.pinned)) {
+        html_.element("p", pinned_text(rank.pinned, report_.start_ns));
+      }
     }
     html_.raw("</body></html>\n");
     return std::move(html_).take();

@@ -35,6 +35,7 @@ class TextReport {
     ranks();
     for (const RankReport& rank : report_.ranks) {
       for (const DeviceReport& d : rank.devices) device(rank, d);
+      pinned(rank.pinned);
     }
     no_device();
     return std::move(out_);
@@ -295,6 +296,17 @@ class TextReport {
     }
     if (l.shared_card && summed) {
       line(yellow("    ! shared card: the share of other processes is not known"));
+    }
+  }
+
+  void pinned(const PinnedMemory& p) {
+    constexpr size_t kLines = 3;
+    if (!is_worth_saying(p)) return;
+    line();
+    line("  " + pinned_text(p, report_.start_ns));
+    for (size_t i = 0; i < std::min(p.stacks.size(), kLines); ++i) {
+      line(fmt::format("    {:>10}  {}", size_text(p.stacks[i].bytes),
+                       clipped(headline_of(p.stacks[i].frames), 16)));
     }
   }
 

@@ -17,6 +17,7 @@
 #include "injector/stacks/autograd_node.h"
 #include "injector/stacks/got_slot.h"
 #include "injector/torch/events.h"
+#include "injector/torch/pinned.h"
 
 namespace tidemark::injector {
 
@@ -110,6 +111,7 @@ bool load(const bridge::Outcome& outcome, const char** reason) {
       reinterpret_cast<TidemarkTorchLargestFree>(dlsym(library, "tidemark_torch_largest_free")),
       reinterpret_cast<TidemarkTorchFraction>(dlsym(library, "tidemark_torch_fraction"))};
   find_totals(library);
+  set_torch_pinned(reinterpret_cast<TidemarkTorchPinned>(dlsym(library, "tidemark_torch_pinned")));
   find_autograd_in_bridge(
       reinterpret_cast<TidemarkTorchNodeType>(dlsym(library, "tidemark_torch_node_type")));
   if (g_bridge.attach == nullptr || g_bridge.read_state == nullptr) {

@@ -329,6 +329,14 @@ class TorchCapture(unittest.TestCase):
         self.assertNotIn("graph_private_pool", [f["id"] for f in whole["findings"]
                                                 if f["severity"] != "info"])
 
+    def test_pinned_memory_of_torch(self):
+        recorded = self.record("phases")
+        rank, = json.loads(subprocess.run([TIDEMARK, "report", recorded.out, "--json"], check=True,
+                                          stdout=subprocess.PIPE, text=True).stdout)["ranks"]
+        torch = rank["pinned"]["torch"]
+        self.assertEqual((torch["held_bytes"], torch["in_use_bytes"], torch["cached_bytes"]),
+                         (3 << 20, 2 << 20, 1 << 20))
+
     def test_steps_ranges_and_roles(self):
         recorded = self.record("phases")
         self.assertEqual(recorded.output, "hooks 1\n")
