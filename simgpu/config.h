@@ -10,6 +10,7 @@
 //   SIMGPU_PID_OFFSET   added to the process ids that NVML reports, as seen from a container (0)
 //   SIMGPU_NO_PINNED_TRACING  if set, CUPTI refuses to keep its buffers in host memory, like old
 //                       versions
+//   SIMGPU_SHARED_MEMORY  if set, NVML reports no memory, as for a card that uses the host's
 //   CUDA_VISIBLE_DEVICES  indices or UUIDs, as for the real driver
 //
 // A kernel whose name ends in `_<N>us` runs N microseconds, whatever SIMGPU_KERNEL_US says.

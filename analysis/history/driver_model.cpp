@@ -261,7 +261,6 @@ bool DriverAllocation::on_card() const {
   switch (kind) {
     case MemoryKind::kDevice:
     case MemoryKind::kPitched:
-    case MemoryKind::kManaged:
     case MemoryKind::kArray:
     case MemoryKind::kStreamOrdered:
     case MemoryKind::kVirtual:

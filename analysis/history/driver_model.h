@@ -36,7 +36,8 @@ struct DriverAllocation {
   uint32_t flags = 0;
   MemoryKind kind = MemoryKind::kNone;
 
-  // Whether its bytes are on the card and belong to this process.
+  // Whether its bytes are on the card and belong to this process. Managed memory is where it was
+  // used last, which the driver does not tell.
   bool on_card() const;
 };
 

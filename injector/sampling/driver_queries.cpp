@@ -39,6 +39,11 @@ struct DriverFunctions {
   cuDeviceGetGraphMemAttribute_fn graph_attribute = nullptr;
   cuMemGetAddressRange_v2_fn address_range = nullptr;
   cuPointerGetAttribute_fn pointer_attribute = nullptr;
+  cuDevicePrimaryCtxRetain_fn primary_retain = nullptr;
+  cuDevicePrimaryCtxRelease_v2_fn primary_release = nullptr;
+  cuCtxPushCurrent_v2_fn push_context = nullptr;
+  cuCtxPopCurrent_v2_fn pop_context = nullptr;
+  cuMemGetInfo_v2_fn memory_info = nullptr;
   bool loaded = false;
 };
 
@@ -73,6 +78,11 @@ bool load_driver() {
   find(library, "cuDeviceGetGraphMemAttribute", f.graph_attribute);
   find(library, "cuMemGetAddressRange_v2", f.address_range);
   find(library, "cuPointerGetAttribute", f.pointer_attribute);
+  find(library, "cuDevicePrimaryCtxRetain", f.primary_retain);
+  find(library, "cuDevicePrimaryCtxRelease_v2", f.primary_release);
+  find(library, "cuCtxPushCurrent_v2", f.push_context);
+  find(library, "cuCtxPopCurrent_v2", f.pop_context);
+  find(library, "cuMemGetInfo_v2", f.memory_info);
   f.loaded = f.device_count != nullptr && f.device_get != nullptr;
   return f.loaded;
 }
@@ -295,6 +305,29 @@ void look_for_used_devices() noexcept {
   for (int64_t device = 0; device < static_cast<int64_t>(kMaxDevices); ++device) {
     if ((devices >> device & 1) != 0) driver_objects().devices.note(device);
   }
+}
+
+// The context exists, so retaining it creates none, and it is not kept.
+bool ask_device_memory(int64_t device, uint64_t& free_bytes, uint64_t& total_bytes) noexcept {
+  const OwnScope own;
+  if ((devices_with_context() >> device & 1) == 0) return false;
+  const DriverFunctions& f = g_driver;
+  if (f.primary_retain == nullptr || f.primary_release == nullptr || f.push_context == nullptr ||
+      f.pop_context == nullptr || f.memory_info == nullptr) {
+    return false;
+  }
+  const auto ordinal = static_cast<CUdevice>(device);
+  CUcontext context = nullptr;
+  if (f.primary_retain(&context, ordinal) != CUDA_SUCCESS) return false;
+  size_t free = 0;
+  size_t total = 0;
+  const bool current = f.push_context(context) == CUDA_SUCCESS;
+  const bool known = current && f.memory_info(&free, &total) == CUDA_SUCCESS;
+  if (current) f.pop_context(&context);
+  f.primary_release(ordinal);
+  free_bytes = free;
+  total_bytes = total;
+  return known && total != 0;
 }
 
 bool driver_is_initialised() noexcept {

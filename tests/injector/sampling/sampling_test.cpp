@@ -102,6 +102,22 @@ TEST(CaptureSampling, WithoutNvmlAFailureIsStillRecorded) {
   EXPECT_EQ(rows_of<OutOfMemory>(run.traces().at(0)).size(), 2u);
 }
 
+TEST(CaptureSampling, ACardThatSharesTheHostsMemoryIsReadThroughTheDriver) {
+  CaptureRun run;
+  const TraceContents trace =
+      run.with("SIMGPU_SHARED_MEMORY", "1").run(kHost + " hold 150").trace();
+  ASSERT_EQ(run.exit_status(), 0) << run.errors();
+  EXPECT_GE(greatest(samples_of(trace, CounterKind::kDeviceUsed)), 64 * kMiB);
+  const auto said = std::count_if(trace.health.begin(), trace.health.end(), [&](const Health& row) {
+    return trace.strings.at(row.detail).find("cuMemGetInfo") != std::string::npos;
+  });
+  EXPECT_EQ(said, 1);
+  const auto contexts =
+      std::count_if(trace.driver_events.begin(), trace.driver_events.end(),
+                    [](const auto& e) { return e.operation == DriverOperation::kContextCreate; });
+  EXPECT_EQ(contexts, 1);  // none is created for the query
+}
+
 TEST(CaptureSampling, OurOwnBuffersAreCountedOnEveryDevice) {
   CaptureRun run;
   run.with("SIMGPU_NO_PINNED_TRACING", "1").with("SIMGPU_DEVICES", "3");
