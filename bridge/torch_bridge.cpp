@@ -18,6 +18,15 @@
 #endif
 #endif
 
+// Statistics of pinned memory that can be asked for without Python.
+#if defined(TIDEMARK_ANNOTATIONS) && defined(TORCH_VERSION_MAJOR) && \
+    __has_include(<ATen/core/CachingHostAllocator.h>)
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 8)
+#define TIDEMARK_PINNED
+#include <ATen/core/CachingHostAllocator.h>
+#endif
+#endif
+
 #include <exception>
 #include <memory>
 #include <string>
@@ -169,6 +178,44 @@ void end_annotation(const at::RecordFunction& function, at::ObserverContext*) {
 }
 #endif
 
+#ifdef TIDEMARK_PINNED
+// From 2.10 on "allocated" are all blocks and "active" those in use; before, "reserved" and
+// "allocated".
+template <typename Stats>
+auto read_pinned(const Stats& stats, uint64_t* held, uint64_t* in_use, int)
+    -> decltype(stats.active_bytes.current, void()) {
+  *held = static_cast<uint64_t>(stats.allocated_bytes.current);
+  *in_use = static_cast<uint64_t>(stats.active_bytes.current);
+}
+template <typename Stats>
+void read_pinned(const Stats& stats, uint64_t* held, uint64_t* in_use, long) {
+  *held = static_cast<uint64_t>(stats.reserved_bytes.current);
+  *in_use = static_cast<uint64_t>(stats.allocated_bytes.current);
+}
+#endif
+
+// The backend cudaMallocAsync has nothing to listen to: its allocator is the driver.
+template <typename Allocator>
+auto is_driver(Allocator* allocator, int) -> decltype(allocator->name() == "cudaMallocAsync") {
+  return allocator->name() == "cudaMallocAsync";
+}
+template <typename Allocator>
+bool is_driver(Allocator*, long) {
+  return false;
+}
+
+// The part of the device's memory that the allocator may reserve; 1 if it has no limit. Takes no
+// lock (from torch 2.6 on).
+template <typename Allocator>
+auto read_fraction(Allocator* allocator, int device, int)
+    -> decltype(static_cast<double>(allocator->getMemoryFraction(c10::DeviceIndex{}))) {
+  return allocator->getMemoryFraction(static_cast<c10::DeviceIndex>(device));
+}
+template <typename Allocator>
+double read_fraction(Allocator*, int, long) {
+  return 1;
+}
+
 // The first entry of each statistic is the sum over small and large blocks.
 template <typename Allocator>
 auto read_totals(Allocator* allocator, int device, uint64_t* allocated, uint64_t* reserved, int)
@@ -202,6 +249,19 @@ __attribute__((visibility("default"))) int tidemark_torch_annotate(const Tidemar
 }
 #endif
 
+#ifdef TIDEMARK_PINNED
+__attribute__((visibility("default"))) int tidemark_torch_pinned(uint64_t* held, uint64_t* in_use) {
+  try {
+    auto* const allocator = at::getHostAllocator(at::DeviceType::CUDA);
+    if (allocator == nullptr) return 0;
+    read_pinned(allocator->get_stats(), held, in_use, 0);
+    return 1;
+  } catch (...) {
+    return 0;
+  }
+}
+#endif
+
 #ifdef TIDEMARK_AUTOGRAD
 __attribute__((visibility("default"))) const char* tidemark_torch_node_type(void) {
   try {
@@ -220,10 +280,11 @@ __attribute__((visibility("default"))) int tidemark_torch_attach(const TidemarkB
   try {
     auto* const allocator = allocator_space::get();
     if (allocator == nullptr || !allocator->initialized()) return 0;
+    if (is_driver(allocator, 0)) return TIDEMARK_TORCH_IS_DRIVER;
     g_host = host;
     allocator->attachAllocatorTraceTracker(Listener());
     return 1;
-  } catch (...) {  // the cudaMallocAsync backend throws
+  } catch (...) {
     return -1;
   }
 }
@@ -249,6 +310,15 @@ __attribute__((visibility("default"))) int tidemark_torch_totals(int device, uin
     return read_totals(allocator, device, allocated, reserved, 0);
   } catch (...) {
     return 0;
+  }
+}
+
+__attribute__((visibility("default"))) double tidemark_torch_fraction(int device) {
+  try {
+    auto* const allocator = allocator_space::get();
+    return allocator != nullptr ? read_fraction(allocator, device, 0) : 1;
+  } catch (...) {
+    return 1;
   }
 }
 

@@ -65,7 +65,10 @@ struct TidemarkBridgeHost {
 
 // Functions exported by the bridge.
 //
-// tidemark_torch_attach: 1 attached, 0 the allocator is not initialised yet, -1 not possible.
+// tidemark_torch_attach: 1 attached, 0 the allocator is not initialised yet, -1 not possible,
+// TIDEMARK_TORCH_IS_DRIVER: not needed, because every allocation is one of the driver's
+// (cudaMallocAsync).
+#define TIDEMARK_TORCH_IS_DRIVER (-2)
 typedef int (*TidemarkTorchAttach)(const struct TidemarkBridgeHost* host);
 // Reports the current settings through on_setting and, if `with_state`, everything that exists now
 // through on_state.
@@ -73,9 +76,18 @@ typedef int (*TidemarkTorchReadState)(int with_state);
 // Size of the largest free block; takes the device's lock.
 typedef uint64_t (*TidemarkTorchLargestFree)(int device);
 
+// The fraction of the device's memory that the allocator may reserve; 1: no limit, or a torch
+// before 2.6, which does not tell. Takes no lock.
+typedef double (*TidemarkTorchFraction)(int device);
+
 // Allocated bytes and bytes of all segments now; takes the device lock for a moment. 1 if they are
 // known. Works without being attached.
 typedef int (*TidemarkTorchTotals)(int device, uint64_t* allocated, uint64_t* reserved);
+
+// Pinned host memory: bytes of all blocks of torch's allocator, and of those given out. 1 if they
+// are known. Takes locks of that allocator for a moment, not the GIL. Missing in a bridge for a
+// torch before 2.8, or compiled without annotations.
+typedef int (*TidemarkTorchPinned)(uint64_t* held, uint64_t* in_use);
 
 // Mangled name of the type of the autograd node that runs on the calling thread; null if there is
 // none. The same pointer for the same type. Missing in a bridge for a torch before 2.13, which is

@@ -32,11 +32,29 @@ constexpr std::array<Words, 8> kCopyKinds = {
     "set",  "other copy"};
 static_assert(kCopyKinds.size() == size_t(CopyKind::kOther) + 1);
 
-constexpr std::array<Words, 15> kCounterKinds = {
-    "unknown",        "device_used",   "device_free",    "device_reserved", "process_used",
-    "pool_reserved",  "pool_used",     "graph_reserved", "graph_used",      "torch_allocated",
-    "torch_reserved", "host_resident", "host_pinned",    "own_device",      "own_host"};
-static_assert(kCounterKinds.size() == size_t(CounterKind::kOwnHost) + 1);
+constexpr std::array<Words, 22> kCounterKinds = {"unknown",
+                                                 "device_used",
+                                                 "device_free",
+                                                 "device_reserved",
+                                                 "process_used",
+                                                 "pool_reserved",
+                                                 "pool_used",
+                                                 "graph_reserved",
+                                                 "graph_used",
+                                                 "torch_allocated",
+                                                 "torch_reserved",
+                                                 "host_resident",
+                                                 "host_pinned",
+                                                 "own_device",
+                                                 "own_host",
+                                                 "reading_at_rest",
+                                                 "pool_reserved_high",
+                                                 "pool_used_high",
+                                                 "graph_reserved_high",
+                                                 "graph_used_high",
+                                                 "torch_pinned",
+                                                 "torch_pinned_in_use"};
+static_assert(kCounterKinds.size() == size_t(CounterKind::kTorchPinnedInUse) + 1);
 
 constexpr std::array<Words, 4> kNcclKinds = {"unknown", "collective", "point_to_point",
                                              "copy_engine"};

@@ -294,8 +294,15 @@ enum class CounterKind : uint8_t {
   kTorchReserved,
   kHostResident,
   kHostPinned,
-  kOwnDevice,  // tidemark's own
-  kOwnHost,    // tidemark's own
+  kOwnDevice,      // tidemark's own
+  kOwnHost,        // tidemark's own
+  kReadingAtRest,  // 1: no driver call of the process ran while kDeviceUsed of this time was read
+  kPoolReservedHigh,  // driver pool; the most since the marks were last reset; subject: pool
+  kPoolUsedHigh,
+  kGraphReservedHigh,
+  kGraphUsedHigh,
+  kTorchPinned,       // blocks of PyTorch's allocator of pinned host memory
+  kTorchPinnedInUse,  // of them given out
 };
 
 struct Counter {

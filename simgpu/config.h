@@ -13,6 +13,7 @@
 //   SIMGPU_CUPTI_SHARED 1: CUPTI allows several subscribers, like CUDA 13.3; refused: it has the
 //                       calls for that, but the driver is too old
 //   SIMGPU_HANG         calls that never return: see hang.h
+//   SIMGPU_SHARED_MEMORY  if set, NVML reports no memory, as for a card that uses the host's
 //   CUDA_VISIBLE_DEVICES  indices or UUIDs, as for the real driver
 //
 // A kernel whose name ends in `_<N>us` runs N microseconds, whatever SIMGPU_KERNEL_US says.

@@ -229,12 +229,19 @@ SIMGPU_EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char* name, un
   return result != NVML_SUCCESS ? result : copy_text(kDeviceName, name, length);
 }
 
+// A card that uses the host's memory has none that NVML reports.
+static bool shares_host_memory() {
+  static const bool shares = std::getenv("SIMGPU_SHARED_MEMORY") != nullptr;
+  return shares;
+}
+
 SIMGPU_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t* memory) {
   hang_if_asked();
   const Card* card = nullptr;
   const nvmlReturn_t result = find_card(device, &card);
   if (result != NVML_SUCCESS) return result;
   if (memory == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+  if (shares_host_memory()) return NVML_ERROR_NOT_SUPPORTED;
   const uint64_t reserved = machine().config.reserved_bytes;
   const uint64_t used = card->used_bytes();
   *memory = {card->capacity_bytes() + reserved, card->capacity_bytes() - used, used + reserved};
@@ -248,6 +255,7 @@ SIMGPU_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device,
   const nvmlReturn_t result = find_card(device, &card);
   if (result != NVML_SUCCESS) return result;
   if (memory == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+  if (shares_host_memory()) return NVML_ERROR_NOT_SUPPORTED;
   if (memory->version != kMemoryV2) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
   const uint64_t used = card->used_bytes();
   memory->reserved = machine().config.reserved_bytes;

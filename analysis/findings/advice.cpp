@@ -249,6 +249,7 @@ bool failed_for_holes(const DeviceEvidence& d, size_t devices) {
 std::optional<Advice> change_allocator(const DeviceEvidence& d, size_t devices) {
   WhatIfOptions options;
   options.most_events = most_replayed_events(devices);
+  if (!d.has_caching_allocator()) return std::nullopt;
   const Result<WhatIf> whatif = WhatIf::prepare(*d.process, d.device, options);
   if (!whatif) return std::nullopt;  // requested sizes are not known
   const std::optional<Prediction> best = best_setting(*whatif);

@@ -32,6 +32,8 @@ struct DeviceEvidence {
   Categories categories;
   MemoryLimit limit;
 
+  // Not with the backend cudaMallocAsync, whose segments are the driver's business.
+  bool has_caching_allocator() const { return model != nullptr && process->torch_pools.empty(); }
   bool ran_out() const { return model != nullptr && !model->failures.empty(); }
   // Whether memory ran out, or nearly did.
   bool is_tight() const;

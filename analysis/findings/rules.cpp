@@ -29,6 +29,7 @@ constexpr NamedRule kRules[] = {
     {"stray_context", find_stray_context},
     {"other_process", find_other_process},
     {"pinned_growth", find_pinned_growth},
+    {"sleep_leftover", find_sleep_leftover},
 };
 
 int weight(std::string_view severity) {

@@ -20,6 +20,7 @@ void find_cache_thrash(const Evidence& evidence, std::vector<Finding>& out);
 void find_memory_fraction(const Evidence& evidence, std::vector<Finding>& out);
 void find_graph_private_pool(const Evidence& evidence, std::vector<Finding>& out);
 void find_pinned_growth(const Evidence& evidence, std::vector<Finding>& out);
+void find_sleep_leftover(const Evidence& evidence, std::vector<Finding>& out);
 void find_shape_variance(const Evidence& evidence, std::vector<Finding>& out);
 
 // Runs every rule. Errors come first, then warnings; within each, the greatest saving first.

@@ -6,23 +6,20 @@ namespace tidemark {
 
 namespace {
 
-struct Step {
-  int64_t time_ns = 0;
-  int64_t bytes = 0;
-};
-
-void add_life(std::vector<Step>& steps, const DriverAllocation& a) {
+void add_life(std::vector<StepChange>& steps, const DriverAllocation& a) {
   const auto bytes = static_cast<int64_t>(a.size_bytes);
   steps.push_back({a.birth_ns, bytes});
   if (a.death_ns != INT64_MAX) steps.push_back({a.death_ns, -bytes});
 }
 
-StepSeries sum_up(std::vector<Step> steps) {
-  std::stable_sort(steps.begin(), steps.end(),
-                   [](const Step& a, const Step& b) { return a.time_ns < b.time_ns; });
+}  // namespace
+
+StepSeries sum_of_changes(std::vector<StepChange> changes) {
+  std::stable_sort(changes.begin(), changes.end(),
+                   [](const StepChange& a, const StepChange& b) { return a.time_ns < b.time_ns; });
   StepSeries series;
   uint64_t now = 0;
-  for (const Step& step : steps) {
+  for (const StepChange& step : changes) {
     now += static_cast<uint64_t>(step.bytes);
     if (!series.empty() && series.time_ns.back() == step.time_ns) {
       series.value.back() = now;
@@ -33,8 +30,6 @@ StepSeries sum_up(std::vector<Step> steps) {
   }
   return series;
 }
-
-}  // namespace
 
 uint64_t StepSeries::at(int64_t time) const {
   const auto after = std::upper_bound(time_ns.begin(), time_ns.end(), time);
@@ -51,10 +46,10 @@ uint64_t StepSeries::lowest(int64_t from, int64_t to) const {
 }
 
 DriverHistory::DriverHistory(const DriverModel& model, int64_t device) {
-  std::vector<Step> card;
-  std::vector<Step> code;
-  std::map<uint32_t, std::vector<Step>> owners;
-  std::array<std::vector<Step>, kMemoryKinds> kinds;
+  std::vector<StepChange> card;
+  std::vector<StepChange> code;
+  std::map<uint32_t, std::vector<StepChange>> owners;
+  std::array<std::vector<StepChange>, kMemoryKinds> kinds;
   for (const DriverAllocation& a : model.allocations) {
     if (a.device != device) continue;
     if ((a.flags & (kDriverRemote | kDriverHostLocated)) == 0) {
@@ -66,10 +61,10 @@ DriverHistory::DriverHistory(const DriverModel& model, int64_t device) {
     add_life(card, a);
     add_life(owners[a.owner], a);
   }
-  card_ = sum_up(std::move(card));
-  code_ = sum_up(std::move(code));
-  for (auto& [owner, steps] : owners) owners_[owner] = sum_up(std::move(steps));
-  for (size_t i = 0; i < kMemoryKinds; ++i) kinds_[i] = sum_up(std::move(kinds[i]));
+  card_ = sum_of_changes(std::move(card));
+  code_ = sum_of_changes(std::move(code));
+  for (auto& [owner, steps] : owners) owners_[owner] = sum_of_changes(std::move(steps));
+  for (size_t i = 0; i < kMemoryKinds; ++i) kinds_[i] = sum_of_changes(std::move(kinds[i]));
 }
 
 DriverState DriverHistory::state_at(int64_t time_ns) const {

@@ -23,6 +23,12 @@ struct StepSeries {
   bool empty() const { return time_ns.empty(); }
 };
 
+struct StepChange {
+  int64_t time_ns = 0;
+  int64_t bytes = 0;
+};
+StepSeries sum_of_changes(std::vector<StepChange> changes);
+
 class DriverHistory {
  public:
   DriverHistory(const DriverModel& model, int64_t device);

@@ -19,6 +19,11 @@ struct Physical {
   int64_t mappings = 0;
 };
 
+struct Mapped {
+  uint64_t handle = 0;
+  uint32_t index = 0;  // in DriverModel::mappings
+};
+
 class DriverReplay {
  public:
   DriverModel run(std::vector<DriverEvent> events) {
@@ -128,7 +133,9 @@ class DriverReplay {
     const auto it = physical_.find(e.handle);
     if (it == physical_.end()) return;
     ++it->second.mappings;
-    maps_[e.address] = e.handle;
+    maps_[e.address] = {e.handle, static_cast<uint32_t>(model_.mappings.size())};
+    model_.mappings.push_back(
+        {e.address, e.size_bytes, e.time_ns, INT64_MAX, it->second.allocation});
     // The size of an import becomes known when it is mapped.
     DriverAllocation& a = model_.allocations[it->second.allocation];
     if (a.size_bytes == 0) a.size_bytes = e.size_bytes;
@@ -138,7 +145,8 @@ class DriverReplay {
     if (e.kind == MemoryKind::kMulticast) return;
     auto it = maps_.lower_bound(e.address);
     while (it != maps_.end() && it->first - e.address < std::max<uint64_t>(e.size_bytes, 1)) {
-      drop(it->second, e.time_ns, [](Physical& p) { --p.mappings; });
+      model_.mappings[it->second.index].death_ns = e.time_ns;
+      drop(it->second.handle, e.time_ns, [](Physical& p) { --p.mappings; });
       it = maps_.erase(it);
     }
     unmap_seeded(e);
@@ -240,7 +248,7 @@ class DriverReplay {
   DriverModel model_;
   std::map<uint64_t, uint32_t> by_address_;  // -> allocation
   std::map<uint64_t, Physical> physical_;    // by handle
-  std::map<uint64_t, uint64_t> maps_;        // address -> handle
+  std::map<uint64_t, Mapped> maps_;          // by address
   std::map<uint64_t, uint32_t> modules_;     // handle -> allocation
   std::map<int64_t, KindBytes> live_;
   std::map<int64_t, uint64_t> card_;
@@ -253,7 +261,6 @@ bool DriverAllocation::on_card() const {
   switch (kind) {
     case MemoryKind::kDevice:
     case MemoryKind::kPitched:
-    case MemoryKind::kManaged:
     case MemoryKind::kArray:
     case MemoryKind::kStreamOrdered:
     case MemoryKind::kVirtual:

@@ -36,8 +36,18 @@ struct DriverAllocation {
   uint32_t flags = 0;
   MemoryKind kind = MemoryKind::kNone;
 
-  // Whether its bytes are on the card and belong to this process.
+  // Whether its bytes are on the card and belong to this process. Managed memory is where it was
+  // used last, which the driver does not tell.
   bool on_card() const;
+};
+
+// VMM memory at an address.
+struct DriverMapping {
+  uint64_t address = 0;
+  uint64_t size_bytes = 0;
+  int64_t birth_ns = 0;
+  int64_t death_ns = INT64_MAX;
+  uint32_t allocation = 0;  // in DriverModel::allocations
 };
 
 using KindBytes = std::array<uint64_t, kMemoryKinds>;
@@ -49,7 +59,8 @@ struct DriverDevice {
 
 struct DriverModel {
   std::vector<DriverAllocation> allocations;  // by birth
-  std::vector<FailedAllocation> failures;  // by time, without those below
+  std::vector<DriverMapping> mappings;        // by birth
+  std::vector<FailedAllocation> failures;     // by time, without those below
   // After which the framework freed its cache and got the memory, or reported its own failure.
   std::vector<FailedAllocation> handled;
   std::map<int64_t, DriverDevice> devices;

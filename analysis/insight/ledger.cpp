@@ -41,6 +41,16 @@ bool has_step_between(const StepSeries& series, int64_t from_ns, int64_t to_ns) 
   return next != times.end() && *next <= to_ns;
 }
 
+// What was sampled last; or next, if the driver did nothing until then.
+uint64_t sampled_at(const StepSeries& samples, const StepSeries& card, int64_t time_ns) {
+  const auto& times = samples.time_ns;
+  const auto next = std::lower_bound(times.begin(), times.end(), time_ns);
+  if (next == times.end() || has_step_between(card, time_ns + 1, *next)) {
+    return samples.at(time_ns);
+  }
+  return samples.value[static_cast<size_t>(next - times.begin())];
+}
+
 std::optional<MemoryTotals> framework_totals(const ProcessModel& process, int64_t device,
                                              int64_t time_ns) {
   const AllocationHistory* model = process.framework_on(device);
@@ -55,8 +65,10 @@ LedgerSource::LedgerSource(const ProcessModel& process, int64_t device)
     : process_(process),
       device_(device),
       late_(process.driver.began_late.contains(device)),
-      driver_(process.driver, device) {
+      driver_(process.driver, device),
+      residence_(process, device) {
   for (const Counter& c : counters_of(CounterKind::kDeviceUsed)) put(used_, c.time_ns, c.value);
+  for (const Counter& c : counters_of(CounterKind::kReadingAtRest)) at_rest_.push_back(c.time_ns);
   pool_reserved_ = sum_of_latest(CounterKind::kPoolReserved);
   graph_reserved_ = sum_of_latest(CounterKind::kGraphReserved);
   own_ = sum_of_latest(CounterKind::kOwnDevice);
@@ -114,6 +126,15 @@ uint64_t LedgerSource::torch_driver_bytes(const DriverState& state) const {
   return bytes;
 }
 
+// Memory inside PyTorch's segments that was not created by PyTorch.
+uint64_t LedgerSource::inside_of_others(int64_t time_ns) const {
+  uint64_t bytes = 0;
+  for (const auto& [owner, series] : residence_.inside()) {
+    if (process_.names.string(owner) != "torch") bytes += series.at(time_ns);
+  }
+  return bytes;
+}
+
 std::vector<LedgerLine> LedgerSource::recorded_lines(int64_t time_ns,
                                                      const MemoryTotals* exact) const {
   std::vector<LedgerLine> lines;
@@ -123,23 +144,37 @@ std::vector<LedgerLine> LedgerSource::recorded_lines(int64_t time_ns,
   if (totals) {
     // Without the bridge, blocks of a late recording are in segments that were not recorded: then
     // less is reserved than allocated, and the cache of those segments is part of "pre_attach".
-    const uint64_t cached = totals->reserved - std::min(totals->reserved, totals->allocated);
-    lines.push_back({"torch.allocated", static_cast<int64_t>(totals->allocated)});
-    lines.push_back({"torch.cached", static_cast<int64_t>(cached)});
+    const uint64_t reserved = process_.torch_pools.empty()
+                                  ? totals->reserved
+                                  : sampled_at(pool_reserved_, driver_.card(), time_ns);
+    const uint64_t cached = reserved - std::min(reserved, totals->allocated);
+    const uint64_t asleep = residence_.asleep().at(time_ns);
+    const uint64_t asleep_in_use = std::min(residence_.asleep_in_use(time_ns), totals->allocated);
+    const uint64_t asleep_cached = std::min(asleep - std::min(asleep, asleep_in_use), cached);
+    lines.push_back({"torch.allocated", static_cast<int64_t>(totals->allocated - asleep_in_use)});
+    lines.push_back({"torch.cached", static_cast<int64_t>(cached - asleep_cached)});
     // Segments are the lines above; other memory of torch has its own.
-    const uint64_t torch = torch_driver_bytes(driver);
-    add(lines, "torch.other", static_cast<int64_t>(torch - std::min(torch, totals->reserved)));
+    const uint64_t torch = torch_driver_bytes(driver) + inside_of_others(time_ns);
+    const uint64_t resident = totals->reserved - std::min(totals->reserved, asleep);
+    add(lines, "torch.other", static_cast<int64_t>(torch - std::min(torch, resident)));
   }
   for (const auto& [owner, bytes] : driver.card_by_owner) {
     std::string name(process_.names.string(owner));
     if (totals && name == "torch") continue;
-    add(lines, name.empty() ? "unknown" : std::move(name), static_cast<int64_t>(bytes));
+    const auto inside = residence_.inside().find(owner);
+    const uint64_t torchs =
+        totals && inside != residence_.inside().end() ? inside->second.at(time_ns) : 0;
+    add(lines, name.empty() ? "unknown" : std::move(name),
+        static_cast<int64_t>(bytes - std::min(bytes, torchs)));
   }
   const auto cached = [&](const StepSeries& reserved, MemoryKind kind) {
-    const uint64_t held = reserved.at(time_ns);
+    const uint64_t held = sampled_at(reserved, driver_.card(), time_ns);
     return static_cast<int64_t>(held - std::min(held, driver.by_kind[static_cast<size_t>(kind)]));
   };
-  add(lines, "pool.cached", cached(pool_reserved_, MemoryKind::kStreamOrdered));
+  // With the backend cudaMallocAsync, PyTorch's cache is the pool's.
+  if (!totals || process_.torch_pools.empty()) {
+    add(lines, "pool.cached", cached(pool_reserved_, MemoryKind::kStreamOrdered));
+  }
   add(lines, "graph.cached", cached(graph_reserved_, MemoryKind::kGraph));
   add(lines, "tidemark", static_cast<int64_t>(own_.at(time_ns)));
   return lines;
@@ -169,8 +204,9 @@ bool LedgerSource::has_context_at(int64_t time_ns) const {
   return late_ || driver_.card().at(time_ns) != 0;
 }
 
-bool LedgerSource::driver_rests_at(int64_t time_ns) const {
-  return !has_step_between(driver_.card(), time_ns - kAtWorkNs, time_ns + kAtWorkNs);
+bool LedgerSource::driver_rests_at(int64_t reading_ns) const {
+  if (std::binary_search(at_rest_.begin(), at_rest_.end(), reading_ns)) return true;
+  return !has_step_between(driver_.card(), reading_ns - kAtWorkNs, reading_ns + kAtWorkNs);
 }
 
 void LedgerSource::find_constant_part() {
@@ -183,7 +219,9 @@ void LedgerSource::find_constant_part() {
     // Where the driver was at work, the reading may lack any of its allocations of that time.
     const StepSeries& card = driver_.card();
     const uint64_t uncertain =
-        card.at(time_ns) - card.lowest(time_ns - kAtWorkNs, time_ns + kAtWorkNs);
+        driver_rests_at(time_ns)
+            ? 0
+            : card.at(time_ns) - card.lowest(time_ns - kAtWorkNs, time_ns + kAtWorkNs);
     const int64_t rest = rest_of(i) + static_cast<int64_t>(uncertain);
     if (rest < 0 || rest >= least.bytes) continue;
     least = {rest, time_ns};
@@ -224,6 +262,7 @@ Ledger LedgerSource::at(int64_t time_ns, const MemoryTotals* exact) const {
   Ledger ledger;
   ledger.time_ns = time_ns;
   ledger.lines = recorded_lines(time_ns, exact);
+  ledger.not_resident_bytes = residence_.asleep().at(time_ns);
   const std::optional<size_t> reading = usable_reading(time_ns);
   if (!reading) return ledger;
   ledger.reading = {used_.time_ns[*reading], used_.value[*reading]};

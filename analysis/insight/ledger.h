@@ -3,12 +3,16 @@
 // What was recorded (the framework's memory, driver allocations by owner, pools, graphs) is known
 // at any instant. Only the rest comes from NVML, which is read a few times a second: it is what the
 // nearest usable reading found beyond everything that was recorded at the time of that reading. A
-// reading is not usable if the driver was at work around it: it may have an allocation that is not
-// yet recorded, or lack one that is.
+// reading is not usable if the driver was at work around it, unless the recorder made sure that no
+// call overlapped with it: it may have an allocation that is not yet recorded, or lack one that is.
 //
 // The rest is split into other processes, the part present since the first context ("context"), the
 // code loaded since ("code", by the size of its files), and what remains ("unexplained"), which is
 // always shown.
+//
+// Memory that PyTorch counts but that has been unmapped behind its back (analysis/insight/
+// residence.h) is not on the card: "torch.allocated" and "torch.cached" are without it, and it is
+// given beside the lines as "torch.not_resident".
 //
 // A recording that began late did not see earlier allocations: the part of the first reading that
 // is not accounted for, contexts included, is "pre_attach". It can only shrink: when a later
@@ -21,11 +25,14 @@
 #include <vector>
 
 #include "analysis/history/driver_history.h"
+#include "analysis/insight/residence.h"
 #include "proto/rows.h"
 
 namespace tidemark {
 
 struct ProcessModel;
+
+inline constexpr const char* kNotResident = "torch.not_resident";
 
 struct LedgerLine {
   std::string owner;
@@ -42,6 +49,7 @@ struct Ledger {
   int64_t time_ns = 0;
   std::vector<LedgerLine> lines;
   uint64_t device_used_bytes = 0;      // the sum of the lines; 0: they hold only what was recorded
+  uint64_t not_resident_bytes = 0;     // of PyTorch's segments; not part of the lines
   std::optional<CardReading> reading;  // the source of what was not recorded
   bool shared_card = false;            // other processes use it, but how many bytes is not known
 };
@@ -55,6 +63,7 @@ class LedgerSource {
   Ledger at(int64_t time_ns, const MemoryTotals* exact = nullptr) const;
 
   const DriverHistory& driver() const { return driver_; }
+  const Residence& residence() const { return residence_; }
   // NVML's use of the whole card, by all processes.
   const StepSeries& used() const { return used_; }
 
@@ -68,10 +77,11 @@ class LedgerSource {
 
   std::vector<LedgerLine> recorded_lines(int64_t time_ns, const MemoryTotals* exact) const;
   uint64_t torch_driver_bytes(const DriverState& state) const;
+  uint64_t inside_of_others(int64_t time_ns) const;
   // What the reading found beyond other processes and what was recorded then.
   int64_t rest_of(size_t reading) const;
   bool has_context_at(int64_t time_ns) const;
-  bool driver_rests_at(int64_t time_ns) const;
+  bool driver_rests_at(int64_t reading_ns) const;
   std::optional<size_t> usable_reading(int64_t time_ns) const;
   bool others_at(int64_t time_ns, uint64_t used, uint64_t& bytes) const;
   void find_constant_part();
@@ -84,7 +94,9 @@ class LedgerSource {
   int64_t device_;
   bool late_;  // the recording began after the device was in use
   DriverHistory driver_;
+  Residence residence_;
   StepSeries used_;
+  std::vector<int64_t> at_rest_;  // times of readings that no driver call overlapped with
   StepSeries pool_reserved_;
   StepSeries graph_reserved_;
   StepSeries own_;

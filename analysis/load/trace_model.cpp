@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "analysis/history/history_replay.h"
+#include "analysis/load/async_backend.h"
 #include "analysis/load/capture_order.h"
 #include "analysis/load/driver_segments.h"
 #include "analysis/load/event_blocks.h"
@@ -128,6 +129,10 @@ class ProcessLoader {
       std::erase_if(segments_,
                     [&](const FrameworkEvent& e) { return with_state.contains(e.device); });
     }
+    if (p.info.source == Source::kCapture && !has_framework_events()) {
+      p.torch_pools = pools_of_torch(driver_events, p.names);
+      if (index_ == nullptr) async_events_ = async_backend_events(driver_events, p);
+    }
     p.driver = build_driver_model(std::move(driver_events));
     p.rules = rules_of(p);
     if (index_ != nullptr) {
@@ -140,11 +145,18 @@ class ProcessLoader {
       read_kernels(p);
       load_events(p);
     }
+    if (!p.torch_pools.empty()) apply_pool_marks(p);
     set_aside_handled_refusals(p);
     return p;
   }
 
  private:
+  bool has_framework_events() const {
+    const auto& blocks = reader_.blocks_of(id_);
+    return std::any_of(blocks.begin(), blocks.end(),
+                       [](const BlockRef& ref) { return ref.kind == BlockKind::kFrameworkEvents; });
+  }
+
   void load_events(ProcessModel& p) {
     for (const BlockRef& ref : reader_.blocks_of(id_)) {
       if (ref.kind == BlockKind::kFrameworkEvents) event_blocks_.push_back(ref);
@@ -272,6 +284,7 @@ class ProcessLoader {
       }
       replay_of(event.device, p.rules).apply(event);
     };
+    for (const FrameworkEvent& event : async_events_) take(event);
     EventBlocks blocks(reader_, event_blocks_);
     // A snapshot lists its events in their true order, but with coarser times.
     if (p.info.source != Source::kCapture) {
@@ -304,7 +317,8 @@ class ProcessLoader {
   BlockDecoder walk_{reader_};
   Damage event_damage_;
   std::vector<BlockRef> event_blocks_;
-  std::vector<FrameworkEvent> segments_;  // of an allocator that does not report them
+  std::vector<FrameworkEvent> segments_;      // of an allocator that does not report them
+  std::vector<FrameworkEvent> async_events_;  // of the backend cudaMallocAsync
   std::map<int64_t, SeedState> seeds_;
   std::map<int64_t, HistoryReplay> replays_;
   std::set<int64_t> accepted_;  // devices

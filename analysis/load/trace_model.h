@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,6 +28,9 @@ struct ProcessModel {
   AllocatorRules rules;
   std::vector<AllocationHistory> framework;  // one per device that saw events or state
   DriverModel driver;
+  // The driver's pools that PyTorch's tensors are in (the backend cudaMallocAsync); see
+  // analysis/load/async_backend.h.
+  std::set<uint32_t> torch_pools;
   std::vector<OutOfMemory> ooms;  // in order of time
   std::vector<Counter> counters;  // in order of time
   std::vector<Mark> marks;

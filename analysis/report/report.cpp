@@ -156,6 +156,11 @@ void add_instant(DeviceReport& d, const DeviceEvidence& evidence, const ReportOp
   const Dictionary& names = evidence.process->names;
   d.at_ns = state.time_ns;
   d.at_totals = state.totals;
+  // With the backend cudaMallocAsync, the driver's mark includes frees that were still on their
+  // way.
+  if (state.event == model.allocated_peak.event && !evidence.process->torch_pools.empty()) {
+    d.at_totals.allocated = model.allocated_peak.bytes;
+  }
   d.categories = shares_by_category(model, state, evidence.categories);
   d.stacks = shares_by_stack(model, state, names, options.stacks);
   d.sizes = shares_by_size(model, state);
@@ -426,6 +431,7 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
     rank.pid = process.info.pid;
     rank.cupti = setting_of(process, "cupti_subscription");
     rank.loss = loss_of(process);
+    rank.pinned = pinned_memory(process, options.stacks);
     report.events += memory_events(process);
     for (; next != evidence.devices.end() && next->process == &process; ++next) {
       rank.devices.push_back(device_report(*next, options, model.start_ns));

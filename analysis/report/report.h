@@ -18,6 +18,7 @@
 #include "analysis/insight/limit.h"
 #include "analysis/insight/peak.h"
 #include "analysis/insight/phases.h"
+#include "analysis/insight/pinned.h"
 #include "analysis/load/trace_model.h"
 #include "analysis/ranks/ranks.h"
 
@@ -124,6 +125,7 @@ struct RankReport {
   std::string cupti;  // whether the recorder had it alone or shared it; empty: not used
   LossReport loss;
   std::vector<DeviceReport> devices;
+  PinnedMemory pinned;
 };
 
 struct Report {

@@ -165,6 +165,9 @@ Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
                                const WhatIfOptions& options) {
   const AllocationHistory* model = process.framework_on(device);
   if (Status ok = check_replayable(model, device); !ok) return ok.error();
+  if (!process.torch_pools.empty()) {
+    return Error{"the backend cudaMallocAsync has no allocator of its own to replay"};
+  }
   WhatIf w;
   const Device* card = process.device(device);
   w.card_bytes_ = options.card_bytes != 0 ? options.card_bytes

@@ -12,6 +12,7 @@
 
 #include "collector/pickle/reader.h"
 #include "collector/snapshot/event_encoder.h"
+#include "collector/snapshot/host_traces.h"
 #include "collector/snapshot/name_writer.h"
 #include "collector/snapshot/snapshot_entry.h"
 #include "proto/base/version.h"
@@ -39,8 +40,9 @@ constexpr std::array<std::string_view, 12> kSegmentKeys = {
     "stream", "segment_type", "segment_pool_id", "is_expandable",  "frames",      "blocks"};
 constexpr std::array<std::string_view, 6> kBlockKeys = {"address", "size",   "requested_size",
                                                         "state",   "frames", "history"};
-constexpr std::array<std::string_view, 4> kRootKeys = {
-    "segments", "device_traces", "allocator_settings", "external_annotations"};
+constexpr std::array<std::string_view, 6> kRootKeys = {"segments",           "device_traces",
+                                                       "allocator_settings", "external_annotations",
+                                                       "host_segments",      "host_traces"};
 
 constexpr int64_t kMaxMicroseconds = INT64_MAX / 1000;
 constexpr size_t kMostDevices = 128;  // c10::DeviceIndex is an int8_t
@@ -94,6 +96,10 @@ class SnapshotImporter {
       write_annotation(a);
     }
     for (const PickleValue segment : doc_.items(segments)) write_segment(segment);
+    const HostImport host =
+        import_host_memory(doc_, writer_, [this](PickleValue frames) { return stack_of(frames); });
+    summary_.events += host.events;
+    summary_.skipped += host.skipped;
     write_health();
     return summary_;
   }
@@ -164,6 +170,10 @@ class SnapshotImporter {
         continue;
       }
       reader.read(doc_, entry);
+      if (is_note(reader)) {
+        write_note_on_tensor(device, reader);
+        continue;
+      }
       FrameworkEvent event{};
       event.action = action_of(reader.get(EntryKey::kAction));
       const auto bytes = doc_.as_u64(reader.get(EntryKey::kSize));
@@ -185,6 +195,29 @@ class SnapshotImporter {
       last_ns_ = std::max(last_ns_, event.time_ns);
       note_unknown_keys(entry, kEntryKeys);
     }
+  }
+
+  // torch.cuda.memory._annotate_tensor (2.14): a text about a block, which changes nothing.
+  bool is_note(const EntryReader& reader) const {
+    return doc_.as_string(reader.get(EntryKey::kAction)).value_or("") == "annotate";
+  }
+
+  void write_note_on_tensor(int64_t device, const EntryReader& reader) {
+    const auto us = doc_.as_i64(reader.get(EntryKey::kTime));
+    const auto text = doc_.as_string(reader.get(EntryKey::kMetadata));
+    if (!us || *us < 0 || *us > kMaxMicroseconds || !text) {
+      ++summary_.skipped;
+      return;
+    }
+    Mark mark{};
+    mark.time_ns = *us * 1000;
+    mark.device = device;
+    mark.name = names_.string(*text);
+    mark.domain = names_.string("torch annotate");
+    mark.phase = MarkPhase::kInstant;
+    mark.kind = MarkKind::kUser;
+    writer_.append(mark);
+    last_ns_ = std::max(last_ns_, mark.time_ns);
   }
 
   void fill_event(FrameworkEvent& event, const EntryReader& reader) {

@@ -17,7 +17,7 @@ struct SampledCounter {
 };
 
 // One entry per kind of sample.
-constexpr std::array<SampledCounter, 14> kSampledCounters = {{
+constexpr std::array<SampledCounter, 16> kSampledCounters = {{
     {CounterKind::kDeviceUsed, "device used", false},
     {CounterKind::kDeviceFree, "device free", false},
     {CounterKind::kDeviceReserved, "device reserved by the driver", false},
@@ -32,6 +32,8 @@ constexpr std::array<SampledCounter, 14> kSampledCounters = {{
     {CounterKind::kHostPinned, "host pinned", true},
     {CounterKind::kOwnDevice, "tidemark's own (device)", false},
     {CounterKind::kOwnHost, "tidemark's own (host)", true},
+    {CounterKind::kTorchPinned, "torch pinned host memory", true},
+    {CounterKind::kTorchPinnedInUse, "torch pinned host memory in use", true},
 }};
 
 const SampledCounter* sampled_counter(CounterKind kind) {

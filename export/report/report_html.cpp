@@ -69,6 +69,9 @@ class Page {
     list("Ranks", rank_lines(report_.comparison, report_.start_ns));
     for (const RankReport& rank : report_.ranks) {
       for (const DeviceReport& d : rank.devices) device(rank, d);
+      if (is_worth_saying(rank.pinned)) {
+        html_.element("p", pinned_text(rank.pinned, report_.start_ns));
+      }
     }
     html_.raw("</body></html>\n");
     return std::move(html_).take();
@@ -148,6 +151,9 @@ class Page {
     for (const LedgerLine& item : d.ledger.lines) {
       const auto bytes = static_cast<uint64_t>(std::max<int64_t>(0, item.bytes));
       html_.row(size_text(bytes), percent_text(bytes, d.ledger.device_used_bytes), item.owner);
+    }
+    if (d.ledger.not_resident_bytes != 0) {
+      html_.row(size_text(d.ledger.not_resident_bytes), "not on the card", kNotResident);
     }
     html_.raw("</table>\n");
     if (d.ledger.reading) html_.element("p", reading_text(d.ledger), "dim");

@@ -46,6 +46,13 @@ void put_ledger(JsonWriter& json, const DeviceReport& device) {
     json.field("bytes", line.bytes);
     json.end_object();
   }
+  if (device.ledger.not_resident_bytes != 0) {
+    json.begin_object();
+    json.field("owner", kNotResident);
+    json.field("bytes", device.ledger.not_resident_bytes);
+    json.field("on_card", false);
+    json.end_object();
+  }
   json.end_array();
 }
 
@@ -267,6 +274,34 @@ void put_device(JsonWriter& json, const DeviceReport& device) {
   json.end_object();
 }
 
+void put_pinned(JsonWriter& json, const PinnedMemory& pinned) {
+  json.key("pinned");
+  json.begin_object();
+  put_peak(json, "driver_peak", pinned.driver_peak);
+  json.key("torch");
+  if (pinned.torch) {
+    json.begin_object();
+    json.field("time_ns", pinned.torch->time_ns);
+    json.field("held_bytes", pinned.torch->held_bytes);
+    json.field("in_use_bytes", pinned.torch->in_use_bytes);
+    json.field("cached_bytes", pinned.torch->cached_bytes());
+    json.end_object();
+  } else {
+    json.null();
+  }
+  json.key("by_stack");
+  json.begin_array();
+  for (const StackShare& share : pinned.stacks) {
+    json.begin_object();
+    json.field("bytes", share.bytes);
+    json.field("count", share.count);
+    put_frames(json, share.frames);
+    json.end_object();
+  }
+  json.end_array();
+  json.end_object();
+}
+
 void put_rank(JsonWriter& json, const RankReport& rank, const Damage& damage) {
   json.begin_object();
   json.field("rank", rank.rank);
@@ -292,6 +327,7 @@ void put_rank(JsonWriter& json, const RankReport& rank, const Damage& damage) {
   json.begin_array();
   for (const DeviceReport& device : rank.devices) put_device(json, device);
   json.end_array();
+  put_pinned(json, rank.pinned);
   json.end_object();
 }
 

@@ -36,6 +36,7 @@ class TextReport {
     ranks();
     for (const RankReport& rank : report_.ranks) {
       for (const DeviceReport& d : rank.devices) device(rank, d);
+      pinned(rank.pinned);
     }
     no_device();
     return std::move(out_);
@@ -295,6 +296,10 @@ class TextReport {
       line(fmt::format("    {:>10}  {:>7}  {}", size_text(bytes),
                        summed ? percent_text(bytes, l.device_used_bytes) : "", item.owner));
     }
+    if (l.not_resident_bytes != 0) {
+      line(fmt::format("    {:>10}  {:>7}  {}: unmapped, not on the card",
+                       size_text(l.not_resident_bytes), "", kNotResident));
+    }
     if (summed && l.lines.back().bytes > int64_t{64} << 20) {
       line(dim(
           "    unexplained: the driver's rounding, local memory of kernels, lazily loaded code,"));
@@ -302,6 +307,17 @@ class TextReport {
     }
     if (l.shared_card && summed) {
       line(yellow("    ! shared card: the share of other processes is not known"));
+    }
+  }
+
+  void pinned(const PinnedMemory& p) {
+    constexpr size_t kLines = 3;
+    if (!is_worth_saying(p)) return;
+    line();
+    line("  " + pinned_text(p, report_.start_ns));
+    for (size_t i = 0; i < std::min(p.stacks.size(), kLines); ++i) {
+      line(fmt::format("    {:>10}  {}", size_text(p.stacks[i].bytes),
+                       clipped(headline_of(p.stacks[i].frames), 16)));
     }
   }
 

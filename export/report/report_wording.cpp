@@ -37,4 +37,21 @@ std::string reading_text(const Ledger& ledger) {
                      size_text(ledger.reading->used_bytes));
 }
 
+bool is_worth_saying(const PinnedMemory& pinned) {
+  constexpr uint64_t kMuch = uint64_t{256} << 20;
+  return pinned.driver_peak.bytes >= kMuch;
+}
+
+std::string pinned_text(const PinnedMemory& pinned, int64_t start_ns) {
+  std::string text =
+      fmt::format("Pinned host memory: {} at the peak ({})", size_text(pinned.driver_peak.bytes),
+                  offset_text(pinned.driver_peak.time_ns - start_ns));
+  if (pinned.torch) {
+    text += fmt::format("; PyTorch's allocator held {}, of which {} in use and {} cached",
+                        size_text(pinned.torch->held_bytes), size_text(pinned.torch->in_use_bytes),
+                        size_text(pinned.torch->cached_bytes()));
+  }
+  return text;
+}
+
 }  // namespace tidemark

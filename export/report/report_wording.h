@@ -18,4 +18,8 @@ std::string oom_text(const OomReport& oom);
 // Which lines of the ledger were recorded, and when the card was read for the others.
 std::string reading_text(const Ledger& ledger);
 
+// Pinned host memory: what the driver pinned, and what PyTorch's allocator has of it.
+bool is_worth_saying(const PinnedMemory& pinned);
+std::string pinned_text(const PinnedMemory& pinned, int64_t start_ns);
+
 }  // namespace tidemark

@@ -99,6 +99,8 @@ void kernel_task(void*) noexcept {
 }
 
 void device_task(void*) noexcept {
+  answer_request();
+  sample_pools();
   // A failed allocation may ask for a reading before the first regular round.
   if (!sample_device_memory() && readings_expected()) driver_round();
 }

@@ -18,6 +18,7 @@
 #include "injector/recorder/recorder.h"
 #include "injector/sampling/fresh_reading.h"
 #include "injector/sampling/nvml_sampler.h"
+#include "injector/sampling/pool_marks.h"
 #include "injector/stacks/unwinder.h"
 #include "injector/torch/hooks.h"
 
@@ -124,7 +125,28 @@ void retire_object(uint32_t id, const void* params) {
   }
 }
 
+// A reading of the card that overlaps with a call is taken again. So the count goes up before the
+// time of ENTER and after the time of EXIT is taken.
+void count_enter() {
+  if (capture_thread.own_depth > 0) return;
+  ++capture_thread.driver_calls;
+  driver_objects().calls.enter();
+}
+
+// If we attached between ENTER and EXIT, there was no ENTER.
+void count_exit() {
+  if (capture_thread.own_depth > 0 || capture_thread.driver_calls == 0) return;
+  --capture_thread.driver_calls;
+  driver_objects().calls.leave();
+}
+
 void enter_call(uint32_t id, const CUpti_CallbackData& data) {
+  if (id == CBID_cuMemPoolSetAttribute && data.functionParams != nullptr &&
+      capture_thread.own_depth == 0) {
+    const auto* params = static_cast<const cuMemPoolSetAttribute_params*>(data.functionParams);
+    save_marks_before_reset(static_cast<uint32_t>(params->attr));
+  }
+  count_enter();
   capture_thread.graph_node_made = false;
   if (!counts_from_enter(id)) return;
   if (data.correlationData != nullptr) *data.correlationData = static_cast<uint64_t>(now_ns());
@@ -150,6 +172,7 @@ void follow_up(const DriverCall& call, const DriverEvent& event) {
   if (call.size_missing && !objects.imports.add(event)) {
     recorder().count_dropped(BlockKind::kDriverEvents, 1);
   }
+  if (objects.live.note(event)) ask_for_reading();
   if (event.operation == DriverOperation::kPoolDestroy) objects.pools.forget(event.handle);
   if (event.kind == MemoryKind::kGraph && event.operation != DriverOperation::kGraphLaunch) {
     objects.devices.note_graph_memory(event.device);
@@ -185,8 +208,9 @@ int64_t time_of(uint32_t id, const CUpti_CallbackData& data, int64_t now) {
 }
 
 void leave_call(uint32_t id, const CUpti_CallbackData& data) {
-  if (data.functionReturnValue == nullptr) return;
   const int64_t now = now_ns();
+  count_exit();
+  if (data.functionReturnValue == nullptr) return;
   const auto result = *static_cast<const CUresult*>(data.functionReturnValue);
   DriverCall call = decode_driver_call(id, data.functionParams, result);
   DriverEvent& event = call.event;

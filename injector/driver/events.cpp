@@ -42,6 +42,7 @@ constexpr Watched kWatched[] = {
     {CBID_cuMemPoolCreate, decode_pools, false},
     {CBID_cuMemPoolDestroy, decode_pools, true},
     {CBID_cuMemPoolTrimTo, decode_pools, false},
+    {CBID_cuMemPoolSetAttribute, decode_pools, false},
     {CBID_cuMemPoolExportToShareableHandle, decode_pools, false},
     {CBID_cuMemPoolImportFromShareableHandle, decode_pools, false},
     {CBID_cuDeviceSetMemPool, decode_pools, false},

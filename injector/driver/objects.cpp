@@ -39,6 +39,8 @@ void DriverObjects::clear() noexcept {
   contexts.clear();
   pools.clear();
   imports.clear();
+  live.clear();
+  calls.clear();
   driver_ready.store(false);
 }
 

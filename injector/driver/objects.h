@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "injector/driver/live_total.h"
 #include "proto/rows.h"
 
 namespace tidemark::injector {
@@ -24,6 +25,13 @@ class DeviceUse {
   // True for the first allocation on the device.
   bool note_allocation(int64_t device) noexcept { return set(allocated_, device); }
   void note_graph_memory(int64_t device) noexcept { set(graph_, device); }
+  // Its size, as CUDA reports it; 0 until the task thread has asked.
+  uint64_t total_bytes(int64_t device) const noexcept {
+    return valid(device) ? total_[static_cast<size_t>(device)].load(std::memory_order_relaxed) : 0;
+  }
+  void set_total_bytes(int64_t device, uint64_t bytes) noexcept {
+    if (valid(device)) total_[static_cast<size_t>(device)].store(bytes, std::memory_order_relaxed);
+  }
   bool used(int64_t device) const noexcept { return has(used_, device); }
   bool has_graph_memory(int64_t device) const noexcept { return has(graph_, device); }
   void clear() noexcept {
@@ -50,6 +58,7 @@ class DeviceUse {
   std::atomic<uint64_t> used_{0};
   std::atomic<uint64_t> allocated_{0};
   std::atomic<uint64_t> graph_{0};
+  std::array<std::atomic<uint64_t>, kMaxDevices> total_{};
 };
 
 // Contexts by CUPTI's id, which is never reused.
@@ -186,6 +195,8 @@ struct DriverObjects {
   ContextTable contexts;
   PoolTable pools;
   PendingImports imports;
+  LiveTotal live;
+  DriverCalls calls;
   std::atomic<bool> driver_ready{false};  // cuInit has finished
 
   void clear() noexcept;

@@ -39,6 +39,11 @@ struct DriverFunctions {
   cuDeviceGetGraphMemAttribute_fn graph_attribute = nullptr;
   cuMemGetAddressRange_v2_fn address_range = nullptr;
   cuPointerGetAttribute_fn pointer_attribute = nullptr;
+  cuDevicePrimaryCtxRetain_fn primary_retain = nullptr;
+  cuDevicePrimaryCtxRelease_v2_fn primary_release = nullptr;
+  cuCtxPushCurrent_v2_fn push_context = nullptr;
+  cuCtxPopCurrent_v2_fn pop_context = nullptr;
+  cuMemGetInfo_v2_fn memory_info = nullptr;
   bool loaded = false;
 };
 
@@ -73,6 +78,11 @@ bool load_driver() {
   find(library, "cuDeviceGetGraphMemAttribute", f.graph_attribute);
   find(library, "cuMemGetAddressRange_v2", f.address_range);
   find(library, "cuPointerGetAttribute", f.pointer_attribute);
+  find(library, "cuDevicePrimaryCtxRetain", f.primary_retain);
+  find(library, "cuDevicePrimaryCtxRelease_v2", f.primary_release);
+  find(library, "cuCtxPushCurrent_v2", f.push_context);
+  find(library, "cuCtxPopCurrent_v2", f.pop_context);
+  find(library, "cuMemGetInfo_v2", f.memory_info);
   f.loaded = f.device_count != nullptr && f.device_get != nullptr;
   return f.loaded;
 }
@@ -116,6 +126,7 @@ void describe_device(int64_t ordinal) {
   if (!ask_device(ordinal, device, facts)) return;
   g_described[static_cast<size_t>(ordinal)] = true;
   const auto& [name, uuid, bus, total] = facts;
+  driver_objects().devices.set_total_bytes(ordinal, total);
   Recorder& out = recorder();
   const char* prefix = attach_nvml_device(ordinal, uuid, bus);
   if (nvml_started() && prefix == nullptr) {
@@ -174,17 +185,59 @@ void learn_default_pools() {
   }
 }
 
-void sample_graph_memory(int64_t device) {
-  cuuint64_t used = 0;
-  cuuint64_t reserved = 0;
-  const auto ordinal = static_cast<CUdevice>(device);
-  if (g_driver.graph_attribute(ordinal, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &used) ||
-      g_driver.graph_attribute(ordinal, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &reserved)) {
-    return;
+// A value is recorded when it has changed since the last sample of the same counter.
+class Unchanged {
+ public:
+  bool note(uint64_t subject, CounterKind kind, uint64_t value) {
+    Last& last = last_[(subject * 31 + static_cast<uint64_t>(kind)) % last_.size()];
+    const Last now{subject, value, kind};
+    if (last == now) return true;
+    last = now;
+    return false;
   }
-  const int64_t now = now_ns();
-  recorder().record(Counter{now, used, 0, device, CounterKind::kGraphUsed});
-  recorder().record(Counter{now, reserved, 0, device, CounterKind::kGraphReserved});
+  void clear() { last_.fill({}); }
+
+ private:
+  struct Last {
+    uint64_t subject = 0;
+    uint64_t value = 0;
+    CounterKind kind = CounterKind::kNone;
+    bool operator==(const Last&) const = default;
+  };
+  std::array<Last, 1024> last_{};
+};
+Unchanged g_unchanged;
+
+void record_sample(int64_t now, CounterKind kind, int64_t device, uint64_t value,
+                   uint64_t subject = 0) {
+  const uint64_t key = subject != 0 ? subject : ~static_cast<uint64_t>(device);
+  if (g_unchanged.note(key, kind, value)) return;
+  recorder().record(Counter{now, value, subject, device, kind});
+}
+
+void sample_graph_memory(int64_t device) {
+  const auto ordinal = static_cast<CUdevice>(device);
+  const auto sample = [&](CUgraphMem_attribute attribute, CounterKind kind) {
+    cuuint64_t value = 0;
+    if (g_driver.graph_attribute(ordinal, attribute, &value) != CUDA_SUCCESS) return;
+    record_sample(now_ns(), kind, device, value);
+  };
+  sample(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, CounterKind::kGraphUsed);
+  sample(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, CounterKind::kGraphReserved);
+  sample(CU_GRAPH_MEM_ATTR_USED_MEM_HIGH, CounterKind::kGraphUsedHigh);
+  sample(CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH, CounterKind::kGraphReservedHigh);
+}
+
+void sample_pool(CUmemoryPool pool, uint32_t id, int64_t device) {
+  const auto sample = [&](CUmemPool_attribute attribute, CounterKind kind) {
+    cuuint64_t value = 0;
+    if (g_driver.pool_attribute(pool, attribute, &value) != CUDA_SUCCESS) return;
+    record_sample(now_ns(), kind, device, value, id);
+  };
+  sample(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, CounterKind::kPoolReserved);
+  sample(CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CounterKind::kPoolUsed);
+  sample(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, CounterKind::kPoolReservedHigh);
+  sample(CU_MEMPOOL_ATTR_USED_MEM_HIGH, CounterKind::kPoolUsedHigh);
 }
 
 void record_versions() {
@@ -223,16 +276,7 @@ void sample_pools() noexcept {
   learn_default_pools();
   if (g_driver.pool_attribute != nullptr) {
     driver_objects().pools.for_each_living([](uint64_t handle, uint32_t id, int64_t device) {
-      const auto pool = reinterpret_cast<CUmemoryPool>(static_cast<uintptr_t>(handle));
-      cuuint64_t reserved = 0;
-      cuuint64_t used = 0;
-      if (g_driver.pool_attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) ||
-          g_driver.pool_attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used)) {
-        return;
-      }
-      const int64_t now = now_ns();
-      recorder().record(Counter{now, reserved, id, device, CounterKind::kPoolReserved});
-      recorder().record(Counter{now, used, id, device, CounterKind::kPoolUsed});
+      sample_pool(reinterpret_cast<CUmemoryPool>(static_cast<uintptr_t>(handle)), id, device);
     });
   }
   if (g_driver.graph_attribute == nullptr) return;
@@ -262,6 +306,29 @@ void look_for_used_devices() noexcept {
   for (int64_t device = 0; device < static_cast<int64_t>(kMaxDevices); ++device) {
     if ((devices >> device & 1) != 0) driver_objects().devices.note(device);
   }
+}
+
+// The context exists, so retaining it creates none, and it is not kept.
+bool ask_device_memory(int64_t device, uint64_t& free_bytes, uint64_t& total_bytes) noexcept {
+  const OwnScope own;
+  if ((devices_with_context() >> device & 1) == 0) return false;
+  const DriverFunctions& f = g_driver;
+  if (f.primary_retain == nullptr || f.primary_release == nullptr || f.push_context == nullptr ||
+      f.pop_context == nullptr || f.memory_info == nullptr) {
+    return false;
+  }
+  const auto ordinal = static_cast<CUdevice>(device);
+  CUcontext context = nullptr;
+  if (f.primary_retain(&context, ordinal) != CUDA_SUCCESS) return false;
+  size_t free = 0;
+  size_t total = 0;
+  const bool current = f.push_context(context) == CUDA_SUCCESS;
+  const bool known = current && f.memory_info(&free, &total) == CUDA_SUCCESS;
+  if (current) f.pop_context(&context);
+  f.primary_release(ordinal);
+  free_bytes = free;
+  total_bytes = total;
+  return known && total != 0;
 }
 
 bool driver_is_initialised() noexcept {
@@ -296,6 +363,7 @@ void record_existing_contexts() noexcept {
 void reset_driver_queries() noexcept {
   g_described.fill(false);
   g_version_recorded = false;
+  g_unchanged.clear();
 }
 
 }  // namespace tidemark::injector

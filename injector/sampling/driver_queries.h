@@ -33,6 +33,10 @@ void record_existing_contexts() noexcept;
 // nothing is new. True if there was a new device.
 bool query_driver() noexcept;
 
+// What cuMemGetInfo says of a device on which this process has a primary context; false without
+// one. For cards whose memory NVML does not report, because they share the host's.
+bool ask_device_memory(int64_t device, uint64_t& free_bytes, uint64_t& total_bytes) noexcept;
+
 // Counter rows for pools and graph memory that are in use.
 void sample_pools() noexcept;
 

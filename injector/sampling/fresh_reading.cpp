@@ -14,6 +14,8 @@ namespace {
 constexpr uint32_t kPatienceMs = 10;
 constexpr int64_t kWaitsPerSecondNs = 50'000'000;
 
+constexpr int64_t kPauseMs = 4;  // between readings on request
+
 using Task = void (*)(void*) noexcept;
 std::atomic<Task> g_task{nullptr};
 
@@ -36,20 +38,47 @@ class WaitingTime {
 };
 WaitingTime g_waiting_time;
 
+std::atomic<bool> g_asked{false};
+int64_t g_answered_ms = 0;  // task thread
+
 }  // namespace
 
 void read_on_request(Task task) noexcept {
   g_task.store(task, std::memory_order_release);
 }
 
+void ask_for_reading() noexcept {
+  const Task task = g_task.load(std::memory_order_acquire);
+  if (task == nullptr || !readings_expected()) return;
+  if (g_asked.exchange(true)) return;
+  recorder().run_task_soon(task);
+}
+
+void answer_request() noexcept {
+  if (!g_asked.load()) return;
+  static const std::atomic<uint32_t> nobody{0};
+  const int64_t left = g_answered_ms + kPauseMs - monotonic_ms();
+  if (left > 0) wait_while(nobody, 0, static_cast<uint32_t>(std::min(left, kPauseMs)));
+  g_answered_ms = monotonic_ms();
+  g_asked.store(false);  // what is allocated from here on asks again
+}
+
+bool may_wait() noexcept {
+  return g_waiting_time.is_left();
+}
+
+void waited(int64_t ns) noexcept {
+  g_waiting_time.spend(std::max<int64_t>(ns, 0));
+}
+
 DeviceMemory fresh_device_memory(int64_t device) noexcept {
   const Task task = g_task.load(std::memory_order_acquire);
-  if (task != nullptr && readings_expected() && g_waiting_time.is_left()) {
+  if (task != nullptr && readings_expected() && may_wait()) {
     const int64_t start_ns = now_ns();
     const uint32_t seen = readings_so_far();
     recorder().run_task_soon(task);
     wait_for_reading(seen, kPatienceMs);
-    g_waiting_time.spend(std::max<int64_t>(now_ns() - start_ns, 0));
+    waited(now_ns() - start_ns);
   }
   return latest_device_memory(device);
 }

@@ -117,6 +117,12 @@ bool NvmlLibrary::read_memory(nvmlDevice_t device, DeviceMemory& out) const noex
   return true;
 }
 
+bool NvmlLibrary::reports_memory(nvmlDevice_t device) const noexcept {
+  const ForeignCall foreign;
+  nvmlMemory_t memory{};
+  return memory_ == nullptr || memory_(device, &memory) != NVML_ERROR_NOT_SUPPORTED;
+}
+
 bool NvmlLibrary::list_processes(nvmlDevice_t device, ListedProcess* out, size_t capacity,
                                  size_t& count) const noexcept {
   const ForeignCall foreign;

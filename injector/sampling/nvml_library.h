@@ -21,6 +21,8 @@ class NvmlLibrary {
   bool find_device(const char* uuid, nvml::nvmlDevice_t& out) const noexcept;
   bool find_device_on_bus(const char* bus_id, nvml::nvmlDevice_t& out) const noexcept;
   bool read_memory(nvml::nvmlDevice_t device, DeviceMemory& out) const noexcept;
+  // Whether the device has memory that NVML reports; not if it shares the host's.
+  bool reports_memory(nvml::nvmlDevice_t device) const noexcept;
   // Compute processes on the device. False: not supported or not permitted.
   bool list_processes(nvml::nvmlDevice_t device, ListedProcess* out, size_t capacity,
                       size_t& count) const noexcept;

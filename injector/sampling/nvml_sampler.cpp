@@ -11,6 +11,7 @@
 #include "injector/process/tool_thread.h"
 #include "injector/recorder/process_rows.h"
 #include "injector/recorder/recorder.h"
+#include "injector/sampling/driver_queries.h"
 #include "injector/sampling/nvml_library.h"
 
 namespace tidemark::injector {
@@ -18,6 +19,7 @@ namespace {
 
 struct SampledDevice {
   nvml::nvmlDevice_t handle = nullptr;
+  bool from_driver = false;       // NVML knows the device, but not its memory
   uint64_t used_when_listed = 0;  // of the card, when its processes were last listed
   bool lost_said = false;
   bool shared_said = false;
@@ -48,8 +50,26 @@ void record_counter(int64_t time, CounterKind kind, int64_t device, uint64_t val
   recorder().record(Counter{time, value, subject, device, kind});
 }
 
+bool read_memory(int64_t device, const SampledDevice& sampled, DeviceMemory& memory) {
+  if (!sampled.from_driver) return g_nvml.read_memory(sampled.handle, memory);
+  memory = {};
+  if (!ask_device_memory(device, memory.free_bytes, memory.total_bytes)) return false;
+  memory.used_bytes = memory.total_bytes - memory.free_bytes;
+  return true;
+}
+
+// A card that shares the host's memory: NVML reports none.
+void use_driver(int64_t device, SampledDevice& sampled) {
+  sampled.from_driver = true;
+  char detail[112];
+  std::snprintf(detail, sizeof detail,
+                "nvml: no memory use of device %d; that of cuMemGetInfo is recorded",
+                static_cast<int>(device));
+  recorder().report(HealthKind::kSourceMissing, 0, detail);
+}
+
 bool read_device(int64_t device, SampledDevice& sampled, DeviceMemory& memory) {
-  if (g_nvml.read_memory(sampled.handle, memory)) {
+  if (read_memory(device, sampled, memory)) {
     LatestMemory& latest = g_latest[static_cast<size_t>(device)];
     latest.total.store(memory.total_bytes, std::memory_order_relaxed);
     latest.reserved.store(memory.reserved_bytes, std::memory_order_relaxed);
@@ -57,7 +77,7 @@ bool read_device(int64_t device, SampledDevice& sampled, DeviceMemory& memory) {
     latest.used.store(memory.used_bytes, std::memory_order_relaxed);
     return true;
   }
-  if (!sampled.lost_said) {
+  if (!sampled.lost_said && !sampled.from_driver) {
     sampled.lost_said = true;
     char detail[80];
     std::snprintf(detail, sizeof detail, "nvml: device %d does not respond",
@@ -65,6 +85,22 @@ bool read_device(int64_t device, SampledDevice& sampled, DeviceMemory& memory) {
     recorder().report(HealthKind::kSourceMissing, 0, detail);
   }
   return false;
+}
+
+// A reading during which the driver was at work may lack what was allocated just then. It is taken
+// again, but not for ever. `at_rest`: no driver call of this process ran meanwhile.
+bool read_at_rest(int64_t device, SampledDevice& sampled, DeviceMemory& memory, int64_t& time_ns,
+                  bool& at_rest) {
+  constexpr int kMostReadings = 3;
+  const DriverCalls& calls = driver_objects().calls;
+  at_rest = false;
+  for (int i = 0; i < kMostReadings && !at_rest; ++i) {
+    const DriverCalls::Count before = calls.now();
+    if (!read_device(device, sampled, memory)) return false;
+    time_ns = now_ns();
+    at_rest = before.at_rest() && calls.now() == before;
+  }
+  return true;
 }
 
 void say_shared(int64_t device, SampledDevice& sampled, size_t processes) {
@@ -145,7 +181,13 @@ const char* attach_nvml_device(int64_t device, std::string_view uuid_text,
     known_as = "GPU-";
   }
   DeviceMemory memory;
-  if (known_as == nullptr || !read_device(device, sampled, memory)) sampled.handle = nullptr;
+  if (known_as == nullptr) {
+    sampled.handle = nullptr;
+  } else if (!g_nvml.reports_memory(sampled.handle)) {
+    use_driver(device, sampled);
+  } else if (!read_device(device, sampled, memory)) {
+    sampled.handle = nullptr;
+  }
   return known_as;
 }
 
@@ -183,9 +225,11 @@ bool sample_device_memory() noexcept {
   for (int64_t device = 0; device < static_cast<int64_t>(kMaxDevices); ++device) {
     SampledDevice& sampled = g_devices[static_cast<size_t>(device)];
     DeviceMemory memory;
-    if (sampled.handle == nullptr || !read_device(device, sampled, memory)) continue;
+    int64_t now = 0;
+    bool at_rest = false;
+    if (sampled.handle == nullptr || !read_at_rest(device, sampled, memory, now, at_rest)) continue;
     any = true;
-    const int64_t now = now_ns();
+    if (at_rest) record_counter(now, CounterKind::kReadingAtRest, device, 1);
     record_counter(now, CounterKind::kDeviceUsed, device, memory.used_bytes);
     record_counter(now, CounterKind::kDeviceFree, device, memory.free_bytes);
     record_counter(now, CounterKind::kDeviceReserved, device, memory.reserved_bytes);

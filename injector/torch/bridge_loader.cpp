@@ -17,6 +17,7 @@
 #include "injector/stacks/autograd_node.h"
 #include "injector/stacks/got_slot.h"
 #include "injector/torch/events.h"
+#include "injector/torch/pinned.h"
 
 namespace tidemark::injector {
 
@@ -29,7 +30,7 @@ constexpr size_t kBuilderStackBytes = 256 << 10;
 struct Bridge {
   TidemarkTorchAttach attach = nullptr;
   TidemarkTorchReadState read_state = nullptr;
-  TidemarkTorchLargestFree largest_free = nullptr;
+  TorchQuestions questions;
 };
 Bridge g_bridge;  // constant once bridge_loaded_not_attached is set
 constexpr bridge::Environment kEnvironment = {process_environment, each_variable};
@@ -106,9 +107,11 @@ bool load(const bridge::Outcome& outcome, const char** reason) {
   g_bridge.attach = reinterpret_cast<TidemarkTorchAttach>(dlsym(library, "tidemark_torch_attach"));
   g_bridge.read_state =
       reinterpret_cast<TidemarkTorchReadState>(dlsym(library, "tidemark_torch_read_state"));
-  g_bridge.largest_free =
-      reinterpret_cast<TidemarkTorchLargestFree>(dlsym(library, "tidemark_torch_largest_free"));
+  g_bridge.questions = {
+      reinterpret_cast<TidemarkTorchLargestFree>(dlsym(library, "tidemark_torch_largest_free")),
+      reinterpret_cast<TidemarkTorchFraction>(dlsym(library, "tidemark_torch_fraction"))};
   find_totals(library);
+  set_torch_pinned(reinterpret_cast<TidemarkTorchPinned>(dlsym(library, "tidemark_torch_pinned")));
   find_autograd_in_bridge(
       reinterpret_cast<TidemarkTorchNodeType>(dlsym(library, "tidemark_torch_node_type")));
   if (g_bridge.attach == nullptr || g_bridge.read_state == nullptr) {
@@ -235,20 +238,23 @@ void attach_bridge() noexcept {
   if (answer > 0 && !before_all) mark_attached();
   if (answer != 0) {
     bridge_loaded_not_attached.store(false, std::memory_order_release);
-    record_tool_setting("torch_bridge", answer > 0 ? "attached" : "refused");
+    record_tool_setting("torch_bridge", answer > 0                           ? "attached"
+                                        : answer == TIDEMARK_TORCH_IS_DRIVER ? "not needed"
+                                                                             : "refused");
   }
   if (answer > 0) {
     g_attached.store(true);
-    set_largest_free(g_bridge.largest_free);
+    answer_at_errors(g_bridge.questions);
     if (late) {
       read_whole_state();
     } else {
       g_bridge.read_state(torch_began_late() ? 1 : 0);
     }
-  } else if (answer == 0) {
-    end_torch_state(nullptr);  // the allocator is not in use yet: everything will be seen
+  } else if (answer == 0 || answer == TIDEMARK_TORCH_IS_DRIVER) {
+    end_torch_state(
+        nullptr);  // nothing is in use yet, or the driver's calls tell: all will be seen
   } else {
-    continue_without_bridge("", "the allocator backend does not support it (cudaMallocAsync?)");
+    continue_without_bridge("", "the allocator backend does not support it");
   }
   g_attaching.store(false);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 
@@ -11,6 +12,7 @@
 #include "injector/python/stack.h"
 #include "injector/recorder/hashed_ids.h"
 #include "injector/recorder/recorder.h"
+#include "injector/sampling/fresh_reading.h"
 #include "injector/sampling/nvml_sampler.h"
 #include "injector/stacks/unwinder.h"
 
@@ -56,6 +58,7 @@ std::atomic<bool> g_stacks{true};
 std::atomic<bool> g_native{false};
 std::atomic<TorchListening> g_listening{TorchListening::kAll};
 std::atomic<TidemarkTorchLargestFree> g_largest_free{nullptr};
+std::atomic<TidemarkTorchFraction> g_fraction{nullptr};
 
 // The thread that reads the state; and 1 until all of the state was read.
 std::atomic<uint32_t> g_reader{0};
@@ -217,6 +220,21 @@ void record_driver_seed(const SegmentState& segment) {
   recorder().record(event);
 }
 
+// What the program allowed the allocator (set_per_process_memory_fraction); 0: everything, or not
+// known. The product is exact: the allocator derives its fraction from the bytes.
+uint64_t limit_of(int64_t device) {
+  const auto ask = g_fraction.load(std::memory_order_acquire);
+  const double fraction = ask != nullptr ? ask(static_cast<int>(device)) : 1;
+  if (!(fraction > 0 && fraction < 1)) return 0;
+  // The device is described by the task thread, in its first round.
+  uint64_t total = driver_objects().devices.total_bytes(device);
+  if (total == 0) {
+    fresh_device_memory(device);
+    total = driver_objects().devices.total_bytes(device);
+  }
+  return static_cast<uint64_t>(std::llround(fraction * static_cast<double>(total)));
+}
+
 void record_plain(const TidemarkTorchEvent& event, DeviceState& state) {
   FrameworkEvent row =
       row_of(static_cast<FrameworkAction>(event.action), event.address, event.device, state);
@@ -323,8 +341,9 @@ void set_torch_listening(TorchListening listening, bool stacks) noexcept {
   for (DeviceState& device : g_devices) device.tier.store(0);
 }
 
-void set_largest_free(TidemarkTorchLargestFree ask) noexcept {
-  g_largest_free.store(ask, std::memory_order_release);
+void answer_at_errors(const TorchQuestions& questions) noexcept {
+  g_largest_free.store(questions.largest_free, std::memory_order_release);
+  g_fraction.store(questions.fraction, std::memory_order_release);
 }
 
 bool torch_was_seen() noexcept {
@@ -392,6 +411,8 @@ void on_torch_out_of_memory(int64_t bytes, uint64_t allocated, uint64_t reserved
   if (const auto ask = g_largest_free.load(std::memory_order_acquire)) {
     row.largest_hole_bytes = ask(device.index);
   }
+  row.limit_bytes = limit_of(device.index);
+  ask_for_reading();
   row.stack = g_stacks.load(std::memory_order_relaxed)
                   ? (t_torch.has_stack ? t_torch.stack : take_stack(false))
                   : 0;

@@ -67,7 +67,11 @@ bool torch_began_late() noexcept;
 // The last totals that the allocator reported for a device. False: none yet.
 bool latest_torch_totals(int64_t device, uint64_t& allocated, uint64_t& reserved) noexcept;
 
-// Sets the function that returns the largest free block of a device.
-void set_largest_free(TidemarkTorchLargestFree ask) noexcept;
+// What the allocator is asked when it is out of memory; either may be null.
+struct TorchQuestions {
+  TidemarkTorchLargestFree largest_free = nullptr;
+  TidemarkTorchFraction fraction = nullptr;
+};
+void answer_at_errors(const TorchQuestions& questions) noexcept;
 
 }  // namespace tidemark::injector

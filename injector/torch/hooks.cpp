@@ -19,6 +19,7 @@
 #include "injector/stacks/torch_version.h"
 #include "injector/torch/bridge_loader.h"
 #include "injector/torch/events.h"
+#include "injector/torch/pinned.h"
 
 namespace tidemark::injector {
 namespace {
@@ -180,6 +181,7 @@ void start_torch(const Options& options, bool late) noexcept {
   g_options = options;
   clear_python_stacks();
   restart_optimizer_hook();
+  reset_torch_pinned();
   g_wanted.store(true);
   look();
   look_for_torch();
@@ -212,7 +214,9 @@ void look_for_torch() noexcept {
 }
 
 void look_for_torch_phases() noexcept {
-  if (g_hooked.load(std::memory_order_acquire)) look_for_optimizers(g_options);
+  if (!g_hooked.load(std::memory_order_acquire)) return;
+  look_for_optimizers(g_options);
+  sample_torch_pinned();
 }
 
 void reset_torch() noexcept {

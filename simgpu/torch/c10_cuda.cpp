@@ -7,6 +7,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <iterator>
 #include <map>
@@ -14,6 +15,7 @@
 #include <set>
 #include <thread>
 
+#include "abi/cuda.h"
 #include "simgpu/torch/standin.h"
 
 #define STANDIN_API __attribute__((visibility("default")))
@@ -24,6 +26,21 @@ int cuDevicePrimaryCtxRetain(void**, int);
 int cuCtxSetCurrent(void*);
 int cuMemAlloc_v2(unsigned long long*, size_t);
 int cuMemFree_v2(unsigned long long);
+int cuMemGetInfo_v2(size_t* free, size_t* total);
+int cuDeviceGetDefaultMemPool(void** pool, int device);
+int cuMemPoolSetAttribute(void* pool, int attribute, void* value);
+int cuMemPoolGetAttribute(void* pool, int attribute, void* value);
+int cuMemAllocAsync(unsigned long long* address, size_t size, void* stream);
+int cuMemFreeAsync(unsigned long long address, void* stream);
+int cuMemAddressReserve(unsigned long long* address, size_t size, size_t alignment,
+                        unsigned long long hint, unsigned long long flags);
+int cuMemAddressFree(unsigned long long address, size_t size);
+int cuMemCreate(unsigned long long* handle, size_t size, const void* where,
+                unsigned long long flags);
+int cuMemRelease(unsigned long long handle);
+int cuMemMap(unsigned long long address, size_t size, size_t offset, unsigned long long handle,
+             unsigned long long flags);
+int cuMemUnmap(unsigned long long address, size_t size);
 void standin_set_node(int on);
 }
 
@@ -62,9 +79,96 @@ struct Block {
   bool small = false;
 };
 
+// The backend cudaMallocAsync: the driver's default pool, whose attributes are the statistics.
+class AsyncPool {
+ public:
+  void init() {
+    cuDeviceGetDefaultMemPool(&pool_, 0);
+    unsigned long long most = UINT64_MAX;
+    cuMemPoolSetAttribute(pool_, 4, &most);
+    for (int attribute = 1; attribute <= 3; ++attribute) {
+      int on = 1;
+      cuMemPoolSetAttribute(pool_, attribute, &on);
+    }
+  }
+  uint64_t malloc(size_t size) {
+    unsigned long long address = 0;
+    const bool done = cuMemAllocAsync(&address, size, nullptr) == 0;
+    ooms_ += done ? 0 : 1;
+    return done ? address : 0;
+  }
+  void free(uint64_t address) { cuMemFreeAsync(address, nullptr); }
+  void reset_peaks() {
+    for (const int attribute : {6, 8}) {
+      unsigned long long zero = 0;
+      cuMemPoolSetAttribute(pool_, attribute, &zero);
+    }
+  }
+  void stats(StandinStats* out) {
+    *out = {attribute(7), attribute(8), 0, 0, attribute(5), attribute(6), ooms_};
+  }
+
+ private:
+  uint64_t attribute(int which) {
+    unsigned long long value = 0;
+    cuMemPoolGetAttribute(pool_, which, &value);
+    return value;
+  }
+  void* pool_ = nullptr;
+  uint64_t ooms_ = 0;
+};
+
+// VMM memory of a pluggable allocator, which can be unmapped behind the allocator's back.
+class SleepingMemory {
+ public:
+  uint64_t take(size_t bytes) {
+    unsigned long long address = 0;
+    Range range{bytes, 0};
+    if (cuMemAddressReserve(&address, bytes, 0, 0, 0) != 0 || !fill(address, range)) return 0;
+    ranges_[address] = range;
+    return address;
+  }
+  bool give(uint64_t address) {
+    const auto it = ranges_.find(address);
+    if (it == ranges_.end()) return false;
+    empty(address, it->second);
+    cuMemAddressFree(address, it->second.bytes);
+    ranges_.erase(it);
+    return true;
+  }
+  void sleep() {
+    for (auto& [address, range] : ranges_) empty(address, range);
+  }
+  void wake() {
+    for (auto& [address, range] : ranges_) fill(address, range);
+  }
+
+ private:
+  struct Range {
+    size_t bytes;
+    unsigned long long handle;  // 0: asleep
+  };
+  static bool fill(uint64_t address, Range& range) {
+    if (range.handle != 0) return true;
+    tidemark::cuda::CUmemAllocationProp where{};
+    where.type = tidemark::cuda::CU_MEM_ALLOCATION_TYPE_PINNED;
+    where.location.type = tidemark::cuda::CU_MEM_LOCATION_TYPE_DEVICE;
+    if (cuMemCreate(&range.handle, range.bytes, &where, 0) != 0) return false;
+    return cuMemMap(address, range.bytes, 0, range.handle, 0) == 0;
+  }
+  static void empty(uint64_t address, Range& range) {
+    if (range.handle == 0) return;
+    cuMemUnmap(address, range.bytes);
+    cuMemRelease(range.handle);
+    range.handle = 0;
+  }
+  std::map<uint64_t, Range> ranges_;
+};
+
 class StandinAllocator : public CUDAAllocator {
  public:
   bool initialized() override { return ready_; }
+  std::string name() override { return asynchronous_ ? "cudaMallocAsync" : "native"; }
 
   void init() {
     void* context = nullptr;
@@ -78,6 +182,7 @@ class StandinAllocator : public CUDAAllocator {
   uint64_t malloc(size_t size, uint64_t stream) {
     cuCtxSetCurrent(context_);
     getCurrentCUDAStream(0);
+    if (asynchronous_) return pool_.malloc(size);
     const std::lock_guard lock(mutex_);
     const size_t rounded = std::max(kMinBlock, (size + kMinBlock - 1) / kMinBlock * kMinBlock);
     auto block = find_free(rounded, stream);
@@ -100,6 +205,7 @@ class StandinAllocator : public CUDAAllocator {
   }
 
   void free(uint64_t address) {
+    if (asynchronous_) return pool_.free(address);
     const std::lock_guard lock(mutex_);
     const auto block = blocks_.find(address);
     if (block == blocks_.end() || !block->second.allocated) return;
@@ -133,9 +239,24 @@ class StandinAllocator : public CUDAAllocator {
   }
 
   void set_limit(size_t bytes) { limit_ = bytes; }
-  void use_pool(MempoolId_t pool) { pool_ = pool; }
+  void set_fraction(double fraction) {
+    limit_ = static_cast<size_t>(std::llround(fraction * static_cast<double>(card().total)));
+  }
+  double getMemoryFraction(DeviceIndex) override {
+    return limit_ == 0 ? 1.0 : static_cast<double>(limit_) / static_cast<double>(card().total);
+  }
+  void use_pool(MempoolId_t pool) { current_pool_ = pool; }
+
+  void use_async() {
+    asynchronous_ = true;
+    pool_.init();
+  }
+  void reset_peaks() { pool_.reset_peaks(); }
+  void use_sleeping_memory(bool on) { sleepy_ = on; }
+  void sleep(bool on) { on ? memory_.sleep() : memory_.wake(); }
 
   void stats(StandinStats* out) {
+    if (asynchronous_) return pool_.stats(out);
     const std::lock_guard lock(mutex_);
     *out = stats_;
     out->allocated = allocated_;
@@ -190,12 +311,22 @@ class StandinAllocator : public CUDAAllocator {
  private:
   using Blocks = std::map<size_t, Block>;
 
+  struct Card {
+    size_t free = 0;
+    size_t total = 0;
+  };
+  Card card() const {
+    Card card;
+    cuMemGetInfo_v2(&card.free, &card.total);
+    return card;
+  }
+
   Blocks::iterator find_free(size_t size, uint64_t stream) {
     auto best = blocks_.end();
     for (auto it = blocks_.begin(); it != blocks_.end(); ++it) {
       const Block& block = it->second;
       if (block.allocated || block.pending || block.size < size || block.stream != stream ||
-          block.pool != pool_ || block.small != (size <= kSmall)) {
+          block.pool != current_pool_ || block.small != (size <= kSmall)) {
         continue;
       }
       if (best == blocks_.end() || block.size < best->second.size) best = it;
@@ -209,14 +340,19 @@ class StandinAllocator : public CUDAAllocator {
                                               : (size + kRound - 1) / kRound * kRound;
     unsigned long long address = 0;
     if (limit_ != 0 && reserved_ + bytes > limit_) return blocks_.end();
-    if (cuMemAlloc_v2(&address, bytes) != 0) return blocks_.end();
+    if (sleepy_) {
+      address = memory_.take(bytes);
+      if (address == 0) return blocks_.end();
+    } else if (cuMemAlloc_v2(&address, bytes) != 0) {
+      return blocks_.end();
+    }
     reserved_ += bytes;
     stats_.reserved_peak = std::max<uint64_t>(stats_.reserved_peak, reserved_);
-    trace(TraceEntry::SEGMENT_ALLOC, address, bytes, stream, pool_);
+    trace(TraceEntry::SEGMENT_ALLOC, address, bytes, stream, current_pool_);
     Block block;
     block.size = bytes;
     block.stream = stream;
-    block.pool = pool_;
+    block.pool = current_pool_;
     block.segment = address;
     block.small = size <= kSmall;
     return blocks_.emplace(address, block).first;
@@ -275,7 +411,7 @@ class StandinAllocator : public CUDAAllocator {
         it = next;
         continue;
       }
-      cuMemFree_v2(it->first);
+      if (!memory_.give(it->first)) cuMemFree_v2(it->first);
       reserved_ -= it->second.size;
       trace(TraceEntry::SEGMENT_FREE, it->first, it->second.size, it->second.stream,
             it->second.pool);
@@ -285,7 +421,7 @@ class StandinAllocator : public CUDAAllocator {
 
   uint64_t fail(size_t size, uint64_t stream) {
     ++stats_.ooms;
-    trace(TraceEntry::OOM, limit_ > reserved_ ? limit_ - reserved_ : 0, size, stream, pool_);
+    trace(TraceEntry::OOM, card().free, size, stream, current_pool_);
     reportOutOfMemoryToProfiler(static_cast<int64_t>(size), allocated_, reserved_, {1, 0});
     return 0;
   }
@@ -307,7 +443,11 @@ class StandinAllocator : public CUDAAllocator {
   Blocks blocks_;
   std::vector<AllocatorTraceTracker> trackers_;
   StandinStats stats_{};
-  MempoolId_t pool_{0, 0};
+  MempoolId_t current_pool_{0, 0};
+  AsyncPool pool_;
+  bool asynchronous_ = false;
+  SleepingMemory memory_;
+  bool sleepy_ = false;
   size_t allocated_ = 0;
   size_t requested_ = 0;
   size_t reserved_ = 0;
@@ -349,6 +489,21 @@ STANDIN_API void standin_empty_cache(void) {
 }
 STANDIN_API void standin_set_limit(size_t bytes) {
   the_allocator.set_limit(bytes);
+}
+STANDIN_API void standin_set_fraction(double fraction) {
+  the_allocator.set_fraction(fraction);
+}
+STANDIN_API void standin_use_async(void) {
+  the_allocator.use_async();
+}
+STANDIN_API void standin_use_sleeping_memory(int on) {
+  the_allocator.use_sleeping_memory(on != 0);
+}
+STANDIN_API void standin_sleep(int on) {
+  the_allocator.sleep(on != 0);
+}
+STANDIN_API void standin_reset_peaks(void) {
+  the_allocator.reset_peaks();
 }
 STANDIN_API void standin_use_pool(uint64_t first, uint64_t second) {
   the_allocator.use_pool({first, second});

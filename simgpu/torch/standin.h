@@ -15,6 +15,14 @@ void standin_record_stream(uint64_t address);
 void standin_process_events(void);
 void standin_empty_cache(void);
 void standin_set_limit(size_t bytes);  // 0: none
+void standin_set_fraction(double fraction);
+// The backend cudaMallocAsync, before the first allocation; and its reset_peak_memory_stats.
+void standin_use_async(void);
+void standin_reset_peaks(void);
+// New segments are VMM memory; and unmaps all of it (1) or maps it again (0), as serving systems
+// do.
+void standin_use_sleeping_memory(int on);
+void standin_sleep(int on);
 void standin_use_pool(uint64_t first, uint64_t second);
 
 struct StandinStats {

@@ -98,6 +98,63 @@ for case in ("default", "expandable", "late", "oom_fraction", "graphs"):
             check_equal(device[peak]["bytes"], whole[peak]["bytes"], f"{case}: 2.0 layout, {peak}")
         check_equal(device["contradicting_events"], 0, f"{case}: 2.0 layout, contradictions")
 
+# 2.14: notes on tensors, and pinned host memory with its own history and state. 2.13: resize_ at an
+# address adds a text to the metadata.
+main = load("default")
+trace = main["device_traces"][0]
+block = next(entry for entry in trace if entry["action"] == "alloc")
+for i in (len(trace), len(trace) // 2, 1):
+    trace.insert(i, {**block, "action": "annotate", "time_us": trace[i - 1]["time_us"],
+                     "user_metadata": "key cache", "pool_id": (0, 0)})
+trace[5]["user_metadata"] = "mallocWithAddress"
+start, frames = trace[0]["time_us"], block["frames"]
+
+
+def host_entry(action, addr, size, after_us, **more):
+    return {"action": action, "addr": addr, "size": size, "stream": 0, "time_us": start + after_us,
+            "compile_context": "", "user_metadata": "", "pool_id": (0, 0), **more}
+
+
+def host_segment(addr, size, in_use):
+    return {"device": -1, "address": addr, "total_size": size, "allocated_size": size * in_use,
+            "active_size": size * in_use, "requested_size": size, "stream": 0,
+            "segment_type": "small", "segment_pool_id": (0, 0), "is_expandable": False,
+            "frames": frames, "blocks": [{"address": addr, "size": size, "requested_size": size,
+                                          "state": "active_allocated" if in_use else "inactive",
+                                          "frames": frames}]}
+
+
+MIB = 1 << 20
+main["host_traces"] = [
+    host_entry("free_requested", 0x1000, MIB, 10), host_entry("free_completed", 0x1000, MIB, 11),
+    host_entry("segment_alloc", 0x900000, 4 * MIB, 20, frames=frames),
+    host_entry("alloc", 0x900000, 4 * MIB, 21, frames=frames),
+    host_entry("segment_alloc", 0x2000000, 2 * MIB, 30, frames=frames),
+    host_entry("alloc", 0x2000000, 2 * MIB, 31, frames=frames),
+    host_entry("free_requested", 0x2000000, 2 * MIB, 40),
+    host_entry("free_completed", 0x2000000, 2 * MIB, 45),
+    host_entry("segment_free", 0x2000000, 2 * MIB, 50)]
+main["host_segments"] = [host_segment(0x1000, MIB, False), host_segment(0x900000, 4 * MIB, True)]
+path = saved(main)
+check_equal(answers(path), answers(SNAPSHOTS / "default.pickle.gz"), "torch 2.14 layout")
+rank = report(path)["ranks"][0]
+check_equal((rank["loss"]["entries_skipped"], rank["loss"]["notes"]), (0, []),
+            "2.14: everything is understood")
+check_equal(rank["pinned"]["driver_peak"]["bytes"], 7 * MIB, "2.14: pinned at the peak")
+check_equal({k: rank["pinned"]["torch"][k] for k in ("held_bytes", "in_use_bytes", "cached_bytes")},
+            {"held_bytes": 7 * MIB, "in_use_bytes": 4 * MIB, "cached_bytes": 3 * MIB},
+            "2.14: pinned, held and in use")
+check(rank["pinned"]["by_stack"][0]["frames"], "2.14: pinned memory has its stack")
+empty = load("default")
+empty["host_traces"], empty["host_segments"] = [], []
+check_equal(answers(saved(empty)), answers(SNAPSHOTS / "default.pickle.gz"), "2.14, no host memory")
+
+# A snapshot without traces: the segments alone.
+light = load("default")
+light["device_traces"] = [[] for _ in light["device_traces"]]
+light["external_annotations"] = []
+check_equal(report(saved(light))["ranks"][0]["loss"]["notes"], [], "light snapshot: understood")
+
 # torch.cuda.memory_snapshot(): the segments alone, as a list.
 original = load("default")
 only = report(saved(original["segments"]))["ranks"][0]["devices"][0]

@@ -275,6 +275,66 @@ class TorchCapture(unittest.TestCase):
         framework = [row for row in rows if row["layer"] == "torch"]
         self.assertEqual(len(framework), 1, rows)
 
+    def test_the_limit_of_a_fraction_is_the_one_that_torch_has(self):
+        recorded = self.record("fraction")
+        self.assertEqual(recorded.report()["limit"],
+                         {"bytes": recorded.told(), "at_least": False, "source": "fraction"})
+
+    def test_without_the_bridge_the_limit_of_a_fraction_is_a_lower_bound(self):
+        recorded = self.record("fraction", TIDEMARK_BRIDGE="0")
+        self.assertEqual(recorded.report()["limit"], {
+            "bytes": recorded.truth()["reserved_peak"], "at_least": True, "source": "fraction"})
+
+    def test_the_backend_that_leaves_all_to_the_driver(self):
+        recorded = self.record("asynchronous")
+        self.assertEqual(recorded.errors, "")
+        device = recorded.report()
+        for name, bytes_ in recorded.told().items():
+            self.assertEqual(device[name]["bytes"], bytes_, name)
+        allocated, = (line["bytes"] for line in device["ledger_at_peak"]
+                      if line["owner"] == "torch.allocated")
+        self.assertEqual(allocated, device["allocated_peak"]["bytes"])
+        oom, = device["oom"]
+        self.assertEqual((oom["layer"], oom["requested_bytes"]), ("torch", 1 << 50))
+        self.assertTrue(any("asynchronous" in frame for frame in oom["frames"]), oom["frames"])
+        self.assertTrue(any("asynchronous" in frame for frame in device["by_stack"][0]["frames"]))
+
+    def test_memory_that_sleeps(self):
+        recorded = self.record("sleeping")
+        whole = json.loads(subprocess.run([TIDEMARK, "report", recorded.out, "--json"], check=True,
+                                          stdout=subprocess.PIPE, text=True).stdout)
+        peak = recorded.report()
+        lines = {line["owner"]: line["bytes"] for line in peak["ledger_at_peak"]}
+        self.assertEqual(lines["torch.allocated"], peak["allocated_peak"]["bytes"])
+        used = {}
+        for name, time_ns in recorded.told().items():
+            at = (time_ns - whole["source"]["start_ns"]) / 1e9
+            device = recorded.report("--at", f"{at:.6f}s")
+            lines = {line["owner"]: line["bytes"] for line in device["ledger_at_peak"]}
+            asleep = 900 << 20 if name in ("asleep", "end") else 0
+            self.assertEqual(lines.get("torch.not_resident", 0), asleep, name)
+            self.assertEqual(lines["torch.allocated"], (1300 << 20) - asleep, name)
+            self.assertEqual(lines["torch.cached"], 0, name)
+            self.assertNotIn("unknown", lines)
+            used[name] = device["ledger_device_used_bytes"]
+            self.assertEqual(sum(line["bytes"] for line in device["ledger_at_peak"]
+                                 if line.get("on_card", True)), used[name])
+        self.assertEqual(used["awake"] - used["asleep"], 900 << 20)
+        self.assertEqual(used["woken"] - used["end"], 900 << 20)
+        finding, = (f for f in whole["findings"] if f["id"] == "sleep_leftover")
+        self.assertEqual((finding["evidence"]["asleep_bytes"], finding["evidence"]["held_bytes"]),
+                         (900 << 20, 400 << 20))
+        self.assertNotIn("graph_private_pool", [f["id"] for f in whole["findings"]
+                                                if f["severity"] != "info"])
+
+    def test_pinned_memory_of_torch(self):
+        recorded = self.record("phases")
+        rank, = json.loads(subprocess.run([TIDEMARK, "report", recorded.out, "--json"], check=True,
+                                          stdout=subprocess.PIPE, text=True).stdout)["ranks"]
+        torch = rank["pinned"]["torch"]
+        self.assertEqual((torch["held_bytes"], torch["in_use_bytes"], torch["cached_bytes"]),
+                         (3 << 20, 2 << 20, 1 << 20))
+
     def test_steps_ranges_and_roles(self):
         recorded = self.record("phases")
         self.assertEqual(recorded.output, "hooks 1\n")

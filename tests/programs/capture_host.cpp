@@ -82,6 +82,21 @@ void hold(int milliseconds) {
   usleep(static_cast<useconds_t>(milliseconds) * 1000);
 }
 
+// Peaks that grow from one to the next, and last for some milliseconds each.
+void peaks(int milliseconds) {
+  const Driver cu;
+  begin(cu);
+  for (size_t i = 1; i <= 5; ++i) {
+    CUdeviceptr p = 0;
+    cu.check(cu.cuMemAlloc_v2(&p, i * 64 * kMiB), "cuMemAlloc");
+    usleep(static_cast<useconds_t>(milliseconds) * 1000);
+    cu.check(cu.cuMemFree_v2(p), "cuMemFree");
+    // As high as before: no reading.
+    cu.check(cu.cuMemAlloc_v2(&p, i * 64 * kMiB), "cuMemAlloc");
+    cu.check(cu.cuMemFree_v2(p), "cuMemFree");
+  }
+}
+
 // Memory on several devices, each with its own context.
 void devices(int count) {
   const Driver cu;
@@ -242,13 +257,11 @@ void pools(int) {
 int main(int argc, char** argv) {
   using namespace tidemark::samples;
   const std::map<std::string, std::function<void(int)>> tasks = {
-      {"failures", failures}, {"threads", threads},
-      {"kernels", kernels},   {"hold", hold},
-      {"forks", forks},       {"fork_first", fork_first},
-      {"again", again},       {"subscribe", subscribe},
-      {"pools", pools},       {"ipc", ipc},
-      {"open_ipc", open_ipc}, {"captured", captured},
-      {"devices", devices},   {"fill", fill}};
+      {"failures", failures}, {"threads", threads},     {"kernels", kernels},
+      {"hold", hold},         {"forks", forks},         {"fork_first", fork_first},
+      {"again", again},       {"subscribe", subscribe}, {"pools", pools},
+      {"ipc", ipc},           {"open_ipc", open_ipc},   {"captured", captured},
+      {"devices", devices},   {"fill", fill},           {"peaks", peaks}};
   const auto task = argc > 1 ? tasks.find(argv[1]) : tasks.end();
   if (task == tasks.end()) {
     std::fprintf(stderr, "usage: capture_host TASK [NUMBER]\n");

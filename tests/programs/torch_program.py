@@ -31,6 +31,7 @@ class Torch:
         for name in ("free", "record_stream"):
             getattr(self.cuda, f"standin_{name}").argtypes = [ctypes.c_uint64]
         self.cuda.standin_set_limit.argtypes = [ctypes.c_size_t]
+        self.cuda.standin_set_fraction.argtypes = [ctypes.c_double]
         self.cuda.standin_use_pool.argtypes = [ctypes.c_uint64, ctypes.c_uint64]
         self.cuda.standin_init()
 
@@ -187,6 +188,61 @@ def out_of_memory(torch):
     failed = torch.alloc(30 << 20)
     assert failed == 0
     os.kill(os.getpid(), 9)
+
+
+def fraction(torch):
+    """A limit that the program sets itself: the cache is released before the request fails."""
+    total, free = ctypes.c_size_t(), ctypes.c_size_t()
+    torch.cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
+    allowed = 1 / 3
+    torch.set_fraction(allowed)
+    kept = torch.alloc(20 << 20)
+    torch.free(torch.alloc(int(total.value * allowed) // 2))
+    assert torch.alloc(int(total.value * allowed)) == 0
+    torch.free(kept)
+    write_json("TOLD", round(total.value * allowed))
+
+
+def asynchronous(torch):
+    """The backend cudaMallocAsync: a leak, peaks that are reset, and a request that fails."""
+    torch.use_async()
+    peaks = {"allocated_peak": 0, "reserved_peak": 0}
+
+    def note():
+        truth = torch.truth()
+        for name in peaks:
+            peaks[name] = max(peaks[name], truth[name])
+        torch.reset_peaks()
+
+    kept = [torch.alloc(1000 * i + 1) for i in range(1, 40)]
+    for size in (3 << 20, 200 << 20, 5 << 20):
+        torch.free(torch.alloc(size))
+        note()
+    for _ in range(20):
+        for block in [torch.alloc(size << 20) for size in (6, 3, 7)]:
+            torch.free(block)
+        kept.append(torch.alloc(4 << 20))
+    assert torch.alloc(1 << 50) == 0
+    note()
+    write_json("TOLD", peaks)
+
+
+def sleeping(torch):
+    """Weights in a pool whose memory is unmapped, mapped again, and unmapped until the end."""
+    torch.alloc(400 << 20)
+    torch.use_pool(0, 3)
+    torch.use_sleeping_memory(1)
+    for _ in range(3):
+        torch.alloc(300 << 20)
+    torch.use_pool(0, 0)
+    torch.use_sleeping_memory(0)
+    times = {}
+    for name, asleep in (("awake", 0), ("asleep", 1), ("woken", 0), ("end", 1)):
+        torch.sleep(asleep)
+        time.sleep(0.25)
+        times[name] = time.time_ns()
+        time.sleep(0.25)
+    write_json("TOLD", times)
 
 
 def phases(torch):
@@ -394,7 +450,8 @@ def main():
         wait_for_bridge(torch)
     {"churn": churn, "lines": lines, "workers": workers, "nodes": nodes,
      "forked": forked, "shutdown": shutdown,
-     "late": churn, "out_of_memory": out_of_memory, "phases": phases, "nvtx": nvtx,
+     "late": churn, "out_of_memory": out_of_memory, "fraction": fraction,
+     "asynchronous": asynchronous, "sleeping": sleeping, "phases": phases, "nvtx": nvtx,
      "obey": obey, "changing_environment": changing_environment}[name](torch)
     write_json("TRUTH", torch.truth())
 

@@ -177,6 +177,8 @@ TEST(SchemaEnums, NumbersAgree) {
   EXPECT_EQ(static_cast<int>(MemoryKind::kCode), format::MEMORY_KIND_CODE);
   EXPECT_EQ(static_cast<int>(HealthKind::kInputSkipped), format::HEALTH_KIND_INPUT_SKIPPED);
   EXPECT_EQ(static_cast<int>(CounterKind::kOwnHost), format::COUNTER_KIND_OWN_HOST);
+  EXPECT_EQ(static_cast<int>(CounterKind::kTorchPinnedInUse),
+            format::COUNTER_KIND_TORCH_PINNED_IN_USE);
   EXPECT_EQ(static_cast<int>(MarkKind::kUser), format::MARK_KIND_USER);
   EXPECT_EQ(static_cast<int>(CopyKind::kOther), format::COPY_KIND_OTHER);
   EXPECT_EQ(static_cast<int>(NcclKind::kCopyEngine), format::NCCL_KIND_COPY_ENGINE);

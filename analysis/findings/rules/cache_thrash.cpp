@@ -52,7 +52,7 @@ bool calls_empty_cache(const Dictionary& names, uint32_t stack) {
 
 void find_cache_thrash(const Evidence& evidence, std::vector<Finding>& out) {
   for (const DeviceEvidence& d : evidence.devices) {
-    if (d.model == nullptr) continue;
+    if (!d.has_caching_allocator()) continue;
     const Thrash t = thrash_of(*d.model);
     const uint64_t often = std::max<uint64_t>(3, d.steps.count() / 2);
     if (t.bursts < often || t.taken_again < d.model->reserved_peak.bytes) continue;

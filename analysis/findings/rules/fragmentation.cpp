@@ -62,7 +62,7 @@ void name_the_pin(Finding& f, const DeviceEvidence& d, const MemoryState& state)
 
 void find_fragmentation(const Evidence& evidence, std::vector<Finding>& out) {
   for (const DeviceEvidence& d : evidence.devices) {
-    if (d.model == nullptr || d.model->event_count() == 0) continue;
+    if (!d.has_caching_allocator() || d.model->event_count() == 0) continue;
     const uint64_t cost =
         d.model->reserved_peak.bytes - std::min(d.model->reserved_peak.bytes, d.peak_bytes());
     const char* severity = nullptr;

@@ -16,10 +16,18 @@ struct PoolBytes {
   uint64_t free = 0;
 };
 
+// What is freed when the program ends was in use until then: the last allocation is the last
+// instant that counts.
+uint32_t last_birth(const AllocationHistory& model) {
+  uint32_t event = model.event_count() - 1;
+  while (event > 0 && model.change[event] != Change::kBirth) --event;
+  return event;
+}
+
 // The state at the end has each segment's pool in every version; events have it from 2.12 on.
 std::map<uint32_t, PoolBytes> private_pools(const DeviceEvidence& d) {
   std::map<uint32_t, PoolBytes> pools;
-  const MemoryState state = state_after(*d.model, d.model->event_count() - 1);
+  const MemoryState state = state_after(*d.model, last_birth(*d.model));
   std::map<uint64_t, uint32_t> pool_at;
   for (const SegmentState& s : d.process->segment_states) {
     if (s.device == d.device) pool_at[s.address] = s.pool;

@@ -61,7 +61,7 @@ Variance variance_of(const DeviceEvidence& d) {
 void find_shape_variance(const Evidence& evidence, std::vector<Finding>& out) {
   constexpr uint64_t kWorthSaying = uint64_t{64} << 20;
   for (const DeviceEvidence& d : evidence.devices) {
-    if (d.model == nullptr || d.steps.count() < kLeastReturns) continue;
+    if (!d.has_caching_allocator() || d.steps.count() < kLeastReturns) continue;
     const Variance v = variance_of(d);
     if (v.bytes == 0 || v.bytes < v.all_bytes / 3) continue;
     const uint64_t reserved = d.model->reserved_peak.bytes;

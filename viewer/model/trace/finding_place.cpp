@@ -131,6 +131,8 @@ std::optional<FindingPlace> place_of(const Model& model, const Finding& f) {
     }
   } else if (is("stray_context") || is("other_process")) {
     at_highest(model, place, lane.ledger->used(), "the maximum used on the card");
+  } else if (is("sleep_leftover")) {
+    at_highest(model, place, lane.ledger->residence().asleep(), "where most is asleep");
   } else if (is("pinned_growth")) {
     place.time = model.span_ns();
     place.what = "the end of the run";

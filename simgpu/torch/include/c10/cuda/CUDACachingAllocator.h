@@ -101,6 +101,8 @@ class CUDAAllocator {
  public:
   virtual ~CUDAAllocator() = default;
   virtual bool initialized() = 0;
+  virtual std::string name() = 0;
+  virtual double getMemoryFraction(DeviceIndex device) = 0;
   virtual DeviceStats getDeviceStats(DeviceIndex device) = 0;
   virtual void cacheInfo(DeviceIndex device, size_t* largestBlock) = 0;
   virtual SnapshotInfo snapshot() = 0;

@@ -1,0 +1,35 @@
+// Pinned host memory of a process: what the driver pinned, and what PyTorch's allocator made of it.
+//
+// PyTorch rounds each request up to a power of two and keeps freed blocks, so the driver pins more
+// than the program asked for. What was asked for is not kept by PyTorch.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "analysis/history/allocation_history.h"
+#include "analysis/insight/peak.h"
+
+namespace tidemark {
+
+struct ProcessModel;
+
+// PyTorch's allocator of pinned memory, when it held most.
+struct TorchPinned {
+  int64_t time_ns = 0;
+  uint64_t held_bytes = 0;    // all of its blocks
+  uint64_t in_use_bytes = 0;  // given out; the rest is cached
+  uint64_t cached_bytes() const { return held_bytes - std::min(held_bytes, in_use_bytes); }
+};
+
+struct PinnedMemory {
+  Peak driver_peak;
+  std::optional<TorchPinned> torch;  // where it was asked
+  std::vector<StackShare> stacks;    // at the driver's peak, most bytes first
+};
+
+PinnedMemory pinned_memory(const ProcessModel& process, size_t most_stacks);
+
+}  // namespace tidemark

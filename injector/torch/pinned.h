@@ -1,0 +1,17 @@
+// Samples PyTorch's allocator of pinned host memory, through the bridge.
+#pragma once
+
+#include "bridge/torch_bridge_abi.h"
+
+namespace tidemark::injector {
+
+// The bridge is loaded; `ask` is null if its torch has no such statistics.
+void set_torch_pinned(TidemarkTorchPinned ask) noexcept;
+
+// Task thread: Counter rows, where something has changed. Not at the end of the process, when
+// torch's objects may be gone.
+void sample_torch_pinned() noexcept;
+
+void reset_torch_pinned() noexcept;
+
+}  // namespace tidemark::injector
