@@ -220,15 +220,15 @@ def pinned_growth(plan, r, rng):
 
 
 def optimizer_state_spike(plan, r, rng):
-    plan.limit, plan.advice = "above_reserved", ("fused_optimizer",)
-    plan.also = ("memory_fraction",)
+    plan.limit, plan.expect_oom, plan.advice = "in_step", True, ("fused_optimizer",)
+    plan.also = ("memory_fraction", "capacity")
     plan.optimizer = r.optimizer + ("_fused" if plan.repaired else "_foreach")
     plan.mark_optimizer = True
 
 
 def activation_peak(plan, r, rng):
-    plan.limit, plan.advice = "above_reserved", ("halve_batch",)
-    plan.also = ("memory_fraction",)
+    plan.limit, plan.expect_oom, plan.advice = "below_allocated", True, ("halve_batch",)
+    plan.also = ("memory_fraction", "capacity", "optimizer_state_spike", "one_operation_peak")
     plan.accumulate = 2 if plan.repaired else 1
 
 

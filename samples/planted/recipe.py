@@ -22,7 +22,7 @@ MIXTURE = [
     ("one_operation_peak", "pairwise"),
     ("stream_pools", ""),
     ("shape_variance", ""),
-    ("fragmentation", "oom"), ("fragmentation", "scarce"),
+    ("fragmentation", "oom"), ("fragmentation", "holes"),
     ("capacity", "small_card"), ("capacity", "one_request"),
     ("memory_fraction", ""),
     ("cache_thrash", ""),

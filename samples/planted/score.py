@@ -19,9 +19,9 @@ import statistics
 import subprocess
 import sys
 
+from planted import DEVELOPMENT
 from record import parse_seeds
 
-DEVELOPMENT = 1000  # seeds below may be looked into
 NEAR = 0.02         # peaks that differ by less are the same instant
 WITHIN = 0.15
 # True of every recording made while other programs use the same card.

@@ -82,7 +82,7 @@ check_equal(parse_seeds("0-2,7"), [0, 1, 2, 7], "seeds")
 used = {"allocated_peak": 1000, "reserved_peak": 1200, "total_memory": 10000}
 check_equal(limit_of({"limit": "below_allocated"}, used), (850.0, None), "limit below the need")
 check_equal(limit_of({"limit": "share"}, used), (None, 0.085), "share of the card")
-check_equal(limit_of({"limit": "above_reserved"}, used), (1236.0, None), "limit just above")
+check_equal(limit_of({"limit": "in_step"}, used), (920.0, None), "limit that most steps keep")
 check_equal(difference({"measure": "reserved"}, used, {"reserved_peak": 700}), 500, "saving")
 check_equal(difference({"measure": None}, used, used), None, "nothing to save")
 ran = {"cause": "creep", "expect_oom": False, "saving": 500, "measure": "allocated",
