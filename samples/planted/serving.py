@@ -214,12 +214,13 @@ def request_lines(r, after):
     return [*lines, *after, "result = result.cpu()", "del extra"]
 
 
-def setup_lines(plan, r, build):
+def setup_lines(plan, r, build, guard):
     lines = [f'$net = {build}.to("cuda", dtype=DTYPE).eval()', *plan.slots["setup"]]
     if r.cause == "graph_private_pool":
         lines += ["pool = " + ("torch.cuda.graph_pool_handle()" if plan.repaired else "None"),
                   "sizes = [BATCH - i * (BATCH // 8) for i in range(5)]",
-                  "$sgraphs = [capture($net, size, pool) for size in sizes]  #@"]
+                  f"with {guard}:",
+                  "    $sgraphs = [capture($net, size, pool) for size in sizes]  #@"]
     return lines
 
 
@@ -239,18 +240,17 @@ def compose(r, rng, repaired):
              "Model": rng.choice(TITLES.get(r.family, ["Decoder", "Generator", "TinyLM"]))}
     dtype = "torch.bfloat16" if r.precision == "bf16" else "torch.float32"
     begin = [history(r)] if r.recording == "snapshot" and r.window == "all" else []
-    setup, request = setup_lines(plan, r, build), request_lines(r, after)
+    setup, request = setup_lines(plan, r, build, guard), request_lines(r, after)
     if r.style == "server":
-        main = ["class Server:", "    def __init__(self):", *indent([f"with {guard}:",
-                *indent(setup)], 2), "",
+        main = ["class Server:", "    def __init__(self):", *indent(setup, 2), "",
                 "    def handle(self, number):", *indent(request, 2), "        return result", "",
                 "    def run(self):", *indent([f"with {guard}:", *indent(guarded(
                     r, loop_lines(r, ["self.handle(number)"])))], 2), "", "",
                 'if __name__ == "__main__":', "    with observed():",
                 *indent([*begin, "server = Server()", "server.run()"], 2)]
     else:
-        main = ["def main():", *indent([*begin, f"with {guard}:",
-                *indent([*setup, *guarded(r, loop_lines(r, request))]), "return $net"]), "", "",
+        main = ["def main():", *indent([*begin, *setup, f"with {guard}:",
+                *indent(guarded(r, loop_lines(r, request))), "return $net"]), "", "",
                 'if __name__ == "__main__":', "    with observed():", "        served = main()"]
     imports = ["import torch", "import torch.nn.functional as F", "from torch import nn", "",
                "from run_statistics import observed"]
