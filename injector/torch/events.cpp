@@ -405,7 +405,8 @@ void on_torch_out_of_memory(int64_t bytes, uint64_t allocated, uint64_t reserved
   row.requested_bytes = static_cast<uint64_t>(bytes);
   row.allocated_bytes = allocated;
   row.reserved_bytes = reserved;
-  const DeviceMemory latest = latest_device_memory(device.index);
+  DeviceMemory latest = latest_device_memory(device.index);
+  if (latest.total_bytes == 0) latest = fresh_device_memory(device.index);  // the first reading
   row.device_free_bytes = state->device_free != 0 ? state->device_free : latest.free_bytes;
   row.device_total_bytes = latest.total_bytes;
   if (const auto ask = g_largest_free.load(std::memory_order_acquire)) {

@@ -198,6 +198,7 @@ def fraction(torch):
     torch.set_fraction(allowed)
     kept = torch.alloc(20 << 20)
     torch.free(torch.alloc(int(total.value * allowed) // 2))
+    time.sleep(0.5)  # the card has been read
     assert torch.alloc(int(total.value * allowed)) == 0
     torch.free(kept)
     write_json("TOLD", round(total.value * allowed))
