@@ -56,6 +56,7 @@ std::vector<std::string> out_of_memory(const Report& report) {
         return o.layer != Layer::kDriver;
       });
       const bool in_driver =
+          !d.ooms.empty() &&
           std::any_of(report.findings.begin(), report.findings.end(), [&](const Finding& f) {
             return f.id == "capacity" && f.rank == rank.rank && f.device == d.device;
           });

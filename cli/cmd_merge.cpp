@@ -48,8 +48,11 @@ int run(MergeOptions options) {
       report->processes == 1 ? "1 process" : fmt::format("{} processes", report->processes),
       counted(report->files, "file"), counted(report->rows, "row"), size_text(report->bytes)));
   if (report->aligned > 1) {
-    print_line(fmt::format("clocks aligned by collectives, within {}",
-                           duration_text(static_cast<int64_t>(report->residual_ns))));
+    const std::string within =
+        report->residual_ns == 0
+            ? ""
+            : ", within " + duration_text(static_cast<int64_t>(report->residual_ns));
+    print_line("clocks aligned by collectives" + within);
   }
   return kOk;
 }

@@ -36,8 +36,9 @@ Result<Instant> parse_instant(const std::string& text) {
   if (text == "end") return Instant{Instant::Kind::kEnd};
   const std::optional<int64_t> ns = parse_duration_ns(text);
   if (!ns) {
-    return Error{"--at takes peak, oom, end, or a time since the start such as 1.5s or 20ms, not '" +
-                 text + "'"};
+    return Error{
+        "--at takes peak, oom, end, or a time since the start such as 1.5s or 20ms, not '" + text +
+        "'"};
   }
   return Instant{Instant::Kind::kTime, *ns};
 }
@@ -101,6 +102,7 @@ void add_report(CLI::App& app, int& code) {
   command->add_option("--at", options->at, "peak, oom, end, or a time since the start (1.5s, 20ms)")
       ->capture_default_str();
   command->add_option("--stacks", options->stacks, "number of stacks to list, largest first")
+      ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
   command->footer(
       "Examples:\n"

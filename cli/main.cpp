@@ -32,6 +32,15 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
          (program_follows ? ", and options of the program go after --" : "");
 }
 
+// An option whose value is empty, "" if there is none. A variable of a script may be unset: the
+// option must not be ignored then.
+std::string empty_option(int argc, char** argv) {
+  for (int i = 2; i < argc && std::strcmp(argv[i], "--") != 0; ++i) {
+    if (argv[i][0] == '\0' && argv[i - 1][0] == '-') return argv[i - 1];
+  }
+  return {};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -75,6 +84,9 @@ int main(int argc, char** argv) {
   const auto named = [&](const CLI::App* command) { return command->get_name() == first; };
   if (!first.starts_with('-') && app.get_subcommands(named).empty()) {
     return fail({"unknown command '" + first + "'; tidemark --help lists the commands"});
+  }
+  if (const std::string option = empty_option(argc, argv); !option.empty()) {
+    return fail({option + " was given an empty value"});
   }
   try {
     app.parse(argc, argv);

@@ -76,6 +76,7 @@ void add(std::vector<Advice>& list, std::optional<Advice> advice) {
 }
 
 std::optional<Advice> halve_batch(const DeviceEvidence& d) {
+  if (d.at_peak(Category::kActivation) + d.at_peak(Category::kInput) == 0) return std::nullopt;
   Rehearsal half(*d.model);
   for (size_t i = 0; i < d.model->allocations.size(); ++i) {
     if (grows_with_batch(d, i)) half.leave_out(d.model->allocations[i], 0.5);

@@ -175,7 +175,9 @@ void add_instant(DeviceReport& d, const DeviceEvidence& evidence, const ReportOp
     return;
   }
   const auto [worst, moment] = worst_for_holes(model);
-  d.fragmentation = fragmentation_of(model, state_after(model, worst), names, kHolesListed);
+  MemoryState fullest = state_after(model, worst);
+  if (!model.failures.empty()) fullest.time_ns = model.failures.back().time_ns;
+  d.fragmentation = fragmentation_of(model, fullest, names, kHolesListed);
   d.fragmentation_at = moment;
 }
 

@@ -50,9 +50,11 @@ Result<std::vector<std::string>> find_files(const MergeOptions& options) {
     }
     const size_t before = files.size();
     for (const fs::directory_entry& entry : fs::directory_iterator(input, error)) {
+      const std::string name = entry.path().filename().string();
+      const bool read = name.ends_with(".tmk") || name.ends_with(".pickle") ||
+                        name.ends_with(".pickle.gz");  // left out with a note
       // The output of an earlier merge is not an input.
-      if (entry.path().extension() == ".tmk" &&
-          fs::weakly_canonical(entry.path(), error) != output) {
+      if (read && fs::weakly_canonical(entry.path(), error) != output) {
         files.push_back(entry.path().string());
       }
     }

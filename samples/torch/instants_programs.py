@@ -181,7 +181,7 @@ def allow(torch, truth, size):
 def error_of_the_whole_card(torch, truth):
     """Twice the driver refuses and torch frees its cache: once that helps."""
     kept = []
-    cached = [block(torch, 3 * GIB) for _ in range(4)]
+    cached = [block(torch, GIB // 16) for _ in range(64)]  # too small for what follows
     cached.clear()
     fill(torch, 2 * GIB, kept, truth)
     time.sleep(0.05)

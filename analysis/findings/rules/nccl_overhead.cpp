@@ -48,6 +48,9 @@ NcclBytes nccl_bytes(const DeviceEvidence& d) {
   for (const Communicator& c : d.process->communicators) {
     if (c.device == d.device) ids.insert(c.id);
   }
+  if (ids.empty()) {  // their device is not always known
+    for (const Communicator& c : d.process->communicators) ids.insert(c.id);
+  }
   nccl.communicators = !ids.empty() ? ids.size() : sets_of_buffers(count_by_size);
   return nccl;
 }

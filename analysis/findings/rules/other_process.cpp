@@ -45,8 +45,8 @@ uint64_t used_before(const DeviceEvidence& d) {
   return used;
 }
 
-// What is held next to a run that fits costs nothing. It is worth a warning if it is a large part of
-// the card or more than the process itself holds, a note if it is less, nothing if it is little.
+// What is held next to a run that fits costs nothing. It is worth a warning if it is a large part
+// of the card or more than the process itself holds, a note if it is less, nothing if it is little.
 const char* severity_of(const DeviceEvidence& d, uint64_t bytes) {
   constexpr uint64_t kMuch = uint64_t{1} << 30;
   const bool lacks = d.total_bytes == 0 || d.is_card_full();
@@ -57,7 +57,23 @@ const char* severity_of(const DeviceEvidence& d, uint64_t bytes) {
 
 }  // namespace
 
+namespace {
+
+// Whether the trace lacks ranks of its job: they would be taken for strangers.
+bool lacks_ranks(const TraceModel& trace) {
+  std::set<int64_t> ranks;
+  uint64_t world_size = 0;
+  for (const ProcessModel& p : trace.processes) {
+    if (p.info.rank >= 0) ranks.insert(p.info.rank);
+    world_size = std::max(world_size, p.info.world_size);
+  }
+  return ranks.size() < world_size;
+}
+
+}  // namespace
+
 void find_other_process(const Evidence& evidence, std::vector<Finding>& out) {
+  if (lacks_ranks(*evidence.trace)) return;
   std::set<std::string> said;  // once per card
   for (const DeviceEvidence& d : evidence.devices) {
     if (d.driver_peak.bytes == 0) continue;
