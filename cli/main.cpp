@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <string_view>
 
 #include "cli/command.h"
 
@@ -36,7 +37,10 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
 // option must not be ignored then.
 std::string empty_option(int argc, char** argv) {
   for (int i = 2; i < argc && std::strcmp(argv[i], "--") != 0; ++i) {
-    if (argv[i][0] == '\0' && argv[i - 1][0] == '-') return argv[i - 1];
+    const std::string_view option = argv[i - 1];
+    // No setting at all is an allocator configuration, too.
+    if (option.ends_with("-conf")) continue;
+    if (argv[i][0] == '\0' && option.starts_with("--")) return std::string(option);
   }
   return {};
 }

@@ -6,7 +6,7 @@ found here a second time, independently, from what CUDA documents for each call.
 import bisect
 import collections
 
-ON_CARD = {"device", "pitched", "managed", "array", "stream_ordered", "virtual", "graph", "static"}
+ON_CARD = {"device", "pitched", "array", "stream_ordered", "virtual", "graph", "static"}
 HOST_LOCATED, REMOTE, SEEDED = 1, 2, 8
 
 Call = collections.namedtuple("Call", "time operation kind address size handle owner flags device")
