@@ -231,7 +231,7 @@ SIMGPU_EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char* name, un
 
 // A card that uses the host's memory has none that NVML reports.
 static bool shares_host_memory() {
-  static const bool shares = std::getenv("SIMGPU_SHARED_MEMORY") != nullptr;
+  static const bool shares = lookup()("SIMGPU_SHARED_MEMORY") != nullptr;
   return shares;
 }
 
