@@ -63,6 +63,7 @@ void use_threads(const Driver& cu, CUcontext context, int count) {
 // Closes everything but its output, then reuses the numbers for its own files: nothing else may
 // write to them.
 void close_everything(const Driver& cu) {
+  usleep(500'000);  // until the recorder has had its first rounds, which open libraries
   // Not close(), for which the thread sanitizer would blame this program, rightly.
   for (int fd = 3; fd < 1024; ++fd) syscall(SYS_close, fd);
   char name[] = "/tmp/tidemark-survivor-XXXXXX";
