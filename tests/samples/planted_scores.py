@@ -33,7 +33,7 @@ def report(*findings, steps=10, categories=(), peak=PEAK):
     return {"findings": list(findings), "ranks": [{"devices": [idle]}, {"devices": [device]}]}
 
 
-frame = ["forward site-packages/torch/nn/modules/linear.py:134", "step /work/out/train.py:41"]
+frame = ["forward site-packages/torch/nn/modules/linear.py:134", "step /home/me/out/train.py:41"]
 judged = [
     judge(truth(1, "creep", saving=100, advice=["release_growth"]),
           report(finding("creep", frames=frame, advice=[("other", 500), ("release_growth", 110)]))),
