@@ -187,4 +187,35 @@ odd_file.write_bytes(pickle.dumps(odd))
 frames = report(odd_file)["ranks"][0]["devices"][0]["by_stack"][0]["frames"]
 check_equal(frames, ['q"\\\n\x01é \u2028.py:3'], "odd names come back")
 
+# A variable of a script that is not set must not switch an option off.
+for option in ("--max-peak", "--baseline"):
+    refuses(f"check {option} with nothing", "check", snapshot, option, "", says=["empty value"])
+refuses("a negative number of stacks", "report", snapshot, "--stacks", "-1", says=["--stacks"])
+
+# Ranks of a job are no strangers, even if the trace has only one of them.
+guilty = SAMPLES / "ranks" / "guilty4"
+ids = {f["id"] for f in report(next(guilty.glob("rank0*.tmk")))["findings"]}
+check("other_process" not in ids, f"one rank of four: {ids}")
+scenarios = pathlib.Path(__file__).resolve().parents[1] / "data" / "scenarios"
+overhead = [f for f in report(scenarios / "many_communicators.bad")["findings"]
+            if f["id"] == "nccl_overhead"]
+check_equal([f["evidence"]["communicators"] for f in overhead], [8], "communicators")
+
+# Two processes without a rank, one of which ran out of memory.
+both = tmp / "both"
+both.mkdir()
+for name in ("adam_first_step.bad.tmk", "healthy.bad.tmk"):
+    (both / name).write_bytes((scenarios / name).read_bytes())
+said = [line for line in run("check", both).stdout.splitlines() if "out of memory on" in line]
+check(len(said) == 1 and said[0].count("cuda:0") == 1, f"one device ran out: {said}")
+
+# What merging cannot use is named.
+mixed = tmp / "mixed"
+mixed.mkdir()
+(mixed / "a.tmk").write_bytes((scenarios / "healthy.bad.tmk").read_bytes())
+(mixed / "b.pickle.gz").write_bytes(snapshot.read_bytes())
+result = run("merge", mixed, "-o", tmp / "merged.tmk")
+check_equal(result.returncode, 0, "merge of a directory with a snapshot")
+check("b.pickle.gz: left out" in result.stderr, f"the snapshot is named: {result.stderr!r}")
+
 finish()
