@@ -226,13 +226,23 @@ std::string replayed_text(const WhatIf& whatif, const AllocationHistory& model) 
                      grouped(whatif.replayed_events()), grouped(model.event_count()));
 }
 
-bool replay_lets_it_pass(const DeviceEvidence& d, size_t devices) {
+// The recorded requests, replayed with the settings that reserve least.
+struct BestReplay {
+  std::string replayed;  // what was replayed
+  Prediction best;
+  Baseline as_recorded;
+
+  bool avoids_failures() const { return best.failures_avoided > as_recorded.failures_avoided; }
+};
+std::optional<BestReplay> best_replay(const DeviceEvidence& d, size_t devices) {
+  if (!d.has_caching_allocator()) return std::nullopt;
   WhatIfOptions options;
   options.most_events = most_replayed_events(devices);
   const Result<WhatIf> whatif = WhatIf::prepare(*d.process, d.device, options);
-  if (!whatif) return false;
-  const std::optional<Prediction> best = best_setting(*whatif);
-  return best && best->failures_avoided > baseline_of(*whatif).failures_avoided;
+  if (!whatif) return std::nullopt;  // requested sizes are not known
+  std::optional<Prediction> best = best_setting(*whatif);
+  if (!best) return std::nullopt;
+  return BestReplay{replayed_text(*whatif, *d.model), std::move(*best), baseline_of(*whatif)};
 }
 
 }  // namespace
@@ -244,29 +254,26 @@ bool failed_for_holes(const DeviceEvidence& d, size_t devices) {
   const uint64_t unused = d.unused_at_failure();
   if (totals.reserved <= totals.active) return false;
   if (unused < d.model->failures.back().requested_bytes) return false;
-  return unused >= d.limit.bytes / kHardlyAny || replay_lets_it_pass(d, devices);
+  if (unused >= d.limit.bytes / kHardlyAny) return true;
+  const std::optional<BestReplay> replay = best_replay(d, devices);
+  return replay && replay->avoids_failures();
 }
 
 std::optional<Advice> change_allocator(const DeviceEvidence& d, size_t devices) {
-  WhatIfOptions options;
-  options.most_events = most_replayed_events(devices);
-  if (!d.has_caching_allocator()) return std::nullopt;
-  const Result<WhatIf> whatif = WhatIf::prepare(*d.process, d.device, options);
-  if (!whatif) return std::nullopt;  // requested sizes are not known
-  const std::optional<Prediction> best = best_setting(*whatif);
-  if (!best) return std::nullopt;
-  const Baseline as_recorded = baseline_of(*whatif);
-  const uint64_t reserved = as_recorded.reserved_peak;
-  const uint64_t saved = reserved - std::min(reserved, best->reserved_peak);
-  const bool avoids = best->failures_avoided > as_recorded.failures_avoided;
+  const std::optional<BestReplay> replay = best_replay(d, devices);
+  if (!replay) return std::nullopt;
+  const Prediction& best = replay->best;
+  const uint64_t reserved = replay->as_recorded.reserved_peak;
+  const uint64_t saved = reserved - std::min(reserved, best.reserved_peak);
+  const bool avoids = replay->avoids_failures();
   // If the run failed, avoiding the failure is the gain, whatever the peak is then.
   if (saved < reserved / 50 && !avoids) return std::nullopt;
   const std::string outcome = !avoids ? fmt::format("{} less is reserved", size_text(saved))
                                       : fmt::format("the failed request fits, with {} reserved",
-                                                    size_text(best->reserved_peak));
+                                                    size_text(best.reserved_peak));
   return Advice{"allocator_settings",
-                fmt::format("PYTORCH_CUDA_ALLOC_CONF={}: in a replay of {}, {}", best->conf,
-                            replayed_text(*whatif, *d.model), outcome),
+                fmt::format("PYTORCH_CUDA_ALLOC_CONF={}: in a replay of {}, {}", best.conf,
+                            replay->replayed, outcome),
                 saved};
 }
 

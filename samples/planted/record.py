@@ -37,6 +37,9 @@ import time
 
 from planted import DEVELOPMENT, HERE, write
 
+sys.path.append(str(HERE.parent / "scenarios"))
+from scenario import shorten_paths  # noqa: E402
+
 MIB = 1 << 20
 CARELESS = 24 << 30  # no program needs that much; protects the others on the card
 LONG_REQUEST = 220 * MIB
@@ -114,26 +117,11 @@ def limit_of(truth, unlimited):
     return 0.92 * allocated, None  # "in_step"
 
 
-def shorten(name):
-    for mark in ("/site-packages/", "/dist-packages/"):
-        if mark in name:
-            return "site-packages/" + name.split(mark, 1)[1]
-    return os.path.basename(name) if name.startswith("/") else name
-
-
 def keep_snapshot(file, target, annotations):
     """Compresses a snapshot, with short file names and without annotations if so chosen."""
     with open(file, "rb") as stream:
         snapshot = pickle.load(stream)
-    seen = set()
-    lists = [s.get("frames", ()) for s in snapshot["segments"]]
-    lists += [b.get("frames", ()) for s in snapshot["segments"] for b in s["blocks"]]
-    lists += [e.get("frames", ()) for trace in snapshot["device_traces"] for e in trace]
-    for frames in lists:
-        for frame in frames:
-            if id(frame) not in seen:  # shared between entries
-                seen.add(id(frame))
-                frame["filename"] = shorten(frame["filename"])
+    shorten_paths(snapshot)
     if not annotations:
         snapshot["external_annotations"] = []
     with gzip.GzipFile(target, "wb", 6, mtime=0) as stream:
