@@ -92,8 +92,7 @@ Status make_directory(const std::string& path) {
 
 LaunchResult wait_for(pid_t child) {
   int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
+  TEMP_FAILURE_RETRY(::waitpid(child, &status, 0));
   if (WIFSIGNALED(status)) return {0, WTERMSIG(status)};
   return {WEXITSTATUS(status), 0};
 }
@@ -123,7 +122,7 @@ Result<LaunchResult> launch(const LaunchOptions& options) {
 
   struct sigaction action {};
   action.sa_sigaction = forward;
-  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  action.sa_flags = SA_SIGINFO;
   sigset_t forwarded;
   sigset_t before;
   ::sigemptyset(&forwarded);
@@ -138,7 +137,7 @@ Result<LaunchResult> launch(const LaunchOptions& options) {
   if (child < 0) return Error{std::string("cannot start a process: ") + std::strerror(errno)};
 
   int error = 0;
-  const bool failed = ::read(pipe_fds[0], &error, sizeof error) == sizeof error;
+  const bool failed = TEMP_FAILURE_RETRY(::read(pipe_fds[0], &error, sizeof error)) == sizeof error;
   ::close(pipe_fds[0]);
   LaunchResult result = wait_for(child);
   g_child = 0;

@@ -27,8 +27,9 @@ enum class Way : uint32_t {
 
 constexpr uint32_t kStacksLog2 = 18;
 
-PythonRuntime g_python;  // written before g_way leaves kUnknown
+PythonRuntime g_python;  // written once, before g_way leaves kUnknown
 std::atomic<Way> g_way{Way::kUnknown};
+std::atomic<bool> g_finding{false};
 HashedIds g_stacks;  // walked frames to stack id; the seed separates recordings
 bool g_have_table = false;
 
@@ -106,14 +107,12 @@ Way way_for(const void* thread) noexcept {
   return way == Way::kUntested && thread != nullptr ? test_layout(thread) : way;
 }
 
-}  // namespace
-
-void find_python_stacks(const Options& options) noexcept {
-  if (g_way.load(std::memory_order_acquire) != Way::kUnknown) return;
+// Only by the thread that has set g_finding.
+Way find_way(const Options& options) noexcept {
   PythonRuntime found;
-  if (!find_python(found)) return;
+  if (!find_python(found)) return Way::kUnknown;
   if (!g_have_table) g_have_table = g_stacks.create(kStacksLog2);
-  if (!g_have_table) return;
+  if (!g_have_table) return Way::kUnknown;
   g_python = found;
   find_autograd();
   Way way = found.layout_known ? Way::kUntested : Way::kGil;
@@ -122,8 +121,16 @@ void find_python_stacks(const Options& options) noexcept {
                       "python: this version is not known; stacks need the GIL");
   }
   if (options.python_gil) way = Way::kGil;
-  if (way == Way::kGil && !find_python_api()) way = Way::kNone;
-  g_way.store(way, std::memory_order_release);
+  return way == Way::kGil && !find_python_api() ? Way::kNone : way;
+}
+
+}  // namespace
+
+void find_python_stacks(const Options& options) noexcept {
+  const auto unknown = [] { return g_way.load(std::memory_order_acquire) == Way::kUnknown; };
+  if (!unknown() || g_finding.exchange(true)) return;
+  if (unknown()) g_way.store(find_way(options), std::memory_order_release);
+  g_finding.store(false);
 }
 
 void clear_python_stacks() noexcept {
@@ -131,14 +138,15 @@ void clear_python_stacks() noexcept {
 }
 
 void reset_python_stacks() noexcept {
-  // The parent may have been adding an entry when the child was forked.
+  // The parent may have been adding an entry, or looking, when the child was forked.
   g_way.store(Way::kUnknown);
+  g_finding.store(false);
   g_have_table = false;
   new (&g_stacks) HashedIds();
 }
 
 uint32_t capture_python_stack(bool may_take_gil) noexcept {
-  if (g_way.load(std::memory_order_relaxed) == Way::kUnknown) return 0;
+  if (g_way.load(std::memory_order_acquire) == Way::kUnknown) return 0;
   const void* const thread = python_thread(g_python);
   const Way way = way_for(thread);
   if (way == Way::kGil) return may_take_gil ? stack_with_gil(thread) : 0;
@@ -150,7 +158,7 @@ uint32_t capture_python_stack(bool may_take_gil) noexcept {
 }
 
 size_t append_python_frames(FrameKey* frames, size_t count, size_t capacity) noexcept {
-  if (g_way.load(std::memory_order_relaxed) == Way::kUnknown) return count;
+  if (g_way.load(std::memory_order_acquire) == Way::kUnknown) return count;
   const void* const thread = python_thread(g_python);
   if (thread == nullptr || way_for(thread) != Way::kWalk) return count;
   PythonFrames walked;

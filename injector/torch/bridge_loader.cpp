@@ -228,7 +228,11 @@ void reset_bridge() noexcept {
 }
 
 void attach_bridge() noexcept {
-  if (g_attaching.exchange(true)) return;  // another thread is doing it
+  if (g_attaching.exchange(true)) return;                             // another thread is doing it
+  if (!bridge_loaded_not_attached.load(std::memory_order_acquire)) {  // or has just done it
+    g_attaching.store(false);
+    return;
+  }
   // If nothing was allocated yet, the mark comes first and no event is missed. Otherwise it comes
   // last: an event may then be recorded twice, but none is lost.
   const bool late = torch_state_awaited();

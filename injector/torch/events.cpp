@@ -26,8 +26,8 @@ constexpr uint32_t kFlushTimeoutMs = 900;
 // Protected by the allocator's device lock, except the atomics.
 struct DeviceState {
   int64_t last_ns = 0;
-  uint64_t reserved = 0;
-  uint64_t device_free = 0;  // from the last out-of-memory entry
+  std::atomic<uint64_t> reserved{0};
+  std::atomic<uint64_t> device_free{0};  // from the last out-of-memory entry
   std::atomic<uint32_t> tier{0};
   std::atomic<bool> began_late{false};
   std::atomic<bool> awaited{false};  // waiting for its state; until then its events do not count
@@ -309,8 +309,8 @@ bool latest_torch_totals(int64_t device, uint64_t& allocated, uint64_t& reserved
 
 void start_torch_events(const TorchEventOptions& options) noexcept {
   for (DeviceState& device : g_devices) {
-    device.reserved = 0;
-    device.device_free = 0;
+    device.reserved.store(0);
+    device.device_free.store(0);
     device.tier.store(0);
     device.began_late.store(false);
   }
@@ -323,7 +323,7 @@ void start_torch_events(const TorchEventOptions& options) noexcept {
 void reset_torch_events() noexcept {
   for (DeviceState& device : g_devices) {
     device.last_ns = 0;
-    device.reserved = 0;
+    device.reserved.store(0);
     device.tier.store(0);
     device.began_late.store(false);
     device.awaited.store(false);
@@ -389,8 +389,8 @@ void on_torch_usage(uintptr_t address, int64_t bytes, uint64_t allocated, uint64
   row.block_bytes = static_cast<uint64_t>(bytes > 0 ? bytes : -bytes);
   if (bytes > 0) row.stack = stack_of_allocation();
   recorder().record(row);
-  if (reserved == state->reserved) return;
-  state->reserved = reserved;
+  if (reserved == state->reserved.load(std::memory_order_relaxed)) return;
+  state->reserved.store(reserved, std::memory_order_relaxed);
   recorder().record(Counter{row.time_ns, reserved, 0, device.index, CounterKind::kTorchReserved});
   recorder().record(Counter{row.time_ns, allocated, 0, device.index, CounterKind::kTorchAllocated});
 }
@@ -407,7 +407,8 @@ void on_torch_out_of_memory(int64_t bytes, uint64_t allocated, uint64_t reserved
   row.reserved_bytes = reserved;
   DeviceMemory latest = latest_device_memory(device.index);
   if (latest.total_bytes == 0) latest = fresh_device_memory(device.index);  // the first reading
-  row.device_free_bytes = state->device_free != 0 ? state->device_free : latest.free_bytes;
+  const uint64_t told = state->device_free.load(std::memory_order_relaxed);
+  row.device_free_bytes = told != 0 ? told : latest.free_bytes;
   row.device_total_bytes = latest.total_bytes;
   if (const auto ask = g_largest_free.load(std::memory_order_acquire)) {
     row.largest_hole_bytes = ask(device.index);
@@ -458,7 +459,7 @@ void on_torch_event(const TidemarkTorchEvent& event) noexcept {
     case TIDEMARK_TORCH_NONE:
       return;
     case TIDEMARK_TORCH_OOM:
-      state->device_free = event.address;
+      state->device_free.store(event.address, std::memory_order_relaxed);
       record_plain(event, *state);
       return;
     default:

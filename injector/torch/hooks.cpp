@@ -47,9 +47,20 @@ using ReportOutOfMemory = void (*)(int64_t, size_t, size_t, TorchDevice);
 using CurrentStream = TwoWords (*)(int8_t);
 
 // Constant once the slots point to our hooks.
-ReportUsage g_report_usage = nullptr;
-ReportOutOfMemory g_report_out_of_memory = nullptr;
-CurrentStream g_current_stream = nullptr;
+std::atomic<ReportUsage> g_report_usage{nullptr};
+std::atomic<ReportOutOfMemory> g_report_out_of_memory{nullptr};
+std::atomic<CurrentStream> g_current_stream{nullptr};
+
+// The function behind a hook. It is stored before the hook is reachable, but a weakly ordered
+// processor may show the hook first.
+template <typename Function>
+Function real(const std::atomic<Function>& function) {
+  Function found = nullptr;
+  do {
+    found = function.load(std::memory_order_acquire);
+  } while (found == nullptr);
+  return found;
+}
 
 // A redirected call.
 struct Redirection {
@@ -70,12 +81,12 @@ std::atomic_flag g_said_no_hook;
 
 void usage_hook(void* address, int64_t bytes, size_t allocated, size_t reserved,
                 TorchDevice device) {
-  g_report_usage(address, bytes, allocated, reserved, device);
+  real(g_report_usage)(address, bytes, allocated, reserved, device);
   on_torch_usage(reinterpret_cast<uintptr_t>(address), bytes, allocated, reserved, device);
 }
 
 void out_of_memory_hook(int64_t bytes, size_t allocated, size_t reserved, TorchDevice device) {
-  g_report_out_of_memory(bytes, allocated, reserved, device);
+  real(g_report_out_of_memory)(bytes, allocated, reserved, device);
   on_torch_out_of_memory(bytes, allocated, reserved, device);
 }
 
@@ -83,19 +94,20 @@ TwoWords current_stream_hook(int8_t device) {
   if (bridge_waits()) [[unlikely]]
     attach_bridge();
   begin_torch_allocation();
-  return g_current_stream(device);
+  return real(g_current_stream)(device);
 }
 
 // The real function is looked up by name: the slot may still point to the loader, which would
 // overwrite it with the function's address.
 template <typename Function>
-bool redirect(void* library, const char* symbol, Function& real, Function hook) {
+bool redirect(void* library, const char* symbol, std::atomic<Function>& function, Function hook) {
   GotSlot slot;
-  real = reinterpret_cast<Function>(dlsym(library, symbol));
-  if (real == nullptr || !find_got_slot(kLibrary, symbol, slot)) return false;
+  void* const found = dlsym(library, symbol);
+  if (found == nullptr || !find_got_slot(kLibrary, symbol, slot)) return false;
+  function.store(reinterpret_cast<Function>(found), std::memory_order_release);
   if (!write_got_slot(slot, reinterpret_cast<void*>(hook))) return false;
   if (g_redirection_count < std::size(g_redirections)) {
-    g_redirections[g_redirection_count++] = {slot, reinterpret_cast<void*>(real)};
+    g_redirections[g_redirection_count++] = {slot, found};
   }
   return true;
 }
@@ -206,7 +218,7 @@ void stop_torch() noexcept {
 }
 
 void look_for_torch() noexcept {
-  if (!g_wanted.load(std::memory_order_relaxed)) return;
+  if (!g_wanted.load(std::memory_order_acquire)) return;
   if (g_options.stacks == StackMode::kPython || g_options.stacks == StackMode::kAll) {
     find_python_stacks(g_options);
   }

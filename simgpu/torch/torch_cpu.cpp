@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #define STANDIN_API __attribute__((visibility("default")))
@@ -47,9 +48,12 @@ STANDIN_API NodePointer get_current_node() {
 namespace at {
 
 namespace {
-std::vector<RecordFunctionCallback>& callbacks() {
-  static std::vector<RecordFunctionCallback> all;
-  return all;
+std::mutex g_callbacks_lock;
+auto& g_callbacks = *new std::vector<RecordFunctionCallback>;  // for threads that outlive exit()
+
+std::vector<RecordFunctionCallback> callbacks() {
+  const std::lock_guard lock(g_callbacks_lock);
+  return g_callbacks;
 }
 }  // namespace
 
@@ -64,8 +68,9 @@ STANDIN_API HostAllocator* getHostAllocator(DeviceType) {
 }
 
 STANDIN_API unsigned long addGlobalCallback(RecordFunctionCallback callback) {
-  callbacks().push_back(callback);
-  return callbacks().size();
+  const std::lock_guard lock(g_callbacks_lock);
+  g_callbacks.push_back(callback);
+  return g_callbacks.size();
 }
 
 }  // namespace at

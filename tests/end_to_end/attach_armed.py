@@ -30,6 +30,7 @@ MIB = 1 << 20
 # MiB of address space.
 SETTLED = min(CYCLES // 2, 20)
 SLACK = {"resident_kib": 1024, "mappings": 6, "address_kib": 16384}
+SANITIZER = os.environ.get("SANITIZED")  # slow, and freed memory is kept
 
 
 class Attach(unittest.TestCase):
@@ -66,7 +67,8 @@ class Attach(unittest.TestCase):
 
     def test_an_armed_process_does_nothing(self):
         host = self.started()
-        self.assertEqual(host.threads(), ["attach_host", "tidemark-ctl"])
+        threads = ["attach_host"] * (2 if SANITIZER == "thread" else 1)  # it has one of its own
+        self.assertEqual(host.threads(), [*threads, "tidemark-ctl"])
         for library in ("libcupti", "libnvidia-ml"):
             self.assertNotIn(library, host.maps())
         self.assertEqual([name for name in host.files() if "out" in name], [])
@@ -181,7 +183,7 @@ class Attach(unittest.TestCase):
             # Some are long enough for rounds of the tasks, others are not.
             time.sleep(0.15 if cycle % 5 == 0 else 0.01)
             ended = host.ask("stop")
-            if ended["dropped"] != "0":
+            if ended["dropped"] != "0" and not SANITIZER:
                 self.fail(subprocess.run([TIDEMARK, "info", ended["trace"]], text=True, check=True,
                                          stdout=subprocess.PIPE).stdout)
             self.assertGreater(int(ended["rows"]), 0)
@@ -194,8 +196,9 @@ class Attach(unittest.TestCase):
                 print(cycle + 1, host.memory(), len(host.threads()), len(host.files()), flush=True)
         self.assertTrue(wait_for(lambda: (host.threads(), host.files()) == baseline),
                         f"{host.threads()} {host.files()} were {baseline}")
-        for what, size in host.memory().items():
-            self.assertLessEqual(size, settled[what] + SLACK[what], f"{what}: was {settled}")
+        if not SANITIZER:
+            for what, size in host.memory().items():
+                self.assertLessEqual(size, settled[what] + SLACK[what], f"{what}: was {settled}")
         self.assertEqual(len(list(self.out.glob("*.tmk"))), CYCLES)
         self.assertEqual(list(self.out.glob("*.ring")), [])
         output, status, errors = host.end()

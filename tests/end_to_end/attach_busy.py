@@ -16,7 +16,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from harness import check, check_equal, finish, report, run  # noqa: E402
+from harness import SANITIZED, check, check_equal, finish, report, run  # noqa: E402
 
 SIMGPU, INJECTOR, HOST, SLOW_LISTEN = sys.argv[2:6]
 ROUNDS = int(os.environ.get("TIDEMARK_INJECT_ROUNDS", "10"))
@@ -64,6 +64,8 @@ def parent_of(pid):
 # What malloc and the C library keep of ended threads. A capture that is not freed would add 59 MiB
 # of address space.
 SLACK = {"threads": 0, "descriptors": 0, "mappings": 6, "resident_kib": 1024, "address_kib": 16384}
+if SANITIZED:
+    SLACK["resident_kib"] = 1 << 20
 
 
 def settled(process, limit):
