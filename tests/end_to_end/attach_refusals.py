@@ -1,6 +1,6 @@
 """Checks processes that tidemark must not or cannot inject into.
 
-    python3 attach_refusals.py TIDEMARK SIMGPU_LIBRARIES INJECTOR ATTACH_HOST VICTIM
+    python3 attach_refusals.py TIDEMARK SIMGPU_LIBRARIES INJECTOR ATTACH_HOST VICTIM NAMED_CUDA
 
 Each gives one clear line and exit status 2, and the process continues undisturbed. Cases this
 machine cannot show (no other user, no mount namespace, no musl) are skipped with a message.
@@ -17,7 +17,8 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from harness import TIDEMARK, check, check_equal, finish  # noqa: E402
 
-SIMGPU, LIBRARY, HOST, VICTIM = (str(pathlib.Path(path).resolve()) for path in sys.argv[2:6])
+SIMGPU, LIBRARY, HOST, VICTIM, CUDA = (str(pathlib.Path(path).resolve())
+                                       for path in sys.argv[2:7])
 NOBODY = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
 tmp = pathlib.Path(tempfile.mkdtemp())
 tmp.chmod(0o755)
@@ -28,8 +29,8 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def victim(*args, program=VICTIM, before=(), **more):
-    """Loads the CUDA driver, prints "ready", and "fine" when its input closes."""
-    variables = {**env, "LD_PRELOAD": f"{SIMGPU}/libcuda.so.1", **more}
+    """Loads what seems to be the CUDA driver, prints "ready", and "fine" when its input closes."""
+    variables = {**env, "LD_PRELOAD": CUDA, **more}
     process = subprocess.Popen([*before, program, *args], stdin=subprocess.PIPE, text=True,
                                stdout=subprocess.PIPE, env=variables)
     process.stdout.readline()

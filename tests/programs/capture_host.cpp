@@ -15,14 +15,7 @@
 
 #include "abi/cupti.h"
 #include "samples/cuda/driver.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-// In a forked child the leak detector would wait for threads that only the parent has.
-static const pid_t g_first = ::getpid();
-extern "C" int __lsan_is_turned_off() {
-  return ::getpid() != g_first ? 1 : 0;
-}
-#endif
+#include "tests/support/forked_leaks.h"
 
 namespace tidemark::samples {
 namespace {

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "injector/recorder/recorder.h"
+#include "tests/support/forked_leaks.h"
 #include "tests/support/usual_signals.h"
 
 namespace {
