@@ -111,6 +111,23 @@ void SeedState::undo(const FrameworkEvent& event) {
   }
 }
 
+// Ranges of an expandable segment that were mapped or unmapped one by one adjoin, and a block may
+// span them.
+uint64_t SeedState::end_of_range(uint64_t address, uint64_t limit) const {
+  auto segment = segments_.upper_bound(address);
+  if (segment == segments_.begin()) return limit;
+  --segment;
+  uint64_t end = segment->first + segment->second.size_bytes;
+  if (end <= address) return limit;
+  const bool expandable = segment->second.expandable;
+  for (++segment; expandable && end < limit && segment != segments_.end(); ++segment) {
+    if (segment->first != end || !segment->second.expandable) break;
+    if (segment->second.size_bytes >= limit - end) return limit;
+    end += segment->second.size_bytes;
+  }
+  return std::min(end, limit);
+}
+
 std::vector<SeedSegment> SeedState::segments() const {
   std::vector<SeedSegment> out;
   for (const auto& [address, segment] : segments_) out.push_back(segment);
@@ -127,17 +144,11 @@ std::vector<SeedBlock> SeedState::blocks(const AllocatorRules& rules) const {
     if (block.size_bytes != 0) continue;
     // The space up to the next block or the end of the segment; the rules decide whether it was
     // split.
-    uint64_t space = i + 1 < out.size() ? out[i + 1].address - block.address : UINT64_MAX;
-    auto segment = segments_.upper_bound(block.address);
-    if (segment != segments_.begin()) {
-      --segment;
-      const uint64_t offset = block.address - segment->first;
-      if (offset < segment->second.size_bytes) {
-        space = std::min(space, segment->second.size_bytes - offset);
-      }
-    }
+    const uint64_t limit = i + 1 < out.size() ? out[i + 1].address : UINT64_MAX;
+    const uint64_t end = end_of_range(block.address, limit);
+    const uint64_t space = end - block.address;
     const uint64_t rounded = rules.round(block.requested_bytes);
-    const bool whole = space > rounded && space != UINT64_MAX && !rules.splits(rounded, space);
+    const bool whole = space > rounded && end != UINT64_MAX && !rules.splits(rounded, space);
     block.size_bytes = whole ? space : std::min(rounded, space);
   }
   return out;

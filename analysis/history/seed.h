@@ -52,6 +52,8 @@ class SeedState {
  private:
   // Removes a range of addresses from the segments. Returns the pool it belonged to.
   uint32_t remove_segments(uint64_t address, uint64_t size);
+  // The end of the mapped range that holds `address`, at most `limit`; `limit` if there is none.
+  uint64_t end_of_range(uint64_t address, uint64_t limit) const;
   void put_block(const SeedBlock& block);
   void erase_block(uint64_t address);
 

@@ -63,6 +63,16 @@ parts = saved("parts", [segment(0, A, 20 * MiB, [block(A, 20 * MiB, "inactive")]
     event("segment_unmap", A + 20 * MiB, 40 * MiB, 15)])
 check_equal(devices(parts)[0]["reserved_peak"]["bytes"], 100 * MiB, "two parts: reserved")
 
+# A block from before the history spans what was unmapped later and what is still mapped.
+spans = saved("spans", [segment(0, A, 20 * MiB, [block(A, 10 * MiB, "active_allocated"),
+                                                 block(A + 10 * MiB, 10 * MiB, "inactive")], True)],
+              [event("free_requested", A, 50 * MiB, 10), event("free_completed", A, 50 * MiB, 11),
+               event("alloc", A, 10 * MiB, 20), event("segment_unmap", A + 40 * MiB, 20 * MiB, 30),
+               event("segment_unmap", A + 20 * MiB, 20 * MiB, 31)])
+device = devices(spans)[0]
+check_equal(device["allocated_peak"]["bytes"], 50 * MiB, "a block across ranges: allocated")
+check_equal(device["reserved_peak"]["bytes"], 60 * MiB, "a block across ranges: reserved")
+
 # Everything was freed at the end: the device had 20 MiB before the first event.
 frees = [event("free_requested", A, 10 * MiB, 1000), event("free_completed", A, 10 * MiB, 1001),
          event("segment_free", A, 20 * MiB, 1002)]
