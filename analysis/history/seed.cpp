@@ -76,9 +76,22 @@ uint32_t SeedState::take_pool_of_growth() {
   return pool;
 }
 
+uint32_t SeedState::take_stack_of_allocation() {
+  const uint64_t allocation = undone_allocations_--;
+  if (end_stacks_.empty() || end_stacks_.back().allocation != allocation) return 0;
+  const uint32_t stack = end_stacks_.back().stack;
+  end_stacks_.pop_back();
+  return stack;
+}
+
 void SeedState::undo(const FrameworkEvent& event) {
   switch (event.action) {
     case FrameworkAction::kAlloc:
+      ++undone_allocations_;
+      if (const uint32_t index = block_at_.find(event.address);
+          index != 0 && blocks_[index].stack != 0) {
+        end_stacks_.push_back({undone_allocations_, blocks_[index].stack});
+      }
       erase_block(event.address);
       break;
     case FrameworkAction::kFreeCompleted:

@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from harness import SNAPSHOTS, check_equal, finish, report, run  # noqa: E402
+from harness import SNAPSHOTS, check, check_equal, finish, report, run  # noqa: E402
 
 MiB = 1 << 20
 A, B, C = 0x7F0000000000, 0x7F1000000000, 0x7F1010000000
@@ -102,5 +102,28 @@ peak = devices(both)[1]["allocated_peak"]
 check_equal(peak["bytes"], 27 * MiB, "two devices: allocated")
 check_equal(peak["time_ns"], 12_000_000_000, "two devices: time of the peak")
 check_equal(devices(both)[1]["reserved_peak"]["bytes"], 40 * MiB, "two devices: reserved")
+
+# A note on holes compares numbers of one instant: 750 of 1400 MiB are in use when the most is
+# reserved (for 650 MiB), although 1000 MiB are in use later.
+holes = []
+for action, address, size in (
+        ("segment_alloc", A, 700), ("alloc", A, 700), ("free_requested", A, 700),
+        ("free_completed", A, 700), ("alloc", A, 100), ("segment_alloc", B, 700),
+        ("alloc", B, 650), ("alloc", A + 100 * MiB, 250)):
+    holes.append(event(action, address, size * MiB, 10 + len(holes)))
+end = [segment(0, A, 700 * MiB, [block(A, 100 * MiB, "active_allocated"),
+                                 block(A + 100 * MiB, 250 * MiB, "active_allocated"),
+                                 block(A + 350 * MiB, 350 * MiB, "inactive")]),
+       segment(0, B, 700 * MiB, [block(B, 650 * MiB, "active_allocated"),
+                                 block(B + 650 * MiB, 50 * MiB, "inactive")])]
+found = [f for f in report(saved("holes", end, holes))["findings"] if f["id"] == "fragmentation"]
+check_equal([f["summary"] for f in found],
+            ["1.4 GiB reserved at the reserved peak for 750.0 MiB in use: 650.0 MiB is in holes"],
+            "holes of one instant")
+
+# What was not understood is counted in words that fit.
+for count, words in ((1, "1 entry of the snapshot was"), (2, "2 entries of the snapshot were")):
+    odd = saved(f"odd{count}", end, holes + [event("dance", A, 1, 30 + i) for i in range(count)])
+    check(words in run("report", odd).stdout, f"{words}: {run('report', odd).stdout}")
 
 finish()
