@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -124,10 +125,9 @@ Status check_growth(const Options& options, const HighestPeak& peak, Verdict& ve
   const auto [now, then] = size_texts(peak.bytes, before.bytes);
   // As many digits as it takes to see that one exceeds the other.
   int digits = 1;
+  const double apart = std::abs(growth - options.max_growth);
+  while (digits < 6 && apart != 0 && apart * std::pow(10, digits) < 1) ++digits;
   const auto text = [&](double percent) { return fmt::format("{:+.{}f} %", percent, digits); };
-  while (digits < 6 && growth != options.max_growth && text(growth) == text(options.max_growth)) {
-    ++digits;
-  }
   verdict.add(growth <= options.max_growth,
               fmt::format("{} {}, baseline {} {}: {}, limit {}", peak.name, now, before.name, then,
                           text(growth), text(options.max_growth)));
