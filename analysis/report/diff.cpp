@@ -146,9 +146,11 @@ Result<Diff> compare(const Report& before, const Report& after) {
     d.after_rank = later.rank->rank;
     d.before_device = x.device;
     d.after_device = y.device;
-    d.peaks = {{"allocated peak", {}, x.allocated_peak.bytes, y.allocated_peak.bytes},
-               {"requested peak", {}, x.requested_peak.bytes, y.requested_peak.bytes},
-               {"reserved peak", {}, x.reserved_peak.bytes, y.reserved_peak.bytes},
+    const char* const peak = x.state_only && y.state_only ? "" : " peak";  // neither has any
+    const auto named = [&](const char* what) { return std::string(what) + peak; };
+    d.peaks = {{named("allocated"), {}, x.allocated_peak.bytes, y.allocated_peak.bytes},
+               {named("requested"), {}, x.requested_peak.bytes, y.requested_peak.bytes},
+               {named("reserved"), {}, x.reserved_peak.bytes, y.reserved_peak.bytes},
                {"driver peak", {}, x.driver_peak.bytes, y.driver_peak.bytes},
                {"card used peak", {}, x.device_used_peak.bytes, y.device_used_peak.bytes}};
     std::erase_if(d.peaks,

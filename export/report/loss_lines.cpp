@@ -57,7 +57,7 @@ std::vector<std::string> loss_lines(const DeviceReport& d, const std::string& wh
   }
   if (d.stacks_only_at_end) {
     lines.push_back(
-        fmt::format("{}: no stacks of blocks that were freed before the end were recorded", where));
+        fmt::format("{}: stacks are known only of blocks that were alive at the end", where));
   }
   if (d.anomalies != 0) {
     lines.push_back(fmt::format("{}: {} contradicted the rest of the history", where,
