@@ -37,13 +37,13 @@ struct Fragmentation {
   std::vector<PinnedHole> largest;
 };
 
-// The allocator reserves memory for a request, which is served next: before that, the new segment is
-// no hole. Returns the event of that allocation, or `event` if none follows.
+// The allocator reserves memory for a request, which is served next: before that, the new segment
+// is no hole. Returns the event of that allocation, or `event` if none follows.
 uint32_t served_after(const AllocationHistory& model, uint32_t event);
 
-// Where holes matter most: at the last out-of-memory error or, without one, at the reserved peak. If
-// that is what the process held before its history began, nobody knows when it was reached: then at
-// the allocated peak.
+// Where holes matter most: at the last out-of-memory error or, without one, at the reserved peak.
+// If that is what the process held before its history began, nobody knows when it was reached: then
+// at the allocated peak.
 struct HolesInstant {
   uint32_t event = 0;
   std::string_view name;  // "reserved peak"

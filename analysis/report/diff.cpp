@@ -25,7 +25,8 @@ std::vector<Place> places_of(const Report& report) {
   std::vector<Place> places;
   for (const RankReport& rank : report.ranks) {
     for (const DeviceReport& d : rank.devices) {
-      if (d.events != 0 || d.reserved_peak.bytes != 0 || d.driver_peak.bytes != 0) places.push_back({&rank, &d});
+      if (d.events != 0 || d.reserved_peak.bytes != 0 || d.driver_peak.bytes != 0)
+        places.push_back({&rank, &d});
     }
   }
   return places;

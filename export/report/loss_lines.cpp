@@ -46,14 +46,12 @@ std::vector<std::string> loss_lines(const DeviceReport& d, const std::string& wh
   std::vector<std::string> lines;
   if (d.state_only) {
     lines.push_back(fmt::format("{}: {}: only its state when the snapshot was taken is known",
-                                where,
-                                damage.any() ? "no history could be read" : "no history"));
+                                where, damage.any() ? "no history could be read" : "no history"));
   } else if (d.blocks_before_history != 0) {
     lines.push_back(fmt::format("{}: {} ({}) {} older than {}", where,
                                 counted(d.blocks_before_history, "block"),
                                 size_text(d.bytes_before_history),
-                                d.blocks_before_history == 1 ? "is" : "are",
-                                beginning(d, damage)));
+                                d.blocks_before_history == 1 ? "is" : "are", beginning(d, damage)));
   }
   if (d.stacks_only_at_end) {
     lines.push_back(
@@ -72,10 +70,9 @@ std::vector<std::string> loss_lines(const Report& report) {
   for (const RankReport& rank : report.ranks) {
     add_process(lines, rank.loss);
     for (const DeviceReport& d : rank.devices) {
-      const std::string where =
-          report.ranks.size() > 1 && rank.rank >= 0
-              ? fmt::format("rank {} cuda:{}", rank.rank, d.device)
-              : fmt::format("cuda:{}", d.device);
+      const std::string where = report.ranks.size() > 1 && rank.rank >= 0
+                                    ? fmt::format("rank {} cuda:{}", rank.rank, d.device)
+                                    : fmt::format("cuda:{}", d.device);
       const std::vector<std::string> of_device = loss_lines(d, where, report.damage);
       lines.insert(lines.end(), of_device.begin(), of_device.end());
     }

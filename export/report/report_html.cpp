@@ -219,8 +219,7 @@ class Page {
     if (f.holes == 0) return;
     html_.element("h3", "Holes");
     const std::string when =
-        d.state_only ? ""
-                     : fmt::format(" at {} ({})", since_start(f.time_ns), d.fragmentation_at);
+        d.state_only ? "" : fmt::format(" at {} ({})", since_start(f.time_ns), d.fragmentation_at);
     html_.element("p", fmt::format("{} free in {}{}, largest {}; {} could be returned to "
                                    "the driver",
                                    size_text(f.cached_free_bytes), counted(f.holes, "hole"), when,

@@ -156,9 +156,8 @@ class TextReport {
   // Only worth saying if another tool was there, too.
   void sharing() {
     const bool shared =
-        std::any_of(report_.ranks.begin(), report_.ranks.end(), [](const RankReport& rank) {
-          return rank.cupti.starts_with("shared");
-        });
+        std::any_of(report_.ranks.begin(), report_.ranks.end(),
+                    [](const RankReport& rank) { return rank.cupti.starts_with("shared"); });
     if (shared) line(dim("CUPTI was shared with other tools"));
   }
 
@@ -241,8 +240,7 @@ class TextReport {
   void holes(const DeviceReport& d) {
     const Fragmentation& f = d.fragmentation;
     if (f.holes == 0) return;
-    const std::string when =
-        d.state_only ? "" : fmt::format("at {:<13}", since_start(f.time_ns));
+    const std::string when = d.state_only ? "" : fmt::format("at {:<13}", since_start(f.time_ns));
     const std::string which =
         d.fragmentation_at.empty() ? "" : fmt::format(" ({})", d.fragmentation_at);
     line(fmt::format("  {:<15} {:>11}   {}in {}, largest {}{}", "cached, free",

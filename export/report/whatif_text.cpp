@@ -58,8 +58,7 @@ class TextWhatIf {
     line(dim(fmt::format("  {:>10}  {:>19}  {:>12}  {:>12}  {:>12}  {}", "reserved", "less than",
                          "cached, free", "largest", "driver", "")));
     line(dim(fmt::format("  {:>10}  {:>19}  {:>12}  {:>12}  {:>12}  {}", "peak",
-                         replayed ? "that" : "recorded",
-                         "at the peak", "hole", "calls", "with")));
+                         replayed ? "that" : "recorded", "at the peak", "hole", "calls", "with")));
     for (const Prediction& p : d.predictions) row(d, p);
     verdict(d);
     for (const std::string& note : d.notes) line(paint("  ! ", "33") + note);

@@ -145,7 +145,7 @@ class CsvSink final : public TableSink {
   uint64_t max_bytes_;
   std::vector<OutputFile> files_;
   std::set<std::string, std::less<>> written_;  // tables
-  std::string load_;  // creates the tables in DuckDB
+  std::string load_;                            // creates the tables in DuckDB
   std::string buffer_;
   uint64_t bytes_ = 0;
   bool first_ = true;
