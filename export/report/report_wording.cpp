@@ -32,10 +32,10 @@ std::string oom_text(const OomReport& oom) {
     return fmt::format("the driver could not allocate it; this process held {} of the card",
                        size_text(oom.reserved_bytes));
   }
-  std::string text =
-      fmt::format("allocated {}, reserved {}, largest hole {}, free on the card {}",
-                  size_text(oom.allocated_bytes), size_text(oom.reserved_bytes),
-                  size_text(oom.largest_hole_bytes), size_text(oom.device_free_bytes));
+  std::string text = fmt::format("allocated {}, reserved {}, largest hole {}, free on the card {}",
+                                 size_text(oom.allocated_bytes), size_text(oom.reserved_bytes),
+                                 size_texts(oom.largest_hole_bytes, oom.requested_bytes).first,
+                                 size_text(oom.device_free_bytes));
   if (oom.refusals != 0) {
     text += fmt::format("; the driver had refused {}", counted(oom.refusals, "request"));
   }

@@ -121,6 +121,26 @@ check_equal([f["summary"] for f in found],
             ["1.4 GiB reserved at the reserved peak for 750.0 MiB in use: 650.0 MiB is in holes"],
             "holes of one instant")
 
+# Sizes of which one is smaller are shown with digits that differ.
+hole, request = 4 * MiB - 16384, 4 * MiB
+tight, end_tight = [], []
+for at in (A, B):
+    first, last = 8 * MiB, 20 * MiB - 8 * MiB - hole
+    tight += [event("segment_alloc", at, 20 * MiB, 10), event("alloc", at, first, 11),
+              event("alloc", at + first, hole, 12), event("alloc", at + first + hole, last, 13),
+              event("free_requested", at + first, hole, 14),
+              event("free_completed", at + first, hole, 15)]
+    end_tight.append(segment(0, at, 20 * MiB, [
+        block(at, first, "active_allocated"), block(at + first, hole, "inactive"),
+        block(at + first + hole, last, "active_allocated")]))
+tight.append({**event("oom", 0, request, 20), "device_free": 0})
+found = [f["summary"] for f in report(saved("tight", end_tight, tight))["findings"]
+         if f["id"] == "fragmentation"]
+check(len(found) == 1 and "the largest, 3.98 MiB, is too small for 4.00 MiB" in found[0],
+      f"a hole that is a little too small: {found}")
+
+check("largest hole 3.98 MiB" in run("report", tmp / "tight.pickle").stdout, "the same in the text")
+
 # What was not understood is counted in words that fit.
 for count, words in ((1, "1 entry of the snapshot was"), (2, "2 entries of the snapshot were")):
     odd = saved(f"odd{count}", end, holes + [event("dance", A, 1, 30 + i) for i in range(count)])
