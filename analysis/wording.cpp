@@ -77,7 +77,9 @@ std::string_view limit_source_name(LimitSource source) {
   return "unknown";
 }
 
-std::string size_text(uint64_t bytes) {
+namespace {
+
+std::string size_text(uint64_t bytes, int digits) {
   static constexpr std::array<std::string_view, 6> kUnits = {"KiB", "MiB", "GiB",
                                                              "TiB", "PiB", "EiB"};
   if (bytes < 1024) return fmt::format("{} B", bytes);
@@ -88,7 +90,21 @@ std::string size_text(uint64_t bytes) {
     amount /= 1024;
     ++unit;
   }
-  return fmt::format("{:.1f} {}", amount, kUnits[unit]);
+  return fmt::format("{:.{}f} {}", amount, digits, kUnits[unit]);
+}
+
+}  // namespace
+
+std::string size_text(uint64_t bytes) {
+  return size_text(bytes, 1);
+}
+
+std::pair<std::string, std::string> size_texts(uint64_t one, uint64_t other) {
+  for (const int digits : {1, 2, 3}) {
+    std::pair texts{size_text(one, digits), size_text(other, digits)};
+    if (one == other || texts.first != texts.second) return texts;
+  }
+  return {grouped(one) + " bytes", grouped(other) + " bytes"};
 }
 
 std::string grouped(uint64_t number) {

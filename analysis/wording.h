@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "proto/rows.h"
 
@@ -20,6 +21,8 @@ std::string_view limit_source_name(LimitSource source);
 
 // "313.2 MiB", "512 B".
 std::string size_text(uint64_t bytes);
+// Both sizes, with as many digits as it takes to see which is larger: "4.00 MiB", "4.02 MiB".
+std::pair<std::string, std::string> size_texts(uint64_t one, uint64_t other);
 // "328,459,776".
 std::string grouped(uint64_t number);
 // "1.234 s", "87 ms", "12 us"; signs are kept.

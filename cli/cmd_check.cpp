@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -22,6 +23,7 @@ struct Options {
   double max_growth = 5;
   std::vector<std::string> fail_on;
   bool allow_oom = false;
+  bool allow_losses = false;
 };
 
 // The most memory that a device needed: what PyTorch reserved or, if that is more, what the driver
@@ -74,24 +76,62 @@ Result<Report> report_on(const std::string& path) {
   return make_report(trace->model, {});
 }
 
-bool say(bool good, const std::string& text) {
-  print_line(fmt::format("{} {}", good ? "ok    " : "FAILED", text));
-  return good;
+// The lines to print, and whether all of them are good.
+class Verdict {
+ public:
+  void add(bool good, const std::string& text) {
+    lines_.push_back(fmt::format("{} {}", good ? "ok    " : "FAILED", text));
+    good_ &= good;
+  }
+  bool good() const { return good_; }
+  void print() const {
+    for (const std::string& line : lines_) print_line(line);
+  }
+
+ private:
+  std::vector<std::string> lines_;
+  bool good_ = true;
+};
+
+// Why the run may have needed more than the report knows; nothing if it cannot.
+Status check_complete(const Report& report, const Options& options) {
+  if (options.allow_losses) return {};
+  if (has_losses(report)) {
+    return Error{report.path +
+                 ": a part of the recording is lost, and with it perhaps a higher peak; "
+                 "--allow-losses checks the rest"};
+  }
+  for (const RankReport& rank : report.ranks) {
+    for (const DeviceReport& d : rank.devices) {
+      if (!d.state_only) continue;
+      return Error{report.path +
+                   ": has no history, so its peak is not known; --allow-losses checks the state "
+                   "when the snapshot was taken"};
+    }
+  }
+  return {};
 }
 
 // Whether the peak is within its limit over the baseline.
-Result<bool> check_growth(const Options& options, const HighestPeak& peak) {
+Status check_growth(const Options& options, const HighestPeak& peak, Verdict& verdict) {
   const Result<Report> baseline = report_on(options.baseline);
   if (!baseline) return baseline.error();
   warn_of_losses(*baseline);
+  if (Status complete = check_complete(*baseline, options); !complete) return complete.error();
   const HighestPeak before = highest_peak(*baseline);
   if (before.bytes == 0) return Error{options.baseline + ": has no peak to compare with"};
   const double growth =
       100 * (static_cast<double>(peak.bytes) / static_cast<double>(before.bytes) - 1);
-  return say(growth <= options.max_growth,
-             fmt::format("{} {}, baseline {} {}: {:+.1f} %, limit {:+.1f} %", peak.name,
-                         size_text(peak.bytes), before.name, size_text(before.bytes), growth,
-                         options.max_growth));
+  const auto [now, then] = size_texts(peak.bytes, before.bytes);
+  // As many digits as it takes to see that one exceeds the other.
+  int digits = 1;
+  const double apart = std::abs(growth - options.max_growth);
+  while (digits < 6 && apart != 0 && apart * std::pow(10, digits) < 1) ++digits;
+  const auto text = [&](double percent) { return fmt::format("{:+.{}f} %", percent, digits); };
+  verdict.add(growth <= options.max_growth,
+              fmt::format("{} {}, baseline {} {}: {}, limit {}", peak.name, now, before.name, then,
+                          text(growth), text(options.max_growth)));
+  return {};
 }
 
 int run(const Options& options) {
@@ -108,28 +148,33 @@ int run(const Options& options) {
   const HighestPeak peak = highest_peak(*report);
   const std::vector<std::string> ran_out = out_of_memory(*report);
   if (peak.bytes == 0 && (ran_out.empty() || options.allow_oom)) {
-    return fail({options.path + ": no memory use was recorded, so there is nothing to check"});
+    return fail({fmt::format("{}: no memory use {}, so there is nothing to check", options.path,
+                             has_losses(*report) ? "could be read" : "was recorded")});
   }
-  bool good = true;
+  Verdict verdict;
   if (!ran_out.empty() && !options.allow_oom) {
-    good = say(false, fmt::format("out of memory on {}", fmt::join(ran_out, ", ")));
+    verdict.add(false, fmt::format("out of memory on {}", fmt::join(ran_out, ", ")));
   }
   if (max_peak) {
-    good &= say(peak.bytes <= *max_peak, fmt::format("{} {}, limit {}", peak.name,
-                                                     size_text(peak.bytes), size_text(*max_peak)));
+    const auto [needed, limit] = size_texts(peak.bytes, *max_peak);
+    verdict.add(peak.bytes <= *max_peak, fmt::format("{} {}, limit {}", peak.name, needed, limit));
   }
   if (!options.baseline.empty()) {
-    const Result<bool> grown = check_growth(options, peak);
-    if (!grown) return fail(grown.error());
-    good &= *grown;
-  }
-  const bool alone = !max_peak && options.baseline.empty() && !options.allow_oom;
-  for (const Finding& f : failing_findings(*report, options.fail_on, alone)) {
-    good = say(false, f.id + ": " + f.summary) && good;
+    if (Status read = check_growth(options, peak, verdict); !read) return fail(read.error());
   }
   const bool only_findings = !max_peak && options.baseline.empty();
-  if (good && (only_findings || !options.fail_on.empty())) say(true, "no failing findings");
-  return good ? kOk : kNo;
+  for (const Finding& f :
+       failing_findings(*report, options.fail_on, only_findings && !options.allow_oom)) {
+    verdict.add(false, f.id + ": " + f.summary);
+  }
+  if (verdict.good()) {
+    if (Status complete = check_complete(*report, options); !complete) {
+      return fail(complete.error());
+    }
+    if (only_findings || !options.fail_on.empty()) verdict.add(true, "no failing findings");
+  }
+  verdict.print();
+  return verdict.good() ? kOk : kNo;
 }
 
 }  // namespace
@@ -155,9 +200,12 @@ void add_check(CLI::App& app, int& code) {
       ->delimiter(',');
   command->add_flag("--allow-oom", options->allow_oom,
                     "running out of memory does not fail the check");
+  command->add_flag("--allow-losses", options->allow_losses,
+                    "check what remains of a damaged or incomplete recording");
   command->footer(
       "A run that ran out of memory fails the check. Without options, all findings of severity\n"
-      "error do. Exit status 2: nothing was measured, or the input could not be read.\n"
+      "error do. Exit status 2: nothing was measured, the input could not be read, or the check\n"
+      "would pass, but a part of the recording is lost.\n"
       "Examples:\n"
       "  tidemark check run.tmk --max-peak 40GiB\n"
       "  tidemark check run.tmk --baseline main.tmk --max-growth 3\n"

@@ -1,12 +1,14 @@
+#include <fmt/format.h>
+
 #include <cstdio>
 #include <memory>
 #include <optional>
 
 #include "analysis/report/diff.h"
 #include "cli/command.h"
-#include "cli/loss_warnings.h"
 #include "cli/terminal.h"
 #include "export/report/diff_text.h"
+#include "export/report/loss_lines.h"
 
 namespace tidemark::cli {
 
@@ -27,9 +29,7 @@ Result<Report> full_report(const std::string& path, std::optional<int64_t> rank)
   ReportOptions wanted;
   wanted.rank = rank;
   wanted.stacks = SIZE_MAX;
-  Result<Report> report = make_report(trace->model, wanted);
-  if (report) warn_of_losses(*report);
-  return report;
+  return make_report(trace->model, wanted);
 }
 
 int run(const Options& options) {
@@ -38,8 +38,13 @@ int run(const Options& options) {
   const auto rank = options.other_rank ? options.other_rank : options.rank;
   const Result<Report> after = full_report(options.after, rank);
   if (!after) return fail(after.error());
-  const Result<Diff> diff = compare(*before, *after);
+  Result<Diff> diff = compare(*before, *after);
   if (!diff) return fail(diff.error());
+  for (const auto& [side, report] : {std::pair("before", &*before), std::pair("after", &*after)}) {
+    for (const std::string& text : loss_lines(*report)) {
+      diff->losses.push_back(fmt::format("{}: {}", side, text));
+    }
+  }
   const std::string text =
       options.json ? diff_as_json(*diff)
                    : diff_as_text(*diff, {stdout_has_colour(), stdout_width(), options.stacks});

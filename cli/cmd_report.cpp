@@ -93,7 +93,8 @@ void add_report(CLI::App& app, int& code) {
   command->add_option("PATH", options->path, "a trace, a directory of traces, or a snapshot")
       ->required();
   command->add_flag("--json", options->json, "print JSON, schema tidemark.report/1");
-  command->add_option("--html", options->html, "write one self-contained page to this file");
+  command->add_option("--html", options->html, "write one self-contained page to this file")
+      ->excludes("--json");
   command
       ->add_option("--fail-on", options->fail_on,
                    "exit 1 if one of these findings has severity warning or error; 'any' for all")

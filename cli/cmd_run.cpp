@@ -72,6 +72,8 @@ int run(Options options) {
   }
   const Result<LaunchResult> result = launch(launched);
   if (!result) return fail(result.error());
+  // Only if it is empty. A process that still runs creates it again when it uses CUDA.
+  if (result->made_directory) ::rmdir(launched.directory.c_str());
   if (result->start_error != 0) {
     return fail_to_start(launched.command.front(), result->start_error);
   }

@@ -62,6 +62,7 @@ Result<LoadedTrace> load_with_progress(const std::string& path) {
   if (!model) return model.error();
   model->path = path;
   model->notes = source->warnings;
+  model->incomplete = source->incomplete;
   return LoadedTrace{std::move(*source), std::move(*model)};
 }
 

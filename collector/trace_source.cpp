@@ -70,6 +70,7 @@ void join_ranks(TraceSource& source) {
   }
   const JobCheck check = check_job(members);
   source.warnings.insert(source.warnings.end(), check.notes.begin(), check.notes.end());
+  source.incomplete |= check.ranks_missing;
   std::vector<bool> wanted(source.readers.size(), false);
   std::vector<const RankFacts*> ranks;
   std::vector<size_t> places;
@@ -114,6 +115,7 @@ Result<TraceSource> open_directory(const std::string& path) {
       source.readers.push_back(std::move(*reader));
     } else {
       source.warnings.push_back(reader.error().message);
+      source.incomplete = true;
     }
   }
   if (source.readers.empty()) {

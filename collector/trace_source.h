@@ -13,6 +13,7 @@ namespace tidemark {
 struct TraceSource {
   std::vector<TraceReader> readers;
   std::vector<std::string> warnings;  // files of a directory that could not be used, and why
+  bool incomplete = false;            // a file could not be read, or ranks of the job are missing
 };
 
 // Checks that the ranks of a directory are of one job (others are left out with a warning) and

@@ -207,19 +207,6 @@ std::optional<Prediction> best_setting(const WhatIf& whatif) {
   return best;
 }
 
-// What a setting must improve on. The replay of a part begins with tightly packed blocks, so it is
-// compared with the recorded settings from the same start, not with the recording.
-struct Baseline {
-  uint64_t reserved_peak = 0;
-  uint64_t failures_avoided = 0;
-};
-Baseline baseline_of(const WhatIf& whatif) {
-  const uint64_t recorded = whatif.recorded_reserved_peak();
-  if (!whatif.is_part()) return {recorded, 0};
-  const Prediction own = whatif.predict(whatif.own_settings());
-  return {std::min(recorded, own.reserved_peak), own.failures_avoided};
-}
-
 std::string replayed_text(const WhatIf& whatif, const AllocationHistory& model) {
   if (!whatif.is_part()) return "this run's requests";
   return fmt::format("{} of this run's {} events around the peak",
@@ -230,7 +217,7 @@ std::string replayed_text(const WhatIf& whatif, const AllocationHistory& model) 
 struct BestReplay {
   std::string replayed;  // what was replayed
   Prediction best;
-  Baseline as_recorded;
+  WhatIf::Baseline as_recorded;
 
   bool avoids_failures() const { return best.failures_avoided > as_recorded.failures_avoided; }
 };
@@ -242,7 +229,7 @@ std::optional<BestReplay> best_replay(const DeviceEvidence& d, size_t devices) {
   if (!whatif) return std::nullopt;  // requested sizes are not known
   std::optional<Prediction> best = best_setting(*whatif);
   if (!best) return std::nullopt;
-  return BestReplay{replayed_text(*whatif, *d.model), std::move(*best), baseline_of(*whatif)};
+  return BestReplay{replayed_text(*whatif, *d.model), std::move(*best), whatif->baseline()};
 }
 
 }  // namespace

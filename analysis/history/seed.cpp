@@ -76,9 +76,22 @@ uint32_t SeedState::take_pool_of_growth() {
   return pool;
 }
 
+uint32_t SeedState::take_stack_of_allocation() {
+  const uint64_t allocation = undone_allocations_--;
+  if (end_stacks_.empty() || end_stacks_.back().allocation != allocation) return 0;
+  const uint32_t stack = end_stacks_.back().stack;
+  end_stacks_.pop_back();
+  return stack;
+}
+
 void SeedState::undo(const FrameworkEvent& event) {
   switch (event.action) {
     case FrameworkAction::kAlloc:
+      ++undone_allocations_;
+      if (const uint32_t index = block_at_.find(event.address);
+          index != 0 && blocks_[index].stack != 0) {
+        end_stacks_.push_back({undone_allocations_, blocks_[index].stack});
+      }
       erase_block(event.address);
       break;
     case FrameworkAction::kFreeCompleted:
@@ -111,6 +124,23 @@ void SeedState::undo(const FrameworkEvent& event) {
   }
 }
 
+// Ranges of an expandable segment that were mapped or unmapped one by one adjoin, and a block may
+// span them.
+uint64_t SeedState::end_of_range(uint64_t address, uint64_t limit) const {
+  auto segment = segments_.upper_bound(address);
+  if (segment == segments_.begin()) return limit;
+  --segment;
+  uint64_t end = segment->first + segment->second.size_bytes;
+  if (end <= address) return limit;
+  const bool expandable = segment->second.expandable;
+  for (++segment; expandable && end < limit && segment != segments_.end(); ++segment) {
+    if (segment->first != end || !segment->second.expandable) break;
+    if (segment->second.size_bytes >= limit - end) return limit;
+    end += segment->second.size_bytes;
+  }
+  return std::min(end, limit);
+}
+
 std::vector<SeedSegment> SeedState::segments() const {
   std::vector<SeedSegment> out;
   for (const auto& [address, segment] : segments_) out.push_back(segment);
@@ -127,17 +157,11 @@ std::vector<SeedBlock> SeedState::blocks(const AllocatorRules& rules) const {
     if (block.size_bytes != 0) continue;
     // The space up to the next block or the end of the segment; the rules decide whether it was
     // split.
-    uint64_t space = i + 1 < out.size() ? out[i + 1].address - block.address : UINT64_MAX;
-    auto segment = segments_.upper_bound(block.address);
-    if (segment != segments_.begin()) {
-      --segment;
-      const uint64_t offset = block.address - segment->first;
-      if (offset < segment->second.size_bytes) {
-        space = std::min(space, segment->second.size_bytes - offset);
-      }
-    }
+    const uint64_t limit = i + 1 < out.size() ? out[i + 1].address : UINT64_MAX;
+    const uint64_t end = end_of_range(block.address, limit);
+    const uint64_t space = end - block.address;
     const uint64_t rounded = rules.round(block.requested_bytes);
-    const bool whole = space > rounded && space != UINT64_MAX && !rules.splits(rounded, space);
+    const bool whole = space > rounded && end != UINT64_MAX && !rules.splits(rounded, space);
     block.size_bytes = whole ? space : std::min(rounded, space);
   }
   return out;

@@ -45,6 +45,9 @@ class SeedState {
   // The pool of the next segment that appears, going forward again. Events before torch 2.12 do not
   // name it; the end state does for segments that still exist.
   uint32_t take_pool_of_growth();
+  // The stack that the end state gives for the block of the next allocation, going forward again; 0
+  // if it has none. With context="state", torch names stacks there only.
+  uint32_t take_stack_of_allocation();
 
   std::vector<SeedSegment> segments() const;
   std::vector<SeedBlock> blocks(const AllocatorRules& rules) const;
@@ -52,6 +55,8 @@ class SeedState {
  private:
   // Removes a range of addresses from the segments. Returns the pool it belonged to.
   uint32_t remove_segments(uint64_t address, uint64_t size);
+  // The end of the mapped range that holds `address`, at most `limit`; `limit` if there is none.
+  uint64_t end_of_range(uint64_t address, uint64_t limit) const;
   void put_block(const SeedBlock& block);
   void erase_block(uint64_t address);
 
@@ -59,6 +64,12 @@ class SeedState {
   AddressTable block_at_;  // address -> index in blocks_
   BlockStore<SeedBlock> blocks_;
   std::vector<uint32_t> growth_pools_;  // the last segment first
+  struct EndStack {
+    uint64_t allocation;  // counted from the end
+    uint32_t stack;
+  };
+  std::vector<EndStack> end_stacks_;  // of blocks alive at the end, the last allocation first
+  uint64_t undone_allocations_ = 0;
 };
 
 }  // namespace tidemark

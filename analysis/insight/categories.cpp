@@ -138,8 +138,9 @@ class Categorizer {
   }
 
   // What was there before and stays to the end is most likely the model.
-  static Guess older_than_history(const Allocation& a) {
-    return a.release == kNever ? Guess{Category::kParameter, 5} : Guess{};
+  Guess older_than_history(const Allocation& a) const {
+    return a.release == kNever && model_.recorded_events != 0 ? Guess{Category::kParameter, 5}
+                                                              : Guess{};
   }
 
   Guess guess_of(const Allocation& a) {
@@ -261,7 +262,7 @@ Categories categorize(const ProcessModel& process, const AllocationHistory& mode
 void infer_categories(TraceModel& trace) {
   for (ProcessModel& process : trace.processes) {
     if (process.framework.empty()) continue;
-    const StackRoles roles(process.names);
+    const StackRoles roles(process);
     for (AllocationHistory& model : process.framework) {
       const Categories found = categorize(process, model, roles, find_steps(process, model, roles));
       for (size_t i = 0; i < found.of.size(); ++i) model.allocations.set_category(i, found.of[i]);

@@ -43,6 +43,19 @@ bool is_small(const SegmentChange& made) {
 
 }  // namespace
 
+uint32_t served_after(const AllocationHistory& model, uint32_t event) {
+  const uint32_t next = event + 1;
+  return next < model.event_count() && model.change[next] == Change::kBirth ? next : event;
+}
+
+HolesInstant worst_for_holes(const AllocationHistory& model) {
+  if (!model.failures.empty()) return {model.failures.back().event, "out-of-memory error"};
+  const bool known = model.seeded_blocks == 0 || model.event_count() == 0 ||
+                     model.time_ns[model.reserved_peak.event] != model.time_ns.front();
+  if (known) return {served_after(model, model.reserved_peak.event), "reserved peak"};
+  return {model.allocated_peak.event, "allocated peak"};
+}
+
 UsableHoles usable_holes(const AllocationHistory& model, const MemoryState& state,
                          const FailedAllocation& request) {
   UsableHoles usable;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "analysis/history/memory_state.h"
@@ -35,6 +36,19 @@ struct Fragmentation {
   uint64_t peak_cost_bytes = 0;   // reserved peak minus allocated peak
   std::vector<PinnedHole> largest;
 };
+
+// The allocator reserves memory for a request, which is served next: before that, the new segment
+// is no hole. Returns the event of that allocation, or `event` if none follows.
+uint32_t served_after(const AllocationHistory& model, uint32_t event);
+
+// Where holes matter most: at the last out-of-memory error or, without one, at the reserved peak.
+// If that is what the process held before its history began, nobody knows when it was reached: then
+// at the allocated peak.
+struct HolesInstant {
+  uint32_t event = 0;
+  std::string_view name;  // "reserved peak"
+};
+HolesInstant worst_for_holes(const AllocationHistory& model);
 
 // The holes that the allocator could have used for a request: those of its stream, of its pool, and
 // in segments for requests of its size (small or large).

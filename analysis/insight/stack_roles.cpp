@@ -76,6 +76,19 @@ Sign native_sign(std::string_view function) {
   return Sign::kNothing;
 }
 
+// Whether blocks were freed in the history and none of them has a stack.
+bool freed_lack_stacks(const ProcessModel& process) {
+  bool any_freed = false;
+  for (const AllocationHistory& model : process.framework) {
+    for (const Allocation& a : model.allocations) {
+      if (a.seeded || a.release == kNever) continue;
+      any_freed = true;
+      if (a.stack != 0) return false;
+    }
+  }
+  return any_freed;
+}
+
 StackRole role_of(Sign sign) {
   constexpr std::array<StackRole, 9> kRoles = {
       StackRole::kUser,      StackRole::kForward,       StackRole::kModuleSetUp,
@@ -87,7 +100,8 @@ StackRole role_of(Sign sign) {
 
 }  // namespace
 
-StackRoles::StackRoles(const Dictionary& names) {
+StackRoles::StackRoles(const ProcessModel& process) {
+  const Dictionary& names = process.names;
   // A stack's parent may have any id: find the signs of single frames first, then memoize each
   // chain.
   const size_t count = names.stack_count();
@@ -128,7 +142,7 @@ StackRoles::StackRoles(const Dictionary& names) {
   }
   roles_.resize(std::max<size_t>(count, 1));
   for (size_t id = 0; id < count; ++id) roles_[id] = role_of(sign[id]);
-  roles_[0] = python ? StackRole::kBackward : StackRole::kNone;
+  roles_[0] = python && !freed_lack_stacks(process) ? StackRole::kBackward : StackRole::kNone;
 }
 
 }  // namespace tidemark

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "analysis/names/dictionary.h"
+#include "analysis/load/trace_model.h"
 
 namespace tidemark {
 
@@ -26,8 +26,9 @@ class StackRoles {
  public:
   StackRoles() = default;
   // Reads every stack of the process. Where other stacks have Python frames, a stack without frames
-  // is the backward pass: its threads run C++ only.
-  explicit StackRoles(const Dictionary& names);
+  // is the backward pass: its threads run C++ only. This says nothing where no freed block has a
+  // stack: then only the state at the end named them.
+  explicit StackRoles(const ProcessModel& process);
 
   StackRole of(uint32_t stack) const {
     return stack < roles_.size() ? roles_[stack] : StackRole::kNone;

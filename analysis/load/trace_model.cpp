@@ -260,16 +260,19 @@ class ProcessLoader {
     return *last_;
   }
 
-  // The state at the end tells which segments belong to private pools.
-  void name_pool(FrameworkEvent& event) {
-    if (event.action != FrameworkAction::kSegmentAlloc &&
-        event.action != FrameworkAction::kSegmentMap) {
-      return;
-    }
+  // The state at the end tells which segments belong to private pools, and may be the only one to
+  // tell the stacks of blocks.
+  void complete_from_state(FrameworkEvent& event) {
     const auto seed = seeds_.find(event.device);
     if (seed == seeds_.end()) return;
-    const uint32_t pool = seed->second.take_pool_of_growth();
-    if (event.pool == 0) event.pool = pool;
+    if (event.action == FrameworkAction::kSegmentAlloc ||
+        event.action == FrameworkAction::kSegmentMap) {
+      const uint32_t pool = seed->second.take_pool_of_growth();
+      if (event.pool == 0) event.pool = pool;
+    } else if (event.action == FrameworkAction::kAlloc) {
+      const uint32_t stack = seed->second.take_stack_of_allocation();
+      if (event.stack == 0) event.stack = stack;
+    }
   }
 
   void replay(ProcessModel& p) {
@@ -290,7 +293,7 @@ class ProcessLoader {
     if (p.info.source != Source::kCapture) {
       for (const BlockRef& ref : event_blocks_) {
         for (FrameworkEvent event : blocks.next()) {
-          if (event.time_ns <= state_of(event.device)) name_pool(event);
+          if (event.time_ns <= state_of(event.device)) complete_from_state(event);
           take(event);
         }
         advance_(ref.rows);
@@ -344,6 +347,12 @@ const AllocationHistory* ProcessModel::framework_on(int64_t ordinal) const {
   const auto it = std::find_if(framework.begin(), framework.end(),
                                [&](const AllocationHistory& m) { return m.device == ordinal; });
   return it == framework.end() ? nullptr : &*it;
+}
+
+bool ProcessModel::is_state_only() const {
+  return info.source == Source::kTorchSnapshot && !framework.empty() &&
+         std::none_of(framework.begin(), framework.end(),
+                      [](const AllocationHistory& m) { return m.recorded_events != 0; });
 }
 
 std::vector<int64_t> ProcessModel::device_ordinals() const {

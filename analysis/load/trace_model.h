@@ -45,11 +45,14 @@ struct ProcessModel {
   const AllocationHistory* framework_on(int64_t ordinal) const;
   // Every device with any data.
   std::vector<int64_t> device_ordinals() const;
+  // A snapshot without history: what was held when it was taken, and nothing of how it came about.
+  bool is_state_only() const;
 };
 
 struct TraceModel {
   std::string path;
   std::vector<std::string> notes;  // on its files: left out, missing, not aligned
+  bool incomplete = false;         // files of it are missing
   std::vector<ProcessModel> processes;
   std::map<BlockKind, uint64_t> rows_by_kind;
   Damage damage;

@@ -25,7 +25,8 @@ std::vector<Place> places_of(const Report& report) {
   std::vector<Place> places;
   for (const RankReport& rank : report.ranks) {
     for (const DeviceReport& d : rank.devices) {
-      if (d.events != 0 || d.driver_peak.bytes != 0) places.push_back({&rank, &d});
+      if (d.events != 0 || d.reserved_peak.bytes != 0 || d.driver_peak.bytes != 0)
+        places.push_back({&rank, &d});
     }
   }
   return places;
@@ -80,10 +81,11 @@ std::vector<DiffLine> stacks_of(const DeviceReport& a, const DeviceReport& b) {
   return lines;
 }
 
-std::string only_in(const Place& place, const std::string& path) {
+std::string only_in(const Place& place, const Report& report, const Report& other) {
   const int64_t rank = place.rank->rank;
-  return fmt::format("{}cuda:{} is only in {}", rank >= 0 ? fmt::format("rank {} ", rank) : "",
-                     place.device->device, path);
+  return fmt::format("{}cuda:{} is only in {}{}", rank >= 0 ? fmt::format("rank {} ", rank) : "",
+                     place.device->device, report.path,
+                     has_losses(other) ? ", or was lost in the other" : "");
 }
 
 std::vector<std::pair<Place, Place>> pairs_of(const Report& before, const Report& after,
@@ -101,14 +103,14 @@ std::vector<std::pair<Place, Place>> pairs_of(const Report& before, const Report
   for (const Place& p : a) {
     std::deque<Place>& same = rest[key(p)];
     if (same.empty()) {
-      unpaired.push_back(only_in(p, before.path));
+      unpaired.push_back(only_in(p, before, after));
     } else {
       pairs.emplace_back(p, same.front());
       same.pop_front();
     }
   }
   for (const auto& [place, left] : rest) {
-    for (const Place& p : left) unpaired.push_back(only_in(p, after.path));
+    for (const Place& p : left) unpaired.push_back(only_in(p, after, before));
   }
   return pairs;
 }
@@ -127,12 +129,15 @@ Result<Diff> compare(const Report& before, const Report& after) {
   Diff diff;
   diff.before_path = before.path;
   diff.after_path = after.path;
+  diff.before_has_losses = has_losses(before);
+  diff.after_has_losses = has_losses(after);
   const auto pairs = pairs_of(before, after, diff.unpaired);
   if (pairs.empty() && !diff.unpaired.empty()) {
     return Error{fmt::format(
-        "{} and {} have no rank and device in common: choose one of each with --rank and "
+        "{} and {} have no rank and device in common{}: choose one of each with --rank and "
         "--other-rank",
-        before.path, after.path)};
+        before.path, after.path,
+        diff.before_has_losses || diff.after_has_losses ? " in what could be read" : "")};
   }
   for (const auto& [earlier, later] : pairs) {
     const DeviceReport& x = *earlier.device;
@@ -142,9 +147,11 @@ Result<Diff> compare(const Report& before, const Report& after) {
     d.after_rank = later.rank->rank;
     d.before_device = x.device;
     d.after_device = y.device;
-    d.peaks = {{"allocated peak", {}, x.allocated_peak.bytes, y.allocated_peak.bytes},
-               {"requested peak", {}, x.requested_peak.bytes, y.requested_peak.bytes},
-               {"reserved peak", {}, x.reserved_peak.bytes, y.reserved_peak.bytes},
+    const char* const peak = x.state_only && y.state_only ? "" : " peak";  // neither has any
+    const auto named = [&](const char* what) { return std::string(what) + peak; };
+    d.peaks = {{named("allocated"), {}, x.allocated_peak.bytes, y.allocated_peak.bytes},
+               {named("requested"), {}, x.requested_peak.bytes, y.requested_peak.bytes},
+               {named("reserved"), {}, x.reserved_peak.bytes, y.reserved_peak.bytes},
                {"driver peak", {}, x.driver_peak.bytes, y.driver_peak.bytes},
                {"card used peak", {}, x.device_used_peak.bytes, y.device_used_peak.bytes}};
     std::erase_if(d.peaks,

@@ -38,6 +38,10 @@ struct Diff {
   std::vector<std::string> unpaired;  // devices that only one of them has, one sentence each
   std::vector<std::string> appeared;  // ids of findings at warning or above
   std::vector<std::string> disappeared;
+  // Then what is only in the other one may have been in this one, too.
+  bool before_has_losses = false;
+  bool after_has_losses = false;
+  std::vector<std::string> losses;  // of both, one sentence each
 };
 
 // Devices are paired by rank and device; of one rank each, by device; and one device each in any

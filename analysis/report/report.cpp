@@ -44,7 +44,8 @@ std::vector<const FailedAllocation*> driver_failures(const ProcessModel& process
   return failures;
 }
 
-constexpr std::string_view kNeverRanOut = "this device never ran out of memory; at its peak";
+constexpr std::string_view kNoOom =
+    "no out-of-memory error was recorded on this device; at its peak";
 
 // At any time, also between two events. Before the first one there was what is older than the
 // history.
@@ -82,16 +83,6 @@ std::optional<MemoryState> chosen_state(const DeviceEvidence& d, const Instant& 
     }
   }
   return state_after(model, model.allocated_peak.event);
-}
-
-// The holes matter most at the out-of-memory error or, without one, at the reserved peak. If that
-// is what the process held before its history began, nobody knows when it was reached.
-std::pair<uint32_t, std::string_view> worst_for_holes(const AllocationHistory& model) {
-  if (!model.failures.empty()) return {model.failures.back().event, "out-of-memory error"};
-  const bool known = model.seeded_blocks == 0 || model.event_count() == 0 ||
-                     model.time_ns[model.reserved_peak.event] != model.time_ns.front();
-  if (known) return {model.reserved_peak.event, "reserved peak"};
-  return {model.allocated_peak.event, "allocated peak"};
 }
 
 StepReport step_report(const DeviceEvidence& d) {
@@ -148,6 +139,15 @@ bool knows_requests(const AllocationHistory& model) {
   return true;
 }
 
+// Where blocks of the program's own lines have no stacks, either, those without say nothing.
+void add_stack_facts(DeviceReport& d, const DeviceEvidence& evidence) {
+  d.backward_without_stack = evidence.roles->of(0) == StackRole::kBackward;
+  d.stacks_only_at_end =
+      !d.backward_without_stack && !d.state_only &&
+      std::any_of(evidence.model->allocations.begin(), evidence.model->allocations.end(),
+                  [](const Allocation& a) { return a.stack != 0; });
+}
+
 // What is alive at one instant.
 void add_instant(DeviceReport& d, const DeviceEvidence& evidence, const ReportOptions& options,
                  const MemoryState& state) {
@@ -171,20 +171,22 @@ void add_instant(DeviceReport& d, const DeviceEvidence& evidence, const ReportOp
   }
   if (options.at.kind != Instant::Kind::kPeak && d.at_note.empty()) {
     d.fragmentation = fragmentation_of(model, state, names, kHolesListed);
-    d.fragmentation_at = "same instant";
+    if (!d.state_only) d.fragmentation_at = "same instant";
     return;
   }
   const auto [worst, moment] = worst_for_holes(model);
   MemoryState fullest = state_after(model, worst);
   if (!model.failures.empty()) fullest.time_ns = model.failures.back().time_ns;
   d.fragmentation = fragmentation_of(model, fullest, names, kHolesListed);
-  d.fragmentation_at = moment;
+  if (!d.state_only) d.fragmentation_at = moment;
 }
 
 void add_framework(DeviceReport& d, const DeviceEvidence& evidence, const ReportOptions& options,
                    int64_t start_ns) {
   const AllocationHistory& model = *evidence.model;
   d.has_framework = true;
+  d.state_only = evidence.process->is_state_only();
+  add_stack_facts(d, evidence);
   d.events += model.recorded_events;
   d.allocated_peak = model.allocated_peak;
   if (knows_requests(model)) d.requested_peak = model.requested_peak;
@@ -200,7 +202,7 @@ void add_framework(DeviceReport& d, const DeviceEvidence& evidence, const Report
   d.curve = thinned_curve(model, options.curve_points);
 
   const std::optional<MemoryState> chosen = chosen_state(evidence, options.at, start_ns);
-  if (!chosen) d.at_note = kNeverRanOut;
+  if (!chosen) d.at_note = kNoOom;
   add_instant(d, evidence, options,
               chosen ? *chosen : state_after(model, model.allocated_peak.event));
 }
@@ -264,7 +266,7 @@ void add_driver(DeviceReport& d, const ProcessModel& process, const ReportOption
   if (options.at.kind == Instant::Kind::kTime) {
     d.at_ns = start_ns + options.at.time_ns;
   } else if (options.at.kind == Instant::Kind::kOom) {
-    if (d.ooms.empty()) d.at_note = kNeverRanOut;
+    if (d.ooms.empty()) d.at_note = kNoOom;
     if (!d.ooms.empty()) d.at_ns = d.ooms.back().time_ns;
   }
   if (options.curve_points != 0) {
@@ -364,13 +366,20 @@ LossReport loss_of(const ProcessModel& process) {
   return loss;
 }
 
+bool has_losses(const Report& report) {
+  return report.incomplete || report.damage.any() ||
+         std::any_of(report.ranks.begin(), report.ranks.end(), [](const RankReport& rank) {
+           return rank.loss.events_dropped != 0 || rank.loss.entries_skipped != 0;
+         });
+}
+
 std::shared_ptr<Groundwork> lay_groundwork(const TraceModel& model, RankComparison comparison,
                                            std::optional<int64_t> rank) {
   auto ground = std::make_shared<Groundwork>();
   ground->comparison = std::move(comparison);
   for (const ProcessModel& process : model.processes) {
     if (rank && process.info.rank != *rank) continue;
-    ground->roles.push_back(std::make_unique<const StackRoles>(process.names));
+    ground->roles.push_back(std::make_unique<const StackRoles>(process));
     for (const int64_t ordinal : process.device_ordinals()) {
       ground->devices.push_back(gather(process, ordinal, *ground->roles.back()));
       if (ground->devices.back().model != nullptr) ground->devices.back().model->release_pages();
@@ -414,6 +423,7 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
   Report report;
   report.path = model.path;
   report.notes = model.notes;
+  report.incomplete = model.incomplete;
   report.comparison = std::move(groundwork.comparison);
   report.start_ns = model.start_ns;
   report.end_ns = model.end_ns;
@@ -445,7 +455,14 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
   if (options.rank && report.ranks.empty()) {
     return Error{fmt::format("{}: no rank {} in this trace", model.path, *options.rank)};
   }
-  if (!has_instant) return Error{model.path + ": never ran out of memory"};
+  if (!has_instant) {
+    return Error{fmt::format("{}: no out-of-memory error {}", model.path,
+                             has_losses(report)
+                                 ? "in what could be read; a part of the recording is lost"
+                                 : "was recorded")};
+  }
+  std::erase_if(evidence.devices,
+                [](const DeviceEvidence& d) { return d.process->is_state_only(); });
   report.findings = diagnose(evidence);
   return report;
 }

@@ -77,6 +77,11 @@ struct DeviceReport {
   uint64_t total_bytes = 0;  // 0: not known
   uint64_t events = 0;
   bool has_framework = false;
+  // A snapshot without history: the peaks are its state, of which nobody knows whether it ever held
+  // more.
+  bool state_only = false;
+  bool stacks_only_at_end = false;      // blocks freed before it have none
+  bool backward_without_stack = false;  // a block without a stack is of another C++ thread
   Peak allocated_peak;
   Peak requested_peak;
   Peak reserved_peak;
@@ -101,7 +106,7 @@ struct DeviceReport {
   std::optional<PhaseKind> peak_phase;  // that contains the allocated peak
   std::vector<CurvePoint> curve;        // if the options request one
   Fragmentation fragmentation;
-  std::string_view fragmentation_at;  // "reserved peak" and so on
+  std::string_view fragmentation_at;  // "reserved peak" and so on; empty if state_only
   std::vector<OomReport> ooms;        // the last ones, by time
   size_t oom_count = 0;
   uint64_t alloc_retries = 0;  // PyTorch freed its cache because the driver refused, and went on
@@ -131,6 +136,7 @@ struct RankReport {
 struct Report {
   std::string path;
   std::vector<std::string> notes;  // on its files: left out, missing, truncated, not aligned
+  bool incomplete = false;         // files of it are missing
   std::string kind;                // trace, job, torch-snapshot
   uint64_t events = 0;             // memory_events() of the processes
   int64_t start_ns = 0;
@@ -142,8 +148,13 @@ struct Report {
   std::vector<Finding> findings;
 };
 
-// The instant that the report describes in detail: any time of the recording. A device that never
-// ran out of memory is described at its peak, with a note; the report fails only if none did.
+// Whether events were lost that could have shown a higher peak, an error or a finding. A history
+// that merely began late lost none.
+bool has_losses(const Report& report);
+
+// The instant that the report describes in detail: any time of the recording. A device of which no
+// out-of-memory error was recorded is described at its peak, with a note; the report fails only if
+// there is none at all.
 struct Instant {
   enum class Kind : uint8_t { kPeak, kOom, kEnd, kTime } kind = Kind::kPeak;
   int64_t time_ns = 0;  // for kTime: since the start of the trace

@@ -6,6 +6,7 @@
 
 #include "analysis/whatif/allocator/own_search.h"
 #include "analysis/whatif/history_window.h"
+#include "analysis/wording.h"
 
 namespace tidemark {
 
@@ -44,15 +45,6 @@ AllocatorSettings settings_of(const ProcessModel& process, std::string& conf) {
 bool sizes_missing(const AllocationHistory& model) {
   return std::none_of(model.allocations.begin(), model.allocations.end(),
                       [](const Allocation& a) { return a.requested_bytes != 0; });
-}
-
-// A recorder that saw only blocks stores their sizes as the requested ones.
-bool sizes_are_rounded(const AllocationHistory& model) {
-  constexpr size_t kEnough = 64;
-  return model.allocations.size() >= kEnough &&
-         std::all_of(model.allocations.begin(), model.allocations.end(), [](const Allocation& a) {
-           return a.requested_bytes == a.block_bytes && a.requested_bytes % kMinBlockBytes == 0;
-         });
 }
 
 // The highest use of the card by anything but torch. Counters are in order of time.
@@ -168,6 +160,11 @@ Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
   if (!process.torch_pools.empty()) {
     return Error{"the backend cudaMallocAsync has no allocator of its own to replay"};
   }
+  if (process.is_state_only()) {
+    return Error{
+        "this snapshot has no history, so there is nothing to replay: call "
+        "torch.cuda.memory._record_memory_history() before the program allocates"};
+  }
   WhatIf w;
   const Device* card = process.device(device);
   w.card_bytes_ = options.card_bytes != 0 ? options.card_bytes
@@ -203,8 +200,19 @@ Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
   w.replay_ = replay_of(best, *model, w.own_conf_);
   w.log_ = std::make_unique<RequestLog>(std::move(*best.replay).take_log());
   for (const Allocation& a : model->allocations) w.birth_ns_.push_back(a.birth_ns);
+  w.set_baseline(*model);
   w.add_notes(*model);
   return w;
+}
+
+// Predictions begin by allocating what was there before the first event tightly, one block after
+// the other. Recorded memory has holes from before that; no setting can be credited with them, nor
+// with what the model gets wrong.
+void WhatIf::set_baseline(const AllocationHistory& model) {
+  baseline_ = {recorded_reserved_peak_, 0};
+  if (model.seeded_blocks == 0 && !is_part_ && replay_.exact()) return;
+  const Prediction same = predict(own_);
+  baseline_ = {std::min(recorded_reserved_peak_, same.reserved_peak), same.failures_avoided};
 }
 
 void WhatIf::add_notes(const AllocationHistory& model) {
@@ -214,9 +222,10 @@ void WhatIf::add_notes(const AllocationHistory& model) {
   }
   if (model.seeded_blocks != 0) {
     notes_.push_back(fmt::format(
-        "the history began late: {} blocks already existed, and every prediction begins by "
-        "allocating them one after the other",
-        model.seeded_blocks));
+        "the history began late: {} already existed, and every prediction begins by "
+        "allocating them one after the other, also that of the recorded settings which the others "
+        "are compared with",
+        counted(model.seeded_blocks, "block")));
   }
   const auto unknown = std::count_if(model.allocations.begin(), model.allocations.end(),
                                      [](const Allocation& a) { return a.requested_bytes == 0; });
@@ -224,10 +233,6 @@ void WhatIf::add_notes(const AllocationHistory& model) {
     notes_.push_back(fmt::format(
         "the requested sizes of {} of {} allocations are not known: their block sizes are used",
         unknown, model.allocations.size()));
-  }
-  if (sizes_are_rounded(model)) {
-    notes_.emplace_back(
-        "only block sizes were recorded, not requested sizes: rounding cannot be undone");
   }
   if (model.anomalies != 0) {
     notes_.push_back(fmt::format("{} events contradict the rest of the history", model.anomalies));

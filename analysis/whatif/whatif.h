@@ -89,6 +89,13 @@ class WhatIf {
   // Replayed events of the history; all of them unless the options limit them.
   uint32_t replayed_events() const { return replayed_events_; }
   bool is_part() const { return is_part_; }
+  // What a prediction must improve on to save anything: the recording or, where its beginning is
+  // missing or the model does not reproduce it, the recorded settings replayed in the same way.
+  struct Baseline {
+    uint64_t reserved_peak = 0;
+    uint64_t failures_avoided = 0;
+  };
+  const Baseline& baseline() const { return baseline_; }
   uint64_t card_bytes() const { return card_bytes_; }
   // Bytes of the card that torch does not hold, as far as the recording knows.
   uint64_t other_bytes() const { return other_bytes_; }
@@ -102,6 +109,7 @@ class WhatIf {
 
  private:
   WhatIf();
+  void set_baseline(const AllocationHistory& model);
   void add_notes(const AllocationHistory& model);
   void run(CachingAllocator& allocator, Prediction& p) const;
 
@@ -114,6 +122,7 @@ class WhatIf {
   uint64_t recorded_allocated_peak_ = 0;
   uint32_t replayed_events_ = 0;
   bool is_part_ = false;
+  Baseline baseline_;
   uint64_t card_bytes_ = 0;
   uint64_t other_bytes_ = 0;
   uint64_t recorded_allowed_ = 0;   // by a memory fraction; 0: none is known

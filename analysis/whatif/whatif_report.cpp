@@ -52,6 +52,7 @@ WhatIfDevice answer(const WhatIf& whatif, std::vector<Candidate> candidates, boo
   d.own_conf = whatif.own_conf();
   d.recorded_reserved_peak = whatif.recorded_reserved_peak();
   d.recorded_allocated_peak = whatif.recorded_allocated_peak();
+  d.baseline = whatif.baseline();
   d.card_bytes = whatif.card_bytes();
   d.other_bytes = whatif.other_bytes();
   d.replay = whatif.own();

@@ -26,6 +26,7 @@ struct WhatIfDevice {
   std::string own_conf;
   uint64_t recorded_reserved_peak = 0;
   uint64_t recorded_allocated_peak = 0;
+  WhatIf::Baseline baseline;  // what predictions are compared with
   uint64_t card_bytes = 0;
   uint64_t other_bytes = 0;
   Replay replay;

@@ -139,9 +139,9 @@ class Aligner {
     if (unchecked.empty()) return;
     std::sort(unchecked.begin(), unchecked.end());
     result_.warnings.push_back(fmt::format(
-        "ranks {}: no collectives to align the clocks with; times are those of the hosts' clocks, "
+        "{} {}: no collectives to align the clocks with; times are those of the hosts' clocks, "
         "which may differ by seconds",
-        list_of_ranks(unchecked)));
+        unchecked.size() == 1 ? "rank" : "ranks", list_of_ranks(unchecked)));
   }
 
   std::span<const RankFacts* const> ranks_;

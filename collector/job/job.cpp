@@ -48,6 +48,7 @@ void note_ranks(std::span<const JobMember> members, JobCheck& check) {
     if (!seen.contains(rank)) missing.push_back(rank);
   }
   if (!missing.empty() && !seen.empty()) {
+    check.ranks_missing = true;
     check.notes.push_back(
         fmt::format("{} of {} ranks missing: {}", missing.size(), world, list_of_ranks(missing)));
   }

@@ -17,6 +17,7 @@ struct JobMember {
 struct JobCheck {
   std::vector<bool> foreign;       // by member: a rank of another job, to be left out
   std::vector<std::string> notes;  // one sentence each: foreign, missing and duplicate ranks
+  bool ranks_missing = false;
 };
 
 // Of several captures of one process only the last counts. The job is the one that most ranks

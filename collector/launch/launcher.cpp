@@ -141,10 +141,8 @@ Result<LaunchResult> launch(const LaunchOptions& options) {
   ::close(pipe_fds[0]);
   LaunchResult result = wait_for(child);
   g_child = 0;
-  if (failed) {
-    result.start_error = error;
-    if (make) ::rmdir(options.directory.c_str());
-  }
+  if (failed) result.start_error = error;
+  result.made_directory = make;
   return result;
 }
 

@@ -17,9 +17,10 @@ struct LaunchOptions {
 };
 
 struct LaunchResult {
-  int exit_code = 0;    // of the program, if it exited
-  int signal = 0;       // the signal that ended it, 0 if none
-  int start_error = 0;  // errno of exec, if the program could not be started
+  int exit_code = 0;            // of the program, if it exited
+  int signal = 0;               // the signal that ended it, 0 if none
+  int start_error = 0;          // errno of exec, if the program could not be started
+  bool made_directory = false;  // it did not exist before
 };
 
 // Finds libtidemark.so next to this program, in the build tree or in an installation.

@@ -444,8 +444,11 @@ class SnapshotImporter {
 
   void write_health() {
     if (summary_.skipped != 0) {
-      write_note(HealthKind::kInputSkipped, summary_.skipped,
-                 fmt::format("{} entries of the snapshot were not understood", summary_.skipped));
+      write_note(
+          HealthKind::kInputSkipped, summary_.skipped,
+          summary_.skipped == 1
+              ? std::string("1 entry of the snapshot was not understood")
+              : fmt::format("{} entries of the snapshot were not understood", summary_.skipped));
     }
     for (const std::string& key : unknown_keys_) {
       write_note(HealthKind::kInputSkipped, 0,

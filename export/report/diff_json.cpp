@@ -60,6 +60,9 @@ std::string diff_as_json(const Diff& diff) {
   put_names(json, "unpaired", diff.unpaired);
   put_names(json, "findings_appeared", diff.appeared);
   put_names(json, "findings_disappeared", diff.disappeared);
+  json.field("before_has_losses", diff.before_has_losses);
+  json.field("after_has_losses", diff.after_has_losses);
+  put_names(json, "losses", diff.losses);
   json.end_object();
   return std::move(json).take();
 }

@@ -19,11 +19,18 @@ class TextDiff {
   std::string run() {
     line(fmt::format("before  {}", diff_.before_path));
     line(fmt::format("after   {}", diff_.after_path));
-    ids("new findings", diff_.appeared);
-    ids("findings gone", diff_.disappeared);
+    for (const std::string& text : diff_.losses) line("! " + text);
+    ids(diff_.before_has_losses ? "findings only after, as far as could be read" : "new findings",
+        diff_.appeared);
+    ids(diff_.after_has_losses ? "findings only before, as far as could be read" : "findings gone",
+        diff_.disappeared);
     for (const std::string& text : diff_.unpaired) line(text);
     for (const DeviceDiff& d : diff_.devices) device(d);
-    if (diff_.devices.empty()) line("nothing was recorded on any device");
+    if (diff_.devices.empty()) {
+      line(diff_.before_has_losses || diff_.after_has_losses
+               ? "nothing to compare could be read"
+               : "nothing was recorded on any device");
+    }
     return std::move(out_);
   }
 

@@ -14,6 +14,9 @@ void add_damage(std::vector<std::string>& lines, const Damage& damage, uint64_t 
                                 counted(damage.blocks, "damaged block"),
                                 counted(damage.rows, "event")));
   }
+  if (damage.blocks == 0 && !damage.truncated && damage.skipped_bytes != 0) {
+    lines.push_back(fmt::format("{} could not be read", counted(damage.skipped_bytes, "byte")));
+  }
   if (damage.truncated) lines.emplace_back("the file ends in the middle of a block");
   if (unknown_blocks != 0) {
     lines.push_back(
@@ -29,26 +32,50 @@ void add_process(std::vector<std::string>& lines, const LossReport& loss) {
   lines.insert(lines.end(), loss.notes.begin(), loss.notes.end());
 }
 
-void add_device(std::vector<std::string>& lines, const DeviceReport& d) {
-  if (d.blocks_before_history != 0) {
-    lines.push_back(fmt::format(
-        "cuda:{}: {} ({}) are older than the recorded history, which began late or overflowed",
-        d.device, counted(d.blocks_before_history, "block"), size_text(d.bytes_before_history)));
-  }
-  if (d.anomalies != 0) {
-    lines.push_back(fmt::format("cuda:{}: {} contradicted the rest of the history", d.device,
-                                counted(d.anomalies, "event")));
-  }
+// A damaged history may have begun in time.
+std::string_view beginning(const DeviceReport& d, const Damage& damage) {
+  if (damage.any()) return "the first event that could be read";
+  return d.events == 0 ? "the recording, which has no event of this device"
+                       : "the recorded history, which began late or overflowed";
 }
 
 }  // namespace
+
+std::vector<std::string> loss_lines(const DeviceReport& d, const std::string& where,
+                                    const Damage& damage) {
+  std::vector<std::string> lines;
+  if (d.state_only) {
+    lines.push_back(fmt::format("{}: {}: only its state when the snapshot was taken is known",
+                                where, damage.any() ? "no history could be read" : "no history"));
+  } else if (d.blocks_before_history != 0) {
+    lines.push_back(fmt::format("{}: {} ({}) {} older than {}", where,
+                                counted(d.blocks_before_history, "block"),
+                                size_text(d.bytes_before_history),
+                                d.blocks_before_history == 1 ? "is" : "are", beginning(d, damage)));
+  }
+  if (d.stacks_only_at_end) {
+    lines.push_back(
+        fmt::format("{}: stacks are known only of blocks that were alive at the end", where));
+  }
+  if (d.anomalies != 0) {
+    lines.push_back(fmt::format("{}: {} contradicted the rest of the history", where,
+                                counted(d.anomalies, "event")));
+  }
+  return lines;
+}
 
 std::vector<std::string> loss_lines(const Report& report) {
   std::vector<std::string> lines = report.notes;
   add_damage(lines, report.damage, report.unknown_blocks);
   for (const RankReport& rank : report.ranks) {
     add_process(lines, rank.loss);
-    for (const DeviceReport& d : rank.devices) add_device(lines, d);
+    for (const DeviceReport& d : rank.devices) {
+      const std::string where = report.ranks.size() > 1 && rank.rank >= 0
+                                    ? fmt::format("rank {} cuda:{}", rank.rank, d.device)
+                                    : fmt::format("cuda:{}", d.device);
+      const std::vector<std::string> of_device = loss_lines(d, where, report.damage);
+      lines.insert(lines.end(), of_device.begin(), of_device.end());
+    }
   }
   return lines;
 }

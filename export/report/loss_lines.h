@@ -9,6 +9,9 @@
 namespace tidemark {
 
 std::vector<std::string> loss_lines(const Report& report);
+// Of one device, each beginning with `where`.
+std::vector<std::string> loss_lines(const DeviceReport& device, const std::string& where,
+                                    const Damage& damage);
 // Without the notes on the files, and without what is known per device only after a report.
 std::vector<std::string> loss_lines(const TraceModel& model);
 

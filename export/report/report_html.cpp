@@ -110,12 +110,10 @@ class Page {
     std::string title = fmt::format("cuda:{} {}", d.device, d.name);
     if (rank.rank >= 0) title = fmt::format("rank {}: {}", rank.rank, title);
     html_.element("h2", title);
-    curve(d);
+    if (!d.state_only) curve(d);
     html_.raw("<table>\n");
     if (d.has_framework) {
-      peak("allocated peak", d.allocated_peak);
-      if (d.requested_peak.bytes != 0) peak("requested peak", d.requested_peak);
-      peak("reserved peak", d.reserved_peak);
+      for (const auto& [name, p] : framework_peaks(d)) peak(name, p, !d.state_only);
     }
     if (d.driver_peak.bytes != 0) peak("driver peak", d.driver_peak);
     if (d.device_used_peak.bytes != 0) peak("card used peak", d.device_used_peak);
@@ -134,8 +132,9 @@ class Page {
     growth(d.steps);
   }
 
-  void peak(std::string_view name, const Peak& p) {
-    html_.row(size_text(p.bytes), std::string(name), "at " + since_start(p.time_ns));
+  void peak(std::string_view name, const Peak& p, bool has_time = true) {
+    html_.row(size_text(p.bytes), std::string(name),
+              has_time ? "at " + since_start(p.time_ns) : "");
   }
 
   void oom(const OomReport& o) {
@@ -172,7 +171,7 @@ class Page {
   void shares(const DeviceReport& d) {
     if (!d.has_framework) return driver_shares(d);
     const uint64_t whole = d.at_totals.allocated;
-    html_.element("h3", "Live at " + since_start(d.at_ns));
+    html_.element("h3", "Live " + instant_text(d, report_.start_ns));
     if (!d.at_note.empty()) html_.element("p", d.at_note, "dim");
     html_.raw("<table>\n");
     for (const CategoryShare& c : d.categories) {
@@ -219,10 +218,11 @@ class Page {
     const Fragmentation& f = d.fragmentation;
     if (f.holes == 0) return;
     html_.element("h3", "Holes");
-    html_.element("p", fmt::format("{} free in {} at {} ({}), largest {}; {} could be returned to "
+    const std::string when =
+        d.state_only ? "" : fmt::format(" at {} ({})", since_start(f.time_ns), d.fragmentation_at);
+    html_.element("p", fmt::format("{} free in {}{}, largest {}; {} could be returned to "
                                    "the driver",
-                                   size_text(f.cached_free_bytes), counted(f.holes, "hole"),
-                                   since_start(f.time_ns), d.fragmentation_at,
+                                   size_text(f.cached_free_bytes), counted(f.holes, "hole"), when,
                                    size_text(f.largest_hole_bytes), size_text(f.releasable_bytes)));
     for (const PinnedHole& hole : f.largest) {
       for (const Pin& pin : hole.pins) {

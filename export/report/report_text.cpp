@@ -156,9 +156,8 @@ class TextReport {
   // Only worth saying if another tool was there, too.
   void sharing() {
     const bool shared =
-        std::any_of(report_.ranks.begin(), report_.ranks.end(), [](const RankReport& rank) {
-          return rank.cupti.starts_with("shared");
-        });
+        std::any_of(report_.ranks.begin(), report_.ranks.end(),
+                    [](const RankReport& rank) { return rank.cupti.starts_with("shared"); });
     if (shared) line(dim("CUPTI was shared with other tools"));
   }
 
@@ -169,7 +168,10 @@ class TextReport {
                       [](const RankReport& rank) { return rank.devices.empty(); }));
     if (count == 0) return;
     line();
-    if (count == report_.ranks.size()) return line("  nothing was recorded on any device");
+    if (count == report_.ranks.size()) {
+      return line(has_losses(report_) ? "  nothing of any device could be read"
+                                      : "  nothing was recorded on any device");
+    }
     line(dim(fmt::format("  {} used no device", counted(count, "other process"))));
   }
 
@@ -197,9 +199,7 @@ class TextReport {
     line(bold(title));
     ooms(d);
     if (d.has_framework) {
-      peak("allocated peak", d.allocated_peak);
-      if (d.requested_peak.bytes != 0) peak("requested peak", d.requested_peak);
-      peak("reserved peak", d.reserved_peak);
+      for (const auto& [name, p] : framework_peaks(d)) peak(name, p, !d.state_only);
     }
     if (d.driver_peak.bytes != 0) peak("driver peak", d.driver_peak);
     if (d.device_used_peak.bytes != 0) peak("card used peak", d.device_used_peak);
@@ -210,8 +210,9 @@ class TextReport {
     if (d.has_framework || !d.stacks.empty()) at_instant(d);
   }
 
-  void peak(std::string_view name, const Peak& p) {
-    line(styled("  {:<15} {:>11}   at {:<12} {}", name, size_text(p.bytes), since_start(p.time_ns),
+  void peak(std::string_view name, const Peak& p, bool has_time = true) {
+    const std::string when = has_time ? fmt::format("at {:<13}", since_start(p.time_ns)) : "";
+    line(styled("  {:<15} {:>11}   {}{}", name, size_text(p.bytes), when,
                 dim(grouped(p.bytes) + " bytes")));
   }
 
@@ -239,10 +240,12 @@ class TextReport {
   void holes(const DeviceReport& d) {
     const Fragmentation& f = d.fragmentation;
     if (f.holes == 0) return;
-    line(fmt::format("  {:<15} {:>11}   at {:<12} in {}, largest {} ({})", "cached, free",
-                     size_text(f.cached_free_bytes), since_start(f.time_ns),
-                     counted(f.holes, "hole"), size_text(f.largest_hole_bytes),
-                     d.fragmentation_at));
+    const std::string when = d.state_only ? "" : fmt::format("at {:<13}", since_start(f.time_ns));
+    const std::string which =
+        d.fragmentation_at.empty() ? "" : fmt::format(" ({})", d.fragmentation_at);
+    line(fmt::format("  {:<15} {:>11}   {}in {}, largest {}{}", "cached, free",
+                     size_text(f.cached_free_bytes), when, counted(f.holes, "hole"),
+                     size_text(f.largest_hole_bytes), which));
   }
 
   void steps(const StepReport& s) {
@@ -324,7 +327,7 @@ class TextReport {
   void at_instant(const DeviceReport& d) {
     line();
     if (d.has_framework) {
-      line(styled("  Live at {}: {} allocated, {} reserved", since_start(d.at_ns),
+      line(styled("  Live {}: {} allocated, {} reserved", instant_text(d, report_.start_ns),
                   bold(size_text(d.at_totals.allocated)), size_text(d.at_totals.reserved)));
     } else {
       line(fmt::format("  Allocated from the driver and live at {}", since_start(d.at_ns)));
@@ -356,15 +359,18 @@ class TextReport {
     line(fmt::format(
         "    {:>10}  {:>7}  {:<12} {}", size_text(s.bytes),
         percent_text(s.bytes, d.has_framework ? d.at_totals.allocated : d.driver_peak.bytes),
-        counted(s.count, "block"), clipped(headline(s), 37)));
+        counted(s.count, "block"), clipped(headline(d, s), 37)));
     const std::string inner = inner_line_of(s.frames);
-    if (!inner.empty() && inner != headline(s)) {
+    if (!inner.empty() && inner != headline(d, s)) {
       line(dim(fmt::format("{:>38}{}", "", clipped("in " + inner, 38))));
     }
   }
 
-  static std::string headline(const StackShare& s) {
-    return s.before_history ? "(allocated before the recording began)" : headline_of(s.frames);
+  static std::string headline(const DeviceReport& d, const StackShare& s) {
+    if (s.before_history && !d.state_only) return "(allocated before the recording began)";
+    if (!s.frames.empty()) return headline_of(s.frames);
+    return d.backward_without_stack ? "(no Python stack: backward pass or another C++ thread)"
+                                    : "(no stack recorded)";
   }
 
   void stack(const std::vector<std::string>& frames, size_t indent) {

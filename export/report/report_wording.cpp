@@ -12,15 +12,30 @@ std::string offset_text(int64_t ns) {
   return (ns < 0 ? "" : "+") + duration_text(ns);
 }
 
+std::string instant_text(const DeviceReport& device, int64_t start_ns) {
+  if (device.state_only) return "when the snapshot was taken";
+  return "at " + offset_text(device.at_ns - start_ns);
+}
+
+std::vector<std::pair<std::string_view, Peak>> framework_peaks(const DeviceReport& device) {
+  const bool state = device.state_only;
+  std::vector<std::pair<std::string_view, Peak>> peaks = {
+      {state ? "allocated" : "allocated peak", device.allocated_peak},
+      {state ? "requested" : "requested peak", device.requested_peak},
+      {state ? "reserved" : "reserved peak", device.reserved_peak}};
+  if (device.requested_peak.bytes == 0) peaks.erase(peaks.begin() + 1);
+  return peaks;
+}
+
 std::string oom_text(const OomReport& oom) {
   if (oom.layer == Layer::kDriver) {
     return fmt::format("the driver could not allocate it; this process held {} of the card",
                        size_text(oom.reserved_bytes));
   }
-  std::string text =
-      fmt::format("allocated {}, reserved {}, largest hole {}, free on the card {}",
-                  size_text(oom.allocated_bytes), size_text(oom.reserved_bytes),
-                  size_text(oom.largest_hole_bytes), size_text(oom.device_free_bytes));
+  std::string text = fmt::format("allocated {}, reserved {}, largest hole {}, free on the card {}",
+                                 size_text(oom.allocated_bytes), size_text(oom.reserved_bytes),
+                                 size_texts(oom.largest_hole_bytes, oom.requested_bytes).first,
+                                 size_text(oom.device_free_bytes));
   if (oom.refusals != 0) {
     text += fmt::format("; the driver had refused {}", counted(oom.refusals, "request"));
   }

@@ -3,6 +3,9 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "analysis/report/report.h"
 
@@ -10,6 +13,12 @@ namespace tidemark {
 
 // "+1.234 s" since the start, "-87 ms" before it.
 std::string offset_text(int64_t ns);
+
+// "at +1.234 s": the instant that a device's report describes.
+std::string instant_text(const DeviceReport& device, int64_t start_ns);
+
+// The peaks of PyTorch's allocator by name; of a snapshot without history, its state.
+std::vector<std::pair<std::string_view, Peak>> framework_peaks(const DeviceReport& device);
 
 // The memory when a request failed: "allocated 1.0 GiB, reserved 2.0 GiB, ...", or what the driver
 // knew.

@@ -73,7 +73,7 @@ const std::string* innermost_worth_showing(const std::vector<std::string>& frame
 }
 
 std::string headline_of(const std::vector<std::string>& frames) {
-  if (frames.empty()) return "(no Python stack: backward pass or another C++ thread)";
+  if (frames.empty()) return "(no Python stack)";
   const auto own = std::find_if(frames.begin(), frames.end(),
                                 [](const std::string& f) { return !is_library(f); });
   if (own != frames.end()) return *own;

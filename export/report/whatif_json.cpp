@@ -53,12 +53,17 @@ void write_device(JsonWriter& json, const WhatIfDevice& d) {
   json.field("reserved_mismatches", d.replay.reserved_mismatches);
   write_outcome(json, d.replay.prediction);
   json.end_object();
+  json.key("baseline");
+  json.begin_object();
+  json.field("reserved_peak_bytes", d.baseline.reserved_peak);
+  json.field("failures_avoided", d.baseline.failures_avoided);
+  json.end_object();
   json.key("predictions");
   json.begin_array();
   for (const Prediction& p : d.predictions) {
     json.begin_object();
     json.field("conf", p.conf);
-    json.field("saves_bytes", difference(d.replay.prediction.reserved_peak, p.reserved_peak));
+    json.field("saves_bytes", difference(d.baseline.reserved_peak, p.reserved_peak));
     json.field("saves_against_recorded_bytes",
                difference(d.recorded_reserved_peak, p.reserved_peak));
     write_outcome(json, p);

@@ -49,11 +49,16 @@ class TextWhatIf {
     line(styled("  peaks recorded with {}: {} reserved, {} allocated", conf_name(d.own_conf),
                 bold(size_text(d.recorded_reserved_peak)), size_text(d.recorded_allocated_peak)));
     faith(d);
+    const bool replayed = d.baseline.reserved_peak != d.recorded_reserved_peak;
+    if (replayed) {
+      line(styled("  replayed like the rows below, but with the recorded settings: {} reserved",
+                  bold(size_text(d.baseline.reserved_peak))));
+    }
     line();
     line(dim(fmt::format("  {:>10}  {:>19}  {:>12}  {:>12}  {:>12}  {}", "reserved", "less than",
                          "cached, free", "largest", "driver", "")));
-    line(dim(fmt::format("  {:>10}  {:>19}  {:>12}  {:>12}  {:>12}  {}", "peak", "recorded",
-                         "at the peak", "hole", "calls", "with")));
+    line(dim(fmt::format("  {:>10}  {:>19}  {:>12}  {:>12}  {:>12}  {}", "peak",
+                         replayed ? "that" : "recorded", "at the peak", "hole", "calls", "with")));
     for (const Prediction& p : d.predictions) row(d, p);
     verdict(d);
     for (const std::string& note : d.notes) line(paint("  ! ", "33") + note);
@@ -90,14 +95,14 @@ class TextWhatIf {
                                size_text(p.failed_bytes), size_text(p.limit_bytes)),
                    "1;31");
     }
-    if (p.failures_avoided != 0) {
+    if (p.failures_avoided > d.baseline.failures_avoided) {
       end += paint(fmt::format("  fits {} that failed in the recording",
                                counted(p.failures_avoided, "request")),
                    "32");
     }
     if (p.retries != 0) end += fmt::format("  (cache emptied {})", times(p.retries));
     line(styled("  {:>10}  {:>19}  {:>12}  {:>12}  {:>12}  {}", size_text(p.reserved_peak),
-                change(d.recorded_reserved_peak, p.reserved_peak), size_text(p.cached_free_at_peak),
+                change(d.baseline.reserved_peak, p.reserved_peak), size_text(p.cached_free_at_peak),
                 size_text(p.largest_hole_at_peak), grouped(p.driver_allocations + p.driver_frees),
                 end));
   }
@@ -121,7 +126,7 @@ class TextWhatIf {
       line("  The program would run out of memory with each of these settings.");
       return;
     }
-    const uint64_t recorded = d.recorded_reserved_peak;
+    const uint64_t recorded = d.baseline.reserved_peak;
     const uint64_t saved = recorded - std::min(recorded, best->reserved_peak);
     if (!is_worthwhile(saved, recorded)) {
       // Of the setting that needs least.

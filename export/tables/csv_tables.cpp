@@ -6,6 +6,8 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <set>
 
 #include "analysis/wording.h"
 #include "export/safe_text.h"
@@ -35,8 +37,8 @@ class CsvSink final : public TableSink {
     flush();
     if (!begin_file(fmt::format("{}.csv", table.name))) return;
     add_to_load(table);
-    for (const TableColumn& column : table.columns) put_text(column.name);
-    buffer_ += '\n';
+    written_.insert(std::string(table.name));
+    buffer_ += header_of(table) + '\n';
     first_ = true;
   }
 
@@ -77,7 +79,29 @@ class CsvSink final : public TableSink {
     for (OutputFile& file : files_) {
       if (Status status = file.commit(); !status) return status;
     }
+    for (const TableSpec& table : table_specs()) {
+      if (!written_.contains(table.name)) remove_stale(table);
+    }
     return {};
+  }
+
+  // A table of an earlier export that this one does not have. Another program's file of that name
+  // stays.
+  void remove_stale(const TableSpec& table) {
+    const std::string path = fmt::format("{}/{}.csv", directory_, table.name);
+    std::string first;
+    if (std::ifstream file(path); !std::getline(file, first)) return;
+    if (first != header_of(table)) return;
+    std::error_code ignored;
+    fs::remove(path, ignored);
+  }
+
+  static std::string header_of(const TableSpec& table) {
+    std::string header;
+    for (const TableColumn& column : table.columns) {
+      header += fmt::format("{}{}", header.empty() ? "" : ",", column.name);
+    }
+    return header;
   }
 
   bool begin_file(const std::string& name) {
@@ -120,7 +144,8 @@ class CsvSink final : public TableSink {
   std::string directory_;
   uint64_t max_bytes_;
   std::vector<OutputFile> files_;
-  std::string load_;  // creates the tables in DuckDB
+  std::set<std::string, std::less<>> written_;  // tables
+  std::string load_;                            // creates the tables in DuckDB
   std::string buffer_;
   uint64_t bytes_ = 0;
   bool first_ = true;

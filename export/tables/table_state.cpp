@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "analysis/history/driver_history.h"
+#include "analysis/insight/fragmentation.h"
 #include "analysis/wording.h"
 #include "export/counter_samples.h"
 #include "export/row_names.h"
@@ -171,7 +172,7 @@ void dump_holes(TableSink& sink, const TableSource& source) {
     const Peak& allocated = whole ? model->allocated_peak : part.allocated;
     const Peak& reserved = whole ? model->reserved_peak : part.reserved;
     if (allocated.bytes != 0) put("allocated_peak", allocated.event);
-    if (reserved.bytes != 0) put("reserved_peak", reserved.event);
+    if (reserved.bytes != 0) put("reserved_peak", served_after(*model, reserved.event));
     const auto last =
         std::find_if(model->failures.rbegin(), model->failures.rend(),
                      [&](const FailedAllocation& f) { return source.range.contains(f.time_ns); });

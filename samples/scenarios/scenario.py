@@ -30,7 +30,7 @@ def shorten(name):
     return os.path.basename(name) if name.startswith("/") else name
 
 
-def shorten_paths(snapshot):
+def shorten_paths(snapshot, short=shorten):
     seen = set()
     lists = [s.get("frames", ()) for s in snapshot["segments"]]
     lists += [b.get("frames", ()) for s in snapshot["segments"] for b in s["blocks"]]
@@ -39,7 +39,7 @@ def shorten_paths(snapshot):
         for frame in frames:
             if id(frame) not in seen:  # shared between entries
                 seen.add(id(frame))
-                frame["filename"] = shorten(frame["filename"])
+                frame["filename"] = short(frame["filename"])
 
 
 class Roles:

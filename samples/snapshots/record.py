@@ -12,9 +12,13 @@ import argparse
 import gzip
 import json
 import os
+import pathlib
 import pickle
 import subprocess
 import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "scenarios"))
+from scenario import shorten, shorten_paths  # noqa: E402
 
 MIB = 1 << 20
 
@@ -40,34 +44,9 @@ CASES = {
 }
 
 
-def shorten(name):
-    for mark in ("/site-packages/", "/dist-packages/"):
-        if mark in name:
-            return "site-packages/" + name.split(mark, 1)[1]
-    if name.endswith("record.py"):
-        return "train.py"
-    if "/" in name:
-        return "lib/" + os.path.basename(name)
-    return name
-
-
-def strip_paths(snapshot):
-    """Shortens file names in place: the frame dictionaries are shared between entries."""
-    seen = set()
-
-    def visit(frames):
-        for frame in frames:
-            if id(frame) not in seen:
-                seen.add(id(frame))
-                frame["filename"] = shorten(frame["filename"])
-
-    for segment in snapshot["segments"]:
-        visit(segment.get("frames", ()))
-        for block in segment["blocks"]:
-            visit(block.get("frames", ()))
-    for trace in snapshot["device_traces"]:
-        for entry in trace:
-            visit(entry.get("frames", ()))
+def as_program(name):
+    """The file names as of a user's program."""
+    return "train.py" if name.endswith("record.py") else shorten(name)
 
 
 def model_and_step(torch, width, layers, batch):
@@ -210,7 +189,7 @@ def record(case, out):
         "entries": sum(len(t) for t in snapshot["device_traces"]),
         "stats": {k: v for k, v in stats.items() if "_bytes.all." in k or k.startswith("num_")},
     }
-    strip_paths(snapshot)
+    shorten_paths(snapshot, as_program)
     with gzip.GzipFile(os.path.join(out, case + ".pickle.gz"), "wb", 9, mtime=0) as f:
         pickle.dump(snapshot, f, protocol=4)
     with open(os.path.join(out, case + ".truth.json"), "w") as f:

@@ -35,6 +35,14 @@ status(1, "check", default, "--max-peak", peak - 1)
 status(0, "check", default, "--max-peak", "1GiB")
 status(0, "check", default, "--max-peak", "0.5g")
 status(1, "check", default, "--max-peak", "100 MB".replace(" ", ""))
+# A limit and a peak that differ are shown with digits that differ.
+first, last = re.search(r"cuda:0 (.*), limit (.*)",
+                        run("check", default, "--max-peak", peak - 1).stdout).groups()
+check(first != last, f"check: {first} exceeds {last}")
+first, last = re.search(r": (\S+) %, limit (\S+) %",
+                        run("check", default, "--baseline", default, "--max-growth",
+                            "-0.001").stdout).groups()
+check(float(first) > float(last), f"check: {first} % exceeds {last} %")
 for bad in ("much", "-5", "12furlongs", ""):
     result = run("check", default, "--max-peak=" + bad)
     check_equal(result.returncode, 2, f"--max-peak={bad!r}: exit status")
@@ -54,6 +62,9 @@ check("FAILED fragmentation" in result.stdout, "check names what failed")
 status(1, "check", ran_out, "--fail-on", "creep,memory_fraction")
 status(0, "check", ran_out, "--fail-on", "rank_imbalance", "--allow-oom")
 status(1, "check", ran_out, "--fail-on", "any")
+# report: one of both outputs.
+check("--json" in status(2, "report", default, "--html", tmp / "x.html", "--json").stderr,
+      "report --html --json names the option")
 # check: a run that ran out of memory fails, whatever its peak was, unless that is allowed.
 for limits in (["--max-peak", "1TiB"], ["--baseline", ran_out], ["--fail-on", "rank_imbalance"]):
     result = status(1, "check", ran_out, *limits)

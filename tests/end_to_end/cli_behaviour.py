@@ -7,12 +7,14 @@ import json
 import os
 import pathlib
 import pickle
+import struct
 import subprocess
 import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from harness import SNAPSHOTS, TIDEMARK, check, check_equal, finish, report, run  # noqa: E402
+from trace_file import KINDS  # noqa: E402
 
 tmp = pathlib.Path(tempfile.mkdtemp())
 snapshot = SNAPSHOTS / "default.pickle.gz"
@@ -73,7 +75,7 @@ nothing.mkdir()
 refuses("an empty directory", "report", nothing, says=["no trace"])
 refuses("a wrong instant", "report", snapshot, "--at", "noon", says=["noon"])
 refuses("no such rank", "report", snapshot, "--rank", "7", says=["rank 7"])
-refuses("an OOM that never was", "report", snapshot, "--at", "oom", says=["never ran out"])
+refuses("an OOM that never was", "report", snapshot, "--at", "oom", says=["no out-of-memory error was recorded"])
 
 refuses("an import of a trace", "import", next((SAMPLES / "leak").glob("*.tmk")), "-o",
         tmp / "again.tmk", says=["already a tidemark trace"])
@@ -134,12 +136,54 @@ for command, *args in (["export", "--format", "csv", "-o", tmp / "csv"], ["whati
           f"{command} warns of the cut: {result.stderr!r}")
     result = run(command, many, *args)
     check_equal(result.stderr.count("b.tmk"), 1, f"{command} warns of the broken file once")
-for args in (["check", short, "--max-peak", "1TiB"], ["diff", short, trace], ["diff", trace, short]):
+for args in (["diff", short, trace], ["diff", trace, short]):
     result = run(*args)
-    check_equal(result.returncode, 0, f"{args[0]} of a cut trace: exit status")
-    check_equal(result.stderr.count("the file ends in the middle of a block"), 1,
-                f"{args[0]} warns of the cut: {result.stderr!r}")
-check_equal(run("check", many, "--max-peak", "1TiB").stderr.count("b.tmk"), 1, "check warns once")
+    check_equal((result.returncode, result.stderr), (0, ""), "diff of a cut trace")
+    check_equal(result.stdout.count("the file ends in the middle of a block"), 1,
+                f"diff tells of the cut: {result.stdout!r}")
+# A check does not pass if what is lost could have held a higher peak.
+for path, loss in ((short, "the file ends in the middle of a block"), (many, "b.tmk")):
+    result = run("check", path, "--max-peak", "1TiB")
+    check_equal((result.returncode, result.stdout), (2, ""), f"check of {path.name}")
+    check_equal(result.stderr.count(loss), 1, f"check warns of {loss} once: {result.stderr!r}")
+    check("--allow-losses" in result.stderr, f"check says what allows it: {result.stderr!r}")
+    check_equal(run("check", trace, "--baseline", path).returncode, 2, f"baseline {path.name}")
+    allowed = run("check", path, "--max-peak", "1TiB", "--allow-losses")
+    check_equal(allowed.returncode, 0, f"check of {path.name} with its losses")
+    check_equal(run("check", path, "--max-peak", "1MiB").returncode, 1, f"{path.name}: too much")
+
+
+def damaged(path):
+    """A copy whose blocks of allocator events cannot be read."""
+    data = bytearray(path.read_bytes())
+    at = data.find(b"TMKF")
+    while at >= 0:
+        kind, = struct.unpack_from("<H", data, at + 4)
+        stored, = struct.unpack_from("<I", data, at + 8)
+        if kind == KINDS["FrameworkEvents"]:
+            data[at + 56 + stored // 2] ^= 0xFF
+        at = data.find(b"TMKF", at + 56 + stored)
+    bad = path.with_name("damaged-" + path.name)
+    bad.write_bytes(data)
+    return bad
+
+
+# No conclusion is drawn from what is missing.
+failed = tmp / "failed.tmk"
+run("import", SNAPSHOTS / "oom_fraction.pickle.gz", "-o", failed)
+bad = damaged(failed)
+refuses("an OOM that may be lost", "report", bad, "--at", "oom", says=["in what could be read"])
+text = run("report", bad).stdout
+check("damaged block could not be read" in text, f"the loss is told: {text}")
+check("began late" not in text, f"the history may have begun in time: {text}")
+for pair in ((bad, failed), (failed, bad), (bad, bad)):
+    text = run("diff", *pair).stdout
+    check("damaged block could not be read" in text, f"diff tells of the damage: {text}")
+    for claim in ("nothing was recorded", "findings gone:", "new findings:"):
+        side = {"findings gone:": 1, "new findings:": 0}.get(claim)
+        if side is None or pair[side] == bad:
+            check(claim not in text, f"diff: {claim!r} is not known: {text}")
+check_equal(run("check", bad, "--max-peak", "1TiB").returncode, 2, "check of a damaged trace")
 
 # The instant can be chosen, and colours stay off a pipe.
 ooms = SNAPSHOTS / "oom_fraction.pickle.gz"

@@ -259,6 +259,14 @@ class Job(unittest.TestCase):
             wanted = [["" if v is None else str(v) for v in row]
                       for row in self.base.all(f"SELECT * FROM {table}")]
             self.assertEqual(sorted(rows), sorted(wanted), table)
+        # Tables that a later export does not have are removed; another program's file is not.
+        TOOL.export(self.directory.name, "csv", output)
+        self.assertEqual(sorted(os.listdir(output)),
+                         sorted([t + ".csv" for t in tables if t != "events"] + ["load.sql"]))
+        with open(os.path.join(output, "events.csv"), "w", encoding="utf-8") as file:
+            file.write("day,event\n")
+        TOOL.export(self.directory.name, "csv", output)
+        self.assertTrue(os.path.exists(os.path.join(output, "events.csv")))
 
     def test_nothing_half_written(self):
         for form in ("sqlite", "csv", "snapshot"):

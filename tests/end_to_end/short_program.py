@@ -39,6 +39,14 @@ with tempfile.TemporaryDirectory() as scratch:
     check(variables["NCCL_PROFILER_PLUGIN"].endswith("/libtidemark.so"), "NCCL_PROFILER_PLUGIN")
     check_equal(variables.get("NCCL_SET_THREAD_NAME"), "1", "NCCL_SET_THREAD_NAME")
 
+    # A program that does not use CUDA leaves no directory, but an existing one stays.
+    check(not (place / "variables").exists(), "the directory for nothing is removed")
+    (place / "existing").mkdir()
+    result = run("run", "-o", place / "existing", "--", "true", env=environment)
+    check_equal(result.returncode, 0, result.stderr)
+    check("did not use CUDA" in result.stderr, f"the summary says so: {result.stderr!r}")
+    check((place / "existing").exists(), "an existing directory stays")
+
     # Exit codes as in a shell: 127 for a program that is not found, 126 for one that cannot run.
     plain = place / "plain.txt"
     plain.write_text("no program\n")

@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from harness import SNAPSHOTS, check_equal, finish, report, run  # noqa: E402
+from harness import SNAPSHOTS, check, check_equal, finish, report, run  # noqa: E402
 
 MiB = 1 << 20
 A, B, C = 0x7F0000000000, 0x7F1000000000, 0x7F1010000000
@@ -63,6 +63,16 @@ parts = saved("parts", [segment(0, A, 20 * MiB, [block(A, 20 * MiB, "inactive")]
     event("segment_unmap", A + 20 * MiB, 40 * MiB, 15)])
 check_equal(devices(parts)[0]["reserved_peak"]["bytes"], 100 * MiB, "two parts: reserved")
 
+# A block from before the history spans what was unmapped later and what is still mapped.
+spans = saved("spans", [segment(0, A, 20 * MiB, [block(A, 10 * MiB, "active_allocated"),
+                                                 block(A + 10 * MiB, 10 * MiB, "inactive")], True)],
+              [event("free_requested", A, 50 * MiB, 10), event("free_completed", A, 50 * MiB, 11),
+               event("alloc", A, 10 * MiB, 20), event("segment_unmap", A + 40 * MiB, 20 * MiB, 30),
+               event("segment_unmap", A + 20 * MiB, 20 * MiB, 31)])
+device = devices(spans)[0]
+check_equal(device["allocated_peak"]["bytes"], 50 * MiB, "a block across ranges: allocated")
+check_equal(device["reserved_peak"]["bytes"], 60 * MiB, "a block across ranges: reserved")
+
 # Everything was freed at the end: the device had 20 MiB before the first event.
 frees = [event("free_requested", A, 10 * MiB, 1000), event("free_completed", A, 10 * MiB, 1001),
          event("segment_free", A, 20 * MiB, 1002)]
@@ -92,5 +102,48 @@ peak = devices(both)[1]["allocated_peak"]
 check_equal(peak["bytes"], 27 * MiB, "two devices: allocated")
 check_equal(peak["time_ns"], 12_000_000_000, "two devices: time of the peak")
 check_equal(devices(both)[1]["reserved_peak"]["bytes"], 40 * MiB, "two devices: reserved")
+
+# A note on holes compares numbers of one instant: 750 of 1400 MiB are in use when the most is
+# reserved (for 650 MiB), although 1000 MiB are in use later.
+holes = []
+for action, address, size in (
+        ("segment_alloc", A, 700), ("alloc", A, 700), ("free_requested", A, 700),
+        ("free_completed", A, 700), ("alloc", A, 100), ("segment_alloc", B, 700),
+        ("alloc", B, 650), ("alloc", A + 100 * MiB, 250)):
+    holes.append(event(action, address, size * MiB, 10 + len(holes)))
+end = [segment(0, A, 700 * MiB, [block(A, 100 * MiB, "active_allocated"),
+                                 block(A + 100 * MiB, 250 * MiB, "active_allocated"),
+                                 block(A + 350 * MiB, 350 * MiB, "inactive")]),
+       segment(0, B, 700 * MiB, [block(B, 650 * MiB, "active_allocated"),
+                                 block(B + 650 * MiB, 50 * MiB, "inactive")])]
+found = [f for f in report(saved("holes", end, holes))["findings"] if f["id"] == "fragmentation"]
+check_equal([f["summary"] for f in found],
+            ["1.4 GiB reserved at the reserved peak for 750.0 MiB in use: 650.0 MiB is in holes"],
+            "holes of one instant")
+
+# Sizes of which one is smaller are shown with digits that differ.
+hole, request = 4 * MiB - 16384, 4 * MiB
+tight, end_tight = [], []
+for at in (A, B):
+    first, last = 8 * MiB, 20 * MiB - 8 * MiB - hole
+    tight += [event("segment_alloc", at, 20 * MiB, 10), event("alloc", at, first, 11),
+              event("alloc", at + first, hole, 12), event("alloc", at + first + hole, last, 13),
+              event("free_requested", at + first, hole, 14),
+              event("free_completed", at + first, hole, 15)]
+    end_tight.append(segment(0, at, 20 * MiB, [
+        block(at, first, "active_allocated"), block(at + first, hole, "inactive"),
+        block(at + first + hole, last, "active_allocated")]))
+tight.append({**event("oom", 0, request, 20), "device_free": 0})
+found = [f["summary"] for f in report(saved("tight", end_tight, tight))["findings"]
+         if f["id"] == "fragmentation"]
+check(len(found) == 1 and "the largest, 3.98 MiB, is too small for 4.00 MiB" in found[0],
+      f"a hole that is a little too small: {found}")
+
+check("largest hole 3.98 MiB" in run("report", tmp / "tight.pickle").stdout, "the same in the text")
+
+# What was not understood is counted in words that fit.
+for count, words in ((1, "1 entry of the snapshot was"), (2, "2 entries of the snapshot were")):
+    odd = saved(f"odd{count}", end, holes + [event("dance", A, 1, 30 + i) for i in range(count)])
+    check(words in run("report", odd).stdout, f"{words}: {run('report', odd).stdout}")
 
 finish()

@@ -98,6 +98,52 @@ for case in ("default", "expandable", "late", "oom_fraction", "graphs"):
             check_equal(device[peak]["bytes"], whole[peak]["bytes"], f"{case}: 2.0 layout, {peak}")
         check_equal(device["contradicting_events"], 0, f"{case}: 2.0 layout, contradictions")
 
+# context="state": the entries have no stacks, but the blocks that are alive at the end do.
+whole = load("default")
+state = copy.deepcopy(whole)
+for trace in state["device_traces"]:
+    for entry in trace:
+        entry["frames"] = []
+path = saved(state)
+
+
+def stacks(path, *args):
+    device = report(path, *args)["ranks"][0]["devices"][0]
+    return {tuple(s["frames"]): s["bytes"] for s in device["by_stack"]}
+
+
+check_equal(stacks(path, "--at", "end"), stacks(saved(whole), "--at", "end"),
+            "context=state: stacks at the end")
+device = report(path)["ranks"][0]["devices"][0]
+check_equal(device["stacks_only_at_end"], True, "context=state: stacks_only_at_end")
+categories = {c["category"] for c in device["by_category"]}
+check("unknown" in categories and not categories & {"temporary", "gradient"},
+      f"context=state: blocks without stacks are of unknown category, not {categories}")
+text = run("report", path).stdout
+check("stacks are known only of blocks that were alive at the end" in text, "context=state: told")
+check("backward pass" not in text, "context=state: blocks without stacks are not the backward pass")
+check_equal(report(saved(whole))["ranks"][0]["devices"][0]["stacks_only_at_end"], False,
+            "context=all: stacks_only_at_end")
+
+# Without any history, only the state when the snapshot was taken is known.
+state = {"segments": whole["segments"], "device_traces": [[]]}
+path = saved(state)
+answer = report(path)
+check_equal(answer["findings"], [], "no history: findings")
+check_equal(answer["ranks"][0]["devices"][0]["state_only"], True, "no history: state_only")
+text = run("report", path).stdout
+check("only its state when the snapshot was taken is known" in text, "no history: told")
+for claim in ("peak", "began late", "before the recording"):
+    check(claim not in text, f"no history: no word of {claim!r}: {text}")
+check_equal(run("check", path, "--max-peak", "1TiB").returncode, 2, "no history: check")
+check_equal(run("check", path, "--max-peak", "1TiB", "--allow-losses").returncode, 0,
+            "no history: check of the state")
+result = run("whatif", path, "--all")
+check_equal((result.returncode, result.stdout), (2, ""), "no history: whatif")
+check("no history" in result.stderr, f"no history: whatif says so: {result.stderr!r}")
+check("reserved peak" in run("diff", path, saved(whole)).stdout, "no history: diff with a peak")
+check("reserved peak" not in run("diff", path, path).stdout, "no history: diff of states")
+
 # 2.14: notes on tensors, and pinned host memory with its own history and state. 2.13: resize_ at an
 # address adds a text to the metadata.
 main = load("default")

@@ -80,6 +80,11 @@ for truth_file in sorted(SNAPSHOTS.glob("*.truth.json")):
     late = case in ("late", "ring")
     replays_itself(case, device, stats, not late)
     check_equal(any("began late" in note for note in device["notes"]), late, f"{case}: note")
+    # A setting is not credited with what the recorded one saves in the same replay.
+    own = whatif(SNAPSHOTS / f"{case}.pickle.gz", "--alloc-conf", device["recorded"]["conf"])
+    check(own["predictions"][0]["saves_bytes"] <= 0,
+          f"{case}: the recorded settings save {own['predictions'][0]['saves_bytes']}")
+    check(not any("block sizes" in note for note in own["notes"]), f"{case}: sizes are known")
 
 recordings = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else DATA / "whatif"
 workloads = sorted(p for p in recordings.iterdir() if p.is_dir())

@@ -245,6 +245,7 @@ std::string conclusion(uint64_t recorded, uint64_t predicted, uint64_t cached_fr
   WhatIfReport report;
   WhatIfDevice& d = report.devices.emplace_back();
   d.recorded_reserved_peak = recorded * kMiB;
+  d.baseline.reserved_peak = recorded * kMiB;
   Prediction& p = d.predictions.emplace_back();
   p.conf = "expandable_segments:True";
   p.reserved_peak = predicted * kMiB;

@@ -14,11 +14,16 @@ namespace {
 
 constexpr uint64_t kWorthSaying = uint64_t{256} << 20;
 
-std::string summary_of(const DeviceEvidence& d, const MemoryState& state, uint64_t cost) {
+bool is_much(uint64_t lost, uint64_t reserved) {
+  return lost >= kWorthSaying && lost >= reserved / 7;
+}
+
+std::string summary_of(const DeviceEvidence& d, const MemoryState& state,
+                       std::string_view instant) {
   if (!d.ran_out()) {
-    return fmt::format("{} reserved at the peak for {} in use: {} is lost to holes",
-                       size_text(d.model->reserved_peak.bytes), size_text(d.peak_bytes()),
-                       size_text(cost));
+    return fmt::format("{} reserved at the {} for {} in use: {} is in holes",
+                       size_text(state.totals.reserved), instant, size_text(state.totals.active),
+                       size_text(state.free_bytes()));
   }
   const FailedAllocation& failure = d.model->failures.back();
   const std::string free = size_text(state.free_bytes());
@@ -40,9 +45,9 @@ std::string summary_of(const DeviceEvidence& d, const MemoryState& state, uint64
                        request);
   }
   const bool some = usable.bytes < state.free_bytes();
+  const auto [largest, wanted] = size_texts(usable.largest_bytes, failure.requested_bytes);
   return fmt::format("out of memory with {} free in holes: the largest{}, {}, is too small for {}",
-                     free, some ? " that the request can use" : "", size_text(usable.largest_bytes),
-                     request);
+                     free, some ? " that the request can use" : "", largest, wanted);
 }
 
 // Names the block that keeps the largest hole from being returned to the driver.
@@ -65,17 +70,17 @@ void find_fragmentation(const Evidence& evidence, std::vector<Finding>& out) {
     if (!d.has_caching_allocator() || d.model->event_count() == 0) continue;
     const uint64_t cost =
         d.model->reserved_peak.bytes - std::min(d.model->reserved_peak.bytes, d.peak_bytes());
+    const HolesInstant worst = worst_for_holes(*d.model);
+    if (!d.ran_out() && !is_much(cost, d.model->reserved_peak.bytes)) continue;
+    const MemoryState state = state_after(*d.model, worst.event);
     const char* severity = nullptr;
-    uint32_t when = d.model->reserved_peak.event;
     if (d.ran_out()) {
-      when = d.model->failures.back().event;
       if (failed_for_holes(d, evidence.devices.size())) severity = kError;
-    } else if (cost >= kWorthSaying && cost >= d.model->reserved_peak.bytes / 7) {
+    } else if (is_much(state.free_bytes(), state.totals.reserved)) {
       severity = d.is_tight() ? kWarning : kInfo;
     }
     if (severity == nullptr) continue;
-    const MemoryState state = state_after(*d.model, when);
-    Finding f = d.finding("fragmentation", severity, summary_of(d, state, cost));
+    Finding f = d.finding("fragmentation", severity, summary_of(d, state, worst.name));
     f.evidence = {{"cached_free_bytes", state.free_bytes()},
                   {"holes", state.holes.size()},
                   {"largest_hole_bytes", state.largest_hole_bytes()},

@@ -12,10 +12,10 @@ void find_memory_fraction(const Evidence& evidence, std::vector<Finding>& out) {
     const FailedAllocation& failure = d.model->failures.back();
     Finding f = d.finding(
         "memory_fraction", kWarning,
-        fmt::format("a memory fraction limited the process to {}{} while {} was still free on the "
-                    "card",
-                    d.limit.at_least ? "no less than " : "", size_text(d.limit.bytes),
-                    size_text(failure.device_free_bytes)));
+        fmt::format("a memory fraction limited the process while {} was still free on the card "
+                    "(limit: {}{})",
+                    size_text(failure.device_free_bytes), d.limit.at_least ? "at least " : "",
+                    size_text(d.limit.bytes)));
     f.evidence = {{"limit_bytes", d.limit.bytes},
                   {"device_free_bytes", failure.device_free_bytes},
                   {"requested_bytes", failure.requested_bytes}};

@@ -26,7 +26,7 @@ Score score_of(const std::string& path) {
   if (!model) return {};
   Score score;
   for (const ProcessModel& process : model->processes) {
-    const StackRoles roles(process.names);
+    const StackRoles roles(process);
     for (const AllocationHistory& f : process.framework) {
       const Steps steps = find_steps(process, f, roles);
       const Categories guessed = categorize(process, f, roles, steps, false);

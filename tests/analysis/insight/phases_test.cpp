@@ -11,7 +11,7 @@ namespace {
 std::vector<Phase> phases_of(const Trace& trace, PhaseKind kind) {
   const ProcessModel& process = trace.model().processes[0];
   const AllocationHistory& model = process.framework[0];
-  const StackRoles roles(process.names);
+  const StackRoles roles(process);
   std::vector<Phase> phases = find_phases(process, model, roles, find_steps(process, model, roles));
   std::erase_if(phases, [&](const Phase& p) { return p.kind != kind; });
   return phases;

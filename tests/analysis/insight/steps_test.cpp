@@ -18,7 +18,7 @@ const AllocationHistory& framework(const Trace& trace) {
 }
 
 Steps found_in(const ProcessModel& process, const AllocationHistory& model) {
-  return find_steps(process, model, StackRoles(process.names));
+  return find_steps(process, model, StackRoles(process));
 }
 
 TEST(Steps, RhythmAndMarksAgree) {

@@ -8,6 +8,7 @@
 #include "analysis/insight/outside_history.h"
 #include "analysis/wording.h"
 #include "export/export_input.h"
+#include "export/report/loss_lines.h"
 
 namespace tidemark::view {
 
@@ -55,7 +56,7 @@ Lane make_lane(const TraceModel& trace, uint32_t index, const AllocationHistory&
             .ledger = std::make_unique<LedgerSource>(process, memory.device),
             .used = {},
             .owners = {},
-            .driver_steps = of_driver ? find_steps(process, memory, StackRoles(process.names)) : Steps()};
+            .driver_steps = of_driver ? find_steps(process, memory, StackRoles(process)) : Steps()};
   lane.used = StepCurve(lane.ledger->used());
   lane.owners = owner_curves(process, lane.ledger->driver(), of_driver);
   if (const Device* device = process.device(memory.device); device != nullptr) {
@@ -120,22 +121,6 @@ void add_ooms(const ProcessModel& process, uint32_t lane_index, const Lane& lane
   }
 }
 
-void device_losses(const std::string& process, const DeviceReport& d,
-                   std::vector<std::string>& out) {
-  const std::string where = fmt::format("{}cuda:{}", process, d.device);
-  if (d.blocks_before_history != 0) {
-    out.push_back(fmt::format(
-        "{}: {} ({}) {} older than the recorded history, which began late "
-        "or overflowed",
-        where, counted(d.blocks_before_history, "block"), size_text(d.bytes_before_history),
-        d.blocks_before_history == 1 ? "is" : "are"));
-  }
-  if (d.anomalies != 0) {
-    out.push_back(fmt::format("{}: {} contradicted the rest of the history", where,
-                              counted(d.anomalies, "event")));
-  }
-}
-
 // Known as soon as the files are read.
 std::vector<std::string> losses_of(const TraceModel& trace,
                                    const std::vector<std::string>& warnings) {
@@ -197,7 +182,11 @@ std::vector<std::string> losses_in(const TraceModel& trace, const Report& report
                                 counted(rank.loss.events_dropped, "event")));
     }
     for (const std::string& note : rank.loss.notes) out.push_back(process + note);
-    for (const DeviceReport& d : rank.devices) device_losses(process, d, out);
+    for (const DeviceReport& d : rank.devices) {
+      const std::string where = fmt::format("{}cuda:{}", process, d.device);
+      const std::vector<std::string> lines = loss_lines(d, where, report.damage);
+      out.insert(out.end(), lines.begin(), lines.end());
+    }
   }
   return out;
 }
