@@ -58,9 +58,9 @@ class MappingIndex {
   // Those with addresses of the segment during its life, by birth.
   std::vector<const DriverMapping*> of(const SegmentLife& segment) const {
     std::vector<const DriverMapping*> found;
-    const auto after = std::partition_point(
-        by_address_.begin(), by_address_.end(),
-        [&](const DriverMapping* m) { return m->address < segment.end(); });
+    const auto after =
+        std::partition_point(by_address_.begin(), by_address_.end(),
+                             [&](const DriverMapping* m) { return m->address < segment.end(); });
     for (auto i = static_cast<size_t>(after - by_address_.begin());
          i-- > 0 && end_so_far_[i] > segment.address;) {
       const DriverMapping& m = *by_address_[i];

@@ -2,8 +2,8 @@
 //
 // The segments of a MemPool may be VMM memory of a pluggable allocator. Serving systems unmap and
 // release it for a while ("sleep") and map new memory at the same addresses later, behind the
-// allocator's back: PyTorch counts it as reserved and allocated all the time. A segment may be mapped
-// in several pieces, each of which sleeps by itself. Segments that the allocator maps itself
+// allocator's back: PyTorch counts it as reserved and allocated all the time. A segment may be
+// mapped in several pieces, each of which sleeps by itself. Segments that the allocator maps itself
 // (expandable segments) cannot sleep.
 #pragma once
 

@@ -129,6 +129,14 @@ class Story {
     event(FrameworkAction::kOutOfMemory, device_free, bytes, stack);
   }
 
+  // PyTorch's own record of it, with the limit that it named.
+  void report_limit(uint64_t limit_bytes) {
+    OutOfMemory oom{};
+    oom.time_ns = tick();
+    oom.limit_bytes = limit_bytes;
+    writer_.append(oom);
+  }
+
   void optimizer_mark() {
     for (const MarkPhase phase : {MarkPhase::kBegin, MarkPhase::kEnd}) {
       Mark m{};
@@ -171,9 +179,10 @@ class Story {
   }
 
   void driver_alloc(uint64_t bytes, std::string_view owner, MemoryKind kind, uint64_t address = 0,
-                    int64_t device = 0) {
+                    int64_t device = 0, uint32_t stack = 0) {
     DriverEvent e{};
     e.device = device;
+    e.stack = stack;
     e.time_ns = tick();
     e.address = address != 0 ? address : driver_next_ += uint64_t{1} << 36;
     e.size_bytes = bytes;

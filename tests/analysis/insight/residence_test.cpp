@@ -44,11 +44,8 @@ TEST(Residence, PiecesOfASegmentSleepByThemselves) {
     for (const auto& [begin, end] : mib) sums.emplace_back(at + begin * kMiB, at + end * kMiB);
     return sums;
   };
-  const Parts expected[] = {{},
-                            parts({{16, 32}}),
-                            parts({{16, 48}}),
-                            parts({{24, 48}}),
-                            parts({{0, 16}, {24, 48}})};
+  const Parts expected[] = {
+      {}, parts({{16, 32}}), parts({{16, 48}}), parts({{24, 48}}), parts({{0, 16}, {24, 48}})};
   for (size_t i = 0; i < times.size(); ++i) {
     EXPECT_EQ(asleep_at(source.residence(), times[i]), expected[i]) << i;
     uint64_t asleep = 0;
