@@ -1,6 +1,9 @@
 #include "analysis/insight/residence.h"
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
+#include <utility>
 
 #include "analysis/history/memory_state.h"
 #include "analysis/load/trace_model.h"
@@ -14,6 +17,8 @@ struct SegmentLife {
   uint64_t size_bytes = 0;
   int64_t birth_ns = 0;
   int64_t death_ns = INT64_MAX;
+
+  uint64_t end() const { return address + size_bytes; }
 };
 
 std::vector<SegmentLife> segment_lives(const AllocationHistory& history) {
@@ -22,6 +27,7 @@ std::vector<SegmentLife> segment_lives(const AllocationHistory& history) {
   for (const SegmentChange& change : history.segment_changes) {
     if (change.expandable) continue;
     if (change.grows) {
+      if (change.address + change.size_bytes <= change.address) continue;
       open[change.address] = lives.size();
       lives.push_back({change.address, change.size_bytes, change.time_ns, INT64_MAX});
     } else if (const auto it = open.find(change.address); it != open.end()) {
@@ -32,11 +38,88 @@ std::vector<SegmentLife> segment_lives(const AllocationHistory& history) {
   return lives;
 }
 
-uint64_t overlap(uint64_t begin, uint64_t end, uint64_t other_begin, uint64_t other_end) {
-  const uint64_t from = std::max(begin, other_begin);
-  const uint64_t to = std::min(end, other_end);
-  return to > from ? to - from : 0;
-}
+// Mappings by address. Most segments overlap with a few of many.
+class MappingIndex {
+ public:
+  explicit MappingIndex(const std::vector<DriverMapping>& mappings) {
+    for (const DriverMapping& m : mappings) {
+      if (m.address + m.size_bytes > m.address) by_address_.push_back(&m);
+    }
+    std::stable_sort(
+        by_address_.begin(), by_address_.end(),
+        [](const DriverMapping* a, const DriverMapping* b) { return a->address < b->address; });
+    uint64_t end = 0;
+    for (const DriverMapping* m : by_address_) {
+      end = std::max(end, m->address + m->size_bytes);
+      end_so_far_.push_back(end);
+    }
+  }
+
+  // Those with addresses of the segment during its life, by birth.
+  std::vector<const DriverMapping*> of(const SegmentLife& segment) const {
+    std::vector<const DriverMapping*> found;
+    const auto after =
+        std::partition_point(by_address_.begin(), by_address_.end(),
+                             [&](const DriverMapping* m) { return m->address < segment.end(); });
+    for (auto i = static_cast<size_t>(after - by_address_.begin());
+         i-- > 0 && end_so_far_[i] > segment.address;) {
+      const DriverMapping& m = *by_address_[i];
+      if (m.address + m.size_bytes <= segment.address) continue;
+      if (m.birth_ns < segment.death_ns && m.death_ns > segment.birth_ns) found.push_back(&m);
+    }
+    std::stable_sort(
+        found.begin(), found.end(),
+        [](const DriverMapping* a, const DriverMapping* b) { return a->birth_ns < b->birth_ns; });
+    return found;
+  }
+
+ private:
+  std::vector<const DriverMapping*> by_address_;
+  std::vector<uint64_t> end_so_far_;  // the last address of this one and all before
+};
+
+// When each part of a segment was last mapped. Mapped, asleep, mapped again: the mappings of an
+// address come one after the other. Parts that were never mapped are not known to sleep.
+class SegmentParts {
+ public:
+  explicit SegmentParts(const SegmentLife& segment) : segment_(segment) {
+    until_[segment.address] = std::nullopt;
+  }
+
+  // In order of birth.
+  void map(uint64_t begin, uint64_t end, const DriverMapping& m) {
+    cut(begin);
+    cut(end);
+    for (auto it = until_.find(begin); it != until_.end() && it->first < end; ++it) {
+      if (it->second && *it->second < m.birth_ns) nap(it, m.birth_ns);
+      it->second = it->second ? std::max(*it->second, m.death_ns) : m.death_ns;
+    }
+  }
+
+  std::vector<Residence::Nap> finish() {
+    for (auto it = until_.begin(); it != until_.end(); ++it) {
+      if (it->second && *it->second < segment_.death_ns) nap(it, segment_.death_ns);
+    }
+    return std::move(naps_);
+  }
+
+ private:
+  using Part = std::map<uint64_t, std::optional<int64_t>>::iterator;
+
+  void cut(uint64_t at) {
+    if (at < segment_.end()) until_.emplace(at, std::prev(until_.upper_bound(at))->second);
+  }
+
+  void nap(Part part, int64_t to_ns) {
+    const auto next = std::next(part);
+    const uint64_t end = next == until_.end() ? segment_.end() : next->first;
+    naps_.push_back({{part->first, end}, *part->second, to_ns});
+  }
+
+  const SegmentLife& segment_;
+  std::map<uint64_t, std::optional<int64_t>> until_;  // by the part's first address
+  std::vector<Residence::Nap> naps_;
+};
 
 }  // namespace
 
@@ -44,8 +127,7 @@ Residence::Residence(const ProcessModel& process, int64_t device)
     : process_(process), device_(device) {
   const AllocationHistory* const history = process.framework_on(device);
   if (history == nullptr || process.driver.mappings.empty()) return;
-  std::map<uint64_t, std::vector<const DriverMapping*>> by_address;
-  for (const DriverMapping& m : process.driver.mappings) by_address[m.address].push_back(&m);
+  const MappingIndex mappings(process.driver.mappings);
   std::vector<StepChange> asleep;
   std::map<uint32_t, std::vector<StepChange>> inside;
   const auto add_life = [](std::vector<StepChange>& steps, uint64_t bytes, int64_t from_ns,
@@ -54,30 +136,38 @@ Residence::Residence(const ProcessModel& process, int64_t device)
     if (to_ns != INT64_MAX) steps.push_back({to_ns, -static_cast<int64_t>(bytes)});
   };
   for (const SegmentLife& segment : segment_lives(*history)) {
-    const auto found = by_address.find(segment.address);
-    if (found == by_address.end()) continue;
-    // Mapped, asleep, mapped again: one mapping after the other, in order of time.
-    int64_t until_ns = INT64_MAX;  // where the mapping before ended
-    uint64_t mapped = 0;
-    for (const DriverMapping* m : found->second) {
-      if (m->birth_ns >= segment.death_ns || m->death_ns <= segment.birth_ns) continue;
-      const uint64_t bytes = std::min(m->size_bytes, segment.size_bytes);
-      if (until_ns < m->birth_ns) {
-        naps_.push_back({segment.address, segment.address + mapped, until_ns, m->birth_ns});
-      }
-      mapped = bytes;
-      until_ns = m->death_ns;
+    SegmentParts parts(segment);
+    for (const DriverMapping* m : mappings.of(segment)) {
+      const uint64_t begin = std::max(m->address, segment.address);
+      const uint64_t end = std::min(m->address + m->size_bytes, segment.end());
+      parts.map(begin, end, *m);
       const DriverAllocation& memory = process.driver.allocations[m->allocation];
-      add_life(inside[memory.owner], bytes, std::max(m->birth_ns, segment.birth_ns),
+      add_life(inside[memory.owner], end - begin, std::max(m->birth_ns, segment.birth_ns),
                std::min(m->death_ns, segment.death_ns));
     }
-    if (until_ns < segment.death_ns && mapped != 0) {
-      naps_.push_back({segment.address, segment.address + mapped, until_ns, segment.death_ns});
-    }
+    for (const Nap& nap : parts.finish()) naps_.push_back(nap);
   }
-  for (const Nap& nap : naps_) add_life(asleep, nap.end - nap.begin, nap.from_ns, nap.to_ns);
+  for (const Nap& nap : naps_) add_life(asleep, nap.part.bytes(), nap.from_ns, nap.to_ns);
   asleep_ = sum_of_changes(std::move(asleep));
   for (auto& [owner, steps] : inside) inside_[owner] = sum_of_changes(std::move(steps));
+}
+
+std::vector<AddressRange> Residence::asleep_at(int64_t time_ns) const {
+  std::vector<AddressRange> parts;
+  for (const Nap& nap : naps_) {
+    if (nap.from_ns <= time_ns && nap.to_ns > time_ns) parts.push_back(nap.part);
+  }
+  std::sort(parts.begin(), parts.end(),
+            [](const AddressRange& a, const AddressRange& b) { return a.begin < b.begin; });
+  std::vector<AddressRange> joined;
+  for (const AddressRange& part : parts) {
+    if (!joined.empty() && joined.back().end >= part.begin) {
+      joined.back().end = std::max(joined.back().end, part.end);
+    } else {
+      joined.push_back(part);
+    }
+  }
+  return joined;
 }
 
 uint64_t Residence::asleep_in_use(int64_t time_ns) const {
@@ -87,14 +177,22 @@ uint64_t Residence::asleep_in_use(int64_t time_ns) const {
     return 0;
   }
   const MemoryState state = state_after(*history, event);
+  const std::vector<AddressRange> parts = asleep_at(time_ns);
   uint64_t bytes = 0;
-  for (const Nap& nap : naps_) {
-    if (nap.from_ns > time_ns || nap.to_ns <= time_ns) continue;
-    for (const uint32_t row : state.live) {
-      const Allocation a = history->allocations[row];
-      if (a.release <= event) continue;  // freed, but another stream still uses it
-      bytes += overlap(nap.begin, nap.end, a.address, a.address + a.block_bytes);
-    }
+  for (const uint32_t row : state.live) {
+    const Allocation a = history->allocations[row];
+    if (a.release <= event) continue;  // freed, but another stream still uses it
+    bytes += bytes_in(parts, {a.address, a.address + a.block_bytes});
+  }
+  return bytes;
+}
+
+uint64_t bytes_in(const std::vector<AddressRange>& parts, AddressRange range) {
+  uint64_t bytes = 0;
+  for (auto it = std::partition_point(parts.begin(), parts.end(),
+                                      [&](const AddressRange& p) { return p.end <= range.begin; });
+       range.end > range.begin && it != parts.end() && it->begin < range.end; ++it) {
+    bytes += std::min(it->end, range.end) - std::max(it->begin, range.begin);
   }
   return bytes;
 }

@@ -122,23 +122,6 @@ void add_phases(DeviceReport& d, const DeviceEvidence& evidence) {
   }
 }
 
-// Without the bridge, or before it was attached, the recorder saw blocks but not requested sizes.
-// The peak of known requests is the true peak only if all blocks together were smaller while one of
-// unknown size lived.
-bool knows_requests(const AllocationHistory& model) {
-  constexpr uint32_t kMostLookedAt = 16384;
-  uint32_t unknown_until = 0;
-  for (const Allocation& a : model.allocations) {
-    if (a.requested_bytes == 0 && !a.seeded) unknown_until = std::max(unknown_until, a.death);
-  }
-  if (unknown_until == 0) return true;
-  if (unknown_until > std::min(kMostLookedAt, model.event_count() - 1)) return false;
-  for (uint32_t event = 0; event <= unknown_until; ++event) {
-    if (model.totals_after(event).active > model.requested_peak.bytes) return false;
-  }
-  return true;
-}
-
 // Where blocks of the program's own lines have no stacks, either, those without say nothing.
 void add_stack_facts(DeviceReport& d, const DeviceEvidence& evidence) {
   d.backward_without_stack = evidence.roles->of(0) == StackRole::kBackward;
@@ -329,6 +312,20 @@ std::string setting_of(const ProcessModel& process, std::string_view key) {
 
 }  // namespace
 
+bool knows_requests(const AllocationHistory& model) {
+  constexpr uint32_t kMostLookedAt = 16384;
+  uint32_t unknown_until = 0;
+  for (const Allocation& a : model.allocations) {
+    if (a.requested_bytes == 0 && !a.seeded) unknown_until = std::max(unknown_until, a.death);
+  }
+  if (unknown_until == 0) return true;
+  if (unknown_until > std::min(kMostLookedAt, model.event_count() - 1)) return false;
+  for (uint32_t event = 0; event <= unknown_until; ++event) {
+    if (model.totals_after(event).active > model.requested_peak.bytes) return false;
+  }
+  return true;
+}
+
 uint64_t memory_events(const ProcessModel& process) {
   uint64_t events = process.driver.allocations.size() + process.driver.failures.size();
   for (const AllocationHistory& history : process.framework) events += history.recorded_events;
@@ -406,6 +403,13 @@ bool take_categories(TraceModel& model, const Groundwork& groundwork) {
   return known;
 }
 
+Status check_time(const TraceModel& model, int64_t time_ns) {
+  const int64_t length_ns = model.end_ns - model.start_ns;
+  if (time_ns >= 0 && time_ns <= length_ns) return {};
+  return Error{fmt::format("{}: the recording is {} long: it has no {}", model.path,
+                           duration_text(length_ns), duration_text(time_ns))};
+}
+
 Result<Report> make_report(const TraceModel& model, const ReportOptions& options) {
   return make_report(model, options, *lay_groundwork(model, compare_ranks(model), options.rank));
 }
@@ -415,10 +419,8 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
   ReportOptions options = given;
   const int64_t length_ns = model.end_ns - model.start_ns;
   if (options.at.kind == Instant::Kind::kEnd) options.at = {Instant::Kind::kTime, length_ns};
-  if (options.at.kind == Instant::Kind::kTime &&
-      (options.at.time_ns < 0 || options.at.time_ns > length_ns)) {
-    return Error{fmt::format("{}: the recording is {} long: it has no {}", model.path,
-                             duration_text(length_ns), duration_text(options.at.time_ns))};
+  if (options.at.kind == Instant::Kind::kTime) {
+    if (const Status s = check_time(model, options.at.time_ns); !s) return s.error();
   }
   Report report;
   report.path = model.path;

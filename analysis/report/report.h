@@ -173,6 +173,12 @@ LossReport loss_of(const ProcessModel& process);
 // What every output counts as memory events: the recorded events of PyTorch's allocator, the
 // driver's allocations and the requests that the driver refused.
 uint64_t memory_events(const ProcessModel& process);
+// Without the bridge, or before it was attached, the recorder saw blocks but not requested sizes.
+// The peak of known requests is the true peak only if all blocks together were smaller while one of
+// unknown size lived.
+bool knows_requests(const AllocationHistory& model);
+// Whether the recording has this time since its start.
+Status check_time(const TraceModel& model, int64_t time_ns);
 
 // The input of a report: the evidence of each device, from passes over all its events
 // (analysis/findings/evidence.h). For callers that show a part of it before the report is ready.

@@ -25,7 +25,10 @@ inline std::shared_ptr<const Model> model_of(const SyntheticOptions& options) {
 
 class Interaction : public testing::Test {
  protected:
-  Interaction() {
+  Interaction() { start(); }
+  ~Interaction() override { stop(); }
+
+  void start() {
     ImGui::CreateContext();
     ImPlot::CreateContext();
     ImGuiIO& io = ImGui::GetIO();
@@ -41,7 +44,7 @@ class Interaction : public testing::Test {
     io.Fonts->GetTexDataAsRGBA32(&pixels, &width, &height);
     shell_ = std::make_unique<Shell>(Config());
   }
-  ~Interaction() override {
+  void stop() {
     shell_.reset();
     ImPlot::DestroyContext();
     ImGui::DestroyContext();

@@ -129,6 +129,14 @@ class Story {
     event(FrameworkAction::kOutOfMemory, device_free, bytes, stack);
   }
 
+  // PyTorch's own record of it, with the limit that it named.
+  void report_limit(uint64_t limit_bytes) {
+    OutOfMemory oom{};
+    oom.time_ns = tick();
+    oom.limit_bytes = limit_bytes;
+    writer_.append(oom);
+  }
+
   void optimizer_mark() {
     for (const MarkPhase phase : {MarkPhase::kBegin, MarkPhase::kEnd}) {
       Mark m{};
@@ -171,15 +179,42 @@ class Story {
   }
 
   void driver_alloc(uint64_t bytes, std::string_view owner, MemoryKind kind, uint64_t address = 0,
-                    int64_t device = 0) {
+                    int64_t device = 0, uint32_t stack = 0) {
     DriverEvent e{};
     e.device = device;
+    e.stack = stack;
     e.time_ns = tick();
     e.address = address != 0 ? address : driver_next_ += uint64_t{1} << 36;
     e.size_bytes = bytes;
     e.owner = names_.string(owner);
     e.operation = DriverOperation::kAllocate;
     e.kind = kind;
+    writer_.append(e);
+  }
+  // New memory at these addresses, until they are unmapped.
+  void map(uint64_t address, uint64_t bytes, std::string_view owner = "sleeper") {
+    DriverEvent e{};
+    e.time_ns = tick();
+    e.handle = ++handle_;
+    e.size_bytes = bytes;
+    e.owner = names_.string(owner);
+    e.kind = MemoryKind::kVirtual;
+    e.operation = DriverOperation::kCreate;
+    writer_.append(e);
+    e.address = address;
+    e.operation = DriverOperation::kMap;
+    writer_.append(e);
+    e.address = 0;
+    e.operation = DriverOperation::kRelease;
+    writer_.append(e);
+  }
+  void unmap(uint64_t address, uint64_t bytes) {
+    DriverEvent e{};
+    e.time_ns = tick();
+    e.address = address;
+    e.size_bytes = bytes;
+    e.kind = MemoryKind::kVirtual;
+    e.operation = DriverOperation::kUnmap;
     writer_.append(e);
   }
   void driver_refusal(uint64_t bytes, std::string_view owner = "program") {
@@ -242,6 +277,7 @@ class Story {
   std::map<uint64_t, uint64_t> segments_;
   std::map<uint64_t, uint64_t> live_;
   uint64_t next_ = uint64_t{1} << 40;
+  uint64_t handle_ = 0;
   uint64_t driver_next_ = uint64_t{1} << 44;
   int64_t now_ = 0;
   uint64_t stream_ = 0;

@@ -60,7 +60,7 @@ int draw_picture(const Options& options, int width, int height) {
     const auto before = load_model(options.paths.front());
     if (!before) return fail(before.error().message);
     shell.selection().go_to_peak(**model);
-    shell.selection().set_other(**model, *before);
+    shell.set_other(*before);
   }
   if (!options.start.panel.empty()) shell.show_only(options.start.panel);
   if (const Status s = go_to_start(options.start, **model, shell.selection()); !s) {

@@ -63,7 +63,15 @@ void Shell::take_other() {
     error_ = outcome->error().message;
     return;
   }
-  selection_.set_other(*model_, **outcome);
+  if (std::exchange(panel_asked_for_, false)) {
+    selection_.set_other(*model_, **outcome);
+  } else {
+    set_other(**outcome);
+  }
+}
+
+void Shell::set_other(const std::shared_ptr<const Model>& other) {
+  selection_.set_other(*model_, other);
   selection_.requests.panel = ComparePanel::kTitle;
 }
 
@@ -150,6 +158,7 @@ void Shell::apply_start() {
   if (panel == nullptr) return;
   front_ = static_cast<int>(panel - Panels::entries().data());
   opened_on_finding_ = true;  // what was asked for stays in front
+  panel_asked_for_ = true;
 }
 
 void Shell::take_loaded() {

@@ -38,6 +38,8 @@ class Shell {
   void follow(bool on);
   bool following() const { return follow_; }
   void set_model(std::shared_ptr<const Model> model);
+  // Compares with this trace, and shows the comparison.
+  void set_other(const std::shared_ptr<const Model>& other);
   void show_error(const std::string& message);
   const std::string& error() const { return error_; }
 
@@ -108,8 +110,9 @@ class Shell {
   bool layout_wanted_ = false;
   std::optional<StartView> start_;
   bool opened_on_finding_ = false;
-  uint64_t version_opened_ = 0;  // of the selection, when the trace was opened
-  int front_ = -1;               // panel to bring to the front
+  bool panel_asked_for_ = false;  // on the command line: it stays in front
+  uint64_t version_opened_ = 0;   // of the selection, when the trace was opened
+  int front_ = -1;                // panel to bring to the front
   Panels panels_;
   Dialogs dialogs_;
 };

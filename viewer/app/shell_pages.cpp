@@ -244,11 +244,13 @@ void Shell::draw_panels() {
       dockspace, ImGui::GetMainViewport(),
       ImGuiDockNodeFlags_NoWindowMenuButton | ImGuiDockNodeFlags_NoCloseButton);
   ImGui::PopStyleColor();
-  // A new layout has no tabs yet, so requests wait for the next frame.
+  // Before its first frame a layout, new or stored, has no tabs yet: requests wait for the next.
+  const ImGuiWindow* last = ImGui::FindWindowByName(Panels::entries().back().title);
+  const bool has_tabs = !fresh && last != nullptr && last->WasActive;
   const PanelRequests requests =
-      fresh ? PanelRequests{} : std::exchange(selection_.requests, PanelRequests{});
+      has_tabs ? std::exchange(selection_.requests, PanelRequests{}) : PanelRequests{};
   const char* wanted = requests.details ? DetailPanel::kTitle : requests.panel;
-  if (front_ >= 0 && !fresh) {
+  if (front_ >= 0 && has_tabs) {
     wanted = Panels::entries()[static_cast<size_t>(std::exchange(front_, -1))].title;
   }
   if (requests.beside != nullptr) select_tab(requests.beside);

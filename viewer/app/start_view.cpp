@@ -32,8 +32,9 @@ Status go_to_start(const StartView& start, const Model& model, Selection& select
       return Error{model.trace.path +
                    ": no allocation failed in this trace; choose another --time"};
     }
-    selection.go_to_oom_at(model, 0);
+    selection.go_to_oom_at(model, model.oom_to_show());
   } else if (const std::optional<int64_t> ns = parse_duration_ns(start.time); ns) {
+    if (Status s = check_time(model.trace, *ns); !s) return s;
     selection.set_time(model, selection.cursor.lane(), static_cast<double>(*ns));
   }
   return {};

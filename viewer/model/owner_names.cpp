@@ -19,6 +19,7 @@ constexpr Name kNames[] = {
      "Reserved by PyTorch's allocator and not in use: holes in its segments."},
     {"torch.other", "PyTorch, outside its allocator",
      "Allocated from the driver by PyTorch outside of its caching allocator."},
+    {"torch.not_resident", "PyTorch, asleep", "asleep: counted by torch, not on the card"},
     {"torch", "PyTorch", "Allocated from the driver by PyTorch."},
     {"nccl", "NCCL", "Buffers and channels of NCCL's communicators."},
     {"nccl.user", "NCCL, for the program", "Allocated by the program with ncclMemAlloc."},

@@ -96,8 +96,11 @@ std::vector<Tick> byte_ticks(double end, int count) {
 std::string instant_text(double ns, double span_ns) {
   const Unit unit = unit_for(ns);
   const double step = std::max(span_ns / 1000, 1.0);
+  // Not coarser than in reports: to the millisecond.
+  const int least = unit.ns == 1e9 && std::fabs(ns) < 120e9 ? 3 : 0;
+  const int digits = digits_for(std::pow(10, std::floor(std::log10(step))), unit.ns);
   return fmt::format("{}{:.{}f} {}", ns < 0 ? "-" : "+", std::fabs(ns) / unit.ns,
-                     digits_for(std::pow(10, std::floor(std::log10(step))), unit.ns), unit.name);
+                     std::max(digits, least), unit.name);
 }
 
 std::string span_text(double ns) {

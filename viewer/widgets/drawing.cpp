@@ -8,14 +8,15 @@
 
 namespace tidemark::view {
 
-void draw_hatch(ImDrawList& draw, ImVec2 min, ImVec2 max, ImU32 colour, float spacing) {
+void draw_hatch(ImDrawList& draw, ImVec2 min, ImVec2 max, ImU32 colour, float spacing,
+                bool falling) {
   const float height = max.y - min.y;
   if (max.x - min.x < 1 || height < 1) return;
   draw.PushClipRect(min, max, true);
   // Aligned to the screen, so that the lines of neighbours meet.
   const float first = std::floor((min.x - height) / spacing) * spacing;
   for (float x = first; x < max.x; x += spacing) {
-    draw.AddLine({x, max.y}, {x + height, min.y}, colour, 1);
+    draw.AddLine({x, falling ? min.y : max.y}, {x + height, falling ? max.y : min.y}, colour, 1);
   }
   draw.PopClipRect();
 }

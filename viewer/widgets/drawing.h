@@ -10,8 +10,9 @@
 
 namespace tidemark::view {
 
-// Diagonal lines inside a rectangle.
-void draw_hatch(ImDrawList& draw, ImVec2 min, ImVec2 max, ImU32 colour, float spacing);
+// Diagonal lines inside a rectangle: rising, or falling.
+void draw_hatch(ImDrawList& draw, ImVec2 min, ImVec2 max, ImU32 colour, float spacing,
+                bool falling = false);
 void draw_dashes(ImDrawList& draw, ImVec2 from, ImVec2 to, ImU32 colour, float dash,
                  float thickness);
 // Text inside a box, cut to fit, centred vertically. Nothing when not even a few letters fit.

@@ -168,6 +168,7 @@ TEST_F(Program, TwoTracesHaveTheSignsOfTidemarkDiff) {
   shell_->open_in_order({before, after});
   wait();
   EXPECT_EQ(shown_path(), after);
+  EXPECT_TRUE(ImGui::FindWindowByName(ComparePanel::kTitle)->DockTabIsVisible);
   const auto first = load_model(before);
   const auto second = load_model(after);
   ASSERT_TRUE(first && second);
@@ -183,6 +184,19 @@ TEST_F(Program, TwoTracesHaveTheSignsOfTidemarkDiff) {
     return !row.heading && row.before == peak.before_bytes && row.after == peak.after_bytes &&
            row.change() == peak.change();
   })) << peak.name;
+}
+
+// A layout that was stored has no tabs before its first frame.
+TEST_F(Program, TwoTracesOpenOnTheComparisonAlsoWithAStoredLayout) {
+  open_file(recorded("torch/inference.tier1.tmk"));
+  const std::string layout = ImGui::SaveIniSettingsToMemory();
+  stop();
+  start();
+  ImGui::LoadIniSettingsFromMemory(layout.c_str(), layout.size());
+  shell_->open_in_order(
+      {recorded("torch/inference.tier1.tmk"), recorded("torch/inference.tier2.tmk")});
+  wait();
+  EXPECT_TRUE(ImGui::FindWindowByName(ComparePanel::kTitle)->DockTabIsVisible);
 }
 
 TEST_F(Program, AWindowStartsWithThePanelTimeAndSearchOfTheCommandLine) {
@@ -202,6 +216,11 @@ TEST_F(Program, AWindowStartsWithThePanelTimeAndSearchOfTheCommandLine) {
   EXPECT_TRUE(reads(TablesPanel::kTitle, "longest")) << "the table of kernels";
   EXPECT_EQ(selection().cursor.time(model()), static_cast<double>(after_us) * 1e3);
   EXPECT_EQ(selection().highlights.search, "forward");
+  // Also in front of a comparison.
+  shell_->start_with({"tables", "", ""});
+  shell_->open_in_order({recorded("torch/inference.tier1.tmk"), path});
+  wait();
+  EXPECT_TRUE(ImGui::FindWindowByName(TablesPanel::kTitle)->DockTabIsVisible);
   // The next trace starts as usual.
   shell_->open(recorded("torch/inference.tier1.tmk"));
   wait();

@@ -19,6 +19,7 @@
 #define STB_IMAGE_STATIC
 #define STBI_ONLY_PNG
 #include "stb_image.h"
+#include "tests/support/serving_story.h"
 #include "viewer/app/headless.h"
 #include "viewer/app/shell.h"
 #include "viewer/model/trace/loader.h"
@@ -44,6 +45,8 @@ struct Picture {
   bool curves = false;
 };
 
+constexpr const char* kServing = "(told)";  // a story instead of a file
+
 constexpr Picture kPictures[] = {
     {"window_training", "torch/training.tier2.tmk", nullptr},
     {"window_out_of_memory_light", "torch/out_of_memory.tier2.tmk", nullptr, false},
@@ -67,6 +70,12 @@ constexpr Picture kPictures[] = {
     {"flame_rows_light", "torch/training.tier2.tmk", "flame:rows", false},
     {"map_by_age", "torch/training.tier2.tmk", "map:age"},
     {"tables_kernels_light", "train", "tables:kernels", false},
+    {"window_two_traces", "torch/training.tier2.tmk", nullptr, true,
+     "torch/mixed_precision.tier2.tmk"},
+    {"timeline_by_event_light", "torch/training.tier2.tmk", "timeline:events", false},
+    {"map_asleep", kServing, "map:stack"},
+    {"map_asleep_light", kServing, "map:stack", false},
+    {"moment_asleep_and_pinned", kServing, "moment"},
 };
 
 void PrintTo(const Picture& p, std::ostream* out) {
@@ -78,6 +87,7 @@ std::string path_of(const Picture& p) {
 }
 
 std::shared_ptr<const Model> load(const char* trace) {
+  if (trace == kServing) return told_model(tell_serving);
   auto model = load_model(std::string(TIDEMARK_TRACES) + "/" + trace);
   return model ? *model : nullptr;
 }
@@ -92,7 +102,7 @@ Image draw(const Picture& p, const std::function<void(Shell&)>& prepare = {}) {
   shell.set_model(model);
   if (p.second != nullptr) {
     shell.selection().go_to_peak(*model);
-    shell.selection().set_other(*model, load(p.second));
+    shell.set_other(load(p.second));
   }
   if (p.panel != nullptr && !shell.show_only(p.panel)) return {};
   shell.panels().ranks.curves = p.curves;

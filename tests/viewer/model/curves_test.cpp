@@ -221,6 +221,8 @@ TEST(Ticks, AreRoundAndLabelled) {
   EXPECT_EQ(bytes[1].label, "256 MiB");
   EXPECT_EQ(signed_size_text(-3 * 1024), "-3.0 KiB");
   EXPECT_EQ(span_text(12'345'678), "12.3 ms");
+  EXPECT_EQ(instant_text(11.39641e9, 13.7e9), "+11.396 s") << "to the millisecond, as in reports";
+  EXPECT_EQ(instant_text(11.39641e9, 1e6), "+11.396410 s");
   EXPECT_TRUE(time_ticks(5, 5, 3).empty());
 }
 

@@ -1,5 +1,7 @@
 // A click on a range shows its memory, the flame graph shows a stretch of time, the axis counts
 // events, and the list of actions is clicked through.
+#include <fmt/format.h>
+
 #include "analysis/wording.h"
 #include "tests/support/drawn_text.h"
 #include "tests/support/panel_fixture.h"
@@ -57,6 +59,10 @@ TEST_F(StretchPanels, TheFlameGraphShowsAStretchOfTime) {
     frame(2);
     EXPECT_EQ(flame.tree().nodes.front().bytes, sums[part].bytes) << words[part];
     EXPECT_EQ(flame.tree().nodes.front().count, sums[part].count) << words[part];
+    const TimeRange& time = *selection().highlights.measure;
+    EXPECT_TRUE(reads(FlamePanel::kTitle,
+                      fmt::format("{} in the {} measured", words[part],
+                                  span_text(static_cast<double>(time.end_ns - time.begin_ns)))));
     const float left = window(FlamePanel::kTitle).Min.x;
     for (const ImGuiWindow* w : ImGui::GetCurrentContext()->Windows) {
       const std::string_view name = w->Name;
@@ -70,6 +76,14 @@ TEST_F(StretchPanels, TheFlameGraphShowsAStretchOfTime) {
   ASSERT_TRUE(flame.show_as("allocated"));
   frame(2);
   EXPECT_GT(flame.tree().nodes.front().bytes, sums[0].bytes);
+  EXPECT_TRUE(
+      reads(FlamePanel::kTitle, "allocated in the whole run of " + span_text(model().span_ns())))
+      << "without the margins of the view";
+  selection().view.show(model().span_ns() * 0.5, model().span_ns() * 0.75);
+  frame(2);
+  EXPECT_TRUE(
+      reads(FlamePanel::kTitle, "in the " + span_text(model().span_ns() * 0.25) + " in view"));
+  selection().view.fit();
   ASSERT_TRUE(flame.show_as("live"));
   frame(2);
   EXPECT_EQ(flame.tree().nodes.front().bytes,
@@ -97,6 +111,19 @@ TEST_F(StretchPanels, TheAxisCountsEvents) {
   const double now = selection().cursor.time(model());
   EXPECT_GE(now, selection().view.range().begin);
   EXPECT_LE(now, selection().view.range().end);
+  // The strip of the whole run has the same axis: a click shows the events there.
+  ImGui::GetIO().AddMouseWheelEvent(0, 6);
+  frame(3);
+  const ImRect r = window(TimelinePanel::kTitle);
+  const EventAxis axis(memory(), model().trace.start_ns);
+  const auto middle_of_view = [&] {
+    const VisibleRange view = selection().view.range();
+    return (axis.position(view.begin) + axis.position(view.end)) / 2;
+  };
+  const double was = middle_of_view();
+  const float x = r.Min.x + 110 + (r.GetWidth() - 140) * 0.8F;
+  for (float y = r.Min.y + 30; y < r.Min.y + 160 && middle_of_view() == was; y += 8) click({x, y});
+  EXPECT_NEAR(middle_of_view(), memory().event_count() * 0.8, memory().event_count() * 0.05);
 }
 
 TEST_F(StretchPanels, ActionsAreClickedThrough) {

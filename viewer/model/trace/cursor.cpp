@@ -101,6 +101,16 @@ bool Cursor::set_time(const Model& model, uint32_t lane, double time) {
   return true;
 }
 
+const OomPoint* oom_at(const Model& model, const Cursor& cursor) {
+  const OomPoint* found = nullptr;
+  for (const OomPoint& oom : model.ooms) {
+    if (oom.lane != cursor.lane() || oom.event != cursor.event()) continue;
+    found = &oom;
+    if (oom.time_ns == cursor.time_ns(model)) break;
+  }
+  return found;
+}
+
 void Cursor::carry_over(const Model& before, const Model& after) {
   at_ = same_instant(before, at_, after);
   if (between_events_) {

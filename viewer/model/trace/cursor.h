@@ -65,4 +65,8 @@ class Cursor {
   std::shared_ptr<Moment> moment_;
 };
 
+// The error at the cursor: of those that failed after the cursor's event, the one of its time, else
+// the last one. Null: there is none.
+const OomPoint* oom_at(const Model& model, const Cursor& cursor);
+
 }  // namespace tidemark::view

@@ -55,7 +55,7 @@ void Selection::reset(const Model& model) {
   colouring.by = colouring.suggested = usual_colouring(model);
   update_length(model);
   if (!model.ooms.empty()) {
-    go_to_oom_at(model, 0);
+    go_to_oom_at(model, model.oom_to_show());
   } else if (!model.lanes.empty()) {
     set_event(model, lane_with_highest_peak(model), 0);
     go_to_peak(model);
@@ -151,12 +151,8 @@ bool Selection::go_to_oom(const Model& model, int direction) {
   if (model.ooms.empty()) return false;
   const auto now = static_cast<int64_t>(cursor.time(model)) + model.trace.start_ns;
   const auto n = static_cast<int64_t>(model.ooms.size());
-  // The cursor's event is the last change before an error: errors of this event count as passed.
   int64_t at = -1;
-  for (int64_t i = 0; i < n; ++i) {
-    const OomPoint& o = model.ooms[static_cast<size_t>(i)];
-    if (o.lane == cursor.lane() && o.event == cursor.event()) at = i;
-  }
+  if (const OomPoint* here = oom_at(model, cursor); here != nullptr) at = here - model.ooms.data();
   if (at < 0) {
     const auto after = std::find_if(model.ooms.begin(), model.ooms.end(),
                                     [&](const OomPoint& o) { return o.time_ns > now; });

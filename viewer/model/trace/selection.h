@@ -44,7 +44,7 @@ class Selection {
   Colouring colouring;
   PanelRequests requests;
 
-  // Shows all of the trace, with the cursor at the first out-of-memory error, else at the peak.
+  // Shows all of the trace, with the cursor at Model::oom_to_show(), else at the peak.
   void reset(const Model& model);
   // The same trace was read again and has grown: everything stays where it is. A view of the whole
   // run stays one, and a view of its end moves on with the end.

@@ -45,18 +45,20 @@ std::vector<OwnerCurve> owner_curves(const ProcessModel& process, const DriverHi
 Lane make_lane(const TraceModel& trace, uint32_t index, const AllocationHistory& memory,
                bool of_driver) {
   const ProcessModel& process = trace.processes[index];
-  Lane lane{.process = index,
-            .memory = &memory,
-            .of_driver = of_driver,
-            .name = process_name(trace, index) + fmt::format("cuda:{}", memory.device),
-            .card = "",
-            .total_bytes = 0,
-            .curves = MinMaxPyramid(memory),
-            .states = StateIndex(memory),
-            .ledger = std::make_unique<LedgerSource>(process, memory.device),
-            .used = {},
-            .owners = {},
-            .driver_steps = of_driver ? find_steps(process, memory, StackRoles(process)) : Steps()};
+  Lane lane{
+      .process = index,
+      .memory = &memory,
+      .of_driver = of_driver,
+      .name = process_name(trace, index) + fmt::format("cuda:{}", memory.device),
+      .card = "",
+      .total_bytes = 0,
+      .curves = MinMaxPyramid(memory),
+      .states = StateIndex(memory),
+      .ledger = std::make_unique<LedgerSource>(process, memory.device),
+      .requests_known = knows_requests(memory),
+      .used = {},
+      .owners = {},
+      .driver_steps = of_driver ? find_steps(process, memory, StackRoles(process)) : Steps()};
   lane.used = StepCurve(lane.ledger->used());
   lane.owners = owner_curves(process, lane.ledger->driver(), of_driver);
   if (const Device* device = process.device(memory.device); device != nullptr) {
@@ -219,6 +221,14 @@ void Model::attach(Report made) {
   for (std::string& loss : losses_in(trace, report)) losses.push_back(std::move(loss));
 }
 
+size_t Model::oom_to_show() const {
+  size_t shown = 0;
+  for (size_t i = 0; i < ooms.size(); ++i) {
+    if (ooms[i].lane == ooms.front().lane) shown = i;
+  }
+  return shown;
+}
+
 uint32_t Model::lane_of(uint32_t process, int64_t device) const {
   for (uint32_t i = 0; i < lanes.size(); ++i) {
     if (lanes[i].process == process && lanes[i].device() == device) return i;
@@ -243,6 +253,7 @@ std::unique_ptr<Model> prepare_model(TraceModel trace, const std::vector<std::st
   for (uint32_t p = 0; p < model->trace.processes.size(); ++p) {
     const ProcessModel& process = model->trace.processes[p];
     model->text.emplace_back(process.names);
+    model->pinned.emplace_back(process);
     model->marks.push_back(MarkLanes::of(process, model->trace.end_ns));
     const RowsOfProcess& rows = model->rows[p];
     model->activity.push_back(Activity::of(process, rows.reader, rows.id, model->trace.end_ns));

@@ -14,6 +14,7 @@
 #include "analysis/history/minmax_pyramid.h"
 #include "analysis/history/state_index.h"
 #include "analysis/insight/ledger.h"
+#include "analysis/insight/pinned.h"
 #include "analysis/load/trace_model.h"
 #include "analysis/report/report.h"
 #include "collector/trace_source.h"
@@ -43,6 +44,7 @@ struct Lane {
   MinMaxPyramid curves;
   StateIndex states;
   std::unique_ptr<const LedgerSource> ledger;
+  bool requests_known = true;      // otherwise there is no curve of requested bytes
   StepCurve used;                  // of the whole card, from NVML
   std::vector<OwnerCurve> owners;  // other than the framework; most bytes first
 
@@ -77,10 +79,11 @@ struct Model : std::enable_shared_from_this<Model> {
   // Of lanes without a framework.
   std::vector<std::unique_ptr<const AllocationHistory>> driver_models;
   std::vector<Lane> lanes;
-  std::vector<MarkLanes> marks;    // per process
-  std::vector<Activity> activity;  // per process: kernels and collectives
-  std::vector<OomPoint> ooms;      // by time
-  std::vector<FrameText> text;     // per process
+  std::vector<MarkLanes> marks;       // per process
+  std::vector<Activity> activity;     // per process: kernels and collectives
+  std::vector<OomPoint> ooms;         // by time
+  std::vector<FrameText> text;        // per process
+  std::vector<PinnedHistory> pinned;  // per process
   uint64_t events = 0;
   std::vector<char16_t> characters;  // of all names, outside of Latin scripts; sorted
   // The files, for what is read on demand; null in models that were made without files.
@@ -96,6 +99,8 @@ struct Model : std::enable_shared_from_this<Model> {
   double span_ns() const { return static_cast<double>(trace.end_ns - trace.start_ns); }
   const FrameText& text_of(const Lane& lane) const { return text[lane.process]; }
   const ProcessModel& process_of(const Lane& lane) const { return trace.processes[lane.process]; }
+  // The error to show first: the last one of the lane that failed first, where the program gave up.
+  size_t oom_to_show() const;
   // The lane of a device of a process; none: UINT32_MAX.
   uint32_t lane_of(uint32_t process, int64_t device) const;
   // Steps, phases, limit of a lane; null until the report is attached.

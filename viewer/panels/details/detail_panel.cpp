@@ -24,8 +24,10 @@ void DetailPanel::draw_facts(const Model& model, const Lane& lane, const Allocat
     text(size_text(a.block_bytes));
   }
   fact("requested",
-       fmt::format("{} ({} lost to rounding)", size_text(a.requested_bytes),
-                   size_text(a.block_bytes - std::min(a.block_bytes, a.requested_bytes))),
+       a.requested_bytes == 0
+           ? "not recorded"
+           : fmt::format("{} ({} lost to rounding)", size_text(a.requested_bytes),
+                         size_text(a.block_bytes - std::min(a.block_bytes, a.requested_bytes))),
        column);
   if (lane.of_driver) {
     const std::string_view owner = model.process_of(lane).names.string(a.metadata);

@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <string>
 
+#include "analysis/insight/fragmentation.h"
 #include "analysis/wording.h"
+#include "export/report/report_wording.h"
+#include "export/report/stack_lines.h"
 #include "viewer/model/owner_names.h"
 #include "viewer/model/ticks.h"
 #include "viewer/widgets/drawing.h"
@@ -19,6 +22,7 @@ namespace tidemark::view {
 namespace {
 
 constexpr size_t kStacks = 8;
+constexpr size_t kPinnedStacks = 3;
 constexpr float kEntriesPx = 620;
 
 }  // namespace
@@ -32,6 +36,8 @@ void MomentPanel::update(const Model& model, Selection& selection) {
   const TableSource source{*lane.memory, moment.state, moment.layout, model.text_of(lane)};
   ledger_ = lane.ledger->at(selection.cursor.time_ns(model),
                             lane.of_driver ? nullptr : &moment.state.totals);
+  pinned_stacks_ =
+      model.pinned[lane.process].stacks_at(selection.cursor.time_ns(model), kPinnedStacks);
   categories_ = category_rows(source, {0, true});
   stacks_ = stack_rows(source, "", {0, true});
 }
@@ -42,15 +48,23 @@ std::vector<MomentPanel::Entry> MomentPanel::allocator_entries(const Lane& lane,
   const auto less = [](uint64_t a, uint64_t b) { return static_cast<int64_t>(a > b ? a - b : 0); };
   // Requested falls only when a free completes; pending frees are counted separately.
   const uint64_t asked = std::min(t.requested, t.allocated);
-  std::vector<Entry> entries = {
-      {"requested", "What the program requested for its tensors.", static_cast<int64_t>(asked),
-       theme().allocated, false},
-      {"rounding", "Lost to rounding requests up to block sizes.", less(t.allocated, asked),
-       shade(theme().allocated, theme().dark ? -0.45 : 0.5), false},
-      {"pending free", "Freed by the program, but another stream may still be using it.",
-       less(t.active, t.allocated), theme().pending, false},
-      {"cached", "Reserved by the allocator but not in use: holes in its segments.",
-       less(t.reserved, t.active), theme().reserved, true}};
+  std::vector<Entry> entries;
+  if (lane.requests_known) {
+    entries = {
+        {"requested", "What the program requested for its tensors.", static_cast<int64_t>(asked),
+         theme().allocated, false},
+        {"rounding", "Lost to rounding requests up to block sizes.", less(t.allocated, asked),
+         shade(theme().allocated, theme().dark ? -0.45 : 0.5), false}};
+  } else {
+    entries = {{"in use", "Blocks of tensors. How much was requested was not recorded.",
+                static_cast<int64_t>(t.allocated), theme().allocated, false}};
+  }
+  entries.insert(
+      entries.end(),
+      {{"pending free", "Freed by the program, but another stream may still be using it.",
+        less(t.active, t.allocated), theme().pending, false},
+       {"cached", "Reserved by the allocator but not in use: holes in its segments.",
+        less(t.reserved, t.active), theme().reserved, true}});
   if (ledger_.device_used_bytes == 0 && lane.total_bytes > t.reserved) {
     entries.push_back({"rest of the card",
                        "Not reserved by this process's allocator: free, or used by the context, "
@@ -67,8 +81,14 @@ std::vector<MomentPanel::Entry> MomentPanel::card_entries(const Lane& lane) cons
     entries.push_back({owner_title(line.owner), owner_meaning(line.owner), line.bytes,
                        owner_colour(line.owner), cached || line.owner == "unexplained"});
   }
+  if (ledger_.not_resident_bytes != 0) {
+    entries.push_back({owner_title(kNotResident), owner_meaning(kNotResident),
+                       static_cast<int64_t>(ledger_.not_resident_bytes), theme().dim, true, true});
+  }
   if (ledger_.device_used_bytes != 0 && lane.total_bytes > ledger_.device_used_bytes) {
-    entries.push_back({"free", "Not used by any process, according to the card.",
+    const bool now = ledger_.reading->time_ns == ledger_.time_ns;
+    entries.push_back({now ? "free" : "free, by that reading",
+                       "Not used by any process, according to the card.",
                        static_cast<int64_t>(lane.total_bytes - ledger_.device_used_bytes),
                        theme().hole, true, true});
   }
@@ -124,7 +144,8 @@ void MomentPanel::draw_ledger(const Lane& lane, const Moment& moment) {
       std::any_of(ledger_.lines.begin(), ledger_.lines.end(), [](const LedgerLine& line) {
         return line.owner != "torch.allocated" && line.owner != "torch.cached";
       });
-  if (more_than_torch) {
+  const bool shows_card = more_than_torch || ledger_.not_resident_bytes != 0;
+  if (shows_card) {
     ImGui::SeparatorText("On the card");
     if (ledger_.device_used_bytes != 0) {
       text_wrapped(fmt::format("{} used{}", size_text(ledger_.device_used_bytes),
@@ -138,7 +159,9 @@ void MomentPanel::draw_ledger(const Lane& lane, const Moment& moment) {
           "What was recorded is exact at this moment. Context, code, other processes and the "
           "unexplained rest are what the card's reading found beyond it.");
     } else {
-      text_dim("The card was not sampled: these are the recorded allocations.");
+      text_dim(lane.used.empty()
+                   ? "The card was not sampled: these are the recorded allocations."
+                   : "No reading of the card is usable here: these are the recorded allocations.");
     }
     if (ledger_.shared_card) {
       text_dim("The memory of other processes is unknown and counted as CUDA context.");
@@ -146,8 +169,44 @@ void MomentPanel::draw_ledger(const Lane& lane, const Moment& moment) {
     draw_entries("card", card_entries(lane));
   }
   if (lane.of_driver) return;
-  if (more_than_torch) ImGui::SeparatorText("In the allocator");
+  if (shows_card) ImGui::SeparatorText("In the allocator");
   draw_entries("allocator", allocator_entries(lane, moment));
+}
+
+std::vector<MomentPanel::Entry> MomentPanel::pinned_entries(uint64_t driver_bytes,
+                                                            const TorchPinned& torch) {
+  const uint64_t outside = driver_bytes - std::min(driver_bytes, torch.held_bytes);
+  return {
+      {"given out by PyTorch", "Blocks of PyTorch's allocator of pinned memory that are in use.",
+       static_cast<int64_t>(std::min(torch.in_use_bytes, torch.held_bytes)), theme().allocated,
+       false},
+      {"cached by PyTorch", "Blocks that PyTorch keeps for later, each a power of two in size.",
+       static_cast<int64_t>(torch.cached_bytes()), theme().reserved, true},
+      {"pinned by others", "Pinned by the driver for anybody else in this process.",
+       static_cast<int64_t>(outside), theme().dim, false}};
+}
+
+void MomentPanel::draw_pinned(const Model& model, const Cursor& cursor) {
+  const PinnedHistory& history = model.pinned[model.lanes[cursor.lane()].process];
+  const int64_t now = cursor.time_ns(model);
+  const uint64_t bytes = history.pinned().at(now);
+  const std::optional<TorchPinned> torch = history.torch_at(now);
+  if (bytes == 0 && (!torch || torch->held_bytes == 0)) return;
+  ImGui::SeparatorText("Pinned host memory");
+  text_wrapped(fmt::format("{} pinned by the driver for this process", size_text(bytes)));
+  explain("Memory of the host, not of the card: page-locked, for copies to and from the card.");
+  if (torch) {
+    if (torch->time_ns != now) {
+      text_dim(fmt::format("PyTorch's allocator was asked {} earlier",
+                           span_text(static_cast<double>(now - torch->time_ns))));
+    }
+    draw_entries("pinned", pinned_entries(bytes, *torch));
+  }
+  for (const StackShare& share : pinned_stacks_) {
+    text_dim(fmt::format("{:>10}", size_text(share.bytes)));
+    ImGui::SameLine(px(84));
+    text(fitted(headline_of(share.frames), ImGui::GetContentRegionAvail().x));
+  }
 }
 
 void MomentPanel::draw_categories(const Moment& moment) {
@@ -221,16 +280,17 @@ void MomentPanel::draw(const Model& model, Selection& selection) {
     text(fmt::format("{}  {}", lane.name,
                      instant_text(selection.cursor.time(model), model.span_ns())));
   }
-  for (const OomPoint& oom : model.ooms) {
-    if (oom.lane != selection.cursor.lane() || oom.event != selection.cursor.event()) continue;
+  if (const OomPoint* oom = oom_at(model, selection.cursor); oom != nullptr) {
     ImGui::PushStyleColor(ImGuiCol_Text, paint(theme().bad));
-    std::string what = "Out of memory: requested " + size_text(oom.requested_bytes);
-    if (oom.layer == Layer::kFramework) {
-      what += fmt::format(", {} free on the card", size_text(oom.device_free_bytes));
+    std::string what = "Out of memory: requested " + size_text(oom->requested_bytes);
+    if (oom->layer == Layer::kFramework) {
+      const UsableHoles usable = usable_holes(*lane.memory, moment.state, *oom);
+      what += fmt::format(", {} free on the card, largest usable hole {}",
+                          size_text(oom->device_free_bytes),
+                          usable_hole_text(usable.largest_bytes, oom->requested_bytes));
     }
     text_wrapped(what);
     ImGui::PopStyleColor();
-    break;
   }
   draw_ledger(lane, moment);
   const MemoryState& s = moment.state;
@@ -241,6 +301,7 @@ void MomentPanel::draw(const Model& model, Selection& selection) {
         "A request larger than the largest hole needs new memory from the card, however much is "
         "free in total.");
   }
+  draw_pinned(model, selection.cursor);
   draw_categories(moment);
   draw_stacks(model, lane, moment);
 }

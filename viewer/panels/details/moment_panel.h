@@ -29,8 +29,10 @@ class MomentPanel {
   };
   std::vector<Entry> allocator_entries(const Lane& lane, const Moment& moment) const;
   std::vector<Entry> card_entries(const Lane& lane) const;
+  static std::vector<Entry> pinned_entries(uint64_t driver_bytes, const TorchPinned& torch);
   void draw_entries(const char* id, const std::vector<Entry>& entries);
   void draw_ledger(const Lane& lane, const Moment& moment);
+  void draw_pinned(const Model& model, const Cursor& cursor);
   void draw_categories(const Moment& moment);
   void draw_stacks(const Model& model, const Lane& lane, const Moment& moment);
 
@@ -39,6 +41,7 @@ class MomentPanel {
   Ledger ledger_;
   std::vector<CategoryRow> categories_;
   std::vector<StackRow> stacks_;
+  std::vector<StackShare> pinned_stacks_;
 };
 
 }  // namespace tidemark::view

@@ -185,14 +185,22 @@ void FlamePanel::draw_views() {
       "to its callers, so that each line has one box.");
 }
 
-std::string FlamePanel::whole_text() const {
+std::string FlamePanel::whole_text(const Selection& selection) const {
   const FlameNode& root = tree_.nodes.front();
   const std::string bytes =
       fmt::format("{} in {}", size_text(root.bytes), counted(root.count, "block"));
   if (blocks == FlameBlocks::kLive) return bytes;
-  const auto span = static_cast<double>(source_.end_ns - source_.begin_ns);
-  return fmt::format("{} {}, within {}", bytes, kBlocks[static_cast<size_t>(blocks)],
-                     span_text(span));
+  // A view of everything has margins, in which nothing was recorded.
+  const TraceModel& trace = source_.model->trace;
+  const int64_t begin_ns = std::max(source_.begin_ns, trace.start_ns);
+  const int64_t end_ns = std::min(source_.end_ns, trace.end_ns);
+  const bool whole = begin_ns == trace.start_ns && end_ns == trace.end_ns;
+  return fmt::format("{} {} in the {}{}{}", bytes, kBlocks[static_cast<size_t>(blocks)],
+                     whole ? "whole run of " : "",
+                     span_text(static_cast<double>(std::max<int64_t>(end_ns - begin_ns, 0))),
+                     whole                          ? ""
+                     : selection.highlights.measure ? " measured"
+                                                    : " in view");
 }
 
 void FlamePanel::draw_toolbar(const Model& model, Selection& selection) {
@@ -211,7 +219,7 @@ void FlamePanel::draw_toolbar(const Model& model, Selection& selection) {
     swatch(kLess);
     text(in_time ? "freed" : "less");
   } else {
-    text(whole_text());
+    text(whole_text(selection));
   }
   draw_views();
   if (blocks == FlameBlocks::kLive) {

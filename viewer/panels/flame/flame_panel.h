@@ -74,7 +74,7 @@ class FlamePanel {
   void update(const Model& model, Selection& selection);
   void make_tree(const Model& model, Selection& selection);
   void adopt(const Model& model, const Selection& selection, FlameTree tree);
-  std::string whole_text() const;
+  std::string whole_text(const Selection& selection) const;
   void search(const Model& model, const Selection& selection);
   void draw_toolbar(const Model& model, Selection& selection);
   void draw_views();

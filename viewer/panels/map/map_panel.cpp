@@ -33,6 +33,19 @@ std::string kind_of(const Model& model, const Lane& lane, const Allocation& a, C
   return owner_title(owner.empty() ? "unknown" : owner);
 }
 
+void hatch_asleep(ImVec2 a, ImVec2 b) {
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  draw.AddRectFilled(a, b, paint(theme().panel, 165));
+  draw_hatch(draw, a, b, paint(theme().text, 120), px(5), true);
+}
+
+void explain_asleep(uint64_t asleep, uint64_t whole) {
+  if (asleep == 0) return;
+  text_in_colour(theme().warning, asleep < whole ? fmt::format("{} of it {}", size_text(asleep),
+                                                               owner_meaning(kNotResident))
+                                                 : std::string(owner_meaning(kNotResident)));
+}
+
 }  // namespace
 
 void MapPanel::draw_toolbar(const Model& model, Selection& selection, const Moment& moment) {
@@ -160,6 +173,22 @@ void MapPanel::draw_legend(ColourBy by) {
   }
 }
 
+void MapPanel::draw_asleep_legend() {
+  uint64_t bytes = 0;
+  for (const AddressRange& part : asleep_) bytes += part.bytes();
+  if (bytes == 0) return;
+  const std::string label = fmt::format("{} {}", size_text(bytes), owner_meaning(kNotResident));
+  flow(width_of(label) + px(40));
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  const ImVec2 size(px(24), ImGui::GetTextLineHeight());
+  ImGui::GetWindowDrawList()->AddRectFilled(at + ImVec2(0, px(2)), at + size - ImVec2(0, px(2)),
+                                            paint(theme().dim));
+  hatch_asleep(at + ImVec2(0, px(2)), at + size - ImVec2(0, px(2)));
+  ImGui::Dummy(size);
+  ImGui::SameLine();
+  text_dim(label);
+}
+
 void MapPanel::explain_cell(const Model& model, const Moment& moment, const MapCell& cell) {
   if (!ImGui::BeginTooltip()) return;
   const Lane& lane = model.lanes[moment.lane];
@@ -175,15 +204,38 @@ void MapPanel::explain_cell(const Model& model, const Moment& moment, const MapC
     text_dim("too narrow to draw separately");
   } else {
     const Allocation& a = lane.memory->allocations[cell.allocation];
-    text(fmt::format("{}, requested {}", size_text(a.block_bytes), size_text(a.requested_bytes)));
+    const std::string bytes = size_text(a.block_bytes);
+    text(a.requested_bytes == 0
+             ? bytes
+             : fmt::format("{}, requested {}", bytes, size_text(a.requested_bytes)));
     text(model.text_of(lane).headline(a.stack, a.seeded));
     const std::string kind =
         kind_of(model, lane, a, lane.of_driver ? ColourBy::kOwner : ColourBy::kCategory);
     text_dim(fmt::format("{}, {} old", kind,
                          span_text(static_cast<double>(moment.state.time_ns - a.birth_ns))));
   }
+  explain_asleep(bytes_in(asleep_, {cell.address, cell.address + cell.size_bytes}),
+                 cell.size_bytes);
   text_dim(fmt::format("{:#x}", cell.address));
   ImGui::EndTooltip();
+}
+
+bool MapPanel::draw_asleep(const MapCell& cell, ImVec2 a, ImVec2 b) {
+  const uint64_t end = cell.address + cell.size_bytes;
+  const auto x = [&](uint64_t address) {
+    const double share =
+        static_cast<double>(address - cell.address) / static_cast<double>(cell.size_bytes);
+    return a.x + static_cast<float>(share) * (b.x - a.x);
+  };
+  bool any = false;
+  for (auto part =
+           std::partition_point(asleep_.begin(), asleep_.end(),
+                                [&](const AddressRange& p) { return p.end <= cell.address; });
+       part != asleep_.end() && part->begin < end; ++part) {
+    hatch_asleep({x(std::max(part->begin, cell.address)), a.y}, {x(std::min(part->end, end)), b.y});
+    any = true;
+  }
+  return any;
 }
 
 void MapPanel::draw_hole(const Highlights& highlights, const MapCell& cell, ImVec2 a, ImVec2 b) {
@@ -192,6 +244,7 @@ void MapPanel::draw_hole(const Highlights& highlights, const MapCell& cell, ImVe
   draw.AddRectFilled(a, b, paint(theme().hole, 55));
   draw_hatch(draw, a, b, paint(largest ? theme().warning : theme().hole, largest ? 200 : 170),
              px(6));
+  draw_asleep(cell, a, b);
   const bool chosen = highlights.hole && *highlights.hole >= cell.address &&
                       *highlights.hole - cell.address < cell.size_bytes;
   if (chosen) draw.AddRect(a, b, paint(theme().cursor), 0, 0, px(2));
@@ -230,10 +283,18 @@ void MapPanel::draw_cell(const Model& model, Selection& selection, const Moment&
   // The fuller a folded cell is, the stronger its colour.
   const int alpha = static_cast<int>((found ? 255 : 60) * (0.35 + 0.65 * full));
   draw.AddRectFilled(a, b, paint(colour, alpha));
+  const bool asleep = draw_asleep(cell, a, b);
   if (found && cell.kind == CellKind::kBlock && b.x - a.x > px(50)) {
-    draw_text_in(draw, a, b, paint(is_light(colour) ? Rgb{12, 14, 18} : Rgb{255, 255, 255}),
-                 size_text(block.block_bytes) + "  " +
-                     std::string(model.text_of(lane).headline(block.stack, block.seeded)));
+    const std::string label =
+        fitted(size_text(block.block_bytes) + "  " +
+                   std::string(model.text_of(lane).headline(block.stack, block.seeded)),
+               b.x - a.x - px(8));
+    if (asleep) {  // the lines would run through the text
+      draw.AddRectFilled({a.x + px(1), a.y + px(1)}, {a.x + width_of(label) + px(8), b.y - px(1)},
+                         paint(theme().panel, 215), px(3));
+    }
+    const Rgb ink = asleep ? theme().text : is_light(colour) ? Rgb{12, 14, 18} : Rgb{255, 255, 255};
+    draw_text_in(draw, a, b, paint(ink), label);
   }
   if (selection.highlights.allocation && cell.kind == CellKind::kBlock &&
       *selection.highlights.allocation == cell.allocation) {
@@ -259,8 +320,10 @@ void MapPanel::draw_row(const Model& model, Selection& selection, const Moment& 
   const std::string size = size_text(range.size_bytes);
   draw.AddText({at.x, text_y}, paint(theme().text), size.c_str());
   const Lane& lane = model.lanes[moment.lane];
+  const uint64_t asleep = bytes_in(asleep_, {range.address, range.address + range.size_bytes});
   const std::string share =
-      lane.of_driver
+      asleep != 0 && asleep == range.size_bytes ? "asleep"
+      : lane.of_driver
           ? span_text(static_cast<double>(moment.state.time_ns -
                                           lane.memory->segment_changes[range.change].time_ns)) +
                 " old"
@@ -295,6 +358,7 @@ void MapPanel::draw_row(const Model& model, Selection& selection, const Moment& 
     text_dim(fmt::format("{}, {} used, {} in {}", size, size_text(used),
                          counted(moment.layout.block_count(segment), "block"),
                          range.expandable ? "an expandable segment" : "a segment"));
+    explain_asleep(asleep, range.size_bytes);
     text_dim(fmt::format("stream {}", range.stream));
     ImGui::EndTooltip();
   }
@@ -320,13 +384,18 @@ void MapPanel::draw(const Model& model, Selection& selection) {
       }
     }
     make_legend(model, selection.colouring.by, moment);
+    const Lane& lane = model.lanes[moment.lane];
+    asleep_ = lane.ledger->residence().asleep_at(selection.cursor.time_ns(model));
   }
   if (legend_of_ != selection.colouring.by) make_legend(model, selection.colouring.by, moment);
   if (moment.state.segments.empty()) {
     text_dim("Nothing is reserved at this instant.");
     return;
   }
-  if (ImGui::GetContentRegionAvail().y > px(120)) draw_legend(selection.colouring.by);
+  if (ImGui::GetContentRegionAvail().y > px(120)) {
+    draw_legend(selection.colouring.by);
+    draw_asleep_legend();
+  }
   ImGui::BeginChild("##rows");
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, ImVec2(0, 0));
   // Rows are taller where there are few segments.

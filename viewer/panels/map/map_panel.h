@@ -1,4 +1,5 @@
-// The memory map at the cursor: one row per segment, with coloured blocks and hatched holes.
+// The memory map at the cursor: one row per segment, with coloured blocks and hatched holes. What
+// is asleep (analysis/insight/residence.h) is faded, and hatched the other way.
 #pragma once
 
 #include <imgui.h>
@@ -22,10 +23,13 @@ class MapPanel {
                 float height);
   void draw_cell(const Model& model, Selection& selection, const Moment& moment,
                  const MapCell& cell, float left, float top, float bottom);
+  // Fades and hatches the parts of a cell that sleep; false: none does.
+  bool draw_asleep(const MapCell& cell, ImVec2 a, ImVec2 b);
   void draw_hole(const Highlights& highlights, const MapCell& cell, ImVec2 a, ImVec2 b);
   // What the colours of the live blocks mean, most bytes first.
   void make_legend(const Model& model, ColourBy by, const Moment& moment);
   void draw_legend(ColourBy by);
+  void draw_asleep_legend();
   void explain_cell(const Model& model, const Moment& moment, const MapCell& cell);
 
   RowOrder order_ = RowOrder::kAddress;
@@ -43,6 +47,7 @@ class MapPanel {
     uint64_t bytes = 0;
   };
   std::vector<Sample> legend_;
+  std::vector<AddressRange> asleep_;  // by address
   ColourBy legend_of_ = ColourBy::kCategory;
 };
 

@@ -143,7 +143,7 @@ void TablesPanel::draw_allocations(const Model& model, Selection& selection) {
     }
     ImGui::SameLine(0, 0);
     text_right(size_text(a.block_bytes));
-    number_cell(size_text(a.requested_bytes));
+    number_cell(a.requested_bytes == 0 ? "" : size_text(a.requested_bytes));
     number_cell(a.seeded ? "older"
                          : span_text(static_cast<double>(moment.state.time_ns - a.birth_ns)));
     ImGui::TableNextColumn();

@@ -47,6 +47,21 @@ uint64_t own_limit(const Model& model, const Lane& lane) {
   return known ? report->limit.bytes : 0;
 }
 
+uint32_t within_limit_from(const Lane& lane, uint64_t limit) {
+  const uint32_t count = lane.memory->event_count();
+  uint32_t from = 0;
+  for (uint32_t until = count; from < until;) {
+    const uint32_t middle = from + (until - from) / 2;
+    const Extremes rest = lane.curves.extremes(middle, count);
+    if (rest.max[static_cast<size_t>(Curve::kReserved)] > limit) {
+      from = middle + 1;
+    } else {
+      until = middle;
+    }
+  }
+  return from;
+}
+
 double lane_top(const Model& model, const Lane& lane, const TimelineOptions& options,
                 const std::optional<Overlay>& overlay, float plot_px) {
   double highest = highest_of(lane, options, overlay);

@@ -9,6 +9,9 @@ namespace tidemark::view {
 
 // The limit of the allocator itself; 0: it has none.
 uint64_t own_limit(const Model& model, const Lane& lane);
+// The first event from which on the lane stayed within a limit, which may have been lowered: before
+// it, more was reserved. The event count: it never did.
+uint32_t within_limit_from(const Lane& lane, uint64_t limit);
 
 // Enough for the lane's curves and for limits just above them, below the lane's name. What the card
 // uses does not count, unless it is the only curve: other processes would flatten all others.

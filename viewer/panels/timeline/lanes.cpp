@@ -46,7 +46,8 @@ void plot_curves(const Lane& lane, const LaneCurves& curves, const TimelineOptio
     const auto index = static_cast<size_t>(c);
     const std::vector<double>& xs = curves.xs(c);
     if (!options.shown[index] || xs.empty()) continue;
-    if (lane.of_driver && c != Curve::kAllocated) continue;
+    if (const auto known = curves_of(lane); std::find(known.begin(), known.end(), c) == known.end())
+      continue;
     const auto n = static_cast<int>(xs.size());
     const ImVec4 colour = vec(curve_colour(c));
     if (c != Curve::kRequested) {
@@ -108,14 +109,16 @@ void draw_curve_names(const Lane& lane, const LaneCurves& curves, const PlotArea
   }
 }
 
-void draw_limit(const PlotArea& area, double bytes, const std::string& label, Labels& labels) {
-  if (bytes <= 0 || bytes > area.top_bytes) return;
+// From `begin_x` on.
+void draw_limit(const PlotArea& area, float begin_x, double bytes, const std::string& label,
+                Labels& labels) {
+  if (bytes <= 0 || bytes > area.top_bytes || begin_x >= area.max.x) return;
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   const float y = std::round(area.y(bytes));
-  draw_dashes(draw, {area.min.x, y}, {area.max.x, y}, paint(theme().limit, 220), px(6), px(1.5F));
+  draw_dashes(draw, {begin_x, y}, {area.max.x, y}, paint(theme().limit, 220), px(6), px(1.5F));
   const float width = width_of(label);
   const float right = area.max.x - width - px(6);
-  const float left = area.min.x + px(8);
+  const float left = begin_x + px(8);
   const float above = y - ImGui::GetTextLineHeight() - px(2);
   labels.add_at_either(kLimitLabel,
                        {{right, y + px(2)},
@@ -145,20 +148,46 @@ void draw_peak(const Model& model, const Lane& lane, const PlotArea& area, Label
                   {{x, y + height + px(4)}, {x, y + 2 * height + px(6)}});
 }
 
+// One flag for errors that are too close to each other for one each.
+struct OomFlag {
+  float x = 0;
+  size_t count = 0;
+  uint64_t least_bytes = 0;
+  uint64_t most_bytes = 0;
+
+  std::string text() const {
+    const std::string least = size_text(least_bytes);
+    const std::string most = size_text(most_bytes);
+    return fmt::format("{}, requested {}", count == 1 ? "OOM" : grouped(count) + " OOMs",
+                       least == most ? most : least + " to " + most);
+  }
+};
+
 void draw_ooms(const Model& model, uint32_t lane, const PlotArea& area, Labels& labels) {
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   float last_line = -1e9F;
-  float last_flag = -1e9F;
+  std::vector<OomFlag> flags;
   for (const OomPoint& oom : model.ooms) {
     if (oom.lane != lane) continue;
     const float x = area.x(since_start(model, oom.time_ns));
-    if (x < area.min.x || x > area.max.x || x < last_line + 1) continue;
-    last_line = x;
-    draw.AddLine({x, area.min.y}, {x, area.max.y}, paint(theme().bad, 230), px(1.5F));
-    const std::string label = "OOM, requested " + size_text(oom.requested_bytes);
-    if (x - last_flag < width_of(label) + px(14)) continue;
-    last_flag = x;
-    labels.add_flag(kOomLabel, {x, area.max.y - px(3)}, area.min.x, area.max.x, theme().bad, label);
+    if (x < area.min.x || x > area.max.x) continue;
+    if (x >= last_line + 1) {
+      last_line = x;
+      draw.AddLine({x, area.min.y}, {x, area.max.y}, paint(theme().bad, 230), px(1.5F));
+    }
+    const uint64_t bytes = oom.requested_bytes;
+    if (flags.empty() || x - flags.back().x >= width_of(flags.back().text()) + px(14)) {
+      flags.push_back({x, 1, bytes, bytes});
+    } else {
+      OomFlag& flag = flags.back();
+      ++flag.count;
+      flag.least_bytes = std::min(flag.least_bytes, bytes);
+      flag.most_bytes = std::max(flag.most_bytes, bytes);
+    }
+  }
+  for (const OomFlag& flag : flags) {
+    labels.add_flag(kOomLabel, {flag.x, area.max.y - px(3)}, area.min.x, area.max.x, theme().bad,
+                    flag.text());
   }
 }
 
@@ -241,6 +270,7 @@ const char* curve_name(Curve curve, const Lane& lane) {
 std::vector<Curve> curves_of(const Lane& lane) {
   // The driver does not round or cache: the three curves are the same.
   if (lane.of_driver) return {Curve::kAllocated};
+  if (!lane.requests_known) return {Curve::kAllocated, Curve::kReserved};
   return {Curve::kAllocated, Curve::kRequested, Curve::kReserved};
 }
 
@@ -342,11 +372,15 @@ void plot_lane(const Lane& lane, const LaneDrawing& drawing, const PlotArea& are
 }
 
 void draw_limits(const Model& model, const Lane& lane, const PlotArea& area, Labels& labels) {
-  draw_limit(area, static_cast<double>(lane.total_bytes),
+  draw_limit(area, area.min.x, static_cast<double>(lane.total_bytes),
              "card memory " + size_text(lane.total_bytes), labels);
   if (const uint64_t limit = own_limit(model, lane); limit != 0) {
     const bool at_least = model.report_of(lane)->limit.at_least;
-    draw_limit(area, static_cast<double>(limit),
+    const uint32_t from = within_limit_from(lane, limit);
+    if (from == lane.memory->event_count()) return;
+    const float begin_x =
+        from == 0 ? area.min.x : area.x(since_start(model, lane.memory->time_ns[from]));
+    draw_limit(area, std::max(begin_x, area.min.x), static_cast<double>(limit),
                fmt::format("allocator limit{} {}", at_least ? " at least" : "", size_text(limit)),
                labels);
   }

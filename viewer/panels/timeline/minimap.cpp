@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "viewer/panels/timeline/time_axis.h"
 #include "viewer/widgets/text.h"
 #include "viewer/widgets/theme.h"
 
@@ -44,7 +45,7 @@ void Minimap::draw_curves(const Model& model, const Selection& selection, bool o
       overlay ? selection.overlay_of(model, selection.cursor.lane()) : std::nullopt;
   if (over) most = std::max(most, over->of().memory->allocated_peak.bytes);
   area.top_bytes = 1.1 * static_cast<double>(most);
-  own_.update(model, lane, area.view, columns);
+  own_.update(model, lane, area.view, columns, 0, area.axis);
   const float stop = area.x(model.span_ns());  // nothing is known after the trace
   for (const Curve c : {Curve::kReserved, Curve::kAllocated}) {
     const auto& values = own_.columns().curves[static_cast<size_t>(c)];
@@ -56,7 +57,7 @@ void Minimap::draw_curves(const Model& model, const Selection& selection, bool o
     }
   }
   if (!over) return;
-  laid_over_.update(*over->model, over->of(), area.view, columns, over->offset);
+  laid_over_.update(*over->model, over->of(), area.view, columns, over->offset, area.axis);
   const float end = area.x(over->model->span_ns() + over->offset);
   const auto& values = laid_over_.columns().curves[static_cast<size_t>(Curve::kAllocated)];
   for (size_t i = laid_over_.columns().first_known; i < values.size(); ++i) {
@@ -69,26 +70,30 @@ void Minimap::draw_curves(const Model& model, const Selection& selection, bool o
 }
 
 void Minimap::drag(TimeView& view, const PlotArea& area) {
-  const double at = area.time(ImGui::GetMousePos().x);
+  const double at = area.position(area.time(ImGui::GetMousePos().x));
+  // Moves a range by so many positions of the axis.
+  const auto move = [&](const VisibleRange& range, double by) {
+    const double width = area.position(range.end) - area.position(range.begin);
+    if (width > 0) pan_view(view, area.axis, range, by / width);
+  };
   if (ImGui::IsItemActivated()) {
-    const double half = view.range().span() / 2;
-    if (at < view.range().begin || at > view.range().end) {
-      view.show(at - half, at + half);
-    }
+    const double begin = area.position(view.range().begin);
+    const double end = area.position(view.range().end);
+    if (at < begin || at > end) move(view.range(), at - (begin + end) / 2);
     dragging_ = true;
     drag_from_ = at;
     drag_view_ = view.range();
   } else if (dragging_ && ImGui::IsItemActive()) {
-    const double by = at - drag_from_;
-    view.show(drag_view_.begin + by, drag_view_.end + by);
+    move(drag_view_, at - drag_from_);
   } else {
     dragging_ = false;
   }
 }
 
-void Minimap::draw(const Model& model, Selection& selection, bool overlay, ImVec2 size) {
+void Minimap::draw(const Model& model, Selection& selection, bool overlay, const EventAxis* axis,
+                   ImVec2 size) {
   if (selection.cursor.lane() >= model.lanes.size()) return;
-  PlotArea area{ImGui::GetCursorScreenPos(), {}, selection.view.whole(), 1};
+  PlotArea area{ImGui::GetCursorScreenPos(), {}, selection.view.whole(), 1, axis};
   area.max = area.min + size;
   ImGui::InvisibleButton("##minimap", size);
   ImGui::GetWindowDrawList()->AddRectFilled(area.min, area.max, paint(theme().raised, 140), px(3));

@@ -8,7 +8,8 @@ namespace tidemark::view {
 class Minimap {
  public:
   // With `overlay`, also the overlay of the selected lane.
-  void draw(const Model& model, Selection& selection, bool overlay, ImVec2 size);
+  void draw(const Model& model, Selection& selection, bool overlay, const EventAxis* axis,
+            ImVec2 size);
   // Calls act() for its curves, to refine them.
   template <typename Act>
   void each(const Act& act) {
@@ -23,7 +24,7 @@ class Minimap {
   LaneCurves own_;
   LaneCurves laid_over_;
   bool dragging_ = false;
-  double drag_from_ = 0;    // time under the mouse when the drag began
+  double drag_from_ = 0;    // position under the mouse when the drag began
   VisibleRange drag_view_;  // the view when the drag began
 };
 

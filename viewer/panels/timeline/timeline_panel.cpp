@@ -49,8 +49,10 @@ void TimelinePanel::draw_switches(const Model& model, const Selection& selection
   if (any([](const Lane& lane) { return !lane.of_driver; })) {
     box("allocated", options.shown[0], theme().allocated,
         "In use by tensors: the sizes of their blocks.");
-    box("requested", options.shown[1], theme().requested,
-        "What the program requested, before rounding up to block sizes.");
+    if (any([](const Lane& lane) { return !lane.of_driver && lane.requests_known; })) {
+      box("requested", options.shown[1], theme().requested,
+          "What the program requested, before rounding up to block sizes.");
+    }
     box("reserved", options.shown[2], theme().reserved,
         "What the allocator reserved on the card: allocated plus cached for later.");
   } else if (!model.lanes.empty()) {
@@ -375,14 +377,14 @@ void TimelinePanel::draw(const Model& model, Selection& selection) {
   // The axis ends where the curves end.
   const float bar = scrolls ? ImGui::GetStyle().ScrollbarSize : 0;
   const float width = std::max(room.x - gutter - bar, px(40));
-  if (minimap) {
-    ImGui::SetCursorPosX(ImGui::GetCursorPosX() + gutter);
-    minimap_.draw(model, selection, options.overlay, {width, px(kMinimapPx)});
-  }
   const Lane& lane = model.lanes[std::min<size_t>(selection.cursor.lane(), model.lanes.size() - 1)];
   axis_.reset();
   if (options.by_event && lane.memory->event_count() > 1) {
     axis_.emplace(*lane.memory, model.trace.start_ns);
+  }
+  if (minimap) {
+    ImGui::SetCursorPosX(ImGui::GetCursorPosX() + gutter);
+    minimap_.draw(model, selection, options.overlay, axis(), {width, px(kMinimapPx)});
   }
   ticks_ = axis_ ? event_ticks(*axis_, selection.view.range(), width)
                  : axis_ticks(selection.view.range(), width);

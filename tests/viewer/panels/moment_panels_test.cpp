@@ -1,0 +1,206 @@
+// The panels about one instant: memory that sleeps, pinned host memory, and errors, whose numbers
+// are those of the report.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "analysis/wording.h"
+#include "export/report/report_wording.h"
+#include "tests/support/drawn_text.h"
+#include "tests/support/panel_fixture.h"
+#include "tests/support/serving_story.h"
+#include "viewer/app/start_view.h"
+#include "viewer/model/trace/loader.h"
+#include "viewer/panels/timeline/lane_scale.h"
+
+namespace tidemark::view {
+namespace {
+
+class MomentPanels : public Interaction {
+ protected:
+  static bool reads(const std::string& window, const std::string& what) {
+    return read_window(window).find(without_spaces(what)) != std::string::npos;
+  }
+  void show(const char* panel) {
+    ASSERT_TRUE(shell_->show_only(panel));
+    frame(4);
+  }
+  // Moves the mouse over the panel until the tooltip says this.
+  bool explains(const std::string& what) {
+    for (float y = 60; y < 300; y += 8) {
+      for (float x = 30; x < 1400; x += 90) {
+        move({x, y});
+        if (reads("##Tooltip", what)) return true;
+      }
+    }
+    return false;
+  }
+};
+
+TEST_F(MomentPanels, TheMapShowsWhatIsAsleep) {
+  shell_->set_model(told_model(tell_serving));
+  show("map");
+  const std::string meaning = "asleep: counted by torch, not on the card";
+  EXPECT_TRUE(reads("", "56.0 MiB " + meaning)) << "the legend";
+  EXPECT_TRUE(reads("", "40.0 MiB asleep")) << "a row that sleeps as a whole";
+  EXPECT_TRUE(reads("", "48.0 MiB 100.0 % used")) << "a row that sleeps in part";
+  EXPECT_TRUE(explains("16.0 MiB of it " + meaning));
+  EXPECT_TRUE(explains("work train.py:20" + meaning) || explains("old" + meaning));
+  // Before it went to sleep, nothing is.
+  selection().set_event(model(), 0, 1);
+  frame(3);
+  EXPECT_FALSE(reads("", "asleep"));
+}
+
+TEST_F(MomentPanels, TheMomentShowsWhatIsAsleepAndPinned) {
+  shell_->set_model(told_model(tell_serving));
+  show("moment");
+  const std::string text = read_window("");
+  for (const char* line :
+       {"PyTorch, asleep 68.0 MiB 0 B 56.0 MiB", "Pinned host memory",
+        "96.0 MiB pinned by the driver",
+        "given out by PyTorch cached by PyTorch pinned by others 40.0 MiB 24.0 MiB 32.0 MiB "
+        "41.7 % 25.0 % 33.3 %",
+        "64.0 MiB work train.py:40 32.0 MiB work train.py:41"}) {
+    EXPECT_NE(text.find(without_spaces(line)), std::string::npos) << line << " in " << text;
+  }
+}
+
+TEST_F(MomentPanels, UnknownRequestsAreNotShownAsZero) {
+  open_file(TIDEMARK_TRACES "/torch/out_of_memory.tier1.tmk");
+  EXPECT_FALSE(model().lanes[0].requests_known);
+  EXPECT_TRUE(reads(TimelinePanel::kTitle, "allocated 1008.0 MiB   reserved 1008.0 MiB"));
+  show("moment");
+  EXPECT_TRUE(reads("", "in use pending free cached 1008.0 MiB 0 B 0 B"));
+  EXPECT_FALSE(reads("", "rounding"));
+  EXPECT_FALSE(reads("", "requested 0 B"));
+}
+
+TEST_F(MomentPanels, EveryErrorOfOneEventIsReachedAndShown) {
+  open_file(TIDEMARK_TRACES "/run_out");
+  ASSERT_EQ(model().ooms.size(), 10U);
+  EXPECT_TRUE(reads(TimelinePanel::kTitle, "10 OOMs, requested 2.0 MiB to 1.0 GiB"));
+  selection().go_to_oom_at(model(), 0);
+  show("moment");
+  for (const OomPoint& oom : model().ooms) {
+    EXPECT_EQ(selection().cursor.time_ns(model()), oom.time_ns);
+    EXPECT_TRUE(reads("", "Out of memory: requested " + size_text(oom.requested_bytes)))
+        << size_text(oom.requested_bytes);
+    key(ImGuiKey_N);
+  }
+  EXPECT_EQ(selection().cursor.time_ns(model()), model().ooms.front().time_ns) << "goes around";
+}
+
+std::vector<std::string> traces_with_an_error() {
+  std::vector<std::string> paths;
+  for (const char* name : {"run_out", "torch/out_of_memory.tier1.tmk",
+                           "torch/out_of_memory.tier2.tmk", "ranks/guilty4"}) {
+    paths.push_back(std::string(TIDEMARK_TRACES "/") + name);
+  }
+  for (const char* name :
+       {"adam_first_step.bad.tmk", "batch_too_large.bad.tmk", "full_precision.bad",
+        "long_sequences.bad.tmk", "memory_fraction.bad.tmk", "varying_sizes.bad.tmk"}) {
+    paths.push_back(std::string(TIDEMARK_TEST_DATA "/scenarios/") + name);
+  }
+  paths.emplace_back(TIDEMARK_TEST_DATA "/snapshots/oom_fraction.pickle.gz");
+  return paths;
+}
+
+// `tidemark-view --time oom` and `tidemark report --at oom` are about the same instant, and say the
+// same about it.
+TEST_F(MomentPanels, AnErrorHasTheNumbersOfTheReport) {
+  for (const std::string& path : traces_with_an_error()) {
+    SCOPED_TRACE(path);
+    open_file(path);
+    ASSERT_TRUE(go_to_start({"", "oom", ""}, model(), selection()));
+    const Lane& lane = model().lanes[selection().cursor.lane()];
+    ReportOptions options;
+    options.at.kind = tidemark::Instant::Kind::kOom;
+    const auto report = make_report(model().trace, options);
+    ASSERT_TRUE(report);
+    const RankReport& rank = report->ranks[lane.process];
+    const auto device =
+        std::find_if(rank.devices.begin(), rank.devices.end(),
+                     [&](const DeviceReport& d) { return d.device == lane.device(); });
+    ASSERT_NE(device, rank.devices.end());
+    const OomReport& oom = device->ooms.back();
+    EXPECT_EQ(selection().cursor.time_ns(model()), oom.time_ns);
+    const MemoryTotals& totals = selection().cursor.moment(model()).state.totals;
+    if (!lane.of_driver) {
+      EXPECT_EQ(totals, device->at_totals);
+    }
+    shell_->show_only("moment");
+    frame(4);
+    std::vector<std::string> lines = {"Out of memory: requested " + size_text(oom.requested_bytes)};
+    if (oom.layer == Layer::kFramework) {
+      lines.push_back(fmt::format("{} free on the card, largest usable hole {}",
+                                  size_text(oom.device_free_bytes),
+                                  usable_hole_text(oom.largest_hole_bytes, oom.requested_bytes)));
+    }
+    if (device->ledger.device_used_bytes != 0) {
+      lines.push_back(size_text(device->ledger.device_used_bytes) + " used");
+    }
+    if (device->fragmentation.holes != 0) {
+      lines.push_back("the largest " + size_text(device->fragmentation.largest_hole_bytes));
+    }
+    for (const std::string& line : lines) {
+      EXPECT_TRUE(reads("", line)) << line << " in " << read_window("");
+    }
+    EXPECT_TRUE(reads("", instant_text(since_start(model(), oom.time_ns), model().span_ns())));
+    // The limit is never below what was reserved.
+    const uint64_t limit = own_limit(model(), lane);
+    if (limit != 0) {
+      EXPECT_EQ(within_limit_from(lane, limit), 0U);
+    }
+    shell_->show_only("timeline");
+    frame(4);
+    EXPECT_FALSE(reads("", "requested 0 B"));
+    if (!lane.of_driver) {
+      EXPECT_TRUE(reads("", "allocated " + size_text(totals.allocated)));
+      EXPECT_TRUE(reads("", "reserved " + size_text(totals.reserved)));
+    }
+  }
+}
+
+// A fraction that is lowered after more was reserved.
+TEST_F(MomentPanels, ALoweredLimitIsDrawnOnlyWhereTheProcessStayedWithinIt) {
+  shell_->set_model(told_model([](Story& s) {
+    std::vector<uint64_t> blocks;
+    for (int i = 0; i < 4; ++i) blocks.push_back(s.alloc(64 * kMiB, s.user(1)));
+    for (const uint64_t block : blocks) s.free(block);
+    s.empty_cache(0);
+    s.alloc(64 * kMiB, s.user(2));
+    s.run_out(100 * kMiB, uint64_t{10} << 30, s.user(3));
+    s.report_limit(128 * kMiB);
+  }));
+  const Lane& lane = model().lanes[0];
+  ASSERT_EQ(own_limit(model(), lane), 128 * kMiB);
+  ASSERT_GT(lane.memory->reserved_peak.bytes, 128 * kMiB);
+  const uint32_t from = within_limit_from(lane, 128 * kMiB);
+  ASSERT_LT(from, lane.memory->event_count());
+  ASSERT_GT(from, 0U);
+  for (uint32_t e = from; e < lane.memory->event_count(); ++e) {
+    EXPECT_LE(lane.memory->totals_after(e).reserved, 128 * kMiB) << e;
+  }
+  EXPECT_GT(lane.memory->totals_after(from - 1).reserved, 128 * kMiB);
+  frame(4);
+  EXPECT_TRUE(reads(TimelinePanel::kTitle, "allocator limit 128.0 MiB"));
+}
+
+TEST(UsableHole, SaysWhatItLacksWhereItLooksLargeEnough) {
+  EXPECT_EQ(usable_hole_text(4190208, 4194304), "4.0 MiB (4.0 KiB too small)");
+  EXPECT_EQ(usable_hole_text(4194304, 4194304), "4.0 MiB");
+  EXPECT_EQ(usable_hole_text(0, 4194304), "0 B");
+}
+
+TEST_F(MomentPanels, ATimeAfterTheEndIsAnError) {
+  open_file(TIDEMARK_TRACES "/torch/out_of_memory.tier1.tmk");
+  const Status s = go_to_start({"", "100s", ""}, model(), selection());
+  ASSERT_FALSE(s);
+  EXPECT_NE(s.error().message.find("the recording is 562 ms long: it has no 100.000 s"),
+            std::string::npos)
+      << s.error().message;
+}
+
+}  // namespace
+}  // namespace tidemark::view
