@@ -10,6 +10,7 @@
 #include "cli/loss_warnings.h"
 #include "cli/terminal.h"
 #include "cli/unit_options.h"
+#include "export/report/report_wording.h"
 
 namespace tidemark::cli {
 
@@ -125,7 +126,10 @@ int run(const Options& options) {
   }
   const bool alone = !max_peak && options.baseline.empty() && !options.allow_oom;
   for (const Finding& f : failing_findings(*report, options.fail_on, alone)) {
-    good = say(false, f.id + ": " + f.summary) && good;
+    const std::string where = place_text(*report, f);
+    good = say(false, fmt::format("{}{}{}: {}", f.id, where.empty() ? "" : " on ", where,
+                                  f.summary)) &&
+           good;
   }
   const bool only_findings = !max_peak && options.baseline.empty();
   if (good && (only_findings || !options.fail_on.empty())) say(true, "no failing findings");

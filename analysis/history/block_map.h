@@ -8,6 +8,7 @@
 // counted in anomalies() and applied as far as possible.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "analysis/columns/address_table.h"
@@ -31,12 +32,16 @@ struct Block {
 };
 
 // The sums that PyTorch's statistics call allocated_bytes, requested_bytes, active_bytes,
-// reserved_bytes.
+// reserved_bytes. One differs: torch's requested_bytes falls when a free completes, and so can
+// exceed allocated_bytes; here it is what was requested for the allocated blocks.
 struct MemoryTotals {
   uint64_t allocated = 0;
-  uint64_t requested = 0;  // falls when a free completes, as in torch
-  uint64_t active = 0;     // allocated, or freed but still in use by another stream
+  uint64_t requested = 0;
+  uint64_t active = 0;  // allocated or pending
   uint64_t reserved = 0;
+
+  // Freed by the program, but another stream may still use it: not allocated, and not free either.
+  uint64_t pending() const { return active - std::min(active, allocated); }
 
   friend bool operator==(const MemoryTotals&, const MemoryTotals&) = default;
 };

@@ -41,7 +41,7 @@ using Pairs = std::map<std::string, std::pair<uint64_t, uint64_t>>;
 
 std::vector<DiffLine> named_lines(const Pairs& pairs) {
   std::vector<DiffLine> lines;
-  for (const auto& [name, bytes] : pairs) lines.push_back({name, {}, bytes.first, bytes.second});
+  for (const auto& [name, bytes] : pairs) lines.push_back({name, {}, {}, bytes.first, bytes.second});
   by_change(lines);
   return lines;
 }
@@ -74,7 +74,7 @@ std::vector<DiffLine> stacks_of(const DeviceReport& a, const DeviceReport& b) {
   std::vector<DiffLine> lines;
   for (PairedStack& p : pairs.pair()) {
     if (p.before_bytes == p.after_bytes) continue;
-    lines.push_back({"", std::move(p.frames), p.before_bytes, p.after_bytes});
+    lines.push_back({"", std::move(p.frames), std::move(p.before_frames), p.before_bytes, p.after_bytes});
   }
   by_change(lines);
   return lines;
@@ -142,11 +142,11 @@ Result<Diff> compare(const Report& before, const Report& after) {
     d.after_rank = later.rank->rank;
     d.before_device = x.device;
     d.after_device = y.device;
-    d.peaks = {{"allocated peak", {}, x.allocated_peak.bytes, y.allocated_peak.bytes},
-               {"requested peak", {}, x.requested_peak.bytes, y.requested_peak.bytes},
-               {"reserved peak", {}, x.reserved_peak.bytes, y.reserved_peak.bytes},
-               {"driver peak", {}, x.driver_peak.bytes, y.driver_peak.bytes},
-               {"card used peak", {}, x.device_used_peak.bytes, y.device_used_peak.bytes}};
+    d.peaks = {{"allocated peak", {}, {}, x.allocated_peak.bytes, y.allocated_peak.bytes},
+               {"requested peak", {}, {}, x.requested_peak.bytes, y.requested_peak.bytes},
+               {"reserved peak", {}, {}, x.reserved_peak.bytes, y.reserved_peak.bytes},
+               {"driver peak", {}, {}, x.driver_peak.bytes, y.driver_peak.bytes},
+               {"card used peak", {}, {}, x.device_used_peak.bytes, y.device_used_peak.bytes}};
     std::erase_if(d.peaks,
                   [](const DiffLine& l) { return l.before_bytes == 0 && l.after_bytes == 0; });
     d.categories = categories_of(x, y);

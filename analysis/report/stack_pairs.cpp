@@ -18,6 +18,7 @@ struct Sums {
   bool in_before = false;
   bool in_after = false;
   const std::vector<std::string>* frames = nullptr;
+  const std::vector<std::string>* before_frames = nullptr;  // null: the same
 };
 
 // Splits "function file:line" before the colon. Line 0: there is none.
@@ -55,7 +56,8 @@ void join_nearest(Group& group) {
   }
   if (gone.empty() || fresh.empty()) return;
   std::vector<std::pair<size_t, size_t>> order;  // indices of gone and fresh, nearest first
-  if (gone.size() * fresh.size() > kMostCompared) {
+  // As many on each side: an edit moved all of them.
+  if (gone.size() == fresh.size() || gone.size() * fresh.size() > kMostCompared) {
     for (size_t i = 0; i < std::min(gone.size(), fresh.size()); ++i) order.emplace_back(i, i);
   } else {
     for (size_t g = 0; g < gone.size(); ++g) {
@@ -73,6 +75,7 @@ void join_nearest(Group& group) {
   for (const auto& [g, f] : order) {
     if (gone[g] == group.end() || joined[f]) continue;
     fresh[f]->second.before = gone[g]->second.before;
+    fresh[f]->second.before_frames = gone[g]->second.frames;
     joined[f] = true;
     group.erase(gone[g]);
     gone[g] = group.end();
@@ -100,7 +103,9 @@ std::vector<PairedStack> StackPairs::pair() const {
   for (auto& [key, group] : groups) {
     join_nearest(group);
     for (const auto& [lines, sums] : group) {
-      pairs.push_back({*sums.frames, sums.before, sums.after});
+      PairedStack pair{*sums.frames, {}, sums.before, sums.after};
+      if (sums.before_frames != nullptr) pair.before_frames = *sums.before_frames;
+      pairs.push_back(std::move(pair));
     }
   }
   return pairs;

@@ -2,14 +2,48 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "analysis/wording.h"
+#include "export/report/loss_lines.h"
 
 namespace tidemark {
 
 std::string offset_text(int64_t ns) {
   return (ns < 0 ? "" : "+") + duration_text(ns);
+}
+
+bool names_device(const Report& report, const Finding& finding) {
+  return std::any_of(report.ranks.begin(), report.ranks.end(), [&](const RankReport& rank) {
+    return rank.rank == finding.rank && rank.devices.size() > 1;
+  });
+}
+
+std::string place_text(const Report& report, const Finding& finding) {
+  std::string text;
+  if (report.ranks.size() > 1 && finding.rank >= 0) text = fmt::format("rank {}", finding.rank);
+  if (names_device(report, finding)) {
+    text += fmt::format("{}cuda:{}", text.empty() ? "" : ", ", finding.device);
+  }
+  return text;
+}
+
+std::string no_findings_text(const Report& report) {
+  for (const RankReport& rank : report.ranks) {
+    for (const DeviceReport& d : rank.devices) {
+      if (d.oom_count != 0) return "Out of memory, as shown below; nothing else was found.";
+    }
+  }
+  return loss_lines(report).empty() ? "No problems found."
+                                    : "No problems found in what was recorded.";
+}
+
+std::string totals_text(const MemoryTotals& totals) {
+  const std::string pending =
+      totals.pending() == 0 ? "" : size_text(totals.pending()) + " pending free, ";
+  return fmt::format("{} allocated, {}{} reserved", size_text(totals.allocated), pending,
+                     size_text(totals.reserved));
 }
 
 std::string oom_text(const OomReport& oom) {
@@ -18,8 +52,10 @@ std::string oom_text(const OomReport& oom) {
                        size_text(oom.reserved_bytes));
   }
   std::string text =
-      fmt::format("allocated {}, reserved {}, largest hole {}, free on the card {}",
-                  size_text(oom.allocated_bytes), size_text(oom.reserved_bytes),
+      fmt::format("allocated {},{} reserved {}, largest hole {}, free on the card {}",
+                  size_text(oom.allocated_bytes),
+                  oom.pending_bytes == 0 ? "" : " pending free " + size_text(oom.pending_bytes) + ",",
+                  size_text(oom.reserved_bytes),
                   size_text(oom.largest_hole_bytes), size_text(oom.device_free_bytes));
   if (oom.refusals != 0) {
     text += fmt::format("; the driver had refused {}", counted(oom.refusals, "request"));
@@ -35,6 +71,14 @@ std::string reading_text(const Ledger& ledger) {
                                                        distance < 0 ? "earlier" : "later");
   return fmt::format("what was not recorded is from a reading of the card {}: {} used", when,
                      size_text(ledger.reading->used_bytes));
+}
+
+std::string above_readings_text(const DeviceReport& device) {
+  const uint64_t sum = device.ledger.device_used_bytes;
+  const uint64_t highest = device.device_used_peak.bytes;
+  if (sum <= highest) return "";
+  return fmt::format("the card was not read at this very moment: {} more than its highest reading",
+                     size_text(sum - highest));
 }
 
 bool is_worth_saying(const PinnedMemory& pinned) {

@@ -11,12 +11,26 @@ namespace tidemark {
 // "+1.234 s" since the start, "-87 ms" before it.
 std::string offset_text(int64_t ns);
 
+// Where a finding is: "rank 3", "cuda:1", "rank 3, cuda:1". A rank is named if there are several
+// processes, a device if its process has several; else empty.
+std::string place_text(const Report& report, const Finding& finding);
+bool names_device(const Report& report, const Finding& finding);
+
+// Instead of findings, if there are none.
+std::string no_findings_text(const Report& report);
+
+// "60.0 MiB allocated, 30.0 MiB pending free, 100.0 MiB reserved" at the report's instant.
+std::string totals_text(const MemoryTotals& totals);
+
 // The memory when a request failed: "allocated 1.0 GiB, reserved 2.0 GiB, ...", or what the driver
 // knew.
 std::string oom_text(const OomReport& oom);
 
 // Which lines of the ledger were recorded, and when the card was read for the others.
 std::string reading_text(const Ledger& ledger);
+
+// Why the ledger's sum is above the highest reading of the card; empty if it is not.
+std::string above_readings_text(const DeviceReport& device);
 
 // Pinned host memory: what the driver pinned, and what PyTorch's allocator has of it.
 bool is_worth_saying(const PinnedMemory& pinned);

@@ -40,15 +40,13 @@ std::vector<MomentPanel::Entry> MomentPanel::allocator_entries(const Lane& lane,
                                                                const Moment& moment) const {
   const MemoryTotals& t = moment.state.totals;
   const auto less = [](uint64_t a, uint64_t b) { return static_cast<int64_t>(a > b ? a - b : 0); };
-  // Requested falls only when a free completes; pending frees are counted separately.
-  const uint64_t asked = std::min(t.requested, t.allocated);
   std::vector<Entry> entries = {
-      {"requested", "What the program requested for its tensors.", static_cast<int64_t>(asked),
+      {"requested", "What the program requested for its tensors.", static_cast<int64_t>(t.requested),
        theme().allocated, false},
-      {"rounding", "Lost to rounding requests up to block sizes.", less(t.allocated, asked),
+      {"rounding", "Lost to rounding requests up to block sizes.", less(t.allocated, t.requested),
        shade(theme().allocated, theme().dark ? -0.45 : 0.5), false},
       {"pending free", "Freed by the program, but another stream may still be using it.",
-       less(t.active, t.allocated), theme().pending, false},
+       static_cast<int64_t>(t.pending()), theme().pending, true},
       {"cached", "Reserved by the allocator but not in use: holes in its segments.",
        less(t.reserved, t.active), theme().reserved, true}};
   if (ledger_.device_used_bytes == 0 && lane.total_bytes > t.reserved) {
@@ -63,9 +61,10 @@ std::vector<MomentPanel::Entry> MomentPanel::allocator_entries(const Lane& lane,
 std::vector<MomentPanel::Entry> MomentPanel::card_entries(const Lane& lane) const {
   std::vector<Entry> entries;
   for (const LedgerLine& line : ledger_.lines) {
-    const bool cached = line.owner.ends_with(".cached");
+    const bool hatched = line.owner.ends_with(".cached") || line.owner == "torch.pending" ||
+                         line.owner == "unexplained";
     entries.push_back({owner_title(line.owner), owner_meaning(line.owner), line.bytes,
-                       owner_colour(line.owner), cached || line.owner == "unexplained"});
+                       owner_colour(line.owner), hatched});
   }
   if (ledger_.device_used_bytes != 0 && lane.total_bytes > ledger_.device_used_bytes) {
     entries.push_back({"free", "Not used by any process, according to the card.",
@@ -122,7 +121,8 @@ void MomentPanel::draw_entries(const char* id, const std::vector<Entry>& entries
 void MomentPanel::draw_ledger(const Lane& lane, const Moment& moment) {
   const bool more_than_torch =
       std::any_of(ledger_.lines.begin(), ledger_.lines.end(), [](const LedgerLine& line) {
-        return line.owner != "torch.allocated" && line.owner != "torch.cached";
+        return line.owner != "torch.allocated" && line.owner != "torch.pending" &&
+               line.owner != "torch.cached";
       });
   if (more_than_torch) {
     ImGui::SeparatorText("On the card");
@@ -163,7 +163,7 @@ void MomentPanel::draw_categories(const Moment& moment) {
     const CategoryRow& c = categories_[i];
     parts.push_back({static_cast<double>(c.bytes), category_colour(c.category), false, names[i]});
   }
-  const int hovered = draw_bar("##kinds", parts, static_cast<double>(moment.state.totals.active),
+  const int hovered = draw_bar("##kinds", parts, static_cast<double>(moment.state.totals.allocated),
                                {std::max(ImGui::GetContentRegionAvail().x, px(40)), px(22)});
   if (hovered >= 0) {
     const CategoryRow& c = categories_[static_cast<size_t>(hovered)];
@@ -194,8 +194,8 @@ void MomentPanel::draw_stacks(const Model& model, const Lane& lane, const Moment
                                         fitted(head, width - column - px(4)).c_str());
     ImGui::Dummy({width, height});
     if (ImGui::IsItemHovered() && ImGui::BeginTooltip()) {
-      text(fmt::format("{}, {} of live memory, {}", bytes,
-                       percent_text(row.bytes, moment.state.totals.active),
+      text(fmt::format("{}, {} of what is allocated, {}", bytes,
+                       percent_text(row.bytes, moment.state.totals.allocated),
                        counted(row.count, "block")));
       for (const std::string& line : model.text_of(lane).names().stack_text(row.stack)) {
         text_dim(line);
