@@ -28,10 +28,10 @@ void AllocationHistory::apply(uint32_t event, MemoryTotals& totals) const {
       break;
     case Change::kRelease:
       totals.allocated -= allocations.block_bytes(s);
-      totals.requested -= allocations.requested_bytes(s);
       break;
     case Change::kDeath:
       totals.active -= allocations.block_bytes(s);
+      totals.requested -= allocations.requested_bytes(s);
       break;
     case Change::kGrow:
       totals.reserved += segment_changes[s].size_bytes;

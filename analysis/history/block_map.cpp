@@ -164,7 +164,6 @@ uint32_t BlockMap::request_free(uint64_t address) {
   if (index == 0 || blocks_[index].use != BlockUse::kAllocated) return 0;
   blocks_[index].use = BlockUse::kPendingFree;
   totals_.allocated -= blocks_[index].size;
-  totals_.requested -= blocks_[index].requested;
   return index;
 }
 
@@ -175,6 +174,7 @@ uint32_t BlockMap::complete_free(uint64_t address) {
   Block& b = blocks_[index];
   if (b.use == BlockUse::kAllocated) request_free(address);
   totals_.active -= b.size;
+  totals_.requested -= b.requested;
   b.use = BlockUse::kFree;
   if (b.stray) {
     drop_block(index);

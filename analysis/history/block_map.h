@@ -22,7 +22,7 @@ enum class BlockUse : uint8_t { kFree, kAllocated, kPendingFree, kGone };
 struct Block {
   uint64_t address = 0;
   uint64_t size = 0;
-  uint64_t requested = 0;
+  uint64_t requested = 0;  // falls when a free completes, so it can exceed what is allocated
   uint32_t previous = 0;  // 0: first of its segment
   uint32_t next = 0;      // 0: last of its segment
   uint32_t owner = 0;     // the caller's value for an allocated block
@@ -32,11 +32,10 @@ struct Block {
 };
 
 // The sums that PyTorch's statistics call allocated_bytes, requested_bytes, active_bytes,
-// reserved_bytes. One differs: torch's requested_bytes falls when a free completes, and so can
-// exceed allocated_bytes; here it is what was requested for the allocated blocks.
+// reserved_bytes.
 struct MemoryTotals {
   uint64_t allocated = 0;
-  uint64_t requested = 0;
+  uint64_t requested = 0;  // falls when a free completes, so it can exceed what is allocated
   uint64_t active = 0;  // allocated or pending
   uint64_t reserved = 0;
 

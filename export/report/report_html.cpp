@@ -111,7 +111,9 @@ class Page {
     html_.raw("<table>\n");
     if (d.has_framework) {
       peak("allocated peak", d.allocated_peak);
-      if (d.requested_peak.bytes != 0) peak("requested peak", d.requested_peak);
+      if (d.requested_peak.bytes != 0) {
+        peak(fmt::format("requested peak{}", requested_note(d)), d.requested_peak);
+      }
       peak("reserved peak", d.reserved_peak);
     }
     if (d.driver_peak.bytes != 0) peak("driver peak", d.driver_peak);

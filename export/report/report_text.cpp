@@ -207,7 +207,7 @@ class TextReport {
     ooms(d);
     if (d.has_framework) {
       peak("allocated peak", d.allocated_peak);
-      if (d.requested_peak.bytes != 0) peak("requested peak", d.requested_peak);
+      if (d.requested_peak.bytes != 0) peak("requested peak", d.requested_peak, requested_note(d));
       peak("reserved peak", d.reserved_peak);
     }
     if (d.driver_peak.bytes != 0) peak("driver peak", d.driver_peak);
@@ -219,9 +219,9 @@ class TextReport {
     if (d.has_framework || !d.stacks.empty()) at_instant(d);
   }
 
-  void peak(std::string_view name, const Peak& p) {
+  void peak(std::string_view name, const Peak& p, std::string_view note = "") {
     line(styled("  {:<15} {:>11}   at {:<12} {}", name, size_text(p.bytes), since_start(p.time_ns),
-                dim(grouped(p.bytes) + " bytes")));
+                dim(fmt::format("{} bytes{}", grouped(p.bytes), note))));
   }
 
   // The last error in full, since it ended the program; those before it in a line each.

@@ -46,6 +46,10 @@ std::string totals_text(const MemoryTotals& totals) {
                      size_text(totals.reserved));
 }
 
+std::string_view requested_note(const DeviceReport& device) {
+  return device.requested_peak.bytes > device.allocated_peak.bytes ? ", pending frees included" : "";
+}
+
 std::string oom_text(const OomReport& oom) {
   if (oom.layer == Layer::kDriver) {
     return fmt::format("the driver could not allocate it; this process held {} of the card",

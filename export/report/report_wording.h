@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "analysis/report/report.h"
 
@@ -21,6 +22,9 @@ std::string no_findings_text(const Report& report);
 
 // "60.0 MiB allocated, 30.0 MiB pending free, 100.0 MiB reserved" at the report's instant.
 std::string totals_text(const MemoryTotals& totals);
+
+// Why the requested peak is above the allocated one; empty if it is not.
+std::string_view requested_note(const DeviceReport& device);
 
 // The memory when a request failed: "allocated 1.0 GiB, reserved 2.0 GiB, ...", or what the driver
 // knew.

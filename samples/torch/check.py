@@ -39,9 +39,7 @@ def compare(truth, report, tier):
     wrong = []
     for name in names:
         ours = device[f"{name}_peak"]["bytes"]
-        # torch counts a request until its free completes, tidemark until the program frees it.
-        waits = name == "requested" and ours < truth["requested_peak"]
-        if ours != truth[f"{name}_peak"] and not waits:
+        if ours != truth[f"{name}_peak"]:
             wrong.append(f"{name} {ours} instead of {truth[f'{name}_peak']}")
     ooms = sum(1 for oom in device["oom"] if oom["layer"] == "torch")
     if ooms != truth["ooms"]:

@@ -2,14 +2,12 @@
 
     python3 snapshot_truth.py TIDEMARK
 """
-import gzip
 import json
 import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from harness import SNAPSHOTS, check, check_equal, finish, report  # noqa: E402
-from requested_bytes import requested_peaks_of_file  # noqa: E402
 
 PEAKS = {"allocated_peak": "allocated_bytes.all.peak",
          "requested_peak": "requested_bytes.all.peak",
@@ -40,14 +38,6 @@ for truth_file in sorted(SNAPSHOTS.glob("*.truth.json")):
                 f"{case}: cached at the end")
     check_equal(sum(s["bytes"] for s in device["by_stack"]), device["allocated_peak"]["bytes"],
                 f"{case}: the stacks' shares of the peak")
-    check(device["requested_peak"]["bytes"] <= device["allocated_peak"]["bytes"],
-          f"{case}: more requested than allocated")
-    if case not in LATE:
-        # torch counts a request until its free completes, tidemark until the program frees it.
-        with gzip.open(SNAPSHOTS / f"{case}.pickle.gz") as file:
-            ours, torchs = requested_peaks_of_file(file)
-        check_equal(torchs, stats["requested_bytes.all.peak"], f"{case}: torch's requested peak")
-        stats["requested_bytes.all.peak"] = ours
     for ours, theirs in PEAKS.items():
         if case in OVERFLOWED and ours != "reserved_peak":
             check(device[ours]["bytes"] <= stats[theirs], f"{case}: {ours} above torch's")

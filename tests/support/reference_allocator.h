@@ -71,11 +71,11 @@ class ReferenceAllocator {
     for (const Segment& s : segments_) {
       for (const Block& b : s.blocks) {
         if (b.use != Use::kUnmapped) t.reserved += b.size;
-        if (b.use == Use::kUsed) {
-          t.allocated += b.size;
+        if (b.use == Use::kUsed) t.allocated += b.size;
+        if (b.use == Use::kUsed || b.use == Use::kPending) {
+          t.active += b.size;
           t.requested += b.requested;
         }
-        if (b.use == Use::kUsed || b.use == Use::kPending) t.active += b.size;
       }
     }
     return t;

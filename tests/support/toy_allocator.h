@@ -69,11 +69,11 @@ class ToyAllocator {
     for (const auto& [base, segment] : segments) {
       t.reserved += segment.size;
       for (const auto& [at, block] : segment.blocks) {
-        if (block.used) {
-          t.allocated += block.size;
+        if (block.used) t.allocated += block.size;
+        if (block.used || block.pending) {
+          t.active += block.size;
           t.requested += block.requested;
         }
-        if (block.used || block.pending) t.active += block.size;
       }
     }
     totals.push_back(t);

@@ -227,7 +227,6 @@ void CachingAllocator::release(uint32_t id) {
   if (index == 0 || blocks_[index].state != State::kAllocated) return;
   blocks_[index].state = State::kPending;
   totals_.allocated -= blocks_[index].size;
-  totals_.requested -= blocks_[index].requested;
   pending_.push_back(id);
   ++pending_live_;
 }
@@ -247,7 +246,6 @@ void CachingAllocator::complete(uint32_t id) {
   if (index == 0) return;
   if (blocks_[index].state == State::kAllocated) {
     totals_.allocated -= blocks_[index].size;
-    totals_.requested -= blocks_[index].requested;
   } else if (--pending_live_ == 0) {
     pending_.clear();
     pending_done_ = 0;
@@ -258,6 +256,7 @@ void CachingAllocator::complete(uint32_t id) {
 void CachingAllocator::free_block(uint32_t index) {
   Block& b = blocks_[index];
   totals_.active -= b.size;
+  totals_.requested -= b.requested;
   block_of_[b.id] = 0;
   b.requested = 0;
   b.state = State::kFree;

@@ -49,11 +49,11 @@ void check_invariants(const CachingAllocator& allocator) {
     ASSERT_GT(b.size, 0U);
     ASSERT_TRUE(by_address.emplace(b.address, b).second);
     if (b.state != State::kUnmapped) sums.reserved += b.size;
-    if (b.state == State::kAllocated) {
-      sums.allocated += b.size;
+    if (b.state == State::kAllocated) sums.allocated += b.size;
+    if (b.state == State::kAllocated || b.state == State::kPending) {
+      sums.active += b.size;
       sums.requested += b.requested;
     }
-    if (b.state == State::kAllocated || b.state == State::kPending) sums.active += b.size;
   });
   for (auto it = by_address.begin(); it != by_address.end(); ++it) {
     const auto next = std::next(it);

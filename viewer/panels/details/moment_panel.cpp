@@ -40,10 +40,12 @@ std::vector<MomentPanel::Entry> MomentPanel::allocator_entries(const Lane& lane,
                                                                const Moment& moment) const {
   const MemoryTotals& t = moment.state.totals;
   const auto less = [](uint64_t a, uint64_t b) { return static_cast<int64_t>(a > b ? a - b : 0); };
+  // Requested falls only when a free completes; pending frees are counted separately.
+  const uint64_t asked = std::min(t.requested, t.allocated);
   std::vector<Entry> entries = {
-      {"requested", "What the program requested for its tensors.", static_cast<int64_t>(t.requested),
+      {"requested", "What the program requested for its tensors.", static_cast<int64_t>(asked),
        theme().allocated, false},
-      {"rounding", "Lost to rounding requests up to block sizes.", less(t.allocated, t.requested),
+      {"rounding", "Lost to rounding requests up to block sizes.", less(t.allocated, asked),
        shade(theme().allocated, theme().dark ? -0.45 : 0.5), false},
       {"pending free", "Freed by the program, but another stream may still be using it.",
        static_cast<int64_t>(t.pending()), theme().pending, true},
