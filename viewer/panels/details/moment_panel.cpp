@@ -41,8 +41,8 @@ std::vector<MomentPanel::Entry> MomentPanel::allocator_entries(const Lane& lane,
   const MemoryTotals& t = moment.state.totals;
   const auto less = [](uint64_t a, uint64_t b) { return static_cast<int64_t>(a > b ? a - b : 0); };
   std::vector<Entry> entries = {
-      {"requested", "What the program requested for its tensors.", static_cast<int64_t>(t.requested),
-       theme().allocated, false},
+      {"requested", "What the program requested for its tensors.",
+       static_cast<int64_t>(t.requested), theme().allocated, false},
       {"rounding", "Lost to rounding requests up to block sizes.", less(t.allocated, t.requested),
        shade(theme().allocated, theme().dark ? -0.45 : 0.5), false},
       {"pending free", "Freed by the program, but another stream may still be using it.",
