@@ -127,8 +127,8 @@ int run(const Options& options) {
   const bool alone = !max_peak && options.baseline.empty() && !options.allow_oom;
   for (const Finding& f : failing_findings(*report, options.fail_on, alone)) {
     const std::string where = place_text(*report, f);
-    good = say(false, fmt::format("{}{}{}: {}", f.id, where.empty() ? "" : " on ", where,
-                                  f.summary)) &&
+    good = say(false,
+               fmt::format("{}{}{}: {}", f.id, where.empty() ? "" : " on ", where, f.summary)) &&
            good;
   }
   const bool only_findings = !max_peak && options.baseline.empty();

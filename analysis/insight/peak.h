@@ -1,6 +1,6 @@
 // What is allocated at one instant: by stack (as a list and as a tree), category, size and age, and
-// the allocation that reached this level. Shares add up to MemoryTotals::allocated: pending frees are
-// left out.
+// the allocation that reached this level. Shares add up to MemoryTotals::allocated: pending frees
+// are left out.
 #pragma once
 
 #include <cstdint>

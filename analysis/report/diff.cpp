@@ -41,7 +41,8 @@ using Pairs = std::map<std::string, std::pair<uint64_t, uint64_t>>;
 
 std::vector<DiffLine> named_lines(const Pairs& pairs) {
   std::vector<DiffLine> lines;
-  for (const auto& [name, bytes] : pairs) lines.push_back({name, {}, {}, bytes.first, bytes.second});
+  for (const auto& [name, bytes] : pairs)
+    lines.push_back({name, {}, {}, bytes.first, bytes.second});
   by_change(lines);
   return lines;
 }
@@ -74,7 +75,8 @@ std::vector<DiffLine> stacks_of(const DeviceReport& a, const DeviceReport& b) {
   std::vector<DiffLine> lines;
   for (PairedStack& p : pairs.pair()) {
     if (p.before_bytes == p.after_bytes) continue;
-    lines.push_back({"", std::move(p.frames), std::move(p.before_frames), p.before_bytes, p.after_bytes});
+    lines.push_back(
+        {"", std::move(p.frames), std::move(p.before_frames), p.before_bytes, p.after_bytes});
   }
   by_change(lines);
   return lines;

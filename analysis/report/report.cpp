@@ -21,8 +21,12 @@ constexpr size_t kMaxOoms = 16;
 OomReport oom_of(const AllocationHistory& model, const FailedAllocation& failure,
                  const Dictionary& names) {
   const MemoryState state = state_after(model, failure.event);
-  return {failure, state.totals.allocated, state.totals.pending(), state.totals.reserved,
-          usable_holes(model, state, failure).largest_bytes, names.stack_text(failure.stack)};
+  return {failure,
+          state.totals.allocated,
+          state.totals.pending(),
+          state.totals.reserved,
+          usable_holes(model, state, failure).largest_bytes,
+          names.stack_text(failure.stack)};
 }
 
 OomReport oom_of(const FailedAllocation& failure, const ProcessModel& process) {
@@ -133,17 +137,17 @@ void add_phases(DeviceReport& d, const DeviceEvidence& evidence) {
 
 // Without the bridge, or before it was attached, the recorder saw blocks but not requested sizes.
 // The peak of known requests is the true peak only if all blocks together were smaller while one of
-// unknown size lived.
+// unknown size was allocated.
 bool knows_requests(const AllocationHistory& model) {
   constexpr uint32_t kMostLookedAt = 16384;
   uint32_t unknown_until = 0;
   for (const Allocation& a : model.allocations) {
-    if (a.requested_bytes == 0 && !a.seeded) unknown_until = std::max(unknown_until, a.death);
+    if (a.requested_bytes == 0 && !a.seeded) unknown_until = std::max(unknown_until, a.release);
   }
   if (unknown_until == 0) return true;
   if (unknown_until > std::min(kMostLookedAt, model.event_count() - 1)) return false;
   for (uint32_t event = 0; event <= unknown_until; ++event) {
-    if (model.totals_after(event).active > model.requested_peak.bytes) return false;
+    if (model.totals_after(event).allocated > model.requested_peak.bytes) return false;
   }
   return true;
 }

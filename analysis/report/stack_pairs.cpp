@@ -45,15 +45,10 @@ uint64_t distance(const Lines& a, const Lines& b) {
 // The stacks with the same functions and files, by their lines.
 using Group = std::map<Lines, Sums>;
 
-// Moves the sums of stacks that only one run has to the nearest one that only the other has.
-void join_nearest(Group& group) {
+// Moves the sums of stacks that only one run has (`gone`) to the nearest that only the other has.
+void join_nearest(Group& group, std::vector<Group::iterator>& gone,
+                  const std::vector<Group::iterator>& fresh) {
   constexpr size_t kMostCompared = size_t{1} << 16;  // pairs: beyond that in order of their lines
-  std::vector<Group::iterator> gone;
-  std::vector<Group::iterator> fresh;
-  for (auto it = group.begin(); it != group.end(); ++it) {
-    if (!it->second.in_after) gone.push_back(it);
-    if (!it->second.in_before) fresh.push_back(it);
-  }
   if (gone.empty() || fresh.empty()) return;
   std::vector<std::pair<size_t, size_t>> order;  // indices of gone and fresh, nearest first
   // As many on each side: an edit moved all of them.
@@ -82,6 +77,22 @@ void join_nearest(Group& group) {
   }
 }
 
+// An edit keeps the order of lines: a line that moved did not pass one that both runs have.
+void join_moved(Group& group) {
+  std::vector<Group::iterator> gone;
+  std::vector<Group::iterator> fresh;
+  for (auto it = group.begin(); it != group.end(); ++it) {
+    if (it->second.in_before && it->second.in_after) {
+      join_nearest(group, gone, fresh);
+      gone.clear();
+      fresh.clear();
+    } else {
+      (it->second.in_before ? gone : fresh).push_back(it);
+    }
+  }
+  join_nearest(group, gone, fresh);
+}
+
 }  // namespace
 
 std::vector<PairedStack> StackPairs::pair() const {
@@ -101,7 +112,7 @@ std::vector<PairedStack> StackPairs::pair() const {
   }
   std::vector<PairedStack> pairs;
   for (auto& [key, group] : groups) {
-    join_nearest(group);
+    join_moved(group);
     for (const auto& [lines, sums] : group) {
       PairedStack pair{*sums.frames, {}, sums.before, sums.after};
       if (sums.before_frames != nullptr) pair.before_frames = *sums.before_frames;

@@ -1,6 +1,6 @@
 // Stacks of two runs paired: those that both runs have; the others by function and file of every
-// frame and, where several stacks have the same, by the nearest lines. So an edit that moves a line
-// changes nothing else.
+// frame and, where several stacks have the same, by the nearest lines, without passing a line that
+// both have. So an edit that moves lines changes nothing else.
 #pragma once
 
 #include <cstdint>

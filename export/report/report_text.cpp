@@ -130,7 +130,7 @@ class TextReport {
     }
     if (!notes.empty()) line();
     for (const auto& [finding, ranks] : notes) {
-      const std::string_view lead = finding->rank < 0                       ? ""
+      const std::string_view lead = finding->rank < 0                      ? ""
                                     : ranks.find(',') == std::string::npos ? "rank "
                                                                            : "ranks ";
       const std::string who = ranks.empty() ? "" : fmt::format(" ({}{})", lead, ranks);
@@ -165,9 +165,8 @@ class TextReport {
   // Only worth saying if another tool was there, too.
   void sharing() {
     const bool shared =
-        std::any_of(report_.ranks.begin(), report_.ranks.end(), [](const RankReport& rank) {
-          return rank.cupti.starts_with("shared");
-        });
+        std::any_of(report_.ranks.begin(), report_.ranks.end(),
+                    [](const RankReport& rank) { return rank.cupti.starts_with("shared"); });
     if (shared) line(dim("CUPTI was shared with other tools"));
   }
 

@@ -55,12 +55,12 @@ std::string oom_text(const OomReport& oom) {
     return fmt::format("the driver could not allocate it; this process held {} of the card",
                        size_text(oom.reserved_bytes));
   }
-  std::string text =
-      fmt::format("allocated {},{} reserved {}, largest hole {}, free on the card {}",
-                  size_text(oom.allocated_bytes),
-                  oom.pending_bytes == 0 ? "" : " pending free " + size_text(oom.pending_bytes) + ",",
-                  size_text(oom.reserved_bytes),
-                  size_text(oom.largest_hole_bytes), size_text(oom.device_free_bytes));
+  std::string text = fmt::format(
+      "allocated {},{} reserved {}, largest hole {}, free on the card {}",
+      size_text(oom.allocated_bytes),
+      oom.pending_bytes == 0 ? "" : " pending free " + size_text(oom.pending_bytes) + ",",
+      size_text(oom.reserved_bytes), size_text(oom.largest_hole_bytes),
+      size_text(oom.device_free_bytes));
   if (oom.refusals != 0) {
     text += fmt::format("; the driver had refused {}", counted(oom.refusals, "request"));
   }

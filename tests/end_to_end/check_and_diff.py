@@ -204,6 +204,11 @@ check_equal(sorted((s["frames"][0], s["before_bytes"] // MiB, s["after_bytes"] /
                    for s in device["by_stack"]),
             [("main vary.py:21", 40, 0), ("main vary.py:27", 0, 44)], "no line becomes another")
 check("(was" not in status(0, "diff", before, after).stdout, "and none has moved")
+# Nor does a line move past one that both runs have.
+device = json.loads(status(0, "diff", timeline("past", (21, 40), (25, 2)),
+                           timeline("passed", (25, 2), (29, 40)), "--json").stdout)["devices"][0]
+check_equal(sorted(s["frames"][0] for s in device["by_stack"]),
+            ["main vary.py:21", "main vary.py:29"], "lines keep their order")
 
 # Rows that would read the same have their innermost lines, or are one.
 text = status(0, "diff", timeline("one", (21, 2, 5), (22, 2)),

@@ -71,7 +71,8 @@ Recorded recorded(const ProcessModel& p, int64_t device, int64_t time_ns, const 
 Recorded recorded_at(const ProcessModel& p, int64_t device, int64_t time_ns) {
   const AllocationHistory* h = p.framework_on(device);
   return recorded(p, device, time_ns, [&](uint32_t first, uint32_t last) {
-    return first < h->event_count() && h->time_ns[first] <= time_ns && (last >= h->event_count() || h->time_ns[last] > time_ns);
+    return first < h->event_count() && h->time_ns[first] <= time_ns &&
+           (last >= h->event_count() || h->time_ns[last] > time_ns);
   });
 }
 
@@ -88,8 +89,7 @@ class RecordedLedgers : public ::testing::Test {
     if (torch_is_known) {
       EXPECT_EQ(lines["torch.allocated"], r.allocated);
       EXPECT_EQ(lines["torch.pending"], r.pending);
-      EXPECT_EQ(lines["torch.cached"],
-                std::max<int64_t>(0, r.reserved - r.allocated - r.pending));
+      EXPECT_EQ(lines["torch.cached"], std::max<int64_t>(0, r.reserved - r.allocated - r.pending));
       EXPECT_EQ(lines["torch.other"], std::max<int64_t>(0, r.torch_by_driver - r.reserved));
     } else {
       EXPECT_EQ(lines["torch"], r.torch_by_driver);

@@ -344,7 +344,7 @@ TEST(Peak, SharesOfEverySortAddUp) {
   const Trace trace([](Story& s, uint32_t) {
     Training t(s, {});
     for (int i = 0; i < 12; ++i) {
-      if (i == 6) s.begin_free(s.alloc(40 * kMiB, s.user(1)));  // pending from here on
+      if (i == 0) s.begin_free(s.alloc(40 * kMiB, s.user(1)));  // pending from here on
       t.step();
     }
   });
