@@ -11,6 +11,7 @@
 #include "cli/loss_warnings.h"
 #include "cli/terminal.h"
 #include "cli/unit_options.h"
+#include "export/report/report_wording.h"
 
 namespace tidemark::cli {
 
@@ -165,7 +166,8 @@ int run(const Options& options) {
   const bool only_findings = !max_peak && options.baseline.empty();
   for (const Finding& f :
        failing_findings(*report, options.fail_on, only_findings && !options.allow_oom)) {
-    verdict.add(false, f.id + ": " + f.summary);
+    const std::string where = place_text(*report, f);
+    verdict.add(false, fmt::format("{}{}{}: {}", f.id, where.empty() ? "" : " on ", where, f.summary));
   }
   if (verdict.good()) {
     if (Status complete = check_complete(*report, options); !complete) {

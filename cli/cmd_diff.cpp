@@ -29,6 +29,7 @@ Result<Report> full_report(const std::string& path, std::optional<int64_t> rank)
   ReportOptions wanted;
   wanted.rank = rank;
   wanted.stacks = SIZE_MAX;
+  wanted.absent_stacks = true;  // a line that both runs have is not paired with another one
   return make_report(trace->model, wanted);
 }
 

@@ -27,6 +27,7 @@ struct Options {
   std::string output;
   std::string time;
   std::vector<int64_t> ranks;
+  std::vector<uint32_t> processes;
   std::string max_size;
   bool events = false;
 };
@@ -109,6 +110,7 @@ int run(const Options& options) {
                                   static_cast<double>(model.end_ns - model.start_ns) * 1e-9)});
   }
   wanted.ranks = options.ranks;
+  wanted.processes = options.processes;
   wanted.max_bytes = *limit;
   wanted.events = options.events;
   const Result<ExportSummary> summary =
@@ -135,6 +137,11 @@ void add_export(CLI::App& app, int& code) {
   command->add_option("--time", options->time,
                       "only this time range, relative to the start (1.5s..3s, 20ms..)");
   command->add_option("--ranks", options->ranks, "only these ranks (0,3)")->delimiter(',');
+  command
+      ->add_option("--processes", options->processes,
+                   "only these processes, for those without a rank: numbers from 1, in the order "
+                   "of tidemark info")
+      ->delimiter(',');
   command->add_option("--max-size", options->max_size,
                       "perfetto: thin the curves to stay below this size (default 1GiB); other "
                       "formats: fail if larger");

@@ -58,11 +58,38 @@ Result<std::vector<ExportProcess>> chosen_processes(const ExportInput& input,
       return Error{fmt::format("{}: no rank {} in this trace", input.model.path, rank)};
     }
   }
+  for (const uint32_t number : options.processes) {
+    if (number == 0 || number > all.size()) {
+      return Error{fmt::format("{}: no process {} in this trace; {}", input.model.path, number,
+                               ways_to_choose(all))};
+    }
+  }
+  const auto left_out = [](const auto& chosen, auto value) {
+    return !chosen.empty() && std::find(chosen.begin(), chosen.end(), value) == chosen.end();
+  };
   std::erase_if(all, [&](const ExportProcess& p) {
-    return !options.ranks.empty() && std::find(options.ranks.begin(), options.ranks.end(),
-                                               p.model->info.rank) == options.ranks.end();
+    return left_out(options.ranks, p.model->info.rank) || left_out(options.processes, p.number);
   });
+  if (all.empty() && !options.processes.empty()) {
+    return Error{input.model.path + ": none of the processes of --processes has a rank of --ranks"};
+  }
   return all;
+}
+
+std::string ways_to_choose(std::span<const ExportProcess> processes) {
+  constexpr size_t kListed = 6;
+  std::set<int64_t> ranks;
+  for (const ExportProcess& p : processes) ranks.insert(p.model->info.rank);
+  if (ranks.size() == processes.size() && !ranks.contains(-1)) return "choose one with --ranks";
+  std::string text = "choose one with --processes:";
+  for (size_t i = 0; i < std::min(kListed, processes.size()); ++i) {
+    const ExportProcess& p = processes[i];
+    const std::string& path = p.reader->path();
+    const std::string who = p.model->info.pid != 0 ? p.label() : path.substr(path.rfind('/') + 1);
+    text += fmt::format("{} {} ({})", i == 0 ? "" : ",", p.number, utf8_text(who));
+  }
+  if (processes.size() > kListed) text += fmt::format(", ... {}", processes.back().number);
+  return text;
 }
 
 Result<const Report*> report_of(const ExportInput& input, std::optional<Report>& made) {

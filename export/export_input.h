@@ -18,7 +18,8 @@ namespace tidemark {
 
 struct ExportOptions {
   TimeRange time;
-  std::vector<int64_t> ranks;  // empty: all
+  std::vector<int64_t> ranks;       // empty: all
+  std::vector<uint32_t> processes;  // by number, from 1; empty: all
   uint64_t max_bytes = UINT64_MAX;
   bool events = false;  // sqlite, csv: also every event, with the totals after it
 };
@@ -53,9 +54,12 @@ struct ExportProcess {
   std::string label() const;
 };
 
-// The processes that the user chose; an error when a rank is not in the trace.
+// The processes that the user chose; an error when a rank or process is not in the trace.
 Result<std::vector<ExportProcess>> chosen_processes(const ExportInput& input,
                                                     const ExportOptions& options);
+
+// How to choose one of several processes: by rank or, where that is not enough, by number.
+std::string ways_to_choose(std::span<const ExportProcess> processes);
 
 // The report on a device; null if there is none.
 const DeviceReport* device_report(const Report& report, const ExportProcess& process,

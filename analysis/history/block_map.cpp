@@ -172,7 +172,7 @@ uint32_t BlockMap::complete_free(uint64_t address) {
   const uint32_t index = by_address_.find(address);
   if (index == 0 || blocks_[index].use == BlockUse::kFree) return 0;
   Block& b = blocks_[index];
-  if (b.use == BlockUse::kAllocated) totals_.allocated -= b.size;
+  if (b.use == BlockUse::kAllocated) request_free(address);
   totals_.active -= b.size;
   totals_.requested -= b.requested;
   b.use = BlockUse::kFree;

@@ -8,6 +8,7 @@
 // counted in anomalies() and applied as far as possible.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "analysis/columns/address_table.h"
@@ -21,7 +22,7 @@ enum class BlockUse : uint8_t { kFree, kAllocated, kPendingFree, kGone };
 struct Block {
   uint64_t address = 0;
   uint64_t size = 0;
-  uint64_t requested = 0;
+  uint64_t requested = 0;  // falls when a free completes, so it can exceed what is allocated
   uint32_t previous = 0;  // 0: first of its segment
   uint32_t next = 0;      // 0: last of its segment
   uint32_t owner = 0;     // the caller's value for an allocated block
@@ -34,9 +35,12 @@ struct Block {
 // reserved_bytes.
 struct MemoryTotals {
   uint64_t allocated = 0;
-  uint64_t requested = 0;  // falls when a free completes, as in torch
-  uint64_t active = 0;     // allocated, or freed but still in use by another stream
+  uint64_t requested = 0;  // falls when a free completes, so it can exceed what is allocated
+  uint64_t active = 0;  // allocated or pending
   uint64_t reserved = 0;
+
+  // Freed by the program, but another stream may still use it: not allocated, and not free either.
+  uint64_t pending() const { return active - std::min(active, allocated); }
 
   friend bool operator==(const MemoryTotals&, const MemoryTotals&) = default;
 };

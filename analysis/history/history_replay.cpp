@@ -18,7 +18,11 @@ void HistoryReplay::seed(const SeedState& state, int64_t time_ns) {
         {s.address, s.size_bytes, s.stream, time_ns, s.stack, s.pool, s.expandable, true, s.small},
         true);
   }
-  for (const SeedBlock& b : state.blocks(rules_)) {
+  std::vector<SeedBlock> blocks = state.blocks(rules_);
+  // Pending ones first: none of them adds to what is allocated.
+  std::stable_partition(blocks.begin(), blocks.end(),
+                        [](const SeedBlock& b) { return b.pending_free; });
+  for (const SeedBlock& b : blocks) {
     FrameworkEvent event{};
     event.time_ns = time_ns;
     event.address = b.address;
@@ -29,9 +33,16 @@ void HistoryReplay::seed(const SeedState& state, int64_t time_ns) {
     model_.seeded_bytes += b.size_bytes;
     if (b.pending_free) release(b.address, time_ns);
   }
-  // All of it existed at once: the peak is after the last seeded block, not when only the segments
-  // were added.
-  if (model_.event_count() != 0) model_.reserved_peak.event = model_.event_count() - 1;
+  if (model_.event_count() == 0) return;
+  // All of it existed at once, with some blocks already freed: the peaks are after the last seeded
+  // block.
+  const auto all = [&](uint64_t bytes) {
+    return bytes == 0 ? Peak{} : Peak{bytes, time_ns, model_.event_count() - 1};
+  };
+  model_.allocated_peak = all(last_.allocated);
+  model_.requested_peak = all(last_.requested);
+  model_.active_peak = all(last_.active);
+  model_.reserved_peak = all(last_.reserved);
 }
 
 void HistoryReplay::apply(const FrameworkEvent& event) {

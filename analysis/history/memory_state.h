@@ -22,9 +22,13 @@ struct MemoryState {
   int64_t time_ns = 0;
   MemoryTotals totals;
   std::vector<SegmentRange> segments;  // by address
-  std::vector<uint32_t> live;          // allocations, by address
+  std::vector<uint32_t> live;          // allocations, by address, pending ones included
   std::vector<Hole> holes;             // by address
 
+  // Of `live`: freed by the program, but not yet reusable. Not part of totals.allocated.
+  bool is_pending(const AllocationHistory& model, uint32_t allocation) const {
+    return model.allocations.release(allocation) <= event;
+  }
   uint64_t free_bytes() const { return totals.reserved - std::min(totals.active, totals.reserved); }
   uint64_t largest_hole_bytes() const;
 };

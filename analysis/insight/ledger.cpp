@@ -147,11 +147,16 @@ std::vector<LedgerLine> LedgerSource::recorded_lines(int64_t time_ns,
     const uint64_t reserved = process_.torch_pools.empty()
                                   ? totals->reserved
                                   : sampled_at(pool_reserved_, driver_.card(), time_ns);
-    const uint64_t cached = reserved - std::min(reserved, totals->allocated);
+    const uint64_t not_allocated = reserved - std::min(reserved, totals->allocated);
+    const uint64_t pending = std::min(totals->pending(), not_allocated);
+    const uint64_t cached = not_allocated - pending;
     const uint64_t asleep = residence_.asleep().at(time_ns);
     const uint64_t asleep_in_use = std::min(residence_.asleep_in_use(time_ns), totals->allocated);
-    const uint64_t asleep_cached = std::min(asleep - std::min(asleep, asleep_in_use), cached);
+    const uint64_t asleep_rest = asleep - std::min(asleep, asleep_in_use);
+    const uint64_t asleep_cached = std::min(asleep_rest, cached);
+    const uint64_t asleep_pending = std::min(asleep_rest - asleep_cached, pending);
     lines.push_back({"torch.allocated", static_cast<int64_t>(totals->allocated - asleep_in_use)});
+    add(lines, "torch.pending", static_cast<int64_t>(pending - asleep_pending));
     lines.push_back({"torch.cached", static_cast<int64_t>(cached - asleep_cached)});
     // Segments are the lines above; other memory of torch has its own.
     const uint64_t torch = torch_driver_bytes(driver) + inside_of_others(time_ns);

@@ -11,8 +11,11 @@
 // always shown.
 //
 // Memory that PyTorch counts but that has been unmapped behind its back (analysis/insight/
-// residence.h) is not on the card: "torch.allocated" and "torch.cached" are without it, and it is
-// given beside the lines as "torch.not_resident".
+// residence.h) is not on the card: PyTorch's lines are without it, and it is given beside them as
+// "torch.not_resident".
+//
+// "torch.pending" is what the program freed while another stream may still use it; "torch.cached"
+// is the rest of PyTorch's segments.
 //
 // A recording that began late did not see earlier allocations: the part of the first reading that
 // is not accounted for, contexts included, is "pre_attach". It can only shrink: when a later

@@ -29,9 +29,15 @@ uint32_t step_of(const Steps& steps, uint32_t event) {
 }  // namespace
 
 std::vector<StackShare> shares_by_stack(const AllocationHistory& model, const MemoryState& state,
-                                        const Dictionary& names, size_t limit) {
+                                        const Dictionary& names, size_t limit, bool absent) {
   std::unordered_map<uint64_t, Sum> sums;
+  if (absent) {
+    for (const AllocationKind& kind : model.allocations.kinds()) {
+      if (kind.stack != 0) sums.try_emplace(kind.stack);
+    }
+  }
   for (const uint32_t i : state.live) {
+    if (state.is_pending(model, i)) continue;
     const Allocation& a = model.allocations[i];
     const bool unknown_origin = a.seeded && a.stack == 0;
     sums[(uint64_t{unknown_origin} << 32) | a.stack].add(a.block_bytes);
@@ -54,6 +60,7 @@ std::vector<CategoryShare> shares_by_category(const AllocationHistory& model,
                                               const Categories& categories) {
   std::array<CategoryShare, 256> sums{};
   for (const uint32_t i : state.live) {
+    if (state.is_pending(model, i)) continue;
     CategoryShare& sum = sums[static_cast<uint8_t>(categories.of[i])];
     sum.category = categories.of[i];
     sum.bytes += model.allocations[i].block_bytes;
@@ -79,6 +86,7 @@ std::vector<SizeShare> shares_by_size(const AllocationHistory& model, const Memo
                                              uint64_t{100} << 20, uint64_t{1} << 30};
   std::array<Sum, kFrom.size()> sums{};
   for (const uint32_t i : state.live) {
+    if (state.is_pending(model, i)) continue;
     const uint64_t bytes = model.allocations[i].block_bytes;
     const auto behind = std::upper_bound(kFrom.begin(), kFrom.end(), bytes);
     sums[static_cast<size_t>(behind - kFrom.begin()) - 1].add(bytes);
@@ -98,6 +106,7 @@ std::vector<AgeShare> shares_by_age(const AllocationHistory& model, const Memory
   const uint32_t now = step_of(steps, state.event);
   std::array<Sum, kNames.size()> sums{};
   for (const uint32_t i : state.live) {
+    if (state.is_pending(model, i)) continue;
     const Allocation& a = model.allocations[i];
     const uint32_t then = step_of(steps, a.birth);
     const uint32_t age = now - std::min(now, then);
@@ -117,6 +126,7 @@ std::vector<TreeNode> stack_tree(const AllocationHistory& model, const MemorySta
   std::unordered_map<uint32_t, Sum> by_stack;
   uint64_t whole = 0;
   for (const uint32_t i : state.live) {
+    if (state.is_pending(model, i)) continue;
     by_stack[model.allocations[i].stack].add(model.allocations[i].block_bytes);
     whole += model.allocations[i].block_bytes;
   }

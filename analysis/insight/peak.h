@@ -1,5 +1,6 @@
-// What is alive at one instant: by stack (as a list and as a tree), category, size and age, and the
-// allocation that reached this level.
+// What is allocated at one instant: by stack (as a list and as a tree), category, size and age, and
+// the allocation that reached this level. Shares add up to MemoryTotals::allocated: pending frees
+// are left out.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +50,9 @@ struct TreeNode {
   uint64_t count = 0;
 };
 
+// With `absent`, also the stacks of the history that have nothing allocated at this instant.
 std::vector<StackShare> shares_by_stack(const AllocationHistory& model, const MemoryState& state,
-                                        const Dictionary& names, size_t limit);
+                                        const Dictionary& names, size_t limit, bool absent = false);
 std::vector<CategoryShare> shares_by_category(const AllocationHistory& model,
                                               const MemoryState& state,
                                               const Categories& categories);

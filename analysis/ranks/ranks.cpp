@@ -83,13 +83,14 @@ struct StackBytes {
   uint64_t bytes = 0;
 };
 
-// What is alive at the rank's peak, by stack.
+// What is allocated at the rank's peak, by stack.
 std::map<StackKey, StackBytes> bytes_by_stack(const Candidate& c) {
   std::map<uint32_t, uint64_t> by_id;
   if (c.framework != nullptr) {
     const AllocationColumns& all = c.framework->allocations;
-    for (const uint32_t i : state_after(*c.framework, c.framework->allocated_peak.event).live) {
-      by_id[all.stack(i)] += all.block_bytes(i);
+    const MemoryState peak = state_after(*c.framework, c.framework->allocated_peak.event);
+    for (const uint32_t i : peak.live) {
+      if (!peak.is_pending(*c.framework, i)) by_id[all.stack(i)] += all.block_bytes(i);
     }
   } else {
     for (const DriverAllocation& a : c.process->driver.allocations) {

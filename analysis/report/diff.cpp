@@ -42,7 +42,8 @@ using Pairs = std::map<std::string, std::pair<uint64_t, uint64_t>>;
 
 std::vector<DiffLine> named_lines(const Pairs& pairs) {
   std::vector<DiffLine> lines;
-  for (const auto& [name, bytes] : pairs) lines.push_back({name, {}, bytes.first, bytes.second});
+  for (const auto& [name, bytes] : pairs)
+    lines.push_back({name, {}, {}, bytes.first, bytes.second});
   by_change(lines);
   return lines;
 }
@@ -75,7 +76,8 @@ std::vector<DiffLine> stacks_of(const DeviceReport& a, const DeviceReport& b) {
   std::vector<DiffLine> lines;
   for (PairedStack& p : pairs.pair()) {
     if (p.before_bytes == p.after_bytes) continue;
-    lines.push_back({"", std::move(p.frames), p.before_bytes, p.after_bytes});
+    lines.push_back(
+        {"", std::move(p.frames), std::move(p.before_frames), p.before_bytes, p.after_bytes});
   }
   by_change(lines);
   return lines;
@@ -149,11 +151,11 @@ Result<Diff> compare(const Report& before, const Report& after) {
     d.after_device = y.device;
     const char* const peak = x.state_only && y.state_only ? "" : " peak";  // neither has any
     const auto named = [&](const char* what) { return std::string(what) + peak; };
-    d.peaks = {{named("allocated"), {}, x.allocated_peak.bytes, y.allocated_peak.bytes},
-               {named("requested"), {}, x.requested_peak.bytes, y.requested_peak.bytes},
-               {named("reserved"), {}, x.reserved_peak.bytes, y.reserved_peak.bytes},
-               {"driver peak", {}, x.driver_peak.bytes, y.driver_peak.bytes},
-               {"card used peak", {}, x.device_used_peak.bytes, y.device_used_peak.bytes}};
+    d.peaks = {{named("allocated"), {}, {}, x.allocated_peak.bytes, y.allocated_peak.bytes},
+               {named("requested"), {}, {}, x.requested_peak.bytes, y.requested_peak.bytes},
+               {named("reserved"), {}, {}, x.reserved_peak.bytes, y.reserved_peak.bytes},
+               {"driver peak", {}, {}, x.driver_peak.bytes, y.driver_peak.bytes},
+               {"card used peak", {}, {}, x.device_used_peak.bytes, y.device_used_peak.bytes}};
     std::erase_if(d.peaks,
                   [](const DiffLine& l) { return l.before_bytes == 0 && l.after_bytes == 0; });
     d.categories = categories_of(x, y);

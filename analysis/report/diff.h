@@ -10,8 +10,9 @@
 namespace tidemark {
 
 struct DiffLine {
-  std::string name;                 // of a peak, category or owner
-  std::vector<std::string> frames;  // of a stack, innermost first
+  std::string name;                        // of a peak, category or owner
+  std::vector<std::string> frames;         // of a stack, innermost first
+  std::vector<std::string> before_frames;  // if its lines were others; else empty
   uint64_t before_bytes = 0;
   uint64_t after_bytes = 0;
 

@@ -21,13 +21,17 @@ constexpr size_t kMaxOoms = 16;
 OomReport oom_of(const AllocationHistory& model, const FailedAllocation& failure,
                  const Dictionary& names) {
   const MemoryState state = state_after(model, failure.event);
-  return {failure, state.totals.allocated, state.totals.reserved,
-          usable_holes(model, state, failure).largest_bytes, names.stack_text(failure.stack)};
+  return {failure,
+          state.totals.allocated,
+          state.totals.pending(),
+          state.totals.reserved,
+          usable_holes(model, state, failure).largest_bytes,
+          names.stack_text(failure.stack)};
 }
 
 OomReport oom_of(const FailedAllocation& failure, const ProcessModel& process) {
   const DriverState state = driver_state_at(process.driver, failure.device, failure.time_ns);
-  OomReport oom{failure, 0, state.card_bytes, 0, process.names.stack_text(failure.stack)};
+  OomReport oom{failure, 0, 0, state.card_bytes, 0, process.names.stack_text(failure.stack)};
   for (const OutOfMemory& row : process.ooms) {
     if (row.time_ns == failure.time_ns && row.device == failure.device) {
       oom.device_free_bytes = row.device_free_bytes;
@@ -145,7 +149,7 @@ void add_instant(DeviceReport& d, const DeviceEvidence& evidence, const ReportOp
     d.at_totals.allocated = model.allocated_peak.bytes;
   }
   d.categories = shares_by_category(model, state, evidence.categories);
-  d.stacks = shares_by_stack(model, state, names, options.stacks);
+  d.stacks = shares_by_stack(model, state, names, options.stacks, options.absent_stacks);
   d.sizes = shares_by_size(model, state);
   d.ages = shares_by_age(model, state, evidence.steps);
   d.tree = stack_tree(model, state, names, options.tree_share);
@@ -212,19 +216,21 @@ void add_ooms(DeviceReport& d, const DeviceEvidence& evidence) {
 
 // The largest groups of driver allocations, by stack.
 std::vector<StackShare> driver_shares(const ProcessModel& process, int64_t device, int64_t time_ns,
-                                      size_t limit) {
+                                      const ReportOptions& options) {
   std::map<uint32_t, StackShare> sums;
   for (const DriverAllocation& a : process.driver.allocations) {
-    if (a.device != device || !a.on_card() || a.birth_ns > time_ns || a.death_ns <= time_ns) {
-      continue;
-    }
-    sums[a.stack].bytes += a.size_bytes;
-    ++sums[a.stack].count;
+    if (a.device != device || !a.on_card()) continue;
+    const bool there = a.birth_ns <= time_ns && a.death_ns > time_ns;
+    if (!there && !options.absent_stacks) continue;
+    StackShare& sum = sums[a.stack];
+    if (!there) continue;
+    sum.bytes += a.size_bytes;
+    ++sum.count;
   }
   std::vector<std::pair<uint32_t, StackShare>> order(sums.begin(), sums.end());
   std::stable_sort(order.begin(), order.end(),
                    [](const auto& a, const auto& b) { return a.second.bytes > b.second.bytes; });
-  if (order.size() > limit) order.resize(limit);
+  if (order.size() > options.stacks) order.resize(options.stacks);
   std::vector<StackShare> shares;
   for (auto& [stack, share] : order) {
     share.frames = process.names.stack_text(stack);
@@ -255,7 +261,7 @@ void add_driver(DeviceReport& d, const ProcessModel& process, const ReportOption
   if (options.curve_points != 0) {
     d.curve = thinned_curve(history_of_driver(process.driver, d.device), options.curve_points);
   }
-  d.stacks = driver_shares(process, d.device, d.at_ns, options.stacks);
+  d.stacks = driver_shares(process, d.device, d.at_ns, options);
 }
 
 // Everything that the diagnosis rules and the report need about one device.

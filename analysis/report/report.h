@@ -32,6 +32,7 @@ struct KindShare {
 // A failed request, and the memory of its device at that time.
 struct OomReport : FailedAllocation {
   uint64_t allocated_bytes = 0;
+  uint64_t pending_bytes = 0;  // freed, but another stream may still use it
   uint64_t reserved_bytes = 0;
   uint64_t largest_hole_bytes = 0;  // of those that the request could have used
   std::vector<std::string> frames;
@@ -163,7 +164,8 @@ struct Instant {
 struct ReportOptions {
   Instant at;
   std::optional<int64_t> rank;
-  size_t stacks = 20;  // number of the largest to list
+  size_t stacks = 20;          // number of the largest to list
+  bool absent_stacks = false;  // also those that have nothing at the instant: 0 bytes
   size_t curve_points = 0;
   double tree_share = 0.005;  // of the whole: smaller nodes are folded into their parents
 };

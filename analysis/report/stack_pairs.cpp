@@ -18,6 +18,7 @@ struct Sums {
   bool in_before = false;
   bool in_after = false;
   const std::vector<std::string>* frames = nullptr;
+  const std::vector<std::string>* before_frames = nullptr;  // null: the same
 };
 
 // Splits "function file:line" before the colon. Line 0: there is none.
@@ -44,18 +45,14 @@ uint64_t distance(const Lines& a, const Lines& b) {
 // The stacks with the same functions and files, by their lines.
 using Group = std::map<Lines, Sums>;
 
-// Moves the sums of stacks that only one run has to the nearest one that only the other has.
-void join_nearest(Group& group) {
+// Moves the sums of stacks that only one run has (`gone`) to the nearest that only the other has.
+void join_nearest(Group& group, std::vector<Group::iterator>& gone,
+                  const std::vector<Group::iterator>& fresh) {
   constexpr size_t kMostCompared = size_t{1} << 16;  // pairs: beyond that in order of their lines
-  std::vector<Group::iterator> gone;
-  std::vector<Group::iterator> fresh;
-  for (auto it = group.begin(); it != group.end(); ++it) {
-    if (!it->second.in_after) gone.push_back(it);
-    if (!it->second.in_before) fresh.push_back(it);
-  }
   if (gone.empty() || fresh.empty()) return;
   std::vector<std::pair<size_t, size_t>> order;  // indices of gone and fresh, nearest first
-  if (gone.size() * fresh.size() > kMostCompared) {
+  // As many on each side: an edit moved all of them.
+  if (gone.size() == fresh.size() || gone.size() * fresh.size() > kMostCompared) {
     for (size_t i = 0; i < std::min(gone.size(), fresh.size()); ++i) order.emplace_back(i, i);
   } else {
     for (size_t g = 0; g < gone.size(); ++g) {
@@ -73,10 +70,27 @@ void join_nearest(Group& group) {
   for (const auto& [g, f] : order) {
     if (gone[g] == group.end() || joined[f]) continue;
     fresh[f]->second.before = gone[g]->second.before;
+    fresh[f]->second.before_frames = gone[g]->second.frames;
     joined[f] = true;
     group.erase(gone[g]);
     gone[g] = group.end();
   }
+}
+
+// An edit keeps the order of lines: a line that moved did not pass one that both runs have.
+void join_moved(Group& group) {
+  std::vector<Group::iterator> gone;
+  std::vector<Group::iterator> fresh;
+  for (auto it = group.begin(); it != group.end(); ++it) {
+    if (it->second.in_before && it->second.in_after) {
+      join_nearest(group, gone, fresh);
+      gone.clear();
+      fresh.clear();
+    } else {
+      (it->second.in_before ? gone : fresh).push_back(it);
+    }
+  }
+  join_nearest(group, gone, fresh);
 }
 
 }  // namespace
@@ -98,9 +112,11 @@ std::vector<PairedStack> StackPairs::pair() const {
   }
   std::vector<PairedStack> pairs;
   for (auto& [key, group] : groups) {
-    join_nearest(group);
+    join_moved(group);
     for (const auto& [lines, sums] : group) {
-      pairs.push_back({*sums.frames, sums.before, sums.after});
+      PairedStack pair{*sums.frames, {}, sums.before, sums.after};
+      if (sums.before_frames != nullptr) pair.before_frames = *sums.before_frames;
+      pairs.push_back(std::move(pair));
     }
   }
   return pairs;

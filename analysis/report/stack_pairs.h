@@ -1,5 +1,6 @@
-// Stacks of two runs paired: by function and file of every frame and, where several stacks have the
-// same, by the nearest lines. So an edit that moves a line changes nothing else.
+// Stacks of two runs paired: those that both runs have; the others by function and file of every
+// frame and, where several stacks have the same, by the nearest lines, without passing a line that
+// both have. So an edit that moves lines changes nothing else.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +10,14 @@
 namespace tidemark {
 
 struct PairedStack {
-  std::vector<std::string> frames;  // of the later run, if it has the stack
+  std::vector<std::string> frames;         // of the later run, if it has the stack
+  std::vector<std::string> before_frames;  // if both have it, but at other lines; else empty
   uint64_t before_bytes = 0;
   uint64_t after_bytes = 0;
 };
 
-// Collects the stacks of both runs.
+// Collects the stacks of both runs. Add also those that have no bytes at the compared instant: a
+// stack that both runs have must not be paired with another one.
 class StackPairs {
  public:
   // "function file:line", innermost first.

@@ -38,13 +38,17 @@ void put_oom(PerfettoNames& names, const ExportProcess& process, uint64_t track,
   names.end_packet();
 }
 
-void put_peak(PerfettoNames& names, uint64_t track, const MemoryState& state) {
+void put_peak(PerfettoNames& names, uint64_t track, const AllocationHistory& model,
+              const MemoryState& state) {
   pb::TrackEvent& event = begin_instant(names, state.time_ns, track, "allocated peak", "peak");
   PerfettoArgs args(names, event);
   args.number("allocated_bytes", state.totals.allocated);
   args.number("requested_bytes", state.totals.requested);
+  if (state.totals.pending() != 0) args.number("pending_bytes", state.totals.pending());
   args.number("reserved_bytes", state.totals.reserved);
-  args.number("blocks", state.live.size());
+  const auto pending = std::count_if(state.live.begin(), state.live.end(),
+                                     [&](uint32_t i) { return state.is_pending(model, i); });
+  args.number("blocks", state.live.size() - static_cast<size_t>(pending));
   args.number("largest_hole_bytes", state.largest_hole_bytes());
   names.end_packet();
 }
@@ -62,7 +66,7 @@ void write_peak_and_ooms(PerfettoPackets& packets, PerfettoTracks& tracks, Perfe
   const uint64_t device = tracks.device(model.device);
   if (range.contains(model.allocated_peak.time_ns)) {
     const MemoryState state = state_after(model, model.allocated_peak.event);
-    put_peak(names, tracks.add(device, "peak", PerfettoTracks::kOutOfMemory), state);
+    put_peak(names, tracks.add(device, "peak", PerfettoTracks::kOutOfMemory), model, state);
     dump(state, fmt::format("cuda:{} at the peak", model.device), state.time_ns);
   }
   if (model.failures.empty()) return;

@@ -91,6 +91,7 @@ class ProfileTables {
 HeapSums sums_by_stack(const AllocationHistory& model, const MemoryState& state) {
   HeapSums sums;
   for (const uint32_t i : state.live) {
+    if (state.is_pending(model, i)) continue;
     const Allocation& a = model.allocations[i];
     HeapSum& sum = sums[a.stack != 0 ? a.stack : a.seeded ? kBeforeHistory : kNoStack];
     sum.bytes += a.block_bytes;

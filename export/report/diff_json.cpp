@@ -7,6 +7,13 @@ namespace tidemark {
 
 namespace {
 
+void put_names(JsonWriter& json, std::string_view name, const std::vector<std::string>& names) {
+  json.key(name);
+  json.begin_array();
+  for (const std::string& text : names) json.value(text);
+  json.end_array();
+}
+
 void put_lines(JsonWriter& json, std::string_view name, const std::vector<DiffLine>& lines) {
   json.key(name);
   json.begin_array();
@@ -17,20 +24,11 @@ void put_lines(JsonWriter& json, std::string_view name, const std::vector<DiffLi
     json.field("after_bytes", line.after_bytes);
     json.field("change_bytes", line.change());
     if (line.name.empty()) {
-      json.key("frames");
-      json.begin_array();
-      for (const std::string& frame : line.frames) json.value(frame);
-      json.end_array();
+      put_names(json, "frames", line.frames);
+      if (!line.before_frames.empty()) put_names(json, "before_frames", line.before_frames);
     }
     json.end_object();
   }
-  json.end_array();
-}
-
-void put_names(JsonWriter& json, std::string_view name, const std::vector<std::string>& names) {
-  json.key(name);
-  json.begin_array();
-  for (const std::string& text : names) json.value(text);
   json.end_array();
 }
 

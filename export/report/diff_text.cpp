@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <map>
 
 #include "analysis/wording.h"
 #include "export/report/stack_lines.h"
@@ -65,12 +67,47 @@ class TextDiff {
     section("by owner", d.owners);
     if (d.stacks.empty()) return;
     line("  by stack at the peak");
-    const size_t shown = std::min(options_.stacks, d.stacks.size());
-    for (size_t i = 0; i < shown; ++i) row(d.stacks[i], headline_of(d.stacks[i].frames));
-    if (shown < d.stacks.size()) {
+    const std::vector<DiffLine> lines = named(d.stacks);
+    const size_t shown = std::min(options_.stacks, lines.size());
+    for (size_t i = 0; i < shown; ++i) row(lines[i], lines[i].name);
+    if (shown < lines.size()) {
       line(fmt::format("    ... {} more stacks; --stacks N or --json shows them",
-                       d.stacks.size() - shown));
+                       lines.size() - shown));
     }
+  }
+
+  // "main train.py:27 (was :21)".
+  static std::string with_old_line(const std::string& now, const std::string& before) {
+    if (before.empty() || before == now) return now;
+    const size_t colon = before.rfind(':');
+    return colon == std::string::npos ? now : now + " (was " + before.substr(colon) + ")";
+  }
+
+  // Stacks by their most useful line. Where several share it, the innermost line is added; those
+  // that still read the same become one.
+  static std::vector<DiffLine> named(const std::vector<DiffLine>& stacks) {
+    const auto name_by = [](const DiffLine& l, auto line_of) {
+      return with_old_line(line_of(l.frames),
+                           l.before_frames.empty() ? "" : line_of(l.before_frames));
+    };
+    std::map<std::string, size_t> uses;
+    for (const DiffLine& l : stacks) ++uses[name_by(l, headline_of)];
+    std::vector<DiffLine> lines;
+    std::map<std::string, size_t> at;  // name -> in `lines`
+    for (const DiffLine& l : stacks) {
+      std::string name = name_by(l, headline_of);
+      const std::string inner = name_by(l, inner_line_of);
+      if (uses[name] > 1 && !inner.empty() && inner != name) name += ", in " + inner;
+      const auto [known, fresh] = at.try_emplace(name, lines.size());
+      if (fresh) lines.push_back({name, {}, {}, 0, 0});
+      lines[known->second].before_bytes += l.before_bytes;
+      lines[known->second].after_bytes += l.after_bytes;
+    }
+    std::erase_if(lines, [](const DiffLine& l) { return l.change() == 0; });
+    std::stable_sort(lines.begin(), lines.end(), [](const DiffLine& a, const DiffLine& b) {
+      return std::abs(a.change()) > std::abs(b.change());
+    });
+    return lines;
   }
 
   void section(std::string_view title, const std::vector<DiffLine>& lines) {

@@ -61,10 +61,7 @@ class Page {
         "dim");
     for (const Finding& f : report_.findings) finding(f);
     const std::vector<std::string> losses = loss_lines(report_);
-    if (report_.findings.empty()) {
-      html_.element(
-          "p", losses.empty() ? "No problems found." : "No problems found in what was recorded.");
-    }
+    if (report_.findings.empty()) html_.element("p", no_findings_text(report_));
     list("Losses", losses);
     list("Ranks", rank_lines(report_.comparison, report_.start_ns));
     for (const RankReport& rank : report_.ranks) {
@@ -91,11 +88,11 @@ class Page {
 
   void finding(const Finding& f) {
     html_.raw(fmt::format("<div class=\"finding {}\">", f.severity));
-    const std::string where = f.rank >= 0 ? fmt::format(" on rank {}", f.rank) : "";
-    html_.element("span", fmt::format("{}{}", f.id, where), "dim");
+    const std::string where = place_text(report_, f);
+    html_.element("span", where.empty() ? f.id : fmt::format("{} on {}", f.id, where), "dim");
     html_.element("b", f.summary);
+    frames(f.frames);  // advice refers to "the line above"
     for (const Advice& a : f.advice) html_.element("p", a.detail);
-    frames(f.frames);
     html_.raw("</div>\n");
   }
 
@@ -113,7 +110,9 @@ class Page {
     if (!d.state_only) curve(d);
     html_.raw("<table>\n");
     if (d.has_framework) {
-      for (const auto& [name, p] : framework_peaks(d)) peak(name, p, !d.state_only);
+      for (const NamedPeak& p : framework_peaks(d)) {
+        peak(fmt::format("{}{}", p.name, p.note), p.peak, !d.state_only);
+      }
     }
     if (d.driver_peak.bytes != 0) peak("driver peak", d.driver_peak);
     if (d.device_used_peak.bytes != 0) peak("card used peak", d.device_used_peak);
@@ -156,6 +155,9 @@ class Page {
     }
     html_.raw("</table>\n");
     if (d.ledger.reading) html_.element("p", reading_text(d.ledger), "dim");
+    if (const std::string why = above_readings_text(d); !why.empty()) {
+      html_.element("p", why, "dim");
+    }
   }
 
   void driver_shares(const DeviceReport& d) {
@@ -172,6 +174,7 @@ class Page {
     if (!d.has_framework) return driver_shares(d);
     const uint64_t whole = d.at_totals.allocated;
     html_.element("h3", "Live " + instant_text(d, report_.start_ns));
+    html_.element("p", totals_text(d.at_totals), "dim");
     if (!d.at_note.empty()) html_.element("p", d.at_note, "dim");
     html_.raw("<table>\n");
     for (const CategoryShare& c : d.categories) {

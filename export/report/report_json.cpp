@@ -206,6 +206,18 @@ void put_limit(JsonWriter& json, const MemoryLimit& limit) {
   json.end_object();
 }
 
+// PyTorch's memory at the instant of the lists: shares by stack and the like are of what is
+// allocated.
+void put_totals(JsonWriter& json, const DeviceReport& device) {
+  json.key("at_totals");
+  if (!device.has_framework) return json.null();
+  json.begin_object();
+  json.field("allocated_bytes", device.at_totals.allocated);
+  json.field("pending_bytes", device.at_totals.pending());
+  json.field("reserved_bytes", device.at_totals.reserved);
+  json.end_object();
+}
+
 void put_known(JsonWriter& json, std::string_view name, uint64_t bytes, bool known) {
   json.key(name);
   known ? json.value(bytes) : json.null();
@@ -224,6 +236,7 @@ void put_ooms(JsonWriter& json, const DeviceReport& device) {
     // The driver knows what it allocated for the process, but not what PyTorch made of it.
     const bool torch = oom.layer != Layer::kDriver;
     put_known(json, "allocated_bytes", oom.allocated_bytes, torch);
+    put_known(json, "pending_bytes", oom.pending_bytes, torch);
     json.field("reserved_bytes", oom.reserved_bytes);
     put_known(json, "device_free_bytes", oom.device_free_bytes,
               torch || oom.device_free_bytes != 0);
@@ -255,6 +268,7 @@ void put_device(JsonWriter& json, const DeviceReport& device) {
   json.end_object();
   json.field("at_ns", device.at_ns);
   json.field("at_note", device.at_note);
+  put_totals(json, device);
   json.field("ledger_time_ns", device.ledger.time_ns);
   json.field("ledger_device_used_bytes", device.ledger.device_used_bytes);
   put_reading(json, device.ledger);

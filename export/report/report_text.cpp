@@ -32,6 +32,10 @@ class TextReport {
       if (f.severity != kInfo) finding(f);
     }
     notes();
+    if (report_.findings.empty()) {
+      line();
+      line(no_findings_text(report_));
+    }
     losses();
     ranks();
     for (const RankReport& rank : report_.ranks) {
@@ -86,10 +90,9 @@ class TextReport {
   void finding(const Finding& f) {
     const bool bad = f.severity == kError;
     line();
-    std::string where;
-    if (report_.ranks.size() > 1 && f.rank >= 0) where = fmt::format("rank {}: ", f.rank);
+    const std::string where = place_text(report_, f);
     line(bad ? red(f.id) : yellow(f.id));
-    wrapped("  ", 2, where + f.summary, 2);
+    wrapped("  ", 2, where.empty() ? f.summary : where + ": " + f.summary, 2);
     if (!f.frames.empty()) {
       const std::string shown = headline_of(f.frames);
       line(dim("  at " + clipped(shown, 5)));
@@ -109,22 +112,28 @@ class TextReport {
   // Findings of severity info, one line each; equal ones of several ranks share a line.
   void notes() {
     std::vector<std::pair<const Finding*, std::string>> notes;
+    const auto place = [&](const Finding& f) {
+      const std::string device =
+          names_device(report_, f) ? fmt::format("cuda:{}", f.device) : std::string();
+      return f.rank < 0 ? device : fmt::format("{}{}{}", f.rank, device.empty() ? "" : " ", device);
+    };
     for (const Finding& f : report_.findings) {
       if (f.severity != kInfo) continue;
       const auto same = std::find_if(notes.begin(), notes.end(), [&](const auto& n) {
         return n.first->id == f.id && n.first->summary == f.summary;
       });
       if (same == notes.end()) {
-        notes.emplace_back(&f, std::to_string(f.rank));
+        notes.emplace_back(&f, place(f));
       } else {
-        same->second += fmt::format(", {}", f.rank);
+        same->second += ", " + place(f);
       }
     }
     if (!notes.empty()) line();
     for (const auto& [finding, ranks] : notes) {
-      const std::string who = finding->rank < 0                      ? ""
-                              : ranks.find(',') == std::string::npos ? " (rank " + ranks + ")"
-                                                                     : " (ranks " + ranks + ")";
+      const std::string_view lead = finding->rank < 0                      ? ""
+                                    : ranks.find(',') == std::string::npos ? "rank "
+                                                                           : "ranks ";
+      const std::string who = ranks.empty() ? "" : fmt::format(" ({}{})", lead, ranks);
       const std::string what = finding->id + who + ": ";
       wrapped(dim("  note ") + what, 7 + text_columns(what), finding->summary, 7);
     }
@@ -199,7 +208,7 @@ class TextReport {
     line(bold(title));
     ooms(d);
     if (d.has_framework) {
-      for (const auto& [name, p] : framework_peaks(d)) peak(name, p, !d.state_only);
+      for (const NamedPeak& p : framework_peaks(d)) peak(p.name, p.peak, p.note, !d.state_only);
     }
     if (d.driver_peak.bytes != 0) peak("driver peak", d.driver_peak);
     if (d.device_used_peak.bytes != 0) peak("card used peak", d.device_used_peak);
@@ -210,10 +219,11 @@ class TextReport {
     if (d.has_framework || !d.stacks.empty()) at_instant(d);
   }
 
-  void peak(std::string_view name, const Peak& p, bool has_time = true) {
+  void peak(std::string_view name, const Peak& p, std::string_view note = "",
+            bool has_time = true) {
     const std::string when = has_time ? fmt::format("at {:<13}", since_start(p.time_ns)) : "";
     line(styled("  {:<15} {:>11}   {}{}", name, size_text(p.bytes), when,
-                dim(grouped(p.bytes) + " bytes")));
+                dim(fmt::format("{} bytes{}", grouped(p.bytes), note))));
   }
 
   // The last error in full, since it ended the program; those before it in a line each.
@@ -294,6 +304,7 @@ class TextReport {
     line(styled("  Card memory by owner at {}{}", since_start(l.time_ns),
                 summed ? ": " + bold(size_text(l.device_used_bytes)) + " used" : StyledText("")));
     if (summed) line(dim("    " + reading_text(l)));
+    if (const std::string why = above_readings_text(d); !why.empty()) line(dim("    " + why));
     for (const LedgerLine& item : l.lines) {
       const auto bytes = static_cast<uint64_t>(std::max<int64_t>(0, item.bytes));
       line(fmt::format("    {:>10}  {:>7}  {}", size_text(bytes),
@@ -327,8 +338,7 @@ class TextReport {
   void at_instant(const DeviceReport& d) {
     line();
     if (d.has_framework) {
-      line(styled("  Live {}: {} allocated, {} reserved", instant_text(d, report_.start_ns),
-                  bold(size_text(d.at_totals.allocated)), size_text(d.at_totals.reserved)));
+      line(styled("  Live {}: {}", instant_text(d, report_.start_ns), bold(totals_text(d.at_totals))));
     } else {
       line(fmt::format("  Allocated from the driver and live at {}", since_start(d.at_ns)));
     }

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "analysis/wording.h"
+#include "export/report/loss_lines.h"
 
 namespace tidemark {
 
@@ -17,14 +19,48 @@ std::string instant_text(const DeviceReport& device, int64_t start_ns) {
   return "at " + offset_text(device.at_ns - start_ns);
 }
 
-std::vector<std::pair<std::string_view, Peak>> framework_peaks(const DeviceReport& device) {
+std::vector<NamedPeak> framework_peaks(const DeviceReport& device) {
   const bool state = device.state_only;
-  std::vector<std::pair<std::string_view, Peak>> peaks = {
-      {state ? "allocated" : "allocated peak", device.allocated_peak},
-      {state ? "requested" : "requested peak", device.requested_peak},
-      {state ? "reserved" : "reserved peak", device.reserved_peak}};
+  const bool with_pending = device.requested_peak.bytes > device.allocated_peak.bytes;
+  std::vector<NamedPeak> peaks = {
+      {state ? "allocated" : "allocated peak", device.allocated_peak, ""},
+      {state ? "requested" : "requested peak", device.requested_peak,
+       with_pending ? ", pending frees included" : ""},
+      {state ? "reserved" : "reserved peak", device.reserved_peak, ""}};
   if (device.requested_peak.bytes == 0) peaks.erase(peaks.begin() + 1);
   return peaks;
+}
+
+bool names_device(const Report& report, const Finding& finding) {
+  return std::any_of(report.ranks.begin(), report.ranks.end(), [&](const RankReport& rank) {
+    return rank.rank == finding.rank && rank.devices.size() > 1;
+  });
+}
+
+std::string place_text(const Report& report, const Finding& finding) {
+  std::string text;
+  if (report.ranks.size() > 1 && finding.rank >= 0) text = fmt::format("rank {}", finding.rank);
+  if (names_device(report, finding)) {
+    text += fmt::format("{}cuda:{}", text.empty() ? "" : ", ", finding.device);
+  }
+  return text;
+}
+
+std::string no_findings_text(const Report& report) {
+  for (const RankReport& rank : report.ranks) {
+    for (const DeviceReport& d : rank.devices) {
+      if (d.oom_count != 0) return "Out of memory, as shown below; nothing else was found.";
+    }
+  }
+  return loss_lines(report).empty() ? "No problems found."
+                                    : "No problems found in what was recorded.";
+}
+
+std::string totals_text(const MemoryTotals& totals) {
+  const std::string pending =
+      totals.pending() == 0 ? "" : size_text(totals.pending()) + " pending free, ";
+  return fmt::format("{} allocated, {}{} reserved", size_text(totals.allocated), pending,
+                     size_text(totals.reserved));
 }
 
 std::string oom_text(const OomReport& oom) {
@@ -32,11 +68,12 @@ std::string oom_text(const OomReport& oom) {
     return fmt::format("the driver could not allocate it; this process held {} of the card",
                        size_text(oom.reserved_bytes));
   }
-  std::string text =
-      fmt::format("allocated {}, reserved {}, largest usable hole {}, free on the card {}",
-                  size_text(oom.allocated_bytes), size_text(oom.reserved_bytes),
-                  usable_hole_text(oom.largest_hole_bytes, oom.requested_bytes),
-                  size_text(oom.device_free_bytes));
+  std::string text = fmt::format(
+      "allocated {},{} reserved {}, largest usable hole {}, free on the card {}",
+      size_text(oom.allocated_bytes),
+      oom.pending_bytes == 0 ? "" : " pending free " + size_text(oom.pending_bytes) + ",",
+      size_text(oom.reserved_bytes), usable_hole_text(oom.largest_hole_bytes, oom.requested_bytes),
+      size_text(oom.device_free_bytes));
   if (oom.refusals != 0) {
     text += fmt::format("; the driver had refused {}", counted(oom.refusals, "request"));
   }
@@ -59,6 +96,14 @@ std::string reading_text(const Ledger& ledger) {
                                                        distance < 0 ? "earlier" : "later");
   return fmt::format("what was not recorded is from a reading of the card {}: {} used", when,
                      size_text(ledger.reading->used_bytes));
+}
+
+std::string above_readings_text(const DeviceReport& device) {
+  const uint64_t sum = device.ledger.device_used_bytes;
+  const uint64_t highest = device.device_used_peak.bytes;
+  if (sum <= highest) return "";
+  return fmt::format("the card was not read at this very moment: {} more than its highest reading",
+                     size_text(sum - highest));
 }
 
 bool is_worth_saying(const PinnedMemory& pinned) {

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "analysis/report/report.h"
@@ -17,8 +16,24 @@ std::string offset_text(int64_t ns);
 // "at +1.234 s": the instant that a device's report describes.
 std::string instant_text(const DeviceReport& device, int64_t start_ns);
 
-// The peaks of PyTorch's allocator by name; of a snapshot without history, its state.
-std::vector<std::pair<std::string_view, Peak>> framework_peaks(const DeviceReport& device);
+// The peaks of PyTorch's allocator; of a snapshot without history, its state.
+struct NamedPeak {
+  std::string_view name;
+  Peak peak;
+  std::string_view note;  // what follows the number, or empty
+};
+std::vector<NamedPeak> framework_peaks(const DeviceReport& device);
+
+// Where a finding is: "rank 3", "cuda:1", "rank 3, cuda:1". A rank is named if there are several
+// processes, a device if its process has several; else empty.
+std::string place_text(const Report& report, const Finding& finding);
+bool names_device(const Report& report, const Finding& finding);
+
+// Instead of findings, if there are none.
+std::string no_findings_text(const Report& report);
+
+// "60.0 MiB allocated, 30.0 MiB pending free, 100.0 MiB reserved" at the report's instant.
+std::string totals_text(const MemoryTotals& totals);
 
 // The memory when a request failed: "allocated 1.0 GiB, reserved 2.0 GiB, ...", or what the driver
 // knew.
@@ -29,6 +44,9 @@ std::string usable_hole_text(uint64_t hole_bytes, uint64_t requested_bytes);
 
 // Which lines of the ledger were recorded, and when the card was read for the others.
 std::string reading_text(const Ledger& ledger);
+
+// Why the ledger's sum is above the highest reading of the card; empty if it is not.
+std::string above_readings_text(const DeviceReport& device);
 
 // Pinned host memory: what the driver pinned, and what PyTorch's allocator has of it.
 bool is_worth_saying(const PinnedMemory& pinned);

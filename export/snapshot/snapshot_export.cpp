@@ -350,10 +350,8 @@ Result<ExportSummary> export_snapshot(const ExportInput& input, const ExportOpti
   const Result<std::vector<ExportProcess>> processes = chosen_processes(input, options);
   if (!processes) return processes.error();
   if (processes->size() != 1) {
-    return Error{
-        fmt::format("{}: a snapshot holds one process, this trace has {}; choose one with "
-                    "--ranks",
-                    input.model.path, processes->size())};
+    return Error{fmt::format("{}: a snapshot holds one process, this trace has {}; {}",
+                             input.model.path, processes->size(), ways_to_choose(*processes))};
   }
   Result<OutputFile> file = OutputFile::create(path);
   if (!file) return file.error();

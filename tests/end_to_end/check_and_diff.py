@@ -179,6 +179,54 @@ device = json.loads(status(0, "diff", tmp / "at10.pickle", grown, "--json").stdo
 check_equal(sorted((s["frames"][0], s["change_bytes"]) for s in device["by_stack"]),
             [("make train.py:12", MiB), ("make train.py:32", MiB), ("use train.py:52", MiB)],
             "moved and grown")
+text = status(0, "diff", tmp / "at10.pickle", grown).stdout
+check("make train.py:12 (was :10)" in text, f"the line it had is named: {text}")
+
+
+# diff: a line that both runs have is paired with itself, also where it holds nothing at the peak.
+def timeline(name, *entries):
+    """(line, MiB, inner line) allocates, (line,) frees what that line allocated."""
+    path, trace, held = tmp / f"{name}.pickle", [], {}
+
+    def add(action, address, size, line, inner=0):
+        frames = [{"name": "main", "filename": "vary.py", "line": line}]
+        if inner:
+            frames.insert(0, {"name": "empty", "filename": "lib/python3/site-packages/t.py",
+                              "line": inner})
+        trace.append({"action": action, "addr": address, "size": size, "stream": 0,
+                      "time_us": 10 + len(trace), "frames": frames})
+
+    for i, (line, *rest) in enumerate(entries):
+        if rest:
+            held[line] = (0x7F << 40) + (i << 36)
+            add("segment_alloc", held[line], rest[0] * MiB, line)
+            add("alloc", held[line], rest[0] * MiB, line, *rest[1:])
+        else:
+            add("free_requested", held[line], 0, line)
+            add("free_completed", held[line], 0, line)
+    path.write_bytes(pickle.dumps({"segments": [], "device_traces": [trace]}))
+    return path
+
+
+before = timeline("before", (21, 40), (30, 2))
+after = timeline("after", (21, 40), (21,), (27, 44), (30, 2))
+device = json.loads(status(0, "diff", before, after, "--json").stdout)["devices"][0]
+check_equal(sorted((s["frames"][0], s["before_bytes"] // MiB, s["after_bytes"] // MiB)
+                   for s in device["by_stack"]),
+            [("main vary.py:21", 40, 0), ("main vary.py:27", 0, 44)], "no line becomes another")
+check("(was" not in status(0, "diff", before, after).stdout, "and none has moved")
+# Nor does a line move past one that both runs have.
+device = json.loads(status(0, "diff", timeline("past", (21, 40), (25, 2)),
+                           timeline("passed", (25, 2), (29, 40)), "--json").stdout)["devices"][0]
+check_equal(sorted(s["frames"][0] for s in device["by_stack"]),
+            ["main vary.py:21", "main vary.py:29"], "lines keep their order")
+
+# Rows that would read the same have their innermost lines, or are one.
+text = status(0, "diff", timeline("one", (21, 2, 5), (22, 2)),
+              timeline("three", (21, 4, 5), (21, 8, 6), (22, 2))).stdout
+rows = [line.strip() for line in text.splitlines() if "vary.py:21" in line]
+check_equal(len(rows), 2, f"two rows: {rows}")
+check(all("t.py:5" in row or "t.py:6" in row for row in rows), f"each with its inner line: {rows}")
 
 
 class Balance(html.parser.HTMLParser):

@@ -4,8 +4,10 @@
 """
 import os
 import pathlib
+import pickle
 import resource
 import signal
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -60,6 +62,30 @@ class Output(unittest.TestCase):
                 self.refused(job, form, output, *more, words=words)
                 self.assertEqual(os.listdir(self.directory), ["job"])
         self.refused(job, "snapshot", output, words="choose one with --ranks")
+        self.refused(job, "snapshot", output, "--processes", "9", words="no process 9")
+        self.refused(job, "snapshot", output, "--ranks", "0", "--processes", "2", words="none of")
+
+    def test_processes_without_a_rank_are_chosen_by_number(self):
+        job, output = self.path("job"), self.path("out.pickle")
+        os.mkdir(job)
+        for i, size in enumerate((2 << 20, 4 << 20)):
+            event = {"action": "alloc", "addr": 1 << 40, "size": size, "stream": 0, "time_us": 5,
+                     "frames": []}
+            segment = dict(event, action="segment_alloc", size=20 << 20, time_us=4)
+            with open(os.path.join(job, f"{'ab'[i]}.pickle"), "wb") as file:
+                pickle.dump({"segments": [], "device_traces": [[segment, event]]}, file)
+        self.refused(job, "snapshot", output, words="--processes: 1 (a.pickle), 2 (b.pickle)")
+        for number, size in ((1, 2 << 20), (2, 4 << 20)):
+            TOOL.export(job, "snapshot", output, "--processes", number)
+            with open(output, "rb") as file:
+                entries = pickle.load(file)["device_traces"][0]
+            self.assertEqual([e["size"] for e in entries if e["action"] == "alloc"], [size])
+        base = self.path("out.db")
+        TOOL.export(job, "sqlite", base, "--processes", 2)
+        connection = sqlite3.connect(base)
+        self.assertEqual(connection.execute("SELECT requested_bytes FROM allocations").fetchall(),
+                         [(4 << 20,)])
+        connection.close()
 
     def test_a_full_disk_leaves_nothing(self):
         for form in FORMATS:

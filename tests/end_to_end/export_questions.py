@@ -22,8 +22,8 @@ from tool import Tool  # noqa: E402
 TOOL = Tool(sys.argv[1])
 ROOT = sys.argv[2]
 
-ALIVE = ("rank_id = :r AND device = :d AND birth_event <= :e"
-         " AND (death_event IS NULL OR death_event > :e)")
+ALLOCATED = ("rank_id = :r AND device = :d AND birth_event <= :e"
+         " AND (release_event IS NULL OR release_event > :e)")
 GIVEN_OUT = ("rank_id = :r AND device = :d AND on_card AND birth_ns <= :t"
              " AND (death_ns IS NULL OR death_ns > :t)")
 
@@ -122,13 +122,13 @@ class Questions(unittest.TestCase):
         ((at["e"],),) = trace.all("SELECT allocated_peak_event FROM devices WHERE rank_id = :r AND"
                                   " device = :d", at)
         rows = trace.all("SELECT category, sum(block_bytes), count(*) FROM allocations WHERE"
-                         f" {ALIVE} GROUP BY 1", at)
+                         f" {ALLOCATED} GROUP BY 1", at)
         self.assertEqual(summed(rows), {c["category"]: (c["bytes"], c["count"])
                                         for c in device["by_category"]})
         self.seen["category"] += len(rows)
         rows = trace.all("SELECT coalesce(text, ''), sum(block_bytes), count(*) FROM"
                          " (SELECT stack_id, block_bytes FROM allocations WHERE"
-                         f" {ALIVE}) LEFT JOIN stacks USING (stack_id) GROUP BY stack_id", at)
+                         f" {ALLOCATED}) LEFT JOIN stacks USING (stack_id) GROUP BY stack_id", at)
         self.same_stacks(rows, device)
 
     def given_out_at_the_peak(self, trace, at, device):

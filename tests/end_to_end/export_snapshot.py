@@ -221,7 +221,8 @@ class FromTheReplay(unittest.TestCase):
                 at = TOOL.report(path, "--at", f"{middle}ns")["ranks"][0]["devices"][0]
                 ledger = {line["owner"]: line["bytes"] for line in at["ledger_at_peak"]}
                 allocated = ledger.get("torch.allocated", 0)
-                self.check(snapshot, 0, allocated + ledger.get("torch.cached", 0), allocated)
+                reserved = allocated + ledger.get("torch.pending", 0) + ledger.get("torch.cached", 0)
+                self.check(snapshot, 0, reserved, allocated)
                 limit = (source["start_ns"] + middle) // 1000
                 self.assertTrue(all(e["time_us"] <= limit for e in snapshot["device_traces"][0]))
 

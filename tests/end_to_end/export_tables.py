@@ -21,10 +21,10 @@ TOOL = Tool(sys.argv[1])
 MAKE_TRACE = sys.argv[2]
 SNAPSHOTS = sorted(glob.glob(os.path.join(sys.argv[3], "*.pickle.gz")))
 
-ALIVE_AT_PEAK = """
+ALLOCATED_AT_PEAK = """
   FROM allocations a JOIN devices d USING (rank_id, device)
   WHERE a.birth_event <= d.allocated_peak_event
-    AND (a.death_event IS NULL OR a.death_event > d.allocated_peak_event)"""
+    AND (a.release_event IS NULL OR a.release_event > d.allocated_peak_event)"""
 
 
 class Database:
@@ -91,7 +91,7 @@ class Questions(unittest.TestCase):
     def test_04_alive_at_the_peak(self):
         for _, base, _, device in self.each():
             self.assertEqual(
-                base.one("SELECT sum(a.block_bytes)" + ALIVE_AT_PEAK +
+                base.one("SELECT sum(a.block_bytes)" + ALLOCATED_AT_PEAK +
                          " AND (a.release_event IS NULL"
                          " OR a.release_event > d.allocated_peak_event)"),
                 device["allocated_peak"]["bytes"])
@@ -99,7 +99,7 @@ class Questions(unittest.TestCase):
     def test_05_by_stack_at_the_peak(self):
         for _, base, _, device in self.each():
             rows = base.all("SELECT coalesce(s.text, ''), sum(a.block_bytes), count(*)" +
-                            ALIVE_AT_PEAK.replace("WHERE",
+                            ALLOCATED_AT_PEAK.replace("WHERE",
                                                   "LEFT JOIN stacks s USING (stack_id) WHERE") +
                             " GROUP BY a.stack_id")
             told = {}
@@ -115,7 +115,7 @@ class Questions(unittest.TestCase):
 
     def test_06_by_category_at_the_peak(self):
         for _, base, _, device in self.each():
-            rows = base.all("SELECT a.category, sum(a.block_bytes), count(*)" + ALIVE_AT_PEAK +
+            rows = base.all("SELECT a.category, sum(a.block_bytes), count(*)" + ALLOCATED_AT_PEAK +
                             " GROUP BY 1")
             self.assertEqual({r[0]: r[1:] for r in rows},
                              {c["category"]: (c["bytes"], c["count"])

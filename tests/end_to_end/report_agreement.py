@@ -55,7 +55,8 @@ for path in (contradiction, cut, SNAPSHOTS / "late.pickle.gz", SNAPSHOTS / "ring
     for loss in losses:
         check("! " + loss in text, f"{path.name}: the text says {loss!r}")
         check(loss in page, f"{path.name}: the page says {loss!r}")
-    check("No problems found." not in page, f"{path.name}: the page does not say that all is well")
+    for output in (text, page):
+        check("No problems found." not in output, f"{path.name}: not all is well")
 check("No problems found.</p>" in page_of(saved("good", [
     event("segment_alloc", A, 20 * MiB, 1), event("alloc", A, 2 * MiB, 2)], [{
         "device": 0, "address": A, "total_size": 20 * MiB, "allocated_size": 2 * MiB,
@@ -65,6 +66,7 @@ check("No problems found.</p>" in page_of(saved("good", [
              "state": "active_allocated", "frames": []},
             {"address": A + 2 * MiB, "size": 18 * MiB, "requested_size": 0, "state": "inactive",
              "frames": []}]}])), "a good run")
+check("\nNo problems found.\n" in run("report", tmp / "good.pickle").stdout, "and in text")
 
 # The page has what the text has: ranks, curves, the user's line.
 job = RECORDED / "ranks" / "guilty4"
@@ -94,6 +96,49 @@ own = saved("own", [event("segment_alloc", A, 20 * MiB, 1),
 check("at forward /home/me/train.py:7" in run("report", own).stdout, "the text names the user's line")
 for summary in re.findall(r'<summary class="frame">(.*?)</summary>', page_of(own)):
     check_equal(summary, "forward /home/me/train.py:7", "the page names the user's line")
+
+# A finding names its device where the process has several, and only there.
+def out_of_memory_on(*devices):
+    full = [event("segment_alloc", A, 20 * MiB, 1), event("alloc", A, 18 * MiB, 2, library),
+            {**event("oom", 0, 64 * MiB, 3, library), "device_free": 0}]
+    path = tmp / "devices.pickle"
+    path.write_bytes(pickle.dumps({"segments": [], "device_traces": [
+        full if failed else full[:2] for failed in devices]}))
+    return path
+
+
+several = out_of_memory_on(False, True)
+check_equal([f["device"] for f in report(several)["findings"]], [1], "the second device failed")
+check("  cuda:1: out of memory" in run("report", several).stdout, "the text names the device")
+check("capacity on cuda:1" in page_of(several), "the page does")
+check("capacity on cuda:1: " in run("check", several, "--fail-on", "capacity").stdout, "check does")
+one = out_of_memory_on(True)
+check("  out of memory" in run("report", one).stdout, "one device needs no name")
+check("capacity on" not in page_of(one), "nor on the page")
+
+# What advice calls "the line above" is above it on the page, too.
+seen = 0
+for path in (SNAPSHOTS / "oom_fraction.pickle.gz", job):
+    page = page_of(path)
+    for finding in report(path)["findings"]:
+        for advice in finding["advice"]:
+            if "line above" not in advice["detail"]:
+                continue
+            card = page[page.rindex('<div class="finding', 0, page.index(advice["detail"])):]
+            seen += 1
+            check(card.index('<summary class="frame">') < card.index(advice["detail"]),
+                  f"{path.name}: {finding['id']}: the line is above")
+check(seen > 1, f"{seen} pieces of advice refer to the line above")
+
+# The ledger says why it is above the highest reading of the card.
+ledgers = 0
+for path in (RECORDED / "leak", RECORDED / "torch" / "training.tier1.tmk", whole):
+    device = report(path)["ranks"][0]["devices"][0]
+    above = device["ledger_device_used_bytes"] - device["device_used_peak"]["bytes"]
+    ledgers += above > 0
+    for output in (run("report", path).stdout, page_of(path)):
+        check_equal("more than its highest reading" in output, above > 0, f"{path.name}: {above}")
+check_equal(ledgers, 2, "ledgers above the highest reading")
 
 # More allocated than is known to be reserved: the curve is not cut off.
 above = saved("above", [event("alloc", A, 64 * MiB, 2), event("segment_alloc", 2 * A, 2 * MiB, 3)])

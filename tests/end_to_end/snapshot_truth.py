@@ -20,7 +20,7 @@ for truth_file in sorted(SNAPSHOTS.glob("*.truth.json")):
     case = truth_file.name.removesuffix(".truth.json")
     truth = json.loads(truth_file.read_text())
     stats = truth["stats"]
-    whole = report(SNAPSHOTS / f"{case}.pickle.gz")
+    whole = report(SNAPSHOTS / f"{case}.pickle.gz", "--stacks", "100000")
     device = whole["ranks"][0]["devices"][0]
     end = report(SNAPSHOTS / f"{case}.pickle.gz", "--at", "end")["ranks"][0]["devices"][0]
     ledger = {line["owner"]: line["bytes"] for line in end["ledger_at_peak"]}
@@ -33,6 +33,11 @@ for truth_file in sorted(SNAPSHOTS.glob("*.truth.json")):
                 f"{case}: allocated at the end")
     check_equal(sum(ledger.values()), stats["reserved_bytes.all.current"],
                 f"{case}: reserved at the end")
+    check_equal(ledger["torch.cached"],
+                stats["reserved_bytes.all.current"] - stats["active_bytes.all.current"],
+                f"{case}: cached at the end")
+    check_equal(sum(s["bytes"] for s in device["by_stack"]), device["allocated_peak"]["bytes"],
+                f"{case}: the stacks' shares of the peak")
     for ours, theirs in PEAKS.items():
         if case in OVERFLOWED and ours != "reserved_peak":
             check(device[ours]["bytes"] <= stats[theirs], f"{case}: {ours} above torch's")

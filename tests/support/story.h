@@ -92,10 +92,15 @@ class Story {
     return address;
   }
 
+  // Freed by the program, but another stream still uses it.
+  void begin_free(uint64_t address) {
+    event(FrameworkAction::kFreeRequested, address, live_.at(address), 0);
+  }
+
   void free(uint64_t address) {
+    begin_free(address);
     const uint64_t bytes = live_.at(address);
     live_.erase(address);
-    event(FrameworkAction::kFreeRequested, address, bytes, 0);
     event(FrameworkAction::kFreeCompleted, address, bytes, 0);
     auto it = holes_.emplace(address, bytes).first;
     if (const auto next = std::next(it);

@@ -15,6 +15,7 @@
 namespace tidemark::view {
 
 inline constexpr std::string_view kBeforeRecordingText = "(allocated before the recording began)";
+inline constexpr std::string_view kPendingText = "pending free";
 inline constexpr std::string_view kNoStackText = "(no stack recorded)";
 
 class FrameText {

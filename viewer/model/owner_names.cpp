@@ -15,6 +15,8 @@ struct Name {
 
 constexpr Name kNames[] = {
     {"torch.allocated", "PyTorch, in use", "Blocks that PyTorch's allocator handed to tensors."},
+    {"torch.pending", "PyTorch, pending free",
+     "Freed by the program, but another stream may still be using it."},
     {"torch.cached", "PyTorch, cached",
      "Reserved by PyTorch's allocator and not in use: holes in its segments."},
     {"torch.other", "PyTorch, outside its allocator",

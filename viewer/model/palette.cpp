@@ -87,6 +87,7 @@ Rgb stack_colour(uint32_t stack) {
 Rgb owner_colour(std::string_view owner) {
   // Lines of the ledger have fixed colours, so that they always differ from each other.
   if (owner == "torch" || owner == "torch.allocated") return kSky;
+  if (owner == "torch.pending") return shade(kSky, 0.45);
   if (owner == "torch.cached") return kOrange;
   if (owner == "nccl") return kVermillion;
   if (owner == "cublas") return kPurple;

@@ -30,6 +30,7 @@ std::vector<std::string> recorded_traces() {
 
 struct Recorded {
   int64_t allocated = 0;
+  int64_t pending = 0;
   int64_t reserved = 0;
   int64_t torch_by_driver = 0;
   std::map<std::string, int64_t> others;  // owners other than torch
@@ -49,6 +50,7 @@ Recorded recorded(const ProcessModel& p, int64_t device, int64_t time_ns, const 
   if (const AllocationHistory* h = p.framework_on(device); h != nullptr) {
     for (const Allocation& a : h->allocations) {
       if (alive(a.birth, a.release)) r.allocated += static_cast<int64_t>(a.block_bytes);
+      if (alive(a.release, a.death)) r.pending += static_cast<int64_t>(a.block_bytes);
     }
     for (const SegmentChange& c : h->segment_changes) {
       if (!alive(c.event, UINT32_MAX)) continue;
@@ -69,7 +71,8 @@ Recorded recorded(const ProcessModel& p, int64_t device, int64_t time_ns, const 
 Recorded recorded_at(const ProcessModel& p, int64_t device, int64_t time_ns) {
   const AllocationHistory* h = p.framework_on(device);
   return recorded(p, device, time_ns, [&](uint32_t first, uint32_t last) {
-    return h->time_ns[first] <= time_ns && (last >= h->event_count() || h->time_ns[last] > time_ns);
+    return first < h->event_count() && h->time_ns[first] <= time_ns &&
+           (last >= h->event_count() || h->time_ns[last] > time_ns);
   });
 }
 
@@ -85,7 +88,8 @@ class RecordedLedgers : public ::testing::Test {
     }
     if (torch_is_known) {
       EXPECT_EQ(lines["torch.allocated"], r.allocated);
-      EXPECT_EQ(lines["torch.cached"], std::max<int64_t>(0, r.reserved - r.allocated));
+      EXPECT_EQ(lines["torch.pending"], r.pending);
+      EXPECT_EQ(lines["torch.cached"], std::max<int64_t>(0, r.reserved - r.allocated - r.pending));
       EXPECT_EQ(lines["torch.other"], std::max<int64_t>(0, r.torch_by_driver - r.reserved));
     } else {
       EXPECT_EQ(lines["torch"], r.torch_by_driver);

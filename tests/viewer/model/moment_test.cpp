@@ -66,7 +66,12 @@ TEST_P(Recorded, ViewsAgree) {
   EXPECT_EQ(lane.curves.extremes(0, m.event_count()).max[0], m.allocated_peak.bytes);
   Selection selection;
   selection.reset(model);
-  for (const uint32_t e : {m.event_count() / 3, m.allocated_peak.event, m.event_count() - 1}) {
+  uint32_t most_pending = 0;
+  for (uint32_t e = 0; e < m.event_count(); ++e) {
+    if (m.totals_after(e).pending() > m.totals_after(most_pending).pending()) most_pending = e;
+  }
+  for (const uint32_t e :
+       {m.event_count() / 3, m.allocated_peak.event, m.event_count() - 1, most_pending}) {
     selection.set_event(model, 0, e);
     const Moment& moment = selection.cursor.moment(model);
     expect_same_state(moment.state, state_after(m, e));
@@ -76,6 +81,9 @@ TEST_P(Recorded, ViewsAgree) {
     for (const FlameNode& n : tree.nodes) {
       EXPECT_LE(n.begin + n.bytes, tree.nodes[n.parent].begin + tree.nodes[n.parent].bytes);
     }
+    uint64_t pending = 0;
+    for (const FlameNode& n : tree.nodes) pending += n.kind == FlameKind::kPending ? n.bytes : 0;
+    EXPECT_EQ(pending, moment.state.totals.pending());
     for (uint32_t s = 0; s < moment.state.segments.size(); ++s) {
       float at = 0;
       uint64_t bytes = 0;
@@ -90,10 +98,15 @@ TEST_P(Recorded, ViewsAgree) {
     const TableSource source{m, moment.state, moment.layout, model.text_of(lane)};
     uint64_t by_stack = 0;
     for (const StackRow& r : stack_rows(source, "", {})) by_stack += r.bytes;
-    EXPECT_EQ(by_stack, moment.state.totals.active);
+    EXPECT_EQ(by_stack, moment.state.totals.allocated);
     uint64_t by_category = 0;
     for (const CategoryRow& r : category_rows(source, {})) by_category += r.bytes;
-    EXPECT_EQ(by_category, moment.state.totals.active);
+    EXPECT_EQ(by_category, moment.state.totals.allocated);
+    pending = 0;
+    for (const uint32_t i : allocation_rows(source, "pending free", {})) {
+      pending += m.allocations.block_bytes(i);
+    }
+    EXPECT_EQ(pending, moment.state.totals.pending());
   }
 }
 

@@ -43,7 +43,7 @@ TEST_F(Stretch, BlocksEqualBruteForce) {
     for (uint32_t i = 0; i < memory().allocations.size(); ++i) {
       const Allocation a = memory().allocations[i];
       const bool born = !a.seeded && range.contains(memory().time_ns[a.birth]);
-      const bool died = a.death != kNever && range.contains(memory().time_ns[a.death]);
+      const bool died = a.release != kNever && range.contains(memory().time_ns[a.release]);
       if (born) expected[0].push_back(i);
       if (died) expected[1].push_back(i);
       if (born && !died) expected[2].push_back(i);

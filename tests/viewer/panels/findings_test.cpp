@@ -159,13 +159,25 @@ Finding finding(int64_t rank, const std::string& summary) {
 }
 
 TEST(SameFindings, AreFoldedIntoOne) {
-  const std::vector<Finding> findings = {finding(0, "grows"), finding(1, "shrinks"),
-                                         finding(2, "grows"), finding(3, "grows")};
-  const std::vector<SameFindings> folded = fold_findings(findings);
+  Report report;
+  report.findings = {finding(0, "grows"), finding(1, "shrinks"), finding(2, "grows"),
+                     finding(3, "grows")};
+  const std::vector<SameFindings> folded = fold_findings(report.findings);
   ASSERT_EQ(folded.size(), 2U);
   EXPECT_EQ(folded[0], (SameFindings{0, 2, 3}));
-  EXPECT_EQ(place_text(findings, folded[0]), "ranks 0, 2, 3");
-  EXPECT_EQ(place_text(findings, folded[1]), "rank 1, cuda:0");
+  EXPECT_EQ(place_text(report, folded[0]), "ranks 0, 2, 3");
+  EXPECT_EQ(place_text(report, folded[1]), "rank 1, cuda:0");
+}
+
+TEST(SameFindings, NameTheDeviceOfAProcessWithSeveral) {
+  Report report;
+  report.findings = {finding(-1, "grows")};
+  report.findings[0].device = 1;
+  report.ranks.resize(1);
+  report.ranks[0].devices.resize(1);
+  EXPECT_EQ(place_text(report, SameFindings{0}), "");
+  report.ranks[0].devices.resize(2);
+  EXPECT_EQ(place_text(report, SameFindings{0}), "cuda:1");
 }
 
 TEST_F(Findings, OneCardForAllRanksThatSayTheSame) {

@@ -16,7 +16,12 @@ std::map<std::string, uint64_t> bytes_by_line(const Model& model, const Lane& la
                                               const MemoryState& state) {
   const FrameText& text = model.text_of(lane);
   std::map<std::pair<uint32_t, bool>, uint64_t> by_stack;
+  // Lines that have nothing at this instant, too: they must not be paired with other lines.
+  for (const AllocationKind& kind : lane.memory->allocations.kinds()) {
+    if (kind.stack != 0) by_stack.try_emplace({kind.stack, false});
+  }
   for (const uint32_t i : state.live) {
+    if (state.is_pending(*lane.memory, i)) continue;
     const Allocation& a = lane.memory->allocations[i];
     by_stack[{a.stack, a.seeded}] += a.block_bytes;
   }
@@ -38,7 +43,12 @@ void add_lines(const Model& model, const Lane& lane, const Moment& now, const Co
   }
   std::vector<ChangeRow> changed;
   for (PairedStack& line : lines.pair()) {
-    const ChangeRow row{std::move(line.frames.front()), line.before_bytes, line.after_bytes, false};
+    std::string name = std::move(line.frames.front());
+    if (!line.before_frames.empty()) {
+      const std::string& old = line.before_frames.front();
+      name += " (was " + old.substr(old.rfind(':')) + ")";
+    }
+    const ChangeRow row{std::move(name), line.before_bytes, line.after_bytes, false};
     if (row.change() != 0) changed.push_back(row);
   }
   std::stable_sort(changed.begin(), changed.end(), [](const ChangeRow& a, const ChangeRow& b) {

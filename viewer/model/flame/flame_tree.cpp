@@ -30,6 +30,7 @@ struct Sum {
 // Stacks that have no frames get keys above every stack id.
 constexpr uint64_t kNoStackKey = uint64_t{1} << 32;
 constexpr uint64_t kBeforeKey = kNoStackKey + 1;
+constexpr uint64_t kPendingKey = kNoStackKey + 2;
 
 using Sums = std::map<uint64_t, Sum>;
 
@@ -82,7 +83,19 @@ Sums sum_by_stack(const AllocationHistory& memory, const Dictionary& names,
 }
 
 Sums sum_by_stack(const FlameSide& side) {
-  return sum_by_stack(side.memory, side.names, side.state.live);
+  std::vector<uint32_t> allocated;
+  Sum pending;
+  for (const uint32_t i : side.state.live) {
+    if (side.state.is_pending(side.memory, i)) {
+      const uint64_t bytes = side.memory.allocations.block_bytes(i);
+      pending += {bytes, static_cast<int64_t>(bytes), 1};
+    } else {
+      allocated.push_back(i);
+    }
+  }
+  Sums sums = sum_by_stack(side.memory, side.names, allocated);
+  if (pending.count != 0) sums[kPendingKey] = pending;
+  return sums;
 }
 
 // The stacks of two processes in one tree.
@@ -151,8 +164,10 @@ FlameNode node_of(uint64_t key, const Sum& sum, const StackTree& stacks) {
   node.bytes = sum.bytes;
   node.net = sum.net;
   node.count = sum.count;
-  if (key == kBeforeKey || key == kNoStackKey) {
-    node.kind = key == kBeforeKey ? FlameKind::kBeforeRecording : FlameKind::kNoStack;
+  if (key >= kNoStackKey) {
+    node.kind = key == kBeforeKey    ? FlameKind::kBeforeRecording
+                : key == kPendingKey ? FlameKind::kPending
+                                     : FlameKind::kNoStack;
   } else {
     node.stack = static_cast<uint32_t>(key);
     node.frame = stacks.frame(node.stack);

@@ -1,4 +1,5 @@
 // Live bytes by call stack as a tree: every node as wide as the bytes that were allocated under it.
+// Pending frees are one node of their own.
 // Top-down starts with the outermost function. Bottom-up starts with the line that allocated and
 // continues with its callers, so that a line has one node however many paths lead to it.
 //
@@ -16,7 +17,7 @@
 
 namespace tidemark::view {
 
-enum class FlameKind : uint8_t { kRoot, kFrame, kNoStack, kBeforeRecording };
+enum class FlameKind : uint8_t { kRoot, kFrame, kNoStack, kBeforeRecording, kPending };
 
 enum class FlameOrder : uint8_t { kTopDown, kBottomUp };
 

@@ -22,16 +22,16 @@ void each_block(const AllocationHistory& memory, const TimeRange& range, const V
   const Events events = events_of(memory, range);
   for (uint32_t e = events.first; e < events.last; ++e) {
     const Change change = memory.change[e];
-    if (change != Change::kBirth && change != Change::kDeath) continue;
+    if (change != Change::kBirth && change != Change::kRelease) continue;
     const uint32_t index = memory.subject[e];
     const Allocation a = memory.allocations[index];
-    if (change == Change::kDeath) {
+    if (change == Change::kRelease) {
       visit(StretchPart::kFreed, index, a);
       continue;
     }
     if (a.seeded) continue;  // older than the recording
     visit(StretchPart::kAllocated, index, a);
-    visit(events.has(a.death) ? StretchPart::kShortLived : StretchPart::kKept, index, a);
+    visit(events.has(a.release) ? StretchPart::kShortLived : StretchPart::kKept, index, a);
   }
 }
 

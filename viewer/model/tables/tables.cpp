@@ -12,9 +12,15 @@ namespace tidemark::view {
 
 namespace {
 
-bool matches(const TableSource& source, const Allocation& a, const std::string& filter) {
+std::string_view kind_of(const TableSource& source, uint32_t allocation) {
+  if (source.state.is_pending(source.memory, allocation)) return kPendingText;
+  return category_name(source.memory.allocations.category(allocation));
+}
+
+bool matches(const TableSource& source, uint32_t allocation, const std::string& filter) {
+  const Allocation a = source.memory.allocations[allocation];
   if (filter.empty() || source.text.matches(a.stack, filter)) return true;
-  if (category_name(a.category).find(filter) != std::string_view::npos) return true;
+  if (kind_of(source, allocation).find(filter) != std::string_view::npos) return true;
   if (a.stack == 0 && source.text.headline(0, a.seeded).find(filter) != std::string_view::npos) {
     return true;
   }
@@ -29,7 +35,7 @@ std::vector<uint32_t> allocation_rows(const TableSource& source, const std::stri
   const std::string wanted = lower_case(filter);
   std::vector<uint32_t> rows;
   std::copy_if(source.state.live.begin(), source.state.live.end(), std::back_inserter(rows),
-               [&](uint32_t i) { return matches(source, all[i], wanted); });
+               [&](uint32_t i) { return matches(source, i, wanted); });
   const bool down = sort.descending;
   switch (static_cast<AllocationColumn>(sort.column)) {
     case AllocationColumn::kSize:
@@ -42,7 +48,7 @@ std::vector<uint32_t> allocation_rows(const TableSource& source, const std::stri
       sort_rows(rows, !down, [&](uint32_t i) { return all[i].birth; });
       break;
     case AllocationColumn::kCategory:
-      sort_rows(rows, down, [&](uint32_t i) { return category_name(all[i].category); });
+      sort_rows(rows, down, [&](uint32_t i) { return kind_of(source, i); });
       break;
     case AllocationColumn::kWhere:
       sort_rows(rows, down,
@@ -62,6 +68,7 @@ std::vector<StackRow> stack_rows(const TableSource& source, const std::string& f
   // last row is for blocks that are older than the recording.
   std::vector<StackRow> sums(source.text.names().stack_count() + 2);
   for (const uint32_t i : source.state.live) {
+    if (source.state.is_pending(source.memory, i)) continue;
     const Allocation& a = source.memory.allocations[i];
     const bool before = a.seeded && a.stack == 0;
     StackRow& row = sums[before ? sums.size() - 1 : std::min<size_t>(a.stack, sums.size() - 2)];
@@ -103,6 +110,7 @@ std::vector<StackRow> stack_rows(const TableSource& source, const std::string& f
 std::vector<CategoryRow> category_rows(const TableSource& source, SortBy sort) {
   std::array<CategoryRow, 256> sums{};
   for (const uint32_t i : source.state.live) {
+    if (source.state.is_pending(source.memory, i)) continue;
     const Allocation& a = source.memory.allocations[i];
     CategoryRow& row = sums[static_cast<uint8_t>(a.category)];
     row.category = a.category;

@@ -7,6 +7,7 @@
 
 #include "analysis/wording.h"
 #include "export/report/rank_report.h"
+#include "export/report/report_wording.h"
 
 namespace tidemark::view {
 
@@ -55,14 +56,18 @@ std::vector<SameFindings> fold_findings(const std::vector<Finding>& findings) {
                 [&](size_t a, size_t b) { return same_text(findings[a], findings[b]); });
 }
 
-std::string place_text(const std::vector<Finding>& findings, const SameFindings& same) {
+std::string place_text(const Report& report, const SameFindings& same) {
+  const std::vector<Finding>& findings = report.findings;
   std::set<int64_t> ranks;
   std::set<int64_t> devices;
   for (const size_t i : same) {
     if (findings[i].rank >= 0) ranks.insert(findings[i].rank);
     devices.insert(findings[i].device);
   }
-  if (ranks.empty()) return same.size() == 1 ? "" : counted(same.size(), "device");
+  if (ranks.empty()) {
+    return same.size() == 1 ? place_text(report, findings[same.front()])
+                            : counted(same.size(), "device");
+  }
   std::string text = ranks_text({ranks.begin(), ranks.end()});
   // Each rank numbers its own devices: those of several say little.
   if (ranks.size() == 1 && devices.size() == 1) text += fmt::format(", cuda:{}", *devices.begin());

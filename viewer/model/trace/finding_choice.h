@@ -19,7 +19,7 @@ using SameFindings = std::vector<size_t>;
 // In the order of their first members.
 std::vector<SameFindings> fold_findings(const std::vector<Finding>& findings);
 // "rank 2, cuda:0", "ranks 0, 1, 3".
-std::string place_text(const std::vector<Finding>& findings, const SameFindings& same);
+std::string place_text(const Report& report, const SameFindings& same);
 
 // Indexes of errors that differ only in rank and time.
 using SameOoms = std::vector<size_t>;

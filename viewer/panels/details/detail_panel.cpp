@@ -36,16 +36,20 @@ void DetailPanel::draw_facts(const Model& model, const Lane& lane, const Allocat
     fact("category", in_words(category_name(a.category)), column);
   }
   fact("allocated", a.seeded ? "before the recording began" : since(a.birth_ns), column);
-  if (a.death == kNever) {
+  if (a.release == kNever) {
     fact("freed", "not before the recording ended", column);
   } else {
-    fact("freed", since(a.death_ns), column);
-    fact("lifetime", span_text(static_cast<double>(a.death_ns - a.birth_ns)), column);
-  }
-  if (a.release != kNever && a.death != a.release + 1 && a.death != kNever) {
-    const int64_t wait = a.death_ns - lane.memory->time_ns[a.release];
-    fact("pending", span_text(static_cast<double>(wait)) + " between the free and its completion",
-         column);
+    const int64_t freed_ns = lane.memory->time_ns[a.release];
+    fact("freed", since(freed_ns), column);
+    fact("lifetime", span_text(static_cast<double>(freed_ns - a.birth_ns)), column);
+    if (a.death == kNever) {
+      fact("pending", "until the recording ended: another stream may still use it", column);
+    } else if (a.death != a.release + 1) {
+      fact("pending",
+           span_text(static_cast<double>(a.death_ns - freed_ns)) +
+               " between the free and its completion",
+           column);
+    }
   }
   fact("address", fmt::format("{:#x}", a.address), column);
   fact("stream", fmt::format("{:#x}", a.stream), column);

@@ -62,7 +62,7 @@ std::vector<MomentPanel::Entry> MomentPanel::allocator_entries(const Lane& lane,
   entries.insert(
       entries.end(),
       {{"pending free", "Freed by the program, but another stream may still be using it.",
-        less(t.active, t.allocated), theme().pending, false},
+        static_cast<int64_t>(t.pending()), theme().pending, true},
        {"cached", "Reserved by the allocator but not in use: holes in its segments.",
         less(t.reserved, t.active), theme().reserved, true}});
   if (ledger_.device_used_bytes == 0 && lane.total_bytes > t.reserved) {
@@ -77,9 +77,10 @@ std::vector<MomentPanel::Entry> MomentPanel::allocator_entries(const Lane& lane,
 std::vector<MomentPanel::Entry> MomentPanel::card_entries(const Lane& lane) const {
   std::vector<Entry> entries;
   for (const LedgerLine& line : ledger_.lines) {
-    const bool cached = line.owner.ends_with(".cached");
+    const bool hatched = line.owner.ends_with(".cached") || line.owner == "torch.pending" ||
+                         line.owner == "unexplained";
     entries.push_back({owner_title(line.owner), owner_meaning(line.owner), line.bytes,
-                       owner_colour(line.owner), cached || line.owner == "unexplained"});
+                       owner_colour(line.owner), hatched});
   }
   if (ledger_.not_resident_bytes != 0) {
     entries.push_back({owner_title(kNotResident), owner_meaning(kNotResident),
@@ -142,7 +143,8 @@ void MomentPanel::draw_entries(const char* id, const std::vector<Entry>& entries
 void MomentPanel::draw_ledger(const Lane& lane, const Moment& moment) {
   const bool more_than_torch =
       std::any_of(ledger_.lines.begin(), ledger_.lines.end(), [](const LedgerLine& line) {
-        return line.owner != "torch.allocated" && line.owner != "torch.cached";
+        return line.owner != "torch.allocated" && line.owner != "torch.pending" &&
+               line.owner != "torch.cached";
       });
   const bool shows_card = more_than_torch || ledger_.not_resident_bytes != 0;
   if (shows_card) {
@@ -222,7 +224,7 @@ void MomentPanel::draw_categories(const Moment& moment) {
     const CategoryRow& c = categories_[i];
     parts.push_back({static_cast<double>(c.bytes), category_colour(c.category), false, names[i]});
   }
-  const int hovered = draw_bar("##kinds", parts, static_cast<double>(moment.state.totals.active),
+  const int hovered = draw_bar("##kinds", parts, static_cast<double>(moment.state.totals.allocated),
                                {std::max(ImGui::GetContentRegionAvail().x, px(40)), px(22)});
   if (hovered >= 0) {
     const CategoryRow& c = categories_[static_cast<size_t>(hovered)];
@@ -253,8 +255,8 @@ void MomentPanel::draw_stacks(const Model& model, const Lane& lane, const Moment
                                         fitted(head, width - column - px(4)).c_str());
     ImGui::Dummy({width, height});
     if (ImGui::IsItemHovered() && ImGui::BeginTooltip()) {
-      text(fmt::format("{}, {} of live memory, {}", bytes,
-                       percent_text(row.bytes, moment.state.totals.active),
+      text(fmt::format("{}, {} of what is allocated, {}", bytes,
+                       percent_text(row.bytes, moment.state.totals.allocated),
                        counted(row.count, "block")));
       for (const std::string& line : model.text_of(lane).names().stack_text(row.stack)) {
         text_dim(line);

@@ -62,9 +62,11 @@ std::string without_ending(std::string name) {
   return name.empty() ? "trace" : name;
 }
 
-int64_t selected_rank(const Model& model, const Selection& selection) {
+// The number of the process under the cursor, from 1; 0: there is no choice.
+uint32_t selected_process(const Model& model, const Selection& selection) {
   const uint32_t lane = selection.cursor.lane();
-  return lane < model.lanes.size() ? model.process_of(model.lanes[lane]).info.rank : -1;
+  const bool choice = lane < model.lanes.size() && model.trace.processes.size() > 1;
+  return choice ? model.lanes[lane].process + 1 : 0;
 }
 
 }  // namespace
@@ -125,8 +127,8 @@ void ExportPanel::start(const std::shared_ptr<const Model>& model, const Selecti
   ExportOptions options;
   if (format_ == ExportFormat::kPerfetto) options.max_bytes = kPerfettoBytes;
   if (only_time) options.time = chosen_time(*model, selection);
-  const int64_t rank = selected_rank(*model, selection);
-  if (only_rank && rank >= 0) options.ranks = {rank};
+  const uint32_t process = selected_process(*model, selection);
+  if (only_rank && process != 0) options.processes = {process};
   working_ = true;
   work_.wish([model, format = format_, options,
               path = target()] { return write(model, format, options, path); },
@@ -149,8 +151,14 @@ void ExportPanel::draw_choices(const Model& model, const Selection& selection) {
                   span_text(time.span()))
           .c_str(),
       &only_time);
-  const int64_t rank = selected_rank(model, selection);
-  if (rank >= 0) ImGui::Checkbox(fmt::format("only rank {}", rank).c_str(), &only_rank);
+  if (const uint32_t process = selected_process(model, selection); process != 0) {
+    const Process& info = model.trace.processes[process - 1].info;
+    const std::string name = info.rank >= 0 ? fmt::format("only rank {}", info.rank)
+                             : info.pid != 0
+                                 ? fmt::format("only process {}, pid {}", process, info.pid)
+                                 : fmt::format("only process {}", process);
+    ImGui::Checkbox(name.c_str(), &only_rank);
+  }
 }
 
 void ExportPanel::draw_place(const Model& model) {

@@ -114,7 +114,7 @@ void FindingsPanel::draw_finding(const Model& model, Selection& selection,
   const Card card(fmt::format("##finding{}", index).c_str(), severity_colour(f.severity));
   text_in_colour(severity_colour(f.severity), in_words(f.id));
   ImGui::SameLine();
-  text_dim(fitted(place_text(model.report.findings, same), ImGui::GetContentRegionAvail().x));
+  text_dim(fitted(place_text(model.report, same), ImGui::GetContentRegionAvail().x));
   {
     const WithFont bold(fonts().bold);
     text_wrapped(f.summary);

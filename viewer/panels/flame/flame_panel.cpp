@@ -55,6 +55,8 @@ std::string_view name_of(const FrameText& text, const FlameNode& node) {
       return kNoStackText;
     case FlameKind::kBeforeRecording:
       return kBeforeRecordingText;
+    case FlameKind::kPending:
+      return kPendingText;
     case FlameKind::kFrame:
       return text.frame(node.frame);
   }
@@ -267,6 +269,7 @@ void FlamePanel::explain_node(const Model& model, const Selection& selection, co
 Rgb FlamePanel::colour_of(const Model& model, const Selection& selection,
                           const FlameNode& node) const {
   if (comparing_) return change_colour(node);
+  if (node.kind == FlameKind::kPending) return shade(theme().pending, theme().dark ? -0.45 : 0.5);
   if (node.kind != FlameKind::kFrame) return theme().raised;
   // Own code stands out from libraries. Slightly different shades tell neighbours apart.
   const bool own = text_of(model, selection, node).is_own_code(node.frame);

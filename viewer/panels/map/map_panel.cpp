@@ -122,6 +122,7 @@ void MapPanel::make_legend(const Model& model, ColourBy by, const Moment& moment
   };
   std::unordered_map<uint32_t, Sum> sums;
   for (const uint32_t i : moment.state.live) {
+    if (moment.state.is_pending(*lane.memory, i)) continue;
     Sum& sum = sums[key(lane.memory->allocations[i])];
     if (sum.bytes == 0) sum.first = i;
     sum.bytes += lane.memory->allocations[i].block_bytes;
@@ -139,6 +140,9 @@ void MapPanel::make_legend(const Model& model, ColourBy by, const Moment& moment
     const Allocation& a = lane.memory->allocations[largest[i].second];
     legend_.push_back(
         {block_colour(model, by, moment, a), kind_of(model, lane, a, by), largest[i].first});
+  }
+  if (const uint64_t pending = moment.state.totals.pending(); pending != 0) {
+    legend_.push_back({theme().pending, std::string(kPendingText), pending});
   }
 }
 
@@ -209,6 +213,9 @@ void MapPanel::explain_cell(const Model& model, const Moment& moment, const MapC
              ? bytes
              : fmt::format("{}, requested {}", bytes, size_text(a.requested_bytes)));
     text(model.text_of(lane).headline(a.stack, a.seeded));
+    if (moment.state.is_pending(*lane.memory, cell.allocation)) {
+      text("pending free: freed by the program, but another stream may still be using it");
+    }
     const std::string kind =
         kind_of(model, lane, a, lane.of_driver ? ColourBy::kOwner : ColourBy::kCategory);
     text_dim(fmt::format("{}, {} old", kind,
@@ -274,7 +281,10 @@ void MapPanel::draw_cell(const Model& model, Selection& selection, const Moment&
     return;
   }
   const Allocation& block = lane.memory->allocations[cell.allocation];
-  const Rgb colour = block_colour(model, selection.colouring.by, moment, block);
+  const bool pending =
+      cell.kind == CellKind::kBlock && moment.state.is_pending(*lane.memory, cell.allocation);
+  const Rgb colour =
+      pending ? theme().pending : block_colour(model, selection.colouring.by, moment, block);
   const std::string wanted = lower_case(selection.highlights.search);
   const bool found = model.text_of(lane).matches(block.stack, wanted);
   const double full = cell.size_bytes == 0 ? 1
@@ -282,18 +292,21 @@ void MapPanel::draw_cell(const Model& model, Selection& selection, const Moment&
                                                  static_cast<double>(cell.size_bytes);
   // The fuller a folded cell is, the stronger its colour.
   const int alpha = static_cast<int>((found ? 255 : 60) * (0.35 + 0.65 * full));
-  draw.AddRectFilled(a, b, paint(colour, alpha));
+  draw.AddRectFilled(a, b, paint(colour, pending ? alpha / 4 : alpha));
+  if (pending) draw_hatch(draw, a, b, paint(colour, alpha), px(6));
   const bool asleep = draw_asleep(cell, a, b);
   if (found && cell.kind == CellKind::kBlock && b.x - a.x > px(50)) {
     const std::string label =
-        fitted(size_text(block.block_bytes) + "  " +
+        fitted(size_text(block.block_bytes) + (pending ? " pending free  " : "  ") +
                    std::string(model.text_of(lane).headline(block.stack, block.seeded)),
                b.x - a.x - px(8));
     if (asleep) {  // the lines would run through the text
       draw.AddRectFilled({a.x + px(1), a.y + px(1)}, {a.x + width_of(label) + px(8), b.y - px(1)},
                          paint(theme().panel, 215), px(3));
     }
-    const Rgb ink = asleep ? theme().text : is_light(colour) ? Rgb{12, 14, 18} : Rgb{255, 255, 255};
+    const Rgb ink = asleep || pending  ? theme().text
+                    : is_light(colour) ? Rgb{12, 14, 18}
+                                       : Rgb{255, 255, 255};
     draw_text_in(draw, a, b, paint(ink), label);
   }
   if (selection.highlights.allocation && cell.kind == CellKind::kBlock &&

@@ -49,6 +49,7 @@ void choose_largest(const Model& model, Selection& selection, const StackRow& ro
   const auto& all = model.lanes[moment.lane].memory->allocations;
   std::optional<uint32_t> largest;
   for (const uint32_t i : moment.state.live) {
+    if (moment.state.is_pending(*model.lanes[moment.lane].memory, i)) continue;
     if (all[i].stack != row.stack || (row.stack == 0 && all[i].seeded != row.before_recording)) {
       continue;
     }
@@ -147,8 +148,10 @@ void TablesPanel::draw_allocations(const Model& model, Selection& selection) {
     number_cell(a.seeded ? "older"
                          : span_text(static_cast<double>(moment.state.time_ns - a.birth_ns)));
     ImGui::TableNextColumn();
-    swatch(block_colour(model, selection.colouring.by, moment, a));
-    text(in_words(category_name(a.category)));
+    const bool pending = moment.state.is_pending(source.memory, row);
+    swatch(pending ? theme().pending : block_colour(model, selection.colouring.by, moment, a));
+    text(pending ? std::string(kPendingText) : in_words(category_name(a.category)));
+    if (pending) explain("Freed by the program, but another stream may still be using it.");
     ImGui::TableNextColumn();
     text(fitted(source.text.headline(a.stack, a.seeded), ImGui::GetContentRegionAvail().x));
     ImGui::TableNextColumn();
@@ -200,7 +203,7 @@ void TablesPanel::draw_stacks(const Model& model, Selection& selection) {
     }
     ImGui::SameLine(0, 0);
     text_right(size_text(row.bytes));
-    number_cell(percent_text(row.bytes, moment.state.totals.active));
+    number_cell(percent_text(row.bytes, moment.state.totals.allocated));
     number_cell(grouped(row.count));
     number_cell(size_text(row.largest));
     ImGui::TableNextColumn();
@@ -226,7 +229,7 @@ void TablesPanel::draw_categories(const Model& model, Selection& selection) {
   draw_rows(categories_.size(), [&](size_t i) {
     const CategoryRow& row = categories_[i];
     number_cell(size_text(row.bytes));
-    number_cell(percent_text(row.bytes, moment.state.totals.active));
+    number_cell(percent_text(row.bytes, moment.state.totals.allocated));
     number_cell(grouped(row.count));
     ImGui::TableNextColumn();
     swatch(category_colour(row.category));
