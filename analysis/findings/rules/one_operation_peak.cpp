@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 
 #include "analysis/findings/rules.h"
 #include "analysis/history/rehearsal.h"
+#include "analysis/insight/passes.h"
 #include "analysis/wording.h"
 
 namespace tidemark {
@@ -17,8 +20,9 @@ namespace {
 constexpr uint64_t kWorthSaying = uint64_t{64} << 20;
 // Times the size of the largest other block. A layer's hidden state is four times its input.
 constexpr uint64_t kOutlier = 5;
+constexpr size_t kNearBirths = 256;    // before and after the peak: about a pass of a model
 constexpr uint32_t kBriefBirths = 64;  // a cache of keys and values lives longer
-constexpr uint64_t kChunks = 16;
+constexpr double kChunks = 16;
 
 
 // One operation's results have one shape, in one precision or two.
@@ -32,9 +36,48 @@ struct Operation {
   uint64_t bytes = 0;          // at the peak
   uint64_t blocks = 0;
   uint64_t others_bytes = 0;   // of everything else but weights, gradients and states
-  uint64_t next_bytes = 0;     // of the largest other block that was computed
+  uint64_t next_bytes = 0;     // of the largest other block computed around the peak
   uint32_t stack = 0;
+  std::vector<uint32_t> stacks;
 };
+
+enum class Remedy : uint8_t { kSplit, kLoss, kAttention, kOneHot };
+
+// What the frames of an operation call themselves, in PyTorch's words.
+Remedy remedy_for(const Dictionary& names, const std::vector<uint32_t>& stacks) {
+  Remedy remedy = Remedy::kSplit;
+  for (const uint32_t stack : stacks) {
+    for (const uint32_t frame : names.frames_of(stack)) {
+      const Frame& f = names.frame(frame);
+      std::string function(names.string(f.function));
+      std::transform(function.begin(), function.end(), function.begin(),
+                     [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+      const auto has = [&](std::string_view part) { return function.find(part) != std::string::npos; };
+      if (has("cross_entropy") || has("nll_loss") || has("nllloss") || has("logsoftmax")) {
+        return Remedy::kLoss;
+      }
+      if (has("one_hot")) return Remedy::kOneHot;
+      if (has("attention") || has("attn")) remedy = Remedy::kAttention;
+    }
+  }
+  return remedy;
+}
+
+std::string_view text_of(Remedy remedy) {
+  switch (remedy) {
+    case Remedy::kLoss:
+      return "compute the logits and the loss for a part of the tokens at a time (16 parts, each "
+             "under torch.utils.checkpoint), or use a fused linear cross entropy";
+    case Remedy::kAttention:
+      return "use scaled_dot_product_attention, which does not build the attention matrix";
+    case Remedy::kOneHot:
+      return "use the indices themselves (an embedding, gather) instead of a one-hot tensor";
+    case Remedy::kSplit:
+      break;
+  }
+  return "compute it in parts (each under torch.utils.checkpoint), or with a fused operation that "
+         "does not build the whole tensor, such as torch.cdist or einsum";
+}
 
 class Search {
  public:
@@ -45,7 +88,8 @@ class Search {
     const Allocation a = d_.model->allocations[i];
     const Category category = d_.categories.of[i];
     if (a.seeded || is_of_model(category) || category == Category::kCommunication) return false;
-    if (d_.roles->of(a.stack) == StackRole::kData) return false;
+    const StackRole role = d_.roles->of(a.stack);
+    if (role == StackRole::kData || role == StackRole::kOptimizer) return false;
     if (d_.categories.has_backward) return !outlives_step(a);
     return a.release != kNever && a.release - a.birth < 3 * kBriefBirths;
   }
@@ -66,6 +110,7 @@ class Search {
       found.largest_bytes = std::max(found.largest_bytes, all.block_bytes(i));
     }
     describe(live, found);
+    compare(found);
     return found;
   }
 
@@ -86,7 +131,6 @@ class Search {
     for (const size_t i : live) {
       const uint64_t bytes = all.block_bytes(i);
       if (!of_one_shape(bytes, found.largest_bytes)) {
-        found.next_bytes = std::max(found.next_bytes, bytes);
         found.others_bytes += bytes;
         continue;
       }
@@ -97,11 +141,25 @@ class Search {
     // A line of the program says more than an operation of the backward pass.
     uint64_t most = 0;
     for (const auto& [stack, bytes] : by_stack) {
+      found.stacks.push_back(stack);
       const bool named = d_.roles->of(stack) != StackRole::kBackward;
       const uint64_t weight = named ? bytes + found.bytes : bytes;
       if (weight < most || (weight == most && stack > found.stack)) continue;
       most = weight;
       found.stack = stack;
+    }
+  }
+
+  // The early layers of a network are alone when they run: what is alive at the peak says nothing of
+  // the sizes that the program computes otherwise.
+  void compare(Operation& found) const {
+    const AllocationColumns& all = d_.model->allocations;
+    const size_t at = births_within(*d_.model, 0, d_.model->allocated_peak.event + 1).end;
+    const size_t end = std::min(all.size(), at + kNearBirths);
+    for (size_t i = at - std::min(at, kNearBirths); i < end; ++i) {
+      const uint64_t bytes = all.block_bytes(i);
+      if (bytes <= found.next_bytes || of_one_shape(bytes, found.largest_bytes)) continue;
+      if (is_computed(i)) found.next_bytes = bytes;
     }
   }
 
@@ -115,18 +173,14 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
     if (d.model == nullptr || d.model->event_count() == 0) continue;
     const Search search(d);
     const Operation o = search.run();
-    if (getenv("OOP") != nullptr) {
-      fmt::print(stderr, "peak {} largest {} x{} = {} others {} next {} ratio {:.1f}\n",
-                 size_text(d.peak_bytes()), size_text(o.largest_bytes), o.blocks,
-                 size_text(o.bytes), size_text(o.others_bytes), size_text(o.next_bytes),
-                 double(o.largest_bytes) / double(std::max<uint64_t>(o.next_bytes, 1)));
-    }
     if (o.bytes < kWorthSaying || o.bytes < d.peak_bytes() / 4 || o.bytes < o.others_bytes) continue;
     if (o.next_bytes == 0 || o.largest_bytes < kOutlier * o.next_bytes) continue;
+    const Remedy remedy = remedy_for(d.process->names, o.stacks);
+    const double share = remedy == Remedy::kLoss ? 1 - 1 / kChunks : 1;
     Rehearsal without(*d.model);
     for (size_t i = 0; i < d.model->allocations.size(); ++i) {
       if (!of_one_shape(d.model->allocations.block_bytes(i), o.largest_bytes)) continue;
-      if (search.is_computed(i)) without.leave_out(d.model->allocations[i]);
+      if (search.is_computed(i)) without.leave_out(d.model->allocations[i], share);
     }
     const uint64_t saved = without.saved_bytes();
     Finding f = d.finding("one_operation_peak", kWarning,
@@ -139,7 +193,8 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
                   {"next_block_bytes", o.next_bytes},
                   {"allocated_peak_bytes", d.peak_bytes()}};
     f.frames = d.process->names.stack_text(o.stack);
-    f.advice.push_back({"split_operation", fmt::format("saves {}", size_text(saved)), saved});
+    f.advice.push_back({"split_operation",
+                        fmt::format("{}: saves {}", text_of(remedy), size_text(saved)), saved});
     out.push_back(std::move(f));
   }
 }
