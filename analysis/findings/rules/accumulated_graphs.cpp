@@ -49,12 +49,18 @@ class Search {
     Accumulation best;
     for (const uint32_t stack : losses_at_the_end()) {
       Accumulation a{split_at(stack), stack};
-      if (a.passes.size() > best.passes.size() && are_passes(a.passes)) best = std::move(a);
+      if (better(a, best) && are_passes(a.passes)) best = std::move(a);
     }
     return best;
   }
 
  private:
+  // Of two lines with as many losses, the one that adds them says more than the one that computes
+  // them.
+  bool better(const Accumulation& a, const Accumulation& b) const {
+    if (a.passes.size() != b.passes.size()) return a.passes.size() > b.passes.size();
+    return d_.roles->of(a.stack) == StackRole::kUser && d_.roles->of(b.stack) != StackRole::kUser;
+  }
   bool is_scalar(size_t i) const { return all_.requested_bytes(i) <= kScalarBytes; }
   bool is_layer(size_t i) const {
     return d_.roles->of(all_.stack(i)) == StackRole::kForward && !is_scalar(i);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -16,7 +18,8 @@ namespace tidemark {
 
 namespace {
 
-constexpr size_t kLeastClearings = 3;
+constexpr size_t kLeastClearings = 3;  // in as many steps
+constexpr size_t kUses = 6;  // allocations that follow while a layer's result is needed
 constexpr uint64_t kWorthSaying = uint64_t{8} << 20;
 
 // An allocation by its place in a pass: the same in every pass.
@@ -49,9 +52,8 @@ class Search {
     for (const BackwardPass& pass : passes_) {
       visit_gradients(pass, [&](size_t i) {
         const auto later = std::upper_bound(clearings.begin(), clearings.end(), all_.birth(i));
-        const bool long_kept =
-            static_cast<size_t>(clearings.end() - later) >= kLeastClearings && stays(i);
-        if (!long_kept || all_.category(i) == Category::kGradient) return;
+        const auto survived = static_cast<size_t>(clearings.end() - later);
+        if (survived < kLeastClearings || !stays(i) || all_.category(i) == Category::kGradient) return;
         if (found.gradients.empty()) first_ = &pass;
         found.gradients.push_back(i);
         found.gradient_bytes += all_.block_bytes(i);
@@ -71,11 +73,12 @@ class Search {
       const std::map<uint32_t, bool> releases =
           visit_consumed(pass, [&](size_t i, const Place& place) {
             const auto known = places.find(place);
-            if (known == places.end() || !known->second) return false;
-            without.leave_out(all_[i]);
+            if (known == places.end()) return std::optional<bool>();
+            if (!known->second) return std::optional<bool>(false);
+            without.leave_out_from(all_[i], end_of_use(i));
             bytes += all_.block_bytes(i);
             by_stack[all_.stack(i)] += all_.block_bytes(i);
-            return true;
+            return std::optional<bool>(true);
           });
       found.activation_bytes = std::max(found.activation_bytes, bytes);
       leave_out_work(pass, releases, without);
@@ -106,22 +109,20 @@ class Search {
     }
   }
 
-  // Events at which gradients of a pass were freed.
+  // The ends of steps in which gradients were freed.
   std::vector<uint32_t> find_clearings() const {
-    std::vector<uint32_t> clearings;
+    std::set<uint32_t> ends;
     for (const BackwardPass& pass : passes_) {
-      uint32_t first = kNever;
       visit_gradients(pass, [&](size_t i) {
-        if (!stays(i)) first = std::min(first, all_.release(i));
+        if (!stays(i)) ends.insert(d_.steps.end_of_step(all_.release(i)));
       });
-      if (first != kNever) clearings.push_back(first);
     }
-    std::sort(clearings.begin(), clearings.end());
-    return clearings;
+    ends.erase(kNever);
+    return {ends.begin(), ends.end()};
   }
 
-  // Calls visit(row, place) for every block that the backward pass frees. Returns what it answers,
-  // by the event at which the block is freed.
+  // Calls visit(row, place) for every block that the backward pass frees. Returns whether they are
+  // for unused gradients, as far as it knows, by the events at which they are freed.
   template <typename Visit>
   std::map<uint32_t, bool> visit_consumed(const BackwardPass& pass, Visit&& visit) const {
     std::map<uint32_t, bool> releases;
@@ -130,7 +131,8 @@ class Search {
     for (size_t i = rows.begin; i < rows.end; ++i) {
       const Allocation a = all_[i];
       if (a.seeded || !pass.consumes(a)) continue;
-      releases[a.release] = visit(i, Place{a.stack, numbers[a.stack]++});
+      const std::optional<bool> unused = visit(i, Place{a.stack, numbers[a.stack]++});
+      if (unused) releases[a.release] = *unused;
     }
     return releases;
   }
@@ -144,20 +146,27 @@ class Search {
     visit_consumed(pass, [&](size_t i, const Place& place) {
       auto next = gradients.upper_bound(all_.release(i));
       if (next != gradients.begin()) --next;
-      return places[place] = next->second;
+      return std::optional<bool>(places[place] = next->second);
     });
     return places;
+  }
+
+  // Without a graph, a layer's result is freed once the next operations have used it.
+  uint32_t end_of_use(size_t i) const {
+    const size_t end = i + kUses;
+    return end < all_.size() ? all_.birth(end) : kNever;
   }
 
   // What the backward pass computes while it frees such activations.
   void leave_out_work(const BackwardPass& pass, const std::map<uint32_t, bool>& releases,
                       Rehearsal& without) const {
+    if (releases.empty()) return;
     const BirthRange rows = births_within(*d_.model, pass.first, pass.last + 1);
     for (size_t i = rows.begin; i < rows.end; ++i) {
       const Allocation a = all_[i];
-      const auto next = releases.lower_bound(a.birth);
-      if (next == releases.end() || !next->second || a.release > pass.last) continue;
-      without.leave_out(a);
+      auto next = releases.lower_bound(a.birth);
+      if (next == releases.end()) --next;
+      if (next->second && a.release <= pass.end) without.leave_out(a);
     }
   }
 
