@@ -12,6 +12,7 @@ namespace {
 constexpr size_t kLeastClearings = 3;  // in as many steps
 constexpr uint64_t kSmallParameter = uint64_t{64} << 10;  // a bias, or the scale of a norm
 constexpr size_t kLeastSizes = 3;
+constexpr size_t kLeastGradients = 3;  // fewer may be workspaces of a library
 
 class Search {
  public:
@@ -32,6 +33,7 @@ class Search {
     const std::vector<uint32_t> clearings = find_clearings();
     if (clearings.size() < kLeastClearings) return found;
     find_surviving(clearings, found);
+    if (found.unused.size() < kLeastGradients) found = {};
     if (found.unused.empty() && model_.seeded_blocks != 0) find_added(found);
     return found;
   }
@@ -98,11 +100,12 @@ class Search {
   };
   using Sizes = std::map<uint64_t, OfSize>;
 
-  // The pass that keeps most: of micro-batches, the first one.
+  // The pass that keeps most: of micro-batches, the first one. The history may have begun in the
+  // middle of the first.
   const BackwardPass* most_kept() const {
     const BackwardPass* most = nullptr;
     uint64_t most_bytes = 0;
-    for (const BackwardPass& pass : passes_) {
+    for (const BackwardPass& pass : passes_.subspan(1)) {
       uint64_t bytes = 0;
       visit_gradients(pass, [&](size_t i, bool kept) { bytes += kept ? all_.block_bytes(i) : 0; });
       if (bytes <= most_bytes) continue;
