@@ -19,6 +19,7 @@ struct StreamUse {
   uint64_t stays = 0;          // not freed before the end: weights, or a library's workspace
   uint64_t requested = 0;      // in the whole run
   uint64_t communication = 0;  // of that
+  uint64_t turns = 0;          // runs of allocations without one of another stream between them
   std::unordered_map<uint32_t, uint64_t> by_stack;
 };
 using Streams = std::map<uint64_t, StreamUse>;
@@ -35,6 +36,7 @@ Streams streams_of(const DeviceEvidence& d) {
     if (d.model->segment_changes[s.change].pool != 0) continue;
     streams[s.stream].reserved += s.size_bytes;
   }
+  const StreamUse* last = nullptr;
   for (size_t i = 0; i < d.model->allocations.size(); ++i) {
     d.model->passed(i);
     const Allocation a = d.model->allocations[i];
@@ -45,6 +47,8 @@ Streams streams_of(const DeviceEvidence& d) {
     if (stays(*d.model, a)) use.stays += a.block_bytes;
     if (d.roles->of(a.stack) == StackRole::kCommunication) use.communication += a.block_bytes;
     use.by_stack[a.stack] += a.block_bytes;
+    if (last != &use) ++use.turns;
+    last = &use;
   }
   return streams;
 }
@@ -101,8 +105,13 @@ void find_stream_pools(const Evidence& evidence, std::vector<Finding>& out) {
         bytes = sum;
       }
     }
+    // Streams that work once, as when graphs are warmed up, cost less than those that take turns.
+    const auto recurring = std::count_if(streams.begin(), streams.end(), [](const auto& entry) {
+      return entry.second.turns > 1;
+    });
+    const bool matters = recurring > 1 && saved >= d.model->reserved_peak.bytes / 10;
     Finding f = d.finding(
-        "stream_pools", saved >= d.model->reserved_peak.bytes / 10 ? kWarning : kInfo,
+        "stream_pools", matters ? kWarning : kInfo,
         fmt::format("{} streams reserve {} and never use it all at once: free blocks of one stream "
                     "cannot be used on another",
                     grouped(streams.size()), size_text(reserved)));
