@@ -9,7 +9,7 @@ namespace tidemark {
 
 namespace {
 
-constexpr size_t kLeastClearings = 3;  // in as many steps
+constexpr size_t kLeastClearings = 3;                     // in as many steps
 constexpr uint64_t kSmallParameter = uint64_t{64} << 10;  // a bias, or the scale of a norm
 constexpr size_t kLeastSizes = 3;
 constexpr size_t kLeastGradients = 3;  // fewer may be workspaces of a library
@@ -18,11 +18,7 @@ class Search {
  public:
   Search(const AllocationHistory& model, const StackRoles& roles, const Steps& steps,
          const Categories& categories, std::span<const BackwardPass> passes)
-      : model_(model),
-        all_(model.allocations),
-        roles_(roles),
-        steps_(steps),
-        passes_(passes) {
+      : model_(model), all_(model.allocations), roles_(roles), steps_(steps), passes_(passes) {
     for (size_t i = 0; i < all_.size(); ++i) {
       if (categories.of[i] == Category::kParameter) sizes_.insert(all_.requested_bytes(i));
     }

@@ -1,10 +1,10 @@
 // Gradients that no optimizer uses: those of a teacher, or of a part that is meant to be frozen.
 //
-// A program frees the gradients that its optimizers step, in every step. If it does, a gradient that
-// survives several such steps belongs to no optimizer, and every backward pass adds to it. In a
-// history that began after it was allocated, it shows by what is added: the backward pass computes
-// gradients in the sizes of parameters that it frees at once, whereas those of other parameters
-// stay until the end of the step.
+// A program frees the gradients that its optimizers step, in every step. If it does, a gradient
+// that survives several such steps belongs to no optimizer, and every backward pass adds to it. In
+// a history that began after it was allocated, it shows by what is added: the backward pass
+// computes gradients in the sizes of parameters that it frees at once, whereas those of other
+// parameters stay until the end of the step.
 #pragma once
 
 #include <cstdint>

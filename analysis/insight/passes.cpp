@@ -67,8 +67,7 @@ std::vector<BackwardPass> find_backward_passes(const Dictionary& names,
     if (model.allocations.seeded(i)) continue;
     const uint32_t stack = model.allocations.stack(i);
     const uint32_t birth = model.allocations.birth(i);
-    const Part part =
-        part_of(roles.of(stack), stack < recomputing.size() && recomputing[stack]);
+    const Part part = part_of(roles.of(stack), stack < recomputing.size() && recomputing[stack]);
     if (part == Part::kBackward) {
       if (!in_backward) passes.push_back({began ? begin : birth, birth, birth, 0});
       in_backward = true;

@@ -1,10 +1,10 @@
 // The backward passes of a training program on one device, each with the forward pass or passes
 // before it.
 //
-// Found from what the stacks say of each allocation: memory allocated inside a module's call belongs
-// to a forward pass, memory of autograd's threads to a backward pass. What a backward pass computes
-// again (checkpointed layers) is part of it. Two calls of backward() with no forward pass and no
-// optimizer step between them are one pass.
+// Found from what the stacks say of each allocation: memory allocated inside a module's call
+// belongs to a forward pass, memory of autograd's threads to a backward pass. What a backward pass
+// computes again (checkpointed layers) is part of it. Two calls of backward() with no forward pass
+// and no optimizer step between them are one pass.
 #pragma once
 
 #include <cstdint>

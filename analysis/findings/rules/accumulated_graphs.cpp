@@ -16,7 +16,8 @@ namespace tidemark {
 namespace {
 
 constexpr uint64_t kScalarBytes = 8;
-constexpr size_t kLeastKept = 3;  // blocks of a pass that are kept for the backward pass
+constexpr uint64_t kLeastBlock = 512;  // of a scalar, where the requested bytes were not recorded
+constexpr size_t kLeastKept = 3;       // blocks of a pass that are kept for the backward pass
 
 // A forward pass that ends with a loss.
 struct ForwardPass {
@@ -39,8 +40,7 @@ class Search {
       : d_(d), all_(d.model->allocations), backward_(backward) {}
 
   Accumulation run() {
-    const BirthRange rows =
-        births_within(*d_.model, backward_.forward_first, backward_.first);
+    const BirthRange rows = births_within(*d_.model, backward_.forward_first, backward_.first);
     for (size_t i = rows.begin; i < rows.end; ++i) {
       const StackRole role = d_.roles->of(all_.stack(i));
       if (all_.seeded(i) || (role != StackRole::kForward && role != StackRole::kUser)) continue;
@@ -61,7 +61,10 @@ class Search {
     if (a.passes.size() != b.passes.size()) return a.passes.size() > b.passes.size();
     return d_.roles->of(a.stack) == StackRole::kUser && d_.roles->of(b.stack) != StackRole::kUser;
   }
-  bool is_scalar(size_t i) const { return all_.requested_bytes(i) <= kScalarBytes; }
+  bool is_scalar(size_t i) const {
+    const uint64_t bytes = all_.requested_bytes(i);
+    return bytes <= kScalarBytes || bytes == kLeastBlock;
+  }
   bool is_layer(size_t i) const {
     return d_.roles->of(all_.stack(i)) == StackRole::kForward && !is_scalar(i);
   }
@@ -115,7 +118,8 @@ class Search {
         })->bytes;
     for (const ForwardPass& p : passes) {
       size_t common = 0;
-      for (const uint32_t stack : p.stacks) common += static_cast<size_t>(last.stacks.contains(stack));
+      for (const uint32_t stack : p.stacks)
+        common += static_cast<size_t>(last.stacks.contains(stack));
       const bool alike = 10 * common >= 7 * std::max(p.stacks.size(), last.stacks.size());
       if (p.kept.size() < kLeastKept || p.bytes < most / 4 || !alike) return false;
     }

@@ -39,8 +39,8 @@ std::vector<bool> loading_stacks(const Dictionary& names) {
   return loading;
 }
 
-// Whether a model can hold another copy of a loaded block, in the same or in another precision. Each
-// block of the model is the copy of one.
+// Whether a model can hold another copy of a loaded block, in the same or in another precision.
+// Each block of the model is the copy of one.
 class Copies {
  public:
   void add(uint64_t bytes) { ++sizes_[bytes]; }
@@ -74,8 +74,8 @@ bool is_kept(const DeviceEvidence& d, const Allocation& a) {
   return true;
 }
 
-// Loaded blocks that are not themselves the model's, as they are after load_state_dict(assign=True),
-// after loading a whole model, or in an optimizer that continues.
+// Loaded blocks that are not themselves the model's, as they are after
+// load_state_dict(assign=True), after loading a whole model, or in an optimizer that continues.
 Kept kept_by_checkpoint(const DeviceEvidence& d) {
   Kept kept;
   const std::vector<bool> loading = loading_stacks(d.process->names);

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "analysis/findings/rules.h"
 #include "analysis/history/rehearsal.h"
@@ -20,10 +21,10 @@ namespace {
 constexpr uint64_t kWorthSaying = uint64_t{64} << 20;
 // Times the size of the largest other block. A layer's hidden state is four times its input.
 constexpr uint64_t kOutlier = 5;
+constexpr size_t kLeastStacks = 4;     // to compare with
 constexpr size_t kNearBirths = 256;    // before and after the peak: about a pass of a model
 constexpr uint32_t kBriefBirths = 64;  // a cache of keys and values lives longer
 constexpr double kChunks = 16;
-
 
 // One operation's results have one shape, in one precision or two.
 bool of_one_shape(uint64_t bytes, uint64_t largest) {
@@ -35,8 +36,9 @@ struct Operation {
   uint64_t largest_bytes = 0;  // of its blocks
   uint64_t bytes = 0;          // at the peak
   uint64_t blocks = 0;
-  uint64_t others_bytes = 0;   // of everything else but weights, gradients and states
-  uint64_t next_bytes = 0;     // of the largest other block computed around the peak
+  uint64_t others_bytes = 0;  // of everything else but weights, gradients and states
+  uint64_t next_bytes = 0;    // of the largest other block computed around the peak
+  size_t other_stacks = 0;    // of such blocks
   uint32_t stack = 0;
   std::vector<uint32_t> stacks;
 };
@@ -52,7 +54,9 @@ Remedy remedy_for(const Dictionary& names, const std::vector<uint32_t>& stacks) 
       std::string function(names.string(f.function));
       std::transform(function.begin(), function.end(), function.begin(),
                      [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-      const auto has = [&](std::string_view part) { return function.find(part) != std::string::npos; };
+      const auto has = [&](std::string_view part) {
+        return function.find(part) != std::string::npos;
+      };
       if (has("cross_entropy") || has("nll_loss") || has("nllloss") || has("logsoftmax")) {
         return Remedy::kLoss;
       }
@@ -90,8 +94,9 @@ class Search {
     if (a.seeded || is_of_model(category) || category == Category::kCommunication) return false;
     const StackRole role = d_.roles->of(a.stack);
     if (role == StackRole::kData || role == StackRole::kOptimizer) return false;
+    if (a.release == kNever) return d_.ran_out();
     if (d_.categories.has_backward) return !outlives_step(a);
-    return a.release != kNever && a.release - a.birth < 3 * kBriefBirths;
+    return a.release - a.birth < 3 * kBriefBirths;
   }
 
   Operation run() const {
@@ -150,17 +155,20 @@ class Search {
     }
   }
 
-  // The early layers of a network are alone when they run: what is alive at the peak says nothing of
-  // the sizes that the program computes otherwise.
+  // The early layers of a network are alone when they run: what is alive at the peak says nothing
+  // of the sizes that the program computes otherwise.
   void compare(Operation& found) const {
     const AllocationColumns& all = d_.model->allocations;
     const size_t at = births_within(*d_.model, 0, d_.model->allocated_peak.event + 1).end;
     const size_t end = std::min(all.size(), at + kNearBirths);
+    std::unordered_set<uint32_t> stacks;
     for (size_t i = at - std::min(at, kNearBirths); i < end; ++i) {
       const uint64_t bytes = all.block_bytes(i);
-      if (bytes <= found.next_bytes || of_one_shape(bytes, found.largest_bytes)) continue;
-      if (is_computed(i)) found.next_bytes = bytes;
+      if (of_one_shape(bytes, found.largest_bytes) || !is_computed(i)) continue;
+      found.next_bytes = std::max(found.next_bytes, bytes);
+      stacks.insert(all.stack(i));
     }
+    found.other_stacks = stacks.size();
   }
 
   const DeviceEvidence& d_;
@@ -173,8 +181,9 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
     if (d.model == nullptr || d.model->event_count() == 0) continue;
     const Search search(d);
     const Operation o = search.run();
-    if (o.bytes < kWorthSaying || o.bytes < d.peak_bytes() / 4 || o.bytes < o.others_bytes) continue;
-    if (o.next_bytes == 0 || o.largest_bytes < kOutlier * o.next_bytes) continue;
+    if (o.bytes < kWorthSaying || o.bytes < d.peak_bytes() / 4 || o.bytes < o.others_bytes)
+      continue;
+    if (o.other_stacks < kLeastStacks || o.largest_bytes < kOutlier * o.next_bytes) continue;
     const Remedy remedy = remedy_for(d.process->names, o.stacks);
     const double share = remedy == Remedy::kLoss ? 1 - 1 / kChunks : 1;
     Rehearsal without(*d.model);
@@ -193,8 +202,8 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
                   {"next_block_bytes", o.next_bytes},
                   {"allocated_peak_bytes", d.peak_bytes()}};
     f.frames = d.process->names.stack_text(o.stack);
-    f.advice.push_back({"split_operation",
-                        fmt::format("{}: saves {}", text_of(remedy), size_text(saved)), saved});
+    f.advice.push_back(
+        {"split_operation", fmt::format("{}: saves {}", text_of(remedy), size_text(saved)), saved});
     out.push_back(std::move(f));
   }
 }

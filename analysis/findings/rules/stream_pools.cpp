@@ -106,9 +106,8 @@ void find_stream_pools(const Evidence& evidence, std::vector<Finding>& out) {
       }
     }
     // Streams that work once, as when graphs are warmed up, cost less than those that take turns.
-    const auto recurring = std::count_if(streams.begin(), streams.end(), [](const auto& entry) {
-      return entry.second.turns > 1;
-    });
+    const auto recurring = std::count_if(streams.begin(), streams.end(),
+                                         [](const auto& entry) { return entry.second.turns > 1; });
     const bool matters = recurring > 1 && saved >= d.model->reserved_peak.bytes / 10;
     Finding f = d.finding(
         "stream_pools", matters ? kWarning : kInfo,

@@ -133,9 +133,10 @@ void find_unused_gradients(const Evidence& evidence, std::vector<Finding>& out) 
     if (saved < kWorthSaying || saved < d.peak_bytes() / 50) continue;
     Finding f = d.finding(
         "unused_gradients", saved >= d.peak_bytes() / 20 ? kWarning : kInfo,
-        fmt::format("{} of gradients that no optimizer uses are computed, and {} of activations are "
-                    "kept for them",
-                    size_text(without.gradient_bytes()), size_text(without.activation_bytes())));
+        fmt::format(
+            "{} of gradients that no optimizer uses are computed, and {} of activations are "
+            "kept for them",
+            size_text(without.gradient_bytes()), size_text(without.activation_bytes())));
     f.evidence = {{"gradient_bytes", without.gradient_bytes()},
                   {"gradients", use.unused.size()},
                   {"activation_bytes", without.activation_bytes()},
