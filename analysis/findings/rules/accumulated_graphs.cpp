@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <optional>
 #include <set>
 
 #include "analysis/findings/rules.h"
@@ -25,7 +25,9 @@ struct ForwardPass {
   std::set<uint32_t> stacks;
   uint64_t bytes = 0;
   uint64_t mean_release = 0;
-  uint32_t end = 0;  // event
+  uint32_t first_release = kNever;  // events
+  uint32_t last_release = 0;
+  uint32_t end = 0;
 };
 
 // The forward passes whose activations one backward pass frees; one, in most programs.
@@ -51,7 +53,7 @@ class Search {
       Accumulation a{split_at(stack), stack};
       if (better(a, best) && are_passes(a.passes)) best = std::move(a);
     }
-    return best;
+    return are_independent(best.passes) ? best : Accumulation{};
   }
 
  private:
@@ -95,6 +97,8 @@ class Search {
         p.stacks.insert(a.stack);
         p.bytes += a.block_bytes;
         p.mean_release += a.release;
+        p.first_release = std::min(p.first_release, a.release);
+        p.last_release = std::max(p.last_release, a.release);
       }
       if (a.stack == loss && is_scalar(i)) {
         p.end = a.birth;
@@ -126,6 +130,25 @@ class Search {
     return passes.front().mean_release > last.mean_release;
   }
 
+  // The steps of a recurrence depend on one another: when the backward pass has come to one of
+  // them, it still holds the gradient of the state that the step passed on.
+  bool are_independent(const std::vector<ForwardPass>& passes) const {
+    size_t dependent = 0;
+    for (size_t k = 0; k + 1 < passes.size(); ++k) {
+      const uint32_t when = passes[k].first_release;
+      const uint32_t before = passes[k + 1].first_release;
+      if (before >= when) continue;
+      const BirthRange rows = births_within(*d_.model, before, passes[k + 1].last_release);
+      bool passes_on = false;
+      for (size_t i = rows.begin; i < rows.end; ++i) {
+        passes_on = passes_on || (all_.release(i) > when && all_.release(i) <= backward_.last &&
+                                  all_.block_bytes(i) > kLeastBlock);
+      }
+      dependent += static_cast<size_t>(passes_on);
+    }
+    return 2 * dependent < passes.size();
+  }
+
   const DeviceEvidence& d_;
   const AllocationColumns& all_;
   const BackwardPass& backward_;
@@ -155,21 +178,22 @@ void rehearse(const DeviceEvidence& d, const BackwardPass& backward, const Accum
 void find_accumulated_graphs(const Evidence& evidence, std::vector<Finding>& out) {
   for (const DeviceEvidence& d : evidence.devices) {
     if (d.model == nullptr || !d.categories.has_backward) continue;
-    Rehearsal changed(*d.model);
+    std::optional<Rehearsal> changed;  // only where needed: it takes memory for every event
     Accumulation most;
     uint64_t bytes = 0;
     for (const BackwardPass& backward :
          find_backward_passes(d.process->names, *d.model, *d.roles)) {
       Accumulation found = Search(d, backward).run();
       if (found.passes.empty()) continue;
-      rehearse(d, backward, found, changed);
+      if (!changed) changed.emplace(*d.model);
+      rehearse(d, backward, found, *changed);
       uint64_t kept = 0;
       for (const ForwardPass& p : found.passes) kept += p.bytes;
       if (kept <= bytes) continue;
       bytes = kept;
       most = std::move(found);
     }
-    const uint64_t saved = bytes == 0 ? 0 : changed.saved_bytes();
+    const uint64_t saved = changed ? changed->saved_bytes() : 0;
     if (saved == 0 || saved < d.peak_bytes() / 20) continue;
     Finding f = d.finding("accumulated_graphs", kWarning,
                           fmt::format("{} forward passes keep {} of activations until one backward "

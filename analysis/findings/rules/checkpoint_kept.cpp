@@ -1,6 +1,7 @@
 // What was read from a checkpoint is still on the card after it has been copied into the model.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string_view>
 #include <unordered_map>
 
@@ -79,6 +80,7 @@ bool is_kept(const DeviceEvidence& d, const Allocation& a) {
 Kept kept_by_checkpoint(const DeviceEvidence& d) {
   Kept kept;
   const std::vector<bool> loading = loading_stacks(d.process->names);
+  if (std::find(loading.begin(), loading.end(), true) == loading.end()) return kept;
   const AllocationColumns& all = d.model->allocations;
   Copies copies;
   bool makes_states = !d.categories.has_optimizer;

@@ -36,6 +36,7 @@ Streams streams_of(const DeviceEvidence& d) {
     if (d.model->segment_changes[s.change].pool != 0) continue;
     streams[s.stream].reserved += s.size_bytes;
   }
+  if (streams.size() < 2) return streams;
   const StreamUse* last = nullptr;
   for (size_t i = 0; i < d.model->allocations.size(); ++i) {
     d.model->passed(i);

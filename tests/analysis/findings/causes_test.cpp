@@ -45,11 +45,16 @@ class Model {
   }
 
   // Frees the activations, the last first, and leaves gradients.
-  void backward(Blocks kept, Blocks& gradients) {
+  void backward(Blocks kept, Blocks& gradients, Blocks* state = nullptr) {
     const bool adds = !gradients.empty();
+    const Blocks passed_on = state != nullptr ? *state : Blocks{};
+    if (state != nullptr) state->clear();
     for (const uint64_t bytes : kParameters) {
       const uint64_t passed = s_.alloc(8 * kMiB, 0);
       const uint64_t gradient = s_.alloc(bytes, 0);
+      if (state != nullptr && kept.size() <= kPerParameter && state->empty()) {
+        state->push_back(s_.alloc(2 * kMiB, 0));
+      }
       for (size_t k = 0; k < kPerParameter && !kept.empty(); ++k) {
         s_.free(kept.back());
         kept.pop_back();
@@ -61,6 +66,7 @@ class Model {
       }
       s_.free(passed);
     }
+    for (const uint64_t block : passed_on) s_.free(block);
     for (const uint64_t block : kept) s_.free(block);
   }
 
@@ -81,7 +87,7 @@ class Model {
   Blocks parameters_;
 };
 
-enum class Losses { kSummed, kEach, kHeads, kPipeline };
+enum class Losses { kSummed, kEach, kHeads, kPipeline, kRecurrence };
 
 Trace micro_batches(Losses losses) {
   return Trace([losses](Story& s, uint32_t) {
@@ -102,7 +108,11 @@ Trace micro_batches(Losses losses) {
         s.free(loss);
       }
       if (losses == Losses::kPipeline) std::reverse(alive.begin(), alive.end());
-      for (; !alive.empty(); alive.pop_back()) model.backward(alive.back(), gradients);
+      Blocks state;  // the gradient that each step of a recurrence passes to the one before it
+      for (; !alive.empty(); alive.pop_back()) {
+        model.backward(alive.back(), gradients, losses == Losses::kRecurrence ? &state : nullptr);
+      }
+      for (const uint64_t block : state) s.free(block);
       model.step(gradients);
     }
   });
@@ -118,8 +128,9 @@ TEST(Causes, LossesSummedOverMicroBatches) {
   expect_saves(f, summed, micro_batches(Losses::kEach));
 }
 
-TEST(Causes, AccumulationHeadsAndPipelinesAreNotSummedLosses) {
-  for (const Losses losses : {Losses::kEach, Losses::kHeads, Losses::kPipeline}) {
+TEST(Causes, AccumulationHeadsPipelinesAndRecurrencesAreNotSummedLosses) {
+  for (const Losses losses :
+       {Losses::kEach, Losses::kHeads, Losses::kPipeline, Losses::kRecurrence}) {
     EXPECT_EQ(micro_batches(losses).alarms(), Ids{}) << static_cast<int>(losses);
   }
 }
