@@ -8,7 +8,7 @@
 
 #include "analysis/findings/rules.h"
 #include "analysis/history/rehearsal.h"
-#include "analysis/insight/passes.h"
+#include "analysis/passes/backward_passes.h"
 #include "analysis/wording.h"
 
 namespace tidemark {

@@ -8,7 +8,7 @@
 
 #include "analysis/findings/rules.h"
 #include "analysis/history/rehearsal.h"
-#include "analysis/insight/gradient_use.h"
+#include "analysis/passes/gradient_use.h"
 #include "analysis/wording.h"
 
 namespace tidemark {

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "analysis/insight/categories.h"
-#include "analysis/insight/passes.h"
 #include "analysis/insight/steps.h"
+#include "analysis/passes/backward_passes.h"
 
 namespace tidemark {
 

@@ -1,4 +1,4 @@
-#include "analysis/insight/gradient_use.h"
+#include "analysis/passes/gradient_use.h"
 
 #include <algorithm>
 #include <set>

@@ -1,4 +1,4 @@
-#include "analysis/insight/passes.h"
+#include "analysis/passes/backward_passes.h"
 
 #include <string_view>
 
