@@ -85,7 +85,12 @@ std::string_view text_of(Remedy remedy) {
 
 class Search {
  public:
-  explicit Search(const DeviceEvidence& d) : d_(d) {}
+  explicit Search(const DeviceEvidence& d) : d_(d) {
+    for (size_t i = 0; i < d.categories.of.size(); ++i) {
+      if (d.categories.of[i] != Category::kParameter) continue;
+      weights_.insert(d.model->allocations.block_bytes(i));
+    }
+  }
 
   // Whether a block is the result of a computation, and not input, a cache or a collection.
   bool is_computed(size_t i) const {
@@ -94,9 +99,10 @@ class Search {
     if (a.seeded || is_of_model(category) || category == Category::kCommunication) return false;
     const StackRole role = d_.roles->of(a.stack);
     if (role == StackRole::kData || role == StackRole::kOptimizer) return false;
-    if (a.release == kNever) return d_.ran_out();
-    if (d_.categories.has_backward) return !outlives_step(a);
-    return a.release - a.birth < 3 * kBriefBirths;
+    if (is_added_to_gradient(a)) return false;
+    const uint32_t lives = std::min(a.release, d_.model->event_count()) - a.birth;
+    if (d_.categories.has_backward ? outlives_step(a) : lives >= 3 * kBriefBirths) return false;
+    return a.release != kNever || d_.ran_out();
   }
 
   Operation run() const {
@@ -171,7 +177,14 @@ class Search {
     found.other_stacks = stacks.size();
   }
 
+  // In the size of a weight, or of half its precision.
+  bool is_added_to_gradient(const Allocation& a) const {
+    return d_.roles->of(a.stack) == StackRole::kBackward &&
+           (weights_.contains(a.block_bytes) || weights_.contains(2 * a.block_bytes));
+  }
+
   const DeviceEvidence& d_;
+  std::unordered_set<uint64_t> weights_;  // sizes of blocks
 };
 
 }  // namespace
