@@ -34,6 +34,7 @@ bool of_one_shape(uint64_t bytes, uint64_t largest) {
 
 struct Operation {
   uint64_t largest_bytes = 0;  // of its blocks
+  uint64_t usual_bytes = 0;    // of most of them: the largest may be a lone workspace
   uint64_t bytes = 0;          // at the peak
   uint64_t blocks = 0;
   uint64_t others_bytes = 0;  // of everything else but weights, gradients and states
@@ -139,6 +140,8 @@ class Search {
   void describe(const std::vector<size_t>& live, Operation& found) const {
     const AllocationColumns& all = d_.model->allocations;
     std::unordered_map<uint32_t, uint64_t> by_stack;
+    uint64_t whole = 0;
+    uint64_t half = 0;
     for (const size_t i : live) {
       const uint64_t bytes = all.block_bytes(i);
       if (!of_one_shape(bytes, found.largest_bytes)) {
@@ -147,8 +150,10 @@ class Search {
       }
       found.bytes += bytes;
       ++found.blocks;
+      (3 * bytes > 2 * found.largest_bytes ? whole : half) += bytes;
       by_stack[all.stack(i)] += bytes;
     }
+    found.usual_bytes = whole >= half ? found.largest_bytes : found.largest_bytes / 2;
     // A line of the program says more than an operation of the backward pass.
     uint64_t most = 0;
     for (const auto& [stack, bytes] : by_stack) {
@@ -196,7 +201,7 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
     const Operation o = search.run();
     if (o.bytes < kWorthSaying || o.bytes < d.peak_bytes() / 4 || o.bytes < o.others_bytes)
       continue;
-    if (o.other_stacks < kLeastStacks || o.largest_bytes < kOutlier * o.next_bytes) continue;
+    if (o.other_stacks < kLeastStacks || o.usual_bytes < kOutlier * o.next_bytes) continue;
     const Remedy remedy = remedy_for(d.process->names, o.stacks);
     const double share = remedy == Remedy::kLoss ? 1 - 1 / kChunks : 1;
     Rehearsal without(*d.model);
