@@ -29,7 +29,7 @@ LAYERS = {
     "injector": ["process", "recorder", "driver", "stacks", "sampling", "nccl", "nvtx", "python",
                  "torch", "cupti", "capture", "control", "."],
     "collector": ["pickle", "snapshot", "recover", "job", ".", "launch", "attach/inject", "attach"],
-    "analysis": ["columns", "history", "names", "load", "insight", "ranks", ".",
+    "analysis": ["columns", "history", "names", "load", "insight", "passes", "ranks", ".",
                  "whatif/allocator", "whatif", "findings", "findings/rules", "report"],
     "export": [".", "report", "perfetto", "tables", "snapshot"],
     "viewer": ["model", "model/timeline", "model/map", "model/trace", "model/flame",

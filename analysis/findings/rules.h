@@ -22,6 +22,11 @@ void find_graph_private_pool(const Evidence& evidence, std::vector<Finding>& out
 void find_pinned_growth(const Evidence& evidence, std::vector<Finding>& out);
 void find_sleep_leftover(const Evidence& evidence, std::vector<Finding>& out);
 void find_shape_variance(const Evidence& evidence, std::vector<Finding>& out);
+void find_accumulated_graphs(const Evidence& evidence, std::vector<Finding>& out);
+void find_unused_gradients(const Evidence& evidence, std::vector<Finding>& out);
+void find_checkpoint_kept(const Evidence& evidence, std::vector<Finding>& out);
+void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out);
+void find_stream_pools(const Evidence& evidence, std::vector<Finding>& out);
 
 // Runs every rule. Errors come first, then warnings; within each, the greatest saving first.
 std::vector<Finding> diagnose(const Evidence& evidence);

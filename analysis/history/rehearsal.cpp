@@ -20,6 +20,12 @@ void Rehearsal::leave_out_from(const Allocation& a, uint32_t event, double share
   if (a.release < model_.event_count()) left_out_[a.release] -= bytes;
 }
 
+void Rehearsal::hold_from(const Allocation& a, uint32_t event) {
+  if (event >= a.birth) return;
+  left_out_[event] -= static_cast<int64_t>(a.block_bytes);
+  left_out_[a.birth] += static_cast<int64_t>(a.block_bytes);
+}
+
 uint64_t Rehearsal::peak_bytes() const {
   int64_t level = 0;
   int64_t most = 0;

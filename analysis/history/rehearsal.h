@@ -1,4 +1,4 @@
-// What the peak would have been if some allocations had been smaller or freed earlier.
+// What the peak would have been if some allocations had been smaller, or alive at other times.
 //
 // Every saving in a report is computed this way: the recorded history is replayed with the change
 // that the advice suggests, and the two peaks are subtracted.
@@ -18,6 +18,8 @@ class Rehearsal {
   // Leaves out this share (0 to 1) of an allocation from an event on, by default its birth.
   void leave_out(const Allocation& allocation, double share = 1);
   void leave_out_from(const Allocation& allocation, uint32_t event, double share = 1);
+  // Counts an allocation from an event before its birth on.
+  void hold_from(const Allocation& allocation, uint32_t event);
 
   // The remaining peak of allocated bytes.
   uint64_t peak_bytes() const;

@@ -370,7 +370,7 @@ def compute_loss(model, tokens):
     wanted = tokens[:, 1:].flatten()
     total = 0.0
     for part, target in zip(hidden.chunk(16), wanted.chunk(16)):
-        total = total + checkpoint(chunk_loss, model, part, target, use_reentrant=False)
+        total = total + checkpoint(chunk_loss, model, part, target, use_reentrant=True)
     return total / wanted.numel()
 """
 WIDE_LOSS = """

@@ -65,7 +65,7 @@ class Story {
                   "make train.py:2"});
   }
 
-  // Where the next segments and blocks belong. Holes of other streams and pools are not told apart.
+  // Where the next segments and blocks belong.
   void on(uint64_t stream, uint32_t pool) {
     stream_ = stream;
     pool_ = pool;
@@ -73,21 +73,22 @@ class Story {
 
   uint64_t alloc(uint64_t bytes, uint32_t stack) {
     bytes = (bytes + 511) / 512 * 512;
-    auto best = holes_.end();
-    for (auto it = holes_.begin(); it != holes_.end(); ++it) {
-      if (it->second >= bytes && (best == holes_.end() || it->second < best->second)) best = it;
+    Holes& holes = holes_[{stream_, pool_}];
+    auto best = holes.end();
+    for (auto it = holes.begin(); it != holes.end(); ++it) {
+      if (it->second >= bytes && (best == holes.end() || it->second < best->second)) best = it;
     }
-    if (best == holes_.end()) {
+    if (best == holes.end()) {
       const uint64_t size = segment_bytes_for(bytes);
       event(FrameworkAction::kSegmentAlloc, next_, size, stack);
-      best = holes_.emplace(next_, size).first;
+      best = holes.emplace(next_, size).first;
       segments_[next_] = size;
       next_ += 2 * size;
     }
     const auto [address, size] = *best;
-    holes_.erase(best);
-    if (size > bytes) holes_[address + bytes] = size - bytes;
-    live_[address] = bytes;
+    holes.erase(best);
+    if (size > bytes) holes[address + bytes] = size - bytes;
+    live_[address] = {bytes, &holes};
     event(FrameworkAction::kAlloc, address, bytes, stack);
     return address;
   }
@@ -98,35 +99,42 @@ class Story {
   }
 
   void free(uint64_t address) {
+<<<<<<< HEAD
     begin_free(address);
     const uint64_t bytes = live_.at(address);
+=======
+    const auto [bytes, home] = live_.at(address);
+    Holes& holes = *home;
+>>>>>>> s28-causes
     live_.erase(address);
     event(FrameworkAction::kFreeCompleted, address, bytes, 0);
-    auto it = holes_.emplace(address, bytes).first;
+    auto it = holes.emplace(address, bytes).first;
     if (const auto next = std::next(it);
-        next != holes_.end() && it->first + it->second == next->first) {
+        next != holes.end() && it->first + it->second == next->first) {
       it->second += next->second;
-      holes_.erase(next);
+      holes.erase(next);
     }
-    if (it != holes_.begin()) {
+    if (it != holes.begin()) {
       const auto before = std::prev(it);
       if (before->first + before->second == it->first) {
         before->second += it->second;
-        holes_.erase(it);
+        holes.erase(it);
       }
     }
   }
 
   void empty_cache(uint32_t stack) {
-    for (auto it = segments_.begin(); it != segments_.end();) {
-      const auto hole = holes_.find(it->first);
-      if (hole == holes_.end() || hole->second != it->second) {
-        ++it;
-        continue;
+    for (auto& [home, holes] : holes_) {
+      for (auto it = segments_.begin(); it != segments_.end();) {
+        const auto hole = holes.find(it->first);
+        if (hole == holes.end() || hole->second != it->second) {
+          ++it;
+          continue;
+        }
+        event(FrameworkAction::kSegmentFree, it->first, it->second, stack);
+        holes.erase(hole);
+        it = segments_.erase(it);
       }
-      event(FrameworkAction::kSegmentFree, it->first, it->second, stack);
-      holes_.erase(hole);
-      it = segments_.erase(it);
     }
   }
 
@@ -181,6 +189,20 @@ class Story {
     s.size_bytes = bytes;
     s.pool = names_.pool(pool, 0);
     writer_.append(s);
+  }
+
+  // A block from before the recorded history, alive at its end, in a segment of its own.
+  void older_block(uint64_t bytes) {
+    bytes = (bytes + 511) / 512 * 512;
+    segment_state(older_next_, bytes, 0);
+    BlockState b{};
+    b.time_ns = now_;
+    b.address = older_next_;
+    b.size_bytes = bytes;
+    b.requested_bytes = bytes;
+    b.condition = BlockCondition::kAllocated;
+    writer_.append(b);
+    older_next_ += uint64_t{1} << 30;
   }
 
   void driver_alloc(uint64_t bytes, std::string_view owner, MemoryKind kind, uint64_t address = 0,
@@ -263,6 +285,8 @@ class Story {
   int64_t tick(int64_t ns = 10'000) { return now_ += ns; }
 
  private:
+  using Holes = std::map<uint64_t, uint64_t>;
+
   void event(FrameworkAction action, uint64_t address, uint64_t size, uint32_t stack) {
     FrameworkEvent e{};
     e.time_ns = tick();
@@ -278,11 +302,15 @@ class Story {
 
   TraceWriter& writer_;
   NameWriter names_;
-  std::map<uint64_t, uint64_t> holes_;
+  std::map<std::pair<uint64_t, uint32_t>, Holes> holes_;  // of a stream and pool
   std::map<uint64_t, uint64_t> segments_;
-  std::map<uint64_t, uint64_t> live_;
+  std::map<uint64_t, std::pair<uint64_t, Holes*>> live_;
   uint64_t next_ = uint64_t{1} << 40;
+<<<<<<< HEAD
   uint64_t handle_ = 0;
+=======
+  uint64_t older_next_ = uint64_t{1} << 43;
+>>>>>>> s28-causes
   uint64_t driver_next_ = uint64_t{1} << 44;
   int64_t now_ = 0;
   uint64_t stream_ = 0;

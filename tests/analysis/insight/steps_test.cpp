@@ -327,13 +327,18 @@ TEST(Rehearsal, IsThePeakOfTheChangedHistory) {
     Rehearsal rehearsal(model);
     std::vector<int64_t> level(model.event_count());
     for (const Allocation& a : model.allocations) {
+      uint32_t begin = a.birth;
       uint32_t end = std::min(a.release, model.event_count());
       if (rng() % 3 == 0) {
         const uint32_t from = a.birth + static_cast<uint32_t>(rng() % 400);
         rehearsal.leave_out_from(a, from);
         end = std::min(end, from);
       }
-      for (uint32_t e = a.birth; e < end; ++e) level[e] += static_cast<int64_t>(a.block_bytes);
+      if (rng() % 5 == 0) {
+        begin -= static_cast<uint32_t>(rng() % std::min(a.birth + 1, uint32_t{400}));
+        rehearsal.hold_from(a, begin);
+      }
+      for (uint32_t e = begin; e < end; ++e) level[e] += static_cast<int64_t>(a.block_bytes);
     }
     EXPECT_EQ(rehearsal.peak_bytes(),
               static_cast<uint64_t>(*std::max_element(level.begin(), level.end())));

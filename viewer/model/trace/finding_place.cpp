@@ -116,7 +116,7 @@ std::optional<FindingPlace> place_of(const Model& model, const Finding& f) {
                : is("capacity")    ? ShownBy::kFlame
                                    : ShownBy::kTimeline;
     if (is("fragmentation")) at_largest_hole(place, lane);
-  } else if (is("graph_private_pool") || is("shape_variance")) {
+  } else if (is("graph_private_pool") || is("shape_variance") || is("stream_pools")) {
     at_peak(place, m.reserved_peak, "the reserved peak", ShownBy::kMap);
   } else if (is("creep") || is("retained_graph") || is("eval_keeps_graph")) {
     over_growth(model, place, lane);
@@ -136,6 +136,9 @@ std::optional<FindingPlace> place_of(const Model& model, const Finding& f) {
   } else if (is("pinned_growth")) {
     place.time = model.span_ns();
     place.what = "the end of the run";
+  } else if (is("accumulated_graphs") || is("unused_gradients") || is("checkpoint_kept") ||
+             is("one_operation_peak")) {
+    place.by = ShownBy::kFlame;
   } else if (is("activation_peak") || is("optimizer_state_spike")) {
     place.colour = ColourBy::kCategory;
     place.by = ShownBy::kMap;

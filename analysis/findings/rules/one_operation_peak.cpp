@@ -1,0 +1,229 @@
+// A few blocks of one operation, far larger than what the rest of the program computes, are the
+// largest part of the peak: logits of a large vocabulary, an attention matrix, a broadcast.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "analysis/findings/rules.h"
+#include "analysis/history/rehearsal.h"
+#include "analysis/passes/backward_passes.h"
+#include "analysis/wording.h"
+
+namespace tidemark {
+
+namespace {
+
+constexpr uint64_t kWorthSaying = uint64_t{64} << 20;
+// Times the size of the largest other block. A layer's hidden state is four times its input.
+constexpr uint64_t kOutlier = 5;
+constexpr size_t kLeastStacks = 4;     // to compare with
+constexpr size_t kNearBirths = 256;    // before and after the peak: about a pass of a model
+constexpr uint32_t kBriefBirths = 64;  // a cache of keys and values lives longer
+constexpr double kChunks = 16;
+
+// One operation's results have one shape, in one precision or two.
+bool of_one_shape(uint64_t bytes, uint64_t largest) {
+  const auto is_near = [&](uint64_t b) { return b <= largest && b >= largest - largest / 32; };
+  return is_near(bytes) || is_near(2 * bytes);
+}
+
+struct Operation {
+  uint64_t largest_bytes = 0;  // of its blocks
+  uint64_t usual_bytes = 0;    // of most of them: the largest may be a lone workspace
+  uint64_t bytes = 0;          // at the peak
+  uint64_t blocks = 0;
+  uint64_t others_bytes = 0;  // of everything else but weights, gradients and states
+  uint64_t next_bytes = 0;    // of the largest other block computed around the peak
+  size_t other_stacks = 0;    // of such blocks
+  uint32_t stack = 0;
+  std::vector<uint32_t> stacks;
+};
+
+enum class Remedy : uint8_t { kSplit, kLoss, kAttention, kOneHot };
+
+// What the frames of an operation call themselves, in PyTorch's words.
+Remedy remedy_for(const Dictionary& names, const std::vector<uint32_t>& stacks) {
+  Remedy remedy = Remedy::kSplit;
+  for (const uint32_t stack : stacks) {
+    for (const uint32_t frame : names.frames_of(stack)) {
+      const Frame& f = names.frame(frame);
+      std::string function(names.string(f.function));
+      std::transform(function.begin(), function.end(), function.begin(),
+                     [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+      const auto has = [&](std::string_view part) {
+        return function.find(part) != std::string::npos;
+      };
+      if (has("cross_entropy") || has("nll_loss") || has("nllloss") || has("logsoftmax")) {
+        return Remedy::kLoss;
+      }
+      if (has("one_hot")) return Remedy::kOneHot;
+      if (has("attention") || has("attn")) remedy = Remedy::kAttention;
+    }
+  }
+  return remedy;
+}
+
+std::string_view text_of(Remedy remedy) {
+  switch (remedy) {
+    case Remedy::kLoss:
+      return "compute the logits and the loss for a part of the tokens at a time (16 parts, each "
+             "under torch.utils.checkpoint), or use a fused linear cross entropy";
+    case Remedy::kAttention:
+      return "use scaled_dot_product_attention, which does not build the attention matrix";
+    case Remedy::kOneHot:
+      return "use the indices themselves (an embedding, gather) instead of a one-hot tensor";
+    case Remedy::kSplit:
+      break;
+  }
+  return "compute it in parts (each under torch.utils.checkpoint), or with a fused operation that "
+         "does not build the whole tensor, such as torch.cdist or einsum";
+}
+
+class Search {
+ public:
+  explicit Search(const DeviceEvidence& d) : d_(d) {
+    for (size_t i = 0; i < d.categories.of.size(); ++i) {
+      if (d.categories.of[i] != Category::kParameter) continue;
+      weights_.insert(d.model->allocations.block_bytes(i));
+    }
+  }
+
+  // Whether a block is the result of a computation, and not input, a cache or a collection.
+  bool is_computed(size_t i) const {
+    const Allocation a = d_.model->allocations[i];
+    const Category category = d_.categories.of[i];
+    if (a.seeded || is_of_model(category) || category == Category::kCommunication) return false;
+    const StackRole role = d_.roles->of(a.stack);
+    if (role == StackRole::kData || role == StackRole::kOptimizer) return false;
+    if (is_added_to_gradient(a)) return false;
+    const uint32_t lives = std::min(a.release, d_.model->event_count()) - a.birth;
+    if (d_.categories.has_backward ? outlives_step(a) : lives >= 3 * kBriefBirths) return false;
+    return a.release != kNever || d_.ran_out();
+  }
+
+  Operation run() const {
+    const uint32_t peak = d_.model->allocated_peak.event;
+    std::vector<size_t> live;
+    Operation found;
+    for (size_t i = 0; i < d_.model->allocations.size(); ++i) {
+      const AllocationColumns& all = d_.model->allocations;
+      if (all.birth(i) > peak) break;
+      if (all.release(i) <= peak || all.seeded(i) || is_of_model(d_.categories.of[i])) continue;
+      if (!is_computed(i)) {
+        found.others_bytes += all.block_bytes(i);
+        continue;
+      }
+      live.push_back(i);
+      found.largest_bytes = std::max(found.largest_bytes, all.block_bytes(i));
+    }
+    describe(live, found);
+    compare(found);
+    return found;
+  }
+
+ private:
+  static bool is_of_model(Category category) {
+    return category == Category::kParameter || category == Category::kGradient ||
+           category == Category::kOptimizerState;
+  }
+  bool outlives_step(const Allocation& a) const {
+    const uint32_t end = d_.steps.end_of_step(a.birth);
+    const uint32_t next = end == kNever ? kNever : d_.steps.end_of_step(end);
+    return next != kNever && a.release > next;
+  }
+
+  void describe(const std::vector<size_t>& live, Operation& found) const {
+    const AllocationColumns& all = d_.model->allocations;
+    std::unordered_map<uint32_t, uint64_t> by_stack;
+    uint64_t whole = 0;
+    uint64_t half = 0;
+    for (const size_t i : live) {
+      const uint64_t bytes = all.block_bytes(i);
+      if (!of_one_shape(bytes, found.largest_bytes)) {
+        found.others_bytes += bytes;
+        continue;
+      }
+      found.bytes += bytes;
+      ++found.blocks;
+      (3 * bytes > 2 * found.largest_bytes ? whole : half) += bytes;
+      by_stack[all.stack(i)] += bytes;
+    }
+    found.usual_bytes = whole >= half ? found.largest_bytes : found.largest_bytes / 2;
+    // A line of the program says more than an operation of the backward pass.
+    uint64_t most = 0;
+    for (const auto& [stack, bytes] : by_stack) {
+      found.stacks.push_back(stack);
+      const bool named = d_.roles->of(stack) != StackRole::kBackward;
+      const uint64_t weight = named ? bytes + found.bytes : bytes;
+      if (weight < most || (weight == most && stack > found.stack)) continue;
+      most = weight;
+      found.stack = stack;
+    }
+  }
+
+  // The early layers of a network are alone when they run: what is alive at the peak says nothing
+  // of the sizes that the program computes otherwise.
+  void compare(Operation& found) const {
+    const AllocationColumns& all = d_.model->allocations;
+    const size_t at = births_within(*d_.model, 0, d_.model->allocated_peak.event + 1).end;
+    const size_t end = std::min(all.size(), at + kNearBirths);
+    std::unordered_set<uint32_t> stacks;
+    for (size_t i = at - std::min(at, kNearBirths); i < end; ++i) {
+      const uint64_t bytes = all.block_bytes(i);
+      if (of_one_shape(bytes, found.largest_bytes) || !is_computed(i)) continue;
+      found.next_bytes = std::max(found.next_bytes, bytes);
+      stacks.insert(all.stack(i));
+    }
+    found.other_stacks = stacks.size();
+  }
+
+  // In the size of a weight, or of half its precision.
+  bool is_added_to_gradient(const Allocation& a) const {
+    return d_.roles->of(a.stack) == StackRole::kBackward &&
+           (weights_.contains(a.block_bytes) || weights_.contains(2 * a.block_bytes));
+  }
+
+  const DeviceEvidence& d_;
+  std::unordered_set<uint64_t> weights_;  // sizes of blocks
+};
+
+}  // namespace
+
+void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out) {
+  for (const DeviceEvidence& d : evidence.devices) {
+    if (d.model == nullptr || d.model->event_count() == 0) continue;
+    const Search search(d);
+    const Operation o = search.run();
+    if (o.bytes < kWorthSaying || o.bytes < d.peak_bytes() / 4 || o.bytes < o.others_bytes)
+      continue;
+    if (o.other_stacks < kLeastStacks || o.usual_bytes < kOutlier * o.next_bytes) continue;
+    const Remedy remedy = remedy_for(d.process->names, o.stacks);
+    const double share = remedy == Remedy::kLoss ? 1 - 1 / kChunks : 1;
+    Rehearsal without(*d.model);
+    for (size_t i = 0; i < d.model->allocations.size(); ++i) {
+      if (!of_one_shape(d.model->allocations.block_bytes(i), o.largest_bytes)) continue;
+      if (search.is_computed(i)) without.leave_out(d.model->allocations[i], share);
+    }
+    const uint64_t saved = without.saved_bytes();
+    Finding f = d.finding("one_operation_peak", kWarning,
+                          fmt::format("one operation holds {} of the peak: {} of up to {}",
+                                      percent_text(o.bytes, d.peak_bytes()),
+                                      counted(o.blocks, "block"), size_text(o.largest_bytes)));
+    f.evidence = {{"bytes", o.bytes},
+                  {"blocks", o.blocks},
+                  {"largest_block_bytes", o.largest_bytes},
+                  {"next_block_bytes", o.next_bytes},
+                  {"allocated_peak_bytes", d.peak_bytes()}};
+    f.frames = d.process->names.stack_text(o.stack);
+    f.advice.push_back(
+        {"split_operation", fmt::format("{}: saves {}", text_of(remedy), size_text(saved)), saved});
+    out.push_back(std::move(f));
+  }
+}
+
+}  // namespace tidemark

@@ -1,0 +1,214 @@
+#include "analysis/passes/gradient_use.h"
+
+#include <algorithm>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace tidemark {
+
+namespace {
+
+constexpr size_t kLeastClearings = 3;                     // in as many steps
+constexpr uint64_t kSmallParameter = uint64_t{64} << 10;  // a bias, or the scale of a norm
+constexpr size_t kLeastSizes = 3;
+constexpr size_t kLeastGradients = 3;  // fewer may be workspaces of a library
+
+class Search {
+ public:
+  Search(const AllocationHistory& model, const StackRoles& roles, const Steps& steps,
+         const Categories& categories, std::span<const BackwardPass> passes)
+      : model_(model), all_(model.allocations), roles_(roles), steps_(steps), passes_(passes) {
+    for (size_t i = 0; i < all_.size(); ++i) {
+      if (categories.of[i] == Category::kParameter) sizes_.insert(all_.requested_bytes(i));
+    }
+  }
+
+  GradientUse run() {
+    GradientUse found;
+    const std::vector<uint32_t> clearings = find_clearings();
+    if (clearings.size() < kLeastClearings) return found;
+    find_surviving(clearings, found);
+    if (found.unused.size() < kLeastGradients) found = {};
+    if (found.unused.empty() && model_.seeded_blocks != 0) find_added(found);
+    return found;
+  }
+
+ private:
+  bool stays(size_t i) const {
+    return all_.release(i) == kNever || all_.release(i) > all_.birth(all_.size() - 1);
+  }
+
+  // Calls visit(row, kept) for blocks of the backward pass in the sizes of parameters. `kept`: it
+  // outlives the pass.
+  template <typename Visit>
+  void visit_gradients(const BackwardPass& pass, Visit&& visit) const {
+    const BirthRange rows = births_within(model_, pass.first, pass.last + 1);
+    for (size_t i = rows.begin; i < rows.end; ++i) {
+      if (roles_.of(all_.stack(i)) != StackRole::kBackward) continue;
+      if (sizes_.contains(all_.requested_bytes(i))) visit(i, all_.release(i) > pass.last);
+    }
+  }
+
+  // The ends of steps in which gradients were freed.
+  std::vector<uint32_t> find_clearings() const {
+    std::set<uint32_t> ends;
+    for (const BackwardPass& pass : passes_) {
+      visit_gradients(pass, [&](size_t i, bool kept) {
+        if (kept && !stays(i)) ends.insert(steps_.end_of_step(all_.release(i)));
+      });
+    }
+    ends.erase(kNever);
+    return {ends.begin(), ends.end()};
+  }
+
+  void find_surviving(const std::vector<uint32_t>& clearings, GradientUse& found) const {
+    for (const BackwardPass& pass : passes_) {
+      const size_t before = found.unused.size();
+      std::map<uint32_t, bool> births;
+      visit_gradients(pass, [&](size_t i, bool kept) {
+        if (!kept) return;
+        const auto later = std::upper_bound(clearings.begin(), clearings.end(), all_.birth(i));
+        const bool unused = static_cast<size_t>(clearings.end() - later) >= kLeastClearings &&
+                            stays(i) && all_.category(i) != Category::kGradient;
+        births[all_.birth(i)] = unused;
+        if (unused) found.unused.push_back(i);
+      });
+      if (before != 0 || found.unused.empty()) continue;
+      found.pass = pass;
+      found.births = std::move(births);
+    }
+  }
+
+  // What the backward passes do with gradients of one size.
+  struct OfSize {
+    std::vector<size_t> older;  // blocks of that size that are older than the history and stay
+    size_t kept = 0;            // in the pass that keeps most
+    size_t freed = 0;           // in the same
+    bool ever_kept = false;     // in any pass
+    bool of_activations = false;
+
+    // Besides a gradient, there is its parameter. Graphs that are retained from before the history
+    // are as many older blocks, in the sizes of activations.
+    bool can_be_added() const {
+      return freed != 0 && older.size() >= 2 * freed + kept && !of_activations;
+    }
+  };
+  using Sizes = std::map<uint64_t, OfSize>;
+
+  // The pass that keeps most: of micro-batches, the first one. The history may have begun in the
+  // middle of the first.
+  const BackwardPass* most_kept() const {
+    const BackwardPass* most = nullptr;
+    uint64_t most_bytes = 0;
+    for (const BackwardPass& pass : passes_.subspan(1)) {
+      uint64_t bytes = 0;
+      visit_gradients(pass, [&](size_t i, bool kept) { bytes += kept ? all_.block_bytes(i) : 0; });
+      if (bytes <= most_bytes) continue;
+      most = &pass;
+      most_bytes = bytes;
+    }
+    return most;
+  }
+
+  Sizes sizes_in(const BackwardPass& pass) const {
+    Sizes sizes;
+    for (size_t i = 0; i < all_.size() && all_.seeded(i); ++i) {
+      if (stays(i)) sizes[all_.requested_bytes(i)].older.push_back(i);
+    }
+    for (size_t i = 0; i < all_.size(); ++i) {
+      if (all_.seeded(i) || roles_.of(all_.stack(i)) != StackRole::kForward) continue;
+      const auto found = sizes.find(all_.requested_bytes(i));
+      if (found != sizes.end()) found->second.of_activations = true;
+    }
+    visit_gradients(pass, [&](size_t i, bool kept) {
+      OfSize& s = sizes[all_.requested_bytes(i)];
+      ++(kept ? s.kept : s.freed);
+    });
+    for (const BackwardPass& any : passes_) {
+      visit_gradients(any, [&](size_t i, bool kept) {
+        if (kept) sizes[all_.requested_bytes(i)].ever_kept = true;
+      });
+    }
+    return sizes;
+  }
+
+  void find_added(GradientUse& found) const {
+    const BackwardPass* const pass = most_kept();
+    if (pass == nullptr) return;
+    const Sizes sizes = sizes_in(*pass);
+    const bool part = is_part_unused(sizes);
+    if (!part && !is_copy_unused(sizes)) return;
+    std::map<uint32_t, bool> births;
+    visit_gradients(*pass, [&](size_t i, bool kept) {
+      const OfSize& s = sizes.at(all_.requested_bytes(i));
+      if (kept || s.can_be_added()) births[all_.birth(i)] = !kept;
+    });
+    // Two backward passes over one graph also add to every gradient, but the first frees nothing.
+    if (!part && !frees_for_both(*pass, births)) return;
+    for (const auto& [bytes, s] : sizes) {
+      if (!s.can_be_added()) continue;
+      found.unused.insert(found.unused.end(), s.older.begin(),
+                          s.older.begin() + static_cast<std::ptrdiff_t>(s.freed));
+    }
+    found.pass = *pass;
+    found.births = std::move(births);
+  }
+
+  // Several sizes, a layer's weights and its biases or norms, of which no gradient is ever kept.
+  // Gradients of activations may have the size of some parameter, but hardly of all of them.
+  static bool is_part_unused(const Sizes& sizes) {
+    size_t large = 0;
+    size_t small = 0;
+    for (const auto& [bytes, s] : sizes) {
+      if (!s.can_be_added() || s.ever_kept) continue;
+      ++(bytes < kSmallParameter ? small : large);
+    }
+    return small != 0 && large != 0 && small + large >= kLeastSizes;
+  }
+
+  // For every gradient that is kept there is one of the same size that is not: a second model.
+  static bool is_copy_unused(const Sizes& sizes) {
+    uint64_t kept = 0;
+    uint64_t doubled = 0;
+    size_t count = 0;
+    for (const auto& [bytes, s] : sizes) {
+      if (s.kept == 0) continue;
+      kept += bytes * s.kept;
+      if (s.freed < s.kept || !s.can_be_added()) continue;
+      doubled += bytes * s.kept;
+      ++count;
+    }
+    return count >= kLeastSizes && doubled >= kept / 10 * 9;
+  }
+
+  bool frees_for_both(const BackwardPass& pass, const std::map<uint32_t, bool>& births) const {
+    uint64_t bytes[2] = {};
+    const BirthRange rows = births_within(model_, pass.forward_first, pass.first);
+    for (size_t i = rows.begin; i < rows.end; ++i) {
+      const Allocation a = all_[i];
+      if (!pass.consumes(a)) continue;
+      auto next = births.upper_bound(a.release);
+      if (next != births.begin()) --next;
+      bytes[next->second ? 1 : 0] += a.block_bytes;
+    }
+    return std::min(bytes[0], bytes[1]) >= std::max(bytes[0], bytes[1]) / 10;
+  }
+
+  const AllocationHistory& model_;
+  const AllocationColumns& all_;
+  const StackRoles& roles_;
+  const Steps& steps_;
+  std::span<const BackwardPass> passes_;
+  std::unordered_set<uint64_t> sizes_;  // of parameters
+};
+
+}  // namespace
+
+GradientUse find_gradient_use(const AllocationHistory& model, const StackRoles& roles,
+                              const Steps& steps, const Categories& categories,
+                              std::span<const BackwardPass> passes) {
+  return Search(model, roles, steps, categories, passes).run();
+}
+
+}  // namespace tidemark

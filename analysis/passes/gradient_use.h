@@ -1,0 +1,32 @@
+// Gradients that no optimizer uses: those of a teacher, or of a part that is meant to be frozen.
+//
+// A program frees the gradients that its optimizers step, in every step. If it does, a gradient
+// that survives several such steps belongs to no optimizer, and every backward pass adds to it. In
+// a history that began after it was allocated, it shows by what is added: the backward pass
+// computes gradients in the sizes of parameters that it frees at once, whereas those of other
+// parameters stay until the end of the step.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "analysis/insight/categories.h"
+#include "analysis/insight/steps.h"
+#include "analysis/passes/backward_passes.h"
+
+namespace tidemark {
+
+struct GradientUse {
+  std::vector<size_t> unused;       // rows of blocks
+  BackwardPass pass;                // one that computes them
+  std::map<uint32_t, bool> births;  // of the gradients it computes: event -> whether unused
+};
+
+// Nothing if all gradients are used, or if it cannot be known.
+GradientUse find_gradient_use(const AllocationHistory& model, const StackRoles& roles,
+                              const Steps& steps, const Categories& categories,
+                              std::span<const BackwardPass> passes);
+
+}  // namespace tidemark

@@ -1,0 +1,316 @@
+// Findings that follow from the lives of blocks relative to the passes of a training program: for
+// each, a run that has it and similar ones that do not.
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "tests/support/story.h"
+
+namespace tidemark {
+namespace {
+
+using Ids = std::vector<std::string>;
+using Blocks = std::vector<uint64_t>;
+
+constexpr uint64_t kScalar = 4;
+
+uint64_t peak_of(const Trace& trace) {
+  return trace.model().processes[0].framework[0].allocated_peak.bytes;
+}
+
+// The promise of the finding's advice, against the same run without the cause.
+void expect_saves(const Finding& f, const Trace& faulty, const Trace& repaired,
+                  double error = 0.1) {
+  ASSERT_FALSE(f.advice.empty());
+  const auto saved = static_cast<double>(peak_of(faulty) - peak_of(repaired));
+  EXPECT_NEAR(static_cast<double>(f.advice[0].saves_bytes), saved, error * saved);
+}
+
+// A model of equal layers, whose passes are called from different lines.
+class Model {
+ public:
+  explicit Model(Story& s) : s_(s) {
+    for (const uint64_t bytes : kParameters) parameters_.push_back(s_.alloc(bytes, s_.setup()));
+  }
+
+  Blocks forward(const std::string& caller) {
+    Blocks kept;
+    for (int i = 0; i < kLayers; ++i) {
+      kept.push_back(s_.alloc(8 * kMiB, s_.forward(1, caller)));
+      s_.free(s_.alloc(4 * kMiB, s_.forward(2, caller)));
+      kept.push_back(s_.alloc(8 * kMiB, s_.forward(3, caller)));
+    }
+    kept.push_back(s_.alloc(6 * kMiB, s_.forward(9, caller)));
+    return kept;
+  }
+
+  // Frees the activations, the last first, and leaves gradients.
+  void backward(Blocks kept, Blocks& gradients, Blocks* state = nullptr) {
+    const bool adds = !gradients.empty();
+    const Blocks passed_on = state != nullptr ? *state : Blocks{};
+    if (state != nullptr) state->clear();
+    for (const uint64_t bytes : kParameters) {
+      const uint64_t passed = s_.alloc(8 * kMiB, 0);
+      const uint64_t gradient = s_.alloc(bytes, 0);
+      if (state != nullptr && kept.size() <= kPerParameter && state->empty()) {
+        state->push_back(s_.alloc(2 * kMiB, 0));
+      }
+      for (size_t k = 0; k < kPerParameter && !kept.empty(); ++k) {
+        s_.free(kept.back());
+        kept.pop_back();
+      }
+      if (adds) {
+        s_.free(gradient);
+      } else {
+        gradients.push_back(gradient);
+      }
+      s_.free(passed);
+    }
+    for (const uint64_t block : passed_on) s_.free(block);
+    for (const uint64_t block : kept) s_.free(block);
+  }
+
+  void step(Blocks& gradients) {
+    s_.optimizer_mark();
+    s_.free(s_.alloc(kMiB, s_.optimizer("_single_tensor_sgd")));
+    for (const uint64_t block : gradients) s_.free(block);
+    gradients.clear();
+  }
+
+ private:
+  static constexpr int kLayers = 6;
+  static constexpr size_t kPerParameter = 3;
+  static constexpr std::array<uint64_t, 5> kParameters = {2 * kMiB, 3 * kMiB, 8192, 5 * kMiB,
+                                                          12288};
+
+  Story& s_;
+  Blocks parameters_;
+};
+
+enum class Losses { kSummed, kEach, kHeads, kPipeline, kRecurrence };
+
+Trace micro_batches(Losses losses) {
+  return Trace([losses](Story& s, uint32_t) {
+    Model model(s);
+    for (int i = 0; i < 6; ++i) {
+      std::vector<Blocks> alive;
+      Blocks gradients;
+      for (int part = 0; part < 4; ++part) {
+        Blocks kept;
+        if (losses != Losses::kHeads || part == 0) kept = model.forward("train train.py:10");
+        kept.push_back(s.alloc(12 * kMiB, s.forward(50, "train train.py:11")));
+        const uint64_t loss = s.alloc(kScalar, s.user(12));
+        alive.push_back(std::move(kept));
+        if (losses == Losses::kEach) {
+          model.backward(alive.back(), gradients);
+          alive.clear();
+        }
+        s.free(loss);
+      }
+      if (losses == Losses::kPipeline) std::reverse(alive.begin(), alive.end());
+      Blocks state;  // the gradient that each step of a recurrence passes to the one before it
+      for (; !alive.empty(); alive.pop_back()) {
+        model.backward(alive.back(), gradients, losses == Losses::kRecurrence ? &state : nullptr);
+      }
+      for (const uint64_t block : state) s.free(block);
+      model.step(gradients);
+    }
+  });
+}
+
+TEST(Causes, LossesSummedOverMicroBatches) {
+  const Trace summed = micro_batches(Losses::kSummed);
+  EXPECT_EQ(summed.alarms(), (Ids{"accumulated_graphs"}));
+  const Finding f = summed.finding("accumulated_graphs");
+  ASSERT_FALSE(f.frames.empty());
+  EXPECT_EQ(f.frames[0], "work train.py:12");
+  EXPECT_EQ(f.evidence[0].second, 4U);
+  expect_saves(f, summed, micro_batches(Losses::kEach));
+}
+
+TEST(Causes, AccumulationHeadsPipelinesAndRecurrencesAreNotSummedLosses) {
+  for (const Losses losses :
+       {Losses::kEach, Losses::kHeads, Losses::kPipeline, Losses::kRecurrence}) {
+    EXPECT_EQ(micro_batches(losses).alarms(), Ids{}) << static_cast<int>(losses);
+  }
+}
+
+// Its gradients are never freed: no optimizer knows them.
+enum class Teacher { kWithGradients, kWithout, kCleared };
+
+Trace distillation(Teacher teacher) {
+  return Trace([=](Story& s, uint32_t) {
+    Model student(s);
+    Model other(s);
+    Blocks added;
+    for (int i = 0; i < 8; ++i) {
+      Blocks gradients;
+      const Blocks kept = student.forward("train train.py:10");
+      Blocks taught;
+      if (teacher == Teacher::kWithout) {
+        for (int k = 0; k < 12; ++k) {
+          taught.push_back(s.alloc(8 * kMiB, s.forward(1, "train train.py:20")));
+          if (taught.size() < 4) continue;
+          s.free(taught.front());
+          taught.erase(taught.begin());
+        }
+        for (const uint64_t block : taught) s.free(block);
+      } else {
+        taught = other.forward("train train.py:20");
+      }
+      s.free(s.alloc(kScalar, s.user(21)));
+      if (teacher != Teacher::kWithout) other.backward(taught, added);
+      student.backward(kept, gradients);
+      student.step(gradients);
+      if (teacher != Teacher::kCleared) continue;
+      for (const uint64_t block : added) s.free(block);
+      added.clear();
+    }
+  });
+}
+
+TEST(Causes, TeacherRunWithGradients) {
+  const Trace taught = distillation(Teacher::kWithGradients);
+  EXPECT_EQ(taught.alarms(), (Ids{"unused_gradients"}));
+  const Finding f = taught.finding("unused_gradients");
+  ASSERT_FALSE(f.frames.empty());
+  EXPECT_EQ(f.frames.back(), "train train.py:20");
+  expect_saves(f, taught, distillation(Teacher::kWithout));
+  EXPECT_EQ(distillation(Teacher::kWithout).alarms(), Ids{});
+  EXPECT_EQ(distillation(Teacher::kCleared).alarms(), Ids{});
+}
+
+// The same, in a history that began when the unused gradients were already there: every pass adds
+// to them. `frozen`: nothing is added, as in a part that needs no gradients.
+Trace recorded_late(bool frozen) {
+  constexpr std::array<uint64_t, 4> kHead = {2 * kMiB, 3 * kMiB, 8192, 12288};
+  constexpr std::array<uint64_t, 5> kBody = {4 * kMiB, 5 * kMiB, 4096, 9 * kMiB, 6144};
+  return Trace([=](Story& s, uint32_t) {
+    for (int i = 0; i < 8; ++i) {
+      const std::string caller = "train train.py:10";
+      Blocks body;
+      for (int k = 0; k < 10; ++k) body.push_back(s.alloc(16 * kMiB, s.forward(1, caller)));
+      const uint64_t head = s.alloc(7 * kMiB, s.forward(2, caller));
+      s.free(s.alloc(kScalar, s.user(11)));
+      Blocks gradients;
+      for (const uint64_t bytes : kHead) gradients.push_back(s.alloc(bytes, 0));
+      s.free(head);
+      for (const uint64_t bytes : kBody) {
+        const uint64_t gradient = s.alloc(frozen ? 16 * kMiB : bytes, 0);
+        for (int k = 0; k < 2; ++k, body.pop_back()) s.free(body.back());
+        s.free(gradient);
+      }
+      s.optimizer_mark();
+      s.free(s.alloc(kMiB, s.optimizer("_single_tensor_sgd")));
+      for (const uint64_t block : gradients) s.free(block);
+    }
+    for (const uint64_t bytes : kHead) s.older_block(bytes);
+    for (const uint64_t bytes : kBody) s.older_block(bytes);
+    if (frozen) return;
+    for (const uint64_t bytes : kBody) s.older_block(bytes);
+  });
+}
+
+TEST(Causes, UnusedGradientsOlderThanTheHistory) {
+  const Trace late = recorded_late(false);
+  const Finding f = late.finding("unused_gradients");
+  EXPECT_EQ(f.severity, kWarning);
+  ASSERT_GE(f.evidence.size(), 3U);
+  // The last gradient is freed when nothing more is allocated: it may be one that is used.
+  EXPECT_EQ(f.evidence[0].second, 18 * kMiB + 4096);
+  EXPECT_EQ(f.evidence[2].second, 8 * 16 * kMiB);
+  EXPECT_TRUE(recorded_late(true).finding("unused_gradients").id.empty());
+}
+
+enum class Loaded { kKept, kFreed, kAssigned };
+
+Trace resumed(Loaded loaded) {
+  return Trace([loaded](Story& s, uint32_t) {
+    Blocks blocks;
+    const uint32_t load =
+        s.stack({"_cuda torch/_utils.py:90", "persistent_load torch/serialization.py:7",
+                 "load torch/serialization.py:5", "resume train.py:40"});
+    for (int i = 0; i < 6; ++i) blocks.push_back(s.alloc(12 * kMiB, load));
+    Training::Shape shape;
+    shape.weight = 12 * kMiB;
+    if (loaded == Loaded::kAssigned) shape.weight = kMiB;
+    Training t(s, shape);
+    if (loaded == Loaded::kFreed) {
+      for (const uint64_t block : blocks) s.free(block);
+    }
+    for (int i = 0; i < 8; ++i) t.step();
+  });
+}
+
+TEST(Causes, CheckpointThatStaysOnTheCard) {
+  const Trace kept = resumed(Loaded::kKept);
+  EXPECT_EQ(kept.alarms(), (Ids{"checkpoint_kept"}));
+  const Finding f = kept.finding("checkpoint_kept");
+  ASSERT_FALSE(f.frames.empty());
+  EXPECT_EQ(f.frames.back(), "resume train.py:40");
+  expect_saves(f, kept, resumed(Loaded::kFreed));
+  EXPECT_EQ(resumed(Loaded::kFreed).alarms(), Ids{});
+  EXPECT_EQ(resumed(Loaded::kAssigned).alarms(), Ids{});  // the model has no other copy
+}
+
+// A loss over many classes, with logits of `times` the size of a layer's activations.
+Trace classes(uint64_t times) {
+  return Trace([times](Story& s, uint32_t) {
+    Training t(s, {});
+    s.alloc(100 * kMiB, s.setup());  // the weights of all classes
+    const uint32_t loss =
+        s.stack({"cross_entropy torch/nn/functional.py:3500", "loss train.py:31"});
+    for (int i = 0; i < 8; ++i) {
+      const Blocks kept = t.forward();
+      const Blocks large = {s.alloc(times * 8 * kMiB, s.forward(9)),
+                            s.alloc(times * 8 * kMiB, loss)};
+      const uint64_t gradient = s.alloc(times * 8 * kMiB, 0);
+      for (const uint64_t block : large) s.free(block);
+      s.free(s.alloc(100 * kMiB, 0));  // added to the gradient
+      s.free(gradient);
+      for (const uint64_t block : kept) {
+        const uint64_t passed = s.alloc(8 * kMiB, 0);
+        s.free(block);
+        s.free(passed);
+      }
+      s.optimizer_mark();
+    }
+  });
+}
+
+TEST(Causes, OperationThatHoldsMostOfThePeak) {
+  const Trace large = classes(40);
+  EXPECT_EQ(large.alarms(), (Ids{"one_operation_peak"}));
+  const Finding f = large.finding("one_operation_peak");
+  ASSERT_FALSE(f.frames.empty());
+  EXPECT_NE(f.advice[0].detail.find("cross entropy"), std::string::npos) << f.advice[0].detail;
+  EXPECT_EQ(f.evidence[1].second, 3U);
+  expect_saves(f, large, classes(2));
+  EXPECT_EQ(classes(4).alarms(), Ids{});  // no more than a hidden layer
+}
+
+Trace streams(int count, bool again) {
+  return Trace([=](Story& s, uint32_t) {
+    s.alloc(100 * kMiB, s.setup());
+    for (int i = 0; i < (again ? 12 : count); ++i) {
+      s.on(static_cast<uint64_t>(i % count + 1) * 64, 0);
+      s.free(s.alloc(60 * kMiB, s.user(30)));
+      s.on(0, 0);
+      s.free(s.alloc(2 * kMiB, s.user(31)));
+    }
+  });
+}
+
+TEST(Causes, StreamsThatTakeTurns) {
+  const Trace turns = streams(4, true);
+  EXPECT_EQ(turns.alarms(), (Ids{"stream_pools"}));
+  const Finding f = turns.finding("stream_pools");
+  ASSERT_FALSE(f.frames.empty());
+  EXPECT_EQ(f.frames[0], "work train.py:30");
+  EXPECT_EQ(f.advice[0].saves_bytes, 3 * 60 * kMiB);
+  EXPECT_EQ(streams(4, false).finding("stream_pools").severity, kInfo);
+  EXPECT_TRUE(streams(1, true).finding("stream_pools").id.empty());
+}
+
+}  // namespace
+}  // namespace tidemark
