@@ -36,13 +36,58 @@ std::vector<uint32_t> optimizer_events(const ProcessModel& process,
   return events;
 }
 
+// What cuBLAS takes for each stream and keeps (PyTorch's CUDABlas.cpp and CublasHandlePool.cpp):
+// 32 MiB on Hopper and later, :4096:2:16:8 before.
+bool is_workspace_size(uint64_t bytes) {
+  return bytes == uint64_t{32} << 20 || bytes == (4096 * 2 + 16 * 8) * uint64_t{1024};
+}
+
+bool contains_cache(std::string_view name) {
+  return name.find("cache") != name.npos || name.find("Cache") != name.npos;
+}
+
+// Stacks through a function or a file that names a cache, which is not the allocator's.
+std::vector<bool> stacks_of_caches(const Dictionary& names) {
+  std::vector<bool> of_cache(names.stack_count(), false);
+  for (uint32_t id = 1; id < of_cache.size(); ++id) {
+    const Frame& frame = names.frame(names.stack(id).frame);
+    const std::string_view file = names.string(frame.file);
+    const std::string_view function = names.string(frame.function);
+    const uint32_t parent = names.stack(id).parent;
+    const bool own = file.ends_with(".py") && file.find("torch/") == file.npos &&
+                     (contains_cache(function) || contains_cache(file.substr(file.rfind('/') + 1)));
+    of_cache[id] = (own && function != "caching_allocator_warmup") ||
+                   (parent < id && of_cache[parent]);
+  }
+  return of_cache;
+}
+
+// Optimizers of Adam's kind keep two states for each parameter.
+bool has_adam(const ProcessModel& process) {
+  const Dictionary& names = process.names;
+  for (uint32_t i = 0; i < names.frame_count(); ++i) {
+    if (names.string(names.frame(i).file).find("torch/optim/adam") != std::string_view::npos) {
+      return true;
+    }
+  }
+  return std::any_of(process.marks.begin(), process.marks.end(), [&](const Mark& mark) {
+    const std::string_view name = names.string(mark.name);
+    return name.starts_with("Optimizer.step") && name.find("Adam") != name.npos;
+  });
+}
+
 // Visits the allocations from the last to the first and knows, at each, when the next phase of each
 // kind begins.
 class Categorizer {
  public:
   Categorizer(const ProcessModel& process, const AllocationHistory& model, const StackRoles& roles,
               const Steps& steps)
-      : model_(model), roles_(roles), steps_(steps), marks_(optimizer_events(process, model)) {}
+      : process_(process),
+        model_(model),
+        roles_(roles),
+        steps_(steps),
+        of_cache_(stacks_of_caches(process.names)),
+        marks_(optimizer_events(process, model)) {}
 
   Categories run(bool use_recorded) {
     const size_t count = model_.allocations.size();
@@ -55,13 +100,15 @@ class Categorizer {
       model_.passed(i);
       const Allocation& a = model_.allocations[i];
       advance_to(a);
-      Guess guess = a.seeded && a.stack == 0 ? older_than_history(a) : guess_of(a);
+      Guess guess = is_older(a) ? Guess{} : guess_of(a);
       if (use_recorded && a.category != Category::kUnknown) guess = {a.category, 10};
       out_.of[i] = guess.category;
       out_.confidence[i] = guess.confidence;
       if (kept_without_backward_) out_.kept_without_backward.push_back(static_cast<uint32_t>(i));
+      if (guess.category == Category::kGradient && !a.seeded) ++gradients_[a.requested_bytes];
       note(a);
     }
+    sort_older(use_recorded);
     std::reverse(out_.kept_without_backward.begin(), out_.kept_without_backward.end());
     keep_only_graphs();
     return std::move(out_);
@@ -77,6 +124,7 @@ class Categorizer {
       next_failure_ = model_.failures[--failures_].event;
     }
     kept_without_backward_ = false;
+    if (!in_pass_ && roles_.of(a.stack) == StackRole::kForward) pass_end_ = a.birth;
   }
 
   // Records a visited allocation as the next of its kind for those before it.
@@ -96,11 +144,11 @@ class Categorizer {
         break;
     }
     if (roles_.of(a.stack) != StackRole::kBackward) next_other_ = a.birth;
+    in_pass_ = roles_.of(a.stack) == StackRole::kForward;
   }
 
-  // A library's workspace is allocated under the line that needs it first, and stays: one block of
-  // a stack that recurs in every step. A retained graph leaves one more block in each step.
   void survey() {
+    bool in_pass = false;
     for (size_t i = 0; i < model_.allocations.size(); ++i) {
       model_.passed(i);
       const Allocation& a = model_.allocations[i];
@@ -108,12 +156,21 @@ class Categorizer {
       out_.has_backward |= role == StackRole::kBackward && !a.seeded;
       out_.has_optimizer |= role == StackRole::kOptimizer || role == StackRole::kOptimizerInit;
       if (!a.seeded && outlives_step(a)) ++survivors_[a.stack];
-      const bool parameter = a.category == Category::kParameter;
+      const bool parameter = a.category == Category::kParameter || (is_older(a) && stays(a));
       if (role == StackRole::kModuleSetUp || parameter) parameter_sizes_.insert(a.requested_bytes);
+      if (a.seeded) continue;
+      if (role == StackRole::kForward && !in_pass) passes_.push_back(a.birth);
+      in_pass = role == StackRole::kForward;
+    }
+    for (const Allocation& a : model_.allocations) {
+      if (!a.seeded && passes_in(a) == 1) ++crossings_[a.stack];
     }
   }
 
+  // A library's workspace is allocated under the line that needs it first, and stays: one block of
+  // a stack that recurs in every step. A retained graph leaves one more block in each step.
   bool is_workspace(const Allocation& a) {
+    if (stays(a) && is_workspace_size(a.requested_bytes)) return true;
     if (steps_.count() < 2 || !outlives_step(a)) return false;
     if (roles_.of(a.stack) == StackRole::kBackward) {
       return !parameter_sizes_.empty() && !parameter_sizes_.contains(a.requested_bytes);
@@ -121,6 +178,34 @@ class Categorizer {
     return survivors_[a.stack] == 1;
   }
 
+  // Forward passes that begin while it is alive.
+  size_t passes_in(const Allocation& a) const {
+    const auto first = std::upper_bound(passes_.begin(), passes_.end(), a.birth);
+    return static_cast<size_t>(std::lower_bound(first, passes_.end(), a.release) - first);
+  }
+
+  // Keys and values live from one token to the next: in a program without gradients, several blocks
+  // of one line of the model outlive their pass, or a block outlives several passes of a request.
+  bool is_kv_cache(const Allocation& a) const {
+    if (out_.has_backward) return false;
+    if (a.stack < of_cache_.size() && of_cache_[a.stack]) return is_kept_long(a);
+    const uint32_t requests = std::max<uint32_t>(steps_.count(), 1);
+    if (passes_.size() < size_t{3} * requests) return false;
+    if (roles_.of(a.stack) == StackRole::kUser) {
+      return a.birth > passes_.front() && a.block_bytes > kSmallBytes && passes_in(a) >= 3;
+    }
+    const auto crossings = crossings_.find(a.stack);
+    return roles_.of(a.stack) == StackRole::kForward && passes_in(a) >= 1 &&
+           crossings != crossings_.end() && crossings->second >= passes_.size() * 3 / 2;
+  }
+
+  // Under autocast, 16-bit copies of the weights live until its end, with a graph or without.
+  bool is_weight_copy(const Allocation& a) const {
+    return parameter_sizes_.contains(a.requested_bytes * 2);
+  }
+
+  static bool is_older(const Allocation& a) { return a.seeded && a.stack == 0; }
+  static bool stays(const Allocation& a) { return a.release == kNever; }
   static bool meets(const Allocation& a, uint32_t event) {
     return event != kNever && event < a.release;
   }
@@ -137,9 +222,80 @@ class Categorizer {
     return a.release == kNever || a.release - a.birth > 3 * kKeptBirths;
   }
 
-  // What was there before and stays to the end is most likely the model.
-  static Guess older_than_history(const Allocation& a) {
-    return a.release == kNever ? Guess{Category::kParameter, 5} : Guess{};
+  // How many of the blocks of one size that are older than the history are what.
+  struct Copies {
+    uint64_t parameters = 0;
+    uint64_t states = 0;
+    uint64_t all = 0;
+  };
+
+  // What was there before and stays is most likely the model: a block of the size of each gradient,
+  // the optimizer's states of the same sizes, and what the program keeps ever more of. Parameters
+  // are allocated first, at lower addresses.
+  void sort_older(bool use_recorded) {
+    std::unordered_map<uint64_t, Copies> sizes = older_by_size();
+    std::unordered_map<uint64_t, Category> growing = sizes_that_grow();
+    for (uint32_t i = 0; i < model_.allocations.size(); ++i) {
+      const Allocation& a = model_.allocations[i];
+      if (!a.seeded) break;
+      if (!is_older(a) || (use_recorded && a.category != Category::kUnknown)) continue;
+      Guess guess;
+      if (!stays(a)) {
+        if (gradients_.contains(a.requested_bytes)) guess = {Category::kGradient, 4};
+      } else if (is_workspace_size(a.requested_bytes) && !gradients_.contains(a.requested_bytes)) {
+        guess = {Category::kWorkspace, 5};
+      } else if (const auto it = sizes.find(a.requested_bytes); it != sizes.end()) {
+        Copies& left = it->second;
+        if (left.parameters != 0) {
+          --left.parameters;
+          guess = {Category::kParameter, 5};
+        } else if (left.states != 0) {
+          --left.states;
+          guess = {Category::kOptimizerState, 5};
+        }
+      } else if (const auto grown = growing.find(a.requested_bytes); grown != growing.end()) {
+        guess = {grown->second, 4};
+      } else {
+        guess = {Category::kParameter, 5};
+      }
+      out_.of[i] = guess.category;
+      out_.confidence[i] = guess.confidence;
+    }
+  }
+
+  // For each size of a gradient.
+  std::unordered_map<uint64_t, Copies> older_by_size() const {
+    std::unordered_map<uint64_t, Copies> sizes;
+    const uint64_t rounds = std::max<uint32_t>(steps_.count(), 1);
+    for (const auto& [size, count] : gradients_) {
+      if (const uint64_t each = (count + rounds / 2) / rounds; each != 0) sizes[size] = {each, 0, 0};
+    }
+    uint64_t parameter_bytes = 0;
+    uint64_t other_bytes = 0;
+    for (const Allocation& a : model_.allocations) {
+      if (!a.seeded) break;
+      const auto it = is_older(a) && stays(a) ? sizes.find(a.requested_bytes) : sizes.end();
+      if (it == sizes.end()) continue;
+      (it->second.all++ < it->second.parameters ? parameter_bytes : other_bytes) += a.block_bytes;
+    }
+    const uint64_t each = has_adam(process_) ? 2
+                          : parameter_bytes == 0
+                              ? 0
+                              : std::min<uint64_t>(2, (other_bytes + parameter_bytes / 4) /
+                                                          parameter_bytes);
+    for (auto& [size, copies] : sizes) copies.states = copies.parameters * each;
+    return sizes;
+  }
+
+  std::unordered_map<uint64_t, Category> sizes_that_grow() const {
+    std::unordered_set<uint32_t> stacks;
+    for (const StackGrowth& g : steps_.growing) stacks.insert(g.stack);
+    std::unordered_map<uint64_t, Category> sizes;
+    for (uint32_t i = 0; i < model_.allocations.size(); ++i) {
+      const Allocation& a = model_.allocations[i];
+      if (!a.seeded && stays(a) && stacks.contains(a.stack)) sizes[a.requested_bytes] = out_.of[i];
+    }
+    return sizes;
   }
 
   Guess guess_of(const Allocation& a) {
@@ -161,6 +317,8 @@ class Categorizer {
         return {Category::kInput, 8};
       case StackRole::kCommunication:
         return {Category::kCommunication, 7};
+      case StackRole::kLoading:
+        return loading(a);
       case StackRole::kUser:
       case StackRole::kSaving:
         return user(a);
@@ -171,16 +329,18 @@ class Categorizer {
   }
 
   Guess forward(const Allocation& a) {
-    if (is_workspace(a)) return {Category::kUnknown, 0};
+    if (is_workspace(a)) return {Category::kWorkspace, 6};
+    if (is_kv_cache(a)) return {Category::kKvCache, 6};
     if (meets(a, next_backward_)) return {Category::kActivation, 9};
     if (!is_kept_long(a)) return {Category::kTemporary, 7};
     // A forward pass that ended with an error could not run its backward pass.
-    kept_without_backward_ = a.release != kNever && !meets(a, next_failure_);
+    kept_without_backward_ = a.release != kNever && !meets(a, next_failure_) &&
+                             meets(a, pass_end_) && !is_weight_copy(a);
     return {Category::kActivation, 5};
   }
 
   Guess backward(const Allocation& a) {
-    if (is_workspace(a)) return {Category::kUnknown, 0};
+    if (is_workspace(a)) return {Category::kWorkspace, 6};
     if (out_.has_optimizer) {
       return meets(a, next_optimizer_) ? Guess{Category::kGradient, 9}
                                        : Guess{Category::kTemporary, 8};
@@ -188,9 +348,16 @@ class Categorizer {
     return meets(a, next_other_) ? Guess{Category::kGradient, 6} : Guess{Category::kTemporary, 6};
   }
 
+  // What is read from a file is the model, unless the model has a block of this size already.
+  Guess loading(const Allocation& a) const {
+    if (!stays(a) || parameter_sizes_.contains(a.requested_bytes)) return user(a);
+    return {Category::kParameter, 6};
+  }
+
   // The program's own lines: allocations that feed a forward pass are input, those after it are
   // loss.
   Guess user(const Allocation& a) const {
+    if (is_kv_cache(a)) return {Category::kKvCache, 6};
     const bool feeds = meets(a, next_forward_) && next_forward_ < next_backward_;
     if (feeds && !outlives_step(a)) return {Category::kInput, 7};
     if (meets(a, next_backward_) && !outlives_step(a)) return {Category::kActivation, 7};
@@ -235,10 +402,15 @@ class Categorizer {
     std::sort(kept.begin(), kept.end());
   }
 
+  const ProcessModel& process_;
   const AllocationHistory& model_;
   const StackRoles& roles_;
   const Steps& steps_;
+  const std::vector<bool> of_cache_;  // by stack
   std::vector<uint32_t> marks_;
+  std::vector<uint32_t> passes_;                      // events at which a forward pass begins
+  std::unordered_map<uint32_t, uint32_t> crossings_;  // stack -> blocks alive in two passes
+  std::unordered_map<uint64_t, uint64_t> gradients_;  // size -> number
   Categories out_;
   std::unordered_map<uint32_t, uint32_t> survivors_;  // stack -> blocks that outlived their step
   std::unordered_set<uint64_t> parameter_sizes_;
@@ -249,6 +421,8 @@ class Categorizer {
   uint32_t next_failure_ = kNever;
   size_t failures_ = model_.failures.size();  // those not yet visited
   bool kept_without_backward_ = false;
+  bool in_pass_ = false;  // the allocation visited before belongs to a forward pass
+  uint32_t pass_end_ = kNever;
 };
 
 }  // namespace

@@ -130,8 +130,8 @@ class LoopFinder {
 
   std::optional<Rhythm> run() {
     survey();
+    if (placed_ * 2 < unplaced_) return std::nullopt;
     find_loops();
-    if (loops_.empty()) return std::nullopt;
     collect_rounds();
     const Loop* const step = chosen();
     Rhythm rhythm;
@@ -210,6 +210,11 @@ class LoopFinder {
   }
 
   void survey() {
+    for (uint32_t a = 0; a < model_.allocations.size(); ++a) {
+      const uint32_t stack = model_.allocations.stack(a);
+      if (model_.allocations.seeded(a) || roles_.of(stack) == StackRole::kBackward) continue;
+      ++(places_.of(stack) != 0 ? placed_ : unplaced_);
+    }
     for_each_passage([](uint32_t, Passage& passage) { ++passage.count; });
     for (const auto& [key, passage] : passages_) {
       if (passage.back_in == UINT32_MAX) continue;
@@ -271,7 +276,8 @@ class LoopFinder {
     return static_cast<double>(with) / static_cast<double>(loop.rounds.size());
   }
 
-  // Gradients that outlive whole rounds are summed up over them: the rounds are parts of a step.
+  // Gradients that outlive whole rounds are summed up over them: the rounds are parts of a step. What
+  // stays forever is a library's workspace, or gradients that are set to zero.
   bool accumulates(const Loop& loop, const std::vector<uint32_t>& backward) const {
     uint64_t kept = 0;
     uint64_t summed = 0;
@@ -279,7 +285,7 @@ class LoopFinder {
       const auto next = std::upper_bound(loop.rounds.begin(), loop.rounds.end(), a);
       if (loop.rounds.end() - next < 2) break;
       const uint32_t release = model_.allocations.release(a);
-      if (release < model_.allocations.birth(*next)) continue;
+      if (release < model_.allocations.birth(*next) || release == kNever) continue;
       const uint64_t bytes = model_.allocations.block_bytes(a);
       kept += bytes;
       if (release >= model_.allocations.birth(*std::next(next))) summed += bytes;
@@ -287,15 +293,32 @@ class LoopFinder {
     return summed * 2 > kept;
   }
 
-  const Loop* chosen() const {
-    std::vector<uint32_t> optimizer;
+  // Allocations by what they are for, in their order.
+  struct Parts {
+    std::vector<uint32_t> forward;
     std::vector<uint32_t> backward;
+    std::vector<uint32_t> optimizer;
+    std::vector<uint32_t> loading;
+  };
+  Parts parts() const {
+    Parts parts;
     for (uint32_t a = 0; a < model_.allocations.size(); ++a) {
       const StackRole role = roles_.of(model_.allocations.stack(a));
-      if (role == StackRole::kOptimizer || role == StackRole::kOptimizerInit)
-        optimizer.push_back(a);
-      if (role == StackRole::kBackward && !model_.allocations.seeded(a)) backward.push_back(a);
+      if (role == StackRole::kOptimizer || role == StackRole::kOptimizerInit) {
+        parts.optimizer.push_back(a);
+      }
+      if (model_.allocations.seeded(a)) continue;
+      if (role == StackRole::kForward) parts.forward.push_back(a);
+      if (role == StackRole::kBackward) parts.backward.push_back(a);
+      if (role == StackRole::kLoading || role == StackRole::kModuleSetUp) {
+        parts.loading.push_back(a);
+      }
     }
+    return parts;
+  }
+
+  const Loop* chosen() const {
+    const auto [forward, backward, optimizer, loading] = parts();
     const auto more_rounds = [](const Loop* best, const Loop& loop) {
       return best == nullptr || loop.rounds.size() > best->rounds.size() ||
              (loop.rounds.size() == best->rounds.size() && loop.depth < best->depth);
@@ -315,8 +338,11 @@ class LoopFinder {
           !accumulates(loop, backward)) {
         by_backward = &loop;
       }
-      if (covers_most(loop) && (outermost == nullptr || loop.depth < outermost->depth ||
-                                (loop.depth == outermost->depth && more_rounds(outermost, loop)))) {
+      // Reading one tensor of a model after the other is a loop as well.
+      const bool loads = share_with(loop, loading) >= kMost && share_with(loop, forward) < kMost;
+      if (covers_most(loop) && !loads &&
+          (outermost == nullptr || loop.depth < outermost->depth ||
+           (loop.depth == outermost->depth && more_rounds(outermost, loop)))) {
         outermost = &loop;
       }
     }
@@ -337,6 +363,8 @@ class LoopFinder {
   std::vector<Function> functions_;
   std::vector<Loop> loops_;
   std::vector<std::vector<uint32_t>> loops_in_;  // by function
+  uint32_t placed_ = 0;                          // allocations whose stack has Python frames
+  uint32_t unplaced_ = 0;                        // the others, without the backward pass
 };
 
 }  // namespace

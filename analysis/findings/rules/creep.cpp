@@ -14,7 +14,9 @@ Finding creep(const DeviceEvidence& d, std::string_view whose) {
   const auto per_step = static_cast<uint64_t>(d.steps.growth_bytes_per_step);
   const uint64_t full = full_at_step(d);
   std::string summary = fmt::format("memory{} grows by {} per step", whose, size_text(per_step));
-  if (full != 0) summary += fmt::format("; the card will be full at about step {}", grouped(full));
+  if (full != 0) {
+    summary += fmt::format("; at this rate the card is full at about step {}", grouped(full));
+  }
   Finding f = d.finding("creep", d.ran_out() ? kError : kWarning, std::move(summary));
   f.evidence = {{"growth_bytes_per_step", per_step}, {"steps", d.steps.count()}};
   if (full != 0) f.evidence.emplace_back("full_at_step", full);
@@ -34,9 +36,10 @@ Finding creep(const DeviceEvidence& d, std::string_view whose) {
   return f;
 }
 
-// Growth of driver memory outside the framework, found in the same way.
+// Growth of driver memory outside the framework, over the same steps.
 void find_creep_outside(const DeviceEvidence& d, std::vector<Finding>& out) {
   const AllocationHistory history = history_outside_framework(*d.process, d.device);
+  if (history.event_count() == 0) return;
   DeviceEvidence outside;
   outside.process = d.process;
   outside.device = d.device;
@@ -44,7 +47,13 @@ void find_creep_outside(const DeviceEvidence& d, std::vector<Finding>& out) {
   outside.limit = {d.total_bytes, false, LimitSource::kCard};
   outside.model = &history;
   outside.roles = d.roles;
-  outside.steps = find_steps(*d.process, history, *d.roles);
+  if (d.steps.count() != 0) {
+    outside.steps.source = d.steps.source;
+    outside.steps.boundaries = d.steps.boundaries_in(*d.model, history);
+    measure_steps(history, outside.steps);
+  } else {
+    outside.steps = find_steps(*d.process, history, *d.roles);
+  }
   if (grows(outside)) {
     out.push_back(creep(outside, d.model != nullptr ? " outside PyTorch's allocator" : ""));
   }

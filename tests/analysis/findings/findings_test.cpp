@@ -235,6 +235,29 @@ TEST(Findings, ShapeVarianceWhenSizesNeverReturn) {
   EXPECT_EQ(run(false).alarms(), Ids{});
 }
 
+TEST(Findings, LayersOfDifferentSizesAreNoShapeVariance) {
+  const auto run = [](bool varies) {
+    return Trace([varies](Story& s, uint32_t) {
+      for (int i = 0; i < 20; ++i) {
+        const uint64_t x = s.alloc(2 * kMiB, s.user(1));
+        std::vector<uint64_t> layers;
+        for (uint64_t k = 0; k < 18; ++k) {
+          const uint64_t step = varies ? static_cast<uint64_t>(i) : 0;
+          layers.push_back(s.alloc((20 + 4 * k + step) * kMiB, s.forward(1)));
+        }
+        for (const uint64_t a : layers) s.free(a);
+        s.free(s.alloc(700 * kMiB, s.user(2)));  // does not fit in what was freed
+        s.free(x);
+      }
+    });
+  };
+  EXPECT_EQ(run(false).alarms(), Ids{});
+  const Trace varying = run(true);
+  EXPECT_EQ(varying.alarms(), (Ids{"shape_variance"}));
+  // From 20 to 20 + 4 * 17 + 19 MiB.
+  EXPECT_EQ(varying.finding("shape_variance").evidence[0].second, 88U);
+}
+
 TEST(Findings, IdlePrivatePools) {
   const auto run = [](uint64_t pools) {
     return Trace([pools](Story& s, uint32_t) {
