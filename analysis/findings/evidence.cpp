@@ -22,7 +22,7 @@ bool DeviceEvidence::is_tight() const {
 }
 
 bool DeviceEvidence::has_room() const {
-  constexpr uint64_t kSmallCard = uint64_t{8} << 30;  // where the card is not known
+  constexpr uint64_t kSmallCard = uint64_t{16} << 30;  // where the card is not known
   if (ran_out() || model == nullptr) return false;
   return model->reserved_peak.bytes < (limit.bytes != 0 ? limit.bytes : kSmallCard) / 2;
 }

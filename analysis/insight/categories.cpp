@@ -1,6 +1,7 @@
 #include "analysis/insight/categories.h"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
@@ -62,18 +63,24 @@ std::vector<bool> stacks_of_caches(const Dictionary& names) {
   return of_cache;
 }
 
-// Optimizers of Adam's kind keep two states for each parameter.
-bool has_adam(const ProcessModel& process) {
+// States that the optimizer keeps for each parameter: two of Adam's kind, one of others. Nothing
+// where its name is not known.
+std::optional<uint64_t> states_per_parameter(const ProcessModel& process) {
   const Dictionary& names = process.names;
+  bool known = false;
+  bool adam = false;
+  const auto look = [&](std::string_view text, std::string_view before, std::string_view of_adam) {
+    if (text.find(before) == text.npos) return;
+    known = true;
+    adam |= text.find(of_adam) != text.npos;
+  };
+  for (const Mark& mark : process.marks) look(names.string(mark.name), "Optimizer.step#", "Adam");
   for (uint32_t i = 0; i < names.frame_count(); ++i) {
-    if (names.string(names.frame(i).file).find("torch/optim/adam") != std::string_view::npos) {
-      return true;
-    }
+    const std::string_view file = names.string(names.frame(i).file);
+    if (!file.ends_with("optim/optimizer.py")) look(file, "torch/optim/", "torch/optim/adam");
   }
-  return std::any_of(process.marks.begin(), process.marks.end(), [&](const Mark& mark) {
-    const std::string_view name = names.string(mark.name);
-    return name.starts_with("Optimizer.step") && name.find("Adam") != name.npos;
-  });
+  if (!known) return std::nullopt;
+  return adam ? 2 : 1;
 }
 
 // Visits the allocations from the last to the first and knows, at each, when the next phase of each
@@ -124,7 +131,10 @@ class Categorizer {
       next_failure_ = model_.failures[--failures_].event;
     }
     kept_without_backward_ = false;
-    if (!in_pass_ && roles_.of(a.stack) == StackRole::kForward) pass_end_ = a.birth;
+    const StackRole role = roles_.of(a.stack);
+    if (role == role_before_) return;
+    if (role == StackRole::kForward) pass_end_ = a.birth;
+    if (role == StackRole::kBackward) backward_end_ = a.birth;
   }
 
   // Records a visited allocation as the next of its kind for those before it.
@@ -144,7 +154,7 @@ class Categorizer {
         break;
     }
     if (roles_.of(a.stack) != StackRole::kBackward) next_other_ = a.birth;
-    in_pass_ = roles_.of(a.stack) == StackRole::kForward;
+    role_before_ = roles_.of(a.stack);
   }
 
   void survey() {
@@ -222,7 +232,7 @@ class Categorizer {
     return a.release == kNever || a.release - a.birth > 3 * kKeptBirths;
   }
 
-  // How many of the blocks of one size that are older than the history are what.
+  // What is left to be found among the blocks of one size that are older than the history.
   struct Copies {
     uint64_t parameters = 0;
     uint64_t states = 0;
@@ -231,40 +241,58 @@ class Categorizer {
 
   // What was there before and stays is most likely the model: a block of the size of each gradient,
   // the optimizer's states of the same sizes, and what the program keeps ever more of. Parameters
-  // are allocated first, at lower addresses.
+  // are allocated first, at lower addresses; libraries take their workspaces later.
   void sort_older(bool use_recorded) {
-    std::unordered_map<uint64_t, Copies> sizes = older_by_size();
-    std::unordered_map<uint64_t, Category> growing = sizes_that_grow();
-    for (uint32_t i = 0; i < model_.allocations.size(); ++i) {
+    std::vector<uint32_t> older;
+    for (uint32_t i = 0; i < model_.allocations.size() && model_.allocations.seeded(i); ++i) {
       const Allocation& a = model_.allocations[i];
-      if (!a.seeded) break;
       if (!is_older(a) || (use_recorded && a.category != Category::kUnknown)) continue;
-      Guess guess;
+      older.push_back(i);
+    }
+    take_workspaces(older);
+    std::unordered_map<uint64_t, Copies> sizes = copies_of(older);
+    const std::unordered_map<uint64_t, Category> growing = sizes_that_grow();
+    for (const uint32_t i : older) {
+      const Allocation& a = model_.allocations[i];
+      Guess guess{Category::kParameter, 5};
+      const auto it = sizes.find(a.requested_bytes);
+      const auto grown = growing.find(a.requested_bytes);
       if (!stays(a)) {
-        if (gradients_.contains(a.requested_bytes)) guess = {Category::kGradient, 4};
-      } else if (is_workspace_size(a.requested_bytes) && !gradients_.contains(a.requested_bytes)) {
-        guess = {Category::kWorkspace, 5};
-      } else if (const auto it = sizes.find(a.requested_bytes); it != sizes.end()) {
-        Copies& left = it->second;
-        if (left.parameters != 0) {
-          --left.parameters;
-          guess = {Category::kParameter, 5};
-        } else if (left.states != 0) {
-          --left.states;
-          guess = {Category::kOptimizerState, 5};
-        }
-      } else if (const auto grown = growing.find(a.requested_bytes); grown != growing.end()) {
+        guess = gradients_.contains(a.requested_bytes) ? Guess{Category::kGradient, 4} : Guess{};
+      } else if (it != sizes.end() && it->second.parameters != 0) {
+        --it->second.parameters;
+      } else if (it != sizes.end() && it->second.states != 0) {
+        --it->second.states;
+        guess = {Category::kOptimizerState, 5};
+      } else if (it != sizes.end()) {
+        guess = {};
+      } else if (grown != growing.end()) {
         guess = {grown->second, 4};
-      } else {
-        guess = {Category::kParameter, 5};
       }
       out_.of[i] = guess.category;
       out_.confidence[i] = guess.confidence;
     }
   }
 
+  // Each thread that multiplies has one: the main thread and, in training, autograd's.
+  void take_workspaces(std::vector<uint32_t>& older) {
+    constexpr uint64_t kOfCublasLt = 1 << 20;
+    const uint32_t threads = out_.has_backward ? 2 : 1;
+    std::unordered_map<uint64_t, uint32_t> taken;
+    for (size_t k = older.size(); k-- > 0;) {
+      const Allocation& a = model_.allocations[older[k]];
+      const bool fits = is_workspace_size(a.requested_bytes) ||
+                        (a.requested_bytes == kOfCublasLt && !gradients_.empty());
+      if (!fits || !stays(a) || gradients_.contains(a.requested_bytes)) continue;
+      if (++taken[a.requested_bytes] > threads) continue;
+      out_.of[older[k]] = Category::kWorkspace;
+      out_.confidence[older[k]] = 5;
+      older.erase(older.begin() + static_cast<std::ptrdiff_t>(k));
+    }
+  }
+
   // For each size of a gradient.
-  std::unordered_map<uint64_t, Copies> older_by_size() const {
+  std::unordered_map<uint64_t, Copies> copies_of(const std::vector<uint32_t>& older) const {
     std::unordered_map<uint64_t, Copies> sizes;
     const uint64_t rounds = std::max<uint32_t>(steps_.count(), 1);
     for (const auto& [size, count] : gradients_) {
@@ -272,17 +300,15 @@ class Categorizer {
     }
     uint64_t parameter_bytes = 0;
     uint64_t other_bytes = 0;
-    for (const Allocation& a : model_.allocations) {
-      if (!a.seeded) break;
-      const auto it = is_older(a) && stays(a) ? sizes.find(a.requested_bytes) : sizes.end();
+    for (const uint32_t i : older) {
+      const Allocation& a = model_.allocations[i];
+      const auto it = stays(a) ? sizes.find(a.requested_bytes) : sizes.end();
       if (it == sizes.end()) continue;
       (it->second.all++ < it->second.parameters ? parameter_bytes : other_bytes) += a.block_bytes;
     }
-    const uint64_t each = has_adam(process_) ? 2
-                          : parameter_bytes == 0
-                              ? 0
-                              : std::min<uint64_t>(2, (other_bytes + parameter_bytes / 4) /
-                                                          parameter_bytes);
+    if (parameter_bytes == 0) return {};
+    const uint64_t each = states_per_parameter(process_).value_or(
+        std::min<uint64_t>(2, (other_bytes + parameter_bytes / 4) / parameter_bytes));
     for (auto& [size, copies] : sizes) copies.states = copies.parameters * each;
     return sizes;
   }
@@ -345,7 +371,9 @@ class Categorizer {
       return meets(a, next_optimizer_) ? Guess{Category::kGradient, 9}
                                        : Guess{Category::kTemporary, 8};
     }
-    return meets(a, next_other_) ? Guess{Category::kGradient, 6} : Guess{Category::kTemporary, 6};
+    if (meets(a, next_other_)) return {Category::kGradient, 6};
+    // An optimizer that allocates nothing is not seen: gradients may be freed before anything else.
+    return meets(a, backward_end_) ? Guess{Category::kGradient, 5} : Guess{Category::kTemporary, 6};
   }
 
   // What is read from a file is the model, unless the model has a block of this size already.
@@ -421,8 +449,9 @@ class Categorizer {
   uint32_t next_failure_ = kNever;
   size_t failures_ = model_.failures.size();  // those not yet visited
   bool kept_without_backward_ = false;
-  bool in_pass_ = false;  // the allocation visited before belongs to a forward pass
-  uint32_t pass_end_ = kNever;
+  StackRole role_before_ = StackRole::kNone;  // of the allocation visited before
+  uint32_t pass_end_ = kNever;                // the last allocation of the forward pass
+  uint32_t backward_end_ = kNever;            // of the backward pass
 };
 
 }  // namespace

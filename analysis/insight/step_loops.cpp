@@ -112,6 +112,7 @@ struct Loop {
   int64_t first_line = 0;
   int64_t last_line = 0;         // it goes back from there or beyond
   std::vector<uint32_t> rounds;  // allocations that begin one
+  bool trains = false;           // its rounds have a backward pass or an optimizer's step
 };
 
 // From one allocation of a thread to the next.
@@ -137,6 +138,7 @@ class LoopFinder {
     Rhythm rhythm;
     if (step == nullptr) return rhythm;
     rhythm.confidence = 0.9;
+    if (!step->trains) rhythm.end = end_of(*step);
     for (const uint32_t a : step->rounds) {
       const uint32_t event = model_.allocations.birth(a);
       if (rhythm.boundaries.empty() || rhythm.boundaries.back() < event) {
@@ -243,7 +245,7 @@ class LoopFinder {
       while (ends.size() > kMostEnds) ends.erase(ends.begin());
       for (const int64_t end : ends) {
         loops_in_[i].push_back(static_cast<uint32_t>(loops_.size()));
-        loops_.push_back({i, function.depth, first_line, end, {}});
+        loops_.push_back({i, function.depth, first_line, end, {}, false});
       }
     }
   }
@@ -317,16 +319,28 @@ class LoopFinder {
     return parts;
   }
 
-  const Loop* chosen() const {
+  // The first event after the last round that the program's other functions allocate at. A loop of
+  // training ends as well, but what it kept stays.
+  uint32_t end_of(const Loop& loop) {
+    for (uint32_t a = loop.rounds.back(); a < model_.allocations.size(); ++a) {
+      uint32_t place = places_.of(model_.allocations.stack(a));
+      if (place == 0) continue;
+      while (place != 0 && function_of(place) != loop.function) place = places_[place].caller;
+      if (place == 0) return model_.allocations.birth(a);
+    }
+    return kNever;
+  }
+
+  const Loop* chosen() {
     const auto [forward, backward, optimizer, loading] = parts();
     const auto more_rounds = [](const Loop* best, const Loop& loop) {
       return best == nullptr || loop.rounds.size() > best->rounds.size() ||
              (loop.rounds.size() == best->rounds.size() && loop.depth < best->depth);
     };
-    const Loop* by_optimizer = nullptr;
-    const Loop* by_backward = nullptr;
-    const Loop* outermost = nullptr;
-    for (const Loop& loop : loops_) {
+    Loop* by_optimizer = nullptr;
+    Loop* by_backward = nullptr;
+    Loop* outermost = nullptr;
+    for (Loop& loop : loops_) {
       if (loop.rounds.size() < kLeastRounds) continue;
       if (share_with(loop, optimizer) >= kMost && more_rounds(by_optimizer, loop)) {
         by_optimizer = &loop;
@@ -346,8 +360,11 @@ class LoopFinder {
         outermost = &loop;
       }
     }
-    if (by_optimizer != nullptr) return by_optimizer;
-    if (by_backward != nullptr) return by_backward;
+    Loop* const training = by_optimizer != nullptr ? by_optimizer : by_backward;
+    if (training != nullptr) {
+      training->trains = true;
+      return training;
+    }
     return optimizer.empty() && backward.empty() ? outermost : nullptr;
   }
 

@@ -86,7 +86,7 @@ std::vector<uint32_t> continued(std::vector<uint32_t> rises, uint32_t last_step)
     longest = std::max(longest, gap);
     --first;
   }
-  if (rises.empty() || last_step - rises.back() > 2 * longest) return {};
+  if (rises.empty() || last_step - rises.back() > longest + longest / 2) return {};
   rises.erase(rises.begin(), rises.begin() + static_cast<std::ptrdiff_t>(first));
   return rises;
 }
@@ -145,7 +145,8 @@ void measure_growing_stacks(const AllocationHistory& model, Steps& steps) {
 }
 
 // Whether the rhythm ended long before the history, so that its growth has stopped.
-bool has_ended(const Steps& steps) {
+bool has_ended(const AllocationHistory& model, const Steps& steps) {
+  if (steps.boundaries.back() < model.event_count()) return true;
   std::vector<uint64_t> lengths;
   for (size_t i = 0; i + 1 < steps.boundaries.size(); ++i) {
     lengths.push_back(steps.boundaries[i + 1] - steps.boundaries[i]);
@@ -331,13 +332,14 @@ void measure_steps(const AllocationHistory& model, Steps& steps) {
   }
   steps.period_ns = static_cast<int64_t>(median(periods));
   if (steps.count() < 5) return;  // too few to measure growth
-  if (steps.source != StepSource::kMarks && has_ended(steps)) return;
+  if (steps.source != StepSource::kMarks && has_ended(model, steps)) return;
   measure_growth(model, steps);
 }
 
 Steps find_steps(const ProcessModel& process, const AllocationHistory& model,
                  const StackRoles& roles) {
   Steps steps;
+  Rhythm rhythm;
   if (model.event_count() == 0) return steps;
   steps.boundaries = boundaries_from_marks(process, model, roles);
   if (steps.boundaries.size() >= kLeastSteps) {
@@ -349,19 +351,20 @@ Steps find_steps(const ProcessModel& process, const AllocationHistory& model,
   } else if (steps.boundaries.empty()) {
     // Where an optimizer step was marked only once or twice, another rhythm is that of its layers.
     StepSource source = StepSource::kLoop;
-    std::optional<Rhythm> rhythm = boundaries_from_loops(process, model, roles);
-    if (!rhythm) {
+    if (std::optional<Rhythm> loops = boundaries_from_loops(process, model, roles)) {
+      rhythm = std::move(*loops);
+    } else {
       source = StepSource::kRhythm;
       rhythm = boundaries_from_rhythm(model);
-      if (is_of_layers(model, roles, rhythm->boundaries)) rhythm = Rhythm();
+      if (is_of_layers(model, roles, rhythm.boundaries)) rhythm = {};
     }
     Rhythm collectives = boundaries_from_collectives(process, model);
-    if (collectives.confidence > rhythm->confidence) {
+    if (collectives.confidence > rhythm.confidence) {
       source = StepSource::kCollectives;
       rhythm = std::move(collectives);
     }
-    steps.boundaries = std::move(rhythm->boundaries);
-    steps.confidence = rhythm->confidence;
+    steps.boundaries = std::move(rhythm.boundaries);
+    steps.confidence = rhythm.confidence;
     if (steps.boundaries.size() >= kLeastSteps && gives_back(model, steps.boundaries)) {
       steps.source = source;
     }
@@ -372,7 +375,9 @@ Steps find_steps(const ProcessModel& process, const AllocationHistory& model,
     return steps;
   }
   // The last, unfinished step counts too: an error may have happened inside it.
-  if (steps.source != StepSource::kMarks) steps.boundaries.push_back(model.event_count());
+  if (steps.source != StepSource::kMarks) {
+    steps.boundaries.push_back(std::min(rhythm.end, model.event_count()));
+  }
   measure_steps(model, steps);
   return steps;
 }

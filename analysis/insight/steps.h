@@ -60,6 +60,7 @@ std::vector<uint32_t> boundaries_from_marks(const ProcessModel& process,
                                             const StackRoles& roles);
 struct Rhythm {
   std::vector<uint32_t> boundaries;
+  uint32_t end = kNever;  // event at which the program went on to something else
   double confidence = 0;
 };
 Rhythm boundaries_from_rhythm(const AllocationHistory& model);

@@ -54,6 +54,10 @@ struct StuckHoles {
   uint32_t stack = 0;  // beside which most of them are
 };
 StuckHoles stuck_holes(const DeviceEvidence& d, const MemoryState& state) {
+  // Programs free what they keep at their end, or after an error.
+  const auto stays = [end = d.model->event_count()](const Allocation& a) {
+    return std::min(a.release, end) - a.birth >= end / 4;
+  };
   StuckHoles stuck;
   std::unordered_map<uint32_t, uint64_t> by_stack;
   auto live = state.live.begin();
@@ -67,7 +71,7 @@ StuckHoles stuck_holes(const DeviceEvidence& d, const MemoryState& state) {
     for (; live != state.live.end(); ++live) {
       const Allocation& a = d.model->allocations[*live];
       if (a.address >= segment.address + segment.size_bytes) break;
-      if (a.address >= segment.address && a.release == kNever) stack = a.stack;
+      if (a.address >= segment.address && stays(a)) stack = a.stack;
     }
     if (stack == 0 || segment.expandable) continue;  // pages are unmapped one by one
     stuck.bytes += free;
