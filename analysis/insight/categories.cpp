@@ -43,24 +43,31 @@ bool is_workspace_size(uint64_t bytes) {
   return bytes == uint64_t{32} << 20 || bytes == (4096 * 2 + 16 * 8) * uint64_t{1024};
 }
 
-bool contains_cache(std::string_view name) {
-  return name.find("cache") != name.npos || name.find("Cache") != name.npos;
-}
-
-// Stacks through a function or a file that names a cache, which is not the allocator's.
-std::vector<bool> stacks_of_caches(const Dictionary& names) {
-  std::vector<bool> of_cache(names.stack_count(), false);
-  for (uint32_t id = 1; id < of_cache.size(); ++id) {
+// Stacks that pass a Python frame for which is_one(function, file) holds.
+template <typename IsOne>
+std::vector<bool> stacks_through(const Dictionary& names, IsOne&& is_one) {
+  std::vector<bool> through(names.stack_count(), false);
+  for (uint32_t id = 1; id < through.size(); ++id) {
     const Frame& frame = names.frame(names.stack(id).frame);
     const std::string_view file = names.string(frame.file);
-    const std::string_view function = names.string(frame.function);
     const uint32_t parent = names.stack(id).parent;
-    const bool own = file.ends_with(".py") && file.find("torch/") == file.npos &&
-                     (contains_cache(function) || contains_cache(file.substr(file.rfind('/') + 1)));
-    of_cache[id] = (own && function != "caching_allocator_warmup") ||
-                   (parent < id && of_cache[parent]);
+    through[id] = (parent < id && through[parent]) ||
+                  (file.ends_with(".py") && is_one(names.string(frame.function), file));
   }
-  return of_cache;
+  return through;
+}
+
+// A function or a file of the program that names a cache, which is not the allocator's.
+bool names_cache(std::string_view function, std::string_view file) {
+  const auto named = [](std::string_view name) {
+    return name.find("cache") != name.npos || name.find("Cache") != name.npos;
+  };
+  return file.find("torch/") == file.npos && function != "caching_allocator_warmup" &&
+         (named(function) || named(file.substr(file.rfind('/') + 1)));
+}
+
+bool is_fsdp(std::string_view /*function*/, std::string_view file) {
+  return file.find("/fsdp/") != file.npos;
 }
 
 // States that the optimizer keeps for each parameter: two of Adam's kind, one of others. Nothing
@@ -93,7 +100,8 @@ class Categorizer {
         model_(model),
         roles_(roles),
         steps_(steps),
-        of_cache_(stacks_of_caches(process.names)),
+        of_cache_(stacks_through(process.names, names_cache)),
+        of_fsdp_(stacks_through(process.names, is_fsdp)),
         marks_(optimizer_events(process, model)) {}
 
   Categories run(bool use_recorded) {
@@ -112,7 +120,10 @@ class Categorizer {
       out_.of[i] = guess.category;
       out_.confidence[i] = guess.confidence;
       if (kept_without_backward_) out_.kept_without_backward.push_back(static_cast<uint32_t>(i));
-      if (guess.category == Category::kGradient && !a.seeded) ++gradients_[a.requested_bytes];
+      if (guess.category == Category::kGradient && !a.seeded) {
+        ++gradients_[a.requested_bytes];
+        if (a.stack < of_fsdp_.size() && of_fsdp_[a.stack]) flat_gradient_bytes_ += a.block_bytes;
+      }
       note(a);
     }
     sort_older(use_recorded);
@@ -251,6 +262,7 @@ class Categorizer {
     }
     take_workspaces(older);
     std::unordered_map<uint64_t, Copies> sizes = copies_of(older);
+    if (flat_gradient_bytes_ != 0) return share_out(older);
     const std::unordered_map<uint64_t, Category> growing = sizes_that_grow();
     for (const uint32_t i : older) {
       const Allocation& a = model_.allocations[i];
@@ -306,11 +318,36 @@ class Categorizer {
       if (it == sizes.end()) continue;
       (it->second.all++ < it->second.parameters ? parameter_bytes : other_bytes) += a.block_bytes;
     }
-    if (parameter_bytes == 0) return {};
-    const uint64_t each = states_per_parameter(process_).value_or(
-        std::min<uint64_t>(2, (other_bytes + parameter_bytes / 4) / parameter_bytes));
+    const uint64_t each = states_for_each(parameter_bytes, other_bytes);
     for (auto& [size, copies] : sizes) copies.states = copies.parameters * each;
     return sizes;
+  }
+
+  uint64_t states_for_each(uint64_t parameter_bytes, uint64_t other_bytes) const {
+    if (parameter_bytes == 0) return 0;
+    return states_per_parameter(process_).value_or(
+        std::min<uint64_t>(2, (other_bytes + parameter_bytes / 4) / parameter_bytes));
+  }
+
+  // FSDP reduces the gradients of many parameters as one block, so their sizes are not the
+  // parameters'. As many bytes as they have are parameters, then come the states.
+  void share_out(const std::vector<uint32_t>& older) {
+    uint64_t parameters = flat_gradient_bytes_ / std::max<uint32_t>(steps_.count(), 1);
+    uint64_t all = 0;
+    for (const uint32_t i : older) {
+      if (stays(model_.allocations[i])) all += model_.allocations[i].block_bytes;
+    }
+    uint64_t states =
+        parameters * states_for_each(parameters, all - std::min(all, parameters));
+    for (const uint32_t i : older) {
+      const Allocation& a = model_.allocations[i];
+      if (!stays(a)) continue;
+      uint64_t& left = parameters != 0 ? parameters : states;
+      if (left == 0) break;
+      out_.of[i] = parameters != 0 ? Category::kParameter : Category::kOptimizerState;
+      out_.confidence[i] = 4;
+      left -= std::min(left, a.block_bytes);
+    }
   }
 
   std::unordered_map<uint64_t, Category> sizes_that_grow() const {
@@ -435,10 +472,12 @@ class Categorizer {
   const StackRoles& roles_;
   const Steps& steps_;
   const std::vector<bool> of_cache_;  // by stack
+  const std::vector<bool> of_fsdp_;
   std::vector<uint32_t> marks_;
   std::vector<uint32_t> passes_;                      // events at which a forward pass begins
   std::unordered_map<uint32_t, uint32_t> crossings_;  // stack -> blocks alive in two passes
   std::unordered_map<uint64_t, uint64_t> gradients_;  // size -> number
+  uint64_t flat_gradient_bytes_ = 0;                  // of FSDP
   Categories out_;
   std::unordered_map<uint32_t, uint32_t> survivors_;  // stack -> blocks that outlived their step
   std::unordered_set<uint64_t> parameter_sizes_;

@@ -54,9 +54,12 @@ struct StuckHoles {
   uint32_t stack = 0;  // beside which most of them are
 };
 StuckHoles stuck_holes(const DeviceEvidence& d, const MemoryState& state) {
-  // Programs free what they keep at their end, or after an error.
-  const auto stays = [end = d.model->event_count()](const Allocation& a) {
-    return std::min(a.release, end) - a.birth >= end / 4;
+  // Programs free what they keep after their last request, or after an error.
+  const uint32_t end = d.model->event_count();
+  const size_t last_made = d.model->allocations.size() - 1;
+  const uint32_t last = d.ran_out() ? state.event : d.model->allocations.birth(last_made);
+  const auto stays = [&](const Allocation& a) {
+    return a.release > last && std::min(a.release, end) - a.birth >= end / 4;
   };
   StuckHoles stuck;
   std::unordered_map<uint32_t, uint64_t> by_stack;

@@ -37,7 +37,7 @@ struct Variance {
   uint64_t bytes = 0;      // requested by stacks whose sizes vary
   uint64_t all_bytes = 0;  // requested by all stacks
   uint64_t sizes = 0;      // of the stack below
-  uint32_t stack = 0;      // the one that requested most
+  uint32_t stack = 0;      // of those with a line of the program, the one that requested most
 };
 
 // Whether the same place in the step has another size in most steps. Layers whose sizes differ
@@ -61,8 +61,10 @@ Variance variance_of(const DeviceEvidence& d) {
     s.sums.insert(s.sum);
     if (s.steps < kLeastReturns || s.sums.size() < s.steps * 2 / 5 + 1) continue;
     v.bytes += s.bytes;
-    if (s.bytes > most || (s.bytes == most && stack < v.stack)) {
-      most = s.bytes;
+    const bool named = d.roles->of(stack) != StackRole::kBackward;
+    const uint64_t weight = named ? s.bytes : 1;
+    if (weight > most || (weight == most && stack < v.stack)) {
+      most = weight;
       v.stack = stack;
       v.sizes = s.different.size();
     }
