@@ -155,6 +155,7 @@ struct ReportOptions {
   size_t stacks = 20;  // number of the largest to list
   size_t curve_points = 0;
   double tree_share = 0.005;  // of the whole: smaller nodes are folded into their parents
+  uint64_t card_bytes = 0;    // judge the run as if on a card of this size; 0: its own
 };
 
 Result<Report> make_report(const TraceModel& model, const ReportOptions& options);
