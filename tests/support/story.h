@@ -344,8 +344,11 @@ class Trace {
     std::sort(ids.begin(), ids.end());
     return ids;
   }
-  Finding finding(std::string_view id) const {
-    const Report whole = report();
+  // `card`: its size, if it is not that of the story.
+  Finding finding(std::string_view id, uint64_t card = 0) const {
+    ReportOptions options;
+    options.card_bytes = card;
+    const Report whole = report(options);
     for (const Finding& f : whole.findings) {
       if (f.id == id) return f;
     }
