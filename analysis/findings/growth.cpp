@@ -10,7 +10,9 @@ namespace {
 constexpr uint64_t kLeastGrowth = uint64_t{8} << 20;
 constexpr double kGraphBlocks = 3;  // a graph is kept through several operations in each step
 
-double window_of(const Steps& steps) { return steps.window_last + 1 - steps.window_first; }
+double window_of(const Steps& steps) {
+  return steps.window_last + 1 - steps.window_first;
+}
 }  // namespace
 
 bool grows(const DeviceEvidence& d) {

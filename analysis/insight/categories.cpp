@@ -308,7 +308,8 @@ class Categorizer {
     std::unordered_map<uint64_t, Copies> sizes;
     const uint64_t rounds = std::max<uint32_t>(steps_.count(), 1);
     for (const auto& [size, count] : gradients_) {
-      if (const uint64_t each = (count + rounds / 2) / rounds; each != 0) sizes[size] = {each, 0, 0};
+      if (const uint64_t each = (count + rounds / 2) / rounds; each != 0)
+        sizes[size] = {each, 0, 0};
     }
     uint64_t parameter_bytes = 0;
     uint64_t other_bytes = 0;
@@ -337,8 +338,7 @@ class Categorizer {
     for (const uint32_t i : older) {
       if (stays(model_.allocations[i])) all += model_.allocations[i].block_bytes;
     }
-    uint64_t states =
-        parameters * states_for_each(parameters, all - std::min(all, parameters));
+    uint64_t states = parameters * states_for_each(parameters, all - std::min(all, parameters));
     for (const uint32_t i : older) {
       const Allocation& a = model_.allocations[i];
       if (!stays(a)) continue;

@@ -94,9 +94,9 @@ Sign native_sign(std::string_view function) {
 
 StackRole role_of(Sign sign) {
   constexpr std::array<StackRole, 11> kRoles = {
-      StackRole::kUser,        StackRole::kLoading,   StackRole::kForward,
-      StackRole::kModuleSetUp, StackRole::kData,      StackRole::kCommunication,
-      StackRole::kModuleSetUp, StackRole::kBackward,  StackRole::kOptimizer,
+      StackRole::kUser,          StackRole::kLoading,  StackRole::kForward,
+      StackRole::kModuleSetUp,   StackRole::kData,     StackRole::kCommunication,
+      StackRole::kModuleSetUp,   StackRole::kBackward, StackRole::kOptimizer,
       StackRole::kOptimizerInit, StackRole::kSaving,
   };
   return kRoles[static_cast<size_t>(sign)];

@@ -278,8 +278,8 @@ class LoopFinder {
     return static_cast<double>(with) / static_cast<double>(loop.rounds.size());
   }
 
-  // Gradients that outlive whole rounds are summed up over them: the rounds are parts of a step. What
-  // stays forever is a library's workspace, or gradients that are set to zero.
+  // Gradients that outlive whole rounds are summed up over them: the rounds are parts of a step.
+  // What stays forever is a library's workspace, or gradients that are set to zero.
   bool accumulates(const Loop& loop, const std::vector<uint32_t>& backward) const {
     uint64_t kept = 0;
     uint64_t summed = 0;

@@ -27,12 +27,11 @@ Finding creep(const DeviceEvidence& d, std::string_view whose) {
     f.evidence.emplace_back("held_blocks", most.held_count);
   }
   const uint64_t saved = saved_by_letting_go(d);
-  f.advice.push_back(
-      {"release_growth",
-       fmt::format("free what {} keeps, or move it to host memory{}",
-                   f.frames.empty() ? "every step" : "the line above",
-                   saved == 0 ? "" : fmt::format(": saves {} at the peak", size_text(saved))),
-       saved});
+  std::string text = fmt::format("free what {} keeps, or move it to host memory",
+                                 f.frames.empty() ? "every step" : "the line above");
+  if (saved != 0) text += fmt::format(": saves {} at the peak", size_text(saved));
+  if (!d.categories.has_backward) text += " (a cache that is still being filled looks the same)";
+  f.advice.push_back({"release_growth", std::move(text), saved});
   return f;
 }
 

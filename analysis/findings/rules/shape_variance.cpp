@@ -19,9 +19,9 @@ constexpr uint64_t kLeastReturns = 6;
 // The sizes that one stack requests: all of them, and in each step.
 struct Sizes {
   uint64_t bytes = 0;
-  uint32_t steps = 0;    // in which it allocates
-  uint32_t step = 0;     // the last of them, from 1
-  uint64_t sum = 0;      // of the hashes of its sizes in that step, in any order
+  uint32_t steps = 0;                 // in which it allocates
+  uint32_t step = 0;                  // the last of them, from 1
+  uint64_t sum = 0;                   // of the hashes of its sizes in that step, in any order
   std::unordered_set<uint64_t> sums;  // of earlier steps
   std::unordered_set<uint64_t> different;
 

@@ -148,6 +148,19 @@ TEST(Findings, RetainedGraphIsNotCalledCreep) {
               static_cast<double>(saved), 0.1 * static_cast<double>(saved));
 }
 
+// Six layers in each of ten steps whose graphs stay are no sixty layers.
+TEST(Findings, LayersToRecomputeAreThoseOfOneStep) {
+  const Trace kept([](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 10; ++i) t.step(1, true);
+  });
+  std::string text;
+  for (const Advice& a : kept.finding("activation_peak", kGiB).advice) {
+    if (a.action == "checkpoint") text = a.detail;
+  }
+  EXPECT_NE(text.find("each of the 6 repeated layers"), std::string::npos) << text;
+}
+
 TEST(Findings, EvaluationThatKeepsItsGraph) {
   const auto run = [](bool keeps) {
     return Trace([keeps](Story& s, uint32_t) {
@@ -216,6 +229,15 @@ TEST(Findings, CacheThrashNamesEmptyCache) {
   const Trace thrashing = run(true);
   EXPECT_EQ(thrashing.alarms(), (Ids{"cache_thrash"}));
   EXPECT_EQ(thrashing.finding("cache_thrash").advice[0].action, "remove_empty_cache");
+  // Without the stack of the call: on a card with room for more, only a request empties the cache.
+  const Trace unnamed([](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 8; ++i) {
+      t.step();
+      s.empty_cache(0);
+    }
+  });
+  EXPECT_EQ(unnamed.finding("cache_thrash").advice[0].action, "remove_empty_cache");
   EXPECT_EQ(run(false).alarms(), Ids{});
 }
 
@@ -245,8 +267,7 @@ TEST(Findings, LayersOfDifferentSizesAreNoShapeVariance) {
         std::vector<uint64_t> layers;
         for (uint64_t k = 0; k < 18; ++k) {
           const uint64_t step = varies ? static_cast<uint64_t>(i) : 0;
-          layers.push_back(
-              s.alloc((20 + 4 * k + step) * kMiB, s.forward(1, "work train.py:2")));
+          layers.push_back(s.alloc((20 + 4 * k + step) * kMiB, s.forward(1, "work train.py:2")));
         }
         for (const uint64_t a : layers) s.free(a);
         s.free(s.alloc(700 * kMiB, s.user(3)));  // does not fit in what was freed
@@ -275,6 +296,7 @@ TEST(Findings, IdlePrivatePools) {
   };
   EXPECT_EQ(run(4).alarms(), (Ids{"graph_private_pool"}));
   EXPECT_EQ(run(4).finding("graph_private_pool").advice[0].saves_bytes, 300 * kMiB);
+  EXPECT_FALSE(run(4).finding("graph_private_pool").frames.empty());
   EXPECT_EQ(run(1).alarms(), Ids{});
 }
 

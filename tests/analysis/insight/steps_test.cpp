@@ -244,9 +244,10 @@ TEST(StepLoops, LoadingAModelIsNoLoopOfSteps) {
   for (const char* keeps : {"load train.py:13", "to torch/nn/modules/module.py:1100"}) {
     const Steps steps = steps_told([&](Story& s) {
       for (int i = 0; i < 60; ++i) {
-        const uint64_t read = s.alloc(
-            8 * kMiB, s.stack({"load_file safetensors/torch.py:300", "load train.py:12", "main"
-                                                                                     " train.py:90"}));
+        const uint64_t read =
+            s.alloc(8 * kMiB, s.stack({"load_file safetensors/torch.py:300", "load train.py:12",
+                                       "main"
+                                       " train.py:90"}));
         s.alloc(8 * kMiB, s.stack({keeps, "main train.py:90"}));
         s.free(read);
       }
@@ -515,10 +516,10 @@ TEST(Categories, ServingHasACacheAndAWorkspace) {
       for (int token = 0; token < 6; ++token) {
         std::vector<uint64_t> longer;
         for (int layer = 0; layer < 4; ++layer) {
-          longer.push_back(s.alloc(4 * kMiB, s.stack({"extend serve.py:30",
-                                                      "forward torch/nn/modules/module.py:1",
-                                                      "_call_impl torch/nn/modules/module.py:1",
-                                                      "generate serve.py:40", "serve serve.py:6"})));
+          longer.push_back(s.alloc(
+              4 * kMiB, s.stack({"extend serve.py:30", "forward torch/nn/modules/module.py:1",
+                                 "_call_impl torch/nn/modules/module.py:1", "generate serve.py:40",
+                                 "serve serve.py:6"})));
           if (!cache.empty()) {
             s.free(cache.front());
             cache.erase(cache.begin());
