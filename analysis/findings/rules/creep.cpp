@@ -30,7 +30,8 @@ Finding creep(const DeviceEvidence& d, std::string_view whose) {
   std::string text = fmt::format("free what {} keeps, or move it to host memory",
                                  f.frames.empty() ? "every step" : "the line above");
   if (saved != 0) text += fmt::format(": saves {} at the peak", size_text(saved));
-  if (!d.categories.has_backward) text += " (a cache that is still being filled looks the same)";
+  if (!d.categories.has_backward && !d.ran_out())
+    text += " (a cache that is still being filled looks the same)";
   f.advice.push_back({"release_growth", std::move(text), saved});
   return f;
 }
