@@ -133,6 +133,36 @@ TEST(Findings, CreepNamesTheLineAndWhatItHolds) {
   EXPECT_EQ(run(false).alarms(), Ids{});
 }
 
+// What stays in reference cycles is freed in the middle of a forward pass, at another place each
+// time; a list of the program is cleared at one place.
+TEST(Findings, MemoryThatOnlyTheCycleCollectorFrees) {
+  const auto run = [](bool collected) {
+    return Trace([collected](Story& s, uint32_t) {
+      Training t(s, {});
+      std::vector<uint64_t> cycles;
+      const auto free_all = [&] {
+        for (const uint64_t a : cycles) s.free(a);
+        cycles.clear();
+      };
+      for (int i = 0; i < 30; ++i) {
+        t.step();
+        for (int layer = 1; layer <= 3; ++layer) {
+          const uint64_t a = s.alloc(2 * kMiB, s.forward(10 + layer));
+          if (collected && i % 9 == 8 && layer == 1 + i / 9) free_all();
+          s.free(a);
+        }
+        if (!collected && i % 9 == 8) free_all();
+        cycles.push_back(s.alloc(20 * kMiB, s.user(80)));
+      }
+    });
+  };
+  const Finding f = run(true).finding("creep");
+  EXPECT_EQ(f.severity, kInfo);
+  ASSERT_FALSE(f.frames.empty());
+  EXPECT_EQ(f.frames[0], "work train.py:80");
+  EXPECT_EQ(run(false).finding("creep").severity, "");
+}
+
 TEST(Findings, RetainedGraphIsNotCalledCreep) {
   const auto run = [](bool keeps) {
     return Trace([keeps](Story& s, uint32_t) {
