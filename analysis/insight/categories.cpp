@@ -183,7 +183,10 @@ class Categorizer {
       if (role == StackRole::kForward && !in_pass) passes_.push_back(a.birth);
       in_pass = role == StackRole::kForward;
     }
-    for (const Allocation& a : model_.allocations) {
+    if (out_.has_backward) return;  // no KV cache to look for
+    for (size_t i = 0; i < model_.allocations.size(); ++i) {
+      model_.passed(i);
+      const Allocation& a = model_.allocations[i];
       if (!a.seeded && passes_in(a) == 1) ++crossings_[a.stack];
     }
   }

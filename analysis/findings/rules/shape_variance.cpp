@@ -15,6 +15,9 @@ namespace tidemark {
 namespace {
 
 constexpr uint64_t kLeastReturns = 6;
+// Of one stack; more are not needed to tell.
+constexpr uint32_t kMostSteps = 1000;
+constexpr size_t kMostSizes = 1000;
 
 // The sizes that one stack requests: all of them, and in each step.
 struct Sizes {
@@ -49,10 +52,11 @@ Variance variance_of(const DeviceEvidence& d) {
     while (step < d.steps.boundaries.size() && d.steps.boundaries[step] <= a.birth) ++step;
     if (a.seeded || a.block_bytes <= kSmallBytes || a.stack == 0 || step == 0) continue;
     Sizes& s = stacks[a.stack];
+    s.bytes += a.block_bytes;
+    if (s.step != step && s.steps == kMostSteps) continue;
     if (s.step != step) s.begin(step);
     s.sum += hash_word(0, a.requested_bytes);
-    s.bytes += a.block_bytes;
-    s.different.insert(a.requested_bytes);
+    if (s.different.size() < kMostSizes) s.different.insert(a.requested_bytes);
   }
   Variance v;
   uint64_t most = 0;
@@ -84,11 +88,11 @@ void find_shape_variance(const Evidence& evidence, std::vector<Finding>& out) {
     const uint64_t cost = reserved - std::min(reserved, d.peak_bytes());
     const bool matters = cost >= kWorthSaying && cost >= reserved / 7;
     if (!matters && d.has_room()) continue;
-    Finding f =
-        d.finding("shape_variance", matters ? kWarning : kInfo,
-                  fmt::format("allocation sizes change from step to step ({} sizes from one "
-                              "line): the reserved peak is {} above the allocated peak",
-                              grouped(v.sizes), size_text(cost)));
+    Finding f = d.finding(
+        "shape_variance", matters ? kWarning : kInfo,
+        fmt::format("allocation sizes change from step to step ({}{} sizes from one "
+                    "line): the reserved peak is {} above the allocated peak",
+                    v.sizes == kMostSizes ? "at least " : "", grouped(v.sizes), size_text(cost)));
     f.evidence = {{"sizes", v.sizes},
                   {"varying_bytes", v.bytes},
                   {"requested_bytes", v.all_bytes},
