@@ -43,7 +43,8 @@ bool is_workspace_size(uint64_t bytes) {
   return bytes == uint64_t{32} << 20 || bytes == (4096 * 2 + 16 * 8) * uint64_t{1024};
 }
 
-// Stacks that pass a Python frame for which is_one(function, file) holds.
+// Stacks for whose innermost Python frame, or the innermost one outside PyTorch,
+// is_one(function, file) holds.
 template <typename IsOne>
 std::vector<bool> stacks_through(const Dictionary& names, IsOne&& is_one) {
   std::vector<bool> through(names.stack_count(), false);
@@ -51,19 +52,21 @@ std::vector<bool> stacks_through(const Dictionary& names, IsOne&& is_one) {
     const Frame& frame = names.frame(names.stack(id).frame);
     const std::string_view file = names.string(frame.file);
     const uint32_t parent = names.stack(id).parent;
-    through[id] = (parent < id && through[parent]) ||
-                  (file.ends_with(".py") && is_one(names.string(frame.function), file));
+    const bool python = file.ends_with(".py");
+    const bool inner = !python || file.find("torch/") != file.npos;
+    through[id] = (python && is_one(names.string(frame.function), file)) ||
+                  (inner && parent < id && through[parent]);
   }
   return through;
 }
 
-// A function or a file of the program that names a cache, which is not the allocator's.
+// Functions of vLLM and Hugging Face's transformers, and methods of a class that is called a cache.
 bool names_cache(std::string_view function, std::string_view file) {
-  const auto named = [](std::string_view name) {
-    return name.find("cache") != name.npos || name.find("Cache") != name.npos;
+  const auto has = [](std::string_view text, std::string_view part) {
+    return text.find(part) != text.npos;
   };
-  return file.find("torch/") == file.npos && function != "caching_allocator_warmup" &&
-         (named(function) || named(file.substr(file.rfind('/') + 1)));
+  return !has(file, "torch/") && (has(function, "kv_cache") || has(function, "Cache.") ||
+                                  has(file, "cache_utils.py") || has(file, "kv_cache"));
 }
 
 bool is_fsdp(std::string_view /*function*/, std::string_view file) {
@@ -124,6 +127,7 @@ class Categorizer {
         ++gradients_[a.requested_bytes];
         if (a.stack < of_fsdp_.size() && of_fsdp_[a.stack]) flat_gradient_bytes_ += a.block_bytes;
       }
+      if (guess.category == Category::kKvCache) cache_sizes_.insert(a.requested_bytes);
       note(a);
     }
     sort_older(use_recorded);
@@ -216,7 +220,8 @@ class Categorizer {
     const uint32_t requests = std::max<uint32_t>(steps_.count(), 1);
     if (passes_.size() < size_t{3} * requests) return false;
     if (roles_.of(a.stack) == StackRole::kUser) {
-      return a.birth > passes_.front() && a.block_bytes > kSmallBytes && passes_in(a) >= 3;
+      const bool weight = stays(a) && a.birth < passes_.front();
+      return !weight && a.block_bytes > kSmallBytes && passes_in(a) >= 3;
     }
     const auto crossings = crossings_.find(a.stack);
     return roles_.of(a.stack) == StackRole::kForward && passes_in(a) >= 1 &&
@@ -273,7 +278,9 @@ class Categorizer {
       const auto it = sizes.find(a.requested_bytes);
       const auto grown = growing.find(a.requested_bytes);
       if (!stays(a)) {
-        guess = gradients_.contains(a.requested_bytes) ? Guess{Category::kGradient, 4} : Guess{};
+        guess = {};
+        if (gradients_.contains(a.requested_bytes)) guess = {Category::kGradient, 4};
+        if (cache_sizes_.contains(a.requested_bytes)) guess = {Category::kKvCache, 4};
       } else if (it != sizes.end() && it->second.parameters != 0) {
         --it->second.parameters;
       } else if (it != sizes.end() && it->second.states != 0) {
@@ -480,7 +487,8 @@ class Categorizer {
   std::vector<uint32_t> passes_;                      // events at which a forward pass begins
   std::unordered_map<uint32_t, uint32_t> crossings_;  // stack -> blocks alive in two passes
   std::unordered_map<uint64_t, uint64_t> gradients_;  // size -> number
-  uint64_t flat_gradient_bytes_ = 0;                  // of FSDP
+  std::unordered_set<uint64_t> cache_sizes_;
+  uint64_t flat_gradient_bytes_ = 0;  // of FSDP
   Categories out_;
   std::unordered_map<uint32_t, uint32_t> survivors_;  // stack -> blocks that outlived their step
   std::unordered_set<uint64_t> parameter_sizes_;
