@@ -125,7 +125,9 @@ class Categorizer {
       if (kept_without_backward_) out_.kept_without_backward.push_back(static_cast<uint32_t>(i));
       if (guess.category == Category::kGradient && !a.seeded) {
         ++gradients_[a.requested_bytes];
-        if (a.stack < of_fsdp_.size() && of_fsdp_[a.stack]) flat_gradient_bytes_ += a.block_bytes;
+        if (a.stack < of_fsdp_.size() && of_fsdp_[a.stack]) {
+          flat_gradients_.push_back(static_cast<uint32_t>(i));
+        }
       }
       if (guess.category == Category::kKvCache) cache_sizes_.insert(a.requested_bytes);
       note(a);
@@ -270,7 +272,7 @@ class Categorizer {
     }
     take_workspaces(older);
     std::unordered_map<uint64_t, Copies> sizes = copies_of(older);
-    if (flat_gradient_bytes_ != 0) return share_out(older);
+    if (!flat_gradients_.empty()) return share_out(older);
     const std::unordered_map<uint64_t, Category> growing = sizes_that_grow();
     for (const uint32_t i : older) {
       const Allocation& a = model_.allocations[i];
@@ -340,10 +342,24 @@ class Categorizer {
         std::min<uint64_t>(2, (other_bytes + parameter_bytes / 4) / parameter_bytes));
   }
 
+  uint64_t most_alive(const std::vector<uint32_t>& blocks) const {
+    std::vector<std::pair<uint32_t, int64_t>> edges;
+    for (const uint32_t i : blocks) {
+      const Allocation& a = model_.allocations[i];
+      edges.emplace_back(a.birth, static_cast<int64_t>(a.block_bytes));
+      edges.emplace_back(a.release, -static_cast<int64_t>(a.block_bytes));
+    }
+    std::sort(edges.begin(), edges.end());
+    int64_t alive = 0;
+    int64_t most = 0;
+    for (const auto& [event, bytes] : edges) most = std::max(most, alive += bytes);
+    return static_cast<uint64_t>(most);
+  }
+
   // FSDP reduces the gradients of many parameters as one block, so their sizes are not the
   // parameters'. As many bytes as they have are parameters, then come the states.
   void share_out(const std::vector<uint32_t>& older) {
-    uint64_t parameters = flat_gradient_bytes_ / std::max<uint32_t>(steps_.count(), 1);
+    uint64_t parameters = most_alive(flat_gradients_);
     uint64_t all = 0;
     for (const uint32_t i : older) {
       if (stays(model_.allocations[i])) all += model_.allocations[i].block_bytes;
@@ -488,7 +504,7 @@ class Categorizer {
   std::unordered_map<uint32_t, uint32_t> crossings_;  // stack -> blocks alive in two passes
   std::unordered_map<uint64_t, uint64_t> gradients_;  // size -> number
   std::unordered_set<uint64_t> cache_sizes_;
-  uint64_t flat_gradient_bytes_ = 0;  // of FSDP
+  std::vector<uint32_t> flat_gradients_;  // of FSDP
   Categories out_;
   std::unordered_map<uint32_t, uint32_t> survivors_;  // stack -> blocks that outlived their step
   std::unordered_set<uint64_t> parameter_sizes_;
