@@ -264,6 +264,7 @@ class Categorizer {
   // the optimizer's states of the same sizes, and what the program keeps ever more of. Parameters
   // are allocated first, at lower addresses; libraries take their workspaces later.
   void sort_older(bool use_recorded) {
+    if (model_.recorded_events == 0) return;  // without a history nothing is known to stay
     std::vector<uint32_t> older;
     for (uint32_t i = 0; i < model_.allocations.size() && model_.allocations.seeded(i); ++i) {
       const Allocation& a = model_.allocations[i];
