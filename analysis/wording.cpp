@@ -29,6 +29,10 @@ std::string_view category_name(Category category) {
       return "communication";
     case Category::kAutogradDetail:
       return "autograd_detail";
+    case Category::kKvCache:
+      return "kv_cache";
+    case Category::kWorkspace:
+      return "workspace";
     case Category::kUnknown:
       break;
   }

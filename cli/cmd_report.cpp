@@ -7,6 +7,7 @@
 #include "analysis/report/report.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
+#include "cli/unit_options.h"
 #include "collector/output_guard.h"
 #include "export/report/report_html.h"
 #include "export/report/report_json.h"
@@ -22,6 +23,7 @@ namespace {
 struct Options {
   std::string path;
   std::string at = "peak";
+  std::string card;
   std::optional<int64_t> rank;
   size_t stacks = 10;
   bool json = false;
@@ -61,6 +63,11 @@ int run(const Options& options) {
   if (!at) return fail(at.error());
   if (Status known = check_finding_ids(options.fail_on); !known) return fail(known.error());
   wanted.at = *at;
+  if (!options.card.empty()) {
+    const Result<uint64_t> card = parse_size("--card", options.card);
+    if (!card) return fail(card.error());
+    wanted.card_bytes = *card;
+  }
   if (Status allowed = check_output(options.html, {&options.path, 1}); !allowed) {
     return fail(allowed.error());
   }
@@ -102,6 +109,8 @@ void add_report(CLI::App& app, int& code) {
   command->add_option("--rank", options->rank, "only this rank");
   command->add_option("--at", options->at, "peak, oom, end, or a time since the start (1.5s, 20ms)")
       ->capture_default_str();
+  command->add_option("--card", options->card,
+                      "judge what is scarce as if on a card of this size (24GiB)");
   command->add_option("--stacks", options->stacks, "number of stacks to list, largest first")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();

@@ -211,6 +211,8 @@ enum class Category : uint8_t {
   kTemporary,
   kCommunication,
   kAutogradDetail,
+  kKvCache,    // keys and values that a text generation keeps between tokens
+  kWorkspace,  // of a library such as cuBLAS
 };
 
 struct FrameworkEvent {

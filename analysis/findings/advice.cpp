@@ -32,14 +32,18 @@ bool grows_with_batch(const DeviceEvidence& d, size_t i) {
   }
 }
 
-// Stacks with several activations alive at the peak, as repeated layers have.
+// Stacks with several activations of one step alive at the peak, as repeated layers have. What past
+// steps left behind is not theirs.
 std::unordered_map<uint32_t, uint64_t> repeated_stacks(const DeviceEvidence& d) {
   const uint32_t peak = d.model->allocated_peak.event;
+  const auto& boundaries = d.steps.boundaries;
+  const auto next = std::upper_bound(boundaries.begin(), boundaries.end(), peak);
+  const uint32_t begin = next == boundaries.begin() ? 0 : *std::prev(next);
   std::unordered_map<uint32_t, uint64_t> counts;
   for (size_t i = 0; i < d.model->allocations.size(); ++i) {
     const Allocation& a = d.model->allocations[i];
     if (a.birth > peak) break;
-    if (a.release > peak && d.categories.of[i] == Category::kActivation &&
+    if (a.birth >= begin && a.release > peak && d.categories.of[i] == Category::kActivation &&
         a.block_bytes > kSmallBytes && d.roles->of(a.stack) == StackRole::kForward) {
       ++counts[a.stack];
     }

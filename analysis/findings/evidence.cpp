@@ -21,6 +21,12 @@ bool DeviceEvidence::is_tight() const {
   return model->reserved_peak.bytes >= limit.bytes / 10 * 9;
 }
 
+bool DeviceEvidence::has_room() const {
+  constexpr uint64_t kSmallCard = uint64_t{16} << 30;  // where the card is not known
+  if (ran_out() || model == nullptr) return false;
+  return model->reserved_peak.bytes < (limit.bytes != 0 ? limit.bytes : kSmallCard) / 2;
+}
+
 bool DeviceEvidence::is_card_full() const {
   const auto& failures = process->driver.failures;
   return is_tight() ||

@@ -37,7 +37,9 @@ struct DeviceEvidence {
   bool ran_out() const { return model != nullptr && !model->failures.empty(); }
   // Whether memory ran out, or nearly did.
   bool is_tight() const;
-  // The same for the card, whoever uses it.
+  // Whether so much is left that no hint about the peak is of use.
+  bool has_room() const;
+  // Like is_tight for the card, whoever uses it.
   bool is_card_full() const;
   uint64_t peak_bytes() const { return model == nullptr ? 0 : model->allocated_peak.bytes; }
   // Bytes of a category at the allocated peak.

@@ -8,13 +8,16 @@ namespace tidemark {
 
 namespace {
 constexpr uint64_t kLeastGrowth = uint64_t{8} << 20;
-constexpr size_t kGraphStacks = 3;  // a graph is kept through several operations of each layer
+constexpr double kGraphBlocks = 3;  // a graph is kept through several operations in each step
+
+double window_of(const Steps& steps) {
+  return steps.window_last + 1 - steps.window_first;
+}
 }  // namespace
 
 bool grows(const DeviceEvidence& d) {
   if (d.model == nullptr || d.steps.growth_bytes_per_step <= 0) return false;
-  const double steps = d.steps.window_last + 1 - d.steps.window_first;
-  const double gained = d.steps.growth_bytes_per_step * steps;
+  const double gained = d.steps.growth_bytes_per_step * window_of(d.steps);
   return gained >= static_cast<double>(kLeastGrowth) &&
          gained >= 0.05 * static_cast<double>(d.peak_bytes());
 }
@@ -23,23 +26,36 @@ bool grows_by_graphs(const DeviceEvidence& d) {
   if (!grows(d) || !d.categories.has_backward) return false;
   double all = 0;
   double forward = 0;
-  size_t stacks = 0;
+  double blocks = 0;
   for (const StackGrowth& g : d.steps.growing) {
     all += g.bytes_per_step;
     if (d.roles->of(g.stack) != StackRole::kForward) continue;
     forward += g.bytes_per_step;
-    ++stacks;
+    blocks += static_cast<double>(g.held_count);
   }
-  return stacks >= kGraphStacks && forward >= 0.5 * all;
+  return blocks >= kGraphBlocks * window_of(d.steps) && forward >= 0.5 * all;
 }
 
 uint64_t saved_by_letting_go(const DeviceEvidence& d) {
   std::unordered_set<uint32_t> stacks;
   for (const StackGrowth& g : d.steps.growing) stacks.insert(g.stack);
+  std::unordered_set<uint64_t> sizes;  // of what stays
   Rehearsal released(*d.model);
   for (const Allocation& a : d.model->allocations) {
-    if (!stacks.contains(a.stack) || a.birth < d.steps.boundaries.front()) continue;
+    if (a.seeded || !stacks.contains(a.stack) || a.birth < d.steps.boundaries.front()) continue;
     released.leave_out_from(a, d.steps.end_of_step(a.birth));
+    if (a.release == kNever) sizes.insert(a.requested_bytes);
+  }
+  // Blocks of the same sizes that are older than the history and are neither parameters nor states.
+  for (size_t i = 0; i < d.categories.of.size(); ++i) {
+    const Allocation& a = d.model->allocations[i];
+    if (!a.seeded) break;
+    const Category category = d.categories.of[i];
+    const bool is_model = category == Category::kParameter || category == Category::kGradient ||
+                          category == Category::kOptimizerState;
+    if (!is_model && a.release == kNever && sizes.contains(a.requested_bytes)) {
+      released.leave_out(a);
+    }
   }
   return released.saved_bytes();
 }

@@ -1,6 +1,7 @@
 #include "analysis/insight/categories.h"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
@@ -36,13 +37,75 @@ std::vector<uint32_t> optimizer_events(const ProcessModel& process,
   return events;
 }
 
+// What cuBLAS takes for each stream and keeps (PyTorch's CUDABlas.cpp and CublasHandlePool.cpp):
+// 32 MiB on Hopper and later, :4096:2:16:8 before.
+bool is_workspace_size(uint64_t bytes) {
+  return bytes == uint64_t{32} << 20 || bytes == (4096 * 2 + 16 * 8) * uint64_t{1024};
+}
+
+// Stacks for whose innermost Python frame, or the innermost one outside PyTorch,
+// is_one(function, file) holds.
+template <typename IsOne>
+std::vector<bool> stacks_through(const Dictionary& names, IsOne&& is_one) {
+  std::vector<bool> through(names.stack_count(), false);
+  for (uint32_t id = 1; id < through.size(); ++id) {
+    const Frame& frame = names.frame(names.stack(id).frame);
+    const std::string_view file = names.string(frame.file);
+    const uint32_t parent = names.stack(id).parent;
+    const bool python = file.ends_with(".py");
+    const bool inner = !python || file.find("torch/") != file.npos;
+    through[id] = (python && is_one(names.string(frame.function), file)) ||
+                  (inner && parent < id && through[parent]);
+  }
+  return through;
+}
+
+// Functions of vLLM and Hugging Face's transformers, and methods of a class that is called a cache.
+bool names_cache(std::string_view function, std::string_view file) {
+  const auto has = [](std::string_view text, std::string_view part) {
+    return text.find(part) != text.npos;
+  };
+  return !has(file, "torch/") && (has(function, "kv_cache") || has(function, "Cache.") ||
+                                  has(file, "cache_utils.py") || has(file, "kv_cache"));
+}
+
+bool is_fsdp(std::string_view /*function*/, std::string_view file) {
+  return file.find("/fsdp/") != file.npos;
+}
+
+// States that the optimizer keeps for each parameter: two of Adam's kind, one of others. Nothing
+// where its name is not known.
+std::optional<uint64_t> states_per_parameter(const ProcessModel& process) {
+  const Dictionary& names = process.names;
+  bool known = false;
+  bool adam = false;
+  const auto look = [&](std::string_view text, std::string_view before, std::string_view of_adam) {
+    if (text.find(before) == text.npos) return;
+    known = true;
+    adam |= text.find(of_adam) != text.npos;
+  };
+  for (const Mark& mark : process.marks) look(names.string(mark.name), "Optimizer.step#", "Adam");
+  for (uint32_t i = 0; i < names.frame_count(); ++i) {
+    const std::string_view file = names.string(names.frame(i).file);
+    if (!file.ends_with("optim/optimizer.py")) look(file, "torch/optim/", "torch/optim/adam");
+  }
+  if (!known) return std::nullopt;
+  return adam ? 2 : 1;
+}
+
 // Visits the allocations from the last to the first and knows, at each, when the next phase of each
 // kind begins.
 class Categorizer {
  public:
   Categorizer(const ProcessModel& process, const AllocationHistory& model, const StackRoles& roles,
               const Steps& steps)
-      : model_(model), roles_(roles), steps_(steps), marks_(optimizer_events(process, model)) {}
+      : process_(process),
+        model_(model),
+        roles_(roles),
+        steps_(steps),
+        of_cache_(stacks_through(process.names, names_cache)),
+        of_fsdp_(stacks_through(process.names, is_fsdp)),
+        marks_(optimizer_events(process, model)) {}
 
   Categories run(bool use_recorded) {
     const size_t count = model_.allocations.size();
@@ -55,13 +118,21 @@ class Categorizer {
       model_.passed(i);
       const Allocation& a = model_.allocations[i];
       advance_to(a);
-      Guess guess = a.seeded && a.stack == 0 ? older_than_history(a) : guess_of(a);
+      Guess guess = is_older(a) ? Guess{} : guess_of(a);
       if (use_recorded && a.category != Category::kUnknown) guess = {a.category, 10};
       out_.of[i] = guess.category;
       out_.confidence[i] = guess.confidence;
       if (kept_without_backward_) out_.kept_without_backward.push_back(static_cast<uint32_t>(i));
+      if (guess.category == Category::kGradient && !a.seeded) {
+        ++gradients_[a.requested_bytes];
+        if (a.stack < of_fsdp_.size() && of_fsdp_[a.stack]) {
+          flat_gradients_.push_back(static_cast<uint32_t>(i));
+        }
+      }
+      if (guess.category == Category::kKvCache) cache_sizes_.insert(a.requested_bytes);
       note(a);
     }
+    sort_older(use_recorded);
     std::reverse(out_.kept_without_backward.begin(), out_.kept_without_backward.end());
     keep_only_graphs();
     return std::move(out_);
@@ -77,6 +148,10 @@ class Categorizer {
       next_failure_ = model_.failures[--failures_].event;
     }
     kept_without_backward_ = false;
+    const StackRole role = roles_.of(a.stack);
+    if (role == role_before_) return;
+    if (role == StackRole::kForward) pass_end_ = a.birth;
+    if (role == StackRole::kBackward) backward_end_ = a.birth;
   }
 
   // Records a visited allocation as the next of its kind for those before it.
@@ -96,11 +171,11 @@ class Categorizer {
         break;
     }
     if (roles_.of(a.stack) != StackRole::kBackward) next_other_ = a.birth;
+    role_before_ = roles_.of(a.stack);
   }
 
-  // A library's workspace is allocated under the line that needs it first, and stays: one block of
-  // a stack that recurs in every step. A retained graph leaves one more block in each step.
   void survey() {
+    bool in_pass = false;
     for (size_t i = 0; i < model_.allocations.size(); ++i) {
       model_.passed(i);
       const Allocation& a = model_.allocations[i];
@@ -108,12 +183,24 @@ class Categorizer {
       out_.has_backward |= role == StackRole::kBackward && !a.seeded;
       out_.has_optimizer |= role == StackRole::kOptimizer || role == StackRole::kOptimizerInit;
       if (!a.seeded && outlives_step(a)) ++survivors_[a.stack];
-      const bool parameter = a.category == Category::kParameter;
+      const bool parameter = a.category == Category::kParameter || (is_older(a) && stays(a));
       if (role == StackRole::kModuleSetUp || parameter) parameter_sizes_.insert(a.requested_bytes);
+      if (a.seeded) continue;
+      if (role == StackRole::kForward && !in_pass) passes_.push_back(a.birth);
+      in_pass = role == StackRole::kForward;
+    }
+    if (out_.has_backward) return;  // no KV cache to look for
+    for (size_t i = 0; i < model_.allocations.size(); ++i) {
+      model_.passed(i);
+      const Allocation& a = model_.allocations[i];
+      if (!a.seeded && passes_in(a) == 1) ++crossings_[a.stack];
     }
   }
 
+  // A library's workspace is allocated under the line that needs it first, and stays: one block of
+  // a stack that recurs in every step. A retained graph leaves one more block in each step.
   bool is_workspace(const Allocation& a) {
+    if (stays(a) && is_workspace_size(a.requested_bytes)) return true;
     if (steps_.count() < 2 || !outlives_step(a)) return false;
     if (roles_.of(a.stack) == StackRole::kBackward) {
       return !parameter_sizes_.empty() && !parameter_sizes_.contains(a.requested_bytes);
@@ -121,6 +208,35 @@ class Categorizer {
     return survivors_[a.stack] == 1;
   }
 
+  // Forward passes that begin while it is alive.
+  size_t passes_in(const Allocation& a) const {
+    const auto first = std::upper_bound(passes_.begin(), passes_.end(), a.birth);
+    return static_cast<size_t>(std::lower_bound(first, passes_.end(), a.release) - first);
+  }
+
+  // Keys and values live from one token to the next: in a program without gradients, several blocks
+  // of one line of the model outlive their pass, or a block outlives several passes of a request.
+  bool is_kv_cache(const Allocation& a) const {
+    if (out_.has_backward) return false;
+    if (a.stack < of_cache_.size() && of_cache_[a.stack]) return is_kept_long(a);
+    const uint32_t requests = std::max<uint32_t>(steps_.count(), 1);
+    if (passes_.size() < size_t{3} * requests) return false;
+    if (roles_.of(a.stack) == StackRole::kUser) {
+      const bool weight = stays(a) && a.birth < passes_.front();
+      return !weight && a.block_bytes > kSmallBytes && passes_in(a) >= 3;
+    }
+    const auto crossings = crossings_.find(a.stack);
+    return roles_.of(a.stack) == StackRole::kForward && passes_in(a) >= 1 &&
+           crossings != crossings_.end() && crossings->second >= passes_.size() * 3 / 2;
+  }
+
+  // Under autocast, 16-bit copies of the weights live until its end, with a graph or without.
+  bool is_weight_copy(const Allocation& a) const {
+    return parameter_sizes_.contains(a.requested_bytes * 2);
+  }
+
+  static bool is_older(const Allocation& a) { return a.seeded && a.stack == 0; }
+  static bool stays(const Allocation& a) { return a.release == kNever; }
   static bool meets(const Allocation& a, uint32_t event) {
     return event != kNever && event < a.release;
   }
@@ -137,10 +253,139 @@ class Categorizer {
     return a.release == kNever || a.release - a.birth > 3 * kKeptBirths;
   }
 
-  // What was there before and stays to the end is most likely the model.
-  Guess older_than_history(const Allocation& a) const {
-    return a.release == kNever && model_.recorded_events != 0 ? Guess{Category::kParameter, 5}
-                                                              : Guess{};
+  // What is left to be found among the blocks of one size that are older than the history.
+  struct Copies {
+    uint64_t parameters = 0;
+    uint64_t states = 0;
+    uint64_t all = 0;
+  };
+
+  // What was there before and stays is most likely the model: a block of the size of each gradient,
+  // the optimizer's states of the same sizes, and what the program keeps ever more of. Parameters
+  // are allocated first, at lower addresses; libraries take their workspaces later.
+  void sort_older(bool use_recorded) {
+    if (model_.recorded_events == 0) return;  // without a history nothing is known to stay
+    std::vector<uint32_t> older;
+    for (uint32_t i = 0; i < model_.allocations.size() && model_.allocations.seeded(i); ++i) {
+      const Allocation& a = model_.allocations[i];
+      if (!is_older(a) || (use_recorded && a.category != Category::kUnknown)) continue;
+      older.push_back(i);
+    }
+    take_workspaces(older);
+    std::unordered_map<uint64_t, Copies> sizes = copies_of(older);
+    if (!flat_gradients_.empty()) return share_out(older);
+    const std::unordered_map<uint64_t, Category> growing = sizes_that_grow();
+    for (const uint32_t i : older) {
+      const Allocation& a = model_.allocations[i];
+      Guess guess{Category::kParameter, 5};
+      const auto it = sizes.find(a.requested_bytes);
+      const auto grown = growing.find(a.requested_bytes);
+      if (!stays(a)) {
+        guess = {};
+        if (gradients_.contains(a.requested_bytes)) guess = {Category::kGradient, 4};
+        if (cache_sizes_.contains(a.requested_bytes)) guess = {Category::kKvCache, 4};
+      } else if (it != sizes.end() && it->second.parameters != 0) {
+        --it->second.parameters;
+      } else if (it != sizes.end() && it->second.states != 0) {
+        --it->second.states;
+        guess = {Category::kOptimizerState, 5};
+      } else if (it != sizes.end()) {
+        guess = {};
+      } else if (grown != growing.end()) {
+        guess = {grown->second, 4};
+      }
+      out_.of[i] = guess.category;
+      out_.confidence[i] = guess.confidence;
+    }
+  }
+
+  // Each thread that multiplies has one: the main thread and, in training, autograd's.
+  void take_workspaces(std::vector<uint32_t>& older) {
+    constexpr uint64_t kOfCublasLt = 1 << 20;
+    const uint32_t threads = out_.has_backward ? 2 : 1;
+    std::unordered_map<uint64_t, uint32_t> taken;
+    for (size_t k = older.size(); k-- > 0;) {
+      const Allocation& a = model_.allocations[older[k]];
+      const bool fits = is_workspace_size(a.requested_bytes) ||
+                        (a.requested_bytes == kOfCublasLt && !gradients_.empty());
+      if (!fits || !stays(a) || gradients_.contains(a.requested_bytes)) continue;
+      if (++taken[a.requested_bytes] > threads) continue;
+      out_.of[older[k]] = Category::kWorkspace;
+      out_.confidence[older[k]] = 5;
+      older.erase(older.begin() + static_cast<std::ptrdiff_t>(k));
+    }
+  }
+
+  // For each size of a gradient.
+  std::unordered_map<uint64_t, Copies> copies_of(const std::vector<uint32_t>& older) const {
+    std::unordered_map<uint64_t, Copies> sizes;
+    const uint64_t rounds = std::max<uint32_t>(steps_.count(), 1);
+    for (const auto& [size, count] : gradients_) {
+      if (const uint64_t each = (count + rounds / 2) / rounds; each != 0)
+        sizes[size] = {each, 0, 0};
+    }
+    uint64_t parameter_bytes = 0;
+    uint64_t other_bytes = 0;
+    for (const uint32_t i : older) {
+      const Allocation& a = model_.allocations[i];
+      const auto it = stays(a) ? sizes.find(a.requested_bytes) : sizes.end();
+      if (it == sizes.end()) continue;
+      (it->second.all++ < it->second.parameters ? parameter_bytes : other_bytes) += a.block_bytes;
+    }
+    const uint64_t each = states_for_each(parameter_bytes, other_bytes);
+    for (auto& [size, copies] : sizes) copies.states = copies.parameters * each;
+    return sizes;
+  }
+
+  uint64_t states_for_each(uint64_t parameter_bytes, uint64_t other_bytes) const {
+    if (parameter_bytes == 0) return 0;
+    return states_per_parameter(process_).value_or(
+        std::min<uint64_t>(2, (other_bytes + parameter_bytes / 4) / parameter_bytes));
+  }
+
+  uint64_t most_alive(const std::vector<uint32_t>& blocks) const {
+    std::vector<std::pair<uint32_t, int64_t>> edges;
+    for (const uint32_t i : blocks) {
+      const Allocation& a = model_.allocations[i];
+      edges.emplace_back(a.birth, static_cast<int64_t>(a.block_bytes));
+      edges.emplace_back(a.release, -static_cast<int64_t>(a.block_bytes));
+    }
+    std::sort(edges.begin(), edges.end());
+    int64_t alive = 0;
+    int64_t most = 0;
+    for (const auto& [event, bytes] : edges) most = std::max(most, alive += bytes);
+    return static_cast<uint64_t>(most);
+  }
+
+  // FSDP reduces the gradients of many parameters as one block, so their sizes are not the
+  // parameters'. As many bytes as they have are parameters, then come the states.
+  void share_out(const std::vector<uint32_t>& older) {
+    uint64_t parameters = most_alive(flat_gradients_);
+    uint64_t all = 0;
+    for (const uint32_t i : older) {
+      if (stays(model_.allocations[i])) all += model_.allocations[i].block_bytes;
+    }
+    uint64_t states = parameters * states_for_each(parameters, all - std::min(all, parameters));
+    for (const uint32_t i : older) {
+      const Allocation& a = model_.allocations[i];
+      if (!stays(a)) continue;
+      uint64_t& left = parameters != 0 ? parameters : states;
+      if (left == 0) break;
+      out_.of[i] = parameters != 0 ? Category::kParameter : Category::kOptimizerState;
+      out_.confidence[i] = 4;
+      left -= std::min(left, a.block_bytes);
+    }
+  }
+
+  std::unordered_map<uint64_t, Category> sizes_that_grow() const {
+    std::unordered_set<uint32_t> stacks;
+    for (const StackGrowth& g : steps_.growing) stacks.insert(g.stack);
+    std::unordered_map<uint64_t, Category> sizes;
+    for (uint32_t i = 0; i < model_.allocations.size(); ++i) {
+      const Allocation& a = model_.allocations[i];
+      if (!a.seeded && stays(a) && stacks.contains(a.stack)) sizes[a.requested_bytes] = out_.of[i];
+    }
+    return sizes;
   }
 
   Guess guess_of(const Allocation& a) {
@@ -162,6 +407,8 @@ class Categorizer {
         return {Category::kInput, 8};
       case StackRole::kCommunication:
         return {Category::kCommunication, 7};
+      case StackRole::kLoading:
+        return loading(a);
       case StackRole::kUser:
       case StackRole::kSaving:
         return user(a);
@@ -172,26 +419,37 @@ class Categorizer {
   }
 
   Guess forward(const Allocation& a) {
-    if (is_workspace(a)) return {Category::kUnknown, 0};
+    if (is_workspace(a)) return {Category::kWorkspace, 6};
+    if (is_kv_cache(a)) return {Category::kKvCache, 6};
     if (meets(a, next_backward_)) return {Category::kActivation, 9};
     if (!is_kept_long(a)) return {Category::kTemporary, 7};
     // A forward pass that ended with an error could not run its backward pass.
-    kept_without_backward_ = a.release != kNever && !meets(a, next_failure_);
+    kept_without_backward_ = a.release != kNever && !meets(a, next_failure_) &&
+                             meets(a, pass_end_) && !is_weight_copy(a);
     return {Category::kActivation, 5};
   }
 
   Guess backward(const Allocation& a) {
-    if (is_workspace(a)) return {Category::kUnknown, 0};
+    if (is_workspace(a)) return {Category::kWorkspace, 6};
     if (out_.has_optimizer) {
       return meets(a, next_optimizer_) ? Guess{Category::kGradient, 9}
                                        : Guess{Category::kTemporary, 8};
     }
-    return meets(a, next_other_) ? Guess{Category::kGradient, 6} : Guess{Category::kTemporary, 6};
+    if (meets(a, next_other_)) return {Category::kGradient, 6};
+    // An optimizer that allocates nothing is not seen: gradients may be freed before anything else.
+    return meets(a, backward_end_) ? Guess{Category::kGradient, 5} : Guess{Category::kTemporary, 6};
+  }
+
+  // What is read from a file is the model, unless the model has a block of this size already.
+  Guess loading(const Allocation& a) const {
+    if (!stays(a) || parameter_sizes_.contains(a.requested_bytes)) return user(a);
+    return {Category::kParameter, 6};
   }
 
   // The program's own lines: allocations that feed a forward pass are input, those after it are
   // loss.
   Guess user(const Allocation& a) const {
+    if (is_kv_cache(a)) return {Category::kKvCache, 6};
     const bool feeds = meets(a, next_forward_) && next_forward_ < next_backward_;
     if (feeds && !outlives_step(a)) return {Category::kInput, 7};
     if (meets(a, next_backward_) && !outlives_step(a)) return {Category::kActivation, 7};
@@ -236,10 +494,18 @@ class Categorizer {
     std::sort(kept.begin(), kept.end());
   }
 
+  const ProcessModel& process_;
   const AllocationHistory& model_;
   const StackRoles& roles_;
   const Steps& steps_;
+  const std::vector<bool> of_cache_;  // by stack
+  const std::vector<bool> of_fsdp_;
   std::vector<uint32_t> marks_;
+  std::vector<uint32_t> passes_;                      // events at which a forward pass begins
+  std::unordered_map<uint32_t, uint32_t> crossings_;  // stack -> blocks alive in two passes
+  std::unordered_map<uint64_t, uint64_t> gradients_;  // size -> number
+  std::unordered_set<uint64_t> cache_sizes_;
+  std::vector<uint32_t> flat_gradients_;  // of FSDP
   Categories out_;
   std::unordered_map<uint32_t, uint32_t> survivors_;  // stack -> blocks that outlived their step
   std::unordered_set<uint64_t> parameter_sizes_;
@@ -250,6 +516,9 @@ class Categorizer {
   uint32_t next_failure_ = kNever;
   size_t failures_ = model_.failures.size();  // those not yet visited
   bool kept_without_backward_ = false;
+  StackRole role_before_ = StackRole::kNone;  // of the allocation visited before
+  uint32_t pass_end_ = kNever;                // the last allocation of the forward pass
+  uint32_t backward_end_ = kNever;            // of the backward pass
 };
 
 }  // namespace

@@ -1,11 +1,12 @@
 // The purpose of each allocation: parameter, gradient, optimizer state, activation, input,
-// temporary, communication.
+// temporary, communication, KV cache, workspace of a library.
 //
 // Exact where the trace states it (tags of the recorder, categories of torch.profiler). Otherwise
 // inferred from two things that every history has: the stack of an allocation, and what happened
 // during its lifetime. Memory allocated in the forward pass that outlives a part of the backward
 // pass is an activation; memory allocated in the backward pass that is alive in an optimizer step
-// is a gradient; the rest is temporary.
+// is a gradient; the rest is temporary. Blocks older than the history have no stack; gradients tell
+// which sizes parameters and optimizer states have.
 #pragma once
 
 #include <cstdint>

@@ -15,10 +15,12 @@ bool contains(std::string_view text, std::string_view part) {
 // What one frame indicates. The sign latest in this list wins among a stack's frames.
 enum class Sign : uint8_t {
   kNothing,
+  kLoading,
   kModuleCall,
   kModuleSetUp,
   kData,
   kCommunication,
+  kSharding,
   kBackward,
   kOptimizer,
   kOptimizerInit,
@@ -30,6 +32,20 @@ bool saves(std::string_view function, std::string_view file) {
   if (contains(file, "torch/distributed/checkpoint/")) return !contains(function, "load");
   return function == "state_dict" || function == "save_checkpoint" ||
          function == "_save_checkpoint" || function == "save_pretrained";
+}
+
+// Also of the program's own functions.
+bool loads(std::string_view function, std::string_view file) {
+  return function.starts_with("load") || function.starts_with("_load") ||
+         function == "from_pretrained" || contains(file, "safetensors/") ||
+         contains(file, "torch/serialization.py");
+}
+
+// FSDP's own part of each parameter; what it gathers and exchanges is communication.
+bool shards_parameters(std::string_view function, std::string_view file) {
+  return contains(file, "fsdp") &&
+         (function == "_init_sharded_param" || function == "flatten_tensors" ||
+          function == "_shard_handle" || function == "shard");
 }
 
 bool makes_optimizer_state(std::string_view function) {
@@ -58,7 +74,7 @@ Sign python_sign(std::string_view qualified, std::string_view file) {
   // directly are communication.
   if (contains(file, "torch/distributed/") && !contains(function, "forward") &&
       !contains(file, "run.py") && !contains(file, "elastic")) {
-    return Sign::kCommunication;
+    return shards_parameters(function, file) ? Sign::kSharding : Sign::kCommunication;
   }
   if (contains(file, "torch/utils/data/")) return Sign::kData;
   if (contains(file, "torch/nn/modules/module.py")) {
@@ -67,7 +83,7 @@ Sign python_sign(std::string_view qualified, std::string_view file) {
   }
   if (contains(file, "torch/nn/modules/") && function == "__init__") return Sign::kModuleSetUp;
   if (contains(file, "torch/nn/functional.py")) return Sign::kModuleCall;
-  return Sign::kNothing;
+  return loads(function, file) ? Sign::kLoading : Sign::kNothing;
 }
 
 Sign native_sign(std::string_view function) {
@@ -90,10 +106,11 @@ bool freed_lack_stacks(const ProcessModel& process) {
 }
 
 StackRole role_of(Sign sign) {
-  constexpr std::array<StackRole, 9> kRoles = {
-      StackRole::kUser,      StackRole::kForward,       StackRole::kModuleSetUp,
-      StackRole::kData,      StackRole::kCommunication, StackRole::kBackward,
-      StackRole::kOptimizer, StackRole::kOptimizerInit, StackRole::kSaving,
+  constexpr std::array<StackRole, 11> kRoles = {
+      StackRole::kUser,          StackRole::kLoading,  StackRole::kForward,
+      StackRole::kModuleSetUp,   StackRole::kData,     StackRole::kCommunication,
+      StackRole::kModuleSetUp,   StackRole::kBackward, StackRole::kOptimizer,
+      StackRole::kOptimizerInit, StackRole::kSaving,
   };
   return kRoles[static_cast<size_t>(sign)];
 }

@@ -15,6 +15,7 @@ enum class StackRole : uint8_t {
   kBackward,       // autograd's engine, or no Python frames where other stacks have some
   kOptimizer,      // torch/optim
   kOptimizerInit,  // torch/optim creating its states
+  kLoading,        // weights or data read from files
   kModuleSetUp,    // a module moved to the device or created there
   kData,           // data loading
   kCommunication,  // torch.distributed

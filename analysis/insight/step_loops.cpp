@@ -112,6 +112,7 @@ struct Loop {
   int64_t first_line = 0;
   int64_t last_line = 0;         // it goes back from there or beyond
   std::vector<uint32_t> rounds;  // allocations that begin one
+  bool trains = false;           // its rounds have a backward pass or an optimizer's step
 };
 
 // From one allocation of a thread to the next.
@@ -130,13 +131,14 @@ class LoopFinder {
 
   std::optional<Rhythm> run() {
     survey();
+    if (placed_ * 2 < unplaced_) return std::nullopt;
     find_loops();
-    if (loops_.empty()) return std::nullopt;
     collect_rounds();
     const Loop* const step = chosen();
     Rhythm rhythm;
     if (step == nullptr) return rhythm;
     rhythm.confidence = 0.9;
+    if (!step->trains) rhythm.end = end_of(*step);
     for (const uint32_t a : step->rounds) {
       const uint32_t event = model_.allocations.birth(a);
       if (rhythm.boundaries.empty() || rhythm.boundaries.back() < event) {
@@ -210,6 +212,11 @@ class LoopFinder {
   }
 
   void survey() {
+    for (uint32_t a = 0; a < model_.allocations.size(); ++a) {
+      const uint32_t stack = model_.allocations.stack(a);
+      if (model_.allocations.seeded(a) || roles_.of(stack) == StackRole::kBackward) continue;
+      ++(places_.of(stack) != 0 ? placed_ : unplaced_);
+    }
     for_each_passage([](uint32_t, Passage& passage) { ++passage.count; });
     for (const auto& [key, passage] : passages_) {
       if (passage.back_in == UINT32_MAX) continue;
@@ -238,7 +245,7 @@ class LoopFinder {
       while (ends.size() > kMostEnds) ends.erase(ends.begin());
       for (const int64_t end : ends) {
         loops_in_[i].push_back(static_cast<uint32_t>(loops_.size()));
-        loops_.push_back({i, function.depth, first_line, end, {}});
+        loops_.push_back({i, function.depth, first_line, end, {}, false});
       }
     }
   }
@@ -272,6 +279,7 @@ class LoopFinder {
   }
 
   // Gradients that outlive whole rounds are summed up over them: the rounds are parts of a step.
+  // What stays forever is a library's workspace, or gradients that are set to zero.
   bool accumulates(const Loop& loop, const std::vector<uint32_t>& backward) const {
     uint64_t kept = 0;
     uint64_t summed = 0;
@@ -279,7 +287,7 @@ class LoopFinder {
       const auto next = std::upper_bound(loop.rounds.begin(), loop.rounds.end(), a);
       if (loop.rounds.end() - next < 2) break;
       const uint32_t release = model_.allocations.release(a);
-      if (release < model_.allocations.birth(*next)) continue;
+      if (release < model_.allocations.birth(*next) || release == kNever) continue;
       const uint64_t bytes = model_.allocations.block_bytes(a);
       kept += bytes;
       if (release >= model_.allocations.birth(*std::next(next))) summed += bytes;
@@ -287,23 +295,52 @@ class LoopFinder {
     return summed * 2 > kept;
   }
 
-  const Loop* chosen() const {
-    std::vector<uint32_t> optimizer;
+  // Allocations by what they are for, in their order.
+  struct Parts {
+    std::vector<uint32_t> forward;
     std::vector<uint32_t> backward;
+    std::vector<uint32_t> optimizer;
+    std::vector<uint32_t> loading;
+  };
+  Parts parts() const {
+    Parts parts;
     for (uint32_t a = 0; a < model_.allocations.size(); ++a) {
       const StackRole role = roles_.of(model_.allocations.stack(a));
-      if (role == StackRole::kOptimizer || role == StackRole::kOptimizerInit)
-        optimizer.push_back(a);
-      if (role == StackRole::kBackward && !model_.allocations.seeded(a)) backward.push_back(a);
+      if (role == StackRole::kOptimizer || role == StackRole::kOptimizerInit) {
+        parts.optimizer.push_back(a);
+      }
+      if (model_.allocations.seeded(a)) continue;
+      if (role == StackRole::kForward) parts.forward.push_back(a);
+      if (role == StackRole::kBackward) parts.backward.push_back(a);
+      if (role == StackRole::kLoading || role == StackRole::kModuleSetUp) {
+        parts.loading.push_back(a);
+      }
     }
+    return parts;
+  }
+
+  // The first event after the last round that the program's other functions allocate at. A loop of
+  // training ends as well, but what it kept stays.
+  uint32_t end_of(const Loop& loop) {
+    for (uint32_t a = loop.rounds.back(); a < model_.allocations.size(); ++a) {
+      uint32_t place = places_.of(model_.allocations.stack(a));
+      if (place == 0) continue;
+      while (place != 0 && function_of(place) != loop.function) place = places_[place].caller;
+      if (place == 0) return model_.allocations.birth(a);
+    }
+    return kNever;
+  }
+
+  const Loop* chosen() {
+    const auto [forward, backward, optimizer, loading] = parts();
     const auto more_rounds = [](const Loop* best, const Loop& loop) {
       return best == nullptr || loop.rounds.size() > best->rounds.size() ||
              (loop.rounds.size() == best->rounds.size() && loop.depth < best->depth);
     };
-    const Loop* by_optimizer = nullptr;
-    const Loop* by_backward = nullptr;
-    const Loop* outermost = nullptr;
-    for (const Loop& loop : loops_) {
+    Loop* by_optimizer = nullptr;
+    Loop* by_backward = nullptr;
+    Loop* outermost = nullptr;
+    for (Loop& loop : loops_) {
       if (loop.rounds.size() < kLeastRounds) continue;
       if (share_with(loop, optimizer) >= kMost && more_rounds(by_optimizer, loop)) {
         by_optimizer = &loop;
@@ -315,13 +352,19 @@ class LoopFinder {
           !accumulates(loop, backward)) {
         by_backward = &loop;
       }
-      if (covers_most(loop) && (outermost == nullptr || loop.depth < outermost->depth ||
-                                (loop.depth == outermost->depth && more_rounds(outermost, loop)))) {
+      // Reading one tensor of a model after the other is a loop as well.
+      const bool loads = share_with(loop, loading) >= kMost && share_with(loop, forward) < kMost;
+      if (covers_most(loop) && !loads &&
+          (outermost == nullptr || loop.depth < outermost->depth ||
+           (loop.depth == outermost->depth && more_rounds(outermost, loop)))) {
         outermost = &loop;
       }
     }
-    if (by_optimizer != nullptr) return by_optimizer;
-    if (by_backward != nullptr) return by_backward;
+    Loop* const training = by_optimizer != nullptr ? by_optimizer : by_backward;
+    if (training != nullptr) {
+      training->trains = true;
+      return training;
+    }
     return optimizer.empty() && backward.empty() ? outermost : nullptr;
   }
 
@@ -337,6 +380,8 @@ class LoopFinder {
   std::vector<Function> functions_;
   std::vector<Loop> loops_;
   std::vector<std::vector<uint32_t>> loops_in_;  // by function
+  uint32_t placed_ = 0;                          // allocations whose stack has Python frames
+  uint32_t unplaced_ = 0;                        // the others, without the backward pass
 };
 
 }  // namespace

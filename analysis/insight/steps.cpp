@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <string>
 #include <string_view>
@@ -27,16 +28,20 @@ std::string unnumbered(std::string_view name) {
 }
 
 // 0: not a mark of a step; otherwise how well it fits.
+constexpr int kOptimizerRank = 2;
 int mark_rank(const Mark& mark, std::string_view name, std::string_view text) {
   constexpr std::array<std::string_view, 8> kStepNames = {
       "profilerstep", "step",          "iter",  "iteration",
       "train_step",   "training_step", "batch", "train_batch"};
   if (mark.kind == MarkKind::kIteration) return 3;
-  if (mark.kind == MarkKind::kOptimizerStep || name.starts_with("Optimizer.step")) return 2;
+  if (mark.kind == MarkKind::kOptimizerStep || name.starts_with("Optimizer.step")) {
+    return kOptimizerRank;
+  }
   return std::find(kStepNames.begin(), kStepNames.end(), text) != kStepNames.end() ? 1 : 0;
 }
 
-uint64_t median(std::vector<uint64_t> values) {
+template <typename Value>
+Value median(std::vector<Value> values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
@@ -52,32 +57,57 @@ double robust_slope(const std::vector<double>& values) {
   for (size_t i = 0; i + half < values.size(); ++i) {
     slopes.push_back((values[i + half] - values[i]) / static_cast<double>(half));
   }
-  const auto middle = slopes.begin() + static_cast<std::ptrdiff_t>(slopes.size() / 2);
-  std::nth_element(slopes.begin(), middle, slopes.end());
-  return *middle;
+  return median(std::move(slopes));
 }
 
-// Continued growth: most steps of the window end higher than they began.
-bool is_steady(const std::vector<double>& low) {
-  size_t up = 0;
-  for (size_t i = 1; i < low.size(); ++i) up += low[i] > low[i - 1] ? 1U : 0U;
-  return static_cast<double>(up) >= 0.6 * static_cast<double>(low.size() - 1);
+// Steps after which memory never falls below a higher level again.
+std::vector<uint32_t> rises_of(const std::vector<double>& floor) {
+  std::vector<double> amounts;
+  for (size_t i = 2; i < floor.size(); ++i) {  // states are created in the first step
+    if (floor[i] > floor[i - 1]) amounts.push_back(floor[i] - floor[i - 1]);
+  }
+  std::vector<uint32_t> rises;
+  if (amounts.empty()) return rises;
+  const double least = median(std::move(amounts)) / 20;  // a list of numbers grows, too
+  for (uint32_t i = 2; i < floor.size(); ++i) {
+    if (floor[i] - floor[i - 1] >= least && floor[i] > floor[i - 1]) rises.push_back(i);
+  }
+  return rises;
+}
+
+// The rises that belong to the last one: in every step, or once in each epoch. Empty if they ended
+// long before the last step, as those of a cache that was filled.
+std::vector<uint32_t> continued(std::vector<uint32_t> rises, uint32_t last_step) {
+  uint32_t longest = 1;
+  size_t first = rises.empty() ? 0 : rises.size() - 1;
+  while (first > 0) {
+    const uint32_t gap = rises[first] - rises[first - 1];
+    if (first + 1 < rises.size() && gap > 3 * longest) break;
+    longest = std::max(longest, gap);
+    --first;
+  }
+  if (rises.empty() || last_step - rises.back() > longest + longest / 2) return {};
+  rises.erase(rises.begin(), rises.begin() + static_cast<std::ptrdiff_t>(first));
+  return rises;
 }
 
 void measure_water(const AllocationHistory& model, Steps& steps) {
   steps.levels.assign(steps.boundaries.size() - 1, {});
-  size_t step = 0;
-  const uint32_t begin = steps.boundaries.front();
-  uint64_t level = begin == 0 ? 0 : model.totals_after(begin - 1).allocated;
-  for (uint32_t e = begin; e < steps.boundaries.back(); ++e) {
-    model.passed(e);
-    while (e >= steps.boundaries[step + 1]) ++step;
-    const uint32_t s = model.subject[e];
-    if (model.change[e] == Change::kBirth) level += model.allocations[s].block_bytes;
-    if (model.change[e] == Change::kRelease) level -= model.allocations[s].block_bytes;
+  uint64_t level = 0;
+  if (steps.boundaries.front() != 0) {
+    level = model.totals_after(steps.boundaries.front() - 1).allocated;
+  }
+  for (size_t step = 0; step < steps.levels.size(); ++step) {
     StepLevels& levels = steps.levels[step];
-    levels.low_bytes = std::min(levels.low_bytes, level);
-    levels.high_bytes = std::max(levels.high_bytes, level);
+    for (uint32_t e = steps.boundaries[step]; e < steps.boundaries[step + 1]; ++e) {
+      model.passed(e);
+      const uint32_t s = model.subject[e];
+      if (model.change[e] == Change::kBirth) level += model.allocations[s].block_bytes;
+      if (model.change[e] == Change::kRelease) level -= model.allocations[s].block_bytes;
+      levels.low_bytes = std::min(levels.low_bytes, level);
+      levels.high_bytes = std::max(levels.high_bytes, level);
+    }
+    if (levels.low_bytes == UINT64_MAX) levels = {level, level};  // nothing happened in it
   }
 }
 
@@ -115,7 +145,8 @@ void measure_growing_stacks(const AllocationHistory& model, Steps& steps) {
 }
 
 // Whether the rhythm ended long before the history, so that its growth has stopped.
-bool has_ended(const Steps& steps) {
+bool has_ended(const AllocationHistory& model, const Steps& steps) {
+  if (steps.boundaries.back() < model.event_count()) return true;
   std::vector<uint64_t> lengths;
   for (size_t i = 0; i + 1 < steps.boundaries.size(); ++i) {
     lengths.push_back(steps.boundaries[i + 1] - steps.boundaries[i]);
@@ -124,20 +155,92 @@ bool has_ended(const Steps& steps) {
   return last > 4 * median(std::move(lengths));
 }
 
-// The layers of a model also follow each other in a rhythm, while it is created and in a forward
-// pass, but free nothing before the next layer comes. An iteration frees most of what it allocates.
-// Only events up to a failure count, as everything is freed after it.
-bool gives_back(const AllocationHistory& model, const std::vector<uint32_t>& boundaries) {
-  const uint32_t end =
-      model.failures.empty() ? model.event_count() : model.failures.front().event + 1;
-  uint64_t made = 0;
-  uint64_t gone = 0;
-  for (const Allocation& a : model.allocations) {
-    if (a.seeded || a.birth < boundaries.front() || a.birth >= end) continue;
-    made += a.block_bytes;
-    if (a.release < end) gone += a.block_bytes;
+// Events of the steps that can tell whether memory grows. After an error everything is freed, and
+// at its end the program may free what it kept.
+uint32_t telling_steps(const AllocationHistory& model, const Steps& steps) {
+  constexpr uint32_t kGoesOn = 3;  // steps after an error that the program survived
+  const uint32_t whole = steps.count() - (steps.source == StepSource::kMarks ? 0 : 1);
+  if (model.failures.empty()) return whole;
+  const auto failed = std::upper_bound(steps.boundaries.begin(), steps.boundaries.end(),
+                                       model.failures.back().event);
+  const auto before = static_cast<uint32_t>(failed - steps.boundaries.begin());
+  return before + kGoesOn < steps.count() ? whole : std::min(whole, std::max(before, 1U) - 1);
+}
+
+// Continued growth in any shape: with every step, by stairs, or beginning late.
+void measure_growth(const AllocationHistory& model, Steps& steps) {
+  constexpr uint32_t kLeastRises = 3;
+  const uint32_t count = telling_steps(model, steps);
+  if (count < 4) return;
+  std::vector<double> floor(count);
+  double lowest = std::numeric_limits<double>::max();
+  for (uint32_t i = count; i-- > 0;) {
+    lowest = std::min(lowest, static_cast<double>(steps.levels[i].low_bytes));
+    floor[i] = lowest;
   }
-  return gone >= made / 4;
+  const std::vector<uint32_t> rises = continued(rises_of(floor), count - 1);
+  if (rises.size() < kLeastRises) return;
+  const uint32_t first = rises.front() - 1;
+  if ((count - first) * 3 < count) return;
+  const double gained = floor.back() - floor[first];
+  // Levels that go up and down are not growth, nor is one that was as high before.
+  std::vector<double> above;
+  for (uint32_t i = first; i < count; ++i) {
+    above.push_back(static_cast<double>(steps.levels[i].low_bytes) - floor[i]);
+  }
+  if (median(std::move(above)) * 4 > gained) return;
+  for (uint32_t i = 0; i < first; ++i) {
+    if (static_cast<double>(steps.levels[i].low_bytes) > floor.back() - gained / 4) return;
+  }
+  steps.window_first = first + 1;
+  steps.window_last = count - 1;
+  steps.growth_bytes_per_step =
+      robust_slope({floor.begin() + static_cast<std::ptrdiff_t>(first), floor.end()});
+  if (steps.growth_bytes_per_step > 0) measure_growing_stacks(model, steps);
+}
+
+// The layers of a model also follow each other in a rhythm, while it is created and in a forward
+// pass, but free nothing before the next layer comes. What an iteration allocates is mostly gone
+// after the next one.
+bool gives_back(const AllocationHistory& model, const std::vector<uint32_t>& boundaries) {
+  struct Sum {
+    uint64_t made = 0;
+    uint64_t gone = 0;
+    bool mostly() const { return gone >= made / 2; }
+  };
+  Sum blocks;
+  Sum bytes;
+  size_t step = 0;
+  for (const Allocation& a : model.allocations) {
+    if (a.seeded || a.birth < boundaries.front()) continue;
+    while (step + 1 < boundaries.size() && a.birth >= boundaries[step + 1]) ++step;
+    if (step + 2 >= boundaries.size()) break;
+    const bool gone = a.release < boundaries[step + 2];
+    ++blocks.made;
+    bytes.made += a.block_bytes;
+    blocks.gone += gone ? 1U : 0U;
+    bytes.gone += gone ? a.block_bytes : 0;
+  }
+  return blocks.mostly() || bytes.mostly();
+}
+
+// Several optimizers may step one after the other: between their marks nothing but optimizers
+// allocates.
+std::vector<uint32_t> without_repeats(const AllocationHistory& model, const StackRoles& roles,
+                                      const std::vector<uint32_t>& marks) {
+  std::vector<uint32_t> boundaries;
+  uint32_t next = 0;
+  bool works = true;
+  for (const uint32_t mark : marks) {
+    for (; next < model.allocations.size() && model.allocations.birth(next) < mark; ++next) {
+      const StackRole role = roles.of(model.allocations.stack(next));
+      works |= role != StackRole::kOptimizer && role != StackRole::kOptimizerInit;
+    }
+    if (!works && !boundaries.empty()) boundaries.pop_back();
+    boundaries.push_back(mark);
+    works = false;
+  }
+  return boundaries;
 }
 
 // Whether it is a module that allocates there.
@@ -155,8 +258,24 @@ uint32_t Steps::end_of_step(uint32_t event) const {
   return it == boundaries.end() ? kNever : *it;
 }
 
+std::vector<uint32_t> Steps::boundaries_in(const AllocationHistory& from,
+                                           const AllocationHistory& other) const {
+  std::vector<uint32_t> there;
+  for (const uint32_t boundary : boundaries) {
+    uint32_t event = 0;
+    const bool within = boundary < from.event_count();
+    if (!within || other.event_count() == 0) {
+      there.push_back(other.event_count());
+    } else {
+      there.push_back(other.event_at(from.time_ns[boundary], event) ? event + 1 : 0);
+    }
+  }
+  return there;
+}
+
 std::vector<uint32_t> boundaries_from_marks(const ProcessModel& process,
-                                            const AllocationHistory& model) {
+                                            const AllocationHistory& model,
+                                            const StackRoles& roles) {
   // A program may have several optimizers: the most frequent name marks the step.
   struct Named {
     int rank = 0;
@@ -197,7 +316,7 @@ std::vector<uint32_t> boundaries_from_marks(const ProcessModel& process,
       boundaries.push_back(next);
     }
   }
-  return boundaries;
+  return best->rank == kOptimizerRank ? without_repeats(model, roles, boundaries) : boundaries;
 }
 
 void measure_steps(const AllocationHistory& model, Steps& steps) {
@@ -213,25 +332,16 @@ void measure_steps(const AllocationHistory& model, Steps& steps) {
   }
   steps.period_ns = static_cast<int64_t>(median(periods));
   if (steps.count() < 5) return;  // too few to measure growth
-  if (steps.source != StepSource::kMarks && has_ended(steps)) return;
-  // States, caches and lists fill up at the beginning; only later growth counts.
-  steps.window_first = std::max<uint32_t>(1, steps.count() * 2 / 5);
-  steps.window_last = steps.count() - 1;
-  std::vector<double> low;
-  for (uint32_t i = steps.window_first; i <= steps.window_last; ++i) {
-    low.push_back(static_cast<double>(steps.levels[i].low_bytes));
-  }
-  const double slope = robust_slope(low);
-  if (slope <= 0 || !is_steady(low)) return;
-  steps.growth_bytes_per_step = slope;
-  measure_growing_stacks(model, steps);
+  if (steps.source != StepSource::kMarks && has_ended(model, steps)) return;
+  measure_growth(model, steps);
 }
 
 Steps find_steps(const ProcessModel& process, const AllocationHistory& model,
                  const StackRoles& roles) {
   Steps steps;
+  Rhythm rhythm;
   if (model.event_count() == 0) return steps;
-  steps.boundaries = boundaries_from_marks(process, model);
+  steps.boundaries = boundaries_from_marks(process, model, roles);
   if (steps.boundaries.size() >= kLeastSteps) {
     steps.source = StepSource::kMarks;
     steps.confidence = 1;
@@ -241,19 +351,20 @@ Steps find_steps(const ProcessModel& process, const AllocationHistory& model,
   } else if (steps.boundaries.empty()) {
     // Where an optimizer step was marked only once or twice, another rhythm is that of its layers.
     StepSource source = StepSource::kLoop;
-    std::optional<Rhythm> rhythm = boundaries_from_loops(process, model, roles);
-    if (!rhythm) {
+    if (std::optional<Rhythm> loops = boundaries_from_loops(process, model, roles)) {
+      rhythm = std::move(*loops);
+    } else {
       source = StepSource::kRhythm;
       rhythm = boundaries_from_rhythm(model);
-      if (is_of_layers(model, roles, rhythm->boundaries)) rhythm = Rhythm();
+      if (is_of_layers(model, roles, rhythm.boundaries)) rhythm = {};
     }
     Rhythm collectives = boundaries_from_collectives(process, model);
-    if (collectives.confidence > rhythm->confidence) {
+    if (collectives.confidence > rhythm.confidence) {
       source = StepSource::kCollectives;
       rhythm = std::move(collectives);
     }
-    steps.boundaries = std::move(rhythm->boundaries);
-    steps.confidence = rhythm->confidence;
+    steps.boundaries = std::move(rhythm.boundaries);
+    steps.confidence = rhythm.confidence;
     if (steps.boundaries.size() >= kLeastSteps && gives_back(model, steps.boundaries)) {
       steps.source = source;
     }
@@ -264,7 +375,9 @@ Steps find_steps(const ProcessModel& process, const AllocationHistory& model,
     return steps;
   }
   // The last, unfinished step counts too: an error may have happened inside it.
-  if (steps.source != StepSource::kMarks) steps.boundaries.push_back(model.event_count());
+  if (steps.source != StepSource::kMarks) {
+    steps.boundaries.push_back(std::min(rhythm.end, model.event_count()));
+  }
   measure_steps(model, steps);
   return steps;
 }

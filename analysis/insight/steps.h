@@ -39,10 +39,13 @@ struct Steps {
   std::vector<StepLevels> levels;    // one per step
   int64_t period_ns = 0;             // median
   double growth_bytes_per_step = 0;  // of the lowest level per step; 0 unless steady
-  uint32_t window_first = 0;         // the steps over which growth is measured
+  uint32_t window_first = 0;         // the steps in which memory grows; the same without growth
   uint32_t window_last = 0;
   std::vector<StackGrowth> growing;  // most bytes per step first; empty without growth
 
+  // The boundaries in another history of the same process, by their times.
+  std::vector<uint32_t> boundaries_in(const AllocationHistory& from,
+                                      const AllocationHistory& other) const;
   uint32_t count() const { return static_cast<uint32_t>(levels.size()); }
   // The first boundary after an event; kNever when there is none.
   uint32_t end_of_step(uint32_t event) const;
@@ -53,13 +56,15 @@ Steps find_steps(const ProcessModel& process, const AllocationHistory& model,
 
 // Its parts, for tests and for callers with their own boundaries.
 std::vector<uint32_t> boundaries_from_marks(const ProcessModel& process,
-                                            const AllocationHistory& model);
+                                            const AllocationHistory& model,
+                                            const StackRoles& roles);
 struct Rhythm {
   std::vector<uint32_t> boundaries;
+  uint32_t end = kNever;  // event at which the program went on to something else
   double confidence = 0;
 };
 Rhythm boundaries_from_rhythm(const AllocationHistory& model);
-// Nothing if the stacks show no loop; no boundaries if none of the loops is that of iterations.
+// Nothing without Python stacks; no boundaries if they show no loop that is that of iterations.
 std::optional<Rhythm> boundaries_from_loops(const ProcessModel& process,
                                             const AllocationHistory& model,
                                             const StackRoles& roles);

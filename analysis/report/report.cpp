@@ -439,6 +439,11 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
   report.unknown_blocks = model.unknown_blocks;
   report.kind = model.processes.size() > 1 ? "job" : "trace";
   Evidence evidence{&model, &report.comparison, std::move(groundwork.devices)};
+  for (DeviceEvidence& d : evidence.devices) {
+    if (options.card_bytes != 0 && !d.ran_out()) {
+      d.limit = {options.card_bytes, false, LimitSource::kCard};
+    }
+  }
   auto next = evidence.devices.begin();
   bool has_instant = options.at.kind != Instant::Kind::kOom;
   for (const ProcessModel& process : model.processes) {

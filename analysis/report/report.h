@@ -168,6 +168,7 @@ struct ReportOptions {
   bool absent_stacks = false;  // also those that have nothing at the instant: 0 bytes
   size_t curve_points = 0;
   double tree_share = 0.005;  // of the whole: smaller nodes are folded into their parents
+  uint64_t card_bytes = 0;    // judge the run as if on a card of this size; 0: its own
 };
 
 Result<Report> make_report(const TraceModel& model, const ReportOptions& options);

@@ -20,6 +20,17 @@ from torch.optim.optimizer import (register_optimizer_step_post_hook,
 UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
+def rounded(size):
+    """The block that PyTorch's allocator takes for a request, before it decides whether to split."""
+    conf = os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "") + os.environ.get("PYTORCH_ALLOC_CONF", "")
+    found = re.search(r"roundup_power2_divisions:(\d+)", conf)
+    parts = int(found[1]) if found else 0
+    if parts > 1 and size > 512 * parts:
+        unit = (1 << (size.bit_length() - 1)) // parts
+        return -(-size // unit) * unit
+    return -(-size // 512) * 512
+
+
 def block_bytes(tensors):
     """The bytes of the blocks under these tensors, each storage once."""
     sizes = {}
@@ -28,7 +39,7 @@ def block_bytes(tensors):
         if torch.is_tensor(tensor) and tensor.is_cuda:
             storage = tensor.untyped_storage()
             if storage.nbytes():
-                sizes[storage.data_ptr()] = -(-storage.nbytes() // 512) * 512
+                sizes[storage.data_ptr()] = rounded(storage.nbytes())
     return sum(sizes.values())
 
 

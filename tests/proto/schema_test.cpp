@@ -171,7 +171,7 @@ TYPED_TEST(Schema, TheReaderReadsWhatProtobufWrites) {
 }
 
 TEST(SchemaEnums, NumbersAgree) {
-  EXPECT_EQ(static_cast<int>(Category::kAutogradDetail), format::CATEGORY_AUTOGRAD_DETAIL);
+  EXPECT_EQ(static_cast<int>(Category::kWorkspace), format::CATEGORY_WORKSPACE);
   EXPECT_EQ(static_cast<int>(FrameworkAction::kSnapshot), format::FRAMEWORK_ACTION_SNAPSHOT);
   EXPECT_EQ(static_cast<int>(DriverOperation::kGraphLaunch), format::DRIVER_OPERATION_GRAPH_LAUNCH);
   EXPECT_EQ(static_cast<int>(MemoryKind::kCode), format::MEMORY_KIND_CODE);

@@ -95,17 +95,13 @@ class Story {
 
   // Freed by the program, but another stream still uses it.
   void begin_free(uint64_t address) {
-    event(FrameworkAction::kFreeRequested, address, live_.at(address), 0);
+    event(FrameworkAction::kFreeRequested, address, live_.at(address).first, 0);
   }
 
   void free(uint64_t address) {
-<<<<<<< HEAD
     begin_free(address);
-    const uint64_t bytes = live_.at(address);
-=======
     const auto [bytes, home] = live_.at(address);
     Holes& holes = *home;
->>>>>>> s28-causes
     live_.erase(address);
     event(FrameworkAction::kFreeCompleted, address, bytes, 0);
     auto it = holes.emplace(address, bytes).first;
@@ -306,11 +302,8 @@ class Story {
   std::map<uint64_t, uint64_t> segments_;
   std::map<uint64_t, std::pair<uint64_t, Holes*>> live_;
   uint64_t next_ = uint64_t{1} << 40;
-<<<<<<< HEAD
   uint64_t handle_ = 0;
-=======
   uint64_t older_next_ = uint64_t{1} << 43;
->>>>>>> s28-causes
   uint64_t driver_next_ = uint64_t{1} << 44;
   int64_t now_ = 0;
   uint64_t stream_ = 0;
@@ -413,8 +406,11 @@ class Trace {
     std::sort(ids.begin(), ids.end());
     return ids;
   }
-  Finding finding(std::string_view id) const {
-    const Report whole = report();
+  // `card`: its size, if it is not that of the story.
+  Finding finding(std::string_view id, uint64_t card = 0) const {
+    ReportOptions options;
+    options.card_bytes = card;
+    const Report whole = report(options);
     for (const Finding& f : whole.findings) {
       if (f.id == id) return f;
     }

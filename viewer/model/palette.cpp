@@ -68,6 +68,10 @@ Rgb category_colour(Category category) {
       return kOrange;
     case Category::kAutogradDetail:
       return shade(kGreen, 0.4);
+    case Category::kKvCache:
+      return shade(kVermillion, 0.4);
+    case Category::kWorkspace:
+      return shade(kBlue, 0.4);
     case Category::kUnknown:
       break;
   }

@@ -1,8 +1,13 @@
 // Memory grows from step to step.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
+#include <set>
+
 #include "analysis/findings/growth.h"
 #include "analysis/findings/rules.h"
+#include "analysis/history/rehearsal.h"
 #include "analysis/insight/outside_history.h"
 #include "analysis/wording.h"
 
@@ -10,11 +15,24 @@ namespace tidemark {
 
 namespace {
 
+// The first allocation after an event.
+uint32_t first_born_after(const AllocationHistory& model, uint32_t event) {
+  uint32_t low = 0;
+  uint32_t high = static_cast<uint32_t>(model.allocations.size());
+  while (low < high) {
+    const uint32_t middle = low + (high - low) / 2;
+    model.allocations.birth(middle) <= event ? low = middle + 1 : high = middle;
+  }
+  return low;
+}
+
 Finding creep(const DeviceEvidence& d, std::string_view whose) {
   const auto per_step = static_cast<uint64_t>(d.steps.growth_bytes_per_step);
   const uint64_t full = full_at_step(d);
   std::string summary = fmt::format("memory{} grows by {} per step", whose, size_text(per_step));
-  if (full != 0) summary += fmt::format("; the card will be full at about step {}", grouped(full));
+  if (full != 0) {
+    summary += fmt::format("; at this rate the card is full at about step {}", grouped(full));
+  }
   Finding f = d.finding("creep", d.ran_out() ? kError : kWarning, std::move(summary));
   f.evidence = {{"growth_bytes_per_step", per_step}, {"steps", d.steps.count()}};
   if (full != 0) f.evidence.emplace_back("full_at_step", full);
@@ -25,18 +43,19 @@ Finding creep(const DeviceEvidence& d, std::string_view whose) {
     f.evidence.emplace_back("held_blocks", most.held_count);
   }
   const uint64_t saved = saved_by_letting_go(d);
-  f.advice.push_back(
-      {"release_growth",
-       fmt::format("free what {} keeps, or move it to host memory{}",
-                   f.frames.empty() ? "every step" : "the line above",
-                   saved == 0 ? "" : fmt::format(": saves {} at the peak", size_text(saved))),
-       saved});
+  std::string text = fmt::format("free what {} keeps, or move it to host memory",
+                                 f.frames.empty() ? "every step" : "the line above");
+  if (saved != 0) text += fmt::format(": saves {} at the peak", size_text(saved));
+  if (!d.categories.has_backward && !d.ran_out())
+    text += " (a cache that is still being filled looks the same)";
+  f.advice.push_back({"release_growth", std::move(text), saved});
   return f;
 }
 
-// Growth of driver memory outside the framework, found in the same way.
+// Growth of driver memory outside the framework, over the same steps.
 void find_creep_outside(const DeviceEvidence& d, std::vector<Finding>& out) {
   const AllocationHistory history = history_outside_framework(*d.process, d.device);
+  if (history.event_count() == 0) return;
   DeviceEvidence outside;
   outside.process = d.process;
   outside.device = d.device;
@@ -44,9 +63,88 @@ void find_creep_outside(const DeviceEvidence& d, std::vector<Finding>& out) {
   outside.limit = {d.total_bytes, false, LimitSource::kCard};
   outside.model = &history;
   outside.roles = d.roles;
-  outside.steps = find_steps(*d.process, history, *d.roles);
+  if (d.steps.count() != 0) {
+    outside.steps.source = d.steps.source;
+    outside.steps.boundaries = d.steps.boundaries_in(*d.model, history);
+    measure_steps(history, outside.steps);
+  } else {
+    outside.steps = find_steps(*d.process, history, *d.roles);
+  }
   if (grows(outside)) {
     out.push_back(creep(outside, d.model != nullptr ? " outside PyTorch's allocator" : ""));
+  }
+}
+
+// Blocks of one stack that were freed together, with nothing allocated in between.
+struct Burst {
+  std::set<uint32_t> steps;  // in which they were allocated
+  uint32_t first = 0;        // event of the first release
+};
+
+// Python's collector frees what many steps left in reference cycles at once, in the middle of
+// whatever the program does then. A list that the program clears is freed at one place.
+bool is_collected(const DeviceEvidence& d, const std::vector<Burst>& bursts) {
+  constexpr size_t kLeastSteps = 4;
+  constexpr size_t kLeastBursts = 2;
+  size_t large = 0;
+  std::set<uint32_t> places;  // stacks of what is allocated next
+  for (const Burst& burst : bursts) {
+    if (burst.steps.size() < kLeastSteps) continue;
+    ++large;
+    const uint32_t next = first_born_after(*d.model, burst.first);
+    if (next < d.model->allocations.size()) places.insert(d.model->allocations.stack(next));
+  }
+  return large >= kLeastBursts && places.size() >= kLeastBursts && large * 2 >= bursts.size();
+}
+
+// Memory that grows until the cycle collector runs.
+void find_cycles(const DeviceEvidence& d, std::vector<Finding>& out) {
+  if (d.model == nullptr || d.steps.count() < 8) return;
+  struct Held {
+    std::vector<uint32_t> allocations;
+    std::vector<Burst> bursts;
+  };
+  std::map<uint32_t, Held> by_stack;
+  for (uint32_t i = 0; i < d.model->allocations.size(); ++i) {
+    const Allocation& a = d.model->allocations[i];
+    if (a.seeded || a.stack == 0 || a.release == kNever || a.block_bytes <= kSmallBytes) continue;
+    if (a.release > d.steps.end_of_step(a.birth)) by_stack[a.stack].allocations.push_back(i);
+  }
+  for (auto& [stack, held] : by_stack) {
+    const auto& allocations = d.model->allocations;
+    std::vector<uint32_t>& order = held.allocations;
+    std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+      return allocations.release(a) < allocations.release(b);
+    });
+    uint32_t next = 0;  // event of the next birth after the current burst
+    for (const uint32_t i : order) {
+      const uint32_t release = allocations.release(i);
+      if (held.bursts.empty() || release > next) {
+        held.bursts.push_back({{}, release});
+        const uint32_t born = first_born_after(*d.model, release);
+        next = born < allocations.size() ? allocations.birth(born) : kNever;
+      }
+      held.bursts.back().steps.insert(d.steps.end_of_step(allocations.birth(i)));
+    }
+    if (!is_collected(d, held.bursts)) continue;
+    Rehearsal freed(*d.model);
+    for (const uint32_t i : order) {
+      freed.leave_out_from(allocations[i], d.steps.end_of_step(allocations.birth(i)));
+    }
+    const uint64_t saved = freed.saved_bytes();
+    if (saved == 0 || saved < d.peak_bytes() / 20) continue;
+    Finding f = d.finding("creep", kInfo,
+                          fmt::format("memory of many steps is freed at once, {} times and at "
+                                      "different places, as Python's cycle collector does",
+                                      grouped(held.bursts.size())));
+    f.evidence = {{"bursts", held.bursts.size()}, {"blocks", order.size()}};
+    f.frames = d.process->names.stack_text(stack);
+    f.advice.push_back({"break_cycles",
+                        fmt::format("break the reference cycle that keeps what the line above "
+                                    "allocates (objects that refer to each other): saves {}",
+                                    size_text(saved)),
+                        saved});
+    out.push_back(std::move(f));
   }
 }
 
@@ -55,6 +153,7 @@ void find_creep_outside(const DeviceEvidence& d, std::vector<Finding>& out) {
 void find_creep(const Evidence& evidence, std::vector<Finding>& out) {
   for (const DeviceEvidence& d : evidence.devices) {
     if (grows(d) && !grows_by_graphs(d)) out.push_back(creep(d, ""));
+    if (!grows(d)) find_cycles(d, out);
     find_creep_outside(d, out);
   }
 }

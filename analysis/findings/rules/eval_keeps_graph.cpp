@@ -22,12 +22,11 @@ void find_eval_keeps_graph(const Evidence& evidence, std::vector<Finding>& out) 
       by_stack[a.stack] += a.block_bytes;
     }
     const uint64_t saved = without.saved_bytes();
-    const bool matters = saved >= d.peak_bytes() / 20;
-    Finding f =
-        d.finding("eval_keeps_graph", matters ? kWarning : kInfo,
-                  fmt::format("forward passes without a backward pass keep their "
-                              "activations{}",
-                              matters ? fmt::format(": {} of the peak", size_text(saved)) : ""));
+    if (saved == 0 || saved < d.peak_bytes() / 20) continue;
+    Finding f = d.finding("eval_keeps_graph", kWarning,
+                          fmt::format("forward passes without a backward pass keep their "
+                                      "activations: {} of the peak",
+                                      size_text(saved)));
     f.evidence = {{"blocks", d.categories.kept_without_backward.size()}, {"bytes", kept}};
     uint32_t most = 0;
     uint64_t bytes = 0;
@@ -39,8 +38,9 @@ void find_eval_keeps_graph(const Evidence& evidence, std::vector<Finding>& out) 
     }
     f.frames = d.process->names.stack_text(most);
     f.advice.push_back({"no_grad",
-                        fmt::format("run validation under torch.no_grad() or inference_mode(){}",
-                                    saved == 0 ? "" : fmt::format(": saves {}", size_text(saved))),
+                        fmt::format("run validation under torch.no_grad() or inference_mode(): "
+                                    "saves {}",
+                                    size_text(saved)),
                         saved});
     out.push_back(std::move(f));
   }

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "analysis/findings/advice.h"
 #include "analysis/findings/rules.h"
@@ -50,11 +51,51 @@ std::string summary_of(const DeviceEvidence& d, const MemoryState& state,
                      free, some ? " that the request can use" : "", largest, wanted);
 }
 
-// Names the block that keeps the largest hole from being returned to the driver.
+// Holes beside blocks that stay: nothing returns them to the driver, and requests that need more
+// cannot use them. Those beside working memory are gone with it. By the stack of the block.
+struct StuckHoles {
+  uint64_t bytes = 0;
+  uint64_t most_bytes = 0;
+  uint32_t stack = 0;  // beside which most of them are
+};
+StuckHoles stuck_holes(const DeviceEvidence& d, const MemoryState& state) {
+  // Programs free what they keep after their last request, or after an error.
+  const uint32_t end = d.model->event_count();
+  const size_t last_made = d.model->allocations.size() - 1;
+  const uint32_t last = d.ran_out() ? state.event : d.model->allocations.birth(last_made);
+  const auto stays = [&](const Allocation& a) {
+    return a.release > last && std::min(a.release, end) - a.birth >= end / 4;
+  };
+  StuckHoles stuck;
+  std::unordered_map<uint32_t, uint64_t> by_stack;
+  auto live = state.live.begin();
+  for (size_t i = 0, hole = 0; i < state.segments.size(); ++i) {
+    const SegmentRange& segment = state.segments[i];
+    uint64_t free = 0;
+    for (; hole < state.holes.size() && state.holes[hole].segment == i; ++hole) {
+      free += state.holes[hole].size_bytes;
+    }
+    uint32_t stack = 0;
+    for (; live != state.live.end(); ++live) {
+      const Allocation& a = d.model->allocations[*live];
+      if (a.address >= segment.address + segment.size_bytes) break;
+      if (a.address >= segment.address && stays(a)) stack = a.stack;
+    }
+    if (stack == 0 || segment.expandable) continue;  // pages are unmapped one by one
+    stuck.bytes += free;
+    uint64_t& sum = by_stack[stack];
+    sum += free;
+    if (sum > stuck.most_bytes) {
+      stuck.most_bytes = sum;
+      stuck.stack = stack;
+    }
+  }
+  return stuck;
+}
+
+// Names the line whose blocks keep most of the holes from being returned to the driver.
 void name_the_pin(Finding& f, const DeviceEvidence& d, const MemoryState& state) {
-  const Fragmentation holes = fragmentation_of(*d.model, state, d.process->names, 1);
-  if (holes.largest.empty() || holes.largest.front().pins.empty()) return;
-  f.frames = holes.largest.front().pins.front().frames;
+  f.frames = d.process->names.stack_text(stuck_holes(d, state).stack);
   if (f.frames.empty()) return;
   f.advice.push_back(
       {"move_pins",
@@ -80,6 +121,7 @@ void find_fragmentation(const Evidence& evidence, std::vector<Finding>& out) {
       severity = d.is_tight() ? kWarning : kInfo;
     }
     if (severity == nullptr) continue;
+    if (d.has_room() && stuck_holes(d, state).bytes < d.model->reserved_peak.bytes / 5) continue;
     Finding f = d.finding("fragmentation", severity, summary_of(d, state, worst.name));
     f.evidence = {{"cached_free_bytes", state.free_bytes()},
                   {"holes", state.holes.size()},

@@ -14,6 +14,8 @@ namespace {
 struct PoolBytes {
   uint64_t reserved = 0;
   uint64_t free = 0;
+  uint64_t largest = 0;  // segment
+  uint32_t stack = 0;    // of that segment
 };
 
 // What is freed when the program ends was in use until then: the last allocation is the last
@@ -37,7 +39,13 @@ std::map<uint32_t, PoolBytes> private_pools(const DeviceEvidence& d) {
     const auto known = pool_at.find(state.segments[i].address);
     pool_of[i] = known != pool_at.end() ? known->second
                                         : d.model->segment_changes[state.segments[i].change].pool;
-    if (pool_of[i] != 0) pools[pool_of[i]].reserved += state.segments[i].size_bytes;
+    if (pool_of[i] == 0) continue;
+    PoolBytes& pool = pools[pool_of[i]];
+    pool.reserved += state.segments[i].size_bytes;
+    const uint32_t stack = d.model->segment_changes[state.segments[i].change].stack;
+    if (stack == 0 || state.segments[i].size_bytes <= pool.largest) continue;
+    pool.largest = state.segments[i].size_bytes;
+    pool.stack = stack;
   }
   for (const Hole& hole : state.holes) {
     if (pool_of[hole.segment] != 0) pools[pool_of[hole.segment]].free += hole.size_bytes;
@@ -54,7 +62,9 @@ void find_graph_private_pool(const Evidence& evidence, std::vector<Finding>& out
     uint64_t reserved = 0;
     uint64_t idle = 0;
     uint64_t largest_idle = 0;
+    PoolBytes named;
     for (const auto& [pool, bytes] : pools) {
+      if (bytes.largest > named.largest) named = bytes;
       reserved += bytes.reserved;
       idle += bytes.free;
       largest_idle = std::max(largest_idle, bytes.free);
@@ -66,6 +76,7 @@ void find_graph_private_pool(const Evidence& evidence, std::vector<Finding>& out
         "graph_private_pool", matters ? kWarning : kInfo,
         fmt::format("{} reserved in {}, of which {} is free but unusable outside its pool",
                     size_text(reserved), counted(pools.size(), "private pool"), size_text(idle)));
+    f.frames = d.process->names.stack_text(named.stack);
     f.evidence = {{"pools", pools.size()}, {"reserved_bytes", reserved}, {"idle_bytes", idle}};
     if (pools.size() > 1) {
       f.advice.push_back(

@@ -27,7 +27,7 @@ void describe(Finding& f, const DeviceEvidence& d) {
 
 void find_optimizer_state_spike(const Evidence& evidence, std::vector<Finding>& out) {
   for (const DeviceEvidence& d : evidence.devices) {
-    if (d.model == nullptr || d.model->event_count() == 0) continue;
+    if (d.model == nullptr || d.model->event_count() == 0 || d.has_room()) continue;
     const uint64_t states = d.at_peak(Category::kOptimizerState);
     if (d.ran_out()) {
       const uint32_t stack = d.model->failures.back().stack;

@@ -14,8 +14,9 @@ void find_retained_graph(const Evidence& evidence, std::vector<Finding>& out) {
     const uint64_t full = full_at_step(d);
     std::string summary = fmt::format(
         "activations of past steps stay alive: {} more with every step", size_text(per_step));
-    if (full != 0)
-      summary += fmt::format("; the card will be full at about step {}", grouped(full));
+    if (full != 0) {
+      summary += fmt::format("; at this rate the card is full at about step {}", grouped(full));
+    }
     Finding f = d.finding("retained_graph", d.ran_out() ? kError : kWarning, std::move(summary));
     f.evidence = {{"growth_bytes_per_step", per_step},
                   {"steps", d.steps.count()},

@@ -1,6 +1,7 @@
 // Steps from repetition and from marks, growth, categories, and what a change would have saved.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <random>
 
 #include "analysis/history/curve.h"
@@ -216,6 +217,62 @@ TEST(StepLoops, OnePassOrOneStepHasNone) {
   EXPECT_EQ(steps_told([](Story& s) { Looping(s).step(4, true); }).source, StepSource::kNone);
 }
 
+// Twelve layers of two steps are no 24 steps, and two steps are too few to tell.
+TEST(StepLoops, LayersOfTwoStepsAreNoSteps) {
+  const Steps steps = steps_told([](Story& s) {
+    Looping program(s);
+    for (int i = 0; i < 2; ++i) program.step(1, true);
+  });
+  EXPECT_LE(steps.count(), 2U);
+}
+
+// The optimizer allocates in the first step only, and a library's workspace stays forever.
+TEST(StepLoops, WorkspaceOfTheBackwardPassIsNoAccumulation) {
+  const Steps steps = steps_told([](Story& s) {
+    Looping program(s);
+    s.alloc(32 * kMiB, 0);
+    for (int i = 0; i < 12; ++i) {
+      program.step(1, i == 0);
+      if (i == 0) s.alloc(32 * kMiB, 0);
+    }
+  });
+  EXPECT_EQ(steps.source, StepSource::kLoop);
+  EXPECT_NEAR(steps.count(), 12, 1);
+}
+
+TEST(StepLoops, LoadingAModelIsNoLoopOfSteps) {
+  for (const char* keeps : {"load train.py:13", "to torch/nn/modules/module.py:1100"}) {
+    const Steps steps = steps_told([&](Story& s) {
+      for (int i = 0; i < 60; ++i) {
+        const uint64_t read =
+            s.alloc(8 * kMiB, s.stack({"load_file safetensors/torch.py:300", "load train.py:12",
+                                       "main"
+                                       " train.py:90"}));
+        s.alloc(8 * kMiB, s.stack({keeps, "main train.py:90"}));
+        s.free(read);
+      }
+    });
+    EXPECT_EQ(steps.source, StepSource::kNone) << keeps;
+  }
+}
+
+TEST(StepLoops, RandomLinesAreNoLoop) {
+  std::mt19937 rng(3);
+  const Steps steps = steps_told([&](Story& s) {
+    std::vector<uint64_t> live;
+    for (int i = 0; i < 800; ++i) {
+      if (!live.empty() && rng() % 100 < 48) {
+        std::swap(live[rng() % live.size()], live.back());
+        s.free(live.back());
+        live.pop_back();
+      } else {
+        live.push_back(s.alloc((1 + rng() % 50) * kMiB, s.user(1 + static_cast<int>(rng() % 5))));
+      }
+    }
+  });
+  EXPECT_EQ(steps.source, StepSource::kNone);
+}
+
 TEST(StepLoops, ARequestIsAStepAndATokenIsNot) {
   const auto serve = [](int requests) {
     return steps_told([requests](Story& s) {
@@ -260,6 +317,56 @@ TEST(Steps, GrowthIsExactAndStopsWhenItStops) {
   EXPECT_NEAR(grows.growing[0].bytes_per_step, 3.0 * kMiB, 0.2 * kMiB);
   EXPECT_EQ(steps_of(10, 30).growth_bytes_per_step, 0);  // a list that was filled once
   EXPECT_EQ(steps_of(0, 30).growth_bytes_per_step, 0);
+}
+
+TEST(Steps, TwoOptimizersMakeOneStep) {
+  const Trace trace([](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 12; ++i) {
+      t.step();
+      s.free(s.alloc(kMiB, s.optimizer("_multi_tensor_sgd")));
+      s.optimizer_mark();
+    }
+  });
+  EXPECT_EQ(found_in(trace.model().processes[0], framework(trace)).count(), 12U);
+}
+
+// What stays after each step, in MiB; negative: the oldest such block is freed.
+Steps growing_by(const std::vector<int>& changes) {
+  const Trace trace([&](Story& s, uint32_t) {
+    Training t(s, {});
+    std::vector<uint64_t> kept;
+    for (const int change : changes) {
+      t.step();
+      if (change > 0) kept.push_back(s.alloc(static_cast<uint64_t>(change) * kMiB, s.user(90)));
+      for (int i = change; i < 0 && !kept.empty(); ++i) {
+        s.free(kept.front());
+        kept.erase(kept.begin());
+      }
+    }
+  });
+  return found_in(trace.model().processes[0], framework(trace));
+}
+
+TEST(Steps, GrowthHasManyShapes) {
+  std::vector<int> stairs(30);
+  std::vector<int> late(30);
+  std::vector<int> filled(40);
+  std::vector<int> sawtooth(30, 8);
+  for (size_t i = 0; i < stairs.size(); ++i) {
+    stairs[i] = i % 5 == 4 ? 40 : 0;
+    late[i] = i >= 13 ? 8 : 0;
+    if (i % 10 == 9) sawtooth[i] = -10;
+  }
+  std::fill_n(filled.begin(), 30, 8);
+  for (const auto& grows : {stairs, late}) {
+    const Steps steps = growing_by(grows);
+    EXPECT_NEAR(steps.growth_bytes_per_step, 8.0 * kMiB, 2.0 * kMiB);
+    ASSERT_FALSE(steps.growing.empty());
+    EXPECT_NEAR(steps.growing[0].bytes_per_step, 8.0 * kMiB, 2.0 * kMiB);
+  }
+  EXPECT_EQ(growing_by(filled).growth_bytes_per_step, 0);  // a cache with a bound
+  EXPECT_EQ(growing_by(sawtooth).growth_bytes_per_step, 0);
 }
 
 TEST(Steps, LevelsAreTheLeastAndMostOfEachStep) {
@@ -392,6 +499,76 @@ TEST(Categories, MatchTheTrainingLoop) {
   EXPECT_EQ(bytes[Category::kOptimizerState], 12 * shape.weight);
   EXPECT_EQ(bytes[Category::kActivation], 6 * 5 * shape.activation / 2);
   EXPECT_EQ(bytes[Category::kInput], 4 * kMiB);
+}
+
+std::map<Category, uint64_t> bytes_at_peak(const Trace& trace) {
+  const ProcessModel& process = trace.model().processes[0];
+  const AllocationHistory& model = process.framework[0];
+  const StackRoles roles(process.names);
+  const Categories found =
+      categorize(process, model, roles, find_steps(process, model, roles), false);
+  std::map<Category, uint64_t> bytes;
+  for (size_t i = 0; i < found.of.size(); ++i) {
+    if (model.allocations[i].alive_at(model.allocated_peak.event)) {
+      bytes[found.of[i]] += model.allocations[i].block_bytes;
+    }
+  }
+  return bytes;
+}
+
+TEST(Categories, ServingHasACacheAndAWorkspace) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 6; ++i) s.alloc(20 * kMiB, s.setup());
+    for (int request = 0; request < 8; ++request) {
+      const uint64_t prompt = s.alloc(2 * kMiB, s.stack({"serve serve.py:5"}));
+      std::vector<uint64_t> cache;
+      for (int token = 0; token < 6; ++token) {
+        std::vector<uint64_t> longer;
+        for (int layer = 0; layer < 4; ++layer) {
+          longer.push_back(s.alloc(
+              4 * kMiB, s.stack({"extend serve.py:30", "forward torch/nn/modules/module.py:1",
+                                 "_call_impl torch/nn/modules/module.py:1", "generate serve.py:40",
+                                 "serve serve.py:6"})));
+          if (!cache.empty()) {
+            s.free(cache.front());
+            cache.erase(cache.begin());
+          }
+          s.free(s.alloc(3 * kMiB, s.forward(2, "generate serve.py:40")));
+          if (request == 0 && token == 0 && layer == 0) {
+            s.alloc(32 * kMiB, s.forward(2, "generate serve.py:40"));
+          }
+        }
+        cache = longer;
+        s.free(s.alloc(512, s.stack({"generate serve.py:41", "serve serve.py:6"})));
+      }
+      for (const uint64_t a : cache) s.free(a);
+      s.free(prompt);
+    }
+  });
+  const auto bytes = bytes_at_peak(trace);
+  EXPECT_EQ(bytes.at(Category::kParameter), 120 * kMiB);
+  EXPECT_EQ(bytes.at(Category::kWorkspace), 32 * kMiB);
+  EXPECT_GE(bytes.at(Category::kKvCache), 16 * kMiB);
+}
+
+TEST(Categories, ShardsOfFsdpAreParametersAndWhatItGathersIsNot) {
+  const auto role = [](const std::vector<std::string>& frames) {
+    uint32_t stack = 0;
+    const Trace trace([&](Story& s, uint32_t) {
+      stack = s.stack(frames);
+      s.alloc(kMiB, stack);
+    });
+    const AllocationHistory& model = framework(trace);
+    return StackRoles(trace.model().processes[0]).of(model.allocations[0].stack);
+  };
+  const std::string in = " torch/distributed/fsdp/_fully_shard/";
+  EXPECT_EQ(role({"_init_sharded_param" + in + "_fsdp_param.py:390",
+                  "__init__" + in + "_fsdp_param.py:200", "fully_shard" + in + "_fully_shard.py:9",
+                  "main train.py:4"}),
+            StackRole::kModuleSetUp);
+  EXPECT_EQ(role({"alloc_storage" + in + "_fsdp_param.py:931",
+                  "unshard" + in + "_fsdp_param_group.py:300", "main train.py:9"}),
+            StackRole::kCommunication);
 }
 
 TEST(Categories, TagsAreTrusted) {
