@@ -504,7 +504,7 @@ TEST(Categories, MatchTheTrainingLoop) {
 std::map<Category, uint64_t> bytes_at_peak(const Trace& trace) {
   const ProcessModel& process = trace.model().processes[0];
   const AllocationHistory& model = process.framework[0];
-  const StackRoles roles(process.names);
+  const StackRoles roles(process);
   const Categories found =
       categorize(process, model, roles, find_steps(process, model, roles), false);
   std::map<Category, uint64_t> bytes;

@@ -153,11 +153,11 @@ void ExportPanel::draw_choices(const Model& model, const Selection& selection) {
       &only_time);
   if (const uint32_t process = selected_process(model, selection); process != 0) {
     const Process& info = model.trace.processes[process - 1].info;
-    const std::string name = info.rank >= 0 ? fmt::format("only rank {}", info.rank)
-                             : info.pid != 0
-                                 ? fmt::format("only process {}, pid {}", process, info.pid)
-                                 : fmt::format("only process {}", process);
-    ImGui::Checkbox(name.c_str(), &only_rank);
+    const std::string label = info.rank >= 0 ? fmt::format("only rank {}", info.rank)
+                              : info.pid != 0
+                                  ? fmt::format("only process {}, pid {}", process, info.pid)
+                                  : fmt::format("only process {}", process);
+    ImGui::Checkbox(label.c_str(), &only_rank);
   }
 }
 
