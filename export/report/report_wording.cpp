@@ -72,18 +72,10 @@ std::string oom_text(const OomReport& oom) {
       "allocated {},{} reserved {}, largest usable hole {}, free on the card {}",
       size_text(oom.allocated_bytes),
       oom.pending_bytes == 0 ? "" : " pending free " + size_text(oom.pending_bytes) + ",",
-      size_text(oom.reserved_bytes), usable_hole_text(oom.largest_hole_bytes, oom.requested_bytes),
+      size_text(oom.reserved_bytes), size_texts(oom.largest_hole_bytes, oom.requested_bytes).first,
       size_text(oom.device_free_bytes));
   if (oom.refusals != 0) {
     text += fmt::format("; the driver had refused {}", counted(oom.refusals, "request"));
-  }
-  return text;
-}
-
-std::string usable_hole_text(uint64_t hole_bytes, uint64_t requested_bytes) {
-  std::string text = size_text(hole_bytes);
-  if (hole_bytes < requested_bytes && text == size_text(requested_bytes)) {
-    text += fmt::format(" ({} too small)", size_text(requested_bytes - hole_bytes));
   }
   return text;
 }

@@ -39,9 +39,6 @@ std::string totals_text(const MemoryTotals& totals);
 // knew.
 std::string oom_text(const OomReport& oom);
 
-// "4.0 MiB"; with how much it lacks where a request looks the same: "4.0 MiB (4.0 KiB too small)".
-std::string usable_hole_text(uint64_t hole_bytes, uint64_t requested_bytes);
-
 // Which lines of the ledger were recorded, and when the card was read for the others.
 std::string reading_text(const Ledger& ledger);
 

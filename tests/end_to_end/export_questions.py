@@ -186,7 +186,8 @@ class Questions(unittest.TestCase):
             window = low[max(1, len(low) * 2 // 5):]
             half = len(window) // 2
             slopes = sorted((b - a) / half for a, b in zip(window, window[half:]))
-            self.assertAlmostEqual(slopes[len(slopes) // 2], told["growth_bytes_per_step"], 3)
+            # The report looks at the steps in which memory grew.
+            self.assertLess(abs(slopes[len(slopes) // 2] - growth), growth / 10)
 
     def errors(self, trace, at, device):
         """8. What did not fit, and what was allocated then?"""

@@ -139,7 +139,7 @@ found = [f["summary"] for f in report(saved("tight", end_tight, tight))["finding
 check(len(found) == 1 and "the largest, 3.98 MiB, is too small for 4.00 MiB" in found[0],
       f"a hole that is a little too small: {found}")
 
-check("largest hole 3.98 MiB" in run("report", tmp / "tight.pickle").stdout, "the same in the text")
+check("largest usable hole 3.98 MiB" in run("report", tmp / "tight.pickle").stdout, "the same in the text")
 
 # What was not understood is counted in words that fit.
 for count, words in ((1, "1 entry of the snapshot was"), (2, "2 entries of the snapshot were")):

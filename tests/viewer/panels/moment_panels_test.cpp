@@ -135,7 +135,7 @@ TEST_F(MomentPanels, AnErrorHasTheNumbersOfTheReport) {
     if (oom.layer == Layer::kFramework) {
       lines.push_back(fmt::format("{} free on the card, largest usable hole {}",
                                   size_text(oom.device_free_bytes),
-                                  usable_hole_text(oom.largest_hole_bytes, oom.requested_bytes)));
+                                  size_texts(oom.largest_hole_bytes, oom.requested_bytes).first));
     }
     if (device->ledger.device_used_bytes != 0) {
       lines.push_back(size_text(device->ledger.device_used_bytes) + " used");
@@ -187,10 +187,10 @@ TEST_F(MomentPanels, ALoweredLimitIsDrawnOnlyWhereTheProcessStayedWithinIt) {
   EXPECT_TRUE(reads(TimelinePanel::kTitle, "allocator limit 128.0 MiB"));
 }
 
-TEST(UsableHole, SaysWhatItLacksWhereItLooksLargeEnough) {
-  EXPECT_EQ(usable_hole_text(4190208, 4194304), "4.0 MiB (4.0 KiB too small)");
-  EXPECT_EQ(usable_hole_text(4194304, 4194304), "4.0 MiB");
-  EXPECT_EQ(usable_hole_text(0, 4194304), "0 B");
+TEST(SizeTexts, DifferWhereTheSizesDo) {
+  EXPECT_EQ(size_texts(4190208, 4194304).first, "3.996 MiB");
+  EXPECT_EQ(size_texts(4194304, 4194304).first, "4.0 MiB");
+  EXPECT_EQ(size_texts(0, 4194304).first, "0 B");
 }
 
 TEST_F(MomentPanels, ATimeAfterTheEndIsAnError) {

@@ -289,7 +289,7 @@ void MomentPanel::draw(const Model& model, Selection& selection) {
       const UsableHoles usable = usable_holes(*lane.memory, moment.state, *oom);
       what += fmt::format(", {} free on the card, largest usable hole {}",
                           size_text(oom->device_free_bytes),
-                          usable_hole_text(usable.largest_bytes, oom->requested_bytes));
+                          size_texts(usable.largest_bytes, oom->requested_bytes).first);
     }
     text_wrapped(what);
     ImGui::PopStyleColor();
