@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <set>
 #include <vector>
 
 #include "analysis/findings/rules.h"
@@ -53,6 +54,18 @@ uint64_t name_traces(const std::string& path) {
   return named;
 }
 
+// A merged file holds the ranks that were there. One rank alone claims nothing about the others.
+static bool lacks_ranks(const TraceModel& model) {
+  std::set<int64_t> ranks;
+  uint64_t world = 0;
+  for (const ProcessModel& process : model.processes) {
+    if (process.info.rank < 0) continue;
+    ranks.insert(process.info.rank);
+    world = std::max(world, process.info.world_size);
+  }
+  return ranks.size() > 1 && ranks.size() < world;
+}
+
 Result<LoadedTrace> load_with_progress(const std::string& path) {
   Result<TraceSource> source = open_trace(path);
   if (!source) return source.error();
@@ -62,7 +75,7 @@ Result<LoadedTrace> load_with_progress(const std::string& path) {
   if (!model) return model.error();
   model->path = path;
   model->notes = source->warnings;
-  model->incomplete = source->incomplete;
+  model->incomplete = source->incomplete || lacks_ranks(*model);
   return LoadedTrace{std::move(*source), std::move(*model)};
 }
 

@@ -80,6 +80,7 @@ void add(std::vector<Advice>& list, std::optional<Advice> advice) {
 }
 
 std::optional<Advice> halve_batch(const DeviceEvidence& d) {
+  if (!d.categories.has_backward) return std::nullopt;
   if (d.at_peak(Category::kActivation) + d.at_peak(Category::kInput) == 0) return std::nullopt;
   Rehearsal half(*d.model);
   for (size_t i = 0; i < d.model->allocations.size(); ++i) {
@@ -242,10 +243,11 @@ bool failed_for_holes(const DeviceEvidence& d, size_t devices) {
   constexpr uint64_t kHardlyAny = 20;  // 5 % of the memory is always in holes
   if (!d.ran_out()) return false;
   const MemoryTotals totals = d.at_failure();
-  const uint64_t unused = d.unused_at_failure();
+  const uint64_t requested = d.model->failures.back().requested_bytes;
   if (totals.reserved <= totals.active) return false;
-  if (unused < d.model->failures.back().requested_bytes) return false;
-  if (unused >= d.limit.bytes / kHardlyAny) return true;
+  if (totals.active + requested > d.limit.bytes) return false;
+  const uint64_t unused = d.unused_at_failure();
+  if (unused >= requested && unused >= d.limit.bytes / kHardlyAny) return true;
   const std::optional<BestReplay> replay = best_replay(d, devices);
   return replay && replay->avoids_failures();
 }

@@ -76,6 +76,10 @@ Sign python_sign(std::string_view qualified, std::string_view file) {
       !contains(file, "run.py") && !contains(file, "elastic")) {
     return shards_parameters(function, file) ? Sign::kSharding : Sign::kCommunication;
   }
+  if (contains(file, "torch/nn/parallel/distributed.py") &&
+      (function == "_ddp_init_helper" || function == "_pre_forward")) {
+    return Sign::kCommunication;  // the buckets of gradients
+  }
   if (contains(file, "torch/utils/data/")) return Sign::kData;
   if (contains(file, "torch/nn/modules/module.py")) {
     if (function == "_apply" || function == "cuda" || function == "to") return Sign::kModuleSetUp;

@@ -65,32 +65,45 @@ void add_process(const ProcessModel& process, std::map<uint64_t, std::vector<Las
   for (auto& [id, call] : last) all[id].push_back(std::move(call));
 }
 
-std::optional<StuckCollective> judge(uint64_t id, const std::vector<LastCall>& calls) {
-  std::optional<uint64_t> furthest;
-  for (const LastCall& call : calls) {
-    if (call.sequence) furthest = std::max(furthest.value_or(0), *call.sequence);
+// The first collective of a rank from this number on. Ranks enqueue further ones while they wait.
+NcclOperation first_call_from(const LastCall& call, uint64_t communicator, uint64_t number) {
+  const NcclOperation* first = &call.operation;
+  for (const NcclOperation& op : call.process->nccl) {
+    if (op.communicator != communicator || op.kind == NcclKind::kPointToPoint ||
+        waits_unnumbered(op) || op.sequence < number) {
+      continue;
+    }
+    if (op.sequence < first->sequence) first = &op;
   }
-  if (!furthest) return std::nullopt;
+  return *first;
+}
+
+std::optional<StuckCollective> judge(uint64_t id, const std::vector<LastCall>& calls) {
+  // The first number that some rank never came to; 0 if one never called any.
+  const auto next = [](const LastCall& call) { return call.sequence ? *call.sequence + 1 : 0; };
+  uint64_t missing = UINT64_MAX;
+  for (const LastCall& call : calls) missing = std::min(missing, next(call));
   StuckCollective stuck;
   stuck.communicator = id;
-  stuck.sequence = *furthest;
   stuck.since_ns = INT64_MAX;
   for (const LastCall& call : calls) {
     const int64_t rank = call.process->info.rank;
-    if (call.sequence != furthest) {
+    if (next(call) == missing) {
       stuck.absent.push_back(rank);
       continue;
     }
+    const NcclOperation waits = first_call_from(call, id, missing);
     // It ran, so every rank took part, and the trace of the other one just ends too early.
-    if (call.operation.gpu_start_ns != 0) return std::nullopt;
+    if (waits.gpu_start_ns != 0) return std::nullopt;
     stuck.waiting.push_back(rank);
-    if (call.operation.start_ns < stuck.since_ns) {
-      stuck.since_ns = call.operation.start_ns;
-      stuck.size_bytes = call.operation.size_bytes;
-      stuck.function = call.process->names.string(call.operation.function);
+    if (waits.start_ns < stuck.since_ns) {
+      stuck.since_ns = waits.start_ns;
+      stuck.sequence = waits.sequence;
+      stuck.size_bytes = waits.size_bytes;
+      stuck.function = call.process->names.string(waits.function);
     }
   }
-  if (stuck.absent.empty()) return std::nullopt;
+  if (stuck.waiting.empty()) return std::nullopt;
   for (const LastCall& call : calls) {
     if (stuck.communicator_name.empty()) {
       stuck.communicator_name = call.process->names.string(call.name);

@@ -117,10 +117,15 @@ std::vector<std::pair<Place, Place>> pairs_of(const Report& before, const Report
   return pairs;
 }
 
+// Findings that fail a run, by id and, in a run with several devices, by place.
 std::set<std::string> alarms(const Report& report) {
   std::set<std::string> ids;
   for (const Finding& f : report.findings) {
-    if (f.severity != kInfo) ids.insert(f.id);
+    if (f.severity == kInfo) continue;
+    const bool several = std::any_of(report.ranks.begin(), report.ranks.end(), [&](const auto& r) {
+      return r.rank == f.rank && r.devices.size() > 1;
+    });
+    ids.insert(several ? fmt::format("{} on cuda:{}", f.id, f.device) : f.id);
   }
   return ids;
 }

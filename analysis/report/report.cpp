@@ -129,10 +129,15 @@ void add_phases(DeviceReport& d, const DeviceEvidence& evidence) {
 // Where blocks of the program's own lines have no stacks, either, those without say nothing.
 void add_stack_facts(DeviceReport& d, const DeviceEvidence& evidence) {
   d.backward_without_stack = evidence.roles->of(0) == StackRole::kBackward;
-  d.stacks_only_at_end =
-      !d.backward_without_stack && !d.state_only &&
-      std::any_of(evidence.model->allocations.begin(), evidence.model->allocations.end(),
-                  [](const Allocation& a) { return a.stack != 0; });
+  bool at_end = false;
+  bool freed_without = false;
+  bool freed_with = false;
+  for (const Allocation& a : evidence.model->allocations) {
+    if (a.seeded) continue;
+    at_end |= a.release == kNever && a.stack != 0;
+    (a.stack == 0 ? freed_without : freed_with) |= a.release != kNever;
+  }
+  d.stacks_only_at_end = !d.state_only && at_end && freed_without && !freed_with;
 }
 
 // What is alive at one instant.

@@ -41,7 +41,8 @@ void note_ranks(std::span<const JobMember> members, JobCheck& check) {
     const Process& info = members[i].facts->info;
     if (check.foreign[i] || info.rank < 0) continue;
     ++seen[static_cast<uint64_t>(info.rank)];
-    world = std::max(world, info.world_size);
+    // Snapshots do not tell the world's size, but a gap below their highest rank shows.
+    world = std::max({world, info.world_size, static_cast<uint64_t>(info.rank) + 1});
   }
   std::vector<uint64_t> missing;
   for (uint64_t rank = 0; rank < std::min(world, kLargestWorld); ++rank) {

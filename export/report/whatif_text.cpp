@@ -116,15 +116,24 @@ class TextWhatIf {
   }
 
   void verdict(const WhatIfDevice& d) {
+    // A setting with which more of the run passes is better than one that reserves less.
     const Prediction* best = nullptr;
     for (const Prediction& p : d.predictions) {
       if (p.out_of_memory) continue;
-      if (best == nullptr || p.reserved_peak < best->reserved_peak) best = &p;
+      if (best == nullptr || p.failures_avoided > best->failures_avoided ||
+          (p.failures_avoided == best->failures_avoided && p.reserved_peak < best->reserved_peak)) {
+        best = &p;
+      }
     }
     line();
     if (best == nullptr) {
       line("  The program would run out of memory with each of these settings.");
       return;
+    }
+    if (best->failures_avoided != 0) {
+      line(styled("  With {}, {} that failed would fit.", bold(conf_name(best->conf)),
+                  counted(best->failures_avoided, "request")));
+      return setting(*best);
     }
     const uint64_t recorded = d.baseline.reserved_peak;
     const uint64_t saved = recorded - std::min(recorded, best->reserved_peak);
@@ -140,10 +149,14 @@ class TextWhatIf {
     }
     line(styled("  {} would save {} ({}).", bold(conf_name(best->conf)), bold(size_text(saved)),
                 percent_text(saved, recorded)));
-    if (best->conf.empty()) {
+    setting(*best);
+  }
+
+  void setting(const Prediction& best) {
+    if (best.conf.empty()) {
       line("  Unset PYTORCH_CUDA_ALLOC_CONF before the program starts.");
     } else {
-      line(fmt::format("  Set before the program starts: PYTORCH_CUDA_ALLOC_CONF={}", best->conf));
+      line(fmt::format("  Set before the program starts: PYTORCH_CUDA_ALLOC_CONF={}", best.conf));
     }
   }
 

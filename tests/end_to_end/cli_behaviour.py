@@ -262,4 +262,24 @@ result = run("merge", mixed, "-o", tmp / "merged.tmk")
 check_equal(result.returncode, 0, "merge of a directory with a snapshot")
 check("b.pickle.gz: left out" in result.stderr, f"the snapshot is named: {result.stderr!r}")
 
+# A job without one of its ranks is not complete, in a directory or merged.
+three = tmp / "three"
+three.mkdir()
+for path in guilty.glob("*.tmk"):
+    if not path.name.startswith("rank1"):
+        (three / path.name).write_bytes(path.read_bytes())
+check_equal(run("merge", three, "-o", tmp / "three.tmk").returncode, 0, "merge of three ranks")
+for path in (three, tmp / "three.tmk"):
+    result = run("check", path, "--allow-oom", "--max-peak", "1TiB")
+    check_equal(result.returncode, 2, f"{path.name}: a rank is missing")
+gap = tmp / "gap"
+gap.mkdir()
+for rank in (0, 2):
+    (gap / f"snapshot_rank{rank}.pickle.gz").write_bytes(snapshot.read_bytes())
+check_equal(run("check", gap, "--allow-oom", "--max-peak", "1TiB").returncode, 2, "rank 1 of 3")
+
+# The ranks wait in the first collective that the absent one never called; they enqueue more.
+stuck, = report(guilty)["rank_comparison"]["waiting"]
+check_equal((stuck["sequence"], stuck["ranks"], stuck["absent"]), (45, [0, 1, 3], [2]), "stuck in")
+
 finish()

@@ -39,9 +39,14 @@ void driver_capacity(const DeviceEvidence& d, std::vector<Finding>& out) {
   out.push_back(std::move(f));
 }
 
-std::string summary_of(uint64_t requested, uint64_t in_use, uint64_t limit) {
+std::string summary_of(uint64_t requested, uint64_t in_use, const MemoryLimit& known) {
   const std::string request = fmt::format("out of memory: {} requested", size_text(requested));
+  const uint64_t limit = known.bytes;
   if (limit <= in_use) return fmt::format("{}, {} in use", request, size_text(in_use));
+  if (known.at_least) {
+    return fmt::format("{}, {} in use; the limit set by the program is not known, but at least {}",
+                       request, size_text(in_use), size_text(limit));
+  }
   const std::string use = fmt::format("{} of {} in use", size_text(in_use), size_text(limit));
   // Holes and the card together may have had enough bytes, but not in one piece.
   const uint64_t free = limit - in_use;
@@ -58,8 +63,8 @@ void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
     const FailedAllocation& failure = d.model->failures.back();
     const MemoryTotals totals = d.at_failure();
     if (failed_for_holes(d, evidence.devices.size())) continue;
-    Finding f = d.finding("capacity", kError,
-                          summary_of(failure.requested_bytes, totals.active, d.limit.bytes));
+    Finding f =
+        d.finding("capacity", kError, summary_of(failure.requested_bytes, totals.active, d.limit));
     f.evidence = {{"requested_bytes", failure.requested_bytes},
                   {"allocated_bytes", totals.allocated},
                   {"reserved_bytes", totals.reserved},

@@ -95,8 +95,17 @@ StuckHoles stuck_holes(const DeviceEvidence& d, const MemoryState& state) {
 
 // Names the line whose blocks keep most of the holes from being returned to the driver.
 void name_the_pin(Finding& f, const DeviceEvidence& d, const MemoryState& state) {
-  f.frames = d.process->names.stack_text(stuck_holes(d, state).stack);
+  const uint32_t stack = stuck_holes(d, state).stack;
+  f.frames = d.process->names.stack_text(stack);
   if (f.frames.empty()) return;
+  // Blocks that came before everything that has been freed were allocated first already.
+  uint32_t first_pin = kNever;
+  uint32_t first_freed = kNever;
+  for (const Allocation& a : d.model->allocations) {
+    if (a.release <= state.event) first_freed = std::min(first_freed, a.birth);
+    if (a.stack == stack && a.release > state.event) first_pin = std::min(first_pin, a.birth);
+  }
+  if (first_pin < first_freed) return;
   f.advice.push_back(
       {"move_pins",
        "allocate the long-lived blocks (the line above) first, in one piece: scattered "

@@ -27,13 +27,18 @@ uint32_t last_birth(const AllocationHistory& model) {
 }
 
 // The state at the end has each segment's pool in every version; events have it from 2.12 on.
-std::map<uint32_t, PoolBytes> private_pools(const DeviceEvidence& d) {
-  std::map<uint32_t, PoolBytes> pools;
-  const MemoryState state = state_after(*d.model, last_birth(*d.model));
+std::map<uint64_t, uint32_t> pools_by_address(const DeviceEvidence& d) {
   std::map<uint64_t, uint32_t> pool_at;
   for (const SegmentState& s : d.process->segment_states) {
     if (s.device == d.device) pool_at[s.address] = s.pool;
   }
+  return pool_at;
+}
+
+std::map<uint32_t, PoolBytes> private_pools(const DeviceEvidence& d,
+                                            const std::map<uint64_t, uint32_t>& pool_at) {
+  std::map<uint32_t, PoolBytes> pools;
+  const MemoryState state = state_after(*d.model, last_birth(*d.model));
   std::vector<uint32_t> pool_of(state.segments.size());
   for (size_t i = 0; i < state.segments.size(); ++i) {
     const auto known = pool_at.find(state.segments[i].address);
@@ -53,12 +58,30 @@ std::map<uint32_t, PoolBytes> private_pools(const DeviceEvidence& d) {
   return pools;
 }
 
+// The reserved peak if all private pools were one: as large as the largest so far.
+uint64_t peak_with_one_pool(const DeviceEvidence& d, const std::map<uint64_t, uint32_t>& pool_at) {
+  std::map<uint32_t, uint64_t> pools;
+  uint64_t outside = 0;
+  uint64_t largest = 0;
+  uint64_t most = 0;
+  for (const SegmentChange& change : d.model->segment_changes) {
+    const auto known = pool_at.find(change.address);
+    const uint32_t pool = known != pool_at.end() ? known->second : change.pool;
+    uint64_t& level = pool == 0 ? outside : pools[pool];
+    level = change.grows ? level + change.size_bytes : level - std::min(level, change.size_bytes);
+    if (pool != 0) largest = std::max(largest, level);
+    most = std::max(most, outside + largest);
+  }
+  return most;
+}
+
 }  // namespace
 
 void find_graph_private_pool(const Evidence& evidence, std::vector<Finding>& out) {
   for (const DeviceEvidence& d : evidence.devices) {
     if (d.model == nullptr || d.model->event_count() == 0) continue;
-    const auto pools = private_pools(d);
+    const auto pool_at = pools_by_address(d);
+    const auto pools = private_pools(d, pool_at);
     uint64_t reserved = 0;
     uint64_t idle = 0;
     uint64_t largest_idle = 0;
@@ -70,19 +93,20 @@ void find_graph_private_pool(const Evidence& evidence, std::vector<Finding>& out
       largest_idle = std::max(largest_idle, bytes.free);
     }
     if (reserved == 0) continue;
-    const uint64_t saved = idle - largest_idle;
-    const bool matters = pools.size() > 1 && saved >= d.model->reserved_peak.bytes / 10;
+    const uint64_t peak = d.model->reserved_peak.bytes;
+    const uint64_t saved = peak - std::min(peak, peak_with_one_pool(d, pool_at));
+    const bool matters = pools.size() > 1 && std::min(saved, idle - largest_idle) >= peak / 10;
     Finding f = d.finding(
         "graph_private_pool", matters ? kWarning : kInfo,
         fmt::format("{} reserved in {}, of which {} is free but unusable outside its pool",
                     size_text(reserved), counted(pools.size(), "private pool"), size_text(idle)));
     f.frames = d.process->names.stack_text(named.stack);
     f.evidence = {{"pools", pools.size()}, {"reserved_bytes", reserved}, {"idle_bytes", idle}};
-    if (pools.size() > 1) {
+    if (pools.size() > 1 && saved != 0) {
       f.advice.push_back(
           {"share_pool",
            fmt::format("capture graphs that never run at the same time into one pool "
-                       "(torch.cuda.graph_pool_handle()): saves {}",
+                       "(torch.cuda.graph_pool_handle()): saves up to {}",
                        size_text(saved)),
            saved});
     }

@@ -27,12 +27,14 @@ void find_pinned_growth(const Evidence& evidence, std::vector<Finding>& out) {
     const int64_t settled = first + (last - first) / 5 * 2;
     std::map<uint32_t, uint64_t> by_stack;
     uint64_t gained = 0;
+    uint64_t largest = 0;
     for (const DriverAllocation& a : process.driver.allocations) {
       if (a.kind != MemoryKind::kPinned || a.death_ns <= last) continue;
       all += a.size_bytes;
       if (a.birth_ns < settled) continue;
       kept.push_back(&a);
       gained += a.size_bytes;
+      largest = std::max(largest, a.size_bytes);
       by_stack[a.stack] += a.size_bytes;
     }
     if (gained < kMuch || kept.size() < kOften || gained < all / 4) continue;
@@ -42,8 +44,7 @@ void find_pinned_growth(const Evidence& evidence, std::vector<Finding>& out) {
     if (device == evidence.devices.end()) continue;
     Finding f = device->finding(
         "pinned_growth", kWarning,
-        fmt::format("pinned host memory keeps growing: {} in {} after the first part of the run, "
-                    "{} in total",
+        fmt::format("pinned host memory keeps growing: {} in {}, {} in total at the end",
                     size_text(gained), counted(kept.size(), "allocation"), size_text(all)));
     f.evidence = {{"gained_bytes", gained}, {"pieces", kept.size()}, {"pinned_bytes", all}};
     const auto most =
@@ -52,10 +53,10 @@ void find_pinned_growth(const Evidence& evidence, std::vector<Finding>& out) {
     f.frames = process.names.stack_text(most->first);
     f.advice.push_back(
         {"reuse_pinned",
-         fmt::format("reuse pinned buffers instead of keeping them: saves {} of host "
+         fmt::format("reuse one pinned buffer instead of keeping them all: saves {} of host "
                      "memory",
-                     size_text(gained)),
-         gained});
+                     size_text(gained - largest)),
+         gained - largest});
     out.push_back(std::move(f));
   }
 }

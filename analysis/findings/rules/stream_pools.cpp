@@ -121,8 +121,9 @@ void find_stream_pools(const Evidence& evidence, std::vector<Finding>& out) {
     f.frames = d.process->names.stack_text(most);
     f.advice.push_back(
         {"share_stream",
-         fmt::format("run this work on one stream, or as few as must overlap: {} less reserved",
-                     size_text(saved)),
+         fmt::format(
+             "run this work on one stream, or as few as must overlap: up to {} less reserved",
+             size_text(saved)),
          saved});
     out.push_back(std::move(f));
   }
