@@ -78,11 +78,23 @@ NcclOperation first_call_from(const LastCall& call, uint64_t communicator, uint6
   return *first;
 }
 
+// When the collectives before this number had run, as far as the trace tells.
+int64_t end_before(const LastCall& call, uint64_t communicator, uint64_t number) {
+  int64_t end = INT64_MIN;
+  for (const NcclOperation& op : call.process->nccl) {
+    if (op.communicator != communicator || op.gpu_start_ns == 0 || op.sequence >= number) continue;
+    end = std::max(end, op.gpu_start_ns + static_cast<int64_t>(op.gpu_duration_ns));
+  }
+  return end;
+}
+
 std::optional<StuckCollective> judge(uint64_t id, const std::vector<LastCall>& calls) {
   // The first number that some rank never came to; 0 if one never called any.
   const auto next = [](const LastCall& call) { return call.sequence ? *call.sequence + 1 : 0; };
   uint64_t missing = UINT64_MAX;
   for (const LastCall& call : calls) missing = std::min(missing, next(call));
+  int64_t ran_until = INT64_MIN;  // what every rank came to
+  for (const LastCall& call : calls) ran_until = std::max(ran_until, end_before(call, id, missing));
   StuckCollective stuck;
   stuck.communicator = id;
   stuck.since_ns = INT64_MAX;
@@ -96,8 +108,10 @@ std::optional<StuckCollective> judge(uint64_t id, const std::vector<LastCall>& c
     // It ran, so every rank took part, and the trace of the other one just ends too early.
     if (waits.gpu_start_ns != 0) return std::nullopt;
     stuck.waiting.push_back(rank);
-    if (waits.start_ns < stuck.since_ns) {
-      stuck.since_ns = waits.start_ns;
+    // It may have been enqueued while those before it were still running.
+    const int64_t since = std::max(waits.start_ns, ran_until);
+    if (since < stuck.since_ns) {
+      stuck.since_ns = since;
       stuck.sequence = waits.sequence;
       stuck.size_bytes = waits.size_bytes;
       stuck.function = call.process->names.string(waits.function);

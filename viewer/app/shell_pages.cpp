@@ -244,9 +244,13 @@ void Shell::draw_panels() {
       dockspace, ImGui::GetMainViewport(),
       ImGuiDockNodeFlags_NoWindowMenuButton | ImGuiDockNodeFlags_NoCloseButton);
   ImGui::PopStyleColor();
-  // Before its first frame a layout, new or stored, has no tabs yet: requests wait for the next.
+  // In its first frames a layout, new or stored, has no tabs yet, or selects those that were
+  // stored: requests wait.
   const ImGuiWindow* last = ImGui::FindWindowByName(Panels::entries().back().title);
-  const bool has_tabs = !fresh && last != nullptr && last->WasActive;
+  const ImGuiTabBar* tabs =
+      last != nullptr && last->DockNode != nullptr ? last->DockNode->TabBar : nullptr;
+  const bool undocked = last != nullptr && last->DockNode == nullptr && last->WasActive;
+  const bool has_tabs = !fresh && (undocked || (tabs != nullptr && tabs->PrevFrameVisible >= 0));
   const PanelRequests requests =
       has_tabs ? std::exchange(selection_.requests, PanelRequests{}) : PanelRequests{};
   const char* wanted = requests.details ? DetailPanel::kTitle : requests.panel;
