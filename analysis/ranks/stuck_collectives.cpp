@@ -16,6 +16,7 @@ struct LastCall {
   std::optional<uint64_t> sequence;  // of its last collective; none: it never called one
   NcclOperation operation{};
   uint32_t name = 0;  // string, of the communicator
+  std::vector<const NcclOperation*> numbered;
 };
 
 // NCCL numbers collectives when it enqueues them. A call that waits for its peers before that has
@@ -47,6 +48,7 @@ void add_process(const ProcessModel& process, std::map<uint64_t, std::vector<Las
     if (op.kind == NcclKind::kPointToPoint || waits_unnumbered(op)) continue;
     LastCall& call = last[op.communicator];
     call.process = &process;
+    call.numbered.push_back(&op);
     if (!call.sequence || op.sequence >= *call.sequence) {
       call.sequence = op.sequence;
       call.operation = op;
@@ -66,24 +68,20 @@ void add_process(const ProcessModel& process, std::map<uint64_t, std::vector<Las
 }
 
 // The first collective of a rank from this number on. Ranks enqueue further ones while they wait.
-NcclOperation first_call_from(const LastCall& call, uint64_t communicator, uint64_t number) {
+const NcclOperation& first_call_from(const LastCall& call, uint64_t number) {
   const NcclOperation* first = &call.operation;
-  for (const NcclOperation& op : call.process->nccl) {
-    if (op.communicator != communicator || op.kind == NcclKind::kPointToPoint ||
-        waits_unnumbered(op) || op.sequence < number) {
-      continue;
-    }
-    if (op.sequence < first->sequence) first = &op;
+  for (const NcclOperation* op : call.numbered) {
+    if (op->sequence >= number && op->sequence < first->sequence) first = op;
   }
   return *first;
 }
 
 // When the collectives before this number had run, as far as the trace tells.
-int64_t end_before(const LastCall& call, uint64_t communicator, uint64_t number) {
+int64_t end_before(const LastCall& call, uint64_t number) {
   int64_t end = INT64_MIN;
-  for (const NcclOperation& op : call.process->nccl) {
-    if (op.communicator != communicator || op.gpu_start_ns == 0 || op.sequence >= number) continue;
-    end = std::max(end, op.gpu_start_ns + static_cast<int64_t>(op.gpu_duration_ns));
+  for (const NcclOperation* op : call.numbered) {
+    if (op->gpu_start_ns == 0 || op->sequence >= number) continue;
+    end = std::max(end, op->gpu_start_ns + static_cast<int64_t>(op->gpu_duration_ns));
   }
   return end;
 }
@@ -93,8 +91,11 @@ std::optional<StuckCollective> judge(uint64_t id, const std::vector<LastCall>& c
   const auto next = [](const LastCall& call) { return call.sequence ? *call.sequence + 1 : 0; };
   uint64_t missing = UINT64_MAX;
   for (const LastCall& call : calls) missing = std::min(missing, next(call));
+  if (std::all_of(calls.begin(), calls.end(), [&](const auto& c) { return next(c) == missing; })) {
+    return std::nullopt;
+  }
   int64_t ran_until = INT64_MIN;  // what every rank came to
-  for (const LastCall& call : calls) ran_until = std::max(ran_until, end_before(call, id, missing));
+  for (const LastCall& call : calls) ran_until = std::max(ran_until, end_before(call, missing));
   StuckCollective stuck;
   stuck.communicator = id;
   stuck.since_ns = INT64_MAX;
@@ -104,7 +105,7 @@ std::optional<StuckCollective> judge(uint64_t id, const std::vector<LastCall>& c
       stuck.absent.push_back(rank);
       continue;
     }
-    const NcclOperation waits = first_call_from(call, id, missing);
+    const NcclOperation& waits = first_call_from(call, missing);
     // It ran, so every rank took part, and the trace of the other one just ends too early.
     if (waits.gpu_start_ns != 0) return std::nullopt;
     stuck.waiting.push_back(rank);
@@ -117,7 +118,6 @@ std::optional<StuckCollective> judge(uint64_t id, const std::vector<LastCall>& c
       stuck.function = call.process->names.string(waits.function);
     }
   }
-  if (stuck.waiting.empty()) return std::nullopt;
   for (const LastCall& call : calls) {
     if (stuck.communicator_name.empty()) {
       stuck.communicator_name = call.process->names.string(call.name);

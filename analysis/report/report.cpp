@@ -133,6 +133,7 @@ void add_stack_facts(DeviceReport& d, const DeviceEvidence& evidence) {
   bool freed_without = false;
   bool freed_with = false;
   for (const Allocation& a : evidence.model->allocations) {
+    if (freed_with) break;
     if (a.seeded) continue;
     at_end |= a.release == kNever && a.stack != 0;
     (a.stack == 0 ? freed_without : freed_with) |= a.release != kNever;

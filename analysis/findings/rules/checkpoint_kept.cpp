@@ -5,6 +5,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "analysis/findings/largest_stack.h"
 #include "analysis/findings/rules.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/wording.h"
@@ -123,14 +124,7 @@ void find_checkpoint_kept(const Evidence& evidence, std::vector<Finding>& out) {
     f.evidence = {{"checkpoint_bytes", kept.bytes},
                   {"blocks", kept.rows.size()},
                   {"allocated_peak_bytes", d.peak_bytes()}};
-    uint32_t most = 0;
-    uint64_t bytes = 0;
-    for (const auto& [stack, sum] : kept.by_stack) {
-      if (sum < bytes || (sum == bytes && stack > most)) continue;
-      most = stack;
-      bytes = sum;
-    }
-    f.frames = d.process->names.stack_text(most);
+    f.frames = d.process->names.stack_text(largest_stack(kept.by_stack));
     f.advice.push_back({"load_on_host",
                         fmt::format("load with map_location=\"cpu\", and del what was loaded once "
                                     "it is copied into the model: saves {}",

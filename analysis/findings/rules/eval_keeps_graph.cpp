@@ -3,6 +3,7 @@
 
 #include <unordered_map>
 
+#include "analysis/findings/largest_stack.h"
 #include "analysis/findings/rules.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/wording.h"
@@ -28,15 +29,7 @@ void find_eval_keeps_graph(const Evidence& evidence, std::vector<Finding>& out) 
                                       "activations: {} of the peak",
                                       size_text(saved)));
     f.evidence = {{"blocks", d.categories.kept_without_backward.size()}, {"bytes", kept}};
-    uint32_t most = 0;
-    uint64_t bytes = 0;
-    for (const auto& [stack, sum] : by_stack) {
-      if (sum > bytes || (sum == bytes && stack < most)) {
-        most = stack;
-        bytes = sum;
-      }
-    }
-    f.frames = d.process->names.stack_text(most);
+    f.frames = d.process->names.stack_text(largest_stack(by_stack));
     f.advice.push_back({"no_grad",
                         fmt::format("run validation under torch.no_grad() or inference_mode(): "
                                     "saves {}",

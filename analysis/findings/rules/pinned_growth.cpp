@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "analysis/findings/largest_stack.h"
 #include "analysis/findings/rules.h"
 #include "analysis/wording.h"
 
@@ -47,10 +48,7 @@ void find_pinned_growth(const Evidence& evidence, std::vector<Finding>& out) {
         fmt::format("pinned host memory keeps growing: {} in {}, {} in total at the end",
                     size_text(gained), counted(kept.size(), "allocation"), size_text(all)));
     f.evidence = {{"gained_bytes", gained}, {"pieces", kept.size()}, {"pinned_bytes", all}};
-    const auto most =
-        std::max_element(by_stack.begin(), by_stack.end(),
-                         [](const auto& a, const auto& b) { return a.second < b.second; });
-    f.frames = process.names.stack_text(most->first);
+    f.frames = process.names.stack_text(largest_stack(by_stack));
     f.advice.push_back(
         {"reuse_pinned",
          fmt::format("reuse one pinned buffer instead of keeping them all: saves {} of host "

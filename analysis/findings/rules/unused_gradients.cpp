@@ -6,6 +6,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "analysis/findings/largest_stack.h"
 #include "analysis/findings/rules.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/passes/gradient_use.h"
@@ -33,12 +34,7 @@ class Without {
     const std::map<Place, bool> places = places_of(use);
     std::unordered_map<uint32_t, uint64_t> by_stack;
     for (const BackwardPass& pass : passes) leave_out(pass, places, by_stack);
-    uint64_t most = 0;
-    for (const auto& [stack, bytes] : by_stack) {
-      if (bytes < most || (bytes == most && stack > stack_)) continue;
-      most = bytes;
-      stack_ = stack;
-    }
+    stack_ = largest_stack(by_stack);
   }
 
   uint64_t saved_bytes() const { return rehearsal_.saved_bytes(); }
