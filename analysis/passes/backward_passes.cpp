@@ -2,6 +2,8 @@
 
 #include <string_view>
 
+#include "analysis/names/stacks_with.h"
+
 namespace tidemark {
 
 namespace {
@@ -34,24 +36,7 @@ Part part_of(StackRole role, bool recomputing) {
 }  // namespace
 
 std::vector<bool> recomputing_stacks(const Dictionary& names) {
-  const size_t count = names.stack_count();
-  std::vector<bool> inside(count, false);
-  std::vector<bool> done(count, false);
-  std::vector<uint32_t> chain;
-  for (uint32_t id = 1; id < count; ++id) {
-    chain.clear();
-    uint32_t at = id;
-    for (; at != 0 && at < count && !done[at]; at = names.stack(at).parent) {
-      chain.push_back(at);
-      done[at] = true;
-    }
-    bool outer = at != 0 && at < count && inside[at];
-    for (auto it = chain.rbegin(); it != chain.rend(); ++it) {
-      outer = outer || recomputes(names, names.frame(names.stack(*it).frame));
-      inside[*it] = outer;
-    }
-  }
-  return inside;
+  return stacks_with(names, [&](const Frame& frame) { return recomputes(names, frame); });
 }
 
 std::vector<BackwardPass> find_backward_passes(const Dictionary& names,

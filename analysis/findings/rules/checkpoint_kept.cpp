@@ -8,6 +8,7 @@
 #include "analysis/findings/largest_stack.h"
 #include "analysis/findings/rules.h"
 #include "analysis/history/rehearsal.h"
+#include "analysis/names/stacks_with.h"
 #include "analysis/wording.h"
 
 namespace tidemark {
@@ -29,16 +30,9 @@ bool loads(std::string_view function, std::string_view file) {
 
 // Which stacks, by id, read a checkpoint.
 std::vector<bool> loading_stacks(const Dictionary& names) {
-  std::vector<bool> loading(names.stack_count(), false);
-  for (uint32_t id = 1; id < loading.size(); ++id) {
-    for (const uint32_t frame : names.frames_of(id)) {
-      const Frame& f = names.frame(frame);
-      if (!loads(names.string(f.function), names.string(f.file))) continue;
-      loading[id] = true;
-      break;
-    }
-  }
-  return loading;
+  return stacks_with(names, [&](const Frame& frame) {
+    return loads(names.string(frame.function), names.string(frame.file));
+  });
 }
 
 // Whether a model can hold another copy of a loaded block, in the same or in another precision.
