@@ -2,10 +2,13 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <initializer_list>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cli/command.h"
+#include "cli/complete.h"
 
 namespace {
 
@@ -62,29 +65,27 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", "tidemark " TIDEMARK_VERSION);
   int code = kOk;
-  add_run(app, code);
-  add_ps(app, code);
-  add_attach(app, code);
-  add_detach(app, code);
-  add_snapshot(app, code);
-  add_import(app, code);
-  add_info(app, code);
-  add_report(app, code);
-  add_whatif(app, code);
-  add_merge(app, code);
-  add_diff(app, code);
-  add_check(app, code);
-  add_recover(app, code);
-  add_export(app, code);
-  add_view(app, code);
-  add_doctor(app, code);
-  add_bridge(app, code);
-  add_version(app, code);
+  using Add = void(CLI::App&, int&);
+  const auto add = [&](const char* group, std::initializer_list<Add*> commands) {
+    for (Add* add_command : commands) {
+      add_command(app, code);
+      app.get_subcommands({}).back()->group(group);
+    }
+  };
+  add("Record", {add_run, add_ps, add_attach, add_detach, add_snapshot, add_import});
+  add("Look", {add_report, add_view, add_whatif, add_info});
+  add("Compare", {add_diff, add_check});
+  add("Share", {add_export, add_merge});
+  add("Operate", {add_doctor, add_bridge, add_recover, add_version});
   if (argc == 1) {
     std::fputs(app.help().c_str(), stdout);
     return kUsage;
   }
   const std::string first = argv[1];
+  if (first == "complete") {
+    print_completions(app, std::vector<std::string_view>(argv + 2, argv + argc));
+    return kOk;
+  }
   const auto named = [&](const CLI::App* command) { return command->get_name() == first; };
   if (!first.starts_with('-') && app.get_subcommands(named).empty()) {
     return fail({"unknown command '" + first + "'; tidemark --help lists the commands"});

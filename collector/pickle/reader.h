@@ -18,7 +18,6 @@
 // A document is immutable and may be read from many threads at once (a PickleKey may not).
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -27,6 +26,7 @@
 #include <span>
 #include <string_view>
 
+#include "proto/base/bits_as.h"
 #include "proto/base/result.h"
 
 namespace tidemark {
@@ -208,7 +208,7 @@ inline std::optional<bool> PickleDocument::as_bool(PickleValue value) const {
 
 inline std::optional<double> PickleDocument::as_f64(PickleValue value) const {
   if (value.tag() != PickleValue::kTagFloat) return std::nullopt;
-  return std::bit_cast<double>(wide_[value.payload()]);
+  return bits_as<double>(wide_[value.payload()]);
 }
 
 inline std::optional<int64_t> PickleDocument::as_i64(PickleValue value) const {

@@ -8,7 +8,7 @@ uint32_t NameWriter::string(std::string_view text) {
   if (text.empty()) return 0;
   if (const auto it = strings_.find(text); it != strings_.end()) return it->second;
   const auto id = static_cast<uint32_t>(strings_.size() + 1);
-  strings_.emplace(text, id);
+  strings_.emplace(texts_.emplace_back(text), id);
   writer_.append_string(id, text);
   return id;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -24,13 +25,9 @@ class NameWriter {
   uint32_t pool(uint64_t first, uint64_t second);
 
  private:
-  struct TextHash {
-    using is_transparent = void;
-    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
-  };
-
   TraceWriter& writer_;
-  std::unordered_map<std::string, uint32_t, TextHash, std::equal_to<>> strings_;
+  std::deque<std::string> texts_;  // what the keys of strings_ point to
+  std::unordered_map<std::string_view, uint32_t> strings_;
   std::unordered_map<std::string, uint32_t> frames_;  // by the bytes of the row
   std::unordered_map<uint64_t, uint32_t> stacks_;     // by parent << 32 | frame
   std::unordered_map<std::string, uint32_t> pools_;

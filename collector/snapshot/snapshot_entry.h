@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -11,6 +10,7 @@
 #include <unordered_set>
 
 #include "collector/pickle/reader.h"
+#include "proto/base/bits_as.h"
 #include "proto/base/hash.h"
 
 namespace tidemark {
@@ -93,7 +93,7 @@ struct FrameListHash {
   size_t operator()(const FrameList& list) const {
     uint64_t hash = hash_salt();
     for (const PickleValue value : list.items) {
-      hash = hash_word(hash, std::bit_cast<uint64_t>(value));
+      hash = hash_word(hash, bits_as<uint64_t>(value));
     }
     return hash;
   }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
@@ -15,6 +14,7 @@
 #include "collector/snapshot/host_traces.h"
 #include "collector/snapshot/name_writer.h"
 #include "collector/snapshot/snapshot_entry.h"
+#include "proto/base/bits_as.h"
 #include "proto/base/version.h"
 #include "proto/snapshot_actions.h"
 
@@ -479,7 +479,7 @@ class SnapshotImporter {
     uint32_t id(SnapshotImporter& importer, PickleValue value) {
       if (value == last) return last_id;
       last = value;
-      const auto [entry, is_new] = known.try_emplace(std::bit_cast<uint64_t>(value), 0);
+      const auto [entry, is_new] = known.try_emplace(bits_as<uint64_t>(value), 0);
       if (is_new) {
         const auto text = importer.doc_.as_string(value).value_or("");
         entry->second = text == "N/A" ? 0 : importer.names_.string(text);

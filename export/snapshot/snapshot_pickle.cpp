@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "export/utf8.h"
+#include "proto/base/bits_as.h"
 
 namespace tidemark {
 
@@ -119,7 +120,7 @@ void PickleWriter::long_number(uint64_t low, bool negative) {
 
 void PickleWriter::real(double value) {
   byte(pickle_op::kBinFloat);
-  const auto bits = std::bit_cast<uint64_t>(value);
+  const auto bits = bits_as<uint64_t>(value);
   for (int shift = 56; shift >= 0; shift -= 8) byte(static_cast<uint8_t>(bits >> shift));
 }
 

@@ -12,7 +12,6 @@
 // container that was printed (from 0, empty tuples not counted) is {"ref": n} when met again.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 #include <cstdio>
 #include <optional>
@@ -20,6 +19,7 @@
 #include <unordered_map>
 
 #include "collector/pickle/reader.h"
+#include "proto/base/bits_as.h"
 
 namespace tidemark {
 
@@ -82,7 +82,7 @@ class PickleDump {
   void print_float(double number) {
     char hex[32];
     std::snprintf(hex, sizeof(hex), "%016llx",
-                  static_cast<unsigned long long>(std::bit_cast<uint64_t>(number)));
+                  static_cast<unsigned long long>(bits_as<uint64_t>(number)));
     out_ += std::string("{\"float\": \"") + hex + "\"}";
   }
 

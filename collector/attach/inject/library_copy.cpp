@@ -55,7 +55,7 @@ int open_tmp(int root) {
   open_how how{};
   how.flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
   how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
-  const long fd = ::syscall(SYS_openat2, root, "tmp", &how, sizeof how);
+  const long fd = ::syscall(__NR_openat2, root, "tmp", &how, sizeof how);
   // Before Linux 5.6, or forbidden by a container: no link is followed.
   if (fd >= 0 || (errno != ENOSYS && errno != EPERM)) return static_cast<int>(fd);
   return ::openat(root, "tmp", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -1,0 +1,17 @@
+# cmake --install: a tree that may be moved as a whole, since the command line looks for the library
+# and the viewer relative to itself.
+include(GNUInstallDirs)
+
+set(TIDEMARK_DOC_DIR share/doc/tidemark)
+install(TARGETS tidemark_cli RUNTIME DESTINATION bin)
+install(TARGETS tidemark LIBRARY DESTINATION lib)
+if(TARGET tidemark_view)
+  install(TARGETS tidemark_view RUNTIME DESTINATION bin)
+endif()
+install(FILES packaging/man/tidemark.1 packaging/man/tidemark-view.1 DESTINATION share/man/man1)
+install(FILES packaging/completions/tidemark.bash
+        DESTINATION share/bash-completion/completions RENAME tidemark)
+install(FILES packaging/completions/_tidemark DESTINATION share/zsh/site-functions)
+install(FILES packaging/completions/tidemark.fish DESTINATION share/fish/vendor_completions.d)
+install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${TIDEMARK_DOC_DIR})
+install(DIRECTORY docs DESTINATION ${TIDEMARK_DOC_DIR})
