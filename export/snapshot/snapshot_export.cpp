@@ -10,6 +10,7 @@
 #include "export/snapshot/snapshot_events.h"
 #include "export/snapshot/snapshot_pickle.h"
 #include "export/snapshot/snapshot_state.h"
+#include "proto/base/leading_number.h"
 #include "proto/base/output_file.h"
 #include "proto/snapshot_actions.h"
 
@@ -292,10 +293,8 @@ class SnapshotWriter {
         error == std::errc() && stop == end && !real_key) {
       return pickle_.number(number);
     }
-    double real = 0;
-    if (const auto [stop, error] = std::from_chars(text.data(), end, real);
-        error == std::errc() && stop == end) {
-      return pickle_.real(real);
+    if (const auto real = leading_number(text); real && real->rest.empty()) {
+      return pickle_.real(real->value);
     }
     pickle_.text(text);
   }

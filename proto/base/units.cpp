@@ -1,8 +1,8 @@
 #include "proto/base/units.h"
 
-#include <charconv>
 #include <span>
-#include <system_error>
+
+#include "proto/base/leading_number.h"
 
 namespace tidemark {
 
@@ -38,15 +38,13 @@ bool same_but_for_case(std::string_view text, std::string_view lower) noexcept {
 
 std::optional<double> parse(std::string_view text, std::span<const Unit> units, bool any_case,
                             double most) noexcept {
-  double amount = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, amount);
-  if (error != std::errc()) return std::nullopt;
-  const std::string_view name(stop, static_cast<size_t>(end - stop));
+  const std::optional<LeadingNumber> amount = leading_number(text);
+  if (!amount) return std::nullopt;
+  const std::string_view name = amount->rest;
   for (const Unit& unit : units) {
     if (!(any_case ? same_but_for_case(name, unit.name) : name == unit.name)) continue;
-    const double value = amount * unit.scale;
-    if (value >= 0 && value <= most) return value;  // neither is true of "nan"
+    const double value = amount->value * unit.scale;
+    if (value >= 0 && value <= most) return value;
   }
   return std::nullopt;
 }

@@ -8,6 +8,8 @@
 #include <charconv>
 #include <optional>
 
+#include "proto/base/leading_number.h"
+
 namespace tidemark {
 
 namespace {
@@ -116,11 +118,12 @@ Status read_divisions(const Option& option, AllocatorSettings& settings) {
 }
 
 Status read_share(const Option& option, bool zero, bool one, double& target) {
-  const auto share = number<double>(option.value);
-  if (!share || !(*share >= 0 && *share <= 1) || (*share == 0 && !zero) || (*share == 1 && !one)) {
+  const auto number = leading_number(option.value);
+  const double share = number && number->rest.empty() ? number->value : -1;
+  if (!(share >= 0 && share <= 1) || (share == 0 && !zero) || (share == 1 && !one)) {
     return bad_value(option, "between 0 and 1");
   }
-  target = *share;
+  target = share;
   return {};
 }
 
