@@ -27,6 +27,8 @@
 #endif
 #endif
 
+#include <algorithm>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <string>
@@ -180,17 +182,25 @@ void end_annotation(const at::RecordFunction& function, at::ObserverContext*) {
 
 #ifdef TIDEMARK_PINNED
 // From 2.10 on "allocated" are all blocks and "active" those in use; before, "reserved" and
-// "allocated".
+// "allocated". The second number is only right from 2.13 on (pytorch#171662). Before, a block that
+// comes back after an event is not subtracted, and from 2.10 on no block is: it grows without end.
+//
+// The first number is read before the others, under other locks, so a block that is made meanwhile
+// is only part of the second.
 template <typename Stats>
 auto read_pinned(const Stats& stats, uint64_t* held, uint64_t* in_use, int)
     -> decltype(stats.active_bytes.current, void()) {
   *held = static_cast<uint64_t>(stats.allocated_bytes.current);
-  *in_use = static_cast<uint64_t>(stats.active_bytes.current);
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 13
+  *in_use = std::min(static_cast<uint64_t>(stats.active_bytes.current), *held);
+#else
+  *in_use = TIDEMARK_TORCH_UNKNOWN;
+#endif
 }
 template <typename Stats>
 void read_pinned(const Stats& stats, uint64_t* held, uint64_t* in_use, long) {
   *held = static_cast<uint64_t>(stats.reserved_bytes.current);
-  *in_use = static_cast<uint64_t>(stats.allocated_bytes.current);
+  *in_use = TIDEMARK_TORCH_UNKNOWN;
 }
 #endif
 

@@ -84,9 +84,11 @@ typedef double (*TidemarkTorchFraction)(int device);
 // known. Works without being attached.
 typedef int (*TidemarkTorchTotals)(int device, uint64_t* allocated, uint64_t* reserved);
 
-// Pinned host memory: bytes of all blocks of torch's allocator, and of those given out. 1 if they
-// are known. Takes locks of that allocator for a moment, not the GIL. Missing in a bridge for a
-// torch before 2.8, or compiled without annotations.
+// Pinned host memory: bytes of all blocks of torch's allocator, and of those given out or waiting
+// for a stream, which are at most as many, or TIDEMARK_TORCH_UNKNOWN. 1 if the first is known.
+// Takes locks of that allocator for a moment, not the GIL. Missing in a bridge for a torch
+// before 2.8, or compiled without annotations.
+#define TIDEMARK_TORCH_UNKNOWN UINT64_MAX
 typedef int (*TidemarkTorchPinned)(uint64_t* held, uint64_t* in_use);
 
 // Mangled name of the type of the autograd node that runs on the calling thread; null if there is

@@ -19,10 +19,18 @@ PinnedHistory::PinnedHistory(const ProcessModel& process) : process_(process) {
       changes.push_back({a.death_ns, -static_cast<int64_t>(a.size_bytes)});
   }
   pinned_ = sum_of_changes(std::move(changes));
-  uint64_t in_use = 0;
+  std::optional<uint64_t> in_use;
   for (const Counter& c : process.counters) {
     if (c.kind == CounterKind::kTorchPinnedInUse) in_use = c.value;  // recorded before the other
     if (c.kind == CounterKind::kTorchPinned) torch_.push_back({c.time_ns, c.value, in_use});
+  }
+  // PyTorch before 2.13 does not subtract all blocks that come back. Such a number was recorded by
+  // earlier versions of tidemark, and no sample of it is right.
+  const bool wrong = std::any_of(torch_.begin(), torch_.end(), [](const TorchPinned& sample) {
+    return sample.in_use_bytes > sample.held_bytes;
+  });
+  if (wrong) {
+    for (TorchPinned& sample : torch_) sample.in_use_bytes.reset();
   }
 }
 

@@ -4,7 +4,6 @@
 // than the program asked for. What was asked for is not kept by PyTorch.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -20,9 +19,8 @@ struct ProcessModel;
 // A sample of PyTorch's allocator of pinned memory.
 struct TorchPinned {
   int64_t time_ns = 0;
-  uint64_t held_bytes = 0;    // all of its blocks
-  uint64_t in_use_bytes = 0;  // given out; the rest is cached
-  uint64_t cached_bytes() const { return held_bytes - std::min(held_bytes, in_use_bytes); }
+  uint64_t held_bytes = 0;               // all of its blocks
+  std::optional<uint64_t> in_use_bytes;  // at most as many; the rest is cached
 };
 
 struct PinnedMemory {

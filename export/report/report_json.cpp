@@ -298,9 +298,11 @@ void put_pinned(JsonWriter& json, const PinnedMemory& pinned) {
   if (pinned.torch) {
     json.begin_object();
     json.field("time_ns", pinned.torch->time_ns);
-    json.field("held_bytes", pinned.torch->held_bytes);
-    json.field("in_use_bytes", pinned.torch->in_use_bytes);
-    json.field("cached_bytes", pinned.torch->cached_bytes());
+    const uint64_t held = pinned.torch->held_bytes;
+    const auto in_use = pinned.torch->in_use_bytes;
+    json.field("held_bytes", held);
+    put_known(json, "in_use_bytes", in_use.value_or(0), in_use.has_value());
+    put_known(json, "cached_bytes", held - in_use.value_or(0), in_use.has_value());
     json.end_object();
   } else {
     json.null();

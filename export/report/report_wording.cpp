@@ -108,9 +108,12 @@ std::string pinned_text(const PinnedMemory& pinned, int64_t start_ns) {
       fmt::format("Pinned host memory: {} at the peak ({})", size_text(pinned.driver_peak.bytes),
                   offset_text(pinned.driver_peak.time_ns - start_ns));
   if (pinned.torch) {
-    text += fmt::format("; PyTorch's allocator held {}, of which {} in use and {} cached",
-                        size_text(pinned.torch->held_bytes), size_text(pinned.torch->in_use_bytes),
-                        size_text(pinned.torch->cached_bytes()));
+    const uint64_t held = pinned.torch->held_bytes;
+    text += fmt::format("; PyTorch's allocator held {}", size_text(held));
+    if (const auto in_use = pinned.torch->in_use_bytes) {
+      text += fmt::format(", of which {} in use and {} cached", size_text(*in_use),
+                          size_text(held - *in_use));
+    }
   }
   return text;
 }

@@ -6,79 +6,14 @@
 #include <cstdint>
 
 #include "injector/process/own_scope.h"
-#include "injector/python/find_symbol.h"
+#include "injector/python/own_code.h"
 #include "injector/recorder/recorder.h"
 
 namespace tidemark::injector {
 namespace {
 
-using Object = void;
-
-// CPython's declarations, unchanged since 3.0.
-struct MethodDefinition {
-  const char* name;
-  Object* (*call)(Object* self, Object* arguments);
-  int flags;
-  const char* documentation;
-};
-constexpr int kVariableArguments = 1;
-constexpr int kFileInput = 257;
-
-struct PythonApi {
-  int (*is_initialized)() = nullptr;
-  int (*is_finalizing)() = nullptr;  // may be missing
-  int (*add_pending_call)(int (*)(void*), void*) = nullptr;
-  Object* (*modules)() = nullptr;                       // borrowed
-  Object* (*dict_get)(Object*, const char*) = nullptr;  // borrowed
-  Object* (*dict_new)() = nullptr;
-  int (*dict_set)(Object*, const char*, Object*) = nullptr;
-  Object* (*builtins)() = nullptr;  // borrowed
-  Object* (*attribute)(Object*, const char*) = nullptr;
-  Object* (*function_new)(MethodDefinition*, Object*, Object*) = nullptr;
-  Object* (*compile)(const char*, const char*, int) = nullptr;
-  Object* (*evaluate)(Object*, Object*, Object*) = nullptr;
-  Object* (*tuple_item)(Object*, ptrdiff_t) = nullptr;  // borrowed
-  unsigned long long (*to_number)(Object*) = nullptr;
-  Object* (*from_bool)(long) = nullptr;
-  void (*unreference)(Object*) = nullptr;
-  void (*clear_error)() = nullptr;
-  Object* (*error_occurred)() = nullptr;
-};
-PythonApi g_api;
-
 enum class Stage : uint32_t { kIdle, kAsked, kInstalled, kImpossible };
 std::atomic<Stage> g_stage{Stage::kIdle};
-
-bool find_api() {
-  PythonApi api;
-  const bool all = find_symbol(api.is_initialized, "Py_IsInitialized") &&
-                   find_symbol(api.add_pending_call, "Py_AddPendingCall") &&
-                   find_symbol(api.modules, "PyImport_GetModuleDict") &&
-                   find_symbol(api.dict_get, "PyDict_GetItemString") &&
-                   find_symbol(api.dict_new, "PyDict_New") &&
-                   find_symbol(api.dict_set, "PyDict_SetItemString") &&
-                   find_symbol(api.builtins, "PyEval_GetBuiltins") &&
-                   find_symbol(api.attribute, "PyObject_GetAttrString") &&
-                   find_symbol(api.function_new, "PyCFunction_NewEx") &&
-                   find_symbol(api.compile, "Py_CompileString") &&
-                   find_symbol(api.evaluate, "PyEval_EvalCode") &&
-                   find_symbol(api.tuple_item, "PyTuple_GetItem") &&
-                   find_symbol(api.to_number, "PyLong_AsUnsignedLongLong") &&
-                   find_symbol(api.from_bool, "PyBool_FromLong") &&
-                   find_symbol(api.unreference, "Py_DecRef") &&
-                   find_symbol(api.clear_error, "PyErr_Clear") &&
-                   find_symbol(api.error_occurred, "PyErr_Occurred");
-  if (!find_symbol(api.is_finalizing, "Py_IsFinalizing"))
-    find_symbol(api.is_finalizing, "_Py_IsFinalizing");
-  if (all) g_api = api;
-  return all;
-}
-
-// An interpreter that has ended, or is about to, must not be called: it would crash.
-bool takes_calls() {
-  return g_api.is_initialized() != 0 &&
-         (g_api.is_finalizing == nullptr || g_api.is_finalizing() == 0);
-}
 
 // Exceptions raised here must not surface in the program.
 constexpr char kHook[] = R"(
@@ -110,7 +45,7 @@ def install(register, step, due, done, tag):
 
     register(after_step)
 
-install(_register, _step, _due, _done, _tag)
+install(_given, _step, _due, _done, _tag)
 )";
 
 // The first steps show all tensors. After that the tensors are visited again only when a visit
@@ -124,7 +59,7 @@ struct Pace {
 };
 Pace g_pace;
 
-Object* on_step(Object*, Object*) {
+PythonObject* on_step(PythonObject*, PythonObject*) {
   Mark mark{};
   mark.time_ns = now_ns();
   mark.device = -1;
@@ -133,32 +68,32 @@ Object* on_step(Object*, Object*) {
   mark.phase = MarkPhase::kInstant;
   mark.kind = MarkKind::kOptimizerStep;
   recorder().record(mark);
-  return g_api.from_bool(1);
+  return python_calls.from_bool(1);
 }
 
-Object* on_due(Object*, Object*) {
+PythonObject* on_due(PythonObject*, PythonObject*) {
   const int64_t now = now_ns();
   const bool due =
       recorder().on() && (g_pace.passes.load() < kFirstSteps || now >= g_pace.next_ns.load());
   if (due) g_pace.began_ns.store(now);
-  return g_api.from_bool(due ? 1 : 0);
+  return python_calls.from_bool(due ? 1 : 0);
 }
 
-Object* on_done(Object*, Object*) {
+PythonObject* on_done(PythonObject*, PythonObject*) {
   const int64_t now = now_ns();
   g_pace.passes.fetch_add(1);
   g_pace.next_ns.store(now + kShare * std::max<int64_t>(now - g_pace.began_ns.load(), 1));
-  return g_api.from_bool(1);
+  return python_calls.from_bool(1);
 }
 
-Object* on_tag(Object*, Object* arguments) {
+PythonObject* on_tag(PythonObject*, PythonObject* arguments) {
   uint64_t numbers[4] = {};
   for (ptrdiff_t i = 0; i < 4; ++i) {
-    Object* const item = g_api.tuple_item(arguments, i);
-    if (item != nullptr) numbers[i] = g_api.to_number(item);
+    PythonObject* const item = python_calls.tuple_item(arguments, i);
+    if (item != nullptr) numbers[i] = python_calls.to_number(item);
   }
-  if (g_api.error_occurred() != nullptr) {
-    g_api.clear_error();
+  if (python_calls.error_occurred() != nullptr) {
+    python_calls.clear_error();
   } else if (numbers[0] != 0) {
     TensorTag tag{};
     tag.time_ns = now_ns();
@@ -168,48 +103,24 @@ Object* on_tag(Object*, Object* arguments) {
     tag.category = static_cast<Category>(numbers[3]);
     recorder().record(tag);
   }
-  return g_api.from_bool(1);
+  return python_calls.from_bool(1);
 }
 
-MethodDefinition g_methods[] = {{"_step", on_step, kVariableArguments, nullptr},
-                                {"_due", on_due, kVariableArguments, nullptr},
-                                {"_done", on_done, kVariableArguments, nullptr},
-                                {"_tag", on_tag, kVariableArguments, nullptr}};
+PythonMethod g_methods[] = {
+    {"_step", on_step}, {"_due", on_due}, {"_done", on_done}, {"_tag", on_tag}};
 
-bool put(Object* globals, const char* name, Object* value) {
-  if (value == nullptr) return false;
-  const bool stored = g_api.dict_set(globals, name, value) == 0;
-  g_api.unreference(value);
-  return stored;
-}
-
-bool run_hook(Object* registrar) {
-  Object* const globals = g_api.dict_new();
-  if (globals == nullptr) return false;
-  bool ready = g_api.dict_set(globals, "__builtins__", g_api.builtins()) == 0 &&
-               g_api.dict_set(globals, "_register", registrar) == 0;
-  for (MethodDefinition& method : g_methods) {
-    ready = ready && put(globals, method.name, g_api.function_new(&method, nullptr, nullptr));
-  }
-  Object* const code = ready ? g_api.compile(kHook, "<tidemark>", kFileInput) : nullptr;
-  Object* const result = code != nullptr ? g_api.evaluate(code, globals, globals) : nullptr;
-  if (result != nullptr) g_api.unreference(result);
-  if (code != nullptr) g_api.unreference(code);
-  g_api.unreference(globals);
-  return result != nullptr;
-}
-
-// Runs on the main thread with the GIL, between two instructions of the running program.
 int install(void*) {
-  Object* const module = g_api.dict_get(g_api.modules(), "torch.optim.optimizer");
-  Object* const registrar =
-      module != nullptr ? g_api.attribute(module, "register_optimizer_step_post_hook") : nullptr;
+  PythonObject* const module =
+      python_calls.dict_get(python_calls.modules(), "torch.optim.optimizer");
+  PythonObject* const registrar =
+      module != nullptr ? python_calls.attribute(module, "register_optimizer_step_post_hook")
+                        : nullptr;
   Stage stage = Stage::kIdle;  // not imported yet, or only partly
   if (registrar != nullptr) {
-    stage = run_hook(registrar) ? Stage::kInstalled : Stage::kImpossible;
-    g_api.unreference(registrar);
+    stage = run_python_lines(kHook, g_methods, registrar) ? Stage::kInstalled : Stage::kImpossible;
+    python_calls.unreference(registrar);
   }
-  g_api.clear_error();
+  python_calls.clear_error();
   g_stage.store(stage);
   return 0;
 }
@@ -218,13 +129,9 @@ int install(void*) {
 
 void look_for_optimizers(const Options& options) noexcept {
   if (!options.optimizer || g_stage.load() != Stage::kIdle) return;
-  if (g_api.add_pending_call == nullptr && !find_api()) {
-    g_stage.store(Stage::kImpossible);
-    return;
-  }
-  if (!takes_calls()) return;
+  if (!find_python_calls()) return;
   g_stage.store(Stage::kAsked);
-  if (g_api.add_pending_call(install, nullptr) != 0) g_stage.store(Stage::kIdle);
+  if (!ask_python_to_run(install)) g_stage.store(Stage::kIdle);
 }
 
 void restart_optimizer_hook() noexcept {

@@ -1,9 +1,9 @@
 // Records optimizer steps, and which tensors are parameters, gradients and optimizer state, with
 // torch's global hook (torch.optim.optimizer.register_optimizer_step_post_hook).
 //
-// This is the only place where tidemark runs Python code: a few lines, installed by a pending call
-// on the main thread once torch is imported. Every step is marked. Tensors are visited at the first
-// steps and then so rarely that it costs less than a thousandth of the time.
+// The hook is a few lines of Python (own_code.h), installed once torch is imported. Every step is
+// marked. Tensors are visited at the first steps and then so rarely that it costs less than a
+// thousandth of the time.
 #pragma once
 
 #include "injector/process/options.h"

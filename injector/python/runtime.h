@@ -22,8 +22,8 @@ struct PythonRuntime {
 // Looks it up; false if there is no interpreter, or one that is too old.
 bool find_python(PythonRuntime& python) noexcept;
 
-// The calling thread's state, if it can be read safely; null for threads that Python does not know,
-// and once the interpreter shuts down.
+// The calling thread's state; null for threads that Python does not know, and once the interpreter
+// shuts down. To be read only inside a PythonWalk (exit_watch.h).
 inline void* python_thread(const PythonRuntime& python) noexcept {
   if (python.this_thread_state == nullptr || python.is_initialized() == 0) return nullptr;
   // A thread that outlives the interpreter still gets its state here for a while, but it is freed.

@@ -9,6 +9,7 @@
 #include "injector/process/complain.h"
 #include "injector/process/own_scope.h"
 #include "injector/python/code.h"
+#include "injector/python/exit_watch.h"
 #include "injector/python/gil.h"
 #include "injector/python/walk.h"
 #include "injector/recorder/recorder.h"
@@ -110,7 +111,7 @@ Way way_for(const void* thread) noexcept {
 // Only by the thread that has set g_finding.
 Way find_way(const Options& options) noexcept {
   PythonRuntime found;
-  if (!find_python(found)) return Way::kUnknown;
+  if (!find_python(found) || !watch_python_exit()) return Way::kUnknown;
   if (!g_have_table) g_have_table = g_stacks.create(kStacksLog2);
   if (!g_have_table) return Way::kUnknown;
   g_python = found;
@@ -142,12 +143,14 @@ void reset_python_stacks() noexcept {
   g_way.store(Way::kUnknown);
   g_finding.store(false);
   g_have_table = false;
+  reset_python_exit_watch();
   new (&g_stacks) HashedIds();
 }
 
 uint32_t capture_python_stack(bool may_take_gil) noexcept {
   if (g_way.load(std::memory_order_acquire) == Way::kUnknown) return 0;
-  const void* const thread = python_thread(g_python);
+  const PythonWalk walk(g_python);
+  const void* const thread = walk.thread();
   const Way way = way_for(thread);
   if (way == Way::kGil) return may_take_gil ? stack_with_gil(thread) : 0;
   if (way == Way::kNone) return 0;
@@ -159,7 +162,8 @@ uint32_t capture_python_stack(bool may_take_gil) noexcept {
 
 size_t append_python_frames(FrameKey* frames, size_t count, size_t capacity) noexcept {
   if (g_way.load(std::memory_order_acquire) == Way::kUnknown) return count;
-  const void* const thread = python_thread(g_python);
+  const PythonWalk walk(g_python);
+  const void* const thread = walk.thread();
   if (thread == nullptr || way_for(thread) != Way::kWalk) return count;
   PythonFrames walked;
   walk_python(g_python, thread, 0, walked);

@@ -64,6 +64,7 @@ ThreadWriter* claim(uint32_t thread) noexcept {
 void release(ThreadWriter& place) noexcept {
   place.session.store(nullptr, std::memory_order_relaxed);
   place.busy.store(false, std::memory_order_relaxed);
+  place.walking.store(false, std::memory_order_relaxed);
   place.thread.store(0, std::memory_order_release);
 }
 
@@ -103,10 +104,12 @@ bool barrier_in_all_threads() noexcept {
          (ask(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) && ask(MEMBARRIER_CMD_PRIVATE_EXPEDITED));
 }
 
-bool any_thread_busy() noexcept {
-  bool busy = false;
-  each_place([&](ThreadWriter& place) { busy |= place.busy.load(std::memory_order_acquire); });
-  return busy;
+using Flag = std::atomic<bool> ThreadWriter::*;
+
+bool any_thread_has(Flag flag) noexcept {
+  bool any = false;
+  each_place([&](ThreadWriter& place) { any |= (place.*flag).load(std::memory_order_acquire); });
+  return any;
 }
 
 void free_places_of_ended_threads() noexcept {
@@ -114,6 +117,18 @@ void free_places_of_ended_threads() noexcept {
     const uint32_t thread = place.thread.load(std::memory_order_acquire);
     if (thread != 0 && has_ended(thread)) release(place);
   });
+}
+
+bool wait_until_no_thread_has(Flag flag, uint32_t timeout_ms) noexcept {
+  if (!barrier_in_all_threads()) return false;
+  free_places_of_ended_threads();
+  const int64_t deadline = monotonic_ms() + timeout_ms;
+  while (any_thread_has(flag)) {
+    if (monotonic_ms() >= deadline) return false;
+    const timespec pause{0, 200'000};
+    nanosleep(&pause, nullptr);
+  }
+  return barrier_in_all_threads();  // their last stores are visible after this
 }
 
 }  // namespace
@@ -139,16 +154,12 @@ ThreadWriter* register_thread(BlockKind kind) noexcept {
   return thread_writer;
 }
 
+bool wait_until_nobody_walks(uint32_t timeout_ms) noexcept {
+  return wait_until_no_thread_has(&ThreadWriter::walking, timeout_ms);
+}
+
 bool wait_until_nobody_records(uint32_t timeout_ms) noexcept {
-  if (!barrier_in_all_threads()) return false;
-  free_places_of_ended_threads();
-  const int64_t deadline = monotonic_ms() + timeout_ms;
-  while (any_thread_busy()) {
-    if (monotonic_ms() >= deadline) return false;
-    const timespec pause{0, 200'000};
-    nanosleep(&pause, nullptr);
-  }
-  if (!barrier_in_all_threads()) return false;  // their last stores are visible after this
+  if (!wait_until_no_thread_has(&ThreadWriter::busy, timeout_ms)) return false;
   each_place([](ThreadWriter& place) { place.session.store(nullptr, std::memory_order_relaxed); });
   return true;
 }
@@ -160,6 +171,7 @@ void forget_other_threads() noexcept {
   if (thread_writer == nullptr) return;
   thread_writer->session.store(nullptr, std::memory_order_relaxed);
   thread_writer->busy.store(false, std::memory_order_relaxed);
+  thread_writer->walking.store(false, std::memory_order_relaxed);
   thread_writer->thread.store(own_thread(), std::memory_order_relaxed);
 }
 

@@ -26,6 +26,9 @@ void prepare_thread_register() noexcept;
 // stay closed meanwhile.
 bool wait_until_nobody_records(uint32_t timeout_ms) noexcept;
 
+// The same for threads that read their Python frames, where the caller has closed another gate.
+bool wait_until_nobody_walks(uint32_t timeout_ms) noexcept;
+
 // In a forked child, where this is the only thread.
 void forget_other_threads() noexcept;
 

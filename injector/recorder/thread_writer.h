@@ -34,6 +34,7 @@ struct alignas(64) ThreadWriter {
   // The thread is inside the recorder: a nested call is rejected, and the memory of the recording
   // is kept.
   std::atomic<bool> busy;
+  std::atomic<bool> walking;  // the thread is reading its Python frames (python/exit_watch.h)
 };
 
 // nullptr until the thread records for the first time. Initial-exec: the address is a constant

@@ -77,6 +77,7 @@ class StackMemory {
  public:
   explicit StackMemory(uintptr_t stack_pointer) noexcept;
   bool read(uintptr_t address, uint64_t& out) noexcept;
+  uint32_t probes() const noexcept { return probes_; }  // system calls so far
 
  private:
   bool probe(uintptr_t piece) noexcept;
@@ -85,6 +86,7 @@ class StackMemory {
   uintptr_t highest_;        // how far broken tables may lead at most
   uintptr_t readable_from_;  // the contiguous range of probed pieces
   uintptr_t readable_to_;
+  uint32_t probes_ = 0;
 };
 
 // Replaces the callee's registers with the caller's. False: end of the stack, or invalid tables.

@@ -249,6 +249,10 @@ bool StackMemory::read(uintptr_t address, uint64_t& out) noexcept {
       readable_to_ += kPieceBytes;
     } else if (piece + kPieceBytes == readable_from_) {
       readable_from_ = piece;
+    } else {
+      // A large frame was skipped. The walk goes on from here and does not come back.
+      readable_from_ = piece;
+      readable_to_ = piece + kPieceBytes;
     }
   }
   out = load_word(address);
@@ -258,6 +262,7 @@ bool StackMemory::read(uintptr_t address, uint64_t& out) noexcept {
 bool StackMemory::probe(uintptr_t piece) noexcept {
   constexpr int kNoSuchOperation = ~0;
   constexpr size_t kKernelSetBytes = 8;
+  ++probes_;
   const int saved_errno = errno;
   const long answer =
       syscall(SYS_rt_sigprocmask, kNoSuchOperation, piece, nullptr, kKernelSetBytes);

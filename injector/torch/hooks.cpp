@@ -52,7 +52,10 @@ std::atomic<ReportOutOfMemory> g_report_out_of_memory{nullptr};
 std::atomic<CurrentStream> g_current_stream{nullptr};
 
 // The function behind a hook. It is stored before the hook is reachable, but a weakly ordered
-// processor may show the hook first.
+// processor may show the hook first. No deadline is needed: the thread that stored it need not run
+// again for it to arrive, only its processor has to finish a store that it has begun. Stores are
+// made visible in finite time, in practice within a microsecond, and never undone: function stays
+// set once it was.
 template <typename Function>
 Function real(const std::atomic<Function>& function) {
   Function found = nullptr;

@@ -34,7 +34,9 @@ void sample_torch_pinned() noexcept {
   g_held = held;
   g_in_use = in_use;
   const int64_t now = now_ns();
-  recorder().record(Counter{now, in_use, 0, -1, CounterKind::kTorchPinnedInUse});
+  if (in_use != TIDEMARK_TORCH_UNKNOWN) {
+    recorder().record(Counter{now, in_use, 0, -1, CounterKind::kTorchPinnedInUse});
+  }
   recorder().record(Counter{now, held, 0, -1, CounterKind::kTorchPinned});
 }
 

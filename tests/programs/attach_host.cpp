@@ -3,7 +3,9 @@
 //
 //   alloc MIB    allocates, prints "allocated"
 //   free         frees the last allocation, prints "freed"
-//   time COUNT   allocates and frees COUNT times; prints the nanoseconds per pair
+//   time COUNT CALLS
+//                makes COUNT rounds of CALLS; prints the nanoseconds per call. CALLS is alloc
+//                (cuMemAlloc, cuMemFree), map (cuMemMap, cuMemUnmap) or launch (cuLaunchKernel)
 //   fill         opens files until the process has no descriptor left, prints their number
 //   close        closes them, prints "closed"
 //   fork_quiet   starts a child that does not use CUDA, prints its pid, and ends it at the end
@@ -70,15 +72,60 @@ void work(const Driver& cu, CUcontext context, std::atomic<uint64_t>& sum,
   } while (!g_over);
 }
 
-double pair_ns(const Driver& cu, int count) {
+template <typename Round>
+double round_ns(int count, Round&& round) {
   const auto begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < count; ++i) {
-    CUdeviceptr p = 0;
-    cu.check(cu.cuMemAlloc_v2(&p, 4096), "cuMemAlloc");
-    cu.check(cu.cuMemFree_v2(p), "cuMemFree");
-  }
+  for (int i = 0; i < count; ++i) round();
   const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begin;
   return took.count() / count;
+}
+
+double alloc_ns(const Driver& cu, int count) {
+  return round_ns(count,
+                  [&] {
+                    CUdeviceptr p = 0;
+                    cu.check(cu.cuMemAlloc_v2(&p, 4096), "cuMemAlloc");
+                    cu.check(cu.cuMemFree_v2(p), "cuMemFree");
+                  }) /
+         2;
+}
+
+double map_ns(const Driver& cu, int count) {
+  constexpr size_t kBytes = 2 * kMiB;
+  CUmemAllocationProp prop{};
+  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  CUmemGenericAllocationHandle handle = 0;
+  CUdeviceptr range = 0;
+  cu.check(cu.cuMemCreate(&handle, kBytes, &prop, 0), "cuMemCreate");
+  cu.check(cu.cuMemAddressReserve(&range, kBytes, 0, 0, 0), "cuMemAddressReserve");
+  const double ns = round_ns(count, [&] {
+    cu.check(cu.cuMemMap(range, kBytes, 0, handle, 0), "cuMemMap");
+    cu.check(cu.cuMemUnmap(range, kBytes), "cuMemUnmap");
+  });
+  cu.check(cu.cuMemAddressFree(range, kBytes), "cuMemAddressFree");
+  cu.check(cu.cuMemRelease(handle), "cuMemRelease");
+  return ns / 2;
+}
+
+double launch_ns(const Driver& cu, int count) {
+  CUmodule module = nullptr;
+  CUfunction idle = nullptr;
+  cu.check(cu.cuModuleLoadData(&module, kIdlePtx), "cuModuleLoadData");
+  cu.check(cu.cuModuleGetFunction(&idle, module, "idle"), "cuModuleGetFunction");
+  const double ns = round_ns(count, [&] {
+    cu.check(cu.cuLaunchKernel(idle, 1, 1, 1, 32, 1, 1, 0, nullptr, nullptr, nullptr), "launch");
+  });
+  cu.check(cu.cuModuleUnload(module), "cuModuleUnload");
+  return ns;
+}
+
+double call_ns(const Driver& cu, const char* arguments) {
+  char* calls = nullptr;
+  const auto count = static_cast<int>(std::strtol(arguments, &calls, 10));
+  if (std::strncmp(calls, " map", 4) == 0) return map_ns(cu, count);
+  if (std::strncmp(calls, " launch", 7) == 0) return launch_ns(cu, count);
+  return alloc_ns(cu, count);
 }
 
 pid_t start_child(bool uses_cuda) {
@@ -147,7 +194,7 @@ int obey(int threads) {
       held.pop_back();
       std::printf("freed\n");
     } else if (std::strncmp(line, "time ", 5) == 0) {
-      std::printf("%.1f\n", pair_ns(cu, std::atoi(line + 5)));
+      std::printf("%.1f\n", call_ns(cu, line + 5));
     } else if (std::strncmp(line, "fill", 4) == 0) {
       files = open_all_descriptors();
       std::printf("%zu\n", files.size());

@@ -158,14 +158,28 @@ def forked(torch):
 
 
 def shutdown(torch):
-    """A daemon thread that allocates while the interpreter shuts down."""
-    def forever():
-        while True:
-            torch.free(torch.alloc(4096))
+    """Daemon threads that allocate while the interpreter shuts down.
 
-    for _ in range(4):
-        threading.Thread(target=forever, daemon=True).start()
+    The bits choose the line of each call, so that no stack was seen before and all of its frames are
+    read: the threads spend most of their time on that.
+    """
+    def descend(depth, bits):
+        if depth == 0:
+            return torch.alloc(4096)
+        if bits & 1:
+            return descend(depth - 1, bits >> 1)
+        return descend(depth - 1, bits >> 1)
+
+    def forever(seed):
+        dice = random.Random(seed)
+        while True:
+            torch.free(descend(120, dice.getrandbits(120)))
+
+    sys.setswitchinterval(1e-6)
+    for seed in range(8):
+        threading.Thread(target=forever, args=[seed], daemon=True).start()
     torch.alloc(8 << 20)
+    time.sleep(0.1)
     print("leaving", flush=True)
 
 

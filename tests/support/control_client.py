@@ -98,8 +98,13 @@ class Host:
                    for task in tasks)
 
     def files(self):
-        return sorted(os.readlink(link)
-                      for link in pathlib.Path(f"/proc/{self.pid}/fd").iterdir())
+        names = []
+        for link in pathlib.Path(f"/proc/{self.pid}/fd").iterdir():
+            try:
+                names.append(os.readlink(link))
+            except FileNotFoundError:
+                pass  # it has just been closed
+        return sorted(names)
 
     def maps(self):
         return pathlib.Path(f"/proc/{self.pid}/maps").read_text()

@@ -371,6 +371,20 @@ TEST(CaptureUnwind, UnreadableMemoryIsSeenBeforeItIsRead) {
   munmap(pages, 2 * kPage);
 }
 
+// Also behind a frame that is larger than a piece, as the frames of callbacks are.
+TEST(CaptureUnwind, EachPieceOfTheStackIsProbedOnce) {
+  alignas(4096) static char stack[16 * 4096];
+  const auto start = reinterpret_cast<uintptr_t>(stack);
+  StackMemory memory(start + 256);
+  uint64_t word = 0;
+  EXPECT_TRUE(memory.read(start + 512, word));
+  EXPECT_EQ(memory.probes(), 0u) << "this code runs there";
+  for (uintptr_t at = start + 5 * 4096; at < start + 8 * 4096; at += 64) {
+    EXPECT_TRUE(memory.read(at, word));
+  }
+  EXPECT_EQ(memory.probes(), 3u);
+}
+
 int count_frames(void* context) {
   uintptr_t pcs[64];
   *static_cast<size_t*>(context) = unwind_here(pcs, 64);

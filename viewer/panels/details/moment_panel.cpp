@@ -177,15 +177,22 @@ void MomentPanel::draw_ledger(const Lane& lane, const Moment& moment) {
 
 std::vector<MomentPanel::Entry> MomentPanel::pinned_entries(uint64_t driver_bytes,
                                                             const TorchPinned& torch) {
-  const uint64_t outside = driver_bytes - std::min(driver_bytes, torch.held_bytes);
+  const Entry outside{"pinned by others", "Pinned by the driver for anybody else in this process.",
+                      static_cast<int64_t>(driver_bytes - std::min(driver_bytes, torch.held_bytes)),
+                      theme().dim, false};
+  if (!torch.in_use_bytes) {
+    return {{"held by PyTorch",
+             "Blocks of PyTorch's allocator of pinned memory. This version of PyTorch does not say "
+             "which of them are in use.",
+             static_cast<int64_t>(torch.held_bytes), theme().reserved, false},
+            outside};
+  }
   return {
       {"given out by PyTorch", "Blocks of PyTorch's allocator of pinned memory that are in use.",
-       static_cast<int64_t>(std::min(torch.in_use_bytes, torch.held_bytes)), theme().allocated,
-       false},
+       static_cast<int64_t>(*torch.in_use_bytes), theme().allocated, false},
       {"cached by PyTorch", "Blocks that PyTorch keeps for later, each a power of two in size.",
-       static_cast<int64_t>(torch.cached_bytes()), theme().reserved, true},
-      {"pinned by others", "Pinned by the driver for anybody else in this process.",
-       static_cast<int64_t>(outside), theme().dim, false}};
+       static_cast<int64_t>(torch.held_bytes - *torch.in_use_bytes), theme().reserved, true},
+      outside};
 }
 
 void MomentPanel::draw_pinned(const Model& model, const Cursor& cursor) {
