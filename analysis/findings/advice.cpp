@@ -7,7 +7,6 @@
 #include <unordered_map>
 
 #include "analysis/history/rehearsal.h"
-#include "analysis/whatif/whatif.h"
 #include "analysis/wording.h"
 
 namespace tidemark {
@@ -226,11 +225,15 @@ struct BestReplay {
 
   bool avoids_failures() const { return best.failures_avoided > as_recorded.failures_avoided; }
 };
-std::optional<BestReplay> best_replay(const DeviceEvidence& d, size_t devices) {
-  if (!d.has_caching_allocator()) return std::nullopt;
+Result<WhatIf> replay_of(const DeviceEvidence& d, size_t devices) {
   WhatIfOptions options;
   options.most_events = most_replayed_events(devices);
-  const Result<WhatIf> whatif = WhatIf::prepare(*d.process, d.device, options);
+  return WhatIf::prepare(*d.process, d.device, options);
+}
+
+std::optional<BestReplay> best_replay(const DeviceEvidence& d, size_t devices) {
+  if (!d.has_caching_allocator()) return std::nullopt;
+  const Result<WhatIf> whatif = replay_of(d, devices);
   if (!whatif) return std::nullopt;  // requested sizes are not known
   std::optional<Prediction> best = best_setting(*whatif);
   if (!best) return std::nullopt;
@@ -250,6 +253,17 @@ bool failed_for_holes(const DeviceEvidence& d, size_t devices) {
   if (unused >= requested && unused >= d.limit.bytes / kHardlyAny) return true;
   const std::optional<BestReplay> replay = best_replay(d, devices);
   return replay && replay->avoids_failures();
+}
+
+std::optional<uint64_t> saved_by_change(const DeviceEvidence& d, size_t devices,
+                                        const RequestChange& change) {
+  if (!d.has_caching_allocator()) return std::nullopt;
+  const Result<WhatIf> whatif = replay_of(d, devices);
+  if (!whatif) return std::nullopt;
+  const Prediction changed = whatif->predict(change);
+  const uint64_t reserved = whatif->baseline().reserved_peak;
+  if (changed.ended_early) return 0;
+  return reserved - std::min(reserved, changed.reserved_peak);
 }
 
 std::optional<Advice> change_allocator(const DeviceEvidence& d, size_t devices) {

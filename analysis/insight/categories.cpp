@@ -189,11 +189,24 @@ class Categorizer {
       if (role == StackRole::kForward && !in_pass) passes_.push_back(a.birth);
       in_pass = role == StackRole::kForward;
     }
-    if (out_.has_backward) return;  // no KV cache to look for
+    if (!out_.has_backward) survey_passes();
+  }
+
+  // In a program without gradients: what outlives its pass, and the lines of the model from which
+  // several blocks of one pass do.
+  void survey_passes() {
+    std::unordered_map<uint32_t, std::pair<size_t, uint32_t>> in_pass;  // stack -> pass, blocks
     for (size_t i = 0; i < model_.allocations.size(); ++i) {
       model_.passed(i);
       const Allocation& a = model_.allocations[i];
-      if (!a.seeded && passes_in(a) == 1) ++crossings_[a.stack];
+      if (a.seeded || passes_in(a) == 0) continue;
+      if (a.block_bytes > kSmallBytes) kept_sizes_.insert(a.requested_bytes);
+      if (roles_.of(a.stack) != StackRole::kForward) continue;
+      const size_t pass = pass_of(a);
+      auto& [last, blocks] = in_pass[a.stack];
+      blocks = last == pass ? blocks + 1 : 1;
+      last = pass;
+      if (blocks > 1) cache_stacks_.insert(a.stack);
     }
   }
 
@@ -206,6 +219,12 @@ class Categorizer {
       return !parameter_sizes_.empty() && !parameter_sizes_.contains(a.requested_bytes);
     }
     return survivors_[a.stack] == 1;
+  }
+
+  // The number of passes begun when it was allocated.
+  size_t pass_of(const Allocation& a) const {
+    const auto next = std::upper_bound(passes_.begin(), passes_.end(), a.birth);
+    return static_cast<size_t>(next - passes_.begin());
   }
 
   // Forward passes that begin while it is alive.
@@ -225,9 +244,8 @@ class Categorizer {
       const bool weight = stays(a) && a.birth < passes_.front();
       return !weight && a.block_bytes > kSmallBytes && passes_in(a) >= 3;
     }
-    const auto crossings = crossings_.find(a.stack);
-    return roles_.of(a.stack) == StackRole::kForward && passes_in(a) >= 1 &&
-           crossings != crossings_.end() && crossings->second >= passes_.size() * 3 / 2;
+    // No pass follows the last token of a request.
+    return cache_stacks_.contains(a.stack) && meets(a, pass_end_);
   }
 
   // Under autocast, 16-bit copies of the weights live until its end, with a graph or without.
@@ -293,6 +311,10 @@ class Categorizer {
         guess = {};
       } else if (grown != growing.end()) {
         guess = {grown->second, 4};
+      } else if (cache_sizes_.contains(a.requested_bytes)) {
+        guess = {Category::kKvCache, 4};  // of an earlier request
+      } else if (kept_sizes_.contains(a.requested_bytes)) {
+        guess = {};  // an earlier result
       }
       out_.of[i] = guess.category;
       out_.confidence[i] = guess.confidence;
@@ -502,7 +524,8 @@ class Categorizer {
   const std::vector<bool> of_fsdp_;
   std::vector<uint32_t> marks_;
   std::vector<uint32_t> passes_;                      // events at which a forward pass begins
-  std::unordered_map<uint32_t, uint32_t> crossings_;  // stack -> blocks alive in two passes
+  std::unordered_set<uint32_t> cache_stacks_;         // several blocks of a pass outlive it
+  std::unordered_set<uint64_t> kept_sizes_;           // of what outlives its pass
   std::unordered_map<uint64_t, uint64_t> gradients_;  // size -> number
   std::unordered_set<uint64_t> cache_sizes_;
   std::vector<uint32_t> flat_gradients_;  // of FSDP
