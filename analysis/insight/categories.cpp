@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -186,10 +188,19 @@ class Categorizer {
       const bool parameter = a.category == Category::kParameter || (is_older(a) && stays(a));
       if (role == StackRole::kModuleSetUp || parameter) parameter_sizes_.insert(a.requested_bytes);
       if (a.seeded) continue;
+      note_workspace(a);
       if (role == StackRole::kForward && !in_pass) passes_.push_back(a.birth);
       in_pass = role == StackRole::kForward;
     }
     if (!out_.has_backward) survey_passes();
+  }
+
+  // Each thread that multiplies has one for each of its streams: the first of the size that stays.
+  void note_workspace(const Allocation& a) {
+    if (!stays(a) || !is_workspace_size(a.requested_bytes)) return;
+    const bool backward = roles_.of(a.stack) == StackRole::kBackward;
+    if (!backward && roles_.of(a.stack) != StackRole::kForward) return;
+    if (with_workspace_.emplace(a.stream, a.pool, backward).second) workspaces_.insert(a.birth);
   }
 
   // In a program without gradients: what outlives its pass, and the lines of the model from which
@@ -213,7 +224,7 @@ class Categorizer {
   // A library's workspace is allocated under the line that needs it first, and stays: one block of
   // a stack that recurs in every step. A retained graph leaves one more block in each step.
   bool is_workspace(const Allocation& a) {
-    if (stays(a) && is_workspace_size(a.requested_bytes)) return true;
+    if (workspaces_.contains(a.birth)) return true;
     if (steps_.count() < 2 || !outlives_step(a)) return false;
     if (roles_.of(a.stack) == StackRole::kBackward) {
       return !parameter_sizes_.empty() && !parameter_sizes_.contains(a.requested_bytes);
@@ -530,6 +541,8 @@ class Categorizer {
   std::unordered_set<uint64_t> cache_sizes_;
   std::vector<uint32_t> flat_gradients_;  // of FSDP
   Categories out_;
+  std::set<std::tuple<uint64_t, uint32_t, bool>> with_workspace_;  // stream, pool, in backward
+  std::unordered_set<uint32_t> workspaces_;                        // events of their births
   std::unordered_map<uint32_t, uint32_t> survivors_;  // stack -> blocks that outlived their step
   std::unordered_set<uint64_t> parameter_sizes_;
   uint32_t next_forward_ = kNever;

@@ -42,7 +42,7 @@ Finding creep(const DeviceEvidence& d, std::string_view whose) {
     f.evidence.emplace_back("held_bytes", most.held_bytes);
     f.evidence.emplace_back("held_blocks", most.held_count);
   }
-  const uint64_t saved = saved_by_letting_go(d);
+  const uint64_t saved = saved_by_letting_go(d, Keep::kNewest);
   std::string text = fmt::format("free what {} keeps, or move it to host memory",
                                  f.frames.empty() ? "every step" : "the line above");
   if (saved != 0) text += fmt::format(": saves {} at the peak", size_text(saved));
