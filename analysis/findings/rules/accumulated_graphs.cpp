@@ -19,6 +19,9 @@ constexpr uint64_t kScalarBytes = 8;
 constexpr uint64_t kLeastBlock = 512;  // of a scalar, where the requested bytes were not recorded
 constexpr size_t kLeastKept = 3;       // blocks of a pass that are kept for the backward pass
 
+// The state of a recurrence is at least this part of what a step keeps.
+constexpr uint64_t kOfState = 100;
+
 // A forward pass that ends with a loss.
 struct ForwardPass {
   std::vector<size_t> kept;  // rows, alive when the backward pass begins
@@ -136,7 +139,7 @@ class Search {
       const uint32_t when = passes[k].first_release;
       const uint32_t before = passes[k + 1].first_release;
       if (before >= when) continue;
-      // A variable of the program may hold some block longer than the graph does.
+      // The next pass's backward may have begun: look at what the one before made until then.
       uint32_t last_release = before;
       for (const size_t i : passes[k + 1].kept) {
         if (all_.release(i) < when) last_release = std::max(last_release, all_.release(i));
@@ -145,7 +148,7 @@ class Search {
       bool passes_on = false;
       for (size_t i = rows.begin; i < rows.end; ++i) {
         passes_on = passes_on || (all_.release(i) > when && all_.release(i) <= backward_.last &&
-                                  all_.block_bytes(i) > kLeastBlock);
+                                  all_.block_bytes(i) > passes[k].bytes / kOfState);
       }
       dependent += static_cast<size_t>(passes_on);
     }
