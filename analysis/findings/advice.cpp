@@ -248,7 +248,8 @@ bool failed_for_holes(const DeviceEvidence& d, size_t devices) {
   const MemoryTotals totals = d.at_failure();
   const uint64_t requested = d.model->failures.back().requested_bytes;
   if (totals.reserved <= totals.active) return false;
-  if (totals.active + requested > d.limit.bytes) return false;
+  // The allocator asks for whole segments: with no holes at all, this one would not have fitted.
+  if (totals.active + segment_bytes_for(requested) > d.limit.bytes) return false;
   const uint64_t unused = d.unused_at_failure();
   if (unused >= requested && unused >= d.limit.bytes / kHardlyAny) return true;
   const std::optional<BestReplay> replay = best_replay(d, devices);
