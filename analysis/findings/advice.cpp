@@ -7,7 +7,6 @@
 #include <unordered_map>
 
 #include "analysis/history/rehearsal.h"
-#include "analysis/whatif/whatif.h"
 #include "analysis/wording.h"
 
 namespace tidemark {
@@ -226,11 +225,15 @@ struct BestReplay {
 
   bool avoids_failures() const { return best.failures_avoided > as_recorded.failures_avoided; }
 };
-std::optional<BestReplay> best_replay(const DeviceEvidence& d, size_t devices) {
-  if (!d.has_caching_allocator()) return std::nullopt;
+Result<WhatIf> replay_of(const DeviceEvidence& d, size_t devices) {
   WhatIfOptions options;
   options.most_events = most_replayed_events(devices);
-  const Result<WhatIf> whatif = WhatIf::prepare(*d.process, d.device, options);
+  return WhatIf::prepare(*d.process, d.device, options);
+}
+
+std::optional<BestReplay> best_replay(const DeviceEvidence& d, size_t devices) {
+  if (!d.has_caching_allocator()) return std::nullopt;
+  const Result<WhatIf> whatif = replay_of(d, devices);
   if (!whatif) return std::nullopt;  // requested sizes are not known
   std::optional<Prediction> best = best_setting(*whatif);
   if (!best) return std::nullopt;
@@ -245,11 +248,23 @@ bool failed_for_holes(const DeviceEvidence& d, size_t devices) {
   const MemoryTotals totals = d.at_failure();
   const uint64_t requested = d.model->failures.back().requested_bytes;
   if (totals.reserved <= totals.active) return false;
-  if (totals.active + requested > d.limit.bytes) return false;
+  // The allocator asks for whole segments: with no holes at all, this one would not have fitted.
+  if (totals.active + segment_bytes_for(requested) > d.limit.bytes) return false;
   const uint64_t unused = d.unused_at_failure();
   if (unused >= requested && unused >= d.limit.bytes / kHardlyAny) return true;
   const std::optional<BestReplay> replay = best_replay(d, devices);
   return replay && replay->avoids_failures();
+}
+
+std::optional<uint64_t> saved_by_change(const DeviceEvidence& d, size_t devices,
+                                        const RequestChange& change) {
+  if (!d.has_caching_allocator()) return std::nullopt;
+  const Result<WhatIf> whatif = replay_of(d, devices);
+  if (!whatif) return std::nullopt;
+  const Prediction changed = whatif->predict(change);
+  const uint64_t reserved = whatif->baseline().reserved_peak;
+  if (changed.ended_early) return 0;
+  return reserved - std::min(reserved, changed.reserved_peak);
 }
 
 std::optional<Advice> change_allocator(const DeviceEvidence& d, size_t devices) {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "analysis/findings/evidence.h"
+#include "analysis/whatif/whatif.h"
 
 namespace tidemark {
 
@@ -22,6 +23,10 @@ std::optional<Advice> fuse_optimizer(const DeviceEvidence& d);
 // Allocator settings that reduce holes, found by replaying the recorded requests. `devices`: number
 // of devices in the whole job.
 std::optional<Advice> change_allocator(const DeviceEvidence& d, size_t devices);
+// Bytes less reserved at the peak in a replay of the changed requests; none where they cannot be
+// replayed.
+std::optional<uint64_t> saved_by_change(const DeviceEvidence& d, size_t devices,
+                                        const RequestChange& change);
 // Whether the last request failed for holes: it would have fitted below the limit. Where hardly
 // anything was unused, only if a replay with other allocator settings lets it pass.
 bool failed_for_holes(const DeviceEvidence& d, size_t devices);

@@ -1,5 +1,7 @@
 #include "analysis/findings/growth.h"
 
+#include <map>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "analysis/history/rehearsal.h"
@@ -36,14 +38,34 @@ bool grows_by_graphs(const DeviceEvidence& d) {
   return blocks >= kGraphBlocks * window_of(d.steps) && forward >= 0.5 * all;
 }
 
-uint64_t saved_by_letting_go(const DeviceEvidence& d) {
+namespace {
+// By stack: the steps in which it allocates, by their ends, and its last allocation in each.
+using Generations = std::unordered_map<uint32_t, std::map<uint32_t, uint32_t>>;
+
+// When the same line has allocated its successor; kNever: there is none.
+uint32_t succeeded_at(const Generations& generations, const Allocation& a, uint32_t end_of_step) {
+  const auto& steps = generations.at(a.stack);
+  const auto next = steps.upper_bound(end_of_step);
+  return next == steps.end() ? kNever : next->second;
+}
+}  // namespace
+
+uint64_t saved_by_letting_go(const DeviceEvidence& d, Keep keep) {
   std::unordered_set<uint32_t> stacks;
   for (const StackGrowth& g : d.steps.growing) stacks.insert(g.stack);
+  const auto is_growth = [&](const Allocation& a) {
+    return !a.seeded && stacks.contains(a.stack) && a.birth >= d.steps.boundaries.front();
+  };
+  Generations generations;
+  for (const Allocation& a : d.model->allocations) {
+    if (is_growth(a)) generations[a.stack][d.steps.end_of_step(a.birth)] = a.birth;
+  }
   std::unordered_set<uint64_t> sizes;  // of what stays
   Rehearsal released(*d.model);
   for (const Allocation& a : d.model->allocations) {
-    if (a.seeded || !stacks.contains(a.stack) || a.birth < d.steps.boundaries.front()) continue;
-    released.leave_out_from(a, d.steps.end_of_step(a.birth));
+    if (!is_growth(a)) continue;
+    const uint32_t end = d.steps.end_of_step(a.birth);
+    released.leave_out_from(a, keep == Keep::kNothing ? end : succeeded_at(generations, a, end));
     if (a.release == kNever) sizes.insert(a.requested_bytes);
   }
   // Blocks of the same sizes that are older than the history and are neither parameters nor states.

@@ -9,8 +9,13 @@ namespace tidemark {
 bool grows(const DeviceEvidence& d);
 // Whether autograd graphs grow: activations of many operations, kept beyond their step.
 bool grows_by_graphs(const DeviceEvidence& d);
-// The peak bytes saved if what grows had been freed at the end of the step that allocated it.
-uint64_t saved_by_letting_go(const DeviceEvidence& d);
+// What of the growth the program still needs.
+enum class Keep : uint8_t {
+  kNothing,  // beyond the step that allocated it
+  kNewest,   // until the same lines have allocated its successor
+};
+// The peak bytes saved if what grows had been freed when it is not needed any more.
+uint64_t saved_by_letting_go(const DeviceEvidence& d, Keep keep);
 // The step at which the device will be full at this rate; 0: not foreseeable.
 uint64_t full_at_step(const DeviceEvidence& d);
 

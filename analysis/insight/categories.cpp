@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -20,6 +22,8 @@ struct Guess {
 constexpr uint32_t kKeptBirths = 12;
 // This many kept blocks at once are a graph; a program without gradients has a handful.
 constexpr uint32_t kGraphBlocks = 8;
+// Events in which two blocks are freed.
+constexpr uint32_t kLastFrees = 4;
 constexpr size_t kGraphStacks = 3;
 
 // Events at which an optimizer began a step, from marks; in order.
@@ -124,7 +128,9 @@ class Categorizer {
       out_.confidence[i] = guess.confidence;
       if (kept_without_backward_) out_.kept_without_backward.push_back(static_cast<uint32_t>(i));
       if (guess.category == Category::kGradient && !a.seeded) {
-        ++gradients_[a.requested_bytes];
+        Gradients& known = gradients_[a.requested_bytes];
+        known.all.push_back(static_cast<uint32_t>(i));
+        if (meets(a, next_other_)) known.held.push_back(static_cast<uint32_t>(i));
         if (a.stack < of_fsdp_.size() && of_fsdp_[a.stack]) {
           flat_gradients_.push_back(static_cast<uint32_t>(i));
         }
@@ -186,26 +192,56 @@ class Categorizer {
       const bool parameter = a.category == Category::kParameter || (is_older(a) && stays(a));
       if (role == StackRole::kModuleSetUp || parameter) parameter_sizes_.insert(a.requested_bytes);
       if (a.seeded) continue;
+      const bool kept = stays(a) && a.block_bytes > kSmallBytes && role == StackRole::kUser;
+      if (kept) kept_sizes_.insert(a.requested_bytes);
+      note_workspace(a);
       if (role == StackRole::kForward && !in_pass) passes_.push_back(a.birth);
       in_pass = role == StackRole::kForward;
     }
-    if (out_.has_backward) return;  // no KV cache to look for
+    if (!out_.has_backward) survey_passes();
+  }
+
+  // Each thread that multiplies has one for each of its streams: the first of the size that stays.
+  void note_workspace(const Allocation& a) {
+    if (!stays(a) || !is_workspace_size(a.requested_bytes)) return;
+    const bool backward = roles_.of(a.stack) == StackRole::kBackward;
+    if (!backward && roles_.of(a.stack) != StackRole::kForward) return;
+    if (with_workspace_.emplace(a.stream, a.pool, backward).second) workspaces_.insert(a.birth);
+  }
+
+  // In a program without gradients: what outlives its pass, and the lines of the model from which
+  // several blocks of one pass do.
+  void survey_passes() {
+    std::unordered_map<uint32_t, std::pair<size_t, uint32_t>> in_pass;  // stack -> pass, blocks
     for (size_t i = 0; i < model_.allocations.size(); ++i) {
       model_.passed(i);
       const Allocation& a = model_.allocations[i];
-      if (!a.seeded && passes_in(a) == 1) ++crossings_[a.stack];
+      if (a.seeded || passes_in(a) == 0) continue;
+      if (a.block_bytes > kSmallBytes) kept_sizes_.insert(a.requested_bytes);
+      if (roles_.of(a.stack) != StackRole::kForward) continue;
+      const size_t pass = pass_of(a);
+      auto& [last, blocks] = in_pass[a.stack];
+      blocks = last == pass ? blocks + 1 : 1;
+      last = pass;
+      if (blocks > 1) cache_stacks_.insert(a.stack);
     }
   }
 
   // A library's workspace is allocated under the line that needs it first, and stays: one block of
   // a stack that recurs in every step. A retained graph leaves one more block in each step.
   bool is_workspace(const Allocation& a) {
-    if (stays(a) && is_workspace_size(a.requested_bytes)) return true;
+    if (workspaces_.contains(a.birth)) return true;
     if (steps_.count() < 2 || !outlives_step(a)) return false;
     if (roles_.of(a.stack) == StackRole::kBackward) {
       return !parameter_sizes_.empty() && !parameter_sizes_.contains(a.requested_bytes);
     }
     return survivors_[a.stack] == 1;
+  }
+
+  // The number of passes begun when it was allocated.
+  size_t pass_of(const Allocation& a) const {
+    const auto next = std::upper_bound(passes_.begin(), passes_.end(), a.birth);
+    return static_cast<size_t>(next - passes_.begin());
   }
 
   // Forward passes that begin while it is alive.
@@ -225,9 +261,8 @@ class Categorizer {
       const bool weight = stays(a) && a.birth < passes_.front();
       return !weight && a.block_bytes > kSmallBytes && passes_in(a) >= 3;
     }
-    const auto crossings = crossings_.find(a.stack);
-    return roles_.of(a.stack) == StackRole::kForward && passes_in(a) >= 1 &&
-           crossings != crossings_.end() && crossings->second >= passes_.size() * 3 / 2;
+    // No pass follows the last token of a request.
+    return cache_stacks_.contains(a.stack) && meets(a, pass_end_);
   }
 
   // Under autocast, 16-bit copies of the weights live until its end, with a graph or without.
@@ -293,6 +328,10 @@ class Categorizer {
         guess = {};
       } else if (grown != growing.end()) {
         guess = {grown->second, 4};
+      } else if (cache_sizes_.contains(a.requested_bytes)) {
+        guess = {Category::kKvCache, 4};  // of an earlier request
+      } else if (kept_sizes_.contains(a.requested_bytes)) {
+        guess = {};  // an earlier result
       }
       out_.of[i] = guess.category;
       out_.confidence[i] = guess.confidence;
@@ -303,11 +342,15 @@ class Categorizer {
   void take_workspaces(std::vector<uint32_t>& older) {
     constexpr uint64_t kOfCublasLt = 1 << 20;
     const uint32_t threads = out_.has_backward ? 2 : 1;
+    const auto of_its_size = std::count_if(older.begin(), older.end(), [&](uint32_t i) {
+      return model_.allocations.requested_bytes(i) == kOfCublasLt;
+    });
     std::unordered_map<uint64_t, uint32_t> taken;
     for (size_t k = older.size(); k-- > 0;) {
       const Allocation& a = model_.allocations[older[k]];
       const bool fits = is_workspace_size(a.requested_bytes) ||
-                        (a.requested_bytes == kOfCublasLt && !gradients_.empty());
+                        (a.requested_bytes == kOfCublasLt &&
+                         (!gradients_.empty() || of_its_size == 1));
       if (!fits || !stays(a) || gradients_.contains(a.requested_bytes)) continue;
       if (++taken[a.requested_bytes] > threads) continue;
       out_.of[older[k]] = Category::kWorkspace;
@@ -316,65 +359,96 @@ class Categorizer {
     }
   }
 
-  // For each size of a gradient.
+  // For each size of a gradient: there are as many parameters as gradients at once.
   std::unordered_map<uint64_t, Copies> copies_of(const std::vector<uint32_t>& older) const {
     std::unordered_map<uint64_t, Copies> sizes;
-    const uint64_t rounds = std::max<uint32_t>(steps_.count(), 1);
-    for (const auto& [size, count] : gradients_) {
-      if (const uint64_t each = (count + rounds / 2) / rounds; each != 0)
-        sizes[size] = {each, 0, 0};
+    uint64_t parameters = 0;
+    for (const auto& [size, known] : gradients_) {
+      // While gradients are accumulated, those that are added are gone when the program goes on.
+      const auto& rows = out_.has_optimizer || known.held.empty() ? known.all : known.held;
+      parameters += sizes[size].parameters = most_alive(rows, [](const Allocation&) { return 1; });
     }
     uint64_t parameter_bytes = 0;
     uint64_t other_bytes = 0;
+    uint64_t scalars = 0;
     for (const uint32_t i : older) {
       const Allocation& a = model_.allocations[i];
+      if (stays(a) && a.requested_bytes == sizeof(float)) ++scalars;
       const auto it = stays(a) ? sizes.find(a.requested_bytes) : sizes.end();
       if (it == sizes.end()) continue;
       (it->second.all++ < it->second.parameters ? parameter_bytes : other_bytes) += a.block_bytes;
     }
-    const uint64_t each = states_for_each(parameter_bytes, other_bytes);
+    // An optimizer that allocates nothing in its step is fused. Adam's counts steps on the card.
+    const bool counts_steps = 2 * scalars >= parameters;
+    const uint64_t each = states_for_each(parameter_bytes, other_bytes, counts_steps ? 2 : 1);
     for (auto& [size, copies] : sizes) copies.states = copies.parameters * each;
     return sizes;
   }
 
-  uint64_t states_for_each(uint64_t parameter_bytes, uint64_t other_bytes) const {
+  // At most `most` where the optimizer is not known.
+  uint64_t states_for_each(uint64_t parameter_bytes, uint64_t other_bytes, uint64_t most) const {
     if (parameter_bytes == 0) return 0;
     return states_per_parameter(process_).value_or(
-        std::min<uint64_t>(2, (other_bytes + parameter_bytes / 4) / parameter_bytes));
+        std::min(most, (other_bytes + parameter_bytes / 4) / parameter_bytes));
   }
 
-  uint64_t most_alive(const std::vector<uint32_t>& blocks) const {
+  // The most that blocks weigh together at any time.
+  template <typename Weight>
+  uint64_t most_alive(const std::vector<uint32_t>& blocks, Weight&& weight) const {
     std::vector<std::pair<uint32_t, int64_t>> edges;
     for (const uint32_t i : blocks) {
       const Allocation& a = model_.allocations[i];
-      edges.emplace_back(a.birth, static_cast<int64_t>(a.block_bytes));
-      edges.emplace_back(a.release, -static_cast<int64_t>(a.block_bytes));
+      edges.emplace_back(a.birth, static_cast<int64_t>(weight(a)));
+      edges.emplace_back(a.release, -static_cast<int64_t>(weight(a)));
     }
     std::sort(edges.begin(), edges.end());
     int64_t alive = 0;
     int64_t most = 0;
-    for (const auto& [event, bytes] : edges) most = std::max(most, alive += bytes);
+    for (const auto& [event, change] : edges) most = std::max(most, alive += change);
     return static_cast<uint64_t>(most);
   }
 
   // FSDP reduces the gradients of many parameters as one block, so their sizes are not the
-  // parameters'. As many bytes as they have are parameters, then come the states.
+  // parameters'. Of each size, one block in `share` is a parameter, and the others are its states.
   void share_out(const std::vector<uint32_t>& older) {
-    uint64_t parameters = most_alive(flat_gradients_);
-    uint64_t all = 0;
-    for (const uint32_t i : older) {
-      if (stays(model_.allocations[i])) all += model_.allocations[i].block_bytes;
-    }
-    uint64_t states = parameters * states_for_each(parameters, all - std::min(all, parameters));
+    std::unordered_map<uint64_t, std::vector<uint32_t>> by_size;
     for (const uint32_t i : older) {
       const Allocation& a = model_.allocations[i];
-      if (!stays(a)) continue;
-      uint64_t& left = parameters != 0 ? parameters : states;
-      if (left == 0) break;
-      out_.of[i] = parameters != 0 ? Category::kParameter : Category::kOptimizerState;
-      out_.confidence[i] = 4;
-      left -= std::min(left, a.block_bytes);
+      if (stays(a)) by_size[a.requested_bytes].push_back(i);
     }
+    const uint64_t share = copies_of_each(by_size);
+    for (const auto& [size, blocks] : by_size) {
+      const uint64_t parameters = (blocks.size() + share / 2) / share;
+      for (size_t k = 0; k < blocks.size(); ++k) {
+        out_.of[blocks[k]] = k < parameters ? Category::kParameter : Category::kOptimizerState;
+        out_.confidence[blocks[k]] = 4;
+      }
+    }
+  }
+
+  // A parameter and its states: as many blocks of each size as divide their number, and of the bytes
+  // that the gradients have.
+  uint64_t copies_of_each(
+      const std::unordered_map<uint64_t, std::vector<uint32_t>>& by_size) const {
+    if (const auto states = states_per_parameter(process_)) return 1 + *states;
+    const uint64_t gradients =
+        most_alive(flat_gradients_, [](const Allocation& a) { return a.block_bytes; });
+    uint64_t best = 1;
+    uint64_t error = UINT64_MAX;
+    for (const uint64_t copies : {1U, 2U, 3U}) {
+      uint64_t all = 0;
+      uint64_t odd = 0;
+      for (const auto& [size, blocks] : by_size) {
+        all += size * blocks.size();
+        odd += size * (blocks.size() % copies);
+      }
+      const uint64_t each = all / copies;
+      const uint64_t off = each > gradients ? each - gradients : gradients - each;
+      if (odd > all / 20 || off >= error) continue;
+      error = off;
+      best = copies;
+    }
+    return best;
   }
 
   std::unordered_map<uint64_t, Category> sizes_that_grow() const {
@@ -436,13 +510,20 @@ class Categorizer {
                                        : Guess{Category::kTemporary, 8};
     }
     if (meets(a, next_other_)) return {Category::kGradient, 6};
-    // An optimizer that allocates nothing is not seen: gradients may be freed before anything else.
-    return meets(a, backward_end_) ? Guess{Category::kGradient, 5} : Guess{Category::kTemporary, 6};
+    // An optimizer that allocates nothing is not seen: gradients may be freed before anything else,
+    // but after what the last operation has used.
+    const bool kept = meets(a, backward_end_) && a.release - backward_end_ > kLastFrees;
+    return kept ? Guess{Category::kGradient, 5} : Guess{Category::kTemporary, 6};
   }
 
-  // What is read from a file is the model, unless the model has a block of this size already.
+  // What is read from a file is the model, unless the model has such a block already, perhaps in
+  // another precision.
   Guess loading(const Allocation& a) const {
-    if (!stays(a) || parameter_sizes_.contains(a.requested_bytes)) return user(a);
+    const uint64_t bytes = a.requested_bytes;
+    if (!stays(a) || parameter_sizes_.contains(bytes) || parameter_sizes_.contains(bytes / 2) ||
+        parameter_sizes_.contains(bytes * 2)) {
+      return user(a);
+    }
     return {Category::kParameter, 6};
   }
 
@@ -502,11 +583,18 @@ class Categorizer {
   const std::vector<bool> of_fsdp_;
   std::vector<uint32_t> marks_;
   std::vector<uint32_t> passes_;                      // events at which a forward pass begins
-  std::unordered_map<uint32_t, uint32_t> crossings_;  // stack -> blocks alive in two passes
-  std::unordered_map<uint64_t, uint64_t> gradients_;  // size -> number
+  std::unordered_set<uint32_t> cache_stacks_;         // several blocks of a pass outlive it
+  std::unordered_set<uint64_t> kept_sizes_;           // of what the program keeps
+  struct Gradients {
+    std::vector<uint32_t> all;
+    std::vector<uint32_t> held;  // alive when something other than the backward pass allocates
+  };
+  std::unordered_map<uint64_t, Gradients> gradients_;  // by size
   std::unordered_set<uint64_t> cache_sizes_;
   std::vector<uint32_t> flat_gradients_;  // of FSDP
   Categories out_;
+  std::set<std::tuple<uint64_t, uint32_t, bool>> with_workspace_;  // stream, pool, in backward
+  std::unordered_set<uint32_t> workspaces_;                        // events of their births
   std::unordered_map<uint32_t, uint32_t> survivors_;  // stack -> blocks that outlived their step
   std::unordered_set<uint64_t> parameter_sizes_;
   uint32_t next_forward_ = kNever;

@@ -99,11 +99,20 @@ Status check_replayable(const AllocationHistory* model, int64_t device) {
   return {};
 }
 
-AllocationHistory part_around_peak(const AllocationHistory& model, const AllocatorRules& rules,
-                                   uint32_t most_events) {
+EventWindow part_around_peak(const AllocationHistory& model, uint32_t most_events) {
   const uint32_t middle =
       model.failures.empty() ? model.reserved_peak.event : model.failures.back().event;
-  return history_window(model, rules, window_around(model, middle, most_events));
+  return window_around(model, middle, most_events);
+}
+
+// The first row of the program's own at or after an event.
+uint32_t first_row_from(const AllocationHistory& model, uint32_t event) {
+  uint32_t row = 0;
+  while (row < model.allocations.size() &&
+         (model.allocations.seeded(row) || model.allocations.birth(row) < event)) {
+    ++row;
+  }
+  return row;
 }
 
 // The versions that the recording may have been made with.
@@ -176,7 +185,10 @@ Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
   w.is_part_ = model->event_count() > options.most_events;
   AllocationHistory part;
   if (w.is_part_) {
-    part = part_around_peak(*model, process.rules, options.most_events);
+    const EventWindow window = part_around_peak(*model, options.most_events);
+    part = history_window(*model, process.rules, window);
+    w.seeded_ = first_row_from(part, 0);
+    w.first_row_ = first_row_from(*model, window.first);
     model = &part;
   }
   w.replayed_events_ = model->event_count();
@@ -246,6 +258,20 @@ void WhatIf::add_notes(const AllocationHistory& model) {
 }
 
 Prediction WhatIf::predict(const AllocatorSettings& settings, std::string conf) const {
+  return predict(settings, std::move(conf), log_->blocks);
+}
+
+Prediction WhatIf::predict(const RequestChange& change) const {
+  std::vector<RequestedBlock> blocks = log_->blocks;
+  for (uint32_t i = 0; i < blocks.size(); ++i) {
+    const bool known = i >= seeded_ && i < birth_ns_.size();
+    if (!change(known ? first_row_ + i - seeded_ : kNever, blocks[i])) blocks[i].bytes = 0;
+  }
+  return predict(own_, own_conf_, blocks);
+}
+
+Prediction WhatIf::predict(const AllocatorSettings& settings, std::string conf,
+                           const std::vector<RequestedBlock>& blocks) const {
   Prediction p;
   p.conf = std::move(conf);
   p.events = log_->events;
@@ -265,19 +291,20 @@ Prediction WhatIf::predict(const AllocatorSettings& settings, std::string conf) 
   p.limit_bytes = allowed != 0 && (capacity == 0 || allowed < capacity) ? allowed : capacity;
   DriverAddresses addresses(log_->segments);
   CachingAllocator allocator(used, AllocatorLimits::of(allowed, capacity, card_bytes_), addresses);
-  run(allocator, p);
+  run(allocator, blocks, p);
   fill(p, allocator);
   return p;
 }
 
-void WhatIf::run(CachingAllocator& allocator, Prediction& p) const {
-  const auto& blocks = log_->blocks;
+void WhatIf::run(CachingAllocator& allocator, const std::vector<RequestedBlock>& blocks,
+                 Prediction& p) const {
   for (const Request& r : log_->requests) {
     switch (r.kind) {
       case RequestKind::kAllocate: {
         const RequestedBlock& b = blocks[r.subject];
+        if (b.bytes == 0) break;  // not made
         if (allocator.allocate(r.subject, b.bytes, b.stream, b.pool)) break;
-        p.out_of_memory = true;
+        p.out_of_memory = p.ended_early = true;
         p.failed_bytes = b.bytes;
         p.failed_ns = birth_ns_[r.subject];
         return;

@@ -7,18 +7,19 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "analysis/load/trace_model.h"
+#include "analysis/whatif/allocator/request_log.h"
 #include "analysis/whatif/allocator/settings.h"
 
 namespace tidemark {
 
 class CachingAllocator;
-struct RequestLog;
 
 // The result of one run of the model.
 struct Prediction {
@@ -36,9 +37,10 @@ struct Prediction {
   uint64_t driver_frees = 0;
   uint64_t retries = 0;      // requests for which the cache was emptied
   uint64_t collections = 0;  // garbage collections that freed something
-  // Set when a request did not fit within the limit. The run ends there, unless the recording
-  // failed at the same request.
+  // Set when a request did not fit within the limit. The run ends there (`ended_early`), unless the
+  // recording failed at the same request.
   bool out_of_memory = false;
+  bool ended_early = false;
   uint64_t failed_bytes = 0;
   int64_t failed_ns = 0;
   uint64_t failures_avoided = 0;  // requests that failed in the recording and would not fail here
@@ -57,6 +59,11 @@ struct Replay {
 
   bool exact() const { return misplaced_blocks == 0 && reserved_mismatches == 0; }
 };
+
+// A change of the program: may give a request another size, stream or pool, or say with false that
+// the program does not make it. `allocation`: its row in the recorded history; kNever if it is not
+// known, because the request failed or is older than the part that is replayed.
+using RequestChange = std::function<bool(uint32_t allocation, RequestedBlock& request)>;
 
 struct WhatIfOptions {
   uint64_t card_bytes = 0;              // size of the card; 0: from the recording, if it has it
@@ -106,12 +113,17 @@ class WhatIf {
   // The settings replace all those of the recording, as a new environment variable would; the
   // version and, unless given, the memory fraction stay.
   Prediction predict(const AllocatorSettings& settings, std::string conf = {}) const;
+  // The recorded settings, and a changed program.
+  Prediction predict(const RequestChange& change) const;
 
  private:
   WhatIf();
+  Prediction predict(const AllocatorSettings& settings, std::string conf,
+                     const std::vector<RequestedBlock>& blocks) const;
   void set_baseline(const AllocationHistory& model);
   void add_notes(const AllocationHistory& model);
-  void run(CachingAllocator& allocator, Prediction& p) const;
+  void run(CachingAllocator& allocator, const std::vector<RequestedBlock>& blocks,
+           Prediction& p) const;
 
   std::unique_ptr<RequestLog> log_;
   AllocatorSettings own_;
@@ -128,6 +140,10 @@ class WhatIf {
   uint64_t recorded_allowed_ = 0;   // by a memory fraction; 0: none is known
   uint64_t recorded_capacity_ = 0;  // of the driver; 0: it never failed a request
   std::vector<int64_t> birth_ns_;   // by allocation
+  // Rows of the part that is replayed: the first `seeded_` are not known in the whole history, the
+  // next is number `first_row_` of it.
+  uint32_t seeded_ = 0;
+  uint32_t first_row_ = 0;
 };
 
 // A single prediction, for callers that need only one.

@@ -12,7 +12,8 @@ namespace tidemark {
 
 struct WhatIfQuestion {
   std::vector<std::string> confs;
-  // Also the sensible ones, and sort all by reserved peak, those that run out of memory last.
+  // Also the sensible ones, and sort all by reserved peak; those that run out of memory follow, and
+  // those that do so before the recorded run did come last.
   bool all = false;
   std::optional<int64_t> rank;
   std::optional<int64_t> device;

@@ -23,6 +23,7 @@ void write_outcome(JsonWriter& json, const Prediction& p) {
   if (p.out_of_memory) {
     json.field("failed_bytes", p.failed_bytes);
     json.field("failed_ns", p.failed_ns);
+    json.field("ended_early", p.ended_early);
   }
   json.field("failures_avoided", p.failures_avoided);
 }

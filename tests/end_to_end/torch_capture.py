@@ -110,6 +110,13 @@ class TorchCapture(unittest.TestCase):
         allocations, = recorded.tables("allocations")
         self.assertGreater(len({row["stream"] for row in allocations}), 1)
 
+    def test_the_line_that_empties_the_cache_is_named(self):
+        recorded = self.record("thrash")
+        done = subprocess.run([TIDEMARK, "report", recorded.out, "--json"], check=True,
+                              stdout=subprocess.PIPE, text=True)
+        finding, = (f for f in json.loads(done.stdout)["findings"] if f["id"] == "cache_thrash")
+        self.assertIn(f"torch_program.py:{recorded.told()}", finding["evidence"]["frames"][0])
+
     def test_tier_1_alone_agrees(self):
         recorded = self.record("churn", TIDEMARK_BRIDGE="0")
         self.compare(recorded, ["allocated", "reserved"])

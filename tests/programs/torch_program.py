@@ -76,6 +76,16 @@ def churn(torch):
         torch.free(block)
 
 
+def thrash(torch):
+    """Empties the cache in every step; tells the line that does."""
+    for _ in range(6):
+        for block in [torch.alloc(40 << 20) for _ in range(3)]:
+            torch.free(block)
+        line = sys._getframe().f_lineno + 1
+        torch.empty_cache()
+    write_json("TOLD", line)
+
+
 def lines(torch):
     """Allocations from every kind of frame, with the locations that Python reports."""
     told = []
@@ -463,7 +473,7 @@ def main():
     torch = late(directory) if name == "late" else Torch(directory)
     if os.environ.get("WAIT_FOR") and name != "changing_environment":
         wait_for_bridge(torch)
-    {"churn": churn, "lines": lines, "workers": workers, "nodes": nodes,
+    {"churn": churn, "thrash": thrash, "lines": lines, "workers": workers, "nodes": nodes,
      "forked": forked, "shutdown": shutdown,
      "late": churn, "out_of_memory": out_of_memory, "fraction": fraction,
      "asynchronous": asynchronous, "sleeping": sleeping, "phases": phases, "nvtx": nvtx,

@@ -19,6 +19,9 @@ constexpr uint64_t kScalarBytes = 8;
 constexpr uint64_t kLeastBlock = 512;  // of a scalar, where the requested bytes were not recorded
 constexpr size_t kLeastKept = 3;       // blocks of a pass that are kept for the backward pass
 
+// The state of a recurrence is at least this part of what a step keeps.
+constexpr uint64_t kOfState = 100;
+
 // A forward pass that ends with a loss.
 struct ForwardPass {
   std::vector<size_t> kept;  // rows, alive when the backward pass begins
@@ -26,7 +29,6 @@ struct ForwardPass {
   uint64_t bytes = 0;
   uint64_t mean_release = 0;
   uint32_t first_release = kNever;  // events
-  uint32_t last_release = 0;
   uint32_t end = 0;
 };
 
@@ -98,7 +100,6 @@ class Search {
         p.bytes += a.block_bytes;
         p.mean_release += a.release;
         p.first_release = std::min(p.first_release, a.release);
-        p.last_release = std::max(p.last_release, a.release);
       }
       if (a.stack == loss && is_scalar(i)) {
         p.end = a.birth;
@@ -138,11 +139,16 @@ class Search {
       const uint32_t when = passes[k].first_release;
       const uint32_t before = passes[k + 1].first_release;
       if (before >= when) continue;
-      const BirthRange rows = births_within(*d_.model, before, passes[k + 1].last_release);
+      // The next pass's backward may have begun: look at what the one before made until then.
+      uint32_t last_release = before;
+      for (const size_t i : passes[k + 1].kept) {
+        if (all_.release(i) < when) last_release = std::max(last_release, all_.release(i));
+      }
+      const BirthRange rows = births_within(*d_.model, before, last_release);
       bool passes_on = false;
       for (size_t i = rows.begin; i < rows.end; ++i) {
         passes_on = passes_on || (all_.release(i) > when && all_.release(i) <= backward_.last &&
-                                  all_.block_bytes(i) > kLeastBlock);
+                                  all_.block_bytes(i) > passes[k].bytes / kOfState);
       }
       dependent += static_cast<size_t>(passes_on);
     }

@@ -42,14 +42,31 @@ Finding creep(const DeviceEvidence& d, std::string_view whose) {
     f.evidence.emplace_back("held_bytes", most.held_bytes);
     f.evidence.emplace_back("held_blocks", most.held_count);
   }
-  const uint64_t saved = saved_by_letting_go(d);
-  std::string text = fmt::format("free what {} keeps, or move it to host memory",
+  const uint64_t saved = saved_by_letting_go(d, Keep::kNewest);
+  std::string text = fmt::format("keep only the newest of what {} allocates, or move it to host "
+                                 "memory",
                                  f.frames.empty() ? "every step" : "the line above");
   if (saved != 0) text += fmt::format(": saves {} at the peak", size_text(saved));
   if (!d.categories.has_backward && !d.ran_out())
     text += " (a cache that is still being filled looks the same)";
   f.advice.push_back({"release_growth", std::move(text), saved});
   return f;
+}
+
+// What of the card is left for the memory of `outside`: the rest holds PyTorch's segments, contexts
+// and other processes, as at the last reading.
+uint64_t left_for(const DeviceEvidence& d, const AllocationHistory& outside) {
+  uint64_t others = d.model != nullptr ? d.model->reserved_peak.bytes : 0;
+  const auto& counters = d.process->counters;
+  for (auto c = counters.rbegin(); c != counters.rend(); ++c) {
+    if (c->kind != CounterKind::kDeviceUsed || c->device != d.device) continue;
+    uint32_t event = 0;
+    const bool began = outside.event_at(c->time_ns, event);
+    const uint64_t own = began ? outside.totals_after(event).allocated : 0;
+    others = std::max(others, c->value - std::min(c->value, own));
+    break;
+  }
+  return d.total_bytes - std::min(d.total_bytes, others);
 }
 
 // Growth of driver memory outside the framework, over the same steps.
@@ -60,7 +77,7 @@ void find_creep_outside(const DeviceEvidence& d, std::vector<Finding>& out) {
   outside.process = d.process;
   outside.device = d.device;
   outside.total_bytes = d.total_bytes;
-  outside.limit = {d.total_bytes, false, LimitSource::kCard};
+  outside.limit = {left_for(d, history), false, LimitSource::kCard};
   outside.model = &history;
   outside.roles = d.roles;
   if (d.steps.count() != 0) {

@@ -6,6 +6,7 @@
 #include "analysis/findings/largest_stack.h"
 #include "analysis/findings/rules.h"
 #include "analysis/history/rehearsal.h"
+#include "analysis/passes/end_of_use.h"
 #include "analysis/wording.h"
 
 namespace tidemark {
@@ -18,7 +19,7 @@ void find_eval_keeps_graph(const Evidence& evidence, std::vector<Finding>& out) 
     uint64_t kept = 0;
     for (const uint32_t i : d.categories.kept_without_backward) {
       const Allocation& a = d.model->allocations[i];
-      without.leave_out(a);
+      without.leave_out_from(a, end_of_use(*d.model, i));
       kept += a.block_bytes;
       by_stack[a.stack] += a.block_bytes;
     }

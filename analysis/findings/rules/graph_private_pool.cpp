@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "analysis/findings/advice.h"
 #include "analysis/findings/rules.h"
 #include "analysis/wording.h"
 
@@ -58,21 +59,14 @@ std::map<uint32_t, PoolBytes> private_pools(const DeviceEvidence& d,
   return pools;
 }
 
-// The reserved peak if all private pools were one: as large as the largest so far.
-uint64_t peak_with_one_pool(const DeviceEvidence& d, const std::map<uint64_t, uint32_t>& pool_at) {
-  std::map<uint32_t, uint64_t> pools;
-  uint64_t outside = 0;
-  uint64_t largest = 0;
-  uint64_t most = 0;
-  for (const SegmentChange& change : d.model->segment_changes) {
-    const auto known = pool_at.find(change.address);
-    const uint32_t pool = known != pool_at.end() ? known->second : change.pool;
-    uint64_t& level = pool == 0 ? outside : pools[pool];
-    level = change.grows ? level + change.size_bytes : level - std::min(level, change.size_bytes);
-    if (pool != 0) largest = std::max(largest, level);
-    most = std::max(most, outside + largest);
-  }
-  return most;
+// What is saved by one pool in place of all private ones.
+uint64_t saved_by_sharing(const DeviceEvidence& d, size_t devices) {
+  constexpr uint32_t kShared = UINT32_MAX;  // no pool of the recording: none ends before the run
+  const auto share = [](uint32_t, RequestedBlock& request) {
+    if (request.pool != 0) request.pool = kShared;
+    return true;
+  };
+  return saved_by_change(d, devices, share).value_or(0);
 }
 
 }  // namespace
@@ -80,33 +74,31 @@ uint64_t peak_with_one_pool(const DeviceEvidence& d, const std::map<uint64_t, ui
 void find_graph_private_pool(const Evidence& evidence, std::vector<Finding>& out) {
   for (const DeviceEvidence& d : evidence.devices) {
     if (d.model == nullptr || d.model->event_count() == 0) continue;
-    const auto pool_at = pools_by_address(d);
-    const auto pools = private_pools(d, pool_at);
+    const auto pools = private_pools(d, pools_by_address(d));
     uint64_t reserved = 0;
     uint64_t idle = 0;
-    uint64_t largest_idle = 0;
     PoolBytes named;
     for (const auto& [pool, bytes] : pools) {
       if (bytes.largest > named.largest) named = bytes;
       reserved += bytes.reserved;
       idle += bytes.free;
-      largest_idle = std::max(largest_idle, bytes.free);
     }
     if (reserved == 0) continue;
     const uint64_t peak = d.model->reserved_peak.bytes;
-    const uint64_t saved = peak - std::min(peak, peak_with_one_pool(d, pool_at));
-    const bool matters = pools.size() > 1 && std::min(saved, idle - largest_idle) >= peak / 10;
+    const uint64_t saved = pools.size() > 1 ? saved_by_sharing(d, evidence.devices.size()) : 0;
+    const bool matters = saved != 0 && saved >= peak / 10;
     Finding f = d.finding(
         "graph_private_pool", matters ? kWarning : kInfo,
         fmt::format("{} reserved in {}, of which {} is free but unusable outside its pool",
                     size_text(reserved), counted(pools.size(), "private pool"), size_text(idle)));
     f.frames = d.process->names.stack_text(named.stack);
     f.evidence = {{"pools", pools.size()}, {"reserved_bytes", reserved}, {"idle_bytes", idle}};
-    if (pools.size() > 1 && saved != 0) {
+    if (saved != 0) {
       f.advice.push_back(
           {"share_pool",
            fmt::format("capture graphs that never run at the same time into one pool "
-                       "(torch.cuda.graph_pool_handle()): saves up to {}",
+                       "(torch.cuda.graph_pool_handle()): {} less is reserved in a replay of this "
+                       "run's requests",
                        size_text(saved)),
            saved});
     }

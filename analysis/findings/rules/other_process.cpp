@@ -13,8 +13,15 @@ namespace tidemark {
 
 namespace {
 
-// The peak of processes outside the trace, according to NVML.
-uint64_t foreign_bytes(const Evidence& evidence, const DeviceEvidence& d) {
+struct Foreign {
+  uint64_t bytes = 0;    // at most
+  int64_t time_ns = 0;   // when
+  int64_t since_ns = 0;  // from when on they held half of it or more, until then
+  bool first = false;    // since_ns is the first reading
+};
+
+// What processes outside the trace held, according to NVML.
+Foreign foreign_bytes(const Evidence& evidence, const DeviceEvidence& d) {
   const std::string_view host = d.process->names.string(d.process->info.host);
   std::set<uint64_t> ours;
   for (const ProcessModel& p : evidence.trace->processes) {
@@ -22,12 +29,19 @@ uint64_t foreign_bytes(const Evidence& evidence, const DeviceEvidence& d) {
   }
   std::map<int64_t, uint64_t> at;
   for (const Counter& c : d.process->counters) {
-    if (c.kind == CounterKind::kProcessUsed && c.device == d.device && !ours.contains(c.subject)) {
-      at[c.time_ns] += c.value;
-    }
+    if (c.kind != CounterKind::kProcessUsed || c.device != d.device) continue;
+    at[c.time_ns] += ours.contains(c.subject) ? 0 : c.value;
   }
-  uint64_t most = 0;
-  for (const auto& [time, bytes] : at) most = std::max(most, bytes);
+  Foreign most;
+  for (const auto& [time, bytes] : at) {
+    if (bytes > most.bytes) most = {bytes, time, time, false};
+  }
+  for (auto it = at.find(most.time_ns); it != at.end() && it->second >= most.bytes / 2;) {
+    most.since_ns = it->first;
+    most.first = it == at.begin();
+    if (most.first) break;
+    --it;
+  }
   return most;
 }
 
@@ -55,10 +69,6 @@ const char* severity_of(const DeviceEvidence& d, uint64_t bytes) {
   return bytes >= d.total_bytes / 5 || bytes > d.driver_peak.bytes ? kWarning : kInfo;
 }
 
-}  // namespace
-
-namespace {
-
 // Whether the trace lacks ranks of its job: they would be taken for strangers.
 bool lacks_ranks(const TraceModel& trace) {
   std::set<int64_t> ranks;
@@ -77,7 +87,8 @@ void find_other_process(const Evidence& evidence, std::vector<Finding>& out) {
   std::set<std::string> said;  // once per card
   for (const DeviceEvidence& d : evidence.devices) {
     if (d.driver_peak.bytes == 0) continue;
-    uint64_t bytes = foreign_bytes(evidence, d);
+    const Foreign foreign = foreign_bytes(evidence, d);
+    uint64_t bytes = foreign.bytes;
     const bool listed = bytes != 0;
     if (!listed && d.ledger.shared_card && evidence.trace->processes.size() == 1) {
       bytes = used_before(d);
@@ -85,10 +96,22 @@ void find_other_process(const Evidence& evidence, std::vector<Finding>& out) {
     const char* const severity = severity_of(d, bytes);
     if (bytes == 0 || severity == nullptr) continue;
     if (!said.insert(card_of(*d.process, d.device)).second) continue;
-    Finding f =
-        d.finding("other_process", severity,
-                  fmt::format("processes outside this job hold {} of the card", size_text(bytes)));
+    const int64_t start_ns = evidence.trace->start_ns;
+    const auto offset = [&](int64_t time_ns) { return duration_text(time_ns - start_ns); };
+    Finding f = d.finding(
+        "other_process", severity,
+        fmt::format("processes outside this job hold {} of the card {}", size_text(bytes),
+                    !listed         ? "before this one allocates anything"
+                    : foreign.first ? fmt::format("at +{}, half of it or more from the start",
+                                                  offset(foreign.time_ns))
+                                    : fmt::format("at +{}, half of it or more since +{}",
+                                                  offset(foreign.time_ns),
+                                                  offset(foreign.since_ns))));
     f.evidence = {{"bytes", bytes}, {"listed_by_nvml", listed ? 1U : 0U}};
+    if (listed) {
+      f.evidence.emplace_back("time_ns", static_cast<uint64_t>(foreign.time_ns));
+      f.evidence.emplace_back("since_ns", static_cast<uint64_t>(foreign.since_ns));
+    }
     f.advice.push_back({"free_the_card",
                         fmt::format("stop them or use another card (nvidia-smi lists them): frees "
                                     "{}",

@@ -23,7 +23,7 @@ void find_retained_graph(const Evidence& evidence, std::vector<Finding>& out) {
                   {"stacks", d.steps.growing.size()}};
     if (full != 0) f.evidence.emplace_back("full_at_step", full);
     f.frames = d.process->names.stack_text(d.steps.growing.front().stack);
-    const uint64_t saved = saved_by_letting_go(d);
+    const uint64_t saved = saved_by_letting_go(d, Keep::kNothing);
     f.advice.push_back({"detach",
                         fmt::format("keep loss.item() or loss.detach() instead of the loss, and "
                                     "avoid retain_graph: saves {}",

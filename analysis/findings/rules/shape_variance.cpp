@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -27,12 +28,24 @@ struct Sizes {
   uint64_t sum = 0;                   // of the hashes of its sizes in that step, in any order
   std::unordered_set<uint64_t> sums;  // of earlier steps
   std::unordered_set<uint64_t> different;
+  uint64_t total = 0;  // requested in the last step
+  uint64_t total_before = 0;
+  bool only_grows = true;  // like a cache to which every step adds: it is as long as it must be
 
   void begin(uint32_t next) {
-    if (step != 0) sums.insert(sum);
+    if (step != 0) finish();
     step = next;
     sum = 0;
+    total = 0;
     ++steps;
+  }
+  void finish() {
+    sums.insert(sum);
+    only_grows = only_grows && total > total_before;
+    total_before = total;
+  }
+  bool varies() const {
+    return steps >= kLeastReturns && sums.size() >= steps * 2 / 5 + 1 && !only_grows;
   }
 };
 
@@ -56,14 +69,15 @@ Variance variance_of(const DeviceEvidence& d) {
     if (s.step != step && s.steps == kMostSteps) continue;
     if (s.step != step) s.begin(step);
     s.sum += hash_word(0, a.requested_bytes);
+    s.total += a.requested_bytes;
     if (s.different.size() < kMostSizes) s.different.insert(a.requested_bytes);
   }
   Variance v;
   uint64_t most = 0;
   for (auto& [stack, s] : stacks) {
     v.all_bytes += s.bytes;
-    s.sums.insert(s.sum);
-    if (s.steps < kLeastReturns || s.sums.size() < s.steps * 2 / 5 + 1) continue;
+    s.finish();
+    if (!s.varies()) continue;
     v.bytes += s.bytes;
     const bool named = d.roles->of(stack) != StackRole::kBackward;
     const uint64_t weight = named ? s.bytes : 1;
@@ -76,20 +90,101 @@ Variance variance_of(const DeviceEvidence& d) {
   return v;
 }
 
+// Sizes of requests if every step had those of the largest. Of one stack with equally many requests
+// in several steps, the first ones are the same request, and so are the second ones.
+class FixedSizes {
+ public:
+  explicit FixedSizes(const DeviceEvidence& d) : d_(d) {
+    for (size_t step = 0; step < d_.steps.boundaries.size(); ++step) {
+      load(step);
+      for (const auto& [stack, rows] : rows_) {
+        std::vector<uint64_t>& largest = largest_[{stack, rows.size()}];
+        largest.resize(rows.size());
+        for (size_t k = 0; k < rows.size(); ++k) {
+          largest[k] = std::max(largest[k], d_.model->allocations.requested_bytes(rows[k]));
+        }
+      }
+    }
+    begin_ = end_ = 0;
+  }
+
+  // Of an allocation, in the order of birth; 0: it is in no step.
+  uint64_t of(uint32_t row) {
+    const auto& boundaries = d_.steps.boundaries;
+    if (row >= end_) {
+      const uint32_t birth = d_.model->allocations.birth(row);
+      const auto next = std::upper_bound(boundaries.begin(), boundaries.end(), birth);
+      if (next == boundaries.begin()) return 0;
+      load(static_cast<size_t>(next - boundaries.begin()) - 1);
+      sizes_.assign(end_ - begin_, 0);
+      for (const auto& [stack, rows] : rows_) {
+        const std::vector<uint64_t>& largest = largest_.at({stack, rows.size()});
+        for (size_t k = 0; k < rows.size(); ++k) sizes_[rows[k] - begin_] = largest[k];
+      }
+    }
+    return row < begin_ ? 0 : sizes_[row - begin_];
+  }
+
+ private:
+  void load(size_t step) {
+    const auto& boundaries = d_.steps.boundaries;
+    begin_ = first_born_at(boundaries[step]);
+    end_ = step + 1 < boundaries.size() ? first_born_at(boundaries[step + 1])
+                                        : static_cast<uint32_t>(d_.model->allocations.size());
+    rows_.clear();
+    for (uint32_t row = begin_; row < end_; ++row) {
+      rows_[d_.model->allocations.stack(row)].push_back(row);
+    }
+  }
+
+  uint32_t first_born_at(uint32_t event) const {
+    uint32_t low = 0;
+    uint32_t high = static_cast<uint32_t>(d_.model->allocations.size());
+    while (low < high) {
+      const uint32_t middle = low + (high - low) / 2;
+      d_.model->allocations.birth(middle) < event ? low = middle + 1 : high = middle;
+    }
+    return low;
+  }
+
+  const DeviceEvidence& d_;
+  std::map<std::pair<uint32_t, size_t>, std::vector<uint64_t>> largest_;  // by stack and number
+  std::map<uint32_t, std::vector<uint32_t>> rows_;  // of the loaded step, by stack
+  std::vector<uint64_t> sizes_;                     // of the loaded step
+  uint32_t begin_ = 0;                              // its rows
+  uint32_t end_ = 0;
+};
+
+uint64_t saved_by_padding(const DeviceEvidence& d, size_t devices) {
+  FixedSizes sizes(d);
+  const auto pad = [&](uint32_t allocation, RequestedBlock& request) {
+    const uint64_t bytes = allocation == kNever ? 0 : sizes.of(allocation);
+    if (bytes != 0) request.bytes = bytes;
+    return true;
+  };
+  return saved_by_change(d, devices, pad).value_or(0);
+}
+
 }  // namespace
 
 void find_shape_variance(const Evidence& evidence, std::vector<Finding>& out) {
   constexpr uint64_t kWorthSaying = uint64_t{64} << 20;
+  constexpr uint64_t kMatters = 10;  // one part in so many of what is reserved
   for (const DeviceEvidence& d : evidence.devices) {
     if (!d.has_caching_allocator() || d.steps.count() < kLeastReturns) continue;
     const Variance v = variance_of(d);
     if (v.bytes == 0 || v.bytes < v.all_bytes / 3) continue;
     const uint64_t reserved = d.model->reserved_peak.bytes;
     const uint64_t cost = reserved - std::min(reserved, d.peak_bytes());
-    const bool matters = cost >= kWorthSaying && cost >= reserved / 7;
-    if (!matters && d.has_room()) continue;
+    // At best, nothing of it would be reserved.
+    if (cost < kWorthSaying || cost < reserved / kMatters) continue;
+    const size_t devices = evidence.devices.size();
+    const uint64_t padded = saved_by_padding(d, devices);
+    std::optional<Advice> settings = change_allocator(d, devices);
+    const uint64_t saved = std::max(padded, settings ? settings->saves_bytes : 0);
+    if (saved < kWorthSaying || saved < reserved / kMatters) continue;
     Finding f = d.finding(
-        "shape_variance", matters ? kWarning : kInfo,
+        "shape_variance", kWarning,
         fmt::format("allocation sizes change from step to step ({}{} sizes from one "
                     "line): the reserved peak is {} above the allocated peak",
                     v.sizes == kMostSizes ? "at least " : "", grouped(v.sizes), size_text(cost)));
@@ -98,12 +193,15 @@ void find_shape_variance(const Evidence& evidence, std::vector<Finding>& out) {
                   {"requested_bytes", v.all_bytes},
                   {"peak_cost_bytes", cost}};
     f.frames = d.process->names.stack_text(v.stack);
-    f.advice.push_back({"pad_shapes",
-                        fmt::format("pad to a few fixed lengths, or run the longest first, so that "
-                                    "cached blocks can be reused: up to {} less reserved",
-                                    size_text(cost)),
-                        cost});
-    add(f.advice, change_allocator(d, evidence.devices.size()));
+    std::string text =
+        "pad to a few fixed lengths, or run the longest first, so that cached blocks can be reused";
+    if (padded != 0) {
+      text += fmt::format(": with every step as long as the longest, {} less is reserved in a "
+                          "replay of this run's requests",
+                          size_text(padded));
+    }
+    f.advice.push_back({"pad_shapes", std::move(text), padded});
+    add(f.advice, std::move(settings));
     out.push_back(std::move(f));
   }
 }

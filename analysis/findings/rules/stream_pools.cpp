@@ -5,6 +5,8 @@
 #include <map>
 #include <unordered_map>
 
+#include "analysis/findings/advice.h"
+#include "analysis/findings/largest_stack.h"
 #include "analysis/findings/rules.h"
 #include "analysis/wording.h"
 
@@ -16,7 +18,7 @@ constexpr uint64_t kDefaultStream = 0;
 
 struct StreamUse {
   uint64_t reserved = 0;       // at the reserved peak
-  uint64_t stays = 0;          // not freed before the end: weights, or a library's workspace
+  uint64_t workspaces = 0;     // of libraries, one for each stream
   uint64_t requested = 0;      // in the whole run
   uint64_t communication = 0;  // of that
   uint64_t turns = 0;          // runs of allocations without one of another stream between them
@@ -24,9 +26,9 @@ struct StreamUse {
 };
 using Streams = std::map<uint64_t, StreamUse>;
 
-// What is freed after the last allocation stayed as long as the program needed anything.
-bool stays(const AllocationHistory& model, const Allocation& a) {
-  return a.release == kNever || a.release > model.allocations.birth(model.allocations.size() - 1);
+bool is_much(const DeviceEvidence& d, uint64_t saved) {
+  constexpr uint64_t kWorthSaying = uint64_t{64} << 20;
+  return saved >= kWorthSaying && saved >= d.model->reserved_peak.bytes / 20;
 }
 
 Streams streams_of(const DeviceEvidence& d) {
@@ -45,7 +47,7 @@ Streams streams_of(const DeviceEvidence& d) {
     if (a.pool != 0 || found == streams.end()) continue;
     StreamUse& use = found->second;
     use.requested += a.block_bytes;
-    if (stays(*d.model, a)) use.stays += a.block_bytes;
+    if (d.categories.of[i] == Category::kWorkspace) use.workspaces += a.block_bytes;
     if (d.roles->of(a.stack) == StackRole::kCommunication) use.communication += a.block_bytes;
     use.by_stack[a.stack] += a.block_bytes;
     if (last != &use) ++use.turns;
@@ -54,35 +56,30 @@ Streams streams_of(const DeviceEvidence& d) {
   return streams;
 }
 
-// What one stream in place of these would have to reserve: the most that they ever use together.
-// Beside the default stream, what stays is a library's workspace, which every stream has.
-uint64_t needed_together(const DeviceEvidence& d, const Streams& streams) {
+// What is saved by one stream in place of these. It needs one workspace of each library.
+uint64_t saved_by_sharing(const DeviceEvidence& d, size_t devices, const Streams& streams) {
+  uint64_t reserved = 0;
   uint64_t largest = 0;
-  uint64_t all_stay = 0;
-  uint64_t most_stay = 0;
-  for (const auto& [stream, use] : streams) {
-    largest = std::max(largest, use.reserved);
-    all_stay += use.stays;
-    most_stay = std::max(most_stay, use.stays);
+  auto keeps = streams.begin();
+  for (auto it = streams.begin(); it != streams.end(); ++it) {
+    reserved += it->second.reserved;
+    largest = std::max(largest, it->second.reserved);
+    if (it->second.workspaces > keeps->second.workspaces) keeps = it;
   }
-  uint64_t level = 0;
-  uint64_t most = 0;
-  for (uint32_t e = 0; e <= d.model->reserved_peak.event; ++e) {
-    d.model->passed(e);
-    const Change change = d.model->change[e];
-    if (change != Change::kBirth && change != Change::kDeath) continue;
-    const Allocation a = d.model->allocations[d.model->subject[e]];
-    if (a.pool != 0 || stays(*d.model, a) || !streams.contains(a.stream)) continue;
-    level = change == Change::kBirth ? level + a.block_bytes : level - a.block_bytes;
-    most = std::max(most, level);
-  }
-  return std::max(largest, most + (streams.contains(kDefaultStream) ? all_stay : most_stay));
+  if (!is_much(d, reserved - largest)) return 0;  // at best
+  const auto share = [&](uint32_t allocation, RequestedBlock& request) {
+    if (request.pool != 0 || !streams.contains(request.stream)) return true;
+    const bool repeated = allocation != kNever && request.stream != keeps->first &&
+                          d.categories.of[allocation] == Category::kWorkspace;
+    request.stream = keeps->first;
+    return !repeated;
+  };
+  return saved_by_change(d, devices, share).value_or(0);
 }
 
 }  // namespace
 
 void find_stream_pools(const Evidence& evidence, std::vector<Finding>& out) {
-  constexpr uint64_t kWorthSaying = uint64_t{64} << 20;
   for (const DeviceEvidence& d : evidence.devices) {
     if (!d.has_caching_allocator() || d.model->event_count() == 0) continue;
     Streams streams = streams_of(d);
@@ -95,16 +92,11 @@ void find_stream_pools(const Evidence& evidence, std::vector<Finding>& out) {
     if (streams.size() < 2) continue;
     uint64_t reserved = 0;
     for (const auto& [stream, use] : streams) reserved += use.reserved;
-    const uint64_t saved = reserved - std::min(reserved, needed_together(d, streams));
-    if (saved < kWorthSaying || saved < d.model->reserved_peak.bytes / 20) continue;
-    uint32_t most = 0;
-    uint64_t bytes = 0;
+    const uint64_t saved = saved_by_sharing(d, evidence.devices.size(), streams);
+    if (!is_much(d, saved)) continue;
+    std::map<uint32_t, uint64_t> by_stack;
     for (const auto& [stream, use] : streams) {
-      for (const auto& [stack, sum] : use.by_stack) {
-        if (sum < bytes || (sum == bytes && stack > most)) continue;
-        most = stack;
-        bytes = sum;
-      }
+      for (const auto& [stack, bytes] : use.by_stack) by_stack[stack] += bytes;
     }
     // Streams that work once, as when graphs are warmed up, cost less than those that take turns.
     const auto recurring = std::count_if(streams.begin(), streams.end(),
@@ -118,11 +110,12 @@ void find_stream_pools(const Evidence& evidence, std::vector<Finding>& out) {
     f.evidence = {{"streams", streams.size()},
                   {"reserved_bytes", reserved},
                   {"reserved_peak_bytes", d.model->reserved_peak.bytes}};
-    f.frames = d.process->names.stack_text(most);
+    f.frames = d.process->names.stack_text(largest_stack(by_stack));
     f.advice.push_back(
         {"share_stream",
          fmt::format(
-             "run this work on one stream, or as few as must overlap: up to {} less reserved",
+             "run this work on one stream, or as few as must overlap: on one, {} less is reserved in "
+             "a replay of this run's requests",
              size_text(saved)),
          saved});
     out.push_back(std::move(f));

@@ -9,6 +9,7 @@
 #include "analysis/findings/largest_stack.h"
 #include "analysis/findings/rules.h"
 #include "analysis/history/rehearsal.h"
+#include "analysis/passes/end_of_use.h"
 #include "analysis/passes/gradient_use.h"
 #include "analysis/wording.h"
 
@@ -17,7 +18,6 @@ namespace tidemark {
 namespace {
 
 constexpr uint64_t kWorthSaying = uint64_t{8} << 20;
-constexpr size_t kUses = 6;  // allocations that follow while a layer's result is needed
 
 // An allocation by its place in a pass: the same in every pass.
 using Place = std::pair<uint32_t, uint32_t>;  // stack, number among those of the stack
@@ -80,7 +80,7 @@ class Without {
       const auto known = places.find(place);
       if (known == places.end()) return std::optional<bool>();
       if (known->second) {
-        rehearsal_.leave_out_from(all_[i], end_of_use(i));
+        rehearsal_.leave_out_from(all_[i], end_of_use(model_, i));
         bytes += all_.block_bytes(i);
         by_stack[all_.stack(i)] += all_.block_bytes(i);
       }
@@ -88,11 +88,6 @@ class Without {
     });
     activation_bytes_ = std::max(activation_bytes_, bytes);
     leave_out_work(pass, releases);
-  }
-
-  // Without a graph, a layer's result is freed once the next operations have used it.
-  uint32_t end_of_use(size_t i) const {
-    return i + kUses < all_.size() ? all_.birth(i + kUses) : kNever;
   }
 
   // What the backward pass computes while it frees such activations.

@@ -34,7 +34,7 @@ struct RequestLog {
   std::vector<RequestedBlock> blocks;  // by allocation: those of the model, then failed ones
   std::vector<int64_t> failed_ns;      // of the failed ones
   std::vector<Request> requests;
-  std::vector<AddressRange> segments;  // as the driver placed them; empty: the first are not known
+  std::vector<PlacedSegment> segments;  // as the driver placed them; empty: the first are not known
   uint64_t events = 0;                 // of the recording
 };
 

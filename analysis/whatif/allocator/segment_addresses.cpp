@@ -42,7 +42,7 @@ void cut(Ranges& ranges, uint64_t address, uint64_t bytes) {
 
 }  // namespace
 
-DriverAddresses::DriverAddresses(std::span<const AddressRange> recorded) : recorded_(recorded) {
+DriverAddresses::DriverAddresses(std::span<const PlacedSegment> recorded) : recorded_(recorded) {
   holes_[0] = recorded.empty() ? kTop : recorded.front().address / kChunkBytes * kChunkBytes;
 }
 
@@ -53,7 +53,7 @@ DriverAddresses::Chunks::iterator DriverAddresses::chunk_at(uint64_t address) {
   return address - chunk->first < chunk->second.bytes ? chunk : chunks_.end();
 }
 
-bool DriverAddresses::free_for(const AddressRange& range) const {
+bool DriverAddresses::free_for(const PlacedSegment& range) const {
   const uint64_t end = range.address + range.bytes;
   auto chunk = chunks_.upper_bound(range.address);
   if (chunk != chunks_.begin()) --chunk;
@@ -70,7 +70,7 @@ bool DriverAddresses::free_for(const AddressRange& range) const {
 }
 
 // Marks a recorded range as used, in existing or new chunks.
-void DriverAddresses::occupy(AddressRange range) {
+void DriverAddresses::occupy(PlacedSegment range) {
   while (range.bytes != 0) {
     auto chunk = chunk_at(range.address);
     if (chunk == chunks_.end()) {
@@ -114,10 +114,10 @@ void DriverAddresses::stop_following() {
   if (chunks_.empty()) return;
   const uint64_t lowest = chunks_.begin()->first;
   for (size_t i = next_recorded_; i < recorded_.size(); ++i) {
-    const AddressRange& range = recorded_[i];
+    const PlacedSegment& range = recorded_[i];
     if (range.address < lowest || !free_for(range)) continue;
     occupy(range);
-    for (AddressRange rest = range; rest.bytes != 0;) {
+    for (PlacedSegment rest = range; rest.bytes != 0;) {
       const auto chunk = chunk_at(rest.address);
       const uint64_t piece =
           std::min(rest.bytes, chunk->first + chunk->second.bytes - rest.address);

@@ -19,7 +19,7 @@ class SegmentAddresses {
   virtual uint64_t reserve(uint64_t bytes) = 0;
 };
 
-struct AddressRange {
+struct PlacedSegment {
   uint64_t address = 0;
   uint64_t bytes = 0;
 };
@@ -32,7 +32,7 @@ struct AddressRange {
 // the requested sizes differ from the recorded ones.
 class DriverAddresses : public SegmentAddresses {
  public:
-  explicit DriverAddresses(std::span<const AddressRange> recorded = {});
+  explicit DriverAddresses(std::span<const PlacedSegment> recorded = {});
 
   uint64_t allocate(uint64_t bytes) override;
   void free(uint64_t address, uint64_t bytes) override;
@@ -48,15 +48,15 @@ class DriverAddresses : public SegmentAddresses {
 
   bool follow(uint64_t bytes);
   void stop_following();
-  bool free_for(const AddressRange& range) const;
-  void occupy(AddressRange range);
+  bool free_for(const PlacedSegment& range) const;
+  void occupy(PlacedSegment range);
   Chunks::iterator chunk_at(uint64_t address);
   uint64_t open_chunk(uint64_t bytes);
   void close_chunk(Chunks::iterator chunk);
 
   Chunks chunks_;
   std::map<uint64_t, uint64_t> holes_;  // the kernel's: address -> bytes
-  std::span<const AddressRange> recorded_;
+  std::span<const PlacedSegment> recorded_;
   size_t next_recorded_ = 0;
   bool following_ = true;
   uint64_t next_range_ = uint64_t{1} << 32;

@@ -1,6 +1,8 @@
 // For every finding, a synthetic run that has it and a similar one that does not.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/support/story.h"
 
 namespace tidemark {
@@ -271,11 +273,16 @@ TEST(Findings, CacheThrashNamesEmptyCache) {
   EXPECT_EQ(run(false).alarms(), Ids{});
 }
 
+// Sizes in an order without a trend.
+uint64_t scattered(int step) {
+  return static_cast<uint64_t>(step * 7 % 20);
+}
+
 TEST(Findings, ShapeVarianceWhenSizesNeverReturn) {
   const auto run = [](bool varies) {
     return Trace([varies](Story& s, uint32_t) {
       for (int i = 0; i < 20; ++i) {
-        const uint64_t n = varies ? static_cast<uint64_t>(20 + i * 4) : 100;
+        const uint64_t n = varies ? 20 + 4 * scattered(i) : 100;
         const uint64_t x = s.alloc(2 * kMiB, s.user(1));
         const uint64_t a = s.alloc(n * kMiB, s.forward(1, "work train.py:10"));
         const uint64_t b = s.alloc(n * kMiB, s.forward(2, "work train.py:10"));
@@ -285,8 +292,42 @@ TEST(Findings, ShapeVarianceWhenSizesNeverReturn) {
       }
     });
   };
-  EXPECT_EQ(run(true).alarms(), (Ids{"shape_variance"}));
+  const Trace varying = run(true);
+  EXPECT_EQ(varying.alarms(), (Ids{"shape_variance"}));
+  // With the sizes of the longest in every step, two blocks of 96 MiB and the input's segment.
+  const uint64_t reserved = varying.model().processes[0].framework[0].reserved_peak.bytes;
+  const Finding f = varying.finding("shape_variance");
+  const auto pad = std::find_if(f.advice.begin(), f.advice.end(),
+                                [](const Advice& a) { return a.action == "pad_shapes"; });
+  ASSERT_NE(pad, f.advice.end());
+  EXPECT_EQ(pad->saves_bytes, reserved - (2 * 96 + 20) * kMiB);
   EXPECT_EQ(run(false).alarms(), Ids{});
+}
+
+// Sizes that differ in every step and cost nothing: blocks of 60 MiB serve them all. Nor is a cache
+// to which each token adds a shape that the program could fix.
+TEST(Findings, ShapesThatCostNothingAreNoShapeVariance) {
+  const Trace harmless([](Story& s, uint32_t) {
+    s.free(s.alloc(60 * kMiB, s.forward(3)));
+    for (int i = 0; i < 20; ++i) {
+      const uint64_t x = s.alloc(2 * kMiB, s.user(1));
+      s.free(s.alloc((40 + scattered(i)) * kMiB, s.forward(1, "work train.py:10")));
+      s.free(x);
+    }
+  });
+  EXPECT_TRUE(harmless.finding("shape_variance").id.empty());
+  const Trace growing([](Story& s, uint32_t) {
+    s.alloc(200 * kMiB, s.setup());
+    uint64_t cache = s.alloc(20 * kMiB, s.forward(1, "answer serve.py:10"));
+    for (uint64_t i = 1; i < 12; ++i) {
+      const uint64_t x = s.alloc(2 * kMiB, s.user(1));
+      const uint64_t longer = s.alloc((20 + 4 * i) * kMiB, s.forward(1, "answer serve.py:10"));
+      s.free(cache);
+      cache = longer;
+      s.free(x);
+    }
+  });
+  EXPECT_TRUE(growing.finding("shape_variance").id.empty());
 }
 
 TEST(Findings, LayersOfDifferentSizesAreNoShapeVariance) {
@@ -296,7 +337,7 @@ TEST(Findings, LayersOfDifferentSizesAreNoShapeVariance) {
         const uint64_t x = s.alloc(2 * kMiB, s.user(1));
         std::vector<uint64_t> layers;
         for (uint64_t k = 0; k < 18; ++k) {
-          const uint64_t step = varies ? static_cast<uint64_t>(i) : 0;
+          const uint64_t step = varies ? scattered(i) : 0;
           layers.push_back(s.alloc((20 + 4 * k + step) * kMiB, s.forward(1, "work train.py:2")));
         }
         for (const uint64_t a : layers) s.free(a);
@@ -312,22 +353,31 @@ TEST(Findings, LayersOfDifferentSizesAreNoShapeVariance) {
   EXPECT_EQ(varying.finding("shape_variance").evidence[0].second, 88U);
 }
 
+// Graphs that are captured one after the other, each into one of `pools`. Each leaves a result.
+Trace captures(uint64_t pools) {
+  return Trace([pools](Story& s, uint32_t) {
+    for (uint32_t i = 0; i < 4; ++i) {
+      s.on(7, 1 + static_cast<uint32_t>(i % pools));
+      const uint64_t small = s.alloc(60 * kMiB, s.forward(1));
+      s.free(s.alloc((100 - 20 * i) * kMiB, s.forward(2)));
+      s.free(small);
+      s.alloc(30 * kMiB, s.forward(3));
+    }
+    s.on(0, 0);
+    s.free(s.alloc(200 * kMiB, s.forward(4)));  // the program goes on without them
+  });
+}
+
 TEST(Findings, IdlePrivatePools) {
-  const auto run = [](uint64_t pools) {
-    return Trace([pools](Story& s, uint32_t) {
-      std::vector<uint64_t> blocks;
-      for (int i = 0; i < 4; ++i) blocks.push_back(s.alloc(100 * kMiB, s.forward(1)));
-      for (const uint64_t block : blocks) s.free(block);
-      for (size_t i = 0; i < blocks.size(); ++i) {
-        s.segment_state(blocks[i], 100 * kMiB, 1 + i % pools);
-      }
-      s.free(s.alloc(200 * kMiB, s.forward(2)));  // the program goes on without them
-    });
+  const auto reserved = [](const Trace& trace) {
+    return trace.model().processes[0].framework[0].reserved_peak.bytes;
   };
-  EXPECT_EQ(run(4).alarms(), (Ids{"graph_private_pool"}));
-  EXPECT_EQ(run(4).finding("graph_private_pool").advice[0].saves_bytes, 300 * kMiB);
-  EXPECT_FALSE(run(4).finding("graph_private_pool").frames.empty());
-  EXPECT_EQ(run(1).alarms(), Ids{});
+  const Trace apart = captures(4);
+  EXPECT_EQ(apart.alarms(), (Ids{"graph_private_pool"}));
+  const Finding f = apart.finding("graph_private_pool");
+  EXPECT_FALSE(f.frames.empty());
+  EXPECT_EQ(f.advice[0].saves_bytes, reserved(apart) - reserved(captures(1)));
+  EXPECT_EQ(captures(1).alarms(), Ids{});
 }
 
 TEST(Findings, RankThatKeepsMoreThanTheOthers) {
@@ -459,6 +509,41 @@ TEST(Findings, OtherProcessesThatAreNotInTheTrace) {
   };
   EXPECT_EQ(run(999).alarms(), (Ids{"other_process"}));
   EXPECT_EQ(run(101).alarms(), Ids{});  // this process
+}
+
+TEST(Findings, OtherProcessesHaveATime) {
+  const Trace trace([](Story& s, uint32_t) {
+    s.driver_alloc(kGiB, "torch", MemoryKind::kDevice);
+    s.counter(CounterKind::kProcessUsed, 2 * kGiB, 101);
+    for (const uint64_t gib : {1U, 4U, 8U, 6U}) {
+      s.tick(1'000'000'000);
+      s.counter(CounterKind::kProcessUsed, gib * kGiB, 999);
+    }
+  });
+  EXPECT_EQ(trace.finding("other_process").summary,
+            "processes outside this job hold 8.0 GiB of the card at +3.000 s, half of it or more "
+            "since +2.000 s");
+}
+
+// 1 GiB more with each of 8 steps, on a card of 16 GiB of which another process holds 5.
+TEST(Findings, GrowthOutsidePyTorchFillsWhatIsLeftOfTheCard) {
+  const auto full_at = [](uint64_t others) {
+    const Trace trace([others](Story& s, uint32_t) {
+      Training t(s, {});
+      for (uint64_t i = 1; i <= 8; ++i) {
+        t.step();
+        s.driver_alloc(kGiB, "program", MemoryKind::kDevice, 0, 0, s.user(40));
+        if (others != 0) s.counter(CounterKind::kDeviceUsed, others + i * kGiB);
+      }
+    });
+    const Finding f = trace.finding("creep");
+    for (const auto& [name, value] : f.evidence) {
+      if (name == "full_at_step") return value;
+    }
+    return uint64_t{0};
+  };
+  EXPECT_EQ(full_at(5 * kGiB), 12U);
+  EXPECT_EQ(full_at(0), 16U);  // PyTorch reserves less than 1 GiB
 }
 
 TEST(Findings, PinnedMemoryThatGrows) {

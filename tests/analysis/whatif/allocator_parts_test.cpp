@@ -149,7 +149,7 @@ TEST(DriverAddresses, FillsTheLowestGapAndOpensChunksFromTheTopDown) {
 }
 
 TEST(DriverAddresses, FollowsARecordingWhileTheSizesAreTheSame) {
-  const std::vector<AddressRange> recorded = {{0x7f9447e00000, 2 * kMib},
+  const std::vector<PlacedSegment> recorded = {{0x7f9447e00000, 2 * kMib},
                                               {0x7f944c800000, 20 * kMib},
                                               {0x7f9416000000, 20 * kMib},
                                               {0x7f9433400000, 32 * kMib}};
