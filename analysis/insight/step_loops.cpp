@@ -22,6 +22,9 @@ namespace {
 
 constexpr size_t kLeastRounds = 3;
 constexpr double kMost = 0.7;  // of the rounds
+// Recorders store fewer frames. Where a forged file has more, the innermost are no places: going
+// from one stack to the next costs at most twice as much.
+constexpr uint32_t kDeepest = 256;
 
 bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
@@ -29,7 +32,8 @@ bool contains(std::string_view text, std::string_view part) {
 
 // The Python part of a stack: a line of a function, called from another one.
 struct Place {
-  uint32_t caller = 0;  // place
+  uint32_t caller = 0;     // place
+  uint32_t outermost = 0;  // place
   uint32_t function = 0;
   uint32_t file = 0;
   uint32_t depth = 0;
@@ -45,7 +49,8 @@ class Places {
     for (uint32_t id = 1; id < of_stack_.size(); ++id) {
       const Frame& frame = names.frame(names.stack(id).frame);
       const uint32_t caller = of_stack_[names.stack(id).parent];
-      if (!names.string(frame.file).ends_with(".py")) {
+      const bool python = names.string(frame.file).ends_with(".py");
+      if (!python || places_[caller].depth == kDeepest) {
         of_stack_[id] = caller;
         continue;
       }
@@ -61,10 +66,7 @@ class Places {
   bool same_function(uint32_t a, uint32_t b) const {
     return places_[a].function == places_[b].function && places_[a].file == places_[b].file;
   }
-  uint32_t outermost(uint32_t place) const {
-    while (places_[place].caller != 0) place = places_[place].caller;
-    return place;
-  }
+  uint32_t count() const { return static_cast<uint32_t>(places_.size()); }
 
  private:
   void add(const Frame& frame, uint32_t caller) {
@@ -82,8 +84,9 @@ class Places {
         contains(names_.string(frame.function), "generate") ||
         std::any_of(std::begin(kInside), std::end(kInside),
                     [&](std::string_view folder) { return contains(file, folder); });
-    places_.push_back({caller, frame.function, frame.file, places_[caller].depth + 1, frame.line,
-                       places_[caller].inside || inside});
+    const uint32_t outermost = caller != 0 ? places_[caller].outermost : count();
+    places_.push_back({caller, outermost, frame.function, frame.file, places_[caller].depth + 1,
+                       frame.line, places_[caller].inside || inside});
   }
 
   const Dictionary& names_;
@@ -160,7 +163,7 @@ class LoopFinder {
       if (place == 0) continue;
       auto [thread, fresh] = thread_of.try_emplace(place, 0);
       if (fresh) {
-        const Place& outermost = places_[places_.outermost(place)];
+        const Place& outermost = places_[places_[place].outermost];
         thread->second = hash_word(hash_word(0, outermost.function), outermost.file);
       }
       uint32_t& before = last[thread->second];
@@ -322,11 +325,13 @@ class LoopFinder {
   // The first event after the last round that the program's other functions allocate at. A loop of
   // training ends as well, but what it kept stays.
   uint32_t end_of(const Loop& loop) {
+    std::vector<bool> within(places_.count());  // callers precede the places they call
+    for (uint32_t place = 1; place < places_.count(); ++place) {
+      within[place] = within[places_[place].caller] || function_of(place) == loop.function;
+    }
     for (uint32_t a = loop.rounds.back(); a < model_.allocations.size(); ++a) {
-      uint32_t place = places_.of(model_.allocations.stack(a));
-      if (place == 0) continue;
-      while (place != 0 && function_of(place) != loop.function) place = places_[place].caller;
-      if (place == 0) return model_.allocations.birth(a);
+      const uint32_t place = places_.of(model_.allocations.stack(a));
+      if (place != 0 && !within[place]) return model_.allocations.birth(a);
     }
     return kNever;
   }
