@@ -30,6 +30,11 @@ bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
+// Recordings name functions in full, "Model.forward", snapshots do not.
+bool is_forward(std::string_view function) {
+  return function == "forward" || function.ends_with(".forward");
+}
+
 // The Python part of a stack: a line of a function, called from another one.
 struct Place {
   uint32_t caller = 0;     // place
@@ -38,7 +43,10 @@ struct Place {
   uint32_t file = 0;
   uint32_t depth = 0;
   int64_t line = 0;
-  bool inside = false;  // of a module's call, of PyTorch or of a text's generation
+  bool inside = false;     // of a module's call or of PyTorch
+  bool generates = false;  // a text: its rounds are tokens
+  bool calls = false;      // a module that the program itself calls
+  bool within_call = false;
 };
 
 class Places {
@@ -80,13 +88,21 @@ class Places {
                                             "torch/distributed/_",
                                             "torch/_"};
     const std::string_view file = names_.string(frame.file);
-    const bool inside =
-        contains(names_.string(frame.function), "generate") ||
-        std::any_of(std::begin(kInside), std::end(kInside),
-                    [&](std::string_view folder) { return contains(file, folder); });
-    const uint32_t outermost = caller != 0 ? places_[caller].outermost : count();
-    places_.push_back({caller, outermost, frame.function, frame.file, places_[caller].depth + 1,
-                       frame.line, places_[caller].inside || inside});
+    const std::string_view name = names_.string(frame.function);
+    const Place& from = places_[caller];
+    Place place{caller, caller != 0 ? from.outermost : count(), frame.function, frame.file};
+    place.depth = from.depth + 1;
+    place.line = frame.line;
+    const bool forward = is_forward(name);
+    place.inside = from.inside || forward ||
+                   std::any_of(std::begin(kInside), std::end(kInside),
+                               [&](std::string_view folder) { return contains(file, folder); });
+    place.generates = from.generates || contains(name, "generate");
+    // Wrappers of PyTorch call it. A container calls one layer after the other.
+    place.within_call = from.within_call || contains(file, "torch/nn/modules/container.py") ||
+                        (forward && !contains(file, "torch/"));
+    place.calls = place.within_call && !from.within_call && forward;
+    places_.push_back(place);
   }
 
   const Dictionary& names_;
@@ -97,7 +113,11 @@ class Places {
 // A function called from one place: its lines move back where a loop begins another round.
 struct Function {
   uint32_t depth = 0;
-  bool inside = false;                                    // as in Place
+  bool inside = false;  // these as in Place
+  bool generates = false;
+  bool calls = false;
+  int64_t first_line = INT64_MAX;  // of those that it allocates at
+  int64_t last_line = 0;
   std::map<std::pair<int64_t, int64_t>, uint32_t> turns;  // to a line, from a line
 
   uint32_t turn_count() const {
@@ -114,6 +134,8 @@ struct Loop {
   uint32_t depth = 0;
   int64_t first_line = 0;
   int64_t last_line = 0;         // it goes back from there or beyond
+  bool only_trains = false;      // a step of a program that does not train cannot be one
+  bool calls = false;            // as in Place: a round is a call
   std::vector<uint32_t> rounds;  // allocations that begin one
   bool trains = false;           // its rounds have a backward pass or an optimizer's step
 };
@@ -181,7 +203,9 @@ class LoopFinder {
     const Place& p = places_[place];
     const auto [it, fresh] = numbers_.try_emplace({p.caller, p.function, p.file},
                                                   static_cast<uint32_t>(functions_.size()));
-    if (fresh) functions_.push_back({p.depth, p.inside, {}});
+    if (fresh) {
+      functions_.push_back({p.depth, p.inside, p.generates, p.calls, INT64_MAX, 0, {}});
+    }
     return it->second;
   }
 
@@ -220,6 +244,7 @@ class LoopFinder {
       if (model_.allocations.seeded(a) || roles_.of(stack) == StackRole::kBackward) continue;
       ++(places_.of(stack) != 0 ? placed_ : unplaced_);
     }
+    find_lines();
     for_each_passage([](uint32_t, Passage& passage) { ++passage.count; });
     for (const auto& [key, passage] : passages_) {
       if (passage.back_in == UINT32_MAX) continue;
@@ -227,30 +252,66 @@ class LoopFinder {
     }
   }
 
+  // The lines of each function that it, or what it calls, allocates at.
+  void find_lines() {
+    std::vector<bool> seen(places_.count());
+    seen[0] = true;
+    for (uint32_t a = 0; a < model_.allocations.size(); ++a) {
+      if (model_.allocations.seeded(a)) continue;
+      uint32_t place = places_.of(model_.allocations.stack(a));
+      for (; !seen[place]; place = places_[place].caller) {
+        seen[place] = true;
+        Function& function = functions_[function_of(place)];
+        function.first_line = std::min(function.first_line, places_[place].line);
+        function.last_line = std::max(function.last_line, places_[place].line);
+      }
+    }
+  }
+
   void find_loops() {
-    constexpr size_t kMostEnds = 8;
     loops_in_.resize(functions_.size());
     for (uint32_t i = 0; i < functions_.size(); ++i) {
       const Function& function = functions_[i];
       const uint32_t turns = function.turn_count();
-      if (turns + 1 < kLeastRounds || function.inside) continue;
-      // Rounds begin at the first line that the function often goes back to. A call that spans
-      // several lines also goes back a little.
+      if (turns + 1 < kLeastRounds) continue;
+      if (function.calls) {
+        // A module that is called again goes back from its last line to its first.
+        add_loop(
+            {i, function.depth, function.first_line, function.last_line, false, true, {}, false});
+      }
+      if (function.inside) continue;
       std::map<int64_t, uint32_t> to;
       for (const auto& [lines, count] : function.turns) to[lines.first] += count;
-      const int64_t first_line = std::find_if(to.begin(), to.end(), [&](const auto& line) {
-                                   return line.second * 4 >= turns;
-                                 })->first;
-      std::set<int64_t> ends;
-      for (const auto& [lines, count] : function.turns) {
-        if (lines.first <= first_line) ends.insert(lines.second);
-      }
-      while (ends.size() > kMostEnds) ends.erase(ends.begin());
-      for (const int64_t end : ends) {
-        loops_in_[i].push_back(static_cast<uint32_t>(loops_.size()));
-        loops_.push_back({i, function.depth, first_line, end, {}, false});
+      // Rounds begin at the first line that the function often goes back to. A call that spans
+      // several lines also goes back a little. Micro-batches go back more often than the steps
+      // around them.
+      constexpr uint32_t kMostParts = 16;
+      for (const auto& [line, count] : to) {
+        const bool often = count * 4 >= turns;
+        if (often || (count + 1 >= kLeastRounds && count * kMostParts >= turns)) {
+          add_loops(i, line, !often || function.generates);
+        }
+        if (often) break;
       }
     }
+  }
+
+  void add_loops(uint32_t function, int64_t first_line, bool only_trains) {
+    constexpr size_t kMostEnds = 8;
+    std::set<int64_t> ends;
+    for (const auto& [lines, count] : functions_[function].turns) {
+      if (lines.first <= first_line) ends.insert(lines.second);
+    }
+    while (ends.size() > kMostEnds) ends.erase(ends.begin());
+    for (const int64_t end : ends) {
+      add_loop(
+          {function, functions_[function].depth, first_line, end, only_trains, false, {}, false});
+    }
+  }
+
+  void add_loop(Loop loop) {
+    loops_in_[loop.function].push_back(static_cast<uint32_t>(loops_.size()));
+    loops_.push_back(std::move(loop));
   }
 
   void collect_rounds() {
@@ -357,9 +418,7 @@ class LoopFinder {
           !accumulates(loop, backward)) {
         by_backward = &loop;
       }
-      // Reading one tensor of a model after the other is a loop as well.
-      const bool loads = share_with(loop, loading) >= kMost && share_with(loop, forward) < kMost;
-      if (covers_most(loop) && !loads &&
+      if (!loop.only_trains && covers_most(loop) && infers(loop, forward, loading) &&
           (outermost == nullptr || loop.depth < outermost->depth ||
            (loop.depth == outermost->depth && more_rounds(outermost, loop)))) {
         outermost = &loop;
@@ -371,6 +430,47 @@ class LoopFinder {
       return training;
     }
     return optimizer.empty() && backward.empty() ? outermost : nullptr;
+  }
+
+  // Whether the rounds can be steps of a program that does not train. Reading one tensor of a model
+  // after the other is a loop, too, and so is preparing the parts of a batch.
+  bool infers(const Loop& loop, const std::vector<uint32_t>& forward,
+              const std::vector<uint32_t>& loading) const {
+    if (forward.empty()) return share_with(loop, loading) < kMost;
+    return share_with(loop, forward) >= kMost && !continues(loop, forward) &&
+           (!loop.calls || leaves_nothing(loop));
+  }
+
+  // Whether each round frees what it allocated. A module that only repeats its layers also goes
+  // back from its last line to its first, but it has a result to go on with. A kept loss is tiny.
+  bool leaves_nothing(const Loop& loop) const {
+    uint64_t made = 0;
+    uint64_t left = 0;
+    auto next = loop.rounds.begin();
+    for (uint32_t a = loop.rounds.front(); a < loop.rounds.back(); ++a) {
+      while (*next <= a) ++next;
+      const uint64_t bytes = model_.allocations.block_bytes(a);
+      const uint32_t release = model_.allocations.release(a);
+      made += bytes;
+      if (release != kNever && release > model_.allocations.birth(*next)) left += bytes;
+    }
+    return left <= made / 100;
+  }
+
+  // Whether the first round reads a prompt, and the others each add a token to it: they are parts
+  // of one answer. All of them are far smaller than the first one, and alike.
+  bool continues(const Loop& loop, const std::vector<uint32_t>& forward) const {
+    constexpr uint64_t kFarSmaller = 8;
+    std::vector<uint64_t> bytes(loop.rounds.size());
+    for (const uint32_t a : forward) {
+      const auto next = std::upper_bound(loop.rounds.begin(), loop.rounds.end(), a);
+      const bool stays = model_.allocations.release(a) == kNever;  // a library's workspace
+      if (next == loop.rounds.begin() || stays) continue;
+      bytes[static_cast<size_t>(next - loop.rounds.begin()) - 1] +=
+          model_.allocations.block_bytes(a);
+    }
+    const auto [least, most] = std::minmax_element(bytes.begin() + 1, bytes.end());
+    return *most <= 2 * *least && bytes.front() > kFarSmaller * *most;
   }
 
   bool covers_most(const Loop& loop) const {
