@@ -9,10 +9,10 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <string_view>
 #include <tuple>
 #include <unordered_map>
 
+#include "analysis/insight/program_places.h"
 #include "analysis/insight/steps.h"
 #include "proto/base/hash.h"
 
@@ -22,93 +22,6 @@ namespace {
 
 constexpr size_t kLeastRounds = 3;
 constexpr double kMost = 0.7;  // of the rounds
-// Recorders store fewer frames. Where a forged file has more, the innermost are no places: going
-// from one stack to the next costs at most twice as much.
-constexpr uint32_t kDeepest = 256;
-
-bool contains(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
-}
-
-// Recordings name functions in full, "Model.forward", snapshots do not.
-bool is_forward(std::string_view function) {
-  return function == "forward" || function.ends_with(".forward");
-}
-
-// The Python part of a stack: a line of a function, called from another one.
-struct Place {
-  uint32_t caller = 0;     // place
-  uint32_t outermost = 0;  // place
-  uint32_t function = 0;
-  uint32_t file = 0;
-  uint32_t depth = 0;
-  int64_t line = 0;
-  bool inside = false;     // of a module's call or of PyTorch
-  bool generates = false;  // a text: its rounds are tokens
-  bool calls = false;      // a module that the program itself calls
-  bool within_call = false;
-};
-
-class Places {
- public:
-  explicit Places(const Dictionary& names) : names_(names), of_stack_(names.stack_count()) {
-    places_.emplace_back();  // of stacks without Python
-    std::map<std::tuple<uint32_t, uint32_t, uint32_t, int64_t>, uint32_t> known;
-    for (uint32_t id = 1; id < of_stack_.size(); ++id) {
-      const Frame& frame = names.frame(names.stack(id).frame);
-      const uint32_t caller = of_stack_[names.stack(id).parent];
-      const bool python = names.string(frame.file).ends_with(".py");
-      if (!python || places_[caller].depth == kDeepest) {
-        of_stack_[id] = caller;
-        continue;
-      }
-      const auto [it, fresh] = known.try_emplace({caller, frame.function, frame.file, frame.line},
-                                                 static_cast<uint32_t>(places_.size()));
-      of_stack_[id] = it->second;
-      if (fresh) add(frame, caller);
-    }
-  }
-
-  uint32_t of(uint32_t stack) const { return stack < of_stack_.size() ? of_stack_[stack] : 0; }
-  const Place& operator[](uint32_t place) const { return places_[place]; }
-  bool same_function(uint32_t a, uint32_t b) const {
-    return places_[a].function == places_[b].function && places_[a].file == places_[b].file;
-  }
-  uint32_t count() const { return static_cast<uint32_t>(places_.size()); }
-
- private:
-  void add(const Frame& frame, uint32_t caller) {
-    // Launchers and decorators of PyTorch are not among them: they run the program's own loop.
-    constexpr std::string_view kInside[] = {"torch/nn/",
-                                            "torch/optim/",
-                                            "torch/autograd/",
-                                            "torch/utils/data/",
-                                            "torch/utils/checkpoint",
-                                            "torch/distributed/fsdp/",
-                                            "torch/distributed/_",
-                                            "torch/_"};
-    const std::string_view file = names_.string(frame.file);
-    const std::string_view name = names_.string(frame.function);
-    const Place& from = places_[caller];
-    Place place{caller, caller != 0 ? from.outermost : count(), frame.function, frame.file};
-    place.depth = from.depth + 1;
-    place.line = frame.line;
-    const bool forward = is_forward(name);
-    place.inside = from.inside || forward ||
-                   std::any_of(std::begin(kInside), std::end(kInside),
-                               [&](std::string_view folder) { return contains(file, folder); });
-    place.generates = from.generates || contains(name, "generate");
-    // Wrappers of PyTorch call it. A container calls one layer after the other.
-    place.within_call = from.within_call || contains(file, "torch/nn/modules/container.py") ||
-                        (forward && !contains(file, "torch/"));
-    place.calls = place.within_call && !from.within_call && forward;
-    places_.push_back(place);
-  }
-
-  const Dictionary& names_;
-  std::vector<uint32_t> of_stack_;
-  std::vector<Place> places_;
-};
 
 // A function called from one place: its lines move back where a loop begins another round.
 struct Function {
@@ -127,15 +40,18 @@ struct Function {
   }
 };
 
+// What a loop's rounds can be steps of. Calls of a module are steps of inference only; rounds
+// around micro-batches, and those of a function that generates something, of training only.
+enum class LoopUse : uint8_t { kAny, kTraining, kInference };
+
 // Loops of one function that begin at the same line differ in where they end: the one over
 // micro-batches ends before the optimizer's step, the one around it after.
 struct Loop {
   uint32_t function = 0;
   uint32_t depth = 0;
   int64_t first_line = 0;
-  int64_t last_line = 0;         // it goes back from there or beyond
-  bool only_trains = false;      // a step of a program that does not train cannot be one
-  bool calls = false;            // as in Place: a round is a call
+  int64_t last_line = 0;  // it goes back from there or beyond
+  LoopUse use = LoopUse::kAny;
   std::vector<uint32_t> rounds;  // allocations that begin one
   bool trains = false;           // its rounds have a backward pass or an optimizer's step
 };
@@ -276,8 +192,7 @@ class LoopFinder {
       if (turns + 1 < kLeastRounds) continue;
       if (function.calls) {
         // A module that is called again goes back from its last line to its first.
-        add_loop(
-            {i, function.depth, function.first_line, function.last_line, false, true, {}, false});
+        add_loop(i, function.first_line, function.last_line, LoopUse::kInference);
       }
       if (function.inside) continue;
       std::map<int64_t, uint32_t> to;
@@ -289,29 +204,27 @@ class LoopFinder {
       for (const auto& [line, count] : to) {
         const bool often = count * 4 >= turns;
         if (often || (count + 1 >= kLeastRounds && count * kMostParts >= turns)) {
-          add_loops(i, line, !often || function.generates);
+          add_loops(i, line, !often || function.generates ? LoopUse::kTraining : LoopUse::kAny);
         }
         if (often) break;
       }
     }
   }
 
-  void add_loops(uint32_t function, int64_t first_line, bool only_trains) {
+  void add_loops(uint32_t function, int64_t first_line, LoopUse use) {
     constexpr size_t kMostEnds = 8;
     std::set<int64_t> ends;
     for (const auto& [lines, count] : functions_[function].turns) {
       if (lines.first <= first_line) ends.insert(lines.second);
     }
     while (ends.size() > kMostEnds) ends.erase(ends.begin());
-    for (const int64_t end : ends) {
-      add_loop(
-          {function, functions_[function].depth, first_line, end, only_trains, false, {}, false});
-    }
+    for (const int64_t end : ends) add_loop(function, first_line, end, use);
   }
 
-  void add_loop(Loop loop) {
-    loops_in_[loop.function].push_back(static_cast<uint32_t>(loops_.size()));
-    loops_.push_back(std::move(loop));
+  void add_loop(uint32_t function, int64_t first_line, int64_t last_line, LoopUse use) {
+    loops_in_[function].push_back(static_cast<uint32_t>(loops_.size()));
+    const uint32_t depth = functions_[function].depth;
+    loops_.push_back({function, depth, first_line, last_line, use, {}, false});
   }
 
   void collect_rounds() {
@@ -398,47 +311,55 @@ class LoopFinder {
   }
 
   const Loop* chosen() {
-    const auto [forward, backward, optimizer, loading] = parts();
-    const auto more_rounds = [](const Loop* best, const Loop& loop) {
-      return best == nullptr || loop.rounds.size() > best->rounds.size() ||
-             (loop.rounds.size() == best->rounds.size() && loop.depth < best->depth);
-    };
+    const Parts parts = this->parts();
+    const bool trains = !parts.optimizer.empty() || !parts.backward.empty();
+    return trains ? chosen_for_training(parts) : chosen_for_inference(parts);
+  }
+
+  static bool more_rounds(const Loop& loop, const Loop* best) {
+    return best == nullptr || loop.rounds.size() > best->rounds.size() ||
+           (loop.rounds.size() == best->rounds.size() && loop.depth < best->depth);
+  }
+
+  const Loop* chosen_for_training(const Parts& parts) {
     Loop* by_optimizer = nullptr;
     Loop* by_backward = nullptr;
-    Loop* outermost = nullptr;
     for (Loop& loop : loops_) {
-      if (loop.rounds.size() < kLeastRounds) continue;
-      if (share_with(loop, optimizer) >= kMost && more_rounds(by_optimizer, loop)) {
+      if (loop.rounds.size() < kLeastRounds || loop.use == LoopUse::kInference) continue;
+      if (share_with(loop, parts.optimizer) >= kMost && more_rounds(loop, by_optimizer)) {
         by_optimizer = &loop;
       }
       // An optimizer whose first allocation comes after the last round has begun: all of them are
       // parts of one step.
-      const bool parts = !optimizer.empty() && optimizer.front() >= loop.rounds.back();
-      if (share_with(loop, backward) >= kMost && !parts && more_rounds(by_backward, loop) &&
-          !accumulates(loop, backward)) {
+      const bool one_step =
+          !parts.optimizer.empty() && parts.optimizer.front() >= loop.rounds.back();
+      if (share_with(loop, parts.backward) >= kMost && !one_step &&
+          more_rounds(loop, by_backward) && !accumulates(loop, parts.backward)) {
         by_backward = &loop;
       }
-      if (!loop.only_trains && covers_most(loop) && infers(loop, forward, loading) &&
-          (outermost == nullptr || loop.depth < outermost->depth ||
-           (loop.depth == outermost->depth && more_rounds(outermost, loop)))) {
-        outermost = &loop;
-      }
     }
-    Loop* const training = by_optimizer != nullptr ? by_optimizer : by_backward;
-    if (training != nullptr) {
-      training->trains = true;
-      return training;
+    Loop* const best = by_optimizer != nullptr ? by_optimizer : by_backward;
+    if (best != nullptr) best->trains = true;
+    return best;
+  }
+
+  const Loop* chosen_for_inference(const Parts& parts) const {
+    const Loop* best = nullptr;
+    for (const Loop& loop : loops_) {
+      if (loop.rounds.size() < kLeastRounds || loop.use == LoopUse::kTraining) continue;
+      const bool outer = best == nullptr || loop.depth < best->depth ||
+                         (loop.depth == best->depth && more_rounds(loop, best));
+      if (outer && covers_most(loop) && infers(loop, parts)) best = &loop;
     }
-    return optimizer.empty() && backward.empty() ? outermost : nullptr;
+    return best;
   }
 
   // Whether the rounds can be steps of a program that does not train. Reading one tensor of a model
   // after the other is a loop, too, and so is preparing the parts of a batch.
-  bool infers(const Loop& loop, const std::vector<uint32_t>& forward,
-              const std::vector<uint32_t>& loading) const {
-    if (forward.empty()) return share_with(loop, loading) < kMost;
-    return share_with(loop, forward) >= kMost && !continues(loop, forward) &&
-           (!loop.calls || leaves_nothing(loop));
+  bool infers(const Loop& loop, const Parts& parts) const {
+    if (parts.forward.empty()) return share_with(loop, parts.loading) < kMost;
+    return share_with(loop, parts.forward) >= kMost && !continues(loop, parts.forward) &&
+           (loop.use != LoopUse::kInference || leaves_nothing(loop));
   }
 
   // Whether each round frees what it allocated. A module that only repeats its layers also goes

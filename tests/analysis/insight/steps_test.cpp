@@ -315,6 +315,26 @@ TEST(StepLoops, MicroBatchesOfOneBatchAreNoSteps) {
   EXPECT_EQ(steps.count(), 12U);
 }
 
+// Layers that the backward pass computes again are called by no line of the program.
+TEST(StepLoops, RecomputedLayersAreNoSteps) {
+  const Steps steps = steps_told([](Story& s) {
+    Looping program(s);
+    for (int i = 0; i < 12; ++i) {
+      program.step(1, false);
+      for (int layer = 0; layer < 2; ++layer) {
+        for (const int line : {7, 8}) {
+          s.free(s.alloc(kMiB, s.stack({"forward model.py:" + std::to_string(line),
+                                        "_call_impl torch/nn/modules/module.py:1500",
+                                        "recompute_fn torch/utils/checkpoint.py:1600"})));
+        }
+        s.free(s.alloc(kMiB, 0));
+      }
+    }
+  });
+  EXPECT_EQ(steps.source, StepSource::kLoop);
+  EXPECT_EQ(steps.count(), 12U);
+}
+
 // The name alone does not make it the generation of a text.
 TEST(StepLoops, TrainingMayBeCalledGenerate) {
   const Steps steps = steps_told([](Story& s) {
