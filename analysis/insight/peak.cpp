@@ -19,6 +19,10 @@ struct Sum {
     bytes += more;
     ++count;
   }
+  void operator+=(const Sum& other) {
+    bytes += other.bytes;
+    count += other.count;
+  }
 };
 
 uint32_t step_of(const Steps& steps, uint32_t event) {
@@ -122,33 +126,38 @@ std::vector<AgeShare> shares_by_age(const AllocationHistory& model, const Memory
 
 std::vector<TreeNode> stack_tree(const AllocationHistory& model, const MemoryState& state,
                                  const Dictionary& names, double least_share) {
-  // Nodes by (parent node, frame); frames come innermost first and are visited from the other end.
-  std::unordered_map<uint32_t, Sum> by_stack;
-  uint64_t whole = 0;
+  // As deep as Python's recursion gets, and more. What a forged file has below is folded.
+  constexpr uint32_t kDeepest = 2048;
+  std::vector<Sum> by_stack(std::max<size_t>(names.stack_count(), 1));  // with all it calls
   for (const uint32_t i : state.live) {
     if (state.is_pending(model, i)) continue;
-    by_stack[model.allocations[i].stack].add(model.allocations[i].block_bytes);
-    whole += model.allocations[i].block_bytes;
+    const uint32_t stack = model.allocations[i].stack;
+    by_stack[stack < by_stack.size() ? stack : 0].add(model.allocations[i].block_bytes);
+  }
+  for (uint32_t id = static_cast<uint32_t>(by_stack.size()); id-- > 1;) {  // parents come first
+    by_stack[names.stack(id).parent] += by_stack[id];
   }
   struct Node {
+    uint32_t depth = 0;
     std::map<uint32_t, uint32_t> children;  // frame -> node
     Sum sum;
   };
   std::vector<Node> nodes(1);
-  for (const auto& [stack, sum] : by_stack) {
-    std::vector<uint32_t> frames = names.frames_of(stack);
-    uint32_t at = 0;
-    for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
-      const auto [child, added] =
-          nodes[at].children.try_emplace(*frame, static_cast<uint32_t>(nodes.size()));
-      at = child->second;
-      if (added) nodes.emplace_back();
-      nodes[at].sum.bytes += sum.bytes;
-      nodes[at].sum.count += sum.count;
-    }
+  std::vector<uint32_t> node_of(by_stack.size());  // different stacks may read the same
+  for (uint32_t id = 1; id < by_stack.size(); ++id) {
+    if (by_stack[id].count == 0) continue;
+    uint32_t& node = node_of[id];
+    node = node_of[names.stack(id).parent];
+    const uint32_t depth = nodes[node].depth + 1;
+    if (depth > kDeepest) continue;
+    const auto [child, added] = nodes[node].children.try_emplace(
+        names.stack(id).frame, static_cast<uint32_t>(nodes.size()));
+    node = child->second;
+    if (added) nodes.push_back({depth, {}, {}});
+    nodes[node].sum += by_stack[id];
   }
   std::vector<TreeNode> tree;
-  const auto least = static_cast<uint64_t>(least_share * static_cast<double>(whole));
+  const auto least = static_cast<uint64_t>(least_share * static_cast<double>(by_stack[0].bytes));
   struct Pending {
     uint32_t node = 0;
     uint32_t parent = 0;

@@ -33,18 +33,23 @@ bool is_training_role(StackRole role) {
 }
 
 // The lines that call modules. Visits the allocations from the last to the first, so that the next
-// backward pass is known.
+// backward pass is known. What lies between it and a pass that feeds it, as the computing of a
+// loss, also trains.
 std::unordered_map<uint32_t, Line> judge_lines(const AllocationHistory& model,
                                                const StackRoles& roles) {
   std::unordered_map<uint32_t, Line> lines;
   uint32_t next_backward = kNever;
   uint32_t current = 0;
+  std::vector<uint32_t> between;  // lines
   Visit visit;
   const auto leave = [&] {
     if (visit.births == 0) return;
-    Line& line = lines[current];
-    ++line.visits;
-    line.feeding += visit.feeds_backward() ? 1U : 0U;
+    ++lines[current].visits;
+    between.push_back(current);
+    if (visit.feeds_backward()) {
+      for (const uint32_t line : between) ++lines[line].feeding;
+      between.clear();
+    }
     visit = {};
   };
   for (size_t i = model.allocations.size(); i-- > 0;) {
@@ -54,6 +59,7 @@ std::unordered_map<uint32_t, Line> judge_lines(const AllocationHistory& model,
     const StackRole role = roles.of(a.stack);
     if (role == StackRole::kBackward) {
       leave();
+      between.clear();
       next_backward = a.birth;
     }
     if (role != StackRole::kForward) continue;

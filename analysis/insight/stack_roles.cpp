@@ -16,6 +16,7 @@ bool contains(std::string_view text, std::string_view part) {
 enum class Sign : uint8_t {
   kNothing,
   kLoading,
+  kForward,
   kModuleCall,
   kModuleSetUp,
   kData,
@@ -87,6 +88,9 @@ Sign python_sign(std::string_view qualified, std::string_view file) {
   }
   if (contains(file, "torch/nn/modules/") && function == "__init__") return Sign::kModuleSetUp;
   if (contains(file, "torch/nn/functional.py")) return Sign::kModuleCall;
+  // A program may also call a module's forward() itself. In a compiled backward pass it is only the
+  // name of the code that was differentiated.
+  if (function == "forward") return Sign::kForward;
   return loads(function, file) ? Sign::kLoading : Sign::kNothing;
 }
 
@@ -110,11 +114,11 @@ bool freed_lack_stacks(const ProcessModel& process) {
 }
 
 StackRole role_of(Sign sign) {
-  constexpr std::array<StackRole, 11> kRoles = {
-      StackRole::kUser,          StackRole::kLoading,  StackRole::kForward,
-      StackRole::kModuleSetUp,   StackRole::kData,     StackRole::kCommunication,
-      StackRole::kModuleSetUp,   StackRole::kBackward, StackRole::kOptimizer,
-      StackRole::kOptimizerInit, StackRole::kSaving,
+  constexpr std::array<StackRole, 12> kRoles = {
+      StackRole::kUser,          StackRole::kLoading,       StackRole::kForward,
+      StackRole::kForward,       StackRole::kModuleSetUp,   StackRole::kData,
+      StackRole::kCommunication, StackRole::kModuleSetUp,   StackRole::kBackward,
+      StackRole::kOptimizer,     StackRole::kOptimizerInit, StackRole::kSaving,
   };
   return kRoles[static_cast<size_t>(sign)];
 }
@@ -154,7 +158,7 @@ StackRoles::StackRoles(const ProcessModel& process) {
       // module's call inside a backward pass is a repeated forward pass.
       outer = own == Sign::kModuleCall && outer == Sign::kBackward ? own : std::max(own, outer);
       sign[*it] = outer;
-      if (caller == 0 && own == Sign::kModuleCall) {
+      if (caller == 0 && (own == Sign::kModuleCall || own == Sign::kForward)) {
         const uint32_t parent = names.stack(*it).parent;
         caller = parent != 0 ? parent : *it;
       }

@@ -9,10 +9,10 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <string_view>
 #include <tuple>
 #include <unordered_map>
 
+#include "analysis/insight/program_places.h"
 #include "analysis/insight/steps.h"
 #include "proto/base/hash.h"
 
@@ -23,78 +23,14 @@ namespace {
 constexpr size_t kLeastRounds = 3;
 constexpr double kMost = 0.7;  // of the rounds
 
-bool contains(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
-}
-
-// The Python part of a stack: a line of a function, called from another one.
-struct Place {
-  uint32_t caller = 0;  // place
-  uint32_t function = 0;
-  uint32_t file = 0;
-  uint32_t depth = 0;
-  int64_t line = 0;
-  bool inside = false;  // of a module's call, of PyTorch or of a text's generation
-};
-
-class Places {
- public:
-  explicit Places(const Dictionary& names) : names_(names), of_stack_(names.stack_count()) {
-    places_.emplace_back();  // of stacks without Python
-    std::map<std::tuple<uint32_t, uint32_t, uint32_t, int64_t>, uint32_t> known;
-    for (uint32_t id = 1; id < of_stack_.size(); ++id) {
-      const Frame& frame = names.frame(names.stack(id).frame);
-      const uint32_t caller = of_stack_[names.stack(id).parent];
-      if (!names.string(frame.file).ends_with(".py")) {
-        of_stack_[id] = caller;
-        continue;
-      }
-      const auto [it, fresh] = known.try_emplace({caller, frame.function, frame.file, frame.line},
-                                                 static_cast<uint32_t>(places_.size()));
-      of_stack_[id] = it->second;
-      if (fresh) add(frame, caller);
-    }
-  }
-
-  uint32_t of(uint32_t stack) const { return stack < of_stack_.size() ? of_stack_[stack] : 0; }
-  const Place& operator[](uint32_t place) const { return places_[place]; }
-  bool same_function(uint32_t a, uint32_t b) const {
-    return places_[a].function == places_[b].function && places_[a].file == places_[b].file;
-  }
-  uint32_t outermost(uint32_t place) const {
-    while (places_[place].caller != 0) place = places_[place].caller;
-    return place;
-  }
-
- private:
-  void add(const Frame& frame, uint32_t caller) {
-    // Launchers and decorators of PyTorch are not among them: they run the program's own loop.
-    constexpr std::string_view kInside[] = {"torch/nn/",
-                                            "torch/optim/",
-                                            "torch/autograd/",
-                                            "torch/utils/data/",
-                                            "torch/utils/checkpoint",
-                                            "torch/distributed/fsdp/",
-                                            "torch/distributed/_",
-                                            "torch/_"};
-    const std::string_view file = names_.string(frame.file);
-    const bool inside =
-        contains(names_.string(frame.function), "generate") ||
-        std::any_of(std::begin(kInside), std::end(kInside),
-                    [&](std::string_view folder) { return contains(file, folder); });
-    places_.push_back({caller, frame.function, frame.file, places_[caller].depth + 1, frame.line,
-                       places_[caller].inside || inside});
-  }
-
-  const Dictionary& names_;
-  std::vector<uint32_t> of_stack_;
-  std::vector<Place> places_;
-};
-
 // A function called from one place: its lines move back where a loop begins another round.
 struct Function {
   uint32_t depth = 0;
-  bool inside = false;                                    // as in Place
+  bool inside = false;  // these as in Place
+  bool generates = false;
+  bool calls = false;
+  int64_t first_line = INT64_MAX;  // of those that it allocates at
+  int64_t last_line = 0;
   std::map<std::pair<int64_t, int64_t>, uint32_t> turns;  // to a line, from a line
 
   uint32_t turn_count() const {
@@ -104,13 +40,18 @@ struct Function {
   }
 };
 
+// What a loop's rounds can be steps of. Calls of a module are steps of inference only; rounds
+// around micro-batches, and those of a function that generates something, of training only.
+enum class LoopUse : uint8_t { kAny, kTraining, kInference };
+
 // Loops of one function that begin at the same line differ in where they end: the one over
 // micro-batches ends before the optimizer's step, the one around it after.
 struct Loop {
   uint32_t function = 0;
   uint32_t depth = 0;
   int64_t first_line = 0;
-  int64_t last_line = 0;         // it goes back from there or beyond
+  int64_t last_line = 0;  // it goes back from there or beyond
+  LoopUse use = LoopUse::kAny;
   std::vector<uint32_t> rounds;  // allocations that begin one
   bool trains = false;           // its rounds have a backward pass or an optimizer's step
 };
@@ -160,7 +101,7 @@ class LoopFinder {
       if (place == 0) continue;
       auto [thread, fresh] = thread_of.try_emplace(place, 0);
       if (fresh) {
-        const Place& outermost = places_[places_.outermost(place)];
+        const Place& outermost = places_[places_[place].outermost];
         thread->second = hash_word(hash_word(0, outermost.function), outermost.file);
       }
       uint32_t& before = last[thread->second];
@@ -178,7 +119,9 @@ class LoopFinder {
     const Place& p = places_[place];
     const auto [it, fresh] = numbers_.try_emplace({p.caller, p.function, p.file},
                                                   static_cast<uint32_t>(functions_.size()));
-    if (fresh) functions_.push_back({p.depth, p.inside, {}});
+    if (fresh) {
+      functions_.push_back({p.depth, p.inside, p.generates, p.calls, INT64_MAX, 0, {}});
+    }
     return it->second;
   }
 
@@ -217,6 +160,7 @@ class LoopFinder {
       if (model_.allocations.seeded(a) || roles_.of(stack) == StackRole::kBackward) continue;
       ++(places_.of(stack) != 0 ? placed_ : unplaced_);
     }
+    find_lines();
     for_each_passage([](uint32_t, Passage& passage) { ++passage.count; });
     for (const auto& [key, passage] : passages_) {
       if (passage.back_in == UINT32_MAX) continue;
@@ -224,30 +168,63 @@ class LoopFinder {
     }
   }
 
+  // The lines of each function that it, or what it calls, allocates at.
+  void find_lines() {
+    std::vector<bool> seen(places_.count());
+    seen[0] = true;
+    for (uint32_t a = 0; a < model_.allocations.size(); ++a) {
+      if (model_.allocations.seeded(a)) continue;
+      uint32_t place = places_.of(model_.allocations.stack(a));
+      for (; !seen[place]; place = places_[place].caller) {
+        seen[place] = true;
+        Function& function = functions_[function_of(place)];
+        function.first_line = std::min(function.first_line, places_[place].line);
+        function.last_line = std::max(function.last_line, places_[place].line);
+      }
+    }
+  }
+
   void find_loops() {
-    constexpr size_t kMostEnds = 8;
     loops_in_.resize(functions_.size());
     for (uint32_t i = 0; i < functions_.size(); ++i) {
       const Function& function = functions_[i];
       const uint32_t turns = function.turn_count();
-      if (turns + 1 < kLeastRounds || function.inside) continue;
-      // Rounds begin at the first line that the function often goes back to. A call that spans
-      // several lines also goes back a little.
+      if (turns + 1 < kLeastRounds) continue;
+      if (function.calls) {
+        // A module that is called again goes back from its last line to its first.
+        add_loop(i, function.first_line, function.last_line, LoopUse::kInference);
+      }
+      if (function.inside) continue;
       std::map<int64_t, uint32_t> to;
       for (const auto& [lines, count] : function.turns) to[lines.first] += count;
-      const int64_t first_line = std::find_if(to.begin(), to.end(), [&](const auto& line) {
-                                   return line.second * 4 >= turns;
-                                 })->first;
-      std::set<int64_t> ends;
-      for (const auto& [lines, count] : function.turns) {
-        if (lines.first <= first_line) ends.insert(lines.second);
-      }
-      while (ends.size() > kMostEnds) ends.erase(ends.begin());
-      for (const int64_t end : ends) {
-        loops_in_[i].push_back(static_cast<uint32_t>(loops_.size()));
-        loops_.push_back({i, function.depth, first_line, end, {}, false});
+      // Rounds begin at the first line that the function often goes back to. A call that spans
+      // several lines also goes back a little. Micro-batches go back more often than the steps
+      // around them.
+      constexpr uint32_t kMostParts = 16;
+      for (const auto& [line, count] : to) {
+        const bool often = count * 4 >= turns;
+        if (often || (count + 1 >= kLeastRounds && count * kMostParts >= turns)) {
+          add_loops(i, line, !often || function.generates ? LoopUse::kTraining : LoopUse::kAny);
+        }
+        if (often) break;
       }
     }
+  }
+
+  void add_loops(uint32_t function, int64_t first_line, LoopUse use) {
+    constexpr size_t kMostEnds = 8;
+    std::set<int64_t> ends;
+    for (const auto& [lines, count] : functions_[function].turns) {
+      if (lines.first <= first_line) ends.insert(lines.second);
+    }
+    while (ends.size() > kMostEnds) ends.erase(ends.begin());
+    for (const int64_t end : ends) add_loop(function, first_line, end, use);
+  }
+
+  void add_loop(uint32_t function, int64_t first_line, int64_t last_line, LoopUse use) {
+    loops_in_[function].push_back(static_cast<uint32_t>(loops_.size()));
+    const uint32_t depth = functions_[function].depth;
+    loops_.push_back({function, depth, first_line, last_line, use, {}, false});
   }
 
   void collect_rounds() {
@@ -322,50 +299,99 @@ class LoopFinder {
   // The first event after the last round that the program's other functions allocate at. A loop of
   // training ends as well, but what it kept stays.
   uint32_t end_of(const Loop& loop) {
+    std::vector<bool> within(places_.count());  // callers precede the places they call
+    for (uint32_t place = 1; place < places_.count(); ++place) {
+      within[place] = within[places_[place].caller] || function_of(place) == loop.function;
+    }
     for (uint32_t a = loop.rounds.back(); a < model_.allocations.size(); ++a) {
-      uint32_t place = places_.of(model_.allocations.stack(a));
-      if (place == 0) continue;
-      while (place != 0 && function_of(place) != loop.function) place = places_[place].caller;
-      if (place == 0) return model_.allocations.birth(a);
+      const uint32_t place = places_.of(model_.allocations.stack(a));
+      if (place != 0 && !within[place]) return model_.allocations.birth(a);
     }
     return kNever;
   }
 
   const Loop* chosen() {
-    const auto [forward, backward, optimizer, loading] = parts();
-    const auto more_rounds = [](const Loop* best, const Loop& loop) {
-      return best == nullptr || loop.rounds.size() > best->rounds.size() ||
-             (loop.rounds.size() == best->rounds.size() && loop.depth < best->depth);
-    };
+    const Parts parts = this->parts();
+    const bool trains = !parts.optimizer.empty() || !parts.backward.empty();
+    return trains ? chosen_for_training(parts) : chosen_for_inference(parts);
+  }
+
+  static bool more_rounds(const Loop& loop, const Loop* best) {
+    return best == nullptr || loop.rounds.size() > best->rounds.size() ||
+           (loop.rounds.size() == best->rounds.size() && loop.depth < best->depth);
+  }
+
+  const Loop* chosen_for_training(const Parts& parts) {
     Loop* by_optimizer = nullptr;
     Loop* by_backward = nullptr;
-    Loop* outermost = nullptr;
     for (Loop& loop : loops_) {
-      if (loop.rounds.size() < kLeastRounds) continue;
-      if (share_with(loop, optimizer) >= kMost && more_rounds(by_optimizer, loop)) {
+      if (loop.rounds.size() < kLeastRounds || loop.use == LoopUse::kInference) continue;
+      if (share_with(loop, parts.optimizer) >= kMost && more_rounds(loop, by_optimizer)) {
         by_optimizer = &loop;
       }
       // An optimizer whose first allocation comes after the last round has begun: all of them are
       // parts of one step.
-      const bool parts = !optimizer.empty() && optimizer.front() >= loop.rounds.back();
-      if (share_with(loop, backward) >= kMost && !parts && more_rounds(by_backward, loop) &&
-          !accumulates(loop, backward)) {
+      const bool one_step =
+          !parts.optimizer.empty() && parts.optimizer.front() >= loop.rounds.back();
+      if (share_with(loop, parts.backward) >= kMost && !one_step &&
+          more_rounds(loop, by_backward) && !accumulates(loop, parts.backward)) {
         by_backward = &loop;
       }
-      // Reading one tensor of a model after the other is a loop as well.
-      const bool loads = share_with(loop, loading) >= kMost && share_with(loop, forward) < kMost;
-      if (covers_most(loop) && !loads &&
-          (outermost == nullptr || loop.depth < outermost->depth ||
-           (loop.depth == outermost->depth && more_rounds(outermost, loop)))) {
-        outermost = &loop;
-      }
     }
-    Loop* const training = by_optimizer != nullptr ? by_optimizer : by_backward;
-    if (training != nullptr) {
-      training->trains = true;
-      return training;
+    Loop* const best = by_optimizer != nullptr ? by_optimizer : by_backward;
+    if (best != nullptr) best->trains = true;
+    return best;
+  }
+
+  const Loop* chosen_for_inference(const Parts& parts) const {
+    const Loop* best = nullptr;
+    for (const Loop& loop : loops_) {
+      if (loop.rounds.size() < kLeastRounds || loop.use == LoopUse::kTraining) continue;
+      const bool outer = best == nullptr || loop.depth < best->depth ||
+                         (loop.depth == best->depth && more_rounds(loop, best));
+      if (outer && covers_most(loop) && infers(loop, parts)) best = &loop;
     }
-    return optimizer.empty() && backward.empty() ? outermost : nullptr;
+    return best;
+  }
+
+  // Whether the rounds can be steps of a program that does not train. Reading one tensor of a model
+  // after the other is a loop, too, and so is preparing the parts of a batch.
+  bool infers(const Loop& loop, const Parts& parts) const {
+    if (parts.forward.empty()) return share_with(loop, parts.loading) < kMost;
+    return share_with(loop, parts.forward) >= kMost && !continues(loop, parts.forward) &&
+           (loop.use != LoopUse::kInference || leaves_nothing(loop));
+  }
+
+  // Whether each round frees what it allocated. A module that only repeats its layers also goes
+  // back from its last line to its first, but it has a result to go on with. A kept loss is tiny.
+  bool leaves_nothing(const Loop& loop) const {
+    uint64_t made = 0;
+    uint64_t left = 0;
+    auto next = loop.rounds.begin();
+    for (uint32_t a = loop.rounds.front(); a < loop.rounds.back(); ++a) {
+      while (*next <= a) ++next;
+      const uint64_t bytes = model_.allocations.block_bytes(a);
+      const uint32_t release = model_.allocations.release(a);
+      made += bytes;
+      if (release != kNever && release > model_.allocations.birth(*next)) left += bytes;
+    }
+    return left <= made / 100;
+  }
+
+  // Whether the first round reads a prompt, and the others each add a token to it: they are parts
+  // of one answer. All of them are far smaller than the first one, and alike.
+  bool continues(const Loop& loop, const std::vector<uint32_t>& forward) const {
+    constexpr uint64_t kFarSmaller = 8;
+    std::vector<uint64_t> bytes(loop.rounds.size());
+    for (const uint32_t a : forward) {
+      const auto next = std::upper_bound(loop.rounds.begin(), loop.rounds.end(), a);
+      const bool stays = model_.allocations.release(a) == kNever;  // a library's workspace
+      if (next == loop.rounds.begin() || stays) continue;
+      bytes[static_cast<size_t>(next - loop.rounds.begin()) - 1] +=
+          model_.allocations.block_bytes(a);
+    }
+    const auto [least, most] = std::minmax_element(bytes.begin() + 1, bytes.end());
+    return *most <= 2 * *least && bytes.front() > kFarSmaller * *most;
   }
 
   bool covers_most(const Loop& loop) const {

@@ -311,10 +311,8 @@ std::vector<uint32_t> boundaries_from_marks(const ProcessModel& process,
   for (const int64_t time : times) {
     uint32_t event = 0;
     if (!model.event_at(time, event)) continue;
-    const uint32_t next = event + 1;
-    if (next < model.event_count() && (boundaries.empty() || boundaries.back() < next)) {
-      boundaries.push_back(next);
-    }
+    const uint32_t next = event + 1;  // none follows where the history ends with the step
+    if (boundaries.empty() || boundaries.back() < next) boundaries.push_back(next);
   }
   return best->rank == kOptimizerRank ? without_repeats(model, roles, boundaries) : boundaries;
 }

@@ -1,6 +1,7 @@
 #include "analysis/names/dictionary.h"
 
 #include <fmt/format.h>
+#include <algorithm>
 
 namespace tidemark {
 
@@ -68,6 +69,13 @@ Dictionary Dictionary::load(const TraceReader& reader, BlockDecoder& decoder, ui
     if (d.stacks_[id].parent >= id) d.stacks_[id].parent = 0;
     // Users of frame ids may size tables by them.
     if (d.stacks_[id].frame >= d.frames_.size()) d.stacks_[id].frame = 0;
+  }
+  // Paths of Windows read like all others.
+  for (const Frame& frame : d.frames_) {
+    if (frame.file >= d.strings_.size()) continue;
+    const auto path =
+        d.text_bytes_.begin() + static_cast<std::ptrdiff_t>(d.strings_[frame.file].offset);
+    std::replace(path, path + d.strings_[frame.file].size, '\\', '/');
   }
   return d;
 }

@@ -73,6 +73,22 @@ TEST(Phases, AKeptLossDoesNotMakeValidationTraining) {
   EXPECT_EQ(phases_of(trace, PhaseKind::kValidation).size(), 8U);
 }
 
+// What computes the loss keeps nothing of its own for the backward pass.
+TEST(Phases, ALossIsPartOfItsTrainingStep) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 9; ++i) {
+      const uint64_t kept = s.alloc(8 * kMiB, s.forward(1, "train train.py:10"));
+      for (int part = 0; part < 6; ++part) {
+        s.free(
+            s.alloc(kMiB, s.stack({"mse_loss torch/nn/functional.py:3000", "loss train.py:11"})));
+      }
+      s.free(s.alloc(kMiB, 0));
+      s.free(kept);
+    }
+  });
+  EXPECT_TRUE(phases_of(trace, PhaseKind::kValidation).empty());
+}
+
 TEST(Phases, InferenceAloneHasNone) {
   const Trace trace([](Story& s, uint32_t) {
     Training t(s, {});

@@ -300,6 +300,157 @@ TEST(StepLoops, ARequestIsAStepAndATokenIsNot) {
   EXPECT_EQ(serve(1).source, StepSource::kNone);
 }
 
+// A whole batch is moved to the device, then divided: what goes back to its line is a step.
+TEST(StepLoops, MicroBatchesOfOneBatchAreNoSteps) {
+  const Steps steps = steps_told([](Story& s) {
+    Looping program(s);
+    for (int i = 0; i < 12; ++i) {
+      const uint64_t batch =
+          s.alloc(8 * kMiB, s.stack({"train train.py:10", "<module> train.py:90"}));
+      program.step(4, false);
+      s.free(batch);
+    }
+  });
+  EXPECT_EQ(steps.source, StepSource::kLoop);
+  EXPECT_EQ(steps.count(), 12U);
+}
+
+// Layers that the backward pass computes again are called by no line of the program.
+TEST(StepLoops, RecomputedLayersAreNoSteps) {
+  const Steps steps = steps_told([](Story& s) {
+    Looping program(s);
+    for (int i = 0; i < 12; ++i) {
+      program.step(1, false);
+      for (int layer = 0; layer < 2; ++layer) {
+        for (const int line : {7, 8}) {
+          s.free(s.alloc(kMiB, s.stack({"forward model.py:" + std::to_string(line),
+                                        "_call_impl torch/nn/modules/module.py:1500",
+                                        "recompute_fn torch/utils/checkpoint.py:1600"})));
+        }
+        s.free(s.alloc(kMiB, 0));
+      }
+    }
+  });
+  EXPECT_EQ(steps.source, StepSource::kLoop);
+  EXPECT_EQ(steps.count(), 12U);
+}
+
+// The name alone does not make it the generation of a text.
+TEST(StepLoops, TrainingMayBeCalledGenerate) {
+  const Steps steps = steps_told([](Story& s) {
+    for (int i = 0; i < 10; ++i) {
+      const auto at = [&](int line) { return "generate_samples train.py:" + std::to_string(line); };
+      const uint64_t kept = s.alloc(kMiB, s.forward(1, at(5)));
+      s.free(s.alloc(kMiB, 0));
+      s.free(kept);
+      s.free(s.alloc(kMiB, s.stack({"step torch/optim/adam.py:9", at(8)})));
+    }
+  });
+  EXPECT_EQ(steps.source, StepSource::kLoop);
+  EXPECT_EQ(steps.count(), 10U);
+}
+
+// A model of an embedding, twelve layers and a head, called by one line of the program. Without a
+// head, the model repeats its layers and nothing else.
+Steps called(int passes, bool whole, bool directly) {
+  return steps_told([=](Story& s) {
+    const std::string call = "_call_impl torch/nn/modules/module.py:1500";
+    for (int pass = 0; pass < passes; ++pass) {
+      std::optional<uint64_t> before;
+      const auto at = [&](int line, int in_layer) {
+        const std::string model = "forward model.py:" + std::to_string(line);
+        const std::string layer = "forward model.py:" + std::to_string(in_layer);
+        const uint64_t a =
+            s.alloc(kMiB, directly ? s.stack({layer, model, "bench train.py:7"})
+                                   : s.stack({layer, call, model, call, "bench train.py:7"}));
+        if (before) s.free(*before);
+        before = a;
+      };
+      if (whole) at(40, 8);
+      for (int layer = 0; layer < 12; ++layer) {
+        for (const int line : {42, 43}) {
+          for (const int in_layer : {3, 4}) at(line, in_layer);
+        }
+      }
+      if (whole) at(45, 8);
+      s.free(*before);
+    }
+  });
+}
+
+TEST(StepLoops, CallsOfAModelFromOneLineAreSteps) {
+  for (const bool directly : {false, true}) {
+    EXPECT_EQ(called(5, true, directly).source, StepSource::kLoop);
+    EXPECT_EQ(called(5, true, directly).count(), 5U);
+    EXPECT_EQ(called(1, true, directly).source, StepSource::kNone) << "its layers";
+    EXPECT_EQ(called(1, false, directly).source, StepSource::kNone) << "its layers";
+  }
+}
+
+// One request: a prompt, then token after token by a function of any name.
+TEST(StepLoops, TokensOfOneAnswerAreNoSteps) {
+  const Steps steps = steps_told([](Story& s) {
+    const uint64_t cache = s.alloc(64 * kMiB, s.stack({"answer serve.py:3"}));
+    const auto pass = [&](int line, uint64_t bytes) {
+      const std::string caller = "answer serve.py:" + std::to_string(line);
+      for (int layer = 0; layer < 6; ++layer) s.free(s.alloc(bytes, s.forward(layer, caller)));
+    };
+    pass(4, 16 * kMiB);
+    for (int token = 0; token < 20; ++token) {
+      s.free(s.alloc(512, s.stack({"answer serve.py:6"})));
+      pass(7, kMiB / 8);
+    }
+    s.free(cache);
+  });
+  EXPECT_EQ(steps.source, StepSource::kNone);
+}
+
+// A model has run once, and what it made is cut into parts.
+TEST(StepLoops, PartsOfABatchAreNoSteps) {
+  const Steps steps = steps_told([](Story& s) {
+    const auto at = [&](int line) { return "run train.py:" + std::to_string(line); };
+    for (int layer = 0; layer < 12; ++layer) s.free(s.alloc(kMiB, s.forward(layer, at(5))));
+    for (int part = 0; part < 9; ++part) {
+      for (int i = 0; i < 4; ++i) s.free(s.alloc(kMiB, s.stack({at(8 + i)})));
+    }
+  });
+  EXPECT_EQ(steps.source, StepSource::kNone);
+}
+
+TEST(StackRoles, PathsOfWindowsReadLikeOthers) {
+  const Trace trace([](Story& s, uint32_t) {
+    s.alloc(kMiB, s.stack({"_apply D:\\venv\\Lib\\site-packages\\torch\\nn\\modules\\module.py:900",
+                           "main D:\\work\\train.py:3"}));
+  });
+  const uint32_t stack = framework(trace).allocations.stack(0);
+  EXPECT_EQ(StackRoles(trace.model().processes[0]).of(stack), StackRole::kModuleSetUp);
+  EXPECT_EQ(trace.model().processes[0].names.stack_text(stack).back(), "main D:/work/train.py:3");
+}
+
+// The compiled backward pass keeps the names of the code that was differentiated.
+TEST(StackRoles, CompiledBackwardPassIsNoForwardPass) {
+  const Trace trace([](Story& s, uint32_t) {
+    s.alloc(kMiB, s.stack({"call cuv.py:12", "forward model.py:5",
+                           "backward torch/autograd/function.py:317"}));
+    s.alloc(kMiB, s.stack({"forward model.py:5", "main train.py:3"}));
+  });
+  const StackRoles roles(trace.model().processes[0]);
+  EXPECT_EQ(roles.of(framework(trace).allocations.stack(0)), StackRole::kBackward);
+  EXPECT_EQ(roles.of(framework(trace).allocations.stack(1)), StackRole::kForward);
+}
+
+TEST(Steps, TheHistoryMayEndWithTheLastMarkedStep) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 3; ++i) {
+      s.free(s.alloc(kMiB, s.user(5)));
+      s.optimizer_mark();
+    }
+  });
+  const Steps steps = found_in(trace.model().processes[0], framework(trace));
+  EXPECT_EQ(steps.source, StepSource::kMarks);
+  EXPECT_EQ(steps.count(), 3U);
+}
+
 TEST(Steps, GrowthIsExactAndStopsWhenItStops) {
   const auto steps_of = [](int growing, int total) {
     const Trace trace([=](Story& s, uint32_t) {
