@@ -59,6 +59,9 @@ costs(shared, 60)
 check_equal([d["events"] for d in report(shared)["ranks"][0]["devices"]], [2000], "shared entries")
 costs(made(shared_blocks), 60)
 
+# Segments, but no allocation in them: all is holes.
+costs(snapshot(tmp, "unused", [[event("segment_alloc", BASE, 600 * MiB, 5)]]), 60)
+
 # A dict with very many keys, referred to very often.
 costs(made(wide_dict), 100)
 
