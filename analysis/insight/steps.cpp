@@ -321,12 +321,14 @@ void measure_steps(const AllocationHistory& model, Steps& steps) {
   if (steps.boundaries.size() < 2) return;
   model.release_pages();
   measure_water(model, steps);
+  // The last step may end with the history; steps of another history may begin after all of it.
+  const auto time_of = [&](uint32_t boundary) {
+    return model.time_ns[std::min(boundary, model.event_count() - 1)];
+  };
   std::vector<uint64_t> periods;
   for (size_t i = 0; i + 1 < steps.boundaries.size(); ++i) {
-    // The last step may end with the history.
-    const uint32_t end = std::min(steps.boundaries[i + 1], model.event_count() - 1);
-    periods.push_back(
-        static_cast<uint64_t>(model.time_ns[end] - model.time_ns[steps.boundaries[i]]));
+    periods.push_back(static_cast<uint64_t>(time_of(steps.boundaries[i + 1]) -
+                                            time_of(steps.boundaries[i])));
   }
   steps.period_ns = static_cast<int64_t>(median(periods));
   if (steps.count() < 5) return;  // too few to measure growth

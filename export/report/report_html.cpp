@@ -133,7 +133,7 @@ class Page {
 
   void peak(std::string_view name, const Peak& p, bool has_time = true) {
     html_.row(size_text(p.bytes), std::string(name),
-              has_time ? "at " + since_start(p.time_ns) : "");
+              has_time && p.bytes != 0 ? "at " + since_start(p.time_ns) : "");
   }
 
   void oom(const OomReport& o) {

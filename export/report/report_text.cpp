@@ -221,6 +221,7 @@ class TextReport {
 
   void peak(std::string_view name, const Peak& p, std::string_view note = "",
             bool has_time = true) {
+    has_time = has_time && p.bytes != 0;  // zero is not reached at some instant
     const std::string when = has_time ? fmt::format("at {:<13}", since_start(p.time_ns)) : "";
     line(styled("  {:<15} {:>11}   {}{}", name, size_text(p.bytes), when,
                 dim(fmt::format("{} bytes{}", grouped(p.bytes), note))));

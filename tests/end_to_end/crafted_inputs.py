@@ -10,7 +10,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import growing_inputs  # noqa: E402
 from growing_inputs import BASE, MiB, cost, event, made, snapshot  # noqa: E402
-from harness import SANITIZED, TIDEMARK, check, check_equal, finish, report  # noqa: E402
+from harness import SANITIZED, TIDEMARK, check, check_equal, finish, report, run  # noqa: E402
 
 tmp = pathlib.Path(tempfile.mkdtemp())
 entries = [event("segment_alloc", BASE, 2 * MiB, 5), event("alloc", BASE, 512, 6)]
@@ -58,6 +58,13 @@ shared = snapshot(tmp, "shared", [entries * 1000] * 100)
 costs(shared, 60)
 check_equal([d["events"] for d in report(shared)["ranks"][0]["devices"]], [2000], "shared entries")
 costs(made(shared_blocks), 60)
+
+# Segments, but no allocation in them: all is holes, and no instant is that of a peak of 0 bytes.
+unused = snapshot(tmp, "unused", [[event("segment_alloc", BASE, 600 * MiB, 5)]])
+costs(unused, 60)
+peaks = [" ".join(line.split()) for line in run("report", unused).stdout.splitlines()
+         if line.startswith("  allocated peak")]
+check_equal(peaks, ["allocated peak 0 B 0 bytes"], "unused segments")
 
 # A dict with very many keys, referred to very often.
 costs(made(wide_dict), 100)

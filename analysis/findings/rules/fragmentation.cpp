@@ -59,6 +59,7 @@ struct StuckHoles {
   uint32_t stack = 0;  // beside which most of them are
 };
 StuckHoles stuck_holes(const DeviceEvidence& d, const MemoryState& state) {
+  if (state.live.empty()) return {};  // there may be segments only, and no allocation at all
   // Programs free what they keep after their last request, or after an error.
   const uint32_t end = d.model->event_count();
   const size_t last_made = d.model->allocations.size() - 1;

@@ -543,6 +543,25 @@ TEST(Steps, LevelsAreTheLeastAndMostOfEachStep) {
   }
 }
 
+// What the driver allocated has no events any more while PyTorch's steps go on.
+TEST(Steps, MayBeginAfterTheLastEvent) {
+  HistoryReplay replay(0, AllocatorRules{});
+  for (int64_t time_ns = 1000; time_ns < 1065; ++time_ns) {
+    FrameworkEvent event{};
+    event.action = FrameworkAction::kAlloc;
+    event.time_ns = time_ns;
+    event.address = static_cast<uint64_t>(time_ns) << 20;
+    event.size_bytes = event.block_bytes = 512;
+    replay.apply(event);
+  }
+  const AllocationHistory model = std::move(replay).finish();
+  Steps steps;
+  steps.boundaries = {0, 10, model.event_count(), model.event_count(), model.event_count()};
+  measure_steps(model, steps);
+  EXPECT_EQ(steps.count(), 4U);
+  EXPECT_LE(steps.period_ns, 10);
+}
+
 TEST(Curve, ThinningKeepsTheExtremes) {
   const AllocatorRules rules;
   for (const uint64_t seed : {41U, 42U, 43U}) {
