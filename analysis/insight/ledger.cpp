@@ -55,7 +55,7 @@ std::optional<MemoryTotals> framework_totals(const ProcessModel& process, int64_
                                              int64_t time_ns) {
   const AllocationHistory* model = process.framework_on(device);
   uint32_t event = 0;
-  if (model == nullptr || !model->event_at(time_ns, event)) return std::nullopt;
+  if (model == nullptr || !model->state_event_at(time_ns, event)) return std::nullopt;
   return model->totals_after(event);
 }
 
@@ -238,6 +238,12 @@ void LedgerSource::find_constant_part() {
 LedgerSource::ConstantPart LedgerSource::constant_at(int64_t time_ns) const {
   if (!late_ || before_.empty()) return constant_;
   return {static_cast<int64_t>(before_.at(time_ns)), before_.time_ns.front()};
+}
+
+std::optional<uint64_t> LedgerSource::before_recording() const {
+  if (!late_) return 0;
+  if (before_.empty()) return std::nullopt;
+  return before_.value.front();  // it can only shrink
 }
 
 // The nearest reading that was taken while the driver was at rest; else the nearest that is at

@@ -70,10 +70,11 @@ uint64_t needed_together(const DeviceEvidence& d, const Streams& streams) {
   for (uint32_t e = 0; e <= d.model->reserved_peak.event; ++e) {
     d.model->passed(e);
     const Change change = d.model->change[e];
-    if (change != Change::kBirth && change != Change::kDeath) continue;
+    const bool appears = change == Change::kBirth || change == Change::kPending;
+    if (!appears && change != Change::kDeath) continue;
     const Allocation a = d.model->allocations[d.model->subject[e]];
     if (a.pool != 0 || stays(*d.model, a) || !streams.contains(a.stream)) continue;
-    level = change == Change::kBirth ? level + a.block_bytes : level - a.block_bytes;
+    level = appears ? level + a.block_bytes : level - a.block_bytes;
     most = std::max(most, level);
   }
   return std::max(largest, most + (streams.contains(kDefaultStream) ? all_stay : most_stay));
