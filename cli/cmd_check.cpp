@@ -32,6 +32,9 @@ struct Options {
 struct HighestPeak {
   uint64_t bytes = 0;
   std::string name;  // "reserved peak of rank 1 cuda:0"
+  // With what is older than the recording, as far as the driver's peak lacks it. UINT64_MAX: nobody
+  // knows.
+  uint64_t at_most = 0;
 };
 
 HighestPeak highest_peak(const Report& report) {
@@ -40,10 +43,16 @@ HighestPeak highest_peak(const Report& report) {
     for (const DeviceReport& d : rank.devices) {
       const bool reserved = d.reserved_peak.bytes >= d.driver_peak.bytes;
       const uint64_t bytes = reserved ? d.reserved_peak.bytes : d.driver_peak.bytes;
+      const uint64_t at_most =
+          d.before_recording_bytes
+              ? std::max(bytes, d.driver_peak.bytes + *d.before_recording_bytes)
+              : UINT64_MAX;
+      highest.at_most = std::max(highest.at_most, at_most);
       if (bytes <= highest.bytes) continue;
-      highest = {bytes,
-                 fmt::format("{} of {}cuda:{}", reserved ? "reserved peak" : "driver peak",
-                             rank.rank >= 0 ? fmt::format("rank {} ", rank.rank) : "", d.device)};
+      highest.bytes = bytes;
+      highest.name =
+          fmt::format("{} of {}cuda:{}", reserved ? "reserved peak" : "driver peak",
+                      rank.rank >= 0 ? fmt::format("rank {} ", rank.rank) : "", d.device);
     }
   }
   return highest;
@@ -74,6 +83,11 @@ std::vector<std::string> out_of_memory(const Report& report) {
 Result<Report> report_on(const std::string& path) {
   const Result<LoadedTrace> trace = load_with_progress(path);
   if (!trace) return trace.error();
+  const std::vector<std::string>& jobs = trace->source.jobs;
+  if (!jobs.empty()) {
+    return Error{fmt::format("{}: has the traces of several jobs ({}): check each by itself", path,
+                             fmt::join(jobs, ", "))};
+  }
   return make_report(trace->model, {});
 }
 
@@ -84,15 +98,30 @@ class Verdict {
     lines_.push_back(fmt::format("{} {}", good ? "ok    " : "FAILED", text));
     good_ &= good;
   }
+  // What the answer depends on is not known.
+  void doubt(const std::string& why) { doubt_ = why; }
   bool good() const { return good_; }
+  const std::string& why_in_doubt() const { return doubt_; }
   void print() const {
     for (const std::string& line : lines_) print_line(line);
   }
 
  private:
   std::vector<std::string> lines_;
+  std::string doubt_;
   bool good_ = true;
 };
+
+std::string unknown_peak(const std::string& path, const HighestPeak& peak) {
+  const std::string older =
+      peak.at_most == UINT64_MAX
+          ? "what it held before"
+          : fmt::format("up to {} that it held before", size_text(peak.at_most - peak.bytes));
+  return fmt::format(
+      "{}: was recorded from a running process: {} {} not part of its peak; "
+      "--allow-losses checks the rest",
+      path, older, peak.at_most == UINT64_MAX ? "is" : "are");
+}
 
 // Why the run may have needed more than the report knows; nothing if it cannot.
 Status check_complete(const Report& report, const Options& options) {
@@ -121,17 +150,27 @@ Status check_growth(const Options& options, const HighestPeak& peak, Verdict& ve
   if (Status complete = check_complete(*baseline, options); !complete) return complete.error();
   const HighestPeak before = highest_peak(*baseline);
   if (before.bytes == 0) return Error{options.baseline + ": has no peak to compare with"};
-  const double growth =
-      100 * (static_cast<double>(peak.bytes) / static_cast<double>(before.bytes) - 1);
+  const auto growth_of = [](uint64_t after, uint64_t from) {
+    return 100 * (static_cast<double>(after) / static_cast<double>(from) - 1);
+  };
+  const double growth = growth_of(peak.bytes, before.bytes);
+  const bool good = growth <= options.max_growth;
+  if (good && growth_of(peak.at_most, before.bytes) > options.max_growth) {
+    verdict.doubt(unknown_peak(options.path, peak));
+  }
+  if (!good && growth_of(peak.bytes, before.at_most) <= options.max_growth &&
+      !options.allow_losses) {
+    verdict.doubt(unknown_peak(options.baseline, before));
+    return {};
+  }
   const auto [now, then] = size_texts(peak.bytes, before.bytes);
   // As many digits as it takes to see that one exceeds the other.
   int digits = 1;
   const double apart = std::abs(growth - options.max_growth);
   while (digits < 6 && apart != 0 && apart * std::pow(10, digits) < 1) ++digits;
   const auto text = [&](double percent) { return fmt::format("{:+.{}f} %", percent, digits); };
-  verdict.add(growth <= options.max_growth,
-              fmt::format("{} {}, baseline {} {}: {}, limit {}", peak.name, now, before.name, then,
-                          text(growth), text(options.max_growth)));
+  verdict.add(good, fmt::format("{} {}, baseline {} {}: {}, limit {}", peak.name, now, before.name,
+                                then, text(growth), text(options.max_growth)));
   return {};
 }
 
@@ -159,6 +198,7 @@ int run(const Options& options) {
   if (max_peak) {
     const auto [needed, limit] = size_texts(peak.bytes, *max_peak);
     verdict.add(peak.bytes <= *max_peak, fmt::format("{} {}, limit {}", peak.name, needed, limit));
+    if (peak.at_most > *max_peak) verdict.doubt(unknown_peak(options.path, peak));
   }
   if (!options.baseline.empty()) {
     if (Status read = check_growth(options, peak, verdict); !read) return fail(read.error());
@@ -172,6 +212,9 @@ int run(const Options& options) {
   if (verdict.good()) {
     if (Status complete = check_complete(*report, options); !complete) {
       return fail(complete.error());
+    }
+    if (!verdict.why_in_doubt().empty() && !options.allow_losses) {
+      return fail({verdict.why_in_doubt()});
     }
     if (only_findings || !options.fail_on.empty()) verdict.add(true, "no failing findings");
   }
@@ -188,8 +231,8 @@ void add_check(CLI::App& app, int& code) {
   command->add_option("PATH", options->path, "a trace, a directory of traces, or a snapshot")
       ->required();
   command->add_option("--max-peak", options->max_peak,
-                      "limit for the highest peak of a device (40GiB): the reserved peak or, if it "
-                      "is higher, the driver peak");
+                      "limit for the highest peak of a device (40GiB; 40GB is 40*10^9 bytes): the "
+                      "reserved peak or, if it is higher, the driver peak");
   command->add_option("--baseline", options->baseline, "a run whose peak to compare with");
   command
       ->add_option("--max-growth", options->max_growth,
@@ -207,7 +250,8 @@ void add_check(CLI::App& app, int& code) {
   command->footer(
       "A run that ran out of memory fails the check. Without options, all findings of severity\n"
       "error do. Exit status 2: nothing was measured, the input could not be read, or the check\n"
-      "would pass, but a part of the recording is lost.\n"
+      "would pass, but a part of the recording is lost, or memory from before it may exceed the\n"
+      "limit.\n"
       "Examples:\n"
       "  tidemark check run.tmk --max-peak 40GiB\n"
       "  tidemark check run.tmk --baseline main.tmk --max-growth 3\n"

@@ -37,8 +37,8 @@ constexpr uint64_t kPerfettoLimit = uint64_t{1} << 30;
 
 // "1.5s..3s", "..20ms", "1s..": since the start of the trace.
 Result<TimeRange> parse_time(const std::string& text, int64_t start_ns) {
-  TimeRange range;
-  if (text.empty()) return range;
+  if (text.empty()) return TimeRange{};
+  TimeRange range{start_ns, INT64_MAX};
   const Error error{"--time takes a time range such as 1.5s..3s or 20ms.., not '" + text + "'"};
   const size_t dots = text.find("..");
   if (dots == std::string::npos) return error;
@@ -47,7 +47,7 @@ Result<TimeRange> parse_time(const std::string& text, int64_t start_ns) {
   if (!first.empty()) {
     const std::optional<int64_t> ns = parse_duration_ns(first);
     if (!ns) return error;
-    range.begin_ns = start_ns + *ns;
+    range.begin_ns += *ns;
   }
   if (!last.empty()) {
     const std::optional<int64_t> ns = parse_duration_ns(last);

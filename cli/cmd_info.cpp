@@ -37,6 +37,7 @@ void print_process(const ProcessModel& p) {
     if (!detail.empty() && h.kind != HealthKind::kOverheadNs)
       print_line(fmt::format("  ! {}", detail));
   }
+  if (loss_of(p).last_kernels) print_line("  ! kernels of its last moments may be missing");
 }
 
 void print_losses(const TraceModel& model) {
@@ -51,7 +52,13 @@ void print_losses(const TraceModel& model) {
     print_line(fmt::format("skipped: {} of kinds unknown to this version of tidemark",
                            counted(model.unknown_blocks, "block")));
   }
-  if (!d.any() && !d.unfinished && model.unknown_blocks == 0) print_line("complete: nothing lost");
+  bool lost = d.any() || d.unfinished || model.unknown_blocks != 0;
+  for (const ProcessModel& process : model.processes) {
+    const LossReport loss = loss_of(process);
+    lost |= loss.events_dropped != 0 || loss.entries_skipped != 0 ||
+            loss.last_kernels;
+  }
+  if (!lost) print_line("complete: nothing lost");
 }
 
 int run(const std::string& path) {

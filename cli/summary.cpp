@@ -42,8 +42,9 @@ void print_highest(const Report& report) {
                top->device, size_text(top->allocated_peak.bytes),
                size_text(top->reserved_peak.bytes));
   } else {
-    fmt::print(stderr, "tidemark: {}cuda:{}: peak of {} allocated from the driver\n", who,
-               top->device, size_text(top->driver_peak.bytes));
+    fmt::print(stderr, "tidemark: {}cuda:{}: peak of {} allocated from the driver{}\n", who,
+               top->device, size_text(top->driver_peak.bytes),
+               top->before_recording_bytes == 0 ? "" : " since the recording began");
   }
   if (top->device_used_peak.bytes != 0) {
     fmt::print(stderr, "tidemark: peak use of the card {} of {}\n",

@@ -8,7 +8,9 @@ namespace tidemark::cli {
 
 Result<uint64_t> parse_size(const std::string& option, const std::string& text) {
   const std::optional<uint64_t> bytes = parse_bytes(text);
-  if (!bytes) return Error{option + " takes a size such as 40GiB or 512M, not '" + text + "'"};
+  if (!bytes)
+    return Error{option + " takes a size such as 40GiB, 512M (MiB) or 40GB (10^9 bytes), not '" +
+                 text + "'"};
   return *bytes;
 }
 

@@ -71,6 +71,10 @@ void join_ranks(TraceSource& source) {
   const JobCheck check = check_job(members);
   source.warnings.insert(source.warnings.end(), check.notes.begin(), check.notes.end());
   source.incomplete |= check.ranks_missing;
+  if (!check.other_jobs.empty()) {
+    source.jobs = check.other_jobs;
+    source.jobs.insert(source.jobs.begin(), check.job);
+  }
   std::vector<bool> wanted(source.readers.size(), false);
   std::vector<const RankFacts*> ranks;
   std::vector<size_t> places;

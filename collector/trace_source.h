@@ -14,6 +14,7 @@ struct TraceSource {
   std::vector<TraceReader> readers;
   std::vector<std::string> warnings;  // files of a directory that could not be used, and why
   bool incomplete = false;            // a file could not be read, or ranks of the job are missing
+  std::vector<std::string> jobs;      // if it has several: the one that is read, then the others
 };
 
 // Checks that the ranks of a directory are of one job (others are left out with a warning) and

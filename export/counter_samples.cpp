@@ -4,14 +4,10 @@
 
 namespace tidemark {
 
-uint32_t first_event_from(const AllocationHistory& model, int64_t time_ns) {
-  const auto it = std::lower_bound(model.time_ns.begin(), model.time_ns.end(), time_ns);
-  return static_cast<uint32_t>(it - model.time_ns.begin());
-}
-
-uint32_t first_event_after(const AllocationHistory& model, int64_t time_ns) {
-  const auto it = std::upper_bound(model.time_ns.begin(), model.time_ns.end(), time_ns);
-  return static_cast<uint32_t>(it - model.time_ns.begin());
+EventRange events_in(const AllocationHistory& model, const TimeRange& range) {
+  const uint32_t end = model.first_event_not([&](int64_t t) { return t <= range.end_ns; });
+  if (end < model.seed_events) return {model.seed_events, model.seed_events};
+  return {model.first_event_not([&](int64_t t) { return t < range.begin_ns; }), end};
 }
 
 void SampleThinner::sort_batch() {

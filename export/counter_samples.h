@@ -44,10 +44,15 @@ class TotalsCursor {
   MemoryTotals totals_;
 };
 
-// First event at or after the time.
-uint32_t first_event_from(const AllocationHistory& model, int64_t time_ns);
-// First event after the time.
-uint32_t first_event_after(const AllocationHistory& model, int64_t time_ns);
+// A range of time as event numbers of one model. What is older than the history is there before it,
+// too: a range that ends before the first event begins with it.
+struct EventRange {
+  uint32_t first = 0;
+  uint32_t end = 0;
+
+  bool overlaps(uint32_t birth, uint32_t death) const { return birth < end && death >= first; }
+};
+EventRange events_in(const AllocationHistory& model, const TimeRange& range);
 
 // Called with every event of a walk over millions: releases file pages now and then, so that a
 // trace takes no more memory to export than to load.
@@ -60,8 +65,7 @@ inline void release_behind(const AllocationHistory& model, uint32_t event) {
 // history, every counter gets a sample at its beginning.
 template <typename Use>
 void for_each_sample(const AllocationHistory& model, const TimeRange& range, Use&& use) {
-  const uint32_t first = first_event_from(model, range.begin_ns);
-  const uint32_t end = first_event_after(model, range.end_ns);
+  const auto [first, end] = events_in(model, range);
   TotalsCursor cursor(model, first);
   MemoryTotals told = cursor.totals();
   if (first != 0) {

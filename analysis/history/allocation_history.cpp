@@ -33,6 +33,10 @@ void AllocationHistory::apply(uint32_t event, MemoryTotals& totals) const {
       totals.active -= allocations.block_bytes(s);
       totals.requested -= allocations.requested_bytes(s);
       break;
+    case Change::kPending:
+      totals.active += allocations.block_bytes(s);
+      totals.requested += allocations.requested_bytes(s);
+      break;
     case Change::kGrow:
       totals.reserved += segment_changes[s].size_bytes;
       break;
@@ -55,6 +59,13 @@ bool AllocationHistory::event_at(int64_t time, uint32_t& event) const {
   const uint32_t after = first_event_not([&](int64_t t) { return t <= time; });
   if (after == 0) return false;
   event = after - 1;
+  return true;
+}
+
+bool AllocationHistory::state_event_at(int64_t time, uint32_t& event) const {
+  if (event_at(time, event)) return true;
+  if (seed_events == 0) return false;
+  event = seed_events - 1;
   return true;
 }
 

@@ -27,6 +27,7 @@ enum class Change : uint8_t {
   kBirth,    // subject: allocation
   kRelease,  // the program freed it; subject: allocation
   kDeath,    // the allocator may reuse it; subject: allocation
+  kPending,  // older than the history, and the program had freed it; subject: allocation
   kGrow,     // subject: segment change
   kShrink,   // subject: segment change
 };
@@ -127,6 +128,7 @@ class AllocationHistory {
   Peak reserved_peak;
 
   uint64_t recorded_events = 0;  // rows of the trace, snapshots and errors included
+  uint32_t seed_events = 0;      // at the front: the state before the history, bit by bit
   uint64_t seeded_blocks = 0;    // blocks older than the history
   uint64_t seeded_bytes = 0;
   uint64_t anomalies = 0;  // events that contradicted earlier ones
@@ -136,6 +138,9 @@ class AllocationHistory {
   MemoryTotals totals_after(uint32_t event) const;
   // Finds the last event at or before the time; false when there is none.
   bool event_at(int64_t time, uint32_t& event) const;
+  // Finds the event after which the state is that of the time: before the history, what is older
+  // than it. False: nothing is known yet.
+  bool state_event_at(int64_t time, uint32_t& event) const;
   // The first event for which before(time) is false; times ascend. event_count(): none.
   template <typename Before>
   uint32_t first_event_not(const Before& before) const {

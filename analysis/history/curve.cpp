@@ -29,6 +29,7 @@ std::vector<CurvePoint> thinned_curve(const AllocationHistory& model, size_t poi
         now.reserved -= model.segment_changes[s].size_bytes;
         break;
       case Change::kDeath:
+      case Change::kPending:
         break;
     }
     if (const int64_t b = (model.time_ns[e] - start) / width; b != bucket) {

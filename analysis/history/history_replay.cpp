@@ -18,24 +18,10 @@ void HistoryReplay::seed(const SeedState& state, int64_t time_ns) {
         {s.address, s.size_bytes, s.stream, time_ns, s.stack, s.pool, s.expandable, true, s.small},
         true);
   }
-  std::vector<SeedBlock> blocks = state.blocks(rules_);
-  // Pending ones first: none of them adds to what is allocated.
-  std::stable_partition(blocks.begin(), blocks.end(),
-                        [](const SeedBlock& b) { return b.pending_free; });
-  for (const SeedBlock& b : blocks) {
-    FrameworkEvent event{};
-    event.time_ns = time_ns;
-    event.address = b.address;
-    event.size_bytes = b.requested_bytes;
-    event.stack = b.stack;
-    birth(event, b.size_bytes, true);
-    ++model_.seeded_blocks;
-    model_.seeded_bytes += b.size_bytes;
-    if (b.pending_free) release(b.address, time_ns);
-  }
+  for (const SeedBlock& b : state.blocks(rules_)) seed(b, time_ns);
+  model_.seed_events = model_.event_count();
   if (model_.event_count() == 0) return;
-  // All of it existed at once, with some blocks already freed: the peaks are after the last seeded
-  // block.
+  // All of it existed at once: the peaks are after the last seeded block.
   const auto all = [&](uint64_t bytes) {
     return bytes == 0 ? Peak{} : Peak{bytes, time_ns, model_.event_count() - 1};
   };
@@ -49,7 +35,7 @@ void HistoryReplay::apply(const FrameworkEvent& event) {
   ++model_.recorded_events;
   switch (event.action) {
     case FrameworkAction::kAlloc:
-      birth(event, event.block_bytes, false);
+      birth(event, event.block_bytes);
       break;
     case FrameworkAction::kFreeRequested:
       release(event.address, event.time_ns);
@@ -87,13 +73,34 @@ void HistoryReplay::apply(const FrameworkEvent& event) {
   }
 }
 
-void HistoryReplay::birth(const FrameworkEvent& event, uint64_t block_bytes, bool seeded) {
+void HistoryReplay::seed(const SeedBlock& block, int64_t time_ns) {
+  FrameworkEvent event{};
+  event.time_ns = time_ns;
+  event.address = block.address;
+  event.size_bytes = block.requested_bytes;
+  event.stack = block.stack;
+  const uint32_t row = add(event, block.size_bytes, true);
+  ++model_.seeded_blocks;
+  model_.seeded_bytes += block.size_bytes;
+  if (block.pending_free) {
+    map_.request_free(block.address);
+    model_.allocations.set_release(row, model_.event_count());
+  }
+  note(block.pending_free ? Change::kPending : Change::kBirth, row, time_ns);
+}
+
+void HistoryReplay::birth(const FrameworkEvent& event, uint64_t block_bytes) {
   // An occupied address means that a free is missing from the history: close the old allocation.
   if (const uint32_t index = map_.find(event.address);
       index != 0 && map_.block(index).use != BlockUse::kFree) {
     ++model_.anomalies;
     death(event.address, event.time_ns);
   }
+  note(Change::kBirth, add(event, block_bytes, false), event.time_ns);
+}
+
+// Adds an allocation, which the next event is about.
+uint32_t HistoryReplay::add(const FrameworkEvent& event, uint64_t block_bytes, bool seeded) {
   const auto row = static_cast<uint32_t>(model_.allocations.size());
   const uint32_t index = map_.allocate(event.address, event.size_bytes, block_bytes, row);
   Allocation a;
@@ -109,7 +116,7 @@ void HistoryReplay::birth(const FrameworkEvent& event, uint64_t block_bytes, boo
   a.category = event.category;
   a.seeded = seeded;
   model_.allocations.add(a);
-  note(Change::kBirth, row, event.time_ns);
+  return row;
 }
 
 void HistoryReplay::release(uint64_t address, int64_t time_ns) {
@@ -156,9 +163,9 @@ void HistoryReplay::segment(const SegmentChange& change, bool grows) {
 
 void HistoryReplay::note(Change change, uint32_t subject, int64_t time_ns) {
   const bool of_segment = change == Change::kGrow || change == Change::kShrink;
+  const bool of_new_block = change == Change::kBirth || change == Change::kPending;
   states_.before_event(
-      model_,
-      static_cast<uint32_t>(model_.allocations.size()) - (change == Change::kBirth ? 1U : 0U),
+      model_, static_cast<uint32_t>(model_.allocations.size()) - (of_new_block ? 1U : 0U),
       static_cast<uint32_t>(model_.segment_changes.size()) - (of_segment ? 1U : 0U));
   if (model_.event_count() % AllocationHistory::kKeyframe == 0) {
     if (model_.event_count() != 0) model_.extremes.push_back(leaf_);

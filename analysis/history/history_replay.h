@@ -25,7 +25,9 @@ class HistoryReplay {
   AllocationHistory& model() { return model_; }
 
  private:
-  void birth(const FrameworkEvent& event, uint64_t block_bytes, bool seeded);
+  void birth(const FrameworkEvent& event, uint64_t block_bytes);
+  void seed(const SeedBlock& block, int64_t time_ns);
+  uint32_t add(const FrameworkEvent& event, uint64_t block_bytes, bool seeded);
   void release(uint64_t address, int64_t time_ns);
   void death(uint64_t address, int64_t time_ns);
   void segment(const SegmentChange& change, bool grows);

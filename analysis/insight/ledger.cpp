@@ -55,7 +55,7 @@ std::optional<MemoryTotals> framework_totals(const ProcessModel& process, int64_
                                              int64_t time_ns) {
   const AllocationHistory* model = process.framework_on(device);
   uint32_t event = 0;
-  if (model == nullptr || !model->event_at(time_ns, event)) return std::nullopt;
+  if (model == nullptr || !model->state_event_at(time_ns, event)) return std::nullopt;
   return model->totals_after(event);
 }
 
@@ -216,6 +216,12 @@ bool LedgerSource::driver_rests_at(int64_t reading_ns) const {
 
 void LedgerSource::find_constant_part() {
   ConstantPart least{INT64_MAX, 0};
+  // What is older than the recording is listed at its beginning; the driver did nothing then.
+  int64_t seeded_ns = INT64_MIN;
+  for (const DriverAllocation& a : process_.driver.allocations) {
+    if (a.device == device_ && (a.flags & kDriverSeeded) != 0)
+      seeded_ns = std::max(seeded_ns, a.birth_ns);
+  }
   // A thousand readings of a long run are enough.
   const size_t stride = used_.time_ns.size() / 1000 + 1;
   for (size_t i = 0; i < used_.time_ns.size(); i += stride) {
@@ -223,10 +229,10 @@ void LedgerSource::find_constant_part() {
     if (!has_context_at(time_ns)) continue;
     // Where the driver was at work, the reading may lack any of its allocations of that time.
     const StepSeries& card = driver_.card();
+    int64_t from_ns = time_ns - kAtWorkNs;
+    if (time_ns >= seeded_ns) from_ns = std::max(from_ns, seeded_ns);
     const uint64_t uncertain =
-        driver_rests_at(time_ns)
-            ? 0
-            : card.at(time_ns) - card.lowest(time_ns - kAtWorkNs, time_ns + kAtWorkNs);
+        driver_rests_at(time_ns) ? 0 : card.at(time_ns) - card.lowest(from_ns, time_ns + kAtWorkNs);
     const int64_t rest = rest_of(i) + static_cast<int64_t>(uncertain);
     if (rest < 0 || rest >= least.bytes) continue;
     least = {rest, time_ns};
@@ -238,6 +244,12 @@ void LedgerSource::find_constant_part() {
 LedgerSource::ConstantPart LedgerSource::constant_at(int64_t time_ns) const {
   if (!late_ || before_.empty()) return constant_;
   return {static_cast<int64_t>(before_.at(time_ns)), before_.time_ns.front()};
+}
+
+std::optional<uint64_t> LedgerSource::before_recording() const {
+  if (!late_) return 0;
+  if (before_.empty()) return std::nullopt;
+  return before_.value.front();  // it can only shrink
 }
 
 // The nearest reading that was taken while the driver was at rest; else the nearest that is at

@@ -65,6 +65,9 @@ class LedgerSource {
   // Many events share one time; `exact` holds the framework's totals at the exact event.
   Ledger at(int64_t time_ns, const MemoryTotals* exact = nullptr) const;
 
+  // The most that can be older than the recording, contexts included; nothing: not known.
+  std::optional<uint64_t> before_recording() const;
+
   const DriverHistory& driver() const { return driver_; }
   const Residence& residence() const { return residence_; }
   // NVML's use of the whole card, by all processes.

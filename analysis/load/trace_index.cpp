@@ -169,6 +169,7 @@ void put_facts(ByteWriter& out, const AllocationHistory& m) {
     out.put(peak->event);
   }
   out.put(m.recorded_events);
+  out.put(m.seed_events);
   out.put(m.seeded_blocks);
   out.put(m.seeded_bytes);
   out.put(m.anomalies);
@@ -192,6 +193,7 @@ void get_facts(ByteReader& in, AllocationHistory& m) {
     peak->event = in.get<uint32_t>();
   }
   m.recorded_events = in.get<uint64_t>();
+  m.seed_events = in.get<uint32_t>();
   m.seeded_blocks = in.get<uint64_t>();
   m.seeded_bytes = in.get<uint64_t>();
   m.anomalies = in.get<uint64_t>();

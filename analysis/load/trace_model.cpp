@@ -135,6 +135,10 @@ class ProcessLoader {
     }
     p.driver = build_driver_model(std::move(driver_events));
     p.rules = rules_of(p);
+    const auto blocks = reader_.blocks_of(id_);
+    p.has_kernels = std::any_of(blocks.begin(), blocks.end(), [](const BlockRef& ref) {
+      return ref.kind == BlockKind::kKernels;
+    });
     if (index_ != nullptr) {
       p.framework = index_->take(id_);
       KernelFacts kernels = index_->take_kernels(id_);
@@ -350,9 +354,35 @@ const AllocationHistory* ProcessModel::framework_on(int64_t ordinal) const {
 }
 
 bool ProcessModel::is_state_only() const {
-  return info.source == Source::kTorchSnapshot && !framework.empty() &&
-         std::none_of(framework.begin(), framework.end(),
-                      [](const AllocationHistory& m) { return m.recorded_events != 0; });
+  if (framework.empty()) return false;
+  // What `tidemark snapshot` wrote; a busy process may have allocated something meanwhile.
+  if (setting("history") == "none") return true;
+  // Before 0.2 it had no such mark.
+  const bool snapshot =
+      info.source == Source::kTorchSnapshot || (!setting("attached").empty() && !records_driver());
+  return snapshot && std::none_of(framework.begin(), framework.end(),
+                                  [](const auto& m) { return m.recorded_events != 0; });
+}
+
+bool ProcessModel::records_driver() const {
+  return info.source == Source::kCapture &&
+         std::none_of(health.begin(), health.end(), [this](const Health& h) {
+           return (h.kind == HealthKind::kSourceMissing || h.kind == HealthKind::kSourceDisabled) &&
+                  names.string(h.detail).starts_with("cupti:");
+         });
+}
+
+bool ProcessModel::was_killed() const {
+  return std::any_of(health.begin(), health.end(),
+                     [](const Health& h) { return h.kind == HealthKind::kRecovered; });
+}
+
+std::string_view ProcessModel::setting(std::string_view key) const {
+  std::string_view value;
+  for (const Setting& s : settings) {
+    if (names.string(s.key) == key) value = names.string(s.value);
+  }
+  return value;
 }
 
 std::vector<int64_t> ProcessModel::device_ordinals() const {

@@ -40,6 +40,7 @@ struct ProcessModel {
   ComputeTime compute;              // of its kernels
   Alignment clock{};                // applied to its times; kNone: they are unchanged
   std::vector<SegmentState> segment_states;  // at the end or beginning of the trace
+  bool has_kernels = false;
 
   const Device* device(int64_t ordinal) const;
   const AllocationHistory* framework_on(int64_t ordinal) const;
@@ -47,6 +48,12 @@ struct ProcessModel {
   std::vector<int64_t> device_ordinals() const;
   // A snapshot without history: what was held when it was taken, and nothing of how it came about.
   bool is_state_only() const;
+  // Whether the calls of the driver were recorded, from the beginning.
+  bool records_driver() const;
+  // Its trace had to be finished by somebody else.
+  bool was_killed() const;
+  // The last value of a setting; empty: it has none.
+  std::string_view setting(std::string_view key) const;
 };
 
 struct TraceModel {

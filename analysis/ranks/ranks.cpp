@@ -181,7 +181,8 @@ class RankCurve {
   uint64_t at(int64_t time_ns) const {
     if (framework_ != nullptr) {
       uint32_t event = 0;
-      return framework_->event_at(time_ns, event) ? framework_->totals_after(event).allocated : 0;
+      if (!framework_->state_event_at(time_ns, event)) return 0;
+      return framework_->totals_after(event).allocated;
     }
     const auto next = std::upper_bound(steps_.begin(), steps_.end(),
                                        std::pair<int64_t, int64_t>(time_ns, INT64_MAX));

@@ -69,11 +69,23 @@ std::vector<DiffLine> owners_of(const DeviceReport& a, const DeviceReport& b) {
   return named_lines(pairs);
 }
 
+// All of a snapshot without history is older than any.
+bool is_older(const DeviceReport& d, const StackShare& share) {
+  return share.before_history && !d.state_only;
+}
+
 std::vector<DiffLine> stacks_of(const DeviceReport& a, const DeviceReport& b) {
   StackPairs pairs;
-  for (const StackShare& s : a.stacks) pairs.add_before(s.frames, s.bytes);
-  for (const StackShare& s : b.stacks) pairs.add_after(s.frames, s.bytes);
+  DiffLine older;
+  older.before_history = true;
+  for (const StackShare& s : a.stacks) {
+    is_older(a, s) ? void(older.before_bytes += s.bytes) : pairs.add_before(s.frames, s.bytes);
+  }
+  for (const StackShare& s : b.stacks) {
+    is_older(b, s) ? void(older.after_bytes += s.bytes) : pairs.add_after(s.frames, s.bytes);
+  }
   std::vector<DiffLine> lines;
+  if (older.change() != 0) lines.push_back(older);
   for (PairedStack& p : pairs.pair()) {
     if (p.before_bytes == p.after_bytes) continue;
     lines.push_back(
@@ -159,8 +171,8 @@ Result<Diff> compare(const Report& before, const Report& after) {
     d.peaks = {{named("allocated"), {}, {}, x.allocated_peak.bytes, y.allocated_peak.bytes},
                {named("requested"), {}, {}, x.requested_peak.bytes, y.requested_peak.bytes},
                {named("reserved"), {}, {}, x.reserved_peak.bytes, y.reserved_peak.bytes},
-               {"driver peak", {}, {}, x.driver_peak.bytes, y.driver_peak.bytes},
-               {"card used peak", {}, {}, x.device_used_peak.bytes, y.device_used_peak.bytes}};
+               {named("driver"), {}, {}, x.driver_peak.bytes, y.driver_peak.bytes},
+               {named("card used"), {}, {}, x.device_used_peak.bytes, y.device_used_peak.bytes}};
     std::erase_if(d.peaks,
                   [](const DiffLine& l) { return l.before_bytes == 0 && l.after_bytes == 0; });
     d.categories = categories_of(x, y);

@@ -15,6 +15,7 @@ struct DiffLine {
   std::vector<std::string> before_frames;  // if its lines were others; else empty
   uint64_t before_bytes = 0;
   uint64_t after_bytes = 0;
+  bool before_history = false;  // allocated before the recording began: no stack can be known
 
   int64_t change() const {
     return static_cast<int64_t>(after_bytes) - static_cast<int64_t>(before_bytes);

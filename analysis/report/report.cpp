@@ -56,10 +56,7 @@ constexpr std::string_view kNoOom =
 MemoryState state_at(const AllocationHistory& model, int64_t time_ns) {
   MemoryState state;
   uint32_t event = 0;
-  if (model.event_at(time_ns, event) ||
-      (model.seeded_blocks != 0 && model.event_at(model.time_ns.front(), event))) {
-    state = state_after(model, event);
-  }
+  if (model.state_event_at(time_ns, event)) state = state_after(model, event);
   state.time_ns = time_ns;
   return state;
 }
@@ -215,9 +212,13 @@ void add_ooms(DeviceReport& d, const DeviceEvidence& evidence) {
                          ? oom_of(*all[i], process)
                          : oom_of(*evidence.model, *all[i], process.names));
   }
-  for (const FailedAllocation& f : process.driver.handled) d.alloc_retries += f.device == d.device;
-  if (evidence.model == nullptr) return;
-  for (const FailedAllocation& f : evidence.model->failures) d.alloc_retries -= f.refusals;
+  if (!process.records_driver()) return;
+  uint64_t retries = 0;
+  for (const FailedAllocation& f : process.driver.handled) retries += f.device == d.device;
+  if (evidence.model != nullptr) {
+    for (const FailedAllocation& f : evidence.model->failures) retries -= f.refusals;
+  }
+  d.alloc_retries = retries;
 }
 
 // The largest groups of driver allocations, by stack.
@@ -305,21 +306,11 @@ DeviceReport device_report(DeviceEvidence& evidence, const ReportOptions& option
   add_ooms(d, evidence);
   if (evidence.model != nullptr) add_framework(d, evidence, options, start_ns);
   add_driver(d, process, options, start_ns);
-  d.ledger = ledger_at(process, d.device, d.at_ns, d.has_framework ? &d.at_totals : nullptr);
+  const LedgerSource ledgers(process, d.device);
+  d.ledger = ledgers.at(d.at_ns, d.has_framework ? &d.at_totals : nullptr);
+  d.before_recording_bytes = ledgers.before_recording();
   evidence.ledger = d.ledger;
   return d;
-}
-
-}  // namespace
-
-namespace {
-
-std::string setting_of(const ProcessModel& process, std::string_view key) {
-  std::string value;
-  for (const Setting& setting : process.settings) {
-    if (process.names.string(setting.key) == key) value = process.names.string(setting.value);
-  }
-  return value;
 }
 
 }  // namespace
@@ -371,6 +362,7 @@ LossReport loss_of(const ProcessModel& process) {
     const bool said = std::find(loss.notes.begin(), loss.notes.end(), detail) != loss.notes.end();
     if (worth_saying && !detail.empty() && !said) loss.notes.push_back(detail);
   }
+  loss.last_kernels = process.has_kernels && process.was_killed();
   for (const AllocationHistory& m : process.framework) loss.history_lost_blocks += m.seeded_blocks;
   return loss;
 }
@@ -460,7 +452,7 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
     rank.world_size = process.info.world_size;
     rank.host = process.names.string(process.info.host);
     rank.pid = process.info.pid;
-    rank.cupti = setting_of(process, "cupti_subscription");
+    rank.cupti = process.setting("cupti_subscription");
     rank.loss = loss_of(process);
     rank.pinned = pinned_memory(process, options.stacks);
     report.events += memory_events(process);

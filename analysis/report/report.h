@@ -86,7 +86,10 @@ struct DeviceReport {
   Peak allocated_peak;
   Peak requested_peak;
   Peak reserved_peak;
-  Peak driver_peak;       // of this process's driver memory on the card
+  Peak driver_peak;  // of this process's driver memory on the card, as far as it was recorded
+  // The most that the driver's peak lacks because it is older than the recording, contexts
+  // included; nothing: not known.
+  std::optional<uint64_t> before_recording_bytes = 0;
   Peak device_used_peak;  // NVML, every process; 0 bytes: not known
   std::vector<KindShare> kinds;
   int64_t at_ns = 0;    // the instant described by the lists below
@@ -110,7 +113,9 @@ struct DeviceReport {
   std::string_view fragmentation_at;  // "reserved peak" and so on; empty if state_only
   std::vector<OomReport> ooms;        // the last ones, by time
   size_t oom_count = 0;
-  uint64_t alloc_retries = 0;  // PyTorch freed its cache because the driver refused, and went on
+  // PyTorch freed its cache because the driver refused, and went on; nothing: not known, as the
+  // driver's calls were not recorded.
+  std::optional<uint64_t> alloc_retries;
   uint64_t blocks_before_history = 0;
   uint64_t bytes_before_history = 0;
   uint64_t anomalies = 0;
@@ -120,6 +125,7 @@ struct LossReport {
   uint64_t events_dropped = 0;
   uint64_t entries_skipped = 0;  // of an import
   uint64_t history_lost_blocks = 0;
+  bool last_kernels = false;  // the process was killed: CUPTI may not have delivered all of them
   std::vector<std::string> notes;
 };
 

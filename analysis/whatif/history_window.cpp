@@ -91,21 +91,6 @@ FrameworkEvent event_of(const FailedAllocation& f) {
   return e;
 }
 
-// The number of events at the front that only describe the state before the history.
-uint32_t seeds_of(const AllocationHistory& whole, uint32_t end) {
-  uint32_t seeds = 0;
-  for (uint32_t e = 0; e < end; ++e) {
-    const uint32_t row = whole.subject[e];
-    const Change change = whole.change[e];
-    const bool seeded = change == Change::kGrow    ? whole.segment_changes[row].seeded
-                        : change == Change::kBirth ? whole.allocations.seeded(row)
-                                                   : change == Change::kRelease;
-    if (!seeded) break;
-    if (change != Change::kRelease) seeds = e + 1;
-  }
-  return seeds;
-}
-
 }  // namespace
 
 EventWindow window_around(const AllocationHistory& model, uint32_t event, uint32_t most) {
@@ -129,7 +114,7 @@ EventWindow window_around(const AllocationHistory& model, uint32_t event, uint32
 AllocationHistory history_window(const AllocationHistory& whole, const AllocatorRules& rules,
                                  EventWindow window) {
   HistoryReplay replay(whole.device, rules);
-  window.first = std::max(window.first, seeds_of(whole, window.end));
+  window.first = std::max(window.first, std::min(whole.seed_events, window.end));
   if (window.first != 0) {
     replay.seed(seed_before(whole, window.first), whole.time_ns[window.first - 1]);
   }

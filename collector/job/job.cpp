@@ -126,16 +126,19 @@ JobCheck check_job(std::span<const JobMember> members) {
   check.foreign.assign(members.size(), false);
   find_copies(members, check);
   find_earlier_captures(members, check);
-  const std::string job = main_job(members);
+  check.job = main_job(members);
+  std::set<std::string> others;
   for (size_t i = 0; i < members.size(); ++i) {
     const RankFacts& facts = *members[i].facts;
-    if (check.foreign[i] || facts.info.rank < 0 || facts.job.empty() || facts.job == job) {
+    if (check.foreign[i] || facts.info.rank < 0 || facts.job.empty() || facts.job == check.job) {
       continue;
     }
     check.foreign[i] = true;
+    others.insert(facts.job);
     check.notes.push_back(fmt::format("{}: left out: {} belongs to job {}, the others to job {}",
-                                      members[i].file, facts.label(), facts.job, job));
+                                      members[i].file, facts.label(), facts.job, check.job));
   }
+  check.other_jobs.assign(others.begin(), others.end());
   note_ranks(members, check);
   return check;
 }

@@ -18,6 +18,8 @@ struct JobCheck {
   std::vector<bool> foreign;       // by member: a rank of another job, to be left out
   std::vector<std::string> notes;  // one sentence each: foreign, missing and duplicate ranks
   bool ranks_missing = false;
+  std::string job;                      // its name, if it has one
+  std::vector<std::string> other_jobs;  // of the foreign ranks
 };
 
 // Of several captures of one process only the last counts. The job is the one that most ranks

@@ -28,6 +28,7 @@ struct Input {
   std::string path;
   std::vector<RankFacts> processes;
   std::vector<std::string> notes;
+  std::vector<std::string> losses;  // like notes; events of its processes are missing
   uint64_t bytes = 0;
 };
 
@@ -67,7 +68,10 @@ Result<std::vector<std::string>> find_files(const MergeOptions& options) {
 
 void note_damage(const Damage& damage, Input& input) {
   if (damage.truncated) {
-    input.notes.push_back(fmt::format("{}: truncated; the part before that is used", input.path));
+    input.losses.push_back(fmt::format("{}: truncated; the part before that is used", input.path));
+  } else if (damage.skipped_bytes != 0) {
+    input.losses.push_back(
+        fmt::format("{}: {} bytes could not be read", input.path, damage.skipped_bytes));
   } else if (damage.unfinished) {
     input.notes.push_back(fmt::format("{}: the recording was interrupted", input.path));
   }
@@ -83,7 +87,7 @@ Input look_at(const std::string& path) {
   }
   const Result<TraceReader> reader = open_trace_file(path, input.notes);
   if (!reader) {
-    input.notes.push_back("left out: " + reader.error().message);
+    input.losses.push_back("left out: " + reader.error().message);
     return input;
   }
   input.bytes = reader->file_bytes();
@@ -112,8 +116,9 @@ class Merger {
       : options_(options), inputs_(std::move(inputs)), threads_(threads) {}
 
   Result<MergeReport> run() {
-    for (const Input& input : inputs_) {
-      report_.notes.insert(report_.notes.end(), input.notes.begin(), input.notes.end());
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      for (const std::string& text : inputs_[i].notes) say(text);
+      for (const std::string& text : inputs_[i].losses) say_lost(text, i);
     }
     choose_members();
     if (members_.empty()) {
@@ -128,7 +133,24 @@ class Merger {
   }
 
  private:
+  // For the merged file.
+  struct Note {
+    std::string text;
+    HealthKind kind;
+    size_t input;  // it belongs to the processes of this input; kWholeJob: to the first one
+  };
+  static constexpr size_t kWholeJob = SIZE_MAX;
+
   const RankFacts& facts(const Member& m) const { return inputs_[m.input].processes[m.place]; }
+
+  void say(const std::string& text) {
+    report_.notes.push_back(text);
+    notes_.push_back({text, HealthKind::kSourceMissing, kWholeJob});
+  }
+  void say_lost(const std::string& text, size_t input) {
+    report_.notes.push_back(text);
+    notes_.push_back({text, HealthKind::kInputSkipped, input});
+  }
 
   void choose_members() {
     std::vector<JobMember> all;
@@ -140,7 +162,7 @@ class Merger {
       }
     }
     const JobCheck check = check_job(all);
-    report_.notes.insert(report_.notes.end(), check.notes.begin(), check.notes.end());
+    for (const std::string& text : check.notes) say(text);
     for (size_t i = 0; i < places.size(); ++i) {
       if (!check.foreign[i]) members_.push_back(places[i]);
     }
@@ -162,7 +184,7 @@ class Merger {
           clock.method == AlignmentMethod::kCollectives || clock.samples != 0 ? 1 : 0;
       report_.residual_ns = std::max(report_.residual_ns, clock.residual_ns);
     }
-    report_.notes.insert(report_.notes.end(), aligned.warnings.begin(), aligned.warnings.end());
+    for (const std::string& text : aligned.warnings) say(text);
   }
 
   // The inputs that are copied, in the order of their first rank.
@@ -212,7 +234,7 @@ class Merger {
     uint64_t damaged = 0;
     FrameBatch batch;
     while (frames.next(place, batch) && !writer.failed()) {
-      if (!batch.error.empty()) report_.notes.push_back("left out: " + batch.error);
+      if (!batch.error.empty()) say_lost("left out: " + batch.error, input);
       damaged += batch.damaged;
       const uint8_t* at = batch.bytes.data();
       for (const FrameHeader& header : batch.frames) {
@@ -228,26 +250,35 @@ class Merger {
       }
     }
     if (damaged != 0) {
-      report_.notes.push_back(fmt::format("{}: {} damaged blocks", inputs_[input].path, damaged));
+      say(fmt::format("{}: {} damaged blocks", inputs_[input].path, damaged));
     }
     const uint64_t sequence = writer.next_sequence();
     for (const auto& [process, number] : numbers) {
+      next_sequence_[number] = sequence + 1;
       const Alignment& clock = clocks_[number - 1];
       if (clock.method == AlignmentMethod::kNone) continue;
       writer.begin_process(number, sequence);
       writer.append(clock);
     }
-    if (place == 0) first_sequence_ = sequence + 1;
   }
 
-  // The notes of the merge belong to the first process and use string ids that are free there.
+  bool concerns(const Note& note, const Member& member) const {
+    const bool of_job = note.input == kWholeJob || !numbers_.contains(note.input);
+    return of_job ? member.number == 1 : note.input == member.input;
+  }
+
+  // The notes use string ids that are free in their process.
   void append_notes(TraceWriter& writer) const {
-    if (report_.notes.empty()) return;
-    writer.begin_process(1, first_sequence_);
-    uint32_t id = facts(members_.front()).largest_string;
-    for (const std::string& note : report_.notes) {
-      writer.append_string(++id, note);
-      writer.append(Health{facts(members_.front()).first_ns, 1, id, HealthKind::kSourceMissing});
+    for (const Member& member : members_) {
+      uint32_t id = facts(member).largest_string;
+      for (const Note& note : notes_) {
+        if (!concerns(note, member)) continue;
+        if (id == facts(member).largest_string) {
+          writer.begin_process(member.number, next_sequence_.at(member.number));
+        }
+        writer.append_string(++id, note.text);
+        writer.append(Health{facts(member).first_ns, 1, id, note.kind});
+      }
     }
   }
 
@@ -258,7 +289,8 @@ class Merger {
   std::vector<Alignment> clocks_;                           // by number - 1
   std::vector<size_t> order_;                               // inputs, in the order of copying
   std::map<size_t, std::map<uint32_t, uint32_t>> numbers_;  // input -> process -> number
-  uint64_t first_sequence_ = 0;
+  std::map<uint32_t, uint64_t> next_sequence_;              // number -> of its next frame
+  std::vector<Note> notes_;
   MergeReport report_;
 };
 

@@ -3,8 +3,8 @@
 //
 // Problems of an input (truncated, damaged, of another job, unreadable, missing ranks) do not stop
 // the merge: they are returned and also written to the merged file, so that every report shows
-// them. Damaged frames are copied as they are, so that they are still counted. Times stay raw; the
-// alignment of the clocks is stored next to them.
+// them, and `check` knows what was lost. Damaged frames are copied as they are, so that they are
+// still counted. Times stay raw; the alignment of the clocks is stored next to them.
 #pragma once
 
 #include <cstdint>

@@ -112,7 +112,7 @@ void CounterCurves::for_each_kept(uint64_t stretches, Use&& use) const {
   if (stretches == 0) return for_each_sample(model_, range_, use);
   // When the range begins inside the history, the first samples are at its beginning.
   const int64_t start =
-      first_event_from(model_, range_.begin_ns) == 0 ? model_.time_ns.front() : range_.begin_ns;
+      events_in(model_, range_).first == 0 ? model_.time_ns.front() : range_.begin_ns;
   const int64_t end = std::max(start, std::min(range_.end_ns, model_.time_ns.back()));
   const uint64_t width = static_cast<uint64_t>(end - start) / stretches + 1;
   SampleThinner thinner(start, static_cast<int64_t>(width));

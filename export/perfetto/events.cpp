@@ -6,6 +6,7 @@
 
 #include "export/perfetto/heap.h"
 #include "export/perfetto/slices.h"
+#include "export/step_rows.h"
 #include "export/utf8.h"
 
 namespace tidemark {
@@ -167,23 +168,17 @@ void write_steps(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames
   SliceLanes lanes(packets, tracks, names.sequence(), tracks.device(model.device), "iterations",
                    PerfettoTracks::kOutOfMemory - 1);
   const uint32_t category = names.category("iteration");
-  for (uint32_t i = 0; i < steps.count(); ++i) {
-    // The last step may end with the history.
-    const uint32_t last = std::min(steps.boundaries[i + 1], model.event_count() - 1);
-    const int64_t begin = model.time_ns[steps.boundaries[i]];
-    const int64_t end = model.time_ns[last];
-    if (!range.overlaps(begin, end)) continue;
-    const int64_t shown = std::max(begin, range.begin_ns);
-    const uint64_t track = lanes.place(shown, std::min(end, range.end_ns));
-    pb::TrackEvent& event = *names.begin_packet(shown).mutable_track_event();
+  for (const StepRow& step : steps_in(steps, model, range)) {
+    const uint64_t track = lanes.place(step.begin_ns, step.end_ns);
+    pb::TrackEvent& event = *names.begin_packet(step.begin_ns).mutable_track_event();
     event.set_type(kSliceBegin);
     event.set_track_uuid(track);
     event.set_name_iid(names.event("iteration"));
     event.add_category_iids(category);
     PerfettoArgs args(names, event);
-    args.number("number", i);
-    args.number("low_bytes", steps.levels[i].low_bytes);
-    args.number("high_bytes", steps.levels[i].high_bytes);
+    args.number("number", step.number);
+    args.number("low_bytes", step.levels.low_bytes);
+    args.number("high_bytes", step.levels.high_bytes);
     names.end_packet();
   }
   lanes.finish();

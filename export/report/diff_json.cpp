@@ -23,6 +23,7 @@ void put_lines(JsonWriter& json, std::string_view name, const std::vector<DiffLi
     json.field("before_bytes", line.before_bytes);
     json.field("after_bytes", line.after_bytes);
     json.field("change_bytes", line.change());
+    if (line.before_history) json.field("before_history", true);
     if (line.name.empty()) {
       put_names(json, "frames", line.frames);
       if (!line.before_frames.empty()) put_names(json, "before_frames", line.before_frames);

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "analysis/wording.h"
+#include "export/report/report_wording.h"
 #include "export/report/stack_lines.h"
 #include "export/safe_text.h"
 
@@ -87,6 +88,7 @@ class TextDiff {
   // that still read the same become one.
   static std::vector<DiffLine> named(const std::vector<DiffLine>& stacks) {
     const auto name_by = [](const DiffLine& l, auto line_of) {
+      if (l.before_history) return std::string(kBeforeRecording);
       return with_old_line(line_of(l.frames),
                            l.before_frames.empty() ? "" : line_of(l.before_frames));
     };

@@ -32,6 +32,30 @@ void add_process(std::vector<std::string>& lines, const LossReport& loss) {
   lines.insert(lines.end(), loss.notes.begin(), loss.notes.end());
 }
 
+// Processes that were killed before CUPTI had delivered all their kernels, in one line.
+class KilledProcesses {
+ public:
+  void add(int64_t rank, uint64_t pid, const LossReport& loss) {
+    ++processes_;
+    if (!loss.last_kernels) return;
+    killed_.push_back(rank >= 0 ? fmt::format("rank {}", rank) : fmt::format("process {}", pid));
+  }
+  void say(std::vector<std::string>& lines) const {
+    constexpr size_t kListed = 8;
+    if (killed_.empty()) return;
+    lines.push_back(
+        fmt::format("{} killed: kernels of the last moments may be missing",
+                    processes_ == 1            ? "the process was"
+                    : killed_.size() > kListed ? counted(killed_.size(), "process") + " were"
+                    : killed_.size() == 1      ? killed_.front() + " was"
+                                               : fmt::format("{} were", fmt::join(killed_, ", "))));
+  }
+
+ private:
+  size_t processes_ = 0;
+  std::vector<std::string> killed_;
+};
+
 // A damaged history may have begun in time.
 std::string_view beginning(const DeviceReport& d, const Damage& damage) {
   if (damage.any()) return "the first event that could be read";
@@ -67,6 +91,9 @@ std::vector<std::string> loss_lines(const DeviceReport& d, const std::string& wh
 std::vector<std::string> loss_lines(const Report& report) {
   std::vector<std::string> lines = report.notes;
   add_damage(lines, report.damage, report.unknown_blocks);
+  KilledProcesses killed;
+  for (const RankReport& rank : report.ranks) killed.add(rank.rank, rank.pid, rank.loss);
+  killed.say(lines);
   for (const RankReport& rank : report.ranks) {
     add_process(lines, rank.loss);
     for (const DeviceReport& d : rank.devices) {
@@ -83,7 +110,13 @@ std::vector<std::string> loss_lines(const Report& report) {
 std::vector<std::string> loss_lines(const TraceModel& model) {
   std::vector<std::string> lines;
   add_damage(lines, model.damage, model.unknown_blocks);
-  for (const ProcessModel& process : model.processes) add_process(lines, loss_of(process));
+  KilledProcesses killed;
+  for (const ProcessModel& process : model.processes) {
+    const LossReport loss = loss_of(process);
+    killed.add(process.info.rank, process.info.pid, loss);
+    add_process(lines, loss);
+  }
+  killed.say(lines);
   return lines;
 }
 

@@ -109,13 +109,9 @@ class Page {
     html_.element("h2", title);
     if (!d.state_only) curve(d);
     html_.raw("<table>\n");
-    if (d.has_framework) {
-      for (const NamedPeak& p : framework_peaks(d)) {
-        peak(fmt::format("{}{}", p.name, p.note), p.peak, !d.state_only);
-      }
+    for (const NamedPeak& p : peaks_of(d)) {
+      peak(fmt::format("{}{}", p.name, p.note), p.peak, !d.state_only);
     }
-    if (d.driver_peak.bytes != 0) peak("driver peak", d.driver_peak);
-    if (d.device_used_peak.bytes != 0) peak("card used peak", d.device_used_peak);
     for (const PhaseReport& p : d.phases) {
       peak(fmt::format("{} (allocated{})",
                        p.kind == PhaseKind::kFirstStep ? "first step" : phase_name(p.kind),
@@ -222,7 +218,9 @@ class Page {
     if (f.holes == 0) return;
     html_.element("h3", "Holes");
     const std::string when =
-        d.state_only ? "" : fmt::format(" at {} ({})", since_start(f.time_ns), d.fragmentation_at);
+        d.state_only
+            ? ""
+            : fmt::format(" at {} ({})", holes_time_text(d, report_.start_ns), d.fragmentation_at);
     html_.element("p", fmt::format("{} free in {}{}, largest {}; {} could be returned to "
                                    "the driver",
                                    size_text(f.cached_free_bytes), counted(f.holes, "hole"), when,

@@ -20,6 +20,11 @@ void put_peak(JsonWriter& json, std::string_view name, const Peak& peak) {
   json.end_object();
 }
 
+void put_known(JsonWriter& json, std::string_view name, uint64_t bytes, bool known) {
+  json.key(name);
+  known ? json.value(bytes) : json.null();
+}
+
 void put_frames(JsonWriter& json, const std::vector<std::string>& frames) {
   json.key("frames");
   json.begin_array();
@@ -218,14 +223,10 @@ void put_totals(JsonWriter& json, const DeviceReport& device) {
   json.end_object();
 }
 
-void put_known(JsonWriter& json, std::string_view name, uint64_t bytes, bool known) {
-  json.key(name);
-  known ? json.value(bytes) : json.null();
-}
-
 void put_ooms(JsonWriter& json, const DeviceReport& device) {
   json.field("oom_count", device.oom_count);
-  json.field("alloc_retries", device.alloc_retries);
+  put_known(json, "alloc_retries", device.alloc_retries.value_or(0),
+            device.alloc_retries.has_value());
   json.key("oom");
   json.begin_array();
   for (const OomReport& oom : device.ooms) {
@@ -259,6 +260,8 @@ void put_device(JsonWriter& json, const DeviceReport& device) {
   put_peak(json, "requested_peak", device.requested_peak);
   put_peak(json, "reserved_peak", device.reserved_peak);
   put_peak(json, "driver_peak", device.driver_peak);
+  put_known(json, "driver_before_recording_bytes", device.before_recording_bytes.value_or(0),
+            device.before_recording_bytes.has_value());
   put_peak(json, "device_used_peak", device.device_used_peak);
   json.key("driver_peak_by_kind");
   json.begin_object();
@@ -332,6 +335,7 @@ void put_rank(JsonWriter& json, const RankReport& rank, const Damage& damage) {
   json.field("events_dropped", rank.loss.events_dropped);
   json.field("entries_skipped", rank.loss.entries_skipped);
   json.field("history_lost_blocks", rank.loss.history_lost_blocks);
+  json.field("last_kernels", rank.loss.last_kernels);
   json.field("damaged_blocks", damage.blocks);
   json.field("damaged_rows", damage.rows);
   json.field("skipped_bytes", damage.skipped_bytes);

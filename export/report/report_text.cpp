@@ -207,11 +207,7 @@ class TextReport {
     if (rank.rank >= 0) title = fmt::format("rank {}  ", rank.rank) + title;
     line(bold(title));
     ooms(d);
-    if (d.has_framework) {
-      for (const NamedPeak& p : framework_peaks(d)) peak(p.name, p.peak, p.note, !d.state_only);
-    }
-    if (d.driver_peak.bytes != 0) peak("driver peak", d.driver_peak);
-    if (d.device_used_peak.bytes != 0) peak("card used peak", d.device_used_peak);
+    for (const NamedPeak& p : peaks_of(d)) peak(p, !d.state_only);
     holes(d);
     steps(d.steps);
     phases(d);
@@ -219,12 +215,11 @@ class TextReport {
     if (d.has_framework || !d.stacks.empty()) at_instant(d);
   }
 
-  void peak(std::string_view name, const Peak& p, std::string_view note = "",
-            bool has_time = true) {
-    has_time = has_time && p.bytes != 0;  // zero is not reached at some instant
-    const std::string when = has_time ? fmt::format("at {:<13}", since_start(p.time_ns)) : "";
-    line(styled("  {:<15} {:>11}   {}{}", name, size_text(p.bytes), when,
-                dim(fmt::format("{} bytes{}", grouped(p.bytes), note))));
+  void peak(const NamedPeak& p, bool has_time) {
+    has_time = has_time && p.peak.bytes != 0;  // zero is not reached at some instant
+    const std::string when = has_time ? fmt::format("at {:<13}", since_start(p.peak.time_ns)) : "";
+    line(styled("  {:<15} {:>11}   {}{}", p.name, size_text(p.peak.bytes), when,
+                dim(fmt::format("{} bytes{}", grouped(p.peak.bytes), p.note))));
   }
 
   // The last error in full, since it ended the program; those before it in a line each.
@@ -251,7 +246,8 @@ class TextReport {
   void holes(const DeviceReport& d) {
     const Fragmentation& f = d.fragmentation;
     if (f.holes == 0) return;
-    const std::string when = d.state_only ? "" : fmt::format("at {:<13}", since_start(f.time_ns));
+    const std::string when =
+        d.state_only ? "" : fmt::format("at {:<13}", holes_time_text(d, report_.start_ns));
     const std::string which =
         d.fragmentation_at.empty() ? "" : fmt::format(" ({})", d.fragmentation_at);
     line(fmt::format("  {:<15} {:>11}   {}in {}, largest {}{}", "cached, free",
@@ -378,7 +374,7 @@ class TextReport {
   }
 
   static std::string headline(const DeviceReport& d, const StackShare& s) {
-    if (s.before_history && !d.state_only) return "(allocated before the recording began)";
+    if (s.before_history && !d.state_only) return std::string(kBeforeRecording);
     if (!s.frames.empty()) return headline_of(s.frames);
     return d.backward_without_stack ? "(no Python stack: backward pass or another C++ thread)"
                                     : "(no stack recorded)";

@@ -14,20 +14,45 @@ std::string offset_text(int64_t ns) {
   return (ns < 0 ? "" : "+") + duration_text(ns);
 }
 
+std::string holes_time_text(const DeviceReport& device, int64_t start_ns) {
+  const int64_t time_ns = device.fragmentation.time_ns - start_ns;
+  const std::string text = offset_text(time_ns);
+  const bool looks_same = text == offset_text(device.at_ns - start_ns);
+  if (!looks_same || device.fragmentation.time_ns == device.at_ns) return text;
+  return fmt::format("{:+.6f} s", static_cast<double>(time_ns) * 1e-9);
+}
+
+// What the driver's peak lacks.
+static std::string older_text(const DeviceReport& device) {
+  const std::optional<uint64_t> bytes = device.before_recording_bytes;
+  if (!bytes) return ", at least: what is older than the recording is not in it";
+  if (*bytes == 0) return "";
+  return fmt::format(", at least: up to {} older than the recording are not in it",
+                     size_text(*bytes));
+}
+
 std::string instant_text(const DeviceReport& device, int64_t start_ns) {
   if (device.state_only) return "when the snapshot was taken";
   return "at " + offset_text(device.at_ns - start_ns);
 }
 
-std::vector<NamedPeak> framework_peaks(const DeviceReport& device) {
+std::vector<NamedPeak> peaks_of(const DeviceReport& device) {
   const bool state = device.state_only;
-  const bool with_pending = device.requested_peak.bytes > device.allocated_peak.bytes;
-  std::vector<NamedPeak> peaks = {
-      {state ? "allocated" : "allocated peak", device.allocated_peak, ""},
-      {state ? "requested" : "requested peak", device.requested_peak,
-       with_pending ? ", pending frees included" : ""},
-      {state ? "reserved" : "reserved peak", device.reserved_peak, ""}};
-  if (device.requested_peak.bytes == 0) peaks.erase(peaks.begin() + 1);
+  std::vector<NamedPeak> peaks;
+  if (device.has_framework) {
+    const bool with_pending = device.requested_peak.bytes > device.allocated_peak.bytes;
+    peaks = {{state ? "allocated" : "allocated peak", device.allocated_peak, ""},
+             {state ? "requested" : "requested peak", device.requested_peak,
+              with_pending ? ", pending frees included" : ""},
+             {state ? "reserved" : "reserved peak", device.reserved_peak, ""}};
+    if (device.requested_peak.bytes == 0) peaks.erase(peaks.begin() + 1);
+  }
+  if (device.driver_peak.bytes != 0) {
+    peaks.push_back({state ? "driver" : "driver peak", device.driver_peak, older_text(device)});
+  }
+  if (device.device_used_peak.bytes != 0) {
+    peaks.push_back({state ? "card used" : "card used peak", device.device_used_peak, ""});
+  }
   return peaks;
 }
 

@@ -10,19 +10,25 @@
 
 namespace tidemark {
 
+// In place of the stack of blocks that are older than the recording.
+inline constexpr std::string_view kBeforeRecording = "(allocated before the recording began)";
+
 // "+1.234 s" since the start, "-87 ms" before it.
 std::string offset_text(int64_t ns);
 
 // "at +1.234 s": the instant that a device's report describes.
 std::string instant_text(const DeviceReport& device, int64_t start_ns);
 
-// The peaks of PyTorch's allocator; of a snapshot without history, its state.
+// When a device's holes are described, with more digits if the instant above would read the same.
+std::string holes_time_text(const DeviceReport& device, int64_t start_ns);
+
+// The peaks of a device; of a snapshot without history, its state.
 struct NamedPeak {
   std::string_view name;
   Peak peak;
-  std::string_view note;  // what follows the number, or empty
+  std::string note;  // what follows the number, or empty
 };
-std::vector<NamedPeak> framework_peaks(const DeviceReport& device);
+std::vector<NamedPeak> peaks_of(const DeviceReport& device);
 
 // Where a finding is: "rank 3", "cuda:1", "rank 3, cuda:1". A rank is named if there are several
 // processes, a device if its process has several; else empty.

@@ -147,7 +147,7 @@ std::vector<SnapshotSegment> snapshot_state(const ExportProcess& process, const 
   }
   std::vector<SnapshotSegment> out;
   for (const AllocationHistory& model : process.model->framework) {
-    const uint32_t end = first_event_after(model, range.end_ns);
+    const uint32_t end = events_in(model, range).end;
     if (end != 0) replayed_state(model, end - 1, out);
   }
   return out;

@@ -9,6 +9,7 @@
 #include "analysis/wording.h"
 #include "export/mark_ranges.h"
 #include "export/row_names.h"
+#include "export/step_rows.h"
 #include "export/tables/table_rows.h"
 
 namespace tidemark {
@@ -194,22 +195,16 @@ class TableDump {
     for (const AllocationHistory* model : by_device(*process.model)) {
       const Steps* found = steps_of(*report_, process, model->device);
       if (found == nullptr) continue;
-      const Steps& steps = *found;
-      for (uint32_t i = 0; i < steps.count(); ++i) {
-        const uint32_t end = steps.boundaries[i + 1];
-        const int64_t begin_ns = model->time_ns[steps.boundaries[i]];
-        // The last step may end with the history.
-        const int64_t end_ns = model->time_ns[std::min(end, model->event_count() - 1)];
-        if (!options_.time.overlaps(begin_ns, end_ns)) continue;
+      for (const StepRow& step : steps_in(*found, *model, options_.time)) {
         sink_.integer(process.number);
         sink_.integer(model->device);
-        sink_.integer(i);
-        sink_.integer(begin_ns);
-        sink_.integer(end_ns);
-        sink_.integer(steps.boundaries[i]);
-        sink_.integer(end);
-        sink_.number(steps.levels[i].low_bytes);
-        sink_.number(steps.levels[i].high_bytes);
+        sink_.integer(step.number);
+        sink_.integer(step.begin_ns);
+        sink_.integer(step.end_ns);
+        sink_.integer(step.begin_event);
+        sink_.integer(step.end_event);
+        sink_.number(step.levels.low_bytes);
+        sink_.number(step.levels.high_bytes);
         sink_.end_row();
       }
     }

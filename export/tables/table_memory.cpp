@@ -138,20 +138,12 @@ void note_event(const TableSource& source, const AllocationHistory& model, uint3
   }
 }
 
-// The range as event numbers of one model.
-struct EventRange {
-  uint32_t first;
-  uint32_t end;
-  bool overlaps(uint32_t birth, uint32_t death) const { return birth < end && death >= first; }
-};
-EventRange events_in(const AllocationHistory& model, const TimeRange& range) {
-  return {first_event_from(model, range.begin_ns), first_event_after(model, range.end_ns)};
-}
-
 std::string_view change_name(Change change) {
   switch (change) {
     case Change::kBirth:
       return "alloc";
+    case Change::kPending:
+      return "pending";
     case Change::kRelease:
       return "free_requested";
     case Change::kDeath:
@@ -175,7 +167,8 @@ void dump_allocations(TableSink& sink, const TableSource& source, int64_t& next_
     for (uint32_t event = 0; event < events.end && sink.good(); ++event) {
       note_event(source, model, event);
       segments.apply(event);
-      if (model.change[event] != Change::kBirth) continue;
+      const Change change = model.change[event];
+      if (change != Change::kBirth && change != Change::kPending) continue;
       const Allocation& a = model.allocations[model.subject[event]];
       const int64_t id = next_allocation++;
       if (!events.overlaps(a.birth, a.death)) continue;

@@ -43,23 +43,16 @@ void raise(Peaks& peaks, const MemoryTotals& totals, int64_t time_ns, uint32_t e
   raise(peaks.reserved, totals.reserved, time_ns, event);
 }
 
-bool is_seeded(const AllocationHistory& model, uint32_t event) {
-  const uint32_t subject = model.subject[event];
-  if (model.change[event] == Change::kBirth) return model.allocations[subject].seeded;
-  return model.change[event] == Change::kGrow && model.segment_changes[subject].seeded;
-}
-
 Peaks peaks_in(const AllocationHistory& model, const TimeRange& range) {
   Peaks peaks;
-  const uint32_t first = first_event_from(model, range.begin_ns);
-  const uint32_t end = first_event_after(model, range.end_ns);
+  const auto [first, end] = events_in(model, range);
   TotalsCursor cursor(model, first);
   if (first != 0) raise(peaks, cursor.totals(), range.begin_ns, first - 1);
   for (uint32_t event = first; event < end; ++event) {
     release_behind(model, event);
     cursor.apply(event);
     raise(peaks, cursor.totals(), model.time_ns[event], event);
-    if (!is_seeded(model, event)) ++peaks.events;
+    if (event >= model.seed_events) ++peaks.events;
   }
   return peaks;
 }

@@ -13,6 +13,7 @@
 #include "injector/process/options.h"
 #include "injector/process/process_facts.h"
 #include "injector/process/tool_thread.h"
+#include "injector/recorder/process_rows.h"
 #include "injector/recorder/recorder.h"
 #include "injector/sampling/live_reading.h"
 #include "injector/torch/bridge_loader.h"
@@ -155,6 +156,7 @@ void snapshot(std::string_view request, Line& reply) {
   options.kernels = false;
   options.nccl = false;
   if (!begin(options, reply)) return;
+  record_tool_setting("history", "none");
   wait_for_torch_state(kSnapshotPatienceMs);
   end(reply);
 }

@@ -1,5 +1,6 @@
 #include "proto/base/units.h"
 
+#include <cmath>
 #include <span>
 
 #include "proto/base/leading_number.h"
@@ -17,10 +18,10 @@ constexpr double kKib = 1024;
 constexpr double kMib = 1024 * kKib;
 constexpr double kGib = 1024 * kMib;
 constexpr double kTib = 1024 * kGib;
-constexpr Unit kByteUnits[] = {{"", 1},       {"b", 1},     {"k", kKib},   {"kb", kKib},
-                               {"kib", kKib}, {"m", kMib},  {"mb", kMib},  {"mib", kMib},
-                               {"g", kGib},   {"gb", kGib}, {"gib", kGib}, {"t", kTib},
-                               {"tb", kTib},  {"tib", kTib}};
+constexpr Unit kByteUnits[] = {{"", 1},       {"b", 1},     {"k", kKib},   {"kb", 1e3},
+                               {"kib", kKib}, {"m", kMib},  {"mb", 1e6},   {"mib", kMib},
+                               {"g", kGib},   {"gb", 1e9},  {"gib", kGib}, {"t", kTib},
+                               {"tb", 1e12},  {"tib", kTib}};
 constexpr double kMostBytes = 1e18;
 
 constexpr Unit kTimeUnits[] = {{"ns", 1},  {"us", 1e3}, {"ms", 1e6},   {"", 1e9},
@@ -54,7 +55,7 @@ std::optional<double> parse(std::string_view text, std::span<const Unit> units, 
 std::optional<uint64_t> parse_bytes(std::string_view text) noexcept {
   const std::optional<double> bytes = parse(text, kByteUnits, true, kMostBytes);
   if (!bytes) return std::nullopt;
-  return static_cast<uint64_t>(*bytes);
+  return static_cast<uint64_t>(std::llround(*bytes));
 }
 
 std::optional<int64_t> parse_duration_ns(std::string_view text) noexcept {

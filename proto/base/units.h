@@ -9,8 +9,8 @@
 
 namespace tidemark {
 
-// "40GiB", "512M", "1.5g", "1073741824": units are powers of 1024 in any spelling and case. At most
-// 10^18 bytes.
+// "40GiB", "40GB", "512M", "1.5g", "1073741824", in any case: KiB, MiB, GiB, TiB and K, M, G, T are
+// powers of 1024, kB, MB, GB and TB powers of 1000. At most 10^18 bytes.
 std::optional<uint64_t> parse_bytes(std::string_view text) noexcept;
 
 // "300us", "20ms", "1.5s", "1.5", "5m", "5min", "2h": a number alone is seconds. Nanoseconds, at

@@ -16,6 +16,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from harness import SNAPSHOTS, check, check_equal, finish, report, run  # noqa: E402
 
+MiB = 1 << 20
 tmp = pathlib.Path(tempfile.mkdtemp())
 RECORDED = pathlib.Path(__file__).resolve().parents[2] / "samples" / "traces"
 default = SNAPSHOTS / "default.pickle.gz"
@@ -96,6 +97,74 @@ check("reserved peak of cuda:0" in status(0, "check", default, "--max-peak", "1T
       "check names the peak")
 check("driver peak of cuda:0" in status(0, "check", RECORDED / "leak", "--max-peak", "1TiB").stdout,
       "check names the peak of the driver")
+# Decimal and binary sizes.
+status(1, "check", default, "--max-peak", f"{peak // 1000}kB")
+status(0, "check", default, "--max-peak", f"{peak // 1000 + 1}KB")
+status(0, "check", default, "--max-peak", f"{peak // 1024}KiB")
+# A process that was attached to: the driver's peak lacks what is older.
+attached = RECORDED / "attach" / "entered.tmk"
+device = report(attached)["ranks"][0]["devices"][0]
+driver, older = device["driver_peak"]["bytes"], device["driver_before_recording_bytes"]
+check_equal(older, {line["owner"]: line["bytes"] for line in device["ledger_at_peak"]}["pre_attach"],
+            "memory that is older than the recording")
+check(f"at least: up to {older / MiB:.1f} MiB older" in run("report", attached).stdout,
+      "the text calls it a lower bound")
+status(0, "check", attached, "--max-peak", driver + older)
+status(1, "check", attached, "--max-peak", driver - 1)
+for limits in (["--max-peak", driver + older - 1], ["--baseline", attached]):
+    result = status(2, "check", attached, *limits)
+    check("running process" in result.stderr and result.stdout == "", f"{limits}: {result.stderr!r}")
+    status(0, "check", attached, *limits, "--allow-losses")
+check_equal(report(RECORDED / "leak")["ranks"][0]["devices"][0]["driver_before_recording_bytes"], 0,
+            "a recording from the start lacks nothing")
+# A state without history has no peak.
+state = RECORDED / "attach" / "snapshot.tmk"
+check_equal(report(state)["ranks"][0]["devices"][0]["state_only"], True, "tidemark snapshot")
+text = run("report", state).stdout
+check(" peak " not in text and "no history" in text, f"no peak is claimed: {text}")
+for limits in ([], ["--max-peak", "1TiB"], ["--fail-on", "any"]):
+    result = status(2, "check", state, *limits)
+    check("no history" in result.stderr, f"{limits}: {result.stderr!r}")
+    status(0, "check", state, *limits, "--allow-losses")
+# Retries are known only where the driver's calls were recorded.
+for path, retries in ((default, None), (state, None), (RECORDED / "leak", 0),
+                      (RECORDED / "torch" / "training.tier2.tmk", 0)):
+    check_equal(report(path)["ranks"][0]["devices"][0]["alloc_retries"], retries,
+                f"{path.name}: retries")
+# What was lost of a rank is lost in the merged trace, and of that rank.
+ranks = tmp / "ranks"
+shutil.copytree(RECORDED / "ranks" / "ddp2", ranks)
+status(0, "check", ranks, "--max-peak", "1TiB")
+cut = next(ranks.glob("rank1-*.tmk"))
+cut.write_bytes(cut.read_bytes()[:cut.stat().st_size * 2 // 3])
+merged = tmp / "merged.tmk"
+status(0, "merge", ranks, "-o", merged)
+for path in (ranks, merged):
+    status(2, "check", path, "--max-peak", "1TiB")
+    status(0, "check", path, "--max-peak", "1TiB", "--allow-losses")
+check_equal([bool(r["loss"]["entries_skipped"]) for r in report(merged)["ranks"] if r["rank"] >= 0],
+            [False, True], "the rank that lost events")
+check(any("truncated" in line for line in report(merged, "--rank", 1)["losses"]), "and why")
+again = tmp / "again.tmk"
+status(0, "merge", merged, "-o", again)
+status(2, "check", again, "--max-peak", "1TiB")
+# Two jobs in one directory are not one.
+both = tmp / "both"
+shutil.copytree(RECORDED / "ranks" / "ddp2", both)
+for path in (RECORDED / "ranks" / "ddp4").glob("rank*"):
+    shutil.copy(path, both)
+result = status(2, "check", both, "--max-peak", "1TiB", "--allow-losses")
+check("several jobs (0cc497bdfa52ca56, 9eea20f5af8e7e01)" in result.stderr, result.stderr)
+check_equal(result.stdout, "", "neither of the jobs passes")
+# Killed processes.
+killed = report(RECORDED / "ranks" / "guilty4")
+check_equal([r["rank"] for r in killed["ranks"] if r["loss"]["last_kernels"]], [0, 1, 3],
+            "ranks that were killed")
+line = "rank 0, rank 1, rank 3 were killed: kernels of the last moments may be missing"
+check(line in killed["losses"] and line in run("report", RECORDED / "ranks" / "guilty4").stdout, line)
+check(not any("killed" in text for text in report(RECORDED / "ranks" / "ddp2")["losses"]),
+      "processes that ended in order")
+
 result = status(2, "check", ran_out, "--fail-on", "fragmentatoin")
 check("rank_imbalance" in result.stderr, "an unknown id: the known ones are listed")
 status(1, "report", ran_out, "--fail-on", "fragmentation")
@@ -132,8 +201,17 @@ check_equal([d["after_rank"] for d in result["devices"]], [1], "one rank against
 status(2, "diff", job, default)
 
 
+# diff: blocks that are older than the recording are a row of their own.
+late = SNAPSHOTS / "late.pickle.gz"
+device = json.loads(status(0, "diff", default, late, "--json").stdout)["devices"][0]
+older = [line for line in device["by_stack"] if line.get("before_history")]
+before = [s["bytes"] for s in report(late)["ranks"][0]["devices"][0]["by_stack"]
+          if s.get("before_history")]
+check_equal([(line["before_bytes"], line["after_bytes"], line["frames"]) for line in older],
+            [(0, sum(before), [])], "blocks older than the recording")
+check("(allocated before the recording began)" in run("diff", default, late).stdout, "and as text")
+
 # diff: devices are paired by rank and device, stacks by function and file.
-MiB = 1 << 20
 
 
 def snapshot(path, sizes, line=10):

@@ -70,6 +70,26 @@ class Parts(unittest.TestCase):
                 " AND coalesce(a.release_event, 1 << 40) > d.allocated_peak_event").fetchone()
             self.assertEqual(peak, alive or 0)
 
+    def test_steps_are_cut_off(self):
+        steps = 0
+        for whole, part, begin, end in self.parts_of(SNAPSHOTS / "annotated.pickle.gz"):
+            highest, = part.execute("SELECT allocated_peak_bytes FROM devices").fetchone()
+            for number, first, last, low, high in part.execute(
+                    "SELECT step, begin_ns, end_ns, low_bytes, high_bytes FROM steps"):
+                self.assertTrue(begin <= first <= last <= end, (number, first, last))
+                self.assertLessEqual(high, highest)
+                inside = whole.execute(
+                    "SELECT min(allocated_bytes), max(allocated_bytes) FROM events"
+                    " WHERE time_ns BETWEEN ? AND ?", (first, last)).fetchone()
+                if inside[0] is not None:
+                    self.assertLessEqual(low, inside[1])
+                steps += 1
+            self.assertLessEqual(
+                part.execute("SELECT count(*) FROM steps").fetchone()[0],
+                whole.execute("SELECT count(*) FROM steps WHERE begin_ns <= ? AND end_ns >= ?",
+                              (end, begin)).fetchone()[0])
+        self.assertGreater(steps, 3)
+
     def test_peaks_of_the_driver(self):
         path = RECORDED / "leak"
         for whole, part, begin, end in self.parts_of(path):

@@ -16,6 +16,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from perfetto_file import PerfettoFile  # noqa: E402
 from harness import check, check_equal, finish, report, run  # noqa: E402
 
 MiB = 1 << 20
@@ -183,5 +184,25 @@ path.write_bytes(pickle.dumps({"segments": [segment], "device_traces": [[
 device = report(path)["ranks"][0]["devices"][0]
 check_equal((device["allocated_peak"]["bytes"], device["at_totals"]["pending_bytes"]),
             (4 * MiB, 40 * MiB), "pending before the history began")
+for options in ([], ["--time", "0s.."]):
+    base = tmp / "seeded.db"
+    run("export", path, "--format", "sqlite", "--events", "-o", base, *options)
+    connection = sqlite3.connect(base)
+    check_equal(connection.execute("SELECT max(allocated_bytes), max(active_bytes) FROM events")
+                .fetchone(), (4 * MiB, 44 * MiB), f"{options}: the table of events")
+    check_equal(connection.execute("SELECT allocated_peak_bytes, allocated_peak_event FROM devices")
+                .fetchone(), connection.execute(
+                    "SELECT allocated_bytes, event FROM events ORDER BY 1 DESC, 2 LIMIT 1")
+                .fetchone(), f"{options}: the peak")
+    check_equal(connection.execute(
+        "SELECT sum(block_bytes) FROM allocations WHERE release_event <= birth_event").fetchone(),
+        (40 * MiB,), f"{options}: pending from the beginning")
+    connection.close()
+    file = tmp / "seeded.pftrace"
+    run("export", path, "--format", "perfetto", "-o", file, *options)
+    perfetto = PerfettoFile(file)
+    highest = [max(values) for track, (_, values) in perfetto.counters().items()
+               if perfetto.tracks[track].name == "allocated"]
+    check_equal(highest, [4 * MiB], f"{options}: Perfetto's counter")
 
 finish()

@@ -6,7 +6,9 @@ A job is described if one of its devices has the instant; the others say that th
 """
 import pathlib
 import pickle
+import re
 import shutil
+import sqlite3
 import sys
 import tempfile
 
@@ -73,6 +75,48 @@ for time, status in (("2s", 0), ("end", 0), ("2001ms", 2), ("1h", 2)):
     result = run("report", two, "--at", time)
     check_equal(result.returncode, status, f"--at {time}")
     check(status == 0 or "the recording is 2.000 s long" in result.stderr, result.stderr)
+
+# The history of the second device begins with a free, after that of the first one: until then it
+# holds what is older than its history, and an export of that part agrees.
+segment = {"device": 1, "address": B, "total_size": 20 * MiB, "allocated_size": 0, "active_size": 0,
+           "requested_size": 0, "stream": 0, "segment_type": "large", "segment_pool_id": (0, 0),
+           "is_expandable": False, "frames": [],
+           "blocks": [{"address": B, "size": 20 * MiB, "requested_size": 0, "state": "inactive",
+                       "frames": []}]}
+late = tmp / "late.pickle"
+late.write_bytes(pickle.dumps({
+    "segments": [segment], "allocator_settings": {}, "external_annotations": [],
+    "device_traces": [
+        [event("segment_alloc", A, 20 * MiB, 0), event("alloc", A, 2 * MiB, 10)],
+        [event("free_requested", B, 8 * MiB, 1_000_000), event("free_completed", B, 8 * MiB, 1_000_000),
+         event("alloc", B, 4 * MiB, 1_000_000)]]}))
+for time, allocated in (("0", 8), ("999ms", 8), ("1s", 4)):
+    device = report(late, "--at", time)["ranks"][0]["devices"][1]
+    check_equal(device["at_totals"]["allocated_bytes"], allocated * MiB, f"the late device at {time}")
+part = tmp / "part.db"
+run("export", late, "--format", "sqlite", "--time", "..500ms", "--events", "-o", part)
+base = sqlite3.connect(part)
+check_equal(base.execute("SELECT allocated_peak_bytes FROM devices WHERE device = 1").fetchone(),
+            (8 * MiB,), "the export of the part before")
+check_equal(base.execute("SELECT sum(block_bytes) FROM allocations WHERE device = 1").fetchone(),
+            (8 * MiB,), "and its allocations")
+check_equal(base.execute("SELECT count(*) FROM events WHERE device = 1").fetchone(), (0,),
+            "has no event of that device")
+base.close()
+
+# Where holes are described at another instant than the lists, it does not read the same.
+for path in (*SNAPSHOTS.glob("*.pickle.gz"), *(RECORDED / "torch").glob("*.tmk"), RECORDED / "ranks" / "ddp4"):
+    text = run("report", path).stdout
+    blocks = re.split(r"\n(?=(?:rank \d+  )?cuda:\d)", text)[1:]
+    devices = [d for r in report(path)["ranks"] for d in r["devices"]]
+    for block, device in zip(blocks, devices):
+        holes = re.search(r"cached, free .* at (\S+ \S+) ", block)
+        lists = re.search(r"Live at (.*?): ", block)
+        if holes and lists and holes.group(1) == lists.group(1):
+            check_equal(device["fragmentation"]["time_ns"], device["at_ns"],
+                        f"{path.name}: holes and lists at {holes.group(1)}")
+            cached = {l["owner"]: l["bytes"] for l in device["ledger_at_peak"]}["torch.cached"]
+            check_equal(device["fragmentation"]["cached_free_bytes"], cached, f"{path.name}: cached")
 
 shutil.rmtree(tmp)
 finish()

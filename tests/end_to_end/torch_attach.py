@@ -207,6 +207,7 @@ class TorchAttach(unittest.TestCase):
         began, end = self.totals(trace)
         self.compare(truth, began)
         self.assertEqual(began, end)
+        self.assertTrue(self.report(trace)["devices"][0]["state_only"])
         self.assertEqual(host.end()[1:], (0, ""))
 
     def test_live_totals(self):

@@ -103,6 +103,7 @@ void OwnReplay::step(uint32_t event) {
     case Change::kBirth:
       if (!model_.allocations[row].seeded) birth(event, row);
       break;
+    case Change::kPending:
     case Change::kRelease:
       settle();
       if (model_.allocations[row].death == event + 1) break;  // one request: see kDeath

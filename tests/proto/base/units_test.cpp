@@ -5,17 +5,21 @@
 namespace tidemark {
 namespace {
 
-TEST(Units, SizesArePowersOf1024InAnySpelling) {
+TEST(Units, SizesAreBinaryUnlessTheyAreSpelledDecimal) {
   EXPECT_EQ(parse_bytes("0"), 0U);
   EXPECT_EQ(parse_bytes("1073741824"), uint64_t{1} << 30);
   EXPECT_EQ(parse_bytes("512b"), 512U);
-  for (const char* text : {"3k", "3K", "3kb", "3KB", "3kib", "3KiB"}) {
+  for (const char* text : {"3k", "3K", "3kib", "3KiB"}) {
     EXPECT_EQ(parse_bytes(text), 3U << 10) << text;
   }
   EXPECT_EQ(parse_bytes("512M"), 512U << 20);
   EXPECT_EQ(parse_bytes("40GiB"), uint64_t{40} << 30);
   EXPECT_EQ(parse_bytes("1.5g"), uint64_t{3} << 29);
   EXPECT_EQ(parse_bytes("2TiB"), uint64_t{2} << 40);
+  for (const char* text : {"3kb", "3KB", "3kB"}) EXPECT_EQ(parse_bytes(text), 3000U) << text;
+  EXPECT_EQ(parse_bytes("205MB"), 205'000'000U);
+  EXPECT_EQ(parse_bytes("1.1GB"), 1'100'000'000U);
+  EXPECT_EQ(parse_bytes("2tb"), 2'000'000'000'000U);
   EXPECT_EQ(parse_bytes("1e3"), 1000U);
 }
 

@@ -35,6 +35,8 @@ std::string_view action_name(const ActionRow& row) {
       return "allocate";
     case Change::kRelease:
       return "free";
+    case Change::kPending:
+      return "pending free";
     case Change::kDeath:
       return "free completed";
     case Change::kGrow:

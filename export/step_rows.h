@@ -1,0 +1,25 @@
+// The iterations of a device inside a time range: those at its ends are cut off there.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "analysis/history/allocation_history.h"
+#include "analysis/insight/steps.h"
+#include "export/time_range.h"
+
+namespace tidemark {
+
+struct StepRow {
+  uint32_t number = 0;
+  int64_t begin_ns = 0;
+  int64_t end_ns = 0;
+  uint32_t begin_event = 0;
+  uint32_t end_event = 0;  // not part of it
+  StepLevels levels;       // of what is allocated, inside the range
+};
+
+std::vector<StepRow> steps_in(const Steps& steps, const AllocationHistory& model,
+                              const TimeRange& range);
+
+}  // namespace tidemark
