@@ -198,13 +198,13 @@ class LoopFinder {
       std::map<int64_t, uint32_t> to;
       for (const auto& [lines, count] : function.turns) to[lines.first] += count;
       // Rounds begin at the first line that the function often goes back to. A call that spans
-      // several lines also goes back a little. Micro-batches go back more often than the steps
-      // around them.
+      // several lines also goes back a little. Micro-batches and tokens go back more often than the
+      // steps and requests around them.
       constexpr uint32_t kMostParts = 16;
       for (const auto& [line, count] : to) {
         const bool often = count * 4 >= turns;
         if (often || (count + 1 >= kLeastRounds && count * kMostParts >= turns)) {
-          add_loops(i, line, !often || function.generates ? LoopUse::kTraining : LoopUse::kAny);
+          add_loops(i, line, function.generates ? LoopUse::kTraining : LoopUse::kAny);
         }
         if (often) break;
       }
@@ -378,20 +378,67 @@ class LoopFinder {
     return left <= made / 100;
   }
 
-  // Whether the first round reads a prompt, and the others each add a token to it: they are parts
-  // of one answer. All of them are far smaller than the first one, and alike.
+  // What the forward passes of one round allocate.
+  struct RoundUse {
+    uint64_t bytes = 0;  // under the lines that call a module in most rounds
+    uint64_t count = 0;
+    uint64_t other_bytes = 0;  // under other lines
+  };
+  // Of the first rounds, which are enough to tell what they are.
+  std::vector<RoundUse> uses(const Loop& loop, const std::vector<uint32_t>& forward) const {
+    constexpr size_t kEnough = 256;
+    std::vector<RoundUse> uses(std::min(loop.rounds.size(), kEnough));
+    const uint32_t end = uses.size() < loop.rounds.size() ? loop.rounds[kEnough] : UINT32_MAX;
+    const auto first = std::lower_bound(forward.begin(), forward.end(), loop.rounds.front());
+    const auto for_each = [&](auto&& use) {
+      size_t round = 0;
+      for (auto a = first; a != forward.end() && *a < end; ++a) {
+        while (round + 1 < uses.size() && loop.rounds[round + 1] <= *a) ++round;
+        const bool stays = model_.allocations.release(*a) == kNever;  // a library's workspace
+        if (!stays) use(round, *a, roles_.caller_of(model_.allocations.stack(*a)));
+      }
+    };
+    struct Line {
+      size_t last = SIZE_MAX;
+      size_t rounds = 0;
+    };
+    std::unordered_map<uint32_t, Line> lines;
+    for_each([&](size_t round, uint32_t, uint32_t line) {
+      Line& at = lines[line];
+      at.rounds += at.last != round ? 1U : 0U;
+      at.last = round;
+    });
+    const double most = kMost * static_cast<double>(uses.size());
+    for_each([&](size_t round, uint32_t a, uint32_t line) {
+      const bool usual = static_cast<double>(lines[line].rounds) >= most;
+      (usual ? uses[round].bytes : uses[round].other_bytes) += model_.allocations.block_bytes(a);
+      uses[round].count += usual ? 1U : 0U;
+    });
+    return uses;
+  }
+
+  // Whether a round reads a prompt and the others each add a token to it: they are parts of an
+  // answer. All of these are alike and far smaller than the prompt, which another line reads, or
+  // the same one with as many allocations. Libraries that try algorithms at first make more.
   bool continues(const Loop& loop, const std::vector<uint32_t>& forward) const {
-    constexpr uint64_t kFarSmaller = 8;
-    std::vector<uint64_t> bytes(loop.rounds.size());
-    for (const uint32_t a : forward) {
-      const auto next = std::upper_bound(loop.rounds.begin(), loop.rounds.end(), a);
-      const bool stays = model_.allocations.release(a) == kNever;  // a library's workspace
-      if (next == loop.rounds.begin() || stays) continue;
-      bytes[static_cast<size_t>(next - loop.rounds.begin()) - 1] +=
-          model_.allocations.block_bytes(a);
-    }
-    const auto [least, most] = std::minmax_element(bytes.begin() + 1, bytes.end());
-    return *most <= 2 * *least && bytes.front() > kFarSmaller * *most;
+    constexpr uint64_t kFarLarger = 4;
+    const std::vector<RoundUse> uses = this->uses(loop, forward);
+    std::vector<RoundUse> order = uses;
+    const auto middle = order.begin() + static_cast<std::ptrdiff_t>(order.size() / 2);
+    std::nth_element(order.begin(), middle, order.end(),
+                     [](const RoundUse& a, const RoundUse& b) { return a.bytes < b.bytes; });
+    const RoundUse usual = *middle;
+    const auto reads = [&](const RoundUse& use) {
+      return use.other_bytes > kFarLarger * usual.bytes ||
+             (use.bytes > kFarLarger * usual.bytes && 2 * use.count <= 3 * usual.count);
+    };
+    // The last round may be incomplete.
+    const auto adds = [&](const RoundUse& use) {
+      return use.bytes <= 2 * usual.bytes && (2 * use.bytes >= usual.bytes || &use == &uses.back());
+    };
+    return usual.bytes != 0 && reads(uses.front()) &&
+           std::all_of(uses.begin(), uses.end(),
+                       [&](const RoundUse& use) { return reads(use) || adds(use); });
   }
 
   bool covers_most(const Loop& loop) const {

@@ -387,22 +387,48 @@ TEST(StepLoops, CallsOfAModelFromOneLineAreSteps) {
   }
 }
 
-// One request: a prompt, then token after token by a function of any name.
-TEST(StepLoops, TokensOfOneAnswerAreNoSteps) {
-  const Steps steps = steps_told([](Story& s) {
-    const uint64_t cache = s.alloc(64 * kMiB, s.stack({"answer serve.py:3"}));
+// Requests, each a prompt and then token after token, by a function of any name. The prompt is read
+// by a line of its own or by the one that adds the tokens.
+Steps answered(int requests, int prompt_line) {
+  return steps_told([=](Story& s) {
     const auto pass = [&](int line, uint64_t bytes) {
       const std::string caller = "answer serve.py:" + std::to_string(line);
       for (int layer = 0; layer < 6; ++layer) s.free(s.alloc(bytes, s.forward(layer, caller)));
     };
-    pass(4, 16 * kMiB);
-    for (int token = 0; token < 20; ++token) {
-      s.free(s.alloc(512, s.stack({"answer serve.py:6"})));
-      pass(7, kMiB / 8);
+    for (int request = 0; request < requests; ++request) {
+      const uint64_t cache = s.alloc(64 * kMiB, s.stack({"answer serve.py:3"}));
+      pass(prompt_line, kMiB);
+      for (int token = 0; token < 10; ++token) {
+        s.free(s.alloc(512, s.stack({"answer serve.py:6"})));
+        pass(7, kMiB / 8);
+      }
+      s.free(cache);
     }
-    s.free(cache);
   });
-  EXPECT_EQ(steps.source, StepSource::kNone);
+}
+
+TEST(StepLoops, TokensOfAnAnswerAreNoSteps) {
+  for (const int prompt_line : {4, 7}) {
+    EXPECT_EQ(answered(1, prompt_line).source, StepSource::kNone) << prompt_line;
+    EXPECT_EQ(answered(2, prompt_line).source, StepSource::kNone) << prompt_line;
+  }
+  EXPECT_EQ(answered(9, 4).count(), 9U);
+}
+
+// A library tries several algorithms in the first pass.
+TEST(StepLoops, AFirstPassMayNeedMore) {
+  const Steps steps = steps_told([](Story& s) {
+    for (int i = 0; i < 10; ++i) {
+      s.free(s.alloc(kMiB, s.stack({"infer serve.py:6"})));
+      for (int layer = 0; layer < 6; ++layer) {
+        for (int attempt = 0; attempt < (i == 0 ? 5 : 1); ++attempt) {
+          s.free(s.alloc(kMiB << attempt, s.forward(layer, "infer serve.py:7")));
+        }
+      }
+    }
+  });
+  EXPECT_EQ(steps.source, StepSource::kLoop);
+  EXPECT_EQ(steps.count(), 10U);
 }
 
 // A model has run once, and what it made is cut into parts.
