@@ -48,20 +48,10 @@ uint32_t served_after(const AllocationHistory& model, uint32_t event) {
   return next < model.event_count() && model.change[next] == Change::kBirth ? next : event;
 }
 
-// Whether the allocated peak follows at once, while as much is reserved: then it is one instant to
-// people.
-static bool reaches_allocated_peak(const AllocationHistory& model) {
-  constexpr int64_t kAtOnceNs = 1'000'000;
-  return model.allocated_peak.time_ns - model.reserved_peak.time_ns < kAtOnceNs &&
-         model.totals_after(model.allocated_peak.event).reserved == model.reserved_peak.bytes;
-}
-
 HolesInstant worst_for_holes(const AllocationHistory& model) {
   if (!model.failures.empty()) return {model.failures.back().event, "out-of-memory error"};
   const bool known = model.seed_events == 0 || model.reserved_peak.event >= model.seed_events;
-  if (known && !reaches_allocated_peak(model)) {
-    return {served_after(model, model.reserved_peak.event), "reserved peak"};
-  }
+  if (known) return {served_after(model, model.reserved_peak.event), "reserved peak"};
   return {model.allocated_peak.event, "allocated peak"};
 }
 

@@ -42,8 +42,8 @@ struct Fragmentation {
 uint32_t served_after(const AllocationHistory& model, uint32_t event);
 
 // Where holes matter most: at the last out-of-memory error or, without one, at the reserved peak.
-// If the allocated peak follows at once, then there; also if the reserved peak is what the process
-// held before its history began, as nobody knows when it was reached.
+// If that is what the process held before its history began, nobody knows when it was reached: then
+// at the allocated peak.
 struct HolesInstant {
   uint32_t event = 0;
   std::string_view name;  // "reserved peak"

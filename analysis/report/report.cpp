@@ -165,6 +165,16 @@ void add_instant(DeviceReport& d, const DeviceEvidence& evidence, const ReportOp
     return;
   }
   const auto [worst, moment] = worst_for_holes(model);
+  // If the allocated peak follows at once, while as much is reserved, people take both for one
+  // instant.
+  constexpr int64_t kAtOnceNs = 1'000'000;
+  if (model.failures.empty() && worst <= state.event &&
+      state.totals.reserved == model.reserved_peak.bytes &&
+      state.time_ns - model.time_ns[worst] < kAtOnceNs) {
+    d.fragmentation = fragmentation_of(model, state, names, kHolesListed);
+    if (!d.state_only) d.fragmentation_at = "allocated peak";
+    return;
+  }
   MemoryState fullest = state_after(model, worst);
   if (!model.failures.empty()) fullest.time_ns = model.failures.back().time_ns;
   d.fragmentation = fragmentation_of(model, fullest, names, kHolesListed);

@@ -72,7 +72,7 @@ class Parts(unittest.TestCase):
 
     def test_steps_are_cut_off(self):
         steps = 0
-        for whole, part, begin, end in self.parts_of(SNAPSHOTS / "annotated.pickle.gz"):
+        for whole, part, begin, end in self.parts_of(SNAPSHOTS / "streams.pickle.gz"):
             highest, = part.execute("SELECT allocated_peak_bytes FROM devices").fetchone()
             for number, first, last, low, high in part.execute(
                     "SELECT step, begin_ns, end_ns, low_bytes, high_bytes FROM steps"):
