@@ -345,7 +345,8 @@ TEST(Causes, TheNewestOfWhatGrowsIsStillNeeded) {
   expect_saves(growing.finding("creep"), growing, copies(false), 0.01);
 }
 
-// A validation pass over large layers: under no_grad, a layer lives until the next ones have used it.
+// A validation pass over large layers: under no_grad, a layer lives until the next ones have used
+// it.
 Trace validated(bool keeps) {
   return Trace([keeps](Story& s, uint32_t) {
     Training t(s, {});

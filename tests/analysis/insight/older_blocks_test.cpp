@@ -39,8 +39,8 @@ TEST(OlderBlocks, CachesOfEarlierRequestsAreNoWeights) {
 
 constexpr std::array<uint64_t, 3> kWeights = {6 * kMiB, 5 * kMiB, 3 * kMiB};
 
-// A step of a training loop whose optimizer allocates nothing. With several parts, each computes all
-// gradients before it adds them to those of the first.
+// A step of a training loop whose optimizer allocates nothing. With several parts, each computes
+// all gradients before it adds them to those of the first.
 void accumulate(Story& s, int parts) {
   std::vector<uint64_t> sums;
   for (int part = 0; part < parts; ++part) {
