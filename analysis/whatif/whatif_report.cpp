@@ -47,15 +47,16 @@ void note_settings(const Candidate& c, const WhatIf& whatif, std::vector<std::st
   }
 }
 
-// What a run reserves until it dies says nothing about one that lives: the later it dies, the better.
+// What a run reserves until it dies says nothing about one that lives: the later it dies, the
+// better.
 bool is_better(const Prediction& a, const Prediction& b) {
   if (a.ended_early && b.ended_early && a.failed_ns != b.failed_ns) {
     return a.failed_ns > b.failed_ns;
   }
   return std::tuple(a.ended_early, a.out_of_memory, b.failures_avoided, a.reserved_peak,
-                    a.driver_allocations) <
-         std::tuple(b.ended_early, b.out_of_memory, a.failures_avoided, b.reserved_peak,
-                    b.driver_allocations);
+                    a.driver_allocations) < std::tuple(b.ended_early, b.out_of_memory,
+                                                       a.failures_avoided, b.reserved_peak,
+                                                       b.driver_allocations);
 }
 
 WhatIfDevice answer(const WhatIf& whatif, std::vector<Candidate> candidates, bool all) {

@@ -93,7 +93,8 @@ class TextWhatIf {
       const bool both = p.ended_early && d.replay.prediction.out_of_memory;
       end += paint(fmt::format("  OUT OF MEMORY at {}{}: requested {}, limit {}",
                                offset_text(p.failed_ns - report_.start_ns),
-                               both ? ", earlier than recorded" : "", size_text(p.failed_bytes), size_text(p.limit_bytes)),
+                               both ? ", earlier than recorded" : "", size_text(p.failed_bytes),
+                               size_text(p.limit_bytes)),
                    "1;31");
     }
     if (p.failures_avoided > d.baseline.failures_avoided) {
@@ -104,9 +105,8 @@ class TextWhatIf {
     if (p.retries != 0) end += fmt::format("  (cache emptied {})", times(p.retries));
     line(styled("  {:>10}  {:>19}  {:>12}  {:>12}  {:>12}  {}", size_text(p.reserved_peak),
                 p.ended_early ? "ends early" : change(d.baseline.reserved_peak, p.reserved_peak),
-                size_text(p.cached_free_at_peak),
-                size_text(p.largest_hole_at_peak), grouped(p.driver_allocations + p.driver_frees),
-                end));
+                size_text(p.cached_free_at_peak), size_text(p.largest_hole_at_peak),
+                grouped(p.driver_allocations + p.driver_frees), end));
   }
 
   static std::string times(uint64_t n) { return n == 1 ? "once" : grouped(n) + " times"; }

@@ -252,9 +252,10 @@ void record_plain(const TidemarkTorchEvent& event, DeviceState& state) {
     }
     row.stack = t_torch.stack;
   }
-  // Of empty_cache(), or of the request that needed the memory. It is rare and waits for the driver.
-  const bool gives_back = event.action == TIDEMARK_TORCH_SEGMENT_FREE ||
-                          event.action == TIDEMARK_TORCH_SEGMENT_UNMAP;
+  // Of empty_cache(), or of the request that needed the memory. It is rare and waits for the
+  // driver.
+  const bool gives_back =
+      event.action == TIDEMARK_TORCH_SEGMENT_FREE || event.action == TIDEMARK_TORCH_SEGMENT_UNMAP;
   if (gives_back && g_stacks.load(std::memory_order_relaxed)) row.stack = take_stack(false);
   recorder().record(row);
 }

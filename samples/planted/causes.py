@@ -176,7 +176,7 @@ def noise_level(stream):
 
 
 def shape_variance(plan, r, rng):
-    plan.measure = "reserved"
+    plan.measure, plan.advice = "reserved", ("pad_shapes",)
     plan.mark_forward = True
     plan.add("imports", "import random")
     plan.add("setup", "$slengths = random.Random(7)")

@@ -24,6 +24,8 @@ from record import parse_seeds
 
 NEAR = 0.02         # peaks that differ by less are the same instant
 WITHIN = 0.15
+# What the repaired twin does, where the truth does not name it; other advice has another effect.
+REPAIRS = {"shape_variance": ("pad_shapes",)}
 # True of every recording made while other programs use the same card.
 AROUND = {"other_process", "stray_context"}
 
@@ -118,7 +120,8 @@ def saving_of(truth, report, device):
             device["allocated_peak"]["bytes"], reference["allocated_peak"]):
         return None  # the recording does not hold the peak
     advice = [a for f in report["findings"] if f["id"] == truth["cause"] for a in f["advice"]]
-    wanted = [a for a in advice if a["action"] in truth["advice"]] or advice
+    repair = truth["advice"] or REPAIRS.get(truth["cause"], ())
+    wanted = [a for a in advice if a["action"] in repair] or advice
     predicted = max((a.get("saves_bytes", 0) for a in wanted), default=0)
     return (predicted, real) if advice else None
 

@@ -43,9 +43,10 @@ Finding creep(const DeviceEvidence& d, std::string_view whose) {
     f.evidence.emplace_back("held_blocks", most.held_count);
   }
   const uint64_t saved = saved_by_letting_go(d, Keep::kNewest);
-  std::string text = fmt::format("keep only the newest of what {} allocates, or move it to host "
-                                 "memory",
-                                 f.frames.empty() ? "every step" : "the line above");
+  std::string text = fmt::format(
+      "keep only the newest of what {} allocates, or move it to host "
+      "memory",
+      f.frames.empty() ? "every step" : "the line above");
   if (saved != 0) text += fmt::format(": saves {} at the peak", size_text(saved));
   if (!d.categories.has_backward && !d.ran_out())
     text += " (a cache that is still being filled looks the same)";

@@ -100,13 +100,13 @@ void find_other_process(const Evidence& evidence, std::vector<Finding>& out) {
     const auto offset = [&](int64_t time_ns) { return duration_text(time_ns - start_ns); };
     Finding f = d.finding(
         "other_process", severity,
-        fmt::format("processes outside this job hold {} of the card {}", size_text(bytes),
-                    !listed         ? "before this one allocates anything"
-                    : foreign.first ? fmt::format("at +{}, half of it or more from the start",
-                                                  offset(foreign.time_ns))
-                                    : fmt::format("at +{}, half of it or more since +{}",
-                                                  offset(foreign.time_ns),
-                                                  offset(foreign.since_ns))));
+        fmt::format(
+            "processes outside this job hold {} of the card {}", size_text(bytes),
+            !listed ? "before this one allocates anything"
+            : foreign.first
+                ? fmt::format("at +{}, half of it or more from the start", offset(foreign.time_ns))
+                : fmt::format("at +{}, half of it or more since +{}", offset(foreign.time_ns),
+                              offset(foreign.since_ns))));
     f.evidence = {{"bytes", bytes}, {"listed_by_nvml", listed ? 1U : 0U}};
     if (listed) {
       f.evidence.emplace_back("time_ns", static_cast<uint64_t>(foreign.time_ns));

@@ -196,9 +196,10 @@ void find_shape_variance(const Evidence& evidence, std::vector<Finding>& out) {
     std::string text =
         "pad to a few fixed lengths, or run the longest first, so that cached blocks can be reused";
     if (padded != 0) {
-      text += fmt::format(": with every step as long as the longest, {} less is reserved in a "
-                          "replay of this run's requests",
-                          size_text(padded));
+      text += fmt::format(
+          ": with every step as long as the longest, {} less is reserved in a "
+          "replay of this run's requests",
+          size_text(padded));
     }
     f.advice.push_back({"pad_shapes", std::move(text), padded});
     add(f.advice, std::move(settings));

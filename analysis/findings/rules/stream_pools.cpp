@@ -111,13 +111,12 @@ void find_stream_pools(const Evidence& evidence, std::vector<Finding>& out) {
                   {"reserved_bytes", reserved},
                   {"reserved_peak_bytes", d.model->reserved_peak.bytes}};
     f.frames = d.process->names.stack_text(largest_stack(by_stack));
-    f.advice.push_back(
-        {"share_stream",
-         fmt::format(
-             "run this work on one stream, or as few as must overlap: on one, {} less is reserved in "
-             "a replay of this run's requests",
-             size_text(saved)),
-         saved});
+    f.advice.push_back({"share_stream",
+                        fmt::format("run this work on one stream, or as few as must overlap: on "
+                                    "one, {} less is reserved in "
+                                    "a replay of this run's requests",
+                                    size_text(saved)),
+                        saved});
     out.push_back(std::move(f));
   }
 }

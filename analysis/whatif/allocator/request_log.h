@@ -35,7 +35,7 @@ struct RequestLog {
   std::vector<int64_t> failed_ns;      // of the failed ones
   std::vector<Request> requests;
   std::vector<PlacedSegment> segments;  // as the driver placed them; empty: the first are not known
-  uint64_t events = 0;                 // of the recording
+  uint64_t events = 0;                  // of the recording
 };
 
 }  // namespace tidemark

@@ -312,5 +312,63 @@ TEST(Causes, StreamsThatTakeTurns) {
   EXPECT_TRUE(streams(1, true).finding("stream_pools").id.empty());
 }
 
+// One stream after the other needs more than all before it: on one stream, nothing could be reused.
+TEST(Causes, StreamsThatCouldNotShareAreNoFinding) {
+  const Trace growing([](Story& s, uint32_t) {
+    s.alloc(100 * kMiB, s.setup());
+    for (uint64_t i = 0; i < 8; ++i) {
+      s.on((i % 4 + 1) * 64, 0);
+      s.free(s.alloc((100 + 20 * (i % 4)) * kMiB, s.user(30)));
+      s.on(0, 0);
+      s.free(s.alloc(2 * kMiB, s.user(31)));
+    }
+  });
+  EXPECT_TRUE(growing.finding("stream_pools").id.empty());
+}
+
+// Every epoch makes a new copy of the weights and keeps the old ones, or replaces them.
+Trace copies(bool keeps) {
+  return Trace([keeps](Story& s, uint32_t) {
+    Training t(s, {});
+    uint64_t last = 0;
+    for (int i = 0; i < 16; ++i) {
+      t.step();
+      const uint64_t copy = s.alloc(40 * kMiB, s.user(50));
+      if (!keeps && last != 0) s.free(last);
+      last = copy;
+    }
+  });
+}
+
+TEST(Causes, TheNewestOfWhatGrowsIsStillNeeded) {
+  const Trace growing = copies(true);
+  expect_saves(growing.finding("creep"), growing, copies(false), 0.01);
+}
+
+// A validation pass over large layers: under no_grad, a layer lives until the next ones have used
+// it.
+Trace validated(bool keeps) {
+  return Trace([keeps](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 8; ++i) {
+      t.step();
+      if (i % 4 != 3) continue;
+      Blocks alive;
+      for (int k = 0; k < 50; ++k) {
+        alive.push_back(s.alloc(40 * kMiB, s.forward(k % 4 + 1, "validate train.py:30")));
+        if (keeps || alive.size() < 7) continue;
+        s.free(alive.front());
+        alive.erase(alive.begin());
+      }
+      for (const uint64_t block : alive) s.free(block);
+    }
+  });
+}
+
+TEST(Causes, ValidationUnderNoGradStillHoldsItsLayers) {
+  const Trace kept = validated(true);
+  expect_saves(kept.finding("eval_keeps_graph"), kept, validated(false), 0.03);
+}
+
 }  // namespace
 }  // namespace tidemark

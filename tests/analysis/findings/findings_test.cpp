@@ -630,5 +630,17 @@ TEST(Findings, WhatWouldHaveFittedBelowTheLimitFailedForHoles) {
   EXPECT_EQ(trace.alarms(), (Ids{"fragmentation", "memory_fraction"}));
 }
 
+// 19 MiB are free below the limit, and 6 MiB were requested; but for that PyTorch takes a segment
+// of 20 MiB, for which there was never enough.
+TEST(Findings, ASegmentThatWouldNotFitFailedForCapacity) {
+  const Trace trace([](Story& s, uint32_t) {
+    s.free(s.alloc(372 * kMiB, s.user(1)));
+    s.empty_cache(s.user(2));
+    s.alloc(353 * kMiB, s.user(3));
+    s.run_out(6 * kMiB, 100 * kGiB, s.user(5));
+  });
+  EXPECT_EQ(trace.alarms(), (Ids{"capacity", "memory_fraction"}));
+}
+
 }  // namespace
 }  // namespace tidemark

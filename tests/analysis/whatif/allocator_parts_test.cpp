@@ -150,9 +150,9 @@ TEST(DriverAddresses, FillsTheLowestGapAndOpensChunksFromTheTopDown) {
 
 TEST(DriverAddresses, FollowsARecordingWhileTheSizesAreTheSame) {
   const std::vector<PlacedSegment> recorded = {{0x7f9447e00000, 2 * kMib},
-                                              {0x7f944c800000, 20 * kMib},
-                                              {0x7f9416000000, 20 * kMib},
-                                              {0x7f9433400000, 32 * kMib}};
+                                               {0x7f944c800000, 20 * kMib},
+                                               {0x7f9416000000, 20 * kMib},
+                                               {0x7f9433400000, 32 * kMib}};
   DriverAddresses driver(recorded);
   EXPECT_EQ(driver.allocate(2 * kMib), recorded[0].address);
   EXPECT_EQ(driver.allocate(20 * kMib), recorded[1].address);

@@ -10,6 +10,7 @@
 #include "analysis/history/history_replay.h"
 #include "analysis/history/memory_state.h"
 #include "analysis/whatif/history_window.h"
+#include "analysis/whatif/whatif_report.h"
 #include "tests/support/reference_allocator.h"
 
 namespace tidemark {
@@ -166,6 +167,47 @@ TEST(WhatIf, EndsAtTheRequestThatDoesNotFit) {
 }
 
 // The totals and live blocks of a part equal those of the whole, event by event.
+// What a run reserves until it dies says nothing: it comes last, however little that is.
+TEST(WhatIf, SettingsUnderWhichTheRunDiesEarlierComeLast) {
+  const auto settings = AllocatorSettings::parse("");
+  Recorder recorder(*settings, AllocatorLimits::of(300 * kMib, 0, 0));
+  recorder.random_run(3, 4000, 5 * kMib, false);
+  ASSERT_GT(recorder.failures, 0U);
+  TraceModel trace;
+  trace.processes.push_back(recorder.process());
+  WhatIfQuestion question;
+  question.all = true;
+  const auto report = make_whatif_report(trace, question);
+  ASSERT_TRUE(report);
+  const std::vector<Prediction>& rows = report->devices[0].predictions;
+  EXPECT_TRUE(rows.back().ended_early);
+  EXPECT_FALSE(rows.front().ended_early);
+  EXPECT_TRUE(std::is_sorted(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
+    return a.ended_early < b.ended_early;
+  }));
+  uint64_t least = UINT64_MAX;
+  for (const Prediction& p : rows) least = std::min(least, p.reserved_peak);
+  EXPECT_GT(rows.front().reserved_peak, least);
+}
+
+TEST(WhatIf, RequestsOfAChangedProgram) {
+  const auto settings = AllocatorSettings::parse("");
+  Recorder recorder(*settings, {});
+  recorder.random_run(7, 2000, 5 * kMib, false);
+  const ProcessModel process = recorder.process();
+  const auto whatif = WhatIf::prepare(process, 0);
+  ASSERT_TRUE(whatif);
+  const auto same = whatif->predict([](uint32_t, RequestedBlock&) { return true; });
+  EXPECT_EQ(same.reserved_peak, recorder.reserved_peak);
+  const auto none = whatif->predict([](uint32_t, RequestedBlock&) { return false; });
+  EXPECT_EQ(none.reserved_peak, 0U);
+  const auto apart = whatif->predict([](uint32_t allocation, RequestedBlock& request) {
+    request.stream = allocation % 4;
+    return true;
+  });
+  EXPECT_GT(apart.reserved_peak, same.reserved_peak);
+}
+
 TEST(HistoryWindow, GoesOnLikeTheWhole) {
   const auto settings = AllocatorSettings::parse("");
   Recorder recorder(*settings, {250 * kMib, 0, uint64_t{1} << 40});
@@ -223,6 +265,15 @@ TEST(WhatIf, ReplaysOnlyThePartAroundThePeak) {
   EXPECT_TRUE(part->own().exact()) << part->own().misplaced_blocks << " misplaced, "
                                    << part->own().reserved_mismatches << " reserved";
   EXPECT_EQ(part->own().prediction.reserved_peak, recorder.reserved_peak);
+  // A change of the program is told which recorded allocation each request is.
+  size_t known = 0;
+  part->predict([&](uint32_t allocation, const RequestedBlock& request) {
+    if (allocation == kNever) return true;
+    ++known;
+    EXPECT_EQ(request.bytes, whole.allocations.requested_bytes(allocation));
+    return true;
+  });
+  EXPECT_GT(known, part->replayed_events() / 4);
   options.most_events = whole.event_count();
   const auto all = WhatIf::prepare(process, 0, options);
   ASSERT_TRUE(all);

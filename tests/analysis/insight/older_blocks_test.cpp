@@ -1,0 +1,119 @@
+// Blocks that were there before the history began have no stack: their sizes tell what they are.
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "tests/support/story.h"
+
+namespace tidemark {
+namespace {
+
+// Bytes of a category at the end.
+uint64_t bytes_of(const Trace& trace, Category category) {
+  const ProcessModel& process = trace.model().processes[0];
+  const AllocationHistory& model = process.framework[0];
+  const StackRoles roles(process);
+  const Categories found = categorize(process, model, roles, find_steps(process, model, roles));
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < found.of.size(); ++i) {
+    if (found.of[i] == category && model.allocations.release(i) == kNever) {
+      bytes += model.allocations.block_bytes(i);
+    }
+  }
+  return bytes;
+}
+
+// One request of a server that keeps what it computed for the last three.
+TEST(OlderBlocks, CachesOfEarlierRequestsAreNoWeights) {
+  const Trace trace([](Story& s, uint32_t) {
+    s.alloc(24 * kMiB, s.user(5));
+    for (int token = 0; token < 6; ++token) {
+      for (int layer = 0; layer < 4; ++layer) s.free(s.alloc(3 * kMiB, s.forward(layer)));
+      s.free(s.alloc(kMiB, s.user(6)));
+    }
+    for (int i = 0; i < 3; ++i) s.older_block(24 * kMiB);
+    for (int i = 0; i < 4; ++i) s.older_block(16 * kMiB);
+  });
+  EXPECT_EQ(bytes_of(trace, Category::kParameter), 4 * 16 * kMiB);
+}
+
+constexpr std::array<uint64_t, 3> kWeights = {6 * kMiB, 5 * kMiB, 3 * kMiB};
+
+// A step of a training loop whose optimizer allocates nothing. With several parts, each computes
+// all gradients before it adds them to those of the first.
+void accumulate(Story& s, int parts) {
+  std::vector<uint64_t> sums;
+  for (int part = 0; part < parts; ++part) {
+    const uint64_t input = s.alloc(2 * kMiB, s.user(8));
+    std::vector<uint64_t> kept;
+    for (int k = 0; k < 3; ++k) kept.push_back(s.alloc(8 * kMiB, s.forward(k + 1)));
+    std::vector<uint64_t> gradients;
+    for (const uint64_t bytes : kWeights) gradients.push_back(s.alloc(bytes, 0));
+    for (const uint64_t block : kept) s.free(block);
+    if (part == 0) {
+      sums = gradients;
+    } else {
+      for (const uint64_t block : gradients) s.free(block);
+    }
+    s.free(input);
+  }
+  for (const uint64_t block : sums) s.free(block);
+}
+
+// Weights, one state of each, and an average of them that the program keeps.
+Trace recorded_late(int steps, int parts, bool average) {
+  return Trace([=](Story& s, uint32_t) {
+    for (int i = 0; i < steps; ++i) accumulate(s, parts);
+    for (int copy = 0; copy < (average ? 3 : 2); ++copy) {
+      for (const uint64_t bytes : kWeights) s.older_block(bytes);
+    }
+  });
+}
+
+TEST(OlderBlocks, ThereAreAsManyParametersAsGradientsAtOnce) {
+  for (const int steps : {1, 12}) {
+    for (const int parts : {1, 4}) {
+      const Trace trace = recorded_late(steps, parts, false);
+      EXPECT_EQ(bytes_of(trace, Category::kParameter), 14 * kMiB) << steps << " " << parts;
+      EXPECT_EQ(bytes_of(trace, Category::kOptimizerState), 14 * kMiB) << steps << " " << parts;
+    }
+  }
+}
+
+TEST(OlderBlocks, AThirdCopyIsNoStateUnlessTheOptimizerCountsSteps) {
+  const Trace trace = recorded_late(6, 1, true);
+  EXPECT_EQ(bytes_of(trace, Category::kParameter), 14 * kMiB);
+  EXPECT_EQ(bytes_of(trace, Category::kOptimizerState), 14 * kMiB);
+}
+
+// FSDP reduces gradients of several parameters as one block; one step was recorded.
+TEST(OlderBlocks, ShardsAndTheirStatesAreCounted) {
+  const Trace trace([](Story& s, uint32_t) {
+    const uint32_t reduce = s.stack({"foreach_reduce torch/distributed/fsdp/_collectives.py:5",
+                                     "backward torch/autograd/function.py:3"});
+    std::vector<uint64_t> kept;
+    for (int k = 0; k < 3; ++k) kept.push_back(s.alloc(8 * kMiB, s.forward(k + 1)));
+    s.free(s.alloc(kMiB, 0));
+    const uint64_t gradients = s.alloc(12 * kMiB, reduce);
+    for (const uint64_t block : kept) s.free(block);
+    s.free(s.alloc(2 * kMiB, s.user(9)));
+    s.free(gradients);
+    for (int copy = 0; copy < 2; ++copy) {
+      for (const uint64_t bytes : kWeights) s.older_block(bytes);
+    }
+  });
+  EXPECT_EQ(bytes_of(trace, Category::kParameter), 14 * kMiB);
+  EXPECT_EQ(bytes_of(trace, Category::kOptimizerState), 14 * kMiB);
+}
+
+// Activations of the size of cuBLAS's workspace, in a run that ended before they were freed.
+TEST(OlderBlocks, OneWorkspaceForAStream) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int k = 0; k < 10; ++k) s.alloc(32 * kMiB, s.forward(1));
+    s.run_out(32 * kMiB, 0, s.forward(1));
+  });
+  EXPECT_EQ(bytes_of(trace, Category::kWorkspace), 32 * kMiB);
+}
+
+}  // namespace
+}  // namespace tidemark
