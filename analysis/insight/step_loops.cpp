@@ -12,8 +12,8 @@
 #include <tuple>
 #include <unordered_map>
 
-#include "analysis/insight/program_places.h"
 #include "analysis/insight/steps.h"
+#include "analysis/names/program_places.h"
 #include "proto/base/hash.h"
 
 namespace tidemark {

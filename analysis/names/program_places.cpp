@@ -1,4 +1,4 @@
-#include "analysis/insight/program_places.h"
+#include "analysis/names/program_places.h"
 
 #include <algorithm>
 #include <map>
