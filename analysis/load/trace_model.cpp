@@ -365,7 +365,7 @@ bool ProcessModel::is_state_only() const {
 }
 
 bool ProcessModel::records_driver() const {
-  return info.source == Source::kCapture &&
+  return info.source != Source::kTorchSnapshot &&
          std::none_of(health.begin(), health.end(), [this](const Health& h) {
            return (h.kind == HealthKind::kSourceMissing || h.kind == HealthKind::kSourceDisabled) &&
                   names.string(h.detail).starts_with("cupti:");

@@ -162,7 +162,8 @@ class Questions(unittest.TestCase):
     def holes(self, trace, at, device):
         """6. How many holes were there, how large, and how much was free in them?"""
         moment = {"out-of-memory error": "last_out_of_memory", "reserved peak": "reserved_peak",
-                  "allocated peak": "allocated_peak", "": "allocated_peak"}[device["fragmentation"]["moment"]]
+                  "allocated peak": "allocated_peak",
+                  "": "allocated_peak"}[device["fragmentation"]["moment"]]  # only a state
         (row,) = trace.all("SELECT count(*), coalesce(max(size_bytes), 0),"
                            " coalesce(sum(size_bytes), 0) FROM holes WHERE rank_id = :r AND"
                            " device = :d AND moment = :m", dict(at, m=moment))

@@ -88,7 +88,8 @@ late.write_bytes(pickle.dumps({
     "segments": [segment], "allocator_settings": {}, "external_annotations": [],
     "device_traces": [
         [event("segment_alloc", A, 20 * MiB, 0), event("alloc", A, 2 * MiB, 10)],
-        [event("free_requested", B, 8 * MiB, 1_000_000), event("free_completed", B, 8 * MiB, 1_000_000),
+        [event("free_requested", B, 8 * MiB, 1_000_000),
+         event("free_completed", B, 8 * MiB, 1_000_000),
          event("alloc", B, 4 * MiB, 1_000_000)]]}))
 for time, allocated in (("0", 8), ("999ms", 8), ("1s", 4)):
     device = report(late, "--at", time)["ranks"][0]["devices"][1]
@@ -105,7 +106,8 @@ check_equal(base.execute("SELECT count(*) FROM events WHERE device = 1").fetchon
 base.close()
 
 # Where holes are described at another instant than the lists, it does not read the same.
-for path in (*SNAPSHOTS.glob("*.pickle.gz"), *(RECORDED / "torch").glob("*.tmk"), RECORDED / "ranks" / "ddp4"):
+for path in (*SNAPSHOTS.glob("*.pickle.gz"), *(RECORDED / "torch").glob("*.tmk"),
+             RECORDED / "ranks" / "ddp4"):
     text = run("report", path).stdout
     blocks = re.split(r"\n(?=(?:rank \d+  )?cuda:\d)", text)[1:]
     devices = [d for r in report(path)["ranks"] for d in r["devices"]]

@@ -49,20 +49,23 @@ class Merge : public testing::Test {
     });
   }
   // The notes in the merged file itself.
-  std::vector<std::string> notes_in_file() {
+  std::vector<std::string> notes_in_file(uint32_t process = 1, bool lost_only = false) {
     const TraceReader reader = merged();
     BlockDecoder decoder(reader);
     std::map<uint32_t, std::string> strings;
     for (const BlockRef& ref : reader.blocks()) {
-      if (ref.kind == BlockKind::kStrings && ref.process == 1) {
+      if (ref.kind == BlockKind::kStrings && ref.process == process) {
         decoder.strings(ref, [&](uint32_t id, std::string_view text) {
           EXPECT_TRUE(strings.emplace(id, text).second) << "string ids are not used twice";
         });
       }
     }
     std::vector<std::string> notes;
-    for_each_block<Health>(reader, decoder, 1, [&](auto rows, const BlockRef&) {
-      for (const Health& row : rows) notes.push_back(strings.at(row.detail));
+    for_each_block<Health>(reader, decoder, process, [&](auto rows, const BlockRef&) {
+      for (const Health& row : rows) {
+        if (lost_only && row.kind != HealthKind::kInputSkipped) continue;
+        notes.push_back(strings.at(row.detail));
+      }
     });
     return notes;
   }
@@ -154,6 +157,7 @@ TEST_F(Merge, SkipsFilesThatAreNoTraces) {
   EXPECT_TRUE(said(report, "rank1.tmk", "not a tidemark trace"));
   EXPECT_TRUE(said(report, "1 of 3 ranks missing", ": 1"));
   EXPECT_EQ(notes_in_file(), report.notes);
+  EXPECT_EQ(notes_in_file(1, true).size(), 1u);  // what it held is lost
 }
 
 TEST_F(Merge, UsesTheRowsBeforeACut) {
@@ -165,7 +169,9 @@ TEST_F(Merge, UsesTheRowsBeforeACut) {
   const MergeReport report = merge();
   EXPECT_EQ(report.processes, 3u);
   EXPECT_TRUE(said(report, "rank1.tmk", "truncated"));
-  EXPECT_EQ(notes_in_file(), report.notes);
+  // The loss belongs to that rank.
+  EXPECT_EQ(notes_in_file(2, true), std::vector<std::string>{report.notes.front()});
+  EXPECT_TRUE(notes_in_file(1, true).empty());
 }
 
 TEST_F(Merge, DamageIsStillCounted) {
