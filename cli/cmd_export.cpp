@@ -4,7 +4,7 @@
 #include <memory>
 #include <optional>
 
-#include "analysis/insight/categories.h"
+#include "analysis/insight/categories/categories.h"
 #include "analysis/wording.h"
 #include "cli/command.h"
 #include "cli/terminal.h"

@@ -8,7 +8,7 @@
 
 #include "analysis/findings/finding.h"
 #include "analysis/history/memory_state.h"
-#include "analysis/insight/categories.h"
+#include "analysis/insight/categories/categories.h"
 #include "analysis/insight/ledger.h"
 #include "analysis/insight/limit.h"
 #include "analysis/insight/phases.h"

@@ -1,5 +1,5 @@
-// What is allocated at one instant: by stack (as a list and as a tree), category, size and age, and
-// the allocation that reached this level. Shares add up to MemoryTotals::allocated: pending frees
+// What is allocated at one instant: by stack (as a list and as a tree), size and age, and the
+// allocation that reached this level. Shares add up to MemoryTotals::allocated: pending frees
 // are left out.
 #pragma once
 
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "analysis/history/memory_state.h"
-#include "analysis/insight/categories.h"
+#include "analysis/insight/steps.h"
 
 namespace tidemark {
 
@@ -19,13 +19,6 @@ struct StackShare {
   uint64_t count = 0;
   bool before_history = false;      // allocated before recording began: no stack can be known
   std::vector<std::string> frames;  // innermost first
-};
-
-struct CategoryShare {
-  Category category = Category::kUnknown;
-  uint64_t bytes = 0;
-  uint64_t count = 0;
-  double confidence = 0;  // mean over the bytes; 1: stated by the trace
 };
 
 // Blocks of at least `from_bytes`, up to that of the next share.
@@ -53,9 +46,6 @@ struct TreeNode {
 // With `absent`, also the stacks of the history that have nothing allocated at this instant.
 std::vector<StackShare> shares_by_stack(const AllocationHistory& model, const MemoryState& state,
                                         const Dictionary& names, size_t limit, bool absent = false);
-std::vector<CategoryShare> shares_by_category(const AllocationHistory& model,
-                                              const MemoryState& state,
-                                              const Categories& categories);
 std::vector<SizeShare> shares_by_size(const AllocationHistory& model, const MemoryState& state);
 std::vector<AgeShare> shares_by_age(const AllocationHistory& model, const MemoryState& state,
                                     const Steps& steps);

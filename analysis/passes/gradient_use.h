@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "analysis/insight/categories.h"
+#include "analysis/insight/categories/categories.h"
 #include "analysis/insight/steps.h"
 #include "analysis/passes/backward_passes.h"
 

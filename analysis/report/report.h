@@ -13,6 +13,7 @@
 #include "analysis/findings/finding.h"
 #include "analysis/history/curve.h"
 #include "analysis/history/memory_state.h"
+#include "analysis/insight/categories/categories.h"
 #include "analysis/insight/fragmentation.h"
 #include "analysis/insight/ledger.h"
 #include "analysis/insight/limit.h"

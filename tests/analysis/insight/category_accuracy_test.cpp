@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "analysis/insight/categories.h"
+#include "analysis/insight/categories/categories.h"
 #include "collector/trace_source.h"
 
 namespace tidemark {

@@ -7,7 +7,7 @@
 #include "analysis/history/curve.h"
 #include "analysis/history/history_replay.h"
 #include "analysis/history/rehearsal.h"
-#include "analysis/insight/categories.h"
+#include "analysis/insight/categories/categories.h"
 #include "tests/support/story.h"
 #include "tests/support/toy_allocator.h"
 

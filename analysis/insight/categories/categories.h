@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "analysis/history/memory_state.h"
 #include "analysis/insight/stack_roles.h"
 #include "analysis/insight/steps.h"
 
@@ -19,6 +20,11 @@ namespace tidemark {
 
 // How certain a category is, in tenths; 10: stated by the trace.
 using Confidence = uint8_t;
+
+struct Guess {
+  Category category = Category::kUnknown;
+  Confidence confidence = 0;
+};
 
 struct Categories {
   std::vector<Category> of;  // one per allocation
@@ -33,6 +39,18 @@ struct Categories {
 // `use_recorded`: whether to use categories stated by the trace; tests of the inference do not.
 Categories categorize(const ProcessModel& process, const AllocationHistory& model,
                       const StackRoles& roles, const Steps& steps, bool use_recorded = true);
+
+struct CategoryShare {
+  Category category = Category::kUnknown;
+  uint64_t bytes = 0;
+  uint64_t count = 0;
+  double confidence = 0;  // mean over the bytes; 1: stated by the trace
+};
+
+// Of what is allocated at an instant; pending frees are left out. The largest first.
+std::vector<CategoryShare> shares_by_category(const AllocationHistory& model,
+                                              const MemoryState& state,
+                                              const Categories& categories);
 
 // Sets the category of every allocation of a trace to the one the report counts it under, for
 // outputs that list single allocations.

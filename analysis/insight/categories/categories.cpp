@@ -1,0 +1,336 @@
+#include "analysis/insight/categories/categories.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <string_view>
+#include <tuple>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "analysis/insight/categories/block_life.h"
+#include "analysis/insight/categories/kept_graphs.h"
+#include "analysis/insight/categories/older_blocks.h"
+#include "analysis/insight/categories/serving_cache.h"
+#include "analysis/insight/categories/stacks_through.h"
+
+namespace tidemark {
+
+namespace {
+
+// A layer's working tensors are freed after a few more allocations; a block that outlives this many
+// was kept for a reason.
+constexpr uint32_t kKeptBirths = 12;
+// Events in which two blocks are freed.
+constexpr uint32_t kLastFrees = 4;
+
+// Events at which an optimizer began a step, from marks; in order.
+std::vector<uint32_t> optimizer_events(const ProcessModel& process,
+                                       const AllocationHistory& model) {
+  std::vector<uint32_t> events;
+  for (const Mark& mark : process.marks) {
+    const bool is_step = mark.kind == MarkKind::kOptimizerStep ||
+                         process.names.string(mark.name).starts_with("Optimizer.step");
+    if (!is_step || mark.phase == MarkPhase::kEnd) continue;
+    uint32_t event = 0;
+    if (model.event_at(mark.time_ns, event)) events.push_back(event + 1);
+  }
+  std::sort(events.begin(), events.end());
+  return events;
+}
+
+bool is_fsdp(std::string_view /*function*/, std::string_view file) {
+  return file.find("/fsdp/") != file.npos;
+}
+
+// Visits the allocations from the last to the first and knows, at each, when the next phase of each
+// kind begins.
+class Categorizer {
+ public:
+  Categorizer(const ProcessModel& process, const AllocationHistory& model, const StackRoles& roles,
+              const Steps& steps)
+      : process_(process),
+        model_(model),
+        roles_(roles),
+        steps_(steps),
+        cache_(process, model, roles, steps),
+        of_fsdp_(stacks_through(process.names, is_fsdp)),
+        marks_(optimizer_events(process, model)) {}
+
+  Categories run(bool use_recorded) {
+    const size_t count = model_.allocations.size();
+    out_.of.resize(count);
+    out_.confidence.resize(count);
+    survey();
+    out_.has_optimizer |= !marks_.empty();
+    model_.release_pages();
+    for (size_t i = count; i-- > 0;) {
+      model_.passed(i);
+      const Allocation& a = model_.allocations[i];
+      advance_to(a);
+      Guess guess = is_older(a) ? Guess{} : guess_of(a);
+      if (use_recorded && a.category != Category::kUnknown) guess = {a.category, 10};
+      out_.of[i] = guess.category;
+      out_.confidence[i] = guess.confidence;
+      if (kept_without_backward_) out_.kept_without_backward.push_back(static_cast<uint32_t>(i));
+      if (guess.category == Category::kKvCache) known_.cache_sizes.insert(a.requested_bytes);
+      if (guess.category == Category::kGradient && !a.seeded && model_.seeded_blocks != 0) {
+        note_gradient(a, static_cast<uint32_t>(i));
+      }
+      note(a);
+    }
+    sort_older_blocks(process_, model_, steps_, known_, use_recorded, out_);
+    std::reverse(out_.kept_without_backward.begin(), out_.kept_without_backward.end());
+    keep_only_graphs(model_, out_);
+    return std::move(out_);
+  }
+
+ private:
+  void advance_to(const Allocation& a) {
+    while (!marks_.empty() && marks_.back() > a.birth) {
+      next_optimizer_ = std::min(next_optimizer_, marks_.back());
+      marks_.pop_back();
+    }
+    while (failures_ != 0 && model_.failures[failures_ - 1].event >= a.birth) {
+      next_failure_ = model_.failures[--failures_].event;
+    }
+    kept_without_backward_ = false;
+    const StackRole role = roles_.of(a.stack);
+    if (role == role_before_) return;
+    if (role == StackRole::kForward) pass_end_ = a.birth;
+    if (role == StackRole::kBackward) backward_end_ = a.birth;
+  }
+
+  // Records a visited allocation as the next of its kind for those before it.
+  void note(const Allocation& a) {
+    switch (roles_.of(a.stack)) {
+      case StackRole::kForward:
+        next_forward_ = a.birth;
+        break;
+      case StackRole::kBackward:
+        next_backward_ = a.birth;
+        break;
+      case StackRole::kOptimizer:
+      case StackRole::kOptimizerInit:
+        next_optimizer_ = a.birth;
+        break;
+      default:
+        break;
+    }
+    if (roles_.of(a.stack) != StackRole::kBackward) next_other_ = a.birth;
+    role_before_ = roles_.of(a.stack);
+  }
+
+  void note_gradient(const Allocation& a, uint32_t i) {
+    KnownSizes::Gradients& of_size = known_.gradients[a.requested_bytes];
+    of_size.all.push_back(i);
+    if (meets(a, next_other_)) of_size.held.push_back(i);
+    if (a.stack < of_fsdp_.size() && of_fsdp_[a.stack]) known_.flat_gradients.push_back(i);
+  }
+
+  void survey() {
+    bool in_pass = false;
+    for (size_t i = 0; i < model_.allocations.size(); ++i) {
+      model_.passed(i);
+      const Allocation& a = model_.allocations[i];
+      const StackRole role = roles_.of(a.stack);
+      out_.has_backward |= role == StackRole::kBackward && !a.seeded;
+      out_.has_optimizer |= role == StackRole::kOptimizer || role == StackRole::kOptimizerInit;
+      if (!a.seeded && outlives_step(a)) ++survivors_[a.stack];
+      const bool parameter = a.category == Category::kParameter || (is_older(a) && stays(a));
+      if (role == StackRole::kModuleSetUp || parameter) parameter_sizes_.insert(a.requested_bytes);
+      if (a.seeded) continue;
+      const bool kept = stays(a) && a.block_bytes > kSmallBytes && role == StackRole::kUser;
+      if (kept) known_.kept_sizes.insert(a.requested_bytes);
+      note_workspace(a);
+      if (role == StackRole::kForward && !in_pass) cache_.add_pass(a.birth);
+      in_pass = role == StackRole::kForward;
+    }
+    if (!out_.has_backward) cache_.survey(known_.kept_sizes);
+  }
+
+  // Each thread that multiplies has one for each of its streams: the first of the size that stays.
+  void note_workspace(const Allocation& a) {
+    if (!stays(a) || !is_workspace_size(a.requested_bytes)) return;
+    const bool backward = roles_.of(a.stack) == StackRole::kBackward;
+    if (!backward && roles_.of(a.stack) != StackRole::kForward) return;
+    if (with_workspace_.emplace(a.stream, a.pool, backward).second) workspaces_.insert(a.birth);
+  }
+
+  // A library's workspace is allocated under the line that needs it first, and stays: one block of
+  // a stack that recurs in every step. A retained graph leaves one more block in each step.
+  bool is_workspace(const Allocation& a) {
+    if (workspaces_.contains(a.birth)) return true;
+    if (steps_.count() < 2 || !outlives_step(a)) return false;
+    if (roles_.of(a.stack) == StackRole::kBackward) {
+      return !parameter_sizes_.empty() && !parameter_sizes_.contains(a.requested_bytes);
+    }
+    return survivors_[a.stack] == 1;
+  }
+
+  bool is_kv_cache(const Allocation& a) const {
+    return !out_.has_backward && cache_.holds(a, pass_end_, is_kept_long(a));
+  }
+
+  // Under autocast, 16-bit copies of the weights live until its end, with a graph or without.
+  bool is_weight_copy(const Allocation& a) const {
+    return parameter_sizes_.contains(a.requested_bytes * 2);
+  }
+
+  // Still alive at the end of the following step: a loop variable lives into the next step.
+  bool outlives_step(const Allocation& a) const {
+    if (steps_.count() == 0) return a.release == kNever;
+    const uint32_t end = steps_.end_of_step(a.birth);
+    const uint32_t next = end == kNever ? kNever : steps_.end_of_step(end);
+    return next != kNever && a.release > next;
+  }
+  // Allocations during its lifetime: they are in the order of birth, and each has about three
+  // events.
+  bool is_kept_long(const Allocation& a) const {
+    return a.release == kNever || a.release - a.birth > 3 * kKeptBirths;
+  }
+
+  Guess guess_of(const Allocation& a) {
+    switch (roles_.of(a.stack)) {
+      case StackRole::kForward:
+        return forward(a);
+      case StackRole::kBackward:
+        return backward(a);
+      case StackRole::kOptimizerInit:
+        return {Category::kOptimizerState, 9};
+      case StackRole::kOptimizer:
+        return meets(a, next_forward_) || (a.release == kNever && model_.failures.empty())
+                   ? Guess{Category::kOptimizerState, 8}
+                   : Guess{Category::kTemporary, 8};
+      case StackRole::kModuleSetUp:
+        return is_kept_long(a) || meets(a, next_forward_) ? Guess{Category::kParameter, 8}
+                                                          : Guess{Category::kTemporary, 6};
+      case StackRole::kData:
+        return {Category::kInput, 8};
+      case StackRole::kCommunication:
+        return {Category::kCommunication, 7};
+      case StackRole::kLoading:
+        return loading(a);
+      case StackRole::kUser:
+      case StackRole::kSaving:
+        return user(a);
+      case StackRole::kNone:
+        break;
+    }
+    return {};
+  }
+
+  Guess forward(const Allocation& a) {
+    if (is_workspace(a)) return {Category::kWorkspace, 6};
+    if (is_kv_cache(a)) return {Category::kKvCache, 6};
+    if (meets(a, next_backward_)) return {Category::kActivation, 9};
+    if (!is_kept_long(a)) return {Category::kTemporary, 7};
+    // A forward pass that ended with an error could not run its backward pass.
+    kept_without_backward_ = a.release != kNever && !meets(a, next_failure_) &&
+                             meets(a, pass_end_) && !is_weight_copy(a);
+    return {Category::kActivation, 5};
+  }
+
+  Guess backward(const Allocation& a) {
+    if (is_workspace(a)) return {Category::kWorkspace, 6};
+    if (out_.has_optimizer) {
+      return meets(a, next_optimizer_) ? Guess{Category::kGradient, 9}
+                                       : Guess{Category::kTemporary, 8};
+    }
+    if (meets(a, next_other_)) return {Category::kGradient, 6};
+    // An optimizer that allocates nothing is not seen: gradients may be freed before anything else,
+    // but after what the last operation has used.
+    const bool kept = meets(a, backward_end_) && a.release - backward_end_ > kLastFrees;
+    return kept ? Guess{Category::kGradient, 5} : Guess{Category::kTemporary, 6};
+  }
+
+  // What is read from a file is the model, unless the model has such a block already, perhaps in
+  // another precision.
+  Guess loading(const Allocation& a) const {
+    const uint64_t bytes = a.requested_bytes;
+    if (!stays(a) || parameter_sizes_.contains(bytes) || parameter_sizes_.contains(bytes / 2) ||
+        parameter_sizes_.contains(bytes * 2)) {
+      return user(a);
+    }
+    return {Category::kParameter, 6};
+  }
+
+  // The program's own lines: allocations that feed a forward pass are input, those after it are
+  // loss.
+  Guess user(const Allocation& a) const {
+    if (is_kv_cache(a)) return {Category::kKvCache, 6};
+    const bool feeds = meets(a, next_forward_) && next_forward_ < next_backward_;
+    if (feeds && !outlives_step(a)) return {Category::kInput, 7};
+    if (meets(a, next_backward_) && !outlives_step(a)) return {Category::kActivation, 7};
+    if (!is_kept_long(a)) return {Category::kTemporary, 5};
+    return {};
+  }
+
+  const ProcessModel& process_;
+  const AllocationHistory& model_;
+  const StackRoles& roles_;
+  const Steps& steps_;
+  ServingCache cache_;
+  const std::vector<bool> of_fsdp_;  // by stack
+  std::vector<uint32_t> marks_;
+  KnownSizes known_;
+  Categories out_;
+  std::set<std::tuple<uint64_t, uint32_t, bool>> with_workspace_;  // stream, pool, in backward
+  std::unordered_set<uint32_t> workspaces_;                        // events of their births
+  std::unordered_map<uint32_t, uint32_t> survivors_;  // stack -> blocks that outlived their step
+  std::unordered_set<uint64_t> parameter_sizes_;
+  uint32_t next_forward_ = kNever;
+  uint32_t next_backward_ = kNever;
+  uint32_t next_optimizer_ = kNever;
+  uint32_t next_other_ = kNever;
+  uint32_t next_failure_ = kNever;
+  size_t failures_ = model_.failures.size();  // those not yet visited
+  bool kept_without_backward_ = false;
+  StackRole role_before_ = StackRole::kNone;  // of the allocation visited before
+  uint32_t pass_end_ = kNever;                // the last allocation of the forward pass
+  uint32_t backward_end_ = kNever;            // of the backward pass
+};
+
+}  // namespace
+
+Categories categorize(const ProcessModel& process, const AllocationHistory& model,
+                      const StackRoles& roles, const Steps& steps, bool use_recorded) {
+  return Categorizer(process, model, roles, steps).run(use_recorded);
+}
+
+std::vector<CategoryShare> shares_by_category(const AllocationHistory& model,
+                                              const MemoryState& state,
+                                              const Categories& categories) {
+  std::array<CategoryShare, 256> sums{};
+  for (const uint32_t i : state.live) {
+    if (state.is_pending(model, i)) continue;
+    CategoryShare& sum = sums[static_cast<uint8_t>(categories.of[i])];
+    sum.category = categories.of[i];
+    sum.bytes += model.allocations[i].block_bytes;
+    sum.confidence +=
+        static_cast<double>(model.allocations[i].block_bytes) * categories.confidence[i] / 10;
+    ++sum.count;
+  }
+  std::vector<CategoryShare> shares;
+  for (CategoryShare& share : sums) {
+    if (share.count == 0) continue;
+    if (share.bytes != 0) share.confidence /= static_cast<double>(share.bytes);
+    shares.push_back(share);
+  }
+  std::stable_sort(shares.begin(), shares.end(),
+                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  return shares;
+}
+
+void infer_categories(TraceModel& trace) {
+  for (ProcessModel& process : trace.processes) {
+    if (process.framework.empty()) continue;
+    const StackRoles roles(process);
+    for (AllocationHistory& model : process.framework) {
+      const Categories found = categorize(process, model, roles, find_steps(process, model, roles));
+      for (size_t i = 0; i < found.of.size(); ++i) model.allocations.set_category(i, found.of[i]);
+    }
+  }
+}
+
+}  // namespace tidemark

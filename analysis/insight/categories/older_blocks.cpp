@@ -1,0 +1,232 @@
+#include "analysis/insight/categories/older_blocks.h"
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "analysis/insight/categories/block_life.h"
+
+namespace tidemark {
+
+namespace {
+
+// States that the optimizer keeps for each parameter: two of Adam's kind, one of others. Nothing
+// where its name is not known.
+std::optional<uint64_t> states_per_parameter(const ProcessModel& process) {
+  const Dictionary& names = process.names;
+  bool known = false;
+  bool adam = false;
+  const auto look = [&](std::string_view text, std::string_view before, std::string_view of_adam) {
+    if (text.find(before) == text.npos) return;
+    known = true;
+    adam |= text.find(of_adam) != text.npos;
+  };
+  for (const Mark& mark : process.marks) look(names.string(mark.name), "Optimizer.step#", "Adam");
+  for (uint32_t i = 0; i < names.frame_count(); ++i) {
+    const std::string_view file = names.string(names.frame(i).file);
+    if (!file.ends_with("optim/optimizer.py")) look(file, "torch/optim/", "torch/optim/adam");
+  }
+  if (!known) return std::nullopt;
+  return adam ? 2 : 1;
+}
+
+class OlderBlocks {
+ public:
+  OlderBlocks(const ProcessModel& process, const AllocationHistory& model, const Steps& steps,
+              const KnownSizes& known, Categories& out)
+      : process_(process), model_(model), steps_(steps), known_(known), out_(out) {}
+
+  // What was there before and stays is most likely the model: a block of the size of each gradient,
+  // the optimizer's states of the same sizes, and what the program keeps ever more of. Parameters
+  // are allocated first, at lower addresses; libraries take their workspaces later.
+  void run(bool use_recorded) {
+    if (model_.recorded_events == 0) return;  // without a history nothing is known to stay
+    std::vector<uint32_t> older;
+    for (uint32_t i = 0; i < model_.allocations.size() && model_.allocations.seeded(i); ++i) {
+      const Allocation& a = model_.allocations[i];
+      if (!is_older(a) || (use_recorded && a.category != Category::kUnknown)) continue;
+      older.push_back(i);
+    }
+    take_workspaces(older);
+    std::unordered_map<uint64_t, Copies> sizes = copies_of(older);
+    if (!known_.flat_gradients.empty()) return share_out(older);
+    const std::unordered_map<uint64_t, Category> growing = sizes_that_grow();
+    for (const uint32_t i : older) {
+      const Allocation& a = model_.allocations[i];
+      Guess guess{Category::kParameter, 5};
+      const auto it = sizes.find(a.requested_bytes);
+      const auto grown = growing.find(a.requested_bytes);
+      if (!stays(a)) {
+        guess = {};
+        if (known_.gradients.contains(a.requested_bytes)) guess = {Category::kGradient, 4};
+        if (known_.cache_sizes.contains(a.requested_bytes)) guess = {Category::kKvCache, 4};
+      } else if (it != sizes.end() && it->second.parameters != 0) {
+        --it->second.parameters;
+      } else if (it != sizes.end() && it->second.states != 0) {
+        --it->second.states;
+        guess = {Category::kOptimizerState, 5};
+      } else if (it != sizes.end()) {
+        guess = {};
+      } else if (grown != growing.end()) {
+        guess = {grown->second, 4};
+      } else if (known_.cache_sizes.contains(a.requested_bytes)) {
+        guess = {Category::kKvCache, 4};  // of an earlier request
+      } else if (known_.kept_sizes.contains(a.requested_bytes)) {
+        guess = {};  // an earlier result
+      }
+      set(i, guess);
+    }
+  }
+
+ private:
+  // What is left to be found among the blocks of one size that are older than the history.
+  struct Copies {
+    uint64_t parameters = 0;
+    uint64_t states = 0;
+    uint64_t all = 0;
+  };
+
+  // Each thread that multiplies has one: the main thread and, in training, autograd's.
+  void take_workspaces(std::vector<uint32_t>& older) {
+    constexpr uint64_t kOfCublasLt = 1 << 20;
+    const uint32_t threads = out_.has_backward ? 2 : 1;
+    const auto of_its_size = std::count_if(older.begin(), older.end(), [&](uint32_t i) {
+      return model_.allocations.requested_bytes(i) == kOfCublasLt;
+    });
+    std::unordered_map<uint64_t, uint32_t> taken;
+    for (size_t k = older.size(); k-- > 0;) {
+      const Allocation& a = model_.allocations[older[k]];
+      const bool fits =
+          is_workspace_size(a.requested_bytes) ||
+          (a.requested_bytes == kOfCublasLt && (!known_.gradients.empty() || of_its_size == 1));
+      if (!fits || !stays(a) || known_.gradients.contains(a.requested_bytes)) continue;
+      if (++taken[a.requested_bytes] > threads) continue;
+      set(older[k], {Category::kWorkspace, 5});
+      older.erase(older.begin() + static_cast<std::ptrdiff_t>(k));
+    }
+  }
+
+  // For each size of a gradient: there are as many parameters as gradients at once.
+  std::unordered_map<uint64_t, Copies> copies_of(const std::vector<uint32_t>& older) const {
+    std::unordered_map<uint64_t, Copies> sizes;
+    uint64_t parameters = 0;
+    for (const auto& [size, of_size] : known_.gradients) {
+      // While gradients are accumulated, those that are added are gone when the program goes on.
+      const auto& rows = out_.has_optimizer || of_size.held.empty() ? of_size.all : of_size.held;
+      parameters += sizes[size].parameters = most_alive(rows, [](const Allocation&) { return 1; });
+    }
+    uint64_t parameter_bytes = 0;
+    uint64_t other_bytes = 0;
+    uint64_t scalars = 0;
+    for (const uint32_t i : older) {
+      const Allocation& a = model_.allocations[i];
+      if (stays(a) && a.requested_bytes == sizeof(float)) ++scalars;
+      const auto it = stays(a) ? sizes.find(a.requested_bytes) : sizes.end();
+      if (it == sizes.end()) continue;
+      (it->second.all++ < it->second.parameters ? parameter_bytes : other_bytes) += a.block_bytes;
+    }
+    // An optimizer that allocates nothing in its step is fused. Adam's counts steps on the card.
+    const bool counts_steps = 2 * scalars >= parameters;
+    const uint64_t each = states_for_each(parameter_bytes, other_bytes, counts_steps ? 2 : 1);
+    for (auto& [size, copies] : sizes) copies.states = copies.parameters * each;
+    return sizes;
+  }
+
+  // At most `most` where the optimizer is not known.
+  uint64_t states_for_each(uint64_t parameter_bytes, uint64_t other_bytes, uint64_t most) const {
+    if (parameter_bytes == 0) return 0;
+    return states_per_parameter(process_).value_or(
+        std::min(most, (other_bytes + parameter_bytes / 4) / parameter_bytes));
+  }
+
+  // The most that blocks weigh together at any time.
+  template <typename Weight>
+  uint64_t most_alive(const std::vector<uint32_t>& blocks, Weight&& weight) const {
+    std::vector<std::pair<uint32_t, int64_t>> edges;
+    for (const uint32_t i : blocks) {
+      const Allocation& a = model_.allocations[i];
+      edges.emplace_back(a.birth, static_cast<int64_t>(weight(a)));
+      edges.emplace_back(a.release, -static_cast<int64_t>(weight(a)));
+    }
+    std::sort(edges.begin(), edges.end());
+    int64_t alive = 0;
+    int64_t most = 0;
+    for (const auto& [event, change] : edges) most = std::max(most, alive += change);
+    return static_cast<uint64_t>(most);
+  }
+
+  // FSDP reduces the gradients of many parameters as one block, so their sizes are not the
+  // parameters'. Of each size, one block in `share` is a parameter, and the others are its states.
+  void share_out(const std::vector<uint32_t>& older) {
+    std::unordered_map<uint64_t, std::vector<uint32_t>> by_size;
+    for (const uint32_t i : older) {
+      const Allocation& a = model_.allocations[i];
+      if (stays(a)) by_size[a.requested_bytes].push_back(i);
+    }
+    const uint64_t share = copies_of_each(by_size);
+    for (const auto& [size, blocks] : by_size) {
+      const uint64_t parameters = (blocks.size() + share / 2) / share;
+      for (size_t k = 0; k < blocks.size(); ++k) {
+        set(blocks[k], {k < parameters ? Category::kParameter : Category::kOptimizerState, 4});
+      }
+    }
+  }
+
+  // A parameter and its states: as many blocks of each size as divide their number, and of the
+  // bytes that the gradients have.
+  uint64_t copies_of_each(
+      const std::unordered_map<uint64_t, std::vector<uint32_t>>& by_size) const {
+    if (const auto states = states_per_parameter(process_)) return 1 + *states;
+    const uint64_t gradients =
+        most_alive(known_.flat_gradients, [](const Allocation& a) { return a.block_bytes; });
+    uint64_t best = 1;
+    uint64_t error = UINT64_MAX;
+    for (const uint64_t copies : {1U, 2U, 3U}) {
+      uint64_t all = 0;
+      uint64_t odd = 0;
+      for (const auto& [size, blocks] : by_size) {
+        all += size * blocks.size();
+        odd += size * (blocks.size() % copies);
+      }
+      const uint64_t each = all / copies;
+      const uint64_t off = each > gradients ? each - gradients : gradients - each;
+      if (odd > all / 20 || off >= error) continue;
+      error = off;
+      best = copies;
+    }
+    return best;
+  }
+
+  std::unordered_map<uint64_t, Category> sizes_that_grow() const {
+    std::unordered_set<uint32_t> stacks;
+    for (const StackGrowth& g : steps_.growing) stacks.insert(g.stack);
+    std::unordered_map<uint64_t, Category> sizes;
+    for (uint32_t i = 0; i < model_.allocations.size(); ++i) {
+      const Allocation& a = model_.allocations[i];
+      if (!a.seeded && stays(a) && stacks.contains(a.stack)) sizes[a.requested_bytes] = out_.of[i];
+    }
+    return sizes;
+  }
+
+  void set(uint32_t i, Guess guess) {
+    out_.of[i] = guess.category;
+    out_.confidence[i] = guess.confidence;
+  }
+
+  const ProcessModel& process_;
+  const AllocationHistory& model_;
+  const Steps& steps_;
+  const KnownSizes& known_;
+  Categories& out_;
+};
+
+}  // namespace
+
+void sort_older_blocks(const ProcessModel& process, const AllocationHistory& model,
+                       const Steps& steps, const KnownSizes& known, bool use_recorded,
+                       Categories& out) {
+  OlderBlocks(process, model, steps, known, out).run(use_recorded);
+}
+
+}  // namespace tidemark

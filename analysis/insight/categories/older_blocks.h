@@ -1,0 +1,32 @@
+// Blocks that are older than the history have no stack. What the history itself allocates tells
+// which sizes parameters, their states and caches have.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "analysis/insight/categories/categories.h"
+
+namespace tidemark {
+
+// What the history allocates.
+struct KnownSizes {
+  struct Gradients {
+    std::vector<uint32_t> all;
+    std::vector<uint32_t> held;  // alive when something other than the backward pass allocates
+  };
+  std::unordered_map<uint64_t, Gradients> gradients;  // by size
+  std::vector<uint32_t> flat_gradients;               // of FSDP
+  std::unordered_set<uint64_t> cache_sizes;
+  std::unordered_set<uint64_t> kept_sizes;  // of what the program keeps
+};
+
+// Sets the categories of the older blocks; all others are known. `use_recorded`: keep those that
+// the trace states.
+void sort_older_blocks(const ProcessModel& process, const AllocationHistory& model,
+                       const Steps& steps, const KnownSizes& known, bool use_recorded,
+                       Categories& out);
+
+}  // namespace tidemark

@@ -1,0 +1,41 @@
+// The KV cache of a program without gradients: keys and values live from one token to the next, so
+// blocks of the model outlive the forward pass that allocated them.
+#pragma once
+
+#include <cstdint>
+#include <unordered_set>
+#include <vector>
+
+#include "analysis/insight/stack_roles.h"
+#include "analysis/insight/steps.h"
+
+namespace tidemark {
+
+class ServingCache {
+ public:
+  ServingCache(const ProcessModel& process, const AllocationHistory& model, const StackRoles& roles,
+               const Steps& steps);
+
+  // A forward pass begins: call in order, before survey().
+  void add_pass(uint32_t event) { passes_.push_back(event); }
+  // Looks at all allocations. Adds the sizes of what outlives its pass.
+  void survey(std::unordered_set<uint64_t>& kept_sizes);
+
+  // Several blocks of one line of the model outlive their pass, or a block outlives several passes
+  // of a request. `pass_end`: the last allocation of the pass that allocated it; `kept_long`: it
+  // outlives the operations that follow.
+  bool holds(const Allocation& a, uint32_t pass_end, bool kept_long) const;
+
+ private:
+  size_t pass_of(const Allocation& a) const;
+  size_t passes_in(const Allocation& a) const;
+
+  const AllocationHistory& model_;
+  const StackRoles& roles_;
+  const Steps& steps_;
+  const std::vector<bool> named_;              // by stack: a function of a cache allocates
+  std::vector<uint32_t> passes_;               // events at which a forward pass begins
+  std::unordered_set<uint32_t> cache_stacks_;  // several blocks of a pass outlive it
+};
+
+}  // namespace tidemark
