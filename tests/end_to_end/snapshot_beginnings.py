@@ -124,7 +124,7 @@ check_equal([f["summary"] for f in found],
 # Sizes of which one is smaller are shown with digits that differ.
 hole, request = 4 * MiB - 16384, 4 * MiB
 tight, end_tight = [], []
-for at in (A, B):
+for at in range(A, A + 12 * 32 * MiB, 32 * MiB):
     first, last = 8 * MiB, 20 * MiB - 8 * MiB - hole
     tight += [event("segment_alloc", at, 20 * MiB, 10), event("alloc", at, first, 11),
               event("alloc", at + first, hole, 12), event("alloc", at + first + hole, last, 13),

@@ -337,8 +337,11 @@ class TorchCapture(unittest.TestCase):
     def test_pinned_memory_of_torch(self):
         for torch, in_use, cached in ((TORCH, None, None), (TORCH_2_13, 2 << 20, 1 << 20)):
             with self.subTest(torch=torch):
-                shutil.rmtree(self.folder.name + "/out", ignore_errors=True)
-                recorded = self.record("phases", torch=torch)
+                cache = pathlib.Path(self.folder.name) / torch.parent.name
+                self.record("workers", torch=torch, through_run=False, cache=cache,
+                            WAIT_FOR=str(cache / "tidemark" / "*.so"))  # builds the bridge
+                shutil.rmtree(self.folder.name + "/out")
+                recorded = self.record("phases", torch=torch, cache=cache)
                 text = subprocess.run([TIDEMARK, "report", recorded.out, "--json"], check=True,
                                       stdout=subprocess.PIPE, text=True).stdout
                 pinned = json.loads(text)["ranks"][0]["pinned"]["torch"]

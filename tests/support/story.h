@@ -201,6 +201,13 @@ class Story {
     older_next_ += uint64_t{1} << 30;
   }
 
+  // A block that is older than the history and is freed in it.
+  void free_older(uint64_t bytes) {
+    event(FrameworkAction::kFreeRequested, older_next_, bytes, 0);
+    event(FrameworkAction::kFreeCompleted, older_next_, bytes, 0);
+    older_next_ += uint64_t{1} << 30;
+  }
+
   void driver_alloc(uint64_t bytes, std::string_view owner, MemoryKind kind, uint64_t address = 0,
                     int64_t device = 0, uint32_t stack = 0) {
     DriverEvent e{};

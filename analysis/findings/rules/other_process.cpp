@@ -98,15 +98,16 @@ void find_other_process(const Evidence& evidence, std::vector<Finding>& out) {
     if (!said.insert(card_of(*d.process, d.device)).second) continue;
     const int64_t start_ns = evidence.trace->start_ns;
     const auto offset = [&](int64_t time_ns) { return duration_text(time_ns - start_ns); };
+    std::string when = "before this one allocates anything";
+    if (listed) when = "at +" + offset(foreign.time_ns);
+    if (listed && foreign.first) {
+      when += ", half of it or more from the start";
+    } else if (listed && offset(foreign.since_ns) != offset(foreign.time_ns)) {
+      when += ", half of it or more since +" + offset(foreign.since_ns);
+    }
     Finding f = d.finding(
         "other_process", severity,
-        fmt::format(
-            "processes outside this job hold {} of the card {}", size_text(bytes),
-            !listed ? "before this one allocates anything"
-            : foreign.first
-                ? fmt::format("at +{}, half of it or more from the start", offset(foreign.time_ns))
-                : fmt::format("at +{}, half of it or more since +{}", offset(foreign.time_ns),
-                              offset(foreign.since_ns))));
+        fmt::format("processes outside this job hold {} of the card {}", size_text(bytes), when));
     f.evidence = {{"bytes", bytes}, {"listed_by_nvml", listed ? 1U : 0U}};
     if (listed) {
       f.evidence.emplace_back("time_ns", static_cast<uint64_t>(foreign.time_ns));

@@ -43,6 +43,12 @@ bool is_fsdp(std::string_view /*function*/, std::string_view file) {
   return file.find("/fsdp/") != file.npos;
 }
 
+// A class of the program itself: recordings name functions in full, snapshots do not.
+bool is_constructor(std::string_view function, std::string_view file) {
+  return file.find("torch/") == file.npos &&
+         (function == "__init__" || function.ends_with(".__init__"));
+}
+
 // Visits the allocations from the last to the first and knows, at each, when the next phase of each
 // kind begins.
 class Categorizer {
@@ -55,6 +61,7 @@ class Categorizer {
         steps_(steps),
         cache_(process, model, roles, steps),
         of_fsdp_(stacks_through(process.names, is_fsdp)),
+        of_constructor_(stacks_through(process.names, is_constructor)),
         marks_(optimizer_events(process, model)) {}
 
   Categories run(bool use_recorded) {
@@ -74,12 +81,13 @@ class Categorizer {
       out_.confidence[i] = guess.confidence;
       if (kept_without_backward_) out_.kept_without_backward.push_back(static_cast<uint32_t>(i));
       if (guess.category == Category::kKvCache) known_.cache_sizes.insert(a.requested_bytes);
-      if (guess.category == Category::kGradient && !a.seeded && model_.seeded_blocks != 0) {
+      if (guess.category == Category::kGradient && !a.seeded &&
+          (model_.seeded_blocks != 0 || !known_.set_up.empty())) {
         note_gradient(a, static_cast<uint32_t>(i));
       }
       note(a);
     }
-    sort_older_blocks(process_, model_, steps_, known_, use_recorded, out_);
+    sort_older_blocks(process_, model_, roles_, steps_, known_, use_recorded, out_);
     std::reverse(out_.kept_without_backward.begin(), out_.kept_without_backward.end());
     keep_only_graphs(model_, out_);
     return std::move(out_);
@@ -129,6 +137,7 @@ class Categorizer {
   }
 
   void survey() {
+    std::unordered_set<uint64_t> made_sizes;  // of parameters that the history allocates
     bool in_pass = false;
     for (size_t i = 0; i < model_.allocations.size(); ++i) {
       model_.passed(i);
@@ -137,8 +146,13 @@ class Categorizer {
       out_.has_backward |= role == StackRole::kBackward && !a.seeded;
       out_.has_optimizer |= role == StackRole::kOptimizer || role == StackRole::kOptimizerInit;
       if (!a.seeded && outlives_step(a)) ++survivors_[a.stack];
-      const bool parameter = a.category == Category::kParameter || (is_older(a) && stays(a));
-      if (role == StackRole::kModuleSetUp || parameter) parameter_sizes_.insert(a.requested_bytes);
+      const bool made = role == StackRole::kModuleSetUp || a.category == Category::kParameter;
+      if (made) made_sizes.insert(a.requested_bytes);
+      if (made || (is_older(a) && stays(a))) parameter_sizes_.insert(a.requested_bytes);
+      if (is_set_up(a)) {
+        known_.set_up.push_back(static_cast<uint32_t>(i));
+        continue;
+      }
       if (a.seeded) continue;
       const bool kept = stays(a) && a.block_bytes > kSmallBytes && role == StackRole::kUser;
       if (kept) known_.kept_sizes.insert(a.requested_bytes);
@@ -146,7 +160,14 @@ class Categorizer {
       if (role == StackRole::kForward && !in_pass) cache_.add_pass(a.birth);
       in_pass = role == StackRole::kForward;
     }
-    if (!out_.has_backward) cache_.survey(known_.kept_sizes);
+    if (!out_.has_backward) cache_.survey(made_sizes, known_.kept_sizes);
+  }
+
+  // Made by a constructor of the program and kept: a parameter of a module of its own, or a state
+  // of its own optimizer.
+  bool is_set_up(const Allocation& a) const {
+    return stays(a) && a.stack < of_constructor_.size() && of_constructor_[a.stack] &&
+           roles_.of(a.stack) == StackRole::kUser;
   }
 
   // Each thread that multiplies has one for each of its streams: the first of the size that stays.
@@ -259,6 +280,7 @@ class Categorizer {
   // loss.
   Guess user(const Allocation& a) const {
     if (is_kv_cache(a)) return {Category::kKvCache, 6};
+    if (is_set_up(a) || cache_.copies_model(a)) return {};
     const bool feeds = meets(a, next_forward_) && next_forward_ < next_backward_;
     if (feeds && !outlives_step(a)) return {Category::kInput, 7};
     if (meets(a, next_backward_) && !outlives_step(a)) return {Category::kActivation, 7};
@@ -271,7 +293,8 @@ class Categorizer {
   const StackRoles& roles_;
   const Steps& steps_;
   ServingCache cache_;
-  const std::vector<bool> of_fsdp_;  // by stack
+  const std::vector<bool> of_fsdp_;         // by stack
+  const std::vector<bool> of_constructor_;  // by stack  // by stack
   std::vector<uint32_t> marks_;
   KnownSizes known_;
   Categories out_;

@@ -33,9 +33,14 @@ std::optional<uint64_t> states_per_parameter(const ProcessModel& process) {
 
 class OlderBlocks {
  public:
-  OlderBlocks(const ProcessModel& process, const AllocationHistory& model, const Steps& steps,
-              const KnownSizes& known, Categories& out)
-      : process_(process), model_(model), steps_(steps), known_(known), out_(out) {}
+  OlderBlocks(const ProcessModel& process, const AllocationHistory& model, const StackRoles& roles,
+              const Steps& steps, const KnownSizes& known, Categories& out)
+      : process_(process),
+        model_(model),
+        roles_(roles),
+        steps_(steps),
+        known_(known),
+        out_(out) {}
 
   // What was there before and stays is most likely the model: a block of the size of each gradient,
   // the optimizer's states of the same sizes, and what the program keeps ever more of. Parameters
@@ -49,8 +54,11 @@ class OlderBlocks {
       older.push_back(i);
     }
     take_workspaces(older);
-    std::unordered_map<uint64_t, Copies> sizes = copies_of(older);
     if (!known_.flat_gradients.empty()) return share_out(older);
+    for (const uint32_t i : known_.set_up) {
+      if (!use_recorded || model_.allocations.category(i) == Category::kUnknown) older.push_back(i);
+    }
+    std::unordered_map<uint64_t, Copies> sizes = copies_of(older);
     const std::unordered_map<uint64_t, Category> growing = sizes_that_grow();
     for (const uint32_t i : older) {
       const Allocation& a = model_.allocations[i];
@@ -60,19 +68,20 @@ class OlderBlocks {
       if (!stays(a)) {
         guess = {};
         if (known_.gradients.contains(a.requested_bytes)) guess = {Category::kGradient, 4};
+        if (freed_by_optimizer(a)) guess = {Category::kOptimizerState, 4};
         if (known_.cache_sizes.contains(a.requested_bytes)) guess = {Category::kKvCache, 4};
       } else if (it != sizes.end() && it->second.parameters != 0) {
         --it->second.parameters;
       } else if (it != sizes.end() && it->second.states != 0) {
         --it->second.states;
         guess = {Category::kOptimizerState, 5};
-      } else if (it != sizes.end()) {
+      } else if (it != sizes.end() || (!is_older(a) && out_.has_backward)) {
         guess = {};
       } else if (grown != growing.end()) {
         guess = {grown->second, 4};
       } else if (known_.cache_sizes.contains(a.requested_bytes)) {
         guess = {Category::kKvCache, 4};  // of an earlier request
-      } else if (known_.kept_sizes.contains(a.requested_bytes)) {
+      } else if (is_older(a) && known_.kept_sizes.contains(a.requested_bytes)) {
         guess = {};  // an earlier result
       }
       set(i, guess);
@@ -105,6 +114,22 @@ class OlderBlocks {
       set(older[k], {Category::kWorkspace, 5});
       older.erase(older.begin() + static_cast<std::ptrdiff_t>(k));
     }
+  }
+
+  // A state that is replaced in each step goes while the optimizer runs; gradients go later.
+  bool freed_by_optimizer(const Allocation& a) const {
+    size_t next = 0;  // the first one allocated after that
+    for (size_t end = model_.allocations.size(); next < end;) {
+      const size_t middle = next + (end - next) / 2;
+      if (model_.allocations.birth(middle) > a.release) {
+        end = middle;
+      } else {
+        next = middle + 1;
+      }
+    }
+    if (next == model_.allocations.size()) return false;
+    const StackRole role = roles_.of(model_.allocations.stack(next));
+    return role == StackRole::kOptimizer || role == StackRole::kOptimizerInit;
   }
 
   // For each size of a gradient: there are as many parameters as gradients at once.
@@ -216,6 +241,7 @@ class OlderBlocks {
 
   const ProcessModel& process_;
   const AllocationHistory& model_;
+  const StackRoles& roles_;
   const Steps& steps_;
   const KnownSizes& known_;
   Categories& out_;
@@ -224,9 +250,9 @@ class OlderBlocks {
 }  // namespace
 
 void sort_older_blocks(const ProcessModel& process, const AllocationHistory& model,
-                       const Steps& steps, const KnownSizes& known, bool use_recorded,
-                       Categories& out) {
-  OlderBlocks(process, model, steps, known, out).run(use_recorded);
+                       const StackRoles& roles, const Steps& steps, const KnownSizes& known,
+                       bool use_recorded, Categories& out) {
+  OlderBlocks(process, model, roles, steps, known, out).run(use_recorded);
 }
 
 }  // namespace tidemark

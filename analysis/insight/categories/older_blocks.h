@@ -1,5 +1,6 @@
-// Blocks that are older than the history have no stack. What the history itself allocates tells
-// which sizes parameters, their states and caches have.
+// Blocks that are older than the history have no stack, and the stacks of a program's own modules
+// and optimizers say little. What the history itself allocates tells which sizes parameters, their
+// states and caches have.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +22,13 @@ struct KnownSizes {
   std::vector<uint32_t> flat_gradients;               // of FSDP
   std::unordered_set<uint64_t> cache_sizes;
   std::unordered_set<uint64_t> kept_sizes;  // of what the program keeps
+  std::vector<uint32_t> set_up;             // rows: made by constructors of the program, and kept
 };
 
-// Sets the categories of the older blocks; all others are known. `use_recorded`: keep those that
+// Sets the categories of the older blocks and of known.set_up; all others are known. `use_recorded`: keep those that
 // the trace states.
 void sort_older_blocks(const ProcessModel& process, const AllocationHistory& model,
-                       const Steps& steps, const KnownSizes& known, bool use_recorded,
-                       Categories& out);
+                       const StackRoles& roles, const Steps& steps, const KnownSizes& known,
+                       bool use_recorded, Categories& out);
 
 }  // namespace tidemark

@@ -30,14 +30,24 @@ ServingCache::ServingCache(const ProcessModel& process, const AllocationHistory&
       steps_(steps),
       named_(stacks_through(process.names, names_cache)) {}
 
-void ServingCache::survey(std::unordered_set<uint64_t>& kept_sizes) {
+void ServingCache::survey(const std::unordered_set<uint64_t>& parameter_sizes,
+                          std::unordered_set<uint64_t>& kept_sizes) {
+  constexpr size_t kSizesOfModel = 3;
   std::unordered_map<uint32_t, std::pair<size_t, uint32_t>> in_pass;  // stack -> pass, blocks
+  std::unordered_map<uint32_t, std::unordered_set<uint64_t>> copied;  // stack -> parameter sizes
   for (size_t i = 0; i < model_.allocations.size(); ++i) {
     model_.passed(i);
     const Allocation& a = model_.allocations[i];
     if (a.seeded || passes_in(a) == 0) continue;
+    const StackRole role = roles_.of(a.stack);
+    if (role == StackRole::kModuleSetUp || role == StackRole::kLoading) continue;
     if (a.block_bytes > kSmallBytes) kept_sizes.insert(a.requested_bytes);
-    if (roles_.of(a.stack) != StackRole::kForward) continue;
+    if (role == StackRole::kUser && parameter_sizes.contains(a.requested_bytes)) {
+      auto& sizes = copied[a.stack];
+      sizes.insert(a.requested_bytes);
+      if (sizes.size() >= kSizesOfModel) copies_.insert(a.stack);
+    }
+    if (role != StackRole::kForward) continue;
     const size_t pass = pass_of(a);
     auto& [last, blocks] = in_pass[a.stack];
     blocks = last == pass ? blocks + 1 : 1;
@@ -64,7 +74,7 @@ bool ServingCache::holds(const Allocation& a, uint32_t pass_end, bool kept_long)
   if (passes_.size() < size_t{3} * requests) return false;
   if (roles_.of(a.stack) == StackRole::kUser) {
     const bool weight = stays(a) && a.birth < passes_.front();
-    return !weight && a.block_bytes > kSmallBytes && passes_in(a) >= 3;
+    return !weight && !copies_model(a) && a.block_bytes > kSmallBytes && passes_in(a) >= 3;
   }
   // No pass follows the last token of a request.
   return cache_stacks_.contains(a.stack) && meets(a, pass_end);

@@ -19,12 +19,15 @@ class ServingCache {
   // A forward pass begins: call in order, before survey().
   void add_pass(uint32_t event) { passes_.push_back(event); }
   // Looks at all allocations. Adds the sizes of what outlives its pass.
-  void survey(std::unordered_set<uint64_t>& kept_sizes);
+  void survey(const std::unordered_set<uint64_t>& parameter_sizes,
+              std::unordered_set<uint64_t>& kept_sizes);
 
   // Several blocks of one line of the model outlive their pass, or a block outlives several passes
   // of a request. `pass_end`: the last allocation of the pass that allocated it; `kept_long`: it
   // outlives the operations that follow.
   bool holds(const Allocation& a, uint32_t pass_end, bool kept_long) const;
+  // A line of the program keeps blocks of the sizes of several parameters: no keys and values.
+  bool copies_model(const Allocation& a) const { return copies_.contains(a.stack); }
 
  private:
   size_t pass_of(const Allocation& a) const;
@@ -36,6 +39,7 @@ class ServingCache {
   const std::vector<bool> named_;              // by stack: a function of a cache allocates
   std::vector<uint32_t> passes_;               // events at which a forward pass begins
   std::unordered_set<uint32_t> cache_stacks_;  // several blocks of a pass outlive it
+  std::unordered_set<uint32_t> copies_;        // stacks that copy the model
 };
 
 }  // namespace tidemark

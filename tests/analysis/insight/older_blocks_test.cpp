@@ -115,5 +115,75 @@ TEST(OlderBlocks, OneWorkspaceForAStream) {
   EXPECT_EQ(bytes_of(trace, Category::kWorkspace), 32 * kMiB);
 }
 
+// Modules and an optimizer that the program wrote itself: no frame of torch.nn or torch.optim.
+TEST(OlderBlocks, ConstructorsOfTheProgramMakeTheModelAndItsStates) {
+  const auto made = [](Story& s, const std::string& file, int line) {
+    return s.stack({"__init__ " + file + ":" + std::to_string(line), "train train.py:3"});
+  };
+  const auto model = [&](Story& s) {
+    for (const uint64_t bytes : kWeights) s.alloc(bytes, made(s, "layers.py", 7));
+  };
+  const Trace training([&](Story& s, uint32_t) {
+    model(s);
+    for (const uint64_t bytes : kWeights) s.alloc(bytes, made(s, "momentum.py", 9));
+    s.alloc(40 * kMiB, made(s, "dataset.py", 4));
+    for (int i = 0; i < 6; ++i) accumulate(s, 1);
+  });
+  EXPECT_EQ(bytes_of(training, Category::kParameter), 14 * kMiB);
+  EXPECT_EQ(bytes_of(training, Category::kOptimizerState), 14 * kMiB);
+  EXPECT_EQ(bytes_of(training, Category::kInput), 0);
+  const Trace inference([&](Story& s, uint32_t) {
+    model(s);
+    for (int pass = 0; pass < 4; ++pass) {
+      for (int layer = 0; layer < 4; ++layer) s.free(s.alloc(3 * kMiB, s.forward(layer)));
+    }
+  });
+  EXPECT_EQ(bytes_of(inference, Category::kParameter), 14 * kMiB);
+}
+
+// An optimizer that replaces its states in each step, recorded from the second step on.
+TEST(OlderBlocks, StatesThatAreReplacedAreNoGradients) {
+  const Trace trace([](Story& s, uint32_t) {
+    std::array<uint64_t, kWeights.size()> states{};
+    for (int i = 0; i < 3; ++i) {
+      accumulate(s, 1);
+      for (size_t k = 0; k < kWeights.size(); ++k) {
+        const uint64_t now = s.alloc(kWeights[k], s.optimizer("step"));
+        i == 0 ? s.free_older(kWeights[k]) : s.free(states[k]);
+        states[k] = now;
+      }
+      s.free(s.alloc(kMiB, s.optimizer("step")));
+    }
+    for (const uint64_t bytes : kWeights) s.older_block(bytes);
+  });
+  const ProcessModel& process = trace.model().processes[0];
+  const AllocationHistory& model = process.framework[0];
+  const StackRoles roles(process);
+  const Categories found = categorize(process, model, roles, find_steps(process, model, roles));
+  uint64_t states = 0;
+  for (size_t i = 0; i < found.of.size(); ++i) {
+    if (!model.allocations.seeded(i) || found.of[i] != Category::kOptimizerState) continue;
+    states += model.allocations.block_bytes(i);
+  }
+  EXPECT_EQ(states, 14 * kMiB);
+  EXPECT_EQ(bytes_of(trace, Category::kParameter), 14 * kMiB);
+}
+
+// A list of changes to try for each weight, held over many passes without gradients.
+TEST(OlderBlocks, CopiesOfTheModelAreNoCache) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (const uint64_t bytes : kWeights) s.alloc(bytes, s.setup());
+    for (const uint64_t bytes : kWeights) s.alloc(bytes, s.user(5));
+    for (int pass = 0; pass < 8; ++pass) {
+      for (int layer = 0; layer < 4; ++layer) s.free(s.alloc(2 * kMiB, s.forward(layer)));
+      if (pass == 1) {
+        for (const uint64_t bytes : kWeights) s.alloc(bytes, s.user(6));
+      }
+    }
+  });
+  EXPECT_EQ(bytes_of(trace, Category::kKvCache), 0);
+  EXPECT_EQ(bytes_of(trace, Category::kParameter), 14 * kMiB);
+}
+
 }  // namespace
 }  // namespace tidemark
