@@ -73,8 +73,12 @@ void find_cache_thrash(const Evidence& evidence, std::vector<Finding>& out) {
                        "PyTorch could not reuse itself, and costs time",
                        0}
               : Advice{"make_room",
-                       "the allocator empties its cache because the next segment does not fit: "
-                       "lower the peak or raise the limit",
+                       t.stack != 0
+                           ? "the allocator empties its cache because the next segment does not "
+                             "fit: lower the peak or raise the limit"
+                           : "either the next segment does not fit (lower the peak or raise the "
+                             "limit), or the program calls torch.cuda.empty_cache(): the recording "
+                             "does not name who returns segments",
                        0});
     out.push_back(std::move(f));
   }

@@ -149,10 +149,7 @@ class Categorizer {
       const bool made = role == StackRole::kModuleSetUp || a.category == Category::kParameter;
       if (made) made_sizes.insert(a.requested_bytes);
       if (made || (is_older(a) && stays(a))) parameter_sizes_.insert(a.requested_bytes);
-      if (is_set_up(a)) {
-        known_.set_up.push_back(static_cast<uint32_t>(i));
-        continue;
-      }
+      if (is_set_up(a)) known_.set_up.push_back(static_cast<uint32_t>(i));
       if (a.seeded) continue;
       const bool kept = stays(a) && a.block_bytes > kSmallBytes && role == StackRole::kUser;
       if (kept) known_.kept_sizes.insert(a.requested_bytes);
@@ -161,6 +158,14 @@ class Categorizer {
       in_pass = role == StackRole::kForward;
     }
     if (!out_.has_backward) cache_.survey(made_sizes, known_.kept_sizes);
+    keep_models();
+  }
+
+  // A model has blocks of several sizes; a cache or a buffer has one or two.
+  void keep_models() {
+    std::unordered_set<uint64_t> sizes;
+    for (const uint32_t i : known_.set_up) sizes.insert(model_.allocations.requested_bytes(i));
+    if (sizes.size() < 3) known_.set_up.clear();
   }
 
   // Made by a constructor of the program and kept: a parameter of a module of its own, or a state
@@ -280,7 +285,7 @@ class Categorizer {
   // loss.
   Guess user(const Allocation& a) const {
     if (is_kv_cache(a)) return {Category::kKvCache, 6};
-    if (is_set_up(a) || cache_.copies_model(a)) return {};
+    if ((!known_.set_up.empty() && is_set_up(a)) || cache_.copies_model(a)) return {};
     const bool feeds = meets(a, next_forward_) && next_forward_ < next_backward_;
     if (feeds && !outlives_step(a)) return {Category::kInput, 7};
     if (meets(a, next_backward_) && !outlives_step(a)) return {Category::kActivation, 7};

@@ -141,6 +141,7 @@ class OlderBlocks {
       const auto& rows = out_.has_optimizer || of_size.held.empty() ? of_size.all : of_size.held;
       parameters += sizes[size].parameters = most_alive(rows, [](const Allocation&) { return 1; });
     }
+    if (!known_.set_up.empty()) leave_out_known(sizes);
     uint64_t parameter_bytes = 0;
     uint64_t other_bytes = 0;
     uint64_t scalars = 0;
@@ -156,6 +157,15 @@ class OlderBlocks {
     const uint64_t each = states_for_each(parameter_bytes, other_bytes, counts_steps ? 2 : 1);
     for (auto& [size, copies] : sizes) copies.states = copies.parameters * each;
     return sizes;
+  }
+
+  // Parameters that modules of torch.nn made are known.
+  void leave_out_known(std::unordered_map<uint64_t, Copies>& sizes) const {
+    for (uint32_t i = 0; i < model_.allocations.size(); ++i) {
+      if (out_.of[i] != Category::kParameter || model_.allocations.release(i) != kNever) continue;
+      const auto it = sizes.find(model_.allocations.requested_bytes(i));
+      if (it != sizes.end() && it->second.parameters != 0) --it->second.parameters;
+    }
   }
 
   // At most `most` where the optimizer is not known.

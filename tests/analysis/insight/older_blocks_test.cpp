@@ -139,6 +139,23 @@ TEST(OlderBlocks, ConstructorsOfTheProgramMakeTheModelAndItsStates) {
     }
   });
   EXPECT_EQ(bytes_of(inference, Category::kParameter), 14 * kMiB);
+  // A copy of a model of torch.nn, such as an average, is none of its parameters.
+  const Trace average([&](Story& s, uint32_t) {
+    for (const uint64_t bytes : kWeights) s.alloc(bytes, s.setup());
+    model(s);
+    for (int i = 0; i < 6; ++i) accumulate(s, 1);
+  });
+  EXPECT_EQ(bytes_of(average, Category::kParameter), 14 * kMiB);
+  // One buffer is no model.
+  const Trace buffer([&](Story& s, uint32_t) {
+    s.alloc(40 * kMiB, made(s, "cache.py", 4));
+    for (int pass = 0; pass < 4; ++pass) {
+      for (int layer = 0; layer < 4; ++layer) s.free(s.alloc(3 * kMiB, s.forward(layer)));
+    }
+    s.older_block(40 * kMiB);
+    s.older_block(9 * kMiB);
+  });
+  EXPECT_EQ(bytes_of(buffer, Category::kParameter), 9 * kMiB);
 }
 
 // An optimizer that replaces its states in each step, recorded from the second step on.
