@@ -63,7 +63,11 @@ std::vector<Finding> diagnose(const Evidence& evidence) {
   std::stable_sort(findings.begin(), findings.end(), [](const Finding& a, const Finding& b) {
     const int x = weight(a.severity);
     const int y = weight(b.severity);
-    return x != y ? x > y : best_saving(a) > best_saving(b);
+    if (x != y) return x > y;
+    // What the program itself does comes first.
+    const bool others_a = a.id == "other_process";
+    const bool others_b = b.id == "other_process";
+    return others_a != others_b ? others_b : best_saving(a) > best_saving(b);
   });
   return findings;
 }

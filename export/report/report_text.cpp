@@ -96,6 +96,10 @@ class TextReport {
     if (!f.frames.empty()) {
       const std::string shown = headline_of(f.frames);
       line(dim("  at " + clipped(shown, 5)));
+      const std::vector<std::string> callers = callers_of(f.frames, 3);
+      if (!callers.empty()) {
+        wrapped("     called by ", 15, fmt::format("{}", fmt::join(callers, ", ")), 15);
+      }
     }
     // Several findings may advise the same change: it is printed once.
     bool repeated = false;

@@ -89,4 +89,20 @@ std::string headline_of(const std::vector<std::string>& frames) {
   return inner_line_of(frames);
 }
 
+std::vector<std::string> callers_of(const std::vector<std::string>& frames, size_t most) {
+  std::vector<std::string> callers;
+  auto frame = std::find_if_not(frames.begin(), frames.end(), is_library);
+  if (frame == frames.end()) return callers;
+  while (++frame != frames.end() && callers.size() < most) {
+    const std::string_view text = *frame;
+    const std::string_view function = text.substr(0, text.find(' '));
+    if (is_library(text) || function.ends_with("forward") || function == "<module>") continue;
+    const size_t slash = text.rfind('/');
+    const std::string_view place =
+        slash == text.npos ? text.substr(function.size() + 1) : text.substr(slash + 1);
+    callers.push_back(std::string(function) + " " + std::string(place));
+  }
+  return callers;
+}
+
 }  // namespace tidemark

@@ -71,6 +71,14 @@ void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
                   {"device_free_bytes", failure.device_free_bytes},
                   {"limit_bytes", d.limit.bytes}};
     f.frames = d.process->names.stack_text(failure.stack);
+    if (failure.requested_bytes > d.limit.bytes && !d.limit.at_least) {
+      f.advice.push_back({"split_request",
+                          fmt::format("this one request exceeds the whole limit of {}: nothing else "
+                                      "that is freed helps. Look at the shapes in the line above, "
+                                      "and compute it in parts",
+                                      size_text(d.limit.bytes)),
+                          0});
+    }
     add(f.advice, halve_batch(d));
     add(f.advice, mixed_precision(d));
     add(f.advice, checkpoint_layers(d));

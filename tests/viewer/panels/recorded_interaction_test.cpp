@@ -145,6 +145,9 @@ TEST_F(RecordedInteraction, TheOomOfACardIsShown) {
   selection().set_event(model(), 0, 0);
   const ImRect r = window(FindingsPanel::kTitle);
   const ImRect area{{r.Min.x + 24, r.Min.y + 40}, {r.Min.x + 40, r.Max.y - 10}};
+  move(area.GetCenter());
+  ImGui::GetIO().AddMouseWheelEvent(0, -3);  // to the second card
+  frame(3);
   const auto gone = [&] { return selection().cursor.event() == model().ooms[0].event; };
   EXPECT_TRUE(click_until(area, 50, 10, gone));
 }
