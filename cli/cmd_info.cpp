@@ -15,8 +15,8 @@ namespace {
 
 void print_process(const ProcessModel& p) {
   const std::string_view host = p.names.string(p.info.host);
-  std::string who = p.info.rank >= 0 ? fmt::format("rank {} of {}", p.info.rank, p.info.world_size)
-                                     : std::string("process");
+  std::string who = p.info.rank >= 0 ? fmt::format("rank {}", p.info.rank) : std::string("process");
+  if (p.info.rank >= 0 && p.info.world_size != 0) who += fmt::format(" of {}", p.info.world_size);
   if (!host.empty()) who += fmt::format(" on {}", host);
   if (p.info.pid != 0) who += fmt::format(", pid {}", p.info.pid);
   if (p.info.source == Source::kTorchSnapshot) who += ", from a PyTorch snapshot";
@@ -56,7 +56,7 @@ void print_losses(const TraceModel& model) {
   for (const ProcessModel& process : model.processes) {
     const LossReport loss = loss_of(process);
     lost |= loss.events_dropped != 0 || loss.entries_skipped != 0 ||
-            loss.last_kernels;
+            loss.history_lost_blocks != 0 || loss.last_kernels;
   }
   if (!lost) print_line("complete: nothing lost");
 }
