@@ -25,7 +25,7 @@ env = {**os.environ, "TIDEMARK_CONTROL_DIR": str(tmp / "control"), "LD_LIBRARY_P
 for name in ("CUDA_INJECTION64_PATH", "TIDEMARK_ARM", "TIDEMARK_OUT"):
     env.pop(name, None)
 
-host = subprocess.Popen([HOST, "4"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+host = subprocess.Popen([HOST, "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
 
 
 def tell(line):

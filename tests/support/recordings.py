@@ -1,4 +1,6 @@
-"""Every recorded trace of the tree: single files, directories of ranks, snapshots."""
+"""Every recorded trace of the tree: single files, directories of ranks, snapshots. Those of planted
+causes are many, and judged by planted_recordings.py.
+"""
 import glob
 import os
 
@@ -13,4 +15,4 @@ def recordings(root):
             # the traces of a job are named after their process.
             loose = os.path.basename(directory) in ("torch", "scenarios")
             paths.extend(traces if loose else [directory] if traces else [])
-    return sorted(paths)
+    return sorted(path for path in paths if "/planted/" not in path)
