@@ -113,6 +113,8 @@ class Shell {
   bool panel_asked_for_ = false;  // on the command line: it stays in front
   uint64_t version_opened_ = 0;   // of the selection, when the trace was opened
   int front_ = -1;                // panel to bring to the front
+  const char* settling_ = nullptr;  // the panel that was last brought to the front
+  int frames_to_settle_ = 0;
   Panels panels_;
   Dialogs dialogs_;
 };

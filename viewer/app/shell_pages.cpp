@@ -257,6 +257,18 @@ void Shell::draw_panels() {
   if (front_ >= 0 && has_tabs) {
     wanted = Panels::entries()[static_cast<size_t>(std::exchange(front_, -1))].title;
   }
+  // A stored layout may select its own tab once more in these frames.
+  constexpr int kFramesToSettle = 6;
+  if (wanted != nullptr) {
+    settling_ = wanted;
+    frames_to_settle_ = kFramesToSettle;
+  } else if (frames_to_settle_ > 0) {
+    --frames_to_settle_;
+    const ImGuiWindow* window = ImGui::FindWindowByName(settling_);
+    if (window != nullptr && window->DockNode != nullptr && !window->DockTabIsVisible) {
+      wanted = settling_;
+    }
+  }
   if (requests.beside != nullptr) select_tab(requests.beside);
   for (const Panels::Entry& panel : Panels::entries()) {
     const std::string_view title = panel.title;

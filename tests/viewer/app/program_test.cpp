@@ -196,7 +196,7 @@ TEST_F(Program, TwoTracesOpenOnTheComparisonAlsoWithAStoredLayout) {
   shell_->open_in_order(
       {recorded("torch/inference.tier1.tmk"), recorded("torch/inference.tier2.tmk")});
   wait();
-  frame(4);  // the tabs of the layout, the request, and the tab it brings to the front
+  frame(10);  // the tabs of the layout, the request, and the tab it brings to the front
   EXPECT_TRUE(ImGui::FindWindowByName(ComparePanel::kTitle)->DockTabIsVisible);
 }
 
