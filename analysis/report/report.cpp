@@ -168,7 +168,7 @@ void add_instant(DeviceReport& d, const DeviceEvidence& evidence, const ReportOp
   // If the allocated peak follows at once, while as much is reserved, people take both for one
   // instant.
   constexpr int64_t kAtOnceNs = 1'000'000;
-  if (model.failures.empty() && worst <= state.event &&
+  if (model.event_count() != 0 && model.failures.empty() && worst <= state.event &&
       state.totals.reserved == model.reserved_peak.bytes &&
       state.time_ns - model.time_ns[worst] < kAtOnceNs) {
     d.fragmentation = fragmentation_of(model, state, names, kHolesListed);

@@ -66,6 +66,12 @@ peaks = [" ".join(line.split()) for line in run("report", unused).stdout.splitli
          if line.startswith("  allocated peak")]
 check_equal(peaks, ["allocated peak 0 B 0 bytes"], "unused segments")
 
+# Torch also marks the time of the snapshot on devices on which nothing was allocated.
+idle = snapshot(tmp, "idle", [[event("snapshot", 0, 0, 9)], entries])
+costs(idle, 60)
+check_equal([d["device"] for d in report(idle)["ranks"][0]["devices"] if d["reserved_peak"]["bytes"]],
+            [1], "a device on which nothing happened")
+
 # A dict with very many keys, referred to very often.
 costs(made(wide_dict), 100)
 

@@ -299,7 +299,7 @@ class Categorizer {
   const Steps& steps_;
   ServingCache cache_;
   const std::vector<bool> of_fsdp_;         // by stack
-  const std::vector<bool> of_constructor_;  // by stack  // by stack
+  const std::vector<bool> of_constructor_;  // by stack
   std::vector<uint32_t> marks_;
   KnownSizes known_;
   Categories out_;

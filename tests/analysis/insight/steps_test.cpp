@@ -446,11 +446,11 @@ TEST(StepLoops, PartsOfABatchAreNoSteps) {
 TEST(StackRoles, PathsOfWindowsReadLikeOthers) {
   const Trace trace([](Story& s, uint32_t) {
     s.alloc(kMiB, s.stack({"_apply D:\\venv\\Lib\\site-packages\\torch\\nn\\modules\\module.py:900",
-                           "main D:\\work\\train.py:3"}));
+                           "main D:\\code\\train.py:3"}));
   });
   const uint32_t stack = framework(trace).allocations.stack(0);
   EXPECT_EQ(StackRoles(trace.model().processes[0]).of(stack), StackRole::kModuleSetUp);
-  EXPECT_EQ(trace.model().processes[0].names.stack_text(stack).back(), "main D:/work/train.py:3");
+  EXPECT_EQ(trace.model().processes[0].names.stack_text(stack).back(), "main D:/code/train.py:3");
 }
 
 // The compiled backward pass keeps the names of the code that was differentiated.
