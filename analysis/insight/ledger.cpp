@@ -72,7 +72,8 @@ LedgerSource::LedgerSource(const ProcessModel& process, int64_t device)
   pool_reserved_ = sum_of_latest(CounterKind::kPoolReserved);
   graph_reserved_ = sum_of_latest(CounterKind::kGraphReserved);
   own_ = sum_of_latest(CounterKind::kOwnDevice);
-  others_ = sum_of_others();
+  lists_ = process_lists();
+  find_card_part();
   find_constant_part();
 }
 
@@ -98,24 +99,21 @@ StepSeries LedgerSource::sum_of_latest(CounterKind kind) const {
   return sums;
 }
 
-// NVML lists the processes of one instant together; a sample that does not list this process is
-// unusable.
-StepSeries LedgerSource::sum_of_others() const {
-  StepSeries others;
+// NVML lists the processes of one instant together; a list without this process is unusable.
+std::vector<LedgerSource::ProcessList> LedgerSource::process_lists() const {
+  std::vector<ProcessList> lists;
   const std::vector<Counter> samples = counters_of(CounterKind::kProcessUsed);
   for (size_t first = 0; first < samples.size();) {
-    size_t last = first;
-    uint64_t sum = 0;
+    ProcessList list{samples[first].time_ns, 0, 0};
     bool ours = false;
-    for (; last < samples.size() && samples[last].time_ns == samples[first].time_ns; ++last) {
-      const bool own = samples[last].subject == process_.info.pid;
+    for (; first < samples.size() && samples[first].time_ns == list.time_ns; ++first) {
+      const bool own = samples[first].subject == process_.info.pid;
       ours |= own;
-      if (!own) sum += samples[last].value;
+      (own ? list.own_bytes : list.other_bytes) += samples[first].value;
     }
-    if (ours) put(others, samples[first].time_ns, sum);
-    first = last;
+    if (ours) lists.push_back(list);
   }
-  return others;
+  return lists;
 }
 
 uint64_t LedgerSource::torch_driver_bytes(const DriverState& state) const {
@@ -185,23 +183,42 @@ std::vector<LedgerLine> LedgerSource::recorded_lines(int64_t time_ns,
   return lines;
 }
 
-// Bytes of other processes, where NVML distinguishes them; false where it does not.
-bool LedgerSource::others_at(int64_t time_ns, uint64_t used, uint64_t& bytes) const {
-  if (others_.empty()) return false;
-  uint64_t sum = others_.at(time_ns);
-  if (time_ns < others_.time_ns.front()) {
-    // A program that ended before the second sample may have its first one only afterwards.
-    if (others_.time_ns.front() - time_ns > kNearNs) return false;
-    sum = others_.value.front();
+// What this process has beyond the recorded, by the nearest list that was made while the driver
+// was at rest.
+std::optional<int64_t> LedgerSource::own_rest_near(size_t list) const {
+  constexpr size_t kMostTried = 64;
+  for (size_t away = 0; away < kMostTried; ++away) {
+    for (const size_t i : {list - away, list + away}) {  // below the first one: wraps, too large
+      if (i >= lists_.size() || !driver_rests_at(lists_[i].time_ns)) continue;
+      const int64_t rest = static_cast<int64_t>(lists_[i].own_bytes) -
+                           sum_of(recorded_lines(lists_[i].time_ns, nullptr));
+      if (rest >= 0) return rest;
+    }
   }
-  bytes = std::min(used, sum);
-  return true;
+  return std::nullopt;
+}
+
+// Bytes of other processes, where NVML distinguishes them.
+std::optional<uint64_t> LedgerSource::others_at(size_t reading) const {
+  const int64_t time_ns = used_.time_ns[reading];
+  const auto after =
+      std::lower_bound(lists_.begin(), lists_.end(), time_ns,
+                       [](const ProcessList& l, int64_t t) { return l.time_ns < t; });
+  const auto before = after == lists_.begin() ? after : after - 1;
+  // A program that ended before the second list may have its first one only afterwards.
+  if (before == lists_.end() || before->time_ns - time_ns > kNearNs) return std::nullopt;
+  const ProcessList& next = after == lists_.end() ? *before : *after;
+  if (before->other_bytes == 0 && next.other_bytes == 0) return 0;
+  const auto used = static_cast<int64_t>(used_.value[reading]);
+  const auto own_rest = own_rest_near(static_cast<size_t>(before - lists_.begin()));
+  if (!own_rest) return std::min(used_.value[reading], before->other_bytes);
+  const int64_t own = *own_rest + sum_of(recorded_lines(time_ns, nullptr));
+  return static_cast<uint64_t>(std::max<int64_t>(0, used - own - card_part_));
 }
 
 int64_t LedgerSource::rest_of(size_t reading) const {
-  uint64_t others = 0;
-  others_at(used_.time_ns[reading], used_.value[reading], others);
-  return static_cast<int64_t>(used_.value[reading]) - static_cast<int64_t>(others) -
+  return static_cast<int64_t>(used_.value[reading]) -
+         static_cast<int64_t>(others_at(reading).value_or(0)) -
          sum_of(recorded_lines(used_.time_ns[reading], nullptr));
 }
 
@@ -212,6 +229,32 @@ bool LedgerSource::has_context_at(int64_t time_ns) const {
 bool LedgerSource::driver_rests_at(int64_t reading_ns) const {
   if (std::binary_search(at_rest_.begin(), at_rest_.end(), reading_ns)) return true;
   return !has_step_between(driver_.card(), reading_ns - kAtWorkNs, reading_ns + kAtWorkNs);
+}
+
+// The card's use beyond all processes, by the lists around which the card changed least: another
+// process may have been at work between a list and the readings before and after it.
+void LedgerSource::find_card_part() {
+  const auto& times = used_.time_ns;
+  const auto not_recorded = [&](int64_t time_ns, uint64_t used) {
+    return static_cast<int64_t>(used) - static_cast<int64_t>(driver_.card().at(time_ns));
+  };
+  std::vector<int64_t> beyond;
+  int64_t least_change = INT64_MAX;
+  for (const ProcessList& list : lists_) {
+    const auto next = std::lower_bound(times.begin(), times.end(), list.time_ns);
+    if (next == times.begin() || next == times.end()) continue;
+    const auto after = static_cast<size_t>(next - times.begin());
+    const int64_t then = not_recorded(times[after - 1], used_.value[after - 1]);
+    const int64_t change = std::abs(not_recorded(times[after], used_.value[after]) - then);
+    if (change > least_change) continue;
+    if (change < least_change) beyond.clear();
+    least_change = change;
+    beyond.push_back(then - not_recorded(list.time_ns, list.own_bytes + list.other_bytes));
+  }
+  if (beyond.empty()) return;
+  const auto middle = beyond.begin() + static_cast<ptrdiff_t>(beyond.size() / 2);
+  std::nth_element(beyond.begin(), middle, beyond.end());
+  card_part_ = std::max<int64_t>(0, *middle);
 }
 
 void LedgerSource::find_constant_part() {
@@ -283,9 +326,9 @@ Ledger LedgerSource::at(int64_t time_ns, const MemoryTotals* exact) const {
   const std::optional<size_t> reading = usable_reading(time_ns);
   if (!reading) return ledger;
   ledger.reading = {used_.time_ns[*reading], used_.value[*reading]};
-  uint64_t others = 0;
-  ledger.shared_card = !others_at(ledger.reading->time_ns, ledger.reading->used_bytes, others);
-  add(ledger.lines, "other_processes", static_cast<int64_t>(others));
+  const std::optional<uint64_t> others = others_at(*reading);
+  ledger.shared_card = !others;
+  add(ledger.lines, "other_processes", static_cast<int64_t>(others.value_or(0)));
   int64_t rest = rest_of(*reading);
   // A context from before the recording is part of "pre_attach".
   const ConstantPart constant = constant_at(ledger.reading->time_ns);

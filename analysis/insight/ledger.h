@@ -8,7 +8,9 @@
 //
 // The rest is split into other processes, the part present since the first context ("context"), the
 // code loaded since ("code", by the size of its files), and what remains ("unexplained"), which is
-// always shown.
+// always shown. NVML lists the processes less often than it reads the card. On a card with several,
+// the latest list tells what this process has beyond the recorded; what the card has beyond that
+// and beyond its own part (firmware) is the other processes', at the very time of the reading.
 //
 // Memory that PyTorch counts but that has been unmapped behind its back (analysis/insight/
 // residence.h) is not on the card: PyTorch's lines are without it, and it is given beside them as
@@ -81,6 +83,13 @@ class LedgerSource {
     int64_t time_ns = 0;
   };
 
+  // What NVML said about the processes of the card at one instant.
+  struct ProcessList {
+    int64_t time_ns = 0;
+    uint64_t own_bytes = 0;
+    uint64_t other_bytes = 0;
+  };
+
   std::vector<LedgerLine> recorded_lines(int64_t time_ns, const MemoryTotals* exact) const;
   uint64_t torch_driver_bytes(const DriverState& state) const;
   uint64_t inside_of_others(int64_t time_ns) const;
@@ -89,12 +98,14 @@ class LedgerSource {
   bool has_context_at(int64_t time_ns) const;
   bool driver_rests_at(int64_t reading_ns) const;
   std::optional<size_t> usable_reading(int64_t time_ns) const;
-  bool others_at(int64_t time_ns, uint64_t used, uint64_t& bytes) const;
+  std::optional<uint64_t> others_at(size_t reading) const;
+  std::optional<int64_t> own_rest_near(size_t list) const;
+  void find_card_part();
   void find_constant_part();
   ConstantPart constant_at(int64_t time_ns) const;
   std::vector<Counter> counters_of(CounterKind kind) const;
   StepSeries sum_of_latest(CounterKind kind) const;
-  StepSeries sum_of_others() const;
+  std::vector<ProcessList> process_lists() const;
 
   const ProcessModel& process_;
   int64_t device_;
@@ -106,7 +117,8 @@ class LedgerSource {
   StepSeries pool_reserved_;
   StepSeries graph_reserved_;
   StepSeries own_;
-  StepSeries others_;  // of other processes, at readings that also list this process
+  std::vector<ProcessList> lists_;  // those that name this process
+  int64_t card_part_ = 0;           // of no process
   ConstantPart constant_;
   StepSeries before_;  // constant part of a late recording over time: it shrinks
 };

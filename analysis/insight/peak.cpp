@@ -33,8 +33,18 @@ uint32_t step_of(const Steps& steps, uint32_t event) {
 }  // namespace
 
 std::vector<StackShare> shares_by_stack(const AllocationHistory& model, const MemoryState& state,
-                                        const Dictionary& names, size_t limit, bool absent) {
-  std::unordered_map<uint64_t, Sum> sums;
+                                        const Categories& categories, const Dictionary& names,
+                                        size_t limit, bool absent) {
+  struct StackSum : Sum {
+    std::map<Category, uint64_t> by_category;
+    Category category() const {
+      const auto most =
+          std::max_element(by_category.begin(), by_category.end(),
+                           [](const auto& a, const auto& b) { return a.second < b.second; });
+      return most == by_category.end() ? Category::kUnknown : most->first;
+    }
+  };
+  std::unordered_map<uint64_t, StackSum> sums;
   if (absent) {
     for (const AllocationKind& kind : model.allocations.kinds()) {
       if (kind.stack != 0) sums.try_emplace(kind.stack);
@@ -44,17 +54,19 @@ std::vector<StackShare> shares_by_stack(const AllocationHistory& model, const Me
     if (state.is_pending(model, i)) continue;
     const Allocation& a = model.allocations[i];
     const bool unknown_origin = a.seeded && a.stack == 0;
-    sums[(uint64_t{unknown_origin} << 32) | a.stack].add(a.block_bytes);
+    StackSum& sum = sums[(uint64_t{unknown_origin} << 32) | a.stack];
+    sum.add(a.block_bytes);
+    sum.by_category[categories.of[i]] += a.block_bytes;
   }
-  std::vector<std::pair<uint64_t, Sum>> order(sums.begin(), sums.end());
+  std::vector<std::pair<uint64_t, StackSum>> order(sums.begin(), sums.end());
   std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
     return a.second.bytes != b.second.bytes ? a.second.bytes > b.second.bytes : a.first < b.first;
   });
   if (order.size() > limit) order.resize(limit);
   std::vector<StackShare> shares;
   for (const auto& [key, sum] : order) {
-    shares.push_back(
-        {sum.bytes, sum.count, (key >> 32) != 0, names.stack_text(static_cast<uint32_t>(key))});
+    shares.push_back({sum.bytes, sum.count, (key >> 32) != 0,
+                      names.stack_text(static_cast<uint32_t>(key)), sum.category()});
   }
   return shares;
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "analysis/history/memory_state.h"
+#include "analysis/insight/categories/categories.h"
 #include "analysis/insight/steps.h"
 
 namespace tidemark {
@@ -19,6 +20,7 @@ struct StackShare {
   uint64_t count = 0;
   bool before_history = false;      // allocated before recording began: no stack can be known
   std::vector<std::string> frames;  // innermost first
+  Category category = Category::kUnknown;  // of most of the bytes
 };
 
 // Blocks of at least `from_bytes`, up to that of the next share.
@@ -45,7 +47,8 @@ struct TreeNode {
 
 // With `absent`, also the stacks of the history that have nothing allocated at this instant.
 std::vector<StackShare> shares_by_stack(const AllocationHistory& model, const MemoryState& state,
-                                        const Dictionary& names, size_t limit, bool absent = false);
+                                        const Categories& categories, const Dictionary& names,
+                                        size_t limit, bool absent = false);
 std::vector<SizeShare> shares_by_size(const AllocationHistory& model, const MemoryState& state);
 std::vector<AgeShare> shares_by_age(const AllocationHistory& model, const MemoryState& state,
                                     const Steps& steps);

@@ -79,6 +79,7 @@ void put_shares(JsonWriter& json, const DeviceReport& device) {
     json.begin_object();
     json.field("bytes", share.bytes);
     json.field("count", share.count);
+    json.field("category", category_name(share.category));
     if (share.before_history) json.field("before_history", true);
     put_frames(json, share.frames);
     json.end_object();

@@ -339,7 +339,8 @@ class TextReport {
   void at_instant(const DeviceReport& d) {
     line();
     if (d.has_framework) {
-      line(styled("  Live {}: {}", instant_text(d, report_.start_ns), bold(totals_text(d.at_totals))));
+      line(styled("  Live {}: {}", instant_text(d, report_.start_ns),
+                  bold(totals_text(d.at_totals))));
     } else {
       line(fmt::format("  Allocated from the driver and live at {}", since_start(d.at_ns)));
     }
@@ -355,7 +356,7 @@ class TextReport {
       line();
     }
     const size_t shown = std::min(options_.stacks, d.stacks.size());
-    for (size_t i = 0; i < shown; ++i) share(d, d.stacks[i]);
+    for (size_t i = 0; i < shown; ++i) share(d, i, shown);
     if (shown < d.stacks.size()) {
       line(dim("    ... smaller stacks left out; --stacks N or --json shows more"));
     }
@@ -366,14 +367,29 @@ class TextReport {
     return fmt::format("{}{}", category_name(c.category), unsure ? ", probably" : "");
   }
 
-  void share(const DeviceReport& d, const StackShare& s) {
+  void share(const DeviceReport& d, size_t index, size_t shown) {
+    const StackShare& s = d.stacks[index];
     line(fmt::format(
         "    {:>10}  {:>7}  {:<12} {}", size_text(s.bytes),
         percent_text(s.bytes, d.has_framework ? d.at_totals.allocated : d.driver_peak.bytes),
         counted(s.count, "block"), clipped(headline(d, s), 37)));
+    std::string more;
+    const auto add = [&](std::string_view text) {
+      more.append(more.empty() ? "" : ", ").append(text);
+    };
+    if (s.category != Category::kUnknown) add(category_name(s.category));
     const std::string inner = inner_line_of(s.frames);
-    if (!inner.empty() && inner != headline(d, s)) {
-      line(dim(fmt::format("{:>38}{}", "", clipped("in " + inner, 38))));
+    if (inner != headline(d, s) && !inner.empty()) add("in " + inner);
+    if (!more.empty()) line(dim(fmt::format("{:>38}{}", "", clipped(more, 38))));
+    for (size_t other = 0; other < shown; ++other) {
+      const StackShare& o = d.stacks[other];
+      if (other == index || headline(d, s) != headline(d, o) || inner != inner_line_of(o.frames)) {
+        continue;
+      }
+      const std::string caller = caller_unlike(s.frames, o.frames);
+      if (!caller.empty())
+        line(dim(fmt::format("{:>38}{}", "", clipped("called by " + caller, 38))));
+      break;
     }
   }
 

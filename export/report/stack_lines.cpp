@@ -89,6 +89,15 @@ std::string headline_of(const std::vector<std::string>& frames) {
   return inner_line_of(frames);
 }
 
+std::string caller_unlike(const std::vector<std::string>& frames,
+                          const std::vector<std::string>& others) {
+  const auto own = std::find_if_not(frames.begin(), frames.end(), is_library);
+  const auto its = std::find_if_not(others.begin(), others.end(), is_library);
+  const auto unlike = std::mismatch(own, frames.end(), its, others.end()).first;
+  const auto caller = std::find_if_not(unlike, frames.end(), is_library);
+  return caller == frames.end() ? "" : *caller;
+}
+
 std::vector<std::string> callers_of(const std::vector<std::string>& frames, size_t most) {
   std::vector<std::string> callers;
   auto frame = std::find_if_not(frames.begin(), frames.end(), is_library);

@@ -6,12 +6,19 @@
 
 namespace tidemark {
 
-// The innermost line of the user's code, else the node of the backward pass, else the innermost line.
+// The innermost line of the user's code, else the node of the backward pass, else the innermost
+// line.
 std::string headline_of(const std::vector<std::string>& frames);
 
-// The lines of the user's code that called the headline, nearest first, "train train.py:95": at most
-// `most`. A module's forward() is called by the one around it, which says little, and is left out.
+// The lines of the user's code that called the headline, nearest first, "train train.py:95": at
+// most `most`. A module's forward() is called by the one around it, which says little, and is left
+// out.
 std::vector<std::string> callers_of(const std::vector<std::string>& frames, size_t most);
+
+// The first caller of the headline in the user's code by which a stack differs from another one
+// with the same headline; empty if there is none.
+std::string caller_unlike(const std::vector<std::string>& frames,
+                          const std::vector<std::string>& others);
 
 // The operation in which the memory was allocated, where native frames name it, else the innermost
 // frame that is not the allocator's; empty without frames.

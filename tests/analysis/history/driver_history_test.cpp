@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <random>
 
 #include "analysis/insight/ledger.h"
@@ -93,6 +94,50 @@ TEST(LedgerSource, LinesAddUpToWhatTheCardSays) {
     for (const LedgerLine& line : ledger.lines) unknown += line.owner == "unknown" ? line.bytes : 0;
     const uint64_t recorded = driver_state_at(process.driver, 1, time).card_bytes;
     ASSERT_EQ(unknown, static_cast<int64_t>(recorded));
+  }
+}
+
+// NVML lists the processes less often than it reads the card, and another process comes, grows and
+// goes between the lists.
+TEST(LedgerSource, OtherProcessesAreThoseOfTheReading) {
+  constexpr uint64_t kOwnBytes = 1'000'000;
+  constexpr uint64_t kContextBytes = 500'000;
+  constexpr uint64_t kFirmwareBytes = 40'000;
+  constexpr int64_t kMs = 1'000'000;
+  std::minstd_rand random(7);
+  ProcessModel process;
+  DriverEvent e{};
+  e.operation = DriverOperation::kAllocate;
+  e.kind = MemoryKind::kDevice;
+  e.device = 1;
+  e.address = 4096;
+  e.size_bytes = kOwnBytes;
+  process.driver = build_driver_model({e});
+  process.info.pid = 42;
+  std::map<int64_t, int64_t> others;
+  for (int64_t time = 20 * kMs; time < 9'000 * kMs; time += 10 * kMs) {
+    const uint64_t other = time < 2'000 * kMs ? 300'000 : random() % 9'000'000;
+    const auto count = [&](uint64_t value, uint64_t subject, CounterKind kind) {
+      process.counters.push_back({time, value, subject, 1, kind});
+    };
+    if (time % (100 * kMs) == 0) {
+      count(kOwnBytes + kContextBytes + kFirmwareBytes + other, 0, CounterKind::kDeviceUsed);
+      others[time] = static_cast<int64_t>(other);
+    }
+    if (time % (250 * kMs) == 20 * kMs) {
+      count(kOwnBytes + kContextBytes, 42, CounterKind::kProcessUsed);
+      count(other, 43, CounterKind::kProcessUsed);
+    }
+  }
+  const LedgerSource source(process, 1);
+  for (int64_t time = 30 * kMs; time < 8'000 * kMs; time += 13 * kMs) {
+    const Ledger ledger = source.at(time);
+    ASSERT_TRUE(ledger.reading);
+    std::map<std::string, int64_t> lines;
+    for (const LedgerLine& line : ledger.lines) lines[line.owner] += line.bytes;
+    ASSERT_EQ(lines["other_processes"], others[ledger.reading->time_ns]) << "at " << time;
+    ASSERT_EQ(lines["context"], static_cast<int64_t>(kContextBytes + kFirmwareBytes));
+    ASSERT_EQ(lines["unexplained"], 0);
   }
 }
 
