@@ -93,27 +93,32 @@ class TextReport {
     const std::string where = place_text(report_, f);
     line(bad ? red(f.id) : yellow(f.id));
     wrapped("  ", 2, where.empty() ? f.summary : where + ": " + f.summary, 2);
+    line_and_advice(f, 2);
+  }
+
+  void line_and_advice(const Finding& f, size_t indent) {
+    const std::string margin(indent, ' ');
     if (!f.frames.empty()) {
-      const std::string shown = headline_of(f.frames);
-      line(dim("  at " + clipped(shown, 5)));
+      line(dim(margin + "at " + clipped(headline_of(f.frames), indent + 3)));
       const std::vector<std::string> callers = callers_of(f.frames, 3);
       if (!callers.empty()) {
-        wrapped("     called by ", 15, fmt::format("{}", fmt::join(callers, ", ")), 15);
+        wrapped(margin + "   called by ", indent + 13, fmt::format("{}", fmt::join(callers, ", ")),
+                indent + 13);
       }
     }
     // Several findings may advise the same change: it is printed once.
     bool repeated = false;
     for (const Advice& a : f.advice) {
       if (advised_.emplace(f.rank, a.detail).second) {
-        wrapped("  -> ", 5, a.detail, 5);
+        wrapped(margin + "-> ", indent + 3, a.detail, indent + 3);
       } else {
         repeated = true;
       }
     }
-    if (repeated) line(dim("  -> see above"));
+    if (repeated) line(dim(margin + "-> see above"));
   }
 
-  // Findings of severity info, one line each; equal ones of several ranks share a line.
+  // Findings of severity info; equal ones of several ranks are one note.
   void notes() {
     std::vector<std::pair<const Finding*, std::string>> notes;
     const auto place = [&](const Finding& f) {
@@ -140,6 +145,7 @@ class TextReport {
       const std::string who = ranks.empty() ? "" : fmt::format(" ({}{})", lead, ranks);
       const std::string what = finding->id + who + ": ";
       wrapped(dim("  note ") + what, 7 + text_columns(what), finding->summary, 7);
+      line_and_advice(*finding, 7);
     }
   }
 
