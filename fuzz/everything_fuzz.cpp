@@ -1,6 +1,6 @@
 // Reads any bytes as a trace or a snapshot and does with it all that the commands and the viewer
 // do: report, diff, what-if, every export, the viewer's model; traces also with an index that is
-// damaged between two loads. Live memory must stay proportional to the input.
+// damaged between two loads. Live memory and time must stay proportional to the input.
 #include <sanitizer/allocator_interface.h>
 #include <stdlib.h>
 
@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -37,6 +38,9 @@ using namespace tidemark;
 // Blocks are compressed, so a row may take less than a byte of the file.
 constexpr size_t kAnyway = size_t{128} << 20;
 constexpr size_t kTimesInput = 4096;
+// Of the processor, so that a busy machine makes no difference.
+constexpr double kSecondsAnyway = 10;
+constexpr double kSecondsPerMiB = 20;
 
 std::atomic<size_t> g_live{0};
 std::atomic<size_t> g_allowed{SIZE_MAX};
@@ -181,8 +185,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const BlockRef& ref : reader->blocks()) rows += ref.rows;
   if (rows > 50'000) return 0;  // limits the time, not needed for safety
   g_allowed = g_live + kAnyway + kTimesInput * size;
+  const std::clock_t start = std::clock();
   use(*reader);
   if (!looks_like_pickle({data, size})) use_with_index({data, size});
   g_allowed = SIZE_MAX;
+  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+  if (seconds > kSecondsAnyway + kSecondsPerMiB * static_cast<double>(size) / (1 << 20)) {
+    std::fprintf(stderr, "%.1f s for %zu bytes: out of proportion\n", seconds, size);
+    std::abort();
+  }
   return 0;
 }
