@@ -37,11 +37,12 @@ std::vector<StackShare> shares_by_stack(const AllocationHistory& model, const Me
                                         size_t limit, bool absent) {
   struct StackSum : Sum {
     std::map<Category, uint64_t> by_category;
-    Category category() const {
+    std::pair<Category, uint64_t> largest() const {
       const auto most =
           std::max_element(by_category.begin(), by_category.end(),
                            [](const auto& a, const auto& b) { return a.second < b.second; });
-      return most == by_category.end() ? Category::kUnknown : most->first;
+      if (most == by_category.end()) return {Category::kUnknown, 0};
+      return *most;
     }
   };
   std::unordered_map<uint64_t, StackSum> sums;
@@ -65,8 +66,9 @@ std::vector<StackShare> shares_by_stack(const AllocationHistory& model, const Me
   if (order.size() > limit) order.resize(limit);
   std::vector<StackShare> shares;
   for (const auto& [key, sum] : order) {
+    const auto [category, bytes] = sum.largest();
     shares.push_back({sum.bytes, sum.count, (key >> 32) != 0,
-                      names.stack_text(static_cast<uint32_t>(key)), sum.category()});
+                      names.stack_text(static_cast<uint32_t>(key)), category, bytes});
   }
   return shares;
 }

@@ -21,6 +21,7 @@ struct StackShare {
   bool before_history = false;      // allocated before recording began: no stack can be known
   std::vector<std::string> frames;  // innermost first
   Category category = Category::kUnknown;  // of most of the bytes
+  uint64_t category_bytes = 0;
 };
 
 // Blocks of at least `from_bytes`, up to that of the next share.

@@ -70,8 +70,15 @@ class TextReport {
     const size_t slash = text.rfind('/');
     if (space != std::string_view::npos && slash != std::string_view::npos && slash > space) {
       const std::string_view file = text.substr(slash + 1);
-      const std::string brief = fmt::format("{} {}", text.substr(0, space), file);
+      const std::string_view function = text.substr(0, space);
+      const std::string brief = fmt::format("{} {}", function, file);
       if (text_columns(brief) <= room) return brief;
+      // Of the file's name the end, with the line: generated code has long ones.
+      constexpr size_t kLeast = 12;
+      const size_t taken = text_columns(function) + 4;
+      if (text_columns(file) == file.size() && taken + kLeast <= room) {
+        return fmt::format("{} ...{}", function, file.substr(file.size() - (room - taken)));
+      }
     }
     return shortened(text, room);
   }
@@ -383,7 +390,10 @@ class TextReport {
     const auto add = [&](std::string_view text) {
       more.append(more.empty() ? "" : ", ").append(text);
     };
-    if (s.category != Category::kUnknown) add(category_name(s.category));
+    if (s.category != Category::kUnknown) {
+      add(fmt::format("{}{}", s.category_bytes < s.bytes ? "mostly " : "",
+                      category_name(s.category)));
+    }
     const std::string inner = inner_line_of(s.frames);
     if (inner != headline(d, s) && !inner.empty()) add("in " + inner);
     if (!more.empty()) line(dim(fmt::format("{:>38}{}", "", clipped(more, 38))));
