@@ -115,7 +115,7 @@ struct DeviceReport {
   std::vector<OomReport> ooms;        // the last ones, by time
   size_t oom_count = 0;
   // PyTorch freed its cache because the driver refused, and went on; nothing: not known, as the
-  // driver's calls were not recorded.
+  // driver's calls were not recorded, or a memory fraction may have refused instead.
   std::optional<uint64_t> alloc_retries;
   uint64_t blocks_before_history = 0;
   uint64_t bytes_before_history = 0;
