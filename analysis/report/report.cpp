@@ -397,7 +397,8 @@ LossReport loss_of(const ProcessModel& process) {
     const bool said = std::find(loss.notes.begin(), loss.notes.end(), detail) != loss.notes.end();
     if (worth_saying && !detail.empty() && !said) loss.notes.push_back(detail);
   }
-  loss.last_kernels = process.has_kernels && process.was_killed();
+  loss.killed = process.was_killed();
+  loss.last_kernels = process.has_kernels && loss.killed;
   for (const AllocationHistory& m : process.framework) loss.history_lost_blocks += m.seeded_blocks;
   return loss;
 }

@@ -126,7 +126,8 @@ struct LossReport {
   uint64_t events_dropped = 0;
   uint64_t entries_skipped = 0;  // of an import
   uint64_t history_lost_blocks = 0;
-  bool last_kernels = false;  // the process was killed: CUPTI may not have delivered all of them
+  bool killed = false;        // the process was: others finished its trace
+  bool last_kernels = false;  // and CUPTI may not have delivered all of them
   std::vector<std::string> notes;
 };
 
