@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "analysis/load/trace_model.h"
@@ -47,18 +48,22 @@ void print_losses(const TraceModel& model) {
                            counted(d.rows, "row"), counted(d.skipped_bytes, "byte"),
                            d.truncated ? ", the file ends inside a block" : ""));
   }
-  if (d.unfinished) print_line("unfinished: the recording was interrupted");
+  if (d.unfinished) print_line("unfinished: the recording was interrupted, or is still going on");
+  if (model.incomplete) print_line("incomplete: ranks or files of the job are missing");
   if (model.unknown_blocks != 0) {
     print_line(fmt::format("skipped: {} of kinds unknown to this version of tidemark",
                            counted(model.unknown_blocks, "block")));
   }
-  bool lost = d.any() || d.unfinished || model.unknown_blocks != 0;
+  bool lost = d.any() || d.unfinished || model.unknown_blocks != 0 || model.incomplete;
+  bool doubt = false;
   for (const ProcessModel& process : model.processes) {
     const LossReport loss = loss_of(process);
     lost |= loss.events_dropped != 0 || loss.entries_skipped != 0 ||
             loss.history_lost_blocks != 0 || loss.last_kernels;
+    doubt |= loss.killed || !loss.notes.empty();
   }
-  if (!lost) print_line("complete: nothing lost");
+  if (lost) return;
+  print_line(doubt ? "nothing that was recorded is lost" : "complete: nothing lost");
 }
 
 int run(const std::string& path) {
@@ -69,7 +74,10 @@ int run(const std::string& path) {
   uint64_t bytes = 0;
   size_t blocks = 0;
   for (const TraceReader& reader : readers) {
-    bytes += reader.file_bytes();
+    // A snapshot is read through a trace in memory: what counts is the file.
+    std::error_code error;
+    const uint64_t on_disk = std::filesystem::file_size(reader.path(), error);
+    bytes += error ? reader.file_bytes() : on_disk;
     blocks += reader.blocks().size();
   }
   print_line(path);

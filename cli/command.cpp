@@ -11,6 +11,7 @@
 #include "analysis/findings/rules.h"
 #include "analysis/names/trace_names.h"
 #include "cli/terminal.h"
+#include "collector/job/job.h"
 #include "export/report/loss_lines.h"
 
 namespace tidemark::cli {
@@ -55,15 +56,16 @@ uint64_t name_traces(const std::string& path) {
 }
 
 // A merged file holds the ranks that were there. One rank alone claims nothing about the others.
-static bool lacks_ranks(const TraceModel& model) {
-  std::set<int64_t> ranks;
+static std::string missing_ranks(const TraceModel& model) {
+  std::set<uint64_t> ranks;
   uint64_t world = 0;
   for (const ProcessModel& process : model.processes) {
     if (process.info.rank < 0) continue;
-    ranks.insert(process.info.rank);
-    world = std::max(world, process.info.world_size);
+    ranks.insert(static_cast<uint64_t>(process.info.rank));
+    world = std::max(
+        {world, process.info.world_size, static_cast<uint64_t>(process.info.rank) + 1});
   }
-  return ranks.size() > 1 && ranks.size() < world;
+  return ranks.size() > 1 ? note_on_missing_ranks(ranks, world) : "";
 }
 
 Result<LoadedTrace> load_with_progress(const std::string& path) {
@@ -75,7 +77,12 @@ Result<LoadedTrace> load_with_progress(const std::string& path) {
   if (!model) return model.error();
   model->path = path;
   model->notes = source->warnings;
-  model->incomplete = source->incomplete || lacks_ranks(*model);
+  const std::string missing = missing_ranks(*model);
+  model->incomplete = source->incomplete || !missing.empty();
+  if (!missing.empty() && source->readers.size() == 1) {
+    warn(missing);
+    model->notes.push_back(missing);
+  }
   return LoadedTrace{std::move(*source), std::move(*model)};
 }
 

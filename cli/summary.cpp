@@ -10,6 +10,7 @@
 #include "analysis/report/report.h"
 #include "analysis/wording.h"
 #include "cli/command.h"
+#include "cli/loss_warnings.h"
 
 namespace tidemark::cli {
 
@@ -79,6 +80,7 @@ void print_summary(const std::string& path) {
                                            : fmt::format("{} processes", report->ranks.size()),
                  counted(report->events, "memory event"));
       print_highest(*report);
+      warn_of_losses(*report);
     }
   }
   fmt::print(stderr, "tidemark: for details: tidemark report {}\n", path);

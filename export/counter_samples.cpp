@@ -2,7 +2,21 @@
 
 #include <algorithm>
 
+#include "analysis/insight/pinned.h"
+
 namespace tidemark {
+
+std::vector<Counter> trusted_counters(const ProcessModel& process) {
+  std::vector<Counter> counters = process.counters;
+  const PinnedHistory pinned(process);
+  const bool wrong = std::any_of(pinned.torch().begin(), pinned.torch().end(),
+                                 [](const TorchPinned& sample) { return !sample.in_use_bytes; });
+  if (wrong) {
+    std::erase_if(counters,
+                  [](const Counter& c) { return c.kind == CounterKind::kTorchPinnedInUse; });
+  }
+  return counters;
+}
 
 EventRange events_in(const AllocationHistory& model, const TimeRange& range) {
   const uint32_t end = model.first_event_not([&](int64_t t) { return t <= range.end_ns; });

@@ -23,6 +23,9 @@ inline constexpr std::array<FrameworkCounter, 3> kFrameworkCounters = {{
     {"reserved", &MemoryTotals::reserved},
 }};
 
+// The sampled counters of a process by time, without those that the report withholds as wrong.
+std::vector<Counter> trusted_counters(const ProcessModel& process);
+
 struct CounterSample {
   int64_t time_ns = 0;
   uint64_t value = 0;

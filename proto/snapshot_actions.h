@@ -1,5 +1,5 @@
-// The actions in the history of a PyTorch memory snapshot, by the name under which torch writes
-// them (device_traces[][]["action"]; action_to_str in torch/csrc/cuda/memory_snapshot.cpp).
+// Names in a PyTorch memory snapshot: the actions of its history as torch writes them
+// (device_traces[][]["action"]; action_to_str in torch/csrc/cuda/memory_snapshot.cpp).
 #pragma once
 
 #include <array>
@@ -21,5 +21,10 @@ inline constexpr std::array<std::string_view, 10> kSnapshotActions = {"",
                                                                       "oom",
                                                                       "snapshot"};
 static_assert(kSnapshotActions.size() == static_cast<size_t>(FrameworkAction::kSnapshot) + 1);
+
+// Frames of a capture that torch does not have: tidemark writes them with these file names, and
+// knows them by these again.
+inline constexpr std::string_view kAutogradFile = "<autograd>";  // a node of autograd's graph
+inline constexpr std::string_view kThreadFile = "<thread>";      // a thread without a stack
 
 }  // namespace tidemark

@@ -208,6 +208,28 @@ void add_framework(DeviceReport& d, const DeviceEvidence& evidence, const Report
               chosen ? *chosen : state_after(model, model.allocated_peak.event));
 }
 
+// Whether PyTorch may have retried without a refusal of the driver: a memory fraction refuses by
+// itself. Segments are then freed, and a new one is the next event, as after empty_cache().
+bool may_have_retried_unseen(const AllocationHistory& model, const DriverModel& driver) {
+  int64_t grown_ns = INT64_MIN;
+  const SegmentChange* before = nullptr;
+  for (const SegmentChange& change : model.segment_changes) {
+    if (change.grows) {
+      const bool freed_first =
+          before != nullptr && !before->grows && before->event + 1 == change.event;
+      const auto refused = [&](const FailedAllocation& f) {
+        return f.device == model.device && f.time_ns > grown_ns && f.time_ns <= change.time_ns;
+      };
+      if (freed_first && std::none_of(driver.handled.begin(), driver.handled.end(), refused)) {
+        return true;
+      }
+      grown_ns = change.time_ns;
+    }
+    before = &change;
+  }
+  return false;
+}
+
 // The last failures, in the order of time.
 void add_ooms(DeviceReport& d, const DeviceEvidence& evidence) {
   const ProcessModel& process = *evidence.process;
@@ -223,7 +245,10 @@ void add_ooms(DeviceReport& d, const DeviceEvidence& evidence) {
                          ? oom_of(*all[i], process)
                          : oom_of(*evidence.model, *all[i], process.names));
   }
-  if (!process.records_driver()) return;
+  if (!process.records_driver() || evidence.limit.source == LimitSource::kFraction) {
+    return;
+  }
+  if (evidence.model != nullptr && may_have_retried_unseen(*evidence.model, process.driver)) return;
   uint64_t retries = 0;
   for (const FailedAllocation& f : process.driver.handled) retries += f.device == d.device;
   if (evidence.model != nullptr) {
@@ -373,7 +398,8 @@ LossReport loss_of(const ProcessModel& process) {
     const bool said = std::find(loss.notes.begin(), loss.notes.end(), detail) != loss.notes.end();
     if (worth_saying && !detail.empty() && !said) loss.notes.push_back(detail);
   }
-  loss.last_kernels = process.has_kernels && process.was_killed();
+  loss.killed = process.was_killed();
+  loss.last_kernels = process.has_kernels && loss.killed;
   for (const AllocationHistory& m : process.framework) loss.history_lost_blocks += m.seeded_blocks;
   return loss;
 }

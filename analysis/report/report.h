@@ -115,7 +115,7 @@ struct DeviceReport {
   std::vector<OomReport> ooms;        // the last ones, by time
   size_t oom_count = 0;
   // PyTorch freed its cache because the driver refused, and went on; nothing: not known, as the
-  // driver's calls were not recorded.
+  // driver's calls were not recorded, or a memory fraction may have refused instead.
   std::optional<uint64_t> alloc_retries;
   uint64_t blocks_before_history = 0;
   uint64_t bytes_before_history = 0;
@@ -126,7 +126,8 @@ struct LossReport {
   uint64_t events_dropped = 0;
   uint64_t entries_skipped = 0;  // of an import
   uint64_t history_lost_blocks = 0;
-  bool last_kernels = false;  // the process was killed: CUPTI may not have delivered all of them
+  bool killed = false;        // the process was: others finished its trace
+  bool last_kernels = false;  // and CUPTI may not have delivered all of them
   std::vector<std::string> notes;
 };
 

@@ -33,8 +33,6 @@ std::string main_job(std::span<const JobMember> members) {
 }
 
 void note_ranks(std::span<const JobMember> members, JobCheck& check) {
-  // A forged world size must not become a list of that length.
-  constexpr uint64_t kLargestWorld = 1 << 20;
   std::map<uint64_t, uint64_t> seen;
   uint64_t world = 0;
   for (size_t i = 0; i < members.size(); ++i) {
@@ -44,14 +42,11 @@ void note_ranks(std::span<const JobMember> members, JobCheck& check) {
     // Snapshots do not tell the world's size, but a gap below their highest rank shows.
     world = std::max({world, info.world_size, static_cast<uint64_t>(info.rank) + 1});
   }
-  std::vector<uint64_t> missing;
-  for (uint64_t rank = 0; rank < std::min(world, kLargestWorld); ++rank) {
-    if (!seen.contains(rank)) missing.push_back(rank);
-  }
-  if (!missing.empty() && !seen.empty()) {
+  std::set<uint64_t> ranks;
+  for (const auto& [rank, times] : seen) ranks.insert(rank);
+  if (std::string note = note_on_missing_ranks(ranks, world); !note.empty()) {
     check.ranks_missing = true;
-    check.notes.push_back(
-        fmt::format("{} of {} ranks missing: {}", missing.size(), world, list_of_ranks(missing)));
+    check.notes.push_back(std::move(note));
   }
   for (const auto& [rank, times] : seen) {
     if (times > 1) {
@@ -75,6 +70,17 @@ std::string list_of_ranks(const std::vector<uint64_t>& ranks) {
     i = last + 1;
   }
   return text;
+}
+
+std::string note_on_missing_ranks(const std::set<uint64_t>& ranks, uint64_t world) {
+  // A forged world size must not become a list of that length.
+  constexpr uint64_t kLargestWorld = 1 << 20;
+  std::vector<uint64_t> missing;
+  for (uint64_t rank = 0; rank < std::min(world, kLargestWorld); ++rank) {
+    if (!ranks.contains(rank)) missing.push_back(rank);
+  }
+  if (missing.empty() || ranks.empty()) return "";
+  return fmt::format("{} of {} ranks missing: {}", missing.size(), world, list_of_ranks(missing));
 }
 
 namespace {

@@ -1,6 +1,7 @@
 // Checks that rank files belong together: one job, every rank present, each once.
 #pragma once
 
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,5 +29,8 @@ JobCheck check_job(std::span<const JobMember> members);
 
 // "3", "3 and 5", "0-3, 7".
 std::string list_of_ranks(const std::vector<uint64_t>& ranks);
+
+// "1 of 4 ranks missing: 2"; empty if none is.
+std::string note_on_missing_ranks(const std::set<uint64_t>& ranks, uint64_t world);
 
 }  // namespace tidemark

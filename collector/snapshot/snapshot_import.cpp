@@ -283,6 +283,12 @@ class SnapshotImporter {
     return known->second = stack;
   }
 
+  static FrameKind kind_of(std::string_view file) {
+    if (file == kAutogradFile) return FrameKind::kAutograd;
+    if (file == kThreadFile) return FrameKind::kThread;
+    return file.ends_with(".py") || file.starts_with('<') ? FrameKind::kPython : FrameKind::kNative;
+  }
+
   uint32_t frame_of(PickleValue value) {
     if (value.kind() != PickleKind::kDict) return 0;
     uint32_t& known = ids_of_container_[value.container_id()];
@@ -297,9 +303,10 @@ class SnapshotImporter {
         frame.function = names_.string(doc_.as_string(item).value_or(""));
       } else if (key == "filename") {
         const auto file = doc_.as_string(item).value_or("");
-        frame.file = names_.string(file);
-        frame.kind = file.ends_with(".py") || file.starts_with('<') ? FrameKind::kPython
-                                                                    : FrameKind::kNative;
+        frame.kind = kind_of(file);
+        const bool has_file =
+            frame.kind != FrameKind::kAutograd && frame.kind != FrameKind::kThread;
+        if (has_file) frame.file = names_.string(file);
       } else if (key == "line") {
         frame.line = doc_.as_i64(item).value_or(0);
       } else {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 namespace tidemark {
@@ -40,6 +41,29 @@ const SampledCounter* sampled_counter(CounterKind kind) {
   const auto it = std::find_if(kSampledCounters.begin(), kSampledCounters.end(),
                                [&](const SampledCounter& c) { return c.kind == kind; });
   return it == kSampledCounters.end() ? nullptr : &*it;
+}
+
+// Adds the ends of the curves of processes. All processes on a card are listed at one time: one that
+// is no longer among them uses nothing.
+std::vector<Counter> with_ends_of_processes(const std::vector<Counter>& rows) {
+  std::vector<Counter> all;
+  std::map<int64_t, std::set<uint64_t>> users;  // by device
+  for (auto row = rows.begin(); row != rows.end();) {
+    const int64_t time_ns = row->time_ns;
+    std::map<int64_t, std::set<uint64_t>> listed;
+    for (; row != rows.end() && row->time_ns == time_ns; ++row) {
+      all.push_back(*row);
+      if (row->kind == CounterKind::kProcessUsed) listed[row->device].insert(row->subject);
+    }
+    for (auto& [device, pids] : listed) {
+      for (const uint64_t pid : users[device]) {
+        if (pids.contains(pid)) continue;
+        all.push_back({time_ns, 0, pid, device, CounterKind::kProcessUsed});
+      }
+      users[device] = std::move(pids);
+    }
+  }
+  return all;
 }
 
 // Counters of one process in time order, clipped to a range: each counter gets a sample with its
@@ -186,7 +210,7 @@ uint64_t CounterCurves::write(uint64_t stretches, const Progress& progress) {
 void write_sampled_counters(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
                             const ExportProcess& process, const TimeRange& range) {
   RangedCounters<std::tuple<CounterKind, int64_t, uint64_t>> counters(packets, names, range);
-  for (const Counter& row : process.model->counters) {
+  for (const Counter& row : with_ends_of_processes(trusted_counters(*process.model))) {
     const SampledCounter* counter = sampled_counter(row.kind);
     if (counter == nullptr) continue;
     const auto new_track = [&] {

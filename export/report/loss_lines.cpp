@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "analysis/wording.h"
 
 namespace tidemark {
@@ -17,43 +19,64 @@ void add_damage(std::vector<std::string>& lines, const Damage& damage, uint64_t 
   if (damage.blocks == 0 && !damage.truncated && damage.skipped_bytes != 0) {
     lines.push_back(fmt::format("{} could not be read", counted(damage.skipped_bytes, "byte")));
   }
-  if (damage.truncated) lines.emplace_back("the file ends in the middle of a block");
+  if (damage.truncated) {
+    lines.emplace_back("the file ends in the middle of a block");
+  } else if (damage.unfinished) {
+    lines.emplace_back("the recording was interrupted, or is still going on");
+  }
   if (unknown_blocks != 0) {
     lines.push_back(
         fmt::format("{} written by a newer tidemark, left out", counted(unknown_blocks, "block")));
   }
 }
 
-void add_process(std::vector<std::string>& lines, const LossReport& loss) {
+// Ranks may share a note, and a merged trace has one on its missing ranks: `known` are already said.
+void add_process(std::vector<std::string>& lines, const LossReport& loss,
+                 const std::vector<std::string>& known) {
   if (loss.events_dropped != 0) {
     lines.push_back(
         fmt::format("{} dropped while recording", counted(loss.events_dropped, "event")));
   }
-  lines.insert(lines.end(), loss.notes.begin(), loss.notes.end());
+  for (const std::string& note : loss.notes) {
+    const auto has_note = [&](const std::vector<std::string>& all) {
+      return std::find(all.begin(), all.end(), note) != all.end();
+    };
+    if (!has_note(lines) && !has_note(known)) lines.push_back(note);
+  }
 }
 
-// Processes that were killed before CUPTI had delivered all their kernels, in one line.
+// Processes that did not exit normally, in one line for those whose last kernels CUPTI may not have
+// delivered, and one for the others.
 class KilledProcesses {
  public:
   void add(int64_t rank, uint64_t pid, const LossReport& loss) {
     ++processes_;
-    if (!loss.last_kernels) return;
-    killed_.push_back(rank >= 0 ? fmt::format("rank {}", rank) : fmt::format("process {}", pid));
+    if (!loss.killed) return;
+    (loss.last_kernels ? with_kernels_ : others_)
+        .push_back(rank >= 0 ? fmt::format("rank {}", rank) : fmt::format("process {}", pid));
   }
   void say(std::vector<std::string>& lines) const {
-    constexpr size_t kListed = 8;
-    if (killed_.empty()) return;
-    lines.push_back(
-        fmt::format("{} killed: kernels of the last moments may be missing",
-                    processes_ == 1            ? "the process was"
-                    : killed_.size() > kListed ? counted(killed_.size(), "process") + " were"
-                    : killed_.size() == 1      ? killed_.front() + " was"
-                                               : fmt::format("{} were", fmt::join(killed_, ", "))));
+    say(with_kernels_, "kernels of the last moments may be missing", lines);
+    say(others_, "the recording ends there", lines);
   }
 
  private:
+  void say(const std::vector<std::string>& killed, std::string_view effect,
+           std::vector<std::string>& lines) const {
+    constexpr size_t kListed = 8;
+    if (killed.empty()) return;
+    lines.push_back(fmt::format("{} killed or did not exit normally: {}",
+                                processes_ == 1           ? "the process was"
+                                : killed.size() > kListed ? counted(killed.size(), "process") + " were"
+                                : killed.size() == 1
+                                    ? killed.front() + " was"
+                                    : fmt::format("{} were", fmt::join(killed, ", ")),
+                                effect));
+  }
+
   size_t processes_ = 0;
-  std::vector<std::string> killed_;
+  std::vector<std::string> with_kernels_;
+  std::vector<std::string> others_;
 };
 
 // A damaged history may have begun in time.
@@ -95,7 +118,7 @@ std::vector<std::string> loss_lines(const Report& report) {
   for (const RankReport& rank : report.ranks) killed.add(rank.rank, rank.pid, rank.loss);
   killed.say(lines);
   for (const RankReport& rank : report.ranks) {
-    add_process(lines, rank.loss);
+    add_process(lines, rank.loss, report.notes);
     for (const DeviceReport& d : rank.devices) {
       const std::string where = report.ranks.size() > 1 && rank.rank >= 0
                                     ? fmt::format("rank {} cuda:{}", rank.rank, d.device)
@@ -114,7 +137,7 @@ std::vector<std::string> loss_lines(const TraceModel& model) {
   for (const ProcessModel& process : model.processes) {
     const LossReport loss = loss_of(process);
     killed.add(process.info.rank, process.info.pid, loss);
-    add_process(lines, loss);
+    add_process(lines, loss, model.notes);
   }
   killed.say(lines);
   return lines;

@@ -119,7 +119,10 @@ class Page {
            p.peak);
     }
     html_.raw("</table>\n");
-    if (!d.ooms.empty()) oom(d.ooms.back());
+    if (d.oom_count > d.ooms.size()) {
+      html_.element("p", counted(d.oom_count - d.ooms.size(), "earlier failed request"));
+    }
+    for (const OomReport& o : d.ooms) oom(o);
     ledger(d);
     shares(d);
     tree(d);

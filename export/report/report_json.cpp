@@ -336,6 +336,7 @@ void put_rank(JsonWriter& json, const RankReport& rank, const Damage& damage) {
   json.field("events_dropped", rank.loss.events_dropped);
   json.field("entries_skipped", rank.loss.entries_skipped);
   json.field("history_lost_blocks", rank.loss.history_lost_blocks);
+  json.field("killed", rank.loss.killed);
   json.field("last_kernels", rank.loss.last_kernels);
   json.field("damaged_blocks", damage.blocks);
   json.field("damaged_rows", damage.rows);

@@ -244,7 +244,7 @@ class TextReport {
     constexpr size_t kBefore = 4;
     const size_t shown = std::min(d.ooms.size(), kBefore + 1);
     if (d.oom_count > shown) {
-      line(red(fmt::format("  {} earlier failed requests", grouped(d.oom_count - shown))));
+      line(red("  " + counted(d.oom_count - shown, "earlier failed request")));
     }
     for (size_t i = d.ooms.size() - shown; i + 1 < d.ooms.size(); ++i) {
       line(red(fmt::format("  OUT OF MEMORY at {}", since_start(d.ooms[i].time_ns))) +

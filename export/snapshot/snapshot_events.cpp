@@ -3,6 +3,7 @@
 #include <set>
 #include <vector>
 
+#include "analysis/load/async_backend.h"
 #include "analysis/load/capture_order.h"
 #include "analysis/load/driver_segments.h"
 
@@ -10,15 +11,19 @@ namespace tidemark {
 
 namespace {
 
-std::vector<FrameworkEvent> segments_of_driver(const ExportProcess& process,
-                                               BlockDecoder& decoder) {
-  const ProcessModel& model = *process.model;
+std::vector<DriverEvent> driver_calls(const ExportProcess& process, BlockDecoder& decoder) {
   std::vector<DriverEvent> calls;
   for_each_block<DriverEvent>(
       *process.reader, decoder, process.id,
       [&](auto rows, const BlockRef&) { calls.insert(calls.end(), rows.begin(), rows.end()); });
-  std::vector<FrameworkEvent> segments =
-      torch_segments(calls, model.names, bridge_time(model.marks, model.names));
+  return calls;
+}
+
+std::vector<FrameworkEvent> segments_of_driver(const ExportProcess& process,
+                                               BlockDecoder& decoder) {
+  const ProcessModel& model = *process.model;
+  std::vector<FrameworkEvent> segments = torch_segments(
+      driver_calls(process, decoder), model.names, bridge_time(model.marks, model.names));
   const std::set<int64_t> told = devices_with_state(model.marks, model.names);
   std::erase_if(segments, [&](const FrameworkEvent& e) { return told.contains(e.device); });
   return segments;
@@ -41,6 +46,18 @@ void for_each_event(const ExportProcess& process,
   }
   // Segments alone, without any event of the allocator, are not a history.
   if (process.model->framework.empty()) return;
+  if (!process.model->torch_pools.empty()) {
+    std::unordered_map<uint64_t, uint64_t> requested;  // by address; torch writes it at frees, too
+    for (FrameworkEvent& event :
+         async_backend_events(driver_calls(process, decoder), *process.model)) {
+      if (event.action == FrameworkAction::kAlloc) requested[event.address] = event.size_bytes;
+      if (event.action == FrameworkAction::kFreeCompleted) {
+        event.size_bytes = requested[event.address];
+      }
+      use(event);
+    }
+    return;
+  }
   CaptureOrder order(segments_of_driver(process, decoder), use);
   for_each_rows([&](auto rows) { order.add(rows); });
   order.finish();

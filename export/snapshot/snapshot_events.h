@@ -11,6 +11,7 @@ namespace tidemark {
 
 // Events of an imported snapshot come in file order. Threads of a captured process record
 // separately, so its rows are sorted, and segments that only the driver reported are merged in.
+// Those of the backend cudaMallocAsync are made from the driver's calls.
 void for_each_event(const ExportProcess& process,
                     const std::function<void(const FrameworkEvent&)>& use);
 

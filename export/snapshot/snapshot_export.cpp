@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <map>
 
 #include "analysis/wording.h"
 #include "export/snapshot/snapshot_events.h"
@@ -133,11 +134,28 @@ class SnapshotWriter {
     pickle_.end_list();
   }
 
+  // What the recorder knew of single blocks, which its events do not say.
+  using Birth = std::pair<uint64_t, int64_t>;  // address, time
+  std::map<Birth, Category> recorded_categories(int64_t device) const {
+    std::map<Birth, Category> tags;
+    const AllocationHistory* history = process_.model->framework_on(device);
+    if (history == nullptr || process_.model->info.source != Source::kCapture) return tags;
+    for (const Allocation& a : history->allocations) {
+      if (a.category != Category::kUnknown) tags[{a.address, a.birth_ns}] = a.category;
+    }
+    return tags;
+  }
+
   void write_trace(int64_t device) {
     SnapshotSizes sizes;
+    const std::map<Birth, Category> tags = recorded_categories(device);
     for_each_event(process_, [&](FrameworkEvent event) {
       if (event.device != device) return;
       sizes.fill_in(event);
+      if (event.action == FrameworkAction::kAlloc && event.category == Category::kUnknown) {
+        const auto tag = tags.find({event.address, event.time_ns});
+        if (tag != tags.end()) event.category = tag->second;
+      }
       if (options_.time.contains(event.time_ns)) write_entry(event);
     });
   }
@@ -217,7 +235,9 @@ class SnapshotWriter {
       pickle_.text(function);
     }
     pickle_.key("filename");
-    pickle_.text(names_.string(frame.file));
+    pickle_.text(frame.kind == FrameKind::kAutograd ? kAutogradFile
+                 : frame.kind == FrameKind::kThread ? kThreadFile
+                                                    : names_.string(frame.file));
     put("line", frame.line);
     write_details(names_.string(frame.detail));
     pickle_.end_dict();
@@ -352,6 +372,12 @@ Result<ExportSummary> export_snapshot(const ExportInput& input, const ExportOpti
     return Error{fmt::format("{}: a snapshot holds one process, this trace has {}; {}",
                              input.model.path, processes->size(), ways_to_choose(*processes))};
   }
+  const ProcessModel& process = *processes->front().model;
+  if (process.framework.empty() && process.info.source == Source::kCapture) {
+    return Error{fmt::format("{}: nothing of PyTorch's allocator was recorded, so there is no "
+                             "PyTorch snapshot of it; perfetto, sqlite and csv have the rest",
+                             input.model.path)};
+  }
   Result<OutputFile> file = OutputFile::create(path);
   if (!file) return file.error();
   FdSink sink(file->fd());
@@ -362,6 +388,11 @@ Result<ExportSummary> export_snapshot(const ExportInput& input, const ExportOpti
                              size_text(summary->bytes), size_text(options.max_bytes))};
   }
   if (Status status = file->commit(); !status) return status.error();
+  if (!process.torch_pools.empty()) {
+    summary->notes.emplace_back(
+        "the backend cudaMallocAsync has no segments: the snapshot shows each block as one, so "
+        "reserved is what is allocated, without what the driver's pool keeps");
+  }
   return summary;
 }
 

@@ -7,6 +7,7 @@
 #include "analysis/insight/steps.h"
 #include "analysis/report/report.h"
 #include "analysis/wording.h"
+#include "export/counter_samples.h"
 #include "export/mark_ranges.h"
 #include "export/row_names.h"
 #include "export/step_rows.h"
@@ -267,8 +268,15 @@ class TableDump {
         [&](const DriverEvent& r, const ExportProcess& p, StackIds& stacks) { put(r, p, stacks); });
     begin("driver_allocations");
     for (size_t i = 0; i < processes_.size(); ++i) dump_driver_allocations(sink_, source(i));
-    dump_rows<Counter>("samples", inside,
-                       [&](const Counter& r, const ExportProcess&, StackIds&) { put(r); });
+    begin("samples");
+    for (const ExportProcess& process : processes_) {
+      for (const Counter& sample : trusted_counters(*process.model)) {
+        if (!sink_.good() || !inside(sample)) continue;
+        sink_.integer(process.number);
+        put(sample);
+        sink_.end_row();
+      }
+    }
     begin("marks");
     for (const ExportProcess& process : processes_) dump_marks(process);
   }

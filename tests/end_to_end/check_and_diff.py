@@ -15,6 +15,7 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from harness import SNAPSHOTS, check, check_equal, finish, report, run  # noqa: E402
+from trace_file import TraceFile  # noqa: E402
 
 MiB = 1 << 20
 tmp = pathlib.Path(tempfile.mkdtemp())
@@ -71,11 +72,54 @@ for limits in (["--max-peak", "1TiB"], ["--baseline", ran_out], ["--fail-on", "r
     result = status(1, "check", ran_out, *limits)
     check("FAILED out of memory on cuda:0" in result.stdout, f"{limits}: {result.stdout!r}")
     status(0, "check", ran_out, *limits, "--allow-oom")
-status(0, "check", ran_out, "--allow-oom")
+status(0, "check", RECORDED / "torch" / "out_of_memory.tier2.tmk", "--allow-oom")
 for trace in (RECORDED / "torch" / "out_of_memory.tier1.tmk", RECORDED / "run_out"):
     status(1, "check", trace, "--max-peak", "1TiB")
     status(0, "check", trace, "--max-peak", "1TiB", "--allow-oom")
 status(0, "check", RECORDED / "leak", "--max-peak", "1TiB")
+# What led to it is still an error.
+leak = {"segments": [], "device_traces": [[]], "allocator_settings": {}, "external_annotations": []}
+for step in range(12):
+    for line, size in ((5, 8), (6, 20)):  # one is kept, one is freed
+        entry = {"addr": (1 << 40) + (2 * step + line - 5) * (32 << 20), "size": size << 20, "stream": 0,
+                 "time_us": 1_000_000 + 1000 * step + line,
+                 "frames": [{"name": "train", "filename": "train.py", "line": line}]}
+        leak["device_traces"][0] += [dict(entry, action="segment_alloc"), dict(entry, action="alloc")]
+    leak["device_traces"][0] += [dict(entry, action=action)
+                                 for action in ("free_requested", "free_completed", "segment_free")]
+    leak["external_annotations"] += [
+        {"stage": stage, "name": "Optimizer.step", "device": 0, "time_us": 1_000_900 + 1000 * step + k}
+        for k, stage in enumerate(("START", "END"))]
+leak["segments"] = [
+    {"device": 0, "address": e["addr"], "total_size": e["size"], "allocated_size": e["size"],
+     "active_size": e["size"], "requested_size": e["size"], "stream": 0, "segment_type": "large",
+     "segment_pool_id": (0, 0), "is_expandable": False, "frames": [],
+     "blocks": [{"address": e["addr"], "size": e["size"], "requested_size": e["size"],
+                 "state": "active_allocated", "frames": e["frames"]}]}
+    for e in leak["device_traces"][0] if e["action"] == "alloc" and e["size"] == 8 << 20]
+grows = tmp / "grows.pickle"
+grows.write_bytes(pickle.dumps(leak, protocol=4))
+failures = [{"action": "oom", "device_free": 1 << 20, "size": (100 + i) << 20, "stream": 0,
+             "time_us": 1_020_000 + i, "frames": leak["device_traces"][0][0]["frames"]}
+            for i in range(20)]
+leak["device_traces"][0] += failures
+grown = tmp / "grown.pickle"
+grown.write_bytes(pickle.dumps(leak, protocol=4))
+check_equal([f["severity"] for f in report(grown)["findings"] if f["id"] == "creep"], ["error"],
+            "a leak that filled the card")
+result = status(1, "check", grown, "--allow-oom")
+check("FAILED creep" in result.stdout and "out of memory on" not in result.stdout
+      and "FAILED capacity" not in result.stdout, result.stdout)
+status(0, "check", grown, "--allow-oom", "--max-peak", "1TiB")
+# A baseline that ran out of memory says little.
+result = status(0, "check", grows, "--baseline", grown)
+check("grown.pickle: the baseline ran out of memory on cuda:0" in result.stderr, result.stderr)
+check_equal(status(0, "check", grows, "--baseline", grows).stderr, "", "a sound baseline")
+# Every error that the report knows is on the page.
+status(0, "report", grown, "--html", tmp / "grown.html")
+page = (tmp / "grown.html").read_text()
+check_equal(page.count("Out of memory at "), 16, "errors on the page")
+check("4 earlier failed requests" in page, "and those before them are counted")
 # check: a run of which nothing was measured does not pass.
 nothing = tmp / "nothing.pickle"
 nothing.write_bytes(pickle.dumps({"segments": [], "device_traces": [[]], "allocator_settings": {},
@@ -160,10 +204,39 @@ check_equal(result.stdout, "", "neither of the jobs passes")
 killed = report(RECORDED / "ranks" / "guilty4")
 check_equal([r["rank"] for r in killed["ranks"] if r["loss"]["last_kernels"]], [0, 1, 3],
             "ranks that were killed")
-line = "rank 0, rank 1, rank 3 were killed: kernels of the last moments may be missing"
+line = ("rank 0, rank 1, rank 3 were killed or did not exit normally: kernels of the last moments "
+        "may be missing")
 check(line in killed["losses"] and line in run("report", RECORDED / "ranks" / "guilty4").stdout, line)
 check(not any("killed" in text for text in report(RECORDED / "ranks" / "ddp2")["losses"]),
       "processes that ended in order")
+# The same without kernels: nothing is lost, but the report ends early.
+trace = TraceFile()
+trace.table(1, "Processes", [{"rank": -1, "local_rank": -1, "pid": 7, "source": 1, "start_ns": 10**9}])
+trace.table(1, "FrameworkEvents", [
+    {"time_ns": 10**9 + i, "action": action, "address": 1 << 40, "size_bytes": 4 * MiB,
+     "block_bytes": 4 * MiB} for i, action in enumerate((4, 1))])
+trace.table(1, "Health", [{"time_ns": 10**9 + 2, "kind": 8, "value": 2,
+                           "detail": trace.string(1, "the process ended without finishing its trace")}])
+unfinished = trace.save(tmp / "killed.tmk")
+check_equal(report(unfinished)["ranks"][0]["loss"]["killed"], True, "a killed process")
+text = run("report", unfinished).stdout
+check("the process was killed or did not exit normally: the recording ends there" in text
+      and "No problems found in what was recorded." in text, text)
+check("complete" not in run("info", unfinished).stdout, "info of a killed process")
+# A rank that is missing is missing in the merged trace, whichever rank is asked for.
+lacking = tmp / "lacking"
+shutil.copytree(RECORDED / "ranks" / "ddp4", lacking)
+next(lacking.glob("rank2-*")).unlink()
+status(0, "merge", lacking, "-o", tmp / "lacking.tmk")
+for path in (lacking, tmp / "lacking.tmk"):
+    for more in ((), ("--rank", 3)):
+        check_equal([text for text in report(path, *more)["losses"] if "ranks missing" in text],
+                    ["1 of 4 ranks missing: 2"], f"{path.name} {more}")
+    info = run("info", path).stdout
+    check("incomplete: ranks or files of the job are missing" in info
+          and "nothing" not in info, info)
+    result = run("export", path, "--format", "csv", "-o", tmp / "tables")
+    check_equal(result.stderr.count("ranks missing"), 1, f"{path.name}: {result.stderr}")
 
 result = status(2, "check", ran_out, "--fail-on", "fragmentatoin")
 check("rank_imbalance" in result.stderr, "an unknown id: the known ones are listed")

@@ -253,6 +253,10 @@ for name in ("adam_first_step.bad.tmk", "healthy.bad.tmk"):
 said = [line for line in run("check", both).stdout.splitlines() if "out of memory on" in line]
 check(len(said) == 1 and said[0].count("cuda:0") == 1, f"one device ran out: {said}")
 
+# The size of a snapshot is that of its file.
+check_equal(run("info", snapshot).stdout.splitlines()[1].split(", ")[:2],
+            ["1 file", f"{snapshot.stat().st_size / 1024:.1f} KiB"], "info: the size of a snapshot")
+
 # What merging cannot use is named.
 mixed = tmp / "mixed"
 mixed.mkdir()

@@ -86,7 +86,11 @@ with tempfile.TemporaryDirectory() as scratch:
     check(result.returncode in (-9, 137), f"run ends as its program: {result.returncode}")
     killed.unlink()
     info = run("info", place / "killed").stdout
-    check("complete: nothing lost" in info, f"the killed program's trace is whole: {info}")
+    check("nothing that was recorded is lost" in info and "complete" not in info,
+          f"the killed program's trace is whole as far as it goes: {info}")
+    text = run("report", place / "killed").stdout
+    check("the process was killed or did not exit normally" in text, f"the report says so: {text}")
+    check("did not exit normally" in result.stderr, f"and so does run: {result.stderr}")
     run("export", place / "killed", "--format", "csv", "-o", place / "killed_csv")
     frames = "".join(p.read_text() for p in (place / "killed_csv").glob("*frames*"))
     check("main" in frames and ".program+0x" not in frames, "the killed program's frames have names")

@@ -46,7 +46,7 @@ def commands():
 
 def make_inputs(place):
     place.mkdir()
-    shutil.copy(TRACES / "leak" / "gpu-host-1151.tmk", place / "run.tmk")
+    shutil.copy(TRACES / "torch" / "training.tier2.tmk", place / "run.tmk")
     shutil.copy(SNAPSHOTS / "default.pickle.gz", place / "run.pickle.gz")
     (place / "job").mkdir()
     for rank in (0, 1):

@@ -594,6 +594,26 @@ TEST(Findings, RefusalsThatPyTorchHandledAreNoErrorsOfTheirOwn) {
   for (size_t i = 1; i < d.ooms.size(); ++i) EXPECT_LT(d.ooms[i - 1].time_ns, d.ooms[i].time_ns);
 }
 
+// A memory fraction refuses without asking the driver. Nobody can tell its retries from
+// empty_cache().
+TEST(Findings, RetriesAreNotKnownWhereAFractionMayHaveRefused) {
+  const auto retries = [](const auto& program) {
+    const Trace trace([&](Story& s, uint32_t) {
+      s.driver_alloc(kGiB, "program", MemoryKind::kDevice);
+      s.free(s.alloc(200 * kMiB, s.user(1)));
+      program(s);
+    });
+    return trace.report().ranks[0].devices[0].alloc_retries;
+  };
+  EXPECT_EQ(retries([](Story& s) { s.alloc(300 * kMiB, s.user(2)); }), 0U);
+  EXPECT_EQ(retries([](Story& s) {
+              s.empty_cache(s.user(2));
+              s.alloc(300 * kMiB, s.user(2));
+            }),
+            std::nullopt);
+  EXPECT_EQ(retries([](Story& s) { s.run_out(400 * kMiB, 100 * kGiB, s.user(3)); }), std::nullopt);
+}
+
 // Before a request fails under a memory fraction, the cache is freed: what is reserved then says
 // nothing about the limit.
 TEST(Findings, TheLimitIsNoLessThanWhatWasEverReserved) {
