@@ -193,6 +193,52 @@ TEST(Findings, LayersToRecomputeAreThoseOfOneStep) {
   EXPECT_NE(text.find("each of the 6 repeated layers"), std::string::npos) << text;
 }
 
+// A line may allocate several times in a layer, some of a pass's layers may be gone at the peak, and
+// several passes may follow each other. `kinds`: of layers, which allocate from lines of their own.
+std::string text_of_recomputing(int micro_batches, int kinds) {
+  const Trace trace([=](Story& s, uint32_t) {
+    std::vector<uint64_t> weights;
+    for (int i = 0; i < 8; ++i) weights.push_back(s.alloc(2 * kMiB, s.setup()));
+    for (int step = 0; step < 5; ++step) {
+      std::vector<uint64_t> graph;
+      for (int m = 0; m < micro_batches; ++m) {
+        const uint64_t input = s.alloc(4 * kMiB, s.user(5));
+        for (int layer = 0; layer < 8; ++layer) {
+          const int line = 1 + layer * kinds / 8 * 10;
+          for (const int in_layer : {0, 0, 1, 0, 2, 2}) {
+            graph.push_back(s.alloc(8 * kMiB, s.forward(line + in_layer)));
+          }
+        }
+        if (m + 1 < micro_batches) s.free(s.alloc(kMiB, s.user(6)));
+        if (m + 1 == micro_batches) {
+          for (int i = 0; i < 12; ++i) {  // the last two layers
+            s.free(graph.back());
+            graph.pop_back();
+          }
+          const uint64_t large = s.alloc(200 * kMiB, 0);  // the peak
+          for (; !graph.empty(); graph.pop_back()) s.free(graph.back());
+          s.free(large);
+        }
+        s.free(input);
+      }
+      s.optimizer_mark();
+    }
+  });
+  for (const Advice& a : trace.finding("activation_peak", kGiB).advice) {
+    if (a.action == "checkpoint") return a.detail;
+  }
+  return "";
+}
+
+TEST(Findings, LayersToRecomputeAreCountedInOneCallOfTheModel) {
+  constexpr std::string_view kEight = "around each of the 8 repeated layers";
+  EXPECT_NE(text_of_recomputing(1, 1).find(kEight), std::string::npos) << text_of_recomputing(1, 1);
+  EXPECT_NE(text_of_recomputing(2, 1).find(kEight), std::string::npos) << text_of_recomputing(2, 1);
+  // Two kinds of four layers.
+  EXPECT_NE(text_of_recomputing(1, 2).find("around each repeated layer"), std::string::npos)
+      << text_of_recomputing(1, 2);
+}
+
 TEST(Findings, EvaluationThatKeepsItsGraph) {
   const auto run = [](bool keeps) {
     return Trace([keeps](Story& s, uint32_t) {

@@ -546,6 +546,18 @@ TEST(Steps, GrowthHasManyShapes) {
   EXPECT_EQ(growing_by(sawtooth).growth_bytes_per_step, 0);
 }
 
+TEST(Steps, GrowthInEveryNthStepIsExact) {
+  for (const int every : {2, 3, 4, 5, 10}) {
+    for (const size_t count : {29U, 40U, 41U}) {
+      std::vector<int> stairs(count);
+      for (size_t i = 0; i < count; ++i) {
+        if (static_cast<int>(i) % every == every - 1) stairs[i] = 8 * every;
+      }
+      EXPECT_EQ(growing_by(stairs).growth_bytes_per_step, 8.0 * kMiB) << every << " " << count;
+    }
+  }
+}
+
 TEST(Steps, LevelsAreTheLeastAndMostOfEachStep) {
   const AllocatorRules rules;
   ToyAllocator toy(rules, 31);
