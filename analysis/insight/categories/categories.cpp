@@ -274,10 +274,10 @@ class Categorizer {
   Guess backward(const Allocation& a) {
     if (is_workspace(a)) return {Category::kWorkspace, 6};
     // Alive when the optimizer begins, although the first event after its mark may free it.
-    const bool optimized = next_optimizer_ != kNever && next_optimizer_ <= a.release;
+    const bool optimized = next_optimizer_ <= a.release;
     // One that creates its states in the first step may allocate nothing in later ones.
     const bool comes = next_optimizer_ <= steps_.end_of_step(a.birth);
-    if (out_.has_optimizer && (optimized || comes)) {
+    if (next_optimizer_ != kNever && (optimized || comes)) {
       return optimized ? Guess{Category::kGradient, 9} : Guess{Category::kTemporary, 8};
     }
     if (meets(a, next_failure_) || (stays(a) && next_other_ == kNever)) {

@@ -57,6 +57,11 @@ TEST(Findings, HalfTheBatchSavesWhatARunWithHalfOfItSaves) {
               0.1 * static_cast<double>(saved));
 }
 
+bool advises(const Finding& f, std::string_view action) {
+  return std::any_of(f.advice.begin(), f.advice.end(),
+                     [&](const Advice& a) { return a.action == action; });
+}
+
 TEST(Findings, FragmentationWhenHolesWouldHaveBeenEnough) {
   const auto run = [](bool holes) {
     return Trace([holes](Story& s, uint32_t) {
@@ -76,7 +81,28 @@ TEST(Findings, FragmentationWhenHolesWouldHaveBeenEnough) {
   };
   EXPECT_EQ(run(true).alarms(), (Ids{"fragmentation"}));
   EXPECT_EQ(run(false).alarms(), (Ids{"capacity"}));
-  EXPECT_FALSE(run(true).finding("fragmentation").frames.empty());
+  const Finding f = run(true).finding("fragmentation");
+  ASSERT_FALSE(f.frames.empty());
+  EXPECT_EQ(f.frames[0], "work train.py:2");
+  EXPECT_TRUE(advises(f, "move_pins"));
+}
+
+// What the running step allocates is no long-lived block that could be allocated first.
+TEST(Findings, BlocksOfTheRunningStepAreNoPins) {
+  const Trace trace([](Story& s, uint32_t) {
+    const Training t(s, {});
+    std::vector<uint64_t> scratch;
+    for (int i = 0; i < 30; ++i) {
+      scratch.push_back(s.alloc(24 * kMiB, s.forward(1)));
+      s.free(scratch.back());
+      s.alloc(14 * kMiB, s.forward(2));
+    }
+    s.run_out(48 * kMiB, 4 * kMiB, s.forward(3));
+  });
+  const Finding f = trace.finding("fragmentation");
+  ASSERT_FALSE(f.frames.empty());
+  EXPECT_EQ(f.frames[0], "forward torch/nn/modules/op.py:3");
+  EXPECT_FALSE(advises(f, "move_pins"));
 }
 
 // 115 MiB are free in two holes, in segments of the request's stream and pool or of others.
