@@ -39,6 +39,45 @@ TEST(Steps, RhythmAndMarksAgree) {
   }
 }
 
+// Without stacks, what recurs within an iteration looks as regular as the iteration.
+TEST(Steps, PartsOfAnIterationAreNoClearRhythm) {
+  const auto heard = [](int passes, int layers, bool together) {
+    const Trace trace([=](Story& s, uint32_t) {
+      for (int i = 0; i < layers; ++i) s.alloc(8 * kMiB, 0);
+      for (int step = 0; step < 6; ++step) {
+        std::vector<uint64_t> graph;
+        std::vector<uint64_t> gradients;
+        for (int pass = 0; pass < passes; ++pass) {
+          const uint64_t input = s.alloc(4 * kMiB, 0);
+          for (int i = 0; i < layers; ++i) graph.push_back(s.alloc(24 * kMiB, 0));
+          for (; !graph.empty() && (!together || pass + 1 == passes); graph.pop_back()) {
+            const uint64_t passed = s.alloc(24 * kMiB, 0);
+            if (pass == 0 || together) gradients.push_back(s.alloc(8 * kMiB, 0));
+            s.free(passed);
+            s.free(graph.back());
+          }
+          s.free(input);
+        }
+        for (const uint64_t g : gradients) s.free(g);
+      }
+    });
+    return found_in(ProcessModel{}, framework(trace));
+  };
+  EXPECT_EQ(heard(1, 8, false).count(), 6U);
+  for (const bool together : {false, true}) {
+    const Steps steps = heard(4, 8, together);
+    EXPECT_TRUE(steps.count() == 6 || steps.confidence < 0.5) << steps.count();
+  }
+  const Trace tokens([](Story& s, uint32_t) {  // a cache grows by a layer at a time
+    for (int i = 0; i < 100; ++i) {
+      const uint64_t work = s.alloc(3 * kMiB, 0);
+      s.alloc(2 * kMiB, 0);
+      s.free(work);
+    }
+  });
+  EXPECT_LT(found_in(ProcessModel{}, framework(tokens)).confidence, 0.5);
+}
+
 TEST(Steps, RhythmHoldsWithValidationAndVaryingShapes) {
   const Trace trace([](Story& s, uint32_t) {
     std::mt19937 rng(5);
