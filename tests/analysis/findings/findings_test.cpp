@@ -373,6 +373,7 @@ TEST(Findings, ShapeVarianceWhenSizesNeverReturn) {
                                 [](const Advice& a) { return a.action == "pad_shapes"; });
   ASSERT_NE(pad, f.advice.end());
   EXPECT_EQ(pad->saves_bytes, reserved - (2 * 96 + 20) * kMiB);
+  EXPECT_NE(pad->detail.find("saves up to"), std::string::npos) << pad->detail;
   EXPECT_EQ(run(false).alarms(), Ids{});
 }
 
