@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <unordered_map>
+#include <utility>
 
 #include "analysis/history/rehearsal.h"
 #include "analysis/wording.h"
@@ -72,6 +73,54 @@ uint32_t boundary_stack(const DeviceEvidence& d,
   return last;
 }
 
+// The repeated stacks in the order in which one call of a model allocates; one that allocates
+// several times in a row is counted once.
+struct ModelCall {
+  uint32_t caller = 0;  // the line that calls it
+  std::vector<uint32_t> stacks;
+};
+
+// How often the layer recurs in a call: as often as the rarest stack does, if all others recur
+// between any two of its turns. 0: they are not of one kind of layer.
+uint64_t layers_of(const ModelCall& call, size_t kinds) {
+  std::unordered_map<uint32_t, uint64_t> turns;
+  for (const uint32_t stack : call.stacks) ++turns[stack];
+  if (turns.size() != kinds) return 0;
+  const auto rarest = std::min_element(
+      turns.begin(), turns.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  std::unordered_map<uint32_t, uint64_t> seen;  // in how many layers
+  std::unordered_map<uint32_t, uint64_t> last;
+  uint64_t layer = 1;
+  for (const uint32_t stack : call.stacks) {
+    if (stack == rarest->first) ++layer;
+    if (std::exchange(last[stack], layer) != layer) ++seen[stack];
+  }
+  const bool one_kind = std::all_of(seen.begin(), seen.end(), [&](const auto& entry) {
+    return entry.second >= rarest->second;
+  });
+  return one_kind ? rarest->second : 0;
+}
+
+// The number of repeated layers that one call of the model runs through; 0: not known. Calls of a
+// model are told apart by what the program allocates between them.
+uint64_t count_layers(const DeviceEvidence& d,
+                      const std::unordered_map<uint32_t, uint64_t>& repeated) {
+  uint64_t layers = 0;
+  ModelCall call;
+  for (size_t i = 0; i < d.model->allocations.size(); ++i) {
+    const uint32_t stack = d.model->allocations.stack(static_cast<uint32_t>(i));
+    const uint32_t caller =
+        d.roles->of(stack) == StackRole::kForward ? d.roles->caller_of(stack) : 0;
+    if (caller != call.caller) {
+      layers = std::max(layers, layers_of(call, repeated.size()));
+      call = {caller, {}};
+    }
+    const bool again = !call.stacks.empty() && call.stacks.back() == stack;
+    if (caller != 0 && !again && repeated.contains(stack)) call.stacks.push_back(stack);
+  }
+  return std::max(layers, layers_of(call, repeated.size()));
+}
+
 }  // namespace
 
 void add(std::vector<Advice>& list, std::optional<Advice> advice) {
@@ -100,10 +149,9 @@ std::optional<Advice> checkpoint_layers(const DeviceEvidence& d) {
   const auto repeated = repeated_stacks(d);
   if (repeated.size() < 2) return std::nullopt;
   const uint32_t boundary = boundary_stack(d, repeated);
-  uint64_t layers = 0;
-  for (const auto& [stack, count] : repeated) layers = std::max(layers, count);
+  const uint64_t layers = count_layers(d, repeated);
   // Kept: the tensors between layers, and one layer's activations while it is recomputed.
-  const double others = 1 - 1.0 / static_cast<double>(repeated.at(boundary));
+  const double others = 1 - 1.0 / static_cast<double>(std::max(layers, kLeastRepeats));
   Rehearsal recomputed(*d.model);
   for (size_t i = 0; i < d.model->allocations.size(); ++i) {
     const Allocation& a = d.model->allocations[i];
@@ -113,9 +161,12 @@ std::optional<Advice> checkpoint_layers(const DeviceEvidence& d) {
   const uint64_t saved = recomputed.saved_bytes();
   if (saved == 0 || saved < d.peak_bytes() / 20) return std::nullopt;
   return Advice{"checkpoint",
-                fmt::format("torch.utils.checkpoint around each of the {} repeated layers saves "
-                            "{}, at the cost of about a third more computation",
-                            repeated.at(boundary), size_text(saved)),
+                fmt::format("torch.utils.checkpoint around {} saves {}, at the cost of about a "
+                            "third more computation",
+                            layers < kLeastRepeats
+                                ? "each repeated layer"
+                                : fmt::format("each of the {} repeated layers", layers),
+                            size_text(saved)),
                 saved};
 }
 

@@ -1,5 +1,6 @@
 #include "analysis/findings/growth.h"
 
+#include <algorithm>
 #include <map>
 #include <unordered_map>
 #include <unordered_set>
@@ -84,7 +85,10 @@ uint64_t saved_by_letting_go(const DeviceEvidence& d, Keep keep) {
 
 uint64_t full_at_step(const DeviceEvidence& d) {
   if (!grows(d) || d.limit.bytes == 0 || d.ran_out()) return 0;
-  const uint64_t high = d.steps.levels.back().high_bytes;
+  // The last step may be unfinished, with its peak still to come.
+  const auto& levels = d.steps.levels;
+  const uint64_t before = levels.size() < 2 ? 0 : levels[levels.size() - 2].high_bytes;
+  const uint64_t high = std::max(before, levels.back().high_bytes);
   if (high >= d.limit.bytes) return d.steps.count();
   const double left = static_cast<double>(d.limit.bytes - high) / d.steps.growth_bytes_per_step;
   return left > 1e12 ? 0 : d.steps.count() + static_cast<uint64_t>(left);

@@ -13,6 +13,7 @@ namespace tidemark {
 namespace {
 
 constexpr uint64_t kLeastReturns = 4;     // a rhythm needs this many beats
+constexpr uint32_t kUsualBlocks = 4;      // that an iteration allocates at least
 constexpr size_t kCandidates = 48;        // requests examined in detail
 constexpr double kLeastConfidence = 0.5;  // below it there is no usable rhythm
 
@@ -33,6 +34,8 @@ struct Candidate {
   uint32_t first = 0;
   double score = 0;
   std::vector<uint32_t> returns;  // allocations
+  std::vector<double> levels;     // how much is allocated at each
+  std::vector<double> made;       // the sum of all that was allocated before each
 };
 
 // The share of intervals that are close to the median.
@@ -48,6 +51,22 @@ double regularity(const std::vector<uint32_t>& returns) {
     return std::fabs(gap - median) <= 0.15 * median + 1;
   });
   return static_cast<double>(alike) / static_cast<double>(gaps.size());
+}
+
+// The share of intervals that end as they began, but for a steady trend. Layers, micro-batches and
+// tokens are as regular as the iterations that contain them, but memory rises in some and falls in
+// others. The first iteration creates states.
+double balance(const Candidate& c) {
+  constexpr double kLeftOver = 0.1;  // of what an interval allocates
+  const size_t last = c.levels.size() - 1;
+  const size_t half = last / 2;
+  const double trend = (c.levels[last] - c.levels[half]) / static_cast<double>(last - half);
+  size_t even = 0;
+  for (size_t i = 2; i <= last; ++i) {
+    const double change = c.levels[i] - c.levels[i - 1] - trend;
+    if (std::fabs(change) <= kLeftOver * (c.made[i] - c.made[i - 1])) ++even;
+  }
+  return static_cast<double>(even) / static_cast<double>(last - 1);
 }
 
 class RhythmFinder {
@@ -116,7 +135,7 @@ class RhythmFinder {
       const double span = static_cast<double>(r.last - r.first) / births;
       if (span < 0.4) continue;
       const double score = (1 - r.level() / highest) * std::min(1.0, span + 0.2);
-      chosen.push_back({i, r.count, r.first, score, {}});
+      chosen.push_back({i, r.count, r.first, score, {}, {}, {}});
     }
     // Ties are broken by first appearance: the result must not depend on how requests are numbered.
     std::sort(chosen.begin(), chosen.end(), [](const Candidate& a, const Candidate& b) {
@@ -129,19 +148,34 @@ class RhythmFinder {
   void collect_returns(std::vector<Candidate>& chosen) {
     std::vector<Candidate*> wanted(requests_.size());
     for (Candidate& c : chosen) wanted[c.request] = &c;
-    for (uint32_t i = 0; i < model_.allocations.size(); ++i) {
-      if (model_.allocations.seeded(i)) continue;
-      Candidate* c = wanted[request_of_[model_.allocations.kind(i)]];
-      if (c != nullptr) c->returns.push_back(i);
+    const AllocationColumns& allocations = model_.allocations;
+    double level = 0;
+    double made = 0;
+    for (uint32_t e = 0; e < model_.event_count(); ++e) {
+      model_.passed(e);
+      const uint32_t i = model_.subject[e];
+      const auto bytes = [&] { return static_cast<double>(allocations.block_bytes(i)); };
+      if (model_.change[e] == Change::kRelease) level -= bytes();
+      if (model_.change[e] != Change::kBirth) continue;
+      Candidate* c = wanted[request_of_[allocations.kind(i)]];
+      if (c != nullptr && !allocations.seeded(i)) {
+        c->returns.push_back(i);
+        c->levels.push_back(level);
+        c->made.push_back(made);
+      }
+      level += bytes();
+      made += bytes();
     }
   }
+
+  static double clarity(const Candidate& c) { return regularity(c.returns) * balance(c); }
 
   // Among those nearly as good as the best, the one that returns most often, then the earliest: a
   // validation every tenth step is also regular, but it is not the step.
   Rhythm best_of(std::vector<Candidate>& chosen) const {
     double best = 0;
     for (Candidate& c : chosen) {
-      c.score *= regularity(c.returns);
+      c.score *= clarity(c);
       best = std::max(best, c.score);
     }
     const Candidate* winner = nullptr;
@@ -153,8 +187,11 @@ class RhythmFinder {
       }
     }
     Rhythm rhythm;
-    if (winner == nullptr || regularity(winner->returns) < kLeastConfidence) return rhythm;
-    rhythm.confidence = std::min(1.0, regularity(winner->returns)) * (with_sizes_ ? 0.95 : 0.85);
+    if (winner == nullptr || clarity(*winner) < kLeastConfidence) return rhythm;
+    rhythm.confidence = std::min(1.0, clarity(*winner)) * (with_sizes_ ? 0.95 : 0.85);
+    // A pair of blocks may be an iteration, but also a layer or a token of one.
+    const uint32_t between = winner->returns.back() - winner->returns.front();
+    if (between < kUsualBlocks * (winner->count - 1)) rhythm.confidence /= 2;
     for (const uint32_t i : winner->returns) {
       rhythm.boundaries.push_back(model_.allocations.birth(i));
     }

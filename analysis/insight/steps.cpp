@@ -48,14 +48,18 @@ Value median(std::vector<Value> values) {
   return *middle;
 }
 
-// The median of the slopes between each value and the one half the window after it: the Theil-Sen
-// estimator on n / 2 pairs, which keeps its robustness in linear time.
-double robust_slope(const std::vector<double>& values) {
-  const size_t half = values.size() / 2;
-  if (half == 0) return 0;
+// The median of the slopes between each value and the one about half the window after it: the
+// Theil-Sen estimator on n / 2 pairs, which keeps its robustness in linear time. The distance is a
+// multiple of the usual gap between rises, so that growth in every fourth step is not counted once
+// too often or too seldom.
+double robust_slope(const std::vector<double>& values, const std::vector<uint32_t>& rises) {
+  std::vector<uint32_t> gaps;
+  for (size_t i = 1; i < rises.size(); ++i) gaps.push_back(rises[i] - rises[i - 1]);
+  const size_t gap = std::max<size_t>(median(std::move(gaps)), 1);
+  const size_t distance = std::max(values.size() / 2 / gap, size_t{1}) * gap;
   std::vector<double> slopes;
-  for (size_t i = 0; i + half < values.size(); ++i) {
-    slopes.push_back((values[i + half] - values[i]) / static_cast<double>(half));
+  for (size_t i = 0; i + distance < values.size(); ++i) {
+    slopes.push_back((values[i + distance] - values[i]) / static_cast<double>(distance));
   }
   return median(std::move(slopes));
 }
@@ -195,7 +199,7 @@ void measure_growth(const AllocationHistory& model, Steps& steps) {
   steps.window_first = first + 1;
   steps.window_last = count - 1;
   steps.growth_bytes_per_step =
-      robust_slope({floor.begin() + static_cast<std::ptrdiff_t>(first), floor.end()});
+      robust_slope({floor.begin() + static_cast<std::ptrdiff_t>(first), floor.end()}, rises);
   if (steps.growth_bytes_per_step > 0) measure_growing_stacks(model, steps);
 }
 

@@ -119,8 +119,9 @@ uint32_t first_row_from(const AllocationHistory& model, uint32_t event) {
 std::vector<TorchVersion> possible_versions(const ProcessModel& process,
                                             const WhatIfOptions& options) {
   if (options.version) return {*options.version};
-  if (const auto named = TorchVersion::parse(process.names.string(process.info.framework))) {
-    return {*named};
+  for (const Setting& s : process.settings) {
+    if (s.scope != SettingScope::kTool || process.names.string(s.key) != "torch") continue;
+    if (const auto named = TorchVersion::parse(process.names.string(s.value))) return {*named};
   }
   return {{2, 11}, {2, 12}, {2, 13}};
 }
@@ -208,6 +209,7 @@ Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
   OwnSearch::Best best = std::move(search).take();
   w.own_ = best.settings;
   w.recorded_allowed_ = best.limits.allowed;
+  w.most_allowed_ = best.most_allowed;
   w.recorded_capacity_ = best.limits.capacity;
   w.replay_ = replay_of(best, *model, w.own_conf_);
   w.log_ = std::make_unique<RequestLog>(std::move(*best.replay).take_log());
@@ -272,25 +274,38 @@ Prediction WhatIf::predict(const RequestChange& change) const {
 
 Prediction WhatIf::predict(const AllocatorSettings& settings, std::string conf,
                            const std::vector<RequestedBlock>& blocks) const {
-  Prediction p;
-  p.conf = std::move(conf);
-  p.events = log_->events;
   AllocatorSettings used = settings;
   used.version = own_.version;
   used.rules.one_division_rounds = !own_.version.at_least(4);
   uint64_t allowed = recorded_allowed_;
+  uint64_t most_allowed = most_allowed_;
   if (settings.memory_fraction > 0) {
     // 2.10+: a fraction of 1 sets no limit.
-    allowed =
+    allowed = most_allowed =
         settings.memory_fraction < 1
             ? static_cast<uint64_t>(settings.memory_fraction * static_cast<double>(card_bytes_))
             : 0;
   }
   uint64_t capacity = recorded_capacity_;
   if (capacity == 0 && card_bytes_ > other_bytes_) capacity = card_bytes_ - other_bytes_;
+  Prediction p = predict(used, allowed, capacity, blocks);
+  p.conf = std::move(conf);
+  p.most_limit_bytes = p.limit_bytes;
+  if (most_allowed <= allowed) return p;
+  const Prediction more = predict(used, most_allowed, capacity, blocks);
+  p.most_limit_bytes = more.limit_bytes;
+  if (p.out_of_memory && !more.out_of_memory) p.fits_below = more.reserved_peak;
+  return p;
+}
+
+Prediction WhatIf::predict(const AllocatorSettings& settings, uint64_t allowed, uint64_t capacity,
+                           const std::vector<RequestedBlock>& blocks) const {
+  Prediction p;
+  p.events = log_->events;
   p.limit_bytes = allowed != 0 && (capacity == 0 || allowed < capacity) ? allowed : capacity;
   DriverAddresses addresses(log_->segments);
-  CachingAllocator allocator(used, AllocatorLimits::of(allowed, capacity, card_bytes_), addresses);
+  CachingAllocator allocator(settings, AllocatorLimits::of(allowed, capacity, card_bytes_),
+                             addresses);
   run(allocator, blocks, p);
   fill(p, allocator);
   return p;

@@ -45,6 +45,11 @@ struct Prediction {
   int64_t failed_ns = 0;
   uint64_t failures_avoided = 0;  // requests that failed in the recording and would not fail here
   uint64_t limit_bytes = 0;       // that the allocator may reserve; 0: not known
+  // Where only failed requests tell the limit, it may be as high as this; otherwise the same.
+  uint64_t most_limit_bytes = 0;
+  // Set when it runs out of memory with the lowest possible limit but not with the highest: what it
+  // reserves then, so that this limit is enough. 0: it runs out with both.
+  uint64_t fits_below = 0;
   uint64_t events = 0;
 };
 
@@ -120,6 +125,8 @@ class WhatIf {
   WhatIf();
   Prediction predict(const AllocatorSettings& settings, std::string conf,
                      const std::vector<RequestedBlock>& blocks) const;
+  Prediction predict(const AllocatorSettings& settings, uint64_t allowed, uint64_t capacity,
+                     const std::vector<RequestedBlock>& blocks) const;
   void set_baseline(const AllocationHistory& model);
   void add_notes(const AllocationHistory& model);
   void run(CachingAllocator& allocator, const std::vector<RequestedBlock>& blocks,
@@ -137,7 +144,8 @@ class WhatIf {
   Baseline baseline_;
   uint64_t card_bytes_ = 0;
   uint64_t other_bytes_ = 0;
-  uint64_t recorded_allowed_ = 0;   // by a memory fraction; 0: none is known
+  uint64_t recorded_allowed_ = 0;   // by a memory fraction, at least; 0: none is known
+  uint64_t most_allowed_ = 0;       // by it at most
   uint64_t recorded_capacity_ = 0;  // of the driver; 0: it never failed a request
   std::vector<int64_t> birth_ns_;   // by allocation
   // Rows of the part that is replayed: the first `seeded_` are not known in the whole history, the

@@ -19,11 +19,13 @@ void write_outcome(JsonWriter& json, const Prediction& p) {
   json.field("retries", p.retries);
   json.field("garbage_collections", p.collections);
   json.field("limit_bytes", p.limit_bytes);
+  json.field("most_limit_bytes", p.most_limit_bytes);
   json.field("out_of_memory", p.out_of_memory);
   if (p.out_of_memory) {
     json.field("failed_bytes", p.failed_bytes);
     json.field("failed_ns", p.failed_ns);
     json.field("ended_early", p.ended_early);
+    if (p.fits_below != 0) json.field("fits_below_bytes", p.fits_below);
   }
   json.field("failures_avoided", p.failures_avoided);
 }

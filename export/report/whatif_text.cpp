@@ -91,11 +91,19 @@ class TextWhatIf {
     StyledText end = conf_name(p.conf);
     if (p.out_of_memory) {
       const bool both = p.ended_early && d.replay.prediction.out_of_memory;
-      end += paint(fmt::format("  OUT OF MEMORY at {}{}: requested {}, limit {}",
+      // The range is only worth a word where it decides.
+      const std::string limit =
+          p.fits_below == 0
+              ? fmt::format("limit {}{}", p.most_limit_bytes > p.limit_bytes ? "at least " : "",
+                            size_text(p.limit_bytes))
+              : fmt::format("if the limit is {}; fits if it is at least {}",
+                            size_text(p.limit_bytes), size_text(p.fits_below));
+      end += paint(fmt::format("  {} at {}{}: requested {}, {}",
+                               p.fits_below == 0 ? "OUT OF MEMORY" : "may run out of memory",
                                offset_text(p.failed_ns - report_.start_ns),
                                both ? ", earlier than recorded" : "", size_text(p.failed_bytes),
-                               size_text(p.limit_bytes)),
-                   "1;31");
+                               limit),
+                   p.fits_below == 0 ? "1;31" : "33");
     }
     if (p.failures_avoided > d.baseline.failures_avoided) {
       end += paint(fmt::format("  fits {} that failed in the recording",
@@ -129,8 +137,16 @@ class TextWhatIf {
     }
     line();
     if (best == nullptr) {
-      line("  The program would run out of memory with each of these settings.");
-      return;
+      const auto may_fit = std::find_if(d.predictions.begin(), d.predictions.end(),
+                                        [](const Prediction& p) { return p.fits_below != 0; });
+      if (may_fit == d.predictions.end()) {
+        line("  The program would run out of memory with each of these settings.");
+        return;
+      }
+      line(styled("  {} may be enough: the limit set by the program is between {} and {}.",
+                  bold(conf_name(may_fit->conf)), size_text(may_fit->limit_bytes),
+                  size_text(may_fit->most_limit_bytes)));
+      return setting(*may_fit);
     }
     if (best->failures_avoided != 0) {
       line(styled("  With {}, {} that failed would fit.", bold(conf_name(best->conf)),

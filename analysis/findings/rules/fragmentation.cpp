@@ -51,6 +51,25 @@ std::string summary_of(const DeviceEvidence& d, const MemoryState& state,
                      free, some ? " that the request can use" : "", largest, wanted);
 }
 
+// Whether a block outlives the step that runs at an event: it is older than the step, or of a kind
+// that stays.
+bool outlives_running_step(const DeviceEvidence& d, uint32_t row, uint32_t event) {
+  const auto& boundaries = d.steps.boundaries;
+  const auto next = std::upper_bound(boundaries.begin(), boundaries.end(), event);
+  if (next != boundaries.begin() && d.model->allocations.birth(row) < *std::prev(next)) return true;
+  switch (d.categories.of[row]) {
+    case Category::kActivation:
+    case Category::kGradient:
+    case Category::kInput:
+    case Category::kTemporary:
+      return false;
+    case Category::kUnknown:
+      return !d.ran_out();  // what the program would have done with it is not known
+    default:
+      return true;
+  }
+}
+
 // Holes beside blocks that stay: nothing returns them to the driver, and requests that need more
 // cannot use them. Those beside working memory are gone with it. By the stack of the block.
 struct StuckHoles {
@@ -64,8 +83,10 @@ StuckHoles stuck_holes(const DeviceEvidence& d, const MemoryState& state) {
   const uint32_t end = d.model->event_count();
   const size_t last_made = d.model->allocations.size() - 1;
   const uint32_t last = d.ran_out() ? state.event : d.model->allocations.birth(last_made);
-  const auto stays = [&](const Allocation& a) {
-    return a.release > last && std::min(a.release, end) - a.birth >= end / 4;
+  const auto stays = [&](uint32_t row) {
+    const Allocation& a = d.model->allocations[row];
+    return a.release > last && std::min(a.release, end) - a.birth >= end / 4 &&
+           outlives_running_step(d, row, state.event);
   };
   StuckHoles stuck;
   std::unordered_map<uint32_t, uint64_t> by_stack;
@@ -80,7 +101,7 @@ StuckHoles stuck_holes(const DeviceEvidence& d, const MemoryState& state) {
     for (; live != state.live.end(); ++live) {
       const Allocation& a = d.model->allocations[*live];
       if (a.address >= segment.address + segment.size_bytes) break;
-      if (a.address >= segment.address && stays(a)) stack = a.stack;
+      if (a.address >= segment.address && stays(*live)) stack = a.stack;
     }
     if (stack == 0 || segment.expandable) continue;  // pages are unmapped one by one
     stuck.bytes += free;
@@ -94,11 +115,11 @@ StuckHoles stuck_holes(const DeviceEvidence& d, const MemoryState& state) {
   return stuck;
 }
 
-// Names the line whose blocks keep most of the holes from being returned to the driver.
+// Names the line whose blocks keep most of the holes from being returned to the driver or, if none
+// is to blame, the line that ran out.
 void name_the_pin(Finding& f, const DeviceEvidence& d, const MemoryState& state) {
   const uint32_t stack = stuck_holes(d, state).stack;
   f.frames = d.process->names.stack_text(stack);
-  if (f.frames.empty()) return;
   // Blocks that came before everything that has been freed were allocated first already.
   uint32_t first_pin = kNever;
   uint32_t first_freed = kNever;
@@ -106,7 +127,10 @@ void name_the_pin(Finding& f, const DeviceEvidence& d, const MemoryState& state)
     if (a.release <= state.event) first_freed = std::min(first_freed, a.birth);
     if (a.stack == stack && a.release > state.event) first_pin = std::min(first_pin, a.birth);
   }
-  if (first_pin < first_freed) return;
+  if (f.frames.empty() || first_pin < first_freed) {
+    if (d.ran_out()) f.frames = d.process->names.stack_text(d.model->failures.back().stack);
+    return;
+  }
   f.advice.push_back(
       {"move_pins",
        "allocate the long-lived blocks (the line above) first, in one piece: scattered "

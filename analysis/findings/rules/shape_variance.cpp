@@ -195,13 +195,12 @@ void find_shape_variance(const Evidence& evidence, std::vector<Finding>& out) {
     f.frames = d.process->names.stack_text(v.stack);
     std::string text =
         "pad to a few fixed lengths, or run the longest first, so that cached blocks can be reused";
-    if (padded != 0) {
-      text += fmt::format(
-          ": with every step as long as the longest, {} less is reserved in a "
-          "replay of this run's requests",
-          size_text(padded));
-    }
-    f.advice.push_back({"pad_shapes", std::move(text), padded});
+    // Padded steps need more memory themselves: a small difference may have the other sign.
+    const bool clear = padded >= reserved / kMatters;
+    text += clear ? fmt::format(": saves up to {}, estimated with every step as long as the longest",
+                                size_text(padded))
+                  : "; padded steps need more memory themselves, so that this may save little";
+    f.advice.push_back({"pad_shapes", std::move(text), clear ? padded : 0});
     add(f.advice, std::move(settings));
     out.push_back(std::move(f));
   }

@@ -145,7 +145,7 @@ class Categorizer {
       const StackRole role = roles_.of(a.stack);
       out_.has_backward |= role == StackRole::kBackward && !a.seeded;
       out_.has_optimizer |= role == StackRole::kOptimizer || role == StackRole::kOptimizerInit;
-      if (!a.seeded && outlives_step(a)) ++survivors_[a.stack];
+      if (!a.seeded) note_end(a);
       const bool made = role == StackRole::kModuleSetUp || a.category == Category::kParameter;
       if (made) made_sizes.insert(a.requested_bytes);
       if (made || (is_older(a) && stays(a))) parameter_sizes_.insert(a.requested_bytes);
@@ -191,7 +191,7 @@ class Categorizer {
     if (roles_.of(a.stack) == StackRole::kBackward) {
       return !parameter_sizes_.empty() && !parameter_sizes_.contains(a.requested_bytes);
     }
-    return survivors_[a.stack] == 1;
+    return ends_[a.stack].survived == 1;
   }
 
   bool is_kv_cache(const Allocation& a) const {
@@ -203,12 +203,26 @@ class Categorizer {
     return parameter_sizes_.contains(a.requested_bytes * 2);
   }
 
-  // Still alive at the end of the following step: a loop variable lives into the next step.
+  // The end of the step after its own: a loop variable lives into the next step.
+  uint32_t end_of_next_step(const Allocation& a) const {
+    const uint32_t end = steps_.end_of_step(a.birth);
+    return end == kNever ? kNever : steps_.end_of_step(end);
+  }
+  void note_end(const Allocation& a) {
+    Ends& ends = ends_[a.stack];
+    const uint32_t next = end_of_next_step(a);
+    ends.seen += next != kNever ? 1U : 0U;
+    ends.survived += outlives_step(a) ? 1U : 0U;
+  }
+  // Still alive at the end of the following step. Where the history ends before that, as most
+  // earlier blocks of the same line.
   bool outlives_step(const Allocation& a) const {
     if (steps_.count() == 0) return a.release == kNever;
-    const uint32_t end = steps_.end_of_step(a.birth);
-    const uint32_t next = end == kNever ? kNever : steps_.end_of_step(end);
-    return next != kNever && a.release > next;
+    const uint32_t next = end_of_next_step(a);
+    if (next != kNever) return a.release > next;
+    const auto ends = ends_.find(a.stack);
+    return ends != ends_.end() && ends->second.survived >= 2 &&
+           ends->second.survived * 2 > ends->second.seen;
   }
   // Allocations during its lifetime: they are in the order of birth, and each has about three
   // events.
@@ -259,9 +273,17 @@ class Categorizer {
 
   Guess backward(const Allocation& a) {
     if (is_workspace(a)) return {Category::kWorkspace, 6};
-    if (out_.has_optimizer) {
-      return meets(a, next_optimizer_) ? Guess{Category::kGradient, 9}
-                                       : Guess{Category::kTemporary, 8};
+    // Alive when the optimizer begins, although the first event after its mark may free it.
+    const bool optimized = next_optimizer_ <= a.release;
+    // One that creates its states in the first step may allocate nothing in later ones.
+    const bool comes = next_optimizer_ <= steps_.end_of_step(a.birth);
+    if (next_optimizer_ != kNever && (optimized || comes)) {
+      return optimized ? Guess{Category::kGradient, 9} : Guess{Category::kTemporary, 8};
+    }
+    if (meets(a, next_failure_) || (stays(a) && next_other_ == kNever)) {
+      // Nothing shows what would have become of it.
+      const bool fits = parameter_sizes_.empty() || parameter_sizes_.contains(a.requested_bytes);
+      return {fits ? Category::kGradient : Category::kTemporary, 5};
     }
     if (meets(a, next_other_)) return {Category::kGradient, 6};
     // An optimizer that allocates nothing is not seen: gradients may be freed before anything else,
@@ -305,7 +327,11 @@ class Categorizer {
   Categories out_;
   std::set<std::tuple<uint64_t, uint32_t, bool>> with_workspace_;  // stream, pool, in backward
   std::unordered_set<uint32_t> workspaces_;                        // events of their births
-  std::unordered_map<uint32_t, uint32_t> survivors_;  // stack -> blocks that outlived their step
+  struct Ends {
+    uint32_t seen = 0;  // blocks whose step and the next one end in the history
+    uint32_t survived = 0;
+  };
+  std::unordered_map<uint32_t, Ends> ends_;  // by stack
   std::unordered_set<uint64_t> parameter_sizes_;
   uint32_t next_forward_ = kNever;
   uint32_t next_backward_ = kNever;

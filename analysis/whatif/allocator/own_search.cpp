@@ -10,7 +10,7 @@ void OwnSearch::use_version(TorchVersion version) {
   settings_.rules.one_division_rounds = !version.at_least(4);
 }
 
-void OwnSearch::replay(uint64_t allowed, uint64_t capacity, bool prefer) {
+void OwnSearch::replay(uint64_t allowed, uint64_t capacity, bool prefer, uint64_t most_allowed) {
   const AllocatorLimits limits = AllocatorLimits::of(allowed, capacity, card_);
   auto attempt = std::make_unique<OwnReplay>(model_, settings_, limits);
   attempt->run();
@@ -19,7 +19,7 @@ void OwnSearch::replay(uint64_t allowed, uint64_t capacity, bool prefer) {
     const uint64_t now = attempt->match().errors();
     if (now > kept || (now == kept && !prefer)) return;
   }
-  best_ = {settings_, limits, std::move(attempt)};
+  best_ = {settings_, limits, std::max(allowed, most_allowed), std::move(attempt)};
 }
 
 void OwnSearch::attempt(TorchVersion version, uint64_t allowed) {
@@ -31,7 +31,7 @@ void OwnSearch::attempt(TorchVersion version, uint64_t allowed) {
   if (failed && by_driver) return replay(0, failed->highest);
   // Start with the lowest: a failed request must not seem to fit because the guessed limit is too
   // high.
-  if (failed) return replay(search(*failed, failed->lowest, false), 0);
+  if (failed) return replay(search(*failed, failed->lowest, false), 0, false, failed->highest);
   if (settings_.gc_threshold > 0 && memory_went_back()) {
     // With a limit above the highest of these, garbage would never have been collected.
     const uint64_t peak = model_.reserved_peak.bytes;

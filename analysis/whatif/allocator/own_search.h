@@ -17,6 +17,9 @@ class OwnSearch {
   struct Best {
     AllocatorSettings settings;
     AllocatorLimits limits;
+    // What the recorded run may have been allowed at most: above limits.allowed where only failed
+    // requests tell it.
+    uint64_t most_allowed = 0;
     std::unique_ptr<OwnReplay> replay;  // the whole recording
   };
 
@@ -37,7 +40,7 @@ class OwnSearch {
   bool exact() const { return best_.replay && best_.replay->match().errors() == 0; }
   void use_version(TorchVersion version);
   // Replays everything; keeps the result if it is better than the best so far.
-  void replay(uint64_t allowed, uint64_t capacity, bool prefer = false);
+  void replay(uint64_t allowed, uint64_t capacity, bool prefer = false, uint64_t most_allowed = 0);
   bool memory_went_back() const;
   // Searches for the limit of a memory fraction, or of the driver; `first` is tried first.
   uint64_t search(Bounds bounds, uint64_t first, bool by_driver) const;

@@ -57,6 +57,11 @@ TEST(Findings, HalfTheBatchSavesWhatARunWithHalfOfItSaves) {
               0.1 * static_cast<double>(saved));
 }
 
+bool advises(const Finding& f, std::string_view action) {
+  return std::any_of(f.advice.begin(), f.advice.end(),
+                     [&](const Advice& a) { return a.action == action; });
+}
+
 TEST(Findings, FragmentationWhenHolesWouldHaveBeenEnough) {
   const auto run = [](bool holes) {
     return Trace([holes](Story& s, uint32_t) {
@@ -76,7 +81,28 @@ TEST(Findings, FragmentationWhenHolesWouldHaveBeenEnough) {
   };
   EXPECT_EQ(run(true).alarms(), (Ids{"fragmentation"}));
   EXPECT_EQ(run(false).alarms(), (Ids{"capacity"}));
-  EXPECT_FALSE(run(true).finding("fragmentation").frames.empty());
+  const Finding f = run(true).finding("fragmentation");
+  ASSERT_FALSE(f.frames.empty());
+  EXPECT_EQ(f.frames[0], "work train.py:2");
+  EXPECT_TRUE(advises(f, "move_pins"));
+}
+
+// What the running step allocates is no long-lived block that could be allocated first.
+TEST(Findings, BlocksOfTheRunningStepAreNoPins) {
+  const Trace trace([](Story& s, uint32_t) {
+    const Training t(s, {});
+    std::vector<uint64_t> scratch;
+    for (int i = 0; i < 30; ++i) {
+      scratch.push_back(s.alloc(24 * kMiB, s.forward(1)));
+      s.free(scratch.back());
+      s.alloc(14 * kMiB, s.forward(2));
+    }
+    s.run_out(48 * kMiB, 4 * kMiB, s.forward(3));
+  });
+  const Finding f = trace.finding("fragmentation");
+  ASSERT_FALSE(f.frames.empty());
+  EXPECT_EQ(f.frames[0], "forward torch/nn/modules/op.py:3");
+  EXPECT_FALSE(advises(f, "move_pins"));
 }
 
 // 115 MiB are free in two holes, in segments of the request's stream and pool or of others.
@@ -193,6 +219,52 @@ TEST(Findings, LayersToRecomputeAreThoseOfOneStep) {
   EXPECT_NE(text.find("each of the 6 repeated layers"), std::string::npos) << text;
 }
 
+// A line may allocate several times in a layer, some of a pass's layers may be gone at the peak, and
+// several passes may follow each other. `kinds`: of layers, which allocate from lines of their own.
+std::string text_of_recomputing(int micro_batches, int kinds) {
+  const Trace trace([=](Story& s, uint32_t) {
+    std::vector<uint64_t> weights;
+    for (int i = 0; i < 8; ++i) weights.push_back(s.alloc(2 * kMiB, s.setup()));
+    for (int step = 0; step < 5; ++step) {
+      std::vector<uint64_t> graph;
+      for (int m = 0; m < micro_batches; ++m) {
+        const uint64_t input = s.alloc(4 * kMiB, s.user(5));
+        for (int layer = 0; layer < 8; ++layer) {
+          const int line = 1 + layer * kinds / 8 * 10;
+          for (const int in_layer : {0, 0, 1, 0, 2, 2}) {
+            graph.push_back(s.alloc(8 * kMiB, s.forward(line + in_layer)));
+          }
+        }
+        if (m + 1 < micro_batches) s.free(s.alloc(kMiB, s.user(6)));
+        if (m + 1 == micro_batches) {
+          for (int i = 0; i < 12; ++i) {  // the last two layers
+            s.free(graph.back());
+            graph.pop_back();
+          }
+          const uint64_t large = s.alloc(200 * kMiB, 0);  // the peak
+          for (; !graph.empty(); graph.pop_back()) s.free(graph.back());
+          s.free(large);
+        }
+        s.free(input);
+      }
+      s.optimizer_mark();
+    }
+  });
+  for (const Advice& a : trace.finding("activation_peak", kGiB).advice) {
+    if (a.action == "checkpoint") return a.detail;
+  }
+  return "";
+}
+
+TEST(Findings, LayersToRecomputeAreCountedInOneCallOfTheModel) {
+  constexpr std::string_view kEight = "around each of the 8 repeated layers";
+  EXPECT_NE(text_of_recomputing(1, 1).find(kEight), std::string::npos) << text_of_recomputing(1, 1);
+  EXPECT_NE(text_of_recomputing(2, 1).find(kEight), std::string::npos) << text_of_recomputing(2, 1);
+  // Two kinds of four layers.
+  EXPECT_NE(text_of_recomputing(1, 2).find("around each repeated layer"), std::string::npos)
+      << text_of_recomputing(1, 2);
+}
+
 TEST(Findings, EvaluationThatKeepsItsGraph) {
   const auto run = [](bool keeps) {
     return Trace([keeps](Story& s, uint32_t) {
@@ -301,6 +373,7 @@ TEST(Findings, ShapeVarianceWhenSizesNeverReturn) {
                                 [](const Advice& a) { return a.action == "pad_shapes"; });
   ASSERT_NE(pad, f.advice.end());
   EXPECT_EQ(pad->saves_bytes, reserved - (2 * 96 + 20) * kMiB);
+  EXPECT_NE(pad->detail.find("saves up to"), std::string::npos) << pad->detail;
   EXPECT_EQ(run(false).alarms(), Ids{});
 }
 

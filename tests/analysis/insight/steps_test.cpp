@@ -39,6 +39,45 @@ TEST(Steps, RhythmAndMarksAgree) {
   }
 }
 
+// Without stacks, what recurs within an iteration looks as regular as the iteration.
+TEST(Steps, PartsOfAnIterationAreNoClearRhythm) {
+  const auto heard = [](int passes, int layers, bool together) {
+    const Trace trace([=](Story& s, uint32_t) {
+      for (int i = 0; i < layers; ++i) s.alloc(8 * kMiB, 0);
+      for (int step = 0; step < 6; ++step) {
+        std::vector<uint64_t> graph;
+        std::vector<uint64_t> gradients;
+        for (int pass = 0; pass < passes; ++pass) {
+          const uint64_t input = s.alloc(4 * kMiB, 0);
+          for (int i = 0; i < layers; ++i) graph.push_back(s.alloc(24 * kMiB, 0));
+          for (; !graph.empty() && (!together || pass + 1 == passes); graph.pop_back()) {
+            const uint64_t passed = s.alloc(24 * kMiB, 0);
+            if (pass == 0 || together) gradients.push_back(s.alloc(8 * kMiB, 0));
+            s.free(passed);
+            s.free(graph.back());
+          }
+          s.free(input);
+        }
+        for (const uint64_t g : gradients) s.free(g);
+      }
+    });
+    return found_in(ProcessModel{}, framework(trace));
+  };
+  EXPECT_EQ(heard(1, 8, false).count(), 6U);
+  for (const bool together : {false, true}) {
+    const Steps steps = heard(4, 8, together);
+    EXPECT_TRUE(steps.count() == 6 || steps.confidence < 0.5) << steps.count();
+  }
+  const Trace tokens([](Story& s, uint32_t) {  // a cache grows by a layer at a time
+    for (int i = 0; i < 100; ++i) {
+      const uint64_t work = s.alloc(3 * kMiB, 0);
+      s.alloc(2 * kMiB, 0);
+      s.free(work);
+    }
+  });
+  EXPECT_LT(found_in(ProcessModel{}, framework(tokens)).confidence, 0.5);
+}
+
 TEST(Steps, RhythmHoldsWithValidationAndVaryingShapes) {
   const Trace trace([](Story& s, uint32_t) {
     std::mt19937 rng(5);
@@ -546,6 +585,18 @@ TEST(Steps, GrowthHasManyShapes) {
   EXPECT_EQ(growing_by(sawtooth).growth_bytes_per_step, 0);
 }
 
+TEST(Steps, GrowthInEveryNthStepIsExact) {
+  for (const int every : {2, 3, 4, 5, 10}) {
+    for (const size_t count : {29U, 40U, 41U}) {
+      std::vector<int> stairs(count);
+      for (size_t i = 0; i < count; ++i) {
+        if (static_cast<int>(i) % every == every - 1) stairs[i] = 8 * every;
+      }
+      EXPECT_EQ(growing_by(stairs).growth_bytes_per_step, 8.0 * kMiB) << every << " " << count;
+    }
+  }
+}
+
 TEST(Steps, LevelsAreTheLeastAndMostOfEachStep) {
   const AllocatorRules rules;
   ToyAllocator toy(rules, 31);
@@ -710,6 +761,67 @@ std::map<Category, uint64_t> bytes_at_peak(const Trace& trace) {
     }
   }
   return bytes;
+}
+
+// A block whose fate the history does not show is what the earlier ones of its line were.
+TEST(Categories, TheNewestLeakedBlocksAreNoInput) {
+  const Trace trace([](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 8; ++i) {
+      t.step();
+      s.alloc(20 * kMiB, s.user(90));
+    }
+    s.alloc(4 * kMiB, s.user(8));
+    t.forward();
+    s.run_out(8 * kMiB, 0, s.forward(1));
+  });
+  std::map<Category, uint64_t> bytes = bytes_at_peak(trace);
+  EXPECT_EQ(bytes[Category::kInput], 4 * kMiB);
+  EXPECT_EQ(bytes[Category::kUnknown], 8 * 20 * kMiB);
+}
+
+// Gradients of optimizers that allocate nothing, or only in their first step: freed right after the
+// step, or before the next one.
+TEST(Categories, GradientsAreKnownWithoutAllocationsOfTheOptimizer) {
+  for (const bool marks : {true, false}) {
+    const Trace trace([marks](Story& s, uint32_t) {
+      for (int i = 0; i < 6; ++i) s.alloc(2 * kMiB, s.setup());
+      std::vector<uint64_t> gradients;
+      for (int step = 0; step < 6; ++step) {
+        for (const uint64_t g : gradients) s.free(g);
+        gradients.clear();
+        const uint64_t input = s.alloc(kMiB, s.user(8));
+        std::vector<uint64_t> graph;
+        for (int i = 0; i < 6; ++i) graph.push_back(s.alloc(3 * kMiB, s.forward(i)));
+        for (; !graph.empty(); graph.pop_back()) {
+          const uint64_t passed = s.alloc(5 * kMiB, 0);
+          gradients.push_back(s.alloc(2 * kMiB, 0));
+          s.free(passed);
+          s.free(graph.back());
+        }
+        s.free(input);
+        if (marks) {
+          s.optimizer_mark();
+          for (const uint64_t g : gradients) s.free(g);
+          gradients.clear();
+        } else if (step == 0) {
+          for (int i = 0; i < 6; ++i) s.alloc(2 * kMiB, s.optimizer("_init_group"));
+        }
+      }
+    });
+    const ProcessModel& process = trace.model().processes[0];
+    const StackRoles roles(process);
+    const Categories found = categorize(process, framework(trace), roles,
+                                        find_steps(process, framework(trace), roles), false);
+    std::map<Category, uint64_t> blocks;
+    for (size_t i = 0; i < found.of.size(); ++i) {
+      if (roles.of(framework(trace).allocations[i].stack) == StackRole::kBackward) {
+        ++blocks[found.of[i]];
+      }
+    }
+    EXPECT_EQ(blocks[Category::kGradient], 36U) << marks;
+    EXPECT_EQ(blocks[Category::kTemporary], 36U) << marks;
+  }
 }
 
 TEST(Categories, ServingHasACacheAndAWorkspace) {

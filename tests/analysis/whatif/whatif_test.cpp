@@ -64,6 +64,14 @@ class Recorder : public SegmentAddresses {
     }
   }
 
+  void allocate_block(uint32_t id, uint64_t bytes) {
+    if (!allocator_.allocate(id, bytes, 0, 0)) {
+      write(FrameworkAction::kOutOfMemory, uint64_t{1} << 40, bytes);
+      return;
+    }
+    write(FrameworkAction::kAlloc, allocator_.address_of(id), bytes);
+  }
+
   ProcessModel process() {
     ProcessModel p;
     p.framework.push_back(std::move(replay_).finish());
@@ -118,6 +126,37 @@ TEST(WhatIf, FindsTheVersionAndTheLimitOfARecording) {
       EXPECT_EQ(whatif->own().prediction.reserved_peak, recorder.reserved_peak);
     }
   }
+}
+
+// A failed request tells only a range for the limit of a memory fraction.
+TEST(WhatIf, WhatFitsWithinTheRangeOfTheLimitIsNotSaidToFail) {
+  const uint64_t allowed = 819 * kMib;
+  Recorder recorder({}, AllocatorLimits::of(allowed, 0, 0));
+  for (uint32_t i = 0; i < 117; ++i) recorder.allocate_block(i, 6 * kMib);
+  recorder.allocate_block(117, 95 * kMib);
+  const ProcessModel process = recorder.process();
+  const auto whatif = WhatIf::prepare(process, 0);
+  ASSERT_TRUE(whatif);
+  const auto expandable = AllocatorSettings::parse("expandable_segments:True");
+  const Prediction p = whatif->predict(*expandable);
+  EXPECT_LE(p.limit_bytes, allowed);
+  EXPECT_GE(p.most_limit_bytes, allowed);
+  EXPECT_TRUE(p.out_of_memory);
+  EXPECT_EQ(p.fits_below, 800 * kMib);  // 117 * 6 + 95 MiB in pages of 20 MiB
+  const Prediction same = whatif->predict(AllocatorSettings{});
+  EXPECT_TRUE(same.out_of_memory);
+  EXPECT_EQ(same.fits_below, 0U);
+}
+
+TEST(WhatIf, UsesTheRecordedVersion) {
+  Recorder recorder({}, {});
+  recorder.allocate_block(0, 6 * kMib);
+  ProcessModel process = recorder.process();
+  process.settings.push_back({process.names.add_string("torch"),
+                              process.names.add_string("2.6.0+cu124"), SettingScope::kTool});
+  const auto whatif = WhatIf::prepare(process, 0);
+  ASSERT_TRUE(whatif);
+  EXPECT_EQ(whatif->own().version.text(), "2.6");
 }
 
 TEST(WhatIf, SaysWhatTheRecordingLacks) {
