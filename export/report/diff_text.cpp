@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <map>
 
+#include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
 #include "export/report/report_wording.h"
-#include "export/report/stack_lines.h"
 #include "export/safe_text.h"
 
 namespace tidemark {

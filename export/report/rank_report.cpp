@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
+#include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
 #include "export/report/report_wording.h"
-#include "export/report/stack_lines.h"
 
 namespace tidemark {
 

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 
+#include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
 #include "export/report/html_writer.h"
 #include "export/report/loss_lines.h"
 #include "export/report/rank_report.h"
 #include "export/report/report_wording.h"
-#include "export/report/stack_lines.h"
 
 namespace tidemark {
 
@@ -91,7 +91,7 @@ class Page {
     const std::string where = place_text(report_, f);
     html_.element("span", where.empty() ? f.id : fmt::format("{} on {}", f.id, where), "dim");
     html_.element("b", f.summary);
-    frames(f.frames);  // advice refers to "the line above"
+    frames(f.frames);
     for (const Advice& a : f.advice) html_.element("p", a.detail);
     html_.raw("</div>\n");
   }

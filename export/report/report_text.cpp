@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
 #include "export/report/loss_lines.h"
 #include "export/report/rank_report.h"
 #include "export/report/report_wording.h"
-#include "export/report/stack_lines.h"
 #include "export/styled_text.h"
 
 namespace tidemark {

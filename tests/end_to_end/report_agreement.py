@@ -116,19 +116,22 @@ one = out_of_memory_on(True)
 check("  out of memory" in run("report", one).stdout, "one device needs no name")
 check("capacity on" not in page_of(one), "nor on the page")
 
-# What advice calls "the line above" is above it on the page, too.
+# A line that advice names is the finding's, and stands above the advice on the page, too.
 seen = 0
 for path in (SNAPSHOTS / "oom_fraction.pickle.gz", job):
     page = page_of(path)
     for finding in report(path)["findings"]:
         for advice in finding["advice"]:
-            if "line above" not in advice["detail"]:
+            named = re.search(r"\S+\.py:\d+", advice["detail"])
+            if not named:
                 continue
+            check(any(frame.endswith(named[0]) for frame in finding["frames"]),
+                  f"{path.name}: {finding['id']}: {named[0]}")
             card = page[page.rindex('<div class="finding', 0, page.index(advice["detail"])):]
             seen += 1
             check(card.index('<summary class="frame">') < card.index(advice["detail"]),
                   f"{path.name}: {finding['id']}: the line is above")
-check(seen > 1, f"{seen} pieces of advice refer to the line above")
+check(seen > 1, f"{seen} pieces of advice name a line")
 
 # The ledger says why it is above the highest reading of the card.
 ledgers = 0

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "export/report/stack_lines.h"
+#include "analysis/names/stack_lines.h"
 #include "viewer/model/kernel_name.h"
 
 namespace tidemark::view {

@@ -5,6 +5,7 @@
 
 #include "analysis/findings/advice.h"
 #include "analysis/findings/rules.h"
+#include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
 
 namespace tidemark {
@@ -72,12 +73,13 @@ void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
                   {"limit_bytes", d.limit.bytes}};
     f.frames = d.process->names.stack_text(failure.stack);
     if (failure.requested_bytes > d.limit.bytes && !d.limit.at_least) {
-      f.advice.push_back({"split_request",
-                          fmt::format("this one request exceeds the whole limit of {}: nothing else "
-                                      "that is freed helps. Look at the shapes in the line above, "
-                                      "and compute it in parts",
-                                      size_text(d.limit.bytes)),
-                          0});
+      f.advice.push_back(
+          {"split_request",
+           fmt::format("this one request exceeds the whole limit of {}: nothing else "
+                       "that is freed helps. Look at the shapes in {}, and compute "
+                       "it in parts",
+                       size_text(d.limit.bytes), f.frames.empty() ? "it" : place_of(f.frames)),
+           0});
     }
     add(f.advice, halve_batch(d));
     add(f.advice, mixed_precision(d));

@@ -9,6 +9,7 @@
 #include "analysis/findings/rules.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/insight/outside_history.h"
+#include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
 
 namespace tidemark {
@@ -43,10 +44,15 @@ Finding creep(const DeviceEvidence& d, std::string_view whose) {
     f.evidence.emplace_back("held_blocks", most.held_count);
   }
   const uint64_t saved = saved_by_letting_go(d, Keep::kNewest);
-  std::string text = fmt::format(
-      "keep only the newest of what {} allocates, or move it to host "
-      "memory",
-      f.frames.empty() ? "every step" : "the line above");
+  const bool new_optimizers =
+      !f.frames.empty() && d.roles != nullptr &&
+      d.roles->of(d.steps.growing.front().stack) == StackRole::kOptimizerInit;
+  std::string text =
+      new_optimizers
+          ? "optimizers are made anew while the states of the old ones are kept: make one before "
+            "the loop, or drop the old one with everything that refers to it"
+          : fmt::format("keep only the newest of what {} allocates, or move it to host memory",
+                        f.frames.empty() ? "every step" : place_of(f.frames));
   if (saved != 0) text += fmt::format(": saves {} at the peak", size_text(saved));
   if (!d.categories.has_backward && !d.ran_out())
     text += " (a cache that is still being filled looks the same)";
@@ -158,9 +164,9 @@ void find_cycles(const DeviceEvidence& d, std::vector<Finding>& out) {
     f.evidence = {{"bursts", held.bursts.size()}, {"blocks", order.size()}};
     f.frames = d.process->names.stack_text(stack);
     f.advice.push_back({"break_cycles",
-                        fmt::format("break the reference cycle that keeps what the line above "
-                                    "allocates (objects that refer to each other): saves {}",
-                                    size_text(saved)),
+                        fmt::format("break the reference cycle that keeps what {} allocates "
+                                    "(objects that refer to each other): saves {}",
+                                    place_of(f.frames), size_text(saved)),
                         saved});
     out.push_back(std::move(f));
   }

@@ -7,6 +7,7 @@
 #include "analysis/findings/advice.h"
 #include "analysis/findings/rules.h"
 #include "analysis/insight/fragmentation.h"
+#include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
 
 namespace tidemark {
@@ -133,8 +134,9 @@ void name_the_pin(Finding& f, const DeviceEvidence& d, const MemoryState& state)
   }
   f.advice.push_back(
       {"move_pins",
-       "allocate the long-lived blocks (the line above) first, in one piece: scattered "
-       "among short-lived blocks, they keep whole segments from being freed",
+       fmt::format("allocate the long-lived blocks of {} first, in one piece: scattered among "
+                   "short-lived blocks, they keep whole segments from being freed",
+                   place_of(f.frames)),
        0});
 }
 

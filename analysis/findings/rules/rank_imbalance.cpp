@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "analysis/findings/rules.h"
+#include "analysis/names/stack_lines.h"
 #include "analysis/ranks/ranks.h"
 #include "analysis/wording.h"
 
@@ -51,9 +52,9 @@ void find_rank_imbalance(const Evidence& evidence, std::vector<Finding>& out) {
   f.advice.push_back(
       has_lines_of_its_own(ranks)
           ? Advice{"move_extras",
-                   fmt::format("only this rank runs the line above: move what it keeps to host "
-                               "memory, or spread it over the ranks: saves {}",
-                               size_text(extra)),
+                   fmt::format("only this rank runs {}: move what it keeps to host memory, or "
+                               "spread it over the ranks: saves {}",
+                               place_of(f.frames), size_text(extra)),
                    extra}
           : Advice{"balance_ranks",
                    fmt::format("the same lines hold more memory on this rank: give every rank the "

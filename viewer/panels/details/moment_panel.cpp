@@ -7,9 +7,9 @@
 #include <string>
 
 #include "analysis/insight/fragmentation.h"
+#include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
 #include "export/report/report_wording.h"
-#include "export/report/stack_lines.h"
 #include "viewer/model/owner_names.h"
 #include "viewer/model/ticks.h"
 #include "viewer/widgets/drawing.h"

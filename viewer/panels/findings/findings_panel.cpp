@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
+#include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
-#include "export/report/stack_lines.h"
 #include "viewer/model/ticks.h"
 #include "viewer/panels/details/moment_panel.h"
 #include "viewer/panels/flame/flame_panel.h"

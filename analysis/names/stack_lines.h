@@ -10,6 +10,9 @@ namespace tidemark {
 // line.
 std::string headline_of(const std::vector<std::string>& frames);
 
+// Where that is, in short, "train.py:95"; the headline itself if it names no file.
+std::string place_of(const std::vector<std::string>& frames);
+
 // The lines of the user's code that called the headline, nearest first, "train train.py:95": at
 // most `most`. A module's forward() is called by the one around it, which says little, and is left
 // out.

@@ -1,4 +1,4 @@
-#include "export/report/stack_lines.h"
+#include "analysis/names/stack_lines.h"
 
 #include <algorithm>
 #include <string_view>
@@ -87,6 +87,14 @@ std::string headline_of(const std::vector<std::string>& frames) {
   if (const auto backward = has("Backward"); backward != frames.end()) return *backward;
   if (has("torch::autograd::Engine::") != frames.end()) return "backward pass";
   return inner_line_of(frames);
+}
+
+std::string place_of(const std::vector<std::string>& frames) {
+  const std::string headline = headline_of(frames);
+  const size_t space = headline.rfind(' ');
+  if (!contains(headline, ".py:") || space == std::string::npos) return headline;
+  const size_t slash = headline.rfind('/');
+  return headline.substr((slash == std::string::npos ? space : std::max(slash, space)) + 1);
 }
 
 std::string caller_unlike(const std::vector<std::string>& frames,
