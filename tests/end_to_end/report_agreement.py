@@ -125,7 +125,7 @@ for path in (SNAPSHOTS / "oom_fraction.pickle.gz", job):
             named = re.search(r"\S+\.py:\d+", advice["detail"])
             if not named:
                 continue
-            check(any(frame.endswith(named[0]) for frame in finding["frames"]),
+            check(any(frame.endswith(named[0]) for frame in finding["evidence"]["frames"]),
                   f"{path.name}: {finding['id']}: {named[0]}")
             card = page[page.rindex('<div class="finding', 0, page.index(advice["detail"])):]
             seen += 1
