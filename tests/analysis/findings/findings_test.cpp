@@ -206,6 +206,14 @@ TEST(Findings, RetainedGraphIsNotCalledCreep) {
               static_cast<double>(saved), 0.1 * static_cast<double>(saved));
 }
 
+TEST(Findings, AGraphThatOnlySomeStepsRetainIsNotCalledCreep) {
+  const Trace kept([](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 48; ++i) t.step(1, i % 8 == 7);
+  });
+  EXPECT_EQ(kept.alarms(), (Ids{"retained_graph"}));
+}
+
 // Six layers in each of ten steps whose graphs stay are no sixty layers.
 TEST(Findings, LayersToRecomputeAreThoseOfOneStep) {
   const Trace kept([](Story& s, uint32_t) {
