@@ -98,12 +98,12 @@ class TextWhatIf {
                             size_text(p.limit_bytes))
               : fmt::format("if the limit is {}; fits if it is at least {}",
                             size_text(p.limit_bytes), size_text(p.fits_below));
-      end += paint(fmt::format("  {} at {}{}: requested {}, {}",
-                               p.fits_below == 0 ? "OUT OF MEMORY" : "may run out of memory",
-                               offset_text(p.failed_ns - report_.start_ns),
-                               both ? ", earlier than recorded" : "", size_text(p.failed_bytes),
-                               limit),
-                   p.fits_below == 0 ? "1;31" : "33");
+      end += paint(
+          fmt::format("  {} at {}{}: requested {}, {}",
+                      p.fits_below == 0 ? "OUT OF MEMORY" : "may run out of memory",
+                      offset_text(p.failed_ns - report_.start_ns),
+                      both ? ", earlier than recorded" : "", size_text(p.failed_bytes), limit),
+          p.fits_below == 0 ? "1;31" : "33");
     }
     if (p.failures_avoided > d.baseline.failures_avoided) {
       end += paint(fmt::format("  fits {} that failed in the recording",

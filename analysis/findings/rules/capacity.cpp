@@ -67,8 +67,7 @@ void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
     const FailedAllocation& failure = d.model->failures.back();
     const MemoryTotals totals = d.at_failure();
     if (failed_for_holes(d, evidence.devices.size())) continue;
-    Finding f =
-        d.finding("capacity", kError, summary_of(failure.requested_bytes, totals, d.limit));
+    Finding f = d.finding("capacity", kError, summary_of(failure.requested_bytes, totals, d.limit));
     f.evidence = {{"requested_bytes", failure.requested_bytes},
                   {"allocated_bytes", totals.allocated},
                   {"reserved_bytes", totals.reserved},
@@ -76,12 +75,13 @@ void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
                   {"limit_bytes", d.limit.bytes}};
     f.frames = d.process->names.stack_text(failure.stack);
     if (failure.requested_bytes > d.limit.bytes && !d.limit.at_least) {
-      f.advice.push_back({"split_request",
-                          fmt::format("this one request exceeds the whole limit of {}: nothing else "
-                                      "that is freed helps. Look at the shapes in the line above, "
-                                      "and compute it in parts",
-                                      size_text(d.limit.bytes)),
-                          0});
+      f.advice.push_back(
+          {"split_request",
+           fmt::format("this one request exceeds the whole limit of {}: nothing else "
+                       "that is freed helps. Look at the shapes in the line above, "
+                       "and compute it in parts",
+                       size_text(d.limit.bytes)),
+           0});
     }
     add(f.advice, halve_batch(d));
     add(f.advice, mixed_precision(d));

@@ -197,9 +197,10 @@ void find_shape_variance(const Evidence& evidence, std::vector<Finding>& out) {
         "pad to a few fixed lengths, or run the longest first, so that cached blocks can be reused";
     // Padded steps need more memory themselves: a small difference may have the other sign.
     const bool clear = padded >= reserved / kMatters;
-    text += clear ? fmt::format(": saves up to {}, estimated with every step as long as the longest",
-                                size_text(padded))
-                  : "; padded steps need more memory themselves, so that this may save little";
+    text += clear
+                ? fmt::format(": saves up to {}, estimated with every step as long as the longest",
+                              size_text(padded))
+                : "; padded steps need more memory themselves, so that this may save little";
     f.advice.push_back({"pad_shapes", std::move(text), clear ? padded : 0});
     add(f.advice, std::move(settings));
     out.push_back(std::move(f));

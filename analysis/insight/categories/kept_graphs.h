@@ -5,8 +5,8 @@
 
 namespace tidemark {
 
-// This many kept blocks at once, of so many operations, are a graph; a program without gradients has
-// a handful.
+// This many kept blocks at once, of so many operations, are a graph; a program without gradients
+// has a handful.
 inline constexpr int64_t kGraphBlocks = 8;
 inline constexpr size_t kGraphStacks = 3;
 

@@ -227,8 +227,9 @@ TEST(Findings, LayersToRecomputeAreThoseOfOneStep) {
   EXPECT_NE(text.find("each of the 6 repeated layers"), std::string::npos) << text;
 }
 
-// A line may allocate several times in a layer, some of a pass's layers may be gone at the peak, and
-// several passes may follow each other. `kinds`: of layers, which allocate from lines of their own.
+// A line may allocate several times in a layer, some of a pass's layers may be gone at the peak,
+// and several passes may follow each other. `kinds`: of layers, which allocate from lines of their
+// own.
 std::string text_of_recomputing(int micro_batches, int kinds) {
   const Trace trace([=](Story& s, uint32_t) {
     std::vector<uint64_t> weights;
@@ -316,9 +317,10 @@ TEST(Findings, FreeMemoryInPiecesIsNamed) {
     s.alloc(4 * kMiB, s.user(3));
     s.run_out(20 * kMiB, 6 * kMiB, s.user(4));
   });
-  EXPECT_EQ(trace.finding("capacity").summary,
-            "out of memory: 20.0 MiB requested; 22.0 MiB free, but in pieces: 16.0 MiB in holes and "
-            "6.0 MiB that was not reserved (992.0 MiB of 1014.0 MiB in use)");
+  EXPECT_EQ(
+      trace.finding("capacity").summary,
+      "out of memory: 20.0 MiB requested; 22.0 MiB free, but in pieces: 16.0 MiB in holes and "
+      "6.0 MiB that was not reserved (992.0 MiB of 1014.0 MiB in use)");
 }
 
 TEST(Findings, OptimizerSpikeWhenItRunsOutInsideTheStep) {
