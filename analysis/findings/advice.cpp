@@ -95,9 +95,8 @@ uint64_t layers_of(const ModelCall& call, size_t kinds) {
     if (stack == rarest->first) ++layer;
     if (std::exchange(last[stack], layer) != layer) ++seen[stack];
   }
-  const bool one_kind = std::all_of(seen.begin(), seen.end(), [&](const auto& entry) {
-    return entry.second >= rarest->second;
-  });
+  const bool one_kind = std::all_of(
+      seen.begin(), seen.end(), [&](const auto& entry) { return entry.second >= rarest->second; });
   return one_kind ? rarest->second : 0;
 }
 
@@ -160,14 +159,14 @@ std::optional<Advice> checkpoint_layers(const DeviceEvidence& d) {
   }
   const uint64_t saved = recomputed.saved_bytes();
   if (saved == 0 || saved < d.peak_bytes() / 20) return std::nullopt;
-  return Advice{"checkpoint",
-                fmt::format("torch.utils.checkpoint around {} saves {}, at the cost of about a "
-                            "third more computation",
-                            layers < kLeastRepeats
-                                ? "each repeated layer"
-                                : fmt::format("each of the {} repeated layers", layers),
-                            size_text(saved)),
-                saved};
+  return Advice{
+      "checkpoint",
+      fmt::format("torch.utils.checkpoint around {} saves {}, at the cost of about a "
+                  "third more computation",
+                  layers < kLeastRepeats ? "each repeated layer"
+                                         : fmt::format("each of the {} repeated layers", layers),
+                  size_text(saved)),
+      saved};
 }
 
 namespace {

@@ -11,7 +11,7 @@ namespace tidemark {
 
 namespace {
 constexpr uint64_t kLeastGrowth = uint64_t{8} << 20;
-constexpr double kGraphBlocks = 3;  // a graph is kept through several operations in each step
+constexpr uint64_t kGraphBlocks = 3;  // a graph is kept through several operations
 
 double window_of(const Steps& steps) {
   return steps.window_last + 1 - steps.window_first;
@@ -29,14 +29,27 @@ bool grows_by_graphs(const DeviceEvidence& d) {
   if (!grows(d) || !d.categories.has_backward) return false;
   double all = 0;
   double forward = 0;
-  double blocks = 0;
+  std::unordered_set<uint32_t> stacks;
   for (const StackGrowth& g : d.steps.growing) {
     all += g.bytes_per_step;
     if (d.roles->of(g.stack) != StackRole::kForward) continue;
     forward += g.bytes_per_step;
-    blocks += static_cast<double>(g.held_count);
+    stacks.insert(g.stack);
   }
-  return blocks >= kGraphBlocks * window_of(d.steps) && forward >= 0.5 * all;
+  if (forward < 0.5 * all) return false;
+  // Perhaps not every step keeps one.
+  const uint32_t first = d.steps.boundaries[d.steps.window_first];
+  const uint32_t end = d.steps.boundaries[d.steps.window_last + 1];
+  uint64_t blocks = 0;
+  std::unordered_set<uint32_t> in_steps;
+  for (const Allocation& a : d.model->allocations) {
+    const uint32_t step_end = d.steps.end_of_step(a.birth);
+    if (a.birth < first || a.birth >= end || a.release <= step_end) continue;
+    if (!stacks.contains(a.stack)) continue;
+    ++blocks;
+    in_steps.insert(step_end);
+  }
+  return blocks >= kGraphBlocks * std::max<size_t>(in_steps.size(), 1);
 }
 
 namespace {

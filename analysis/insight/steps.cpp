@@ -97,13 +97,13 @@ std::vector<uint32_t> continued(std::vector<uint32_t> rises, uint32_t last_step)
 
 void measure_water(const AllocationHistory& model, Steps& steps) {
   steps.levels.assign(steps.boundaries.size() - 1, {});
-  uint64_t level = 0;
-  if (steps.boundaries.front() != 0) {
-    level = model.totals_after(steps.boundaries.front() - 1).allocated;
-  }
+  // What is older than the history was there when the first step began.
+  const uint32_t first = std::max(steps.boundaries.front(), model.seed_events);
+  uint64_t level = first == 0 ? 0 : model.totals_after(first - 1).allocated;
   for (size_t step = 0; step < steps.levels.size(); ++step) {
     StepLevels& levels = steps.levels[step];
-    for (uint32_t e = steps.boundaries[step]; e < steps.boundaries[step + 1]; ++e) {
+    for (uint32_t e = std::max(steps.boundaries[step], first); e < steps.boundaries[step + 1];
+         ++e) {
       model.passed(e);
       const uint32_t s = model.subject[e];
       if (model.change[e] == Change::kBirth) level += model.allocations[s].block_bytes;
@@ -331,8 +331,8 @@ void measure_steps(const AllocationHistory& model, Steps& steps) {
   };
   std::vector<uint64_t> periods;
   for (size_t i = 0; i + 1 < steps.boundaries.size(); ++i) {
-    periods.push_back(static_cast<uint64_t>(time_of(steps.boundaries[i + 1]) -
-                                            time_of(steps.boundaries[i])));
+    periods.push_back(
+        static_cast<uint64_t>(time_of(steps.boundaries[i + 1]) - time_of(steps.boundaries[i])));
   }
   steps.period_ns = static_cast<int64_t>(median(periods));
   if (steps.count() < 5) return;  // too few to measure growth

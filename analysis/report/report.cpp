@@ -86,6 +86,31 @@ std::optional<MemoryState> chosen_state(const DeviceEvidence& d, const Instant& 
   return state_after(model, model.allocated_peak.event);
 }
 
+// What is older than the history of a device says little about the time before it.
+std::string note_on_time_before(const AllocationHistory& model, const Instant& at,
+                                int64_t start_ns) {
+  const bool before = at.kind == Instant::Kind::kTime && model.seed_events != 0 &&
+                      start_ns + at.time_ns < model.time_ns[0];
+  if (!before) return {};
+  return fmt::format(
+      "the history of this device begins at +{}: these blocks are older than that, but perhaps not "
+      "as old as this instant, and others may have been freed",
+      duration_text(model.time_ns[0] - start_ns));
+}
+
+// From the first memory event of a snapshot on: its annotations may be older.
+int64_t length_of_histories(const TraceModel& trace) {
+  int64_t first = trace.end_ns;
+  for (const ProcessModel& process : trace.processes) {
+    for (const AllocationHistory& model : process.framework) {
+      const bool any = model.event_count() > model.seed_events;
+      if (any) first = std::min(first, model.time_ns[model.seed_events]);
+      if (!model.failures.empty()) first = std::min(first, model.failures.front().time_ns);
+    }
+  }
+  return trace.end_ns - first;
+}
+
 StepReport step_report(const DeviceEvidence& d) {
   constexpr size_t kGrowingListed = 10;
   StepReport r;
@@ -116,6 +141,10 @@ void add_phases(DeviceReport& d, const DeviceEvidence& evidence) {
       ++r.count;
       r.total_ns += evidence.model->time_ns[p.last - 1] - evidence.model->time_ns[p.first];
       if (p.peak.bytes > r.peak.bytes) r.peak = p.peak;
+      // Where a later step is as high, the first one is nothing special.
+      if (kind == PhaseKind::kFirstStep && d.steps.later_high_bytes >= d.steps.first_high_bytes) {
+        continue;
+      }
       // Later kinds override the first step: they are more specific.
       if (p.holds(d.allocated_peak.event)) d.peak_phase = kind;
     }
@@ -204,8 +233,10 @@ void add_framework(DeviceReport& d, const DeviceEvidence& evidence, const Report
 
   const std::optional<MemoryState> chosen = chosen_state(evidence, options.at, start_ns);
   if (!chosen) d.at_note = kNoOom;
-  add_instant(d, evidence, options,
-              chosen ? *chosen : state_after(model, model.allocated_peak.event));
+  MemoryState state = chosen ? *chosen : state_after(model, model.allocated_peak.event);
+  if (model.event_count() == 0) state.time_ns = start_ns;  // nothing ever happened
+  add_instant(d, evidence, options, state);
+  if (d.at_note.empty()) d.at_note = note_on_time_before(model, options.at, start_ns);
 }
 
 // Whether PyTorch may have retried without a refusal of the driver: a memory fraction refuses by
@@ -500,6 +531,7 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
     }
     report.ranks.push_back(std::move(rank));
   }
+  report.events_ns = report.kind == "torch-snapshot" ? length_of_histories(model) : length_ns;
   if (options.rank && report.ranks.empty()) {
     return Error{fmt::format("{}: no rank {} in this trace", model.path, *options.rank)};
   }

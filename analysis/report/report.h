@@ -150,6 +150,7 @@ struct Report {
   uint64_t events = 0;             // memory_events() of the processes
   int64_t start_ns = 0;
   int64_t end_ns = 0;
+  int64_t events_ns = 0;  // from the first memory event to the last; of a trace, its whole length
   Damage damage;
   uint64_t unknown_blocks = 0;
   std::vector<RankReport> ranks;

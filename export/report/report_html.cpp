@@ -57,7 +57,7 @@ class Page {
     html_.element(
         "p",
         fmt::format("{}, {} over {}", report_.kind, counted(report_.events, "memory event"),
-                    duration_text(report_.end_ns - report_.start_ns)),
+                    duration_text(report_.events_ns)),
         "dim");
     for (const Finding& f : report_.findings) finding(f);
     const std::vector<std::string> losses = loss_lines(report_);

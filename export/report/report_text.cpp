@@ -91,7 +91,7 @@ class TextReport {
                                                                    : "trace";
     line(bold(report_.path));
     line(fmt::format("{}, {} over {}", kind, counted(report_.events, "memory event"),
-                     duration_text(report_.end_ns - report_.start_ns)));
+                     duration_text(report_.events_ns)));
   }
 
   void finding(const Finding& f) {

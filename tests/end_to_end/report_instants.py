@@ -94,6 +94,30 @@ late.write_bytes(pickle.dumps({
 for time, allocated in (("0", 8), ("999ms", 8), ("1s", 4)):
     device = report(late, "--at", time)["ranks"][0]["devices"][1]
     check_equal(device["at_totals"]["allocated_bytes"], allocated * MiB, f"the late device at {time}")
+    if time == "1s":
+        check_equal(device["at_note"], "", "the state is known from the first event on")
+    else:
+        check("the history of this device begins at +1.000 s" in device["at_note"], device["at_note"])
+
+# Annotations may be older than what the ring kept of the history.
+ring = pickle.loads(late.read_bytes())
+ring["device_traces"] = [[], ring["device_traces"][1]]
+ring["external_annotations"] = [{"stage": "START", "name": "epoch", "device": 0, "time_us": 0}]
+annotated = tmp / "annotated.pickle"
+annotated.write_bytes(pickle.dumps(ring))
+text = run("report", annotated, "--at", "1ms").stdout
+check("3 memory events over 0 ns" in text, text)
+check("the history of this device begins at +1.000 s" in text, text)
+
+# A device on which nothing happened has no instant of its own.
+idle = tmp / "idle.pickle"
+idle.write_bytes(pickle.dumps({
+    "segments": [], "allocator_settings": {}, "external_annotations": [],
+    "device_traces": [[{**event("snapshot", 0, 0, 1_700_000_000_000_000)}],
+                      [event("segment_alloc", B, 20 * MiB, 1_700_000_000_000_000),
+                       event("alloc", B, 8 * MiB, 1_700_000_001_000_000)]]}))
+text = run("report", idle).stdout
+check("at -" not in text, text)
 part = tmp / "part.db"
 run("export", late, "--format", "sqlite", "--time", "..500ms", "--events", "-o", part)
 base = sqlite3.connect(part)

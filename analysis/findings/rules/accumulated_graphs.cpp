@@ -194,7 +194,12 @@ void find_accumulated_graphs(const Evidence& evidence, std::vector<Finding>& out
       if (!changed) changed.emplace(*d.model);
       rehearse(d, backward, found, *changed);
       uint64_t kept = 0;
-      for (const ForwardPass& p : found.passes) kept += p.bytes;
+      for (const ForwardPass& p : found.passes) {
+        for (const size_t i : p.kept) {  // inputs are among them
+          if (d.categories.of[i] == Category::kActivation)
+            kept += d.model->allocations.block_bytes(i);
+        }
+      }
       if (kept <= bytes) continue;
       bytes = kept;
       most = std::move(found);

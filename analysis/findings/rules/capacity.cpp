@@ -40,7 +40,8 @@ void driver_capacity(const DeviceEvidence& d, std::vector<Finding>& out) {
   out.push_back(std::move(f));
 }
 
-std::string summary_of(uint64_t requested, uint64_t in_use, const MemoryLimit& known) {
+std::string summary_of(uint64_t requested, const MemoryTotals& totals, const MemoryLimit& known) {
+  const uint64_t in_use = totals.active;
   const std::string request = fmt::format("out of memory: {} requested", size_text(requested));
   const uint64_t limit = known.bytes;
   if (limit <= in_use) return fmt::format("{}, {} in use", request, size_text(in_use));
@@ -49,10 +50,13 @@ std::string summary_of(uint64_t requested, uint64_t in_use, const MemoryLimit& k
                        request, size_text(in_use), size_text(limit));
   }
   const std::string use = fmt::format("{} of {} in use", size_text(in_use), size_text(limit));
-  // Holes and the card together may have had enough bytes, but not in one piece.
   const uint64_t free = limit - in_use;
-  if (free >= requested) return fmt::format("{}, {}", request, use);
-  return fmt::format("{}, {} free ({})", request, size_text(free), use);
+  if (free < requested) return fmt::format("{}, {} free ({})", request, size_text(free), use);
+  // Holes and the card together had enough bytes, but not in one piece.
+  const uint64_t held = std::min(std::max(totals.reserved, in_use), limit);
+  return fmt::format("{}; {} free, but in pieces: {} in holes and {} that was not reserved ({})",
+                     request, size_text(free), size_text(held - in_use), size_text(limit - held),
+                     use);
 }
 
 }  // namespace
@@ -64,8 +68,7 @@ void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
     const FailedAllocation& failure = d.model->failures.back();
     const MemoryTotals totals = d.at_failure();
     if (failed_for_holes(d, evidence.devices.size())) continue;
-    Finding f =
-        d.finding("capacity", kError, summary_of(failure.requested_bytes, totals.active, d.limit));
+    Finding f = d.finding("capacity", kError, summary_of(failure.requested_bytes, totals, d.limit));
     f.evidence = {{"requested_bytes", failure.requested_bytes},
                   {"allocated_bytes", totals.allocated},
                   {"reserved_bytes", totals.reserved},

@@ -17,10 +17,12 @@ void find_eval_keeps_graph(const Evidence& evidence, std::vector<Finding>& out) 
     Rehearsal without(*d.model);
     std::unordered_map<uint32_t, uint64_t> by_stack;
     uint64_t kept = 0;
+    uint64_t at_peak = 0;
     for (const uint32_t i : d.categories.kept_without_backward) {
       const Allocation& a = d.model->allocations[i];
       without.leave_out_from(a, end_of_use(*d.model, i));
       kept += a.block_bytes;
+      if (a.alive_at(d.model->allocated_peak.event)) at_peak += a.block_bytes;
       by_stack[a.stack] += a.block_bytes;
     }
     const uint64_t saved = without.saved_bytes();
@@ -28,12 +30,14 @@ void find_eval_keeps_graph(const Evidence& evidence, std::vector<Finding>& out) 
     Finding f = d.finding("eval_keeps_graph", kWarning,
                           fmt::format("forward passes without a backward pass keep their "
                                       "activations: {} of the peak",
-                                      size_text(saved)));
-    f.evidence = {{"blocks", d.categories.kept_without_backward.size()}, {"bytes", kept}};
+                                      size_text(at_peak)));
+    f.evidence = {{"blocks", d.categories.kept_without_backward.size()},
+                  {"bytes", kept},
+                  {"peak_bytes", at_peak}};
     f.frames = d.process->names.stack_text(largest_stack(by_stack));
     f.advice.push_back({"no_grad",
                         fmt::format("run validation under torch.no_grad() or inference_mode(): "
-                                    "saves {}",
+                                    "saves at least {}",
                                     size_text(saved)),
                         saved});
     out.push_back(std::move(f));

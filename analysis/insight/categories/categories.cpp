@@ -155,10 +155,31 @@ class Categorizer {
       if (kept) known_.kept_sizes.insert(a.requested_bytes);
       note_workspace(a);
       if (role == StackRole::kForward && !in_pass) cache_.add_pass(a.birth);
+      if (role == StackRole::kBackward) note_pass(a.birth);
+      if (role == StackRole::kForward && !in_pass) note_pass(kNever);
       in_pass = role == StackRole::kForward;
+      if (in_pass) pass_.push_back(static_cast<uint32_t>(i));
     }
+    note_pass(kNever);
     if (!out_.has_backward) cache_.survey(made_sizes, known_.kept_sizes);
     keep_models();
+  }
+
+  // The forward pass before a backward pass, or before another forward pass. A graph that no
+  // backward pass uses is alive as a whole when the pass ends, and gone when the next one begins.
+  void note_pass(uint32_t backward) {
+    if (pass_.empty()) return;
+    const uint32_t end = model_.allocations.birth(pass_.back());
+    int64_t blocks = 0;
+    std::unordered_set<uint32_t> stacks;
+    for (const uint32_t i : pass_) {
+      const Allocation& a = model_.allocations[i];
+      if (!meets(a, end) || a.release > backward || is_weight_copy(a)) continue;
+      ++blocks;
+      stacks.insert(a.stack);
+    }
+    if (blocks >= kGraphBlocks && stacks.size() >= kGraphStacks) unused_graphs_.insert(end);
+    pass_.clear();
   }
 
   // A model has blocks of several sizes; a cache or a buffer has one or two.
@@ -264,7 +285,8 @@ class Categorizer {
     if (is_workspace(a)) return {Category::kWorkspace, 6};
     if (is_kv_cache(a)) return {Category::kKvCache, 6};
     if (meets(a, next_backward_)) return {Category::kActivation, 9};
-    if (!is_kept_long(a)) return {Category::kTemporary, 7};
+    const bool in_graph = out_.has_backward && unused_graphs_.contains(pass_end_);
+    if (!is_kept_long(a) && !(in_graph && meets(a, pass_end_))) return {Category::kTemporary, 7};
     // A forward pass that ended with an error could not run its backward pass.
     kept_without_backward_ = a.release != kNever && !meets(a, next_failure_) &&
                              meets(a, pass_end_) && !is_weight_copy(a);
@@ -333,6 +355,8 @@ class Categorizer {
   };
   std::unordered_map<uint32_t, Ends> ends_;  // by stack
   std::unordered_set<uint64_t> parameter_sizes_;
+  std::vector<uint32_t> pass_;                  // rows of the forward pass that is surveyed
+  std::unordered_set<uint32_t> unused_graphs_;  // forward passes, by their ends
   uint32_t next_forward_ = kNever;
   uint32_t next_backward_ = kNever;
   uint32_t next_optimizer_ = kNever;

@@ -6,12 +6,6 @@
 
 namespace tidemark {
 
-namespace {
-// This many kept blocks at once are a graph; a program without gradients has a handful.
-constexpr int64_t kGraphBlocks = 8;
-constexpr size_t kGraphStacks = 3;
-}  // namespace
-
 void keep_only_graphs(const AllocationHistory& model, Categories& out) {
   std::vector<uint32_t>& kept = out.kept_without_backward;
   if (!out.has_backward) kept.clear();

@@ -95,8 +95,10 @@ Trace micro_batches(Losses losses) {
     for (int i = 0; i < 6; ++i) {
       std::vector<Blocks> alive;
       Blocks gradients;
+      Blocks inputs;
       for (int part = 0; part < 4; ++part) {
         Blocks kept;
+        inputs.push_back(s.alloc(2 * kMiB, s.user(5)));
         if (losses != Losses::kHeads || part == 0) kept = model.forward("train train.py:10");
         kept.push_back(s.alloc(12 * kMiB, s.forward(50, "train train.py:11")));
         const uint64_t loss = s.alloc(kScalar, s.user(12));
@@ -113,6 +115,7 @@ Trace micro_batches(Losses losses) {
         model.backward(alive.back(), gradients, losses == Losses::kRecurrence ? &state : nullptr);
       }
       for (const uint64_t block : state) s.free(block);
+      for (const uint64_t block : inputs) s.free(block);
       model.step(gradients);
     }
   });
@@ -125,6 +128,12 @@ TEST(Causes, LossesSummedOverMicroBatches) {
   ASSERT_FALSE(f.frames.empty());
   EXPECT_EQ(f.frames[0], "work train.py:12");
   EXPECT_EQ(f.evidence[0].second, 4U);
+  // Inputs are not among them: what the table of categories shows.
+  const Report whole = summed.report();
+  for (const CategoryShare& c : whole.ranks[0].devices[0].categories) {
+    if (c.category != Category::kActivation) continue;
+    EXPECT_EQ(f.evidence[1].second, c.bytes);
+  }
   expect_saves(f, summed, micro_batches(Losses::kEach));
 }
 

@@ -620,6 +620,37 @@ TEST(Steps, LevelsAreTheLeastAndMostOfEachStep) {
   }
 }
 
+// What is older than the history is alive in its first step.
+TEST(Steps, TheFirstStepOfALateHistoryIsNotEmpty) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 3; ++i) s.older_block(100 * kMiB);
+    for (int step = 0; step < 5; ++step) {
+      for (int i = 0; i < 4; ++i) s.free(s.alloc(8 * kMiB, s.forward(i)));
+      s.optimizer_mark();
+    }
+  });
+  const Steps steps = found_in(trace.model().processes[0], framework(trace));
+  ASSERT_FALSE(steps.levels.empty());
+  EXPECT_EQ(steps.levels[0].low_bytes, 300 * kMiB);
+  EXPECT_EQ(steps.levels[0].high_bytes, 308 * kMiB);
+  // All steps are alike: the first one is not that of the peak.
+  EXPECT_FALSE(trace.report().ranks[0].devices[0].peak_phase.has_value());
+}
+
+TEST(Phases, TheFirstStepIsThatOfThePeakOnlyIfItIsHigher) {
+  const auto phase = [](uint64_t first) {
+    const Trace trace([=](Story& s, uint32_t) {
+      for (int step = 0; step < 5; ++step) {
+        for (int i = 0; i < 4; ++i) s.free(s.alloc((step == 0 ? first : 8) * kMiB, s.forward(i)));
+        s.optimizer_mark();
+      }
+    });
+    return trace.report().ranks[0].devices[0].peak_phase;
+  };
+  EXPECT_EQ(phase(9), PhaseKind::kFirstStep);
+  EXPECT_FALSE(phase(8).has_value());
+}
+
 // What the driver allocated has no events any more while PyTorch's steps go on.
 TEST(Steps, MayBeginAfterTheLastEvent) {
   HistoryReplay replay(0, AllocatorRules{});
