@@ -133,6 +133,11 @@ class ProcessLoader {
       p.torch_pools = pools_of_torch(driver_events, p.names);
       if (index_ == nullptr) async_events_ = async_backend_events(driver_events, p);
     }
+    // Exported from such a process: every block is a segment of its own (export/snapshot).
+    if (p.info.source == Source::kTorchSnapshot &&
+        p.setting("PYTORCH_CUDA_ALLOC_CONF").find("backend:cudaMallocAsync") != std::string::npos) {
+      p.torch_pools.insert(0);
+    }
     p.driver = build_driver_model(std::move(driver_events));
     p.rules = rules_of(p);
     const auto blocks = reader_.blocks_of(id_);

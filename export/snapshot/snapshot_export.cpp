@@ -279,6 +279,11 @@ class SnapshotWriter {
   void write_settings() {
     const auto& settings = process_.model->settings;
     pickle_.begin_dict();
+    // Its allocator has no settings to record. Readers must know that the segments are not torch's.
+    if (process_.model->info.source == Source::kCapture && !process_.model->torch_pools.empty()) {
+      pickle_.key("PYTORCH_CUDA_ALLOC_CONF");
+      pickle_.text("backend:cudaMallocAsync");
+    }
     for (size_t i = 0; i < settings.size(); ++i) {
       if (settings[i].scope != SettingScope::kAllocator) continue;
       const std::string_view key = names_.string(settings[i].key);

@@ -246,6 +246,8 @@ class WithoutAnAllocator(unittest.TestCase):
         device, = TOOL.report(self.output)["ranks"][0]["devices"]
         self.assertEqual(device["allocated_peak"]["bytes"], (8 << 20) + 5120)
         self.assertIn(["AddmmBackward0"], [s["frames"] for s in device["by_stack"]])
+        done = TOOL.run("whatif", self.output, "--all")  # its segments are not an allocator's
+        self.assertIn("cudaMallocAsync has no allocator of its own", done.stderr)
 
     def test_nothing_of_pytorch(self):
         path = self.record("program")
