@@ -233,8 +233,9 @@ class WithoutAnAllocator(unittest.TestCase):
 
     def test_the_backend_without_segments(self):
         done = TOOL.export(self.record("torch"), "snapshot", self.output)
-        self.assertEqual(len(done.stderr.splitlines()), 1)
-        self.assertIn("cudaMallocAsync has no segments", done.stderr)
+        interrupted, line = done.stderr.splitlines()  # the file has no index
+        self.assertIn("interrupted", interrupted)
+        self.assertIn("cudaMallocAsync has no segments", line)
         snapshot = load(self.output)
         self.assertEqual([(e["action"], e["size"]) for e in snapshot["device_traces"][0]], [
             ("segment_alloc", 5120), ("alloc", 5000), ("segment_alloc", 8 << 20),
@@ -253,8 +254,9 @@ class WithoutAnAllocator(unittest.TestCase):
         path = self.record("program")
         done = TOOL.run("export", path, "--format", "snapshot", "-o", self.output)
         self.assertEqual(done.returncode, 2)
-        self.assertEqual(len(done.stderr.splitlines()), 1)
-        self.assertIn("nothing of PyTorch's allocator was recorded", done.stderr)
+        interrupted, line = done.stderr.splitlines()
+        self.assertIn("interrupted", interrupted)
+        self.assertIn("nothing of PyTorch's allocator was recorded", line)
         self.assertFalse(os.path.exists(self.output))
 
 
