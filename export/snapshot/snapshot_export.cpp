@@ -7,6 +7,7 @@
 #include <charconv>
 #include <map>
 
+#include "analysis/load/tensor_tags.h"
 #include "analysis/wording.h"
 #include "export/snapshot/snapshot_events.h"
 #include "export/snapshot/snapshot_pickle.h"
@@ -137,13 +138,19 @@ class SnapshotWriter {
   // What the recorder knew of single blocks, which its events do not say.
   using Birth = std::pair<uint64_t, int64_t>;  // address, time
   std::map<Birth, Category> recorded_categories(int64_t device) const {
-    std::map<Birth, Category> tags;
+    std::map<Birth, Category> categories;
     const AllocationHistory* history = process_.model->framework_on(device);
-    if (history == nullptr || process_.model->info.source != Source::kCapture) return tags;
-    for (const Allocation& a : history->allocations) {
-      if (a.category != Category::kUnknown) tags[{a.address, a.birth_ns}] = a.category;
+    if (history == nullptr) return categories;
+    std::vector<TensorTag> tags;
+    BlockDecoder decoder(*process_.reader);
+    for_each_block<TensorTag>(
+        *process_.reader, decoder, process_.id,
+        [&](auto rows, const BlockRef&) { tags.insert(tags.end(), rows.begin(), rows.end()); });
+    for (const auto& [row, category] : tagged_rows(*history, std::move(tags))) {
+      const Allocation a = history->allocations[row];
+      categories[{a.address, a.birth_ns}] = category;
     }
-    return tags;
+    return categories;
   }
 
   void write_trace(int64_t device) {
