@@ -30,7 +30,8 @@ void add_damage(std::vector<std::string>& lines, const Damage& damage, uint64_t 
   }
 }
 
-// Ranks may share a note, and a merged trace has one on its missing ranks: `known` are already said.
+// Ranks may share a note, and a merged trace has one on its missing ranks: `known` are already
+// said.
 void add_process(std::vector<std::string>& lines, const LossReport& loss,
                  const std::vector<std::string>& known) {
   if (loss.events_dropped != 0) {
@@ -65,13 +66,13 @@ class KilledProcesses {
            std::vector<std::string>& lines) const {
     constexpr size_t kListed = 8;
     if (killed.empty()) return;
-    lines.push_back(fmt::format("{} killed or did not exit normally: {}",
-                                processes_ == 1           ? "the process was"
-                                : killed.size() > kListed ? counted(killed.size(), "process") + " were"
-                                : killed.size() == 1
-                                    ? killed.front() + " was"
-                                    : fmt::format("{} were", fmt::join(killed, ", ")),
-                                effect));
+    lines.push_back(
+        fmt::format("{} killed or did not exit normally: {}",
+                    processes_ == 1           ? "the process was"
+                    : killed.size() > kListed ? counted(killed.size(), "process") + " were"
+                    : killed.size() == 1      ? killed.front() + " was"
+                                              : fmt::format("{} were", fmt::join(killed, ", ")),
+                    effect));
   }
 
   size_t processes_ = 0;

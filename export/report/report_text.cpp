@@ -339,7 +339,8 @@ class TextReport {
   void at_instant(const DeviceReport& d) {
     line();
     if (d.has_framework) {
-      line(styled("  Live {}: {}", instant_text(d, report_.start_ns), bold(totals_text(d.at_totals))));
+      line(styled("  Live {}: {}", instant_text(d, report_.start_ns),
+                  bold(totals_text(d.at_totals))));
     } else {
       line(fmt::format("  Allocated from the driver and live at {}", since_start(d.at_ns)));
     }

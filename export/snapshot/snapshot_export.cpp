@@ -386,9 +386,10 @@ Result<ExportSummary> export_snapshot(const ExportInput& input, const ExportOpti
   }
   const ProcessModel& process = *processes->front().model;
   if (process.framework.empty() && process.info.source == Source::kCapture) {
-    return Error{fmt::format("{}: nothing of PyTorch's allocator was recorded, so there is no "
-                             "PyTorch snapshot of it; perfetto, sqlite and csv have the rest",
-                             input.model.path)};
+    return Error{
+        fmt::format("{}: nothing of PyTorch's allocator was recorded, so there is no "
+                    "PyTorch snapshot of it; perfetto, sqlite and csv have the rest",
+                    input.model.path)};
   }
   Result<OutputFile> file = OutputFile::create(path);
   if (!file) return file.error();
