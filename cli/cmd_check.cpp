@@ -157,9 +157,10 @@ Status check_growth(const Options& options, const HighestPeak& peak, Verdict& ve
   warn_of_losses(*baseline);
   if (Status complete = check_complete(*baseline, options); !complete) return complete.error();
   if (const std::vector<std::string> ran_out = out_of_memory(*baseline); !ran_out.empty()) {
-    warn(fmt::format("{}: the baseline ran out of memory on {}: its peak is what fitted, not what it "
-                     "needed",
-                     options.baseline, fmt::join(ran_out, ", ")));
+    warn(fmt::format(
+        "{}: the baseline ran out of memory on {}: its peak is what fitted, not what it "
+        "needed",
+        options.baseline, fmt::join(ran_out, ", ")));
   }
   const HighestPeak before = highest_peak(*baseline);
   if (before.bytes == 0) return Error{options.baseline + ": has no peak to compare with"};
@@ -220,7 +221,8 @@ int run(const Options& options) {
   for (const Finding& f : failing_findings(*report, options.fail_on, only_findings)) {
     if (options.allow_oom && options.fail_on.empty() && tells_of_oom(f)) continue;
     const std::string where = place_text(*report, f);
-    verdict.add(false, fmt::format("{}{}{}: {}", f.id, where.empty() ? "" : " on ", where, f.summary));
+    verdict.add(false,
+                fmt::format("{}{}{}: {}", f.id, where.empty() ? "" : " on ", where, f.summary));
   }
   if (verdict.good()) {
     if (Status complete = check_complete(*report, options); !complete) {

@@ -101,7 +101,7 @@ int run(const Options& options) {
   warn_of_losses(model);
   const Result<Report> report = make_report(model, {});
   if (!report) return fail(report.error());
-  if (options.format != "snapshot") infer_categories(model);
+  infer_categories(model);
   ExportOptions wanted;
   wanted.time = *parse_time(options.time, model.start_ns);
   if (wanted.time.begin_ns > model.end_ns) {

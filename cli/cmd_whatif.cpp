@@ -1,8 +1,13 @@
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <optional>
 
+#include "analysis/insight/limit.h"
 #include "analysis/whatif/whatif_report.h"
+#include "analysis/wording.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
 #include "cli/unit_options.h"
@@ -59,14 +64,35 @@ Result<WhatIfQuestion> question_of(const Options& options) {
   return question;
 }
 
+// A recording may show only that a memory fraction refused, not where its limit was.
+void note_uncertain_limits(const TraceModel& model, WhatIfReport& report) {
+  for (WhatIfDevice& d : report.devices) {
+    for (const ProcessModel& process : model.processes) {
+      const AllocationHistory* history = process.framework_on(d.device);
+      if (process.info.rank != d.rank || history == nullptr) continue;
+      const MemoryLimit limit = limit_of(process, *history);
+      const bool failed = std::any_of(
+          d.predictions.begin(), d.predictions.end(),
+          [&](const Prediction& p) { return p.out_of_memory && p.limit_bytes == limit.bytes; });
+      if (!limit.at_least || !failed) continue;
+      d.notes.push_back(fmt::format(
+          "a memory fraction was the limit: at least {}, and it is not known how much more; above "
+          "that, requests that fail here may fit",
+          size_text(limit.bytes)));
+      break;
+    }
+  }
+}
+
 int run(const Options& options) {
   const Result<WhatIfQuestion> question = question_of(options);
   if (!question) return fail(question.error());
   const Result<LoadedTrace> trace = load_with_progress(options.path);
   if (!trace) return fail(trace.error());
   warn_of_losses(trace->model);
-  const Result<WhatIfReport> report = make_whatif_report(trace->model, *question);
+  Result<WhatIfReport> report = make_whatif_report(trace->model, *question);
   if (!report) return fail(report.error());
+  note_uncertain_limits(trace->model, *report);
   const std::string text =
       options.json ? whatif_as_json(*report) : whatif_as_text(*report, stdout_has_colour());
   std::fwrite(text.data(), 1, text.size(), stdout);

@@ -62,8 +62,8 @@ static std::string missing_ranks(const TraceModel& model) {
   for (const ProcessModel& process : model.processes) {
     if (process.info.rank < 0) continue;
     ranks.insert(static_cast<uint64_t>(process.info.rank));
-    world = std::max(
-        {world, process.info.world_size, static_cast<uint64_t>(process.info.rank) + 1});
+    world =
+        std::max({world, process.info.world_size, static_cast<uint64_t>(process.info.rank) + 1});
   }
   return ranks.size() > 1 ? note_on_missing_ranks(ranks, world) : "";
 }

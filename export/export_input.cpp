@@ -152,7 +152,8 @@ std::vector<OutOfMemory> errors_outside_history(const ExportProcess& process) {
     }
     errors.push_back(row);
   }
-  const bool driver_told = !errors.empty();
+  // What PyTorch handled is part of its own error, or was none.
+  const bool driver_told = !errors.empty() || !process.model->driver.handled.empty();
   BlockDecoder decoder(*process.reader);
   for_each_block<OutOfMemory>(
       *process.reader, decoder, process.id, [&](auto rows, const BlockRef&) {

@@ -33,8 +33,8 @@ uint32_t step_of(const Steps& steps, uint32_t event) {
 }  // namespace
 
 std::vector<StackShare> shares_by_stack(const AllocationHistory& model, const MemoryState& state,
-                                        const Categories& categories, const Dictionary& names,
-                                        size_t limit, bool absent) {
+                                        std::span<const Category> categories,
+                                        const Dictionary& names, size_t limit, bool absent) {
   struct StackSum : Sum {
     std::map<Category, uint64_t> by_category;
     std::pair<Category, uint64_t> largest() const {
@@ -57,7 +57,7 @@ std::vector<StackShare> shares_by_stack(const AllocationHistory& model, const Me
     const bool unknown_origin = a.seeded && a.stack == 0;
     StackSum& sum = sums[(uint64_t{unknown_origin} << 32) | a.stack];
     sum.add(a.block_bytes);
-    sum.by_category[categories.of[i]] += a.block_bytes;
+    sum.by_category[categories[i]] += a.block_bytes;
   }
   std::vector<std::pair<uint64_t, StackSum>> order(sums.begin(), sums.end());
   std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "analysis/history/memory_state.h"
-#include "analysis/insight/categories/categories.h"
 #include "analysis/insight/steps.h"
 
 namespace tidemark {
@@ -48,8 +47,8 @@ struct TreeNode {
 
 // With `absent`, also the stacks of the history that have nothing allocated at this instant.
 std::vector<StackShare> shares_by_stack(const AllocationHistory& model, const MemoryState& state,
-                                        const Categories& categories, const Dictionary& names,
-                                        size_t limit, bool absent = false);
+                                        std::span<const Category> categories,
+                                        const Dictionary& names, size_t limit, bool absent = false);
 std::vector<SizeShare> shares_by_size(const AllocationHistory& model, const MemoryState& state);
 std::vector<AgeShare> shares_by_age(const AllocationHistory& model, const MemoryState& state,
                                     const Steps& steps);

@@ -6,9 +6,10 @@
 
 namespace tidemark {
 
-void apply_tags(AllocationHistory& model, std::vector<TensorTag> tags) {
+std::vector<TaggedRow> tagged_rows(const AllocationHistory& model, std::vector<TensorTag> tags) {
+  std::vector<TaggedRow> tagged;
   std::erase_if(tags, [&](const TensorTag& t) { return t.device != model.device; });
-  if (tags.empty()) return;
+  if (tags.empty()) return tagged;
   std::vector<uint32_t> order(model.allocations.size());
   std::iota(order.begin(), order.end(), 0U);
   std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
@@ -26,8 +27,15 @@ void apply_tags(AllocationHistory& model, std::vector<TensorTag> tags) {
     const uint32_t row = *std::prev(behind);
     const Allocation a = model.allocations[row];
     if (a.address == tag.address && tag.time_ns < a.death_ns) {
-      model.allocations.set_category(row, tag.category);
+      tagged.push_back({row, tag.category});
     }
+  }
+  return tagged;
+}
+
+void apply_tags(AllocationHistory& model, std::vector<TensorTag> tags) {
+  for (const auto& [row, category] : tagged_rows(model, std::move(tags))) {
+    model.allocations.set_category(row, category);
   }
 }
 

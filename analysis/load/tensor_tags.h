@@ -7,7 +7,15 @@
 
 namespace tidemark {
 
-// Sets the category of the tagged allocations. Tags refer to an address and a time.
+struct TaggedRow {
+  uint32_t row = 0;  // of the allocations
+  Category category = Category::kUnknown;
+};
+
+// The tagged allocations, in the order of the tags. Tags refer to an address and a time.
+std::vector<TaggedRow> tagged_rows(const AllocationHistory& model, std::vector<TensorTag> tags);
+
+// Sets their categories.
 void apply_tags(AllocationHistory& model, std::vector<TensorTag> tags);
 
 }  // namespace tidemark

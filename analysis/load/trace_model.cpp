@@ -133,6 +133,11 @@ class ProcessLoader {
       p.torch_pools = pools_of_torch(driver_events, p.names);
       if (index_ == nullptr) async_events_ = async_backend_events(driver_events, p);
     }
+    // Exported from such a process: every block is a segment of its own (export/snapshot).
+    if (p.info.source == Source::kTorchSnapshot &&
+        p.setting("PYTORCH_CUDA_ALLOC_CONF").find("backend:cudaMallocAsync") != std::string::npos) {
+      p.torch_pools.insert(0);
+    }
     p.driver = build_driver_model(std::move(driver_events));
     p.rules = rules_of(p);
     const auto blocks = reader_.blocks_of(id_);
@@ -283,8 +288,14 @@ class ProcessLoader {
     for (const auto& [device, seed] : seeds_) {
       replay_of(device, p.rules).seed(seed, seed_time(device));
     }
+    const bool is_snapshot = p.info.source != Source::kCapture;
+    uint64_t segment_bytes = 0;
     const auto take = [&](FrameworkEvent event) {
       event.time_ns = sane(event.time_ns);
+      if (is_snapshot && !p.torch_pools.empty()) {  // each block fills the segment before it
+        if (event.action == FrameworkAction::kSegmentAlloc) segment_bytes = event.size_bytes;
+        if (event.action == FrameworkAction::kAlloc) event.block_bytes = segment_bytes;
+      }
       if (!accepts(event.device)) {
         ++refused_rows_;
         return;
@@ -294,7 +305,7 @@ class ProcessLoader {
     for (const FrameworkEvent& event : async_events_) take(event);
     EventBlocks blocks(reader_, event_blocks_);
     // A snapshot lists its events in their true order, but with coarser times.
-    if (p.info.source != Source::kCapture) {
+    if (is_snapshot) {
       for (const BlockRef& ref : event_blocks_) {
         for (FrameworkEvent event : blocks.next()) {
           if (event.time_ns <= state_of(event.device)) complete_from_state(event);

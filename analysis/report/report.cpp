@@ -181,7 +181,7 @@ void add_instant(DeviceReport& d, const DeviceEvidence& evidence, const ReportOp
     d.at_totals.allocated = model.allocated_peak.bytes;
   }
   d.categories = shares_by_category(model, state, evidence.categories);
-  d.stacks = shares_by_stack(model, state, evidence.categories, names, options.stacks,
+  d.stacks = shares_by_stack(model, state, evidence.categories.of, names, options.stacks,
                              options.absent_stacks);
   d.sizes = shares_by_size(model, state);
   d.ages = shares_by_age(model, state, evidence.steps);

@@ -43,8 +43,8 @@ const SampledCounter* sampled_counter(CounterKind kind) {
   return it == kSampledCounters.end() ? nullptr : &*it;
 }
 
-// Adds the ends of the curves of processes. All processes on a card are listed at one time: one that
-// is no longer among them uses nothing.
+// Adds the ends of the curves of processes. All processes on a card are listed at one time: one
+// that is no longer among them uses nothing.
 std::vector<Counter> with_ends_of_processes(const std::vector<Counter>& rows) {
   std::vector<Counter> all;
   std::map<int64_t, std::set<uint64_t>> users;  // by device

@@ -22,8 +22,8 @@ std::vector<DriverEvent> driver_calls(const ExportProcess& process, BlockDecoder
 std::vector<FrameworkEvent> segments_of_driver(const ExportProcess& process,
                                                BlockDecoder& decoder) {
   const ProcessModel& model = *process.model;
-  std::vector<FrameworkEvent> segments = torch_segments(
-      driver_calls(process, decoder), model.names, bridge_time(model.marks, model.names));
+  std::vector<FrameworkEvent> segments = torch_segments(driver_calls(process, decoder), model.names,
+                                                        bridge_time(model.marks, model.names));
   const std::set<int64_t> told = devices_with_state(model.marks, model.names);
   std::erase_if(segments, [&](const FrameworkEvent& e) { return told.contains(e.device); });
   return segments;

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <map>
 
+#include "analysis/load/tensor_tags.h"
 #include "analysis/wording.h"
 #include "export/snapshot/snapshot_events.h"
 #include "export/snapshot/snapshot_pickle.h"
@@ -137,13 +138,19 @@ class SnapshotWriter {
   // What the recorder knew of single blocks, which its events do not say.
   using Birth = std::pair<uint64_t, int64_t>;  // address, time
   std::map<Birth, Category> recorded_categories(int64_t device) const {
-    std::map<Birth, Category> tags;
+    std::map<Birth, Category> categories;
     const AllocationHistory* history = process_.model->framework_on(device);
-    if (history == nullptr || process_.model->info.source != Source::kCapture) return tags;
-    for (const Allocation& a : history->allocations) {
-      if (a.category != Category::kUnknown) tags[{a.address, a.birth_ns}] = a.category;
+    if (history == nullptr) return categories;
+    std::vector<TensorTag> tags;
+    BlockDecoder decoder(*process_.reader);
+    for_each_block<TensorTag>(
+        *process_.reader, decoder, process_.id,
+        [&](auto rows, const BlockRef&) { tags.insert(tags.end(), rows.begin(), rows.end()); });
+    for (const auto& [row, category] : tagged_rows(*history, std::move(tags))) {
+      const Allocation a = history->allocations[row];
+      categories[{a.address, a.birth_ns}] = category;
     }
-    return tags;
+    return categories;
   }
 
   void write_trace(int64_t device) {
@@ -279,6 +286,11 @@ class SnapshotWriter {
   void write_settings() {
     const auto& settings = process_.model->settings;
     pickle_.begin_dict();
+    // Its allocator has no settings to record. Readers must know that the segments are not torch's.
+    if (process_.model->info.source == Source::kCapture && !process_.model->torch_pools.empty()) {
+      pickle_.key("PYTORCH_CUDA_ALLOC_CONF");
+      pickle_.text("backend:cudaMallocAsync");
+    }
     for (size_t i = 0; i < settings.size(); ++i) {
       if (settings[i].scope != SettingScope::kAllocator) continue;
       const std::string_view key = names_.string(settings[i].key);
@@ -374,9 +386,10 @@ Result<ExportSummary> export_snapshot(const ExportInput& input, const ExportOpti
   }
   const ProcessModel& process = *processes->front().model;
   if (process.framework.empty() && process.info.source == Source::kCapture) {
-    return Error{fmt::format("{}: nothing of PyTorch's allocator was recorded, so there is no "
-                             "PyTorch snapshot of it; perfetto, sqlite and csv have the rest",
-                             input.model.path)};
+    return Error{
+        fmt::format("{}: nothing of PyTorch's allocator was recorded, so there is no "
+                    "PyTorch snapshot of it; perfetto, sqlite and csv have the rest",
+                    input.model.path)};
   }
   Result<OutputFile> file = OutputFile::create(path);
   if (!file) return file.error();

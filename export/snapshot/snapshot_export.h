@@ -7,7 +7,7 @@ namespace tidemark {
 
 // Exports one process: an Error when the trace has several and options.ranks does not choose one.
 // An imported snapshot comes back equal to the original in segments, traces, settings and
-// annotations. The model is as it was loaded: categories that were inferred are not written.
+// annotations. Categories are those that were recorded; what was inferred is not written.
 Result<ExportSummary> export_snapshot(const ExportInput& input, const ExportOptions& options,
                                       const std::string& path, const Progress& progress = {});
 

@@ -81,14 +81,16 @@ status(0, "check", RECORDED / "leak", "--max-peak", "1TiB")
 leak = {"segments": [], "device_traces": [[]], "allocator_settings": {}, "external_annotations": []}
 for step in range(12):
     for line, size in ((5, 8), (6, 20)):  # one is kept, one is freed
-        entry = {"addr": (1 << 40) + (2 * step + line - 5) * (32 << 20), "size": size << 20, "stream": 0,
-                 "time_us": 1_000_000 + 1000 * step + line,
+        entry = {"addr": (1 << 40) + (2 * step + line - 5) * (32 << 20), "size": size << 20,
+                 "stream": 0, "time_us": 1_000_000 + 1000 * step + line,
                  "frames": [{"name": "train", "filename": "train.py", "line": line}]}
-        leak["device_traces"][0] += [dict(entry, action="segment_alloc"), dict(entry, action="alloc")]
+        leak["device_traces"][0] += [dict(entry, action=action)
+                                     for action in ("segment_alloc", "alloc")]
     leak["device_traces"][0] += [dict(entry, action=action)
                                  for action in ("free_requested", "free_completed", "segment_free")]
     leak["external_annotations"] += [
-        {"stage": stage, "name": "Optimizer.step", "device": 0, "time_us": 1_000_900 + 1000 * step + k}
+        {"stage": stage, "name": "Optimizer.step", "device": 0,
+         "time_us": 1_000_900 + 1000 * step + k}
         for k, stage in enumerate(("START", "END"))]
 leak["segments"] = [
     {"device": 0, "address": e["addr"], "total_size": e["size"], "allocated_size": e["size"],
@@ -211,12 +213,13 @@ check(not any("killed" in text for text in report(RECORDED / "ranks" / "ddp2")["
       "processes that ended in order")
 # The same without kernels: nothing is lost, but the report ends early.
 trace = TraceFile()
-trace.table(1, "Processes", [{"rank": -1, "local_rank": -1, "pid": 7, "source": 1, "start_ns": 10**9}])
+trace.table(1, "Processes", [{"rank": -1, "local_rank": -1, "pid": 7, "source": 1,
+                              "start_ns": 10**9}])
 trace.table(1, "FrameworkEvents", [
     {"time_ns": 10**9 + i, "action": action, "address": 1 << 40, "size_bytes": 4 * MiB,
      "block_bytes": 4 * MiB} for i, action in enumerate((4, 1))])
-trace.table(1, "Health", [{"time_ns": 10**9 + 2, "kind": 8, "value": 2,
-                           "detail": trace.string(1, "the process ended without finishing its trace")}])
+ended = trace.string(1, "the process ended without finishing its trace")
+trace.table(1, "Health", [{"time_ns": 10**9 + 2, "kind": 8, "value": 2, "detail": ended}])
 unfinished = trace.save(tmp / "killed.tmk")
 check_equal(report(unfinished)["ranks"][0]["loss"]["killed"], True, "a killed process")
 text = run("report", unfinished).stdout

@@ -253,6 +253,12 @@ for name in ("adam_first_step.bad.tmk", "healthy.bad.tmk"):
 said = [line for line in run("check", both).stdout.splitlines() if "out of memory on" in line]
 check(len(said) == 1 and said[0].count("cuda:0") == 1, f"one device ran out: {said}")
 
+# A limit of which only a lower bound is known is not stated as a fact.
+result = run("whatif", SNAPSHOTS / "oom_fraction.pickle.gz", "--alloc-conf", "")
+check("a memory fraction was the limit: at least 512.0 MiB" in result.stdout,
+      f"whatif: the limit is a lower bound: {result.stdout}")
+check("memory fraction" not in run("whatif", snapshot, "--alloc-conf", "").stdout, "whatif without one")
+
 # The size of a snapshot is that of its file.
 check_equal(run("info", snapshot).stdout.splitlines()[1].split(", ")[:2],
             ["1 file", f"{snapshot.stat().st_size / 1024:.1f} KiB"], "info: the size of a snapshot")

@@ -16,6 +16,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from tool import Tool  # noqa: E402
+from trace_file import TraceFile  # noqa: E402
 
 TOOL = Tool(sys.argv[1])
 MAKE_TRACE = sys.argv[2]
@@ -286,6 +287,36 @@ class Job(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         with open(output) as file:
             self.assertEqual(file.read(), "old")
+
+
+class Refusals(unittest.TestCase):
+    """Requests that the driver refused to PyTorch are part of its own error, as in the report."""
+
+    def test_an_error_is_listed_once(self):
+        start = 10**18
+        with tempfile.TemporaryDirectory() as directory:
+            trace = TraceFile()
+            trace.table(1, "Processes", [{"rank": -1, "local_rank": -1, "pid": 7, "source": 1,
+                                          "start_ns": start}])
+            refused = {"size_bytes": 1 << 40, "operation": 1, "kind": 1, "result": 2,
+                       "owner": trace.string(1, "torch")}
+            trace.table(1, "DriverEvents", [dict(refused, time_ns=start + t) for t in (20, 30)])
+            block = {"address": 1 << 40, "size_bytes": 2 << 20, "block_bytes": 2 << 20}
+            trace.table(1, "FrameworkEvents", [
+                dict(block, time_ns=start + 10, action=4), dict(block, time_ns=start + 11, action=1),
+                {"time_ns": start + 40, "action": 8, "size_bytes": 1 << 40, "address": 5 << 20}])
+            trace.table(1, "OutOfMemory", [
+                {"time_ns": start + t, "requested_bytes": 1 << 40, "device_free_bytes": 5 << 20,
+                 "layer": layer} for t, layer in ((20, 2), (30, 2), (40, 1))])
+            path = trace.save(os.path.join(directory, "run.tmk"))
+            output = os.path.join(directory, "run.db")
+            TOOL.export(path, "sqlite", output)
+            database = Database(output)
+            self.assertEqual(database.all("SELECT layer, time_ns FROM out_of_memory"),
+                             [("torch", start + 40)])
+            database.close()
+            device, = TOOL.report(path)["ranks"][0]["devices"]
+            self.assertEqual((device["oom_count"], device["oom"][0]["driver_refusals"]), (1, 2))
 
 
 class LongTexts(unittest.TestCase):
