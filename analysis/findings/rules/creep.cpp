@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <vector>
 
 #include "analysis/findings/growth.h"
 #include "analysis/findings/rules.h"
@@ -172,12 +173,91 @@ void find_cycles(const DeviceEvidence& d, std::vector<Finding>& out) {
   }
 }
 
+// Requests that one line of the model serves one after the other, by what they leave.
+struct Requests {
+  std::vector<uint32_t> kept;  // rows that stay although a later request was freed
+  size_t kept_groups = 0;
+  size_t freed_groups = 0;
+};
+
+// `rows`: of one stack, in the order of birth. The blocks of a finished request are freed together,
+// and lie together in that order: requests that are served at the same time do not.
+Requests requests_of(const AllocationHistory& model, const std::vector<uint32_t>& rows) {
+  constexpr size_t kLeastBlocks = 4;  // of a request
+  Requests found;
+  Requests pending;  // since the last request that was freed
+  for (size_t i = 0; i < rows.size();) {
+    const uint32_t release = model.allocations.release(rows[i]);
+    size_t end = i + 1;
+    if (release == kNever) {
+      while (end < rows.size() && model.allocations.release(rows[end]) == kNever) ++end;
+      pending.kept.insert(pending.kept.end(), rows.begin() + static_cast<std::ptrdiff_t>(i),
+                          rows.begin() + static_cast<std::ptrdiff_t>(end));
+      ++pending.kept_groups;
+    } else {
+      const uint32_t next = first_born_after(model, release);
+      const uint32_t until =
+          next < model.allocations.size() ? model.allocations.birth(next) : kNever - 1;
+      while (end < rows.size() && model.allocations.release(rows[end]) <= until) ++end;
+      if (end - i < kLeastBlocks) return {};
+      ++found.freed_groups;
+      found.kept.insert(found.kept.end(), pending.kept.begin(), pending.kept.end());
+      found.kept_groups += pending.kept_groups;
+      pending = {};
+    }
+    i = end;
+  }
+  return found;
+}
+
+// Caches of requests that stay although those of later ones were freed, in a program that serves.
+void find_kept_requests(const DeviceEvidence& d, std::vector<Finding>& out) {
+  constexpr size_t kLeastGroups = 2;
+  if (d.model == nullptr || d.categories.has_backward || d.ran_out()) return;
+  std::map<uint32_t, std::vector<uint32_t>> by_stack;
+  for (uint32_t i = 0; i < d.model->allocations.size(); ++i) {
+    const Allocation& a = d.model->allocations[i];
+    if (a.seeded || a.block_bytes <= kSmallBytes) continue;
+    if (d.roles->of(a.stack) == StackRole::kForward) by_stack[a.stack].push_back(i);
+  }
+  for (const auto& [stack, rows] : by_stack) {
+    const Requests found = requests_of(*d.model, rows);
+    if (found.kept_groups < kLeastGroups || found.freed_groups < kLeastGroups) continue;
+    Rehearsal freed(*d.model);
+    uint64_t bytes = 0;
+    for (const uint32_t i : found.kept) {
+      freed.leave_out(d.model->allocations[i]);
+      bytes += d.model->allocations.block_bytes(i);
+    }
+    const uint64_t saved = freed.saved_bytes();
+    if (saved == 0 || saved < d.peak_bytes() / 20) continue;
+    Finding f = d.finding(
+        "creep", kInfo,
+        fmt::format("{} of what one line of the model allocates stays, although later blocks of it "
+                    "were freed together, {} times",
+                    size_text(bytes), grouped(found.freed_groups)));
+    f.evidence = {
+        {"bytes", bytes}, {"blocks", found.kept.size()}, {"kept_groups", found.kept_groups}};
+    f.frames = d.process->names.stack_text(stack);
+    f.advice.push_back(
+        {"release_growth",
+         fmt::format("if requests that are finished hold them, let go of them: saves "
+                     "up to {}",
+                     size_text(saved)),
+         saved});
+    out.push_back(std::move(f));
+  }
+}
+
 }  // namespace
 
 void find_creep(const Evidence& evidence, std::vector<Finding>& out) {
   for (const DeviceEvidence& d : evidence.devices) {
     if (grows(d) && !grows_by_graphs(d)) out.push_back(creep(d, ""));
-    if (!grows(d)) find_cycles(d, out);
+    if (!grows(d)) {
+      find_cycles(d, out);
+      find_kept_requests(d, out);
+    }
     find_creep_outside(d, out);
   }
 }

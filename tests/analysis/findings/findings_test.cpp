@@ -206,6 +206,33 @@ TEST(Findings, RetainedGraphIsNotCalledCreep) {
               static_cast<double>(saved), 0.1 * static_cast<double>(saved));
 }
 
+// Requests that a server handles one after the other: some keep what they hold, or the last one
+// does because it is not finished.
+TEST(Findings, CachesOfFinishedRequestsThatStay) {
+  const auto run = [](auto keeps) {
+    return Trace([=](Story& s, uint32_t) {
+      for (int i = 0; i < 6; ++i) s.alloc(64 * kMiB, s.setup());
+      for (int request = 0; request < 12; ++request) {
+        std::vector<uint64_t> cache;
+        for (int token = 0; token < 18; ++token) {
+          const uint64_t work = s.alloc(3 * kMiB, s.forward(1, "generate serve.py:31"));
+          cache.push_back(s.alloc(2 * kMiB, s.forward(2, "generate serve.py:31")));
+          s.free(work);
+        }
+        if (keeps(request)) continue;
+        for (const uint64_t block : cache) s.free(block);
+      }
+    });
+  };
+  const Finding f = run([](int request) { return request % 2 == 0; }).finding("creep");
+  EXPECT_EQ(f.severity, kInfo);
+  ASSERT_FALSE(f.frames.empty());
+  EXPECT_EQ(f.frames[0], "forward torch/nn/modules/op.py:2");
+  EXPECT_EQ(f.evidence[0].second, 6 * 18 * 2 * kMiB);
+  EXPECT_TRUE(run([](int request) { return request == 11; }).finding("creep").id.empty());
+  EXPECT_TRUE(run([](int) { return false; }).finding("creep").id.empty());
+}
+
 TEST(Findings, AGraphThatOnlySomeStepsRetainIsNotCalledCreep) {
   const Trace kept([](Story& s, uint32_t) {
     Training t(s, {});
