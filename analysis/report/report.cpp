@@ -98,13 +98,15 @@ std::string note_on_time_before(const AllocationHistory& model, const Instant& a
       duration_text(model.time_ns[0] - start_ns));
 }
 
-// From the first memory event of a snapshot on: its annotations may be older.
+// From the first memory event of a snapshot on: its annotations may be older. Events that change
+// nothing are in no history, so that their times are not known here.
 int64_t length_of_histories(const TraceModel& trace) {
   int64_t first = trace.end_ns;
   for (const ProcessModel& process : trace.processes) {
     for (const AllocationHistory& model : process.framework) {
       const bool any = model.event_count() > model.seed_events;
       if (any) first = std::min(first, model.time_ns[model.seed_events]);
+      if (!any && model.recorded_events != 0) first = trace.start_ns;
       if (!model.failures.empty()) first = std::min(first, model.failures.front().time_ns);
     }
   }
@@ -531,7 +533,10 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
     }
     report.ranks.push_back(std::move(rank));
   }
-  report.events_ns = report.kind == "torch-snapshot" ? length_of_histories(model) : length_ns;
+  report.events_ns = length_ns;
+  if (report.kind == "torch-snapshot") {
+    report.events_ns = report.events == 1 ? 0 : length_of_histories(model);
+  }
   if (options.rank && report.ranks.empty()) {
     return Error{fmt::format("{}: no rank {} in this trace", model.path, *options.rank)};
   }
