@@ -29,3 +29,12 @@ find_library(TIDEMARK_BZ2_ARCHIVE bz2 REQUIRED)
 find_library(TIDEMARK_Z_ARCHIVE z REQUIRED)
 set(TIDEMARK_LIBDW_NEEDS ${TIDEMARK_ELF_ARCHIVE} ${TIDEMARK_LZMA_ARCHIVE} ${TIDEMARK_BZ2_ARCHIVE}
     ${TIDEMARK_Z_ARCHIVE} ${CMAKE_DL_LIBS})
+
+# tidemark_portable(TARGET…): what is shipped runs on glibc 2.28.
+add_library(tidemark_glibc_floor OBJECT ${PROJECT_SOURCE_DIR}/packaging/glibc_floor.cpp)
+function(tidemark_portable)
+  foreach(target IN LISTS ARGN)
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:tidemark_glibc_floor>)
+    target_link_libraries(${target} PRIVATE ${CMAKE_DL_LIBS} m)
+  endforeach()
+endfunction()
