@@ -111,11 +111,36 @@ fetch_viewer_sources() {
   "$root/scripts/fetch_gui_sources.sh" || say "tidemark: the viewer is left out (see above)"
 }
 
+# preset_options PRESET: what `cmake --preset` would set, for a CMake older than 3.21 (Debian 11).
+preset_options() {
+  python3 -B - "$root" "$1" <<'END'
+import json, sys
+root, name = sys.argv[1:]
+presets = {p["name"]: p for p in json.load(open(root + "/CMakePresets.json"))["configurePresets"]}
+values = {}
+while name:
+    values = {**presets[name].get("cacheVariables", {}), **values}
+    name = presets[name].get("inherits")
+print("-GNinja", *(f"-D{key}={value}" for key, value in values.items()), sep="\n")
+END
+}
+
+# configure PRESET [CMAKE ARGUMENT…]
+configure() {
+  local preset=$1 options=(--preset "$1")
+  shift
+  if [ "$(printf '3.21\n%s\n' "$(cmake --version | sed -n '1s/.* //p')" | sort -V | head -1)" != 3.21 ]; then
+    mapfile -t options < <(preset_options "$preset")
+    options+=(-S "$root" -B "$root/build/$preset")
+  fi
+  (cd "$root" && cmake "${options[@]}" "$@")
+}
+
 # build PRESET [CMAKE ARGUMENT…]: configures, then builds what changed of $targets (everything).
 build() {
   local preset=$1
   shift
-  (cd "$root" && cmake --preset "$preset" "$@" >"$root/build/$preset.configure.log" 2>&1) || {
+  configure "$preset" "$@" >"$root/build/$preset.configure.log" 2>&1 || {
     cat "$root/build/$preset.configure.log" >&2
     say "tidemark: configuring failed"
     exit 1
