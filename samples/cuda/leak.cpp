@@ -65,7 +65,7 @@ int main(int argc, char** argv) {
   const int pause_ms = argc > 2 ? std::atoi(argv[2]) : 0;
   for (int i = 0; i < iterations; ++i) {
     leak.step();
-    ::usleep(static_cast<useconds_t>(pause_ms) * 1000);
+    if (pause_ms > 0) ::usleep(static_cast<useconds_t>(pause_ms) * 1000);
   }
   std::printf(
       "{\"sample\":\"leak\",\"iterations\":%d,\"bytes_per_iteration\":%zu,"
