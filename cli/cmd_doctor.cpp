@@ -109,7 +109,7 @@ Check check_output() {
 const char* next_command(bool driver, bool records) {
   if (driver && records) return "tidemark run -- python train.py";
   if (records) return "tidemark report SNAPSHOT.pickle (recording needs a machine with a GPU)";
-  return "mend what is missing, then run tidemark doctor again";
+  return "install what is missing, then run tidemark doctor again";
 }
 
 }  // namespace

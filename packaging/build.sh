@@ -28,13 +28,14 @@ compile() {
 add_licences() {
   local place=$tree/share/doc/tidemark/licences package
   mkdir -p "$place"
-  for package in gcc-10-base libbz2-dev libcli11-dev libdw-dev libfmt-dev liblzma-dev libprotobuf-dev \
+  for package in gcc-10-base libbz2-dev libdw-dev libfmt-dev liblzma-dev libprotobuf-dev \
       libstb-dev libzstd-dev zlib1g-dev; do
     cp -L "/usr/share/doc/$package/copyright" "$place/$package.txt"
   done
   cp "$source/third_party/imgui/LICENSE.txt" "$place/imgui.txt"
   cp "$source/third_party/implot/LICENSE" "$place/implot.txt"
   cp "$source/third_party/glfw/LICENSE.md" "$place/glfw.txt"
+  cp "$source/third_party/cli11/LICENSE" "$place/cli11.txt"
   cp "$source/LICENSE" "$place/tidemark.txt"
   cp /usr/share/common-licenses/{GPL-2,GPL-3,LGPL-2.1,LGPL-3} "$place/"
 }

@@ -1,8 +1,8 @@
 #!/bin/bash
-# Fetches the sources that the viewer is built from: Dear ImGui (docking) and ImPlot, and GLFW for
-# packages, which link it statically.
+# Fetches the sources that the viewer is built from: Dear ImGui (docking) and ImPlot; with --glfw also
+# GLFW, which packages link statically, and with --cli11 CLI11, which Debian 11 has no package of.
 #
-# usage: scripts/fetch_gui_sources.sh [--glfw] [DEST]      (default: third_party/ of this repository)
+# usage: scripts/fetch_gui_sources.sh [--glfw] [--cli11] [DEST]      (default: third_party/)
 #
 # What is already there is kept, without using the network. Otherwise the sources come from Debian's
 # archive if this is a Debian (checked by apt's signatures and by the sha256 below), else, or if that
@@ -23,13 +23,20 @@ trixie imgui  imgui_1.90.1+ds.orig.tar.xz    ecce377df0f90b292f15dcbd83d438bddc1
 glfw_tarballs="
 trixie glfw3  glfw3_3.4.orig.tar.gz          c038d34200234d071fae9345bc455e4a8f2f544ab60150765d7704e08f3dac01
 "
-# folder repository commit: the same versions (ImGui v1.90.8-docking, GLFW 3.4).
+cli11_tarballs="
+bookworm cli11 cli11_2.1.2+ds.orig.tar.xz    8143d20b688e98ccce8e24562d3b68e5f47c12e896c42c7ca8553dbde5bed55d
+"
+# folder repository commit: the same versions (ImGui v1.90.8-docking, GLFW 3.4,
+# CLI11 v2.1.2).
 gui_commits="
 imgui  ocornut/imgui  6d948ab47ecf984239af01434f3ed03808dbf188
 implot epezent/implot f156599faefe316f7dd20fe6c783bf87c8bb6fd9
 "
 glfw_commits="
 glfw   glfw/glfw      7b6aead9fb88b3623e3b3725ebb42670cbe4c579
+"
+cli11_commits="
+cli11  CLIUtils/CLI11 70f8072f9dd2292fd0b9f9e5f58e279f60483ed3
 "
 repositories=${TIDEMARK_GUI_REPOSITORIES:-https://github.com}
 
@@ -91,6 +98,11 @@ unpack_glfw() {
   tar -xzf "$dest"/glfw3_*.orig.tar.gz -C "$dest/glfw" --strip-components=1
 }
 
+unpack_cli11() {
+  mkdir -p "$dest/cli11"
+  tar -xJf "$dest"/cli11_*.orig.tar.xz -C "$dest/cli11" --strip-components=1
+}
+
 # A commit's id is the hash of its content: git refuses anything else for it.
 clone() {
   command -v git >/dev/null || { say "the repositories: git is not installed"; return 1; }
@@ -119,6 +131,7 @@ after_clone_gui() {
 }
 
 after_clone_glfw() { :; }
+after_clone_cli11() { :; }
 
 # obtain KIND WHAT TARBALLS COMMITS
 obtain() {
@@ -137,10 +150,21 @@ obtain() {
   say "$2: in $dest"
 }
 
-glfw=
-[ "${1-}" != --glfw ] || { glfw=1; shift; }
+extra=()
+while [[ ${1-} == --* ]]; do
+  case $1 in
+    --glfw | --cli11) extra+=("${1#--}") ;;
+    *) say "unknown option $1" && exit 2 ;;
+  esac
+  shift
+done
 dest=${1:-$here/../third_party}
 mkdir -p "$dest"
 dest=$(cd "$dest" && pwd)
 obtain gui "ImGui and ImPlot" "$gui_tarballs" "$gui_commits"
-[ -z "$glfw" ] || obtain glfw GLFW "$glfw_tarballs" "$glfw_commits"
+for kind in ${extra[@]+"${extra[@]}"}; do
+  case $kind in
+    glfw) obtain glfw GLFW "$glfw_tarballs" "$glfw_commits" ;;
+    cli11) obtain cli11 CLI11 "$cli11_tarballs" "$cli11_commits" ;;
+  esac
+done

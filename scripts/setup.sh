@@ -23,7 +23,7 @@ build_needs=(
   '/usr/lib/*/libzstd.a|/usr/lib*/libzstd.a:libzstd-dev:libzstd-static:zstd'
   /usr/include/zlib.h:zlib1g-dev:zlib-devel:zlib
   /usr/include/fmt/format.h:libfmt-dev:fmt-devel:fmt
-  /usr/include/CLI/CLI.hpp:libcli11-dev:cli11-devel:cli11
+  "/usr/include/CLI/CLI.hpp|$root/third_party/cli11/include/CLI/CLI.hpp:libcli11-dev:cli11-devel:cli11"
   /usr/include/elfutils/libdw.h:libdw-dev:elfutils-devel:libelf
 )
 test_needs=(
@@ -102,6 +102,11 @@ install_missing() {
   fi
   say "installing: ${missing[*]}"
   "${as_root[@]}" apt-get update -qq
+  # Debian 11 has no package of CLI11.
+  if [[ " ${missing[*]} " == *" libcli11-dev "* ]] && ! apt-cache show libcli11-dev >/dev/null 2>&1; then
+    "$root/scripts/fetch_gui_sources.sh" --cli11
+    mapfile -t missing < <(missing_packages 1 "$@")
+  fi
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
     apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }

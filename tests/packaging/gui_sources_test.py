@@ -17,7 +17,8 @@ PROGRAMS = ("awk", "bash", "cat", "chmod", "cp", "cut", "dirname", "env", "git",
             "mv", "rm", "sed", "sha256sum", "sh", "sort", "tar", "xargs", "gzip")
 FILES = {"ocornut/imgui": ["imgui.cpp", "LICENSE.txt", "backends/imgui_impl_glfw.cpp", "backends/imgui_impl_glfw.h"],
          "epezent/implot": ["implot.cpp", "LICENSE"],
-         "glfw/glfw": ["CMakeLists.txt", "LICENSE.md"]}
+         "glfw/glfw": ["CMakeLists.txt", "LICENSE.md"],
+         "CLIUtils/CLI11": ["include/CLI/CLI.hpp"]}
 
 
 @unittest.skipUnless(shutil.which("git"), "git is not installed")
@@ -69,13 +70,13 @@ class GuiSources(unittest.TestCase):
                               capture_output=True, text=True)
 
     def test_takes_the_pinned_commits_and_keeps_them(self):
-        result = self.fetch("--glfw")
+        result = self.fetch("--glfw", "--cli11")
         self.assertEqual(result.returncode, 0, result.stderr)
-        for file in ("imgui/imgui.cpp", "implot/implot.cpp", "glfw/CMakeLists.txt",
+        for file in ("imgui/imgui.cpp", "implot/implot.cpp", "glfw/CMakeLists.txt", "cli11/include/CLI/CLI.hpp",
                      "imgui-glfw/backends/imgui_impl_glfw.cpp"):
             self.assertIn("as pinned", (self.dest / file).read_text(), file)
         shutil.rmtree(self.remote)  # a second run needs no network
-        result = self.fetch("--glfw")
+        result = self.fetch("--glfw", "--cli11")
         self.assertEqual((result.returncode, result.stderr), (0, ""))
 
     def test_accepts_no_other_content(self):
