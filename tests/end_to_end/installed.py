@@ -49,14 +49,16 @@ with tempfile.TemporaryDirectory() as scratch:
     check(re.search(r"^tidemark: {3}-> ", done.stderr, re.M), f"{done.stderr}: and with what to do")
 
     # The doctor records on a simulated GPU where there is no other.
-    doctor = subprocess.run([tidemark, "doctor"], capture_output=True, text=True)
+    (place / "tmp").mkdir()
+    own_tmp = {**os.environ, "TMPDIR": str(place / "tmp")}
+    doctor = subprocess.run([tidemark, "doctor"], env=own_tmp, capture_output=True, text=True)
     check(re.search(r"^ok .*a test program was recorded on .* GPU and read back$", doctor.stdout, re.M),
           f"doctor: {doctor.stdout}")
     check(doctor.stdout.splitlines()[-1].startswith("Next: tidemark "), f"doctor's last line: {doctor.stdout}")
-    check_equal(list(pathlib.Path(tempfile.gettempdir()).glob("tidemark-doctor-*")), [], "doctor's files")
+    check_equal(list((place / "tmp").iterdir()), [], "doctor's files")
     library = tree / "lib/libtidemark.so"
     library.rename(tree / "lib/elsewhere.so")
-    broken = subprocess.run([tidemark, "doctor"], capture_output=True, text=True)
+    broken = subprocess.run([tidemark, "doctor"], env=own_tmp, capture_output=True, text=True)
     check_equal(broken.returncode, 1, "doctor without the library: exit status")
     check("libtidemark.so is neither" in broken.stdout, f"doctor without the library: {broken.stdout}")
     (tree / "lib/elsewhere.so").rename(library)
