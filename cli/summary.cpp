@@ -7,10 +7,13 @@
 #include <cstdio>
 #include <ctime>
 
+#include "analysis/names/stack_lines.h"
 #include "analysis/report/report.h"
 #include "analysis/wording.h"
 #include "cli/command.h"
 #include "cli/loss_warnings.h"
+#include "cli/terminal.h"
+#include "export/report/report_wording.h"
 
 namespace tidemark::cli {
 
@@ -54,6 +57,20 @@ void print_highest(const Report& report) {
   if (ooms != 0) fmt::print(stderr, "tidemark: {}\n", counted(ooms, "allocation") + " failed");
 }
 
+// The most severe finding, and how many more there are.
+void print_finding(const Report& report) {
+  const auto worth = [](const Finding& f) { return f.severity != kInfo; };
+  const auto top = std::find_if(report.findings.begin(), report.findings.end(), worth);
+  if (top == report.findings.end()) return;
+  const std::string where = place_text(report, *top);
+  const auto print = [](const std::string& text) { print_line(stderr, "tidemark: " + text); };
+  print(fmt::format("{}: {}{}{}", top->id, where, where.empty() ? "" : ": ", top->summary));
+  if (!top->frames.empty()) print("  at " + headline_of(top->frames));
+  if (!top->advice.empty()) print("  -> " + top->advice.front().detail);
+  const auto more = std::count_if(top + 1, report.findings.end(), worth);
+  if (more > 0) print(fmt::format("and {}", counted(static_cast<uint64_t>(more), "more finding")));
+}
+
 }  // namespace
 
 std::string default_directory() {
@@ -80,6 +97,7 @@ void print_summary(const std::string& path) {
                                            : fmt::format("{} processes", report->ranks.size()),
                  counted(report->events, "memory event"));
       print_highest(*report);
+      print_finding(*report);
       warn_of_losses(*report);
     }
   }

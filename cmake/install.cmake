@@ -8,6 +8,15 @@ install(TARGETS tidemark LIBRARY DESTINATION lib)
 if(TARGET tidemark_view)
   install(TARGETS tidemark_view RUNTIME DESTINATION bin)
 endif()
+if(TIDEMARK_PORTABLE)
+  tidemark_portable(tidemark_cli tidemark_view sample_leak simgpu_cuda simgpu_cupti simgpu_nvml)
+endif()
+# For `tidemark doctor`: a program that it records, and the simulated GPU for it.
+install(TARGETS sample_leak RUNTIME DESTINATION lib/tidemark)
+install(TARGETS simgpu_cuda simgpu_cupti simgpu_nvml
+        LIBRARY DESTINATION lib/tidemark/simgpu NAMELINK_SKIP)
+install(DIRECTORY packaging/python/tidemark DESTINATION share/tidemark/python
+        PATTERN __pycache__ EXCLUDE)
 install(FILES packaging/man/tidemark.1 packaging/man/tidemark-view.1 DESTINATION share/man/man1)
 install(FILES packaging/completions/tidemark.bash
         DESTINATION share/bash-completion/completions RENAME tidemark)

@@ -54,7 +54,11 @@ auto safe_argument(const T& value) {
 template <typename... Args>
 StyledText styled(std::string_view format, const Args&... args) {
   StyledText text("");
-  text.text_ = fmt::format(fmt::runtime(format), safe_argument(args)...);
+  // fmt 7 has no fmt::runtime(), and later versions take only lvalues.
+  const auto formatted = [&](const auto&... safe) {
+    return fmt::vformat(format, fmt::make_format_args(safe...));
+  };
+  text.text_ = formatted(safe_argument(args)...);
   return text;
 }
 

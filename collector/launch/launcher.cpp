@@ -42,14 +42,19 @@ std::string random_id() {
 }
 
 void set_environment(const LaunchOptions& options) {
-  // A library that the user wanted to inject stays in use: ours loads and calls it.
+  // A library that the user wanted to inject stays in use: ours loads and calls it. Where every job is
+  // armed, the variable names another copy of ours.
   if (const char* other = std::getenv("CUDA_INJECTION64_PATH");
-      other != nullptr && *other != '\0' && options.injector != other) {
+      other != nullptr && *other != '\0' && options.injector != other &&
+      fs::path(other).filename() != fs::path(options.injector).filename()) {
     ::setenv("TIDEMARK_CHAIN", other, 0);
   }
   ::setenv("CUDA_INJECTION64_PATH", options.injector.c_str(), 1);
   ::setenv("NVTX_INJECTION64_PATH", options.injector.c_str(), 0);  // keeps that of another tool
-  if (!options.directory.empty()) ::setenv("TIDEMARK_OUT", options.directory.c_str(), 1);
+  if (!options.directory.empty()) {
+    ::setenv("TIDEMARK_OUT", options.directory.c_str(), 1);
+    ::unsetenv("TIDEMARK_ARM");  // records now, also where every job is armed
+  }
   // The same library is NCCL's profiler plugin. Keeps a plugin that the user has set.
   ::setenv("NCCL_PROFILER_PLUGIN", options.injector.c_str(), 0);
   ::setenv("NCCL_SET_THREAD_NAME", "1", 0);  // tells NCCL's threads from the program's

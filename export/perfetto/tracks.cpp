@@ -108,10 +108,10 @@ uint32_t PerfettoNames::new_kernel(uint32_t string) {
   return kernels_[string] = number;
 }
 
-uint32_t PerfettoNames::find(Numbers& numbers, std::string_view text, Kind kind) {
-  if (const auto known = numbers.find(text); known != numbers.end()) return known->second;
+uint32_t PerfettoNames::find(TextNumbers& numbers, std::string_view text, Kind kind) {
+  if (const uint32_t* known = numbers.find(text); known != nullptr) return *known;
   const auto number = static_cast<uint32_t>(numbers.size()) + 1;
-  numbers.emplace(text, number);
+  numbers.add(text, number);
   // A separate packet: the caller may be in the middle of filling packet_.
   pb::TracePacket packet;
   packet.set_trusted_packet_sequence_id(sequence_);

@@ -5,11 +5,11 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "export/export_input.h"
 #include "export/perfetto/packets.h"
+#include "export/text_numbers.h"
 
 namespace tidemark {
 
@@ -88,25 +88,20 @@ class PerfettoNames {
 
  private:
   enum Kind : uint8_t { kEventName, kCategory, kAnnotation, kValue };
-  struct TextHash {
-    using is_transparent = void;
-    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
-  };
-  using Numbers = std::unordered_map<std::string, uint32_t, TextHash, std::equal_to<>>;
 
   uint32_t new_string(uint32_t string);
   uint32_t new_kernel(uint32_t string);
-  uint32_t find(Numbers& numbers, std::string_view text, Kind kind);
+  uint32_t find(TextNumbers& numbers, std::string_view text, Kind kind);
 
   PerfettoPackets& packets_;
   const Dictionary& names_;
   uint32_t sequence_;
   std::vector<uint32_t> by_string_;
   std::vector<uint32_t> kernels_;
-  Numbers events_;
-  Numbers categories_;
-  Numbers annotations_;
-  Numbers values_;
+  TextNumbers events_;
+  TextNumbers categories_;
+  TextNumbers annotations_;
+  TextNumbers values_;
   pb::TracePacket packet_;
 };
 

@@ -62,9 +62,8 @@ void PickleWriter::little_endian(uint64_t value, size_t bytes) {
 void PickleWriter::text(std::string_view value) {
   const bool shared = value.size() <= kLongestSharedText;
   if (shared) {
-    const auto known = texts_.find(value);
-    if (known != texts_.end()) return refer(known->second);
-    texts_.emplace(value, memo_size_);
+    if (const uint32_t* known = texts_.find(value); known != nullptr) return refer(*known);
+    texts_.add(value, memo_size_);
   }
   const std::string valid = utf8_text(value);
   if (valid.size() < 256) {

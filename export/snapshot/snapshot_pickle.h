@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "export/text_numbers.h"
 #include "proto/base/byte_sink.h"
 #include "proto/base/result.h"
 #include "proto/pickle_opcodes.h"
@@ -49,10 +49,6 @@ class PickleWriter {
   uint64_t bytes() const { return flushed_ + buffer_.size(); }
 
  private:
-  struct TextHash {
-    using is_transparent = void;
-    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
-  };
   struct Open {
     uint8_t closer;
     uint32_t items = 0;
@@ -71,7 +67,7 @@ class PickleWriter {
   ByteSink& sink_;
   std::string buffer_;
   std::vector<Open> open_;
-  std::unordered_map<std::string, uint32_t, TextHash, std::equal_to<>> texts_;
+  TextNumbers texts_;
   uint64_t flushed_ = 0;
   uint32_t memo_size_ = 0;
   bool remember_ = false;

@@ -3,7 +3,9 @@
 // tidemark should find: device memory growing by 1 MiB per step, all of it from keep_result(); the
 // temporaries of work() (6 MiB per step) are allocated and freed and are not part of it.
 //
-// Usage: leak [ITERATIONS]
+// Usage: leak [ITERATIONS [MILLISECONDS BETWEEN TWO OF THEM]]
+#include <unistd.h>
+
 #include <vector>
 
 #include "samples/cuda/driver.h"
@@ -60,7 +62,11 @@ class Leak {
 int main(int argc, char** argv) {
   const int iterations = argc > 1 ? std::atoi(argv[1]) : 200;
   tidemark::samples::Leak leak;
-  for (int i = 0; i < iterations; ++i) leak.step();
+  const int pause_ms = argc > 2 ? std::atoi(argv[2]) : 0;
+  for (int i = 0; i < iterations; ++i) {
+    leak.step();
+    if (pause_ms > 0) ::usleep(static_cast<useconds_t>(pause_ms) * 1000);
+  }
   std::printf(
       "{\"sample\":\"leak\",\"iterations\":%d,\"bytes_per_iteration\":%zu,"
       "\"leaked_bytes\":%zu}\n",

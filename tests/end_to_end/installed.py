@@ -1,7 +1,7 @@
-"""An installed tree works, also after it was moved: it records a program, reports it, draws it, and
-completes command lines.
+"""An installed tree works, also after it was moved: it records a program, reports it, draws it, checks
+itself, and completes command lines.
 
-    python3 installed.py TIDEMARK BUILD SIMGPU_LIBRARIES RUN_OUT
+    python3 installed.py TIDEMARK BUILD SIMGPU_LIBRARIES RUN_OUT LEAK
 """
 import json
 import os
@@ -14,7 +14,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from harness import check, check_equal, finish  # noqa: E402
 
-BUILD, SIMGPU, RUN_OUT = sys.argv[2:5]
+BUILD, SIMGPU, RUN_OUT, LEAK = sys.argv[2:6]
 
 
 def output_of(*command, **options):
@@ -38,6 +38,33 @@ with tempfile.TemporaryDirectory() as scratch:
     if (tree / "bin" / "tidemark-view").exists():
         output_of(tidemark, "view", place / "out", "--screenshot", place / "picture.png")
         check((place / "picture.png").stat().st_size > 10000, "a picture by the installed viewer")
+
+    # Where every job is armed by another copy of the library, `run` still records, and once.
+    armed = {**environment, "TIDEMARK_ARM": "1",
+             "CUDA_INJECTION64_PATH": str(pathlib.Path(BUILD) / "injector/libtidemark.so")}
+    done = subprocess.run([tidemark, "run", "-o", place / "armed", "--", LEAK, "100"], env=armed,
+                          capture_output=True, text=True)
+    check_equal(len(list((place / "armed").glob("*.tmk"))), 1, f"traces of an armed program: {done.stderr}")
+    check(re.search(r"^tidemark: creep: .*1\.0 MiB per step", done.stderr, re.M), f"{done.stderr}: ends with the finding")
+    check(re.search(r"^tidemark: {3}-> ", done.stderr, re.M), f"{done.stderr}: and with what to do")
+
+    # The doctor records on a simulated GPU where there is no other.
+    (place / "tmp").mkdir()
+    own_tmp = {**os.environ, "TMPDIR": str(place / "tmp")}
+    doctor = subprocess.run([tidemark, "doctor"], env=own_tmp, capture_output=True, text=True)
+    check(re.search(r"^ok .*a test program was recorded on .* GPU and read back$", doctor.stdout, re.M),
+          f"doctor: {doctor.stdout}")
+    check(doctor.stdout.splitlines()[-1].startswith("Next: tidemark "), f"doctor's last line: {doctor.stdout}")
+    check_equal(list((place / "tmp").iterdir()), [], "doctor's files")
+    library = tree / "lib/libtidemark.so"
+    library.rename(tree / "lib/elsewhere.so")
+    broken = subprocess.run([tidemark, "doctor"], env=own_tmp, capture_output=True, text=True)
+    check_equal(broken.returncode, 1, "doctor without the library: exit status")
+    check("libtidemark.so is neither" in broken.stdout, f"doctor without the library: {broken.stdout}")
+    (tree / "lib/elsewhere.so").rename(library)
+    python = {**os.environ, "PYTHONPATH": str(tree / "share/tidemark/python"), "PATH": "/usr/bin:/bin"}
+    check_equal(output_of(sys.executable, "-B", "-m", "tidemark", "version", env=python),
+                output_of(tidemark, "version"), "python -m tidemark")
 
     # The commands, as the program, its manual and the completion know them.
     commands = [line.split("\t")[0] for line in output_of(tidemark, "complete", "").splitlines()]

@@ -2,15 +2,16 @@
 
 #include <EGL/egl.h>
 #include <EGL/eglext.h>
-#include <GL/gl.h>
-#include <GL/glext.h>
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <imgui.h>
 #include <imgui_impl_opengl3.h>
 #include <implot.h>
 
 #include <algorithm>
+#include <optional>
 
+#include "viewer/app/gl_calls.h"
 #include "viewer/widgets/fonts.h"
 #include "viewer/widgets/theme.h"
 
@@ -18,9 +19,48 @@ namespace tidemark::view {
 
 namespace {
 
+// libEGL, which stays loaded: drivers do not survive being unloaded.
+struct Egl {
+  void* library = ::dlopen("libEGL.so.1", RTLD_NOW | RTLD_LOCAL);
+#define TIDEMARK_EGL(TYPE, NAME) \
+  TYPE NAME = library == nullptr ? nullptr : reinterpret_cast<TYPE>(::dlsym(library, #NAME))
+  TIDEMARK_EGL(PFNEGLGETPROCADDRESSPROC, eglGetProcAddress);
+  TIDEMARK_EGL(PFNEGLGETDISPLAYPROC, eglGetDisplay);
+  TIDEMARK_EGL(PFNEGLINITIALIZEPROC, eglInitialize);
+  TIDEMARK_EGL(PFNEGLTERMINATEPROC, eglTerminate);
+  TIDEMARK_EGL(PFNEGLBINDAPIPROC, eglBindAPI);
+  TIDEMARK_EGL(PFNEGLCHOOSECONFIGPROC, eglChooseConfig);
+  TIDEMARK_EGL(PFNEGLCREATECONTEXTPROC, eglCreateContext);
+  TIDEMARK_EGL(PFNEGLDESTROYCONTEXTPROC, eglDestroyContext);
+  TIDEMARK_EGL(PFNEGLMAKECURRENTPROC, eglMakeCurrent);
+  TIDEMARK_EGL(PFNEGLGETERRORPROC, eglGetError);
+#undef TIDEMARK_EGL
+};
+
+const Egl& egl() {
+  static const Egl loaded;
+  return loaded;
+}
+
+// ImGui's renderer needs one of these two libraries of OpenGL.
+const char* missing_part() {
+  if (egl().eglGetProcAddress == nullptr) return "libEGL.so.1 is missing";
+  for (const char* name : {"libOpenGL.so.0", "libGL.so.1"}) {
+    if (::dlopen(name, RTLD_LAZY | RTLD_LOCAL) != nullptr) return nullptr;
+  }
+  return "libOpenGL.so.0 is missing";
+}
+
+Error cannot_draw(const char* why) {
+  return {fmt::format(
+      "cannot draw without a display: {}. On Debian and Ubuntu, install libegl1, libopengl0 and "
+      "libgl1-mesa-dri; on Fedora, mesa-libEGL, libglvnd-opengl and mesa-dri-drivers",
+      why)};
+}
+
 template <typename Function>
 Function gl_function(const char* name) {
-  return reinterpret_cast<Function>(eglGetProcAddress(name));
+  return reinterpret_cast<Function>(egl().eglGetProcAddress(name));
 }
 
 EGLDisplay open_display() {
@@ -29,11 +69,11 @@ EGLDisplay open_display() {
   if (get != nullptr) {
     display = get(EGL_PLATFORM_SURFACELESS_MESA, EGL_DEFAULT_DISPLAY, nullptr);
   }
-  if (display != EGL_NO_DISPLAY && eglInitialize(display, nullptr, nullptr) == EGL_TRUE) {
+  if (display != EGL_NO_DISPLAY && egl().eglInitialize(display, nullptr, nullptr) == EGL_TRUE) {
     return display;
   }
-  display = eglGetDisplay(EGL_DEFAULT_DISPLAY);
-  if (display != EGL_NO_DISPLAY && eglInitialize(display, nullptr, nullptr) == EGL_TRUE) {
+  display = egl().eglGetDisplay(EGL_DEFAULT_DISPLAY);
+  if (display != EGL_NO_DISPLAY && egl().eglInitialize(display, nullptr, nullptr) == EGL_TRUE) {
     return display;
   }
   return EGL_NO_DISPLAY;
@@ -48,6 +88,7 @@ struct Headless::Gl {
   EGLContext context = EGL_NO_CONTEXT;
   GLuint frame = 0;
   GLuint colour = 0;
+  std::optional<GlCalls> calls;
   ImGuiContext* imgui = nullptr;
   ImPlotContext* implot = nullptr;
 
@@ -61,36 +102,34 @@ struct Headless::Gl {
       ImGui::DestroyContext(imgui);
     }
     if (display == EGL_NO_DISPLAY) return;
-    eglMakeCurrent(display, EGL_NO_SURFACE, EGL_NO_SURFACE, EGL_NO_CONTEXT);
-    if (context != EGL_NO_CONTEXT) eglDestroyContext(display, context);
-    eglTerminate(display);
+    egl().eglMakeCurrent(display, EGL_NO_SURFACE, EGL_NO_SURFACE, EGL_NO_CONTEXT);
+    if (context != EGL_NO_CONTEXT) egl().eglDestroyContext(display, context);
+    egl().eglTerminate(display);
   }
 
   Status make_context() {
+    if (const char* what = missing_part(); what != nullptr) return cannot_draw(what);
     display = open_display();
-    if (display == EGL_NO_DISPLAY) {
-      return Error{
-          "cannot draw without a display: EGL is missing. On Debian and Ubuntu, install libegl1 "
-          "and libgl1-mesa-dri"};
-    }
-    eglBindAPI(EGL_OPENGL_API);
+    if (display == EGL_NO_DISPLAY) return cannot_draw("EGL has no driver here");
+    egl().eglBindAPI(EGL_OPENGL_API);
     const EGLint config_wish[] = {EGL_SURFACE_TYPE, 0, EGL_RENDERABLE_TYPE, EGL_OPENGL_BIT,
                                   EGL_NONE};
     EGLConfig config = nullptr;
     EGLint count = 0;
-    eglChooseConfig(display, config_wish, &config, 1, &count);
+    egl().eglChooseConfig(display, config_wish, &config, 1, &count);
     const EGLint context_wish[] = {EGL_CONTEXT_MAJOR_VERSION, 3, EGL_CONTEXT_MINOR_VERSION, 3,
                                    EGL_NONE};
-    context = eglCreateContext(display, count > 0 ? config : nullptr, EGL_NO_CONTEXT, context_wish);
+    context = egl().eglCreateContext(display, count > 0 ? config : nullptr, EGL_NO_CONTEXT, context_wish);
     if (context == EGL_NO_CONTEXT ||
-        eglMakeCurrent(display, EGL_NO_SURFACE, EGL_NO_SURFACE, context) != EGL_TRUE) {
+        egl().eglMakeCurrent(display, EGL_NO_SURFACE, EGL_NO_SURFACE, context) != EGL_TRUE) {
       return Error{
-          fmt::format("cannot create an OpenGL 3.3 context (EGL error {:#x})", eglGetError())};
+          fmt::format("cannot create an OpenGL 3.3 context (EGL error {:#x})", egl().eglGetError())};
     }
     return {};
   }
 
   Status make_frame() {
+    calls.emplace(egl().eglGetProcAddress);
     const auto gen_frames = gl_function<PFNGLGENFRAMEBUFFERSPROC>("glGenFramebuffers");
     const auto bind_frame = gl_function<PFNGLBINDFRAMEBUFFERPROC>("glBindFramebuffer");
     const auto gen_buffers = gl_function<PFNGLGENRENDERBUFFERSPROC>("glGenRenderbuffers");
@@ -145,16 +184,16 @@ Image Headless::render(const std::function<void()>& draw, int frames) {
     ImGui::Render();
   }
   const Rgb ground = theme().panel;
-  glViewport(0, 0, gl_->width, gl_->height);
-  glClearColor(static_cast<float>(ground.r) / 255, static_cast<float>(ground.g) / 255,
+  gl_->calls->viewport(0, 0, gl_->width, gl_->height);
+  gl_->calls->clear_colour(static_cast<float>(ground.r) / 255, static_cast<float>(ground.g) / 255,
                static_cast<float>(ground.b) / 255, 1);
-  glClear(GL_COLOR_BUFFER_BIT);
+  gl_->calls->clear(GL_COLOR_BUFFER_BIT);
   ImGui_ImplOpenGL3_RenderDrawData(ImGui::GetDrawData());
   Image image{gl_->width, gl_->height, {}};
   const size_t row = static_cast<size_t>(gl_->width) * 4;
   image.rgba.resize(row * static_cast<size_t>(gl_->height));
-  glPixelStorei(GL_PACK_ALIGNMENT, 1);
-  glReadPixels(0, 0, gl_->width, gl_->height, GL_RGBA, GL_UNSIGNED_BYTE, image.rgba.data());
+  gl_->calls->pixel_store(GL_PACK_ALIGNMENT, 1);
+  gl_->calls->read_pixels(0, 0, gl_->width, gl_->height, GL_RGBA, GL_UNSIGNED_BYTE, image.rgba.data());
   // OpenGL's first row is the bottom one.
   for (size_t top = 0, bottom = static_cast<size_t>(gl_->height) - 1; top < bottom;
        ++top, --bottom) {

@@ -1,7 +1,6 @@
 #include "viewer/app/window.h"
 
 #define GLFW_INCLUDE_NONE
-#include <GL/gl.h>
 #include <GLFW/glfw3.h>
 #include <fmt/format.h>
 #include <imgui.h>
@@ -14,11 +13,13 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "viewer/app/draw_hash.h"
+#include "viewer/app/gl_calls.h"
 #include "viewer/app/png_file.h"
 #include "viewer/app/shell.h"
 #include "viewer/widgets/fonts.h"
@@ -52,12 +53,12 @@ int fail(std::string_view what, std::string_view help) {
 // More frames than the keys that anybody presses while one frame is drawn.
 constexpr int kMostFramesUndrawn = 100;
 
-Image read_pixels(int width, int height) {
+Image read_pixels(const GlCalls& gl, int width, int height) {
   Image image{width, height, {}};
   const auto row = static_cast<size_t>(width) * 4;
   std::vector<uint8_t> upside_down(row * static_cast<size_t>(height));
-  glPixelStorei(GL_PACK_ALIGNMENT, 1);
-  glReadPixels(0, 0, width, height, GL_RGBA, GL_UNSIGNED_BYTE, upside_down.data());
+  gl.pixel_store(GL_PACK_ALIGNMENT, 1);
+  gl.read_pixels(0, 0, width, height, GL_RGBA, GL_UNSIGNED_BYTE, upside_down.data());
   image.rgba.reserve(upside_down.size());
   for (size_t y = static_cast<size_t>(height); y-- > 0;) {
     const auto from = upside_down.begin() + static_cast<std::ptrdiff_t>(y * row);
@@ -89,6 +90,7 @@ class Window {
     window_ = glfwCreateWindow(options_.width, options_.height, "tidemark", nullptr, nullptr);
     if (window_ == nullptr) return false;
     glfwMakeContextCurrent(window_);
+    gl_.emplace(glfwGetProcAddress);
     glfwSwapInterval(1);
     glfwSetWindowUserPointer(window_, this);
     ImGui::CreateContext();
@@ -207,13 +209,13 @@ class Window {
     int height = 0;
     glfwGetFramebufferSize(window_, &width, &height);
     const ImVec4 ground = vec(theme().panel);
-    glViewport(0, 0, width, height);
-    glClearColor(ground.x, ground.y, ground.z, 1);
-    glClear(GL_COLOR_BUFFER_BIT);
+    gl_->viewport(0, 0, width, height);
+    gl_->clear_colour(ground.x, ground.y, ground.z, 1);
+    gl_->clear(GL_COLOR_BUFFER_BIT);
     ImGui_ImplOpenGL3_RenderDrawData(ImGui::GetDrawData());
     if (std::exchange(shell_.picture_wanted, false)) {
       const std::string path = picture_path();
-      const Status saved = write_png(read_pixels(width, height), path);
+      const Status saved = write_png(read_pixels(*gl_, width, height), path);
       shell_.notice = saved ? "saved " + path : saved.error().message;
     }
     glfwSwapBuffers(window_);
@@ -223,6 +225,7 @@ class Window {
   std::string layout_;
   Shell shell_;
   GLFWwindow* window_ = nullptr;
+  std::optional<GlCalls> gl_;
   bool rescale_ = false;
   bool redraw_ = true;                // the window's content was lost
   uint64_t shown_ = 0;                // the hash of the frame on the screen
