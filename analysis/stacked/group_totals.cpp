@@ -18,13 +18,10 @@ GroupTotals::GroupTotals(const AllocationHistory& memory, const BlockGroups& gro
     memory.passed(e);
     apply(e, bytes);
   }
-  frames_.insert(frames_.end(), bytes.begin(), bytes.end());
-  mean_.resize(groups.count);
-  const size_t frames = frames_.size() / slots_;
-  for (size_t f = 0; f < frames; ++f) {
-    for (size_t g = 0; g < groups.count; ++g) mean_[g] += frames_[f * slots_ + g] / frames;
+  // Of the end, where a frame is due, and of an empty history.
+  if (memory.event_count() % spacing_ == 0) {
+    frames_.insert(frames_.end(), bytes.begin(), bytes.end());
   }
-  if (memory.event_count() % spacing_ != 0) frames_.resize((frames - 1) * slots_);
 }
 
 void GroupTotals::apply(uint32_t event, std::vector<uint64_t>& bytes) const {

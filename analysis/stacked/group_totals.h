@@ -16,8 +16,6 @@ class GroupTotals {
   // A pass over all events. The history and the groups must outlive it.
   GroupTotals(const AllocationHistory& memory, const BlockGroups& groups);
 
-  // Per group, over all events.
-  const std::vector<uint64_t>& mean_bytes() const { return mean_; }
   uint32_t spacing() const { return spacing_; }
 
   // Reads the totals after one event after the other. One thread.
@@ -48,7 +46,6 @@ class GroupTotals {
   size_t slots_ = 0;
   uint32_t spacing_ = 0;
   std::vector<uint64_t> frames_;  // slots_ each: before event i * spacing_
-  std::vector<uint64_t> mean_;    // per group, over the frames
 };
 
 }  // namespace tidemark

@@ -89,6 +89,15 @@ class StackBuilder {
     out_->bands.push_back(band);
   }
 
+  // Nobody knows the age of blocks that are older than the history: as in PyTorch's page, the ones
+  // that are freed last are at the bottom, and of those that stay the one with the highest address.
+  bool is_older(uint32_t a, uint32_t b) const {
+    const AllocationColumns& blocks = memory_->allocations;
+    if (!blocks.seeded(a) || !blocks.seeded(b)) return a < b;
+    return std::tuple(blocks.death(b), blocks.address(b)) <
+           std::tuple(blocks.death(a), blocks.address(a));
+  }
+
   void sort_blocks() {
     std::vector<StackBand>& bands = out_->bands;
     const auto life = [&](const StackBand& b) {
@@ -98,7 +107,7 @@ class StackBuilder {
     };
     std::stable_sort(bands.begin(), bands.end(), [&](const StackBand& a, const StackBand& b) {
       if (options_->by_group && a.group != b.group) return a.group < b.group;
-      if (options_->order == BandOrder::kBirth) return a.block < b.block;
+      if (options_->order == BandOrder::kBirth) return is_older(a.block, b.block);
       return std::tuple(life(b), memory_->allocations.block_bytes(b.block), a.block) <
              std::tuple(life(a), memory_->allocations.block_bytes(a.block), b.block);
     });

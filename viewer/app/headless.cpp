@@ -11,6 +11,7 @@
 
 #include <algorithm>
 
+#include "viewer/app/gl_textures.h"
 #include "viewer/widgets/fonts.h"
 #include "viewer/widgets/theme.h"
 
@@ -56,6 +57,7 @@ struct Headless::Gl {
   Gl& operator=(const Gl&) = delete;
   ~Gl() {
     if (imgui != nullptr) {
+      leave_textures();
       ImGui_ImplOpenGL3_Shutdown();
       ImPlot::DestroyContext(implot);
       ImGui::DestroyContext(imgui);
@@ -131,6 +133,7 @@ Result<std::unique_ptr<Headless>> Headless::create(int width, int height, bool d
   apply_theme(dark, scale);
   load_fonts(scale, source);
   ImGui_ImplOpenGL3_Init("#version 330 core");
+  use_gl_textures();
   return std::unique_ptr<Headless>(new Headless(std::move(gl)));
 }
 

@@ -21,6 +21,7 @@ constexpr Panels::Entry kEntries[] = {
     {"ranks", RanksPanel::kTitle, &draw_panel<&Panels::ranks>},
     {"compare", ComparePanel::kTitle, &draw_panel<&Panels::compare>},
     {"block", DetailPanel::kTitle, &draw_panel<&Panels::detail>},
+    {"stack", StackPanel::kTitle, &draw_panel<&Panels::stack>},
 };
 
 bool colour_by(Colouring& colouring, const std::string& name) {
@@ -70,6 +71,7 @@ bool Panels::show_as(const Entry& panel, Selection& selection, const std::string
     return way == "events" || way == "own-scale";
   }
   if (title == FlamePanel::kTitle) return flame.show_as(way);
+  if (title == StackPanel::kTitle) return stack.show_as(way);
   if (title == TablesPanel::kTitle) return tables.show_as(way);
   if (title == MapPanel::kTitle) return colour_by(selection.colouring, way);
   if (title != RanksPanel::kTitle) return false;
@@ -79,6 +81,7 @@ bool Panels::show_as(const Entry& panel, Selection& selection, const std::string
 
 void Panels::forget_trace() {
   flame.forget_trace();
+  stack.forget_trace();
   const TimelineOptions options = timeline.options;
   timeline = TimelinePanel();
   timeline.options = options;

@@ -13,6 +13,7 @@
 #include "viewer/panels/flame/flame_panel.h"
 #include "viewer/panels/map/map_panel.h"
 #include "viewer/panels/ranks/ranks_panel.h"
+#include "viewer/panels/stack/stack_panel.h"
 #include "viewer/panels/tables/tables_panel.h"
 #include "viewer/panels/timeline/timeline_panel.h"
 
@@ -28,13 +29,14 @@ struct Panels {
   RanksPanel ranks;
   ComparePanel compare;
   DetailPanel detail;
+  StackPanel stack;
 
   struct Entry {
     const char* id;  // for --panel
     const char* title;
     void (*draw)(Panels& panels, const Model& model, Selection& selection);
   };
-  // In the order of the keys 1 to 9.
+  // In the order of the keys 1 to 9 and 0.
   static std::span<const Entry> entries();
   // "timeline, map, ...".
   static std::string names();
@@ -42,7 +44,7 @@ struct Panels {
   static const Entry* find(std::string_view id);
 
   // A panel by its id. Words after colons choose how it shows its content: "map:age",
-  // "flame:rows:bottom-up", "tables:kernels", "ranks:curves". Null: there is no such panel or word.
+  // "flame:rows:bottom-up", "tables:kernels", "ranks:curves", "stack:category". Null: there is no such panel or word.
   const Entry* choose(const std::string& panel, Selection& selection);
 
   // `wake` asks for a new frame, from any thread.
@@ -50,11 +52,14 @@ struct Panels {
     tables.set_wake(wake);
     flame.set_wake(wake);
     detail.set_wake(wake);
+    stack.set_wake(wake);
   }
   // There is more to compute: draw again soon.
   bool busy() const { return ranks.busy() || timeline.busy() || compare.busy(); }
   // For pictures: a frame computes everything it shows, however long that takes.
-  void be_patient() { ranks.patient = timeline.patient = compare.patient = flame.patient = true; }
+  void be_patient() {
+    ranks.patient = timeline.patient = compare.patient = flame.patient = stack.patient = true;
+  }
   // Drops what is kept of a trace, but not the options. Some panels recognise a trace by its
   // address alone, and a later trace may get the same one.
   void forget_trace();

@@ -184,14 +184,17 @@ void Shell::take_loaded() {
 }
 
 void Shell::handle_keys() {
-  TypedAhead& search = panels_.timeline.search.ahead;
-  // Both: each passes on what it holds.
-  const bool searching = search.takes_keys();
-  if (dialogs_.open.ahead.takes_keys() || searching) return;
+  // The search field is in two panels.
+  const bool in_stack = panels_.stack.visible();
+  TypedAhead& search = in_stack ? panels_.stack.search.ahead : panels_.timeline.search.ahead;
+  // All: each passes on what it holds.
+  const bool searching = panels_.timeline.search.ahead.takes_keys();
+  const bool searching_stack = panels_.stack.search.ahead.takes_keys();
+  if (dialogs_.open.ahead.takes_keys() || searching || searching_stack) return;
   if (ImGui::GetIO().WantTextInput) return;
   if (model_ != nullptr && pressed(Command::kSearch)) {
     search.ask();
-    selection_.requests.panel = TimelinePanel::kTitle;  // the search field is in this panel
+    selection_.requests.panel = in_stack ? StackPanel::kTitle : TimelinePanel::kTitle;
     ImVector<ImWchar>& typed = ImGui::GetIO().InputQueueCharacters;
     if (!typed.empty()) typed.erase(typed.begin());
     search.takes_keys();
@@ -212,7 +215,7 @@ void Shell::handle_keys() {
   if (pressed(Command::kOpenOther)) dialogs_.ask_for_file(true);
   if (pressed(Command::kExport)) dialogs_.exporter.show(*model_, selection_);
   if (pressed(Command::kReload)) reload();
-  panels_.timeline.handle_keys(*model_, selection_);
+  panels_.timeline.handle_keys(*model_, selection_, panels_.stack.hover_time());
 }
 
 void Shell::draw() {

@@ -436,10 +436,11 @@ void TimelinePanel::draw_preview(const Preview& preview) {
   ImPlot::EndPlot();
 }
 
-void TimelinePanel::handle_keys(const Model& model, Selection& selection) {
-  const bool hovering = hover_time_ >= selection.view.range().begin;
+void TimelinePanel::handle_keys(const Model& model, Selection& selection,
+                                std::optional<double> hovered) {
+  if (!hovered && hover_time_ >= selection.view.range().begin) hovered = hover_time_;
   const double centre =
-      hovering ? hover_time_ : selection.view.range().begin + selection.view.range().span() / 2;
+      hovered ? *hovered : selection.view.range().begin + selection.view.range().span() / 2;
   const VisibleRange view = selection.view.range();
   if (pressed(Command::kZoomIn)) zoom_view(selection.view, axis(), centre, 0.7);
   if (pressed(Command::kZoomOut)) zoom_view(selection.view, axis(), centre, 1 / 0.7);

@@ -21,8 +21,9 @@ class TimelinePanel {
   // While the trace is being read.
   void draw_preview(const Preview& preview);
 
-  // The keys that move through time. Not called while text is being entered.
-  void handle_keys(const Model& model, Selection& selection);
+  // The keys that move through time. Not called while text is being entered. `hovered`: the time
+  // under the mouse in another panel.
+  void handle_keys(const Model& model, Selection& selection, std::optional<double> hovered = {});
 
   // There is more to compute: draw again soon.
   bool busy() const { return busy_; }
