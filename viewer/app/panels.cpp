@@ -68,7 +68,8 @@ bool Panels::show_as(const Entry& panel, Selection& selection, const std::string
   if (title == TimelinePanel::kTitle) {
     if (way == "events") timeline.options.by_event = true;
     if (way == "own-scale") timeline.options.own_scale = true;
-    return way == "events" || way == "own-scale";
+    if (way == "stacked") timeline.options.stacked = true;
+    return way == "events" || way == "own-scale" || way == "stacked";
   }
   if (title == FlamePanel::kTitle) return flame.show_as(way);
   if (title == StackPanel::kTitle) return stack.show_as(way);
@@ -82,8 +83,10 @@ bool Panels::show_as(const Entry& panel, Selection& selection, const std::string
 void Panels::forget_trace() {
   flame.forget_trace();
   stack.forget_trace();
+  findings.forget_trace();
   const TimelineOptions options = timeline.options;
   timeline = TimelinePanel();
+  timeline.use_stack(stack.indexes(), wake_);
   timeline.options = options;
   timeline.patient = ranks.patient;
   RanksPanel fresh;

@@ -25,11 +25,11 @@ struct Panels {
   FlamePanel flame;
   TablesPanel tables;
   MomentPanel moment;
-  FindingsPanel findings;
+  StackPanel stack;
+  FindingsPanel findings{stack.indexes()};
   RanksPanel ranks;
   ComparePanel compare;
   DetailPanel detail;
-  StackPanel stack;
 
   struct Entry {
     const char* id;  // for --panel
@@ -44,21 +44,26 @@ struct Panels {
   static const Entry* find(std::string_view id);
 
   // A panel by its id. Words after colons choose how it shows its content: "map:age",
-  // "flame:rows:bottom-up", "tables:kernels", "ranks:curves", "stack:category". Null: there is no such panel or word.
+  // "flame:rows:bottom-up", "tables:kernels", "ranks:curves", "stack:category". Null: there is no
+  // such panel or word.
   const Entry* choose(const std::string& panel, Selection& selection);
 
   // `wake` asks for a new frame, from any thread.
   void set_wake(const std::function<void()>& wake) {
+    wake_ = wake;
+    timeline.use_stack(stack.indexes(), wake);
     tables.set_wake(wake);
     flame.set_wake(wake);
     detail.set_wake(wake);
     stack.set_wake(wake);
+    findings.set_wake(wake);
   }
   // There is more to compute: draw again soon.
   bool busy() const { return ranks.busy() || timeline.busy() || compare.busy(); }
   // For pictures: a frame computes everything it shows, however long that takes.
   void be_patient() {
-    ranks.patient = timeline.patient = compare.patient = flame.patient = stack.patient = true;
+    ranks.patient = timeline.patient = compare.patient = flame.patient = true;
+    stack.patient = findings.patient = true;
   }
   // Drops what is kept of a trace, but not the options. Some panels recognise a trace by its
   // address alone, and a later trace may get the same one.
@@ -66,6 +71,8 @@ struct Panels {
 
  private:
   bool show_as(const Entry& panel, Selection& selection, const std::string& way);
+
+  std::function<void()> wake_;
 };
 
 }  // namespace tidemark::view

@@ -14,6 +14,7 @@ namespace tidemark::view {
 Shell::Shell(Config config, std::function<void()> wake)
     : config_(std::move(config)), loader_(wake), other_loader_(wake), follow_loader_(wake) {
   panels_.set_wake(wake);
+  selection_.set_wake(wake);
   dialogs_.exporter.set_wake(wake);
 }
 
@@ -219,6 +220,10 @@ void Shell::handle_keys() {
 }
 
 void Shell::draw() {
+  if (const uint64_t before = selection_.version();
+      selection_.poll() && before == version_opened_) {
+    version_opened_ = selection_.version();  // nobody has gone anywhere
+  }
   take_loaded();
   take_other();
   take_grown();

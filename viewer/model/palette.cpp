@@ -71,7 +71,7 @@ Rgb category_colour(Category category) {
     case Category::kKvCache:
       return shade(kVermillion, 0.4);
     case Category::kWorkspace:
-      return shade(kBlue, 0.4);
+      return shade(kOrange, -0.4);  // next to temporaries in a stack
     case Category::kUnknown:
       break;
   }

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "analysis/history/history_replay.h"
+#include "analysis/stacked/category_curves.h"
 #include "analysis/stacked/stacked_columns.h"
 #include "tests/support/synthetic_trace.h"
 #include "tests/support/toy_allocator.h"
@@ -268,6 +269,39 @@ TEST(Stack, OfSegmentsSumsToWhatIsReserved) {
     const auto model = load_model(std::string(TIDEMARK_TRACES) + path);
     ASSERT_TRUE(model) << path;
     ASSERT_NO_FATAL_FAILURE(check_segments(*(*model)->lanes[0].memory, 10, 10)) << path;
+  }
+}
+
+// What a report or an export shows of the categories over time.
+TEST(Stack, CategoriesOverTimeSumToWhatIsAllocated) {
+  for (const char* path : {"/torch/training.tier2.tmk", "/ranks/guilty4"}) {
+    const auto model = load_model(std::string(TIDEMARK_TRACES) + path);
+    ASSERT_TRUE(model) << path;
+    const TraceModel& trace = (*model)->trace;
+    const auto ground = lay_groundwork(trace, compare_ranks(trace));
+    const auto curves = category_curves(*ground, trace.start_ns, trace.end_ns, 300);
+    ASSERT_EQ(curves.size(), (*model)->lanes.size());
+    const auto again = category_curves(trace, trace.start_ns, trace.end_ns, 300);
+    ASSERT_EQ(again.size(), curves.size());
+    for (size_t i = 0; i < curves.size(); ++i) {
+      const AllocationHistory& memory = *curves[i].process->framework_on(curves[i].device);
+      const MinMaxPyramid pyramid(memory);
+      uint64_t most = 0;
+      int64_t last_ns = INT64_MIN;
+      for (size_t k = 0; k < curves[i].columns.size(); ++k) {
+        const CategoryCurve::Column& c = curves[i].columns[k];
+        EXPECT_LT(c.begin_ns, c.end_ns);
+        EXPECT_GE(c.begin_ns, last_ns);
+        EXPECT_GE(c.time_ns, c.begin_ns);
+        EXPECT_LE(c.time_ns, c.end_ns);
+        last_ns = c.end_ns;
+        uint64_t sum = 0;
+        for (const uint64_t bytes : c.bytes) sum += bytes;
+        most = std::max(most, sum);
+        EXPECT_EQ(c.bytes, again[i].columns[k].bytes) << "the same from the blocks themselves";
+      }
+      EXPECT_EQ(most, memory.allocated_peak.bytes) << "no peak is missed";
+    }
   }
 }
 

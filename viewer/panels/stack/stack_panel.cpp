@@ -133,8 +133,8 @@ void StackPanel::draw_toolbar(const Model& model, Selection& selection) {
       "smaller ones are summed, and come out when you zoom in. Segments: what is reserved, with "
       "the free part hatched.");
   if (options.by != StackBy::kSegment) {
-    flow(px(200));
-    ImGui::SetNextItemWidth(px(190));
+    flow(px(224));
+    ImGui::SetNextItemWidth(px(214));
     if (ImGui::BeginCombo("##order", order_name(options.order))) {
       for (const BandOrder order : {BandOrder::kBirth, BandOrder::kLife}) {
         if (ImGui::Selectable(order_name(order), order == options.order)) options.order = order;
@@ -275,14 +275,18 @@ void StackPanel::draw_marks(const Plot& plot, const PlotArea& area, StackView& v
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   const Model& model = *plot.model;
   draw.PushClipRect(area.min, area.max, true);
-  float last = -1e9F;
+  float last_line = -1e9F;
+  float last_flag = -1e9F;
   for (const OomPoint& oom : model.ooms) {
     if (oom.lane != plot.lane) continue;
     const float x = area.x(since_start(model, oom.time_ns) + plot.offset);
-    if (x < last + 1 || x < area.min.x || x > area.max.x) continue;
-    last = x;
+    if (x < last_line + 1 || x < area.min.x || x > area.max.x) continue;
+    last_line = x;
     draw.AddLine({x, area.min.y}, {x, area.max.y}, paint(theme().bad, 230), px(1.5F));
+    // One flag for errors that are too close to each other for one each.
     const std::string label = "OOM, requested " + size_text(oom.requested_bytes);
+    if (x < last_flag + width_of(label) + px(20)) continue;
+    last_flag = x;
     draw_flag(draw, {x, area.max.y - px(3)}, area.min.x, area.max.x, theme().bad, label);
   }
   const std::string name = fitted(plot.title, area.max.x - area.min.x - px(20));

@@ -13,8 +13,8 @@
 #include "viewer/model/trace/selection.h"
 #include "viewer/panels/details/stretch_view.h"
 #include "viewer/panels/stack/stack_legend.h"
-#include "viewer/panels/stack/stack_view.h"
 #include "viewer/panels/timeline/search_field.h"
+#include "viewer/panels/timeline/stack_view.h"
 
 namespace tidemark::view {
 
@@ -42,6 +42,8 @@ class StackPanel {
   bool visible() const;
   // The time under the mouse, for zooming by key; none: the mouse is elsewhere.
   std::optional<double> hover_time() const { return hover_time_; }
+
+  const std::shared_ptr<StackIndexes>& indexes() const { return indexes_; }
 
   StackPanelOptions options;
   // A frame computes everything; for pictures.

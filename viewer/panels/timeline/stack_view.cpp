@@ -1,4 +1,4 @@
-#include "viewer/panels/stack/stack_view.h"
+#include "viewer/panels/timeline/stack_view.h"
 
 #include <algorithm>
 #include <cmath>
