@@ -163,6 +163,55 @@ void scrub(Tour& tour, Shell& shell, const Model& model) {
   }
 }
 
+// Frames until the picture of the present view is there.
+double refined_ms(Tour& tour, Shell& shell) {
+  const auto start = Clock::now();
+  while (!shell.panels().stack.view().is_current() && ms_since(start) < 60'000) {
+    tour.frame(shell);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return ms_since(start);
+}
+
+// The stacked timeline: what a frame costs while it is made in the background, and how long that
+// takes.
+void stack_tour(Tour& tour, Shell& shell, const Model& model) {
+  Selection& s = shell.selection();
+  const double full = model.span_ns();
+  const uint32_t events = model.lanes[s.cursor.lane()].memory->event_count();
+  press(tour, shell, ImGuiKey_0);
+  StackPanel& stack = shell.panels().stack;
+  for (int way = 0; way < kStackWays; ++way) {
+    const auto by = static_cast<StackBy>(way);
+    if (!has_stack_way(model, model.lanes[s.cursor.lane()], by)) continue;
+    stack.options.by = by;
+    s.view.fit();
+    const std::string name = std::string("stack by ") + stack_way_name(by);
+    tour.run((name + ", begin").c_str(), shell, 4, [](int) {});
+    const double first = refined_ms(tour, shell);
+    s.view.show(full * 0.1, full * 0.9);
+    tour.frame(shell);
+    const double all = refined_ms(tour, shell);
+    s.view.show(full * 0.4, full * 0.41);
+    tour.frame(shell);
+    const double part = refined_ms(tour, shell);
+    fmt::print(
+        "{}: first picture after {:.0f} ms, of most of the run {:.0f} ms, of 1 % {:.0f} ms\n", name,
+        first, all, part);
+    tour.run((name + ", zoom and pan").c_str(), shell, 300, [&](int i) {
+      if (i == 0) s.view.fit();
+      if (i < 150) s.view.zoom(full * 0.37, 0.95);
+      if (i >= 150) s.view.pan(0.03);
+    });
+    s.view.fit();
+    tour.run((name + ", scrub").c_str(), shell, 100, [&](int i) {
+      s.set_event(model, s.cursor.lane(),
+                  static_cast<uint32_t>(uint64_t{events} * static_cast<uint64_t>(i) / 100));
+    });
+  }
+  press(tour, shell, ImGuiKey_1);
+}
+
 void compare_ranks_panel(Tour& tour, Shell& shell, const Model& model) {
   if (model.lanes.size() < 2) return;
   Selection& s = shell.selection();
@@ -259,6 +308,7 @@ int measure(const std::string& path, const char* name) {
   if (!model->lanes.empty()) {
     look_around(tour, shell, *model);
     scrub(tour, shell, *model);
+    stack_tour(tour, shell, *model);
     compare_ranks_panel(tour, shell, *model);
     tour.tell_all("whole tour");
   }

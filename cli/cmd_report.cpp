@@ -74,10 +74,17 @@ int run(const Options& options) {
   const Result<LoadedTrace> trace = load_with_progress(options.path);
   if (!trace) return fail(trace.error());
   if (!options.html.empty()) wanted.curve_points = 1500;
-  const Result<Report> report = make_report(trace->model, wanted);
+  const std::shared_ptr<Groundwork> ground =
+      lay_groundwork(trace->model, compare_ranks(trace->model), wanted.rank);
+  std::vector<CategoryCurve> categories;
+  if (!options.html.empty()) {
+    categories = category_curves(*ground, trace->model.start_ns, trace->model.end_ns, 500);
+  }
+  const Result<Report> report = make_report(trace->model, wanted, *ground);
   if (!report) return fail(report.error());
   if (!options.html.empty()) {
-    if (Status written = write_whole_file(options.html, report_as_html(*report)); !written) {
+    const std::string page = report_as_html(*report, categories);
+    if (Status written = write_whole_file(options.html, page); !written) {
       return fail(written.error());
     }
     std::printf("%s\n", options.html.c_str());

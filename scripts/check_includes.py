@@ -31,12 +31,13 @@ LAYERS = {
     "collector": ["pickle", "snapshot", "recover", "job", ".", "launch", "attach/inject", "attach"],
     "analysis": ["columns", "history", "names", "load", "insight", "insight/categories",
                  "passes", "ranks", ".", "whatif/allocator", "whatif", "findings",
-                 "findings/rules", "report"],
+                 "findings/rules", "stacked", "report"],
     "export": [".", "report", "perfetto", "tables", "snapshot"],
     "viewer": ["model", "model/timeline", "model/map", "model/trace", "model/flame",
-               "model/tables", "model/ranks", "model/compare", "widgets", "panels/timeline",
-               "panels/map", "panels/flame", "panels/tables", "panels/ranks", "panels/compare",
-               "panels/details", "panels/findings", "panels/dialogs", "app"],
+               "model/tables", "model/ranks", "model/compare", "model/stack", "widgets",
+               "panels/timeline", "panels/map", "panels/flame", "panels/tables", "panels/ranks",
+               "panels/compare", "panels/details", "panels/stack", "panels/findings",
+               "panels/dialogs", "app"],
 }
 # The injector links only these parts of proto/; the viewer must not use these parts of collector/.
 INJECTOR_LINKS = {"proto", "proto/base", "proto/write"}

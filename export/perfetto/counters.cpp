@@ -7,6 +7,8 @@
 #include <set>
 #include <tuple>
 
+#include "analysis/wording.h"
+
 namespace tidemark {
 
 namespace {
@@ -226,6 +228,26 @@ void write_sampled_counters(PerfettoPackets& packets, PerfettoTracks& tracks, Pe
     counters.add({row.kind, row.device, row.subject}, row.time_ns, row.value, new_track);
   }
   counters.finish();
+}
+
+void write_category_counters(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
+                             const ExportProcess& process, const CategoryCurve& curve) {
+  for (size_t g = 0; g < kCategoryOrder.size(); ++g) {
+    uint64_t track = 0;
+    uint64_t last = 0;
+    for (const CategoryCurve::Column& column : curve.columns) {
+      if (column.bytes[g] == last) continue;
+      last = column.bytes[g];
+      if (track == 0) {
+        std::string name(category_name(kCategoryOrder[g]));
+        std::replace(name.begin(), name.end(), '_', ' ');
+        track = tracks.add_counter(tracks.device(curve.device), "category: " + name,
+                                   static_cast<int32_t>(PerfettoTracks::kCounters + 31 + g),
+                                   axis_of(process, curve.device));
+      }
+      packets.put_counter(names.sequence(), static_cast<uint64_t>(column.time_ns), track, last);
+    }
+  }
 }
 
 void write_owner_counters(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,

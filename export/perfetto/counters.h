@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "analysis/stacked/category_curves.h"
 #include "export/counter_samples.h"
 #include "export/perfetto/tracks.h"
 
@@ -53,6 +54,11 @@ void write_sampled_counters(PerfettoPackets& packets, PerfettoTracks& tracks, Pe
 // What each owner (torch, nccl, cublas …) holds on the card, by the driver's events.
 void write_owner_counters(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
                           const ExportProcess& process, const TimeRange& range);
+
+// What each category of blocks holds on a device, at the highest instant of each of a few thousand
+// stretches of time.
+void write_category_counters(PerfettoPackets& packets, PerfettoTracks& tracks, PerfettoNames& names,
+                             const ExportProcess& process, const CategoryCurve& curve);
 
 // The y axis that all counters of a device share.
 std::string axis_of(const ExportProcess& process, int64_t device);

@@ -35,13 +35,13 @@ class PerfettoExport {
     Result<std::vector<ExportProcess>> processes = chosen_processes(input_, options_);
     if (!processes) return processes.error();
     std::optional<Report> made_report;
-    const Result<const Report*> report = report_of(input_, made_report);
-    if (!report) return report.error();
+    if (Status status = take_report(made_report); !status) return status.error();
+    const Report& report = input_.report != nullptr ? *input_.report : *made_report;
     clock_start_ns_ = clock_start();
     begin_trace();
     for (const ExportProcess& process : *processes) {
       auto described = std::make_unique<ProcessTracks>(packets_, trace_sequence_, process);
-      write_process(process, *described, **report, findings_of(process, *processes, **report));
+      write_process(process, *described, report, findings_of(process, *processes, report));
       for (const AllocationHistory& model : process.model->framework) {
         curves_.emplace_back(packets_, described->tracks, process, model, options_.time,
                              clock_start_ns_);
@@ -63,6 +63,34 @@ class PerfettoExport {
   }
 
  private:
+  // The categories, and the report if there is none yet.
+  Status take_report(std::optional<Report>& made) {
+    const TimeRange& time = options_.time;
+    const size_t columns = category_columns();
+    if (input_.report != nullptr) {
+      categories_ = category_curves(input_.model, time.begin_ns, time.end_ns, columns);
+      return {};
+    }
+    const std::shared_ptr<Groundwork> ground =
+        lay_groundwork(input_.model, compare_ranks(input_.model));
+    categories_ = category_curves(*ground, time.begin_ns, time.end_ns, columns);
+    Result<Report> report = make_report(input_.model, {}, *ground);
+    if (!report) return report.error();
+    made = std::move(*report);
+    return {};
+  }
+
+  // As many as fit into a small part of the file.
+  size_t category_columns() const {
+    constexpr uint64_t kMost = 2'000;
+    constexpr uint64_t kPart = 16;
+    constexpr uint64_t kSampleBytes = 40;
+    uint64_t devices = 0;
+    for (const ProcessModel& p : input_.model.processes) devices += p.framework.size();
+    const uint64_t column = std::max<uint64_t>(devices, 1) * kCategoryOrder.size() * kSampleBytes;
+    return std::min(kMost, options_.max_bytes / kPart / column);
+  }
+
   // No timestamp may be earlier: the clocks of the curves count up from here.
   int64_t clock_start() const {
     return std::max<int64_t>(std::max(input_.model.start_ns, options_.time.begin_ns), 0);
@@ -109,6 +137,11 @@ class PerfettoExport {
     activity.write_driver_calls();
     write_sampled_counters(packets_, tracks, names, process, options_.time);
     write_owner_counters(packets_, tracks, names, process, options_.time);
+    for (const CategoryCurve& curve : categories_) {
+      if (curve.process == process.model) {
+        write_category_counters(packets_, tracks, names, process, curve);
+      }
+    }
     for (const AllocationHistory& model : process.model->framework) {
       if (const Steps* steps = steps_of(report, process, model.device)) {
         write_steps(packets_, tracks, names, *steps, model, options_.time);
@@ -206,6 +239,7 @@ class PerfettoExport {
   const Progress& progress_;
   PerfettoPackets packets_;
   std::vector<CounterCurves> curves_;
+  std::vector<CategoryCurve> categories_;
   ExportSummary summary_;
   int64_t clock_start_ns_ = 0;
   uint32_t trace_sequence_ = 0;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
@@ -34,6 +35,7 @@ code, .frame { font: 13px/1.45 ui-monospace, monospace; overflow-wrap: anywhere;
 details { margin-left: 1rem; } svg { width: 100%; height: auto; }
 svg text { fill: var(--dim); font-size: 12px; } .grid { stroke: var(--line); }
 .allocated { fill: var(--allocated); } .reserved { fill: var(--reserved); }
+.key { display: inline-block; width: .8em; height: .8em; margin: 0 .35em 0 .8em; }
 .limit { stroke: var(--error); stroke-dasharray: 6 4; } .mark { stroke: var(--error); }
 )";
 
@@ -42,9 +44,46 @@ constexpr int kHeight = 260;
 constexpr int kLeft = 80;
 constexpr int kBottom = 24;
 
+// "optimizer_state" as people write it.
+std::string in_words(std::string_view id) {
+  std::string words(id);
+  std::replace(words.begin(), words.end(), '_', ' ');
+  return words;
+}
+
+// As in the viewer.
+std::string_view category_paint(Category category) {
+  switch (category) {
+    case Category::kParameter:
+      return "#0072b2";
+    case Category::kGradient:
+      return "#d55e00";
+    case Category::kOptimizerState:
+      return "#cc79a7";
+    case Category::kActivation:
+      return "#009e73";
+    case Category::kInput:
+      return "#f0e442";
+    case Category::kTemporary:
+      return "#56b4e9";
+    case Category::kCommunication:
+      return "#e69f00";
+    case Category::kAutogradDetail:
+      return "#66c5ab";
+    case Category::kKvCache:
+      return "#e69e66";
+    case Category::kWorkspace:
+      return "#8a5f00";
+    case Category::kUnknown:
+      break;
+  }
+  return "#8c9198";
+}
+
 class Page {
  public:
-  explicit Page(const Report& report) : report_(report) {}
+  Page(const Report& report, std::span<const CategoryCurve> categories)
+      : report_(report), categories_(categories) {}
 
   std::string run() {
     html_.raw("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n");
@@ -107,7 +146,10 @@ class Page {
     std::string title = fmt::format("cuda:{} {}", d.device, d.name);
     if (rank.rank >= 0) title = fmt::format("rank {}: {}", rank.rank, title);
     html_.element("h2", title);
-    if (!d.state_only) curve(d);
+    if (!d.state_only) {
+      curve(d);
+      categories(rank, d);
+    }
     html_.raw("<table>\n");
     for (const NamedPeak& p : peaks_of(d)) {
       peak(fmt::format("{}{}", p.name, p.note), p.peak, !d.state_only);
@@ -178,7 +220,7 @@ class Page {
     html_.raw("<table>\n");
     for (const CategoryShare& c : d.categories) {
       html_.row(size_text(c.bytes), percent_text(c.bytes, whole),
-                std::string(category_name(c.category)),
+                in_words(category_name(c.category)),
                 fmt::format("{:.0f} % confidence", 100 * c.confidence));
     }
     html_.raw("</table>\n<table>\n");
@@ -249,6 +291,41 @@ class Page {
     }
   }
 
+  // From times and bytes to a plot.
+  struct Scale {
+    int64_t begin_ns = 0;
+    int64_t end_ns = 0;
+    uint64_t top = 1;
+
+    double x(int64_t ns) const {
+      const auto span = static_cast<double>(std::max<int64_t>(1, end_ns - begin_ns));
+      return kLeft + (kWidth - kLeft) * static_cast<double>(ns - begin_ns) / span;
+    }
+    double y(uint64_t bytes) const {
+      return (kHeight - kBottom) *
+             (1 - static_cast<double>(bytes) / (1.05 * static_cast<double>(top)));
+    }
+  };
+
+  void begin_plot(const Scale& scale) {
+    html_.raw(fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\">\n", kWidth, kHeight));
+    for (int i = 0; i <= 4; ++i) {
+      const uint64_t bytes = scale.top / 4 * static_cast<uint64_t>(i);
+      html_.raw(fmt::format(
+          "<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/><text x=\"0\" "
+          "y=\"{:.1f}\">{}</text>\n",
+          kLeft, kWidth, scale.y(bytes), scale.y(bytes), scale.y(bytes) + 4, size_text(bytes)));
+    }
+  }
+
+  void end_plot(const Scale& scale) {
+    html_.raw(
+        fmt::format("<text x=\"{}\" y=\"{}\">{}</text><text x=\"{}\" y=\"{}\" "
+                    "text-anchor=\"end\">{}</text></svg>\n",
+                    kLeft, kHeight - 6, since_start(scale.begin_ns), kWidth, kHeight - 6,
+                    since_start(scale.end_ns)));
+  }
+
   void curve(const DeviceReport& d) {
     if (d.curve.empty()) return;
     // Not the reserved peak: what is allocated can exceed what is known to be reserved.
@@ -256,23 +333,10 @@ class Page {
     for (const CurvePoint& p : d.curve) {
       top = std::max({top, p.allocated_high, p.reserved_high});
     }
-    const int64_t start = d.curve.front().begin_ns;
-    const auto span = static_cast<double>(std::max<int64_t>(1, d.curve.back().end_ns - start));
-    const auto x = [&](int64_t ns) {
-      return kLeft + (kWidth - kLeft) * static_cast<double>(ns - start) / span;
-    };
-    const auto y = [&](uint64_t bytes) {
-      return (kHeight - kBottom) *
-             (1 - static_cast<double>(bytes) / (1.05 * static_cast<double>(top)));
-    };
-    html_.raw(fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\">\n", kWidth, kHeight));
-    for (int i = 0; i <= 4; ++i) {
-      const uint64_t bytes = top / 4 * static_cast<uint64_t>(i);
-      html_.raw(fmt::format(
-          "<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/><text x=\"0\" "
-          "y=\"{:.1f}\">{}</text>\n",
-          kLeft, kWidth, y(bytes), y(bytes), y(bytes) + 4, size_text(bytes)));
-    }
+    const Scale scale{d.curve.front().begin_ns, d.curve.back().end_ns, top};
+    const auto x = [&](int64_t ns) { return scale.x(ns); };
+    const auto y = [&](uint64_t bytes) { return scale.y(bytes); };
+    begin_plot(scale);
     if (d.has_framework) {
       area(
           d, "reserved", x, y, [](const CurvePoint& p) { return p.reserved_high; },
@@ -286,11 +350,7 @@ class Page {
           fmt::format("<line class=\"mark\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"0\" y2=\"{1}\"/>\n",
                       x(o.time_ns), kHeight - kBottom));
     }
-    html_.raw(
-        fmt::format("<text x=\"{}\" y=\"{}\">{}</text><text x=\"{}\" y=\"{}\" "
-                    "text-anchor=\"end\">{}</text></svg>\n",
-                    kLeft, kHeight - 6, since_start(start), kWidth, kHeight - 6,
-                    since_start(d.curve.back().end_ns)));
+    end_plot(scale);
     html_.element("p",
                   std::string(d.has_framework ? "dark: allocated, light: reserved"
                                               : "allocated from the driver") +
@@ -311,14 +371,67 @@ class Page {
     html_.raw(fmt::format("<path class=\"{}\" d=\"{}\"/>\n", name, path));
   }
 
+  // What each category holds, as areas on top of each other.
+  void categories(const RankReport& rank, const DeviceReport& d) {
+    const auto curve =
+        std::find_if(categories_.begin(), categories_.end(), [&](const CategoryCurve& c) {
+          return c.device == d.device && c.process->info.rank == rank.rank &&
+                 c.process->info.pid == rank.pid;
+        });
+    if (curve == categories_.end() || curve->columns.empty()) return;
+    uint64_t top = 1;
+    for (const CategoryCurve::Column& c : curve->columns) {
+      top = std::max(top, std::accumulate(c.bytes.begin(), c.bytes.end(), uint64_t{0}));
+    }
+    const int64_t start = curve->columns.front().begin_ns;
+    const Scale scale{start, curve->columns.back().end_ns, top};
+    html_.element("h3", "By category over time");
+    begin_plot(scale);
+    for (size_t g = 0; g < kCategoryOrder.size(); ++g) category_area(*curve, g, scale);
+    end_plot(scale);
+    html_.raw("<p class=\"dim\">");
+    for (size_t g = 0; g < kCategoryOrder.size(); ++g) {
+      if (std::none_of(curve->columns.begin(), curve->columns.end(),
+                       [&](const CategoryCurve::Column& c) { return c.bytes[g] != 0; })) {
+        continue;
+      }
+      html_.raw(fmt::format("<span class=\"key\" style=\"background:{}\"></span>",
+                            category_paint(kCategoryOrder[g])));
+      html_.text(in_words(category_name(kCategoryOrder[g])));
+      html_.raw(" ");
+    }
+    html_.raw("</p>\n");
+  }
+
+  // Between what the categories below it hold and that plus its own.
+  void category_area(const CategoryCurve& curve, size_t group, const Scale& scale) {
+    const auto below = [&](const CategoryCurve::Column& c, size_t groups) {
+      return std::accumulate(c.bytes.begin(), c.bytes.begin() + static_cast<std::ptrdiff_t>(groups),
+                             uint64_t{0});
+    };
+    std::string forth;
+    std::string back;
+    for (const CategoryCurve::Column& c : curve.columns) {
+      forth += fmt::format("{}{:.1f} {:.1f}H{:.1f}", forth.empty() ? "M" : "L", scale.x(c.begin_ns),
+                           scale.y(below(c, group + 1)), scale.x(c.end_ns));
+    }
+    for (auto c = curve.columns.rbegin(); c != curve.columns.rend(); ++c) {
+      back += fmt::format("L{:.1f} {:.1f}H{:.1f}", scale.x(c->end_ns), scale.y(below(*c, group)),
+                          scale.x(c->begin_ns));
+    }
+    html_.raw(fmt::format("<path fill=\"{}\" d=\"{}{}Z\"/>\n",
+                          category_paint(kCategoryOrder[group]), forth, back));
+  }
+
   const Report& report_;
+  std::span<const CategoryCurve> categories_;
   HtmlWriter html_;
 };
 
 }  // namespace
 
-std::string report_as_html(const Report& report) {
-  return Page(report).run();
+std::string report_as_html(const Report& report, std::span<const CategoryCurve> categories) {
+  return Page(report, categories).run();
 }
 
 }  // namespace tidemark

@@ -88,6 +88,22 @@ class Recorded(unittest.TestCase):
                 self.assertEqual(value, device[name + "_peak"]["bytes"])
                 self.assertEqual(-time, device[name + "_peak"]["time_ns"])
 
+    def test_categories_sum_to_the_peak(self):
+        seen = 0
+        for _, file, report in self.each():
+            device = report["ranks"][0]["devices"][0]
+            tracks = [t for t in file.tracks.values()
+                      if t.counter is not None and t.name.startswith("category: ")]
+            known = any(c["category"] != "unknown" for c in device["by_category"])
+            self.assertTrue(tracks or not known)
+            if not tracks:
+                continue
+            seen += 1
+            time = device["allocated_peak"]["time_ns"]
+            self.assertEqual(sum(file.counter_at(t.uuid, time) or 0 for t in tracks),
+                             device["allocated_peak"]["bytes"])
+        self.assertGreater(seen, 0)
+
     def test_curves_at_random_instants(self):
         chance = random.Random(7)
         for path, file, report in self.each():

@@ -32,6 +32,7 @@ uint64_t hash_of(const ImDrawData& data) {
     for (const ImDrawCmd& command : list->CmdBuffer) {
       add(hash, &command.ClipRect, sizeof command.ClipRect);
       add(hash, &command.ElemCount, sizeof command.ElemCount);
+      add(hash, &command.TextureId, sizeof command.TextureId);
     }
   }
   return hash;

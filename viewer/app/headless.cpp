@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "viewer/app/gl_calls.h"
+#include "viewer/app/gl_textures.h"
 #include "viewer/widgets/fonts.h"
 #include "viewer/widgets/theme.h"
 
@@ -97,6 +98,7 @@ struct Headless::Gl {
   Gl& operator=(const Gl&) = delete;
   ~Gl() {
     if (imgui != nullptr) {
+      leave_textures();
       ImGui_ImplOpenGL3_Shutdown();
       ImPlot::DestroyContext(implot);
       ImGui::DestroyContext(imgui);
@@ -170,6 +172,7 @@ Result<std::unique_ptr<Headless>> Headless::create(int width, int height, bool d
   apply_theme(dark, scale);
   load_fonts(scale, source);
   ImGui_ImplOpenGL3_Init("#version 330 core");
+  use_gl_textures();
   return std::unique_ptr<Headless>(new Headless(std::move(gl)));
 }
 

@@ -55,6 +55,7 @@ int draw_picture(const Options& options, int width, int height) {
   if (!headless) return fail(headless.error().message);
   Shell shell((Config()));
   shell.panels().be_patient();
+  shell.selection().be_patient();
   shell.set_model(*model);
   if (options.paths.size() > 1) {
     const auto before = load_model(options.paths.front());

@@ -21,6 +21,7 @@ constexpr Panels::Entry kEntries[] = {
     {"ranks", RanksPanel::kTitle, &draw_panel<&Panels::ranks>},
     {"compare", ComparePanel::kTitle, &draw_panel<&Panels::compare>},
     {"block", DetailPanel::kTitle, &draw_panel<&Panels::detail>},
+    {"stack", StackPanel::kTitle, &draw_panel<&Panels::stack>},
 };
 
 bool colour_by(Colouring& colouring, const std::string& name) {
@@ -67,9 +68,11 @@ bool Panels::show_as(const Entry& panel, Selection& selection, const std::string
   if (title == TimelinePanel::kTitle) {
     if (way == "events") timeline.options.by_event = true;
     if (way == "own-scale") timeline.options.own_scale = true;
-    return way == "events" || way == "own-scale";
+    if (way == "stacked") timeline.options.stacked = true;
+    return way == "events" || way == "own-scale" || way == "stacked";
   }
   if (title == FlamePanel::kTitle) return flame.show_as(way);
+  if (title == StackPanel::kTitle) return stack.show_as(way);
   if (title == TablesPanel::kTitle) return tables.show_as(way);
   if (title == MapPanel::kTitle) return colour_by(selection.colouring, way);
   if (title != RanksPanel::kTitle) return false;
@@ -79,8 +82,11 @@ bool Panels::show_as(const Entry& panel, Selection& selection, const std::string
 
 void Panels::forget_trace() {
   flame.forget_trace();
+  stack.forget_trace();
+  findings.forget_trace();
   const TimelineOptions options = timeline.options;
   timeline = TimelinePanel();
+  timeline.use_stack(stack.indexes(), wake_);
   timeline.options = options;
   timeline.patient = ranks.patient;
   RanksPanel fresh;

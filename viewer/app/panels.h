@@ -13,6 +13,7 @@
 #include "viewer/panels/flame/flame_panel.h"
 #include "viewer/panels/map/map_panel.h"
 #include "viewer/panels/ranks/ranks_panel.h"
+#include "viewer/panels/stack/stack_panel.h"
 #include "viewer/panels/tables/tables_panel.h"
 #include "viewer/panels/timeline/timeline_panel.h"
 
@@ -24,7 +25,8 @@ struct Panels {
   FlamePanel flame;
   TablesPanel tables;
   MomentPanel moment;
-  FindingsPanel findings;
+  StackPanel stack;
+  FindingsPanel findings{stack.indexes()};
   RanksPanel ranks;
   ComparePanel compare;
   DetailPanel detail;
@@ -34,7 +36,7 @@ struct Panels {
     const char* title;
     void (*draw)(Panels& panels, const Model& model, Selection& selection);
   };
-  // In the order of the keys 1 to 9.
+  // In the order of the keys 1 to 9 and 0.
   static std::span<const Entry> entries();
   // "timeline, map, ...".
   static std::string names();
@@ -42,25 +44,35 @@ struct Panels {
   static const Entry* find(std::string_view id);
 
   // A panel by its id. Words after colons choose how it shows its content: "map:age",
-  // "flame:rows:bottom-up", "tables:kernels", "ranks:curves". Null: there is no such panel or word.
+  // "flame:rows:bottom-up", "tables:kernels", "ranks:curves", "stack:category". Null: there is no
+  // such panel or word.
   const Entry* choose(const std::string& panel, Selection& selection);
 
   // `wake` asks for a new frame, from any thread.
   void set_wake(const std::function<void()>& wake) {
+    wake_ = wake;
+    timeline.use_stack(stack.indexes(), wake);
     tables.set_wake(wake);
     flame.set_wake(wake);
     detail.set_wake(wake);
+    stack.set_wake(wake);
+    findings.set_wake(wake);
   }
   // There is more to compute: draw again soon.
   bool busy() const { return ranks.busy() || timeline.busy() || compare.busy(); }
   // For pictures: a frame computes everything it shows, however long that takes.
-  void be_patient() { ranks.patient = timeline.patient = compare.patient = flame.patient = true; }
+  void be_patient() {
+    ranks.patient = timeline.patient = compare.patient = flame.patient = true;
+    stack.patient = findings.patient = true;
+  }
   // Drops what is kept of a trace, but not the options. Some panels recognise a trace by its
   // address alone, and a later trace may get the same one.
   void forget_trace();
 
  private:
   bool show_as(const Entry& panel, Selection& selection, const std::string& way);
+
+  std::function<void()> wake_;
 };
 
 }  // namespace tidemark::view

@@ -14,6 +14,7 @@ namespace tidemark::view {
 Shell::Shell(Config config, std::function<void()> wake)
     : config_(std::move(config)), loader_(wake), other_loader_(wake), follow_loader_(wake) {
   panels_.set_wake(wake);
+  selection_.set_wake(wake);
   dialogs_.exporter.set_wake(wake);
 }
 
@@ -184,14 +185,17 @@ void Shell::take_loaded() {
 }
 
 void Shell::handle_keys() {
-  TypedAhead& search = panels_.timeline.search.ahead;
-  // Both: each passes on what it holds.
-  const bool searching = search.takes_keys();
-  if (dialogs_.open.ahead.takes_keys() || searching) return;
+  // The search field is in two panels.
+  const bool in_stack = panels_.stack.visible();
+  TypedAhead& search = in_stack ? panels_.stack.search.ahead : panels_.timeline.search.ahead;
+  // All: each passes on what it holds.
+  const bool searching = panels_.timeline.search.ahead.takes_keys();
+  const bool searching_stack = panels_.stack.search.ahead.takes_keys();
+  if (dialogs_.open.ahead.takes_keys() || searching || searching_stack) return;
   if (ImGui::GetIO().WantTextInput) return;
   if (model_ != nullptr && pressed(Command::kSearch)) {
     search.ask();
-    selection_.requests.panel = TimelinePanel::kTitle;  // the search field is in this panel
+    selection_.requests.panel = in_stack ? StackPanel::kTitle : TimelinePanel::kTitle;
     ImVector<ImWchar>& typed = ImGui::GetIO().InputQueueCharacters;
     if (!typed.empty()) typed.erase(typed.begin());
     search.takes_keys();
@@ -212,10 +216,14 @@ void Shell::handle_keys() {
   if (pressed(Command::kOpenOther)) dialogs_.ask_for_file(true);
   if (pressed(Command::kExport)) dialogs_.exporter.show(*model_, selection_);
   if (pressed(Command::kReload)) reload();
-  panels_.timeline.handle_keys(*model_, selection_);
+  panels_.timeline.handle_keys(*model_, selection_, panels_.stack.hover_time());
 }
 
 void Shell::draw() {
+  if (const uint64_t before = selection_.version();
+      selection_.poll() && before == version_opened_) {
+    version_opened_ = selection_.version();  // nobody has gone anywhere
+  }
   take_loaded();
   take_other();
   take_grown();

@@ -106,7 +106,7 @@ void Shell::draw_menu() {
     ImGui::Separator();
     int number = 0;
     for (const Panels::Entry& panel : Panels::entries()) {
-      const std::string key_of_panel = fmt::format("{}", ++number);
+      const std::string key_of_panel = fmt::format("{}", ++number % 10);
       if (ImGui::MenuItem(panel.title, key_of_panel.c_str())) front_ = number - 1;
     }
     ImGui::Separator();
@@ -221,6 +221,7 @@ void Shell::build_layout(unsigned int dockspace) {
     ImGui::DockBuilderSplitNode(bottom, ImGuiDir_Right, 0.34F, &right, &left);
   }
   ImGui::DockBuilderDockWindow(TimelinePanel::kTitle, top);
+  ImGui::DockBuilderDockWindow(StackPanel::kTitle, top);
   ImGui::DockBuilderDockWindow(RanksPanel::kTitle, top);
   for (const char* title :
        {MapPanel::kTitle, FlamePanel::kTitle, TablesPanel::kTitle, ComparePanel::kTitle}) {
@@ -273,8 +274,8 @@ void Shell::draw_panels() {
   for (const Panels::Entry& panel : Panels::entries()) {
     const std::string_view title = panel.title;
     if (wanted != nullptr && title == wanted) ImGui::SetNextWindowFocus();
-    // In the timeline the wheel zooms.
-    ImGuiWindowFlags flags = title == TimelinePanel::kTitle
+    // In the timeline and the stack the wheel zooms.
+    ImGuiWindowFlags flags = title == TimelinePanel::kTitle || title == StackPanel::kTitle
                                  ? ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse
                                  : 0;
     if (is_docked(panel.title)) flags |= ImGuiWindowFlags_NoBackground;

@@ -20,6 +20,7 @@
 
 #include "viewer/app/draw_hash.h"
 #include "viewer/app/gl_calls.h"
+#include "viewer/app/gl_textures.h"
 #include "viewer/app/png_file.h"
 #include "viewer/app/shell.h"
 #include "viewer/widgets/fonts.h"
@@ -101,6 +102,7 @@ class Window {
     set_scale();
     ImGui_ImplGlfw_InitForOpenGL(window_, true);
     ImGui_ImplOpenGL3_Init("#version 330 core");
+    use_gl_textures();
     glfwSetDropCallback(window_, [](GLFWwindow* w, int count, const char** paths) {
       Shell& shell = static_cast<Window*>(glfwGetWindowUserPointer(w))->shell_;
       const bool shift = glfwGetKey(w, GLFW_KEY_LEFT_SHIFT) == GLFW_PRESS ||
@@ -159,6 +161,7 @@ class Window {
   bool leave_at_once() const { return leave_at_once_; }
 
   void destroy() {
+    leave_textures();
     ImGui_ImplOpenGL3_Shutdown();
     ImGui_ImplGlfw_Shutdown();
     ImPlot::DestroyContext();

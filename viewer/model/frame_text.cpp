@@ -48,28 +48,38 @@ const std::string& FrameText::frame(uint32_t frame) const {
   return it->second;
 }
 
+const std::string& FrameText::line(uint32_t stack) const {
+  const auto [it, fresh] = kept_->lines.try_emplace(stack);
+  if (fresh) it->second = line_of(stack).text;
+  return it->second;
+}
+
+FrameText::Line FrameText::line_of(uint32_t stack) const {
+  const std::vector<uint32_t> frames = names_->frames_of(stack);
+  if (frames.empty()) return {std::string(kNoStackText), ""};
+  const std::vector<std::string> lines = names_->stack_text(stack);
+  const std::string headline = headline_of(lines);
+  const auto chosen =
+      static_cast<size_t>(std::find(lines.begin(), lines.end(), headline) - lines.begin());
+  if (chosen == lines.size())
+    return {headline, ""};  // a node of the backward pass: no frame's line
+  const uint32_t shown = frames[std::min(chosen, frames.size() - 1)];
+  if (!is_own_code(shown)) return {frame(shown), ""};
+  // The library function that allocated it tells the blocks of one line apart.
+  const auto inner = static_cast<size_t>(innermost_worth_showing(lines) - lines.data());
+  if (inner >= std::min(chosen, frames.size())) return {frame(shown), ""};
+  const std::string named = inner_line_of(lines);
+  return {frame(shown), named == lines[inner]
+                            ? std::string(names_->string(names_->frame(frames[inner]).function))
+                            : named};
+}
+
 const std::string& FrameText::headline(uint32_t stack) const {
   const auto [it, fresh] = kept_->headlines.try_emplace(stack);
   if (!fresh) return it->second;
-  const std::vector<uint32_t> frames = names_->frames_of(stack);
-  if (frames.empty()) return it->second = std::string(kNoStackText);
-  const std::vector<std::string> lines = names_->stack_text(stack);
-  it->second = headline_of(lines);
-  const auto chosen =
-      static_cast<size_t>(std::find(lines.begin(), lines.end(), it->second) - lines.begin());
-  if (chosen == lines.size()) return it->second;  // a node of the backward pass: no frame's line
-  const uint32_t shown = frames[std::min(chosen, frames.size() - 1)];
-  it->second = frame(shown);
-  if (!is_own_code(shown)) return it->second;
-  // The library function that allocated it tells the blocks of one line apart.
-  const auto inner = static_cast<size_t>(innermost_worth_showing(lines) - lines.data());
-  if (inner < std::min(chosen, frames.size())) {
-    const std::string named = inner_line_of(lines);
-    const std::string_view function = named == lines[inner]
-                                          ? names_->string(names_->frame(frames[inner]).function)
-                                          : std::string_view(named);
-    if (!function.empty()) it->second += fmt::format("  in {}", function);
-  }
+  const Line line = line_of(stack);
+  it->second =
+      line.function.empty() ? line.text : fmt::format("{}  in {}", line.text, line.function);
   return it->second;
 }
 

@@ -25,8 +25,9 @@ class FrameText {
   // "function  file.py:12": the file without its folders.
   const std::string& frame(uint32_t frame) const;
   // The line that the report names: the innermost of the user's own code, else the backward
-  // function, else the innermost outside the allocator. With own code, also the innermost function
-  // outside the allocator.
+  // function, else the innermost outside the allocator.
+  const std::string& line(uint32_t stack) const;
+  // The same; with own code, also the innermost function outside the allocator.
   const std::string& headline(uint32_t stack) const;
   std::string_view headline(uint32_t stack, bool before_recording) const;
   // Whether any frame of the stack contains the text, ignoring case. An empty text matches all.
@@ -42,11 +43,18 @@ class FrameText {
  private:
   struct Kept {
     std::unordered_map<uint32_t, std::string> frames;
+    std::unordered_map<uint32_t, std::string> lines;
     std::unordered_map<uint32_t, std::string> headlines;
     std::unordered_map<uint32_t, std::string> searchable;
     std::unordered_map<uint32_t, std::string> kernels;
   };
 
+  struct Line {
+    std::string text;
+    std::string function;  // of a library, in which it allocated
+  };
+
+  Line line_of(uint32_t stack) const;
   const std::string& searchable(uint32_t stack) const;
 
   const Dictionary* names_;

@@ -71,21 +71,25 @@ Rgb category_colour(Category category) {
     case Category::kKvCache:
       return shade(kVermillion, 0.4);
     case Category::kWorkspace:
-      return shade(kBlue, 0.4);
+      return shade(kOrange, -0.4);  // next to temporaries in a stack
     case Category::kUnknown:
       break;
   }
   return kGrey;
 }
 
-Rgb stack_colour(uint32_t stack) {
-  if (stack == 0) return kGrey;
+Rgb colour_in_order(uint32_t index) {
   static constexpr std::array<Rgb, 7> kBase = {kSky,  kOrange,     kGreen, kPurple,
                                                kBlue, kVermillion, kYellow};
   static constexpr std::array<double, 3> kShades = {0.0, 0.32, -0.28};
+  return shade(kBase[index % kBase.size()], kShades[(index / 7) % kShades.size()]);
+}
+
+Rgb stack_colour(uint32_t stack) {
+  if (stack == 0) return kGrey;
   uint32_t h = stack * 0x9E3779B1U;
   h ^= h >> 15;
-  return shade(kBase[h % kBase.size()], kShades[(h / 7) % kShades.size()]);
+  return colour_in_order(h);
 }
 
 Rgb owner_colour(std::string_view owner) {

@@ -24,6 +24,8 @@ const char* colouring_name(ColourBy by);
 Rgb category_colour(Category category);
 // The same stack has the same colour in every panel. 0 (no stack) is grey.
 Rgb stack_colour(uint32_t stack);
+// Colours of a list, of which neighbours differ.
+Rgb colour_in_order(uint32_t index);
 // Of the library that allocated from the driver, by name. Works for any other name, too.
 Rgb owner_colour(std::string_view owner);
 // Along viridis, 0 to 1.

@@ -27,7 +27,7 @@ constexpr KeyLine kLines[] = {
       {Command::kEventOn, ImGuiKey_RightArrow, kRepeats},
       {Command::kEventsBack, ImGuiMod_Shift | ImGuiKey_LeftArrow, kRepeats},
       {Command::kEventsOn, ImGuiMod_Shift | ImGuiKey_RightArrow, kRepeats}}},
-    {"ctrl + wheel", "scroll through the ranks"},
+    {"ctrl + wheel", "scroll through the ranks; in the stack: zoom the height"},
     {nullptr, "Navigation"},
     {"P", "go to the peak", {{Command::kPeak, ImGuiKey_P}}},
     {"N / B",
@@ -37,11 +37,16 @@ constexpr KeyLine kLines[] = {
     {"ctrl + click on a rank", "overlay that rank on the selected one"},
     {"/", "search stacks and annotations", {{Command::kSearch, ImGuiKey_Slash}}},
     {"Esc", "clear search, measurement and comparison", {{Command::kClear, ImGuiKey_Escape}}},
+    {nullptr, "Stack"},
+    {"click", "select the block in every panel"},
+    {"ctrl + click", "compare from this instant"},
+    {"shift + drag", "what was allocated, freed and kept in this time"},
+    {"click in the legend", "show only this group (with ctrl: hide or show it)"},
     {nullptr, "Flame graph"},
     {"click", "zoom to a function; in rows: expand or collapse it"},
     {"right click, Backspace", "zoom out one level", {{Command::kFlameOut, ImGuiKey_Backspace}}},
     {nullptr, "Program"},
-    {"1 to 9", "bring a panel to the front"},
+    {"1 to 9, 0", "bring a panel to the front"},
     {"ctrl + O",
      "open a trace, or drop a file on the window",
      {{Command::kOpen, ImGuiMod_Ctrl | ImGuiKey_O}}},
@@ -84,8 +89,8 @@ bool pressed(Command command) {
 
 int panel_pressed(int count) {
   if (modifiers_now() != 0) return -1;
-  for (int i = 0; i < std::min(count, 9); ++i) {
-    if (ImGui::IsKeyPressed(static_cast<ImGuiKey>(ImGuiKey_1 + i), false)) return i;
+  for (int i = 0; i < std::min(count, 10); ++i) {
+    if (ImGui::IsKeyPressed(static_cast<ImGuiKey>(ImGuiKey_0 + (i + 1) % 10), false)) return i;
   }
   return -1;
 }

@@ -89,9 +89,9 @@ TEST_F(Program, TheHelpPageShowsTheTable) {
 TEST_F(Program, NumbersBringPanelsForward) {
   open();
   const char* titles[] = {"Timeline", "Memory map", "Flame graph", "Tables", "At this moment",
-                          "Findings", "Ranks",      "Compare",     "Details"};
-  for (int i = 0; i < 9; ++i) {
-    key(static_cast<ImGuiKey>(ImGuiKey_1 + i));
+                          "Findings", "Ranks",      "Compare",     "Details", "Stack"};
+  for (int i = 0; i < 10; ++i) {
+    key(static_cast<ImGuiKey>(ImGuiKey_0 + (i + 1) % 10));
     frame(3);
     const ImGuiWindow* w = ImGui::FindWindowByName(titles[i]);
     ASSERT_NE(w, nullptr) << titles[i];

@@ -76,6 +76,23 @@ constexpr Picture kPictures[] = {
     {"map_asleep", kServing, "map:stack"},
     {"map_asleep_light", kServing, "map:stack", false},
     {"moment_asleep_and_pinned", kServing, "moment"},
+    {"stack_training_light", "torch/training.tier2.tmk", "stack:block:events", false},
+    {"stack_training_category", "torch/training.tier2.tmk", "stack:category:events"},
+    {"stack_mixed_line_light", "torch/mixed_precision.tier2.tmk", "stack:line:life:events", false},
+    {"stack_expandable_segments", "torch/expandable.tier2.tmk", "stack:segment:events"},
+    {"stack_streams_light", "torch/streams.tier2.tmk", "stack:stream:events", false},
+    {"stack_graphs", "torch/graphs.tier2.tmk", "stack:block:events"},
+    {"stack_inference_light", "torch/inference.tier2.tmk", "stack:line:events", false},
+    {"stack_compiled", "torch/compiled.tier2.tmk", "stack:category:events"},
+    {"stack_out_of_memory_light", "torch/out_of_memory.tier2.tmk", "stack", false},
+    {"stack_threads", "torch/threads.tier2.tmk", "stack:block:life:events"},
+    {"stack_cuda_owners_light", "train", "stack:owner", false},
+    {"stack_guilty", "ranks/guilty4", "stack:line"},
+    {"stack_pool_holes_light", "pool_holes", "stack", false},
+    {"stack_two_traces", "torch/training.tier2.tmk", "stack:category", true,
+     "torch/mixed_precision.tier2.tmk"},
+    {"stack_steps_light", "torch/training.tier2.tmk", "stack:steps:category", false},
+    {"timeline_stacked", "torch/training.tier2.tmk", "timeline:stacked:events"},
 };
 
 void PrintTo(const Picture& p, std::ostream* out) {

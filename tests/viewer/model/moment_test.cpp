@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <map>
 #include <numeric>
+#include <thread>
 
 #include "collector/trace_source.h"
 #include "tests/support/scratch_directory.h"
@@ -75,7 +77,7 @@ TEST_P(Recorded, ViewsAgree) {
     selection.set_event(model, 0, e);
     const Moment& moment = selection.cursor.moment(model);
     expect_same_state(moment.state, state_after(m, e));
-    const FlameTree tree = FlameTree::of({m, model.process_of(lane).names, moment.state});
+    const FlameTree tree = FlameTree::of({model.process_of(lane).names, moment.live});
     EXPECT_EQ(tree.nodes[0].bytes, moment.state.totals.active);
     EXPECT_EQ(tree.nodes[0].count, moment.state.live.size());
     for (const FlameNode& n : tree.nodes) {
@@ -100,7 +102,7 @@ TEST_P(Recorded, ViewsAgree) {
     for (const StackRow& r : stack_rows(source, "", {})) by_stack += r.bytes;
     EXPECT_EQ(by_stack, moment.state.totals.allocated);
     uint64_t by_category = 0;
-    for (const CategoryRow& r : category_rows(source, {})) by_category += r.bytes;
+    for (const CategoryRow& r : moment.live.categories) by_category += r.bytes;
     EXPECT_EQ(by_category, moment.state.totals.allocated);
     pending = 0;
     for (const uint32_t i : allocation_rows(source, "pending free", {})) {
@@ -138,8 +140,9 @@ TEST_F(Moments, FlameDifferenceIsWhatCameAndWent) {
   const MemoryState before = state_after(*lane().memory, 4'000);
   const MemoryState after = state_after(*lane().memory, 5'000);
   const Dictionary& names = model_->process_of(lane()).names;
-  const FlameTree tree =
-      FlameTree::difference({*lane().memory, names, before}, {*lane().memory, names, after});
+  const LiveSums live = sums_of_live(*lane().memory, names, after);
+  const LiveSums were = sums_of_live(*lane().memory, names, before);
+  const FlameTree tree = FlameTree::difference({names, were}, {names, live});
   EXPECT_EQ(tree.nodes[0].net,
             static_cast<int64_t>(after.totals.active) - static_cast<int64_t>(before.totals.active));
   std::map<uint32_t, int64_t> change;
@@ -168,7 +171,8 @@ TEST_F(Moments, BottomUpBeginsWithTheLinesThatAllocated) {
   const MemoryState before = state_after(*lane().memory, 4'000);
   const MemoryState after = state_after(*lane().memory, 5'000);
   const Dictionary& names = model_->process_of(lane()).names;
-  const FlameSide now{*lane().memory, names, after};
+  const LiveSums live = sums_of_live(*lane().memory, names, after);
+  const FlameSide now{names, live};
   const FlameTree tree = FlameTree::of(now, FlameOrder::kBottomUp);
   std::map<uint32_t, uint64_t> by_line;
   for (const uint32_t i : after.live) {
@@ -188,7 +192,8 @@ TEST_F(Moments, BottomUpBeginsWithTheLinesThatAllocated) {
   EXPECT_EQ(lines, by_line.size());
   EXPECT_EQ(tree.nodes[0].bytes, after.totals.active);
 
-  const FlameSide then{*lane().memory, names, before};
+  const LiveSums were = sums_of_live(*lane().memory, names, before);
+  const FlameSide then{names, were};
   const FlameTree change = FlameTree::difference(then, now, FlameOrder::kBottomUp);
   const FlameTree same = FlameTree::difference(then, now);
   EXPECT_EQ(change.nodes[0].net, same.nodes[0].net);
@@ -362,6 +367,46 @@ TEST(Loading, PreviewFollowsTheCurve) {
   double highest = 0;
   for (const double y : last.curves[0].high) highest = std::max(highest, y);
   EXPECT_EQ(highest, static_cast<double>(trace.processes[0].framework[0].requested_peak.bytes));
+}
+
+// Where very many blocks are live, the drawing thread does not wait for them.
+TEST(CrowdedMoments, AreMadeInTheBackground) {
+  SyntheticOptions options;
+  options.events = 120'000;
+  options.slots = 1 << 16;
+  options.events_per_step = 100'000;
+  options.oom = false;
+  auto made = make_model(synthetic_model(options), {});
+  ASSERT_TRUE(made);
+  const std::shared_ptr<const Model> model(std::move(*made));
+  Selection selection;
+  selection.reset(*model);
+  const auto wait = [&] {
+    for (int i = 0; i < 2000 && !selection.poll(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  };
+  const uint32_t peak = model->lanes[0].memory->allocated_peak.event;
+  EXPECT_FALSE(selection.cursor.moment(*model).known) << "it waited";
+  wait();
+  const Moment& first = selection.cursor.moment(*model);
+  ASSERT_TRUE(first.known);
+  EXPECT_EQ(first.event, peak);
+  ASSERT_GT(first.state.live.size(), 10'000U);
+  // The last one stays until the next is there; only then panels have to look again.
+  const uint64_t version = selection.version();
+  selection.set_event(*model, 0, peak - 100);
+  EXPECT_EQ(selection.cursor.moment(*model).event, peak);
+  EXPECT_EQ(selection.version(), version);
+  wait();
+  EXPECT_GT(selection.version(), version);
+  EXPECT_EQ(selection.cursor.moment(*model).event, peak - 100);
+  EXPECT_EQ(selection.cursor.moment(*model).state.live,
+            state_after(*model->lanes[0].memory, peak - 100).live);
+  // For a picture it is there at once.
+  selection.be_patient();
+  selection.set_event(*model, 0, peak - 200);
+  EXPECT_EQ(selection.cursor.moment(*model).event, peak - 200);
 }
 
 }  // namespace

@@ -13,18 +13,14 @@ namespace tidemark::view {
 namespace {
 
 std::map<std::string, uint64_t> bytes_by_line(const Model& model, const Lane& lane,
-                                              const MemoryState& state) {
+                                              const LiveSums& live) {
   const FrameText& text = model.text_of(lane);
   std::map<std::pair<uint32_t, bool>, uint64_t> by_stack;
   // Lines that have nothing at this instant, too: they must not be paired with other lines.
   for (const AllocationKind& kind : lane.memory->allocations.kinds()) {
     if (kind.stack != 0) by_stack.try_emplace({kind.stack, false});
   }
-  for (const uint32_t i : state.live) {
-    if (state.is_pending(*lane.memory, i)) continue;
-    const Allocation& a = lane.memory->allocations[i];
-    by_stack[{a.stack, a.seeded}] += a.block_bytes;
-  }
+  for (const StackRow& row : live.stacks) by_stack[{row.stack, row.before_recording}] += row.bytes;
   std::map<std::string, uint64_t> by_line;
   for (const auto& [stack, bytes] : by_stack) {
     by_line[std::string(text.headline(stack.first, stack.second))] += bytes;
@@ -35,10 +31,10 @@ std::map<std::string, uint64_t> bytes_by_line(const Model& model, const Lane& la
 void add_lines(const Model& model, const Lane& lane, const Moment& now, const Compared& before,
                std::vector<ChangeRow>& rows) {
   StackPairs lines;
-  for (const auto& [name, bytes] : bytes_by_line(model, lane, now.state)) {
+  for (const auto& [name, bytes] : bytes_by_line(model, lane, now.live)) {
     lines.add_after({name}, bytes);
   }
-  for (const auto& [name, bytes] : bytes_by_line(before.model, before.lane, before.moment.state)) {
+  for (const auto& [name, bytes] : bytes_by_line(before.model, before.lane, before.moment.live)) {
     lines.add_before({name}, bytes);
   }
   std::vector<ChangeRow> changed;

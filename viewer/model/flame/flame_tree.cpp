@@ -63,9 +63,9 @@ class InnerEnds {
   std::unordered_map<uint32_t, bool> frames_;
 };
 
-uint64_t key_of(const Allocation& a, InnerEnds& ends) {
-  if (a.stack != 0) return ends.cut(a.stack);
-  return a.seeded ? kBeforeKey : kNoStackKey;
+uint64_t key_of(uint32_t stack, bool before_recording, InnerEnds& ends) {
+  if (stack != 0) return ends.cut(stack);
+  return before_recording ? kBeforeKey : kNoStackKey;
 }
 
 // Ids of stacks that only the other side has.
@@ -77,24 +77,23 @@ Sums sum_by_stack(const AllocationHistory& memory, const Dictionary& names,
   InnerEnds ends(names);
   for (const uint32_t i : blocks) {
     const Allocation& a = memory.allocations[i];
-    sums[key_of(a, ends)] += {a.block_bytes, static_cast<int64_t>(a.block_bytes), 1};
+    sums[key_of(a.stack, a.seeded, ends)] +=
+        {a.block_bytes, static_cast<int64_t>(a.block_bytes), 1};
   }
   return sums;
 }
 
 Sums sum_by_stack(const FlameSide& side) {
-  std::vector<uint32_t> allocated;
-  Sum pending;
-  for (const uint32_t i : side.state.live) {
-    if (side.state.is_pending(side.memory, i)) {
-      const uint64_t bytes = side.memory.allocations.block_bytes(i);
-      pending += {bytes, static_cast<int64_t>(bytes), 1};
-    } else {
-      allocated.push_back(i);
-    }
+  Sums sums;
+  InnerEnds ends(side.names);
+  for (const StackRow& row : side.live.stacks) {
+    sums[key_of(row.stack, row.before_recording, ends)] +=
+        {row.bytes, static_cast<int64_t>(row.bytes), row.count};
   }
-  Sums sums = sum_by_stack(side.memory, side.names, allocated);
-  if (pending.count != 0) sums[kPendingKey] = pending;
+  if (side.live.pending_count != 0) {
+    sums[kPendingKey] = {side.live.pending_bytes, static_cast<int64_t>(side.live.pending_bytes),
+                         side.live.pending_count};
+  }
   return sums;
 }
 

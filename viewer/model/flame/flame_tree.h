@@ -12,8 +12,8 @@
 #include <span>
 #include <vector>
 
-#include "analysis/history/memory_state.h"
 #include "analysis/names/dictionary.h"
+#include "viewer/model/map/live_sums.h"
 
 namespace tidemark::view {
 
@@ -37,9 +37,8 @@ struct FlameNode {
 
 // What is live on one side, and the names for it.
 struct FlameSide {
-  const AllocationHistory& memory;
   const Dictionary& names;
-  const MemoryState& state;
+  const LiveSums& live;
 };
 
 struct FlameTree {

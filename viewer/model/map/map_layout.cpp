@@ -62,13 +62,13 @@ MapLayout::MapLayout(const AllocationHistory& model, const MemoryState& state)
     const SegmentRange& segment = state.segments[s];
     const uint64_t end = segment.address + segment.size_bytes;
     while (live < state.live.size() &&
-           model.allocations[state.live[live]].address < segment.address) {
+           model.allocations.address(state.live[live]) < segment.address) {
       ++live;  // in no known segment
     }
     live_.push_back(live);
     uint64_t used = 0;
-    for (; live < state.live.size() && model.allocations[state.live[live]].address < end; ++live) {
-      used += model.allocations[state.live[live]].block_bytes;
+    for (; live < state.live.size() && model.allocations.address(state.live[live]) < end; ++live) {
+      used += model.allocations.block_bytes(state.live[live]);
     }
     used_.push_back(used);
     blocks_.push_back(live - live_.back());
@@ -118,12 +118,13 @@ std::vector<MapCell> MapLayout::cells(uint32_t segment, float width_px) const {
     }
     if (i >= live_[segment + 1]) break;
     const uint32_t row = state_->live[i++];
-    const Allocation& a = model_->allocations[row];
-    if (a.address < at) continue;  // overlaps the previous one: the history contradicts itself
-    const uint64_t end = std::min(a.address + a.block_bytes, range.address + range.size_bytes);
-    if (a.address >= end) break;
-    folder.add({px(a.address), px(end), CellKind::kBlock, row, a.address, end - a.address,
-                end - a.address, 1});
+    const uint64_t address = model_->allocations.address(row);
+    if (address < at) continue;  // overlaps the previous one: the history contradicts itself
+    const uint64_t end =
+        std::min(address + model_->allocations.block_bytes(row), range.address + range.size_bytes);
+    if (address >= end) break;
+    folder.add(
+        {px(address), px(end), CellKind::kBlock, row, address, end - address, end - address, 1});
     at = end;
   }
   folder.close();

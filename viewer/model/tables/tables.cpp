@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 
 #include "analysis/wording.h"
@@ -64,23 +63,9 @@ std::vector<uint32_t> allocation_rows(const TableSource& source, const std::stri
 std::vector<StackRow> stack_rows(const TableSource& source, const std::string& filter,
                                  SortBy sort) {
   const std::string wanted = lower_case(filter);
-  // Indexed by stack id: with millions of live blocks a map would cost more than all the rest. The
-  // last row is for blocks that are older than the recording.
-  std::vector<StackRow> sums(source.text.names().stack_count() + 2);
-  for (const uint32_t i : source.state.live) {
-    if (source.state.is_pending(source.memory, i)) continue;
-    const Allocation& a = source.memory.allocations[i];
-    const bool before = a.seeded && a.stack == 0;
-    StackRow& row = sums[before ? sums.size() - 1 : std::min<size_t>(a.stack, sums.size() - 2)];
-    row.stack = a.stack;
-    row.before_recording = before;
-    row.bytes += a.block_bytes;
-    row.largest = std::max(row.largest, a.block_bytes);
-    ++row.count;
-  }
+  const LiveSums sums = sums_of_live(source.memory, source.text.names(), source.state);
   std::vector<StackRow> rows;
-  for (const StackRow& row : sums) {
-    if (row.count == 0) continue;
+  for (const StackRow& row : sums.stacks) {
     const std::string_view head = source.text.headline(row.stack, row.before_recording);
     if (source.text.matches(row.stack, wanted) || head.find(wanted) != std::string_view::npos) {
       rows.push_back(row);
@@ -107,19 +92,7 @@ std::vector<StackRow> stack_rows(const TableSource& source, const std::string& f
   return rows;
 }
 
-std::vector<CategoryRow> category_rows(const TableSource& source, SortBy sort) {
-  std::array<CategoryRow, 256> sums{};
-  for (const uint32_t i : source.state.live) {
-    if (source.state.is_pending(source.memory, i)) continue;
-    const Allocation& a = source.memory.allocations[i];
-    CategoryRow& row = sums[static_cast<uint8_t>(a.category)];
-    row.category = a.category;
-    row.bytes += a.block_bytes;
-    ++row.count;
-  }
-  std::vector<CategoryRow> rows;
-  std::copy_if(sums.begin(), sums.end(), std::back_inserter(rows),
-               [](const CategoryRow& r) { return r.count != 0; });
+void sort_categories(std::vector<CategoryRow>& rows, SortBy sort) {
   switch (static_cast<CategoryColumn>(sort.column)) {
     case CategoryColumn::kSize:
     case CategoryColumn::kShare:
@@ -133,7 +106,6 @@ std::vector<CategoryRow> category_rows(const TableSource& source, SortBy sort) {
                 [](const CategoryRow& r) { return category_name(r.category); });
       break;
   }
-  return rows;
 }
 
 void sort_owners(std::vector<OwnerRow>& rows, SortBy sort) {

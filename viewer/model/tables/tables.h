@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "viewer/model/frame_text.h"
+#include "viewer/model/map/live_sums.h"
 #include "viewer/model/map/map_layout.h"
 
 namespace tidemark::view {
@@ -32,20 +33,6 @@ enum class SegmentColumn { kSize, kUsed, kFree, kBlocks, kHoles, kLargestHole, k
 
 enum class OwnerColumn { kSize, kShare, kPeak, kName };
 
-struct StackRow {
-  uint32_t stack = 0;
-  bool before_recording = false;
-  uint64_t bytes = 0;
-  uint64_t count = 0;
-  uint64_t largest = 0;
-};
-
-struct CategoryRow {
-  Category category = Category::kUnknown;
-  uint64_t bytes = 0;
-  uint64_t count = 0;
-};
-
 // A line of the ledger.
 struct OwnerRow {
   std::string owner;
@@ -65,7 +52,7 @@ struct TableSource {
 std::vector<uint32_t> allocation_rows(const TableSource& source, const std::string& filter,
                                       SortBy sort);
 std::vector<StackRow> stack_rows(const TableSource& source, const std::string& filter, SortBy sort);
-std::vector<CategoryRow> category_rows(const TableSource& source, SortBy sort);
+void sort_categories(std::vector<CategoryRow>& rows, SortBy sort);
 void sort_owners(std::vector<OwnerRow>& rows, SortBy sort);
 // Indices in state.segments.
 std::vector<uint32_t> segment_rows(const TableSource& source, SortBy sort);

@@ -56,11 +56,9 @@ std::optional<Compared> Comparison::compared(const Model& model, const Cursor& c
   if (!reference_->other && at == Instant{cursor.lane(), cursor.event()}) return std::nullopt;
   const Model& there = model_of_reference(model);
   if (at.lane >= there.lanes.size()) return std::nullopt;
-  if (moment_ == nullptr || moment_of_ != &there || Instant{moment_->lane, moment_->event} != at) {
-    moment_ = make_moment(there, at);
-    moment_of_ = &there;
-  }
-  return Compared{there, there.lanes[at.lane], *moment_};
+  const std::shared_ptr<const Moment>& moment = maker_->get(there, at);
+  if (!moment->known) return std::nullopt;
+  return Compared{there, there.lanes[at.lane], *moment};
 }
 
 std::optional<Overlay> Comparison::overlay_of(const Model& model, const Cursor& cursor,
@@ -87,7 +85,7 @@ void Comparison::set(const Model& model, const Cursor& cursor,
 void Comparison::set_other(std::shared_ptr<const Model> other) {
   if (reference_ && reference_->other) reference_.reset();
   // The next trace may get the address of this one, by which the moment is recognised.
-  moment_.reset();
+  maker_->forget();
   other_ = std::move(other);
   by_clock_ = false;
 }
@@ -111,7 +109,7 @@ void Comparison::follow(const Model& model, const Cursor& cursor) {
 }
 
 void Comparison::carry_over(const Model& before, const Model& after) {
-  moment_.reset();
+  maker_->forget();
   if (!reference_ || reference_->other) return;
   const Instant there = same_instant(before, {reference_->lane, reference_->event}, after);
   reference_->lane = there.lane;

@@ -52,7 +52,8 @@ class Comparison {
   double time(const Model& model) const;
   // "since +1.2 s", "against rank 1, cuda:0 at +1.2 s", "against b.tmk, cuda:0 at +1.2 s".
   std::string text(const Model& model, const Cursor& cursor) const;
-  // Empty when nothing is compared, or an instant with itself.
+  // Empty when nothing is compared, or an instant with itself, or while the memory at the reference
+  // is still being made.
   std::optional<Compared> compared(const Model& model, const Cursor& cursor);
   // Drawn over a lane: what it is compared with, or the same device of the second trace.
   std::optional<Overlay> overlay_of(const Model& model, const Cursor& cursor, uint32_t lane) const;
@@ -66,13 +67,12 @@ class Comparison {
   Reference peak_of_other(const Model& model, const Cursor& cursor) const;
   void follow(const Model& model, const Cursor& cursor);
   void carry_over(const Model& before, const Model& after);
-  void forget_moment() { moment_.reset(); }
+  void forget_moment() { maker_->forget(); }
 
   std::optional<Reference> reference_;
   std::shared_ptr<const Model> other_;
   bool by_clock_ = false;
-  std::shared_ptr<Moment> moment_;
-  const Model* moment_of_ = nullptr;
+  std::shared_ptr<MomentMaker> maker_ = std::make_shared<MomentMaker>();
 };
 
 }  // namespace tidemark::view

@@ -38,17 +38,6 @@ Instant same_instant(const Model& before, const Instant& instant, const Model& a
   return there;
 }
 
-std::shared_ptr<Moment> make_moment(const Model& model, const Instant& instant) {
-  auto moment = std::make_shared<Moment>();
-  moment->lane = instant.lane;
-  moment->event = instant.event;
-  if (instant.lane < model.lanes.size()) {
-    moment->state = model.lanes[instant.lane].states.state_after(instant.event);
-    moment->layout = MapLayout(*model.lanes[instant.lane].memory, moment->state);
-  }
-  return moment;
-}
-
 double Cursor::time(const Model& model) const {
   if (at_.lane >= model.lanes.size()) return 0;
   if (between_events_) return *between_events_;
@@ -68,15 +57,17 @@ bool Cursor::event_in_lane(const Model& model, uint32_t lane, uint32_t& out) con
 }
 
 const Moment& Cursor::moment(const Model& model) {
-  if (moment_ == nullptr || Instant{moment_->lane, moment_->event} != at_) {
-    moment_ = make_moment(model, at_);
-  }
-  return *moment_;
+  return *maker_->get(model, at_);
+}
+
+bool Cursor::shows_change(const Model& model) {
+  if (!maker_->is_slow(model, at_)) return true;
+  const Moment& shown = moment(model);
+  return !shown.known || shown.event == at_.event;
 }
 
 std::shared_ptr<const Moment> Cursor::share_moment(const Model& model) {
-  moment(model);
-  return moment_;
+  return maker_->get(model, at_);
 }
 
 bool Cursor::set_event(const Model& model, const Instant& to) {
@@ -116,7 +107,7 @@ void Cursor::carry_over(const Model& before, const Model& after) {
   if (between_events_) {
     *between_events_ += static_cast<double>(before.trace.start_ns - after.trace.start_ns);
   }
-  moment_.reset();
+  maker_->forget();
 }
 
 }  // namespace tidemark::view

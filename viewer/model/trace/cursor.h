@@ -5,31 +5,14 @@
 #include <memory>
 #include <optional>
 
-#include "viewer/model/map/map_layout.h"
+#include "viewer/model/trace/moment_maker.h"
 #include "viewer/model/trace/visible_range.h"
 
 namespace tidemark::view {
 
-// An event of a lane.
-struct Instant {
-  uint32_t lane = 0;
-  uint32_t event = 0;
-
-  friend bool operator==(const Instant&, const Instant&) = default;
-};
-
 // The same instant after the trace was read again: the device of the same process, and the event of
 // the same time. The first lane where the device is gone.
 Instant same_instant(const Model& before, const Instant& instant, const Model& after);
-
-// The memory at one instant.
-struct Moment {
-  uint32_t lane = 0;
-  uint32_t event = 0;
-  MemoryState state;
-  MapLayout layout;
-};
-std::shared_ptr<Moment> make_moment(const Model& model, const Instant& instant);
 
 // Only Selection moves it, because highlights and the comparison depend on where it is.
 class Cursor {
@@ -43,7 +26,8 @@ class Cursor {
   // The last event of any lane at or before the cursor; false when it has none yet.
   bool event_in_lane(const Model& model, uint32_t lane, uint32_t& out) const;
 
-  // The memory at the cursor, computed once per instant.
+  // The memory at the cursor, computed once per instant. Where very many blocks are live it may be
+  // a little behind the cursor; see MomentMaker.
   const Moment& moment(const Model& model);
   // The same, to keep while the cursor moves on.
   std::shared_ptr<const Moment> share_moment(const Model& model);
@@ -57,12 +41,15 @@ class Cursor {
   // To a time after its event.
   void set_time_after_event(double time) { between_events_ = time; }
   void carry_over(const Model& before, const Model& after);
-  void forget_moment() { moment_.reset(); }
+  void forget_moment() { maker_->forget(); }
+  // After a move: false if the memory here is made in the background, and panels keep what they
+  // show until then.
+  bool shows_change(const Model& model);
 
   Instant at_;
   // The time itself where it is later than the event: a kernel, an error, a click between two.
   std::optional<double> between_events_;
-  std::shared_ptr<Moment> moment_;
+  std::shared_ptr<MomentMaker> maker_ = std::make_shared<MomentMaker>();
 };
 
 // The error at the cursor: of those that failed after the cursor's event, the one of its time, else

@@ -13,16 +13,14 @@ double full_span(const Model& model) {
 }
 
 // One grey for nearly everything says nothing.
-bool mostly_unknown(const Model& model, const Moment& moment) {
-  if (moment.lane >= model.lanes.size()) return false;
+bool mostly_unknown(const Moment& moment) {
   uint64_t unknown = 0;
   uint64_t all = 0;
-  for (const uint32_t i : moment.state.live) {
-    const Allocation& a = model.lanes[moment.lane].memory->allocations[i];
-    all += a.block_bytes;
-    if (a.category == Category::kUnknown) unknown += a.block_bytes;
+  for (const CategoryRow& row : moment.live.categories) {
+    all += row.bytes;
+    if (row.category == Category::kUnknown) unknown += row.bytes;
   }
-  return unknown > all - all / 10;
+  return moment.known && unknown > all - all / 10;
 }
 
 ColourBy usual_colouring(const Model& model) {
@@ -47,11 +45,31 @@ uint32_t lane_with_highest_peak(const Model& model) {
 
 }  // namespace
 
+void Selection::set_wake(const std::function<void()>& wake) {
+  cursor.maker_->set_wake(wake);
+  comparison.maker_->set_wake(wake);
+}
+
+void Selection::be_patient() {
+  cursor.maker_->patient = comparison.maker_->patient = true;
+}
+
+bool Selection::poll() {
+  const bool mine = cursor.maker_->poll();
+  const bool theirs = comparison.maker_->poll();
+  if (mine || theirs) ++version_;
+  return mine || theirs;
+}
+
 void Selection::reset(const Model& model) {
   // What panels keep by version belongs to the trace before.
-  const uint64_t version = version_ + 1;
-  *this = Selection();
-  version_ = version;
+  Selection fresh;
+  fresh.version_ = version_ + 1;
+  fresh.cursor.maker_ = cursor.maker_;
+  fresh.comparison.maker_ = comparison.maker_;
+  *this = std::move(fresh);
+  cursor.forget_moment();
+  comparison.forget_moment();
   colouring.by = colouring.suggested = usual_colouring(model);
   update_length(model);
   if (!model.ooms.empty()) {
@@ -61,7 +79,7 @@ void Selection::reset(const Model& model) {
     go_to_peak(model);
   }
   view.fit();
-  if (colouring.by == ColourBy::kCategory && mostly_unknown(model, cursor.moment(model))) {
+  if (colouring.by == ColourBy::kCategory && mostly_unknown(cursor.moment(model))) {
     colouring.by = ColourBy::kStack;
   }
 }
@@ -106,7 +124,7 @@ void Selection::update_length(const Model& model) {
 void Selection::cursor_moved(const Model& model, uint32_t from_lane) {
   if (cursor.lane() != from_lane) highlights.drop_block_and_hole();
   comparison.follow(model, cursor);
-  ++version_;
+  if (cursor.shows_change(model)) ++version_;  // otherwise poll() does
 }
 
 void Selection::set_event(const Model& model, uint32_t lane, uint32_t event) {

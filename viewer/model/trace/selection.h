@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,6 +44,13 @@ class Selection {
   Highlights highlights;
   Colouring colouring;
   PanelRequests requests;
+
+  // `wake` asks for a new frame, from any thread.
+  void set_wake(const std::function<void()>& wake);
+  // For pictures: what is shown is computed before it is drawn, however long that takes.
+  void be_patient();
+  // Once per frame. True: the memory at the cursor or at the reference has been made.
+  bool poll();
 
   // Shows all of the trace, with the cursor at Model::oom_to_show(), else at the peak.
   void reset(const Model& model);
@@ -89,7 +97,7 @@ class Selection {
   // And the comparison.
   void clear_highlights(const Model& model);
 
-  // Grows with every change of the instant or the comparison; caches compare it.
+  // Grows with every change of the memory that is shown or compared; caches compare it.
   uint64_t version() const { return version_; }
 
  private:

@@ -25,6 +25,15 @@ constexpr size_t kStacks = 8;
 constexpr size_t kPinnedStacks = 3;
 constexpr float kEntriesPx = 620;
 
+// Of the allocator, the environment and the recorder.
+void draw_settings(const ProcessModel& process) {
+  if (process.settings.empty() || !ImGui::TreeNode("Settings")) return;
+  for (const Setting& s : process.settings) {
+    fact(std::string(process.names.string(s.key)).c_str(), process.names.string(s.value), px(230));
+  }
+  ImGui::TreePop();
+}
+
 }  // namespace
 
 void MomentPanel::update(const Model& model, Selection& selection) {
@@ -33,13 +42,12 @@ void MomentPanel::update(const Model& model, Selection& selection) {
   version_ = selection.version();
   const Moment& moment = selection.cursor.moment(model);
   const Lane& lane = model.lanes[moment.lane];
-  const TableSource source{*lane.memory, moment.state, moment.layout, model.text_of(lane)};
   ledger_ = lane.ledger->at(selection.cursor.time_ns(model),
                             lane.of_driver ? nullptr : &moment.state.totals);
   pinned_stacks_ =
       model.pinned[lane.process].stacks_at(selection.cursor.time_ns(model), kPinnedStacks);
-  categories_ = category_rows(source, {0, true});
-  stacks_ = stack_rows(source, "", {0, true});
+  categories_ = moment.live.categories;
+  stacks_ = moment.live.stacks;
 }
 
 std::vector<MomentPanel::Entry> MomentPanel::allocator_entries(const Lane& lane,
@@ -313,6 +321,7 @@ void MomentPanel::draw(const Model& model, Selection& selection) {
   draw_pinned(model, selection.cursor);
   draw_categories(moment);
   draw_stacks(model, lane, moment);
+  draw_settings(model.process_of(lane));
 }
 
 }  // namespace tidemark::view

@@ -11,7 +11,7 @@
 namespace tidemark::view {
 
 void draw_help(bool& open) {
-  if (begin_dialog("Keys", &open, {px(540), px(720)}) && ImGui::BeginTable("##keys", 2)) {
+  if (begin_dialog("Keys", &open, {px(540), px(860)}) && ImGui::BeginTable("##keys", 2)) {
     ImGui::TableSetupColumn("keys", ImGuiTableColumnFlags_WidthFixed, px(170));
     ImGui::TableSetupColumn("meaning", ImGuiTableColumnFlags_WidthStretch);
     for (const KeyLine& line : key_lines()) {

@@ -107,6 +107,19 @@ void FindingsPanel::draw_advice(const Model& model, const Finding& f, size_t ind
   }
 }
 
+// Without a line of its own, a finding shows the one that holds most.
+void FindingsPanel::draw_largest(const Model& model, size_t index) {
+  if (!places_[index]) return;
+  const DeviceReport* device = model.report_of(model.lanes[places_[index]->lane]);
+  if (device == nullptr || device->stacks.empty() || device->stacks.front().frames.empty()) return;
+  const StackShare& most = device->stacks.front();
+  ImGui::PushStyleColor(ImGuiCol_Text, paint(theme().accent));
+  text_wrapped(
+      fmt::format("most at the peak, {}: {}", size_text(most.bytes), headline_of(most.frames)));
+  ImGui::PopStyleColor();
+  explain_lines(most.frames);
+}
+
 void FindingsPanel::draw_finding(const Model& model, Selection& selection,
                                  const SameFindings& same) {
   const size_t index = same.front();
@@ -124,10 +137,13 @@ void FindingsPanel::draw_finding(const Model& model, Selection& selection,
     text_wrapped(headline_of(f.frames));
     ImGui::PopStyleColor();
     explain_lines(f.frames);
+  } else {
+    draw_largest(model, index);
   }
   draw_advice(model, f, index);
   if (const auto& place = places_[index]; place) {
-    const bool go = ImGui::Button("Show") || card_clicked();
+    const bool proof = proofs_[index]->draw(model, f, *place, patient);
+    const bool go = ImGui::Button("Show") || card_clicked() || proof;
     explain("Go to where this can be seen.");
     ImGui::SameLine();
     text_dim(place->what);
@@ -195,7 +211,11 @@ void FindingsPanel::update(const Model& model) {
   if (model_ == &model && places_.size() == model.report.findings.size()) return;
   model_ = &model;
   places_.clear();
-  for (const Finding& f : model.report.findings) places_.push_back(place_of(model, f));
+  proofs_.clear();
+  for (const Finding& f : model.report.findings) {
+    places_.push_back(place_of(model, f));
+    proofs_.push_back(std::make_unique<ProofView>(indexes_, wake_));
+  }
   findings_ = fold_findings(model.report.findings);
   // The one that the trace opened on comes first.
   if (const auto opened = finding_to_open(model); opened) {
@@ -204,6 +224,12 @@ void FindingsPanel::update(const Model& model) {
     });
   }
   ooms_ = fold_ooms(model);
+}
+
+void FindingsPanel::forget_trace() {
+  model_ = nullptr;
+  places_.clear();
+  proofs_.clear();
 }
 
 void FindingsPanel::draw(const Model& model, Selection& selection) {

@@ -116,10 +116,10 @@ void FlamePanel::make_tree(const Model& model, Selection& selection) {
   const std::optional<Compared> before = selection.compared(model);
   comparing_ = before.has_value();
   other_text_ = before ? &before->model.text_of(before->lane) : nullptr;
-  const FlameSide now{*lane.memory, names, selection.cursor.moment(model).state};
+  const FlameSide now{names, selection.cursor.moment(model).live};
   adopt(model, selection,
         before ? FlameTree::difference(
-                     {*before->lane.memory, other_text_->names(), before->moment.state}, now, order)
+                     {other_text_->names(), before->moment.live}, now, order)
                : FlameTree::of(now, order));
 }
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <unordered_map>
+#include <map>
 #include <utility>
 
 #include "analysis/wording.h"
@@ -106,40 +106,44 @@ void MapPanel::draw_toolbar(const Model& model, Selection& selection, const Mome
   }
 }
 
+// The driver's allocations are few.
+void MapPanel::add_owners(const Model& model, const Lane& lane, const Moment& moment) {
+  std::map<uint32_t, uint64_t> bytes;
+  for (const uint32_t i : moment.state.live) {
+    if (moment.state.is_pending(*lane.memory, i)) continue;
+    const Allocation& a = lane.memory->allocations[i];
+    bytes[a.metadata] += a.block_bytes;
+  }
+  for (const auto& [name, held] : bytes) {
+    const std::string_view owner = model.process_of(lane).names.string(name);
+    legend_.push_back({owner_colour(owner), owner_title(owner.empty() ? "unknown" : owner), held});
+  }
+  std::stable_sort(legend_.begin(), legend_.end(),
+                   [](const Sample& a, const Sample& b) { return a.bytes > b.bytes; });
+}
+
 void MapPanel::make_legend(const Model& model, ColourBy by, const Moment& moment) {
   legend_.clear();
   legend_of_ = by;
   if (by == ColourBy::kAge || by == ColourBy::kSize) return;
   const Lane& lane = model.lanes[moment.lane];
-  const auto key = [&](const Allocation& a) -> uint32_t {
-    if (by == ColourBy::kCategory) return static_cast<uint32_t>(a.category);
-    if (by == ColourBy::kStack) return a.stack;
-    return lane.of_driver ? a.metadata : 0;
-  };
-  struct Sum {
-    uint64_t bytes = 0;
-    uint32_t first = 0;  // its first allocation
-  };
-  std::unordered_map<uint32_t, Sum> sums;
-  for (const uint32_t i : moment.state.live) {
-    if (moment.state.is_pending(*lane.memory, i)) continue;
-    Sum& sum = sums[key(lane.memory->allocations[i])];
-    if (sum.bytes == 0) sum.first = i;
-    sum.bytes += lane.memory->allocations[i].block_bytes;
-  }
-  std::vector<std::pair<uint64_t, uint32_t>> largest;
-  largest.reserve(sums.size());
-  for (const auto& [k, sum] : sums) largest.emplace_back(sum.bytes, sum.first);
-  const size_t shown =
-      by == ColourBy::kStack ? std::min(kStacksNamed, largest.size()) : largest.size();
-  std::partial_sort(largest.begin(), largest.begin() + static_cast<std::ptrdiff_t>(shown),
-                    largest.end(), [](const auto& a, const auto& b) {
-                      return std::pair(b.first, a.second) < std::pair(a.first, b.second);
-                    });
-  for (size_t i = 0; i < shown; ++i) {
-    const Allocation& a = lane.memory->allocations[largest[i].second];
-    legend_.push_back(
-        {block_colour(model, by, moment, a), kind_of(model, lane, a, by), largest[i].first});
+  if (by == ColourBy::kCategory) {
+    for (const CategoryRow& row : moment.live.categories) {
+      legend_.push_back(
+          {category_colour(row.category), in_words(category_name(row.category)), row.bytes});
+    }
+  } else if (by == ColourBy::kStack) {
+    const size_t shown = std::min(kStacksNamed, moment.live.stacks.size());
+    for (size_t i = 0; i < shown; ++i) {
+      const StackRow& row = moment.live.stacks[i];
+      legend_.push_back({stack_colour(row.stack),
+                         std::string(model.text_of(lane).headline(row.stack, row.before_recording)),
+                         row.bytes});
+    }
+  } else if (lane.of_driver) {
+    add_owners(model, lane, moment);
+  } else if (moment.state.totals.allocated != 0) {
+    legend_.push_back({owner_colour("torch"), owner_title("torch"), moment.state.totals.allocated});
   }
   if (const uint64_t pending = moment.state.totals.pending(); pending != 0) {
     legend_.push_back({theme().pending, std::string(kPendingText), pending});
@@ -315,6 +319,14 @@ void MapPanel::draw_cell(const Model& model, Selection& selection, const Moment&
   }
 }
 
+// Kept between frames: a segment may have very many blocks.
+const std::vector<MapCell>& MapPanel::cells_of(const Moment& moment, uint32_t segment,
+                                               float width) {
+  KeptCells& kept = cells_[segment];
+  if (kept.width != width) kept = {width, moment.layout.cells(segment, width)};
+  return kept.cells;
+}
+
 void MapPanel::draw_row(const Model& model, Selection& selection, const Moment& moment,
                         uint32_t segment, float height) {
   const SegmentRange& range = moment.state.segments[segment];
@@ -353,7 +365,7 @@ void MapPanel::draw_row(const Model& model, Selection& selection, const Moment& 
   ImGui::PopID();
   const bool hovered = ImGui::IsItemHovered();
   const float mouse = ImGui::GetMousePos().x - left;
-  for (const MapCell& cell : moment.layout.cells(segment, width)) {
+  for (const MapCell& cell : cells_of(moment, segment, width)) {
     draw_cell(model, selection, moment, cell, left, top, bottom);
     if (!hovered || mouse < cell.begin_px || mouse >= std::max(cell.end_px, cell.begin_px + 1)) {
       continue;
@@ -387,6 +399,7 @@ void MapPanel::draw(const Model& model, Selection& selection) {
   if (rows_model_ != &model || rows_version_ != selection.version() || rows_order_ != order_) {
     rows_model_ = &model;
     rows_version_ = selection.version();
+    cells_.clear();
     rows_order_ = order_;
     rows_ = moment.layout.rows(order_);
     largest_hole_ = moment.state.largest_hole_bytes();
@@ -402,7 +415,7 @@ void MapPanel::draw(const Model& model, Selection& selection) {
   }
   if (legend_of_ != selection.colouring.by) make_legend(model, selection.colouring.by, moment);
   if (moment.state.segments.empty()) {
-    text_dim("Nothing is reserved at this instant.");
+    text_dim(moment.known ? "Nothing is reserved at this instant." : "looking up the blocks ...");
     return;
   }
   if (ImGui::GetContentRegionAvail().y > px(120)) {

@@ -5,6 +5,7 @@
 #include <imgui.h>
 
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "viewer/model/trace/selection.h"
@@ -28,12 +29,20 @@ class MapPanel {
   void draw_hole(const Highlights& highlights, const MapCell& cell, ImVec2 a, ImVec2 b);
   // What the colours of the live blocks mean, most bytes first.
   void make_legend(const Model& model, ColourBy by, const Moment& moment);
+  void add_owners(const Model& model, const Lane& lane, const Moment& moment);
+  const std::vector<MapCell>& cells_of(const Moment& moment, uint32_t segment, float width);
   void draw_legend(ColourBy by);
   void draw_asleep_legend();
   void explain_cell(const Model& model, const Moment& moment, const MapCell& cell);
 
+  struct KeptCells {
+    float width = -1;
+    std::vector<MapCell> cells;
+  };
+
   RowOrder order_ = RowOrder::kAddress;
-  bool to_scale_ = false;  // the length of a row is the size of its segment
+  std::unordered_map<uint32_t, KeptCells> cells_;  // by segment
+  bool to_scale_ = false;                          // the length of a row is the size of its segment
   std::vector<uint32_t> rows_;
   uint64_t rows_version_ = 0;
   const Model* rows_model_ = nullptr;

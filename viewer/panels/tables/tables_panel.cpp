@@ -223,7 +223,8 @@ void TablesPanel::draw_categories(const Model& model, Selection& selection) {
   begin_rows();
   const Moment& moment = selection.cursor.moment(model);
   if (refresh(categories_key_, model, selection)) {
-    categories_ = category_rows(source_of(model, moment), categories_key_.sort);
+    categories_ = moment.live.categories;
+    sort_categories(categories_, categories_key_.sort);
   }
   rows_shown_ = categories_.size();
   draw_rows(categories_.size(), [&](size_t i) {

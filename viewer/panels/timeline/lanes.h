@@ -28,6 +28,7 @@ struct TimelineOptions {
   bool to_limit = false;     // scale to the card's memory, not to the highest curve
   bool own_scale = false;    // each lane to its own highest curve, not all to the same
   bool by_event = false;     // the selected lane's events on the x axis, not the time
+  bool stacked = false;      // the selected lane's categories (or lines) as bands, not one area
 };
 
 inline constexpr float kTwoLinesPx = 104;  // a lower plot has no space for numbers at the cursor

@@ -61,6 +61,24 @@ void pan_view(TimeView& view, const EventAxis* axis, const VisibleRange& from, d
   view.show(axis->time(begin + by), axis->time(end + by));
 }
 
+void draw_tick_labels(const std::vector<Tick>& ticks, const PlotArea& area,
+                      const std::optional<FreePart>& kept_free) {
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  float free_from = area.min.x - px(40);
+  const float y = area.min.y + px(3);
+  for (const Tick& t : ticks) {
+    const float x = area.x(t.at);
+    draw.AddLine({x, area.max.y - px(4)}, {x, area.max.y}, paint(theme().line), px(1));
+    const float width = width_of(t.label);
+    const float left =
+        std::clamp(x - width / 2, area.min.x, std::max(area.min.x, area.max.x - width));
+    if (left < free_from) continue;
+    if (kept_free && left < kept_free->end && left + width > kept_free->begin) continue;
+    draw.AddText({std::round(left), y}, paint(theme().dim), t.label.c_str());
+    free_from = left + width + px(14);
+  }
+}
+
 void draw_time_axis(const Model& model, const Cursor& cursor, const std::vector<Tick>& ticks,
                     const PlotArea& area) {
   ImDrawList& draw = *ImGui::GetWindowDrawList();
@@ -71,19 +89,9 @@ void draw_time_axis(const Model& model, const Cursor& cursor, const std::vector<
   const float half = width_of(flag) / 2 + px(8);
   const float flag_x =
       std::clamp(area.x(now), area.min.x + half, std::max(area.min.x + half, area.max.x - half));
-  float free_from = area.min.x - px(40);
-  const float y = area.min.y + px(3);
-  for (const Tick& t : ticks) {
-    const float x = area.x(t.at);
-    draw.AddLine({x, area.max.y - px(4)}, {x, area.max.y}, paint(theme().line), px(1));
-    const float width = width_of(t.label);
-    const float left =
-        std::clamp(x - width / 2, area.min.x, std::max(area.min.x, area.max.x - width));
-    if (left < free_from) continue;
-    if (cursor_shown && left < flag_x + half && left + width > flag_x - half) continue;
-    draw.AddText({std::round(left), y}, paint(theme().dim), t.label.c_str());
-    free_from = left + width + px(14);
-  }
+  draw_tick_labels(
+      ticks, area,
+      cursor_shown ? std::optional(FreePart{flag_x - half, flag_x + half}) : std::nullopt);
   if (cursor_shown) {
     draw_flag(draw, {area.x(now), area.max.y}, area.min.x, area.max.x, theme().cursor, flag);
   }

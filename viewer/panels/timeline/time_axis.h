@@ -18,6 +18,13 @@ void pan_view(TimeView& view, const EventAxis* axis, const VisibleRange& from, d
 // Labels above a plot, with the cursor's time on a flag. `area` is the strip for the labels.
 void draw_time_axis(const Model& model, const Cursor& cursor, const std::vector<Tick>& ticks,
                     const PlotArea& area);
+// The labels alone, none of them within [kept_free].
+struct FreePart {
+  float begin = 0;
+  float end = 0;
+};
+void draw_tick_labels(const std::vector<Tick>& ticks, const PlotArea& area,
+                      const std::optional<FreePart>& kept_free);
 // Lines through a plot at the ticks, and the cursors.
 void draw_time_grid(const std::vector<Tick>& ticks, const PlotArea& area);
 void draw_cursor_lines(const Model& model, const Selection& selection, const PlotArea& area);

@@ -12,6 +12,7 @@
 #include "viewer/model/owner_names.h"
 #include "viewer/panels/timeline/lane_scale.h"
 #include "viewer/panels/timeline/marks.h"
+#include "viewer/panels/timeline/steps.h"
 #include "viewer/panels/timeline/time_axis.h"
 #include "viewer/widgets/drawing.h"
 #include "viewer/widgets/key_table.h"
@@ -87,6 +88,10 @@ void TimelinePanel::draw_switches(const Model& model, const Selection& selection
     box("overlay", options.overlay, theme().compare,
         "The curve of the compared rank or of the second trace.");
   }
+  box("stacked", options.stacked, theme().text,
+      "What the selected rank has allocated as bands: categories, or lines of code. The Stack "
+      "panel "
+      "shows more of it.");
   box("by event", options.by_event, theme().text,
       "Number the events of the selected rank on the axis instead of the time: busy parts get "
       "more space. Kernels are not shown then.");
@@ -300,8 +305,16 @@ void TimelinePanel::draw_lanes(const Model& model, Selection& selection, ImVec2 
     if (ImGui::IsItemVisible() && plot.x > px(40)) {
       const bool hovered = ImGui::IsItemHovered();
       handle_mouse(model, selection, i, area);
+      TimelineOptions shown = options;
+      const bool stacked = options.stacked && i == selection.cursor.lane();
+      if (stacked) {
+        draw_stack(model, selection, i, top, at, plot);
+        shown.shown = {false, false, options.shown[2]};
+        ImPlot::PushStyleColor(ImPlotCol_PlotBg, ImVec4(0, 0, 0, 0));
+      }
       ImGui::SetCursorScreenPos(at);
-      area = draw_lane(model, selection, i, lanes_[i], options, ticks_, top, axis(), plot);
+      area = draw_lane(model, selection, i, lanes_[i], shown, ticks_, top, axis(), plot);
+      if (stacked) ImPlot::PopStyleColor();
       draw_byte_labels(area);
       if (i == selection.cursor.lane()) draw_measure(model, selection, area);
       if (hovered && drag_ == Drag::kNone) draw_hover(model, i, area, lanes_[i]);
@@ -313,6 +326,42 @@ void TimelinePanel::draw_lanes(const Model& model, Selection& selection, ImVec2 
   }
   ImGui::EndChild();
   ImGui::PopStyleVar();
+}
+
+void TimelinePanel::use_stack(std::shared_ptr<StackIndexes> indexes,
+                              const std::function<void()>& wake) {
+  stack_ = std::make_unique<StackView>(std::move(indexes));
+  stack_->set_wake(wake);
+}
+
+void TimelinePanel::draw_stack(const Model& model, const Selection& selection, uint32_t index,
+                               double top_bytes, ImVec2 at, ImVec2 size) {
+  const Lane& lane = model.lanes[index];
+  if (stack_ == nullptr || lane.memory->event_count() == 0) return;
+  const float plot = size.y - steps_strip_px(model, lane, options, size.y);
+  const auto overlay = options.overlay ? selection.overlay_of(model, index) : std::nullopt;
+  const ImVec2 min(std::round(at.x), std::round(at.y));
+  const PlotArea area{min, min + ImVec2(std::floor(size.x), std::floor(plot)),
+                      selection.view.range(), 1, axis()};
+  StackWish wish;
+  wish.model = &model;
+  wish.lane = index;
+  wish.by = has_stack_way(model, lane, StackBy::kCategory) ? StackBy::kCategory
+            : has_stack_way(model, lane, StackBy::kOwner)  ? StackBy::kOwner
+                                                           : StackBy::kLine;
+  wish.categories_known = model.categories_known;
+  wish.view = area.view;
+  if (axis() != nullptr) {
+    wish.axis = axis()->memory();
+    wish.axis_start_ns = model.trace.start_ns;
+  }
+  wish.width_px = static_cast<int>(area.max.x - area.min.x);
+  wish.height_px = static_cast<int>(area.max.y - area.min.y);
+  wish.top_bytes = top_bytes > 0 ? top_bytes : lane_top(model, lane, options, overlay, plot);
+  wish.search = lower_case(selection.highlights.search);
+  wish.dark = theme().dark;
+  stack_->update(wish, patient);
+  stack_->draw(area);
 }
 
 void TimelinePanel::draw_below(const Model& model, Selection& selection, uint32_t lane,
@@ -436,10 +485,11 @@ void TimelinePanel::draw_preview(const Preview& preview) {
   ImPlot::EndPlot();
 }
 
-void TimelinePanel::handle_keys(const Model& model, Selection& selection) {
-  const bool hovering = hover_time_ >= selection.view.range().begin;
+void TimelinePanel::handle_keys(const Model& model, Selection& selection,
+                                std::optional<double> hovered) {
+  if (!hovered && hover_time_ >= selection.view.range().begin) hovered = hover_time_;
   const double centre =
-      hovering ? hover_time_ : selection.view.range().begin + selection.view.range().span() / 2;
+      hovered ? *hovered : selection.view.range().begin + selection.view.range().span() / 2;
   const VisibleRange view = selection.view.range();
   if (pressed(Command::kZoomIn)) zoom_view(selection.view, axis(), centre, 0.7);
   if (pressed(Command::kZoomOut)) zoom_view(selection.view, axis(), centre, 1 / 0.7);

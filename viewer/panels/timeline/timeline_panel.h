@@ -2,6 +2,8 @@
 // above.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "viewer/panels/timeline/activity.h"
 #include "viewer/panels/timeline/minimap.h"
 #include "viewer/panels/timeline/search_field.h"
+#include "viewer/panels/timeline/stack_view.h"
 
 namespace tidemark::view {
 
@@ -21,13 +24,17 @@ class TimelinePanel {
   // While the trace is being read.
   void draw_preview(const Preview& preview);
 
-  // The keys that move through time. Not called while text is being entered.
-  void handle_keys(const Model& model, Selection& selection);
+  // The keys that move through time. Not called while text is being entered. `hovered`: the time
+  // under the mouse in another panel.
+  void handle_keys(const Model& model, Selection& selection, std::optional<double> hovered = {});
 
   // There is more to compute: draw again soon.
   bool busy() const { return busy_; }
   // A frame computes everything; for pictures, not for a window.
   bool patient = false;
+
+  // For the bands of the option `stacked`.
+  void use_stack(std::shared_ptr<StackIndexes> indexes, const std::function<void()>& wake);
 
   TimelineOptions options;
   // A lane as it was drawn last, for tests.
@@ -49,12 +56,16 @@ class TimelinePanel {
                   const LaneDrawing& drawing);
   void draw_measure(const Model& model, Selection& selection, const PlotArea& area);
   void refine_curves();
+  // The bands of a lane, behind its curves.
+  void draw_stack(const Model& model, const Selection& selection, uint32_t lane, double top_bytes,
+                  ImVec2 at, ImVec2 size);
   const EventAxis* axis() const { return axis_ ? &*axis_ : nullptr; }
   // Kernels are drawn over time only.
   TimelineOptions shown_options() const;
 
   std::optional<EventAxis> axis_;  // of this frame
   std::vector<LaneDrawing> lanes_;
+  std::unique_ptr<StackView> stack_;
   Minimap minimap_;
   bool busy_ = false;
   std::vector<Tick> ticks_;

@@ -1,0 +1,272 @@
+#include "analysis/stacked/stacked_columns.h"
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+namespace tidemark {
+
+namespace {
+
+// With so few groups, each has a band.
+constexpr uint32_t kFewGroups = 16;
+
+class StackBuilder {
+ public:
+  StackBuilder(const AllocationHistory& memory, const LifeTree& lives, const BlockGroups& groups,
+               const GroupTotals& totals, const StackOptions& options, StackedColumns& out)
+      : memory_(&memory),
+        lives_(&lives),
+        groups_(&groups),
+        totals_(&totals),
+        options_(&options),
+        out_(&out) {}
+
+  void build() {
+    choose_groups();
+    if (options_->blocks_alone && !groups_->are_segments()) find_blocks();
+    sort_blocks();
+    add_group_bands();
+    out_->starts.push_back(0);
+    GroupTotals::Reader reader(*totals_);
+    for (uint32_t c = 0; c < out_->count(); ++c) add_column(c, reader);
+  }
+
+ private:
+  bool hidden(uint32_t group) const {
+    return group < options_->hidden.size() && options_->hidden[group];
+  }
+
+  uint64_t height_of(const GroupTotals::Reader& reader, uint32_t group) const {
+    return groups_->are_segments() ? reader.reserved(group) : reader.bytes(group);
+  }
+
+  // Groups that are nowhere as high as a pixel share a band.
+  void choose_groups() {
+    shown_.assign(groups_->count, true);
+    if (groups_->count <= kFewGroups) return;
+    shown_.assign(groups_->count, false);
+    std::vector<uint64_t> most(groups_->count);
+    GroupTotals::Reader reader(*totals_);
+    uint32_t last = kNoSample;
+    for (const uint32_t event : out_->samples.events) {
+      if (event == kNoSample || event == last) continue;
+      last = event;
+      reader.move_to(event);
+      for (uint32_t g = 0; g < groups_->count; ++g) {
+        most[g] = std::max(most[g], height_of(reader, g));
+      }
+    }
+    for (uint32_t g = 0; g < groups_->count; ++g) {
+      shown_[g] = most[g] >= options_->least_bytes;
+      if (!shown_[g] && most[g] != 0 && !hidden(g)) ++out_->other_groups;
+    }
+  }
+
+  // Those in use at the instant of a column. Each is found at the first instant after its birth.
+  void find_blocks() {
+    uint32_t born = 0;
+    const std::vector<uint32_t>& events = out_->samples.events;
+    for (uint32_t c = 0; c < events.size(); ++c) {
+      if (events[c] == kNoSample || (c > 0 && events[c] == events[c - 1])) continue;
+      const uint32_t until = lives_->born_by(events[c]);
+      lives_->visit(born, until, std::max<uint64_t>(options_->least_bytes, 1), events[c],
+                    [&](uint32_t block) { add_block(block, c); });
+      born = until;
+    }
+  }
+
+  void add_block(uint32_t block, uint32_t column) {
+    StackBand band;
+    band.block = block;
+    band.group = groups_->of(*memory_, block);
+    if (band.group >= groups_->count || hidden(band.group)) return;
+    const std::vector<uint32_t>& events = out_->samples.events;
+    band.first_column = column;
+    const auto after = std::lower_bound(events.begin() + column, events.end(),
+                                        memory_->allocations.release(block));
+    band.last_column = static_cast<uint32_t>(after - events.begin()) - 1;
+    out_->bands.push_back(band);
+  }
+
+  // Nobody knows the age of blocks that are older than the history: as in PyTorch's page, the ones
+  // that are freed last are at the bottom, and of those that stay the one with the highest address.
+  bool is_older(uint32_t a, uint32_t b) const {
+    const AllocationColumns& blocks = memory_->allocations;
+    if (!blocks.seeded(a) || !blocks.seeded(b)) return a < b;
+    return std::tuple(blocks.death(b), blocks.address(b)) <
+           std::tuple(blocks.death(a), blocks.address(a));
+  }
+
+  void sort_blocks() {
+    std::vector<StackBand>& bands = out_->bands;
+    const auto life = [&](const StackBand& b) {
+      const uint32_t release = memory_->allocations.release(b.block);
+      const uint32_t end = std::min(release, memory_->event_count());
+      return end - memory_->allocations.birth(b.block);
+    };
+    std::stable_sort(bands.begin(), bands.end(), [&](const StackBand& a, const StackBand& b) {
+      if (options_->by_group && a.group != b.group) return a.group < b.group;
+      if (options_->order == BandOrder::kBirth) return is_older(a.block, b.block);
+      return std::tuple(life(b), memory_->allocations.block_bytes(b.block), a.block) <
+             std::tuple(life(a), memory_->allocations.block_bytes(a.block), b.block);
+    });
+    begin_at_.resize(bands.size());
+    std::iota(begin_at_.begin(), begin_at_.end(), 0U);
+    std::stable_sort(begin_at_.begin(), begin_at_.end(), [&](uint32_t a, uint32_t b) {
+      return bands[a].first_column < bands[b].first_column;
+    });
+  }
+
+  void add_group_bands() {
+    const auto add = [&](BandKind kind, uint32_t group) {
+      StackBand band;
+      band.kind = kind;
+      band.group = group;
+      out_->bands.push_back(band);
+    };
+    first_rest_ = static_cast<uint32_t>(out_->bands.size());
+    for (uint32_t g = 0; g < groups_->count; ++g) add(BandKind::kRest, g);
+    first_free_ = static_cast<uint32_t>(out_->bands.size());
+    if (groups_->are_segments()) {
+      for (uint32_t g = 0; g < groups_->count; ++g) add(BandKind::kFree, g);
+    }
+    others_ = static_cast<uint32_t>(out_->bands.size());
+    add(BandKind::kOthers, groups_->count);
+    add(BandKind::kPending, groups_->count);
+  }
+
+  // The blocks of the column, from the bottom.
+  void move_blocks(uint32_t column) {
+    std::erase_if(active_, [&](uint32_t b) { return out_->bands[b].last_column < column; });
+    const auto middle = static_cast<std::ptrdiff_t>(active_.size());
+    for (; next_ < begin_at_.size() && out_->bands[begin_at_[next_]].first_column == column;
+         ++next_) {
+      active_.push_back(begin_at_[next_]);
+    }
+    std::sort(active_.begin() + middle, active_.end());
+    std::inplace_merge(active_.begin(), active_.begin() + middle, active_.end());
+  }
+
+  void put(uint32_t band, uint64_t bytes) {
+    if (bytes == 0) return;
+    const uint64_t begin = at_;
+    at_ += bytes;
+    if (at_ <= options_->bottom_bytes || begin >= options_->top_bytes) return;
+    if (out_->slice_ends.size() == out_->starts.back()) out_->base.back() = begin;
+    out_->slice_bands.push_back(band);
+    out_->slice_ends.push_back(at_);
+  }
+
+  // Puts the blocks of a group, or of all, and returns their bytes by group.
+  void put_block(uint32_t band) {
+    const uint64_t bytes = memory_->allocations.block_bytes(out_->bands[band].block);
+    alone_[out_->bands[band].group] += bytes;
+    put(band, bytes);
+  }
+
+  void put_group(uint32_t group, const GroupTotals::Reader& reader) {
+    const uint64_t height = height_of(reader, group);
+    if (groups_->are_segments()) {
+      const uint64_t used = std::min(reader.bytes(group), height);
+      put(first_rest_ + group, used);
+      put(first_free_ + group, height - used);
+    } else {
+      put(first_rest_ + group, height - std::min(alone_[group], height));
+    }
+  }
+
+  void add_column(uint32_t column, GroupTotals::Reader& reader) {
+    const uint32_t event = out_->samples.events[column];
+    const bool same = column > 0 && event == out_->samples.events[column - 1];
+    out_->base.push_back(0);
+    if (event != kNoSample && same) {
+      copy_last();
+    } else if (event != kNoSample) {
+      at_ = 0;
+      reader.move_to(event);
+      move_blocks(column);
+      alone_.assign(groups_->count, 0);
+      put_all(event, reader);
+      out_->highest = std::max(out_->highest, at_);
+    }
+    out_->starts.push_back(static_cast<uint32_t>(out_->slice_ends.size()));
+  }
+
+  void copy_last() {
+    out_->base.back() = out_->base[out_->base.size() - 2];
+    const uint32_t end = out_->starts.back();
+    for (uint32_t k = out_->starts[out_->starts.size() - 2]; k < end; ++k) {
+      out_->slice_bands.push_back(out_->slice_bands[k]);
+      out_->slice_ends.push_back(out_->slice_ends[k]);
+    }
+  }
+
+  void put_all(uint32_t event, const GroupTotals::Reader& reader) {
+    size_t next = 0;
+    if (!options_->by_group) {
+      for (const uint32_t band : active_) put_block(band);
+      next = active_.size();
+    }
+    uint64_t others = 0;
+    for (uint32_t g = 0; g < groups_->count; ++g) {
+      if (hidden(g)) continue;
+      for (; next < active_.size() && out_->bands[active_[next]].group == g; ++next) {
+        put_block(active_[next]);
+      }
+      if (shown_[g]) {
+        put_group(g, reader);
+      } else {
+        others += height_of(reader, g);
+      }
+    }
+    put(others_, others);
+    if (!options_->pending) return;
+    const MemoryTotals all = memory_->totals_after(event);
+    put(others_ + 1, all.active - std::min(all.allocated, all.active));
+  }
+
+  const AllocationHistory* memory_;
+  const LifeTree* lives_;
+  const BlockGroups* groups_;
+  const GroupTotals* totals_;
+  const StackOptions* options_;
+  StackedColumns* out_;
+  std::vector<bool> shown_;         // groups with bands
+  std::vector<uint32_t> begin_at_;  // blocks by their first column
+  size_t next_ = 0;                 // in begin_at_
+  std::vector<uint32_t> active_;    // bands of blocks, in stacking order
+  std::vector<uint64_t> alone_;     // bytes of a group's blocks that have bands
+  uint32_t first_rest_ = 0;
+  uint32_t first_free_ = 0;
+  uint32_t others_ = 0;
+  uint64_t at_ = 0;
+};
+
+}  // namespace
+
+uint32_t StackedColumns::slice_at(uint32_t column, uint64_t bytes) const {
+  const auto first = slice_ends.begin() + starts[column];
+  const auto last = slice_ends.begin() + starts[column + 1];
+  const auto found = std::upper_bound(first, last, bytes);
+  if (found == last || bytes < base[column]) return kNothing;
+  return static_cast<uint32_t>(found - slice_ends.begin());
+}
+
+uint32_t StackedColumns::slice_of(uint32_t column, uint32_t band) const {
+  for (uint32_t k = starts[column]; k < starts[column + 1]; ++k) {
+    if (slice_bands[k] == band) return k;
+  }
+  return kNothing;
+}
+
+StackedColumns stack_columns(const AllocationHistory& memory, const LifeTree& lives,
+                             const BlockGroups& groups, const GroupTotals& totals,
+                             ColumnSamples samples, const StackOptions& options) {
+  StackedColumns out;
+  out.samples = std::move(samples);
+  StackBuilder(memory, lives, groups, totals, options, out).build();
+  return out;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,207 @@
+// The stacked timeline with real input: hover, click, legend, search, brushing, comparison.
+#include <algorithm>
+#include <set>
+
+#include "tests/support/drawn_text.h"
+#include "tests/support/panel_fixture.h"
+#include "viewer/model/stack/step_pair.h"
+
+namespace tidemark::view {
+namespace {
+
+class StackPanelTest : public Interaction {
+ protected:
+  void show(const std::string& way) {
+    shell_->panels().be_patient();
+    ASSERT_TRUE(shell_->show_only(way));
+    frame(4);
+    ASSERT_NE(panel().view().picture(), nullptr);
+  }
+  StackPanel& panel() { return shell_->panels().stack; }
+  const StackPicture& picture(size_t plot = 0) { return *panel().view(plot).picture(); }
+
+  // A point of the screen in the middle of a block's band.
+  ImVec2 point_of(uint32_t band) {
+    const StackedColumns& columns = picture().columns;
+    const uint32_t c = (columns.bands[band].first_column + columns.bands[band].last_column) / 2;
+    const uint32_t slice = columns.slice_of(c, band);
+    const double middle = (static_cast<double>(columns.begin_of(c, slice)) +
+                           static_cast<double>(columns.slice_ends[slice])) /
+                          2;
+    const PlotArea& area = panel().area();
+    const float x = area.min.x + (static_cast<float>(c) + 0.5F) / StackPicture::kPerPixel;
+    return {x, panel().view().y(area, middle)};
+  }
+  // The block with the largest band.
+  uint32_t largest_band() {
+    const StackedColumns& columns = picture().columns;
+    uint32_t best = UINT32_MAX;
+    uint64_t most = 0;
+    for (uint32_t b = 0; b < columns.bands.size(); ++b) {
+      const StackBand& band = columns.bands[b];
+      if (band.kind != BandKind::kBlock) continue;
+      const uint64_t area = picture().lane().memory->allocations.block_bytes(band.block) *
+                            (band.last_column - band.first_column + 1);
+      if (area <= most) continue;
+      most = area;
+      best = b;
+    }
+    return best;
+  }
+};
+
+TEST_F(StackPanelTest, HoverTellsAndClickSelectsTheBlockThatIsThere) {
+  open_file(TIDEMARK_TRACES "/torch/training.tier2.tmk");
+  show("stack");
+  const uint32_t band = largest_band();
+  ASSERT_NE(band, UINT32_MAX);
+  const uint32_t block = picture().columns.bands[band].block;
+  const Allocation a = picture().lane().memory->allocations[block];
+  const ImVec2 at = point_of(band);
+  const auto hit = panel().view().at(panel().area(), at);
+  ASSERT_TRUE(hit);
+  EXPECT_EQ(hit->band, band);
+  EXPECT_EQ(hit->bytes, a.block_bytes);
+  move(at);
+  const std::string line(model().text_of(picture().lane()).headline(a.stack, a.seeded));
+  EXPECT_NE(read_window("Tooltip").find(without_spaces(line)), std::string::npos);
+  click(at);
+  ASSERT_TRUE(selection().highlights.allocation);
+  EXPECT_EQ(*selection().highlights.allocation, block);
+  EXPECT_LE(a.birth, selection().cursor.event());
+  EXPECT_GT(a.release, selection().cursor.event());
+}
+
+TEST_F(StackPanelTest, LegendIsolatesAndHides) {
+  open_file(TIDEMARK_TRACES "/torch/training.tier2.tmk");
+  show("stack:category");
+  const uint32_t groups = picture().index->groups.count;
+  const auto groups_drawn = [&] {
+    std::set<uint32_t> drawn;
+    const StackedColumns& c = picture().columns;
+    for (const uint32_t b : c.slice_bands) drawn.insert(c.bands[b].group);
+    return drawn;
+  };
+  ASSERT_GT(groups_drawn().size(), 2U);
+  const uint32_t one = *groups_drawn().begin();
+  panel().legend.isolate(one, groups);
+  frame();
+  EXPECT_EQ(groups_drawn(), std::set<uint32_t>{one});
+  // Its scale is its own.
+  EXPECT_LT(picture().top_bytes, 1.2 * static_cast<double>(picture().columns.highest));
+  panel().legend.isolate(one, groups);
+  panel().legend.toggle(one, groups);
+  frame();
+  EXPECT_EQ(groups_drawn().count(one), 0U);
+  EXPECT_GT(groups_drawn().size(), 1U);
+}
+
+TEST_F(StackPanelTest, SearchLightsUpBands) {
+  open_file(TIDEMARK_TRACES "/torch/training.tier2.tmk");
+  show("stack");
+  const auto opaque = [&] {
+    return std::count_if(picture().pixels.begin(), picture().pixels.end(),
+                         [](uint32_t p) { return p >> 24 == 255; });
+  };
+  const auto all = opaque();
+  selection().highlights.search = "backward";
+  frame();
+  const auto some = opaque();
+  EXPECT_GT(some, 0);
+  EXPECT_LT(some, all);
+  selection().highlights.search = "no such text anywhere";
+  frame();
+  EXPECT_EQ(opaque(), 0);
+}
+
+TEST_F(StackPanelTest, BrushingMeasuresAndCtrlClickCompares) {
+  open_file(TIDEMARK_TRACES "/torch/training.tier2.tmk");
+  show("stack:line");
+  const PlotArea area = panel().area();
+  const float y = (area.min.y + area.max.y) / 2;
+  hold(ImGuiMod_Shift, true);
+  move({area.min.x + 100, y});
+  button(true);
+  move({area.min.x + 200, y});
+  move({area.min.x + 300, y});
+  button(false);
+  hold(ImGuiMod_Shift, false);
+  ASSERT_TRUE(selection().highlights.measure);
+  const VisibleRange range = since_start(model(), *selection().highlights.measure);
+  EXPECT_NEAR(area.x(range.begin), area.min.x + 100, 2);
+  EXPECT_NEAR(area.x(range.end), area.min.x + 300, 2);
+  EXPECT_NE(read_window("legend").find("kept"), std::string::npos);
+  hold(ImGuiMod_Ctrl, true);
+  click({area.min.x + 150, area.max.y - 4});
+  hold(ImGuiMod_Ctrl, false);
+  EXPECT_TRUE(selection().comparison.reference());
+}
+
+TEST_F(StackPanelTest, TwoRanksShareOneScale) {
+  open_file(TIDEMARK_TRACES "/ranks/guilty4");
+  selection().compare_with(model(), {false, selection().cursor.lane() == 0 ? 1U : 0U, 0, true});
+  show("stack:category");
+  ASSERT_NE(panel().view(1).picture(), nullptr);
+  EXPECT_NE(picture(0).wish.lane, picture(1).wish.lane);
+  EXPECT_EQ(picture(0).top_bytes, picture(1).top_bytes);
+  EXPECT_EQ(picture(0).wish.view.begin, picture(1).wish.view.begin);
+}
+
+TEST_F(StackPanelTest, StepsAreComparedFromTheirBeginnings) {
+  open_file(TIDEMARK_TRACES "/torch/training.tier2.tmk");
+  const Lane& lane = model().lanes[selection().cursor.lane()];
+  const Steps& steps = model().steps_of(lane);
+  ASSERT_GT(steps.count(), 2U);
+  const auto pair = steps_to_compare(*lane.memory, lane.curves, steps);
+  ASSERT_TRUE(pair);
+  EXPECT_NE(pair->ordinary, pair->unlike);
+  show("stack:steps:category");
+  ASSERT_NE(panel().view(1).picture(), nullptr);
+  const auto begin = [&](uint32_t step) {
+    return since_start(model(), lane.memory->time_ns[steps.boundaries[step]]);
+  };
+  EXPECT_EQ(picture(0).wish.offset, -begin(pair->ordinary));
+  EXPECT_EQ(picture(1).wish.offset, -begin(pair->unlike));
+  EXPECT_EQ(picture(0).top_bytes, picture(1).top_bytes);
+}
+
+// The one that is unlike the others is found, and it is not the first.
+TEST(StepPair, FindsTheOddOne) {
+  SyntheticOptions options;
+  options.events = 60'000;
+  options.oom = false;
+  options.spike_bytes = uint64_t{2} << 30;  // in the middle
+  const TraceModel trace = synthetic_model(options);
+  const AllocationHistory& memory = trace.processes[0].framework[0];
+  Steps steps;
+  for (uint32_t e = 0; e < memory.event_count(); e += 4'000) steps.boundaries.push_back(e);
+  steps.levels.resize(steps.boundaries.size() - 1);
+  const auto pair = steps_to_compare(memory, MinMaxPyramid(memory), steps);
+  ASSERT_TRUE(pair);
+  EXPECT_EQ(pair->unlike, memory.allocated_peak.event / 4'000);
+  EXPECT_NE(pair->ordinary, 0U);
+}
+
+// A window keeps the last picture while the next one is made.
+TEST_F(StackPanelTest, TheLastPictureStaysUntilTheNextIsMade) {
+  open_file(TIDEMARK_TRACES "/torch/training.tier2.tmk");
+  ASSERT_TRUE(shell_->show_only("stack"));
+  for (int i = 0; i < 500 && !panel().view().is_current(); ++i) {
+    frame(1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  ASSERT_TRUE(panel().view().is_current());
+  const double full = model().span_ns();
+  selection().view.show(full * 0.3, full * 0.5);
+  frame(1);
+  ASSERT_NE(panel().view().picture(), nullptr);
+  for (int i = 0; i < 500 && !panel().view().is_current(); ++i) {
+    frame(1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_TRUE(panel().view().is_current());
+  EXPECT_EQ(picture().wish.view.begin, selection().view.range().begin);
+}
+
+}  // namespace
+}  // namespace tidemark::view

@@ -1,0 +1,210 @@
+#include "viewer/model/stack/stack_index.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "analysis/wording.h"
+#include "viewer/model/frame_text.h"
+#include "viewer/model/owner_names.h"
+
+namespace tidemark::view {
+
+namespace {
+
+constexpr const char* kWays[kStackWays] = {"block", "category", "line",
+                                           "owner", "stream",   "segment"};
+
+// Bytes times events of each kind of block, and which blocks without a stack there are.
+struct KindUse {
+  std::vector<double> weight;
+  bool unknown_stack = false;  // of a block that was allocated during the recording
+};
+
+KindUse use_of_kinds(const AllocationHistory& memory) {
+  const AllocationColumns& blocks = memory.allocations;
+  KindUse use;
+  use.weight.resize(blocks.kinds().size());
+  for (uint32_t b = 0; b < blocks.size(); ++b) {
+    const uint32_t end = std::min(blocks.release(b), memory.event_count());
+    use.weight[blocks.kind(b)] +=
+        static_cast<double>(blocks.block_bytes(b)) * (end - blocks.birth(b));
+    if (!use.unknown_stack && !blocks.seeded(b) && blocks.stack(b) == 0) use.unknown_stack = true;
+  }
+  return use;
+}
+
+// Groups by a name of each kind; the one with most bytes over time first, at the bottom.
+template <typename NameOf>
+void group_by_name(const AllocationHistory& memory, const KindUse& use, const NameOf& name_of,
+                   StackIndex& out) {
+  std::map<std::string, uint32_t> found;
+  std::vector<double> weight;
+  std::vector<uint32_t> of_kind;
+  std::vector<std::string> names;
+  const auto& kinds = memory.allocations.kinds();
+  for (size_t k = 0; k < kinds.size(); ++k) {
+    std::string name = name_of(kinds[k]);
+    const auto [it, fresh] = found.try_emplace(name, static_cast<uint32_t>(names.size()));
+    if (fresh) {
+      names.push_back(std::move(name));
+      weight.push_back(0);
+    }
+    weight[it->second] += use.weight[k];
+    of_kind.push_back(it->second);
+  }
+  std::vector<uint32_t> order(names.size());
+  std::iota(order.begin(), order.end(), 0U);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return weight[a] > weight[b]; });
+  std::vector<uint32_t> place(order.size());
+  for (uint32_t i = 0; i < order.size(); ++i) {
+    place[order[i]] = i;
+    out.names.push_back(std::move(names[order[i]]));
+  }
+  for (uint32_t& group : of_kind) group = place[group];
+  out.groups.of_kind = std::move(of_kind);
+  out.groups.count = static_cast<uint32_t>(order.size());
+}
+
+std::string stream_name(const AllocationKind& kind) {
+  return kind.pool == 0 ? fmt::format("stream {}", kind.stream)
+                        : fmt::format("pool {}, stream {}", kind.pool, kind.stream);
+}
+
+void group_blocks(const Model& model, const Lane& lane, bool categories_known, StackIndex& out) {
+  const AllocationHistory& memory = *lane.memory;
+  const Dictionary& names = model.process_of(lane).names;
+  switch (out.by) {
+    case StackBy::kBlock:
+    case StackBy::kCategory:
+      if (!categories_known) {
+        out.groups = one_group(memory);
+        out.names = {"all blocks"};
+        out.colours = {category_colour(Category::kUnknown)};
+        return;
+      }
+      out.groups = category_groups();
+      for (const Category c : kCategoryOrder) {
+        std::string name(category_name(c));
+        std::replace(name.begin(), name.end(), '_', ' ');
+        out.names.push_back(std::move(name));
+        out.colours.push_back(category_colour(c));
+      }
+      return;
+    case StackBy::kLine: {
+      const FrameText text(names);
+      const KindUse use = use_of_kinds(memory);
+      group_by_name(
+          memory, use,
+          [&](const AllocationKind& k) {
+            if (k.stack == 0 && !use.unknown_stack) return std::string(kBeforeRecordingText);
+            return text.line(k.stack);
+          },
+          out);
+      break;
+    }
+    case StackBy::kOwner:
+      group_by_name(
+          memory, use_of_kinds(memory),
+          [&](const AllocationKind& k) {
+            const std::string_view owner = names.string(k.metadata);
+            return std::string(owner.empty() ? "unknown" : owner);
+          },
+          out);
+      for (std::string& name : out.names) {
+        out.colours.push_back(owner_colour(name));
+        name = owner_title(name);
+      }
+      return;
+    case StackBy::kStream:
+      group_by_name(memory, use_of_kinds(memory), stream_name, out);
+      break;
+    case StackBy::kSegment: {
+      out.groups = segment_groups(memory);
+      std::vector<const SegmentChange*> first(out.groups.count);
+      for (size_t row = 0; row < memory.segment_changes.size(); ++row) {
+        const SegmentChange*& change = first[out.groups.of_change[row]];
+        if (change == nullptr) change = &memory.segment_changes[row];
+      }
+      for (const SegmentChange* c : first) {
+        out.names.push_back(fmt::format("segment {:#x}, {}", c->address, size_text(c->size_bytes)));
+      }
+      break;
+    }
+  }
+  for (uint32_t g = 0; g < out.groups.count; ++g) out.colours.push_back(colour_in_order(g));
+}
+
+}  // namespace
+
+const char* stack_way_name(StackBy by) {
+  return kWays[static_cast<size_t>(by)];
+}
+
+bool has_stack_way(const Model& model, const Lane& lane, StackBy by) {
+  const auto& kinds = lane.memory->allocations.kinds();
+  switch (by) {
+    case StackBy::kBlock:
+    case StackBy::kLine:
+      return true;
+    case StackBy::kCategory:
+      return model.categories_known && !lane.of_driver;
+    case StackBy::kOwner:
+      return lane.of_driver && !lane.owners.empty();
+    case StackBy::kStream:
+      return std::any_of(kinds.begin(), kinds.end(), [&](const AllocationKind& k) {
+        return k.pool != kinds[0].pool || k.stream != kinds[0].stream;
+      });
+    case StackBy::kSegment:
+      return !lane.of_driver && !lane.memory->segment_changes.empty();
+  }
+  return false;
+}
+
+std::vector<bool> StackIndex::kinds_with(const std::string& lower_case) const {
+  const auto& kinds = memory().allocations.kinds();
+  std::vector<bool> found(kinds.size(), true);
+  if (lower_case.empty()) return found;
+  const FrameText text(model->process_of(*lane).names);
+  for (size_t k = 0; k < kinds.size(); ++k) found[k] = text.matches(kinds[k].stack, lower_case);
+  return found;
+}
+
+std::shared_ptr<const StackIndex> StackIndexes::get(const Model& model, uint32_t lane, StackBy by,
+                                                    bool categories_known) {
+  std::shared_ptr<const LifeTree> lives;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto it = kept_.begin(); it != kept_.end(); ++it) {
+      if (it->model != &model || it->lane != lane) continue;
+      lives = it->index->lives;
+      if (it->index->by != by || it->categories_known != categories_known) continue;
+      std::rotate(kept_.begin(), it, it + 1);
+      return kept_.front().index;
+    }
+  }
+  auto index = std::make_shared<StackIndex>();
+  index->held = model.weak_from_this().lock();
+  index->model = &model;
+  index->lane = &model.lanes[lane];
+  index->by = by;
+  group_blocks(model, *index->lane, categories_known, *index);
+  index->lives = lives != nullptr ? lives : std::make_shared<const LifeTree>(index->memory());
+  index->totals = std::make_unique<const GroupTotals>(index->memory(), index->groups);
+  const std::lock_guard lock(mutex_);
+  kept_.insert(kept_.begin(), {&model, lane, categories_known, index});
+  if (kept_.size() > kMost) kept_.pop_back();
+  return index;
+}
+
+void StackIndexes::clear() {
+  const std::lock_guard lock(mutex_);
+  kept_.clear();
+}
+
+}  // namespace tidemark::view

@@ -1,0 +1,596 @@
+#include "viewer/panels/stack/stack_panel.h"
+
+#include <fmt/format.h>
+#include <imgui.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "analysis/wording.h"
+#include "viewer/model/owner_names.h"
+#include "viewer/panels/timeline/time_axis.h"
+#include "viewer/widgets/drawing.h"
+#include "viewer/widgets/fonts.h"
+#include "viewer/widgets/text.h"
+#include "viewer/widgets/theme.h"
+
+namespace tidemark::view {
+
+namespace {
+
+constexpr float kGutterPx = 76;  // as in the timeline
+constexpr float kAxisPx = 24;
+constexpr float kGapPx = 8;
+constexpr float kClickPx = 4;    // a shorter drag is a click
+constexpr double kAbove = 1.06;  // space above the highest band
+constexpr double kMostZoom = 1e4;
+constexpr size_t kFramesShown = 8;
+
+const char* order_name(BandOrder order) {
+  return order == BandOrder::kBirth ? "oldest at the bottom" : "longest-lived at the bottom";
+}
+
+// The events of a lane within a range of the axis.
+std::pair<uint32_t, uint32_t> events_of(const Model& model, const Lane& lane,
+                                        const VisibleRange& view, double offset) {
+  const auto before = [&](double time) {
+    return lane.memory->first_event_not(
+        [&](int64_t t) { return static_cast<double>(t - model.trace.start_ns) + offset < time; });
+  };
+  const uint32_t first = before(view.begin);
+  return {first == 0 ? 0 : first - 1, before(view.end)};
+}
+
+double highest_in(const Model& model, const Lane& lane, Curve curve, const VisibleRange& view,
+                  double offset) {
+  const auto [first, last] = events_of(model, lane, view, offset);
+  if (first >= last) return 0;
+  return static_cast<double>(lane.curves.extremes(first, last).max[static_cast<size_t>(curve)]);
+}
+
+double highest_of(const Lane& lane, Curve curve) {
+  return static_cast<double>(curve == Curve::kReserved ? lane.memory->reserved_peak.bytes
+                                                       : lane.memory->active_peak.bytes);
+}
+
+double step_begin(const Model& model, const Lane& lane, uint32_t step) {
+  const uint32_t event = model.steps_of(lane).boundaries[step];
+  return since_start(model, lane.memory->time_ns[event]);
+}
+
+double step_span(const Model& model, const Lane& lane, uint32_t step) {
+  const Steps& steps = model.steps_of(lane);
+  const bool last = step + 1 >= steps.boundaries.size();
+  return (last ? model.span_ns() : step_begin(model, lane, step + 1)) -
+         step_begin(model, lane, step);
+}
+
+}  // namespace
+
+StackPanel::StackPanel()
+    : indexes_(std::make_shared<StackIndexes>()),
+      views_{StackView(indexes_), StackView(indexes_)} {}
+
+void StackPanel::set_wake(const std::function<void()>& wake) {
+  for (StackView& view : views_) view.set_wake(wake);
+  legend.set_wake(wake);
+  stretch_.set_wake(wake);
+}
+
+void StackPanel::forget_trace() {
+  for (StackView& view : views_) view.forget();
+  legend.forget();
+  indexes_->clear();
+  pair_.reset();
+  pair_of_ = nullptr;
+  zoom_ = 1;
+  bottom_share_ = 0;
+}
+
+bool StackPanel::visible() const {
+  return ImGui::GetFrameCount() - frame_ <= 1;
+}
+
+bool StackPanel::show_as(const std::string& way) {
+  for (int i = 0; i < kStackWays; ++i) {
+    if (way != stack_way_name(static_cast<StackBy>(i))) continue;
+    options.by = static_cast<StackBy>(i);
+    return true;
+  }
+  if (way == "life") {
+    options.order = BandOrder::kLife;
+  } else if (way == "events") {
+    options.by_event = true;
+  } else if (way == "fit") {
+    options.fit = true;
+  } else if (way == "steps") {
+    options.steps = true;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void StackPanel::draw_toolbar(const Model& model, Selection& selection) {
+  const Lane& lane = model.lanes[selection.cursor.lane()];
+  ImGui::AlignTextToFramePadding();
+  text_dim("bands");
+  ImGui::SameLine();
+  ImGui::SetNextItemWidth(px(110));
+  if (ImGui::BeginCombo("##by", stack_way_name(options.by))) {
+    for (int i = 0; i < kStackWays; ++i) {
+      const auto by = static_cast<StackBy>(i);
+      if (!has_stack_way(model, lane, by)) continue;
+      if (ImGui::Selectable(stack_way_name(by), by == options.by)) {
+        options.by = by;
+        legend.show_all();
+      }
+    }
+    ImGui::EndCombo();
+  }
+  explain(
+      "What a band is. Blocks that are at least a pixel high are drawn on their own in every view; "
+      "smaller ones are summed, and come out when you zoom in. Segments: what is reserved, with "
+      "the free part hatched.");
+  if (options.by != StackBy::kSegment) {
+    flow(px(224));
+    ImGui::SetNextItemWidth(px(214));
+    if (ImGui::BeginCombo("##order", order_name(options.order))) {
+      for (const BandOrder order : {BandOrder::kBirth, BandOrder::kLife}) {
+        if (ImGui::Selectable(order_name(order), order == options.order)) options.order = order;
+      }
+      ImGui::EndCombo();
+    }
+    explain(
+        "By birth, as in PyTorch's page: the oldest block is at the bottom, and those above move "
+        "down when it is freed. Longest-lived at the bottom: what stays is flat.");
+  }
+  if (options.by == StackBy::kBlock) {
+    flow(px(110));
+    ImGui::SetNextItemWidth(px(100));
+    if (ImGui::BeginCombo("##colour", colouring_name(selection.colouring.by))) {
+      for (int i = 0; i < kColourings; ++i) {
+        const auto by = static_cast<ColourBy>(i);
+        if (ImGui::Selectable(colouring_name(by), by == selection.colouring.by)) {
+          selection.colouring.by = by;
+        }
+      }
+      ImGui::EndCombo();
+    }
+    explain("Colours, as in the memory map. Age: how old the block becomes.");
+  }
+  flow(px(90));
+  ImGui::Checkbox("fit height", &options.fit);
+  explain("Scale to the highest band in view. Otherwise to the peak of the whole run.");
+  if (!options.steps) {
+    flow(px(90));
+    ImGui::Checkbox("by event", &options.by_event);
+    explain("Number the events on the axis instead of the time, as in PyTorch's page.");
+  }
+  if (model.steps_of(lane).count() > 1) {
+    flow(px(130));
+    ImGui::Checkbox("step against step", &options.steps);
+    explain("One ordinary step above the one that is least like it, on one scale.");
+    if (options.steps) draw_step_choice(model, lane);
+  }
+  search.draw(selection.highlights.search);
+}
+
+void StackPanel::draw_step_choice(const Model& model, const Lane& lane) {
+  if (!pair_) return;
+  const int last = static_cast<int>(model.steps_of(lane).count()) - 1;
+  const auto choose = [&](const char* id, uint32_t& step) {
+    int value = static_cast<int>(step);
+    flow(px(100));
+    ImGui::SetNextItemWidth(px(96));
+    if (ImGui::InputInt(id, &value)) step = static_cast<uint32_t>(std::clamp(value, 0, last));
+  };
+  choose("##first", pair_->ordinary);
+  choose("##second", pair_->unlike);
+  explain("The two steps. Suggested: an ordinary one, and the one that is least like it.");
+}
+
+std::vector<StackPanel::Plot> StackPanel::plots_of(const Model& model, const Selection& selection) {
+  const uint32_t own = selection.cursor.lane();
+  const Lane& lane = model.lanes[own];
+  if (model.steps_of(lane).count() < 2) options.steps = false;
+  if (options.steps) {
+    if (pair_of_ != &lane || !pair_) {
+      pair_of_ = &lane;
+      pair_ = steps_to_compare(*lane.memory, lane.curves, model.steps_of(lane));
+      step_view_ = {};
+    }
+    if (pair_) {
+      const double length =
+          std::max(step_span(model, lane, pair_->ordinary), step_span(model, lane, pair_->unlike));
+      if (length != step_view_.length_ns()) {
+        step_view_.set_length(length);
+        step_view_.fit();
+      }
+      const auto plot = [&](uint32_t step) {
+        return Plot{&model, own, -step_begin(model, lane, step), fmt::format("step {}", step)};
+      };
+      return {plot(pair_->ordinary), plot(pair_->unlike)};
+    }
+    options.steps = false;
+  }
+  std::vector<Plot> plots = {{&model, own, 0, lane.name}};
+  if (const auto over = selection.overlay_of(model, own)) {
+    plots.push_back(
+        {over->model, over->lane, over->offset, overlay_name(model, *over), over->model == &model});
+  }
+  return plots;
+}
+
+StackWish StackPanel::wish_of(const Plot& plot, const Selection& selection, ImVec2 size) const {
+  StackWish wish;
+  wish.model = plot.model;
+  wish.lane = plot.lane;
+  wish.by = options.by;
+  wish.categories_known = plot.model->categories_known;
+  wish.order = options.order;
+  wish.hidden = legend.hidden();
+  wish.view = options.steps ? step_view_.range() : selection.view.range();
+  wish.offset = plot.offset;
+  if (axis_) {
+    wish.axis = axis_->memory();
+    wish.axis_start_ns = plot.model->trace.start_ns;
+  }
+  wish.width_px = std::max(1, static_cast<int>(size.x));
+  wish.height_px = std::max(1, static_cast<int>(size.y));
+  wish.top_bytes = top_bytes_;
+  if (!wish.hidden.empty() && top_bytes_ == 0) {
+    wish.fit = true;
+    wish.top_bytes = kAbove;
+  }
+  wish.zoom = zoom_;
+  wish.bottom_share = bottom_share_;
+  wish.colour_by = options.by == StackBy::kBlock ? selection.colouring.by : ColourBy::kCategory;
+  wish.search = lower_case(selection.highlights.search);
+  wish.dark = theme().dark;
+  return wish;
+}
+
+void StackPanel::draw_byte_axis(const PlotArea& area, const StackView& view) {
+  if (view.picture() == nullptr) return;
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  const double bottom = view.picture()->bottom_bytes;
+  const double top = view.picture()->top_bytes;
+  const float height = area.max.y - area.min.y;
+  const int fit = std::min(10, static_cast<int>(height / px(34)) + 1);
+  const double parts = top / (top - bottom);
+  const float half = ImGui::GetTextLineHeight() / 2;
+  for (const Tick& t : byte_ticks(top, static_cast<int>(std::min(fit * parts, 1e6)))) {
+    if (t.at < bottom) continue;
+    const float y = view.y(area, t.at);
+    draw.AddLine({area.min.x, std::round(y)}, {area.max.x, std::round(y)}, paint(theme().line, 60));
+    const float at = std::clamp(y - half, area.min.y, std::max(area.min.y, area.max.y - 2 * half));
+    draw.AddText({std::round(area.min.x - width_of(t.label) - px(8)), std::round(at)},
+                 paint(theme().dim), t.label.c_str());
+  }
+}
+
+// The peak, errors, and the name.
+void StackPanel::draw_marks(const Plot& plot, const PlotArea& area, StackView& view) {
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  const Model& model = *plot.model;
+  draw.PushClipRect(area.min, area.max, true);
+  float last_line = -1e9F;
+  float last_flag = -1e9F;
+  for (const OomPoint& oom : model.ooms) {
+    if (oom.lane != plot.lane) continue;
+    const float x = area.x(since_start(model, oom.time_ns) + plot.offset);
+    if (x < last_line + 1 || x < area.min.x || x > area.max.x) continue;
+    last_line = x;
+    draw.AddLine({x, area.min.y}, {x, area.max.y}, paint(theme().bad, 230), px(1.5F));
+    // One flag for errors that are too close to each other for one each.
+    const std::string label = "OOM, requested " + size_text(oom.requested_bytes);
+    if (x < last_flag + width_of(label) + px(20)) continue;
+    last_flag = x;
+    draw_flag(draw, {x, area.max.y - px(3)}, area.min.x, area.max.x, theme().bad, label);
+  }
+  const std::string name = fitted(plot.title, area.max.x - area.min.x - px(20));
+  const WithFont bold(fonts().bold);
+  const ImVec2 at = area.min + ImVec2(px(6), px(3));
+  draw.AddRectFilled(at - ImVec2(px(3), px(1)),
+                     at + ImVec2(width_of(name) + px(3), ImGui::GetTextLineHeight() + px(1)),
+                     paint(theme().panel, 215), px(3));
+  draw.AddText(at, paint(theme().text), name.c_str());
+  if (view.picture() == nullptr) {
+    const char* wait = "adding up the blocks ...";
+    draw.AddText({(area.min.x + area.max.x - width_of(wait)) / 2, (area.min.y + area.max.y) / 2},
+                 paint(theme().dim), wait);
+  }
+  draw.PopClipRect();
+}
+
+void StackPanel::draw_measure(const Model& model, const Selection& selection,
+                              const PlotArea& area) {
+  if (!selection.highlights.measure || options.steps) return;
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  const VisibleRange range = since_start(model, *selection.highlights.measure);
+  const ImVec2 a(area.x(range.begin), area.min.y);
+  const ImVec2 b(area.x(range.end), area.max.y);
+  draw.PushClipRect(area.min, area.max, true);
+  draw.AddRectFilled(a, b, paint(theme().accent, 36));
+  draw.AddLine(a, {a.x, b.y}, paint(theme().accent), px(1));
+  draw.AddLine({b.x, a.y}, b, paint(theme().accent), px(1));
+  draw_flag(draw, {(a.x + b.x) / 2, area.max.y - px(4)}, area.min.x, area.max.x, theme().accent,
+            span_text(range.span()));
+  draw.PopClipRect();
+}
+
+void StackPanel::explain_band(const Plot& plot, const StackView& view, const StackView::Hit& hit) {
+  if (!ImGui::BeginTooltip()) return;
+  const StackPicture& picture = *view.picture();
+  const StackBand& band = picture.columns.bands[hit.band];
+  const Model& model = *plot.model;
+  const Lane& lane = model.lanes[plot.lane];
+  const FrameText& words = model.text_of(lane);
+  const std::string bytes = size_text(hit.bytes);
+  const std::string share = fmt::format(
+      "{} of {} {} here", percent_text(hit.bytes, hit.all_bytes), size_text(hit.all_bytes),
+      picture.index->curve() == Curve::kReserved ? "reserved" : "allocated");
+  switch (band.kind) {
+    case BandKind::kBlock: {
+      const Allocation a = lane.memory->allocations[band.block];
+      swatch(picture.colour_of(band));
+      text(a.requested_bytes == 0 || a.requested_bytes == a.block_bytes
+               ? bytes
+               : fmt::format("{}, requested {}", bytes, size_text(a.requested_bytes)));
+      text(words.headline(a.stack, a.seeded));
+      std::string life =
+          a.seeded ? "older than the recording"
+                   : "from " + instant_text(since_start(model, a.birth_ns), model.span_ns());
+      life += a.death == kNever
+                  ? ", to the end"
+                  : ", for " + span_text(static_cast<double>(a.death_ns - a.birth_ns));
+      const std::string kind = lane.of_driver
+                                   ? owner_title(model.process_of(lane).names.string(a.metadata))
+                                   : in_words(category_name(a.category));
+      text_dim(fmt::format("{}   {}", kind, life));
+      size_t shown = 0;
+      for (const uint32_t frame : words.names().frames_of(a.stack)) {
+        const std::string& line = words.frame(frame);
+        if (shown == 0 && is_allocator_frame(line)) continue;
+        if (shown++ == kFramesShown) {
+          text_dim("  ...");
+          break;
+        }
+        text_dim("  " + fitted(line, px(520)));
+      }
+      break;
+    }
+    case BandKind::kRest:
+    case BandKind::kFree: {
+      swatch(picture.index->colours[band.group]);
+      text(picture.index->names[band.group]);
+      if (picture.index->groups.are_segments()) {
+        text(band.kind == BandKind::kFree ? bytes + " of it free" : bytes + " of it in use");
+      } else {
+        text(bytes + " in blocks that are less than a pixel high");
+      }
+      break;
+    }
+    case BandKind::kOthers:
+      text(fmt::format("{} more: {}", picture.columns.other_groups, bytes));
+      text_dim("each less than a pixel high");
+      break;
+    case BandKind::kPending:
+      text("pending free: " + bytes);
+      text_dim("freed by the program, but another stream may still be using it");
+      break;
+  }
+  text_dim(share);
+  text_dim(
+      "click: select   ctrl-click: compare from here   shift-drag: what was allocated and kept   "
+      "wheel: zoom   ctrl-wheel: zoom the height");
+  ImGui::EndTooltip();
+}
+
+void StackPanel::zoom_height(const PlotArea& area, double factor) {
+  const double share =
+      static_cast<double>((area.max.y - ImGui::GetMousePos().y) / (area.max.y - area.min.y));
+  const double at = bottom_share_ + share / zoom_;
+  zoom_ = std::clamp(zoom_ / factor, 1.0, kMostZoom);
+  bottom_share_ = std::clamp(at - share / zoom_, 0.0, 1 - 1 / zoom_);
+}
+
+void StackPanel::choose(const Model& model, Selection& selection, const Plot& plot, size_t index,
+                        bool ctrl) {
+  const PlotArea& area = areas_[index];
+  const StackView& view = views_[index];
+  const ImVec2 mouse = ImGui::GetMousePos();
+  const double time = area.time(mouse.x) - plot.offset;
+  const auto hit = view.at(area, mouse);
+  uint32_t event = 0;
+  const bool known =
+      hit ? (event = hit->event, true)
+          : plot.model->lanes[plot.lane].memory->event_at(absolute_ns(*plot.model, time), event);
+  if (!plot.own) {
+    if (known) selection.compare_with(model, {true, plot.lane, event, false});
+    return;
+  }
+  if (ctrl) {
+    if (known && plot.lane == selection.cursor.lane()) selection.compare_from(model, event);
+    return;
+  }
+  selection.highlights.measure.reset();
+  selection.highlights.measured.clear();
+  if (hit) {
+    selection.set_event(model, plot.lane, event);
+  } else {
+    selection.set_time(model, plot.lane, time);
+  }
+  if (!hit) return;
+  const StackBand& band = view.picture()->columns.bands[hit->band];
+  if (band.kind == BandKind::kBlock) selection.choose_allocation(band.block);
+}
+
+void StackPanel::handle_mouse(const Model& model, Selection& selection, const Plot& plot,
+                              size_t index) {
+  const ImGuiIO& io = ImGui::GetIO();
+  const PlotArea& area = areas_[index];
+  TimeView& time = time_view(selection);
+  const double at = area.time(io.MousePos.x);
+  if (ImGui::IsItemHovered()) {
+    if (!options.steps) hover_time_ = at;
+    const auto wheel = static_cast<double>(io.MouseWheel);
+    if (io.MouseWheel != 0 && io.KeyCtrl) {
+      zoom_height(area, std::pow(0.8, wheel));
+    } else if (io.MouseWheel != 0) {
+      zoom_view(time, axis(), at, std::pow(0.8, wheel));
+    }
+    if (io.MouseWheelH != 0) {
+      pan_view(time, axis(), time.range(), -0.1 * static_cast<double>(io.MouseWheelH));
+    }
+  }
+  if (ImGui::IsItemActivated()) {
+    drag_ = io.KeyShift ? Drag::kMeasure : Drag::kPan;
+    drag_from_ = at;
+    drag_view_ = time.range();
+    drag_bottom_ = bottom_share_;
+    return;
+  }
+  if (ImGui::IsItemActive() && ImGui::IsMouseDragging(ImGuiMouseButton_Left, px(kClickPx))) {
+    const ImVec2 by = ImGui::GetMouseDragDelta(0, 0);
+    if (drag_ == Drag::kMeasure && plot.own) {
+      selection.set_event(model, plot.lane, selection.cursor.event());
+      selection.highlights.measured.clear();
+      selection.highlights.measure = absolute_range(
+          model, {std::min(drag_from_, at) - plot.offset, std::max(drag_from_, at) - plot.offset});
+    } else if (drag_ == Drag::kPan) {
+      pan_view(time, axis(), drag_view_, static_cast<double>(-by.x / (area.max.x - area.min.x)));
+      const double up = static_cast<double>(by.y / (area.max.y - area.min.y)) / zoom_;
+      bottom_share_ = std::clamp(drag_bottom_ + up, 0.0, 1 - 1 / zoom_);
+    }
+  }
+  if (!ImGui::IsItemDeactivated()) return;
+  const bool still = io.MouseDragMaxDistanceSqr[0] < px(kClickPx) * px(kClickPx);
+  if (drag_ == Drag::kPan && still) choose(model, selection, plot, index, io.KeyCtrl);
+  drag_ = Drag::kNone;
+}
+
+void StackPanel::draw_plot(const Model& model, Selection& selection, const Plot& plot, size_t index,
+                           ImVec2 size) {
+  const ImVec2 at = ImGui::GetCursorScreenPos() + ImVec2(px(kGutterPx), 0);
+  const ImVec2 min(std::round(at.x), std::round(at.y));
+  PlotArea& area = areas_[index];
+  area = {min, min + size, time_view(selection).range(), 1, axis()};
+  ImGui::SetCursorScreenPos(min);
+  ImGui::PushID(static_cast<int>(index));
+  ImGui::InvisibleButton("##stack", size);
+  ImGui::PopID();
+  const bool hovered = ImGui::IsItemHovered();
+  handle_mouse(model, selection, plot, index);
+  area.view = time_view(selection).range();
+  StackView& view = views_[index];
+  view.update(wish_of(plot, selection, size), patient);
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  draw.AddRect(area.min, area.max, paint(theme().line));
+  view.draw(area);
+  draw_byte_axis(area, view);
+  draw_marks(plot, area, view);
+  const bool cursors_lane = plot.own && plot.lane == selection.cursor.lane();
+  if (selection.highlights.allocation && cursors_lane) {
+    view.outline(area, view.band_of(*selection.highlights.allocation), paint(theme().cursor),
+                 px(2));
+  }
+  const float x =
+      std::round(area.x(selection.cursor.time(model) + (options.steps ? plot.offset : 0)));
+  draw.PushClipRect(area.min, area.max, true);
+  draw.AddLine({x, area.min.y}, {x, area.max.y}, paint(theme().cursor, 210), px(1.2F));
+  if (selection.comparison.reference() && !options.steps) {
+    const float there = std::round(area.x(selection.comparison.time(model)));
+    draw_dashes(draw, {there, area.min.y}, {there, area.max.y}, paint(theme().compare), px(4),
+                px(1.5F));
+  }
+  draw.PopClipRect();
+  draw_measure(model, selection, area);
+  if (!hovered || drag_ != Drag::kNone) return;
+  const auto hit = view.at(area, ImGui::GetMousePos());
+  if (!hit) return;
+  view.outline(area, hit->band, paint(theme().text, 220), px(1));
+  explain_band(plot, view, *hit);
+}
+
+void StackPanel::draw(const Model& model, Selection& selection) {
+  frame_ = ImGui::GetFrameCount();
+  hover_time_.reset();
+  if (model.lanes.empty()) {
+    text_wrapped("This trace has no allocator events, so there is nothing to stack.");
+    return;
+  }
+  if (!has_stack_way(model, model.lanes[selection.cursor.lane()], options.by)) {
+    options.by = StackBy::kBlock;
+  }
+  draw_toolbar(model, selection);
+  const std::vector<Plot> plots = plots_of(model, selection);
+  const Lane& lane = model.lanes[selection.cursor.lane()];
+  if (lane.memory->event_count() == 0) {
+    text_dim("No allocator events were recorded on this device.");
+    return;
+  }
+  axis_.reset();
+  if (options.by_event && !options.steps && lane.memory->event_count() > 1) {
+    axis_.emplace(*lane.memory, model.trace.start_ns);
+  }
+  const Curve curve = options.by == StackBy::kSegment ? Curve::kReserved : Curve::kAllocated;
+  const bool fit = options.fit || options.steps;
+  top_bytes_ = 0;
+  for (const Plot& plot : plots) {
+    const Lane& of = plot.model->lanes[plot.lane];
+    const double highest =
+        fit ? highest_in(*plot.model, of, curve, time_view(selection).range(), plot.offset)
+            : highest_of(of, curve);
+    top_bytes_ = std::max(top_bytes_, highest * kAbove);
+  }
+  // The rest of a picture in which groups are hidden is scaled when it is made.
+  if (!legend.hidden().empty() && plots.size() == 1) top_bytes_ = 0;
+
+  const ImVec2 room = ImGui::GetContentRegionAvail();
+  const bool has_legend = room.x > px(480);
+  const float legend_width = has_legend ? std::clamp(room.x * 0.24F, px(150), px(320)) : 0;
+  const float width = std::floor(
+      std::max(room.x - px(kGutterPx) - legend_width - (has_legend ? px(12) : 0), px(40)));
+  ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, ImVec2(0, px(kGapPx)));
+  ImGui::BeginGroup();
+  const VisibleRange view = time_view(selection).range();
+  const std::vector<Tick> ticks =
+      axis_ ? event_ticks(*axis_, view, width) : axis_ticks(view, width);
+  const ImVec2 at = ImGui::GetCursorScreenPos() + ImVec2(px(kGutterPx), 0);
+  ImGui::Dummy({px(kGutterPx) + width, px(kAxisPx) - px(kGapPx)});
+  const PlotArea strip{at, at + ImVec2(width, px(kAxisPx)), view, 1, axis()};
+  if (options.steps) {
+    draw_tick_labels(ticks, strip, std::nullopt);
+  } else {
+    draw_time_axis(model, selection.cursor, ticks, strip);
+  }
+  const auto count = static_cast<float>(plots.size());
+  const float height = std::floor((room.y - px(kAxisPx) - px(kGapPx) * count) / count);
+  for (size_t i = 0; i < plots.size(); ++i) {
+    draw_plot(model, selection, plots[i], i, {width, std::max(height, px(30))});
+  }
+  ImGui::EndGroup();
+  ImGui::PopStyleVar();
+  if (!has_legend) return;
+  ImGui::SameLine(0, px(12));
+  ImGui::BeginChild("##legend", {0, 0});
+  const StackPicture* picture = views_[0].picture();
+  if (picture != nullptr && picture->index->lane == &lane && picture->wish.model == &model) {
+    const uint32_t event = selection.cursor.event();
+    const MemoryTotals totals = lane.memory->totals_after(event);
+    const bool reserved = curve == Curve::kReserved;
+    text_dim(fmt::format("{} {}", reserved ? "reserved" : "allocated",
+                         size_text(reserved ? totals.reserved : totals.allocated)));
+    if (selection.highlights.measure) {
+      text_dim("in the measured time");
+      stretch_.draw(model, selection.cursor.lane(), *selection.highlights.measure, px(90));
+      ImGui::Separator();
+    }
+    legend.draw(picture->index, event, reserved ? 0 : totals.pending(), patient);
+  }
+  ImGui::EndChild();
+}
+
+}  // namespace tidemark::view

@@ -1,0 +1,104 @@
+// The stacked timeline: every block a band over time, or every category, line, stream, segment. One
+// lane; or two above each other, of two ranks, traces or steps.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "viewer/model/stack/step_pair.h"
+#include "viewer/model/trace/selection.h"
+#include "viewer/panels/details/stretch_view.h"
+#include "viewer/panels/stack/stack_legend.h"
+#include "viewer/panels/timeline/search_field.h"
+#include "viewer/panels/timeline/stack_view.h"
+
+namespace tidemark::view {
+
+struct StackPanelOptions {
+  StackBy by = StackBy::kBlock;
+  BandOrder order = BandOrder::kBirth;
+  bool by_event = false;  // on the x axis
+  bool fit = false;       // the height to what is in view
+  bool steps = false;     // one step against another
+};
+
+class StackPanel {
+ public:
+  static constexpr const char* kTitle = "Stack";
+
+  StackPanel();
+
+  void draw(const Model& model, Selection& selection);
+  // A word of --panel: a kind of band, "life", "events", "fit", "steps". False: there is none.
+  bool show_as(const std::string& way);
+  void set_wake(const std::function<void()>& wake);
+  void forget_trace();
+
+  // Drawn in the last frame.
+  bool visible() const;
+  // The time under the mouse, for zooming by key; none: the mouse is elsewhere.
+  std::optional<double> hover_time() const { return hover_time_; }
+
+  const std::shared_ptr<StackIndexes>& indexes() const { return indexes_; }
+
+  StackPanelOptions options;
+  // A frame computes everything; for pictures.
+  bool patient = false;
+  SearchField search;
+  // As drawn last, for tests.
+  const StackView& view(size_t plot = 0) const { return views_[plot]; }
+  const PlotArea& area(size_t plot = 0) const { return areas_[plot]; }
+  StackLegend legend;
+
+ private:
+  // One of the plots: whose memory, where on the axis, and its name.
+  struct Plot {
+    const Model* model = nullptr;
+    uint32_t lane = 0;
+    double offset = 0;  // its times become those of the axis by adding this
+    std::string title;
+    bool own = true;  // of the trace that is shown, not of the second one
+  };
+  enum class Drag { kNone, kPan, kMeasure };
+
+  void draw_toolbar(const Model& model, Selection& selection);
+  void draw_step_choice(const Model& model, const Lane& lane);
+  std::vector<Plot> plots_of(const Model& model, const Selection& selection);
+  StackWish wish_of(const Plot& plot, const Selection& selection, ImVec2 size) const;
+  void draw_plot(const Model& model, Selection& selection, const Plot& plot, size_t index,
+                 ImVec2 size);
+  void draw_marks(const Plot& plot, const PlotArea& area, StackView& view);
+  void draw_byte_axis(const PlotArea& area, const StackView& view);
+  void draw_measure(const Model& model, const Selection& selection, const PlotArea& area);
+  void handle_mouse(const Model& model, Selection& selection, const Plot& plot, size_t index);
+  void choose(const Model& model, Selection& selection, const Plot& plot, size_t index, bool ctrl);
+  void zoom_height(const PlotArea& area, double factor);
+  void explain_band(const Plot& plot, const StackView& view, const StackView::Hit& hit);
+  // The view of the axis: the program's, or that of a step.
+  TimeView& time_view(Selection& selection) { return options.steps ? step_view_ : selection.view; }
+  const EventAxis* axis() const { return axis_ ? &*axis_ : nullptr; }
+
+  std::shared_ptr<StackIndexes> indexes_;
+  std::array<StackView, 2> views_;
+  std::array<PlotArea, 2> areas_;
+  std::optional<EventAxis> axis_;  // of this frame
+  TimeView step_view_;
+  std::optional<StepPair> pair_;  // chosen by the person, or suggested
+  const Lane* pair_of_ = nullptr;
+  double top_bytes_ = 1;  // shared by the plots
+  double zoom_ = 1;       // of the height
+  double bottom_share_ = 0;
+  Drag drag_ = Drag::kNone;
+  double drag_from_ = 0;
+  double drag_bottom_ = 0;
+  VisibleRange drag_view_;
+  std::optional<double> hover_time_;
+  int frame_ = -10;
+  StretchView stretch_;
+};
+
+}  // namespace tidemark::view
