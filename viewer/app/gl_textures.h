@@ -3,8 +3,10 @@
 
 namespace tidemark::view {
 
+struct GlCalls;
+
 // The context must be current whenever a frame is drawn. leave_textures() before it is destroyed.
-void use_gl_textures();
+void use_gl_textures(const GlCalls& gl);
 void leave_textures();
 
 }  // namespace tidemark::view

@@ -172,7 +172,7 @@ Result<std::unique_ptr<Headless>> Headless::create(int width, int height, bool d
   apply_theme(dark, scale);
   load_fonts(scale, source);
   ImGui_ImplOpenGL3_Init("#version 330 core");
-  use_gl_textures();
+  use_gl_textures(*gl->calls);
   return std::unique_ptr<Headless>(new Headless(std::move(gl)));
 }
 

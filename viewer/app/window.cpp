@@ -102,7 +102,7 @@ class Window {
     set_scale();
     ImGui_ImplGlfw_InitForOpenGL(window_, true);
     ImGui_ImplOpenGL3_Init("#version 330 core");
-    use_gl_textures();
+    use_gl_textures(*gl_);
     glfwSetDropCallback(window_, [](GLFWwindow* w, int count, const char** paths) {
       Shell& shell = static_cast<Window*>(glfwGetWindowUserPointer(w))->shell_;
       const bool shift = glfwGetKey(w, GLFW_KEY_LEFT_SHIFT) == GLFW_PRESS ||
