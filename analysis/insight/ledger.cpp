@@ -13,7 +13,8 @@ namespace {
 
 constexpr int64_t kNearNs = 2'000'000'000;  // farther readings are a last resort
 constexpr int64_t kFarNs = 60'000'000'000;  // and even farther ones useless
-constexpr int64_t kAtWorkNs = 5'000'000;    // a driver call may take that long
+constexpr int64_t kMarginNs = 300'000'000;
+constexpr int64_t kAtWorkNs = 5'000'000;  // a driver call may take that long
 
 // The last of several readings of the same instant is kept.
 void put(StepSeries& series, int64_t time_ns, uint64_t value) {
@@ -183,34 +184,54 @@ std::vector<LedgerLine> LedgerSource::recorded_lines(int64_t time_ns,
   return lines;
 }
 
-// What this process has beyond the recorded, by the nearest list that was made while the driver
-// was at rest.
-std::optional<int64_t> LedgerSource::own_rest_near(size_t list) const {
+// What this process has beyond the recorded, by the list nearest in time; one that was made while
+// the driver allocated much is a last resort. Code loaded between the two times is accounted for.
+std::optional<int64_t> LedgerSource::own_rest_near(int64_t time_ns) const {
   constexpr size_t kMostTried = 64;
-  for (size_t away = 0; away < kMostTried; ++away) {
-    for (const size_t i : {list - away, list + away}) {  // below the first one: wraps, too large
-      if (i >= lists_.size() || !driver_rests_at(lists_[i].time_ns)) continue;
-      const int64_t rest = static_cast<int64_t>(lists_[i].own_bytes) -
-                           sum_of(recorded_lines(lists_[i].time_ns, nullptr));
-      if (rest >= 0) return rest;
-    }
+  constexpr uint64_t kLittle = uint64_t{32} << 20;
+  const StepSeries& card = driver_.card();
+  const auto code_at = [&](int64_t then) {
+    return static_cast<int64_t>(driver_.state_at(then).code_bytes);
+  };
+  std::optional<int64_t> last_resort;
+  auto after = static_cast<size_t>(first_list_from(time_ns) - lists_.begin());
+  size_t before = after;  // the next one on that side is before - 1
+  for (size_t tried = 0; tried < kMostTried && (before > 0 || after < lists_.size()); ++tried) {
+    const bool left =
+        after == lists_.size() ||
+        (before > 0 && time_ns - lists_[before - 1].time_ns <= lists_[after].time_ns - time_ns);
+    const ProcessList& list = lists_[left ? --before : after++];
+    const int64_t then =
+        static_cast<int64_t>(list.own_bytes) - sum_of(recorded_lines(list.time_ns, nullptr));
+    const int64_t rest = then + code_at(time_ns) - code_at(list.time_ns);
+    if (then < 0 || rest < 0) continue;
+    const uint64_t changed =
+        card.at(list.time_ns + kAtWorkNs) -
+        std::min(card.at(list.time_ns + kAtWorkNs),
+                 card.lowest(list.time_ns - kAtWorkNs, list.time_ns + kAtWorkNs));
+    if (changed <= kLittle) return rest;
+    if (!last_resort) last_resort = rest;
   }
-  return std::nullopt;
+  return last_resort;
+}
+
+std::vector<LedgerSource::ProcessList>::const_iterator LedgerSource::first_list_from(
+    int64_t time_ns) const {
+  return std::lower_bound(lists_.begin(), lists_.end(), time_ns,
+                          [](const ProcessList& l, int64_t t) { return l.time_ns < t; });
 }
 
 // Bytes of other processes, where NVML distinguishes them.
 std::optional<uint64_t> LedgerSource::others_at(size_t reading) const {
   const int64_t time_ns = used_.time_ns[reading];
-  const auto after =
-      std::lower_bound(lists_.begin(), lists_.end(), time_ns,
-                       [](const ProcessList& l, int64_t t) { return l.time_ns < t; });
+  const auto after = first_list_from(time_ns);
   const auto before = after == lists_.begin() ? after : after - 1;
   // A program that ended before the second list may have its first one only afterwards.
   if (before == lists_.end() || before->time_ns - time_ns > kNearNs) return std::nullopt;
   const ProcessList& next = after == lists_.end() ? *before : *after;
   if (before->other_bytes == 0 && next.other_bytes == 0) return 0;
   const auto used = static_cast<int64_t>(used_.value[reading]);
-  const auto own_rest = own_rest_near(static_cast<size_t>(before - lists_.begin()));
+  const auto own_rest = own_rest_near(time_ns);
   if (!own_rest) return std::min(used_.value[reading], before->other_bytes);
   const int64_t own = *own_rest + sum_of(recorded_lines(time_ns, nullptr));
   return static_cast<uint64_t>(std::max<int64_t>(0, used - own - card_part_));
@@ -304,13 +325,18 @@ std::optional<size_t> LedgerSource::usable_reading(int64_t time_ns) const {
       static_cast<size_t>(std::lower_bound(times.begin(), times.end(), time_ns) - times.begin());
   size_t before = after;  // the next one on that side is before - 1
   std::optional<size_t> large_enough;
+  if (times.empty()) return large_enough;
+  // Before the first reading and after the last, the process may not have been there.
+  const int64_t interval = (times.back() - times.front()) / static_cast<int64_t>(times.size());
+  const int64_t margin = std::max(kMarginNs, 2 * interval);
+  if (time_ns < times.front() - margin || time_ns > times.back() + margin) return large_enough;
   for (size_t tried = 0; tried < kMostTried && (before > 0 || after < times.size()); ++tried) {
     const bool left = after == times.size() ||
                       (before > 0 && time_ns - times[before - 1] <= times[after] - time_ns);
     const size_t reading = left ? --before : after++;
     const int64_t distance = std::abs(times[reading] - time_ns);
     if (distance > (large_enough ? kNearNs : kFarNs)) break;
-    if (has_context_at(time_ns) && !has_context_at(times[reading])) continue;
+    if (has_context_at(time_ns) != has_context_at(times[reading])) continue;
     if (rest_of(reading) < 0) continue;
     if (driver_rests_at(times[reading])) return reading;
     if (!large_enough) large_enough = reading;

@@ -99,7 +99,8 @@ class LedgerSource {
   bool driver_rests_at(int64_t reading_ns) const;
   std::optional<size_t> usable_reading(int64_t time_ns) const;
   std::optional<uint64_t> others_at(size_t reading) const;
-  std::optional<int64_t> own_rest_near(size_t list) const;
+  std::optional<int64_t> own_rest_near(int64_t time_ns) const;
+  std::vector<ProcessList>::const_iterator first_list_from(int64_t time_ns) const;
   void find_card_part();
   void find_constant_part();
   ConstantPart constant_at(int64_t time_ns) const;

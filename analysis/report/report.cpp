@@ -98,6 +98,28 @@ std::string note_on_time_before(const AllocationHistory& model, const Instant& a
       duration_text(model.time_ns[0] - start_ns));
 }
 
+// A process of a job may begin later and end earlier than the job.
+std::string note_on_absence(const ProcessModel& process, const Instant& at, int64_t start_ns) {
+  constexpr int64_t kMarginNs = 300'000'000;
+  if (at.kind != Instant::Kind::kTime || process.counters.empty()) return {};
+  int64_t first = process.counters.front().time_ns;
+  int64_t last = process.counters.back().time_ns;
+  for (const AllocationHistory& model : process.framework) {
+    if (model.event_count() == 0) continue;
+    first = std::min(first, model.time_ns[0]);
+    last = std::max(last, model.time_ns[model.event_count() - 1]);
+  }
+  for (const DriverAllocation& a : process.driver.allocations) {
+    first = std::min(first, a.birth_ns);
+    last = std::max(last, a.birth_ns);
+    if (a.death_ns != INT64_MAX) last = std::max(last, a.death_ns);
+  }
+  const int64_t time_ns = start_ns + at.time_ns;
+  if (time_ns >= first - kMarginNs && time_ns <= last + kMarginNs) return {};
+  return fmt::format("this process was recorded from +{} to +{} only",
+                     duration_text(first - start_ns), duration_text(last - start_ns));
+}
+
 // From the first memory event of a snapshot on: its annotations may be older. Events that change
 // nothing are in no history, so that their times are not known here.
 int64_t length_of_histories(const TraceModel& trace) {
@@ -239,6 +261,7 @@ void add_framework(DeviceReport& d, const DeviceEvidence& evidence, const Report
   if (model.event_count() == 0) state.time_ns = start_ns;  // nothing ever happened
   add_instant(d, evidence, options, state);
   if (d.at_note.empty()) d.at_note = note_on_time_before(model, options.at, start_ns);
+  if (d.at_note.empty()) d.at_note = note_on_absence(*evidence.process, options.at, start_ns);
 }
 
 // Whether PyTorch may have retried without a refusal of the driver: a memory fraction refuses by
@@ -330,6 +353,7 @@ void add_driver(DeviceReport& d, const ProcessModel& process, const ReportOption
   d.at_ns = d.driver_peak.time_ns;
   if (options.at.kind == Instant::Kind::kTime) {
     d.at_ns = start_ns + options.at.time_ns;
+    d.at_note = note_on_absence(process, options.at, start_ns);
   } else if (options.at.kind == Instant::Kind::kOom) {
     if (d.ooms.empty()) d.at_note = kNoOom;
     if (!d.ooms.empty()) d.at_ns = d.ooms.back().time_ns;
