@@ -1,5 +1,7 @@
 #include "viewer/app/headless.h"
 
+#define EGL_NO_X11               // Xlib.h defines words like Status as macros
+#define MESA_EGL_NO_X11_HEADERS  // the same for EGL's headers before 2020
 #include <EGL/egl.h>
 #include <EGL/eglext.h>
 #include <dlfcn.h>
