@@ -244,7 +244,8 @@ int64_t LedgerSource::rest_of(size_t reading) const {
 }
 
 bool LedgerSource::has_context_at(int64_t time_ns) const {
-  return late_ || driver_.card().at(time_ns) != 0;
+  const auto& times = driver_.card().time_ns;
+  return late_ || (!times.empty() && time_ns >= times.front());
 }
 
 bool LedgerSource::driver_rests_at(int64_t reading_ns) const {

@@ -95,7 +95,7 @@ class LedgerSource {
   uint64_t inside_of_others(int64_t time_ns) const;
   // What the reading found beyond other processes and what was recorded then.
   int64_t rest_of(size_t reading) const;
-  bool has_context_at(int64_t time_ns) const;
+  bool has_context_at(int64_t time_ns) const;  // from the first allocation on
   bool driver_rests_at(int64_t reading_ns) const;
   std::optional<size_t> usable_reading(int64_t time_ns) const;
   std::optional<uint64_t> others_at(size_t reading) const;
