@@ -238,9 +238,9 @@ TEST_F(Ranks, DifferenceOfRanksAddsUp) {
   const Lane& lane = model->lanes[s.cursor.lane()];
   const auto net = static_cast<int64_t>(s.cursor.moment(*model).state.totals.allocated) -
                    static_cast<int64_t>(before->moment.state.totals.allocated);
-  const FlameTree tree = FlameTree::difference(
-      {*before->lane.memory, model->process_of(before->lane).names, before->moment.state},
-      {*lane.memory, model->process_of(lane).names, s.cursor.moment(*model).state});
+  const FlameTree tree =
+      FlameTree::difference({model->process_of(before->lane).names, before->moment.live},
+                            {model->process_of(lane).names, s.cursor.moment(*model).live});
   EXPECT_EQ(tree.nodes[0].net, net);
   EXPECT_GT(tree.nodes.size(), 5U);
   for (const FlameNode& n : tree.nodes) {
@@ -273,9 +273,9 @@ TEST_F(Ranks, DifferenceWithItselfIsEmpty) {
   ASSERT_TRUE(before);
   EXPECT_EQ(&before->model, b.get());
   const Lane& lane = a->lanes[s.cursor.lane()];
-  const FlameTree tree = FlameTree::difference(
-      {*before->lane.memory, b->process_of(before->lane).names, before->moment.state},
-      {*lane.memory, a->process_of(lane).names, s.cursor.moment(*a).state});
+  const FlameTree tree =
+      FlameTree::difference({b->process_of(before->lane).names, before->moment.live},
+                            {a->process_of(lane).names, s.cursor.moment(*a).live});
   EXPECT_EQ(tree.nodes[0].bytes, 0U);
   EXPECT_EQ(tree.nodes.size(), 1U);
 }

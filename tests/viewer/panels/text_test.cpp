@@ -118,8 +118,7 @@ TEST(FrameNames, LabelsAndFlameGraphsSkipTheUnwinder) {
   EXPECT_GT(recorded, 0U);
   Selection selection;
   selection.reset(model);
-  const FlameTree tree =
-      FlameTree::of({*lane.memory, names.names(), selection.cursor.moment(model).state});
+  const FlameTree tree = FlameTree::of({names.names(), selection.cursor.moment(model).live});
   for (const FlameNode& n : tree.nodes) {
     if (n.kind != FlameKind::kFrame) continue;
     EXPECT_FALSE(of_unwinder(names.names().frame_text(n.frame)));
