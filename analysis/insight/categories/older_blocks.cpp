@@ -127,9 +127,11 @@ class OlderBlocks {
         next = middle + 1;
       }
     }
-    if (next == model_.allocations.size()) return false;
+    if (next == 0 || next == model_.allocations.size()) return false;
     const StackRole role = roles_.of(model_.allocations.stack(next));
-    return role == StackRole::kOptimizer || role == StackRole::kOptimizerInit;
+    if (role != StackRole::kOptimizer && role != StackRole::kOptimizerInit) return false;
+    // The end of a backward pass frees its last activations.
+    return roles_.of(model_.allocations.stack(next - 1)) != StackRole::kBackward;
   }
 
   // For each size of a gradient: there are as many parameters as gradients at once.
