@@ -463,7 +463,7 @@ class LoopFinder {
   const AllocationHistory& model_;
   const StackRoles& roles_;
   const Places places_;
-  std::map<uint64_t, uint64_t> private_;  // segments of private pools: address -> end
+  std::map<uint64_t, uint64_t> private_;            // segments of private pools: address -> end
   std::unordered_map<uint64_t, Passage> passages_;  // from one place to another
   std::map<std::tuple<uint32_t, uint32_t, uint32_t>, uint32_t> numbers_;
   std::vector<Function> functions_;

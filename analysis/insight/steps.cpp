@@ -283,8 +283,7 @@ void join_alternating(const ProcessModel& process, const AllocationHistory& mode
   };
   std::map<size_t, Round> rounds;
   for (size_t i = 0; i < marks.size(); ++i) {
-    const auto next =
-        std::lower_bound(loop->boundaries.begin(), loop->boundaries.end(), marks[i]);
+    const auto next = std::lower_bound(loop->boundaries.begin(), loop->boundaries.end(), marks[i]);
     const auto number = static_cast<size_t>(next - loop->boundaries.begin());
     rounds.try_emplace(number, Round{i, i}).first->second.last = i;
   }
@@ -299,8 +298,7 @@ void join_alternating(const ProcessModel& process, const AllocationHistory& mode
     mixed += callers[round.first] != callers[round.last] ? 1U : 0U;
   }
   if (single * 10 >= kMostAlike * rounds.size()) return;
-  const auto usual =
-      static_cast<size_t>(std::count(sizes.begin(), sizes.end(), median(sizes)));
+  const auto usual = static_cast<size_t>(std::count(sizes.begin(), sizes.end(), median(sizes)));
   // The last round may be unfinished, or the first.
   if (ends.size() >= kLeastSteps && usual + 2 >= rounds.size() && mixed + 2 >= rounds.size()) {
     marks = std::move(ends);

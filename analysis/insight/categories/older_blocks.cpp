@@ -35,12 +35,7 @@ class OlderBlocks {
  public:
   OlderBlocks(const ProcessModel& process, const AllocationHistory& model, const StackRoles& roles,
               const Steps& steps, const KnownSizes& known, Categories& out)
-      : process_(process),
-        model_(model),
-        roles_(roles),
-        steps_(steps),
-        known_(known),
-        out_(out) {}
+      : process_(process), model_(model), roles_(roles), steps_(steps), known_(known), out_(out) {}
 
   // What was there before and stays is most likely the model: a block of the size of each gradient,
   // the optimizer's states of the same sizes, and what the program keeps ever more of. Parameters

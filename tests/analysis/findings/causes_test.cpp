@@ -203,8 +203,8 @@ TEST(Causes, GradientsThatAreSetToZeroAreUsed) {
   EXPECT_EQ(zeroed.alarms(), Ids{});
 }
 
-// The distillation above, in a history that began when the unused gradients were already there: every pass adds
-// to them. `frozen`: nothing is added, as in a part that needs no gradients.
+// The distillation above, in a history that began when the unused gradients were already there:
+// every pass adds to them. `frozen`: nothing is added, as in a part that needs no gradients.
 Trace recorded_late(bool frozen) {
   constexpr std::array<uint64_t, 4> kHead = {2 * kMiB, 3 * kMiB, 8192, 12288};
   constexpr std::array<uint64_t, 5> kBody = {4 * kMiB, 5 * kMiB, 4096, 9 * kMiB, 6144};

@@ -375,9 +375,9 @@ TEST(Findings, AnInstantJustAfterTheEndHasEnoughDigits) {
   ASSERT_TRUE(check_time(trace.model(), length_ns));
   const Status late = check_time(trace.model(), length_ns + 1);
   ASSERT_FALSE(late);
-  EXPECT_NE(late.error().message.find(fmt::format(
-                "{:.9f} s long: it has no {:.9f} s", static_cast<double>(length_ns) / 1e9,
-                static_cast<double>(length_ns + 1) / 1e9)),
+  EXPECT_NE(late.error().message.find(fmt::format("{:.9f} s long: it has no {:.9f} s",
+                                                  static_cast<double>(length_ns) / 1e9,
+                                                  static_cast<double>(length_ns + 1) / 1e9)),
             std::string::npos)
       << late.error().message;
 }

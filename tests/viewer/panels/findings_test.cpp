@@ -136,7 +136,7 @@ TEST_F(Findings, AdviceAboutTheLineAboveHasALineAbove) {
     frame(4);
     for (const Finding& f : model().report.findings) {
       for (const Advice& a : f.advice) {
-        const std::string place = f.frames.empty() ? "(none)" : place_of(f.frames);
+        const std::string place = f.frames.empty() ? "(none)" : tidemark::place_of(f.frames);
         if (a.detail.find(place) == std::string::npos) continue;
         ++found;
         const std::string text = read_window("##finding");
