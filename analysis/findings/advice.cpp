@@ -137,8 +137,8 @@ std::optional<Advice> halve_batch(const DeviceEvidence& d) {
   if (saved == 0 || saved < d.peak_bytes() / 20) return std::nullopt;
   return Advice{"halve_batch",
                 fmt::format("halving the batch (with twice the accumulation steps) or the "
-                            "sequence length saves {}: activations and inputs shrink, the rest "
-                            "stays",
+                            "sequence length saves {}: activations, inputs and the passes' "
+                            "temporaries shrink, the rest stays",
                             size_text(saved)),
                 saved};
 }

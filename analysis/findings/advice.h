@@ -10,7 +10,8 @@
 
 namespace tidemark {
 
-// Halve the batch or the sequence length: activations and inputs shrink, the rest does not.
+// Halve the batch or the sequence length: activations, inputs and the passes' temporaries
+// shrink, the rest does not.
 std::optional<Advice> halve_batch(const DeviceEvidence& d);
 // Recompute the activations of repeated layers in the backward pass.
 std::optional<Advice> checkpoint_layers(const DeviceEvidence& d);

@@ -67,8 +67,12 @@ struct Passage {
 
 class LoopFinder {
  public:
-  LoopFinder(const AllocationHistory& model, const StackRoles& roles, Places places)
-      : model_(model), roles_(roles), places_(std::move(places)) {}
+  LoopFinder(const ProcessModel& process, const AllocationHistory& model, const StackRoles& roles)
+      : model_(model), roles_(roles), places_(process.names) {
+    for (const SegmentState& s : process.segment_states) {
+      if (s.device == model.device && s.pool != 0) private_[s.address] = s.address + s.size_bytes;
+    }
+  }
 
   std::optional<Rhythm> run() {
     survey();
@@ -278,6 +282,7 @@ class LoopFinder {
     std::vector<uint32_t> backward;
     std::vector<uint32_t> optimizer;
     std::vector<uint32_t> loading;
+    std::vector<uint32_t> captured;  // in private pools
   };
   Parts parts() const {
     Parts parts;
@@ -292,8 +297,16 @@ class LoopFinder {
       if (role == StackRole::kLoading || role == StackRole::kModuleSetUp) {
         parts.loading.push_back(a);
       }
+      if (is_private(model_.allocations[a])) parts.captured.push_back(a);
     }
     return parts;
+  }
+
+  // The state at the end has each segment's pool in every version; events have it from 2.12 on.
+  bool is_private(const Allocation& a) const {
+    if (a.pool != 0) return true;
+    auto segment = private_.upper_bound(a.address);
+    return segment != private_.begin() && a.address < (--segment)->second;
   }
 
   // The first event after the last round that the program's other functions allocate at. A loop of
@@ -355,8 +368,10 @@ class LoopFinder {
   }
 
   // Whether the rounds can be steps of a program that does not train. Reading one tensor of a model
-  // after the other is a loop, too, and so is preparing the parts of a batch.
+  // after the other is a loop, too, and so is preparing the parts of a batch, and capturing CUDA
+  // graphs, each into a private pool.
   bool infers(const Loop& loop, const Parts& parts) const {
+    if (share_with(loop, parts.captured) >= kMost) return false;
     if (parts.forward.empty()) return share_with(loop, parts.loading) < kMost;
     return share_with(loop, parts.forward) >= kMost && !continues(loop, parts.forward) &&
            (loop.use != LoopUse::kInference || leaves_nothing(loop));
@@ -448,6 +463,7 @@ class LoopFinder {
   const AllocationHistory& model_;
   const StackRoles& roles_;
   const Places places_;
+  std::map<uint64_t, uint64_t> private_;            // segments of private pools: address -> end
   std::unordered_map<uint64_t, Passage> passages_;  // from one place to another
   std::map<std::tuple<uint32_t, uint32_t, uint32_t>, uint32_t> numbers_;
   std::vector<Function> functions_;
@@ -462,7 +478,7 @@ class LoopFinder {
 std::optional<Rhythm> boundaries_from_loops(const ProcessModel& process,
                                             const AllocationHistory& model,
                                             const StackRoles& roles) {
-  return LoopFinder(model, roles, Places(process.names)).run();
+  return LoopFinder(process, model, roles).run();
 }
 
 }  // namespace tidemark

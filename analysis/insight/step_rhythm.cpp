@@ -188,10 +188,10 @@ class RhythmFinder {
     }
     Rhythm rhythm;
     if (winner == nullptr || clarity(*winner) < kLeastConfidence) return rhythm;
-    rhythm.confidence = std::min(1.0, clarity(*winner)) * (with_sizes_ ? 0.95 : 0.85);
     // A pair of blocks may be an iteration, but also a layer or a token of one.
     const uint32_t between = winner->returns.back() - winner->returns.front();
-    if (between < kUsualBlocks * (winner->count - 1)) rhythm.confidence /= 2;
+    if (between < kUsualBlocks * (winner->count - 1)) return rhythm;
+    rhythm.confidence = std::min(1.0, clarity(*winner)) * (with_sizes_ ? 0.95 : 0.85);
     for (const uint32_t i : winner->returns) {
       rhythm.boundaries.push_back(model_.allocations.birth(i));
     }

@@ -247,6 +247,66 @@ std::vector<uint32_t> without_repeats(const AllocationHistory& model, const Stac
   return boundaries;
 }
 
+// The lines that called a module last before each mark.
+std::vector<uint32_t> callers_before(const AllocationHistory& model, const StackRoles& roles,
+                                     const std::vector<uint32_t>& marks) {
+  std::vector<uint32_t> callers;
+  uint32_t next = 0;
+  uint32_t caller = 0;
+  for (const uint32_t mark : marks) {
+    for (; next < model.allocations.size() && model.allocations.birth(next) < mark; ++next) {
+      const uint32_t stack = model.allocations.stack(next);
+      if (roles.of(stack) == StackRole::kForward) caller = roles.caller_of(stack);
+    }
+    callers.push_back(caller);
+  }
+  return callers;
+}
+
+// The optimizers of two models that train each other may be of one class: their marks have one
+// name, but end different passes. If each round of the program's loop has as many of them, the last
+// one ends the step; otherwise it is less certain that a mark is a step.
+void join_alternating(const ProcessModel& process, const AllocationHistory& model,
+                      const StackRoles& roles, Steps& steps) {
+  constexpr size_t kMostAlike = 9;  // of 10: a last step that has another batch
+  std::vector<uint32_t>& marks = steps.boundaries;
+  const std::vector<uint32_t> callers = callers_before(model, roles, marks);
+  std::unordered_map<uint32_t, size_t> uses;
+  size_t most = 0;
+  for (const uint32_t caller : callers) most = std::max(most, ++uses[caller]);
+  if (most * 10 > kMostAlike * callers.size()) return;
+  const std::optional<Rhythm> loop = boundaries_from_loops(process, model, roles);
+  if (!loop || loop->boundaries.empty()) return;
+  struct Round {
+    size_t first = 0;  // marks
+    size_t last = 0;
+  };
+  std::map<size_t, Round> rounds;
+  for (size_t i = 0; i < marks.size(); ++i) {
+    const auto next = std::lower_bound(loop->boundaries.begin(), loop->boundaries.end(), marks[i]);
+    const auto number = static_cast<size_t>(next - loop->boundaries.begin());
+    rounds.try_emplace(number, Round{i, i}).first->second.last = i;
+  }
+  std::vector<uint32_t> ends;
+  std::vector<size_t> sizes;
+  size_t single = 0;
+  size_t mixed = 0;
+  for (const auto& [number, round] : rounds) {
+    ends.push_back(marks[round.last]);
+    sizes.push_back(round.last - round.first + 1);
+    single += sizes.back() == 1 ? 1U : 0U;
+    mixed += callers[round.first] != callers[round.last] ? 1U : 0U;
+  }
+  if (single * 10 >= kMostAlike * rounds.size()) return;
+  const auto usual = static_cast<size_t>(std::count(sizes.begin(), sizes.end(), median(sizes)));
+  // The last round may be unfinished, or the first.
+  if (ends.size() >= kLeastSteps && usual + 2 >= rounds.size() && mixed + 2 >= rounds.size()) {
+    marks = std::move(ends);
+  } else {
+    steps.confidence = 0.5;
+  }
+}
+
 // Whether it is a module that allocates there.
 bool is_of_layers(const AllocationHistory& model, const StackRoles& roles,
                   const std::vector<uint32_t>& boundaries) {
@@ -349,6 +409,7 @@ Steps find_steps(const ProcessModel& process, const AllocationHistory& model,
   if (steps.boundaries.size() >= kLeastSteps) {
     steps.source = StepSource::kMarks;
     steps.confidence = 1;
+    join_alternating(process, model, roles, steps);
     // The part before the end of the first optimizer step is a separate step that begins with the
     // history.
     if (steps.boundaries.front() != 0) steps.boundaries.insert(steps.boundaries.begin(), 0);

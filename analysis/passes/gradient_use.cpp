@@ -50,13 +50,20 @@ class Search {
     }
   }
 
-  // The ends of steps in which gradients were freed.
+  // The ends of steps in which gradients were freed. The last ones that a pass computes may have
+  // been added to others that stay, and freed by the pass itself.
   std::vector<uint32_t> find_clearings() const {
     std::set<uint32_t> ends;
     for (const BackwardPass& pass : passes_) {
+      std::vector<uint32_t> releases;
+      size_t after = 0;  // the pass
       visit_gradients(pass, [&](size_t i, bool kept) {
-        if (kept && !stays(i)) ends.insert(steps_.end_of_step(all_.release(i)));
+        if (!kept || stays(i)) return;
+        releases.push_back(all_.release(i));
+        after += all_.release(i) >= pass.end ? 1U : 0U;
       });
+      if (after == 0 && releases.size() < kLeastGradients) continue;
+      for (const uint32_t release : releases) ends.insert(steps_.end_of_step(release));
     }
     ends.erase(kNever);
     return {ends.begin(), ends.end()};

@@ -504,8 +504,13 @@ bool take_categories(TraceModel& model, const Groundwork& groundwork) {
 Status check_time(const TraceModel& model, int64_t time_ns) {
   const int64_t length_ns = model.end_ns - model.start_ns;
   if (time_ns >= 0 && time_ns <= length_ns) return {};
-  return Error{fmt::format("{}: the recording is {} long: it has no {}", model.path,
-                           duration_text(length_ns), duration_text(time_ns))};
+  std::string length = duration_text(length_ns);
+  std::string time = duration_text(time_ns);
+  for (int digits = 3; length == time && digits <= 9; ++digits) {
+    length = fmt::format("{:.{}f} s", static_cast<double>(length_ns) / 1e9, digits);
+    time = fmt::format("{:.{}f} s", static_cast<double>(time_ns) / 1e9, digits);
+  }
+  return Error{fmt::format("{}: the recording is {} long: it has no {}", model.path, length, time)};
 }
 
 Result<Report> make_report(const TraceModel& model, const ReportOptions& options) {

@@ -52,8 +52,13 @@ std::string summary_of(uint64_t requested, const MemoryTotals& totals, const Mem
   const std::string use = fmt::format("{} of {} in use", size_text(in_use), size_text(limit));
   const uint64_t free = limit - in_use;
   if (free < requested) return fmt::format("{}, {} free ({})", request, size_text(free), use);
-  // Holes and the card together had enough bytes, but not in one piece.
   const uint64_t held = std::min(std::max(totals.reserved, in_use), limit);
+  const uint64_t segment = segment_bytes_for(requested);
+  if (limit - held >= requested && limit - held < segment) {
+    return fmt::format("{}, for which PyTorch asks the driver for a segment of {}; {} free ({})",
+                       request, size_text(segment), size_text(limit - held), use);
+  }
+  // Holes and the card together had enough bytes, but not in one piece.
   return fmt::format("{}; {} free, but in pieces: {} in holes and {} that was not reserved ({})",
                      request, size_text(free), size_text(held - in_use), size_text(limit - held),
                      use);

@@ -35,12 +35,7 @@ class OlderBlocks {
  public:
   OlderBlocks(const ProcessModel& process, const AllocationHistory& model, const StackRoles& roles,
               const Steps& steps, const KnownSizes& known, Categories& out)
-      : process_(process),
-        model_(model),
-        roles_(roles),
-        steps_(steps),
-        known_(known),
-        out_(out) {}
+      : process_(process), model_(model), roles_(roles), steps_(steps), known_(known), out_(out) {}
 
   // What was there before and stays is most likely the model: a block of the size of each gradient,
   // the optimizer's states of the same sizes, and what the program keeps ever more of. Parameters
@@ -127,9 +122,11 @@ class OlderBlocks {
         next = middle + 1;
       }
     }
-    if (next == model_.allocations.size()) return false;
+    if (next == 0 || next == model_.allocations.size()) return false;
     const StackRole role = roles_.of(model_.allocations.stack(next));
-    return role == StackRole::kOptimizer || role == StackRole::kOptimizerInit;
+    if (role != StackRole::kOptimizer && role != StackRole::kOptimizerInit) return false;
+    // The end of a backward pass frees its last activations.
+    return roles_.of(model_.allocations.stack(next - 1)) != StackRole::kBackward;
   }
 
   // For each size of a gradient: there are as many parameters as gradients at once.

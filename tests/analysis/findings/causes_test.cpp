@@ -189,8 +189,22 @@ TEST(Causes, TeacherRunWithGradients) {
   EXPECT_EQ(distillation(Teacher::kCleared).alarms(), Ids{});
 }
 
-// The same, in a history that began when the unused gradients were already there: every pass adds
-// to them. `frozen`: nothing is added, as in a part that needs no gradients.
+// zero_grad(set_to_none=False): gradients stay, and every later pass adds to them.
+TEST(Causes, GradientsThatAreSetToZeroAreUsed) {
+  const Trace zeroed([](Story& s, uint32_t) {
+    Model model(s);
+    Blocks gradients;
+    for (int i = 0; i < 8; ++i) {
+      model.backward(model.forward("train train.py:10"), gradients);
+      s.optimizer_mark();
+      s.free(s.alloc(kMiB, s.optimizer("_single_tensor_sgd")));
+    }
+  });
+  EXPECT_EQ(zeroed.alarms(), Ids{});
+}
+
+// The distillation above, in a history that began when the unused gradients were already there:
+// every pass adds to them. `frozen`: nothing is added, as in a part that needs no gradients.
 Trace recorded_late(bool frozen) {
   constexpr std::array<uint64_t, 4> kHead = {2 * kMiB, 3 * kMiB, 8192, 12288};
   constexpr std::array<uint64_t, 5> kBody = {4 * kMiB, 5 * kMiB, 4096, 9 * kMiB, 6144};

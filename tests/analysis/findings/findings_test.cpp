@@ -1,4 +1,5 @@
 // For every finding, a synthetic run that has it and a similar one that does not.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -52,7 +53,12 @@ TEST(Findings, HalfTheBatchSavesWhatARunWithHalfOfItSaves) {
   const Finding f = twice.finding("activation_peak", 512 * kMiB);
   ASSERT_FALSE(f.advice.empty());
   uint64_t promised = 0;
-  for (const Advice& a : f.advice) promised = a.action == "halve_batch" ? a.saves_bytes : promised;
+  for (const Advice& a : f.advice) {
+    if (a.action != "halve_batch") continue;
+    promised = a.saves_bytes;
+    EXPECT_NE(a.detail.find("activations, inputs and the passes' temporaries shrink"),
+              std::string::npos);
+  }
   EXPECT_NEAR(static_cast<double>(promised), static_cast<double>(saved),
               0.1 * static_cast<double>(saved));
 }
@@ -348,6 +354,32 @@ TEST(Findings, FreeMemoryInPiecesIsNamed) {
       trace.finding("capacity").summary,
       "out of memory: 20.0 MiB requested; 22.0 MiB free, but in pieces: 16.0 MiB in holes and "
       "6.0 MiB that was not reserved (992.0 MiB of 1014.0 MiB in use)");
+}
+
+// The driver has more than the request, but less than the segment it would be part of.
+TEST(Findings, SegmentThatIsLargerThanTheRequestIsNamed) {
+  const Trace trace([](Story& s, uint32_t) {
+    s.alloc(1000 * kMiB, s.user(1));
+    s.run_out(3 * kMiB, 15 * kMiB, s.user(2));
+  });
+  EXPECT_EQ(trace.finding("capacity").summary,
+            "out of memory: 3.0 MiB requested, for which PyTorch asks the driver for a segment of "
+            "20.0 MiB; 15.0 MiB free (1000.0 MiB of 1015.0 MiB in use)");
+}
+
+TEST(Findings, AnInstantJustAfterTheEndHasEnoughDigits) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 3000; ++i) s.free(s.alloc(kMiB, s.user(1)));
+  });
+  const int64_t length_ns = trace.model().end_ns - trace.model().start_ns;
+  ASSERT_TRUE(check_time(trace.model(), length_ns));
+  const Status late = check_time(trace.model(), length_ns + 1);
+  ASSERT_FALSE(late);
+  EXPECT_NE(late.error().message.find(fmt::format("{:.9f} s long: it has no {:.9f} s",
+                                                  static_cast<double>(length_ns) / 1e9,
+                                                  static_cast<double>(length_ns + 1) / 1e9)),
+            std::string::npos)
+      << late.error().message;
 }
 
 TEST(Findings, OptimizerSpikeWhenItRunsOutInsideTheStep) {

@@ -158,6 +158,20 @@ TEST(OlderBlocks, ConstructorsOfTheProgramMakeTheModelAndItsStates) {
   EXPECT_EQ(bytes_of(buffer, Category::kParameter), 9 * kMiB);
 }
 
+// Bytes of states among all blocks that are older than the history.
+uint64_t older_states(const Trace& trace) {
+  const ProcessModel& process = trace.model().processes[0];
+  const AllocationHistory& model = process.framework[0];
+  const StackRoles roles(process);
+  const Categories found = categorize(process, model, roles, find_steps(process, model, roles));
+  uint64_t states = 0;
+  for (size_t i = 0; i < found.of.size(); ++i) {
+    if (!model.allocations.seeded(i) || found.of[i] != Category::kOptimizerState) continue;
+    states += model.allocations.block_bytes(i);
+  }
+  return states;
+}
+
 // An optimizer that replaces its states in each step, recorded from the second step on.
 TEST(OlderBlocks, StatesThatAreReplacedAreNoGradients) {
   const Trace trace([](Story& s, uint32_t) {
@@ -173,17 +187,27 @@ TEST(OlderBlocks, StatesThatAreReplacedAreNoGradients) {
     }
     for (const uint64_t bytes : kWeights) s.older_block(bytes);
   });
-  const ProcessModel& process = trace.model().processes[0];
-  const AllocationHistory& model = process.framework[0];
-  const StackRoles roles(process);
-  const Categories found = categorize(process, model, roles, find_steps(process, model, roles));
-  uint64_t states = 0;
-  for (size_t i = 0; i < found.of.size(); ++i) {
-    if (!model.allocations.seeded(i) || found.of[i] != Category::kOptimizerState) continue;
-    states += model.allocations.block_bytes(i);
-  }
-  EXPECT_EQ(states, 14 * kMiB);
+  EXPECT_EQ(older_states(trace), 14 * kMiB);
   EXPECT_EQ(bytes_of(trace, Category::kParameter), 14 * kMiB);
+}
+
+// A history that began in a forward pass: its backward pass frees older activations, the last ones
+// after its last allocation.
+TEST(OlderBlocks, ActivationsThatTheFirstPassFreesAreNoStates) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 3; ++i) {
+      std::vector<uint64_t> kept;
+      for (int k = i == 0 ? 2 : 0; k < 4; ++k) kept.push_back(s.alloc(8 * kMiB, s.forward(k)));
+      std::vector<uint64_t> gradients;
+      for (const uint64_t bytes : kWeights) gradients.push_back(s.alloc(bytes, 0));
+      for (const uint64_t block : kept) s.free(block);
+      for (int k = 0; k < 2 && i == 0; ++k) s.free_older(8 * kMiB);
+      for (int k = 0; k < 3; ++k) s.free(s.alloc(kMiB, s.optimizer("step")));
+      for (const uint64_t block : gradients) s.free(block);
+    }
+    for (const uint64_t bytes : kWeights) s.older_block(bytes);
+  });
+  EXPECT_EQ(older_states(trace), 0U);
 }
 
 // A list of changes to try for each weight, held over many passes without gradients.

@@ -78,6 +78,26 @@ TEST(Steps, PartsOfAnIterationAreNoClearRhythm) {
   EXPECT_LT(found_in(ProcessModel{}, framework(tokens)).confidence, 0.5);
 }
 
+// Without stacks, the layers of one step are not taken for steps.
+TEST(Steps, OneStepHasNoRhythm) {
+  const Trace trace([](Story& s, uint32_t) {
+    const uint64_t input = s.alloc(8 * kMiB, 0);
+    std::vector<uint64_t> graph;
+    std::vector<uint64_t> gradients;
+    for (int i = 0; i < 12; ++i) graph.push_back(s.alloc(32 * kMiB, 0));
+    for (; !graph.empty(); graph.pop_back()) {
+      gradients.push_back(s.alloc(16 * kMiB, 0));
+      const uint64_t passed = s.alloc(32 * kMiB, 0);
+      s.free(graph.back());
+      s.free(passed);
+    }
+    for (int i = 0; i < 12; ++i) s.free(s.alloc(16 * kMiB, 0));
+    for (const uint64_t g : gradients) s.free(g);
+    s.free(input);
+  });
+  EXPECT_EQ(found_in(ProcessModel{}, framework(trace)).source, StepSource::kNone);
+}
+
 TEST(Steps, RhythmHoldsWithValidationAndVaryingShapes) {
   const Trace trace([](Story& s, uint32_t) {
     std::mt19937 rng(5);
@@ -158,6 +178,8 @@ TEST(Steps, CollectivesMarkStepsWhereAllocationsDoNot) {
   for (const StepLevels& levels : steps.levels) EXPECT_EQ(levels.low_bytes, 0U);
 }
 
+constexpr const char* kMainOfTrain = "<module> train.py:90";
+
 // A program with the stacks of a real one: main calls train, whose loop calls the model's layers,
 // the backward pass and the optimizer. The history has no marks.
 class Looping {
@@ -211,7 +233,7 @@ class Looping {
   }
 
  private:
-  static constexpr const char* kMain = "<module> train.py:90";
+  static constexpr const char* kMain = kMainOfTrain;
   static std::string at(int line) { return "train train.py:" + std::to_string(line); }
 
   Story& s_;
@@ -426,6 +448,21 @@ TEST(StepLoops, CallsOfAModelFromOneLineAreSteps) {
   }
 }
 
+TEST(StepLoops, CapturedGraphsAreNoSteps) {
+  for (const bool captures : {false, true}) {
+    const Steps steps = steps_told([=](Story& s) {
+      Looping program(s);
+      for (uint32_t i = 1; i <= 5; ++i) {
+        s.free(s.alloc(2 * kMiB, s.stack({"train train.py:12", kMainOfTrain})));
+        if (captures) s.on(0, i);
+        program.forward(14, false);
+        s.on(0, 0);
+      }
+    });
+    EXPECT_EQ(steps.source, captures ? StepSource::kNone : StepSource::kLoop);
+  }
+}
+
 // Requests, each a prompt and then token after token, by a function of any name. The prompt is read
 // by a line of its own or by the one that adds the tokens.
 Steps answered(int requests, int prompt_line) {
@@ -545,6 +582,48 @@ TEST(Steps, TwoOptimizersMakeOneStep) {
     }
   });
   EXPECT_EQ(found_in(trace.model().processes[0], framework(trace)).count(), 12U);
+}
+
+// Two models that train each other with optimizers of one class, the first one several times.
+TEST(Steps, MarksOfTwoModelsInOneRoundAreOneStep) {
+  const auto trained = [](int rounds, const std::vector<int>& lines) {
+    return steps_told([&](Story& s) {
+      Looping program(s);
+      for (int i = 0; i < rounds; ++i) {
+        const uint64_t input = s.alloc(2 * kMiB, s.stack({"train train.py:12", kMainOfTrain}));
+        for (const int line : lines) {
+          const auto gradients = program.backward(program.forward(line), true);
+          program.optimizer(line + 4);
+          s.optimizer_mark();
+          for (const uint64_t g : gradients) s.free(g);
+        }
+        s.free(input);
+      }
+    });
+  };
+  const Steps both = trained(8, {14, 24});
+  EXPECT_EQ(both.source, StepSource::kMarks);
+  EXPECT_EQ(both.count(), 8U);
+  EXPECT_EQ(both.confidence, 1);
+  EXPECT_EQ(trained(8, {14, 14, 14, 24}).count(), 8U);
+  EXPECT_LT(trained(8, {14, 14, 14, 14, 14, 24}).confidence, 0.9) << "an inner loop";
+  EXPECT_EQ(trained(8, {14}).count(), 8U);
+}
+
+// Two kinds of batches in turn, each with a step of its own.
+TEST(Steps, MarksOfRoundsThatDifferAreSteps) {
+  const Steps steps = steps_told([](Story& s) {
+    Looping program(s);
+    for (int i = 0; i < 8; ++i) {
+      s.free(s.alloc(2 * kMiB, s.stack({"train train.py:12", kMainOfTrain})));
+      const auto gradients = program.backward(program.forward(i % 2 == 0 ? 14 : 16), true);
+      program.optimizer(18);
+      s.optimizer_mark();
+      for (const uint64_t g : gradients) s.free(g);
+    }
+  });
+  EXPECT_EQ(steps.count(), 8U);
+  EXPECT_EQ(steps.confidence, 1);
 }
 
 // What stays after each step, in MiB; negative: the oldest such block is freed.
