@@ -215,6 +215,8 @@ class EveryTrace(unittest.TestCase):
         seen["thinned"] += 1
         self.assertEqual(set(thin.counters()), set(samples))
         for track, (times, values) in thin.counters().items():
+            if thin.tracks[track].name.startswith("category: "):
+                continue  # made for as many stretches of time as fit, not thinned
             self.assertLessEqual(set(zip(times, values)), set(zip(*samples[track])))
             self.assertEqual(min(values), min(samples[track][1]))
             self.assertEqual(max(values), max(samples[track][1]))
