@@ -213,10 +213,16 @@ class EveryTrace(unittest.TestCase):
         thin = PerfettoFile(output)
         self.assertLessEqual(thin.bytes, limit)
         seen["thinned"] += 1
-        self.assertEqual(set(thin.counters()), set(samples))
-        for track, (times, values) in thin.counters().items():
-            if thin.tracks[track].name.startswith("category: "):
-                continue  # made for as many stretches of time as fit, not thinned
+        # Those of the categories are made for as many stretches of time as fit, not thinned.
+        def curves(file):
+            def path(track):
+                t = file.tracks[track]
+                return (path(t.parent) if t.parent else ()) + (t.name, t.pid)
+            return {path(track): curve for track, curve in file.counters().items()
+                    if not file.tracks[track].name.startswith("category: ")}
+        samples = curves(whole)
+        self.assertEqual(set(curves(thin)), set(samples))
+        for track, (times, values) in curves(thin).items():
             self.assertLessEqual(set(zip(times, values)), set(zip(*samples[track])))
             self.assertEqual(min(values), min(samples[track][1]))
             self.assertEqual(max(values), max(samples[track][1]))
