@@ -284,6 +284,8 @@ TEST_F(Gestures, ASecondTraceIsLaidOverTheTimelineAndF5KeepsIt) {
   shell_->open_other(std::string(TIDEMARK_TRACES) + "/torch/mixed_precision.tier2.tmk");
   while (shell_->loading() || shell_->loading_other()) frame(1);
   frame(4);
+  selection().requests.panel = TimelinePanel::kTitle;
+  frame(4);
   ASSERT_NE(selection().comparison.other(), nullptr);
   const auto highest = [&] {
     const std::vector<double>& ys =
