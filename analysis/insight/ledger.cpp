@@ -13,8 +13,8 @@ namespace {
 
 constexpr int64_t kNearNs = 2'000'000'000;  // farther readings are a last resort
 constexpr int64_t kFarNs = 60'000'000'000;  // and even farther ones useless
-constexpr int64_t kMarginNs = 300'000'000;
-constexpr int64_t kAtWorkNs = 5'000'000;  // a driver call may take that long
+constexpr int64_t kMarginNs = 300'000'000;  // of the first and the last reading
+constexpr int64_t kAtWorkNs = 5'000'000;    // a driver call may take that long
 
 // The last of several readings of the same instant is kept.
 void put(StepSeries& series, int64_t time_ns, uint64_t value) {

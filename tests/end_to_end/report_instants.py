@@ -129,6 +129,20 @@ check_equal(base.execute("SELECT count(*) FROM events WHERE device = 1").fetchon
             "has no event of that device")
 base.close()
 
+# A process that was not there at the instant says so, and no context is invented for it.
+for rank in report(RECORDED / "ranks" / "guilty4", "--at", "1s")["ranks"]:
+    for device in rank["devices"]:
+        check("was recorded from" in device["at_note"], f"rank {rank['rank']}: {device['at_note']}")
+        owners = [line["owner"] for line in device["ledger_at_peak"]]
+        check(not {"context", "other_processes"} & set(owners), f"rank {rank['rank']}: {owners}")
+
+# Two equal ranks on one card: what one of them says of the other is what NVML listed, 1,410 MiB.
+for rank in report(RECORDED / "ranks" / "ddp2")["ranks"]:
+    for device in rank["devices"]:
+        held = {line["owner"]: line["bytes"] for line in device["ledger_at_peak"]}
+        check(abs(held["other_processes"] - 1410 * MiB) < 32 * MiB,
+              f"rank {rank['rank']}: {held['other_processes'] / MiB:.0f} MiB of others")
+
 # Where holes are described at another instant than the lists, it does not read the same.
 for path in (*SNAPSHOTS.glob("*.pickle.gz"), *(RECORDED / "torch").glob("*.tmk"),
              RECORDED / "ranks" / "ddp4"):
