@@ -106,6 +106,7 @@ uint64_t Drain::collect_chunk(const Pending& pending) noexcept {
         },
         [this](uint32_t id, std::string_view text) {
           highest_string_ = std::max(highest_string_, id);
+          if (window_ != nullptr) window_->take_string(id, text);
           trace_.append_string(id, text);
         });
     if (bytes == 0) {  // the ring was overwritten: the rest of the chunk cannot be read

@@ -45,14 +45,15 @@ void Drain::make_window() noexcept {
 void Drain::keep_window(bool between_rounds, uint64_t more_bytes) noexcept {
   if (failed_ || arena_.lost()) return;
   const int64_t now = now_ns();
-  if (between_rounds && window_->cut_due(now)) {
+  const bool full = window_->replacement_due(now, more_bytes);
+  if (between_rounds && (window_->cut_due(now) || (full && window_->needs_fresh_cut()))) {
     if (state_names_.tidemark == 0) {
       state_names_ = {new_string("tidemark"), new_string("torch state")};
     }
     if (!flush()) return;
     window_->cut(now, state_names_);
   }
-  if (!window_->replacement_due(now, more_bytes) || !flush()) return;
+  if (!full || !flush()) return;
   if (!window_->replace(now, generation_ + 1)) return;
   ++generation_;
   checkpoint();

@@ -98,11 +98,11 @@ void LiveState::end_round() noexcept {
   if (++rounds_since_state_ < kSettleRounds) return;  // its rows are older than those held
   rounds_since_state_ = std::min(rounds_since_state_, kSettleRounds);
   take_due(
-      held_, [this](const FrameworkEvent& r) { return r.time_ns <= devices_[r.device].complete_ns; },
-      [this](const FrameworkEvent& r) { apply(r); });
-  take_due(
       held_driver_, [this](const DriverEvent& r) { return r.time_ns <= last_round_ns_; },
       [this](const DriverEvent& r) { apply(r); });
+  take_due(
+      held_, [this](const FrameworkEvent& r) { return r.time_ns <= devices_[r.device].complete_ns; },
+      [this](const FrameworkEvent& r) { apply(r); });
   take_due(
       held_marks_, [this](const Mark& r) { return r.time_ns <= last_round_ns_; },
       [this](const Mark& r) { apply(r); });
@@ -200,6 +200,11 @@ void LiveState::apply(const FrameworkEvent& row) noexcept {
       Block* const block = blocks_.find_or_add(row.address);
       check(block);
       if (block == nullptr) return;
+      // A state that was read in the middle: the block is known, and better.
+      if (block->row.block_bytes == row.block_bytes && row.block_bytes != 0 && row.thread == 0 &&
+          row.stack == 0) {
+        return;
+      }
       // Occupied: its free is missing.
       if (block->row.time_ns != 0 && !block->pending) totals.allocated -= size_of(block->row);
       block->row = row;
@@ -218,18 +223,41 @@ void LiveState::apply(const FrameworkEvent& row) noexcept {
     }
     case FrameworkAction::kSegmentAlloc:
     case FrameworkAction::kSegmentMap:
-      device.has_segments = true;
+      if (!device.has_segments) find_earlier_segments(row);
+      remove_range(row);
       totals.reserved += row.size_bytes;
       incomplete_ |= !segments_.add({row.address, row.size_bytes, row.stream, row.device, row.pool,
                                      row.stack, row.action == FrameworkAction::kSegmentMap});
       return;
     case FrameworkAction::kSegmentFree:
     case FrameworkAction::kSegmentUnmap:
-      device.has_segments = true;
+      if (!device.has_segments) find_earlier_segments(row);
       return remove_range(row);
     default:
       return;
   }
+}
+
+// The allocator reports its segments since the bridge was attached; those before are known from the
+// driver.
+void LiveState::find_earlier_segments(const FrameworkEvent& first) noexcept {
+  Device& device = devices_[first.device];
+  device.has_segments = true;
+  device.totals.reserved = 0;
+  const auto add = [&](const DriverEvent& e) {
+    if (e.operation != DriverOperation::kAllocate || e.kind != MemoryKind::kDevice ||
+        e.device != first.device || e.owner != owner_torch_ || e.owner == 0 ||
+        e.time_ns >= first.time_ns || e.address == first.address) {
+      return;
+    }
+    device.totals.reserved += e.size_bytes;
+    incomplete_ |= !segments_.add({e.address, e.size_bytes, 0, e.device, 0, e.stack, false});
+  };
+  objects_.for_each([&](const Object& o) { add(o.row); });
+  for (const DriverEvent& e : held_driver_) add(e);
+  if (first.action != FrameworkAction::kSegmentFree) return;
+  incomplete_ |= !segments_.add({first.address, first.size_bytes, 0, first.device, 0, 0, false});
+  device.totals.reserved += first.size_bytes;  // it is removed next
 }
 
 // What was mapped piece by piece may be unmapped at once, and the other way round.

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "injector/recorder/keyed_table.h"
 #include "proto/rows.h"
@@ -53,6 +54,11 @@ class LiveState {
   void take(TensorTag& row) noexcept;
   void take(Health& row) noexcept;
   void take(Communicator& row) noexcept;
+
+  // A new string of the trace.
+  void take_string(uint32_t id, std::string_view text) noexcept {
+    if (owner_torch_ == 0 && text == "torch") owner_torch_ = id;
+  }
 
   // False while the state of an attached process is being read.
   bool settled() const noexcept { return rounds_since_state_ >= kSettleRounds; }
@@ -109,6 +115,7 @@ class LiveState {
   void hold(const FrameworkEvent& row) noexcept;
   void apply(const FrameworkEvent& row) noexcept;
   void remove_range(const FrameworkEvent& row) noexcept;
+  void find_earlier_segments(const FrameworkEvent& first) noexcept;
   void note_allocated(Device& device) noexcept;
   void apply(const DriverEvent& row) noexcept;
   void apply(const Mark& row) noexcept;
@@ -140,6 +147,7 @@ class LiveState {
   int64_t last_round_ns_ = 0;  // of the one before
   int64_t written_ns_ = 0;    // driver rows up to here are in the state that was written last
   uint64_t steps_ = 0;
+  uint32_t owner_torch_ = 0;  // string
   uint32_t rounds_since_state_ = kSettleRounds;
   bool incomplete_ = false;
 };

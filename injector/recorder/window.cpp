@@ -119,14 +119,20 @@ bool Window::cut_due(int64_t now_ns) const noexcept {
   const uint64_t state_bytes = last != nullptr ? last->state_bytes : 0;
   const RecorderOptions& keep = session_.options;
   // A large state is not encoded again for a few events.
-  if (since < 2 * state_bytes || cut_count_ == kMostCuts) return false;
+  if (since < 2 * state_bytes) return false;
   if (keep.keep_bytes != 0 && since >= keep.keep_bytes / kParts) return true;
   return keep.keep_ns != 0 &&
          (last == nullptr || now_ns - last->time_ns >= keep.keep_ns / static_cast<int64_t>(kParts));
 }
 
+bool Window::needs_fresh_cut() const noexcept {
+  const uint64_t limit = session_.options.keep_bytes;
+  return state_.settled() && limit != 0 &&
+         (cut_count_ == 0 || size_from(cuts_[cut_count_ - 1]) > limit / 8 * 7);
+}
+
 void Window::cut(int64_t now_ns, const StateNames& names) noexcept {
-  if (cut_count_ == kMostCuts) return;
+  if (cut_count_ == kMostCuts) forget_cuts(1);
   MemorySink memory;
   TraceWriter state(memory);
   state_.write(state, names);

@@ -64,6 +64,7 @@ class Window {
   void take(Row& row) noexcept {
     state_.take(row);
   }
+  void take_string(uint32_t id, std::string_view text) noexcept { state_.take_string(id, text); }
   // Once per second.
   void tick(int64_t now_ns) noexcept { summary_.tick(now_ns, state_, trace_); }
   // Whether a device's reserved memory has passed the limit of RecorderOptions::seal_above.
@@ -71,9 +72,11 @@ class Window {
 
   // The trace must be flushed for the functions below.
 
-  // `more_bytes`: about to be written.
   bool cut_due(int64_t now_ns) const noexcept;
+  // Whether no cut made so far would make the file clearly shorter.
+  bool needs_fresh_cut() const noexcept;
   void cut(int64_t now_ns, const StateNames& names) noexcept;
+  // `more_bytes`: about to be written.
   bool replacement_due(int64_t now_ns, uint64_t more_bytes) const noexcept;
   // Writes the shorter file and makes it the one that is written to. The caller then makes a
   // checkpoint and calls take_name().

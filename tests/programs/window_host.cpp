@@ -30,7 +30,7 @@ using namespace tidemark::injector;
 using test::WindowLog;
 
 constexpr uint64_t kSegmentBytes = 20 << 20;
-constexpr uint64_t kSlots = 2048;  // of a segment, one block each
+constexpr uint64_t kMostBlockBytes = 10 << 10;
 
 WindowLog* g_log = nullptr;
 
@@ -40,7 +40,7 @@ class Allocator {
 
   void act(std::mt19937& dice) {
     uint32_t stacks[97] = {};
-    const uint64_t block_bytes = 512 * (1 + dice() % (kSegmentBytes / kSlots / 512));
+    const uint64_t block_bytes = 512 * (1 + dice() % (kMostBlockBytes / 512));
     const int64_t line = test::line_of_block(block_bytes);
     FrameKey frame;
     frame.line = line;
@@ -66,14 +66,13 @@ class Allocator {
  private:
   struct Segment {
     uint64_t address;
-    uint64_t used = 0;
-    std::vector<bool> taken = std::vector<bool>(kSlots);
+    uint64_t blocks = 0;
+    std::map<uint64_t, uint64_t> free;  // address -> bytes
   };
   struct Block {
     uint64_t address;
     uint64_t size_bytes;
     uint64_t block_bytes;
-    size_t slot;
     size_t segment;
   };
 
@@ -110,10 +109,44 @@ class Allocator {
     while (!recorder().record(row)) std::this_thread::yield();
   }
 
-  size_t find_segment(uint32_t stack) {
-    for (size_t i = 0; i < segments_.size(); ++i) {
-      if (segments_[i].address != 0 && segments_[i].used < kSlots) return i;
+  // A free range that is large enough, from a random place on; as in PyTorch, the block begins where
+  // the range does.
+  uint64_t take_range(uint64_t bytes, uint32_t stack, std::mt19937& dice, size_t& at) {
+    for (at = 0; at < segments_.size(); ++at) {
+      auto& free = segments_[at].free;
+      if (segments_[at].address == 0) continue;
+      auto range = free.lower_bound(segments_[at].address + dice() % kSegmentBytes);
+      for (int tries = 0; tries < 64 && !free.empty(); ++tries, ++range) {
+        if (range == free.end()) range = free.begin();
+        if (range->second < bytes) continue;
+        const auto [address, size] = *range;
+        free.erase(range);
+        if (size > bytes) free[address + bytes] = size - bytes;
+        return address;
+      }
     }
+    add_segment(stack);
+    at = segments_.size() - 1;
+    Segment& fresh = segments_.back();
+    fresh.free = {{fresh.address + bytes, kSegmentBytes - bytes}};
+    return fresh.address;
+  }
+
+  void give_range(Segment& segment, uint64_t address, uint64_t bytes) {
+    auto& free = segment.free;
+    auto behind = free.lower_bound(address);
+    if (behind != free.end() && behind->first == address + bytes) {
+      bytes += behind->second;
+      behind = free.erase(behind);
+    }
+    if (behind != free.begin() && std::prev(behind)->first + std::prev(behind)->second == address) {
+      std::prev(behind)->second += bytes;
+    } else {
+      free[address] = bytes;
+    }
+  }
+
+  void add_segment(uint32_t stack) {
     Segment segment;
     segment.address = 0x7f0000000000 + next_segment_++ % 64 * kSegmentBytes;
     for (const Segment& other : segments_) {
@@ -123,18 +156,13 @@ class Allocator {
     reserved_ += kSegmentBytes;
     record(FrameworkAction::kSegmentAlloc, segment.address, kSegmentBytes, 0, stack);
     segments_.push_back(segment);
-    return segments_.size() - 1;
   }
 
   void allocate(uint64_t block_bytes, uint32_t stack, std::mt19937& dice) {
-    const size_t at = find_segment(stack);
-    Segment& segment = segments_[at];
-    size_t slot = dice() % kSlots;
-    while (segment.taken[slot]) slot = (slot + 1) % kSlots;
-    segment.taken[slot] = true;
-    ++segment.used;
-    const Block block{segment.address + slot * (kSegmentBytes / kSlots), block_bytes - 12,
-                      block_bytes, slot, at};
+    size_t at = 0;
+    const uint64_t address = take_range(block_bytes, stack, dice, at);
+    ++segments_[at].blocks;
+    const Block block{address, block_bytes - 12, block_bytes, at};
     allocated_ += block_bytes;
     requested_ += block.size_bytes;
     live_.push_back(block);
@@ -180,12 +208,13 @@ class Allocator {
     requested_ -= block.size_bytes;
     record(FrameworkAction::kFreeCompleted, block.address, block.size_bytes, 0, 0);
     Segment& segment = segments_[block.segment];
-    segment.taken[block.slot] = false;
-    if (--segment.used != 0 || events_ % 2 == 0) return;
+    give_range(segment, block.address, block.block_bytes);
+    if (--segment.blocks != 0) return;
     reserved_ -= kSegmentBytes;
     record(FrameworkAction::kSegmentFree, segment.address, kSegmentBytes, 0, 0);
     record_driver(DriverOperation::kFree, segment.address, 0);
     segment.address = 0;
+    segment.free.clear();
   }
 
   void run_out() {

@@ -180,7 +180,7 @@ void expect_driver_agrees(const Loaded& loaded) {
 
 TEST(WindowTest, IsBoundedAndAsExactAsAFullRecording) {
   const ScratchDirectory directory;
-  Host host(directory.path(), directory / "log", {"1MiB", "5:500000"});
+  Host host(directory.path(), directory / "log", {"1MiB", "5:300000"});
   uint64_t largest = 0;
   std::set<ino_t> files;
   while (host.running()) {
@@ -227,6 +227,17 @@ TEST(WindowTest, IsBoundedAndAsExactAsAFullRecording) {
   EXPECT_GE(last.highest_bytes, last.allocated_bytes);
 }
 
+// The same program without a limit: what the comparison itself is worth.
+TEST(WindowTest, AFullRecordingAgreesWithTheLog) {
+  const ScratchDirectory directory;
+  Host host(directory.path(), directory / "log", {"-", "1:50000"});
+  EXPECT_EQ(host.wait(), 0);
+  const auto loaded = load(traces_in(directory.path()).at(0));
+  ASSERT_NE(loaded, nullptr);
+  const uint64_t count = host.log().count.load();
+  EXPECT_EQ(compare(*loaded, host.log(), count, 0), count);
+}
+
 TEST(WindowTest, KeepsAStretchOfTime) {
   const ScratchDirectory directory;
   Host host(directory.path(), directory / "log", {"1s", "4"});
@@ -237,20 +248,21 @@ TEST(WindowTest, KeepsAStretchOfTime) {
   EXPECT_GT(compare(*loaded, host.log(), count, 0), 1000U);
   const AllocationHistory& history = loaded->model.processes.at(0).framework.at(0);
   const int64_t kept = host.log().entries[count - 1].time_ns - history.time_ns[0];
-  EXPECT_GE(kept, 1'000'000'000);
+  // The last round may be later than the last event.
+  EXPECT_GE(kept, 800'000'000);
   EXPECT_LT(kept, 2'000'000'000);
 }
 
 TEST(WindowTest, SurvivesAKillAtAnyInstant) {
   const char* const text = std::getenv("TIDEMARK_KILLS");
-  const int kills = text == nullptr ? 25 : std::atoi(text);
+  const int kills = text == nullptr ? 12 : std::atoi(text);
   std::mt19937 dice(20261116);
   int replaced = 0;
   for (int i = 0; i < kills; ++i) {
     SCOPED_TRACE("kill " + std::to_string(i));
     const ScratchDirectory directory;
     Host host(directory.path(), directory / "log", {"1MiB", "600"});
-    while (host.running() && host.log().count.load() < 170'000) {
+    while (host.running() && host.log().count.load() < 130'000) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     // Often in the middle of a replacement.
@@ -280,7 +292,7 @@ TEST(WindowTest, SurvivesAKillAtAnyInstant) {
 TEST(WindowTest, AllRanksAreSealedAtAnOutOfMemoryError) {
   const ScratchDirectory directory;
   const std::string out = directory / "out";
-  Host failing(out, directory / "log0", {"1MiB", "600", "3", "0", "job1", "250000"});
+  Host failing(out, directory / "log0", {"1MiB", "600", "3", "0", "job1", "200000"});
   Host other(out, directory / "log1", {"1MiB", "600", "3", "1", "job1"});
   Host foreign(out, directory / "log2", {"1MiB", "600", "3", "2", "job2"});
   const auto sealed = [&] {
