@@ -18,6 +18,7 @@
 #include "injector/sampling/live_reading.h"
 #include "injector/torch/bridge_loader.h"
 #include "injector/torch/events.h"
+#include "injector/trace/seal_board.h"
 
 namespace tidemark::injector {
 namespace {

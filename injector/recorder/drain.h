@@ -13,7 +13,7 @@
 
 #include "injector/recorder/ring_arena.h"
 #include "injector/recorder/session.h"
-#include "injector/recorder/window.h"
+#include "injector/trace/window.h"
 #include "proto/write/trace_writer.h"
 
 namespace tidemark::injector {

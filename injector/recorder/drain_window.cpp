@@ -38,7 +38,9 @@ void Drain::make_window() noexcept {
     failed_ = true;
     return;
   }
-  window_ = new (window) Window(session_, trace_);
+  const RecorderOptions& options = session_.options;
+  const WindowLimits limits{options.keep_bytes, options.keep_ns, options.seal_above_bytes};
+  window_ = new (window) Window(limits, session_.trace_path, session_.file, trace_);
   board_ = new (board) SealBoard(session_.trace_path, session_.job);
 }
 

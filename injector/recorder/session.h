@@ -15,8 +15,8 @@
 
 #include "injector/recorder/dictionaries.h"
 #include "injector/recorder/ring_arena.h"
-#include "injector/recorder/seal_board.h"
-#include "injector/recorder/trace_file.h"
+#include "injector/trace/seal_board.h"
+#include "injector/trace/trace_file.h"
 
 namespace tidemark::injector {
 

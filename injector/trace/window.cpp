@@ -1,4 +1,4 @@
-#include "injector/recorder/window.h"
+#include "injector/trace/window.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "injector/process/complain.h"
+#include "proto/ring_layout.h"
 
 namespace tidemark::injector {
 
@@ -106,10 +107,14 @@ void SummaryCurve::write(TraceWriter& out) const noexcept {
 
 // ---- cuts ---------------------------------------------------------------------------------------
 
-Window::Window(Session& session, TraceWriter& trace) noexcept
-    : session_(session), trace_(trace), summary_(summary_points(session.options.keep_bytes)) {
-  std::snprintf(next_path_, sizeof next_path_, "%s%s", session.trace_path,
-                ring::kNextSuffix.data());
+Window::Window(const WindowLimits& limits, const char* trace_path, TraceFile& file,
+               TraceWriter& trace) noexcept
+    : limits_(limits),
+      trace_path_(trace_path),
+      file_(file),
+      trace_(trace),
+      summary_(summary_points(limits.bytes)) {
+  std::snprintf(next_path_, sizeof next_path_, "%s%s", trace_path, ring::kNextSuffix.data());
 }
 
 bool Window::cut_due(int64_t now_ns) const noexcept {
@@ -117,16 +122,15 @@ bool Window::cut_due(int64_t now_ns) const noexcept {
   const Cut* const last = cut_count_ > 0 ? &cuts_[cut_count_ - 1] : nullptr;
   const uint64_t since = trace_.bytes_written() - (last != nullptr ? last->offset : 0);
   const uint64_t state_bytes = last != nullptr ? last->state_bytes : 0;
-  const RecorderOptions& keep = session_.options;
   // A large state is not encoded again for a few events.
   if (since < 2 * state_bytes) return false;
-  if (keep.keep_bytes != 0 && since >= keep.keep_bytes / kParts) return true;
-  return keep.keep_ns != 0 &&
-         (last == nullptr || now_ns - last->time_ns >= keep.keep_ns / static_cast<int64_t>(kParts));
+  if (limits_.bytes != 0 && since >= limits_.bytes / kParts) return true;
+  return limits_.ns != 0 &&
+         (last == nullptr || now_ns - last->time_ns >= limits_.ns / static_cast<int64_t>(kParts));
 }
 
 bool Window::needs_fresh_cut() const noexcept {
-  const uint64_t limit = session_.options.keep_bytes;
+  const uint64_t limit = limits_.bytes;
   return state_.settled() && limit != 0 &&
          (cut_count_ == 0 || size_from(cuts_[cut_count_ - 1]) > limit / 8 * 7);
 }
@@ -163,15 +167,14 @@ uint64_t Window::size_from(const Cut& cut) const noexcept {
 
 // The cut that becomes the beginning; cut_count_: none is needed or none helps.
 size_t Window::choose_cut(int64_t now_ns) const noexcept {
-  const RecorderOptions& keep = session_.options;
   size_t chosen = cut_count_;
-  if (keep.keep_ns != 0) {
-    for (size_t i = 0; i < cut_count_ && now_ns - cuts_[i].time_ns >= keep.keep_ns; ++i) chosen = i;
+  if (limits_.ns != 0) {
+    for (size_t i = 0; i < cut_count_ && now_ns - cuts_[i].time_ns >= limits_.ns; ++i) chosen = i;
   }
-  if (keep.keep_bytes == 0) return chosen;
+  if (limits_.bytes == 0) return chosen;
   const size_t by_time = chosen == cut_count_ ? 0 : chosen;
   for (size_t i = by_time; i < cut_count_; ++i) {
-    if (size_from(cuts_[i]) <= keep.keep_bytes / 4 * 3) return i;
+    if (size_from(cuts_[i]) <= limits_.bytes / 4 * 3) return i;
   }
   return cut_count_ == 0 ? 0 : cut_count_ - 1;
 }
@@ -179,24 +182,23 @@ size_t Window::choose_cut(int64_t now_ns) const noexcept {
 // ---- replacing the file -------------------------------------------------------------------------
 
 bool Window::replacement_due(int64_t now_ns, uint64_t more_bytes) const noexcept {
-  const RecorderOptions& keep = session_.options;
   const uint64_t size = trace_.bytes_written();
-  if (keep.keep_bytes != 0 && size + more_bytes > keep.keep_bytes) {
+  if (limits_.bytes != 0 && size + more_bytes > limits_.bytes) {
     // If what must be kept is larger than the limit, replacing the file again does not help.
-    return size + more_bytes - last_replaced_bytes_ > keep.keep_bytes / kParts;
+    return size + more_bytes - last_replaced_bytes_ > limits_.bytes / kParts;
   }
-  return keep.keep_ns != 0 && cut_count_ > 1 && now_ns - cuts_[1].time_ns >= keep.keep_ns;
+  return limits_.ns != 0 && cut_count_ > 1 && now_ns - cuts_[1].time_ns >= limits_.ns;
 }
 
 bool Window::copy_frame_at(uint64_t offset, TraceWriter& out) noexcept {
   FrameHeader header;
   const std::span<uint8_t> head(reinterpret_cast<uint8_t*>(&header), sizeof header);
-  if (!session_.file.read(offset, head) || !plausible(header) ||
+  if (!file_.read(offset, head) || !plausible(header) ||
       !buffer_.reserve(std::max<size_t>(header.stored_bytes, 1))) {
     return false;
   }
   const std::span<uint8_t> payload(buffer_.get(), header.stored_bytes);
-  if (!session_.file.read(offset + sizeof header, payload)) return false;
+  if (!file_.read(offset + sizeof header, payload)) return false;
   header.sequence = out.next_sequence();
   out.copy_frame(header, payload, header.process);
   return !out.failed();
@@ -247,7 +249,7 @@ bool Window::replace(int64_t now_ns, uint32_t generation) noexcept {
   built = built && build(chosen, out, offsets);
   if (!built) {
     complain(said_no_replacement, "cannot shorten %s: %s; it grows until that is possible",
-             session_.trace_path, std::strerror(out.failed() ? out.error_number() : errno));
+             trace_path_, std::strerror(out.failed() ? out.error_number() : errno));
     next.close();
     ::unlink(next_path_);
     last_replaced_bytes_ = trace_.bytes_written();  // not again at once
@@ -255,23 +257,23 @@ bool Window::replace(int64_t now_ns, uint32_t generation) noexcept {
   }
   for (size_t i = chosen; i < cut_count_; ++i) cuts_[i].offset = offsets[i];
   forget_cuts(chosen);
-  old_.swap(session_.file);
-  session_.file.swap(next);
+  old_.swap(file_);
+  file_.swap(next);
   trace_.continue_after(out);
   last_replaced_bytes_ = trace_.bytes_written();
-  const uint64_t limit = session_.options.keep_bytes;
+  const uint64_t limit = limits_.bytes;
   if (limit != 0 && last_replaced_bytes_ > limit) {
     complain(said_state_too_large,
              "names and live memory alone need %llu KiB, more than the size to keep "
              "(TIDEMARK_KEEP); %s is larger than that",
-             static_cast<unsigned long long>(last_replaced_bytes_ >> 10), session_.trace_path);
+             static_cast<unsigned long long>(last_replaced_bytes_ >> 10), trace_path_);
   }
   return true;
 }
 
 void Window::take_name() noexcept {
   // If it fails, recovery finds the file by its generation.
-  static_cast<void>(session_.file.rename_to(session_.trace_path));
+  static_cast<void>(file_.rename_to(trace_path_));
   old_.close();
   old_ = TraceFile();
 }
@@ -279,7 +281,7 @@ void Window::take_name() noexcept {
 // ---- sealing ------------------------------------------------------------------------------------
 
 bool Window::passed_limit() noexcept {
-  const uint64_t limit = session_.options.seal_above_bytes;
+  const uint64_t limit = limits_.seal_above_bytes;
   if (limit == 0) return false;
   uint64_t most = 0;
   for (size_t i = 0; i < kStateDevices; ++i) most = std::max(most, state_.totals(i).reserved);
@@ -305,12 +307,12 @@ bool Window::write_sealed(const char* path) noexcept {
 bool Window::seal(const char* name) noexcept {
   char path[PATH_MAX];
   char part[PATH_MAX];
-  const char* const slash = std::strrchr(session_.trace_path, '/');
-  const auto directory = static_cast<int>(slash - session_.trace_path);
-  std::snprintf(path, sizeof path, "%.*s/%s", directory, session_.trace_path, name);
+  const char* const slash = std::strrchr(trace_path_, '/');
+  const auto directory = static_cast<int>(slash - trace_path_);
+  std::snprintf(path, sizeof path, "%.*s/%s", directory, trace_path_, name);
   if (::mkdir(path, 0700) != 0 && errno != EEXIST) return false;
   const int size =
-      std::snprintf(path, sizeof path, "%.*s/%s%s", directory, session_.trace_path, name, slash);
+      std::snprintf(path, sizeof path, "%.*s/%s%s", directory, trace_path_, name, slash);
   const int part_size = std::snprintf(part, sizeof part, "%s.part", path);
   if (std::max(size, part_size) >= static_cast<int>(sizeof path)) {
     errno = ENAMETOOLONG;

@@ -1,4 +1,4 @@
-#include "injector/recorder/trace_file.h"
+#include "injector/trace/trace_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "injector/recorder/keyed_table.h"
+#include "injector/trace/keyed_table.h"
 #include "proto/rows.h"
 #include "proto/write/trace_writer.h"
 

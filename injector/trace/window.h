@@ -28,13 +28,19 @@
 
 #include <cstdint>
 
-#include "injector/recorder/live_state.h"
-#include "injector/recorder/session.h"
-#include "injector/recorder/trace_file.h"
+#include "injector/trace/live_state.h"
+#include "injector/trace/trace_file.h"
 #include "proto/base/byte_sink.h"
 #include "proto/write/trace_writer.h"
 
 namespace tidemark::injector {
+
+// 0: no limit.
+struct WindowLimits {
+  uint64_t bytes = 0;
+  int64_t ns = 0;
+  uint64_t seal_above_bytes = 0;  // of a device's reserved memory
+};
 
 // The points of the summary curve. When they are too many, every two become one.
 class SummaryCurve {
@@ -56,7 +62,9 @@ class SummaryCurve {
 
 class Window {
  public:
-  Window(Session& session, TraceWriter& trace) noexcept;
+  // `trace` writes to `file`, whose name is `trace_path`. All of them outlive this object.
+  Window(const WindowLimits& limits, const char* trace_path, TraceFile& file,
+         TraceWriter& trace) noexcept;
 
   void begin_round(int64_t now_ns) noexcept { state_.begin_round(now_ns); }
   void end_round() noexcept { state_.end_round(); }
@@ -67,7 +75,7 @@ class Window {
   void take_string(uint32_t id, std::string_view text) noexcept { state_.take_string(id, text); }
   // Once per second.
   void tick(int64_t now_ns) noexcept { summary_.tick(now_ns, state_, trace_); }
-  // Whether a device's reserved memory has passed the limit of RecorderOptions::seal_above.
+  // Whether a device's reserved memory has passed the limit.
   bool passed_limit() noexcept;
 
   // The trace must be flushed for the functions below.
@@ -106,7 +114,9 @@ class Window {
   void forget_cuts(size_t count) noexcept;
   bool write_sealed(const char* path) noexcept;
 
-  Session& session_;
+  WindowLimits limits_;
+  const char* trace_path_;
+  TraceFile& file_;
   TraceWriter& trace_;
   LiveState state_;
   SummaryCurve summary_;

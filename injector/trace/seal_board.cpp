@@ -1,4 +1,4 @@
-#include "injector/recorder/seal_board.h"
+#include "injector/trace/seal_board.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "injector/recorder/live_state.h"
+#include "injector/trace/live_state.h"
 
 #include <algorithm>
 
