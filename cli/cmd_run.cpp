@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include "collector/launch/launcher.h"
 #include "collector/launch/python_torch.h"
 #include "collector/recover/recovery.h"
+#include "proto/base/units.h"
 
 namespace tidemark::cli {
 
@@ -21,6 +23,8 @@ namespace {
 struct Options {
   std::string directory;
   std::string stacks;
+  std::vector<std::string> keep;
+  std::string seal_above;
   bool no_kernels = false;
   bool quiet = false;
   bool arm = false;
@@ -64,6 +68,21 @@ int run(Options options) {
     launched.directory = options.directory.empty() ? default_directory() : options.directory;
   }
   if (!options.stacks.empty()) launched.environment.emplace_back("TIDEMARK_STACKS", options.stacks);
+  if (!options.keep.empty()) {
+    const std::string keep = fmt::format("{}", fmt::join(options.keep, ","));
+    if (!parse_keep(keep)) {
+      return fail({fmt::format("--keep '{}' is neither a duration (10m) nor a size (512MiB), nor one "
+                               "of each",
+                               keep)});
+    }
+    launched.environment.emplace_back("TIDEMARK_KEEP", keep);
+  }
+  if (!options.seal_above.empty()) {
+    if (!parse_bytes(options.seal_above)) {
+      return fail({fmt::format("--seal-above '{}' is not a size like 60GiB", options.seal_above)});
+    }
+    launched.environment.emplace_back("TIDEMARK_SEAL_ABOVE", options.seal_above);
+  }
   if (options.no_kernels) launched.environment.emplace_back("TIDEMARK_KERNELS", "0");
   if (wants_bridge()) {
     prepare_bridge(launched.command, [&](const std::string& version) {
@@ -102,6 +121,16 @@ void add_run(CLI::App& app, int& code) {
       ->add_option("--stacks", options->stacks,
                    "which call stacks to record: none, python, native or all")
       ->check(CLI::IsMember({"none", "python", "native", "all"}));
+  command
+      ->add_option("--keep", options->keep,
+                   "keep only the last stretch: a duration (10m), a size (512MiB), or both")
+      ->type_name("LIMIT");
+  CLI::Option* const keep = command->get_option("--keep");
+  keep->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command
+      ->add_option("--seal-above", options->seal_above,
+                   "with --keep: seal when a device's reserved memory exceeds this size")
+      ->needs(keep);
   command->add_flag("--no-kernels", options->no_kernels, "do not record kernels");
   command
       ->add_flag("--arm", options->arm,
@@ -114,6 +143,8 @@ void add_run(CLI::App& app, int& code) {
       "Examples:\n"
       "  tidemark run -- python train.py\n"
       "  tidemark run -o out -- torchrun --nproc-per-node 8 train.py\n"
+      "  tidemark run --keep 10m -- python train.py  forget what is older, except at an\n"
+      "                                              out-of-memory error\n"
       "  tidemark run --arm -- python train.py      later: tidemark attach PID --for 60s");
   command->callback([options, &code] { code = run(*options); });
 }

@@ -72,7 +72,7 @@ int main(int argc, char** argv) {
       app.get_subcommands({}).back()->group(group);
     }
   };
-  add("Record", {add_run, add_ps, add_attach, add_detach, add_snapshot, add_import});
+  add("Record", {add_run, add_ps, add_attach, add_detach, add_seal, add_snapshot, add_import});
   add("Look", {add_report, add_view, add_whatif, add_info});
   add("Compare", {add_diff, add_check});
   add("Share", {add_export, add_merge});

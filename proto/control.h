@@ -30,7 +30,7 @@
 //               rank local_rank world job trace (of the current or the last capture)
 //   start     out for_ms, and every variable TIDEMARK_X in lower case without the prefix: stacks
 //             kernels copies nccl torch bridge annotations optimizer python_gil cupti nvml_hz
-//             buffer_mb
+//             buffer_mb keep seal_above
 //             → trace capture
 //   stop      → trace rows dropped
 //   snapshot  as start, except for_ms
@@ -39,6 +39,8 @@
 //             → time_ns state devices=N, and for each device i from 0: d<i> (its ordinal), and if
 //               known d<i>_name d<i>_total d<i>_used d<i>_process d<i>_allocated d<i>_reserved,
 //               in bytes
+//   seal      name, together=1 (so do the other ranks of the job)
+//             → trace (the sealed file)
 #pragma once
 
 #include <sys/socket.h>
@@ -59,6 +61,7 @@ inline constexpr std::string_view kStart = "start";
 inline constexpr std::string_view kStop = "stop";
 inline constexpr std::string_view kSnapshot = "snapshot";
 inline constexpr std::string_view kLive = "live";
+inline constexpr std::string_view kSeal = "seal";
 
 inline constexpr std::string_view kOk = "ok";
 inline constexpr std::string_view kError = "error";

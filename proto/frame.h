@@ -34,7 +34,7 @@ struct FileHeader {
   uint64_t magic = kFileMagic;
   uint16_t major = kFormatMajor;
   uint16_t minor = kFormatMinor;
-  uint32_t reserved = 0;
+  uint32_t generation = 0;  // how often a recording with a limited window began a new file
 };
 static_assert(sizeof(FileHeader) == 16);
 

@@ -13,6 +13,9 @@
 //      store.
 //   3. A chunk is reused only after an active slot covers it, and then under a new generation; a
 //      generation that the slot does not know has nothing in the trace yet.
+// A recording with a limited window replaces its trace by a shorter one from time to time. The new
+// file (kNextSuffix) is complete before the checkpoint that counts it becomes active, and gets the
+// trace's name after that. So the checkpoint's generation says which of the two files counts.
 // The layout belongs to one version of tidemark: `layout` is a fingerprint of the rows, and a ring
 // with another one is rejected. All numbers are little-endian.
 #pragma once
@@ -31,9 +34,11 @@ namespace tidemark::ring {
 
 // The ring of run.tmk is run.tmk.ring.
 inline constexpr std::string_view kSuffix = ".ring";
+// The file that will replace run.tmk is run.tmk.next.
+inline constexpr std::string_view kNextSuffix = ".next";
 
 inline constexpr uint64_t kMagic = 0x474e49524b4d4954;  // "TIMKRING"
-inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kVersion = 2;
 
 inline constexpr size_t kHeaderBytes = 4096;
 inline constexpr size_t kKinds = 64;  // every BlockKind is below
@@ -86,8 +91,8 @@ struct Checkpoint {
   uint64_t file_bytes;                // of the trace: bytes beyond are not counted
   uint64_t rows;                      // in those bytes
   uint64_t dropped_reported[kKinds];  // how much of RingHeader::dropped has its row in those bytes
+  uint32_t generation;                // of the trace, FileHeader::generation
   uint32_t crc;                       // of the members above and of the slot's released table
-  uint32_t reserved;
 };
 
 enum class RingState : uint32_t {

@@ -38,6 +38,7 @@ enum class BlockKind : uint16_t {
   kClockSamples = 28,
   kAlignments = 29,
   kHealth = 30,
+  kSummaries = 31,
   kIndex = 63,
 };
 
@@ -460,6 +461,19 @@ struct Health {
   uint64_t value;
   uint32_t detail;  // string
   HealthKind kind;
+};
+
+// One point of the curve that a recording with a limited window keeps of the whole run, about one
+// per second and device; fewer where the run is long.
+struct Summary {
+  int64_t time_ns;  // end of the interval that the point stands for
+  int64_t device;
+  uint64_t allocated_bytes;  // at its end
+  uint64_t reserved_bytes;
+  uint64_t device_used_bytes;  // latest NVML reading, whole card
+  uint64_t lowest_bytes;       // allocated in the interval
+  uint64_t highest_bytes;
+  uint64_t steps;  // optimizer steps since the beginning: the lowest of one step is its low-water mark
 };
 
 // The position of each block: the last block of a finished file.

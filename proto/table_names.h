@@ -57,6 +57,8 @@ constexpr std::string_view table_name(BlockKind kind) {
       return "alignments";
     case BlockKind::kHealth:
       return "health";
+    case BlockKind::kSummaries:
+      return "summaries";
     case BlockKind::kNone:
     case BlockKind::kIndex:
       break;

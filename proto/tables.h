@@ -205,6 +205,12 @@ TIDEMARK_TABLE(Health, kHealth, 256, r.time_ns)
   TIDEMARK_PLAIN(kind, 5)
 TIDEMARK_END;
 
+TIDEMARK_TABLE(Summary, kSummaries, kColdRows, r.time_ns)
+  TIDEMARK_DELTA(time_ns, 2), TIDEMARK_ZIGZAG(device, 3), TIDEMARK_DELTA(allocated_bytes, 4),
+  TIDEMARK_DELTA(reserved_bytes, 5), TIDEMARK_DELTA(device_used_bytes, 6),
+  TIDEMARK_DELTA(lowest_bytes, 7), TIDEMARK_DELTA(highest_bytes, 8), TIDEMARK_DELTA(steps, 9)
+TIDEMARK_END;
+
 TIDEMARK_TABLE(IndexEntry, kIndex, kColdRows, (void(r), 0))
   TIDEMARK_DELTA(offset, 2), TIDEMARK_PLAIN(stored_bytes, 3), TIDEMARK_DELTA(first_ns, 4),
   TIDEMARK_DELTA(last_ns, 5), TIDEMARK_PLAIN(block_rows, 6), TIDEMARK_DELTA(process, 7),
@@ -225,6 +231,7 @@ struct RowList {};
 using RecordedRows =
     RowList<Process, Device, Setting, Module, Frame, Stack, Thread, Pool, DriverEvent,
             FrameworkEvent, OutOfMemory, SegmentState, BlockState, Counter, Kernel, Copy,
-            Communicator, NcclOperation, Mark, TensorTag, ClockSample, Alignment, Health>;
+            Communicator, NcclOperation, Mark, TensorTag, ClockSample, Alignment, Health,
+            Summary>;
 
 }  // namespace tidemark

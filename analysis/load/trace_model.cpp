@@ -30,7 +30,7 @@ bool known(BlockKind kind) {
       return false;
     default:
       return kind <= BlockKind::kPools ||
-             (kind >= BlockKind::kDriverEvents && kind <= BlockKind::kHealth);
+             (kind >= BlockKind::kDriverEvents && kind <= BlockKind::kSummaries);
   }
 }
 

@@ -19,6 +19,7 @@
 #include "collector/recover/ring_reader.h"
 #include "collector/recover/trace_tail.h"
 #include "proto/base/descriptor.h"
+#include "proto/base/file_io.h"
 #include "proto/frame.h"
 
 namespace tidemark {
@@ -71,7 +72,28 @@ void sync_directory(const std::string& path) {
   if (directory.get() >= 0) ::fsync(directory.get());
 }
 
+uint32_t generation_of(const std::string& path) {
+  FileHeader header;
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+  return file.get() >= 0 && read_at(file.get(), 0, &header, sizeof header) ? header.generation : 0;
+}
+
+// A process that keeps a limited window may have been killed while it replaced its trace: either
+// the shorter file was not complete, or it counts already but does not have its name yet.
+Status choose_file(const RingReader& ring, const std::string& path) {
+  const std::string next = path + std::string(ring::kNextSuffix);
+  struct stat info {};
+  if (::lstat(next.c_str(), &info) != 0) return {};
+  const uint32_t counted = ring.checkpoint().generation;
+  const bool counts = counted != 0 && generation_of(next) == counted;
+  if ((counts ? ::rename(next.c_str(), path.c_str()) : ::unlink(next.c_str())) != 0) {
+    return error_of(next);
+  }
+  return {};
+}
+
 Status move_records(RingReader& ring, RecoveryReport& report) {
+  if (Status status = choose_file(ring, report.path); !status) return status.error();
   const Descriptor file(
       ::open(report.path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600));
   struct stat info {};

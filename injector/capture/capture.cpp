@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdio>
+#include <string_view>
 
 #include "injector/capture/task_rounds.h"
 #include "injector/cupti/callbacks.h"
@@ -163,6 +164,14 @@ bool start_capture(const Options& options, Beginning beginning) noexcept {
   recording.rank = find_job_place(process_environment).rank;
   recording.buffer_mb = options.buffer_mb;
   recording.again = late;
+  recording.keep_bytes = options.keep.bytes;
+  recording.keep_ns = options.keep.ns;
+  recording.seal_above_bytes = options.seal_above_bytes;
+  char job[256];
+  const std::string_view id = find_job_id(process_environment, job, sizeof job - 1);
+  char id_text[256];
+  std::snprintf(id_text, sizeof id_text, "%.*s", static_cast<int>(id.size()), id.data());
+  recording.job = id_text;
   if (!recorder().start(recording)) {
     end_torch_state(nullptr);
     return false;

@@ -18,6 +18,7 @@
 #include "injector/sampling/live_reading.h"
 #include "injector/torch/bridge_loader.h"
 #include "injector/torch/events.h"
+#include "injector/trace/seal_board.h"
 
 namespace tidemark::injector {
 namespace {
@@ -161,6 +162,37 @@ void snapshot(std::string_view request, Line& reply) {
   end(reply);
 }
 
+void seal(std::string_view request, Line& reply) {
+  constexpr uint32_t kPatienceMs = 20'000;
+  char name[kSealNameBytes] = "";
+  uint64_t together = 0;
+  control::find_number(request, "together", together);
+  if (!control::find_value(request, "name", name, sizeof name)) name[0] = '\0';
+  switch (recorder().seal(name, together != 0, kPatienceMs)) {
+    case SealOutcome::kSealed:
+      break;
+    case SealOutcome::kNoWindow:
+      return say_error(reply, recorder().on()
+                                  ? "it records everything, not a window; nothing has to be sealed "
+                                    "(see tidemark run --keep)"
+                                  : "nothing is being recorded");
+    case SealOutcome::kBadName:
+      return say_error(reply, "the name may have letters, digits, '-', '_' and '.' only");
+    case SealOutcome::kBusy:
+      return say_error(reply, "it is being sealed already");
+    case SealOutcome::kFailed:
+      return say_last_complaint(reply);
+    case SealOutcome::kLate:
+      return say_error(reply, "the file system did not answer in time; it may still be sealed");
+  }
+  char path[PATH_MAX];
+  const std::string_view trace = recorder().trace_path();
+  const size_t slash = trace.rfind('/');
+  std::snprintf(path, sizeof path, "%.*s/%s%s", static_cast<int>(slash), trace.data(), name,
+                trace.data() + slash);
+  reply.add("trace", path);
+}
+
 // Asks the allocator; if that is not possible, its last report while recording.
 bool torch_totals(int64_t device, bool may_load, uint64_t& allocated, uint64_t& reserved) {
   return ask_torch_totals(device, may_load, allocated, reserved) ||
@@ -207,7 +239,9 @@ void answer(std::string_view request, control::Line& reply) noexcept {
   if (verb == control::kStop) return stop(reply);
   if (verb == control::kSnapshot) return snapshot(request, reply);
   if (verb == control::kLive) return live(request, reply);
-  say_error(reply, "unknown command; this version has status, start, stop, snapshot and live");
+  if (verb == control::kSeal) return seal(request, reply);
+  say_error(reply,
+            "unknown command; this version has status, start, stop, snapshot, live and seal");
 }
 
 int ms_until_due() noexcept {

@@ -20,6 +20,7 @@
 #include "injector/sampling/nvml_sampler.h"
 #include "injector/sampling/pool_marks.h"
 #include "injector/stacks/unwinder.h"
+#include "injector/torch/events.h"
 #include "injector/torch/hooks.h"
 
 namespace tidemark::injector {
@@ -165,6 +166,8 @@ void follow_up(const DriverCall& call, const DriverEvent& event) {
   if (event.result != CUDA_SUCCESS) {
     if (event.result == CUDA_ERROR_OUT_OF_MEMORY) {
       record_out_of_memory(event);
+      // PyTorch empties its cache and tries again; its own error is what counts.
+      if (!torch_was_seen()) recorder().seal_after_error();
       flush_for_error(event.time_ns);
     }
     return;

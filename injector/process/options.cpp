@@ -49,6 +49,22 @@ class Reader {
     out = std::min(parsed, largest);
   }
 
+  void keep(const char* name, KeepLimits& out) noexcept {
+    const char* value = text(name);
+    if (value == nullptr) return;
+    const auto parsed = parse_keep(value);
+    if (!parsed) return complain(name);
+    out = *parsed;
+  }
+
+  void bytes(const char* name, uint64_t& out) noexcept {
+    const char* value = text(name);
+    if (value == nullptr) return;
+    const auto parsed = parse_bytes(value);
+    if (!parsed) return complain(name);
+    out = *parsed;
+  }
+
   void stacks(const char* name, StackMode& out) noexcept {
     const char* value = text(name);
     if (value == nullptr) return;
@@ -98,6 +114,8 @@ Options read_options(EnvironmentLookup lookup) noexcept {
   reader.flag("TIDEMARK_CUPTI", options.cupti);
   reader.number("TIDEMARK_NVML_HZ", kMaxNvmlHz, options.nvml_hz);
   reader.number("TIDEMARK_BUFFER_MB", kLargestBufferMb, options.buffer_mb);
+  reader.keep("TIDEMARK_KEEP", options.keep);
+  reader.bytes("TIDEMARK_SEAL_ABOVE", options.seal_above_bytes);
   return options;
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "injector/process/environment.h"  // process_environment, the usual lookup
+#include "proto/base/units.h"
 
 namespace tidemark::injector {
 
@@ -32,6 +33,8 @@ struct Options {
   bool cupti = true;                      // TIDEMARK_CUPTI
   uint32_t nvml_hz = 10;                  // TIDEMARK_NVML_HZ, 0: off; at most kMaxNvmlHz
   uint32_t buffer_mb = 64;                // TIDEMARK_BUFFER_MB
+  KeepLimits keep;                        // TIDEMARK_KEEP=10m,512MiB: only the last stretch
+  uint64_t seal_above_bytes = 0;          // TIDEMARK_SEAL_ABOVE: of a device's reserved memory
 
   // Driver allocations are rare, so they get a native stack unless stacks are off altogether.
   bool driver_stacks() const noexcept { return stacks != StackMode::kNone; }

@@ -15,6 +15,7 @@ namespace {
 
 std::atomic_flag said_write_failed;
 std::atomic_flag said_lost;
+constexpr uint64_t kLeastRatio = 2;  // of the compression of records
 
 }  // namespace
 
@@ -26,6 +27,7 @@ Drain::Drain(Session& session) noexcept
   pending_ = static_cast<Pending*>(map_pages(chunks * sizeof *pending_));
   failed_ =
       collected_ == nullptr || given_back_ == nullptr || pending_ == nullptr || trace_.failed();
+  if (!failed_ && session.options.keeps_window()) make_window();
   if (!failed_) checkpoint();
 }
 
@@ -34,6 +36,9 @@ Drain::~Drain() {
   unmap_pages(collected_, chunks * sizeof *collected_);
   unmap_pages(given_back_, chunks * sizeof *given_back_);
   unmap_pages(pending_, chunks * sizeof *pending_);
+  if (window_ != nullptr) window_->~Window();
+  unmap_pages(window_, sizeof *window_);
+  unmap_pages(board_, sizeof *board_);
 }
 
 // Keeps the order of a thread's records. Of two chunks of one thread, the first was sealed before
@@ -62,7 +67,15 @@ uint64_t Drain::collect() noexcept {
   const uint32_t count = find_pending();
   if (arena_.lost()) return 0;  // the commit words may be those of empty memory
   uint64_t records = 0;
-  for (uint32_t i = 0; i < count; ++i) records += collect_chunk(pending_[i]);
+  if (window_ != nullptr) window_->begin_round(now_ns());
+  for (uint32_t i = 0; i < count; ++i) {
+    if (window_ != nullptr) keep_window(false, arena_.chunk_bytes() / kLeastRatio);
+    records += collect_chunk(pending_[i]);
+  }
+  if (window_ != nullptr) {
+    window_->end_round();
+    keep_window(true, 0);
+  }
   return records;
 }
 
@@ -89,10 +102,11 @@ uint64_t Drain::collect_chunk(const Pending& pending) noexcept {
         at, static_cast<size_t>(end - at),
         [this]<typename Row>(const Row& row) {
           note_memory<Row>();
-          trace_.append(row);
+          append(row);
         },
         [this](uint32_t id, std::string_view text) {
           highest_string_ = std::max(highest_string_, id);
+          if (window_ != nullptr) window_->take_string(id, text);
           trace_.append_string(id, text);
         });
     if (bytes == 0) {  // the ring was overwritten: the rest of the chunk cannot be read
@@ -129,6 +143,7 @@ void Drain::checkpoint() noexcept {
   std::memcpy(released, collected_, arena_.chunk_count() * sizeof *released);
   next.file_bytes = checkpoint_bytes_ = trace_.bytes_written();
   next.rows = trace_.rows_written();
+  next.generation = generation_;
   std::memcpy(next.dropped_reported, dropped_written_, sizeof dropped_written_);
   next.crc = ring::checkpoint_crc(next, released, arena_.chunk_count());
   active.store(slot, std::memory_order_release);
@@ -166,7 +181,7 @@ void Drain::lose_ring() noexcept {
            session_.ring_path);
   if (failed_) return;
   const uint32_t detail = new_string("ring: its file was truncated; the recording ends here");
-  trace_.append(Health{now_ns(), 0, detail, HealthKind::kSourceMissing});
+  append(Health{now_ns(), 0, detail, HealthKind::kSourceMissing});
 }
 
 bool Drain::finish() noexcept {

@@ -13,6 +13,7 @@
 
 #include "injector/recorder/ring_arena.h"
 #include "injector/recorder/session.h"
+#include "injector/trace/window.h"
 #include "proto/write/trace_writer.h"
 
 namespace tidemark::injector {
@@ -34,6 +35,9 @@ class Drain {
   // After the loss of the ring (RingArena::lost): says so in the trace, which can be finished.
   void lose_ring() noexcept;
 
+  // Carries out requests to seal the window, and those of other ranks if `look_around`.
+  void seal_if_asked(bool look_around) noexcept;
+
   // Clock sample, overhead and memory used by tidemark, about once per second.
   void append_housekeeping() noexcept;
 
@@ -54,6 +58,17 @@ class Drain {
   void append_threads() noexcept;
   void note_thread(uint32_t thread) noexcept;
   void checkpoint() noexcept;
+  // `between_rounds`: the state is that of a whole number of rounds. `more_bytes`: soon written.
+  void keep_window(bool between_rounds, uint64_t more_bytes) noexcept;
+  void make_window() noexcept;
+  bool seal(const char* name) noexcept;
+  void seal_together(const char* reason) noexcept;
+  void seal_as_others() noexcept;
+  template <typename Row>
+  void append(Row row) noexcept {
+    if (window_ != nullptr) window_->take(row);
+    trace_.append(row);
+  }
   void give_back_chunks() noexcept;
   void fail() noexcept;
   uint32_t new_string(std::string_view text) noexcept;
@@ -63,6 +78,15 @@ class Drain {
   Session& session_;
   RingArena& arena_;
   TraceWriter trace_;
+
+  // Only if a window is kept.
+  Window* window_ = nullptr;
+  SealBoard* board_ = nullptr;
+  StateNames state_names_;
+  uint32_t generation_ = 0;  // of the file
+  int64_t last_seal_ns_ = 0;
+  uint32_t seals_ = 0;       // that nobody asked for
+  uint32_t errors_seen_ = 0;
 
   // Indexed by chunk.
   uint64_t* collected_ = nullptr;   // commit word (without sealed bit) of what was moved

@@ -58,20 +58,22 @@ void Drain::append_housekeeping() noexcept {
                            uint64_t{arena_.high_water()} * arena_.chunk_bytes();
   const int64_t captures = session_.own_host_bytes.load(std::memory_order_relaxed);
   const uint64_t own = touched + session_.dictionaries.memory_bytes(session_) + buffer_bytes_ +
-                       encoder_bytes_ + static_cast<uint64_t>(captures);
+                       encoder_bytes_ + static_cast<uint64_t>(captures) +
+                       (window_ != nullptr ? window_->memory_bytes() : 0);
   trace_.append(Counter{clocks.realtime_ns, own, 0, -1, CounterKind::kOwnHost});
 
+  if (window_ != nullptr) window_->tick(clocks.realtime_ns);
   if (writer_name_ == 0) {
     writer_name_ = new_string("writer thread");
     callbacks_name_ = new_string("callbacks");
   }
   const int64_t cpu_ns = read_clock(CLOCK_THREAD_CPUTIME_ID);
-  trace_.append(Health{clocks.realtime_ns, static_cast<uint64_t>(cpu_ns - cpu_ns_), writer_name_,
+  append(Health{clocks.realtime_ns, static_cast<uint64_t>(cpu_ns - cpu_ns_), writer_name_,
                        HealthKind::kOverheadNs});
   cpu_ns_ = cpu_ns;
   const uint64_t overhead = session_.overhead_ns.load(std::memory_order_relaxed);
   if (overhead != host_overhead_ns_) {
-    trace_.append(Health{clocks.realtime_ns, overhead - host_overhead_ns_, callbacks_name_,
+    append(Health{clocks.realtime_ns, overhead - host_overhead_ns_, callbacks_name_,
                          HealthKind::kOverheadNs});
     host_overhead_ns_ = overhead;
   }
@@ -88,7 +90,7 @@ void Drain::append_dropped() noexcept {
     if (dropped <= dropped_written_[kind]) continue;  // less: the ring is lost
     if (dropped_names_[kind] == 0)
       dropped_names_[kind] = new_string(table_name(static_cast<BlockKind>(kind)));
-    trace_.append(Health{now_ns(), dropped - dropped_written_[kind], dropped_names_[kind],
+    append(Health{now_ns(), dropped - dropped_written_[kind], dropped_names_[kind],
                          HealthKind::kEventsDropped});
     dropped_written_[kind] = dropped;
   }

@@ -256,6 +256,27 @@ bool Recorder::flush_now(uint32_t timeout_ms) noexcept {
   return done;
 }
 
+SealOutcome Recorder::seal(const char* name, bool together, uint32_t timeout_ms) noexcept {
+  if (!is_seal_name(name)) return SealOutcome::kBadName;
+  const int host_errno = errno;
+  waiting_for_flush.fetch_add(1, std::memory_order_seq_cst);
+  Session* const session = active_session();
+  const SealOutcome outcome = session != nullptr && session->options.keeps_window()
+                                  ? wait_for_seal(*session, name, together, timeout_ms)
+                                  : SealOutcome::kNoWindow;
+  waiting_for_flush.fetch_sub(1, std::memory_order_seq_cst);
+  errno = host_errno;
+  return outcome;
+}
+
+void Recorder::seal_after_error() noexcept {
+  const SessionScope scope(BlockKind::kHealth);
+  Session* const session = scope.session();
+  if (session == nullptr || !session->options.keeps_window()) return;
+  session->errors_to_seal.fetch_add(1, std::memory_order_relaxed);
+  session->wake_writer();
+}
+
 uint32_t Recorder::intern_string(std::string_view text) noexcept {
   const BusyScope scope(BlockKind::kStrings);
   Session* const session = scope.session();

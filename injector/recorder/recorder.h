@@ -35,6 +35,22 @@ struct RecorderOptions {
   uint32_t drain_period_ms = 50;
   uint32_t flush_period_ms = 1000;
   bool again = false;  // requested by a person: try even after a failed start
+  // A limited window (window.h); 0: no limit.
+  uint64_t keep_bytes = 0;
+  int64_t keep_ns = 0;
+  uint64_t seal_above_bytes = 0;  // seals when the reserved memory of a device exceeds this; 0: never
+  const char* job = nullptr;      // ranks with the same id seal together
+
+  bool keeps_window() const noexcept { return keep_bytes != 0 || keep_ns != 0; }
+};
+
+enum class SealOutcome : uint8_t {
+  kSealed,
+  kNoWindow,  // the recording is off or keeps everything
+  kBadName,
+  kBusy,    // another request is being carried out
+  kFailed,  // the file could not be written
+  kLate,    // not finished in time; it still may be
 };
 
 // The result of a recording.
@@ -71,6 +87,13 @@ class Recorder {
   // When it returns true, everything committed before the call is in the file. For moments after
   // which the process may be gone, such as an out-of-memory error.
   bool flush_now(uint32_t timeout_ms) noexcept;
+
+  // Keeps the current window for good in a folder of this name next to the trace; the recording goes
+  // on. `together`: so do the other ranks of the job.
+  SealOutcome seal(const char* name, bool together, uint32_t timeout_ms) noexcept;
+  // After an out-of-memory error: has the writer do so soon, for the whole job, under a name made of
+  // the time; not for every one of many errors. Does not wait.
+  void seal_after_error() noexcept;
 
   bool on() const noexcept { return active_session() != nullptr; }
 

@@ -22,6 +22,7 @@ namespace {
 constexpr uint32_t kMinBufferMb = 4;
 constexpr uint32_t kMaxBufferMb = 4096;
 constexpr int kMostTraces = 100'000;  // per process and directory
+constexpr uint64_t kLeastKeepBytes = 1 << 20;
 constexpr char kSharedMemory[] = "/dev/shm";
 
 std::atomic_flag said_no_directory;
@@ -210,9 +211,14 @@ Session* create_session(const RecorderOptions& options) noexcept {
   session->options = options;
   session->options.directory = nullptr;  // owned by the caller
   session->options.ring_directory = nullptr;
+  std::snprintf(session->job, sizeof session->job, "%s", options.job != nullptr ? options.job : "");
+  session->options.job = session->job;
   session->options.buffer_mb = std::clamp(options.buffer_mb, kMinBufferMb, kMaxBufferMb);
   session->options.drain_period_ms = std::max(options.drain_period_ms, 1U);
   session->options.flush_period_ms = std::max(options.flush_period_ms, 1U);
+  if (options.keep_bytes != 0) {
+    session->options.keep_bytes = std::max(options.keep_bytes, kLeastKeepBytes);
+  }
   session->pid = ::getpid();
   if (!session->dictionaries.create()) {
     complain(said_no_memory, "not enough host memory; recording is off");

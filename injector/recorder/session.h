@@ -15,7 +15,8 @@
 
 #include "injector/recorder/dictionaries.h"
 #include "injector/recorder/ring_arena.h"
-#include "injector/recorder/trace_file.h"
+#include "injector/trace/seal_board.h"
+#include "injector/trace/trace_file.h"
 
 namespace tidemark::injector {
 
@@ -39,6 +40,7 @@ struct Session {
   char trace_path[PATH_MAX] = {};
   char ring_path[PATH_MAX + 8] = {};
   char ring_target[PATH_MAX] = {};  // the ring file, if ring_path is a link to it
+  char job[96] = {};
 
   // The writer sleeps on `wake`. A request raises a number; the writer has handled it when its
   // counterpart is equal.
@@ -49,6 +51,16 @@ struct Session {
   std::atomic<uint32_t> stopping{0};
   std::atomic<uint32_t> finished{0};
   std::atomic<uint32_t> write_failed{0};
+
+  // A request to seal: who raises `seal_state` from idle to asking fills in the name and sets it to
+  // asked; the writer sets it to idle when it is done and raises `seals_done`.
+  enum SealState : uint32_t { kSealIdle, kSealAsking, kSealAsked };
+  std::atomic<uint32_t> seal_state{kSealIdle};
+  std::atomic<uint32_t> seals_done{0};
+  std::atomic<uint32_t> seal_outcome{0};       // SealOutcome of the last one
+  std::atomic<uint32_t> errors_to_seal{0};     // seal_after_error() was called
+  char seal_name[kSealNameBytes] = {};
+  bool seal_together = false;
 
   // The result, set when the session is finished.
   std::atomic<uint64_t> written_rows{0};

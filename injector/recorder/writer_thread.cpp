@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <new>
 
 #include "injector/process/tool_thread.h"
@@ -81,11 +82,15 @@ void run_writer(void* context) noexcept {
       job.drain.lose_ring();
       break;
     }
-    if (now >= next_housekeeping_ms || stopping) {
+    const bool housekeeping = now >= next_housekeeping_ms || stopping;
+    if (housekeeping) {
       job.drain.append_housekeeping();
       next_housekeeping_ms = now + 1000;
     }
-    if (stopping) break;
+    if (stopping) {
+      job.drain.seal_if_asked(true);
+      break;
+    }
     if (now >= next_flush_ms || short_of_chunks(session) ||
         request != session.flush_done.load(std::memory_order_relaxed)) {
       const bool written = job.drain.flush();
@@ -95,6 +100,7 @@ void run_writer(void* context) noexcept {
         wake_all(session.flush_done);
       }
     }
+    job.drain.seal_if_asked(housekeeping);
     session.arena.populate_ahead();
     wait_while(session.wake, woken, session.options.drain_period_ms);
   }
@@ -145,6 +151,28 @@ bool wait_for_flush(Session& session, uint32_t timeout_ms) noexcept {
     }
     wait_while(session.flush_done, done, static_cast<uint32_t>(std::min<int64_t>(left, 100)));
   }
+}
+
+SealOutcome wait_for_seal(Session& session, const char* name, bool together,
+                          uint32_t timeout_ms) noexcept {
+  uint32_t idle = Session::kSealIdle;
+  if (!session.seal_state.compare_exchange_strong(idle, Session::kSealAsking)) {
+    return SealOutcome::kBusy;
+  }
+  std::snprintf(session.seal_name, sizeof session.seal_name, "%s", name);
+  session.seal_together = together;
+  const uint32_t before = session.seals_done.load(std::memory_order_acquire);
+  session.seal_state.store(Session::kSealAsked, std::memory_order_release);
+  session.wake_writer();
+  const int64_t deadline = monotonic_ms() + timeout_ms;
+  while (session.seals_done.load(std::memory_order_acquire) == before) {
+    const int64_t left = deadline - monotonic_ms();
+    if (left <= 0 || session.finished.load(std::memory_order_relaxed) != 0) {
+      return SealOutcome::kLate;
+    }
+    wait_while(session.seals_done, before, static_cast<uint32_t>(std::min<int64_t>(left, 100)));
+  }
+  return static_cast<SealOutcome>(session.seal_outcome.load(std::memory_order_acquire));
 }
 
 bool wait_for_finish(Session& session, uint32_t timeout_ms) noexcept {

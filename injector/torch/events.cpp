@@ -433,6 +433,7 @@ void on_torch_out_of_memory(int64_t bytes, uint64_t allocated, uint64_t reserved
     event.stack = row.stack;
     recorder().record(event);
   }
+  recorder().seal_after_error();
   // The process may end soon: what explains the error must be on disk before the exception is
   // thrown.
   recorder().flush_now(kFlushTimeoutMs);

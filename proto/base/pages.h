@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <cstddef>
+#include <utility>
 
 namespace tidemark {
 
@@ -39,6 +40,10 @@ class PageArray {
     data_ = static_cast<T*>(grown);
     capacity_ = count;
     return true;
+  }
+  void swap(PageArray& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(capacity_, other.capacity_);
   }
   size_t capacity() const noexcept { return capacity_; }
   T* get() const noexcept { return data_; }

@@ -64,4 +64,24 @@ std::optional<int64_t> parse_duration_ns(std::string_view text) noexcept {
   return static_cast<int64_t>(*ns);
 }
 
+std::optional<KeepLimits> parse_keep(std::string_view text) noexcept {
+  KeepLimits limits;
+  while (!text.empty()) {
+    const size_t comma = text.find(',');
+    const std::string_view part = text.substr(0, comma);
+    text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
+    const bool has_unit = !part.empty() && (part.back() < '0' || part.back() > '9');
+    const std::optional<int64_t> ns = has_unit ? parse_duration_ns(part) : std::nullopt;
+    const std::optional<uint64_t> bytes = has_unit && !ns ? parse_bytes(part) : std::nullopt;
+    if (ns && *ns > 0 && limits.ns == 0) {
+      limits.ns = *ns;
+    } else if (bytes && *bytes > 0 && limits.bytes == 0) {
+      limits.bytes = *bytes;
+    } else {
+      return std::nullopt;
+    }
+  }
+  return limits.bytes != 0 || limits.ns != 0 ? std::optional(limits) : std::nullopt;
+}
+
 }  // namespace tidemark

@@ -17,4 +17,12 @@ std::optional<uint64_t> parse_bytes(std::string_view text) noexcept;
 // most 2 * 10^18 (63 years), so that a start time since the epoch can be added.
 std::optional<int64_t> parse_duration_ns(std::string_view text) noexcept;
 
+// How much a recording keeps: "10m", "512MiB", or both, "10m,512MiB". 0: no limit of that kind. A
+// number alone is ambiguous and not accepted.
+struct KeepLimits {
+  uint64_t bytes = 0;
+  int64_t ns = 0;
+};
+std::optional<KeepLimits> parse_keep(std::string_view text) noexcept;
+
 }  // namespace tidemark

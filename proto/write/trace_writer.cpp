@@ -12,9 +12,20 @@ std::span<const uint8_t> bytes_of(const T& value) {
 }
 }  // namespace
 
-TraceWriter::TraceWriter(ByteSink& sink, int zstd_level) noexcept
+TraceWriter::TraceWriter(ByteSink& sink, int zstd_level, uint32_t generation) noexcept
     : sink_(sink), encoder_(zstd_level) {
-  put(bytes_of(FileHeader{}));
+  FileHeader header;
+  header.generation = generation;
+  put(bytes_of(header));
+}
+
+void TraceWriter::continue_after(TraceWriter& other) noexcept {
+  index_.swap(other.index_);
+  index_size_ = other.index_size_;
+  index_complete_ = other.index_complete_;
+  sequence_ = other.sequence_;
+  offset_ = other.offset_;
+  rows_written_ = other.rows_written_;
 }
 
 TraceWriter::~TraceWriter() = default;

@@ -19,7 +19,8 @@ namespace tidemark {
 
 class TraceWriter {
  public:
-  explicit TraceWriter(ByteSink& sink, int zstd_level = BlockEncoder::kDefaultLevel) noexcept;
+  explicit TraceWriter(ByteSink& sink, int zstd_level = BlockEncoder::kDefaultLevel,
+                       uint32_t generation = 0) noexcept;
   TraceWriter(const TraceWriter&) = delete;
   TraceWriter& operator=(const TraceWriter&) = delete;
   ~TraceWriter();
@@ -46,6 +47,14 @@ class TraceWriter {
   // Copies a frame encoded elsewhere (from another file, say) unchanged except for its process.
   void copy_frame(const FrameHeader& header, std::span<const uint8_t> payload,
                   uint32_t process) noexcept;
+
+  // Goes on behind what `other` has written: from now on this writer's sink has that content. Both
+  // must be flushed; `other` is not used any more.
+  void continue_after(TraceWriter& other) noexcept;
+
+  // The frames written so far.
+  std::span<const IndexEntry> index() const noexcept { return {index_.get(), index_size_}; }
+  bool index_complete() const noexcept { return index_complete_; }
 
   // Flushes, writes index and trailer. True if everything ever appended reached the sink.
   bool finish() noexcept;

@@ -41,6 +41,7 @@ const std::map<BlockKind, std::string>& message_names() {
       {BlockKind::kClockSamples, "ClockSamples"},
       {BlockKind::kAlignments, "Alignments"},
       {BlockKind::kHealth, "Health"},
+      {BlockKind::kSummaries, "Summaries"},
       {BlockKind::kIndex, "Index"},
   };
   return names;

@@ -1,4 +1,4 @@
-#include "injector/recorder/trace_file.h"
+#include "injector/trace/trace_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
+#include <utility>
 
 #include "injector/process/file_system.h"
 
@@ -26,7 +28,7 @@ long write_some(int fd, std::span<const uint8_t> bytes) {
 
 bool TraceFile::create(const char* path) noexcept {
   const int fd = move_descriptor_up(
-      ::open(path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+      ::open(path, O_RDWR | O_APPEND | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (fd < 0) return false;
   struct stat info {};
   if (::fstat(fd, &info) != 0) {
@@ -47,7 +49,7 @@ bool TraceFile::is_ours() const noexcept {
 
 bool TraceFile::make_sure() noexcept {
   if (is_ours()) return true;
-  fd_ = move_descriptor_up(::open(path_, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC));
+  fd_ = move_descriptor_up(::open(path_, O_RDWR | O_APPEND | O_NOFOLLOW | O_CLOEXEC));
   if (fd_ < 0) return false;
   if (is_ours()) return true;
   ::close(fd_);
@@ -67,6 +69,31 @@ bool TraceFile::write(std::span<const uint8_t> bytes) noexcept {
     bytes = bytes.subspan(static_cast<size_t>(n));
   }
   return true;
+}
+
+bool TraceFile::read(uint64_t offset, std::span<uint8_t> out) noexcept {
+  while (!out.empty()) {
+    if (!make_sure()) return false;
+    const long n = ::syscall(SYS_pread64, fd_, out.data(), out.size(), offset);
+    if (n < 0 && (errno == EINTR || errno == EBADF)) continue;
+    if (n <= 0) return false;
+    out = out.subspan(static_cast<size_t>(n));
+    offset += static_cast<uint64_t>(n);
+  }
+  return true;
+}
+
+bool TraceFile::rename_to(const char* path) noexcept {
+  if (::rename(path_, path) != 0) return false;
+  path_ = path;
+  return true;
+}
+
+void TraceFile::swap(TraceFile& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(fd_, other.fd_);
+  std::swap(device_, other.device_);
+  std::swap(inode_, other.inode_);
 }
 
 bool TraceFile::cut(uint64_t size) noexcept {

@@ -19,6 +19,13 @@ class TraceFile final : public ByteSink {
 
   bool write(std::span<const uint8_t> bytes) noexcept override;
 
+  // True if all of the bytes were read.
+  bool read(uint64_t offset, std::span<uint8_t> out) noexcept;
+
+  // Gives the file this name, which replaces what had it. `path` outlives this object.
+  bool rename_to(const char* path) noexcept;
+  void swap(TraceFile& other) noexcept;
+
   // Truncates the file to `size` bytes.
   bool cut(uint64_t size) noexcept;
 

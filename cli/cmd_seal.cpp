@@ -1,0 +1,71 @@
+#include <fmt/format.h>
+#include <time.h>
+
+#include <memory>
+#include <set>
+
+#include "cli/command.h"
+#include "cli/process_choice.h"
+#include "cli/terminal.h"
+#include "proto/control.h"
+
+namespace tidemark::cli {
+
+namespace {
+
+std::string name_of_now() {
+  const time_t now = ::time(nullptr);
+  struct tm utc {};
+  ::gmtime_r(&now, &utc);
+  char text[32] = "";
+  ::strftime(text, sizeof text, "%Y%m%d-%H%M%S", &utc);
+  return fmt::format("seal-{}", text);
+}
+
+int run(const ProcessChoice& choice, std::string name) {
+  Result<std::vector<CudaProcess>> chosen = choose(choice);
+  if (!chosen) return fail(chosen.error());
+  if (name.empty()) name = name_of_now();
+  size_t sealed = 0;
+  Error last{"nothing is being recorded"};
+  std::set<std::string> told;  // jobs whose ranks on other nodes seal, too
+  for (CudaProcess& process : *chosen) {
+    const bool records = process.reach == Reach::kLoaded && process.state != control::kArmed;
+    if (!records) {
+      if (!choice.pids.empty()) return fail({process.label() + " is not being recorded"});
+      continue;
+    }
+    const bool together = choice.pids.empty() && told.insert(process.job).second;
+    const Result<ControlReply> reply =
+        process.client->ask(control::kSeal, {{"name", name}, {"together", together ? "1" : "0"}});
+    if (reply) {
+      ++sealed;
+      print_line(reply->text("trace"));
+    } else {
+      last = {process.label() + ": " + reply.error().message};
+      if (chosen->size() > 1) warn(last.message);
+    }
+  }
+  return sealed == 0 ? fail(last) : kOk;
+}
+
+}  // namespace
+
+void add_seal(CLI::App& app, int& code) {
+  auto choice = std::make_shared<ProcessChoice>();
+  auto name = std::make_shared<std::string>();
+  CLI::App* command =
+      app.add_subcommand("seal", "keep the current window of a recording made with run --keep");
+  add_choice(*command, *choice);
+  command->add_option("--name", *name, "name of the folder (default: seal-TIME)");
+  command->footer(
+      "Copies the window to a folder next to the trace, and prints the path; the recording goes\n"
+      "on. With --job or --all, ranks on other nodes with the same output directory do the same\n"
+      "within about a second.\n"
+      "Examples:\n"
+      "  tidemark seal 4711\n"
+      "  tidemark seal --job 8f2c --name before-restart");
+  command->callback([choice, name, &code] { code = run(*choice, *name); });
+}
+
+}  // namespace tidemark::cli

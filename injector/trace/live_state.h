@@ -1,0 +1,155 @@
+// Everything that exists at this moment of a recording: blocks and segments of the framework,
+// allocations of the driver, ranges that are open, latest counters. Used by the writer thread only,
+// and only if the recording keeps a limited window (window.h).
+//
+// Rows arrive in the order in which the writer collects them, which is not that of time: every
+// thread has its own chunks. Framework rows of a device are recorded under the allocator's lock, so
+// once a row of time t was collected, one more whole round collects every row before t. Rows are
+// held until then and applied in order of time. write() writes the state after the applied rows and
+// then the rows that are still held: followed by the rows collected later, it is a complete
+// recording that begins at that time.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "injector/trace/keyed_table.h"
+#include "proto/rows.h"
+#include "proto/write/trace_writer.h"
+
+namespace tidemark::injector {
+
+inline constexpr size_t kStateDevices = 64;
+
+struct DeviceTotals {
+  uint64_t allocated = 0;
+  uint64_t reserved = 0;
+  uint64_t used = 0;  // by everybody, NVML
+  uint64_t lowest = 0;
+  uint64_t highest = 0;
+  bool seen = false;
+};
+
+// Ids of strings in the trace.
+struct StateNames {
+  uint32_t tidemark = 0;
+  uint32_t torch_state = 0;
+};
+
+class LiveState {
+ public:
+  // Call around the collection of a round. `now_ns` is read before it.
+  void begin_round(int64_t now_ns) noexcept;
+  void end_round() noexcept;
+
+  // A collected row. Rows of other tables leave no state.
+  template <typename Row>
+  void take(Row&) noexcept {}
+  void take(FrameworkEvent& row) noexcept;
+  void take(SegmentState& row) noexcept;
+  void take(BlockState& row) noexcept;
+  void take(DriverEvent& row) noexcept;
+  void take(Counter& row) noexcept;
+  void take(Mark& row) noexcept;
+  void take(TensorTag& row) noexcept;
+  void take(Health& row) noexcept;
+  void take(Communicator& row) noexcept;
+
+  // A new string of the trace.
+  void take_string(uint32_t id, std::string_view text) noexcept {
+    if (owner_torch_ == 0 && text == "torch") owner_torch_ = id;
+  }
+
+  // False while the state of an attached process is being read.
+  bool settled() const noexcept { return rounds_since_state_ >= kSettleRounds; }
+  void write(TraceWriter& out, const StateNames& names) noexcept;
+
+  const DeviceTotals& totals(size_t device) const noexcept { return devices_[device].totals; }
+  void begin_interval() noexcept;  // of DeviceTotals::lowest and highest
+  uint64_t steps() const noexcept { return steps_; }
+  uint64_t memory_bytes() const noexcept;
+  bool incomplete() const noexcept { return incomplete_; }  // no memory for all of it
+
+ private:
+  static constexpr uint32_t kSettleRounds = 20;
+
+  struct Block {
+    uint64_t key;  // address
+    FrameworkEvent row;
+    uint32_t tag_name;
+    Category tag;
+    bool pending;
+    bool tagged;
+  };
+  struct Object {
+    uint64_t key;
+    DriverEvent row;
+    int64_t references;  // VMM handles
+    int64_t mappings;
+    uint64_t handle;  // of a mapping
+  };
+  struct Latest {
+    uint64_t key;
+    Counter row;
+  };
+  struct Loss {
+    uint64_t key;
+    Health row;
+  };
+  struct Segment {
+    uint64_t address;
+    uint64_t size_bytes;
+    uint64_t stream;
+    int64_t device;
+    uint32_t pool;
+    uint32_t stack;
+    bool expandable;
+  };
+  struct Device {
+    int64_t collected_ns = 0;  // latest row collected
+    int64_t complete_ns = 0;   // every row up to here was collected
+    bool has_segments = false;
+    DeviceTotals totals;
+  };
+
+  void hold(const FrameworkEvent& row) noexcept;
+  void apply(const FrameworkEvent& row) noexcept;
+  void remove_range(const FrameworkEvent& row) noexcept;
+  void find_earlier_segments(const FrameworkEvent& first) noexcept;
+  void note_allocated(Device& device) noexcept;
+  void apply(const DriverEvent& row) noexcept;
+  void apply(const Mark& row) noexcept;
+  void apply_vmm(const DriverEvent& row) noexcept;
+  void drop_if_unused(uint64_t handle) noexcept;
+  void write_framework(TraceWriter& out, const StateNames& names, int64_t device) noexcept;
+  void write_segments(TraceWriter& out, int64_t device, int64_t time_ns) noexcept;
+  void write_driver(TraceWriter& out, int64_t time_ns) noexcept;
+  int64_t driver_time() const noexcept;
+  uint64_t block_count(int64_t device) const noexcept;
+  template <typename T>
+  void check(T* entry) noexcept {
+    incomplete_ |= entry == nullptr;
+  }
+
+  Device devices_[kStateDevices];
+  KeyedTable<Block> blocks_;
+  KeyedTable<Object> objects_;
+  KeyedTable<Latest> counters_;
+  KeyedTable<Loss> losses_;
+  PageList<Segment> segments_;
+  PageList<Mark> open_ranges_;
+  PageList<Communicator> communicators_;
+  PageList<FrameworkEvent> held_;
+  PageList<DriverEvent> held_driver_;
+  PageList<TensorTag> held_tags_;
+  PageList<Mark> held_marks_;
+  int64_t round_ns_ = 0;      // begin of this round
+  int64_t last_round_ns_ = 0;  // of the one before
+  int64_t written_ns_ = 0;    // driver rows up to here are in the state that was written last
+  uint64_t steps_ = 0;
+  uint32_t owner_torch_ = 0;  // string
+  uint32_t rounds_since_state_ = kSettleRounds;
+  bool incomplete_ = false;
+};
+
+}  // namespace tidemark::injector

@@ -1,0 +1,355 @@
+// A recording that keeps a limited window: its size, its numbers, what a SIGKILL leaves of it, and
+// how it is sealed. TIDEMARK_KILLS sets how often the process is killed.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+#include <set>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "analysis/load/trace_model.h"
+#include "collector/recover/trace_file.h"
+#include "collector/trace_source.h"
+#include "proto/read/block_decoder.h"
+#include "tests/support/scratch_directory.h"
+#include "tests/support/window_log.h"
+
+namespace tidemark::test {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr uint64_t kKeep = 1 << 20;
+constexpr uint64_t kOneBlock = 512 << 10;
+
+class Host {
+ public:
+  // `arguments` follow DIRECTORY and LOG.
+  Host(const std::string& directory, const std::string& log, std::vector<std::string> arguments) {
+    const int fd = ::open(log.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    EXPECT_EQ(::ftruncate(fd, sizeof(WindowLog)), 0);
+    void* const pages =
+        ::mmap(nullptr, sizeof(WindowLog), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    ::close(fd);
+    log_ = static_cast<WindowLog*>(pages);
+    arguments.insert(arguments.begin(), {TIDEMARK_WINDOW_HOST, directory, log});
+    std::vector<char*> argv;
+    for (std::string& a : arguments) argv.push_back(a.data());
+    argv.push_back(nullptr);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::execv(argv[0], argv.data());
+      ::_exit(127);
+    }
+  }
+  ~Host() {
+    if (pid_ > 0) ::kill(pid_, SIGKILL);
+    wait();
+    ::munmap(log_, sizeof(WindowLog));
+  }
+  Host(const Host&) = delete;
+  Host& operator=(const Host&) = delete;
+
+  void kill() const { ::kill(pid_, SIGKILL); }
+  bool running() {
+    if (pid_ > 0 && ::waitpid(pid_, &status_, WNOHANG) == pid_) pid_ = -1;
+    return pid_ > 0;
+  }
+  int wait() {
+    if (pid_ > 0) ::waitpid(pid_, &status_, 0);
+    pid_ = -1;
+    return status_;
+  }
+  WindowLog& log() { return *log_; }
+
+ private:
+  WindowLog* log_ = nullptr;
+  pid_t pid_ = -1;
+  int status_ = 0;
+};
+
+std::vector<std::string> traces_in(const fs::path& directory) {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory, error)) {
+    if (entry.path().extension() == ".tmk") found.push_back(entry.path());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+uint64_t size_of(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 ? static_cast<uint64_t>(info.st_size) : 0;
+}
+
+struct Loaded {
+  std::vector<TraceReader> readers;
+  TraceModel model;
+  std::vector<Summary> summary;
+};
+
+std::unique_ptr<Loaded> load(const std::string& path) {
+  std::vector<std::string> notes;
+  Result<TraceReader> reader = open_trace_file(path, notes);
+  if (!reader) {
+    ADD_FAILURE() << reader.error().message;
+    return nullptr;
+  }
+  EXPECT_FALSE(reader->damage().any());
+  EXPECT_FALSE(reader->damage().unfinished);
+  auto loaded = std::make_unique<Loaded>();
+  loaded->readers.push_back(std::move(*reader));
+  BlockDecoder decoder(loaded->readers[0]);
+  for_each_block<Summary>(loaded->readers[0], decoder, 0, [&](auto rows, const BlockRef&) {
+    loaded->summary.insert(loaded->summary.end(), rows.begin(), rows.end());
+  });
+  Result<TraceModel> model = load_trace(loaded->readers, {}, {});
+  if (!model) {
+    ADD_FAILURE() << model.error().message;
+    return nullptr;
+  }
+  loaded->model = std::move(*model);
+  return loaded;
+}
+
+// Every entry of the log in the window; returns their number. At most `missing` of the last ones
+// may be missing.
+uint64_t compare(const Loaded& loaded, const WindowLog& log, uint64_t count, uint64_t missing) {
+  const ProcessModel& process = loaded.model.processes.at(0);
+  if (process.framework.empty()) return 0;
+  const AllocationHistory& history = process.framework.at(0);
+  EXPECT_EQ(history.anomalies, 0U);
+  const int64_t begin = history.time_ns[0];
+  const int64_t end = history.time_ns[history.event_count() - 1];
+  uint64_t compared = 0;
+  for (uint64_t i = 0; i < count; ++i) {
+    const WindowLog::Entry& truth = log.entries[i];
+    if (truth.time_ns < begin || truth.time_ns > end) continue;
+    uint32_t event = 0;
+    if (!history.event_at(truth.time_ns, event)) continue;
+    const MemoryTotals totals = history.totals_after(event);
+    if (totals.allocated != truth.allocated || totals.requested != truth.requested ||
+        totals.reserved != truth.reserved) {
+      ADD_FAILURE() << "entry " << i << " of " << count << ", " << compared << " in the window: "
+                    << totals.allocated << " " << totals.requested << " " << totals.reserved
+                    << " instead of " << truth.allocated << " " << truth.requested << " "
+                    << truth.reserved;
+      return compared;
+    }
+    ++compared;
+  }
+  EXPECT_GE(end, log.entries[count - 1 - std::min(missing, count - 1)].time_ns);
+  return compared;
+}
+
+void expect_lines(const Loaded& loaded) {
+  const ProcessModel& process = loaded.model.processes.at(0);
+  const AllocationHistory& history = process.framework.at(0);
+  uint64_t older = 0;
+  for (size_t i = 0; i < history.allocations.size(); ++i) {
+    const Allocation a = history.allocations[i];
+    older += a.seeded ? 1 : 0;
+    ASSERT_NE(a.stack, 0U);
+    const auto frames = process.names.frames_of(a.stack);
+    ASSERT_EQ(frames.size(), 1U);
+    EXPECT_EQ(process.names.frame(frames[0]).line, line_of_block(a.block_bytes));
+  }
+  EXPECT_GT(older, 100U);
+}
+
+void expect_driver_agrees(const Loaded& loaded) {
+  const ProcessModel& process = loaded.model.processes.at(0);
+  const AllocationHistory& history = process.framework.at(0);
+  uint64_t bytes = 0;
+  for (const DriverAllocation& a : process.driver.allocations) {
+    EXPECT_NE(a.stack, 0U);
+    if (a.death_ns == INT64_MAX) bytes += a.size_bytes;
+  }
+  EXPECT_EQ(bytes, history.totals_after(history.event_count() - 1).reserved);
+  EXPECT_EQ(process.driver.unknown_frees, 0U);
+}
+
+TEST(WindowTest, IsBoundedAndAsExactAsAFullRecording) {
+  const ScratchDirectory directory;
+  Host host(directory.path(), directory / "log", {"1MiB", "5:300000"});
+  uint64_t largest = 0;
+  std::set<ino_t> files;
+  while (host.running()) {
+    for (const std::string& path : traces_in(directory.path())) {
+      struct stat info {};
+      if (::stat(path.c_str(), &info) != 0) continue;
+      largest = std::max(largest, static_cast<uint64_t>(info.st_size));
+      files.insert(info.st_ino);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  EXPECT_EQ(host.wait(), 0);
+  EXPECT_LE(largest, kKeep + kOneBlock);
+  EXPECT_GT(files.size(), 2U) << "the file was never replaced";
+  const auto traces = traces_in(directory.path());
+  ASSERT_EQ(traces.size(), 1U);
+  EXPECT_LE(size_of(traces[0]), kKeep + kOneBlock);
+  EXPECT_FALSE(fs::exists(traces[0] + ".next"));
+
+  const auto loaded = load(traces[0]);
+  ASSERT_NE(loaded, nullptr);
+  const uint64_t count = host.log().count.load();
+  const uint64_t compared = compare(*loaded, host.log(), count, 0);
+  RecordProperty("events", std::to_string(count));
+  RecordProperty("compared", std::to_string(compared));
+  EXPECT_GT(compared, 10'000U);
+  EXPECT_LT(compared, count / 2) << "the window is the whole recording";
+  expect_lines(*loaded);
+  expect_driver_agrees(*loaded);
+
+  // The curve of the whole run shows the leak, which began before the window.
+  ASSERT_GE(loaded->summary.size(), 4U);
+  const AllocationHistory& history = loaded->model.processes.at(0).framework.at(0);
+  const int64_t began = host.log().entries[0].time_ns;
+  EXPECT_LT(loaded->summary.front().time_ns, began + 2'000'000'000);
+  EXPECT_LT(loaded->summary.front().time_ns, history.time_ns[0]);
+  for (size_t i = 1; i < loaded->summary.size(); ++i) {
+    EXPECT_LT(loaded->summary[i - 1].time_ns, loaded->summary[i].time_ns);
+    EXPECT_LE(loaded->summary[i - 1].steps, loaded->summary[i].steps);
+  }
+  const Summary& last = loaded->summary.back();
+  EXPECT_GT(last.steps, loaded->summary.front().steps);
+  EXPECT_LE(last.lowest_bytes, last.allocated_bytes);
+  EXPECT_GE(last.highest_bytes, last.allocated_bytes);
+}
+
+// The same program without a limit: what the comparison itself is worth.
+TEST(WindowTest, AFullRecordingAgreesWithTheLog) {
+  const ScratchDirectory directory;
+  Host host(directory.path(), directory / "log", {"-", "1:50000"});
+  EXPECT_EQ(host.wait(), 0);
+  const auto loaded = load(traces_in(directory.path()).at(0));
+  ASSERT_NE(loaded, nullptr);
+  const uint64_t count = host.log().count.load();
+  EXPECT_EQ(compare(*loaded, host.log(), count, 0), count);
+}
+
+TEST(WindowTest, KeepsAStretchOfTime) {
+  const ScratchDirectory directory;
+  Host host(directory.path(), directory / "log", {"1s", "4"});
+  EXPECT_EQ(host.wait(), 0);
+  const auto loaded = load(traces_in(directory.path()).at(0));
+  ASSERT_NE(loaded, nullptr);
+  const uint64_t count = host.log().count.load();
+  EXPECT_GT(compare(*loaded, host.log(), count, 0), 1000U);
+  const AllocationHistory& history = loaded->model.processes.at(0).framework.at(0);
+  const int64_t kept = host.log().entries[count - 1].time_ns - history.time_ns[0];
+  // The last round may be later than the last event.
+  EXPECT_GE(kept, 800'000'000);
+  EXPECT_LT(kept, 2'000'000'000);
+}
+
+TEST(WindowTest, SurvivesAKillAtAnyInstant) {
+  const char* const text = std::getenv("TIDEMARK_KILLS");
+  const int kills = text == nullptr ? 12 : std::atoi(text);
+  std::mt19937 dice(20261116);
+  int replaced = 0;
+  for (int i = 0; i < kills; ++i) {
+    SCOPED_TRACE("kill " + std::to_string(i));
+    const ScratchDirectory directory;
+    Host host(directory.path(), directory / "log", {"1MiB", "600"});
+    while (host.running() && host.log().count.load() < 170'000) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    // Often in the middle of a replacement.
+    const auto traces = traces_in(directory.path());
+    ASSERT_EQ(traces.size(), 1U);
+    const std::string next = traces[0] + ".next";
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+    while (i % 2 == 0 && !fs::exists(next) && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(dice() % 3000));
+    host.kill();
+    EXPECT_TRUE(WIFSIGNALED(host.wait()));
+    replaced += fs::exists(next) ? 1 : 0;
+    const auto loaded = load(traces[0]);
+    ASSERT_NE(loaded, nullptr);
+    EXPECT_FALSE(fs::exists(next));
+    const uint64_t count = host.log().count.load();
+    EXPECT_GT(compare(*loaded, host.log(), count, 0), 1000U);
+    expect_lines(*loaded);
+    if (HasFailure()) return;
+  }
+  RecordProperty("killed_while_replacing", replaced);
+}
+
+// Both ranks, at the error of one of them.
+TEST(WindowTest, AllRanksAreSealedAtAnOutOfMemoryError) {
+  const ScratchDirectory directory;
+  const std::string out = directory / "out";
+  Host failing(out, directory / "log0", {"1MiB", "600", "3", "0", "job1", "200000"});
+  Host other(out, directory / "log1", {"1MiB", "600", "3", "1", "job1"});
+  Host foreign(out, directory / "log2", {"1MiB", "600", "3", "2", "job2"});
+  const auto sealed = [&] {
+    std::vector<std::string> found;
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(out, error)) {
+      if (entry.is_directory()) found.push_back(entry.path());
+    }
+    return found;
+  };
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while ((sealed().empty() || traces_in(sealed()[0]).size() < 2) &&
+         std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  ASSERT_EQ(sealed().size(), 1U);
+  EXPECT_NE(sealed()[0].find("/oom-"), std::string::npos);
+  const uint64_t at_error = failing.log().count.load();
+  failing.log().go_on.store(1);
+  // The recording goes on.
+  while (failing.running() && failing.log().count.load() < at_error + 1000) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const auto traces = traces_in(sealed()[0]);
+  ASSERT_EQ(traces.size(), 2U);
+  const auto zero = load(traces[0]);
+  const auto one = load(traces[1]);
+  ASSERT_TRUE(zero != nullptr && one != nullptr);
+  EXPECT_GT(compare(*zero, failing.log(), at_error, 0), 10'000U);
+  EXPECT_GT(compare(*one, other.log(), other.log().count.load(), UINT64_MAX), 10'000U);
+  const AllocationHistory& history = zero->model.processes.at(0).framework.at(0);
+  ASSERT_EQ(history.failures.size(), 1U);
+  const WindowLog::Entry& truth = failing.log().entries[at_error - 1];
+  const MemoryTotals totals = history.totals_after(history.failures[0].event);
+  EXPECT_EQ(totals.allocated, truth.allocated);
+  EXPECT_EQ(totals.reserved, truth.reserved);
+  // The folder is a job.
+  const Result<TraceSource> job = open_trace(sealed()[0]);
+  ASSERT_TRUE(job);
+  EXPECT_EQ(job->readers.size(), 2U);
+  EXPECT_FALSE(job->incomplete);
+}
+
+TEST(WindowTest, IsSealedWhenMemoryGrowsBeyondALimit) {
+  const ScratchDirectory directory;
+  Host host(directory.path(), directory / "log",
+            {"1MiB", "3", "2", "-1", "", "0", std::to_string(30 << 20)});
+  EXPECT_EQ(host.wait(), 0);
+  size_t folders = 0;
+  for (const auto& entry : fs::directory_iterator(directory.path())) {
+    if (!entry.is_directory()) continue;
+    ++folders;
+    EXPECT_TRUE(entry.path().filename().string().starts_with("above-"));
+    EXPECT_EQ(traces_in(entry.path()).size(), 1U);
+  }
+  EXPECT_EQ(folders, 1U);
+}
+
+}  // namespace
+}  // namespace tidemark::test
