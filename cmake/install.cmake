@@ -8,6 +8,8 @@ install(TARGETS tidemark LIBRARY DESTINATION lib)
 if(TARGET tidemark_view)
   install(TARGETS tidemark_view RUNTIME DESTINATION bin)
 endif()
+install(FILES include/tidemark.h DESTINATION include)
+install(DIRECTORY python/tidemark DESTINATION share/tidemark/python PATTERN __pycache__ EXCLUDE)
 install(FILES packaging/man/tidemark.1 packaging/man/tidemark-view.1 DESTINATION share/man/man1)
 install(FILES packaging/completions/tidemark.bash
         DESTINATION share/bash-completion/completions RENAME tidemark)

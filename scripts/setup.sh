@@ -28,6 +28,7 @@ test_needs=(
   xauth:xauth
   '/usr/lib/*/libXtst.so.6:libxtst6'
   mpirun:openmpi-bin
+  /usr/lib/python3/dist-packages/pytest:python3-pytest
   /usr/sbin/slurmctld:slurmctld
   /usr/sbin/slurmd:slurmd
   srun:slurm-client
