@@ -15,8 +15,8 @@ endif()
 install(TARGETS sample_leak RUNTIME DESTINATION lib/tidemark)
 install(TARGETS simgpu_cuda simgpu_cupti simgpu_nvml
         LIBRARY DESTINATION lib/tidemark/simgpu NAMELINK_SKIP)
-install(DIRECTORY packaging/python/tidemark DESTINATION share/tidemark/python
-        PATTERN __pycache__ EXCLUDE)
+install(FILES include/tidemark.h DESTINATION include)
+install(DIRECTORY python/tidemark DESTINATION share/tidemark/python PATTERN __pycache__ EXCLUDE)
 install(FILES packaging/man/tidemark.1 packaging/man/tidemark-view.1 DESTINATION share/man/man1)
 install(FILES packaging/completions/tidemark.bash
         DESTINATION share/bash-completion/completions RENAME tidemark)

@@ -1,5 +1,7 @@
 #include "export/mark_ranges.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <tuple>
@@ -36,6 +38,12 @@ std::vector<MarkRange> mark_ranges(std::span<const Mark> marks) {
     return a.mark.time_ns != b.mark.time_ns ? a.mark.time_ns < b.mark.time_ns : a.end_ns > b.end_ns;
   });
   return ranges;
+}
+
+std::string mark_text(const Mark& mark, std::string_view name) {
+  const bool numbered = mark.kind == MarkKind::kIteration && mark.phase == MarkPhase::kInstant &&
+                        mark.correlation != 0;
+  return numbered ? fmt::format("{} {}", name, mark.correlation - 1) : std::string(name);
 }
 
 std::string_view mark_kind_name(MarkKind kind) {

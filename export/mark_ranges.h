@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -19,6 +20,8 @@ struct MarkRange {
 // (their ranges began before the recording).
 std::vector<MarkRange> mark_ranges(std::span<const Mark> marks);
 
+// The name, with the number of a step whose name has none.
+std::string mark_text(const Mark& mark, std::string_view name);
 // "nvtx", "annotation" …, for tracks and tables.
 std::string_view mark_kind_name(MarkKind kind);
 

@@ -33,7 +33,7 @@ Classifier: License :: OSI Approved :: Apache Software License
 Classifier: Operating System :: POSIX :: Linux
 Classifier: Programming Language :: Python :: 3
 Classifier: Topic :: Software Development :: Debuggers
-Requires-Python: >=3.8
+Requires-Python: >=3.9
 Description-Content-Type: text/markdown
 
 {beginning}
@@ -76,6 +76,7 @@ def write(tree, version, arch, readme, out, when):
     files.append((f"{info}/METADATA", metadata(version, readme).encode(), 0o644))
     files.append((f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: tidemark {version}\n"
                   f"Root-Is-Purelib: false\nTag: {tag}\n".encode(), 0o644))
+    files.append((f"{info}/entry_points.txt", b"[pytest11]\ntidemark = tidemark.pytest_plugin\n", 0o644))
     record = "".join(record_line(name, content) for name, content, _ in files)
     files.append((f"{info}/RECORD", f"{record}{info}/RECORD,,\n".encode(), 0o644))
     path = out / f"tidemark-{version}-{tag}.whl"

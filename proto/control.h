@@ -28,7 +28,8 @@
 //
 //   status    → v pid state captures command host, and if known
 //               rank local_rank world job trace (of the current or the last capture)
-//   start     out for_ms, and every variable TIDEMARK_X in lower case without the prefix: stacks
+//   start     out for_ms wait_ms (until PyTorch's allocator is recorded, too), and every variable
+//             TIDEMARK_X in lower case without the prefix: stacks
 //             kernels copies nccl torch bridge annotations optimizer python_gil cupti nvml_hz
 //             buffer_mb keep seal_above
 //             → trace capture

@@ -406,7 +406,7 @@ enum class MarkKind : uint8_t {
 // killed process leaves begins without an end.
 struct Mark {
   int64_t time_ns;
-  uint64_t correlation;  // pairs ranges that do not nest
+  uint64_t correlation;  // pairs ranges that do not nest; of a kIteration instant: its number + 1
   int64_t device;
   uint32_t name;    // string
   uint32_t domain;  // string
@@ -415,13 +415,13 @@ struct Mark {
   MarkKind kind;
 };
 
-// What the bridge knows about a tensor: the block at `address` belongs to `category` from now on.
+// The block at `address` belongs to `category` (0: not said) and is called `name` from now on.
 struct TensorTag {
   int64_t time_ns;
   uint64_t address;
   uint64_t size_bytes;
-  int64_t device;
-  uint32_t name;  // string
+  int64_t device;  // -1: any
+  uint32_t name;   // string, as the program calls it
   Category category;
 };
 

@@ -26,8 +26,8 @@ MAY_USE = {
 # "." is the folder itself. Folders that are not listed here have no ordered sub-folders.
 LAYERS = {
     "proto": ["base", ".", "write", "read"],
-    "injector": ["process", "trace", "recorder", "driver", "stacks", "sampling", "nccl", "nvtx", "python",
-                 "torch", "cupti", "capture", "control", "."],
+    "injector": ["process", "trace", "recorder", "driver", "stacks", "sampling", "marks", "nccl",
+                 "nvtx", "python", "torch", "cupti", "capture", "control", "."],
     "collector": ["pickle", "snapshot", "recover", "job", ".", "launch", "attach/inject", "attach"],
     "analysis": ["columns", "history", "names", "load", "insight", "insight/categories",
                  "passes", "ranks", ".", "whatif/allocator", "whatif", "findings",

@@ -32,6 +32,7 @@ test_needs=(
   xauth:xauth:xorg-x11-xauth:xorg-xauth
   '/usr/lib/*/libXtst.so.6|/usr/lib*/libXtst.so.6:libxtst6:libXtst:libxtst'
   'mpirun|/usr/lib*/openmpi/bin/mpirun:openmpi-bin:openmpi:openmpi'
+  '/usr/lib/python3*/dist-packages/pytest|/usr/lib/python3*/site-packages/pytest:python3-pytest:python3-pytest:python-pytest'
   /usr/sbin/slurmctld:slurmctld:slurm-slurmctld:slurm-llnl
   /usr/sbin/slurmd:slurmd:slurm-slurmd:slurm-llnl
   srun:slurm-client:slurm:slurm-llnl

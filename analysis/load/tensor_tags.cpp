@@ -8,7 +8,9 @@ namespace tidemark {
 
 std::vector<TaggedRow> tagged_rows(const AllocationHistory& model, std::vector<TensorTag> tags) {
   std::vector<TaggedRow> tagged;
-  std::erase_if(tags, [&](const TensorTag& t) { return t.device != model.device; });
+  std::erase_if(tags, [&](const TensorTag& t) {
+    return t.device != model.device || t.category == Category::kUnknown;
+  });
   if (tags.empty()) return tagged;
   std::vector<uint32_t> order(model.allocations.size());
   std::iota(order.begin(), order.end(), 0U);

@@ -114,6 +114,8 @@ class ProcessLoader {
     if (p.devices.size() > kMostDevices) p.devices.resize(kMostDevices);
     p.settings = collect<Setting>(reader_, decoder_, id_);
     p.marks = collect<Mark>(reader_, decoder_, id_);
+    const auto tags = collect<TensorTag>(reader_, decoder_, id_);
+    p.labels = Labels(tags);
     p.health = collect<Health>(reader_, decoder_, id_);
     p.ooms = collect<OutOfMemory>(reader_, decoder_, id_);
     p.segment_states = collect<SegmentState>(reader_, decoder_, id_);
@@ -153,6 +155,7 @@ class ProcessLoader {
       p.nccl = collect<NcclOperation>(reader_, walk_, id_);
       read_kernels(p);
       load_events(p);
+      for (AllocationHistory& model : p.framework) apply_tags(model, tags);
     }
     if (!p.torch_pools.empty()) apply_pool_marks(p);
     set_aside_handled_refusals(p);
@@ -172,8 +175,6 @@ class ProcessLoader {
     }
     read_seeds(p.info.source);
     replay(p);
-    const auto tags = collect<TensorTag>(reader_, walk_, id_);
-    for (AllocationHistory& model : p.framework) apply_tags(model, tags);
   }
 
   // Names are few, kernels are many: each name is examined once.

@@ -15,6 +15,7 @@
 #include "analysis/load/index_options.h"
 #include "analysis/load/precision.h"
 #include "analysis/names/dictionary.h"
+#include "analysis/names/labels.h"
 #include "proto/base/result.h"
 #include "proto/read/block_decoder.h"
 
@@ -34,6 +35,7 @@ struct ProcessModel {
   std::vector<OutOfMemory> ooms;  // in order of time
   std::vector<Counter> counters;  // in order of time
   std::vector<Mark> marks;
+  Labels labels;
   std::vector<Health> health;
   std::vector<Communicator> communicators;
   std::vector<NcclOperation> nccl;  // by group, with the times of the kernels that ran them

@@ -191,6 +191,47 @@ void add_stack_facts(DeviceReport& d, const DeviceEvidence& evidence) {
   d.stacks_only_at_end = !d.state_only && at_end && freed_without && !freed_with;
 }
 
+// Adds up what the program gave names.
+class LabelSums {
+ public:
+  explicit LabelSums(const ProcessModel& process) : process_(process) {}
+
+  void add(uint64_t address, uint64_t bytes, int64_t birth_ns, int64_t death_ns) {
+    const uint32_t name = process_.labels.of(address, birth_ns, death_ns);
+    if (name == 0) return;
+    LabelShare& sum = sums_[name];
+    sum.bytes += bytes;
+    ++sum.count;
+  }
+
+  std::vector<LabelShare> shares() {
+    std::vector<LabelShare> shares;
+    for (auto& [name, share] : sums_) {
+      share.label = process_.names.string(name);
+      shares.push_back(std::move(share));
+    }
+    std::stable_sort(shares.begin(), shares.end(),
+                     [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+    return shares;
+  }
+
+ private:
+  const ProcessModel& process_;
+  std::map<uint32_t, LabelShare> sums_;
+};
+
+std::vector<LabelShare> shares_by_label(const ProcessModel& process, const AllocationHistory& model,
+                                        const MemoryState& state) {
+  if (process.labels.empty()) return {};
+  LabelSums sums(process);
+  for (const uint32_t i : state.live) {
+    if (state.is_pending(model, i)) continue;
+    const Allocation a = model.allocations[i];
+    sums.add(a.address, a.block_bytes, a.birth_ns, a.death_ns);
+  }
+  return sums.shares();
+}
+
 // What is alive at one instant.
 void add_instant(DeviceReport& d, const DeviceEvidence& evidence, const ReportOptions& options,
                  const MemoryState& state) {
@@ -205,6 +246,7 @@ void add_instant(DeviceReport& d, const DeviceEvidence& evidence, const ReportOp
     d.at_totals.allocated = model.allocated_peak.bytes;
   }
   d.categories = shares_by_category(model, state, evidence.categories);
+  d.labels = shares_by_label(*evidence.process, model, state);
   d.stacks = shares_by_stack(model, state, evidence.categories.of, names, options.stacks,
                              options.absent_stacks);
   d.sizes = shares_by_size(model, state);
@@ -338,6 +380,17 @@ std::vector<StackShare> driver_shares(const ProcessModel& process, int64_t devic
   return shares;
 }
 
+std::vector<LabelShare> driver_labels(const ProcessModel& process, int64_t device,
+                                      int64_t time_ns) {
+  LabelSums sums(process);
+  for (const DriverAllocation& a : process.driver.allocations) {
+    if (a.device != device || !a.on_card() || a.birth_ns > time_ns || a.death_ns <= time_ns)
+      continue;
+    sums.add(a.address, a.size_bytes, a.birth_ns, a.death_ns);
+  }
+  return sums.shares();
+}
+
 void add_driver(DeviceReport& d, const ProcessModel& process, const ReportOptions& options,
                 int64_t start_ns) {
   const auto it = process.driver.devices.find(d.device);
@@ -362,6 +415,7 @@ void add_driver(DeviceReport& d, const ProcessModel& process, const ReportOption
     d.curve = thinned_curve(history_of_driver(process.driver, d.device), options.curve_points);
   }
   d.stacks = driver_shares(process, d.device, d.at_ns, options);
+  d.labels = driver_labels(process, d.device, d.at_ns);
 }
 
 // Everything that the diagnosis rules and the report need about one device.

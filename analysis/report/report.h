@@ -30,6 +30,13 @@ struct KindShare {
   uint64_t peak_bytes = 0;
 };
 
+// Blocks that the program gave a name.
+struct LabelShare {
+  std::string label;
+  uint64_t bytes = 0;
+  uint64_t count = 0;
+};
+
 // A failed request, and the memory of its device at that time.
 struct OomReport : FailedAllocation {
   uint64_t allocated_bytes = 0;
@@ -98,6 +105,7 @@ struct DeviceReport {
   MemoryTotals at_totals;
   Ledger ledger;
   std::vector<CategoryShare> categories;
+  std::vector<LabelShare> labels;  // most bytes first
   std::vector<StackShare> stacks;  // most bytes first
   std::vector<SizeShare> sizes;
   std::vector<AgeShare> ages;

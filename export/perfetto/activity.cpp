@@ -229,7 +229,7 @@ uint64_t PerfettoActivity::write_marks() {
     pb::TrackEvent& event = *names.begin_packet(begin).mutable_track_event();
     event.set_type(instant ? kInstant : kSliceBegin);
     event.set_track_uuid(track);
-    event.set_name_iid(names.event(r.mark.name));
+    event.set_name_iid(names.event(mark_text(r.mark, process.name(r.mark.name))));
     event.add_category_iids(names.category(mark_kind_name(r.mark.kind)));
     PerfettoArgs args(names, event);
     args.text("domain", process.name(r.mark.domain));

@@ -223,6 +223,10 @@ class Page {
                 in_words(category_name(c.category)),
                 fmt::format("{:.0f} % confidence", 100 * c.confidence));
     }
+    for (const LabelShare& l : d.labels) {
+      html_.row(size_text(l.bytes), percent_text(l.bytes, whole), "named \"" + l.label + "\"",
+                counted(l.count, "block"));
+    }
     html_.raw("</table>\n<table>\n");
     for (const AgeShare& a : d.ages) {
       html_.row(size_text(a.bytes), percent_text(a.bytes, whole), "age: " + a.age);

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
 #include "export/report/json_writer.h"
 #include "export/report/loss_lines.h"
@@ -73,6 +74,16 @@ void put_shares(JsonWriter& json, const DeviceReport& device) {
     json.end_object();
   }
   json.end_array();
+  json.key("by_label");  // what the program gave names
+  json.begin_array();
+  for (const LabelShare& share : device.labels) {
+    json.begin_object();
+    json.field("label", share.label);
+    json.field("bytes", share.bytes);
+    json.field("count", share.count);
+    json.end_object();
+  }
+  json.end_array();
   json.key("by_stack");
   json.begin_array();
   for (const StackShare& share : device.stacks) {
@@ -81,6 +92,7 @@ void put_shares(JsonWriter& json, const DeviceReport& device) {
     json.field("count", share.count);
     json.field("category", category_name(share.category));
     if (share.before_history) json.field("before_history", true);
+    json.field("line", headline_of(share.frames));
     put_frames(json, share.frames);
     json.end_object();
   }

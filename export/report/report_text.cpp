@@ -368,11 +368,22 @@ class TextReport {
       }
       line();
     }
+    labels(d);
     const size_t shown = std::min(options_.stacks, d.stacks.size());
     for (size_t i = 0; i < shown; ++i) share(d, i, shown);
     if (shown < d.stacks.size()) {
       line(dim("    ... smaller stacks left out; --stacks N or --json shows more"));
     }
+  }
+
+  void labels(const DeviceReport& d) {
+    const uint64_t whole = d.has_framework ? d.at_totals.allocated : d.driver_peak.bytes;
+    for (const LabelShare& l : d.labels) {
+      line(fmt::format("    {:>10}  {:>7}  named \"{}\", {}", size_text(l.bytes),
+                       percent_text(l.bytes, whole), clipped(l.label, 50),
+                       counted(l.count, "block")));
+    }
+    if (!d.labels.empty()) line();
   }
 
   static std::string category_text(const CategoryShare& c) {

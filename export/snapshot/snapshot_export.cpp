@@ -334,8 +334,14 @@ class SnapshotWriter {
   // Annotations are recorded by torch; other marks of a capture are written in the same form.
   void write_annotations() {
     pickle_.begin_list();
-    for (const Mark& mark : process_.model->marks) {
+    std::map<std::pair<MarkKind, uint64_t>, uint32_t> begun;  // ends of such ranges have no name
+    for (Mark mark : process_.model->marks) {
       if (mark.phase != MarkPhase::kBegin && mark.phase != MarkPhase::kEnd) continue;
+      if (mark.correlation != 0) {
+        uint32_t& name = begun[{mark.kind, mark.correlation}];
+        if (mark.phase == MarkPhase::kBegin) name = mark.name;
+        mark.name = name;
+      }
       if (!options_.time.contains(mark.time_ns)) continue;
       pickle_.item();
       pickle_.begin_dict();

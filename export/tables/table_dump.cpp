@@ -370,7 +370,7 @@ class TableDump {
       sink_.integer(process.number);
       sink_.integer(range.mark.device);
       sink_.text(mark_kind_name(range.mark.kind));
-      sink_.text(process.name(range.mark.name));
+      sink_.text(mark_text(range.mark, process.name(range.mark.name)));
       sink_.text_or_null(process.name(range.mark.domain));
       sink_.number(range.mark.thread);
       sink_.integer(range.mark.time_ns);

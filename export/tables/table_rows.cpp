@@ -22,7 +22,7 @@ std::vector<TableSpec> memory_tables() {
        {i("allocation_id"), i("rank_id"), i("device"), i("address"), i("block_bytes"),
         i("requested_bytes"), i("stream"), i("birth_ns"), i("release_ns"), i("death_ns"),
         i("birth_event"), i("release_event"), i("death_event"), i("segment_id"), i("stack_id"),
-        t("category"), t("compile_context"), t("metadata"), i("before_history")},
+        t("category"), t("compile_context"), t("metadata"), i("before_history"), t("label")},
        {{"rank_id, device, birth_event", true}, {"stack_id"}, {"segment_id"}},
        true},
       {"segments",

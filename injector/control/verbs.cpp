@@ -26,7 +26,7 @@ namespace {
 using control::Line;
 
 // The bridge may have to be compiled first.
-constexpr uint32_t kSnapshotPatienceMs = 90'000;
+constexpr uint32_t kStatePatienceMs = 90'000;
 
 int64_t g_end_ms = 0;  // monotonic; 0: the capture has no time limit
 
@@ -134,6 +134,11 @@ void start(std::string_view request, Line& reply) {
   if (!begin(options_of(request), reply)) return;
   constexpr uint64_t kLongestMs = uint64_t{1000} * 3600 * 24 * 365;
   g_end_ms = for_ms > 0 ? monotonic_ms() + static_cast<int64_t>(std::min(for_ms, kLongestMs)) : 0;
+  // A program that records a part of itself wants the allocator's events from the beginning.
+  uint64_t wait_ms = 0;
+  if (control::find_number(request, "wait_ms", wait_ms)) {
+    wait_for_torch_state(static_cast<uint32_t>(std::min<uint64_t>(wait_ms, kStatePatienceMs)));
+  }
   reply.add("trace", recorder().trace_path()).add("capture", capture_count());
 }
 
@@ -158,7 +163,7 @@ void snapshot(std::string_view request, Line& reply) {
   options.nccl = false;
   if (!begin(options, reply)) return;
   record_tool_setting("history", "none");
-  wait_for_torch_state(kSnapshotPatienceMs);
+  wait_for_torch_state(kStatePatienceMs);
   end(reply);
 }
 

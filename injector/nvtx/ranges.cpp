@@ -6,11 +6,10 @@
 #include <string_view>
 
 #include "abi/nvtx.h"
+#include "injector/marks/record_mark.h"
 #include "injector/nccl/operations.h"
 #include "injector/process/environment.h"
-#include "injector/process/own_scope.h"
 #include "injector/process/utf8.h"
-#include "injector/recorder/recorder.h"
 
 namespace tidemark::injector {
 namespace {
@@ -99,19 +98,6 @@ thread_local constinit OpenRanges t_open __attribute__((tls_model("initial-exec"
 
 std::atomic<uint64_t> g_last_range{0};
 
-void record_mark(MarkPhase phase, uint32_t name, uint32_t domain, uint64_t correlation) {
-  Mark mark{};
-  mark.time_ns = now_ns();
-  mark.correlation = correlation;
-  mark.device = -1;
-  mark.name = name;
-  mark.domain = domain;
-  mark.thread = current_thread();
-  mark.phase = phase;
-  mark.kind = MarkKind::kNvtx;
-  recorder().record(mark);
-}
-
 int push(uint32_t name, uint32_t domain) {
   const uint32_t session = capture_session.load(std::memory_order_relaxed);
   if (t_open.session != session) {
@@ -122,7 +108,7 @@ int push(uint32_t name, uint32_t domain) {
     t_open.name[t_open.depth] = name;
     t_open.domain[t_open.depth] = domain;
   }
-  record_mark(MarkPhase::kBegin, name, domain, 0);
+  record_mark(MarkKind::kNvtx, MarkPhase::kBegin, name, domain, 0);
   return static_cast<int>(t_open.depth++);
 }
 
@@ -141,13 +127,13 @@ int pop(uint32_t domain) {
       t_open.domain[i] = t_open.domain[i + 1];
     }
   }
-  record_mark(MarkPhase::kEnd, name, domain, 0);
+  record_mark(MarkKind::kNvtx, MarkPhase::kEnd, name, domain, 0);
   return static_cast<int>(t_open.depth);
 }
 
 uint64_t start(uint32_t name, uint32_t domain) {
   const uint64_t id = g_last_range.fetch_add(1, std::memory_order_relaxed) + 1;
-  record_mark(MarkPhase::kBegin, name, domain, id);
+  record_mark(MarkKind::kNvtx, MarkPhase::kBegin, name, domain, id);
   return id;
 }
 
@@ -162,7 +148,7 @@ uint32_t domain_id(void* domain) {
 // The functions as NVTX declares them.
 template <typename Text>
 void mark_with(const Text* text) {
-  if (!off()) record_mark(MarkPhase::kInstant, text_id(text), 0, 0);
+  if (!off()) record_mark(MarkKind::kNvtx, MarkPhase::kInstant, text_id(text), 0, 0);
 }
 template <typename Text>
 uint64_t start_with(const Text* text) {
@@ -173,19 +159,20 @@ int push_with(const Text* text) {
   return off() ? 0 : push(text_id(text), 0);
 }
 void range_end(uint64_t id) {
-  if (!off()) record_mark(MarkPhase::kEnd, 0, 0, id);
+  if (!off()) record_mark(MarkKind::kNvtx, MarkPhase::kEnd, 0, 0, id);
 }
 int range_pop() {
   return off() ? 0 : pop(0);
 }
 void domain_mark(void* domain, const EventAttributes* attributes) {
-  if (!off()) record_mark(MarkPhase::kInstant, text_id(attributes), domain_id(domain), 0);
+  if (!off())
+    record_mark(MarkKind::kNvtx, MarkPhase::kInstant, text_id(attributes), domain_id(domain), 0);
 }
 uint64_t domain_start(void* domain, const EventAttributes* attributes) {
   return off() ? 0 : start(text_id(attributes), domain_id(domain));
 }
 void domain_end(void* domain, uint64_t id) {
-  if (!off()) record_mark(MarkPhase::kEnd, 0, domain_id(domain), id);
+  if (!off()) record_mark(MarkKind::kNvtx, MarkPhase::kEnd, 0, domain_id(domain), id);
 }
 // NCCL's calls do not nest: one at a time per thread.
 thread_local constinit struct NcclCallUnderWay {

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 ENTRY_POINTS = {"InitializeInjection", "InitializeInjectionNvtx2", "tidemark_arm",
+                *(f"tidemark_{name}" for name in ("mark", "name", "range_begin", "range_end", "step")),
                 *(f"ncclProfiler_v{n}" for n in range(1, 7))}
 NEWEST_GLIBC = (2, 34)
 # Imports that get newer versions or other names with newer glibcs: a library built there would need

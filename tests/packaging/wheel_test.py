@@ -42,7 +42,7 @@ class Wheel(unittest.TestCase):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"#!/bin/sh\necho {name}\n")
             path.chmod(0o755 if "bin/" in name or name.endswith("leak") else 0o644)
-        shutil.copytree(ROOT / "packaging/python/tidemark", self.tree / "share/tidemark/python/tidemark",
+        shutil.copytree(ROOT / "python/tidemark", self.tree / "share/tidemark/python/tidemark",
                         ignore=shutil.ignore_patterns("__pycache__"))
 
     def write(self, out="out"):
@@ -68,6 +68,7 @@ class Wheel(unittest.TestCase):
         self.assertEqual(info.get_payload(), "# tidemark\n\nA profiler.\n")
         tags = email.message_from_bytes(files["tidemark-1.2.3.dist-info/WHEEL"])
         self.assertEqual((tags["Tag"], tags["Root-Is-Purelib"]), ("py3-none-manylinux_2_28_x86_64", "false"))
+        self.assertIn(b"tidemark.pytest_plugin", files["tidemark-1.2.3.dist-info/entry_points.txt"])
         # RECORD lists every file with its hash, itself without one.
         rows = list(csv.reader(io.StringIO(files["tidemark-1.2.3.dist-info/RECORD"].decode())))
         self.assertEqual(sorted(row[0] for row in rows), sorted(files))

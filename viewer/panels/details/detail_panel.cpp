@@ -54,6 +54,10 @@ void DetailPanel::draw_facts(const Model& model, const Lane& lane, const Allocat
   fact("address", fmt::format("{:#x}", a.address), column);
   fact("stream", fmt::format("{:#x}", a.stream), column);
   const Dictionary& names = model.process_of(lane).names;
+  const Labels& labels = model.process_of(lane).labels;
+  if (const uint32_t name = labels.of(a.address, a.birth_ns, a.death_ns); name != 0) {
+    fact("named", names.string(name), column);
+  }
   if (a.compile_context != 0) fact("compiled in", names.string(a.compile_context), column);
   if (a.metadata != 0 && !lane.of_driver) fact("metadata", names.string(a.metadata), column);
 }
