@@ -49,8 +49,11 @@ class CheckElf(unittest.TestCase):
         self.refuses("lib.so needs sigdescr_np@GLIBC_2.32")
 
     def test_other_libraries_are_refused(self):
-        self.library('extern "C" void* f() { return nullptr; }', "-Wl,--no-as-needed", "-lstdc++")
-        self.refuses("lib.so needs libstdc++.so.6")
+        other = self.tree.parent / "libother.so"
+        self.library('extern "C" int g() { return 1; }', "-Wl,-soname,libother.so.1")
+        (self.tree / "lib.so").rename(other)
+        self.library('extern "C" int g(); extern "C" int f() { return g(); }', other)
+        self.refuses("lib.so needs libother.so.1")
 
     def test_places_of_the_build_are_refused(self):
         self.library("int x;", "-Wl,-rpath,/home/somebody/build")
