@@ -13,6 +13,8 @@
 #include "analysis/insight/limit.h"
 #include "analysis/insight/phases.h"
 #include "analysis/insight/steps.h"
+#include "analysis/passes/backward_passes.h"
+#include "analysis/passes/gradient_use.h"
 #include "analysis/ranks/ranks.h"
 
 namespace tidemark {
@@ -30,6 +32,8 @@ struct DeviceEvidence {
   Steps steps;
   std::vector<Phase> phases;
   Categories categories;
+  std::vector<BackwardPass> backward_passes;
+  GradientUse gradient_use;
   MemoryLimit limit;
 
   // Not with the backend cudaMallocAsync, whose segments are the driver's business.

@@ -71,6 +71,8 @@ Sign python_sign(std::string_view qualified, std::string_view file) {
     const bool runs = contains(function, "backward") || function == "grad";
     return runs ? Sign::kBackward : Sign::kNothing;
   }
+  // FSDP reduces the last gradients after the last node of the graph.
+  if (contains(file, "fsdp") && contains(function, "post_backward")) return Sign::kBackward;
   // The forward pass of a wrapped model goes through distributed/: only allocations made there
   // directly are communication.
   if (contains(file, "torch/distributed/") && !contains(function, "forward") &&

@@ -218,4 +218,38 @@ GradientUse find_gradient_use(const AllocationHistory& model, const StackRoles& 
   return Search(model, roles, steps, categories, passes).run();
 }
 
+void sort_unused_gradients(const AllocationHistory& model, const GradientUse& use,
+                           Categories& categories) {
+  struct OfSize {
+    size_t unused = 0;
+    std::vector<size_t> unknown;
+    std::vector<size_t> parameters;
+  };
+  std::unordered_map<uint64_t, OfSize> sizes;
+  for (const size_t i : use.unused) {
+    if (model.allocations.seeded(i)) ++sizes[model.allocations.requested_bytes(i)].unused;
+  }
+  for (size_t i = 0; !sizes.empty() && i < model.allocations.size(); ++i) {
+    if (!model.allocations.seeded(i)) break;
+    const auto it = sizes.find(model.allocations.requested_bytes(i));
+    if (it == sizes.end()) continue;
+    if (categories.of[i] == Category::kUnknown) it->second.unknown.push_back(i);
+    if (categories.of[i] == Category::kParameter) it->second.parameters.push_back(i);
+  }
+  const auto set = [&](size_t i, Category category) {
+    categories.of[i] = category;
+    categories.confidence[i] = 5;
+  };
+  for (auto& [size, rows] : sizes) {
+    std::vector<size_t>& unknown = rows.unknown;
+    const size_t gradients = rows.unused - std::min(rows.unused, unknown.size());
+    for (size_t k = 0; k < std::min(gradients, rows.parameters.size()); ++k) {
+      set(rows.parameters[k], Category::kGradient);
+    }
+    for (size_t k = 0; k < std::min(2 * rows.unused, unknown.size()); ++k) {
+      set(unknown[k], k < rows.unused ? Category::kGradient : Category::kParameter);
+    }
+  }
+}
+
 }  // namespace tidemark

@@ -29,4 +29,9 @@ GradientUse find_gradient_use(const AllocationHistory& model, const StackRoles& 
                               const Steps& steps, const Categories& categories,
                               std::span<const BackwardPass> passes);
 
+// Unused gradients that are older than the history: each has a parameter of its size. Sets their
+// categories and those of blocks of these sizes of which nothing is known.
+void sort_unused_gradients(const AllocationHistory& model, const GradientUse& use,
+                           Categories& categories);
+
 }  // namespace tidemark

@@ -436,6 +436,11 @@ DeviceEvidence gather(const ProcessModel& process, int64_t ordinal, const StackR
   e.phases = find_phases(process, *e.model, roles, e.steps);
   e.model->release_pages();
   e.categories = categorize(process, *e.model, roles, e.steps);
+  if (e.categories.has_backward) {
+    e.backward_passes = find_backward_passes(process.names, *e.model, roles);
+    e.gradient_use = find_gradient_use(*e.model, roles, e.steps, e.categories, e.backward_passes);
+    sort_unused_gradients(*e.model, e.gradient_use, e.categories);
+  }
   e.limit = limit_of(process, *e.model);
   return e;
 }

@@ -187,8 +187,7 @@ void find_accumulated_graphs(const Evidence& evidence, std::vector<Finding>& out
     std::optional<Rehearsal> changed;  // only where needed: it takes memory for every event
     Accumulation most;
     uint64_t bytes = 0;
-    for (const BackwardPass& backward :
-         find_backward_passes(d.process->names, *d.model, *d.roles)) {
+    for (const BackwardPass& backward : d.backward_passes) {
       Accumulation found = Search(d, backward).run();
       if (found.passes.empty()) continue;
       if (!changed) changed.emplace(*d.model);

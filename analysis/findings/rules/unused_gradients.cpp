@@ -114,12 +114,9 @@ class Without {
 
 void find_unused_gradients(const Evidence& evidence, std::vector<Finding>& out) {
   for (const DeviceEvidence& d : evidence.devices) {
-    if (d.model == nullptr || !d.categories.has_backward) continue;
-    const std::vector<BackwardPass> passes =
-        find_backward_passes(d.process->names, *d.model, *d.roles);
-    const GradientUse use = find_gradient_use(*d.model, *d.roles, d.steps, d.categories, passes);
+    const GradientUse& use = d.gradient_use;
     if (use.unused.empty()) continue;
-    const Without without(d, passes, use);
+    const Without without(d, d.backward_passes, use);
     const uint64_t saved = without.saved_bytes();
     if (saved < kWorthSaying || saved < d.peak_bytes() / 50) continue;
     Finding f = d.finding(

@@ -133,7 +133,11 @@ class Categorizer {
     KnownSizes::Gradients& of_size = known_.gradients[a.requested_bytes];
     of_size.all.push_back(i);
     if (meets(a, next_other_)) of_size.held.push_back(i);
-    if (a.stack < of_fsdp_.size() && of_fsdp_[a.stack]) known_.flat_gradients.push_back(i);
+    if (is_of_fsdp(a)) known_.flat_gradients.push_back(i);
+  }
+
+  bool is_of_fsdp(const Allocation& a) const {
+    return a.stack < of_fsdp_.size() && of_fsdp_[a.stack];
   }
 
   void survey() {
@@ -153,6 +157,7 @@ class Categorizer {
       if (a.seeded) continue;
       const bool kept = stays(a) && a.block_bytes > kSmallBytes && role == StackRole::kUser;
       if (kept) known_.kept_sizes.insert(a.requested_bytes);
+      if (is_of_fsdp(a)) known_.gathered_sizes.insert(a.requested_bytes);
       note_workspace(a);
       if (role == StackRole::kForward && !in_pass) cache_.add_pass(a.birth);
       if (role == StackRole::kBackward) note_pass(a.birth);

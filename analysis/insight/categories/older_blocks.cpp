@@ -188,30 +188,94 @@ class OlderBlocks {
     return static_cast<uint64_t>(most);
   }
 
+  using BySize = std::unordered_map<uint64_t, std::vector<uint32_t>>;
+
   // FSDP reduces the gradients of many parameters as one block, so their sizes are not the
   // parameters'. Of each size, one block in `share` is a parameter, and the others are its states.
   void share_out(const std::vector<uint32_t>& older) {
-    std::unordered_map<uint64_t, std::vector<uint32_t>> by_size;
+    BySize by_size;
     for (const uint32_t i : older) {
       const Allocation& a = model_.allocations[i];
       if (stays(a)) by_size[a.requested_bytes].push_back(i);
     }
-    const uint64_t share = copies_of_each(by_size);
+    const uint64_t ranks = ranks_of(by_size);
+    if (ranks != 0) leave_out_results(ranks, by_size);
+    const uint64_t gradients = flat_gradient_bytes(ranks);
+    const uint64_t share = copies_of_each(by_size, gradients);
+    const std::unordered_map<uint64_t, Category> growing = sizes_that_grow();
+    const double part = part_of_model(by_size, growing, share * gradients);
     for (const auto& [size, blocks] : by_size) {
-      const uint64_t parameters = (blocks.size() + share / 2) / share;
+      const auto grown = growing.find(size);
+      const double of_model =
+          static_cast<double>(blocks.size()) * (grown != growing.end() ? part : 1);
+      const auto parameters = static_cast<size_t>(of_model / static_cast<double>(share) + 0.5);
+      const size_t all = part < 1 && grown != growing.end() ? parameters * share : blocks.size();
       for (size_t k = 0; k < blocks.size(); ++k) {
-        set(blocks[k], {k < parameters ? Category::kParameter : Category::kOptimizerState, 4});
+        Guess guess{k < parameters ? Category::kParameter : Category::kOptimizerState, 4};
+        if (k >= all) guess.category = grown->second;
+        set(blocks[k], guess);
       }
     }
   }
 
+  // A parameter is gathered from as many shards as there are ranks; 0 if that does not show.
+  uint64_t ranks_of(const BySize& by_size) const {
+    std::unordered_map<uint64_t, size_t> votes;
+    for (const auto& [size, blocks] : by_size) {
+      for (const uint64_t whole : known_.gathered_sizes) {
+        if (size != 0 && whole % size == 0) ++votes[whole / size];
+      }
+    }
+    const auto most = std::max_element(votes.begin(), votes.end(), [](auto& one, auto& other) {
+      return std::pair(one.second, other.first) < std::pair(other.second, one.first);
+    });
+    return most == votes.end() || most->second * 2 < by_size.size() ? 0 : most->first;
+  }
+
+  // What the program keeps is no shard if it has another size.
+  void leave_out_results(uint64_t ranks, BySize& by_size) {
+    std::erase_if(by_size, [&](const auto& item) {
+      const auto& [size, blocks] = item;
+      if (known_.gathered_sizes.contains(size * ranks) || !known_.kept_sizes.contains(size)) {
+        return false;
+      }
+      for (const uint32_t i : blocks) set(i, {});
+      return true;
+    });
+  }
+
+  // Without those that are still to be reduced: they have the parts of all ranks.
+  uint64_t flat_gradient_bytes(uint64_t ranks) const {
+    std::unordered_set<uint64_t> sizes;
+    const auto bytes = [&](uint32_t i) { return model_.allocations.requested_bytes(i); };
+    for (const uint32_t i : known_.flat_gradients) sizes.insert(bytes(i));
+    std::vector<uint32_t> reduced;
+    for (const uint32_t i : known_.flat_gradients) {
+      const bool whole = ranks > 1 && bytes(i) % ranks == 0 && sizes.contains(bytes(i) / ranks);
+      if (!whole) reduced.push_back(i);
+    }
+    return most_alive(reduced, [](const Allocation& a) { return a.block_bytes; });
+  }
+
+  // Copies of the model, of which the program keeps ever more, have the sizes of its parameters:
+  // how much of the blocks in growing sizes is the model itself.
+  static double part_of_model(const BySize& by_size,
+                              const std::unordered_map<uint64_t, Category>& growing,
+                              uint64_t model_bytes) {
+    uint64_t steady = 0;
+    uint64_t grown = 0;
+    for (const auto& [size, blocks] : by_size) {
+      (growing.contains(size) ? grown : steady) += size * blocks.size();
+    }
+    if (grown == 0 || steady + grown <= model_bytes + model_bytes / 4) return 1;
+    const uint64_t left = model_bytes - std::min(model_bytes, steady);
+    return static_cast<double>(left) / static_cast<double>(grown);
+  }
+
   // A parameter and its states: as many blocks of each size as divide their number, and of the
   // bytes that the gradients have.
-  uint64_t copies_of_each(
-      const std::unordered_map<uint64_t, std::vector<uint32_t>>& by_size) const {
+  uint64_t copies_of_each(const BySize& by_size, uint64_t gradients) const {
     if (const auto states = states_per_parameter(process_)) return 1 + *states;
-    const uint64_t gradients =
-        most_alive(known_.flat_gradients, [](const Allocation& a) { return a.block_bytes; });
     uint64_t best = 1;
     uint64_t error = UINT64_MAX;
     for (const uint64_t copies : {1U, 2U, 3U}) {

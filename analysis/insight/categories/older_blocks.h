@@ -20,6 +20,7 @@ struct KnownSizes {
   };
   std::unordered_map<uint64_t, Gradients> gradients;  // by size
   std::vector<uint32_t> flat_gradients;               // of FSDP
+  std::unordered_set<uint64_t> gathered_sizes;        // of what FSDP allocates
   std::unordered_set<uint64_t> cache_sizes;
   std::unordered_set<uint64_t> kept_sizes;  // of what the program keeps
   std::vector<uint32_t> set_up;             // rows: made by constructors of the program, and kept

@@ -39,6 +39,12 @@ TEST(OlderBlocks, CachesOfEarlierRequestsAreNoWeights) {
 
 constexpr std::array<uint64_t, 3> kWeights = {6 * kMiB, 5 * kMiB, 3 * kMiB};
 
+void older_copies(Story& s, int count) {
+  for (int copy = 0; copy < count; ++copy) {
+    for (const uint64_t bytes : kWeights) s.older_block(bytes);
+  }
+}
+
 // A step of a training loop whose optimizer allocates nothing. With several parts, each computes
 // all gradients before it adds them to those of the first.
 void accumulate(Story& s, int parts) {
@@ -64,9 +70,7 @@ void accumulate(Story& s, int parts) {
 Trace recorded_late(int steps, int parts, bool average) {
   return Trace([=](Story& s, uint32_t) {
     for (int i = 0; i < steps; ++i) accumulate(s, parts);
-    for (int copy = 0; copy < (average ? 3 : 2); ++copy) {
-      for (const uint64_t bytes : kWeights) s.older_block(bytes);
-    }
+    older_copies(s, average ? 3 : 2);
   });
 }
 
@@ -86,24 +90,61 @@ TEST(OlderBlocks, AThirdCopyIsNoStateUnlessTheOptimizerCountsSteps) {
   EXPECT_EQ(bytes_of(trace, Category::kOptimizerState), 14 * kMiB);
 }
 
-// FSDP reduces gradients of several parameters as one block; one step was recorded.
+// A step under FSDP on two ranks: parameters are gathered one by one, and the gradients of all of
+// them are reduced as one block. Nothing shows the optimizer.
+void sharded_step(Story& s) {
+  const std::string in = " torch/distributed/fsdp/_collectives.py:";
+  const uint32_t gather = s.stack({"allocate" + in + "2", "unshard" + in + "3", "work train.py:7"});
+  const uint32_t reduce =
+      s.stack({"foreach_reduce" + in + "5", "backward torch/autograd/function.py:3"});
+  std::vector<uint64_t> kept;
+  for (const uint64_t bytes : kWeights) {
+    const uint64_t whole = s.alloc(2 * bytes, gather);
+    kept.push_back(s.alloc(8 * kMiB, s.forward(static_cast<int>(kept.size()) + 1)));
+    s.free(whole);
+  }
+  s.free(s.alloc(kMiB, 0));
+  const uint64_t whole = s.alloc(28 * kMiB, reduce);
+  const uint64_t gradients = s.alloc(14 * kMiB, reduce);
+  for (const uint64_t block : kept) s.free(block);
+  s.free(s.alloc(kMiB / 2, s.user(9)));
+  s.free(whole);
+  s.free(gradients);
+}
+
 TEST(OlderBlocks, ShardsAndTheirStatesAreCounted) {
   const Trace trace([](Story& s, uint32_t) {
-    const uint32_t reduce = s.stack({"foreach_reduce torch/distributed/fsdp/_collectives.py:5",
-                                     "backward torch/autograd/function.py:3"});
-    std::vector<uint64_t> kept;
-    for (int k = 0; k < 3; ++k) kept.push_back(s.alloc(8 * kMiB, s.forward(k + 1)));
-    s.free(s.alloc(kMiB, 0));
-    const uint64_t gradients = s.alloc(12 * kMiB, reduce);
-    for (const uint64_t block : kept) s.free(block);
-    s.free(s.alloc(2 * kMiB, s.user(9)));
-    s.free(gradients);
-    for (int copy = 0; copy < 2; ++copy) {
-      for (const uint64_t bytes : kWeights) s.older_block(bytes);
-    }
+    sharded_step(s);
+    older_copies(s, 2);
   });
   EXPECT_EQ(bytes_of(trace, Category::kParameter), 14 * kMiB);
   EXPECT_EQ(bytes_of(trace, Category::kOptimizerState), 14 * kMiB);
+}
+
+// As many as parameters and states, but nothing of that size is ever gathered.
+TEST(OlderBlocks, BatchesThatAreKeptAreNoShards) {
+  const Trace trace([](Story& s, uint32_t) {
+    s.alloc(4 * kMiB, s.user(6));
+    sharded_step(s);
+    older_copies(s, 2);
+    for (int i = 0; i < 2; ++i) s.older_block(4 * kMiB);
+  });
+  EXPECT_EQ(bytes_of(trace, Category::kParameter), 14 * kMiB);
+  EXPECT_EQ(bytes_of(trace, Category::kOptimizerState), 14 * kMiB);
+}
+
+// Four copies are older than the history, and each step adds one.
+TEST(OlderBlocks, CopiesOfTheModelThatTheProgramCollectsAreNeitherShardsNorStates) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 12; ++i) {
+      s.free(s.alloc(kMiB, s.optimizer("_multi_tensor_adam")));
+      sharded_step(s);
+      for (const uint64_t bytes : kWeights) s.alloc(bytes, s.user(11));
+    }
+    older_copies(s, 3 + 4);
+  });
+  EXPECT_EQ(bytes_of(trace, Category::kParameter), 14 * kMiB);
+  EXPECT_EQ(bytes_of(trace, Category::kOptimizerState), 2 * 14 * kMiB);
 }
 
 // Activations of the size of cuBLAS's workspace, in a run that ended before they were freed.

@@ -987,6 +987,10 @@ TEST(Categories, ShardsOfFsdpAreParametersAndWhatItGathersIsNot) {
   EXPECT_EQ(role({"alloc_storage" + in + "_fsdp_param.py:931",
                   "unshard" + in + "_fsdp_param_group.py:300", "main train.py:9"}),
             StackRole::kCommunication);
+  EXPECT_EQ(role({"allocate" + in + "_fsdp_collectives.py:59",
+                  "FSDPParamGroup.post_backward" + in + "_fsdp_param_group.py:520",
+                  "FSDPState._root_post_backward_final_callback" + in + "_fsdp_state.py:320"}),
+            StackRole::kBackward);
 }
 
 TEST(Categories, TagsAreTrusted) {
