@@ -14,6 +14,13 @@ class HtmlWriter {
   void text(std::string_view content) { text_ += html_escaped(content); }
   // <tag class="kind">content</tag>
   void element(std::string_view tag, std::string_view content, std::string_view kind = {});
+  // Begins a table with the titles of its columns.
+  template <typename... Titles>
+  void table(const Titles&... titles) {
+    raw("<table>\n<tr>");
+    (element("th", titles), ...);
+    raw("</tr>\n");
+  }
   // A row of a table; cells are text.
   template <typename... Cells>
   void row(const Cells&... cells) {

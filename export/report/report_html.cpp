@@ -27,6 +27,7 @@ body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(
 h1 { font-size: 1.4rem; } h2 { font-size: 1.15rem; margin-top: 2.5rem; }
 table { border-collapse: collapse; margin: .6rem 0 1.2rem; }
 td, th { padding: .15rem .9rem .15rem 0; text-align: left; vertical-align: top; }
+th { color: var(--dim); font-weight: normal; } tr + tr td { border-top: 1px solid var(--line); }
 td:nth-child(1), td:nth-child(2) { white-space: nowrap; font-variant-numeric: tabular-nums; }
 code, .frame { font: 13px/1.45 ui-monospace, monospace; overflow-wrap: anywhere; }
 .finding { border-left: 4px solid var(--info); padding: .2rem 0 .2rem 1rem; margin: 1rem 0; }
@@ -150,7 +151,7 @@ class Page {
       curve(d);
       categories(rank, d);
     }
-    html_.raw("<table>\n");
+    html_.table("size", "highest value", "when");
     for (const NamedPeak& p : peaks_of(d)) {
       peak(fmt::format("{}{}", p.name, p.note), p.peak, !d.state_only);
     }
@@ -186,7 +187,7 @@ class Page {
   void ledger(const DeviceReport& d) {
     if (d.ledger.lines.empty()) return;
     html_.element("h3", "Card memory by owner at " + since_start(d.ledger.time_ns));
-    html_.raw("<table>\n");
+    html_.table("size", "of what is used", "owner");
     for (const LedgerLine& item : d.ledger.lines) {
       const auto bytes = static_cast<uint64_t>(std::max<int64_t>(0, item.bytes));
       html_.row(size_text(bytes), percent_text(bytes, d.ledger.device_used_bytes), item.owner);
@@ -217,7 +218,7 @@ class Page {
     html_.element("h3", "Live " + instant_text(d, report_.start_ns));
     html_.element("p", totals_text(d.at_totals), "dim");
     if (!d.at_note.empty()) html_.element("p", d.at_note, "dim");
-    html_.raw("<table>\n");
+    html_.table("size", "of what is allocated", "category", "");
     for (const CategoryShare& c : d.categories) {
       html_.row(size_text(c.bytes), percent_text(c.bytes, whole),
                 in_words(category_name(c.category)),
@@ -227,7 +228,8 @@ class Page {
       html_.row(size_text(l.bytes), percent_text(l.bytes, whole), "named \"" + l.label + "\"",
                 counted(l.count, "block"));
     }
-    html_.raw("</table>\n<table>\n");
+    html_.raw("</table>\n");
+    html_.table("size", "of what is allocated", "blocks");
     for (const AgeShare& a : d.ages) {
       html_.row(size_text(a.bytes), percent_text(a.bytes, whole), "age: " + a.age);
     }
