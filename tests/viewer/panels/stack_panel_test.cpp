@@ -4,6 +4,7 @@
 
 #include "tests/support/drawn_text.h"
 #include "tests/support/panel_fixture.h"
+#include "tests/support/story.h"
 #include "viewer/model/stack/step_pair.h"
 
 namespace tidemark::view {
@@ -180,6 +181,28 @@ TEST(StepPair, FindsTheOddOne) {
   ASSERT_TRUE(pair);
   EXPECT_EQ(pair->unlike, memory.allocated_peak.event / 4'000);
   EXPECT_NE(pair->ordinary, 0U);
+}
+
+// What is reserved tells of earlier steps, not of this one.
+TEST(StepPair, IsNotMisledByWhatIsReserved) {
+  const Trace trace([](Story& s, uint32_t) {
+    s.free(s.alloc(2048 * kMiB, s.user(1)));
+    for (int step = 0; step < 9; ++step) {
+      const uint64_t block = s.alloc(100 * kMiB, s.user(2));
+      if (step == 5) s.free(s.alloc(200 * kMiB, s.user(3)));
+      s.free(block);
+      if (step == 3) s.empty_cache(s.user(4));
+    }
+  });
+  const AllocationHistory& memory = trace.model().processes[0].framework[0];
+  Steps steps;
+  for (const Allocation& a : memory.allocations) {
+    if (a.block_bytes == 100 * kMiB) steps.boundaries.push_back(a.birth);
+  }
+  steps.levels.resize(steps.boundaries.size() - 1);
+  const auto pair = steps_to_compare(memory, MinMaxPyramid(memory), steps);
+  ASSERT_TRUE(pair);
+  EXPECT_EQ(pair->unlike, 5U);
 }
 
 // A window keeps the last picture while the next one is made.

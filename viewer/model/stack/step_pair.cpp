@@ -9,15 +9,15 @@ namespace tidemark::view {
 
 namespace {
 
-// High, low, growth and reserved of a step, in bytes.
-using Traits = std::array<double, 4>;
+// High, low and growth of a step, in bytes. Not what is reserved: all steps until the highest one
+// are below it, and all later ones are not.
+using Traits = std::array<double, 3>;
 
 Traits traits_of(const MinMaxPyramid& curves, uint32_t first, uint32_t last) {
   const Extremes range = curves.extremes(first, last);
   const auto before = first == 0 ? 0.0 : static_cast<double>(curves.values_after(first - 1)[0]);
   return {static_cast<double>(range.max[0]), static_cast<double>(range.min[0]),
-          static_cast<double>(curves.values_after(last - 1)[0]) - before,
-          static_cast<double>(range.max[static_cast<size_t>(Curve::kReserved)])};
+          static_cast<double>(curves.values_after(last - 1)[0]) - before};
 }
 
 double distance(const Traits& a, const Traits& b) {

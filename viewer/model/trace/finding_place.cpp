@@ -62,6 +62,16 @@ void over_growth(const Model& model, FindingPlace& place, const Lane& lane) {
   place.by = ShownBy::kFlame;
 }
 
+void at_validation(const Model& model, FindingPlace& place, const Lane& lane) {
+  const DeviceReport* const report = model.report_of(lane);
+  if (report == nullptr) return;
+  for (const PhaseReport& p : report->phases) {
+    if (p.kind == PhaseKind::kValidation) {
+      at_peak(place, p.peak, "the peak of the validation", ShownBy::kFlame);
+    }
+  }
+}
+
 void at_largest_hole(FindingPlace& place, const Lane& lane) {
   const MemoryState state = lane.states.state_after(place.event);
   const auto largest =
@@ -118,8 +128,10 @@ std::optional<FindingPlace> place_of(const Model& model, const Finding& f) {
     if (is("fragmentation")) at_largest_hole(place, lane);
   } else if (is("graph_private_pool") || is("shape_variance") || is("stream_pools")) {
     at_peak(place, m.reserved_peak, "the reserved peak", ShownBy::kMap);
-  } else if (is("creep") || is("retained_graph") || is("eval_keeps_graph")) {
+  } else if (is("creep") || is("retained_graph")) {
     over_growth(model, place, lane);
+  } else if (is("eval_keeps_graph")) {
+    at_validation(model, place, lane);
   } else if (is("cache_thrash")) {
     over_shrinking(place, lane);
   } else if (is("rank_imbalance")) {

@@ -208,7 +208,8 @@ std::vector<StackPanel::Plot> StackPanel::plots_of(const Model& model, const Sel
         step_view_.fit();
       }
       const auto plot = [&](uint32_t step) {
-        return Plot{&model, own, -step_begin(model, lane, step), fmt::format("step {}", step)};
+        return Plot{&model, own,  -step_begin(model, lane, step), fmt::format("step {}", step),
+                    true,   step_span(model, lane, step)};
       };
       return {plot(pair_->ordinary), plot(pair_->unlike)};
     }
@@ -275,6 +276,10 @@ void StackPanel::draw_marks(const Plot& plot, const PlotArea& area, StackView& v
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   const Model& model = *plot.model;
   draw.PushClipRect(area.min, area.max, true);
+  if (const float end = plot.end ? area.x(*plot.end) : area.max.x; end < area.max.x) {
+    draw.AddRectFilled({end, area.min.y}, area.max, paint(theme().panel, 225));
+    draw.AddLine({end, area.min.y}, {end, area.max.y}, paint(theme().dim), px(1));
+  }
   float last_line = -1e9F;
   float last_flag = -1e9F;
   for (const OomPoint& oom : model.ooms) {

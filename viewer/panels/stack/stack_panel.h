@@ -62,6 +62,7 @@ class StackPanel {
     double offset = 0;  // its times become those of the axis by adding this
     std::string title;
     bool own = true;  // of the trace that is shown, not of the second one
+    std::optional<double> end = std::nullopt;  // on the axis; what follows is dimmed
   };
   enum class Drag { kNone, kPan, kMeasure };
 

@@ -143,7 +143,7 @@ void TimelinePanel::draw_measure(const Model& model, Selection& selection, const
     const CurveValues from = known ? lane.curves.values_after(first) : CurveValues{};
     const CurveValues to = lane.curves.values_after(last);
     const Extremes within = lane.curves.extremes(first, last + 1);
-    label += fmt::format("   {} allocated   peak {}   {}",
+    label += fmt::format("   grew by {}   peak {}   {}",
                          signed_size_text(static_cast<int64_t>(to[0] - from[0])),
                          size_text(within.max[0]), counted(last - first, "event"));
   }
