@@ -66,6 +66,20 @@ TEST_F(MomentPanels, TheMomentShowsWhatIsAsleepAndPinned) {
   }
 }
 
+// One line calls several operations; together they hold more than any other line.
+TEST_F(MomentPanels, TheStacksOfALineAreOneRow) {
+  shell_->set_model(told_model([](Story& s) {
+    s.alloc(50 * kMiB, s.user(7));
+    for (const char* library : {"relu", "linear", "dropout"}) {
+      const std::string inside = library + std::string(" site-packages/torch/nn/functional.py:5");
+      s.alloc(20 * kMiB, s.stack({inside, "train train.py:10"}));
+    }
+  }));
+  show("moment");
+  EXPECT_TRUE(reads("", "Largest lines 60.0 MiB train  train.py:10 50.0 MiB work  train.py:7"))
+      << read_window("");
+}
+
 TEST_F(MomentPanels, UnknownRequestsAreNotShownAsZero) {
   open_file(TIDEMARK_TRACES "/torch/out_of_memory.tier1.tmk");
   EXPECT_FALSE(model().lanes[0].requests_known);

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <string>
+#include <unordered_map>
 
 #include "analysis/insight/fragmentation.h"
 #include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
 #include "export/report/report_wording.h"
 #include "viewer/model/owner_names.h"
+#include "viewer/model/tables/tables.h"
 #include "viewer/model/ticks.h"
 #include "viewer/widgets/drawing.h"
 #include "viewer/widgets/fonts.h"
@@ -34,6 +36,28 @@ void draw_settings(const ProcessModel& process) {
   ImGui::TreePop();
 }
 
+// The stacks of one line as one row, with the largest of them. The largest line first.
+std::vector<StackRow> by_line(const FrameText& text, const std::vector<StackRow>& stacks) {
+  std::vector<StackRow> lines;
+  std::unordered_map<std::string_view, size_t> places;
+  for (const StackRow& row : stacks) {
+    const std::string_view line =
+        row.before_recording ? kBeforeRecordingText : std::string_view(text.line(row.stack));
+    const auto [place, added] = places.try_emplace(line, lines.size());
+    if (added) {
+      lines.push_back(row);
+      continue;
+    }
+    StackRow& sum = lines[place->second];
+    if (row.largest > sum.largest) sum.stack = row.stack;
+    sum.bytes += row.bytes;
+    sum.count += row.count;
+    sum.largest = std::max(sum.largest, row.largest);
+  }
+  sort_rows(lines, true, [](const StackRow& row) { return row.bytes; });
+  return lines;
+}
+
 }  // namespace
 
 void MomentPanel::update(const Model& model, Selection& selection) {
@@ -47,7 +71,7 @@ void MomentPanel::update(const Model& model, Selection& selection) {
   pinned_stacks_ =
       model.pinned[lane.process].stacks_at(selection.cursor.time_ns(model), kPinnedStacks);
   categories_ = moment.live.categories;
-  stacks_ = moment.live.stacks;
+  lines_ = by_line(model.text_of(lane), moment.live.stacks);
 }
 
 std::vector<MomentPanel::Entry> MomentPanel::allocator_entries(const Lane& lane,
@@ -248,13 +272,13 @@ void MomentPanel::draw_categories(const Moment& moment) {
   }
 }
 
-void MomentPanel::draw_stacks(const Model& model, const Lane& lane, const Moment& moment) {
-  ImGui::SeparatorText("Largest stacks");
-  const size_t shown = std::min(kStacks, stacks_.size());
+void MomentPanel::draw_lines(const Model& model, const Lane& lane, const Moment& moment) {
+  ImGui::SeparatorText("Largest lines");
+  const size_t shown = std::min(kStacks, lines_.size());
   if (shown == 0) text_dim("Nothing was allocated at this instant.");
-  const auto most = shown == 0 ? 1.0 : static_cast<double>(stacks_.front().bytes);
+  const auto most = shown == 0 ? 1.0 : static_cast<double>(lines_.front().bytes);
   for (size_t i = 0; i < shown; ++i) {
-    const StackRow& row = stacks_[i];
+    const StackRow& row = lines_[i];
     const ImVec2 at = ImGui::GetCursorScreenPos();
     const float width = ImGui::GetContentRegionAvail().x;
     const float height = ImGui::GetTextLineHeight() + px(4);
@@ -265,7 +289,9 @@ void MomentPanel::draw_stacks(const Model& model, const Lane& lane, const Moment
     const float column = px(84);
     ImGui::GetWindowDrawList()->AddText({at.x + column - width_of(bytes) - px(10), at.y + px(2)},
                                         paint(theme().text), bytes.c_str());
-    const std::string_view head = model.text_of(lane).headline(row.stack, row.before_recording);
+    const std::string_view head = row.before_recording
+                                      ? kBeforeRecordingText
+                                      : std::string_view(model.text_of(lane).line(row.stack));
     ImGui::GetWindowDrawList()->AddText({at.x + column, at.y + px(2)}, paint(theme().text),
                                         fitted(head, width - column - px(4)).c_str());
     ImGui::Dummy({width, height});
@@ -279,8 +305,8 @@ void MomentPanel::draw_stacks(const Model& model, const Lane& lane, const Moment
       ImGui::EndTooltip();
     }
   }
-  if (stacks_.size() > shown) {
-    text_dim(fmt::format("and {}: see Tables", counted(stacks_.size() - shown, "smaller stack")));
+  if (lines_.size() > shown) {
+    text_dim(fmt::format("and {}: see Tables", counted(lines_.size() - shown, "smaller line")));
   }
 }
 
@@ -320,7 +346,7 @@ void MomentPanel::draw(const Model& model, Selection& selection) {
   }
   draw_pinned(model, selection.cursor);
   draw_categories(moment);
-  draw_stacks(model, lane, moment);
+  draw_lines(model, lane, moment);
   draw_settings(model.process_of(lane));
 }
 

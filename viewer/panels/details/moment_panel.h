@@ -34,13 +34,13 @@ class MomentPanel {
   void draw_ledger(const Lane& lane, const Moment& moment);
   void draw_pinned(const Model& model, const Cursor& cursor);
   void draw_categories(const Moment& moment);
-  void draw_stacks(const Model& model, const Lane& lane, const Moment& moment);
+  void draw_lines(const Model& model, const Lane& lane, const Moment& moment);
 
   const Model* model_ = nullptr;
   uint64_t version_ = 0;
   Ledger ledger_;
   std::vector<CategoryRow> categories_;
-  std::vector<StackRow> stacks_;
+  std::vector<StackRow> lines_;
   std::vector<StackShare> pinned_stacks_;
 };
 

@@ -208,8 +208,12 @@ std::vector<StackPanel::Plot> StackPanel::plots_of(const Model& model, const Sel
         step_view_.fit();
       }
       const auto plot = [&](uint32_t step) {
-        return Plot{&model, own,  -step_begin(model, lane, step), fmt::format("step {}", step),
-                    true,   step_span(model, lane, step)};
+        return Plot{&model,
+                    own,
+                    -step_begin(model, lane, step),
+                    fmt::format("step {}", step),
+                    true,
+                    step_span(model, lane, step)};
       };
       return {plot(pair_->ordinary), plot(pair_->unlike)};
     }
