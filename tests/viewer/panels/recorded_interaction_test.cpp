@@ -333,6 +333,26 @@ TEST_F(RecordedInteraction, ALoadCanBeAbandonedAtAnyTime) {
   shell_.reset();
 }
 
+TEST_F(RecordedInteraction, AClickOnTheNameOfAStepMeasuresIt) {
+  open_file(TIDEMARK_TEST_DATA "/scenarios/losses_kept.bad.tmk");
+  const Lane& lane = model().lanes[0];
+  const Steps& steps = model().steps_of(lane);
+  ASSERT_GT(steps.count(), 5U);
+  const auto begin = [&](uint32_t step) {
+    return since_start(model(), lane.memory->time_ns[steps.boundaries[step]]);
+  };
+  selection().view.show(begin(3), begin(4));
+  frame(2);
+  for (float y = 1; y > 0.3F && selection().highlights.measured.empty(); y -= 0.01F) {
+    click(in_timeline(0.5F, y));
+  }
+  EXPECT_EQ(selection().highlights.measured, "step 3");
+  ASSERT_TRUE(selection().highlights.measure);
+  const VisibleRange range = since_start(model(), *selection().highlights.measure);
+  EXPECT_EQ(range.begin, begin(3));
+  EXPECT_EQ(range.end, begin(4));
+}
+
 TEST_F(RecordedInteraction, TheLedgerAddsUpWhereverTheCursorIs) {
   open_file(TIDEMARK_TRACES "/torch/training.tier2.tmk");
   const Lane& lane = model().lanes[0];

@@ -593,9 +593,11 @@ void StackPanel::draw(const Model& model, Selection& selection) {
     text_dim(fmt::format("{} {}", reserved ? "reserved" : "allocated",
                          size_text(reserved ? totals.reserved : totals.allocated)));
     if (selection.highlights.measure) {
-      text_dim("in the measured time");
+      text_dim(selection.highlights.measured.empty() ? "in the measured time"
+                                                     : "in " + selection.highlights.measured);
       stretch_.draw(model, selection.cursor.lane(), *selection.highlights.measure, px(90));
       ImGui::Separator();
+      text_dim("at the cursor");
     }
     legend.draw(picture->index, event, reserved ? 0 : totals.pending(), patient);
   }

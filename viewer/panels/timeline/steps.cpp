@@ -111,4 +111,28 @@ void draw_steps(const Model& model, const Lane& lane, const PlotArea& area, floa
   labels.draw(*ImGui::GetWindowDrawList());
 }
 
+void measure_step(const Model& model, const Lane& lane, double time, Selection& selection) {
+  const auto measure = [&](uint32_t first, uint32_t last, std::string name) {
+    const double begin = time_of(model, lane, first);
+    const double end = time_of(model, lane, last);
+    if (time < begin || time >= end) return false;
+    selection.highlights.drop_picked();
+    selection.highlights.measure = absolute_range(model, {begin, end});
+    selection.highlights.measured = std::move(name);
+    selection.requests.details = true;
+    return true;
+  };
+  if (const DeviceReport* report = model.report_of(lane); report != nullptr) {
+    for (const Phase& p : report->phase_events) {
+      if (p.kind == PhaseKind::kFirstStep) continue;
+      if (measure(p.first, p.last, in_words(phase_name(p.kind)))) return;
+    }
+  }
+  const std::vector<uint32_t>& starts = model.steps_of(lane).boundaries;
+  for (size_t i = 0; i < starts.size(); ++i) {
+    const uint32_t end = i + 1 < starts.size() ? starts[i + 1] : lane.memory->event_count();
+    if (measure(starts[i], end, fmt::format("step {}", i))) return;
+  }
+}
+
 }  // namespace tidemark::view

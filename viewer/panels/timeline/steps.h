@@ -13,4 +13,7 @@ float steps_strip_px(const Model& model, const Lane& lane, const TimelineOptions
 // `area` is the plot; the strip is below it.
 void draw_steps(const Model& model, const Lane& lane, const PlotArea& area, float strip_px);
 
+// Marks the phase or step at a time since the start as measured, as a click on its name does.
+void measure_step(const Model& model, const Lane& lane, double time, Selection& selection);
+
 }  // namespace tidemark::view

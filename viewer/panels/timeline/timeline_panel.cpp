@@ -304,7 +304,7 @@ void TimelinePanel::draw_lanes(const Model& model, Selection& selection, ImVec2 
     PlotArea area{at, at + plot, selection.view.range(), 1, axis()};
     if (ImGui::IsItemVisible() && plot.x > px(40)) {
       const bool hovered = ImGui::IsItemHovered();
-      handle_mouse(model, selection, i, area);
+      const bool clicked = handle_mouse(model, selection, i, area);
       TimelineOptions shown = options;
       const bool stacked = options.stacked && i == selection.cursor.lane();
       if (stacked) {
@@ -315,6 +315,9 @@ void TimelinePanel::draw_lanes(const Model& model, Selection& selection, ImVec2 
       ImGui::SetCursorScreenPos(at);
       area = draw_lane(model, selection, i, lanes_[i], shown, ticks_, top, axis(), plot);
       if (stacked) ImPlot::PopStyleColor();
+      if (const ImVec2 mouse = ImGui::GetMousePos(); clicked && mouse.y > area.max.y) {
+        measure_step(model, model.lanes[i], area.time(mouse.x), selection);
+      }
       draw_byte_labels(area);
       if (i == selection.cursor.lane()) draw_measure(model, selection, area);
       if (hovered && drag_ == Drag::kNone) draw_hover(model, i, area, lanes_[i]);
