@@ -1010,6 +1010,19 @@ TEST(Categories, ShardsOfFsdpAreParametersAndWhatItGathersIsNot) {
             StackRole::kCommunication);
 }
 
+// What an error ended is not known to have been short-lived.
+TEST(Categories, BlocksOfOneLineUpToAnErrorAreOfOneKind) {
+  const Trace trace([](Story& s, uint32_t) {
+    std::vector<uint64_t> kept;
+    for (int i = 0; i < 40; ++i) kept.push_back(s.alloc(48 * kMiB, s.user(137)));
+    s.run_out(48 * kMiB, 10 * kMiB, s.user(137));
+    for (const uint64_t block : kept) s.free(block);
+  });
+  const ProcessModel& process = trace.model().processes[0];
+  const Categories found = categorize(process, framework(trace), StackRoles(process), {});
+  for (const Category category : found.of) EXPECT_EQ(category, Category::kUnknown);
+}
+
 TEST(Categories, TagsAreTrusted) {
   const Trace trace([](Story& s, uint32_t) {
     const uint64_t a = s.alloc(10 * kMiB, s.user(1));
