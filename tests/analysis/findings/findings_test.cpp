@@ -237,6 +237,10 @@ TEST(Findings, CachesOfFinishedRequestsThatStay) {
   EXPECT_EQ(f.evidence[0].second, 6 * 18 * 2 * kMiB);
   EXPECT_TRUE(run([](int request) { return request == 11; }).finding("creep").id.empty());
   EXPECT_TRUE(run([](int) { return false; }).finding("creep").id.empty());
+  const Finding all = run([](int) { return true; }).finding("creep");
+  EXPECT_EQ(all.severity, kInfo);
+  EXPECT_EQ(all.summary,
+            "one line of the model allocated 432.0 MiB in 216 blocks, and none was freed");
 }
 
 TEST(Findings, AGraphThatOnlySomeStepsRetainIsNotCalledCreep) {
