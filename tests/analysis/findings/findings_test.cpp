@@ -665,8 +665,7 @@ TEST(Findings, OtherProcessesMatterWhenTheyTakeMuchOrTheCardIsFull) {
   };
   EXPECT_EQ(run(2, false), Ids{});
   EXPECT_EQ(run(2, true), (Ids{"other_process"}));
-  EXPECT_EQ(run(10, false), (Ids{"other_process"}));
-  EXPECT_EQ(run(10, false, 20), Ids{});
+  EXPECT_EQ(run(10, false), Ids{});
   EXPECT_EQ(run(30, false, 60), (Ids{"other_process"}));
 }
 
