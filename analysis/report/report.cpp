@@ -476,6 +476,23 @@ bool knows_requests(const AllocationHistory& model) {
   return true;
 }
 
+// How many processes have memory on each card; cards without a UUID are not told apart.
+std::map<std::string, size_t> users_of_cards(const TraceModel& model) {
+  std::map<std::string, size_t> users;
+  for (const ProcessModel& process : model.processes) {
+    for (const int64_t ordinal : process.device_ordinals()) {
+      const Device* device = process.device(ordinal);
+      if (device == nullptr || process.names.string(device->uuid).empty()) continue;
+      const auto driver = process.driver.devices.find(ordinal);
+      const bool allocated =
+          process.framework_on(ordinal) != nullptr ||
+          (driver != process.driver.devices.end() && driver->second.card_peak.bytes != 0);
+      if (allocated) ++users[card_of(process, ordinal)];
+    }
+  }
+  return users;
+}
+
 uint64_t memory_events(const ProcessModel& process) {
   uint64_t events = process.driver.allocations.size() + process.driver.failures.size();
   for (const AllocationHistory& history : process.framework) events += history.recorded_events;
@@ -569,11 +586,14 @@ Status check_time(const TraceModel& model, int64_t time_ns) {
 
 Result<Report> make_report(const TraceModel& model, const ReportOptions& options) {
   return make_report(model, options, *lay_groundwork(model, compare_ranks(model), options.rank));
+  const std::map<std::string, size_t> users = users_of_cards(model);
 }
 
 Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
                            Groundwork& groundwork) {
   ReportOptions options = given;
+      const auto card = users.find(card_of(process, ordinal));
+      ground->devices.back().shares_card = card != users.end() && card->second > 1;
   const int64_t length_ns = model.end_ns - model.start_ns;
   if (options.at.kind == Instant::Kind::kEnd) options.at = {Instant::Kind::kTime, length_ns};
   if (options.at.kind == Instant::Kind::kTime) {

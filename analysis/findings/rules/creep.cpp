@@ -85,6 +85,7 @@ void find_creep_outside(const DeviceEvidence& d, std::vector<Finding>& out) {
   outside.process = d.process;
   outside.device = d.device;
   outside.total_bytes = d.total_bytes;
+  outside.shares_card = d.shares_card;
   outside.limit = {left_for(d, history), false, LimitSource::kCard};
   outside.model = &history;
   outside.roles = d.roles;
