@@ -65,6 +65,7 @@ Finding DeviceEvidence::finding(const char* id, const char* severity, std::strin
   f.id = id;
   f.severity = severity;
   f.rank = process->info.rank;
+  f.pid = process->info.pid;
   f.device = device;
   f.summary = std::move(summary);
   return f;
