@@ -28,8 +28,16 @@ struct Options {
   bool allow_losses = false;
 };
 
-// The most memory that a device needed: what PyTorch reserved or, if that is more, what the driver
-// allocated for the process.
+// "rank 1 cuda:0"
+std::string device_text(const Report& report, const RankReport& rank, const DeviceReport& d) {
+  const std::string process = process_text(report, rank.rank, rank.pid);
+  return fmt::format("{}{}cuda:{}", process, process.empty() ? "" : " ", d.device);
+}
+
+// Reserved peaks are PyTorch's; driver peaks are of what the driver allocated for the process.
+enum class Quantity : uint8_t { kReserved, kReservedOrDriver };
+
+// The most memory that a device needed: what PyTorch reserved or, if that is more, the driver peak.
 struct HighestPeak {
   uint64_t bytes = 0;
   std::string name;  // "reserved peak of rank 1 cuda:0"
@@ -38,44 +46,46 @@ struct HighestPeak {
   uint64_t at_most = 0;
 };
 
-HighestPeak highest_peak(const Report& report) {
+HighestPeak highest_peak(const Report& report, Quantity quantity) {
+  const bool only_reserved = quantity == Quantity::kReserved;
   HighestPeak highest;
   for (const RankReport& rank : report.ranks) {
     for (const DeviceReport& d : rank.devices) {
-      const bool reserved = d.reserved_peak.bytes >= d.driver_peak.bytes;
-      const uint64_t bytes = reserved ? d.reserved_peak.bytes : d.driver_peak.bytes;
-      const uint64_t at_most =
-          d.before_recording_bytes
-              ? std::max(bytes, d.driver_peak.bytes + *d.before_recording_bytes)
-              : UINT64_MAX;
+      const uint64_t driver = d.driver_peak.bytes + d.pool_cache_bytes;
+      const bool reserved = only_reserved || d.reserved_peak.bytes >= driver;
+      const uint64_t bytes = reserved ? d.reserved_peak.bytes : driver;
+      const uint64_t at_most = only_reserved ? bytes
+                               : d.before_recording_bytes
+                                   ? std::max(bytes, driver + *d.before_recording_bytes)
+                                   : UINT64_MAX;
       highest.at_most = std::max(highest.at_most, at_most);
       if (bytes <= highest.bytes) continue;
       highest.bytes = bytes;
-      highest.name =
-          fmt::format("{} of {}cuda:{}", reserved ? "reserved peak" : "driver peak",
-                      rank.rank >= 0 ? fmt::format("rank {} ", rank.rank) : "", d.device);
+      highest.name = fmt::format("{} of {}", reserved ? "reserved peak" : "driver peak",
+                                 device_text(report, rank, d));
     }
   }
   return highest;
 }
 
-// Devices that ran out of memory. A request that the driver refused is none if PyTorch freed its
-// cache and tried again, or if the program got the memory later: then there is no finding.
+// Whether the driver's calls were recorded wherever PyTorch reserved memory. A snapshot has none.
+bool has_driver_peaks(const Report& report) {
+  for (const RankReport& rank : report.ranks) {
+    for (const DeviceReport& d : rank.devices) {
+      if (d.reserved_peak.bytes != 0 && d.driver_peak.bytes == 0) return false;
+    }
+  }
+  return true;
+}
+
+// Devices on which the report shows an error. Refusals that PyTorch's allocator or a library
+// handled by itself are none.
 std::vector<std::string> out_of_memory(const Report& report) {
   std::vector<std::string> devices;
   for (const RankReport& rank : report.ranks) {
     for (const DeviceReport& d : rank.devices) {
-      const bool in_torch = std::any_of(d.ooms.begin(), d.ooms.end(), [](const OomReport& o) {
-        return o.layer != Layer::kDriver;
-      });
-      const bool in_driver =
-          !d.ooms.empty() &&
-          std::any_of(report.findings.begin(), report.findings.end(), [&](const Finding& f) {
-            return f.id == "capacity" && f.rank == rank.rank && f.device == d.device;
-          });
-      if (!in_torch && !in_driver) continue;
-      devices.push_back(fmt::format(
-          "{}cuda:{}", rank.rank >= 0 ? fmt::format("rank {} ", rank.rank) : "", d.device));
+      if (d.ooms.empty()) continue;
+      devices.push_back(device_text(report, rank, d));
     }
   }
   return devices;
@@ -150,8 +160,8 @@ Status check_complete(const Report& report, const Options& options) {
   return {};
 }
 
-// Whether the peak is within its limit over the baseline.
-Status check_growth(const Options& options, const HighestPeak& peak, Verdict& verdict) {
+// Whether the peak is within its limit over the baseline, by the quantity that both have.
+Status check_growth(const Options& options, const Report& report, Verdict& verdict) {
   const Result<Report> baseline = report_on(options.baseline);
   if (!baseline) return baseline.error();
   warn_of_losses(*baseline);
@@ -162,8 +172,21 @@ Status check_growth(const Options& options, const HighestPeak& peak, Verdict& ve
         "needed",
         options.baseline, fmt::join(ran_out, ", ")));
   }
-  const HighestPeak before = highest_peak(*baseline);
-  if (before.bytes == 0) return Error{options.baseline + ": has no peak to compare with"};
+  const bool both_driver = has_driver_peaks(report) && has_driver_peaks(*baseline);
+  const Quantity quantity = both_driver ? Quantity::kReservedOrDriver : Quantity::kReserved;
+  const HighestPeak peak = highest_peak(report, quantity);
+  const HighestPeak before = highest_peak(*baseline, quantity);
+  if (highest_peak(*baseline, Quantity::kReservedOrDriver).bytes == 0) {
+    return Error{options.baseline + ": has no peak to compare with"};
+  }
+  if (peak.bytes == 0 || before.bytes == 0) {
+    const std::string& driver = peak.bytes == 0 ? options.path : options.baseline;
+    const std::string& torch = peak.bytes == 0 ? options.baseline : options.path;
+    return Error{
+        fmt::format("{} has a driver peak only, and {} only the reserved peak of PyTorch: "
+                    "they cannot be compared",
+                    driver, torch)};
+  }
   const auto growth_of = [](uint64_t after, uint64_t from) {
     return 100 * (static_cast<double>(after) / static_cast<double>(from) - 1);
   };
@@ -199,7 +222,7 @@ int run(const Options& options) {
   const Result<Report> report = report_on(options.path);
   if (!report) return fail(report.error());
   warn_of_losses(*report);
-  const HighestPeak peak = highest_peak(*report);
+  const HighestPeak peak = highest_peak(*report, Quantity::kReservedOrDriver);
   const std::vector<std::string> ran_out = out_of_memory(*report);
   if (peak.bytes == 0 && (ran_out.empty() || options.allow_oom)) {
     return fail({fmt::format("{}: no memory use {}, so there is nothing to check", options.path,
@@ -215,7 +238,7 @@ int run(const Options& options) {
     if (peak.at_most > *max_peak) verdict.doubt(unknown_peak(options.path, peak));
   }
   if (!options.baseline.empty()) {
-    if (Status read = check_growth(options, peak, verdict); !read) return fail(read.error());
+    if (Status read = check_growth(options, *report, verdict); !read) return fail(read.error());
   }
   const bool only_findings = !max_peak && options.baseline.empty();
   for (const Finding& f : failing_findings(*report, options.fail_on, only_findings)) {

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -90,6 +91,17 @@ Result<ExportSummary> write(const Options& options, const ExportInput& input,
   return export_snapshot(input, wanted, options.output, progress);
 }
 
+// The report's reserved peak is that of the driver's pool, of which only samples are known.
+void warn_of_pools(const TraceModel& model) {
+  const bool any = std::any_of(model.processes.begin(), model.processes.end(),
+                               [](const ProcessModel& p) { return !p.torch_pools.empty(); });
+  if (!any) return;
+  warn(
+      "the backend cudaMallocAsync has no segments: each block is shown as one, so that reserved "
+      "is what is allocated, without what the driver's pool keeps; only the reserved peak includes "
+      "that");
+}
+
 int run(const Options& options) {
   const Result<uint64_t> limit = size_limit(options);
   if (!limit) return fail(limit.error());
@@ -117,6 +129,7 @@ int run(const Options& options) {
       write(options, {model, trace->source.readers, &*report}, wanted);
   if (!summary) return fail(summary.error());
   for (const std::string& note : summary->notes) warn(note);
+  warn_of_pools(model);
   print_line(fmt::format("{} ({})", options.output, size_text(summary->bytes)));
   return kOk;
 }

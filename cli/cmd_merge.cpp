@@ -47,7 +47,7 @@ int run(MergeOptions options) {
       "{}: {} from {}, {}, {}", options.output,
       report->processes == 1 ? "1 process" : fmt::format("{} processes", report->processes),
       counted(report->files, "file"), counted(report->rows, "row"), size_text(report->bytes)));
-  if (report->aligned > 1) {
+  if (report->aligned != 0) {
     const std::string within =
         report->residual_ns == 0
             ? ""

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
+#include <tuple>
 
 #include "analysis/names/stack_lines.h"
 #include "analysis/report/report.h"
@@ -19,18 +20,24 @@ namespace tidemark::cli {
 
 namespace {
 
-// The rank and device with the highest peak.
+// The rank and device with the highest peak of its own: the one that the report names, if it
+// compares ranks.
 void print_highest(const Report& report) {
   const RankReport* top_rank = nullptr;
   const DeviceReport* top = nullptr;
-  const auto height = [](const DeviceReport& d) {
-    return std::max({d.reserved_peak.bytes, d.driver_peak.bytes, d.device_used_peak.bytes});
+  const RankComparison& c = report.comparison;
+  const auto height = [&](const RankReport& rank, const DeviceReport& d) {
+    const uint64_t compared = (c.framework ? d.allocated_peak : d.driver_peak).bytes;
+    const bool named = c.compared && rank.rank == c.highest.rank && d.device == c.highest.device &&
+                       compared == c.highest.bytes;
+    return std::tuple(named, std::max(d.reserved_peak.bytes, d.driver_peak.bytes),
+                      d.device_used_peak.bytes);
   };
   size_t ooms = 0;
   for (const RankReport& rank : report.ranks) {
     for (const DeviceReport& d : rank.devices) {
       ooms += d.oom_count;
-      if (top == nullptr || height(d) > height(*top)) {
+      if (top == nullptr || height(rank, d) > height(*top_rank, *top)) {
         top = &d;
         top_rank = &rank;
       }

@@ -29,7 +29,8 @@ bool DeviceEvidence::has_room() const {
 
 bool DeviceEvidence::is_card_full() const {
   const auto& failures = process->driver.failures;
-  return is_tight() ||
+  const bool own_limit = limit.source == LimitSource::kFraction;  // says nothing about the card
+  return (is_tight() && !own_limit) ||
          std::any_of(failures.begin(), failures.end(),
                      [&](const FailedAllocation& f) { return f.device == device; }) ||
          (total_bytes != 0 && device_used_peak(*process, device).bytes >= total_bytes / 10 * 9);
@@ -64,6 +65,7 @@ Finding DeviceEvidence::finding(const char* id, const char* severity, std::strin
   f.id = id;
   f.severity = severity;
   f.rank = process->info.rank;
+  f.pid = process->info.pid;
   f.device = device;
   f.summary = std::move(summary);
   return f;

@@ -25,6 +25,7 @@ struct DeviceEvidence {
   uint64_t total_bytes = 0;  // 0: not known
   Ledger ledger;             // at the instant that the report describes
   Peak driver_peak;
+  bool shares_card = false;  // with another process of the trace
 
   // Only where the framework's history was recorded; null and empty otherwise.
   const AllocationHistory* model = nullptr;

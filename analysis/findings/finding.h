@@ -18,6 +18,7 @@ struct Finding {
   std::string id;
   std::string severity;  // error, warning, info
   int64_t rank = -1;
+  uint64_t pid = 0;  // 0: of no single process
   int64_t device = 0;
   std::string summary;
   std::vector<std::pair<std::string, uint64_t>> evidence;

@@ -97,7 +97,8 @@ uint64_t saved_by_letting_go(const DeviceEvidence& d, Keep keep) {
 }
 
 uint64_t full_at_step(const DeviceEvidence& d) {
-  if (!grows(d) || d.limit.bytes == 0 || d.ran_out()) return 0;
+  // The others on a shared card may grow as well.
+  if (!grows(d) || d.limit.bytes == 0 || d.ran_out() || d.shares_card) return 0;
   // The last step may be unfinished, with its peak still to come.
   const auto& levels = d.steps.levels;
   const uint64_t before = levels.size() < 2 ? 0 : levels[levels.size() - 2].high_bytes;

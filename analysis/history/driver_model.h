@@ -61,7 +61,7 @@ struct DriverModel {
   std::vector<DriverAllocation> allocations;  // by birth
   std::vector<DriverMapping> mappings;        // by birth
   std::vector<FailedAllocation> failures;     // by time, without those below
-  // After which the framework freed its cache and got the memory, or reported its own failure.
+  // That PyTorch's allocator or a library handled by itself: analysis/load/handled_refusals.h.
   std::vector<FailedAllocation> handled;
   std::map<int64_t, DriverDevice> devices;
   uint64_t contexts = 0;         // created

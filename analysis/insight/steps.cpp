@@ -10,6 +10,8 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "analysis/insight/step_rounds.h"
+
 namespace tidemark {
 
 namespace {
@@ -228,6 +230,19 @@ bool gives_back(const AllocationHistory& model, const std::vector<uint32_t>& bou
   return blocks.mostly() || bytes.mostly();
 }
 
+// The events after these times, each once.
+std::vector<uint32_t> events_after(const AllocationHistory& model, std::vector<int64_t> times) {
+  std::vector<uint32_t> events;
+  std::sort(times.begin(), times.end());
+  for (const int64_t time : times) {
+    uint32_t event = 0;
+    if (!model.event_at(time, event)) continue;
+    const uint32_t next = event + 1;  // none follows where the history ends with the step
+    if (events.empty() || events.back() < next) events.push_back(next);
+  }
+  return events;
+}
+
 // Several optimizers may step one after the other: between their marks nothing but optimizers
 // allocates.
 std::vector<uint32_t> without_repeats(const AllocationHistory& model, const StackRoles& roles,
@@ -245,22 +260,6 @@ std::vector<uint32_t> without_repeats(const AllocationHistory& model, const Stac
     works = false;
   }
   return boundaries;
-}
-
-// The lines that called a module last before each mark.
-std::vector<uint32_t> callers_before(const AllocationHistory& model, const StackRoles& roles,
-                                     const std::vector<uint32_t>& marks) {
-  std::vector<uint32_t> callers;
-  uint32_t next = 0;
-  uint32_t caller = 0;
-  for (const uint32_t mark : marks) {
-    for (; next < model.allocations.size() && model.allocations.birth(next) < mark; ++next) {
-      const uint32_t stack = model.allocations.stack(next);
-      if (roles.of(stack) == StackRole::kForward) caller = roles.caller_of(stack);
-    }
-    callers.push_back(caller);
-  }
-  return callers;
 }
 
 // The optimizers of two models that train each other may be of one class: their marks have one
@@ -368,17 +367,16 @@ std::vector<uint32_t> boundaries_from_marks(const ProcessModel& process,
       best = &named;
     }
   }
-  std::vector<uint32_t> boundaries;
-  if (best == nullptr) return boundaries;
-  std::vector<int64_t> times = best->times;
-  std::sort(times.begin(), times.end());
-  for (const int64_t time : times) {
-    uint32_t event = 0;
-    if (!model.event_at(time, event)) continue;
-    const uint32_t next = event + 1;  // none follows where the history ends with the step
-    if (boundaries.empty() || boundaries.back() < next) boundaries.push_back(next);
+  if (best == nullptr) return {};
+  if (best->rank != kOptimizerRank) return events_after(model, best->times);
+  std::vector<int64_t> all;
+  for (const auto& [name, named] : names) {
+    if (named.rank == kOptimizerRank) all.insert(all.end(), named.times.begin(), named.times.end());
   }
-  return best->rank == kOptimizerRank ? without_repeats(model, roles, boundaries) : boundaries;
+  std::vector<uint32_t> rounds = boundaries_of_rounds(
+      model, roles, without_repeats(model, roles, events_after(model, std::move(all))));
+  if (!rounds.empty()) return rounds;
+  return without_repeats(model, roles, events_after(model, best->times));
 }
 
 void measure_steps(const AllocationHistory& model, Steps& steps) {

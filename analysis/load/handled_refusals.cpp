@@ -1,6 +1,8 @@
 #include "analysis/load/handled_refusals.h"
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 
 namespace tidemark {
 
@@ -21,6 +23,22 @@ bool is_handled(AllocationHistory& history, const FailedAllocation& refusal) {
   return true;
 }
 
+// Allocators that a program calls for its memory pass the error on; only these do not.
+bool may_fall_back(std::string_view owner) {
+  constexpr std::array<std::string_view, 10> kLibraries = {
+      "cublas",   "cublasLt", "cudnn",    "cufft",      "cusolver",
+      "cusparse", "curand",   "tensorrt", "cusparseLt", "cutensor"};
+  return std::find(kLibraries.begin(), kLibraries.end(), owner) != kLibraries.end();
+}
+
+bool allocated_after(const ProcessModel& process, int64_t time_ns) {
+  const auto& driver = process.driver.allocations;
+  if (!driver.empty() && driver.back().birth_ns > time_ns) return true;
+  return std::any_of(process.framework.begin(), process.framework.end(), [&](const auto& h) {
+    return h.allocations.size() != 0 && h.allocations[h.allocations.size() - 1].birth_ns > time_ns;
+  });
+}
+
 }  // namespace
 
 void set_aside_handled_refusals(ProcessModel& process) {
@@ -30,9 +48,11 @@ void set_aside_handled_refusals(ProcessModel& process) {
     const auto history =
         std::find_if(process.framework.begin(), process.framework.end(),
                      [&](const AllocationHistory& h) { return h.device == refusal.device; });
-    const bool handled = process.names.string(refusal.owner) == "torch" &&
-                         history != process.framework.end() && is_handled(*history, refusal);
-    (handled ? driver.handled : left).push_back(refusal);
+    const std::string_view owner = process.names.string(refusal.owner);
+    const bool handled =
+        owner == "torch" && history != process.framework.end() && is_handled(*history, refusal);
+    const bool made_do = may_fall_back(owner) && allocated_after(process, refusal.time_ns);
+    (handled || made_do ? driver.handled : left).push_back(refusal);
   }
   driver.failures = std::move(left);
 }

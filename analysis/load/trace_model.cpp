@@ -366,9 +366,9 @@ const AllocationHistory* ProcessModel::framework_on(int64_t ordinal) const {
 }
 
 bool ProcessModel::is_state_only() const {
-  if (framework.empty()) return false;
   // What `tidemark snapshot` wrote; a busy process may have allocated something meanwhile.
   if (setting("history") == "none") return true;
+  if (framework.empty()) return false;
   // Before 0.2 it had no such mark.
   const bool snapshot =
       info.source == Source::kTorchSnapshot || (!setting("attached").empty() && !records_driver());

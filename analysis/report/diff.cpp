@@ -48,7 +48,33 @@ std::vector<DiffLine> named_lines(const Pairs& pairs) {
   return lines;
 }
 
+// The peaks that at least one of them has.
+std::vector<DiffLine> peaks_of(const DeviceReport& a, const DeviceReport& b) {
+  const std::string_view peak = a.state_only && b.state_only ? "" : " peak";  // neither has any
+  std::vector<DiffLine> lines;
+  const auto add = [&](std::string_view what, Peak DeviceReport::* which, bool of_torch) {
+    // Of a device with memory, a peak of 0 bytes was not recorded.
+    const auto known = [&](const DeviceReport& d) {
+      return (d.*which).bytes != 0 || (of_torch && d.has_framework && d.allocated_peak.bytes == 0);
+    };
+    if ((a.*which).bytes == 0 && (b.*which).bytes == 0) return;
+    DiffLine& line = lines.emplace_back();
+    line.name = fmt::format("{}{}", what, peak);
+    line.before_bytes = (a.*which).bytes;
+    line.after_bytes = (b.*which).bytes;
+    line.before_known = known(a);
+    line.after_known = known(b);
+  };
+  add("allocated", &DeviceReport::allocated_peak, true);
+  add("requested", &DeviceReport::requested_peak, true);
+  add("reserved", &DeviceReport::reserved_peak, true);
+  add("driver", &DeviceReport::driver_peak, false);
+  add("card used", &DeviceReport::device_used_peak, false);
+  return lines;
+}
+
 std::vector<DiffLine> categories_of(const DeviceReport& a, const DeviceReport& b) {
+  if (a.has_framework != b.has_framework) return {};  // only PyTorch's memory has categories
   Pairs pairs;
   for (const CategoryShare& c : a.categories) {
     pairs[std::string(category_name(c.category))].first += c.bytes;
@@ -60,6 +86,8 @@ std::vector<DiffLine> categories_of(const DeviceReport& a, const DeviceReport& b
 }
 
 std::vector<DiffLine> owners_of(const DeviceReport& a, const DeviceReport& b) {
+  // Owners other than PyTorch are known only from the driver's calls.
+  if ((a.driver_peak.bytes == 0) != (b.driver_peak.bytes == 0)) return {};
   Pairs pairs;
   const auto positive = [](int64_t bytes) {
     return static_cast<uint64_t>(std::max<int64_t>(0, bytes));
@@ -166,15 +194,7 @@ Result<Diff> compare(const Report& before, const Report& after) {
     d.after_rank = later.rank->rank;
     d.before_device = x.device;
     d.after_device = y.device;
-    const char* const peak = x.state_only && y.state_only ? "" : " peak";  // neither has any
-    const auto named = [&](const char* what) { return std::string(what) + peak; };
-    d.peaks = {{named("allocated"), {}, {}, x.allocated_peak.bytes, y.allocated_peak.bytes},
-               {named("requested"), {}, {}, x.requested_peak.bytes, y.requested_peak.bytes},
-               {named("reserved"), {}, {}, x.reserved_peak.bytes, y.reserved_peak.bytes},
-               {named("driver"), {}, {}, x.driver_peak.bytes, y.driver_peak.bytes},
-               {named("card used"), {}, {}, x.device_used_peak.bytes, y.device_used_peak.bytes}};
-    std::erase_if(d.peaks,
-                  [](const DiffLine& l) { return l.before_bytes == 0 && l.after_bytes == 0; });
+    d.peaks = peaks_of(x, y);
     d.categories = categories_of(x, y);
     d.owners = owners_of(x, y);
     d.stacks = stacks_of(x, y);

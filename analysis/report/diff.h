@@ -16,7 +16,10 @@ struct DiffLine {
   uint64_t before_bytes = 0;
   uint64_t after_bytes = 0;
   bool before_history = false;  // allocated before the recording began: no stack can be known
+  bool before_known = true;     // false: that side did not record it, its bytes are 0
+  bool after_known = true;
 
+  bool comparable() const { return before_known && after_known; }
   int64_t change() const {
     return static_cast<int64_t>(after_bytes) - static_cast<int64_t>(before_bytes);
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "analysis/findings/growth.h"
 #include "analysis/findings/rules.h"
@@ -232,6 +233,17 @@ std::vector<LabelShare> shares_by_label(const ProcessModel& process, const Alloc
   return sums.shares();
 }
 
+// As many as shares_by_stack() would list without a limit.
+size_t stack_count(const AllocationHistory& model, const MemoryState& state) {
+  std::set<std::pair<bool, uint32_t>> stacks;
+  for (const uint32_t i : state.live) {
+    if (state.is_pending(model, i)) continue;
+    const Allocation& a = model.allocations[i];
+    stacks.emplace(a.seeded && a.stack == 0, a.stack);
+  }
+  return stacks.size();
+}
+
 // What is alive at one instant.
 void add_instant(DeviceReport& d, const DeviceEvidence& evidence, const ReportOptions& options,
                  const MemoryState& state) {
@@ -249,6 +261,8 @@ void add_instant(DeviceReport& d, const DeviceEvidence& evidence, const ReportOp
   d.labels = shares_by_label(*evidence.process, model, state);
   d.stacks = shares_by_stack(model, state, evidence.categories.of, names, options.stacks,
                              options.absent_stacks);
+  const size_t all = options.absent_stacks ? d.stacks.size() : stack_count(model, state);
+  d.stacks_left_out = all - std::min(all, d.stacks.size());
   d.sizes = shares_by_size(model, state);
   d.ages = shares_by_age(model, state, evidence.steps);
   d.tree = stack_tree(model, state, names, options.tree_share);
@@ -281,7 +295,6 @@ void add_framework(DeviceReport& d, const DeviceEvidence& evidence, const Report
                    int64_t start_ns) {
   const AllocationHistory& model = *evidence.model;
   d.has_framework = true;
-  d.state_only = evidence.process->is_state_only();
   add_stack_facts(d, evidence);
   d.events += model.recorded_events;
   d.allocated_peak = model.allocated_peak;
@@ -308,17 +321,18 @@ void add_framework(DeviceReport& d, const DeviceEvidence& evidence, const Report
 
 // Whether PyTorch may have retried without a refusal of the driver: a memory fraction refuses by
 // itself. Segments are then freed, and a new one is the next event, as after empty_cache().
-bool may_have_retried_unseen(const AllocationHistory& model, const DriverModel& driver) {
+bool may_have_retried_unseen(const AllocationHistory& model,
+                             const std::vector<const FailedAllocation*>& handled) {
   int64_t grown_ns = INT64_MIN;
   const SegmentChange* before = nullptr;
   for (const SegmentChange& change : model.segment_changes) {
     if (change.grows) {
       const bool freed_first =
           before != nullptr && !before->grows && before->event + 1 == change.event;
-      const auto refused = [&](const FailedAllocation& f) {
-        return f.device == model.device && f.time_ns > grown_ns && f.time_ns <= change.time_ns;
+      const auto refused = [&](const FailedAllocation* f) {
+        return f->time_ns > grown_ns && f->time_ns <= change.time_ns;
       };
-      if (freed_first && std::none_of(driver.handled.begin(), driver.handled.end(), refused)) {
+      if (freed_first && std::none_of(handled.begin(), handled.end(), refused)) {
         return true;
       }
       grown_ns = change.time_ns;
@@ -346,38 +360,55 @@ void add_ooms(DeviceReport& d, const DeviceEvidence& evidence) {
   if (!process.records_driver() || evidence.limit.source == LimitSource::kFraction) {
     return;
   }
-  if (evidence.model != nullptr && may_have_retried_unseen(*evidence.model, process.driver)) return;
-  uint64_t retries = 0;
-  for (const FailedAllocation& f : process.driver.handled) retries += f.device == d.device;
+  std::vector<const FailedAllocation*> handled;  // by PyTorch, not by a library
+  for (const FailedAllocation& f : process.driver.handled) {
+    if (f.device == d.device && process.names.string(f.owner) == "torch") handled.push_back(&f);
+  }
+  if (evidence.model != nullptr && may_have_retried_unseen(*evidence.model, handled)) return;
+  uint64_t retries = handled.size();
   if (evidence.model != nullptr) {
     for (const FailedAllocation& f : evidence.model->failures) retries -= f.refusals;
   }
   d.alloc_retries = retries;
 }
 
-// The largest groups of driver allocations, by stack.
-std::vector<StackShare> driver_shares(const ProcessModel& process, int64_t device, int64_t time_ns,
-                                      const ReportOptions& options) {
+void add_library_refusals(DeviceReport& d, const ProcessModel& process) {
+  std::map<std::string, LibraryRefusals, std::less<>> sums;
+  for (const FailedAllocation& f : process.driver.handled) {
+    const std::string library(process.names.string(f.owner));
+    if (f.device != d.device || library == "torch") continue;
+    LibraryRefusals& sum = sums[library];
+    sum.library = library;
+    ++sum.count;
+    sum.largest_bytes = std::max(sum.largest_bytes, f.requested_bytes);
+    sum.last_ns = f.time_ns;
+  }
+  for (auto& [library, sum] : sums) d.library_refusals.push_back(std::move(sum));
+}
+
+// The driver's allocations at the instant, and the largest groups of them by stack.
+void add_driver_shares(DeviceReport& d, const ProcessModel& process, const ReportOptions& options) {
   std::map<uint32_t, StackShare> sums;
   for (const DriverAllocation& a : process.driver.allocations) {
-    if (a.device != device || !a.on_card()) continue;
-    const bool there = a.birth_ns <= time_ns && a.death_ns > time_ns;
+    if (a.device != d.device || !a.on_card()) continue;
+    const bool there = a.birth_ns <= d.at_ns && a.death_ns > d.at_ns;
     if (!there && !options.absent_stacks) continue;
     StackShare& sum = sums[a.stack];
     if (!there) continue;
     sum.bytes += a.size_bytes;
     ++sum.count;
+    d.at_totals.allocated += a.size_bytes;
   }
   std::vector<std::pair<uint32_t, StackShare>> order(sums.begin(), sums.end());
   std::stable_sort(order.begin(), order.end(),
                    [](const auto& a, const auto& b) { return a.second.bytes > b.second.bytes; });
-  if (order.size() > options.stacks) order.resize(options.stacks);
-  std::vector<StackShare> shares;
+  const size_t listed = std::min(order.size(), options.stacks);
+  d.stacks_left_out = order.size() - listed;
+  order.resize(listed);
   for (auto& [stack, share] : order) {
     share.frames = process.names.stack_text(stack);
-    shares.push_back(std::move(share));
+    d.stacks.push_back(std::move(share));
   }
-  return shares;
 }
 
 std::vector<LabelShare> driver_labels(const ProcessModel& process, int64_t device,
@@ -402,8 +433,13 @@ void add_driver(DeviceReport& d, const ProcessModel& process, const ReportOption
     }
   }
   d.device_used_peak = device_used_peak(process, d.device);
+  if (!process.torch_pools.empty() && d.driver_peak.bytes != 0) {
+    d.pool_cache_bytes =
+        d.reserved_peak.bytes - std::min(d.reserved_peak.bytes, d.allocated_peak.bytes);
+  }
   if (d.has_framework) return;
-  d.at_ns = d.driver_peak.time_ns;
+  const bool only_read = d.state_only && d.driver_peak.bytes == 0;
+  d.at_ns = only_read ? d.device_used_peak.time_ns : d.driver_peak.time_ns;
   if (options.at.kind == Instant::Kind::kTime) {
     d.at_ns = start_ns + options.at.time_ns;
     d.at_note = note_on_absence(process, options.at, start_ns);
@@ -414,7 +450,7 @@ void add_driver(DeviceReport& d, const ProcessModel& process, const ReportOption
   if (options.curve_points != 0) {
     d.curve = thinned_curve(history_of_driver(process.driver, d.device), options.curve_points);
   }
-  d.stacks = driver_shares(process, d.device, d.at_ns, options);
+  add_driver_shares(d, process, options);
   d.labels = driver_labels(process, d.device, d.at_ns);
 }
 
@@ -445,6 +481,23 @@ DeviceEvidence gather(const ProcessModel& process, int64_t ordinal, const StackR
   return e;
 }
 
+// How many processes have memory on each card; cards without a UUID are not told apart.
+std::map<std::string, size_t> users_of_cards(const TraceModel& model) {
+  std::map<std::string, size_t> users;
+  for (const ProcessModel& process : model.processes) {
+    for (const int64_t ordinal : process.device_ordinals()) {
+      const Device* device = process.device(ordinal);
+      if (device == nullptr || process.names.string(device->uuid).empty()) continue;
+      const auto driver = process.driver.devices.find(ordinal);
+      const bool allocated =
+          process.framework_on(ordinal) != nullptr ||
+          (driver != process.driver.devices.end() && driver->second.card_peak.bytes != 0);
+      if (allocated) ++users[card_of(process, ordinal)];
+    }
+  }
+  return users;
+}
+
 DeviceReport device_report(DeviceEvidence& evidence, const ReportOptions& options,
                            int64_t start_ns) {
   const ProcessModel& process = *evidence.process;
@@ -455,7 +508,9 @@ DeviceReport device_report(DeviceEvidence& evidence, const ReportOptions& option
     d.uuid = process.names.string(device->uuid);
     d.total_bytes = device->total_bytes;
   }
+  d.state_only = process.is_state_only();
   add_ooms(d, evidence);
+  add_library_refusals(d, *evidence.process);
   if (evidence.model != nullptr) add_framework(d, evidence, options, start_ns);
   add_driver(d, process, options, start_ns);
   const LedgerSource ledgers(process, d.device);
@@ -489,6 +544,8 @@ uint64_t memory_events(const ProcessModel& process) {
 
 LossReport loss_of(const ProcessModel& process) {
   LossReport loss;
+  // `tidemark snapshot` turns off what reports changes.
+  const bool snapshot = process.is_state_only();
   for (const Health& h : process.health) {
     bool worth_saying = true;
     switch (h.kind) {
@@ -511,6 +568,9 @@ LossReport loss_of(const ProcessModel& process) {
         h.kind == HealthKind::kEventsDropped || h.kind == HealthKind::kRecordsDroppedByCupti;
     std::string detail(process.names.string(h.detail));
     if (dropped && !detail.empty()) detail = "dropped: " + detail;
+    if (snapshot && h.kind == HealthKind::kSourceDisabled) {
+      worth_saying &= !detail.starts_with("cupti:") && !detail.starts_with("nccl:");
+    }
     const bool said = std::find(loss.notes.begin(), loss.notes.end(), detail) != loss.notes.end();
     if (worth_saying && !detail.empty() && !said) loss.notes.push_back(detail);
   }
@@ -531,11 +591,14 @@ std::shared_ptr<Groundwork> lay_groundwork(const TraceModel& model, RankComparis
                                            std::optional<int64_t> rank) {
   auto ground = std::make_shared<Groundwork>();
   ground->comparison = std::move(comparison);
+  const std::map<std::string, size_t> users = users_of_cards(model);
   for (const ProcessModel& process : model.processes) {
     if (rank && process.info.rank != *rank) continue;
     ground->roles.push_back(std::make_unique<const StackRoles>(process));
     for (const int64_t ordinal : process.device_ordinals()) {
       ground->devices.push_back(gather(process, ordinal, *ground->roles.back()));
+      const auto card = users.find(card_of(process, ordinal));
+      ground->devices.back().shares_card = card != users.end() && card->second > 1;
       if (ground->devices.back().model != nullptr) ground->devices.back().model->release_pages();
     }
   }

@@ -46,6 +46,14 @@ struct OomReport : FailedAllocation {
   std::vector<std::string> frames;
 };
 
+// What the driver refused a library, after which the process went on.
+struct LibraryRefusals {
+  std::string library;
+  size_t count = 0;
+  uint64_t largest_bytes = 0;
+  int64_t last_ns = 0;
+};
+
 // The allocation that reached this level.
 struct PushReport {
   uint64_t bytes = 0;
@@ -98,15 +106,20 @@ struct DeviceReport {
   // The most that the driver's peak lacks because it is older than the recording, contexts
   // included; nothing: not known.
   std::optional<uint64_t> before_recording_bytes = 0;
+  // With the backend cudaMallocAsync: what the driver's pool keeps beyond the blocks, which is not
+  // part of driver_peak.
+  uint64_t pool_cache_bytes = 0;
   Peak device_used_peak;  // NVML, every process; 0 bytes: not known
   std::vector<KindShare> kinds;
   int64_t at_ns = 0;    // the instant described by the lists below
   std::string at_note;  // why it is not the requested one; empty: it is
+  // Of a device without PyTorch only `allocated`: what the driver had allocated on the card.
   MemoryTotals at_totals;
   Ledger ledger;
   std::vector<CategoryShare> categories;
   std::vector<LabelShare> labels;  // most bytes first
   std::vector<StackShare> stacks;  // most bytes first
+  size_t stacks_left_out = 0;      // more than the options list
   std::vector<SizeShare> sizes;
   std::vector<AgeShare> ages;
   std::vector<TreeNode> tree;
@@ -122,6 +135,7 @@ struct DeviceReport {
   std::string_view fragmentation_at;  // "reserved peak" and so on; empty if state_only
   std::vector<OomReport> ooms;        // the last ones, by time
   size_t oom_count = 0;
+  std::vector<LibraryRefusals> library_refusals;
   // PyTorch freed its cache because the driver refused, and went on; nothing: not known, as the
   // driver's calls were not recorded, or a memory fraction may have refused instead.
   std::optional<uint64_t> alloc_retries;

@@ -180,8 +180,7 @@ class Merger {
     ClockAlignment aligned = align_clocks(ranks);
     clocks_ = std::move(aligned.clocks);
     for (const Alignment& clock : clocks_) {
-      report_.aligned +=
-          clock.method == AlignmentMethod::kCollectives || clock.samples != 0 ? 1 : 0;
+      report_.aligned += clock.samples != 0;
       report_.residual_ns = std::max(report_.residual_ns, clock.residual_ns);
     }
     for (const std::string& text : aligned.warnings) say(text);

@@ -29,7 +29,7 @@ struct MergeReport {
   uint64_t rows = 0;
   uint64_t bytes = 0;              // of the merged file
   uint64_t residual_ns = 0;        // largest of the aligned ranks
-  size_t aligned = 0;              // ranks whose clock was derived from collectives
+  size_t aligned = 0;              // clocks that collectives checked or corrected
   std::vector<std::string> notes;  // also in the file
 };
 

@@ -125,10 +125,12 @@ CounterCurves::CounterCurves(PerfettoPackets& packets, PerfettoTracks& tracks,
       clock_ns_(clock_start_ns),
       sequence_(packets.new_sequence()) {
   const uint64_t device = tracks.device(model.device);
+  const bool pools = !process.model->torch_pools.empty();  // then only blocks are known
   for (uint32_t c = 0; c < kFrameworkCounters.size(); ++c) {
-    tracks_[c] = tracks.add_counter(device, kFrameworkCounters[c].name,
-                                    static_cast<int32_t>(PerfettoTracks::kCounters + c),
-                                    axis_of(process, model.device));
+    const std::string name(kFrameworkCounters[c].name);
+    tracks_[c] = tracks.add_counter(
+        device, pools && name == "reserved" ? "reserved (blocks, without the driver's pool)" : name,
+        static_cast<int32_t>(PerfettoTracks::kCounters + c), axis_of(process, model.device));
   }
 }
 

@@ -20,9 +20,13 @@ void put_lines(JsonWriter& json, std::string_view name, const std::vector<DiffLi
   for (const DiffLine& line : lines) {
     json.begin_object();
     if (!line.name.empty()) json.field("name", line.name);
-    json.field("before_bytes", line.before_bytes);
-    json.field("after_bytes", line.after_bytes);
-    json.field("change_bytes", line.change());
+    const auto put = [&](std::string_view key, auto number, bool known) {
+      json.key(key);
+      known ? json.value(number) : json.null();
+    };
+    put("before_bytes", line.before_bytes, line.before_known);
+    put("after_bytes", line.after_bytes, line.after_known);
+    put("change_bytes", line.change(), line.comparable());
     if (line.before_history) json.field("before_history", true);
     if (line.name.empty()) {
       put_names(json, "frames", line.frames);

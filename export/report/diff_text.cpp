@@ -123,8 +123,12 @@ class TextDiff {
   }
 
   void row(const DiffLine& l, std::string_view name) {
-    line(fmt::format("    {:>12}  {:>10} -> {:>10}  {}", signed_size(l.change()),
-                     size_text(l.before_bytes), size_text(l.after_bytes), name));
+    const auto side = [](uint64_t bytes, bool known) {
+      return known ? size_text(bytes) : std::string("not recorded");
+    };
+    line(fmt::format(
+        "    {:>12}  {:>10} -> {:>10}  {}", l.comparable() ? signed_size(l.change()) : "",
+        side(l.before_bytes, l.before_known), side(l.after_bytes, l.after_known), name));
   }
 
   const Diff& diff_;

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "analysis/wording.h"
+#include "export/report/report_wording.h"
 
 namespace tidemark {
 
@@ -112,18 +114,23 @@ std::vector<std::string> loss_lines(const DeviceReport& d, const std::string& wh
   return lines;
 }
 
-std::vector<std::string> loss_lines(const Report& report) {
-  std::vector<std::string> lines = report.notes;
-  add_damage(lines, report.damage, report.unknown_blocks);
+std::vector<std::string> killed_lines(const Report& report) {
+  std::vector<std::string> lines;
   KilledProcesses killed;
   for (const RankReport& rank : report.ranks) killed.add(rank.rank, rank.pid, rank.loss);
   killed.say(lines);
+  return lines;
+}
+
+std::vector<std::string> loss_lines(const Report& report) {
+  std::vector<std::string> lines = report.notes;
+  add_damage(lines, report.damage, report.unknown_blocks);
+  for (std::string& text : killed_lines(report)) lines.push_back(std::move(text));
   for (const RankReport& rank : report.ranks) {
     add_process(lines, rank.loss, report.notes);
     for (const DeviceReport& d : rank.devices) {
-      const std::string where = report.ranks.size() > 1 && rank.rank >= 0
-                                    ? fmt::format("rank {} cuda:{}", rank.rank, d.device)
-                                    : fmt::format("cuda:{}", d.device);
+      std::string where = report.ranks.size() > 1 ? process_text(report, rank.rank, rank.pid) : "";
+      where += fmt::format("{}cuda:{}", where.empty() ? "" : " ", d.device);
       const std::vector<std::string> of_device = loss_lines(d, where, report.damage);
       lines.insert(lines.end(), of_device.begin(), of_device.end());
     }

@@ -9,6 +9,8 @@
 namespace tidemark {
 
 std::vector<std::string> loss_lines(const Report& report);
+// Of the processes that were killed or did not exit normally.
+std::vector<std::string> killed_lines(const Report& report);
 // Of one device, each beginning with `where`.
 std::vector<std::string> loss_lines(const DeviceReport& device, const std::string& where,
                                     const Damage& damage);

@@ -45,8 +45,8 @@ class RankLines {
                     c_.framework ? " allocated" : " from the driver", at(c_.highest.time_ns),
                     c_.typical.rank, size_text(c_.typical.bytes), size_text(extra)));
     if (!c_.divergence.found) return;
-    lines_.push_back(fmt::format("rank {} diverged from the others at {}", c_.divergence.rank,
-                                 at(c_.divergence.time_ns)));
+    lines_.push_back(fmt::format("rank {} held more than the others from {} up to its peak",
+                                 c_.divergence.rank, at(c_.divergence.time_ns)));
     if (extra == 0) return;
     for (const OwnerExcess& o : c_.owners) {
       const uint64_t more = o.bytes - o.typical_bytes;

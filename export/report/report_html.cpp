@@ -94,11 +94,7 @@ class Page {
     html_.raw(kStyle);
     html_.raw("</style></head><body>\n");
     html_.element("h1", report_.path);
-    html_.element(
-        "p",
-        fmt::format("{}, {} over {}", report_.kind, counted(report_.events, "memory event"),
-                    duration_text(report_.events_ns)),
-        "dim");
+    html_.element("p", fmt::format("{}, {}", report_.kind, events_text(report_)), "dim");
     for (const Finding& f : report_.findings) finding(f);
     const std::vector<std::string> losses = loss_lines(report_);
     if (report_.findings.empty()) html_.element("p", no_findings_text(report_));
@@ -145,7 +141,8 @@ class Page {
 
   void device(const RankReport& rank, const DeviceReport& d) {
     std::string title = fmt::format("cuda:{} {}", d.device, d.name);
-    if (rank.rank >= 0) title = fmt::format("rank {}: {}", rank.rank, title);
+    const std::string process = process_text(report_, rank.rank, rank.pid);
+    if (!process.empty()) title = fmt::format("{}: {}", process, title);
     html_.element("h2", title);
     if (!d.state_only) {
       curve(d);
@@ -166,6 +163,9 @@ class Page {
       html_.element("p", counted(d.oom_count - d.ooms.size(), "earlier failed request"));
     }
     for (const OomReport& o : d.ooms) oom(o);
+    for (const LibraryRefusals& r : d.library_refusals) {
+      html_.element("p", fmt::format("{} (last at {})", refusals_text(r), since_start(r.last_ns)));
+    }
     ledger(d);
     shares(d);
     tree(d);
@@ -204,7 +204,8 @@ class Page {
 
   void driver_shares(const DeviceReport& d) {
     if (d.stacks.empty()) return;
-    html_.element("h3", "Allocated from the driver and live at " + since_start(d.at_ns));
+    html_.element("h3", fmt::format("Allocated from the driver and live at {}: {}",
+                                    since_start(d.at_ns), size_text(d.at_totals.allocated)));
     if (!d.at_note.empty()) html_.element("p", d.at_note, "dim");
     for (const StackShare& s : d.stacks) {
       html_.element("div", fmt::format("{} in {}", size_text(s.bytes), counted(s.count, "block")));

@@ -97,6 +97,7 @@ void put_shares(JsonWriter& json, const DeviceReport& device) {
     json.end_object();
   }
   json.end_array();
+  json.field("by_stack_left_out", device.stacks_left_out);
 }
 
 void put_sizes_and_ages(JsonWriter& json, const DeviceReport& device) {
@@ -260,6 +261,17 @@ void put_ooms(JsonWriter& json, const DeviceReport& device) {
     json.end_object();
   }
   json.end_array();
+  json.key("library_refusals");
+  json.begin_array();
+  for (const LibraryRefusals& r : device.library_refusals) {
+    json.begin_object();
+    json.field("library", r.library);
+    json.field("count", r.count);
+    json.field("largest_bytes", r.largest_bytes);
+    json.field("last_ns", r.last_ns);
+    json.end_object();
+  }
+  json.end_array();
 }
 
 void put_device(JsonWriter& json, const DeviceReport& device) {
@@ -275,6 +287,7 @@ void put_device(JsonWriter& json, const DeviceReport& device) {
   put_peak(json, "driver_peak", device.driver_peak);
   put_known(json, "driver_before_recording_bytes", device.before_recording_bytes.value_or(0),
             device.before_recording_bytes.has_value());
+  json.field("driver_pool_cache_bytes", device.pool_cache_bytes);
   put_peak(json, "device_used_peak", device.device_used_peak);
   json.key("driver_peak_by_kind");
   json.begin_object();
@@ -372,6 +385,7 @@ void put_finding(JsonWriter& json, const Finding& finding) {
   json.field("id", finding.id);
   json.field("severity", finding.severity);
   json.field("rank", finding.rank);
+  if (finding.pid != 0) json.field("pid", finding.pid);
   json.field("device", finding.device);
   json.field("summary", finding.summary);
   json.key("evidence");

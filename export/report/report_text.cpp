@@ -90,8 +90,7 @@ class TextReport {
                                   : report_.kind == "job"          ? "job"
                                                                    : "trace";
     line(bold(report_.path));
-    line(fmt::format("{}, {} over {}", kind, counted(report_.events, "memory event"),
-                     duration_text(report_.events_ns)));
+    line(fmt::format("{}, {}", kind, events_text(report_)));
   }
 
   void finding(const Finding& f) {
@@ -131,7 +130,9 @@ class TextReport {
     const auto place = [&](const Finding& f) {
       const std::string device =
           names_device(report_, f) ? fmt::format("cuda:{}", f.device) : std::string();
-      return f.rank < 0 ? device : fmt::format("{}{}{}", f.rank, device.empty() ? "" : " ", device);
+      const std::string process =
+          f.rank < 0 ? process_text(report_, -1, f.pid) : fmt::format("{}", f.rank);
+      return fmt::format("{}{}{}", process, process.empty() || device.empty() ? "" : " ", device);
     };
     for (const Finding& f : report_.findings) {
       if (f.severity != kInfo) continue;
@@ -221,7 +222,8 @@ class TextReport {
     std::string title = fmt::format("cuda:{}", d.device);
     if (!d.name.empty()) title += "  " + d.name;
     if (d.total_bytes != 0) title += "  " + size_text(d.total_bytes);
-    if (rank.rank >= 0) title = fmt::format("rank {}  ", rank.rank) + title;
+    const std::string process = process_text(report_, rank.rank, rank.pid);
+    if (!process.empty()) title = fmt::format("{}  {}", process, title);
     line(bold(title));
     ooms(d);
     for (const NamedPeak& p : peaks_of(d)) peak(p, !d.state_only);
@@ -251,6 +253,9 @@ class TextReport {
            fmt::format(": requested {}", size_text(d.ooms[i].requested_bytes)));
     }
     if (!d.ooms.empty()) oom(d.ooms.back());
+    for (const LibraryRefusals& r : d.library_refusals) {
+      line(fmt::format("  {} (last at {})", refusals_text(r), since_start(r.last_ns)));
+    }
   }
 
   void oom(const OomReport& o) {
@@ -355,7 +360,8 @@ class TextReport {
       line(styled("  Live {}: {}", instant_text(d, report_.start_ns),
                   bold(totals_text(d.at_totals))));
     } else {
-      line(fmt::format("  Allocated from the driver and live at {}", since_start(d.at_ns)));
+      line(styled("  Allocated from the driver and live at {}: {}", since_start(d.at_ns),
+                  bold(size_text(d.at_totals.allocated))));
     }
     if (!d.at_note.empty()) line(yellow("    ! ") + d.at_note);
     const bool categories_known =
@@ -393,10 +399,9 @@ class TextReport {
 
   void share(const DeviceReport& d, size_t index, size_t shown) {
     const StackShare& s = d.stacks[index];
-    line(fmt::format(
-        "    {:>10}  {:>7}  {:<12} {}", size_text(s.bytes),
-        percent_text(s.bytes, d.has_framework ? d.at_totals.allocated : d.driver_peak.bytes),
-        counted(s.count, "block"), clipped(headline(d, s), 37)));
+    line(fmt::format("    {:>10}  {:>7}  {:<12} {}", size_text(s.bytes),
+                     percent_text(s.bytes, d.at_totals.allocated), counted(s.count, "block"),
+                     clipped(headline(d, s), 37)));
     std::string more;
     const auto add = [&](std::string_view text) {
       more.append(more.empty() ? "" : ", ").append(text);

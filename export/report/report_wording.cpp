@@ -23,11 +23,15 @@ std::string holes_time_text(const DeviceReport& device, int64_t start_ns) {
 }
 
 // What the driver's peak lacks.
-static std::string older_text(const DeviceReport& device) {
+static std::string lacking_text(const DeviceReport& device) {
   const std::optional<uint64_t> bytes = device.before_recording_bytes;
-  if (!bytes) return ", at least: what is older than the recording is not in it";
-  if (*bytes == 0) return "";
-  return fmt::format(", at least: up to {} older than the recording are not in it",
+  const std::string pool =
+      device.pool_cache_bytes == 0
+          ? ""
+          : fmt::format(", without {} that the pool keeps", size_text(device.pool_cache_bytes));
+  if (!bytes) return pool + ", at least: what is older than the recording is not in it";
+  if (*bytes == 0) return pool;
+  return fmt::format("{}, at least: up to {} older than the recording are not in it", pool,
                      size_text(*bytes));
 }
 
@@ -48,7 +52,7 @@ std::vector<NamedPeak> peaks_of(const DeviceReport& device) {
     if (device.requested_peak.bytes == 0) peaks.erase(peaks.begin() + 1);
   }
   if (device.driver_peak.bytes != 0) {
-    peaks.push_back({state ? "driver" : "driver peak", device.driver_peak, older_text(device)});
+    peaks.push_back({state ? "driver" : "driver peak", device.driver_peak, lacking_text(device)});
   }
   if (device.device_used_peak.bytes != 0) {
     peaks.push_back({state ? "card used" : "card used peak", device.device_used_peak, ""});
@@ -58,17 +62,31 @@ std::vector<NamedPeak> peaks_of(const DeviceReport& device) {
 
 bool names_device(const Report& report, const Finding& finding) {
   return std::any_of(report.ranks.begin(), report.ranks.end(), [&](const RankReport& rank) {
-    return rank.rank == finding.rank && rank.devices.size() > 1;
+    return rank.rank == finding.rank && (finding.pid == 0 || rank.pid == finding.pid) &&
+           rank.devices.size() > 1;
   });
 }
 
+std::string process_text(const Report& report, int64_t rank, uint64_t pid) {
+  if (rank >= 0) return fmt::format("rank {}", rank);
+  return report.ranks.size() > 1 && pid != 0 ? fmt::format("pid {}", pid) : "";
+}
+
 std::string place_text(const Report& report, const Finding& finding) {
-  std::string text;
-  if (report.ranks.size() > 1 && finding.rank >= 0) text = fmt::format("rank {}", finding.rank);
+  std::string text = report.ranks.size() > 1 ? process_text(report, finding.rank, finding.pid) : "";
   if (names_device(report, finding)) {
     text += fmt::format("{}cuda:{}", text.empty() ? "" : ", ", finding.device);
   }
   return text;
+}
+
+std::string events_text(const Report& report) {
+  const int64_t before_ns = report.end_ns - report.start_ns - report.events_ns;
+  const std::string span = duration_text(report.events_ns);
+  const bool late =
+      report.events > 1 && before_ns > 0 && span != duration_text(report.end_ns - report.start_ns);
+  return fmt::format("{} over {}{}", counted(report.events, "memory event"), span,
+                     late ? ", from " + offset_text(before_ns) + " on" : "");
 }
 
 std::string no_findings_text(const Report& report) {
@@ -103,6 +121,12 @@ std::string oom_text(const OomReport& oom) {
     text += fmt::format("; the driver had refused {}", counted(oom.refusals, "request"));
   }
   return text;
+}
+
+std::string refusals_text(const LibraryRefusals& refusals) {
+  return fmt::format("{} asked the driver in vain for {}{}, and the program went on",
+                     refusals.library, size_text(refusals.largest_bytes),
+                     refusals.count == 1 ? "" : fmt::format(" at most, {} times", refusals.count));
 }
 
 std::string reading_text(const Ledger& ledger) {

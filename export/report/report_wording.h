@@ -33,7 +33,15 @@ std::vector<NamedPeak> peaks_of(const DeviceReport& device);
 // Where a finding is: "rank 3", "cuda:1", "rank 3, cuda:1". A rank is named if there are several
 // processes, a device if its process has several; else empty.
 std::string place_text(const Report& report, const Finding& finding);
+// "rank 1", or "pid 4711" if there are several processes without a rank; else empty.
+std::string process_text(const Report& report, int64_t rank, uint64_t pid);
 bool names_device(const Report& report, const Finding& finding);
+
+// "10 memory events over 2.5 s", and from when on if the recording is longer.
+std::string events_text(const Report& report);
+
+// "cudnn asked the driver in vain for 512.0 MiB, and the program went on".
+std::string refusals_text(const LibraryRefusals& refusals);
 
 // Instead of findings, if there are none.
 std::string no_findings_text(const Report& report);

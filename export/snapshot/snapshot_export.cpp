@@ -407,11 +407,6 @@ Result<ExportSummary> export_snapshot(const ExportInput& input, const ExportOpti
                              size_text(summary->bytes), size_text(options.max_bytes))};
   }
   if (Status status = file->commit(); !status) return status.error();
-  if (!process.torch_pools.empty()) {
-    summary->notes.emplace_back(
-        "the backend cudaMallocAsync has no segments: the snapshot shows each block as one, so "
-        "reserved is what is allocated, without what the driver's pool keeps");
-  }
   return summary;
 }
 

@@ -54,6 +54,8 @@ for name, expected in EXPECTED.items():
         check(False, f"{name}: is expected but was not recorded")
         continue
     check_equal(alarms(bad), expected["findings"], f"{name}: findings")
+    told = {f["id"] for f in report(bad)["findings"]}
+    check(told >= set(expected.get("notes", ())), f"{name}: notes: {told}")
     fixed = run_of(name, "fixed")
     if fixed is not None:
         check_equal(alarms(fixed), [], f"{name}, repaired: findings")

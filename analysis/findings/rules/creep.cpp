@@ -85,6 +85,7 @@ void find_creep_outside(const DeviceEvidence& d, std::vector<Finding>& out) {
   outside.process = d.process;
   outside.device = d.device;
   outside.total_bytes = d.total_bytes;
+  outside.shares_card = d.shares_card;
   outside.limit = {left_for(d, history), false, LimitSource::kCard};
   outside.model = &history;
   outside.roles = d.roles;
@@ -210,7 +211,20 @@ Requests requests_of(const AllocationHistory& model, const std::vector<uint32_t>
   return found;
 }
 
-// Caches of requests that stay although those of later ones were freed, in a program that serves.
+// Whether one line of the model allocates again and again, and nothing of it is ever freed.
+bool only_adds(const AllocationHistory& model, const std::vector<uint32_t>& rows) {
+  constexpr size_t kLeastBlocks = 32;
+  if (rows.size() < kLeastBlocks) return false;
+  const auto& allocations = model.allocations;
+  // What is allocated once, layer by layer, is a buffer.
+  const uint32_t span = allocations.birth(rows.back()) - allocations.birth(rows.front());
+  return span > model.event_count() / 2 && std::all_of(rows.begin(), rows.end(), [&](uint32_t i) {
+           return allocations.release(i) == kNever;
+         });
+}
+
+// Caches of requests that stay although those of later ones were freed, or of which none was, in a
+// program that serves.
 void find_kept_requests(const DeviceEvidence& d, std::vector<Finding>& out) {
   constexpr size_t kLeastGroups = 2;
   if (d.model == nullptr || d.categories.has_backward || d.ran_out()) return;
@@ -221,8 +235,10 @@ void find_kept_requests(const DeviceEvidence& d, std::vector<Finding>& out) {
     if (d.roles->of(a.stack) == StackRole::kForward) by_stack[a.stack].push_back(i);
   }
   for (const auto& [stack, rows] : by_stack) {
-    const Requests found = requests_of(*d.model, rows);
-    if (found.kept_groups < kLeastGroups || found.freed_groups < kLeastGroups) continue;
+    Requests found = requests_of(*d.model, rows);
+    const bool added = only_adds(*d.model, rows);
+    if (added) found.kept = rows;
+    if (!added && (found.kept_groups < kLeastGroups || found.freed_groups < kLeastGroups)) continue;
     Rehearsal freed(*d.model);
     uint64_t bytes = 0;
     for (const uint32_t i : found.kept) {
@@ -233,11 +249,13 @@ void find_kept_requests(const DeviceEvidence& d, std::vector<Finding>& out) {
     if (saved == 0 || saved < d.peak_bytes() / 20) continue;
     Finding f = d.finding(
         "creep", kInfo,
-        fmt::format("{} of what one line of the model allocates stays, although later blocks of it "
-                    "were freed together, {} times",
-                    size_text(bytes), grouped(found.freed_groups)));
-    f.evidence = {
-        {"bytes", bytes}, {"blocks", found.kept.size()}, {"kept_groups", found.kept_groups}};
+        added ? fmt::format("one line of the model allocated {} in {} blocks, and none was freed",
+                            size_text(bytes), grouped(found.kept.size()))
+              : fmt::format("{} of what one line of the model allocates stays, although later "
+                            "blocks of it were freed together, {} times",
+                            size_text(bytes), grouped(found.freed_groups)));
+    f.evidence = {{"bytes", bytes}, {"blocks", found.kept.size()}};
+    if (!added) f.evidence.emplace_back("kept_groups", found.kept_groups);
     f.frames = d.process->names.stack_text(stack);
     f.advice.push_back(
         {"release_growth",

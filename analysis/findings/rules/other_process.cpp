@@ -60,13 +60,13 @@ uint64_t used_before(const DeviceEvidence& d) {
 }
 
 // What is held next to a run that fits costs nothing. It is worth a warning if it is a large part
-// of the card or more than the process itself holds, a note if it is less, nothing if it is little.
+// of the card, a note if it is less, nothing if it is little.
 const char* severity_of(const DeviceEvidence& d, uint64_t bytes) {
   constexpr uint64_t kMuch = uint64_t{1} << 30;
   const bool lacks = d.total_bytes == 0 || d.is_card_full();
   if (lacks) return bytes >= std::min(kMuch, d.total_bytes / 40) ? kWarning : nullptr;
   if (bytes < d.total_bytes / 40) return nullptr;
-  return bytes >= d.total_bytes / 5 || bytes > d.driver_peak.bytes ? kWarning : kInfo;
+  return bytes >= d.total_bytes / 5 ? kWarning : kInfo;
 }
 
 // Whether the trace lacks ranks of its job: they would be taken for strangers.

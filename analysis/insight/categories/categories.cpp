@@ -338,7 +338,8 @@ class Categorizer {
     const bool feeds = meets(a, next_forward_) && next_forward_ < next_backward_;
     if (feeds && !outlives_step(a)) return {Category::kInput, 7};
     if (meets(a, next_backward_) && !outlives_step(a)) return {Category::kActivation, 7};
-    if (!is_kept_long(a)) return {Category::kTemporary, 5};
+    // How long it would have lived is not known if an error ended it.
+    if (!is_kept_long(a) && !meets(a, next_failure_)) return {Category::kTemporary, 5};
     return {};
   }
 

@@ -606,8 +606,29 @@ TEST(Steps, MarksOfTwoModelsInOneRoundAreOneStep) {
   EXPECT_EQ(both.count(), 8U);
   EXPECT_EQ(both.confidence, 1);
   EXPECT_EQ(trained(8, {14, 14, 14, 24}).count(), 8U);
-  EXPECT_LT(trained(8, {14, 14, 14, 14, 14, 24}).confidence, 0.9) << "an inner loop";
+  const Steps inner = trained(8, {14, 14, 14, 14, 14, 24});  // the first has a loop of its own
+  EXPECT_EQ(inner.count(), 8U);
+  EXPECT_EQ(inner.confidence, 1);
+  EXPECT_EQ(trained(2, {14, 24}).count(), 0U) << "too few to tell, but not four";
   EXPECT_EQ(trained(8, {14}).count(), 8U);
+}
+
+// A batch for each pass, and a pass of the other model after every fifth.
+TEST(Steps, PassesWithTheirOwnBatchesAreNoRound) {
+  const Steps steps = steps_told([](Story& s) {
+    Looping program(s);
+    for (int i = 0; i < 40; ++i) {
+      const uint64_t input = s.alloc(2 * kMiB, s.stack({"train train.py:12", kMainOfTrain}));
+      for (const int line : i % 5 == 4 ? std::vector<int>{14, 24} : std::vector<int>{14}) {
+        const auto gradients = program.backward(program.forward(line), true);
+        program.optimizer(line + 4);
+        s.optimizer_mark();
+        for (const uint64_t g : gradients) s.free(g);
+      }
+      s.free(input);
+    }
+  });
+  EXPECT_GE(steps.count(), 40U);
 }
 
 // Two kinds of batches in turn, each with a step of its own.
@@ -991,6 +1012,19 @@ TEST(Categories, ShardsOfFsdpAreParametersAndWhatItGathersIsNot) {
                   "FSDPParamGroup.post_backward" + in + "_fsdp_param_group.py:520",
                   "FSDPState._root_post_backward_final_callback" + in + "_fsdp_state.py:320"}),
             StackRole::kBackward);
+}
+
+// What an error ended is not known to have been short-lived.
+TEST(Categories, BlocksOfOneLineUpToAnErrorAreOfOneKind) {
+  const Trace trace([](Story& s, uint32_t) {
+    std::vector<uint64_t> kept;
+    for (int i = 0; i < 40; ++i) kept.push_back(s.alloc(48 * kMiB, s.user(137)));
+    s.run_out(48 * kMiB, 10 * kMiB, s.user(137));
+    for (const uint64_t block : kept) s.free(block);
+  });
+  const ProcessModel& process = trace.model().processes[0];
+  const Categories found = categorize(process, framework(trace), StackRoles(process), {});
+  for (const Category category : found.of) EXPECT_EQ(category, Category::kUnknown);
 }
 
 TEST(Categories, TagsAreTrusted) {

@@ -70,13 +70,14 @@ void add_peaks(const Model& model, const Lane& lane, const Compared& before,
   const Result<Diff> diff = compare(report_of(before.model, before.lane), report_of(model, lane));
   if (!diff || diff->devices.size() != 1) return;
   const auto add = [&](const char* heading, const std::vector<DiffLine>& lines) {
-    if (std::all_of(lines.begin(), lines.end(),
-                    [](const DiffLine& l) { return l.before_bytes == 0 && l.after_bytes == 0; })) {
+    if (std::all_of(lines.begin(), lines.end(), [](const DiffLine& l) {
+          return !l.comparable() || (l.before_bytes == 0 && l.after_bytes == 0);
+        })) {
       return;
     }
     rows.push_back({heading, 0, 0, true});
     for (const DiffLine& l : lines) {
-      if (l.before_bytes + l.after_bytes == 0) continue;
+      if (l.before_bytes + l.after_bytes == 0 || !l.comparable()) continue;
       rows.push_back({l.name, l.before_bytes, l.after_bytes, false});
     }
   };

@@ -101,7 +101,7 @@ void at_divergence(const Model& model, FindingPlace& place) {
   const RankComparison& ranks = model.report.comparison;
   if (!ranks.divergence.found) return;
   place.range = TimeRange{ranks.divergence.time_ns, ranks.highest.time_ns};
-  place.what = "from where this rank diverges to its peak";
+  place.what = "from where this rank holds more than the others to its peak";
   place.by = ShownBy::kFlame;
 }
 

@@ -78,7 +78,7 @@ void RanksPanel::draw_summary(const Model& model, Selection& selection) {
   draw_compare_button(model, selection);
   if (!c.divergence.found) return;
   const double since = since_start(model, c.divergence.time_ns);
-  line = fmt::format("rank {} diverges from the others at {}: {} above them at its peak",
+  line = fmt::format("rank {} holds more than the others from {} up to its peak: {} more there",
                      c.divergence.rank, instant_text(since, model.span_ns()),
                      size_text(c.divergence.excess_bytes));
   text(fitted(line, room));

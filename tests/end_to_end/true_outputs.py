@@ -1,0 +1,188 @@
+"""What outputs say about recordings of programs without PyTorch, of several processes and of states.
+
+    python3 true_outputs.py TIDEMARK
+"""
+import json
+import pathlib
+import pickle
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from harness import check, check_equal, finish, report, run  # noqa: E402
+from trace_file import TraceFile  # noqa: E402
+
+MiB = 1 << 20
+START = 10**9
+CAPTURE, DEVICE_MEMORY, OUT_OF_MEMORY = 1, 1, 2
+ALLOCATE, FREE = 1, 2
+POOL_RESERVED_HIGH, POOL_USED_HIGH, SOURCE_DISABLED = 16, 17, 6
+tmp = pathlib.Path(tempfile.mkdtemp())
+
+
+def begin(trace, process=1, pid=7, rank=-1):
+    trace.table(process, "Processes", [{"rank": rank, "local_rank": rank, "pid": pid,
+                                        "world_size": 2 if rank >= 0 else 0, "source": CAPTURE,
+                                        "host": trace.string(process, "node"), "start_ns": START}])
+    trace.table(process, "Devices", [{"ordinal": 0, "total_bytes": 16384 * MiB,
+                                      "uuid": trace.string(process, "GPU-1")}])
+
+
+def driver(trace, *calls, process=1, owner="program"):
+    """Each call: milliseconds, operation, number of the block, MiB and perhaps the owner and result."""
+    rows = []
+    for at, operation, block, size, *more in calls:
+        rows.append({"time_ns": START + at * 10**6, "operation": operation, "kind": DEVICE_MEMORY,
+                     "address": block << 36, "size_bytes": size * MiB,
+                     "owner": trace.string(process, more[0] if more else owner),
+                     "result": more[1] if len(more) > 1 else 0})
+    trace.table(process, "DriverEvents", rows)
+
+
+def trace_of(name, *calls):
+    trace = TraceFile()
+    begin(trace)
+    driver(trace, *calls)
+    return trace.save(tmp / name)
+
+
+def status(wanted, *args):
+    result = run(*args)
+    check_equal(result.returncode, wanted, f"{' '.join(map(str, args))}: {result.stderr}")
+    return result
+
+
+def device_of(path, *args):
+    return report(path, *args)["ranks"][0]["devices"][0]
+
+
+# A program that was refused memory ran out of it, also if it got as much later.
+refused = (2, ALLOCATE, 2, 512, "program", OUT_OF_MEMORY)
+later = trace_of("later.tmk", (1, ALLOCATE, 1, 64), refused, (3, ALLOCATE, 2, 512))
+result = status(1, "check", later)
+check("FAILED out of memory on cuda:0" in result.stdout, result.stdout)
+status(0, "check", later, "--allow-oom")
+# A library that was refused and made do with less did not end the program.
+refused = (2, ALLOCATE, 2, 512, "cudnn", OUT_OF_MEMORY)
+fell_back = trace_of("fell_back.tmk", (1, ALLOCATE, 1, 64), refused, (3, ALLOCATE, 3, 16, "cudnn"))
+status(0, "check", fell_back)
+device = device_of(fell_back)
+check_equal((device["oom_count"], device["oom"]), (0, []), "no error of the program")
+check_equal([(r["library"], r["count"], r["largest_bytes"]) for r in device["library_refusals"]],
+            [("cudnn", 1, 512 * MiB)], "what the library was refused")
+text = run("report", fell_back).stdout
+check("cudnn asked the driver in vain for 512.0 MiB, and the program went on" in text
+      and "No problems found" in text, text)
+# If nothing was allocated after it, it may have ended the program.
+status(1, "check", trace_of("ended.tmk", (1, ALLOCATE, 1, 64), refused))
+
+# Shares are of what is live at the instant, not of the peak.
+falls = trace_of("falls.tmk", (0, ALLOCATE, 1, 64), (10, ALLOCATE, 2, 192), (20, FREE, 2, 0),
+                 (30, ALLOCATE, 3, 1))
+text = run("report", falls, "--at", "25ms").stdout
+check("live at +25 ms: 64.0 MiB" in text and "64.0 MiB  100.0 %" in text, text)
+status(0, "report", falls, "--at", "25ms", "--html", tmp / "falls.html")
+check("live at +25 ms: 64.0 MiB" in (tmp / "falls.html").read_text(), "on the page")
+
+# Processes without a rank are told apart by their pids.
+trace = TraceFile()
+for process, pid in ((1, 7), (2, 8)):
+    begin(trace, process, pid)
+    driver(trace, (1, ALLOCATE, 1, 64 * process), process=process)
+    driver(trace, (2, ALLOCATE, 2, 99999, "program", OUT_OF_MEMORY), process=process)
+two = trace.save(tmp / "two.tmk")
+text = run("report", two).stdout
+for pid in (7, 8):
+    check(f"pid {pid}  cuda:0" in text and f"pid {pid}: the driver could not" in text, text)
+result = status(1, "check", two)
+check("out of memory on pid 7 cuda:0, pid 8 cuda:0" in result.stdout, result.stdout)
+check_equal({f["pid"] for f in report(two)["findings"]}, {7, 8}, "findings name the process")
+
+# The summary of a run names the rank that needs most, not the one that read the card last.
+written = []
+for rank, size, reading in ((0, 100, 900), (1, 400, 600)):
+    trace = TraceFile()
+    begin(trace, pid=7 + rank, rank=rank)
+    driver(trace, (1 + rank, ALLOCATE, 1, size))
+    trace.table(1, "Counters", [{"time_ns": START + 5, "kind": 1, "value": reading * MiB}])
+    written.append(trace.save(tmp / f"rank{rank}.tmk"))
+result = run("run", "-o", tmp / "job", "--", "cp", *written, tmp / "job")
+check("rank 1, cuda:0: peak of 400.0 MiB" in result.stderr, result.stderr)
+
+# Clocks are aligned by collectives where there are any.
+RANKS = pathlib.Path(__file__).resolve().parents[2] / "samples" / "traces" / "ranks"
+for name, aligned in (("guilty4", False), ("ddp2", True)):
+    result = status(0, "merge", RANKS / name, "-o", tmp / f"{name}.tmk")
+    check_equal("aligned by collectives" in result.stdout, aligned, f"{name}: {result.stdout}")
+
+# What --json leaves out is counted.
+many = {"segments": [], "allocator_settings": {}, "external_annotations": [], "device_traces": [[
+    {"action": action, "addr": (1 << 40) + line * 32 * MiB, "size": 2 * MiB, "stream": 0,
+     "time_us": 1000 + line, "frames": [{"name": "f", "filename": "x.py", "line": line}]}
+    for line in range(1, 131) for action in ("segment_alloc", "alloc")]]}
+snapshot = tmp / "many.pickle"
+snapshot.write_bytes(pickle.dumps(many, protocol=4))
+device = device_of(snapshot)
+check_equal((len(device["by_stack"]), device["by_stack_left_out"]), (100, 30), "stacks left out")
+device = device_of(snapshot, "--stacks", "500")
+check_equal((len(device["by_stack"]), device["by_stack_left_out"]), (130, 0), "none left out")
+
+# A snapshot has no driver peak: only what both runs have is compared.
+result = status(2, "check", later, "--baseline", snapshot, "--allow-oom")
+check("cannot be compared" in result.stderr, result.stderr)
+result = status(2, "check", snapshot, "--baseline", falls)
+check("cannot be compared" in result.stderr, result.stderr)
+trace = TraceFile()
+begin(trace)
+trace.table(1, "FrameworkEvents", [
+    {"time_ns": START + i, "action": action, "address": 1 << 40, "size_bytes": 20 * MiB,
+     "block_bytes": 20 * MiB} for i, action in enumerate((4, 1))])
+driver(trace, (0, ALLOCATE, 16, 20, "torch"), (1, ALLOCATE, 9, 900, "nccl"))
+both = trace.save(tmp / "both.tmk")
+result = status(0, "check", both, "--baseline", snapshot)
+check("reserved peak of cuda:0 20.0 MiB, baseline reserved peak of cuda:0 260.0 MiB"
+      in result.stdout, result.stdout)
+check("driver peak of cuda:0 920.0 MiB, baseline driver peak"
+      in status(0, "check", both, "--baseline", both).stdout, "driver peaks are compared")
+peaks = {p["name"]: p for p in json.loads(run("diff", snapshot, both, "--json").stdout)["devices"][0]
+         ["peaks"]}
+check_equal([peaks["driver peak"][key] for key in ("before_bytes", "after_bytes", "change_bytes")],
+            [None, 920 * MiB, None], "a peak that one side has not recorded")
+check_equal(peaks["reserved peak"]["change_bytes"], (20 - 260) * MiB, "one that both have")
+text = run("diff", snapshot, both).stdout
+check("not recorded ->  920.0 MiB  driver peak" in text, text)
+
+# `tidemark snapshot` records a state, also without PyTorch: it has no peak, and lacks nothing that
+# it was not asked for.
+trace = TraceFile()
+begin(trace)
+trace.table(1, "Settings", [{"key": trace.string(1, "history"), "value": trace.string(1, "none"),
+                             "scope": 3}])
+trace.table(1, "Counters", [{"time_ns": START + 1, "kind": 1, "value": 968 * MiB}])
+trace.table(1, "Health", [{"time_ns": START, "kind": SOURCE_DISABLED, "detail": trace.string(1, text)}
+                          for text in ("cupti: TIDEMARK_CUPTI=0", "nccl: TIDEMARK_NCCL=0")])
+state = trace.save(tmp / "state.tmk")
+check_equal(device_of(state)["state_only"], True, "a state")
+text = run("report", state).stdout
+check("peak" not in text and "TIDEMARK_" not in text and "968.0 MiB" in text, text)
+
+# With the backend cudaMallocAsync, what the driver's pool keeps is needed, too.
+trace = TraceFile()
+begin(trace)
+pool = {"kind": 6, "operation": ALLOCATE, "pool": 3, "owner": trace.string(1, "torch")}
+trace.table(1, "DriverEvents", [
+    dict(pool, time_ns=START + 1, address=1 << 36, size_bytes=64 * MiB),
+    {"time_ns": START + 2, "address": 2 << 36, "size_bytes": 100 * MiB, "kind": DEVICE_MEMORY,
+     "operation": ALLOCATE, "owner": trace.string(1, "cublas")}])
+trace.table(1, "Counters", [{"time_ns": START + 3, "kind": kind, "value": size * MiB, "subject": 3}
+                            for kind, size in ((POOL_RESERVED_HIGH, 96), (POOL_USED_HIGH, 64))])
+pools = trace.save(tmp / "pools.tmk")
+text = run("report", pools).stdout
+check("164.0 MiB" in text and "without 32.0 MiB that the pool keeps" in text, text)
+status(0, "check", pools, "--max-peak", "196MiB")
+status(1, "check", pools, "--max-peak", "195MiB")
+for target in ("perfetto", "sqlite", "snapshot"):
+    result = status(0, "export", pools, "--format", target, "-o", tmp / f"pools.{target}")
+    check("only the reserved peak includes that" in result.stderr, f"{target}: {result.stderr}")
+
+finish()
