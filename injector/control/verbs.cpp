@@ -9,14 +9,13 @@
 #include <cstring>
 
 #include "injector/capture/capture.h"
+#include "injector/control/live_numbers.h"
 #include "injector/process/complain.h"
 #include "injector/process/options.h"
 #include "injector/process/process_facts.h"
 #include "injector/process/tool_thread.h"
 #include "injector/recorder/process_rows.h"
 #include "injector/recorder/recorder.h"
-#include "injector/sampling/live_reading.h"
-#include "injector/torch/bridge_loader.h"
 #include "injector/torch/events.h"
 #include "injector/trace/seal_board.h"
 
@@ -198,39 +197,12 @@ void seal(std::string_view request, Line& reply) {
   reply.add("trace", path);
 }
 
-// Asks the allocator; if that is not possible, its last report while recording.
-bool torch_totals(int64_t device, bool may_load, uint64_t& allocated, uint64_t& reserved) {
-  return ask_torch_totals(device, may_load, allocated, reserved) ||
-         (recorder().on() && latest_torch_totals(device, allocated, reserved));
-}
-
 void live(std::string_view request, Line& reply) {
   uint64_t may_load = 0;
   control::find_number(request, "torch", may_load);
   reply.add("time_ns", static_cast<uint64_t>(now_ns())).add("state", state_name());
-  LiveReading reading;
-  if (!read_live(reading)) {
-    return say_error(reply, "the driver or NVML did not answer within 2 s");
-  }
-  reply.add("devices", reading.count);
-  for (size_t i = 0; i < reading.count; ++i) {
-    const LiveDevice& device = reading.devices[i];
-    char key[48];
-    const auto add = [&](const char* what, uint64_t value, bool known) {
-      std::snprintf(key, sizeof key, "d%zu%s", i, what);
-      if (known) reply.add(key, value);
-    };
-    add("", static_cast<uint64_t>(device.ordinal), true);
-    std::snprintf(key, sizeof key, "d%zu_name", i);
-    reply.add(key, device.name);
-    add("_total", device.total_bytes, device.total_bytes != 0);
-    add("_used", device.used_bytes, device.used_known);
-    add("_process", device.process_bytes, device.process_known);
-    uint64_t allocated = 0;
-    uint64_t reserved = 0;
-    const bool totals_known = torch_totals(device.ordinal, may_load != 0, allocated, reserved);
-    add("_allocated", allocated, totals_known);
-    add("_reserved", reserved, totals_known);
+  if (!add_live_numbers(may_load != 0, reply)) {
+    say_error(reply, "the driver or NVML did not answer within 2 s");
   }
 }
 
