@@ -93,7 +93,7 @@ void limit_waiting(int fd) {
   ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
 }
 
-int connect_in(const std::string& directory, pid_t pid, pid_t own_pid, uid_t user) {
+int connect_in(const std::string& directory, pid_t pid, pid_t own_pid, uid_t user, bool* stuck) {
   const Descriptor place(control::open_directory(directory.c_str(), false, user));
   char name[32];
   sockaddr_un address;
@@ -106,8 +106,10 @@ int connect_in(const std::string& directory, pid_t pid, pid_t own_pid, uid_t use
   if (fd < 0) return -1;
   limit_waiting(fd);
   control::Peer peer{};
-  if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), size) == 0 &&
-      control::ask_peer(fd, peer) && control::may_talk(peer, user) && peer.pid == pid) {
+  const bool connected = ::connect(fd, reinterpret_cast<const sockaddr*>(&address), size) == 0;
+  if (!connected && errno == EAGAIN && stuck != nullptr) *stuck = true;
+  if (connected && control::ask_peer(fd, peer) && control::may_talk(peer, user) &&
+      peer.pid == pid) {
     return fd;
   }
   ::close(fd);
@@ -150,11 +152,14 @@ std::optional<uint64_t> ControlReply::number(const std::string& key) const {
 }
 
 std::optional<ControlClient> ControlClient::connect(pid_t pid, pid_t own_pid, uid_t user,
-                                                    const ProcessEnvironment& environment) {
+                                                    const ProcessEnvironment& environment,
+                                                    bool* stuck) {
+  if (stuck != nullptr) *stuck = false;
   for (const std::string& directory : directories(pid, user, environment)) {
-    if (const int fd = connect_in(directory, pid, own_pid, user); fd >= 0) {
+    if (const int fd = connect_in(directory, pid, own_pid, user, stuck); fd >= 0) {
       return ControlClient(fd);
     }
+    if (stuck != nullptr && *stuck) break;  // its other sockets wait in the same thread
   }
   return std::nullopt;
 }

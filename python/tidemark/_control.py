@@ -39,7 +39,9 @@ class DeviceStats:
     used: Optional[int]  # by all processes
     process: Optional[int]  # by this one
     allocated: Optional[int]  # by PyTorch's allocator
+    requested: Optional[int]
     reserved: Optional[int]
+    largest_hole: Optional[int]
 
 
 def load() -> bool:
@@ -129,7 +131,8 @@ def stats() -> List[DeviceStats]:
 
     return [DeviceStats(int(reply[f"d{i}"]), reply.get(f"d{i}_name", ""),
                         *(number(f"d{i}_{what}") for what in
-                          ("total", "used", "process", "allocated", "reserved")))
+                          ("total", "used", "process", "allocated", "requested", "reserved",
+                           "largest_hole")))
             for i in range(int(reply.get("devices", 0)))]
 
 
