@@ -1,6 +1,7 @@
 #include "injector/control/verbs.h"
 
 #include <limits.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -166,12 +167,22 @@ void snapshot(std::string_view request, Line& reply) {
   end(reply);
 }
 
+void name_by_time(char (&name)[kSealNameBytes]) {
+  const time_t now = ::time(nullptr);
+  struct tm utc {};
+  ::gmtime_r(&now, &utc);
+  ::strftime(name, sizeof name, "seal-%Y%m%d-%H%M%S", &utc);
+}
+
 void seal(std::string_view request, Line& reply) {
   constexpr uint32_t kPatienceMs = 20'000;
   char name[kSealNameBytes] = "";
   uint64_t together = 0;
   control::find_number(request, "together", together);
-  if (!control::find_value(request, "name", name, sizeof name)) name[0] = '\0';
+  bool named = false;
+  control::each_pair(request, [&](std::string_view key, std::string_view) { named |= key == "name"; });
+  if (!named) name_by_time(name);
+  if (named && !control::find_value(request, "name", name, sizeof name)) name[0] = '\0';  // too long
   switch (recorder().seal(name, together != 0, kPatienceMs)) {
     case SealOutcome::kSealed:
       break;

@@ -116,8 +116,8 @@ def snapshot(path: Path) -> Optional[pathlib.Path]:
 
 
 def seal(name: Optional[str] = None, together: bool = False) -> Optional[pathlib.Path]:
-    """Keeps the current window of a recording with --keep, under this name; the recording goes on.
-    With `together`, so do the other ranks of the job. Returns the sealed trace."""
+    """Keeps the current window of a recording with --keep, under this name or that of the time; the
+    recording goes on. With `together`, so do the other ranks of the job. Returns the sealed trace."""
     reply = _ask("seal", name=name, together=together)
     return None if reply is None else pathlib.Path(reply["trace"])
 
