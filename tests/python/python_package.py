@@ -138,14 +138,15 @@ class PythonPackage(unittest.TestCase):
             path = tidemark.seal("first")
             print(path.parent.name, path.exists())
             print(tidemark.seal().parent.name)
-            for name in ("../up", "first"):
+            for name in ("../up", "x" * 200, "first"):
                 try:
                     print(tidemark.seal(name).parent.name)
                 except tidemark.Error as error:
                     print(error)
             kept.clear()
             """, TIDEMARK, "run", "-q", "--keep", "10m", "-o", self.path / "out", "--")
-        first, second, bad, again = done.stdout.splitlines()
+        first, second, bad, long, again = done.stdout.splitlines()
+        self.assertEqual(long, bad)
         self.assertEqual((first, bad), ("first True", "the name may have letters, digits, '-', '_' "
                                         "and '.' only"))
         self.assertTrue(second.startswith("seal-"), done.stdout)
@@ -165,14 +166,15 @@ class PythonPackage(unittest.TestCase):
         self.assertEqual(done.stdout, "nothing is being recorded\n")
 
     def test_live_numbers(self):
-        done = self.python("""if True:
+        done = self.armed("""if True:
             import tidemark, standin_torch, torch
             kept = torch.empty(1 << 20, device="cuda")
             odd = torch.allocator.alloc(1000)
-            gpu, = tidemark.stats()
+            with tidemark.record("out"):  # builds the bridge if it has to
+                gpu, = tidemark.stats()
+            assert tidemark.stats() == [gpu]
             print(gpu.allocated, gpu.requested, gpu.reserved, gpu.largest_hole)
-            """, TIDEMARK, "run", "-q", "-o", self.path / "out", "--",
-                           WAIT_FOR=str(self.cache / "tidemark" / "*.so"))
+            """)
         self.assertEqual(done.stdout, f"{(4 << 20) + 1024} {(4 << 20) + 1000} {22 << 20} "
                          f"{16 << 20}\n")
 
