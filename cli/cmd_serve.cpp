@@ -22,9 +22,9 @@ constexpr Metric kSilent = {"tidemark_unanswered_requests", Metric::Type::kCount
 constexpr Metric kDuration = {"tidemark_serve_duration_seconds", Metric::Type::kGauge, "seconds",
                               "Time to ask all processes."};
 
-ServedPage make_page(uint64_t& unanswered) {
+ServedPage make_page(LiveProcesses& live, uint64_t& unanswered, std::chrono::milliseconds time) {
   const auto begin = std::chrono::steady_clock::now();
-  const std::vector<LiveProcess> processes = ask_live_processes(true);
+  const std::vector<LiveProcess> processes = live.ask(time);
   for (const LiveProcess& process : processes) unanswered += process.answered ? 0 : 1;
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   MetricPage page;
@@ -47,8 +47,10 @@ int stop_signals() {
 
 int run(const std::string& address) {
   const Descriptor stop(stop_signals());
-  uint64_t unanswered = 0;  // pages are made one after another
-  const auto server = HttpServer::listen(address, [&] { return make_page(unanswered); });
+  LiveProcesses live;  // pages are made one after another
+  uint64_t unanswered = 0;
+  const auto server = HttpServer::listen(
+      address, [&](std::chrono::milliseconds time) { return make_page(live, unanswered, time); });
   if (!server) return fail(server.error());
   const std::string own = (*server)->address();
   if (!(*server)->loopback()) {

@@ -33,11 +33,26 @@ constexpr const char* kOpenMetrics =
 constexpr const char* kPlainMetrics = "text/plain; version=0.0.4; charset=utf-8";
 constexpr const char* kText = "text/plain; charset=utf-8";
 
+// For a client that does not say how long it waits.
+constexpr milliseconds kLongest{8000};
+constexpr milliseconds kShortest{100};
+
 struct Request {
   std::string_view method;
   std::string_view path;  // without the query
   bool open_metrics = false;
+  milliseconds patience = kLongest;
 };
+
+// A part of the time that the client waits, which it needs to take the page.
+milliseconds patience_of(std::string_view seconds) {
+  constexpr double kPart = 750;  // ms per second
+  while (seconds.starts_with(' ')) seconds.remove_prefix(1);
+  double value = 0;
+  const auto error = std::from_chars(seconds.data(), seconds.data() + seconds.size(), value).ec;
+  if (error != std::errc() || !(value > 0 && value < 1e6)) return kLongest;
+  return std::clamp(milliseconds(static_cast<int64_t>(value * kPart)), kShortest, kLongest);
+}
 
 std::string lowered(std::string_view text) {
   std::string low(text);
@@ -69,6 +84,10 @@ std::optional<Request> parse(std::string_view head) {
     if (header.starts_with("accept:")) {
       request.open_metrics |= header.find("application/openmetrics-text") != std::string::npos;
     }
+    constexpr std::string_view kTimeout = "x-prometheus-scrape-timeout-seconds:";
+    if (header.starts_with(kTimeout)) {
+      request.patience = patience_of(std::string_view(header).substr(kTimeout.size()));
+    }
   }
   return request;
 }
@@ -96,7 +115,7 @@ struct Connection {
   Clock::time_point deadline;
   std::string text;     // of the request, then of the answer
   size_t sent = 0;
-  uint64_t page = 0;    // waits for the page with this number
+  milliseconds patience = kLongest;
   bool open_metrics = false;
   bool with_body = true;
 };
@@ -236,8 +255,8 @@ class PageServer : public HttpServer {
       return answer(c, response("404 Not Found", kText, "there is only /metrics\n", c.with_body));
     }
     c.open_metrics = request->open_metrics;
+    c.patience = request->patience;
     c.state = Connection::State::kWaiting;
-    c.page = pages_ + (making_ ? 2 : 1);
   }
 
   void answer(Connection& c, std::string text) {
@@ -265,13 +284,17 @@ class PageServer : public HttpServer {
   }
 
   void start_page() {
-    const bool asked = std::any_of(
-        connections_.begin(), connections_.end(),
-        [](const Connection& c) { return c.state == Connection::State::kWaiting; });
+    bool asked = false;
+    milliseconds patience = kLongest;
+    for (const Connection& c : connections_) {
+      if (c.state != Connection::State::kWaiting) continue;
+      asked = true;
+      patience = std::min(patience, c.patience);
+    }
     if (making_ || !asked) return;
     making_ = true;
-    maker_ = std::thread([this] {
-      page_ = make_();
+    maker_ = std::thread([this, patience] {
+      page_ = make_(patience);
       const uint64_t one = 1;
       static_cast<void>(!::write(made_.get(), &one, sizeof one));
     });
@@ -282,9 +305,8 @@ class PageServer : public HttpServer {
     if (::read(made_.get(), &count, sizeof count) != sizeof count) return;
     maker_.join();
     making_ = false;
-    ++pages_;
     for (Connection& c : connections_) {
-      if (c.state != Connection::State::kWaiting || c.page > pages_) continue;
+      if (c.state != Connection::State::kWaiting) continue;
       answer(c, response("200 OK", c.open_metrics ? kOpenMetrics : kPlainMetrics,
                          c.open_metrics ? page_.open_metrics : page_.plain_text, c.with_body));
     }
@@ -297,7 +319,6 @@ class PageServer : public HttpServer {
   std::list<Connection> connections_;
   std::thread maker_;
   ServedPage page_;      // of `maker_` while `making_`
-  uint64_t pages_ = 0;   // made
   bool making_ = false;
   bool paused_ = false;  // no descriptor is left for another connection
 };

@@ -1,9 +1,9 @@
 // Serves one page of numbers over HTTP/1.1: GET and HEAD of /metrics, and a line of text at /.
 //
 // One thread waits in poll() for all connections. The page is made on another thread, at most one
-// at a time, and only when somebody asks; who asks while it is being made gets the next one, so no
-// number on a page is older than the request. Everything has a limit: connections, the size of a
-// request, the time to send one and to take the answer.
+// at a time, and only when somebody asks; who asks while it is being made gets that one. Everything has a limit: connections, the size of a
+// request, the time to send one and to take the answer. Prometheus says how long it waits, so that a
+// page without those who do not answer comes in time.
 #pragma once
 
 #include <chrono>
@@ -31,7 +31,8 @@ struct HttpLimits {
 
 class HttpServer {
  public:
-  using MakePage = std::function<ServedPage()>;  // does not throw
+  // Within that time, if possible. Does not throw.
+  using MakePage = std::function<ServedPage(std::chrono::milliseconds)>;
 
   // `address`: "127.0.0.1:9464", "[::1]:9464", "localhost:0". Port 0: any that is free.
   static Result<std::unique_ptr<HttpServer>> listen(const std::string& address, MakePage make,

@@ -3,7 +3,9 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,9 +23,16 @@ struct LiveProcess {
   ControlReply numbers;  // of the verb `live` (proto/control.h)
 };
 
-// Sorted by pid: the processes of this user, or of all users for root. All of them are asked at
-// once, and each has a few seconds; one that has tidemark loaded but does not answer is listed
-// without numbers. `may_load_bridge`: to ask PyTorch in processes that are not recorded.
-std::vector<LiveProcess> ask_live_processes(bool may_load_bridge);
+class LiveProcesses {
+ public:
+  // Sorted by pid: the processes of this user, or of all users for root. All of them are asked at
+  // once; one that has tidemark loaded but does not answer in time is listed without numbers, and
+  // the next calls do not wait for it as long. A bridge to PyTorch that is in the cache is loaded
+  // into processes that are not recorded.
+  std::vector<LiveProcess> ask(std::chrono::milliseconds time);
+
+ private:
+  std::set<pid_t> silent_;  // did not answer the last time
+};
 
 }  // namespace tidemark

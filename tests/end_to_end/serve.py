@@ -93,8 +93,9 @@ class Programs(unittest.TestCase):
         assert address, server.communicate()
         return server, address
 
-    def scrape(self, address, accept=OPEN):
-        request = urllib.request.Request(address, headers={"Accept": accept})
+    def scrape(self, address, accept=OPEN, seconds="10"):
+        request = urllib.request.Request(address, headers={
+            "Accept": accept, "X-Prometheus-Scrape-Timeout-Seconds": seconds})
         with urllib.request.urlopen(request, timeout=30) as answer:
             return answer.read().decode(), answer.headers["Content-Type"]
 
@@ -203,6 +204,9 @@ class Serve(Programs):
                     waiting.setblocking(False)
                     waiting.connect_ex(str(host.socket))
         self.assertLess(time.monotonic() - began, 10)
+        began = time.monotonic()
+        self.assertIn(f'pid="{host.pid}"}} 0\n', self.scrape(address, seconds="1")[0])
+        self.assertLess(time.monotonic() - began, 2)
         host.process.send_signal(signal.SIGCONT)
         self.assertTrue(wait_for(lambda: samples_of(self.scrape(address)[0]).get(
             ("tidemark_process_up", host.pid, "")) == 1))

@@ -69,7 +69,7 @@ class HttpServerTest : public testing::Test {
     thread_ = std::thread([this] { server_->run(stop_.get()); });
   }
   void start() {
-    start([] { return ServedPage{"open\n# EOF\n", "plain\n"}; });
+    start([](auto) { return ServedPage{"open\n# EOF\n", "plain\n"}; });
   }
   void TearDown() override {
     const uint64_t one = 1;
@@ -116,7 +116,7 @@ TEST_F(HttpServerTest, RejectsWhatIsNoRequest) {
 }
 
 TEST_F(HttpServerTest, HasADeadlineForEveryClient) {
-  start([] { return ServedPage{std::string(64 << 20, 'x'), std::string(64 << 20, 'x')}; });
+  start([](auto) { return ServedPage{std::string(64 << 20, 'x'), std::string(64 << 20, 'x')}; });
   Client silent(address_);
   Client slow(address_);
   slow.send("GET /metr");
@@ -135,7 +135,7 @@ TEST_F(HttpServerTest, HasADeadlineForEveryClient) {
 
 TEST_F(HttpServerTest, LimitsConnections) {
   start(
-      [] { return ServedPage{"", "plain\n"}; },
+      [](auto) { return ServedPage{"", "plain\n"}; },
       {.connections = 4, .request_bytes = 1024, .to_ask = 10s, .to_take = 10s});
   std::vector<std::unique_ptr<Client>> clients;
   for (int i = 0; i < 4; ++i) clients.push_back(std::make_unique<Client>(address_));
@@ -148,13 +148,13 @@ TEST_F(HttpServerTest, LimitsConnections) {
   EXPECT_EQ(answer, "HTTP/1.1 200 OK");
 }
 
-// Who asks while a page is made gets the next one.
+// Who asks while a page is made gets that one.
 TEST_F(HttpServerTest, MakesOnePageAtATimeAndNoneBeforeItIsAsked) {
   std::atomic<int> running{0};
   std::atomic<int> made{0};
   std::atomic<bool> hold{true};
   start(
-      [&] {
+      [&](auto) {
         EXPECT_EQ(running++, 0);
         const std::string number = std::to_string(made);
         while (hold.load()) std::this_thread::sleep_for(1ms);
@@ -177,13 +177,32 @@ TEST_F(HttpServerTest, MakesOnePageAtATimeAndNoneBeforeItIsAsked) {
   EXPECT_EQ(status("GET / HTTP/1.1\r\n\r\n"), "HTTP/1.1 200 OK");
   hold = false;
   EXPECT_TRUE(first.receive().ends_with("\r\n\r\n0"));
-  EXPECT_TRUE(second.receive().ends_with("\r\n\r\n1"));
-  EXPECT_TRUE(third.receive().ends_with("\r\n\r\n1"));
+  EXPECT_TRUE(second.receive().ends_with("\r\n\r\n0"));
+  EXPECT_TRUE(third.receive().ends_with("\r\n\r\n0"));
+  EXPECT_TRUE(ask("GET /metrics HTTP/1.1\r\n\r\n").ends_with("\r\n\r\n1"));
   EXPECT_EQ(made, 2);
 }
 
+TEST_F(HttpServerTest, TheTimeForAPageIsThatOfTheClient) {
+  start([](std::chrono::milliseconds time) {
+    return ServedPage{"", std::to_string(time.count())};
+  });
+  const auto time_for = [&](const std::string& header) {
+    const std::string answer = ask("GET /metrics HTTP/1.1\r\n" + header + "\r\n\r\n");
+    return answer.substr(answer.rfind('\n') + 1);
+  };
+  EXPECT_EQ(time_for("Host: x"), "8000");
+  EXPECT_EQ(time_for("X-Prometheus-Scrape-Timeout-Seconds: 2"), "1500");
+  EXPECT_EQ(time_for("X-Prometheus-Scrape-Timeout-Seconds: 0.5"), "375");
+  EXPECT_EQ(time_for("X-Prometheus-Scrape-Timeout-Seconds: 60"), "8000");
+  EXPECT_EQ(time_for("X-Prometheus-Scrape-Timeout-Seconds: 0.0001"), "100");
+  for (const char* bad : {"", "x", "-1", "nan", "inf", "1e300", "0"}) {
+    EXPECT_EQ(time_for(std::string("X-Prometheus-Scrape-Timeout-Seconds: ") + bad), "8000") << bad;
+  }
+}
+
 TEST(HttpServer, Addresses) {
-  const auto none = [] { return ServedPage(); };
+  const auto none = [](auto) { return ServedPage(); };
   for (const char* bad : {"", ":", "9464", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", ":9464",
                           "example.org:9464", "127.0.0.1:99999999999"}) {
     const auto server = HttpServer::listen(bad, none);
