@@ -228,16 +228,26 @@ double read_fraction(Allocator*, int, long) {
 
 // The first entry of each statistic is the sum over small and large blocks.
 template <typename Allocator>
-auto read_totals(Allocator* allocator, int device, uint64_t* allocated, uint64_t* reserved, int)
+auto read_numbers(Allocator* allocator, int device, TidemarkTorchNumbers* out, int)
     -> decltype(allocator->getDeviceStats(c10::DeviceIndex{}).reserved_bytes[0].current, 1) {
   const auto stats = allocator->getDeviceStats(static_cast<c10::DeviceIndex>(device));
-  *allocated = static_cast<uint64_t>(stats.allocated_bytes[0].current);
-  *reserved = static_cast<uint64_t>(stats.reserved_bytes[0].current);
+  out->allocated = static_cast<uint64_t>(stats.allocated_bytes[0].current);
+  out->requested = static_cast<uint64_t>(stats.requested_bytes[0].current);
+  out->reserved = static_cast<uint64_t>(stats.reserved_bytes[0].current);
+  out->retries = static_cast<uint64_t>(stats.num_alloc_retries);
+  out->ooms = static_cast<uint64_t>(stats.num_ooms);
   return 1;
 }
 template <typename Allocator>
-int read_totals(Allocator*, int, uint64_t*, uint64_t*, long) {
+int read_numbers(Allocator*, int, TidemarkTorchNumbers*, long) {
   return 0;
+}
+
+template <typename Allocator>
+uint64_t read_largest_free(Allocator* allocator, int device) {
+  size_t largest = 1;  // 0 would make torch query the driver
+  allocator->cacheInfo(static_cast<c10::DeviceIndex>(device), &largest);
+  return largest == 1 ? 0 : largest;
 }
 
 }  // namespace
@@ -312,12 +322,15 @@ __attribute__((visibility("default"))) int tidemark_torch_read_state(int with_st
   }
 }
 
-__attribute__((visibility("default"))) int tidemark_torch_totals(int device, uint64_t* allocated,
-                                                                 uint64_t* reserved) {
+__attribute__((visibility("default"))) int tidemark_torch_numbers(int device,
+                                                                  TidemarkTorchNumbers* out) {
   try {
     auto* const allocator = allocator_space::get();
     if (allocator == nullptr || !allocator->initialized()) return 0;
-    return read_totals(allocator, device, allocated, reserved, 0);
+    // With cudaMallocAsync the free memory is the driver's.
+    out->largest_free =
+        is_driver(allocator, 0) ? TIDEMARK_TORCH_UNKNOWN : read_largest_free(allocator, device);
+    return read_numbers(allocator, device, out, 0);
   } catch (...) {
     return 0;
   }
@@ -334,9 +347,7 @@ __attribute__((visibility("default"))) double tidemark_torch_fraction(int device
 
 __attribute__((visibility("default"))) uint64_t tidemark_torch_largest_free(int device) {
   try {
-    size_t largest = 1;  // 0 would make torch query the driver
-    allocator_space::get()->cacheInfo(static_cast<c10::DeviceIndex>(device), &largest);
-    return largest == 1 ? 0 : largest;
+    return read_largest_free(allocator_space::get(), device);
   } catch (...) {
     return 0;
   }

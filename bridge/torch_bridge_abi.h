@@ -80,15 +80,24 @@ typedef uint64_t (*TidemarkTorchLargestFree)(int device);
 // before 2.6, which does not tell. Takes no lock.
 typedef double (*TidemarkTorchFraction)(int device);
 
-// Allocated bytes and bytes of all segments now; takes the device lock for a moment. 1 if they are
-// known. Works without being attached.
-typedef int (*TidemarkTorchTotals)(int device, uint64_t* allocated, uint64_t* reserved);
+#define TIDEMARK_TORCH_UNKNOWN UINT64_MAX
+
+// The allocator's statistics of a device now; each of them may be TIDEMARK_TORCH_UNKNOWN.
+struct TidemarkTorchNumbers {
+  uint64_t allocated;
+  uint64_t requested;
+  uint64_t reserved;
+  uint64_t largest_free;
+  uint64_t retries;  // since the program began
+  uint64_t ooms;
+};
+// Takes the device lock for a moment. 1 if they are known. Works without being attached.
+typedef int (*TidemarkTorchAskNumbers)(int device, struct TidemarkTorchNumbers* out);
 
 // Pinned host memory: bytes of all blocks of torch's allocator, and of those given out or waiting
 // for a stream, which are at most as many, or TIDEMARK_TORCH_UNKNOWN. 1 if the first is known.
 // Takes locks of that allocator for a moment, not the GIL. Missing in a bridge for a torch
 // before 2.8, or compiled without annotations.
-#define TIDEMARK_TORCH_UNKNOWN UINT64_MAX
 typedef int (*TidemarkTorchPinned)(uint64_t* held, uint64_t* in_use);
 
 // Mangled name of the type of the autograd node that runs on the calling thread; null if there is

@@ -29,6 +29,7 @@ void add_ps(CLI::App& app, int& code);
 void add_attach(CLI::App& app, int& code);
 void add_detach(CLI::App& app, int& code);
 void add_seal(CLI::App& app, int& code);
+void add_serve(CLI::App& app, int& code);
 void add_snapshot(CLI::App& app, int& code);
 void add_view(CLI::App& app, int& code);
 void add_export(CLI::App& app, int& code);

@@ -38,9 +38,13 @@
 //             → trace rows dropped
 //   live      torch=1 (a cached bridge may be loaded to query PyTorch)
 //             → time_ns state devices=N, and for each device i from 0: d<i> (its ordinal), and if
-//               known d<i>_name d<i>_total d<i>_used d<i>_process d<i>_allocated d<i>_reserved,
-//               in bytes
-//   seal      name, together=1 (so do the other ranks of the job)
+//               known d<i>_name d<i>_uuid and, in bytes, d<i>_total d<i>_used d<i>_process;
+//               of PyTorch d<i>_allocated d<i>_requested d<i>_reserved d<i>_largest_hole
+//               d<i>_retries d<i>_ooms, torch_pinned torch_pinned_in_use; and while it records
+//               d<i>_by_<owner> (driver memory, in bytes), d<i>_refusals, d<i>_lows (the least
+//               allocated in each of the last steps, separated by commas), steps lost
+//               callbacks_ns writer_ns host_bytes pinned uncounted
+//   seal      name (seal-TIME without it), together=1 (so do the other ranks of the job)
 //             → trace (the sealed file)
 #pragma once
 

@@ -28,7 +28,8 @@ LAYERS = {
     "proto": ["base", ".", "write", "read"],
     "injector": ["process", "trace", "recorder", "driver", "stacks", "sampling", "marks", "nccl",
                  "nvtx", "python", "torch", "cupti", "capture", "control", "."],
-    "collector": ["pickle", "snapshot", "recover", "job", ".", "launch", "attach/inject", "attach"],
+    "collector": ["pickle", "snapshot", "recover", "job", ".", "launch", "attach/inject", "attach",
+                  "serve"],
     "analysis": ["columns", "history", "names", "load", "insight", "insight/categories",
                  "passes", "ranks", ".", "whatif/allocator", "whatif", "findings",
                  "findings/rules", "stacked", "report"],
@@ -41,7 +42,8 @@ LAYERS = {
 }
 # The injector links only these parts of proto/; the viewer must not use these parts of collector/.
 INJECTOR_LINKS = {"proto", "proto/base", "proto/write"}
-READS_ONLY = {"viewer": {"collector/launch", "collector/attach", "collector/attach/inject"}}
+READS_ONLY = {"viewer": {"collector/launch", "collector/attach", "collector/attach/inject",
+                         "collector/serve"}}
 MOST_FILES = 25  # in one sub-folder of a folder listed in LAYERS
 SUFFIXES = (".h", ".cpp", ".cu", ".cuh")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)

@@ -8,6 +8,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <climits>
@@ -25,8 +26,7 @@ namespace tidemark {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-constexpr time_t kConnectSeconds = 2;
+using std::chrono::milliseconds;
 
 // For control::Lookup, which has no parameter for the environment to use.
 thread_local const ProcessEnvironment* t_environment = nullptr;
@@ -88,12 +88,14 @@ void remove_left_names_in(const std::string& directory) {
 }
 
 // A process that is stopped accepts nothing: once its queue is full, connect() would block.
-void limit_waiting(int fd) {
-  const timeval limit{kConnectSeconds, 0};
+void limit_waiting(int fd, milliseconds time) {
+  const auto us = std::max<int64_t>(time.count() * 1000, 1000);  // 0 would be no limit
+  const timeval limit{us / 1'000'000, us % 1'000'000};
   ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
 }
 
-int connect_in(const std::string& directory, pid_t pid, pid_t own_pid, uid_t user) {
+int connect_in(const std::string& directory, pid_t pid, pid_t own_pid, uid_t user,
+               milliseconds time, bool* stuck) {
   const Descriptor place(control::open_directory(directory.c_str(), false, user));
   char name[32];
   sockaddr_un address;
@@ -104,10 +106,12 @@ int connect_in(const std::string& directory, pid_t pid, pid_t own_pid, uid_t use
   }
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
-  limit_waiting(fd);
+  limit_waiting(fd, time);
   control::Peer peer{};
-  if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), size) == 0 &&
-      control::ask_peer(fd, peer) && control::may_talk(peer, user) && peer.pid == pid) {
+  const bool connected = ::connect(fd, reinterpret_cast<const sockaddr*>(&address), size) == 0;
+  if (!connected && errno == EAGAIN && stuck != nullptr) *stuck = true;
+  if (connected && control::ask_peer(fd, peer) && control::may_talk(peer, user) &&
+      peer.pid == pid) {
     return fd;
   }
   ::close(fd);
@@ -150,11 +154,14 @@ std::optional<uint64_t> ControlReply::number(const std::string& key) const {
 }
 
 std::optional<ControlClient> ControlClient::connect(pid_t pid, pid_t own_pid, uid_t user,
-                                                    const ProcessEnvironment& environment) {
+                                                    const ProcessEnvironment& environment,
+                                                    milliseconds time, bool* stuck) {
+  if (stuck != nullptr) *stuck = false;
   for (const std::string& directory : directories(pid, user, environment)) {
-    if (const int fd = connect_in(directory, pid, own_pid, user); fd >= 0) {
+    if (const int fd = connect_in(directory, pid, own_pid, user, time, stuck); fd >= 0) {
       return ControlClient(fd);
     }
+    if (stuck != nullptr && *stuck) break;  // its other sockets wait in the same thread
   }
   return std::nullopt;
 }

@@ -32,10 +32,15 @@ using ControlRequest = std::map<std::string, std::string>;
 
 class ControlClient {
  public:
+  static constexpr std::chrono::milliseconds kConnectTime{2000};
+
   // `own_pid`: its pid in its own namespace; `user`: its user. Checks that it is this process that
-  // answers. Nothing if no socket of the process accepts connections.
+  // answers. Nothing if no socket of the process accepts connections in that time; `stuck` is then
+  // true if it has one, but too many wait for it already.
   static std::optional<ControlClient> connect(pid_t pid, pid_t own_pid, uid_t user,
-                                              const ProcessEnvironment& environment);
+                                              const ProcessEnvironment& environment,
+                                              std::chrono::milliseconds time = kConnectTime,
+                                              bool* stuck = nullptr);
 
   ControlClient(ControlClient&& other) noexcept;
   ControlClient& operator=(ControlClient&& other) noexcept;

@@ -120,21 +120,27 @@ Result<CudaProcess> look_at(pid_t pid) {
   return process;
 }
 
-std::vector<CudaProcess> find_cuda_processes() {
+std::vector<pid_t> list_cuda_processes() {
   remove_left_names();
-  std::vector<CudaProcess> found;
+  std::vector<pid_t> found;
   DIR* const directory = ::opendir("/proc");
   if (directory == nullptr) return found;
   while (const dirent* entry = ::readdir(directory)) {
     const pid_t pid = static_cast<pid_t>(std::atoi(entry->d_name));
     if (pid <= 0 || pid == ::getpid()) continue;
     const auto files = inject::read_maps(pid);
-    if (!files || !inject::has_cuda_driver(*files)) continue;
-    if (Result<CudaProcess> process = look_at(pid)) found.push_back(std::move(*process));
+    if (files && inject::has_cuda_driver(*files)) found.push_back(pid);
   }
   ::closedir(directory);
-  std::sort(found.begin(), found.end(),
-            [](const CudaProcess& a, const CudaProcess& b) { return a.pid < b.pid; });
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::vector<CudaProcess> find_cuda_processes() {
+  std::vector<CudaProcess> found;
+  for (const pid_t pid : list_cuda_processes()) {
+    if (Result<CudaProcess> process = look_at(pid)) found.push_back(std::move(*process));
+  }
   return found;
 }
 

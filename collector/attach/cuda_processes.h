@@ -38,6 +38,8 @@ struct CudaProcess {
 
 // Sorted by pid. Processes of other users only if they can be examined.
 std::vector<CudaProcess> find_cuda_processes();
+// The same without looking at them.
+std::vector<pid_t> list_cuda_processes();
 
 // Any process, with or without CUDA. An Error if there is none.
 Result<CudaProcess> look_at(pid_t pid);

@@ -11,6 +11,7 @@
 #include "injector/cupti/kernels.h"
 #include "injector/cupti/loader.h"
 #include "injector/driver/objects.h"
+#include "injector/marks/step_levels.h"
 #include "injector/nccl/operations.h"
 #include "injector/nccl/wiring.h"
 #include "injector/process/complain.h"
@@ -132,6 +133,7 @@ void reset_for_recording(Beginning beginning) {
   if (g_pid != 0 && g_pid != pid) forget_parent();
   g_pid = pid;
   driver_objects().clear();
+  step_levels().clear();
   reset_driver_queries();
   capture_session.fetch_add(1);
   if (beginning == Beginning::kLate) await_torch_state();

@@ -1,6 +1,7 @@
 #include "injector/control/verbs.h"
 
 #include <limits.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,14 +10,13 @@
 #include <cstring>
 
 #include "injector/capture/capture.h"
+#include "injector/control/live_numbers.h"
 #include "injector/process/complain.h"
 #include "injector/process/options.h"
 #include "injector/process/process_facts.h"
 #include "injector/process/tool_thread.h"
 #include "injector/recorder/process_rows.h"
 #include "injector/recorder/recorder.h"
-#include "injector/sampling/live_reading.h"
-#include "injector/torch/bridge_loader.h"
 #include "injector/torch/events.h"
 #include "injector/trace/seal_board.h"
 
@@ -167,12 +167,22 @@ void snapshot(std::string_view request, Line& reply) {
   end(reply);
 }
 
+void name_by_time(char (&name)[kSealNameBytes]) {
+  const time_t now = ::time(nullptr);
+  struct tm utc {};
+  ::gmtime_r(&now, &utc);
+  ::strftime(name, sizeof name, "seal-%Y%m%d-%H%M%S", &utc);
+}
+
 void seal(std::string_view request, Line& reply) {
   constexpr uint32_t kPatienceMs = 20'000;
   char name[kSealNameBytes] = "";
   uint64_t together = 0;
   control::find_number(request, "together", together);
-  if (!control::find_value(request, "name", name, sizeof name)) name[0] = '\0';
+  bool named = false;
+  control::each_pair(request, [&](std::string_view key, std::string_view) { named |= key == "name"; });
+  if (!named) name_by_time(name);
+  if (named && !control::find_value(request, "name", name, sizeof name)) name[0] = '\0';  // too long
   switch (recorder().seal(name, together != 0, kPatienceMs)) {
     case SealOutcome::kSealed:
       break;
@@ -198,39 +208,12 @@ void seal(std::string_view request, Line& reply) {
   reply.add("trace", path);
 }
 
-// Asks the allocator; if that is not possible, its last report while recording.
-bool torch_totals(int64_t device, bool may_load, uint64_t& allocated, uint64_t& reserved) {
-  return ask_torch_totals(device, may_load, allocated, reserved) ||
-         (recorder().on() && latest_torch_totals(device, allocated, reserved));
-}
-
 void live(std::string_view request, Line& reply) {
   uint64_t may_load = 0;
   control::find_number(request, "torch", may_load);
   reply.add("time_ns", static_cast<uint64_t>(now_ns())).add("state", state_name());
-  LiveReading reading;
-  if (!read_live(reading)) {
-    return say_error(reply, "the driver or NVML did not answer within 2 s");
-  }
-  reply.add("devices", reading.count);
-  for (size_t i = 0; i < reading.count; ++i) {
-    const LiveDevice& device = reading.devices[i];
-    char key[48];
-    const auto add = [&](const char* what, uint64_t value, bool known) {
-      std::snprintf(key, sizeof key, "d%zu%s", i, what);
-      if (known) reply.add(key, value);
-    };
-    add("", static_cast<uint64_t>(device.ordinal), true);
-    std::snprintf(key, sizeof key, "d%zu_name", i);
-    reply.add(key, device.name);
-    add("_total", device.total_bytes, device.total_bytes != 0);
-    add("_used", device.used_bytes, device.used_known);
-    add("_process", device.process_bytes, device.process_known);
-    uint64_t allocated = 0;
-    uint64_t reserved = 0;
-    const bool totals_known = torch_totals(device.ordinal, may_load != 0, allocated, reserved);
-    add("_allocated", allocated, totals_known);
-    add("_reserved", reserved, totals_known);
+  if (!add_live_numbers(may_load != 0, reply)) {
+    say_error(reply, "the driver or NVML did not answer within 2 s");
   }
 }
 

@@ -61,8 +61,8 @@ Owner owner_of(const NativeStack& stack) {
   return open && inside_nccl() ? Owner::kNccl : stack.owner;
 }
 
-void add_stack(DriverEvent& event) {
-  if (!g_stacks.load(std::memory_order_relaxed)) return;
+Owner add_stack(DriverEvent& event) {
+  if (!g_stacks.load(std::memory_order_relaxed)) return Owner::kUnknown;
   NativeStack stack;
   capture_native_stack(stack);
   // PyTorch may be loaded when CUDA is already in use: its first segment shows that it is there.
@@ -71,7 +71,9 @@ void add_stack(DriverEvent& event) {
   std::copy(stack.frames, stack.frames + stack.count, frames);
   const size_t count = append_python_frames(frames, stack.count, std::size(frames));
   event.stack = recorder().intern_stack({frames, count});
-  event.owner = owner_string(owner_of(stack));
+  const Owner owner = owner_of(stack);
+  event.owner = owner_string(owner);
+  return owner;
 }
 
 // Asks CUPTI, which is allowed in a callback; the answer never changes for a context.
@@ -161,10 +163,11 @@ uint32_t pool_of(const DriverCall& call) {
   return pools.id_of(call.pool_handle, call.event.device);
 }
 
-void follow_up(const DriverCall& call, const DriverEvent& event) {
+void follow_up(const DriverCall& call, const DriverEvent& event, Owner owner) {
   DriverObjects& objects = driver_objects();
   if (event.result != CUDA_SUCCESS) {
     if (event.result == CUDA_ERROR_OUT_OF_MEMORY) {
+      if (owner != Owner::kTorch) objects.refusals.note(event.device);
       record_out_of_memory(event);
       // PyTorch empties its cache and tries again; its own error is what counts.
       if (!torch_was_seen()) recorder().seal_after_error();
@@ -175,7 +178,7 @@ void follow_up(const DriverCall& call, const DriverEvent& event) {
   if (call.size_missing && !objects.imports.add(event)) {
     recorder().count_dropped(BlockKind::kDriverEvents, 1);
   }
-  if (objects.live.note(event)) ask_for_reading();
+  if (objects.live.note(event, static_cast<uint8_t>(owner))) ask_for_reading();
   if (event.operation == DriverOperation::kPoolDestroy) objects.pools.forget(event.handle);
   if (event.kind == MemoryKind::kGraph && event.operation != DriverOperation::kGraphLaunch) {
     objects.devices.note_graph_memory(event.device);
@@ -233,10 +236,10 @@ void leave_call(uint32_t id, const CUpti_CallbackData& data) {
     event.pool = 0;
   }
   if (capture_thread.own_depth > 0) event.flags |= kDriverOwn;
-  if (call.call_class == CallClass::kTakes) add_stack(event);
+  const Owner owner = call.call_class == CallClass::kTakes ? add_stack(event) : Owner::kUnknown;
   driver_objects().devices.note(event.device);
   recorder().record(event);
-  follow_up(call, event);
+  follow_up(call, event, owner);
   // A program may end before the next regular sample: take one now that includes its memory.
   if (call.call_class == CallClass::kTakes &&
       driver_objects().devices.note_allocation(event.device)) {

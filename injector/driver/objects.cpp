@@ -40,6 +40,7 @@ void DriverObjects::clear() noexcept {
   pools.clear();
   imports.clear();
   live.clear();
+  refusals.clear();
   calls.clear();
   driver_ready.store(false);
 }

@@ -196,6 +196,7 @@ struct DriverObjects {
   PoolTable pools;
   PendingImports imports;
   LiveTotal live;
+  Refusals refusals;
   DriverCalls calls;
   std::atomic<bool> driver_ready{false};  // cuInit has finished
 

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "injector/marks/record_mark.h"
+#include "injector/marks/step_levels.h"
 
 namespace tidemark::injector {
 namespace {
@@ -51,6 +52,7 @@ TIDEMARK_EXPORT void tidemark_mark(const char* name) {
 TIDEMARK_EXPORT void tidemark_step(uint64_t number) {
   if (!recorder().on()) return;
   record_mark(MarkKind::kIteration, MarkPhase::kInstant, id_of("step"), 0, number + 1);
+  step_levels().end_step(MarkKind::kIteration);
 }
 
 TIDEMARK_EXPORT void tidemark_name(const void* address, const char* label) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "injector/marks/step_levels.h"
 #include "injector/process/own_scope.h"
 #include "injector/python/own_code.h"
 #include "injector/recorder/recorder.h"
@@ -67,7 +68,7 @@ PythonObject* on_step(PythonObject*, PythonObject*) {
   mark.thread = current_thread();
   mark.phase = MarkPhase::kInstant;
   mark.kind = MarkKind::kOptimizerStep;
-  recorder().record(mark);
+  if (recorder().record(mark)) step_levels().end_step(MarkKind::kOptimizerStep);
   return python_calls.from_bool(1);
 }
 

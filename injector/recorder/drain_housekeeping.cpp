@@ -61,6 +61,7 @@ void Drain::append_housekeeping() noexcept {
                        encoder_bytes_ + static_cast<uint64_t>(captures) +
                        (window_ != nullptr ? window_->memory_bytes() : 0);
   trace_.append(Counter{clocks.realtime_ns, own, 0, -1, CounterKind::kOwnHost});
+  session_.host_bytes.store(own, std::memory_order_relaxed);
 
   if (window_ != nullptr) window_->tick(clocks.realtime_ns);
   if (writer_name_ == 0) {
@@ -71,6 +72,7 @@ void Drain::append_housekeeping() noexcept {
   append(Health{clocks.realtime_ns, static_cast<uint64_t>(cpu_ns - cpu_ns_), writer_name_,
                        HealthKind::kOverheadNs});
   cpu_ns_ = cpu_ns;
+  session_.writer_ns.store(static_cast<uint64_t>(cpu_ns), std::memory_order_relaxed);
   const uint64_t overhead = session_.overhead_ns.load(std::memory_order_relaxed);
   if (overhead != host_overhead_ns_) {
     append(Health{clocks.realtime_ns, overhead - host_overhead_ns_, callbacks_name_,

@@ -351,6 +351,19 @@ void Recorder::add_own_host_bytes(int64_t bytes) noexcept {
   }
 }
 
+bool Recorder::cost(RecordingCost& out) const noexcept {
+  const SessionScope scope(BlockKind::kHealth);
+  Session* const session = scope.session();
+  if (session == nullptr) return false;
+  for (uint64_t& dropped : session->arena.header().dropped) {
+    out.lost_rows += std::atomic_ref(dropped).load(std::memory_order_relaxed);
+  }
+  out.callbacks_ns = session->overhead_ns.load(std::memory_order_relaxed);
+  out.writer_ns = session->writer_ns.load(std::memory_order_relaxed);
+  out.host_bytes = session->host_bytes.load(std::memory_order_relaxed);
+  return true;
+}
+
 const char* Recorder::trace_path() const noexcept {
   return latest_path;
 }

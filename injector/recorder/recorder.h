@@ -60,6 +60,14 @@ struct RecordingEnd {
   bool finished = false;  // false: the trace needs recovery
 };
 
+// What a recording costs and loses, so far.
+struct RecordingCost {
+  uint64_t lost_rows = 0;
+  uint64_t callbacks_ns = 0;  // time that the host's threads spent in callbacks of the driver
+  uint64_t writer_ns = 0;     // CPU time of the writer thread; at most a second old
+  uint64_t host_bytes = 0;    // memory of the recorder; likewise
+};
+
 // What identifies a frame. Native: module and offset. Python: function, file and line.
 struct FrameKey {
   uint64_t offset = 0;
@@ -146,6 +154,9 @@ class Recorder {
   void count_dropped(BlockKind kind, uint64_t rows) noexcept;
   void add_overhead_ns(uint64_t ns) noexcept;
   void add_own_host_bytes(int64_t bytes) noexcept;
+
+  // False when the recorder is off.
+  bool cost(RecordingCost& out) const noexcept;
 
   // Path of the current trace, or else of the last one; "" if there was none. For messages.
   const char* trace_path() const noexcept;

@@ -72,6 +72,9 @@ struct Session {
   // Time spent and memory held by the capture code.
   std::atomic<uint64_t> overhead_ns{0};
   std::atomic<int64_t> own_host_bytes{0};
+  // The same of the writer thread, and all memory together; set by it once per second.
+  std::atomic<uint64_t> writer_ns{0};
+  std::atomic<uint64_t> host_bytes{0};
 };
 
 // A session with its files created, or nullptr after a message on stderr.

@@ -15,18 +15,20 @@
 namespace tidemark::injector {
 namespace {
 
-bool find_handle(const NvmlLibrary& nvml, const DeviceFacts& facts, nvml::nvmlDevice_t& out) {
-  for (const char* prefix : {"GPU-", "MIG-"}) {
-    char uuid[nvml::kDeviceUuidBytes];
+// `uuid` becomes the one that NVML knows.
+bool find_handle(const NvmlLibrary& nvml, const DeviceFacts& facts, char (&uuid)[48],
+                 nvml::nvmlDevice_t& out) {
+  for (const char* prefix : {"MIG-", "GPU-"}) {
     std::snprintf(uuid, sizeof uuid, "%s%s", prefix, facts.uuid);
-    if (nvml.find_device(uuid, out)) return true;
+    if (nvml.is_open() && nvml.find_device(uuid, out)) return true;
   }
+  if (!nvml.is_open()) return false;
   return facts.bus[0] != '\0' && nvml.find_device_on_bus(facts.bus, out);
 }
 
 void ask_nvml(const NvmlLibrary& nvml, const DeviceFacts& facts, LiveDevice& device) {
   nvml::nvmlDevice_t handle = nullptr;
-  if (!nvml.is_open() || !find_handle(nvml, facts, handle)) return;
+  if (!find_handle(nvml, facts, device.uuid, handle)) return;
   DeviceMemory memory;
   device.used_known = nvml.read_memory(handle, memory);
   device.used_bytes = memory.used_bytes;

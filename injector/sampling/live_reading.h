@@ -12,6 +12,7 @@ inline constexpr size_t kMaxLiveDevices = 16;
 struct LiveDevice {
   int64_t ordinal = 0;
   char name[128] = "";
+  char uuid[48] = "";  // with NVML's prefix
   uint64_t total_bytes = 0;
   uint64_t used_bytes = 0;     // by all processes
   uint64_t process_bytes = 0;  // by this process

@@ -41,7 +41,7 @@ std::atomic<bool> g_attaching{false};
 std::atomic<bool> g_attached{false};  // for good
 std::atomic<bool> g_building{false};
 bool g_annotating = false;
-std::atomic<TidemarkTorchTotals> g_totals{nullptr};
+std::atomic<TidemarkTorchAskNumbers> g_numbers{nullptr};
 std::atomic_flag g_said_no_bridge;
 
 void on_event(const TidemarkTorchEvent* event) {
@@ -92,8 +92,10 @@ void continue_without_bridge(const char* version, const char* reason) {
   end_torch_state(detail);
 }
 
-void find_totals(void* library) {
-  g_totals.store(reinterpret_cast<TidemarkTorchTotals>(dlsym(library, "tidemark_torch_totals")));
+void find_questions(void* library) {
+  set_torch_pinned(reinterpret_cast<TidemarkTorchPinned>(dlsym(library, "tidemark_torch_pinned")));
+  g_numbers.store(
+      reinterpret_cast<TidemarkTorchAskNumbers>(dlsym(library, "tidemark_torch_numbers")));
 }
 
 // False with a reason if the file does not load.
@@ -110,8 +112,7 @@ bool load(const bridge::Outcome& outcome, const char** reason) {
   g_bridge.questions = {
       reinterpret_cast<TidemarkTorchLargestFree>(dlsym(library, "tidemark_torch_largest_free")),
       reinterpret_cast<TidemarkTorchFraction>(dlsym(library, "tidemark_torch_fraction"))};
-  find_totals(library);
-  set_torch_pinned(reinterpret_cast<TidemarkTorchPinned>(dlsym(library, "tidemark_torch_pinned")));
+  find_questions(library);
   find_autograd_in_bridge(
       reinterpret_cast<TidemarkTorchNodeType>(dlsym(library, "tidemark_torch_node_type")));
   if (g_bridge.attach == nullptr || g_bridge.read_state == nullptr) {
@@ -207,17 +208,17 @@ void start_bridge(const char* libc10_cuda, const Options& options) noexcept {
   }
 }
 
-bool ask_torch_totals(int64_t device, bool may_load, uint64_t& allocated,
-                      uint64_t& reserved) noexcept {
+bool ask_torch_numbers(int64_t device, bool may_load, TidemarkTorchNumbers& out) noexcept {
   char path[PATH_MAX];
-  if (g_totals.load() == nullptr && may_load && loaded_path("libc10_cuda.so", path, sizeof path)) {
+  if (g_numbers.load() == nullptr && may_load && loaded_path("libc10_cuda.so", path, sizeof path)) {
     static bridge::Outcome outcome;
     bridge::find_bridge(kEnvironment, path, outcome);
     void* const library = outcome.ready ? dlopen(outcome.path, RTLD_NOW | RTLD_LOCAL) : nullptr;
-    if (library != nullptr) find_totals(library);
+    if (library != nullptr) find_questions(library);
   }
-  const TidemarkTorchTotals ask = g_totals.load();
-  return ask != nullptr && ask(static_cast<int>(device), &allocated, &reserved) == 1;
+  const TidemarkTorchAskNumbers ask = g_numbers.load();
+  const ForeignCall foreign;
+  return ask != nullptr && ask(static_cast<int>(device), &out) == 1;
 }
 
 void reset_bridge() noexcept {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "bridge/torch_bridge_abi.h"
 #include "injector/process/options.h"
 
 namespace tidemark::injector {
@@ -18,10 +19,9 @@ inline bool bridge_waits() noexcept {
   return bridge_loaded_not_attached.load(std::memory_order_relaxed);
 }
 
-// The current totals of the allocator, whether or not a recording is on. False if no bridge is
+// The current statistics of the allocator, whether or not a recording is on. False if no bridge is
 // loaded; `may_load` loads one from the cache. Control thread.
-bool ask_torch_totals(int64_t device, bool may_load, uint64_t& allocated,
-                      uint64_t& reserved) noexcept;
+bool ask_torch_numbers(int64_t device, bool may_load, TidemarkTorchNumbers& out) noexcept;
 
 // Called at the beginning of an allocation, where no lock of the allocator is held.
 void attach_bridge() noexcept;

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "injector/driver/objects.h"
+#include "injector/marks/step_levels.h"
 #include "injector/process/own_scope.h"
 #include "injector/process/tool_thread.h"
 #include "injector/python/stack.h"
@@ -14,6 +15,7 @@
 #include "injector/recorder/recorder.h"
 #include "injector/sampling/fresh_reading.h"
 #include "injector/sampling/nvml_sampler.h"
+#include "injector/stacks/owner.h"
 #include "injector/stacks/unwinder.h"
 
 namespace tidemark::injector {
@@ -35,6 +37,7 @@ struct DeviceState {
   std::atomic<uint64_t> allocated_now{0};
   std::atomic<uint64_t> reserved_now{0};
   std::atomic<bool> totals_known{false};
+  std::atomic<uint64_t> errors{0};  // out-of-memory errors that were reported
 };
 DeviceState g_devices[kMaxDevices];
 
@@ -218,6 +221,7 @@ void record_driver_seed(const SegmentState& segment) {
   const bool expandable = (segment.flags & kSegmentExpandable) != 0;
   event.kind = expandable ? MemoryKind::kVirtual : MemoryKind::kDevice;
   recorder().record(event);
+  driver_objects().live.note(event, static_cast<uint8_t>(Owner::kTorch));
 }
 
 // What the program allowed the allocator (set_per_process_memory_fraction); 0: everything, or not
@@ -304,11 +308,14 @@ void wait_for_torch_state(uint32_t timeout_ms) noexcept {
   }
 }
 
-bool latest_torch_totals(int64_t device, uint64_t& allocated, uint64_t& reserved) noexcept {
+bool latest_torch_numbers(int64_t device, TidemarkTorchNumbers& out) noexcept {
   const DeviceState* const state = state_of(device);
   if (state == nullptr || !state->totals_known.load(std::memory_order_relaxed)) return false;
-  allocated = state->allocated_now.load(std::memory_order_relaxed);
-  reserved = state->reserved_now.load(std::memory_order_relaxed);
+  out = {TIDEMARK_TORCH_UNKNOWN, TIDEMARK_TORCH_UNKNOWN, TIDEMARK_TORCH_UNKNOWN,
+         TIDEMARK_TORCH_UNKNOWN, TIDEMARK_TORCH_UNKNOWN, TIDEMARK_TORCH_UNKNOWN};
+  out.allocated = state->allocated_now.load(std::memory_order_relaxed);
+  out.reserved = state->reserved_now.load(std::memory_order_relaxed);
+  out.ooms = state->errors.load(std::memory_order_relaxed);
   return true;
 }
 
@@ -318,6 +325,7 @@ void start_torch_events(const TorchEventOptions& options) noexcept {
     device.device_free.store(0);
     device.tier.store(0);
     device.began_late.store(false);
+    device.errors.store(0);
   }
   if (g_have_pools.load()) g_pools.clear();
   g_stacks.store(options.stacks);
@@ -375,6 +383,7 @@ void on_torch_usage(uintptr_t address, int64_t bytes, uint64_t allocated, uint64
   state->reserved_now.store(reserved, std::memory_order_relaxed);
   state->totals_known.store(true, std::memory_order_relaxed);
   if (state->awaited.load(std::memory_order_relaxed)) return;
+  step_levels().see(device.index, allocated);
   if (state->tier.load(std::memory_order_relaxed) == 2) {
     if (t_torch.open == TIDEMARK_TORCH_ALLOC && t_torch.address == address && bytes > 0) {
       record_open_allocation(static_cast<uint64_t>(bytes), device.index, *state);
@@ -404,6 +413,7 @@ void on_torch_out_of_memory(int64_t bytes, uint64_t allocated, uint64_t reserved
                             TorchDevice device) noexcept {
   DeviceState* const state = device.type == kTorchCuda ? state_of(device.index) : nullptr;
   if (state == nullptr || !listens_to(TorchListening::kTier1)) return;
+  state->errors.fetch_add(1, std::memory_order_relaxed);
   OutOfMemory row{};
   row.time_ns = next_time(*state);
   row.device = device.index;

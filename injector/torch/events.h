@@ -64,8 +64,8 @@ bool torch_was_seen() noexcept;
 // Whether a device had allocations before the first one reported here.
 bool torch_began_late() noexcept;
 
-// The last totals that the allocator reported for a device. False: none yet.
-bool latest_torch_totals(int64_t device, uint64_t& allocated, uint64_t& reserved) noexcept;
+// What the allocator has reported for a device so far. False: nothing yet.
+bool latest_torch_numbers(int64_t device, TidemarkTorchNumbers& out) noexcept;
 
 // What the allocator is asked when it is out of memory; either may be null.
 struct TorchQuestions {

@@ -21,15 +21,16 @@ void set_torch_pinned(TidemarkTorchPinned ask) noexcept {
   g_ask.store(ask, std::memory_order_release);
 }
 
-void sample_torch_pinned() noexcept {
+bool ask_torch_pinned(uint64_t& held, uint64_t& in_use) noexcept {
   const auto ask = g_ask.load(std::memory_order_acquire);
-  if (ask == nullptr) return;
+  const ForeignCall foreign;
+  return ask != nullptr && ask(&held, &in_use) == 1;
+}
+
+void sample_torch_pinned() noexcept {
   uint64_t held = 0;
   uint64_t in_use = 0;
-  {
-    const ForeignCall foreign;
-    if (ask(&held, &in_use) != 1) return;
-  }
+  if (!ask_torch_pinned(held, in_use)) return;
   if (held == g_held && in_use == g_in_use) return;
   g_held = held;
   g_in_use = in_use;

@@ -39,7 +39,9 @@ class DeviceStats:
     used: Optional[int]  # by all processes
     process: Optional[int]  # by this one
     allocated: Optional[int]  # by PyTorch's allocator
+    requested: Optional[int]
     reserved: Optional[int]
+    largest_hole: Optional[int]
 
 
 def load() -> bool:
@@ -114,8 +116,8 @@ def snapshot(path: Path) -> Optional[pathlib.Path]:
 
 
 def seal(name: Optional[str] = None, together: bool = False) -> Optional[pathlib.Path]:
-    """Keeps the current window of a recording with --keep, under this name; the recording goes on.
-    With `together`, so do the other ranks of the job. Returns the sealed trace."""
+    """Keeps the current window of a recording with --keep, under this name or that of the time; the
+    recording goes on. With `together`, so do the other ranks of the job. Returns the sealed trace."""
     reply = _ask("seal", name=name, together=together)
     return None if reply is None else pathlib.Path(reply["trace"])
 
@@ -129,7 +131,8 @@ def stats() -> List[DeviceStats]:
 
     return [DeviceStats(int(reply[f"d{i}"]), reply.get(f"d{i}_name", ""),
                         *(number(f"d{i}_{what}") for what in
-                          ("total", "used", "process", "allocated", "reserved")))
+                          ("total", "used", "process", "allocated", "requested", "reserved",
+                           "largest_hole")))
             for i in range(int(reply.get("devices", 0)))]
 
 

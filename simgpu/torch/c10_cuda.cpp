@@ -189,6 +189,7 @@ class StandinAllocator : public CUDAAllocator {
     if (block == blocks_.end()) block = grow(rounded, stream);
     if (block == blocks_.end()) {
       release_cached();
+      ++retries_;
       block = grow(rounded, stream);
     }
     if (block == blocks_.end()) return fail(rounded, stream);
@@ -269,6 +270,9 @@ class StandinAllocator : public CUDAAllocator {
     DeviceStats stats;
     stats.allocated_bytes[0].current = static_cast<int64_t>(allocated_);
     stats.reserved_bytes[0].current = static_cast<int64_t>(reserved_);
+    stats.requested_bytes[0].current = static_cast<int64_t>(requested_);
+    stats.num_alloc_retries = retries_;
+    stats.num_ooms = static_cast<int64_t>(stats_.ooms);
     return stats;
   }
 
@@ -443,6 +447,7 @@ class StandinAllocator : public CUDAAllocator {
   Blocks blocks_;
   std::vector<AllocatorTraceTracker> trackers_;
   StandinStats stats_{};
+  int64_t retries_ = 0;
   MempoolId_t current_pool_{0, 0};
   AsyncPool pool_;
   bool asynchronous_ = false;

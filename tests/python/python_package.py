@@ -131,6 +131,53 @@ class PythonPackage(unittest.TestCase):
         self.assertEqual(sorted(int(row["block_bytes"]) for row in allocations
                                 if row["label"] == "teacher"), [4096, 4 << 20])
 
+    def test_sealing_a_window(self):
+        done = self.python("""if True:
+            import tidemark, standin_torch, torch
+            kept = [torch.empty(1 << 20, device="cuda") for _ in range(5)]
+            path = tidemark.seal("first")
+            print(path.parent.name, path.exists())
+            print(tidemark.seal().parent.name)
+            for name in ("../up", "x" * 200, "first"):
+                try:
+                    print(tidemark.seal(name).parent.name)
+                except tidemark.Error as error:
+                    print(error)
+            kept.clear()
+            """, TIDEMARK, "run", "-q", "--keep", "10m", "-o", self.path / "out", "--")
+        first, second, bad, long, again = done.stdout.splitlines()
+        self.assertEqual(long, bad)
+        self.assertEqual((first, bad), ("first True", "the name may have letters, digits, '-', '_' "
+                                        "and '.' only"))
+        self.assertTrue(second.startswith("seal-"), done.stdout)
+        self.assertEqual((again, done.stderr), ("first", ""))
+        report = json.loads(self.run_it(TIDEMARK, "report", "out/first", "--json", "--at",
+                                        "end").stdout)
+        device, = report["ranks"][0]["devices"]
+        self.assertEqual(device["at_totals"]["allocated_bytes"], 20 << 20)
+
+        done = self.armed("""if True:
+            import tidemark, standin_torch
+            try:
+                tidemark.seal()
+            except tidemark.Error as error:
+                print(error)
+            """)
+        self.assertEqual(done.stdout, "nothing is being recorded\n")
+
+    def test_live_numbers(self):
+        done = self.armed("""if True:
+            import tidemark, standin_torch, torch
+            kept = torch.empty(1 << 20, device="cuda")
+            odd = torch.allocator.alloc(1000)
+            with tidemark.record("out"):  # builds the bridge if it has to
+                gpu, = tidemark.stats()
+            assert tidemark.stats() == [gpu]
+            print(gpu.allocated, gpu.requested, gpu.reserved, gpu.largest_hole)
+            """)
+        self.assertEqual(done.stdout, f"{(4 << 20) + 1024} {(4 << 20) + 1000} {22 << 20} "
+                         f"{16 << 20}\n")
+
     def test_a_label_ends_with_its_block(self):
         self.armed("""if True:
             import tidemark, standin_torch, torch
@@ -311,9 +358,25 @@ def test_unmarked():
             self.assertEqual(report["ranks"][0]["devices"][0]["by_label"],
                              [{"label": "weights", "bytes": 3 << 20, "count": 1}])
 
+    def test_the_c_example(self):
+        text = (ROOT / "docs" / "python.md").read_text("utf-8")
+        include, _, body = text.partition("```c\n")[2].partition("```")[0].partition("\n\n")
+        source = self.path / "example.c"
+        source.write_text(f"{include}\nint main(void) {{\nint block, n = 3;\nvoid* cache = &block;\n"
+                          f"{body}return 0;\n}}\n")
+        program = self.path / "example"
+        self.run_it("cc", "-std=gnu99", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}", source,
+                    "-o", program, "-ldl", LD_LIBRARY_PATH="")
+        self.run_it(program)
+
     def test_it_is_python_3_9(self):
         for path in (PACKAGE / "tidemark").glob("*.py"):
-            ast.parse(path.read_text("utf-8"), feature_version=(3, 9))
+            tree = ast.parse(path.read_text("utf-8"), feature_version=(3, 9))
+            for node in ast.walk(tree):
+                self.assertNotIn(type(node).__name__, ("Match", "TryStar", "TypeAlias"), path)
+                for field in ("annotation", "returns"):  # X | Y needs 3.10 at run time
+                    types = ast.walk(getattr(node, field, None) or ast.Pass())
+                    self.assertFalse([t for t in types if isinstance(t, ast.BinOp)], path)
 
 
 if __name__ == "__main__":

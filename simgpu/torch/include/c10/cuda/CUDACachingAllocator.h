@@ -95,6 +95,9 @@ using StatArray = std::array<Stat, 3>;  // all, small, large
 struct DeviceStats {
   StatArray allocated_bytes;
   StatArray reserved_bytes;
+  StatArray requested_bytes;
+  int64_t num_alloc_retries = 0;
+  int64_t num_ooms = 0;
 };
 
 class CUDAAllocator {
