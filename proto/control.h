@@ -40,7 +40,7 @@
 //             → time_ns state devices=N, and for each device i from 0: d<i> (its ordinal), and if
 //               known d<i>_name d<i>_total d<i>_used d<i>_process d<i>_allocated d<i>_reserved,
 //               in bytes
-//   seal      name, together=1 (so do the other ranks of the job)
+//   seal      name (else made of the time), together=1 (so do the other ranks of the job)
 //             → trace (the sealed file)
 #pragma once
 

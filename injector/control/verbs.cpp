@@ -169,10 +169,14 @@ void snapshot(std::string_view request, Line& reply) {
 
 void seal(std::string_view request, Line& reply) {
   constexpr uint32_t kPatienceMs = 20'000;
-  char name[kSealNameBytes] = "";
+  char name[1024];
   uint64_t together = 0;
   control::find_number(request, "together", together);
-  if (!control::find_value(request, "name", name, sizeof name)) name[0] = '\0';
+  if (!control::find_value(request, "name", name, sizeof name)) {
+    char made[kSealNameBytes];
+    make_seal_name("seal", now_ns(), made);
+    std::memcpy(name, made, sizeof made);
+  }
   switch (recorder().seal(name, together != 0, kPatienceMs)) {
     case SealOutcome::kSealed:
       break;
