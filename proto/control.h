@@ -44,7 +44,7 @@
 //               d<i>_by_<owner> (driver memory, in bytes), d<i>_refusals, d<i>_lows (the least
 //               allocated in each of the last steps, separated by commas), steps lost
 //               callbacks_ns writer_ns host_bytes pinned uncounted
-//   seal      name (seal-TIME without it), together=1 (so do the other ranks of the job)
+//   seal      name (else made of the time), together=1 (so do the other ranks of the job)
 //             → trace (the sealed file)
 #pragma once
 

@@ -13,6 +13,7 @@
 #include "analysis/insight/limit.h"
 #include "analysis/insight/phases.h"
 #include "analysis/insight/steps.h"
+#include "analysis/insight/whole_run.h"
 #include "analysis/passes/backward_passes.h"
 #include "analysis/passes/gradient_use.h"
 #include "analysis/ranks/ranks.h"
@@ -25,6 +26,7 @@ struct DeviceEvidence {
   uint64_t total_bytes = 0;  // 0: not known
   Ledger ledger;             // at the instant that the report describes
   Peak driver_peak;
+  WholeRun run;  // empty if the trace has all of it
   bool shares_card = false;  // with another process of the trace
 
   // Only where the framework's history was recorded; null and empty otherwise.

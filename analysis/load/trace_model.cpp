@@ -122,6 +122,9 @@ class ProcessLoader {
     p.counters = collect<Counter>(reader_, decoder_, id_);
     std::stable_sort(p.counters.begin(), p.counters.end(),
                      [](const Counter& a, const Counter& b) { return a.time_ns < b.time_ns; });
+    p.summaries = collect<Summary>(reader_, decoder_, id_);
+    std::stable_sort(p.summaries.begin(), p.summaries.end(),
+                     [](const Summary& a, const Summary& b) { return a.time_ns < b.time_ns; });
     p.communicators = collect<Communicator>(reader_, decoder_, id_);
     auto driver_events = collect<DriverEvent>(reader_, decoder_, id_);
     if (p.info.source == Source::kCapture && index_ == nullptr) {

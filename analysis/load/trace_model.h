@@ -34,6 +34,7 @@ struct ProcessModel {
   std::set<uint32_t> torch_pools;
   std::vector<OutOfMemory> ooms;  // in order of time
   std::vector<Counter> counters;  // in order of time
+  std::vector<Summary> summaries;  // in order of time; see analysis/insight/whole_run.h
   std::vector<Mark> marks;
   Labels labels;
   std::vector<Health> health;

@@ -51,6 +51,8 @@ std::vector<const FailedAllocation*> driver_failures(const ProcessModel& process
 
 constexpr std::string_view kNoOom =
     "no out-of-memory error was recorded on this device; at its peak";
+constexpr std::string_view kOomElsewhere =
+    "no out-of-memory error was recorded on this device; at the time of the job's last one";
 
 // At any time, also between two events. Before the first one there was what is older than the
 // history.
@@ -119,6 +121,32 @@ std::string note_on_absence(const ProcessModel& process, const Instant& at, int6
   if (time_ns >= first - kMarginNs && time_ns <= last + kMarginNs) return {};
   return fmt::format("this process was recorded from +{} to +{} only",
                      duration_text(first - start_ns), duration_text(last - start_ns));
+}
+
+// When memory last ran out on a device.
+std::optional<int64_t> last_error(const DeviceEvidence& d) {
+  std::optional<int64_t> last;
+  for (const FailedAllocation* f : driver_failures(*d.process, d.device)) {
+    last = std::max(last.value_or(f->time_ns), f->time_ns);
+  }
+  if (d.ran_out()) {
+    const int64_t time_ns = d.model->failures.back().time_ns;
+    last = std::max(last.value_or(time_ns), time_ns);
+  }
+  return last;
+}
+
+// Ranks are compared at the error of one of them.
+void move_to_error_of_others(const std::vector<DeviceEvidence>& devices, const DeviceEvidence& d,
+                             int64_t start_ns, Instant& at) {
+  if (at.kind != Instant::Kind::kOom || last_error(d)) return;
+  std::optional<int64_t> last;
+  for (const DeviceEvidence& other : devices) last = std::max(last, last_error(other));
+  if (!last) return;
+  const Instant there{Instant::Kind::kTime, *last - start_ns};
+  const bool before = d.model != nullptr && !note_on_time_before(*d.model, there, start_ns).empty();
+  if (before || !note_on_absence(*d.process, there, start_ns).empty()) return;
+  at = there;
 }
 
 // From the first memory event of a snapshot on: its annotations may be older. Events that change
@@ -467,6 +495,8 @@ DeviceEvidence gather(const ProcessModel& process, int64_t ordinal, const StackR
     e.driver_peak = it->second.card_peak;
   }
   e.model = process.framework_on(ordinal);
+  const bool failed = e.model != nullptr && !e.model->failures.empty();
+  e.run = whole_run(process, ordinal, failed ? e.model->failures.back().time_ns : INT64_MAX);
   if (e.model == nullptr) return e;
   e.steps = find_steps(process, *e.model, roles);
   e.phases = find_phases(process, *e.model, roles, e.steps);
@@ -509,6 +539,7 @@ DeviceReport device_report(DeviceEvidence& evidence, const ReportOptions& option
     d.total_bytes = device->total_bytes;
   }
   d.state_only = process.is_state_only();
+  d.run = evidence.run;
   add_ooms(d, evidence);
   add_library_refusals(d, *evidence.process);
   if (evidence.model != nullptr) add_framework(d, evidence, options, start_ns);
@@ -678,7 +709,10 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
     rank.pinned = pinned_memory(process, options.stacks);
     report.events += memory_events(process);
     for (; next != evidence.devices.end() && next->process == &process; ++next) {
-      rank.devices.push_back(device_report(*next, options, model.start_ns));
+      ReportOptions here = options;
+      move_to_error_of_others(evidence.devices, *next, model.start_ns, here.at);
+      rank.devices.push_back(device_report(*next, here, model.start_ns));
+      if (here.at.kind != options.at.kind) rank.devices.back().at_note = kOomElsewhere;
       if (next->model != nullptr) next->model->release_pages();
       has_instant |= rank.devices.back().at_note.empty();
     }

@@ -20,6 +20,7 @@
 #include "analysis/insight/peak.h"
 #include "analysis/insight/phases.h"
 #include "analysis/insight/pinned.h"
+#include "analysis/insight/whole_run.h"
 #include "analysis/load/trace_model.h"
 #include "analysis/ranks/ranks.h"
 
@@ -126,6 +127,7 @@ struct DeviceReport {
   PushReport pushed_by;
   MemoryLimit limit;
   StepReport steps;
+  WholeRun run;  // empty if the trace has all of it
   Steps step_events;  // their boundaries
   std::vector<PhaseReport> phases;
   std::vector<Phase> phase_events;
@@ -185,8 +187,8 @@ struct Report {
 bool has_losses(const Report& report);
 
 // The instant that the report describes in detail: any time of the recording. A device of which no
-// out-of-memory error was recorded is described at its peak, with a note; the report fails only if
-// there is none at all.
+// out-of-memory error was recorded is described at the time of the job's last one or, if it was not
+// recorded then, at its peak, with a note; the report fails only if there is none at all.
 struct Instant {
   enum class Kind : uint8_t { kPeak, kOom, kEnd, kTime } kind = Kind::kPeak;
   int64_t time_ns = 0;  // for kTime: since the start of the trace

@@ -171,6 +171,24 @@ class Page {
     tree(d);
     holes(d);
     growth(d.steps);
+    whole_run(d);
+  }
+
+  // A recording with a limited window.
+  void whole_run(const DeviceReport& d) {
+    constexpr size_t kLines = 16;
+    if (d.run.empty()) return;
+    html_.element("h3", whole_run_text(d, report_));
+    html_.raw("<table>\n");
+    for (const RunPart& part : thinned(d.run.parts, kLines)) {
+      html_.row("up to " + duration_text(part.end_ns - d.run.begin_ns()),
+                fmt::format("{} to {} allocated", size_text(part.lowest_bytes),
+                            size_text(part.highest_bytes)),
+                size_text(part.reserved_bytes) + " reserved",
+                part.device_used_bytes == 0 ? ""
+                                            : size_text(part.device_used_bytes) + " used on the card");
+    }
+    html_.raw("</table>\n");
   }
 
   void peak(std::string_view name, const Peak& p, bool has_time = true) {

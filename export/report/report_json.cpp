@@ -237,6 +237,33 @@ void put_totals(JsonWriter& json, const DeviceReport& device) {
   json.end_object();
 }
 
+// Only of a recording with a limited window.
+void put_whole_run(JsonWriter& json, const WholeRun& run) {
+  if (run.empty()) return;
+  json.key("whole_run");
+  json.begin_object();
+  json.field("start_ns", run.begin_ns());
+  json.field("end_ns", run.end_ns());
+  json.field("points", run.points);
+  json.field("gained_bytes", run.gained_bytes);
+  json.field("growth_bytes_per_hour", run.bytes_per_ns() * 3.6e12);
+  json.key("curve");
+  json.begin_array();
+  for (const RunPart& part : run.parts) {
+    json.begin_object();
+    json.field("begin_ns", part.begin_ns);
+    json.field("end_ns", part.end_ns);
+    json.field("allocated_low_bytes", part.lowest_bytes);
+    json.field("allocated_high_bytes", part.highest_bytes);
+    json.field("reserved_bytes", part.reserved_bytes);
+    json.field("device_used_bytes", part.device_used_bytes);
+    json.field("steps", part.steps);
+    json.end_object();
+  }
+  json.end_array();
+  json.end_object();
+}
+
 void put_ooms(JsonWriter& json, const DeviceReport& device) {
   json.field("oom_count", device.oom_count);
   put_known(json, "alloc_retries", device.alloc_retries.value_or(0),
@@ -309,6 +336,7 @@ void put_device(JsonWriter& json, const DeviceReport& device) {
   put_limit(json, device.limit);
   put_fragmentation(json, device);
   put_steps(json, device.steps);
+  put_whole_run(json, device.run);
   put_phases(json, device);
   put_ooms(json, device);
   json.field("state_only", device.state_only);

@@ -229,6 +229,7 @@ class TextReport {
     for (const NamedPeak& p : peaks_of(d)) peak(p, !d.state_only);
     holes(d);
     steps(d.steps);
+    whole_run(d);
     phases(d);
     if (d.ledger.device_used_bytes != 0 || !d.has_framework) ledger(d);
     if (d.has_framework || !d.stacks.empty()) at_instant(d);
@@ -294,6 +295,25 @@ class TextReport {
                      s.full_at_step == 0
                          ? ""
                          : fmt::format(", full at about step {}", grouped(s.full_at_step))));
+  }
+
+  // A recording with a limited window: how it came there.
+  void whole_run(const DeviceReport& d) {
+    constexpr size_t kLines = 8;
+    if (d.run.empty()) return;
+    const WholeRun& run = d.run;
+    line();
+    line("  " + whole_run_text(d, report_));
+    line(dim(fmt::format("    {:>12}  {:>11}  {:>11}  {:>11}  {:>11}  {:>12}", "after", "lowest",
+                         "highest", "reserved", "card used", "steps")));
+    for (const RunPart& part : thinned(run.parts, kLines)) {
+      line(fmt::format(
+          "    {:>12}  {:>11}  {:>11}  {:>11}  {:>11}  {:>12}",
+          duration_text(part.end_ns - run.begin_ns()), size_text(part.lowest_bytes),
+          size_text(part.highest_bytes), size_text(part.reserved_bytes),
+          part.device_used_bytes == 0 ? "-" : size_text(part.device_used_bytes),
+          grouped(part.steps)));
+    }
   }
 
   // The first step is only shown when the peak fell into it.

@@ -60,6 +60,15 @@ std::vector<NamedPeak> peaks_of(const DeviceReport& device) {
   return peaks;
 }
 
+std::string whole_run_text(const DeviceReport& device, const Report& report) {
+  const WholeRun& run = device.run;
+  const uint64_t steps = run.parts.back().steps;
+  return fmt::format("Whole run: {}{}; events are kept of the last {}",
+                     duration_text(run.end_ns() - run.begin_ns()),
+                     steps == 0 ? "" : ", " + counted(steps, "step"),
+                     duration_text(report.end_ns - report.start_ns));
+}
+
 bool names_device(const Report& report, const Finding& finding) {
   return std::any_of(report.ranks.begin(), report.ranks.end(), [&](const RankReport& rank) {
     return rank.rank == finding.rank && (finding.pid == 0 || rank.pid == finding.pid) &&

@@ -59,6 +59,9 @@ std::string reading_text(const Ledger& ledger);
 // Why the ledger's sum is above the highest reading of the card; empty if it is not.
 std::string above_readings_text(const DeviceReport& device);
 
+// "Whole run: 47 h 12 min, 172,800 steps; events are kept of the last 10 min 3 s".
+std::string whole_run_text(const DeviceReport& device, const Report& report);
+
 // Pinned host memory: what the driver pinned, and what PyTorch's allocator has of it.
 bool is_worth_saying(const PinnedMemory& pinned);
 std::string pinned_text(const PinnedMemory& pinned, int64_t start_ns);

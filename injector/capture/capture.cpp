@@ -169,6 +169,7 @@ bool start_capture(const Options& options, Beginning beginning) noexcept {
   recording.keep_bytes = options.keep.bytes;
   recording.keep_ns = options.keep.ns;
   recording.seal_above_bytes = options.seal_above_bytes;
+  recording.seal_signal = options.seal_signal;
   char job[256];
   const std::string_view id = find_job_id(process_environment, job, sizeof job - 1);
   char id_text[256];

@@ -167,22 +167,16 @@ void snapshot(std::string_view request, Line& reply) {
   end(reply);
 }
 
-void name_by_time(char (&name)[kSealNameBytes]) {
-  const time_t now = ::time(nullptr);
-  struct tm utc {};
-  ::gmtime_r(&now, &utc);
-  ::strftime(name, sizeof name, "seal-%Y%m%d-%H%M%S", &utc);
-}
-
 void seal(std::string_view request, Line& reply) {
   constexpr uint32_t kPatienceMs = 20'000;
-  char name[kSealNameBytes] = "";
+  char name[1024];
   uint64_t together = 0;
   control::find_number(request, "together", together);
-  bool named = false;
-  control::each_pair(request, [&](std::string_view key, std::string_view) { named |= key == "name"; });
-  if (!named) name_by_time(name);
-  if (named && !control::find_value(request, "name", name, sizeof name)) name[0] = '\0';  // too long
+  if (!control::find_value(request, "name", name, sizeof name)) {
+    char made[kSealNameBytes];
+    make_seal_name("seal", now_ns(), made);
+    std::memcpy(name, made, sizeof made);
+  }
   switch (recorder().seal(name, together != 0, kPatienceMs)) {
     case SealOutcome::kSealed:
       break;

@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "injector/process/seal_signal.h"
+
 namespace tidemark::injector {
 namespace {
 
@@ -65,6 +67,14 @@ class Reader {
     out = *parsed;
   }
 
+  void signal(const char* name, int& out) noexcept {
+    const char* value = text(name);
+    if (value == nullptr) return;
+    const int parsed = parse_seal_signal(value);
+    if (parsed == 0) return complain(name);
+    out = parsed;
+  }
+
   void stacks(const char* name, StackMode& out) noexcept {
     const char* value = text(name);
     if (value == nullptr) return;
@@ -116,6 +126,7 @@ Options read_options(EnvironmentLookup lookup) noexcept {
   reader.number("TIDEMARK_BUFFER_MB", kLargestBufferMb, options.buffer_mb);
   reader.keep("TIDEMARK_KEEP", options.keep);
   reader.bytes("TIDEMARK_SEAL_ABOVE", options.seal_above_bytes);
+  reader.signal("TIDEMARK_SEAL_SIGNAL", options.seal_signal);
   return options;
 }
 

@@ -35,6 +35,7 @@ struct Options {
   uint32_t buffer_mb = 64;                // TIDEMARK_BUFFER_MB
   KeepLimits keep;                        // TIDEMARK_KEEP=10m,512MiB: only the last stretch
   uint64_t seal_above_bytes = 0;          // TIDEMARK_SEAL_ABOVE: of a device's reserved memory
+  int seal_signal = 0;                    // TIDEMARK_SEAL_SIGNAL=USR2
 
   // Driver allocations are rare, so they get a native stack unless stacks are off altogether.
   bool driver_stacks() const noexcept { return stacks != StackMode::kNone; }

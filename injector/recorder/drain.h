@@ -35,8 +35,9 @@ class Drain {
   // After the loss of the ring (RingArena::lost): says so in the trace, which can be finished.
   void lose_ring() noexcept;
 
-  // Carries out requests to seal the window, and those of other ranks if `look_around`.
-  void seal_if_asked(bool look_around) noexcept;
+  // Carries out requests to seal the window, and from time to time those of other ranks; `ending`:
+  // for the last time.
+  void seal_if_asked(bool ending) noexcept;
 
   // Clock sample, overhead and memory used by tidemark, about once per second.
   void append_housekeeping() noexcept;
@@ -62,7 +63,9 @@ class Drain {
   void keep_window(bool between_rounds, uint64_t more_bytes) noexcept;
   void make_window() noexcept;
   bool seal(const char* name) noexcept;
-  void seal_together(const char* reason) noexcept;
+  // Not within `pause_ns` after the last time.
+  void seal_together(const char* reason, int64_t pause_ns) noexcept;
+  void seal_unasked(const char* reason) noexcept;
   void seal_as_others() noexcept;
   template <typename Row>
   void append(Row row) noexcept {
@@ -87,6 +90,8 @@ class Drain {
   int64_t last_seal_ns_ = 0;
   uint32_t seals_ = 0;       // that nobody asked for
   uint32_t errors_seen_ = 0;
+  uint32_t signals_seen_ = 0;
+  char last_seal_[kSealNameBytes] = "";
 
   // Indexed by chunk.
   uint64_t* collected_ = nullptr;   // commit word (without sealed bit) of what was moved

@@ -1,12 +1,12 @@
 // What Drain does to keep a limited window of the recording (window.h) and to seal it.
-#include <time.h>
-
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <new>
 
 #include "injector/process/complain.h"
+#include "injector/process/seal_signal.h"
+#include "injector/process/tool_thread.h"
 #include "injector/recorder/drain.h"
 
 namespace tidemark::injector {
@@ -16,18 +16,10 @@ namespace {
 // A program may run out of memory again and again, and catch it: nobody asked for these copies.
 constexpr int64_t kSealPauseNs = 30'000'000'000;
 constexpr uint32_t kMostSeals = 16;
+// A signal is often sent to all ranks at once.
+constexpr int64_t kJoinNs = 2'000'000'000;
 
 std::atomic_flag said_not_sealed;
-
-// "oom-20260131-235959", in UTC, so that ranks in one second get one name.
-void make_name(const char* reason, int64_t time_ns, char (&out)[kSealNameBytes]) {
-  const auto seconds = static_cast<time_t>(time_ns / 1'000'000'000);
-  struct tm utc {};
-  gmtime_r(&seconds, &utc);
-  char when[32] = "";
-  strftime(when, sizeof when, "%Y%m%d-%H%M%S", &utc);
-  std::snprintf(out, sizeof out, "%s-%s", reason, when);
-}
 
 }  // namespace
 
@@ -42,6 +34,7 @@ void Drain::make_window() noexcept {
   const WindowLimits limits{options.keep_bytes, options.keep_ns, options.seal_above_bytes};
   window_ = new (window) Window(limits, session_.trace_path, session_.file, trace_);
   board_ = new (board) SealBoard(session_.trace_path, session_.job);
+  signals_seen_ = seal_signals();
 }
 
 void Drain::keep_window(bool between_rounds, uint64_t more_bytes) noexcept {
@@ -62,7 +55,9 @@ void Drain::keep_window(bool between_rounds, uint64_t more_bytes) noexcept {
   window_->take_name();
 }
 
+// Asked by a command and by another rank, or by two of them: once is enough.
 bool Drain::seal(const char* name) noexcept {
+  if (std::strcmp(name, last_seal_) == 0) return true;
   char text[kSealNameBytes + 16];
   std::snprintf(text, sizeof text, "sealed as %s", name);
   Mark mark{};
@@ -73,22 +68,30 @@ bool Drain::seal(const char* name) noexcept {
   mark.kind = MarkKind::kUser;
   append(mark);
   last_seal_ns_ = mark.time_ns;
-  if (flush() && window_->seal(name)) return true;
+  if (flush() && window_->seal(name)) {
+    std::snprintf(last_seal_, sizeof last_seal_, "%s", name);
+    return true;
+  }
   complain(said_not_sealed, "cannot seal %s as %s: %s", session_.trace_path, name,
            std::strerror(errno));
   return false;
 }
 
 // Other ranks may have been faster; then this rank joins them.
-void Drain::seal_together(const char* reason) noexcept {
+void Drain::seal_together(const char* reason, int64_t pause_ns) noexcept {
   const int64_t now = now_ns();
   seal_as_others();
-  if (seals_ == kMostSeals || (last_seal_ns_ != 0 && now - last_seal_ns_ < kSealPauseNs)) return;
-  ++seals_;
+  if (last_seal_ns_ != 0 && now - last_seal_ns_ < pause_ns) return;
   char name[kSealNameBytes];
-  make_name(reason, now, name);
+  make_seal_name(reason, now, name);
   board_->announce(name, now);
   seal(name);
+}
+
+void Drain::seal_unasked(const char* reason) noexcept {
+  if (seals_ == kMostSeals) return;
+  ++seals_;
+  seal_together(reason, kSealPauseNs);
 }
 
 void Drain::seal_as_others() noexcept {
@@ -97,7 +100,7 @@ void Drain::seal_as_others() noexcept {
   while (board_->next(name, time_ns)) seal(name);
 }
 
-void Drain::seal_if_asked(bool look_around) noexcept {
+void Drain::seal_if_asked(bool ending) noexcept {
   if (window_ == nullptr || failed_ || arena_.lost()) return;
   if (session_.seal_state.load(std::memory_order_acquire) == Session::kSealAsked) {
     char name[kSealNameBytes];
@@ -109,13 +112,17 @@ void Drain::seal_if_asked(bool look_around) noexcept {
     session_.seals_done.fetch_add(1, std::memory_order_release);
     wake_all(session_.seals_done);
   }
+  if (const uint32_t signals = seal_signals(); signals != signals_seen_) {
+    signals_seen_ = signals;
+    seal_together("seal", kJoinNs);
+  }
   const uint32_t errors = session_.errors_to_seal.load(std::memory_order_relaxed);
   if (errors != errors_seen_) {
     errors_seen_ = errors;
-    seal_together("oom");
+    seal_unasked("oom");
   }
-  if (!look_around) return;
-  if (window_->passed_limit()) seal_together("above");
+  if (!board_->look_due(monotonic_ms()) && !ending) return;
+  if (window_->passed_limit()) seal_unasked("above");
   seal_as_others();
 }
 

@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "injector/process/complain.h"
+#include "injector/process/seal_signal.h"
 #include "injector/process/tool_thread.h"
 #include "injector/recorder/session.h"
 #include "injector/recorder/task_thread.h"
@@ -50,6 +51,7 @@ constinit bool disabled = false;
 std::atomic_flag said_no_thread;
 std::atomic_flag said_busy;
 std::atomic_flag said_unfinished;
+std::atomic_flag said_signal_taken;
 
 // A forked child has one thread, a copy of the parent's memory, and the parent's ring still mapped.
 // It must not touch the ring or the file, but it can close its copies of the descriptors.
@@ -116,6 +118,12 @@ bool start_locked(const RecorderOptions& options) noexcept {
   std::snprintf(latest_path, sizeof latest_path, "%s", session->trace_path);
   current.store(session, std::memory_order_release);
   gate.load(std::memory_order_relaxed)->session.store(session, std::memory_order_release);
+  const int signal = options.keeps_window() ? options.seal_signal : 0;
+  if (signal != 0 && !install_seal_signal(signal)) {
+    complain(said_signal_taken,
+             "the program uses the signal of TIDEMARK_SEAL_SIGNAL itself; tidemark leaves it alone "
+             "(tidemark seal does the same)");
+  }
   return true;
 }
 
@@ -230,6 +238,7 @@ RecordingEnd Recorder::stop() noexcept {
   // The thread that gets the session ends it.
   session = current.exchange(nullptr, std::memory_order_acq_rel);
   if (session == nullptr) return end;
+  remove_seal_signal();
   // A task that hangs finds the recorder off when it returns.
   static_cast<void>(stop_tasks(answered ? kTaskTimeoutMs : 0));
   const bool empty = close_gate();

@@ -39,6 +39,7 @@ struct RecorderOptions {
   uint64_t keep_bytes = 0;
   int64_t keep_ns = 0;
   uint64_t seal_above_bytes = 0;  // seals when the reserved memory of a device exceeds this; 0: never
+  int seal_signal = 0;            // seals when the process receives it; 0: none
   const char* job = nullptr;      // ranks with the same id seal together
 
   bool keeps_window() const noexcept { return keep_bytes != 0 || keep_ns != 0; }

@@ -82,8 +82,7 @@ void run_writer(void* context) noexcept {
       job.drain.lose_ring();
       break;
     }
-    const bool housekeeping = now >= next_housekeeping_ms || stopping;
-    if (housekeeping) {
+    if (now >= next_housekeeping_ms || stopping) {
       job.drain.append_housekeeping();
       next_housekeeping_ms = now + 1000;
     }
@@ -95,12 +94,15 @@ void run_writer(void* context) noexcept {
         request != session.flush_done.load(std::memory_order_relaxed)) {
       const bool written = job.drain.flush();
       next_flush_ms = monotonic_ms() + flush_ms;
+      // A process that ran out of memory waits for this, and may be gone right after.
+      job.drain.seal_if_asked(false);
       if (written) {
         session.flush_done.store(request, std::memory_order_release);
         wake_all(session.flush_done);
       }
+    } else {
+      job.drain.seal_if_asked(false);
     }
-    job.drain.seal_if_asked(housekeeping);
     session.arena.populate_ahead();
     wait_while(session.wake, woken, session.options.drain_period_ms);
   }

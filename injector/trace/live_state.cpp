@@ -107,15 +107,27 @@ void LiveState::end_round() noexcept {
       held_marks_, [this](const Mark& r) { return r.time_ns <= last_round_ns_; },
       [this](const Mark& r) { apply(r); });
   take_due(
-      held_tags_,
-      [this](const TensorTag& r) { return r.time_ns <= devices_[r.device].complete_ns; },
-      [this](const TensorTag& r) {
-        Block* const block = blocks_.find(r.address);
-        if (block == nullptr || r.time_ns < block->row.time_ns) return;
-        block->tag = r.category;
-        block->tag_name = r.name;
-        block->tagged = true;
-      });
+      held_tags_, [this](const TensorTag& r) { return r.time_ns <= tagged_until(r); },
+      [this](const TensorTag& r) { apply(r); });
+}
+
+// Every block that a tag of this time can mean is in the state.
+int64_t LiveState::tagged_until(const TensorTag& row) const noexcept {
+  return valid(row.device) ? devices_[row.device].complete_ns : last_round_ns_;
+}
+
+// A program names memory by its address alone: that of a block or, without a framework, of the
+// driver.
+void LiveState::apply(const TensorTag& row) noexcept {
+  if (Block* const block = blocks_.find(row.address)) {
+    if (row.time_ns < block->row.time_ns) return;
+    if (row.category != Category::kUnknown) block->tag = row.category;
+    if (row.name != 0) block->tag_name = row.name;
+    block->tagged = true;
+    return;
+  }
+  Object* const object = objects_.find(key_of(Key::kAddress, row.address));
+  if (object != nullptr && row.time_ns >= object->row.time_ns) object->tag_name = row.name;
 }
 
 void LiveState::begin_interval() noexcept {
@@ -182,7 +194,7 @@ void LiveState::take(BlockState& row) noexcept {
 }
 
 void LiveState::take(TensorTag& row) noexcept {
-  if (valid(row.device)) incomplete_ |= !held_tags_.add(row);
+  if (valid(row.device) || row.device == -1) incomplete_ |= !held_tags_.add(row);
 }
 
 void LiveState::note_allocated(Device& device) noexcept {
@@ -209,6 +221,8 @@ void LiveState::apply(const FrameworkEvent& row) noexcept {
       if (block->row.time_ns != 0 && !block->pending) totals.allocated -= size_of(block->row);
       block->row = row;
       block->pending = block->tagged = false;
+      block->tag_name = 0;
+      block->tag = Category::kUnknown;
       totals.allocated += size_of(row);
       return note_allocated(device);
     }
@@ -298,7 +312,7 @@ void LiveState::apply(const DriverEvent& e) noexcept {
   const auto put = [&](uint64_t key) {
     Object* const object = objects_.find_or_add(key);
     check(object);
-    if (object != nullptr) object->row = e;
+    if (object != nullptr) *object = {key, e, 0, 0, 0, 0};
   };
   const auto remove = [&](uint64_t key) {
     if (Object* const object = objects_.find(key)) objects_.erase(object);
@@ -333,7 +347,7 @@ void LiveState::apply_vmm(const DriverEvent& e) noexcept {
     case DriverOperation::kImport: {
       Object* const made = objects_.find_or_add(key_of(Key::kHandle, e.handle));
       check(made);
-      if (made != nullptr) *made = {made->key, e, 1, 0, 0};
+      if (made != nullptr) *made = {made->key, e, 1, 0, 0, 0};
       return;
     }
     case DriverOperation::kRetain:
@@ -347,7 +361,7 @@ void LiveState::apply_vmm(const DriverEvent& e) noexcept {
       ++physical->mappings;
       Object* const mapping = objects_.find_or_add(key_of(Key::kMapping, e.address));
       check(mapping);
-      if (mapping != nullptr) *mapping = {mapping->key, e, 0, 0, e.handle};
+      if (mapping != nullptr) *mapping = {mapping->key, e, 0, 0, e.handle, 0};
       return;
     }
     case DriverOperation::kUnmap: {
@@ -404,7 +418,9 @@ void LiveState::take(Mark& row) noexcept {
 }
 
 void LiveState::apply(const Mark& row) noexcept {
-  steps_ += row.kind == MarkKind::kOptimizerStep && row.phase != MarkPhase::kBegin ? 1 : 0;
+  const bool counts = row.phase != MarkPhase::kBegin;
+  optimizer_steps_ += counts && row.kind == MarkKind::kOptimizerStep ? 1 : 0;
+  iterations_ += counts && row.kind == MarkKind::kIteration ? 1 : 0;
   if (row.phase == MarkPhase::kBegin && open_ranges_.size() < kMostOpenRanges) {
     static_cast<void>(open_ranges_.add(row));
   }
@@ -464,7 +480,15 @@ void LiveState::write(TraceWriter& out, const StateNames& names) noexcept {
   }
   for (const FrameworkEvent& row : held_) out.append(row);
   for (const DriverEvent& row : held_driver_) out.append(row);
-  for (const TensorTag& row : held_tags_) out.append(row);
+  for (const TensorTag& held : held_tags_) {
+    TensorTag row = held;
+    const Block* const block = blocks_.find(row.address);
+    // Of a block in the state, which begins later.
+    if (block != nullptr && row.time_ns >= block->row.time_ns) {
+      row.time_ns = std::max(row.time_ns, devices_[block->row.device].complete_ns);
+    }
+    out.append(row);
+  }
   for (const Mark& row : held_marks_) out.append(row);
   for (const Mark& begin : open_ranges_) {
     Mark row = begin;
@@ -506,6 +530,9 @@ void LiveState::write_driver(TraceWriter& out, int64_t time_ns) noexcept {
     // A context without the flag: nothing of it is unknown.
     if (is(Key::kMapping, o.key)) return;
     put(o.row, is(Key::kContext, o.key) ? 0 : kDriverSeeded);
+    if (o.tag_name != 0) {
+      out.append(TensorTag{time_ns, o.row.address, 0, -1, o.tag_name, Category::kUnknown});
+    }
     if (!is(Key::kHandle, o.key)) return;
     DriverEvent more = o.row;
     more.operation = DriverOperation::kRetain;

@@ -10,6 +10,7 @@
 // recording that begins at that time.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 
@@ -66,7 +67,8 @@ class LiveState {
 
   const DeviceTotals& totals(size_t device) const noexcept { return devices_[device].totals; }
   void begin_interval() noexcept;  // of DeviceTotals::lowest and highest
-  uint64_t steps() const noexcept { return steps_; }
+  // Optimizer steps, or those that the program counts itself.
+  uint64_t steps() const noexcept { return std::max(optimizer_steps_, iterations_); }
   uint64_t memory_bytes() const noexcept;
   bool incomplete() const noexcept { return incomplete_; }  // no memory for all of it
 
@@ -87,6 +89,7 @@ class LiveState {
     int64_t references;  // VMM handles
     int64_t mappings;
     uint64_t handle;  // of a mapping
+    uint32_t tag_name;
   };
   struct Latest {
     uint64_t key;
@@ -119,6 +122,8 @@ class LiveState {
   void note_allocated(Device& device) noexcept;
   void apply(const DriverEvent& row) noexcept;
   void apply(const Mark& row) noexcept;
+  void apply(const TensorTag& row) noexcept;
+  int64_t tagged_until(const TensorTag& row) const noexcept;
   void apply_vmm(const DriverEvent& row) noexcept;
   void drop_if_unused(uint64_t handle) noexcept;
   void write_framework(TraceWriter& out, const StateNames& names, int64_t device) noexcept;
@@ -146,7 +151,8 @@ class LiveState {
   int64_t round_ns_ = 0;      // begin of this round
   int64_t last_round_ns_ = 0;  // of the one before
   int64_t written_ns_ = 0;    // driver rows up to here are in the state that was written last
-  uint64_t steps_ = 0;
+  uint64_t optimizer_steps_ = 0;
+  uint64_t iterations_ = 0;
   uint32_t owner_torch_ = 0;  // string
   uint32_t rounds_since_state_ = kSettleRounds;
   bool incomplete_ = false;

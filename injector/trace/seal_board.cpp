@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cctype>
@@ -9,11 +10,15 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "injector/process/file_system.h"
+
 namespace tidemark::injector {
 
 namespace {
 
 constexpr char kFileName[] = "tidemark-seals";
+constexpr int64_t kNetworkPeriodMs = 1000;
+constexpr int64_t kLocalPeriodMs = 250;
 
 // Without blanks, so that it is one word of a line.
 void copy_word(const char* text, char (&out)[96]) {
@@ -35,16 +40,33 @@ bool is_seal_name(const char* name) noexcept {
   return size < kSealNameBytes;
 }
 
+void make_seal_name(const char* reason, int64_t time_ns, char (&out)[kSealNameBytes]) noexcept {
+  const auto seconds = static_cast<time_t>(time_ns / 1'000'000'000);
+  struct tm utc {};
+  gmtime_r(&seconds, &utc);
+  char when[32] = "";
+  strftime(when, sizeof when, "%Y%m%d-%H%M%S", &utc);
+  std::snprintf(out, sizeof out, "%s-%s", reason, when);
+}
+
 SealBoard::SealBoard(const char* trace_path, const char* job) noexcept {
   const char* const slash = std::strrchr(trace_path, '/');
-  std::snprintf(path_, sizeof path_, "%.*s/%s",
-                static_cast<int>(slash == nullptr ? 0 : slash - trace_path), trace_path, kFileName);
+  const auto size = static_cast<int>(slash == nullptr ? 0 : slash - trace_path);
+  std::snprintf(path_, sizeof path_, "%.*s", size, trace_path);
+  period_ms_ = on_network_file_system(path_) ? kNetworkPeriodMs : kLocalPeriodMs;
+  std::snprintf(path_, sizeof path_, "%.*s/%s", size, trace_path, kFileName);
   copy_word(job, job_);
   const int fd = ::open(path_, O_RDONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
   struct stat info {};
   if (fd < 0) return;
   if (::fstat(fd, &info) == 0) seen_ = static_cast<uint64_t>(info.st_size);
   ::close(fd);
+}
+
+bool SealBoard::look_due(int64_t now_ms) noexcept {
+  if (now_ms < next_look_ms_) return false;
+  next_look_ms_ = now_ms + period_ms_;
+  return true;
 }
 
 uint64_t SealBoard::read_from(uint64_t offset, char* out, uint64_t size) noexcept {

@@ -12,8 +12,10 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <random>
 #include <set>
 #include <thread>
+#include <vector>
 
 #include "abi/cuda.h"
 #include "simgpu/torch/standin.h"
@@ -528,5 +530,25 @@ STANDIN_API uint64_t standin_worker(size_t size, int count, int with_node) {
   });
   worker.join();
   return last;
+}
+STANDIN_API void standin_churn(uint64_t calls, uint64_t seed) {
+  constexpr size_t kMostLive = 24;
+  constexpr size_t kSizes[] = {300, 4000, 70'000, 600'000, 1'500'000, 3'000'000, 9'000'000};
+  std::minstd_rand dice(seed + 1);
+  std::vector<uint64_t> live;
+  for (uint64_t i = 0; i < calls; ++i) {
+    if (live.size() == kMostLive || (!live.empty() && dice() % 8 < 3)) {
+      const size_t chosen = dice() % live.size();
+      if (dice() % 16 == 0) the_allocator.record_stream(live[chosen]);
+      the_allocator.free(live[chosen]);
+      live[chosen] = live.back();
+      live.pop_back();
+    } else {
+      live.push_back(the_allocator.malloc(kSizes[dice() % std::size(kSizes)] - dice() % 100, 0));
+    }
+    if (i % 256 == 0) the_allocator.process_events();
+  }
+  for (const uint64_t block : live) the_allocator.free(block);
+  the_allocator.process_events();
 }
 }

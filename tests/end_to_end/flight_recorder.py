@@ -1,11 +1,15 @@
 """Records programs with the stand-in for PyTorch and a limited window, and compares what is kept.
 
-    python3 flight_recorder.py TIDEMARK SIMGPU_LIBRARIES TORCH_DIRECTORY INJECTOR [TEST …]
+    python3 flight_recorder.py TIDEMARK SIMGPU_LIBRARIES TORCH_DIRECTORY INJECTOR FAST_CLOCK [TEST …]
+
+TIDEMARK_STEPS=70000 makes the two days of TwoDays 200 million events; without it they are shorter.
 """
 import csv
 import json
 import os
 import pathlib
+import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,7 +20,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "support"))
 from control_client import Host, wait_for  # noqa: E402
 
-TIDEMARK, LIBRARIES, TORCH, INJECTOR = (pathlib.Path(path).resolve() for path in sys.argv[1:5])
+TIDEMARK, LIBRARIES, TORCH, INJECTOR, FAST_CLOCK = (
+    pathlib.Path(path).resolve() for path in sys.argv[1:6])
 PROGRAM = HERE.parent / "programs" / "torch_program.py"
 
 
@@ -39,7 +44,9 @@ class FlightRecorder(unittest.TestCase):
     def tearDown(self):
         for host in self.hosts:
             host.process.kill()
-            host.process.communicate()
+            host.process.wait()
+            for stream in (host.process.stdin, host.process.stdout, host.process.stderr):
+                stream.close()
         self.folder.cleanup()
 
     def started(self, **environment):
@@ -128,16 +135,66 @@ class FlightRecorder(unittest.TestCase):
         files = sorted((self.out / "both").glob("*.tmk"))
         self.assertEqual(sorted(printed), [str(file) for file in files])
         self.assertEqual(len(files), 2)
+        self.assertIn("/seal-", other.ask("seal")["trace"])
         # One of them is told alone, and tells the other.
         hosts[0].ask("seal", name="second", together="1")
         self.assertTrue(wait_for(lambda: len(list((self.out / "second").glob("*.tmk"))) == 2, 20))
         report = json.loads(self.tidemark("report", self.out / "second", "--json"))
         self.assertEqual([rank["rank"] for rank in report["ranks"]], [0, 1])
 
+    def test_the_windows_of_four_ranks_at_the_error_of_one(self):
+        hosts = [self.started(TIDEMARK_KEEP="30s", TIDEMARK_JOB="j9", RANK=str(rank),
+                              WORLD_SIZE="4") for rank in range(4)]
+        for rank, host in enumerate(hosts):
+            host.say("fill 200")
+            host.say(f"hold {200 if rank == 2 else 40}")
+        before = time.time_ns()
+        self.assertEqual(hosts[2].say("fail"), "failed")
+        told = time.time_ns()
+        found = wait_for(lambda: len(list(self.out.glob("oom-*/*.tmk"))) == 4, 20)
+        took = (time.time_ns() - told) / 1e9
+        self.assertTrue(found, list(self.out.rglob("*")))
+        sealed, = self.out.glob("oom-*")
+        self.assertLess(took, 5)  # about a quarter of a second on an idle machine
+        report = json.loads(self.tidemark("report", sealed, "--json"))
+        self.assertEqual([rank["rank"] for rank in report["ranks"]], [0, 1, 2, 3])
+        for rank in report["ranks"]:
+            ooms = rank["devices"][0]["oom"]
+            self.assertEqual(len(ooms), 1 if rank["rank"] == 2 else 0)
+            for oom in ooms:
+                self.assertTrue(before <= oom["time_ns"] <= told)
+        # The recording of every rank contains the instant of the error, on one clock.
+        self.assertTrue(report["source"]["start_ns"] < before < told < report["source"]["end_ns"])
+        self.assertEqual(report["rank_comparison"]["highest"]["rank"], 2)
+        errors = [f for f in report["findings"] if f["severity"] == "error"]
+        self.assertEqual({f["rank"] for f in errors}, {2})
+        self.assertIn("rank 2", self.tidemark("report", sealed))
+        # All ranks at that instant.
+        at_error = json.loads(self.tidemark("report", sealed, "--at", "oom", "--json"))["ranks"]
+        instant = at_error[2]["devices"][0]["at_ns"]
+        self.assertEqual([rank["devices"][0]["at_ns"] for rank in at_error], [instant] * 4)
+        self.assertIn("time of the job's last one", at_error[0]["devices"][0]["at_note"])
+
+    def test_a_signal_seals_unless_the_program_handles_it(self):
+        host = self.started(TIDEMARK_KEEP="30s", TIDEMARK_SEAL_SIGNAL="USR2")
+        host.say("fill 100")
+        os.kill(host.pid, signal.SIGUSR2)
+        self.assertTrue(wait_for(lambda: list(self.out.glob("seal-*/*.tmk")), 20))
+        sealed, = self.out.glob("seal-*/*.tmk")
+        self.tidemark("report", sealed)
+        self.assertEqual(host.say("fill 10"), "ready")  # it lives
+
+        other = self.started(TIDEMARK_KEEP="30s", TIDEMARK_SEAL_SIGNAL="USR2", HANDLE="USR2")
+        other.say("fill 100")
+        os.kill(other.pid, signal.SIGUSR2)
+        self.assertEqual(other.say("received"), "1")
+        self.assertIn("uses the signal", other.end()[2])
+        self.assertEqual(len(list(self.out.glob("seal-*/*.tmk"))), 1)
+
     def test_an_out_of_memory_error_is_kept(self):
         self.tidemark("run", "-q", "--keep", "30s", "--keep", "64MiB", "-o", self.out, "--",
                       sys.executable, "-B", PROGRAM, "out_of_memory", TORCH,
-                      LD_LIBRARY_PATH=str(LIBRARIES), TRUTH=str(self.path / "truth.json"))
+                      status=-9, LD_LIBRARY_PATH=str(LIBRARIES))  # it kills itself
         sealed, = self.out.glob("oom-*")
         report = json.loads(self.tidemark("report", sealed, "--json"))
         self.assertTrue(report["ranks"][0]["devices"][0]["oom"])
@@ -151,5 +208,89 @@ class FlightRecorder(unittest.TestCase):
         self.assertFalse((self.out / "tidemark-seals").exists())
 
 
+class TwoDays(unittest.TestCase):
+    """A job of two days by its own clock, with the programs that record it at full speed."""
+
+    def test_the_window_of_a_long_job(self):
+        steps = int(os.environ.get("TIDEMARK_STEPS", "300"))
+        seconds = int(os.environ.get("TIDEMARK_SECONDS", "20"))
+        keep = 64 << 20 if steps > 20_000 else 1 << 20
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            largest = self.record(folder, steps, seconds, keep)
+            log = [list(map(int, line.split()))
+                   for line in (folder / "log").read_text().splitlines()]
+            self.check(folder, log, largest, keep)
+
+    def record(self, folder, steps, seconds, keep):
+        """Returns the largest size of the file."""
+        environment = {name: value for name, value in os.environ.items()
+                       if not name.startswith("TIDEMARK")}
+        environment.update(
+            LD_LIBRARY_PATH=str(LIBRARIES), XDG_CACHE_HOME=str(folder / "cache"),
+            PYTHONPATH=str(HERE.parents[1] / "python"), TIDEMARK_BUFFER_MB="256",
+            WAIT_FOR=str(folder / "cache/tidemark/*.so"), LOG=str(folder / "log"),
+            STEPS=str(steps), SECONDS=str(seconds), TIDEMARK_CONTROL_DIR=str(folder / "control"))
+        # Two days by the program's clock.
+        job = subprocess.Popen(
+            [str(TIDEMARK), "run", "-q", "--keep", f"{keep >> 20}MiB", "-o", str(folder / "out"),
+             "--", "env", f"LD_PRELOAD={FAST_CLOCK}", f"FAST_CLOCK={172_800 // seconds}",
+             sys.executable, "-B", str(PROGRAM), "days", str(TORCH)], env=environment)
+        largest = 0
+        while job.poll() is None:
+            time.sleep(0.005)
+            for file in (folder / "out").glob("*.tmk"):
+                try:
+                    largest = max(largest, file.stat().st_size)
+                except FileNotFoundError:
+                    pass
+        self.assertEqual(job.returncode, 0)
+        return largest
+
+    def check(self, folder, log, largest, keep):
+        one_block = 512 << 10
+        self.assertLessEqual(largest, keep + one_block)
+        pages = [entry[4] for entry in log]
+        early, late = pages[len(pages) // 4], max(pages[len(pages) // 4:])
+        self.assertLess((late - early) * 4096, 32 << 20)
+        trace, = (folder / "out").glob("*.tmk")
+        report = self.report(trace)
+        self.assertEqual(report["ranks"][0]["loss"]["events_dropped"], 0)
+        device = report["ranks"][0]["devices"][0]
+        start, end = report["source"]["start_ns"], report["source"]["end_ns"]
+        self.assertLess(device["whole_run"]["start_ns"], start - (end - start))
+        self.assertEqual([label["label"] for label in device["by_label"]], ["weights"])
+        creep, = (f for f in report["findings"] if f["id"] == "creep")
+        self.assertTrue(creep["evidence"]["frames"][1].startswith("days "), creep)
+        self.assertNotIn("listcomp", str(creep["evidence"]["frames"]))  # the weights
+        within = [entry for entry in log if start < entry[0] < end]
+        self.compare(folder, trace, random.Random(5).sample(within, min(100, len(within))))
+        print(f"\n{len(log)} steps in {(log[-1][0] - log[0][0]) / 3.6e12:.1f} h of its clock; "
+              f"window of {(end - start) / 3.6e12:.2f} h with {report['source']['events']} events; "
+              f"{largest} bytes at most; {min(100, len(within))} instants exact; own memory "
+              f"{early * 4096 >> 10} KiB, at most {late * 4096 >> 10} KiB\n{creep['summary']}")
+
+    def compare(self, folder, trace, instants):
+        """The totals after the last event before each instant."""
+        self.assertGreater(len(instants), 10)
+        subprocess.run([str(TIDEMARK), "export", str(trace), "--format", "csv", "--events", "-o",
+                        str(folder / "csv")], check=True, stdout=subprocess.DEVNULL)
+        before = None
+        instants.sort(reverse=True)
+        with open(folder / "csv" / "events.csv", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                while instants and int(row["time_ns"]) > instants[-1][0]:
+                    self.assertEqual([int(before[f"{name}_bytes"]) for name in
+                                      ("allocated", "requested", "reserved")],
+                                     instants.pop()[1:4])
+                before = row
+        self.assertLessEqual(len(instants), 1)
+
+    def report(self, trace, *words):
+        done = subprocess.run([str(TIDEMARK), "report", str(trace), "--json", *words], text=True,
+                              stdout=subprocess.PIPE, check=True)
+        return json.loads(done.stdout)
+
+
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[5:]])
+    unittest.main(argv=[sys.argv[0], *sys.argv[6:]])

@@ -7,6 +7,7 @@ import glob
 import json
 import os
 import random
+import signal
 import sys
 import threading
 import time
@@ -392,7 +393,6 @@ def obey(torch):
     """Executes commands from stdin and prints a line for each."""
     dice = random.Random(11)
     live, threads, over = [], [], threading.Event()
-
     def run(seed):
         own = random.Random(seed)
         blocks = []
@@ -425,8 +425,40 @@ def obey(torch):
             answer = json.dumps(quiet())
         elif verb == "empty":
             torch.empty_cache()
+        elif verb == "hold":
+            live.extend(torch.alloc(1 << 20) for _ in range(int(numbers[0])))
+        elif verb == "fail":
+            answer = "failed" if torch.alloc(1 << 50) == 0 else "done"
+        elif verb == "received":
+            answer = str(len(RECEIVED))
         print(answer, flush=True)
     quiet()
+
+
+def days(torch):
+    """A job that leaks slowly, of so many steps and so many seconds at least. LOG gets a line for
+    each step: the time of a rest, the truth then, and the process's own memory in pages."""
+    import tidemark
+    least, seconds = int(os.environ["STEPS"]), float(os.environ["SECONDS"])
+    end = time.monotonic() + seconds
+    weights = [torch.alloc(20 << 20) for _ in range(4)]
+    kept = []
+    torch.cuda.standin_churn.argtypes = [ctypes.c_uint64, ctypes.c_uint64]
+    with open(os.environ["LOG"], "w", encoding="utf-8") as log, tidemark.range("training"):
+        tidemark.name(weights, "weights")
+        step = 0
+        while step < least or time.monotonic() < end:
+            torch.churn(2000, step)
+            if step % (least // 100) == 0 and len(kept) < 400:
+                kept.append(torch.alloc(1_500_000))
+            before = time.time_ns()
+            truth = torch.truth()
+            with open("/proc/self/statm", encoding="utf-8") as file:
+                resident, shared = map(int, file.read().split()[1:3])
+            print((before + time.time_ns()) // 2, truth["allocated"], truth["requested"],
+                  truth["reserved"], resident - shared, file=log)
+            tidemark.step(step)
+            step += 1
 
 
 class ChangingEnvironment:
@@ -468,8 +500,14 @@ def wait_for_bridge(torch):
         time.sleep(0.05)
 
 
+RECEIVED = []
+
+
 def main():
     name, directory = sys.argv[1:3]
+    if os.environ.get("HANDLE"):  # before CUDA is used
+        signal.signal(getattr(signal, f"SIG{os.environ['HANDLE']}"),
+                      lambda number, _: RECEIVED.append(number))
     torch = late(directory) if name == "late" else Torch(directory)
     if os.environ.get("WAIT_FOR") and name != "changing_environment":
         wait_for_bridge(torch)
@@ -477,7 +515,7 @@ def main():
      "forked": forked, "shutdown": shutdown,
      "late": churn, "out_of_memory": out_of_memory, "fraction": fraction,
      "asynchronous": asynchronous, "sleeping": sleeping, "phases": phases, "nvtx": nvtx,
-     "obey": obey, "changing_environment": changing_environment}[name](torch)
+     "obey": obey, "days": days, "changing_environment": changing_environment}[name](torch)
     write_json("TRUTH", torch.truth())
 
 

@@ -33,7 +33,7 @@ class Story {
     d.total_bytes = uint64_t{16} << 30;
     d.uuid = names_.string("GPU-1");
     writer_.append(d);
-    now_ = 1'700'000'000'000'000'000;
+    now_ = kStartNs;
   }
 
   // "function file:line", innermost first.
@@ -187,6 +187,18 @@ class Story {
     writer_.append(s);
   }
 
+  // A point of the curve of the whole run, so long before the first event.
+  void run_point(int64_t before_ns, uint64_t lowest, uint64_t highest, uint64_t steps) {
+    Summary point{};
+    point.time_ns = kStartNs - before_ns;
+    point.allocated_bytes = lowest;
+    point.reserved_bytes = highest;
+    point.lowest_bytes = lowest;
+    point.highest_bytes = highest;
+    point.steps = steps;
+    writer_.append(point);
+  }
+
   // A block from before the recorded history, alive at its end, in a segment of its own.
   void older_block(uint64_t bytes) {
     bytes = (bytes + 511) / 512 * 512;
@@ -288,6 +300,7 @@ class Story {
   int64_t tick(int64_t ns = 10'000) { return now_ += ns; }
 
  private:
+  static constexpr int64_t kStartNs = 1'700'000'000'000'000'000;
   using Holes = std::map<uint64_t, uint64_t>;
 
   void event(FrameworkAction action, uint64_t address, uint64_t size, uint32_t stack) {

@@ -8,6 +8,7 @@
 
 #include "analysis/findings/growth.h"
 #include "analysis/findings/rules.h"
+#include "analysis/findings/run_growth.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/insight/outside_history.h"
 #include "analysis/names/stack_lines.h"
@@ -271,7 +272,11 @@ void find_kept_requests(const DeviceEvidence& d, std::vector<Finding>& out) {
 
 void find_creep(const Evidence& evidence, std::vector<Finding>& out) {
   for (const DeviceEvidence& d : evidence.devices) {
-    if (grows(d) && !grows_by_graphs(d)) out.push_back(creep(d, ""));
+    if (d.run.grows() && !grows_by_graphs(d)) {
+      out.push_back(creep_of_run(d));
+    } else if (grows(d) && !grows_by_graphs(d)) {
+      out.push_back(creep(d, ""));
+    }
     if (!grows(d)) {
       find_cycles(d, out);
       find_kept_requests(d, out);

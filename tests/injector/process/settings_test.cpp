@@ -1,5 +1,6 @@
 // Options, the rank in the job, and which parts of the environment may be recorded.
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <map>
 #include <string>
@@ -74,6 +75,23 @@ TEST(CaptureOptions, InvalidValuesKeepTheDefaultAndAreNamed) {
   EXPECT_EQ(options.nvml_hz, 10u);
   EXPECT_STREQ(options.complaint, "TIDEMARK_KERNELS");
   EXPECT_STREQ(options_of({{"TIDEMARK_BUFFER_MB", "64x"}}).complaint, "TIDEMARK_BUFFER_MB");
+}
+
+TEST(CaptureOptions, AWindowAndWhenItIsSealed) {
+  const Options options = options_of({{"TIDEMARK_KEEP", "10m,512MiB"},
+                                      {"TIDEMARK_SEAL_ABOVE", "60GiB"},
+                                      {"TIDEMARK_SEAL_SIGNAL", "SIGUSR2"}});
+  EXPECT_EQ(options.keep.ns, 600'000'000'000);
+  EXPECT_EQ(options.keep.bytes, uint64_t{512} << 20);
+  EXPECT_EQ(options.seal_above_bytes, uint64_t{60} << 30);
+  EXPECT_EQ(options.seal_signal, SIGUSR2);
+  EXPECT_EQ(options.complaint, nullptr);
+  EXPECT_EQ(options_of({{"TIDEMARK_SEAL_SIGNAL", "RTMIN+3"}}).seal_signal, SIGRTMIN + 3);
+  for (const char* unusable : {"KILL", "SEGV", "RTMIN+99", "RTMIN+", "12"}) {
+    const Options none = options_of({{"TIDEMARK_SEAL_SIGNAL", unusable}});
+    EXPECT_EQ(none.seal_signal, 0);
+    EXPECT_STREQ(none.complaint, "TIDEMARK_SEAL_SIGNAL");
+  }
 }
 
 TEST(CaptureOptions, EmptyMeansUnset) {

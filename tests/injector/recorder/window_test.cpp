@@ -19,6 +19,7 @@
 #include "analysis/load/trace_model.h"
 #include "collector/recover/trace_file.h"
 #include "collector/trace_source.h"
+#include "injector/trace/window.h"
 #include "proto/read/block_decoder.h"
 #include "tests/support/scratch_directory.h"
 #include "tests/support/window_log.h"
@@ -171,11 +172,37 @@ void expect_driver_agrees(const Loaded& loaded) {
   const AllocationHistory& history = process.framework.at(0);
   uint64_t bytes = 0;
   for (const DriverAllocation& a : process.driver.allocations) {
+    if (process.names.string(a.owner) != "torch") continue;
     EXPECT_NE(a.stack, 0U);
     if (a.death_ns == INT64_MAX) bytes += a.size_bytes;
   }
   EXPECT_EQ(bytes, history.totals_after(history.event_count() - 1).reserved);
   EXPECT_EQ(process.driver.unknown_frees, 0U);
+}
+
+// Names and ranges that are older than the window.
+void expect_names(const Loaded& loaded) {
+  const ProcessModel& process = loaded.model.processes.at(0);
+  const auto named = [&](uint64_t address, int64_t birth_ns, int64_t death_ns) {
+    return std::string(process.names.string(process.labels.of(address, birth_ns, death_ns)));
+  };
+  std::vector<std::string> names;
+  for (const Allocation& a : process.framework.at(0).allocations) {
+    if (const auto name = named(a.address, a.birth_ns, a.death_ns); !name.empty()) {
+      names.push_back(name);
+      EXPECT_TRUE(a.seeded);
+      EXPECT_EQ(a.block_bytes, 512U);
+    }
+  }
+  for (const DriverAllocation& a : process.driver.allocations) {
+    if (process.names.string(a.owner) == "torch") continue;
+    names.push_back(named(a.address, a.birth_ns, a.death_ns));
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"first leak", "table"}));
+  const auto open = [&](const Mark& mark) {
+    return mark.phase == MarkPhase::kBegin && process.names.string(mark.name) == "whole program";
+  };
+  EXPECT_EQ(std::count_if(process.marks.begin(), process.marks.end(), open), 1);
 }
 
 TEST(WindowTest, IsBoundedAndAsExactAsAFullRecording) {
@@ -210,6 +237,7 @@ TEST(WindowTest, IsBoundedAndAsExactAsAFullRecording) {
   EXPECT_LT(compared, count / 2) << "the window is the whole recording";
   expect_lines(*loaded);
   expect_driver_agrees(*loaded);
+  expect_names(*loaded);
 
   // The curve of the whole run shows the leak, which began before the window.
   ASSERT_GE(loaded->summary.size(), 4U);
@@ -225,6 +253,45 @@ TEST(WindowTest, IsBoundedAndAsExactAsAFullRecording) {
   EXPECT_GT(last.steps, loaded->summary.front().steps);
   EXPECT_LE(last.lowest_bytes, last.allocated_bytes);
   EXPECT_GE(last.highest_bytes, last.allocated_bytes);
+}
+
+// A week of one point per second.
+TEST(WindowTest, TheCurveOfALongRunStaysShort) {
+  class Nowhere final : public ByteSink {
+   public:
+    bool write(std::span<const uint8_t> bytes) noexcept override {
+      written += bytes.size();
+      return true;
+    }
+    uint64_t written = 0;
+  };
+  constexpr size_t kMost = 10'000;
+  Nowhere trace_sink;
+  TraceWriter trace(trace_sink);
+  injector::LiveState state;
+  FrameworkEvent event{};
+  event.action = FrameworkAction::kAlloc;
+  injector::SummaryCurve curve(kMost);
+  for (int64_t second = 1; second <= 7 * 86'400; ++second) {
+    if (second % 100 == 0) {  // a block more
+      event.time_ns = second * 1'000'000'000;
+      event.address += 4096;
+      event.size_bytes = event.block_bytes = 512;
+      state.take(event);
+    }
+    for (int round = 0; round < 2; ++round) {
+      state.begin_round(second * 1'000'000'000);
+      state.end_round();
+    }
+    curve.tick(second * 1'000'000'000, state, trace);
+  }
+  Nowhere out;
+  TraceWriter writer(out);
+  curve.write(writer);
+  writer.flush();
+  EXPECT_LE(writer.rows_written(), kMost);
+  EXPECT_GT(writer.rows_written(), kMost / 2);
+  EXPECT_LT(out.written, 16 * kMost);
 }
 
 // The same program without a limit: what the comparison itself is worth.
@@ -261,8 +328,8 @@ TEST(WindowTest, SurvivesAKillAtAnyInstant) {
   for (int i = 0; i < kills; ++i) {
     SCOPED_TRACE("kill " + std::to_string(i));
     const ScratchDirectory directory;
-    Host host(directory.path(), directory / "log", {"1MiB", "600"});
-    while (host.running() && host.log().count.load() < 170'000) {
+    Host host(directory.path(), directory / "log", {"256KiB", "600"});
+    while (host.running() && host.log().count.load() < 60'000) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     // Often in the middle of a replacement.

@@ -1,0 +1,125 @@
+#include "analysis/insight/whole_run.h"
+
+#include <algorithm>
+#include <span>
+
+namespace tidemark {
+
+namespace {
+
+constexpr size_t kParts = 48;
+
+void join(RunPart& part, const RunPart& next) {
+  part.end_ns = next.end_ns;
+  part.lowest_bytes = std::min(part.lowest_bytes, next.lowest_bytes);
+  part.highest_bytes = std::max(part.highest_bytes, next.highest_bytes);
+  part.reserved_bytes = std::max(part.reserved_bytes, next.reserved_bytes);
+  part.device_used_bytes = std::max(part.device_used_bytes, next.device_used_bytes);
+  part.steps = std::max(part.steps, next.steps);
+}
+
+std::vector<RunPart> divide(const std::vector<Summary>& points) {
+  std::vector<RunPart> parts;
+  const int64_t begin = points.front().time_ns;
+  const int64_t length = std::max<int64_t>(points.back().time_ns - begin, 1);
+  size_t last = SIZE_MAX;
+  int64_t before = begin;
+  for (const Summary& point : points) {
+    const RunPart one{before,
+                      point.time_ns,
+                      point.lowest_bytes,
+                      point.highest_bytes,
+                      point.reserved_bytes,
+                      point.device_used_bytes,
+                      point.steps};
+    before = point.time_ns;
+    const auto share = static_cast<double>(point.time_ns - begin) / static_cast<double>(length);
+    const size_t number = std::min(static_cast<size_t>(share * kParts), kParts - 1);
+    if (number == last) {
+      join(parts.back(), one);
+    } else {
+      parts.push_back(one);
+    }
+    last = number;
+  }
+  return parts;
+}
+
+// Levels below which memory never fell again must rise to the end: a cache that is full, or a
+// phase that ended, is not growth. The first part creates the model; in the last one the program
+// may be freeing it.
+void measure_growth(std::span<const RunPart> parts, WholeRun& run) {
+  constexpr size_t kLeastParts = 12;
+  constexpr uint64_t kLeastGain = uint64_t{8} << 20;
+  if (parts.size() < kLeastParts) return;
+  parts = parts.subspan(1, parts.size() - 2);
+  std::vector<uint64_t> floor(parts.size());
+  uint64_t lowest = UINT64_MAX;
+  uint64_t highest = 0;
+  for (size_t i = parts.size(); i-- > 0;) {
+    floor[i] = lowest = std::min(lowest, parts[i].lowest_bytes);
+    highest = std::max(highest, parts[i].highest_bytes);
+  }
+  const uint64_t gained = floor.back() - floor.front();
+  if (gained < std::max(kLeastGain, highest / 20)) return;
+  // It may have begun late, but goes on.
+  const auto first = static_cast<size_t>(
+      std::upper_bound(floor.begin(), floor.end(), floor.front() + gained / 50) - floor.begin() - 1);
+  const size_t quarter = (floor.size() - first) / 4;
+  if (quarter == 0 || (floor.size() - first) * 3 < floor.size()) return;
+  for (size_t i = first; i + quarter < floor.size(); i += quarter) {
+    if (floor[i + quarter] - floor[i] < gained / 16) return;
+  }
+  std::vector<uint64_t> above;  // levels that go up and down are not growth
+  for (size_t i = first; i < parts.size(); ++i) above.push_back(parts[i].lowest_bytes - floor[i]);
+  const auto middle = above.begin() + static_cast<std::ptrdiff_t>(above.size() / 2);
+  std::nth_element(above.begin(), middle, above.end());
+  if (*middle * 4 > gained) return;
+  run.gained_bytes = gained;
+  run.grows_from_ns = parts[first].end_ns;
+  run.grows_until_ns = parts.back().end_ns;
+  run.steps = parts.back().steps - std::min(parts[first].steps, parts.back().steps);
+}
+
+}  // namespace
+
+double WholeRun::bytes_per_ns() const {
+  const int64_t span = grows_until_ns - grows_from_ns;
+  return span <= 0 ? 0 : static_cast<double>(gained_bytes) / static_cast<double>(span);
+}
+
+std::vector<RunPart> thinned(const std::vector<RunPart>& parts, size_t most) {
+  const size_t each = (parts.size() + most - 1) / most;
+  std::vector<RunPart> fewer;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (i % each == 0) {
+      fewer.push_back(parts[i]);
+    } else {
+      join(fewer.back(), parts[i]);
+    }
+  }
+  return fewer;
+}
+
+WholeRun whole_run(const ProcessModel& process, int64_t device, int64_t until_ns) {
+  WholeRun run;
+  std::vector<Summary> points;
+  for (const Summary& point : process.summaries) {
+    if (point.device == device) points.push_back(point);
+  }
+  if (points.size() < 2) return run;
+  const int64_t begin = points.front().time_ns;
+  const int64_t end = points.back().time_ns;
+  const AllocationHistory* const kept = process.framework_on(device);
+  const int64_t kept_from = kept != nullptr && kept->event_count() != 0 ? kept->time_ns[0]
+                            : !process.counters.empty() ? process.counters.front().time_ns
+                                                        : end;
+  if (kept_from - begin < (end - begin) / 8) return run;
+  run.points = points.size();
+  run.parts = divide(points);
+  std::erase_if(points, [&](const Summary& point) { return point.time_ns > until_ns; });
+  if (!points.empty()) measure_growth(divide(points), run);
+  return run;
+}
+
+}  // namespace tidemark

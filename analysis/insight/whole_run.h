@@ -1,0 +1,47 @@
+// The curve that a recording with a limited window keeps of the whole run (proto/rows.h: Summary),
+// and whether memory grows over it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "analysis/load/trace_model.h"
+
+namespace tidemark {
+
+// A part of the run: what one point of the recorder or several of them say.
+struct RunPart {
+  int64_t begin_ns = 0;
+  int64_t end_ns = 0;
+  uint64_t lowest_bytes = UINT64_MAX;  // allocated
+  uint64_t highest_bytes = 0;
+  uint64_t reserved_bytes = 0;     // the most
+  uint64_t device_used_bytes = 0;  // the most; whole card
+  uint64_t steps = 0;              // up to its end
+};
+
+struct WholeRun {
+  std::vector<RunPart> parts;  // of equal length; those without a point are left out
+  uint64_t points = 0;
+
+  // Growth of the lowest level, up to now; gained_bytes is 0 unless it is steady and matters.
+  uint64_t gained_bytes = 0;
+  int64_t grows_from_ns = 0;
+  int64_t grows_until_ns = 0;
+  uint64_t steps = 0;  // in between; 0: not known
+
+  bool empty() const { return parts.empty(); }
+  int64_t begin_ns() const { return parts.front().begin_ns; }
+  int64_t end_ns() const { return parts.back().end_ns; }
+  bool grows() const { return gained_bytes != 0; }
+  double bytes_per_ns() const;
+};
+
+// At most `most` parts, each made of several neighbours.
+std::vector<RunPart> thinned(const std::vector<RunPart>& parts, size_t most);
+
+// Empty if the recording kept everything, or nearly so: then its events tell more. `until_ns`: what
+// happens later, such as the end of a program that failed, says nothing about growth.
+WholeRun whole_run(const ProcessModel& process, int64_t device, int64_t until_ns = INT64_MAX);
+
+}  // namespace tidemark
