@@ -5,7 +5,7 @@
 #include <array>
 #include <cmath>
 
-#include "analysis/insight/limit.h"
+#include "analysis/insight/card/limit.h"
 #include "analysis/insight/phases.h"
 #include "analysis/insight/steps.h"
 

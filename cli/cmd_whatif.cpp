@@ -5,7 +5,7 @@
 #include <memory>
 #include <optional>
 
-#include "analysis/insight/limit.h"
+#include "analysis/insight/card/limit.h"
 #include "analysis/whatif/whatif_report.h"
 #include "analysis/wording.h"
 #include "cli/command.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "analysis/insight/pinned.h"
+#include "analysis/insight/card/pinned.h"
 
 namespace tidemark {
 

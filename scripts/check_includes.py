@@ -30,7 +30,7 @@ LAYERS = {
                  "nvtx", "python", "torch", "cupti", "capture", "control", "."],
     "collector": ["pickle", "snapshot", "recover", "job", ".", "launch", "attach/inject", "attach",
                   "serve"],
-    "analysis": ["columns", "history", "names", "load", "insight", "insight/categories",
+    "analysis": ["columns", "history", "names", "load", "insight", "insight/card", "insight/categories",
                  "passes", "ranks", ".", "whatif/allocator", "whatif", "findings",
                  "findings/rules", "stacked", "report"],
     "export": [".", "report", "perfetto", "tables", "snapshot"],

@@ -8,9 +8,9 @@
 
 #include "analysis/findings/finding.h"
 #include "analysis/history/memory_state.h"
+#include "analysis/insight/card/ledger.h"
+#include "analysis/insight/card/limit.h"
 #include "analysis/insight/categories/categories.h"
-#include "analysis/insight/ledger.h"
-#include "analysis/insight/limit.h"
 #include "analysis/insight/phases.h"
 #include "analysis/insight/steps.h"
 #include "analysis/insight/whole_run.h"
@@ -26,7 +26,7 @@ struct DeviceEvidence {
   uint64_t total_bytes = 0;  // 0: not known
   Ledger ledger;             // at the instant that the report describes
   Peak driver_peak;
-  WholeRun run;  // empty if the trace has all of it
+  WholeRun run;              // empty if the trace has all of it
   bool shares_card = false;  // with another process of the trace
 
   // Only where the framework's history was recorded; null and empty otherwise.

@@ -2,7 +2,7 @@
 // every request that failed.
 //
 // A recording that began late knows the framework's segments (seeded) but no other earlier
-// allocation: see "pre_attach" in analysis/insight/ledger.h.
+// allocation: see "pre_attach" in analysis/insight/card/ledger.h.
 //
 // VMM memory exists from its creation until its last reference and its last mapping are gone.
 // Reserved addresses, imports and host-located memory take no memory of the card. The file does not

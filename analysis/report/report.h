@@ -13,13 +13,13 @@
 #include "analysis/findings/finding.h"
 #include "analysis/history/curve.h"
 #include "analysis/history/memory_state.h"
+#include "analysis/insight/card/ledger.h"
+#include "analysis/insight/card/limit.h"
+#include "analysis/insight/card/pinned.h"
 #include "analysis/insight/categories/categories.h"
 #include "analysis/insight/fragmentation.h"
-#include "analysis/insight/ledger.h"
-#include "analysis/insight/limit.h"
 #include "analysis/insight/peak.h"
 #include "analysis/insight/phases.h"
-#include "analysis/insight/pinned.h"
 #include "analysis/insight/whole_run.h"
 #include "analysis/load/trace_model.h"
 #include "analysis/ranks/ranks.h"
@@ -127,7 +127,7 @@ struct DeviceReport {
   PushReport pushed_by;
   MemoryLimit limit;
   StepReport steps;
-  WholeRun run;  // empty if the trace has all of it
+  WholeRun run;       // empty if the trace has all of it
   Steps step_events;  // their boundaries
   std::vector<PhaseReport> phases;
   std::vector<Phase> phase_events;

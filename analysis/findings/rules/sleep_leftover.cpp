@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "analysis/findings/rules.h"
-#include "analysis/insight/ledger.h"
+#include "analysis/insight/card/ledger.h"
 #include "analysis/wording.h"
 
 namespace tidemark {

@@ -8,7 +8,7 @@
 #include "analysis/history/history_replay.h"
 #include "analysis/history/minmax_pyramid.h"
 #include "analysis/history/state_index.h"
-#include "analysis/insight/ledger.h"
+#include "analysis/insight/card/ledger.h"
 #include "analysis/load/trace_model.h"
 #include "tests/support/toy_allocator.h"
 

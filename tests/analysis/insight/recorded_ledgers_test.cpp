@@ -7,7 +7,7 @@
 #include <map>
 #include <random>
 
-#include "analysis/insight/ledger.h"
+#include "analysis/insight/card/ledger.h"
 #include "analysis/load/trace_model.h"
 #include "collector/trace_source.h"
 

@@ -1,11 +1,11 @@
 // Memory that is unmapped while PyTorch counts it, in pieces of segments.
-#include "analysis/insight/residence.h"
+#include "analysis/insight/card/residence.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "analysis/insight/ledger.h"
+#include "analysis/insight/card/ledger.h"
 #include "tests/support/story.h"
 
 namespace tidemark {

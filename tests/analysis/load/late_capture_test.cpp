@@ -4,7 +4,7 @@
 #include <map>
 
 #include "analysis/history/history_replay.h"
-#include "analysis/insight/ledger.h"
+#include "analysis/insight/card/ledger.h"
 #include "analysis/load/trace_model.h"
 
 namespace tidemark {

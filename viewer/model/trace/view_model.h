@@ -13,8 +13,8 @@
 
 #include "analysis/history/minmax_pyramid.h"
 #include "analysis/history/state_index.h"
-#include "analysis/insight/ledger.h"
-#include "analysis/insight/pinned.h"
+#include "analysis/insight/card/ledger.h"
+#include "analysis/insight/card/pinned.h"
 #include "analysis/load/trace_model.h"
 #include "analysis/report/report.h"
 #include "collector/trace_source.h"

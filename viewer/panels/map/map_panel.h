@@ -1,5 +1,5 @@
 // The memory map at the cursor: one row per segment, with coloured blocks and hatched holes. What
-// is asleep (analysis/insight/residence.h) is faded, and hatched the other way.
+// is asleep (analysis/insight/card/residence.h) is faded, and hatched the other way.
 #pragma once
 
 #include <imgui.h>

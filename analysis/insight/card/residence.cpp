@@ -1,4 +1,4 @@
-#include "analysis/insight/residence.h"
+#include "analysis/insight/card/residence.h"
 
 #include <algorithm>
 #include <iterator>

@@ -30,7 +30,7 @@
 #include <vector>
 
 #include "analysis/history/driver_history.h"
-#include "analysis/insight/residence.h"
+#include "analysis/insight/card/residence.h"
 #include "proto/rows.h"
 
 namespace tidemark {

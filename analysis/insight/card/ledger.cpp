@@ -1,4 +1,4 @@
-#include "analysis/insight/ledger.h"
+#include "analysis/insight/card/ledger.h"
 
 #include <algorithm>
 #include <cstdlib>

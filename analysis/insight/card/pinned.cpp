@@ -1,4 +1,4 @@
-#include "analysis/insight/pinned.h"
+#include "analysis/insight/card/pinned.h"
 
 #include <algorithm>
 #include <map>

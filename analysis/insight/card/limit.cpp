@@ -1,8 +1,8 @@
-#include "analysis/insight/limit.h"
+#include "analysis/insight/card/limit.h"
 
 #include <algorithm>
 
-#include "analysis/insight/ledger.h"
+#include "analysis/insight/card/ledger.h"
 
 namespace tidemark {
 
