@@ -1,11 +1,14 @@
 #include "analysis/findings/growth.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "analysis/history/rehearsal.h"
+#include "analysis/wording.h"
 
 namespace tidemark {
 
@@ -106,6 +109,15 @@ uint64_t full_at_step(const DeviceEvidence& d) {
   if (high >= d.limit.bytes) return d.steps.count();
   const double left = static_cast<double>(d.limit.bytes - high) / d.steps.growth_bytes_per_step;
   return left > 1e12 ? 0 : d.steps.count() + static_cast<uint64_t>(left);
+}
+
+std::string full_text(const DeviceEvidence& d) {
+  const uint64_t step = full_at_step(d);
+  if (step == 0) return "";
+  return fmt::format("; at this rate {} at about step {}",
+                     d.limit.source == LimitSource::kFraction ? "the memory fraction is used up"
+                                                              : "the card is full",
+                     grouped(step));
 }
 
 }  // namespace tidemark

@@ -1,6 +1,8 @@
 // Growth from step to step, as the rules `creep` and `retained_graph` see it.
 #pragma once
 
+#include <string>
+
 #include "analysis/findings/evidence.h"
 
 namespace tidemark {
@@ -18,5 +20,7 @@ enum class Keep : uint8_t {
 uint64_t saved_by_letting_go(const DeviceEvidence& d, Keep keep);
 // The step at which the device will be full at this rate; 0: not foreseeable.
 uint64_t full_at_step(const DeviceEvidence& d);
+// "; at this rate the card is full at about step 12"; empty if that is not foreseeable.
+std::string full_text(const DeviceEvidence& d);
 
 }  // namespace tidemark

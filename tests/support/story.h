@@ -270,6 +270,14 @@ class Story {
     writer_.append(e);
   }
 
+  void setting(std::string_view key, std::string_view value) {
+    Setting row{};
+    row.key = names_.string(key);
+    row.value = names_.string(value);
+    row.scope = SettingScope::kEnvironment;
+    writer_.append(row);
+  }
+
   // A further device of the process. `uuid`: of the card, which other processes may use too.
   void device(int64_t ordinal, std::string_view uuid, uint64_t total_bytes = uint64_t{16} << 30) {
     Device d{};

@@ -6,7 +6,7 @@
 
 namespace tidemark::view {
 
-inline Rgb block_colour(const Model& model, ColourBy by, const Moment& moment,
+inline Rgb block_colour(const Model& model, ColourBy by, const Cursor& cursor,
                         const Allocation& block) {
   switch (by) {
     case ColourBy::kCategory:
@@ -14,12 +14,12 @@ inline Rgb block_colour(const Model& model, ColourBy by, const Moment& moment,
     case ColourBy::kStack:
       return stack_colour(block.stack);
     case ColourBy::kAge:
-      return age_colour(moment.state.time_ns - block.birth_ns,
+      return age_colour(cursor.age_ns(model, block.birth_ns),
                         model.trace.end_ns - model.trace.start_ns);
     case ColourBy::kSize:
       return size_colour(block.block_bytes);
     case ColourBy::kOwner: {
-      const Lane& lane = model.lanes[moment.lane];
+      const Lane& lane = model.lanes[cursor.lane()];
       return owner_colour(lane.of_driver ? model.process_of(lane).names.string(block.metadata)
                                          : "torch");
     }

@@ -32,10 +32,8 @@ uint32_t first_born_after(const AllocationHistory& model, uint32_t event) {
 Finding creep(const DeviceEvidence& d, std::string_view whose) {
   const auto per_step = static_cast<uint64_t>(d.steps.growth_bytes_per_step);
   const uint64_t full = full_at_step(d);
-  std::string summary = fmt::format("memory{} grows by {} per step", whose, size_text(per_step));
-  if (full != 0) {
-    summary += fmt::format("; at this rate the card is full at about step {}", grouped(full));
-  }
+  std::string summary =
+      fmt::format("memory{} grows by {} per step{}", whose, size_text(per_step), full_text(d));
   Finding f = d.finding("creep", d.ran_out() ? kError : kWarning, std::move(summary));
   f.evidence = {{"growth_bytes_per_step", per_step}, {"steps", d.steps.count()}};
   if (full != 0) f.evidence.emplace_back("full_at_step", full);

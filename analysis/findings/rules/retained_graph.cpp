@@ -12,11 +12,9 @@ void find_retained_graph(const Evidence& evidence, std::vector<Finding>& out) {
     if (!grows_by_graphs(d)) continue;
     const auto per_step = static_cast<uint64_t>(d.steps.growth_bytes_per_step);
     const uint64_t full = full_at_step(d);
-    std::string summary = fmt::format(
-        "activations of past steps stay alive: {} more with every step", size_text(per_step));
-    if (full != 0) {
-      summary += fmt::format("; at this rate the card is full at about step {}", grouped(full));
-    }
+    std::string summary =
+        fmt::format("activations of past steps stay alive: {} more with every step{}",
+                    size_text(per_step), full_text(d));
     Finding f = d.finding("retained_graph", d.ran_out() ? kError : kWarning, std::move(summary));
     f.evidence = {{"growth_bytes_per_step", per_step},
                   {"steps", d.steps.count()},

@@ -1,6 +1,9 @@
 #include "analysis/insight/card/limit.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <string_view>
 
 #include "analysis/insight/card/ledger.h"
 
@@ -22,6 +25,20 @@ uint64_t told_limit(const ProcessModel& process, int64_t device) {
     if (oom.device == device && oom.limit_bytes != 0) limit = oom.limit_bytes;
   }
   return limit;
+}
+
+// The share of the card that the settings of the allocator allow (torch 2.9 and later); 1: all of
+// it. What the program itself sets is known only once it is exceeded.
+double fraction_in_settings(const ProcessModel& process) {
+  constexpr std::string_view kOption = "per_process_memory_fraction:";
+  for (const char* variable : {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}) {
+    const std::string conf(process.setting(variable));
+    const size_t at = conf.find(kOption);
+    if (at == std::string::npos) continue;
+    const double fraction = std::strtod(conf.c_str() + at + kOption.size(), nullptr);
+    if (fraction > 0 && fraction < 1) return fraction;
+  }
+  return 1;
 }
 
 }  // namespace
@@ -47,7 +64,11 @@ MemoryLimit limit_of(const ProcessModel& process, const AllocationHistory& model
   const Peak used = device_used_peak(process, model.device);
   const uint64_t torch = std::min(model.reserved_peak.bytes, used.bytes);
   const uint64_t others = std::min(used.bytes - torch, device->total_bytes);
-  return {device->total_bytes - others, false, LimitSource::kCard};
+  const auto allowed = static_cast<uint64_t>(fraction_in_settings(process) *
+                                             static_cast<double>(device->total_bytes));
+  const uint64_t left = device->total_bytes - others;
+  if (allowed < left) return {allowed, false, LimitSource::kFraction};
+  return {left, false, LimitSource::kCard};
 }
 
 }  // namespace tidemark

@@ -11,7 +11,7 @@ enum class LimitSource : uint8_t {
   kUnknown,
   kCard,      // the card's size minus what others held; no request failed
   kDriver,    // the driver failed a request: reserved plus free memory at that time
-  kFraction,  // the allocator failed a request although the card had enough memory
+  kFraction,  // the allocator's own limit: set, or a request failed although the card had room
 };
 
 struct MemoryLimit {

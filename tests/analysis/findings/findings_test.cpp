@@ -717,9 +717,10 @@ TEST(Findings, GrowthOutsidePyTorchFillsWhatIsLeftOfTheCard) {
 
 // Others on the card grow as well: when it is full cannot be told from one of them.
 TEST(Findings, GrowthOnASharedCardHasNoEnd) {
-  const auto summary = [](uint32_t processes) {
+  const auto summary = [](uint32_t processes, const std::string& settings = "") {
     const Trace trace(
-        [](Story& s, uint32_t) {
+        [&](Story& s, uint32_t) {
+          if (!settings.empty()) s.setting("PYTORCH_CUDA_ALLOC_CONF", settings);
           Training t(s, {});
           for (int i = 0; i < 10; ++i) {
             t.step();
@@ -730,6 +731,9 @@ TEST(Findings, GrowthOnASharedCardHasNoEnd) {
     return trace.finding("creep").summary;
   };
   EXPECT_NE(summary(1).find("the card is full at about step"), std::string::npos);
+  EXPECT_NE(summary(1, "per_process_memory_fraction:0.25").find("the memory fraction is used up"),
+            std::string::npos)
+      << summary(1, "per_process_memory_fraction:0.25");
   EXPECT_NE(summary(2), "");
   EXPECT_EQ(summary(2).find("full"), std::string::npos) << summary(2);
 }

@@ -226,6 +226,32 @@ TEST_F(Moments, TablesSortAndFilter) {
   EXPECT_EQ(segments.size(), source().state.segments.size());
 }
 
+// Long after the last event, blocks are as old as the cursor says.
+TEST_F(Moments, BlocksAgeBetweenEvents) {
+  const AllocationHistory& m = *lane().memory;
+  const auto born_ns = static_cast<double>(m.time_ns[5'000] - model_->trace.start_ns);
+  const auto next_ns = static_cast<double>(m.time_ns[5'001] - model_->trace.start_ns);
+  ASSERT_GT(next_ns, born_ns + 2);
+  selection_.set_time(*model_, 0, (born_ns + next_ns) / 2);
+  EXPECT_NEAR(static_cast<double>(selection_.cursor.age_ns(*model_, m.time_ns[5'000])),
+              (next_ns - born_ns) / 2, 2);
+  EXPECT_EQ(selection_.cursor.age_ns(*model_, m.time_ns[5'001]), 0);
+}
+
+TEST(Losses, KilledProcessesAreShown) {
+  TraceModel trace = synthetic_model({});
+  Health killed{};
+  killed.kind = HealthKind::kRecovered;
+  killed.value = 2;
+  trace.processes[0].health.push_back(killed);
+  const auto made = make_model(std::move(trace), {});
+  ASSERT_TRUE(made);
+  const std::vector<std::string>& losses = (*made)->losses;
+  EXPECT_TRUE(std::any_of(losses.begin(), losses.end(), [](const std::string& text) {
+    return text.find("was killed or did not exit normally") != std::string::npos;
+  }));
+}
+
 TEST_F(Moments, NeighboursAreThoseOfTheMap) {
   const Moment& moment = selection_.cursor.moment(*model_);
   const auto& all = lane().memory->allocations;

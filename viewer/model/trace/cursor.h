@@ -1,6 +1,7 @@
 // The instant that all panels show: an event of one lane, or a time after it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -23,6 +24,10 @@ class Cursor {
   // ns since the start of the trace.
   double time(const Model& model) const;
   int64_t time_ns(const Model& model) const { return absolute_ns(model, time(model)); }
+  // Of a block or segment. None is negative, also while the memory shown is behind the cursor.
+  int64_t age_ns(const Model& model, int64_t birth_ns) const {
+    return std::max<int64_t>(time_ns(model) - birth_ns, 0);
+  }
   // The last event of any lane at or before the cursor; false when it has none yet.
   bool event_in_lane(const Model& model, uint32_t lane, uint32_t& out) const;
 

@@ -174,7 +174,7 @@ std::vector<char16_t> characters_of(const TraceModel& trace) {
 
 // What the report says about the ranks.
 std::vector<std::string> losses_in(const TraceModel& trace, const Report& report) {
-  std::vector<std::string> out;
+  std::vector<std::string> out = killed_lines(report);
   // A report of the whole trace lists its processes in the trace's order.
   for (uint32_t i = 0; i < report.ranks.size(); ++i) {
     const RankReport& rank = report.ranks[i];

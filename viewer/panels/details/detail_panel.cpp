@@ -132,13 +132,11 @@ void DetailPanel::draw_pin(const Model& model, Selection& selection, const char*
     return;
   }
   const Lane& lane = model.lanes[selection.cursor.lane()];
-  const Moment& moment = selection.cursor.moment(model);
   const Allocation a = lane.memory->allocations[block];
+  const auto age_ns = static_cast<double>(selection.cursor.age_ns(model, a.birth_ns));
   ImGui::PushID(where);
-  text(fmt::format(
-      "{}: {}, {}", where, size_text(a.block_bytes),
-      a.seeded ? "older than the recording"
-               : span_text(static_cast<double>(moment.state.time_ns - a.birth_ns)) + " old"));
+  text(fmt::format("{}: {}, {}", where, size_text(a.block_bytes),
+                   a.seeded ? "older than the recording" : span_text(age_ns) + " old"));
   ImGui::SameLine();
   if (ImGui::SmallButton("Show")) selection.choose_allocation(block);
   explain("Show this block.");

@@ -197,7 +197,8 @@ void MapPanel::draw_asleep_legend() {
   text_dim(label);
 }
 
-void MapPanel::explain_cell(const Model& model, const Moment& moment, const MapCell& cell) {
+void MapPanel::explain_cell(const Model& model, const Cursor& cursor, const Moment& moment,
+                            const MapCell& cell) {
   if (!ImGui::BeginTooltip()) return;
   const Lane& lane = model.lanes[moment.lane];
   if (cell.kind == CellKind::kHole) {
@@ -223,7 +224,7 @@ void MapPanel::explain_cell(const Model& model, const Moment& moment, const MapC
     const std::string kind =
         kind_of(model, lane, a, lane.of_driver ? ColourBy::kOwner : ColourBy::kCategory);
     text_dim(fmt::format("{}, {} old", kind,
-                         span_text(static_cast<double>(moment.state.time_ns - a.birth_ns))));
+                         span_text(static_cast<double>(cursor.age_ns(model, a.birth_ns)))));
   }
   explain_asleep(bytes_in(asleep_, {cell.address, cell.address + cell.size_bytes}),
                  cell.size_bytes);
@@ -287,8 +288,8 @@ void MapPanel::draw_cell(const Model& model, Selection& selection, const Moment&
   const Allocation& block = lane.memory->allocations[cell.allocation];
   const bool pending =
       cell.kind == CellKind::kBlock && moment.state.is_pending(*lane.memory, cell.allocation);
-  const Rgb colour =
-      pending ? theme().pending : block_colour(model, selection.colouring.by, moment, block);
+  const Rgb colour = pending ? theme().pending
+                             : block_colour(model, selection.colouring.by, selection.cursor, block);
   const std::string wanted = lower_case(selection.highlights.search);
   const bool found = model.text_of(lane).matches(block.stack, wanted);
   const double full = cell.size_bytes == 0 ? 1
@@ -346,13 +347,12 @@ void MapPanel::draw_row(const Model& model, Selection& selection, const Moment& 
   draw.AddText({at.x, text_y}, paint(theme().text), size.c_str());
   const Lane& lane = model.lanes[moment.lane];
   const uint64_t asleep = bytes_in(asleep_, {range.address, range.address + range.size_bytes});
-  const std::string share =
-      asleep != 0 && asleep == range.size_bytes ? "asleep"
-      : lane.of_driver
-          ? span_text(static_cast<double>(moment.state.time_ns -
-                                          lane.memory->segment_changes[range.change].time_ns)) +
-                " old"
-          : percent_text(used, range.size_bytes) + " used";
+  const std::string share = asleep != 0 && asleep == range.size_bytes ? "asleep"
+                            : lane.of_driver
+                                ? span_text(static_cast<double>(selection.cursor.age_ns(
+                                      model, lane.memory->segment_changes[range.change].time_ns))) +
+                                      " old"
+                                : percent_text(used, range.size_bytes) + " used";
   const float share_width = width_of(share);
   if (label - px(10) > width_of(size) + share_width + px(8)) {
     draw.AddText({at.x + label - share_width - px(10), text_y}, paint(theme().dim), share.c_str());
@@ -370,7 +370,7 @@ void MapPanel::draw_row(const Model& model, Selection& selection, const Moment& 
     if (!hovered || mouse < cell.begin_px || mouse >= std::max(cell.end_px, cell.begin_px + 1)) {
       continue;
     }
-    explain_cell(model, moment, cell);
+    explain_cell(model, selection.cursor, moment, cell);
     if (!ImGui::IsMouseClicked(ImGuiMouseButton_Left)) continue;
     if (cell.kind == CellKind::kHole) {
       selection.choose_hole(cell.address);

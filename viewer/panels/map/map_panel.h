@@ -33,7 +33,8 @@ class MapPanel {
   const std::vector<MapCell>& cells_of(const Moment& moment, uint32_t segment, float width);
   void draw_legend(ColourBy by);
   void draw_asleep_legend();
-  void explain_cell(const Model& model, const Moment& moment, const MapCell& cell);
+  void explain_cell(const Model& model, const Cursor& cursor, const Moment& moment,
+                    const MapCell& cell);
 
   struct KeptCells {
     float width = -1;

@@ -137,6 +137,7 @@ void TablesPanel::draw_allocations(const Model& model, Selection& selection) {
   draw_rows(rows.size(), [&](size_t i) {
     const uint32_t row = rows[i];
     const Allocation& a = source.memory.allocations[row];
+    const Cursor& cursor = selection.cursor;
     ImGui::TableNextColumn();
     const bool chosen = selection.highlights.allocation && *selection.highlights.allocation == row;
     if (ImGui::Selectable("##row", chosen, ImGuiSelectableFlags_SpanAllColumns)) {
@@ -146,10 +147,10 @@ void TablesPanel::draw_allocations(const Model& model, Selection& selection) {
     text_right(size_text(a.block_bytes));
     number_cell(a.requested_bytes == 0 ? "" : size_text(a.requested_bytes));
     number_cell(a.seeded ? "older"
-                         : span_text(static_cast<double>(moment.state.time_ns - a.birth_ns)));
+                         : span_text(static_cast<double>(cursor.age_ns(model, a.birth_ns))));
     ImGui::TableNextColumn();
     const bool pending = moment.state.is_pending(source.memory, row);
-    swatch(pending ? theme().pending : block_colour(model, selection.colouring.by, moment, a));
+    swatch(pending ? theme().pending : block_colour(model, selection.colouring.by, cursor, a));
     text(pending ? std::string(kPendingText) : in_words(category_name(a.category)));
     if (pending) explain("Freed by the program, but another stream may still be using it.");
     ImGui::TableNextColumn();
