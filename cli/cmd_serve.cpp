@@ -54,9 +54,10 @@ int run(const std::string& address) {
   if (!server) return fail(server.error());
   const std::string own = (*server)->address();
   if (!(*server)->loopback()) {
-    warn(fmt::format("{}: everyone who can reach this port can read the numbers; there is no "
-                     "password and no encryption",
-                     own));
+    warn(
+        fmt::format("{}: everyone who can reach this port can read the numbers; there is no "
+                    "password and no encryption",
+                    own));
   }
   print_line(fmt::format("http://{}/metrics", own));
   std::fflush(stdout);
@@ -69,13 +70,12 @@ int run(const std::string& address) {
 void add_serve(CLI::App& app, int& code) {
   auto address = std::make_shared<std::string>("127.0.0.1:9464");
   CLI::App* command =
-      app.add_subcommand("serve", "serve live numbers of the processes here to Prometheus");
+      app.add_subcommand("serve", "serve live numbers of this machine's processes to Prometheus");
   command->add_option("--listen", *address, "address and port")->capture_default_str();
   command->footer(
-      "Asks your processes on this machine that were started with tidemark run (also --arm) or\n"
-      "attached to, as root those of all users, whenever somebody reads /metrics, in the format\n"
-      "OpenMetrics. Anyone who can reach the address can read the numbers: by default only this\n"
-      "machine can.\n"
+      "Whenever /metrics is read, asks your processes that were started with tidemark run (also\n"
+      "with --arm) or attached to; as root, those of all users. The format is OpenMetrics.\n"
+      "Everyone who can reach the address can read the numbers; by default only this machine can.\n"
       "Example:\n  tidemark serve --listen 127.0.0.1:9464");
   command->callback([address, &code] { code = run(*address); });
 }

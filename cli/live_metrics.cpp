@@ -139,9 +139,9 @@ void put_errors(Samples& samples) {
 
 void put_owners(Samples& samples) {
   constexpr std::string_view kOwners[] = {
-      "torch",   "nccl",    "nccl.user", "cublas", "cublasLt",   "cudnn",    "cufft",
-      "cusolver", "cusparse", "cusparseLt", "curand", "cutensor", "triton",  "jax",
-      "cupy",    "tensorrt", "tensorflow", "onnxruntime", "nvshmem", "program", "unknown"};
+      "torch",    "nccl",     "nccl.user",  "cublas",      "cublasLt", "cudnn",   "cufft",
+      "cusolver", "cusparse", "cusparseLt", "curand",      "cutensor", "triton",  "jax",
+      "cupy",     "tensorrt", "tensorflow", "onnxruntime", "nvshmem",  "program", "unknown"};
   for (const std::string_view owner : kOwners) {
     if (const auto bytes = samples.number(fmt::format("_by_{}", owner))) {
       samples.put_value(kDriver, "owner", owner, *bytes);

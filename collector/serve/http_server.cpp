@@ -28,8 +28,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr const char* kOpenMetrics =
-    "application/openmetrics-text; version=1.0.0; charset=utf-8";
+constexpr const char* kOpenMetrics = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 constexpr const char* kPlainMetrics = "text/plain; version=0.0.4; charset=utf-8";
 constexpr const char* kText = "text/plain; charset=utf-8";
 
@@ -113,7 +112,7 @@ struct Connection {
   Descriptor socket;
   State state = State::kAsking;
   Clock::time_point deadline;
-  std::string text;     // of the request, then of the answer
+  std::string text;  // of the request, then of the answer
   size_t sent = 0;
   milliseconds patience = kLongest;
   bool open_metrics = false;
@@ -268,8 +267,8 @@ class PageServer : public HttpServer {
   }
 
   void write(Connection& c) {
-    const ssize_t n = ::send(c.socket.get(), c.text.data() + c.sent, c.text.size() - c.sent,
-                             MSG_NOSIGNAL);
+    const ssize_t n =
+        ::send(c.socket.get(), c.text.data() + c.sent, c.text.size() - c.sent, MSG_NOSIGNAL);
     if (n < 0) {
       if (errno != EAGAIN && errno != EINTR) c.state = Connection::State::kDone;
       return;
@@ -318,14 +317,14 @@ class PageServer : public HttpServer {
   HttpLimits limits_;
   std::list<Connection> connections_;
   std::thread maker_;
-  ServedPage page_;      // of `maker_` while `making_`
+  ServedPage page_;  // of `maker_` while `making_`
   bool making_ = false;
   bool paused_ = false;  // no descriptor is left for another connection
 };
 
 Error not_an_address(const std::string& address) {
-  return {fmt::format("--listen {}: not an address; use HOST:PORT, such as 127.0.0.1:9464",
-                      address)};
+  return {
+      fmt::format("--listen {}: not an address; use HOST:PORT, such as 127.0.0.1:9464", address)};
 }
 
 }  // namespace

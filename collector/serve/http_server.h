@@ -1,9 +1,9 @@
 // Serves one page of numbers over HTTP/1.1: GET and HEAD of /metrics, and a line of text at /.
 //
 // One thread waits in poll() for all connections. The page is made on another thread, at most one
-// at a time, and only when somebody asks; who asks while it is being made gets that one. Everything has a limit: connections, the size of a
-// request, the time to send one and to take the answer. Prometheus says how long it waits, so that a
-// page without those who do not answer comes in time.
+// at a time, and only when somebody asks; who asks while it is being made gets that one. Everything
+// has a limit: connections, the size of a request, the time to send one and to take the answer.
+// Prometheus says how long it waits, so that a page without those who do not answer comes in time.
 #pragma once
 
 #include <chrono>

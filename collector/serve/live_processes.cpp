@@ -58,8 +58,7 @@ std::optional<LiveProcess> ask_one(pid_t pid, Clock::time_point deadline) {
     process.host = about->text("host");
     if (const auto rank = about->number("rank")) process.rank = static_cast<int64_t>(*rank);
     if (!about->text("job").empty()) process.job = about->text("job");
-    Result<ControlReply> numbers =
-        client->ask(control::kLive, {{"torch", "1"}}, until(deadline));
+    Result<ControlReply> numbers = client->ask(control::kLive, {{"torch", "1"}}, until(deadline));
     process.answered = numbers.ok();
     if (numbers) process.numbers = std::move(*numbers);
   }

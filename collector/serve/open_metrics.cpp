@@ -97,9 +97,9 @@ std::string MetricPage::write(bool open) const {
     const Metric& metric = *family.metric;
     const std::string name = fmt::format("{}{}", metric.name, open ? "" : suffix_of(metric.type));
     page += fmt::format("# HELP {} {}\n", name, metric.help);
-    page += fmt::format("# TYPE {} {}\n", name,
-                        !open && metric.type == Metric::Type::kLabels ? "gauge"
-                                                                    : type_name(metric.type));
+    page += fmt::format(
+        "# TYPE {} {}\n", name,
+        !open && metric.type == Metric::Type::kLabels ? "gauge" : type_name(metric.type));
     if (open && !metric.unit.empty()) page += fmt::format("# UNIT {} {}\n", name, metric.unit);
     page += family.samples;
   }

@@ -107,6 +107,9 @@ bool add_live_numbers(bool may_load_bridge, Line& reply) noexcept {
   const bool recording = recorder().on();
   held = {};
   if (recording) driver_objects().live.add_up(held);
+  // First of all: the line may become too long where many devices are in use.
+  if (recording) add_recording(reply, held);
+  add_pinned(reply);
   reply.add("devices", reading.count);
   for (size_t i = 0; i < reading.count; ++i) {
     const LiveDevice& device = reading.devices[i];
@@ -120,8 +123,6 @@ bool add_live_numbers(bool may_load_bridge, Line& reply) noexcept {
     add_torch(keys, device.ordinal, may_load_bridge);
     if (recording) add_recorded(keys, device.ordinal, held);
   }
-  if (recording) add_recording(reply, held);
-  add_pinned(reply);
   return true;
 }
 

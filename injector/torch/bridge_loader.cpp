@@ -17,6 +17,7 @@
 #include "injector/stacks/autograd_node.h"
 #include "injector/stacks/got_slot.h"
 #include "injector/torch/events.h"
+#include "injector/torch/exit_gate.h"
 #include "injector/torch/pinned.h"
 
 namespace tidemark::injector {
@@ -93,6 +94,7 @@ void continue_without_bridge(const char* version, const char* reason) {
 }
 
 void find_questions(void* library) {
+  watch_torch_exit();
   set_torch_pinned(reinterpret_cast<TidemarkTorchPinned>(dlsym(library, "tidemark_torch_pinned")));
   g_numbers.store(
       reinterpret_cast<TidemarkTorchAskNumbers>(dlsym(library, "tidemark_torch_numbers")));
@@ -218,7 +220,8 @@ bool ask_torch_numbers(int64_t device, bool may_load, TidemarkTorchNumbers& out)
   }
   const TidemarkTorchAskNumbers ask = g_numbers.load();
   const ForeignCall foreign;
-  return ask != nullptr && ask(static_cast<int>(device), &out) == 1;
+  const TorchQuestion question;
+  return question && ask != nullptr && ask(static_cast<int>(device), &out) == 1;
 }
 
 void reset_bridge() noexcept {

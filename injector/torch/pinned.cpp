@@ -6,6 +6,7 @@
 #include "injector/process/own_scope.h"
 #include "injector/process/tool_thread.h"
 #include "injector/recorder/recorder.h"
+#include "injector/torch/exit_gate.h"
 
 namespace tidemark::injector {
 namespace {
@@ -24,7 +25,8 @@ void set_torch_pinned(TidemarkTorchPinned ask) noexcept {
 bool ask_torch_pinned(uint64_t& held, uint64_t& in_use) noexcept {
   const auto ask = g_ask.load(std::memory_order_acquire);
   const ForeignCall foreign;
-  return ask != nullptr && ask(&held, &in_use) == 1;
+  const TorchQuestion question;
+  return question && ask != nullptr && ask(&held, &in_use) == 1;
 }
 
 void sample_torch_pinned() noexcept {

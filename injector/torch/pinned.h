@@ -11,8 +11,7 @@ void set_torch_pinned(TidemarkTorchPinned ask) noexcept;
 // What it holds now. False: not known. Any thread.
 bool ask_torch_pinned(uint64_t& held, uint64_t& in_use) noexcept;
 
-// Task thread: Counter rows, where something has changed. Not at the end of the process, when
-// torch's objects may be gone.
+// Task thread: Counter rows, where something has changed.
 void sample_torch_pinned() noexcept;
 
 void reset_torch_pinned() noexcept;

@@ -7,6 +7,8 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <iterator>
@@ -169,6 +171,14 @@ class SleepingMemory {
 
 class StandinAllocator : public CUDAAllocator {
  public:
+  // Nobody may ask it anything after this. STANDIN_SLOW_END: the end of the process takes a second.
+  ~StandinAllocator() override {
+    gone_ = true;
+    if (std::getenv("STANDIN_SLOW_END") != nullptr) {
+      std::this_thread::sleep_for(std::chrono::seconds(1));
+    }
+  }
+
   bool initialized() override { return ready_; }
   std::string name() override { return asynchronous_ ? "cudaMallocAsync" : "native"; }
 
@@ -268,6 +278,7 @@ class StandinAllocator : public CUDAAllocator {
   }
 
   DeviceStats getDeviceStats(DeviceIndex) override {
+    if (gone_) std::abort();
     const std::lock_guard lock(mutex_);
     DeviceStats stats;
     stats.allocated_bytes[0].current = static_cast<int64_t>(allocated_);
@@ -279,6 +290,7 @@ class StandinAllocator : public CUDAAllocator {
   }
 
   void cacheInfo(DeviceIndex, size_t* largest) override {
+    if (gone_) std::abort();
     const std::lock_guard lock(mutex_);
     for (const auto& [address, block] : blocks_) {
       if (!block.allocated && !block.pending) *largest = std::max(*largest, block.size);
@@ -450,6 +462,7 @@ class StandinAllocator : public CUDAAllocator {
   std::vector<AllocatorTraceTracker> trackers_;
   StandinStats stats_{};
   int64_t retries_ = 0;
+  std::atomic<bool> gone_{false};
   MempoolId_t current_pool_{0, 0};
   AsyncPool pool_;
   bool asynchronous_ = false;

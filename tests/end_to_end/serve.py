@@ -117,7 +117,7 @@ class Serve(Programs):
         page, kind = self.scrape(address)
         self.assertTrue(kind.startswith("application/openmetrics-text; version=1.0.0"), kind)
         self.assertTrue(page.endswith("\n# EOF\n"))
-        self.assertIn(f'rank="3",host="{socket.gethostname()}",pid="{host.pid}",device="0",'
+        self.assertIn(f'job="slurm-a\\"b",rank="3",host="{socket.gethostname()}",pid="{host.pid}",device="0",'
                       'uuid="GPU-', page)
         samples = samples_of(page)
         host.process.kill()  # the state at the end is the one that was asked for
@@ -260,6 +260,9 @@ class Prometheus(Programs):
             for one in self.query(port, "targets")["activeTargets"]:
                 self.assertEqual(one["lastError"], "")
             time.sleep(0.2)
+        for host in self.hosts:  # those that were not killed
+            if host not in programs:
+                self.assertIn(host.process.wait(60), (0, -signal.SIGKILL))
         return programs
 
     def test_prometheus(self):

@@ -16,7 +16,7 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from control_client import Host, wait_for  # noqa: E402
+from control_client import Host, Refused, wait_for  # noqa: E402
 
 TIDEMARK, LIBRARIES, TORCH, INJECTOR = (pathlib.Path(path).resolve() for path in sys.argv[1:5])
 CYCLES = int(os.environ.get("TIDEMARK_ATTACH_CYCLES", 8))
@@ -209,6 +209,23 @@ class TorchAttach(unittest.TestCase):
         self.assertEqual(began, end)
         self.assertTrue(self.report(trace)["devices"][0]["state_only"])
         self.assertEqual(host.end()[1:], (0, ""))
+
+    def test_nobody_asks_torch_after_its_end(self):
+        for recorded in (False, True):
+            host = self.started(STANDIN_SLOW_END="1")
+            host.say("fill 30")
+            host.ask("snapshot", out=self.path / "builds")
+            if recorded:
+                host.ask("start", out=self.out)
+            self.assertIn("d0_requested", host.ask("live"))
+            host.process.stdin.close()
+            while host.process.poll() is None:  # its end takes a second
+                try:
+                    host.ask("live")
+                except (OSError, Refused):
+                    pass
+            self.assertEqual(host.process.returncode, 0)
+            host.process.stdin = None
 
     def test_live_totals(self):
         host = self.started()

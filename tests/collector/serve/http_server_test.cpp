@@ -22,10 +22,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr HttpLimits kSmall = {.connections = 4,
-                               .request_bytes = 1024,
-                               .to_ask = 300ms,
-                               .to_take = 300ms};
+constexpr HttpLimits kSmall = {
+    .connections = 4, .request_bytes = 1024, .to_ask = 300ms, .to_take = 300ms};
 
 class Client {
  public:
@@ -135,7 +133,9 @@ TEST_F(HttpServerTest, HasADeadlineForEveryClient) {
 
 TEST_F(HttpServerTest, LimitsConnections) {
   start(
-      [](auto) { return ServedPage{"", "plain\n"}; },
+      [](auto) {
+        return ServedPage{"", "plain\n"};
+      },
       {.connections = 4, .request_bytes = 1024, .to_ask = 10s, .to_take = 10s});
   std::vector<std::unique_ptr<Client>> clients;
   for (int i = 0; i < 4; ++i) clients.push_back(std::make_unique<Client>(address_));

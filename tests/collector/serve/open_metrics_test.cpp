@@ -53,11 +53,13 @@ TEST(MetricPage, PlainText) {
 TEST(MetricPage, LabelsAreUtf8) {
   EXPECT_EQ(escaped_label("größe €\U0001f600"), "größe €\U0001f600");
   const std::string bad = "\xef\xbf\xbd";
-  EXPECT_EQ(escaped_label("a\xff" "b"), "a" + bad + "b");
-  EXPECT_EQ(escaped_label("\xc3"), bad);                        // cut
-  EXPECT_EQ(escaped_label("\xc0\xaf"), bad + bad);              // overlong
-  EXPECT_EQ(escaped_label("\xed\xa0\x80"), bad + bad + bad);    // a surrogate
-  EXPECT_EQ(escaped_label("\xf4\x90\x80\x80").size(), 12U);     // beyond the last character
+  EXPECT_EQ(escaped_label("a\xff"
+                          "b"),
+            "a" + bad + "b");
+  EXPECT_EQ(escaped_label("\xc3"), bad);                      // cut
+  EXPECT_EQ(escaped_label("\xc0\xaf"), bad + bad);            // overlong
+  EXPECT_EQ(escaped_label("\xed\xa0\x80"), bad + bad + bad);  // a surrogate
+  EXPECT_EQ(escaped_label("\xf4\x90\x80\x80").size(), 12U);   // beyond the last character
   EXPECT_EQ(escaped_label(std::string_view("\0\r\t", 3)), std::string_view("\0\r\t", 3));
 }
 
