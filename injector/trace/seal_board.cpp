@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <cctype>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "injector/process/file_system.h"
 
@@ -90,14 +92,15 @@ bool SealBoard::next(char (&name)[kSealNameBytes], int64_t& time_ns) noexcept {
     }
     *end = '\0';
     seen_ += static_cast<uint64_t>(end - line) + 1;
-    char job[96];
-    long long when = 0;
-    if (std::sscanf(line, "%95s %95s %lld", name, job, &when) != 3 || !is_seal_name(name) ||
-        std::strcmp(job, job_) != 0) {
-      continue;
-    }
-    time_ns = when;
-    return true;
+    const std::string_view words(line, static_cast<size_t>(end - line));
+    const size_t job = words.find(' ');
+    const size_t when = words.rfind(' ');
+    if (job == words.npos || job == when || job >= sizeof name) continue;
+    const auto parsed = std::from_chars(line + when + 1, end, time_ns);
+    if (parsed.ec != std::errc() || words.substr(job + 1, when - job - 1) != job_) continue;
+    std::memcpy(name, line, job);
+    name[job] = '\0';
+    if (is_seal_name(name)) return true;
   }
 }
 
