@@ -334,8 +334,9 @@ class Prometheus(Programs):
             return {int(one["metric"]["pid"]): float(one["value"][1]) for one in result}
 
         for program in programs:
-            program.ready()
-        told = {program.pid: float(program.ask("live")["d0_allocated"]) for program in programs}
+            program.ready().say("fill 20")
+        told = {program.pid: float(program.ask("live", torch=1)["d0_allocated"])
+                for program in programs}
         self.assertTrue(wait_for(lambda: stored() == told, 20), (stored(), told))
 
 
