@@ -327,10 +327,15 @@ __attribute__((visibility("default"))) int tidemark_torch_numbers(int device,
   try {
     auto* const allocator = allocator_space::get();
     if (allocator == nullptr || !allocator->initialized()) return 0;
-    // With cudaMallocAsync the free memory is the driver's.
-    out->largest_free =
-        is_driver(allocator, 0) ? TIDEMARK_TORCH_UNKNOWN : read_largest_free(allocator, device);
-    return read_numbers(allocator, device, out, 0);
+    if (read_numbers(allocator, device, out, 0) == 0) return 0;
+    // With cudaMallocAsync the free memory is the driver's, and the rest is not counted: it is 0.
+    if (is_driver(allocator, 0)) {
+      out->requested = out->largest_free = TIDEMARK_TORCH_UNKNOWN;
+      out->retries = out->ooms = TIDEMARK_TORCH_UNKNOWN;
+    } else {
+      out->largest_free = read_largest_free(allocator, device);
+    }
+    return 1;
   } catch (...) {
     return 0;
   }

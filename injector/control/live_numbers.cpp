@@ -39,12 +39,16 @@ class DeviceKeys {
   char key_[48] = "";
 };
 
-void add_torch(DeviceKeys& keys, int64_t device, bool may_load_bridge) {
+// False: out-of-memory errors of PyTorch are not known.
+bool add_torch(DeviceKeys& keys, int64_t device, bool may_load_bridge) {
   TidemarkTorchNumbers now{};
-  if (!ask_torch_numbers(device, may_load_bridge, now) &&
-      !(recorder().on() && latest_torch_numbers(device, now))) {
-    return;
+  TidemarkTorchNumbers reported{};
+  const bool has_reported = recorder().on() && latest_torch_numbers(device, reported);
+  if (!ask_torch_numbers(device, may_load_bridge, now)) {
+    if (!has_reported) return false;
+    now = reported;
   }
+  if (now.ooms == TIDEMARK_TORCH_UNKNOWN && has_reported) now.ooms = reported.ooms;
   const auto add = [&](const char* what, uint64_t value) {
     keys.add(what, value, value != TIDEMARK_TORCH_UNKNOWN);
   };
@@ -54,6 +58,7 @@ void add_torch(DeviceKeys& keys, int64_t device, bool may_load_bridge) {
   add("_largest_hole", now.largest_free);
   add("_retries", now.retries);
   add("_ooms", now.ooms);
+  return now.ooms != TIDEMARK_TORCH_UNKNOWN;
 }
 
 // The least allocated in each of the last steps, separated by commas.
@@ -69,7 +74,7 @@ void add_lows(DeviceKeys& keys, int64_t device) {
   if (count != 0) keys.add("_lows", std::string_view(text, static_cast<size_t>(at - text)));
 }
 
-void add_recorded(DeviceKeys& keys, int64_t device, const HeldBytes& held) {
+void add_recorded(DeviceKeys& keys, int64_t device, const HeldBytes& held, bool knows_errors) {
   for (size_t owner = 0; owner < static_cast<size_t>(Owner::kCount); ++owner) {
     const std::string_view name = owner_name(static_cast<Owner>(owner));
     char what[32];
@@ -77,7 +82,10 @@ void add_recorded(DeviceKeys& keys, int64_t device, const HeldBytes& held) {
     const uint64_t bytes = held.on_card[device][owner];
     keys.add(owner != 0 ? what : "_by_unknown", bytes, bytes != 0);
   }
-  keys.add("_refusals", driver_objects().refusals.of(device));
+  // The backend cudaMallocAsync does not count its errors, and has nothing to retry with.
+  const Refusals& refusals = driver_objects().refusals;
+  keys.add("_refusals",
+           refusals.of(device, false) + (knows_errors ? 0 : refusals.of(device, true)));
   add_lows(keys, device);
 }
 
@@ -120,8 +128,8 @@ bool add_live_numbers(bool may_load_bridge, Line& reply) noexcept {
     keys.add("_total", device.total_bytes, device.total_bytes != 0);
     keys.add("_used", device.used_bytes, device.used_known);
     keys.add("_process", device.process_bytes, device.process_known);
-    add_torch(keys, device.ordinal, may_load_bridge);
-    if (recording) add_recorded(keys, device.ordinal, held);
+    const bool knows_errors = add_torch(keys, device.ordinal, may_load_bridge);
+    if (recording) add_recorded(keys, device.ordinal, held, knows_errors);
   }
   return true;
 }

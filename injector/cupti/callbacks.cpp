@@ -167,7 +167,7 @@ void follow_up(const DriverCall& call, const DriverEvent& event, Owner owner) {
   DriverObjects& objects = driver_objects();
   if (event.result != CUDA_SUCCESS) {
     if (event.result == CUDA_ERROR_OUT_OF_MEMORY) {
-      if (owner != Owner::kTorch) objects.refusals.note(event.device);
+      objects.refusals.note(event.device, owner == Owner::kTorch);
       record_out_of_memory(event);
       // PyTorch empties its cache and tries again; its own error is what counts.
       if (!torch_was_seen()) recorder().seal_after_error();

@@ -65,23 +65,25 @@ class LiveTotal {
   std::atomic<uint64_t> uncounted_{0};
 };
 
-// Refusals of the driver, of memory that PyTorch's allocator did not ask for.
+// Refusals of the driver: those of PyTorch's allocator, which may empty its cache and go on, and all
+// others.
 class Refusals {
  public:
-  void note(int64_t device) noexcept {
-    if (device >= 0 && device < static_cast<int64_t>(counts_.size())) {
-      counts_[static_cast<size_t>(device)].fetch_add(1, std::memory_order_relaxed);
-    }
+  void note(int64_t device, bool of_torch) noexcept {
+    if (device < 0 || device >= static_cast<int64_t>(HeldBytes::kDevices)) return;
+    counts_[static_cast<size_t>(device)][of_torch ? 1 : 0].fetch_add(1, std::memory_order_relaxed);
   }
-  uint64_t of(int64_t device) const noexcept {
-    return counts_[static_cast<size_t>(device)].load(std::memory_order_relaxed);
+  uint64_t of(int64_t device, bool of_torch) const noexcept {
+    return counts_[static_cast<size_t>(device)][of_torch ? 1 : 0].load(std::memory_order_relaxed);
   }
   void clear() noexcept {
-    for (auto& count : counts_) count.store(0);
+    for (auto& counts : counts_) {
+      for (auto& count : counts) count.store(0);
+    }
   }
 
  private:
-  std::array<std::atomic<uint64_t>, HeldBytes::kDevices> counts_{};
+  std::array<std::array<std::atomic<uint64_t>, 2>, HeldBytes::kDevices> counts_{};
 };
 
 // Driver calls of the host that are running, and how many there were.

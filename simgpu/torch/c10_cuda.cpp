@@ -281,6 +281,13 @@ class StandinAllocator : public CUDAAllocator {
     if (gone_) std::abort();
     const std::lock_guard lock(mutex_);
     DeviceStats stats;
+    if (asynchronous_) {  // as PyTorch's: the rest is 0
+      StandinStats now{};
+      pool_.stats(&now);
+      stats.allocated_bytes[0].current = static_cast<int64_t>(now.allocated);
+      stats.reserved_bytes[0].current = static_cast<int64_t>(now.reserved);
+      return stats;
+    }
     stats.allocated_bytes[0].current = static_cast<int64_t>(allocated_);
     stats.reserved_bytes[0].current = static_cast<int64_t>(reserved_);
     stats.requested_bytes[0].current = static_cast<int64_t>(requested_);

@@ -59,6 +59,14 @@ def virtual():
     live.extend(blocks)
 
 
+def asynchronous():
+    """The backend cudaMallocAsync, and an error in it."""
+    torch.use_async()
+    live.extend(torch.alloc(3 << 20) for _ in range(5))
+    torch.free(live.pop())
+    assert torch.alloc(1 << 50) == 0
+
+
 for line in sys.stdin:
     verb, *numbers = line.split()
     if verb == "bridge":
@@ -68,5 +76,6 @@ for line in sys.stdin:
             random_step(torch, dice, live, 100)
     else:
         {"begin": lambda: None, "grow": lambda: grow(int(numbers[0])), "others": others,
-         "errors": errors, "virtual": virtual}[verb]()
+         "errors": errors, "virtual": virtual,
+         "async": asynchronous}[verb]()
     print("ready", flush=True)
