@@ -86,6 +86,7 @@ class Activity {
   void get_buffer(std::unique_lock<std::mutex>& lock);
   void hand_over(std::unique_lock<std::mutex>& lock);
   void add_ended(std::unique_lock<std::mutex>& lock, bool forced);
+  void end_busy();
   void work();
 
   std::mutex mutex_;
@@ -94,8 +95,9 @@ class Activity {
   BufferComplete complete_;
   Buffer buffer_;
   std::vector<WorkEvent> pending_;
-  std::vector<std::thread::id> adding_;  // threads that are adding records which left pending_
-  std::condition_variable added_;
+  // Threads that are adding records which left pending_, or delivering a buffer.
+  std::vector<std::thread::id> busy_;
+  std::condition_variable idle_;
   std::atomic<size_t> dropped_{0};
   bool worker_started_ = false;
 };
@@ -218,9 +220,16 @@ void Activity::hand_over(std::unique_lock<std::mutex>& lock) {
   if (buffer_.memory == nullptr) return;
   const Buffer full = std::exchange(buffer_, {});
   const BufferComplete complete = complete_;
+  busy_.push_back(std::this_thread::get_id());
   lock.unlock();
   complete(full.memory, full.bytes, full.used);
   lock.lock();
+  end_busy();
+}
+
+void Activity::end_busy() {
+  busy_.erase(std::find(busy_.begin(), busy_.end(), std::this_thread::get_id()));
+  idle_.notify_all();
 }
 
 void Activity::add_locked(std::unique_lock<std::mutex>& lock, const void* record, size_t bytes) {
@@ -250,7 +259,7 @@ void Activity::add_ended(std::unique_lock<std::mutex>& lock, bool forced) {
     ended.push_back(event);
     return true;
   });
-  adding_.push_back(std::this_thread::get_id());
+  busy_.push_back(std::this_thread::get_id());
   for (const WorkEvent& event : ended) {
     if (event.kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
       const CUpti_ActivityKernel10 r = kernel_record(event);
@@ -263,18 +272,17 @@ void Activity::add_ended(std::unique_lock<std::mutex>& lock, bool forced) {
       add_locked(lock, &r, sizeof(r));
     }
   }
-  adding_.erase(std::find(adding_.begin(), adding_.end(), std::this_thread::get_id()));
-  added_.notify_all();
+  end_busy();
 }
 
 void Activity::flush(bool forced) {
   std::unique_lock lock(mutex_);
   add_ended(lock, forced);
-  // Another thread may be requesting a buffer, with records that belong to this flush. The wait is
-  // bounded: the client might hold a lock that its own callback waits for.
+  // Another thread may be requesting or delivering a buffer, with records that belong to this flush.
+  // The wait is bounded: the client might hold a lock that its own callback waits for.
   const auto self = std::this_thread::get_id();
-  added_.wait_for(lock, std::chrono::seconds(1), [&] {
-    return std::all_of(adding_.begin(), adding_.end(), [&](auto id) { return id == self; });
+  idle_.wait_for(lock, std::chrono::seconds(1), [&] {
+    return std::all_of(busy_.begin(), busy_.end(), [&](auto id) { return id == self; });
   });
   if (buffer_.used != 0) hand_over(lock);
 }

@@ -174,7 +174,7 @@ TEST_F(Gestures, MapUsesAllFiveColourings) {
   for (int by = 0; by < kColourings; ++by) {
     choose(*combo, by);
     ASSERT_EQ(static_cast<int>(selection().colouring.by), by) << "the list is in this order";
-    const Rgb c = block_colour(model(), selection().colouring.by, moment, all[largest]);
+    const Rgb c = block_colour(model(), selection().colouring.by, selection().cursor, all[largest]);
     EXPECT_TRUE(painted("##rows", c.r, c.g, c.b)) << colouring_name(selection().colouring.by);
   }
   // The legend explains the colours.
