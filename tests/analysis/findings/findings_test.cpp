@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "analysis/names/stack_lines.h"
 #include "tests/support/story.h"
 
 namespace tidemark {
@@ -336,6 +337,7 @@ TEST(Findings, EvaluationThatKeepsItsGraph) {
         keeping.model().processes[0].framework[0].allocated_peak.bytes -
         run(layers, false).model().processes[0].framework[0].allocated_peak.bytes;
     const Finding f = keeping.finding("eval_keeps_graph");
+    EXPECT_EQ(headline_of(f.frames), "validate train.py:30");
     // The peak is just before the last block of the last layer.
     EXPECT_EQ(f.evidence[2].second, (static_cast<uint64_t>(layers) * 80 - 16) * kMiB);
     EXPECT_LE(f.advice[0].saves_bytes, saved);
