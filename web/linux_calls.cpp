@@ -10,11 +10,10 @@
 
 extern "C" {
 
+// It has a name, since Emscripten's fstat() asks for it; worker.js removes it when it is read.
 int memfd_create(const char*, unsigned) {
   char path[] = "/tmp/tidemark-XXXXXX";
-  const int fd = ::mkstemp(path);
-  if (fd >= 0) ::unlink(path);
-  return fd;
+  return ::mkstemp(path);
 }
 
 void* mremap(void* old, size_t old_bytes, size_t bytes, int, ...) {

@@ -94,8 +94,10 @@ function work() {
 
 // A file stays readable while it is open, so its name can go once it was read.
 function forget_files() {
-  for (const path of kept.splice(0)) {
-    try { program.FS.unlink(path); } catch (error) { /* gone already */ }
+  const FS = program.FS;
+  const imported = FS.readdir('/tmp').filter((name) => name.startsWith('tidemark-')).map((name) => '/tmp/' + name);
+  for (const path of [...kept.splice(0), ...imported]) {
+    try { FS.unlink(path); } catch (error) { /* gone already */ }
   }
 }
 

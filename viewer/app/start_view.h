@@ -12,8 +12,8 @@ struct StartView {
   std::string time;   // "peak", "oom", or a time since the start: 1.5, 1.5s, 20ms, 300us
   std::string search;
   // As link_to() writes them; the command line has no options for these.
-  std::string lane;  // of the cursor, by its number
-  std::string view;  // the visible time: "20ms-1.5s"
+  std::string lane{};  // of the cursor, by its number
+  std::string view{};  // the visible time: "20ms-1.5s"
 };
 
 // Whether panel and time are of a known form, before a trace is read.
