@@ -276,7 +276,8 @@ std::vector<uint32_t> boundaries_from_marks(const ProcessModel& process,
                                    [&](const Mark& m) { return m.device == model.device; });
   for (const Mark& mark : process.marks) {
     // The step ends where its optimizer does.
-    if (mark.phase == MarkPhase::kBegin || (has_own && mark.device != model.device)) continue;
+    if (mark.phase == MarkPhase::kBegin) continue;
+    if (has_own && mark.device >= 0 && mark.device != model.device) continue;
     const auto [place, fresh] = known.try_emplace({mark.name, mark.kind}, nullptr);
     if (fresh) {
       const std::string_view name = process.names.string(mark.name);
