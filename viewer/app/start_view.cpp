@@ -29,6 +29,25 @@ uint32_t parse_lane(const std::string& text, const Model& model) {
   return lane < model.lanes.size() ? lane : 0;
 }
 
+Status go_to_time(const StartView& start, const Model& model, Selection& selection) {
+  if (start.time.empty()) return {};
+  if (start.time == "peak") {
+    selection.go_to_peak(model);
+  } else if (start.time == "oom") {
+    if (model.ooms.empty()) {
+      return Error{model.trace.path +
+                   ": no allocation failed in this trace; choose another --time"};
+    }
+    selection.go_to_oom_at(model, model.oom_to_show());
+  } else if (const std::optional<int64_t> ns = parse_duration_ns(start.time); ns) {
+    if (Status s = check_time(model.trace, *ns); !s) return s;
+    const uint32_t lane =
+        start.lane.empty() ? selection.cursor.lane() : parse_lane(start.lane, model);
+    selection.set_time(model, lane, static_cast<double>(*ns));
+  }
+  return {};
+}
+
 std::string percent_encoded(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -57,21 +76,8 @@ Status check_start(const StartView& start) {
 
 Status go_to_start(const StartView& start, const Model& model, Selection& selection) {
   selection.highlights.search = start.search;
-  if (start.time.empty() || model.lanes.empty()) return {};
-  if (start.time == "peak") {
-    selection.go_to_peak(model);
-  } else if (start.time == "oom") {
-    if (model.ooms.empty()) {
-      return Error{model.trace.path +
-                   ": no allocation failed in this trace; choose another --time"};
-    }
-    selection.go_to_oom_at(model, model.oom_to_show());
-  } else if (const std::optional<int64_t> ns = parse_duration_ns(start.time); ns) {
-    if (Status s = check_time(model.trace, *ns); !s) return s;
-    const uint32_t lane =
-        start.lane.empty() ? selection.cursor.lane() : parse_lane(start.lane, model);
-    selection.set_time(model, lane, static_cast<double>(*ns));
-  }
+  if (model.lanes.empty()) return {};
+  if (Status s = go_to_time(start, model, selection); !s) return s;
   if (const std::optional<VisibleRange> view = parse_view(start.view); view) {
     selection.view.show(view->begin, view->end);
   }
