@@ -214,7 +214,7 @@ class TwoDays(unittest.TestCase):
     def test_the_window_of_a_long_job(self):
         steps = int(os.environ.get("TIDEMARK_STEPS", "300"))
         seconds = int(os.environ.get("TIDEMARK_SECONDS", "20"))
-        keep = 64 << 20 if steps > 20_000 else 2 << 20
+        keep = 64 << 20 if steps > 20_000 else 1 << 20
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
             largest = self.record(folder, steps, seconds, keep)
