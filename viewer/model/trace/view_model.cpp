@@ -81,7 +81,7 @@ std::vector<int64_t> devices_to_show(const ProcessModel& process) {
   for (const FailedAllocation& f : process.driver.failures) {
     if (f.device >= 0) used.insert(f.device);
   }
-  if (used.empty() && process.driver.contexts != 0) {
+  if (used.empty() && !process.driver.contexts.empty()) {
     for (const Counter& c : process.counters) {
       if (c.kind == CounterKind::kDeviceUsed) used.insert(c.device);
     }
