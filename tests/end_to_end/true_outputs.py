@@ -127,6 +127,20 @@ status(0, "export", one_of_two, "--format", "sqlite", "-o", tmp / "first.db", "-
 with sqlite3.connect(tmp / "first.db") as tables:
     check_equal(list(tables.execute("SELECT * FROM findings")), [], "none of the other process")
 
+# Memory that was never freed: the recording of one process ends before that of the job.
+trace = TraceFile()
+for process, pid, end in ((1, 7, 500), (2, 8, 100)):
+    begin(trace, process, pid)
+    driver(trace, (1, ALLOCATE, 1, 64), process=process)
+    trace.table(process, "Counters", [{"time_ns": START + ms * 10**6, "kind": 1, "value": 900 * MiB}
+                                      for ms in (5, end)])
+ended_early = trace.save(tmp / "ended_early.tmk")
+stays, ends = (rank["devices"][0] for rank in report(ended_early, "--at", "end")["ranks"])
+check_equal(live_bytes(stays), 64 * MiB, "of the one that stays")
+check_equal((ends["by_stack"], ends["ledger_at_peak"]), ([], []), "nothing is known of the other one")
+text = run("report", ended_early, "--at", "end").stdout
+check_equal(text.count("this process was recorded from"), 1, text)
+
 # A context takes its memory with it.
 trace = TraceFile()
 begin(trace)
