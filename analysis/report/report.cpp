@@ -674,6 +674,24 @@ Status check_time(const TraceModel& model, int64_t time_ns) {
   return Error{fmt::format("{}: the recording is {} long: it has no {}", model.path, length, time)};
 }
 
+// Without PyTorch the memory that may grow is the driver's, which only the finding measures.
+static void add_growth_of_driver(Report& report) {
+  for (const Finding& f : report.findings) {
+    if (f.id != "creep") continue;
+    for (RankReport& rank : report.ranks) {
+      if (!f.concerns(rank.rank, rank.pid)) continue;
+      for (DeviceReport& d : rank.devices) {
+        if (d.has_framework || d.device != f.device) continue;
+        for (const auto& [key, value] : f.evidence) {
+          if (key == "growth_bytes_per_step") {
+            d.steps.growth_bytes_per_step = static_cast<double>(value);
+          }
+        }
+      }
+    }
+  }
+}
+
 Result<Report> make_report(const TraceModel& model, const ReportOptions& options) {
   return make_report(model, options, *lay_groundwork(model, compare_ranks(model), options.rank));
 }
@@ -742,6 +760,7 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
   std::erase_if(evidence.devices,
                 [](const DeviceEvidence& d) { return d.process->is_state_only(); });
   report.findings = diagnose(evidence);
+  add_growth_of_driver(report);
   return report;
 }
 

@@ -161,6 +161,17 @@ check_equal(live_bytes(device_of(reset, "--at", "35ms")), 200 * MiB, "the second
 check_equal(live_bytes(device_of(reset, "--at", "end")), 0, "none is left")
 status(0, "check", reset, "--max-peak", "300MiB")
 
+# Growth without PyTorch: the same number everywhere, and no steps that the program does not have.
+grown = pathlib.Path(__file__).resolve().parents[2] / "samples" / "traces" / "leak"
+(creep,) = [f for f in report(grown)["findings"] if f["id"] == "creep"]
+check("step" not in creep["summary"] and "repetition" in creep["summary"], creep["summary"])
+check_equal(creep["evidence"]["growth_bytes_per_step"], MiB, "growth")
+check_equal(device_of(grown)["steps"]["growth_bytes_per_step"], MiB, "growth in the report")
+status(0, "export", grown, "--format", "sqlite", "-o", tmp / "grown.db")
+with sqlite3.connect(tmp / "grown.db") as tables:
+    check_equal(list(tables.execute("SELECT growth_bytes_per_step FROM devices")), [(MiB,)],
+                "growth in a table")
+
 # The summary of a run names the rank that needs most, not the one that read the card last.
 written = []
 for rank, size, reading in ((0, 100, 900), (1, 400, 600)):
