@@ -195,6 +195,13 @@ std::vector<std::string> losses_in(const TraceModel& trace, const Report& report
 
 }  // namespace
 
+int64_t Model::end_of(const Lane& lane) const {
+  const ProcessModel& process = process_of(lane);
+  // The end of a snapshot is not that of its process.
+  const bool known = !process.counters.empty() && process.first_ns <= process.last_ns;
+  return known ? std::min(process.last_ns, trace.end_ns) : trace.end_ns;
+}
+
 const DeviceReport* Model::report_of(const Lane& lane) const {
   // A report of the whole trace lists its processes in the trace's order.
   if (lane.process >= report.ranks.size()) return nullptr;
