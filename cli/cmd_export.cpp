@@ -10,7 +10,9 @@
 #include "cli/command.h"
 #include "cli/terminal.h"
 #include "cli/unit_options.h"
+#include "cli/viewer_page.h"
 #include "collector/output_guard.h"
+#include "export/page/page_export.h"
 #include "export/perfetto/perfetto_export.h"
 #include "export/snapshot/snapshot_export.h"
 #include "export/tables/csv_tables.h"
@@ -67,6 +69,9 @@ Result<uint64_t> size_limit(const Options& options) {
 // Whether the output can be written at all, checked before a long trace is read.
 Status check_writable(const Options& options) {
   if (Status allowed = check_output(options.output, {&options.path, 1}); !allowed) return allowed;
+  if (options.format == "html") {
+    if (const Result<std::string> page = find_viewer_page(); !page) return page.error();
+  }
   if (options.format == "csv") {
     if (options.output.empty()) return Error{"the output directory needs a name"};
     for (const std::string& name : csv_file_names()) {
@@ -88,6 +93,11 @@ Result<ExportSummary> write(const Options& options, const ExportInput& input,
   }
   if (options.format == "sqlite") return export_sqlite(input, wanted, options.output, progress);
   if (options.format == "csv") return export_csv(input, wanted, options.output, progress);
+  if (options.format == "html") {
+    const Result<std::string> page = find_viewer_page();
+    if (!page) return page.error();
+    return export_page(input, wanted, {*page, ""}, options.output, progress);
+  }
   return export_snapshot(input, wanted, options.output, progress);
 }
 
@@ -139,13 +149,15 @@ int run(const Options& options) {
 void add_export(CLI::App& app, int& code) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
-      app.add_subcommand("export", "convert a trace for other tools: Perfetto, SQL, memory_viz");
+      app.add_subcommand("export", "convert a trace: a page with the viewer, Perfetto, SQL, memory_viz");
   command->add_option("PATH", options->path, "a trace, a directory of traces, or a snapshot")
       ->required();
   command
-      ->add_option("--format", options->format, "perfetto, sqlite, csv (a directory) or snapshot")
+      ->add_option("--format", options->format,
+                   "html (the viewer with the trace inside), perfetto, sqlite, csv (a directory) or "
+                   "snapshot")
       ->required()
-      ->check(CLI::IsMember({"perfetto", "sqlite", "csv", "snapshot"}));
+      ->check(CLI::IsMember({"html", "perfetto", "sqlite", "csv", "snapshot"}));
   command->add_option("-o,--output", options->output, "file to write (csv: directory)")->required();
   command->add_option("--time", options->time,
                       "only this time range, relative to the start (1.5s..3s, 20ms..)");
@@ -162,6 +174,7 @@ void add_export(CLI::App& app, int& code) {
                     "sqlite, csv: also write every event with the totals after it (large)");
   command->footer(
       "Examples:\n"
+      "  tidemark export run.tmk --format html -o run.html            open in a browser\n"
       "  tidemark export run.tmk --format perfetto -o run.pftrace     open in ui.perfetto.dev\n"
       "  tidemark export run/ --format sqlite -o run.db --ranks 0,3\n"
       "  tidemark export run.tmk --format snapshot -o run.pickle      pytorch.org/memory_viz");

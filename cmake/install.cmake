@@ -8,6 +8,10 @@ install(TARGETS tidemark LIBRARY DESTINATION lib)
 if(TARGET tidemark_view)
   install(TARGETS tidemark_view RUNTIME DESTINATION bin)
 endif()
+# The viewer as a page, if scripts/web has built it.
+set(TIDEMARK_PAGE "${PROJECT_SOURCE_DIR}/build/web/tidemark-view.html" CACHE FILEPATH
+    "The page to install")
+install(FILES ${TIDEMARK_PAGE} DESTINATION share/tidemark OPTIONAL)
 if(TIDEMARK_PORTABLE)
   tidemark_portable(tidemark_cli tidemark_view sample_leak simgpu_cuda simgpu_cupti simgpu_nvml)
 endif()

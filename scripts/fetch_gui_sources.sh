@@ -1,8 +1,9 @@
 #!/bin/bash
 # Fetches the sources that the viewer is built from: Dear ImGui (docking) and ImPlot; with --glfw also
-# GLFW, which packages link statically, and with --cli11 CLI11, which Debian 11 has no package of.
+# GLFW, which packages link statically, with --cli11 CLI11, which Debian 11 has no package of, and with
+# --web zstd and zlib, which the page compiles.
 #
-# usage: scripts/fetch_gui_sources.sh [--glfw] [--cli11] [DEST]      (default: third_party/)
+# usage: scripts/fetch_gui_sources.sh [--glfw] [--cli11] [--web] [DEST]      (default: third_party/)
 #
 # What is already there is kept, without using the network. Otherwise the sources come from Debian's
 # archive if this is a Debian (checked by apt's signatures and by the sha256 below), else, or if that
@@ -26,8 +27,12 @@ trixie glfw3  glfw3_3.4.orig.tar.gz          c038d34200234d071fae9345bc455e4a8f2
 cli11_tarballs="
 bookworm cli11 cli11_2.1.2+ds.orig.tar.xz    8143d20b688e98ccce8e24562d3b68e5f47c12e896c42c7ca8553dbde5bed55d
 "
+web_tarballs="
+bookworm libzstd libzstd_1.5.4+dfsg2.orig.tar.xz  8cf4bbb65e77ec348d052c8d6230eba66d435bddf64c8b5be2fcb16880c19953
+bookworm zlib    zlib_1.2.13.dfsg.orig.tar.bz2    71feb7947e3c00ef125f83b79a4e529bde31171e5babe48b391f06758d1ab0a1
+"
 # folder repository commit: the same versions (ImGui v1.90.8-docking, GLFW 3.4,
-# CLI11 v2.1.2).
+# CLI11 v2.1.2, zstd v1.5.4, zlib v1.2.13).
 gui_commits="
 imgui  ocornut/imgui  6d948ab47ecf984239af01434f3ed03808dbf188
 implot epezent/implot f156599faefe316f7dd20fe6c783bf87c8bb6fd9
@@ -37,6 +42,10 @@ glfw   glfw/glfw      7b6aead9fb88b3623e3b3725ebb42670cbe4c579
 "
 cli11_commits="
 cli11  CLIUtils/CLI11 70f8072f9dd2292fd0b9f9e5f58e279f60483ed3
+"
+web_commits="
+zstd   facebook/zstd  945f27758c0fd67b636103a38dbf050266c6b90a
+zlib   madler/zlib    04f42ceca40f73e2978b50e93806c2a18c1281fc
 "
 repositories=${TIDEMARK_GUI_REPOSITORIES:-https://github.com}
 
@@ -103,6 +112,12 @@ unpack_cli11() {
   tar -xJf "$dest"/cli11_*.orig.tar.xz -C "$dest/cli11" --strip-components=1
 }
 
+unpack_web() {
+  mkdir -p "$dest/zstd" "$dest/zlib"
+  tar -xJf "$dest"/libzstd_*.orig.tar.xz -C "$dest/zstd" --strip-components=1 --wildcards '*/lib/*'
+  tar -xjf "$dest"/zlib_*.orig.tar.bz2 -C "$dest/zlib" --strip-components=1
+}
+
 # A commit's id is the hash of its content: git refuses anything else for it.
 clone() {
   command -v git >/dev/null || { say "the repositories: git is not installed"; return 1; }
@@ -132,6 +147,7 @@ after_clone_gui() {
 
 after_clone_glfw() { :; }
 after_clone_cli11() { :; }
+after_clone_web() { :; }
 
 # obtain KIND WHAT TARBALLS COMMITS
 obtain() {
@@ -153,7 +169,7 @@ obtain() {
 extra=()
 while [[ ${1-} == --* ]]; do
   case $1 in
-    --glfw | --cli11) extra+=("${1#--}") ;;
+    --glfw | --cli11 | --web) extra+=("${1#--}") ;;
     *) say "unknown option $1" && exit 2 ;;
   esac
   shift
@@ -166,5 +182,6 @@ for kind in ${extra[@]+"${extra[@]}"}; do
   case $kind in
     glfw) obtain glfw GLFW "$glfw_tarballs" "$glfw_commits" ;;
     cli11) obtain cli11 CLI11 "$cli11_tarballs" "$cli11_commits" ;;
+    web) obtain web "zstd and zlib" "$web_tarballs" "$web_commits" ;;
   esac
 done

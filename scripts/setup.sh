@@ -49,6 +49,14 @@ viewer_needs=(
   '/usr/include/stb/stb_image_write.h|/usr/include/stb_image_write.h:libstb-dev:stb_image_write-devel:stb'
   '/usr/share/fonts/*/dejavu/DejaVuSans.ttf|/usr/share/fonts/*/DejaVuSans.ttf:fonts-dejavu-core:dejavu-sans-fonts:ttf-dejavu'
 )
+# The viewer as a page (scripts/web), and Chromium to test it.
+web_needs=(
+  em++:emscripten:emscripten:emscripten
+  pyftsubset:fonttools:fonttools:python-fonttools
+)
+web_test_needs=(
+  chromium:chromium:chromium:chromium
+)
 
 say() { printf '%s\n' "$*" >&2; }
 

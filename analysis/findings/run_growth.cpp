@@ -53,12 +53,12 @@ std::vector<uint32_t> low_points(const AllocationHistory& model) {
 StackGrowth growing_in_window(const DeviceEvidence& d) {
   StackGrowth most;
   if (d.model == nullptr) return most;
-  if (!d.steps.growing.empty()) return d.steps.growing.front();
   struct Held {
     uint64_t first = 0;
     uint64_t bytes = 0;
     uint64_t count = 0;
-    size_t lows = 0;  // at which it had as much as before or more
+    size_t lows = 0;   // at which it had as much as before or more
+    size_t rises = 0;  // at which it had more
   };
   std::map<uint32_t, Held> held;
   const std::vector<uint32_t> lows = low_points(*d.model);
@@ -74,7 +74,9 @@ StackGrowth growing_in_window(const DeviceEvidence& d) {
     for (const auto& [stack, h] : now) {
       Held& known = held[stack];
       if (i == 0) known.first = h.bytes;
+      if (known.bytes == 0) known.lows = i;  // it had nothing before
       if (h.bytes < known.bytes || known.lows != i) continue;
+      known.rises += i != 0 && h.bytes > known.bytes ? 1 : 0;
       known.bytes = h.bytes;
       known.count = h.count;
       ++known.lows;
@@ -82,19 +84,22 @@ StackGrowth growing_in_window(const DeviceEvidence& d) {
   }
   uint64_t gain = 0;
   for (const auto& [stack, h] : held) {
-    if (stack == 0 || h.lows != lows.size() || h.bytes - h.first <= gain) continue;
+    // What is created once is not growth.
+    if (stack == 0 || h.lows != lows.size() || h.rises < 2 || h.bytes - h.first <= gain) continue;
     gain = h.bytes - h.first;
     most = {stack, 0, h.bytes, h.count};
   }
+  if (most.stack == 0 && !d.steps.growing.empty()) return d.steps.growing.front();
   return most;
 }
 
 std::string time_until_full(const DeviceEvidence& d) {
+  constexpr double kForeseeableNs = 30 * 86'400e9;
   if (d.limit.bytes == 0 || d.ran_out()) return {};
   const uint64_t high = d.run.parts.back().highest_bytes;
   const double rate = d.run.bytes_per_ns();
   const double left = static_cast<double>(d.limit.bytes - std::min(high, d.limit.bytes)) / rate;
-  if (left > 1e18) return {};
+  if (left > kForeseeableNs) return {};
   return fmt::format("; at this rate the card is full in about {}",
                      duration_text(static_cast<int64_t>(left)));
 }
@@ -107,11 +112,11 @@ Finding creep_of_run(const DeviceEvidence& d) {
   const auto per_hour = static_cast<uint64_t>(run.bytes_per_ns() * kHourNs);
   const std::string per_step =
       run.steps == 0 ? "" : fmt::format(", {} per step", size_text(run.gained_bytes / run.steps));
-  Finding f = d.finding(
-      "creep", d.ran_out() ? kError : kWarning,
-      fmt::format("memory grew by {} over {} of the whole run ({} per hour{}){}",
-                  size_text(run.gained_bytes), duration_text(run.grows_until_ns - run.grows_from_ns),
-                  size_text(per_hour), per_step, time_until_full(d)));
+  Finding f = d.finding("creep", d.ran_out() ? kError : kWarning,
+                        fmt::format("memory grew by {} over {} of the whole run ({} per hour{}){}",
+                                    size_text(run.gained_bytes),
+                                    duration_text(run.grows_until_ns - run.grows_from_ns),
+                                    size_text(per_hour), per_step, time_until_full(d)));
   f.evidence = {{"gained_bytes", run.gained_bytes},
                 {"growth_bytes_per_hour", per_hour},
                 {"grows_ns", static_cast<uint64_t>(run.grows_until_ns - run.grows_from_ns)}};

@@ -271,9 +271,13 @@ std::vector<uint32_t> boundaries_from_marks(const ProcessModel& process,
   };
   std::map<std::string, Named> names;
   std::map<std::pair<uint32_t, MarkKind>, Named*> known;  // marks are many, their names few
+  // A snapshot has annotations of each device; those of other devices may be of other loops.
+  const bool has_own = std::any_of(process.marks.begin(), process.marks.end(),
+                                   [&](const Mark& m) { return m.device == model.device; });
   for (const Mark& mark : process.marks) {
     // The step ends where its optimizer does.
     if (mark.phase == MarkPhase::kBegin) continue;
+    if (has_own && mark.device >= 0 && mark.device != model.device) continue;
     const auto [place, fresh] = known.try_emplace({mark.name, mark.kind}, nullptr);
     if (fresh) {
       const std::string_view name = process.names.string(mark.name);

@@ -64,7 +64,8 @@ void measure_growth(std::span<const RunPart> parts, WholeRun& run) {
   if (gained < std::max(kLeastGain, highest / 20)) return;
   // It may have begun late, but goes on.
   const auto first = static_cast<size_t>(
-      std::upper_bound(floor.begin(), floor.end(), floor.front() + gained / 50) - floor.begin() - 1);
+      std::upper_bound(floor.begin(), floor.end(), floor.front() + gained / 50) - floor.begin() -
+      1);
   const size_t quarter = (floor.size() - first) / 4;
   if (quarter == 0 || (floor.size() - first) * 3 < floor.size()) return;
   for (size_t i = first; i + quarter < floor.size(); i += quarter) {

@@ -7,7 +7,6 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <thread>
 #include <unordered_map>
 
 #include "analysis/history/history_replay.h"
@@ -19,6 +18,7 @@
 #include "analysis/load/tensor_tags.h"
 #include "analysis/load/trace_index.h"
 #include "analysis/names/resolver.h"
+#include "proto/base/work.h"
 #include "proto/read/nccl_kernels.h"
 
 namespace tidemark {
@@ -444,14 +444,14 @@ ProcessTimes survey(const TraceReader& reader, TraceModel& model) {
 class IndexOnItsWay {
  public:
   IndexOnItsWay(std::unique_ptr<TraceIndexWriter> writer, const Damage& damage)
-      : writer_(std::move(writer)), thread_([this, damage] {
+      : writer_(std::move(writer)), work_({[this, damage] {
           // Without an index the trace just opens more slowly next time.
           static_cast<void>(writer_->finish(damage));
-        }) {}
+        }}) {}
 
  private:
   std::unique_ptr<TraceIndexWriter> writer_;
-  std::jthread thread_;  // last: joined before the other members are destroyed
+  Work work_;  // last: joined before the other members are destroyed
 };
 
 void load_file(const TraceReader& reader, const ProcessTimes& times,

@@ -1,7 +1,6 @@
 #include "analysis/names/elf_file.h"
 
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -18,6 +17,9 @@ namespace tidemark {
 
 namespace {
 
+// PROC_SUPER_MAGIC and SYSFS_MAGIC of <linux/magic.h>, which only Linux has.
+constexpr uint32_t kProc = 0x9fa0;
+constexpr uint32_t kSysfs = 0x62656572;
 constexpr uint64_t kMaxSections = 1 << 16;
 constexpr uint64_t kMaxProgramHeaders = 1 << 12;
 constexpr uint64_t kMaxNoteBytes = 1 << 16;
@@ -36,8 +38,8 @@ int open_regular(const std::string& path) {
   struct stat info {};
   struct statfs system {};
   if (place.get() < 0 || ::fstat(place.get(), &info) != 0 || !S_ISREG(info.st_mode)) return -1;
-  if (::fstatfs(place.get(), &system) != 0 || system.f_type == PROC_SUPER_MAGIC ||
-      system.f_type == SYSFS_MAGIC) {
+  if (::fstatfs(place.get(), &system) != 0) return -1;
+  if (const auto type = static_cast<uint32_t>(system.f_type); type == kProc || type == kSysfs) {
     return -1;
   }
   const std::string self = "/proc/self/fd/" + std::to_string(place.get());

@@ -134,6 +134,7 @@ std::optional<int64_t> last_error(const DeviceEvidence& d) {
 void move_to_error_of_others(const std::vector<DeviceEvidence>& devices, const DeviceEvidence& d,
                              int64_t start_ns, Instant& at) {
   if (at.kind != Instant::Kind::kOom || last_error(d)) return;
+  if (d.process->counters.empty()) return;  // a snapshot: nobody knows until when it was recorded
   std::optional<int64_t> last;
   for (const DeviceEvidence& other : devices) last = std::max(last, last_error(other));
   if (!last) return;

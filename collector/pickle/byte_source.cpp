@@ -89,8 +89,10 @@ const char* GzipInflater::grow() {
   }
   // The buffer is one byte larger than the limit, so that a file of exactly the limit can end.
   if (size_ > max_bytes_) return "inflates to more than the memory limit for compressed input";
-  const size_t wanted = std::max<size_t>({capacity_ * 2, input_.size() * 4, size_t{1} << 16});
-  const size_t capacity = std::min<uint64_t>(wanted, max_bytes_ + 1);
+  // In 64 bits: on a 32-bit system, twice the size may be 0.
+  const uint64_t wanted =
+      std::max({uint64_t{capacity_} * 2, uint64_t{input_.size()} * 4, uint64_t{1} << 16});
+  const auto capacity = static_cast<size_t>(std::min<uint64_t>({wanted, max_bytes_ + 1, SIZE_MAX}));
   void* const moved = std::realloc(data_, capacity);
   if (moved == nullptr) return "inflates to more than the available memory";
   data_ = static_cast<uint8_t*>(moved);

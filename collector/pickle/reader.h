@@ -234,10 +234,11 @@ inline std::optional<uint64_t> PickleDocument::as_u64(PickleValue value) const {
 }
 
 inline std::span<const uint8_t> PickleDocument::text(PickleValue value) const {
-  const uint64_t length = value.payload() & PickleValue::kLongString;
-  const uint64_t offset = value.bits_ >> PickleValue::kOffsetShift;
+  // Of a text that is in the input, so both fit a size_t.
+  const auto length = static_cast<size_t>(value.payload() & PickleValue::kLongString);
+  const auto offset = static_cast<size_t>(value.bits_ >> PickleValue::kOffsetShift);
   if (length != PickleValue::kLongString) return {input_ + offset, length};
-  return {input_ + wide_[offset], wide_[offset + 1]};
+  return {input_ + wide_[offset], static_cast<size_t>(wide_[offset + 1])};
 }
 
 inline std::optional<std::string_view> PickleDocument::as_string(PickleValue value) const {

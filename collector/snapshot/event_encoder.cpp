@@ -3,21 +3,35 @@
 #include <cstring>
 #include <utility>
 
+#include "proto/base/work.h"
+
 namespace tidemark {
 
 namespace {
 constexpr size_t kMostWaiting = 4;  // batches; bounds memory if encoding is slower
 }
 
-EventEncoder::EventEncoder() : worker_([this] { work(); }) {
+EventEncoder::EventEncoder() {
   batch_.reserve(Table<FrameworkEvent>::block_rows);
+  if (!kInBrowser) worker_ = std::thread([this] { work(); });
 }
 
 EventEncoder::~EventEncoder() {
   stop();
 }
 
+void EventEncoder::encode(const Batch& batch) {
+  const auto frame = encoder_.encode(std::span<const FrameworkEvent>(batch), 1, 0);
+  failed_ |= frame.empty();
+  frames_.insert(frames_.end(), frame.begin(), frame.end());
+}
+
 void EventEncoder::hand_over() {
+  if (!worker_.joinable()) {
+    encode(batch_);
+    batch_.clear();
+    return;
+  }
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return full_.size() < kMostWaiting; });
   full_.push_back(std::move(batch_));
@@ -33,7 +47,6 @@ void EventEncoder::hand_over() {
 }
 
 void EventEncoder::work() {
-  BlockEncoder encoder;
   for (;;) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return stopping_ || !full_.empty(); });
@@ -42,9 +55,7 @@ void EventEncoder::work() {
     full_.pop_front();
     lock.unlock();
     changed_.notify_all();
-    const auto frame = encoder.encode(std::span<const FrameworkEvent>(batch), 1, 0);
-    failed_ |= frame.empty();
-    frames_.insert(frames_.end(), frame.begin(), frame.end());
+    encode(batch);
     lock.lock();
     empty_.push_back(std::move(batch));
   }

@@ -34,6 +34,7 @@ class EventEncoder {
   using Batch = std::vector<FrameworkEvent>;
 
   void hand_over();
+  void encode(const Batch& batch);
   void work();
   void stop();
 
@@ -43,9 +44,11 @@ class EventEncoder {
   std::deque<Batch> full_;       // guarded by mutex_
   std::vector<Batch> empty_;     // guarded by mutex_; for reuse
   bool stopping_ = false;        // guarded by mutex_
-  std::vector<uint8_t> frames_;  // owned by the worker until it is joined
-  bool failed_ = false;          // owned by the worker until it is joined
-  std::thread worker_;
+  // Owned by the worker until it is joined:
+  BlockEncoder encoder_;
+  std::vector<uint8_t> frames_;
+  bool failed_ = false;
+  std::thread worker_;  // none in a browser
 };
 
 }  // namespace tidemark

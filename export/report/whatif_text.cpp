@@ -148,6 +148,13 @@ class TextWhatIf {
                   size_text(may_fit->most_limit_bytes)));
       return setting(*may_fit);
     }
+    if (d.baseline.failures_avoided != 0 && best->failures_avoided <= d.baseline.failures_avoided) {
+      line(
+          "  With the recorded settings, too, no request fails in the replay: the history does not "
+          "have what the memory looked like before it began. It cannot tell which setting avoids "
+          "the error.");
+      return;
+    }
     if (best->failures_avoided != 0) {
       line(styled("  With {}, {} that failed would fit.", bold(conf_name(best->conf)),
                   counted(best->failures_avoided, "request")));

@@ -58,6 +58,7 @@ void Drain::keep_window(bool between_rounds, uint64_t more_bytes) noexcept {
 // Asked by a command and by another rank, or by two of them: once is enough.
 bool Drain::seal(const char* name) noexcept {
   if (std::strcmp(name, last_seal_) == 0) return true;
+  collect();  // what was recorded since this round began, such as the error itself
   char text[kSealNameBytes + 16];
   std::snprintf(text, sizeof text, "sealed as %s", name);
   Mark mark{};

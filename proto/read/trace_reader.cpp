@@ -126,7 +126,8 @@ std::span<const BlockRef> TraceReader::blocks_of(uint32_t process) const {
   BlockRef any;
   any.process = process;
   const auto [first, last] = std::equal_range(blocks_.begin(), blocks_.end(), any, by_process);
-  return {first, last};
+  return std::span(blocks_).subspan(static_cast<size_t>(first - blocks_.begin()),
+                                    static_cast<size_t>(last - first));
 }
 
 void TraceReader::set_alignment(uint32_t process, const Alignment& clock) {

@@ -2,7 +2,7 @@
 
     python3 flight_recorder.py TIDEMARK SIMGPU_LIBRARIES TORCH_DIRECTORY INJECTOR FAST_CLOCK [TEST …]
 
-TIDEMARK_STEPS=70000 makes the two days of TwoDays 200 million events; without it they are shorter.
+TIDEMARK_STEPS=100000 makes the two days of TwoDays 200 million events; without it they are shorter.
 """
 import csv
 import json

@@ -259,4 +259,22 @@ for target in ("perfetto", "sqlite", "snapshot"):
     result = status(0, "export", pools, "--format", target, "-o", tmp / f"pools.{target}")
     check("only the reserved peak includes that" in result.stderr, f"{target}: {result.stderr}")
 
+# Two devices with a loop each, annotated on its own device.
+def frames(line):
+    return [{"filename": "/home/u/train.py", "line": line, "name": "step"}]
+
+
+loops = {"segments": [], "device_traces": [[], []], "allocator_settings": {}, "external_annotations": []}
+for device, count in ((0, 10), (1, 7)):
+    for k in range(count):
+        time_us = 1000 * k + 600 * device
+        for action in ("alloc", "free_requested", "free_completed"):
+            loops["device_traces"][device].append({"action": action, "addr": 1 << 30, "size": 4 * MiB, "stream": 0,
+                                                   "time_us": time_us, "frames": frames(7)})
+        loops["external_annotations"] += [{"device": device, "name": "Optimizer.step#SGD.step", "stage": stage,
+                                           "time_us": time_us + 10} for stage in ("START", "END")]
+(tmp / "loops.pickle").write_bytes(pickle.dumps(loops))
+check_equal([d["steps"]["count"] for d in report(tmp / "loops.pickle")["ranks"][0]["devices"]], [10, 7],
+            "each device has the steps of its own loop")
+
 finish()

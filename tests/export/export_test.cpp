@@ -239,6 +239,21 @@ TEST(OffsetText, HasOneSign) {
   EXPECT_EQ(offset_text(-1'000'000), "-1 ms");
 }
 
+// A history that began late: what is replayed does not fail as the program did, with any setting.
+TEST(WhatIfText, CreditsNoSettingWithWhatTheRecordedOneDoesAsWell) {
+  WhatIfReport report;
+  WhatIfDevice& d = report.devices.emplace_back();
+  d.baseline = {1 << 20, 1};
+  Prediction& p = d.predictions.emplace_back();
+  p.conf = "max_split_size_mb:512";
+  p.failures_avoided = 1;
+  EXPECT_EQ(whatif_as_text(report, false).find("would fit"), std::string::npos);
+  EXPECT_NE(whatif_as_text(report, false).find("cannot tell"), std::string::npos);
+  p.failures_avoided = 2;
+  EXPECT_NE(whatif_as_text(report, false).find("2 requests that failed would fit"),
+            std::string::npos);
+}
+
 // What whatif concludes from one prediction, in MiB.
 std::string conclusion(uint64_t recorded, uint64_t predicted, uint64_t cached_free) {
   constexpr uint64_t kMiB = 1 << 20;

@@ -1,5 +1,5 @@
-// For LD_PRELOAD: CLOCK_REALTIME goes FAST_CLOCK times as fast, so that a run of minutes has the times
-// of one of days. Everything that waits uses other clocks.
+// For LD_PRELOAD: CLOCK_REALTIME goes FAST_CLOCK times as fast, so that a run of minutes has the
+// times of one of days. Everything that waits uses other clocks.
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <time.h>

@@ -436,20 +436,19 @@ def obey(torch):
 
 
 def days(torch):
-    """A job that leaks slowly, of so many steps and so many seconds at least. LOG gets a line for
+    """A job that leaks slowly, of so many steps in so many seconds at least. LOG gets a line for
     each step: the time of a rest, the truth then, and the process's own memory in pages."""
     import tidemark
-    least, seconds = int(os.environ["STEPS"]), float(os.environ["SECONDS"])
-    end = time.monotonic() + seconds
+    steps, seconds = int(os.environ["STEPS"]), float(os.environ["SECONDS"])
+    begin = time.monotonic()
     weights = [torch.alloc(20 << 20) for _ in range(4)]
     kept = []
     torch.cuda.standin_churn.argtypes = [ctypes.c_uint64, ctypes.c_uint64]
     with open(os.environ["LOG"], "w", encoding="utf-8") as log, tidemark.range("training"):
         tidemark.name(weights, "weights")
-        step = 0
-        while step < least or time.monotonic() < end:
+        for step in range(steps):
             torch.churn(2000, step)
-            if step % (least // 100) == 0 and len(kept) < 400:
+            if step % (steps // 100) == 0:
                 kept.append(torch.alloc(1_500_000))
             before = time.time_ns()
             truth = torch.truth()
@@ -458,7 +457,7 @@ def days(torch):
             print((before + time.time_ns()) // 2, truth["allocated"], truth["requested"],
                   truth["reserved"], resident - shared, file=log)
             tidemark.step(step)
-            step += 1
+            time.sleep(max(0, begin + seconds * (step + 1) / steps - time.monotonic()))
 
 
 class ChangingEnvironment:

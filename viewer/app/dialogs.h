@@ -1,6 +1,8 @@
 // The windows that open above the panels.
 #pragma once
 
+#include <functional>
+
 #include "viewer/panels/dialogs/export_panel.h"
 #include "viewer/panels/dialogs/open_panel.h"
 
@@ -11,8 +13,11 @@ struct Dialogs {
   bool open_second = false;  // the file to open is for comparison with the one that is shown
   ExportPanel exporter;
   bool help = false;
+  // The browser's own dialog instead of the panel; empty: there is none.
+  std::function<void(bool second)> ask_browser;
 
   void ask_for_file(bool second) {
+    if (ask_browser) return ask_browser(second);
     open_second = second;
     open.show();
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "proto/base/work.h"
 #include "viewer/panels/dialogs/help_panel.h"
 #include "viewer/widgets/key_table.h"
 #include "viewer/widgets/theme.h"
@@ -180,6 +181,7 @@ void Shell::take_loaded() {
   }
   set_model(**outcome);
   apply_start();
+  if (kInBrowser) return;  // its files are gone with the page
   config_.note_recent(loader_.path());
   config_.save();
 }
@@ -215,7 +217,7 @@ void Shell::handle_keys() {
   if (model_ == nullptr) return;
   if (pressed(Command::kOpenOther)) dialogs_.ask_for_file(true);
   if (pressed(Command::kExport)) dialogs_.exporter.show(*model_, selection_);
-  if (pressed(Command::kReload)) reload();
+  if (pressed(Command::kReload) && !kInBrowser) reload();
   panels_.timeline.handle_keys(*model_, selection_, panels_.stack.hover_time());
 }
 

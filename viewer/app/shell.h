@@ -51,6 +51,9 @@ class Shell {
   void start_with(StartView start) { start_ = std::move(start); }
 
   bool loading() const { return loader_.busy(); }
+  // Reads the first trace, or the second.
+  const Loader& loader() const { return loader_; }
+  const Loader& other_loader() const { return other_loader_; }
   bool loading_other() const { return other_loader_.busy(); }
   // Whether threads are still loading or analysing.
   bool working() const {

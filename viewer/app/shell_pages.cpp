@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "analysis/wording.h"
+#include "proto/base/work.h"
 #include "viewer/app/shell.h"
 #include "viewer/model/ticks.h"
 #include "viewer/widgets/fonts.h"
@@ -82,21 +83,27 @@ void Shell::draw_menu() {
   if (ImGui::BeginMenu("File")) {
     if (item("Open...", Command::kOpen)) dialogs_.ask_for_file(false);
     if (item("Compare with...", Command::kOpenOther, trace)) dialogs_.ask_for_file(true);
-    if (ImGui::BeginMenu("Recent", !config_.recent.empty())) {
+    if (!kInBrowser && ImGui::BeginMenu("Recent", !config_.recent.empty())) {
       const std::vector<std::string> recent = config_.recent;
       for (const std::string& path : recent) {
         if (ImGui::MenuItem(path.c_str())) open(path);
       }
       ImGui::EndMenu();
     }
-    if (item("Reload", Command::kReload, trace)) reload();
-    if (ImGui::MenuItem("Follow as it grows", nullptr, follow_)) follow(!follow_);
+    if (kInBrowser) {
+      ImGui::MenuItem("Recent, reload, follow: only in tidemark-view", nullptr, false, false);
+    } else {
+      if (item("Reload", Command::kReload, trace)) reload();
+      if (ImGui::MenuItem("Follow as it grows", nullptr, follow_)) follow(!follow_);
+    }
     if (item("Export...", Command::kExport, trace)) {
       dialogs_.exporter.show(*model_, selection_);
     }
     if (item("Save a screenshot", Command::kPicture)) picture_wanted = true;
-    ImGui::Separator();
-    if (item("Quit", Command::kQuit)) quit_wanted = true;
+    if (!kInBrowser) {
+      ImGui::Separator();
+      if (item("Quit", Command::kQuit)) quit_wanted = true;
+    }
     ImGui::EndMenu();
   }
   if (ImGui::BeginMenu("View")) {

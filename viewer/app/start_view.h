@@ -11,6 +11,9 @@ struct StartView {
   std::string panel;  // "map", "map:age"
   std::string time;   // "peak", "oom", or a time since the start: 1.5, 1.5s, 20ms, 300us
   std::string search;
+  // As link_to() writes them; the command line has no options for these.
+  std::string lane{};  // of the cursor, by its number
+  std::string view{};  // the visible time: "20ms-1.5s"
 };
 
 // Whether panel and time are of a known form, before a trace is read.
@@ -18,5 +21,8 @@ Status check_start(const StartView& start);
 
 // Moves the cursor and sets the search.
 Status go_to_start(const StartView& start, const Model& model, Selection& selection);
+
+// The other way round, as the fragment of a link: "time=20ms&lane=1&view=0s-1.5s".
+std::string link_to(const Model& model, const Selection& selection);
 
 }  // namespace tidemark::view

@@ -1,5 +1,5 @@
-// One result that may take longer than a frame. A thread makes it; of several requests only the
-// newest counts.
+// One result that may take longer than a frame, made beside the drawing (proto/base/work.h). Of
+// several requests only the newest counts.
 //
 // wish() and value() belong to one thread. `make` should own what it uses, because that must stay
 // alive until it is done.
@@ -8,8 +8,9 @@
 #include <atomic>
 #include <functional>
 #include <optional>
-#include <thread>
 #include <utility>
+
+#include "proto/base/work.h"
 
 namespace tidemark::view {
 
@@ -33,31 +34,31 @@ class Background {
 
   // Call it once per frame.
   void poll() {
-    if (thread_.joinable() && done_) {
-      thread_.join();
+    if (work_.joinable() && done_) {
+      work_.join();
       if (!std::exchange(stale_, false)) value_ = std::move(result_);
     }
-    if (thread_.joinable() || !next_) return;
+    if (work_.joinable() || !next_) return;
     done_ = false;
-    thread_ = std::jthread([this, make = std::move(*next_)] {
+    work_ = Work({[this, make = std::move(*next_)] {
       result_ = make();
       done_ = true;
       if (wake_) wake_();
-    });
+    }});
     next_.reset();
   }
 
-  bool busy() const { return thread_.joinable() || next_.has_value(); }
+  bool busy() const { return work_.joinable() || next_.has_value(); }
   const T& value() const { return value_; }
 
  private:
   std::function<void()> wake_;
   std::optional<std::function<T()>> next_;
   T value_{};
-  T result_{};  // the thread's until done_
+  T result_{};  // the work's until done_
   std::atomic<bool> done_{false};
   bool stale_ = false;
-  std::jthread thread_;  // last: it is joined before the rest is destroyed
+  Work work_;  // last: it is joined before the rest is destroyed
 };
 
 }  // namespace tidemark::view

@@ -320,10 +320,10 @@ class Categorizer {
   }
 
   // What is read from a file is the model, unless the model has such a block already, perhaps in
-  // another precision.
+  // another precision, or a batch that the next one replaces.
   Guess loading(const Allocation& a) const {
     const uint64_t bytes = a.requested_bytes;
-    if (!stays(a) || parameter_sizes_.contains(bytes) || parameter_sizes_.contains(bytes / 2) ||
+    if (!stays(a) || !outlives_step(a) || parameter_sizes_.contains(bytes) || parameter_sizes_.contains(bytes / 2) ||
         parameter_sizes_.contains(bytes * 2)) {
       return user(a);
     }

@@ -1027,6 +1027,28 @@ TEST(Categories, BlocksOfOneLineUpToAnErrorAreOfOneKind) {
   for (const Category category : found.of) EXPECT_EQ(category, Category::kUnknown);
 }
 
+// A function of the program that fetches batches may be called load(); the last one is in use.
+TEST(Categories, TheLastBatchIsNoModel) {
+  const Trace trace([](Story& s, uint32_t) {
+    Training t(s, {});
+    const uint32_t load = s.stack({"load data.py:33", "train train.py:10"});
+    uint64_t batch = s.alloc(5 * kMiB, load);
+    for (int i = 0; i < 8; ++i) {
+      t.step();
+      s.free(batch);
+      batch = s.alloc(5 * kMiB, load);
+    }
+  });
+  const ProcessModel& process = trace.model().processes[0];
+  const AllocationHistory& model = process.framework[0];
+  const StackRoles roles(process);
+  const Categories found = categorize(process, model, roles, find_steps(process, model, roles));
+  for (size_t i = 0; i < found.of.size(); ++i) {
+    if (model.allocations.block_bytes(i) != 5 * kMiB) continue;
+    EXPECT_NE(found.of[i], Category::kParameter);
+  }
+}
+
 TEST(Categories, TagsAreTrusted) {
   const Trace trace([](Story& s, uint32_t) {
     const uint64_t a = s.alloc(10 * kMiB, s.user(1));

@@ -50,6 +50,29 @@ TEST(WholeRun, GrowthIsFoundAndTheWindowTellsTheLine) {
               4096.0 * kMiB / (10 * kHours * kPerHour), 3000);
 }
 
+TEST(WholeRun, TheLineIsFoundWithoutSteps) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 100; ++i) {
+      const uint64_t bytes = 40 * kMiB * static_cast<uint64_t>(i);
+      s.run_point((100 - i) * kHourNs, bytes, bytes + 100 * kMiB, 0);
+    }
+    for (int i = 0; i < 8; ++i) s.older_block(4 * kMiB);
+    std::vector<uint64_t> work;
+    for (uint64_t i = 1; i < 400; ++i) {  // no rhythm
+      work.push_back(s.alloc((i * i * 37 % 91 + 1) << 12, s.user(10 + static_cast<int>(i % 13))));
+      while (work.size() > i * 7 % 11) {
+        s.free(work.back());
+        work.pop_back();
+      }
+      if (i * i % 29 == 1) s.alloc(8 << 10, s.user(77));
+    }
+    for (const uint64_t block : work) s.free(block);
+  });
+  const Finding f = trace.finding("creep");
+  ASSERT_FALSE(f.frames.empty());
+  EXPECT_EQ(f.frames[0], "work train.py:77");
+}
+
 TEST(WholeRun, GrowthThatBeganLate) {
   const Trace trace = run_with([](double at) {
     return static_cast<uint64_t>(std::max(at - 0.5, 0.0) * 4096 * kMiB) + 500 * kMiB;
@@ -59,8 +82,8 @@ TEST(WholeRun, GrowthThatBeganLate) {
 }
 
 TEST(WholeRun, TheEndOfTheProgramDoesNotHideIt) {
-  const Trace trace = run_with(
-      [](double at) { return at > 0.999 ? 0 : static_cast<uint64_t>(at * 4096 * kMiB); });
+  const Trace trace =
+      run_with([](double at) { return at > 0.999 ? 0 : static_cast<uint64_t>(at * 4096 * kMiB); });
   EXPECT_EQ(trace.finding("creep").id, "creep");
 }
 

@@ -92,6 +92,11 @@ uint64_t size_of(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 ? static_cast<uint64_t>(info.st_size) : 0;
 }
 
+ino_t file_number(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 ? info.st_ino : 0;
+}
+
 struct Loaded {
   std::vector<TraceReader> readers;
   TraceModel model;
@@ -371,10 +376,13 @@ TEST(WindowTest, SurvivesAKillAtAnyInstant) {
     SCOPED_TRACE("kill " + std::to_string(i));
     const ScratchDirectory directory;
     Host host(directory.path(), directory / "log", {"256KiB", "600"});
-    while (host.running() && host.log().count.load() < 60'000) {
+    // The window has moved on at least once.
+    std::set<ino_t> files;
+    while (host.running() && files.size() < 2) {
+      for (const std::string& path : traces_in(directory.path())) files.insert(file_number(path));
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    // Often in the middle of a replacement.
+    // Often in the middle of the next replacement.
     const auto traces = traces_in(directory.path());
     ASSERT_EQ(traces.size(), 1U);
     const std::string next = traces[0] + ".next";

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "collector/trace_source.h"
+#include "proto/base/work.h"
 
 namespace tidemark::view {
 
@@ -14,6 +15,11 @@ using Outcome = Result<std::shared_ptr<const Model>>;
 
 // To analyse this many events takes too little time to notice: everything is shown at once.
 constexpr uint64_t kFewEvents = 1'000'000;
+
+constexpr const char* kNoMemory = ": not enough memory on this machine to open it";
+constexpr const char* kNoMemoryInBrowser =
+    ": needs more memory than the browser gives to a page; open it with tidemark-view, the native "
+    "viewer";
 
 }  // namespace
 
@@ -30,8 +36,10 @@ struct Loader::Job {
   std::optional<Outcome> outcome;
   std::optional<Insight> insight;
   std::optional<Result<Report>> report;
-  std::shared_ptr<Model> model;  // written before the outcome is published
-  std::jthread thread;
+  std::shared_ptr<Model> model;        // written before the outcome is published
+  std::shared_ptr<Groundwork> ground;  // between look() and conclude()
+  std::atomic<bool> over{false};  // failed or abandoned: the parts that are left have nothing to do
+  Work work;
 
   void notify() const {
     if (wake) wake();
@@ -51,9 +59,9 @@ struct Loader::Job {
     const auto source = std::make_shared<const TraceSource>(std::move(*opened));
     stage = "reading";
     std::atomic<bool> stop_preview{false};
-    const std::jthread sketch([&] {
+    const Work sketch({[&] {
       make_preview(source->readers, stop_preview, [this](const Preview& p) { publish(p); });
-    });
+    }});
     Result<TraceModel> trace = load_trace(source->readers, [this](double share) {
       progress = 0.85 * share;
       notify();
@@ -67,17 +75,23 @@ struct Loader::Job {
     return {};
   }
 
+  bool few() const { return model->events <= kFewEvents; }
+
   // First what is drawn, then the analysis of all events, then the report, which may take many
   // times as long.
-  void run() {
+  void read() {
     if (const Status status = load(); !status) {
       publish(status.error());
-      return;
+      over = true;
+    } else if (!few()) {
+      publish(std::shared_ptr<const Model>(model));
     }
-    const bool few = model->events <= kFewEvents;
-    if (!few) publish(std::shared_ptr<const Model>(model));
+  }
+
+  void look() {
     const Insight found = look_through(*model);
-    if (few) {
+    ground = found.ground;
+    if (few()) {
       model->attach(found);
       publish(std::shared_ptr<const Model>(model));
     } else {
@@ -85,11 +99,38 @@ struct Loader::Job {
       insight = found;
     }
     notify();
-    Result<Report> made = make_report(model->trace, {}, *found.ground);
-    // Closing the trace must not wait for the disk.
-    model->trace.indexing.clear();
+  }
+
+  void conclude() {
+    Result<Report> made = make_report(model->trace, {}, *std::exchange(ground, nullptr));
     const std::lock_guard lock(mutex);
     report = std::move(made);
+  }
+
+  void finish() {
+    // Closing the trace must not wait for the disk.
+    if (model != nullptr) model->trace.indexing.clear();
+    done = true;
+    notify();
+  }
+
+  void run(void (Job::*part)()) {
+    if (over) return;
+    try {
+      (this->*part)();
+    } catch (const std::bad_alloc&) {
+      fail(Error{path + (kInBrowser ? kNoMemoryInBrowser : kNoMemory)});
+    }
+  }
+
+  void fail(const Error& error) {
+    over = true;
+    if (!loaded) {
+      publish(error);
+      return;
+    }
+    const std::lock_guard lock(mutex);
+    report = Result<Report>(error);
   }
 
   void publish(Outcome made) {
@@ -104,34 +145,19 @@ struct Loader::Job {
 
 Loader::Loader(std::function<void()> wake) : wake_(std::move(wake)) {}
 
-// A thread shares the ownership of its job. It must be joined here: if the job were destroyed in
-// the thread, the thread would join itself.
+// The work shares the ownership of its job. It must be joined here: if the job were destroyed in the
+// work's thread, the thread would join itself.
 Loader::~Loader() {
   abandon();
-  for (const std::shared_ptr<Job>& job : abandoned_) job->thread.join();
-}
-
-void Loader::run(const std::shared_ptr<Job>& job) {
-  try {
-    job->run();
-  } catch (const std::bad_alloc&) {
-    const Error error{job->path + ": not enough memory on this machine to open it"};
-    if (!job->loaded) {
-      job->publish(error);
-    } else {
-      const std::lock_guard lock(job->mutex);
-      job->report = Result<Report>(error);
-    }
-  }
-  job->done = true;
-  job->notify();
+  for (const std::shared_ptr<Job>& job : abandoned_) job->work.join();
 }
 
 void Loader::abandon() {
   if (job_ == nullptr) return;
+  job_->over = true;
   std::erase_if(abandoned_, [](const std::shared_ptr<Job>& job) {
     if (!job->done) return false;
-    job->thread.join();
+    job->work.join();
     return true;
   });
   abandoned_.push_back(std::exchange(job_, nullptr));
@@ -143,7 +169,9 @@ void Loader::start(const std::string& path) {
   job_ = std::make_shared<Job>();
   job_->path = path;
   job_->wake = wake_;
-  job_->thread = std::jthread([job = job_] { run(job); });
+  job_->work = Work({[job = job_] { job->run(&Job::read); }, [job = job_] { job->run(&Job::look); },
+                     [job = job_] { job->run(&Job::conclude); },
+                     [job = job_] { job->finish(); }});
 }
 
 double Loader::progress() const {
@@ -186,7 +214,7 @@ bool Loader::attach_insight() {
 
 Status Loader::attach_report() {
   if (job_ == nullptr || !job_->taken || !job_->done) return {};
-  job_->thread.join();
+  job_->work.join();
   const std::shared_ptr<Job> job = std::exchange(job_, nullptr);
   if (!job->report) return {};
   if (!*job->report) return job->report->error();

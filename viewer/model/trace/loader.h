@@ -1,7 +1,8 @@
-// Reads a trace on its own threads and reports the progress.
+// Reads a trace beside the drawing and reports the progress.
 //
 // start() and the getters belong to the drawing thread. Starting again abandons the load in
-// progress: its threads run to their end and the result is dropped.
+// progress: the part that is running (reading, insight, report) runs to its end, and the result is
+// dropped.
 #pragma once
 
 #include <atomic>
@@ -10,7 +11,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 
 #include "viewer/model/trace/preview.h"
 #include "viewer/model/trace/view_model.h"
@@ -48,7 +48,6 @@ class Loader {
 
  private:
   struct Job;
-  static void run(const std::shared_ptr<Job>& job);
   void abandon();
 
   std::function<void()> wake_;

@@ -163,6 +163,15 @@ void ExportPanel::draw_choices(const Model& model, const Selection& selection) {
 
 void ExportPanel::draw_place(const Model& model) {
   const float label = px(60);
+  if (!kInBrowser) draw_folder(model, label);
+  ImGui::AlignTextToFramePadding();
+  text_dim("name");
+  ImGui::SameLine(label);
+  ImGui::SetNextItemWidth(-1);
+  ImGui::InputText("##name", name, sizeof name);
+}
+
+void ExportPanel::draw_folder(const Model& model, float label) {
   ImGui::AlignTextToFramePadding();
   text_dim("folder");
   ImGui::SameLine(label);
@@ -181,11 +190,6 @@ void ExportPanel::draw_place(const Model& model) {
     ImGui::EndCombo();
   }
   explain("Current folder, folder of the trace, home folder.");
-  ImGui::AlignTextToFramePadding();
-  text_dim("name");
-  ImGui::SameLine(label);
-  ImGui::SetNextItemWidth(-1);
-  ImGui::InputText("##name", name, sizeof name);
 }
 
 void ExportPanel::draw_buttons(const std::shared_ptr<const Model>& model,
@@ -219,6 +223,7 @@ std::string ExportPanel::draw(const std::shared_ptr<const Model>& model,
     const Outcome& made = work_.value();
     (made.written ? outcome : error_) = made.message;
     if (made.written) open_ = false;
+    if (made.written && on_written) on_written(target());
   }
   if (!open_ || model == nullptr) return outcome;
   if (begin_dialog(kTitle, &open_, {px(520), 0})) {

@@ -1,6 +1,7 @@
 // Exports the trace for other tools: all of it, or one rank and a range of time.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -36,10 +37,13 @@ class ExportPanel {
   // Whether the dialog asks if the file may be overwritten.
   bool asking() const { return !asked_about_.empty(); }
 
+  // Called with the path of what was written.
+  std::function<void(const std::string& path)> on_written;
+
   // What to write, as the dialog shows it.
   bool only_time = false;
   bool only_rank = false;
-  char folder[1024] = "";
+  char folder[1024] = "";  // in a browser, a file goes to where that puts downloads
   char name[256] = "";
 
  private:
@@ -55,6 +59,7 @@ class ExportPanel {
   void start(const std::shared_ptr<const Model>& model, const Selection& selection);
   void draw_choices(const Model& model, const Selection& selection);
   void draw_place(const Model& model);
+  void draw_folder(const Model& model, float label);
   void draw_buttons(const std::shared_ptr<const Model>& model, const Selection& selection);
 
   bool open_ = false;
