@@ -149,6 +149,11 @@ Status check_complete(const Report& report, const Options& options) {
                  ": a part of the recording is lost, and with it perhaps a higher peak; "
                  "--allow-losses checks the rest"};
   }
+  if (report.damage.unfinished) {
+    return Error{report.path +
+                 ": the recording is still going on or was cut off, so a higher peak may follow; "
+                 "--allow-losses checks what is there"};
+  }
   for (const RankReport& rank : report.ranks) {
     for (const DeviceReport& d : rank.devices) {
       if (!d.state_only) continue;

@@ -55,7 +55,7 @@ uint64_t name_traces(const std::string& path) {
   return named;
 }
 
-// A merged file holds the ranks that were there. One rank alone claims nothing about the others.
+// A merged file holds the ranks that were there.
 static std::string missing_ranks(const TraceModel& model) {
   std::set<uint64_t> ranks;
   uint64_t world = 0;
@@ -65,7 +65,7 @@ static std::string missing_ranks(const TraceModel& model) {
     world =
         std::max({world, process.info.world_size, static_cast<uint64_t>(process.info.rank) + 1});
   }
-  return ranks.size() > 1 ? note_on_missing_ranks(ranks, world) : "";
+  return note_on_missing_ranks(ranks, world);
 }
 
 Result<LoadedTrace> load_with_progress(const std::string& path) {

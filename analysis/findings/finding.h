@@ -24,6 +24,11 @@ struct Finding {
   std::vector<std::pair<std::string, uint64_t>> evidence;
   std::vector<std::string> frames;  // the stack that shows it best, innermost first
   std::vector<Advice> advice;       // greatest saving first
+
+  // Of a process of this rank and pid, or of no single process.
+  bool concerns(int64_t of_rank, uint64_t of_pid) const {
+    return (rank < 0 || rank == of_rank) && (pid == 0 || pid == of_pid);
+  }
 };
 
 inline constexpr const char* kError = "error";

@@ -111,13 +111,18 @@ uint64_t full_at_step(const DeviceEvidence& d) {
   return left > 1e12 ? 0 : d.steps.count() + static_cast<uint64_t>(left);
 }
 
+std::string_view step_word(const DeviceEvidence& d) {
+  const bool repeats = d.steps.source == StepSource::kRhythm || d.steps.source == StepSource::kLoop;
+  return repeats && d.process->framework_on(d.device) == nullptr ? "repetition" : "step";
+}
+
 std::string full_text(const DeviceEvidence& d) {
   const uint64_t step = full_at_step(d);
   if (step == 0) return "";
-  return fmt::format("; at this rate {} at about step {}",
+  return fmt::format("; at this rate {} at about {} {}",
                      d.limit.source == LimitSource::kFraction ? "the memory fraction is used up"
                                                               : "the card is full",
-                     grouped(step));
+                     step_word(d), grouped(step));
 }
 
 }  // namespace tidemark

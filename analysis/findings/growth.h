@@ -22,5 +22,7 @@ uint64_t saved_by_letting_go(const DeviceEvidence& d, Keep keep);
 uint64_t full_at_step(const DeviceEvidence& d);
 // "; at this rate the card is full at about step 12"; empty if that is not foreseeable.
 std::string full_text(const DeviceEvidence& d);
+// "step"; "repetition" (of a series of allocations) in a program without PyTorch that marks none.
+std::string_view step_word(const DeviceEvidence& d);
 
 }  // namespace tidemark

@@ -61,6 +61,13 @@ DriverHistory::DriverHistory(const DriverModel& model, int64_t device) {
     add_life(card, a);
     add_life(owners[a.owner], a);
   }
+  std::vector<StepChange> contexts;
+  for (const DriverContext& c : model.contexts) {
+    if (c.device != device) continue;
+    contexts.push_back({c.birth_ns, 1});
+    if (c.death_ns != INT64_MAX) contexts.push_back({c.death_ns, -1});
+  }
+  contexts_ = sum_of_changes(std::move(contexts));
   card_ = sum_of_changes(std::move(card));
   code_ = sum_of_changes(std::move(code));
   for (auto& [owner, steps] : owners) owners_[owner] = sum_of_changes(std::move(steps));

@@ -36,11 +36,14 @@ class DriverHistory {
   DriverState state_at(int64_t time_ns) const;
 
   const StepSeries& card() const { return card_; }
+  // Live contexts, by their number.
+  const StepSeries& contexts() const { return contexts_; }
   // Bytes on the card of each owner (a string).
   const std::map<uint32_t, StepSeries>& owners() const { return owners_; }
 
  private:
   StepSeries card_;
+  StepSeries contexts_;
   StepSeries code_;
   std::map<uint32_t, StepSeries> owners_;
   std::array<StepSeries, kMemoryKinds> kinds_;

@@ -70,8 +70,12 @@ class DriverReplay {
         unmap(e);
         break;
       case DriverOperation::kContextCreate:
-        ++model_.contexts;
+        contexts_[{e.device, e.handle}] = static_cast<uint32_t>(model_.contexts.size());
+        model_.contexts.push_back({e.device, e.time_ns});
         if ((e.flags & kDriverSeeded) != 0) model_.began_late.insert(e.device);
+        break;
+      case DriverOperation::kContextDestroy:
+        end_context(e);
         break;
       case DriverOperation::kModuleLoad:
         modules_[e.handle] = birth(e, e.handle);
@@ -175,6 +179,7 @@ class DriverReplay {
     part.birth_ns = time_ns;
     by_address_[begin] = static_cast<uint32_t>(model_.allocations.size());
     model_.allocations.push_back(part);
+    context_of_.push_back(0);
     count(part, time_ns, true);
   }
 
@@ -201,6 +206,31 @@ class DriverReplay {
     by_address_.erase(it);
   }
 
+  void end_context(const DriverEvent& e) {
+    auto ended = contexts_.find({e.device, e.handle});
+    // One from before the recording may be known without its handle.
+    if (ended == contexts_.end()) ended = contexts_.find({e.device, 0});
+    if (ended == contexts_.end()) return;
+    model_.contexts[ended->second].death_ns = e.time_ns;
+    contexts_.erase(ended);
+    const auto other = contexts_.lower_bound({e.device, 0});
+    const bool last = other == contexts_.end() || other->first.first != e.device;
+    const auto dies = [&](uint32_t index) {
+      const DriverAllocation& a = model_.allocations[index];
+      const uint32_t context = context_of_[index];
+      if (a.kind == MemoryKind::kVirtual) return false;
+      const bool pooled = a.kind == MemoryKind::kStreamOrdered || a.kind == MemoryKind::kGraph;
+      return pooled || context == 0 ? last && a.device == e.device : context == e.context;
+    };
+    for (auto* held : {&by_address_, &modules_}) {
+      std::erase_if(*held, [&](const auto& entry) {
+        if (!dies(entry.second)) return false;
+        death(entry.second, e.time_ns);
+        return true;
+      });
+    }
+  }
+
   uint32_t birth(const DriverEvent& e, uint64_t address) {
     DriverAllocation a;
     a.address = address;
@@ -216,6 +246,7 @@ class DriverReplay {
     a.kind = e.operation == DriverOperation::kModuleLoad ? MemoryKind::kCode : e.kind;
     const auto index = static_cast<uint32_t>(model_.allocations.size());
     model_.allocations.push_back(a);
+    context_of_.push_back(e.context);
     count(a, e.time_ns, true);
     return index;
   }
@@ -250,6 +281,8 @@ class DriverReplay {
   std::map<uint64_t, Physical> physical_;    // by handle
   std::map<uint64_t, Mapped> maps_;          // by address
   std::map<uint64_t, uint32_t> modules_;     // handle -> allocation
+  std::map<std::pair<int64_t, uint64_t>, uint32_t> contexts_;  // device and handle, alive
+  std::vector<uint32_t> context_of_;                           // by allocation; 0: not known
   std::map<int64_t, KindBytes> live_;
   std::map<int64_t, uint64_t> card_;
 };

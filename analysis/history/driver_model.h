@@ -7,6 +7,10 @@
 // VMM memory exists from its creation until its last reference and its last mapping are gone.
 // Reserved addresses, imports and host-located memory take no memory of the card. The file does not
 // order rows of different threads by time: they are sorted here.
+//
+// A context that is destroyed (cuCtxDestroy, reset or last release of the primary context) frees
+// what was allocated in it without a call per allocation; the last one of a device also ends its
+// pools and what has no recorded context. VMM memory belongs to no context and outlives it.
 #pragma once
 
 #include <array>
@@ -50,6 +54,12 @@ struct DriverMapping {
   uint32_t allocation = 0;  // in DriverModel::allocations
 };
 
+struct DriverContext {
+  int64_t device = 0;
+  int64_t birth_ns = 0;
+  int64_t death_ns = INT64_MAX;
+};
+
 using KindBytes = std::array<uint64_t, kMemoryKinds>;
 
 struct DriverDevice {
@@ -64,7 +74,7 @@ struct DriverModel {
   // That PyTorch's allocator or a library handled by itself: analysis/load/handled_refusals.h.
   std::vector<FailedAllocation> handled;
   std::map<int64_t, DriverDevice> devices;
-  uint64_t contexts = 0;         // created
+  std::vector<DriverContext> contexts;  // by birth
   uint64_t unknown_frees = 0;    // of memory whose allocation was not recorded
   std::set<int64_t> began_late;  // devices that had a context before the recording began
 };

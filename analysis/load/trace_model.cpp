@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <unordered_map>
@@ -413,22 +414,30 @@ std::vector<int64_t> ProcessModel::device_ordinals() const {
 
 namespace {
 
+struct RecordedTime {
+  int64_t first_ns = INT64_MAX;
+  int64_t last_ns = INT64_MIN;
+};
+using ProcessTimes = std::map<uint32_t, RecordedTime>;
+
 // Counts the rows of a file and returns its processes.
-std::set<uint32_t> survey(const TraceReader& reader, TraceModel& model) {
-  std::set<uint32_t> ids;
+ProcessTimes survey(const TraceReader& reader, TraceModel& model) {
+  ProcessTimes times;
   for (const BlockRef& ref : reader.blocks()) {
     if (!known(ref.kind)) {
       ++model.unknown_blocks;
       continue;
     }
-    ids.insert(ref.process);
+    RecordedTime& time = times[ref.process];
     model.rows_by_kind[ref.kind] += ref.rows;
     if (ref.kind >= BlockKind::kDriverEvents && ref.kind < BlockKind::kAlignments) {
-      model.start_ns = std::min(model.start_ns, sane(ref.first_ns));
-      model.end_ns = std::max(model.end_ns, sane(ref.last_ns));
+      time.first_ns = std::min(time.first_ns, sane(ref.first_ns));
+      time.last_ns = std::max(time.last_ns, sane(ref.last_ns));
+      model.start_ns = std::min(model.start_ns, time.first_ns);
+      model.end_ns = std::max(model.end_ns, time.last_ns);
     }
   }
-  return ids;
+  return times;
 }
 
 // Finishes an index in the background: the disk may take as long as the replay did.
@@ -445,16 +454,18 @@ class IndexOnItsWay {
   Work work_;  // last: joined before the other members are destroyed
 };
 
-void load_file(const TraceReader& reader, const std::set<uint32_t>& ids,
+void load_file(const TraceReader& reader, const ProcessTimes& times,
                const IndexOptions& options, const std::function<void(uint64_t)>& advance,
                TraceModel& model) {
   std::optional<TraceIndex> index = TraceIndex::open(reader, options);
   auto writer = index ? nullptr : TraceIndexWriter::create(reader, options);
   BlockDecoder decoder(reader);
   Damage walk_damage = index ? index->damage() : Damage{};
-  for (const uint32_t id : ids) {
+  for (const auto& [id, time] : times) {
     ProcessLoader loader(reader, decoder, id, index ? &*index : nullptr, writer.get(), advance);
     ProcessModel& p = model.processes.emplace_back(loader.load());
+    p.first_ns = time.first_ns;
+    p.last_ns = time.last_ns;
     walk_damage += loader.walk_damage();
     if (writer == nullptr) continue;
     writer->keep(id, p.framework, p.compute, p.nccl);
@@ -478,8 +489,8 @@ Result<TraceModel> load_trace(std::span<const TraceReader> readers, const Progre
   model.path = readers.front().path();
   model.start_ns = INT64_MAX;
   model.end_ns = INT64_MIN;
-  std::vector<std::set<uint32_t>> ids;
-  for (const TraceReader& reader : readers) ids.push_back(survey(reader, model));
+  std::vector<ProcessTimes> times;
+  for (const TraceReader& reader : readers) times.push_back(survey(reader, model));
   if (model.start_ns > model.end_ns) model.start_ns = model.end_ns = 0;
 
   const uint64_t total = 2 * model.rows_by_kind[BlockKind::kFrameworkEvents];
@@ -489,7 +500,7 @@ Result<TraceModel> load_trace(std::span<const TraceReader> readers, const Progre
     if (progress && total != 0) progress(static_cast<double>(done) / static_cast<double>(total));
   };
   for (size_t i = 0; i < readers.size(); ++i)
-    load_file(readers[i], ids[i], options, advance, model);
+    load_file(readers[i], times[i], options, advance, model);
   return model;
 }
 

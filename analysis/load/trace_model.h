@@ -44,6 +44,9 @@ struct ProcessModel {
   Alignment clock{};                // applied to its times; kNone: they are unchanged
   std::vector<SegmentState> segment_states;  // at the end or beginning of the trace
   bool has_kernels = false;
+  // Of everything that was recorded of it. It may end earlier than the trace.
+  int64_t first_ns = INT64_MAX;
+  int64_t last_ns = INT64_MIN;
 
   const Device* device(int64_t ordinal) const;
   const AllocationHistory* framework_on(int64_t ordinal) const;

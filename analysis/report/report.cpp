@@ -101,26 +101,20 @@ std::string note_on_time_before(const AllocationHistory& model, const Instant& a
       duration_text(model.time_ns[0] - start_ns));
 }
 
+// The end of a snapshot is not that of its process.
+bool knows_its_end(const ProcessModel& process) {
+  return !process.counters.empty() && process.first_ns <= process.last_ns;
+}
+
 // A process of a job may begin later and end earlier than the job.
-std::string note_on_absence(const ProcessModel& process, const Instant& at, int64_t start_ns) {
-  constexpr int64_t kMarginNs = 300'000'000;
-  if (at.kind != Instant::Kind::kTime || process.counters.empty()) return {};
-  int64_t first = process.counters.front().time_ns;
-  int64_t last = process.counters.back().time_ns;
-  for (const AllocationHistory& model : process.framework) {
-    if (model.event_count() == 0) continue;
-    first = std::min(first, model.time_ns[0]);
-    last = std::max(last, model.time_ns[model.event_count() - 1]);
-  }
-  for (const DriverAllocation& a : process.driver.allocations) {
-    first = std::min(first, a.birth_ns);
-    last = std::max(last, a.birth_ns);
-    if (a.death_ns != INT64_MAX) last = std::max(last, a.death_ns);
-  }
+std::string note_on_absence(const ProcessModel& process, const Instant& at, int64_t start_ns,
+                            int64_t margin_ns = 0) {
+  if (at.kind != Instant::Kind::kTime || !knows_its_end(process)) return {};
   const int64_t time_ns = start_ns + at.time_ns;
-  if (time_ns >= first - kMarginNs && time_ns <= last + kMarginNs) return {};
-  return fmt::format("this process was recorded from +{} to +{} only",
-                     duration_text(first - start_ns), duration_text(last - start_ns));
+  if (time_ns >= process.first_ns - margin_ns && time_ns <= process.last_ns + margin_ns) return {};
+  return fmt::format("this process was recorded from +{} to +{} only: nothing of it is known here",
+                     duration_text(process.first_ns - start_ns),
+                     duration_text(process.last_ns - start_ns));
 }
 
 // When memory last ran out on a device.
@@ -146,8 +140,12 @@ void move_to_error_of_others(const std::vector<DeviceEvidence>& devices, const D
   if (!last) return;
   const Instant there{Instant::Kind::kTime, *last - start_ns};
   const bool before = d.model != nullptr && !note_on_time_before(*d.model, there, start_ns).empty();
-  if (before || !note_on_absence(*d.process, there, start_ns).empty()) return;
+  // What ends one process of a job soon ends the others.
+  constexpr int64_t kMarginNs = 300'000'000;
+  if (before || !note_on_absence(*d.process, there, start_ns, kMarginNs).empty()) return;
   at = there;
+  if (!knows_its_end(*d.process)) return;
+  at.time_ns = std::clamp(at.time_ns, d.process->first_ns - start_ns, d.process->last_ns - start_ns);
 }
 
 // From the first memory event of a snapshot on: its annotations may be older. Events that change
@@ -339,13 +337,18 @@ void add_framework(DeviceReport& d, const DeviceEvidence& evidence, const Report
   add_phases(d, evidence);
   d.curve = thinned_curve(model, options.curve_points);
 
+  const std::string absence = note_on_absence(*evidence.process, options.at, start_ns);
   const std::optional<MemoryState> chosen = chosen_state(evidence, options.at, start_ns);
   if (!chosen) d.at_note = kNoOom;
   MemoryState state = chosen ? *chosen : state_after(model, model.allocated_peak.event);
+  if (!absence.empty()) {
+    state = {};
+    state.time_ns = start_ns + options.at.time_ns;
+  }
   if (model.event_count() == 0) state.time_ns = start_ns;  // nothing ever happened
   add_instant(d, evidence, options, state);
   if (d.at_note.empty()) d.at_note = note_on_time_before(model, options.at, start_ns);
-  if (d.at_note.empty()) d.at_note = note_on_absence(*evidence.process, options.at, start_ns);
+  if (!absence.empty()) d.at_note = absence;
 }
 
 // Whether PyTorch may have retried without a refusal of the driver: a memory fraction refuses by
@@ -479,6 +482,7 @@ void add_driver(DeviceReport& d, const ProcessModel& process, const ReportOption
   if (options.curve_points != 0) {
     d.curve = thinned_curve(history_of_driver(process.driver, d.device), options.curve_points);
   }
+  if (!d.at_note.empty() && options.at.kind == Instant::Kind::kTime) return;
   add_driver_shares(d, process, options);
   d.labels = driver_labels(process, d.device, d.at_ns);
 }
@@ -546,7 +550,11 @@ DeviceReport device_report(DeviceEvidence& evidence, const ReportOptions& option
   if (evidence.model != nullptr) add_framework(d, evidence, options, start_ns);
   add_driver(d, process, options, start_ns);
   const LedgerSource ledgers(process, d.device);
-  d.ledger = ledgers.at(d.at_ns, d.has_framework ? &d.at_totals : nullptr);
+  if (note_on_absence(process, options.at, start_ns).empty()) {
+    d.ledger = ledgers.at(d.at_ns, d.has_framework ? &d.at_totals : nullptr);
+  } else {
+    d.ledger.time_ns = d.at_ns;
+  }
   d.before_recording_bytes = ledgers.before_recording();
   evidence.ledger = d.ledger;
   return d;
@@ -667,6 +675,24 @@ Status check_time(const TraceModel& model, int64_t time_ns) {
   return Error{fmt::format("{}: the recording is {} long: it has no {}", model.path, length, time)};
 }
 
+// Without PyTorch the memory that may grow is the driver's, which only the finding measures.
+static void add_growth_of_driver(Report& report) {
+  for (const Finding& f : report.findings) {
+    if (f.id != "creep") continue;
+    for (RankReport& rank : report.ranks) {
+      if (!f.concerns(rank.rank, rank.pid)) continue;
+      for (DeviceReport& d : rank.devices) {
+        if (d.has_framework || d.device != f.device) continue;
+        for (const auto& [key, value] : f.evidence) {
+          if (key == "growth_bytes_per_step") {
+            d.steps.growth_bytes_per_step = static_cast<double>(value);
+          }
+        }
+      }
+    }
+  }
+}
+
 Result<Report> make_report(const TraceModel& model, const ReportOptions& options) {
   return make_report(model, options, *lay_groundwork(model, compare_ranks(model), options.rank));
 }
@@ -735,6 +761,7 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
   std::erase_if(evidence.devices,
                 [](const DeviceEvidence& d) { return d.process->is_state_only(); });
   report.findings = diagnose(evidence);
+  add_growth_of_driver(report);
   return report;
 }
 

@@ -144,6 +144,15 @@ JobCheck check_job(std::span<const JobMember> members) {
     check.notes.push_back(fmt::format("{}: left out: {} belongs to job {}, the others to job {}",
                                       members[i].file, facts.label(), facts.job, check.job));
   }
+  // The launcher of a job that is left out. One whose job no rank has may be anybody's: torchrun
+  // gives its ranks a name that it does not have itself.
+  for (size_t i = 0; i < members.size(); ++i) {
+    const RankFacts& facts = *members[i].facts;
+    if (check.foreign[i] || facts.info.rank >= 0 || !others.contains(facts.job)) continue;
+    check.foreign[i] = true;
+    check.notes.push_back(fmt::format("{}: left out: {} belongs to job {}, the ranks to job {}",
+                                      members[i].file, facts.label(), facts.job, check.job));
+  }
   check.other_jobs.assign(others.begin(), others.end());
   note_ranks(members, check);
   return check;

@@ -24,7 +24,8 @@ struct JobCheck {
 };
 
 // Of several captures of one process only the last counts. The job is the one that most ranks
-// belong to. Processes without a rank or without a job name are never foreign.
+// belong to. Processes without a job name are never foreign, and those without a rank only if they
+// are of a job whose ranks are.
 JobCheck check_job(std::span<const JobMember> members);
 
 // "3", "3 and 5", "0-3, 7".

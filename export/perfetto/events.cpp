@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "analysis/insight/card/ledger.h"
 #include "export/perfetto/heap.h"
 #include "export/perfetto/slices.h"
 #include "export/step_rows.h"
@@ -138,16 +139,35 @@ void put_advice(PerfettoNames& names, pb::DebugAnnotation& list, const Advice& a
 
 }  // namespace
 
+namespace {
+
+// PyTorch's peak; without PyTorch the last error, else the peak of the driver or of the card.
+int64_t time_of(const Finding& finding, const ProcessModel& process, int64_t end_ns) {
+  const AllocationHistory* model = process.framework_on(finding.device);
+  if (model != nullptr && model->event_count() != 0) return model->allocated_peak.time_ns;
+  const std::vector<FailedAllocation>& failures = process.driver.failures;
+  const auto last = std::find_if(failures.rbegin(), failures.rend(), [&](const auto& failure) {
+    return failure.device == finding.device;
+  });
+  if (last != failures.rend()) return last->time_ns;
+  const auto driver = process.driver.devices.find(finding.device);
+  if (driver != process.driver.devices.end() && driver->second.card_peak.bytes != 0) {
+    return driver->second.card_peak.time_ns;
+  }
+  const Peak used = device_used_peak(process, finding.device);
+  return used.bytes != 0 ? used.time_ns : end_ns;
+}
+
+}  // namespace
+
 void write_findings(PerfettoTracks& tracks, PerfettoNames& names, const ExportProcess& process,
                     std::span<const Finding* const> findings, int64_t end_ns,
                     const TimeRange& range) {
   if (findings.empty()) return;
   const uint64_t track = tracks.add(tracks.process_track(), "findings", PerfettoTracks::kFindings);
   for (const Finding* finding : findings) {
-    const AllocationHistory* model = process.model->framework_on(finding->device);
-    const int64_t peak_ns =
-        model == nullptr || model->event_count() == 0 ? end_ns : model->allocated_peak.time_ns;
-    const int64_t time_ns = std::clamp(peak_ns, range.begin_ns, range.end_ns);
+    const int64_t time_ns = std::clamp(time_of(*finding, *process.model, end_ns), range.begin_ns,
+                                       range.end_ns);
     pb::TrackEvent& event = begin_instant(names, time_ns, track, finding->id, "finding");
     PerfettoArgs args(names, event);
     args.text("severity", finding->severity);

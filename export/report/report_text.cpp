@@ -232,7 +232,7 @@ class TextReport {
     whole_run(d);
     phases(d);
     if (d.ledger.device_used_bytes != 0 || !d.has_framework) ledger(d);
-    if (d.has_framework || !d.stacks.empty()) at_instant(d);
+    if (d.has_framework || !d.stacks.empty() || !d.at_note.empty()) at_instant(d);
   }
 
   void peak(const NamedPeak& p, bool has_time) {

@@ -265,6 +265,8 @@ void record_context(const CUpti_ResourceData& data, DriverOperation operation) {
     add_stack(event);  // shows what created an unexpected context on a card
   } else {
     objects.contexts.destroyed(event.device);
+    objects.live.end_context(event.device, event.context,
+                             objects.contexts.live(event.device) == 0);
   }
   recorder().record(event);
 }

@@ -24,9 +24,32 @@ LiveTotal::What LiveTotal::what_of(const DriverEvent& event) noexcept {
   }
 }
 
-uint64_t LiveTotal::about(What what, uint8_t owner, int64_t device) noexcept {
+uint64_t LiveTotal::about(What what, uint8_t owner, int64_t device, uint8_t tie) noexcept {
   return kOneUse | static_cast<uint64_t>(what) | uint64_t{owner} << 8 |
-         (static_cast<uint64_t>(device) & 0xff) << 16;
+         (static_cast<uint64_t>(device) & 0xff) << 16 | uint64_t{tie} << 24;
+}
+
+// Enough to tell apart the contexts that are alive at the same time.
+uint8_t LiveTotal::tie_to(uint32_t context) noexcept {
+  return static_cast<uint8_t>(1 + context % (kTiedToLast - 1));
+}
+
+uint8_t LiveTotal::tie_of(const DriverEvent& event) noexcept {
+  if (event.kind == MemoryKind::kVirtual) return kTiedToNone;
+  const bool pooled =
+      event.kind == MemoryKind::kStreamOrdered || event.kind == MemoryKind::kGraph;
+  return pooled || event.context == 0 ? kTiedToLast : tie_to(event.context);
+}
+
+void LiveTotal::end_context(int64_t device, uint32_t context, bool last) noexcept {
+  for (Entry& place : entries_) {
+    if (place.key.load(std::memory_order_relaxed) == 0) continue;
+    const uint64_t what = place.about.load();
+    const auto tie = static_cast<uint8_t>(what >> 24);
+    const bool here = (what >> 16 & 0xff) == (static_cast<uint64_t>(device) & 0xff);
+    const bool ends = tie == kTiedToLast ? last && here : context != 0 && tie == tie_to(context);
+    if (ends && tie != kTiedToNone) remove(place);
+  }
 }
 
 LiveTotal::Entry& LiveTotal::entry(uint64_t key, size_t probe) noexcept {
@@ -68,7 +91,9 @@ bool LiveTotal::hold(uint64_t key, const DriverEvent& event, uint8_t owner) noex
   const What what = what_of(event);
   if (what == What::kNothing || key == 0) return false;
   if (Entry* const left = find(key)) remove(*left);  // its free was not seen
-  if (!add(key, event.size_bytes, about(what, owner, event.device))) return false;
+  if (!add(key, event.size_bytes, about(what, owner, event.device, tie_of(event)))) {
+    return false;
+  }
   if (what != What::kCard) return false;
   const auto device = static_cast<size_t>(event.device);
   const uint64_t total = total_[device].fetch_add(event.size_bytes) + event.size_bytes;
@@ -140,7 +165,8 @@ bool LiveTotal::note(const DriverEvent& event, uint8_t owner) noexcept {
       if (event.kind == MemoryKind::kMulticast) return false;  // of memory that is counted already
       if (Entry* const place = find(handle);
           place != nullptr && add(event.address, event.size_bytes,
-                                  about(What::kMapping, owner, event.device), handle)) {
+                                  about(What::kMapping, owner, event.device, kTiedToNone),
+                                  handle)) {
         place->about.fetch_add(kOneUse);
       }
       return false;

@@ -27,6 +27,9 @@ class LiveTotal {
  public:
   // Counts a successful call. True: the device's total has never been as high.
   bool note(const DriverEvent& event, uint8_t owner) noexcept;
+  // As in analysis/history/driver_model.h: memory ends with its context, pools with the last one of
+  // the device.
+  void end_context(int64_t device, uint32_t context, bool last) noexcept;
   void clear() noexcept;
 
   void add_up(HeldBytes& out) const noexcept;
@@ -41,14 +44,19 @@ class LiveTotal {
   struct Entry {
     std::atomic<uint64_t> key{0};  // address, or handle with kHandleBit
     std::atomic<uint64_t> bytes{0};
-    // What, owner and device in a byte each; the upper half counts references and mappings.
+    // What, owner, device and context (see tie_of) in a byte each; the upper half counts references
+    // and mappings.
     std::atomic<uint64_t> about{0};
     std::atomic<uint64_t> handle{0};  // of a mapping: the key of its memory
   };
   static constexpr uint64_t kHandleBit = uint64_t{1} << 63;
   static constexpr uint64_t kOneUse = uint64_t{1} << 32;
+  static constexpr uint8_t kTiedToNone = 0;
+  static constexpr uint8_t kTiedToLast = 255;  // context of the device
   static What what_of(const DriverEvent& event) noexcept;
-  static uint64_t about(What what, uint8_t owner, int64_t device) noexcept;
+  static uint64_t about(What what, uint8_t owner, int64_t device, uint8_t tie) noexcept;
+  static uint8_t tie_of(const DriverEvent& event) noexcept;
+  static uint8_t tie_to(uint32_t context) noexcept;
 
   Entry& entry(uint64_t key, size_t probe) noexcept;
   Entry* find(uint64_t key) noexcept;

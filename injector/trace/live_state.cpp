@@ -333,10 +333,30 @@ void LiveState::apply(const DriverEvent& e) noexcept {
     case DriverOperation::kContextCreate:
       return put(key_of(Key::kContext, e.handle + static_cast<uint64_t>(e.device) + 1));
     case DriverOperation::kContextDestroy:
-      return remove(key_of(Key::kContext, e.handle + static_cast<uint64_t>(e.device) + 1));
+      remove(key_of(Key::kContext, e.handle + static_cast<uint64_t>(e.device) + 1));
+      return end_context(e);
     default:
       return apply_vmm(e);
   }
+}
+
+// As in analysis/history/driver_model.h: memory ends with its context, pools with the last one.
+void LiveState::end_context(const DriverEvent& e) noexcept {
+  bool last = true;
+  objects_.for_each([&](const Object& o) {
+    if (is(Key::kContext, o.key) && o.row.device == e.device) last = false;
+  });
+  PageList<uint64_t> ended;
+  objects_.for_each([&](const Object& o) {
+    if (!is(Key::kAddress, o.key) && !is(Key::kModule, o.key)) return;
+    const MemoryKind kind = o.row.kind;
+    if (kind == MemoryKind::kVirtual) return;
+    const bool pooled = kind == MemoryKind::kStreamOrdered || kind == MemoryKind::kGraph;
+    const bool ends = pooled || o.row.context == 0 ? last && o.row.device == e.device
+                                                   : o.row.context == e.context;
+    if (ends) incomplete_ |= !ended.add(o.key);
+  });
+  for (const uint64_t key : ended) objects_.erase(objects_.find(key));
 }
 
 // Physical memory lives while it is referenced or mapped.

@@ -124,6 +124,7 @@ class LiveState {
   void apply(const Mark& row) noexcept;
   void apply(const TensorTag& row) noexcept;
   int64_t tagged_until(const TensorTag& row) const noexcept;
+  void end_context(const DriverEvent& row) noexcept;
   void apply_vmm(const DriverEvent& row) noexcept;
   void drop_if_unused(uint64_t handle) noexcept;
   void write_framework(TraceWriter& out, const StateNames& names, int64_t device) noexcept;

@@ -226,6 +226,26 @@ text = run("report", unfinished).stdout
 check("the process was killed or did not exit normally: the recording ends there" in text
       and "No problems found in what was recorded." in text, text)
 check("complete" not in run("info", unfinished).stdout, "info of a killed process")
+# A recording that is still going on, or was cut off between two blocks: a higher peak may follow.
+trace = TraceFile()
+trace.table(1, "Processes", [{"rank": -1, "local_rank": -1, "pid": 7, "source": 1,
+                              "start_ns": 10**9}])
+trace.table(1, "DriverEvents", [{"time_ns": 10**9, "operation": 1, "kind": 1, "address": 1 << 40,
+                                 "size_bytes": 4 * MiB}])
+going_on = trace.save(tmp / "going_on.tmk", finished=False)
+result = status(2, "check", going_on, "--max-peak", "1GiB")
+check("still going on or was cut off" in result.stderr, result.stderr)
+status(1, "check", going_on, "--max-peak", "1MiB")
+status(0, "check", going_on, "--max-peak", "1GiB", "--allow-losses")
+status(0, "check", trace.save(tmp / "finished.tmk"), "--max-peak", "1GiB")
+# One rank of several, alone, in a directory or merged.
+alone = tmp / "alone"
+alone.mkdir()
+shutil.copy(next((RECORDED / "ranks" / "ddp4").glob("rank1-*")), alone)
+status(0, "merge", alone, "-o", tmp / "alone.tmk")
+for path in (alone, next(alone.iterdir()), tmp / "alone.tmk"):
+    check("3 of 4 ranks missing: 0, 2-3" in report(path)["losses"], f"{path}: {report(path)['losses']}")
+    status(2, "check", path, "--max-peak", "1TiB")
 # A rank that is missing is missing in the merged trace, whichever rank is asked for.
 lacking = tmp / "lacking"
 shutil.copytree(RECORDED / "ranks" / "ddp4", lacking)

@@ -5,11 +5,13 @@
 import json
 import pathlib
 import pickle
+import sqlite3
 import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from harness import check, check_equal, finish, report, run  # noqa: E402
+from perfetto_file import INSTANT, PerfettoFile  # noqa: E402
 from trace_file import TraceFile  # noqa: E402
 
 MiB = 1 << 20
@@ -56,6 +58,10 @@ def device_of(path, *args):
     return report(path, *args)["ranks"][0]["devices"][0]
 
 
+def live_bytes(device):
+    return sum(stack["bytes"] for stack in device["by_stack"])
+
+
 # A program that was refused memory ran out of it, also if it got as much later.
 refused = (2, ALLOCATE, 2, 512, "program", OUT_OF_MEMORY)
 later = trace_of("later.tmk", (1, ALLOCATE, 1, 64), refused, (3, ALLOCATE, 2, 512))
@@ -97,6 +103,74 @@ for pid in (7, 8):
 result = status(1, "check", two)
 check("out of memory on pid 7 cuda:0, pid 8 cuda:0" in result.stdout, result.stdout)
 check_equal({f["pid"] for f in report(two)["findings"]}, {7, 8}, "findings name the process")
+
+# A finding is of its process, and at the error or the peak, wherever it is shown.
+trace = TraceFile()
+begin(trace, 1, 7)
+driver(trace, (1, ALLOCATE, 1, 64), (90, FREE, 1, 64))
+begin(trace, 2, 8)
+driver(trace, (1, ALLOCATE, 1, 128), (2, ALLOCATE, 2, 99999, "program", OUT_OF_MEMORY),
+       (40, FREE, 1, 128), process=2)
+one_of_two = trace.save(tmp / "one_of_two.tmk")
+check_equal({f["pid"] for f in report(one_of_two)["findings"]}, {8}, "the process with the error")
+status(0, "export", one_of_two, "--format", "sqlite", "-o", tmp / "findings.db")
+with sqlite3.connect(tmp / "findings.db") as tables:
+    check_equal(set(tables.execute("SELECT rank_id, pid FROM findings f JOIN ranks r USING (rank_id)")),
+                {(2, 8)}, "rank_id of a finding")
+status(0, "export", one_of_two, "--format", "perfetto", "-o", tmp / "findings.pftrace")
+perfetto = PerfettoFile(tmp / "findings.pftrace")
+found = [e for e in perfetto.events
+         if e.type == INSTANT and perfetto.tracks[e.track].name == "findings"]
+check_equal({(perfetto.process_of(e.track).pid, e.time) for e in found}, {(2, START + 2 * 10**6)},
+            "process and time of the finding")
+status(0, "export", one_of_two, "--format", "sqlite", "-o", tmp / "first.db", "--processes", "1")
+with sqlite3.connect(tmp / "first.db") as tables:
+    check_equal(list(tables.execute("SELECT * FROM findings")), [], "none of the other process")
+
+# Memory that was never freed: the recording of one process ends before that of the job.
+trace = TraceFile()
+for process, pid, end in ((1, 7, 500), (2, 8, 100)):
+    begin(trace, process, pid)
+    driver(trace, (1, ALLOCATE, 1, 64), process=process)
+    trace.table(process, "Counters", [{"time_ns": START + ms * 10**6, "kind": 1, "value": 900 * MiB}
+                                      for ms in (5, end)])
+ended_early = trace.save(tmp / "ended_early.tmk")
+stays, ends = (rank["devices"][0] for rank in report(ended_early, "--at", "end")["ranks"])
+check_equal(live_bytes(stays), 64 * MiB, "of the one that stays")
+check_equal((ends["by_stack"], ends["ledger_at_peak"]), ([], []), "nothing is known of the other one")
+text = run("report", ended_early, "--at", "end").stdout
+check_equal(text.count("this process was recorded from"), 1, text)
+
+# A context takes its memory with it.
+trace = TraceFile()
+begin(trace)
+CONTEXT_CREATE, CONTEXT_DESTROY, CONTEXT = 17, 18, 13
+trace.table(1, "DriverEvents", [
+    {"time_ns": START + at * 10**6, "operation": operation, "kind": kind, "handle": handle,
+     "address": address, "size_bytes": size * MiB, "context": context,
+     "owner": trace.string(1, "program")}
+    for at, operation, kind, handle, address, size, context in (
+        (0, CONTEXT_CREATE, CONTEXT, 10, 0, 0, 1), (1, ALLOCATE, DEVICE_MEMORY, 0, 1 << 36, 300, 1),
+        (20, CONTEXT_DESTROY, CONTEXT, 10, 0, 0, 1), (30, CONTEXT_CREATE, CONTEXT, 11, 0, 0, 2),
+        (31, ALLOCATE, DEVICE_MEMORY, 0, 2 << 36, 200, 2),
+        (40, CONTEXT_DESTROY, CONTEXT, 11, 0, 0, 2))])
+reset = trace.save(tmp / "reset.tmk")
+device = device_of(reset)
+check_equal(device["driver_peak"]["bytes"], 300 * MiB, "peak of two contexts, one after the other")
+check_equal(live_bytes(device_of(reset, "--at", "35ms")), 200 * MiB, "the second")
+check_equal(live_bytes(device_of(reset, "--at", "end")), 0, "none is left")
+status(0, "check", reset, "--max-peak", "300MiB")
+
+# Growth without PyTorch: the same number everywhere, and no steps that the program does not have.
+grown = pathlib.Path(__file__).resolve().parents[2] / "samples" / "traces" / "leak"
+(creep,) = [f for f in report(grown)["findings"] if f["id"] == "creep"]
+check("step" not in creep["summary"] and "repetition" in creep["summary"], creep["summary"])
+check_equal(creep["evidence"]["growth_bytes_per_step"], MiB, "growth")
+check_equal(device_of(grown)["steps"]["growth_bytes_per_step"], MiB, "growth in the report")
+status(0, "export", grown, "--format", "sqlite", "-o", tmp / "grown.db")
+with sqlite3.connect(tmp / "grown.db") as tables:
+    check_equal(list(tables.execute("SELECT growth_bytes_per_step FROM devices")), [(MiB,)],
+                "growth in a table")
 
 # The summary of a run names the rank that needs most, not the one that read the card last.
 written = []

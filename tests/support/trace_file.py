@@ -9,8 +9,9 @@ KINDS = {"Processes": 1, "Devices": 2, "Settings": 3, "Strings": 4, "Modules": 5
          "Stacks": 7, "Threads": 8, "Pools": 9, "DriverEvents": 16, "FrameworkEvents": 17,
          "OutOfMemory": 18, "SegmentStates": 19, "BlockStates": 20, "Counters": 21, "Kernels": 22,
          "Copies": 23, "Communicators": 24, "NcclOperations": 25, "Marks": 26, "TensorTags": 27,
-         "ClockSamples": 28, "Alignments": 29, "Health": 30}
+         "ClockSamples": 28, "Alignments": 29, "Health": 30, "Index": 63}
 FRAME_MAGIC = 0x464B4D54
+TRAILER_MAGIC = 0x454B4D54
 
 
 def read_schema():
@@ -61,6 +62,7 @@ class TraceFile:
         self.bytes = bytearray(b"TIDEMARK" + struct.pack("<HHI", 1, 0, 0))
         self.sequence = {}
         self.texts = {}
+        self.index = []
 
     def table(self, process, name, rows):
         message = b"\x08" + varint(len(rows))
@@ -75,18 +77,25 @@ class TraceFile:
         known = self.texts.setdefault(process, {})
         return known.setdefault(text, len(known) + 1)
 
-    def save(self, path):
+    def save(self, path, finished=True):
         for process, texts in self.texts.items():
             ids = column_bytes(list(texts.values()), "uint32", True)
             message = b"\x08" + varint(len(texts)) + field(2, ids)
             message += b"".join(field(3, text.encode()) for text in texts)
             self._frame(process, "Strings", message, len(texts), 0, 0)
+        if finished:
+            offset = struct.pack("<Q", len(self.bytes))
+            self.table(0, "Index", self.index)
+            self.bytes += offset + struct.pack("<II", zlib.crc32(offset), TRAILER_MAGIC)
         pathlib.Path(path).write_bytes(self.bytes)
         return path
 
     def _frame(self, process, name, message, rows, first_ns, last_ns):
         sequence = self.sequence.get(process, 0)
         self.sequence[process] = sequence + 1
+        self.index.append({"offset": len(self.bytes), "stored_bytes": len(message),
+                           "first_ns": first_ns, "last_ns": last_ns, "block_rows": rows,
+                           "process": process, "block_kind": KINDS[name]})
         header = struct.pack("<IHHIIIIqqQI", FRAME_MAGIC, KINDS[name], 0, len(message),
                              len(message), rows, process, first_ns, last_ns, sequence,
                              zlib.crc32(message))

@@ -33,7 +33,10 @@ Finding creep(const DeviceEvidence& d, std::string_view whose) {
   const auto per_step = static_cast<uint64_t>(d.steps.growth_bytes_per_step);
   const uint64_t full = full_at_step(d);
   std::string summary =
-      fmt::format("memory{} grows by {} per step{}", whose, size_text(per_step), full_text(d));
+      step_word(d) == "step"
+          ? fmt::format("memory{} grows by {} per step{}", whose, size_text(per_step), full_text(d))
+          : fmt::format("memory{} grows by {} each time the program repeats its allocations{}",
+                        whose, size_text(per_step), full_text(d));
   Finding f = d.finding("creep", d.ran_out() ? kError : kWarning, std::move(summary));
   f.evidence = {{"growth_bytes_per_step", per_step}, {"steps", d.steps.count()}};
   if (full != 0) f.evidence.emplace_back("full_at_step", full);

@@ -18,7 +18,7 @@ constexpr uint64_t kHardlyUsed = uint64_t{64} << 20;
 constexpr uint64_t kSmallShare = 100;
 
 bool has_context(const DeviceEvidence& d) {
-  return d.driver_peak.bytes != 0 || d.process->driver.contexts != 0;
+  return d.driver_peak.bytes != 0 || !d.process->driver.contexts.empty();
 }
 
 using ProcessOnCard = std::pair<std::string, uint64_t>;  // card, pid

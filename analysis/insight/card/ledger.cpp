@@ -72,7 +72,7 @@ LedgerSource::LedgerSource(const ProcessModel& process, int64_t device)
   for (const Counter& c : counters_of(CounterKind::kReadingAtRest)) at_rest_.push_back(c.time_ns);
   pool_reserved_ = sum_of_latest(CounterKind::kPoolReserved);
   graph_reserved_ = sum_of_latest(CounterKind::kGraphReserved);
-  own_ = sum_of_latest(CounterKind::kOwnDevice);
+  for (const Counter& c : counters_of(CounterKind::kOwnDevice)) put(own_, c.time_ns, c.value);
   lists_ = process_lists();
   find_card_part();
   find_constant_part();
@@ -86,17 +86,30 @@ std::vector<Counter> LedgerSource::counters_of(CounterKind kind) const {
   return samples;
 }
 
-// The latest sample of each subject (pool, process) up to a time, added up.
+// The latest sample of each subject (pool, process) up to a time, added up. The subjects end with
+// the last context.
 StepSeries LedgerSource::sum_of_latest(CounterKind kind) const {
   StepSeries sums;
   std::map<uint64_t, uint64_t> latest;
   uint64_t sum = 0;
+  const StepSeries& contexts = driver_.contexts();
+  size_t next = 0;
+  const auto end_with_contexts = [&](int64_t until_ns) {
+    for (; next < contexts.time_ns.size() && contexts.time_ns[next] <= until_ns; ++next) {
+      if (contexts.value[next] != 0 || sum == 0) continue;
+      latest.clear();
+      sum = 0;
+      put(sums, contexts.time_ns[next], 0);
+    }
+  };
   for (const Counter& c : counters_of(kind)) {
+    end_with_contexts(c.time_ns);
     uint64_t& value = latest[c.subject];
     sum += c.value - value;
     value = c.value;
     put(sums, c.time_ns, sum);
   }
+  end_with_contexts(INT64_MAX);
   return sums;
 }
 
@@ -180,7 +193,9 @@ std::vector<LedgerLine> LedgerSource::recorded_lines(int64_t time_ns,
     add(lines, "pool.cached", cached(pool_reserved_, MemoryKind::kStreamOrdered));
   }
   add(lines, "graph.cached", cached(graph_reserved_, MemoryKind::kGraph));
-  add(lines, "tidemark", static_cast<int64_t>(own_.at(time_ns)));
+  if (!contexts_gone_at(time_ns)) {
+    add(lines, "tidemark", static_cast<int64_t>(own_.at(time_ns)));
+  }
   return lines;
 }
 
@@ -231,7 +246,7 @@ std::optional<uint64_t> LedgerSource::others_at(size_t reading) const {
   const ProcessList& next = after == lists_.end() ? *before : *after;
   if (before->other_bytes == 0 && next.other_bytes == 0) return 0;
   const auto used = static_cast<int64_t>(used_.value[reading]);
-  const auto own_rest = own_rest_near(time_ns);
+  const auto own_rest = contexts_gone_at(time_ns) ? 0 : own_rest_near(time_ns);
   if (!own_rest) return std::min(used_.value[reading], before->other_bytes);
   const int64_t own = *own_rest + sum_of(recorded_lines(time_ns, nullptr));
   return static_cast<uint64_t>(std::max<int64_t>(0, used - own - card_part_));
@@ -244,8 +259,31 @@ int64_t LedgerSource::rest_of(size_t reading) const {
 }
 
 bool LedgerSource::has_context_at(int64_t time_ns) const {
+  if (contexts_gone_at(time_ns)) return false;
   const auto& times = driver_.card().time_ns;
   return late_ || (!times.empty() && time_ns >= times.front());
+}
+
+// Where NVML lists nobody, a card that is unused without this process's contexts is its own.
+bool LedgerSource::may_be_shared() const {
+  constexpr uint64_t kUnused = uint64_t{64} << 20;  // by firmware
+  const StepSeries& contexts = driver_.contexts();
+  const bool listed = std::any_of(
+      process_.counters.begin(), process_.counters.end(), [&](const Counter& c) {
+        return c.device == device_ && c.kind == CounterKind::kProcessUsed;
+      });
+  if (listed || contexts.empty() || late_) return true;
+  for (size_t i = 0; i < used_.time_ns.size(); ++i) {
+    const int64_t time_ns = used_.time_ns[i];
+    const bool without = time_ns < contexts.time_ns.front() || contexts_gone_at(time_ns);
+    if (without && used_.value[i] < driver_.card().at(time_ns) + kUnused) return false;
+  }
+  return true;
+}
+
+bool LedgerSource::contexts_gone_at(int64_t time_ns) const {
+  const StepSeries& contexts = driver_.contexts();
+  return !contexts.empty() && time_ns >= contexts.time_ns.front() && contexts.at(time_ns) == 0;
 }
 
 bool LedgerSource::driver_rests_at(int64_t reading_ns) const {
@@ -337,7 +375,10 @@ std::optional<size_t> LedgerSource::usable_reading(int64_t time_ns) const {
     const size_t reading = left ? --before : after++;
     const int64_t distance = std::abs(times[reading] - time_ns);
     if (distance > (large_enough ? kNearNs : kFarNs)) break;
-    if (has_context_at(time_ns) != has_context_at(times[reading])) continue;
+    if (has_context_at(time_ns) != has_context_at(times[reading]) ||
+        contexts_gone_at(time_ns) != contexts_gone_at(times[reading])) {
+      continue;
+    }
     if (rest_of(reading) < 0) continue;
     if (driver_rests_at(times[reading])) return reading;
     if (!large_enough) large_enough = reading;
@@ -354,12 +395,13 @@ Ledger LedgerSource::at(int64_t time_ns, const MemoryTotals* exact) const {
   if (!reading) return ledger;
   ledger.reading = {used_.time_ns[*reading], used_.value[*reading]};
   const std::optional<uint64_t> others = others_at(*reading);
-  ledger.shared_card = !others;
+  ledger.shared_card = !others && may_be_shared();
   add(ledger.lines, "other_processes", static_cast<int64_t>(others.value_or(0)));
   int64_t rest = rest_of(*reading);
   // A context from before the recording is part of "pre_attach".
   const ConstantPart constant = constant_at(ledger.reading->time_ns);
-  const int64_t context = std::clamp<int64_t>(constant.bytes, 0, rest);
+  const int64_t context =
+      contexts_gone_at(time_ns) ? 0 : std::clamp<int64_t>(constant.bytes, 0, rest);
   add(ledger.lines, late_ ? "pre_attach" : "context", context);
   rest -= context;
   // Code loaded since then takes about the size of its file; the driver does not report it.

@@ -22,6 +22,9 @@
 // A recording that began late did not see earlier allocations: the part of the first reading that
 // is not accounted for, contexts included, is "pre_attach". It can only shrink: when a later
 // reading has less unaccounted memory, the difference was freed.
+//
+// While the process has destroyed its contexts on the device, it has no context and no pools there:
+// readings of that time say nothing about the time before, and the other way round.
 #pragma once
 
 #include <cstdint>
@@ -96,6 +99,8 @@ class LedgerSource {
   // What the reading found beyond other processes and what was recorded then.
   int64_t rest_of(size_t reading) const;
   bool has_context_at(int64_t time_ns) const;  // from the first allocation on
+  bool contexts_gone_at(int64_t time_ns) const;
+  bool may_be_shared() const;
   bool driver_rests_at(int64_t reading_ns) const;
   std::optional<size_t> usable_reading(int64_t time_ns) const;
   std::optional<uint64_t> others_at(size_t reading) const;

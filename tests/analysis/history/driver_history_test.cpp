@@ -67,6 +67,100 @@ TEST(DriverModel, OnlyOutOfMemoryIsAFailure) {
   EXPECT_EQ(model.allocations[0].size_bytes, 100u);
 }
 
+DriverEvent event_of(int64_t time_ns, DriverOperation operation, MemoryKind kind, uint64_t id,
+                     uint64_t bytes, uint32_t context) {
+  DriverEvent e{};
+  e.time_ns = time_ns;
+  e.operation = operation;
+  e.kind = kind;
+  e.address = id;
+  e.handle = id;
+  e.size_bytes = bytes;
+  e.context = context;
+  return e;
+}
+
+// Two contexts with memory of their own; the first is destroyed at 20, the second at 30.
+DriverModel model_of_two_contexts() {
+  using Op = DriverOperation;
+  using Kind = MemoryKind;
+  return build_driver_model({
+      event_of(1, Op::kContextCreate, Kind::kContext, 0xa, 0, 1),
+      event_of(2, Op::kContextCreate, Kind::kContext, 0xb, 0, 2),
+      event_of(3, Op::kAllocate, Kind::kDevice, 0x100, 1, 1),
+      event_of(4, Op::kAllocate, Kind::kArray, 0x200, 2, 1),
+      event_of(5, Op::kAllocate, Kind::kStreamOrdered, 0x300, 4, 1),
+      event_of(6, Op::kCreate, Kind::kVirtual, 0x400, 8, 1),
+      event_of(7, Op::kAllocate, Kind::kPinned, 0x500, 16, 1),
+      event_of(8, Op::kModuleLoad, Kind::kCode, 0x600, 32, 1),
+      event_of(9, Op::kAllocate, Kind::kDevice, 0x700, 64, 2),
+      event_of(20, Op::kContextDestroy, Kind::kContext, 0xa, 0, 1),
+      event_of(30, Op::kContextDestroy, Kind::kContext, 0xb, 0, 2),
+      event_of(40, Op::kContextCreate, Kind::kContext, 0xa, 0, 3),
+      event_of(41, Op::kAllocate, Kind::kDevice, 0x100, 70, 3),
+  });
+}
+
+TEST(DriverModel, MemoryEndsWithItsContext) {
+  const DriverModel model = model_of_two_contexts();
+  EXPECT_EQ(driver_state_at(model, 0, 19).card_bytes, 1U + 2 + 4 + 8 + 64);
+  EXPECT_EQ(driver_state_at(model, 0, 20).card_bytes, 4U + 8 + 64) << "pools have the other one";
+  EXPECT_EQ(driver_state_at(model, 0, 20).by_kind[static_cast<size_t>(MemoryKind::kPinned)], 0U);
+  EXPECT_EQ(driver_state_at(model, 0, 20).code_bytes, 0U);
+  EXPECT_EQ(driver_state_at(model, 0, 30).card_bytes, 8U) << "VMM memory outlives all contexts";
+  EXPECT_EQ(driver_state_at(model, 0, 41).card_bytes, 8U + 70);
+  EXPECT_EQ(model.devices.at(0).card_peak.bytes, 1U + 2 + 4 + 8 + 64);
+  EXPECT_EQ(model.unknown_frees, 0U);
+}
+
+TEST(LedgerSource, DestroyedContextsAndTheirPoolsAreGone) {
+  ProcessModel process;
+  process.driver = model_of_two_contexts();
+  process.counters.push_back({12, 100, 1, 0, CounterKind::kPoolReserved});
+  process.counters.push_back({15, 5000, 0, 0, CounterKind::kDeviceUsed});
+  process.counters.push_back({15, 0, 0, 0, CounterKind::kReadingAtRest});
+  process.counters.push_back({35, 8, 0, 0, CounterKind::kDeviceUsed});
+  process.counters.push_back({35, 0, 0, 0, CounterKind::kReadingAtRest});
+  const LedgerSource source(process, 0);
+  const auto line = [&](int64_t time_ns, const std::string& owner) {
+    for (const LedgerLine& l : source.at(time_ns).lines) {
+      if (l.owner == owner) return l.bytes;
+    }
+    return int64_t{0};
+  };
+  EXPECT_EQ(line(15, "pool.cached"), 96);
+  EXPECT_EQ(line(15, "context"), 5000 - 100 - 1 - 2 - 8 - 64);
+  EXPECT_EQ(line(35, "pool.cached"), 0);
+  EXPECT_EQ(line(35, "context"), 0);
+  EXPECT_EQ(source.at(35).device_used_bytes, 8U);
+  EXPECT_EQ(line(42, "pool.cached"), 0) << "of an earlier context";
+}
+
+// NVML may list nobody while a context lives for a few milliseconds.
+TEST(LedgerSource, AShortContextOnAnUnusedCardIsNotShared) {
+  using Op = DriverOperation;
+  constexpr uint64_t kContextBytes = uint64_t{448} << 20;
+  ProcessModel process;
+  process.driver = build_driver_model({
+      event_of(1'000'000, Op::kContextCreate, MemoryKind::kContext, 0xa, 0, 1),
+      event_of(2'000'000, Op::kAllocate, MemoryKind::kDevice, 0x100, 256, 1),
+      event_of(3'000'000, Op::kFree, MemoryKind::kDevice, 0x100, 0, 1),
+      event_of(4'000'000, Op::kContextDestroy, MemoryKind::kContext, 0xa, 0, 1),
+  });
+  process.counters = {{2'500'000, kContextBytes + 256, 0, 0, CounterKind::kDeviceUsed},
+                      {2'500'000, 0, 0, 0, CounterKind::kReadingAtRest},
+                      {50'000'000, 0, 0, 0, CounterKind::kDeviceUsed},
+                      {50'000'000, 0, 0, 0, CounterKind::kReadingAtRest}};
+  const Ledger ledger = LedgerSource(process, 0).at(2'000'000);
+  EXPECT_FALSE(ledger.shared_card);
+  ASSERT_EQ(ledger.lines.size(), 3U);
+  EXPECT_EQ(ledger.lines[1].owner, "context");
+  EXPECT_EQ(ledger.lines[1].bytes, static_cast<int64_t>(kContextBytes));
+  EXPECT_EQ(ledger.lines[2].bytes, 0) << ledger.lines[2].owner;
+  process.counters[2].value = process.counters[0].value;  // what remains is somebody else's
+  EXPECT_TRUE(LedgerSource(process, 0).at(2'000'000).shared_card);
+}
+
 TEST(LedgerSource, LinesAddUpToWhatTheCardSays) {
   std::minstd_rand random(7);
   ProcessModel process;

@@ -82,6 +82,30 @@ uint64_t rows_of(const TraceReader& reader, BlockKind kind, uint32_t process = 0
   return rows;
 }
 
+TEST_F(Merge, LauncherOfAnotherJobIsLeftOut) {
+  RankTrace ours;
+  ours.job = "ours";
+  write_job(2, ours);
+  const auto launcher = [&](const char* job) {
+    RankTrace made;
+    made.rank = -1;
+    made.job = job;
+    made.host = std::string("launcher of ") + job;
+    write(made, std::string("launcher-") + job + ".tmk");
+  };
+  launcher("ours");
+  launcher("theirs");
+  launcher("nobody's");
+  RankTrace theirs;
+  theirs.rank = 0;
+  theirs.job = "theirs";
+  theirs.host = "other";
+  write(theirs, "theirs.tmk");
+  const MergeReport report = merge();
+  EXPECT_EQ(report.processes, 4u) << "two ranks, their launcher, and one that may be theirs";
+  EXPECT_TRUE(said(report, "launcher-theirs.tmk: left out", "belongs to job theirs"));
+}
+
 TEST_F(Merge, KeepsEveryRowRaw) {
   write_job(8);
   for (const unsigned threads : {1U, 3U, 16U}) {

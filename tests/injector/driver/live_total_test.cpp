@@ -19,6 +19,7 @@ struct Call {
   uint64_t handle = 0;
   uint64_t bytes = 0;
   uint32_t flags = 0;
+  uint32_t context = 0;
 };
 
 class LiveTotalTest : public testing::Test {
@@ -31,6 +32,7 @@ class LiveTotalTest : public testing::Test {
     event.handle = call.handle;
     event.size_bytes = call.bytes;
     event.flags = call.flags;
+    event.context = call.context;
     event.device = 1;
     return total_->note(event, owner);
   }
@@ -104,6 +106,20 @@ TEST_F(LiveTotalTest, APartOfAnOlderRangeIsUnmapped) {
   EXPECT_EQ(held(kTorch), 2 * kMiB);
   note({Do::kUnmap, kVirtual, 0x100000000, 0, 2 * kMiB});
   EXPECT_EQ(held(kTorch), 0U);
+}
+
+TEST_F(LiveTotalTest, MemoryEndsWithItsContext) {
+  note({Do::kAllocate, MemoryKind::kDevice, 0x1000, 0, 1 * kMiB, 0, 1});
+  note({Do::kAllocate, MemoryKind::kArray, 0, 0x2000, 2 * kMiB, 0, 1});
+  note({Do::kAllocate, MemoryKind::kStreamOrdered, 0x3000, 0, 4 * kMiB, 0, 1});
+  note({Do::kCreate, kVirtual, 0, 0x4000, 8 * kMiB, 0, 1});
+  note({Do::kAllocate, MemoryKind::kDevice, 0x5000, 0, 16 * kMiB, 0, 2});
+  note({Do::kAllocate, MemoryKind::kPinned, 0x6000, 0, kMiB, 0, 1});
+  total_->end_context(1, 1, false);
+  EXPECT_EQ(held(kTorch), (4 + 8 + 16) * kMiB);
+  EXPECT_EQ(pinned(), 0U);
+  total_->end_context(1, 2, true);
+  EXPECT_EQ(held(kTorch), 8 * kMiB) << "VMM memory belongs to no context";
 }
 
 TEST_F(LiveTotalTest, SaysWhatItCouldNotCount) {

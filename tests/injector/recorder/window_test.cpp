@@ -299,6 +299,48 @@ TEST(WindowTest, TheCurveOfALongRunStaysShort) {
   EXPECT_LT(out.written, 16 * kMost);
 }
 
+// What a context took with it is not in a window that begins later.
+TEST(WindowTest, MemoryEndsWithItsContext) {
+  class Nowhere final : public ByteSink {
+   public:
+    bool write(std::span<const uint8_t>) noexcept override { return true; }
+  };
+  const auto rows_after = [](bool destroyed) {
+    injector::LiveState state;
+    int64_t time_ns = 1'000'000'000;
+    state.begin_round(time_ns);
+    const auto take = [&](DriverOperation operation, MemoryKind kind, uint64_t id,
+                          uint32_t context) {
+      DriverEvent e{};
+      e.time_ns = ++time_ns;
+      e.operation = operation;
+      e.kind = kind;
+      e.address = kind == MemoryKind::kDevice ? id : 0;
+      e.handle = id;
+      e.size_bytes = 4096;
+      e.context = context;
+      state.take(e);
+    };
+    take(DriverOperation::kContextCreate, MemoryKind::kContext, 0xa00, 1);
+    take(DriverOperation::kContextCreate, MemoryKind::kContext, 0xb00, 2);
+    take(DriverOperation::kAllocate, MemoryKind::kDevice, 0x1000, 1);
+    take(DriverOperation::kAllocate, MemoryKind::kArray, 0x2000, 1);
+    take(DriverOperation::kAllocate, MemoryKind::kDevice, 0x3000, 2);
+    take(DriverOperation::kCreate, MemoryKind::kVirtual, 0x4000, 1);
+    if (destroyed) take(DriverOperation::kContextDestroy, MemoryKind::kContext, 0xa00, 1);
+    for (int round = 1; round <= 3; ++round) {
+      state.begin_round(time_ns + round * 1'000'000'000);
+      state.end_round();
+    }
+    Nowhere out;
+    TraceWriter writer(out);
+    state.write(writer, {});
+    writer.flush();
+    return writer.rows_written();
+  };
+  EXPECT_EQ(rows_after(false) - rows_after(true), 3U) << "the context, its memory and its array";
+}
+
 // The same program without a limit: what the comparison itself is worth.
 TEST(WindowTest, AFullRecordingAgreesWithTheLog) {
   const ScratchDirectory directory;

@@ -6,6 +6,7 @@
 #include "tests/support/drawn_text.h"
 #include "tests/support/panel_fixture.h"
 #include "viewer/model/trace/finding_choice.h"
+#include "viewer/model/trace/finding_place.h"
 #include "viewer/model/trace/loader.h"
 
 namespace tidemark::view {
@@ -45,6 +46,26 @@ TEST_F(Findings, ATraceOpensOnTheFindingWithItsProofBeside) {
   EXPECT_TRUE(reads("train_ddp.py")) << "the line";
   EXPECT_EQ(model().process_of(model().lanes[selection().cursor.lane()]).info.rank, worst.rank);
   EXPECT_TRUE(selection().view.shows_all());
+}
+
+TEST_F(Findings, AFindingOfAProcessWithoutARankIsInItsLane) {
+  open_file(TIDEMARK_TRACES "/all_kinds");
+  ASSERT_EQ(model().lanes.size(), 2U);
+  for (uint32_t lane = 0; lane < 2; ++lane) {
+    Finding f;
+    f.id = "creep";
+    f.pid = model().process_of(model().lanes[lane]).info.pid;
+    const auto place = place_of(model(), f);
+    ASSERT_TRUE(place.has_value());
+    EXPECT_EQ(place->lane, lane) << "pid " << f.pid;
+  }
+}
+
+TEST_F(Findings, ALaneEndsWithTheRecordingOfItsProcess) {
+  open_file(TIDEMARK_TRACES "/all_kinds");
+  ASSERT_EQ(model().lanes.size(), 2U);
+  EXPECT_EQ(model().end_of(model().lanes[0]), model().trace.end_ns);
+  EXPECT_LT(model().end_of(model().lanes[1]), model().trace.end_ns - 1'000'000'000);
 }
 
 TEST_F(Findings, AHealthyTraceOpensAtItsPeak) {

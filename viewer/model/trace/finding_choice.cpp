@@ -96,10 +96,10 @@ std::vector<SameOoms> fold_ooms(const Model& model) {
 
 const Finding* finding_about(const Model& model, const OomPoint& oom) {
   const Lane& lane = model.lanes[oom.lane];
-  const int64_t rank = model.process_of(lane).info.rank;
+  const Process& process = model.process_of(lane).info;
   for (const Finding& f : model.report.findings) {
     if (f.severity == kInfo || f.advice.empty() || f.device != lane.device()) continue;
-    if (f.rank < 0 || f.rank == rank) return &f;
+    if (f.concerns(process.rank, process.pid)) return &f;
   }
   return nullptr;
 }

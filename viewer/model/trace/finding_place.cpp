@@ -10,10 +10,10 @@ uint32_t lane_of(const Model& model, const Finding& f) {
   uint32_t fallback = UINT32_MAX;
   for (uint32_t i = 0; i < model.lanes.size(); ++i) {
     const Lane& lane = model.lanes[i];
-    const int64_t rank = model.process_of(lane).info.rank;
-    const bool same_rank = f.rank < 0 || rank == f.rank;
-    if (same_rank && lane.device() == f.device) return i;
-    if (same_rank && fallback == UINT32_MAX) fallback = i;
+    const Process& process = model.process_of(lane).info;
+    if (!f.concerns(process.rank, process.pid)) continue;
+    if (lane.device() == f.device) return i;
+    if (fallback == UINT32_MAX) fallback = i;
   }
   return fallback;
 }

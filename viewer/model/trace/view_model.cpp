@@ -81,7 +81,7 @@ std::vector<int64_t> devices_to_show(const ProcessModel& process) {
   for (const FailedAllocation& f : process.driver.failures) {
     if (f.device >= 0) used.insert(f.device);
   }
-  if (used.empty() && process.driver.contexts != 0) {
+  if (used.empty() && !process.driver.contexts.empty()) {
     for (const Counter& c : process.counters) {
       if (c.kind == CounterKind::kDeviceUsed) used.insert(c.device);
     }
@@ -194,6 +194,13 @@ std::vector<std::string> losses_in(const TraceModel& trace, const Report& report
 }
 
 }  // namespace
+
+int64_t Model::end_of(const Lane& lane) const {
+  const ProcessModel& process = process_of(lane);
+  // The end of a snapshot is not that of its process.
+  const bool known = !process.counters.empty() && process.first_ns <= process.last_ns;
+  return known ? std::min(process.last_ns, trace.end_ns) : trace.end_ns;
+}
 
 const DeviceReport* Model::report_of(const Lane& lane) const {
   // A report of the whole trace lists its processes in the trace's order.

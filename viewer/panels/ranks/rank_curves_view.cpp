@@ -75,8 +75,8 @@ void RankCurvesView::draw_values(const Model& model, uint32_t lane, const PlotAr
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   const auto columns = std::max(2U, static_cast<uint32_t>(area.max.x - area.min.x));
   const RankColumns& all = values_of(model, lane, area.view, columns);
-  // A column may reach beyond the end of the trace: the fill stops there.
-  const float stop = area.x(model.span_ns());
+  // A column may reach beyond the end of the recording: the fill stops there.
+  const float stop = area.x(since_start(model, model.end_of(model.lanes[lane])));
   for (uint32_t i = all.first_known; i < columns; ++i) {
     const float x = area.min.x + static_cast<float>(i);
     if (x > stop) break;

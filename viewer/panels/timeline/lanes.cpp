@@ -304,7 +304,7 @@ void LaneCurves::update(const Model& model, const Lane& lane, const VisibleRange
   lane_ = &lane;
   view_ = view;
   count_ = columns;
-  stop_ns_ = model.trace.end_ns;
+  stop_ns_ = model.end_of(lane);
   axis_ = axis == nullptr ? std::nullopt : std::optional<EventAxis>(*axis);
   TimeWindow window{model.trace.start_ns, view.begin - offset, view.end - offset};
   if (axis_) {
@@ -315,11 +315,11 @@ void LaneCurves::update(const Model& model, const Lane& lane, const VisibleRange
   window_ = window;
   columns_.begin(*lane.memory, lane.curves, window, columns);
   make_points();
-  lane.used.points(window, columns, model.trace.end_ns, used_.xs, used_.ys);
+  lane.used.points(window, columns, stop_ns_, used_.xs, used_.ys);
   place(used_.xs);
   owners_.resize(lane.owners.size());
   for (size_t i = 0; i < owners_.size(); ++i) {
-    lane.owners[i].bytes.points(window, columns, model.trace.end_ns, owners_[i].xs, owners_[i].ys);
+    lane.owners[i].bytes.points(window, columns, stop_ns_, owners_[i].xs, owners_[i].ys);
     place(owners_[i].xs);
   }
 }

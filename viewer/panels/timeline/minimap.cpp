@@ -46,7 +46,7 @@ void Minimap::draw_curves(const Model& model, const Selection& selection, bool o
   if (over) most = std::max(most, over->of().memory->allocated_peak.bytes);
   area.top_bytes = 1.1 * static_cast<double>(most);
   own_.update(model, lane, area.view, columns, 0, area.axis);
-  const float stop = area.x(model.span_ns());  // nothing is known after the trace
+  const float stop = area.x(since_start(model, model.end_of(lane)));
   for (const Curve c : {Curve::kReserved, Curve::kAllocated}) {
     const auto& values = own_.columns().curves[static_cast<size_t>(c)];
     for (size_t i = own_.columns().first_known; i < values.size(); ++i) {
