@@ -328,8 +328,9 @@ TEST(WindowTest, MemoryEndsWithItsContext) {
     take(DriverOperation::kAllocate, MemoryKind::kDevice, 0x3000, 2);
     take(DriverOperation::kCreate, MemoryKind::kVirtual, 0x4000, 1);
     if (destroyed) take(DriverOperation::kContextDestroy, MemoryKind::kContext, 0xa00, 1);
-    for (int round = 1; round <= 3; ++round) {
-      state.begin_round(time_ns + round * 1'000'000'000);
+    for (int round = 0; round < 3; ++round) {
+      time_ns += 1'000'000'000;
+      state.begin_round(time_ns);
       state.end_round();
     }
     Nowhere out;
