@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <string>
@@ -25,6 +26,7 @@
 #include "collector/snapshot/name_writer.h"
 #include "export/perfetto/perfetto_export.h"
 #include "export/snapshot/snapshot_export.h"
+#include "export/tables/parquet_tables.h"
 #include "export/tables/sqlite_tables.h"
 #include "proto/write/trace_writer.h"
 
@@ -279,6 +281,11 @@ int run(double millions, const std::string& directory) {
     std::printf("%22s %.1f x the rate of SQLite copying and indexing the table, %.2f M rows/s\n",
                 "", rate / copied, copied);
   }
+  const std::string fleet = output + ".fleet";
+  const double columns = measure("parquet", count, before_s, fleet,
+                                 [&] { return export_parquet(input, options, {}, fleet); });
+  std::filesystem::remove_all(fleet);
+  if (rate > 0) std::printf("%22s %.1f x the rate of the SQLite export\n", "", columns / rate);
   options.events = true;
   measure("sqlite with events", count, before_s, output, sqlite);
   measure("snapshot", count, before_s, output,

@@ -16,6 +16,7 @@
 #include "export/perfetto/perfetto_export.h"
 #include "export/snapshot/snapshot_export.h"
 #include "export/tables/csv_tables.h"
+#include "export/tables/parquet_tables.h"
 #include "export/tables/sqlite_tables.h"
 #include "proto/base/output_file.h"
 #include "proto/base/units.h"
@@ -33,6 +34,8 @@ struct Options {
   std::vector<uint32_t> processes;
   std::string max_size;
   bool events = false;
+  std::string job;
+  bool append = false;
 };
 
 // The largest file that ui.perfetto.dev opens without trouble.
@@ -72,6 +75,7 @@ Status check_writable(const Options& options) {
   if (options.format == "html") {
     if (const Result<std::string> page = find_viewer_page(); !page) return page.error();
   }
+  if (options.format == "parquet") return {};
   if (options.format == "csv") {
     if (options.output.empty()) return Error{"the output directory needs a name"};
     for (const std::string& name : csv_file_names()) {
@@ -93,6 +97,9 @@ Result<ExportSummary> write(const Options& options, const ExportInput& input,
   }
   if (options.format == "sqlite") return export_sqlite(input, wanted, options.output, progress);
   if (options.format == "csv") return export_csv(input, wanted, options.output, progress);
+  if (options.format == "parquet") {
+    return export_parquet(input, wanted, {options.job, options.append}, options.output, progress);
+  }
   if (options.format == "html") {
     const Result<std::string> page = find_viewer_page();
     if (!page) return page.error();
@@ -113,6 +120,9 @@ void warn_of_pools(const TraceModel& model) {
 }
 
 int run(const Options& options) {
+  if (options.format != "parquet" && (options.append || !options.job.empty())) {
+    return fail(Error{"--append and --job are for --format parquet"});
+  }
   const Result<uint64_t> limit = size_limit(options);
   if (!limit) return fail(limit.error());
   if (const Result<TimeRange> time = parse_time(options.time, 0); !time) return fail(time.error());
@@ -148,17 +158,18 @@ int run(const Options& options) {
 
 void add_export(CLI::App& app, int& code) {
   auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("export", "convert a trace: a page with the viewer, Perfetto, SQL, memory_viz");
+  CLI::App* command = app.add_subcommand(
+      "export", "convert a trace: a page with the viewer, Perfetto, SQL, memory_viz");
   command->add_option("PATH", options->path, "a trace, a directory of traces, or a snapshot")
       ->required();
   command
       ->add_option("--format", options->format,
-                   "html (the viewer with the trace inside), perfetto, sqlite, csv (a directory) or "
-                   "snapshot")
+                   "html (the viewer with the trace inside), perfetto, sqlite, csv (a directory), "
+                   "parquet (a data set of jobs) or snapshot")
       ->required()
-      ->check(CLI::IsMember({"html", "perfetto", "sqlite", "csv", "snapshot"}));
-  command->add_option("-o,--output", options->output, "file to write (csv: directory)")->required();
+      ->check(CLI::IsMember({"html", "perfetto", "sqlite", "csv", "parquet", "snapshot"}));
+  command->add_option("-o,--output", options->output, "file to write (csv, parquet: directory)")
+      ->required();
   command->add_option("--time", options->time,
                       "only this time range, relative to the start (1.5s..3s, 20ms..)");
   command->add_option("--ranks", options->ranks, "only these ranks (0,3)")->delimiter(',');
@@ -170,13 +181,18 @@ void add_export(CLI::App& app, int& code) {
   command->add_option("--max-size", options->max_size,
                       "perfetto: thin the curves to stay below this size (default 1GiB); other "
                       "formats: fail if larger");
-  command->add_flag("--events", options->events,
-                    "sqlite, csv: also write every event with the totals after it (large)");
+  command->add_flag(
+      "--events", options->events,
+      "sqlite, csv, parquet: also write every event with the totals after it (large)");
+  command->add_flag("--append", options->append, "parquet: add the job to an existing data set");
+  command->add_option("--job", options->job,
+                      "parquet: the name of the job (default: as it was launched, or the trace's)");
   command->footer(
       "Examples:\n"
       "  tidemark export run.tmk --format html -o run.html            open in a browser\n"
       "  tidemark export run.tmk --format perfetto -o run.pftrace     open in ui.perfetto.dev\n"
       "  tidemark export run/ --format sqlite -o run.db --ranks 0,3\n"
+      "  tidemark export run/ --format parquet -o fleet --append      for DuckDB, Spark, pandas\n"
       "  tidemark export run.tmk --format snapshot -o run.pickle      pytorch.org/memory_viz");
   command->callback([options, &code] { code = run(*options); });
 }

@@ -21,7 +21,7 @@ struct ExportOptions {
   std::vector<int64_t> ranks;       // empty: all
   std::vector<uint32_t> processes;  // by number, from 1; empty: all
   uint64_t max_bytes = UINT64_MAX;
-  bool events = false;  // sqlite, csv: also every event, with the totals after it
+  bool events = false;  // tables: also every event, with the totals after it
 };
 
 struct ExportInput {

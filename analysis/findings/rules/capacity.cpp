@@ -27,7 +27,27 @@ const FailedAllocation* last_refusal(const DeviceEvidence& d) {
   return nullptr;
 }
 
-void driver_capacity(const DeviceEvidence& d, std::vector<Finding>& out) {
+// What other processes of this trace hold of the same card.
+uint64_t held_by_siblings(const Evidence& evidence, const DeviceEvidence& d, int64_t time_ns) {
+  const std::string card = card_of(*d.process, d.device);
+  uint64_t bytes = 0;
+  for (const DeviceEvidence& other : evidence.devices) {
+    if (other.process == d.process || card_of(*other.process, other.device) != card) continue;
+    if (other.process->knows_its_end() && other.process->last_ns < time_ns) continue;
+    bytes += driver_state_at(other.process->driver, other.device, time_ns).card_bytes;
+  }
+  return bytes;
+}
+
+void add_siblings(const Evidence& evidence, const DeviceEvidence& d, int64_t time_ns, Finding& f) {
+  const uint64_t bytes = held_by_siblings(evidence, d, time_ns);
+  if (bytes < d.total_bytes / 40 || bytes == 0) return;
+  f.summary += fmt::format("; other recorded processes held {} of this card", size_text(bytes));
+  f.evidence.emplace_back("other_recorded_bytes", bytes);
+}
+
+void driver_capacity(const Evidence& evidence, const DeviceEvidence& d,
+                     std::vector<Finding>& out) {
   const FailedAllocation* refusal = last_refusal(d);
   if (refusal == nullptr) return;
   const uint64_t held = driver_state_at(d.process->driver, d.device, refusal->time_ns).card_bytes;
@@ -36,6 +56,7 @@ void driver_capacity(const DeviceEvidence& d, std::vector<Finding>& out) {
                 fmt::format("the driver could not allocate another {}: this process held {}",
                             size_text(refusal->requested_bytes), size_text(held)));
   f.evidence = {{"requested_bytes", refusal->requested_bytes}, {"held_bytes", held}};
+  add_siblings(evidence, d, refusal->time_ns, f);
   f.frames = d.process->names.stack_text(refusal->stack);
   out.push_back(std::move(f));
 }
@@ -68,7 +89,7 @@ std::string summary_of(uint64_t requested, const MemoryTotals& totals, const Mem
 
 void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
   for (const DeviceEvidence& d : evidence.devices) {
-    if (d.model == nullptr) driver_capacity(d, out);
+    if (d.model == nullptr) driver_capacity(evidence, d, out);
     if (!d.ran_out()) continue;
     const FailedAllocation& failure = d.model->failures.back();
     const MemoryTotals totals = d.at_failure();
@@ -79,6 +100,7 @@ void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
                   {"reserved_bytes", totals.reserved},
                   {"device_free_bytes", failure.device_free_bytes},
                   {"limit_bytes", d.limit.bytes}};
+    add_siblings(evidence, d, failure.time_ns, f);
     f.frames = d.process->names.stack_text(failure.stack);
     if (failure.requested_bytes > d.limit.bytes && !d.limit.at_least) {
       f.advice.push_back(

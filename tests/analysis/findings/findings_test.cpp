@@ -755,6 +755,22 @@ TEST(Findings, OtherProcessesBesideAMemoryFraction) {
   EXPECT_EQ(run(kMiB), (Ids{"capacity", "other_process"}));
 }
 
+// A sampler beside the training, both recorded: the one that fails is not the one that is large.
+TEST(Findings, CapacityTellsOfOtherRecordedProcesses) {
+  const Trace trace(
+      [](Story& s, uint32_t process) {
+        const uint64_t held = process == 0 ? 12 * kGiB : kGiB;
+        s.driver_alloc(held, "torch", MemoryKind::kDevice);
+        s.alloc(held, s.user(1));
+        if (process == 1) s.run_out(4 * kGiB, 3 * kGiB, s.user(2));
+      },
+      2);
+  const std::string summary = trace.finding("capacity").summary;
+  EXPECT_NE(summary.find("; other recorded processes held 12.0 GiB of this card"),
+            std::string::npos)
+      << summary;
+}
+
 TEST(Findings, PinnedMemoryThatGrows) {
   const auto run = [](int pieces) {
     return Trace([pieces](Story& s, uint32_t) {
