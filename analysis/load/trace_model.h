@@ -48,6 +48,8 @@ struct ProcessModel {
   int64_t first_ns = INT64_MAX;
   int64_t last_ns = INT64_MIN;
 
+  // The end of a snapshot is not that of its process.
+  bool knows_its_end() const { return !counters.empty() && first_ns <= last_ns; }
   const Device* device(int64_t ordinal) const;
   const AllocationHistory* framework_on(int64_t ordinal) const;
   // Every device with any data.

@@ -51,19 +51,26 @@ class Search {
   }
 
   // The ends of steps in which gradients were freed. The last ones that a pass computes may have
-  // been added to others that stay, and freed by the pass itself.
+  // been added to others that stay, and freed by the pass itself; one that waits while others are
+  // computed is no such addend.
   std::vector<uint32_t> find_clearings() const {
     std::set<uint32_t> ends;
     for (const BackwardPass& pass : passes_) {
-      std::vector<uint32_t> releases;
-      size_t after = 0;  // the pass
+      struct Freed {
+        uint32_t release = 0;
+        size_t number = 0;  // among the gradients of the pass
+      };
+      std::vector<Freed> freed;
+      size_t gradients = 0;
       visit_gradients(pass, [&](size_t i, bool kept) {
-        if (!kept || stays(i)) return;
-        releases.push_back(all_.release(i));
-        after += all_.release(i) >= pass.end ? 1U : 0U;
+        if (kept && !stays(i)) freed.push_back({all_.release(i), gradients});
+        ++gradients;
       });
-      if (after == 0 && releases.size() < kLeastGradients) continue;
-      for (const uint32_t release : releases) ends.insert(steps_.end_of_step(release));
+      const bool by_program = std::any_of(freed.begin(), freed.end(), [&](const Freed& f) {
+        return f.release >= pass.end || f.number + kLeastGradients < gradients;
+      });
+      if (!by_program && freed.size() < kLeastGradients) continue;
+      for (const Freed& f : freed) ends.insert(steps_.end_of_step(f.release));
     }
     ends.erase(kNever);
     return {ends.begin(), ends.end()};
@@ -100,6 +107,9 @@ class Search {
     bool can_be_added() const {
       return freed != 0 && older.size() >= 2 * freed + kept && !of_activations;
     }
+    // As many as are kept, and their parameters, among others in the sizes of activations: the
+    // parameters of another precision that autocast makes are such.
+    bool can_hold_copy() const { return freed >= kept && older.size() >= 3 * kept; }
   };
   using Sizes = std::map<uint64_t, OfSize>;
 
@@ -154,9 +164,9 @@ class Search {
     // Two backward passes over one graph also add to every gradient, but the first frees nothing.
     if (!part && !frees_for_both(*pass, births)) return;
     for (const auto& [bytes, s] : sizes) {
-      if (!s.can_be_added()) continue;
+      const size_t count = s.can_be_added() ? s.freed : !part && s.can_hold_copy() ? s.kept : 0;
       found.unused.insert(found.unused.end(), s.older.begin(),
-                          s.older.begin() + static_cast<std::ptrdiff_t>(s.freed));
+                          s.older.begin() + static_cast<std::ptrdiff_t>(count));
     }
     found.pass = *pass;
     found.births = std::move(births);
@@ -178,15 +188,18 @@ class Search {
   static bool is_copy_unused(const Sizes& sizes) {
     uint64_t kept = 0;
     uint64_t doubled = 0;
+    uint64_t surely = 0;
     size_t count = 0;
     for (const auto& [bytes, s] : sizes) {
       if (s.kept == 0) continue;
       kept += bytes * s.kept;
-      if (s.freed < s.kept || !s.can_be_added()) continue;
+      if (!s.can_hold_copy()) continue;
       doubled += bytes * s.kept;
+      if (!s.can_be_added()) continue;
+      surely += bytes * s.kept;
       ++count;
     }
-    return count >= kLeastSizes && doubled >= kept / 10 * 9;
+    return count >= kLeastSizes && doubled >= kept / 10 * 9 && surely >= kept / 2;
   }
 
   bool frees_for_both(const BackwardPass& pass, const std::map<uint32_t, bool>& births) const {

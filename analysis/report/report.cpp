@@ -101,15 +101,10 @@ std::string note_on_time_before(const AllocationHistory& model, const Instant& a
       duration_text(model.time_ns[0] - start_ns));
 }
 
-// The end of a snapshot is not that of its process.
-bool knows_its_end(const ProcessModel& process) {
-  return !process.counters.empty() && process.first_ns <= process.last_ns;
-}
-
 // A process of a job may begin later and end earlier than the job.
 std::string note_on_absence(const ProcessModel& process, const Instant& at, int64_t start_ns,
                             int64_t margin_ns = 0) {
-  if (at.kind != Instant::Kind::kTime || !knows_its_end(process)) return {};
+  if (at.kind != Instant::Kind::kTime || !process.knows_its_end()) return {};
   const int64_t time_ns = start_ns + at.time_ns;
   if (time_ns >= process.first_ns - margin_ns && time_ns <= process.last_ns + margin_ns) return {};
   return fmt::format("this process was recorded from +{} to +{} only: nothing of it is known here",
@@ -144,7 +139,7 @@ void move_to_error_of_others(const std::vector<DeviceEvidence>& devices, const D
   constexpr int64_t kMarginNs = 300'000'000;
   if (before || !note_on_absence(*d.process, there, start_ns, kMarginNs).empty()) return;
   at = there;
-  if (!knows_its_end(*d.process)) return;
+  if (!d.process->knows_its_end()) return;
   at.time_ns = std::clamp(at.time_ns, d.process->first_ns - start_ns, d.process->last_ns - start_ns);
 }
 

@@ -240,8 +240,7 @@ class WithoutAnAllocator(unittest.TestCase):
 
     def check_backend(self, rounded):
         done = TOOL.export(self.record("torch", rounded + (8 << 20)), "snapshot", self.output)
-        interrupted, line = done.stderr.splitlines()  # the file has no index
-        self.assertIn("interrupted", interrupted)
+        line, = done.stderr.splitlines()
         self.assertIn("cudaMallocAsync has no segments", line)
         snapshot = load(self.output)
         self.assertEqual([(e["action"], e["size"]) for e in snapshot["device_traces"][0]], [
@@ -264,8 +263,7 @@ class WithoutAnAllocator(unittest.TestCase):
         path = self.record("program")
         done = TOOL.run("export", path, "--format", "snapshot", "-o", self.output)
         self.assertEqual(done.returncode, 2)
-        interrupted, line = done.stderr.splitlines()
-        self.assertIn("interrupted", interrupted)
+        line, = done.stderr.splitlines()
         self.assertIn("nothing of PyTorch's allocator was recorded", line)
         self.assertFalse(os.path.exists(self.output))
 

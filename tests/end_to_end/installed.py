@@ -45,7 +45,7 @@ with tempfile.TemporaryDirectory() as scratch:
     done = subprocess.run([tidemark, "run", "-o", place / "armed", "--", LEAK, "100"], env=armed,
                           capture_output=True, text=True)
     check_equal(len(list((place / "armed").glob("*.tmk"))), 1, f"traces of an armed program: {done.stderr}")
-    check(re.search(r"^tidemark: creep: .*1\.0 MiB per step", done.stderr, re.M), f"{done.stderr}: ends with the finding")
+    check(re.search(r"^tidemark: creep: .*grows by 1\.0 MiB each time", done.stderr, re.M), f"{done.stderr}: ends with the finding")
     check(re.search(r"^tidemark: {3}-> ", done.stderr, re.M), f"{done.stderr}: and with what to do")
 
     # The doctor records on a simulated GPU where there is no other.

@@ -21,14 +21,17 @@ namespace {
 constexpr uint64_t kWorthSaying = uint64_t{64} << 20;
 // Times the size of the largest other block. A layer's hidden state is four times its input.
 constexpr uint64_t kOutlier = 5;
-constexpr size_t kLeastStacks = 4;     // to compare with
-constexpr size_t kNearBirths = 256;    // before and after the peak: about a pass of a model
-constexpr uint32_t kBriefBirths = 64;  // a cache of keys and values lives longer
+constexpr size_t kLeastStacks = 4;      // to compare with
+constexpr size_t kNearBirths = 256;     // before and after the peak: about a pass of a model
+constexpr uint32_t kBriefBirths = 64;   // a cache of keys and values lives longer
+constexpr uint32_t kScratchEvents = 4;  // the workspace of a matrix product is gone after these
 constexpr double kChunks = 16;
 
-// One operation's results have one shape, in one precision or two.
+// One operation's results have one shape, in one precision or two. Blocks are rounded up.
 bool of_one_shape(uint64_t bytes, uint64_t largest) {
-  const auto is_near = [&](uint64_t b) { return b <= largest && b >= largest - largest / 32; };
+  const auto is_near = [&](uint64_t b) {
+    return b <= largest + largest / 32 && b >= largest - largest / 32;
+  };
   return is_near(bytes) || is_near(2 * bytes);
 }
 
@@ -175,11 +178,18 @@ class Search {
     std::unordered_set<uint32_t> stacks;
     for (size_t i = at - std::min(at, kNearBirths); i < end; ++i) {
       const uint64_t bytes = all.block_bytes(i);
-      if (of_one_shape(bytes, found.largest_bytes) || !is_computed(i)) continue;
+      if (of_one_shape(bytes, found.largest_bytes) || !is_computed(i) || is_scratch(i)) continue;
       found.next_bytes = std::max(found.next_bytes, bytes);
       stacks.insert(all.stack(i));
     }
     found.other_stacks = stacks.size();
+  }
+
+  // What one operation of the backward pass needs while it runs: no tensor of the program, and as
+  // large as the library likes.
+  bool is_scratch(size_t i) const {
+    const Allocation a = d_.model->allocations[i];
+    return d_.roles->of(a.stack) == StackRole::kBackward && a.release - a.birth <= kScratchEvents;
   }
 
   // In the size of a weight, or of half its precision.

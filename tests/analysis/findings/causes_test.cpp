@@ -251,6 +251,48 @@ TEST(Causes, UnusedGradientsOlderThanTheHistory) {
   EXPECT_TRUE(recorded_late(true).finding("unused_gradients").id.empty());
 }
 
+// A teacher like the student, under autocast: the copies of weights that the forward pass makes in
+// half precision have the size of another weight.
+TEST(Causes, GradientsOfATeacherOlderThanTheHistory) {
+  constexpr std::array<uint64_t, 5> kWeights = {8 * kMiB, 6 * kMiB, 3 * kMiB, 8192, 12288};
+  const Trace late([=](Story& s, uint32_t) {
+    for (int i = 0; i < 8; ++i) {
+      std::array<Blocks, 2> kept;  // of student and teacher
+      for (size_t who = 0; who < kept.size(); ++who) {
+        const std::string caller = who == 0 ? "train train.py:10" : "train train.py:20";
+        kept[who].push_back(s.alloc(3 * kMiB, s.forward(1, caller)));
+        for (int k = 0; k < 9; ++k) kept[who].push_back(s.alloc(16 * kMiB, s.forward(2, caller)));
+      }
+      s.free(s.alloc(kScalar, s.user(11)));
+      Blocks gradients;
+      for (const bool taught : {true, false}) {
+        Blocks& activations = kept[taught ? 1 : 0];
+        for (const uint64_t bytes : kWeights) {
+          const uint64_t gradient = s.alloc(bytes, 0);
+          for (int k = 0; k < 2; ++k, activations.pop_back()) s.free(activations.back());
+          if (taught) {
+            s.free(gradient);
+          } else {
+            gradients.push_back(gradient);
+          }
+        }
+      }
+      s.optimizer_mark();
+      s.free(s.alloc(kMiB, s.optimizer("_single_tensor_sgd")));
+      for (const uint64_t block : gradients) s.free(block);
+    }
+    // Both models, the teacher's gradients, the optimizer's state.
+    for (int k = 0; k < 4; ++k) {
+      for (const uint64_t bytes : kWeights) s.older_block(bytes);
+    }
+  });
+  const Finding f = late.finding("unused_gradients");
+  ASSERT_GE(f.evidence.size(), 3U);
+  EXPECT_EQ(f.evidence[0].second, 17 * kMiB + 20480);
+  ASSERT_FALSE(f.frames.empty());
+  EXPECT_EQ(f.frames.back(), "train train.py:20");
+}
+
 enum class Loaded { kKept, kFreed, kAssigned };
 
 Trace resumed(Loaded loaded) {

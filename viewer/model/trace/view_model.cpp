@@ -195,11 +195,8 @@ std::vector<std::string> losses_in(const TraceModel& trace, const Report& report
 
 }  // namespace
 
-int64_t Model::end_of(const Lane& lane) const {
-  const ProcessModel& process = process_of(lane);
-  // The end of a snapshot is not that of its process.
-  const bool known = !process.counters.empty() && process.first_ns <= process.last_ns;
-  return known ? std::min(process.last_ns, trace.end_ns) : trace.end_ns;
+int64_t Model::end_of(const ProcessModel& process) const {
+  return process.knows_its_end() ? std::min(process.last_ns, trace.end_ns) : trace.end_ns;
 }
 
 const DeviceReport* Model::report_of(const Lane& lane) const {
@@ -261,9 +258,10 @@ std::unique_ptr<Model> prepare_model(TraceModel trace, const std::vector<std::st
     const ProcessModel& process = model->trace.processes[p];
     model->text.emplace_back(process.names);
     model->pinned.emplace_back(process);
-    model->marks.push_back(MarkLanes::of(process, model->trace.end_ns));
+    const int64_t end_ns = model->end_of(process);
+    model->marks.push_back(MarkLanes::of(process, end_ns));
     const RowsOfProcess& rows = model->rows[p];
-    model->activity.push_back(Activity::of(process, rows.reader, rows.id, model->trace.end_ns));
+    model->activity.push_back(Activity::of(process, rows.reader, rows.id, end_ns));
     const size_t first = model->lanes.size();
     add_lanes(*model, p);
     for (size_t i = first; i < model->lanes.size(); ++i) {

@@ -97,8 +97,9 @@ struct Model : std::enable_shared_from_this<Model> {
   std::vector<std::string> losses;  // one sentence each; the report adds more
 
   double span_ns() const { return static_cast<double>(trace.end_ns - trace.start_ns); }
-  // Nothing is known of a lane after the recording of its process.
-  int64_t end_of(const Lane& lane) const;
+  // Nothing is known of a process after its recording.
+  int64_t end_of(const ProcessModel& process) const;
+  int64_t end_of(const Lane& lane) const { return end_of(process_of(lane)); }
   const FrameText& text_of(const Lane& lane) const { return text[lane.process]; }
   const ProcessModel& process_of(const Lane& lane) const { return trace.processes[lane.process]; }
   // The error to show first: the last one of the lane that failed first, where the program gave up.

@@ -62,8 +62,8 @@ Rgb colour_of(const Model& model, const ActivityRef& ref) {
 bool never_ran(const Model& model, const ActivityRef& ref) {
   const ActivityRow& row = row_of(model, ref);
   if (row.kind != ActivityKind::kCollectives) return false;
-  const NcclOperation& op = model.trace.processes[ref.process].nccl[row.spans.item(ref.index)];
-  return time_of(op, model.trace.end_ns).never_ran;
+  const ProcessModel& process = model.trace.processes[ref.process];
+  return time_of(process.nccl[row.spans.item(ref.index)], model.end_of(process)).never_ran;
 }
 
 void explain_cell(const Model& model, const ActivityRef& ref, const SpanCell& cell) {
