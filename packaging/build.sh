@@ -36,6 +36,7 @@ add_licences() {
   cp "$source/third_party/implot/LICENSE" "$place/implot.txt"
   cp "$source/third_party/glfw/LICENSE.md" "$place/glfw.txt"
   cp "$source/third_party/cli11/LICENSE" "$place/cli11.txt"
+  cp "$source/build/web/"*.txt "$place/"
   cp "$source/LICENSE" "$place/tidemark.txt"
   cp /usr/share/common-licenses/{GPL-2,GPL-3,LGPL-2.1,LGPL-3} "$place/"
 }
@@ -46,6 +47,7 @@ install_tree() {
   local strip=strip
   [ "$arch" = "$(uname -m)" ] || strip=$arch-linux-gnu-strip
   cmake --install "$build" --prefix "$tree" > /dev/null
+  [ -f "$tree/share/tidemark/tidemark-view.html" ] || { echo "the page is missing in $tree" >&2; exit 1; }
   add_licences
   find "$tree" -type f -exec sh -c 'head -c4 "$1" | grep -q ELF' _ {} \; -print0 |
     xargs -0 "$strip" --strip-unneeded

@@ -54,6 +54,8 @@ try() {
     [ "$(wc -l < why)" = 1 ] || { cat why; fail "$name: the viewer says more than one line"; }
     drawn="no picture: $(cat why)"
   fi
+  TMPDIR=/tmp/run "$tidemark" view out | grep -q "open it in a browser" || fail "$name: view without a display"
+  [ "$(cat /tmp/run/tidemark-view-*.html | wc -c)" -gt 1000000 ] || fail "$name: the page is empty"
   "$parts/leak" 2000 10 > /dev/null &
   local job=$!
   sleep 1
@@ -63,7 +65,7 @@ try() {
   wait "$job" 2> /dev/null || true
   unset LD_LIBRARY_PATH
   "$tidemark" version > /dev/null
-  echo "ok $name: doctor, run, report, attach; $drawn"
+  echo "ok $name: doctor, run, report, attach, a page; $drawn"
 }
 
 before=$(listing)

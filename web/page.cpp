@@ -109,7 +109,7 @@ class Page {
     if (key == "search") start_.search = value;
     if (key == "lane") start_.lane = value;
     if (key == "view") start_.view = value;
-    if (key == "alone") alone_ = true;
+    if (key == "alone") start_.alone = true;
   }
 
   void open(const std::vector<std::string>& paths, bool second) {
@@ -117,11 +117,9 @@ class Page {
       shell_.show_error(s.error().message);
       start_ = {};
     }
-    if (alone_ && !start_.panel.empty()) {
+    if (start_.alone) {
       shell_.panels().be_patient();
       shell_.selection().be_patient();
-      shell_.show_only(start_.panel);
-      start_.panel.clear();
     }
     shell_.start_with(std::exchange(start_, {}));
     second && paths.size() == 1 && shell_.model() != nullptr ? shell_.open_other(paths[0])
@@ -235,7 +233,6 @@ class Page {
   Shell shell_;
   GlCalls gl_{gl_function};
   StartView start_;
-  bool alone_ = false;
   float scale_ = 0;
   bool rescale_ = false;
   bool redraw_ = true;

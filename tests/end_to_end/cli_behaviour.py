@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import pickle
+import shutil
 import struct
 import subprocess
 import sys
@@ -43,6 +44,33 @@ check(run("version").stdout.startswith("tidemark "), "version")
 result = run("doctor")
 check_equal(result.returncode, 1 if "missing" in result.stdout else 0, "doctor: exit status")
 check("CUDA driver" in result.stdout, "doctor names the driver")
+
+# Without a display, with or without a viewer, `view` writes a page; an installed tidemark has it in share/.
+installed = tmp / "prefix/bin/tidemark"
+installed.parent.mkdir(parents=True)
+shutil.copy(TIDEMARK, installed)
+bare = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")} | {"TMPDIR": str(tmp)}
+
+
+def view(*args):
+    return subprocess.run([installed, "view", snapshot, *args], env=bare, capture_output=True, text=True)
+
+
+check("without the viewer and without its page" in view().stderr, "view, where there is nothing to view with")
+(tmp / "prefix/share/tidemark").mkdir(parents=True)
+(tmp / "prefix/share/tidemark/tidemark-view.html").write_text("<p>viewer</p>\n<!-- traces -->\n<p>end</p>\n")
+for words in ([], ["--browser"], ["--panel", "map"]):
+    for viewer in (False, True):
+        if viewer:
+            (tmp / "prefix/bin/tidemark-view").write_text("#!/bin/sh\necho a window\n")
+            (tmp / "prefix/bin/tidemark-view").chmod(0o755)
+        result = view(*words)
+        check_equal(result.returncode, 0, f"view {words}: {result.stderr}")
+        check("open it in a browser" in result.stdout, f"view {words}: {result.stdout!r} says what to do")
+        page = pathlib.Path(result.stdout.split(" (")[0])
+        check(f'data-name="{snapshot.name}' in page.read_text(), f"view {words}: the trace is in the page")
+        page.unlink()
+        (tmp / "prefix/bin/tidemark-view").unlink(missing_ok=True)
 
 # Bad usage and bad input.
 refuses("an unknown command", "frobnicate", says=["frobnicate"])

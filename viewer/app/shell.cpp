@@ -158,6 +158,7 @@ void Shell::apply_start() {
   const Panels::Entry* panel =
       start->panel.empty() ? nullptr : panels_.choose(start->panel, selection_);
   if (panel == nullptr) return;
+  if (start->alone) only_ = panel;
   front_ = static_cast<int>(panel - Panels::entries().data());
   opened_on_finding_ = true;  // what was asked for stays in front
   panel_asked_for_ = true;

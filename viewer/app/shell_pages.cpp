@@ -214,7 +214,10 @@ void Shell::draw_status() {
 }
 
 void Shell::build_layout(unsigned int dockspace) {
-  const ImVec2 size = ImGui::GetMainViewport()->WorkSize;
+  // What menu, banners and status leave in this frame; WorkSize is what they left in the one before.
+  // The same layout then, whether or not frames without panels came first.
+  const auto& viewport = *static_cast<ImGuiViewportP*>(ImGui::GetMainViewport());
+  const ImVec2 size = viewport.GetBuildWorkRect().GetSize();
   ImGui::DockBuilderRemoveNode(dockspace);
   ImGui::DockBuilderAddNode(dockspace, ImGuiDockNodeFlags_DockSpace);
   ImGui::DockBuilderSetNodeSize(dockspace, size);

@@ -14,6 +14,7 @@ struct StartView {
   // As link_to() writes them; the command line has no options for these.
   std::string lane{};  // of the cursor, by its number
   std::string view{};  // the visible time: "20ms-1.5s"
+  bool alone = false;  // the panel over the whole window
 };
 
 // Whether panel and time are of a known form, before a trace is read.

@@ -2,6 +2,9 @@
 
 #include <cxxabi.h>
 
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 
@@ -34,6 +37,8 @@ class Reader {
       const char c = text_[at_];
       if (c == '(' || c == '[' || c == '{') {
         read_bracket();
+      } else if (c == '\'') {
+        read_quoted();
       } else if (c == '<' && !out_.ends_with("operator")) {
         ++depth_;
         put(c);
@@ -76,12 +81,30 @@ class Reader {
     constexpr std::string_view kCall = "::operator()";
     if (text_.substr(at_).starts_with(kCall)) {
       at_ += kCall.size();
-    } else if (text_.substr(at_).starts_with("::{lambda")) {
+    } else if (text_.substr(at_).starts_with("::{lambda") ||
+               text_.substr(at_).starts_with("::'lambda")) {
       at_ += 2;
-      if (!after_lambda()) out_ += "::";
+      if (after_lambda()) return;
+      drop_result();
+      out_ += "::";
     } else {
       drop_qualifier();
     }
+  }
+  // "<4, void g<int>": libc++ writes the result of a function that a lambda is in, libstdc++ does not.
+  void drop_result() {
+    size_t name = std::string::npos;
+    size_t i = out_.size();
+    for (int open = 0; i > 0; --i) {
+      const char c = out_[i - 1];
+      if (c == '>') ++open;
+      if (c == '<' && --open < 0) break;
+      if (c == ',' && open == 0) break;
+      if (c == ' ' && open == 0 && name == std::string::npos) name = i;
+    }
+    if (name == std::string::npos) return;
+    if (i > 0 && out_[i - 1] == ',') ++i;  // and its space
+    out_.erase(i, name - i);
   }
   // "lambda#3".
   bool after_lambda() const {
@@ -121,6 +144,19 @@ class Reader {
       if (number != std::string_view::npos)
         out_ += inside.substr(number, inside.size() - number - 1);
     }
+  }
+  // libc++ writes {lambda()#1}, {lambda()#2}, {lambda()#3} as 'lambda'(), 'lambda0'(), 'lambda1'().
+  void read_quoted() {
+    constexpr std::string_view kLambda = "'lambda";
+    const size_t begin = at_;
+    at_ = std::min(text_.find('\'', begin + 1), text_.size() - 1) + 1;
+    const std::string_view inside = text_.substr(begin, at_ - begin);
+    if (!inside.starts_with(kLambda)) return;
+    uint32_t number = 0;
+    const char* const digits = inside.data() + kLambda.size();
+    const bool first = std::from_chars(digits, inside.data() + inside.size(), number).ec != std::errc();
+    if (!after_lambda()) out_ += "lambda";
+    out_ += '#' + std::to_string(first ? uint64_t{1} : uint64_t{number} + 2);
   }
 
   std::string_view text_;

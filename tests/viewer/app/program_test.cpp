@@ -239,6 +239,39 @@ TEST_F(Program, AWindowStartsWithThePanelTimeAndSearchOfTheCommandLine) {
   EXPECT_FALSE(check_start({"", "noon", ""}));
 }
 
+// As a link of the page asks: how a panel is drawn survives the opening of the trace.
+TEST_F(Program, ALinkShowsOnePanelAloneInTheWayItAsksFor) {
+  StartView start{"map:age", "", ""};
+  start.alone = true;
+  shell_->start_with(start);
+  shell_->open(recorded("torch/training.tier2.tmk"));
+  wait();
+  EXPECT_EQ(selection().colouring.by, ColourBy::kAge);
+  frame();
+  EXPECT_EQ(ImGui::FindWindowByName(TimelinePanel::kTitle), nullptr);
+}
+
+// A picture has its panels where a window has them, which drew the welcome page before.
+TEST_F(Program, TheLayoutDoesNotDependOnTheFramesBeforeIt) {
+  const std::string path = recorded("torch/training.tier2.tmk");
+  const auto heights = [] {
+    std::vector<float> all;
+    for (const char* title : {TimelinePanel::kTitle, MapPanel::kTitle, MomentPanel::kTitle}) {
+      const ImGuiWindow* window = ImGui::FindWindowByName(title);
+      all.push_back(window == nullptr ? -1 : window->Pos.y);
+      all.push_back(window == nullptr ? -1 : window->Size.y);
+    }
+    return all;
+  };
+  open_file(path);
+  const std::vector<float> at_once = heights();
+  stop();
+  start();
+  frame(3);
+  open_file(path);
+  EXPECT_EQ(heights(), at_once);
+}
+
 // Typed faster than frames are drawn.
 void type(const std::string& text) {
   ImGuiIO& io = ImGui::GetIO();

@@ -93,6 +93,13 @@ TEST(KernelName, KeepsTheArgumentsThatTellInstancesApart) {
             "f<2, g<copy::lambda#3#7#1>::lambda#1>");
   EXPECT_EQ(kernel_name("void r<n::sum<float>::operator()(n::T&)::{lambda(float)#1}, int>(int)"),
             "r<sum<float>::lambda#1, int>");
+  EXPECT_EQ(kernel_name("void f<g(float*)::'lambda0'(int)>(int)"), "f<g::lambda#2>") << "libc++";
+  EXPECT_EQ(kernel_name("void f<2, n::V<int> n::g<n::copy(n::T&)::'lambda1'()::operator()() const::"
+                        "'lambda5'()::operator()() const::'lambda'(float)>(n::T&, n::copy(n::T&)"
+                        "::'lambda1'() const&)::'lambda'(int)>(int)"),
+            "f<2, g<copy::lambda#3#7#1>::lambda#1>");
+  EXPECT_EQ(kernel_name("void f<4, unsigned int, void h<unsigned int>(int)::'lambda'(int)>(int)"),
+            "f<4, unsigned int, h<unsigned int>::lambda#1>");
   EXPECT_EQ(kernel_name("_Z9addKernelIfEvPT_i"), "addKernel<float>");
   EXPECT_EQ(kernel_name("ncclDevKernel_AllReduce_Sum_f32_RING_LL"),
             "ncclDevKernel_AllReduce_Sum_f32_RING_LL");
