@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <time.h>
 
+#include <chrono>
 #include <memory>
 #include <set>
 
@@ -22,10 +23,18 @@ std::string name_of_now() {
   return fmt::format("seal-{}", text);
 }
 
+int64_t nanoseconds_now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
 int run(const ProcessChoice& choice, std::string name) {
   Result<std::vector<CudaProcess>> chosen = choose(choice);
   if (!chosen) return fail(chosen.error());
-  if (name.empty()) name = name_of_now();
+  // One process makes a name by itself, which is new even if it was sealed in this second.
+  if (name.empty() && (chosen->size() > 1 || choice.pids.empty())) name = name_of_now();
+  const std::string asked_ns = std::to_string(nanoseconds_now());
   size_t sealed = 0;
   Error last{"nothing is being recorded"};
   std::set<std::string> told;  // jobs whose ranks on other nodes seal, too
@@ -36,8 +45,10 @@ int run(const ProcessChoice& choice, std::string name) {
       continue;
     }
     const bool together = choice.pids.empty() && told.insert(process.job).second;
-    const Result<ControlReply> reply =
-        process.client->ask(control::kSeal, {{"name", name}, {"together", together ? "1" : "0"}});
+    ControlRequest words = {
+        {"together", together ? "1" : "0"}, {"asked_ns", asked_ns}};
+    if (!name.empty()) words["name"] = name;
+    const Result<ControlReply> reply = process.client->ask(control::kSeal, words);
     if (reply) {
       ++sealed;
       print_line(reply->text("trace"));

@@ -167,19 +167,43 @@ void snapshot(std::string_view request, Line& reply) {
   end(reply);
 }
 
-void seal(std::string_view request, Line& reply) {
+// DIRECTORY/NAME/TRACE
+void sealed_path(const char* name, char (&out)[PATH_MAX]) {
+  const std::string_view trace = recorder().trace_path();
+  const size_t slash = std::min(trace.rfind('/'), trace.size());
+  std::snprintf(out, sizeof out, "%.*s/%s%s", static_cast<int>(slash), trace.data(), name,
+                trace.data() + slash);
+}
+
+SealOutcome seal_under(char (&name)[1024], const SealRequest& asked) {
   constexpr uint32_t kPatienceMs = 20'000;
-  char name[1024];
+  const bool named = name[0] != '\0';
+  char made[kSealNameBytes] = "";
+  if (!named) make_seal_name("seal", asked.asked_ns, made);
+  SealOutcome outcome = SealOutcome::kTaken;
+  for (int i = 1; outcome == SealOutcome::kTaken && i < 100; ++i) {
+    if (!named) std::snprintf(name, sizeof name, i == 1 ? "%s" : "%s-%d", made, i);
+    outcome = recorder().seal({name, asked.together, asked.asked_ns}, kPatienceMs);
+    if (named) break;
+  }
+  return outcome;
+}
+
+void seal(std::string_view request, Line& reply) {
+  char name[1024] = "";
   uint64_t together = 0;
   control::find_number(request, "together", together);
-  if (!control::find_value(request, "name", name, sizeof name)) {
-    char made[kSealNameBytes];
-    make_seal_name("seal", now_ns(), made);
-    std::memcpy(name, made, sizeof made);
-  }
-  switch (recorder().seal(name, together != 0, kPatienceMs)) {
+  auto asked_ns = static_cast<uint64_t>(now_ns());
+  control::find_number(request, "asked_ns", asked_ns);
+  control::find_value(request, "name", name, sizeof name);
+  const SealOutcome outcome =
+      seal_under(name, {nullptr, together != 0, static_cast<int64_t>(asked_ns)});
+  char path[PATH_MAX];
+  sealed_path(name, path);
+  switch (outcome) {
     case SealOutcome::kSealed:
-      break;
+      reply.add("trace", path);
+      return;
     case SealOutcome::kNoWindow:
       return say_error(reply, recorder().on()
                                   ? "it records everything, not a window; nothing has to be sealed "
@@ -187,6 +211,11 @@ void seal(std::string_view request, Line& reply) {
                                   : "nothing is being recorded");
     case SealOutcome::kBadName:
       return say_error(reply, "the name may have letters, digits, '-', '_' and '.' only");
+    case SealOutcome::kTaken: {
+      char text[PATH_MAX + 64];
+      std::snprintf(text, sizeof text, "not sealed: %s exists; choose another name", path);
+      return say_error(reply, text);
+    }
     case SealOutcome::kBusy:
       return say_error(reply, "it is being sealed already");
     case SealOutcome::kFailed:
@@ -194,12 +223,6 @@ void seal(std::string_view request, Line& reply) {
     case SealOutcome::kLate:
       return say_error(reply, "the file system did not answer in time; it may still be sealed");
   }
-  char path[PATH_MAX];
-  const std::string_view trace = recorder().trace_path();
-  const size_t slash = trace.rfind('/');
-  std::snprintf(path, sizeof path, "%.*s/%s%s", static_cast<int>(slash), trace.data(), name,
-                trace.data() + slash);
-  reply.add("trace", path);
 }
 
 void live(std::string_view request, Line& reply) {

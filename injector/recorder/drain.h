@@ -63,8 +63,9 @@ class Drain {
   void keep_window(bool between_rounds, uint64_t more_bytes) noexcept;
   void make_window() noexcept;
   bool seal(const char* name) noexcept;
-  // Not within `pause_ns` after the last time.
-  void seal_together(const char* reason, int64_t pause_ns) noexcept;
+  SealOutcome seal_as_asked() noexcept;
+  // Not within `pause_ns` after `last_ns`.
+  bool seal_together(const char* reason, int64_t last_ns, int64_t pause_ns) noexcept;
   void seal_unasked(const char* reason) noexcept;
   void seal_as_others() noexcept;
   template <typename Row>
@@ -88,10 +89,12 @@ class Drain {
   StateNames state_names_;
   uint32_t generation_ = 0;  // of the file
   int64_t last_seal_ns_ = 0;
-  uint32_t seals_ = 0;       // that nobody asked for
+  int64_t last_unasked_ns_ = 0;  // of a seal that nobody asked for, here or on another rank
+  uint32_t unasked_ = 0;         // number of those here
   uint32_t errors_seen_ = 0;
   uint32_t signals_seen_ = 0;
   char last_seal_[kSealNameBytes] = "";
+  bool last_seal_told_ = false;  // by another rank
 
   // Indexed by chunk.
   uint64_t* collected_ = nullptr;   // commit word (without sealed bit) of what was moved

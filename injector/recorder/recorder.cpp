@@ -265,13 +265,13 @@ bool Recorder::flush_now(uint32_t timeout_ms) noexcept {
   return done;
 }
 
-SealOutcome Recorder::seal(const char* name, bool together, uint32_t timeout_ms) noexcept {
-  if (!is_seal_name(name)) return SealOutcome::kBadName;
+SealOutcome Recorder::seal(const SealRequest& request, uint32_t timeout_ms) noexcept {
+  if (!is_seal_name(request.name)) return SealOutcome::kBadName;
   const int host_errno = errno;
   waiting_for_flush.fetch_add(1, std::memory_order_seq_cst);
   Session* const session = active_session();
   const SealOutcome outcome = session != nullptr && session->options.keeps_window()
-                                  ? wait_for_seal(*session, name, together, timeout_ms)
+                                  ? wait_for_seal(*session, request, timeout_ms)
                                   : SealOutcome::kNoWindow;
   waiting_for_flush.fetch_sub(1, std::memory_order_seq_cst);
   errno = host_errno;

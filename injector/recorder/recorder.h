@@ -45,10 +45,17 @@ struct RecorderOptions {
   bool keeps_window() const noexcept { return keep_bytes != 0 || keep_ns != 0; }
 };
 
+struct SealRequest {
+  const char* name = nullptr;
+  bool together = false;  // so do the other ranks of the job
+  int64_t asked_ns = 0;   // a window of this name that was sealed since then is the one asked for
+};
+
 enum class SealOutcome : uint8_t {
   kSealed,
   kNoWindow,  // the recording is off or keeps everything
   kBadName,
+  kTaken,   // there is a window of that name, which was sealed earlier
   kBusy,    // another request is being carried out
   kFailed,  // the file could not be written
   kLate,    // not finished in time; it still may be
@@ -97,9 +104,9 @@ class Recorder {
   // which the process may be gone, such as an out-of-memory error.
   bool flush_now(uint32_t timeout_ms) noexcept;
 
-  // Keeps the current window for good in a folder of this name next to the trace; the recording goes
-  // on. `together`: so do the other ranks of the job.
-  SealOutcome seal(const char* name, bool together, uint32_t timeout_ms) noexcept;
+  // Keeps the current window for good in a folder of the request's name next to the trace; the
+  // recording goes on.
+  SealOutcome seal(const SealRequest& request, uint32_t timeout_ms) noexcept;
   // After an out-of-memory error: has the writer do so soon, for the whole job, under a name made of
   // the time; not for every one of many errors. Does not wait.
   void seal_after_error() noexcept;

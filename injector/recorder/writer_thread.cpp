@@ -155,14 +155,15 @@ bool wait_for_flush(Session& session, uint32_t timeout_ms) noexcept {
   }
 }
 
-SealOutcome wait_for_seal(Session& session, const char* name, bool together,
+SealOutcome wait_for_seal(Session& session, const SealRequest& request,
                           uint32_t timeout_ms) noexcept {
   uint32_t idle = Session::kSealIdle;
   if (!session.seal_state.compare_exchange_strong(idle, Session::kSealAsking)) {
     return SealOutcome::kBusy;
   }
-  std::snprintf(session.seal_name, sizeof session.seal_name, "%s", name);
-  session.seal_together = together;
+  std::snprintf(session.seal_name, sizeof session.seal_name, "%s", request.name);
+  session.seal_together = request.together;
+  session.seal_asked_ns = request.asked_ns;
   const uint32_t before = session.seals_done.load(std::memory_order_acquire);
   session.seal_state.store(Session::kSealAsked, std::memory_order_release);
   session.wake_writer();

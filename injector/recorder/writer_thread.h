@@ -12,7 +12,7 @@ bool start_writer(Session& session) noexcept;
 
 // Sends a request to the writer and waits for it; false on timeout.
 bool wait_for_flush(Session& session, uint32_t timeout_ms) noexcept;
-SealOutcome wait_for_seal(Session& session, const char* name, bool together,
+SealOutcome wait_for_seal(Session& session, const SealRequest& request,
                           uint32_t timeout_ms) noexcept;
 bool wait_for_finish(Session& session, uint32_t timeout_ms) noexcept;
 

@@ -304,21 +304,32 @@ bool Window::write_sealed(const char* path) noexcept {
   return whole;
 }
 
+bool Window::sealed_path(const char* name, char (&path)[PATH_MAX]) const noexcept {
+  const char* const slash = std::strrchr(trace_path_, '/');
+  const auto directory = static_cast<int>(slash - trace_path_);
+  const int size =
+      std::snprintf(path, sizeof path, "%.*s/%s%s", directory, trace_path_, name, slash);
+  errno = ENAMETOOLONG;
+  return size < static_cast<int>(sizeof path);
+}
+
+bool Window::has_sealed(const char* name) const noexcept {
+  char path[PATH_MAX];
+  return sealed_path(name, path) && ::access(path, F_OK) == 0;
+}
+
 bool Window::seal(const char* name) noexcept {
   char path[PATH_MAX];
   char part[PATH_MAX];
-  const char* const slash = std::strrchr(trace_path_, '/');
-  const auto directory = static_cast<int>(slash - trace_path_);
-  std::snprintf(path, sizeof path, "%.*s/%s", directory, trace_path_, name);
+  if (!sealed_path(name, path)) return false;
+  char* const slash = std::strrchr(path, '/');
+  *slash = '\0';
   if (::mkdir(path, 0700) != 0 && errno != EEXIST) return false;
-  const int size =
-      std::snprintf(path, sizeof path, "%.*s/%s%s", directory, trace_path_, name, slash);
-  const int part_size = std::snprintf(part, sizeof part, "%s.part", path);
-  if (std::max(size, part_size) >= static_cast<int>(sizeof path)) {
+  *slash = '/';
+  if (std::snprintf(part, sizeof part, "%s.part", path) >= static_cast<int>(sizeof part)) {
     errno = ENAMETOOLONG;
     return false;
   }
-  if (::access(path, F_OK) == 0) return true;  // told twice
   ::unlink(part);
   return write_sealed(part) && ::rename(part, path) == 0;
 }

@@ -93,6 +93,8 @@ class Window {
 
   // False with errno.
   bool seal(const char* name) noexcept;
+  // Whether a window was sealed under this name, by this or an earlier recording of the process.
+  bool has_sealed(const char* name) const noexcept;
 
   uint64_t memory_bytes() const noexcept;
 
@@ -112,6 +114,7 @@ class Window {
   bool copy_state(const Cut& cut, TraceWriter& out) noexcept;
   bool build(size_t chosen, TraceWriter& out, uint64_t (&offsets)[kMostCuts]) noexcept;
   void forget_cuts(size_t count) noexcept;
+  bool sealed_path(const char* name, char (&path)[PATH_MAX]) const noexcept;
   bool write_sealed(const char* path) noexcept;
 
   WindowLimits limits_;

@@ -18,7 +18,7 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "support"))
-from control_client import Host, wait_for  # noqa: E402
+from control_client import Host, Refused, wait_for  # noqa: E402
 
 TIDEMARK, LIBRARIES, TORCH, INJECTOR, FAST_CLOCK = (
     pathlib.Path(path).resolve() for path in sys.argv[1:6])
@@ -141,6 +141,39 @@ class FlightRecorder(unittest.TestCase):
         self.assertTrue(wait_for(lambda: len(list((self.out / "second").glob("*.tmk"))) == 2, 20))
         report = json.loads(self.tidemark("report", self.out / "second", "--json"))
         self.assertEqual([rank["rank"] for rank in report["ranks"]], [0, 1])
+
+    def test_a_name_is_given_once(self):
+        host = self.started(TIDEMARK_KEEP="64MiB", TIDEMARK_JOB="j1", RANK="0", WORLD_SIZE="1")
+        host.say("fill 100")
+        first = pathlib.Path(self.tidemark("seal", host.pid, "--name", "here").strip())
+        before = first.read_bytes()
+        for choice in ([host.pid], ["--job", "j1"]):
+            said = self.tidemark("seal", *choice, "--name", "here", status=2)
+            self.assertIn(f"not sealed: {first} exists; choose another name", said)
+        self.assertEqual(first.read_bytes(), before)
+        # Names that nobody chose differ, also within a second.
+        made = [self.tidemark("seal", host.pid).strip() for _ in range(3)]
+        self.assertEqual(len(set(made)), 3)
+        for trace in made:
+            self.tidemark("info", trace)
+        # An error soon after a seal that somebody asked for is sealed, too.
+        self.assertEqual(host.say("fail"), "failed")
+        self.assertTrue(wait_for(lambda: list(self.out.glob("oom-*/*.tmk")), 20))
+        oom, = self.out.glob("oom-*/*.tmk")
+        report = json.loads(self.tidemark("report", oom, "--json"))
+        self.assertTrue(report["ranks"][0]["devices"][0]["oom"])
+
+    def test_ranks_that_seal_at_the_same_time_join(self):
+        hosts = [self.started(TIDEMARK_KEEP="64MiB", TIDEMARK_JOB="j2", RANK=str(rank),
+                              WORLD_SIZE="2") for rank in range(2)]
+        for host in hosts:
+            host.say("fill 100")
+        # As when every rank calls tidemark.seal("all", together=True): the second one was told.
+        hosts[0].ask("seal", name="all", together="1")
+        self.assertTrue(wait_for(lambda: len(list((self.out / "all").glob("*.tmk"))) == 2, 20))
+        self.assertIn("/all/", hosts[1].ask("seal", name="all", together="1")["trace"])
+        with self.assertRaisesRegex(Refused, "choose"):
+            hosts[0].ask("seal", name="all", together="1")
 
     def test_the_windows_of_four_ranks_at_the_error_of_one(self):
         hosts = [self.started(TIDEMARK_KEEP="30s", TIDEMARK_JOB="j9", RANK=str(rank),

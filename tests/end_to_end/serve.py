@@ -14,7 +14,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 import urllib.parse
@@ -23,7 +22,7 @@ import urllib.request
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(HERE.parent / "support"))
-from control_client import Host, wait_for  # noqa: E402
+from control_client import HostTest, wait_for  # noqa: E402
 
 TIDEMARK, LIBRARIES, TORCH, INJECTOR = (pathlib.Path(path).resolve() for path in sys.argv[1:5])
 PROGRAM = HERE.parent / "programs" / "serve_program.py"
@@ -49,46 +48,22 @@ def samples_of(page):
     return samples
 
 
-class Programs(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.shared = tempfile.TemporaryDirectory()
-        cls.cache = pathlib.Path(cls.shared.name) / "cache"
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.shared.cleanup()
-
+class Programs(HostTest):
     def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.path = pathlib.Path(self.folder.name)
-        self.out = self.path / "out"
-        self.hosts, self.started = [], []
+        super().setUp()
         self.environment = dict(os.environ, TIDEMARK_CONTROL_DIR=str(self.path / "control"),
                                 XDG_CACHE_HOME=str(self.cache))
 
-    def tearDown(self):
-        for process in [host.process for host in self.hosts] + self.started:
-            if process.poll() is None:
-                process.kill()
-            if process.stdin is not None and process.stdin.closed:
-                process.stdin = None  # communicate() would flush it
-            process.communicate()
-        self.folder.cleanup()
-
-    def host(self, **environment):
-        variables = dict(XDG_CACHE_HOME=str(self.cache), CXX=None, TIDEMARK_ARM=None,
-                         TIDEMARK_OUT=str(self.out), PYTHONPATH=str(ROOT / "python"),
-                         WAIT_FOR=str(self.cache / "tidemark" / "*.so"))
-        variables.update(environment)
-        self.hosts.append(Host([sys.executable, "-B", PROGRAM, TORCH], self.path / "control",
-                               LIBRARIES, INJECTOR, **variables))
-        return self.hosts[-1]
+    def program(self, **environment):
+        return self.host([sys.executable, "-B", PROGRAM, TORCH], LIBRARIES, INJECTOR,
+                         **{"TIDEMARK_ARM": None, "TIDEMARK_OUT": str(self.out),
+                            "PYTHONPATH": str(ROOT / "python"),
+                            "WAIT_FOR": str(self.cache / "tidemark" / "*.so"), **environment})
 
     def serve(self, *options):
         server = subprocess.Popen([TIDEMARK, "serve", *options], env=self.environment, text=True,
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.started.append(server)
+        self.processes.append(server)
         address = server.stdout.readline().strip()
         assert address, server.communicate()
         return server, address
@@ -109,7 +84,7 @@ class Programs(unittest.TestCase):
 
 class Serve(Programs):
     def test_every_number_is_that_of_the_report(self):
-        host = self.host(RANK="3", WORLD_SIZE="4", SLURM_JOB_ID='a"b').ready()
+        host = self.program(RANK="3", WORLD_SIZE="4", SLURM_JOB_ID='a"b').ready()
         for line in ("bridge", "fill 800", "errors", "others", "grow 12", "virtual"):
             self.assertEqual(host.say(line), "ready", line)
         server, address = self.serve("--listen", "127.0.0.1:0")
@@ -170,8 +145,8 @@ class Serve(Programs):
         self.assertEqual(server.returncode, 0)
 
     def test_the_asynchronous_allocator(self):
-        self.host().ready().say("bridge")  # builds the bridge
-        host = self.host().ready()
+        self.program().ready().say("bridge")  # builds the bridge
+        host = self.program().ready()
         self.assertEqual(host.say("async"), "ready")
         time.sleep(1.5)  # the recorder reads the pool now and then
         _, address = self.serve("--listen", "127.0.0.1:0")
@@ -191,8 +166,8 @@ class Serve(Programs):
             "tidemark_alloc_retries_total")])
 
     def test_an_armed_process(self):
-        self.host().ready().say("bridge")  # builds the bridge
-        host = self.host(TIDEMARK_ARM="1").ready()
+        self.program().ready().say("bridge")  # builds the bridge
+        host = self.program(TIDEMARK_ARM="1").ready()
         host.say("fill 100")
         _, address = self.serve("--listen", "localhost:0")
 
@@ -210,7 +185,7 @@ class Serve(Programs):
                                 samples["tidemark_allocated_bytes", host.pid, ""])
 
     def test_a_stopped_process_is_counted(self):
-        host, other = self.host().ready(), self.host().ready()
+        host, other = self.program().ready(), self.program().ready()
         _, address = self.serve("--listen", "127.0.0.1:0")
         host.process.send_signal(signal.SIGSTOP)
         self.assertTrue(wait_for(host.is_stopped))
@@ -266,24 +241,28 @@ class Prometheus(Programs):
     def come_and_go(self, seconds, address, port):
         """Keeps PROCESSES programs busy, of which one ends now and then and another begins."""
         dice = random.Random(5)
-        programs = [self.host(RANK=str(rank), WORLD_SIZE=str(PROCESSES), SLURM_JOB_ID=str(os.getpid())) for rank in range(PROCESSES)]
-        for program in programs:
-            program.ready()
+        def begin(rank):
+            program = self.program(RANK=str(rank), WORLD_SIZE=str(PROCESSES),
+                                   SLURM_JOB_ID=str(os.getpid())).ready()
+            program.say("bridge")  # blocks that wait to be freed are not known without it
+            return program
+
+        programs, gone = [begin(rank) for rank in range(PROCESSES)], []
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             place = dice.randrange(PROCESSES)
-            old = programs[place]
-            old.process.kill() if dice.random() < 0.5 else old.process.stdin.close()
-            programs[place] = self.host(RANK=str(place), WORLD_SIZE=str(PROCESSES), SLURM_JOB_ID=str(os.getpid()))
+            gone.append(programs[place].process)
+            gone[-1].kill() if dice.random() < 0.5 else gone[-1].stdin.close()
+            programs[place] = begin(place)
             for program in dice.sample(programs, 4):
                 program.say(f"fill {dice.randrange(100)}")
             self.check_page(address)
             for one in self.query(port, "targets")["activeTargets"]:
                 self.assertEqual(one["lastError"], "")
             time.sleep(0.2)
-        for host in self.hosts:  # those that were not killed
-            if host not in programs:
-                self.assertIn(host.process.wait(60), (0, -signal.SIGKILL))
+        for process in gone:
+            self.assertIn(process.wait(60), (0, -signal.SIGKILL))
+        print(f"{len(gone)} of {len(gone) + PROCESSES} programs came and went", flush=True)
         return programs
 
     def test_prometheus(self):
@@ -302,7 +281,7 @@ class Prometheus(Programs):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("3 rules found", done.stdout)
         with (self.path / "log").open("w") as log:
-            self.started.append(subprocess.Popen(
+            self.processes.append(subprocess.Popen(
                 ["prometheus", f"--web.listen-address=127.0.0.1:{port}",
                  "--config.file=prometheus.yml", f"--storage.tsdb.path={self.path / 'data'}"],
                 cwd=self.path, stdout=subprocess.DEVNULL, stderr=log))
@@ -328,16 +307,36 @@ class Prometheus(Programs):
             self.assertEqual(rule["health"], "ok", rule)
 
         # At rest, Prometheus has what the programs say themselves.
-        def stored():
+        def stored(name):
             result = self.query(port, "query?query=" + urllib.parse.quote(
-                f"tidemark_allocated_bytes{OURS}"))["result"]
+                f"tidemark_{name}{OURS}"))["result"]
             return {int(one["metric"]["pid"]): float(one["value"][1]) for one in result}
 
         for program in programs:
-            program.ready().say("fill 20")
+            program.say("fill 20")
         told = {program.pid: float(program.ask("live", torch=1)["d0_allocated"])
                 for program in programs}
-        self.assertTrue(wait_for(lambda: stored() == told, 20), (stored(), told))
+        self.assertTrue(wait_for(lambda: stored("allocated_bytes") == told, 20),
+                        (stored("allocated_bytes"), told))
+        self.compare_with_reports(programs, stored)
+
+    def compare_with_reports(self, programs, stored):
+        names = ("allocated_bytes", "reserved_bytes", "largest_hole_bytes", "ooms_total",
+                 "events_lost_total")
+        numbers = {name: stored(name) for name in names}
+        for program in programs:
+            program.process.kill()
+            program.process.wait()
+            trace, = self.out.glob(f"*-{program.pid}.tmk")
+            rank, device = self.device_of(trace)
+            totals = device["at_totals"]
+            self.assertEqual(
+                [numbers[name].get(program.pid, 0) for name in names],
+                [totals["allocated_bytes"], totals["reserved_bytes"],
+                 device["fragmentation"]["largest_hole_bytes"], device["oom_count"],
+                 rank["loss"]["events_dropped"]])
+        print(f"{len(names)} numbers of {len(programs)} programs equal those of their reports",
+              flush=True)
 
 
 if __name__ == "__main__":

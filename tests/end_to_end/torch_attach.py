@@ -10,46 +10,22 @@ import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from control_client import Host, Refused, wait_for  # noqa: E402
+from control_client import HostTest, Refused, wait_for  # noqa: E402
 
 TIDEMARK, LIBRARIES, TORCH, INJECTOR = (pathlib.Path(path).resolve() for path in sys.argv[1:5])
+PROGRAM = HERE.parent / "programs" / "torch_program.py"
 CYCLES = int(os.environ.get("TIDEMARK_ATTACH_CYCLES", 8))
 
 
-class TorchAttach(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.shared = tempfile.TemporaryDirectory()
-        cls.cache = pathlib.Path(cls.shared.name) / "cache"
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.shared.cleanup()
-
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.path = pathlib.Path(self.folder.name)
-        self.out = self.path / "out"
-        self.hosts = []
-
-    def tearDown(self):
-        for host in self.hosts:
-            host.process.kill()
-            host.process.communicate()
-        self.folder.cleanup()
-
+class TorchAttach(HostTest):
     def started(self, **environment):
-        variables = dict(XDG_CACHE_HOME=str(self.cache), CXX=None)
-        variables.update(environment)
-        self.hosts.append(Host([sys.executable, "-B", HERE.parent / "programs" / "torch_program.py", "obey", TORCH],
-                               self.path / "control", LIBRARIES, INJECTOR, **variables))
-        return self.hosts[-1].ready()
+        return self.host([sys.executable, "-B", PROGRAM, "obey", TORCH], LIBRARIES, INJECTOR,
+                         **environment).ready()
 
     def truth(self, host):
         return json.loads(host.say("quiet"))

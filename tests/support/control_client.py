@@ -4,7 +4,9 @@ import pathlib
 import re
 import socket
 import subprocess
+import tempfile
 import time
+import unittest
 import urllib.parse
 
 
@@ -133,3 +135,38 @@ class Host:
                 return [int(count) for count in
                         re.findall(r"ctxt_switches:\s+(\d+)", (task / "status").read_text())]
         raise AssertionError(f"no thread {name}")
+
+
+class HostTest(unittest.TestCase):
+    """A test with a folder of its own and a cache that all tests of its class share. The programs
+    that it starts end with it."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = tempfile.TemporaryDirectory()
+        cls.cache = pathlib.Path(cls.shared.name) / "cache"
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.shared.cleanup()
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = pathlib.Path(self.folder.name)
+        self.out = self.path / "out"
+        self.processes = []
+
+    def tearDown(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            if process.stdin is not None and process.stdin.closed:
+                process.stdin = None  # communicate() would flush it
+            process.communicate()
+        self.folder.cleanup()
+
+    def host(self, command, libraries, injector, **environment):
+        host = Host(command, self.path / "control", libraries, injector,
+                    **{"XDG_CACHE_HOME": str(self.cache), "CXX": None, **environment})
+        self.processes.append(host.process)
+        return host
