@@ -38,7 +38,7 @@ uint32_t CachingAllocator::list_for(uint64_t stream, uint32_t pool, bool small) 
     home = pools_.insert(pools_.end(), {.pool = pool, .small = small, .lists = {}});
   }
   const auto index = static_cast<uint32_t>(lists_.size());
-  lists_.push_back({stream, static_cast<uint32_t>(home - pools_.begin()), {}, {}});
+  lists_.push_back({stream, static_cast<uint32_t>(home - pools_.begin()), {}, {}, {}, 0});
   const auto at = std::partition_point(home->lists.begin(), home->lists.end(), [&](uint32_t other) {
     return lists_[other].stream < stream;
   });
@@ -85,6 +85,10 @@ void CachingAllocator::insert_free(uint32_t index) {
   StreamList& list = lists_[b.list];
   b.gc_base = pools_[list.pool].calls;
   list.free.insert({b.size, order_of(b), index});
+  if (b.expandable || !b.split()) {
+    list.releasable.push_back(index);
+    if (list.releasable.size() > 64 + 2 * list.releasable_kept) keep_releasable(list);
+  }
   note_largest(b.list);
 }
 

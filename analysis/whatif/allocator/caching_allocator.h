@@ -141,6 +141,9 @@ class CachingAllocator {
     uint32_t pool = 0;  // in pools_
     FreeSet free;
     std::vector<uint32_t> unmapped;  // by address
+    // Every block that can be released is among these; some may have been taken since.
+    std::vector<uint32_t> releasable;
+    size_t releasable_kept = 0;  // when the others were last forgotten
   };
   struct Segment {
     uint64_t base = 0;
@@ -186,6 +189,7 @@ class CachingAllocator {
   bool release_oversize(uint32_t list, uint64_t size);
   void release_everything();
   void release_pool(uint32_t pool);
+  void keep_releasable(StreamList& list) const;
   void release_segment(uint32_t index);
 
   AllocatorSettings settings_;

@@ -1,5 +1,6 @@
 // How the caching allocator returns memory to the driver.
 #include <algorithm>
+#include <utility>
 
 #include "analysis/whatif/allocator/caching_allocator.h"
 
@@ -16,21 +17,37 @@ void CachingAllocator::release_segment(uint32_t index) {
   drop_block(index);
 }
 
+// Forgets blocks that were taken, merged or split since, and puts the others into the order of the
+// free blocks.
+void CachingAllocator::keep_releasable(StreamList& list) const {
+  std::vector<uint32_t>& all = list.releasable;
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  std::erase_if(all, [&](uint32_t index) {
+    const Block& b = blocks_[index];
+    if (b.state != State::kFree || &lists_[b.list] != &list) return true;
+    return !b.expandable && b.split();
+  });
+  list.releasable_kept = all.size();
+  std::sort(all.begin(), all.end(), [&](uint32_t a, uint32_t b) {
+    return std::pair(blocks_[a].size, order_of(blocks_[a])) <
+           std::pair(blocks_[b].size, order_of(blocks_[b]));
+  });
+}
+
 void CachingAllocator::release_pool(uint32_t pool) {
   std::vector<uint32_t> whole;
   std::vector<uint32_t> expandable;
   for (const uint32_t list : pools_[pool].lists) {
-    lists_[list].free.for_each([&](const FreeSet::Entry& entry) {
-      const Block& b = blocks_[entry.block];
-      if (b.expandable) {
-        expandable.push_back(entry.block);
-      } else if (!b.split()) {
-        whole.push_back(entry.block);
-      }
-    });
+    keep_releasable(lists_[list]);
+    for (const uint32_t index : lists_[list].releasable) {
+      (blocks_[index].expandable ? expandable : whole).push_back(index);
+    }
   }
   for (const uint32_t block : whole) release_segment(block);
   for (const uint32_t block : expandable) unmap(block);
+  // What is left of an expandable block has no whole page.
+  for (const uint32_t list : pools_[pool].lists) lists_[list].releasable.clear();
 }
 
 void CachingAllocator::release_everything() {
@@ -91,11 +108,12 @@ void CachingAllocator::collect_garbage() {
   std::vector<uint32_t> whole;
   double total_age = 0;
   for (const uint32_t list : large.lists) {
-    lists_[list].free.for_each([&](const FreeSet::Entry& entry) {
-      if (blocks_[entry.block].split()) return;
-      whole.push_back(entry.block);
-      total_age += age(entry.block);
-    });
+    keep_releasable(lists_[list]);
+    for (const uint32_t index : lists_[list].releasable) {
+      if (blocks_[index].split()) continue;
+      whole.push_back(index);
+      total_age += age(index);
+    }
   }
   uint64_t reclaimed = 0;
   bool freed = true;
