@@ -39,7 +39,8 @@ bool grows_by_graphs(const DeviceEvidence& d) {
     forward += g.bytes_per_step;
     stacks.insert(g.stack);
   }
-  if (forward < 0.5 * all) return false;
+  // One operation's results are what the program keeps, perhaps under no_grad.
+  if (forward < 0.5 * all || stacks.size() < 2) return false;
   // Perhaps not every step keeps one.
   const uint32_t first = d.steps.boundaries[d.steps.window_first];
   const uint32_t end = d.steps.boundaries[d.steps.window_last + 1];

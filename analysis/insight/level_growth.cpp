@@ -41,9 +41,24 @@ std::vector<uint32_t> rises_of(const std::vector<double>& floor) {
   return rises;
 }
 
+// A level that goes up and down seems to rise at its end: long after the others, a rise of its own
+// is none.
+void drop_stragglers(std::vector<uint32_t>& rises) {
+  constexpr size_t kLeast = 4;
+  while (rises.size() >= kLeast) {
+    uint32_t longest = 1;  // gap before the last one
+    for (size_t i = 1; i + 1 < rises.size(); ++i) {
+      longest = std::max(longest, rises[i] - rises[i - 1]);
+    }
+    if (rises.back() - rises[rises.size() - 2] <= 3 * longest) return;
+    rises.pop_back();
+  }
+}
+
 // The rises that belong to the last one: in every step, or once in each epoch. Empty if they ended
 // long before the last step, as those of a cache that was filled.
 std::vector<uint32_t> continued(std::vector<uint32_t> rises, uint32_t last_step) {
+  drop_stragglers(rises);
   uint32_t longest = 1;
   size_t first = rises.empty() ? 0 : rises.size() - 1;
   while (first > 0) {
@@ -74,6 +89,7 @@ std::optional<LevelGrowth> find_growth(const std::vector<uint64_t>& lows) {
   const uint32_t first = rises.front() - 1;
   if ((count - first) * 3 < count) return std::nullopt;
   const double gained = floor.back() - floor[first];
+  if (gained * 1000 < floor.back()) return std::nullopt;  // small blocks come and go
   // Levels that go up and down are not growth, nor is one that was as high before.
   std::vector<double> above;
   for (uint32_t i = first; i < count; ++i) {

@@ -35,11 +35,15 @@ bool saves(std::string_view function, std::string_view file) {
          function == "_save_checkpoint" || function == "save_pretrained";
 }
 
-// Also of the program's own functions.
+// Also of the program's own functions, if their names say that they load a model: most load data.
 bool loads(std::string_view function, std::string_view file) {
-  return function.starts_with("load") || function.starts_with("_load") ||
-         function == "from_pretrained" || contains(file, "safetensors/") ||
-         contains(file, "torch/serialization.py");
+  constexpr std::array<std::string_view, 7> kModel = {"state_dict", "weight",     "model", "param",
+                                                      "checkpoint", "pretrained", "ckpt"};
+  if (contains(file, "safetensors/") || contains(file, "torch/serialization.py")) return true;
+  if (function == "from_pretrained") return true;
+  if (!function.starts_with("load") && !function.starts_with("_load")) return false;
+  return std::any_of(kModel.begin(), kModel.end(),
+                     [&](std::string_view part) { return contains(function, part); });
 }
 
 // FSDP's own part of each parameter; what it gathers and exchanges is communication.

@@ -78,7 +78,7 @@ with tempfile.TemporaryDirectory() as scratch:
     options = output_of(tidemark, "complete", "export", "--")
     check("--format\t" in options and "--time\t" in options, "options are completed")
     check_equal(output_of(tidemark, "complete", "export", "--format", "").split(),
-                ["html", "perfetto", "sqlite", "csv", "snapshot"], "values of an option")
+                ["html", "perfetto", "sqlite", "csv", "parquet", "snapshot"], "values of an option")
     check_equal(output_of(tidemark, "complete", "report", ""), "", "paths are the shell's")
     check_equal(output_of(tidemark, "complete", "run", "--", "python", "--"), "",
                 "the program's own options are not ours")

@@ -111,11 +111,15 @@ void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
                        size_text(d.limit.bytes), f.frames.empty() ? "it" : place_of(f.frames)),
            0});
     }
-    add(f.advice, halve_batch(d));
-    add(f.advice, mixed_precision(d));
-    add(f.advice, checkpoint_layers(d));
+    // What lowers the highest instant of a step does not help a request between two steps.
+    const bool in_step = totals.allocated >= d.peak_bytes() / 4 * 3;
+    if (in_step) {
+      add(f.advice, halve_batch(d));
+      add(f.advice, mixed_precision(d));
+      add(f.advice, checkpoint_layers(d));
+    }
     add(f.advice, shard_states(d));
-    add(f.advice, fuse_optimizer(d));
+    if (in_step) add(f.advice, fuse_optimizer(d));
     out.push_back(std::move(f));
   }
 }

@@ -29,6 +29,28 @@ uint32_t first_born_after(const AllocationHistory& model, uint32_t event) {
   return low;
 }
 
+// "train.py:57", "train.py:57 and log.py:12", "train.py:57, log.py:12 and 3 other lines".
+std::string places_of_growth(const DeviceEvidence& d) {
+  constexpr size_t kMost = 3;
+  std::vector<std::string> places;
+  for (const StackGrowth& g : d.steps.growing) {
+    const std::vector<std::string> frames = d.process->names.stack_text(g.stack);
+    std::string place = frames.empty() ? "" : place_of(frames);
+    if (!place.empty() && std::find(places.begin(), places.end(), place) == places.end()) {
+      places.push_back(std::move(place));
+    }
+  }
+  if (places.empty()) return "every step";
+  std::string text = places.front();
+  for (size_t i = 1; i < std::min(kMost, places.size()); ++i) {
+    text += fmt::format("{}{}", i + 1 == places.size() ? " and " : ", ", places[i]);
+  }
+  if (places.size() > kMost) {
+    text += fmt::format(" and {}", counted(places.size() - kMost, "other line"));
+  }
+  return text;
+}
+
 Finding creep(const DeviceEvidence& d, std::string_view whose) {
   const auto per_step = static_cast<uint64_t>(d.steps.growth_bytes_per_step);
   const uint64_t full = full_at_step(d);
@@ -54,8 +76,9 @@ Finding creep(const DeviceEvidence& d, std::string_view whose) {
       new_optimizers
           ? "optimizers are made anew while the states of the old ones are kept: make one before "
             "the loop, or drop the old one with everything that refers to it"
-          : fmt::format("keep only the newest of what {} allocates, or move it to host memory",
-                        f.frames.empty() ? "every step" : place_of(f.frames));
+          : fmt::format(
+                "keep only the newest of what is allocated at {}, or move it to host memory",
+                places_of_growth(d));
   if (saved != 0) text += fmt::format(": saves {} at the peak", size_text(saved));
   if (!d.categories.has_backward && !d.ran_out())
     text += " (a cache that is still being filled looks the same)";

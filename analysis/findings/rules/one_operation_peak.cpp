@@ -43,6 +43,8 @@ struct Operation {
   uint64_t others_bytes = 0;  // of everything else but weights, gradients and states
   uint64_t next_bytes = 0;    // of the largest other block computed around the peak
   size_t other_stacks = 0;    // of such blocks
+  size_t near = 0;            // blocks of its shape computed around the peak
+  size_t near_others = 0;     // and of other shapes
   uint32_t stack = 0;
   std::vector<uint32_t> stacks;
 };
@@ -178,7 +180,12 @@ class Search {
     std::unordered_set<uint32_t> stacks;
     for (size_t i = at - std::min(at, kNearBirths); i < end; ++i) {
       const uint64_t bytes = all.block_bytes(i);
-      if (of_one_shape(bytes, found.largest_bytes) || !is_computed(i) || is_scratch(i)) continue;
+      if (!is_computed(i) || is_scratch(i)) continue;
+      if (of_one_shape(bytes, found.largest_bytes)) {
+        ++found.near;
+        continue;
+      }
+      ++found.near_others;
       found.next_bytes = std::max(found.next_bytes, bytes);
       stacks.insert(all.stack(i));
     }
@@ -212,6 +219,7 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
     if (o.bytes < kWorthSaying || o.bytes < d.peak_bytes() / 4 || o.bytes < o.others_bytes)
       continue;
     if (o.other_stacks < kLeastStacks || o.usual_bytes < kOutlier * o.next_bytes) continue;
+    if (o.near > o.near_others) continue;  // layer by layer: that is what the program computes
     const Remedy remedy = remedy_for(d.process->names, o.stacks);
     const double share = remedy == Remedy::kLoss ? 1 - 1 / kChunks : 1;
     Rehearsal without(*d.model);

@@ -293,6 +293,77 @@ TEST(Causes, GradientsOfATeacherOlderThanTheHistory) {
   EXPECT_EQ(f.frames.back(), "train train.py:20");
 }
 
+// Everything that the model computes has one size but for a few small results.
+TEST(Causes, EqualLayersAreNotOneOperation) {
+  const Trace equal([](Story& s, uint32_t) {
+    for (int i = 0; i < 8; ++i) {
+      Blocks kept;
+      for (int k = 0; k < 24; ++k) kept.push_back(s.alloc(8 * kMiB, s.forward(1 + k % 2)));
+      for (int k = 0; k < 5; ++k) kept.push_back(s.alloc(2 * kMiB / 2, s.forward(10 + k)));
+      for (; !kept.empty(); kept.pop_back()) {
+        s.free(s.alloc(kMiB / 2, 0));
+        s.free(kept.back());
+      }
+      s.optimizer_mark();
+      s.free(s.alloc(kMiB, s.optimizer("_single_tensor_sgd")));
+    }
+  });
+  EXPECT_TRUE(equal.finding("one_operation_peak").id.empty());
+}
+
+// Results of one line, kept under no_grad: no graph holds them.
+TEST(Causes, KeptResultsOfOneOperationAreNoGraph) {
+  const Trace kept([](Story& s, uint32_t) {
+    Model model(s);
+    for (int i = 0; i < 12; ++i) {
+      Blocks gradients;
+      model.backward(model.forward("train train.py:10"), gradients);
+      model.step(gradients);
+      for (int batch = 0; batch < 4; ++batch) {
+        s.free(s.alloc(8 * kMiB, s.forward(1, "evaluate train.py:70")));
+        s.alloc(4 * kMiB, s.forward(36, "evaluate train.py:70"));
+      }
+    }
+  });
+  EXPECT_EQ(kept.alarms(), (Ids{"creep"}));
+}
+
+// The saving is of all lines that leak, so all are named.
+TEST(Causes, TwoLinesThatLeakAreBothNamed) {
+  const Trace leaks([](Story& s, uint32_t) {
+    Model model(s);
+    for (int i = 0; i < 12; ++i) {
+      Blocks gradients;
+      model.backward(model.forward("train train.py:10"), gradients);
+      s.alloc(8 * kMiB, s.user(57));
+      s.alloc(6 * kMiB, s.stack({"log log.py:12", "work train.py:58"}));
+      model.step(gradients);
+    }
+  });
+  const Finding f = leaks.finding("creep");
+  ASSERT_FALSE(f.advice.empty());
+  EXPECT_NE(f.advice[0].detail.find("train.py:57 and log.py:12"), std::string::npos)
+      << f.advice[0].detail;
+}
+
+// A request between two steps, when nothing of them is alive.
+TEST(Causes, AdviceForARequestBetweenSteps) {
+  const Trace between([](Story& s, uint32_t) {
+    Model model(s);
+    for (int i = 0; i < 6; ++i) {
+      Blocks gradients;
+      model.backward(model.forward("train train.py:10"), gradients);
+      model.step(gradients);
+    }
+    s.run_out(14336 * kMiB, 1024 * kMiB, s.user(75));
+  });
+  for (const Advice& advice : between.finding("capacity").advice) {
+    EXPECT_NE(advice.action, "halve_batch");
+    EXPECT_NE(advice.action, "checkpoint");
+  }
+  EXPECT_FALSE(between.finding("capacity").id.empty());
+}
+
 enum class Loaded { kKept, kFreed, kAssigned };
 
 Trace resumed(Loaded loaded) {

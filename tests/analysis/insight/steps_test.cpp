@@ -8,6 +8,7 @@
 #include "analysis/history/history_replay.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/insight/categories/categories.h"
+#include "analysis/insight/level_growth.h"
 #include "tests/support/story.h"
 #include "tests/support/toy_allocator.h"
 
@@ -530,6 +531,33 @@ TEST(StackRoles, PathsOfWindowsReadLikeOthers) {
 }
 
 // The compiled backward pass keeps the names of the code that was differentiated.
+TEST(StackRoles, MostFunctionsThatLoadLoadData) {
+  const auto role = [](const std::string& function) {
+    const Trace trace(
+        [&](Story& s, uint32_t) { s.alloc(kMiB, s.stack({function + " train.py:70"})); });
+    return StackRoles(trace.model().processes[0]).of(framework(trace).allocations[0].stack);
+  };
+  for (const char* const data : {"load", "load_data", "loader", "load_images"}) {
+    EXPECT_EQ(role(data), StackRole::kUser) << data;
+  }
+  for (const char* const model : {"load_model", "_load_from_state_dict", "load_checkpoint"}) {
+    EXPECT_EQ(role(model), StackRole::kLoading) << model;
+  }
+}
+
+// A cache of eight entries that is full after as many steps, in blocks of varying size.
+TEST(Steps, ALevelThatGoesUpAndDownDoesNotGrow) {
+  std::vector<uint64_t> lows;
+  for (uint64_t i = 0; i < 30; ++i) lows.push_back((50 + 8 * std::min<uint64_t>(i, 8)) * kMiB);
+  for (size_t i = 9; i < lows.size(); ++i) lows[i] += i % 3 == 0 ? 0 : kMiB;
+  EXPECT_FALSE(find_growth(lows).has_value());
+  lows.assign(30, 0);
+  for (size_t i = 0; i < lows.size(); ++i) lows[i] = 364 * kMiB + i * 1024;
+  EXPECT_FALSE(find_growth(lows).has_value()) << "small blocks";
+  for (size_t i = 0; i < lows.size(); ++i) lows[i] = (364 + i) * kMiB;
+  EXPECT_TRUE(find_growth(lows).has_value());
+}
+
 TEST(StackRoles, CompiledBackwardPassIsNoForwardPass) {
   const Trace trace([](Story& s, uint32_t) {
     s.alloc(kMiB, s.stack({"call cuv.py:12", "forward model.py:5",
