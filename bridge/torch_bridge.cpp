@@ -283,11 +283,14 @@ __attribute__((visibility("default"))) int tidemark_torch_pinned(uint64_t* held,
 #endif
 
 #ifdef TIDEMARK_AUTOGRAD
-__attribute__((visibility("default"))) const char* tidemark_torch_node_type(void) {
+__attribute__((visibility("default"))) const char* tidemark_torch_node(uint64_t* sequence,
+                                                                       uint64_t* thread) {
   try {
     const auto node = torch::autograd::get_current_node();
     if (!node) return nullptr;
     const torch::autograd::Node& running = *node;
+    *sequence = running.sequence_nr();
+    *thread = running.thread_id();
     return typeid(running).name();
   } catch (...) {
     return nullptr;

@@ -100,10 +100,11 @@ typedef int (*TidemarkTorchAskNumbers)(int device, struct TidemarkTorchNumbers* 
 // before 2.8, or compiled without annotations.
 typedef int (*TidemarkTorchPinned)(uint64_t* held, uint64_t* in_use);
 
-// Mangled name of the type of the autograd node that runs on the calling thread; null if there is
-// none. The same pointer for the same type. Missing in a bridge for a torch before 2.13, which is
-// asked without it, or compiled without annotations.
-typedef const char* (*TidemarkTorchNodeType)(void);
+// Mangled name of the type of the autograd node that runs on the calling thread, its sequence
+// number and the number of the thread that made it; null if there is none. The same pointer for the
+// same type. Missing in a bridge for a torch before 2.13, which is asked without it, or compiled
+// without annotations.
+typedef const char* (*TidemarkTorchNode)(uint64_t* sequence, uint64_t* thread);
 
 // Reports ranges from now on through on_annotation. Missing in a bridge compiled without
 // annotations.

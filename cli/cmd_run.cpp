@@ -26,6 +26,7 @@ struct Options {
   std::vector<std::string> keep;
   std::string seal_above;
   bool no_kernels = false;
+  bool no_modules = false;
   bool quiet = false;
   bool arm = false;
   std::vector<std::string> command;
@@ -84,6 +85,7 @@ int run(Options options) {
     launched.environment.emplace_back("TIDEMARK_SEAL_ABOVE", options.seal_above);
   }
   if (options.no_kernels) launched.environment.emplace_back("TIDEMARK_KERNELS", "0");
+  if (options.no_modules) launched.environment.emplace_back("TIDEMARK_MODULES", "0");
   if (wants_bridge()) {
     prepare_bridge(launched.command, [&](const std::string& version) {
       if (!options.quiet) announce_bridge(version);
@@ -132,6 +134,8 @@ void add_run(CLI::App& app, int& code) {
                    "with --keep: seal when a device's reserved memory exceeds this size")
       ->needs(keep);
   command->add_flag("--no-kernels", options->no_kernels, "do not record kernels");
+  command->add_flag("--no-modules", options->no_modules,
+                    "do not record which nn.Module of PyTorch each block belongs to");
   command
       ->add_flag("--arm", options->arm,
                  "record nothing until you run tidemark attach; no overhead until then")

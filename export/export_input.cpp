@@ -15,7 +15,7 @@ namespace {
 std::set<uint32_t> processes_of(const TraceReader& reader) {
   std::set<uint32_t> ids;
   for (const BlockRef& ref : reader.blocks()) {
-    const bool name_table = ref.kind != BlockKind::kNone && ref.kind <= BlockKind::kPools;
+    const bool name_table = ref.kind != BlockKind::kNone && ref.kind <= BlockKind::kNnModules;
     const bool event_table = ref.kind >= BlockKind::kDriverEvents && ref.kind <= BlockKind::kHealth;
     if (name_table || event_table) ids.insert(ref.process);
   }

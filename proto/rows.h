@@ -23,6 +23,7 @@ enum class BlockKind : uint16_t {
   kStacks = 7,
   kThreads = 8,
   kPools = 9,
+  kNnModules = 10,
   kDriverEvents = 16,
   kFrameworkEvents = 17,
   kOutOfMemory = 18,
@@ -101,10 +102,23 @@ struct Frame {
 };
 
 // A node of the tree of stacks: the stack `parent` with `frame` called from its innermost frame.
+//
+// A stack of a running nn.Module is a node of its own, next to the plain one that has the same
+// parent and frame and no nn.Module. Only such a node has one: it is nobody's parent.
 struct Stack {
   uint32_t id;
   uint32_t parent;
   uint32_t frame;
+  uint32_t nn_module = 0;
+};
+
+// An nn.Module of the program. It is defined without a path when it first runs, and again when its
+// path is known.
+struct NnModule {
+  uint32_t id;
+  uint32_t path;        // string, in the tree of its root: "layers.3.mlp"; empty: the root itself
+  uint32_t class_name;  // string
+  uint32_t root;        // of its tree: an nn.Module; 0: its path is not known
 };
 
 struct Thread {
@@ -423,6 +437,7 @@ struct TensorTag {
   int64_t device;  // -1: any
   uint32_t name;   // string, as the program calls it
   Category category;
+  uint32_t nn_module = 0;  // whose parameter it is, or belongs to
 };
 
 struct ClockSample {

@@ -27,6 +27,8 @@ constexpr std::string_view table_name(BlockKind kind) {
       return "threads";
     case BlockKind::kPools:
       return "pools";
+    case BlockKind::kNnModules:
+      return "nn modules";
     case BlockKind::kDriverEvents:
       return "driver events";
     case BlockKind::kFrameworkEvents:

@@ -91,7 +91,13 @@ TIDEMARK_TABLE(Frame, kFrames, kColdRows, (void(r), 0))
 TIDEMARK_END;
 
 TIDEMARK_TABLE(Stack, kStacks, kColdRows, (void(r), 0))
-  TIDEMARK_DELTA(id, 2), TIDEMARK_DELTA(parent, 3), TIDEMARK_PLAIN(frame, 4)
+  TIDEMARK_DELTA(id, 2), TIDEMARK_DELTA(parent, 3), TIDEMARK_PLAIN(frame, 4),
+  TIDEMARK_PLAIN(nn_module, 5)
+TIDEMARK_END;
+
+TIDEMARK_TABLE(NnModule, kNnModules, kColdRows, (void(r), 0))
+  TIDEMARK_DELTA(id, 2), TIDEMARK_PLAIN(path, 3), TIDEMARK_PLAIN(class_name, 4),
+  TIDEMARK_PLAIN(root, 5)
 TIDEMARK_END;
 
 TIDEMARK_TABLE(Thread, kThreads, 256, (void(r), 0))
@@ -187,7 +193,8 @@ TIDEMARK_END;
 
 TIDEMARK_TABLE(TensorTag, kTensorTags, kColdRows, r.time_ns)
   TIDEMARK_DELTA(time_ns, 2), TIDEMARK_DELTA(address, 3), TIDEMARK_PLAIN(size_bytes, 4),
-  TIDEMARK_ZIGZAG(device, 5), TIDEMARK_PLAIN(name, 6), TIDEMARK_PLAIN(category, 7)
+  TIDEMARK_ZIGZAG(device, 5), TIDEMARK_PLAIN(name, 6), TIDEMARK_PLAIN(category, 7),
+  TIDEMARK_PLAIN(nn_module, 8)
 TIDEMARK_END;
 
 TIDEMARK_TABLE(ClockSample, kClockSamples, 256, r.realtime_ns)
@@ -228,10 +235,9 @@ template <typename... Rows>
 struct RowList {};
 
 // Every table except the strings, which contain text and have a separate codec.
-using RecordedRows =
-    RowList<Process, Device, Setting, Module, Frame, Stack, Thread, Pool, DriverEvent,
-            FrameworkEvent, OutOfMemory, SegmentState, BlockState, Counter, Kernel, Copy,
-            Communicator, NcclOperation, Mark, TensorTag, ClockSample, Alignment, Health,
-            Summary>;
+using RecordedRows = RowList<Process, Device, Setting, Module, Frame, Stack, Thread, Pool,
+                             DriverEvent, FrameworkEvent, OutOfMemory, SegmentState, BlockState,
+                             Counter, Kernel, Copy, Communicator, NcclOperation, Mark, TensorTag,
+                             ClockSample, Alignment, Health, Summary, NnModule>;
 
 }  // namespace tidemark

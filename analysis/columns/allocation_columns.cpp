@@ -11,8 +11,8 @@ uint64_t hash_of(const AllocationKind& k) {
   uint64_t hash = hash_word(hash_salt(), k.block_bytes);
   hash = hash_word(hash, k.requested_bytes);
   hash = hash_word(hash, (uint64_t{k.stack} << 32) | k.pool);
-  return hash_word(hash,
-                   k.stream ^ (uint64_t{k.compile_context} << 40) ^ (uint64_t{k.metadata} << 16));
+  return hash_word(hash, k.stream ^ (uint64_t{k.compile_context} << 40) ^
+                             (uint64_t{k.metadata} << 16) ^ (uint64_t{k.nn_module} << 4));
 }
 
 }  // namespace
@@ -47,7 +47,7 @@ uint32_t AllocationColumns::kind_of(const AllocationKind& kind) {
 void AllocationColumns::add(const Allocation& a) {
   address_.push_back(a.address);
   kind_.push_back(kind_of({a.block_bytes, a.requested_bytes, a.stream, a.stack, a.compile_context,
-                           a.metadata, a.pool}));
+                           a.metadata, a.pool, a.nn_module}));
   birth_.push_back(a.birth);
   release_.push_back(a.release);
   death_.push_back(a.death);

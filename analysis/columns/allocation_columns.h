@@ -33,6 +33,7 @@ struct Allocation {
   uint32_t compile_context = 0;  // string
   uint32_t metadata = 0;         // string
   uint32_t pool = 0;             // where the recorder knew it; 0: default pool
+  uint32_t nn_module = 0;        // that ran; see Labels for the one that it belongs to
   Category category = Category::kUnknown;
   bool seeded = false;  // older than the recorded history
 
@@ -48,10 +49,11 @@ struct AllocationKind {
   uint32_t compile_context = 0;
   uint32_t metadata = 0;
   uint32_t pool = 0;
+  uint32_t nn_module = 0;
 
   friend bool operator==(const AllocationKind&, const AllocationKind&) = default;
 };
-static_assert(sizeof(AllocationKind) == 40);
+static_assert(sizeof(AllocationKind) == 48);
 
 class AllocationColumns {
  public:
@@ -99,6 +101,7 @@ class AllocationColumns {
     a.compile_context = k.compile_context;
     a.metadata = k.metadata;
     a.pool = k.pool;
+    a.nn_module = k.nn_module;
     a.category = category(i);
     a.seeded = seeded(i);
     return a;
@@ -109,6 +112,7 @@ class AllocationColumns {
   uint64_t block_bytes(size_t i) const { return kinds_[kind_[i]].block_bytes; }
   uint64_t requested_bytes(size_t i) const { return kinds_[kind_[i]].requested_bytes; }
   uint32_t stack(size_t i) const { return kinds_[kind_[i]].stack; }
+  uint32_t nn_module(size_t i) const { return kinds_[kind_[i]].nn_module; }
   uint32_t birth(size_t i) const { return birth_[i]; }
   uint32_t release(size_t i) const { return release_[i]; }
   uint32_t death(size_t i) const { return death_[i]; }

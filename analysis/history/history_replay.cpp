@@ -7,16 +7,17 @@
 
 namespace tidemark {
 
-HistoryReplay::HistoryReplay(int64_t device, const AllocatorRules& rules)
-    : rules_(rules), map_(rules) {
+HistoryReplay::HistoryReplay(int64_t device, const AllocatorRules& rules,
+                             std::span<const StackMeaning> meanings)
+    : rules_(rules), meanings_(meanings), map_(rules) {
   model_.device = device;
 }
 
 void HistoryReplay::seed(const SeedState& state, int64_t time_ns) {
   for (const SeedSegment& s : state.segments()) {
-    segment(
-        {s.address, s.size_bytes, s.stream, time_ns, s.stack, s.pool, s.expandable, true, s.small},
-        true);
+    segment({s.address, s.size_bytes, s.stream, time_ns, meaning(s.stack).plain, s.pool,
+             s.expandable, true, s.small},
+            true);
   }
   for (const SeedBlock& b : state.blocks(rules_)) seed(b, time_ns);
   model_.seed_events = model_.event_count();
@@ -51,8 +52,8 @@ void HistoryReplay::apply(const FrameworkEvent& event) {
                               event.action == FrameworkAction::kSegmentUnmap;
       const bool grows = event.action == FrameworkAction::kSegmentAlloc ||
                          event.action == FrameworkAction::kSegmentMap;
-      segment({event.address, event.size_bytes, event.stream, event.time_ns, event.stack,
-               event.pool, expandable, false, false},
+      segment({event.address, event.size_bytes, event.stream, event.time_ns,
+               meaning(event.stack).plain, event.pool, expandable, false, false},
               grows);
       break;
     }
@@ -63,7 +64,7 @@ void HistoryReplay::apply(const FrameworkEvent& event) {
            .requested_bytes = event.size_bytes,
            .device_free_bytes = event.address,
            .stream = event.stream,
-           .stack = event.stack,
+           .stack = meaning(event.stack).plain,
            .pool = event.pool,
            .event = model_.event_count() == 0 ? 0 : model_.event_count() - 1});
       break;
@@ -109,7 +110,9 @@ uint32_t HistoryReplay::add(const FrameworkEvent& event, uint64_t block_bytes, b
   a.requested_bytes = event.size_bytes;
   a.stream = event.stream;
   a.birth = model_.event_count();
-  a.stack = event.stack;
+  const StackMeaning stack = meaning(event.stack);
+  a.stack = stack.plain;
+  a.nn_module = stack.nn_module;
   a.compile_context = event.compile_context;
   a.metadata = event.metadata;
   a.pool = event.pool;

@@ -13,9 +13,17 @@
 
 namespace tidemark {
 
+// The stack that stands for one that names an nn.Module, and that nn.Module.
+struct StackMeaning {
+  uint32_t plain = 0;
+  uint32_t nn_module = 0;
+};
+
 class HistoryReplay {
  public:
-  HistoryReplay(int64_t device, const AllocatorRules& rules);
+  // `meanings` by stack; a stack outside of it means itself.
+  HistoryReplay(int64_t device, const AllocatorRules& rules,
+                std::span<const StackMeaning> meanings = {});
 
   // The state before the first event, which happened at `time_ns`.
   void seed(const SeedState& state, int64_t time_ns);
@@ -34,7 +42,12 @@ class HistoryReplay {
   void note(Change change, uint32_t subject, int64_t time_ns);
   void note_peaks(Change change, int64_t time_ns);
 
+  StackMeaning meaning(uint32_t stack) const {
+    return stack < meanings_.size() ? meanings_[stack] : StackMeaning{stack, 0};
+  }
+
   AllocatorRules rules_;
+  std::span<const StackMeaning> meanings_;
   BlockMap map_;
   AllocationHistory model_;
   MemoryTotals last_;

@@ -30,7 +30,7 @@ bool known(BlockKind kind) {
     case BlockKind::kNone:
       return false;
     default:
-      return kind <= BlockKind::kPools ||
+      return kind <= BlockKind::kNnModules ||
              (kind >= BlockKind::kDriverEvents && kind <= BlockKind::kSummaries);
   }
 }
@@ -106,6 +106,7 @@ class ProcessLoader {
     ProcessModel p;
     if (const Alignment* clock = reader_.alignment(id_); clock != nullptr) p.clock = *clock;
     p.names = Dictionary::load(reader_, decoder_, id_);
+    if (p.names.nn_module_count() != 0) read_meanings(p.names);
     const auto infos = collect<Process>(reader_, decoder_, id_);
     if (!infos.empty()) p.info = infos.back();  // the later one is more complete
     if (was_recorded_here(p.info, p.names)) {
@@ -167,6 +168,13 @@ class ProcessLoader {
   }
 
  private:
+  void read_meanings(const Dictionary& names) {
+    meanings_.resize(names.stack_count());
+    for (uint32_t id = 0; id < meanings_.size(); ++id) {
+      meanings_[id] = {names.plain_stack(id), names.stack(id).nn_module};
+    }
+  }
+
   bool has_framework_events() const {
     const auto& blocks = reader_.blocks_of(id_);
     return std::any_of(blocks.begin(), blocks.end(),
@@ -267,7 +275,7 @@ class ProcessLoader {
 
   HistoryReplay& replay_of(int64_t device, const AllocatorRules& rules) {
     if (last_ != nullptr && last_device_ == device) return *last_;
-    const auto [known, fresh] = replays_.try_emplace(device, device, rules);
+    const auto [known, fresh] = replays_.try_emplace(device, device, rules, meanings_);
     if (fresh && writer_ != nullptr) writer_->adopt(known->second.model(), id_);
     last_ = &known->second;
     last_device_ = device;
@@ -338,6 +346,7 @@ class ProcessLoader {
   TraceIndexWriter* writer_;
   std::function<void(uint64_t)> advance_;
   BlockDecoder walk_{reader_};
+  std::vector<StackMeaning> meanings_;  // empty: no stack names an nn.Module
   Damage event_damage_;
   std::vector<BlockRef> event_blocks_;
   std::vector<FrameworkEvent> segments_;      // of an allocator that does not report them
@@ -391,6 +400,11 @@ bool ProcessModel::records_driver() const {
 bool ProcessModel::was_killed() const {
   return std::any_of(health.begin(), health.end(),
                      [](const Health& h) { return h.kind == HealthKind::kRecovered; });
+}
+
+uint32_t ProcessModel::nn_module_of(const Allocation& a) const {
+  const uint32_t owner = labels.owner_of(a.address, a.birth_ns, a.death_ns);
+  return owner != 0 ? owner : a.nn_module;
 }
 
 std::string_view ProcessModel::setting(std::string_view key) const {

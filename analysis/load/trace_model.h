@@ -60,6 +60,8 @@ struct ProcessModel {
   bool records_driver() const;
   // Its trace had to be finished by somebody else.
   bool was_killed() const;
+  // The nn.Module that a block of the framework belongs to, or else that ran when it was allocated.
+  uint32_t nn_module_of(const Allocation& allocation) const;
   // The last value of a setting; empty: it has none.
   std::string_view setting(std::string_view key) const;
 };

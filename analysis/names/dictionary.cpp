@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <type_traits>
+#include <unordered_map>
 
 namespace tidemark {
 
@@ -21,6 +23,9 @@ template <typename Row>
 bool put(std::vector<Row>& rows, const Row& row, uint64_t limit) {
   if (row.id == 0 || row.id > limit) return false;
   if (row.id >= rows.size()) rows.resize(row.id + 1);
+  if constexpr (std::is_same_v<Row, NnModule>) {
+    if (row.root == 0 && rows[row.id].root != 0) return true;  // its path was known already
+  }
   rows[row.id] = row;
   return true;
 }
@@ -64,12 +69,15 @@ Dictionary Dictionary::load(const TraceReader& reader, BlockDecoder& decoder, ui
   d.dropped_ += load_rows(reader, decoder, process, d.frames_);
   d.dropped_ += load_rows(reader, decoder, process, d.stacks_);
   d.dropped_ += load_rows(reader, decoder, process, d.modules_);
+  d.dropped_ += load_rows(reader, decoder, process, d.nn_modules_);
   for (uint32_t id = 0; id < d.stacks_.size(); ++id) {
     // A stack is recorded after its parent; anything else could form a cycle.
     if (d.stacks_[id].parent >= id) d.stacks_[id].parent = 0;
     // Users of frame ids may size tables by them.
     if (d.stacks_[id].frame >= d.frames_.size()) d.stacks_[id].frame = 0;
   }
+  d.find_plain_stacks();
+  d.name_roots();
   // Paths of Windows read like all others.
   for (const Frame& frame : d.frames_) {
     if (frame.file >= d.strings_.size()) continue;
@@ -91,6 +99,51 @@ const Frame& Dictionary::frame(uint32_t id) const {
 
 const Stack& Dictionary::stack(uint32_t id) const {
   return at(stacks_, id);
+}
+
+const NnModule& Dictionary::nn_module(uint32_t id) const {
+  return at(nn_modules_, id);
+}
+
+void Dictionary::find_plain_stacks() {
+  for (Stack& s : stacks_) {
+    if (s.nn_module >= nn_modules_.size()) s.nn_module = 0;
+  }
+  if (std::none_of(stacks_.begin(), stacks_.end(), [](const Stack& s) { return s.nn_module != 0; }))
+    return;
+  const auto key = [](const Stack& s) { return (uint64_t{s.parent} << 32) | s.frame; };
+  std::unordered_map<uint64_t, uint32_t> plain;
+  plain_stacks_.resize(stacks_.size());
+  for (uint32_t id = 0; id < stacks_.size(); ++id) {
+    plain_stacks_[id] = id;
+    if (stacks_[id].nn_module == 0) plain.try_emplace(key(stacks_[id]), id);
+  }
+  for (uint32_t id = 0; id < stacks_.size(); ++id) {
+    if (stacks_[id].nn_module == 0) continue;
+    // The row of the plain one may be lost; the first of its twins then stands for all.
+    plain_stacks_[id] = plain.try_emplace(key(stacks_[id]), id).first->second;
+  }
+}
+
+void Dictionary::name_roots() {
+  uint32_t first = 0;
+  for (const NnModule& m : nn_modules_) {
+    if (m.root == 0 || string(m.path).empty()) continue;
+    if (first == 0) first = m.root;
+    several_roots_ |= string(nn_module(m.root).class_name) != string(nn_module(first).class_name);
+  }
+}
+
+uint32_t Dictionary::plain_stack(uint32_t id) const {
+  return id < plain_stacks_.size() ? plain_stacks_[id] : id;
+}
+
+std::string Dictionary::nn_module_text(uint32_t id) const {
+  const NnModule& m = nn_module(id);
+  const std::string_view path = string(m.path);
+  if (path.empty()) return std::string(string(m.class_name));
+  if (!several_roots_) return std::string(path);
+  return fmt::format("{}.{}", string(nn_module(m.root).class_name), path);
 }
 
 const Module& Dictionary::module(uint32_t id) const {

@@ -25,6 +25,12 @@ class Dictionary {
   std::vector<std::string> stack_text(uint32_t stack) const;
 
   const Module& module(uint32_t id) const;
+  const NnModule& nn_module(uint32_t id) const;
+  // Path of an nn.Module. Where several trees have modules, with the class of the tree's root; of a
+  // root, or if its path is not known, the class alone.
+  std::string nn_module_text(uint32_t id) const;
+  // The stack with the same frames that names no nn.Module.
+  uint32_t plain_stack(uint32_t stack) const;
 
   // For naming frames whose name is not in the trace (analysis/names/resolver.h).
   uint32_t add_string(std::string_view text);
@@ -32,11 +38,15 @@ class Dictionary {
 
   size_t string_count() const { return strings_.size(); }
   size_t frame_count() const { return frames_.size(); }
+  size_t nn_module_count() const { return nn_modules_.size(); }
   size_t stack_count() const { return stacks_.size(); }
   const Stack& stack(uint32_t id) const;
   uint64_t dropped() const { return dropped_; }
 
  private:
+  void find_plain_stacks();
+  void name_roots();
+
   struct Text {
     uint64_t offset = 0;
     uint32_t size = 0;
@@ -47,6 +57,9 @@ class Dictionary {
   std::vector<Frame> frames_;
   std::vector<Stack> stacks_;
   std::vector<Module> modules_;
+  std::vector<NnModule> nn_modules_;
+  std::vector<uint32_t> plain_stacks_;  // by stack; empty: they all are
+  bool several_roots_ = false;          // have children
   uint64_t dropped_ = 0;
 };
 

@@ -97,6 +97,16 @@ std::vector<DiffLine> owners_of(const DeviceReport& a, const DeviceReport& b) {
   return named_lines(pairs);
 }
 
+std::vector<DiffLine> modules_of(const DeviceReport& a, const DeviceReport& b) {
+  if (a.modules.empty() || b.modules.empty()) return {};
+  Pairs pairs;
+  for (const ModuleShare& m : a.modules) pairs[m.module].first += m.bytes;
+  for (const ModuleShare& m : b.modules) pairs[m.module].second += m.bytes;
+  pairs.erase("");
+  std::erase_if(pairs, [](const auto& p) { return p.second.first == p.second.second; });
+  return named_lines(pairs);
+}
+
 // All of a snapshot without history is older than any.
 bool is_older(const DeviceReport& d, const StackShare& share) {
   return share.before_history && !d.state_only;
@@ -197,6 +207,7 @@ Result<Diff> compare(const Report& before, const Report& after) {
     d.peaks = peaks_of(x, y);
     d.categories = categories_of(x, y);
     d.owners = owners_of(x, y);
+    d.modules = modules_of(x, y);
     d.stacks = stacks_of(x, y);
     diff.devices.push_back(std::move(d));
   }

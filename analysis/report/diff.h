@@ -1,4 +1,5 @@
-// Two reports compared: two runs, or two ranks of one. What grew, by category, owner and stack.
+// Two reports compared: two runs, or two ranks of one. What grew, by category, owner, nn.Module
+// and stack.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 namespace tidemark {
 
 struct DiffLine {
-  std::string name;                        // of a peak, category or owner
+  std::string name;                        // of a peak, category, owner or nn.Module
   std::vector<std::string> frames;         // of a stack, innermost first
   std::vector<std::string> before_frames;  // if its lines were others; else empty
   uint64_t before_bytes = 0;
@@ -33,6 +34,7 @@ struct DeviceDiff {
   std::vector<DiffLine> peaks;       // in a fixed order
   std::vector<DiffLine> categories;  // greatest change first, as in the lists below
   std::vector<DiffLine> owners;
+  std::vector<DiffLine> modules;  // nn.Modules; none unless both recordings know them
   std::vector<DiffLine> stacks;  // only those that changed
 };
 

@@ -18,6 +18,7 @@
 #include "analysis/insight/card/pinned.h"
 #include "analysis/insight/categories/categories.h"
 #include "analysis/insight/fragmentation.h"
+#include "analysis/insight/module_shares.h"
 #include "analysis/insight/peak.h"
 #include "analysis/insight/phases.h"
 #include "analysis/insight/whole_run.h"
@@ -119,6 +120,7 @@ struct DeviceReport {
   Ledger ledger;
   std::vector<CategoryShare> categories;
   std::vector<LabelShare> labels;  // most bytes first
+  std::vector<ModuleShare> modules;  // most bytes first
   std::vector<StackShare> stacks;  // most bytes first
   size_t stacks_left_out = 0;      // more than the options list
   std::vector<SizeShare> sizes;

@@ -56,6 +56,7 @@ std::string diff_as_json(const Diff& diff) {
     put_lines(json, "peaks", d.peaks);
     put_lines(json, "by_category", d.categories);
     put_lines(json, "by_owner", d.owners);
+    put_lines(json, "by_module", d.modules);
     put_lines(json, "by_stack", d.stacks);
     json.end_object();
   }

@@ -66,6 +66,7 @@ class TextDiff {
     for (const DiffLine& l : d.peaks) row(l, l.name);
     section("by category", d.categories);
     section("by owner", d.owners);
+    section("by nn.Module", d.modules);
     if (d.stacks.empty()) return;
     line("  by stack at the peak");
     const std::vector<DiffLine> lines = named(d.stacks);

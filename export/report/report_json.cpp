@@ -84,6 +84,23 @@ void put_shares(JsonWriter& json, const DeviceReport& device) {
     json.end_object();
   }
   json.end_array();
+  json.key("by_module");
+  json.begin_array();
+  for (const ModuleShare& share : device.modules) {
+    json.begin_object();
+    json.key("module");
+    share.module.empty() ? json.null() : json.value(share.module);
+    json.field("class", share.class_name);
+    json.field("bytes", share.bytes);
+    json.field("count", share.count);
+    json.field("parameter_bytes", share.parameter_bytes);
+    json.field("gradient_bytes", share.gradient_bytes);
+    json.field("optimizer_state_bytes", share.optimizer_bytes);
+    json.field("kept_bytes", share.kept_bytes);
+    json.field("transient_bytes", share.transient_bytes);
+    json.end_object();
+  }
+  json.end_array();
   json.key("by_stack");
   json.begin_array();
   for (const StackShare& share : device.stacks) {

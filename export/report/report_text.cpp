@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <string>
 #include <string_view>
@@ -395,6 +396,7 @@ class TextReport {
       line();
     }
     labels(d);
+    modules(d);
     const size_t shown = std::min(options_.stacks, d.stacks.size());
     for (size_t i = 0; i < shown; ++i) share(d, i, shown);
     if (shown < d.stacks.size()) {
@@ -410,6 +412,35 @@ class TextReport {
                        counted(l.count, "block")));
     }
     if (!d.labels.empty()) line();
+  }
+
+  // Layers: the nn.Modules of the program.
+  void modules(const DeviceReport& d) {
+    constexpr size_t kLines = 12;
+    const bool any = std::any_of(d.modules.begin(), d.modules.end(),
+                                 [](const ModuleShare& m) { return !m.module.empty(); });
+    if (!any) return;
+    const auto row = [&](std::string_view name, const auto& text) {
+      line(fmt::format("    {:>10}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {}", text[0], text[1],
+                       text[2], text[3], text[4], text[5], name));
+    };
+    const auto size = [](uint64_t bytes) {
+      return bytes == 0 ? std::string("-") : size_text(bytes);
+    };
+    row("nn.Module", std::array<std::string, 6>{"all", "weights", "gradients", "optimizer", "kept",
+                                                "transient"});
+    const size_t shown = std::min(kLines, d.modules.size());
+    for (size_t i = 0; i < shown; ++i) {
+      const ModuleShare& m = d.modules[i];
+      row(m.module.empty() ? "(none)" : clipped(m.module, 70),
+          std::array<std::string, 6>{size(m.bytes), size(m.parameter_bytes), size(m.gradient_bytes),
+                                     size(m.optimizer_bytes), size(m.kept_bytes),
+                                     size(m.transient_bytes)});
+    }
+    if (shown < d.modules.size()) {
+      line(dim(fmt::format("    ... {} more; --json shows them", d.modules.size() - shown)));
+    }
+    line();
   }
 
   static std::string category_text(const CategoryShare& c) {

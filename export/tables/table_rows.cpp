@@ -19,10 +19,12 @@ TableColumn t(std::string_view name) {
 std::vector<TableSpec> memory_tables() {
   return {
       {"allocations",
-       {i("allocation_id"), i("rank_id"), i("device"), i("address"), i("block_bytes"),
-        i("requested_bytes"), i("stream"), i("birth_ns"), i("release_ns"), i("death_ns"),
-        i("birth_event"), i("release_event"), i("death_event"), i("segment_id"), i("stack_id"),
-        t("category"), t("compile_context"), t("metadata"), i("before_history"), t("label")},
+       {i("allocation_id"),   i("rank_id"),         i("device"),         i("address"),
+        i("block_bytes"),     i("requested_bytes"), i("stream"),         i("birth_ns"),
+        i("release_ns"),      i("death_ns"),        i("birth_event"),    i("release_event"),
+        i("death_event"),     i("segment_id"),      i("stack_id"),       t("category"),
+        t("compile_context"), t("metadata"),        i("before_history"), t("label"),
+        t("module")},
        {{"rank_id, device, birth_event", true}, {"stack_id"}, {"segment_id"}},
        true},
       {"segments",

@@ -120,6 +120,7 @@ Options read_options(EnvironmentLookup lookup) noexcept {
   reader.bridge("TIDEMARK_BRIDGE", options);
   reader.flag("TIDEMARK_ANNOTATIONS", options.annotations);
   reader.flag("TIDEMARK_OPTIMIZER", options.optimizer);
+  reader.flag("TIDEMARK_MODULES", options.modules);
   reader.flag("TIDEMARK_PYTHON_GIL", options.python_gil);
   reader.flag("TIDEMARK_CUPTI", options.cupti);
   reader.number("TIDEMARK_NVML_HZ", kMaxNvmlHz, options.nvml_hz);

@@ -29,6 +29,7 @@ struct Options {
   bool compile_bridge = true;             // not with TIDEMARK_BRIDGE=prebuilt
   bool annotations = true;                // TIDEMARK_ANNOTATIONS: record_function
   bool optimizer = true;                  // TIDEMARK_OPTIMIZER: steps, and tensor categories
+  bool modules = true;                    // TIDEMARK_MODULES: which nn.Module runs
   bool python_gil = false;                // TIDEMARK_PYTHON_GIL: slow, takes the GIL
   bool cupti = true;                      // TIDEMARK_CUPTI
   uint32_t nvml_hz = 10;                  // TIDEMARK_NVML_HZ, 0: off; at most kMaxNvmlHz

@@ -6,11 +6,11 @@ namespace tidemark::injector {
 namespace {
 
 // clang-format off
-//                       thread holder prev code pos owner number size line file name lines instr text wide
-constexpr PythonLayout k39  = {24, -1, 24, 32, 104, -1, true,   0, 40, 104, 112, 120,   0, 48, 72, LineTable::kLnotab, 9};
-constexpr PythonLayout k310 = {24, -1, 24, 32,  96, -1, true,   0, 40, 104, 112, 120,   0, 48, 72, LineTable::kRanges, 10};
-constexpr PythonLayout k311 = {56,  8, 48, 32,  56, 69, false, 16, 72, 112, 128, 136, 184, 48, 72, LineTable::kLocations, 11};
-constexpr PythonLayout k312 = {56,  0,  8,  0,  56, 70, false, 16, 68, 112, 128, 136, 192, 40, 56, LineTable::kLocations, 12};
+//                       thread holder prev code pos owner locals number size line file name lines instr text wide
+constexpr PythonLayout k39  = {24, -1, 24, 32, 104, -1, 360, true,   0, 40, 104, 112, 120,   0, 48, 72, LineTable::kLnotab, 9};
+constexpr PythonLayout k310 = {24, -1, 24, 32,  96, -1, 352, true,   0, 40, 104, 112, 120,   0, 48, 72, LineTable::kRanges, 10};
+constexpr PythonLayout k311 = {56,  8, 48, 32,  56, 69,  72, false, 16, 72, 112, 128, 136, 184, 48, 72, LineTable::kLocations, 11};
+constexpr PythonLayout k312 = {56,  0,  8,  0,  56, 70,  72, false, 16, 68, 112, 128, 136, 192, 40, 56, LineTable::kLocations, 12};
 // clang-format on
 
 // The interpreter's description of itself, as words: magic, version, free_threaded, then groups of
@@ -44,6 +44,7 @@ bool read_described(int minor, const void* runtime, PythonLayout& layout) {
   layout.frame_previous = offset(frame[1]);
   layout.frame_code = offset(frame[2]);
   layout.frame_position = offset(frame[3]);
+  layout.frame_locals = offset(frame[4]);
   layout.frame_owner = static_cast<int16_t>(frame[5]);
   layout.code_size = 16;
   layout.code_filename = offset(code[1]);

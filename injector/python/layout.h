@@ -25,6 +25,7 @@ struct PythonLayout {
   uint16_t frame_code;
   uint16_t frame_position;  // a pointer to the instruction, or its index
   int16_t frame_owner;      // -1: none
+  uint16_t frame_locals;    // the first local variable: the first argument
   bool position_is_number;  // 3.9: in bytes; 3.10: in units of two bytes
   uint16_t code_size;       // ob_size: units; 0: the version has none (3.9, 3.10)
   uint16_t code_first_line;

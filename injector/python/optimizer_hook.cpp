@@ -7,6 +7,7 @@
 
 #include "injector/marks/step_levels.h"
 #include "injector/process/own_scope.h"
+#include "injector/python/nn_modules.h"
 #include "injector/python/own_code.h"
 #include "injector/recorder/recorder.h"
 
@@ -19,21 +20,32 @@ std::atomic<Stage> g_stage{Stage::kIdle};
 // Exceptions raised here must not surface in the program.
 constexpr char kHook[] = R"(
 def install(register, step, due, done, tag):
-    def tag_tensor(tensor, category):
-        if tensor is not None and tensor.is_cuda:
-            storage = tensor.untyped_storage()
-            tag(storage.data_ptr(), storage.nbytes(), tensor.device.index or 0, category)
-
     def look_through(optimizer):
+        found = {}
+
+        # A DTensor holds its shard in another tensor. One storage may hold several parameters.
+        def note(tensor, category, parameter):
+            tensor = getattr(tensor, "_local_tensor", tensor)
+            if tensor is None or not tensor.is_cuda:
+                return
+            storage = tensor.untyped_storage()
+            key = storage.data_ptr()
+            owner = id(parameter)
+            if key in found and found[key][4] != owner:
+                owner = 0
+            found[key] = (key, storage.nbytes(), tensor.device.index or 0, category, owner)
+
         for group in optimizer.param_groups:
             for parameter in group["params"]:
-                tag_tensor(parameter, 1)
-                tag_tensor(parameter.grad, 2)
-        for state in optimizer.state.values():
+                note(parameter, 1, parameter)
+                note(parameter.grad, 2, parameter)
+        for parameter, state in optimizer.state.items():
             if isinstance(state, dict):
                 for value in state.values():
                     if hasattr(value, "untyped_storage"):
-                        tag_tensor(value, 3)
+                        note(value, 3, parameter)
+        for row in found.values():
+            tag(*row)
 
     def after_step(optimizer, args, kwargs):
         try:
@@ -76,7 +88,10 @@ PythonObject* on_due(PythonObject*, PythonObject*) {
   const int64_t now = now_ns();
   const bool due =
       recorder().on() && (g_pace.passes.load() < kFirstSteps || now >= g_pace.next_ns.load());
-  if (due) g_pace.began_ns.store(now);
+  if (due) {
+    g_pace.began_ns.store(now);
+    visit_nn_modules();
+  }
   return python_calls.from_bool(due ? 1 : 0);
 }
 
@@ -88,8 +103,8 @@ PythonObject* on_done(PythonObject*, PythonObject*) {
 }
 
 PythonObject* on_tag(PythonObject*, PythonObject* arguments) {
-  uint64_t numbers[4] = {};
-  for (ptrdiff_t i = 0; i < 4; ++i) {
+  uint64_t numbers[5] = {};
+  for (ptrdiff_t i = 0; i < 5; ++i) {
     PythonObject* const item = python_calls.tuple_item(arguments, i);
     if (item != nullptr) numbers[i] = python_calls.to_number(item);
   }
@@ -102,6 +117,7 @@ PythonObject* on_tag(PythonObject*, PythonObject* arguments) {
     tag.size_bytes = numbers[1];
     tag.device = static_cast<int64_t>(numbers[2]);
     tag.category = static_cast<Category>(numbers[3]);
+    tag.nn_module = owner_of(numbers[4]);
     recorder().record(tag);
   }
   return python_calls.from_bool(1);

@@ -33,6 +33,7 @@ bool find_python(PythonRuntime& python) noexcept {
   found.code_type = dlsym(RTLD_DEFAULT, "PyCode_Type");
   found.text_type = dlsym(RTLD_DEFAULT, "PyUnicode_Type");
   found.bytes_type = dlsym(RTLD_DEFAULT, "PyBytes_Type");
+  found.cell_type = dlsym(RTLD_DEFAULT, "PyCell_Type");
   const char* text = version();  // "3.12.3 (main, …"
   const int major = read_number(text);
   if (*text == '.') found.minor = read_number(++text);

@@ -14,6 +14,7 @@ struct PythonRuntime {
   const void* code_type = nullptr;
   const void* text_type = nullptr;
   const void* bytes_type = nullptr;
+  const void* cell_type = nullptr;
   int minor = 0;
   bool layout_known = false;
   PythonLayout layout{};

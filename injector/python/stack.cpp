@@ -11,6 +11,7 @@
 #include "injector/python/code.h"
 #include "injector/python/exit_watch.h"
 #include "injector/python/gil.h"
+#include "injector/python/nn_modules.h"
 #include "injector/python/walk.h"
 #include "injector/recorder/recorder.h"
 #include "injector/stacks/autograd_node.h"
@@ -33,6 +34,7 @@ std::atomic<Way> g_way{Way::kUnknown};
 std::atomic<bool> g_finding{false};
 HashedIds g_stacks;  // walked frames to stack id; the seed separates recordings
 bool g_have_table = false;
+bool g_modules = false;  // written with g_python
 
 // The first thread with frames decides.
 Way test_layout(const void* thread) noexcept {
@@ -70,9 +72,11 @@ FrameKey key_of(const PythonFrame& frame) noexcept {
 
 // For a thread that Python does not know: its autograd node, or at least its name.
 uint32_t stack_without_python() noexcept {
-  const char* const type = current_autograd_type();
+  const AutogradNode node = current_autograd_node();
+  const char* const type = node.type;
+  const uint32_t nn_module = g_modules ? nn_module_of(node) : 0;
   Hasher hasher(capture_session.load(std::memory_order_relaxed));
-  hasher.take(reinterpret_cast<uintptr_t>(type), type != nullptr ? 0 : current_thread());
+  hasher.take(reinterpret_cast<uintptr_t>(type), type != nullptr ? nn_module : current_thread());
   return g_stacks.find_or_add(hasher.finish(), [&]() -> uint32_t {
     char name[256] = {};
     FrameKey key;
@@ -84,15 +88,34 @@ uint32_t stack_without_python() noexcept {
       key.kind = FrameKind::kThread;
       key.function = recorder().intern_string(name);
     }
-    return recorder().intern_stack({&key, 1});
+    return recorder().intern_stack({&key, 1}, nn_module);
   });
 }
 
-uint32_t intern_walked(const PythonFrames& walked) noexcept {
-  return g_stacks.find_or_add(walked.key, [&]() -> uint32_t {
+// The nn.Module that runs, or else whose backward pass does. Nodes that the forward pass makes
+// meanwhile belong to it.
+uint32_t module_of(const PythonFrames& walked) noexcept {
+  if (!g_modules) return 0;
+  if (walked.nn_module == nullptr) return nn_module_of(current_autograd_node());
+  const uint32_t id = nn_module_id(walked.nn_module);
+  if (id != 0) note_forward(id);
+  return id;
+}
+
+// A stack that was not seen before may show how to see an nn.Module.
+uint32_t intern_walked(const void* thread, PythonFrames& walked) noexcept {
+  uint32_t nn_module = module_of(walked);
+  HashKey key = nn_module != 0 ? extended(walked.key, nn_module) : walked.key;
+  if (const uint32_t known = g_stacks.find(key); known != 0) return known;
+  if (g_modules && find_nn_module_methods(g_python, thread)) {
+    walk_python(g_python, thread, capture_session.load(std::memory_order_relaxed), walked);
+    nn_module = module_of(walked);
+    key = nn_module != 0 ? extended(walked.key, nn_module) : walked.key;
+  }
+  return g_stacks.find_or_add(key, [&]() -> uint32_t {
     FrameKey keys[kMaxPythonFrames];
     for (uint32_t i = 0; i < walked.count; ++i) keys[i] = key_of(walked.frames[i]);
-    return recorder().intern_stack({keys, walked.count});
+    return recorder().intern_stack({keys, walked.count}, nn_module);
   });
 }
 
@@ -116,6 +139,8 @@ Way find_way(const Options& options) noexcept {
   if (!g_have_table) return Way::kUnknown;
   g_python = found;
   find_autograd();
+  g_modules = options.modules;
+  start_nn_modules(g_python, options);
   Way way = found.layout_known ? Way::kUntested : Way::kGil;
   if (!found.layout_known) {
     recorder().report(HealthKind::kSourceDisabled, static_cast<uint64_t>(found.minor),
@@ -136,6 +161,8 @@ void find_python_stacks(const Options& options) noexcept {
 
 void clear_python_stacks() noexcept {
   if (g_have_table) g_stacks.clear();
+  clear_nn_modules();
+  clear_forward_notes();
 }
 
 void reset_python_stacks() noexcept {
@@ -144,6 +171,7 @@ void reset_python_stacks() noexcept {
   g_finding.store(false);
   g_have_table = false;
   reset_python_exit_watch();
+  reset_nn_modules();
   new (&g_stacks) HashedIds();
 }
 
@@ -157,16 +185,26 @@ uint32_t capture_python_stack(bool may_take_gil) noexcept {
   if (thread == nullptr || way != Way::kWalk) return stack_without_python();
   PythonFrames walked;
   walk_python(g_python, thread, capture_session.load(std::memory_order_relaxed), walked);
-  return walked.count > 0 ? intern_walked(walked) : stack_without_python();
+  return walked.count > 0 ? intern_walked(thread, walked) : stack_without_python();
 }
 
-size_t append_python_frames(FrameKey* frames, size_t count, size_t capacity) noexcept {
+size_t append_python_frames(FrameKey* frames, size_t count, size_t capacity,
+                            uint32_t* nn_module) noexcept {
   if (g_way.load(std::memory_order_acquire) == Way::kUnknown) return count;
   const PythonWalk walk(g_python);
   const void* const thread = walk.thread();
-  if (thread == nullptr || way_for(thread) != Way::kWalk) return count;
+  if (thread == nullptr || way_for(thread) != Way::kWalk) {
+    if (nn_module != nullptr && g_modules) *nn_module = nn_module_of(current_autograd_node());
+    return count;
+  }
   PythonFrames walked;
   walk_python(g_python, thread, 0, walked);
+  if (nn_module != nullptr && g_modules) {
+    if (walked.nn_module == nullptr && find_nn_module_methods(g_python, thread)) {
+      walk_python(g_python, thread, 0, walked);
+    }
+    *nn_module = module_of(walked);
+  }
   for (uint32_t i = 0; i < walked.count && count < capacity; ++i) {
     frames[count++] = key_of(walked.frames[i]);
   }

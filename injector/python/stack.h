@@ -24,8 +24,10 @@ void clear_python_stacks() noexcept;
 // held.
 uint32_t capture_python_stack(bool may_take_gil) noexcept;
 
-// Appends the same frames after native ones, for driver allocations. `frames` are innermost first;
-// returns the new count. Never takes the GIL.
-size_t append_python_frames(FrameKey* frames, size_t count, size_t capacity) noexcept;
+// Appends the same frames after native ones. `frames` are innermost first; returns the new count,
+// and in `nn_module`, if given, the nn.Module that runs or whose backward pass does; 0: none. Never
+// takes the GIL.
+size_t append_python_frames(FrameKey* frames, size_t count, size_t capacity,
+                            uint32_t* nn_module = nullptr) noexcept;
 
 }  // namespace tidemark::injector

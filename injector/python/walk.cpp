@@ -3,9 +3,14 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
+#include <string_view>
 
+#include "injector/python/code.h"
 #include "injector/python/memory.h"
 
 namespace tidemark::injector {
@@ -40,6 +45,44 @@ uint32_t unit_of(const PythonLayout& layout, const uint8_t* frame, const uint8_t
   return position < first ? 0 : static_cast<uint32_t>((position - first) / 2);
 }
 
+// A method of nn.Module. Its code object is that of the module torch.nn, which is never freed. If
+// it were, another one with the same name object would have to take its place to be mistaken.
+struct Method {
+  std::atomic<const uint8_t*> code{nullptr};
+  std::atomic<const uint8_t*> name{nullptr};
+};
+constexpr std::string_view kMethods[] = {"_wrapped_call_impl", "_call_impl", "_apply"};
+constexpr std::string_view kMethodsFile = "torch/nn/modules/module.py";
+Method g_methods[std::size(kMethods)];
+
+struct KnownMethods {
+  const uint8_t* code[std::size(kMethods)];
+
+  KnownMethods() {
+    for (size_t i = 0; i < std::size(code); ++i) {
+      code[i] = g_methods[i].code.load(std::memory_order_acquire);
+    }
+  }
+  bool has(const uint8_t* called, const uint8_t* name) const {
+    for (size_t i = 0; i < std::size(code); ++i) {
+      if (code[i] == called) return g_methods[i].name.load(std::memory_order_relaxed) == name;
+    }
+    return false;
+  }
+};
+
+// The first argument. Since torch 2.5 that of _call_impl is a cell: the frame outside of it, which
+// is known as well, has the same one without.
+const uint8_t* argument_of(const PythonRuntime& python, const uint8_t* frame) {
+  const auto word = read_at<uintptr_t>(frame, python.layout.frame_locals) & ~kTagBits;
+  const auto* const argument = reinterpret_cast<const uint8_t*>(word);
+  if (argument == nullptr ||
+      read_at<const void*>(argument, kPythonTypeOffset) == python.cell_type) {
+    return nullptr;
+  }
+  return argument;
+}
+
 bool is_foreign(const PythonLayout& layout, const uint8_t* frame) {
   return layout.frame_owner >= 0 &&
          read_at<uint8_t>(frame, static_cast<size_t>(layout.frame_owner)) >= kFirstForeignOwner;
@@ -50,8 +93,10 @@ bool is_foreign(const PythonLayout& layout, const uint8_t* frame) {
 void walk_python(const PythonRuntime& python, const void* thread, uint64_t seed,
                  PythonFrames& out) noexcept {
   const PythonLayout& layout = python.layout;
+  const KnownMethods methods;
   Hasher hasher(seed);
   out.count = 0;
+  out.nn_module = nullptr;
   for (const uint8_t* frame = innermost_frame(layout, thread);
        frame != nullptr && out.count < kMaxPythonFrames;
        frame = read_at<const uint8_t*>(frame, layout.frame_previous)) {
@@ -66,6 +111,9 @@ void walk_python(const PythonRuntime& python, const void* thread, uint64_t seed,
     hasher.take(reinterpret_cast<uintptr_t>(code) ^ (static_cast<uint64_t>(unit) << 44),
                 read_at<uint64_t>(name, kHashOffset) ^ (size << 32) ^ line);
     out.frames[out.count++] = {code, unit};
+    if (out.nn_module == nullptr && methods.has(code, name)) {
+      out.nn_module = argument_of(python, frame);
+    }
   }
   out.key = hasher.finish();
 }
@@ -114,7 +162,87 @@ bool check_code(const PythonRuntime& python, const uint8_t* frame, const uint8_t
   return position >= first - 2 && position < first + 2 * size;
 }
 
+// An object whose type is a type: what the first argument of a method must be.
+bool is_instance(const PythonRuntime& python, const uint8_t* frame) {
+  constexpr size_t kTypeFlags = 168;
+  constexpr uint64_t kIsType = 1U << 31;
+  uintptr_t word = 0;
+  const void* type = nullptr;
+  const void* meta = nullptr;
+  uint64_t flags = 0;
+  if (python.cell_type == nullptr || !safe_read(frame, python.layout.frame_locals, word)) {
+    return false;
+  }
+  const auto* const object = reinterpret_cast<const uint8_t*>(word & ~kTagBits);
+  return object != nullptr && safe_read(object, kPythonTypeOffset, type) && type != nullptr &&
+         safe_read(type, kPythonTypeOffset, meta) && meta != nullptr &&
+         safe_read(meta, kTypeFlags, flags) && (flags & kIsType) != 0;
+}
+
+// Which of kMethods the code is; their number if none.
+size_t method_of(const PythonRuntime& python, const uint8_t* code) {
+  char text[512];
+  std::string_view name = read_python_text(
+      python, read_at<const void*>(code, python.layout.code_name), text, sizeof text);
+  name.remove_prefix(name.rfind('.') + 1);  // of a qualified name
+  const size_t which =
+      static_cast<size_t>(std::find(std::begin(kMethods), std::end(kMethods), name) - kMethods);
+  if (which == std::size(kMethods)) return which;
+  const std::string_view file = read_python_text(
+      python, read_at<const void*>(code, python.layout.code_filename), text, sizeof text);
+  return file.ends_with(kMethodsFile) ? which : std::size(kMethods);
+}
+
+// Calls use(frame, code) for each frame, until it returns false.
+template <typename Use>
+void for_each_frame(const PythonRuntime& python, const void* thread, Use&& use) {
+  const PythonLayout& layout = python.layout;
+  for (const uint8_t* frame = innermost_frame(layout, thread); frame != nullptr;
+       frame = read_at<const uint8_t*>(frame, layout.frame_previous)) {
+    if (is_foreign(layout, frame)) continue;
+    const uint8_t* const code = code_of(layout, frame);
+    if (code == nullptr || read_at<const void*>(code, kPythonTypeOffset) != python.code_type)
+      continue;
+    if (!use(frame, code)) return;
+  }
+}
+
 }  // namespace
+
+bool find_nn_module_methods(const PythonRuntime& python, const void* thread) noexcept {
+  const int host_errno = errno;
+  bool found = false;
+  size_t frames = 0;
+  for_each_frame(python, thread, [&](const uint8_t* frame, const uint8_t* code) {
+    const size_t which = method_of(python, code);
+    if (which < std::size(kMethods) && g_methods[which].code.load() != code &&
+        is_instance(python, frame)) {
+      g_methods[which].name.store(read_at<const uint8_t*>(code, python.layout.code_name));
+      g_methods[which].code.store(code, std::memory_order_release);
+      found = true;
+    }
+    return ++frames < kMaxPythonFrames;
+  });
+  errno = host_errno;
+  return found;
+}
+
+void forget_nn_module_methods() noexcept {
+  for (Method& method : g_methods) method.code.store(nullptr);
+}
+
+size_t running_nn_modules(const PythonRuntime& python, const void* thread, const uint8_t** out,
+                          size_t capacity) noexcept {
+  const KnownMethods methods;
+  size_t count = 0;
+  for_each_frame(python, thread, [&](const uint8_t* frame, const uint8_t* code) {
+    if (!methods.has(code, read_at<const uint8_t*>(code, python.layout.code_name))) return true;
+    const uint8_t* const running = argument_of(python, frame);
+    if (running != nullptr && (count == 0 || out[count - 1] != running)) out[count++] = running;
+    return count < capacity;
+  });
+  return count;
+}
 
 LayoutCheck check_python_layout(const PythonRuntime& python, const void* thread) noexcept {
   constexpr size_t kFramesToCheck = 64;

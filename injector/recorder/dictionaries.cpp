@@ -140,31 +140,39 @@ uint32_t Dictionaries::frame(Session& session, const FrameKey& key) noexcept {
   return counted(session, BlockKind::kFrames, id, tried);
 }
 
-uint32_t Dictionaries::node(Session& session, uint32_t parent, uint32_t frame) noexcept {
-  const uint64_t word = (static_cast<uint64_t>(parent) << 32) | frame;
+uint32_t Dictionaries::node(Session& session, uint32_t parent, uint32_t frame,
+                            uint32_t nn_module) noexcept {
+  const uint64_t words[] = {(static_cast<uint64_t>(parent) << 32) | frame, nn_module};
   bool tried = false;
-  const uint32_t id = nodes_.find_or_add(hash_bytes(&word, sizeof word), [&] {
+  const uint32_t id = nodes_.find_or_add(hash_bytes(words, sizeof words), [&] {
     tried = true;
-    const Stack row{draw(next_node_), parent, frame};
+    const Stack row{draw(next_node_), parent, frame, nn_module};
     return put_row(session, row) ? row.id : 0;
   });
   return counted(session, BlockKind::kStacks, id, tried);
 }
 
-uint32_t Dictionaries::stack(Session& session, std::span<const FrameKey> frames) noexcept {
+uint32_t Dictionaries::stack(Session& session, std::span<const FrameKey> frames,
+                             uint32_t nn_module) noexcept {
   frames = frames.first(std::min(frames.size(), kMaxStackFrames));
   if (frames.empty()) return 0;
   FrameWords words[kMaxStackFrames];
   std::transform(frames.begin(), frames.end(), words, pack);
-  const HashKey key = hash_bytes(words, frames.size() * sizeof words[0]);
+  HashKey key = hash_bytes(words, frames.size() * sizeof words[0]);
+  if (nn_module != 0) key = extended(key, nn_module);
   if (const uint32_t id = stacks_.find(key); id != 0) return id;
 
   uint32_t id = 0;
   for (size_t i = frames.size(); i > 0; --i) {
     const uint32_t frame_id = frame(session, frames[i - 1]);
     if (frame_id == 0) return 0;
-    id = node(session, id, frame_id);
+    const uint32_t parent = id;
+    id = node(session, parent, frame_id, 0);
     if (id == 0) return 0;
+    if (i == 1 && nn_module != 0) {
+      // If there is no space for the twin, the plain one remains.
+      if (const uint32_t twin = node(session, parent, frame_id, nn_module); twin != 0) id = twin;
+    }
   }
   // If the table is full, the stack is built again each time; its id is valid all the same.
   static_cast<void>(stacks_.find_or_add(key, [id] { return id; }));

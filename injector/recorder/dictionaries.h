@@ -23,7 +23,8 @@ class Dictionaries {
   uint32_t string(Session& session, std::string_view text) noexcept;
   uint32_t module(Session& session, Module row) noexcept;
   uint32_t frame(Session& session, const FrameKey& key) noexcept;
-  uint32_t stack(Session& session, std::span<const FrameKey> frames) noexcept;
+  // With an nn.Module it is the twin of the plain stack, which is added before it.
+  uint32_t stack(Session& session, std::span<const FrameKey> frames, uint32_t nn_module) noexcept;
 
   // Frees the memory when the recording has ended; no ids can be looked up afterwards.
   void discard() noexcept;
@@ -35,14 +36,14 @@ class Dictionaries {
 
  private:
   uint32_t put_string(Session& session, std::string_view text) noexcept;
-  uint32_t node(Session& session, uint32_t parent, uint32_t frame) noexcept;
+  uint32_t node(Session& session, uint32_t parent, uint32_t frame, uint32_t nn_module) noexcept;
 
   static constexpr uint64_t kMaxTextBytes = 64U << 20;
 
   HashedIds strings_;
   HashedIds modules_;
   HashedIds frames_;
-  HashedIds nodes_;   // parent and frame to stack
+  HashedIds nodes_;   // parent, frame and nn.Module to stack
   HashedIds stacks_;  // all frames to stack: fast path for a stack seen before
   std::atomic<uint32_t> next_module_{0};
   std::atomic<uint32_t> next_frame_{0};

@@ -55,6 +55,13 @@ class Hasher {
   uint64_t b_;
 };
 
+// A key for the content together with a number.
+inline HashKey extended(const HashKey& key, uint64_t number) noexcept {
+  Hasher hasher(key.a);
+  hasher.take(key.b, number);
+  return hasher.finish();
+}
+
 class HashedIds {
  public:
   bool create(uint32_t slots_log2) noexcept {

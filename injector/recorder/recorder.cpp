@@ -309,10 +309,10 @@ uint32_t Recorder::intern_frame(const FrameKey& frame) noexcept {
   return session == nullptr ? 0 : session->dictionaries.frame(*session, frame);
 }
 
-uint32_t Recorder::intern_stack(std::span<const FrameKey> frames) noexcept {
+uint32_t Recorder::intern_stack(std::span<const FrameKey> frames, uint32_t nn_module) noexcept {
   const BusyScope scope(BlockKind::kStacks);
   Session* const session = scope.session();
-  return session == nullptr ? 0 : session->dictionaries.stack(*session, frames);
+  return session == nullptr ? 0 : session->dictionaries.stack(*session, frames, nn_module);
 }
 
 bool Recorder::add_background_task(Task run, void* context, uint32_t period_ms) noexcept {

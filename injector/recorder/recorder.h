@@ -135,7 +135,8 @@ class Recorder {
                          std::string_view build_id) noexcept;
   uint32_t intern_frame(const FrameKey& frame) noexcept;
   // Innermost frame first, as unwinders produce them. Returns 0 for no frames.
-  uint32_t intern_stack(std::span<const FrameKey> frames) noexcept;
+  // `nn_module`: that runs; 0: none.
+  uint32_t intern_stack(std::span<const FrameKey> frames, uint32_t nn_module = 0) noexcept;
 
   // Runs `run(context)` every `period_ms` on the task thread. This is not the writer thread: a task
   // may wait for a driver (NVML can hang for seconds while a card resets), and the ring must be

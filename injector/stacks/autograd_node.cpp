@@ -16,6 +16,7 @@
 #include "injector/recorder/recorder.h"
 #include "injector/stacks/got_slot.h"
 #include "injector/stacks/torch_version.h"
+#include "proto/base/pages.h"
 
 namespace tidemark::injector {
 namespace {
@@ -26,7 +27,12 @@ constexpr int kCountedMinor = 13;
 
 using GetCurrentNode = std::shared_ptr<void> (*)();
 std::atomic<GetCurrentNode> g_get_current_node{nullptr};
-std::atomic<TidemarkTorchNodeType> g_ask_bridge{nullptr};
+std::atomic<TidemarkTorchNode> g_ask_bridge{nullptr};
+// The number of the next node that the calling thread makes, and that thread's number. Both exist
+// with this signature since 1.13.
+using TorchNumber = uint64_t (*)();
+std::atomic<TorchNumber> g_next_sequence{nullptr};
+std::atomic<TorchNumber> g_torch_thread{nullptr};
 std::atomic<bool> g_unknown_shape{false};  // there is an engine, and only a bridge can ask it
 std::atomic<uint32_t> g_said_in{0};        // the recording that has been told
 
@@ -71,7 +77,64 @@ const char* mangled_name_of(const void* node) {
   return info != nullptr ? info[1] : nullptr;
 }
 
+// Members of a node up to 2.12, after its vtable and the weak pointer to itself (function.h):
+// sequence_nr_, topological_nr_, has_parent_, thread_id_.
+constexpr size_t kNodeSequence = 24;
+constexpr size_t kNodeThread = 48;
+
+uint64_t number_at(const void* node, size_t offset) {
+  uint64_t number = 0;
+  std::memcpy(&number, static_cast<const uint8_t*>(node) + offset, sizeof number);
+  return number;
+}
+
+// ---- notes of the forward pass ------------------------------------------------------------------
+
+// By thread and sequence number. An older note is overwritten after a quarter of a million nodes.
+constexpr size_t kNotes = size_t{1} << 18;
+// How many nodes in a row may have allocated nothing.
+constexpr uint64_t kFarthest = 64;
+std::atomic<std::atomic<uint64_t>*> g_notes{nullptr};
+
+struct NotePlace {
+  size_t index;
+  uint64_t tag;  // in the upper half
+};
+NotePlace place_of(uint64_t thread, uint64_t sequence) {
+  const uint64_t tag = (sequence ^ (thread * 0x9E3779B97F4A7C15U)) & 0xffffffff;
+  return {static_cast<size_t>(sequence + thread * 0x5851F42D4C957F2DU) & (kNotes - 1), (tag | 1)
+                                                                                           << 32};
+}
+
 }  // namespace
+
+void note_forward(uint32_t nn_module) noexcept {
+  const TorchNumber next = g_next_sequence.load(std::memory_order_acquire);
+  if (next == nullptr) return;
+  std::atomic<uint64_t>* notes = g_notes.load(std::memory_order_acquire);
+  const NotePlace place = place_of(g_torch_thread.load(std::memory_order_relaxed)(), next());
+  constexpr uint64_t kTag = ~uint64_t{0xffffffff};
+  // The first allocation after a node was made is that of its operation.
+  if ((notes[place.index].load(std::memory_order_relaxed) & kTag) == place.tag) return;
+  notes[place.index].store(place.tag | nn_module, std::memory_order_relaxed);
+}
+
+uint32_t nn_module_of(const AutogradNode& node) noexcept {
+  const std::atomic<uint64_t>* const notes = g_notes.load(std::memory_order_acquire);
+  // A node that accumulates a gradient has the highest number.
+  if (notes == nullptr || node.type == nullptr || node.sequence > UINT64_MAX / 2) return 0;
+  for (uint64_t back = 0; back < kFarthest && back <= node.sequence; ++back) {
+    const NotePlace place = place_of(node.thread, node.sequence + 1 - back);
+    const uint64_t note = notes[place.index].load(std::memory_order_relaxed);
+    if (note >> 32 == place.tag >> 32) return static_cast<uint32_t>(note);
+  }
+  return 0;
+}
+
+void clear_forward_notes() noexcept {
+  std::atomic<uint64_t>* const notes = g_notes.load();
+  if (notes != nullptr) ::madvise(static_cast<void*>(notes), kNotes * sizeof *notes, MADV_DONTNEED);
+}
 
 void find_autograd() noexcept {
   if (g_get_current_node.load(std::memory_order_relaxed) != nullptr || g_unknown_shape.load()) {
@@ -82,6 +145,15 @@ void find_autograd() noexcept {
   void* const library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) return;
   // The handle stays open: the function is called until the process ends.
+  const auto next = dlsym(library, "_ZN2at15sequence_number4peekEv");
+  const auto thread = dlsym(library, "_ZN2at14RecordFunction15currentThreadIdEv");
+  if (next != nullptr && thread != nullptr && g_notes.load() == nullptr) {
+    g_notes.store(static_cast<std::atomic<uint64_t>*>(map_pages(kNotes * sizeof(uint64_t))));
+  }
+  if (g_notes.load() != nullptr) {
+    g_torch_thread.store(reinterpret_cast<TorchNumber>(thread));
+    g_next_sequence.store(reinterpret_cast<TorchNumber>(next), std::memory_order_release);
+  }
   void* const function = dlsym(library, "_ZN5torch8autograd16get_current_nodeEv");
   if (function == nullptr || read_torch_version(path).at_least(kCountedMajor, kCountedMinor) ||
       !returns_two_words(function)) {
@@ -91,19 +163,27 @@ void find_autograd() noexcept {
   g_get_current_node.store(reinterpret_cast<GetCurrentNode>(function), std::memory_order_release);
 }
 
-void find_autograd_in_bridge(TidemarkTorchNodeType ask) noexcept {
+void find_autograd_in_bridge(TidemarkTorchNode ask) noexcept {
   g_ask_bridge.store(ask, std::memory_order_release);
 }
 
-const char* current_autograd_type() noexcept {
-  if (const auto ask = g_ask_bridge.load(std::memory_order_acquire)) return ask();
+AutogradNode current_autograd_node() noexcept {
+  AutogradNode found;
+  if (const auto ask = g_ask_bridge.load(std::memory_order_acquire)) {
+    found.type = ask(&found.sequence, &found.thread);
+    return found;
+  }
   const GetCurrentNode get = g_get_current_node.load(std::memory_order_relaxed);
   if (get == nullptr) {
     if (g_unknown_shape.load(std::memory_order_relaxed)) say_unknown_shape();
-    return nullptr;
+    return found;
   }
   const std::shared_ptr<void> node = get();
-  return node != nullptr ? mangled_name_of(node.get()) : nullptr;
+  if (node == nullptr) return found;
+  found.type = mangled_name_of(node.get());
+  found.sequence = number_at(node.get(), kNodeSequence);
+  found.thread = number_at(node.get(), kNodeThread);
+  return found;
 }
 
 std::string_view autograd_type_name(const char* type, char* buffer, size_t capacity) noexcept {

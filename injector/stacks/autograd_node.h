@@ -1,4 +1,4 @@
-// The type of the backward node that the autograd engine runs on the calling thread.
+// The backward node that the autograd engine runs on the calling thread.
 //
 // `torch::autograd::get_current_node()` has one name and two shapes. Up to torch 2.12 it returns a
 // std::shared_ptr (two words), from 2.13 on a c10::intrusive_ptr (one word), which only torch's own
@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 #include "bridge/torch_bridge_abi.h"
@@ -17,13 +18,27 @@ namespace tidemark::injector {
 // Looks for the engine; does nothing if there is none.
 void find_autograd() noexcept;
 // From now on the bridge is asked. Null: it does not know either.
-void find_autograd_in_bridge(TidemarkTorchNodeType ask) noexcept;
+void find_autograd_in_bridge(TidemarkTorchNode ask) noexcept;
 
-// Identifies the type of the current node: its mangled name, or null if no node runs on this
-// thread, or if that cannot be asked for, which the trace then says once.
-const char* current_autograd_type() noexcept;
+struct AutogradNode {
+  const char* type = nullptr;  // identifies it: the mangled name; null: no node runs
+  uint64_t sequence = 0;       // nodes of a thread are numbered as its forward pass makes them
+  uint64_t thread = 0;         // that made it, by torch's numbers
+};
+// No node, too, if that cannot be asked for, which the trace then says once.
+AutogradNode current_autograd_node() noexcept;
 
 // "MmBackward0", in `buffer`.
 std::string_view autograd_type_name(const char* type, char* buffer, size_t capacity) noexcept;
+
+// Which nn.Module made a node: an operation makes its node, then allocates its result. So whatever
+// allocates first after a node was made belongs to it. Nodes of operations that allocate nothing
+// (in place, views) belong to the nn.Module that allocated before.
+//
+// `nn_module` runs on the calling thread, which allocates.
+void note_forward(uint32_t nn_module) noexcept;
+// 0: unknown.
+uint32_t nn_module_of(const AutogradNode& node) noexcept;
+void clear_forward_notes() noexcept;
 
 }  // namespace tidemark::injector

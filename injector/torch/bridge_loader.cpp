@@ -116,7 +116,7 @@ bool load(const bridge::Outcome& outcome, const char** reason) {
       reinterpret_cast<TidemarkTorchFraction>(dlsym(library, "tidemark_torch_fraction"))};
   find_questions(library);
   find_autograd_in_bridge(
-      reinterpret_cast<TidemarkTorchNodeType>(dlsym(library, "tidemark_torch_node_type")));
+      reinterpret_cast<TidemarkTorchNode>(dlsym(library, "tidemark_torch_node")));
   if (g_bridge.attach == nullptr || g_bridge.read_state == nullptr) {
     continue_without_bridge(outcome.torch_version, "its entry points are missing");
     return true;

@@ -113,8 +113,9 @@ uint32_t take_stack(bool may_take_gil) {
   NativeStack native;
   capture_native_stack(native);
   std::copy(native.frames, native.frames + native.count, keys);
-  const size_t count = append_python_frames(keys, native.count, kMaxStackFrames);
-  return recorder().intern_stack({keys, count});
+  uint32_t nn_module = 0;
+  const size_t count = append_python_frames(keys, native.count, kMaxStackFrames, &nn_module);
+  return recorder().intern_stack({keys, count}, nn_module);
 }
 
 // The stack captured before the lock was taken; if nothing announced the allocation, the stack now.

@@ -123,6 +123,7 @@ void LiveState::apply(const TensorTag& row) noexcept {
     if (row.time_ns < block->row.time_ns) return;
     if (row.category != Category::kUnknown) block->tag = row.category;
     if (row.name != 0) block->tag_name = row.name;
+    if (row.nn_module != 0) block->tag_module = row.nn_module;
     block->tagged = true;
     return;
   }
@@ -597,7 +598,8 @@ void LiveState::write_framework(TraceWriter& out, const StateNames& names,
       out.append(row);
     }
     if (!b.tagged) return;
-    out.append(TensorTag{time_ns, b.row.address, size_of(b.row), device, b.tag_name, b.tag});
+    out.append(
+        TensorTag{time_ns, b.row.address, size_of(b.row), device, b.tag_name, b.tag, b.tag_module});
   });
 }
 

@@ -79,6 +79,7 @@ class LiveState {
     uint64_t key;  // address
     FrameworkEvent row;
     uint32_t tag_name;
+    uint32_t tag_module;
     Category tag;
     bool pending;
     bool tagged;

@@ -46,6 +46,7 @@ int cuMemMap(unsigned long long address, size_t size, size_t offset, unsigned lo
              unsigned long long flags);
 int cuMemUnmap(unsigned long long address, size_t size);
 void standin_set_node(int on);
+void standin_run_node(uint64_t sequence, uint64_t thread);
 }
 
 namespace c10 {
@@ -550,6 +551,16 @@ STANDIN_API uint64_t standin_worker(size_t size, int count, int with_node) {
   });
   worker.join();
   return last;
+}
+STANDIN_API uint64_t standin_backward(size_t size, uint64_t sequence, uint64_t thread) {
+  uint64_t address = 0;
+  std::thread worker([&] {
+    standin_run_node(sequence, thread);
+    address = the_allocator.malloc(size, 0);
+    standin_set_node(0);
+  });
+  worker.join();
+  return address;
 }
 STANDIN_API void standin_churn(uint64_t calls, uint64_t seed) {
   constexpr size_t kMostLive = 24;

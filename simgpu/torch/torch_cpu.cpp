@@ -26,9 +26,14 @@ Node::~Node() {
   --g_live_nodes;
 }
 #else
-struct Node {
+// Its members are where those of the real one are.
+struct Node : std::enable_shared_from_this<Node> {
   Node() { ++g_live_nodes; }
   virtual ~Node() { --g_live_nodes; }
+  uint64_t sequence = 0;
+  uint64_t topological = 0;
+  bool has_parent = false;
+  uint64_t thread = 0;
 };
 using NodePointer = std::shared_ptr<Node>;
 #endif
@@ -46,6 +51,20 @@ STANDIN_API NodePointer get_current_node() {
 }  // namespace torch::autograd
 
 namespace at {
+
+thread_local uint64_t t_next_sequence = 0;
+
+namespace sequence_number {
+STANDIN_API uint64_t peek() {
+  return t_next_sequence;
+}
+}  // namespace sequence_number
+
+STANDIN_API uint64_t RecordFunction::currentThreadId() {
+  static std::atomic<uint64_t> next{1};
+  thread_local const uint64_t number = next++;
+  return number;
+}
 
 namespace {
 std::mutex g_callbacks_lock;
@@ -89,6 +108,22 @@ extern "C" {
 STANDIN_API void standin_set_node(int on) {
   using namespace torch::autograd;
   t_current = on != 0 ? NodePointer(new generated::MmBackward0) : NodePointer();
+}
+
+// Makes a node, as an operation of the forward pass does.
+STANDIN_API uint64_t standin_make_node(void) {
+  return at::t_next_sequence++;
+}
+
+// Runs a node that the thread `thread` has made.
+STANDIN_API void standin_run_node(uint64_t sequence, uint64_t thread) {
+  standin_set_node(1);
+  (*torch::autograd::t_current).sequence = sequence;
+  (*torch::autograd::t_current).thread = thread;
+}
+
+STANDIN_API uint64_t standin_thread(void) {
+  return at::RecordFunction::currentThreadId();
 }
 
 STANDIN_API long standin_live_nodes(void) {

@@ -110,6 +110,30 @@ class TorchCapture(unittest.TestCase):
         allocations, = recorded.tables("allocations")
         self.assertGreater(len({row["stream"] for row in allocations}), 1)
 
+    def modules_of(self, **options):
+        recorded = self.record("nn_modules", **options)
+        allocations, = recorded.tables("allocations")
+        return ({int(size): path for size, path in recorded.told().items()},
+                {int(row["requested_bytes"]): row["module"] or None for row in allocations})
+
+    def test_each_block_has_its_nn_module(self):
+        for torch in TORCH, TORCH_2_13:
+            told, found = self.modules_of(torch=torch, PYTHONPATH=str(torch.parent))
+            shutil.rmtree(self.folder.name + "/out")
+            shutil.rmtree(self.folder.name + "/csv")
+            wrong = [f"{size}: {path}, found {found.get(size)}" for size, path in told.items()
+                     if found.get(size) != path]
+            self.assertEqual("\n".join(wrong), "", torch)
+            self.assertGreater(len(told), 40)
+
+    def test_with_native_stacks_too(self):
+        told, found = self.modules_of(TIDEMARK_STACKS="all")
+        self.assertEqual({size: found.get(size) for size in told}, told)
+
+    def test_without_nn_modules(self):
+        told, found = self.modules_of(TIDEMARK_MODULES="0")
+        self.assertEqual({found[size] for size in told}, {None})
+
     def test_the_line_that_empties_the_cache_is_named(self):
         recorded = self.record("thrash")
         done = subprocess.run([TIDEMARK, "report", recorded.out, "--json"], check=True,

@@ -29,6 +29,11 @@ class Torch:
         self.cuda.standin_alloc.argtypes = [ctypes.c_size_t, ctypes.c_uint64]
         self.cuda.standin_worker.restype = ctypes.c_uint64
         self.cuda.standin_worker.argtypes = [ctypes.c_size_t, ctypes.c_int, ctypes.c_int]
+        self.cuda.standin_backward.restype = ctypes.c_uint64
+        self.cuda.standin_backward.argtypes = [ctypes.c_size_t, ctypes.c_uint64, ctypes.c_uint64]
+        for name in ("make_node", "thread"):
+            getattr(self.cpu, f"standin_{name}").restype = ctypes.c_uint64
+        self.cpu.standin_run_node.argtypes = [ctypes.c_uint64, ctypes.c_uint64]
         for name in ("free", "record_stream"):
             getattr(self.cuda, f"standin_{name}").argtypes = [ctypes.c_uint64]
         self.cuda.standin_set_limit.argtypes = [ctypes.c_size_t]
@@ -314,6 +319,145 @@ def phases(torch):
     print("hooks", len(hooks), flush=True)
 
 
+# As much of torch.nn.Module as its frames show: since torch 2.5 `self` is a cell in _call_impl.
+MODULE = """
+class Module:
+    def __init__(self, **children):
+        self.__dict__.update(_modules=children, _parameters={})
+
+    def _wrapped_call_impl(self, *args, **kwargs):
+        return self._call_impl(*args, **kwargs)
+
+    def _call_impl(self, *args, **kwargs):
+        def inner():
+            return self.forward(*args, **kwargs)
+        return inner()
+
+    __call__ = _wrapped_call_impl
+
+    def _apply(self, fn):
+        for module in self._modules.values():
+            module._apply(fn)
+        for name, parameter in self._parameters.items():
+            self._parameters[name] = fn(parameter)
+        return self
+"""
+
+
+def nn_modules(torch):
+    """Modules that run forward and backward; tells the module of each block by its size."""
+    space = {}
+    exec(compile(MODULE, "/usr/lib/torch/nn/modules/module.py", "exec"), space)
+    Module, told, nodes = space["Module"], {}, []
+    sizes = iter(range(1 << 20, 1 << 40, 1 << 12))
+
+    class Tensor:
+        is_cuda, grad = True, None
+        device = types.SimpleNamespace(index=0)
+
+        def __init__(self, address, size):
+            self.storage = types.SimpleNamespace(data_ptr=lambda: address, nbytes=lambda: size)
+
+        def untyped_storage(self):
+            return self.storage
+
+    def allocate(path):
+        size = next(sizes)
+        told[size] = path
+        return Tensor(torch.alloc(size), size)
+
+    class Layer(Module):
+        """An operation that allocates."""
+        def forward(self, path):
+            nodes.append((torch.cpu.standin_make_node(), path))
+            allocate(path)
+
+    class InPlace(Module):
+        """One that does not: its node belongs to whoever allocated before."""
+        def forward(self, before):
+            nodes.append((torch.cpu.standin_make_node(), before))
+
+    class Block(Module):
+        def forward(self, path):
+            for name, child in list(self._modules.items()):
+                child(f"{path}.{name}" if not isinstance(child, InPlace) else f"{path}.first")
+            allocate(path)
+
+    class Model(Module):
+        def forward(self):
+            for name, child in self._modules["layers"]._modules.items():
+                child(f"layers.{name}")
+            self._modules["shared"]("layers.0.first")
+
+    class Wrapper(Module):
+        def forward(self):
+            next(iter(self._modules.values()))()
+
+    def block():
+        return Block(first=Layer(), act=InPlace(), second=Layer())
+
+    model = Model(layers=Module(**{"0": block(), "1": Module(), "2": block()}))
+    model._modules["layers"]._modules["1"] = Wrapper(_orig_mod=block())
+    model._modules["layers"]._modules["1"].forward = lambda path: (
+        model._modules["layers"]._modules["1"]._modules["_orig_mod"](path))
+    model._modules["shared"] = model._modules["layers"]._modules["0"]._modules["first"]
+    whole = Wrapper(module=Wrapper(_fsdp_wrapped_module=model))
+    leaf = model._modules["shared"]
+    leaf._parameters["weight"] = None
+    whole._apply(lambda _: allocate("layers.0.first"))
+    whole()
+    # Modules that are added later, and one that is in no tree.
+    model._modules["layers"]._modules["added"] = block()
+    time.sleep(0.1)
+    whole()
+    Layer()("Layer")
+    # Backward: with and without Python on the thread.
+    thread = torch.cpu.standin_thread()
+
+    def run_backward(number, path):
+        size = next(sizes)
+        told[size] = path
+        torch.cpu.standin_run_node(number, thread)
+        torch.alloc(size)
+
+    for number, path in nodes:
+        size = next(sizes)
+        told[size] = path
+        torch.backward(size, number, thread)
+        worker = threading.Thread(target=run_backward, args=(number, path))
+        worker.start()
+        worker.join()
+    # The optimizer tells whose parameters, gradients and states there are.
+    hooks = []
+    sys.modules["torch.optim.optimizer"] = types.ModuleType("torch.optim.optimizer")
+    sys.modules["torch.optim.optimizer"].register_optimizer_step_post_hook = hooks.append
+    weight = leaf._parameters["weight"]
+    elsewhere = Layer._parameters = allocate(None)
+    weight.grad = allocate(None)
+    told[weight.grad.storage.nbytes()] = "layers.0.first"
+    momentum = allocate(None)
+    told[momentum.storage.nbytes()] = "layers.0.first"
+    optimizer = types.SimpleNamespace(param_groups=[{"params": [weight, elsewhere]}],
+                                      state={weight: {"momentum": momentum, "step": 1}})
+    for _ in range(200):  # until the hook is in place
+        if hooks:
+            break
+        time.sleep(0.05)
+    for hook in hooks:
+        hook(optimizer, (), {})
+    # Another model, perhaps at the addresses of the first.
+    del model, whole, leaf, optimizer, weight
+    for _ in range(3):
+        other = Wrapper(other=Wrapper(module=Layer()))
+        other._modules["other"].forward = lambda: other._modules["other"]._modules["module"](
+            "other.module")
+        for _ in range(10):
+            other()
+            time.sleep(0.05)
+        del other
+    write_json("TOLD", told)
+
+
 def nvtx(torch):
     """What the NVTX header does in a program: loads the library, which fills in its functions."""
     library = ctypes.CDLL(os.environ["NVTX_INJECTION64_PATH"])
@@ -514,6 +658,7 @@ def main():
      "forked": forked, "shutdown": shutdown,
      "late": churn, "out_of_memory": out_of_memory, "fraction": fraction,
      "asynchronous": asynchronous, "sleeping": sleeping, "phases": phases, "nvtx": nvtx,
+     "nn_modules": nn_modules,
      "obey": obey, "days": days, "changing_environment": changing_environment}[name](torch)
     write_json("TRUTH", torch.truth())
 

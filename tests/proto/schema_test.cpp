@@ -26,6 +26,7 @@ const std::map<BlockKind, std::string>& message_names() {
       {BlockKind::kStacks, "Stacks"},
       {BlockKind::kThreads, "Threads"},
       {BlockKind::kPools, "Pools"},
+      {BlockKind::kNnModules, "NnModules"},
       {BlockKind::kDriverEvents, "DriverEvents"},
       {BlockKind::kFrameworkEvents, "FrameworkEvents"},
       {BlockKind::kOutOfMemory, "OutOfMemory"},

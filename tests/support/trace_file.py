@@ -6,7 +6,7 @@ import zlib
 
 SCHEMA = pathlib.Path(__file__).resolve().parents[2] / "proto" / "tidemark.proto"
 KINDS = {"Processes": 1, "Devices": 2, "Settings": 3, "Strings": 4, "Modules": 5, "Frames": 6,
-         "Stacks": 7, "Threads": 8, "Pools": 9, "DriverEvents": 16, "FrameworkEvents": 17,
+         "Stacks": 7, "Threads": 8, "Pools": 9, "NnModules": 10, "DriverEvents": 16, "FrameworkEvents": 17,
          "OutOfMemory": 18, "SegmentStates": 19, "BlockStates": 20, "Counters": 21, "Kernels": 22,
          "Copies": 23, "Communicators": 24, "NcclOperations": 25, "Marks": 26, "TensorTags": 27,
          "ClockSamples": 28, "Alignments": 29, "Health": 30, "Index": 63}

@@ -1,6 +1,7 @@
 // The part of torch's header that a listener to named ranges needs.
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
 #include <memory>
 #include <unordered_set>
@@ -12,6 +13,7 @@ enum class RecordScope { FUNCTION, USER_SCOPE };
 struct RecordFunction {
   const char* text;
   const char* name() const { return text; }
+  static uint64_t currentThreadId();
 };
 
 struct ObserverContext {

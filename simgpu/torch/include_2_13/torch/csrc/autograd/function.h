@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <utility>
 
 namespace c10 {
@@ -43,6 +44,10 @@ namespace torch::autograd {
 struct __attribute__((visibility("default"))) Node : c10::intrusive_ptr_target {
   Node();
   ~Node() override;
+  uint64_t sequence_nr() const { return sequence; }
+  uint64_t thread_id() const { return thread; }
+  uint64_t sequence = 0;
+  uint64_t thread = 0;
 };
 
 c10::intrusive_ptr<Node> get_current_node();

@@ -1,0 +1,32 @@
+// What the nn.Modules of the program hold at one instant.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "analysis/history/memory_state.h"
+#include "analysis/load/trace_model.h"
+
+namespace tidemark {
+
+struct ModuleShare {
+  std::string module;  // path; empty: blocks of no nn.Module
+  std::string class_name;
+  uint64_t bytes = 0;
+  uint64_t count = 0;
+  // Parts of `bytes`.
+  uint64_t parameter_bytes = 0;
+  uint64_t gradient_bytes = 0;
+  uint64_t optimizer_bytes = 0;
+  uint64_t kept_bytes = 0;       // activations that wait for the backward pass
+  uint64_t transient_bytes = 0;  // everything else
+};
+
+// Most bytes first. Empty if the recording knows no nn.Modules.
+std::vector<ModuleShare> shares_by_module(const ProcessModel& process,
+                                          const AllocationHistory& model, const MemoryState& state,
+                                          std::span<const Category> categories);
+
+}  // namespace tidemark

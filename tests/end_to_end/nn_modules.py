@@ -1,0 +1,85 @@
+"""Checks what commands say of nn.Modules, with small traces that are written here.
+
+    python3 nn_modules.py TIDEMARK
+"""
+import csv
+import json
+import pathlib
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from growing_inputs import BASE, MiB, START, process_row  # noqa: E402
+from harness import check, check_equal, finish, report, run  # noqa: E402
+from trace_file import TraceFile  # noqa: E402
+
+tmp = pathlib.Path(tempfile.mkdtemp())
+PARAMETER = 1
+
+
+def trace(name, mlp_bytes, other_root=None):
+    """A model with two layers that allocate in the same line; a parameter of the first."""
+    file = TraceFile()
+    text = lambda value: file.string(1, value)  # noqa: E731
+    file.table(1, "Processes", [process_row(file, 1, 0, 1)])
+    # The path of 3 is known first; the row without it comes later, from another thread.
+    root = 4 if other_root else 1
+    file.table(1, "NnModules", [
+        {"id": 1, "path": 0, "class_name": text("Model"), "root": 1},
+        {"id": 2, "path": text("layers.0.mlp"), "class_name": text("Linear"), "root": 1},
+        {"id": 3, "path": text("layers.1.mlp"), "class_name": text("Linear"), "root": root},
+        {"id": 3, "path": 0, "class_name": text("Linear"), "root": 0},
+        {"id": 4, "path": 0, "class_name": text(other_root or "Loss"), "root": 4}])
+    file.table(1, "Frames", [{"id": 1, "function": text("main"), "file": text("train.py"),
+                              "line": 3, "kind": 1},
+                             {"id": 2, "function": text("forward"), "file": text("model.py"),
+                              "line": 7, "kind": 1}])
+    file.table(1, "Stacks", [{"id": 1, "parent": 0, "frame": 1}, {"id": 2, "parent": 1, "frame": 2},
+                             {"id": 3, "parent": 1, "frame": 2, "nn_module": 2},
+                             {"id": 4, "parent": 1, "frame": 2, "nn_module": 3},
+                             {"id": 5, "parent": 0, "frame": 1, "nn_module": 999}])
+    sizes = [(3, 2 * MiB), (4, mlp_bytes), (2, MiB), (5, 4 * MiB)]
+    rows = [{"time_ns": START, "action": 4, "address": BASE, "size_bytes": 64 * MiB}]
+    address = BASE
+    for i, (stack, size) in enumerate(sizes):
+        rows.append({"time_ns": START + 1 + i, "action": 1, "address": address, "size_bytes": size,
+                     "block_bytes": size, "stack": stack})
+        address += size
+    file.table(1, "FrameworkEvents", rows)
+    file.table(1, "TensorTags", [{"time_ns": START + 50, "address": address - 4 * MiB,
+                                  "size_bytes": 4 * MiB, "category": PARAMETER, "nn_module": 2}])
+    return file.save(tmp / name)
+
+
+first, second = trace("first.tmk", 3 * MiB), trace("second.tmk", 8 * MiB)
+device = report(first)["ranks"][0]["devices"][0]
+modules = {m["module"]: m for m in device["by_module"]}
+check_equal({name: m["bytes"] for name, m in modules.items()},
+            {"layers.0.mlp": 6 * MiB, "layers.1.mlp": 3 * MiB, None: MiB}, "bytes by module")
+check_equal(modules["layers.0.mlp"]["parameter_bytes"], 4 * MiB, "its parameter")
+check_equal(modules["layers.1.mlp"]["class"], "Linear", "class")
+check_equal(sorted(s["bytes"] for s in device["by_stack"]), [4 * MiB, 6 * MiB],
+            "one stack per line, whichever module runs it")
+said = run("report", first).stdout
+check("layers.1.mlp" in said and "weights" in said, f"the table of layers: {said}")
+
+said = run("diff", first, second)
+check("layers.1.mlp" in said.stdout, f"diff: {said.stdout}{said.stderr}")
+difference = json.loads(run("diff", first, second, "--json").stdout)
+check_equal([(line["name"], line["change_bytes"]) for line in difference["devices"][0]["by_module"]],
+            [("layers.1.mlp", 5 * MiB)], "diff by module")
+
+run("export", first, "--format", "csv", "-o", tmp / "csv")
+with open(tmp / "csv" / "allocations.csv", encoding="utf-8") as file:
+    found = [row["module"] for row in csv.DictReader(file)]
+check_equal(found, ["layers.0.mlp", "layers.1.mlp", "", "layers.0.mlp"], "CSV")
+
+# Where several trees have modules, their root's class is part of the name.
+several = report(trace("several.tmk", MiB, "Critic"))["ranks"][0]["devices"][0]
+check_equal({m["module"] for m in several["by_module"]},
+            {"Model.layers.0.mlp", "Critic.layers.1.mlp", None}, "several roots")
+
+# A trace without nn.Modules says nothing of them.
+plain = report(pathlib.Path(__file__).resolve().parents[2] / "tests/data/snapshots/default.pickle.gz")
+check_equal(plain["ranks"][0]["devices"][0]["by_module"], [], "a snapshot")
+finish()
