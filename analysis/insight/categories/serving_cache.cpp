@@ -69,7 +69,11 @@ size_t ServingCache::passes_in(const Allocation& a) const {
 }
 
 bool ServingCache::holds(const Allocation& a, uint32_t pass_end, bool kept_long) const {
-  if (a.stack < named_.size() && named_[a.stack]) return kept_long;
+  // A cache that is concatenated anew with every token has a block for no longer than that.
+  constexpr uint32_t kBrief = 8;  // events
+  if (a.stack < named_.size() && named_[a.stack]) {
+    return kept_long || a.release - a.birth > kBrief;
+  }
   const uint32_t requests = std::max<uint32_t>(steps_.count(), 1);
   if (passes_.size() < size_t{3} * requests) return false;
   if (roles_.of(a.stack) == StackRole::kUser) {
