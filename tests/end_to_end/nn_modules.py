@@ -74,6 +74,11 @@ with open(tmp / "csv" / "allocations.csv", encoding="utf-8") as file:
     found = [row["module"] for row in csv.DictReader(file)]
 check_equal(found, ["layers.0.mlp", "layers.1.mlp", "", "layers.0.mlp"], "CSV")
 
+for limit, status in (("layers.0=7MiB", 0), ("layers.0=5MiB", 1), ("layers=9MiB", 0),
+                      ("layers.7=1GiB", 2), ("layers.0", 2)):
+    done = run("check", first, "--max-module", limit)
+    check_equal(done.returncode, status, f"check {limit}: {done.stdout}{done.stderr}")
+
 # Where several trees have modules, their root's class is part of the name.
 several = report(trace("several.tmk", MiB, "Critic"))["ranks"][0]["devices"][0]
 check_equal({m["module"] for m in several["by_module"]},
