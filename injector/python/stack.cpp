@@ -70,11 +70,18 @@ FrameKey key_of(const PythonFrame& frame) noexcept {
   return key;
 }
 
+// Whose backward pass the node is part of; 0: unknown.
+uint32_t nn_module_of(const AutogradNode& node) noexcept {
+  if (!g_modules || node.type == nullptr) return 0;
+  const NodeMaker maker = maker_of(node);
+  return nn_module_between(maker.before, maker.after, node.type);
+}
+
 // For a thread that Python does not know: its autograd node, or at least its name.
 uint32_t stack_without_python() noexcept {
   const AutogradNode node = current_autograd_node();
   const char* const type = node.type;
-  const uint32_t nn_module = g_modules ? nn_module_of(node) : 0;
+  const uint32_t nn_module = nn_module_of(node);
   Hasher hasher(capture_session.load(std::memory_order_relaxed));
   hasher.take(reinterpret_cast<uintptr_t>(type), type != nullptr ? nn_module : current_thread());
   return g_stacks.find_or_add(hasher.finish(), [&]() -> uint32_t {
@@ -96,9 +103,12 @@ uint32_t stack_without_python() noexcept {
 // meanwhile belong to it.
 uint32_t module_of(const PythonFrames& walked) noexcept {
   if (!g_modules) return 0;
-  if (walked.nn_module == nullptr) return nn_module_of(current_autograd_node());
-  const uint32_t id = nn_module_id(walked.nn_module);
-  if (id != 0) note_forward(id);
+  if (walked.nn_module == nullptr) {
+    const AutogradNode node = current_autograd_node();
+    if (node.type != nullptr) return nn_module_of(node);
+  }
+  const uint32_t id = walked.nn_module != nullptr ? nn_module_id(walked.nn_module) : 0;
+  note_forward(id);  // of 0, too: what a program computes outside of its model belongs to none
   return id;
 }
 

@@ -276,7 +276,7 @@ def score(rows):
         if not label:
             continue
         labelled += size
-        if label == found:
+        if found in (label, f"FSDP{label}"):  # fully_shard gives a module another class
             right += size
         else:
             wrong[label, found] = wrong.get((label, found), 0) + size

@@ -372,15 +372,24 @@ def nn_modules(torch):
             nodes.append((torch.cpu.standin_make_node(), path))
             allocate(path)
 
-    class InPlace(Module):
-        """One that does not: its node belongs to whoever allocated before."""
-        def forward(self, before):
-            nodes.append((torch.cpu.standin_make_node(), before))
+    class Mm(Module):
+        """One that does not, in place. It has the name of its node, MmBackward0."""
+        def forward(self, path):
+            nodes.append((torch.cpu.standin_make_node(), path))
 
     class Block(Module):
         def forward(self, path):
             for name, child in list(self._modules.items()):
-                child(f"{path}.{name}" if not isinstance(child, InPlace) else f"{path}.first")
+                child(f"{path}.{name}")
+            allocate(path)
+
+    class Pair(Module):
+        """Operations of its own that allocate nothing (views), between those of its parts."""
+        def forward(self, path):
+            for name, child in list(self._modules.items()):
+                child(f"{path}.{name}")
+                nodes.append((torch.cpu.standin_make_node(), path))
+            nodes.append((torch.cpu.standin_make_node(), path))
             allocate(path)
 
     class Model(Module):
@@ -394,9 +403,10 @@ def nn_modules(torch):
             next(iter(self._modules.values()))()
 
     def block():
-        return Block(first=Layer(), act=InPlace(), second=Layer())
+        return Block(first=Layer(), act=Mm(), second=Layer())
 
-    model = Model(layers=Module(**{"0": block(), "1": Module(), "2": block()}))
+    model = Model(layers=Module(**{"0": block(), "1": Module(), "2": block(),
+                                   "3": Pair(a=Layer(), b=Layer())}))
     model._modules["layers"]._modules["1"] = Wrapper(_orig_mod=block())
     model._modules["layers"]._modules["1"].forward = lambda path: (
         model._modules["layers"]._modules["1"]._modules["_orig_mod"](path))
