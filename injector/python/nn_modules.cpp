@@ -5,10 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <iterator>
-#include <new>
 #include <string_view>
-#include <utility>
 
 #include "injector/process/own_scope.h"
 #include "injector/process/tool_thread.h"
@@ -19,7 +16,6 @@
 #include "injector/python/walk.h"
 #include "injector/recorder/hashed_ids.h"
 #include "injector/recorder/recorder.h"
-#include "injector/stacks/autograd_node.h"
 #include "proto/base/pages.h"
 
 namespace tidemark::injector {
@@ -27,7 +23,6 @@ namespace {
 
 constexpr uint32_t kSlots = 1U << 16;
 constexpr uint32_t kMostModules = kSlots / 4 * 3;
-constexpr uint32_t kMostIds = 1U << 18;
 constexpr uint32_t kParameters = 1U << 16;
 constexpr size_t kMaxPath = 512;
 constexpr size_t kDeepest = 64;  // levels of a tree
@@ -44,6 +39,7 @@ struct Slot {
   uint32_t root;  // id
   uint32_t pass;  // that visited it last
   uint64_t path_hash;
+  uint64_t class_hash;
   bool is_root;
 };
 
@@ -66,17 +62,10 @@ struct Calls {
   PythonObject* none = nullptr;
 };
 
-// By id. Written with the path.
-struct Place {
-  std::atomic<uint32_t> parent;  // id; 0: it is a root
-  std::atomic<uint32_t> stem;    // of its class; see stem_of()
-};
-
 const PythonRuntime* g_python = nullptr;
 Calls g_calls;
 std::atomic<bool> g_on{false};
 Slot* g_slots = nullptr;
-Place* g_places = nullptr;
 Parameter* g_parameters = nullptr;
 std::atomic_flag g_lock;
 uint32_t g_used = 0;  // slots
@@ -156,23 +145,39 @@ Slot* slot_of(uintptr_t address, bool add) {
   }
 }
 
-// Null: not of this recording, or another object was there.
-Slot* known(const void* object) {
-  Slot* const slot = slot_of(reinterpret_cast<uintptr_t>(object), false);
-  if (slot == nullptr) return nullptr;
-  const uint64_t state = slot->state.load(std::memory_order_acquire);
-  const auto type = read_at<uintptr_t>(object, kPythonTypeOffset);
-  return (state & kRecordingBits) == recording() && id_in(state) != 0 &&
-                 slot->type.load(std::memory_order_relaxed) == type
-             ? slot
-             : nullptr;
-}
-
 std::string_view class_text(const void* object) {
   const auto* const type = read_at<const void*>(object, kPythonTypeOffset);
   const auto* const name = read_at<const char*>(type, kTypeName);
   const std::string_view text = name != nullptr ? name : "";
   return text.substr(text.rfind('.') + 1);
+}
+
+uint64_t class_hash(std::string_view name) {
+  return hash_bytes(name.data(), name.size()).a;
+}
+
+// fully_shard() and replicate() give an nn.Module another class, without a change of the object.
+bool is_the_same(Slot& slot, const void* object) {
+  const auto type = read_at<uintptr_t>(object, kPythonTypeOffset);
+  if (slot.type.load(std::memory_order_relaxed) == type) [[likely]]
+    return true;
+  std::string_view name = class_text(object);
+  for (const std::string_view prefix : {"FSDP", "Replicate"}) {
+    if (!name.starts_with(prefix) || class_hash(name.substr(prefix.size())) != slot.class_hash)
+      continue;
+    slot.type.store(type, std::memory_order_relaxed);
+    return true;
+  }
+  return false;
+}
+
+// Null: not of this recording, or another object was there.
+Slot* known(const void* object) {
+  Slot* const slot = slot_of(reinterpret_cast<uintptr_t>(object), false);
+  if (slot == nullptr) return nullptr;
+  const uint64_t state = slot->state.load(std::memory_order_acquire);
+  const bool named = (state & kRecordingBits) == recording() && id_in(state) != 0;
+  return named && is_the_same(*slot, object) ? slot : nullptr;
 }
 
 uint32_t class_of(const void* object) {
@@ -182,13 +187,14 @@ uint32_t class_of(const void* object) {
 // Under the lock. A new id for the object in this slot; 0: there are too many.
 uint32_t draw_id(Slot& slot, const void* object) {
   const uint32_t id = g_next_id.load(std::memory_order_relaxed) + 1;
-  if (id >= kMostIds) return 0;
+  if (id > 16 * kMostModules) return 0;
   g_next_id.store(id, std::memory_order_relaxed);
   slot.state.store(0, std::memory_order_relaxed);
   slot.type.store(read_at<uintptr_t>(object, kPythonTypeOffset), std::memory_order_relaxed);
   slot.root = 0;
   slot.pass = 0;
   slot.path_hash = 0;
+  slot.class_hash = class_hash(class_text(object));
   slot.is_root = false;
   return id;
 }
@@ -206,22 +212,8 @@ uint32_t add_unnamed(const void* object) {
 
 // ---- paths: with the GIL ------------------------------------------------------------------------
 
-// A name for comparison: letters only, in lower case.
-constexpr uint32_t stem_of(std::string_view name) {
-  uint32_t hash = 2166136261;  // FNV-1a
-  for (const char c : name) {
-    const bool upper = c >= 'A' && c <= 'Z';
-    if (!upper && (c < 'a' || c > 'z')) continue;
-    hash = (hash ^ static_cast<uint8_t>(upper ? c - 'A' + 'a' : c)) * 16777619;
-  }
-  return hash;
-}
-// Their code never runs.
-constexpr uint32_t kContainers[] = {stem_of("ModuleList"), stem_of("ModuleDict")};
-
 struct Tree {
   uint32_t root = 0;
-  uint32_t parent = 0;  // of the one that is named next
   bool parameters = false;
   char path[kMaxPath];
 };
@@ -260,8 +252,6 @@ uint32_t name_module(Tree& tree, const void* object, std::string_view path) {
     slot->root = tree.root;
     slot->is_root = path.empty();
     slot->path_hash = hash;
-    g_places[id].parent.store(id != tree.parent ? tree.parent : 0, std::memory_order_relaxed);
-    g_places[id].stem.store(stem_of(class_text(object)), std::memory_order_relaxed);
     if (recorder().record(
             NnModule{id, recorder().intern_string(path), class_of(object), tree.root}))
       slot->state.store(recording() | (uint64_t{id} << 1) | kNamed, std::memory_order_release);
@@ -321,9 +311,7 @@ void visit(Tree& tree, PythonObject* object, size_t length, size_t depth) {
   if (id != 0) {
     PythonObject* const parameters = python_calls.dict_get(members, "_parameters");
     if (tree.parameters && is_dict(parameters)) note_parameters(parameters, id);
-    const uint32_t parent = std::exchange(tree.parent, id);
     visit_children(tree, children, length, depth);
-    tree.parent = parent;
   }
   python_calls.unreference(members);
 }
@@ -396,63 +384,6 @@ void visit_roots(uint32_t only, bool parameters) {
   g_root_count = kept;
 }
 
-// ---- between two --------------------------------------------------------------------------------
-
-constexpr uint32_t kBetweenLog2 = 14;
-HashedIds g_between;  // answers of nn_module_between()
-bool g_have_between = false;
-
-uint32_t parent_of(uint32_t id) {
-  return id < kMostIds ? g_places[id].parent.load(std::memory_order_relaxed) : 0;
-}
-
-bool has_place(uint32_t id) {
-  return id < kMostIds && g_places[id].stem.load(std::memory_order_relaxed) != 0;
-}
-
-// Whether `above` is `id` or contains it.
-bool contains(uint32_t above, uint32_t id) {
-  for (size_t depth = 0; id != 0 && depth <= kDeepest; ++depth, id = parent_of(id)) {
-    if (id == above) return true;
-  }
-  return false;
-}
-
-bool is_container(uint32_t id) {
-  const uint32_t stem = g_places[id].stem.load(std::memory_order_relaxed);
-  return std::find(std::begin(kContainers), std::end(kContainers), stem) != std::end(kContainers);
-}
-
-// A part of `whole` with this stem: the next after `before`, or else the first.
-uint32_t part_with(uint32_t whole, uint32_t stem, uint32_t before) {
-  uint32_t first = 0;
-  const uint32_t end = std::min(g_next_id.load(std::memory_order_relaxed) + 1, kMostIds);
-  for (uint32_t id = 1; id < end; ++id) {
-    if (parent_of(id) != whole || g_places[id].stem.load(std::memory_order_relaxed) != stem)
-      continue;
-    if (id > before) return id;
-    if (first == 0) first = id;
-  }
-  return first;
-}
-
-uint32_t find_between(uint32_t before, uint32_t after, const char* type) {
-  char text[256];
-  std::string_view name = autograd_type_name(type, text, sizeof text);
-  name = name.substr(0, name.find("Backward"));
-  const uint32_t stem = stem_of(name);
-  // In `before`, beside it, and further out, as far as that does not contain what came after.
-  uint32_t at = before;
-  for (size_t depth = 0; at != 0 && depth <= kDeepest; ++depth, at = parent_of(at)) {
-    if (g_places[at].stem.load(std::memory_order_relaxed) == stem) return at;
-    if (const uint32_t part = part_with(at, stem, before); part != 0) return part;
-    if (contains(at, after)) break;
-  }
-  uint32_t both = before;
-  while (both != 0 && (!contains(both, after) || is_container(both))) both = parent_of(both);
-  return both != 0 ? both : before;
-}
-
 // ---- asking -------------------------------------------------------------------------------------
 
 // A visit comes again only after 300 times the time it took, and if it found nothing to
@@ -520,11 +451,8 @@ void start_nn_modules(const PythonRuntime& python, const Options& options) noexc
   if (g_slots == nullptr) {
     g_slots = static_cast<Slot*>(map_pages(kSlots * sizeof(Slot)));
     g_parameters = static_cast<Parameter*>(map_pages(kParameters * sizeof(Parameter)));
-    g_places = static_cast<Place*>(map_pages(kMostIds * sizeof(Place)));
   }
-  if (!g_have_between) g_have_between = g_between.create(kBetweenLog2);
-  g_on.store(g_slots != nullptr && g_parameters != nullptr && g_places != nullptr &&
-             g_have_between);
+  g_on.store(g_slots != nullptr && g_parameters != nullptr);
 }
 
 void reset_nn_modules() noexcept {
@@ -532,13 +460,10 @@ void reset_nn_modules() noexcept {
   g_lock.clear();
   g_asked.store(false);
   g_visiting.store(false);
-  g_have_between = false;
-  new (&g_between) HashedIds();
   forget_nn_module_methods();
 }
 
 void clear_nn_modules() noexcept {
-  if (g_have_between) g_between.clear();
   g_next_id.store(0);
   g_next_ns.store(0);
 }
@@ -558,16 +483,6 @@ uint32_t nn_module_id(const void* nn_module) noexcept {
   if (!named && id != 0) [[unlikely]]
     ask_for_paths();
   return id;
-}
-
-uint32_t nn_module_between(uint32_t before, uint32_t after, const char* node_type) noexcept {
-  if (before == after || after == 0) return before;
-  if (before == 0 || !g_on.load(std::memory_order_relaxed)) return after;
-  if (!has_place(before) || !has_place(after)) return before;
-  Hasher hasher(capture_session.load(std::memory_order_relaxed));
-  hasher.take((uint64_t{before} << 32) | after, reinterpret_cast<uintptr_t>(node_type));
-  return g_between.find_or_add(hasher.finish(),
-                               [&] { return find_between(before, after, node_type); });
 }
 
 void visit_nn_modules() noexcept {

@@ -28,11 +28,6 @@ void clear_nn_modules() noexcept;
 // The id of an nn.Module that runs on the calling thread; 0: none can be had.
 uint32_t nn_module_id(const void* nn_module) noexcept;
 
-// The nn.Module of an operation that allocated nothing, between one that did in `before` and one in
-// `after`, for the node that it made. An nn.Module of the node's name is near the first: of a
-// ReluBackward0 a ReLU. Else it is the one whose code called both.
-uint32_t nn_module_between(uint32_t before, uint32_t after, const char* node_type) noexcept;
-
 // With the GIL. Visits all known trees, so that owner_of() knows their parameters.
 void visit_nn_modules() noexcept;
 // The nn.Module that has the parameter, by the address of its object; 0: unknown.

@@ -114,36 +114,23 @@ void note_forward(uint32_t nn_module) noexcept {
   std::atomic<uint64_t>* notes = g_notes.load(std::memory_order_acquire);
   const NotePlace place = place_of(g_torch_thread.load(std::memory_order_relaxed)(), next());
   constexpr uint64_t kTag = ~uint64_t{0xffffffff};
-  // The first allocation after a node was made is that of its operation.
+  // The first after a node was made is that of its operation; what runs outside of all nn.Modules
+  // may be seen once more when it is known how to see one.
   const uint64_t note = notes[place.index].load(std::memory_order_relaxed);
   if ((note & kTag) == place.tag && note != place.tag) return;
   notes[place.index].store(place.tag | nn_module, std::memory_order_relaxed);
 }
 
-NodeMaker maker_of(const AutogradNode& node) noexcept {
+uint32_t nn_module_of(const AutogradNode& node) noexcept {
   const std::atomic<uint64_t>* const notes = g_notes.load(std::memory_order_acquire);
   // A node that accumulates a gradient has the highest number.
-  if (notes == nullptr || node.type == nullptr || node.sequence > UINT64_MAX / 2) return {};
-  const auto note_at = [&](uint64_t next, uint32_t& nn_module) {
-    const NotePlace place = place_of(node.thread, next);
+  if (notes == nullptr || node.type == nullptr || node.sequence > UINT64_MAX / 2) return 0;
+  for (uint64_t back = 0; back < kFarthest && back <= node.sequence; ++back) {
+    const NotePlace place = place_of(node.thread, node.sequence + 1 - back);
     const uint64_t note = notes[place.index].load(std::memory_order_relaxed);
-    if (note >> 32 != place.tag >> 32) return false;
-    nn_module = static_cast<uint32_t>(note);
-    return true;
-  };
-  const uint64_t own = node.sequence + 1;  // the next number while its operation ran
-  NodeMaker maker;
-  if (note_at(own, maker.before)) {
-    maker.after = maker.before;
-    return maker;
+    if (note >> 32 == place.tag >> 32) return static_cast<uint32_t>(note);
   }
-  for (uint64_t back = 1; back < kFarthest && back < own; ++back) {
-    if (note_at(own - back, maker.before)) break;
-  }
-  for (uint64_t on = 1; on < kFarthest; ++on) {
-    if (note_at(own + on, maker.after)) break;
-  }
-  return maker;
+  return 0;
 }
 
 void clear_forward_notes() noexcept {

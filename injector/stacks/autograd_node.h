@@ -32,16 +32,14 @@ AutogradNode current_autograd_node() noexcept;
 std::string_view autograd_type_name(const char* type, char* buffer, size_t capacity) noexcept;
 
 // Which nn.Module made a node: an operation makes its node, then allocates its result. So whatever
-// allocates first after a node was made belongs to it. Operations that allocate nothing (in place,
-// views) run between two that do.
+// allocates first after a node was made belongs to it. Operations in place and views allocate
+// nothing; but at its end every operation that makes a node stores the current stream in it
+// (InputMetadata), and asks for it where an allocation does (kCurrentStream in torch/hooks.cpp).
 //
-// `nn_module` (0: none) runs on the calling thread, which allocates.
+// `nn_module` (0: none) runs on the calling thread.
 void note_forward(uint32_t nn_module) noexcept;
-struct NodeMaker {
-  uint32_t before = 0;  // the nn.Module that allocated; 0: none
-  uint32_t after = 0;   // the same, unless the node's operation did not allocate
-};
-NodeMaker maker_of(const AutogradNode& node) noexcept;
+// 0: unknown.
+uint32_t nn_module_of(const AutogradNode& node) noexcept;
 void clear_forward_notes() noexcept;
 
 }  // namespace tidemark::injector

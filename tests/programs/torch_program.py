@@ -372,10 +372,11 @@ def nn_modules(torch):
             nodes.append((torch.cpu.standin_make_node(), path))
             allocate(path)
 
-    class Mm(Module):
-        """One that does not, in place. It has the name of its node, MmBackward0."""
+    class InPlace(Module):
+        """One that does not."""
         def forward(self, path):
             nodes.append((torch.cpu.standin_make_node(), path))
+            torch.set_history()
 
     class Block(Module):
         def forward(self, path):
@@ -383,14 +384,8 @@ def nn_modules(torch):
                 child(f"{path}.{name}")
             allocate(path)
 
-    class Pair(Module):
-        """Operations of its own that allocate nothing (views), between those of its parts."""
-        def forward(self, path):
-            for name, child in list(self._modules.items()):
-                child(f"{path}.{name}")
-                nodes.append((torch.cpu.standin_make_node(), path))
-            nodes.append((torch.cpu.standin_make_node(), path))
-            allocate(path)
+    class Sharded(Block):
+        pass
 
     class Model(Module):
         def forward(self):
@@ -403,10 +398,9 @@ def nn_modules(torch):
             next(iter(self._modules.values()))()
 
     def block():
-        return Block(first=Layer(), act=Mm(), second=Layer())
+        return Block(first=Layer(), act=InPlace(), second=Layer())
 
-    model = Model(layers=Module(**{"0": block(), "1": Module(), "2": block(),
-                                   "3": Pair(a=Layer(), b=Layer())}))
+    model = Model(layers=Module(**{"0": block(), "1": Module(), "2": block()}))
     model._modules["layers"]._modules["1"] = Wrapper(_orig_mod=block())
     model._modules["layers"]._modules["1"].forward = lambda path: (
         model._modules["layers"]._modules["1"]._modules["_orig_mod"](path))
@@ -416,11 +410,15 @@ def nn_modules(torch):
     leaf._parameters["weight"] = None
     whole._apply(lambda _: allocate("layers.0.first"))
     whole()
-    # Modules that are added later, and one that is in no tree.
+    # As fully_shard() does; modules that are added later, and one that is in no tree.
+    Sharded.__name__ = "FSDPBlock"
+    model._modules["layers"]._modules["2"].__class__ = Sharded
     model._modules["layers"]._modules["added"] = block()
     time.sleep(0.1)
     whole()
     Layer()("Layer")
+    nodes.append((torch.cpu.standin_make_node(), None))  # outside of the model
+    allocate(None)
     # Backward: with and without Python on the thread.
     thread = torch.cpu.standin_thread()
 
