@@ -46,7 +46,7 @@ std::vector<ModuleShare> shares_by_module(const ProcessModel& process,
     ModuleShare& share = *known->second;
     share.bytes += a.block_bytes;
     ++share.count;
-    part_of(share, categories[i]) += a.block_bytes;
+    part_of(share, categories.empty() ? a.category : categories[i]) += a.block_bytes;
   }
   for (auto& [path, share] : by_path) shares.push_back(std::move(share));
   std::stable_sort(shares.begin(), shares.end(),

@@ -74,6 +74,9 @@ with open(tmp / "csv" / "allocations.csv", encoding="utf-8") as file:
     found = [row["module"] for row in csv.DictReader(file)]
 check_equal(found, ["layers.0.mlp", "layers.1.mlp", "", "layers.0.mlp"], "CSV")
 
+run("export", first, "--format", "perfetto", "-o", tmp / "first.pftrace")
+check(b"layers.0.mlp 6.0 MiB" in (tmp / "first.pftrace").read_bytes(), "Perfetto: modules of the peak")
+
 for limit, status in (("layers.0=7MiB", 0), ("layers.0=5MiB", 1), ("layers=9MiB", 0),
                       ("layers.7=1GiB", 2), ("layers.0", 2)):
     done = run("check", first, "--max-module", limit)
