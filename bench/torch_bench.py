@@ -86,6 +86,11 @@ def main():
         print("the bridge is not in the cache: run `tidemark run` with this torch once before")
         return 2
     listen = library.tidemark_bench_listen
+
+    def with_modules(on):
+        library.tidemark_bench_modules(on)
+        listen(2, 1)
+
     nothing = (lambda: listen(0, 0), lambda: None)
     steps = Steps()
     steps.run(5)
@@ -102,7 +107,8 @@ def main():
     behind = measure({
         "nothing, bridge attached": nothing,
         "tidemark, tier 2": (lambda: listen(2, 0), lambda: listen(0, 0)),
-        "tidemark, tier 2, python stacks": (lambda: listen(2, 1), lambda: listen(0, 0)),
+        "tidemark, tier 2, python stacks": (lambda: with_modules(0), lambda: listen(0, 0)),
+        "tidemark, tier 2, and modules": (lambda: with_modules(1), lambda: listen(0, 0)),
     }, steps)
     base = without["nothing"]
     print(f"torch {torch.__version__}, Python {sys.version.split()[0]}, {ROUNDS} rounds: "

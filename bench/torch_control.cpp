@@ -1,5 +1,6 @@
 // Functions with which torch_bench.py turns parts of the injector on and off. Only the benchmark's
 // build of libtidemark.so contains them.
+#include "injector/python/stack.h"
 #include "injector/torch/bridge_loader.h"
 #include "injector/torch/events.h"
 
@@ -10,6 +11,11 @@ extern "C" {
 // 0: nothing, 1: tier 1, 2: both tiers.
 __attribute__((visibility("default"))) void tidemark_bench_listen(int tier, int stacks) {
   set_torch_listening(static_cast<TorchListening>(tier), stacks != 0);
+}
+
+// Whether stacks name the nn.Module that runs.
+__attribute__((visibility("default"))) void tidemark_bench_modules(int on) {
+  set_nn_modules(on != 0);
 }
 
 // An attached bridge cannot be detached: hold it back until the modes without it are measured.

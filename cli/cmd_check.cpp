@@ -21,6 +21,7 @@ namespace {
 struct Options {
   std::string path;
   std::string max_peak;
+  std::vector<std::string> max_modules;
   std::string baseline;
   double max_growth = 5;
   std::vector<std::string> fail_on;
@@ -129,6 +130,42 @@ class Verdict {
   std::string doubt_;
   bool good_ = true;
 };
+
+// The most that an nn.Module and those below it hold at the peak of a device.
+Status check_module(const std::string& limit, const Report& report, Verdict& verdict) {
+  const size_t equals = limit.rfind('=');
+  if (equals == std::string::npos || equals == 0) {
+    return Error{fmt::format("--max-module '{}' is not like layers.3.mlp=2GiB", limit)};
+  }
+  const std::string name = limit.substr(0, equals);
+  const Result<uint64_t> most = parse_size("--max-module", limit.substr(equals + 1));
+  if (!most) return most.error();
+  uint64_t highest = 0;
+  std::string where;
+  bool known = false;
+  for (const RankReport& rank : report.ranks) {
+    for (const DeviceReport& d : rank.devices) {
+      uint64_t bytes = 0;
+      for (const ModuleShare& m : d.modules) {
+        if (m.module != name && !m.module.starts_with(name + ".")) continue;
+        known = true;
+        bytes += m.bytes;
+      }
+      if (bytes <= highest) continue;
+      highest = bytes;
+      where = device_text(report, rank, d);
+    }
+  }
+  if (!known) {
+    return Error{
+        fmt::format("{}: at its peak, no nn.Module '{}' holds memory, or none was recorded",
+                    report.path, name)};
+  }
+  const auto [held, allowed] = size_texts(highest, *most);
+  verdict.add(highest <= *most,
+              fmt::format("module {} on {} {} at the peak, limit {}", name, where, held, allowed));
+  return {};
+}
 
 std::string unknown_peak(const std::string& path, const HighestPeak& peak) {
   const std::string older =
@@ -242,10 +279,13 @@ int run(const Options& options) {
     verdict.add(peak.bytes <= *max_peak, fmt::format("{} {}, limit {}", peak.name, needed, limit));
     if (peak.at_most > *max_peak) verdict.doubt(unknown_peak(options.path, peak));
   }
+  for (const std::string& limit : options.max_modules) {
+    if (Status good = check_module(limit, *report, verdict); !good) return fail(good.error());
+  }
   if (!options.baseline.empty()) {
     if (Status read = check_growth(options, *report, verdict); !read) return fail(read.error());
   }
-  const bool only_findings = !max_peak && options.baseline.empty();
+  const bool only_findings = !max_peak && options.max_modules.empty() && options.baseline.empty();
   for (const Finding& f : failing_findings(*report, options.fail_on, only_findings)) {
     if (options.allow_oom && options.fail_on.empty() && tells_of_oom(f)) continue;
     const std::string where = place_text(*report, f);
@@ -276,6 +316,10 @@ void add_check(CLI::App& app, int& code) {
   command->add_option("--max-peak", options->max_peak,
                       "limit for the highest peak of a device (40GiB; 40GB is 40*10^9 bytes): the "
                       "reserved peak or, if it is higher, the driver peak");
+  command->add_option(
+      "--max-module", options->max_modules,
+      "limit for what an nn.Module and those in it hold at the peak: NAME=SIZE; may "
+      "be repeated");
   command->add_option("--baseline", options->baseline, "a run whose peak to compare with");
   command
       ->add_option("--max-growth", options->max_growth,
@@ -297,6 +341,7 @@ void add_check(CLI::App& app, int& code) {
       "limit.\n"
       "Examples:\n"
       "  tidemark check run.tmk --max-peak 40GiB\n"
+      "  tidemark check run.tmk --max-module layers.0=2GiB\n"
       "  tidemark check run.tmk --baseline main.tmk --max-growth 3\n"
       "  tidemark check run.tmk --fail-on creep,retained_graph,fragmentation");
   command->callback([options, &code] { code = run(*options); });

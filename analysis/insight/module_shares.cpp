@@ -35,7 +35,10 @@ std::vector<ModuleShare> shares_by_module(const ProcessModel& process,
   for (const uint32_t i : state.live) {
     if (state.is_pending(model, i)) continue;
     const Allocation a = model.allocations[i];
-    const auto [known, fresh] = by_id.try_emplace(process.nn_module_of(a));
+    const Category category = categories.empty() ? a.category : categories[i];
+    // A library allocates its workspace for whoever needs it first, and uses it for all.
+    const bool of_library = category == Category::kWorkspace;
+    const auto [known, fresh] = by_id.try_emplace(of_library ? 0 : process.nn_module_of(a));
     if (fresh) {
       const std::string path = process.names.nn_module_text(known->first);
       known->second = &by_path[path];
@@ -46,7 +49,7 @@ std::vector<ModuleShare> shares_by_module(const ProcessModel& process,
     ModuleShare& share = *known->second;
     share.bytes += a.block_bytes;
     ++share.count;
-    part_of(share, categories[i]) += a.block_bytes;
+    part_of(share, category) += a.block_bytes;
   }
   for (auto& [path, share] : by_path) shares.push_back(std::move(share));
   std::stable_sort(shares.begin(), shares.end(),

@@ -24,7 +24,8 @@ struct ModuleShare {
   uint64_t transient_bytes = 0;  // everything else
 };
 
-// Most bytes first. Empty if the recording knows no nn.Modules.
+// Most bytes first. Empty if the recording knows no nn.Modules. `categories` by allocation; empty:
+// those of the model.
 std::vector<ModuleShare> shares_by_module(const ProcessModel& process,
                                           const AllocationHistory& model, const MemoryState& state,
                                           std::span<const Category> categories);

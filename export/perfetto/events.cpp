@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "analysis/insight/card/ledger.h"
+#include "analysis/insight/module_shares.h"
+#include "analysis/wording.h"
 #include "export/perfetto/heap.h"
 #include "export/perfetto/slices.h"
 #include "export/step_rows.h"
@@ -40,8 +44,9 @@ void put_oom(PerfettoNames& names, const ExportProcess& process, uint64_t track,
   names.end_packet();
 }
 
-void put_peak(PerfettoNames& names, uint64_t track, const AllocationHistory& model,
-              const MemoryState& state) {
+void put_peak(PerfettoNames& names, const ExportProcess& process, uint64_t track,
+              const AllocationHistory& model, const MemoryState& state) {
+  constexpr size_t kModules = 20;
   pb::TrackEvent& event = begin_instant(names, state.time_ns, track, "allocated peak", "peak");
   PerfettoArgs args(names, event);
   args.number("allocated_bytes", state.totals.allocated);
@@ -52,6 +57,12 @@ void put_peak(PerfettoNames& names, uint64_t track, const AllocationHistory& mod
                                      [&](uint32_t i) { return state.is_pending(model, i); });
   args.number("blocks", state.live.size() - static_cast<size_t>(pending));
   args.number("largest_hole_bytes", state.largest_hole_bytes());
+  std::vector<std::string> modules;
+  for (const ModuleShare& share : shares_by_module(*process.model, model, state, {})) {
+    if (share.module.empty() || modules.size() == kModules) continue;
+    modules.push_back(fmt::format("{} {}", share.module, size_text(share.bytes)));
+  }
+  if (!modules.empty()) args.lines("modules", modules);
   names.end_packet();
 }
 
@@ -68,7 +79,8 @@ void write_peak_and_ooms(PerfettoPackets& packets, PerfettoTracks& tracks, Perfe
   const uint64_t device = tracks.device(model.device);
   if (range.contains(model.allocated_peak.time_ns)) {
     const MemoryState state = state_after(model, model.allocated_peak.event);
-    put_peak(names, tracks.add(device, "peak", PerfettoTracks::kOutOfMemory), model, state);
+    put_peak(names, process, tracks.add(device, "peak", PerfettoTracks::kOutOfMemory), model,
+             state);
     dump(state, fmt::format("cuda:{} at the peak", model.device), state.time_ns);
   }
   if (model.failures.empty()) return;

@@ -39,6 +39,7 @@ struct Slot {
   uint32_t root;  // id
   uint32_t pass;  // that visited it last
   uint64_t path_hash;
+  uint64_t class_hash;
   bool is_root;
 };
 
@@ -144,24 +145,43 @@ Slot* slot_of(uintptr_t address, bool add) {
   }
 }
 
+std::string_view class_text(const void* object) {
+  const auto* const type = read_at<const void*>(object, kPythonTypeOffset);
+  const auto* const name = read_at<const char*>(type, kTypeName);
+  const std::string_view text = name != nullptr ? name : "";
+  return text.substr(text.rfind('.') + 1);
+}
+
+uint64_t class_hash(std::string_view name) {
+  return hash_bytes(name.data(), name.size()).a;
+}
+
+// fully_shard() and replicate() give an nn.Module another class, without a change of the object.
+bool is_the_same(Slot& slot, const void* object) {
+  const auto type = read_at<uintptr_t>(object, kPythonTypeOffset);
+  if (slot.type.load(std::memory_order_relaxed) == type) [[likely]]
+    return true;
+  std::string_view name = class_text(object);
+  for (const std::string_view prefix : {"FSDP", "Replicate"}) {
+    if (!name.starts_with(prefix) || class_hash(name.substr(prefix.size())) != slot.class_hash)
+      continue;
+    slot.type.store(type, std::memory_order_relaxed);
+    return true;
+  }
+  return false;
+}
+
 // Null: not of this recording, or another object was there.
 Slot* known(const void* object) {
   Slot* const slot = slot_of(reinterpret_cast<uintptr_t>(object), false);
   if (slot == nullptr) return nullptr;
   const uint64_t state = slot->state.load(std::memory_order_acquire);
-  const auto type = read_at<uintptr_t>(object, kPythonTypeOffset);
-  return (state & kRecordingBits) == recording() && id_in(state) != 0 &&
-                 slot->type.load(std::memory_order_relaxed) == type
-             ? slot
-             : nullptr;
+  const bool named = (state & kRecordingBits) == recording() && id_in(state) != 0;
+  return named && is_the_same(*slot, object) ? slot : nullptr;
 }
 
 uint32_t class_of(const void* object) {
-  const auto* const type = read_at<const void*>(object, kPythonTypeOffset);
-  const auto* const name = read_at<const char*>(type, kTypeName);
-  if (name == nullptr) return 0;
-  const std::string_view text = name;
-  return recorder().intern_string(text.substr(text.rfind('.') + 1));
+  return recorder().intern_string(class_text(object));
 }
 
 // Under the lock. A new id for the object in this slot; 0: there are too many.
@@ -174,6 +194,7 @@ uint32_t draw_id(Slot& slot, const void* object) {
   slot.root = 0;
   slot.pass = 0;
   slot.path_hash = 0;
+  slot.class_hash = class_hash(class_text(object));
   slot.is_root = false;
   return id;
 }

@@ -34,7 +34,11 @@ std::atomic<Way> g_way{Way::kUnknown};
 std::atomic<bool> g_finding{false};
 HashedIds g_stacks;  // walked frames to stack id; the seed separates recordings
 bool g_have_table = false;
-bool g_modules = false;  // written with g_python
+std::atomic<bool> g_modules{false};  // whether stacks name the nn.Module that runs
+
+bool with_modules() noexcept {
+  return g_modules.load(std::memory_order_relaxed);
+}
 
 // The first thread with frames decides.
 Way test_layout(const void* thread) noexcept {
@@ -74,7 +78,7 @@ FrameKey key_of(const PythonFrame& frame) noexcept {
 uint32_t stack_without_python() noexcept {
   const AutogradNode node = current_autograd_node();
   const char* const type = node.type;
-  const uint32_t nn_module = g_modules ? nn_module_of(node) : 0;
+  const uint32_t nn_module = with_modules() ? nn_module_of(node) : 0;
   Hasher hasher(capture_session.load(std::memory_order_relaxed));
   hasher.take(reinterpret_cast<uintptr_t>(type), type != nullptr ? nn_module : current_thread());
   return g_stacks.find_or_add(hasher.finish(), [&]() -> uint32_t {
@@ -95,10 +99,13 @@ uint32_t stack_without_python() noexcept {
 // The nn.Module that runs, or else whose backward pass does. Nodes that the forward pass makes
 // meanwhile belong to it.
 uint32_t module_of(const PythonFrames& walked) noexcept {
-  if (!g_modules) return 0;
-  if (walked.nn_module == nullptr) return nn_module_of(current_autograd_node());
-  const uint32_t id = nn_module_id(walked.nn_module);
-  if (id != 0) note_forward(id);
+  if (!with_modules()) return 0;
+  if (walked.nn_module == nullptr) {
+    const AutogradNode node = current_autograd_node();
+    if (node.type != nullptr) return nn_module_of(node);
+  }
+  const uint32_t id = walked.nn_module != nullptr ? nn_module_id(walked.nn_module) : 0;
+  note_forward(id);  // of 0, too: what a program computes outside of its model belongs to none
   return id;
 }
 
@@ -107,7 +114,7 @@ uint32_t intern_walked(const void* thread, PythonFrames& walked) noexcept {
   uint32_t nn_module = module_of(walked);
   HashKey key = nn_module != 0 ? extended(walked.key, nn_module) : walked.key;
   if (const uint32_t known = g_stacks.find(key); known != 0) return known;
-  if (g_modules && find_nn_module_methods(g_python, thread)) {
+  if (with_modules() && find_nn_module_methods(g_python, thread)) {
     walk_python(g_python, thread, capture_session.load(std::memory_order_relaxed), walked);
     nn_module = module_of(walked);
     key = nn_module != 0 ? extended(walked.key, nn_module) : walked.key;
@@ -159,6 +166,10 @@ void find_python_stacks(const Options& options) noexcept {
   g_finding.store(false);
 }
 
+void set_nn_modules(bool on) noexcept {
+  g_modules.store(on);
+}
+
 void clear_python_stacks() noexcept {
   if (g_have_table) g_stacks.clear();
   clear_nn_modules();
@@ -194,12 +205,12 @@ size_t append_python_frames(FrameKey* frames, size_t count, size_t capacity,
   const PythonWalk walk(g_python);
   const void* const thread = walk.thread();
   if (thread == nullptr || way_for(thread) != Way::kWalk) {
-    if (nn_module != nullptr && g_modules) *nn_module = nn_module_of(current_autograd_node());
+    if (nn_module != nullptr && with_modules()) *nn_module = nn_module_of(current_autograd_node());
     return count;
   }
   PythonFrames walked;
   walk_python(g_python, thread, 0, walked);
-  if (nn_module != nullptr && g_modules) {
+  if (nn_module != nullptr && with_modules()) {
     if (walked.nn_module == nullptr && find_nn_module_methods(g_python, thread)) {
       walk_python(g_python, thread, 0, walked);
     }

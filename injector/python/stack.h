@@ -20,6 +20,9 @@ void reset_python_stacks() noexcept;
 // A new recording has other ids: entries of the last one only take space.
 void clear_python_stacks() noexcept;
 
+// Whether stacks name the nn.Module that runs: the benchmark changes it at run time.
+void set_nn_modules(bool on) noexcept;
+
 // The stack of the calling thread; 0 if there is nothing to report. `may_take_gil`: no lock is
 // held.
 uint32_t capture_python_stack(bool may_take_gil) noexcept;

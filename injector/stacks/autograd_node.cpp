@@ -114,8 +114,10 @@ void note_forward(uint32_t nn_module) noexcept {
   std::atomic<uint64_t>* notes = g_notes.load(std::memory_order_acquire);
   const NotePlace place = place_of(g_torch_thread.load(std::memory_order_relaxed)(), next());
   constexpr uint64_t kTag = ~uint64_t{0xffffffff};
-  // The first allocation after a node was made is that of its operation.
-  if ((notes[place.index].load(std::memory_order_relaxed) & kTag) == place.tag) return;
+  // The first after a node was made is that of its operation; what runs outside of all nn.Modules
+  // may be seen once more when it is known how to see one.
+  const uint64_t note = notes[place.index].load(std::memory_order_relaxed);
+  if ((note & kTag) == place.tag && note != place.tag) return;
   notes[place.index].store(place.tag | nn_module, std::memory_order_relaxed);
 }
 

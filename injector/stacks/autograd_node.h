@@ -32,10 +32,11 @@ AutogradNode current_autograd_node() noexcept;
 std::string_view autograd_type_name(const char* type, char* buffer, size_t capacity) noexcept;
 
 // Which nn.Module made a node: an operation makes its node, then allocates its result. So whatever
-// allocates first after a node was made belongs to it. Nodes of operations that allocate nothing
-// (in place, views) belong to the nn.Module that allocated before.
+// allocates first after a node was made belongs to it. Operations in place and views allocate
+// nothing; but at its end every operation that makes a node stores the current stream in it
+// (InputMetadata), and asks for it where an allocation does (kCurrentStream in torch/hooks.cpp).
 //
-// `nn_module` runs on the calling thread, which allocates.
+// `nn_module` (0: none) runs on the calling thread.
 void note_forward(uint32_t nn_module) noexcept;
 // 0: unknown.
 uint32_t nn_module_of(const AutogradNode& node) noexcept;

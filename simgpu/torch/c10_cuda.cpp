@@ -552,6 +552,10 @@ STANDIN_API uint64_t standin_worker(size_t size, int count, int with_node) {
   worker.join();
   return last;
 }
+// What an operation does with the node that it has made.
+STANDIN_API void standin_set_history(void) {
+  c10::cuda::getCurrentCUDAStream(0);
+}
 STANDIN_API uint64_t standin_backward(size_t size, uint64_t sequence, uint64_t thread) {
   uint64_t address = 0;
   std::thread worker([&] {

@@ -33,6 +33,8 @@ void standin_stats(StandinStats* stats);
 // Allocates and frees `count` times on a thread that Python does not know, with or without an
 // autograd node. Keeps the last block and returns its address.
 uint64_t standin_worker(size_t size, int count, int with_node);
+// An operation that has made a node stores the current stream in it.
+void standin_set_history(void);
 // Allocates once on such a thread, inside a node that another thread has made (libtorch_cpu.so:
 // standin_make_node, standin_thread), and returns the address.
 uint64_t standin_backward(size_t size, uint64_t sequence, uint64_t thread);

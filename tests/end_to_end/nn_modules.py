@@ -14,7 +14,7 @@ from harness import check, check_equal, finish, report, run  # noqa: E402
 from trace_file import TraceFile  # noqa: E402
 
 tmp = pathlib.Path(tempfile.mkdtemp())
-PARAMETER = 1
+PARAMETER, WORKSPACE = 1, 10
 
 
 def trace(name, mlp_bytes, other_root=None):
@@ -38,7 +38,7 @@ def trace(name, mlp_bytes, other_root=None):
                              {"id": 3, "parent": 1, "frame": 2, "nn_module": 2},
                              {"id": 4, "parent": 1, "frame": 2, "nn_module": 3},
                              {"id": 5, "parent": 0, "frame": 1, "nn_module": 999}])
-    sizes = [(3, 2 * MiB), (4, mlp_bytes), (2, MiB), (5, 4 * MiB)]
+    sizes = [(3, 2 * MiB), (4, mlp_bytes), (2, MiB), (4, 5 * MiB), (5, 4 * MiB)]
     rows = [{"time_ns": START, "action": 4, "address": BASE, "size_bytes": 64 * MiB}]
     address = BASE
     for i, (stack, size) in enumerate(sizes):
@@ -47,7 +47,9 @@ def trace(name, mlp_bytes, other_root=None):
         address += size
     file.table(1, "FrameworkEvents", rows)
     file.table(1, "TensorTags", [{"time_ns": START + 50, "address": address - 4 * MiB,
-                                  "size_bytes": 4 * MiB, "category": PARAMETER, "nn_module": 2}])
+                                  "size_bytes": 4 * MiB, "category": PARAMETER, "nn_module": 2},
+                                 {"time_ns": START + 51, "address": address - 9 * MiB,
+                                  "size_bytes": 5 * MiB, "category": WORKSPACE}])
     return file.save(tmp / name)
 
 
@@ -55,10 +57,11 @@ first, second = trace("first.tmk", 3 * MiB), trace("second.tmk", 8 * MiB)
 device = report(first)["ranks"][0]["devices"][0]
 modules = {m["module"]: m for m in device["by_module"]}
 check_equal({name: m["bytes"] for name, m in modules.items()},
-            {"layers.0.mlp": 6 * MiB, "layers.1.mlp": 3 * MiB, None: MiB}, "bytes by module")
+            {"layers.0.mlp": 6 * MiB, "layers.1.mlp": 3 * MiB, None: 6 * MiB},
+            "bytes by module; a workspace is of no module")
 check_equal(modules["layers.0.mlp"]["parameter_bytes"], 4 * MiB, "its parameter")
 check_equal(modules["layers.1.mlp"]["class"], "Linear", "class")
-check_equal(sorted(s["bytes"] for s in device["by_stack"]), [4 * MiB, 6 * MiB],
+check_equal(sorted(s["bytes"] for s in device["by_stack"]), [4 * MiB, 11 * MiB],
             "one stack per line, whichever module runs it")
 said = run("report", first).stdout
 check("layers.1.mlp" in said and "weights" in said, f"the table of layers: {said}")
@@ -72,7 +75,15 @@ check_equal([(line["name"], line["change_bytes"]) for line in difference["device
 run("export", first, "--format", "csv", "-o", tmp / "csv")
 with open(tmp / "csv" / "allocations.csv", encoding="utf-8") as file:
     found = [row["module"] for row in csv.DictReader(file)]
-check_equal(found, ["layers.0.mlp", "layers.1.mlp", "", "layers.0.mlp"], "CSV")
+check_equal(found, ["layers.0.mlp", "layers.1.mlp", "", "layers.1.mlp", "layers.0.mlp"], "CSV")
+
+run("export", first, "--format", "perfetto", "-o", tmp / "first.pftrace")
+check(b"layers.0.mlp 6.0 MiB" in (tmp / "first.pftrace").read_bytes(), "Perfetto: modules of the peak")
+
+for limit, status in (("layers.0=7MiB", 0), ("layers.0=5MiB", 1), ("layers=9MiB", 0),
+                      ("layers.7=1GiB", 2), ("layers.0", 2)):
+    done = run("check", first, "--max-module", limit)
+    check_equal(done.returncode, status, f"check {limit}: {done.stdout}{done.stderr}")
 
 # Where several trees have modules, their root's class is part of the name.
 several = report(trace("several.tmk", MiB, "Critic"))["ranks"][0]["devices"][0]

@@ -373,15 +373,19 @@ def nn_modules(torch):
             allocate(path)
 
     class InPlace(Module):
-        """One that does not: its node belongs to whoever allocated before."""
-        def forward(self, before):
-            nodes.append((torch.cpu.standin_make_node(), before))
+        """One that does not."""
+        def forward(self, path):
+            nodes.append((torch.cpu.standin_make_node(), path))
+            torch.set_history()
 
     class Block(Module):
         def forward(self, path):
             for name, child in list(self._modules.items()):
-                child(f"{path}.{name}" if not isinstance(child, InPlace) else f"{path}.first")
+                child(f"{path}.{name}")
             allocate(path)
+
+    class Sharded(Block):
+        pass
 
     class Model(Module):
         def forward(self):
@@ -406,11 +410,15 @@ def nn_modules(torch):
     leaf._parameters["weight"] = None
     whole._apply(lambda _: allocate("layers.0.first"))
     whole()
-    # Modules that are added later, and one that is in no tree.
+    # As fully_shard() does; modules that are added later, and one that is in no tree.
+    Sharded.__name__ = "FSDPBlock"
+    model._modules["layers"]._modules["2"].__class__ = Sharded
     model._modules["layers"]._modules["added"] = block()
     time.sleep(0.1)
     whole()
     Layer()("Layer")
+    nodes.append((torch.cpu.standin_make_node(), None))  # outside of the model
+    allocate(None)
     # Backward: with and without Python on the thread.
     thread = torch.cpu.standin_thread()
 

@@ -50,6 +50,7 @@ TEST(CaptureOptions, EveryVariableIsRead) {
   const Options options = options_of({{"TIDEMARK_OUT", "/tmp/x"},
                                       {"TIDEMARK_STACKS", "none"},
                                       {"TIDEMARK_KERNELS", "0"},
+                                      {"TIDEMARK_MODULES", "0"},
                                       {"TIDEMARK_COPIES", "1"},
                                       {"TIDEMARK_NCCL", "off"},
                                       {"TIDEMARK_TORCH", "0"},
@@ -60,6 +61,7 @@ TEST(CaptureOptions, EveryVariableIsRead) {
   EXPECT_STREQ(options.out, "/tmp/x");
   EXPECT_FALSE(options.driver_stacks());
   EXPECT_FALSE(options.kernels);
+  EXPECT_FALSE(options.modules);
   EXPECT_TRUE(options.copies);
   EXPECT_FALSE(options.nccl);
   EXPECT_FALSE(options.torch);

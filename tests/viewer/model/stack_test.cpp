@@ -1,7 +1,9 @@
 // The stacked timeline, compared with brute force on random and recorded traces at random zooms:
 // the bands of every column sum to the curve, every large block has a band of its own, nothing is
 // counted twice, and a point of the picture belongs to the block that is there.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -11,8 +13,12 @@
 #include "analysis/history/history_replay.h"
 #include "analysis/stacked/category_curves.h"
 #include "analysis/stacked/stacked_columns.h"
+#include "proto/base/byte_sink.h"
+#include "proto/write/trace_writer.h"
+#include "tests/support/scratch_directory.h"
 #include "tests/support/synthetic_trace.h"
 #include "tests/support/toy_allocator.h"
+#include "viewer/model/stack/stack_index.h"
 #include "viewer/model/trace/loader.h"
 
 namespace tidemark::view {
@@ -335,6 +341,63 @@ TEST(Stack, OrderIsThatOfBirth) {
       }
     }
   }
+}
+
+// Two modules that allocate in the same line, of which one has a parameter, and a block of none.
+TEST(Stack, BandsAreNnModules) {
+  const test::ScratchDirectory folder;
+  const std::string path = folder / "modules.tmk";
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  FdSink sink(fd);
+  TraceWriter writer(sink);
+  uint32_t id = 0;
+  for (const char* text : {"forward", "layers.0", "layers.1", "Linear"}) {
+    writer.append_string(++id, text);
+  }
+  Process process{};
+  process.rank = -1;
+  process.source = Source::kCapture;
+  writer.append(process);
+  Frame frame{};
+  frame.id = frame.function = 1;
+  frame.kind = FrameKind::kPython;
+  writer.append(frame);
+  writer.append(NnModule{1, 2, 4, 1});
+  writer.append(NnModule{2, 3, 4, 1});
+  for (const uint32_t nn_module : {0U, 1U, 2U})
+    writer.append(Stack{nn_module + 1, 0, 1, nn_module});
+  FrameworkEvent event{};
+  event.action = FrameworkAction::kAlloc;
+  for (const uint32_t stack : {1U, 2U, 3U, 3U, 1U}) {
+    event.time_ns += 1000;
+    event.address += 1 << 20;
+    event.size_bytes = event.block_bytes = stack << 16;
+    event.stack = stack;
+    writer.append(event);
+  }
+  TensorTag tag{};
+  tag.time_ns = event.time_ns + 1;
+  tag.address = event.address;
+  tag.category = Category::kParameter;
+  tag.nn_module = 1;
+  writer.append(tag);
+  ASSERT_TRUE(writer.finish());
+  ::close(fd);
+
+  const auto model = load_model(path);
+  ASSERT_TRUE(model);
+  const Lane& lane = (*model)->lanes.at(0);
+  ASSERT_TRUE(has_stack_way(**model, lane, StackBy::kModule));
+  StackIndexes indexes;
+  const auto index = indexes.get(**model, 0, StackBy::kModule, false);
+  std::vector<std::string> found;
+  for (uint32_t b = 0; b < lane.memory->allocations.size(); ++b) {
+    found.push_back(index->names.at(index->groups.of(*lane.memory, b)));
+  }
+  EXPECT_EQ(found, (std::vector<std::string>{"no module", "layers.0", "layers.1", "layers.1",
+                                             "layers.0"}));
+  EXPECT_EQ(index->names.front(), "layers.1") << "most bytes over time first";
+  EXPECT_EQ(index->colours.size(), index->names.size());
 }
 
 }  // namespace

@@ -16,8 +16,8 @@ namespace tidemark::view {
 
 namespace {
 
-constexpr const char* kWays[kStackWays] = {"block", "category", "line",
-                                           "owner", "stream",   "segment"};
+constexpr const char* kWays[kStackWays] = {"block",  "category", "line",  "owner",
+                                           "stream", "segment",  "module"};
 
 // Bytes times events of each kind of block, and which blocks without a stack there are.
 struct KindUse {
@@ -69,6 +69,33 @@ void group_by_name(const AllocationHistory& memory, const KindUse& use, const Na
   for (uint32_t& group : of_kind) group = place[group];
   out.groups.of_kind = std::move(of_kind);
   out.groups.count = static_cast<uint32_t>(order.size());
+}
+
+// The one with most bytes over time first. Blocks of no nn.Module are one group.
+void group_by_module(const ProcessModel& process, const AllocationHistory& memory,
+                     StackIndex& out) {
+  std::map<uint32_t, std::string> texts;  // by nn.Module
+  std::map<std::string, double> weight;
+  std::vector<const std::string*> of_block;
+  for (uint32_t b = 0; b < memory.allocations.size(); ++b) {
+    const Allocation a = memory.allocations[b];
+    const auto [text, fresh] = texts.try_emplace(process.nn_module_of(a));
+    if (fresh) {
+      text->second = process.names.nn_module_text(text->first);
+      if (text->second.empty()) text->second = "no module";
+    }
+    const uint32_t end = std::min(a.release, memory.event_count());
+    weight[text->second] += static_cast<double>(a.block_bytes) * (end - a.birth);
+    of_block.push_back(&text->second);
+  }
+  for (const auto& [name, bytes] : weight) out.names.push_back(name);
+  std::stable_sort(out.names.begin(), out.names.end(),
+                   [&](const auto& a, const auto& b) { return weight.at(a) > weight.at(b); });
+  std::map<std::string, uint32_t> place;
+  for (const std::string& name : out.names)
+    place.emplace(name, static_cast<uint32_t>(place.size()));
+  for (const std::string* name : of_block) out.groups.of_block.push_back(place.at(*name));
+  out.groups.count = static_cast<uint32_t>(place.size());
 }
 
 std::string stream_name(const AllocationKind& kind) {
@@ -124,6 +151,9 @@ void group_blocks(const Model& model, const Lane& lane, bool categories_known, S
     case StackBy::kStream:
       group_by_name(memory, use_of_kinds(memory), stream_name, out);
       break;
+    case StackBy::kModule:
+      group_by_module(model.process_of(lane), memory, out);
+      break;
     case StackBy::kSegment: {
       out.groups = segment_groups(memory);
       std::vector<const SegmentChange*> first(out.groups.count);
@@ -160,6 +190,8 @@ bool has_stack_way(const Model& model, const Lane& lane, StackBy by) {
       return std::any_of(kinds.begin(), kinds.end(), [&](const AllocationKind& k) {
         return k.pool != kinds[0].pool || k.stream != kinds[0].stream;
       });
+    case StackBy::kModule:
+      return !lane.of_driver && model.process_of(lane).names.nn_module_count() != 0;
     case StackBy::kSegment:
       return !lane.of_driver && !lane.memory->segment_changes.empty();
   }

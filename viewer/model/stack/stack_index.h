@@ -17,8 +17,8 @@
 namespace tidemark::view {
 
 // What a band is.
-enum class StackBy : uint8_t { kBlock, kCategory, kLine, kOwner, kStream, kSegment };
-inline constexpr int kStackWays = 6;
+enum class StackBy : uint8_t { kBlock, kCategory, kLine, kOwner, kStream, kSegment, kModule };
+inline constexpr int kStackWays = 7;
 const char* stack_way_name(StackBy by);
 // Whether the lane has groups of this kind.
 bool has_stack_way(const Model& model, const Lane& lane, StackBy by);
