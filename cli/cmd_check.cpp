@@ -52,9 +52,10 @@ HighestPeak highest_peak(const Report& report, Quantity quantity) {
   HighestPeak highest;
   for (const RankReport& rank : report.ranks) {
     for (const DeviceReport& d : rank.devices) {
-      const uint64_t driver = d.driver_peak.bytes + d.pool_cache_bytes;
-      const bool reserved = only_reserved || d.reserved_peak.bytes >= driver;
-      const uint64_t bytes = reserved ? d.reserved_peak.bytes : driver;
+      const uint64_t driver = d.run_driver_peak().bytes + d.pool_cache_bytes;
+      const uint64_t of_torch = d.run_reserved_peak().bytes;
+      const bool reserved = only_reserved || of_torch >= driver;
+      const uint64_t bytes = reserved ? of_torch : driver;
       const uint64_t at_most = only_reserved ? bytes
                                : d.before_recording_bytes
                                    ? std::max(bytes, driver + *d.before_recording_bytes)
@@ -62,8 +63,11 @@ HighestPeak highest_peak(const Report& report, Quantity quantity) {
       highest.at_most = std::max(highest.at_most, at_most);
       if (bytes <= highest.bytes) continue;
       highest.bytes = bytes;
-      highest.name = fmt::format("{} of {}", reserved ? "reserved peak" : "driver peak",
-                                 device_text(report, rank, d));
+      const uint64_t kept =
+          reserved ? d.reserved_peak.bytes : d.driver_peak.bytes + d.pool_cache_bytes;
+      highest.name =
+          fmt::format("{} of {}{}", reserved ? "reserved peak" : "driver peak",
+                      device_text(report, rank, d), bytes > kept ? " before the kept window" : "");
     }
   }
   return highest;
@@ -73,7 +77,7 @@ HighestPeak highest_peak(const Report& report, Quantity quantity) {
 bool has_driver_peaks(const Report& report) {
   for (const RankReport& rank : report.ranks) {
     for (const DeviceReport& d : rank.devices) {
-      if (d.reserved_peak.bytes != 0 && d.driver_peak.bytes == 0) return false;
+      if (d.run_reserved_peak().bytes != 0 && d.run_driver_peak().bytes == 0) return false;
     }
   }
   return true;
@@ -85,8 +89,9 @@ std::vector<std::string> out_of_memory(const Report& report) {
   std::vector<std::string> devices;
   for (const RankReport& rank : report.ranks) {
     for (const DeviceReport& d : rank.devices) {
-      if (d.ooms.empty()) continue;
-      devices.push_back(device_text(report, rank, d));
+      if (d.ooms.empty() && d.run.earlier_errors == 0) continue;
+      devices.push_back(device_text(report, rank, d) +
+                        (d.ooms.empty() ? " before the kept window" : ""));
     }
   }
   return devices;

@@ -36,7 +36,7 @@ int run(const ProcessChoice& choice, std::string name) {
   if (name.empty() && (chosen->size() > 1 || choice.pids.empty())) name = name_of_now();
   const std::string asked_ns = std::to_string(nanoseconds_now());
   size_t sealed = 0;
-  Error last{"nothing is being recorded"};
+  Error last{"nothing to seal: no process that uses GPU memory is being recorded"};
   std::set<std::string> told;  // jobs whose ranks on other nodes seal, too
   for (CudaProcess& process : *chosen) {
     const bool records = process.reach == Reach::kLoaded && process.state != control::kArmed;
@@ -45,11 +45,13 @@ int run(const ProcessChoice& choice, std::string name) {
       continue;
     }
     const bool together = choice.pids.empty() && told.insert(process.job).second;
-    ControlRequest words = {
-        {"together", together ? "1" : "0"}, {"asked_ns", asked_ns}};
+    ControlRequest words = {{"together", together ? "1" : "0"},
+                            {"only_if_used", choice.pids.empty() ? "1" : "0"},
+                            {"asked_ns", asked_ns}};
     if (!name.empty()) words["name"] = name;
     const Result<ControlReply> reply = process.client->ask(control::kSeal, words);
     if (reply) {
+      if (reply->text("trace").empty()) continue;  // it used no GPU memory, as a launcher
       ++sealed;
       print_line(reply->text("trace"));
     } else {

@@ -30,13 +30,13 @@ void print_highest(const Report& report) {
     const uint64_t compared = (c.framework ? d.allocated_peak : d.driver_peak).bytes;
     const bool named = c.compared && rank.rank == c.highest.rank && d.device == c.highest.device &&
                        compared == c.highest.bytes;
-    return std::tuple(named, std::max(d.reserved_peak.bytes, d.driver_peak.bytes),
+    return std::tuple(named, std::max(d.run_reserved_peak().bytes, d.run_driver_peak().bytes),
                       d.device_used_peak.bytes);
   };
   size_t ooms = 0;
   for (const RankReport& rank : report.ranks) {
     for (const DeviceReport& d : rank.devices) {
-      ooms += d.oom_count;
+      ooms += d.oom_count + d.run.earlier_errors;
       if (top == nullptr || height(rank, d) > height(*top_rank, *top)) {
         top = &d;
         top_rank = &rank;
@@ -50,11 +50,12 @@ void print_highest(const Report& report) {
   std::string who = top_rank->rank >= 0 ? fmt::format("rank {}, ", top_rank->rank) : "";
   if (top->has_framework) {
     fmt::print(stderr, "tidemark: {}cuda:{}: allocated peak {}, reserved peak {}\n", who,
-               top->device, size_text(top->allocated_peak.bytes),
-               size_text(top->reserved_peak.bytes));
+               top->device,
+               size_text(std::max(top->allocated_peak.bytes, top->run.allocated_peak.bytes)),
+               size_text(top->run_reserved_peak().bytes));
   } else {
     fmt::print(stderr, "tidemark: {}cuda:{}: peak of {} allocated from the driver{}\n", who,
-               top->device, size_text(top->driver_peak.bytes),
+               top->device, size_text(top->run_driver_peak().bytes),
                top->before_recording_bytes == 0 ? "" : " since the recording began");
   }
   if (top->device_used_peak.bytes != 0) {

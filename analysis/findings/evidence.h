@@ -26,7 +26,7 @@ struct DeviceEvidence {
   uint64_t total_bytes = 0;  // 0: not known
   Ledger ledger;             // at the instant that the report describes
   Peak driver_peak;
-  WholeRun run;              // empty if the trace has all of it
+  WholeRun run;              // of a kept window
   bool shares_card = false;  // with another process of the trace
 
   // Only where the framework's history was recorded; null and empty otherwise.

@@ -100,16 +100,26 @@ uint64_t saved_by_letting_go(const DeviceEvidence& d, Keep keep) {
   return released.saved_bytes();
 }
 
-uint64_t full_at_step(const DeviceEvidence& d) {
+std::optional<uint64_t> steps_until_full(const DeviceEvidence& d) {
   // The others on a shared card may grow as well.
-  if (!grows(d) || d.limit.bytes == 0 || d.ran_out() || d.shares_card) return 0;
+  if (!grows(d) || d.limit.bytes == 0 || d.ran_out() || d.shares_card) return std::nullopt;
   // The last step may be unfinished, with its peak still to come.
   const auto& levels = d.steps.levels;
   const uint64_t before = levels.size() < 2 ? 0 : levels[levels.size() - 2].high_bytes;
   const uint64_t high = std::max(before, levels.back().high_bytes);
-  if (high >= d.limit.bytes) return d.steps.count();
+  if (high >= d.limit.bytes) return 0;
   const double left = static_cast<double>(d.limit.bytes - high) / d.steps.growth_bytes_per_step;
-  return left > 1e12 ? 0 : d.steps.count() + static_cast<uint64_t>(left);
+  if (left > 1e12) return std::nullopt;
+  return static_cast<uint64_t>(left);
+}
+
+uint64_t full_at_step(const DeviceEvidence& d) {
+  const std::optional<uint64_t> left = steps_until_full(d);
+  if (!left) return 0;
+  if (!d.run.is_window()) return d.steps.count() + *left;
+  // The recorder counts marked steps over the whole run.
+  const uint64_t all = d.run.empty() ? 0 : d.run.parts.back().steps;
+  return d.steps.source != StepSource::kMarks || all < d.steps.count() ? 0 : all + *left;
 }
 
 std::string_view step_word(const DeviceEvidence& d) {
@@ -118,12 +128,16 @@ std::string_view step_word(const DeviceEvidence& d) {
 }
 
 std::string full_text(const DeviceEvidence& d) {
+  const std::optional<uint64_t> left = steps_until_full(d);
+  if (!left) return "";
   const uint64_t step = full_at_step(d);
-  if (step == 0) return "";
-  return fmt::format("; at this rate {} at about {} {}",
+  const std::string_view word = step_word(d);
+  return fmt::format("; at this rate {} {}",
                      d.limit.source == LimitSource::kFraction ? "the memory fraction is used up"
                                                               : "the card is full",
-                     step_word(d), grouped(step));
+                     step != 0 ? fmt::format("at about {} {}", word, grouped(step))
+                               : fmt::format("in about {} more {}{}", grouped(*left), word,
+                                             *left == 1 ? "" : "s"));
 }
 
 }  // namespace tidemark

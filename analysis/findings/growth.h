@@ -1,6 +1,7 @@
 // Growth from step to step, as the rules `creep` and `retained_graph` see it.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "analysis/findings/evidence.h"
@@ -18,9 +19,13 @@ enum class Keep : uint8_t {
 };
 // The peak bytes saved if what grows had been freed when it is not needed any more.
 uint64_t saved_by_letting_go(const DeviceEvidence& d, Keep keep);
-// The step at which the device will be full at this rate; 0: not foreseeable.
+// After how many more steps the device will be full at this rate; nothing: not foreseeable.
+std::optional<uint64_t> steps_until_full(const DeviceEvidence& d);
+// That step, counted from the beginning of the run; 0: not foreseeable or, in a kept window, how
+// many steps came before it is not known.
 uint64_t full_at_step(const DeviceEvidence& d);
-// "; at this rate the card is full at about step 12"; empty if that is not foreseeable.
+// "; at this rate the card is full at about step 12", or "in about 12 more steps"; empty if that is
+// not foreseeable.
 std::string full_text(const DeviceEvidence& d);
 // "step"; "repetition" (of a series of allocations) in a program without PyTorch that marks none.
 std::string_view step_word(const DeviceEvidence& d);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <string_view>
 
 namespace tidemark {
 
@@ -20,7 +21,8 @@ void join(RunPart& part, const RunPart& next) {
 
 std::vector<RunPart> divide(const std::vector<Summary>& points) {
   std::vector<RunPart> parts;
-  const int64_t begin = points.front().time_ns;
+  // A point is at the end of the time that it stands for; all stand for the same time.
+  const int64_t begin = points[0].time_ns - (points[1].time_ns - points[0].time_ns);
   const int64_t length = std::max<int64_t>(points.back().time_ns - begin, 1);
   size_t last = SIZE_MAX;
   int64_t before = begin;
@@ -82,6 +84,36 @@ void measure_growth(std::span<const RunPart> parts, WholeRun& run) {
   run.steps = parts.back().steps - std::min(parts[first].steps, parts.back().steps);
 }
 
+void raise(Peak& peak, uint64_t bytes, const Summary& point) {
+  if (bytes > peak.bytes) peak = {bytes, point.time_ns, 0};
+}
+
+// Of the window itself the events tell the peaks, and exactly.
+void find_earlier_peaks(const ProcessModel& process, int64_t device, int64_t period_ns,
+                        WholeRun& run) {
+  const bool has_framework = process.framework_on(device) != nullptr;
+  for (const Summary& point : process.summaries) {
+    if (point.time_ns - period_ns >= run.kept_from_ns) continue;
+    if (point.device == device) {
+      raise(has_framework ? run.allocated_peak : run.driver_peak, point.highest_bytes, point);
+      raise(run.reserved_peak, point.reserved_bytes, point);
+      raise(run.device_used_peak, point.device_used_bytes, point);
+    } else if (point.device == -1 - device) {
+      raise(run.driver_peak, point.highest_bytes, point);
+    }
+  }
+}
+
+// The recorder marks the beginning of a window, and the number of errors before it.
+void find_window(const ProcessModel& process, int64_t device, WholeRun& run) {
+  for (const Mark& mark : process.marks) {
+    if (process.names.string(mark.domain) != "tidemark") continue;
+    const std::string_view name = process.names.string(mark.name);
+    if (name == "kept window") run.kept_from_ns = mark.time_ns;
+    if (name == "earlier errors" && mark.device == device) run.earlier_errors = mark.correlation;
+  }
+}
+
 }  // namespace
 
 double WholeRun::bytes_per_ns() const {
@@ -104,22 +136,20 @@ std::vector<RunPart> thinned(const std::vector<RunPart>& parts, size_t most) {
 
 WholeRun whole_run(const ProcessModel& process, int64_t device, int64_t until_ns) {
   WholeRun run;
+  find_window(process, device, run);
+  if (!run.is_window()) return run;
   std::vector<Summary> points;
   for (const Summary& point : process.summaries) {
     if (point.device == device) points.push_back(point);
   }
   if (points.size() < 2) return run;
-  const int64_t begin = points.front().time_ns;
-  const int64_t end = points.back().time_ns;
-  const AllocationHistory* const kept = process.framework_on(device);
-  const int64_t kept_from = kept != nullptr && kept->event_count() != 0 ? kept->time_ns[0]
-                            : !process.counters.empty() ? process.counters.front().time_ns
-                                                        : end;
-  if (kept_from - begin < (end - begin) / 8) return run;
+  find_earlier_peaks(process, device, points[1].time_ns - points[0].time_ns, run);
   run.points = points.size();
   run.parts = divide(points);
+  const int64_t length = run.end_ns() - run.begin_ns();
   std::erase_if(points, [&](const Summary& point) { return point.time_ns > until_ns; });
-  if (!points.empty()) measure_growth(divide(points), run);
+  const bool dropped_much = run.kept_from_ns - run.begin_ns() >= length / 8;
+  if (dropped_much && points.size() > 1) measure_growth(divide(points), run);
   return run;
 }
 

@@ -1,5 +1,5 @@
 // The curve that a recording with a limited window keeps of the whole run (proto/rows.h: Summary),
-// and whether memory grows over it.
+// its peaks, and whether memory grows over it.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace tidemark {
 struct RunPart {
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
-  uint64_t lowest_bytes = UINT64_MAX;  // allocated
+  uint64_t lowest_bytes = UINT64_MAX;  // allocated by PyTorch; where it is not used, by the driver
   uint64_t highest_bytes = 0;
   uint64_t reserved_bytes = 0;     // the most
   uint64_t device_used_bytes = 0;  // the most; whole card
@@ -21,8 +21,16 @@ struct RunPart {
 };
 
 struct WholeRun {
+  int64_t kept_from_ns = 0;    // where the window begins; 0: everything was kept
   std::vector<RunPart> parts;  // of equal length; those without a point are left out
   uint64_t points = 0;
+
+  // The end of the second in which they were reached; 0 bytes: not known.
+  Peak allocated_peak;  // only with PyTorch
+  Peak reserved_peak;
+  Peak driver_peak;
+  Peak device_used_peak;        // of the points only: between them, others may have used more
+  uint64_t earlier_errors = 0;  // out of memory, before the window
 
   // Growth of the lowest level, up to now; gained_bytes is 0 unless it is steady and matters.
   uint64_t gained_bytes = 0;
@@ -30,6 +38,7 @@ struct WholeRun {
   int64_t grows_until_ns = 0;
   uint64_t steps = 0;  // in between; 0: not known
 
+  bool is_window() const { return kept_from_ns != 0; }
   bool empty() const { return parts.empty(); }
   int64_t begin_ns() const { return parts.front().begin_ns; }
   int64_t end_ns() const { return parts.back().end_ns; }
@@ -40,8 +49,9 @@ struct WholeRun {
 // At most `most` parts, each made of several neighbours.
 std::vector<RunPart> thinned(const std::vector<RunPart>& parts, size_t most);
 
-// Empty if the recording kept everything, or nearly so: then its events tell more. `until_ns`: what
-// happens later, such as the end of a program that failed, says nothing about growth.
+// Empty if the recording kept everything. Growth is measured unless it kept nearly everything: then
+// its events tell more. `until_ns`: what happens later, such as the end of a program that failed,
+// says nothing about growth.
 WholeRun whole_run(const ProcessModel& process, int64_t device, int64_t until_ns = INT64_MAX);
 
 }  // namespace tidemark

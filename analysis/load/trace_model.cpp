@@ -220,11 +220,15 @@ class ProcessLoader {
         state_ns = std::max(state_ns, sane(s.time_ns));
       }
     });
+    std::map<int64_t, int64_t> blocks_ns;
     for_each_block<BlockState>(reader_, walk_, id_, [&](auto rows, const BlockRef&) {
       for (const BlockState& b : rows) {
-        if (accepts(b.device)) seeds_[b.device].add(b);
+        if (!accepts(b.device)) continue;
+        seeds_[b.device].add(b);
+        blocks_ns[b.device] = sane(b.time_ns);
       }
     });
+    if (source == Source::kCapture) seed_segments_of_driver(blocks_ns);
     if (event_blocks_.empty()) return;
     first_ns_ = INT64_MAX;
     for (const BlockRef& ref : event_blocks_) first_ns_ = std::min(first_ns_, sane(ref.first_ns));
@@ -246,6 +250,41 @@ class ProcessLoader {
         seeds_[row->device].undo(*row);
       }
       advance_(ref->rows);
+    }
+  }
+
+  // A kept window that was recorded without the bridge has the blocks that are older than it, but
+  // their segments as those of the driver.
+  void seed_segments_of_driver(const std::map<int64_t, int64_t>& blocks_ns) {
+    for (const auto& [device, time_ns] : blocks_ns) {
+      if (!state_ns_.try_emplace(device, time_ns).second) continue;
+      const auto is_older = [&](const FrameworkEvent& e) {
+        return e.device == device && e.time_ns <= time_ns;
+      };
+      std::map<uint64_t, FrameworkEvent> older;
+      for (const FrameworkEvent& e : segments_) {
+        if (!is_older(e)) continue;
+        const bool grows =
+            e.action == FrameworkAction::kSegmentAlloc || e.action == FrameworkAction::kSegmentMap;
+        if (grows) {
+          older[e.address] = e;
+        } else {
+          older.erase(e.address);
+        }
+      }
+      std::erase_if(segments_, is_older);
+      for (const auto& [address, e] : older) {
+        const bool expandable = e.action == FrameworkAction::kSegmentMap;
+        SegmentState s{};
+        s.time_ns = time_ns;
+        s.address = address;
+        s.size_bytes = e.size_bytes;
+        s.device = device;
+        s.stack = e.stack;
+        s.flags = (expandable ? kSegmentExpandable : 0U) |
+                  (e.size_bytes == 2 * kSmallBytes ? kSegmentSmall : 0U);
+        seeds_[device].add(s);
+      }
     }
   }
 
@@ -468,9 +507,8 @@ class IndexOnItsWay {
   Work work_;  // last: joined before the other members are destroyed
 };
 
-void load_file(const TraceReader& reader, const ProcessTimes& times,
-               const IndexOptions& options, const std::function<void(uint64_t)>& advance,
-               TraceModel& model) {
+void load_file(const TraceReader& reader, const ProcessTimes& times, const IndexOptions& options,
+               const std::function<void(uint64_t)>& advance, TraceModel& model) {
   std::optional<TraceIndex> index = TraceIndex::open(reader, options);
   auto writer = index ? nullptr : TraceIndexWriter::create(reader, options);
   BlockDecoder decoder(reader);

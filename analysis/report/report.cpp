@@ -167,6 +167,7 @@ StepReport step_report(const DeviceEvidence& d) {
   r.source = d.steps.source;
   r.confidence = d.steps.confidence;
   r.full_at_step = full_at_step(d);
+  r.full_in_steps = steps_until_full(d);
   for (const StackGrowth& g : d.steps.growing) {
     if (r.growing.size() == kGrowingListed) break;
     r.growing.push_back(
@@ -529,6 +530,18 @@ std::map<std::string, size_t> users_of_cards(const TraceModel& model) {
   return users;
 }
 
+// The peaks of the whole run so far are those before the window.
+void include_window(DeviceReport& d) {
+  if (d.run.empty()) return;
+  const auto include = [](Peak& run, const Peak& window) {
+    if (window.bytes > run.bytes) run = window;
+  };
+  include(d.run.allocated_peak, d.allocated_peak);
+  include(d.run.reserved_peak, d.reserved_peak);
+  include(d.run.driver_peak, d.driver_peak);
+  include(d.run.device_used_peak, d.device_used_peak);
+}
+
 DeviceReport device_report(DeviceEvidence& evidence, const ReportOptions& options,
                            int64_t start_ns) {
   const ProcessModel& process = *evidence.process;
@@ -545,6 +558,7 @@ DeviceReport device_report(DeviceEvidence& evidence, const ReportOptions& option
   add_library_refusals(d, *evidence.process);
   if (evidence.model != nullptr) add_framework(d, evidence, options, start_ns);
   add_driver(d, process, options, start_ns);
+  include_window(d);
   const LedgerSource ledgers(process, d.device);
   if (note_on_absence(process, options.at, start_ns).empty()) {
     d.ledger = ledgers.at(d.at_ns, d.has_framework ? &d.at_totals : nullptr);

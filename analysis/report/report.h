@@ -75,7 +75,8 @@ struct StepReport {
   double growth_bytes_per_step = 0;
   StepSource source = StepSource::kNone;
   double confidence = 0;
-  uint64_t full_at_step = 0;         // 0: not foreseeable
+  uint64_t full_at_step = 0;  // of the run; 0: not foreseeable, or how far it is not known
+  std::optional<uint64_t> full_in_steps;
   std::vector<GrowthShare> growing;  // the stacks that grow most
   uint64_t first_high_bytes = 0;     // peak of the first step, which creates states and caches
   uint64_t later_high_bytes = 0;     // highest peak of the later steps
@@ -129,7 +130,7 @@ struct DeviceReport {
   PushReport pushed_by;
   MemoryLimit limit;
   StepReport steps;
-  WholeRun run;       // empty if the trace has all of it
+  WholeRun run;       // of a kept window
   Steps step_events;  // their boundaries
   std::vector<PhaseReport> phases;
   std::vector<Phase> phase_events;
@@ -146,6 +147,14 @@ struct DeviceReport {
   uint64_t blocks_before_history = 0;
   uint64_t bytes_before_history = 0;
   uint64_t anomalies = 0;
+
+  // Of the whole run, as far as the recorder knew it.
+  const Peak& run_reserved_peak() const {
+    return run.reserved_peak.bytes > reserved_peak.bytes ? run.reserved_peak : reserved_peak;
+  }
+  const Peak& run_driver_peak() const {
+    return run.driver_peak.bytes > driver_peak.bytes ? run.driver_peak : driver_peak;
+  }
 };
 
 struct LossReport {

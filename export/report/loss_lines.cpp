@@ -85,7 +85,7 @@ class KilledProcesses {
 // A damaged history may have begun in time.
 std::string_view beginning(const DeviceReport& d, const Damage& damage) {
   if (damage.any()) return "the first event that could be read";
-  if (!d.run.empty()) return "the kept window";
+  if (d.run.is_window()) return "the kept window";
   return d.events == 0 ? "the recording, which has no event of this device"
                        : "the recorded history, which began late or overflowed";
 }

@@ -162,6 +162,7 @@ class Page {
     if (d.oom_count > d.ooms.size()) {
       html_.element("p", counted(d.oom_count - d.ooms.size(), "earlier failed request"));
     }
+    if (d.run.earlier_errors != 0) html_.element("p", earlier_errors_text(d));
     for (const OomReport& o : d.ooms) oom(o);
     for (const LibraryRefusals& r : d.library_refusals) {
       html_.element("p", fmt::format("{} (last at {})", refusals_text(r), since_start(r.last_ns)));
@@ -184,9 +185,10 @@ class Page {
       html_.row("up to " + duration_text(part.end_ns - d.run.begin_ns()),
                 fmt::format("{} to {} allocated", size_text(part.lowest_bytes),
                             size_text(part.highest_bytes)),
-                size_text(part.reserved_bytes) + " reserved",
-                part.device_used_bytes == 0 ? ""
-                                            : size_text(part.device_used_bytes) + " used on the card");
+                d.has_framework ? size_text(part.reserved_bytes) + " reserved" : "",
+                part.device_used_bytes == 0
+                    ? ""
+                    : size_text(part.device_used_bytes) + " used on the card");
     }
     html_.raw("</table>\n");
   }

@@ -217,6 +217,7 @@ void put_steps(JsonWriter& json, const StepReport& steps) {
   json.field("source", step_source_name(steps.source));
   json.field("confidence", steps.confidence);
   json.field("full_at_step", steps.full_at_step);
+  if (steps.full_in_steps) json.field("full_in_steps", *steps.full_in_steps);
   json.field("first_step_peak_bytes", steps.first_high_bytes);
   json.field("later_steps_peak_bytes", steps.later_high_bytes);
   json.key("growing");
@@ -259,6 +260,12 @@ void put_whole_run(JsonWriter& json, const WholeRun& run) {
   if (run.empty()) return;
   json.key("whole_run");
   json.begin_object();
+  json.field("kept_from_ns", run.kept_from_ns);
+  put_peak(json, "allocated_peak", run.allocated_peak);
+  put_peak(json, "reserved_peak", run.reserved_peak);
+  put_peak(json, "driver_peak", run.driver_peak);
+  put_peak(json, "device_used_peak", run.device_used_peak);
+  json.field("earlier_oom_count", run.earlier_errors);
   json.field("start_ns", run.begin_ns());
   json.field("end_ns", run.end_ns());
   json.field("points", run.points);

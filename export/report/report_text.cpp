@@ -247,6 +247,7 @@ class TextReport {
   void ooms(const DeviceReport& d) {
     constexpr size_t kBefore = 4;
     const size_t shown = std::min(d.ooms.size(), kBefore + 1);
+    if (d.run.earlier_errors != 0) line(red("  " + earlier_errors_text(d)));
     if (d.oom_count > shown) {
       line(red("  " + counted(d.oom_count - shown, "earlier failed request")));
     }
@@ -292,10 +293,11 @@ class TextReport {
     line(text);
     if (s.growth_bytes_per_step < 1) return;
     const auto growth = static_cast<uint64_t>(s.growth_bytes_per_step);
-    line(fmt::format("  {:<15} {:>11}   per step{}", "growth", size_text(growth),
-                     s.full_at_step == 0
-                         ? ""
-                         : fmt::format(", full at about step {}", grouped(s.full_at_step))));
+    line(fmt::format(
+        "  {:<15} {:>11}   per step{}", "growth", size_text(growth),
+        s.full_at_step != 0 ? fmt::format(", full at about step {}", grouped(s.full_at_step))
+        : s.full_in_steps   ? fmt::format(", full in about {} steps", grouped(*s.full_in_steps))
+                            : ""));
   }
 
   // A recording with a limited window: how it came there.
@@ -305,15 +307,22 @@ class TextReport {
     const WholeRun& run = d.run;
     line();
     line("  " + whole_run_text(d, report_));
-    line(dim(fmt::format("    {:>12}  {:>11}  {:>11}  {:>11}  {:>11}  {:>12}", "after", "lowest",
-                         "highest", "reserved", "card used", "steps")));
+    // What is not known of the whole run has no column.
+    const bool has_steps = run.parts.back().steps != 0;
+    const auto columns = [&](std::string_view after, std::string_view lowest,
+                             std::string_view highest, std::string_view reserved,
+                             std::string_view used, std::string_view steps) {
+      std::string text = fmt::format("    {:>12}  {:>11}  {:>11}", after, lowest, highest);
+      if (d.has_framework) text += fmt::format("  {:>11}", reserved);
+      text += fmt::format("  {:>11}", used);
+      return has_steps ? text + fmt::format("  {:>12}", steps) : text;
+    };
+    line(dim(columns("after", "lowest", "highest", "reserved", "card used", "steps")));
     for (const RunPart& part : thinned(run.parts, kLines)) {
-      line(fmt::format(
-          "    {:>12}  {:>11}  {:>11}  {:>11}  {:>11}  {:>12}",
-          duration_text(part.end_ns - run.begin_ns()), size_text(part.lowest_bytes),
-          size_text(part.highest_bytes), size_text(part.reserved_bytes),
-          part.device_used_bytes == 0 ? "-" : size_text(part.device_used_bytes),
-          grouped(part.steps)));
+      line(columns(duration_text(part.end_ns - run.begin_ns()), size_text(part.lowest_bytes),
+                   size_text(part.highest_bytes), size_text(part.reserved_bytes),
+                   part.device_used_bytes == 0 ? "-" : size_text(part.device_used_bytes),
+                   grouped(part.steps)));
     }
   }
 

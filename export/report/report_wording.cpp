@@ -40,22 +40,37 @@ std::string instant_text(const DeviceReport& device, int64_t start_ns) {
   return "at " + offset_text(device.at_ns - start_ns);
 }
 
+// Which of the peaks of a kept window is that of the whole run, if it is known.
+static std::string run_text(const DeviceReport& device, const Peak& kept, const Peak& run) {
+  if (!device.run.is_window()) return "";
+  if (run.bytes == 0) return ", in the kept window";
+  if (run.bytes <= kept.bytes) return ", also of the whole run";
+  const auto [of_run, of_window] = size_texts(run.bytes, kept.bytes);
+  return fmt::format(", in the kept window; {} in the whole run", of_run);
+}
+
 std::vector<NamedPeak> peaks_of(const DeviceReport& device) {
   const bool state = device.state_only;
   std::vector<NamedPeak> peaks;
   if (device.has_framework) {
     const bool with_pending = device.requested_peak.bytes > device.allocated_peak.bytes;
-    peaks = {{state ? "allocated" : "allocated peak", device.allocated_peak, ""},
+    const std::string pending = with_pending ? ", pending frees included" : "";
+    peaks = {{state ? "allocated" : "allocated peak", device.allocated_peak,
+              run_text(device, device.allocated_peak, device.run.allocated_peak)},
              {state ? "requested" : "requested peak", device.requested_peak,
-              with_pending ? ", pending frees included" : ""},
-             {state ? "reserved" : "reserved peak", device.reserved_peak, ""}};
+              pending + run_text(device, device.requested_peak, {})},
+             {state ? "reserved" : "reserved peak", device.reserved_peak,
+              run_text(device, device.reserved_peak, device.run.reserved_peak)}};
     if (device.requested_peak.bytes == 0) peaks.erase(peaks.begin() + 1);
   }
   if (device.driver_peak.bytes != 0) {
-    peaks.push_back({state ? "driver" : "driver peak", device.driver_peak, lacking_text(device)});
+    peaks.push_back(
+        {state ? "driver" : "driver peak", device.driver_peak,
+         lacking_text(device) + run_text(device, device.driver_peak, device.run.driver_peak)});
   }
   if (device.device_used_peak.bytes != 0) {
-    peaks.push_back({state ? "card used" : "card used peak", device.device_used_peak, ""});
+    peaks.push_back({state ? "card used" : "card used peak", device.device_used_peak,
+                     run_text(device, device.device_used_peak, device.run.device_used_peak)});
   }
   return peaks;
 }
@@ -67,6 +82,10 @@ std::string whole_run_text(const DeviceReport& device, const Report& report) {
                      duration_text(run.end_ns() - run.begin_ns()),
                      steps == 0 ? "" : ", " + counted(steps, "step"),
                      duration_text(report.end_ns - report.start_ns));
+}
+
+std::string earlier_errors_text(const DeviceReport& device) {
+  return counted(device.run.earlier_errors, "out-of-memory error") + " before the kept window";
 }
 
 bool names_device(const Report& report, const Finding& finding) {
@@ -101,7 +120,8 @@ std::string events_text(const Report& report) {
 std::string no_findings_text(const Report& report) {
   for (const RankReport& rank : report.ranks) {
     for (const DeviceReport& d : rank.devices) {
-      if (d.oom_count != 0) return "Out of memory, as shown below; nothing else was found.";
+      if (d.oom_count + d.run.earlier_errors == 0) continue;
+      return "Out of memory, as shown below; nothing else was found.";
     }
   }
   return loss_lines(report).empty() ? "No problems found."

@@ -61,6 +61,8 @@ std::string above_readings_text(const DeviceReport& device);
 
 // "Whole run: 47 h 12 min, 172,800 steps; events are kept of the last 10 min 3 s".
 std::string whole_run_text(const DeviceReport& device, const Report& report);
+// "2 out-of-memory errors before the kept window".
+std::string earlier_errors_text(const DeviceReport& device);
 
 // Pinned host memory: what the driver pinned, and what PyTorch's allocator has of it.
 bool is_worth_saying(const PinnedMemory& pinned);

@@ -183,7 +183,9 @@ SealOutcome seal_under(char (&name)[1024], const SealRequest& asked) {
   SealOutcome outcome = SealOutcome::kTaken;
   for (int i = 1; outcome == SealOutcome::kTaken && i < 100; ++i) {
     if (!named) std::snprintf(name, sizeof name, i == 1 ? "%s" : "%s-%d", made, i);
-    outcome = recorder().seal({name, asked.together, asked.asked_ns}, kPatienceMs);
+    SealRequest request = asked;
+    request.name = name;
+    outcome = recorder().seal(request, kPatienceMs);
     if (named) break;
   }
   return outcome;
@@ -196,13 +198,17 @@ void seal(std::string_view request, Line& reply) {
   auto asked_ns = static_cast<uint64_t>(now_ns());
   control::find_number(request, "asked_ns", asked_ns);
   control::find_value(request, "name", name, sizeof name);
+  uint64_t only_if_used = 0;
+  control::find_number(request, "only_if_used", only_if_used);
   const SealOutcome outcome =
-      seal_under(name, {nullptr, together != 0, static_cast<int64_t>(asked_ns)});
+      seal_under(name, {nullptr, together != 0, only_if_used != 0, static_cast<int64_t>(asked_ns)});
   char path[PATH_MAX];
   sealed_path(name, path);
   switch (outcome) {
     case SealOutcome::kSealed:
       reply.add("trace", path);
+      return;
+    case SealOutcome::kUnused:
       return;
     case SealOutcome::kNoWindow:
       return say_error(reply, recorder().on()

@@ -52,7 +52,8 @@ void Drain::keep_window(bool between_rounds, uint64_t more_bytes) noexcept {
   const bool full = window_->replacement_due(now, more_bytes);
   if (between_rounds && (window_->cut_due(now) || (full && window_->needs_fresh_cut()))) {
     if (state_names_.tidemark == 0) {
-      state_names_ = {new_string("tidemark"), new_string("torch state")};
+      state_names_ = {new_string("tidemark"), new_string("torch state"), new_string("kept window"),
+                      new_string("earlier errors")};
     }
     if (!flush()) return;
     window_->cut(now, state_names_);
@@ -76,6 +77,7 @@ bool Drain::seal(const char* name) noexcept {
   mark.kind = MarkKind::kUser;
   append(mark);
   last_seal_ns_ = mark.time_ns;
+  window_->add_unfinished_point(mark.time_ns);
   if (flush() && window_->seal(name)) {
     std::snprintf(last_seal_, sizeof last_seal_, "%s", name);
     last_seal_told_ = false;
@@ -89,13 +91,15 @@ bool Drain::seal(const char* name) noexcept {
 // A command for the whole job asks every rank, and so does the first rank that it asks. When all
 // ranks call the Python function, others may be a little faster.
 SealOutcome Drain::seal_as_asked() noexcept {
-  const SealRequest request{session_.seal_name, session_.seal_together, session_.seal_asked_ns};
+  const SealRequest request{session_.seal_name, session_.seal_together, session_.seal_only_if_used,
+                            session_.seal_asked_ns};
   if (window_->has_sealed(request.name)) {
     const int64_t since = request.asked_ns - (last_seal_told_ ? kJoinNs : 0);
     const bool same = std::strcmp(request.name, last_seal_) == 0 && last_seal_ns_ >= since;
     return same ? SealOutcome::kSealed : SealOutcome::kTaken;
   }
   if (request.together) board_->announce(request.name, now_ns());
+  if (request.only_if_used && !window_->used_memory()) return SealOutcome::kUnused;
   return seal(request.name) ? SealOutcome::kSealed : SealOutcome::kFailed;
 }
 
@@ -123,7 +127,8 @@ void Drain::seal_as_others() noexcept {
   char name[kSealNameBytes];
   int64_t time_ns = 0;
   while (board_->next(name, time_ns)) {
-    if (window_->has_sealed(name) || !seal(name)) continue;
+    // A launcher is a process of the job, too.
+    if (!window_->used_memory() || window_->has_sealed(name) || !seal(name)) continue;
     last_seal_told_ = true;
     if (is_unasked_name(name)) last_unasked_ns_ = last_seal_ns_;
   }

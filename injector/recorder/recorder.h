@@ -48,6 +48,7 @@ struct RecorderOptions {
 struct SealRequest {
   const char* name = nullptr;
   bool together = false;  // so do the other ranks of the job
+  bool only_if_used = false;  // not if the process has used no GPU memory
   int64_t asked_ns = 0;   // a window of this name that was sealed since then is the one asked for
 };
 
@@ -56,6 +57,7 @@ enum class SealOutcome : uint8_t {
   kNoWindow,  // the recording is off or keeps everything
   kBadName,
   kTaken,   // there is a window of that name, which was sealed earlier
+  kUnused,  // there is nothing to seal (SealRequest::only_if_used)
   kBusy,    // another request is being carried out
   kFailed,  // the file could not be written
   kLate,    // not finished in time; it still may be

@@ -61,6 +61,7 @@ struct Session {
   std::atomic<uint32_t> errors_to_seal{0};     // seal_after_error() was called
   char seal_name[kSealNameBytes] = {};
   bool seal_together = false;
+  bool seal_only_if_used = false;
   int64_t seal_asked_ns = 0;
 
   // The result, set when the session is finished.

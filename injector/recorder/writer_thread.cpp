@@ -163,6 +163,7 @@ SealOutcome wait_for_seal(Session& session, const SealRequest& request,
   }
   std::snprintf(session.seal_name, sizeof session.seal_name, "%s", request.name);
   session.seal_together = request.together;
+  session.seal_only_if_used = request.only_if_used;
   session.seal_asked_ns = request.asked_ns;
   const uint32_t before = session.seals_done.load(std::memory_order_acquire);
   session.seal_state.store(Session::kSealAsked, std::memory_order_release);

@@ -26,15 +26,25 @@ struct DeviceTotals {
   uint64_t allocated = 0;
   uint64_t reserved = 0;
   uint64_t used = 0;  // by everybody, NVML
+  uint64_t driver = 0;            // by this process, on the card
+  uint64_t failed = 0;            // out-of-memory errors of the framework
+  uint64_t failed_by_driver = 0;  // of the program
+  bool seen = false;              // something of the framework
+  bool has_driver = false;        // something of the driver
+  // Since begin_interval().
   uint64_t lowest = 0;
   uint64_t highest = 0;
-  bool seen = false;
+  uint64_t highest_reserved = 0;
+  uint64_t lowest_driver = 0;
+  uint64_t highest_driver = 0;
 };
 
 // Ids of strings in the trace.
 struct StateNames {
   uint32_t tidemark = 0;
   uint32_t torch_state = 0;
+  uint32_t kept_window = 0;
+  uint32_t earlier_errors = 0;
 };
 
 class LiveState {
@@ -59,6 +69,7 @@ class LiveState {
   // A new string of the trace.
   void take_string(uint32_t id, std::string_view text) noexcept {
     if (owner_torch_ == 0 && text == "torch") owner_torch_ = id;
+    if (owner_program_ == 0 && text == "program") owner_program_ = id;
   }
 
   // False while the state of an attached process is being read.
@@ -66,7 +77,12 @@ class LiveState {
   void write(TraceWriter& out, const StateNames& names) noexcept;
 
   const DeviceTotals& totals(size_t device) const noexcept { return devices_[device].totals; }
-  void begin_interval() noexcept;  // of DeviceTotals::lowest and highest
+  void begin_interval() noexcept;
+  bool used_memory() const noexcept {
+    return std::any_of(devices_, devices_ + kStateDevices, [](const Device& device) {
+      return device.totals.seen || device.totals.has_driver;
+    });
+  }
   // Optimizer steps, or those that the program counts itself.
   uint64_t steps() const noexcept { return std::max(optimizer_steps_, iterations_); }
   uint64_t memory_bytes() const noexcept;
@@ -120,19 +136,25 @@ class LiveState {
   void apply(const FrameworkEvent& row) noexcept;
   void remove_range(const FrameworkEvent& row) noexcept;
   void find_earlier_segments(const FrameworkEvent& first) noexcept;
-  void note_allocated(Device& device) noexcept;
+  static void note_totals(DeviceTotals& totals) noexcept;
   void apply(const DriverEvent& row) noexcept;
   void apply(const Mark& row) noexcept;
   void apply(const TensorTag& row) noexcept;
   int64_t tagged_until(const TensorTag& row) const noexcept;
+  void note_failure(const DriverEvent& row) noexcept;
+  void count(const Object& object, bool added) noexcept;
+  void put(const Object& object) noexcept;
+  void remove(Object* object) noexcept;
   void end_context(const DriverEvent& row) noexcept;
+  void unmap_seeded(const DriverEvent& row) noexcept;
   void apply_vmm(const DriverEvent& row) noexcept;
   void drop_if_unused(uint64_t handle) noexcept;
+  static void write_mark(TraceWriter& out, const StateNames& names, uint32_t name, int64_t time_ns,
+                         int64_t device, uint64_t value = 0) noexcept;
   void write_framework(TraceWriter& out, const StateNames& names, int64_t device) noexcept;
   void write_segments(TraceWriter& out, int64_t device, int64_t time_ns) noexcept;
   void write_driver(TraceWriter& out, int64_t time_ns) noexcept;
   int64_t driver_time() const noexcept;
-  uint64_t block_count(int64_t device) const noexcept;
   template <typename T>
   void check(T* entry) noexcept {
     incomplete_ |= entry == nullptr;
@@ -155,7 +177,8 @@ class LiveState {
   int64_t written_ns_ = 0;    // driver rows up to here are in the state that was written last
   uint64_t optimizer_steps_ = 0;
   uint64_t iterations_ = 0;
-  uint32_t owner_torch_ = 0;  // string
+  uint32_t owner_torch_ = 0;  // strings
+  uint32_t owner_program_ = 0;
   uint32_t rounds_since_state_ = kSettleRounds;
   bool incomplete_ = false;
 };

@@ -50,6 +50,24 @@ class MemorySink final : public ByteSink {
   size_t size_ = 0;
 };
 
+// Calls add(point) for each device of which something is known: its point, and one of the driver's
+// memory, as that of device -1 - n (FORMAT.md).
+template <typename Add>
+void for_each_point(int64_t now_ns, const LiveState& state, Add&& add) {
+  for (size_t i = 0; i < kStateDevices; ++i) {
+    const DeviceTotals& now = state.totals(i);
+    const auto device = static_cast<int64_t>(i);
+    if (now.seen || now.used != 0 || now.has_driver) {
+      add(Summary{now_ns, device, now.seen ? now.allocated : now.driver, now.highest_reserved,
+                  now.used, now.seen ? now.lowest : now.lowest_driver,
+                  now.seen ? now.highest : now.highest_driver, state.steps()});
+    }
+    if (now.seen && now.has_driver) {
+      add(Summary{now_ns, -1 - device, now.driver, 0, 0, now.lowest_driver, now.highest_driver, 0});
+    }
+  }
+}
+
 size_t summary_points(uint64_t keep_bytes) {
   if (keep_bytes == 0) return kMostSummaryPoints;
   constexpr uint64_t kShare = 16;  // of the file
@@ -64,37 +82,39 @@ size_t summary_points(uint64_t keep_bytes) {
 void SummaryCurve::tick(int64_t now_ns, LiveState& state, TraceWriter& trace) noexcept {
   if (++ticks_ < period_) return;
   ticks_ = 0;
-  for (size_t i = 0; i < kStateDevices; ++i) {
-    const DeviceTotals& now = state.totals(i);
-    if (!now.seen && now.used == 0) continue;
-    const Summary point{now_ns,     static_cast<int64_t>(i), now.allocated, now.reserved, now.used,
-                        now.lowest, now.highest,             state.steps()};
+  for_each_point(now_ns, state, [&](const Summary& point) {
     if (points_.size() == most_) halve();
     static_cast<void>(points_.add(point));
     trace.append(point);
-  }
+  });
   state.begin_interval();
+}
+
+void SummaryCurve::add_unfinished(int64_t now_ns, const LiveState& state,
+                                  TraceWriter& trace) const noexcept {
+  for_each_point(now_ns, state, [&](const Summary& point) { trace.append(point); });
 }
 
 void SummaryCurve::halve() noexcept {
   constexpr size_t kNone = SIZE_MAX;
-  size_t first_of_pair[kStateDevices];
+  size_t first_of_pair[2 * kStateDevices];
   std::fill(std::begin(first_of_pair), std::end(first_of_pair), kNone);
   size_t kept = 0;
   for (size_t i = 0; i < points_.size(); ++i) {
     const Summary later = points_[i];
-    size_t& first = first_of_pair[later.device];
+    const int64_t device = later.device;
+    size_t& first = first_of_pair[device >= 0 ? 2 * device : 2 * (-1 - device) + 1];
     if (first == kNone) {
       first = kept;
       points_[kept++] = later;
       continue;
     }
     Summary& pair = points_[first];
-    const uint64_t lowest = std::min(pair.lowest_bytes, later.lowest_bytes);
-    const uint64_t highest = std::max(pair.highest_bytes, later.highest_bytes);
+    const Summary earlier = pair;
     pair = later;
-    pair.lowest_bytes = lowest;
-    pair.highest_bytes = highest;
+    pair.reserved_bytes = std::max(pair.reserved_bytes, earlier.reserved_bytes);
+    pair.lowest_bytes = std::min(pair.lowest_bytes, earlier.lowest_bytes);
+    pair.highest_bytes = std::max(pair.highest_bytes, earlier.highest_bytes);
     first = kNone;
   }
   points_.truncate(kept);

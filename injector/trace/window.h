@@ -49,6 +49,8 @@ class SummaryCurve {
 
   // Called once per second; appends the new points to `trace` as well.
   void tick(int64_t now_ns, LiveState& state, TraceWriter& trace) noexcept;
+  // The point of the interval so far, which is not over. It is in `trace` only.
+  void add_unfinished(int64_t now_ns, const LiveState& state, TraceWriter& trace) const noexcept;
   void write(TraceWriter& out) const noexcept;
 
  private:
@@ -75,6 +77,12 @@ class Window {
   void take_string(uint32_t id, std::string_view text) noexcept { state_.take_string(id, text); }
   // Once per second.
   void tick(int64_t now_ns) noexcept { summary_.tick(now_ns, state_, trace_); }
+  // Before the trace is copied in the middle of a second.
+  void add_unfinished_point(int64_t now_ns) noexcept {
+    summary_.add_unfinished(now_ns, state_, trace_);
+  }
+  // Whether anything of the framework or of the driver was ever allocated.
+  bool used_memory() const noexcept { return state_.used_memory(); }
   // Whether a device's reserved memory has passed the limit.
   bool passed_limit() noexcept;
 

@@ -229,13 +229,14 @@ class Check:
         errors = {finding["rank"] for finding in job["findings"] if finding["severity"] == "error"}
         self.say(errors == {GUILTY}, f"the report blames {errors}")
         self.say(job["rank_comparison"]["highest"]["rank"] == GUILTY, "and finds it the highest")
-        for trace in traces:
-            source = self.report(trace)["source"]
-            self.say(source["start_ns"] < truth["time_ns"] < source["end_ns"],
-                     f"{trace.name}: from {(source['start_ns'] - truth['time_ns']) / 1e9:+.2f} s to "
-                     f"{(source['end_ns'] - truth['time_ns']) / 1e9:+.2f} s around the error")
         guilty = next(rank for rank in job["ranks"] if rank["rank"] == GUILTY)
         oom = guilty["devices"][0]["oom"][-1]
+        # That of the rank itself is copied before torch raises its exception.
+        for trace in traces:
+            source = self.report(trace)["source"]
+            self.say(source["start_ns"] < oom["time_ns"] <= source["end_ns"],
+                     f"{trace.name}: from {(source['start_ns'] - oom['time_ns']) / 1e9:+.2f} s to "
+                     f"{(source['end_ns'] - oom['time_ns']) / 1e9:+.2f} s around the error")
         self.say(oom["allocated_bytes"] == truth["allocated"] and
                  oom["reserved_bytes"] == truth["reserved"], "its totals equal torch's")
 

@@ -18,44 +18,18 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "support"))
-from control_client import Host, Refused, wait_for  # noqa: E402
+from control_client import HostTest, Refused, wait_for  # noqa: E402
 
 TIDEMARK, LIBRARIES, TORCH, INJECTOR, FAST_CLOCK = (
     pathlib.Path(path).resolve() for path in sys.argv[1:6])
 PROGRAM = HERE.parent / "programs" / "torch_program.py"
 
 
-class FlightRecorder(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.shared = tempfile.TemporaryDirectory()
-        cls.cache = pathlib.Path(cls.shared.name) / "cache"
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.shared.cleanup()
-
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.path = pathlib.Path(self.folder.name)
-        self.out = self.path / "out"
-        self.hosts = []
-
-    def tearDown(self):
-        for host in self.hosts:
-            host.process.kill()
-            host.process.wait()
-            for stream in (host.process.stdin, host.process.stdout, host.process.stderr):
-                stream.close()
-        self.folder.cleanup()
-
+class FlightRecorder(HostTest):
     def started(self, **environment):
-        variables = dict(XDG_CACHE_HOME=str(self.cache), CXX=None, TIDEMARK_ARM=None,
-                         TIDEMARK_OUT=str(self.out))
-        variables.update(environment)
-        self.hosts.append(Host([sys.executable, "-B", PROGRAM, "obey", TORCH],
-                               self.path / "control", LIBRARIES, INJECTOR, **variables))
-        return self.hosts[-1].ready()
+        return self.host([sys.executable, "-B", PROGRAM, "obey", TORCH], LIBRARIES, INJECTOR,
+                         **{"TIDEMARK_ARM": None, "TIDEMARK_OUT": str(self.out),
+                            **environment}).ready()
 
     def tidemark(self, *words, status=0, **environment):
         done = subprocess.run([TIDEMARK, *map(str, words)], text=True, stdout=subprocess.PIPE,
@@ -90,6 +64,15 @@ class FlightRecorder(unittest.TestCase):
         self.assertLess(kept, 2.5)
         return allocations, {row["frame_id"]: row for row in frames}, order
 
+    def check_older_blocks(self, allocations, frames, order):
+        """Their lines are known."""
+        older = [row for row in allocations if row["before_history"] == "1"]
+        self.assertGreater(len(older), 20)
+        first = {row["stack_id"]: frames[row["frame_id"]] for row in order
+                 if row["position"] == "0"}
+        for row in older:
+            self.assertTrue(first[row["stack_id"]]["file"].endswith("torch_program.py"))
+
     def test_a_sealed_window_is_exact_and_knows_the_lines_of_older_blocks(self):
         self.started(TIDEMARK_KEEP="1s").say("fill 10")  # builds the bridge
         self.assertTrue(wait_for(lambda: list(self.cache.glob("tidemark/*.so"))))
@@ -99,12 +82,7 @@ class FlightRecorder(unittest.TestCase):
         self.assertEqual(pathlib.Path(sealed).parent, self.out / "here")
         allocations, frames, order = self.check_window(
             sealed, truth, ("allocated", "requested", "reserved"))
-        older = [row for row in allocations if row["before_history"] == "1"]
-        self.assertGreater(len(older), 20)
-        first = {row["stack_id"]: frames[row["frame_id"]] for row in order
-                 if row["position"] == "0"}
-        for row in older:
-            self.assertTrue(first[row["stack_id"]]["file"].endswith("torch_program.py"))
+        self.check_older_blocks(allocations, frames, order)
         device = json.loads(self.tidemark("report", sealed, "--json"))["ranks"][0]["devices"][0]
         ledger = {line["owner"]: line["bytes"] for line in device["ledger_at_peak"]}
         self.assertEqual(sum(ledger.values()), device["ledger_device_used_bytes"])
@@ -122,7 +100,67 @@ class FlightRecorder(unittest.TestCase):
         truth = self.run_a_while(host)
         sealed = self.tidemark("seal", host.pid).strip()
         self.assertTrue(pathlib.Path(sealed).parent.name.startswith("seal-"))
-        self.check_window(sealed, truth, ("allocated", "reserved"))
+        window = self.check_window(sealed, truth, ("allocated", "reserved"))
+        self.check_older_blocks(*window)
+        self.assertIn("are older than the kept window", self.tidemark("report", sealed))
+
+    def test_the_whole_run_is_judged(self):
+        self.started(TIDEMARK_KEEP="1s").say("fill 10")  # builds the bridge
+        self.assertTrue(wait_for(lambda: list(self.cache.glob("tidemark/*.so"))))
+        host = self.started(TIDEMARK_KEEP="1s")
+        host.say("fill 100")
+        time.sleep(0.3)  # the bridge is attached
+        host.say("fill 100")
+        host.say("spike 8000")
+        self.assertEqual(host.say("fail"), "failed")
+        truth = self.run_a_while(host)
+        trace = host.ask("stop")["trace"]
+        device = json.loads(self.tidemark("report", trace, "--json"))["ranks"][0]["devices"][0]
+        run = device["whole_run"]
+        self.assertEqual([run[f"{name}_peak"]["bytes"] for name in ("allocated", "reserved")],
+                         [truth["allocated_peak"], truth["reserved_peak"]])
+        self.assertGreater(run["reserved_peak"]["bytes"], 8000 << 20)
+        self.assertGreaterEqual(run["driver_peak"]["bytes"], run["reserved_peak"]["bytes"])
+        self.assertLess(device["reserved_peak"]["bytes"], 6000 << 20)
+        self.assertEqual((run["earlier_oom_count"], device["oom_count"]), (1, 0))
+        text = self.tidemark("report", trace)
+        self.assertRegex(text, r"reserved peak .* in the kept window; \d+\.\d GiB in the whole run")
+        self.assertIn("1 out-of-memory error before the kept window", text)
+        self.assertNotIn("steps\n", text[text.index("Whole run:"):])  # nobody counted them
+        said = self.check(trace, "--max-peak", "7GiB", "--allow-oom")
+        self.assertRegex(said, r"FAILED .* before the kept window \d")
+        self.assertIn("out of memory on cuda:0 before the kept window",
+                      self.check(trace, "--max-peak", "15GiB"))
+
+    def check(self, trace, *words):
+        done = subprocess.run([TIDEMARK, "check", trace, *words], text=True, capture_output=True)
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        return done.stdout
+
+    def test_the_whole_run_of_a_program_without_pytorch(self):
+        host = self.host([FAST_CLOCK.parent / "attach_host", "0"], LIBRARIES, INJECTOR,
+                         TIDEMARK_ARM=None, TIDEMARK_OUT=str(self.out), TIDEMARK_KEEP="1s").ready()
+        for _ in range(4):
+            host.say("time 5000 alloc")
+            time.sleep(1)
+        host.say("time 5000 alloc")
+        trace = host.ask("stop")["trace"]
+        device = json.loads(self.tidemark("report", trace, "--json"))["ranks"][0]["devices"][0]
+        run = device["whole_run"]
+        self.assertGreater(device["driver_peak"]["bytes"], 0)
+        self.assertEqual(run["driver_peak"]["bytes"], device["driver_peak"]["bytes"])
+        self.assertEqual(max(part["allocated_high_bytes"] for part in run["curve"]),
+                         run["driver_peak"]["bytes"])
+
+    def test_attach_keeps_a_window_too(self):
+        self.started(TIDEMARK_ARM="1", TIDEMARK_OUT=None).say("fill 10")
+        host = self.started(TIDEMARK_ARM="1", TIDEMARK_OUT=None)
+        host.say("fill 300")
+        self.assertIn("--keep '10'", self.tidemark("attach", host.pid, "--keep", "10", status=2))
+        self.tidemark("attach", host.pid, "-q", "--keep", "1s", "-o", self.out)
+        truth = self.run_a_while(host, 4)
+        sealed = self.tidemark("seal", host.pid, "--name", "here").strip()
+        self.check_window(sealed, truth, ("allocated", "requested", "reserved"))
 
     def test_all_ranks_of_a_job_are_sealed_under_one_name(self):
         hosts = [self.started(TIDEMARK_KEEP="64MiB", TIDEMARK_JOB="j7", RANK=str(rank),
@@ -178,6 +216,7 @@ class FlightRecorder(unittest.TestCase):
     def test_the_windows_of_four_ranks_at_the_error_of_one(self):
         hosts = [self.started(TIDEMARK_KEEP="30s", TIDEMARK_JOB="j9", RANK=str(rank),
                               WORLD_SIZE="4") for rank in range(4)]
+        self.started(TIDEMARK_KEEP="30s", TIDEMARK_JOB="j9")  # like a launcher: uses no memory
         for rank, host in enumerate(hosts):
             host.say("fill 200")
             host.say(f"hold {200 if rank == 2 else 40}")
@@ -196,12 +235,18 @@ class FlightRecorder(unittest.TestCase):
             self.assertEqual(len(ooms), 1 if rank["rank"] == 2 else 0)
             for oom in ooms:
                 self.assertTrue(before <= oom["time_ns"] <= told)
+        error_ns = report["ranks"][2]["devices"][0]["oom"][0]["time_ns"]
+        for trace in sealed.glob("*.tmk"):
+            source = json.loads(self.tidemark("report", trace, "--json"))["source"]
+            self.assertTrue(source["start_ns"] < error_ns <= source["end_ns"], (source, error_ns))
         # The recording of every rank contains the instant of the error, on one clock.
         self.assertTrue(report["source"]["start_ns"] < before < told < report["source"]["end_ns"])
         self.assertEqual(report["rank_comparison"]["highest"]["rank"], 2)
         errors = [f for f in report["findings"] if f["severity"] == "error"]
         self.assertEqual({f["rank"] for f in errors}, {2})
         self.assertIn("rank 2", self.tidemark("report", sealed))
+        again = self.tidemark("seal", "--job", "j9", "--name", "again").split()
+        self.assertEqual(len(again), 4)
         # All ranks at that instant.
         at_error = json.loads(self.tidemark("report", sealed, "--at", "oom", "--json"))["ranks"]
         instant = at_error[2]["devices"][0]["at_ns"]

@@ -579,6 +579,9 @@ def obey(torch):
             torch.empty_cache()
         elif verb == "hold":
             live.extend(torch.alloc(1 << 20) for _ in range(int(numbers[0])))
+        elif verb == "spike":
+            torch.free(torch.alloc(int(numbers[0]) << 20))
+            torch.empty_cache()
         elif verb == "fail":
             answer = "failed" if torch.alloc(1 << 50) == 0 else "done"
         elif verb == "received":

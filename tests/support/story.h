@@ -199,6 +199,22 @@ class Story {
     writer_.append(point);
   }
 
+  // This is the last stretch of a longer run, of which run_point() tells.
+  void kept_window(uint64_t earlier_errors = 0) {
+    Mark mark{};
+    mark.time_ns = now_;
+    mark.device = -1;
+    mark.name = names_.string("kept window");
+    mark.domain = names_.string("tidemark");
+    mark.phase = MarkPhase::kInstant;
+    mark.kind = MarkKind::kUser;
+    writer_.append(mark);
+    mark.device = 0;
+    mark.name = names_.string("earlier errors");
+    mark.correlation = earlier_errors;
+    if (earlier_errors != 0) writer_.append(mark);
+  }
+
   // A block from before the recorded history, alive at its end, in a segment of its own.
   void older_block(uint64_t bytes) {
     bytes = (bytes + 511) / 512 * 512;

@@ -296,7 +296,7 @@ void find_kept_requests(const DeviceEvidence& d, std::vector<Finding>& out) {
 
 void find_creep(const Evidence& evidence, std::vector<Finding>& out) {
   for (const DeviceEvidence& d : evidence.devices) {
-    if (d.run.grows() && !grows_by_graphs(d)) {
+    if (d.model != nullptr && d.run.grows() && !grows_by_graphs(d)) {
       out.push_back(creep_of_run(d));
     } else if (grows(d) && !grows_by_graphs(d)) {
       out.push_back(creep(d, ""));
@@ -305,7 +305,11 @@ void find_creep(const Evidence& evidence, std::vector<Finding>& out) {
       find_cycles(d, out);
       find_kept_requests(d, out);
     }
+    const size_t before = out.size();
     find_creep_outside(d, out);
+    if (d.model == nullptr && d.run.grows() && out.size() == before) {
+      out.push_back(creep_of_run(d));
+    }
   }
 }
 

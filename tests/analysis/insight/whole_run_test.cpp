@@ -24,6 +24,7 @@ Trace run_with(const std::function<uint64_t(double)>& lowest, int64_t begin_ns =
       s.run_point(static_cast<int64_t>((1 - at) * static_cast<double>(begin_ns)), bytes,
                   bytes + 2048 * kMiB, 10 * i);
     }
+    if (begin_ns > 0) s.kept_window();
     Training t(s, {});
     for (int i = 0; i < 12; ++i) {
       t.step();
@@ -56,6 +57,7 @@ TEST(WholeRun, TheLineIsFoundWithoutSteps) {
       const uint64_t bytes = 40 * kMiB * static_cast<uint64_t>(i);
       s.run_point((100 - i) * kHourNs, bytes, bytes + 100 * kMiB, 0);
     }
+    s.kept_window();
     for (int i = 0; i < 8; ++i) s.older_block(4 * kMiB);
     std::vector<uint64_t> work;
     for (uint64_t i = 1; i < 400; ++i) {  // no rhythm
@@ -110,6 +112,44 @@ TEST(WholeRun, IsNotShownIfTheTraceHasAllOfIt) {
   const Trace trace = run_with([](double at) { return static_cast<uint64_t>(at * 4096 * kMiB); },
                                /*begin_ns=*/-1'000'000);
   EXPECT_TRUE(run_of(trace).empty());
+}
+
+TEST(WholeRun, KnowsPeaksAndErrorsBeforeTheWindow) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 10; ++i) {
+      s.run_point((10 - i) * kHourNs, 0, i == 4 ? 9000 * kMiB : 100 * kMiB, 0);
+    }
+    s.kept_window(/*earlier_errors=*/2);
+    s.free(s.alloc(20 * kMiB, s.user(1)));
+  });
+  const DeviceReport d = trace.report().ranks[0].devices[0];
+  EXPECT_EQ(d.run.allocated_peak.bytes, 9000 * kMiB);
+  EXPECT_EQ(d.run_reserved_peak().bytes, 9000 * kMiB);
+  EXPECT_EQ(d.allocated_peak.bytes, 20 * kMiB);
+  EXPECT_EQ(d.run.earlier_errors, 2U);
+  // The first point stands for the hour before it.
+  EXPECT_EQ(d.run.end_ns() - d.run.begin_ns(), 10 * kHourNs);
+}
+
+// Nobody knows how many steps came before the window.
+TEST(WholeRun, ACardThatBecomesFullInSoManySteps) {
+  const auto grow = [](bool window) {
+    return [window](Story& s, uint32_t) {
+      s.run_point(2'000'000'000, 0, 0, 0);
+      s.run_point(1'000'000'000, 0, 0, 0);
+      if (window) s.kept_window();
+      Training t(s, {});
+      for (int i = 0; i < 30; ++i) {
+        t.step();
+        s.alloc(64 * kMiB, s.user(77));
+      }
+    };
+  };
+  const Finding whole = Trace(grow(false)).finding("creep");
+  const Finding window = Trace(grow(true)).finding("creep");
+  EXPECT_NE(whole.summary.find("full at about step "), std::string::npos) << whole.summary;
+  EXPECT_NE(window.summary.find("full in about "), std::string::npos) << window.summary;
+  EXPECT_NE(window.summary.find(" more steps"), std::string::npos) << window.summary;
 }
 
 }  // namespace
