@@ -9,6 +9,7 @@
 //            sizes that never repeat, "crowded" for two hundred thousand blocks live at once
 //        viewer_bench PATH                 a trace of any kind
 //        viewer_bench snapshot [ENTRIES]   a PyTorch snapshot, from a cold start to the first map
+//        viewer_bench write PATH [EVENTS]  only writes the synthetic job, for tests/web/measure.py
 //
 // The index of a large trace is kept in TIDEMARK_INDEX; otherwise in the scratch directory, for
 // this run only. Every synthetic job is opened for the first time, then again with its index.
@@ -430,6 +431,9 @@ int main(int argc, char** argv) {
   };
   const std::string first = text(1, "10000000");
   if (first == "snapshot") return bench_snapshot(number(2, "1000000"));
+  if (first == "write" && argc > 2) {
+    return write_synthetic_trace(job(number(3, "10000000"), 1, ""), argv[2]) ? 0 : 1;
+  }
   if (first.find_first_not_of("0123456789") != std::string::npos) return measure(first, argv[1]);
   return bench_jobs(number(1, "10000000"), text(2, "1"), static_cast<uint32_t>(number(3, "0")),
                     text(4, ""));

@@ -139,6 +139,9 @@ class Page {
     return next;
   }
 
+  // Of the last turn, for measurements.
+  double take_drawing_ms() { return std::exchange(drawing_ms_, 0); }
+
   void work() {
     run_waiting_work();
     was_input();
@@ -182,12 +185,14 @@ class Page {
   }
 
   void draw() {
+    const double began = emscripten_get_now();
     const ImVec2 size = ImGui::GetIO().DisplaySize;
     const ImVec4 ground = vec(theme().panel);
     glViewport(0, 0, static_cast<int>(size.x), static_cast<int>(size.y));
     glClearColor(ground.x, ground.y, ground.z, 1);
     glClear(GL_COLOR_BUFFER_BIT);
     ImGui_ImplOpenGL3_RenderDrawData(ImGui::GetDrawData());
+    drawing_ms_ = emscripten_get_now() - began;
   }
 
   // During work, when no frame is drawn.
@@ -240,6 +245,7 @@ class Page {
   int pending_ = kFramesAfterInput;
   uint64_t shown_ = 0;
   double last_ms_ = 0;
+  double drawing_ms_ = 0;
   double reported_ms_ = 0;
   const Model* fonts_for_ = nullptr;
   std::string told_;
@@ -304,6 +310,10 @@ EMSCRIPTEN_KEEPALIVE void page_was_input() {
 
 EMSCRIPTEN_KEEPALIVE int page_turn() {
   return guarded([] { return page->turn(); });
+}
+
+EMSCRIPTEN_KEEPALIVE double page_drawing_ms() {
+  return page->take_drawing_ms();
 }
 
 EMSCRIPTEN_KEEPALIVE void page_work() {

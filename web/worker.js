@@ -6,7 +6,7 @@ let canvas = null;
 let drawing = false;  // a turn is on its way
 let dead = false;
 const kept = [];  // paths of files that are being opened
-const turns = [];  // the last frames, in ms
+const turns = [];  // the last frames: [ms, ms of it for the calls that draw]
 const early = [];  // messages that came before the program was ready
 
 function send(kind, value) {
@@ -70,7 +70,7 @@ function soon() {
 function turn() {
   const began = performance.now();
   const next = call('page_turn', [], [], 'number');
-  if (turns.push(performance.now() - began) > 1000) turns.shift();
+  if (turns.push([performance.now() - began, call('page_drawing_ms', [], [], 'number')]) > 1000) turns.shift();
   drawing = false;
   if (dead) return;
   if (next & PICTURE) canvas.convertToBlob().then((blob) => send('save', {name: 'tidemark-view.png', parts: [blob]}));

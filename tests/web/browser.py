@@ -110,16 +110,16 @@ class Browser:
         return reply["result"]
 
     # --- the page
-    def evaluate(self, expression):
+    def evaluate(self, expression, timeout=120):
         result = self.call("Runtime.evaluate",
-                           {"expression": expression, "awaitPromise": True, "returnByValue": True})
+                           {"expression": expression, "awaitPromise": True, "returnByValue": True}, timeout=timeout)
         if "exceptionDetails" in result:
             raise RuntimeError(f"{expression}: {result['exceptionDetails']}")
         return result["result"].get("value")
 
     def wait(self, condition, timeout=120):
         end = time.monotonic() + timeout
-        while not self.evaluate(condition):
+        while not self.evaluate(condition, timeout):
             if time.monotonic() > end:
                 raise TimeoutError(f"{condition}: {self.evaluate('JSON.stringify(state)')}; {self.problems}")
             time.sleep(0.05)
@@ -138,20 +138,20 @@ class Browser:
         node = self.call("DOM.querySelector", {"nodeId": root, "selector": "#pick"})["nodeId"]
         self.call("DOM.setFileInputFiles", {"files": [str(p) for p in paths], "nodeId": node})
 
-    def drop(self, paths, shift=False):
+    def drop(self, paths, shift=False, wait=120):
         data = {"items": [], "files": [str(p) for p in paths], "dragOperationsMask": 1}
         for kind in ("dragEnter", "dragOver", "drop"):
             self.call("Input.dispatchDragEvent",
-                      {"type": kind, "x": 400, "y": 300, "data": data, "modifiers": 8 if shift else 0})
+                      {"type": kind, "x": 400, "y": 300, "data": data, "modifiers": 8 if shift else 0}, timeout=wait)
 
     def mouse(self, kind, x, y, **more):
         self.call("Input.dispatchMouseEvent", {"type": kind, "x": x, "y": y, **more})
 
-    def click(self, x, y):
+    def click(self, x, y, button="left"):
         self.mouse("mouseMoved", x, y)
         self.settle()
-        self.mouse("mousePressed", x, y, button="left", clickCount=1)
-        self.mouse("mouseReleased", x, y, button="left", clickCount=1)
+        self.mouse("mousePressed", x, y, button=button, clickCount=1)
+        self.mouse("mouseReleased", x, y, button=button, clickCount=1)
         self.settle()
 
     def wheel(self, x, y, notches):
