@@ -20,7 +20,8 @@ BlockGroups groups_of(const std::vector<Category>& of) {
   return groups;
 }
 
-// Up to `count` columns of equal length; those in which nothing changes are joined.
+// Up to `count` columns of equal length; those in which nothing changes are joined. One more, of
+// the last nanosecond, has what is held at the end where that is not what the column before shows.
 std::vector<CategoryCurve::Column> columns_of(const AllocationHistory& memory,
                                               const BlockGroups& groups, int64_t begin_ns,
                                               int64_t end_ns, size_t count) {
@@ -35,21 +36,29 @@ std::vector<CategoryCurve::Column> columns_of(const AllocationHistory& memory,
     edges.push_back(
         memory.first_event_not([&](int64_t time_ns) { return time_ns < times.back(); }));
   }
+  const uint32_t final_event = edges.back() - 1;
   const ColumnSamples samples = highest_in_columns(memory, Curve::kAllocated, std::move(edges));
   const GroupTotals totals(memory, groups);
   GroupTotals::Reader reader(totals);
   std::vector<CategoryCurve::Column> out;
+  const auto add = [&](uint32_t event, int64_t first_ns, int64_t past_ns) {
+    reader.move_to(event);
+    CategoryCurve::Column column{first_ns, past_ns, std::max(memory.time_ns[event], first_ns), {}};
+    for (uint32_t g = 0; g < groups.count; ++g) column.bytes[g] = reader.bytes(g);
+    out.push_back(column);
+  };
   for (size_t i = 0; i < count; ++i) {
     if (samples.events[i] == kNoSample) continue;
     if (i > 0 && samples.events[i] == samples.events[i - 1]) {
       out.back().end_ns = times[i + 1];
       continue;
     }
-    reader.move_to(samples.events[i]);
-    CategoryCurve::Column column{
-        times[i], times[i + 1], std::max(memory.time_ns[samples.events[i]], times[i]), {}};
-    for (uint32_t g = 0; g < groups.count; ++g) column.bytes[g] = reader.bytes(g);
-    out.push_back(column);
+    add(samples.events[i], times[i], times[i + 1]);
+  }
+  if (samples.events.back() != final_event && !out.empty()) {
+    const int64_t final_ns = std::max(end_ns, out.back().begin_ns + 1);
+    out.back().end_ns = final_ns;
+    add(final_event, final_ns, final_ns + 1);
   }
   return out;
 }

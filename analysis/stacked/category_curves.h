@@ -1,5 +1,6 @@
 // What each category of blocks holds over time, in as many columns as a picture needs. Every column
-// shows its highest instant, at which the categories sum to what was allocated.
+// shows its highest instant, at which the categories sum to what was allocated; the last one shows
+// the end of the time.
 #pragma once
 
 #include <array>

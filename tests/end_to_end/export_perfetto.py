@@ -102,6 +102,10 @@ class Recorded(unittest.TestCase):
             time = device["allocated_peak"]["time_ns"]
             self.assertEqual(sum(file.counter_at(t.uuid, time) or 0 for t in tracks),
                              device["allocated_peak"]["bytes"])
+            end = report["source"]["end_ns"]
+            (allocated,) = counters(file, "allocated")
+            self.assertEqual(sum(file.counter_at(t.uuid, end) or 0 for t in tracks),
+                             file.counter_at(allocated.uuid, end))
         self.assertGreater(seen, 0)
 
     def test_curves_at_random_instants(self):

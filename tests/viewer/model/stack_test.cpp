@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 
@@ -307,6 +308,9 @@ TEST(Stack, CategoriesOverTimeSumToWhatIsAllocated) {
         EXPECT_EQ(c.bytes, again[i].columns[k].bytes) << "the same from the blocks themselves";
       }
       EXPECT_EQ(most, memory.allocated_peak.bytes) << "no peak is missed";
+      const auto& at_end = curves[i].columns.back().bytes;
+      EXPECT_EQ(std::accumulate(at_end.begin(), at_end.end(), uint64_t{0}),
+                memory.totals_after(memory.event_count() - 1).allocated);
     }
   }
 }
