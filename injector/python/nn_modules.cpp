@@ -23,6 +23,9 @@ namespace {
 
 constexpr uint32_t kSlots = 1U << 16;
 constexpr uint32_t kMostModules = kSlots / 4 * 3;
+// Each may have several stacks, and the dictionary of stacks must not be full of those of a program
+// that creates nn.Modules all the time.
+constexpr uint32_t kMostIds = 1U << 16;
 constexpr uint32_t kParameters = 1U << 16;
 constexpr size_t kMaxPath = 512;
 constexpr size_t kDeepest = 64;  // levels of a tree
@@ -70,6 +73,7 @@ Parameter* g_parameters = nullptr;
 std::atomic_flag g_lock;
 uint32_t g_used = 0;  // slots
 std::atomic<uint32_t> g_next_id{0};
+std::atomic<bool> g_said_full{false};
 uint32_t g_pass = 0;
 struct Root {
   PythonObject* weak;
@@ -187,7 +191,14 @@ uint32_t class_of(const void* object) {
 // Under the lock. A new id for the object in this slot; 0: there are too many.
 uint32_t draw_id(Slot& slot, const void* object) {
   const uint32_t id = g_next_id.load(std::memory_order_relaxed) + 1;
-  if (id > 16 * kMostModules) return 0;
+  if (id > kMostIds) {
+    if (!g_said_full.exchange(true)) {
+      recorder().report(HealthKind::kSourceMissing, kMostIds,
+                        "torch: the program creates so many nn.Modules that later ones are not "
+                        "recorded");
+    }
+    return 0;
+  }
   g_next_id.store(id, std::memory_order_relaxed);
   slot.state.store(0, std::memory_order_relaxed);
   slot.type.store(read_at<uintptr_t>(object, kPythonTypeOffset), std::memory_order_relaxed);
@@ -465,6 +476,7 @@ void reset_nn_modules() noexcept {
 
 void clear_nn_modules() noexcept {
   g_next_id.store(0);
+  g_said_full.store(false);
   g_next_ns.store(0);
 }
 
