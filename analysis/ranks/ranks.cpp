@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <map>
+#include <optional>
+#include <string>
+#include <unordered_set>
 #include <utility>
 
 #include "analysis/history/memory_state.h"
@@ -126,9 +130,33 @@ std::vector<StackExcess> stack_excess(const Candidate& high, const Candidate& ty
   if (order.size() > kMostStacks) order.resize(kMostStacks);
   std::vector<StackExcess> all;
   for (const auto& [other, here] : order) {
-    all.push_back({high.process->names.stack_text(here.stack), here.bytes, other});
+    all.push_back({high.process->names.stack_text(here.stack), {}, here.bytes, other});
   }
   return all;
+}
+
+// Every frame that another rank has in any stack. Nothing is known of what a rank without stacks
+// runs: then there is no answer.
+std::optional<std::unordered_set<std::string>> frames_of_others(const TraceModel& model,
+                                                                int64_t rank) {
+  std::unordered_set<std::string> frames;
+  for (const ProcessModel& process : model.processes) {
+    if (process.info.rank < 0 || process.info.rank == rank) continue;
+    const size_t count = process.names.frame_count();
+    if (count <= 1) return std::nullopt;  // 0: none
+    for (uint32_t id = 1; id < count; ++id) frames.insert(process.names.frame_text(id));
+  }
+  return frames;
+}
+
+void find_own_frames(const TraceModel& model, int64_t rank, std::vector<StackExcess>& stacks) {
+  if (stacks.empty()) return;
+  const auto others = frames_of_others(model, rank);
+  if (!others) return;
+  for (StackExcess& s : stacks) {
+    std::copy_if(s.frames.begin(), s.frames.end(), std::back_inserter(s.own_frames),
+                 [&](const std::string& frame) { return !others->contains(frame); });
+  }
 }
 
 std::map<std::string, uint64_t> bytes_by_owner(const Candidate& c) {
@@ -346,6 +374,7 @@ RankComparison compare_ranks(const TraceModel& model) {
   out.typical = typical.height;
   out.owners = owner_excess(high, typical);
   out.stacks = stack_excess(high, typical);
+  find_own_frames(model, out.highest.rank, out.stacks);
   out.divergence = DivergenceSearch(ranks).run(typical.height, model.start_ns);
   return out;
 }

@@ -27,7 +27,8 @@ struct OwnerExcess {
 };
 
 struct StackExcess {
-  std::vector<std::string> frames;  // innermost first
+  std::vector<std::string> frames;      // innermost first
+  std::vector<std::string> own_frames;  // those of them that no other rank recorded
   uint64_t bytes = 0;
   uint64_t typical_bytes = 0;
 };

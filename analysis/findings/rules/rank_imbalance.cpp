@@ -19,15 +19,18 @@ const DeviceEvidence* device_of(const Evidence& evidence, const RankHeight& heig
   return nullptr;
 }
 
-// Whether most of the excess comes from lines that only this rank runs.
-bool has_lines_of_its_own(const RankComparison& ranks) {
+// The largest of the stacks with a line that only this rank runs, if most of the excess comes from
+// such; else null.
+const StackExcess* largest_of_its_own(const RankComparison& ranks) {
+  const StackExcess* largest = nullptr;
   uint64_t exclusive = 0;
   uint64_t shared = 0;
   for (const StackExcess& e : ranks.stacks) {
     if (e.bytes <= e.typical_bytes) continue;
-    (e.typical_bytes == 0 ? exclusive : shared) += e.bytes - e.typical_bytes;
+    (e.own_frames.empty() ? shared : exclusive) += e.bytes - e.typical_bytes;
+    if (!e.own_frames.empty() && largest == nullptr) largest = &e;
   }
-  return exclusive > shared;
+  return exclusive > shared ? largest : nullptr;
 }
 
 }  // namespace
@@ -48,13 +51,18 @@ void find_rank_imbalance(const Evidence& evidence, std::vector<Finding>& out) {
                   typical.rank, size_text(high.bytes), size_text(typical.bytes)));
   f.evidence = {
       {"peak_bytes", high.bytes}, {"median_peak_bytes", typical.bytes}, {"extra_bytes", extra}};
-  if (!ranks.stacks.empty()) f.frames = ranks.stacks.front().frames;
+  const StackExcess* own = largest_of_its_own(ranks);
+  if (own != nullptr) {
+    f.frames = own->frames;
+  } else if (!ranks.stacks.empty()) {
+    f.frames = ranks.stacks.front().frames;
+  }
   f.advice.push_back(
-      has_lines_of_its_own(ranks)
+      own != nullptr
           ? Advice{"move_extras",
                    fmt::format("only this rank runs {}: move what it keeps to host memory, or "
                                "spread it over the ranks: saves {}",
-                               place_of(f.frames), size_text(extra)),
+                               place_of(own->own_frames), size_text(extra)),
                    extra}
           : Advice{"balance_ranks",
                    fmt::format("the same lines hold more memory on this rank: give every rank the "

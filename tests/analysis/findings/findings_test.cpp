@@ -571,6 +571,28 @@ TEST(Findings, RankThatKeepsMoreThanTheOthers) {
   EXPECT_EQ(run(false).alarms(), Ids{});
 }
 
+// All ranks allocate through one line; the memory is kept by a caller that only one of them has, or
+// that all have.
+TEST(Findings, OnlyTheLineThatNoOtherRankRunsIsItsOwn) {
+  const auto advice = [](bool all_have_it) {
+    const Trace trace(
+        [=](Story& s, uint32_t rank) {
+          Training t(s, {});
+          for (int i = 0; i < 6; ++i) t.step();
+          const auto through_helper = [&](uint64_t bytes, const std::string& caller) {
+            return s.alloc(bytes, s.stack({"make pool.py:18", caller, "main train.py:1"}));
+          };
+          through_helper(40 * kMiB, "weights train.py:3");
+          if (all_have_it && rank != 0) s.free(through_helper(kMiB, "hoard train.py:5"));
+          if (rank == 0) through_helper(400 * kMiB, "hoard train.py:5");
+        },
+        3, true);
+    return trace.finding("rank_imbalance").advice.at(0).detail;
+  };
+  EXPECT_EQ(advice(false).find("only this rank runs train.py:5: "), 0u) << advice(false);
+  EXPECT_EQ(advice(true).find("the same lines hold more"), 0u) << advice(true);
+}
+
 TEST(Findings, RankWithMoreData) {
   const Trace trace(
       [](Story& s, uint32_t rank) {
