@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "analysis/whatif/allocator/own_search.h"
 #include "analysis/whatif/history_window.h"
@@ -47,8 +48,26 @@ bool sizes_missing(const AllocationHistory& model) {
                       [](const Allocation& a) { return a.requested_bytes != 0; });
 }
 
-// The highest use of the card by anything but torch. Counters are in order of time.
+// The driver's view of torch's segments: their changes in order of time.
+std::vector<std::pair<int64_t, int64_t>> driver_steps_of_torch(const ProcessModel& process,
+                                                               int64_t device) {
+  std::vector<std::pair<int64_t, int64_t>> steps;
+  for (const DriverAllocation& a : process.driver.allocations) {
+    if (!a.on_card() || a.device != device || process.names.string(a.owner) != "torch") continue;
+    const auto bytes = static_cast<int64_t>(a.size_bytes);
+    steps.emplace_back(a.birth_ns, bytes);
+    if (a.death_ns != INT64_MAX) steps.emplace_back(a.death_ns, -bytes);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+// The highest use of the card by anything but torch. Counters are in order of time. Torch records a
+// segment after the driver has allocated it: a reading between the two already has it.
 uint64_t other_use(const ProcessModel& process, int64_t device, const AllocationHistory& model) {
+  const auto steps = driver_steps_of_torch(process, device);
+  auto step = steps.begin();
+  int64_t at_driver = 0;
   uint64_t other = 0;
   uint64_t reserved = 0;
   uint32_t event = 0;
@@ -59,7 +78,10 @@ uint64_t other_use(const ProcessModel& process, int64_t device, const Allocation
       if (model.change[event] == Change::kGrow) reserved += model.segment_changes[row].size_bytes;
       if (model.change[event] == Change::kShrink) reserved -= model.segment_changes[row].size_bytes;
     }
-    if (c.value > reserved) other = std::max(other, c.value - reserved);
+    for (; step != steps.end() && step->first <= c.time_ns; ++step) at_driver += step->second;
+    const uint64_t torch =
+        std::max(reserved, static_cast<uint64_t>(std::max<int64_t>(at_driver, 0)));
+    if (c.value > torch) other = std::max(other, c.value - torch);
   }
   return other;
 }
@@ -210,6 +232,11 @@ Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
   w.own_ = best.settings;
   w.recorded_allowed_ = best.limits.allowed;
   w.most_allowed_ = best.most_allowed;
+  // Where no request failed, the search finds only the highest capacity that explains the retries.
+  if (model->failures.empty() && w.card_bytes_ > w.other_bytes_) {
+    const uint64_t most = std::max(w.card_bytes_ - w.other_bytes_, model->reserved_peak.bytes);
+    best.limits.capacity = std::min(best.limits.capacity, most);
+  }
   w.recorded_capacity_ = best.limits.capacity;
   w.replay_ = replay_of(best, *model, w.own_conf_);
   w.log_ = std::make_unique<RequestLog>(std::move(*best.replay).take_log());

@@ -72,6 +72,13 @@ class Recorder : public SegmentAddresses {
     write(FrameworkAction::kAlloc, allocator_.address_of(id), bytes);
   }
 
+  void free_block(uint32_t id, uint64_t bytes) {
+    const uint64_t address = allocator_.address_of(id);
+    write(FrameworkAction::kFreeRequested, address, bytes);
+    write(FrameworkAction::kFreeCompleted, address, bytes);
+    allocator_.complete(id);
+  }
+
   ProcessModel process() {
     ProcessModel p;
     p.framework.push_back(std::move(replay_).finish());
@@ -203,6 +210,36 @@ TEST(WhatIf, EndsAtTheRequestThatDoesNotFit) {
   const auto one = predict(process, 0, *settings);
   ASSERT_TRUE(one);
   EXPECT_EQ(one->allocated_peak, roomy->recorded_allocated_peak());
+}
+
+// A retry only tells that the request did not fit at first. The card tells more; a reading of it
+// that was taken between the driver's allocation and torch's record of it has the segment already.
+TEST(WhatIf, TheLimitIsNeverMoreThanTheCardCanGive) {
+  constexpr uint64_t kContext = 448 * kMib;
+  constexpr uint64_t kCard = 1100 * kMib;
+  const auto settings = AllocatorSettings::parse("");
+  Recorder recorder(*settings, AllocatorLimits::of(0, kCard - kContext, kCard));
+  for (uint32_t i = 0; i < 40; ++i) recorder.allocate_block(i, 11 * kMib);
+  for (uint32_t i = 40; i < 43; ++i) recorder.allocate_block(i, 40 * kMib);
+  for (uint32_t i = 0; i < 40; i += 2) recorder.free_block(i, 11 * kMib);
+  recorder.allocate_block(43, 90 * kMib);  // only once the cache is emptied
+  ProcessModel process = recorder.process();
+  process.devices.push_back({});
+  process.devices.back().total_bytes = kCard;
+  DriverAllocation first;
+  first.size_bytes = 12 * kMib;
+  first.birth_ns = -10;
+  first.owner = process.names.add_string("torch");
+  first.kind = MemoryKind::kDevice;
+  process.driver.allocations.push_back(first);
+  process.counters.push_back({-5, kContext + 12 * kMib, 0, 0, CounterKind::kDeviceUsed});
+  const auto whatif = WhatIf::prepare(process, 0);
+  ASSERT_TRUE(whatif);
+  EXPECT_TRUE(whatif->own().exact());
+  EXPECT_EQ(whatif->own().prediction.retries, 1U);
+  EXPECT_EQ(whatif->other_bytes(), kContext);
+  EXPECT_EQ(whatif->own().prediction.limit_bytes, kCard - kContext);
+  EXPECT_EQ(whatif->predict(*settings).limit_bytes, kCard - kContext);
 }
 
 // The totals and live blocks of a part equal those of the whole, event by event.
