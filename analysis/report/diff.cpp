@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "analysis/report/restarts.h"
 #include "analysis/report/stack_pairs.h"
 #include "analysis/wording.h"
 
@@ -123,11 +124,24 @@ std::vector<DiffLine> stacks_of(const DeviceReport& a, const DeviceReport& b) {
   return lines;
 }
 
+uint64_t pid_if_restarted(const Report& report, const Place& place) {
+  const bool ambiguous = place.rank->rank >= 0 && is_restarted(report, place.rank->rank);
+  return ambiguous ? place.rank->pid : 0;
+}
+
 std::string only_in(const Place& place, const Report& report, const Report& other) {
   const int64_t rank = place.rank->rank;
-  return fmt::format("{}cuda:{} is only in {}{}", rank >= 0 ? fmt::format("rank {} ", rank) : "",
-                     place.device->device, report.path,
-                     has_losses(other) ? ", or was lost in the other" : "");
+  const uint64_t pid = pid_if_restarted(report, place);
+  return fmt::format("{}{}cuda:{} is only in {}{}", rank >= 0 ? fmt::format("rank {} ", rank) : "",
+                     pid != 0 ? fmt::format("(pid {}) ", pid) : "", place.device->device,
+                     report.path, has_losses(other) ? ", or was lost in the other" : "");
+}
+
+// Several processes of one rank are not several ranks.
+bool has_several_ranks(const Report& report) {
+  return std::any_of(report.ranks.begin(), report.ranks.end(), [&](const RankReport& rank) {
+    return rank.rank != report.ranks.front().rank;
+  });
 }
 
 std::vector<std::pair<Place, Place>> pairs_of(const Report& before, const Report& after,
@@ -135,7 +149,7 @@ std::vector<std::pair<Place, Place>> pairs_of(const Report& before, const Report
   const std::vector<Place> a = places_of(before);
   const std::vector<Place> b = places_of(after);
   if (a.size() == 1 && b.size() == 1) return {{a[0], b[0]}};
-  const bool by_rank = before.ranks.size() > 1 || after.ranks.size() > 1;
+  const bool by_rank = has_several_ranks(before) || has_several_ranks(after);
   const auto key = [&](const Place& p) {
     return std::pair(by_rank ? p.rank->rank : -1, p.device->device);
   };
@@ -192,6 +206,8 @@ Result<Diff> compare(const Report& before, const Report& after) {
     DeviceDiff d;
     d.before_rank = earlier.rank->rank;
     d.after_rank = later.rank->rank;
+    d.before_pid = pid_if_restarted(before, earlier);
+    d.after_pid = pid_if_restarted(after, later);
     d.before_device = x.device;
     d.after_device = y.device;
     d.peaks = peaks_of(x, y);

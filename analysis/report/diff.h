@@ -28,6 +28,9 @@ struct DiffLine {
 struct DeviceDiff {
   int64_t before_rank = -1;
   int64_t after_rank = -1;
+  // Of a rank that was restarted, whose number occurs several times; else 0.
+  uint64_t before_pid = 0;
+  uint64_t after_pid = 0;
   int64_t before_device = 0;
   int64_t after_device = 0;
   std::vector<DiffLine> peaks;       // in a fixed order

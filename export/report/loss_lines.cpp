@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "analysis/wording.h"
@@ -54,9 +55,8 @@ class KilledProcesses {
  public:
   void add(int64_t rank, uint64_t pid, const LossReport& loss) {
     ++processes_;
-    if (!loss.killed) return;
-    (loss.last_kernels ? with_kernels_ : others_)
-        .push_back(rank >= 0 ? fmt::format("rank {}", rank) : fmt::format("process {}", pid));
+    ++of_rank_[rank];
+    if (loss.killed) (loss.last_kernels ? with_kernels_ : others_).push_back({rank, pid});
   }
   void say(std::vector<std::string>& lines) const {
     say(with_kernels_, "kernels of the last moments may be missing", lines);
@@ -64,10 +64,21 @@ class KilledProcesses {
   }
 
  private:
-  void say(const std::vector<std::string>& killed, std::string_view effect,
+  struct Process {
+    int64_t rank;
+    uint64_t pid;
+  };
+  std::string name(const Process& p) const {
+    if (p.rank < 0) return fmt::format("process {}", p.pid);
+    return of_rank_.at(p.rank) > 1 ? fmt::format("rank {} (pid {})", p.rank, p.pid)
+                                   : fmt::format("rank {}", p.rank);
+  }
+  void say(const std::vector<Process>& processes, std::string_view effect,
            std::vector<std::string>& lines) const {
     constexpr size_t kListed = 8;
-    if (killed.empty()) return;
+    if (processes.empty()) return;
+    std::vector<std::string> killed;
+    for (const Process& p : processes) killed.push_back(name(p));
     lines.push_back(
         fmt::format("{} killed or did not exit normally: {}",
                     processes_ == 1           ? "the process was"
@@ -78,8 +89,9 @@ class KilledProcesses {
   }
 
   size_t processes_ = 0;
-  std::vector<std::string> with_kernels_;
-  std::vector<std::string> others_;
+  std::map<int64_t, size_t> of_rank_;
+  std::vector<Process> with_kernels_;
+  std::vector<Process> others_;
 };
 
 // A damaged history may have begun in time.

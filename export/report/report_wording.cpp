@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "analysis/report/restarts.h"
 #include "analysis/wording.h"
 #include "export/report/loss_lines.h"
 
@@ -77,7 +78,10 @@ bool names_device(const Report& report, const Finding& finding) {
 }
 
 std::string process_text(const Report& report, int64_t rank, uint64_t pid) {
-  if (rank >= 0) return fmt::format("rank {}", rank);
+  if (rank >= 0) {
+    return pid != 0 && is_restarted(report, rank) ? fmt::format("rank {} (pid {})", rank, pid)
+                                                  : fmt::format("rank {}", rank);
+  }
   return report.ranks.size() > 1 && pid != 0 ? fmt::format("pid {}", pid) : "";
 }
 
