@@ -41,9 +41,11 @@ enum class Quantity : uint8_t { kReserved, kReservedOrDriver };
 struct HighestPeak {
   uint64_t bytes = 0;
   std::string name;  // "reserved peak of rank 1 cuda:0"
-  // With what is older than the recording, as far as the driver's peak lacks it. UINT64_MAX: nobody
-  // knows.
+  // With what is older than the recording, as far as the driver's peak lacks it, on the device for
+  // which that is most. UINT64_MAX: nobody knows.
   uint64_t at_most = 0;
+  uint64_t older_bytes = 0;  // of that device
+  std::string older_on;
 };
 
 HighestPeak highest_peak(const Report& report, Quantity quantity) {
@@ -58,7 +60,11 @@ HighestPeak highest_peak(const Report& report, Quantity quantity) {
                                : d.before_recording_bytes
                                    ? std::max(bytes, driver + *d.before_recording_bytes)
                                    : UINT64_MAX;
-      highest.at_most = std::max(highest.at_most, at_most);
+      if (at_most > highest.at_most) {
+        highest.at_most = at_most;
+        highest.older_bytes = d.before_recording_bytes.value_or(0);
+        highest.older_on = device_text(report, rank, d);
+      }
       if (bytes <= highest.bytes) continue;
       highest.bytes = bytes;
       highest.name = fmt::format("{} of {}", reserved ? "reserved peak" : "driver peak",
@@ -131,10 +137,10 @@ class Verdict {
 };
 
 std::string unknown_peak(const std::string& path, const HighestPeak& peak) {
-  const std::string older =
-      peak.at_most == UINT64_MAX
-          ? "what it held before"
-          : fmt::format("up to {} that it held before", size_text(peak.at_most - peak.bytes));
+  const std::string older = peak.at_most == UINT64_MAX
+                                ? "what it held before"
+                                : fmt::format("up to {} that it held on {} before",
+                                              size_text(peak.older_bytes), peak.older_on);
   return fmt::format(
       "{}: was recorded from a running process: {} {} not part of its peak; "
       "--allow-losses checks the rest",

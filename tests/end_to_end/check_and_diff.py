@@ -163,6 +163,24 @@ for limits in (["--max-peak", driver + older - 1], ["--baseline", attached]):
     status(0, "check", attached, *limits, "--allow-losses")
 check_equal(report(RECORDED / "leak")["ranks"][0]["devices"][0]["driver_before_recording_bytes"], 0,
             "a recording from the start lacks nothing")
+# What is older is told of the device that may exceed the limit, not of the one with the peak.
+trace = TraceFile()
+trace.table(1, "Processes", [{"rank": -1, "local_rank": -1, "pid": 7, "source": 1,
+                              "start_ns": 10**9}])
+trace.table(1, "Devices", [{"ordinal": d, "total_bytes": 16 << 30} for d in (0, 1)])
+contexts = [{"time_ns": 10**9, "operation": 17, "device": d, "handle": d + 1,
+             "flags": 8} for d in (0, 1)]  # 8: it existed before the recording began
+trace.table(1, "DriverEvents", contexts + [
+    {"time_ns": 10**9 + 2 + d, "operation": 1, "kind": 1, "device": d, "address": (d + 1) << 40,
+     "size_bytes": mib * MiB} for d, mib in ((0, 240), (1, 40))])
+trace.table(1, "Counters", [
+    {"time_ns": 10**9 + i, "value": mib * MiB, "device": d, "kind": 1}
+    for i, (d, mib) in enumerate(((0, 100), (1, 900), (0, 340), (1, 940)))])
+older = trace.save(tmp / "older.tmk")
+device = report(older)["ranks"][0]["devices"][1]
+result = status(2, "check", older, "--max-peak", "500MiB")
+check(f"up to {device['driver_before_recording_bytes'] / MiB:.1f} MiB that it held on cuda:1 before"
+      in result.stderr, result.stderr)
 # A state without history has no peak.
 state = RECORDED / "attach" / "snapshot.tmk"
 check_equal(report(state)["ranks"][0]["devices"][0]["state_only"], True, "tidemark snapshot")
