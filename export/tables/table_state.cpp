@@ -46,14 +46,25 @@ void raise(Peaks& peaks, const MemoryTotals& totals, int64_t time_ns, uint32_t e
 Peaks peaks_in(const AllocationHistory& model, const TimeRange& range) {
   Peaks peaks;
   const auto [first, end] = events_in(model, range);
+  // A row that both frees a block and makes it reusable is two changes of the history.
+  const bool frees_are_rows = model.event_count() - model.seed_events > model.recorded_events;
+  const auto ends_a_free = [&](uint32_t event) {
+    return frees_are_rows && event != 0 && model.change[event] == Change::kDeath &&
+           model.change[event - 1] == Change::kRelease &&
+           model.subject[event - 1] == model.subject[event] &&
+           model.time_ns[event - 1] == model.time_ns[event];
+  };
   TotalsCursor cursor(model, first);
   if (first != 0) raise(peaks, cursor.totals(), range.begin_ns, first - 1);
   for (uint32_t event = first; event < end; ++event) {
     release_behind(model, event);
     cursor.apply(event);
     raise(peaks, cursor.totals(), model.time_ns[event], event);
-    if (event >= model.seed_events) ++peaks.events;
+    if (event >= model.seed_events && !ends_a_free(event)) ++peaks.events;
   }
+  for (const FailedAllocation& f : model.failures) peaks.events += range.contains(f.time_ns);
+  // Rows that are neither a change nor a failure are counted, too.
+  if (first == 0 && end == model.event_count()) peaks.events = model.recorded_events;
   return peaks;
 }
 

@@ -61,6 +61,16 @@ class Parts(unittest.TestCase):
                     if told:
                         self.assertTrue(begin <= when <= end, (name, column, when))
 
+    def test_events_are_counted_alike(self):
+        for path in (SNAPSHOTS / "default.pickle.gz", SNAPSHOTS / "oom_fraction.pickle.gz",
+                     RECORDED / "torch" / "training.tier1.tmk",
+                     RECORDED / "torch" / "training.tier2.tmk"):
+            whole = self.base(path, "counted.db")
+            start, end = whole.execute("SELECT start_ns, end_ns FROM trace").fetchone()
+            part = self.base(path, "all.db", "--time", f"0ns..{end - start}ns")
+            self.assertEqual(part.execute("SELECT events FROM devices").fetchall(),
+                             whole.execute("SELECT events FROM devices").fetchall(), path)
+
     def test_what_is_alive_at_the_peak_adds_up(self):
         for _, part, _, _ in self.parts_of(SNAPSHOTS / "default.pickle.gz"):
             peak, alive = part.execute(
