@@ -139,6 +139,10 @@ whole = RECORDED / "torch" / "training.tier2.tmk"
 half.write_bytes(whole.read_bytes()[:whole.stat().st_size * 2 // 3])
 result = run("check", half, "--max-peak", "1TiB")
 check("the file ends in the middle of a block" in result.stderr, f"check: {result.stderr!r}")
+# recover: a file that nothing can complete is not complete.
+check("ends in the middle of a block" in status(0, "recover", half).stdout, "recover: half a file")
+check("complete, nothing to do" in status(0, "recover", whole).stdout, "recover: a whole file")
+status(2, "recover", tmp / "none.tmk")
 check("reserved peak of cuda:0" in status(0, "check", default, "--max-peak", "1TiB").stdout,
       "check names the peak")
 check("driver peak of cuda:0" in status(0, "check", RECORDED / "leak", "--max-peak", "1TiB").stdout,
