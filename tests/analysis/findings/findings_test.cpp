@@ -715,7 +715,7 @@ TEST(Findings, OtherProcessesHaveATime) {
   });
   EXPECT_EQ(trace.finding("other_process").summary,
             "processes outside this job hold 8.0 GiB of the card at +3.000 s, and at least half as "
-            "much since +2.000 s");
+            "much from +2.000 s until then");
 }
 
 // 1 GiB more with each of 8 steps, on a card of 16 GiB of which another process holds 5.
