@@ -555,6 +555,22 @@ DeviceReport device_report(DeviceEvidence& evidence, const ReportOptions& option
   return d;
 }
 
+// The same for every process on the card: each reads it at instants of its own.
+Peak used_peak_of_card(const TraceModel& model, const ProcessModel& process, int64_t ordinal) {
+  Peak peak = device_used_peak(process, ordinal);
+  const Device* device = process.device(ordinal);
+  if (device == nullptr || process.names.string(device->uuid).empty()) return peak;
+  const std::string card = card_of(process, ordinal);
+  for (const ProcessModel& other : model.processes) {
+    for (const int64_t its : other.device_ordinals()) {
+      if (&other == &process || card_of(other, its) != card) continue;
+      const Peak seen = device_used_peak(other, its);
+      if (seen.bytes > peak.bytes) peak = seen;
+    }
+  }
+  return peak;
+}
+
 }  // namespace
 
 bool knows_requests(const AllocationHistory& model) {
@@ -734,6 +750,8 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
       ReportOptions here = options;
       move_to_error_of_others(evidence.devices, *next, model.start_ns, here.at);
       rank.devices.push_back(device_report(*next, here, model.start_ns));
+      rank.devices.back().device_used_peak =
+          used_peak_of_card(model, process, rank.devices.back().device);
       if (here.at.kind != options.at.kind) rank.devices.back().at_note = kOomElsewhere;
       if (next->model != nullptr) next->model->release_pages();
       has_instant |= rank.devices.back().at_note.empty();
