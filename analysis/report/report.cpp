@@ -547,6 +547,13 @@ DeviceReport device_report(DeviceEvidence& evidence, const ReportOptions& option
   const LedgerSource ledgers(process, d.device);
   if (note_on_absence(process, options.at, start_ns).empty()) {
     d.ledger = ledgers.at(d.at_ns, d.has_framework ? &d.at_totals : nullptr);
+    // With the backend cudaMallocAsync the history has only blocks; the pool's own counters tell
+    // what it keeps.
+    for (const LedgerLine& line : d.ledger.lines) {
+      if (d.has_framework && !process.torch_pools.empty() && line.owner == "torch.cached") {
+        d.at_totals.reserved = d.at_totals.active + static_cast<uint64_t>(line.bytes);
+      }
+    }
   } else {
     d.ledger.time_ns = d.at_ns;
   }
