@@ -190,6 +190,7 @@ state = RECORDED / "attach" / "snapshot.tmk"
 check_equal(report(state)["ranks"][0]["devices"][0]["state_only"], True, "tidemark snapshot")
 text = run("report", state).stdout
 check(" peak " not in text and "no history" in text, f"no peak is claimed: {text}")
+check("(allocated before the recording began)" in text, f"as in the viewer: {text}")
 for limits in ([], ["--max-peak", "1TiB"], ["--fail-on", "any"]):
     result = status(2, "check", state, *limits)
     check("no history" in result.stderr, f"{limits}: {result.stderr!r}")
