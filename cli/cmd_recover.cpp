@@ -7,16 +7,30 @@
 #include "cli/command.h"
 #include "cli/terminal.h"
 #include "collector/recover/recovery.h"
+#include "proto/read/trace_reader.h"
 
 namespace tidemark::cli {
 
 namespace {
 
-void print(const RecoveryReport& report) {
+// Nothing was kept beside the trace: what is missing in it cannot be had again.
+Status print_state(const std::string& path) {
+  const Result<TraceReader> reader = TraceReader::open(path);
+  if (!reader) return reader.error();
+  const Damage& damage = reader->damage();
+  const char* const state =
+      damage.truncated    ? "the file ends in the middle of a block; nothing more can be recovered"
+      : damage.any()      ? "the file is damaged; nothing more can be recovered"
+      : damage.unfinished ? "the recording was interrupted; nothing more can be recovered"
+                          : "complete, nothing to do";
+  print_line(fmt::format("{}: {}", path, state));
+  return {};
+}
+
+Status print(const RecoveryReport& report) {
   switch (report.outcome) {
     case RecoveryOutcome::kNothingToDo:
-      print_line(fmt::format("{}: complete, nothing to do", report.path));
-      break;
+      return print_state(report.path);
     case RecoveryOutcome::kRecovered:
       print_line(fmt::format("{}: recovered {}", report.path, counted(report.rows, "row")));
       break;
@@ -36,6 +50,7 @@ void print(const RecoveryReport& report) {
           report.path));
       break;
   }
+  return {};
 }
 
 void name(const std::string& path) {
@@ -49,17 +64,19 @@ int run(const std::string& path) {
   if (!std::filesystem::is_directory(path, error)) {
     const Result<RecoveryReport> report = recover_file(path, RecoveryBy::kUser);
     if (!report) return fail(report.error());
-    print(*report);
+    if (Status state = print(*report); !state) return fail(state.error());
     name(report->path);
     return kOk;
   }
   const Result<DirectoryRecovery> all = recover_directory(path, RecoveryBy::kUser);
   if (!all) return fail(all.error());
-  for (const RecoveryReport& report : all->files) print(report);
+  int code = kOk;
+  for (const RecoveryReport& report : all->files) {
+    if (Status state = print(report); !state) code = fail(state.error());
+  }
   if (all->files.empty() && all->failures.empty())
     print_line(fmt::format("{}: nothing to recover", path));
   name(path);
-  int code = kOk;
   for (const Error& failure : all->failures) code = fail(failure);
   return code;
 }

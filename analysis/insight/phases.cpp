@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
 
 namespace tidemark {
@@ -147,25 +148,34 @@ bool kind_of_name(std::string_view name, PhaseKind& kind) {
 
 void find_by_marks(const ProcessModel& process, const AllocationHistory& model,
                    std::vector<Phase>& phases) {
-  std::map<std::pair<uint32_t, uint32_t>, std::vector<int64_t>> open;  // (thread, name) -> begins
+  struct Begin {
+    PhaseKind kind;
+    int64_t time_ns;
+  };
+  // A range with a correlation may end on another thread, and its end may have no name.
+  using Key = std::tuple<MarkKind, uint64_t, uint32_t, uint32_t>;
+  const auto key_of = [](const Mark& m) {
+    return m.correlation != 0 ? Key{m.kind, m.correlation, 0, 0} : Key{m.kind, 0, m.thread, m.name};
+  };
+  std::map<Key, std::vector<Begin>> open;
   for (const Mark& mark : process.marks) {
-    PhaseKind kind{};
-    if (mark.phase == MarkPhase::kInstant || !kind_of_name(process.names.string(mark.name), kind)) {
-      continue;
-    }
-    std::vector<int64_t>& begins = open[{mark.thread, mark.name}];
     if (mark.phase == MarkPhase::kBegin) {
-      begins.push_back(mark.time_ns);
+      PhaseKind kind{};
+      if (kind_of_name(process.names.string(mark.name), kind)) {
+        open[key_of(mark)].push_back({kind, mark.time_ns});
+      }
       continue;
     }
-    if (begins.empty()) continue;
+    const auto begun = open.find(key_of(mark));
+    if (mark.phase != MarkPhase::kEnd || begun == open.end()) continue;
+    const Begin begin = begun->second.back();
+    begun->second.pop_back();
+    if (begun->second.empty()) open.erase(begun);
     uint32_t last = 0;
-    if (model.event_at(mark.time_ns, last)) {
-      uint32_t before = 0;
-      const uint32_t first = model.event_at(begins.back(), before) ? before + 1 : 0;
-      if (first <= last) phases.push_back({kind, first, last + 1, {}});
-    }
-    begins.pop_back();
+    if (!model.event_at(mark.time_ns, last)) continue;
+    uint32_t before = 0;
+    const uint32_t first = model.event_at(begin.time_ns, before) ? before + 1 : 0;
+    if (first <= last) phases.push_back({begin.kind, first, last + 1, {}});
   }
 }
 

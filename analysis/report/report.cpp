@@ -562,12 +562,35 @@ DeviceReport device_report(DeviceEvidence& evidence, const ReportOptions& option
   const LedgerSource ledgers(process, d.device);
   if (note_on_absence(process, options.at, start_ns).empty()) {
     d.ledger = ledgers.at(d.at_ns, d.has_framework ? &d.at_totals : nullptr);
+    // With the backend cudaMallocAsync the history has only blocks; the pool's own counters tell
+    // what it keeps.
+    for (const LedgerLine& line : d.ledger.lines) {
+      if (d.has_framework && !process.torch_pools.empty() && line.owner == "torch.cached") {
+        d.at_totals.reserved = d.at_totals.active + static_cast<uint64_t>(line.bytes);
+      }
+    }
   } else {
     d.ledger.time_ns = d.at_ns;
   }
   d.before_recording_bytes = ledgers.before_recording();
   evidence.ledger = d.ledger;
   return d;
+}
+
+// The same for every process on the card: each reads it at instants of its own.
+Peak used_peak_of_card(const TraceModel& model, const ProcessModel& process, int64_t ordinal) {
+  Peak peak = device_used_peak(process, ordinal);
+  const Device* device = process.device(ordinal);
+  if (device == nullptr || process.names.string(device->uuid).empty()) return peak;
+  const std::string card = card_of(process, ordinal);
+  for (const ProcessModel& other : model.processes) {
+    for (const int64_t its : other.device_ordinals()) {
+      if (&other == &process || card_of(other, its) != card) continue;
+      const Peak seen = device_used_peak(other, its);
+      if (seen.bytes > peak.bytes) peak = seen;
+    }
+  }
+  return peak;
 }
 
 }  // namespace
@@ -749,6 +772,8 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
       ReportOptions here = options;
       move_to_error_of_others(evidence.devices, *next, model.start_ns, here.at);
       rank.devices.push_back(device_report(*next, here, model.start_ns));
+      rank.devices.back().device_used_peak =
+          used_peak_of_card(model, process, rank.devices.back().device);
       if (here.at.kind != options.at.kind) rank.devices.back().at_note = kOomElsewhere;
       if (next->model != nullptr) next->model->release_pages();
       has_instant |= rank.devices.back().at_note.empty();

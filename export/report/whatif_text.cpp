@@ -163,12 +163,11 @@ class TextWhatIf {
     const uint64_t recorded = d.baseline.reserved_peak;
     const uint64_t saved = recorded - std::min(recorded, best->reserved_peak);
     if (!is_worthwhile(saved, recorded)) {
-      // Of the setting that needs least.
       const uint64_t free = best->cached_free_at_peak;
-      const std::string why =
-          is_worthwhile(free, best->reserved_peak)
-              ? fmt::format("at least {} would stay cached and free", size_text(free))
-              : "the memory is in use, not lost in holes";
+      const std::string why = is_worthwhile(free, best->reserved_peak)
+                                  ? fmt::format("even with {}, {} would stay cached and free",
+                                                conf_name(best->conf), size_text(free))
+                                  : "the memory is in use, not lost in holes";
       line(fmt::format("  None of these settings would save 1 % or more: {}.", why));
       return;
     }

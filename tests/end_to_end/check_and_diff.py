@@ -139,6 +139,10 @@ whole = RECORDED / "torch" / "training.tier2.tmk"
 half.write_bytes(whole.read_bytes()[:whole.stat().st_size * 2 // 3])
 result = run("check", half, "--max-peak", "1TiB")
 check("the file ends in the middle of a block" in result.stderr, f"check: {result.stderr!r}")
+# recover: a file that nothing can complete is not complete.
+check("ends in the middle of a block" in status(0, "recover", half).stdout, "recover: half a file")
+check("complete, nothing to do" in status(0, "recover", whole).stdout, "recover: a whole file")
+status(2, "recover", tmp / "none.tmk")
 check("reserved peak of cuda:0" in status(0, "check", default, "--max-peak", "1TiB").stdout,
       "check names the peak")
 check("driver peak of cuda:0" in status(0, "check", RECORDED / "leak", "--max-peak", "1TiB").stdout,
@@ -163,6 +167,24 @@ for limits in (["--max-peak", driver + older - 1], ["--baseline", attached]):
     status(0, "check", attached, *limits, "--allow-losses")
 check_equal(report(RECORDED / "leak")["ranks"][0]["devices"][0]["driver_before_recording_bytes"], 0,
             "a recording from the start lacks nothing")
+# What is older is told of the device that may exceed the limit, not of the one with the peak.
+trace = TraceFile()
+trace.table(1, "Processes", [{"rank": -1, "local_rank": -1, "pid": 7, "source": 1,
+                              "start_ns": 10**9}])
+trace.table(1, "Devices", [{"ordinal": d, "total_bytes": 16 << 30} for d in (0, 1)])
+contexts = [{"time_ns": 10**9, "operation": 17, "device": d, "handle": d + 1,
+             "flags": 8} for d in (0, 1)]  # 8: it existed before the recording began
+trace.table(1, "DriverEvents", contexts + [
+    {"time_ns": 10**9 + 2 + d, "operation": 1, "kind": 1, "device": d, "address": (d + 1) << 40,
+     "size_bytes": mib * MiB} for d, mib in ((0, 240), (1, 40))])
+trace.table(1, "Counters", [
+    {"time_ns": 10**9 + i, "value": mib * MiB, "device": d, "kind": 1}
+    for i, (d, mib) in enumerate(((0, 100), (1, 900), (0, 340), (1, 940)))])
+older = trace.save(tmp / "older.tmk")
+device = report(older)["ranks"][0]["devices"][1]
+result = status(2, "check", older, "--max-peak", "500MiB")
+check(f"up to {device['driver_before_recording_bytes'] / MiB:.1f} MiB that it held on cuda:1 before"
+      in result.stderr, result.stderr)
 # A state without history has no peak.
 state = RECORDED / "attach" / "snapshot.tmk"
 check_equal(report(state)["ranks"][0]["devices"][0]["state_only"], True, "tidemark snapshot")
@@ -186,6 +208,7 @@ result = status(2, "check", older, "--max-peak", "500MiB")
 check(f"up to {device['driver_before_recording_bytes'] / MiB:.1f} MiB that it held on cuda:1 before"
       in result.stderr, result.stderr)
 check(" peak " not in text and "no history" in text, f"no peak is claimed: {text}")
+check("(allocated before the recording began)" in text, f"as in the viewer: {text}")
 for limits in ([], ["--max-peak", "1TiB"], ["--fail-on", "any"]):
     result = status(2, "check", state, *limits)
     check("no history" in result.stderr, f"{limits}: {result.stderr!r}")
@@ -256,6 +279,36 @@ check("still going on or was cut off" in result.stderr, result.stderr)
 status(1, "check", going_on, "--max-peak", "1MiB")
 status(0, "check", going_on, "--max-peak", "1GiB", "--allow-losses")
 status(0, "check", trace.save(tmp / "finished.tmk"), "--max-peak", "1GiB")
+# A rank that was restarted: its processes are told apart.
+def restarted(path, processes):
+    trace = TraceFile()
+    for number, (rank, pid, mib, killed) in enumerate(processes, 1):
+        start = 10**9 * number
+        trace.table(number, "Processes", [{"rank": rank, "local_rank": rank, "pid": pid,
+                                           "world_size": 2, "source": 1, "start_ns": start}])
+        trace.table(number, "FrameworkEvents", [
+            {"time_ns": start + i, "action": action, "address": 1 << 40, "size_bytes": mib * MiB,
+             "block_bytes": mib * MiB} for i, action in enumerate((4, 1))])
+        if killed:
+            ended = trace.string(number, "the process ended without finishing its trace")
+            trace.table(number, "Health", [{"time_ns": start + 2, "kind": 8, "value": 2,
+                                            "detail": ended}])
+    return trace.save(path)
+
+
+elastic = restarted(tmp / "elastic.tmk", [(0, 70, 4, False), (1, 71, 6, True), (0, 80, 8, False),
+                                          (1, 81, 10, False)])
+once = restarted(tmp / "once.tmk", [(0, 60, 4, False), (1, 61, 6, False)])
+text = run("report", elastic).stdout
+check("rank 1 (pid 71) was killed" in text, text)
+check(all(f"\nrank {rank} (pid {pid})  cuda:0" in text
+          for rank, pid in ((0, 70), (1, 71), (0, 80), (1, 81))), text)
+check("(pid" not in run("report", once).stdout, "ranks of their own need no pid")
+text = status(0, "diff", once, elastic).stdout
+check(f"rank 0 (pid 80) cuda:0 is only in {elastic}" in text
+      and "rank 0 cuda:0 vs. rank 0 (pid 70) cuda:0" in text, text)
+text = status(0, "diff", elastic, elastic, "--rank", "0", "--other-rank", "1").stdout
+check("rank 0 (pid 80) cuda:0 vs. rank 1 (pid 81) cuda:0" in text, text)
 # One rank of several, alone, in a directory or merged.
 alone = tmp / "alone"
 alone.mkdir()

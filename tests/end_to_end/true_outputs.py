@@ -18,6 +18,7 @@ MiB = 1 << 20
 START = 10**9
 CAPTURE, DEVICE_MEMORY, OUT_OF_MEMORY = 1, 1, 2
 ALLOCATE, FREE = 1, 2
+POOL_RESERVED, POOL_USED = 5, 6
 POOL_RESERVED_HIGH, POOL_USED_HIGH, SOURCE_DISABLED = 16, 17, 6
 tmp = pathlib.Path(tempfile.mkdtemp())
 
@@ -248,11 +249,14 @@ trace.table(1, "DriverEvents", [
     dict(pool, time_ns=START + 1, address=1 << 36, size_bytes=64 * MiB),
     {"time_ns": START + 2, "address": 2 << 36, "size_bytes": 100 * MiB, "kind": DEVICE_MEMORY,
      "operation": ALLOCATE, "owner": trace.string(1, "cublas")}])
-trace.table(1, "Counters", [{"time_ns": START + 3, "kind": kind, "value": size * MiB, "subject": 3}
-                            for kind, size in ((POOL_RESERVED_HIGH, 96), (POOL_USED_HIGH, 64))])
+trace.table(1, "Counters", [{"time_ns": START + at, "kind": kind, "value": size * MiB, "subject": 3}
+                            for at, kind, size in ((1, POOL_RESERVED, 96), (1, POOL_USED, 64),
+                                                   (3, POOL_RESERVED_HIGH, 96),
+                                                   (3, POOL_USED_HIGH, 64))])
 pools = trace.save(tmp / "pools.tmk")
 text = run("report", pools).stdout
 check("164.0 MiB" in text and "without 32.0 MiB that the pool keeps" in text, text)
+check("64.0 MiB allocated, 96.0 MiB reserved" in text, text)
 status(0, "check", pools, "--max-peak", "196MiB")
 status(1, "check", pools, "--max-peak", "195MiB")
 for target in ("perfetto", "sqlite", "snapshot"):

@@ -101,9 +101,9 @@ void find_other_process(const Evidence& evidence, std::vector<Finding>& out) {
     std::string when = "before this one allocates anything";
     if (listed) when = "at +" + offset(foreign.time_ns);
     if (listed && foreign.first) {
-      when += ", and at least half as much from the start on";
+      when += ", and at least half as much from the start until then";
     } else if (listed && offset(foreign.since_ns) != offset(foreign.time_ns)) {
-      when += ", and at least half as much since +" + offset(foreign.since_ns);
+      when += ", and at least half as much from +" + offset(foreign.since_ns) + " until then";
     }
     Finding f = d.finding(
         "other_process", severity,

@@ -704,6 +704,31 @@ TEST(Findings, OtherProcessesThatAreNotInTheTrace) {
   EXPECT_EQ(run(101).alarms(), Ids{});  // this process
 }
 
+// Each process reads the card at instants of its own, but it is one card.
+TEST(Findings, ACardHasOneHighestUse) {
+  const Trace trace(
+      [](Story& s, uint32_t process) {
+        s.device(1, "GPU-a");
+        s.device(2, process == 0 ? "GPU-b" : "GPU-c");
+        for (const int64_t device : {1, 2}) {
+          s.driver_alloc(kGiB, "torch", MemoryKind::kDevice, 0, device);
+          s.counter(CounterKind::kDeviceUsed, (process + 4) * kGiB, 0, device);
+        }
+      },
+      2);
+  const auto used = [report = trace.report()](size_t process, int64_t device) {
+    for (const DeviceReport& d : report.ranks.at(process).devices) {
+      if (d.device == device) return d.device_used_peak;
+    }
+    return Peak{};
+  };
+  EXPECT_EQ(used(0, 1).bytes, 5 * kGiB);
+  EXPECT_EQ(used(1, 1).bytes, 5 * kGiB);
+  EXPECT_EQ(used(0, 1).time_ns, used(1, 1).time_ns);
+  EXPECT_EQ(used(0, 2).bytes, 4 * kGiB);
+  EXPECT_EQ(used(1, 2).bytes, 5 * kGiB);
+}
+
 TEST(Findings, OtherProcessesHaveATime) {
   const Trace trace([](Story& s, uint32_t) {
     s.driver_alloc(kGiB, "torch", MemoryKind::kDevice);
@@ -715,7 +740,7 @@ TEST(Findings, OtherProcessesHaveATime) {
   });
   EXPECT_EQ(trace.finding("other_process").summary,
             "processes outside this job hold 8.0 GiB of the card at +3.000 s, and at least half as "
-            "much since +2.000 s");
+            "much from +2.000 s until then");
 }
 
 // 1 GiB more with each of 8 steps, on a card of 16 GiB of which another process holds 5.

@@ -159,5 +159,20 @@ TEST(Phases, RangesNamedByTheProgramAreTrusted) {
   EXPECT_EQ(phases_of(trace, PhaseKind::kFirstStep).size(), 1U);
 }
 
+TEST(Phases, RangesThatEndWithoutANameArePairedByNumber) {
+  const Trace trace([](Story& s, uint32_t) {
+    Training t(s, {});
+    for (uint64_t i = 0; i < 4; ++i) {
+      s.user_range("step", MarkPhase::kBegin, 2 * i + 1);
+      t.step();
+      s.user_range("step", MarkPhase::kEnd, 2 * i + 1);
+      s.user_range("validation", MarkPhase::kBegin, 2 * i + 2);
+      validate(s, t, 2, "train train.py:10");
+      s.user_range("validation", MarkPhase::kEnd, 2 * i + 2);
+    }
+  });
+  EXPECT_EQ(phases_of(trace, PhaseKind::kValidation).size(), 4U);
+}
+
 }  // namespace
 }  // namespace tidemark

@@ -116,7 +116,9 @@ std::unique_ptr<Loaded> load(const std::string& path) {
   loaded->readers.push_back(std::move(*reader));
   BlockDecoder decoder(loaded->readers[0]);
   for_each_block<Summary>(loaded->readers[0], decoder, 0, [&](auto rows, const BlockRef&) {
-    loaded->summary.insert(loaded->summary.end(), rows.begin(), rows.end());
+    // Those of the driver's memory have negative devices.
+    std::copy_if(rows.begin(), rows.end(), std::back_inserter(loaded->summary),
+                 [](const Summary& row) { return row.device >= 0; });
   });
   Result<TraceModel> model = load_trace(loaded->readers, {}, {});
   if (!model) {

@@ -118,12 +118,13 @@ std::vector<MomentPanel::Entry> MomentPanel::card_entries(const Lane& lane) cons
     entries.push_back({owner_title(kNotResident), owner_meaning(kNotResident),
                        static_cast<int64_t>(ledger_.not_resident_bytes), theme().dim, true, true});
   }
-  if (ledger_.device_used_bytes != 0 && lane.total_bytes > ledger_.device_used_bytes) {
-    const bool now = ledger_.reading->time_ns == ledger_.time_ns;
+  const bool now = ledger_.reading && ledger_.reading->time_ns == ledger_.time_ns;
+  const uint64_t used =
+      now || !ledger_.reading ? ledger_.device_used_bytes : ledger_.reading->used_bytes;
+  if (ledger_.device_used_bytes != 0 && lane.total_bytes > used) {
     entries.push_back({now ? "free" : "free, by that reading",
                        "Not used by any process, according to the card.",
-                       static_cast<int64_t>(lane.total_bytes - ledger_.device_used_bytes),
-                       theme().hole, true, true});
+                       static_cast<int64_t>(lane.total_bytes - used), theme().hole, true, true});
   }
   return entries;
 }
