@@ -7,7 +7,6 @@
 
 #include "cli/captures.h"
 #include "cli/command.h"
-#include "cli/keep_options.h"
 #include "cli/live_view.h"
 #include "cli/process_choice.h"
 #include "cli/summary.h"
@@ -28,7 +27,6 @@ struct Options {
   std::string time;
   std::string stacks;
   std::string library;
-  KeepOptions keep;
   bool no_kernels = false;
   bool live = false;
   bool quiet = false;
@@ -79,8 +77,6 @@ int run(const Options& options) {
     if (!parsed) return fail(parsed.error());
     time = *parsed;
   }
-  const Result<std::string> keep = options.keep.limits();
-  if (!keep) return fail(keep.error());
   Result<std::vector<CudaProcess>> chosen = choose(options.choice);
   if (!chosen) return fail(chosen.error());
   Result<std::vector<CudaProcess>> entered =
@@ -93,8 +89,6 @@ int run(const Options& options) {
 
   ControlRequest request{{"out", *directory}};
   if (!options.stacks.empty()) request["stacks"] = options.stacks;
-  if (!keep->empty()) request["keep"] = *keep;
-  if (!options.keep.seal_above.empty()) request["seal_above"] = options.keep.seal_above;
   if (options.no_kernels) request["kernels"] = "0";
   // The process also stops by itself, in case this command is killed before then.
   const milliseconds grace(10'000);
@@ -136,7 +130,6 @@ void add_attach(CLI::App& app, int& code) {
       ->add_option("--stacks", options->stacks,
                    "which call stacks to record: none, python, native or all")
       ->check(CLI::IsMember({"none", "python", "native", "all"}));
-  add_keep(*command, options->keep);
   command->add_flag("--no-kernels", options->no_kernels, "do not record kernels");
   command->add_option("--library", options->library,
                       "path of libtidemark.so inside the process's container");

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -9,11 +10,11 @@
 #include <memory>
 
 #include "cli/command.h"
-#include "cli/keep_options.h"
 #include "cli/summary.h"
 #include "collector/launch/launcher.h"
 #include "collector/launch/python_torch.h"
 #include "collector/recover/recovery.h"
+#include "proto/base/units.h"
 
 namespace tidemark::cli {
 
@@ -22,7 +23,8 @@ namespace {
 struct Options {
   std::string directory;
   std::string stacks;
-  KeepOptions keep;
+  std::vector<std::string> keep;
+  std::string seal_above;
   bool no_kernels = false;
   bool no_modules = false;
   bool quiet = false;
@@ -67,11 +69,20 @@ int run(Options options) {
     launched.directory = options.directory.empty() ? default_directory() : options.directory;
   }
   if (!options.stacks.empty()) launched.environment.emplace_back("TIDEMARK_STACKS", options.stacks);
-  const Result<std::string> keep = options.keep.limits();
-  if (!keep) return fail(keep.error());
-  if (!keep->empty()) launched.environment.emplace_back("TIDEMARK_KEEP", *keep);
-  if (!options.keep.seal_above.empty()) {
-    launched.environment.emplace_back("TIDEMARK_SEAL_ABOVE", options.keep.seal_above);
+  if (!options.keep.empty()) {
+    const std::string keep = fmt::format("{}", fmt::join(options.keep, ","));
+    if (!parse_keep(keep)) {
+      return fail({fmt::format("--keep '{}' is neither a duration (10m) nor a size (512MiB), nor one "
+                               "of each",
+                               keep)});
+    }
+    launched.environment.emplace_back("TIDEMARK_KEEP", keep);
+  }
+  if (!options.seal_above.empty()) {
+    if (!parse_bytes(options.seal_above)) {
+      return fail({fmt::format("--seal-above '{}' is not a size like 60GiB", options.seal_above)});
+    }
+    launched.environment.emplace_back("TIDEMARK_SEAL_ABOVE", options.seal_above);
   }
   if (options.no_kernels) launched.environment.emplace_back("TIDEMARK_KERNELS", "0");
   if (options.no_modules) launched.environment.emplace_back("TIDEMARK_MODULES", "0");
@@ -112,7 +123,16 @@ void add_run(CLI::App& app, int& code) {
       ->add_option("--stacks", options->stacks,
                    "which call stacks to record: none, python, native or all")
       ->check(CLI::IsMember({"none", "python", "native", "all"}));
-  add_keep(*command, options->keep);
+  command
+      ->add_option("--keep", options->keep,
+                   "keep only the last stretch: a duration (10m), a size (512MiB), or both")
+      ->type_name("LIMIT");
+  CLI::Option* const keep = command->get_option("--keep");
+  keep->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command
+      ->add_option("--seal-above", options->seal_above,
+                   "with --keep: seal when a device's reserved memory exceeds this size")
+      ->needs(keep);
   command->add_flag("--no-kernels", options->no_kernels, "do not record kernels");
   command->add_flag("--no-modules", options->no_modules,
                     "do not record which nn.Module of PyTorch each block belongs to");
