@@ -491,12 +491,11 @@ class TextReport {
   }
 
   static std::string headline(const DeviceReport& d, const StackShare& s) {
-    if (s.before_history && (s.frames.empty() || !d.state_only)) {
-      return std::string(kBeforeRecording);
-    }
+    if (s.before_history && !d.state_only) return std::string(kBeforeRecording);
     if (!s.frames.empty()) return headline_of(s.frames);
-    return d.backward_without_stack ? "(no Python stack: backward pass or another C++ thread)"
-                                    : "(no stack recorded)";
+    const bool backward = d.backward_without_stack && !d.state_only;
+    return backward ? "(no Python stack: backward pass or another C++ thread)"
+                    : "(no stack recorded)";
   }
 
   void stack(const std::vector<std::string>& frames, size_t indent) {

@@ -111,8 +111,10 @@ class Questions(unittest.TestCase):
             if peak["bytes"]:
                 self.assertEqual(row[2 * i + 1], peak["time_ns"], name)
         self.seen["torch" if row[0] else "driver only"] += row[0] > 0 or row[4] > 0
-        ((used,),) = trace.all("SELECT max(value) FROM samples WHERE rank_id = :r AND device = :d"
-                               " AND kind = 'device_used'", at)
+        # One number for a card: of all processes that read it.
+        ((used,),) = trace.all("SELECT max(value) FROM samples JOIN devices USING (rank_id, device)"
+                               " WHERE kind = 'device_used' AND uuid IS (SELECT uuid FROM devices"
+                               " WHERE rank_id = :r AND device = :d)", at)
         self.assertEqual(used or 0, row[6])
         self.seen["used"] += used is not None
 
