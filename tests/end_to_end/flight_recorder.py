@@ -152,16 +152,6 @@ class FlightRecorder(HostTest):
         self.assertEqual(max(part["allocated_high_bytes"] for part in run["curve"]),
                          run["driver_peak"]["bytes"])
 
-    def test_attach_keeps_a_window_too(self):
-        self.started(TIDEMARK_ARM="1", TIDEMARK_OUT=None).say("fill 10")
-        host = self.started(TIDEMARK_ARM="1", TIDEMARK_OUT=None)
-        host.say("fill 300")
-        self.assertIn("--keep '10'", self.tidemark("attach", host.pid, "--keep", "10", status=2))
-        self.tidemark("attach", host.pid, "-q", "--keep", "1s", "-o", self.out)
-        truth = self.run_a_while(host, 4)
-        sealed = self.tidemark("seal", host.pid, "--name", "here").strip()
-        self.check_window(sealed, truth, ("allocated", "requested", "reserved"))
-
     def test_all_ranks_of_a_job_are_sealed_under_one_name(self):
         hosts = [self.started(TIDEMARK_KEEP="64MiB", TIDEMARK_JOB="j7", RANK=str(rank),
                               WORLD_SIZE="2") for rank in range(2)]
