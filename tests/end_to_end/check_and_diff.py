@@ -279,36 +279,6 @@ check("still going on or was cut off" in result.stderr, result.stderr)
 status(1, "check", going_on, "--max-peak", "1MiB")
 status(0, "check", going_on, "--max-peak", "1GiB", "--allow-losses")
 status(0, "check", trace.save(tmp / "finished.tmk"), "--max-peak", "1GiB")
-# A rank that was restarted: its processes are told apart.
-def restarted(path, processes):
-    trace = TraceFile()
-    for number, (rank, pid, mib, killed) in enumerate(processes, 1):
-        start = 10**9 * number
-        trace.table(number, "Processes", [{"rank": rank, "local_rank": rank, "pid": pid,
-                                           "world_size": 2, "source": 1, "start_ns": start}])
-        trace.table(number, "FrameworkEvents", [
-            {"time_ns": start + i, "action": action, "address": 1 << 40, "size_bytes": mib * MiB,
-             "block_bytes": mib * MiB} for i, action in enumerate((4, 1))])
-        if killed:
-            ended = trace.string(number, "the process ended without finishing its trace")
-            trace.table(number, "Health", [{"time_ns": start + 2, "kind": 8, "value": 2,
-                                            "detail": ended}])
-    return trace.save(path)
-
-
-elastic = restarted(tmp / "elastic.tmk", [(0, 70, 4, False), (1, 71, 6, True), (0, 80, 8, False),
-                                          (1, 81, 10, False)])
-once = restarted(tmp / "once.tmk", [(0, 60, 4, False), (1, 61, 6, False)])
-text = run("report", elastic).stdout
-check("rank 1 (pid 71) was killed" in text, text)
-check(all(f"\nrank {rank} (pid {pid})  cuda:0" in text
-          for rank, pid in ((0, 70), (1, 71), (0, 80), (1, 81))), text)
-check("(pid" not in run("report", once).stdout, "ranks of their own need no pid")
-text = status(0, "diff", once, elastic).stdout
-check(f"rank 0 (pid 80) cuda:0 is only in {elastic}" in text
-      and "rank 0 cuda:0 vs. rank 0 (pid 70) cuda:0" in text, text)
-text = status(0, "diff", elastic, elastic, "--rank", "0", "--other-rank", "1").stdout
-check("rank 0 (pid 80) cuda:0 vs. rank 1 (pid 81) cuda:0" in text, text)
 # One rank of several, alone, in a directory or merged.
 alone = tmp / "alone"
 alone.mkdir()
