@@ -63,6 +63,8 @@ class Drain {
   void keep_window(bool between_rounds, uint64_t more_bytes) noexcept;
   void make_window() noexcept;
   bool seal(const char* name) noexcept;
+  // Up to now, not only up to the begin of this round.
+  bool used_memory() noexcept;
   SealOutcome seal_as_asked() noexcept;
   // Not within `pause_ns` after `last_ns`.
   bool seal_together(const char* reason, int64_t last_ns, int64_t pause_ns) noexcept;

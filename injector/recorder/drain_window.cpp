@@ -88,6 +88,11 @@ bool Drain::seal(const char* name) noexcept {
   return false;
 }
 
+bool Drain::used_memory() noexcept {
+  collect();
+  return window_->used_memory();
+}
+
 // A command for the whole job asks every rank, and so does the first rank that it asks. When all
 // ranks call the Python function, others may be a little faster.
 SealOutcome Drain::seal_as_asked() noexcept {
@@ -99,7 +104,7 @@ SealOutcome Drain::seal_as_asked() noexcept {
     return same ? SealOutcome::kSealed : SealOutcome::kTaken;
   }
   if (request.together) board_->announce(request.name, now_ns());
-  if (request.only_if_used && !window_->used_memory()) return SealOutcome::kUnused;
+  if (request.only_if_used && !used_memory()) return SealOutcome::kUnused;
   return seal(request.name) ? SealOutcome::kSealed : SealOutcome::kFailed;
 }
 
@@ -128,7 +133,7 @@ void Drain::seal_as_others() noexcept {
   int64_t time_ns = 0;
   while (board_->next(name, time_ns)) {
     // A launcher is a process of the job, too.
-    if (!window_->used_memory() || window_->has_sealed(name) || !seal(name)) continue;
+    if (!used_memory() || window_->has_sealed(name) || !seal(name)) continue;
     last_seal_told_ = true;
     if (is_unasked_name(name)) last_unasked_ns_ = last_seal_ns_;
   }

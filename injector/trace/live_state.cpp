@@ -124,6 +124,7 @@ uint64_t LiveState::memory_bytes() const noexcept {
 // ---- the framework ------------------------------------------------------------------------------
 
 void LiveState::hold(const FrameworkEvent& row) noexcept {
+  used_memory_ = true;
   if (!held_.add(row)) incomplete_ = true;
 }
 

@@ -78,11 +78,8 @@ class LiveState {
 
   const DeviceTotals& totals(size_t device) const noexcept { return devices_[device].totals; }
   void begin_interval() noexcept;
-  bool used_memory() const noexcept {
-    return std::any_of(devices_, devices_ + kStateDevices, [](const Device& device) {
-      return device.totals.seen || device.totals.has_driver;
-    });
-  }
+  // Also by rows that are held back.
+  bool used_memory() const noexcept { return used_memory_; }
   // Optimizer steps, or those that the program counts itself.
   uint64_t steps() const noexcept { return std::max(optimizer_steps_, iterations_); }
   uint64_t memory_bytes() const noexcept;
@@ -180,6 +177,7 @@ class LiveState {
   uint32_t owner_torch_ = 0;  // strings
   uint32_t owner_program_ = 0;
   uint32_t rounds_since_state_ = kSettleRounds;
+  bool used_memory_ = false;
   bool incomplete_ = false;
 };
 

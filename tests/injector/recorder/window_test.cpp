@@ -346,6 +346,30 @@ TEST(WindowTest, MemoryEndsWithItsContext) {
   EXPECT_EQ(rows_after(false) - rows_after(true), 3U) << "the context, its memory and its array";
 }
 
+// Other ranks may seal while the first rows are held back for their order. A context alone, as a
+// launcher may have, is nothing to seal.
+TEST(WindowTest, MemoryCountsAsUsedFromItsFirstRow) {
+  const auto used_after = [](auto row) {
+    injector::LiveState state;
+    state.begin_round(1'000);
+    row.time_ns = 2'000;
+    state.take(row);
+    state.end_round();
+    return state.used_memory();
+  };
+  DriverEvent driver{};
+  driver.operation = DriverOperation::kAllocate;
+  driver.kind = MemoryKind::kDevice;
+  EXPECT_TRUE(used_after(driver));
+  driver.result = 2;
+  EXPECT_FALSE(used_after(driver)) << "a request that failed";
+  driver.result = 0;
+  driver.operation = DriverOperation::kContextCreate;
+  driver.kind = MemoryKind::kContext;
+  EXPECT_FALSE(used_after(driver));
+  EXPECT_TRUE(used_after(FrameworkEvent{}));
+}
+
 // The same program without a limit: what the comparison itself is worth.
 TEST(WindowTest, AFullRecordingAgreesWithTheLog) {
   const ScratchDirectory directory;
