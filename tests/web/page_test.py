@@ -21,14 +21,16 @@ TRACES = ROOT / "samples/traces"
 SNAPSHOTS = ROOT / "tests/data/snapshots"
 CELLS_ALLOWED = 10  # of 9,000, as for the reference pictures of the window
 
-# trace, panel, theme. Every kind of input. Not the whole window: a window that shows how a trace is read has
-# its panels a few pixels higher than one that draws the trace in its first frame.
+# trace, panel ("": the whole window), theme. Every kind of input, and every panel.
 PICTURES = [
+    (TRACES / "torch/training.tier2.tmk", "", "dark"),
     (TRACES / "torch/training.tier2.tmk", "timeline:stacked:events", "dark"),
+    (TRACES / "torch/out_of_memory.tier2.tmk", "", "light"),
     (TRACES / "torch/out_of_memory.tier2.tmk", "findings", "light"),
     (TRACES / "torch/streams.tier2.tmk", "timeline", "dark"),
     (TRACES / "torch/out_of_memory.tier1.tmk", "map", "dark"),
     (TRACES / "torch/mixed_precision.tier2.tmk", "flame", "light"),
+    (TRACES / "torch/mixed_precision.tier2.tmk", "tables:kernels", "dark"),
     (TRACES / "torch/compiled.tier2.tmk", "tables", "dark"),
     (TRACES / "torch/expandable.tier2.tmk", "moment", "dark"),
     (TRACES / "ranks/guilty4", "findings", "dark"),
@@ -67,12 +69,13 @@ class Tests:
         with self.browser() as b:
             for trace, panel, theme in PICTURES:
                 native = self.work / "native.png"
+                alone = ("--panel", panel) if panel else ()
                 self.run(self.build / "tidemark-view", trace, "--screenshot", native, "--size", "960x600",
-                         "--theme", theme, "--panel", panel)
-                self.open(b, trace, f"#theme={theme}&panel={panel}&alone=1")
+                         "--theme", theme, *alone)
+                self.open(b, trace, f"#theme={theme}" + (f"&panel={panel}&alone=1" if panel else ""))
                 seen = b.picture()
                 apart = b.difference(seen, native.read_bytes())
-                print(f"  {trace.name} {panel}: {apart} cells", flush=True)
+                print(f"  {trace.name} {panel or 'window'}: {apart} cells", flush=True)
                 if not 0 <= apart <= CELLS_ALLOWED:
                     name = f"{trace.name}.{panel.replace(':', '-')}"
                     (self.work.parent / f"seen_{name}.png").write_bytes(seen)
@@ -112,6 +115,37 @@ class Tests:
             assert b.state()["name"] == trace.name, b.state()
             b.press("F12")
             b.wait("(state.saved || []).includes('tidemark-view.png')")
+
+    def test_clipboard(self):
+        """The stack of a table's row, by its menu."""
+        with self.browser() as b:
+            b.call("Browser.grantPermissions", {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]},
+                   session=None)
+            self.open(b, TRACES / "torch/out_of_memory.tier2.tmk", "#panel=tables&alone=1")
+            b.click(500, 95, "right")
+            b.click(550, 107)
+            b.wait("state.copied")
+            copied = b.evaluate("state.copied")
+            assert "out_of_memory programs.py:137" in copied.replace("  ", " "), copied
+            b.call("Page.bringToFront")
+            assert b.evaluate("navigator.clipboard.readText()") == copied
+
+    def test_cancel(self):
+        """A load can be left while it runs; the page answers all the while."""
+        parts = []
+        for i in range(8):
+            parts.append(self.work / f"rank{i}.pickle.gz")
+            parts[-1].write_bytes((SNAPSHOTS / "long.pickle.gz").read_bytes())
+        with self.browser() as b:
+            b.go(self.page.as_uri())
+            b.choose(parts)
+            b.wait("!document.getElementById('busy').hidden && document.getElementById('bar').value > 0")
+            x, y = b.evaluate("(r => [r.x + r.width / 2, r.y + r.height / 2])"
+                              "(document.getElementById('cancel').getBoundingClientRect())")
+            b.click(x, y)
+            b.wait("state.cancelled && document.getElementById('busy').hidden && !state.name")
+            b.choose([TRACES / "torch/training.tier2.tmk"])
+            b.wait("state.ready && state.name === 'training.tier2.tmk'")
 
     def test_link(self):
         """The address restores view and cursor."""
