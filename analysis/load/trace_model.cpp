@@ -258,7 +258,7 @@ class ProcessLoader {
   void seed_segments_of_driver(const std::map<int64_t, int64_t>& blocks_ns) {
     for (const auto& [device, time_ns] : blocks_ns) {
       if (!state_ns_.try_emplace(device, time_ns).second) continue;
-      const auto is_older = [&](const FrameworkEvent& e) {
+      const auto is_older = [device = device, time_ns = time_ns](const FrameworkEvent& e) {
         return e.device == device && e.time_ns <= time_ns;
       };
       std::map<uint64_t, FrameworkEvent> older;
