@@ -115,6 +115,7 @@ void Shell::set_model(std::shared_ptr<const Model> model) {
   model_ = std::move(model);
   selection_.reset(*model_);
   opened_on_finding_ = false;
+  panel_asked_for_ = false;
   version_opened_ = selection_.version();
   open_on_finding();
 }
@@ -132,6 +133,10 @@ void Shell::open_on_finding() {
       show_proof(*model_, selection_, *place);
       selection_.view.fit();
     }
+  }
+  if (panel_asked_for_) {
+    selection_.requests = {};
+    return;
   }
   // Where only one of the two has space, the finding comes first.
   selection_.requests.beside = std::exchange(selection_.requests.panel, FindingsPanel::kTitle);
@@ -155,12 +160,13 @@ void Shell::apply_start() {
   const std::optional<StartView> start = std::exchange(start_, std::nullopt);
   if (!start) return;
   if (const Status s = go_to_start(*start, *model_, selection_); !s) error_ = s.error().message;
+  if (!start->time.empty()) opened_on_finding_ = true;  // what was asked for stays
   const Panels::Entry* panel =
       start->panel.empty() ? nullptr : panels_.choose(start->panel, selection_);
   if (panel == nullptr) return;
   if (start->alone) only_ = panel;
   front_ = static_cast<int>(panel - Panels::entries().data());
-  opened_on_finding_ = true;  // what was asked for stays in front
+  selection_.requests = {};
   panel_asked_for_ = true;
 }
 

@@ -251,6 +251,27 @@ TEST_F(Program, ALinkShowsOnePanelAloneInTheWayItAsksFor) {
   EXPECT_EQ(ImGui::FindWindowByName(TimelinePanel::kTitle), nullptr);
 }
 
+// A panel in front does not move the cursor away from what the trace opens on.
+TEST_F(Program, APanelThatIsAskedForStandsAtTheFinding) {
+  const std::string path = TIDEMARK_SNAPSHOTS "/oom_fraction.pickle.gz";
+  shell_->open(path);
+  wait();
+  ASSERT_EQ(shown_path(), path);
+  const double finding = selection().cursor.time(model());
+  shell_->start_with({"tables", "", ""});
+  shell_->open(path);
+  wait();
+  frame(10);
+  EXPECT_EQ(selection().cursor.time(model()), finding);
+  EXPECT_TRUE(ImGui::FindWindowByName(TablesPanel::kTitle)->DockTabIsVisible);
+  // A time is.
+  shell_->start_with({"tables", "1ms", ""});
+  shell_->open(path);
+  wait();
+  frame(10);
+  EXPECT_EQ(selection().cursor.time(model()), 1e6);
+}
+
 // A picture has its panels where a window has them, which drew the welcome page before.
 TEST_F(Program, TheLayoutDoesNotDependOnTheFramesBeforeIt) {
   const std::string path = recorded("torch/training.tier2.tmk");
