@@ -159,10 +159,22 @@ async function handle(kind, value) {
   soon();
 }
 
+// Before ImGui's renderer draws, it asks for the state of WebGL, to restore it afterwards. Each question would wait
+// until the frame before is drawn. Nobody else changes the state, so the first answers stay true.
+function remember_state() {
+  const asked = WebGL2RenderingContext.prototype.getParameter;
+  const known = new Map();
+  WebGL2RenderingContext.prototype.getParameter = function (name) {
+    if (!known.has(name)) known.set(name, asked.call(this, name));
+    return known.get(name);
+  };
+}
+
 async function start({module, surface, width, height, scale, dark}) {
   canvas = surface;
   canvas.width = width;
   canvas.height = height;
+  if (self.WebGL2RenderingContext) remember_state();
   program = await tidemark({
     canvas,
     host: (kind, text) => host[kind](text),

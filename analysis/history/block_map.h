@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "analysis/columns/address_table.h"
+#include "proto/base/address_table.h"
 #include "analysis/history/allocator_rules.h"
 #include "analysis/history/block_store.h"
 

@@ -9,7 +9,7 @@
 #include <map>
 #include <vector>
 
-#include "analysis/columns/address_table.h"
+#include "proto/base/address_table.h"
 #include "analysis/history/allocator_rules.h"
 #include "analysis/history/block_store.h"
 #include "proto/rows.h"

@@ -27,9 +27,11 @@ uint32_t NameWriter::frame(Frame frame) {
 
 uint32_t NameWriter::stack(uint32_t parent, uint32_t frame) {
   const uint64_t key = (uint64_t{parent} << 32) | frame;
-  const auto [it, is_new] = stacks_.try_emplace(key, static_cast<uint32_t>(stacks_.size() + 1));
-  if (is_new) writer_.append(Stack{it->second, parent, frame});
-  return it->second;
+  if (const uint32_t known = stacks_.find(key); known != 0) return known;
+  const auto id = static_cast<uint32_t>(stacks_.size() + 1);
+  stacks_.set(key, id);
+  writer_.append(Stack{id, parent, frame});
+  return id;
 }
 
 uint32_t NameWriter::pool(uint64_t first, uint64_t second) {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "proto/base/address_table.h"
 #include "proto/write/trace_writer.h"
 
 namespace tidemark {
@@ -29,7 +30,7 @@ class NameWriter {
   std::deque<std::string> texts_;  // what the keys of strings_ point to
   std::unordered_map<std::string_view, uint32_t> strings_;
   std::unordered_map<std::string, uint32_t> frames_;  // by the bytes of the row
-  std::unordered_map<uint64_t, uint32_t> stacks_;     // by parent << 32 | frame
+  AddressTable stacks_;  // by parent << 32 | frame
   std::unordered_map<std::string, uint32_t> pools_;
 };
 

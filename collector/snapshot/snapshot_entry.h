@@ -8,8 +8,10 @@
 #include <span>
 #include <string_view>
 #include <unordered_set>
+#include <vector>
 
 #include "collector/pickle/reader.h"
+#include "proto/base/address_table.h"
 #include "proto/base/bits_as.h"
 #include "proto/base/hash.h"
 
@@ -79,24 +81,36 @@ class ReadLists {
   std::unordered_set<uint32_t> ids_;
 };
 
-// A list of frames as a key: equal if the same values are in the same order.
-struct FrameList {
-  std::span<const PickleValue> items;
-
-  friend bool operator==(const FrameList& a, const FrameList& b) {
-    return a.items.size() == b.items.size() &&
-           std::memcmp(a.items.data(), b.items.data(), a.items.size_bytes()) == 0;
-  }
-};
-
-struct FrameListHash {
-  size_t operator()(const FrameList& list) const {
+// The ids of lists of frames. Lists are equal if the same values are in the same order.
+class KnownLists {
+ public:
+  // Calls make() for a list that is new.
+  template <typename Make>
+  uint32_t id(std::span<const PickleValue> items, Make&& make) {
     uint64_t hash = hash_salt();
-    for (const PickleValue value : list.items) {
-      hash = hash_word(hash, bits_as<uint64_t>(value));
+    for (const PickleValue value : items) hash = hash_word(hash, bits_as<uint64_t>(value));
+    const uint32_t place = places_.find(hash);
+    if (place != 0) {
+      const Known& known = known_[place - 1];
+      // Two lists hardly ever have one hash; then the second one is made each time.
+      return equal(known.items, items) ? known.id : make();
     }
-    return hash;
+    known_.push_back({items, make()});
+    places_.set(hash, static_cast<uint32_t>(known_.size()));
+    return known_.back().id;
   }
+
+ private:
+  struct Known {
+    std::span<const PickleValue> items;
+    uint32_t id;
+  };
+  static bool equal(std::span<const PickleValue> a, std::span<const PickleValue> b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+  }
+
+  AddressTable places_;  // by hash: index in known_, plus 1
+  std::vector<Known> known_;
 };
 
 }  // namespace tidemark

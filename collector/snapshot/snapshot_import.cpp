@@ -269,18 +269,16 @@ class SnapshotImporter {
     // A list that entries share is hashed once, however long it is.
     uint32_t& of_list = ids_of_container_[frames.container_id()];
     if (of_list != 0 && (of_list & kForwardStack) == 0) return of_list - 1;
-    const auto [known, is_new] = stacks_.try_emplace(FrameList{items}, 0);
-    if (!is_new) {
-      of_list = known->second + 1;
-      return known->second;
-    }
-    uint32_t stack = 0;
-    for (auto frame = items.rbegin(); frame != items.rend(); ++frame) {
-      const uint32_t id = frame_of(*frame);
-      if (id != 0) stack = names_.stack(stack, id);
-    }
+    const uint32_t stack = stacks_.id(items, [&] {
+      uint32_t made = 0;
+      for (auto frame = items.rbegin(); frame != items.rend(); ++frame) {
+        const uint32_t id = frame_of(*frame);
+        if (id != 0) made = names_.stack(made, id);
+      }
+      return made;
+    });
     of_list = stack + 1;
-    return known->second = stack;
+    return stack;
   }
 
   static FrameKind kind_of(std::string_view file) {
@@ -503,7 +501,7 @@ class SnapshotImporter {
   static constexpr uint32_t kForwardStack = uint32_t{1} << 31;
   std::vector<uint32_t> ids_of_container_;
   ReadLists read_lists_;
-  std::unordered_map<FrameList, uint32_t, FrameListHash> stacks_;
+  KnownLists stacks_;
   std::vector<std::pair<PickleValue, FrameworkAction>> known_actions_;
   RepeatedText compile_context_;
   RepeatedText metadata_;

@@ -1,4 +1,4 @@
-#include "analysis/columns/address_table.h"
+#include "proto/base/address_table.h"
 
 #include <gtest/gtest.h>
 

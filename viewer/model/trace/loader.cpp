@@ -13,8 +13,9 @@ namespace {
 
 using Outcome = Result<std::shared_ptr<const Model>>;
 
-// To analyse this many events takes too little time to notice: everything is shown at once.
-constexpr uint64_t kFewEvents = 1'000'000;
+// To analyse this many events takes too little time to notice: everything is shown at once. A
+// browser is slower.
+constexpr uint64_t kFewEvents = kInBrowser ? 50'000 : 1'000'000;
 
 constexpr const char* kNoMemory = ": not enough memory on this machine to open it";
 constexpr const char* kNoMemoryInBrowser =

@@ -1,6 +1,6 @@
-// A hash table from addresses to 32-bit indices (0 = absent): open addressing, linear probing,
-// backward-shift deletion. Four times as fast as std::unordered_map on allocator streams, where
-// every event is one or two lookups.
+// A hash table from addresses, or other numbers, to 32-bit indices (0 = absent): open addressing,
+// linear probing, backward-shift deletion. Four times as fast as std::unordered_map on allocator
+// streams, where every event is one or two lookups.
 #pragma once
 
 #include <cstddef>
