@@ -100,7 +100,7 @@ def theirs(script, d3, trace):
         began = time.monotonic()
         try:
             b.evaluate("""(input => { input.value = input.max; input.dispatchEvent(new Event('change')); })
-                          (document.querySelector('input[type=range]'))""", 1200)
+                          (document.querySelector('input[type=range]'))""", 600)
             text += f", of all blocks {(first + time.monotonic() - began) * 1000:.0f} ms"
         except (RuntimeError, TimeoutError) as error:
             text += f", of all blocks: {error} after {time.monotonic() - began:.0f} s"

@@ -95,6 +95,33 @@ TEST_F(MomentPanels, TheStacksOfALineAreOneRow) {
       << read_window("");
 }
 
+TEST_F(MomentPanels, TheCurveOfTheWholeRunIsBesideAKeptWindow) {
+  const auto tell = [](bool window) {
+    return told_model([window](Story& s) {
+      constexpr int64_t kHourNs = 3'600'000'000'000;
+      for (int i = 0; i < 10; ++i) s.run_point((10 - i) * kHourNs, kMiB, 100 * kMiB, 0);
+      if (window) s.kept_window();
+      s.free(s.alloc(20 * kMiB, s.user(1)));
+    });
+  };
+  const auto left_of_the_strip = [this] {
+    std::string said;
+    for (float y = 60; y < 120; y += 10) {
+      move({40, y});
+      frame(60);  // it is explained after a moment
+      said += read_window("##Tooltip");
+    }
+    return said;
+  };
+  shell_->set_model(tell(true));
+  show("timeline");
+  EXPECT_NE(left_of_the_strip().find(without_spaces("The whole run of 10 h 0 min")),
+            std::string::npos);
+  shell_->set_model(tell(false));
+  frame(6);
+  EXPECT_EQ(left_of_the_strip().find(without_spaces("The whole run of")), std::string::npos);
+}
+
 TEST_F(MomentPanels, UnknownRequestsAreNotShownAsZero) {
   open_file(TIDEMARK_TRACES "/torch/out_of_memory.tier1.tmk");
   EXPECT_FALSE(model().lanes[0].requests_known);

@@ -1,7 +1,10 @@
 #include "viewer/panels/timeline/minimap.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "analysis/wording.h"
 #include "viewer/panels/timeline/time_axis.h"
 #include "viewer/widgets/text.h"
 #include "viewer/widgets/theme.h"
@@ -33,7 +36,54 @@ void draw_window(const VisibleRange& view, const PlotArea& area) {
   draw.AddRect({left, area.min.y}, {right, area.max.y}, paint(theme().accent), px(3), 0, px(1.5F));
 }
 
+// The curve of a run of which the trace has the last stretch, which is framed.
+void draw_run(const WholeRun& run, ImVec2 size) {
+  const ImVec2 min = ImGui::GetCursorScreenPos();
+  const ImVec2 max = min + size;
+  ImGui::InvisibleButton("##run", size);
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  draw.AddRectFilled(min, max, paint(theme().raised, 140), px(3));
+  uint64_t most = 1;
+  for (const RunPart& part : run.parts) {
+    most = std::max({most, part.reserved_bytes, part.highest_bytes});
+  }
+  const auto length = static_cast<double>(std::max<int64_t>(run.end_ns() - run.begin_ns(), 1));
+  const auto x = [&](int64_t time_ns) {
+    const double share = static_cast<double>(time_ns - run.begin_ns()) / length;
+    return min.x + size.x * static_cast<float>(std::clamp(share, 0.0, 1.0));
+  };
+  const auto y = [&](uint64_t bytes) {
+    const double share = static_cast<double>(bytes) / (1.1 * static_cast<double>(most));
+    return max.y - size.y * static_cast<float>(share);
+  };
+  for (const RunPart& part : run.parts) {
+    const float left = x(part.begin_ns);
+    const float right = std::max(x(part.end_ns), left + 1);
+    draw.AddRectFilled({left, y(part.reserved_bytes)}, {right, max.y},
+                       paint(curve_colour(Curve::kReserved), 80));
+    const float top = y(part.highest_bytes);
+    draw.AddRectFilled({left, top}, {right, std::max(y(part.lowest_bytes), top + px(1.5F))},
+                       paint(curve_colour(Curve::kAllocated), 190));
+  }
+  const float kept = std::min(x(run.kept_from_ns), max.x - px(2));
+  draw.AddRect({kept, min.y}, max, paint(theme().accent), px(3), 0, px(1.5F));
+  explain(
+      fmt::format("The whole run of {}: lowest to highest, and reserved. Events were kept of the "
+                  "framed part.",
+                  duration_text(run.end_ns() - run.begin_ns()))
+          .c_str());
+}
+
 }  // namespace
+
+void draw_whole_run(const Model& model, const Selection& selection, ImVec2 size) {
+  if (selection.cursor.lane() >= model.lanes.size()) return;
+  const DeviceReport* const report = model.report_of(model.lanes[selection.cursor.lane()]);
+  if (report == nullptr || report->run.empty()) return;
+  const ImVec2 before = ImGui::GetCursorPos();
+  draw_run(report->run, size);
+  ImGui::SetCursorPos(before);
+}
 
 void Minimap::draw_curves(const Model& model, const Selection& selection, bool overlay,
                           PlotArea& area) {
@@ -100,7 +150,7 @@ void Minimap::draw(const Model& model, Selection& selection, bool overlay, const
   draw_curves(model, selection, overlay, area);
   draw_ooms(model, area);
   draw_window(selection.view.range(), area);
-  explain("The whole run. Drag to move the visible range.");
+  explain("All that was recorded. Drag to move the visible range.");
   drag(selection.view, area);
 }
 

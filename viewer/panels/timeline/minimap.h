@@ -1,9 +1,14 @@
-// An overview of the whole run in a strip, with the visible range marked; a drag moves that range.
+// An overview of the whole trace in a strip, with the visible range marked; a drag moves that
+// range.
 #pragma once
 
 #include "viewer/panels/timeline/lanes.h"
 
 namespace tidemark::view {
+
+// Of a trace that has the last stretch of a longer run: the curve of all of it, for the selected
+// lane. Nothing for other traces. Leaves the cursor where it was.
+void draw_whole_run(const Model& model, const Selection& selection, ImVec2 size);
 
 class Minimap {
  public:

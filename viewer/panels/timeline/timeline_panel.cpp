@@ -435,6 +435,7 @@ void TimelinePanel::draw(const Model& model, Selection& selection) {
     axis_.emplace(*lane.memory, model.trace.start_ns);
   }
   if (minimap) {
+    draw_whole_run(model, selection, {gutter - px(6), px(kMinimapPx)});
     ImGui::SetCursorPosX(ImGui::GetCursorPosX() + gutter);
     minimap_.draw(model, selection, options.overlay, axis(), {width, px(kMinimapPx)});
   }
