@@ -14,6 +14,7 @@
 #include "cli/terminal.h"
 #include "collector/job/job.h"
 #include "export/report/loss_lines.h"
+#include "summary/job_summaries.h"
 
 namespace tidemark::cli {
 

@@ -8,7 +8,10 @@
 #include "analysis/report/report.h"
 #include "collector/trace_source.h"
 #include "proto/base/result.h"
-#include "summary/job_summaries.h"
+
+namespace tidemark {
+struct JobSummaries;
+}
 
 namespace tidemark::cli {
 

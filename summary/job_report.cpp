@@ -126,7 +126,6 @@ Report frame_of(const JobSummaries& job) {
   report.kind = "job";
   report.start_ns = job.start_ns;
   report.end_ns = job.end_ns;
-  report.events_ns = job.end_ns - job.start_ns;
   report.damage = job.damage;
   report.unknown_blocks = job.unknown_blocks;
   return report;
@@ -232,10 +231,17 @@ Report make_plain_report(JobSummaries& job, std::optional<int64_t> rank) {
   Report report = frame_of(job);
   report.findings = take_findings(job, rank);
   for (JobRank& r : job.ranks) {
+    if (r.summary.facts.info.source == Source::kTorchSnapshot) report.kind = "torch-snapshot";
     if (rank && r.summary.facts.info.rank != *rank) continue;
     report.events += r.summary.events;
     report.ranks.push_back(std::move(r.summary.report));
   }
+  // The annotations of a snapshot may be older than its events.
+  int64_t from_ns = job.end_ns;
+  for (const JobRank& r : job.ranks) from_ns = std::min(from_ns, r.summary.events_from_ns);
+  const bool snapshot = report.kind == "torch-snapshot";
+  if (!snapshot) from_ns = job.start_ns;
+  report.events_ns = snapshot && report.events == 1 ? 0 : job.end_ns - from_ns;
   return report;
 }
 

@@ -86,6 +86,7 @@ void retime(RankSummary& summary, const Alignment& clock, int64_t start_ns) {
     to_job(curve.begin_ns);
     to_job(curve.end_ns);
   }
+  to_job(summary.events_from_ns);
   to_job(summary.first_ns);
   to_job(summary.last_ns);
   for (Finding& f : summary.findings) {

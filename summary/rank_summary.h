@@ -41,6 +41,7 @@ struct RankSummary {
   std::vector<CoarseCurve> curves;  // one per device in use
   uint64_t frames = 0;              // which FrameHashes it has; 0: none
   uint64_t events = 0;              // memory_events()
+  int64_t events_from_ns = 0;       // the first one of its host; of a capture, its beginning
   int64_t first_ns = 0;             // of everything that was recorded of it
   int64_t last_ns = 0;
 };

@@ -151,7 +151,8 @@ Result<std::vector<MadeSummary>> summarize(const std::vector<HostFile>& files,
   options.tree_share = 2;
   options.part_of_job = true;
   options.card_bytes = card_bytes;
-  Result<Report> report = make_report(*model, options);
+  // The ranks of one host are not compared with each other: those of the job will be.
+  Result<Report> report = make_report(*model, options, *lay_groundwork(*model, RankComparison()));
   if (!report) return report.error();
   size_t next = 0;
   for (size_t r = 0; r < readers.size(); ++r) {
@@ -164,6 +165,7 @@ Result<std::vector<MadeSummary>> summarize(const std::vector<HostFile>& files,
       file.summary.ranks.push_back(summary_of(process, std::move(facts),
                                               std::move(report->ranks[next]), report->findings));
       file.summary.ranks.back().frames = number_of(frames);
+      file.summary.ranks.back().events_from_ns = model->end_ns - report->events_ns;
       file.frames.push_back(std::move(frames));
       ++next;
     }

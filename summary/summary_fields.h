@@ -183,7 +183,8 @@ void fields(A& a, CoarseCurve& c) {
 }
 template <typename A>
 void fields(A& a, RankSummary& s) {
-  a(s.facts, s.digest, s.report, s.findings, s.curves, s.frames, s.events, s.first_ns, s.last_ns);
+  a(s.facts, s.digest, s.report, s.findings, s.curves, s.frames, s.events, s.events_from_ns,
+    s.first_ns, s.last_ns);
 }
 template <typename A>
 void fields(A& a, Damage& d) {
