@@ -19,10 +19,10 @@
 #include "analysis/report/report.h"
 #include "collector/trace_source.h"
 #include "viewer/model/frame_text.h"
+#include "viewer/model/job_overview.h"
 #include "viewer/model/timeline/activity.h"
 #include "viewer/model/timeline/mark_lanes.h"
 #include "viewer/model/timeline/step_curve.h"
-#include "viewer/model/trace/job_overview.h"
 
 namespace tidemark::view {
 

@@ -1,4 +1,4 @@
-#include "viewer/model/trace/job_overview.h"
+#include "viewer/model/job_overview.h"
 
 #include <algorithm>
 #include <optional>
