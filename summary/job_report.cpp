@@ -74,8 +74,10 @@ class Choice {
 };
 
 std::vector<size_t> ranks_to_detail(const JobSummaries& job, const RankComparison& c,
-                                    const std::vector<Finding>& findings, size_t most) {
+                                    const std::vector<Finding>& findings, const Instant& at,
+                                    size_t most) {
   Choice choice(job, std::min(most, kMostExamples));
+  if (at.kind == Instant::Kind::kOom) choice.add_errors();
   if (c.compared) choice.add(c.highest, c.framework);
   choice.add_errors();
   if (c.compared) choice.add(c.typical, c.framework);
@@ -260,7 +262,7 @@ Result<JobReport> make_job_report(JobSummaries& job, const ReportOptions& given,
       return Error{fmt::format("{}: no rank {} in this trace", job.path, *options.rank)};
     }
   } else {
-    detailed = ranks_to_detail(job, comparison, findings, most_detailed);
+    detailed = ranks_to_detail(job, comparison, findings, options.at, most_detailed);
   }
   JobReport made;
   made.details = ranks.take(detailed);

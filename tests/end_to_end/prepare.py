@@ -94,6 +94,8 @@ def check_whole(job):
         span = whole["source"]["end_ns"] - whole["source"]["start_ns"]
         check(abs(one_left["time_ns"] - other_left["time_ns"]) <= span / 10, f"{name}: and when")
     check_equal(parts["findings"], whole["findings"], f"{name}: findings")
+    errors = [run("report", job, "--at", "oom", "--detail", n) for n in (64, 1)]
+    check_equal(errors[1].returncode, errors[0].returncode, f"{name}: at the error: {errors[1].stderr}")
     check_equal(parts["losses"], whole["losses"], f"{name}: losses")
     check_equal(parts["source"], whole["source"], f"{name}: source")
 
