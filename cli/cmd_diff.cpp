@@ -9,6 +9,7 @@
 #include "cli/terminal.h"
 #include "export/report/diff_text.h"
 #include "export/report/loss_lines.h"
+#include "summary/job_report.h"
 
 namespace tidemark::cli {
 
@@ -21,23 +22,32 @@ struct Options {
   std::optional<int64_t> other_rank;
   size_t stacks = 10;
   bool json = false;
+  size_t detail = kMostDetailed;
 };
 
-Result<Report> full_report(const std::string& path, std::optional<int64_t> rank) {
-  const Result<LoadedTrace> trace = load_with_progress(path);
-  if (!trace) return trace.error();
+Result<Report> full_report(const std::string& path, std::optional<int64_t> rank, size_t detail) {
   ReportOptions wanted;
   wanted.rank = rank;
   wanted.stacks = SIZE_MAX;
   wanted.absent_stacks = true;  // a line that both runs have is not paired with another one
+  if (count_traces(path) > detail) {
+    Result<JobSummaries> job = read_job_with_progress(path);
+    if (!job) return job.error();
+    if (!rank) return make_plain_report(*job, {});
+    Result<JobReport> made = make_job_report(*job, wanted, detail);
+    if (!made) return made.error();
+    return std::move(made->report);
+  }
+  const Result<LoadedTrace> trace = load_with_progress(path);
+  if (!trace) return trace.error();
   return make_report(trace->model, wanted);
 }
 
 int run(const Options& options) {
-  const Result<Report> before = full_report(options.before, options.rank);
+  const Result<Report> before = full_report(options.before, options.rank, options.detail);
   if (!before) return fail(before.error());
   const auto rank = options.other_rank ? options.other_rank : options.rank;
-  const Result<Report> after = full_report(options.after, rank);
+  const Result<Report> after = full_report(options.after, rank, options.detail);
   if (!after) return fail(after.error());
   Result<Diff> diff = compare(*before, *after);
   if (!diff) return fail(diff.error());
@@ -67,6 +77,10 @@ void add_diff(CLI::App& app, int& code) {
   command->add_option("--stacks", options->stacks, "number of stacks to list")
       ->capture_default_str();
   command->add_flag("--json", options->json, "print JSON, schema tidemark.diff/1");
+  command
+      ->add_option("--detail", options->detail,
+                   "compare the ranks of a job with more traces than this without their stacks")
+      ->capture_default_str();
   command->footer(
       "Examples:\n"
       "  tidemark diff yesterday.tmk today.tmk\n"

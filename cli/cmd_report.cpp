@@ -15,6 +15,7 @@
 #include "proto/base/byte_sink.h"
 #include "proto/base/output_file.h"
 #include "proto/base/units.h"
+#include "summary/job_report.h"
 
 namespace tidemark::cli {
 
@@ -29,6 +30,7 @@ struct Options {
   bool json = false;
   std::string html;
   std::vector<std::string> fail_on;
+  size_t detail = kMostDetailed;
 };
 
 // "peak", "oom", "end", or a time since the start: 1.5, 1.5s, 20ms, 300us.
@@ -55,6 +57,33 @@ Status write_whole_file(const std::string& path, const std::string& text) {
   return file->commit();
 }
 
+int print(const Options& options, const Report& report,
+          const std::vector<CategoryCurve>& categories) {
+  if (!options.html.empty()) {
+    const std::string page = report_as_html(report, categories);
+    if (Status written = write_whole_file(options.html, page); !written) {
+      return fail(written.error());
+    }
+    std::printf("%s\n", options.html.c_str());
+  } else {
+    const std::string text =
+        options.json
+            ? report_as_json(report)
+            : report_as_text(report, {stdout_has_colour(), stdout_width(), options.stacks});
+    std::fwrite(text.data(), 1, text.size(), stdout);
+  }
+  return failing_findings(report, options.fail_on, false).empty() ? kOk : kNo;
+}
+
+// A job of very many ranks.
+int run_by_summaries(const Options& options, const ReportOptions& wanted) {
+  Result<JobSummaries> job = read_job_with_progress(options.path, wanted.card_bytes);
+  if (!job) return fail(job.error());
+  const Result<JobReport> made = make_job_report(*job, wanted, options.detail);
+  if (!made) return fail(made.error());
+  return print(options, made->report, made->categories);
+}
+
 int run(const Options& options) {
   ReportOptions wanted;
   wanted.rank = options.rank;
@@ -71,9 +100,10 @@ int run(const Options& options) {
   if (Status allowed = check_output(options.html, {&options.path, 1}); !allowed) {
     return fail(allowed.error());
   }
+  if (!options.html.empty()) wanted.curve_points = 1500;
+  if (count_traces(options.path) > options.detail) return run_by_summaries(options, wanted);
   const Result<LoadedTrace> trace = load_with_progress(options.path);
   if (!trace) return fail(trace.error());
-  if (!options.html.empty()) wanted.curve_points = 1500;
   const std::shared_ptr<Groundwork> ground =
       lay_groundwork(trace->model, compare_ranks(trace->model), wanted.rank);
   std::vector<CategoryCurve> categories;
@@ -82,20 +112,7 @@ int run(const Options& options) {
   }
   const Result<Report> report = make_report(trace->model, wanted, *ground);
   if (!report) return fail(report.error());
-  if (!options.html.empty()) {
-    const std::string page = report_as_html(*report, categories);
-    if (Status written = write_whole_file(options.html, page); !written) {
-      return fail(written.error());
-    }
-    std::printf("%s\n", options.html.c_str());
-  } else {
-    const std::string text =
-        options.json
-            ? report_as_json(*report)
-            : report_as_text(*report, {stdout_has_colour(), stdout_width(), options.stacks});
-    std::fwrite(text.data(), 1, text.size(), stdout);
-  }
-  return failing_findings(*report, options.fail_on, false).empty() ? kOk : kNo;
+  return print(options, *report, categories);
 }
 
 }  // namespace
@@ -120,6 +137,10 @@ void add_report(CLI::App& app, int& code) {
                       "judge what is scarce as if on a card of this size (24GiB)");
   command->add_option("--stacks", options->stacks, "number of stacks to list, largest first")
       ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+  command
+      ->add_option("--detail", options->detail,
+                   "of a job with more traces than this, describe only the ranks that stand out")
       ->capture_default_str();
   command->footer(
       "Examples:\n"

@@ -10,9 +10,11 @@
 
 #include "analysis/findings/rules.h"
 #include "analysis/names/trace_names.h"
+#include "analysis/wording.h"
 #include "cli/terminal.h"
 #include "collector/job/job.h"
 #include "export/report/loss_lines.h"
+#include "summary/job_summaries.h"
 
 namespace tidemark::cli {
 
@@ -84,6 +86,24 @@ Result<LoadedTrace> load_with_progress(const std::string& path) {
     model->notes.push_back(missing);
   }
   return LoadedTrace{std::move(*source), std::move(*model)};
+}
+
+Result<JobSummaries> read_job_with_progress(const std::string& path, uint64_t card_bytes) {
+  Result<JobSummaries> job = [&] {
+    ProgressBar bar("reading");
+    SummaryOptions options;
+    options.card_bytes = card_bytes;
+    options.progress = [&](double share) { bar.set(share); };
+    return read_job(path, options);
+  }();
+  if (!job) return job;
+  for (const std::string& note : job->notes) warn(note);
+  if (job->made != 0 && card_bytes == 0) {
+    print_line(stderr, fmt::format("tidemark: {} read without a summary; 'tidemark prepare {}' "
+                                   "keeps summaries for the next time",
+                                   counted(job->made, "trace"), path));
+  }
+  return job;
 }
 
 void warn_of_losses(const TraceModel& model) {

@@ -9,6 +9,10 @@
 #include "collector/trace_source.h"
 #include "proto/base/result.h"
 
+namespace tidemark {
+struct JobSummaries;
+}
+
 namespace tidemark::cli {
 
 // Exit codes of every command.
@@ -20,6 +24,7 @@ inline constexpr int kUsage = 2;  // bad usage or unreadable input
 void add_import(CLI::App& app, int& code);
 void add_info(CLI::App& app, int& code);
 void add_merge(CLI::App& app, int& code);
+void add_prepare(CLI::App& app, int& code);
 void add_recover(CLI::App& app, int& code);
 void add_report(CLI::App& app, int& code);
 void add_diff(CLI::App& app, int& code);
@@ -57,6 +62,8 @@ struct LoadedTrace {
 // Opens and loads a trace, with a progress bar. Warns of the files of a directory that could not
 // be used.
 Result<LoadedTrace> load_with_progress(const std::string& path);
+// The summaries of a job of very many ranks, with a progress bar and warnings as above.
+Result<JobSummaries> read_job_with_progress(const std::string& path, uint64_t card_bytes = 0);
 // Warns of what was lost in the trace, for commands that do not print a report.
 void warn_of_losses(const TraceModel& model);
 

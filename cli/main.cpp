@@ -76,7 +76,7 @@ int main(int argc, char** argv) {
   add("Look", {add_report, add_view, add_whatif, add_info});
   add("Compare", {add_diff, add_check});
   add("Share", {add_export, add_merge});
-  add("Operate", {add_serve, add_doctor, add_bridge, add_recover, add_version});
+  add("Operate", {add_serve, add_doctor, add_bridge, add_prepare, add_recover, add_version});
   if (argc == 1) {
     std::fputs(app.help().c_str(), stdout);
     return kUsage;

@@ -16,10 +16,11 @@ MAY_USE = {
     "injector": {"abi", "proto", "bridge"},
     "collector": {"proto", "bridge"},
     "analysis": {"proto"},
+    "summary": {"proto", "collector", "analysis"},
     "export": {"proto", "analysis"},
-    "viewer": {"proto", "collector", "analysis", "export"},
+    "viewer": {"proto", "collector", "analysis", "summary", "export"},
     "web": {"proto", "export", "viewer"},
-    "cli": {"proto", "collector", "analysis", "export"},
+    "cli": {"proto", "collector", "analysis", "summary", "export"},
     "simgpu": {"abi"},
     "samples": {"abi", "proto"},
 }
@@ -41,10 +42,11 @@ LAYERS = {
                "panels/compare", "panels/details", "panels/stack", "panels/findings",
                "panels/dialogs", "app"],
 }
-# The injector links only these parts of proto/; the viewer must not use these parts of collector/.
+# The injector links only these parts of proto/; these must not use the recording parts of
+# collector/.
 INJECTOR_LINKS = {"proto", "proto/base", "proto/write"}
-READS_ONLY = {"viewer": {"collector/launch", "collector/attach", "collector/attach/inject",
-                         "collector/serve"}}
+RECORDING = {"collector/launch", "collector/attach", "collector/attach/inject", "collector/serve"}
+READS_ONLY = {"viewer": RECORDING, "summary": RECORDING}
 MOST_FILES = 25  # in one sub-folder of a folder listed in LAYERS
 SUFFIXES = (".h", ".cpp", ".cu", ".cuh")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)

@@ -74,6 +74,7 @@ struct Evidence {
   const TraceModel* trace = nullptr;
   const RankComparison* ranks = nullptr;
   std::vector<DeviceEvidence> devices;
+  bool part_of_job = false;  // other ranks are not in the trace
 };
 
 // Adds its findings. Each rule is a small file in rules/, named after the id of its findings.

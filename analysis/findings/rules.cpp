@@ -1,6 +1,7 @@
 #include "analysis/findings/rules.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 
 namespace tidemark {
@@ -41,6 +42,12 @@ int weight(std::string_view severity) {
   return severity == kError ? 2 : severity == kWarning ? 1 : 0;
 }
 
+size_t place_of_rule(std::string_view id) {
+  return static_cast<size_t>(std::find_if(std::begin(kRules), std::end(kRules),
+                                          [&](const NamedRule& rule) { return rule.id == id; }) -
+                             std::begin(kRules));
+}
+
 uint64_t best_saving(const Finding& f) {
   return f.advice.empty() ? 0 : f.advice.front().saves_bytes;
 }
@@ -60,6 +67,11 @@ std::vector<Finding> diagnose(const Evidence& evidence) {
       return a.saves_bytes > b.saves_bytes;
     });
   }
+  sort_findings(findings);
+  return findings;
+}
+
+void sort_findings(std::vector<Finding>& findings) {
   std::stable_sort(findings.begin(), findings.end(), [](const Finding& a, const Finding& b) {
     const int x = weight(a.severity);
     const int y = weight(b.severity);
@@ -67,9 +79,12 @@ std::vector<Finding> diagnose(const Evidence& evidence) {
     // What the program itself does comes first.
     const bool others_a = a.id == "other_process";
     const bool others_b = b.id == "other_process";
-    return others_a != others_b ? others_b : best_saving(a) > best_saving(b);
+    if (others_a != others_b) return others_b;
+    const uint64_t saving_a = best_saving(a);
+    const uint64_t saving_b = best_saving(b);
+    if (saving_a != saving_b) return saving_a > saving_b;
+    return place_of_rule(a.id) < place_of_rule(b.id);
   });
-  return findings;
 }
 
 std::vector<std::string> finding_ids() {

@@ -31,6 +31,13 @@ void find_stream_pools(const Evidence& evidence, std::vector<Finding>& out);
 // Runs every rule. Errors come first, then warnings; within each, the greatest saving first.
 std::vector<Finding> diagnose(const Evidence& evidence);
 
+// Sorts the findings of several parts of a job in the same way.
+void sort_findings(std::vector<Finding>& findings);
+
+// Writes the summary of a finding that names times of its evidence (other_process) for a recording
+// that begins at `start_ns`. Others stay as they are.
+void say_when(Finding& finding, int64_t start_ns);
+
 // All finding ids.
 std::vector<std::string> finding_ids();
 

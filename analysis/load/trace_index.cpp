@@ -57,7 +57,8 @@ std::string identity_of(const TraceReader& reader) {
   processes.erase(std::unique(processes.begin(), processes.end()), processes.end());
   for (const uint32_t process : processes) {
     const Alignment* clock = reader.alignment(process);
-    if (clock == nullptr) continue;
+    // A correction of nothing changes no time.
+    if (clock == nullptr || (clock->offset_ns == 0 && clock->drift_ppb == 0)) continue;
     text += fmt::format("process {}: {} {} {}\n", process, clock->reference_ns, clock->offset_ns,
                         clock->drift_ppb);
   }

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <map>
 
-#include "analysis/ranks/ranks.h"
+#include "analysis/ranks/rank_digest.h"
 
 namespace tidemark {
 
@@ -99,39 +99,37 @@ std::vector<CommunicatorBytes> by_communicator(const ProcessModel& process,
 
 }  // namespace
 
-std::vector<NcclMemory> nccl_memory(const TraceModel& model) {
+std::vector<NcclMemory> nccl_memory(const ProcessModel& process) {
   std::vector<NcclMemory> all;
-  for (const ProcessModel& process : model.processes) {
-    std::map<int64_t, std::vector<const DriverAllocation*>> card;
-    std::map<int64_t, std::vector<const DriverAllocation*>> user;
-    std::vector<const DriverAllocation*> host;
-    for (const DriverAllocation& a : process.driver.allocations) {
-      const std::string_view owner = process.names.string(a.owner);
-      if (owner != "nccl" && owner != "nccl.user") continue;
-      if (!a.on_card()) {
-        const bool located = a.kind == MemoryKind::kPinned || (a.flags & kDriverHostLocated) != 0;
-        if (located) host.push_back(&a);
-      } else {
-        (owner == "nccl" ? card : user)[a.device].push_back(&a);
-      }
+  std::map<int64_t, std::vector<const DriverAllocation*>> card;
+  std::map<int64_t, std::vector<const DriverAllocation*>> user;
+  std::vector<const DriverAllocation*> host;
+  for (const DriverAllocation& a : process.driver.allocations) {
+    const std::string_view owner = process.names.string(a.owner);
+    if (owner != "nccl" && owner != "nccl.user") continue;
+    if (!a.on_card()) {
+      const bool located = a.kind == MemoryKind::kPinned || (a.flags & kDriverHostLocated) != 0;
+      if (located) host.push_back(&a);
+    } else {
+      (owner == "nccl" ? card : user)[a.device].push_back(&a);
     }
-    for (const auto& [device, allocations] : user) card.try_emplace(device);
-    for (const auto& [device, allocations] : card) {
-      const Level level = level_of(allocations);
-      std::vector<const DriverAllocation*> alive;
-      for (const DriverAllocation* a : allocations) {
-        if (a->birth_ns <= level.peak_ns && a->death_ns > level.peak_ns) alive.push_back(a);
-      }
-      NcclMemory memory;
-      memory.rank = process.info.rank;
-      memory.device = device;
-      memory.peak_bytes = level.peak_bytes;
-      memory.allocations = alive.size();
-      memory.user_bytes = level_of(user[device]).peak_bytes;
-      memory.host_bytes = level_of(host).peak_bytes;
-      memory.communicators = by_communicator(process, alive);
-      all.push_back(std::move(memory));
+  }
+  for (const auto& [device, allocations] : user) card.try_emplace(device);
+  for (const auto& [device, allocations] : card) {
+    const Level level = level_of(allocations);
+    std::vector<const DriverAllocation*> alive;
+    for (const DriverAllocation* a : allocations) {
+      if (a->birth_ns <= level.peak_ns && a->death_ns > level.peak_ns) alive.push_back(a);
     }
+    NcclMemory memory;
+    memory.rank = process.info.rank;
+    memory.device = device;
+    memory.peak_bytes = level.peak_bytes;
+    memory.allocations = alive.size();
+    memory.user_bytes = level_of(user[device]).peak_bytes;
+    memory.host_bytes = level_of(host).peak_bytes;
+    memory.communicators = by_communicator(process, alive);
+    all.push_back(std::move(memory));
   }
   return all;
 }

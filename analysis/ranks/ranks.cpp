@@ -4,7 +4,7 @@
 #include <functional>
 #include <iterator>
 #include <map>
-#include <optional>
+#include <set>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -21,40 +21,29 @@ constexpr uint64_t kWorthSaying = uint64_t{16} << 20;
 constexpr size_t kMostStacks = 8;
 
 struct Candidate {
+  size_t digest = 0;
+  RankHeight height;
+};
+
+// A candidate of which more than its height is of interest.
+struct Loaded {
   const ProcessModel* process = nullptr;
   const AllocationHistory* framework = nullptr;  // null: use the driver's allocations
   RankHeight height;
 };
 
-Candidate candidate_of(const ProcessModel& process, int64_t device, bool framework) {
-  Candidate c;
-  c.process = &process;
-  c.height.rank = process.info.rank;
-  c.height.device = device;
-  Peak peak;
-  if (framework) {
-    c.framework = process.framework_on(device);
-    if (c.framework != nullptr) peak = c.framework->allocated_peak;
-  } else if (const auto it = process.driver.devices.find(device);
-             it != process.driver.devices.end()) {
-    peak = it->second.card_peak;
-  }
-  c.height.bytes = peak.bytes;
-  c.height.time_ns = peak.time_ns;
-  return c;
-}
-
 // One per rank, in order: its device with the highest peak. A restarted rank counts with the higher
 // of its runs.
-std::vector<Candidate> candidates(const TraceModel& model, bool framework) {
+std::vector<Candidate> candidates(std::span<const RankDigest> digests, bool framework) {
   std::map<int64_t, Candidate> best;
-  for (const ProcessModel& process : model.processes) {
-    if (process.info.rank < 0) continue;
-    for (const int64_t device : process.device_ordinals()) {
-      const Candidate c = candidate_of(process, device, framework);
-      if (c.height.bytes == 0) continue;
-      Candidate& slot = best[process.info.rank];
-      if (slot.process == nullptr || c.height.bytes > slot.height.bytes) slot = c;
+  for (size_t i = 0; i < digests.size(); ++i) {
+    if (digests[i].rank < 0) continue;
+    for (const DeviceHeights& device : digests[i].devices) {
+      const Peak& peak = framework ? device.framework : device.driver;
+      if (peak.bytes == 0) continue;
+      Candidate& slot = best[digests[i].rank];
+      if (peak.bytes <= slot.height.bytes) continue;
+      slot = {i, {digests[i].rank, device.device, peak.bytes, peak.time_ns}};
     }
   }
   std::vector<Candidate> all;
@@ -88,7 +77,7 @@ struct StackBytes {
 };
 
 // What is allocated at the rank's peak, by stack.
-std::map<StackKey, StackBytes> bytes_by_stack(const Candidate& c) {
+std::map<StackKey, StackBytes> bytes_by_stack(const Loaded& c) {
   std::map<uint32_t, uint64_t> by_id;
   if (c.framework != nullptr) {
     const AllocationColumns& all = c.framework->allocations;
@@ -114,7 +103,7 @@ std::map<StackKey, StackBytes> bytes_by_stack(const Candidate& c) {
   return by_text;
 }
 
-std::vector<StackExcess> stack_excess(const Candidate& high, const Candidate& typical) {
+std::vector<StackExcess> stack_excess(const Loaded& high, const Loaded& typical) {
   const auto theirs = bytes_by_stack(typical);
   std::vector<std::pair<uint64_t, StackBytes>> order;  // with the bytes of the typical rank
   for (const auto& [key, here] : bytes_by_stack(high)) {
@@ -135,31 +124,30 @@ std::vector<StackExcess> stack_excess(const Candidate& high, const Candidate& ty
   return all;
 }
 
-// Every frame that another rank has in any stack. Nothing is known of what a rank without stacks
-// runs: then there is no answer.
-std::optional<std::unordered_set<std::string>> frames_of_others(const TraceModel& model,
-                                                                int64_t rank) {
-  std::unordered_set<std::string> frames;
-  for (const ProcessModel& process : model.processes) {
-    if (process.info.rank < 0 || process.info.rank == rank) continue;
-    const size_t count = process.names.frame_count();
-    if (count <= 1) return std::nullopt;  // 0: none
-    for (uint32_t id = 1; id < count; ++id) frames.insert(process.names.frame_text(id));
-  }
-  return frames;
-}
-
-void find_own_frames(const TraceModel& model, int64_t rank, std::vector<StackExcess>& stacks) {
+// Frames that no other rank has in any stack. Nothing is known of what a rank without stacks runs:
+// then there is no answer.
+void find_own_frames(RankSource& source, int64_t rank, std::vector<StackExcess>& stacks) {
   if (stacks.empty()) return;
-  const auto others = frames_of_others(model, rank);
-  if (!others) return;
+  std::unordered_set<std::string> own;
+  for (const StackExcess& s : stacks) own.insert(s.frames.begin(), s.frames.end());
+  std::set<std::shared_ptr<const FrameHashes>> seen;  // most ranks run the same program
+  for (size_t i = 0; i < source.digests().size(); ++i) {
+    const RankDigest& other = source.digests()[i];
+    if (other.rank < 0 || other.rank == rank) continue;
+    const std::shared_ptr<const FrameHashes> frames = source.frames(i);
+    if (frames == nullptr || frames->empty()) return;
+    if (!seen.insert(frames).second) continue;
+    std::erase_if(own, [&](const std::string& frame) {
+      return std::binary_search(frames->begin(), frames->end(), frame_hash(frame));
+    });
+  }
   for (StackExcess& s : stacks) {
     std::copy_if(s.frames.begin(), s.frames.end(), std::back_inserter(s.own_frames),
-                 [&](const std::string& frame) { return !others->contains(frame); });
+                 [&](const std::string& frame) { return own.contains(frame); });
   }
 }
 
-std::map<std::string, uint64_t> bytes_by_owner(const Candidate& c) {
+std::map<std::string, uint64_t> bytes_by_owner(const Loaded& c) {
   std::map<std::string, uint64_t> sums;
   const DriverState state = driver_state_at(c.process->driver, c.height.device, c.height.time_ns);
   for (const auto& [owner, bytes] : state.card_by_owner) {
@@ -168,7 +156,7 @@ std::map<std::string, uint64_t> bytes_by_owner(const Candidate& c) {
   return sums;
 }
 
-std::vector<OwnerExcess> owner_excess(const Candidate& high, const Candidate& typical) {
+std::vector<OwnerExcess> owner_excess(const Loaded& high, const Loaded& typical) {
   const auto theirs = bytes_by_owner(typical);
   std::vector<OwnerExcess> all;
   for (const auto& [owner, bytes] : bytes_by_owner(high)) {
@@ -182,17 +170,17 @@ std::vector<OwnerExcess> owner_excess(const Candidate& high, const Candidate& ty
   return all;
 }
 
-// The bytes of a rank over time, at any instant.
-class RankCurve {
+class ExactLevel : public RankLevel {
  public:
-  explicit RankCurve(const Candidate& c) : framework_(c.framework) {
+  ExactLevel(const ProcessModel& process, int64_t device, bool framework)
+      : framework_(framework ? process.framework_on(device) : nullptr) {
     if (framework_ != nullptr) {
       if (framework_->event_count() != 0) end_ns_ = framework_->time_ns.back();
       return;
     }
     std::vector<std::pair<int64_t, int64_t>> changes;
-    for (const DriverAllocation& a : c.process->driver.allocations) {
-      if (!a.on_card() || a.device != c.height.device) continue;
+    for (const DriverAllocation& a : process.driver.allocations) {
+      if (!a.on_card() || a.device != device) continue;
       changes.emplace_back(a.birth_ns, static_cast<int64_t>(a.size_bytes));
       if (a.death_ns != INT64_MAX) {
         changes.emplace_back(a.death_ns, -static_cast<int64_t>(a.size_bytes));
@@ -204,9 +192,9 @@ class RankCurve {
     if (!steps_.empty()) end_ns_ = steps_.back().first;
   }
 
-  int64_t end_ns() const { return end_ns_; }
+  int64_t end_ns() const override { return end_ns_; }
 
-  uint64_t at(int64_t time_ns) const {
+  uint64_t at(int64_t time_ns) const override {
     if (framework_ != nullptr) {
       uint32_t event = 0;
       if (!framework_->state_event_at(time_ns, event)) return 0;
@@ -228,9 +216,8 @@ class RankCurve {
 // examined more closely. So the work is linear in the number of ranks.
 class DivergenceSearch {
  public:
-  explicit DivergenceSearch(const std::vector<Candidate>& ranks) : ranks_(ranks) {
-    for (const Candidate& c : ranks) curves_.emplace_back(c);
-  }
+  DivergenceSearch(const std::vector<Candidate>& ranks, RankSource& source, bool framework)
+      : ranks_(ranks), source_(source), framework_(framework) {}
 
   Divergence run(const RankHeight& typical, int64_t begin_ns) {
     limit_ = std::max(kWorthSaying, typical.bytes / 10);
@@ -243,6 +230,10 @@ class DivergenceSearch {
       end_ns_ = std::max(end_ns_, height.time_ns);
     }
     if (suspects_.empty()) return {};
+    for (const Candidate& c : ranks_) {
+      curves_.push_back(source_.level(c.digest, c.height.device, framework_));
+      if (curves_.back() == nullptr) return {};
+    }
     look_at_all();
     return first_to_part();
   }
@@ -265,9 +256,9 @@ class DivergenceSearch {
   uint64_t middle_at(int64_t time_ns) const {
     std::vector<uint64_t> running;
     std::vector<uint64_t> all;
-    for (const RankCurve& curve : curves_) {
-      all.push_back(curve.at(time_ns));
-      if (curve.end_ns() >= time_ns) running.push_back(all.back());
+    for (const auto& curve : curves_) {
+      all.push_back(curve->at(time_ns));
+      if (curve->end_ns() >= time_ns) running.push_back(all.back());
     }
     std::vector<uint64_t>& values = running.size() > 1 ? running : all;
     // The lower median: with two ranks, the value of the other one.
@@ -277,7 +268,7 @@ class DivergenceSearch {
   }
 
   uint64_t excess(size_t rank, int64_t time_ns, uint64_t middle) const {
-    const uint64_t own = curves_[rank].at(time_ns);
+    const uint64_t own = curves_[rank]->at(time_ns);
     return own > middle ? own - middle : 0;
   }
 
@@ -336,30 +327,72 @@ class DivergenceSearch {
   }
 
   const std::vector<Candidate>& ranks_;
-  std::vector<RankCurve> curves_;
+  RankSource& source_;
+  bool framework_;
+  std::vector<std::unique_ptr<RankLevel>> curves_;
   std::vector<Suspect> suspects_;
   uint64_t limit_ = 0;
   int64_t begin_ns_ = 0;
   int64_t end_ns_ = INT64_MIN;
 };
 
-void add_clocks(const TraceModel& model, RankComparison& out) {
-  for (const ProcessModel& process : model.processes) {
-    out.clock_residual_ns = std::max(out.clock_residual_ns, process.clock.residual_ns);
-    out.clocks_checked |= process.clock.samples != 0;
+// A job that was loaded as a whole.
+class LoadedRanks : public RankSource {
+ public:
+  explicit LoadedRanks(const TraceModel& model) : model_(model) {
+    for (const ProcessModel& process : model.processes) digests_.push_back(digest_of(process));
   }
+  std::span<const RankDigest> digests() const override { return digests_; }
+  int64_t start_ns() const override { return model_.start_ns; }
+  const ProcessModel* process(size_t digest) override { return &model_.processes[digest]; }
+  std::shared_ptr<const FrameHashes> frames(size_t digest) override {
+    return std::make_shared<const FrameHashes>(frame_hashes(model_.processes[digest].names));
+  }
+  std::unique_ptr<RankLevel> level(size_t digest, int64_t device, bool framework) override {
+    return std::make_unique<ExactLevel>(model_.processes[digest], device, framework);
+  }
+
+ private:
+  const TraceModel& model_;
+  std::vector<RankDigest> digests_;
+};
+
+void explain_highest(RankSource& source, const Candidate& high, const Candidate& typical,
+                     RankComparison& out) {
+  const auto loaded = [&](const Candidate& c) {
+    Loaded l{source.process(c.digest), nullptr, c.height};
+    if (l.process != nullptr && out.framework) {
+      l.framework = l.process->framework_on(c.height.device);
+    }
+    return l;
+  };
+  const Loaded highest = loaded(high);
+  const Loaded median = loaded(typical);
+  if (highest.process == nullptr || median.process == nullptr) return;
+  out.owners = owner_excess(highest, median);
+  out.stacks = stack_excess(highest, median);
+  find_own_frames(source, out.highest.rank, out.stacks);
 }
 
 }  // namespace
 
 RankComparison compare_ranks(const TraceModel& model) {
+  LoadedRanks source(model);
+  return compare_ranks(source);
+}
+
+RankComparison compare_ranks(RankSource& source) {
   RankComparison out;
-  std::vector<Candidate> ranks = candidates(model, true);
+  const std::span<const RankDigest> digests = source.digests();
+  std::vector<Candidate> ranks = candidates(digests, true);
   out.framework = ranks.size() >= 2;
-  if (!out.framework) ranks = candidates(model, false);
-  out.stuck = find_stuck_collectives(model);
-  out.nccl = nccl_memory(model);
-  add_clocks(model, out);
+  if (!out.framework) ranks = candidates(digests, false);
+  out.stuck = find_stuck_collectives(digests);
+  for (const RankDigest& d : digests) {
+    out.nccl.insert(out.nccl.end(), d.nccl.begin(), d.nccl.end());
+    out.clock_residual_ns = std::max(out.clock_residual_ns, d.clock_residual_ns);
+    out.clocks_checked |= d.clock_checked;
+  }
   if (ranks.size() < 2) return out;
   out.compared = true;
   for (const Candidate& c : ranks) out.heights.push_back(c.height);
@@ -372,10 +405,9 @@ RankComparison compare_ranks(const TraceModel& model) {
   const Candidate& typical = *order[(order.size() - 1) / 2];
   out.highest = high.height;
   out.typical = typical.height;
-  out.owners = owner_excess(high, typical);
-  out.stacks = stack_excess(high, typical);
-  find_own_frames(model, out.highest.rank, out.stacks);
-  out.divergence = DivergenceSearch(ranks).run(typical.height, model.start_ns);
+  explain_highest(source, high, typical, out);
+  out.divergence =
+      DivergenceSearch(ranks, source, out.framework).run(typical.height, source.start_ns());
   return out;
 }
 

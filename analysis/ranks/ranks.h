@@ -6,10 +6,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "analysis/load/trace_model.h"
+#include "analysis/ranks/rank_digest.h"
 
 namespace tidemark {
 
@@ -53,25 +55,6 @@ struct StuckCollective {
   std::vector<int64_t> absent;   // ranks that the others wait for
 };
 
-struct CommunicatorBytes {
-  uint64_t id = 0;
-  std::string name;
-  uint64_t ranks = 0;
-  uint64_t bytes = 0;
-};
-
-// NCCL's driver allocations on one rank. The communicator of an allocation is derived from its
-// time: the one created last, or whose operation was being enqueued.
-struct NcclMemory {
-  int64_t rank = -1;
-  int64_t device = 0;
-  uint64_t peak_bytes = 0;                       // on the card
-  uint64_t allocations = 0;                      // alive at that peak
-  uint64_t user_bytes = 0;                       // ncclMemAlloc, at its own peak
-  uint64_t host_bytes = 0;                       // pinned and host-located, at its own peak
-  std::vector<CommunicatorBytes> communicators;  // at the peak, most first
-};
-
 struct RankComparison {
   bool compared = false;   // at least two ranks with memory
   bool framework = false;  // heights are the framework's allocated bytes; else the driver's
@@ -89,8 +72,27 @@ struct RankComparison {
 
 RankComparison compare_ranks(const TraceModel& model);
 
-// Its parts, for callers that need only one.
-std::vector<StuckCollective> find_stuck_collectives(const TraceModel& model);
-std::vector<NcclMemory> nccl_memory(const TraceModel& model);
+// The bytes of a rank over time, at any instant.
+class RankLevel {
+ public:
+  virtual ~RankLevel() = default;
+  virtual uint64_t at(int64_t time_ns) const = 0;
+  virtual int64_t end_ns() const = 0;  // of what is known
+};
+
+// The ranks of a job, loaded or as summaries, and what only some of them are asked for.
+class RankSource {
+ public:
+  virtual ~RankSource() = default;
+  virtual std::span<const RankDigest> digests() const = 0;
+  virtual int64_t start_ns() const = 0;
+  // The whole model of the process with this digest; null: it cannot be read.
+  virtual const ProcessModel* process(size_t digest) = 0;
+  virtual std::shared_ptr<const FrameHashes> frames(size_t digest) = 0;
+  virtual std::unique_ptr<RankLevel> level(size_t digest, int64_t device, bool framework) = 0;
+};
+RankComparison compare_ranks(RankSource& source);
+
+std::vector<StuckCollective> find_stuck_collectives(std::span<const RankDigest> ranks);
 
 }  // namespace tidemark

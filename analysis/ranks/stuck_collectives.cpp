@@ -11,14 +11,6 @@ namespace tidemark {
 
 namespace {
 
-struct LastCall {
-  const ProcessModel* process = nullptr;
-  std::optional<uint64_t> sequence;  // of its last collective; none: it never called one
-  NcclOperation operation{};
-  uint32_t name = 0;  // string, of the communicator
-  std::vector<const NcclOperation*> numbered;
-};
-
 // NCCL numbers collectives when it enqueues them. A call that waits for its peers before that has
 // no number yet: it is the one after the last.
 bool waits_unnumbered(const NcclOperation& op) {
@@ -37,102 +29,111 @@ std::set<CallId> enqueued_calls(const ProcessModel& process) {
   return calls;
 }
 
-void add_process(const ProcessModel& process, std::map<uint64_t, std::vector<LastCall>>& all) {
-  std::map<uint64_t, LastCall> last;
-  for (const Communicator& c : process.communicators) {
-    LastCall& call = last[c.id];
-    call.process = &process;
-    if (call.name == 0) call.name = c.name;
-  }
-  for (const NcclOperation& op : process.nccl) {
-    if (op.kind == NcclKind::kPointToPoint || waits_unnumbered(op)) continue;
-    LastCall& call = last[op.communicator];
-    call.process = &process;
-    call.numbered.push_back(&op);
-    if (!call.sequence || op.sequence >= *call.sequence) {
-      call.sequence = op.sequence;
-      call.operation = op;
-    }
-  }
-  const std::set<CallId> enqueued = enqueued_calls(process);
-  for (const NcclOperation& op : process.nccl) {
-    if (!waits_unnumbered(op) || enqueued.contains({op.start_ns, op.thread})) continue;
-    LastCall& call = last[op.communicator];
-    call.process = &process;
-    const uint64_t next = call.sequence ? *call.sequence + 1 : 0;
-    call.operation = op;
-    call.operation.sequence = next;
-    call.sequence = next;
-  }
-  for (auto& [id, call] : last) all[id].push_back(std::move(call));
+CollectiveCall call_of(const ProcessModel& process, const NcclOperation& op, uint64_t number) {
+  return {number, op.start_ns, op.size_bytes, std::string(process.names.string(op.function))};
 }
 
-// The first collective of a rank from this number on. Ranks enqueue further ones while they wait.
-const NcclOperation& first_call_from(const LastCall& call, uint64_t number) {
-  const NcclOperation* first = &call.operation;
-  for (const NcclOperation* op : call.numbered) {
-    if (op->sequence >= number && op->sequence < first->sequence) first = op;
-  }
-  return *first;
+// Collectives of a communicator run in the order of their numbers: one that ran shows that those
+// before it did, too, even if the record of their kernels is missing.
+void keep_waiting(CommunicatorCalls& calls) {
+  constexpr size_t kFewEnough = 128;
+  std::erase_if(calls.waiting, [&](const CollectiveCall& c) { return c.sequence < calls.ran; });
+  std::stable_sort(calls.waiting.begin(), calls.waiting.end(),
+                   [](const auto& a, const auto& b) { return a.sequence < b.sequence; });
+  if (calls.waiting.size() <= kFewEnough) return;
+  calls.waiting.erase(calls.waiting.begin() + kFewEnough / 2, calls.waiting.end() - kFewEnough / 2);
 }
 
-// When the collectives before this number had run, as far as the trace tells.
-int64_t end_before(const LastCall& call, uint64_t number) {
-  int64_t end = INT64_MIN;
-  for (const NcclOperation* op : call.numbered) {
-    if (op->gpu_start_ns == 0 || op->sequence >= number) continue;
-    end = std::max(end, op->gpu_start_ns + static_cast<int64_t>(op->gpu_duration_ns));
-  }
-  return end;
-}
+struct Member {
+  int64_t rank = -1;
+  const CommunicatorCalls* calls = nullptr;
+};
 
-std::optional<StuckCollective> judge(uint64_t id, const std::vector<LastCall>& calls) {
+std::optional<StuckCollective> judge(uint64_t id, const std::vector<Member>& members) {
   // The first number that some rank never came to; 0 if one never called any.
-  const auto next = [](const LastCall& call) { return call.sequence ? *call.sequence + 1 : 0; };
   uint64_t missing = UINT64_MAX;
-  for (const LastCall& call : calls) missing = std::min(missing, next(call));
-  if (std::all_of(calls.begin(), calls.end(), [&](const auto& c) { return next(c) == missing; })) {
+  for (const Member& m : members) missing = std::min(missing, m.calls->next);
+  if (std::all_of(members.begin(), members.end(),
+                  [&](const Member& m) { return m.calls->next == missing; })) {
     return std::nullopt;
   }
   int64_t ran_until = INT64_MIN;  // what every rank came to
-  for (const LastCall& call : calls) ran_until = std::max(ran_until, end_before(call, missing));
+  for (const Member& m : members) ran_until = std::max(ran_until, m.calls->ran_until_ns);
   StuckCollective stuck;
   stuck.communicator = id;
   stuck.since_ns = INT64_MAX;
-  for (const LastCall& call : calls) {
-    const int64_t rank = call.process->info.rank;
-    if (next(call) == missing) {
-      stuck.absent.push_back(rank);
+  for (const Member& m : members) {
+    if (m.calls->next == missing) {
+      stuck.absent.push_back(m.rank);
       continue;
     }
-    const NcclOperation& waits = first_call_from(call, missing);
     // It ran, so every rank took part, and the trace of the other one just ends too early.
-    if (waits.gpu_start_ns != 0) return std::nullopt;
-    stuck.waiting.push_back(rank);
+    if (m.calls->ran > missing) return std::nullopt;
+    stuck.waiting.push_back(m.rank);
+    // The first call from this number on: ranks enqueue further ones while they wait.
+    const auto waits = std::find_if(m.calls->waiting.begin(), m.calls->waiting.end(),
+                                    [&](const auto& call) { return call.sequence >= missing; });
+    if (waits == m.calls->waiting.end()) continue;
     // It may have been enqueued while those before it were still running.
-    const int64_t since = std::max(waits.start_ns, ran_until);
+    const int64_t since = std::max(waits->start_ns, ran_until);
     if (since < stuck.since_ns) {
       stuck.since_ns = since;
-      stuck.sequence = waits.sequence;
-      stuck.size_bytes = waits.size_bytes;
-      stuck.function = call.process->names.string(waits.function);
+      stuck.sequence = waits->sequence;
+      stuck.size_bytes = waits->size_bytes;
+      stuck.function = waits->function;
     }
   }
-  for (const LastCall& call : calls) {
-    if (stuck.communicator_name.empty()) {
-      stuck.communicator_name = call.process->names.string(call.name);
-    }
+  for (const Member& m : members) {
+    if (stuck.communicator_name.empty()) stuck.communicator_name = m.calls->name;
   }
   return stuck;
 }
 
 }  // namespace
 
-std::vector<StuckCollective> find_stuck_collectives(const TraceModel& model) {
-  std::map<uint64_t, std::vector<LastCall>> calls;
-  for (const ProcessModel& process : model.processes) add_process(process, calls);
+std::vector<CommunicatorCalls> collective_calls(const ProcessModel& process) {
+  std::map<uint64_t, CommunicatorCalls> all;
+  for (const Communicator& c : process.communicators) {
+    CommunicatorCalls& calls = all[c.id];
+    if (calls.name.empty()) calls.name = process.names.string(c.name);
+  }
+  for (const NcclOperation& op : process.nccl) {
+    if (op.kind == NcclKind::kPointToPoint || waits_unnumbered(op)) continue;
+    CommunicatorCalls& calls = all[op.communicator];
+    calls.next = std::max(calls.next, op.sequence + 1);
+    if (op.gpu_start_ns == 0) {
+      calls.waiting.push_back(call_of(process, op, op.sequence));
+    } else {
+      calls.ran = std::max(calls.ran, op.sequence + 1);
+      calls.ran_until_ns = std::max(
+          calls.ran_until_ns, op.gpu_start_ns + static_cast<int64_t>(op.gpu_duration_ns));
+    }
+  }
+  const std::set<CallId> enqueued = enqueued_calls(process);
+  for (const NcclOperation& op : process.nccl) {
+    if (!waits_unnumbered(op) || enqueued.contains({op.start_ns, op.thread})) continue;
+    CommunicatorCalls& calls = all[op.communicator];
+    calls.waiting.push_back(call_of(process, op, calls.next));
+    ++calls.next;
+  }
+  std::vector<CommunicatorCalls> out;
+  for (auto& [id, calls] : all) {
+    calls.id = id;
+    keep_waiting(calls);
+    out.push_back(std::move(calls));
+  }
+  return out;
+}
+
+std::vector<StuckCollective> find_stuck_collectives(std::span<const RankDigest> ranks) {
+  std::map<uint64_t, std::vector<Member>> members;
+  for (const RankDigest& rank : ranks) {
+    for (const CommunicatorCalls& calls : rank.calls) {
+      members[calls.id].push_back({rank.rank, &calls});
+    }
+  }
   std::vector<StuckCollective> all;
-  for (const auto& [id, of_communicator] : calls) {
+  for (const auto& [id, of_communicator] : members) {
     if (auto stuck = judge(id, of_communicator); stuck) {
       std::sort(stuck->waiting.begin(), stuck->waiting.end());
       std::sort(stuck->absent.begin(), stuck->absent.end());

@@ -223,8 +223,10 @@ Result<Diff> compare(const Report& before, const Report& after) {
     d.peaks = peaks_of(x, y);
     d.categories = categories_of(x, y);
     d.owners = owners_of(x, y);
-    d.modules = modules_of(x, y);
-    d.stacks = stacks_of(x, y);
+    if (earlier.rank->detailed && later.rank->detailed) {
+      d.modules = modules_of(x, y);
+      d.stacks = stacks_of(x, y);
+    }
     diff.devices.push_back(std::move(d));
   }
   const auto old_ids = alarms(before);

@@ -748,7 +748,8 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
   report.damage = model.damage;
   report.unknown_blocks = model.unknown_blocks;
   report.kind = model.processes.size() > 1 ? "job" : "trace";
-  Evidence evidence{&model, &report.comparison, std::move(groundwork.devices)};
+  Evidence evidence{&model, &report.comparison, std::move(groundwork.devices),
+                    options.part_of_job};
   for (DeviceEvidence& d : evidence.devices) {
     if (options.card_bytes != 0 && !d.ran_out()) {
       d.limit = {options.card_bytes, false, LimitSource::kCard};
@@ -795,7 +796,11 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
   }
   std::erase_if(evidence.devices,
                 [](const DeviceEvidence& d) { return d.process->is_state_only(); });
-  report.findings = diagnose(evidence);
+  if (options.only_compare) {
+    find_rank_imbalance(evidence, report.findings);
+  } else {
+    report.findings = diagnose(evidence);
+  }
   add_growth_of_driver(report);
   return report;
 }

@@ -175,6 +175,8 @@ struct RankReport {
   LossReport loss;
   std::vector<DeviceReport> devices;
   PinnedMemory pinned;
+  // False: one of very many ranks, without the lists by stack, nn.Module, name, size and age.
+  bool detailed = true;
 };
 
 struct Report {
@@ -213,6 +215,8 @@ struct ReportOptions {
   size_t curve_points = 0;
   double tree_share = 0.005;  // of the whole: smaller nodes are folded into their parents
   uint64_t card_bytes = 0;    // judge the run as if on a card of this size; 0: its own
+  bool part_of_job = false;   // the trace has all processes of a host, but not those of the others
+  bool only_compare = false;  // of the findings, only those from comparing the ranks
 };
 
 Result<Report> make_report(const TraceModel& model, const ReportOptions& options);

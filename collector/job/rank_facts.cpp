@@ -62,7 +62,7 @@ class FactReader {
   FactReader(const TraceReader& reader, uint32_t process)
       : reader_(reader), decoder_(reader), process_(process) {}
 
-  RankFacts read() {
+  RankFacts read(bool ends) {
     facts_.process = process_;
     facts_.first_ns = INT64_MAX;
     facts_.last_ns = INT64_MIN;
@@ -85,7 +85,7 @@ class FactReader {
       }
     });
     read_strings();
-    if (has_operations) read_ends();
+    if (ends && has_operations) read_ends();
     return std::move(facts_);
   }
 
@@ -163,11 +163,11 @@ std::string RankFacts::label() const {
   return fmt::format("{} ({}, pid {})", text, host, info.pid);
 }
 
-std::vector<RankFacts> read_rank_facts(const TraceReader& reader) {
+std::vector<RankFacts> read_rank_facts(const TraceReader& reader, bool ends) {
   std::set<uint32_t> processes;
   for (const BlockRef& ref : reader.blocks()) processes.insert(ref.process);
   std::vector<RankFacts> all;
-  for (const uint32_t process : processes) all.push_back(FactReader(reader, process).read());
+  for (const uint32_t process : processes) all.push_back(FactReader(reader, process).read(ends));
   return all;
 }
 

@@ -38,7 +38,8 @@ struct RankFacts {
 inline constexpr size_t kEndsPerCommunicator = 512;
 inline constexpr size_t kMostCommunicators = 8;  // those with the most collectives
 
-// The processes of a file, sorted by number. Times are raw.
-std::vector<RankFacts> read_rank_facts(const TraceReader& reader);
+// The processes of a file, sorted by number. Times are raw. Without `ends`, the collectives are not
+// read.
+std::vector<RankFacts> read_rank_facts(const TraceReader& reader, bool ends = true);
 
 }  // namespace tidemark

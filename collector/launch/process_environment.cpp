@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "proto/launcher_variables.h"
+
 extern char** environ;
 
 namespace tidemark {
@@ -30,22 +32,13 @@ const std::string& ProcessEnvironment::get(const std::string& name) const {
 }
 
 int64_t ProcessEnvironment::rank() const {
-  // The variable, and another one that must also be set.
-  constexpr std::pair<const char*, const char*> kLaunchers[] = {
-      {"RANK", "WORLD_SIZE"},
-      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK"},
-      {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK"},
-      {"MVP_COMM_WORLD_RANK", "MVP_COMM_WORLD_RANK"},
-      {"PMI_RANK", "PMI_SIZE"},
-      {"SLURM_PROCID", "SLURM_STEP_ID"},
-      {"PMIX_RANK", "PMIX_NAMESPACE"},
-  };
-  for (const auto& [name, required] : kLaunchers) {
-    const std::string& text = get(name);
+  for (const LauncherVariables& launcher : kLaunchers) {
+    const std::string& text = get(launcher.rank);
     int64_t rank = -1;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
     const bool whole = error == std::errc() && end == text.data() + text.size();
-    if (whole && rank >= 0 && !get(required).empty()) return rank;
+    const bool complete = launcher.required == nullptr || !get(launcher.required).empty();
+    if (whole && rank >= 0 && complete) return rank;
   }
   return -1;
 }

@@ -15,6 +15,8 @@ namespace tidemark {
 
 namespace {
 
+constexpr size_t kMostDevices = 64;
+
 class TextDiff {
  public:
   TextDiff(const Diff& diff, const TextOptions& options) : diff_(diff), options_(options) {}
@@ -28,7 +30,11 @@ class TextDiff {
     ids(diff_.after_has_losses ? "findings only before, as far as could be read" : "findings gone",
         diff_.disappeared);
     for (const std::string& text : diff_.unpaired) line(text);
-    for (const DeviceDiff& d : diff_.devices) device(d);
+    if (diff_.devices.size() > kMostDevices) {
+      most_changed();
+    } else {
+      for (const DeviceDiff& d : diff_.devices) device(d);
+    }
     if (diff_.devices.empty()) {
       line(diff_.before_has_losses || diff_.after_has_losses
                ? "nothing to compare could be read"
@@ -76,6 +82,35 @@ class TextDiff {
       line(fmt::format("    ... {} more stacks; --stacks N or --json shows them",
                        lines.size() - shown));
     }
+  }
+
+  // Of very many devices, those that changed most.
+  void most_changed() {
+    constexpr size_t kShown = 8;
+    std::vector<const DeviceDiff*> order;
+    size_t grew = 0;
+    size_t shrank = 0;
+    for (const DeviceDiff& d : diff_.devices) {
+      order.push_back(&d);
+      grew += change_of(d) > 0;
+      shrank += change_of(d) < 0;
+    }
+    std::stable_sort(order.begin(), order.end(), [](const DeviceDiff* a, const DeviceDiff* b) {
+      return std::abs(change_of(*a)) > std::abs(change_of(*b));
+    });
+    line();
+    line(fmt::format("{} compared: the peak grew on {} and shrank on {}; the greatest changes:",
+                     counted(order.size(), "device"), grew, shrank));
+    for (size_t i = 0; i < kShown; ++i) device(*order[i]);
+    line();
+    line("--rank N compares one rank with its stacks; --json lists all devices");
+  }
+
+  // Of the first peak that both have.
+  static int64_t change_of(const DeviceDiff& d) {
+    const auto both = std::find_if(d.peaks.begin(), d.peaks.end(),
+                                   [](const DiffLine& l) { return l.comparable(); });
+    return both == d.peaks.end() ? 0 : both->change();
   }
 
   // "main train.py:27 (was :21)".

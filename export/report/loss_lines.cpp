@@ -142,6 +142,10 @@ std::vector<std::string> loss_lines(const Report& report) {
   for (const RankReport& rank : report.ranks) {
     add_process(lines, rank.loss, report.notes);
     for (const DeviceReport& d : rank.devices) {
+      if (!d.state_only && d.blocks_before_history == 0 && !d.stacks_only_at_end &&
+          d.anomalies == 0) {
+        continue;
+      }
       std::string where = report.ranks.size() > 1 ? process_text(report, rank.rank, rank.pid) : "";
       where += fmt::format("{}cuda:{}", where.empty() ? "" : " ", d.device);
       const std::vector<std::string> of_device = loss_lines(d, where, report.damage);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
+#include <string>
 
 #include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
@@ -95,17 +97,25 @@ class Page {
     html_.raw("</style></head><body>\n");
     html_.element("h1", report_.path);
     html_.element("p", fmt::format("{}, {}", report_.kind, events_text(report_)), "dim");
-    for (const Finding& f : report_.findings) finding(f);
+    const bool summarized = is_summarized(report_);
+    std::set<std::string> said;
+    for (const Finding& f : report_.findings) {
+      if (summarized && !said.insert(f.id).second) continue;
+      finding(f);
+      if (summarized) html_.element("p", also_text(report_, f), "dim");
+    }
     const std::vector<std::string> losses = loss_lines(report_);
     if (report_.findings.empty()) html_.element("p", no_findings_text(report_));
     list("Losses", losses);
     list("Ranks", rank_lines(report_.comparison, report_.start_ns));
     for (const RankReport& rank : report_.ranks) {
+      if (!rank.detailed) continue;
       for (const DeviceReport& d : rank.devices) device(rank, d);
       if (is_worth_saying(rank.pinned)) {
         html_.element("p", pinned_text(rank.pinned, report_.start_ns));
       }
     }
+    if (summarized) html_.element("p", other_ranks_text(report_), "dim");
     html_.raw("</body></html>\n");
     return std::move(html_).take();
   }

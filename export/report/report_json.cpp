@@ -408,6 +408,7 @@ void put_rank(JsonWriter& json, const RankReport& rank, const Damage& damage) {
   json.field("host", rank.host);
   json.field("pid", rank.pid);
   json.field("cupti", rank.cupti);
+  if (!rank.detailed) json.field("detailed", false);
   json.key("loss");
   json.begin_object();
   json.field("events_dropped", rank.loss.events_dropped);

@@ -24,13 +24,16 @@ namespace {
 class TextReport {
  public:
   TextReport(const Report& report, const TextOptions& options)
-      : report_(report), options_(options) {}
+      : report_(report), options_(options), summarized_(is_summarized(report)) {}
 
   std::string run() {
     head();
     sharing();
+    std::set<std::string> said;
     for (const Finding& f : report_.findings) {
-      if (f.severity != kInfo) finding(f);
+      if (f.severity == kInfo || (summarized_ && !said.insert(f.id).second)) continue;
+      finding(f);
+      if (summarized_) also(f, "  ");
     }
     notes();
     if (report_.findings.empty()) {
@@ -40,8 +43,13 @@ class TextReport {
     losses();
     ranks();
     for (const RankReport& rank : report_.ranks) {
+      if (!rank.detailed) continue;
       for (const DeviceReport& d : rank.devices) device(rank, d);
       pinned(rank.pinned);
+    }
+    if (const std::string others = other_ranks_text(report_); !others.empty()) {
+      line();
+      line(dim("  " + others));
     }
     no_device();
     return std::move(out_);
@@ -103,6 +111,11 @@ class TextReport {
     line_and_advice(f, 2);
   }
 
+  void also(const Finding& f, const std::string& margin) {
+    const std::string others = also_text(report_, f);
+    if (!others.empty()) wrapped(dim(margin), margin.size(), others, margin.size());
+  }
+
   void line_and_advice(const Finding& f, size_t indent) {
     const std::string margin(indent, ' ');
     if (!f.frames.empty()) {
@@ -135,8 +148,13 @@ class TextReport {
           f.rank < 0 ? process_text(report_, -1, f.pid) : fmt::format("{}", f.rank);
       return fmt::format("{}{}{}", process, process.empty() || device.empty() ? "" : " ", device);
     };
+    std::set<std::string> said;
     for (const Finding& f : report_.findings) {
       if (f.severity != kInfo) continue;
+      if (summarized_) {
+        if (said.insert(f.id).second) notes.emplace_back(&f, place(f));
+        continue;
+      }
       const auto same = std::find_if(notes.begin(), notes.end(), [&](const auto& n) {
         return n.first->id == f.id && n.first->summary == f.summary;
       });
@@ -155,6 +173,7 @@ class TextReport {
       const std::string what = finding->id + who + ": ";
       wrapped(dim("  note ") + what, 7 + text_columns(what), finding->summary, 7);
       line_and_advice(*finding, 7);
+      if (summarized_) also(*finding, "       ");
     }
   }
 
@@ -207,7 +226,12 @@ class TextReport {
     const std::vector<std::string> lines = loss_lines(report_);
     if (lines.empty()) return;
     line();
-    for (const std::string& text : lines) line(yellow("  ! ") + text);
+    constexpr size_t kMostLines = 20;
+    const size_t shown = summarized_ ? std::min(lines.size(), kMostLines) : lines.size();
+    for (size_t i = 0; i < shown; ++i) line(yellow("  ! ") + lines[i]);
+    if (shown < lines.size()) {
+      line(dim(fmt::format("    ... {} more; --json lists them", lines.size() - shown)));
+    }
   }
 
   void ranks() {
@@ -510,6 +534,7 @@ class TextReport {
 
   const Report& report_;
   const TextOptions& options_;
+  bool summarized_;
   std::string out_;
   std::set<std::pair<int64_t, std::string>> advised_;  // rank and detail
 };

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <set>
 
 #include "analysis/report/restarts.h"
 #include "analysis/wording.h"
 #include "export/report/loss_lines.h"
+#include "export/report/rank_report.h"
 
 namespace tidemark {
 
@@ -110,6 +112,44 @@ std::string place_text(const Report& report, const Finding& finding) {
     text += fmt::format("{}cuda:{}", text.empty() ? "" : ", ", finding.device);
   }
   return text;
+}
+
+bool is_summarized(const Report& report) {
+  return std::any_of(report.ranks.begin(), report.ranks.end(),
+                     [](const RankReport& rank) { return !rank.detailed; });
+}
+
+std::string also_text(const Report& report, const Finding& finding) {
+  std::set<int64_t> others;
+  for (const Finding& f : report.findings) {
+    const bool same = f.id == finding.id && (f.severity == kInfo) == (finding.severity == kInfo);
+    if (same && f.rank >= 0 && f.rank != finding.rank) others.insert(f.rank);
+  }
+  if (others.empty()) return "";
+  return "also on " + ranks_text({others.begin(), others.end()}) +
+         ", with numbers of their own; --rank N describes one";
+}
+
+std::string other_ranks_text(const Report& report) {
+  size_t count = 0;
+  uint64_t least = UINT64_MAX;
+  uint64_t most = 0;
+  for (const RankReport& rank : report.ranks) {
+    if (rank.detailed || rank.devices.empty()) continue;
+    ++count;
+    uint64_t peak = 0;
+    for (const DeviceReport& d : rank.devices) {
+      const bool framework = report.comparison.framework || !report.comparison.compared;
+      peak = std::max(peak, framework && d.has_framework ? d.allocated_peak.bytes
+                                                         : d.driver_peak.bytes);
+    }
+    least = std::min(least, peak);
+    most = std::max(most, peak);
+  }
+  if (count == 0) return "";
+  return fmt::format("{}: peak of {}; --rank N describes one of them", counted(count, "other rank"),
+                     least == most ? size_text(most)
+                                   : size_text(least) + " to " + size_text(most));
 }
 
 std::string events_text(const Report& report) {

@@ -37,6 +37,13 @@ std::string place_text(const Report& report, const Finding& finding);
 std::string process_text(const Report& report, int64_t rank, uint64_t pid);
 bool names_device(const Report& report, const Finding& finding);
 
+// Whether some ranks of the report are not described in detail.
+bool is_summarized(const Report& report);
+// Of a job of very many ranks: which others have the same kind of finding; empty: none.
+std::string also_text(const Report& report, const Finding& finding);
+// The peaks of the ranks that are not described in detail; empty if all are.
+std::string other_ranks_text(const Report& report);
+
 // "10 memory events over 2.5 s", and from when on if the recording is longer.
 std::string events_text(const Report& report);
 

@@ -8,26 +8,10 @@
 #include <charconv>
 #include <cstring>
 
+#include "proto/launcher_variables.h"
+
 namespace tidemark::injector {
 namespace {
-
-struct RankVariables {
-  const char* rank;
-  const char* local_rank;
-  const char* size;
-  const char* required;  // must be set too; nullptr: no other variable
-};
-
-constexpr RankVariables kLaunchers[] = {
-    {"RANK", "LOCAL_RANK", "WORLD_SIZE", "WORLD_SIZE"},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE", nullptr},
-    {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_SIZE", nullptr},
-    {"MVP_COMM_WORLD_RANK", "MVP_COMM_WORLD_LOCAL_RANK", "MVP_COMM_WORLD_SIZE", nullptr},
-    {"PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE", "PMI_SIZE"},
-    // A batch script is not a step: it has SLURM_PROCID=0 whatever the number of tasks.
-    {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID"},
-    {"PMIX_RANK", "PMIX_LOCAL_RANK", "PMIX_SIZE", "PMIX_NAMESPACE"},
-};
 
 const char* text_of(EnvironmentLookup lookup, const char* name) {
   const char* value = name != nullptr ? lookup(name) : nullptr;
@@ -118,7 +102,7 @@ class TextBuffer {
 }  // namespace
 
 JobPlace find_job_place(EnvironmentLookup lookup) noexcept {
-  for (const RankVariables& launcher : kLaunchers) {
+  for (const LauncherVariables& launcher : kLaunchers) {
     JobPlace place;
     if (!number_of(lookup, launcher.rank, place.rank)) continue;
     if (launcher.required != nullptr && text_of(lookup, launcher.required) == nullptr) continue;

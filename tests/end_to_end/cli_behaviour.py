@@ -33,7 +33,7 @@ def refuses(what, *args, says=()):
 
 
 # Help.
-for command in ("import", "info", "report", "whatif", "diff", "check", "doctor", "version"):
+for command in ("import", "info", "report", "whatif", "diff", "check", "prepare", "doctor", "version"):
     result = run(command, "--help")
     check_equal(result.returncode, 0, f"{command} --help: exit status")
     check("Example" in result.stdout, f"{command} --help has an example")

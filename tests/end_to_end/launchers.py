@@ -1,6 +1,8 @@
 """Records jobs of eight ranks on simulated cards, started by common launchers.
 
-    python3 launchers.py slurm|mpirun TIDEMARK NCCL_HOST SIMGPU_LIBRARIES
+    python3 launchers.py slurm|mpirun TIDEMARK NCCL_HOST SIMGPU_LIBRARIES MAKE_JOB
+
+The same launchers then prepare a generated job on two tasks.
 
 Exits with status 77, and says why, if the launcher is not installed.
 """
@@ -21,13 +23,16 @@ RANKS = 8
 STEPS = 12
 GUILTY = 5
 EXTRA_MB = 16
+HOSTS = 6
 
 
 class Job:
-    def __init__(self, folder, tidemark, host, simgpu):
+    def __init__(self, folder, tidemark, host, simgpu, make_job):
         self.out = os.path.join(folder, "out")
         self.merged = os.path.join(folder, "job.tmk")
         self.tidemark = tidemark
+        self.large = os.path.join(folder, "large")
+        subprocess.run([make_job, self.large, str(HOSTS), "2000", "1", "-1", "1"], check=True)
         meeting = os.path.join(folder, "meeting")
         os.mkdir(meeting)
         self.program = [host, str(STEPS), "--extra", str(EXTRA_MB), "--guilty", str(GUILTY)]
@@ -61,6 +66,14 @@ class Job:
         assert {n["user_bytes"] for n in compared["nccl"]} == {3 << 20}
         assert compared["clocks_checked"], "the ranks have collectives in common"
 
+    def check_prepared(self, output):
+        """Two tasks have prepared the hosts of the generated job, each its own."""
+        lines = sorted(line for line in output.splitlines() if line.startswith("task "))
+        assert lines == [f"task {i} of 2: {self.large}: {HOSTS // 2} traces prepared" for i in (0, 1)], output
+        report = subprocess.run([self.tidemark, "report", self.large, "--detail", "1"],
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert report.returncode == 0 and "without a summary" not in report.stdout, report.stdout
+
 
 def run_slurm(job, folder):
     absent = local_slurm.missing()
@@ -80,6 +93,9 @@ def run_slurm(job, folder):
                          *job.program, env=job.environment)
         assert done.returncode == 0, done.stdout + slurm.logs()
         assert done.stdout.count(f"of {RANKS}, profiler v6") == RANKS, done.stdout
+        done = slurm.run("srun", "-n", "2", job.tidemark, "prepare", job.large)
+        assert done.returncode == 0, done.stdout + slurm.logs()
+        job.check_prepared(done.stdout)
     return 0
 
 
@@ -95,14 +111,18 @@ def run_mpirun(job, _):
                           stderr=subprocess.STDOUT, text=True, timeout=120)
     assert done.returncode == 0, done.stdout
     assert done.stdout.count(f"of {RANKS}, profiler v6") == RANKS, done.stdout
+    done = subprocess.run(["mpirun", "-n", "2", job.tidemark, "prepare", job.large], env=environment,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout
+    job.check_prepared(done.stdout)
     return 0
 
 
 def main():
-    launcher, tidemark, host, simgpu = sys.argv[1:5]
+    launcher, tidemark, host, simgpu, make_job = sys.argv[1:6]
     # A short path: the address of a socket is limited to 108 bytes.
     with tempfile.TemporaryDirectory(prefix="tmk-", dir="/tmp") as folder:
-        job = Job(folder, tidemark, host, simgpu)
+        job = Job(folder, tidemark, host, simgpu, make_job)
         code = {"slurm": run_slurm, "mpirun": run_mpirun}[launcher](job, folder)
         if code == 0:
             job.check()

@@ -86,12 +86,26 @@ void Shell::look_for_growth() {
   follow_loader_.start(model_->trace.path);
 }
 
+void Shell::load_wanted_rank() {
+  if (!selection_.requests.rank) return;
+  wanted_rank_ = std::exchange(selection_.requests.rank, std::nullopt);
+  if (model_ == nullptr || model_->job == nullptr) return;
+  error_.clear();
+  notice = "loading rank " +
+           std::to_string(model_->job->job.ranks[wanted_rank_->rank].summary.facts.info.rank);
+  reloading_ = true;
+  follow_began_ = Follower::Clock::now();
+  follow_loader_.start(RankChoice{model_->job, wanted_rank_->rank});
+}
+
 void Shell::take_grown() {
   auto outcome = follow_loader_.take();
   if (!outcome) return;
   const auto now = Follower::Clock::now();
   follower_.was_read(now, now - follow_began_);
   const bool asked_for = std::exchange(reloading_, false);
+  const std::optional<RankRequest> rank = std::exchange(wanted_rank_, std::nullopt);
+  if (rank) notice.clear();
   if (!*outcome) {
     // A growing file may be readable again in a second; until then, show what was read before.
     if (asked_for) error_ = outcome->error().message;
@@ -102,6 +116,9 @@ void Shell::take_grown() {
   panels_.forget_trace();
   if (before->trace.start_ns == model_->trace.start_ns || !asked_for) {
     selection_.carry_over(*before, *model_);
+    // The chosen rank comes first.
+    const uint32_t lane = rank ? model_->lane_of(0, rank->device) : UINT32_MAX;
+    if (lane != UINT32_MAX) selection_.set_time(*model_, lane, rank->time);
     return;
   }
   // Another run under the same name: the selection of the old one does not apply.
@@ -236,6 +253,7 @@ void Shell::draw() {
   take_loaded();
   take_other();
   take_grown();
+  load_wanted_rank();
   look_for_growth();
   handle_keys();
   if (only_ != nullptr && model_ != nullptr) {

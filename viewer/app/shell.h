@@ -85,6 +85,7 @@ class Shell {
   void take_other();
   void take_grown();
   void look_for_growth();
+  void load_wanted_rank();
   void handle_keys();
   void draw_menu();
   void draw_banners();
@@ -106,6 +107,7 @@ class Shell {
   Follower::Clock::time_point follow_began_;
   bool follow_ = false;
   bool reloading_ = false;
+  std::optional<RankRequest> wanted_rank_;  // being loaded
   std::shared_ptr<const Model> model_;
   Selection selection_;
   std::string error_;

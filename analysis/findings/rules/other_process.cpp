@@ -82,37 +82,52 @@ bool lacks_ranks(const TraceModel& trace) {
 
 }  // namespace
 
+void say_when(Finding& f, int64_t start_ns) {
+  if (f.id != "other_process") return;
+  const auto value = [&](std::string_view name) -> uint64_t {
+    for (const auto& [key, number] : f.evidence) {
+      if (key == name) return number;
+    }
+    return 0;
+  };
+  const auto offset = [&](std::string_view name) {
+    return duration_text(static_cast<int64_t>(value(name)) - start_ns);
+  };
+  std::string when = "before this one allocates anything";
+  const bool listed = value("listed_by_nvml") != 0;
+  if (listed) when = "at +" + offset("time_ns");
+  if (listed && value("since_first_reading") != 0) {
+    when += ", and at least half as much from the start until then";
+  } else if (listed && offset("since_ns") != offset("time_ns")) {
+    when += ", and at least half as much from +" + offset("since_ns") + " until then";
+  }
+  f.summary = fmt::format("processes outside this job hold {} of the card {}",
+                          size_text(value("bytes")), when);
+}
+
 void find_other_process(const Evidence& evidence, std::vector<Finding>& out) {
-  if (lacks_ranks(*evidence.trace)) return;
+  if (!evidence.part_of_job && lacks_ranks(*evidence.trace)) return;
   std::set<std::string> said;  // once per card
   for (const DeviceEvidence& d : evidence.devices) {
     if (d.driver_peak.bytes == 0) continue;
     const Foreign foreign = foreign_bytes(evidence, d);
     uint64_t bytes = foreign.bytes;
     const bool listed = bytes != 0;
-    if (!listed && d.ledger.shared_card && evidence.trace->processes.size() == 1) {
+    if (!listed && d.ledger.shared_card && evidence.trace->processes.size() == 1 &&
+        !evidence.part_of_job) {
       bytes = used_before(d);
     }
     const char* const severity = severity_of(d, bytes);
     if (bytes == 0 || severity == nullptr) continue;
     if (!said.insert(card_of(*d.process, d.device)).second) continue;
-    const int64_t start_ns = evidence.trace->start_ns;
-    const auto offset = [&](int64_t time_ns) { return duration_text(time_ns - start_ns); };
-    std::string when = "before this one allocates anything";
-    if (listed) when = "at +" + offset(foreign.time_ns);
-    if (listed && foreign.first) {
-      when += ", and at least half as much from the start until then";
-    } else if (listed && offset(foreign.since_ns) != offset(foreign.time_ns)) {
-      when += ", and at least half as much from +" + offset(foreign.since_ns) + " until then";
-    }
-    Finding f = d.finding(
-        "other_process", severity,
-        fmt::format("processes outside this job hold {} of the card {}", size_text(bytes), when));
+    Finding f = d.finding("other_process", severity, "");
     f.evidence = {{"bytes", bytes}, {"listed_by_nvml", listed ? 1U : 0U}};
     if (listed) {
       f.evidence.emplace_back("time_ns", static_cast<uint64_t>(foreign.time_ns));
       f.evidence.emplace_back("since_ns", static_cast<uint64_t>(foreign.since_ns));
+      f.evidence.emplace_back("since_first_reading", foreign.first ? 1U : 0U);
     }
+    say_when(f, evidence.trace->start_ns);
     f.advice.push_back({"free_the_card",
                         fmt::format("stop them or use another card (nvidia-smi lists them): frees "
                                     "{}",

@@ -80,7 +80,7 @@ TEST_F(Ranks, WhoWaitsForWhom) {
     write(made);
   }
   const TraceModel model = load();
-  const std::vector<StuckCollective> stuck = find_stuck_collectives(model);
+  const std::vector<StuckCollective> stuck = compare_ranks(model).stuck;
   ASSERT_EQ(stuck.size(), 1u);
   EXPECT_EQ(stuck[0].communicator, kWorld);
   EXPECT_EQ(stuck[0].communicator_name, "world");
@@ -97,7 +97,7 @@ TEST_F(Ranks, ATruncatedTraceIsNotAWait) {
     made.collectives = made.rank == 1 ? 200 : 201;
     write(made);
   }
-  EXPECT_TRUE(find_stuck_collectives(load()).empty());
+  EXPECT_TRUE(compare_ranks(load()).stuck.empty());
 }
 
 TEST_F(Ranks, NcclBytesAreTheDriversSum) {
@@ -106,7 +106,7 @@ TEST_F(Ranks, NcclBytesAreTheDriversSum) {
   made.nccl_user_bytes = 5 * kMiB;
   made.nccl_host_bytes = kMiB;
   for (made.rank = 0; made.rank < 2; ++made.rank) write(made);
-  const std::vector<NcclMemory> nccl = nccl_memory(load());
+  const std::vector<NcclMemory> nccl = compare_ranks(load()).nccl;
   ASSERT_EQ(nccl.size(), 2u);
   for (const NcclMemory& rank : nccl) {
     EXPECT_EQ(rank.peak_bytes, 18 * kMiB);

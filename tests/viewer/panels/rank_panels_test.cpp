@@ -1,9 +1,13 @@
 // Many ranks, two ranks, two traces: the numbers are exact, and a click goes to the right place.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "analysis/wording.h"
 #include "tests/support/drawn_text.h"
 #include "tests/support/panel_fixture.h"
+#include "tests/support/rank_trace.h"
+#include "tests/support/scratch_directory.h"
 #include "viewer/model/compare/change_rows.h"
 #include "viewer/model/flame/flame_tree.h"
 #include "viewer/model/ranks/rank_heat.h"
@@ -52,6 +56,62 @@ class Ranks : public Interaction {
 
   ImRect area_;
 };
+
+// A job of more ranks than are loaded: all are drawn by their summaries, and a click loads one.
+TEST_F(Ranks, OfVeryManyTheChosenOnesAreLoaded) {
+  constexpr size_t kRanks = 70;
+  constexpr uint64_t kMiB = uint64_t{1} << 20;
+  const test::ScratchDirectory folder;
+  test::RankTrace made;
+  made.world_size = kRanks;
+  made.collectives = 20;
+  made.events = 40;
+  for (made.rank = 0; made.rank < static_cast<int64_t>(kRanks); ++made.rank) {
+    made.seed = static_cast<uint64_t>(made.rank) + 1;
+    made.keeps_bytes = (made.rank == 33 ? 300 : 20) * kMiB;
+    ASSERT_TRUE(test::write_rank_trace(made, folder / fmt::format("rank{}.tmk", made.rank)));
+  }
+  ImGui::GetIO().DisplaySize = {1400, 1400};
+  const auto loaded = load_model(folder.path());
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  show(*loaded);
+  const auto ranks_loaded = [&] {
+    std::vector<int64_t> ranks;
+    for (const ProcessModel& p : shell_->model()->trace.processes) ranks.push_back(p.info.rank);
+    return ranks;
+  };
+  ASSERT_NE(shell_->model()->job, nullptr);
+  ASSERT_EQ(ranks_loaded().size(), 2u);
+  EXPECT_EQ(ranks_loaded()[0], 33);
+  EXPECT_EQ(shell_->model()->report.comparison.highest.rank, 33);
+
+  const RankRows rows = RankRows::of(*shell_->model());
+  ASSERT_EQ(rows.size(), kRanks);
+  RankHeat heat;
+  heat.want(*shell_->model(), rows, RankValue::kAllocated, {0, shell_->model()->span_ns()}, 100);
+  ASSERT_TRUE(heat.work(-1));
+  for (size_t row = 0; row < kRanks; ++row) {
+    uint64_t most = 0;
+    for (uint32_t c = 0; c < 100; ++c) {
+      const uint64_t bytes = heat.shown().at(row, c);
+      if (bytes != HeatTable::kUnknown) most = std::max(most, bytes);
+    }
+    EXPECT_EQ(most, (row == 33 ? 300 : 20) * kMiB + 39 * 512) << row;
+  }
+
+  click(in_heat(50, kRanks, 0.7F));
+  for (int i = 0; i < 20'000 && shell_->reloading(); ++i) {
+    frame(1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ASSERT_EQ(ranks_loaded().size(), 2u);
+  EXPECT_EQ(ranks_loaded()[0], 50);
+  const Lane& lane = shell_->model()->lanes[shell_->selection().cursor.lane()];
+  EXPECT_EQ(shell_->model()->process_of(lane).info.rank, 50);
+  EXPECT_NEAR(shell_->selection().cursor.time(*shell_->model()),
+              0.7 * shell_->model()->span_ns(), 0.05 * shell_->model()->span_ns());
+  EXPECT_EQ(shell_->error(), "");
+}
 
 TEST_F(Ranks, TheTimelineHasOneScaleForAllRanksUnlessAskedOtherwise) {
   ImGui::GetIO().DisplaySize = {1400, 2000};
@@ -112,7 +172,7 @@ TEST_F(Ranks, HeatEqualsBruteForce) {
   const uint32_t columns = 37;
   RankHeat heat;
   for (const RankValue curve : {RankValue::kAllocated, RankValue::kReserved}) {
-    heat.want(*model, rows.lanes, curve, view, columns);
+    heat.want(*model, rows, curve, view, columns);
     while (!heat.work(0)) EXPECT_LT(heat.progress(), 1);
     const HeatTable& t = heat.shown();
     for (size_t r = 0; r < rows.size(); ++r) {

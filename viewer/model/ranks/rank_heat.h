@@ -23,8 +23,18 @@ const char* rank_value_name(RankValue value);
 
 // The compared lanes, one per row and sorted by rank: the devices of every rank, or all lanes where
 // no rank is known.
+//
+// Of a job of very many ranks, all ranks are compared by their summaries; only few have lanes.
 struct RankRows {
+  static constexpr uint32_t kNoLane = UINT32_MAX;
+
   std::vector<uint32_t> lanes;
+  // Of such a job, for each row; else empty.
+  struct Summary {
+    size_t rank = 0;  // in JobOverview::job
+    const CoarseCurve* curve = nullptr;
+  };
+  std::vector<Summary> summaries;
   std::map<int64_t, size_t> by_rank;  // of several devices, the one that the report compares
 
   static RankRows of(const Model& model);
@@ -35,10 +45,20 @@ struct RankRows {
   size_t of_lane(uint32_t lane) const;
   // "rank 3", or the lane's name.
   std::string name(const Model& model, size_t row) const;
+  // With the device.
+  std::string full_name(const Model& model, size_t row) const;
+  // What a click on the row asks for: to load its rank.
+  RankRequest request(size_t row, double time) const;
   // The rank with the highest peak, if it is an outlier.
   size_t outlier(const Model& model) const;
   uint64_t highest_peak(const Model& model, RankValue value) const;
+  int64_t rank(const Model& model, size_t row) const;
+  int64_t device(const Model& model, size_t row) const;
   static uint64_t peak_of(const Lane& lane, RankValue value);
+
+ private:
+  static RankRows of_summaries(const Model& model);
+  void find_ranks(const Model& model);
 };
 
 // The minimum and maximum of a value in each column of a window.
@@ -83,9 +103,9 @@ struct HeatTable {
 
 class RankHeat {
  public:
-  // A row per lane. Starts over when anything differs from the last call.
-  void want(const Model& model, const std::vector<uint32_t>& lanes, RankValue value,
-            const VisibleRange& view, uint32_t columns);
+  // Starts over when anything differs from the last call.
+  void want(const Model& model, const RankRows& rows, RankValue value, const VisibleRange& view,
+            uint32_t columns);
   // Continues for about this long (< 0: to the end). True: shown() is what was wanted.
   bool work(int64_t budget_ns);
 
@@ -96,10 +116,11 @@ class RankHeat {
  private:
   // False: the time was up before the row was complete.
   bool add_row(int64_t budget_ns);
+  void add_summary(const CoarseCurve& curve);
   void finish();
 
   const Model* model_ = nullptr;
-  std::vector<uint32_t> lanes_;
+  RankRows rows_;
   RankValue value_ = RankValue::kAllocated;
   HeatTable next_;
   size_t done_ = 0;

@@ -26,6 +26,7 @@ constexpr const char* kNoMemoryInBrowser =
 
 struct Loader::Job {
   std::string path;
+  std::optional<RankChoice> choice;
   std::function<void()> wake;
   std::atomic<bool> loaded{false};
   std::atomic<bool> done{false};
@@ -54,7 +55,21 @@ struct Loader::Job {
     notify();
   }
 
+  Status load_job() {
+    stage = "reading the summaries of the ranks";
+    Result<OpenedJob> opened = choice ? open_choice(*choice) : open_job(path, [this](double share) {
+      progress = 0.85 * share;
+      notify();
+    });
+    if (!opened) return opened.error();
+    stage = "preparing the curves";
+    notify();
+    model = prepare_model(std::move(*opened));
+    return {};
+  }
+
   Status load() {
+    if (choice || has_many_ranks(path)) return load_job();
     Result<TraceSource> opened = open_trace(path);
     if (!opened) return opened.error();
     const auto source = std::make_shared<const TraceSource>(std::move(*opened));
@@ -165,10 +180,19 @@ void Loader::abandon() {
 }
 
 void Loader::start(const std::string& path) {
+  start(path, std::nullopt);
+}
+
+void Loader::start(const RankChoice& choice) {
+  start(choice.job->job.path, choice);
+}
+
+void Loader::start(const std::string& path, std::optional<RankChoice> choice) {
   abandon();
   path_ = path;
   job_ = std::make_shared<Job>();
   job_->path = path;
+  job_->choice = std::move(choice);
   job_->wake = wake_;
   job_->work = Work({[job = job_] { job->run(&Job::read); }, [job = job_] { job->run(&Job::look); },
                      [job = job_] { job->run(&Job::conclude); },
@@ -224,6 +248,13 @@ Status Loader::attach_report() {
 }
 
 Outcome load_model(const std::string& path, const std::function<void(double)>& progress) {
+  if (has_many_ranks(path)) {
+    Result<OpenedJob> opened = open_job(path, progress);
+    if (!opened) return opened.error();
+    Result<std::unique_ptr<const Model>> model = make_model(prepare_model(std::move(*opened)));
+    if (!model) return model.error();
+    return std::shared_ptr<const Model>(std::move(*model));
+  }
   Result<TraceSource> opened = open_trace(path);
   if (!opened) return opened.error();
   const auto source = std::make_shared<const TraceSource>(std::move(*opened));

@@ -26,6 +26,8 @@ class Loader {
   Loader& operator=(const Loader&) = delete;
 
   void start(const std::string& path);
+  // Loads another rank of a job of very many.
+  void start(const RankChoice& choice);
 
   // Until there is a model to take.
   bool busy() const;
@@ -49,6 +51,7 @@ class Loader {
  private:
   struct Job;
   void abandon();
+  void start(const std::string& path, std::optional<RankChoice> choice);
 
   std::function<void()> wake_;
   std::string path_;

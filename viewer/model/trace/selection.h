@@ -29,11 +29,19 @@ struct Colouring {
   }
 };
 
+// A device of a rank that is not loaded, of a job of very many ranks.
+struct RankRequest {
+  size_t rank = 0;  // in JobOverview::job
+  int64_t device = 0;
+  double time = 0;  // ns since the start of the trace
+};
+
 // What a panel asks the program to do in the next frame.
 struct PanelRequests {
   bool details = false;          // something was clicked: bring its details to the front
   const char* panel = nullptr;   // the title of a panel to bring to the front
   const char* beside = nullptr;  // another one, unless it would cover the first
+  std::optional<RankRequest> rank;  // to load, and to go to
 };
 
 class Selection {

@@ -285,6 +285,14 @@ std::unique_ptr<Model> prepare_model(TraceModel trace, const std::vector<std::st
   return model;
 }
 
+std::unique_ptr<Model> prepare_model(OpenedJob opened) {
+  std::unique_ptr<Model> model =
+      prepare_model(std::move(opened.trace), opened.source->warnings, opened.source);
+  model->report.comparison = opened.overview->comparison;
+  model->job = std::move(opened.overview);
+  return model;
+}
+
 Insight look_through(Model& model) {
   Insight insight;
   insight.ground = lay_groundwork(model.trace, model.report.comparison);
@@ -295,7 +303,10 @@ Insight look_through(Model& model) {
 Result<std::unique_ptr<const Model>> make_model(TraceModel trace,
                                                 const std::vector<std::string>& warnings,
                                                 std::shared_ptr<const TraceSource> source) {
-  std::unique_ptr<Model> model = prepare_model(std::move(trace), warnings, std::move(source));
+  return make_model(prepare_model(std::move(trace), warnings, std::move(source)));
+}
+
+Result<std::unique_ptr<const Model>> make_model(std::unique_ptr<Model> model) {
   const Insight insight = look_through(*model);
   model->attach(insight);
   Result<Report> report = make_report(model->trace, {}, *insight.ground);

@@ -19,6 +19,7 @@
 #include "analysis/report/report.h"
 #include "collector/trace_source.h"
 #include "viewer/model/frame_text.h"
+#include "viewer/model/job_overview.h"
 #include "viewer/model/timeline/activity.h"
 #include "viewer/model/timeline/mark_lanes.h"
 #include "viewer/model/timeline/step_curve.h"
@@ -89,6 +90,8 @@ struct Model : std::enable_shared_from_this<Model> {
   // The files, for what is read on demand; null in models that were made without files.
   std::shared_ptr<const TraceSource> source;
   std::vector<RowsOfProcess> rows;  // per process
+  // Of a job of very many ranks: all of them; the trace has those that are looked at. Else null.
+  std::shared_ptr<const JobOverview> job;
 
   // What attach() changes; for the drawing thread only.
   bool categories_known = false;
@@ -120,9 +123,12 @@ std::string short_name(const Model& model);
 // files. Without a source there are no kernels.
 std::unique_ptr<Model> prepare_model(TraceModel trace, const std::vector<std::string>& warnings,
                                      std::shared_ptr<const TraceSource> source = {});
+// The same for some ranks of a large job.
+std::unique_ptr<Model> prepare_model(OpenedJob opened);
 // Finds the category of every block, while the model may be drawn.
 Insight look_through(Model& model);
-// With insight and report.
+// Adds insight and report.
+Result<std::unique_ptr<const Model>> make_model(std::unique_ptr<Model> model);
 Result<std::unique_ptr<const Model>> make_model(TraceModel trace,
                                                 const std::vector<std::string>& warnings,
                                                 std::shared_ptr<const TraceSource> source = {});

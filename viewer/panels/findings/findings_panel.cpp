@@ -83,7 +83,7 @@ void explain_lines(const std::vector<std::string>& lines) {
 
 void show_proof(const Model& model, Selection& selection, const FindingPlace& place) {
   go_to(model, selection, place);
-  selection.requests = {false, panel_of(place.by), FindingsPanel::kTitle};
+  selection.requests = {false, panel_of(place.by), FindingsPanel::kTitle, std::nullopt};
 }
 
 void FindingsPanel::draw_advice(const Model& model, const Finding& f, size_t index) {

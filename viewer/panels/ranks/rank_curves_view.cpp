@@ -136,7 +136,7 @@ void RankCurvesView::draw_one(const Model& model, Selection& selection, const Ra
     text_dim("click: select   ctrl-click: compare   wheel: zoom");
     ImGui::EndTooltip();
   }
-  if (click) choose_rank(model, selection, index, area.time(click->x));
+  if (click) choose_rank(model, selection, rows, row, area.time(click->x));
 }
 
 bool RankCurvesView::draw(const Model& model, Selection& selection, const RankRows& rows,

@@ -58,8 +58,12 @@ class Gutter {
 
 }  // namespace
 
-void choose_rank(const Model& model, Selection& selection, uint32_t lane, double time) {
-  if (ImGui::GetIO().KeyCtrl) {
+void choose_rank(const Model& model, Selection& selection, const RankRows& rows, size_t row,
+                 double time) {
+  const uint32_t lane = rows.lanes[row];
+  if (lane == RankRows::kNoLane) {
+    selection.requests.rank = rows.request(row, time);
+  } else if (ImGui::GetIO().KeyCtrl) {
     selection.compare_with(model, {false, lane, 0, true});
   } else {
     selection.set_time(model, lane, time);
@@ -181,13 +185,20 @@ void RankHeatView::draw_waits(const Model& model, const RankRows& rows, const Gr
       }
     }
   }
-  for (const OomPoint& oom : model.ooms) {
-    const size_t row = rows.of_lane(oom.lane);
-    if (row == SIZE_MAX) continue;
-    const float x = area.x(since_start(model, oom.time_ns));
+  const auto draw_error = [&](size_t row, int64_t time_ns) {
+    if (row == SIZE_MAX) return;
+    const float x = area.x(since_start(model, time_ns));
     const float half = std::max(height / 2, px(2));
     draw.AddLine({x, middle_of(row) - half}, {x, middle_of(row) + half}, paint(theme().bad),
                  px(2.5F));
+  };
+  for (const OomPoint& oom : model.ooms) draw_error(rows.of_lane(oom.lane), oom.time_ns);
+  for (size_t row = 0; row < rows.summaries.size(); ++row) {
+    const RankRows::Summary& s = rows.summaries[row];
+    for (const DeviceReport& d : model.job->job.ranks[s.rank].summary.report.devices) {
+      if (d.device != s.curve->device || rows.lanes[row] != RankRows::kNoLane) continue;
+      for (const OomReport& oom : d.ooms) draw_error(row, oom.time_ns);
+    }
   }
   draw.PopClipRect();
 }
@@ -217,7 +228,7 @@ void RankHeatView::explain_cell(const Model& model, const RankRows& rows, const 
   uint32_t column = 0;
   if (t.rows() != grid.ranks || !column_at(time, column) || !ImGui::BeginTooltip()) return;
   const size_t best = highest(grid, row, column);
-  text(model.lanes[rows.lanes[best]].name + "  at " + instant_text(time, grid.area.view.span()));
+  text(rows.full_name(model, best) + "  at " + instant_text(time, grid.area.view.span()));
   const uint64_t bytes = t.at(best, column);
   if (bytes == HeatTable::kUnknown) {
     text_dim("before its first recorded event");
@@ -256,7 +267,7 @@ bool RankHeatView::draw(const Model& model, Selection& selection, const RankRows
   const bool hovered = ImGui::IsItemHovered();
   const std::optional<ImVec2> click = gestures_.handle(selection.view, area);
   area.view = selection.view.range();
-  heat_.want(model, rows.lanes, options.value, selection.view.range(),
+  heat_.want(model, rows, options.value, selection.view.range(),
              std::max(2U, static_cast<uint32_t>(width / px(kCellPx))));
   const bool done = heat_.work(budget_ns);
 
@@ -287,7 +298,7 @@ bool RankHeatView::draw(const Model& model, Selection& selection, const RankRows
     uint32_t column = 0;
     const bool known = heat_.shown().rows() == grid.ranks && column_at(time, column);
     const size_t best = known ? highest(grid, row, column) : grid.first(row);
-    choose_rank(model, selection, rows.lanes[best], time);
+    choose_rank(model, selection, rows, best, time);
   }
   return done;
 }

@@ -13,8 +13,10 @@ struct RankOptions {
   bool relative = false;  // colours show the distance to the median of the ranks
 };
 
-// A click selects the rank and the time; with ctrl, the rank to compare with.
-void choose_rank(const Model& model, Selection& selection, uint32_t lane, double time);
+// A click selects the rank and the time; with ctrl, the rank to compare with. One that is not loaded
+// is loaded first.
+void choose_rank(const Model& model, Selection& selection, const RankRows& rows, size_t row,
+                 double time);
 
 class RankHeatView {
  public:

@@ -23,16 +23,25 @@ void RanksPanel::go(const Model& model, Selection& selection, int64_t rank, int6
   const size_t row = rows_.of_rank(rank);
   if (row == SIZE_MAX) return;
   const double time = since_start(model, time_ns);
-  selection.set_time(model, rows_.lanes[row], time);
+  if (rows_.lanes[row] == RankRows::kNoLane) {
+    selection.requests.rank = rows_.request(row, time);
+  } else {
+    selection.set_time(model, rows_.lanes[row], time);
+  }
   selection.view.reveal(time);
 }
 
 void RanksPanel::draw_toolbar() {
+  // Summaries are drawn as a heat map only.
+  const bool summarized = !rows_.summaries.empty();
+  if (summarized) curves = false;
+  ImGui::BeginDisabled(summarized);
   if (ImGui::RadioButton("heat map", !curves)) curves = false;
   explain("A row per rank: its maximum in each range of time.");
   flow(px(90));
   if (ImGui::RadioButton("curves", curves)) curves = true;
   explain("A small curve per rank, all at the same scale.");
+  ImGui::EndDisabled();
   flow(px(130));
   ImGui::SetNextItemWidth(px(120));
   if (ImGui::BeginCombo("##value", rank_value_name(options.value))) {
@@ -52,6 +61,7 @@ void RanksPanel::draw_compare_button(const Model& model, Selection& selection) {
   const size_t high = rows_.of_rank(c.highest.rank);
   const size_t typical = rows_.of_rank(c.typical.rank);
   if (high == SIZE_MAX || typical == SIZE_MAX || high == typical) return;
+  if (rows_.lanes[high] == RankRows::kNoLane || rows_.lanes[typical] == RankRows::kNoLane) return;
   flow(px(140));
   if (ImGui::SmallButton("Compare the two")) {
     const auto peak = [&](uint32_t lane) { return model.lanes[lane].memory->allocated_peak.event; };
