@@ -38,8 +38,8 @@ void in_parallel(size_t count, Use&& use, size_t workers = worker_count()) {
     }
   };
   {
-    std::vector<std::jthread> others;
-    for (size_t i = 1; i < std::min(workers, count); ++i) others.emplace_back(work);
+    std::vector<Work> others;  // joined at the end of this scope
+    for (size_t i = 1; i < std::min(workers, count); ++i) others.push_back(Work({work}));
     work();
   }
   if (failure) std::rethrow_exception(failure);
