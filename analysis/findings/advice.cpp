@@ -9,6 +9,7 @@
 
 #include "analysis/history/rehearsal.h"
 #include "analysis/wording.h"
+#include "proto/base/in_parallel.h"
 
 namespace tidemark {
 
@@ -250,13 +251,17 @@ uint32_t most_replayed_events(size_t devices) {
 
 // The setting that reserves least, found by replaying the recorded requests under each.
 std::optional<Prediction> best_setting(const WhatIf& whatif) {
+  const std::vector<std::string> confs = sensible_confs();
+  std::vector<std::optional<Prediction>> predictions(confs.size());
+  in_parallel(confs.size(), [&](size_t i) {
+    const Result<AllocatorSettings> settings =
+        AllocatorSettings::parse(confs[i], whatif.own().version);
+    if (settings) predictions[i] = whatif.predict(*settings, confs[i]);
+  });
   std::optional<Prediction> best;
-  for (const std::string& conf : sensible_confs()) {
-    const Result<AllocatorSettings> settings = AllocatorSettings::parse(conf, whatif.own().version);
-    if (!settings) continue;
-    Prediction p = whatif.predict(*settings, conf);
-    if (p.out_of_memory) continue;
-    if (!best || p.reserved_peak < best->reserved_peak) best = std::move(p);
+  for (std::optional<Prediction>& p : predictions) {
+    if (!p || p->out_of_memory) continue;
+    if (!best || p->reserved_peak < best->reserved_peak) best = std::move(p);
   }
   return best;
 }
@@ -267,6 +272,14 @@ std::string replayed_text(const WhatIf& whatif, const AllocationHistory& model) 
                      grouped(whatif.replayed_events()), grouped(model.event_count()));
 }
 
+Result<WhatIf> replay_of(const DeviceEvidence& d, size_t devices) {
+  WhatIfOptions options;
+  options.most_events = most_replayed_events(devices);
+  return WhatIf::prepare(*d.process, d.device, options);
+}
+
+}  // namespace
+
 // The recorded requests, replayed with the settings that reserve least.
 struct BestReplay {
   std::string replayed;  // what was replayed
@@ -275,19 +288,22 @@ struct BestReplay {
 
   bool avoids_failures() const { return best.failures_avoided > as_recorded.failures_avoided; }
 };
-Result<WhatIf> replay_of(const DeviceEvidence& d, size_t devices) {
-  WhatIfOptions options;
-  options.most_events = most_replayed_events(devices);
-  return WhatIf::prepare(*d.process, d.device, options);
+
+namespace {
+
+std::shared_ptr<const BestReplay> find_best_replay(const DeviceEvidence& d, size_t devices) {
+  if (!d.has_caching_allocator()) return nullptr;
+  const Result<WhatIf> whatif = replay_of(d, devices);
+  if (!whatif) return nullptr;  // requested sizes are not known
+  std::optional<Prediction> best = best_setting(*whatif);
+  if (!best) return nullptr;
+  return std::make_shared<const BestReplay>(
+      BestReplay{replayed_text(*whatif, *d.model), std::move(*best), whatif->baseline()});
 }
 
-std::optional<BestReplay> best_replay(const DeviceEvidence& d, size_t devices) {
-  if (!d.has_caching_allocator()) return std::nullopt;
-  const Result<WhatIf> whatif = replay_of(d, devices);
-  if (!whatif) return std::nullopt;  // requested sizes are not known
-  std::optional<Prediction> best = best_setting(*whatif);
-  if (!best) return std::nullopt;
-  return BestReplay{replayed_text(*whatif, *d.model), std::move(*best), whatif->baseline()};
+const BestReplay* best_replay(const DeviceEvidence& d, size_t devices) {
+  std::call_once(d.shared->once, [&] { d.shared->best_replay = find_best_replay(d, devices); });
+  return d.shared->best_replay.get();
 }
 
 }  // namespace
@@ -302,8 +318,8 @@ bool failed_for_holes(const DeviceEvidence& d, size_t devices) {
   if (totals.active + segment_bytes_for(requested) > d.limit.bytes) return false;
   const uint64_t unused = d.unused_at_failure();
   if (unused >= requested && unused >= d.limit.bytes / kHardlyAny) return true;
-  const std::optional<BestReplay> replay = best_replay(d, devices);
-  return replay && replay->avoids_failures();
+  const BestReplay* const replay = best_replay(d, devices);
+  return replay != nullptr && replay->avoids_failures();
 }
 
 std::optional<uint64_t> saved_by_change(const DeviceEvidence& d, size_t devices,
@@ -318,8 +334,8 @@ std::optional<uint64_t> saved_by_change(const DeviceEvidence& d, size_t devices,
 }
 
 std::optional<Advice> change_allocator(const DeviceEvidence& d, size_t devices) {
-  const std::optional<BestReplay> replay = best_replay(d, devices);
-  if (!replay) return std::nullopt;
+  const BestReplay* const replay = best_replay(d, devices);
+  if (replay == nullptr) return std::nullopt;
   const Prediction& best = replay->best;
   const uint64_t reserved = replay->as_recorded.reserved_peak;
   const uint64_t saved = reserved - std::min(reserved, best.reserved_peak);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@
 #include "analysis/ranks/ranks.h"
 
 namespace tidemark {
+
+struct BestReplay;  // analysis/findings/advice.cpp
 
 struct DeviceEvidence {
   const ProcessModel* process = nullptr;
@@ -38,6 +41,12 @@ struct DeviceEvidence {
   std::vector<BackwardPass> backward_passes;
   GradientUse gradient_use;
   MemoryLimit limit;
+  // Filled by the first of the rules that needs it; they run at the same time.
+  struct Shared {
+    std::once_flag once;
+    std::shared_ptr<const BestReplay> best_replay;
+  };
+  std::shared_ptr<Shared> shared = std::make_shared<Shared>();
 
   // Not with the backend cudaMallocAsync, whose segments are the driver's business.
   bool has_caching_allocator() const { return model != nullptr && process->torch_pools.empty(); }

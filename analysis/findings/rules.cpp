@@ -1,8 +1,11 @@
 #include "analysis/findings/rules.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <string_view>
+
+#include "proto/base/in_parallel.h"
 
 namespace tidemark {
 
@@ -55,12 +58,16 @@ uint64_t best_saving(const Finding& f) {
 }  // namespace
 
 std::vector<Finding> diagnose(const Evidence& evidence) {
-  std::vector<Finding> findings;
-  for (const NamedRule& rule : kRules) {
-    rule.rule(evidence, findings);
+  std::array<std::vector<Finding>, std::size(kRules)> found;
+  in_parallel(found.size(), [&](size_t i) {
+    kRules[i].rule(evidence, found[i]);
     for (const DeviceEvidence& d : evidence.devices) {
       if (d.model != nullptr) d.model->release_pages();  // some rules read all events
     }
+  });
+  std::vector<Finding> findings;
+  for (std::vector<Finding>& of_rule : found) {
+    std::move(of_rule.begin(), of_rule.end(), std::back_inserter(findings));
   }
   for (Finding& f : findings) {
     std::stable_sort(f.advice.begin(), f.advice.end(), [](const Advice& a, const Advice& b) {

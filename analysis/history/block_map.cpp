@@ -133,13 +133,14 @@ uint32_t BlockMap::stray_block(uint64_t address, uint64_t size) {
 
 uint32_t BlockMap::allocate(uint64_t address, uint64_t requested, uint64_t size, uint32_t owner) {
   search_budget_ += 64;
-  const uint32_t occupied = by_address_.find(address);
-  if (occupied != 0 && blocks_[occupied].use != BlockUse::kFree) {
+  uint32_t index = by_address_.find(address);
+  if (index != 0 && blocks_[index].use != BlockUse::kFree) {
     ++anomalies_;  // its free was not recorded
     complete_free(address);
+    index = 0;
   }
   const uint64_t wanted = size != 0 ? size : rules_.round(requested);
-  uint32_t index = free_block_at(address);
+  if (index == 0) index = free_block_at(address);
   if (index == 0) {
     index = stray_block(address, wanted);
   } else if (blocks_[index].size < wanted) {

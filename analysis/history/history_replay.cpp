@@ -8,9 +8,9 @@
 namespace tidemark {
 
 HistoryReplay::HistoryReplay(int64_t device, const AllocatorRules& rules,
-                             std::span<const StackMeaning> meanings)
-    : rules_(rules), meanings_(meanings), map_(rules) {
-  model_.device = device;
+                             std::span<const StackMeaning> meanings, HistoryThread* thread)
+    : rules_(rules), meanings_(meanings), map_(rules), thread_(thread) {
+  builder_.model().device = device;
 }
 
 void HistoryReplay::seed(const SeedState& state, int64_t time_ns) {
@@ -20,20 +20,23 @@ void HistoryReplay::seed(const SeedState& state, int64_t time_ns) {
             true);
   }
   for (const SeedBlock& b : state.blocks(rules_)) seed(b, time_ns);
-  model_.seed_events = model_.event_count();
-  if (model_.event_count() == 0) return;
+  pass_on_all();
+  AllocationHistory& model = builder_.model();
+  model.seed_events = events_;
+  if (events_ == 0) return;
   // All of it existed at once: the peaks are after the last seeded block.
   const auto all = [&](uint64_t bytes) {
-    return bytes == 0 ? Peak{} : Peak{bytes, time_ns, model_.event_count() - 1};
+    return bytes == 0 ? Peak{} : Peak{bytes, time_ns, events_ - 1};
   };
-  model_.allocated_peak = all(last_.allocated);
-  model_.requested_peak = all(last_.requested);
-  model_.active_peak = all(last_.active);
-  model_.reserved_peak = all(last_.reserved);
+  const MemoryTotals& totals = map_.totals();
+  model.allocated_peak = all(totals.allocated);
+  model.requested_peak = all(totals.requested);
+  model.active_peak = all(totals.active);
+  model.reserved_peak = all(totals.reserved);
 }
 
 void HistoryReplay::apply(const FrameworkEvent& event) {
-  ++model_.recorded_events;
+  ++recorded_events_;
   switch (event.action) {
     case FrameworkAction::kAlloc:
       birth(event, event.block_bytes);
@@ -58,15 +61,15 @@ void HistoryReplay::apply(const FrameworkEvent& event) {
       break;
     }
     case FrameworkAction::kOutOfMemory:
-      model_.failures.push_back(
+      builder_.model().failures.push_back(
           {.time_ns = event.time_ns,
-           .device = model_.device,
+           .device = builder_.model().device,
            .requested_bytes = event.size_bytes,
            .device_free_bytes = event.address,
            .stream = event.stream,
            .stack = meaning(event.stack).plain,
            .pool = event.pool,
-           .event = model_.event_count() == 0 ? 0 : model_.event_count() - 1});
+           .event = events_ == 0 ? 0 : events_ - 1});
       break;
     case FrameworkAction::kNone:
     case FrameworkAction::kSnapshot:
@@ -81,12 +84,9 @@ void HistoryReplay::seed(const SeedBlock& block, int64_t time_ns) {
   event.size_bytes = block.requested_bytes;
   event.stack = block.stack;
   const uint32_t row = add(event, block.size_bytes, true);
-  ++model_.seeded_blocks;
-  model_.seeded_bytes += block.size_bytes;
-  if (block.pending_free) {
-    map_.request_free(block.address);
-    model_.allocations.set_release(row, model_.event_count());
-  }
+  ++builder_.model().seeded_blocks;
+  builder_.model().seeded_bytes += block.size_bytes;
+  if (block.pending_free) map_.request_free(block.address);
   note(block.pending_free ? Change::kPending : Change::kBirth, row, time_ns);
 }
 
@@ -94,7 +94,7 @@ void HistoryReplay::birth(const FrameworkEvent& event, uint64_t block_bytes) {
   // An occupied address means that a free is missing from the history: close the old allocation.
   if (const uint32_t index = map_.find(event.address);
       index != 0 && map_.block(index).use != BlockUse::kFree) {
-    ++model_.anomalies;
+    ++anomalies_;
     death(event.address, event.time_ns);
   }
   note(Change::kBirth, add(event, block_bytes, false), event.time_ns);
@@ -102,14 +102,14 @@ void HistoryReplay::birth(const FrameworkEvent& event, uint64_t block_bytes) {
 
 // Adds an allocation, which the next event is about.
 uint32_t HistoryReplay::add(const FrameworkEvent& event, uint64_t block_bytes, bool seeded) {
-  const auto row = static_cast<uint32_t>(model_.allocations.size());
+  const uint32_t row = allocations_++;
   const uint32_t index = map_.allocate(event.address, event.size_bytes, block_bytes, row);
-  Allocation a;
+  Allocation& a = changes_.born.emplace_back();
   a.address = event.address;
   a.block_bytes = map_.block(index).size;
   a.requested_bytes = event.size_bytes;
   a.stream = event.stream;
-  a.birth = model_.event_count();
+  a.birth = events_;
   const StackMeaning stack = meaning(event.stack);
   a.stack = stack.plain;
   a.nn_module = stack.nn_module;
@@ -118,31 +118,27 @@ uint32_t HistoryReplay::add(const FrameworkEvent& event, uint64_t block_bytes, b
   a.pool = event.pool;
   a.category = event.category;
   a.seeded = seeded;
-  model_.allocations.add(a);
   return row;
 }
 
 void HistoryReplay::release(uint64_t address, int64_t time_ns) {
   const uint32_t index = map_.request_free(address);
   if (index == 0) {
-    ++model_.anomalies;
+    ++anomalies_;
     return;
   }
-  const uint32_t row = map_.block(index).owner;
-  model_.allocations.set_release(row, model_.event_count());
-  note(Change::kRelease, row, time_ns);
+  note(Change::kRelease, map_.block(index).owner, time_ns);
 }
 
 void HistoryReplay::death(uint64_t address, int64_t time_ns) {
   const uint32_t index = map_.find(address);
   if (index == 0 || map_.block(index).use == BlockUse::kFree) {
-    ++model_.anomalies;
+    ++anomalies_;
     return;
   }
   if (map_.block(index).use == BlockUse::kAllocated) release(address, time_ns);
   const uint32_t row = map_.block(index).owner;
   map_.complete_free(address);
-  model_.allocations.set_death(row, model_.event_count());
   note(Change::kDeath, row, time_ns);
 }
 
@@ -158,56 +154,145 @@ void HistoryReplay::segment(const SegmentChange& change, bool grows) {
   SegmentChange applied = change;
   applied.size_bytes = grows ? after - before : before - after;
   applied.grows = grows;
-  applied.event = model_.event_count();
-  const auto row = static_cast<uint32_t>(model_.segment_changes.size());
-  model_.segment_changes.push_back(applied);
-  note(grows ? Change::kGrow : Change::kShrink, row, change.time_ns);
+  applied.event = events_;
+  changes_.segments.push_back(applied);
+  note(grows ? Change::kGrow : Change::kShrink, segment_changes_++, change.time_ns);
 }
 
-void HistoryReplay::note(Change change, uint32_t subject, int64_t time_ns) {
-  const bool of_segment = change == Change::kGrow || change == Change::kShrink;
-  const bool of_new_block = change == Change::kBirth || change == Change::kPending;
-  states_.before_event(
-      model_, static_cast<uint32_t>(model_.allocations.size()) - (of_new_block ? 1U : 0U),
-      static_cast<uint32_t>(model_.segment_changes.size()) - (of_segment ? 1U : 0U));
-  if (model_.event_count() % AllocationHistory::kKeyframe == 0) {
-    if (model_.event_count() != 0) model_.extremes.push_back(leaf_);
+void HistoryReplay::pass_on() {
+  if (thread_ != nullptr) {
+    thread_->push(builder_, changes_);
+  } else {
+    builder_.add(changes_);
+    changes_.clear();
+  }
+}
+
+void HistoryReplay::pass_on_all() {
+  pass_on();
+  if (thread_ != nullptr) thread_->wait();
+}
+
+AllocationHistory HistoryReplay::finish() && {
+  pass_on_all();
+  AllocationHistory& model = builder_.model();
+  model.recorded_events = recorded_events_;
+  model.anomalies = anomalies_ + map_.anomalies();
+  return std::move(builder_).finish();
+}
+
+void HistoryBuilder::add(const HistoryChanges& changes) {
+  auto born = changes.born.begin();
+  auto segment = changes.segments.begin();
+  for (const HistoryChanges::Event& e : changes.events) {
+    const uint32_t event = model_.event_count();
+    states_.before_event(model_, static_cast<uint32_t>(model_.allocations.size()),
+                         static_cast<uint32_t>(model_.segment_changes.size()));
+    switch (e.change) {
+      case Change::kBirth:
+      case Change::kPending:
+        model_.allocations.add(*born++);
+        if (e.change == Change::kPending) model_.allocations.set_release(e.subject, event);
+        break;
+      case Change::kRelease:
+        model_.allocations.set_release(e.subject, event);
+        break;
+      case Change::kDeath:
+        model_.allocations.set_death(e.subject, event);
+        break;
+      case Change::kGrow:
+      case Change::kShrink:
+        model_.segment_changes.push_back(*segment++);
+        break;
+    }
+    add(e);
+  }
+}
+
+void HistoryBuilder::add(const HistoryChanges::Event& e) {
+  const uint32_t event = model_.event_count();
+  if (event % AllocationHistory::kKeyframe == 0) {
+    if (event != 0) model_.extremes.push_back(leaf_);
     leaf_ = Extremes::nothing();
     model_.keyframes.push_back(last_);
   }
   // Times may step back a little (clock adjustments); the order of events is authoritative.
-  if (!model_.time_ns.empty()) time_ns = std::max(time_ns, model_.time_ns.back());
-  if (model_.event_count() % AllocationHistory::kCell == 0) {
+  const int64_t time_ns =
+      model_.time_ns.empty() ? e.time_ns : std::max(e.time_ns, model_.time_ns.back());
+  if (event % AllocationHistory::kCell == 0) {
     model_.cells.push_back({time_ns, {last_.allocated, last_.requested, last_.reserved}});
   }
   model_.time_ns.push_back(time_ns);
-  model_.subject.push_back(subject);
-  model_.change.push_back(change);
-  model_.apply(model_.event_count() - 1, last_);
+  model_.subject.push_back(e.subject);
+  model_.change.push_back(e.change);
+  last_ = e.totals;
   leaf_.include(CurveValues{last_.allocated, last_.requested, last_.reserved});
-  note_peaks(change, time_ns);
-}
-
-void HistoryReplay::note_peaks(Change change, int64_t time_ns) {
-  const uint32_t event = model_.event_count() - 1;
   const auto raise = [&](Peak& peak, uint64_t bytes) {
     if (bytes > peak.bytes) peak = {bytes, time_ns, event};
   };
-  if (change == Change::kBirth) {
+  if (e.change == Change::kBirth) {
     raise(model_.allocated_peak, last_.allocated);
     raise(model_.requested_peak, last_.requested);
     raise(model_.active_peak, last_.active);
-  } else if (change == Change::kGrow) {
+  } else if (e.change == Change::kGrow) {
     raise(model_.reserved_peak, last_.reserved);
   }
 }
 
-AllocationHistory HistoryReplay::finish() && {
-  model_.anomalies += map_.anomalies();
+AllocationHistory HistoryBuilder::finish() && {
   if (model_.event_count() != 0) model_.extremes.push_back(leaf_);
   add_upper_levels(model_);
   model_.allocations.finish(model_.time_ns.data());
   return std::move(model_);
+}
+
+HistoryThread::HistoryThread() : thread_([this] { run(); }) {}
+
+HistoryThread::~HistoryThread() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void HistoryThread::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return stop_ || stored_ != pushed_; });
+    if (stop_) return;
+    Slot& slot = slots_[stored_ % kSlots];
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      slot.to->add(slot.changes);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    slot.changes.clear();
+    lock.lock();
+    ++stored_;
+    if (failure != nullptr && failure_ == nullptr) failure_ = failure;
+    changed_.notify_all();
+  }
+}
+
+void HistoryThread::push(HistoryBuilder& to, HistoryChanges& changes) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return pushed_ - stored_ < kSlots; });
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
+  Slot& slot = slots_[pushed_ % kSlots];
+  slot.to = &to;
+  std::swap(slot.changes, changes);
+  ++pushed_;
+  changed_.notify_all();
+}
+
+void HistoryThread::wait() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return stored_ == pushed_; });
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
 }
 
 }  // namespace tidemark

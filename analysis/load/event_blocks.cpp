@@ -2,15 +2,10 @@
 
 #include <utility>
 
-#include "proto/base/work.h"
-
 namespace tidemark {
 
-EventBlocks::EventBlocks(const TraceReader& reader, std::vector<BlockRef> refs)
+EventBlocks::EventBlocks(const TraceReader& reader, std::vector<BlockRef> refs, bool ahead)
     : refs_(std::move(refs)) {
-  uint64_t rows = 0;
-  for (const BlockRef& ref : refs_) rows += ref.rows;
-  const bool ahead = !kInBrowser && rows > kFewRows;
   for (size_t i = 0; i < (ahead ? kSlots : 1); ++i) {
     slots_.push_back(std::make_unique<Slot>(reader));
   }

@@ -17,7 +17,8 @@ namespace tidemark {
 
 class EventBlocks {
  public:
-  EventBlocks(const TraceReader& reader, std::vector<BlockRef> refs);
+  // `ahead`: on a separate thread; otherwise they are decoded by next().
+  EventBlocks(const TraceReader& reader, std::vector<BlockRef> refs, bool ahead);
   ~EventBlocks();
   EventBlocks(const EventBlocks&) = delete;
   EventBlocks& operator=(const EventBlocks&) = delete;
@@ -30,7 +31,6 @@ class EventBlocks {
 
  private:
   static constexpr size_t kSlots = 4;
-  static constexpr uint64_t kFewRows = 50'000;  // faster without a thread
 
   // A block's rows are stored in the decoder that read it.
   struct Slot {

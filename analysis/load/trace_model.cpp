@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <unordered_map>
@@ -18,6 +20,7 @@
 #include "analysis/load/tensor_tags.h"
 #include "analysis/load/trace_index.h"
 #include "analysis/names/resolver.h"
+#include "proto/base/in_parallel.h"
 #include "proto/base/work.h"
 #include "proto/read/nccl_kernels.h"
 
@@ -56,6 +59,8 @@ Status check_memory(std::span<const TraceReader> readers, const IndexOptions& in
 // Times from a forged file are clamped so that their differences cannot overflow. Real ones are far
 // below: 2^61 ns are 73 years after 1970.
 constexpr int64_t kLatestNs = int64_t{1} << 61;
+// Too few to be worth a second thread.
+constexpr uint64_t kFewRows = 50'000;
 // Of one process. The driver itself supports fewer.
 constexpr size_t kMostDevices = 1024;
 int64_t sane(int64_t time_ns) {
@@ -86,14 +91,16 @@ AllocatorRules rules_of(const ProcessModel& process) {
 class ProcessLoader {
  public:
   // `index` already has the events, or `writer` is to store them; at most one of the two is given.
+  // `splits_work`: decoding, replaying and storing are done by three threads.
   ProcessLoader(const TraceReader& reader, BlockDecoder& decoder, uint32_t id, TraceIndex* index,
-                TraceIndexWriter* writer, std::function<void(uint64_t)> advance)
+                TraceIndexWriter* writer, std::function<void(uint64_t)> advance, bool splits_work)
       : reader_(reader),
         decoder_(decoder),
         id_(id),
         index_(index),
         writer_(writer),
-        advance_(std::move(advance)) {}
+        advance_(std::move(advance)),
+        splits_work_(splits_work) {}
 
   // Damage found in blocks that are not read when there is an index.
   Damage walk_damage() const {
@@ -182,9 +189,13 @@ class ProcessLoader {
   }
 
   void load_events(ProcessModel& p) {
+    uint64_t rows = 0;
     for (const BlockRef& ref : reader_.blocks_of(id_)) {
-      if (ref.kind == BlockKind::kFrameworkEvents) event_blocks_.push_back(ref);
+      if (ref.kind != BlockKind::kFrameworkEvents) continue;
+      event_blocks_.push_back(ref);
+      rows += ref.rows;
     }
+    splits_work_ &= rows > kFewRows;
     read_seeds(p.info.source);
     replay(p);
   }
@@ -239,7 +250,7 @@ class ProcessLoader {
                                    [&](const auto& state) { return state.second >= first_ns_; });
     if (!newer) return;  // the state is older than the history
     // Their damage is counted on the forward pass.
-    EventBlocks backwards(reader_, {event_blocks_.rbegin(), event_blocks_.rend()});
+    EventBlocks backwards(reader_, {event_blocks_.rbegin(), event_blocks_.rend()}, splits_work_);
     for (auto ref = event_blocks_.rbegin(); ref != event_blocks_.rend(); ++ref) {
       const auto rows = backwards.next();
       for (auto row = rows.rbegin(); row != rows.rend(); ++row) {
@@ -314,7 +325,8 @@ class ProcessLoader {
 
   HistoryReplay& replay_of(int64_t device, const AllocatorRules& rules) {
     if (last_ != nullptr && last_device_ == device) return *last_;
-    const auto [known, fresh] = replays_.try_emplace(device, device, rules, meanings_);
+    const auto [known, fresh] =
+        replays_.try_emplace(device, device, rules, meanings_, columns_ ? &*columns_ : nullptr);
     if (fresh && writer_ != nullptr) writer_->adopt(known->second.model(), id_);
     last_ = &known->second;
     last_device_ = device;
@@ -337,6 +349,7 @@ class ProcessLoader {
   }
 
   void replay(ProcessModel& p) {
+    if (splits_work_) columns_.emplace();
     for (const auto& [device, seed] : seeds_) {
       replay_of(device, p.rules).seed(seed, seed_time(device));
     }
@@ -355,7 +368,7 @@ class ProcessLoader {
       replay_of(event.device, p.rules).apply(event);
     };
     for (const FrameworkEvent& event : async_events_) take(event);
-    EventBlocks blocks(reader_, event_blocks_);
+    EventBlocks blocks(reader_, event_blocks_, splits_work_);
     // A snapshot lists its events in their true order, but with coarser times.
     if (is_snapshot) {
       for (const BlockRef& ref : event_blocks_) {
@@ -384,6 +397,7 @@ class ProcessLoader {
   TraceIndex* index_;
   TraceIndexWriter* writer_;
   std::function<void(uint64_t)> advance_;
+  bool splits_work_;
   BlockDecoder walk_{reader_};
   std::vector<StackMeaning> meanings_;  // empty: no stack names an nn.Module
   Damage event_damage_;
@@ -392,6 +406,7 @@ class ProcessLoader {
   std::vector<FrameworkEvent> async_events_;  // of the backend cudaMallocAsync
   std::map<int64_t, SeedState> seeds_;
   std::map<int64_t, HistoryReplay> replays_;
+  std::optional<HistoryThread> columns_;  // of a long history; ends before the replays are destroyed
   std::set<int64_t> accepted_;  // devices
   int64_t last_accepted_ = 0;
   bool accepted_any_ = false;
@@ -508,13 +523,14 @@ class IndexOnItsWay {
 };
 
 void load_file(const TraceReader& reader, const ProcessTimes& times, const IndexOptions& options,
-               const std::function<void(uint64_t)>& advance, TraceModel& model) {
+               const std::function<void(uint64_t)>& advance, bool splits_work, TraceModel& model) {
   std::optional<TraceIndex> index = TraceIndex::open(reader, options);
   auto writer = index ? nullptr : TraceIndexWriter::create(reader, options);
   BlockDecoder decoder(reader);
   Damage walk_damage = index ? index->damage() : Damage{};
   for (const auto& [id, time] : times) {
-    ProcessLoader loader(reader, decoder, id, index ? &*index : nullptr, writer.get(), advance);
+    ProcessLoader loader(reader, decoder, id, index ? &*index : nullptr, writer.get(), advance,
+                         splits_work);
     ProcessModel& p = model.processes.emplace_back(loader.load());
     p.first_ns = time.first_ns;
     p.last_ns = time.last_ns;
@@ -547,12 +563,22 @@ Result<TraceModel> load_trace(std::span<const TraceReader> readers, const Progre
 
   const uint64_t total = 2 * model.rows_by_kind[BlockKind::kFrameworkEvents];
   uint64_t done = 0;
+  std::mutex lock;
   const auto advance = [&](uint64_t rows) {
+    const std::lock_guard guard(lock);
     done += rows;
     if (progress && total != 0) progress(static_cast<double>(done) / static_cast<double>(total));
   };
-  for (size_t i = 0; i < readers.size(); ++i)
-    load_file(readers[i], times[i], options, advance, model);
+  const bool splits_work = !kInBrowser && readers.size() < worker_count();
+  std::vector<TraceModel> parts(readers.size());
+  in_parallel(readers.size(), [&](size_t i) {
+    load_file(readers[i], times[i], options, advance, splits_work, parts[i]);
+  });
+  for (TraceModel& part : parts) {
+    std::move(part.processes.begin(), part.processes.end(), std::back_inserter(model.processes));
+    std::move(part.indexing.begin(), part.indexing.end(), std::back_inserter(model.indexing));
+    model.damage += part.damage;
+  }
   return model;
 }
 

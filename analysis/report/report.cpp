@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <set>
@@ -11,6 +12,7 @@
 #include "analysis/findings/rules.h"
 #include "analysis/insight/outside_history.h"
 #include "analysis/wording.h"
+#include "proto/base/in_parallel.h"
 
 namespace tidemark {
 
@@ -665,15 +667,24 @@ std::shared_ptr<Groundwork> lay_groundwork(const TraceModel& model, RankComparis
   auto ground = std::make_shared<Groundwork>();
   ground->comparison = std::move(comparison);
   const std::map<std::string, size_t> users = users_of_cards(model);
+  std::vector<const ProcessModel*> processes;
   for (const ProcessModel& process : model.processes) {
-    if (rank && process.info.rank != *rank) continue;
-    ground->roles.push_back(std::make_unique<const StackRoles>(process));
+    if (!rank || process.info.rank == *rank) processes.push_back(&process);
+  }
+  ground->roles.resize(processes.size());
+  std::vector<std::vector<DeviceEvidence>> devices(processes.size());
+  in_parallel(processes.size(), [&](size_t i) {
+    const ProcessModel& process = *processes[i];
+    ground->roles[i] = std::make_unique<const StackRoles>(process);
     for (const int64_t ordinal : process.device_ordinals()) {
-      ground->devices.push_back(gather(process, ordinal, *ground->roles.back()));
+      DeviceEvidence& d = devices[i].emplace_back(gather(process, ordinal, *ground->roles[i]));
       const auto card = users.find(card_of(process, ordinal));
-      ground->devices.back().shares_card = card != users.end() && card->second > 1;
-      if (ground->devices.back().model != nullptr) ground->devices.back().model->release_pages();
+      d.shares_card = card != users.end() && card->second > 1;
+      if (d.model != nullptr) d.model->release_pages();
     }
+  });
+  for (std::vector<DeviceEvidence>& of_process : devices) {
+    std::move(of_process.begin(), of_process.end(), std::back_inserter(ground->devices));
   }
   return ground;
 }

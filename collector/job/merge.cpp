@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -15,6 +14,7 @@
 #include "collector/job/rank_facts.h"
 #include "collector/recover/trace_file.h"
 #include "proto/base/byte_sink.h"
+#include "proto/base/in_parallel.h"
 #include "proto/base/output_file.h"
 #include "proto/write/trace_writer.h"
 
@@ -99,14 +99,8 @@ Input look_at(const std::string& path) {
 
 std::vector<Input> look_at_all(const std::vector<std::string>& files, unsigned threads) {
   std::vector<Input> inputs(files.size());
-  std::atomic<size_t> next{0};
-  const auto work = [&] {
-    for (size_t i = next++; i < files.size(); i = next++) inputs[i] = look_at(files[i]);
-  };
-  std::vector<std::thread> others;
-  for (unsigned t = 1; t < threads; ++t) others.emplace_back(work);
-  work();
-  for (std::thread& thread : others) thread.join();
+  in_parallel(
+      files.size(), [&](size_t i) { inputs[i] = look_at(files[i]); }, threads);
   return inputs;
 }
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <unordered_map>
 #include <unordered_set>
 
 #include "analysis/findings/advice.h"
@@ -59,29 +58,37 @@ struct Variance {
 // Whether the same place in the step has another size in most steps. Layers whose sizes differ
 // request the same ones in the next step.
 Variance variance_of(const DeviceEvidence& d) {
-  std::unordered_map<uint32_t, Sizes> stacks;
+  const AllocationColumns& allocations = d.model->allocations;
+  std::vector<Sizes> stacks(d.process->names.stack_count());
+  std::vector<bool> noted(allocations.kinds().size());  // kinds whose size is in `different`
   uint32_t step = 0;
-  for (const Allocation& a : d.model->allocations) {
+  for (size_t row = 0; row < allocations.size(); ++row) {
+    const Allocation& a = allocations[row];
     while (step < d.steps.boundaries.size() && d.steps.boundaries[step] <= a.birth) ++step;
     if (a.seeded || a.block_bytes <= kSmallBytes || a.stack == 0 || step == 0) continue;
+    if (a.stack >= stacks.size()) continue;  // its block of the file is damaged
     Sizes& s = stacks[a.stack];
     s.bytes += a.block_bytes;
     if (s.step != step && s.steps == kMostSteps) continue;
     if (s.step != step) s.begin(step);
     s.sum += hash_word(0, a.requested_bytes);
     s.total += a.requested_bytes;
+    if (noted[allocations.kind(row)]) continue;
+    noted[allocations.kind(row)] = true;
     if (s.different.size() < kMostSizes) s.different.insert(a.requested_bytes);
   }
   Variance v;
   uint64_t most = 0;
-  for (auto& [stack, s] : stacks) {
+  for (uint32_t stack = 0; stack < stacks.size(); ++stack) {
+    Sizes& s = stacks[stack];
+    if (s.steps == 0) continue;
     v.all_bytes += s.bytes;
     s.finish();
     if (!s.varies()) continue;
     v.bytes += s.bytes;
     const bool named = d.roles->of(stack) != StackRole::kBackward;
     const uint64_t weight = named ? s.bytes : 1;
-    if (weight > most || (weight == most && stack < v.stack)) {
+    if (weight > most) {
       most = weight;
       v.stack = stack;
       v.sizes = s.different.size();

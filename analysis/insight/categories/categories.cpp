@@ -5,7 +5,6 @@
 #include <set>
 #include <string_view>
 #include <tuple>
-#include <unordered_map>
 #include <unordered_set>
 
 #include "analysis/insight/categories/block_life.h"
@@ -62,7 +61,8 @@ class Categorizer {
         cache_(process, model, roles, steps),
         of_fsdp_(stacks_through(process.names, is_fsdp)),
         of_constructor_(stacks_through(process.names, is_constructor)),
-        marks_(optimizer_events(process, model)) {}
+        marks_(optimizer_events(process, model)),
+        ends_(process.names.stack_count() + 1) {}
 
   Categories run(bool use_recorded) {
     const size_t count = model_.allocations.size();
@@ -94,6 +94,11 @@ class Categorizer {
   }
 
  private:
+  struct Ends {
+    uint32_t seen = 0;  // blocks whose step and the next one end in the history
+    uint32_t survived = 0;
+  };
+
   void advance_to(const Allocation& a) {
     while (!marks_.empty() && marks_.back() > a.birth) {
       next_optimizer_ = std::min(next_optimizer_, marks_.back());
@@ -181,9 +186,11 @@ class Categorizer {
       const Allocation& a = model_.allocations[i];
       if (!meets(a, end) || a.release > backward || is_weight_copy(a)) continue;
       ++blocks;
-      stacks.insert(a.stack);
+      if (stacks.size() < kGraphStacks) stacks.insert(a.stack);
+      if (blocks < kGraphBlocks || stacks.size() < kGraphStacks) continue;
+      unused_graphs_.insert(end);
+      break;
     }
-    if (blocks >= kGraphBlocks && stacks.size() >= kGraphStacks) unused_graphs_.insert(end);
     pass_.clear();
   }
 
@@ -217,7 +224,7 @@ class Categorizer {
     if (roles_.of(a.stack) == StackRole::kBackward) {
       return !parameter_sizes_.empty() && !parameter_sizes_.contains(a.requested_bytes);
     }
-    return ends_[a.stack].survived == 1;
+    return ends_of(a.stack).survived == 1;
   }
 
   bool is_kv_cache(const Allocation& a) const {
@@ -229,26 +236,33 @@ class Categorizer {
     return parameter_sizes_.contains(a.requested_bytes * 2);
   }
 
-  // The end of the step after its own: a loop variable lives into the next step.
-  uint32_t end_of_next_step(const Allocation& a) const {
-    const uint32_t end = steps_.end_of_step(a.birth);
-    return end == kNever ? kNever : steps_.end_of_step(end);
+  // The end of the step after its own: a loop variable lives into the next step. Most questions are
+  // about the same step as the one before.
+  uint32_t end_of_next_step(const Allocation& a) {
+    if (a.birth < step_begin_ || a.birth >= step_end_) {
+      const std::vector<uint32_t>& boundaries = steps_.boundaries;
+      const auto end = std::upper_bound(boundaries.begin(), boundaries.end(), a.birth);
+      step_begin_ = end == boundaries.begin() ? 0 : *(end - 1);
+      step_end_ = end == boundaries.end() ? kNever : *end;
+      next_end_ = step_end_ == kNever ? kNever : steps_.end_of_step(step_end_);
+    }
+    return next_end_;
   }
+  Ends& ends_of(uint32_t stack) { return ends_[std::min<size_t>(stack, ends_.size() - 1)]; }
   void note_end(const Allocation& a) {
-    Ends& ends = ends_[a.stack];
+    Ends& ends = ends_of(a.stack);
     const uint32_t next = end_of_next_step(a);
     ends.seen += next != kNever ? 1U : 0U;
     ends.survived += outlives_step(a) ? 1U : 0U;
   }
   // Still alive at the end of the following step. Where the history ends before that, as most
   // earlier blocks of the same line.
-  bool outlives_step(const Allocation& a) const {
+  bool outlives_step(const Allocation& a) {
     if (steps_.count() == 0) return a.release == kNever;
     const uint32_t next = end_of_next_step(a);
     if (next != kNever) return a.release > next;
-    const auto ends = ends_.find(a.stack);
-    return ends != ends_.end() && ends->second.survived >= 2 &&
-           ends->second.survived * 2 > ends->second.seen;
+    const Ends& ends = ends_of(a.stack);
+    return ends.survived >= 2 && ends.survived * 2 > ends.seen;
   }
   // Allocations during its lifetime: they are in the order of birth, and each has about three
   // events.
@@ -321,7 +335,7 @@ class Categorizer {
 
   // What is read from a file is the model, unless the model has such a block already, perhaps in
   // another precision, or a batch that the next one replaces.
-  Guess loading(const Allocation& a) const {
+  Guess loading(const Allocation& a) {
     const uint64_t bytes = a.requested_bytes;
     if (!stays(a) || !outlives_step(a) || parameter_sizes_.contains(bytes) || parameter_sizes_.contains(bytes / 2) ||
         parameter_sizes_.contains(bytes * 2)) {
@@ -332,7 +346,7 @@ class Categorizer {
 
   // The program's own lines: allocations that feed a forward pass are input, those after it are
   // loss.
-  Guess user(const Allocation& a) const {
+  Guess user(const Allocation& a) {
     if (is_kv_cache(a)) return {Category::kKvCache, 6};
     if ((!known_.set_up.empty() && is_set_up(a)) || cache_.copies_model(a)) return {};
     const bool feeds = meets(a, next_forward_) && next_forward_ < next_backward_;
@@ -355,11 +369,10 @@ class Categorizer {
   Categories out_;
   std::set<std::tuple<uint64_t, uint32_t, bool>> with_workspace_;  // stream, pool, in backward
   std::unordered_set<uint32_t> workspaces_;                        // events of their births
-  struct Ends {
-    uint32_t seen = 0;  // blocks whose step and the next one end in the history
-    uint32_t survived = 0;
-  };
-  std::unordered_map<uint32_t, Ends> ends_;  // by stack
+  std::vector<Ends> ends_;  // by stack; the last one: of stacks that are not known
+  uint32_t step_begin_ = 0;  // of the step that end_of_next_step() looked at
+  uint32_t step_end_ = 0;
+  uint32_t next_end_ = kNever;
   std::unordered_set<uint64_t> parameter_sizes_;
   std::vector<uint32_t> pass_;                  // rows of the forward pass that is surveyed
   std::unordered_set<uint32_t> unused_graphs_;  // forward passes, by their ends

@@ -298,6 +298,7 @@ class OlderBlocks {
     std::unordered_set<uint32_t> stacks;
     for (const StackGrowth& g : steps_.growing) stacks.insert(g.stack);
     std::unordered_map<uint64_t, Category> sizes;
+    if (stacks.empty()) return sizes;
     for (uint32_t i = 0; i < model_.allocations.size(); ++i) {
       const Allocation& a = model_.allocations[i];
       if (!a.seeded && stays(a) && stacks.contains(a.stack)) sizes[a.requested_bytes] = out_.of[i];

@@ -58,7 +58,7 @@ void OwnReplay::run(bool stop_at_mismatch) {
   for (const SegmentChange& change : model_.segment_changes) {
     if (change.seeded) learn_segment(change);
   }
-  for (const Allocation& a : model_.allocations) log_.blocks.push_back(block_of(a));
+  log_.blocks.resize(model_.allocations.size());  // filled as they are requested
   add_existing();
   size_t failure = 0;
   const auto& failures = model_.failures;
@@ -101,12 +101,12 @@ void OwnReplay::step(uint32_t event) {
       recorded_reserved_ -= model_.segment_changes[row].size_bytes;
       break;
     case Change::kBirth:
-      if (!model_.allocations[row].seeded) birth(event, row);
+      if (!model_.allocations.seeded(row)) birth(event, row);
       break;
     case Change::kPending:
     case Change::kRelease:
       settle();
-      if (model_.allocations[row].death == event + 1) break;  // one request: see kDeath
+      if (model_.allocations.death(row) == event + 1) break;  // one request: see kDeath
       note(RequestKind::kRelease, row);
       allocator_.release(row);
       break;
@@ -117,7 +117,7 @@ void OwnReplay::step(uint32_t event) {
 }
 
 void OwnReplay::death(uint32_t event, uint32_t row) {
-  if (model_.allocations[row].release + 1 == event) {
+  if (model_.allocations.release(row) + 1 == event) {
     note(RequestKind::kFree, row);
     allocator_.complete(row);
     return;
@@ -167,8 +167,7 @@ bool OwnReplay::explained(const RequestedBlock& wanted) {
 }
 
 void OwnReplay::birth(uint32_t event, uint32_t row) {
-  if (private_pools_) log_.blocks[row] = block_of(model_.allocations[row]);
-  const RequestedBlock wanted = log_.blocks[row];
+  const RequestedBlock wanted = log_.blocks[row] = block_of(model_.allocations[row]);
   if (shrinks_.empty()) {
     complete_waiting();
   } else if (!explained(wanted)) {
@@ -261,7 +260,9 @@ void OwnReplay::add_existing() {
   std::vector<ExistingSegment> all = existing_segments();
   std::vector<uint32_t> rows;
   for (uint32_t row = 0; row < model_.allocations.size(); ++row) {
-    if (model_.allocations[row].seeded) rows.push_back(row);
+    if (!model_.allocations.seeded(row)) break;  // they are the first ones
+    rows.push_back(row);
+    log_.blocks[row] = block_of(model_.allocations[row]);
   }
   std::sort(rows.begin(), rows.end(), [&](uint32_t a, uint32_t b) {
     return model_.allocations[a].address < model_.allocations[b].address;

@@ -1,6 +1,11 @@
 // Checks the model against a simple allocator that keeps exact books.
 #include <gtest/gtest.h>
 
+#include <deque>
+#include <map>
+#include <string>
+#include <type_traits>
+
 #include "analysis/history/history_replay.h"
 #include "analysis/history/memory_state.h"
 #include "tests/support/toy_allocator.h"
@@ -170,6 +175,41 @@ TEST(Model, ExpandableRangesGrowAndShrink) {
   EXPECT_EQ(state.segments[0].size_bytes, kPage);
   ASSERT_EQ(state.holes.size(), 1U);
   EXPECT_EQ(state.holes[0].size_bytes, uint64_t{5} << 20);
+}
+
+// Without those whose elements have padding.
+std::map<std::string, std::string> columns_of(AllocationHistory model) {
+  std::map<std::string, std::string> columns;
+  model.visit_columns([&](const char* name, const auto& column) {
+    using Element = typename std::remove_cvref_t<decltype(column)>::value_type;
+    if (!std::has_unique_object_representations_v<Element>) return;
+    columns[name].assign(reinterpret_cast<const char*>(column.data()), column.memory_bytes());
+  });
+  return columns;
+}
+
+TEST(Model, IsTheSameIfOneThreadStoresTheChangesOfSeveralReplays) {
+  std::vector<std::vector<FrameworkEvent>> devices;
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    ToyAllocator toy(AllocatorRules(), seed);
+    while (toy.events.size() < 20'000) toy.random_step();
+    devices.push_back(toy.events);
+  }
+  std::deque<HistoryReplay> replays;
+  HistoryThread thread;
+  for (size_t i = 0; i < devices.size(); ++i) {
+    replays.emplace_back(0, AllocatorRules(), std::span<const StackMeaning>(), &thread);
+  }
+  for (size_t e = 0; e < 20'000; ++e) {
+    for (size_t i = 0; i < devices.size(); ++i) replays[i].apply(devices[i][e]);
+  }
+  for (size_t i = 0; i < devices.size(); ++i) {
+    devices[i].resize(20'000);
+    auto stored = columns_of(std::move(replays[i]).finish());
+    for (const auto& [name, bytes] : columns_of(replayed(devices[i], AllocatorRules()))) {
+      EXPECT_TRUE(bytes == stored[name]) << name;
+    }
+  }
 }
 
 }  // namespace
