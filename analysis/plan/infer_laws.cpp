@@ -92,7 +92,7 @@ class LawInference {
   // Copies of weights come before the result of the operation, one per weight.
   void find_casts(const OperationRun& run) {
     const std::string_view operation = p_.operation(run.first);
-    const bool normalizes = contains(operation, "norm");
+    const bool normalizes = contains(operation, "batch_norm");
     if (!normalizes && !p_.autocasts()) return;
     std::set<uint64_t> seen;
     for (uint32_t i = run.first; i < run.end; ++i) {

@@ -10,6 +10,10 @@ namespace tidemark {
 
 namespace {
 
+// FSDP2 gathers and reduces on streams of its own, whose memory is apart.
+constexpr uint64_t kGatherStream = 0xfd01;
+constexpr uint64_t kReduceStream = 0xfd02;
+
 class RunPlanner {
  public:
   RunPlanner(const RecordedProgram& program, const RequestLog& log, const PlanChange& change,
@@ -178,48 +182,68 @@ class RunPlanner {
   // gradients are reduced to shards at the end of its backward pass. What belongs to no layer is the
   // root's: gathered in the forward pass and kept until the backward pass has ended.
   void shard_fully(const Layers& layers, const std::vector<LayerPass>& passes) {
-    constexpr uint64_t kGatherStream = 0xfd01;
     std::vector<std::vector<uint64_t>> parameters(layers.paths().size() + 1);
     for (size_t i = 0; i < p_.rows(); ++i) {
       if (p_.category(i) != Category::kParameter || sizes_[i] == 0) continue;
       const size_t group = std::min<size_t>(layers.of(i), layers.paths().size());
       parameters[group].push_back(sizes_[i] * change_.ranks);
     }
-    uint32_t flat = kNever;     // of the last gather: freed by the next one
-    const auto gather = [&](uint32_t at, size_t group) {
-      std::vector<uint32_t> ids;
+    const auto flat_of = [&](uint32_t at, size_t group) {
       uint64_t all = 0;
       for (const uint64_t bytes : parameters[group]) all += bytes;
-      if (all == 0) return ids;
-      if (flat != kNever) free_block(at, flat);
-      flat = add_block(at, all, Category::kCommunication, kGatherStream);
-      for (const uint64_t bytes : parameters[group]) {
-        ids.push_back(add_block(at, bytes, Category::kCommunication));
-      }
-      return ids;
+      return all == 0 ? kNever : add_block(at, all, Category::kCommunication, kGatherStream);
     };
-    gather_root(gather, parameters.size() - 1);
-    for (const LayerPass& pass : passes) {
-      for (const uint32_t id : gather(pass.begin, pass.layer)) free_block(pass.end, id);
-    }
+    const auto unshard = [&](uint32_t at, size_t group, uint32_t until) {
+      for (const uint64_t bytes : parameters[group]) {
+        free_block(until, add_block(at, bytes, Category::kCommunication));
+      }
+    };
+    gather_forward(passes, layers.paths().size(), flat_of, unshard);
     std::vector<LayerPass> backward = passes;
     std::erase_if(backward, [](const LayerPass& pass) { return !pass.has_backward(); });
     std::sort(backward.begin(), backward.end(), [](const LayerPass& a, const LayerPass& b) {
       return a.back_begin < b.back_begin;
     });
-    for (const LayerPass& pass : backward) {
-      for (const uint32_t id : gather(pass.back_begin, pass.layer)) free_block(pass.back_end, id);
+    // While a layer runs, the next one is gathered.
+    uint32_t flat = kNever;
+    for (size_t i = 0; i < backward.size(); ++i) {
+      const LayerPass& pass = backward[i];
+      if (flat == kNever) flat = flat_of(pass.back_begin, pass.layer);
+      unshard(pass.back_begin, pass.layer, pass.back_end);
+      if (flat != kNever) free_block(pass.back_begin, flat);
+      const bool more = i + 1 < backward.size() && backward[i + 1].begin < pass.begin;
+      flat = more ? flat_of(pass.back_begin, backward[i + 1].layer) : kNever;
     }
     reduce_gradients(layers, backward);
   }
 
-  template <typename Gather>
-  void gather_root(const Gather& gather, size_t root) {
-    for (const BackwardPass& pass : p_.passes()) {
-      const uint32_t begin = places_.after_birth(pass.forward_first);
-      const uint32_t end = places_.after_birth(pass.last) + 1;
-      for (const uint32_t id : gather(begin, root)) free_block(end, id);
+  // In the forward pass the buffer of a gather is kept until the next one has its own.
+  template <typename Flat, typename Unshard>
+  void gather_forward(const std::vector<LayerPass>& passes, size_t root, const Flat& flat_of,
+                      const Unshard& unshard) {
+    uint32_t last = kNever;
+    const auto gather = [&](uint32_t at, size_t group, uint32_t until) {
+      const uint32_t flat = flat_of(at, group);
+      if (last != kNever) free_block(at, last);
+      last = flat;
+      unshard(at, group, until);
+    };
+    auto next = passes.begin();
+    const auto gather_until = [&](uint32_t at) {
+      for (; next != passes.end() && next->begin < at; ++next) {
+        gather(next->begin, next->layer, next->end);
+      }
+    };
+    for (const BackwardPass& whole : p_.passes()) {
+      const uint32_t begin = places_.after_birth(whole.forward_first);
+      const uint32_t turn = places_.after_birth(whole.first);
+      gather_until(begin);
+      gather(begin, root, places_.after_birth(whole.last) + 1);
+      gather_until(turn);
+      if (last != kNever) free_block(turn, last);
+      last = kNever;
     }
+    gather_until(edits_.end());
   }
 
   // The recorded gradients become temporaries: a shard stays as long as they did.
@@ -231,13 +255,13 @@ class RunPlanner {
       for (const uint32_t row : rows) {
         all += sizes_[row];
         until = std::max(until, std::min(places_.freed(row), edits_.end()));
-        free_block(at, row);
       }
       if (all == 0) return;
       if (input != kNever) free_block(at, input);
       input = add_block(at, all, Category::kCommunication);
-      const uint32_t kept = add_block(at, share(all), Category::kGradient);
+      const uint32_t kept = add_block(at, share(all), Category::kGradient, kReduceStream);
       if (until < edits_.end()) free_block(until, kept);
+      for (const uint32_t row : rows) free_block(at, row);
     };
     std::vector<bool> done(p_.rows(), false);
     for (const LayerPass& pass : backward) {
@@ -278,7 +302,7 @@ class RunPlanner {
     // Requests that failed are part of a forward or backward pass, mostly.
     for (size_t i = p_.rows(); i < out.blocks.size(); ++i) {
       out.blocks[i].bytes =
-          static_cast<uint64_t>(static_cast<double>(out.blocks[i].bytes) * change_.batch * change_.seq);
+          SizeLaw{0, out.blocks[i].bytes, 1, 1, false}.bytes(change_.batch, change_.seq);
     }
     out.blocks.insert(out.blocks.end(), added_.begin(), added_.end());
     out.category.insert(out.category.end(), added_category_.begin(), added_category_.end());

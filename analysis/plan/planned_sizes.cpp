@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string_view>
 
 namespace tidemark {
@@ -35,6 +36,7 @@ class PlannedSizes {
     }
     for (const OperationRun& run : p_.runs()) find_integers(run);
     count_states();
+    find_casts();
   }
 
   std::vector<uint64_t> run(const SizeLaws& laws, Estimate estimate) {
@@ -53,8 +55,7 @@ class PlannedSizes {
     const uint64_t likely = law.bytes(change_.batch, change_.seq);
     if (law.sure || estimate == Estimate::kLikely) return likely;
     const uint64_t other =
-        law.scaled == 0 ? static_cast<uint64_t>(static_cast<double>(recorded) * change_.batch *
-                                                change_.seq)
+        law.scaled == 0 ? SizeLaw{0, recorded, 1, 1, false}.bytes(change_.batch, change_.seq)
                         : recorded;
     return estimate == Estimate::kLow ? std::min(likely, other) : std::max(likely, other);
   }
@@ -86,14 +87,43 @@ class PlannedSizes {
     if (change_.precision == PlanPrecision::kRecorded || !is_float(row)) return bytes;
     const bool weights = is_of_weights(p_.category(row)) || in_optimizer(p_.role(row));
     if (change_.precision == PlanPrecision::kHalf) {
-      if (!p_.autocasts()) return divided(bytes, 2);
-      if (weights) return divided(bytes, 2);
-      // There is nothing left to cast.
-      const bool cast = p_.role(row) == StackRole::kForward && law.scaled == 0 &&
-                        p_.is_parameter_size(2 * p_.bytes(row));
-      return cast ? 0 : bytes;
+      if (!p_.autocasts() || weights || in_full_precision(row)) return divided(bytes, 2);
+      return cast_[row] || (law.scaled == 0 && is_cast_of_weight(row)) ? 0 : bytes;
     }
     return !weights && computes_in_half(row) ? divided(bytes, 2) : bytes;
+  }
+
+  bool is_cast_of_weight(size_t row) const {
+    return p_.role(row) == StackRole::kForward && p_.is_parameter_size(2 * p_.bytes(row));
+  }
+
+  // What autocast computes in 32 bits: normalizations, losses, and the sums that they begin with.
+  bool in_full_precision(size_t row) const {
+    const std::string_view operation = p_.operation(row);
+    for (const std::string_view full : {"layer_norm", "LayerNorm", "softmax", "Softmax", "Loss",
+                                        "cross_entropy", "mbedding", "ToCopy", "AddBackward"}) {
+      if (contains(operation, full)) return true;
+    }
+    return p_.role(row) == StackRole::kForward && full_sizes_.contains(p_.bytes(row)) &&
+           !contains(p_.operation_file(row), "torch/nn/");
+  }
+
+  // Sizes of 32-bit results, and the 16-bit copies of them that products begin with.
+  void find_casts() {
+    cast_.resize(p_.rows(), false);
+    if (!p_.autocasts()) return;
+    for (const OperationRun& run : p_.runs()) {
+      const std::string_view operation = p_.operation(run.first);
+      if (contains(operation, "layer_norm") || contains(operation, "embedding")) {
+        full_sizes_.insert(p_.bytes(run.first));
+      }
+    }
+    for (const OperationRun& run : p_.runs()) {
+      if (p_.role(run.first) != StackRole::kForward) continue;
+      for (uint32_t i = run.first; i + 1 < run.end; ++i) {
+        cast_[i] = cast_[i] || full_sizes_.contains(2 * p_.bytes(i));
+      }
+    }
   }
 
   // Operations that autocast runs in 16 bits, and those that follow the type of their input.
@@ -169,6 +199,8 @@ class PlannedSizes {
   const RecordedProgram& p_;
   const PlanChange& change_;
   std::vector<bool> integer_;
+  std::vector<bool> cast_;
+  std::set<uint64_t> full_sizes_;
   std::map<size_t, uint64_t> state_index_;  // among the states of its size
   uint64_t states_ = 1;
   bool embeds_ = false;

@@ -8,6 +8,9 @@
 
 namespace tidemark {
 
+// No card has more, and sums of such sizes do not overflow.
+inline constexpr double kMostPlannedBytes = 0x1p45;
+
 // bytes = fixed + scaled * batch^b * seq^s, where batch and seq are factors of the recorded ones.
 struct SizeLaw {
   uint64_t fixed = 0;
@@ -21,7 +24,7 @@ struct SizeLaw {
     const double factor = std::pow(batch_factor, batch) * std::pow(seq_factor, seq);
     // At least one byte: an allocation of none is not made.
     const double grown = std::ceil(static_cast<double>(scaled) * factor - 1e-6);
-    return fixed + static_cast<uint64_t>(std::max(grown, 1.0));
+    return fixed + static_cast<uint64_t>(std::clamp(grown, 1.0, kMostPlannedBytes));
   }
 };
 
