@@ -99,7 +99,9 @@ Result<PlanQuestion> question_of(const Options& options) {
     if (!ok) return ok.error();
   }
   change.checkpoint = options.checkpoints;
-  change.checkpoint_modules = options.checkpoint;
+  for (const std::string& module : options.checkpoint) {
+    if (!module.empty()) change.checkpoint_modules.push_back(module);
+  }
   if (!options.card.empty()) {
     const Result<uint64_t> bytes = parse_size("--card", options.card);
     if (!bytes) return bytes.error();

@@ -28,7 +28,7 @@ std::vector<std::string> numbered_prefixes(const std::string& path) {
 }
 
 bool matches(std::string_view pattern, std::string_view path, std::string_view class_name) {
-  if (pattern == class_name || pattern == path) return true;
+  if (pattern == path || (!class_name.empty() && pattern == class_name)) return true;
   if (!pattern.ends_with('*')) return false;
   pattern.remove_suffix(1);
   // One component: "layers.*" is every layer, not what is inside it.

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <tuple>
 #include <unordered_map>
 
 #include "analysis/plan/program.h"
@@ -45,11 +46,11 @@ class PlaceKeys {
 
 using RowsByPlace = std::map<uint64_t, std::vector<uint32_t>>;
 
-RowsByPlace rows_by_place(const RecordedProgram& program) {
+RowsByPlace rows_by_place(const RecordedProgram& program, BirthRange range) {
   RowsByPlace rows;
   PlaceKeys keys(program);
-  for (uint32_t i = 0; i < program.rows(); ++i) {
-    if (!program.model().allocations.seeded(i)) rows[keys.of(i)].push_back(i);
+  for (size_t i = range.begin; i < range.end; ++i) {
+    if (!program.model().allocations.seeded(i)) rows[keys.of(i)].push_back(static_cast<uint32_t>(i));
   }
   return rows;
 }
@@ -59,10 +60,8 @@ struct Pair {
   uint32_t other;
 };
 
-std::vector<Pair> matched(const RecordedProgram& program, const RecordedProgram& other) {
+std::vector<Pair> matched(const RowsByPlace& rows, const RowsByPlace& others) {
   std::vector<Pair> pairs;
-  const RowsByPlace rows = rows_by_place(program);
-  const RowsByPlace others = rows_by_place(other);
   for (const auto& [place, mine] : rows) {
     const auto theirs = others.find(place);
     if (theirs == others.end()) continue;
@@ -128,7 +127,8 @@ SizeLaw law_of(uint64_t sa, uint64_t sb, double ratio, Dimension dimension,
 LearntLaws learn_laws(const RecordedProgram& program, const RecordedProgram& other,
                       Dimension dimension, SizeLaws& laws) {
   LearntLaws learnt;
-  const std::vector<Pair> pairs = matched(program, other);
+  const std::vector<Pair> pairs = matched(rows_by_place(program, {0, program.rows()}),
+                                          rows_by_place(other, {0, other.rows()}));
   learnt.ratio = ratio_of(program, other, pairs);
   if (learnt.ratio == 1) return learnt;
   // Later steps repeat the allocations of earlier ones.
@@ -157,6 +157,56 @@ LearntLaws learn_laws(const RecordedProgram& program, const RecordedProgram& oth
     if (known[i]) learnt.matched_bytes += program.bytes(i);
   }
   return learnt;
+}
+
+namespace {
+
+uint64_t input_bytes(const RecordedProgram& program, BirthRange range) {
+  uint64_t bytes = 0;
+  for (size_t i = range.begin; i < range.end; ++i) {
+    if (program.category(i) == Category::kInput) bytes += program.bytes(i);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+bool learn_from_steps(const RecordedProgram& program, SizeLaws& laws) {
+  const std::vector<uint32_t>& at = program.steps().boundaries;
+  BirthRange least{};
+  BirthRange most{};
+  uint64_t least_bytes = UINT64_MAX;
+  uint64_t most_bytes = 0;
+  for (size_t i = 0; i + 1 < at.size(); ++i) {
+    const BirthRange step = births_within(program.model(), at[i], at[i + 1]);
+    const uint64_t bytes = input_bytes(program, step);
+    if (bytes == 0) continue;
+    if (bytes < least_bytes) std::tie(least, least_bytes) = std::pair(step, bytes);
+    if (bytes > most_bytes) std::tie(most, most_bytes) = std::pair(step, bytes);
+  }
+  if (most_bytes == 0 || most_bytes < least_bytes + least_bytes / 20) return false;
+  const std::vector<Pair> pairs =
+      matched(rows_by_place(program, most), rows_by_place(program, least));
+  const double ratio = static_cast<double>(least_bytes) / static_cast<double>(most_bytes);
+  std::unordered_map<uint32_t, uint8_t> power_of;  // by stack
+  constexpr uint8_t kUnclear = 9;
+  for (const auto& [row, other] : pairs) {
+    if (laws[row].scaled == 0) continue;
+    const SizeLaw law =
+        law_of(program.bytes(row), program.bytes(other), ratio, Dimension::kSequence, laws[row]);
+    const bool clear = law.sure && (law.fixed == 0 || law.scaled == 0);
+    const uint8_t power = !clear ? kUnclear : law.scaled == 0 ? uint8_t{0} : law.seq;
+    const auto [known, fresh] = power_of.try_emplace(program.model().allocations.stack(row), power);
+    if (!fresh && known->second != power) known->second = kUnclear;
+    laws[row].seq = clear ? power : laws[row].seq;
+  }
+  for (uint32_t i = 0; i < program.rows(); ++i) {
+    const auto known = power_of.find(program.model().allocations.stack(i));
+    if (laws[i].scaled != 0 && known != power_of.end() && known->second != kUnclear) {
+      laws[i].seq = known->second;
+    }
+  }
+  return true;
 }
 
 }  // namespace tidemark

@@ -121,6 +121,7 @@ Planner::Planner(const ProcessModel& process, const AllocationHistory& model, Wh
       options_(options),
       layers_(program_),
       laws_(infer_laws(program_)) {
+  steps_vary_ = learn_from_steps(program_, laws_);
   const uint64_t card = whatif_.card_bytes();
   if (card > whatif_.other_bytes()) capacity_ = card - whatif_.other_bytes();
   // A limit of the recorded run holds for another card only as a fraction, which is not known.
@@ -256,7 +257,8 @@ void Planner::state_assumptions(const PlanChange& change, std::vector<std::strin
   if (change.seq != 1 && (learnt_.ratio == 1 || learnt_dimension_ == Dimension::kBatch)) {
     const bool square = std::any_of(laws_.begin(), laws_.end(),
                                     [](const SizeLaw& l) { return l.scaled != 0 && l.seq == 2; });
-    out.push_back(square ? "what grows with the batch grows with the sequence, attention matrices "
+    out.push_back(steps_vary_ ? "the sizes of the steps vary, and tell what grows with the sequence"
+                  : square ? "what grows with the batch grows with the sequence, attention matrices "
                            "(results of softmax) with its square"
                          : "what grows with the batch grows with the sequence; no attention "
                            "matrices were found, which would grow with its square");

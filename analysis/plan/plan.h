@@ -48,7 +48,7 @@ struct PlanOutcome {
 
 struct PlanOptions {
   WhatIfOptions whatif;      // card_bytes: of the card planned for
-  uint32_t curve_points = 800;
+  uint32_t curve_points = 500;
 };
 
 class Planner {
@@ -89,6 +89,7 @@ class Planner {
   SizeLaws laws_;
   LearntLaws learnt_;
   Dimension learnt_dimension_ = Dimension::kBatch;
+  bool steps_vary_ = false;
   uint64_t capacity_ = 0;
 };
 

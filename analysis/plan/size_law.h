@@ -51,4 +51,8 @@ struct LearntLaws {
 LearntLaws learn_laws(const RecordedProgram& program, const RecordedProgram& other,
                       Dimension dimension, SizeLaws& laws);
 
+// Lengths that vary from step to step tell what grows with the sequence, and how. False: they do
+// not vary.
+bool learn_from_steps(const RecordedProgram& program, SizeLaws& laws);
+
 }  // namespace tidemark

@@ -37,10 +37,10 @@ class Plot {
   void draw() {
     title();
     for (int i = 0; i <= 4; ++i) grid(most_ / 4 * static_cast<uint64_t>(i));
-    area(d_.outcome.curve, &CurvePoint::reserved_high, "#e69f00", 0.30);
-    area(d_.outcome.curve, &CurvePoint::allocated_high, "#e69f00", 0.55);
-    area(d_.recorded_curve, &CurvePoint::reserved_high, "#0072b2", 0.35);
-    area(d_.recorded_curve, &CurvePoint::allocated_high, "#0072b2", 0.65);
+    // The lower one in front.
+    const bool grows = d_.outcome.likely.reserved_peak > d_.recorded_reserved_peak;
+    areas(grows ? d_.outcome.curve : d_.recorded_curve, grows ? "#e69f00" : "#0072b2");
+    areas(grows ? d_.recorded_curve : d_.outcome.curve, grows ? "#0072b2" : "#e69f00");
     if (limit_shown_) limit();
     svg_.raw(fmt::format("<text x=\"{}\" y=\"{}\">{}</text><text x=\"{}\" y=\"{}\" "
                          "text-anchor=\"end\">{} of the recording</text>\n",
@@ -55,12 +55,13 @@ class Plot {
     svg_.raw(fmt::format("<text class=\"title\" x=\"{}\" y=\"{}\">{}</text>\n", kLeft, top_ + 22,
                          html_escaped(name + "  " + report_.change.text())));
     key(0, "#0072b2", "recorded: " + size_text(d_.recorded_reserved_peak) + " reserved");
-    key(1, "#e69f00", "planned: " + size_text(d_.outcome.likely.reserved_peak) + " reserved");
+    key(1, "#e69f00",
+        "planned: " + size_text(d_.outcome.likely.reserved_peak) + " reserved; darker: allocated");
   }
   void key(int number, std::string_view colour, const std::string& text) {
-    const int x = kLeft + number * 300;
+    const int x = kLeft + number * 240;
     svg_.raw(fmt::format("<rect x=\"{}\" y=\"{}\" width=\"14\" height=\"14\" fill=\"{}\"/>"
-                         "<text x=\"{}\" y=\"{}\">{} (darker: allocated)</text>\n",
+                         "<text x=\"{}\" y=\"{}\">{}</text>\n",
                          x, top_ + 34, colour, x + 20, top_ + 46, html_escaped(text)));
   }
   void grid(uint64_t bytes) {
@@ -75,6 +76,10 @@ class Plot {
                          "text-anchor=\"end\">{} for PyTorch</text>\n",
                          kLeft, kWidth, y(d_.capacity), y(d_.capacity), kWidth - 4,
                          y(d_.capacity) - 5, size_text(d_.capacity)));
+  }
+  void areas(const std::vector<CurvePoint>& curve, std::string_view colour) {
+    area(curve, &CurvePoint::reserved_high, colour, 0.33);
+    area(curve, &CurvePoint::allocated_high, colour, 0.62);
   }
   void area(const std::vector<CurvePoint>& curve, uint64_t CurvePoint::*value,
             std::string_view colour, double opacity) {

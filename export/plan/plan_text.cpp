@@ -77,9 +77,10 @@ class TextPlan {
       return;
     }
     const std::string room =
-        d.card_bytes == 0 ? fmt::format("limit {}", size_text(d.capacity))
-                          : fmt::format("{}, of which {} for PyTorch", size_text(d.card_bytes),
-                                        size_text(d.capacity));
+        d.card_bytes == 0            ? fmt::format("limit {}", size_text(d.capacity))
+        : d.card_bytes == d.capacity ? size_text(d.card_bytes)
+                                     : fmt::format("{}, of which {} for PyTorch",
+                                                   size_text(d.card_bytes), size_text(d.capacity));
     line(styled("  card      {}: {}", room, verdict(d, o)));
   }
 

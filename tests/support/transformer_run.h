@@ -32,6 +32,8 @@ struct TransformerShape {
   uint64_t workspace_per_token = 0;
   enum class Optimizer { kForeach, kFused, kBytes, kSgd, kMomentum } optimizer = Optimizer::kForeach;
   int steps = 3;
+  std::vector<uint64_t> lengths;  // of the steps, instead of `seq`
+  uint64_t sample_bytes = 0;      // of a result that has no sequence, per sample
   uint64_t card = uint64_t{16} << 30;
 };
 
@@ -199,7 +201,10 @@ class TransformerRun : private SegmentAddresses {
       add_parameter(4 * d * d, part(i, "down"));
     }
     add_parameter(s_.words * d, "head");
-    for (int step = 0; step < s_.steps && !ran_out_; ++step) train_step();
+    for (int step = 0; step < s_.steps && !ran_out_; ++step) {
+      if (!s_.lengths.empty()) s_.seq = s_.lengths.at(static_cast<size_t>(step));
+      train_step();
+    }
   }
 
   uint64_t tokens() const { return s_.batch * s_.seq; }
@@ -278,7 +283,12 @@ class TransformerRun : private SegmentAddresses {
     head.saved = {alloc(logits, in_forward("forward torch/nn/modules/linear.py:3", "head"))};
     Operation loss{"LogSoftmaxBackward0", "", {}, {logits}, {}};
     loss.saved = {alloc(logits, in_forward("cross_entropy torch/nn/functional.py:9", ""))};
+    Operation pool{"MeanBackward0", "", {}, {}, {}};
+    if (s_.sample_bytes != 0) {
+      pool.saved = {alloc(s_.batch * s_.sample_bytes, in_forward("pool model.py:40", ""))};
+    }
     backward(loss, true);
+    backward(pool, true);
     backward(head, true);
     for (uint64_t i = s_.layers; i-- > 0;) {
       if (s_.checkpoint) {

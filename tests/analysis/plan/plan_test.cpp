@@ -125,6 +125,23 @@ TEST(Plan, TwoRecordingsTellWhatGrows) {
   EXPECT_FALSE(lengths->learn(c.process(), Dimension::kSequence));
 }
 
+// Lengths that vary tell that a result has no sequence.
+TEST(Plan, VaryingStepsTellWhatGrowsWithTheSequence) {
+  TransformerShape shape;
+  shape.matrices = true;
+  shape.sample_bytes = 12'000'000;
+  shape.lengths = {160, 96, 128};
+  TransformerShape twice = shape;
+  twice.lengths = {320, 192, 256};
+  const TransformerRun recorded(shape);
+  const TransformerRun real(twice);
+  PlanChange change;
+  change.seq = 2;
+  const PlanOutcome outcome = planned(*planner_of(recorded.process()), change);
+  EXPECT_EQ(outcome.likely.allocated_peak, real.allocated_peak());
+  EXPECT_EQ(outcome.likely.reserved_peak, real.reserved_peak());
+}
+
 TEST(Plan, OptimizersAndPrecision) {
   using Optimizer = TransformerShape::Optimizer;
   const std::pair<PlanOptimizer, Optimizer> kinds[] = {
