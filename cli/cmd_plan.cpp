@@ -119,7 +119,8 @@ Result<PlanQuestion> question_of(const Options& options) {
 
 Status write_picture(const std::string& path, const std::string& svg) {
   std::FILE* file = std::fopen(path.c_str(), "wb");
-  const bool written = file != nullptr && std::fwrite(svg.data(), 1, svg.size(), file) == svg.size();
+  const bool written =
+      file != nullptr && std::fwrite(svg.data(), 1, svg.size(), file) == svg.size();
   const bool closed = file != nullptr && std::fclose(file) == 0;
   if (!written || !closed) return Error{path + ": " + std::strerror(errno)};
   return {};
@@ -166,7 +167,8 @@ void add_changes(CLI::App* command, Options& options) {
       ->delimiter(',');
   command->add_option("--ranks", options.ranks, "number of ranks, with --shard");
   command->add_option("--shard", options.shard, "ddp, zero1, zero2 or zero3 (FSDP2)");
-  command->add_option("--card", options.card, "size of the card (80GiB); default: the recorded one");
+  command->add_option("--card", options.card,
+                      "size of the card (80GiB); default: the recorded one");
   command->add_option("--alloc-conf", options.alloc_conf,
                       "settings as in PYTORCH_CUDA_ALLOC_CONF: key:value,key:value");
 }

@@ -52,8 +52,10 @@ Result<FittingBatch> largest_batch(const Planner& planner, const PlanChange& cha
     const double half = std::max(snapped(high / 2, samples), least);
     const Result<bool> ok = fits(half);
     if (!ok) return ok.error();
-    if (*ok) low = half;
-    else high = half;
+    if (*ok)
+      low = half;
+    else
+      high = half;
   }
   while (low != 0 && !found.at_limit && !close_enough(low, high, samples)) {
     const double middle = snapped((low + high) / 2, samples);
@@ -93,7 +95,8 @@ std::optional<PlanChange> cheapest_fit(const Planner& planner, const PlanChange&
           c.cost += 12;
         }
         if ((set & 4) != 0) {
-          if (change.precision != PlanPrecision::kRecorded || planner.program().autocasts()) continue;
+          if (change.precision != PlanPrecision::kRecorded || planner.program().autocasts())
+            continue;
           c.change.precision = PlanPrecision::kHalf;
           c.cost += 25;
         }

@@ -155,8 +155,8 @@ class LawInference {
   // Other operations have results of these sizes only by chance.
   static bool makes_matrices(std::string_view operation, std::string_view file) {
     constexpr std::array<std::string_view, 10> kOthers = {
-        "ddmm", "MmBackward", "LinearBackward", "Gelu", "Relu", "Silu", "Norm", "Convolution",
-        "Embedding", "norm"};
+        "ddmm", "MmBackward", "LinearBackward", "Gelu",      "Relu",
+        "Silu", "Norm",       "Convolution",    "Embedding", "norm"};
     if (contains(file, "torch/nn/modules/linear.py") || contains(file, "modules/activation.py")) {
       return false;
     }

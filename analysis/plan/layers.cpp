@@ -37,7 +37,7 @@ bool matches(std::string_view pattern, std::string_view path, std::string_view c
 
 // The path of which `path` is a part, itself included; "" if there is none.
 std::string within(const std::set<std::string>& layers, const std::string& path) {
-  for (size_t end = path.find('.'); ; end = path.find('.', end + 1)) {
+  for (size_t end = path.find('.');; end = path.find('.', end + 1)) {
     const std::string prefix = path.substr(0, end);
     if (layers.contains(prefix)) return prefix;
     if (end == path.npos) return {};

@@ -50,7 +50,8 @@ RowsByPlace rows_by_place(const RecordedProgram& program, BirthRange range) {
   RowsByPlace rows;
   PlaceKeys keys(program);
   for (size_t i = range.begin; i < range.end; ++i) {
-    if (!program.model().allocations.seeded(i)) rows[keys.of(i)].push_back(static_cast<uint32_t>(i));
+    if (!program.model().allocations.seeded(i))
+      rows[keys.of(i)].push_back(static_cast<uint32_t>(i));
   }
   return rows;
 }
@@ -85,9 +86,8 @@ double ratio_of(const RecordedProgram& program, const RecordedProgram& other,
           static_cast<double>(a);
     }
     if (weight.empty()) continue;
-    const auto most = std::max_element(weight.begin(), weight.end(), [](auto& a, auto& b) {
-      return a.second < b.second;
-    });
+    const auto most = std::max_element(weight.begin(), weight.end(),
+                                       [](auto& a, auto& b) { return a.second < b.second; });
     return static_cast<double>(most->first) / 1000.0;
   }
   return 1;
@@ -127,8 +127,8 @@ SizeLaw law_of(uint64_t sa, uint64_t sb, double ratio, Dimension dimension,
 LearntLaws learn_laws(const RecordedProgram& program, const RecordedProgram& other,
                       Dimension dimension, SizeLaws& laws) {
   LearntLaws learnt;
-  const std::vector<Pair> pairs = matched(rows_by_place(program, {0, program.rows()}),
-                                          rows_by_place(other, {0, other.rows()}));
+  const std::vector<Pair> pairs =
+      matched(rows_by_place(program, {0, program.rows()}), rows_by_place(other, {0, other.rows()}));
   learnt.ratio = ratio_of(program, other, pairs);
   if (learnt.ratio == 1) return learnt;
   // Later steps repeat the allocations of earlier ones.

@@ -179,7 +179,8 @@ Result<PlanOutcome> Planner::plan(const PlanChange& change) const {
                               [&](const MemoryTotals& totals) { watch(totals); });
   out.curve = watch.take();
   out.low_reserved = out.high_reserved = out.likely.reserved_peak;
-  const bool unsure = std::any_of(laws_.begin(), laws_.end(), [](const SizeLaw& l) { return !l.sure; });
+  const bool unsure =
+      std::any_of(laws_.begin(), laws_.end(), [](const SizeLaw& l) { return !l.sure; });
   for (const Estimate estimate : {Estimate::kLow, Estimate::kHigh}) {
     if (!unsure || (change.batch == 1 && change.seq == 1)) break;
     const Result<PlannedRun> other = run_of(change, estimate);
@@ -251,17 +252,18 @@ void Planner::state_assumptions(const PlanChange& change, std::vector<std::strin
   } else if (grows) {
     out.push_back(
         "inferred from one recording: inputs and what forward and backward passes allocate grow "
-        "with the batch; weights, their copies and optimizer states do not; the range is what is "
-        "not certain. A second recording with another batch makes it exact");
+        "with the batch; weights, their copies and optimizer states do not. A second recording, "
+        "with another batch, tells more");
   }
   if (change.seq != 1 && (learnt_.ratio == 1 || learnt_dimension_ == Dimension::kBatch)) {
     const bool square = std::any_of(laws_.begin(), laws_.end(),
                                     [](const SizeLaw& l) { return l.scaled != 0 && l.seq == 2; });
     out.push_back(steps_vary_ ? "the sizes of the steps vary, and tell what grows with the sequence"
-                  : square ? "what grows with the batch grows with the sequence, attention matrices "
-                           "(results of softmax) with its square"
-                         : "what grows with the batch grows with the sequence; no attention "
-                           "matrices were found, which would grow with its square");
+                  : square
+                      ? "what grows with the batch grows with the sequence, attention matrices "
+                        "(results of softmax) with its square"
+                      : "what grows with the batch grows with the sequence; no attention "
+                        "matrices were found, which would grow with its square");
   }
   if (change.precision == PlanPrecision::kHalf) {
     out.push_back(
@@ -278,8 +280,9 @@ void Planner::state_assumptions(const PlanChange& change, std::vector<std::strin
   }
   switch (change.optimizer) {
     case PlanOptimizer::kAdamW8bit:
-      out.push_back("two states of one byte per weight and a factor per 256 of them; the step "
-                    "itself allocates nothing");
+      out.push_back(
+          "two states of one byte per weight and a factor per 256 of them; the step "
+          "itself allocates nothing");
       break;
     case PlanOptimizer::kFused:
     case PlanOptimizer::kSgd:

@@ -25,7 +25,7 @@ struct CategoryBytes {
 
 // What a layer, or an nn.Module outside of all layers, holds at those peaks.
 struct LayerBytes {
-  std::string path;  // empty: of none
+  std::string path;               // empty: of none
   uint64_t recorded_weights = 0;  // parameters, gradients, optimizer states
   uint64_t recorded_others = 0;
   uint64_t planned_weights = 0;
@@ -47,7 +47,7 @@ struct PlanOutcome {
 };
 
 struct PlanOptions {
-  WhatIfOptions whatif;      // card_bytes: of the card planned for
+  WhatIfOptions whatif;  // card_bytes: of the card planned for
   uint32_t curve_points = 500;
 };
 
@@ -103,7 +103,8 @@ struct FittingBatch {
 Result<FittingBatch> largest_batch(const Planner& planner, const PlanChange& change,
                                    uint64_t samples);
 
-// The cheapest set of changes, on top of `change`, with which the program fits; none: nothing helps.
+// The cheapest set of changes, on top of `change`, with which the program fits; none: nothing
+// helps.
 std::optional<PlanChange> cheapest_fit(const Planner& planner, const PlanChange& change);
 
 }  // namespace tidemark

@@ -9,8 +9,7 @@ Result<PlanFit> fit(const Planner& planner, const PlanQuestion& question, bool f
     return Error{"--fit: the size of the card is not in the recording; give it with --card SIZE"};
   }
   PlanFit out;
-  const Result<FittingBatch> batch =
-      largest_batch(planner, question.change, question.samples);
+  const Result<FittingBatch> batch = largest_batch(planner, question.change, question.samples);
   if (!batch) return batch.error();
   out.batch = *batch;
   if (batch->factor > 0) {

@@ -179,8 +179,8 @@ class RunPlanner {
   }
 
   // FSDP2: a layer's parameters are gathered before it runs and freed after it, in both passes; its
-  // gradients are reduced to shards at the end of its backward pass. What belongs to no layer is the
-  // root's: gathered in the forward pass and kept until the backward pass has ended.
+  // gradients are reduced to shards at the end of its backward pass. What belongs to no layer is
+  // the root's: gathered in the forward pass and kept until the backward pass has ended.
   void shard_fully(const Layers& layers, const std::vector<LayerPass>& passes) {
     std::vector<std::vector<uint64_t>> parameters(layers.paths().size() + 1);
     for (size_t i = 0; i < p_.rows(); ++i) {
@@ -201,9 +201,8 @@ class RunPlanner {
     gather_forward(passes, layers.paths().size(), flat_of, unshard);
     std::vector<LayerPass> backward = passes;
     std::erase_if(backward, [](const LayerPass& pass) { return !pass.has_backward(); });
-    std::sort(backward.begin(), backward.end(), [](const LayerPass& a, const LayerPass& b) {
-      return a.back_begin < b.back_begin;
-    });
+    std::sort(backward.begin(), backward.end(),
+              [](const LayerPass& a, const LayerPass& b) { return a.back_begin < b.back_begin; });
     // While a layer runs, the next one is gathered.
     uint32_t flat = kNever;
     for (size_t i = 0; i < backward.size(); ++i) {

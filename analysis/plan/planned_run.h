@@ -16,8 +16,8 @@ namespace tidemark {
 struct PlannedRun {
   std::vector<RequestedBlock> blocks;  // those of the log, then added ones
   std::vector<Request> requests;
-  std::vector<int64_t> time_ns;     // of each request, in the recording
-  std::vector<Category> category;   // by block
+  std::vector<int64_t> time_ns;    // of each request, in the recording
+  std::vector<Category> category;  // by block
 };
 
 // Errors: the recording does not know what the change needs, such as nn.Modules.

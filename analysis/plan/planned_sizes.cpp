@@ -54,9 +54,9 @@ class PlannedSizes {
   uint64_t estimated(const SizeLaw& law, Estimate estimate, uint64_t recorded) const {
     const uint64_t likely = law.bytes(change_.batch, change_.seq);
     if (law.sure || estimate == Estimate::kLikely) return likely;
-    const uint64_t other =
-        law.scaled == 0 ? SizeLaw{0, recorded, 1, 1, false}.bytes(change_.batch, change_.seq)
-                        : recorded;
+    const uint64_t other = law.scaled == 0
+                               ? SizeLaw{0, recorded, 1, 1, false}.bytes(change_.batch, change_.seq)
+                               : recorded;
     return estimate == Estimate::kLow ? std::min(likely, other) : std::max(likely, other);
   }
 
@@ -69,7 +69,8 @@ class PlannedSizes {
     if (!drops && !pools) return;
     for (uint32_t i = run.first; i < run.end; ++i) {
       for (uint32_t k = run.first; k < run.end; ++k) {
-        if ((drops && p_.bytes(k) == 4 * p_.bytes(i)) || (pools && p_.bytes(i) == 2 * p_.bytes(k))) {
+        if ((drops && p_.bytes(k) == 4 * p_.bytes(i)) ||
+            (pools && p_.bytes(i) == 2 * p_.bytes(k))) {
           integer_[i] = true;
         }
       }
@@ -167,7 +168,8 @@ class PlannedSizes {
     const bool state = p_.category(row) == Category::kOptimizerState;
     if (!state) {
       // Temporaries of the foreach implementation; the others work in place.
-      const bool temporary = p_.role(row) == StackRole::kOptimizer && !is_of_weights(p_.category(row));
+      const bool temporary =
+          p_.role(row) == StackRole::kOptimizer && !is_of_weights(p_.category(row));
       return temporary && change_.optimizer != PlanOptimizer::kAdamW ? 0 : bytes;
     }
     switch (change_.optimizer) {
@@ -188,11 +190,10 @@ class PlannedSizes {
     if (bytes == 0 || change_.ranks < 2) return bytes;
     const Category category = p_.category(row);
     const PlanShard shard = change_.shard;
-    const bool divides =
-        (shard >= PlanShard::kZero1 &&
-         (category == Category::kOptimizerState || in_optimizer(p_.role(row)))) ||
-        (shard == PlanShard::kZero2 && category == Category::kGradient) ||
-        (shard == PlanShard::kZero3 && category == Category::kParameter);
+    const bool divides = (shard >= PlanShard::kZero1 &&
+                          (category == Category::kOptimizerState || in_optimizer(p_.role(row)))) ||
+                         (shard == PlanShard::kZero2 && category == Category::kGradient) ||
+                         (shard == PlanShard::kZero3 && category == Category::kParameter);
     return divides ? divided(bytes, change_.ranks) : bytes;
   }
 

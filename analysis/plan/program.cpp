@@ -63,8 +63,7 @@ void RecordedProgram::find_modules() {
     const auto [at, fresh] = by_id.try_emplace(id);
     if (fresh) {
       const std::string path = process_.names.nn_module_text(id);
-      const auto [place, added] =
-          known.try_emplace(path, static_cast<uint32_t>(paths_.size()));
+      const auto [place, added] = known.try_emplace(path, static_cast<uint32_t>(paths_.size()));
       if (added) paths_.push_back(path);
       at->second = place->second;
     }

@@ -1,4 +1,5 @@
-// Where the allocations of a recording are among its requests, and requests that are inserted there.
+// Where the allocations of a recording are among its requests, and requests that are inserted
+// there.
 #pragma once
 
 #include <algorithm>

@@ -32,9 +32,9 @@ using SizeLaws = std::vector<SizeLaw>;  // one per allocation
 
 class RecordedProgram;
 
-// From one recording. Parameters, gradients, optimizer states, workspaces of libraries and copies of
-// weights are fixed; inputs and what forward and backward passes allocate grows with the batch and
-// with the sequence, attention matrices with its square. See docs/plan.md.
+// From one recording. Parameters, gradients, optimizer states, workspaces of libraries and copies
+// of weights are fixed; inputs and what forward and backward passes allocate grows with the batch
+// and with the sequence, attention matrices with its square. See docs/plan.md.
 SizeLaws infer_laws(const RecordedProgram& program);
 
 enum class Dimension : uint8_t { kBatch, kSequence };

@@ -1,5 +1,5 @@
-#include "export/report/json_writer.h"
 #include "export/plan/plan_text.h"
+#include "export/report/json_writer.h"
 
 #include "analysis/wording.h"
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "analysis/wording.h"
-#include "export/report/html_writer.h"
 #include "export/plan/plan_text.h"
+#include "export/report/html_writer.h"
 
 namespace tidemark {
 
@@ -42,10 +42,11 @@ class Plot {
     areas(grows ? d_.outcome.curve : d_.recorded_curve, grows ? "#e69f00" : "#0072b2");
     areas(grows ? d_.recorded_curve : d_.outcome.curve, grows ? "#0072b2" : "#e69f00");
     if (limit_shown_) limit();
-    svg_.raw(fmt::format("<text x=\"{}\" y=\"{}\">{}</text><text x=\"{}\" y=\"{}\" "
-                         "text-anchor=\"end\">{} of the recording</text>\n",
-                         kLeft, top_ + kHeight - 8, "0 s", kWidth, top_ + kHeight - 8,
-                         duration_text(end_ns_ - begin_ns_)));
+    svg_.raw(
+        fmt::format("<text x=\"{}\" y=\"{}\">{}</text><text x=\"{}\" y=\"{}\" "
+                    "text-anchor=\"end\">{} of the recording</text>\n",
+                    kLeft, top_ + kHeight - 8, "0 s", kWidth, top_ + kHeight - 8,
+                    duration_text(end_ns_ - begin_ns_)));
   }
 
  private:
@@ -60,22 +61,24 @@ class Plot {
   }
   void key(int number, std::string_view colour, const std::string& text) {
     const int x = kLeft + number * 240;
-    svg_.raw(fmt::format("<rect x=\"{}\" y=\"{}\" width=\"14\" height=\"14\" fill=\"{}\"/>"
-                         "<text x=\"{}\" y=\"{}\">{}</text>\n",
-                         x, top_ + 34, colour, x + 20, top_ + 46, html_escaped(text)));
+    svg_.raw(
+        fmt::format("<rect x=\"{}\" y=\"{}\" width=\"14\" height=\"14\" fill=\"{}\"/>"
+                    "<text x=\"{}\" y=\"{}\">{}</text>\n",
+                    x, top_ + 34, colour, x + 20, top_ + 46, html_escaped(text)));
   }
   void grid(uint64_t bytes) {
-    svg_.raw(fmt::format("<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>"
-                         "<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>\n",
-                         kLeft, kWidth, y(bytes), y(bytes), kLeft - 6, y(bytes) + 4,
-                         size_text(bytes)));
+    svg_.raw(
+        fmt::format("<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>"
+                    "<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>\n",
+                    kLeft, kWidth, y(bytes), y(bytes), kLeft - 6, y(bytes) + 4, size_text(bytes)));
   }
   void limit() {
-    svg_.raw(fmt::format("<line class=\"limit\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>"
-                         "<text class=\"limit-text\" x=\"{}\" y=\"{:.1f}\" "
-                         "text-anchor=\"end\">{} for PyTorch</text>\n",
-                         kLeft, kWidth, y(d_.capacity), y(d_.capacity), kWidth - 4,
-                         y(d_.capacity) - 5, size_text(d_.capacity)));
+    svg_.raw(
+        fmt::format("<line class=\"limit\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>"
+                    "<text class=\"limit-text\" x=\"{}\" y=\"{:.1f}\" "
+                    "text-anchor=\"end\">{} for PyTorch</text>\n",
+                    kLeft, kWidth, y(d_.capacity), y(d_.capacity), kWidth - 4, y(d_.capacity) - 5,
+                    size_text(d_.capacity)));
   }
   void areas(const std::vector<CurvePoint>& curve, std::string_view colour) {
     area(curve, &CurvePoint::reserved_high, colour, 0.33);
@@ -98,7 +101,8 @@ class Plot {
     return kLeft + (kWidth - kLeft) * static_cast<double>(ns - begin_ns_) / span;
   }
   double y(uint64_t bytes) const {
-    const double share = static_cast<double>(bytes) / static_cast<double>(std::max<uint64_t>(most_, 1));
+    const double share =
+        static_cast<double>(bytes) / static_cast<double>(std::max<uint64_t>(most_, 1));
     return top_ + kTitle + kPlotHeight * (1 - share);
   }
 
@@ -117,13 +121,14 @@ class Plot {
 std::string plan_as_svg(const PlanReport& report) {
   HtmlWriter svg;
   const int height = kHeight * static_cast<int>(report.devices.size());
-  svg.raw(fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" "
-                      "width=\"{}\" height=\"{}\">\n<style>text {{ font: 13px sans-serif; fill: "
-                      "#444; }} .title {{ font-size: 16px; fill: #111; }} .grid {{ stroke: #ddd; "
-                      "}} .limit {{ stroke: #d0021b; stroke-dasharray: 6 4; }} .limit-text {{ "
-                      "fill: #d0021b; }}</style>\n<rect width=\"100%\" height=\"100%\" "
-                      "fill=\"#fff\"/>\n",
-                      kWidth + 10, height, kWidth + 10, height));
+  svg.raw(
+      fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" "
+                  "width=\"{}\" height=\"{}\">\n<style>text {{ font: 13px sans-serif; fill: "
+                  "#444; }} .title {{ font-size: 16px; fill: #111; }} .grid {{ stroke: #ddd; "
+                  "}} .limit {{ stroke: #d0021b; stroke-dasharray: 6 4; }} .limit-text {{ "
+                  "fill: #d0021b; }}</style>\n<rect width=\"100%\" height=\"100%\" "
+                  "fill=\"#fff\"/>\n",
+                  kWidth + 10, height, kWidth + 10, height));
   int top = 0;
   for (const PlanDevice& d : report.devices) {
     Plot(svg, report, d, top).draw();

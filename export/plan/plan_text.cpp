@@ -76,27 +76,28 @@ class TextPlan {
       line("  card      not known: give its size with --card SIZE");
       return;
     }
-    const std::string room =
-        d.card_bytes == 0            ? fmt::format("limit {}", size_text(d.capacity))
-        : d.card_bytes == d.capacity ? size_text(d.card_bytes)
-                                     : fmt::format("{}, of which {} for PyTorch",
-                                                   size_text(d.card_bytes), size_text(d.capacity));
+    const std::string room = d.card_bytes == 0 ? fmt::format("limit {}", size_text(d.capacity))
+                             : d.card_bytes == d.capacity
+                                 ? size_text(d.card_bytes)
+                                 : fmt::format("{}, of which {} for PyTorch",
+                                               size_text(d.card_bytes), size_text(d.capacity));
     line(styled("  card      {}: {}", room, verdict(d, o)));
   }
 
   StyledText verdict(const PlanDevice& d, const PlanOutcome& o) {
     const Prediction& p = *o.on_card;
     if (p.out_of_memory) {
-      return paint(fmt::format("OUT OF MEMORY, a request of {} does not fit",
-                               size_text(p.failed_bytes)),
-                   "1;31");
+      return paint(
+          fmt::format("OUT OF MEMORY, a request of {} does not fit", size_text(p.failed_bytes)),
+          "1;31");
     }
     std::string text = fmt::format("fits, {} left", size_text(d.capacity - p.reserved_peak));
     if (p.retries != 0) {
       text += fmt::format("; the cache is emptied {}, which costs time",
                           p.retries == 1 ? "once" : grouped(p.retries) + " times");
     }
-    if (o.high_reserved > d.capacity) return paint(text + "; it may not at the end of the range", "33");
+    if (o.high_reserved > d.capacity)
+      return paint(text + "; it may not at the end of the range", "33");
     return paint(text, "32");
   }
 
@@ -124,10 +125,9 @@ class TextPlan {
                              counted(o.layers.size() - kMost, "other"))));
         return;
       }
-      line(styled("  {:<28}{:>12}{:>12}{:>12}{:>12}",
-                  l.path.empty() ? "(of no nn.Module)" : l.path, size_text(l.recorded_weights),
-                  size_text(l.planned_weights), size_text(l.recorded_others),
-                  size_text(l.planned_others)));
+      line(styled("  {:<28}{:>12}{:>12}{:>12}{:>12}", l.path.empty() ? "(of no nn.Module)" : l.path,
+                  size_text(l.recorded_weights), size_text(l.planned_weights),
+                  size_text(l.recorded_others), size_text(l.planned_others)));
     }
   }
 

@@ -27,10 +27,16 @@ struct TransformerShape {
   bool matrices = false;      // attention without a fused kernel
   uint64_t number_bytes = 4;  // of weights and activations
   bool checkpoint = false;
-  bool modules = true;  // the recorder knows the nn.Modules
+  bool modules = true;           // the recorder knows the nn.Modules
   uint64_t workspace_fixed = 0;  // of each layer: fixed + per_token * tokens
   uint64_t workspace_per_token = 0;
-  enum class Optimizer { kForeach, kFused, kBytes, kSgd, kMomentum } optimizer = Optimizer::kForeach;
+  enum class Optimizer {
+    kForeach,
+    kFused,
+    kBytes,
+    kSgd,
+    kMomentum
+  } optimizer = Optimizer::kForeach;
   int steps = 3;
   std::vector<uint64_t> lengths;  // of the steps, instead of `seq`
   uint64_t sample_bytes = 0;      // of a result that has no sequence, per sample
@@ -171,7 +177,8 @@ class TransformerRun : private SegmentAddresses {
   }
   uint32_t in_optimizer(const std::string& function) {
     return stack({function + " torch/optim/adamw.py:5", "step torch/optim/optimizer.py:9",
-                  "train train.py:12"}, "");
+                  "train train.py:12"},
+                 "");
   }
 
   void add_parameter(uint64_t numbers, const std::string& module) {
@@ -216,13 +223,14 @@ class TransformerRun : private SegmentAddresses {
     const uint64_t h = hidden();
     const size_t first = 1 + 4 * i;
     std::vector<Operation> made;
-    Block before = 0;       // without a graph, freed after its use
+    Block before = 0;  // without a graph, freed after its use
     Block before_that = 0;
     const auto operation = [&](const char* node, const char* name, const char* call,
                                std::vector<uint64_t> sizes, std::vector<uint64_t> inputs,
                                std::vector<size_t> parameters) {
       Operation o{node, part(i, name), {}, std::move(inputs), std::move(parameters)};
-      for (const uint64_t bytes : sizes) o.saved.push_back(alloc(bytes, in_forward(call, o.module)));
+      for (const uint64_t bytes : sizes)
+        o.saved.push_back(alloc(bytes, in_forward(call, o.module)));
       if (!keep) {
         if (before_that != 0) free(before_that);
         before_that = before;
@@ -328,7 +336,9 @@ class TransformerRun : private SegmentAddresses {
   }
   void update() {
     using Optimizer = TransformerShape::Optimizer;
-    const int states = s_.optimizer == Optimizer::kSgd ? 0 : s_.optimizer == Optimizer::kMomentum ? 1 : 2;
+    const int states = s_.optimizer == Optimizer::kSgd        ? 0
+                       : s_.optimizer == Optimizer::kMomentum ? 1
+                                                              : 2;
     for (const Parameter& p : parameters_) {
       for (int i = 0; i < states && !has_states_; ++i) {
         const uint64_t numbers = p.bytes / 4;

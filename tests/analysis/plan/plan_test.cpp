@@ -238,7 +238,8 @@ TEST(Plan, ShardsAreDivided) {
   // Buckets hold every gradient once more.
   expect_close(sharded(PlanShard::kDdp, 2).likely.allocated_peak,
                alone.likely.allocated_peak + parameters, 0.01);
-  expect_close(bytes_of(sharded(PlanShard::kZero1, 4), Category::kOptimizerState), states / 4, 0.01);
+  expect_close(bytes_of(sharded(PlanShard::kZero1, 4), Category::kOptimizerState), states / 4,
+               0.01);
   const PlanOutcome two = sharded(PlanShard::kZero3, 2);
   const PlanOutcome four = sharded(PlanShard::kZero3, 4);
   expect_close(bytes_of(two, Category::kParameter), parameters / 2, 0.02);
