@@ -4,6 +4,7 @@
 #include <set>
 #include <string_view>
 #include <unordered_set>
+#include <vector>
 
 #include "analysis/plan/program.h"
 #include "analysis/plan/size_law.h"
@@ -59,8 +60,8 @@ class LawInference {
     switch (p_.role(row)) {
       case StackRole::kForward:
       case StackRole::kBackward:
-        // cuDNN's workspaces have odd sizes, and cuDNN may choose another algorithm.
-        return scaled(row, p_.bytes(row) % 16 == 0);
+        if (contains(p_.operation_file(row), "torch/distributed/")) return fixed(row);
+        return scaled(row, !is_workspace(row));
       case StackRole::kData:
         return scaled(row);
       case StackRole::kUser:
@@ -69,6 +70,12 @@ class LawInference {
       default:
         return fixed(row);
     }
+  }
+
+  // cuDNN's workspaces have odd sizes, and cuDNN may choose another algorithm.
+  bool is_workspace(size_t row) const {
+    const uint64_t unit = contains(p_.operation(row), "onv") ? 512 : 16;
+    return p_.bytes(row) > kSmallBytes && p_.bytes(row) % unit != 0;
   }
 
   // The program's own code holds copies of inputs and outputs, and of weights.
@@ -98,7 +105,8 @@ class LawInference {
     for (uint32_t i = run.first; i < run.end; ++i) {
       const uint64_t bytes = p_.bytes(i);
       if (normalizes && p_.is_parameter_size(bytes)) fix(i);  // statistics of channels
-      if (i + 1 == run.end && run.end - run.first > 1 && may_grow(bytes)) break;
+      const bool result = i + 1 == run.end && run.end - run.first > 1 && may_grow(bytes);
+      if (result && !ends_with_weight(run)) break;
       const bool copy = p_.autocasts() && p_.is_parameter_size(2 * bytes);
       if (copy && (run.end - run.first > 1 || !may_grow(bytes)) && seen.insert(bytes).second) {
         fix(i);
@@ -106,19 +114,41 @@ class LawInference {
     }
   }
 
-  // An operation computes the gradient of its input first, then those of its weights. Where they
-  // are not the gradients that stay, they are added to those, or converted.
+  // Recomputation stops before the result that nothing needs: a bias and a weight are all there is.
+  bool ends_with_weight(const OperationRun& run) const {
+    constexpr uint64_t kLeastInputs = 16;
+    const uint64_t bias = p_.bytes(run.first);
+    return run.end - run.first == 2 && p_.is_parameter_size(2 * bias) &&
+           p_.bytes(run.first + 1) >= kLeastInputs * bias;
+  }
+
+  // An operation computes the gradient of its input first, then those of its weights. Where these
+  // are not the gradients that stay, they are added to those, or converted. Several operations of
+  // one kind may follow each other.
   void find_weight_gradients(const OperationRun& run) {
-    const bool converts = contains(p_.operation(run.first), "ToCopy");
+    const std::string_view operation = p_.operation(run.first);
+    const bool converts = contains(operation, "ToCopy");
+    const bool no_input = RecordedProgram::gives_only_weights(operation);
+    std::set<uint64_t> seen;
+    std::vector<uint32_t> found;
     for (uint32_t i = run.end; i-- > run.first;) {
-      if (p_.category(i) == Category::kGradient) return;
       const uint64_t bytes = p_.bytes(i);
-      if (bytes <= kScalarBytes) continue;
+      if (p_.category(i) == Category::kGradient) seen.insert(bytes);
+      if (p_.category(i) == Category::kGradient || bytes <= kScalarBytes) continue;
       const bool half = p_.autocasts() && !converts && p_.is_parameter_size(2 * bytes);
-      const bool full = (p_.accumulates() || !may_grow(bytes)) && p_.is_parameter_size(bytes);
-      if (!half && !full) continue;
-      fix(i, run.end - run.first > 1 || !may_grow(bytes));
-      return;
+      const bool of_weight = half || p_.is_parameter_size(bytes);
+      const bool of_input = i == run.first && run.end - run.first > 1 && may_grow(bytes);
+      if (!of_weight || (!no_input && (of_input || !seen.insert(bytes).second))) {
+        seen.clear();
+        continue;
+      }
+      // By chance a single result has such a size, a weight and a bias hardly ever do.
+      const bool added = p_.accumulates() && p_.has_weights(i);
+      if (half || added || !may_grow(bytes)) fix(i, run.end - run.first > 1);
+      found.push_back(i);
+    }
+    if (found.size() > 1 && !converts && p_.has_weights(run.first)) {
+      for (const uint32_t row : found) fix(row);
     }
   }
 

@@ -20,12 +20,10 @@ RecordedProgram::RecordedProgram(const ProcessModel& process, const AllocationHi
     if (category(i) == Category::kParameter) sizes.insert(bytes_.back());
   }
   parameter_sizes_.assign(sizes.begin(), sizes.end());
-  // A step of the optimizer may allocate nothing: steps are counted, not its allocations.
-  accumulates_ = steps_.source == StepSource::kMarks && steps_.count() > 1 &&
-                 passes_.size() > steps_.count() + steps_.count() / 2 + 1;
   find_runs();
   find_modules();
   find_autocast();
+  find_accumulation();
 }
 
 bool RecordedProgram::is_parameter_size(uint64_t bytes) const {
@@ -109,6 +107,39 @@ void RecordedProgram::find_autocast() {
     if (halves.contains(bytes_[i] / 2)) cast += bytes_[i];
   }
   autocasts_ = all != 0 && cast > all / 5 * 3;
+}
+
+// A gradient that is added to another one is freed in the backward pass. By chance other results
+// have the size of a parameter; operations that have no weights, and the first result of those that
+// have, are left out.
+void RecordedProgram::find_accumulation() {
+  for (const OperationRun& run : runs_) {
+    for (uint32_t i = run.first; i < run.end; ++i) {
+      if (category(i) == Category::kGradient) weighted_.emplace(operation(i));
+    }
+  }
+  std::set<uint64_t> freed;
+  for (const OperationRun& run : runs_) {
+    if (role(run.first) != StackRole::kBackward || !has_weights(run.first)) continue;
+    bool stays = false;
+    for (uint32_t i = run.first; i < run.end; ++i) stays |= category(i) == Category::kGradient;
+    const bool only_weights = gives_only_weights(operation(run.first));
+    for (uint32_t i = run.first + (only_weights ? 0 : 1); i < run.end && !stays; ++i) {
+      freed.insert(bytes_[i]);
+    }
+  }
+  uint64_t all = 0;
+  uint64_t added = 0;
+  for (size_t i = 0; i < rows(); ++i) {
+    if (category(i) != Category::kParameter || bytes_[i] < 1024) continue;
+    all += bytes_[i];
+    if (freed.contains(bytes_[i])) added += bytes_[i];
+  }
+  accumulates_ = all != 0 && added > all / 5 * 3;
+}
+
+bool RecordedProgram::gives_only_weights(std::string_view operation) {
+  return operation.find("ToCopy") != operation.npos || operation.find("Embedding") != operation.npos;
 }
 
 }  // namespace tidemark

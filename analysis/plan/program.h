@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,8 +48,12 @@ class RecordedProgram {
 
   // Weights are cast to 16 bits in every forward pass (torch.autocast).
   bool autocasts() const { return autocasts_; }
-  // Several backward passes add to the same gradients.
+  // Backward passes add to gradients that exist already.
   bool accumulates() const { return accumulates_; }
+  // Whether operations of this kind computed gradients that stayed.
+  bool has_weights(size_t row) const { return weighted_.contains(operation(row)); }
+  // Its backward pass does not begin with the gradient of an input: conversions, embeddings.
+  static bool gives_only_weights(std::string_view operation);
   // Whether a parameter has this size.
   bool is_parameter_size(uint64_t bytes) const;
   // Distinct sizes of parameters, ascending.
@@ -57,6 +63,7 @@ class RecordedProgram {
   void find_runs();
   void find_modules();
   void find_autocast();
+  void find_accumulation();
 
   const ProcessModel& process_;
   const AllocationHistory& model_;
@@ -69,6 +76,7 @@ class RecordedProgram {
   std::vector<uint32_t> module_;  // by row: index of paths_
   std::vector<std::string> paths_ = {""};
   std::vector<uint64_t> parameter_sizes_;
+  std::set<std::string, std::less<>> weighted_;  // operations that have weights
   bool autocasts_ = false;
   bool accumulates_ = false;
 };
