@@ -139,7 +139,8 @@ void RecordedProgram::find_accumulation() {
 }
 
 bool RecordedProgram::gives_only_weights(std::string_view operation) {
-  return operation.find("ToCopy") != operation.npos || operation.find("Embedding") != operation.npos;
+  return operation.find("ToCopy") != operation.npos ||
+         operation.find("Embedding") != operation.npos;
 }
 
 }  // namespace tidemark

@@ -37,6 +37,8 @@ struct TransformerShape {
     kSgd,
     kMomentum
   } optimizer = Optimizer::kForeach;
+  bool autocast = false;  // weights of products are copied to 16 bits, and their gradients back
+  int accumulate = 1;     // passes per step
   int steps = 3;
   std::vector<uint64_t> lengths;  // of the steps, instead of `seq`
   uint64_t sample_bytes = 0;      // of a result that has no sequence, per sample
@@ -229,8 +231,15 @@ class TransformerRun : private SegmentAddresses {
                                std::vector<uint64_t> sizes, std::vector<uint64_t> inputs,
                                std::vector<size_t> parameters) {
       Operation o{node, part(i, name), {}, std::move(inputs), std::move(parameters)};
+      std::vector<Block> copies;
+      for (const size_t p : o.parameters) {
+        if (s_.autocast && o.node == "AddmmBackward0") {
+          copies.push_back(alloc(parameters_[p].bytes / 2, in_forward(call, o.module)));
+        }
+      }
       for (const uint64_t bytes : sizes)
         o.saved.push_back(alloc(bytes, in_forward(call, o.module)));
+      o.saved.insert(o.saved.end(), copies.begin(), copies.end());
       if (!keep) {
         if (before_that != 0) free(before_that);
         before_that = before;
@@ -269,13 +278,39 @@ class TransformerRun : private SegmentAddresses {
     std::vector<Block> now;
     const uint32_t at = stack({o.node}, o.module);
     for (const uint64_t bytes : o.gradients_of_inputs) now.push_back(alloc(bytes, at));
-    for (const size_t p : o.parameters) gradients_.push_back(alloc(parameters_[p].bytes, at));
+    for (const size_t p : o.parameters) gradient(p, o, at);
     for (size_t k = free_result ? 0 : 1; k < o.saved.size(); ++k) free(o.saved[k]);
     for (const Block b : passed_) free(b);
     passed_ = now;
   }
 
+  void gradient(size_t parameter, const Operation& o, uint32_t at) {
+    const uint64_t bytes = parameters_[parameter].bytes;
+    Block half = 0;
+    if (s_.autocast && o.node == "AddmmBackward0") {
+      half = alloc(bytes / 2, at);
+      at = stack({"ToCopyBackward0"}, o.module);
+    }
+    const Block whole = alloc(bytes, at);
+    if (half != 0) free(half);
+    if (adds_) {
+      free(whole);
+    } else {
+      gradients_.push_back(whole);
+    }
+  }
+
   void train_step() {
+    for (int i = 0; i < s_.accumulate; ++i) {
+      adds_ = i != 0;
+      pass();
+    }
+    optimize();
+    for (const Block g : gradients_) free(g);
+    gradients_.clear();
+  }
+
+  void pass() {
     const Block input = alloc(tokens() * 8, stack({"to_device train.py:8"}, ""));
     Operation embed{"EmbeddingBackward0", "embed", {}, {}, {0}};
     embed.saved = {alloc(hidden(), in_forward("embedding torch/nn/functional.py:1", "embed"))};
@@ -315,9 +350,6 @@ class TransformerRun : private SegmentAddresses {
     backward(embed, true);
     for (const Block b : passed_) free(b);
     passed_.clear();
-    optimize();
-    for (const Block g : gradients_) free(g);
-    gradients_.clear();
     free(input);
   }
 
@@ -372,6 +404,7 @@ class TransformerRun : private SegmentAddresses {
   Block last_ = 0;
   int64_t now_ = 1'700'000'000'000'000'000;
   bool has_states_ = false;
+  bool adds_ = false;  // to gradients of an earlier pass
   bool ran_out_ = false;
   std::vector<TraceReader> readers_;
   TraceModel model_;

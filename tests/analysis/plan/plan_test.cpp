@@ -49,7 +49,8 @@ void expect_same(const TransformerShape& from, const TransformerShape& to,
     expect_close(outcome.likely.reserved_peak, real.reserved_peak(), 0.01);
     return;
   }
-  EXPECT_EQ(outcome.likely.allocated_peak, real.allocated_peak()) << change.text();
+  // Blocks of less than 512 bytes are taken as fixed.
+  expect_close(outcome.likely.allocated_peak, real.allocated_peak(), 0.0005);
   EXPECT_EQ(outcome.likely.reserved_peak, real.reserved_peak()) << change.text();
   EXPECT_LE(outcome.low_reserved, real.reserved_peak());
   EXPECT_GE(outcome.high_reserved, real.reserved_peak());
@@ -65,6 +66,8 @@ TransformerShape random_shape(uint64_t seed) {
   shape.seq = 32 * (1 + rng() % 8);
   shape.matrices = rng() % 2 == 0;
   shape.modules = rng() % 2 == 0;
+  shape.autocast = rng() % 3 == 0;
+  shape.accumulate = rng() % 3 == 0 ? 2 : 1;
   return shape;
 }
 
