@@ -40,6 +40,7 @@ void add_view(CLI::App& app, int& code);
 void add_export(CLI::App& app, int& code);
 void add_doctor(CLI::App& app, int& code);
 void add_whatif(CLI::App& app, int& code);
+void add_plan(CLI::App& app, int& code);
 void add_bridge(CLI::App& app, int& code);
 void add_version(CLI::App& app, int& code);
 

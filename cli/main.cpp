@@ -73,7 +73,7 @@ int main(int argc, char** argv) {
     }
   };
   add("Record", {add_run, add_ps, add_attach, add_detach, add_seal, add_snapshot, add_import});
-  add("Look", {add_report, add_view, add_whatif, add_info});
+  add("Look", {add_report, add_view, add_whatif, add_plan, add_info});
   add("Compare", {add_diff, add_check});
   add("Share", {add_export, add_merge});
   add("Operate", {add_serve, add_doctor, add_bridge, add_prepare, add_recover, add_version});

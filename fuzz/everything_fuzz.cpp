@@ -15,10 +15,12 @@
 #include <string>
 #include <vector>
 
+#include "analysis/plan/plan_report.h"
 #include "analysis/report/diff.h"
 #include "analysis/whatif/whatif_report.h"
 #include "collector/snapshot/snapshot_import.h"
 #include "export/perfetto/perfetto_export.h"
+#include "export/plan/plan_text.h"
 #include "export/report/diff_text.h"
 #include "export/report/report_html.h"
 #include "export/report/report_json.h"
@@ -119,6 +121,20 @@ void use(const TraceReader& reader) {
   WhatIfQuestion question;
   question.all = true;
   (void)make_whatif_report(*model, question);
+  PlanQuestion plan;
+  plan.change.batch = plan.change.seq = 2;
+  plan.change.optimizer = PlanOptimizer::kAdamW8bit;
+  plan.change.ranks = 2;
+  for (const PlanShard shard : {PlanShard::kZero2, PlanShard::kZero3}) {
+    plan.change.shard = shard;
+    plan.change.checkpoint = shard == PlanShard::kZero3;
+    if (const auto planned = make_plan_report(*model, nullptr, plan)) {
+      (void)plan_as_text(*planned, false);
+      (void)plan_as_json(*planned);
+      (void)plan_as_svg(*planned);
+    }
+  }
+  (void)make_plan_report(*model, &*model, plan);
   export_all(*model, reader, *report);
   (void)view::make_model(std::move(*model), {});
 }

@@ -333,14 +333,37 @@ Prediction WhatIf::predict(const AllocatorSettings& settings, uint64_t allowed, 
   DriverAddresses addresses(log_->segments);
   CachingAllocator allocator(settings, AllocatorLimits::of(allowed, capacity, card_bytes_),
                              addresses);
-  run(allocator, blocks, p);
+  run(allocator, blocks, log_->requests, {}, p);
   fill(p, allocator);
   return p;
 }
 
-void WhatIf::run(CachingAllocator& allocator, const std::vector<RequestedBlock>& blocks,
+Prediction WhatIf::replay(const AllocatorSettings& settings, std::span<const RequestedBlock> blocks,
+                          std::span<const Request> requests, uint64_t capacity,
+                          const Watch& watch) const {
+  AllocatorSettings used = settings;
+  used.version = own_.version;
+  used.rules.one_division_rounds = !own_.version.at_least(4);
+  uint64_t allowed = 0;
+  if (capacity != 0 && settings.memory_fraction > 0 && settings.memory_fraction < 1) {
+    allowed = static_cast<uint64_t>(settings.memory_fraction * static_cast<double>(card_bytes_));
+  }
+  Prediction p;
+  p.events = requests.size();
+  p.limit_bytes = p.most_limit_bytes =
+      allowed != 0 && (capacity == 0 || allowed < capacity) ? allowed : capacity;
+  DriverAddresses addresses(log_->segments);
+  CachingAllocator allocator(used, AllocatorLimits::of(allowed, capacity, card_bytes_), addresses);
+  run(allocator, blocks, requests, watch, p);
+  fill(p, allocator);
+  return p;
+}
+
+void WhatIf::run(CachingAllocator& allocator, std::span<const RequestedBlock> blocks,
+                 std::span<const Request> requests, const Watch& watch,
                  Prediction& p) const {
-  for (const Request& r : log_->requests) {
+  for (const Request& r : requests) {
+    if (watch) watch(allocator.totals());
     switch (r.kind) {
       case RequestKind::kAllocate: {
         const RequestedBlock& b = blocks[r.subject];
@@ -348,7 +371,7 @@ void WhatIf::run(CachingAllocator& allocator, const std::vector<RequestedBlock>&
         if (allocator.allocate(r.subject, b.bytes, b.stream, b.pool)) break;
         p.out_of_memory = p.ended_early = true;
         p.failed_bytes = b.bytes;
-        p.failed_ns = birth_ns_[r.subject];
+        p.failed_ns = r.subject < birth_ns_.size() ? birth_ns_[r.subject] : 0;
         return;
       }
       case RequestKind::kFail: {
@@ -378,6 +401,7 @@ void WhatIf::run(CachingAllocator& allocator, const std::vector<RequestedBlock>&
         break;
     }
   }
+  if (watch) watch(allocator.totals());
 }
 
 Result<Prediction> predict(const ProcessModel& process, int64_t device,

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -121,6 +122,17 @@ class WhatIf {
   // The recorded settings, and a changed program.
   Prediction predict(const RequestChange& change) const;
 
+  // The requests of the recording: their blocks are the allocations of the history, unless only a
+  // part of it is replayed, followed by those that failed.
+  const RequestLog& log() const { return *log_; }
+  // Replays another sequence of requests, on blocks that may be more than those of the log, within
+  // a capacity; 0: none. `watch` is called before each
+  // request and at the end.
+  using Watch = std::function<void(const MemoryTotals&)>;
+  Prediction replay(const AllocatorSettings& settings, std::span<const RequestedBlock> blocks,
+                    std::span<const Request> requests, uint64_t capacity,
+                    const Watch& watch = {}) const;
+
  private:
   WhatIf();
   Prediction predict(const AllocatorSettings& settings, std::string conf,
@@ -129,8 +141,8 @@ class WhatIf {
                      const std::vector<RequestedBlock>& blocks) const;
   void set_baseline(const AllocationHistory& model);
   void add_notes(const AllocationHistory& model);
-  void run(CachingAllocator& allocator, const std::vector<RequestedBlock>& blocks,
-           Prediction& p) const;
+  void run(CachingAllocator& allocator, std::span<const RequestedBlock> blocks,
+           std::span<const Request> requests, const Watch& watch, Prediction& p) const;
 
   std::unique_ptr<RequestLog> log_;
   AllocatorSettings own_;

@@ -33,7 +33,7 @@ def refuses(what, *args, says=()):
 
 
 # Help.
-for command in ("import", "info", "report", "whatif", "diff", "check", "prepare", "doctor", "version"):
+for command in ("import", "info", "report", "whatif", "plan", "diff", "check", "prepare", "doctor", "version"):
     result = run(command, "--help")
     check_equal(result.returncode, 0, f"{command} --help: exit status")
     check("Example" in result.stdout, f"{command} --help has an example")
@@ -110,7 +110,8 @@ refuses("an import of a trace", "import", next((SAMPLES / "leak").glob("*.tmk"))
 
 # Output that cannot be written is an error, however large it is.
 for command in (["report", snapshot, "--json"], ["report", snapshot], ["info", snapshot],
-                ["diff", snapshot, snapshot, "--json"], ["whatif", snapshot, "--all"], ["--help"]):
+                ["diff", snapshot, snapshot, "--json"], ["whatif", snapshot, "--all"],
+                ["plan", snapshot, "--batch", "2x"], ["--help"]):
     with open("/dev/full", "w", encoding="utf-8") as full:
         done = subprocess.run([TIDEMARK, *map(str, command)], stdout=full, stderr=subprocess.PIPE,
                               text=True)
@@ -220,6 +221,33 @@ check_equal(at_oom["oom"][0]["requested_bytes"] > 0, True, "the failed request i
 check_equal(at_oom["ledger_at_peak"][0]["bytes"], at_oom["oom"][0]["allocated_bytes"],
             "the ledger at the OOM is the OOM's")
 check("\x1b" not in run("report", ooms).stdout, "no colours in a pipe")
+
+# plan: bad values get one line, and a plan has text, JSON and a picture.
+for words, says in ((["--batch", "twice"], ["--batch", "twice"]), (["--seq", "0"], ["--seq", "0"]),
+                    (["--precision", "fp8"], ["--precision", "fp8"]),
+                    (["--optimizer", "lion"], ["--optimizer", "lion"]),
+                    (["--shard", "zero9", "--ranks", "2"], ["--shard", "zero9"]),
+                    (["--shard", "zero1"], ["--ranks"]), (["--ranks", "2"], ["--shard"]),
+                    (["--card", "big"], ["--card", "big"]), (["--picture", "plan.gif"], [".svg"]),
+                    (["--alloc-conf", "expandable:True"], ["expandable"]),
+                    (["--checkpoint"], ["nn.Modules"]), (["--rank", "7"], ["rank"]),
+                    ([snapshot, "--batch", "2x"], ["nothing can be learnt"])):
+    refuses(f"plan {words}", "plan", snapshot, *words, says=says)
+result = run("plan", snapshot, "--batch", "2x", "--precision", "bf16", "--card", "80GiB",
+             "--picture", tmp / "plan.svg")
+check_equal((result.returncode, result.stderr), (0, ""), "plan: exit status")
+for text in ("batch 2x, precision bf16", "fits", "recorded", "activation"):
+    check(text in result.stdout, f"plan says {text!r}: {result.stdout}")
+check("</svg>" in (tmp / "plan.svg").read_text(), "plan: a picture")
+answers = [json.loads(run("plan", snapshot, "--json", *words).stdout)["devices"][0]
+           for words in ([], ["--batch", "2x"], ["--batch", "0.5x"], ["--optimizer", "sgd"])]
+same, more, less, sgd = (answer["plan"]["allocated_peak_bytes"] for answer in answers)
+check_equal(answers[0]["plan"]["reserved_peak_bytes"],
+            answers[0]["recorded"]["replayed_reserved_peak_bytes"], "plan: nothing changes")
+check(less < same < more, f"plan: {less}, {same}, {more}")
+check(sgd < same, f"plan: an optimizer without states: {sgd}, {same}")
+fit = json.loads(run("plan", snapshot, "--json", "--fit", "--card", "10GiB").stdout)["devices"][0]["fit"]
+check(fit["batch_factor"] > 1, f"plan --fit: {fit}")
 
 # whatif: rejects the settings torch rejects, and its table says what to do.
 refuses("whatif without settings", "whatif", snapshot, says=["--alloc-conf", "--all"])

@@ -103,6 +103,7 @@ def commands(path, other):
     yield ["diff", other, path]
     yield ["diff", path, other, "--stacks", "50"]
     yield ["whatif", path, "--all"]
+    yield ["plan", path, "--batch", "2x"]
     yield ["recover", tmp / "a\x1b[2Jb"]
     yield ["report", tmp / "none\x1b[2J.tmk"]
     yield ["export", path, "--format", "perfetto", "-o", tmp / "out"]

@@ -1,0 +1,212 @@
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <set>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "analysis/plan/program.h"
+#include "analysis/plan/size_law.h"
+
+namespace tidemark {
+
+namespace {
+
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+constexpr uint64_t kScalarBytes = 512;  // a smaller block takes as much memory at any batch size
+
+class LawInference {
+ public:
+  explicit LawInference(const RecordedProgram& program) : p_(program), laws_(p_.rows()) {}
+
+  SizeLaws run() {
+    for (size_t i = 0; i < p_.rows(); ++i) laws_[i] = law_of(i);
+    input_unit_ = common_divisor_of_inputs();
+    for (const OperationRun& run : p_.runs()) {
+      if (p_.role(run.first) == StackRole::kForward) {
+        find_casts(run);
+      } else {
+        find_weight_gradients(run);
+      }
+    }
+    find_attention_matrices();
+    return std::move(laws_);
+  }
+
+ private:
+  SizeLaw fixed(size_t row, bool sure = true) const { return {p_.bytes(row), 0, 0, 0, sure}; }
+  SizeLaw scaled(size_t row, bool sure = true) const { return {0, p_.bytes(row), 1, 1, sure}; }
+  void fix(size_t row, bool sure = true) { laws_[row] = fixed(row, sure); }
+
+  SizeLaw law_of(size_t row) const {
+    if (p_.bytes(row) <= kScalarBytes) return fixed(row);
+    switch (p_.category(row)) {
+      case Category::kParameter:
+      case Category::kGradient:
+      case Category::kOptimizerState:
+      case Category::kWorkspace:
+      case Category::kCommunication:
+        return fixed(row);
+      case Category::kInput:
+      case Category::kKvCache:
+        return scaled(row);
+      default:
+        break;
+    }
+    switch (p_.role(row)) {
+      case StackRole::kForward:
+      case StackRole::kBackward:
+        if (contains(p_.operation_file(row), "torch/distributed/")) return fixed(row);
+        return scaled(row, !is_workspace(row));
+      case StackRole::kData:
+        return scaled(row);
+      case StackRole::kUser:
+      case StackRole::kNone:
+        return law_of_users(row);
+      default:
+        return fixed(row);
+    }
+  }
+
+  // cuDNN's workspaces have odd sizes, and cuDNN may choose another algorithm.
+  bool is_workspace(size_t row) const {
+    const uint64_t unit = contains(p_.operation(row), "onv") ? 512 : 16;
+    return p_.bytes(row) > kSmallBytes && p_.bytes(row) % unit != 0;
+  }
+
+  // The program's own code holds copies of inputs and outputs, and of weights.
+  SizeLaw law_of_users(size_t row) const {
+    if (p_.is_parameter_size(p_.bytes(row))) return fixed(row, false);
+    const uint32_t end = p_.model().allocations.release(row);
+    const bool stays = end == kNever || p_.model().allocations.seeded(row);
+    return stays ? fixed(row, false) : scaled(row, false);
+  }
+
+  // Divides what grows with the batch: the size of labels, one number each, where there are any.
+  uint64_t common_divisor_of_inputs() const {
+    uint64_t unit = 0;
+    for (size_t i = 0; i < p_.rows(); ++i) {
+      if (p_.category(i) == Category::kInput) unit = std::gcd(unit, p_.bytes(i));
+    }
+    return unit % 8 == 0 ? unit / 8 : 1;
+  }
+  bool may_grow(uint64_t bytes) const { return input_unit_ <= 1 || bytes % input_unit_ == 0; }
+
+  // Copies of weights come before the result of the operation, one per weight.
+  void find_casts(const OperationRun& run) {
+    const std::string_view operation = p_.operation(run.first);
+    const bool normalizes = contains(operation, "batch_norm");
+    if (!normalizes && !p_.autocasts()) return;
+    std::set<uint64_t> seen;
+    for (uint32_t i = run.first; i < run.end; ++i) {
+      const uint64_t bytes = p_.bytes(i);
+      if (normalizes && p_.is_parameter_size(bytes)) fix(i);  // statistics of channels
+      const bool result = i + 1 == run.end && run.end - run.first > 1 && may_grow(bytes);
+      if (result && !ends_with_weight(run)) break;
+      const bool copy = p_.autocasts() && p_.is_parameter_size(2 * bytes);
+      if (copy && (run.end - run.first > 1 || !may_grow(bytes)) && seen.insert(bytes).second) {
+        fix(i);
+      }
+    }
+  }
+
+  // Recomputation stops before the result that nothing needs: a bias and a weight are all there is.
+  bool ends_with_weight(const OperationRun& run) const {
+    constexpr uint64_t kLeastInputs = 16;
+    const uint64_t bias = p_.bytes(run.first);
+    return run.end - run.first == 2 && p_.is_parameter_size(2 * bias) &&
+           p_.bytes(run.first + 1) >= kLeastInputs * bias;
+  }
+
+  // An operation computes the gradient of its input first, then those of its weights. Where these
+  // are not the gradients that stay, they are added to those, or converted. Several operations of
+  // one kind may follow each other.
+  void find_weight_gradients(const OperationRun& run) {
+    const std::string_view operation = p_.operation(run.first);
+    const bool converts = contains(operation, "ToCopy");
+    const bool no_input = RecordedProgram::gives_only_weights(operation);
+    std::set<uint64_t> seen;
+    std::vector<uint32_t> found;
+    for (uint32_t i = run.end; i-- > run.first;) {
+      const uint64_t bytes = p_.bytes(i);
+      if (p_.category(i) == Category::kGradient) seen.insert(bytes);
+      if (p_.category(i) == Category::kGradient || bytes <= kScalarBytes) continue;
+      const bool half = p_.autocasts() && !converts && p_.is_parameter_size(2 * bytes);
+      const bool of_weight = half || p_.is_parameter_size(bytes);
+      const bool of_input = i == run.first && run.end - run.first > 1 && may_grow(bytes);
+      if (!of_weight || (!no_input && (of_input || !seen.insert(bytes).second))) {
+        seen.clear();
+        continue;
+      }
+      // By chance a single result has such a size, a weight and a bias hardly ever do.
+      const bool added = p_.accumulates() && p_.has_weights(i);
+      if (half || added || !may_grow(bytes)) fix(i, run.end - run.first > 1);
+      found.push_back(i);
+    }
+    if (found.size() > 1 && !converts && p_.has_weights(run.first)) {
+      for (const uint32_t row : found) fix(row);
+    }
+  }
+
+  // Softmax over the products of queries and keys. Its results have the sizes of those of a batched
+  // matrix product, which is not so for those of a router.
+  void find_attention_matrices() {
+    std::unordered_set<uint64_t> of_softmax;
+    std::unordered_set<uint64_t> of_products;
+    for (const OperationRun& run : p_.runs()) {
+      const std::string_view operation = p_.operation(run.first);
+      const bool softmax = operation == "SoftmaxBackward0" || operation == "softmax";
+      const bool product = contains(operation, "bmmBackward") || contains(operation, "BmmBackward");
+      for (uint32_t i = run.first; i < run.end; ++i) {
+        if (softmax) of_softmax.insert(p_.bytes(i));
+        if (product) of_products.insert(p_.bytes(i));
+      }
+    }
+    const bool names_backward = !of_products.empty();
+    std::unordered_set<uint64_t> matrices;
+    for (const uint64_t bytes : of_softmax) {
+      if (bytes <= kScalarBytes || (names_backward && !of_products.contains(bytes))) continue;
+      // The same in 16 bits or in 32, and masks.
+      for (const uint64_t size : {bytes, bytes / 2, 2 * bytes, bytes / 4}) matrices.insert(size);
+    }
+    if (matrices.empty()) return;
+    for (const OperationRun& run : p_.runs()) {
+      if (!makes_matrices(p_.operation(run.first), p_.operation_file(run.first))) continue;
+      for (uint32_t i = run.first; i < run.end; ++i) {
+        if (laws_[i].scaled != 0 && matrices.contains(p_.bytes(i))) laws_[i].seq = 2;
+      }
+    }
+  }
+
+  // Other operations have results of these sizes only by chance.
+  static bool makes_matrices(std::string_view operation, std::string_view file) {
+    constexpr std::array<std::string_view, 10> kOthers = {
+        "ddmm", "MmBackward", "LinearBackward", "Gelu",      "Relu",
+        "Silu", "Norm",       "Convolution",    "Embedding", "norm"};
+    if (contains(file, "torch/nn/modules/linear.py") || contains(file, "modules/activation.py")) {
+      return false;
+    }
+    if (contains(file, "torch/nn/functional.py")) {
+      return operation == "softmax" || operation == "dropout" ||
+             operation == "multi_head_attention_forward";
+    }
+    return std::none_of(kOthers.begin(), kOthers.end(),
+                        [&](std::string_view part) { return contains(operation, part); });
+  }
+
+  const RecordedProgram& p_;
+  SizeLaws laws_;
+  uint64_t input_unit_ = 1;
+};
+
+}  // namespace
+
+SizeLaws infer_laws(const RecordedProgram& program) {
+  return LawInference(program).run();
+}
+
+}  // namespace tidemark

@@ -1,0 +1,318 @@
+#include "analysis/plan/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "analysis/wording.h"
+
+namespace tidemark {
+
+namespace {
+
+// The bytes of each block when most are allocated; 0: it is not. Sizes are rounded as blocks are.
+std::vector<uint64_t> bytes_at_peak(const PlannedRun& run, const AllocatorRules& rules) {
+  std::vector<bool> live(run.blocks.size(), false);
+  uint64_t now = 0;
+  uint64_t most = 0;
+  size_t peak = 0;
+  const auto apply = [&](const Request& r) {
+    const bool allocates = r.kind == RequestKind::kAllocate;
+    const bool frees = r.kind == RequestKind::kFree || r.kind == RequestKind::kRelease;
+    if ((!allocates && !frees) || live[r.subject] == allocates) return;
+    if (run.blocks[r.subject].bytes == 0) return;
+    live[r.subject] = allocates;
+    const uint64_t bytes = rules.round(run.blocks[r.subject].bytes);
+    now = allocates ? now + bytes : now - bytes;
+  };
+  for (size_t i = 0; i < run.requests.size(); ++i) {
+    apply(run.requests[i]);
+    if (now > most) {
+      most = now;
+      peak = i;
+    }
+  }
+  live.assign(live.size(), false);
+  now = 0;
+  for (size_t i = 0; i <= peak && i < run.requests.size(); ++i) apply(run.requests[i]);
+  std::vector<uint64_t> bytes(live.size(), 0);
+  for (size_t i = 0; i < live.size(); ++i) {
+    if (live[i]) bytes[i] = rules.round(run.blocks[i].bytes);
+  }
+  return bytes;
+}
+
+// Collects the curve of a replay in equal spans of the recorded time.
+class CurveWatch {
+ public:
+  CurveWatch(const std::vector<int64_t>& times, uint32_t points) : times_(times) {
+    if (times_.empty() || points == 0) return;
+    begin_ = times_.front();
+    span_ = std::max<int64_t>(1, (times_.back() - begin_) / points + 1);
+  }
+  void operator()(const MemoryTotals& totals) {
+    if (span_ == 0) return;
+    const size_t at = std::min(next_++, times_.size() - 1);
+    const auto slot = static_cast<size_t>((std::max(times_[at], begin_) - begin_) / span_);
+    if (points_.empty() || slot > last_) {
+      const int64_t begin = begin_ + static_cast<int64_t>(slot) * span_;
+      points_.push_back({begin, begin + span_});
+      last_ = slot;
+    }
+    CurvePoint& p = points_.back();
+    p.allocated_low = std::min(p.allocated_low, totals.allocated);
+    p.allocated_high = std::max(p.allocated_high, totals.allocated);
+    p.reserved_low = std::min(p.reserved_low, totals.reserved);
+    p.reserved_high = std::max(p.reserved_high, totals.reserved);
+  }
+  std::vector<CurvePoint> take() { return std::move(points_); }
+
+ private:
+  const std::vector<int64_t>& times_;
+  int64_t begin_ = 0;
+  int64_t span_ = 0;
+  size_t next_ = 0;
+  size_t last_ = 0;
+  std::vector<CurvePoint> points_;
+};
+
+bool is_of_weights(Category category) {
+  return category == Category::kParameter || category == Category::kGradient ||
+         category == Category::kOptimizerState;
+}
+
+// "layers.2" before "layers.10".
+struct NaturalOrder {
+  bool operator()(const std::string& a, const std::string& b) const {
+    size_t i = 0;
+    size_t k = 0;
+    while (i < a.size() && k < b.size()) {
+      const size_t digits_a = std::min(a.find_first_not_of("0123456789", i), a.size()) - i;
+      const size_t digits_b = std::min(b.find_first_not_of("0123456789", k), b.size()) - k;
+      if (digits_a != 0 && digits_b != 0 && digits_a != digits_b) return digits_a < digits_b;
+      if (a[i] != b[k]) return a[i] < b[k];
+      ++i;
+      ++k;
+    }
+    return a.size() - i < b.size() - k;
+  }
+};
+
+Status check_categories(const RecordedProgram& program) {
+  for (size_t i = 0; i < program.rows(); ++i) {
+    const Category c = program.category(i);
+    if (c == Category::kParameter || c == Category::kActivation || c == Category::kKvCache ||
+        c == Category::kGradient) {
+      return {};
+    }
+  }
+  return Error{
+      "this recording does not tell parameters and activations apart, so no change of the program "
+      "can be planned: record it with tidemark run, or take the snapshot with Python stacks"};
+}
+
+}  // namespace
+
+Planner::Planner(const ProcessModel& process, const AllocationHistory& model, WhatIf whatif,
+                 const PlanOptions& options)
+    : program_(process, model),
+      whatif_(std::move(whatif)),
+      options_(options),
+      layers_(program_),
+      laws_(infer_laws(program_)) {
+  steps_vary_ = learn_from_steps(program_, laws_);
+  const uint64_t card = whatif_.card_bytes();
+  if (card > whatif_.other_bytes()) capacity_ = card - whatif_.other_bytes();
+  // A limit of the recorded run holds for another card only as a fraction, which is not known.
+  const uint64_t allowed = whatif_.recorded_allowed();
+  if (options.whatif.card_bytes == 0 && allowed != 0) {
+    capacity_ = capacity_ == 0 ? allowed : std::min(capacity_, allowed);
+  }
+}
+
+Result<std::unique_ptr<Planner>> Planner::prepare(const ProcessModel& process, int64_t device,
+                                                  const PlanOptions& options) {
+  Result<WhatIf> whatif = WhatIf::prepare(process, device, options.whatif);
+  if (!whatif) return whatif.error();
+  const AllocationHistory* model = process.framework_on(device);
+  std::unique_ptr<Planner> planner(new Planner(process, *model, std::move(*whatif), options));
+  if (const Status ok = check_categories(planner->program_); !ok) return ok.error();
+  return planner;
+}
+
+Status Planner::learn(const ProcessModel& other, Dimension dimension) {
+  const AllocationHistory* model = other.framework_on(program_.model().device);
+  if (model == nullptr && !other.framework.empty()) model = &other.framework.front();
+  if (model == nullptr || model->allocations.empty()) {
+    return Error{"no PyTorch allocations were recorded in it"};
+  }
+  const RecordedProgram second(other, *model);
+  learnt_ = learn_laws(program_, second, dimension, laws_);
+  learnt_dimension_ = dimension;
+  if (learnt_.ratio == 1) {
+    return Error{
+        "nothing can be learnt from it: no allocation of the same code has another size, or the "
+        "two are not recordings of one program"};
+  }
+  return {};
+}
+
+AllocatorSettings Planner::settings_of(const PlanChange& change) const {
+  if (!change.has_conf) return whatif_.own_settings();
+  const auto settings = AllocatorSettings::parse(change.alloc_conf);
+  return settings ? *settings : whatif_.own_settings();
+}
+
+Result<PlannedRun> Planner::run_of(const PlanChange& change, Estimate estimate) const {
+  return planned_run(program_, whatif_.log(), change,
+                     planned_sizes(program_, laws_, change, estimate));
+}
+
+Result<PlanOutcome> Planner::plan(const PlanChange& change) const {
+  const Result<PlannedRun> run = run_of(change, Estimate::kLikely);
+  if (!run) return run.error();
+  PlanOutcome out;
+  const AllocatorSettings settings = settings_of(change);
+  CurveWatch watch(run->time_ns, options_.curve_points);
+  out.likely = whatif_.replay(settings, run->blocks, run->requests, 0,
+                              [&](const MemoryTotals& totals) { watch(totals); });
+  out.curve = watch.take();
+  out.low_reserved = out.high_reserved = out.likely.reserved_peak;
+  const bool unsure =
+      std::any_of(laws_.begin(), laws_.end(), [](const SizeLaw& l) { return !l.sure; });
+  for (const Estimate estimate : {Estimate::kLow, Estimate::kHigh}) {
+    if (!unsure || (change.batch == 1 && change.seq == 1)) break;
+    const Result<PlannedRun> other = run_of(change, estimate);
+    if (!other) return other.error();
+    const uint64_t reserved =
+        whatif_.replay(settings, other->blocks, other->requests, 0).reserved_peak;
+    out.low_reserved = std::min(out.low_reserved, reserved);
+    out.high_reserved = std::max(out.high_reserved, reserved);
+  }
+  if (capacity_ != 0) {
+    out.on_card = whatif_.replay(settings, run->blocks, run->requests, capacity_);
+  }
+  add_composition(*run, out);
+  state_assumptions(change, out.assumptions);
+  return out;
+}
+
+Result<bool> Planner::fits(const PlanChange& change) const {
+  const Result<PlannedRun> run = run_of(change, Estimate::kLikely);
+  if (!run) return run.error();
+  return !whatif_.replay(settings_of(change), run->blocks, run->requests, capacity_).out_of_memory;
+}
+
+void Planner::add_composition(const PlannedRun& run, PlanOutcome& out) const {
+  const AllocatorRules& rules = whatif_.own_settings().rules;
+  std::map<Category, CategoryBytes> categories;
+  std::map<std::string, LayerBytes, NaturalOrder> layers;
+  const auto add = [&](const PlannedRun& of, bool planned) {
+    const std::vector<uint64_t> bytes = bytes_at_peak(of, rules);
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      if (bytes[i] == 0) continue;
+      CategoryBytes& c = categories[of.category[i]];
+      (planned ? c.planned : c.recorded) += bytes[i];
+      std::string path;
+      if (i < program_.rows() && of.category[i] != Category::kWorkspace) {
+        path = layers_.of(i) == Layers::kNoLayer ? program_.module_path(i)
+                                                 : layers_.paths()[layers_.of(i)];
+      }
+      LayerBytes& layer = layers[path];
+      const bool weights = is_of_weights(of.category[i]);
+      (planned ? (weights ? layer.planned_weights : layer.planned_others)
+               : (weights ? layer.recorded_weights : layer.recorded_others)) += bytes[i];
+    }
+  };
+  add(run, true);
+  if (const Result<PlannedRun> same = run_of({}, Estimate::kLikely)) add(*same, false);
+  for (auto& [category, bytes] : categories) {
+    bytes.category = category;
+    out.categories.push_back(bytes);
+  }
+  std::stable_sort(
+      out.categories.begin(), out.categories.end(),
+      [](const CategoryBytes& a, const CategoryBytes& b) { return a.planned > b.planned; });
+  if (!program_.knows_modules()) return;
+  for (auto& [path, bytes] : layers) {
+    bytes.path = path;
+    out.layers.push_back(bytes);
+  }
+}
+
+void Planner::state_assumptions(const PlanChange& change, std::vector<std::string>& out) const {
+  const bool grows = change.batch != 1 || change.seq != 1;
+  if (grows && learnt_.ratio != 1) {
+    out.push_back(fmt::format(
+        "learnt from two recordings: the other has {}x the {}; {} of the bytes that grow were "
+        "matched",
+        factor_text(learnt_.ratio), learnt_dimension_ == Dimension::kBatch ? "batch" : "sequence",
+        percent_text(learnt_.matched_bytes, learnt_.all_bytes)));
+  } else if (grows) {
+    out.push_back(
+        "inferred from one recording: inputs and what forward and backward passes allocate grow "
+        "with the batch; weights, their copies and optimizer states do not. A second recording, "
+        "with another batch, tells more");
+  }
+  if (change.seq != 1 && (learnt_.ratio == 1 || learnt_dimension_ == Dimension::kBatch)) {
+    const bool square = std::any_of(laws_.begin(), laws_.end(),
+                                    [](const SizeLaw& l) { return l.scaled != 0 && l.seq == 2; });
+    out.push_back(steps_vary_ ? "the sizes of the steps vary, and tell what grows with the sequence"
+                  : square
+                      ? "what grows with the batch grows with the sequence, attention matrices "
+                        "(results of softmax) with its square"
+                      : "what grows with the batch grows with the sequence; no attention "
+                        "matrices were found, which would grow with its square");
+  }
+  if (change.precision == PlanPrecision::kHalf) {
+    out.push_back(
+        program_.autocasts()
+            ? "the recorded program used autocast: with a model in 16 bits, weights, gradients and "
+              "optimizer states halve, and the casts of weights go"
+            : "the model and its inputs are converted to 16 bits: weights, gradients, optimizer "
+              "states and activations halve; the recorded ones are taken to have 32 bits");
+  } else if (change.precision == PlanPrecision::kAutocast) {
+    out.push_back(
+        "autocast: results of matrix products, convolutions and activation functions halve; "
+        "weights, optimizer states, normalizations and sums keep 32 bits. Copies of weights are "
+        "not counted");
+  }
+  switch (change.optimizer) {
+    case PlanOptimizer::kAdamW8bit:
+      out.push_back(
+          "two states of one byte per weight and a factor per 256 of them; the step "
+          "itself allocates nothing");
+      break;
+    case PlanOptimizer::kFused:
+    case PlanOptimizer::kSgd:
+    case PlanOptimizer::kSgdMomentum:
+      out.push_back("the step itself allocates nothing");
+      break;
+    default:
+      break;
+  }
+  if (change.checkpoint) {
+    out.push_back(
+        "each checkpointed layer keeps its result only and runs again at the beginning of its "
+        "backward pass (use_reentrant=False)");
+  }
+  if (change.shard != PlanShard::kNone && change.ranks > 1) {
+    out.push_back(change.shard == PlanShard::kZero3
+                      ? "FSDP2 with one group per layer and the rest in the root; the batch of a "
+                        "rank stays as recorded; NCCL's own buffers are not counted"
+                      : "gradients are copied into buckets of 25 MiB; the batch of a rank stays as "
+                        "recorded; NCCL's own buffers are not counted");
+  }
+  if (ran_out()) {
+    out.push_back(
+        "the recorded run ended with an out-of-memory error: what it would have allocated later is "
+        "not in the plan");
+  }
+  if (!program_.has_optimizer() && !program_.passes().empty()) {
+    out.push_back("no step of an optimizer was recorded, so its states may be missing");
+  }
+  for (const std::string& note : whatif_.notes()) out.push_back(note);
+}
+
+}  // namespace tidemark

@@ -1,0 +1,110 @@
+// The memory that the recorded program would need after changes: its recorded requests with other
+// sizes and lives (planned_run.h), replayed through the model of PyTorch's allocator
+// (analysis/whatif/), so that fragmentation is in the answer.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "analysis/history/curve.h"
+#include "analysis/plan/change.h"
+#include "analysis/plan/planned_run.h"
+#include "analysis/plan/planned_sizes.h"
+#include "analysis/whatif/whatif.h"
+
+namespace tidemark {
+
+struct CategoryBytes {
+  Category category = Category::kUnknown;
+  uint64_t recorded = 0;  // at the recorded peak of allocated memory
+  uint64_t planned = 0;   // at the planned one
+};
+
+// What a layer, or an nn.Module outside of all layers, holds at those peaks.
+struct LayerBytes {
+  std::string path;               // empty: of none
+  uint64_t recorded_weights = 0;  // parameters, gradients, optimizer states
+  uint64_t recorded_others = 0;
+  uint64_t planned_weights = 0;
+  uint64_t planned_others = 0;
+};
+
+struct PlanOutcome {
+  Prediction likely;  // without a limit
+  uint64_t low_reserved = 0;
+  uint64_t high_reserved = 0;
+  // Within the memory of the card, where that is known.
+  std::optional<Prediction> on_card;
+  std::vector<CategoryBytes> categories;  // most planned bytes first
+  std::vector<LayerBytes> layers;         // in the order of their paths; empty: none are known
+  std::vector<CurvePoint> curve;
+  std::vector<std::string> assumptions;
+
+  bool fits() const { return !on_card || !on_card->out_of_memory; }
+};
+
+struct PlanOptions {
+  WhatIfOptions whatif;  // card_bytes: of the card planned for
+  uint32_t curve_points = 500;
+};
+
+class Planner {
+ public:
+  // Errors: those of WhatIf::prepare(), and a recording without categories.
+  static Result<std::unique_ptr<Planner>> prepare(const ProcessModel& process, int64_t device,
+                                                  const PlanOptions& options);
+
+  // Learns how sizes grow from another recording of the same program. Errors: nothing matches, or
+  // the two do not differ.
+  Status learn(const ProcessModel& other, Dimension dimension);
+
+  Result<PlanOutcome> plan(const PlanChange& change) const;
+  // Only whether it fits the card; errors as of plan().
+  Result<bool> fits(const PlanChange& change) const;
+
+  const WhatIf& whatif() const { return whatif_; }
+  const RecordedProgram& program() const { return program_; }
+  // Memory that the allocator may reserve; 0: not known.
+  uint64_t capacity() const { return capacity_; }
+  bool ran_out() const { return !program_.model().failures.empty(); }
+  // The ratio of the batch sizes or lengths that was learnt; 1: nothing was.
+  const LearntLaws& learnt() const { return learnt_; }
+
+ private:
+  Planner(const ProcessModel& process, const AllocationHistory& model, WhatIf whatif,
+          const PlanOptions& options);
+
+  Result<PlannedRun> run_of(const PlanChange& change, Estimate estimate) const;
+  AllocatorSettings settings_of(const PlanChange& change) const;
+  void add_composition(const PlannedRun& run, PlanOutcome& out) const;
+  void state_assumptions(const PlanChange& change, std::vector<std::string>& out) const;
+
+  RecordedProgram program_;
+  WhatIf whatif_;
+  PlanOptions options_;
+  Layers layers_;
+  SizeLaws laws_;
+  LearntLaws learnt_;
+  Dimension learnt_dimension_ = Dimension::kBatch;
+  bool steps_vary_ = false;
+  uint64_t capacity_ = 0;
+};
+
+// The largest batch that fits: a factor of the recorded one. `samples`: the recorded batch size, to
+// find a whole number; 0: not known. 0 if not even the smallest fits.
+struct FittingBatch {
+  double factor = 0;
+  uint64_t samples = 0;
+  bool at_limit = false;  // larger ones were not tried
+};
+Result<FittingBatch> largest_batch(const Planner& planner, const PlanChange& change,
+                                   uint64_t samples);
+
+// The cheapest set of changes, on top of `change`, with which the program fits; none: nothing
+// helps.
+std::optional<PlanChange> cheapest_fit(const Planner& planner, const PlanChange& change);
+
+}  // namespace tidemark

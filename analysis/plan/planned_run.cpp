@@ -1,0 +1,329 @@
+#include "analysis/plan/planned_run.h"
+
+#include <algorithm>
+
+#include "analysis/plan/layer_passes.h"
+#include "analysis/plan/planned_sizes.h"
+#include "analysis/plan/request_edits.h"
+
+namespace tidemark {
+
+namespace {
+
+// FSDP2 gathers and reduces on streams of its own, whose memory is apart.
+constexpr uint64_t kGatherStream = 0xfd01;
+constexpr uint64_t kReduceStream = 0xfd02;
+
+class RunPlanner {
+ public:
+  RunPlanner(const RecordedProgram& program, const RequestLog& log, const PlanChange& change,
+             std::vector<uint64_t> sizes)
+      : p_(program), log_(log), change_(change), places_(program, log), edits_(log) {
+    sizes_ = std::move(sizes);
+  }
+
+  Result<PlannedRun> run() {
+    if (change_.checkpoint) {
+      const Layers layers(p_, change_.checkpoint_modules);
+      if (layers.empty()) return no_layers("--checkpoint");
+      checkpoint(layer_passes(p_, layers, places_));
+    }
+    if (adds_states()) add_states();
+    if (change_.ranks > 1 && change_.shard != PlanShard::kNone) {
+      if (change_.shard == PlanShard::kZero3) {
+        const Layers layers(p_);
+        if (layers.empty()) return no_layers("--shard zero3");
+        shard_fully(layers, layer_passes(p_, layers, places_));
+      } else {
+        add_buckets();
+      }
+    }
+    return finish();
+  }
+
+ private:
+  Error no_layers(const std::string& option) const {
+    if (!p_.knows_modules()) {
+      return Error{option +
+                   " needs the nn.Modules of the program, which this recording does not have: "
+                   "record it with tidemark run"};
+    }
+    if (!change_.checkpoint_modules.empty() && option == "--checkpoint") {
+      return Error{"--checkpoint: none of these nn.Modules is in the recording"};
+    }
+    return Error{option + ": no repeated layers were found; name them with --checkpoint MODULES"};
+  }
+
+  // Without gradients nothing is kept, and the results of an operation are freed once the next
+  // but one has its own. The backward pass of the layer begins by running it again.
+  void checkpoint(const std::vector<LayerPass>& passes) {
+    uint64_t last_output = 0;
+    for (const LayerPass& pass : passes) {
+      if (!pass.has_backward()) continue;
+      std::vector<uint32_t> kept;
+      for (const uint32_t row : pass.rows) {
+        const uint32_t freed = places_.freed(row);
+        if (freed >= pass.end && freed != kNever && sizes_[row] != 0) kept.push_back(row);
+      }
+      const uint32_t output = output_of(kept, last_output);
+      if (output != kNever) last_output = p_.bytes(output);
+      std::erase(kept, output);
+      for (size_t i = 0; i < kept.size(); ++i) {
+        const uint32_t at = i + 2 < kept.size() ? places_.made(kept[i + 2]) : pass.end;
+        edits_.insert(at, {kept[i], RequestKind::kFree});
+      }
+      run_again(pass, output);
+    }
+  }
+
+  // The recorded order of the layer's requests; what was freed before the backward pass is again.
+  void run_again(const LayerPass& pass, uint32_t output) {
+    const auto repeats = [&](uint32_t row) {
+      return row != output && row < p_.rows() && places_.made(row) >= pass.begin &&
+             places_.made(row) < pass.end && places_.freed(row) != kNever;
+    };
+    for (uint32_t at = pass.begin; at < pass.end; ++at) {
+      const auto [subject, kind] = log_.requests[at];
+      if (kind == RequestKind::kAllocate && repeats(subject)) {
+        edits_.insert(pass.back_begin, {subject, kind});
+      } else if ((kind == RequestKind::kFree || kind == RequestKind::kRelease) &&
+                 repeats(subject)) {
+        free_block(pass.back_begin, subject);
+      }
+    }
+    for (const uint32_t row : pass.rows) {
+      const uint32_t freed = places_.freed(row);
+      if (repeats(row) && freed >= pass.end && freed < pass.back_begin) {
+        free_block(pass.back_begin, row);
+      }
+    }
+  }
+
+  // The result is what the next layer begins with: the last block that is not smaller than what
+  // the layer before gave to this one.
+  uint32_t output_of(const std::vector<uint32_t>& kept, uint64_t input_bytes) const {
+    for (auto row = kept.rbegin(); row != kept.rend(); ++row) {
+      if (p_.bytes(*row) >= input_bytes) return *row;
+    }
+    return kept.empty() ? kNever : kept.back();
+  }
+
+  bool adds_states() const {
+    const bool wanted = change_.optimizer == PlanOptimizer::kAdamW ||
+                        change_.optimizer == PlanOptimizer::kAdamW8bit ||
+                        change_.optimizer == PlanOptimizer::kSgdMomentum;
+    if (!wanted || p_.passes().empty()) return false;
+    for (size_t i = 0; i < p_.rows(); ++i) {
+      if (p_.category(i) == Category::kOptimizerState && p_.bytes(i) > 8) return false;
+    }
+    return true;
+  }
+
+  std::vector<uint32_t> first_gradients() const {
+    std::vector<uint32_t> rows;
+    if (p_.passes().empty()) return rows;
+    const BackwardPass& pass = p_.passes().front();
+    for (uint32_t i = 0; i < p_.rows(); ++i) {
+      const uint32_t birth = p_.model().allocations.birth(i);
+      if (p_.category(i) == Category::kGradient && birth >= pass.first && birth < pass.end) {
+        rows.push_back(i);
+      }
+    }
+    return rows;
+  }
+
+  // The first step of the optimizer follows the first backward pass.
+  void add_states() {
+    const std::vector<uint32_t> gradients = first_gradients();
+    if (gradients.empty()) return;
+    const uint32_t at = places_.after_birth(p_.passes().front().last) + 1;
+    const int states = change_.optimizer == PlanOptimizer::kSgdMomentum ? 1 : 2;
+    for (const uint32_t row : gradients) {
+      uint64_t bytes = sizes_[row];
+      if (change_.optimizer == PlanOptimizer::kAdamW8bit) bytes = state_bytes_8bit(bytes);
+      if (change_.ranks > 1 && change_.shard >= PlanShard::kZero1) bytes = share(bytes);
+      for (int i = 0; i < states; ++i) add_block(at, bytes, Category::kOptimizerState);
+    }
+  }
+
+  uint64_t share(uint64_t bytes) const { return (bytes + change_.ranks - 1) / change_.ranks; }
+
+  // Returns the id of the block.
+  uint32_t add_block(uint32_t at, uint64_t bytes, Category category, uint64_t stream = 0) {
+    const auto id = static_cast<uint32_t>(log_.blocks.size() + added_.size());
+    added_.push_back({bytes, stream == 0 ? main_stream() : stream, 0});
+    added_category_.push_back(category);
+    edits_.insert(at, {id, RequestKind::kAllocate});
+    return id;
+  }
+  void free_block(uint32_t at, uint32_t id) { edits_.insert(at, {id, RequestKind::kFree}); }
+  uint64_t main_stream() const { return log_.blocks.empty() ? 0 : log_.blocks.front().stream; }
+
+  // DistributedDataParallel copies gradients into buckets of 25 MiB, the first of 1 MiB.
+  void add_buckets() {
+    constexpr uint64_t kBucketBytes = uint64_t{25} << 20;
+    constexpr uint64_t kFirstBytes = uint64_t{1} << 20;
+    const std::vector<uint32_t> gradients = first_gradients();
+    if (gradients.empty()) return;
+    const uint32_t at = places_.after_birth(p_.passes().front().forward_first);
+    uint64_t bucket = 0;
+    uint64_t cap = kFirstBytes;
+    for (const uint32_t row : gradients) {
+      bucket += sizes_[row] * (change_.shard == PlanShard::kZero2 ? change_.ranks : 1);
+      if (bucket < cap) continue;
+      add_block(at, bucket, Category::kCommunication);
+      bucket = 0;
+      cap = kBucketBytes;
+    }
+    if (bucket != 0) add_block(at, bucket, Category::kCommunication);
+  }
+
+  // FSDP2: a layer's parameters are gathered before it runs and freed after it, in both passes; its
+  // gradients are reduced to shards at the end of its backward pass. What belongs to no layer is
+  // the root's: gathered in the forward pass and kept until the backward pass has ended.
+  void shard_fully(const Layers& layers, const std::vector<LayerPass>& passes) {
+    std::vector<std::vector<uint64_t>> parameters(layers.paths().size() + 1);
+    for (size_t i = 0; i < p_.rows(); ++i) {
+      if (p_.category(i) != Category::kParameter || sizes_[i] == 0) continue;
+      const size_t group = std::min<size_t>(layers.of(i), layers.paths().size());
+      parameters[group].push_back(sizes_[i] * change_.ranks);
+    }
+    const auto flat_of = [&](uint32_t at, size_t group) {
+      uint64_t all = 0;
+      for (const uint64_t bytes : parameters[group]) all += bytes;
+      return all == 0 ? kNever : add_block(at, all, Category::kCommunication, kGatherStream);
+    };
+    const auto unshard = [&](uint32_t at, size_t group, uint32_t until) {
+      for (const uint64_t bytes : parameters[group]) {
+        free_block(until, add_block(at, bytes, Category::kCommunication));
+      }
+    };
+    gather_forward(passes, layers.paths().size(), flat_of, unshard);
+    std::vector<LayerPass> backward = passes;
+    std::erase_if(backward, [](const LayerPass& pass) { return !pass.has_backward(); });
+    std::sort(backward.begin(), backward.end(),
+              [](const LayerPass& a, const LayerPass& b) { return a.back_begin < b.back_begin; });
+    // While a layer runs, the next one is gathered.
+    uint32_t flat = kNever;
+    for (size_t i = 0; i < backward.size(); ++i) {
+      const LayerPass& pass = backward[i];
+      if (flat == kNever) flat = flat_of(pass.back_begin, pass.layer);
+      unshard(pass.back_begin, pass.layer, pass.back_end);
+      if (flat != kNever) free_block(pass.back_begin, flat);
+      const bool more = i + 1 < backward.size() && backward[i + 1].begin < pass.begin;
+      flat = more ? flat_of(pass.back_begin, backward[i + 1].layer) : kNever;
+    }
+    reduce_gradients(layers, backward);
+  }
+
+  // In the forward pass the buffer of a gather is kept until the next one has its own.
+  template <typename Flat, typename Unshard>
+  void gather_forward(const std::vector<LayerPass>& passes, size_t root, const Flat& flat_of,
+                      const Unshard& unshard) {
+    uint32_t last = kNever;
+    const auto gather = [&](uint32_t at, size_t group, uint32_t until) {
+      const uint32_t flat = flat_of(at, group);
+      if (last != kNever) free_block(at, last);
+      last = flat;
+      unshard(at, group, until);
+    };
+    auto next = passes.begin();
+    const auto gather_until = [&](uint32_t at) {
+      for (; next != passes.end() && next->begin < at; ++next) {
+        gather(next->begin, next->layer, next->end);
+      }
+    };
+    for (const BackwardPass& whole : p_.passes()) {
+      const uint32_t begin = places_.after_birth(whole.forward_first);
+      const uint32_t turn = places_.after_birth(whole.first);
+      gather_until(begin);
+      gather(begin, root, places_.after_birth(whole.last) + 1);
+      gather_until(turn);
+      if (last != kNever) free_block(turn, last);
+      last = kNever;
+    }
+    gather_until(edits_.end());
+  }
+
+  // The recorded gradients become temporaries: a shard stays as long as they did.
+  void reduce_gradients(const Layers& layers, const std::vector<LayerPass>& backward) {
+    uint32_t input = kNever;  // of the last reduction: freed by the next one
+    const auto reduce = [&](uint32_t at, const std::vector<uint32_t>& rows) {
+      uint64_t all = 0;
+      uint32_t until = 0;
+      for (const uint32_t row : rows) {
+        all += sizes_[row];
+        until = std::max(until, std::min(places_.freed(row), edits_.end()));
+      }
+      if (all == 0) return;
+      if (input != kNever) free_block(at, input);
+      input = add_block(at, all, Category::kCommunication);
+      const uint32_t kept = add_block(at, share(all), Category::kGradient, kReduceStream);
+      if (until < edits_.end()) free_block(until, kept);
+      for (const uint32_t row : rows) free_block(at, row);
+    };
+    std::vector<bool> done(p_.rows(), false);
+    for (const LayerPass& pass : backward) {
+      std::vector<uint32_t> rows;
+      for (uint32_t i = pass.rows.back(); i < p_.rows(); ++i) {
+        const uint32_t made = places_.made(i);
+        if (made != kNever && made > pass.back_end) break;
+        if (p_.category(i) == Category::kGradient && layers.of(i) == pass.layer && !done[i]) {
+          rows.push_back(i);
+          done[i] = true;
+        }
+      }
+      reduce(pass.back_end, rows);
+    }
+    for (const BackwardPass& pass : p_.passes()) {
+      std::vector<uint32_t> rows;
+      const BirthRange range = births_within(p_.model(), pass.first, pass.end);
+      for (size_t i = range.begin; i < range.end; ++i) {
+        if (p_.category(i) == Category::kGradient && !done[i]) {
+          rows.push_back(static_cast<uint32_t>(i));
+        }
+      }
+      const uint32_t at = places_.after_birth(pass.last) + 1;
+      reduce(at, rows);
+      if (input != kNever) free_block(at, input);
+      input = kNever;
+    }
+  }
+
+  Result<PlannedRun> finish() {
+    PlannedRun out;
+    out.blocks = log_.blocks;
+    for (size_t i = 0; i < p_.rows(); ++i) {
+      out.blocks[i].bytes = sizes_[i];
+      out.category.push_back(p_.category(i));
+    }
+    out.category.resize(log_.blocks.size(), Category::kUnknown);
+    // Requests that failed are part of a forward or backward pass, mostly.
+    for (size_t i = p_.rows(); i < out.blocks.size(); ++i) {
+      out.blocks[i].bytes =
+          SizeLaw{0, out.blocks[i].bytes, 1, 1, false}.bytes(change_.batch, change_.seq);
+    }
+    out.blocks.insert(out.blocks.end(), added_.begin(), added_.end());
+    out.category.insert(out.category.end(), added_category_.begin(), added_category_.end());
+    std::move(edits_).take(places_, out.requests, out.time_ns);
+    return out;
+  }
+
+  const RecordedProgram& p_;
+  const RequestLog& log_;
+  const PlanChange& change_;
+  RequestPlaces places_;
+  RequestEdits edits_;
+  std::vector<uint64_t> sizes_;
+  std::vector<RequestedBlock> added_;
+  std::vector<Category> added_category_;
+};
+
+}  // namespace
+
+Result<PlannedRun> planned_run(const RecordedProgram& program, const RequestLog& log,
+                               const PlanChange& change, std::vector<uint64_t> sizes) {
+  return RunPlanner(program, log, change, std::move(sizes)).run();
+}
+
+}  // namespace tidemark

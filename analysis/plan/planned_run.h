@@ -1,0 +1,27 @@
+// The requests of the changed program: those of the recording, in their order, with other sizes,
+// and with what checkpointing, sharding and another optimizer add and free.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "analysis/plan/change.h"
+#include "analysis/plan/layers.h"
+#include "analysis/plan/program.h"
+#include "analysis/whatif/allocator/request_log.h"
+
+namespace tidemark {
+
+struct PlannedRun {
+  std::vector<RequestedBlock> blocks;  // those of the log, then added ones
+  std::vector<Request> requests;
+  std::vector<int64_t> time_ns;    // of each request, in the recording
+  std::vector<Category> category;  // by block
+};
+
+// Errors: the recording does not know what the change needs, such as nn.Modules.
+Result<PlannedRun> planned_run(const RecordedProgram& program, const RequestLog& log,
+                               const PlanChange& change, std::vector<uint64_t> sizes);
+
+}  // namespace tidemark

@@ -1,0 +1,225 @@
+#include "analysis/plan/planned_sizes.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string_view>
+
+namespace tidemark {
+
+namespace {
+
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+uint64_t divided(uint64_t bytes, uint64_t by) {
+  return (bytes + by - 1) / by;
+}
+
+// Of the parameters themselves: what their precision and number decide.
+bool is_of_weights(Category category) {
+  return category == Category::kParameter || category == Category::kGradient ||
+         category == Category::kOptimizerState;
+}
+
+bool in_optimizer(StackRole role) {
+  return role == StackRole::kOptimizer || role == StackRole::kOptimizerInit;
+}
+
+class PlannedSizes {
+ public:
+  PlannedSizes(const RecordedProgram& program, const PlanChange& change)
+      : p_(program), change_(change) {
+    for (size_t i = 0; i < p_.rows(); ++i) {
+      embeds_ = embeds_ || contains(p_.operation(i), "mbedding");
+    }
+    for (const OperationRun& run : p_.runs()) find_integers(run);
+    count_states();
+    find_casts();
+  }
+
+  std::vector<uint64_t> run(const SizeLaws& laws, Estimate estimate) {
+    std::vector<uint64_t> sizes(p_.rows());
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      uint64_t bytes = estimated(laws[i], estimate, p_.bytes(i));
+      bytes = in_precision(i, bytes, laws[i]);
+      bytes = with_optimizer(i, bytes);
+      sizes[i] = sharded(i, bytes);
+    }
+    return sizes;
+  }
+
+ private:
+  uint64_t estimated(const SizeLaw& law, Estimate estimate, uint64_t recorded) const {
+    const uint64_t likely = law.bytes(change_.batch, change_.seq);
+    if (law.sure || estimate == Estimate::kLikely) return likely;
+    const uint64_t other = law.scaled == 0
+                               ? SizeLaw{0, recorded, 1, 1, false}.bytes(change_.batch, change_.seq)
+                               : recorded;
+    return estimate == Estimate::kLow ? std::min(likely, other) : std::max(likely, other);
+  }
+
+  // Masks have one byte, positions of maxima eight, for each number of four.
+  void find_integers(const OperationRun& run) {
+    if (integer_.empty()) integer_.resize(p_.rows(), false);
+    const std::string_view operation = p_.operation(run.first);
+    const bool drops = contains(operation, "dropout");
+    const bool pools = contains(operation, "max_pool");
+    if (!drops && !pools) return;
+    for (uint32_t i = run.first; i < run.end; ++i) {
+      for (uint32_t k = run.first; k < run.end; ++k) {
+        if ((drops && p_.bytes(k) == 4 * p_.bytes(i)) ||
+            (pools && p_.bytes(i) == 2 * p_.bytes(k))) {
+          integer_[i] = true;
+        }
+      }
+    }
+  }
+
+  bool is_float(size_t row) const {
+    constexpr uint64_t kLabelBytes = 8192;
+    if (!integer_.empty() && integer_[row]) return false;
+    if (p_.category(row) == Category::kInput) return !embeds_ && p_.bytes(row) > kLabelBytes;
+    return p_.category(row) != Category::kWorkspace && p_.bytes(row) > 8;
+  }
+
+  uint64_t in_precision(size_t row, uint64_t bytes, const SizeLaw& law) const {
+    if (change_.precision == PlanPrecision::kRecorded || !is_float(row)) return bytes;
+    const bool weights = is_of_weights(p_.category(row)) || in_optimizer(p_.role(row));
+    if (change_.precision == PlanPrecision::kHalf) {
+      if (!p_.autocasts() || weights || in_full_precision(row)) return divided(bytes, 2);
+      return cast_[row] || (law.scaled == 0 && is_cast_of_weight(row)) ? 0 : bytes;
+    }
+    return !weights && computes_in_half(row) ? divided(bytes, 2) : bytes;
+  }
+
+  bool is_cast_of_weight(size_t row) const {
+    return p_.role(row) == StackRole::kForward && p_.is_parameter_size(2 * p_.bytes(row));
+  }
+
+  // What autocast computes in 32 bits: normalizations, losses, and the sums that they begin with.
+  bool in_full_precision(size_t row) const {
+    const std::string_view operation = p_.operation(row);
+    for (const std::string_view full : {"layer_norm", "LayerNorm", "softmax", "Softmax", "Loss",
+                                        "cross_entropy", "mbedding", "ToCopy", "AddBackward"}) {
+      if (contains(operation, full)) return true;
+    }
+    return p_.role(row) == StackRole::kForward && full_sizes_.contains(p_.bytes(row)) &&
+           !contains(p_.operation_file(row), "torch/nn/");
+  }
+
+  // Sizes of 32-bit results, and the 16-bit copies of them that products begin with.
+  void find_casts() {
+    cast_.resize(p_.rows(), false);
+    if (!p_.autocasts()) return;
+    for (const OperationRun& run : p_.runs()) {
+      const std::string_view operation = p_.operation(run.first);
+      if (contains(operation, "layer_norm") || contains(operation, "embedding")) {
+        full_sizes_.insert(p_.bytes(run.first));
+      }
+    }
+    for (const OperationRun& run : p_.runs()) {
+      if (p_.role(run.first) != StackRole::kForward) continue;
+      for (uint32_t i = run.first; i + 1 < run.end; ++i) {
+        cast_[i] = cast_[i] || full_sizes_.contains(2 * p_.bytes(i));
+      }
+    }
+  }
+
+  // Operations that autocast runs in 16 bits, and those that follow the type of their input.
+  bool computes_in_half(size_t row) const {
+    const StackRole role = p_.role(row);
+    if (role != StackRole::kForward && role != StackRole::kBackward) return false;
+    const std::string_view operation = p_.operation(row);
+    for (const std::string_view full : {"norm", "Norm", "softmax", "Softmax", "loss", "Loss",
+                                        "cross_entropy", "mbedding", "ToCopy"}) {
+      if (contains(operation, full)) return false;
+    }
+    const std::string_view file = p_.operation_file(row);
+    // Residual connections add to 32-bit sums.
+    return role == StackRole::kBackward ? !contains(operation, "AddBackward")
+                                        : contains(file, "torch/nn/");
+  }
+
+  // States per parameter: of AdamW two.
+  void count_states() {
+    uint64_t states = 0;
+    uint64_t gradients = 0;
+    std::map<uint64_t, uint64_t> seen;
+    const uint32_t first = p_.passes().empty() ? 0 : p_.passes().front().first;
+    for (size_t i = 0; i < p_.rows(); ++i) {
+      if (p_.category(i) == Category::kOptimizerState && p_.bytes(i) > 8) {
+        states += p_.bytes(i);
+        state_index_[i] = seen[p_.bytes(i)]++;
+      }
+      // Those of the first backward pass.
+      if (p_.category(i) == Category::kGradient && !p_.passes().empty() &&
+          p_.model().allocations.birth(i) >= first &&
+          p_.model().allocations.birth(i) < p_.passes().front().end) {
+        gradients += p_.bytes(i);
+      }
+    }
+    if (gradients != 0) states_ = std::max<uint64_t>(1, (states + gradients / 2) / gradients);
+  }
+
+  uint64_t with_optimizer(size_t row, uint64_t bytes) const {
+    if (change_.optimizer == PlanOptimizer::kRecorded) return bytes;
+    const bool state = p_.category(row) == Category::kOptimizerState;
+    if (!state) {
+      // Temporaries of the foreach implementation; the others work in place.
+      const bool temporary =
+          p_.role(row) == StackRole::kOptimizer && !is_of_weights(p_.category(row));
+      return temporary && change_.optimizer != PlanOptimizer::kAdamW ? 0 : bytes;
+    }
+    switch (change_.optimizer) {
+      case PlanOptimizer::kAdamW8bit:
+        return state_bytes_8bit(bytes);
+      case PlanOptimizer::kSgd:
+        return 0;
+      case PlanOptimizer::kSgdMomentum: {
+        const auto index = state_index_.find(row);
+        return index != state_index_.end() && index->second % states_ == 0 ? bytes : 0;
+      }
+      default:
+        return bytes;
+    }
+  }
+
+  uint64_t sharded(size_t row, uint64_t bytes) const {
+    if (bytes == 0 || change_.ranks < 2) return bytes;
+    const Category category = p_.category(row);
+    const PlanShard shard = change_.shard;
+    const bool divides = (shard >= PlanShard::kZero1 &&
+                          (category == Category::kOptimizerState || in_optimizer(p_.role(row)))) ||
+                         (shard == PlanShard::kZero2 && category == Category::kGradient) ||
+                         (shard == PlanShard::kZero3 && category == Category::kParameter);
+    return divides ? divided(bytes, change_.ranks) : bytes;
+  }
+
+  const RecordedProgram& p_;
+  const PlanChange& change_;
+  std::vector<bool> integer_;
+  std::vector<bool> cast_;
+  std::set<uint64_t> full_sizes_;
+  std::map<size_t, uint64_t> state_index_;  // among the states of its size
+  uint64_t states_ = 1;
+  bool embeds_ = false;
+};
+
+}  // namespace
+
+uint64_t state_bytes_8bit(uint64_t float_bytes) {
+  constexpr uint64_t kSmallest = 4096;  // numbers
+  constexpr uint64_t kPerFactor = 256;
+  const uint64_t numbers = float_bytes / 4;
+  if (numbers < kSmallest) return float_bytes;
+  return numbers + 4 * ((numbers + kPerFactor - 1) / kPerFactor);
+}
+
+std::vector<uint64_t> planned_sizes(const RecordedProgram& program, const SizeLaws& laws,
+                                    const PlanChange& change, Estimate estimate) {
+  return PlannedSizes(program, change).run(laws, estimate);
+}
+
+}  // namespace tidemark

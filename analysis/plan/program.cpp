@@ -1,0 +1,146 @@
+#include "analysis/plan/program.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace tidemark {
+
+RecordedProgram::RecordedProgram(const ProcessModel& process, const AllocationHistory& model)
+    : process_(process),
+      model_(model),
+      roles_(process),
+      steps_(find_steps(process, model, roles_)),
+      categories_(categorize(process, model, roles_, steps_)) {
+  if (categories_.has_backward) passes_ = find_backward_passes(process.names, model, roles_);
+  std::set<uint64_t> sizes;
+  for (size_t i = 0; i < rows(); ++i) {
+    const uint64_t requested = model.allocations.requested_bytes(i);
+    bytes_.push_back(requested != 0 ? requested : model.allocations.block_bytes(i));
+    if (category(i) == Category::kParameter) sizes.insert(bytes_.back());
+  }
+  parameter_sizes_.assign(sizes.begin(), sizes.end());
+  find_runs();
+  find_modules();
+  find_autocast();
+  find_accumulation();
+}
+
+bool RecordedProgram::is_parameter_size(uint64_t bytes) const {
+  return std::binary_search(parameter_sizes_.begin(), parameter_sizes_.end(), bytes);
+}
+
+void RecordedProgram::find_runs() {
+  uint32_t previous = 0;
+  for (uint32_t i = 0; i < rows(); ++i) {
+    const StackRole part = role(i);
+    if (model_.allocations.seeded(i) ||
+        (part != StackRole::kForward && part != StackRole::kBackward)) {
+      previous = kNever;
+      continue;
+    }
+    const uint32_t stack = model_.allocations.stack(i);
+    if (previous != kNever && !runs_.empty() && runs_.back().end == i && stack == previous &&
+        model_.allocations.nn_module(i) == model_.allocations.nn_module(i - 1)) {
+      ++runs_.back().end;
+    } else {
+      runs_.push_back({i, i + 1});
+    }
+    previous = stack;
+  }
+}
+
+void RecordedProgram::find_modules() {
+  module_.assign(rows(), 0);
+  if (process_.names.nn_module_count() == 0) return;
+  std::map<std::string, uint32_t> known;
+  std::map<uint32_t, uint32_t> by_id;
+  for (size_t i = 0; i < rows(); ++i) {
+    const uint32_t id = process_.nn_module_of(model_.allocations[i]);
+    if (id == 0) continue;
+    const auto [at, fresh] = by_id.try_emplace(id);
+    if (fresh) {
+      const std::string path = process_.names.nn_module_text(id);
+      const auto [place, added] = known.try_emplace(path, static_cast<uint32_t>(paths_.size()));
+      if (added) paths_.push_back(path);
+      at->second = place->second;
+    }
+    module_[i] = at->second;
+  }
+}
+
+std::string_view RecordedProgram::module_class(const std::string& path) const {
+  for (uint32_t id = 1; id < process_.names.nn_module_count(); ++id) {
+    if (process_.names.nn_module_text(id) == path) {
+      return process_.names.string(process_.names.nn_module(id).class_name);
+    }
+  }
+  return {};
+}
+
+std::string_view RecordedProgram::operation(size_t row) const {
+  const Dictionary& names = process_.names;
+  const Frame& frame = names.frame(names.stack(model_.allocations.stack(row)).frame);
+  const std::string_view function = names.string(frame.function);
+  return function.substr(function.rfind('.') + 1);  // npos + 1 is 0
+}
+
+std::string_view RecordedProgram::operation_file(size_t row) const {
+  const Dictionary& names = process_.names;
+  return names.string(names.frame(names.stack(model_.allocations.stack(row)).frame).file);
+}
+
+// Under autocast an operation first allocates 16-bit copies of its weights, then its result. So
+// blocks of half the size of a parameter that are not the last of their operation, for most of the
+// parameters' bytes, show it; the results of operations have such sizes only by chance.
+void RecordedProgram::find_autocast() {
+  std::set<uint64_t> halves;
+  for (const OperationRun& run : runs_) {
+    if (role(run.first) != StackRole::kForward) continue;
+    for (uint32_t i = run.first; i + 1 < run.end; ++i) halves.insert(bytes_[i]);
+  }
+  uint64_t all = 0;
+  uint64_t cast = 0;
+  for (size_t i = 0; i < rows(); ++i) {
+    if (category(i) != Category::kParameter || bytes_[i] < 1024) continue;
+    all += bytes_[i];
+    if (halves.contains(bytes_[i] / 2)) cast += bytes_[i];
+  }
+  autocasts_ = all != 0 && cast > all / 5 * 3;
+}
+
+// A gradient that is added to another one is freed in the backward pass. By chance other results
+// have the size of a parameter; operations that have no weights, and the first result of those that
+// have, are left out.
+void RecordedProgram::find_accumulation() {
+  for (const OperationRun& run : runs_) {
+    for (uint32_t i = run.first; i < run.end; ++i) {
+      if (category(i) == Category::kGradient) weighted_.emplace(operation(i));
+    }
+  }
+  std::set<uint64_t> freed;
+  for (const OperationRun& run : runs_) {
+    if (role(run.first) != StackRole::kBackward || !has_weights(run.first)) continue;
+    bool stays = false;
+    for (uint32_t i = run.first; i < run.end; ++i) stays |= category(i) == Category::kGradient;
+    const bool only_weights = gives_only_weights(operation(run.first));
+    for (uint32_t i = run.first + (only_weights ? 0 : 1); i < run.end && !stays; ++i) {
+      freed.insert(bytes_[i]);
+    }
+  }
+  uint64_t all = 0;
+  uint64_t added = 0;
+  for (size_t i = 0; i < rows(); ++i) {
+    if (category(i) != Category::kParameter || bytes_[i] < 1024) continue;
+    all += bytes_[i];
+    if (freed.contains(bytes_[i])) added += bytes_[i];
+  }
+  accumulates_ = all != 0 && added > all / 5 * 3;
+}
+
+bool RecordedProgram::gives_only_weights(std::string_view operation) {
+  return operation.find("ToCopy") != operation.npos ||
+         operation.find("Embedding") != operation.npos;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,84 @@
+// What a recording tells about the program it was made of: the part of the program each allocation
+// belongs to, and how its operations follow each other. The basis of every plan.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "analysis/insight/categories/categories.h"
+#include "analysis/passes/backward_passes.h"
+
+namespace tidemark {
+
+// Allocations that one operation made one after another: rows [first, end), with the same stack.
+struct OperationRun {
+  uint32_t first = 0;
+  uint32_t end = 0;
+};
+
+class RecordedProgram {
+ public:
+  RecordedProgram(const ProcessModel& process, const AllocationHistory& model);
+
+  const ProcessModel& process() const { return process_; }
+  const AllocationHistory& model() const { return model_; }
+  size_t rows() const { return model_.allocations.size(); }
+  // As requested; of rows that do not know it, the size of the block.
+  uint64_t bytes(size_t row) const { return bytes_[row]; }
+  Category category(size_t row) const { return categories_.of[row]; }
+  StackRole role(size_t row) const { return roles_.of(model_.allocations.stack(row)); }
+  const Steps& steps() const { return steps_; }
+  const std::vector<BackwardPass>& passes() const { return passes_; }
+  bool has_optimizer() const { return categories_.has_optimizer; }
+
+  // Runs of a forward or backward pass, in order.
+  const std::vector<OperationRun>& runs() const { return runs_; }
+  // The innermost frame's function without its class: "softmax", "SoftmaxBackward0".
+  std::string_view operation(size_t row) const;
+  std::string_view operation_file(size_t row) const;
+  // Path of the nn.Module that ran, or that a parameter belongs to; empty: not known.
+  const std::string& module_path(size_t row) const { return paths_[module_[row]]; }
+  bool knows_modules() const { return paths_.size() > 1; }
+  // The class of the nn.Module at a path; empty: there is none.
+  std::string_view module_class(const std::string& path) const;
+
+  // Weights are cast to 16 bits in every forward pass (torch.autocast).
+  bool autocasts() const { return autocasts_; }
+  // Backward passes add to gradients that exist already.
+  bool accumulates() const { return accumulates_; }
+  // Whether operations of this kind computed gradients that stayed.
+  bool has_weights(size_t row) const { return weighted_.contains(operation(row)); }
+  // Its backward pass does not begin with the gradient of an input: conversions, embeddings.
+  static bool gives_only_weights(std::string_view operation);
+  // Whether a parameter has this size.
+  bool is_parameter_size(uint64_t bytes) const;
+  // Distinct sizes of parameters, ascending.
+  const std::vector<uint64_t>& parameter_sizes() const { return parameter_sizes_; }
+
+ private:
+  void find_runs();
+  void find_modules();
+  void find_autocast();
+  void find_accumulation();
+
+  const ProcessModel& process_;
+  const AllocationHistory& model_;
+  StackRoles roles_;
+  Steps steps_;
+  Categories categories_;
+  std::vector<BackwardPass> passes_;
+  std::vector<uint64_t> bytes_;
+  std::vector<OperationRun> runs_;
+  std::vector<uint32_t> module_;  // by row: index of paths_
+  std::vector<std::string> paths_ = {""};
+  std::vector<uint64_t> parameter_sizes_;
+  std::set<std::string, std::less<>> weighted_;  // operations that have weights
+  bool autocasts_ = false;
+  bool accumulates_ = false;
+};
+
+}  // namespace tidemark

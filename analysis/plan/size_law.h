@@ -1,0 +1,58 @@
+// How the size of an allocation follows the batch size and the length of sequences.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+namespace tidemark {
+
+// No card has more, and sums of such sizes do not overflow.
+inline constexpr double kMostPlannedBytes = 0x1p45;
+
+// bytes = fixed + scaled * batch^b * seq^s, where batch and seq are factors of the recorded ones.
+struct SizeLaw {
+  uint64_t fixed = 0;
+  uint64_t scaled = 0;
+  uint8_t batch = 0;
+  uint8_t seq = 0;
+  bool sure = true;  // otherwise it may as well be fixed
+
+  uint64_t bytes(double batch_factor, double seq_factor) const {
+    if (scaled == 0) return fixed;
+    const double factor = std::pow(batch_factor, batch) * std::pow(seq_factor, seq);
+    // At least one byte: an allocation of none is not made.
+    const double grown = std::ceil(static_cast<double>(scaled) * factor - 1e-6);
+    return fixed + static_cast<uint64_t>(std::clamp(grown, 1.0, kMostPlannedBytes));
+  }
+};
+
+using SizeLaws = std::vector<SizeLaw>;  // one per allocation
+
+class RecordedProgram;
+
+// From one recording. Parameters, gradients, optimizer states, workspaces of libraries and copies
+// of weights are fixed; inputs and what forward and backward passes allocate grows with the batch
+// and with the sequence, attention matrices with its square. See docs/plan.md.
+SizeLaws infer_laws(const RecordedProgram& program);
+
+enum class Dimension : uint8_t { kBatch, kSequence };
+
+struct LearntLaws {
+  double ratio = 1;            // of the dimension: other to program
+  uint64_t matched_bytes = 0;  // of the program's forward and backward passes and inputs
+  uint64_t all_bytes = 0;
+};
+
+// Replaces laws by what a second recording of the same program shows, made with another batch size
+// or sequence length. Allocations are matched by stack, nn.Module and order. A ratio of 1 means
+// that nothing was learnt: the recordings do not differ.
+LearntLaws learn_laws(const RecordedProgram& program, const RecordedProgram& other,
+                      Dimension dimension, SizeLaws& laws);
+
+// Lengths that vary from step to step tell what grows with the sequence, and how. False: they do
+// not vary.
+bool learn_from_steps(const RecordedProgram& program, SizeLaws& laws);
+
+}  // namespace tidemark

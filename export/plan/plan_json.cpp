@@ -1,0 +1,122 @@
+#include "export/plan/plan_text.h"
+#include "export/report/json_writer.h"
+
+#include "analysis/wording.h"
+
+namespace tidemark {
+
+namespace {
+
+void write_outcome(JsonWriter& json, const PlanOutcome& o) {
+  json.field("reserved_peak_bytes", o.likely.reserved_peak);
+  json.field("low_reserved_peak_bytes", o.low_reserved);
+  json.field("high_reserved_peak_bytes", o.high_reserved);
+  json.field("allocated_peak_bytes", o.likely.allocated_peak);
+  json.field("requested_peak_bytes", o.likely.requested_peak);
+  json.field("cached_free_at_peak_bytes", o.likely.cached_free_at_peak);
+  if (!o.on_card) return;
+  json.key("on_card");
+  json.begin_object();
+  json.field("fits", o.fits());
+  json.field("limit_bytes", o.on_card->limit_bytes);
+  json.field("reserved_peak_bytes", o.on_card->reserved_peak);
+  json.field("retries", o.on_card->retries);
+  if (o.on_card->out_of_memory) json.field("failed_bytes", o.on_card->failed_bytes);
+  json.end_object();
+}
+
+void write_composition(JsonWriter& json, const PlanOutcome& o) {
+  json.key("categories");
+  json.begin_array();
+  for (const CategoryBytes& c : o.categories) {
+    json.begin_object();
+    json.field("category", category_name(c.category));
+    json.field("recorded_bytes", c.recorded);
+    json.field("planned_bytes", c.planned);
+    json.end_object();
+  }
+  json.end_array();
+  json.key("layers");
+  json.begin_array();
+  for (const LayerBytes& l : o.layers) {
+    json.begin_object();
+    json.field("path", l.path);
+    json.field("recorded_weight_bytes", l.recorded_weights);
+    json.field("planned_weight_bytes", l.planned_weights);
+    json.field("recorded_other_bytes", l.recorded_others);
+    json.field("planned_other_bytes", l.planned_others);
+    json.end_object();
+  }
+  json.end_array();
+  json.key("assumptions");
+  json.begin_array();
+  for (const std::string& text : o.assumptions) json.value(text);
+  json.end_array();
+}
+
+void write_fit(JsonWriter& json, const PlanFit& f) {
+  json.key("fit");
+  json.begin_object();
+  json.field("batch_factor", f.batch.factor);
+  if (f.batch.samples != 0) json.field("batch_samples", f.batch.samples);
+  json.field("larger_not_tried", f.batch.at_limit);
+  if (f.batch.factor > 0) {
+    json.key("outcome");
+    json.begin_object();
+    write_outcome(json, f.outcome);
+    json.end_object();
+  }
+  if (f.cheapest) {
+    json.key("cheapest");
+    json.begin_object();
+    json.field("change", f.cheapest->text());
+    if (f.cheapest_outcome) write_outcome(json, *f.cheapest_outcome);
+    json.end_object();
+  }
+  json.end_object();
+}
+
+void write_device(JsonWriter& json, const PlanDevice& d) {
+  json.begin_object();
+  json.field("rank", d.rank);
+  json.field("device", d.device);
+  json.field("name", d.card_name);
+  json.field("card_bytes", d.card_bytes);
+  json.field("other_bytes", d.other_bytes);
+  json.field("capacity_bytes", d.capacity);
+  json.key("recorded");
+  json.begin_object();
+  json.field("conf", d.own_conf);
+  json.field("reserved_peak_bytes", d.recorded_reserved_peak);
+  json.field("allocated_peak_bytes", d.recorded_allocated_peak);
+  json.field("replayed_reserved_peak_bytes", d.replayed_reserved_peak);
+  json.field("out_of_memory", d.ran_out);
+  json.end_object();
+  json.field("learnt_ratio", d.learnt_ratio);
+  json.key("plan");
+  json.begin_object();
+  write_outcome(json, d.outcome);
+  write_composition(json, d.outcome);
+  json.end_object();
+  if (d.fit) write_fit(json, *d.fit);
+  json.end_object();
+}
+
+}  // namespace
+
+std::string plan_as_json(const PlanReport& report) {
+  JsonWriter json;
+  json.begin_object();
+  json.field("schema", "tidemark.plan/1");
+  json.field("path", report.path);
+  if (!report.other_path.empty()) json.field("other_path", report.other_path);
+  json.field("change", report.change.text());
+  json.key("devices");
+  json.begin_array();
+  for (const PlanDevice& d : report.devices) write_device(json, d);
+  json.end_array();
+  json.end_object();
+  return std::move(json).take();
+}
+
+}  // namespace tidemark

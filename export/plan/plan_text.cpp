@@ -1,0 +1,167 @@
+#include "export/plan/plan_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "analysis/wording.h"
+#include "export/report/report_wording.h"
+#include "export/styled_text.h"
+
+namespace tidemark {
+
+namespace {
+
+std::string in_words(Category category) {
+  std::string words(category == Category::kUnknown ? "other" : category_name(category));
+  std::replace(words.begin(), words.end(), '_', ' ');
+  return words;
+}
+
+class TextPlan {
+ public:
+  TextPlan(const PlanReport& report, bool colour) : report_(report), colour_(colour) {}
+
+  std::string run() {
+    line(bold(report_.path));
+    for (const PlanDevice& d : report_.devices) device(d);
+    return std::move(out_);
+  }
+
+ private:
+  StyledText paint(std::string_view text, std::string_view code) const {
+    return StyledText::painted(text, colour_ ? code : "");
+  }
+  StyledText bold(std::string_view text) const { return paint(text, "1"); }
+  StyledText dim(std::string_view text) const { return paint(text, "2"); }
+  void line(const StyledText& text = "") {
+    out_ += text.text();
+    out_ += '\n';
+  }
+
+  void device(const PlanDevice& d) {
+    line();
+    std::string title = fmt::format("cuda:{}", d.device);
+    if (!d.card_name.empty()) title += "  " + d.card_name;
+    if (d.rank >= 0) title = fmt::format("rank {}  ", d.rank) + title;
+    line(bold(title));
+    line(styled("  recorded  {} reserved, {} allocated{}",
+                bold(size_text(d.recorded_reserved_peak)), size_text(d.recorded_allocated_peak),
+                d.ran_out ? "; out of memory" : ""));
+    if (d.replayed_reserved_peak != d.recorded_reserved_peak) {
+      line(styled("  replayed  {} reserved: compare the plan with this",
+                  size_text(d.replayed_reserved_peak)));
+    }
+    line(styled("  plan      {}", bold(report_.change.text())));
+    outcome("            ", d.outcome);
+    card(d, d.outcome);
+    shares(d.outcome);
+    layers(d.outcome);
+    if (d.fit) fit(d, *d.fit);
+    line();
+    for (const std::string& text : d.outcome.assumptions) line(dim("  - " + text));
+  }
+
+  void outcome(std::string_view indent, const PlanOutcome& o) {
+    const bool range = o.low_reserved != o.high_reserved;
+    const auto [low, high] = size_texts(o.low_reserved, o.high_reserved);
+    line(styled("{}{} reserved{}, {} allocated", indent, bold(size_text(o.likely.reserved_peak)),
+                range ? fmt::format(" ({} to {})", low, high) : "",
+                size_text(o.likely.allocated_peak)));
+  }
+
+  void card(const PlanDevice& d, const PlanOutcome& o) {
+    if (d.capacity == 0) {
+      line("  card      not known: give its size with --card SIZE");
+      return;
+    }
+    const std::string room = d.card_bytes == 0 ? fmt::format("limit {}", size_text(d.capacity))
+                             : d.card_bytes == d.capacity
+                                 ? size_text(d.card_bytes)
+                                 : fmt::format("{}, of which {} for PyTorch",
+                                               size_text(d.card_bytes), size_text(d.capacity));
+    line(styled("  card      {}: {}", room, verdict(d, o)));
+  }
+
+  StyledText verdict(const PlanDevice& d, const PlanOutcome& o) {
+    const Prediction& p = *o.on_card;
+    if (p.out_of_memory) {
+      return paint(
+          fmt::format("OUT OF MEMORY, a request of {} does not fit", size_text(p.failed_bytes)),
+          "1;31");
+    }
+    std::string text = fmt::format("fits, {} left", size_text(d.capacity - p.reserved_peak));
+    if (p.retries != 0) {
+      text += fmt::format("; the cache is emptied {}, which costs time",
+                          p.retries == 1 ? "once" : grouped(p.retries) + " times");
+    }
+    if (o.high_reserved > d.capacity)
+      return paint(text + "; it may not at the end of the range", "33");
+    return paint(text, "32");
+  }
+
+  void shares(const PlanOutcome& o) {
+    line();
+    line(dim(fmt::format("  {:<24}{:>12}{:>12}", "at the allocated peak", "recorded", "planned")));
+    for (const CategoryBytes& c : o.categories) {
+      if (std::max(c.planned, c.recorded) == 0) continue;
+      line(styled("  {:<24}{:>12}{:>12}", in_words(c.category), size_text(c.recorded),
+                  size_text(c.planned)));
+    }
+  }
+
+  void layers(const PlanOutcome& o) {
+    constexpr size_t kMost = 24;
+    if (o.layers.empty()) return;
+    line();
+    line(dim(fmt::format("  {:<28}{:>24}{:>24}", "", "weights and states", "everything else")));
+    line(dim(fmt::format("  {:<28}{:>12}{:>12}{:>12}{:>12}", "layer", "recorded", "planned",
+                         "recorded", "planned")));
+    size_t shown = 0;
+    for (const LayerBytes& l : o.layers) {
+      if (++shown > kMost) {
+        line(dim(fmt::format("  and {}; --json has all of them",
+                             counted(o.layers.size() - kMost, "other"))));
+        return;
+      }
+      line(styled("  {:<28}{:>12}{:>12}{:>12}{:>12}", l.path.empty() ? "(of no nn.Module)" : l.path,
+                  size_text(l.recorded_weights), size_text(l.planned_weights),
+                  size_text(l.recorded_others), size_text(l.planned_others)));
+    }
+  }
+
+  void fit(const PlanDevice& d, const PlanFit& f) {
+    line();
+    if (f.batch.factor == 0) {
+      line(paint("  No batch fits this card, however small.", "1;31"));
+    } else {
+      const std::string samples =
+          report_.samples != 0 ? fmt::format(" ({} samples)", f.batch.samples) : "";
+      line(styled("  Largest batch that fits: {}{}{} the recorded one: {} reserved",
+                  bold(factor_text(f.batch.factor) + "x"), samples,
+                  f.batch.at_limit ? " or more of" : "",
+                  size_text(f.outcome.likely.reserved_peak)));
+    }
+    if (f.cheapest) {
+      line(styled("  Cheapest changes with which it fits: {}: {} reserved of {}",
+                  bold(f.cheapest->text()),
+                  size_text(f.cheapest_outcome ? f.cheapest_outcome->on_card->reserved_peak : 0),
+                  size_text(d.capacity)));
+    } else if (!d.outcome.fits()) {
+      line(paint("  No set of changes that was tried makes it fit.", "1;31"));
+    }
+  }
+
+  const PlanReport& report_;
+  bool colour_;
+  std::string out_;
+};
+
+}  // namespace
+
+std::string plan_as_text(const PlanReport& report, bool colour) {
+  return TextPlan(report, colour).run();
+}
+
+}  // namespace tidemark

@@ -1,0 +1,330 @@
+#include "analysis/plan/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "analysis/plan/plan_report.h"
+#include "tests/support/story.h"
+#include "tests/support/transformer_run.h"
+
+namespace tidemark {
+namespace {
+
+using test::TransformerRun;
+using test::TransformerShape;
+
+std::unique_ptr<Planner> planner_of(const ProcessModel& process, uint64_t card = 0) {
+  PlanOptions options;
+  options.whatif.card_bytes = card;
+  auto planner = Planner::prepare(process, 0, options);
+  EXPECT_TRUE(planner) << (planner ? "" : planner.error().message);
+  return planner ? std::move(*planner) : nullptr;
+}
+
+PlanOutcome planned(const Planner& planner, const PlanChange& change) {
+  Result<PlanOutcome> outcome = planner.plan(change);
+  EXPECT_TRUE(outcome) << outcome.error().message;
+  return outcome ? *outcome : PlanOutcome{};
+}
+
+void expect_close(uint64_t found, uint64_t expected, double share) {
+  const auto value = static_cast<double>(expected);
+  EXPECT_NEAR(static_cast<double>(found), value, share * value);
+}
+
+// The plan from a recording of `from` against the run of `to` itself.
+void expect_same(const TransformerShape& from, const TransformerShape& to,
+                 const PlanChange& change) {
+  const TransformerRun recorded(from);
+  const TransformerRun real(to);
+  const auto planner = planner_of(recorded.process());
+  ASSERT_TRUE(planner);
+  EXPECT_TRUE(planner->whatif().own().exact());
+  EXPECT_EQ(planned(*planner, {}).likely.reserved_peak, recorded.reserved_peak());
+  const PlanOutcome outcome = planned(*planner, change);
+  if (change.seq != 1) {
+    // An attention matrix may have the size of another block by chance.
+    expect_close(outcome.likely.allocated_peak, real.allocated_peak(), 0.005);
+    expect_close(outcome.likely.reserved_peak, real.reserved_peak(), 0.01);
+    return;
+  }
+  // Blocks of less than 512 bytes are taken as fixed.
+  expect_close(outcome.likely.allocated_peak, real.allocated_peak(), 0.0005);
+  EXPECT_EQ(outcome.likely.reserved_peak, real.reserved_peak()) << change.text();
+  EXPECT_LE(outcome.low_reserved, real.reserved_peak());
+  EXPECT_GE(outcome.high_reserved, real.reserved_peak());
+}
+
+TransformerShape random_shape(uint64_t seed) {
+  std::mt19937_64 rng(seed);
+  TransformerShape shape;
+  shape.layers = 2 + rng() % 5;
+  shape.width = 64 * (1 + rng() % 8);
+  shape.words = 500 + rng() % 4000;
+  shape.batch = 2 * (1 + rng() % 8);
+  shape.seq = 32 * (1 + rng() % 8);
+  shape.matrices = rng() % 2 == 0;
+  shape.modules = rng() % 2 == 0;
+  shape.autocast = rng() % 3 == 0;
+  shape.accumulate = rng() % 3 == 0 ? 2 : 1;
+  return shape;
+}
+
+TEST(Plan, OtherBatchesAndLengthsNeedWhatTheirRunsNeed) {
+  for (uint64_t seed = 1; seed <= 12; ++seed) {
+    SCOPED_TRACE(seed);
+    const TransformerShape shape = random_shape(seed);
+    for (const double factor : {0.5, 2.0, 4.0}) {
+      TransformerShape other = shape;
+      other.batch = static_cast<uint64_t>(static_cast<double>(shape.batch) * factor);
+      PlanChange change;
+      change.batch = factor;
+      expect_same(shape, other, change);
+    }
+    TransformerShape other = shape;
+    other.seq *= 2;
+    PlanChange change;
+    change.seq = 2;
+    expect_same(shape, other, change);
+  }
+}
+
+// A workspace with a constant part, and a batch of which nothing is known, are learnt.
+TEST(Plan, TwoRecordingsTellWhatGrows) {
+  TransformerShape shape;
+  shape.workspace_fixed = 300 * 1000 * 1000;
+  shape.workspace_per_token = 9000;
+  TransformerShape more = shape;
+  more.batch = shape.batch * 3 / 2;
+  TransformerShape wanted = shape;
+  wanted.batch = shape.batch * 4;
+  const TransformerRun a(shape);
+  const TransformerRun b(more);
+  const TransformerRun real(wanted);
+  PlanChange change;
+  change.batch = 4;
+  const auto alone = planner_of(a.process());
+  const auto both = planner_of(a.process());
+  ASSERT_TRUE(both->learn(b.process(), Dimension::kBatch));
+  EXPECT_NEAR(both->learnt().ratio, 1.5, 0.01);
+  EXPECT_NE(planned(*alone, change).likely.reserved_peak, real.reserved_peak());
+  EXPECT_EQ(planned(*both, change).likely.reserved_peak, real.reserved_peak());
+
+  TransformerShape longer = shape;
+  longer.seq = shape.seq * 3 / 2;
+  longer.matrices = shape.matrices = wanted.matrices = true;
+  wanted.batch = shape.batch;
+  wanted.seq = shape.seq * 2;
+  const TransformerRun c(shape);
+  const TransformerRun d(longer);
+  const TransformerRun squares(wanted);
+  const auto lengths = planner_of(c.process());
+  ASSERT_TRUE(lengths->learn(d.process(), Dimension::kSequence));
+  PlanChange twice;
+  twice.seq = 2;
+  EXPECT_EQ(planned(*lengths, twice).likely.reserved_peak, squares.reserved_peak());
+  // Nothing is learnt from the same run.
+  EXPECT_FALSE(lengths->learn(c.process(), Dimension::kSequence));
+}
+
+// Lengths that vary tell that a result has no sequence.
+TEST(Plan, VaryingStepsTellWhatGrowsWithTheSequence) {
+  TransformerShape shape;
+  shape.matrices = true;
+  shape.sample_bytes = 12'000'000;
+  shape.lengths = {160, 96, 128};
+  TransformerShape twice = shape;
+  twice.lengths = {320, 192, 256};
+  const TransformerRun recorded(shape);
+  const TransformerRun real(twice);
+  PlanChange change;
+  change.seq = 2;
+  const PlanOutcome outcome = planned(*planner_of(recorded.process()), change);
+  EXPECT_EQ(outcome.likely.allocated_peak, real.allocated_peak());
+  EXPECT_EQ(outcome.likely.reserved_peak, real.reserved_peak());
+}
+
+TEST(Plan, OptimizersAndPrecision) {
+  using Optimizer = TransformerShape::Optimizer;
+  const std::pair<PlanOptimizer, Optimizer> kinds[] = {
+      {PlanOptimizer::kFused, Optimizer::kFused},
+      {PlanOptimizer::kAdamW8bit, Optimizer::kBytes},
+      {PlanOptimizer::kSgd, Optimizer::kSgd},
+      {PlanOptimizer::kSgdMomentum, Optimizer::kMomentum}};
+  for (const auto& [plan, run] : kinds) {
+    TransformerShape other;
+    other.optimizer = run;
+    PlanChange change;
+    change.optimizer = plan;
+    expect_same({}, other, change);
+  }
+  // States that the recorded optimizer does not have.
+  TransformerShape sgd;
+  sgd.optimizer = Optimizer::kSgd;
+  TransformerShape bytes;
+  bytes.optimizer = Optimizer::kBytes;
+  PlanChange change;
+  change.optimizer = PlanOptimizer::kAdamW8bit;
+  expect_same(sgd, bytes, change);
+
+  TransformerShape half;
+  half.number_bytes = 2;
+  PlanChange precision;
+  precision.precision = PlanPrecision::kHalf;
+  const TransformerRun recorded({});
+  const TransformerRun real(half);
+  const PlanOutcome outcome = planned(*planner_of(recorded.process()), precision);
+  // Statistics of normalizations keep 32 bits: too little to matter.
+  expect_close(outcome.likely.reserved_peak, real.reserved_peak(), 0.01);
+}
+
+TEST(Plan, CheckpointedLayersRunAgain) {
+  for (const bool matrices : {false, true}) {
+    TransformerShape shape;
+    shape.layers = 8;
+    shape.batch = 16;
+    shape.matrices = matrices;
+    TransformerShape other = shape;
+    other.checkpoint = true;
+    const TransformerRun recorded(shape);
+    const TransformerRun real(other);
+    ASSERT_LT(real.allocated_peak(), recorded.allocated_peak() * 9 / 10);
+    const auto planner = planner_of(recorded.process());
+    PlanChange change;
+    change.checkpoint = true;
+    const PlanOutcome all = planned(*planner, change);
+    expect_close(all.likely.allocated_peak, real.allocated_peak(), 0.02);
+    // In such a small run a single segment counts.
+    expect_close(all.likely.reserved_peak, real.reserved_peak(), 0.12);
+    // Half of the layers: something in between.
+    change.checkpoint_modules = {"layers.0", "layers.1", "layers.2", "layers.3"};
+    const uint64_t some = planned(*planner, change).likely.allocated_peak;
+    EXPECT_LT(some, recorded.allocated_peak());
+    EXPECT_GT(some, all.likely.allocated_peak);
+    change.checkpoint_modules = {"blocks.*"};
+    EXPECT_FALSE(planner->plan(change));
+  }
+  TransformerShape unknown;
+  unknown.modules = false;
+  const TransformerRun run(unknown);
+  PlanChange change;
+  change.checkpoint = true;
+  const auto outcome = planner_of(run.process())->plan(change);
+  ASSERT_FALSE(outcome);
+  EXPECT_NE(outcome.error().message.find("nn.Modules"), std::string::npos);
+}
+
+uint64_t bytes_of(const PlanOutcome& outcome, Category category, bool planned = true) {
+  for (const CategoryBytes& c : outcome.categories) {
+    if (c.category == category) return planned ? c.planned : c.recorded;
+  }
+  return 0;
+}
+
+TEST(Plan, ShardsAreDivided) {
+  TransformerShape shape;
+  shape.batch = 1;
+  shape.seq = 32;  // weights are what counts
+  const TransformerRun run(shape);
+  const auto planner = planner_of(run.process());
+  const PlanOutcome alone = planned(*planner, {});
+  const auto sharded = [&](PlanShard shard, uint32_t ranks) {
+    PlanChange change;
+    change.shard = shard;
+    change.ranks = ranks;
+    return planned(*planner, change);
+  };
+  const uint64_t parameters = bytes_of(alone, Category::kParameter, false);
+  const uint64_t states = bytes_of(alone, Category::kOptimizerState, false);
+  expect_close(states, 2 * parameters, 0.01);
+  // Buckets hold every gradient once more.
+  expect_close(sharded(PlanShard::kDdp, 2).likely.allocated_peak,
+               alone.likely.allocated_peak + parameters, 0.01);
+  expect_close(bytes_of(sharded(PlanShard::kZero1, 4), Category::kOptimizerState), states / 4,
+               0.01);
+  const PlanOutcome two = sharded(PlanShard::kZero3, 2);
+  const PlanOutcome four = sharded(PlanShard::kZero3, 4);
+  expect_close(bytes_of(two, Category::kParameter), parameters / 2, 0.02);
+  EXPECT_LT(four.likely.allocated_peak, two.likely.allocated_peak);
+  EXPECT_LT(two.likely.allocated_peak, alone.likely.allocated_peak);
+  // What is left is at least the shards.
+  EXPECT_GT(four.likely.allocated_peak, (2 * parameters + states) / 4);
+}
+
+TEST(Plan, TheLargestBatchFitsAndMoreDoesNot) {
+  TransformerShape shape;
+  shape.batch = 8;
+  const TransformerRun recorded(shape);
+  const uint64_t card = 3 * recorded.reserved_peak();
+  const auto planner = planner_of(recorded.process(), card);
+  const Result<FittingBatch> batch = largest_batch(*planner, {}, shape.batch);
+  ASSERT_TRUE(batch);
+  EXPECT_GT(batch->samples, 2 * shape.batch);
+  TransformerShape fits = shape;
+  fits.batch = batch->samples;
+  EXPECT_FALSE(TransformerRun(fits, card).ran_out());
+  fits.batch = batch->samples * 11 / 10 + 1;
+  EXPECT_TRUE(TransformerRun(fits, card).ran_out());
+}
+
+TEST(Plan, AFailedRunFitsAfterTheCheapestChanges) {
+  TransformerShape shape;
+  shape.batch = 24;
+  const uint64_t needed = TransformerRun(shape).reserved_peak();
+  shape.card = needed * 9 / 10;
+  const TransformerRun failed(shape, shape.card);
+  ASSERT_TRUE(failed.ran_out());
+  const auto planner = planner_of(failed.process());
+  EXPECT_TRUE(planner->ran_out());
+  EXPECT_FALSE(planned(*planner, {}).fits());
+  const auto change = cheapest_fit(*planner, {});
+  ASSERT_TRUE(change);
+  EXPECT_TRUE(planned(*planner, *change).fits()) << change->text();
+}
+
+TEST(Plan, ReportsAndErrors) {
+  const TransformerRun run({});
+  PlanQuestion question;
+  question.change.batch = 2;
+  question.fit = true;
+  const auto report = make_plan_report(run.model(), nullptr, question);
+  ASSERT_TRUE(report) << report.error().message;
+  const PlanDevice& d = report->devices.front();
+  EXPECT_EQ(d.recorded_reserved_peak, run.reserved_peak());
+  EXPECT_FALSE(d.recorded_curve.empty());
+  EXPECT_FALSE(d.outcome.curve.empty());
+  EXPECT_EQ(d.outcome.layers.size(), 4 + 2 + 1U);  // the embedding, the head, and what has none
+  ASSERT_TRUE(d.fit);
+  EXPECT_GT(d.fit->batch.factor, 2);
+  question.device = 7;
+  EXPECT_FALSE(make_plan_report(run.model(), nullptr, question));
+
+  // Sizes without any stack.
+  const Trace nothing([](Story& story, uint32_t) {
+    for (int i = 0; i < 20; ++i) story.free(story.alloc(4 * kMiB, 0));
+  });
+  const auto refused = Planner::prepare(nothing.model().processes.front(), 0, {});
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("parameters and activations"), std::string::npos);
+}
+
+TEST(Plan, FactorsAndNames) {
+  EXPECT_EQ(*parse_factor("--batch", "2x"), 2);
+  EXPECT_EQ(*parse_factor("--batch", "0.5"), 0.5);
+  EXPECT_EQ(*parse_factor("--batch", "3/4"), 0.75);
+  for (const char* bad : {"", "x", "-1x", "0", "2y", "1/0", "nan", "inf", "1e9"}) {
+    EXPECT_FALSE(parse_factor("--batch", bad)) << bad;
+  }
+  EXPECT_FALSE(parse_precision("fp8"));
+  EXPECT_FALSE(parse_optimizer("lion"));
+  EXPECT_FALSE(parse_shard("zero4"));
+  PlanChange change;
+  EXPECT_EQ(change.text(), "the recorded program");
+  change.batch = 0.5;
+  change.optimizer = PlanOptimizer::kSgd;
+  EXPECT_EQ(change.text(), "batch 0.5x, optimizer sgd");
+}
+
+}  // namespace
+}  // namespace tidemark

@@ -1,0 +1,413 @@
+// A transformer that trains with AdamW, written down as the trace that a recorder would write: the
+// blocks come from the model of PyTorch's allocator. Every size follows from the shape, so that
+// plans can be compared with the run of the changed program.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "analysis/load/trace_model.h"
+#include "analysis/whatif/allocator/caching_allocator.h"
+#include "collector/snapshot/name_writer.h"
+#include "proto/write/trace_writer.h"
+#include "tests/support/memory_file.h"
+
+namespace tidemark::test {
+
+struct TransformerShape {
+  uint64_t layers = 4;
+  uint64_t width = 320;
+  uint64_t heads = 8;
+  uint64_t words = 3000;
+  uint64_t batch = 6;
+  uint64_t seq = 160;
+  bool matrices = false;      // attention without a fused kernel
+  uint64_t number_bytes = 4;  // of weights and activations
+  bool checkpoint = false;
+  bool modules = true;           // the recorder knows the nn.Modules
+  uint64_t workspace_fixed = 0;  // of each layer: fixed + per_token * tokens
+  uint64_t workspace_per_token = 0;
+  enum class Optimizer {
+    kForeach,
+    kFused,
+    kBytes,
+    kSgd,
+    kMomentum
+  } optimizer = Optimizer::kForeach;
+  bool autocast = false;  // weights of products are copied to 16 bits, and their gradients back
+  int accumulate = 1;     // passes per step
+  int steps = 3;
+  std::vector<uint64_t> lengths;  // of the steps, instead of `seq`
+  uint64_t sample_bytes = 0;      // of a result that has no sequence, per sample
+  uint64_t card = uint64_t{16} << 30;
+};
+
+class TransformerRun : private SegmentAddresses {
+ public:
+  explicit TransformerRun(const TransformerShape& shape, uint64_t capacity = 0)
+      : s_(shape),
+        writer_(sink_),
+        names_(writer_),
+        allocator_({}, AllocatorLimits::of(0, capacity, shape.card), *this) {
+    writer_.begin_process(1);
+    Process p{};
+    p.pid = 1;
+    p.rank = -1;
+    p.source = Source::kCapture;
+    writer_.append(p);
+    Device d{};
+    d.total_bytes = shape.card;
+    writer_.append(d);
+    setting("torch", "2.11.0");
+    train();
+    writer_.finish();
+    readers_.push_back(std::move(*open_bytes_as_trace(sink_.bytes)));
+    model_ = std::move(*load_trace(readers_));
+  }
+
+  const TraceModel& model() const { return model_; }
+  const ProcessModel& process() const { return model_.processes.front(); }
+  uint64_t reserved_peak() const { return allocator_.peak().reserved; }
+  uint64_t allocated_peak() const { return allocator_.allocated_peak(); }
+  bool ran_out() const { return ran_out_; }
+
+ private:
+  using Block = uint32_t;
+  struct Parameter {
+    uint64_t bytes;
+    std::string module;
+  };
+  // What an operation keeps for its backward pass, and what that allocates.
+  struct Operation {
+    std::string node;
+    std::string module;
+    std::vector<Block> saved;
+    std::vector<uint64_t> gradients_of_inputs;
+    std::vector<size_t> parameters;
+  };
+
+  uint64_t allocate(uint64_t bytes) override {
+    const uint64_t address = addresses_.allocate(bytes);
+    event(FrameworkAction::kSegmentAlloc, address, bytes, 0);
+    return address;
+  }
+  void free(uint64_t address, uint64_t bytes) override {
+    addresses_.free(address, bytes);
+    event(FrameworkAction::kSegmentFree, address, bytes, 0);
+  }
+  uint64_t reserve(uint64_t bytes) override { return addresses_.reserve(bytes); }
+
+  void setting(std::string_view key, std::string_view value) {
+    Setting row{};
+    row.key = names_.string(key);
+    row.value = names_.string(value);
+    row.scope = SettingScope::kTool;
+    writer_.append(row);
+  }
+
+  void event(FrameworkAction action, uint64_t address, uint64_t bytes, uint32_t stack) {
+    FrameworkEvent e{};
+    e.time_ns = now_ += 1000;
+    e.action = action;
+    e.address = address;
+    e.size_bytes = bytes;
+    e.stack = stack;
+    if (action == FrameworkAction::kAlloc) e.block_bytes = allocator_.block_bytes_of(last_);
+    writer_.append(e);
+  }
+
+  // Innermost first: "function file:line", or the name of an autograd node.
+  uint32_t stack(const std::vector<std::string>& frames, const std::string& module) {
+    uint32_t id = 0;
+    for (auto text = frames.rbegin(); text != frames.rend(); ++text) {
+      Frame f{};
+      const size_t space = text->find(' ');
+      f.function = names_.string(text->substr(0, space));
+      f.kind = FrameKind::kAutograd;
+      if (space != text->npos) {
+        const size_t colon = text->rfind(':');
+        f.file = names_.string(text->substr(space + 1, colon - space - 1));
+        f.line = std::stoll(text->substr(colon + 1));
+        f.kind = FrameKind::kPython;
+      }
+      id = node(id, names_.frame(f), 0);
+    }
+    if (module.empty() || !s_.modules) return id;
+    return node(parent_of_[id], frame_of_[id], nn_module(module));
+  }
+  uint32_t node(uint32_t parent, uint32_t frame, uint32_t nn_module) {
+    const auto [at, fresh] = stacks_.try_emplace({parent, frame, nn_module}, stacks_.size() + 1);
+    if (fresh) {
+      parent_of_[at->second] = parent;
+      frame_of_[at->second] = frame;
+      writer_.append(Stack{at->second, parent, frame, nn_module});
+    }
+    return at->second;
+  }
+  uint32_t nn_module(const std::string& path) {
+    const auto [at, fresh] = modules_.try_emplace(path, modules_.size() + 2);
+    if (modules_.size() == 1 && fresh) writer_.append(NnModule{1, 0, names_.string("Model"), 1});
+    if (fresh) writer_.append(NnModule{at->second, names_.string(path), names_.string("Part"), 1});
+    return at->second;
+  }
+
+  Block alloc(uint64_t bytes, uint32_t stack) {
+    last_ = ++blocks_;
+    if (ran_out_) return last_;
+    if (!allocator_.allocate(last_, bytes, 0, 0)) {
+      ran_out_ = true;
+      event(FrameworkAction::kOutOfMemory, 0, bytes, stack);
+      return last_;
+    }
+    sizes_[last_] = bytes;
+    event(FrameworkAction::kAlloc, allocator_.address_of(last_), bytes, stack);
+    return last_;
+  }
+  void free(Block block) {
+    if (ran_out_) return;
+    const uint64_t address = allocator_.address_of(block);
+    event(FrameworkAction::kFreeRequested, address, sizes_[block], 0);
+    event(FrameworkAction::kFreeCompleted, address, sizes_[block], 0);
+    allocator_.complete(block);
+  }
+
+  uint32_t in_forward(const std::string& call, const std::string& module) {
+    return stack({call, "_call_impl torch/nn/modules/module.py:1", "train train.py:10"}, module);
+  }
+  uint32_t in_optimizer(const std::string& function) {
+    return stack({function + " torch/optim/adamw.py:5", "step torch/optim/optimizer.py:9",
+                  "train train.py:12"},
+                 "");
+  }
+
+  void add_parameter(uint64_t numbers, const std::string& module) {
+    const uint64_t bytes = numbers * s_.number_bytes;
+    const Block block =
+        alloc(bytes, stack({"_apply torch/nn/modules/module.py:900", "make train.py:2"}, ""));
+    TensorTag tag{};
+    tag.time_ns = now_ += 1000;
+    tag.address = allocator_.address_of(block);
+    tag.category = Category::kParameter;
+    if (s_.modules) tag.nn_module = nn_module(module);
+    writer_.append(tag);
+    parameters_.push_back({bytes, module});
+  }
+
+  static std::string part(uint64_t layer, const std::string& name) {
+    return "layers." + std::to_string(layer) + "." + name;
+  }
+
+  void train() {
+    const uint64_t d = s_.width;
+    add_parameter(s_.words * d, "embed");
+    for (uint64_t i = 0; i < s_.layers; ++i) {
+      add_parameter(d, part(i, "norm"));
+      add_parameter(3 * d * d, part(i, "qkv"));
+      add_parameter(4 * d * d, part(i, "up"));
+      add_parameter(4 * d * d, part(i, "down"));
+    }
+    add_parameter(s_.words * d, "head");
+    for (int step = 0; step < s_.steps && !ran_out_; ++step) {
+      if (!s_.lengths.empty()) s_.seq = s_.lengths.at(static_cast<size_t>(step));
+      train_step();
+    }
+  }
+
+  uint64_t tokens() const { return s_.batch * s_.seq; }
+  uint64_t hidden() const { return tokens() * s_.width * s_.number_bytes; }
+  uint64_t matrix() const { return s_.batch * s_.heads * s_.seq * s_.seq * s_.number_bytes; }
+
+  // The forward pass of a layer: its operations in order, the last of which has the result.
+  std::vector<Operation> layer(uint64_t i, bool keep, Block& result) {
+    const uint64_t h = hidden();
+    const size_t first = 1 + 4 * i;
+    std::vector<Operation> made;
+    Block before = 0;  // without a graph, freed after its use
+    Block before_that = 0;
+    const auto operation = [&](const char* node, const char* name, const char* call,
+                               std::vector<uint64_t> sizes, std::vector<uint64_t> inputs,
+                               std::vector<size_t> parameters) {
+      Operation o{node, part(i, name), {}, std::move(inputs), std::move(parameters)};
+      std::vector<Block> copies;
+      for (const size_t p : o.parameters) {
+        if (s_.autocast && o.node == "AddmmBackward0") {
+          copies.push_back(alloc(parameters_[p].bytes / 2, in_forward(call, o.module)));
+        }
+      }
+      for (const uint64_t bytes : sizes)
+        o.saved.push_back(alloc(bytes, in_forward(call, o.module)));
+      o.saved.insert(o.saved.end(), copies.begin(), copies.end());
+      if (!keep) {
+        if (before_that != 0) free(before_that);
+        before_that = before;
+        before = o.saved.front();
+        for (size_t k = 1; k < o.saved.size(); ++k) free(o.saved[k]);
+      }
+      made.push_back(std::move(o));
+    };
+    operation("NativeLayerNormBackward0", "norm", "layer_norm torch/nn/functional.py:2",
+              {h, 4 * tokens()}, {h}, {first});
+    operation("AddmmBackward0", "qkv", "forward torch/nn/modules/linear.py:3", {3 * h}, {h},
+              {first + 1});
+    if (s_.workspace_fixed != 0) {
+      free(alloc(s_.workspace_fixed + s_.workspace_per_token * tokens(),
+                 in_forward("attend model.py:30", part(i, "attention"))));
+    }
+    if (s_.matrices) {
+      operation("BmmBackward0", "attention", "forward model.py:20", {matrix()}, {2 * h}, {});
+      operation("SoftmaxBackward0", "attention", "forward model.py:21", {matrix()}, {matrix()}, {});
+      operation("BmmBackward0", "attention", "forward model.py:22", {h}, {matrix(), h}, {});
+    } else {
+      operation("FlashBackward0", "attention", "forward model.py:23", {h}, {3 * h}, {});
+    }
+    operation("AddmmBackward0", "up", "forward torch/nn/modules/linear.py:3", {4 * h}, {h},
+              {first + 2});
+    operation("GeluBackward0", "act", "forward torch/nn/modules/activation.py:4", {4 * h}, {4 * h},
+              {});
+    operation("AddmmBackward0", "down", "forward torch/nn/modules/linear.py:3", {h}, {4 * h},
+              {first + 3});
+    result = made.back().saved.front();
+    if (!keep && before_that != 0) free(before_that);
+    return made;
+  }
+
+  void backward(const Operation& o, bool free_result) {
+    std::vector<Block> now;
+    const uint32_t at = stack({o.node}, o.module);
+    for (const uint64_t bytes : o.gradients_of_inputs) now.push_back(alloc(bytes, at));
+    for (const size_t p : o.parameters) gradient(p, o, at);
+    for (size_t k = free_result ? 0 : 1; k < o.saved.size(); ++k) free(o.saved[k]);
+    for (const Block b : passed_) free(b);
+    passed_ = now;
+  }
+
+  void gradient(size_t parameter, const Operation& o, uint32_t at) {
+    const uint64_t bytes = parameters_[parameter].bytes;
+    Block half = 0;
+    if (s_.autocast && o.node == "AddmmBackward0") {
+      half = alloc(bytes / 2, at);
+      at = stack({"ToCopyBackward0"}, o.module);
+    }
+    const Block whole = alloc(bytes, at);
+    if (half != 0) free(half);
+    if (adds_) {
+      free(whole);
+    } else {
+      gradients_.push_back(whole);
+    }
+  }
+
+  void train_step() {
+    for (int i = 0; i < s_.accumulate; ++i) {
+      adds_ = i != 0;
+      pass();
+    }
+    optimize();
+    for (const Block g : gradients_) free(g);
+    gradients_.clear();
+  }
+
+  void pass() {
+    const Block input = alloc(tokens() * 8, stack({"to_device train.py:8"}, ""));
+    Operation embed{"EmbeddingBackward0", "embed", {}, {}, {0}};
+    embed.saved = {alloc(hidden(), in_forward("embedding torch/nn/functional.py:1", "embed"))};
+    std::vector<std::vector<Operation>> layers;
+    std::vector<Block> results;
+    for (uint64_t i = 0; i < s_.layers; ++i) {
+      Block result = 0;
+      layers.push_back(layer(i, !s_.checkpoint, result));
+      results.push_back(result);
+    }
+    const uint64_t logits = tokens() * s_.words * s_.number_bytes;
+    Operation head{"AddmmBackward0", "head", {}, {hidden()}, {parameters_.size() - 1}};
+    head.saved = {alloc(logits, in_forward("forward torch/nn/modules/linear.py:3", "head"))};
+    Operation loss{"LogSoftmaxBackward0", "", {}, {logits}, {}};
+    loss.saved = {alloc(logits, in_forward("cross_entropy torch/nn/functional.py:9", ""))};
+    Operation pool{"MeanBackward0", "", {}, {}, {}};
+    if (s_.sample_bytes != 0) {
+      pool.saved = {alloc(s_.batch * s_.sample_bytes, in_forward("pool model.py:40", ""))};
+    }
+    backward(loss, true);
+    backward(pool, true);
+    backward(head, true);
+    for (uint64_t i = s_.layers; i-- > 0;) {
+      if (s_.checkpoint) {
+        Block again = 0;
+        layers[i] = layer(i, true, again);
+        free(again);  // recomputation stops before the last operation
+        layers[i].back().saved.clear();
+      }
+      for (size_t k = layers[i].size(); k-- > 0;) {
+        const bool last = k + 1 == layers[i].size();
+        if (layers[i][k].saved.empty()) layers[i][k].saved.push_back(results[i]);
+        backward(layers[i][k], true);
+        (void)last;
+      }
+    }
+    backward(embed, true);
+    for (const Block b : passed_) free(b);
+    passed_.clear();
+    free(input);
+  }
+
+  void optimize() {
+    using Optimizer = TransformerShape::Optimizer;
+    for (const MarkPhase phase : {MarkPhase::kBegin, MarkPhase::kEnd}) {
+      if (phase == MarkPhase::kEnd) update();
+      Mark m{};
+      m.time_ns = now_ += 1000;
+      m.name = names_.string("Optimizer.step#AdamW.step");
+      m.phase = phase;
+      m.kind = MarkKind::kAnnotation;
+      writer_.append(m);
+    }
+    has_states_ = s_.optimizer != Optimizer::kSgd;
+  }
+  void update() {
+    using Optimizer = TransformerShape::Optimizer;
+    const int states = s_.optimizer == Optimizer::kSgd        ? 0
+                       : s_.optimizer == Optimizer::kMomentum ? 1
+                                                              : 2;
+    for (const Parameter& p : parameters_) {
+      for (int i = 0; i < states && !has_states_; ++i) {
+        const uint64_t numbers = p.bytes / 4;
+        const bool bytes = s_.optimizer == Optimizer::kBytes && numbers >= 4096;
+        alloc(bytes ? numbers + 4 * ((numbers + 255) / 256) : p.bytes, in_optimizer("_init_group"));
+      }
+    }
+    if (s_.optimizer != Optimizer::kForeach) return;
+    std::vector<Block> temporaries;
+    for (const Parameter& p : parameters_) {
+      temporaries.push_back(alloc(p.bytes, in_optimizer("_multi_tensor_adamw")));
+    }
+    for (const Block b : temporaries) free(b);
+  }
+
+  TransformerShape s_;
+  MemorySink sink_;
+  TraceWriter writer_;
+  NameWriter names_;
+  DriverAddresses addresses_;
+  CachingAllocator allocator_;
+  std::map<std::tuple<uint32_t, uint32_t, uint32_t>, uint32_t> stacks_;
+  std::map<uint32_t, uint32_t> parent_of_;
+  std::map<uint32_t, uint32_t> frame_of_;
+  std::map<std::string, uint32_t> modules_;
+  std::map<Block, uint64_t> sizes_;
+  std::vector<Parameter> parameters_;
+  std::vector<Block> gradients_;
+  std::vector<Block> passed_;  // gradients of the operation before
+  Block blocks_ = 0;
+  Block last_ = 0;
+  int64_t now_ = 1'700'000'000'000'000'000;
+  bool has_states_ = false;
+  bool adds_ = false;  // to gradients of an earlier pass
+  bool ran_out_ = false;
+  std::vector<TraceReader> readers_;
+  TraceModel model_;
+};
+
+}  // namespace tidemark::test
