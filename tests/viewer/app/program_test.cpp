@@ -42,6 +42,15 @@ class Program : public Interaction {
     }
     frame(3);
   }
+  // Until the findings are there, too.
+  void wait_for_report() {
+    wait();
+    for (int i = 0; i < 20'000 && !model().report_ready; ++i) {
+      frame(1);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    frame(10);
+  }
   std::string shown_path() const {
     return shell_->model() == nullptr ? "" : shell_->model()->trace.path;
   }
@@ -255,20 +264,18 @@ TEST_F(Program, ALinkShowsOnePanelAloneInTheWayItAsksFor) {
 TEST_F(Program, APanelThatIsAskedForStandsAtTheFinding) {
   const std::string path = TIDEMARK_SNAPSHOTS "/oom_fraction.pickle.gz";
   shell_->open(path);
-  wait();
+  wait_for_report();
   ASSERT_EQ(shown_path(), path);
   const double finding = selection().cursor.time(model());
   shell_->start_with({"tables", "", ""});
   shell_->open(path);
-  wait();
-  frame(10);
+  wait_for_report();
   EXPECT_EQ(selection().cursor.time(model()), finding);
   EXPECT_TRUE(ImGui::FindWindowByName(TablesPanel::kTitle)->DockTabIsVisible);
-  // A time is.
+  // A time that is asked for does.
   shell_->start_with({"tables", "1ms", ""});
   shell_->open(path);
-  wait();
-  frame(10);
+  wait_for_report();
   EXPECT_EQ(selection().cursor.time(model()), 1e6);
 }
 
