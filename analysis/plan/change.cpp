@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <charconv>
 #include <cmath>
+#include <optional>
 #include <utility>
+
+#include "proto/base/leading_number.h"
 
 namespace tidemark {
 
@@ -50,8 +52,10 @@ std::string_view name_of(const Names<Kind, N>& names, Kind wanted) {
 }
 
 bool parse_number(std::string_view text, double& number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc{} && end == text.data() + text.size() && std::isfinite(number);
+  const std::optional<LeadingNumber> found = leading_number(text);
+  if (!found || !found->rest.empty() || !std::isfinite(found->value)) return false;
+  number = found->value;
+  return true;
 }
 
 }  // namespace

@@ -241,19 +241,25 @@ Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
   w.replay_ = replay_of(best, *model, w.own_conf_);
   w.log_ = std::make_unique<RequestLog>(std::move(*best.replay).take_log());
   for (const Allocation& a : model->allocations) w.birth_ns_.push_back(a.birth_ns);
-  w.set_baseline(*model);
+  w.set_baseline(*model, options.card_bytes != 0);
   w.add_notes(*model);
   return w;
 }
 
 // Predictions begin by allocating what was there before the first event tightly, one block after
 // the other. Recorded memory has holes from before that; no setting can be credited with them, nor
-// with what the model gets wrong.
-void WhatIf::set_baseline(const AllocationHistory& model) {
+// with what the model gets wrong, nor with what a smaller card does to the recorded settings, too.
+void WhatIf::set_baseline(const AllocationHistory& model, bool other_card) {
   baseline_ = {recorded_reserved_peak_, 0};
-  if (model.seeded_blocks == 0 && !is_part_ && replay_.exact()) return;
+  if (model.seeded_blocks == 0 && !is_part_ && replay_.exact() && !other_card) return;
   const Prediction same = predict(own_);
+  if (other_card && same.out_of_memory) return;
   baseline_ = {std::min(recorded_reserved_peak_, same.reserved_peak), same.failures_avoided};
+  if (other_card && baseline_.reserved_peak < recorded_reserved_peak_) {
+    notes_.push_back(fmt::format(
+        "on this card the recorded settings would reserve {}: the others are compared with that",
+        size_text(baseline_.reserved_peak)));
+  }
 }
 
 void WhatIf::add_notes(const AllocationHistory& model) {

@@ -139,7 +139,7 @@ class WhatIf {
                      const std::vector<RequestedBlock>& blocks) const;
   Prediction predict(const AllocatorSettings& settings, uint64_t allowed, uint64_t capacity,
                      const std::vector<RequestedBlock>& blocks) const;
-  void set_baseline(const AllocationHistory& model);
+  void set_baseline(const AllocationHistory& model, bool other_card);
   void add_notes(const AllocationHistory& model);
   void run(CachingAllocator& allocator, std::span<const RequestedBlock> blocks,
            std::span<const Request> requests, const Watch& watch, Prediction& p) const;

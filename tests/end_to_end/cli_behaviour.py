@@ -271,6 +271,17 @@ tight = json.loads(run("whatif", snapshot, "--json", "--card", "200MiB", "--allo
                        "").stdout)["devices"][0]["predictions"][0]
 check_equal(tight["out_of_memory"], True, "whatif: a card that is too small")
 check(tight["reserved_peak_bytes"] <= 200 << 20, "whatif: no more than the card is reserved")
+# What a smaller card does to every setting is no merit of one of them.
+roomy = SNAPSHOTS / "streams.pickle.gz"
+recorded = json.loads(run("whatif", roomy, "--json", "--alloc-conf", "").stdout)["devices"][0]["recorded"]
+for share in (70, 80, 90):
+    card = f"{recorded['reserved_peak_bytes'] * share // 100}B"
+    own = json.loads(run("whatif", roomy, "--json", "--card", card, "--alloc-conf",
+                         recorded["conf"]).stdout)["devices"][0]
+    check_equal(own["predictions"][0]["out_of_memory"], False, "whatif: it fits")
+    check_equal(own["predictions"][0]["saves_bytes"], 0, "whatif: the recorded settings save nothing")
+    check(any("on this card the recorded settings" in note for note in own["notes"]),
+          "whatif: says what it compares with")
 states_only = tmp / "states.pickle"
 bare = pickle.loads(gzip.open(snapshot).read())
 bare["device_traces"] = [[]]

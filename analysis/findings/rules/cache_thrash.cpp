@@ -69,8 +69,9 @@ void find_cache_thrash(const Evidence& evidence, std::vector<Finding>& out) {
     f.frames = d.process->names.stack_text(t.stack);
     f.advice.push_back(
         asked ? Advice{"remove_empty_cache",
-                       "remove torch.cuda.empty_cache() from the loop: it frees no memory that "
-                       "PyTorch could not reuse itself, and costs time",
+                       "remove torch.cuda.empty_cache() from the loop: PyTorch reuses its cache "
+                       "itself. Where sizes vary, it may reserve more then; "
+                       "expandable_segments:True keeps that low",
                        0}
               : Advice{"make_room",
                        t.stack != 0

@@ -72,6 +72,9 @@ std::string summary_of(uint64_t requested, const MemoryTotals& totals, const Mem
   }
   const std::string use = fmt::format("{} of {} in use", size_text(in_use), size_text(limit));
   const uint64_t free = limit - in_use;
+  if (free < requested && size_text(free) == size_text(requested)) {
+    return fmt::format("{}, {} more than is free ({})", request, size_text(requested - free), use);
+  }
   if (free < requested) return fmt::format("{}, {} free ({})", request, size_text(free), use);
   const uint64_t held = std::min(std::max(totals.reserved, in_use), limit);
   const uint64_t segment = segment_bytes_for(requested);

@@ -373,6 +373,18 @@ TEST(Findings, SegmentThatIsLargerThanTheRequestIsNamed) {
             "20.0 MiB; 15.0 MiB free (1000.0 MiB of 1015.0 MiB in use)");
 }
 
+// Rounded, the request would be as large as what is free.
+TEST(Findings, ARequestThatMissesByLittleIsNamed) {
+  const Trace trace([](Story& s, uint32_t) {
+    s.alloc(1000 * kMiB, s.user(1));
+    s.alloc(512, s.user(1));
+    s.run_out(48 * kMiB, 46 * kMiB, s.user(2));
+  });
+  EXPECT_EQ(trace.finding("capacity").summary,
+            "out of memory: 48.0 MiB requested, 512 B more than is free (1000.0 MiB of 1.0 GiB in "
+            "use)");
+}
+
 TEST(Findings, AnInstantJustAfterTheEndHasEnoughDigits) {
   const Trace trace([](Story& s, uint32_t) {
     for (int i = 0; i < 3000; ++i) s.free(s.alloc(kMiB, s.user(1)));
