@@ -120,8 +120,8 @@ class TextDiff {
     return colon == std::string::npos ? now : now + " (was " + before.substr(colon) + ")";
   }
 
-  // Stacks by their most useful line. Where several share it, the innermost line is added; those
-  // that still read the same become one.
+  // Stacks by their most useful line. Where several share it, the innermost line is added, and then
+  // the caller by which they differ; those that still read the same become one.
   static std::vector<DiffLine> named(const std::vector<DiffLine>& stacks) {
     const auto name_by = [](const DiffLine& l, auto line_of) {
       if (l.before_history) return std::string(kBeforeRecording);
@@ -130,16 +130,29 @@ class TextDiff {
     };
     std::map<std::string, size_t> uses;
     for (const DiffLine& l : stacks) ++uses[name_by(l, headline_of)];
-    std::vector<DiffLine> lines;
-    std::map<std::string, size_t> at;  // name -> in `lines`
+    std::vector<std::string> names;
+    std::map<std::string, std::vector<size_t>> alike;  // name -> in `stacks`
     for (const DiffLine& l : stacks) {
       std::string name = name_by(l, headline_of);
       const std::string inner = name_by(l, inner_line_of);
       if (uses[name] > 1 && !inner.empty() && inner != name) name += ", in " + inner;
+      alike[name].push_back(names.size());
+      names.push_back(std::move(name));
+    }
+    std::vector<DiffLine> lines;
+    std::map<std::string, size_t> at;  // name -> in `lines`
+    for (size_t i = 0; i < stacks.size(); ++i) {
+      std::string name = names[i];
+      for (const size_t other : alike[names[i]]) {
+        const std::string caller = caller_unlike(stacks[i].frames, stacks[other].frames);
+        if (caller.empty()) continue;
+        name += ", called by " + caller;
+        break;
+      }
       const auto [known, fresh] = at.try_emplace(name, lines.size());
       if (fresh) lines.push_back({name, {}, {}, 0, 0});
-      lines[known->second].before_bytes += l.before_bytes;
-      lines[known->second].after_bytes += l.after_bytes;
+      lines[known->second].before_bytes += stacks[i].before_bytes;
+      lines[known->second].after_bytes += stacks[i].after_bytes;
     }
     std::erase_if(lines, [](const DiffLine& l) { return l.change() == 0; });
     std::stable_sort(lines.begin(), lines.end(), [](const DiffLine& a, const DiffLine& b) {

@@ -45,9 +45,13 @@ class RankLines {
                     c_.framework ? " allocated" : " from the driver", at(c_.highest.time_ns),
                     c_.typical.rank, size_text(c_.typical.bytes), size_text(extra)));
     if (!c_.divergence.found) return;
+    if (extra != 0) excess(extra);
     lines_.push_back(fmt::format("rank {} held more than the others from {} up to its peak",
                                  c_.divergence.rank, at(c_.divergence.time_ns)));
-    if (extra == 0) return;
+  }
+
+  // Of the highest rank over the typical one.
+  void excess(uint64_t extra) {
     for (const OwnerExcess& o : c_.owners) {
       const uint64_t more = o.bytes - o.typical_bytes;
       if (more < extra / 20) continue;

@@ -289,6 +289,25 @@ bare["segments"] = []
 states_only.write_bytes(pickle.dumps(bare))
 refuses("a snapshot without history", "whatif", states_only, "--all", says=["states.pickle"])
 
+# diff: memory of one helper function is told apart by who called it.
+def calls_helper(file, caller, line, size):
+    frames = [{"name": "make", "filename": "/srv/helper.py", "line": 10},
+              {"name": caller, "filename": "/srv/train.py", "line": line}]
+    common = {"stream": 0, "frames": frames}
+    trace = [{"action": "segment_alloc", "addr": 1 << 40, "size": size, "time_us": 1, **common},
+             {"action": "alloc", "addr": 1 << 40, "size": size, "time_us": 2, **common}]
+    block = {"address": 1 << 40, "size": size, "requested_size": size, "state": "active_allocated", "frames": frames}
+    file.write_bytes(pickle.dumps({"device_traces": [trace], "segments": [
+        {"device": 0, "address": 1 << 40, "total_size": size, "stream": 0, "segment_type": "large",
+         "is_expandable": False, "blocks": [block]}]}))
+    return file
+
+
+helped = run("diff", calls_helper(tmp / "helped1.pickle", "forward", 5, 64 << 20),
+             calls_helper(tmp / "helped2.pickle", "collect", 21, 300 << 20)).stdout
+for text in ("+300.0 MiB", "called by collect /srv/train.py:21", "-64.0 MiB", "called by forward /srv/train.py:5"):
+    check(text in helped, f"diff says {text!r}: {helped}")
+
 # JSON is valid whatever the names are.
 odd = pickle.loads(gzip.open(SNAPSHOTS / "annotated.pickle.gz").read())
 for entry in odd["device_traces"][0]:

@@ -7,6 +7,7 @@
 #include "export/counter_samples.h"
 #include "export/export_input.h"
 #include "export/mark_ranges.h"
+#include "export/report/rank_report.h"
 #include "export/report/report_wording.h"
 #include "export/report/whatif_text.h"
 #include "export/safe_text.h"
@@ -34,6 +35,22 @@ std::vector<CounterSample> thinned(const std::vector<CounterSample>& samples, in
   for (const CounterSample& s : samples) thinner.add(s, keep);
   thinner.flush(keep);
   return kept;
+}
+
+// What the highest rank holds more than the typical one stands below it, also where another rank
+// was the one that left the others.
+TEST(RankLines, TheExcessIsThatOfTheHighestRank) {
+  RankComparison c;
+  c.compared = c.framework = true;
+  c.highest = {3, 0, 380 << 20, 0};
+  c.typical = {1, 0, 148 << 20, 0};
+  c.owners = {{"torch", 480 << 20, 196 << 20}};
+  c.divergence = {true, 2, 0, 98 << 20};
+  const std::vector<std::string> lines = rank_lines(c, 0);
+  ASSERT_GE(lines.size(), 3U);
+  EXPECT_EQ(lines[0].rfind("highest: rank 3", 0), 0U) << lines[0];
+  EXPECT_NE(lines[1].find("284.0 MiB more for torch"), std::string::npos) << lines[1];
+  EXPECT_EQ(lines[2].rfind("rank 2 held more than the others", 0), 0U) << lines[2];
 }
 
 TEST(SampleThinner, KeepsLeastGreatestAndLastOfEveryStretch) {
