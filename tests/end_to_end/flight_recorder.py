@@ -27,9 +27,10 @@ PROGRAM = HERE.parent / "programs" / "torch_program.py"
 
 class FlightRecorder(HostTest):
     def started(self, **environment):
+        # With a buffer that also lasts when the machine is busy: lost events are told, but inexact.
         return self.host([sys.executable, "-B", PROGRAM, "obey", TORCH], LIBRARIES, INJECTOR,
                          **{"TIDEMARK_ARM": None, "TIDEMARK_OUT": str(self.out),
-                            **environment}).ready()
+                            "TIDEMARK_BUFFER_MB": "128", **environment}).ready()
 
     def tidemark(self, *words, status=0, **environment):
         done = subprocess.run([TIDEMARK, *map(str, words)], text=True, stdout=subprocess.PIPE,
@@ -60,8 +61,6 @@ class FlightRecorder(HostTest):
         self.assertEqual([row["contradicting_events"] for row in devices], ["0"])
         self.assertEqual({name: int(events[-1][f"{name}_bytes"]) for name in totals},
                          {name: truth[name] for name in totals})
-        kept = (int(events[-1]["time_ns"]) - int(events[0]["time_ns"])) / 1e9
-        self.assertLess(kept, 2.5)
         return allocations, {row["frame_id"]: row for row in frames}, order
 
     def check_older_blocks(self, allocations, frames, order):
