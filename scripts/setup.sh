@@ -52,6 +52,7 @@ viewer_needs=(
 # The viewer as a page (scripts/web), and Chromium to test it.
 web_needs=(
   em++:emscripten:emscripten:emscripten
+  bzip2:bzip2:bzip2:bzip2
   pyftsubset:fonttools:fonttools:python-fonttools
 )
 web_test_needs=(
