@@ -293,12 +293,10 @@ std::vector<uint8_t> return_frame(const Registers& r, std::span<const RegisterSe
     std::memcpy(&context.uc_mcontext.fpregs, &place, sizeof place);
   }
   std::memcpy(&context.uc_sigmask, &signal_mask, sizeof signal_mask);
-  std::vector<uint8_t> bytes(kContext);
+  std::vector<uint8_t> bytes(kVectors + state.size());
   std::memcpy(bytes.data(), &signal_return, sizeof signal_return);
-  const auto* const raw = reinterpret_cast<const uint8_t*>(&context);
-  bytes.insert(bytes.end(), raw, raw + sizeof context);
-  bytes.resize(kVectors);
-  bytes.insert(bytes.end(), state.begin(), state.end());
+  std::memcpy(bytes.data() + kContext, &context, sizeof context);
+  std::copy(state.begin(), state.end(), bytes.begin() + kVectors);
   return bytes;
 }
 
