@@ -1,18 +1,21 @@
 """Compares plans of `tidemark plan` with what changed programs really need on a GPU.
 
-    python3 plan.py predict TIDEMARK FOLDER [PROGRAM …]    records the programs, writes predictions.json
-    python3 plan.py check TIDEMARK FOLDER [PROGRAM …]      runs the changed programs, prints a table
-    python3 plan.py train PROGRAM [KEY=VALUE …]            one program, without recording it
+    python3 plan.py record TIDEMARK FOLDER [PROGRAM …]    records the programs
+    python3 plan.py predict TIDEMARK FOLDER [PROGRAM …]   writes predictions.json; needs no GPU
+    python3 plan.py measure FOLDER [PROGRAM …]            runs the changed programs, writes measured.json
+    python3 plan.py check FOLDER [PROGRAM …]              compares the two files; needs no GPU
+    python3 plan.py train PROGRAM [KEY=VALUE …]           one program, without recording it
 
-`predict` records every program twice, the second time with 1.5 times the batch (and, of those with
-sequences, a third time with 1.5 times the length), and writes down what `plan` predicts from one
-recording ("one") and from two ("two"). `check` then runs the changes of CHANGES and compares
-torch.cuda.max_memory_reserved() and max_memory_allocated() with the predictions. It also runs the
-batch that `plan --fit` found under a limit, and one that is 10 % larger. With fewer GPUs than ranks,
-FSDP2 runs as rank 0 of a process group whose collectives do nothing: it allocates the same.
-Exit status of `check`: 0 if the goals are met (reserved: median error of 5 %, 90 % within 10 %; 8 of
-10 fits).
+Without names, the programs written here; those of plan_models.py (libraries' models) by name.
+`record` records every program twice, the second time with 1.5 times the batch (and, of those with
+sequences, a third time with 1.5 times the length); `predict` writes down what `plan` predicts from one
+recording ("one") and from two ("two"). `measure` runs the changes of CHANGES and asks torch for
+max_memory_reserved() and max_memory_allocated(); it also runs the batch that `plan --fit` found under
+a limit, and one that is 10 % larger. With fewer GPUs than ranks, FSDP2 runs as rank 0 of a process
+group whose collectives do nothing: it allocates the same. Exit status of `check`: 0 if the goals are
+met (reserved: median error of 5 %, 90 % within 10 %; 8 of 10 fits).
 """
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -20,7 +23,10 @@ import statistics
 import subprocess
 import sys
 
+import plan_models
+
 STEPS, SECONDS = 4, 300
+AT_ONCE = 10  # programs that share the GPU
 CHANGES = {
     "batch2": ["--batch", "2x"], "batch4": ["--batch", "4x"], "half": ["--batch", "0.5x"],
     "seq2": ["--seq", "2x"], "checkpoint": ["--checkpoint"], "bf16": ["--precision", "bf16"],
@@ -32,14 +38,18 @@ SETTINGS = {
     "checkpoint": ["checkpoint=1"], "bf16": ["bf16=1"], "fsdp2": ["fsdp=2"], "fsdp4": ["fsdp=4"],
     "fused": ["optimizer=fused"], "8bit": ["optimizer=8bit"],
 }
-SEQUENCES = ("encoder", "gpt", "gpt_naive", "lstm", "finetune", "autocast", "moe")
-PROGRAMS = ("mlp", *SEQUENCES, "cnn", "unet", "embedding")
+RECORDED_BATCH = {"mlp": 6000, "lstm": 48, "cnn": 60, "unet": 24, "embedding": 8192,
+                  **dict.fromkeys(("encoder", "gpt", "gpt_naive", "finetune", "autocast", "moe"), 12),
+                  **plan_models.RECORDED_BATCH}
+PROGRAMS = tuple(name for name in RECORDED_BATCH if name not in plan_models.RECORDED_BATCH)
+SEQUENCES = ("encoder", "gpt", "gpt_naive", "lstm", "finetune", "autocast", "moe",
+             *plan_models.SEQUENCES)
 NO_LAYERS = ("lstm", "embedding")  # nothing to checkpoint or to shard by layer
 
 
 # ---- the programs -----------------------------------------------------------------------------
 
-def programs(torch, settings):
+def programs(torch, name, settings):
     from torch import nn
     from torch.nn import functional as F
     from torch.utils.checkpoint import checkpoint
@@ -72,8 +82,6 @@ def programs(torch, settings):
             return x + self.down(self.act(self.up(self.norm(x))))
 
     class Mlp(Net):
-        recorded_batch = 6000
-
         def __init__(self, width=1024, depth=8):
             super().__init__()
             self.first = nn.Linear(300, width)
@@ -87,7 +95,7 @@ def programs(torch, settings):
             return self.head(x)
 
         def batch(self):
-            count = many(self.recorded_batch)
+            count = many(RECORDED_BATCH[name])
             return torch.randn(count, 300), torch.randint(self.classes, (count,))
 
     class Attention(nn.Module):
@@ -136,7 +144,7 @@ def programs(torch, settings):
             return sum(weights[..., i:i + 1] * expert(x) for i, expert in enumerate(self.experts))
 
     class Gpt(Net):
-        recorded_batch, length, words = 12, 384, 8000
+        length, words = 384, 8000
         naive, causal, drop, width, depth = False, True, 0.0, 640, 8
 
         def __init__(self):
@@ -158,7 +166,7 @@ def programs(torch, settings):
             return self.head(self.norm(x))
 
         def batch(self):
-            shape = (many(self.recorded_batch), long(self.length))
+            shape = (many(RECORDED_BATCH[name]), long(self.length))
             return torch.randint(self.words, shape), torch.randint(self.words, shape)
 
     class Encoder(Gpt):
@@ -184,7 +192,7 @@ def programs(torch, settings):
                 layer.requires_grad_(False)
 
     class Lstm(Net):
-        recorded_batch, length, words = 48, 160, 8000
+        length, words = 160, 8000
 
         def __init__(self, width=768):
             super().__init__()
@@ -196,7 +204,7 @@ def programs(torch, settings):
             return self.head(self.lstm(self.embed(x))[0])
 
         def batch(self):
-            shape = (many(self.recorded_batch), long(self.length))
+            shape = (many(RECORDED_BATCH[name]), long(self.length))
             return torch.randint(self.words, shape), torch.randint(self.words, shape)
 
     class Convolutions(nn.Module):
@@ -212,8 +220,6 @@ def programs(torch, settings):
             return self.relu(self.bn2(self.conv2(y)) + self.side(x))
 
     class Cnn(Net):
-        recorded_batch = 60
-
         def __init__(self):
             super().__init__()
             widths = (48, 96, 96, 192)
@@ -227,12 +233,10 @@ def programs(torch, settings):
             return self.head(x.mean((2, 3)))
 
         def batch(self):
-            count = many(self.recorded_batch)
+            count = many(RECORDED_BATCH[name])
             return torch.randn(count, 3, 96, 96), torch.randint(self.classes, (count,))
 
     class Unet(Net):
-        recorded_batch = 24
-
         def __init__(self, widths=(32, 64, 128)):
             super().__init__()
             pairs = list(zip((3, *widths), widths))
@@ -254,7 +258,7 @@ def programs(torch, settings):
             return self.head(x)
 
         def batch(self):
-            count = many(self.recorded_batch)
+            count = many(RECORDED_BATCH[name])
             return torch.randn(count, 3, 128, 128), torch.randint(4, (count, 128, 128))
 
         def loss(self, output, target):
@@ -262,8 +266,6 @@ def programs(torch, settings):
 
     class Tables(Net):
         """Large embeddings, small activations: a recommender."""
-        recorded_batch = 8192
-
         def __init__(self, width=64):
             super().__init__()
             self.tables = nn.ModuleList(nn.Embedding(200_000, width) for _ in range(8))
@@ -274,7 +276,7 @@ def programs(torch, settings):
             return self.net(torch.cat([t(x[:, i]) for i, t in enumerate(self.tables)], 1))
 
         def batch(self):
-            count = many(self.recorded_batch)
+            count = many(RECORDED_BATCH[name])
             return torch.randint(200_000, (count, 8)), torch.randint(2, (count,))
 
     return {"mlp": Mlp, "encoder": Encoder, "gpt": Gpt, "gpt_naive": GptNaive, "cnn": Cnn,
@@ -345,12 +347,15 @@ def train(name, settings):
     ranks = int(settings.get("fsdp", 0))
     if ranks:
         start_group(torch, ranks)
-    model = programs(torch, settings)[name]().to("cuda")
+    if name in plan_models.RECORDED_BATCH:
+        model = plan_models.build(torch, name, settings).to("cuda")
+    else:
+        model = programs(torch, name, settings)[name]().to("cuda")
     if half:
         model = model.to(torch.bfloat16)
     if ranks:
         from torch.distributed.fsdp import fully_shard
-        for path in ("layers", "down", "join"):
+        for path in ("layers", "down", "join", "blocks"):
             for block in getattr(model, path, ()):
                 fully_shard(block)
         fully_shard(model)
@@ -372,7 +377,7 @@ def train(name, settings):
         torch.distributed.destroy_process_group()
 
 
-# ---- predict and check ------------------------------------------------------------------------
+# ---- record, predict, measure, check -----------------------------------------------------------
 
 def run(*command):
     return subprocess.run([str(word) for word in command], stdout=subprocess.PIPE,
@@ -407,40 +412,48 @@ def applies(name, change):
     return change not in ("checkpoint", "fsdp2", "fsdp4") or name not in NO_LAYERS
 
 
-def predict(tidemark, folder, names):
+def in_parallel(work, items):
+    """[(item, work(item)) …], in the order of the items."""
+    items = list(items)
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(zip(items, pool.map(work, items)))
+
+
+def record_all(tidemark, folder, names):
     folder.mkdir(parents=True, exist_ok=True)
-    import torch
-    torch_programs = programs(torch, {})
-    result = {}
-    for name in names:
-        one = record(tidemark, folder, name, "", [])
-        if isinstance(one, str):
-            print(f"{name}: {one}", flush=True)
+    tasks = [(name, suffix, settings) for name in names for suffix, settings in (
+        ("", []), ("-batch", ["batch=1.5"]), *([("-seq", ["seq=1.5"])] if name in SEQUENCES else []))]
+    for task, out in in_parallel(lambda task: record(tidemark, folder, *task), tasks):
+        if isinstance(out, str):
+            print(f"{task[0]}{task[1]}: not recorded: {out}", flush=True)
+
+
+def predict_one(tidemark, folder, name, recorded_batch):
+    one, entry = folder / name, {"changes": {}}
+    others = {kind: folder / f"{name}-{kind}" for kind in ("batch", "seq")}
+    for change, words in CHANGES.items():
+        if not applies(name, change):
             continue
-        others = {"batch": record(tidemark, folder, name, "-batch", ["batch=1.5"])}
-        if name in SEQUENCES:
-            others["seq"] = record(tidemark, folder, name, "-seq", ["seq=1.5"])
-        entry = {"changes": {}}
-        for change, words in CHANGES.items():
-            if not applies(name, change):
-                continue
-            found = {"one": peaks(plan(tidemark, one, *words))}
-            other = others.get("seq" if change == "seq2" else "batch")
-            if change in ("batch2", "batch4", "half", "seq2") and isinstance(other, pathlib.Path):
-                found["two"] = peaks(plan(tidemark, one, other, *words))
-            entry["changes"][change] = found
-        recorded = plan(tidemark, one)
-        if "error" not in recorded:
-            entry["recorded"] = recorded["recorded"]
-            size = int(2.6 * recorded["recorded"]["reserved_peak_bytes"]) + recorded["other_bytes"]
-            other = others["batch"] if isinstance(others["batch"], pathlib.Path) else ""
-            fit = plan(tidemark, one, *([other] if other else []), "--fit", "--card", str(size),
-                       "--recorded-batch", torch_programs[name].recorded_batch)
-            entry["fit"] = fit if "error" in fit else {
-                "limit": fit["capacity_bytes"], "samples": fit["fit"].get("batch_samples", 0),
-                "recorded_batch": torch_programs[name].recorded_batch}
-        result[name] = entry
-        print(json.dumps({name: entry}), flush=True)
+        found = {"one": peaks(plan(tidemark, one, *words))}
+        other = others["seq" if change == "seq2" else "batch"]
+        if change in ("batch2", "batch4", "half", "seq2") and other.exists():
+            found["two"] = peaks(plan(tidemark, one, other, *words))
+        entry["changes"][change] = found
+    recorded = plan(tidemark, one)
+    if "error" not in recorded:
+        entry["recorded"] = recorded["recorded"]
+        size = int(2.6 * recorded["recorded"]["reserved_peak_bytes"]) + recorded["other_bytes"]
+        fit = plan(tidemark, one, *([others["batch"]] if others["batch"].exists() else []), "--fit",
+                   "--card", str(size), "--recorded-batch", recorded_batch)
+        entry["fit"] = fit if "error" in fit else {
+            "limit": fit["capacity_bytes"], "samples": fit["fit"].get("batch_samples", 0),
+            "recorded_batch": recorded_batch}
+    return entry
+
+
+def predict(tidemark, folder, names):
+    result = {name: predict_one(tidemark, folder, name, RECORDED_BATCH[name])
+              for name in names if (folder / name).exists()}
     (folder / "predictions.json").write_text(json.dumps(result, indent=1))
 
 
@@ -461,16 +474,33 @@ def error_of(predicted, real):
     return predicted / real - 1
 
 
+def measure_all(folder, names):
+    predictions = json.loads((folder / "predictions.json").read_text())
+    tasks = []
+    for name in names:
+        entry = predictions.get(name, {})
+        tasks += [(name, change, SETTINGS[change]) for change in entry.get("changes", {})]
+        fit = entry.get("fit", {})
+        if fit.get("samples"):
+            for key, count in (("fits", fit["samples"]), ("too_many", -(-fit["samples"] * 11 // 10))):
+                tasks.append((name, key, [f"batch={count / fit['recorded_batch']}",
+                                          f"limit={fit['limit']}"]))
+    result = {}
+    for (name, change, _), real in in_parallel(lambda task: measure(task[0], task[2]), tasks):
+        result.setdefault(name, {})[change] = real
+    (folder / "measured.json").write_text(json.dumps(result, indent=1))
+
+
 def check(folder, names):
     predictions = json.loads((folder / "predictions.json").read_text())
+    measured = json.loads((folder / "measured.json").read_text())
     errors, fits = {"one": [], "two": [], "best": []}, []
-    print(f"{'program':<12}{'change':<12}{'measured':>10}{'one':>9}{'two':>9}{'allocated':>11}  MiB, errors",
-          flush=True)
+    print(f"{'program':<12}{'change':<12}{'measured':>10}{'one':>9}{'two':>9}{'allocated':>11}  MiB, errors")
     for name in names:
         for change, found in predictions.get(name, {}).get("changes", {}).items():
-            real = measure(name, SETTINGS[change])
+            real = measured.get(name, {}).get(change, "no run")
             if isinstance(real, str):
-                print(f"{name:<12}{change:<12}  not measured: {real}", flush=True)
+                print(f"{name:<12}{change:<12}  not measured: {real}")
                 continue
             texts = {}
             for kind in ("one", "two"):
@@ -479,23 +509,21 @@ def check(folder, names):
                     errors[kind].append(error)
                     texts[kind] = f"{100 * error:+.1f} %"
                 elif kind in found:
-                    print(f"{name:<12}{change:<12}  not planned: {found[kind]['error']}", flush=True)
+                    print(f"{name:<12}{change:<12}  not planned: {found[kind]['error']}")
             if not texts:
                 continue
             best = "two" if "two" in texts else "one"
             errors["best"].append(errors[best][-1])
             allocated = error_of(found[best]["allocated"], real["allocated"])
             print(f"{name:<12}{change:<12}{real['reserved'] >> 20:>10}{texts.get('one', ''):>9}"
-                  f"{texts.get('two', ''):>9}{100 * allocated:>+9.1f} %", flush=True)
+                  f"{texts.get('two', ''):>9}{100 * allocated:>+9.1f} %")
         fit = predictions.get(name, {}).get("fit", {})
         if fit.get("samples"):
-            limit, recorded = fit["limit"], fit["recorded_batch"]
-            runs = [measure(name, [f"batch={count / recorded}", f"limit={limit}"])
-                    for count in (fit["samples"], -(-fit["samples"] * 11 // 10))]
+            runs = [measured.get(name, {}).get(key, "no run") for key in ("fits", "too_many")]
             fits.append(not isinstance(runs[0], str) and runs[1] == "out of memory")
             print(f"{name:<12}{'fit':<12}{fit['samples']:>10} samples: "
                   f"{'runs' if not isinstance(runs[0], str) else runs[0]}; 10 % more: "
-                  f"{'runs' if not isinstance(runs[1], str) else runs[1]}", flush=True)
+                  f"{'runs' if not isinstance(runs[1], str) else runs[1]}")
     passed = True
     for kind, values in errors.items():
         if not values:
@@ -511,12 +539,12 @@ def check(folder, names):
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "train":
-        train(sys.argv[2], dict(word.split("=", 1) for word in sys.argv[3:]))
+    action, *words = sys.argv[1:]
+    if action == "train":
+        train(words[0], dict(word.split("=", 1) for word in words[1:]))
+    elif action in ("record", "predict"):
+        work = record_all if action == "record" else predict
+        work(pathlib.Path(words[0]).resolve(), pathlib.Path(words[1]), words[2:] or PROGRAMS)
     else:
-        chosen = sys.argv[4:] or PROGRAMS
-        where = pathlib.Path(sys.argv[3])
-        if sys.argv[1] == "predict":
-            predict(pathlib.Path(sys.argv[2]).resolve(), where, chosen)
-        else:
-            sys.exit(check(where, chosen))
+        work = measure_all if action == "measure" else check
+        sys.exit(work(pathlib.Path(words[0]), words[1:] or PROGRAMS))
