@@ -118,8 +118,8 @@ class Serve(Programs):
         self.assertEqual((device["oom_count"], device["alloc_retries"], device["steps"]["count"],
                           device["steps"]["growth_bytes_per_step"]), (3, 1, 12, 3 << 20))
         ledger = {line["owner"]: line["bytes"] for line in device["ledger_at_peak"]}
-        held = {owner: value for (name, _, owner), value in samples.items()
-                if name == "tidemark_driver_bytes"}
+        held = {owner: value for (name, pid, owner), value in samples.items()
+                if name == "tidemark_driver_bytes" and pid == host.pid}
         torch = sum(value for owner, value in ledger.items() if owner.startswith("torch."))
         self.assertEqual(held.pop("torch"), torch)
         self.assertEqual(set(held), {"nccl.user", "program"})
