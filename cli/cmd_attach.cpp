@@ -27,6 +27,7 @@ struct Options {
   std::string time;
   std::string stacks;
   std::string library;
+  std::string overhead;
   bool no_kernels = false;
   bool live = false;
   bool quiet = false;
@@ -77,6 +78,9 @@ int run(const Options& options) {
     if (!parsed) return fail(parsed.error());
     time = *parsed;
   }
+  if (!options.overhead.empty()) {
+    if (const auto bad = overhead_error(options.overhead)) return fail(*bad);
+  }
   Result<std::vector<CudaProcess>> chosen = choose(options.choice);
   if (!chosen) return fail(chosen.error());
   Result<std::vector<CudaProcess>> entered =
@@ -89,6 +93,7 @@ int run(const Options& options) {
 
   ControlRequest request{{"out", *directory}};
   if (!options.stacks.empty()) request["stacks"] = options.stacks;
+  if (!options.overhead.empty()) request["overhead"] = options.overhead;
   if (options.no_kernels) request["kernels"] = "0";
   // The process also stops by itself, in case this command is killed before then.
   const milliseconds grace(10'000);
@@ -130,6 +135,7 @@ void add_attach(CLI::App& app, int& code) {
       ->add_option("--stacks", options->stacks,
                    "which call stacks to record: none, python, native or all")
       ->check(CLI::IsMember({"none", "python", "native", "all"}));
+  add_overhead(*command, options->overhead);
   command->add_flag("--no-kernels", options->no_kernels, "do not record kernels");
   command->add_option("--library", options->library,
                       "path of libtidemark.so inside the process's container");
@@ -140,6 +146,7 @@ void add_attach(CLI::App& app, int& code) {
       "detach.\n"
       "Examples:\n"
       "  tidemark attach 4711 --for 60s\n"
+      "  tidemark attach 4711 --for 5s --overhead off   record every kernel\n"
       "  tidemark attach --job slurm-99.0 -o out --live");
   command->callback([options, &code] { code = run(*options); });
 }

@@ -23,4 +23,18 @@ Result<std::chrono::milliseconds> parse_duration(const std::string& option,
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::nanoseconds(*ns));
 }
 
+void add_overhead(CLI::App& command, std::string& text) {
+  command
+      .add_option(
+          "--overhead", text,
+          "share of the time that recording may cost (default: 2%); kernels are recorded in\n"
+          "bursts to stay below it. off: record every kernel")
+      ->type_name("SHARE");
+}
+
+std::optional<Error> overhead_error(const std::string& text) {
+  if (parse_overhead(text)) return std::nullopt;
+  return Error{"--overhead takes a share such as 2% or 0.5%, or off, not '" + text + "'"};
+}
+
 }  // namespace tidemark::cli

@@ -1,8 +1,10 @@
 // Options that take a size or a duration (proto/base/units.h). The error names the option.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "proto/base/result.h"
@@ -14,5 +16,9 @@ Result<uint64_t> parse_size(const std::string& option, const std::string& text);
 // Must be greater than 0.
 Result<std::chrono::milliseconds> parse_duration(const std::string& option,
                                                  const std::string& text);
+
+// --overhead, of the commands that record, and what is wrong with its value.
+void add_overhead(CLI::App& command, std::string& text);
+std::optional<Error> overhead_error(const std::string& text);
 
 }  // namespace tidemark::cli

@@ -109,8 +109,11 @@ class ProcessLoader {
     return sum;
   }
 
-  ProcessModel load() {
+  // Of everything that was recorded of the process.
+  ProcessModel load(int64_t first_ns, int64_t last_ns) {
     ProcessModel p;
+    p.first_ns = first_ns;
+    p.last_ns = last_ns;
     if (const Alignment* clock = reader_.alignment(id_); clock != nullptr) p.clock = *clock;
     p.names = Dictionary::load(reader_, decoder_, id_);
     if (p.names.nn_module_count() != 0) read_meanings(p.names);
@@ -123,6 +126,7 @@ class ProcessLoader {
     if (p.devices.size() > kMostDevices) p.devices.resize(kMostDevices);
     p.settings = collect<Setting>(reader_, decoder_, id_);
     p.marks = collect<Mark>(reader_, decoder_, id_);
+    p.unrecorded = unrecorded_stretches(p.marks, first_ns, last_ns);
     const auto tags = collect<TensorTag>(reader_, decoder_, id_);
     p.labels = Labels(tags);
     p.health = collect<Health>(reader_, decoder_, id_);
@@ -155,9 +159,9 @@ class ProcessLoader {
     p.driver = build_driver_model(std::move(driver_events));
     p.rules = rules_of(p);
     const auto blocks = reader_.blocks_of(id_);
-    p.has_kernels = std::any_of(blocks.begin(), blocks.end(), [](const BlockRef& ref) {
-      return ref.kind == BlockKind::kKernels;
-    });
+    for (const BlockRef& ref : blocks) {
+      if (ref.kind == BlockKind::kKernels) p.kernels += ref.rows;
+    }
     if (index_ != nullptr) {
       p.framework = index_->take(id_);
       KernelFacts kernels = index_->take_kernels(id_);
@@ -219,7 +223,7 @@ class ProcessLoader {
         if (known->second.of_nccl && kernel.graph_node == 0) kernels.push_back(kernel);
       }
     });
-    join_nccl_kernels(p.nccl, kernels);
+    join_nccl_kernels(p.nccl, kernels, p.unrecorded);
   }
 
   void read_seeds(Source source) {
@@ -531,9 +535,7 @@ void load_file(const TraceReader& reader, const ProcessTimes& times, const Index
   for (const auto& [id, time] : times) {
     ProcessLoader loader(reader, decoder, id, index ? &*index : nullptr, writer.get(), advance,
                          splits_work);
-    ProcessModel& p = model.processes.emplace_back(loader.load());
-    p.first_ns = time.first_ns;
-    p.last_ns = time.last_ns;
+    ProcessModel& p = model.processes.emplace_back(loader.load(time.first_ns, time.last_ns));
     walk_damage += loader.walk_damage();
     if (writer == nullptr) continue;
     writer->keep(id, p.framework, p.compute, p.nccl);

@@ -18,6 +18,7 @@
 #include "analysis/names/labels.h"
 #include "proto/base/result.h"
 #include "proto/read/block_decoder.h"
+#include "proto/read/unrecorded.h"
 
 namespace tidemark {
 
@@ -43,7 +44,8 @@ struct ProcessModel {
   ComputeTime compute;              // of its kernels
   Alignment clock{};                // applied to its times; kNone: they are unchanged
   std::vector<SegmentState> segment_states;  // at the end or beginning of the trace
-  bool has_kernels = false;
+  uint64_t kernels = 0;
+  std::vector<Stretch> unrecorded;  // in which kernels were left out, to save time
   // Of everything that was recorded of it. It may end earlier than the trace.
   int64_t first_ns = INT64_MAX;
   int64_t last_ns = INT64_MIN;

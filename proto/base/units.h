@@ -25,4 +25,8 @@ struct KeepLimits {
 };
 std::optional<KeepLimits> parse_keep(std::string_view text) noexcept;
 
+// A share of the time that recording may cost, in millionths: "2%", "0.5%", more than nothing and
+// at most 100 %; "off" is 0: no limit. A number alone is ambiguous and not accepted.
+std::optional<uint32_t> parse_overhead(std::string_view text) noexcept;
+
 }  // namespace tidemark

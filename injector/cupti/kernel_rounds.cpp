@@ -1,0 +1,221 @@
+#include "injector/cupti/kernel_rounds.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "injector/cupti/callbacks.h"
+#include "injector/cupti/kernel_budget.h"
+#include "injector/cupti/kernels.h"
+#include "injector/cupti/launch_cost.h"
+#include "injector/marks/record_mark.h"
+#include "injector/marks/step_levels.h"
+#include "injector/process/hook_time.h"
+#include "injector/process/now.h"
+#include "injector/process/tool_thread.h"
+#include "injector/recorder/process_rows.h"
+#include "injector/sampling/kernel_request.h"
+
+namespace tidemark::injector {
+
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+constexpr uint32_t kPeriodMs = 250;
+// The beginning of a program has its first steps; one that runs already is in the middle of them.
+constexpr BudgetSettings kFromTheStart{0, 2000 * kMs, 10'000 * kMs};
+constexpr BudgetSettings kLate{0, 500 * kMs, 500 * kMs};
+
+// Until it is measured: what 1,410 kernels added to a step on an H200 with CUPTI 13.0.1, in
+// separate processes, 3.0 ms. Within one process it was 1.8 ms.
+constexpr uint32_t kAssumedKernelNs = 2100;
+// A launch costs something, even if the measurement did not find it.
+constexpr uint64_t kLeastKernelNs = 100;
+constexpr uint64_t kMostKernelNs = 1'000'000;
+constexpr int64_t kTurnPatienceNs = 1000 * kMs;
+constexpr int64_t kPauseBetweenTriesNs = 10'000 * kMs;
+constexpr uint32_t kMostTries = 5;
+constexpr double kBlockedLaunchNs = 30'000;  // a launch takes a few microseconds
+
+// cuptiActivityDisable of CUDA 13.0 can hang on kernels; fixed in its Update 1.
+constexpr uint32_t kHangsOnDisable = 130000;
+
+// Of this process, also for its later recordings; 0: not measured yet.
+uint32_t g_measured_kernel_ns = 0;
+
+struct Rounds {
+  KernelBudget budget{{}};
+  bool limited = false;  // there is a budget, and it can be kept
+  Recorder::Task task = nullptr;
+  TickRate ticks;
+
+  bool paused = false;
+  uint64_t pauses = 0;
+  uint64_t switches = 0;
+  uint64_t switch_ns = 0;
+
+  bool timing = false;
+  uint32_t turn = 0;
+  uint32_t tries = 0;
+  int64_t turn_began_ns = 0;
+  int64_t next_try_ns = 0;
+};
+Rounds g_rounds;
+
+void mark_stretch(MarkPhase phase) {
+  record_mark(MarkKind::kNotRecorded, phase, recorder().intern_string("kernels not recorded"),
+              recorder().intern_string("tidemark"), g_rounds.pauses);
+}
+
+void give_up(std::string_view reason) {
+  g_rounds.limited = false;
+  recorder().report(HealthKind::kSourceDisabled, 0, reason);
+}
+
+// False if CUPTI refused.
+bool switch_to(bool on) {
+  Rounds& rounds = g_rounds;
+  if (on != rounds.paused) return true;
+  if (!on) {
+    ++rounds.pauses;
+    mark_stretch(MarkPhase::kBegin);
+  }
+  const int64_t begin_ns = monotonic_ns();
+  const bool done = switch_kernels(on);
+  rounds.switch_ns += static_cast<uint64_t>(monotonic_ns() - begin_ns);
+  ++rounds.switches;
+  if (done) rounds.paused = !on;
+  note_kernels_recorded(!rounds.paused);
+  if (!rounds.paused) mark_stretch(MarkPhase::kEnd);
+  if (done) return true;
+  give_up(on ? "kernels: CUPTI refused to record them again after a pause"
+             : "overhead: CUPTI refused to pause kernels, so the budget is not kept");
+  return false;
+}
+
+void set_kernel_ns(uint32_t ns, std::string_view how) {
+  g_rounds.budget.set_kernel_ns(ns);
+  char text[16];
+  const auto end = std::to_chars(text, text + sizeof text, ns).ptr;
+  record_tool_setting("kernel_cost_ns", {text, static_cast<size_t>(end - text)});
+  record_tool_setting("kernel_cost", how);
+}
+
+// ---- what a kernel costs --------------------------------------------------------------------
+
+bool should_measure(int64_t now_ns) {
+  const Rounds& rounds = g_rounds;
+  return g_measured_kernel_ns == 0 && rounds.tries < kMostTries && now_ns >= rounds.next_try_ns;
+}
+
+void end_timing(int64_t now_ns) {
+  end_launch_timing(cupti_subscription());
+  g_rounds.timing = false;
+  g_rounds.next_try_ns = now_ns + kPauseBetweenTriesNs;
+}
+
+void take_result(int64_t now_ns) {
+  const double ns_per_tick = g_rounds.ticks.ns_per_tick(now_ns);
+  const auto ticks = launch_cost_ticks(static_cast<uint64_t>(kBlockedLaunchNs / ns_per_tick));
+  if (!ticks) return;
+  const auto ns = static_cast<uint64_t>(static_cast<double>(*ticks) * ns_per_tick);
+  g_measured_kernel_ns = static_cast<uint32_t>(std::clamp(ns, kLeastKernelNs, kMostKernelNs));
+  set_kernel_ns(g_measured_kernel_ns, "measured");
+}
+
+// Kernels are on in even turns.
+void enter_turn(uint32_t turn, int64_t now_ns) {
+  begin_turn(kTurns);
+  if (!switch_to(turn % 2 == 0)) return end_timing(now_ns);
+  g_rounds.turn = turn;
+  g_rounds.turn_began_ns = now_ns;
+  begin_turn(turn);
+}
+
+void begin_timing(int64_t now_ns) {
+  Rounds& rounds = g_rounds;
+  ++rounds.tries;
+  rounds.next_try_ns = now_ns + kPauseBetweenTriesNs;
+  if (!begin_launch_timing(cupti_subscription(), rounds.task)) {
+    rounds.tries = kMostTries;
+    return;
+  }
+  rounds.timing = true;
+  enter_turn(0, now_ns);
+}
+
+// Returns the milliseconds until the next round, which comes earlier if there are enough launches.
+uint32_t continue_timing(int64_t now_ns) {
+  constexpr uint32_t kLookMs = 100;
+  Rounds& rounds = g_rounds;
+  if (!turn_is_full(rounds.turn)) {
+    if (now_ns - rounds.turn_began_ns > kTurnPatienceNs) end_timing(now_ns);
+    return kLookMs;
+  }
+  if (rounds.turn + 1 < kTurns) {
+    enter_turn(rounds.turn + 1, now_ns);
+  } else {
+    end_timing(now_ns);
+    take_result(now_ns);
+  }
+  return rounds.timing ? kLookMs : 1;
+}
+
+BudgetReading read_now(int64_t now_ns) {
+  BudgetReading reading;
+  RecordingCost cost;
+  if (recorder().cost(cost)) reading.hooks_ns = cost.callbacks_ns;
+  reading.now_ns = now_ns;
+  reading.kernels = kernels_so_far();
+  reading.switches = g_rounds.switches;
+  reading.switch_ns = g_rounds.switch_ns;
+  reading.step_ns = step_levels().last_step_ns();
+  reading.steps = step_levels().steps();
+  reading.requested = take_kernel_request();
+  return reading;
+}
+
+}  // namespace
+
+void start_kernel_rounds(const Options& options, bool late, Recorder::Task task) noexcept {
+  g_rounds = Rounds();
+  BudgetSettings settings = late ? kLate : kFromTheStart;
+  settings.share = options.overhead;
+  g_rounds.budget = KernelBudget(settings);
+  g_rounds.limited = options.kernels && options.overhead != 0;
+  g_rounds.task = task;
+  g_rounds.ticks.begin(monotonic_ns());
+  answer_kernel_requests(g_rounds.limited ? task : nullptr);
+  if (!g_rounds.limited) return;
+  const bool known = g_measured_kernel_ns != 0;
+  set_kernel_ns(known ? g_measured_kernel_ns : kAssumedKernelNs, known ? "measured" : "assumed");
+}
+
+uint32_t run_kernel_round() noexcept {
+  collect_kernels();
+  if (!g_rounds.limited || !kernels_can_be_switched()) return kPeriodMs;
+  const int64_t now_ns = monotonic_ns();
+  if (g_rounds.timing) return continue_timing(now_ns);
+  const BudgetDecision decision = g_rounds.budget.look(read_now(now_ns));
+  if (!decision.record && cupti_subscription().functions().version == kHangsOnDisable) {
+    give_up(
+        "overhead: the budget is not kept: CUPTI of CUDA 13.0 may hang when kernels are paused "
+        "(fixed in 13.0 Update 1)");
+    return kPeriodMs;
+  }
+  if (!decision.record && should_measure(now_ns)) {
+    begin_timing(now_ns);
+    if (g_rounds.timing) return 1;
+  }
+  switch_to(decision.record);
+  return static_cast<uint32_t>(std::clamp<int64_t>(decision.again_ns / kMs, 1, kPeriodMs));
+}
+
+void end_kernel_rounds() noexcept {
+  answer_kernel_requests(nullptr);
+  if (g_rounds.timing) end_timing(monotonic_ns());
+  if (!g_rounds.paused) return;
+  mark_stretch(MarkPhase::kEnd);
+  g_rounds.paused = false;
+}
+
+}  // namespace tidemark::injector
