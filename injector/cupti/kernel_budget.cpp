@@ -16,6 +16,7 @@ constexpr double kStepsPerBurst = 1.25;  // a burst begins in the middle of a st
 // Turning kernels on and off takes at most this part of a burst.
 constexpr int64_t kBurstPerSwitch = 100;
 constexpr uint64_t kFirstSteps = 2;
+constexpr double kSmallPart = 0.2;
 // Beyond that, what had to be recorded is not saved again later.
 constexpr double kDeepestDebt = 2;  // in windows
 
@@ -83,6 +84,7 @@ BudgetDecision KernelBudget::resume(const BudgetReading& r) noexcept {
 
 BudgetDecision KernelBudget::pause(const BudgetReading& r) noexcept {
   recording_ = false;
+  depends_on_cost_ = true;
   measured_to_ns_ = r.now_ns;
   return {false, kShortestLookNs};
 }
@@ -100,6 +102,7 @@ BudgetDecision KernelBudget::look_recording(const BudgetReading& r) noexcept {
   // The first look after more than a second without a pause begins a new measurement, the second
   // one can use it.
   if (credit_ns_ >= 0 && r.now_ns - measured_from_ns_ > kWindowNs) measure_from(r);
+  depends_on_cost_ = !must && kernel_share(r) > share() * kSmallPart;
   if (must) {
     const int64_t left = must_until_ns_ - r.now_ns;
     return {true, left > 0 ? std::min(left, kCalmPeriodNs) : kCalmPeriodNs};
@@ -110,6 +113,7 @@ BudgetDecision KernelBudget::look_recording(const BudgetReading& r) noexcept {
 }
 
 BudgetDecision KernelBudget::look_paused(const BudgetReading& r) noexcept {
+  depends_on_cost_ = false;
   if (must_record(r)) return resume(r);
   const auto burst = static_cast<double>(burst_ns(r));
   const double left = share() - hooks_share_;

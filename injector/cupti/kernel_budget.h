@@ -47,6 +47,10 @@ class KernelBudget {
 
   BudgetDecision look(const BudgetReading& reading) noexcept;
 
+  // Whether kernels were so dense at the last look that it matters what one costs: it may be several
+  // times what was assumed.
+  bool depends_on_kernel_cost() const noexcept { return depends_on_cost_; }
+
  private:
   double share() const noexcept { return settings_.share / 1e6; }
   void account(const BudgetReading& reading) noexcept;
@@ -69,6 +73,7 @@ class KernelBudget {
   bool recording_ = true;
   double credit_ns_ = 0;
   double most_credit_ns_ = 0;
+  bool depends_on_cost_ = false;
   double hooks_share_ = 0;  // of the time, lately
   int64_t first_kernel_ns_ = 0;
   int64_t must_until_ns_ = 0;

@@ -196,13 +196,14 @@ uint32_t run_kernel_round() noexcept {
   const int64_t now_ns = monotonic_ns();
   if (g_rounds.timing) return continue_timing(now_ns);
   const BudgetDecision decision = g_rounds.budget.look(read_now(now_ns));
-  if (!decision.record && cupti_subscription().functions().version == kHangsOnDisable) {
+  if ((!decision.record || g_rounds.budget.depends_on_kernel_cost()) &&
+      cupti_subscription().functions().version == kHangsOnDisable) {
     give_up(
         "overhead: the budget is not kept: CUPTI of CUDA 13.0 may hang when kernels are paused "
         "(fixed in 13.0 Update 1)");
     return kPeriodMs;
   }
-  if (!decision.record && should_measure(now_ns)) {
+  if (g_rounds.budget.depends_on_kernel_cost() && should_measure(now_ns)) {
     begin_timing(now_ns);
     if (g_rounds.timing) return 1;
   }

@@ -1,6 +1,6 @@
 // Collects kernels, and turns their recording off and on so that the budget is kept.
 //
-// What a kernel costs is measured the first time that the budget does not suffice for all of them
+// What a kernel costs is measured the first time that kernels are dense enough for it to matter
 // (launch_cost.h). Stretches without kernels are marks of the trace (MarkKind::kNotRecorded): begun
 // before CUPTI is told, ended after it has answered. Task thread.
 #pragma once

@@ -113,7 +113,8 @@ TEST_F(BudgetTest, MemoryEventsAreTheSameWithAndWithoutBursts) {
   CaptureRun everything;
   everything.with("TIDEMARK_OVERHEAD", "off")
       .with("TIDEMARK_BUFFER_MB", "64")
-      .run(fmt_command(100'000, 1, 500));
+      .with("SIMGPU_KERNEL_US", "1")
+      .run(fmt_command(100'000, 5, 500));
   ASSERT_EQ(everything.exit_status(), 0);
   const TraceContents bursts = run_.trace();
   const TraceContents all = everything.trace();

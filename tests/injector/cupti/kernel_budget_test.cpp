@@ -182,7 +182,7 @@ TEST(KernelBudgetTest, KernelsThatBecomeSparseAreAllRecordedAgain) {
   world.run(sparse, 5 * kSecond);
   const double missing = world.launched - world.kernels;
   world.run(sparse, 60 * kSecond);
-  EXPECT_EQ(world.launched - world.kernels, missing);
+  EXPECT_NEAR(world.launched - world.kernels, missing, 0.5);
 }
 
 // Turning kernels on and off stops the host's launches for that long.
