@@ -7,10 +7,10 @@
 #include "injector/cupti/kernel_budget.h"
 #include "injector/cupti/kernels.h"
 #include "injector/cupti/launch_cost.h"
-#include "injector/marks/record_mark.h"
 #include "injector/marks/step_levels.h"
 #include "injector/process/hook_time.h"
 #include "injector/process/now.h"
+#include "injector/process/own_scope.h"
 #include "injector/process/tool_thread.h"
 #include "injector/recorder/process_rows.h"
 #include "injector/sampling/kernel_request.h"
@@ -49,7 +49,8 @@ struct Rounds {
   TickRate ticks;
 
   bool paused = false;
-  uint64_t pauses = 0;
+  uint64_t stretches = 0;
+  int64_t marked_ns = 0;  // when the last stretch began
   uint64_t switches = 0;
   uint64_t switch_ns = 0;
 
@@ -61,9 +62,32 @@ struct Rounds {
 };
 Rounds g_rounds;
 
-void mark_stretch(MarkPhase phase) {
-  record_mark(MarkKind::kNotRecorded, phase, recorder().intern_string("kernels not recorded"),
-              recorder().intern_string("tidemark"), g_rounds.pauses);
+void mark_stretch(MarkPhase phase, int64_t time_ns) {
+  Rounds& rounds = g_rounds;
+  if (phase == MarkPhase::kBegin) {
+    ++rounds.stretches;
+    rounds.marked_ns = time_ns;
+  }
+  Mark mark{};
+  mark.time_ns = time_ns;
+  mark.correlation = rounds.stretches;
+  mark.device = -1;
+  mark.name = recorder().intern_string("kernels not recorded");
+  mark.domain = recorder().intern_string("tidemark");
+  mark.thread = current_thread();
+  mark.phase = phase;
+  mark.kind = MarkKind::kNotRecorded;
+  recorder().record(mark);
+}
+
+// A recording that keeps only its last stretch forgets marks that are older. So a long pause is
+// marked again from time to time.
+void mark_long_pause() {
+  constexpr int64_t kLongestStretchNs = 1000 * kMs;
+  const int64_t time_ns = now_ns();
+  if (!g_rounds.paused || time_ns - g_rounds.marked_ns < kLongestStretchNs) return;
+  mark_stretch(MarkPhase::kEnd, time_ns);
+  mark_stretch(MarkPhase::kBegin, time_ns);
 }
 
 void give_up(std::string_view reason) {
@@ -75,17 +99,14 @@ void give_up(std::string_view reason) {
 bool switch_to(bool on) {
   Rounds& rounds = g_rounds;
   if (on != rounds.paused) return true;
-  if (!on) {
-    ++rounds.pauses;
-    mark_stretch(MarkPhase::kBegin);
-  }
+  if (!on) mark_stretch(MarkPhase::kBegin, now_ns());
   const int64_t begin_ns = monotonic_ns();
   const bool done = switch_kernels(on);
   rounds.switch_ns += static_cast<uint64_t>(monotonic_ns() - begin_ns);
   ++rounds.switches;
   if (done) rounds.paused = !on;
   note_kernels_recorded(!rounds.paused);
-  if (!rounds.paused) mark_stretch(MarkPhase::kEnd);
+  if (!rounds.paused) mark_stretch(MarkPhase::kEnd, now_ns());
   if (done) return true;
   give_up(on ? "kernels: CUPTI refused to record them again after a pause"
              : "overhead: CUPTI refused to pause kernels, so the budget is not kept");
@@ -102,19 +123,19 @@ void set_kernel_ns(uint32_t ns, std::string_view how) {
 
 // ---- what a kernel costs --------------------------------------------------------------------
 
-bool should_measure(int64_t now_ns) {
+bool should_measure(int64_t at_ns) {
   const Rounds& rounds = g_rounds;
-  return g_measured_kernel_ns == 0 && rounds.tries < kMostTries && now_ns >= rounds.next_try_ns;
+  return g_measured_kernel_ns == 0 && rounds.tries < kMostTries && at_ns >= rounds.next_try_ns;
 }
 
-void end_timing(int64_t now_ns) {
+void end_timing(int64_t at_ns) {
   end_launch_timing(cupti_subscription());
   g_rounds.timing = false;
-  g_rounds.next_try_ns = now_ns + kPauseBetweenTriesNs;
+  g_rounds.next_try_ns = at_ns + kPauseBetweenTriesNs;
 }
 
-void take_result(int64_t now_ns) {
-  const double ns_per_tick = g_rounds.ticks.ns_per_tick(now_ns);
+void take_result(int64_t at_ns) {
+  const double ns_per_tick = g_rounds.ticks.ns_per_tick(at_ns);
   const auto ticks = launch_cost_ticks(static_cast<uint64_t>(kBlockedLaunchNs / ns_per_tick));
   if (!ticks) return;
   const auto ns = static_cast<uint64_t>(static_cast<double>(*ticks) * ns_per_tick);
@@ -123,48 +144,48 @@ void take_result(int64_t now_ns) {
 }
 
 // Kernels are on in even turns.
-void enter_turn(uint32_t turn, int64_t now_ns) {
+void enter_turn(uint32_t turn, int64_t at_ns) {
   begin_turn(kTurns);
-  if (!switch_to(turn % 2 == 0)) return end_timing(now_ns);
+  if (!switch_to(turn % 2 == 0)) return end_timing(at_ns);
   g_rounds.turn = turn;
-  g_rounds.turn_began_ns = now_ns;
+  g_rounds.turn_began_ns = at_ns;
   begin_turn(turn);
 }
 
-void begin_timing(int64_t now_ns) {
+void begin_timing(int64_t at_ns) {
   Rounds& rounds = g_rounds;
   ++rounds.tries;
-  rounds.next_try_ns = now_ns + kPauseBetweenTriesNs;
+  rounds.next_try_ns = at_ns + kPauseBetweenTriesNs;
   if (!begin_launch_timing(cupti_subscription(), rounds.task)) {
     rounds.tries = kMostTries;
     return;
   }
   rounds.timing = true;
-  enter_turn(0, now_ns);
+  enter_turn(0, at_ns);
 }
 
 // Returns the milliseconds until the next round, which comes earlier if there are enough launches.
-uint32_t continue_timing(int64_t now_ns) {
+uint32_t continue_timing(int64_t at_ns) {
   constexpr uint32_t kLookMs = 100;
   Rounds& rounds = g_rounds;
   if (!turn_is_full(rounds.turn)) {
-    if (now_ns - rounds.turn_began_ns > kTurnPatienceNs) end_timing(now_ns);
+    if (at_ns - rounds.turn_began_ns > kTurnPatienceNs) end_timing(at_ns);
     return kLookMs;
   }
   if (rounds.turn + 1 < kTurns) {
-    enter_turn(rounds.turn + 1, now_ns);
+    enter_turn(rounds.turn + 1, at_ns);
   } else {
-    end_timing(now_ns);
-    take_result(now_ns);
+    end_timing(at_ns);
+    take_result(at_ns);
   }
   return rounds.timing ? kLookMs : 1;
 }
 
-BudgetReading read_now(int64_t now_ns) {
+BudgetReading read_now(int64_t at_ns) {
   BudgetReading reading;
   RecordingCost cost;
   if (recorder().cost(cost)) reading.hooks_ns = cost.callbacks_ns;
-  reading.now_ns = now_ns;
+  reading.now_ns = at_ns;
   reading.kernels = kernels_so_far();
   reading.switches = g_rounds.switches;
   reading.switch_ns = g_rounds.switch_ns;
@@ -193,9 +214,9 @@ void start_kernel_rounds(const Options& options, bool late, Recorder::Task task)
 uint32_t run_kernel_round() noexcept {
   collect_kernels();
   if (!g_rounds.limited || !kernels_can_be_switched()) return kPeriodMs;
-  const int64_t now_ns = monotonic_ns();
-  if (g_rounds.timing) return continue_timing(now_ns);
-  const BudgetDecision decision = g_rounds.budget.look(read_now(now_ns));
+  const int64_t at_ns = monotonic_ns();
+  if (g_rounds.timing) return continue_timing(at_ns);
+  const BudgetDecision decision = g_rounds.budget.look(read_now(at_ns));
   if ((!decision.record || g_rounds.budget.depends_on_kernel_cost()) &&
       cupti_subscription().functions().version == kHangsOnDisable) {
     give_up(
@@ -203,11 +224,12 @@ uint32_t run_kernel_round() noexcept {
         "(fixed in 13.0 Update 1)");
     return kPeriodMs;
   }
-  if (g_rounds.budget.depends_on_kernel_cost() && should_measure(now_ns)) {
-    begin_timing(now_ns);
+  if (g_rounds.budget.depends_on_kernel_cost() && should_measure(at_ns)) {
+    begin_timing(at_ns);
     if (g_rounds.timing) return 1;
   }
   switch_to(decision.record);
+  mark_long_pause();
   return static_cast<uint32_t>(std::clamp<int64_t>(decision.again_ns / kMs, 1, kPeriodMs));
 }
 
@@ -215,7 +237,7 @@ void end_kernel_rounds() noexcept {
   answer_kernel_requests(nullptr);
   if (g_rounds.timing) end_timing(monotonic_ns());
   if (!g_rounds.paused) return;
-  mark_stretch(MarkPhase::kEnd);
+  mark_stretch(MarkPhase::kEnd, now_ns());
   g_rounds.paused = false;
 }
 

@@ -49,6 +49,12 @@ void sort_by_launch(std::vector<Kernel>& kernels) {
 // NCCL may launch the kernel a little after it reports the operation as enqueued.
 constexpr int64_t kLaunchDelayNs = 1'000'000;
 
+// Forged times must not overflow.
+int64_t sane(int64_t time_ns) {
+  constexpr int64_t kLatestNs = int64_t{1} << 61;
+  return std::clamp(time_ns, -kLatestNs, kLatestNs);
+}
+
 // The operations of one kernel: a range of indices, and the time of the calls.
 struct Group {
   size_t begin = 0;
@@ -60,13 +66,14 @@ struct Group {
 std::vector<Group> groups_of(const std::vector<NcclOperation>& operations) {
   std::vector<Group> groups;
   for (size_t i = 0; i < operations.size();) {
-    Group group{i, i + 1, operations[i].start_ns, operations[i].start_ns};
+    Group group{i, i + 1, operations[i].start_ns, sane(operations[i].start_ns)};
     while (group.end < operations.size() && operations[group.end].group == operations[i].group) {
       ++group.end;
     }
     for (size_t k = i; k < group.end; ++k) {
       const auto length = std::min<uint64_t>(operations[k].duration_ns, INT64_MAX / 4);
-      group.end_ns = std::max(group.end_ns, operations[k].start_ns + static_cast<int64_t>(length));
+      group.end_ns =
+          std::max(group.end_ns, sane(operations[k].start_ns) + static_cast<int64_t>(length));
     }
     group.end_ns += kLaunchDelayNs;
     if (operations[i].group != 0 && operations[i].kind != NcclKind::kCopyEngine) {

@@ -18,7 +18,15 @@ std::vector<Stretch> unrecorded_stretches(std::span<const Mark> marks, int64_t f
   bool open = !switches.empty() && switches.front().phase == MarkPhase::kEnd;
   int64_t begin_ns = first_ns;
   const auto close = [&](int64_t end_ns) {
-    if (open && end_ns > begin_ns) stretches.push_back({begin_ns, end_ns});
+    if (open && end_ns > begin_ns) {
+      // A long one is marked in parts.
+      const bool continues = !stretches.empty() && stretches.back().end_ns == begin_ns;
+      if (continues) {
+        stretches.back().end_ns = end_ns;
+      } else {
+        stretches.push_back({begin_ns, end_ns});
+      }
+    }
     open = false;
   };
   for (const Mark& mark : switches) {

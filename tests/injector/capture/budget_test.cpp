@@ -176,6 +176,18 @@ TEST_F(BudgetTest, ACuptiThatDoesNotReportLaunchesHasAnAssumedCost) {
   expect_stretches_are_true(trace, launches());
 }
 
+// A window that is kept must not forget that kernels are paused.
+TEST_F(BudgetTest, ALongPauseIsMarkedAgain) {
+  run_.with("TIDEMARK_OVERHEAD", "0.001%");
+  ASSERT_EQ(dense("", 150'000).exit_status(), 0);
+  const TraceContents trace = run_.trace();
+  expect_stretches_are_true(trace, launches());
+  const auto begins = std::count_if(trace.marks.begin(), trace.marks.end(), [](const Mark& m) {
+    return m.kind == MarkKind::kNotRecorded && m.phase == MarkPhase::kBegin;
+  });
+  EXPECT_GT(static_cast<size_t>(begins), stretches_of(trace).size());
+}
+
 // The begun stretch lasts until the end of the recording.
 TEST_F(BudgetTest, TheEndOfAKilledProcessIsNotTakenForIdle) {
   run_.with("TIDEMARK_OVERHEAD", "0.1%");

@@ -44,7 +44,7 @@ size_t ActivityTables::draw_kernels(const Model& model, Selection& selection) {
   }
   text_dim(fmt::format("in the visible {}, by name; click to go to the longest",
                        span_text(selection.view.range().span())));
-  const Range& seen = selection.view.range();
+  const VisibleRange& seen = selection.view.range();
   if (meets(model.trace.processes[process].unrecorded, absolute_ns(model, seen.begin),
             absolute_ns(model, seen.end))) {
     text_dim("recorded in bursts: there were more, see the hatched parts of the timeline");
