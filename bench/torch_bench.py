@@ -7,8 +7,8 @@ Everything runs in one process, and the modes alternate, so that disturbances of
 all of them. The differences printed are against "nothing". The bridge cannot be detached once it is
 attached, so the modes without it are measured first, and "nothing" is measured again with it
 attached. Driver callbacks are off (TIDEMARK_CUPTI=0); samples/gpu/check_on_gpu.sh measures their
-cost. overhead.py measures whole steps. TIDEMARK_PYTHON_GIL=1 measures the slow way to read Python's frames. ROUNDS sets the number
-of rounds (15).
+cost, and bench/overhead.py that of whole steps. TIDEMARK_PYTHON_GIL=1 measures the slow way to read
+Python's frames. ROUNDS sets the number of rounds (15).
 """
 import ctypes
 import gc
