@@ -25,7 +25,8 @@ std::string bursts_text(const KernelBursts& bursts) {
           : fmt::format("; {} ns per kernel, {}", grouped(bursts.kernel_cost_ns),
                         bursts.measured ? "measured" : "assumed");
   return fmt::format(
-      "kernels recorded in bursts: {} of the time, to stay below {} (estimated: {}{})",
+      "kernels recorded in bursts: {} of the time, to stay below {} (estimated over the whole "
+      "recording, with its beginning: {}{})",
       percent(bursts.recorded_share()), bursts.budget.empty() ? "the budget" : bursts.budget,
       percent(bursts.cost_share()), cost);
 }

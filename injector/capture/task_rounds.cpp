@@ -149,11 +149,11 @@ void start_task_rounds(const Options& options, bool callbacks_on, bool late) noe
   take_hook_ticks();  // of an earlier recording
   expect_readings(g_sampling.nvml);
   read_on_request(device_task);
+  start_kernel_rounds(options, late, kernel_task);
   Recorder& out = recorder();
   out.add_background_task(driver_task, nullptr, kDriverPeriodMs);
   // CUPTI may have been too slow to start in time.
   if (options.cupti && (options.kernels || options.copies)) {
-    start_kernel_rounds(options, late, kernel_task);
     out.add_background_task(kernel_task, nullptr, kKernelPeriodMs);
   }
   if (options.nvml_hz > 0) {

@@ -106,7 +106,8 @@ bool switch_to(bool on) {
   ++rounds.switches;
   if (done) rounds.paused = !on;
   note_kernels_recorded(!rounds.paused);
-  if (!rounds.paused) mark_stretch(MarkPhase::kEnd, now_ns());
+  // Where CUPTI refused to pause, nothing was left out.
+  if (!rounds.paused) mark_stretch(MarkPhase::kEnd, done ? now_ns() : rounds.marked_ns);
   if (done) return true;
   give_up(on ? "kernels: CUPTI refused to record them again after a pause"
              : "overhead: CUPTI refused to pause kernels, so the budget is not kept");
@@ -202,7 +203,7 @@ void start_kernel_rounds(const Options& options, bool late, Recorder::Task task)
   BudgetSettings settings = late ? kLate : kFromTheStart;
   settings.share = options.overhead;
   g_rounds.budget = KernelBudget(settings);
-  g_rounds.limited = options.kernels && options.overhead != 0;
+  g_rounds.limited = options.cupti && options.kernels && options.overhead != 0;
   g_rounds.task = task;
   g_rounds.ticks.begin(monotonic_ns());
   answer_kernel_requests(g_rounds.limited ? task : nullptr);
