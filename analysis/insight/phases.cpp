@@ -64,9 +64,9 @@ void find_by_stacks(const Dictionary& names, const AllocationHistory& model,
     const StackRole role = roles.of(a.stack);
     const bool forward = role == StackRole::kForward;
     // A program that never trains has no validation: all of it is inference.
-    const bool validates =
-        trains && forward && in_module[a.stack] && !lines.trains(roles.caller_of(a.stack));
-    if (validates) validation.birth(a);
+    const bool validates = trains && forward && !lines.trains(roles.caller_of(a.stack));
+    // A function that the program calls outside a module, as a loss, is part of either.
+    if (validates && in_module[a.stack]) validation.birth(a);
     if (role == StackRole::kSaving) saving.birth(a);
     if ((forward && !validates) || is_training_role(role)) validation.end(a.birth, died);
     if (forward || is_training_role(role)) saving.end(a.birth, died);

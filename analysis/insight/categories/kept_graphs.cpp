@@ -31,6 +31,7 @@ void keep_only_graphs(const AllocationHistory& model, GraphSize least, Categorie
     kept.clear();
     return;
   }
+  if (least.blocks < kGraph.blocks) return;  // lines that keep graphs are known
   // The last layers' blocks are short-lived but belong to the same graph.
   for (uint32_t i = 0; i < model.allocations.size(); ++i) {
     const Allocation& a = model.allocations[i];

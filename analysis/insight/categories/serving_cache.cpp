@@ -59,7 +59,7 @@ void ServingCache::survey(const std::unordered_set<uint64_t>& parameter_sizes,
 }
 
 // With every token, each layer makes a copy of its keys and values that is longer by as much, and
-// frees the one before.
+// frees the one before. Outside a module, a single block that grows may be a list of results.
 void ServingCache::find_concatenations() {
   constexpr uint32_t kLeastLengths = 4;
   struct Chain {
@@ -88,7 +88,7 @@ void ServingCache::find_concatenations() {
     const uint64_t longer = bytes - std::min(bytes, c.bytes);
     const bool goes_on = longer != 0 && longer <= c.bytes / 2 && c.freed_before <= a.birth &&
                          (c.lengths < 2 || longer == c.longer) &&
-                         (role == StackRole::kForward || c.blocks > 1);  // layers
+                         (role == StackRole::kForward || (c.blocks > 1 && !passes_.empty()));
     if (!goes_on) {
       c = {bytes, 0, 1, 1, a.birth, 0, a.release, 0};
       continue;

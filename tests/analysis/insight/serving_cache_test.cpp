@@ -83,5 +83,22 @@ TEST(ServingCache, KeysAndValuesThatAreConcatenated) {
   }
 }
 
+// Without a model, blocks that become longer are no keys and values.
+TEST(ServingCache, AProgramWithoutModulesHasNone) {
+  const Trace trace([](Story& s, uint32_t) {
+    std::vector<uint64_t> before;
+    for (uint64_t i = 0; i < 20; ++i) {
+      std::vector<uint64_t> longer;
+      for (int k = 0; k < 2; ++k) {
+        longer.push_back(
+            s.alloc(4 * kMiB + (i << 16), s.stack({"join work.py:5", "main work.py:9"})));
+      }
+      for (const uint64_t block : before) s.free(block);
+      before = longer;
+    }
+  });
+  EXPECT_EQ(bytes_at(trace, "join work.py:5", Category::kKvCache), 0U);
+}
+
 }  // namespace
 }  // namespace tidemark
