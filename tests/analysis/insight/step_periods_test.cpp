@@ -40,6 +40,36 @@ TEST(StepPeriods, AnIterationIsShorterThanTheTimeBetweenItsLogs) {
   EXPECT_EQ(steps_on(trace, 0), 60U);
 }
 
+// The same without stacks and marks, where every iteration requests each size several times and
+// only the log has one of its own. Iterations whose gradients add up are parts of a step.
+TEST(StepPeriods, AnIterationIsShorterThanTheTimeBetweenItsLogsWithoutStacks) {
+  const auto run = [](bool accumulates) {
+    return Trace([accumulates](Story& s, uint32_t) {
+      for (int i = 0; i < 6; ++i) s.alloc(2 * kMiB, 0);
+      std::vector<uint64_t> gradients;
+      for (int i = 0; i < 60; ++i) {
+        std::vector<uint64_t> kept;
+        for (uint64_t k = 0; k < 12; ++k) kept.push_back(s.alloc((4 + 4 * (k % 3)) * kMiB, 0));
+        for (; !kept.empty(); kept.pop_back()) {
+          const uint64_t passed = s.alloc(4 * kMiB, 0);
+          gradients.push_back(s.alloc(2 * kMiB, 0));
+          s.free(kept.back());
+          s.free(passed);
+        }
+        const bool ends = i % 10 == 9;
+        if (!accumulates || ends) {
+          for (const uint64_t block : gradients) s.free(block);
+          gradients.clear();
+        }
+        if (ends) s.free(s.alloc(27 * kMiB, 0));
+      }
+    });
+  };
+  // The first iteration and the last are not between two of them.
+  EXPECT_NEAR(steps_on(run(false), 0), 60, 1);
+  EXPECT_LE(steps_on(run(true), 0), 7U);
+}
+
 // The program uses the second device only from its second step on.
 TEST(StepPeriods, DevicesOfAProcessHaveTheSameSteps) {
   const Trace trace([](Story& s, uint32_t) {
