@@ -55,7 +55,7 @@ void ServingCache::survey(const std::unordered_set<uint64_t>& parameter_sizes,
     if (blocks > 1) cache_stacks_.insert(a.stack);
   }
   find_concatenations();
-  find_leaks();
+  find_lists();
 }
 
 // With every token, each layer makes a copy of its keys and values that is longer by as much, and
@@ -112,31 +112,44 @@ bool ServingCache::is_before_concatenation(const Allocation& a) const {
   return next != beginnings_.end() && a.release > next->first && a.release < next->second;
 }
 
-// One block of a line in each of several passes, of which none is freed while the program works.
-void ServingCache::find_leaks() {
+// What lines of the program keep over several passes, and is no cache: a list that grows by a block
+// in each of them and is never cleared, and a queue, whose oldest blocks go while younger ones
+// wait.
+void ServingCache::find_lists() {
   constexpr size_t kLeastPasses = 3;
-  struct Kept {
-    size_t last_pass = SIZE_MAX;
-    size_t passes = 0;
-    size_t blocks = 0;
-    bool freed = false;
-  };
-  std::unordered_map<uint32_t, Kept> kept;
-  const size_t count = model_.allocations.size();
-  const uint32_t last_birth = count == 0 ? 0 : model_.allocations.birth(count - 1);
-  for (size_t i = 0; i < count; ++i) {
+  std::unordered_map<uint32_t, std::vector<size_t>> by_stack;  // rows
+  for (size_t i = 0; i < model_.allocations.size(); ++i) {
     const Allocation& a = model_.allocations[i];
-    if (a.seeded || roles_.of(a.stack) != StackRole::kUser || a.block_bytes <= kSmallBytes)
-      continue;
-    Kept& k = kept[a.stack];
-    const size_t pass = pass_of(a);
-    k.passes += std::exchange(k.last_pass, pass) != pass ? 1U : 0U;
-    ++k.blocks;
-    k.freed |= a.release <= last_birth && passes_in(a) >= kLeastPasses;
+    if (a.seeded || a.block_bytes <= kSmallBytes) continue;
+    if (roles_.of(a.stack) == StackRole::kUser) by_stack[a.stack].push_back(i);
   }
-  for (const auto& [stack, k] : kept) {
-    if (!k.freed && k.passes >= kLeastPasses && k.blocks < 2 * k.passes) leaks_.insert(stack);
+  for (const auto& [stack, rows] : by_stack) {
+    const uint32_t last_birth = model_.allocations.birth(model_.allocations.size() - 1);
+    std::unordered_set<size_t> passes;
+    size_t freed = 0;  // after several passes
+    size_t overtaken = 0;
+    for (const size_t i : rows) {
+      const Allocation a = model_.allocations[i];
+      passes.insert(pass_of(a));
+      if (a.release > last_birth || passes_in(a) < kLeastPasses) continue;
+      ++freed;
+      overtaken += is_overtaken(a, rows) ? 1U : 0U;
+    }
+    const bool never =
+        freed == 0 && passes.size() >= kLeastPasses && rows.size() < 2 * passes.size();
+    if (never || 2 * overtaken > freed) lists_.insert(stack);
   }
+}
+
+// Whether the youngest block of its line is of a later pass when it is freed, and lives on into
+// another pass. A request frees its blocks together.
+bool ServingCache::is_overtaken(const Allocation& a, const std::vector<size_t>& rows) const {
+  const auto next = std::partition_point(rows.begin(), rows.end(), [&](size_t row) {
+    return model_.allocations.birth(row) < a.release;
+  });
+  const Allocation youngest = model_.allocations[*std::prev(next)];
+  const auto pass = std::upper_bound(passes_.begin(), passes_.end(), a.release);
+  return pass_of(youngest) > pass_of(a) && pass != passes_.end() && *pass < youngest.release;
 }
 
 // The number of passes begun when it was allocated.
@@ -166,7 +179,7 @@ bool ServingCache::holds(const Allocation& a, uint32_t pass_end, bool kept_long)
   if (passes_.size() < size_t{3} * requests) return false;
   if (roles_.of(a.stack) == StackRole::kUser) {
     const bool weight = stays(a) && a.birth < passes_.front();
-    return !weight && !copies_model(a) && !leaks_.contains(a.stack) &&
+    return !weight && !copies_model(a) && !lists_.contains(a.stack) &&
            a.block_bytes > kSmallBytes && passes_in(a) >= 3;
   }
   // No pass follows the last token of a request.

@@ -37,7 +37,8 @@ class ServingCache {
   size_t pass_of(const Allocation& a) const;
   size_t passes_in(const Allocation& a) const;
   void find_concatenations();
-  void find_leaks();
+  void find_lists();
+  bool is_overtaken(const Allocation& a, const std::vector<size_t>& rows) const;
   bool is_before_concatenation(const Allocation& a) const;
 
   const AllocationHistory& model_;
@@ -50,7 +51,7 @@ class ServingCache {
   std::unordered_set<uint32_t> concatenating_;  // stacks that make a longer copy with every token
   // The births of the first of these copies and of the second, for each request, in order.
   std::vector<std::pair<uint32_t, uint32_t>> beginnings_;
-  std::unordered_set<uint32_t> leaks_;  // stacks
+  std::unordered_set<uint32_t> lists_;  // stacks of lists and queues
 };
 
 }  // namespace tidemark

@@ -83,6 +83,27 @@ TEST(ServingCache, KeysAndValuesThatAreConcatenated) {
   }
 }
 
+// Requests that wait for their turn, four of them in each batch.
+TEST(ServingCache, AQueueIsNone) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 6; ++i) s.alloc(20 * kMiB, s.setup());
+    std::vector<uint64_t> queue;
+    for (int tick = 0; tick < 120; ++tick) {
+      for (int k = 0; k < (tick % 30 == 10 ? 60 : 2); ++k) {
+        queue.push_back(s.alloc(2 * kMiB, s.stack({"receive serve.py:11"})));
+      }
+      for (size_t k = 0; k < 4 && !queue.empty(); ++k) {
+        s.free(queue.front());
+        queue.erase(queue.begin());
+      }
+      for (int layer = 0; layer < 4; ++layer) {
+        s.free(s.alloc(8 * kMiB, s.forward(layer + 1, "serve serve.py:17")));
+      }
+    }
+  });
+  EXPECT_EQ(bytes_at(trace, "receive serve.py:11", Category::kKvCache), 0U);
+}
+
 // Without a model, blocks that become longer are no keys and values.
 TEST(ServingCache, AProgramWithoutModulesHasNone) {
   const Trace trace([](Story& s, uint32_t) {
