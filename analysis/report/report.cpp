@@ -98,8 +98,8 @@ std::string note_on_time_before(const AllocationHistory& model, const Instant& a
                       start_ns + at.time_ns < model.time_ns[0];
   if (!before) return {};
   return fmt::format(
-      "the history of this device begins at +{}: these blocks are older than that, but perhaps not "
-      "as old as this instant, and others may have been freed",
+      "the history of this device begins at +{}: what was freed before that is missing here, and "
+      "what is listed may be younger",
       duration_text(model.time_ns[0] - start_ns));
 }
 

@@ -65,6 +65,9 @@ class Story {
                   "make train.py:2"});
   }
 
+  // The device of the next events of the allocator: each needs streams of its own.
+  void use_device(int64_t ordinal) { device_ = ordinal; }
+
   // Where the next segments and blocks belong.
   void on(uint64_t stream, uint32_t pool) {
     stream_ = stream;
@@ -346,6 +349,7 @@ class Story {
     e.address = address;
     e.size_bytes = size;
     e.stack = stack;
+    e.device = device_;
     e.stream = stream_;
     e.pool = pool_;
     if (action == FrameworkAction::kAlloc) e.block_bytes = size;
@@ -362,6 +366,7 @@ class Story {
   uint64_t older_next_ = uint64_t{1} << 43;
   uint64_t driver_next_ = uint64_t{1} << 44;
   int64_t now_ = 0;
+  int64_t device_ = 0;
   uint64_t stream_ = 0;
   uint32_t pool_ = 0;
   uint64_t collectives_ = 0;
