@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <span>
-#include <string_view>
+#include <utility>
+
+#include "analysis/insight/median.h"
 
 namespace tidemark {
 
@@ -21,8 +23,13 @@ void join(RunPart& part, const RunPart& next) {
 
 std::vector<RunPart> divide(const std::vector<Summary>& points) {
   std::vector<RunPart> parts;
-  // A point is at the end of the time that it stands for; all stand for the same time.
-  const int64_t begin = points[0].time_ns - (points[1].time_ns - points[0].time_ns);
+  // A point is at the end of the time that it stands for. All stand for the same time, but those of
+  // the window's first instant and of the end.
+  std::vector<int64_t> periods;
+  for (size_t i = 1; i < points.size(); ++i) {
+    periods.push_back(points[i].time_ns - points[i - 1].time_ns);
+  }
+  const int64_t begin = points[0].time_ns - median(std::move(periods));
   const int64_t length = std::max<int64_t>(points.back().time_ns - begin, 1);
   size_t last = SIZE_MAX;
   int64_t before = begin;
@@ -88,12 +95,16 @@ void raise(Peak& peak, uint64_t bytes, const Summary& point) {
   if (bytes > peak.bytes) peak = {bytes, point.time_ns, 0};
 }
 
-// Of the window itself the events tell the peaks, and exactly.
-void find_earlier_peaks(const ProcessModel& process, int64_t device, int64_t period_ns,
-                        WholeRun& run) {
+// Of the window itself the events tell the peaks, and exactly. The first point behind its beginning
+// may still tell of the time before.
+void find_earlier_peaks(const ProcessModel& process, int64_t device, WholeRun& run) {
   const bool has_framework = process.framework_on(device) != nullptr;
+  int64_t before_ns = INT64_MIN;  // the point before
+  int64_t now_ns = INT64_MIN;
   for (const Summary& point : process.summaries) {
-    if (point.time_ns - period_ns >= run.kept_from_ns) continue;
+    if (point.time_ns != now_ns) before_ns = now_ns;
+    now_ns = point.time_ns;
+    if (before_ns > run.kept_from_ns) break;
     if (point.device == device) {
       raise(has_framework ? run.allocated_peak : run.driver_peak, point.highest_bytes, point);
       raise(run.reserved_peak, point.reserved_bytes, point);
@@ -101,16 +112,6 @@ void find_earlier_peaks(const ProcessModel& process, int64_t device, int64_t per
     } else if (point.device == -1 - device) {
       raise(run.driver_peak, point.highest_bytes, point);
     }
-  }
-}
-
-// The recorder marks the beginning of a window, and the number of errors before it.
-void find_window(const ProcessModel& process, int64_t device, WholeRun& run) {
-  for (const Mark& mark : process.marks) {
-    if (process.names.string(mark.domain) != "tidemark") continue;
-    const std::string_view name = process.names.string(mark.name);
-    if (name == "kept window") run.kept_from_ns = mark.time_ns;
-    if (name == "earlier errors" && mark.device == device) run.earlier_errors = mark.correlation;
   }
 }
 
@@ -136,14 +137,16 @@ std::vector<RunPart> thinned(const std::vector<RunPart>& parts, size_t most) {
 
 WholeRun whole_run(const ProcessModel& process, int64_t device, int64_t until_ns) {
   WholeRun run;
-  find_window(process, device, run);
+  run.kept_from_ns = process.window.from_ns;
   if (!run.is_window()) return run;
+  const auto errors = process.window.errors_before.find(device);
+  if (errors != process.window.errors_before.end()) run.earlier_errors = errors->second;
   std::vector<Summary> points;
   for (const Summary& point : process.summaries) {
     if (point.device == device) points.push_back(point);
   }
   if (points.size() < 2) return run;
-  find_earlier_peaks(process, device, points[1].time_ns - points[0].time_ns, run);
+  find_earlier_peaks(process, device, run);
   run.points = points.size();
   run.parts = divide(points);
   const int64_t length = run.end_ns() - run.begin_ns();

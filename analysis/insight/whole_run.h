@@ -29,7 +29,7 @@ struct WholeRun {
   Peak allocated_peak;  // only with PyTorch
   Peak reserved_peak;
   Peak driver_peak;
-  Peak device_used_peak;        // of the points only: between them, others may have used more
+  Peak device_used_peak;        // of NVML's readings: between them, more may have been used
   uint64_t earlier_errors = 0;  // out of memory, before the window
 
   // Growth of the lowest level, up to now; gained_bytes is 0 unless it is steady and matters.

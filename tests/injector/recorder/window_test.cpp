@@ -18,6 +18,7 @@
 
 #include <gtest/gtest.h>
 
+#include "analysis/insight/whole_run.h"
 #include "analysis/load/trace_model.h"
 #include "collector/recover/trace_file.h"
 #include "collector/trace_source.h"
@@ -161,6 +162,43 @@ uint64_t compare(const Loaded& loaded, const WindowLog& log, uint64_t count, uin
   return compared;
 }
 
+// Of the window and of what the curve tells about the time before.
+void expect_peaks(const Loaded& loaded, const WindowLog& log, uint64_t count) {
+  const ProcessModel& process = loaded.model.processes.at(0);
+  const AllocationHistory& history = process.framework.at(0);
+  const WholeRun run = whole_run(process, 0);
+  ASSERT_TRUE(run.is_window());
+  uint64_t allocated = 0;
+  uint64_t reserved = 0;
+  for (uint64_t i = 0; i < count; ++i) {
+    allocated = std::max(allocated, log.entries[i].allocated);
+    reserved = std::max(reserved, log.entries[i].reserved);
+  }
+  EXPECT_EQ(std::max(run.allocated_peak.bytes, history.allocated_peak.bytes), allocated);
+  EXPECT_EQ(std::max(run.reserved_peak.bytes, history.reserved_peak.bytes), reserved);
+}
+
+// Everything that is older than the window is there at its first instant.
+void expect_whole_state(const Loaded& loaded) {
+  const ProcessModel& process = loaded.model.processes.at(0);
+  const int64_t begin = process.window.from_ns;
+  EXPECT_EQ(loaded.model.start_ns, begin);
+  for (const Allocation& a : process.framework.at(0).allocations) {
+    if (a.seeded) {
+      EXPECT_EQ(a.birth_ns, begin);
+    } else {
+      EXPECT_GT(a.birth_ns, begin);
+    }
+  }
+  for (const DriverAllocation& a : process.driver.allocations) {
+    if ((a.flags & kDriverSeeded) != 0) {
+      EXPECT_EQ(a.birth_ns, begin);
+    } else {
+      EXPECT_GT(a.birth_ns, begin);
+    }
+  }
+}
+
 void expect_lines(const Loaded& loaded) {
   const ProcessModel& process = loaded.model.processes.at(0);
   const AllocationHistory& history = process.framework.at(0);
@@ -247,6 +285,8 @@ TEST(WindowTest, IsBoundedAndAsExactAsAFullRecording) {
   expect_lines(*loaded);
   expect_driver_agrees(*loaded);
   expect_names(*loaded);
+  expect_peaks(*loaded, host.log(), count);
+  expect_whole_state(*loaded);
 
   // The curve of the whole run shows the leak, which began before the window.
   ASSERT_GE(loaded->summary.size(), 4U);
@@ -255,7 +295,7 @@ TEST(WindowTest, IsBoundedAndAsExactAsAFullRecording) {
   EXPECT_LT(loaded->summary.front().time_ns, began + 2'000'000'000);
   EXPECT_LT(loaded->summary.front().time_ns, history.time_ns[0]);
   for (size_t i = 1; i < loaded->summary.size(); ++i) {
-    EXPECT_LT(loaded->summary[i - 1].time_ns, loaded->summary[i].time_ns);
+    EXPECT_LE(loaded->summary[i - 1].time_ns, loaded->summary[i].time_ns);
     EXPECT_LE(loaded->summary[i - 1].steps, loaded->summary[i].steps);
   }
   const Summary& last = loaded->summary.back();
@@ -301,6 +341,35 @@ TEST(WindowTest, TheCurveOfALongRunStaysShort) {
   EXPECT_LE(writer.rows_written(), kMost);
   EXPECT_GT(writer.rows_written(), kMost / 2);
   EXPECT_LT(out.written, 16 * kMost);
+}
+
+// A reading between two points, and when every two points become one.
+TEST(WindowTest, TheHighestReadingOfTheCardIsInTheCurve) {
+  const ScratchDirectory directory;
+  const std::string path = directory / "curve.tmk";
+  injector::TraceFile file;
+  ASSERT_TRUE(file.create(path.c_str()));
+  {
+    TraceWriter trace(file);
+    injector::LiveState state;
+    injector::SummaryCurve curve(4);
+    for (int64_t second = 1; second <= 9; ++second) {
+      for (const uint64_t used : {5U, second == 5 ? 90U : 6U, 4U}) {
+        Counter row{second * 1'000'000'000, used, 0, 0, CounterKind::kDeviceUsed};
+        state.take(row);
+      }
+      curve.tick(second * 1'000'000'000, state, trace);
+    }
+    curve.write(trace);
+    ASSERT_TRUE(trace.finish());
+  }
+  file.close();
+  const auto loaded = load(path);
+  ASSERT_NE(loaded, nullptr);
+  std::multiset<uint64_t> readings;
+  for (const Summary& point : loaded->summary) readings.insert(point.device_used_bytes);
+  EXPECT_EQ(readings.count(90), 2U) << "of the trace and of the shortened curve";
+  EXPECT_EQ(readings.count(4), 0U);
 }
 
 // What a context took with it is not in a window that begins later.
@@ -431,6 +500,8 @@ TEST(WindowTest, SurvivesAKillAtAnyInstant) {
     const uint64_t count = host.log().count.load();
     EXPECT_GT(compare(*loaded, host.log(), count, 0), 1000U);
     expect_lines(*loaded);
+    expect_peaks(*loaded, host.log(), count);
+    expect_whole_state(*loaded);
     if (HasFailure()) return;
   }
   RecordProperty("killed_while_replacing", replaced);
