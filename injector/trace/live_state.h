@@ -103,8 +103,8 @@ class LiveState {
 
  private:
   static constexpr uint32_t kSettleRounds = 20;
-  // Reading the state may take seconds, and its reader may end with the program. Events are held for
-  // so long at most.
+  // Reading the state may take seconds, and its reader may end with the program. Events are held
+  // for so long at most.
   static constexpr int64_t kStatePatienceNs = 30'000'000'000;
 
   struct Block {

@@ -415,6 +415,63 @@ TEST(WindowTest, MemoryEndsWithItsContext) {
   EXPECT_EQ(rows_after(false) - rows_after(true), 3U) << "the context, its memory and its array";
 }
 
+// The rows of an allocator's state come later than the first events after it.
+TEST(WindowTest, TheStateOfARunningProcessIsOlderThanItsEvents) {
+  injector::LiveState state;
+  state.take_string(1, injector::kTorchStateMark);
+  state.take_string(2, injector::kTorchStateReadMark);
+  int64_t now_ns = 0;
+  const auto rounds = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      now_ns += 1'000'000;
+      state.begin_round(now_ns);
+      state.end_round();
+    }
+  };
+  const auto mark = [&](uint32_t name) {
+    Mark row{};
+    row.time_ns = now_ns;
+    row.name = name;
+    state.take(row);
+  };
+  const auto event = [&](FrameworkAction action, uint64_t address) {
+    FrameworkEvent row{};
+    row.time_ns = ++now_ns;
+    row.address = address;
+    row.size_bytes = row.block_bytes = address;
+    row.action = action;
+    state.take(row);
+  };
+  rounds(3);
+  const int64_t state_ns = now_ns;
+  mark(1);
+  event(FrameworkAction::kFreeCompleted, 0x1000);
+  event(FrameworkAction::kAlloc, 0x2000);
+  rounds(50);
+  EXPECT_FALSE(state.settled());
+  SegmentState segment{};
+  segment.time_ns = state_ns;
+  segment.address = 0x1000;
+  segment.size_bytes = 0x10000;
+  state.take(segment);
+  for (const uint64_t address : {0x1000U, 0x4000U}) {
+    BlockState block{state_ns, address, address, address, 0, 0, BlockCondition::kAllocated};
+    state.take(block);
+  }
+  rounds(50);
+  event(FrameworkAction::kAlloc, 0x8000);
+  mark(2);
+  rounds(50);
+  EXPECT_TRUE(state.settled());
+  event(FrameworkAction::kFreeCompleted, 0x2000);
+  rounds(3);
+  event(FrameworkAction::kAlloc, 0x200);  // what is before it is complete
+  rounds(3);
+  EXPECT_EQ(state.totals(0).reserved, 0x10000U);
+  EXPECT_EQ(state.totals(0).allocated, 0x4000U + 0x8000U + 0x200U);
+  EXPECT_EQ(state.totals(0).highest, 0x1000U + 0x4000U + 0x2000U + 0x8000U - 0x1000U);
+}
+
 // Other ranks may seal while the first rows are held back for their order. A context alone, as a
 // launcher may have, is nothing to seal.
 TEST(WindowTest, MemoryCountsAsUsedFromItsFirstRow) {
