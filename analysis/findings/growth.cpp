@@ -65,7 +65,12 @@ bool grows(const DeviceEvidence& d) {
   };
   const double gained = d.steps.growth_bytes_per_step * window_of(d.steps);
   // A history that began late has only the last steps of a long growth.
-  return matters(gained) || matters(gained + static_cast<double>(older_growth(d)));
+  if (!matters(gained) && !matters(gained + static_cast<double>(older_growth(d)))) return false;
+  // In a kept window, memory that goes up and down over minutes seems to rise (level_growth.h).
+  const uint64_t now = d.steps.levels[d.steps.window_last].low_bytes;
+  return !was_as_high(*d.process, d.device,
+                      now - static_cast<uint64_t>(std::min(gained / 4, static_cast<double>(now))),
+                      2 * d.steps.period_ns);
 }
 
 bool grows_by_graphs(const DeviceEvidence& d) {
@@ -154,10 +159,7 @@ std::optional<uint64_t> steps_until_full(const DeviceEvidence& d) {
 uint64_t full_at_step(const DeviceEvidence& d) {
   const std::optional<uint64_t> left = steps_until_full(d);
   if (!left) return 0;
-  if (!d.run.is_window()) return d.steps.count() + *left;
-  // The recorder counts marked steps over the whole run.
-  const uint64_t all = d.run.empty() ? 0 : d.run.parts.back().steps;
-  return d.steps.source != StepSource::kMarks || all < d.steps.count() ? 0 : all + *left;
+  return d.steps.before ? *d.steps.before + d.steps.count() + *left : 0;
 }
 
 std::string_view step_word(const DeviceEvidence& d) {

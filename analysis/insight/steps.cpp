@@ -10,6 +10,7 @@
 
 #include "analysis/insight/level_growth.h"
 #include "analysis/insight/median.h"
+#include "analysis/insight/step_numbers.h"
 #include "analysis/insight/step_rounds.h"
 
 namespace tidemark {
@@ -273,6 +274,10 @@ uint32_t Steps::end_of_step(uint32_t event) const {
   return it == boundaries.end() ? kNever : *it;
 }
 
+std::string Steps::name(size_t step) const {
+  return (before ? "step " : "window step ") + std::to_string(number(step));
+}
+
 std::vector<uint32_t> Steps::boundaries_in(const AllocationHistory& from,
                                            const AllocationHistory& other) const {
   std::vector<uint32_t> there;
@@ -416,6 +421,7 @@ Steps find_steps(const ProcessModel& process, const AllocationHistory& model,
     steps.boundaries.push_back(std::min(rhythm.end, model.event_count()));
   }
   measure_steps(model, steps);
+  steps.before = steps_before_window(process, steps);
   return steps;
 }
 

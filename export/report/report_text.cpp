@@ -314,7 +314,7 @@ class TextReport {
                                                     : step_source_name(s.source));
     if (s.source != StepSource::kMarks)
       text += fmt::format(" ({:.0f} % confidence)", 100 * s.confidence);
-    line(text);
+    line(text + step_numbers_text(s));
     if (s.growth_bytes_per_step < 1) return;
     const auto growth = static_cast<uint64_t>(s.growth_bytes_per_step);
     line(fmt::format(
