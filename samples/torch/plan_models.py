@@ -19,7 +19,8 @@ def vision(name):
     elif name == "densenet":
         blocks = [part for key, part in model.features.named_children() if "denseblock" in key]
     else:
-        blocks = [block for stage in model.features for block in stage]
+        # Between Swin's stages are layers that are no sequence.
+        blocks = [block for stage in model.features if hasattr(stage, "__iter__") for block in stage]
     return model, blocks
 
 
