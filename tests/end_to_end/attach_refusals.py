@@ -22,6 +22,9 @@ SIMGPU, LIBRARY, HOST, VICTIM, CUDA = (str(pathlib.Path(path).resolve())
 NOBODY = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
 tmp = pathlib.Path(tempfile.mkdtemp())
 tmp.chmod(0o755)
+OUT = tmp / "anyone" / "out"  # Another user, too, may write beside it.
+OUT.parent.mkdir()
+OUT.parent.chmod(0o777)
 env = {**os.environ, "TIDEMARK_CONTROL_DIR": str(tmp / "control"), "LD_LIBRARY_PATH": SIMGPU}
 for name in ("CUDA_INJECTION64_PATH", "TIDEMARK_ARM", "TIDEMARK_OUT"):
     env.pop(name, None)
@@ -43,13 +46,12 @@ def ends_well(process, what):
 
 
 def refuses(what, pid, says, before=(), library=LIBRARY):
-    # Not into the directory of the tests: another user may not be allowed to write there.
-    command = [*before, TIDEMARK, "attach", str(pid), "--library", library, "-o", "/tmp/none"]
+    command = [*before, TIDEMARK, "attach", str(pid), "--library", library, "-o", str(OUT)]
     result = subprocess.run(command, env=env, capture_output=True, text=True)
     check_equal(result.returncode, 2, f"{what}: exit status ({result.stderr})")
     check_equal(len(result.stderr.splitlines()), 1, f"{what}: one line, not {result.stderr!r}")
     check(says in result.stderr, f"{what}: {result.stderr!r} says {says!r}")
-    check(not pathlib.Path("/tmp/none").exists(), f"{what}: no directory")
+    check(not OUT.exists(), f"{what}: no directory")
 
 
 def skip(what, why):
@@ -70,7 +72,7 @@ ends_well(process, "traced")
 
 # A process that computes is examined until a thread reaches a safe system call.
 process = victim("compute")
-attaching = subprocess.Popen([TIDEMARK, "attach", str(process.pid), "--library", LIBRARY, "-o", "/tmp/none"],
+attaching = subprocess.Popen([TIDEMARK, "attach", str(process.pid), "--library", LIBRARY, "-o", str(OUT)],
                              env=env, stderr=subprocess.PIPE, text=True)
 time.sleep(0.5)
 process.kill()
