@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <chrono>
 #include <cstdio>
@@ -26,6 +27,7 @@ struct Options {
   std::string directory;
   std::string time;
   std::string stacks;
+  std::vector<std::string> keep;
   std::string library;
   bool no_kernels = false;
   bool live = false;
@@ -77,6 +79,10 @@ int run(const Options& options) {
     if (!parsed) return fail(parsed.error());
     time = *parsed;
   }
+  const std::string keep = fmt::format("{}", fmt::join(options.keep, ","));
+  if (!keep.empty()) {
+    if (const Status usable = check_keep(keep); !usable) return fail(usable.error());
+  }
   Result<std::vector<CudaProcess>> chosen = choose(options.choice);
   if (!chosen) return fail(chosen.error());
   Result<std::vector<CudaProcess>> entered =
@@ -89,6 +95,7 @@ int run(const Options& options) {
 
   ControlRequest request{{"out", *directory}};
   if (!options.stacks.empty()) request["stacks"] = options.stacks;
+  if (!keep.empty()) request["keep"] = keep;
   if (options.no_kernels) request["kernels"] = "0";
   // The process also stops by itself, in case this command is killed before then.
   const milliseconds grace(10'000);
@@ -130,6 +137,11 @@ void add_attach(CLI::App& app, int& code) {
       ->add_option("--stacks", options->stacks,
                    "which call stacks to record: none, python, native or all")
       ->check(CLI::IsMember({"none", "python", "native", "all"}));
+  command
+      ->add_option("--keep", options->keep,
+                   "keep only the last stretch: a duration (10m), a size (512MiB), or both")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command->add_flag("--no-kernels", options->no_kernels, "do not record kernels");
   command->add_option("--library", options->library,
                       "path of libtidemark.so inside the process's container");
@@ -140,6 +152,7 @@ void add_attach(CLI::App& app, int& code) {
       "detach.\n"
       "Examples:\n"
       "  tidemark attach 4711 --for 60s\n"
+      "  tidemark attach 4711 --keep 10m             the last ten minutes, until tidemark detach\n"
       "  tidemark attach --job slurm-99.0 -o out --live");
   command->callback([options, &code] { code = run(*options); });
 }

@@ -119,6 +119,23 @@ void warn_of_pools(const TraceModel& model) {
       "that");
 }
 
+// What is exported may be the last stretch of a run, and its peak not the highest of the run.
+void warn_of_window(const Report& report) {
+  uint64_t kept = 0;
+  uint64_t run = 0;
+  bool is_window = false;
+  for (const RankReport& rank : report.ranks) {
+    for (const DeviceReport& d : rank.devices) {
+      is_window |= d.run.is_window();
+      kept = std::max({kept, d.reserved_peak.bytes, d.driver_peak.bytes});
+      run = std::max({run, d.run_reserved_peak().bytes, d.run_driver_peak().bytes});
+    }
+  }
+  if (!is_window || run <= kept) return;
+  warn(fmt::format("this is a kept window: the highest peak in it is {}, that of the whole run {}",
+                   size_text(kept), size_text(run)));
+}
+
 int run(const Options& options) {
   if (options.format != "parquet" && (options.append || !options.job.empty())) {
     return fail(Error{"--append and --job are for --format parquet"});
@@ -150,6 +167,7 @@ int run(const Options& options) {
   if (!summary) return fail(summary.error());
   for (const std::string& note : summary->notes) warn(note);
   warn_of_pools(model);
+  warn_of_window(*report);
   print_line(fmt::format("{} ({})", options.output, size_text(summary->bytes)));
   return kOk;
 }

@@ -11,6 +11,7 @@
 
 #include "cli/command.h"
 #include "cli/summary.h"
+#include "cli/unit_options.h"
 #include "collector/launch/launcher.h"
 #include "collector/launch/python_torch.h"
 #include "collector/recover/recovery.h"
@@ -71,11 +72,7 @@ int run(Options options) {
   if (!options.stacks.empty()) launched.environment.emplace_back("TIDEMARK_STACKS", options.stacks);
   if (!options.keep.empty()) {
     const std::string keep = fmt::format("{}", fmt::join(options.keep, ","));
-    if (!parse_keep(keep)) {
-      return fail({fmt::format("--keep '{}' is neither a duration (10m) nor a size (512MiB), nor one "
-                               "of each",
-                               keep)});
-    }
+    if (const Status usable = check_keep(keep); !usable) return fail(usable.error());
     launched.environment.emplace_back("TIDEMARK_KEEP", keep);
   }
   if (!options.seal_above.empty()) {

@@ -14,27 +14,29 @@ namespace tidemark::cli {
 
 namespace {
 
-std::string name_of_now() {
-  const time_t now = ::time(nullptr);
-  struct tm utc {};
-  ::gmtime_r(&now, &utc);
-  char text[32] = "";
-  ::strftime(text, sizeof text, "%Y%m%d-%H%M%S", &utc);
-  return fmt::format("seal-{}", text);
-}
-
 int64_t nanoseconds_now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
 }
 
+// With microseconds: the same processes may be sealed again within a second.
+std::string name_of(int64_t time_ns) {
+  const auto seconds = static_cast<time_t>(time_ns / 1'000'000'000);
+  struct tm utc {};
+  ::gmtime_r(&seconds, &utc);
+  char text[32] = "";
+  ::strftime(text, sizeof text, "%Y%m%d-%H%M%S", &utc);
+  return fmt::format("seal-{}-{:06}", text, time_ns / 1000 % 1'000'000);
+}
+
 int run(const ProcessChoice& choice, std::string name) {
   Result<std::vector<CudaProcess>> chosen = choose(choice);
   if (!chosen) return fail(chosen.error());
-  // One process makes a name by itself, which is new even if it was sealed in this second.
-  if (name.empty() && (chosen->size() > 1 || choice.pids.empty())) name = name_of_now();
-  const std::string asked_ns = std::to_string(nanoseconds_now());
+  const int64_t now_ns = nanoseconds_now();
+  // One process makes a name by itself.
+  if (name.empty() && (chosen->size() > 1 || choice.pids.empty())) name = name_of(now_ns);
+  const std::string asked_ns = std::to_string(now_ns);
   size_t sealed = 0;
   Error last{"nothing to seal: no process that uses GPU memory is being recorded"};
   std::set<std::string> told;  // jobs whose ranks on other nodes seal, too

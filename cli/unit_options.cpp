@@ -23,4 +23,16 @@ Result<std::chrono::milliseconds> parse_duration(const std::string& option,
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::nanoseconds(*ns));
 }
 
+Status check_keep(const std::string& text) {
+  const std::optional<KeepLimits> limits = parse_keep(text);
+  if (!limits) {
+    return Error{"--keep '" + text +
+                 "' is neither a duration (10m) nor a size (512MiB), nor one of each"};
+  }
+  if (!keeps_enough(*limits)) {
+    return Error{"--keep '" + text + "' is too little: keep at least " + kLeastKeepText};
+  }
+  return {};
+}
+
 }  // namespace tidemark::cli

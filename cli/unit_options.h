@@ -15,4 +15,7 @@ Result<uint64_t> parse_size(const std::string& option, const std::string& text);
 Result<std::chrono::milliseconds> parse_duration(const std::string& option,
                                                  const std::string& text);
 
+// Of --keep: a duration, a size, or both, separated by a comma.
+Status check_keep(const std::string& text);
+
 }  // namespace tidemark::cli

@@ -42,7 +42,7 @@ std::vector<StepRow> steps_in(const Steps& steps, const AllocationHistory& model
   std::vector<StepRow> rows;
   for (uint32_t i = 0; i < steps.count(); ++i) {
     StepRow step;
-    step.number = i;
+    step.number = steps.number(i);
     step.begin_event = steps.boundaries[i];
     step.end_event = steps.boundaries[i + 1];
     step.levels = steps.levels[i];

@@ -11,7 +11,7 @@
 namespace tidemark {
 
 struct StepRow {
-  uint32_t number = 0;
+  uint64_t number = 0;  // of the run; see Steps
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
   uint32_t begin_event = 0;

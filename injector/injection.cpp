@@ -29,6 +29,7 @@ constexpr uint32_t kInitialisePatienceMs = 2000;
 int g_initialised_in = 0;  // pid: a forked child starts over; under g_initialising
 
 std::atomic_flag g_said_option;
+std::atomic_flag g_said_keep;
 std::atomic_flag g_said_no_chain;
 
 // The variable that loads us can name only one library. A tool that was there before is started
@@ -52,6 +53,9 @@ void initialise() {
   const Options options = read_options(process_environment);
   if (options.complaint != nullptr) {
     complain(g_said_option, "%s has an invalid value; the default is used", options.complaint);
+  }
+  if (!keeps_enough(options.keep)) {
+    complain(g_said_keep, "TIDEMARK_KEEP is too little; %s is kept", kLeastKeepText);
   }
   if (options.chain != nullptr) start_chained(options.chain);
   if (options.arm) {

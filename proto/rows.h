@@ -484,9 +484,11 @@ struct Summary {
   int64_t time_ns;  // end of the interval that the point stands for
   int64_t device;
   uint64_t allocated_bytes;  // at its end
-  uint64_t reserved_bytes;
-  uint64_t device_used_bytes;  // latest NVML reading, whole card
-  uint64_t lowest_bytes;       // allocated in the interval
+  uint64_t reserved_bytes;   // the most in the interval
+  // Whole card: the highest NVML reading in the interval (in older files the latest) or, if more,
+  // what the driver had allocated for this process.
+  uint64_t device_used_bytes;
+  uint64_t lowest_bytes;  // allocated in the interval
   uint64_t highest_bytes;
   uint64_t steps;  // optimizer steps since the beginning: the lowest of one step is its low-water mark
 };

@@ -65,7 +65,7 @@ void fields(A& a, DeviceHeights& h) {
 }
 template <typename A>
 void fields(A& a, RankDigest& d) {
-  a(d.rank, d.devices, d.nccl, d.calls, d.clock_residual_ns, d.clock_checked);
+  a(d.rank, d.devices, d.nccl, d.calls, d.clock_residual_ns, d.clock_checked, d.kept_window);
 }
 
 template <typename A>
@@ -108,7 +108,7 @@ void fields(A& a, MemoryLimit& l) {
 }
 template <typename A>
 void fields(A& a, StepReport& s) {
-  a(s.count, s.period_ns, s.growth_bytes_per_step, s.source, s.confidence, s.full_at_step,
+  a(s.count, s.before, s.period_ns, s.growth_bytes_per_step, s.source, s.confidence, s.full_at_step,
     s.full_in_steps, s.first_high_bytes, s.later_high_bytes);
 }
 template <typename A>

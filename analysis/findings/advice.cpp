@@ -137,15 +137,16 @@ std::optional<Advice> halve_batch(const DeviceEvidence& d) {
   const uint64_t saved = half.saved_bytes();
   if (saved == 0 || saved < d.peak_bytes() / 20) return std::nullopt;
   return Advice{"halve_batch",
-                fmt::format("halving the batch (with twice the accumulation steps) or the "
-                            "sequence length saves {}: activations, inputs and the passes' "
-                            "temporaries shrink, the rest stays",
+                fmt::format("halving the batch {} or the sequence length saves {}: activations, "
+                            "inputs and the passes' temporaries shrink, the rest stays",
+                            d.fails_in_validation() ? "of the validation"
+                                                    : "(with twice the accumulation steps)",
                             size_text(saved)),
                 saved};
 }
 
 std::optional<Advice> checkpoint_layers(const DeviceEvidence& d) {
-  if (!d.categories.has_backward) return std::nullopt;
+  if (!d.categories.has_backward || d.fails_in_validation()) return std::nullopt;
   const auto repeated = repeated_stacks(d);
   if (repeated.size() < 2) return std::nullopt;
   const uint32_t boundary = boundary_stack(d, repeated);

@@ -60,6 +60,35 @@ MemoryTotals DeviceEvidence::at_failure() const {
   return ran_out() ? model->totals_after(model->failures.back().event) : MemoryTotals{};
 }
 
+bool DeviceEvidence::fails_in_validation() const {
+  return ran_out() && std::any_of(phases.begin(), phases.end(), [&](const Phase& p) {
+           return p.kind == PhaseKind::kValidation && p.holds(model->failures.back().event);
+         });
+}
+
+std::string DeviceEvidence::out_of_memory_text() const {
+  const std::string text = "out of memory";
+  if (!ran_out()) return text;
+  if (fails_in_validation()) return text + " in validation";
+  switch (roles->of(model->failures.back().stack)) {
+    case StackRole::kForward:
+      return text + " in the forward pass";
+    case StackRole::kBackward:
+      return text + " in the backward pass";
+    case StackRole::kOptimizer:
+    case StackRole::kOptimizerInit:
+      return text + " in the optimizer's step";
+    case StackRole::kLoading:
+      return text + " while weights were loaded";
+    case StackRole::kModuleSetUp:
+      return text + " while the model was set up";
+    case StackRole::kSaving:
+      return text + " while a checkpoint was saved";
+    default:
+      return text;
+  }
+}
+
 Finding DeviceEvidence::finding(const char* id, const char* severity, std::string summary) const {
   Finding f;
   f.id = id;

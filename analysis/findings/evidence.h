@@ -64,6 +64,15 @@ struct DeviceEvidence {
   uint64_t unused_at_failure() const;
   // The totals when the last request failed; all zeros when none did.
   MemoryTotals at_failure() const;
+  // Whether the last request failed in a validation.
+  bool fails_in_validation() const;
+  // Whether that validation keeps a graph: what would lower the peak of a training step is no help.
+  bool fails_for_kept_graph() const {
+    return fails_in_validation() && !categories.kept_without_backward.empty();
+  }
+  // "out of memory", with the part of the program that the last request was made in, where it is
+  // known: "out of memory in validation".
+  std::string out_of_memory_text() const;
 
   Finding finding(const char* id, const char* severity, std::string summary) const;
 };

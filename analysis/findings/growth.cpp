@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "analysis/history/rehearsal.h"
+#include "analysis/names/module_stacks.h"
 #include "analysis/wording.h"
 
 namespace tidemark {
@@ -19,23 +20,68 @@ constexpr uint64_t kGraphBlocks = 3;  // a graph is kept through several operati
 double window_of(const Steps& steps) {
   return steps.window_last + 1 - steps.window_first;
 }
+
+bool is_of_model(Category category) {
+  return category == Category::kParameter || category == Category::kGradient ||
+         category == Category::kOptimizerState;
+}
+
+// What grows, by the stacks of the blocks.
+std::unordered_set<uint32_t> growing_stacks(const DeviceEvidence& d) {
+  std::unordered_set<uint32_t> stacks;
+  for (const StackGrowth& g : d.steps.growing) stacks.insert(g.stack);
+  return stacks;
+}
+
+// Blocks that are older than the history and to which those that grow are added: of the same lines
+// or, where their lines are not known, of the same sizes.
+uint64_t older_growth(const DeviceEvidence& d) {
+  if (d.model->seeded_blocks == 0 || d.categories.of.empty()) return 0;
+  const std::unordered_set<uint32_t> stacks = growing_stacks(d);
+  const uint32_t first = d.steps.boundaries[d.steps.window_first];
+  const uint32_t last = d.steps.boundaries[d.steps.window_last + 1] - 1;
+  std::unordered_set<uint64_t> sizes;  // of what stays
+  for (const Allocation& a : d.model->allocations) {
+    const bool stays = !a.seeded && a.birth >= first && a.birth <= last && a.release > last;
+    if (stays && stacks.contains(a.stack)) sizes.insert(a.requested_bytes);
+  }
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < d.categories.of.size(); ++i) {
+    const Allocation& a = d.model->allocations[i];
+    if (!a.seeded) break;
+    if (a.release <= last || !sizes.contains(a.requested_bytes)) continue;
+    const bool unknown = a.stack == 0 && !is_of_model(d.categories.of[i]);
+    if (unknown || stacks.contains(a.stack)) bytes += a.block_bytes;
+  }
+  return bytes;
+}
 }  // namespace
 
 bool grows(const DeviceEvidence& d) {
   if (d.model == nullptr || d.steps.growth_bytes_per_step <= 0) return false;
+  const auto matters = [&](double bytes) {
+    return bytes >= static_cast<double>(kLeastGrowth) &&
+           bytes >= 0.05 * static_cast<double>(d.peak_bytes());
+  };
   const double gained = d.steps.growth_bytes_per_step * window_of(d.steps);
-  return gained >= static_cast<double>(kLeastGrowth) &&
-         gained >= 0.05 * static_cast<double>(d.peak_bytes());
+  // A history that began late has only the last steps of a long growth.
+  if (!matters(gained) && !matters(gained + static_cast<double>(older_growth(d)))) return false;
+  // In a kept window, memory that goes up and down over minutes seems to rise (level_growth.h).
+  const uint64_t now = d.steps.levels[d.steps.window_last].low_bytes;
+  return !was_as_high(*d.process, d.device,
+                      now - static_cast<uint64_t>(std::min(gained / 4, static_cast<double>(now))),
+                      2 * d.steps.period_ns);
 }
 
 bool grows_by_graphs(const DeviceEvidence& d) {
   if (!grows(d) || !d.categories.has_backward) return false;
   double all = 0;
   double forward = 0;
+  const std::vector<bool> in_module = module_stacks(d.process->names);
   std::unordered_set<uint32_t> stacks;
   for (const StackGrowth& g : d.steps.growing) {
     all += g.bytes_per_step;
-    if (d.roles->of(g.stack) != StackRole::kForward) continue;
+    if (d.roles->of(g.stack) != StackRole::kForward || !in_module[g.stack]) continue;
     forward += g.bytes_per_step;
     stacks.insert(g.stack);
   }
@@ -69,8 +115,7 @@ uint32_t succeeded_at(const Generations& generations, const Allocation& a, uint3
 }  // namespace
 
 uint64_t saved_by_letting_go(const DeviceEvidence& d, Keep keep) {
-  std::unordered_set<uint32_t> stacks;
-  for (const StackGrowth& g : d.steps.growing) stacks.insert(g.stack);
+  const std::unordered_set<uint32_t> stacks = growing_stacks(d);
   const auto is_growth = [&](const Allocation& a) {
     return !a.seeded && stacks.contains(a.stack) && a.birth >= d.steps.boundaries.front();
   };
@@ -90,10 +135,8 @@ uint64_t saved_by_letting_go(const DeviceEvidence& d, Keep keep) {
   for (size_t i = 0; i < d.categories.of.size(); ++i) {
     const Allocation& a = d.model->allocations[i];
     if (!a.seeded) break;
-    const Category category = d.categories.of[i];
-    const bool is_model = category == Category::kParameter || category == Category::kGradient ||
-                          category == Category::kOptimizerState;
-    if (!is_model && a.release == kNever && sizes.contains(a.requested_bytes)) {
+    if (!is_of_model(d.categories.of[i]) && a.release == kNever &&
+        sizes.contains(a.requested_bytes)) {
       released.leave_out(a);
     }
   }
@@ -116,10 +159,7 @@ std::optional<uint64_t> steps_until_full(const DeviceEvidence& d) {
 uint64_t full_at_step(const DeviceEvidence& d) {
   const std::optional<uint64_t> left = steps_until_full(d);
   if (!left) return 0;
-  if (!d.run.is_window()) return d.steps.count() + *left;
-  // The recorder counts marked steps over the whole run.
-  const uint64_t all = d.run.empty() ? 0 : d.run.parts.back().steps;
-  return d.steps.source != StepSource::kMarks || all < d.steps.count() ? 0 : all + *left;
+  return d.steps.before ? *d.steps.before + d.steps.count() + *left : 0;
 }
 
 std::string_view step_word(const DeviceEvidence& d) {

@@ -55,6 +55,11 @@ uint64_t best_saving(const Finding& f) {
   return f.advice.empty() ? 0 : f.advice.front().saves_bytes;
 }
 
+bool is_cause_of_error(const Finding& f) {
+  return f.severity == kError && (f.id == "creep" || f.id == "retained_graph" ||
+                                  f.id == "eval_keeps_graph" || f.id == "one_operation_peak");
+}
+
 }  // namespace
 
 std::vector<Finding> diagnose(const Evidence& evidence) {
@@ -87,6 +92,10 @@ void sort_findings(std::vector<Finding>& findings) {
     const bool others_a = a.id == "other_process";
     const bool others_b = b.id == "other_process";
     if (others_a != others_b) return others_b;
+    // What filled the memory comes before the request that no longer fitted.
+    const bool cause_a = is_cause_of_error(a);
+    const bool cause_b = is_cause_of_error(b);
+    if (cause_a != cause_b) return cause_a;
     const uint64_t saving_a = best_saving(a);
     const uint64_t saving_b = best_saving(b);
     if (saving_a != saving_b) return saving_a > saving_b;

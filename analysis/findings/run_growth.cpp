@@ -112,11 +112,12 @@ Finding creep_of_run(const DeviceEvidence& d) {
   const auto per_hour = static_cast<uint64_t>(run.bytes_per_ns() * kHourNs);
   const std::string per_step =
       run.steps == 0 ? "" : fmt::format(", {} per step", size_text(run.gained_bytes / run.steps));
-  Finding f = d.finding("creep", d.ran_out() ? kError : kWarning,
-                        fmt::format("memory grew by {} over {} of the whole run ({} per hour{}){}",
-                                    size_text(run.gained_bytes),
-                                    duration_text(run.grows_until_ns - run.grows_from_ns),
-                                    size_text(per_hour), per_step, time_until_full(d)));
+  Finding f =
+      d.finding("creep", d.ran_out() ? kError : kWarning,
+                fmt::format("memory grew by {} over the last {} of the run ({} per hour{}){}",
+                            size_text(run.gained_bytes),
+                            duration_text(run.grows_until_ns - run.grows_from_ns),
+                            size_text(per_hour), per_step, time_until_full(d)));
   f.evidence = {{"gained_bytes", run.gained_bytes},
                 {"growth_bytes_per_hour", per_hour},
                 {"grows_ns", static_cast<uint64_t>(run.grows_until_ns - run.grows_from_ns)}};

@@ -6,74 +6,17 @@
 #include <string>
 #include <string_view>
 #include <tuple>
-#include <unordered_map>
+
+#include "analysis/insight/training_lines.h"
+#include "analysis/names/module_stacks.h"
 
 namespace tidemark {
 
 namespace {
 
-// Forward passes under one line of the program, until those of another line begin.
-struct Visit {
-  uint64_t bytes = 0;
-  uint64_t kept_bytes = 0;  // still alive when the next backward pass began
-  uint32_t births = 0;
-
-  // A stored loss also outlives its pass, but is tiny.
-  bool feeds_backward() const { return kept_bytes > bytes / 100; }
-};
-
-struct Line {
-  uint32_t visits = 0;
-  uint32_t feeding = 0;
-  bool trains() const { return 2 * feeding >= visits; }
-};
-
 bool is_training_role(StackRole role) {
   return role == StackRole::kBackward || role == StackRole::kOptimizer ||
          role == StackRole::kOptimizerInit;
-}
-
-// The lines that call modules. Visits the allocations from the last to the first, so that the next
-// backward pass is known. What lies between it and a pass that feeds it, as the computing of a
-// loss, also trains.
-std::unordered_map<uint32_t, Line> judge_lines(const AllocationHistory& model,
-                                               const StackRoles& roles) {
-  std::unordered_map<uint32_t, Line> lines;
-  uint32_t next_backward = kNever;
-  uint32_t current = 0;
-  std::vector<uint32_t> between;  // lines
-  Visit visit;
-  const auto leave = [&] {
-    if (visit.births == 0) return;
-    ++lines[current].visits;
-    between.push_back(current);
-    if (visit.feeds_backward()) {
-      for (const uint32_t line : between) ++lines[line].feeding;
-      between.clear();
-    }
-    visit = {};
-  };
-  for (size_t i = model.allocations.size(); i-- > 0;) {
-    model.passed(i);
-    const Allocation& a = model.allocations[i];
-    if (a.seeded) continue;
-    const StackRole role = roles.of(a.stack);
-    if (role == StackRole::kBackward) {
-      leave();
-      between.clear();
-      next_backward = a.birth;
-    }
-    if (role != StackRole::kForward) continue;
-    if (const uint32_t caller = roles.caller_of(a.stack); caller != current) {
-      leave();
-      current = caller;
-    }
-    ++visit.births;
-    visit.bytes += a.block_bytes;
-    if (next_backward != kNever && a.release > next_backward) visit.kept_bytes += a.block_bytes;
-  }
-  leave();
-  return lines;
 }
 
 // A run of allocations of one kind, up to where another kind begins.
@@ -107,12 +50,12 @@ class PhaseRun {
   uint64_t kept_bytes_ = 0;
 };
 
-void find_by_stacks(const AllocationHistory& model, const StackRoles& roles,
-                    std::vector<Phase>& phases) {
+void find_by_stacks(const Dictionary& names, const AllocationHistory& model,
+                    const StackRoles& roles, const Steps& steps, std::vector<Phase>& phases) {
   constexpr uint32_t kLeastForwardBirths = 4;  // a single call of a module is not a validation
-  const std::unordered_map<uint32_t, Line> lines = judge_lines(model, roles);
-  const bool trains = std::any_of(lines.begin(), lines.end(),
-                                  [](const auto& entry) { return entry.second.trains(); });
+  const TrainingLines lines(model, roles, steps);
+  const bool trains = lines.any();
+  const std::vector<bool> in_module = module_stacks(names);
   PhaseRun validation(PhaseKind::kValidation, kLeastForwardBirths, phases);
   PhaseRun saving(PhaseKind::kSaving, 1, phases);
   const bool died = !model.failures.empty();
@@ -121,8 +64,9 @@ void find_by_stacks(const AllocationHistory& model, const StackRoles& roles,
     const StackRole role = roles.of(a.stack);
     const bool forward = role == StackRole::kForward;
     // A program that never trains has no validation: all of it is inference.
-    const bool validates = trains && forward && !lines.at(roles.caller_of(a.stack)).trains();
-    if (validates) validation.birth(a);
+    const bool validates = trains && forward && !lines.trains(roles.caller_of(a.stack));
+    // A function that the program calls outside a module, as a loss, is part of either.
+    if (validates && in_module[a.stack]) validation.birth(a);
     if (role == StackRole::kSaving) saving.birth(a);
     if ((forward && !validates) || is_training_role(role)) validation.end(a.birth, died);
     if (forward || is_training_role(role)) saving.end(a.birth, died);
@@ -217,7 +161,7 @@ std::vector<Phase> find_phases(const ProcessModel& process, const AllocationHist
   if (steps.count() >= 2 && model.seeded_blocks == 0) {
     phases.push_back({PhaseKind::kFirstStep, steps.boundaries[0], steps.boundaries[1], {}});
   }
-  find_by_stacks(model, roles, phases);
+  find_by_stacks(process.names, model, roles, steps, phases);
   find_by_marks(process, model, phases);
   join(phases);
   std::stable_sort(phases.begin(), phases.end(),

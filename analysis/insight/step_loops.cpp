@@ -32,6 +32,7 @@ struct Function {
   int64_t first_line = INT64_MAX;  // of those that it allocates at
   int64_t last_line = 0;
   std::map<std::pair<int64_t, int64_t>, uint32_t> turns;  // to a line, from a line
+  uint32_t entries = 0;                                   // calls after something else
 
   uint32_t turn_count() const {
     uint32_t all = 0;
@@ -40,9 +41,10 @@ struct Function {
   }
 };
 
-// What a loop's rounds can be steps of. Calls of a module are steps of inference only; rounds
-// around micro-batches, and those of a function that generates something, of training only.
-enum class LoopUse : uint8_t { kAny, kTraining, kInference };
+// What a loop's rounds can be steps of. Calls of a module are steps of inference only, and only as
+// parts of another loop if the program allocates between them; rounds around micro-batches, and
+// those of a function that generates something, are steps of training only.
+enum class LoopUse : uint8_t { kAny, kTraining, kInference, kPart };
 
 // Loops of one function that begin at the same line differ in where they end: the one over
 // micro-batches ends before the optimizer's step, the one around it after.
@@ -124,7 +126,7 @@ class LoopFinder {
     const auto [it, fresh] = numbers_.try_emplace({p.caller, p.function, p.file},
                                                   static_cast<uint32_t>(functions_.size()));
     if (fresh) {
-      functions_.push_back({p.depth, p.inside, p.generates, p.calls, INT64_MAX, 0, {}});
+      functions_.push_back({p.depth, p.inside, p.generates, p.calls, INT64_MAX, 0, {}, 0});
     }
     return it->second;
   }
@@ -167,6 +169,7 @@ class LoopFinder {
     find_lines();
     for_each_passage([](uint32_t, Passage& passage) { ++passage.count; });
     for (const auto& [key, passage] : passages_) {
+      for (const uint32_t function : passage.entered) functions_[function].entries += passage.count;
       if (passage.back_in == UINT32_MAX) continue;
       functions_[passage.back_in].turns[{passage.back_to, passage.back_from}] += passage.count;
     }
@@ -193,7 +196,12 @@ class LoopFinder {
     for (uint32_t i = 0; i < functions_.size(); ++i) {
       const Function& function = functions_[i];
       const uint32_t turns = function.turn_count();
-      if (turns + 1 < kLeastRounds) continue;
+      if (turns + 1 < kLeastRounds) {
+        if (function.calls && function.entries >= kLeastRounds) {
+          add_loop(i, function.first_line, function.last_line, LoopUse::kPart);
+        }
+        continue;
+      }
       if (function.calls) {
         // A module that is called again goes back from its last line to its first.
         add_loop(i, function.first_line, function.last_line, LoopUse::kInference);
@@ -338,7 +346,8 @@ class LoopFinder {
     Loop* by_optimizer = nullptr;
     Loop* by_backward = nullptr;
     for (Loop& loop : loops_) {
-      if (loop.rounds.size() < kLeastRounds || loop.use == LoopUse::kInference) continue;
+      const bool calls = loop.use == LoopUse::kInference || loop.use == LoopUse::kPart;
+      if (loop.rounds.size() < kLeastRounds || calls) continue;
       if (share_with(loop, parts.optimizer) >= kMost && more_rounds(loop, by_optimizer)) {
         by_optimizer = &loop;
       }
@@ -356,15 +365,40 @@ class LoopFinder {
     return best;
   }
 
-  const Loop* chosen_for_inference(const Parts& parts) const {
+  const Loop* chosen_for_inference(const Parts& parts) {
     const Loop* best = nullptr;
     for (const Loop& loop : loops_) {
-      if (loop.rounds.size() < kLeastRounds || loop.use == LoopUse::kTraining) continue;
+      const bool other = loop.use == LoopUse::kTraining || loop.use == LoopUse::kPart;
+      if (loop.rounds.size() < kLeastRounds || other) continue;
       const bool outer = best == nullptr || loop.depth < best->depth ||
                          (loop.depth == best->depth && more_rounds(loop, best));
       if (outer && covers_most(loop) && infers(loop, parts)) best = &loop;
     }
-    return best;
+    return best == nullptr ? nullptr : shortest_of(*best, parts);
+  }
+
+  // A line that calls a model again and again, and from time to time goes on to others that log or
+  // collect results, repeats with every call. A request that calls the model for each of its tokens
+  // begins at another line.
+  const Loop* shortest_of(const Loop& step, const Parts& parts) {
+    const Loop* shortest = &step;
+    for (const Loop& loop : loops_) {
+      const bool calls = loop.use == LoopUse::kInference || loop.use == LoopUse::kPart;
+      if (!calls || !more_rounds(loop, shortest)) continue;
+      const uint32_t caller = called_from(loop.function, step.function);
+      const bool at_its_line = caller != 0 && places_[caller].line == step.first_line;
+      if (at_its_line && covers_most(loop) && infers(loop, parts)) shortest = &loop;
+    }
+    return shortest;
+  }
+
+  // The place in `outer` from which a function is called, if it is; 0: it is not.
+  uint32_t called_from(uint32_t function, uint32_t outer) {
+    const auto self = std::find_if(numbers_.begin(), numbers_.end(),
+                                   [&](const auto& entry) { return entry.second == function; });
+    uint32_t place = self == numbers_.end() ? 0 : std::get<0>(self->first);
+    while (place != 0 && function_of(place) != outer) place = places_[place].caller;
+    return place;
   }
 
   // Whether the rounds can be steps of a program that does not train. Reading one tensor of a model
@@ -374,11 +408,12 @@ class LoopFinder {
     if (share_with(loop, parts.captured) >= kMost) return false;
     if (parts.forward.empty()) return share_with(loop, parts.loading) < kMost;
     return share_with(loop, parts.forward) >= kMost && !continues(loop, parts.forward) &&
-           (loop.use != LoopUse::kInference || leaves_nothing(loop));
+           (loop.use == LoopUse::kAny || leaves_nothing(loop));
   }
 
   // Whether each round frees what it allocated. A module that only repeats its layers also goes
   // back from its last line to its first, but it has a result to go on with. A kept loss is tiny.
+  // The program prepares the input of a call in the round before it.
   bool leaves_nothing(const Loop& loop) const {
     uint64_t made = 0;
     uint64_t left = 0;
@@ -387,8 +422,10 @@ class LoopFinder {
       while (*next <= a) ++next;
       const uint64_t bytes = model_.allocations.block_bytes(a);
       const uint32_t release = model_.allocations.release(a);
+      const bool own = roles_.of(model_.allocations.stack(a)) == StackRole::kForward;
+      const auto end = own || std::next(next) == loop.rounds.end() ? next : std::next(next);
       made += bytes;
-      if (release != kNever && release > model_.allocations.birth(*next)) left += bytes;
+      if (release != kNever && release > model_.allocations.birth(*end)) left += bytes;
     }
     return left <= made / 100;
   }

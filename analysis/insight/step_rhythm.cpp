@@ -192,10 +192,69 @@ class RhythmFinder {
     const uint32_t between = winner->returns.back() - winner->returns.front();
     if (between < kUsualBlocks * (winner->count - 1)) return rhythm;
     rhythm.confidence = std::min(1.0, clarity(*winner)) * (with_sizes_ ? 0.95 : 0.85);
-    for (const uint32_t i : winner->returns) {
-      rhythm.boundaries.push_back(model_.allocations.birth(i));
-    }
+    std::vector<uint32_t> beats = shorter_beats(winner->returns);
+    if (beats.empty()) beats = winner->returns;
+    for (const uint32_t i : beats) rhythm.boundaries.push_back(model_.allocations.birth(i));
     return rhythm;
+  }
+
+  uint32_t request_at(uint32_t allocation) const {
+    return request_of_[model_.allocations.kind(allocation)];
+  }
+
+  // The least number of allocations after which those before `end` repeat themselves, back to
+  // `begin`, twice at least; 0: they do not.
+  uint32_t period_before(uint32_t begin, uint32_t end) const {
+    constexpr uint32_t kMostAllocations = 1 << 14;
+    constexpr double kMostAlike = 0.9;
+    const uint32_t count = std::min(end - begin, kMostAllocations);
+    for (uint32_t period = kUsualBlocks; 2 * period <= count; ++period) {
+      const uint32_t compared = count - period;
+      const auto allowed = static_cast<uint32_t>((1 - kMostAlike) * compared);
+      uint32_t differing = 0;
+      for (uint32_t i = 1; i <= compared && differing <= allowed; ++i) {
+        differing += request_at(end - i) != request_at(end - i - period) ? 1U : 0U;
+      }
+      if (differing <= allowed) return period;
+    }
+    return 0;
+  }
+
+  // What returns only now and then, as a log after every tenth iteration, is clearer than the
+  // iterations if these request each size several times. Between two returns they show as a
+  // sequence of requests that repeats itself, with as much allocated each time. While gradients are
+  // accumulated, or a layer's result is passed on, more is.
+  std::vector<uint32_t> shorter_beats(const std::vector<uint32_t>& returns) const {
+    const size_t middle = returns.size() / 2;
+    const uint32_t period = period_before(returns[middle - 1], returns[middle]);
+    if (period == 0) return {};
+    std::vector<uint32_t> beats;
+    uint32_t before = 0;
+    for (const uint32_t end : returns) {
+      std::vector<uint32_t> between;
+      for (uint32_t beat = end; beat >= before + period;) {
+        beat -= period;
+        between.push_back(beat);
+      }
+      beats.insert(beats.end(), between.rbegin(), between.rend());
+      before = end;
+    }
+    return has_one_level(beats) ? beats : std::vector<uint32_t>{};
+  }
+
+  // The first ones may come before the states of the optimizer are there.
+  bool has_one_level(const std::vector<uint32_t>& beats) const {
+    constexpr uint64_t kLeftOver = 50;  // a share of what comes and goes
+    constexpr size_t kEnough = 4096;
+    uint64_t lowest = UINT64_MAX;
+    uint64_t highest = 0;
+    for (size_t i = beats.size() / 4; i < beats.size(); i += beats.size() / kEnough + 1) {
+      const uint32_t event = model_.allocations.birth(beats[i]);
+      const uint64_t level = event == 0 ? 0 : model_.totals_after(event - 1).allocated;
+      lowest = std::min(lowest, level);
+      highest = std::max(highest, level);
+    }
+    return highest - lowest <= (model_.allocated_peak.bytes - lowest) / kLeftOver;
   }
 
   const AllocationHistory& model_;

@@ -10,6 +10,7 @@
 
 #include "analysis/insight/level_growth.h"
 #include "analysis/insight/median.h"
+#include "analysis/insight/step_numbers.h"
 #include "analysis/insight/step_rounds.h"
 
 namespace tidemark {
@@ -62,27 +63,45 @@ void measure_water(const AllocationHistory& model, Steps& steps) {
   }
 }
 
-// Compares what each stack holds at the two ends of the window.
+// What the blocks of one size and stack do between the two ends of the window.
+struct HeldKind {
+  int64_t gain = 0;
+  uint64_t bytes = 0;
+  uint64_t count = 0;
+  uint32_t oldest = kNever;  // birth of the oldest one that is alive at the end
+  bool freed = false;        // others were freed
+};
+
+// Compares what each stack holds at the two ends of the window. A line that keeps its results may
+// also allocate temporaries of other sizes, of which some are alive at the end: of those, none is
+// older than the last two steps.
 void measure_growing_stacks(const AllocationHistory& model, Steps& steps) {
-  struct Held {
-    int64_t gain = 0;
-    uint64_t bytes = 0;
-    uint64_t count = 0;
-  };
   const uint32_t first = steps.boundaries[steps.window_first];
   // After an error everything is freed: what was held up to it counts.
   uint32_t last = steps.boundaries[steps.window_last + 1] - 1;
   if (!model.failures.empty()) last = std::max(first, std::min(last, model.failures.back().event));
-  std::unordered_map<uint32_t, Held> held;
-  for (const Allocation& a : model.allocations) {
-    if (a.birth < first && a.release >= first)
-      held[a.stack].gain -= static_cast<int64_t>(a.block_bytes);
+  const uint32_t recent = steps.boundaries[steps.window_last - std::min(steps.window_last, 1U)];
+  std::vector<HeldKind> kinds(model.allocations.kinds().size());
+  for (size_t i = 0; i < model.allocations.size(); ++i) {
+    const Allocation& a = model.allocations[i];
+    HeldKind& k = kinds[model.allocations.kind(i)];
+    if (a.birth < first && a.release >= first) k.gain -= static_cast<int64_t>(a.block_bytes);
+    if (a.birth >= first && a.release <= last) k.freed = true;
     if (a.birth <= last && a.release > last) {
-      Held& h = held[a.stack];
-      h.gain += static_cast<int64_t>(a.block_bytes);
-      h.bytes += a.block_bytes;
-      ++h.count;
+      k.gain += static_cast<int64_t>(a.block_bytes);
+      k.bytes += a.block_bytes;
+      ++k.count;
+      k.oldest = std::min(k.oldest, a.birth);
     }
+  }
+  std::map<uint32_t, HeldKind> held;  // by stack
+  for (size_t kind = 0; kind < kinds.size(); ++kind) {
+    const HeldKind& k = kinds[kind];
+    if (k.freed && k.oldest >= recent) continue;
+    HeldKind& h = held[model.allocations.kinds()[kind].stack];
+    h.gain += k.gain;
+    h.bytes += k.bytes;
+    h.count += k.count;
   }
   const double span = steps.window_last + 1 - steps.window_first;
   for (const auto& [stack, h] : held) {
@@ -118,14 +137,23 @@ uint32_t telling_steps(const AllocationHistory& model, const Steps& steps) {
   return before + kGoesOn < steps.count() ? whole : std::min(whole, std::max(before, 1U) - 1);
 }
 
+// The first step that tells a level: a late history began in the middle of its first, and a device
+// that the program used later than another has nothing in its first ones.
+uint32_t first_telling_step(const AllocationHistory& model, const Steps& steps) {
+  uint32_t first = 0;
+  while (first < steps.count() && steps.boundaries[first + 1] == 0) ++first;
+  return first + (model.seeded_blocks != 0 ? 1 : 0);
+}
+
 void measure_growth(const AllocationHistory& model, Steps& steps) {
-  const uint32_t count = telling_steps(model, steps);
+  const uint32_t begin = first_telling_step(model, steps);
+  const uint32_t end = telling_steps(model, steps);
   std::vector<uint64_t> lows;
-  for (uint32_t i = 0; i < count; ++i) lows.push_back(steps.levels[i].low_bytes);
+  for (uint32_t i = begin; i < end; ++i) lows.push_back(steps.levels[i].low_bytes);
   const std::optional<LevelGrowth> growth = find_growth(lows);
   if (!growth) return;
-  steps.window_first = growth->first_step;
-  steps.window_last = count - 1;
+  steps.window_first = begin + growth->first_step;
+  steps.window_last = end - 1;
   steps.growth_bytes_per_step = growth->bytes_per_step;
   if (steps.growth_bytes_per_step > 0) measure_growing_stacks(model, steps);
 }
@@ -246,6 +274,10 @@ uint32_t Steps::end_of_step(uint32_t event) const {
   return it == boundaries.end() ? kNever : *it;
 }
 
+std::string Steps::name(size_t step) const {
+  return (before ? "step " : "window step ") + std::to_string(number(step));
+}
+
 std::vector<uint32_t> Steps::boundaries_in(const AllocationHistory& from,
                                            const AllocationHistory& other) const {
   std::vector<uint32_t> there;
@@ -327,6 +359,23 @@ void measure_steps(const AllocationHistory& model, Steps& steps) {
   measure_growth(model, steps);
 }
 
+namespace {
+// Marked steps that ended before the program first used this device, while it used another. They
+// count: the devices of a process have the same steps.
+size_t steps_before(const ProcessModel& process, const AllocationHistory& model,
+                    const StackRoles& roles) {
+  const AllocationHistory* first = &model;
+  for (const AllocationHistory& other : process.framework) {
+    if (other.event_count() != 0 && other.time_ns[0] < first->time_ns[0]) first = &other;
+  }
+  if (first == &model || model.seeded_blocks != 0) return 0;
+  const std::vector<uint32_t> ends = boundaries_from_marks(process, *first, roles);
+  return static_cast<size_t>(std::count_if(ends.begin(), ends.end(), [&](uint32_t end) {
+    return end != 0 && end < first->event_count() && first->time_ns[end] <= model.time_ns[0];
+  }));
+}
+}  // namespace
+
 Steps find_steps(const ProcessModel& process, const AllocationHistory& model,
                  const StackRoles& roles) {
   Steps steps;
@@ -340,6 +389,7 @@ Steps find_steps(const ProcessModel& process, const AllocationHistory& model,
     // The part before the end of the first optimizer step is a separate step that begins with the
     // history.
     if (steps.boundaries.front() != 0) steps.boundaries.insert(steps.boundaries.begin(), 0);
+    steps.boundaries.insert(steps.boundaries.begin(), steps_before(process, model, roles), 0);
   } else if (steps.boundaries.empty()) {
     // Where an optimizer step was marked only once or twice, another rhythm is that of its layers.
     StepSource source = StepSource::kLoop;
@@ -371,6 +421,7 @@ Steps find_steps(const ProcessModel& process, const AllocationHistory& model,
     steps.boundaries.push_back(std::min(rhythm.end, model.event_count()));
   }
   measure_steps(model, steps);
+  steps.before = steps_before_window(process, steps);
   return steps;
 }
 

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "analysis/insight/stack_roles.h"
@@ -42,11 +43,16 @@ struct Steps {
   uint32_t window_first = 0;         // the steps in which memory grows; the same without growth
   uint32_t window_last = 0;
   std::vector<StackGrowth> growing;  // most bytes per step first; empty without growth
+  std::optional<uint64_t> before = 0;  // steps of the run before a kept window; nothing: not known
 
   // The boundaries in another history of the same process, by their times.
   std::vector<uint32_t> boundaries_in(const AllocationHistory& from,
                                       const AllocationHistory& other) const;
   uint32_t count() const { return static_cast<uint32_t>(levels.size()); }
+  // Of the run. Where it is not known how many came before a kept window, those of the window are
+  // counted from 0, and the name says so.
+  uint64_t number(size_t step) const { return before.value_or(0) + step; }
+  std::string name(size_t step) const;
   // The first boundary after an event; kNever when there is none.
   uint32_t end_of_step(uint32_t event) const;
 };

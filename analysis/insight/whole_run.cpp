@@ -1,8 +1,12 @@
 #include "analysis/insight/whole_run.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
-#include <string_view>
+#include <utility>
+
+#include "analysis/insight/level_growth.h"
+#include "analysis/insight/median.h"
 
 namespace tidemark {
 
@@ -21,8 +25,13 @@ void join(RunPart& part, const RunPart& next) {
 
 std::vector<RunPart> divide(const std::vector<Summary>& points) {
   std::vector<RunPart> parts;
-  // A point is at the end of the time that it stands for; all stand for the same time.
-  const int64_t begin = points[0].time_ns - (points[1].time_ns - points[0].time_ns);
+  // A point is at the end of the time that it stands for. All stand for the same time, but those of
+  // the window's first instant and of the end.
+  std::vector<int64_t> periods;
+  for (size_t i = 1; i < points.size(); ++i) {
+    periods.push_back(points[i].time_ns - points[i - 1].time_ns);
+  }
+  const int64_t begin = points[0].time_ns - median(std::move(periods));
   const int64_t length = std::max<int64_t>(points.back().time_ns - begin, 1);
   size_t last = SIZE_MAX;
   int64_t before = begin;
@@ -47,37 +56,65 @@ std::vector<RunPart> divide(const std::vector<Summary>& points) {
   return parts;
 }
 
-// Levels below which memory never fell again must rise to the end: a cache that is full, or a
-// phase that ended, is not growth. The first part creates the model; in the last one the program
-// may be freeing it.
+// Before its first step a program loads its model.
+std::span<const RunPart> from_first_step(std::span<const RunPart> parts) {
+  if (parts.back().steps == 0) return parts;
+  const auto first =
+      std::find_if(parts.begin(), parts.end(), [](const RunPart& part) { return part.steps != 0; });
+  return parts.subspan(static_cast<size_t>(first - parts.begin()));
+}
+
+// The levels below which memory never fell again.
+std::vector<uint64_t> floors_of(std::span<const RunPart> parts) {
+  std::vector<uint64_t> floors(parts.size());
+  uint64_t lowest = UINT64_MAX;
+  for (size_t i = parts.size(); i-- > 0;) {
+    floors[i] = lowest = std::min(lowest, parts[i].lowest_bytes);
+  }
+  return floors;
+}
+
+// A rise larger than any in the second half is not part of the steady growth: the program was
+// creating its model, or a cache.
+size_t steady_from(const std::vector<uint64_t>& floors, size_t first) {
+  const size_t half = first + (floors.size() - first) / 2;
+  uint64_t largest = 0;
+  for (size_t i = half + 1; i < floors.size(); ++i) {
+    largest = std::max(largest, floors[i] - floors[i - 1]);
+  }
+  for (size_t i = half; i > first; --i) {
+    if (floors[i] - floors[i - 1] > 2 * largest) return i;
+  }
+  return first;
+}
+
+// The same shapes as within a recording (level_growth.h), and of an amount that matters. The first
+// part creates the model; in the last one the program may be freeing it.
 void measure_growth(std::span<const RunPart> parts, WholeRun& run) {
   constexpr size_t kLeastParts = 12;
   constexpr uint64_t kLeastGain = uint64_t{8} << 20;
+  constexpr int64_t kLeastNs = 60'000'000'000;  // where no steps tell work from loading
+  parts = from_first_step(parts);
   if (parts.size() < kLeastParts) return;
   parts = parts.subspan(1, parts.size() - 2);
-  std::vector<uint64_t> floor(parts.size());
-  uint64_t lowest = UINT64_MAX;
+  std::vector<uint64_t> lows;
   uint64_t highest = 0;
-  for (size_t i = parts.size(); i-- > 0;) {
-    floor[i] = lowest = std::min(lowest, parts[i].lowest_bytes);
-    highest = std::max(highest, parts[i].highest_bytes);
+  for (const RunPart& part : parts) {
+    lows.push_back(part.lowest_bytes);
+    highest = std::max(highest, part.highest_bytes);
   }
-  const uint64_t gained = floor.back() - floor.front();
-  if (gained < std::max(kLeastGain, highest / 20)) return;
-  // It may have begun late, but goes on.
-  const auto first = static_cast<size_t>(
-      std::upper_bound(floor.begin(), floor.end(), floor.front() + gained / 50) - floor.begin() -
-      1);
-  const size_t quarter = (floor.size() - first) / 4;
-  if (quarter == 0 || (floor.size() - first) * 3 < floor.size()) return;
-  for (size_t i = first; i + quarter < floor.size(); i += quarter) {
-    if (floor[i + quarter] - floor[i] < gained / 16) return;
-  }
-  std::vector<uint64_t> above;  // levels that go up and down are not growth
-  for (size_t i = first; i < parts.size(); ++i) above.push_back(parts[i].lowest_bytes - floor[i]);
-  const auto middle = above.begin() + static_cast<std::ptrdiff_t>(above.size() / 2);
-  std::nth_element(above.begin(), middle, above.end());
-  if (*middle * 4 > gained) return;
+  const std::optional<LevelGrowth> growth = find_growth(lows);
+  if (!growth) return;
+  const std::vector<uint64_t> floors = floors_of(parts);
+  // find_growth() leaves the first two levels out, in case states are created there.
+  const size_t first = steady_from(floors, growth->first_step <= 2 ? 0 : growth->first_step - 1);
+  const size_t length = floors.size() - first;
+  const uint64_t gained = floors.back() - floors[first];
+  if (gained < std::max(kLeastGain, highest / 20) || length * 3 < floors.size()) return;
+  // It goes on: of what it gained, the last third has its share.
+  if (floors.back() - floors[floors.size() - 1 - length / 3] < gained / 6) return;
+  const int64_t span = parts.back().end_ns - parts[first].end_ns;
+  if (parts.back().steps == 0 && span < kLeastNs) return;
   run.gained_bytes = gained;
   run.grows_from_ns = parts[first].end_ns;
   run.grows_until_ns = parts.back().end_ns;
@@ -88,12 +125,16 @@ void raise(Peak& peak, uint64_t bytes, const Summary& point) {
   if (bytes > peak.bytes) peak = {bytes, point.time_ns, 0};
 }
 
-// Of the window itself the events tell the peaks, and exactly.
-void find_earlier_peaks(const ProcessModel& process, int64_t device, int64_t period_ns,
-                        WholeRun& run) {
+// Of the window itself the events tell the peaks, and exactly. The first point behind its beginning
+// may still tell of the time before.
+void find_earlier_peaks(const ProcessModel& process, int64_t device, WholeRun& run) {
   const bool has_framework = process.framework_on(device) != nullptr;
+  int64_t before_ns = INT64_MIN;  // the point before
+  int64_t now_ns = INT64_MIN;
   for (const Summary& point : process.summaries) {
-    if (point.time_ns - period_ns >= run.kept_from_ns) continue;
+    if (point.time_ns != now_ns) before_ns = now_ns;
+    now_ns = point.time_ns;
+    if (before_ns > run.kept_from_ns) break;
     if (point.device == device) {
       raise(has_framework ? run.allocated_peak : run.driver_peak, point.highest_bytes, point);
       raise(run.reserved_peak, point.reserved_bytes, point);
@@ -101,16 +142,6 @@ void find_earlier_peaks(const ProcessModel& process, int64_t device, int64_t per
     } else if (point.device == -1 - device) {
       raise(run.driver_peak, point.highest_bytes, point);
     }
-  }
-}
-
-// The recorder marks the beginning of a window, and the number of errors before it.
-void find_window(const ProcessModel& process, int64_t device, WholeRun& run) {
-  for (const Mark& mark : process.marks) {
-    if (process.names.string(mark.domain) != "tidemark") continue;
-    const std::string_view name = process.names.string(mark.name);
-    if (name == "kept window") run.kept_from_ns = mark.time_ns;
-    if (name == "earlier errors" && mark.device == device) run.earlier_errors = mark.correlation;
   }
 }
 
@@ -136,14 +167,16 @@ std::vector<RunPart> thinned(const std::vector<RunPart>& parts, size_t most) {
 
 WholeRun whole_run(const ProcessModel& process, int64_t device, int64_t until_ns) {
   WholeRun run;
-  find_window(process, device, run);
+  run.kept_from_ns = process.window.from_ns;
   if (!run.is_window()) return run;
+  const auto errors = process.window.errors_before.find(device);
+  if (errors != process.window.errors_before.end()) run.earlier_errors = errors->second;
   std::vector<Summary> points;
   for (const Summary& point : process.summaries) {
     if (point.device == device) points.push_back(point);
   }
   if (points.size() < 2) return run;
-  find_earlier_peaks(process, device, points[1].time_ns - points[0].time_ns, run);
+  find_earlier_peaks(process, device, run);
   run.points = points.size();
   run.parts = divide(points);
   const int64_t length = run.end_ns() - run.begin_ns();
@@ -151,6 +184,19 @@ WholeRun whole_run(const ProcessModel& process, int64_t device, int64_t until_ns
   const bool dropped_much = run.kept_from_ns - run.begin_ns() >= length / 8;
   if (dropped_much && points.size() > 1) measure_growth(divide(points), run);
   return run;
+}
+
+bool was_as_high(const ProcessModel& process, int64_t device, uint64_t bytes, int64_t span_ns) {
+  int64_t before_ns = INT64_MIN;
+  int64_t high_ns = 0;  // for so long
+  for (const Summary& point : process.summaries) {
+    if (point.device != device || point.time_ns > process.window.from_ns) continue;
+    const int64_t length = before_ns == INT64_MIN ? 0 : point.time_ns - before_ns;
+    before_ns = point.time_ns;
+    high_ns = point.lowest_bytes >= bytes ? high_ns + length : 0;
+    if (high_ns > span_ns) return true;
+  }
+  return false;
 }
 
 }  // namespace tidemark

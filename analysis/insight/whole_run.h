@@ -29,10 +29,11 @@ struct WholeRun {
   Peak allocated_peak;  // only with PyTorch
   Peak reserved_peak;
   Peak driver_peak;
-  Peak device_used_peak;        // of the points only: between them, others may have used more
+  Peak device_used_peak;        // of NVML's readings: between them, more may have been used
   uint64_t earlier_errors = 0;  // out of memory, before the window
 
-  // Growth of the lowest level, up to now; gained_bytes is 0 unless it is steady and matters.
+  // Growth of the lowest level, up to now, without what the program created before it was steady;
+  // gained_bytes is 0 unless it is steady and matters.
   uint64_t gained_bytes = 0;
   int64_t grows_from_ns = 0;
   int64_t grows_until_ns = 0;
@@ -53,5 +54,8 @@ std::vector<RunPart> thinned(const std::vector<RunPart>& parts, size_t most);
 // its events tell more. `until_ns`: what happens later, such as the end of a program that failed,
 // says nothing about growth.
 WholeRun whole_run(const ProcessModel& process, int64_t device, int64_t until_ns = INT64_MAX);
+
+// Whether so many bytes or more were allocated for longer than `span_ns` before the window.
+bool was_as_high(const ProcessModel& process, int64_t device, uint64_t bytes, int64_t span_ns);
 
 }  // namespace tidemark

@@ -123,6 +123,7 @@ class ProcessLoader {
     if (p.devices.size() > kMostDevices) p.devices.resize(kMostDevices);
     p.settings = collect<Setting>(reader_, decoder_, id_);
     p.marks = collect<Mark>(reader_, decoder_, id_);
+    p.window = find_kept_window(p.marks, p.names);
     const auto tags = collect<TensorTag>(reader_, decoder_, id_);
     p.labels = Labels(tags);
     p.health = collect<Health>(reader_, decoder_, id_);
@@ -522,6 +523,17 @@ class IndexOnItsWay {
   Work work_;  // last: joined before the other members are destroyed
 };
 
+// Older recorders kept the framework's state of a time before the window's first instant.
+// INT64_MIN: everything was kept.
+int64_t first_of_window(const ProcessModel& p, int64_t last_ns) {
+  if (!p.window.exists() || p.window.from_ns > last_ns) return INT64_MIN;
+  int64_t first_ns = p.window.from_ns;
+  for (const AllocationHistory& model : p.framework) {
+    if (model.event_count() != 0) first_ns = std::min(first_ns, model.time_ns[0]);
+  }
+  return first_ns;
+}
+
 void load_file(const TraceReader& reader, const ProcessTimes& times, const IndexOptions& options,
                const std::function<void(uint64_t)>& advance, bool splits_work, TraceModel& model) {
   std::optional<TraceIndex> index = TraceIndex::open(reader, options);
@@ -532,7 +544,7 @@ void load_file(const TraceReader& reader, const ProcessTimes& times, const Index
     ProcessLoader loader(reader, decoder, id, index ? &*index : nullptr, writer.get(), advance,
                          splits_work);
     ProcessModel& p = model.processes.emplace_back(loader.load());
-    p.first_ns = time.first_ns;
+    p.first_ns = std::max(time.first_ns, first_of_window(p, time.last_ns));
     p.last_ns = time.last_ns;
     walk_damage += loader.walk_damage();
     if (writer == nullptr) continue;
@@ -579,6 +591,9 @@ Result<TraceModel> load_trace(std::span<const TraceReader> readers, const Progre
     std::move(part.indexing.begin(), part.indexing.end(), std::back_inserter(model.indexing));
     model.damage += part.damage;
   }
+  int64_t first_ns = INT64_MAX;
+  for (const ProcessModel& p : model.processes) first_ns = std::min(first_ns, p.first_ns);
+  if (first_ns <= model.end_ns) model.start_ns = std::max(model.start_ns, first_ns);
   return model;
 }
 

@@ -13,6 +13,7 @@
 #include "analysis/history/allocation_history.h"
 #include "analysis/history/driver_model.h"
 #include "analysis/load/index_options.h"
+#include "analysis/load/kept_window.h"
 #include "analysis/load/precision.h"
 #include "analysis/names/dictionary.h"
 #include "analysis/names/labels.h"
@@ -44,7 +45,9 @@ struct ProcessModel {
   Alignment clock{};                // applied to its times; kNone: they are unchanged
   std::vector<SegmentState> segment_states;  // at the end or beginning of the trace
   bool has_kernels = false;
-  // Of everything that was recorded of it. It may end earlier than the trace.
+  KeptWindow window;
+  // Of everything that was recorded of it, or of its window: kernels come late, and some are of the
+  // time before. It may end earlier than the trace.
   int64_t first_ns = INT64_MAX;
   int64_t last_ns = INT64_MIN;
 

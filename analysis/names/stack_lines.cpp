@@ -1,6 +1,7 @@
 #include "analysis/names/stack_lines.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 
 namespace tidemark {
@@ -104,6 +105,15 @@ std::string caller_unlike(const std::vector<std::string>& frames,
   const auto unlike = std::mismatch(own, frames.end(), its, others.end()).first;
   const auto caller = std::find_if_not(unlike, frames.end(), is_library);
   return caller == frames.end() ? "" : *caller;
+}
+
+std::string function_called_at(const std::vector<std::string>& frames) {
+  const auto own = std::find_if_not(frames.begin(), frames.end(), is_library);
+  if (own == frames.end()) return "";
+  const auto called =
+      std::find_if(std::make_reverse_iterator(own), frames.rend(),
+                   [](const std::string& f) { return contains(f, ".py:") && !f.starts_with('_'); });
+  return called == frames.rend() ? operation_of(frames) : called->substr(0, called->find(' '));
 }
 
 std::vector<std::string> callers_of(const std::vector<std::string>& frames, size_t most) {

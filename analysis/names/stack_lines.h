@@ -23,6 +23,10 @@ std::vector<std::string> callers_of(const std::vector<std::string>& frames, size
 std::string caller_unlike(const std::vector<std::string>& frames,
                           const std::vector<std::string>& others);
 
+// The function that the headline calls, "pad", if another one than its own allocates there; else
+// the operation, if native frames name it; empty otherwise.
+std::string function_called_at(const std::vector<std::string>& frames);
+
 // The operation in which the memory was allocated, where native frames name it, else the innermost
 // frame that is not the allocator's; empty without frames.
 std::string inner_line_of(const std::vector<std::string>& frames);

@@ -392,6 +392,7 @@ RankComparison compare_ranks(RankSource& source) {
     out.nccl.insert(out.nccl.end(), d.nccl.begin(), d.nccl.end());
     out.clock_residual_ns = std::max(out.clock_residual_ns, d.clock_residual_ns);
     out.clocks_checked |= d.clock_checked;
+    out.in_windows |= d.kept_window;
   }
   if (ranks.size() < 2) return out;
   out.compared = true;

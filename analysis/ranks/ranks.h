@@ -58,6 +58,8 @@ struct StuckCollective {
 struct RankComparison {
   bool compared = false;   // at least two ranks with memory
   bool framework = false;  // heights are the framework's allocated bytes; else the driver's
+  // Heights are peaks within the kept windows, which may be lower than those of the whole run.
+  bool in_windows = false;
   std::vector<RankHeight> heights;  // by rank
   RankHeight highest;
   RankHeight typical;

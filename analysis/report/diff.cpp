@@ -194,6 +194,55 @@ std::set<std::string> alarms(const Report& report) {
   return ids;
 }
 
+bool is_window(const Report& report) {
+  return std::any_of(report.ranks.begin(), report.ranks.end(), [](const RankReport& rank) {
+    return std::any_of(rank.devices.begin(), rank.devices.end(),
+                       [](const DeviceReport& d) { return d.run.is_window(); });
+  });
+}
+
+// When the whole run began; INT64_MAX: not known.
+int64_t begin_of_run(const Report& report) {
+  int64_t begin_ns = INT64_MAX;
+  for (const RankReport& rank : report.ranks) {
+    for (const DeviceReport& d : rank.devices) {
+      if (!d.run.empty()) begin_ns = std::min(begin_ns, d.run.begin_ns());
+    }
+  }
+  return begin_ns;
+}
+
+// The same processes: a pid is used again, but not by two at the same time.
+bool is_one_run(const Report& before, const Report& after) {
+  if (begin_of_run(before) > after.end_ns || begin_of_run(after) > before.end_ns) return false;
+  const auto key = [](const RankReport& rank) { return std::pair(rank.host, rank.pid); };
+  std::set<std::pair<std::string, uint64_t>> known;
+  for (const RankReport& rank : before.ranks) known.insert(key(rank));
+  return !after.ranks.empty() &&
+         std::all_of(after.ranks.begin(), after.ranks.end(),
+                     [&](const RankReport& rank) { return known.contains(key(rank)); });
+}
+
+std::vector<std::string> window_notes(const Report& before, const Report& after) {
+  const bool first = is_window(before);
+  const bool second = is_window(after);
+  if (!first && !second) return {};
+  const auto length = [](const Report& r) { return duration_text(r.end_ns - r.start_ns); };
+  if (first != second) {
+    return {
+        fmt::format("{} is a kept window of {}: its peaks are those of that stretch, not of the "
+                    "whole run",
+                    first ? "before" : "after", length(first ? before : after))};
+  }
+  std::string text = fmt::format("both are kept windows ({} and {}): peaks are those within them",
+                                 length(before), length(after));
+  if (!is_one_run(before, after)) return {text};
+  const int64_t apart_ns = after.end_ns - before.end_ns;
+  return {text, fmt::format("they are of one run; the second one ends {} {}",
+                            duration_text(apart_ns < 0 ? -apart_ns : apart_ns),
+                            apart_ns < 0 ? "earlier" : "later")};
+}
+
 }  // namespace
 
 Result<Diff> compare(const Report& before, const Report& after) {
@@ -229,6 +278,7 @@ Result<Diff> compare(const Report& before, const Report& after) {
     }
     diff.devices.push_back(std::move(d));
   }
+  diff.notes = window_notes(before, after);
   const auto old_ids = alarms(before);
   const auto new_ids = alarms(after);
   std::set_difference(new_ids.begin(), new_ids.end(), old_ids.begin(), old_ids.end(),

@@ -52,6 +52,7 @@ struct Diff {
   bool before_has_losses = false;
   bool after_has_losses = false;
   std::vector<std::string> losses;  // of both, one sentence each
+  std::vector<std::string> notes;   // what the peaks are of, where a recording is a kept window
 };
 
 // Devices are paired by rank and device; of one rank each, by device; and one device each in any

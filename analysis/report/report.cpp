@@ -98,8 +98,8 @@ std::string note_on_time_before(const AllocationHistory& model, const Instant& a
                       start_ns + at.time_ns < model.time_ns[0];
   if (!before) return {};
   return fmt::format(
-      "the history of this device begins at +{}: these blocks are older than that, but perhaps not "
-      "as old as this instant, and others may have been freed",
+      "the history of this device begins at +{}: what was freed before that is missing here, and "
+      "what is listed may be younger",
       duration_text(model.time_ns[0] - start_ns));
 }
 
@@ -164,6 +164,7 @@ StepReport step_report(const DeviceEvidence& d) {
   constexpr size_t kGrowingListed = 10;
   StepReport r;
   r.count = d.steps.count();
+  r.before = d.steps.before;
   r.period_ns = d.steps.period_ns;
   r.growth_bytes_per_step = d.steps.growth_bytes_per_step;
   r.source = d.steps.source;
@@ -175,8 +176,9 @@ StepReport step_report(const DeviceEvidence& d) {
     r.growing.push_back(
         {g.bytes_per_step, g.held_bytes, g.held_count, d.process->names.stack_text(g.stack)});
   }
-  if (r.count != 0) r.first_high_bytes = d.steps.levels.front().high_bytes;
-  for (size_t i = 1; i < d.steps.levels.size(); ++i) {
+  const bool has_first = r.count != 0 && r.before == 0U;
+  if (has_first) r.first_high_bytes = d.steps.levels.front().high_bytes;
+  for (size_t i = has_first ? 1 : 0; i < d.steps.levels.size(); ++i) {
     r.later_high_bytes = std::max(r.later_high_bytes, d.steps.levels[i].high_bytes);
   }
   return r;

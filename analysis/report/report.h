@@ -71,6 +71,7 @@ struct GrowthShare {
 
 struct StepReport {
   uint64_t count = 0;
+  std::optional<uint64_t> before = 0;  // steps of the run before a kept window; nothing: not known
   int64_t period_ns = 0;
   double growth_bytes_per_step = 0;
   StepSource source = StepSource::kNone;
@@ -78,7 +79,8 @@ struct StepReport {
   uint64_t full_at_step = 0;  // of the run; 0: not foreseeable, or how far it is not known
   std::optional<uint64_t> full_in_steps;
   std::vector<GrowthShare> growing;  // the stacks that grow most
-  uint64_t first_high_bytes = 0;     // peak of the first step, which creates states and caches
+  // Peak of the run's first step, which creates states and caches; 0: it was before a kept window.
+  uint64_t first_high_bytes = 0;
   uint64_t later_high_bytes = 0;     // highest peak of the later steps
 };
 

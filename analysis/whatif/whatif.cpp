@@ -281,6 +281,19 @@ void WhatIf::add_notes(const AllocationHistory& model) {
         "the requested sizes of {} of {} allocations are not known: their block sizes are used",
         unknown, model.allocations.size()));
   }
+  uint64_t pending = 0;
+  uint64_t pending_bytes = 0;
+  for (const Allocation& a : model.allocations) {
+    if (a.release == kNever || a.death != kNever) continue;
+    ++pending;
+    pending_bytes += a.block_bytes;
+  }
+  if (pending != 0) {
+    notes_.push_back(fmt::format(
+        "{} ({}) that the program had freed still waited for other streams when the recording "
+        "ended: every prediction keeps them",
+        counted(pending, "block"), size_text(pending_bytes)));
+  }
   if (model.anomalies != 0) {
     notes_.push_back(fmt::format("{} events contradict the rest of the history", model.anomalies));
   }
@@ -366,8 +379,7 @@ Prediction WhatIf::replay(const AllocatorSettings& settings, std::span<const Req
 }
 
 void WhatIf::run(CachingAllocator& allocator, std::span<const RequestedBlock> blocks,
-                 std::span<const Request> requests, const Watch& watch,
-                 Prediction& p) const {
+                 std::span<const Request> requests, const Watch& watch, Prediction& p) const {
   for (const Request& r : requests) {
     if (watch) watch(allocator.totals());
     switch (r.kind) {

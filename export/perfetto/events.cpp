@@ -44,6 +44,13 @@ void put_oom(PerfettoNames& names, const ExportProcess& process, uint64_t track,
   names.end_packet();
 }
 
+// Of a kept window: what the peak of the whole run was.
+void put_run_peak(PerfettoArgs& args, const WholeRun& run, Peak WholeRun::*peak, uint64_t bytes) {
+  if (!run.is_window()) return;
+  args.text("peak_of", "the kept window, not the whole run");
+  if (!run.empty()) args.number("whole_run_peak_bytes", std::max((run.*peak).bytes, bytes));
+}
+
 void put_peak(PerfettoNames& names, const ExportProcess& process, uint64_t track,
               const AllocationHistory& model, const MemoryState& state) {
   constexpr size_t kModules = 20;
@@ -53,6 +60,8 @@ void put_peak(PerfettoNames& names, const ExportProcess& process, uint64_t track
   args.number("requested_bytes", state.totals.requested);
   if (state.totals.pending() != 0) args.number("pending_bytes", state.totals.pending());
   args.number("reserved_bytes", state.totals.reserved);
+  put_run_peak(args, whole_run(*process.model, model.device), &WholeRun::allocated_peak,
+               state.totals.allocated);
   const auto pending = std::count_if(state.live.begin(), state.live.end(),
                                      [&](uint32_t i) { return state.is_pending(model, i); });
   args.number("blocks", state.live.size() - static_cast<size_t>(pending));
@@ -114,6 +123,7 @@ void write_driver_peaks(PerfettoPackets& packets, PerfettoTracks& tracks, Perfet
     for (const auto& [stack, sum] : sums) allocations += sum.count;
     PerfettoArgs args(names, event);
     args.number("bytes", peak.bytes);
+    put_run_peak(args, whole_run(*process.model, device), &WholeRun::driver_peak, peak.bytes);
     args.number("allocations", allocations);
     names.end_packet();
     write_heap_dump(packets, process, tracks.fake_pid(), sums,

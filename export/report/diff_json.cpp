@@ -67,6 +67,7 @@ std::string diff_as_json(const Diff& diff) {
   json.field("before_has_losses", diff.before_has_losses);
   json.field("after_has_losses", diff.after_has_losses);
   put_names(json, "losses", diff.losses);
+  put_names(json, "notes", diff.notes);
   json.end_object();
   return std::move(json).take();
 }

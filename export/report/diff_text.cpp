@@ -24,6 +24,7 @@ class TextDiff {
   std::string run() {
     line(fmt::format("before  {}", diff_.before_path));
     line(fmt::format("after   {}", diff_.after_path));
+    for (const std::string& text : diff_.notes) line(text);
     for (const std::string& text : diff_.losses) line("! " + text);
     ids(diff_.before_has_losses ? "findings only after, as far as could be read" : "new findings",
         diff_.appeared);

@@ -39,11 +39,11 @@ class RankLines {
 
   void heights() {
     const uint64_t extra = c_.highest.bytes - c_.typical.bytes;
-    lines_.push_back(
-        fmt::format("highest: rank {} with {}{} at {}; typical: rank {} with {}; difference {}",
-                    c_.highest.rank, size_text(c_.highest.bytes),
-                    c_.framework ? " allocated" : " from the driver", at(c_.highest.time_ns),
-                    c_.typical.rank, size_text(c_.typical.bytes), size_text(extra)));
+    lines_.push_back(fmt::format(
+        "highest{}: rank {} with {}{} at {}; typical: rank {} with {}; difference {}",
+        c_.in_windows ? " within the kept windows" : "", c_.highest.rank,
+        size_text(c_.highest.bytes), c_.framework ? " allocated" : " from the driver",
+        at(c_.highest.time_ns), c_.typical.rank, size_text(c_.typical.bytes), size_text(extra)));
     if (!c_.divergence.found) return;
     if (extra != 0) excess(extra);
     lines_.push_back(fmt::format("rank {} held more than the others from {} up to its peak",
@@ -213,6 +213,7 @@ void put_rank_comparison(JsonWriter& json, const RankComparison& c) {
   json.field("compared", c.compared);
   if (c.compared) {
     json.field("layer", c.framework ? "torch" : "driver");
+    json.field("peaks_of", c.in_windows ? "kept_window" : "run");
     put_height(json, "highest", c.highest);
     put_height(json, "typical", c.typical);
     json.key("heights");

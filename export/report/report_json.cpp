@@ -212,6 +212,7 @@ void put_steps(JsonWriter& json, const StepReport& steps) {
   json.key("steps");
   json.begin_object();
   json.field("count", steps.count);
+  if (steps.before) json.field("first_number", *steps.before);
   json.field("period_ns", steps.period_ns);
   json.field("growth_bytes_per_step", steps.growth_bytes_per_step);
   json.field("source", step_source_name(steps.source));

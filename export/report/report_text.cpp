@@ -314,7 +314,7 @@ class TextReport {
                                                     : step_source_name(s.source));
     if (s.source != StepSource::kMarks)
       text += fmt::format(" ({:.0f} % confidence)", 100 * s.confidence);
-    line(text);
+    line(text + step_numbers_text(s));
     if (s.growth_bytes_per_step < 1) return;
     const auto growth = static_cast<uint64_t>(s.growth_bytes_per_step);
     line(fmt::format(
@@ -417,7 +417,7 @@ class TextReport {
       line(styled("  Allocated from the driver and live at {}: {}", since_start(d.at_ns),
                   bold(size_text(d.at_totals.allocated))));
     }
-    if (!d.at_note.empty()) line(yellow("    ! ") + d.at_note);
+    if (!d.at_note.empty()) wrapped(yellow("    ! "), 6, d.at_note, 6);
     const bool categories_known =
         std::any_of(d.categories.begin(), d.categories.end(),
                     [](const CategoryShare& c) { return c.category != Category::kUnknown; });

@@ -52,6 +52,21 @@ static std::string run_text(const DeviceReport& device, const Peak& kept, const 
   return fmt::format(", in the kept window; {} in the whole run", of_run);
 }
 
+// Readings miss short peaks, but the card has at least what the driver allocated for this process.
+static std::string run_text_of_card(const DeviceReport& device) {
+  const WholeRun& run = device.run;
+  if (!run.is_window()) return "";
+  if (run.device_used_peak.bytes == 0) return ", in the kept window";
+  const uint64_t kept = device.device_used_peak.bytes;
+  if (run.driver_peak.bytes >= run.device_used_peak.bytes && run.driver_peak.bytes > kept) {
+    return fmt::format(", in the kept window; at least {} in the whole run",
+                       size_text(run.driver_peak.bytes));
+  }
+  if (run.device_used_peak.bytes <= kept) return ", also the highest reading of the whole run";
+  const auto [of_run, of_window] = size_texts(run.device_used_peak.bytes, kept);
+  return fmt::format(", in the kept window; {} in the whole run", of_run);
+}
+
 std::vector<NamedPeak> peaks_of(const DeviceReport& device) {
   const bool state = device.state_only;
   std::vector<NamedPeak> peaks;
@@ -73,7 +88,7 @@ std::vector<NamedPeak> peaks_of(const DeviceReport& device) {
   }
   if (device.device_used_peak.bytes != 0) {
     peaks.push_back({state ? "card used" : "card used peak", device.device_used_peak,
-                     run_text(device, device.device_used_peak, device.run.device_used_peak)});
+                     run_text_of_card(device)});
   }
   return peaks;
 }
@@ -85,6 +100,13 @@ std::string whole_run_text(const DeviceReport& device, const Report& report) {
                      duration_text(run.end_ns() - run.begin_ns()),
                      steps == 0 ? "" : ", " + counted(steps, "step"),
                      duration_text(report.end_ns - report.start_ns));
+}
+
+std::string step_numbers_text(const StepReport& steps) {
+  if (!steps.before) return ", in the kept window";
+  if (*steps.before == 0 || steps.count == 0) return "";
+  return fmt::format("; {} to {} of the run", grouped(*steps.before),
+                     grouped(*steps.before + steps.count - 1));
 }
 
 std::string earlier_errors_text(const DeviceReport& device) {

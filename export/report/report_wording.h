@@ -68,6 +68,8 @@ std::string above_readings_text(const DeviceReport& device);
 
 // "Whole run: 47 h 12 min, 172,800 steps; events are kept of the last 10 min 3 s".
 std::string whole_run_text(const DeviceReport& device, const Report& report);
+// Which steps of the run those of a kept window are; empty if everything was kept.
+std::string step_numbers_text(const StepReport& steps);
 // "2 out-of-memory errors before the kept window".
 std::string earlier_errors_text(const DeviceReport& device);
 

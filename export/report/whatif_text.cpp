@@ -163,17 +163,30 @@ class TextWhatIf {
     const uint64_t recorded = d.baseline.reserved_peak;
     const uint64_t saved = recorded - std::min(recorded, best->reserved_peak);
     if (!is_worthwhile(saved, recorded)) {
-      const uint64_t free = best->cached_free_at_peak;
-      const std::string why = is_worthwhile(free, best->reserved_peak)
-                                  ? fmt::format("even with {}, {} would stay cached and free",
-                                                conf_name(best->conf), size_text(free))
-                                  : "the memory is in use, not lost in holes";
-      line(fmt::format("  None of these settings would save 1 % or more: {}.", why));
+      line(fmt::format("  None of these settings would save 1 % or more: {}.", where_it_is(*best)));
       return;
     }
     line(styled("  {} would save {} ({}).", bold(conf_name(best->conf)), bold(size_text(saved)),
                 percent_text(saved, recorded)));
     setting(*best);
+  }
+
+  // What holds the reserved memory that no setting saves.
+  static std::string where_it_is(const Prediction& best) {
+    const uint64_t free = best.cached_free_at_peak;
+    const uint64_t pending =
+        best.reserved_peak - std::min(best.reserved_peak, best.allocated_at_peak + free);
+    if (pending > free && is_worthwhile(pending, best.reserved_peak)) {
+      return fmt::format(
+          "{} waits for other streams: the program freed it, but it cannot be reused before they "
+          "are done with it (record_stream)",
+          size_text(pending));
+    }
+    if (is_worthwhile(free, best.reserved_peak)) {
+      return fmt::format("even with {}, {} would stay cached and free", conf_name(best.conf),
+                         size_text(free));
+    }
+    return "the memory is in use, not lost in holes";
   }
 
   void setting(const Prediction& best) {

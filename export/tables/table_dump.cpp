@@ -199,7 +199,7 @@ class TableDump {
       for (const StepRow& step : steps_in(*found, *model, options_.time)) {
         sink_.integer(process.number);
         sink_.integer(model->device);
-        sink_.integer(step.number);
+        sink_.number(step.number);
         sink_.integer(step.begin_ns);
         sink_.integer(step.end_ns);
         sink_.integer(step.begin_event);

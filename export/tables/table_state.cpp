@@ -89,6 +89,20 @@ Peaks peaks_of(const AllocationHistory& model, const DeviceReport& told) {
           model.reserved_peak,   told.driver_peak,     told.device_used_peak};
 }
 
+// Where a kept window begins, and the peaks of the whole run: of a window the others are lower.
+void put_run(TableSink& sink, const DeviceReport& told) {
+  const WholeRun& run = told.run;
+  run.is_window() ? sink.integer(run.kept_from_ns) : sink.null();
+  const auto put = [&](const Peak& of_run, const Peak& recorded) {
+    const bool unknown = run.is_window() && run.empty();
+    unknown ? sink.null() : sink.number(std::max(of_run.bytes, recorded.bytes));
+  };
+  put(run.allocated_peak, told.allocated_peak);
+  put(run.reserved_peak, told.reserved_peak);
+  put(run.driver_peak, told.driver_peak);
+  put(run.device_used_peak, told.device_used_peak);
+}
+
 void put_device(TableSink& sink, const ExportProcess& process, const AllocationHistory& model,
                 int64_t ordinal, const DeviceReport& told, const Peaks& peaks) {
   const Device* known = process.model->device(ordinal);
@@ -112,6 +126,7 @@ void put_device(TableSink& sink, const ExportProcess& process, const AllocationH
   put_peak(sink, peaks.driver);
   put_peak(sink, peaks.device_used);
   sink.integer(std::llround(told.steps.growth_bytes_per_step));
+  put_run(sink, told);
   sink.end_row();
 }
 

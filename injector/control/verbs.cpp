@@ -118,6 +118,12 @@ bool begin(const Options& options, Line& reply) {
     say_error(reply, text);
     return false;
   }
+  if (!keeps_enough(options.keep)) {
+    char text[64];
+    std::snprintf(text, sizeof text, "keep is too little: keep at least %s", kLeastKeepText);
+    say_error(reply, text);
+    return false;
+  }
   if (start_capture(options, Beginning::kLate)) return true;
   say_last_complaint(reply);
   return false;

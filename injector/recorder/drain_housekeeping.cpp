@@ -63,7 +63,7 @@ void Drain::append_housekeeping() noexcept {
   trace_.append(Counter{clocks.realtime_ns, own, 0, -1, CounterKind::kOwnHost});
   session_.host_bytes.store(own, std::memory_order_relaxed);
 
-  if (window_ != nullptr) window_->tick(clocks.realtime_ns);
+  if (window_ != nullptr) window_->tick();
   if (writer_name_ == 0) {
     writer_name_ = new_string("writer thread");
     callbacks_name_ = new_string("callbacks");

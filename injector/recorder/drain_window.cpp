@@ -52,8 +52,9 @@ void Drain::keep_window(bool between_rounds, uint64_t more_bytes) noexcept {
   const bool full = window_->replacement_due(now, more_bytes);
   if (between_rounds && (window_->cut_due(now) || (full && window_->needs_fresh_cut()))) {
     if (state_names_.tidemark == 0) {
-      state_names_ = {new_string("tidemark"), new_string("torch state"), new_string("kept window"),
-                      new_string("earlier errors")};
+      state_names_ = {new_string("tidemark"),           new_string(kTorchStateMark),
+                      new_string("kept window"),        new_string("earlier errors"),
+                      new_string("earlier iterations"), new_string("earlier optimizer steps")};
     }
     if (!flush()) return;
     window_->cut(now, state_names_);
@@ -77,7 +78,7 @@ bool Drain::seal(const char* name) noexcept {
   mark.kind = MarkKind::kUser;
   append(mark);
   last_seal_ns_ = mark.time_ns;
-  window_->add_unfinished_point(mark.time_ns);
+  window_->add_unfinished_point();
   if (flush() && window_->seal(name)) {
     std::snprintf(last_seal_, sizeof last_seal_, "%s", name);
     last_seal_told_ = false;

@@ -14,6 +14,7 @@
 #include "injector/process/environment.h"
 #include "injector/process/file_system.h"
 #include "proto/base/pages.h"
+#include "proto/base/units.h"
 
 namespace tidemark::injector {
 
@@ -22,7 +23,6 @@ namespace {
 constexpr uint32_t kMinBufferMb = 4;
 constexpr uint32_t kMaxBufferMb = 4096;
 constexpr int kMostTraces = 100'000;  // per process and directory
-constexpr uint64_t kLeastKeepBytes = 1 << 20;
 constexpr char kSharedMemory[] = "/dev/shm";
 
 std::atomic_flag said_no_directory;
@@ -219,6 +219,7 @@ Session* create_session(const RecorderOptions& options) noexcept {
   if (options.keep_bytes != 0) {
     session->options.keep_bytes = std::max(options.keep_bytes, kLeastKeepBytes);
   }
+  if (options.keep_ns != 0) session->options.keep_ns = std::max(options.keep_ns, kLeastKeepNs);
   session->pid = ::getpid();
   if (!session->dictionaries.create()) {
     complain(said_no_memory, "not enough host memory; recording is off");

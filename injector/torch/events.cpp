@@ -17,6 +17,7 @@
 #include "injector/sampling/nvml_sampler.h"
 #include "injector/stacks/owner.h"
 #include "injector/stacks/unwinder.h"
+#include "injector/trace/live_state.h"
 
 namespace tidemark::injector {
 namespace {
@@ -186,17 +187,22 @@ void open_row(const TidemarkTorchEvent& event) {
 
 std::atomic<bool> g_state_unmarked{false};
 
-void mark_state(int64_t device, DeviceState& state) {
+void record_own_mark(const char* name, int64_t device, int64_t time_ns) {
   Mark mark{};
-  mark.time_ns = next_time(state);
+  mark.time_ns = time_ns;
   mark.device = device;
-  mark.name = recorder().intern_string("torch state");
+  mark.name = recorder().intern_string(name);
   mark.domain = recorder().intern_string("tidemark");
   mark.thread = current_thread();
   mark.phase = MarkPhase::kInstant;
   mark.kind = MarkKind::kUser;
   recorder().record(mark);
-  state.state_ns.store(mark.time_ns, std::memory_order_relaxed);
+}
+
+void mark_state(int64_t device, DeviceState& state) {
+  const int64_t time_ns = next_time(state);
+  record_own_mark(kTorchStateMark, device, time_ns);
+  state.state_ns.store(time_ns, std::memory_order_relaxed);
 }
 
 // The allocator's trace entry about its own snapshot, under the device lock: the state contains
@@ -292,6 +298,8 @@ void end_torch_state(const char* reason) noexcept {
     recorder().report(HealthKind::kSourceMissing, 0,
                       "torch: allocations made while its state was read may be missing");
   }
+  // A kept window waits for the rows of the state, which come later than the first events.
+  if (recorder().on()) record_own_mark(kTorchStateReadMark, -1, now_ns());
   for (DeviceState& device : g_devices) device.awaited.store(false);
   g_awaited.store(0);
   wake_all(g_awaited);

@@ -10,6 +10,7 @@ namespace {
 
 constexpr size_t kMostOpenRanges = 4096;
 constexpr size_t kMostCommunicators = 4096;
+constexpr size_t kMostHeldRows = size_t{1} << 20;  // while a state is read
 
 // Recorded again and again whether they changed or not.
 bool is_sampled(CounterKind kind) {
@@ -70,6 +71,9 @@ void LiveState::begin_round(int64_t now_ns) noexcept {
 }
 
 void LiveState::end_round() noexcept {
+  const bool reads_on = round_ns_ <= state_due_ns_ && held_.size() < kMostHeldRows;
+  if (state_due_ns_ != 0 && reads_on) return;  // its rows are older than those held
+  state_due_ns_ = 0;
   if (++rounds_since_state_ < kSettleRounds) return;  // its rows are older than those held
   rounds_since_state_ = std::min(rounds_since_state_, kSettleRounds);
   take_due(
@@ -77,7 +81,9 @@ void LiveState::end_round() noexcept {
       [this](const DriverEvent& r) { apply(r); });
   take_due(
       held_,
-      [this](const FrameworkEvent& r) { return r.time_ns <= devices_[r.device].complete_ns; },
+      [this](const FrameworkEvent& r) {
+        return r.time_ns <= std::min(devices_[r.device].complete_ns, last_round_ns_);
+      },
       [this](const FrameworkEvent& r) { apply(r); });
   take_due(
       held_marks_, [this](const Mark& r) { return r.time_ns <= last_round_ns_; },
@@ -89,7 +95,8 @@ void LiveState::end_round() noexcept {
 
 // Every block that a tag of this time can mean is in the state.
 int64_t LiveState::tagged_until(const TensorTag& row) const noexcept {
-  return valid_device(row.device) ? devices_[row.device].complete_ns : last_round_ns_;
+  return valid_device(row.device) ? std::min(devices_[row.device].complete_ns, last_round_ns_)
+                                  : last_round_ns_;
 }
 
 // A program names memory by its address alone: that of a block or, without a framework, of the
@@ -112,6 +119,7 @@ void LiveState::begin_interval() noexcept {
     DeviceTotals& now = device.totals;
     now.lowest = now.highest = now.allocated;
     now.highest_reserved = now.reserved;
+    now.highest_used = now.used;
     now.lowest_driver = now.highest_driver = now.driver;
   }
 }
@@ -130,6 +138,7 @@ void LiveState::hold(const FrameworkEvent& row) noexcept {
 
 void LiveState::take(FrameworkEvent& row) noexcept {
   if (!valid_device(row.device)) return;
+  put_behind_state(row);
   Device& device = devices_[row.device];
   device.collected_ns = std::max(device.collected_ns, row.time_ns);
   hold(row);
@@ -175,6 +184,7 @@ void LiveState::take(BlockState& row) noexcept {
 }
 
 void LiveState::take(TensorTag& row) noexcept {
+  put_behind_state(row);
   if (valid_device(row.device) || row.device == -1) incomplete_ |= !held_tags_.add(row);
 }
 
@@ -289,7 +299,9 @@ void LiveState::remove_range(const FrameworkEvent& row) noexcept {
 
 void LiveState::take(Counter& row) noexcept {
   if (row.kind == CounterKind::kDeviceUsed && valid_device(row.device)) {
-    devices_[row.device].totals.used = row.value;
+    DeviceTotals& totals = devices_[row.device].totals;
+    totals.used = row.value;
+    totals.highest_used = std::max(totals.highest_used, row.value);
   }
   if (is_sampled(row.kind)) return;
   const uint64_t key = (row.subject << 16) ^ (static_cast<uint64_t>(row.device + 1) << 8) ^
@@ -306,6 +318,10 @@ void LiveState::take(Counter& row) noexcept {
 }
 
 void LiveState::take(Mark& row) noexcept {
+  put_behind_state(row);
+  // The thread that reads the state makes both marks, and its rows are collected in order.
+  if (row.name != 0 && row.name == state_mark_) state_due_ns_ = row.time_ns + kStatePatienceNs;
+  if (row.name != 0 && row.name == state_read_mark_) state_due_ns_ = 0;
   incomplete_ |= !held_marks_.add(row);
 }
 

@@ -5,9 +5,11 @@
 // Rows arrive in the order in which the writer collects them, which is not that of time: every
 // thread has its own chunks. Framework rows of a device are recorded under the allocator's lock, so
 // once a row of time t was collected, one more whole round collects every row before t. Rows are
-// held until then and applied in order of time. write() writes the state after the applied rows and
-// then the rows that are still held: followed by the rows collected later, it is a complete
-// recording that begins at that time.
+// held until then and applied in order of time, but none that is later than the begin of the round
+// before: up to there, the rows of all tables are applied. write() writes the state of that one
+// instant and then the rows that are still held: followed by the rows collected later, it is a
+// complete recording that begins there. A row of an earlier time that comes after all (its thread
+// was suspended between reading the clock and recording) gets a time just behind it.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +27,7 @@ inline constexpr size_t kStateDevices = 64;
 struct DeviceTotals {
   uint64_t allocated = 0;
   uint64_t reserved = 0;
-  uint64_t used = 0;  // by everybody, NVML
+  uint64_t used = 0;              // by everybody, NVML
   uint64_t driver = 0;            // by this process, on the card
   uint64_t failed = 0;            // out-of-memory errors of the framework
   uint64_t failed_by_driver = 0;  // of the program
@@ -35,6 +37,7 @@ struct DeviceTotals {
   uint64_t lowest = 0;
   uint64_t highest = 0;
   uint64_t highest_reserved = 0;
+  uint64_t highest_used = 0;
   uint64_t lowest_driver = 0;
   uint64_t highest_driver = 0;
 };
@@ -45,7 +48,14 @@ struct StateNames {
   uint32_t torch_state = 0;
   uint32_t kept_window = 0;
   uint32_t earlier_errors = 0;
+  uint32_t earlier_iterations = 0;
+  uint32_t earlier_optimizer_steps = 0;
 };
+
+// Marks of a recording that began while the process ran: its allocator's state is that of the first
+// one, per device, and has been recorded when the second one is.
+inline constexpr char kTorchStateMark[] = "torch state";
+inline constexpr char kTorchStateReadMark[] = "torch state read";
 
 class LiveState {
  public:
@@ -70,10 +80,16 @@ class LiveState {
   void take_string(uint32_t id, std::string_view text) noexcept {
     if (owner_torch_ == 0 && text == "torch") owner_torch_ = id;
     if (owner_program_ == 0 && text == "program") owner_program_ = id;
+    if (state_mark_ == 0 && text == kTorchStateMark) state_mark_ = id;
+    if (state_read_mark_ == 0 && text == kTorchStateReadMark) state_read_mark_ = id;
   }
 
-  // False while the state of an attached process is being read.
-  bool settled() const noexcept { return rounds_since_state_ >= kSettleRounds; }
+  // False in the first round, and while the state of an attached process is being read.
+  bool settled() const noexcept {
+    return rounds_since_state_ >= kSettleRounds && last_round_ns_ != 0 && state_due_ns_ == 0;
+  }
+  // The instant of the state: every row up to it is applied.
+  int64_t time_ns() const noexcept { return last_round_ns_; }
   void write(TraceWriter& out, const StateNames& names) noexcept;
 
   const DeviceTotals& totals(size_t device) const noexcept { return devices_[device].totals; }
@@ -87,6 +103,9 @@ class LiveState {
 
  private:
   static constexpr uint32_t kSettleRounds = 20;
+  // Reading the state may take seconds, and its reader may end with the program. Events are held
+  // for so long at most.
+  static constexpr int64_t kStatePatienceNs = 30'000'000'000;
 
   struct Block {
     uint64_t key;  // address
@@ -151,7 +170,10 @@ class LiveState {
   void write_framework(TraceWriter& out, const StateNames& names, int64_t device) noexcept;
   void write_segments(TraceWriter& out, int64_t device, int64_t time_ns) noexcept;
   void write_driver(TraceWriter& out, int64_t time_ns) noexcept;
-  int64_t driver_time() const noexcept;
+  template <typename Row>
+  void put_behind_state(Row& row) const noexcept {
+    row.time_ns = std::max(row.time_ns, written_ns_ + 1);
+  }
   template <typename T>
   void check(T* entry) noexcept {
     incomplete_ |= entry == nullptr;
@@ -169,13 +191,16 @@ class LiveState {
   PageList<DriverEvent> held_driver_;
   PageList<TensorTag> held_tags_;
   PageList<Mark> held_marks_;
-  int64_t round_ns_ = 0;      // begin of this round
+  int64_t round_ns_ = 0;       // begin of this round
   int64_t last_round_ns_ = 0;  // of the one before
-  int64_t written_ns_ = 0;    // driver rows up to here are in the state that was written last
+  int64_t written_ns_ = 0;     // of the state that was written last
   uint64_t optimizer_steps_ = 0;
   uint64_t iterations_ = 0;
   uint32_t owner_torch_ = 0;  // strings
   uint32_t owner_program_ = 0;
+  uint32_t state_mark_ = 0;
+  uint32_t state_read_mark_ = 0;
+  int64_t state_due_ns_ = 0;  // rows of the state are on their way, until then; 0: none
   uint32_t rounds_since_state_ = kSettleRounds;
   bool used_memory_ = false;
   bool incomplete_ = false;

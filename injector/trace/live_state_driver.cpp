@@ -38,9 +38,7 @@ bool allocates(DriverOperation operation) {
 
 void LiveState::take(DriverEvent& row) noexcept {
   if (row.result != 0) return note_failure(row);
-  // A thread may be suspended between reading the clock and recording. In a window that begins
-  // after that time, the row must not come before the state.
-  row.time_ns = std::max(row.time_ns, written_ns_ + 1);
+  put_behind_state(row);
   used_memory_ |= allocates(row.operation) && is_on_card(row);
   incomplete_ |= !held_driver_.add(row);
 }

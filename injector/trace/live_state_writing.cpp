@@ -9,16 +9,6 @@ namespace {
 constexpr uint64_t kSmallSegmentBytes = 2 << 20;  // PyTorch's kSmallBuffer
 }  // namespace
 
-// Of the state of the driver. Where the framework's segments are those of the driver, they belong
-// to the state of the framework and are not later than it.
-int64_t LiveState::driver_time() const noexcept {
-  int64_t time = last_round_ns_;
-  for (const Device& device : devices_) {
-    if (device.totals.seen && !device.has_segments) time = std::min(time, device.complete_ns);
-  }
-  return time;
-}
-
 void LiveState::write_mark(TraceWriter& out, const StateNames& names, uint32_t name,
                            int64_t time_ns, int64_t device, uint64_t value) noexcept {
   Mark mark{};
@@ -33,8 +23,10 @@ void LiveState::write_mark(TraceWriter& out, const StateNames& names, uint32_t n
 }
 
 void LiveState::write(TraceWriter& out, const StateNames& names) noexcept {
-  const int64_t time_ns = driver_time();
+  const int64_t time_ns = written_ns_ = last_round_ns_;
   write_mark(out, names, names.kept_window, time_ns, -1);
+  write_mark(out, names, names.earlier_iterations, time_ns, -1, iterations_);
+  write_mark(out, names, names.earlier_optimizer_steps, time_ns, -1, optimizer_steps_);
   for (size_t i = 0; i < kStateDevices; ++i) {
     const DeviceTotals& now = devices_[i].totals;
     const uint64_t failed = now.seen ? now.failed : now.failed_by_driver;
@@ -47,14 +39,19 @@ void LiveState::write(TraceWriter& out, const StateNames& names) noexcept {
       write_framework(out, names, static_cast<int64_t>(i));
     }
   }
-  for (const FrameworkEvent& row : held_) out.append(row);
+  int64_t before_ns = time_ns;  // times increase strictly
+  for (const FrameworkEvent& held : held_) {
+    FrameworkEvent row = held;
+    before_ns = row.time_ns = std::max(row.time_ns, before_ns + 1);
+    out.append(row);
+  }
   for (const DriverEvent& row : held_driver_) out.append(row);
   for (const TensorTag& held : held_tags_) {
     TensorTag row = held;
     const Block* const block = blocks_.find(row.address);
     // Of a block in the state, which begins later.
     if (block != nullptr && row.time_ns >= block->row.time_ns) {
-      row.time_ns = std::max(row.time_ns, devices_[block->row.device].complete_ns);
+      row.time_ns = std::max(row.time_ns, time_ns);
     }
     out.append(row);
   }
@@ -86,7 +83,6 @@ void LiveState::write(TraceWriter& out, const StateNames& names) noexcept {
     row.time_ns = std::max(row.time_ns, time_ns);
     out.append(row);
   });
-  written_ns_ = time_ns;
 }
 
 void LiveState::write_driver(TraceWriter& out, int64_t time_ns) noexcept {
@@ -120,7 +116,7 @@ void LiveState::write_driver(TraceWriter& out, int64_t time_ns) noexcept {
 
 void LiveState::write_framework(TraceWriter& out, const StateNames& names,
                                 int64_t device) noexcept {
-  const int64_t time_ns = devices_[device].complete_ns;
+  const int64_t time_ns = written_ns_;
   // Without the bridge, readers take the segments from the driver's rows.
   if (devices_[device].has_segments) {
     write_segments(out, device, time_ns);

@@ -57,9 +57,11 @@ void for_each_point(int64_t now_ns, const LiveState& state, Add&& add) {
   for (size_t i = 0; i < kStateDevices; ++i) {
     const DeviceTotals& now = state.totals(i);
     const auto device = static_cast<int64_t>(i);
+    // Readings miss short peaks, but the card has at least what the driver allocated.
+    const uint64_t used = now.used == 0 ? 0 : std::max(now.highest_used, now.highest_driver);
     if (now.seen || now.used != 0 || now.has_driver) {
-      add(Summary{now_ns, device, now.seen ? now.allocated : now.driver, now.highest_reserved,
-                  now.used, now.seen ? now.lowest : now.lowest_driver,
+      add(Summary{now_ns, device, now.seen ? now.allocated : now.driver, now.highest_reserved, used,
+                  now.seen ? now.lowest : now.lowest_driver,
                   now.seen ? now.highest : now.highest_driver, state.steps()});
     }
     if (now.seen && now.has_driver) {
@@ -113,6 +115,7 @@ void SummaryCurve::halve() noexcept {
     const Summary earlier = pair;
     pair = later;
     pair.reserved_bytes = std::max(pair.reserved_bytes, earlier.reserved_bytes);
+    pair.device_used_bytes = std::max(pair.device_used_bytes, earlier.device_used_bytes);
     pair.lowest_bytes = std::min(pair.lowest_bytes, earlier.lowest_bytes);
     pair.highest_bytes = std::max(pair.highest_bytes, earlier.highest_bytes);
     first = kNone;
@@ -159,6 +162,8 @@ void Window::cut(int64_t now_ns, const StateNames& names) noexcept {
   if (cut_count_ == kMostCuts) forget_cuts(1);
   MemorySink memory;
   TraceWriter state(memory);
+  // What happened since the last point is in no other once this state is the beginning.
+  summary_.add_unfinished(state_.time_ns(), state_, state);
   state_.write(state, names);
   state.flush();
   const auto frames = memory.bytes().subspan(std::min(sizeof(FileHeader), memory.bytes().size()));

@@ -75,11 +75,14 @@ class Window {
     state_.take(row);
   }
   void take_string(uint32_t id, std::string_view text) noexcept { state_.take_string(id, text); }
-  // Once per second.
-  void tick(int64_t now_ns) noexcept { summary_.tick(now_ns, state_, trace_); }
+  // Once per second. A point has the time up to which its rows are applied, so that those up to the
+  // beginning of a window tell all that happened before it.
+  void tick() noexcept {
+    if (state_.time_ns() != 0) summary_.tick(state_.time_ns(), state_, trace_);
+  }
   // Before the trace is copied in the middle of a second.
-  void add_unfinished_point(int64_t now_ns) noexcept {
-    summary_.add_unfinished(now_ns, state_, trace_);
+  void add_unfinished_point() noexcept {
+    if (state_.time_ns() != 0) summary_.add_unfinished(state_.time_ns(), state_, trace_);
   }
   // Whether anything of the framework or of the driver was ever allocated.
   bool used_memory() const noexcept { return state_.used_memory(); }

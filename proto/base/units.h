@@ -25,4 +25,13 @@ struct KeepLimits {
 };
 std::optional<KeepLimits> parse_keep(std::string_view text) noexcept;
 
+// Less would be little more than the state that a window begins with, written again and again.
+inline constexpr uint64_t kLeastKeepBytes = 1 << 20;
+inline constexpr int64_t kLeastKeepNs = 1'000'000'000;
+inline constexpr char kLeastKeepText[] = "1s or 1MiB";
+inline bool keeps_enough(const KeepLimits& limits) noexcept {
+  return (limits.bytes == 0 || limits.bytes >= kLeastKeepBytes) &&
+         (limits.ns == 0 || limits.ns >= kLeastKeepNs);
+}
+
 }  // namespace tidemark

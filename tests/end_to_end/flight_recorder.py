@@ -124,6 +124,9 @@ class FlightRecorder(HostTest):
         self.assertEqual((run["earlier_oom_count"], device["oom_count"]), (1, 0))
         text = self.tidemark("report", trace)
         self.assertRegex(text, r"reserved peak .* in the kept window; \d+\.\d GiB in the whole run")
+        # The card was not read during the peak, which was too short, but it had that memory.
+        self.assertGreater(run["device_used_peak"]["bytes"], 8000 << 20)
+        self.assertRegex(text, r"card used peak .* in the kept window; .*\d GiB in the whole run")
         self.assertIn("1 out-of-memory error before the kept window", text)
         self.assertNotIn("steps\n", text[text.index("Whole run:"):])  # nobody counted them
         said = self.check(trace, "--max-peak", "7GiB", "--allow-oom")
@@ -151,6 +154,128 @@ class FlightRecorder(HostTest):
         self.assertEqual(max(part["allocated_high_bytes"] for part in run["curve"]),
                          run["driver_peak"]["bytes"])
 
+    def test_the_state_at_the_beginning_of_a_window_is_whole(self):
+        self.started(TIDEMARK_KEEP="1s").say("fill 10")  # builds the bridge
+        self.assertTrue(wait_for(lambda: list(self.cache.glob("tidemark/*.so"))))
+        host = self.started(TIDEMARK_KEEP="1s")
+        host.say("fill 20")
+        sealed = []
+        for rests in (1, 0, 1, 0):  # the window begins while the program rests, or does not
+            if rests:
+                for _ in range(10):
+                    host.say("fill 20")
+                    time.sleep(0.4)
+            else:
+                self.run_a_while(host, 2)
+            sealed.append(self.tidemark("seal", host.pid).strip())
+        contexts = set()
+        for trace in sealed:
+            begin = self.device_of(trace, "--at", "0s")
+            self.assertEqual(begin["whole_run"]["kept_from_ns"], begin["at_ns"])
+            self.assertGreater(begin["at_totals"]["allocated_bytes"], 0)
+            ledger = {line["owner"]: line["bytes"] for line in begin["ledger_at_peak"]}
+            self.assertEqual(sum(ledger.values()), begin["ledger_device_used_bytes"])
+            self.assertGreater(ledger["context"], 100 << 20)
+            contexts.add(ledger["context"])
+            totals = begin["at_totals"]
+            self.assertEqual(sum(ledger.get(f"torch.{part}", 0) for part in
+                                 ("allocated", "pending", "cached")), totals["reserved_bytes"])
+        self.assertEqual(len(contexts), 1)
+        # One run: what the card holds beside PyTorch's memory is the same in all of them.
+        diff = json.loads(self.tidemark("diff", sealed[0], sealed[3], "--json"))
+        owners = {line["name"]: line["change_bytes"] for line in diff["devices"][0]["by_owner"]}
+        self.assertEqual(owners.get("context", 0), 0)
+        self.assertTrue(any("of one run" in note for note in diff["notes"]), diff["notes"])
+        text = self.tidemark("diff", sealed[0], sealed[3])
+        self.assertIn("both are kept windows", text)
+        # Blocks that are older than a window are compared by their lines, not as unknown ones.
+        self.assertFalse([line for line in diff["devices"][0]["by_stack"]
+                          if line.get("before_history")])
+
+    def device_of(self, trace, *words):
+        report = json.loads(self.tidemark("report", trace, "--json", *words))
+        return report["ranks"][0]["devices"][0]
+
+    def test_exports_say_that_it_is_a_window(self):
+        host = self.started(TIDEMARK_KEEP="1s", TIDEMARK_BRIDGE="0")
+        host.say("fill 100")
+        host.say("spike 8000")
+        truth = self.run_a_while(host)
+        trace = host.ask("stop")["trace"]
+        devices, = self.tables(trace, "devices")
+        row = devices[0]
+        run = self.device_of(trace)["whole_run"]
+        self.assertEqual(int(row["kept_from_ns"]), run["kept_from_ns"])
+        self.assertEqual(int(row["run_allocated_peak_bytes"]), truth["allocated_peak"])
+        self.assertEqual(int(row["run_reserved_peak_bytes"]), truth["reserved_peak"])
+        self.assertGreater(int(row["run_reserved_peak_bytes"]), int(row["reserved_peak_bytes"]))
+        self.assertEqual(int(row["run_driver_peak_bytes"]), run["driver_peak"]["bytes"])
+        self.assertEqual(int(row["run_device_used_peak_bytes"]), run["device_used_peak"]["bytes"])
+        done = subprocess.run([TIDEMARK, "export", trace, "--format", "perfetto", "-o",
+                               self.path / "out.pftrace"], text=True, capture_output=True)
+        self.assertIn("this is a kept window: the highest peak in it is", done.stderr)
+        packets = (self.path / "out.pftrace").read_bytes()
+        self.assertIn(b"the kept window, not the whole run", packets)
+        self.assertIn(b"whole_run_peak_bytes", packets)
+
+    def test_a_recording_that_began_by_attaching_keeps_a_window(self):
+        self.started(TIDEMARK_KEEP="1s").say("fill 10")  # builds the bridge
+        self.assertTrue(wait_for(lambda: list(self.cache.glob("tidemark/*.so"))))
+        for environment, words in (({}, ["--keep", "1s"]), ({"TIDEMARK_KEEP": "1s"}, [])):
+            host = self.started(TIDEMARK_ARM="1", TIDEMARK_OUT=None, **environment)
+            host.say("fill 2000")
+            host.say("hold 8000")  # reading them takes a while
+            host.say("threads 3")  # at work meanwhile
+            out = self.path / f"attached{host.pid}"
+            self.tidemark("attach", host.pid, "-q", "-o", out, *words)
+            host.say("quiet")
+            truth = self.run_a_while(host)
+            sealed = self.tidemark("seal", host.pid).strip()
+            self.check_window(sealed, truth, ("allocated", "requested", "reserved"))
+            device = self.device_of(sealed)
+            self.assertIn("whole_run", device)  # the window has moved on
+            ledger = {line["owner"]: line["bytes"] for line in device["ledger_at_peak"]}
+            self.assertEqual(sum(ledger.values()), device["ledger_device_used_bytes"])
+            truth = self.run_a_while(host, 2)
+            self.tidemark("detach", host.pid)
+            trace, = out.glob("*.tmk")
+            self.check_window(trace, truth, ("allocated", "requested", "reserved"))
+            host.process.kill()
+
+    def test_ranks_are_compared_within_their_windows(self):
+        hosts = [self.started(TIDEMARK_KEEP="1s", TIDEMARK_JOB="j3", RANK=str(rank),
+                              WORLD_SIZE="2", TIDEMARK_BRIDGE="0") for rank in range(2)]
+        for rank, host in enumerate(hosts):
+            host.say("fill 100")
+            host.say(f"spike {4000 - 2000 * rank}")
+            host.say(f"hold {400 * rank}")
+        for _ in range(3):
+            time.sleep(1)
+            for host in hosts:
+                host.say("fill 400")
+        printed = self.tidemark("seal", "--job", "j3").split()
+        self.assertEqual(len(printed), 2)
+        folder = pathlib.Path(printed[0]).parent
+        comparison = json.loads(self.tidemark("report", folder, "--json"))["rank_comparison"]
+        self.assertEqual(comparison["peaks_of"], "kept_window")
+        self.assertEqual(comparison["highest"]["rank"], 1)
+        self.assertIn("highest within the kept windows: rank 1", self.tidemark("report", folder))
+
+    def test_steps_have_the_numbers_of_the_run(self):
+        host = self.started(TIDEMARK_KEEP="1s", PYTHONPATH=str(HERE.parents[1] / "python"))
+        for _ in range(40):
+            host.say("step 100")
+            time.sleep(0.1)
+        trace = host.ask("stop")["trace"]
+        steps, marks = self.tables(trace, "steps", "marks")
+        numbers = [int(row["step"]) for row in steps]
+        self.assertGreater(numbers[0], 5)
+        self.assertEqual(numbers, list(range(numbers[0], numbers[0] + len(numbers))))
+        # The program counts them itself.
+        self.assertEqual(numbers[-1], 39)
+        self.assertEqual(self.device_of(trace)["steps"]["first_number"], numbers[0])
+        self.assertIn(f"{numbers[0]} to 39 of the run", self.tidemark("report", trace))
+
     def test_all_ranks_of_a_job_are_sealed_under_one_name(self):
         hosts = [self.started(TIDEMARK_KEEP="64MiB", TIDEMARK_JOB="j7", RANK=str(rank),
                               WORLD_SIZE="2") for rank in range(2)]
@@ -163,6 +288,9 @@ class FlightRecorder(HostTest):
         self.assertEqual(sorted(printed), [str(file) for file in files])
         self.assertEqual(len(files), 2)
         self.assertIn("/seal-", other.ask("seal")["trace"])
+        # Again and again within a second.
+        made = [self.tidemark("seal", "--job", "j7").split()[0] for _ in range(3)]
+        self.assertEqual(len({pathlib.Path(path).parent for path in made}), 3)
         # One of them is told alone, and tells the other.
         hosts[0].ask("seal", name="second", together="1")
         self.assertTrue(wait_for(lambda: len(list((self.out / "second").glob("*.tmk"))) == 2))
@@ -233,6 +361,8 @@ class FlightRecorder(HostTest):
         errors = [f for f in report["findings"] if f["severity"] == "error"]
         self.assertEqual({f["rank"] for f in errors}, {2})
         self.assertIn("rank 2", self.tidemark("report", sealed))
+        # A window may not have begun yet where the recording is younger than it: no claim then.
+        self.assertEqual(report["rank_comparison"]["peaks_of"], "run")
         again = self.tidemark("seal", "--job", job, "--name", "again").split()
         self.assertEqual(len(again), 4)
         # All ranks at that instant.
@@ -269,6 +399,11 @@ class FlightRecorder(HostTest):
     def test_messages(self):
         self.assertIn("--keep '10x'", self.tidemark("run", "--keep", "10x", "--", "true", status=2))
         self.assertIn("--keep '10'", self.tidemark("run", "--keep", "10", "--", "true", status=2))
+        for little in ("512KiB", "1000000B", "20ms", "10m,64k"):
+            said = self.tidemark("run", "--keep", little, "--", "true", status=2)
+            self.assertEqual(said, f"tidemark: --keep '{little}' is too little: keep at least "
+                                   "1s or 1MiB\n")
+        self.tidemark("run", "-q", "--keep", "1MiB", "-o", self.out, "--", "true")
         host = self.started()
         host.say("fill 10")
         self.assertIn("records everything", self.tidemark("seal", host.pid, status=2))

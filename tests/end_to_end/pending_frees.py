@@ -161,7 +161,20 @@ page = tmp / "page.html"
 run("report", path, "--at", f"{offset}us", "--html", page)
 check(told in html.unescape(page.read_text()), f"the page says {told!r}")
 
+# A what-if names them, too, where they never end: the memory is neither in use nor in holes.
+waiting = []
+for slot in range(20):
+    for action in ("segment_alloc", "alloc", "free_requested"):
+        waiting.append({"action": action, "addr": A + slot * SLOT, "size": SLOT, "stream": 0,
+                        "time_us": 1000 + len(waiting),
+                        "frames": [{"name": "f", "filename": "t.py", "line": 1}]})
+path.write_bytes(pickle.dumps({"segments": [], "device_traces": [waiting]}))
+text = run("whatif", path, "--alloc-conf", "max_split_size_mb:64").stdout
+check("304.0 MiB waits for other streams" in text and "in use, not lost" not in text, text)
+check("20 blocks (320.0 MiB) that the program had freed still waited" in text, text)
+
 # An error names them as well.
+path = tmp / "history0.pickle"
 failed = trace[:most] + [{"action": "oom", "device_free": 0, "size": SLOT, "stream": 0,
                           "time_us": trace[most - 1]["time_us"] + 1, "frames": []}]
 path.write_bytes(pickle.dumps({"segments": [], "device_traces": [failed]}))

@@ -544,7 +544,7 @@ def random_step(torch, dice, live, most):
 def obey(torch):
     """Executes commands from stdin and prints a line for each."""
     dice = random.Random(11)
-    live, threads, over = [], [], threading.Event()
+    live, threads, over, steps = [], [], threading.Event(), 0
     def run(seed):
         own = random.Random(seed)
         blocks = []
@@ -582,6 +582,12 @@ def obey(torch):
         elif verb == "spike":
             torch.free(torch.alloc(int(numbers[0]) << 20))
             torch.empty_cache()
+        elif verb == "step":
+            for block in [torch.alloc(1 << 20) for _ in range(int(numbers[0]))]:
+                torch.free(block)
+            import tidemark
+            tidemark.step(steps)
+            steps += 1
         elif verb == "fail":
             answer = "failed" if torch.alloc(1 << 50) == 0 else "done"
         elif verb == "received":

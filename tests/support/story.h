@@ -65,6 +65,9 @@ class Story {
                   "make train.py:2"});
   }
 
+  // The device of the next events of the allocator: each needs streams of its own.
+  void use_device(int64_t ordinal) { device_ = ordinal; }
+
   // Where the next segments and blocks belong.
   void on(uint64_t stream, uint32_t pool) {
     stream_ = stream;
@@ -213,18 +216,22 @@ class Story {
 
   // This is the last stretch of a longer run, of which run_point() tells.
   void kept_window(uint64_t earlier_errors = 0) {
-    Mark mark{};
-    mark.time_ns = now_;
-    mark.device = -1;
-    mark.name = names_.string("kept window");
-    mark.domain = names_.string("tidemark");
-    mark.phase = MarkPhase::kInstant;
-    mark.kind = MarkKind::kUser;
-    writer_.append(mark);
-    mark.device = 0;
-    mark.name = names_.string("earlier errors");
-    mark.correlation = earlier_errors;
-    if (earlier_errors != 0) writer_.append(mark);
+    window_mark("kept window", -1, 0);
+    if (earlier_errors != 0) window_mark("earlier errors", 0, earlier_errors);
+  }
+  void earlier_steps(uint64_t iterations, uint64_t of_optimizers) {
+    window_mark("earlier iterations", -1, iterations);
+    window_mark("earlier optimizer steps", -1, of_optimizers);
+  }
+  // As the recorder marks them.
+  void step_mark(MarkKind kind) {
+    Mark m{};
+    m.time_ns = tick();
+    m.device = -1;
+    m.name = names_.string("step");
+    m.phase = MarkPhase::kInstant;
+    m.kind = kind;
+    writer_.append(m);
   }
 
   // A block from before the recorded history, alive at its end, in a segment of its own.
@@ -339,6 +346,18 @@ class Story {
   static constexpr int64_t kStartNs = 1'700'000'000'000'000'000;
   using Holes = std::map<uint64_t, uint64_t>;
 
+  void window_mark(const std::string& name, int64_t device, uint64_t value) {
+    Mark mark{};
+    mark.time_ns = now_;
+    mark.correlation = value;
+    mark.device = device;
+    mark.name = names_.string(name);
+    mark.domain = names_.string("tidemark");
+    mark.phase = MarkPhase::kInstant;
+    mark.kind = MarkKind::kUser;
+    writer_.append(mark);
+  }
+
   void event(FrameworkAction action, uint64_t address, uint64_t size, uint32_t stack) {
     FrameworkEvent e{};
     e.time_ns = tick();
@@ -346,6 +365,7 @@ class Story {
     e.address = address;
     e.size_bytes = size;
     e.stack = stack;
+    e.device = device_;
     e.stream = stream_;
     e.pool = pool_;
     if (action == FrameworkAction::kAlloc) e.block_bytes = size;
@@ -362,6 +382,7 @@ class Story {
   uint64_t older_next_ = uint64_t{1} << 43;
   uint64_t driver_next_ = uint64_t{1} << 44;
   int64_t now_ = 0;
+  int64_t device_ = 0;
   uint64_t stream_ = 0;
   uint32_t pool_ = 0;
   uint64_t collectives_ = 0;

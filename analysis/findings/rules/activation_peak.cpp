@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "analysis/findings/advice.h"
+#include "analysis/findings/left_graphs.h"
 #include "analysis/findings/rules.h"
 #include "analysis/wording.h"
 
@@ -10,7 +11,7 @@ namespace tidemark {
 void find_activation_peak(const Evidence& evidence, std::vector<Finding>& out) {
   constexpr uint64_t kWorthSaying = uint64_t{64} << 20;
   for (const DeviceEvidence& d : evidence.devices) {
-    if (d.model == nullptr || d.has_room()) continue;
+    if (d.model == nullptr || d.has_room() || fails_for_what_was_left(d)) continue;
     const uint64_t activations = d.at_peak(Category::kActivation);
     if (activations < kWorthSaying || activations < d.peak_bytes() / 2) continue;
     Finding f = d.finding("activation_peak", d.is_tight() ? kWarning : kInfo,

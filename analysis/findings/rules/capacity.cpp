@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "analysis/findings/advice.h"
+#include "analysis/findings/left_graphs.h"
 #include "analysis/findings/rules.h"
 #include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
@@ -46,8 +48,7 @@ void add_siblings(const Evidence& evidence, const DeviceEvidence& d, int64_t tim
   f.evidence.emplace_back("other_recorded_bytes", bytes);
 }
 
-void driver_capacity(const Evidence& evidence, const DeviceEvidence& d,
-                     std::vector<Finding>& out) {
+void driver_capacity(const Evidence& evidence, const DeviceEvidence& d, std::vector<Finding>& out) {
   const FailedAllocation* refusal = last_refusal(d);
   if (refusal == nullptr) return;
   const uint64_t held = driver_state_at(d.process->driver, d.device, refusal->time_ns).card_bytes;
@@ -61,9 +62,11 @@ void driver_capacity(const Evidence& evidence, const DeviceEvidence& d,
   out.push_back(std::move(f));
 }
 
-std::string summary_of(uint64_t requested, const MemoryTotals& totals, const MemoryLimit& known) {
+std::string summary_of(const DeviceEvidence& d, uint64_t requested, const MemoryTotals& totals) {
   const uint64_t in_use = totals.active;
-  const std::string request = fmt::format("out of memory: {} requested", size_text(requested));
+  const std::string request =
+      fmt::format("{}: {} requested", d.out_of_memory_text(), size_text(requested));
+  const MemoryLimit& known = d.limit;
   const uint64_t limit = known.bytes;
   if (limit <= in_use) return fmt::format("{}, {} in use", request, size_text(in_use));
   if (known.at_least) {
@@ -88,6 +91,26 @@ std::string summary_of(uint64_t requested, const MemoryTotals& totals, const Mem
                      use);
 }
 
+// Where one request needs more than everything else, that is what to look at.
+std::optional<Advice> split_request(const DeviceEvidence& d, const FailedAllocation& failure,
+                                    const MemoryTotals& totals,
+                                    const std::vector<std::string>& frames) {
+  const std::string place = frames.empty() ? "it" : place_of(frames);
+  if (failure.requested_bytes > d.limit.bytes && !d.limit.at_least) {
+    return Advice{"split_request",
+                  fmt::format("this one request exceeds the whole limit of {}: nothing else that "
+                              "is freed helps. Look at the shapes in {}, and compute it in parts",
+                              size_text(d.limit.bytes), place),
+                  0};
+  }
+  if (failure.requested_bytes < totals.active) return std::nullopt;
+  return Advice{"split_request",
+                fmt::format("this one request needs more than everything else together ({}): look "
+                            "at the shapes in {}, and compute it in parts",
+                            size_text(totals.active), place),
+                0};
+}
+
 }  // namespace
 
 void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
@@ -97,7 +120,7 @@ void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
     const FailedAllocation& failure = d.model->failures.back();
     const MemoryTotals totals = d.at_failure();
     if (failed_for_holes(d, evidence.devices.size())) continue;
-    Finding f = d.finding("capacity", kError, summary_of(failure.requested_bytes, totals, d.limit));
+    Finding f = d.finding("capacity", kError, summary_of(d, failure.requested_bytes, totals));
     f.evidence = {{"requested_bytes", failure.requested_bytes},
                   {"allocated_bytes", totals.allocated},
                   {"reserved_bytes", totals.reserved},
@@ -105,24 +128,18 @@ void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
                   {"limit_bytes", d.limit.bytes}};
     add_siblings(evidence, d, failure.time_ns, f);
     f.frames = d.process->names.stack_text(failure.stack);
-    if (failure.requested_bytes > d.limit.bytes && !d.limit.at_least) {
-      f.advice.push_back(
-          {"split_request",
-           fmt::format("this one request exceeds the whole limit of {}: nothing else "
-                       "that is freed helps. Look at the shapes in {}, and compute "
-                       "it in parts",
-                       size_text(d.limit.bytes), f.frames.empty() ? "it" : place_of(f.frames)),
-           0});
-    }
-    // What lowers the highest instant of a step does not help a request between two steps.
+    add(f.advice, split_request(d, failure, totals, f.frames));
+    // What lowers the highest instant of a step does not help a request between two steps, nor if
+    // the memory is filled by what past steps or a validation left.
     const bool in_step = totals.allocated >= d.peak_bytes() / 4 * 3;
-    if (in_step) {
+    const bool other_cause = fails_for_what_was_left(d);
+    if (in_step && !other_cause) {
       add(f.advice, halve_batch(d));
       add(f.advice, mixed_precision(d));
       add(f.advice, checkpoint_layers(d));
     }
     add(f.advice, shard_states(d));
-    if (in_step) add(f.advice, fuse_optimizer(d));
+    if (in_step && !other_cause) add(f.advice, fuse_optimizer(d));
     out.push_back(std::move(f));
   }
 }

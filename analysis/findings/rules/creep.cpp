@@ -6,6 +6,7 @@
 #include <set>
 #include <vector>
 
+#include "analysis/findings/growing_lines.h"
 #include "analysis/findings/growth.h"
 #include "analysis/findings/rules.h"
 #include "analysis/findings/run_growth.h"
@@ -27,28 +28,6 @@ uint32_t first_born_after(const AllocationHistory& model, uint32_t event) {
     model.allocations.birth(middle) <= event ? low = middle + 1 : high = middle;
   }
   return low;
-}
-
-// "train.py:57", "train.py:57 and log.py:12", "train.py:57, log.py:12 and 3 other lines".
-std::string places_of_growth(const DeviceEvidence& d) {
-  constexpr size_t kMost = 3;
-  std::vector<std::string> places;
-  for (const StackGrowth& g : d.steps.growing) {
-    const std::vector<std::string> frames = d.process->names.stack_text(g.stack);
-    std::string place = frames.empty() ? "" : place_of(frames);
-    if (!place.empty() && std::find(places.begin(), places.end(), place) == places.end()) {
-      places.push_back(std::move(place));
-    }
-  }
-  if (places.empty()) return "every step";
-  std::string text = places.front();
-  for (size_t i = 1; i < std::min(kMost, places.size()); ++i) {
-    text += fmt::format("{}{}", i + 1 == places.size() ? " and " : ", ", places[i]);
-  }
-  if (places.size() > kMost) {
-    text += fmt::format(" and {}", counted(places.size() - kMost, "other line"));
-  }
-  return text;
 }
 
 Finding creep(const DeviceEvidence& d, std::string_view whose) {

@@ -5,9 +5,9 @@
 #include <unordered_map>
 
 #include "analysis/findings/largest_stack.h"
+#include "analysis/findings/own_line.h"
 #include "analysis/findings/rules.h"
 #include "analysis/history/rehearsal.h"
-#include "analysis/names/stack_lines.h"
 #include "analysis/passes/end_of_use.h"
 #include "analysis/wording.h"
 
@@ -15,42 +15,20 @@ namespace tidemark {
 
 namespace {
 
-// Activations of a stack or through a frame: of passes without a backward pass, and of others.
-struct Share {
-  uint64_t kept = 0;
-  uint64_t others = 0;
-
-  bool is_own() const { return others < kept / 4; }
-};
-
-// The stack from the innermost line of the user's code on that hardly any other pass goes through:
-// training and validation share the model's lines. The whole stack if there is none.
-uint32_t own_line(const DeviceEvidence& d, uint32_t stack) {
-  const Dictionary& names = d.process->names;
-  std::unordered_map<uint32_t, Share> stacks;
+// Activations by stack: of passes without a backward pass, and of others.
+std::unordered_map<uint32_t, LineShare> shares_of(const DeviceEvidence& d) {
+  std::unordered_map<uint32_t, LineShare> stacks;
   for (uint32_t i = 0; i < d.model->allocations.size(); ++i) {
     if (d.categories.of[i] != Category::kActivation) continue;
     stacks[d.model->allocations.stack(i)].others += d.model->allocations.block_bytes(i);
   }
   for (const uint32_t i : d.categories.kept_without_backward) {
-    Share& share = stacks[d.model->allocations.stack(i)];
+    LineShare& share = stacks[d.model->allocations.stack(i)];
     const uint64_t bytes = d.model->allocations.block_bytes(i);
-    share.kept += bytes;
+    share.own += bytes;
     share.others -= std::min(share.others, bytes);
   }
-  std::unordered_map<uint32_t, Share> frames;
-  for (const auto& [id, share] : stacks) {
-    for (const uint32_t frame : names.frames_of(id)) {
-      frames[frame].kept += share.kept;
-      frames[frame].others += share.others;
-    }
-  }
-  for (uint32_t id = stack; id != 0; id = names.stack(id).parent) {
-    if (!frames[names.stack(id).frame].is_own()) continue;
-    const std::string line = headline_of(names.stack_text(id));
-    if (line != headline_of(names.stack_text(names.stack(id).parent))) return id;  // of the user
-  }
-  return stack;
+  return stacks;
 }
 
 }  // namespace
@@ -71,14 +49,15 @@ void find_eval_keeps_graph(const Evidence& evidence, std::vector<Finding>& out) 
     }
     const uint64_t saved = without.saved_bytes();
     if (saved == 0 || saved < d.peak_bytes() / 20) continue;
-    Finding f = d.finding("eval_keeps_graph", kWarning,
+    Finding f = d.finding("eval_keeps_graph", d.fails_for_kept_graph() ? kError : kWarning,
                           fmt::format("forward passes without a backward pass keep their "
                                       "activations: {} of the peak",
                                       size_text(at_peak)));
     f.evidence = {{"blocks", d.categories.kept_without_backward.size()},
                   {"bytes", kept},
                   {"peak_bytes", at_peak}};
-    f.frames = d.process->names.stack_text(own_line(d, largest_stack(by_stack)));
+    const Dictionary& names = d.process->names;
+    f.frames = names.stack_text(own_line(names, shares_of(d), largest_stack(by_stack)));
     f.advice.push_back({"no_grad",
                         fmt::format("run validation under torch.no_grad() or inference_mode(): "
                                     "saves at least {}",

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "analysis/findings/advice.h"
+#include "analysis/findings/left_graphs.h"
 #include "analysis/findings/rules.h"
 #include "analysis/insight/fragmentation.h"
 #include "analysis/names/stack_lines.h"
@@ -28,27 +29,27 @@ std::string summary_of(const DeviceEvidence& d, const MemoryState& state,
                        size_text(state.free_bytes()));
   }
   const FailedAllocation& failure = d.model->failures.back();
+  const std::string failed = d.out_of_memory_text();
   const std::string free = size_text(state.free_bytes());
   const std::string request = size_text(failure.requested_bytes);
   const UsableHoles usable = usable_holes(*d.model, state, failure);
   if (state.free_bytes() < failure.requested_bytes) {
     return fmt::format(
-        "out of memory although {} in use and {} requested fit below {}: {} of it is lost to holes",
+        "{} although {} in use and {} requested fit below {}: {} of it is lost to holes", failed,
         size_text(state.totals.active), request, size_text(d.limit.bytes), free);
   }
   if (usable.bytes == 0) {
     return fmt::format(
-        "out of memory with {} free in holes of other streams and pools, which a "
-        "request of {} cannot use",
-        free, request);
+        "{} with {} free in holes of other streams and pools, which a request of {} cannot use",
+        failed, free, request);
   }
   if (usable.largest_bytes >= failure.requested_bytes) {
-    return fmt::format("out of memory with {} free in holes, none of which was used for {}", free,
+    return fmt::format("{} with {} free in holes, none of which was used for {}", failed, free,
                        request);
   }
   const bool some = usable.bytes < state.free_bytes();
   const auto [largest, wanted] = size_texts(usable.largest_bytes, failure.requested_bytes);
-  return fmt::format("out of memory with {} free in holes: the largest{}, {}, is too small for {}",
+  return fmt::format("{} with {} free in holes: the largest{}, {}, is too small for {}", failed,
                      free, some ? " that the request can use" : "", largest, wanted);
 }
 
@@ -167,7 +168,8 @@ void find_fragmentation(const Evidence& evidence, std::vector<Finding>& out) {
     add(f.advice, change_allocator(d, evidence.devices.size()));
     d.model->release_pages();  // its replays read all events, and there may be many ranks
     // Where nearly everything was in use, the next request will not fit, either.
-    if (d.ran_out() && state.totals.active >= d.limit.bytes / 10 * 9) {
+    const bool other_cause = fails_for_what_was_left(d);
+    if (d.ran_out() && !other_cause && state.totals.active >= d.limit.bytes / 10 * 9) {
       add(f.advice, halve_batch(d));
       add(f.advice, mixed_precision(d));
       add(f.advice, checkpoint_layers(d));

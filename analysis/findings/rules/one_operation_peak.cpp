@@ -45,6 +45,8 @@ struct Operation {
   size_t other_stacks = 0;    // of such blocks
   size_t near = 0;            // blocks of its shape computed around the peak
   size_t near_others = 0;     // and of other shapes
+  uint64_t all_bytes = 0;     // everything at that instant
+  bool failed = false;        // one of its blocks is the request that failed
   uint32_t stack = 0;
   std::vector<uint32_t> stacks;
 };
@@ -63,11 +65,17 @@ Remedy remedy_for(const Dictionary& names, const std::vector<uint32_t>& stacks) 
       const auto has = [&](std::string_view part) {
         return function.find(part) != std::string::npos;
       };
-      if (has("cross_entropy") || has("nll_loss") || has("nllloss") || has("logsoftmax")) {
+      if (has("cross_entropy") || has("nll_loss") || has("nllloss") || has("logsoftmax") ||
+          has("log_softmax")) {
         return Remedy::kLoss;
       }
       if (has("one_hot")) return Remedy::kOneHot;
-      if (has("attention") || has("attn")) remedy = Remedy::kAttention;
+      // The program's own functions may be named after a loss.
+      const std::string_view file = names.string(f.file);
+      const bool own = file.ends_with(".py") && file.find("torch/") == file.npos;
+      if (has("attention") || has("attn") || (has("softmax") && !own)) {
+        remedy = Remedy::kAttention;
+      }
     }
   }
   return remedy;
@@ -79,19 +87,26 @@ std::string_view text_of(Remedy remedy) {
       return "compute the logits and the loss for a part of the tokens at a time (16 parts, each "
              "under torch.utils.checkpoint), or use a fused linear cross entropy";
     case Remedy::kAttention:
-      return "use scaled_dot_product_attention, which does not build the attention matrix";
+      return "use torch.nn.functional.scaled_dot_product_attention, which does not build the "
+             "matrix of attention scores";
     case Remedy::kOneHot:
       return "use the indices themselves (an embedding, gather) instead of a one-hot tensor";
     case Remedy::kSplit:
       break;
   }
   return "compute it in parts (each under torch.utils.checkpoint), or with a fused operation that "
-         "does not build the whole tensor, such as torch.cdist or einsum";
+         "does not build the whole tensor, such as torch.cdist or einsum, or "
+         "torch.nn.functional.scaled_dot_product_attention for attention scores (a softmax of "
+         "q @ k.T)";
 }
 
 class Search {
  public:
   explicit Search(const DeviceEvidence& d) : d_(d) {
+    if (d.ran_out() && is_of_operation(d.model->failures.back())) {
+      failure_ = &d.model->failures.back();
+    }
+    for (const uint32_t i : d.categories.kept_without_backward) kept_.insert(i);
     for (size_t i = 0; i < d.categories.of.size(); ++i) {
       if (d.categories.of[i] != Category::kParameter) continue;
       weights_.insert(d.model->allocations.block_bytes(i));
@@ -105,20 +120,25 @@ class Search {
     if (a.seeded || is_of_model(category) || category == Category::kCommunication) return false;
     const StackRole role = d_.roles->of(a.stack);
     if (role == StackRole::kData || role == StackRole::kOptimizer) return false;
-    if (is_added_to_gradient(a)) return false;
+    if (is_added_to_gradient(a) || kept_.contains(i)) return false;
     const uint32_t lives = std::min(a.release, d_.model->event_count()) - a.birth;
     if (d_.categories.has_backward ? outlives_step(a) : lives >= 3 * kBriefBirths) return false;
     return a.release != kNever || d_.ran_out();
   }
 
   Operation run() const {
-    const uint32_t peak = d_.model->allocated_peak.event;
+    const uint32_t instant = failure_ != nullptr ? failure_->event : d_.model->allocated_peak.event;
     std::vector<size_t> live;
     Operation found;
+    found.all_bytes = d_.peak_bytes();
+    if (failure_ != nullptr) {
+      found.largest_bytes = failure_->requested_bytes;
+      found.all_bytes = d_.at_failure().allocated + failure_->requested_bytes;
+    }
     for (size_t i = 0; i < d_.model->allocations.size(); ++i) {
       const AllocationColumns& all = d_.model->allocations;
-      if (all.birth(i) > peak) break;
-      if (all.release(i) <= peak || all.seeded(i) || is_of_model(d_.categories.of[i])) continue;
+      if (all.birth(i) > instant) break;
+      if (all.release(i) <= instant || all.seeded(i) || is_of_model(d_.categories.of[i])) continue;
       if (!is_computed(i)) {
         found.others_bytes += all.block_bytes(i);
         continue;
@@ -127,11 +147,24 @@ class Search {
       found.largest_bytes = std::max(found.largest_bytes, all.block_bytes(i));
     }
     describe(live, found);
-    compare(found);
+    compare(instant, found);
     return found;
   }
 
  private:
+  // Whether a request would have been the highest peak, and a line of the program that computes
+  // something made it, not for the first time.
+  bool is_of_operation(const FailedAllocation& failure) const {
+    const StackRole role = d_.roles->of(failure.stack);
+    if (role != StackRole::kForward && role != StackRole::kUser) return false;
+    if (d_.at_failure().allocated + failure.requested_bytes < d_.peak_bytes()) return false;
+    const AllocationColumns& all = d_.model->allocations;
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (all.stack(i) == failure.stack) return true;
+    }
+    return false;
+  }
+
   static bool is_of_model(Category category) {
     return category == Category::kParameter || category == Category::kGradient ||
            category == Category::kOptimizerState;
@@ -158,6 +191,14 @@ class Search {
       (3 * bytes > 2 * found.largest_bytes ? whole : half) += bytes;
       by_stack[all.stack(i)] += bytes;
     }
+    if (failure_ != nullptr && of_one_shape(failure_->requested_bytes, found.largest_bytes)) {
+      const uint64_t bytes = failure_->requested_bytes;
+      found.failed = true;
+      found.bytes += bytes;
+      ++found.blocks;
+      (3 * bytes > 2 * found.largest_bytes ? whole : half) += bytes;
+      by_stack[failure_->stack] += bytes;
+    }
     found.usual_bytes = whole >= half ? found.largest_bytes : found.largest_bytes / 2;
     // A line of the program says more than an operation of the backward pass.
     uint64_t most = 0;
@@ -172,16 +213,25 @@ class Search {
   }
 
   // The early layers of a network are alone when they run: what is alive at the peak says nothing
-  // of the sizes that the program computes otherwise.
-  void compare(Operation& found) const {
+  // of the sizes that the program computes otherwise. Where batches differ, the operation's results
+  // have other sizes in other steps.
+  void compare(uint32_t instant, Operation& found) const {
     const AllocationColumns& all = d_.model->allocations;
-    const size_t at = births_within(*d_.model, 0, d_.model->allocated_peak.event + 1).end;
+    const size_t at = births_within(*d_.model, 0, instant + 1).end;
+    const size_t begin = at - std::min(at, kNearBirths);
     const size_t end = std::min(all.size(), at + kNearBirths);
+    std::unordered_set<uint64_t> sizes;
+    for (size_t i = begin; i < end; ++i) {
+      const bool named = d_.roles->of(all.stack(i)) != StackRole::kBackward;
+      const bool of_operation =
+          std::find(found.stacks.begin(), found.stacks.end(), all.stack(i)) != found.stacks.end();
+      if (named && of_operation) sizes.insert(all.block_bytes(i));
+    }
     std::unordered_set<uint32_t> stacks;
-    for (size_t i = at - std::min(at, kNearBirths); i < end; ++i) {
+    for (size_t i = begin; i < end; ++i) {
       const uint64_t bytes = all.block_bytes(i);
       if (!is_computed(i) || is_scratch(i)) continue;
-      if (of_one_shape(bytes, found.largest_bytes)) {
+      if (of_one_shape(bytes, found.largest_bytes) || sizes.contains(bytes)) {
         ++found.near;
         continue;
       }
@@ -206,7 +256,9 @@ class Search {
   }
 
   const DeviceEvidence& d_;
-  std::unordered_set<uint64_t> weights_;  // sizes of blocks
+  const FailedAllocation* failure_ = nullptr;  // the request that would have been the highest peak
+  std::unordered_set<uint64_t> weights_;       // sizes of blocks
+  std::unordered_set<size_t> kept_;            // rows of graphs that no backward pass uses
 };
 
 }  // namespace
@@ -216,8 +268,7 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
     if (d.model == nullptr || d.model->event_count() == 0) continue;
     const Search search(d);
     const Operation o = search.run();
-    if (o.bytes < kWorthSaying || o.bytes < d.peak_bytes() / 4 || o.bytes < o.others_bytes)
-      continue;
+    if (o.bytes < kWorthSaying || o.bytes < o.all_bytes / 4 || o.bytes < o.others_bytes) continue;
     if (o.other_stacks < kLeastStacks || o.usual_bytes < kOutlier * o.next_bytes) continue;
     if (o.near > o.near_others) continue;  // layer by layer: that is what the program computes
     const Remedy remedy = remedy_for(d.process->names, o.stacks);
@@ -228,18 +279,24 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
       if (search.is_computed(i)) without.leave_out(d.model->allocations[i], share);
     }
     const uint64_t saved = without.saved_bytes();
-    Finding f = d.finding("one_operation_peak", kWarning,
-                          fmt::format("one operation holds {} of the peak: {} of up to {}",
-                                      percent_text(o.bytes, d.peak_bytes()),
-                                      counted(o.blocks, "block"), size_text(o.largest_bytes)));
+    Finding f =
+        d.finding("one_operation_peak", o.failed ? kError : kWarning,
+                  fmt::format("one operation {} {} of the peak: {} of up to {}{}",
+                              o.failed ? "needs" : "holds", percent_text(o.bytes, o.all_bytes),
+                              counted(o.blocks, "block"), size_text(o.largest_bytes),
+                              o.failed ? ", the last of which did not fit" : ""));
     f.evidence = {{"bytes", o.bytes},
                   {"blocks", o.blocks},
                   {"largest_block_bytes", o.largest_bytes},
                   {"next_block_bytes", o.next_bytes},
                   {"allocated_peak_bytes", d.peak_bytes()}};
     f.frames = d.process->names.stack_text(o.stack);
-    f.advice.push_back(
-        {"split_operation", fmt::format("{}: saves {}", text_of(remedy), size_text(saved)), saved});
+    // What the failed request itself would have held is not part of the recorded peak.
+    f.advice.push_back({"split_operation",
+                        saved == 0 ? std::string(text_of(remedy))
+                                   : fmt::format("{}: saves {}{}", text_of(remedy),
+                                                 o.failed ? "at least " : "", size_text(saved)),
+                        saved});
     out.push_back(std::move(f));
   }
 }

@@ -47,8 +47,9 @@ void find_rank_imbalance(const Evidence& evidence, std::vector<Finding>& out) {
   if (d == nullptr) return;  // the report is about another rank
   Finding f = d->finding(
       "rank_imbalance", d->ran_out() ? kError : kWarning,
-      fmt::format("rank {} needs {} more than rank {} ({} versus {})", high.rank, size_text(extra),
-                  typical.rank, size_text(high.bytes), size_text(typical.bytes)));
+      fmt::format("rank {} needs {} more than rank {} ({} versus {}{})", high.rank,
+                  size_text(extra), typical.rank, size_text(high.bytes), size_text(typical.bytes),
+                  ranks.in_windows ? ", peaks within the kept windows" : ""));
   f.evidence = {
       {"peak_bytes", high.bytes}, {"median_peak_bytes", typical.bytes}, {"extra_bytes", extra}};
   const StackExcess* own = largest_of_its_own(ranks);

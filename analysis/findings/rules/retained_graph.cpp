@@ -1,14 +1,43 @@
 // Graphs of past steps are still alive: the program keeps a tensor that references them.
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "analysis/findings/growth.h"
+#include "analysis/findings/left_graphs.h"
 #include "analysis/findings/rules.h"
 #include "analysis/wording.h"
 
 namespace tidemark {
 
+namespace {
+
+Advice detach(uint64_t saved) {
+  return {"detach",
+          fmt::format("keep loss.item() or loss.detach() instead of the loss, and avoid "
+                      "retain_graph: saves {}",
+                      size_text(saved)),
+          saved};
+}
+
+void find_at_failure(const DeviceEvidence& d, std::vector<Finding>& out) {
+  const std::optional<LeftGraphs> left = graphs_left_at_failure(d);
+  if (!left) return;
+  Finding f = d.finding("retained_graph", kError,
+                        fmt::format("activations of {} past steps were still alive when memory ran "
+                                    "out, up to {} of each",
+                                    left->steps, size_text(left->bytes_per_step)));
+  f.evidence = {{"steps", left->steps}, {"bytes_per_step", left->bytes_per_step}};
+  f.frames = d.process->names.stack_text(left->stack);
+  f.advice.push_back(detach(left->saved_bytes));
+  out.push_back(std::move(f));
+}
+
+}  // namespace
+
 void find_retained_graph(const Evidence& evidence, std::vector<Finding>& out) {
   for (const DeviceEvidence& d : evidence.devices) {
+    if (!grows(d)) find_at_failure(d, out);
     if (!grows_by_graphs(d)) continue;
     const auto per_step = static_cast<uint64_t>(d.steps.growth_bytes_per_step);
     const uint64_t full = full_at_step(d);
@@ -22,11 +51,7 @@ void find_retained_graph(const Evidence& evidence, std::vector<Finding>& out) {
     if (full != 0) f.evidence.emplace_back("full_at_step", full);
     f.frames = d.process->names.stack_text(d.steps.growing.front().stack);
     const uint64_t saved = saved_by_letting_go(d, Keep::kNothing);
-    f.advice.push_back({"detach",
-                        fmt::format("keep loss.item() or loss.detach() instead of the loss, and "
-                                    "avoid retain_graph: saves {}",
-                                    size_text(saved)),
-                        saved});
+    f.advice.push_back(detach(saved));
     out.push_back(std::move(f));
   }
 }

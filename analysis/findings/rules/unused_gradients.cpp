@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "analysis/findings/largest_stack.h"
+#include "analysis/findings/own_line.h"
 #include "analysis/findings/rules.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/passes/end_of_use.h"
@@ -32,16 +33,19 @@ class Without {
       gradient_bytes_ += all_.block_bytes(i);
     }
     const std::map<Place, bool> places = places_of(use);
+    for (const BackwardPass& pass : passes) leave_out(pass, places);
     std::unordered_map<uint32_t, uint64_t> by_stack;
-    for (const BackwardPass& pass : passes) leave_out(pass, places, by_stack);
-    stack_ = largest_stack(by_stack);
+    for (const auto& [stack, share] : shares_) by_stack[stack] = share.own;
+    // Layers that are computed again in the backward pass leave only what one passes to the next,
+    // in lines that other models share.
+    stack_ = own_line(d.process->names, shares_, largest_stack(by_stack));
   }
 
   uint64_t saved_bytes() const { return rehearsal_.saved_bytes(); }
   uint64_t gradient_bytes() const { return gradient_bytes_; }
   // Of the pass that has most.
   uint64_t activation_bytes() const { return activation_bytes_; }
-  // Of most activations; 0: there are none.
+  // The line of most activations; 0: there are none.
   uint32_t stack() const { return stack_; }
 
  private:
@@ -73,16 +77,16 @@ class Without {
     return places;
   }
 
-  void leave_out(const BackwardPass& pass, const std::map<Place, bool>& places,
-                 std::unordered_map<uint32_t, uint64_t>& by_stack) {
+  void leave_out(const BackwardPass& pass, const std::map<Place, bool>& places) {
     uint64_t bytes = 0;
     const auto releases = visit_consumed(pass, [&](size_t i, const Place& place) {
       const auto known = places.find(place);
       if (known == places.end()) return std::optional<bool>();
+      LineShare& share = shares_[all_.stack(i)];
+      (known->second ? share.own : share.others) += all_.block_bytes(i);
       if (known->second) {
         rehearsal_.leave_out_from(all_[i], end_of_use(model_, i));
         bytes += all_.block_bytes(i);
-        by_stack[all_.stack(i)] += all_.block_bytes(i);
       }
       return std::optional<bool>(known->second);
     });
@@ -107,6 +111,7 @@ class Without {
   Rehearsal rehearsal_;
   uint64_t gradient_bytes_ = 0;
   uint64_t activation_bytes_ = 0;
+  std::unordered_map<uint32_t, LineShare> shares_;  // activations by stack
   uint32_t stack_ = 0;
 };
 

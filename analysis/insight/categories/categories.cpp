@@ -12,6 +12,8 @@
 #include "analysis/insight/categories/older_blocks.h"
 #include "analysis/insight/categories/serving_cache.h"
 #include "analysis/insight/categories/stacks_through.h"
+#include "analysis/insight/training_lines.h"
+#include "analysis/names/module_stacks.h"
 
 namespace tidemark {
 
@@ -58,6 +60,7 @@ class Categorizer {
         model_(model),
         roles_(roles),
         steps_(steps),
+        lines_(model, roles, steps),
         cache_(process, model, roles, steps),
         of_fsdp_(stacks_through(process.names, is_fsdp)),
         of_constructor_(stacks_through(process.names, is_constructor)),
@@ -89,7 +92,7 @@ class Categorizer {
     }
     sort_older_blocks(process_, model_, roles_, steps_, known_, use_recorded, out_);
     std::reverse(out_.kept_without_backward.begin(), out_.kept_without_backward.end());
-    keep_only_graphs(model_, out_);
+    keep_only_graphs(model_, small_graphs_.empty() ? kGraph : kSmallGraph, out_);
     return std::move(out_);
   }
 
@@ -97,6 +100,27 @@ class Categorizer {
   struct Ends {
     uint32_t seen = 0;  // blocks whose step and the next one end in the history
     uint32_t survived = 0;
+  };
+
+  // The large blocks of a forward pass, and those of them that outlive it.
+  struct Outliving {
+    uint64_t all = 0;
+    uint64_t bytes = 0;
+    uint64_t kept = 0;
+    uint64_t kept_bytes = 0;
+    std::unordered_set<uint32_t> kept_stacks;
+
+    void add(const Allocation& a, bool outlives) {
+      ++all;
+      bytes += a.block_bytes;
+      if (!outlives) return;
+      ++kept;
+      kept_bytes += a.block_bytes;
+      if (kept_stacks.size() < 2) kept_stacks.insert(a.stack);
+    }
+    bool are_most() const {
+      return all >= 3 && 2 * kept >= all && 2 * kept_bytes >= bytes && kept_stacks.size() >= 2;
+    }
   };
 
   void advance_to(const Allocation& a) {
@@ -165,33 +189,44 @@ class Categorizer {
       if (is_of_fsdp(a)) known_.gathered_sizes.insert(a.requested_bytes);
       note_workspace(a);
       if (role == StackRole::kForward && !in_pass) cache_.add_pass(a.birth);
-      if (role == StackRole::kBackward) note_pass(a.birth);
-      if (role == StackRole::kForward && !in_pass) note_pass(kNever);
+      if (role == StackRole::kBackward) note_pass(a.birth, kNever);
+      if (role == StackRole::kForward && !in_pass) note_pass(kNever, a.birth);
       in_pass = role == StackRole::kForward;
       if (in_pass) pass_.push_back(static_cast<uint32_t>(i));
     }
-    note_pass(kNever);
+    note_pass(kNever, kNever);
     if (!out_.has_backward) cache_.survey(made_sizes, known_.kept_sizes);
     keep_models();
   }
 
   // The forward pass before a backward pass, or before another forward pass. A graph that no
-  // backward pass uses is alive as a whole when the pass ends, and gone when the next one begins.
-  void note_pass(uint32_t backward) {
+  // backward pass uses is alive as a whole when the pass ends. One of a few operations only shows
+  // if the results of several, and most bytes, are still alive when the next pass begins.
+  void note_pass(uint32_t backward, uint32_t next_pass) {
     if (pass_.empty()) return;
     const uint32_t end = model_.allocations.birth(pass_.back());
     int64_t blocks = 0;
     std::unordered_set<uint32_t> stacks;
+    Outliving large;
     for (const uint32_t i : pass_) {
       const Allocation& a = model_.allocations[i];
+      if (a.block_bytes > kSmallBytes && !workspaces_.contains(a.birth)) {
+        large.add(a, meets(a, next_pass));
+      }
       if (!meets(a, end) || a.release > backward || is_weight_copy(a)) continue;
       ++blocks;
-      if (stacks.size() < kGraphStacks) stacks.insert(a.stack);
-      if (blocks < kGraphBlocks || stacks.size() < kGraphStacks) continue;
-      unused_graphs_.insert(end);
-      break;
+      if (stacks.size() < kGraph.stacks) stacks.insert(a.stack);
     }
+    if (blocks >= kGraph.blocks && stacks.size() >= kGraph.stacks) unused_graphs_.insert(end);
+    const uint32_t stack = model_.allocations.stack(pass_.front());
+    if (large.are_most() && validates_at(stack)) small_graphs_.insert(roles_.caller_of(stack));
     pass_.clear();
+  }
+
+  // Whether a module allocates there for no backward pass, in a program that has some.
+  bool validates_at(uint32_t stack) const {
+    return trains_ && stack < in_module_.size() && in_module_[stack] &&
+           !lines_.trains(roles_.caller_of(stack));
   }
 
   // A model has blocks of several sizes; a cache or a buffer has one or two.
@@ -303,12 +338,15 @@ class Categorizer {
   Guess forward(const Allocation& a) {
     if (is_workspace(a)) return {Category::kWorkspace, 6};
     if (is_kv_cache(a)) return {Category::kKvCache, 6};
-    if (meets(a, next_backward_)) return {Category::kActivation, 9};
-    const bool in_graph = out_.has_backward && unused_graphs_.contains(pass_end_);
+    const bool in_graph = out_.has_backward && (unused_graphs_.contains(pass_end_) ||
+                                                small_graphs_.contains(roles_.caller_of(a.stack)));
+    // Some variable may keep a validation's graph until the next one, or an error ends it.
+    const bool validates = in_graph && validates_at(a.stack);
+    if (meets(a, next_backward_) && !validates) return {Category::kActivation, 9};
     if (!is_kept_long(a) && !(in_graph && meets(a, pass_end_))) return {Category::kTemporary, 7};
     // A forward pass that ended with an error could not run its backward pass.
-    kept_without_backward_ = a.release != kNever && !meets(a, next_failure_) &&
-                             meets(a, pass_end_) && !is_weight_copy(a);
+    const bool ended = a.release != kNever && !meets(a, next_failure_);
+    kept_without_backward_ = (ended || validates) && meets(a, pass_end_) && !is_weight_copy(a);
     return {Category::kActivation, 5};
   }
 
@@ -337,8 +375,8 @@ class Categorizer {
   // another precision, or a batch that the next one replaces.
   Guess loading(const Allocation& a) {
     const uint64_t bytes = a.requested_bytes;
-    if (!stays(a) || !outlives_step(a) || parameter_sizes_.contains(bytes) || parameter_sizes_.contains(bytes / 2) ||
-        parameter_sizes_.contains(bytes * 2)) {
+    if (!stays(a) || !outlives_step(a) || parameter_sizes_.contains(bytes) ||
+        parameter_sizes_.contains(bytes / 2) || parameter_sizes_.contains(bytes * 2)) {
       return user(a);
     }
     return {Category::kParameter, 6};
@@ -361,6 +399,9 @@ class Categorizer {
   const AllocationHistory& model_;
   const StackRoles& roles_;
   const Steps& steps_;
+  const TrainingLines lines_;
+  const bool trains_ = lines_.any();
+  const std::vector<bool> in_module_ = module_stacks(process_.names);
   ServingCache cache_;
   const std::vector<bool> of_fsdp_;         // by stack
   const std::vector<bool> of_constructor_;  // by stack
@@ -369,13 +410,14 @@ class Categorizer {
   Categories out_;
   std::set<std::tuple<uint64_t, uint32_t, bool>> with_workspace_;  // stream, pool, in backward
   std::unordered_set<uint32_t> workspaces_;                        // events of their births
-  std::vector<Ends> ends_;  // by stack; the last one: of stacks that are not known
+  std::vector<Ends> ends_;   // by stack; the last one: of stacks that are not known
   uint32_t step_begin_ = 0;  // of the step that end_of_next_step() looked at
   uint32_t step_end_ = 0;
   uint32_t next_end_ = kNever;
   std::unordered_set<uint64_t> parameter_sizes_;
   std::vector<uint32_t> pass_;                  // rows of the forward pass that is surveyed
   std::unordered_set<uint32_t> unused_graphs_;  // forward passes, by their ends
+  std::unordered_set<uint32_t> small_graphs_;   // lines that call models of few operations
   uint32_t next_forward_ = kNever;
   uint32_t next_backward_ = kNever;
   uint32_t next_optimizer_ = kNever;

@@ -6,7 +6,7 @@
 
 namespace tidemark {
 
-void keep_only_graphs(const AllocationHistory& model, Categories& out) {
+void keep_only_graphs(const AllocationHistory& model, GraphSize least, Categories& out) {
   std::vector<uint32_t>& kept = out.kept_without_backward;
   if (!out.has_backward) kept.clear();
   std::vector<std::pair<uint32_t, int>> edges;
@@ -27,10 +27,11 @@ void keep_only_graphs(const AllocationHistory& model, Categories& out) {
   for (const uint32_t i : kept) {
     if (model.allocations[i].alive_at(when)) stacks.insert(model.allocations[i].stack);
   }
-  if (most < kGraphBlocks || stacks.size() < kGraphStacks) {
+  if (most < least.blocks || stacks.size() < least.stacks) {
     kept.clear();
     return;
   }
+  if (least.blocks < kGraph.blocks) return;  // lines that keep graphs are known
   // The last layers' blocks are short-lived but belong to the same graph.
   for (uint32_t i = 0; i < model.allocations.size(); ++i) {
     const Allocation& a = model.allocations[i];

@@ -7,10 +7,15 @@ namespace tidemark {
 
 // This many kept blocks at once, of so many operations, are a graph; a program without gradients
 // has a handful.
-inline constexpr int64_t kGraphBlocks = 8;
-inline constexpr size_t kGraphStacks = 3;
+struct GraphSize {
+  int64_t blocks = 0;
+  size_t stacks = 0;
+};
+inline constexpr GraphSize kGraph = {8, 3};
+// Of a model of a few operations, where all passes of a line keep most of what they compute.
+inline constexpr GraphSize kSmallGraph = {4, 2};
 
 // A graph is many blocks of several operations at once; a list of outputs is not one.
-void keep_only_graphs(const AllocationHistory& model, Categories& out);
+void keep_only_graphs(const AllocationHistory& model, GraphSize least, Categories& out);
 
 }  // namespace tidemark

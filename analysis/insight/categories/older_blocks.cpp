@@ -35,7 +35,11 @@ class OlderBlocks {
  public:
   OlderBlocks(const ProcessModel& process, const AllocationHistory& model, const StackRoles& roles,
               const Steps& steps, const KnownSizes& known, Categories& out)
-      : process_(process), model_(model), roles_(roles), steps_(steps), known_(known), out_(out) {}
+      : process_(process), model_(model), roles_(roles), steps_(steps), known_(known), out_(out) {
+    if (!model.allocations.empty()) {
+      last_birth_ = model.allocations.birth(model.allocations.size() - 1);
+    }
+  }
 
   // What was there before and stays is most likely the model: a block of the size of each gradient,
   // the optimizer's states of the same sizes, and what the program keeps ever more of. Parameters
@@ -57,7 +61,8 @@ class OlderBlocks {
     const std::unordered_map<uint64_t, Category> growing = sizes_that_grow();
     for (const uint32_t i : older) {
       const Allocation& a = model_.allocations[i];
-      Guess guess{Category::kParameter, 5};
+      // What is freed at the end, and has the size of no gradient, may be anything.
+      Guess guess = a.release == kNever ? Guess{Category::kParameter, 5} : Guess{};
       const auto it = sizes.find(a.requested_bytes);
       const auto grown = growing.find(a.requested_bytes);
       if (!stays(a)) {
@@ -67,6 +72,7 @@ class OlderBlocks {
         if (known_.cache_sizes.contains(a.requested_bytes)) guess = {Category::kKvCache, 4};
       } else if (it != sizes.end() && it->second.parameters != 0) {
         --it->second.parameters;
+        guess = {Category::kParameter, 5};
       } else if (it != sizes.end() && it->second.states != 0) {
         --it->second.states;
         guess = {Category::kOptimizerState, 5};
@@ -84,6 +90,9 @@ class OlderBlocks {
   }
 
  private:
+  // To the end, or until the program frees all it has, after its last request.
+  bool stays(const Allocation& a) const { return a.release > last_birth_; }
+
   // What is left to be found among the blocks of one size that are older than the history.
   struct Copies {
     uint64_t parameters = 0;
@@ -317,6 +326,7 @@ class OlderBlocks {
   const Steps& steps_;
   const KnownSizes& known_;
   Categories& out_;
+  uint32_t last_birth_ = 0;  // event
 };
 
 }  // namespace

@@ -54,6 +54,102 @@ void ServingCache::survey(const std::unordered_set<uint64_t>& parameter_sizes,
     last = pass;
     if (blocks > 1) cache_stacks_.insert(a.stack);
   }
+  find_concatenations();
+  find_lists();
+}
+
+// With every token, each layer makes a copy of its keys and values that is longer by as much, and
+// frees the one before. Outside a module, a single block that grows may be a list of results.
+void ServingCache::find_concatenations() {
+  constexpr uint32_t kLeastLengths = 4;
+  struct Chain {
+    uint64_t bytes = 0;  // of the last copies
+    uint64_t longer = 0;
+    uint32_t lengths = 0;
+    uint32_t blocks = 0;  // of the last length
+    uint32_t first = 0;   // birth of the first copy, and of the first longer one
+    uint32_t second = 0;
+    uint32_t freed = 0;         // when the last one of this length is
+    uint32_t freed_before = 0;  // of the length before
+  };
+  std::unordered_map<uint32_t, Chain> chains;
+  for (size_t i = 0; i < model_.allocations.size(); ++i) {
+    model_.passed(i);
+    const Allocation& a = model_.allocations[i];
+    const StackRole role = roles_.of(a.stack);
+    if (a.seeded || (role != StackRole::kForward && role != StackRole::kUser)) continue;
+    Chain& c = chains[a.stack];
+    const uint64_t bytes = a.requested_bytes != 0 ? a.requested_bytes : a.block_bytes;
+    if (bytes == c.bytes) {
+      ++c.blocks;
+      c.freed = std::max(c.freed, a.release);
+      continue;
+    }
+    const uint64_t longer = bytes - std::min(bytes, c.bytes);
+    const bool goes_on = longer != 0 && longer <= c.bytes / 2 && c.freed_before <= a.birth &&
+                         (c.lengths < 2 || longer == c.longer) &&
+                         (role == StackRole::kForward || (c.blocks > 1 && !passes_.empty()));
+    if (!goes_on) {
+      c = {bytes, 0, 1, 1, a.birth, 0, a.release, 0};
+      continue;
+    }
+    if (c.lengths == 1) c.second = a.birth;
+    c.bytes = bytes;
+    c.longer = longer;
+    c.blocks = 1;
+    c.freed_before = std::exchange(c.freed, a.release);
+    if (++c.lengths != kLeastLengths) continue;
+    concatenating_.insert(a.stack);
+    beginnings_.emplace_back(c.first, c.second);
+  }
+  std::sort(beginnings_.begin(), beginnings_.end());
+}
+
+// The keys and values of a prompt are freed when those of the first token have been added to them.
+bool ServingCache::is_before_concatenation(const Allocation& a) const {
+  const auto next =
+      std::upper_bound(beginnings_.begin(), beginnings_.end(), std::pair(a.birth, kNever));
+  return next != beginnings_.end() && a.release > next->first && a.release < next->second;
+}
+
+// What lines of the program keep over several passes, and is no cache: a list that grows by a block
+// in each of them and is never cleared, and a queue, whose oldest blocks go while younger ones
+// wait.
+void ServingCache::find_lists() {
+  constexpr size_t kLeastPasses = 3;
+  std::unordered_map<uint32_t, std::vector<size_t>> by_stack;  // rows
+  for (size_t i = 0; i < model_.allocations.size(); ++i) {
+    const Allocation& a = model_.allocations[i];
+    if (a.seeded || a.block_bytes <= kSmallBytes) continue;
+    if (roles_.of(a.stack) == StackRole::kUser) by_stack[a.stack].push_back(i);
+  }
+  for (const auto& [stack, rows] : by_stack) {
+    const uint32_t last_birth = model_.allocations.birth(model_.allocations.size() - 1);
+    std::unordered_set<size_t> passes;
+    size_t freed = 0;  // after several passes
+    size_t overtaken = 0;
+    for (const size_t i : rows) {
+      const Allocation a = model_.allocations[i];
+      passes.insert(pass_of(a));
+      if (a.release > last_birth || passes_in(a) < kLeastPasses) continue;
+      ++freed;
+      overtaken += is_overtaken(a, rows) ? 1U : 0U;
+    }
+    const bool never =
+        freed == 0 && passes.size() >= kLeastPasses && rows.size() < 2 * passes.size();
+    if (never || 2 * overtaken > freed) lists_.insert(stack);
+  }
+}
+
+// Whether the youngest block of its line is of a later pass when it is freed, and lives on into
+// another pass. A request frees its blocks together.
+bool ServingCache::is_overtaken(const Allocation& a, const std::vector<size_t>& rows) const {
+  const auto next = std::partition_point(rows.begin(), rows.end(), [&](size_t row) {
+    return model_.allocations.birth(row) < a.release;
+  });
+  const Allocation youngest = model_.allocations[*std::prev(next)];
+  const auto pass = std::upper_bound(passes_.begin(), passes_.end(), a.release);
+  return pass_of(youngest) > pass_of(a) && pass != passes_.end() && *pass < youngest.release;
 }
 
 // The number of passes begun when it was allocated.
@@ -74,11 +170,17 @@ bool ServingCache::holds(const Allocation& a, uint32_t pass_end, bool kept_long)
   if (a.stack < named_.size() && named_[a.stack]) {
     return kept_long || a.release - a.birth > kBrief;
   }
+  if (concatenating_.contains(a.stack)) return kept_long || a.release - a.birth > kBrief;
+  if (roles_.of(a.stack) == StackRole::kForward && a.block_bytes > kSmallBytes &&
+      a.release - a.birth > kBrief && is_before_concatenation(a)) {
+    return true;
+  }
   const uint32_t requests = std::max<uint32_t>(steps_.count(), 1);
   if (passes_.size() < size_t{3} * requests) return false;
   if (roles_.of(a.stack) == StackRole::kUser) {
     const bool weight = stays(a) && a.birth < passes_.front();
-    return !weight && !copies_model(a) && a.block_bytes > kSmallBytes && passes_in(a) >= 3;
+    return !weight && !copies_model(a) && !lists_.contains(a.stack) &&
+           a.block_bytes > kSmallBytes && passes_in(a) >= 3;
   }
   // No pass follows the last token of a request.
   return cache_stacks_.contains(a.stack) && meets(a, pass_end);

@@ -1,9 +1,13 @@
 // The KV cache of a program without gradients: keys and values live from one token to the next, so
-// blocks of the model outlive the forward pass that allocated them.
+// blocks of the model outlive the forward pass that allocated them. They are given back when their
+// request ends; what a line of the program keeps one of with every pass, and never frees, is a
+// leak.
 #pragma once
 
 #include <cstdint>
+#include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "analysis/insight/stack_roles.h"
@@ -32,14 +36,22 @@ class ServingCache {
  private:
   size_t pass_of(const Allocation& a) const;
   size_t passes_in(const Allocation& a) const;
+  void find_concatenations();
+  void find_lists();
+  bool is_overtaken(const Allocation& a, const std::vector<size_t>& rows) const;
+  bool is_before_concatenation(const Allocation& a) const;
 
   const AllocationHistory& model_;
   const StackRoles& roles_;
   const Steps& steps_;
-  const std::vector<bool> named_;              // by stack: a function of a cache allocates
-  std::vector<uint32_t> passes_;               // events at which a forward pass begins
-  std::unordered_set<uint32_t> cache_stacks_;  // several blocks of a pass outlive it
-  std::unordered_set<uint32_t> copies_;        // stacks that copy the model
+  const std::vector<bool> named_;               // by stack: a function of a cache allocates
+  std::vector<uint32_t> passes_;                // events at which a forward pass begins
+  std::unordered_set<uint32_t> cache_stacks_;   // several blocks of a pass outlive it
+  std::unordered_set<uint32_t> copies_;         // stacks that copy the model
+  std::unordered_set<uint32_t> concatenating_;  // stacks that make a longer copy with every token
+  // The births of the first of these copies and of the second, for each request, in order.
+  std::vector<std::pair<uint32_t, uint32_t>> beginnings_;
+  std::unordered_set<uint32_t> lists_;  // stacks of lists and queues
 };
 
 }  // namespace tidemark

@@ -73,6 +73,32 @@ TEST(Phases, AKeptLossDoesNotMakeValidationTraining) {
   EXPECT_EQ(phases_of(trace, PhaseKind::kValidation).size(), 8U);
 }
 
+// A loss of each batch, computed by a function that the program calls itself.
+TEST(Phases, AMetricDoesNotInterruptValidation) {
+  const Trace trace([](Story& s, uint32_t) {
+    Training t(s, {});
+    const uint32_t metric =
+        s.stack({"mse_loss torch/nn/functional.py:3000", "validate train.py:31"});
+    for (int i = 0; i < 9; ++i) {
+      t.step();
+      if (i % 3 != 2) continue;
+      for (int batch = 0; batch < 4; ++batch) {
+        validate(s, t, 1, "validate train.py:30");
+        for (int k = 0; k < 5; ++k) s.free(s.alloc(kMiB, metric));
+      }
+    }
+  });
+  const std::vector<Phase> found = phases_of(trace, PhaseKind::kValidation);
+  EXPECT_EQ(found.size(), 3U);
+  const ProcessModel& process = trace.model().processes[0];
+  for (const Allocation& a : process.framework[0].allocations) {
+    const std::vector<std::string> frames = process.names.stack_text(a.stack);
+    if (frames.empty() || !frames.back().starts_with("validate")) continue;
+    EXPECT_TRUE(
+        std::any_of(found.begin(), found.end(), [&](const Phase& p) { return p.holds(a.birth); }));
+  }
+}
+
 // What computes the loss keeps nothing of its own for the backward pass.
 TEST(Phases, ALossIsPartOfItsTrainingStep) {
   const Trace trace([](Story& s, uint32_t) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 
 #include "tests/support/story.h"
@@ -10,7 +11,8 @@
 namespace tidemark {
 namespace {
 
-constexpr int64_t kHourNs = 3'600'000'000'000;
+constexpr int64_t kSecondNs = 1'000'000'000;
+constexpr int64_t kHourNs = 3600 * kSecondNs;
 constexpr int kHours = 48;
 constexpr uint64_t kPerHour = 120;  // points
 
@@ -108,6 +110,93 @@ TEST(WholeRun, OtherShapesAreNotGrowth) {
   none([](double at) { return at < 0.6 ? 500 * kMiB : 3000 * kMiB; });
 }
 
+// One point per second, as of a short run.
+Trace seconds(int count, const std::function<uint64_t(double)>& lowest,
+              const std::function<uint64_t(double)>& steps) {
+  return Trace([&](Story& s, uint32_t) {
+    for (int i = 0; i < count; ++i) {
+      const double at = static_cast<double>(i) / count;
+      s.run_point((count - i) * kSecondNs, lowest(at), lowest(at) + 512 * kMiB, steps(at));
+    }
+    s.kept_window();
+    Training t(s, {});
+    for (int i = 0; i < 12; ++i) t.step();
+  });
+}
+
+uint64_t mib(double amount) {
+  return static_cast<uint64_t>(amount * static_cast<double>(kMiB));
+}
+
+TEST(WholeRun, GrowthThatEndedIsNotGrowth) {
+  for (int count = 40; count < 52; ++count) {
+    const auto steps = [](double at) { return static_cast<uint64_t>(at * 1000) + 1; };
+    for (const double end : {0.5, 0.62, 0.7, 0.8}) {
+      const auto level = [&](double at) { return mib(std::min(at / end, 1.0) * 4096); };
+      EXPECT_FALSE(run_of(seconds(count, level, steps)).grows()) << count << " " << end;
+      // The level is never quite still.
+      const auto restless = [&](double at) {
+        return level(at) + mib(std::abs(std::sin(at * 1000)) * 20);
+      };
+      EXPECT_FALSE(run_of(seconds(count, restless, steps)).grows()) << count << " " << end;
+    }
+    EXPECT_TRUE(run_of(seconds(
+                           count, [](double at) { return mib(at * 4096); }, steps))
+                    .grows());
+  }
+}
+
+TEST(WholeRun, LoadingIsNotGrowth) {
+  const auto loads = [](double at) { return mib(at * 4096); };
+  // Up to its first step, near the end; or nobody counts steps, and it has just begun.
+  EXPECT_FALSE(run_of(seconds(48, loads, [](double at) { return at < 0.9 ? 0U : 5U; })).grows());
+  EXPECT_FALSE(run_of(seconds(48, loads, [](double) { return 0U; })).grows());
+  EXPECT_TRUE(run_of(seconds(480, loads, [](double) { return 0U; })).grows());
+}
+
+TEST(WholeRun, TheAmountIsThatOfTheSteadyPart) {
+  for (const double loaded_after : {0.04, 0.1, 0.2}) {
+    const Trace trace = run_with([&](double at) {
+      const double weights = std::min(at / loaded_after, 1.0) * 3000;
+      return mib(weights + std::max(at - loaded_after, 0.0) * 4096);
+    });
+    const WholeRun run = run_of(trace);
+    ASSERT_TRUE(run.grows()) << loaded_after;
+    EXPECT_NEAR(static_cast<double>(run.gained_bytes), 4096.0 * kMiB * (1 - loaded_after),
+                400.0 * kMiB);
+    EXPECT_NEAR(run.bytes_per_ns() * kHourNs, 4096.0 * kMiB / kHours, 4.0 * kMiB);
+  }
+}
+
+// By stairs of equal height, as with every epoch.
+TEST(WholeRun, GrowthByStairs) {
+  const Trace trace = run_with(
+      [](double at) { return mib((at < 0.05 ? 0 : 3000) + static_cast<int>(at * 8) * 512); });
+  const WholeRun run = run_of(trace);
+  ASSERT_TRUE(run.grows());
+  EXPECT_NEAR(static_cast<double>(run.gained_bytes), 7 * 512.0 * kMiB, 520.0 * kMiB);
+}
+
+// The window shows one rise of a level that goes up and down.
+TEST(WholeRun, AWindowThatRisesToWhereMemoryWasBeforeIsNotGrowth) {
+  const auto trace = [](uint64_t before) {
+    return Trace([before](Story& s, uint32_t) {
+      for (int i = 0; i < 600; ++i) {
+        const uint64_t level = static_cast<uint64_t>(i % 60) * before / 60;
+        s.run_point((600 - i) * kSecondNs, level, 12'000 * kMiB, 0);
+      }
+      s.kept_window();
+      Training t(s, {});
+      for (int i = 0; i < 30; ++i) {
+        t.step();
+        s.alloc(64 * kMiB, s.user(77));
+      }
+    });
+  };
+  EXPECT_EQ(trace(6000 * kMiB).finding("creep").id, "");
+  EXPECT_EQ(trace(600 * kMiB).finding("creep").id, "creep");
+}
+
 TEST(WholeRun, IsNotShownIfTheTraceHasAllOfIt) {
   const Trace trace = run_with([](double at) { return static_cast<uint64_t>(at * 4096 * kMiB); },
                                /*begin_ns=*/-1'000'000);
@@ -129,6 +218,56 @@ TEST(WholeRun, KnowsPeaksAndErrorsBeforeTheWindow) {
   EXPECT_EQ(d.run.earlier_errors, 2U);
   // The first point stands for the hour before it.
   EXPECT_EQ(d.run.end_ns() - d.run.begin_ns(), 10 * kHourNs);
+}
+
+TEST(WholeRun, RanksAreComparedWithinTheirWindows) {
+  const auto two_ranks = [](bool windows) {
+    return Trace(
+        [windows](Story& s, uint32_t rank) {
+          s.run_point(2 * kSecondNs, 0, 9000 * kMiB, 0);
+          s.run_point(kSecondNs, 0, 9000 * kMiB, 0);
+          if (windows) s.kept_window();
+          s.free(s.alloc((rank == 1 ? 2000 : 1000) * kMiB, s.user(1)));
+        },
+        2, true);
+  };
+  for (const bool windows : {false, true}) {
+    const Trace trace = two_ranks(windows);
+    const Report report = trace.report();
+    EXPECT_EQ(report.comparison.in_windows, windows);
+    EXPECT_EQ(report.comparison.highest.bytes, 2000 * kMiB);
+    const std::string summary = trace.finding("rank_imbalance").summary;
+    EXPECT_EQ(summary.find("within the kept windows") != std::string::npos, windows) << summary;
+  }
+}
+
+// `marks` after each of 12 steps, some of which may be left out.
+Steps steps_of(MarkKind kind, int marks, bool counted, int left_out = 0) {
+  const Trace trace([&](Story& s, uint32_t) {
+    s.kept_window();
+    if (counted) s.earlier_steps(813, 1627);
+    Training t(s, {.marks = false});
+    for (int i = 0; i < 12; ++i) {
+      t.step();
+      for (int k = 0; k < (i < left_out ? 1 : marks); ++k) s.step_mark(kind);
+    }
+  });
+  return trace.report().ranks[0].devices[0].step_events;
+}
+
+TEST(WholeRun, StepsHaveTheNumbersOfTheRun) {
+  const Steps iterations = steps_of(MarkKind::kIteration, 1, true);
+  ASSERT_EQ(iterations.source, StepSource::kMarks);
+  EXPECT_EQ(iterations.name(0), "step 813");
+  EXPECT_EQ(iterations.number(11), 824U);
+  EXPECT_EQ(steps_of(MarkKind::kOptimizerStep, 1, true).before, 1627U);
+  // Two optimizers: the first of the two marks of step 813 is before the window.
+  EXPECT_EQ(steps_of(MarkKind::kOptimizerStep, 2, true).before, 813U);
+  // It is not known how many steps they were, or nobody counted.
+  EXPECT_EQ(steps_of(MarkKind::kOptimizerStep, 2, true, 6).before, std::nullopt);
+  const Steps unknown = steps_of(MarkKind::kIteration, 1, false);
+  EXPECT_EQ(unknown.before, std::nullopt);
+  EXPECT_EQ(unknown.name(3), "window step 3");
 }
 
 // Nobody knows how many steps came before the window.

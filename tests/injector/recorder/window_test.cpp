@@ -18,6 +18,7 @@
 
 #include <gtest/gtest.h>
 
+#include "analysis/insight/whole_run.h"
 #include "analysis/load/trace_model.h"
 #include "collector/recover/trace_file.h"
 #include "collector/trace_source.h"
@@ -161,6 +162,43 @@ uint64_t compare(const Loaded& loaded, const WindowLog& log, uint64_t count, uin
   return compared;
 }
 
+// Of the window and of what the curve tells about the time before.
+void expect_peaks(const Loaded& loaded, const WindowLog& log, uint64_t count) {
+  const ProcessModel& process = loaded.model.processes.at(0);
+  const AllocationHistory& history = process.framework.at(0);
+  const WholeRun run = whole_run(process, 0);
+  ASSERT_TRUE(run.is_window());
+  uint64_t allocated = 0;
+  uint64_t reserved = 0;
+  for (uint64_t i = 0; i < count; ++i) {
+    allocated = std::max(allocated, log.entries[i].allocated);
+    reserved = std::max(reserved, log.entries[i].reserved);
+  }
+  EXPECT_EQ(std::max(run.allocated_peak.bytes, history.allocated_peak.bytes), allocated);
+  EXPECT_EQ(std::max(run.reserved_peak.bytes, history.reserved_peak.bytes), reserved);
+}
+
+// Everything that is older than the window is there at its first instant.
+void expect_whole_state(const Loaded& loaded) {
+  const ProcessModel& process = loaded.model.processes.at(0);
+  const int64_t begin = process.window.from_ns;
+  EXPECT_EQ(loaded.model.start_ns, begin);
+  for (const Allocation& a : process.framework.at(0).allocations) {
+    if (a.seeded) {
+      EXPECT_EQ(a.birth_ns, begin);
+    } else {
+      EXPECT_GT(a.birth_ns, begin);
+    }
+  }
+  for (const DriverAllocation& a : process.driver.allocations) {
+    if ((a.flags & kDriverSeeded) != 0) {
+      EXPECT_EQ(a.birth_ns, begin);
+    } else {
+      EXPECT_GT(a.birth_ns, begin);
+    }
+  }
+}
+
 void expect_lines(const Loaded& loaded) {
   const ProcessModel& process = loaded.model.processes.at(0);
   const AllocationHistory& history = process.framework.at(0);
@@ -247,6 +285,8 @@ TEST(WindowTest, IsBoundedAndAsExactAsAFullRecording) {
   expect_lines(*loaded);
   expect_driver_agrees(*loaded);
   expect_names(*loaded);
+  expect_peaks(*loaded, host.log(), count);
+  expect_whole_state(*loaded);
 
   // The curve of the whole run shows the leak, which began before the window.
   ASSERT_GE(loaded->summary.size(), 4U);
@@ -255,7 +295,7 @@ TEST(WindowTest, IsBoundedAndAsExactAsAFullRecording) {
   EXPECT_LT(loaded->summary.front().time_ns, began + 2'000'000'000);
   EXPECT_LT(loaded->summary.front().time_ns, history.time_ns[0]);
   for (size_t i = 1; i < loaded->summary.size(); ++i) {
-    EXPECT_LT(loaded->summary[i - 1].time_ns, loaded->summary[i].time_ns);
+    EXPECT_LE(loaded->summary[i - 1].time_ns, loaded->summary[i].time_ns);
     EXPECT_LE(loaded->summary[i - 1].steps, loaded->summary[i].steps);
   }
   const Summary& last = loaded->summary.back();
@@ -303,6 +343,35 @@ TEST(WindowTest, TheCurveOfALongRunStaysShort) {
   EXPECT_LT(out.written, 16 * kMost);
 }
 
+// A reading between two points, and when every two points become one.
+TEST(WindowTest, TheHighestReadingOfTheCardIsInTheCurve) {
+  const ScratchDirectory directory;
+  const std::string path = directory / "curve.tmk";
+  injector::TraceFile file;
+  ASSERT_TRUE(file.create(path.c_str()));
+  {
+    TraceWriter trace(file);
+    injector::LiveState state;
+    injector::SummaryCurve curve(4);
+    for (int64_t second = 1; second <= 9; ++second) {
+      for (const uint64_t used : {5U, second == 5 ? 90U : 6U, 4U}) {
+        Counter row{second * 1'000'000'000, used, 0, 0, CounterKind::kDeviceUsed};
+        state.take(row);
+      }
+      curve.tick(second * 1'000'000'000, state, trace);
+    }
+    curve.write(trace);
+    ASSERT_TRUE(trace.finish());
+  }
+  file.close();
+  const auto loaded = load(path);
+  ASSERT_NE(loaded, nullptr);
+  std::multiset<uint64_t> readings;
+  for (const Summary& point : loaded->summary) readings.insert(point.device_used_bytes);
+  EXPECT_EQ(readings.count(90), 2U) << "of the trace and of the shortened curve";
+  EXPECT_EQ(readings.count(4), 0U);
+}
+
 // What a context took with it is not in a window that begins later.
 TEST(WindowTest, MemoryEndsWithItsContext) {
   class Nowhere final : public ByteSink {
@@ -344,6 +413,63 @@ TEST(WindowTest, MemoryEndsWithItsContext) {
     return writer.rows_written();
   };
   EXPECT_EQ(rows_after(false) - rows_after(true), 3U) << "the context, its memory and its array";
+}
+
+// The rows of an allocator's state come later than the first events after it.
+TEST(WindowTest, TheStateOfARunningProcessIsOlderThanItsEvents) {
+  injector::LiveState state;
+  state.take_string(1, injector::kTorchStateMark);
+  state.take_string(2, injector::kTorchStateReadMark);
+  int64_t now_ns = 0;
+  const auto rounds = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      now_ns += 1'000'000;
+      state.begin_round(now_ns);
+      state.end_round();
+    }
+  };
+  const auto mark = [&](uint32_t name) {
+    Mark row{};
+    row.time_ns = now_ns;
+    row.name = name;
+    state.take(row);
+  };
+  const auto event = [&](FrameworkAction action, uint64_t address) {
+    FrameworkEvent row{};
+    row.time_ns = ++now_ns;
+    row.address = address;
+    row.size_bytes = row.block_bytes = address;
+    row.action = action;
+    state.take(row);
+  };
+  rounds(3);
+  const int64_t state_ns = now_ns;
+  mark(1);
+  event(FrameworkAction::kFreeCompleted, 0x1000);
+  event(FrameworkAction::kAlloc, 0x2000);
+  rounds(50);
+  EXPECT_FALSE(state.settled());
+  SegmentState segment{};
+  segment.time_ns = state_ns;
+  segment.address = 0x1000;
+  segment.size_bytes = 0x10000;
+  state.take(segment);
+  for (const uint64_t address : {0x1000U, 0x4000U}) {
+    BlockState block{state_ns, address, address, address, 0, 0, BlockCondition::kAllocated};
+    state.take(block);
+  }
+  rounds(50);
+  event(FrameworkAction::kAlloc, 0x8000);
+  mark(2);
+  rounds(50);
+  EXPECT_TRUE(state.settled());
+  event(FrameworkAction::kFreeCompleted, 0x2000);
+  rounds(3);
+  event(FrameworkAction::kAlloc, 0x200);  // what is before it is complete
+  rounds(3);
+  EXPECT_EQ(state.totals(0).reserved, 0x10000U);
+  EXPECT_EQ(state.totals(0).allocated, 0x4000U + 0x8000U + 0x200U);
+  EXPECT_EQ(state.totals(0).highest, 0x1000U + 0x4000U + 0x2000U + 0x8000U - 0x1000U);
 }
 
 // Other ranks may seal while the first rows are held back for their order. A context alone, as a
@@ -431,6 +557,8 @@ TEST(WindowTest, SurvivesAKillAtAnyInstant) {
     const uint64_t count = host.log().count.load();
     EXPECT_GT(compare(*loaded, host.log(), count, 0), 1000U);
     expect_lines(*loaded);
+    expect_peaks(*loaded, host.log(), count);
+    expect_whole_state(*loaded);
     if (HasFailure()) return;
   }
   RecordProperty("killed_while_replacing", replaced);

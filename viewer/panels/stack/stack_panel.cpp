@@ -211,7 +211,7 @@ std::vector<StackPanel::Plot> StackPanel::plots_of(const Model& model, const Sel
         return Plot{&model,
                     own,
                     -step_begin(model, lane, step),
-                    fmt::format("step {}", step),
+                    model.steps_of(lane).name(step),
                     true,
                     step_span(model, lane, step)};
       };

@@ -129,6 +129,15 @@ void draw_limit(const PlotArea& area, float begin_x, double bytes, const std::st
                        paint(theme().limit), label);
 }
 
+// Of a kept window, whose curve does not show it.
+std::string higher_before_text(const Model& model, const Lane& lane) {
+  const DeviceReport* const report = model.report_of(lane);
+  if (report == nullptr || report->run.allocated_peak.bytes <= report->allocated_peak.bytes) {
+    return "";
+  }
+  return fmt::format(", {} before this window", size_text(report->run.allocated_peak.bytes));
+}
+
 void draw_peak(const Model& model, const Lane& lane, const PlotArea& area, Labels& labels) {
   const Peak& peak = lane.memory->allocated_peak;
   if (lane.memory->event_count() == 0) return;
@@ -144,7 +153,7 @@ void draw_peak(const Model& model, const Lane& lane, const PlotArea& area, Label
   // Above the peak; below it where the lane's name is in the way.
   const float height = ImGui::GetFontSize() + px(4);
   labels.add_flag(kPeakLabel, {x, flag}, area.min.x, area.max.x, theme().allocated,
-                  "peak " + size_text(peak.bytes),
+                  "peak " + size_text(peak.bytes) + higher_before_text(model, lane),
                   {{x, y + height + px(4)}, {x, y + 2 * height + px(6)}});
 }
 

@@ -56,7 +56,8 @@ void draw_phases(const Model& model, const Lane& lane, const PlotArea& area, con
 // Iterations as stripes where they are wide enough to see, with numbers where there is space.
 void draw_stripes(const Model& model, const Lane& lane, const PlotArea& area, const Strip& strip,
                   Labels& labels) {
-  const std::vector<uint32_t>& starts = model.steps_of(lane).boundaries;
+  const Steps& steps = model.steps_of(lane);
+  const std::vector<uint32_t>& starts = steps.boundaries;
   if (starts.size() < 2) return;
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   auto first = static_cast<size_t>(
@@ -83,8 +84,8 @@ void draw_stripes(const Model& model, const Lane& lane, const PlotArea& area, co
     if (strip.text_y < 0) continue;
     const float left = std::max(x, area.min.x) + px(4);
     const float room = std::min(end, area.max.x) - left - px(4);
-    std::string name = fmt::format("step {}", i);
-    if (width_of(name) > room) name = fmt::format("{}", i);
+    std::string name = steps.name(i);
+    if (width_of(name) > room) name = fmt::format("{}", steps.number(i));
     if (width_of(name) > room) continue;
     labels.add(kStepLabel, {left, strip.text_y}, paint(theme().dim), name, 0);
   }
@@ -128,10 +129,11 @@ void measure_step(const Model& model, const Lane& lane, double time, Selection& 
       if (measure(p.first, p.last, in_words(phase_name(p.kind)))) return;
     }
   }
-  const std::vector<uint32_t>& starts = model.steps_of(lane).boundaries;
+  const Steps& steps = model.steps_of(lane);
+  const std::vector<uint32_t>& starts = steps.boundaries;
   for (size_t i = 0; i < starts.size(); ++i) {
     const uint32_t end = i + 1 < starts.size() ? starts[i + 1] : lane.memory->event_count();
-    if (measure(starts[i], end, fmt::format("step {}", i))) return;
+    if (measure(starts[i], end, steps.name(i))) return;
   }
 }
 

@@ -1,0 +1,36 @@
+// The lines of a program that call modules, and which of them train.
+//
+// A line trains if the next backward pass uses what it allocates, that is, frees it before the end
+// of its step. A graph of a validation that some variable keeps is alive in that backward pass,
+// too, but survives it. Where no line's memory is freed so, because graphs are retained, being
+// alive is enough. Linear in the number of allocations.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+
+#include "analysis/insight/stack_roles.h"
+#include "analysis/insight/steps.h"
+
+namespace tidemark {
+
+class TrainingLines {
+ public:
+  TrainingLines() = default;
+  TrainingLines(const AllocationHistory& model, const StackRoles& roles, const Steps& steps);
+
+  // Whether any line trains: a program without one only infers.
+  bool any() const;
+  // `caller`: as StackRoles::caller_of has it.
+  bool trains(uint32_t caller) const;
+
+ private:
+  struct Line {
+    uint32_t visits = 0;
+    uint32_t feeding = 0;
+    bool trains() const { return 2 * feeding >= visits; }
+  };
+  std::unordered_map<uint32_t, Line> lines_;
+};
+
+}  // namespace tidemark

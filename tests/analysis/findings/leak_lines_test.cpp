@@ -1,0 +1,138 @@
+// What grows, and at which line: beside temporaries, at lines that several functions share, in a
+// history that began late, and up to an error.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "analysis/names/stack_lines.h"
+#include "tests/support/story.h"
+
+namespace tidemark {
+namespace {
+
+const std::string kLibrary = "/usr/lib/python3/site-packages/";
+
+uint64_t evidence_of(const Finding& f, std::string_view name) {
+  for (const auto& [key, value] : f.evidence) {
+    if (key == name) return value;
+  }
+  return 0;
+}
+
+bool advises(const Finding& f, std::string_view action) {
+  return std::any_of(f.advice.begin(), f.advice.end(),
+                     [&](const Advice& a) { return a.action == action; });
+}
+
+// The line that leaks also makes a temporary, which lives until the next one replaces it.
+TEST(LeakLines, TemporariesOfTheSameLineAreNotPartOfIt) {
+  const Trace trace([](Story& s, uint32_t) {
+    Training t(s, {});
+    uint64_t temporary = 0;
+    for (int i = 0; i < 20; ++i) {
+      t.step();
+      const uint64_t before = temporary;
+      temporary = s.alloc(40 * kMiB, s.user(77));
+      if (before != 0) s.free(before);
+      s.alloc(4 * kMiB, s.user(77));
+    }
+    t.step();
+  });
+  const Finding f = trace.finding("creep");
+  EXPECT_EQ(headline_of(f.frames), "work train.py:77");
+  EXPECT_EQ(evidence_of(f, "held_bytes"), 20 * 4 * kMiB);
+  EXPECT_EQ(evidence_of(f, "held_blocks"), 20U);
+}
+
+std::string advice_for(const std::vector<std::vector<std::string>>& leaks) {
+  const Trace trace([&](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 20; ++i) {
+      t.step();
+      for (const std::vector<std::string>& frames : leaks) s.alloc(4 * kMiB, s.stack(frames));
+    }
+  });
+  EXPECT_EQ(trace.alarms(), (std::vector<std::string>{"creep"}));
+  const Finding f = trace.finding("creep");
+  return f.advice.empty() ? "" : f.advice[0].detail;
+}
+
+// Functions of torch.nn.functional that the program calls make no graph, however many they are.
+TEST(LeakLines, FunctionsOfOneLineAreToldApart) {
+  const std::string called =
+      advice_for({{"pad " + kLibrary + "torch/nn/functional.py:5", "train train.py:57"},
+                  {"normalize " + kLibrary + "torch/nn/functional.py:6", "train train.py:57"},
+                  {"gelu " + kLibrary + "torch/nn/functional.py:7", "train train.py:57"}});
+  EXPECT_NE(called.find("train.py:57 (pad, normalize and gelu)"), std::string::npos) << called;
+  const std::string calling =
+      advice_for({{"keep log.py:12", "scores train.py:20", "train train.py:57"},
+                  {"keep log.py:12", "ranks train.py:25", "train train.py:57"}});
+  EXPECT_NE(calling.find("log.py:12 (called by scores and ranks)"), std::string::npos) << calling;
+  const std::string alone = advice_for({{"keep log.py:12", "train train.py:57"}});
+  EXPECT_NE(alone.find("at log.py:12, or"), std::string::npos) << alone;
+}
+
+// Only the last steps of a long growth are in the history, and the first of them only in part.
+TEST(LeakLines, GrowthThatIsMostlyOlderThanTheHistory) {
+  const auto run = [](bool leaks) {
+    return Trace([leaks](Story& s, uint32_t) {
+      Training t(s, {});
+      for (int i = 0; i < 8; ++i) {
+        t.step();
+        if (i == 0) s.free_older(64 * kMiB);
+        const uint64_t logged = s.alloc(3 * kMiB, s.user(77));
+        if (!leaks) s.free(logged);
+      }
+      for (int i = 0; i < 200; ++i) s.older_block(3 * kMiB);
+    });
+  };
+  const Finding f = run(true).finding("creep");
+  EXPECT_EQ(f.severity, kWarning);
+  EXPECT_EQ(headline_of(f.frames), "work train.py:77");
+  ASSERT_FALSE(f.advice.empty());
+  EXPECT_GT(f.advice[0].saves_bytes, 500 * kMiB);
+  EXPECT_TRUE(run(false).finding("creep").id.empty());
+}
+
+// A smaller batch would only delay the error.
+TEST(LeakLines, ALeakThatEndsInAnErrorComesFirst) {
+  const Trace trace([](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 20; ++i) {
+      t.step();
+      s.alloc(8 * kMiB, s.user(77));
+    }
+    t.forward(2);
+    s.run_out(256 * kMiB, 10 * kMiB, s.forward(1));
+  });
+  const Report report = trace.report();
+  ASSERT_FALSE(report.findings.empty());
+  EXPECT_EQ(report.findings[0].id, "creep");
+  EXPECT_EQ(report.findings[0].severity, kError);
+  EXPECT_EQ(trace.finding("capacity").severity, kError);
+  EXPECT_FALSE(advises(trace.finding("capacity"), "halve_batch"));
+}
+
+// Three steps are too few to measure growth in, but each has left its graph.
+TEST(LeakLines, GraphsThatFillTheMemoryAfterAFewSteps) {
+  const auto run = [](bool keeps) {
+    return Trace([keeps](Story& s, uint32_t) {
+      Training t(s, {});
+      for (int i = 0; i < 3; ++i) t.step(1, keeps);
+      t.forward();
+      s.run_out(64 * kMiB, 10 * kMiB, s.forward(1));
+    });
+  };
+  const Trace kept = run(true);
+  const Report report = kept.report();
+  ASSERT_FALSE(report.findings.empty());
+  EXPECT_EQ(report.findings[0].id, "retained_graph");
+  EXPECT_EQ(evidence_of(report.findings[0], "steps"), 3U);
+  EXPECT_EQ(evidence_of(report.findings[0], "bytes_per_step"), 6 * 20 * kMiB);
+  EXPECT_FALSE(advises(kept.finding("capacity"), "halve_batch"));
+  EXPECT_TRUE(run(false).finding("retained_graph").id.empty());
+  EXPECT_TRUE(advises(run(false).finding("capacity"), "halve_batch"));
+}
+
+}  // namespace
+}  // namespace tidemark

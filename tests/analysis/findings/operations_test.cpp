@@ -1,0 +1,173 @@
+// Findings about single operations and models: the lines they name and what they advise.
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "analysis/names/stack_lines.h"
+#include "tests/support/story.h"
+
+namespace tidemark {
+namespace {
+
+using Ids = std::vector<std::string>;
+using Blocks = std::vector<uint64_t>;
+using Frames = std::vector<std::string>;
+
+const std::string kTorch = "/usr/lib/python3/site-packages/torch/";
+
+// A student and a teacher of one class whose layers are computed again in the backward pass: only
+// what one layer passes to the next is kept.
+class Checkpointed {
+ public:
+  explicit Checkpointed(Story& s) : s_(s) {
+    for (const uint64_t bytes : kParameters) s_.alloc(bytes, s_.setup());
+  }
+
+  Blocks forward(const std::string& caller) {
+    Blocks kept;
+    for (int i = 0; i < kLayers; ++i) {
+      s_.free(s_.alloc(
+          24 * kMiB,
+          s_.stack(layer(11, {"checkpoint " + kTorch + "utils/checkpoint.py:5", caller}))));
+      kept.push_back(s_.alloc(
+          8 * kMiB,
+          s_.stack(layer(12, {"checkpoint " + kTorch + "utils/checkpoint.py:5", caller}))));
+    }
+    return kept;
+  }
+
+  void backward(Blocks kept, Blocks& gradients) {
+    const bool adds = !gradients.empty();
+    const Frames again = {"recompute_fn " + kTorch + "utils/checkpoint.py:60",
+                          "unpack_hook " + kTorch + "utils/checkpoint.py:70"};
+    for (; !kept.empty(); kept.pop_back()) {
+      const Blocks computed = {s_.alloc(24 * kMiB, s_.stack(layer(11, again))),
+                               s_.alloc(8 * kMiB, s_.stack(layer(12, again)))};
+      for (const uint64_t bytes : kParameters) {
+        const uint64_t gradient = s_.alloc(bytes, 0);
+        adds ? s_.free(gradient) : gradients.push_back(gradient);
+      }
+      for (const uint64_t block : computed) s_.free(block);
+      s_.free(kept.back());
+    }
+  }
+
+ private:
+  static Frames layer(int line, const Frames& callers) {
+    Frames frames = {"forward model.py:" + std::to_string(line),
+                     "_call_impl " + kTorch + "nn/modules/module.py:1"};
+    frames.insert(frames.end(), callers.begin(), callers.end());
+    return frames;
+  }
+
+  static constexpr int kLayers = 6;
+  static constexpr std::array<uint64_t, 4> kParameters = {2 * kMiB, 3 * kMiB, 8192, 12288};
+  Story& s_;
+};
+
+TEST(Operations, UnusedGradientsOfLayersThatAreComputedAgain) {
+  const Trace taught([](Story& s, uint32_t) {
+    Checkpointed student(s);
+    Checkpointed teacher(s);
+    Blocks added;
+    for (int i = 0; i < 8; ++i) {
+      Blocks gradients;
+      Blocks kept = student.forward("train train.py:10");
+      Blocks other = teacher.forward("train train.py:20");
+      s.free(s.alloc(4, s.user(21)));
+      teacher.backward(other, added);
+      student.backward(kept, gradients);
+      s.optimizer_mark();
+      s.free(s.alloc(kMiB, s.optimizer("_single_tensor_sgd")));
+      for (const uint64_t block : gradients) s.free(block);
+    }
+  });
+  const Finding f = taught.finding("unused_gradients");
+  ASSERT_FALSE(f.id.empty());
+  EXPECT_EQ(headline_of(f.frames), "train train.py:20");
+}
+
+// A classifier over batches of different lengths, the last of which fails in its loss.
+TEST(Operations, TheRequestThatFailedIsPartOfItsOperation) {
+  const Trace trace([](Story& s, uint32_t) {
+    Training t(s, {});
+    const uint32_t logits =
+        s.stack({"forward torch/nn/modules/op.py:9", "_call_impl torch/nn/modules/module.py:1",
+                 "train train.py:30"});
+    const uint32_t loss =
+        s.stack({"cross_entropy torch/nn/functional.py:3500", "train train.py:31"});
+    for (const uint64_t length : {4U, 6U, 8U, 32U}) {
+      for (int i = 0; i < 3; ++i) {
+        Blocks kept = t.forward();
+        kept.push_back(s.alloc(length * 16 * kMiB, logits));
+        if (length == 32) return s.run_out(length * 16 * kMiB, 100 * kMiB, loss);
+        kept.push_back(s.alloc(length * 16 * kMiB, loss));
+        const uint64_t gradient = s.alloc(length * 16 * kMiB, 0);
+        for (; !kept.empty(); kept.pop_back()) {
+          const uint64_t passed = s.alloc(8 * kMiB, 0);
+          s.free(kept.back());
+          s.free(passed);
+        }
+        s.free(gradient);
+        s.optimizer_mark();
+      }
+    }
+  });
+  const Report report = trace.report();
+  ASSERT_FALSE(report.findings.empty());
+  const Finding& f = report.findings[0];
+  EXPECT_EQ(f.id, "one_operation_peak");
+  EXPECT_EQ(f.severity, kError);
+  EXPECT_NE(f.summary.find("2 blocks of up to 512.0 MiB, the last of which did not fit"),
+            std::string::npos)
+      << f.summary;
+  ASSERT_FALSE(f.advice.empty());
+  EXPECT_NE(f.advice[0].detail.find("cross entropy"), std::string::npos) << f.advice[0].detail;
+}
+
+TEST(Operations, ARequestThatNeedsMoreThanEverythingElse) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 3; ++i) s.alloc(100 * kMiB, s.user(1));
+    s.run_out(2000 * kMiB, 10240 * kMiB, s.user(9));  // a memory fraction refused
+  });
+  const Finding f = trace.finding("capacity");
+  ASSERT_FALSE(f.advice.empty());
+  EXPECT_EQ(f.advice[0].action, "split_request");
+  EXPECT_NE(f.advice[0].detail.find("train.py:9"), std::string::npos) << f.advice[0].detail;
+}
+
+// Scores of which one layer makes a softmax, by a function of the library or in C++.
+std::string advice_on_scores(const Frames& inner) {
+  const Trace trace([&](Story& s, uint32_t) {
+    Training t(s, {});
+    Frames frames = inner;
+    frames.insert(frames.end(), {"forward model.py:40", "_call_impl torch/nn/modules/module.py:1",
+                                 "train train.py:10"});
+    const uint32_t scores = s.stack(frames);
+    for (int i = 0; i < 6; ++i) {
+      Blocks kept = t.forward();
+      for (int k = 0; k < 2; ++k) kept.push_back(s.alloc(400 * kMiB, scores));
+      for (; !kept.empty(); kept.pop_back()) {
+        const uint64_t passed = s.alloc(8 * kMiB, 0);
+        s.free(kept.back());
+        s.free(passed);
+      }
+      s.optimizer_mark();
+    }
+  });
+  const Finding f = trace.finding("one_operation_peak");
+  return f.advice.empty() ? "" : f.advice[0].detail;
+}
+
+TEST(Operations, AttentionScoresNameTheFusedFunction) {
+  const std::string named = advice_on_scores({"softmax " + kTorch + "nn/functional.py:2100"});
+  EXPECT_TRUE(named.starts_with("use torch.nn.functional.scaled_dot_product_attention")) << named;
+  // torch.softmax has no Python frame of its own.
+  EXPECT_NE(advice_on_scores({}).find("torch.nn.functional.scaled_dot_product_attention"),
+            std::string::npos);
+  const std::string loss = advice_on_scores({"log_softmax " + kTorch + "nn/functional.py:2200"});
+  EXPECT_NE(loss.find("cross entropy"), std::string::npos) << loss;
+}
+
+}  // namespace
+}  // namespace tidemark

@@ -1,0 +1,200 @@
+// Validation that keeps its graph: what it holds, wherever it is kept, and errors in it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "analysis/names/stack_lines.h"
+#include "tests/support/story.h"
+
+namespace tidemark {
+namespace {
+
+using Ids = std::vector<std::string>;
+using Blocks = std::vector<uint64_t>;
+
+const std::string kValidate = "validate train.py:30";
+
+void free_all(Story& s, Blocks& blocks) {
+  for (const uint64_t block : blocks) s.free(block);
+  blocks.clear();
+}
+
+uint64_t evidence_of(const Finding& f, std::string_view name) {
+  for (const auto& [key, value] : f.evidence) {
+    if (key == name) return value;
+  }
+  return 0;
+}
+
+bool advises(const Finding& f, std::string_view action) {
+  return std::any_of(f.advice.begin(), f.advice.end(),
+                     [&](const Advice& a) { return a.action == action; });
+}
+
+// What a graph of the validation holds at the peak, by the lines that keep it.
+uint64_t graph_at_peak(const Trace& trace, const std::vector<std::string>& lines) {
+  const ProcessModel& process = trace.model().processes[0];
+  const AllocationHistory& model = process.framework[0];
+  uint64_t bytes = 0;
+  for (const Allocation& a : model.allocations) {
+    const std::vector<std::string> frames = process.names.stack_text(a.stack);
+    if (frames.empty() || frames.back() != kValidate) continue;
+    const bool kept = std::find(lines.begin(), lines.end(), frames.front()) != lines.end();
+    if (kept && a.alive_at(model.allocated_peak.event)) bytes += a.block_bytes;
+  }
+  return bytes;
+}
+
+// A variable keeps the graph of a batch until the next batch has been computed, also over the
+// training steps between two validations.
+TEST(Validation, AGraphThatIsKeptUntilTheNextOne) {
+  const Trace carried([](Story& s, uint32_t) {
+    Training t(s, {});
+    Blocks last;
+    for (int i = 0; i < 12; ++i) {
+      t.step();
+      if (i % 4 != 3) continue;
+      for (int batch = 0; batch < 2; ++batch) {
+        const uint64_t input = s.alloc(4 * kMiB, s.user(29));
+        Blocks graph = t.forward(2, kValidate);
+        free_all(s, last);
+        last = std::move(graph);
+        s.free(input);
+      }
+    }
+    t.step();
+  });
+  EXPECT_EQ(carried.alarms(), (Ids{"eval_keeps_graph"}));
+  const Finding f = carried.finding("eval_keeps_graph");
+  EXPECT_EQ(headline_of(f.frames), kValidate);
+  const uint64_t kept = graph_at_peak(
+      carried, {"forward torch/nn/modules/op.py:1", "forward torch/nn/modules/op.py:2",
+                "forward torch/nn/modules/op.py:4"});
+  EXPECT_GT(kept, 6 * 80 * kMiB / 2);  // of more than one batch
+  EXPECT_EQ(evidence_of(f, "peak_bytes"), kept);
+  const Report report = carried.report();
+  const std::vector<PhaseReport>& phases = report.ranks[0].devices[0].phases;
+  EXPECT_TRUE(std::any_of(phases.begin(), phases.end(),
+                          [](const PhaseReport& p) { return p.kind == PhaseKind::kValidation; }));
+}
+
+// A network of three operations: its graph keeps two of their results.
+class Small {
+ public:
+  explicit Small(Story& s) : s_(s) {
+    for (int i = 0; i < 2; ++i) s_.alloc(2 * kMiB, s_.setup());
+  }
+
+  Blocks forward(uint64_t scale, const std::string& caller, bool graph) {
+    const uint64_t input = s_.alloc(scale * 4 * kMiB, s_.user(29));
+    const uint64_t hidden = s_.alloc(scale * 16 * kMiB, s_.forward(1, caller));
+    const uint64_t active = s_.alloc(scale * 16 * kMiB, s_.forward(2, caller));
+    s_.free(hidden);
+    const uint64_t output = s_.alloc(scale * 4 * kMiB, s_.forward(1, caller));
+    if (graph) return {input, active, output};
+    s_.free(active);
+    s_.free(input);
+    return {output};
+  }
+
+  void step() {
+    Blocks kept = forward(1, "train train.py:10", true);
+    const uint64_t passed = s_.alloc(16 * kMiB, 0);
+    const Blocks gradients = {s_.alloc(2 * kMiB, 0), s_.alloc(2 * kMiB, 0)};
+    free_all(s_, kept);
+    s_.free(passed);
+    s_.optimizer_mark();
+    for (const uint64_t block : gradients) s_.free(block);
+  }
+
+ private:
+  Story& s_;
+};
+
+Trace listed(bool graph) {
+  return Trace([graph](Story& s, uint32_t) {
+    Small net(s);
+    for (int epoch = 0; epoch < 3; ++epoch) {
+      for (int i = 0; i < 5; ++i) net.step();
+      Blocks outputs;
+      for (int batch = 0; batch < 6; ++batch) {
+        const Blocks kept = net.forward(2, kValidate, graph);
+        outputs.insert(outputs.end(), kept.begin(), kept.end());
+      }
+      free_all(s, outputs);
+    }
+  });
+}
+
+TEST(Validation, OutputsOfASmallNetworkInAList) {
+  EXPECT_EQ(listed(true).alarms(), (Ids{"eval_keeps_graph"}));
+  const Finding f = listed(true).finding("eval_keeps_graph");
+  ASSERT_FALSE(f.frames.empty());
+  EXPECT_EQ(f.frames.back(), kValidate);
+  EXPECT_EQ(listed(false).alarms(), Ids{});
+}
+
+TEST(Validation, OutputsThatStayUntilTheEnd) {
+  const auto run = [](bool graph) {
+    return Trace([graph](Story& s, uint32_t) {
+      Training t(s, {});
+      for (int i = 0; i < 6; ++i) t.step();
+      for (int batch = 0; batch < 4; ++batch) {
+        s.alloc(4 * kMiB, s.user(29));
+        if (graph) {
+          t.forward(1, kValidate);
+          continue;
+        }
+        uint64_t before = s.alloc(8 * kMiB, s.forward(1, kValidate));
+        for (int k = 1; k < 18; ++k) {
+          const uint64_t next = s.alloc(8 * kMiB, s.forward(k % 3 + 1, kValidate));
+          s.free(before);
+          before = next;
+        }
+      }
+    });
+  };
+  EXPECT_EQ(run(true).alarms(), (Ids{"eval_keeps_graph"}));
+  EXPECT_EQ(run(false).alarms(), Ids{});
+}
+
+Trace failing(bool graph) {
+  return Trace([graph](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 6; ++i) t.step();
+    s.alloc(64 * kMiB, s.user(29));
+    Blocks alive;
+    for (int k = 0; k < 24; ++k) {
+      if (!graph && alive.size() == 2) {
+        s.free(alive.front());
+        alive.erase(alive.begin());
+      }
+      alive.push_back(s.alloc((graph ? 64 : 300) * kMiB, s.forward(k % 4 + 1, kValidate)));
+    }
+    s.run_out(300 * kMiB, 10 * kMiB, s.forward(1, kValidate));
+  });
+}
+
+TEST(Validation, AnErrorInItSaysSo) {
+  const Trace kept = failing(true);
+  const Report report = kept.report();
+  ASSERT_FALSE(report.findings.empty());
+  EXPECT_EQ(report.findings[0].id, "eval_keeps_graph");
+  EXPECT_EQ(report.findings[0].severity, kError);
+  const Finding f = kept.finding("capacity");
+  EXPECT_TRUE(f.summary.starts_with("out of memory in validation: 300.0 MiB requested"))
+      << f.summary;
+  EXPECT_FALSE(advises(f, "halve_batch"));
+  EXPECT_FALSE(advises(f, "checkpoint"));
+
+  const Trace large = failing(false);
+  EXPECT_TRUE(large.finding("eval_keeps_graph").id.empty());
+  const Finding too_large = large.finding("capacity");
+  ASSERT_TRUE(advises(too_large, "halve_batch"));
+  EXPECT_NE(too_large.advice[0].detail.find("halving the batch of the validation"),
+            std::string::npos)
+      << too_large.advice[0].detail;
+}
+
+}  // namespace
+}  // namespace tidemark

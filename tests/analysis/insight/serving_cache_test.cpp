@@ -1,0 +1,125 @@
+// Which blocks of a program that serves are its KV cache.
+#include <gtest/gtest.h>
+
+#include "analysis/insight/categories/categories.h"
+#include "tests/support/story.h"
+
+namespace tidemark {
+namespace {
+
+// Bytes of a category among the allocations of a line, over the whole run.
+uint64_t bytes_at(const Trace& trace, std::string_view frame, Category category) {
+  const ProcessModel& process = trace.model().processes[0];
+  const AllocationHistory& model = process.framework[0];
+  const StackRoles roles(process);
+  const Categories found = categorize(process, model, roles, find_steps(process, model, roles));
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < model.allocations.size(); ++i) {
+    const std::vector<std::string> frames = process.names.stack_text(model.allocations.stack(i));
+    if (frames.empty() || frames.front() != frame || found.of[i] != category) continue;
+    bytes += model.allocations.block_bytes(i);
+  }
+  return bytes;
+}
+
+// One line calls the model and appends a result of one size to a list.
+TEST(ServingCache, WhatIsNeverFreedIsALeak) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 6; ++i) s.alloc(20 * kMiB, s.setup());
+    const std::string line = "serve serve.py:8";
+    for (int request = 0; request < 40; ++request) {
+      const uint64_t prompt = s.alloc(2 * kMiB, s.stack({line}));
+      for (int layer = 0; layer < 4; ++layer) s.free(s.alloc(3 * kMiB, s.forward(2, line)));
+      s.free(prompt);
+      s.alloc(4 * kMiB, s.stack({"scores serve.py:4", line}));
+    }
+  });
+  EXPECT_EQ(bytes_at(trace, "scores serve.py:4", Category::kKvCache), 0U);
+}
+
+// Keys and values that each layer concatenates with those of the next token. `at_once`: the old
+// ones are freed after each layer, or together when the whole pass is done.
+Trace concatenating(bool at_once) {
+  return Trace([at_once](Story& s, uint32_t) {
+    for (int i = 0; i < 6; ++i) s.alloc(20 * kMiB, s.setup());
+    const auto line = [&](int number) {
+      return s.stack({"forward model.py:" + std::to_string(number),
+                      "_call_impl torch/nn/modules/module.py:1", "answer serve.py:40"});
+    };
+    for (int request = 0; request < 3; ++request) {
+      const uint64_t prompt = s.alloc(2 * kMiB, s.stack({"answer serve.py:39"}));
+      std::vector<uint64_t> cache;
+      for (int layer = 0; layer < 4; ++layer) {
+        cache.push_back(s.alloc(4 * kMiB, line(10)));
+        s.free(s.alloc(6 * kMiB, line(14)));
+      }
+      for (uint64_t token = 1; token < 12; ++token) {
+        std::vector<uint64_t> longer;
+        for (size_t layer = 0; layer < 4; ++layer) {
+          s.free(s.alloc(64 << 10, line(10)));
+          longer.push_back(s.alloc(4 * kMiB + (token << 16), line(12)));
+          if (at_once) s.free(cache[layer]);
+          s.free(s.alloc(128 << 10, line(14)));
+        }
+        for (size_t layer = 0; layer < 4 && !at_once; ++layer) s.free(cache[layer]);
+        cache = longer;
+      }
+      for (const uint64_t block : cache) s.free(block);
+      s.free(prompt);
+    }
+  });
+}
+
+TEST(ServingCache, KeysAndValuesThatAreConcatenated) {
+  for (const bool at_once : {true, false}) {
+    const Trace trace = concatenating(at_once);
+    uint64_t all = 0;
+    for (uint64_t token = 1; token < 12; ++token) all += 3 * 4 * (4 * kMiB + (token << 16));
+    EXPECT_EQ(bytes_at(trace, "forward model.py:12", Category::kKvCache), all) << at_once;
+    // Those of the prompts, too.
+    EXPECT_EQ(bytes_at(trace, "forward model.py:10", Category::kKvCache), 3 * 4 * 4 * kMiB)
+        << at_once;
+    EXPECT_EQ(bytes_at(trace, "forward model.py:14", Category::kKvCache), 0U) << at_once;
+  }
+}
+
+// Requests that wait for their turn, four of them in each batch.
+TEST(ServingCache, AQueueIsNone) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 6; ++i) s.alloc(20 * kMiB, s.setup());
+    std::vector<uint64_t> queue;
+    for (int tick = 0; tick < 120; ++tick) {
+      for (int k = 0; k < (tick % 30 == 10 ? 60 : 2); ++k) {
+        queue.push_back(s.alloc(2 * kMiB, s.stack({"receive serve.py:11"})));
+      }
+      for (size_t k = 0; k < 4 && !queue.empty(); ++k) {
+        s.free(queue.front());
+        queue.erase(queue.begin());
+      }
+      for (int layer = 0; layer < 4; ++layer) {
+        s.free(s.alloc(8 * kMiB, s.forward(layer + 1, "serve serve.py:17")));
+      }
+    }
+  });
+  EXPECT_EQ(bytes_at(trace, "receive serve.py:11", Category::kKvCache), 0U);
+}
+
+// Without a model, blocks that become longer are no keys and values.
+TEST(ServingCache, AProgramWithoutModulesHasNone) {
+  const Trace trace([](Story& s, uint32_t) {
+    std::vector<uint64_t> before;
+    for (uint64_t i = 0; i < 20; ++i) {
+      std::vector<uint64_t> longer;
+      for (int k = 0; k < 2; ++k) {
+        longer.push_back(
+            s.alloc(4 * kMiB + (i << 16), s.stack({"join work.py:5", "main work.py:9"})));
+      }
+      for (const uint64_t block : before) s.free(block);
+      before = longer;
+    }
+  });
+  EXPECT_EQ(bytes_at(trace, "join work.py:5", Category::kKvCache), 0U);
+}
+
+}  // namespace
+}  // namespace tidemark
