@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "analysis/history/memory_state.h"
+#include "analysis/insight/module_tree.h"
 #include "analysis/load/trace_model.h"
 
 namespace tidemark {
@@ -29,5 +30,16 @@ struct ModuleShare {
 std::vector<ModuleShare> shares_by_module(const ProcessModel& process,
                                           const AllocationHistory& model, const MemoryState& state,
                                           std::span<const Category> categories);
+
+// The parts of ModuleShare in the amounts of a ModuleRow.
+enum class ModuleUse : uint8_t { kParameter, kGradient, kOptimizer, kKept, kTransient };
+
+// The same shares as a tree, without peaks.
+std::vector<ModuleRow> layers_of(std::span<const ModuleShare> shares, const ProcessModel& process);
+// The same with peaks: the most that the transient memory of one nn.Module, with all that is inside
+// it, took at one time of the recording.
+std::vector<ModuleRow> layers_of(std::span<const ModuleShare> shares, const ProcessModel& process,
+                                 const AllocationHistory& model,
+                                 std::span<const Category> categories);
 
 }  // namespace tidemark

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "analysis/plan/program.h"
+#include "analysis/plan/reduction_buffers.h"
 #include "analysis/plan/size_law.h"
 
 namespace tidemark {
@@ -34,6 +35,9 @@ class LawInference {
       }
     }
     find_attention_matrices();
+    for (const ReductionBuffer& b : reduction_buffers(p_)) {
+      laws_[b.row] = {0, b.scaled, 1, 1, true, b.most};
+    }
     return std::move(laws_);
   }
 

@@ -13,7 +13,8 @@ namespace tidemark {
 class Layers {
  public:
   // `chosen`: paths, patterns with * at the end, or classes. Without any, the outermost numbered
-  // nn.Modules that contain others ("layers.0", "encoder.blocks.3").
+  // nn.Modules that contain others: elements of lists ("layers.0", "encoder.blocks.3"), and where
+  // there are none, those whose names differ only in a number ("encoder_layer_0").
   Layers(const RecordedProgram& program, const std::vector<std::string>& chosen = {});
 
   static constexpr uint32_t kNoLayer = UINT32_MAX;

@@ -96,6 +96,7 @@ double ratio_of(const RecordedProgram& program, const RecordedProgram& other,
 // Sizes of `sa` in one recording and `sb` in the other.
 SizeLaw law_of(uint64_t sa, uint64_t sb, double ratio, Dimension dimension,
                const SizeLaw& inferred) {
+  if (inferred.most != 0) return inferred;
   if (sa == sb) return {sa, 0, 0, 0, true};
   const auto a = static_cast<double>(sa);
   const auto b = static_cast<double>(sb);
@@ -191,7 +192,7 @@ bool learn_from_steps(const RecordedProgram& program, SizeLaws& laws) {
   std::unordered_map<uint32_t, uint8_t> power_of;  // by stack
   constexpr uint8_t kUnclear = 9;
   for (const auto& [row, other] : pairs) {
-    if (laws[row].scaled == 0) continue;
+    if (laws[row].scaled == 0 || laws[row].most != 0) continue;
     const SizeLaw law =
         law_of(program.bytes(row), program.bytes(other), ratio, Dimension::kSequence, laws[row]);
     const bool clear = law.sure && (law.fixed == 0 || law.scaled == 0);

@@ -43,38 +43,25 @@ std::vector<uint64_t> bytes_at_peak(const PlannedRun& run, const AllocatorRules&
   return bytes;
 }
 
-// Collects the curve of a replay in equal spans of the recorded time.
+// Collects a curve in spans of equally many events of the recording. By time, the seconds in which
+// a program starts would leave no room for its steps.
 class CurveWatch {
  public:
-  CurveWatch(const std::vector<int64_t>& times, uint32_t points) : times_(times) {
-    if (times_.empty() || points == 0) return;
-    begin_ = times_.front();
-    span_ = std::max<int64_t>(1, (times_.back() - begin_) / points + 1);
-  }
-  void operator()(const MemoryTotals& totals) {
+  CurveWatch(uint32_t events, uint32_t points) : span_(points == 0 ? 0 : events / points + 1) {}
+
+  void add(uint32_t event, const MemoryTotals& totals) {
     if (span_ == 0) return;
-    const size_t at = std::min(next_++, times_.size() - 1);
-    const auto slot = static_cast<size_t>((std::max(times_[at], begin_) - begin_) / span_);
-    if (points_.empty() || slot > last_) {
-      const int64_t begin = begin_ + static_cast<int64_t>(slot) * span_;
-      points_.push_back({begin, begin + span_});
-      last_ = slot;
-    }
-    CurvePoint& p = points_.back();
-    p.allocated_low = std::min(p.allocated_low, totals.allocated);
-    p.allocated_high = std::max(p.allocated_high, totals.allocated);
-    p.reserved_low = std::min(p.reserved_low, totals.reserved);
-    p.reserved_high = std::max(p.reserved_high, totals.reserved);
+    const uint32_t begin = event / span_ * span_;
+    if (points_.empty() || begin > points_.back().begin) points_.push_back({begin, begin + span_});
+    PlanPoint& p = points_.back();
+    p.allocated = std::max(p.allocated, totals.allocated);
+    p.reserved = std::max(p.reserved, totals.reserved);
   }
-  std::vector<CurvePoint> take() { return std::move(points_); }
+  std::vector<PlanPoint> take() { return std::move(points_); }
 
  private:
-  const std::vector<int64_t>& times_;
-  int64_t begin_ = 0;
-  int64_t span_ = 0;
-  size_t next_ = 0;
-  size_t last_ = 0;
-  std::vector<CurvePoint> points_;
+  uint32_t span_;
+  std::vector<PlanPoint> points_;
 };
 
 bool is_of_weights(Category category) {
@@ -158,6 +145,17 @@ Status Planner::learn(const ProcessModel& other, Dimension dimension) {
   return {};
 }
 
+std::vector<PlanPoint> Planner::recorded_curve() const {
+  const AllocationHistory& recorded = program_.model();
+  CurveWatch watch(recorded.event_count(), options_.curve_points);
+  MemoryTotals totals;
+  for (uint32_t e = 0; e < recorded.event_count(); ++e) {
+    recorded.apply(e, totals);
+    watch.add(e, totals);
+  }
+  return watch.take();
+}
+
 AllocatorSettings Planner::settings_of(const PlanChange& change) const {
   if (!change.has_conf) return whatif_.own_settings();
   const auto settings = AllocatorSettings::parse(change.alloc_conf);
@@ -174,9 +172,14 @@ Result<PlanOutcome> Planner::plan(const PlanChange& change) const {
   if (!run) return run.error();
   PlanOutcome out;
   const AllocatorSettings settings = settings_of(change);
-  CurveWatch watch(run->time_ns, options_.curve_points);
-  out.likely = whatif_.replay(settings, run->blocks, run->requests, 0,
-                              [&](const MemoryTotals& totals) { watch(totals); });
+  const AllocationHistory& recorded = program_.model();
+  CurveWatch watch(recorded.event_count(), options_.curve_points);
+  size_t request = 0;
+  out.likely =
+      whatif_.replay(settings, run->blocks, run->requests, 0, [&](const MemoryTotals& totals) {
+        const int64_t time = run->time_ns[std::min(request++, run->time_ns.size() - 1)];
+        watch.add(recorded.first_event_not([&](int64_t t) { return t <= time; }), totals);
+      });
   out.curve = watch.take();
   out.low_reserved = out.high_reserved = out.likely.reserved_peak;
   const bool unsure =

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "analysis/history/curve.h"
 #include "analysis/plan/change.h"
 #include "analysis/plan/planned_run.h"
 #include "analysis/plan/planned_sizes.h"
@@ -32,6 +31,14 @@ struct LayerBytes {
   uint64_t planned_others = 0;
 };
 
+// The highest totals between two events of the recording.
+struct PlanPoint {
+  uint32_t begin = 0;
+  uint32_t end = 0;
+  uint64_t allocated = 0;
+  uint64_t reserved = 0;
+};
+
 struct PlanOutcome {
   Prediction likely;  // without a limit
   uint64_t low_reserved = 0;
@@ -40,7 +47,7 @@ struct PlanOutcome {
   std::optional<Prediction> on_card;
   std::vector<CategoryBytes> categories;  // most planned bytes first
   std::vector<LayerBytes> layers;         // in the order of their paths; empty: none are known
-  std::vector<CurvePoint> curve;
+  std::vector<PlanPoint> curve;
   std::vector<std::string> assumptions;
 
   bool fits() const { return !on_card || !on_card->out_of_memory; }
@@ -65,6 +72,7 @@ class Planner {
   // Only whether it fits the card; errors as of plan().
   Result<bool> fits(const PlanChange& change) const;
 
+  std::vector<PlanPoint> recorded_curve() const;
   const WhatIf& whatif() const { return whatif_; }
   const RecordedProgram& program() const { return program_; }
   // Memory that the allocator may reserve; 0: not known.

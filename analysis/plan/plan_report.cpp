@@ -68,7 +68,7 @@ Result<PlanDevice> plan_device(const ProcessModel& process, const AllocationHist
   d.capacity = planner.capacity();
   d.ran_out = planner.ran_out();
   d.outcome = std::move(*outcome);
-  d.recorded_curve = thinned_curve(history, question.options.curve_points);
+  d.recorded_curve = planner.recorded_curve();
   if (!question.fit) return d;
   Result<PlanFit> found = fit(planner, question, d.outcome.fits());
   if (!found) return found.error();

@@ -43,7 +43,7 @@ struct PlanDevice {
   double learnt_ratio = 1;
   PlanOutcome outcome;
   std::optional<PlanFit> fit;
-  std::vector<CurvePoint> recorded_curve;
+  std::vector<PlanPoint> recorded_curve;
 };
 
 struct PlanReport {

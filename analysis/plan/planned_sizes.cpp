@@ -85,7 +85,8 @@ class PlannedSizes {
   }
 
   uint64_t in_precision(size_t row, uint64_t bytes, const SizeLaw& law) const {
-    if (change_.precision == PlanPrecision::kRecorded || !is_float(row)) return bytes;
+    if (change_.precision == PlanPrecision::kRecorded || law.most != 0 || !is_float(row))
+      return bytes;
     const bool weights = is_of_weights(p_.category(row)) || in_optimizer(p_.role(row));
     if (change_.precision == PlanPrecision::kHalf) {
       if (!p_.autocasts() || weights || in_full_precision(row)) return divided(bytes, 2);

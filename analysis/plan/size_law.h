@@ -18,12 +18,16 @@ struct SizeLaw {
   uint8_t batch = 0;
   uint8_t seq = 0;
   bool sure = true;  // otherwise it may as well be fixed
+  // Of a buffer for reductions (analysis/plan/reduction_buffers.h): it stays at this size until a
+  // sixteenth of the scaled part is more. 0: no limit.
+  uint64_t most = 0;
 
   uint64_t bytes(double batch_factor, double seq_factor) const {
     if (scaled == 0) return fixed;
     const double factor = std::pow(batch_factor, batch) * std::pow(seq_factor, seq);
     // At least one byte: an allocation of none is not made.
-    const double grown = std::ceil(static_cast<double>(scaled) * factor - 1e-6);
+    double grown = std::ceil(static_cast<double>(scaled) * factor - 1e-6);
+    if (most != 0) grown = std::max(std::min(grown, static_cast<double>(most)), grown / 16);
     return fixed + static_cast<uint64_t>(std::clamp(grown, 1.0, kMostPlannedBytes));
   }
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <deque>
 #include <map>
 #include <set>
@@ -106,6 +107,23 @@ std::vector<DiffLine> modules_of(const DeviceReport& a, const DeviceReport& b) {
   pairs.erase("");
   std::erase_if(pairs, [](const auto& p) { return p.second.first == p.second.second; });
   return named_lines(pairs);
+}
+
+// Both held about the same, and changed by about the same.
+bool changed_alike(const ModuleAmounts& a, const ModuleAmounts& b) {
+  const auto change = [](const ModuleAmounts& m) {
+    return static_cast<int64_t>(m[1]) - static_cast<int64_t>(m[0]);
+  };
+  const int64_t most = std::max(std::abs(change(a)), std::abs(change(b)));
+  return about_equal(a, b) && std::abs(change(a) - change(b)) <= most / 20;
+}
+
+std::vector<ModuleRow> layers_of(const DeviceReport& a, const DeviceReport& b) {
+  if (a.modules.empty() || b.modules.empty()) return {};
+  std::vector<ModulePart> parts;
+  for (const ModuleShare& m : a.modules) parts.push_back({m.module, m.class_name, {m.bytes, 0}});
+  for (const ModuleShare& m : b.modules) parts.push_back({m.module, m.class_name, {0, m.bytes}});
+  return module_tree(parts, changed_alike);
 }
 
 // All of a snapshot without history is older than any.
@@ -274,6 +292,7 @@ Result<Diff> compare(const Report& before, const Report& after) {
     d.owners = owners_of(x, y);
     if (earlier.rank->detailed && later.rank->detailed) {
       d.modules = modules_of(x, y);
+      d.layers = layers_of(x, y);
       d.stacks = stacks_of(x, y);
     }
     diff.devices.push_back(std::move(d));

@@ -38,6 +38,8 @@ struct DeviceDiff {
   std::vector<DiffLine> categories;  // greatest change first, as in the lists below
   std::vector<DiffLine> owners;
   std::vector<DiffLine> modules;  // nn.Modules; none unless both recordings know them
+  // The same as a tree, of what changed. Amounts: before, after.
+  std::vector<ModuleRow> layers;
   std::vector<DiffLine> stacks;  // only those that changed
 };
 

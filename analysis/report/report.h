@@ -124,6 +124,7 @@ struct DeviceReport {
   std::vector<CategoryShare> categories;
   std::vector<LabelShare> labels;  // most bytes first
   std::vector<ModuleShare> modules;  // most bytes first
+  std::vector<ModuleRow> layers;     // the same as a tree
   std::vector<StackShare> stacks;  // most bytes first
   size_t stacks_left_out = 0;      // more than the options list
   std::vector<SizeShare> sizes;

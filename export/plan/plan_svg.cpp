@@ -22,10 +22,9 @@ class Plot {
   Plot(HtmlWriter& svg, const PlanReport& report, const PlanDevice& d, int top)
       : svg_(svg), report_(report), d_(d), top_(top) {
     for (const auto* curve : {&d.recorded_curve, &d.outcome.curve}) {
-      for (const CurvePoint& p : *curve) {
-        begin_ns_ = std::min(begin_ns_, p.begin_ns);
-        end_ns_ = std::max(end_ns_, p.end_ns);
-        most_ = std::max({most_, p.reserved_high, p.allocated_high});
+      for (const PlanPoint& p : *curve) {
+        events_ = std::max(events_, p.end);
+        most_ = std::max({most_, p.reserved, p.allocated});
       }
     }
     // A limit far above the curves would flatten them.
@@ -44,9 +43,8 @@ class Plot {
     if (limit_shown_) limit();
     svg_.raw(
         fmt::format("<text x=\"{}\" y=\"{}\">{}</text><text x=\"{}\" y=\"{}\" "
-                    "text-anchor=\"end\">{} of the recording</text>\n",
-                    kLeft, top_ + kHeight - 8, "0 s", kWidth, top_ + kHeight - 8,
-                    duration_text(end_ns_ - begin_ns_)));
+                    "text-anchor=\"end\">end of the recording, by allocator event</text>\n",
+                    kLeft, top_ + kHeight - 8, "start", kWidth, top_ + kHeight - 8));
   }
 
  private:
@@ -80,25 +78,24 @@ class Plot {
                     kLeft, kWidth, y(d_.capacity), y(d_.capacity), kWidth - 4, y(d_.capacity) - 5,
                     size_text(d_.capacity)));
   }
-  void areas(const std::vector<CurvePoint>& curve, std::string_view colour) {
-    area(curve, &CurvePoint::reserved_high, colour, 0.33);
-    area(curve, &CurvePoint::allocated_high, colour, 0.62);
+  void areas(const std::vector<PlanPoint>& curve, std::string_view colour) {
+    area(curve, &PlanPoint::reserved, colour, 0.33);
+    area(curve, &PlanPoint::allocated, colour, 0.62);
   }
-  void area(const std::vector<CurvePoint>& curve, uint64_t CurvePoint::*value,
+  void area(const std::vector<PlanPoint>& curve, uint64_t PlanPoint::*value,
             std::string_view colour, double opacity) {
     if (curve.empty()) return;
-    std::string path = fmt::format("M{:.1f} {:.1f}", x(curve.front().begin_ns), y(0));
-    for (const CurvePoint& p : curve) {
-      path += fmt::format("L{:.1f} {:.1f}L{:.1f} {:.1f}", x(p.begin_ns), y(p.*value), x(p.end_ns),
+    std::string path = fmt::format("M{:.1f} {:.1f}", x(curve.front().begin), y(0));
+    for (const PlanPoint& p : curve) {
+      path += fmt::format("L{:.1f} {:.1f}L{:.1f} {:.1f}", x(p.begin), y(p.*value), x(p.end),
                           y(p.*value));
     }
-    path += fmt::format("L{:.1f} {:.1f}Z", x(curve.back().end_ns), y(0));
+    path += fmt::format("L{:.1f} {:.1f}Z", x(curve.back().end), y(0));
     svg_.raw(fmt::format("<path d=\"{}\" fill=\"{}\" fill-opacity=\"{:.2f}\"/>\n", path, colour,
                          opacity));
   }
-  double x(int64_t ns) const {
-    const auto span = static_cast<double>(std::max<int64_t>(1, end_ns_ - begin_ns_));
-    return kLeft + (kWidth - kLeft) * static_cast<double>(ns - begin_ns_) / span;
+  double x(uint32_t event) const {
+    return kLeft + (kWidth - kLeft) * static_cast<double>(event) / static_cast<double>(events_);
   }
   double y(uint64_t bytes) const {
     const double share =
@@ -110,8 +107,7 @@ class Plot {
   const PlanReport& report_;
   const PlanDevice& d_;
   int top_;
-  int64_t begin_ns_ = INT64_MAX;
-  int64_t end_ns_ = INT64_MIN;
+  uint32_t events_ = 1;
   uint64_t most_ = 1;
   bool limit_shown_ = false;
 };

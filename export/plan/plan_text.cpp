@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <string_view>
 
+#include "analysis/insight/module_tree.h"
 #include "analysis/wording.h"
+#include "export/report/layer_table.h"
 #include "export/report/report_wording.h"
 #include "export/styled_text.h"
 
@@ -118,16 +121,29 @@ class TextPlan {
     line(dim(fmt::format("  {:<28}{:>24}{:>24}", "", "weights and states", "everything else")));
     line(dim(fmt::format("  {:<28}{:>12}{:>12}{:>12}{:>12}", "layer", "recorded", "planned",
                          "recorded", "planned")));
-    size_t shown = 0;
+    std::vector<ModulePart> parts;
     for (const LayerBytes& l : o.layers) {
-      if (++shown > kMost) {
-        line(dim(fmt::format("  and {}; --json has all of them",
-                             counted(o.layers.size() - kMost, "other"))));
-        return;
-      }
-      line(styled("  {:<28}{:>12}{:>12}{:>12}{:>12}", l.path.empty() ? "(of no nn.Module)" : l.path,
-                  size_text(l.recorded_weights), size_text(l.planned_weights),
-                  size_text(l.recorded_others), size_text(l.planned_others)));
+      parts.push_back(
+          {l.path,
+           "",
+           {l.recorded_weights, l.planned_weights, l.recorded_others, l.planned_others}});
+    }
+    const std::vector<ModuleRow> rows = module_tree(parts);
+    std::vector<uint64_t> weights;
+    uint64_t whole = 0;
+    for (const ModuleRow& r : rows) {
+      weights.push_back(std::accumulate(r.amounts.begin(), r.amounts.end(), uint64_t{0}));
+      if (r.depth == 0) whole += weights.back();
+    }
+    const std::vector<size_t> shown = main_rows(rows, weights, whole, kMost);
+    for (const size_t i : shown) {
+      const ModuleAmounts& n = rows[i].amounts;
+      line(styled("  {:<28}{:>12}{:>12}{:>12}{:>12}", layer_name(rows, i, 28), size_text(n[0]),
+                  size_text(n[1]), size_text(n[2]), size_text(n[3])));
+    }
+    if (shown.size() < rows.size()) {
+      line(dim(fmt::format("  and {}; --json has all of them",
+                           counted(rows.size() - shown.size(), "smaller one"))));
     }
   }
 

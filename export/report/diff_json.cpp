@@ -37,6 +37,25 @@ void put_lines(JsonWriter& json, std::string_view name, const std::vector<DiffLi
   json.end_array();
 }
 
+void put_layers(JsonWriter& json, const std::vector<ModuleRow>& layers) {
+  json.key("by_layer");
+  json.begin_array();
+  for (const ModuleRow& row : layers) {
+    const uint64_t before = row.amounts[0];
+    const uint64_t after = row.amounts[1];
+    json.begin_object();
+    json.key("layer");
+    row.path.empty() ? json.null() : json.value(row.path);
+    json.field("depth", uint64_t{row.depth});
+    json.field("modules", uint64_t{row.modules.size()});
+    json.field("before_bytes", before);
+    json.field("after_bytes", after);
+    json.field("change_bytes", static_cast<int64_t>(after) - static_cast<int64_t>(before));
+    json.end_object();
+  }
+  json.end_array();
+}
+
 }  // namespace
 
 std::string diff_as_json(const Diff& diff) {
@@ -57,6 +76,7 @@ std::string diff_as_json(const Diff& diff) {
     put_lines(json, "by_category", d.categories);
     put_lines(json, "by_owner", d.owners);
     put_lines(json, "by_module", d.modules);
+    put_layers(json, d.layers);
     put_lines(json, "by_stack", d.stacks);
     json.end_object();
   }

@@ -8,6 +8,7 @@
 
 #include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
+#include "export/report/layer_table.h"
 #include "export/report/report_wording.h"
 #include "export/safe_text.h"
 
@@ -73,7 +74,7 @@ class TextDiff {
     for (const DiffLine& l : d.peaks) row(l, l.name);
     section("by category", d.categories);
     section("by owner", d.owners);
-    section("by nn.Module", d.modules);
+    layers(d.layers);
     if (d.stacks.empty()) return;
     line("  by stack at the peak");
     const std::vector<DiffLine> lines = named(d.stacks);
@@ -169,6 +170,32 @@ class TextDiff {
     line(fmt::format("  {}", title));
     for (const DiffLine& l : lines) {
       if (l.change() != 0) row(l, l.name);
+    }
+  }
+
+  void layers(const std::vector<ModuleRow>& rows) {
+    constexpr size_t kLines = 24;
+    std::vector<uint64_t> changes;
+    uint64_t most = 0;
+    for (const ModuleRow& r : rows) {
+      const uint64_t before = r.amounts[0];
+      const uint64_t after = r.amounts[1];
+      changes.push_back(std::max(before, after) - std::min(before, after));
+      if (!r.path.empty()) most = std::max(most, changes.back());
+    }
+    if (most == 0) return;
+    line("  by nn.Module");
+    const std::vector<size_t> shown = main_rows(rows, changes, most, kLines);
+    for (const size_t i : shown) {
+      DiffLine l;
+      l.before_bytes = rows[i].amounts[0];
+      l.after_bytes = rows[i].amounts[1];
+      row(l, layer_name(rows, i, SIZE_MAX));
+    }
+    const auto changed = static_cast<size_t>(
+        std::count_if(changes.begin(), changes.end(), [](uint64_t c) { return c != 0; }));
+    if (shown.size() < changed) {
+      line(fmt::format("    ... {} more; --json shows them", changed - shown.size()));
     }
   }
 

@@ -10,6 +10,7 @@
 #include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
 #include "export/report/html_writer.h"
+#include "export/report/layer_table.h"
 #include "export/report/loss_lines.h"
 #include "export/report/rank_report.h"
 #include "export/report/report_wording.h"
@@ -35,6 +36,14 @@ code, .frame { font: 13px/1.45 ui-monospace, monospace; overflow-wrap: anywhere;
 .finding { border-left: 4px solid var(--info); padding: .2rem 0 .2rem 1rem; margin: 1rem 0; }
 .finding.error { border-color: var(--error); } .finding.warning { border-color: var(--warning); }
 .finding b { display: block; } .finding p { margin: .3rem 0; } .dim { color: var(--dim); }
+.layers { font-variant-numeric: tabular-nums; font-size: 13px; overflow-x: auto; }
+.layers details { margin-left: 0; } .layers div, .layers summary { display: grid;
+  grid-template-columns: minmax(16rem, 1fr) repeat(8, 5.2rem); border-bottom: 1px solid var(--line); }
+.layers span { text-align: right; white-space: nowrap; }
+.layers span:first-child { text-align: left; white-space: pre; overflow: hidden; text-overflow: ellipsis; }
+.layers summary span:first-child::before { content: "\25b8\00a0"; }
+.layers details[open] > summary span:first-child::before { content: "\25be\00a0"; }
+.layers div span:first-child::before { content: "\00a0\00a0"; }
 details { margin-left: 1rem; } svg { width: 100%; height: auto; }
 svg text { fill: var(--dim); font-size: 12px; } .grid { stroke: var(--line); }
 .allocated { fill: var(--allocated); } .reserved { fill: var(--reserved); }
@@ -179,6 +188,7 @@ class Page {
     }
     ledger(d);
     shares(d);
+    layers(d);
     tree(d);
     holes(d);
     growth(d.steps);
@@ -269,6 +279,12 @@ class Page {
                 counted(s.count, "block") + " from " + size_text(s.from_bytes) + " up");
     }
     html_.raw("</table>\n");
+  }
+
+  void layers(const DeviceReport& d) {
+    if (d.layers.empty()) return;
+    html_.element("h3", "By layer");
+    put_layers(html_, d);
   }
 
   // Nested, with the largest branch open. Children follow their parents in the list.

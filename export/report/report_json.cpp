@@ -5,6 +5,7 @@
 #include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
 #include "export/report/json_writer.h"
+#include "export/report/layer_table.h"
 #include "export/report/loss_lines.h"
 #include "export/report/rank_report.h"
 #include "export/row_names.h"
@@ -101,6 +102,7 @@ void put_shares(JsonWriter& json, const DeviceReport& device) {
     json.end_object();
   }
   json.end_array();
+  put_layers(json, device);
   json.key("by_stack");
   json.begin_array();
   for (const StackShare& share : device.stacks) {

@@ -12,6 +12,7 @@
 
 #include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
+#include "export/report/layer_table.h"
 #include "export/report/loss_lines.h"
 #include "export/report/rank_report.h"
 #include "export/report/report_wording.h"
@@ -447,38 +448,11 @@ class TextReport {
     if (!d.labels.empty()) line();
   }
 
-  // Of a long path the end tells most.
-  std::string end_of_path(std::string_view path, size_t used) const {
-    const size_t room = options_.width > used + 20 ? options_.width - used : 20;
-    const std::string safe = safe_text(path);
-    if (safe.size() <= room || text_columns(safe) != safe.size()) return safe;
-    return "..." + safe.substr(safe.size() - (room - 3));
-  }
-
   // Layers: the nn.Modules of the program.
   void modules(const DeviceReport& d) {
-    constexpr size_t kLines = 12;
-    const bool any = std::any_of(d.modules.begin(), d.modules.end(),
-                                 [](const ModuleShare& m) { return !m.module.empty(); });
-    if (!any) return;
-    const auto row = [&](std::string_view name, const std::array<std::string, 7>& text) {
-      line(fmt::format("    {:>9} {:>7} {:>9} {:>9} {:>9} {:>9} {:>9}  {}", text[0], text[1],
-                       text[2], text[3], text[4], text[5], text[6], name));
-    };
-    const auto size = [](uint64_t bytes) { return bytes == 0 ? "-" : size_text(bytes); };
-    row("nn.Module", {"all", "", "weights", "gradients", "optimizer", "kept", "transient"});
-    const size_t shown = std::min(kLines, d.modules.size());
-    for (size_t i = 0; i < shown; ++i) {
-      const ModuleShare& m = d.modules[i];
-      row(m.module.empty() ? "(none)" : end_of_path(m.module, 73),
-          {size(m.bytes), percent_text(m.bytes, d.at_totals.allocated), size(m.parameter_bytes),
-           size(m.gradient_bytes), size(m.optimizer_bytes), size(m.kept_bytes),
-           size(m.transient_bytes)});
-    }
-    if (shown < d.modules.size()) {
-      line(dim(fmt::format("    ... {} more; --json shows them", d.modules.size() - shown)));
-    }
-    line();
+    const std::vector<std::string> lines = layer_lines(d, options_.width);
+    for (size_t i = 0; i < lines.size(); ++i) i == 0 ? line(dim(lines[i])) : line(lines[i]);
+    if (!lines.empty()) line();
   }
 
   static std::string category_text(const CategoryShare& c) {

@@ -64,13 +64,25 @@ check_equal(modules["layers.1.mlp"]["class"], "Linear", "class")
 check_equal(sorted(s["bytes"] for s in device["by_stack"]), [4 * MiB, 11 * MiB],
             "one stack per line, whichever module runs it")
 said = run("report", first).stdout
-check("layers.1.mlp" in said and "weights" in said, f"the table of layers: {said}")
+check("  layers\n" in said and "    1.mlp\n" in said and "weights" in said,
+      f"the table of layers: {said}")
+check_equal([(row["layer"], row["depth"], row["bytes"], row["parameter_bytes"])
+             for row in device["by_layer"]],
+            [("layers", 0, 9 * MiB, 4 * MiB), ("layers.0.mlp", 1, 6 * MiB, 4 * MiB),
+             ("layers.1.mlp", 1, 3 * MiB, 0), (None, 0, 6 * MiB, 0)], "summed up the tree")
+html = tmp / "first.html"
+run("report", first, "--html", html)
+check("By layer" in html.read_text() and "1.mlp" in html.read_text(), "layers in HTML")
 
 said = run("diff", first, second)
-check("layers.1.mlp" in said.stdout, f"diff: {said.stdout}{said.stderr}")
+check("  layers\n" in said.stdout and "    1.mlp\n" in said.stdout,
+      f"diff: {said.stdout}{said.stderr}")
 difference = json.loads(run("diff", first, second, "--json").stdout)
 check_equal([(line["name"], line["change_bytes"]) for line in difference["devices"][0]["by_module"]],
             [("layers.1.mlp", 5 * MiB)], "diff by module")
+check_equal([(row["layer"], row["change_bytes"]) for row in difference["devices"][0]["by_layer"]
+             if row["change_bytes"]],
+            [("layers", 5 * MiB), ("layers.1.mlp", 5 * MiB)], "diff by layer")
 
 run("export", first, "--format", "csv", "-o", tmp / "csv")
 with open(tmp / "csv" / "allocations.csv", encoding="utf-8") as file:

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "tests/support/story.h"
+#include "tests/support/transformer_run.h"
 #include "viewer/model/trace/view_model.h"
 
 namespace tidemark::view {
@@ -33,6 +34,15 @@ std::shared_ptr<const Model> told_model(Tell&& tell) {
   tell(story);
   writer.finish();
   const Result<TraceReader> reader = open_bytes_as_trace(sink.bytes);
+  Result<TraceModel> trace = load_trace({&*reader, 1});
+  auto model = make_model(std::move(*trace), {});
+  return std::shared_ptr<const Model>(std::move(*model));
+}
+
+// The same from a transformer.
+inline std::shared_ptr<const Model> layered_model(const test::TransformerShape& shape) {
+  const test::TransformerRun run(shape);
+  const Result<TraceReader> reader = open_bytes_as_trace(run.bytes());
   Result<TraceModel> trace = load_trace({&*reader, 1});
   auto model = make_model(std::move(*trace), {});
   return std::shared_ptr<const Model>(std::move(*model));

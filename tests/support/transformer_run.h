@@ -3,6 +3,7 @@
 // plans can be compared with the run of the changed program.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -42,6 +43,8 @@ struct TransformerShape {
   int steps = 3;
   std::vector<uint64_t> lengths;  // of the steps, instead of `seq`
   uint64_t sample_bytes = 0;      // of a result that has no sequence, per sample
+  bool head_bias = false;         // whose gradient is a sum over all tokens
+  std::string layer_name = "layers.";  // before the number of a layer
   uint64_t card = uint64_t{16} << 30;
 };
 
@@ -60,6 +63,7 @@ class TransformerRun : private SegmentAddresses {
     writer_.append(p);
     Device d{};
     d.total_bytes = shape.card;
+    d.name = names_.string("NVIDIA H200");
     writer_.append(d);
     setting("torch", "2.11.0");
     train();
@@ -69,6 +73,8 @@ class TransformerRun : private SegmentAddresses {
   }
 
   const TraceModel& model() const { return model_; }
+  // The trace itself.
+  const std::vector<uint8_t>& bytes() const { return sink_.bytes; }
   const ProcessModel& process() const { return model_.processes.front(); }
   uint64_t reserved_peak() const { return allocator_.peak().reserved; }
   uint64_t allocated_peak() const { return allocator_.allocated_peak(); }
@@ -196,8 +202,8 @@ class TransformerRun : private SegmentAddresses {
     parameters_.push_back({bytes, module});
   }
 
-  static std::string part(uint64_t layer, const std::string& name) {
-    return "layers." + std::to_string(layer) + "." + name;
+  std::string part(uint64_t layer, const std::string& name) const {
+    return s_.layer_name + std::to_string(layer) + "." + name;
   }
 
   void train() {
@@ -210,6 +216,7 @@ class TransformerRun : private SegmentAddresses {
       add_parameter(4 * d * d, part(i, "down"));
     }
     add_parameter(s_.words * d, "head");
+    if (s_.head_bias) add_parameter(s_.words, "head");
     for (int step = 0; step < s_.steps && !ran_out_; ++step) {
       if (!s_.lengths.empty()) s_.seq = s_.lengths.at(static_cast<size_t>(step));
       train_step();
@@ -279,9 +286,24 @@ class TransformerRun : private SegmentAddresses {
     const uint32_t at = stack({o.node}, o.module);
     for (const uint64_t bytes : o.gradients_of_inputs) now.push_back(alloc(bytes, at));
     for (const size_t p : o.parameters) gradient(p, o, at);
+    if (o.parameters.size() > 1) sum_over_tokens(parameters_[o.parameters.back()].bytes, at);
     for (size_t k = free_result ? 0 : 1; k < o.saved.size(); ++k) free(o.saved[k]);
     for (const Block b : passed_) free(b);
     passed_ = now;
+  }
+
+  // What a reduction allocates on a card that runs 2112 blocks of 128 threads.
+  void sum_over_tokens(uint64_t result, uint32_t at) {
+    const uint64_t outputs = result / s_.number_bytes;
+    const uint64_t grid = (outputs + 127) / 128;
+    const uint64_t rows = (tokens() + 3) / 4;
+    const uint64_t blocks = std::max(std::min((rows + 15) / 16, (2112 + grid - 1) / grid),  //
+                                     (rows + 255) / 256);
+    if (blocks == 1) return;
+    const Block buffer = alloc(4 * outputs * 128 * blocks, at);
+    const Block semaphores = alloc(4 * grid, at);
+    free(semaphores);
+    free(buffer);
   }
 
   void gradient(size_t parameter, const Operation& o, uint32_t at) {
@@ -322,7 +344,8 @@ class TransformerRun : private SegmentAddresses {
       results.push_back(result);
     }
     const uint64_t logits = tokens() * s_.words * s_.number_bytes;
-    Operation head{"AddmmBackward0", "head", {}, {hidden()}, {parameters_.size() - 1}};
+    Operation head{"AddmmBackward0", "head", {}, {hidden()}, {1 + 4 * s_.layers}};
+    if (s_.head_bias) head.parameters.push_back(2 + 4 * s_.layers);
     head.saved = {alloc(logits, in_forward("forward torch/nn/modules/linear.py:3", "head"))};
     Operation loss{"LogSoftmaxBackward0", "", {}, {logits}, {}};
     loss.saved = {alloc(logits, in_forward("cross_entropy torch/nn/functional.py:9", ""))};

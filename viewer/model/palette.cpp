@@ -46,6 +46,8 @@ const char* colouring_name(ColourBy by) {
       return "size";
     case ColourBy::kOwner:
       return "owner";
+    case ColourBy::kModule:
+      return "module";
   }
   return "";
 }

@@ -17,8 +17,8 @@ struct Rgb {
   friend bool operator==(const Rgb&, const Rgb&) = default;
 };
 
-enum class ColourBy : uint8_t { kCategory, kStack, kAge, kSize, kOwner };
-inline constexpr int kColourings = 5;
+enum class ColourBy : uint8_t { kCategory, kStack, kAge, kSize, kOwner, kModule };
+inline constexpr int kColourings = 6;
 const char* colouring_name(ColourBy by);
 
 Rgb category_colour(Category category);

@@ -23,6 +23,8 @@ inline Rgb block_colour(const Model& model, ColourBy by, const Cursor& cursor,
       return owner_colour(lane.of_driver ? model.process_of(lane).names.string(block.metadata)
                                          : "torch");
     }
+    case ColourBy::kModule:
+      return stack_colour(model.process_of(model.lanes[cursor.lane()]).nn_module_of(block));
   }
   return {};
 }

@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "analysis/plan/layers.h"
 #include "analysis/plan/plan_report.h"
 #include "tests/support/story.h"
 #include "tests/support/transformer_run.h"
@@ -220,6 +221,53 @@ uint64_t bytes_of(const PlanOutcome& outcome, Category category, bool planned = 
     if (c.category == category) return planned ? c.planned : c.recorded;
   }
   return 0;
+}
+
+// The sum over all tokens has a buffer that the card limits, in any precision.
+TEST(Plan, BuffersOfReductionsStopGrowing) {
+  TransformerShape shape;
+  shape.layers = 1;
+  shape.width = 64;
+  shape.head_bias = true;
+  for (const uint64_t words : std::vector<uint64_t>{400, 3000, 16000}) {
+    for (const double factor : {0.25, 0.5, 2.0, 4.0, 16.0}) {
+      SCOPED_TRACE(std::to_string(words) + " words, batch " + std::to_string(factor));
+      shape.words = words;
+      shape.batch = 32;
+      const TransformerRun recorded(shape);
+      TransformerShape other = shape;
+      other.batch = static_cast<uint64_t>(32 * factor);
+      PlanChange change;
+      change.batch = factor;
+      const PlanOutcome outcome = planned(*planner_of(recorded.process()), change);
+      const TransformerRun real(other);
+      expect_close(outcome.likely.allocated_peak, real.allocated_peak(), 0.01);
+      expect_close(outcome.likely.reserved_peak, real.reserved_peak(), 0.02);
+    }
+    TransformerShape other = shape;
+    other.number_bytes = 2;
+    PlanChange change;
+    change.precision = PlanPrecision::kHalf;
+    const TransformerRun recorded(shape);
+    const TransformerRun real(other);
+    const PlanOutcome outcome = planned(*planner_of(recorded.process()), change);
+    expect_close(outcome.likely.allocated_peak, real.allocated_peak(), 0.01);
+    expect_close(outcome.likely.reserved_peak, real.reserved_peak(), 0.02);
+  }
+}
+
+TEST(Plan, LayersAreInListsOrHaveNumbers) {
+  for (const char* name :
+       {"layers.", "stages.1.", "encoder.layers.encoder_layer_", "features.denseblock"}) {
+    SCOPED_TRACE(name);
+    TransformerShape shape;
+    shape.layer_name = name;
+    const TransformerRun run(shape);
+    const RecordedProgram program(run.process(), run.process().framework.front());
+    const Layers layers(program);
+    EXPECT_EQ(layers.paths().size(), shape.layers);
+    EXPECT_EQ(layers.paths().front(), std::string(name) + "0");
+  }
 }
 
 TEST(Plan, ShardsAreDivided) {

@@ -46,6 +46,7 @@ struct Picture {
 };
 
 constexpr const char* kServing = "(told)";  // a story instead of a file
+constexpr const char* kLayers = "(24 layers)";
 
 constexpr Picture kPictures[] = {
     {"window_training", "torch/training.tier2.tmk", nullptr},
@@ -93,6 +94,10 @@ constexpr Picture kPictures[] = {
      "torch/mixed_precision.tier2.tmk"},
     {"stack_steps_light", "torch/training.tier2.tmk", "stack:steps:category", false},
     {"timeline_stacked", "torch/training.tier2.tmk", "timeline:stacked:events"},
+    {"flame_modules_light", kLayers, "flame:module", false},
+    {"tables_modules", kLayers, "tables:modules"},
+    {"map_modules_light", kLayers, "map:module", false},
+    {"stack_modules", kLayers, "stack:module:events"},
 };
 
 void PrintTo(const Picture& p, std::ostream* out) {
@@ -105,6 +110,15 @@ std::string path_of(const Picture& p) {
 
 std::shared_ptr<const Model> load(const char* trace) {
   if (trace == kServing) return told_model(tell_serving);
+  if (trace == kLayers) {
+    test::TransformerShape shape;
+    shape.layers = 24;
+    shape.width = 1024;
+    shape.words = 32000;
+    shape.seq = 1024;
+    shape.card = uint64_t{256} << 30;
+    return layered_model(shape);
+  }
   auto model = load_model(std::string(TIDEMARK_TRACES) + "/" + trace);
   return model ? *model : nullptr;
 }

@@ -10,6 +10,7 @@
 
 #include "collector/trace_source.h"
 #include "tests/support/scratch_directory.h"
+#include "tests/support/serving_story.h"
 #include "tests/support/synthetic_trace.h"
 #include "viewer/model/flame/flame_tree.h"
 #include "viewer/model/tables/tables.h"
@@ -34,6 +35,45 @@ void expect_same_state(const MemoryState& got, const MemoryState& expected) {
     EXPECT_EQ(got.holes[i].address, expected.holes[i].address);
     EXPECT_EQ(got.holes[i].size_bytes, expected.holes[i].size_bytes);
   }
+}
+
+// Every nn.Module is as wide as what it and those inside it hold.
+TEST(Flame, ByModule) {
+  test::TransformerShape shape;
+  shape.layers = 12;
+  shape.width = 1024;
+  shape.seq = 1024;
+  const auto model = layered_model(shape);
+  ASSERT_TRUE(model);
+  const Lane& lane = model->lanes[0];
+  const AllocationHistory& m = *lane.memory;
+  const ProcessModel& process = model->process_of(lane);
+  const MemoryState state = state_after(m, m.allocated_peak.event);
+  const FlameTree tree = FlameTree::by_module({process, m, state.live, &state});
+  EXPECT_EQ(tree.nodes[0].bytes, state.totals.active);
+  std::map<std::string, uint64_t> expected;
+  for (const uint32_t i : state.live) {
+    const Allocation a = m.allocations[i];
+    std::string path = process.names.nn_module_text(process.nn_module_of(a));
+    if (path.empty()) path = "no module";
+    for (size_t dot = 0; dot != path.npos;) {
+      dot = path.find('.', dot + 1);
+      expected[path.substr(0, dot)] += a.block_bytes;
+    }
+  }
+  std::map<std::string, uint64_t> found;
+  std::vector<std::string> paths(tree.nodes.size());
+  for (size_t i = 1; i < tree.nodes.size(); ++i) {
+    const FlameNode& n = tree.nodes[i];
+    paths[i] = (n.parent == 0 ? "" : paths[n.parent] + ".") + tree.names[n.frame];
+    found[paths[i]] = n.bytes;
+  }
+  EXPECT_EQ(found, expected);
+  EXPECT_GT(found.at("layers"), found.at("layers.3"));
+  // Nothing changes between an instant and itself.
+  const ModuleSide side{process, m, state.live, &state};
+  EXPECT_EQ(FlameTree::module_difference(side, side).nodes.size(), 1U);
+  EXPECT_EQ(module_rows(process, m, state, "11.UP").size(), 2U);
 }
 
 TEST(StateIndex, EqualsTheReplayFromTheStart) {

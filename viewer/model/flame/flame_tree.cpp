@@ -1,12 +1,15 @@
 #include "viewer/model/flame/flame_tree.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
+#include "analysis/insight/module_tree.h"
 #include "proto/base/hash.h"
 #include "viewer/model/frame_text.h"
 
@@ -266,17 +269,8 @@ Children bottom_up(const Sums& sums, const StackTree& stacks) {
   return children;
 }
 
-FlameTree build(const Sums& sums, const StackTree& stacks, FlameOrder order) {
+FlameTree lay_out(Children children, const FlameNode& root) {
   FlameTree tree;
-  FlameNode root;
-  root.kind = FlameKind::kRoot;
-  for (const auto& [key, sum] : sums) {
-    root.bytes += sum.bytes;
-    root.net += sum.net;
-    root.count += sum.count;
-  }
-  Children children =
-      order == FlameOrder::kTopDown ? top_down(sums, stacks) : bottom_up(sums, stacks);
   tree.nodes.push_back(root);
   for (uint32_t i = 0; i < tree.nodes.size(); ++i) {
     const FlameNode parent = tree.nodes[i];
@@ -294,6 +288,78 @@ FlameTree build(const Sums& sums, const StackTree& stacks, FlameOrder order) {
       tree.nodes.push_back(child);
     }
   }
+  return tree;
+}
+
+template <typename Totals>
+FlameNode root_of(const Totals& sums) {
+  FlameNode root;
+  root.kind = FlameKind::kRoot;
+  for (const auto& [key, sum] : sums) {
+    root.bytes += sum.bytes;
+    root.net += sum.net;
+    root.count += sum.count;
+  }
+  return root;
+}
+
+FlameTree build(const Sums& sums, const StackTree& stacks, FlameOrder order) {
+  return lay_out(order == FlameOrder::kBottomUp ? bottom_up(sums, stacks) : top_down(sums, stacks),
+                 root_of(sums));
+}
+
+// By path; pending frees under a name that no path has.
+using ModuleSums = std::map<std::string, Sum>;
+constexpr std::string_view kPendingPath = ".pending";
+
+ModuleSums sum_by_module(const ModuleSide& side) {
+  std::unordered_map<uint32_t, Sum> by_id;
+  ModuleSums sums;
+  for (const uint32_t i : side.blocks) {
+    const Allocation a = side.memory.allocations[i];
+    const Sum sum{a.block_bytes, static_cast<int64_t>(a.block_bytes), 1};
+    if (side.state != nullptr && side.state->is_pending(side.memory, i)) {
+      sums[std::string(kPendingPath)] += sum;
+    } else {
+      by_id[side.process.nn_module_of(a)] += sum;
+    }
+  }
+  for (const auto& [id, sum] : by_id) sums[side.process.names.nn_module_text(id)] += sum;
+  return sums;
+}
+
+uint64_t key_of_path(std::string_view path) {
+  return std::hash<std::string_view>()(path) | 1;
+}
+
+FlameTree build(const ModuleSums& sums) {
+  std::map<std::string, Sum, std::less<>> all;  // with what is inside
+  for (const auto& [path, sum] : sums) {
+    if (path == kPendingPath) {
+      all[path] += sum;
+      continue;
+    }
+    for (const std::string_view prefix : module_prefixes(path)) all[std::string(prefix)] += sum;
+  }
+  Children children;
+  std::vector<std::string> names;
+  for (const auto& [path, sum] : all) {
+    if (sum.bytes == 0) continue;
+    FlameNode node;
+    node.key = key_of_path(path);
+    node.bytes = sum.bytes;
+    node.net = sum.net;
+    node.count = sum.count;
+    node.kind = path == kPendingPath ? FlameKind::kPending : FlameKind::kModule;
+    node.frame = static_cast<uint32_t>(names.size());
+    const std::vector<std::string_view> way = module_prefixes(path);
+    const bool top = way.size() == 1 || node.kind == FlameKind::kPending;
+    const std::string_view outer = top ? std::string_view() : way[way.size() - 2];
+    names.push_back(path.empty() ? "no module" : path.substr(top ? 0 : outer.size() + 1));
+    children[top ? 0 : key_of_path(outer)].push_back(node);
+  }
+  FlameTree tree = lay_out(std::move(children), root_of(sums));
+  tree.names = std::move(names);
   return tree;
 }
 
@@ -323,6 +389,17 @@ FlameTree FlameTree::difference(const FlameSide& before, const FlameSide& after,
   }
   for (auto& [key, s] : sums) s.bytes = static_cast<uint64_t>(s.net < 0 ? -s.net : s.net);
   return build(sums, stacks, order);
+}
+
+FlameTree FlameTree::by_module(const ModuleSide& side) {
+  return build(sum_by_module(side));
+}
+
+FlameTree FlameTree::module_difference(const ModuleSide& before, const ModuleSide& after) {
+  ModuleSums sums = sum_by_module(after);
+  for (const auto& [path, sum] : sum_by_module(before)) sums[path].net -= sum.net;
+  for (auto& [path, s] : sums) s.bytes = static_cast<uint64_t>(s.net < 0 ? -s.net : s.net);
+  return build(sums);
 }
 
 uint32_t FlameTree::find(uint64_t key) const {

@@ -10,21 +10,23 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
-#include "analysis/names/dictionary.h"
+#include "analysis/load/trace_model.h"
 #include "viewer/model/map/live_sums.h"
 
 namespace tidemark::view {
 
-enum class FlameKind : uint8_t { kRoot, kFrame, kNoStack, kBeforeRecording, kPending };
+enum class FlameKind : uint8_t { kRoot, kFrame, kNoStack, kBeforeRecording, kPending, kModule };
 
-enum class FlameOrder : uint8_t { kTopDown, kBottomUp };
+// kModule: by the path of the nn.Module instead of the stack.
+enum class FlameOrder : uint8_t { kTopDown, kBottomUp, kModule };
 
 struct FlameNode {
   uint64_t key = 0;    // stays the same in later trees of the same names; root: 0
   uint32_t stack = 0;  // top-down only
-  uint32_t frame = 0;
+  uint32_t frame = 0;  // kModule: in FlameTree::names
   uint32_t parent = 0;  // index; the root is its own parent
   uint32_t depth = 0;
   uint64_t bytes = 0;  // width
@@ -41,9 +43,18 @@ struct FlameSide {
   const LiveSums& live;
 };
 
+// Blocks of one process, for a tree of its nn.Modules.
+struct ModuleSide {
+  const ProcessModel& process;
+  const AllocationHistory& memory;
+  std::span<const uint32_t> blocks;
+  const MemoryState* state = nullptr;  // tells which blocks are pending; null: none is
+};
+
 struct FlameTree {
   std::vector<FlameNode> nodes;  // [0] is the root; parents before children, widest child first
   uint32_t depth = 0;
+  std::vector<std::string> names;  // of nn.Modules in the one around them: "mlp", "3"
 
   static FlameTree of(const FlameSide& side, FlameOrder order = FlameOrder::kTopDown);
   // Of any blocks, live together or not.
@@ -54,6 +65,10 @@ struct FlameTree {
   // lines; those that `after` does not have get ids of their own.
   static FlameTree difference(const FlameSide& before, const FlameSide& after,
                               FlameOrder order = FlameOrder::kTopDown);
+
+  static FlameTree by_module(const ModuleSide& side);
+  // nn.Modules are matched by their paths.
+  static FlameTree module_difference(const ModuleSide& before, const ModuleSide& after);
 
   // The node of a key (top-down: of a stack); 0 (the root) when it is not in the tree.
   uint32_t find(uint64_t key) const;

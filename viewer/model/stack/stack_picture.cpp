@@ -213,6 +213,8 @@ Rgb StackPicture::colour_of(const StackBand& band) const {
       const int64_t span = index->model->trace.end_ns - index->model->trace.start_ns;
       return age_colour(std::min(a.death_ns, index->model->trace.end_ns) - a.birth_ns, span);
     }
+    case ColourBy::kModule:
+      return stack_colour(index->model->process_of(lane()).nn_module_of(a));
     case ColourBy::kOwner:
       return owner_colour(
           lane().of_driver ? index->model->process_of(lane()).names.string(a.metadata) : "torch");

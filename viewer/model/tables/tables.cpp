@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "analysis/insight/module_shares.h"
 #include "analysis/wording.h"
 
 namespace tidemark::view {
@@ -90,6 +91,24 @@ std::vector<StackRow> stack_rows(const TableSource& source, const std::string& f
       break;
   }
   return rows;
+}
+
+std::vector<ModuleRow> module_rows(const ProcessModel& process, const AllocationHistory& memory,
+                                   const MemoryState& state, const std::string& filter) {
+  std::vector<ModuleRow> rows = layers_of(shares_by_module(process, memory, state, {}), process);
+  const std::string wanted = lower_case(filter);
+  if (wanted.empty()) return rows;
+  std::vector<ModuleRow> left;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    // With those around them.
+    const bool found = std::any_of(rows.begin() + static_cast<std::ptrdiff_t>(i),
+                                   rows.begin() + static_cast<std::ptrdiff_t>(rows[i].end),
+                                   [&](const ModuleRow& row) {
+                                     return lower_case(row.path).find(wanted) != std::string::npos;
+                                   });
+    if (found) left.push_back(rows[i]);
+  }
+  return left;
 }
 
 void sort_categories(std::vector<CategoryRow>& rows, SortBy sort) {

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "analysis/insight/module_tree.h"
+#include "analysis/load/trace_model.h"
 #include "viewer/model/frame_text.h"
 #include "viewer/model/map/live_sums.h"
 #include "viewer/model/map/map_layout.h"
@@ -52,6 +54,9 @@ struct TableSource {
 std::vector<uint32_t> allocation_rows(const TableSource& source, const std::string& filter,
                                       SortBy sort);
 std::vector<StackRow> stack_rows(const TableSource& source, const std::string& filter, SortBy sort);
+// The tree of nn.Modules: those whose path contains `filter`, and those around them.
+std::vector<ModuleRow> module_rows(const ProcessModel& process, const AllocationHistory& memory,
+                                   const MemoryState& state, const std::string& filter);
 void sort_categories(std::vector<CategoryRow>& rows, SortBy sort);
 void sort_owners(std::vector<OwnerRow>& rows, SortBy sort);
 // Indices in state.segments.

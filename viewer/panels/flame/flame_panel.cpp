@@ -26,7 +26,7 @@ constexpr float kRowPx = 21;
 constexpr uint32_t kMostRows = 400;
 
 constexpr const char* kViews[] = {"icicle", "flame", "rows"};
-constexpr const char* kOrders[] = {"top-down", "bottom-up"};
+constexpr const char* kOrders[] = {"top-down", "bottom-up", "module"};
 constexpr const char* kBlocks[] = {"live", "allocated", "freed", "kept", "short-lived"};
 
 // To add up this many takes too little time to notice.
@@ -45,22 +45,6 @@ Rgb change_colour(const FlameNode& node) {
   const double by = std::min(1.0, std::abs(share));
   const auto mix = [by](uint8_t a, uint8_t b) { return static_cast<uint8_t>(a + (b - a) * by); };
   return {mix(grey.r, goal.r), mix(grey.g, goal.g), mix(grey.b, goal.b)};
-}
-
-std::string_view name_of(const FrameText& text, const FlameNode& node) {
-  switch (node.kind) {
-    case FlameKind::kRoot:
-      return "all blocks";
-    case FlameKind::kNoStack:
-      return kNoStackText;
-    case FlameKind::kBeforeRecording:
-      return kBeforeRecordingText;
-    case FlameKind::kPending:
-      return kPendingText;
-    case FlameKind::kFrame:
-      return text.frame(node.frame);
-  }
-  return "";
 }
 
 }  // namespace
@@ -97,29 +81,42 @@ void FlamePanel::update(const Model& model, Selection& selection) {
 
 void FlamePanel::make_tree(const Model& model, Selection& selection) {
   const Lane& lane = model.lanes[selection.cursor.lane()];
-  const Dictionary& names = model.process_of(lane).names;
   if (blocks != FlameBlocks::kLive) {
     comparing_ = false;
     const auto part = static_cast<StretchPart>(static_cast<int>(blocks) - 1);
     const bool at_once = patient || events_in(*lane.memory, source_.time()) < kManyEvents;
     work_.wish(
-        [held = model.weak_from_this().lock(), memory = lane.memory, &names, part,
-         time = source_.time(), way = order] {
-          return FlameTree::of_blocks(*memory, names, blocks_in(*memory, time, part), way);
+        [held = model.weak_from_this().lock(), memory = lane.memory,
+         &process = model.process_of(lane), part, time = source_.time(), way = order] {
+          const std::vector<uint32_t> found = blocks_in(*memory, time, part);
+          return way == FlameOrder::kModule
+                     ? FlameTree::by_module({process, *memory, found})
+                     : FlameTree::of_blocks(*memory, process.names, found, way);
         },
         at_once);
     waiting_ = !at_once;
-    adopt(model, selection, at_once ? work_.value() : FlameTree{{FlameNode{}}, 0});
+    adopt(model, selection, at_once ? work_.value() : FlameTree{{FlameNode{}}, 0, {}});
     return;
   }
   waiting_ = false;
   const std::optional<Compared> before = selection.compared(model);
   comparing_ = before.has_value();
   other_text_ = before ? &before->model.text_of(before->lane) : nullptr;
-  const FlameSide now{names, selection.cursor.moment(model).live};
+  const Moment& moment = selection.cursor.moment(model);
+  if (order == FlameOrder::kModule) {
+    const auto side = [](const Model& of, const Lane& at, const Moment& when) {
+      return ModuleSide{of.process_of(at), *at.memory, when.state.live, &when.state};
+    };
+    const ModuleSide now = side(model, lane, moment);
+    adopt(model, selection,
+          before
+              ? FlameTree::module_difference(side(before->model, before->lane, before->moment), now)
+              : FlameTree::by_module(now));
+    return;
+  }
+  const FlameSide now{model.process_of(lane).names, moment.live};
   adopt(model, selection,
-        before ? FlameTree::difference(
-                     {other_text_->names(), before->moment.live}, now, order)
+        before ? FlameTree::difference({other_text_->names(), before->moment.live}, now, order)
                : FlameTree::of(now, order));
 }
 
@@ -140,7 +137,7 @@ void FlamePanel::search(const Model& model, const Selection& selection) {
   std::vector<bool> below(count);  // at or below a match: its bytes are already counted
   for (size_t i = 0; i < count; ++i) {
     const FlameNode& node = tree_.nodes[i];
-    const std::string name = lower_case(name_of(text_of(model, selection, node), node));
+    const std::string name = lower_case(name_of(model, selection, node));
     matches_.here[i] = i != 0 && name.find(wanted) != std::string::npos;
     const bool counted_above = i != 0 && below[node.parent];
     if (matches_.here[i] && !counted_above) matches_.bytes += node.bytes;
@@ -149,6 +146,25 @@ void FlamePanel::search(const Model& model, const Selection& selection) {
   for (size_t i = count; i-- > 1;) {
     if (matches_.here[i] || matches_.inside[i]) matches_.inside[tree_.nodes[i].parent] = true;
   }
+}
+
+std::string_view FlamePanel::name_of(const Model& model, const Selection& selection,
+                                     const FlameNode& node) const {
+  switch (node.kind) {
+    case FlameKind::kRoot:
+      return "all blocks";
+    case FlameKind::kNoStack:
+      return kNoStackText;
+    case FlameKind::kBeforeRecording:
+      return kBeforeRecordingText;
+    case FlameKind::kPending:
+      return kPendingText;
+    case FlameKind::kModule:
+      return tree_.names[node.frame];
+    case FlameKind::kFrame:
+      return text_of(model, selection, node).frame(node.frame);
+  }
+  return "";
 }
 
 const FrameText& FlamePanel::text_of(const Model& model, const Selection& selection,
@@ -184,7 +200,8 @@ void FlamePanel::draw_views() {
   order = static_cast<FlameOrder>(choose("##order", static_cast<int>(order), kOrders, px(118)));
   explain(
       "Top-down: from the outermost function to the line that allocated. Bottom-up: from that line "
-      "to its callers, so that each line has one box.");
+      "to its callers, so that each line has one box. Module: nn.Modules in those that "
+      "contain them.");
 }
 
 std::string FlamePanel::whole_text(const Selection& selection) const {
@@ -251,9 +268,10 @@ void FlamePanel::draw_toolbar(const Model& model, Selection& selection) {
 void FlamePanel::explain_node(const Model& model, const Selection& selection, const FlameNode& node,
                               const char* hint) {
   if (!ImGui::BeginTooltip()) return;
-  const FrameText& names = text_of(model, selection, node);
   const bool frame = node.kind == FlameKind::kFrame;
-  text(wrapped(frame ? names.names().frame_text(node.frame) : name_of(names, node), px(560)));
+  text(wrapped(frame ? text_of(model, selection, node).names().frame_text(node.frame)
+                     : std::string(name_of(model, selection, node)),
+               px(560)));
   const FlameNode& root = tree_.nodes.front();
   if (comparing_) {
     text_dim(fmt::format("{} net, {} allocated and freed", signed_size_text(node.net),
@@ -270,6 +288,7 @@ Rgb FlamePanel::colour_of(const Model& model, const Selection& selection,
                           const FlameNode& node) const {
   if (comparing_) return change_colour(node);
   if (node.kind == FlameKind::kPending) return shade(theme().pending, theme().dark ? -0.45 : 0.5);
+  if (node.kind == FlameKind::kModule) return shade(stack_colour(node.frame + 1), 0.25);
   if (node.kind != FlameKind::kFrame) return theme().raised;
   // Own code stands out from libraries. Slightly different shades tell neighbours apart.
   const bool own = text_of(model, selection, node).is_own_code(node.frame);
@@ -288,7 +307,7 @@ void FlamePanel::draw_node(const Model& model, const Selection& selection, uint3
   const ImVec2 b(std::max(x1 - 1, x0 + 1), y + height - 1);
   draw.AddRectFilled(a, b, paint(colour, found ? 255 : 80), px(2));
   if (found && matches_.any()) draw.AddRect(a, b, paint(theme().cursor), px(2));
-  std::string label(name_of(text_of(model, selection, node), node));
+  std::string label(name_of(model, selection, node));
   if (x1 - x0 > px(120)) {
     label += "   " + (comparing_ ? signed_size_text(node.net) : size_text(node.bytes));
   }
@@ -356,9 +375,7 @@ void FlamePanel::draw_graph(const Model& model, Selection& selection) {
 void FlamePanel::draw_rows(const Model& model, const Selection& selection) {
   rows_.draw(
       tree_, comparing_, matches_,
-      [&](const FlameNode& node) {
-        return std::string(name_of(text_of(model, selection, node), node));
-      },
+      [&](const FlameNode& node) { return std::string(name_of(model, selection, node)); },
       [&](const FlameNode& node) { return colour_of(model, selection, node); },
       [&](const FlameNode& node) {
         explain_node(model, selection, node, "click: expand or collapse");

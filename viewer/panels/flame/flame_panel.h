@@ -1,6 +1,6 @@
 // Live bytes by call stack at the cursor, or what changed between two instants, ranks or traces.
 // Drawn as a graph with the root at the top (icicle) or at the bottom (flame), or as rows; from the
-// outermost function down, or from the line that allocated up to its callers.
+// outermost function down, from the line that allocated up to its callers, or by nn.Module.
 #pragma once
 
 #include <string>
@@ -26,7 +26,7 @@ class FlamePanel {
 
   void draw(const Model& model, Selection& selection);
 
-  // By its name in the toolbar: "rows", "bottom-up".
+  // By its name in the toolbar: "rows", "bottom-up", "module".
   bool show_as(std::string_view way);
 
   FlameView view = FlameView::kIcicle;
@@ -84,6 +84,8 @@ class FlamePanel {
                  float y, float height);
   void draw_rows(const Model& model, const Selection& selection);
   Rgb colour_of(const Model& model, const Selection& selection, const FlameNode& node) const;
+  std::string_view name_of(const Model& model, const Selection& selection,
+                           const FlameNode& node) const;
   // The names for the ids of a node.
   const FrameText& text_of(const Model& model, const Selection& selection,
                            const FlameNode& node) const;

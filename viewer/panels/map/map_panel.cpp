@@ -25,9 +25,15 @@ constexpr float kLabelPx = 158;
 constexpr float kLegendPx = 200;    // most for the name of a stack in the legend
 constexpr size_t kStacksNamed = 6;  // in the legend; the tables have all
 
+std::string module_name(const ProcessModel& process, const Allocation& a) {
+  const std::string path = process.names.nn_module_text(process.nn_module_of(a));
+  return path.empty() ? "no module" : path;
+}
+
 std::string kind_of(const Model& model, const Lane& lane, const Allocation& a, ColourBy by) {
   if (by == ColourBy::kCategory) return in_words(category_name(a.category));
   if (by == ColourBy::kStack) return std::string(model.text_of(lane).headline(a.stack, a.seeded));
+  if (by == ColourBy::kModule) return module_name(model.process_of(lane), a);
   if (!lane.of_driver) return owner_title("torch");
   const std::string_view owner = model.process_of(lane).names.string(a.metadata);
   return owner_title(owner.empty() ? "unknown" : owner);
@@ -61,7 +67,7 @@ void MapPanel::draw_toolbar(const Model& model, Selection& selection, const Mome
   }
   explain(
       "Age and size: from dark (old, small) to bright (young, large). Owner: the library that "
-      "allocated the memory from the driver.");
+      "allocated the memory from the driver. Module: the nn.Module that it belongs to.");
   flow(px(150));
   text_dim("order");
   ImGui::SameLine();
@@ -122,6 +128,23 @@ void MapPanel::add_owners(const Model& model, const Lane& lane, const Moment& mo
                    [](const Sample& a, const Sample& b) { return a.bytes > b.bytes; });
 }
 
+void MapPanel::add_modules(const Model& model, const Lane& lane, const Moment& moment) {
+  const ProcessModel& process = model.process_of(lane);
+  std::map<uint32_t, Sample> found;
+  for (const uint32_t i : moment.state.live) {
+    if (moment.state.is_pending(*lane.memory, i)) continue;
+    const Allocation a = lane.memory->allocations[i];
+    const uint32_t module = process.nn_module_of(a);
+    const auto [at, fresh] = found.try_emplace(module);
+    if (fresh) at->second = {stack_colour(module), module_name(process, a), 0};
+    at->second.bytes += a.block_bytes;
+  }
+  for (auto& [module, sample] : found) legend_.push_back(std::move(sample));
+  std::stable_sort(legend_.begin(), legend_.end(),
+                   [](const Sample& a, const Sample& b) { return a.bytes > b.bytes; });
+  legend_.resize(std::min(legend_.size(), kStacksNamed));
+}
+
 void MapPanel::make_legend(const Model& model, ColourBy by, const Moment& moment) {
   legend_.clear();
   legend_of_ = by;
@@ -140,6 +163,8 @@ void MapPanel::make_legend(const Model& model, ColourBy by, const Moment& moment
                          std::string(model.text_of(lane).headline(row.stack, row.before_recording)),
                          row.bytes});
     }
+  } else if (by == ColourBy::kModule) {
+    add_modules(model, lane, moment);
   } else if (lane.of_driver) {
     add_owners(model, lane, moment);
   } else if (moment.state.totals.allocated != 0) {

@@ -30,6 +30,7 @@ class MapPanel {
   // What the colours of the live blocks mean, most bytes first.
   void make_legend(const Model& model, ColourBy by, const Moment& moment);
   void add_owners(const Model& model, const Lane& lane, const Moment& moment);
+  void add_modules(const Model& model, const Lane& lane, const Moment& moment);
   const std::vector<MapCell>& cells_of(const Moment& moment, uint32_t segment, float width);
   void draw_legend(ColourBy by);
   void draw_asleep_legend();

@@ -4,9 +4,11 @@
 #include <imgui.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <utility>
 
+#include "analysis/insight/module_shares.h"
 #include "analysis/wording.h"
 #include "viewer/model/owner_names.h"
 #include "viewer/model/ticks.h"
@@ -69,16 +71,17 @@ void copy_stack(const Dictionary& names, uint32_t stack) {
 void TablesPanel::set_wake(const std::function<void()>& wake) {
   allocations_.set_wake(wake);
   stacks_.set_wake(wake);
+  modules_.set_wake(wake);
   activity_.set_wake(wake);
 }
 
 bool TablesPanel::busy() const {
-  return allocations_.busy() || stacks_.busy() || activity_.busy();
+  return allocations_.busy() || stacks_.busy() || modules_.busy() || activity_.busy();
 }
 
 bool TablesPanel::show_as(std::string_view name) {
-  for (const char* title : {"Stacks", "Allocations", "Categories", "Owners", "Segments", "Actions",
-                            "Kernels", "Collectives"}) {
+  for (const char* title : {"Stacks", "Allocations", "Categories", "Modules", "Owners", "Segments",
+                            "Actions", "Kernels", "Collectives"}) {
     if (lower_case(title) != name) continue;
     wanted_ = title;
     return true;
@@ -240,6 +243,51 @@ void TablesPanel::draw_categories(const Model& model, Selection& selection) {
   ImGui::EndTable();
 }
 
+void TablesPanel::draw_modules(const Model& model, Selection& selection) {
+  const Moment& moment = selection.cursor.moment(model);
+  const Lane& lane = model.lanes[moment.lane];
+  if (model.process_of(lane).names.nn_module_count() == 0) {
+    rows_shown_ = 0;
+    text_dim("This trace knows no nn.Modules.");
+    return;
+  }
+  if (!ImGui::BeginTable("##modules", 8, kTableFlags & ~ImGuiTableFlags_Sortable)) return;
+  for (const char* title :
+       {"size", "share", "weights", "gradients", "optimizer", "kept", "transient"}) {
+    ImGui::TableSetupColumn(title, kNumber, px(84));
+  }
+  ImGui::TableSetupColumn("module", ImGuiTableColumnFlags_WidthStretch);
+  begin_rows();
+  if (refresh(modules_key_, model, selection)) {
+    const bool few = moment.state.live.size() < kManyBlocks;
+    modules_.wish(
+        [held = Held(model, selection), filter = selection.highlights.search] {
+          const ProcessModel& process = held.model->process_of(held.lane());
+          return ModuleRows{held.model.get(), held.moment->lane,
+                            module_rows(process, *held.lane().memory, held.moment->state, filter)};
+        },
+        few);
+  }
+  modules_.poll();
+  const ModuleRows& made = modules_.value();
+  const bool current = made.model == &model && made.lane == moment.lane;
+  rows_shown_ = current ? made.rows.size() : 0;
+  draw_rows(rows_shown_, [&](size_t i) {
+    const ModuleRow& row = made.rows[i];
+    const uint64_t bytes = std::accumulate(row.amounts.begin(), row.amounts.end(), uint64_t{0});
+    number_cell(size_text(bytes));
+    number_cell(percent_text(bytes, moment.state.totals.allocated));
+    for (const uint64_t amount : row.amounts) number_cell(amount == 0 ? "" : size_text(amount));
+    ImGui::TableNextColumn();
+    std::string name(2 * size_t{row.depth}, ' ');
+    name += row.path.empty() ? std::string("no module") : std::string(name_in_parent(made.rows, i));
+    if (row.modules.size() > 1) name += fmt::format("   {} modules", row.modules.size());
+    text(fitted(name, ImGui::GetContentRegionAvail().x));
+    explain(row.path.c_str());
+  });
+  ImGui::EndTable();
+}
+
 void TablesPanel::draw_owners(const Model& model, Selection& selection) {
   if (!ImGui::BeginTable("##owners", 4, kTableFlags)) return;
   ImGui::TableSetupColumn("size", kFirst, px(84));
@@ -325,6 +373,7 @@ void TablesPanel::draw(const Model& model, Selection& selection) {
   // Also those of other tabs, which may have been started when their tab was in front.
   allocations_.poll();
   stacks_.poll();
+  modules_.poll();
   activity_.poll();
   if (busy()) text_dim("sorting ...");
   if (!ImGui::BeginTabBar("##tables", ImGuiTabBarFlags_FittingPolicyScroll)) return;
@@ -333,6 +382,7 @@ void TablesPanel::draw(const Model& model, Selection& selection) {
       {"Stacks", &TablesPanel::draw_stacks},
       {"Allocations", &TablesPanel::draw_allocations},
       {"Categories", &TablesPanel::draw_categories},
+      {"Modules", &TablesPanel::draw_modules},
       {"Owners", &TablesPanel::draw_owners},
       {"Segments", &TablesPanel::draw_segments}};
   for (const auto& [title, draw_table] : kTables) {

@@ -1,11 +1,12 @@
-// The live blocks at the cursor as tables: individually, by stack, by category, by owner, by
-// segment; the allocator's actions around it; and the kernels and collectives in view.
+// The live blocks at the cursor as tables: individually, by stack, by category, by nn.Module, by
+// owner, by segment; the allocator's actions around it; and the kernels and collectives in view.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "analysis/insight/module_tree.h"
 #include "viewer/model/background.h"
 #include "viewer/model/tables/tables.h"
 #include "viewer/model/trace/selection.h"
@@ -47,6 +48,11 @@ class TablesPanel {
     uint32_t lane = 0;
     std::vector<uint32_t> rows;
   };
+  struct ModuleRows {
+    const Model* model = nullptr;
+    uint32_t lane = 0;
+    std::vector<ModuleRow> rows;
+  };
   struct StackRows {
     const Model* model = nullptr;
     uint32_t lane = 0;
@@ -58,6 +64,7 @@ class TablesPanel {
   void draw_allocations(const Model& model, Selection& selection);
   void draw_stacks(const Model& model, Selection& selection);
   void draw_categories(const Model& model, Selection& selection);
+  void draw_modules(const Model& model, Selection& selection);
   void draw_owners(const Model& model, Selection& selection);
   void draw_segments(const Model& model, Selection& selection);
 
@@ -69,6 +76,8 @@ class TablesPanel {
   Background<StackRows> stacks_;
   Key categories_key_;
   std::vector<CategoryRow> categories_;
+  Key modules_key_;
+  Background<ModuleRows> modules_;
   Key owners_key_;
   std::vector<OwnerRow> owners_;
   Key segments_key_;
