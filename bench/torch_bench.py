@@ -7,8 +7,8 @@ Everything runs in one process, and the modes alternate, so that disturbances of
 all of them. The differences printed are against "nothing". The bridge cannot be detached once it is
 attached, so the modes without it are measured first, and "nothing" is measured again with it
 attached. Driver callbacks are off (TIDEMARK_CUPTI=0); samples/gpu/check_on_gpu.sh measures their
-cost. TIDEMARK_PYTHON_GIL=1 measures the slow way to read Python's frames. ROUNDS sets the number
-of rounds (15).
+cost, and bench/overhead.py that of whole steps. TIDEMARK_PYTHON_GIL=1 measures the slow way to read
+Python's frames. ROUNDS sets the number of rounds (15).
 """
 import ctypes
 import gc
@@ -40,37 +40,18 @@ def pairs():
     return best
 
 
-class Steps:
-    def __init__(self):
-        layer = torch.nn.TransformerEncoderLayer(1024, 16, 4096, batch_first=True, dropout=0.1)
-        self.model = torch.nn.TransformerEncoder(layer, 8).cuda()
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
-        self.batch = torch.randn(2, 64, 1024, device="cuda")  # small: the CPU is the limit
-
-    def run(self, count):
-        torch.cuda.synchronize()
-        begin = time.perf_counter_ns()
-        for _ in range(count):
-            self.model(self.batch).square().mean().backward()
-            self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)
-        torch.cuda.synchronize()
-        return (time.perf_counter_ns() - begin) / count
-
-
 def history(**arguments):
     torch.cuda.memory._record_memory_history(max_entries=100000, **arguments)
 
 
-def measure(modes, steps):
-    results = {name: ([], [], []) for name in modes}
+def measure(modes):
+    results = {name: ([], []) for name in modes}
     for _ in range(ROUNDS):
         for name, (begin, end) in modes.items():
             begin()
             pairs()  # warm-up
             results[name][0].append(pairs())
             results[name][1].append(deep(30, pairs))
-            results[name][2].append(steps.run(4))
             end()
             gc.collect()
     return {name: [[min(values), statistics.median(values)] for values in lists]
@@ -92,15 +73,13 @@ def main():
         listen(2, 1)
 
     nothing = (lambda: listen(0, 0), lambda: None)
-    steps = Steps()
-    steps.run(5)
     without = measure({
         "nothing": nothing,
         "tidemark, tier 1": (lambda: listen(1, 0), lambda: listen(0, 0)),
         "torch history, no stacks": (lambda: history(context=None), lambda: history(enabled=None)),
         "torch history, python": (lambda: history(stacks="python"), lambda: history(enabled=None)),
         "torch history, all": (lambda: history(stacks="all"), lambda: history(enabled=None)),
-    }, steps)
+    })
     listen(0, 0)
     library.tidemark_bench_hold_bridge(0)
     pairs()
@@ -109,15 +88,14 @@ def main():
         "tidemark, tier 2": (lambda: listen(2, 0), lambda: listen(0, 0)),
         "tidemark, tier 2, python stacks": (lambda: with_modules(0), lambda: listen(0, 0)),
         "tidemark, tier 2, and modules": (lambda: with_modules(1), lambda: listen(0, 0)),
-    }, steps)
+    })
     base = without["nothing"]
     print(f"torch {torch.__version__}, Python {sys.version.split()[0]}, {ROUNDS} rounds: "
           "the best, the median, and the difference of the best from nothing")
-    print(f"{'':32} {'alloc+free, ns':>25} {'30 frames deep, ns':>25} {'step, ms':>24}")
-    for name, (pair, deeper, step) in {**without, **behind}.items():
+    print(f"{'':32} {'alloc+free, ns':>25} {'30 frames deep, ns':>25}")
+    for name, (pair, deeper) in {**without, **behind}.items():
         print(f"{name:32} {pair[0]:8.0f} {pair[1]:8.0f} {pair[0] - base[0][0]:+7.0f} "
-              f"{deeper[0]:9.0f} {deeper[1]:8.0f} {deeper[0] - base[1][0]:+7.0f} "
-              f"{step[0] / 1e6:8.2f} {step[1] / 1e6:7.2f} {100 * (step[0] / base[2][0] - 1):+6.2f} %")
+              f"{deeper[0]:9.0f} {deeper[1]:8.0f} {deeper[0] - base[1][0]:+7.0f}")
     return 0
 
 

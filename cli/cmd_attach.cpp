@@ -29,6 +29,7 @@ struct Options {
   std::string stacks;
   std::vector<std::string> keep;
   std::string library;
+  std::string overhead;
   bool no_kernels = false;
   bool live = false;
   bool quiet = false;
@@ -83,6 +84,9 @@ int run(const Options& options) {
   if (!keep.empty()) {
     if (const Status usable = check_keep(keep); !usable) return fail(usable.error());
   }
+  if (!options.overhead.empty()) {
+    if (const auto bad = overhead_error(options.overhead)) return fail(*bad);
+  }
   Result<std::vector<CudaProcess>> chosen = choose(options.choice);
   if (!chosen) return fail(chosen.error());
   Result<std::vector<CudaProcess>> entered =
@@ -96,6 +100,7 @@ int run(const Options& options) {
   ControlRequest request{{"out", *directory}};
   if (!options.stacks.empty()) request["stacks"] = options.stacks;
   if (!keep.empty()) request["keep"] = keep;
+  if (!options.overhead.empty()) request["overhead"] = options.overhead;
   if (options.no_kernels) request["kernels"] = "0";
   // The process also stops by itself, in case this command is killed before then.
   const milliseconds grace(10'000);
@@ -142,6 +147,7 @@ void add_attach(CLI::App& app, int& code) {
                    "keep only the last stretch: a duration (10m), a size (512MiB), or both")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  add_overhead(*command, options->overhead);
   command->add_flag("--no-kernels", options->no_kernels, "do not record kernels");
   command->add_option("--library", options->library,
                       "path of libtidemark.so inside the process's container");
@@ -153,6 +159,7 @@ void add_attach(CLI::App& app, int& code) {
       "Examples:\n"
       "  tidemark attach 4711 --for 60s\n"
       "  tidemark attach 4711 --keep 10m             the last ten minutes, until tidemark detach\n"
+      "  tidemark attach 4711 --for 60s --overhead 2%   record kernels in bursts\n"
       "  tidemark attach --job slurm-99.0 -o out --live");
   command->callback([options, &code] { code = run(*options); });
 }

@@ -8,6 +8,7 @@
 #include "analysis/wording.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
+#include "export/report/kernel_bursts.h"
 #include "proto/table_names.h"
 
 namespace tidemark::cli {
@@ -38,7 +39,9 @@ void print_process(const ProcessModel& p) {
     if (!detail.empty() && h.kind != HealthKind::kOverheadNs)
       print_line(fmt::format("  ! {}", detail));
   }
-  if (loss_of(p).last_kernels) print_line("  ! kernels of its last moments may be missing");
+  const LossReport loss = loss_of(p);
+  if (const std::string text = bursts_text(loss.bursts); !text.empty()) print_line("  " + text);
+  if (loss.last_kernels) print_line("  ! kernels of its last moments may be missing");
 }
 
 void print_losses(const TraceModel& model) {

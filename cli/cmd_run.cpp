@@ -26,6 +26,7 @@ struct Options {
   std::string stacks;
   std::vector<std::string> keep;
   std::string seal_above;
+  std::string overhead;
   bool no_kernels = false;
   bool no_modules = false;
   bool quiet = false;
@@ -81,6 +82,10 @@ int run(Options options) {
     }
     launched.environment.emplace_back("TIDEMARK_SEAL_ABOVE", options.seal_above);
   }
+  if (!options.overhead.empty()) {
+    if (const auto bad = overhead_error(options.overhead)) return fail(*bad);
+    launched.environment.emplace_back("TIDEMARK_OVERHEAD", options.overhead);
+  }
   if (options.no_kernels) launched.environment.emplace_back("TIDEMARK_KERNELS", "0");
   if (options.no_modules) launched.environment.emplace_back("TIDEMARK_MODULES", "0");
   if (wants_bridge()) {
@@ -130,6 +135,7 @@ void add_run(CLI::App& app, int& code) {
       ->add_option("--seal-above", options->seal_above,
                    "with --keep: seal when a device's reserved memory exceeds this size")
       ->needs(keep);
+  add_overhead(*command, options->overhead);
   command->add_flag("--no-kernels", options->no_kernels, "do not record kernels");
   command->add_flag("--no-modules", options->no_modules,
                     "do not record which nn.Module of PyTorch each block belongs to");
@@ -144,6 +150,7 @@ void add_run(CLI::App& app, int& code) {
       "Examples:\n"
       "  tidemark run -- python train.py\n"
       "  tidemark run -o out -- torchrun --nproc-per-node 8 train.py\n"
+      "  tidemark run --overhead 2% -- python train.py  record kernels in bursts\n"
       "  tidemark run --keep 10m -- python train.py  forget what is older, except at an\n"
       "                                              out-of-memory error\n"
       "  tidemark run --arm -- python train.py      later: tidemark attach PID --for 60s");

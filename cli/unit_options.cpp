@@ -35,4 +35,18 @@ Status check_keep(const std::string& text) {
   return {};
 }
 
+void add_overhead(CLI::App& command, std::string& text) {
+  command
+      .add_option(
+          "--overhead", text,
+          "share of the time that recording may cost, such as 2%; kernels are recorded in\n"
+          "bursts to stay below it. off (default): record every kernel")
+      ->type_name("SHARE");
+}
+
+std::optional<Error> overhead_error(const std::string& text) {
+  if (parse_overhead(text)) return std::nullopt;
+  return Error{"--overhead takes a share such as 2% or 0.5%, or off, not '" + text + "'"};
+}
+
 }  // namespace tidemark::cli

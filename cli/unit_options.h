@@ -1,8 +1,10 @@
 // Options that take a size or a duration (proto/base/units.h). The error names the option.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "proto/base/result.h"
@@ -17,5 +19,9 @@ Result<std::chrono::milliseconds> parse_duration(const std::string& option,
 
 // Of --keep: a duration, a size, or both, separated by a comma.
 Status check_keep(const std::string& text);
+
+// --overhead, of the commands that record, and what is wrong with its value.
+void add_overhead(CLI::App& command, std::string& text);
+std::optional<Error> overhead_error(const std::string& text);
 
 }  // namespace tidemark::cli

@@ -60,6 +60,8 @@ std::string_view mark_kind_name(MarkKind kind) {
       return "compiled_region";
     case MarkKind::kUser:
       return "user";
+    case MarkKind::kNotRecorded:
+      return "not_recorded";
     case MarkKind::kNone:
       break;
   }

@@ -413,6 +413,7 @@ enum class MarkKind : uint8_t {
   kIteration,
   kCompiledRegion,
   kUser,
+  kNotRecorded,  // a range in which the recorder left something out: its name
 };
 
 // A range is a begin and an end with the same name, thread and kind; or, if ranges do not nest,

@@ -12,6 +12,9 @@
 //                       versions
 //   SIMGPU_CUPTI_SHARED 1: CUPTI allows several subscribers, like CUDA 13.3; refused: it has the
 //                       calls for that, but the driver is too old
+//   SIMGPU_KERNEL_TRACING_NS  what CUPTI adds to the launch of a kernel that it records        (0)
+//   SIMGPU_NO_PAUSE     if set, CUPTI refuses to disable kinds of activity
+//   SIMGPU_NO_LAUNCH_CALLBACKS  if set, CUPTI refuses callbacks of launches
 //   SIMGPU_HANG         calls that never return: see hang.h
 //   SIMGPU_SHARED_MEMORY  if set, NVML reports no memory, as for a card that uses the host's
 //   CUDA_VISIBLE_DEVICES  indices or UUIDs, as for the real driver

@@ -62,6 +62,14 @@ void hang_at_subscription() {
   hang.if_asked();
 }
 
+// SIMGPU_NO_PAUSE=1: kinds cannot be disabled.
+CUptiResult switch_kind(size_t slot, CUpti_ActivityKind kind, bool on) {
+  static Hang& hang = *new Hang("switch", driver_variable);
+  hang.if_asked();
+  if (!on && driver_variable("SIMGPU_NO_PAUSE") != nullptr) return CUPTI_ERROR_NOT_SUPPORTED;
+  return enable_kind(slot, kind, on);
+}
+
 // For the calls without a subscriber, once a process uses those with one.
 constexpr CUptiResult kRefused = CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
 
@@ -217,11 +225,11 @@ SIMGPU_EXPORT CUptiResult cuptiGetStreamId(cuda::CUcontext context, cuda::CUstre
 }
 
 SIMGPU_EXPORT CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
-  return is_shared() ? kRefused : enable_kind(0, kind, true);
+  return is_shared() ? kRefused : switch_kind(0, kind, true);
 }
 
 SIMGPU_EXPORT CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
-  return is_shared() ? kRefused : enable_kind(0, kind, false);
+  return is_shared() ? kRefused : switch_kind(0, kind, false);
 }
 
 SIMGPU_EXPORT CUptiResult
@@ -306,13 +314,13 @@ SIMGPU_EXPORT CUptiResult cuptiGetTimestamp_v2(CUpti_SubscriberHandle subscriber
 SIMGPU_EXPORT CUptiResult cuptiActivityEnable_v2(CUpti_SubscriberHandle subscriber,
                                                  CUpti_ActivityKind kind, void* /*config*/) {
   const size_t slot = slot_of(subscriber);
-  return slot < kMostSubscribers ? enable_kind(slot, kind, true) : CUPTI_ERROR_INVALID_PARAMETER;
+  return slot < kMostSubscribers ? switch_kind(slot, kind, true) : CUPTI_ERROR_INVALID_PARAMETER;
 }
 
 SIMGPU_EXPORT CUptiResult cuptiActivityDisable_v2(CUpti_SubscriberHandle subscriber,
                                                   CUpti_ActivityKind kind, void* /*config*/) {
   const size_t slot = slot_of(subscriber);
-  return slot < kMostSubscribers ? enable_kind(slot, kind, false) : CUPTI_ERROR_INVALID_PARAMETER;
+  return slot < kMostSubscribers ? switch_kind(slot, kind, false) : CUPTI_ERROR_INVALID_PARAMETER;
 }
 
 SIMGPU_EXPORT CUptiResult cuptiActivityRegisterCallbacks_v2(

@@ -144,6 +144,10 @@ CUptiResult enable_callback(bool on, CUpti_SubscriberHandle handle, CUpti_Callba
   if (subscriber == nullptr || id == 0 || id >= id_count(domain)) {
     return CUPTI_ERROR_INVALID_PARAMETER;
   }
+  if (domain == CUPTI_CB_DOMAIN_DRIVER_API && id == CBID_cuLaunchKernel &&
+      driver_variable("SIMGPU_NO_LAUNCH_CALLBACKS") != nullptr) {
+    return CUPTI_ERROR_NOT_SUPPORTED;
+  }
   subscriber->enabled[domain][id].store(on);
   return CUPTI_SUCCESS;
 }

@@ -5,6 +5,7 @@
 //   nvml       reading the memory of a card
 //   cupti      cuptiActivityFlushAll
 //   subscribe  cuptiSubscribe, cuptiSubscribe_v2
+//   switch     cuptiActivityEnable, cuptiActivityDisable and their _v2
 //
 // SIMGPU_HANG=WHAT@FILE: they do not return while FILE exists.
 #pragma once

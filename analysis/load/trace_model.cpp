@@ -109,8 +109,11 @@ class ProcessLoader {
     return sum;
   }
 
-  ProcessModel load() {
+  // Of everything that was recorded of the process.
+  ProcessModel load(int64_t first_ns, int64_t last_ns) {
     ProcessModel p;
+    p.first_ns = first_ns;
+    p.last_ns = last_ns;
     if (const Alignment* clock = reader_.alignment(id_); clock != nullptr) p.clock = *clock;
     p.names = Dictionary::load(reader_, decoder_, id_);
     if (p.names.nn_module_count() != 0) read_meanings(p.names);
@@ -124,6 +127,7 @@ class ProcessLoader {
     p.settings = collect<Setting>(reader_, decoder_, id_);
     p.marks = collect<Mark>(reader_, decoder_, id_);
     p.window = find_kept_window(p.marks, p.names);
+    p.unrecorded = unrecorded_stretches(p.marks, first_ns, last_ns);
     const auto tags = collect<TensorTag>(reader_, decoder_, id_);
     p.labels = Labels(tags);
     p.health = collect<Health>(reader_, decoder_, id_);
@@ -156,9 +160,9 @@ class ProcessLoader {
     p.driver = build_driver_model(std::move(driver_events));
     p.rules = rules_of(p);
     const auto blocks = reader_.blocks_of(id_);
-    p.has_kernels = std::any_of(blocks.begin(), blocks.end(), [](const BlockRef& ref) {
-      return ref.kind == BlockKind::kKernels;
-    });
+    for (const BlockRef& ref : blocks) {
+      if (ref.kind == BlockKind::kKernels) p.kernels += ref.rows;
+    }
     if (index_ != nullptr) {
       p.framework = index_->take(id_);
       KernelFacts kernels = index_->take_kernels(id_);
@@ -220,7 +224,7 @@ class ProcessLoader {
         if (known->second.of_nccl && kernel.graph_node == 0) kernels.push_back(kernel);
       }
     });
-    join_nccl_kernels(p.nccl, kernels);
+    join_nccl_kernels(p.nccl, kernels, p.unrecorded);
   }
 
   void read_seeds(Source source) {
@@ -543,9 +547,8 @@ void load_file(const TraceReader& reader, const ProcessTimes& times, const Index
   for (const auto& [id, time] : times) {
     ProcessLoader loader(reader, decoder, id, index ? &*index : nullptr, writer.get(), advance,
                          splits_work);
-    ProcessModel& p = model.processes.emplace_back(loader.load());
+    ProcessModel& p = model.processes.emplace_back(loader.load(time.first_ns, time.last_ns));
     p.first_ns = std::max(time.first_ns, first_of_window(p, time.last_ns));
-    p.last_ns = time.last_ns;
     walk_damage += loader.walk_damage();
     if (writer == nullptr) continue;
     writer->keep(id, p.framework, p.compute, p.nccl);

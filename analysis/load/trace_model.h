@@ -19,6 +19,7 @@
 #include "analysis/names/labels.h"
 #include "proto/base/result.h"
 #include "proto/read/block_decoder.h"
+#include "proto/read/unrecorded.h"
 
 namespace tidemark {
 
@@ -44,7 +45,8 @@ struct ProcessModel {
   ComputeTime compute;              // of its kernels
   Alignment clock{};                // applied to its times; kNone: they are unchanged
   std::vector<SegmentState> segment_states;  // at the end or beginning of the trace
-  bool has_kernels = false;
+  uint64_t kernels = 0;
+  std::vector<Stretch> unrecorded;  // in which kernels were left out, to save time
   KeptWindow window;
   // Of everything that was recorded of it, or of its window: kernels come late, and some are of the
   // time before. It may end earlier than the trace.

@@ -33,6 +33,14 @@ CollectiveCall call_of(const ProcessModel& process, const NcclOperation& op, uin
   return {number, op.start_ns, op.size_bytes, std::string(process.names.string(op.function))};
 }
 
+// Whether its kernel was left out and it probably ran: a rank that hangs goes on hanging.
+bool ran_unrecorded(const ProcessModel& process, const NcclOperation& op) {
+  constexpr int64_t kLongestRunNs = 10'000'000'000;
+  const auto length = static_cast<int64_t>(std::min<uint64_t>(op.duration_ns, INT64_MAX / 4));
+  return op.group != 0 && meets(process.unrecorded, op.start_ns, op.start_ns + length) &&
+         process.last_ns - op.start_ns < kLongestRunNs;
+}
+
 // Collectives of a communicator run in the order of their numbers: one that ran shows that those
 // before it did, too, even if the record of their kernels is missing.
 void keep_waiting(CommunicatorCalls& calls) {
@@ -101,7 +109,9 @@ std::vector<CommunicatorCalls> collective_calls(const ProcessModel& process) {
     if (op.kind == NcclKind::kPointToPoint || waits_unnumbered(op)) continue;
     CommunicatorCalls& calls = all[op.communicator];
     calls.next = std::max(calls.next, op.sequence + 1);
-    if (op.gpu_start_ns == 0) {
+    if (op.gpu_start_ns == 0 && ran_unrecorded(process, op)) {
+      calls.ran = std::max(calls.ran, op.sequence + 1);
+    } else if (op.gpu_start_ns == 0) {
       calls.waiting.push_back(call_of(process, op, op.sequence));
     } else {
       calls.ran = std::max(calls.ran, op.sequence + 1);

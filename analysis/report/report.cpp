@@ -620,6 +620,30 @@ uint64_t memory_events(const ProcessModel& process) {
   return events;
 }
 
+namespace {
+
+KernelBursts bursts_of(const ProcessModel& process) {
+  KernelBursts bursts;
+  bursts.budget = process.setting("overhead");
+  bursts.measured = process.setting("kernel_cost") == "measured";
+  const std::string cost(process.setting("kernel_cost_ns"));
+  bursts.kernel_cost_ns = std::strtoull(cost.c_str(), nullptr, 10);
+  bursts.pauses = process.unrecorded.size();
+  if (process.first_ns < process.last_ns) {
+    bursts.time_ns = static_cast<uint64_t>(process.last_ns - process.first_ns);
+  }
+  bursts.unrecorded_ns = std::min(total_ns(process.unrecorded), bursts.time_ns);
+  for (const Health& h : process.health) {
+    const bool in_hooks =
+        h.kind == HealthKind::kOverheadNs && process.names.string(h.detail) == "callbacks";
+    if (in_hooks) bursts.cost_ns += h.value;
+  }
+  bursts.cost_ns += process.kernels * bursts.kernel_cost_ns;
+  return bursts;
+}
+
+}  // namespace
+
 LossReport loss_of(const ProcessModel& process) {
   LossReport loss;
   // `tidemark snapshot` turns off what reports changes.
@@ -653,7 +677,8 @@ LossReport loss_of(const ProcessModel& process) {
     if (worth_saying && !detail.empty() && !said) loss.notes.push_back(detail);
   }
   loss.killed = process.was_killed();
-  loss.last_kernels = process.has_kernels && loss.killed;
+  loss.last_kernels = process.kernels != 0 && loss.killed;
+  loss.bursts = bursts_of(process);
   for (const AllocationHistory& m : process.framework) loss.history_lost_blocks += m.seeded_blocks;
   return loss;
 }

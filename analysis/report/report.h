@@ -160,12 +160,32 @@ struct DeviceReport {
   }
 };
 
+// Kernels that were left out, so that recording costs no more than its budget.
+struct KernelBursts {
+  std::string budget;           // "2 %", "off"; empty: the recorder did not know one
+  uint64_t kernel_cost_ns = 0;  // of CUPTI, for each kernel; 0: not known
+  bool measured = false;        // in the process itself; else assumed
+  uint64_t pauses = 0;
+  uint64_t time_ns = 0;  // of the recording
+  uint64_t unrecorded_ns = 0;
+  uint64_t cost_ns = 0;  // estimated, of the recording: time in its hooks, and for kernels
+
+  double recorded_share() const { return share(time_ns - unrecorded_ns); }
+  double cost_share() const { return share(cost_ns); }
+
+ private:
+  double share(uint64_t ns) const {
+    return time_ns == 0 ? 0 : static_cast<double>(ns) / static_cast<double>(time_ns);
+  }
+};
+
 struct LossReport {
   uint64_t events_dropped = 0;
   uint64_t entries_skipped = 0;  // of an import
   uint64_t history_lost_blocks = 0;
   bool killed = false;        // the process was: others finished its trace
   bool last_kernels = false;  // and CUPTI may not have delivered all of them
+  KernelBursts bursts;
   std::vector<std::string> notes;
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string_view>
@@ -143,7 +144,13 @@ class FactReader {
           kernels.push_back(kernel);
       }
     });
-    return join_nccl_kernels(operations, kernels).exact;
+    std::vector<Mark> marks;
+    for_each_block<Mark>(reader_, decoder_, process_, [&](auto rows, const BlockRef&) {
+      std::copy_if(rows.begin(), rows.end(), std::back_inserter(marks),
+                   [](const Mark& m) { return m.kind == MarkKind::kNotRecorded; });
+    });
+    const auto unrecorded = unrecorded_stretches(marks, facts_.first_ns, facts_.last_ns);
+    return join_nccl_kernels(operations, kernels, unrecorded).exact;
   }
 
   const TraceReader& reader_;

@@ -204,7 +204,11 @@ uint64_t PerfettoActivity::write_marks() {
     const bool step =
         r.mark.kind == MarkKind::kIteration || r.mark.kind == MarkKind::kOptimizerStep;
     const std::string_view kind = step ? "steps" : mark_kind_name(r.mark.kind);
+    const bool unrecorded = r.mark.kind == MarkKind::kNotRecorded;
     const auto place = [&] {
+      if (unrecorded) {
+        return TrackPlace{tracks.process_track(), "kernels not recorded", PerfettoTracks::kMarks};
+      }
       return TrackPlace{
           tracks.process_track(),
           r.mark.thread == 0 ? std::string(kind) : fmt::format("{} thread {}", kind, r.mark.thread),

@@ -10,6 +10,7 @@
 #include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
 #include "export/report/html_writer.h"
+#include "export/report/kernel_bursts.h"
 #include "export/report/layer_table.h"
 #include "export/report/loss_lines.h"
 #include "export/report/rank_report.h"
@@ -106,6 +107,9 @@ class Page {
     html_.raw("</style></head><body>\n");
     html_.element("h1", report_.path);
     html_.element("p", fmt::format("{}, {}", report_.kind, events_text(report_)), "dim");
+    if (const std::string bursts = bursts_text(report_); !bursts.empty()) {
+      html_.element("p", bursts, "dim");
+    }
     const bool summarized = is_summarized(report_);
     std::set<std::string> said;
     for (const Finding& f : report_.findings) {

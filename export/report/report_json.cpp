@@ -404,6 +404,20 @@ void put_pinned(JsonWriter& json, const PinnedMemory& pinned) {
   json.end_object();
 }
 
+void put_bursts(JsonWriter& json, const KernelBursts& bursts) {
+  if (bursts.budget.empty()) return;
+  json.key("kernels_not_recorded");
+  json.begin_object();
+  json.field("budget", bursts.budget);
+  json.field("stretches", bursts.pauses);
+  json.field("time_ns", bursts.unrecorded_ns);
+  json.field("recorded_share", bursts.recorded_share());
+  json.field("kernel_cost_ns", bursts.kernel_cost_ns);
+  json.field("kernel_cost_measured", bursts.measured);
+  json.field("estimated_overhead", bursts.cost_share());
+  json.end_object();
+}
+
 void put_rank(JsonWriter& json, const RankReport& rank, const Damage& damage) {
   json.begin_object();
   json.field("rank", rank.rank);
@@ -419,6 +433,7 @@ void put_rank(JsonWriter& json, const RankReport& rank, const Damage& damage) {
   json.field("history_lost_blocks", rank.loss.history_lost_blocks);
   json.field("killed", rank.loss.killed);
   json.field("last_kernels", rank.loss.last_kernels);
+  put_bursts(json, rank.loss.bursts);
   json.field("damaged_blocks", damage.blocks);
   json.field("damaged_rows", damage.rows);
   json.field("skipped_bytes", damage.skipped_bytes);

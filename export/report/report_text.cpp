@@ -12,6 +12,7 @@
 
 #include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
+#include "export/report/kernel_bursts.h"
 #include "export/report/layer_table.h"
 #include "export/report/loss_lines.h"
 #include "export/report/rank_report.h"
@@ -30,6 +31,7 @@ class TextReport {
   std::string run() {
     head();
     sharing();
+    bursts();
     std::set<std::string> said;
     for (const Finding& f : report_.findings) {
       if (f.severity == kInfo || (summarized_ && !said.insert(f.id).second)) continue;
@@ -207,6 +209,10 @@ class TextReport {
         std::any_of(report_.ranks.begin(), report_.ranks.end(),
                     [](const RankReport& rank) { return rank.cupti.starts_with("shared"); });
     if (shared) line(dim("CUPTI was shared with other tools"));
+  }
+
+  void bursts() {
+    if (const std::string text = bursts_text(report_); !text.empty()) line(dim(text));
   }
 
   // Launchers and compile workers are processes of the job, too.

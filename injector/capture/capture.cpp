@@ -185,7 +185,7 @@ bool start_capture(const Options& options, Beginning beginning) noexcept {
   start_nccl(options, late);
   const bool callbacks_on = start_sources_in_time(options, late);
   start_torch(options, late);
-  start_task_rounds(options, callbacks_on);
+  start_task_rounds(options, callbacks_on, late);
   return true;
 }
 

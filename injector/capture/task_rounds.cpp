@@ -2,11 +2,15 @@
 
 #include <array>
 
+#include "injector/cupti/kernel_rounds.h"
 #include "injector/cupti/kernels.h"
 #include "injector/driver/objects.h"
+#include "injector/process/hook_time.h"
+#include "injector/process/now.h"
 #include "injector/process/tool_thread.h"
 #include "injector/recorder/process_rows.h"
 #include "injector/recorder/recorder.h"
+#include "injector/recorder/task_thread.h"
 #include "injector/sampling/driver_queries.h"
 #include "injector/sampling/fresh_reading.h"
 #include "injector/sampling/nvml_sampler.h"
@@ -17,7 +21,7 @@ namespace tidemark::injector {
 namespace {
 
 constexpr uint32_t kDriverPeriodMs = 100;
-constexpr uint32_t kKernelPeriodMs = 250;
+constexpr uint32_t kKernelPeriodMs = 250;  // unless a round says otherwise
 constexpr uint32_t kProcessPeriodMs = 1000;
 constexpr uint32_t kEarlyRounds = 4;  // per process period
 // Without callbacks nothing tells us when cuInit is over; calling the driver earlier would be too
@@ -32,6 +36,7 @@ struct Sampling {
   int64_t started_ms = 0;
   int64_t looked_ms = 0;
   uint32_t process_rounds = 0;
+  TickRate ticks;
   std::array<uint32_t, kMaxDevices> contexts_reported{};
 };
 Sampling g_sampling;
@@ -89,13 +94,21 @@ void driver_round() {
   record_own_footprint();
 }
 
+// Time in the hooks that measure only some of their calls.
+void note_hook_time() {
+  const double ns_per_tick = g_sampling.ticks.ns_per_tick(monotonic_ns());
+  recorder().add_overhead_ns(
+      static_cast<uint64_t>(static_cast<double>(take_hook_ticks()) * ns_per_tick));
+}
+
 void driver_task(void*) noexcept {
+  note_hook_time();
   driver_round();
   look_for_torch_phases();
 }
 
 void kernel_task(void*) noexcept {
-  collect_kernels();
+  run_task_in(kernel_task, run_kernel_round());
 }
 
 void device_task(void*) noexcept {
@@ -117,21 +130,26 @@ void process_task(void*) noexcept {
 
 // A process may end before the first round: then everything that is queried once is queried here.
 void last_round(void*) noexcept {
+  note_hook_time();
   driver_round();
   sample_device_memory();
   sample_process_memory();
   collect_last_kernels();
+  end_kernel_rounds();
 }
 
 }  // namespace
 
-void start_task_rounds(const Options& options, bool callbacks_on) noexcept {
+void start_task_rounds(const Options& options, bool callbacks_on, bool late) noexcept {
   g_sampling = Sampling();
   g_sampling.callbacks_on = callbacks_on;
   g_sampling.nvml = options.nvml_hz > 0;
   g_sampling.started_ms = monotonic_ms();
+  g_sampling.ticks.begin(monotonic_ns());
+  take_hook_ticks();  // of an earlier recording
   expect_readings(g_sampling.nvml);
   read_on_request(device_task);
+  start_kernel_rounds(options, late, kernel_task);
   Recorder& out = recorder();
   out.add_background_task(driver_task, nullptr, kDriverPeriodMs);
   // CUPTI may have been too slow to start in time.

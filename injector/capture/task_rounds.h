@@ -6,6 +6,6 @@
 namespace tidemark::injector {
 
 // Registers the tasks with the recorder. `callbacks_on`: driver callbacks report what is in use.
-void start_task_rounds(const Options& options, bool callbacks_on) noexcept;
+void start_task_rounds(const Options& options, bool callbacks_on, bool late) noexcept;
 
 }  // namespace tidemark::injector

@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "abi/cuda_params.h"
+#include "injector/cupti/launch_cost.h"
 #include "injector/driver/events.h"
 #include "injector/driver/objects.h"
 #include "injector/nccl/operations.h"
@@ -17,6 +18,7 @@
 #include "injector/python/walk.h"
 #include "injector/recorder/recorder.h"
 #include "injector/sampling/fresh_reading.h"
+#include "injector/sampling/kernel_request.h"
 #include "injector/sampling/nvml_sampler.h"
 #include "injector/sampling/pool_marks.h"
 #include "injector/stacks/unwinder.h"
@@ -33,6 +35,7 @@ const CuptiFunctions* g_cupti = nullptr;
 std::atomic<bool> g_stacks{false};
 CuptiSubscription g_subscription;
 std::atomic_flag g_said_refused;
+std::array<HighMark, HeldBytes::kDevices> g_highs;
 
 constexpr uint32_t kResourceCallbacks[] = {
     CUPTI_CBID_RESOURCE_CONTEXT_CREATED,        CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING,
@@ -168,6 +171,7 @@ void follow_up(const DriverCall& call, const DriverEvent& event, Owner owner) {
   if (event.result != CUDA_SUCCESS) {
     if (event.result == CUDA_ERROR_OUT_OF_MEMORY) {
       objects.refusals.note(event.device, owner == Owner::kTorch);
+      request_kernels();
       record_out_of_memory(event);
       // PyTorch empties its cache and tries again; its own error is what counts.
       if (!torch_was_seen()) recorder().seal_after_error();
@@ -178,7 +182,10 @@ void follow_up(const DriverCall& call, const DriverEvent& event, Owner owner) {
   if (call.size_missing && !objects.imports.add(event)) {
     recorder().count_dropped(BlockKind::kDriverEvents, 1);
   }
-  if (objects.live.note(event, static_cast<uint8_t>(owner))) ask_for_reading();
+  if (objects.live.note(event, static_cast<uint8_t>(owner))) {
+    ask_for_reading();
+    g_highs[static_cast<size_t>(event.device)].see(objects.live.highest(event.device));
+  }
   if (event.operation == DriverOperation::kPoolDestroy) objects.pools.forget(event.handle);
   if (event.kind == MemoryKind::kGraph && event.operation != DriverOperation::kGraphLaunch) {
     objects.devices.note_graph_memory(event.device);
@@ -320,6 +327,7 @@ void on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, const 
   if (data == nullptr || !recorder().on()) return;
   if (domain == CUPTI_CB_DOMAIN_DRIVER_API) {
     const auto& call = *static_cast<const CUpti_CallbackData*>(data);
+    if (is_timed_launch(id)) return time_launch(call);
     call.callbackSite == CUPTI_API_ENTER ? enter_call(id, call) : leave_call(id, call);
   } else if (domain == CUPTI_CB_DOMAIN_RESOURCE) {
     on_resource(id, *static_cast<const CUpti_ResourceData*>(data));
@@ -389,6 +397,7 @@ bool start_callbacks(const CuptiFunctions& functions, const Options& options) no
   if (g_cupti == nullptr) g_cupti = &functions;
   g_stacks.store(options.driver_stacks(), std::memory_order_relaxed);
   for (auto& name : g_owner_names) name.store(0);
+  for (HighMark& high : g_highs) high.clear();
   const ForeignCall foreign;
   const CUptiResult result = g_subscription.open(functions, on_callback);
   if (result != CUPTI_SUCCESS) {

@@ -41,6 +41,8 @@ std::atomic<bool> g_needs_buffer{false};
 std::atomic<uint64_t> g_refused_buffers{0};
 TracingFootprint g_footprint;
 std::atomic<uint32_t> g_enabled{0};  // activity kinds, as bits
+std::atomic<bool> g_switchable{false};
+std::atomic<uint64_t> g_recorded{0};  // kernels
 std::atomic<bool> g_ending{false};   // the last flush: takes records of unfinished kernels too
 
 uint8_t* map_buffer() {
@@ -135,6 +137,7 @@ void record_kernel(const CUpti_ActivityKernel8& kernel) {
   row.shared_bytes =
       non_negative(kernel.staticSharedMemory) + non_negative(kernel.dynamicSharedMemory);
   row.registers = kernel.registersPerThread;
+  g_recorded.fetch_add(1, std::memory_order_relaxed);
   recorder().record(row);
 }
 
@@ -269,9 +272,11 @@ bool start_kernels(const CuptiSubscription& subscription, const Options& options
     g_cupti = nullptr;
     return false;
   }
+  g_recorded.store(0);
   bool any = false;
   if (options.kernels) {
     any |= enable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, "kernels: CUPTI cannot trace them");
+    g_switchable.store(any);
   }
   if (options.copies) {
     any |= enable(CUPTI_ACTIVITY_KIND_MEMCPY, "copies: CUPTI cannot trace them");
@@ -284,11 +289,34 @@ void pause_kernels() noexcept {
   if (g_cupti == nullptr) return;
   const OwnScope own;
   const ForeignCall foreign;
+  g_switchable.store(false);
   const uint32_t enabled = g_enabled.exchange(0);
   for (const CUpti_ActivityKind kind : {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
                                         CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET}) {
     if ((enabled >> kind & 1) != 0) g_cupti->disable(kind);
   }
+}
+
+bool switch_kernels(bool on) noexcept {
+  if (g_cupti == nullptr || !g_switchable.load()) return false;
+  const OwnScope own;
+  const ForeignCall foreign;
+  constexpr CUpti_ActivityKind kKind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
+  if ((on ? g_cupti->enable(kKind) : g_cupti->disable(kKind)) != CUPTI_SUCCESS) return false;
+  if (on) {
+    g_enabled.fetch_or(1U << kKind);
+  } else {
+    g_enabled.fetch_and(~(1U << kKind));
+  }
+  return true;
+}
+
+bool kernels_can_be_switched() noexcept {
+  return g_switchable.load();
+}
+
+uint64_t kernels_so_far() noexcept {
+  return g_recorded.load(std::memory_order_relaxed);
 }
 
 // A buffer that CUPTI still holds stays mapped until it comes back and is used again.
@@ -300,6 +328,7 @@ void stop_kernels() noexcept {
     slot.state.store(Buffer::State::kFree, std::memory_order_release);
   }
   g_footprint = {};
+  g_switchable.store(false);
   g_cupti = nullptr;
 }
 

@@ -21,6 +21,14 @@ bool start_kernels(const CuptiSubscription& subscription, const Options& options
 void pause_kernels() noexcept;
 void stop_kernels() noexcept;
 
+// Turns kernels alone off and on during a recording. False if CUPTI refused. Task thread.
+bool switch_kernels(bool on) noexcept;
+// Whether kernels belong to the recording, which has not been paused at its end.
+bool kernels_can_be_switched() noexcept;
+
+// Kernels recorded in this recording.
+uint64_t kernels_so_far() noexcept;
+
 // Records what CUPTI has completed. Callers take turns (capture/task_rounds.cpp).
 void collect_kernels() noexcept;
 

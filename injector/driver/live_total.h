@@ -27,6 +27,10 @@ class LiveTotal {
  public:
   // Counts a successful call. True: the device's total has never been as high.
   bool note(const DriverEvent& event, uint8_t owner) noexcept;
+  // Of a device for which note() was true.
+  uint64_t highest(int64_t device) const noexcept {
+    return high_[static_cast<size_t>(device)].load(std::memory_order_relaxed);
+  }
   // As in analysis/history/driver_model.h: memory ends with its context, pools with the last one of
   // the device.
   void end_context(int64_t device, uint32_t context, bool last) noexcept;

@@ -1,6 +1,7 @@
 // The rows that programs put on the timeline themselves.
 #pragma once
 
+#include "injector/process/hook_time.h"
 #include "injector/process/own_scope.h"
 #include "injector/recorder/recorder.h"
 
@@ -8,6 +9,7 @@ namespace tidemark::injector {
 
 inline void record_mark(MarkKind kind, MarkPhase phase, uint32_t name, uint32_t domain,
                         uint64_t correlation) noexcept {
+  const HookTime time;
   Mark mark{};
   mark.time_ns = now_ns();
   mark.correlation = correlation;

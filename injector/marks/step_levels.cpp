@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "injector/process/now.h"
+
 namespace tidemark::injector {
 
 constinit StepLevels the_step_levels;
@@ -14,6 +16,9 @@ void StepLevels::end_step(MarkKind kind) noexcept {
     kind_.store(kind, std::memory_order_relaxed);
   }
   steps_.fetch_add(1, std::memory_order_relaxed);
+  const int64_t now = monotonic_ns();
+  const int64_t last = step_ended_ns_.exchange(now, std::memory_order_relaxed);
+  if (last != 0) step_ns_.store(now - last, std::memory_order_relaxed);
   for (Device& device : devices_) {
     const uint64_t low = device.lowest.exchange(UINT64_MAX, std::memory_order_relaxed);
     if (low == UINT64_MAX) continue;
@@ -39,6 +44,8 @@ void StepLevels::clear() noexcept {
     device.ended.store(0, std::memory_order_relaxed);
   }
   steps_.store(0, std::memory_order_relaxed);
+  step_ended_ns_.store(0, std::memory_order_relaxed);
+  step_ns_.store(0, std::memory_order_relaxed);
   kind_.store(MarkKind::kNone, std::memory_order_relaxed);
 }
 

@@ -30,6 +30,8 @@ class StepLevels {
   // program marks its steps itself.
   void end_step(MarkKind kind) noexcept;
   uint64_t steps() const noexcept { return steps_.load(std::memory_order_relaxed); }
+  // How long the last step took; 0: not known yet.
+  int64_t last_step_ns() const noexcept { return step_ns_.load(std::memory_order_relaxed); }
 
   // Of the last steps in which the device was used, oldest first. Returns their number.
   size_t lows(int64_t device, std::array<uint64_t, kKept>& out) const noexcept;
@@ -44,6 +46,8 @@ class StepLevels {
   };
   std::array<Device, kDevices> devices_{};
   std::atomic<uint64_t> steps_{0};
+  std::atomic<int64_t> step_ended_ns_{0};
+  std::atomic<int64_t> step_ns_{0};
   std::atomic<MarkKind> kind_{MarkKind::kNone};
 };
 extern StepLevels the_step_levels;

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "injector/process/hook_time.h"
 #include "injector/process/own_scope.h"
 #include "injector/recorder/recorder.h"
 
@@ -239,10 +240,12 @@ void close_communicator(NcclContext context) noexcept {
 }
 
 NcclHandle begin_api(NcclContext context, const NcclCall& call) noexcept {
+  const HookTime time;
   return claim(Kind::kApi, row_of(context, call));
 }
 
 NcclHandle begin_operation(NcclContext context, const NcclCall& call) noexcept {
+  const HookTime time;
   NcclOperation row = row_of(context, call);
   if (call.kind == NcclKind::kPointToPoint) {
     row.sequence = g_communicators[context <= kMaxCommunicators ? context : 0].point_to_point++;
@@ -269,6 +272,7 @@ NcclHandle begin_visit(NcclContext) noexcept {
 }
 
 void end(NcclHandle handle) noexcept {
+  const HookTime time;
   const Kind kind = kind_of(handle);
   if (kind == Kind::kVisit) capture_thread.inside_nccl = false;
   if (kind != Kind::kOperation) return;

@@ -59,6 +59,14 @@ class Reader {
     out = *parsed;
   }
 
+  void overhead(const char* name, uint32_t& out) noexcept {
+    const char* value = text(name);
+    if (value == nullptr) return;
+    const auto parsed = parse_overhead(value);
+    if (!parsed) return complain(name);
+    out = *parsed;
+  }
+
   void bytes(const char* name, uint64_t& out) noexcept {
     const char* value = text(name);
     if (value == nullptr) return;
@@ -125,6 +133,7 @@ Options read_options(EnvironmentLookup lookup) noexcept {
   reader.flag("TIDEMARK_CUPTI", options.cupti);
   reader.number("TIDEMARK_NVML_HZ", kMaxNvmlHz, options.nvml_hz);
   reader.number("TIDEMARK_BUFFER_MB", kLargestBufferMb, options.buffer_mb);
+  reader.overhead("TIDEMARK_OVERHEAD", options.overhead);
   reader.keep("TIDEMARK_KEEP", options.keep);
   reader.bytes("TIDEMARK_SEAL_ABOVE", options.seal_above_bytes);
   reader.signal("TIDEMARK_SEAL_SIGNAL", options.seal_signal);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <charconv>
+#include <cstdio>
 
 #include "injector/process/process_facts.h"
 #include "injector/recorder/recorder.h"
@@ -42,6 +43,13 @@ void record_setting(std::string_view key, std::string_view value, SettingScope s
   recorder().record(setting);
 }
 
+// "2 %", "0.5 %", "off".
+std::string_view overhead_text(uint32_t millionths, char (&out)[24]) {
+  if (millionths == 0) return "off";
+  const int size = std::snprintf(out, sizeof out, "%g %%", static_cast<double>(millionths) / 1e4);
+  return {out, static_cast<size_t>(size)};
+}
+
 void record_variable(const char* entry, void*) {
   const std::string_view text = entry;
   const size_t equals = text.find('=');
@@ -75,6 +83,8 @@ void record_process(const Options& options, int64_t start_ns) noexcept {
   g_process = process;
   record_tool_setting("version", kVersion);
   record_tool_setting("stacks", stack_mode_name(options.stacks));
+  char share[24];
+  record_tool_setting("overhead", overhead_text(options.overhead, share));
   each_variable(record_variable, nullptr);
 }
 

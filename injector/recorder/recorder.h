@@ -73,7 +73,7 @@ struct RecordingEnd {
 // What a recording costs and loses, so far.
 struct RecordingCost {
   uint64_t lost_rows = 0;
-  uint64_t callbacks_ns = 0;  // time that the host's threads spent in callbacks of the driver
+  uint64_t callbacks_ns = 0;  // time that the host's threads spent in our callbacks and hooks
   uint64_t writer_ns = 0;     // CPU time of the writer thread; at most a second old
   uint64_t host_bytes = 0;    // memory of the recorder; likewise
 };

@@ -25,7 +25,8 @@ struct TaskBoard {
   uint32_t count = 0;
   bool thread_started = false;
   std::atomic<bool> hasten_all{false};
-  std::atomic<Recorder::Task> hasten_one{nullptr};
+  // Tasks to run first, each once; full: all become due.
+  std::atomic<Recorder::Task> hasten_some[4] = {};
   std::atomic<uint32_t> wake{0};
   std::atomic<uint32_t> running{0};
   // Work that another thread waits for; under lock, except for the number of the last one done.
@@ -46,7 +47,9 @@ bool next_due(TaskEntry& due, uint32_t& wait_ms) {
   if (board.hasten_all.exchange(false, std::memory_order_acq_rel)) {
     for (uint32_t i = 0; i < board.count; ++i) board.entries[i].next_ms = now;
   }
-  if (Recorder::Task one = board.hasten_one.exchange(nullptr, std::memory_order_acq_rel)) {
+  for (auto& hasten : board.hasten_some) {
+    const Recorder::Task one = hasten.exchange(nullptr, std::memory_order_acq_rel);
+    if (one == nullptr) continue;
     auto* const end = board.entries + board.count;
     auto* const at = std::find_if(board.entries, end, [&](TaskEntry& e) { return e.run == one; });
     if (at != end) {
@@ -211,13 +214,32 @@ bool run_on_task_thread(std::span<const Errand> work, uint32_t timeout_ms) noexc
   return give_up(number);
 }
 
-void hasten_tasks(Recorder::Task run) noexcept {
-  if (run == nullptr) {
-    board.hasten_all.store(true, std::memory_order_release);
-  } else {
-    board.hasten_one.store(run, std::memory_order_release);
+namespace {
+
+bool hasten_one(Recorder::Task run) noexcept {
+  for (auto& hasten : board.hasten_some) {
+    Recorder::Task known = nullptr;
+    if (hasten.compare_exchange_strong(known, run, std::memory_order_acq_rel) || known == run) {
+      return true;
+    }
   }
+  return false;
+}
+
+}  // namespace
+
+void hasten_tasks(Recorder::Task run) noexcept {
+  if (run == nullptr || !hasten_one(run)) board.hasten_all.store(true, std::memory_order_release);
   wake_task_thread();
+}
+
+void run_task_in(Recorder::Task run, uint32_t ms) noexcept {
+  const int64_t next_ms = monotonic_ms() + ms;
+  board.lock.lock();
+  for (uint32_t i = 0; i < board.count; ++i) {
+    if (board.entries[i].run == run) board.entries[i].next_ms = next_ms;
+  }
+  board.lock.unlock();
 }
 
 bool stop_tasks(uint32_t timeout_ms) noexcept {
@@ -248,7 +270,7 @@ void forget_tasks() noexcept {
   board.count = 0;
   board.thread_started = false;
   board.hasten_all.store(false, std::memory_order_relaxed);
-  board.hasten_one.store(nullptr, std::memory_order_relaxed);
+  for (auto& hasten : board.hasten_some) hasten.store(nullptr, std::memory_order_relaxed);
   board.running.store(0, std::memory_order_relaxed);
   board.errand_count = 0;
   board.errands_taken = false;

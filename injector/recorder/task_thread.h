@@ -14,6 +14,8 @@ namespace tidemark::injector {
 
 // The task thread starts with the first task.
 bool add_task(Recorder::Task run, void* context, uint32_t period_ms) noexcept;
+// The next run of a task, from a run of it on.
+void run_task_in(Recorder::Task run, uint32_t ms) noexcept;
 // Makes one task due now, ahead of all others; nullptr: makes all tasks due.
 void hasten_tasks(Recorder::Task run) noexcept;
 // Runs work on the task thread, ahead of its tasks, and waits for it. False: it could not run or

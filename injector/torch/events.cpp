@@ -8,12 +8,14 @@
 
 #include "injector/driver/objects.h"
 #include "injector/marks/step_levels.h"
+#include "injector/process/hook_time.h"
 #include "injector/process/own_scope.h"
 #include "injector/process/tool_thread.h"
 #include "injector/python/stack.h"
 #include "injector/recorder/hashed_ids.h"
 #include "injector/recorder/recorder.h"
 #include "injector/sampling/fresh_reading.h"
+#include "injector/sampling/kernel_request.h"
 #include "injector/sampling/nvml_sampler.h"
 #include "injector/stacks/owner.h"
 #include "injector/stacks/unwinder.h"
@@ -38,6 +40,8 @@ struct DeviceState {
   std::atomic<uint64_t> allocated_now{0};
   std::atomic<uint64_t> reserved_now{0};
   std::atomic<bool> totals_known{false};
+  HighMark allocated_high;
+  HighMark reserved_high;
   std::atomic<uint64_t> errors{0};  // out-of-memory errors that were reported
 };
 DeviceState g_devices[kMaxDevices];
@@ -335,6 +339,8 @@ void start_torch_events(const TorchEventOptions& options) noexcept {
     device.tier.store(0);
     device.began_late.store(false);
     device.errors.store(0);
+    device.allocated_high.clear();
+    device.reserved_high.clear();
   }
   if (g_have_pools.load()) g_pools.clear();
   g_stacks.store(options.stacks);
@@ -380,6 +386,7 @@ bool torch_began_late() noexcept {
 
 void begin_torch_allocation() noexcept {
   if (!g_stacks.load(std::memory_order_relaxed) || !listens_to(TorchListening::kTier1)) return;
+  const HookTime time;
   t_torch.stack = take_stack(true);
   t_torch.has_stack = true;
 }
@@ -388,6 +395,9 @@ void on_torch_usage(uintptr_t address, int64_t bytes, uint64_t allocated, uint64
                     TorchDevice device) noexcept {
   DeviceState* const state = device.type == kTorchCuda ? state_of(device.index) : nullptr;
   if (state == nullptr || !listens_to(TorchListening::kTier1)) return;
+  const HookTime time;
+  state->allocated_high.see(allocated);
+  state->reserved_high.see(reserved);
   state->allocated_now.store(allocated, std::memory_order_relaxed);
   state->reserved_now.store(reserved, std::memory_order_relaxed);
   state->totals_known.store(true, std::memory_order_relaxed);
@@ -422,6 +432,7 @@ void on_torch_out_of_memory(int64_t bytes, uint64_t allocated, uint64_t reserved
                             TorchDevice device) noexcept {
   DeviceState* const state = device.type == kTorchCuda ? state_of(device.index) : nullptr;
   if (state == nullptr || !listens_to(TorchListening::kTier1)) return;
+  request_kernels();
   state->errors.fetch_add(1, std::memory_order_relaxed);
   OutOfMemory row{};
   row.time_ns = next_time(*state);
@@ -461,6 +472,7 @@ void on_torch_out_of_memory(int64_t bytes, uint64_t allocated, uint64_t reserved
 void on_torch_event(const TidemarkTorchEvent& event) noexcept {
   DeviceState* const state = state_of(event.device);
   if (state == nullptr || !listens_to(TorchListening::kAll)) return;
+  const HookTime time;
   if (state->awaited.load(std::memory_order_relaxed)) {
     if (event.action == TIDEMARK_TORCH_SNAPSHOT) begin_events_here(event.device, *state);
     return;

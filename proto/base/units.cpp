@@ -27,6 +27,8 @@ constexpr double kMostBytes = 1e18;
 constexpr Unit kTimeUnits[] = {{"ns", 1},  {"us", 1e3}, {"ms", 1e6},   {"", 1e9},
                                {"s", 1e9}, {"m", 60e9}, {"min", 60e9}, {"h", 3600e9}};
 constexpr double kMostNs = 2e18;
+constexpr Unit kShareUnits[] = {{"%", 1e4}, {" %", 1e4}};
+constexpr double kMostMillionths = 1e6;
 
 bool same_but_for_case(std::string_view text, std::string_view lower) noexcept {
   if (text.size() != lower.size()) return false;
@@ -82,6 +84,13 @@ std::optional<KeepLimits> parse_keep(std::string_view text) noexcept {
     }
   }
   return limits.bytes != 0 || limits.ns != 0 ? std::optional(limits) : std::nullopt;
+}
+
+std::optional<uint32_t> parse_overhead(std::string_view text) noexcept {
+  if (text == "off") return 0;
+  const std::optional<double> millionths = parse(text, kShareUnits, false, kMostMillionths);
+  if (!millionths || *millionths < 1) return std::nullopt;
+  return static_cast<uint32_t>(std::lround(*millionths));
 }
 
 }  // namespace tidemark

@@ -34,4 +34,8 @@ inline bool keeps_enough(const KeepLimits& limits) noexcept {
          (limits.ns == 0 || limits.ns >= kLeastKeepNs);
 }
 
+// A share of the time that recording may cost, in millionths: "2%", "0.5%", more than nothing and
+// at most 100 %; "off" is 0: no limit. A number alone is ambiguous and not accepted.
+std::optional<uint32_t> parse_overhead(std::string_view text) noexcept;
+
 }  // namespace tidemark

@@ -182,6 +182,7 @@ TEST(SchemaEnums, NumbersAgree) {
   EXPECT_EQ(static_cast<int>(CounterKind::kTorchPinnedInUse),
             format::COUNTER_KIND_TORCH_PINNED_IN_USE);
   EXPECT_EQ(static_cast<int>(MarkKind::kUser), format::MARK_KIND_USER);
+  EXPECT_EQ(static_cast<int>(MarkKind::kNotRecorded), format::MARK_KIND_NOT_RECORDED);
   EXPECT_EQ(static_cast<int>(CopyKind::kOther), format::COPY_KIND_OTHER);
   EXPECT_EQ(static_cast<int>(NcclKind::kCopyEngine), format::NCCL_KIND_COPY_ENGINE);
   EXPECT_EQ(static_cast<int>(FrameKind::kThread), format::FRAME_KIND_THREAD);

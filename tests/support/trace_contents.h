@@ -25,6 +25,7 @@ struct TraceContents {
   std::vector<Health> health;
   std::vector<Kernel> kernels;
   std::vector<Setting> settings;
+  std::vector<Mark> marks;
   std::vector<uint32_t> repeated_strings;  // ids that occur twice
   Damage damage;
 
@@ -70,6 +71,7 @@ inline TraceContents read_trace(const std::string& path) {
   load(all.health);
   load(all.kernels);
   load(all.settings);
+  load(all.marks);
   all.damage = reader->damage();
   all.damage += decoder.damage();
   return all;

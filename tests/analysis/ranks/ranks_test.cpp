@@ -163,6 +163,48 @@ TEST(NcclKernels, GroupsRunInOneKernelInTheOrderOfLaunches) {
   EXPECT_EQ(operations[4].gpu_start_ns, 0) << "it never ran";
 }
 
+constexpr int64_t kMs = 1'000'000;
+
+// Three recorded parts, [0, 100], [200, 300] and [400, ...) ms.
+constexpr Stretch kUnrecorded[] = {{100 * kMs, 200 * kMs}, {300 * kMs, 400 * kMs}};
+
+TEST(NcclKernels, BetweenStretchesWithoutKernelsTheOrderHolds) {
+  std::vector<NcclOperation> operations = {operation(10 * kMs, 1),  operation(50 * kMs, 2),
+                                           operation(120 * kMs, 3), operation(150 * kMs, 4),
+                                           operation(250 * kMs, 5), operation(350 * kMs, 6),
+                                           operation(450 * kMs, 7), operation(460 * kMs, 8)};
+  std::vector<Kernel> kernels = {kernel(11 * kMs, 1), kernel(51 * kMs, 2), kernel(251 * kMs, 5),
+                                 kernel(451 * kMs, 7)};
+  const NcclJoin join = join_nccl_kernels(operations, kernels, kUnrecorded);
+  EXPECT_TRUE(join.exact);
+  EXPECT_EQ(join.in_doubt, 0U);
+  std::vector<int64_t> starts;
+  for (const NcclOperation& op : operations) starts.push_back(op.gpu_start_ns / kMs);
+  EXPECT_EQ(starts, (std::vector<int64_t>{11, 51, 0, 0, 251, 0, 451, 0}));
+}
+
+TEST(NcclKernels, AtTheEdgeOfAStretchNothingIsGuessed) {
+  // The call at 99.5 ms may have been launched before or after kernels were turned off.
+  const std::vector<NcclOperation> calls = {
+      operation(10 * kMs, 1), operation(99 * kMs + kMs / 2, 2), operation(250 * kMs, 3)};
+  std::vector<NcclOperation> with = calls;
+  std::vector<Kernel> both = {kernel(11 * kMs, 1), kernel(101 * kMs, 2), kernel(251 * kMs, 3)};
+  EXPECT_TRUE(join_nccl_kernels(with, both, kUnrecorded).exact);
+  EXPECT_EQ(with[1].gpu_start_ns, 101 * kMs);
+  std::vector<NcclOperation> without = calls;
+  std::vector<Kernel> one = {kernel(11 * kMs, 1), kernel(251 * kMs, 3)};
+  EXPECT_TRUE(join_nccl_kernels(without, one, kUnrecorded).exact);
+  EXPECT_EQ(without[0].gpu_start_ns, 11 * kMs);
+  EXPECT_EQ(without[1].gpu_start_ns, 0);
+  EXPECT_EQ(without[2].gpu_start_ns, 251 * kMs);
+  // One kernel of three calls that were certainly recorded: which one is not known.
+  std::vector<NcclOperation> many = {operation(10 * kMs, 1), operation(20 * kMs, 2),
+                                     operation(30 * kMs, 3)};
+  std::vector<Kernel> few = {kernel(40 * kMs, 1)};
+  EXPECT_EQ(join_nccl_kernels(many, few, kUnrecorded).in_doubt, 3U);
+  for (const NcclOperation& op : many) EXPECT_EQ(op.gpu_start_ns, 0);
+}
+
 TEST(NcclKernels, MissingKernelsAreNoticed) {
   std::vector<NcclOperation> operations = {operation(1000, 1), operation(2000, 2)};
   std::vector<Kernel> early = {kernel(500, 1), kernel(2500, 2)};

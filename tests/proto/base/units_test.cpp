@@ -35,6 +35,17 @@ TEST(Units, DurationsAreNanoseconds) {
   EXPECT_EQ(parse_duration_ns("2h"), 7'200'000'000'000);
 }
 
+TEST(Units, SharesOfTimeAreMillionths) {
+  EXPECT_EQ(parse_overhead("2%"), 20'000U);
+  EXPECT_EQ(parse_overhead("0.5 %"), 5'000U);
+  EXPECT_EQ(parse_overhead("100%"), 1'000'000U);
+  EXPECT_EQ(parse_overhead("off"), 0U);
+  for (const char* text :
+       {"", "2", "0.02", "0%", "-1%", "101%", "%", "on", "2%%", "nan%", "2 pct"}) {
+    EXPECT_EQ(parse_overhead(text), std::nullopt) << text;
+  }
+}
+
 TEST(Units, EverythingElseIsRefused) {
   for (const char* text :
        {"", "big", "-1", "1 GiB", " 1", "1gi", "1x", "nan", "inf", "1e30", "0x10", "1,5g", "GiB"}) {

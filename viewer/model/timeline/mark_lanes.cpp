@@ -21,6 +21,7 @@ std::vector<MarkRange> pair_up(const std::vector<Mark>& marks, int64_t end_ns,
   std::vector<MarkRange> ranges;
   std::map<Key, std::vector<size_t>> open;
   for (const Mark& m : marks) {
+    if (m.kind == MarkKind::kNotRecorded) continue;  // drawn where the kernels would be
     switch (m.phase) {
       case MarkPhase::kBegin:
         open[key_of(m)].push_back(ranges.size());

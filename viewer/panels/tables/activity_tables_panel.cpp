@@ -44,6 +44,11 @@ size_t ActivityTables::draw_kernels(const Model& model, Selection& selection) {
   }
   text_dim(fmt::format("in the visible {}, by name; click to go to the longest",
                        span_text(selection.view.range().span())));
+  const VisibleRange& seen = selection.view.range();
+  if (meets(model.trace.processes[process].unrecorded, absolute_ns(model, seen.begin),
+            absolute_ns(model, seen.end))) {
+    text_dim("recorded in bursts: there were more, see the hatched parts of the timeline");
+  }
   if (!ImGui::BeginTable("##kernels", 5, kTableFlags)) return 0;
   ImGui::TableSetupColumn("total", kFirst, px(84));
   ImGui::TableSetupColumn("count", kNumber, px(70));

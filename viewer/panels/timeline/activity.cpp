@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "analysis/wording.h"
 #include "viewer/widgets/drawing.h"
@@ -74,8 +75,11 @@ void explain_cell(const Model& model, const ActivityRef& ref, const SpanCell& ce
   const bool kernels = row.kind == ActivityKind::kKernels;
   ImGui::PushTextWrapPos(px(460));
   if (cell.count > 1) {
-    text(fmt::format("{} in this pixel, {:.0f} % busy",
-                     counted(cell.count, kernels ? "kernel" : "operation"), 100 * cell.busy));
+    const bool all = !kernels || !meets(model.trace.processes[ref.process].unrecorded,
+                                        row.spans.begin_ns(cell.first),
+                                        row.spans.end_ns(cell.first + cell.count - 1));
+    text(fmt::format("{} in this pixel, {}", counted(cell.count, kernels ? "kernel" : "operation"),
+                     all ? fmt::format("{:.0f} % busy", 100 * cell.busy) : "others not recorded"));
     text_dim(cell.count > kMostCompared ? "the first one:" : "the longest one:");
   }
   text(name_of(model, ref));
@@ -114,6 +118,50 @@ void draw_cell(const Model& model, const Highlights& highlights, const ActivityR
     draw_text_in(draw, a, b, paint(ink), name_of(model, ref));
   }
   if (highlights.activity == ref) draw.AddRect(a, b, paint(theme().cursor), 0, 0, px(2));
+}
+
+// Where kernels were left out, from the first to the last pixel; what lies in one pixel is drawn as
+// one. Returns whether the mouse is on one of them.
+bool draw_unrecorded(std::span<const Stretch> stretches, const PlotArea& area,
+                     const TimeWindow& window, float top, float bottom, const ImVec2& mouse) {
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  const double px_per_ns = (area.max.x - area.min.x) / (window.end - window.begin);
+  const auto at = [&](int64_t time_ns) {
+    const double offset =
+        (static_cast<double>(time_ns - window.origin_ns) - window.begin) * px_per_ns;
+    return area.min.x +
+           static_cast<float>(std::clamp<double>(offset, -1, area.max.x - area.min.x + 1.0));
+  };
+  const auto first_ns = window.origin_ns + static_cast<int64_t>(window.begin);
+  auto stretch = std::lower_bound(stretches.begin(), stretches.end(), first_ns,
+                                  [](const Stretch& s, int64_t time) { return s.end_ns < time; });
+  bool hovered = false;
+  while (stretch != stretches.end()) {
+    const float begin = at(stretch->begin_ns);
+    if (begin > area.max.x) break;
+    float end = std::max(at(stretch->end_ns), begin + 1);
+    // Bursts of less than a pixel do not interrupt it: their kernels are drawn over it.
+    for (++stretch; stretch != stretches.end() && at(stretch->begin_ns) <= end + 1; ++stretch) {
+      end = std::max(end, at(stretch->end_ns));
+      if (end >= area.max.x) break;
+    }
+    const ImVec2 a(begin, top);
+    const ImVec2 b(end, bottom);
+    draw.AddRectFilled(a, b, paint(theme().dim, 30));
+    draw_hatch(draw, a, b, paint(theme().dim, 90), px(7));
+    hovered |= mouse.y >= top && mouse.y < bottom && mouse.x >= begin && mouse.x < end;
+    if (end >= area.max.x) break;
+  }
+  return hovered;
+}
+
+void explain_unrecorded(const ProcessModel& process) {
+  if (!ImGui::BeginTooltip()) return;
+  text("kernels not recorded");
+  const std::string_view budget = process.setting("overhead");
+  text_dim(fmt::format("left out so that recording costs less than {} of the time",
+                       budget.empty() ? "its share" : budget));
+  ImGui::EndTooltip();
 }
 
 }  // namespace
@@ -166,6 +214,10 @@ std::optional<ActivityRef> draw_activity(const Model& model, const Highlights& h
                  paint(theme().dim), name.c_str());
     draw.AddRectFilled({area.min.x, top}, {area.max.x, bottom}, paint(theme().raised, 90), px(2));
     draw.PushClipRect({area.min.x, top}, {area.max.x, bottom}, true);
+    const ProcessModel& ran = model.trace.processes[process];
+    const bool on_unrecorded = row.kind == ActivityKind::kKernels &&
+                               draw_unrecorded(ran.unrecorded, area, window, top, bottom, mouse);
+    const auto under_before = under;
     for (const SpanCell& cell : row.spans.cells(window, columns)) {
       const ImVec2 a(area.min.x + cell.begin_px, top);
       const ImVec2 b(area.min.x + std::max(cell.end_px, cell.begin_px + 1), bottom);
@@ -179,6 +231,7 @@ std::optional<ActivityRef> draw_activity(const Model& model, const Highlights& h
       explain_cell(model, ref, cell);
     }
     draw.PopClipRect();
+    if (hovered && on_unrecorded && under == under_before) explain_unrecorded(ran);
   }
   if (rows.hidden > 0) {
     const std::string more =
