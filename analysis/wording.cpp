@@ -7,7 +7,7 @@
 
 #include "analysis/insight/card/limit.h"
 #include "analysis/insight/phases.h"
-#include "analysis/insight/steps.h"
+#include "analysis/steps/steps.h"
 
 namespace tidemark {
 

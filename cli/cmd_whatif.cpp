@@ -11,8 +11,8 @@
 #include "cli/command.h"
 #include "cli/terminal.h"
 #include "cli/unit_options.h"
-#include "export/report/whatif_json.h"
-#include "export/report/whatif_text.h"
+#include "export/whatif/whatif_json.h"
+#include "export/whatif/whatif_text.h"
 
 namespace tidemark::cli {
 

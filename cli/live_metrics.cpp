@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "analysis/insight/level_growth.h"
+#include "analysis/steps/level_growth.h"
 
 namespace tidemark::cli {
 

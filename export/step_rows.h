@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "analysis/history/allocation_history.h"
-#include "analysis/insight/steps.h"
+#include "analysis/steps/steps.h"
 #include "export/time_range.h"
 
 namespace tidemark {

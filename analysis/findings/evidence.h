@@ -13,11 +13,11 @@
 #include "analysis/insight/card/limit.h"
 #include "analysis/insight/categories/categories.h"
 #include "analysis/insight/phases.h"
-#include "analysis/insight/steps.h"
 #include "analysis/insight/whole_run.h"
 #include "analysis/passes/backward_passes.h"
 #include "analysis/passes/gradient_use.h"
 #include "analysis/ranks/ranks.h"
+#include "analysis/steps/steps.h"
 
 namespace tidemark {
 

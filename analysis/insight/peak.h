@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "analysis/history/memory_state.h"
-#include "analysis/insight/steps.h"
+#include "analysis/steps/steps.h"
 
 namespace tidemark {
 

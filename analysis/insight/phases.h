@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "analysis/insight/stack_roles.h"
-#include "analysis/insight/steps.h"
+#include "analysis/steps/stack_roles.h"
+#include "analysis/steps/steps.h"
 
 namespace tidemark {
 

@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <unordered_map>
 
-#include "analysis/insight/stack_roles.h"
-#include "analysis/insight/steps.h"
+#include "analysis/steps/stack_roles.h"
+#include "analysis/steps/steps.h"
 
 namespace tidemark {
 

@@ -5,8 +5,8 @@
 #include <span>
 #include <utility>
 
-#include "analysis/insight/level_growth.h"
-#include "analysis/insight/median.h"
+#include "analysis/steps/level_growth.h"
+#include "analysis/steps/median.h"
 
 namespace tidemark {
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "analysis/insight/categories/categories.h"
-#include "analysis/insight/steps.h"
 #include "analysis/passes/backward_passes.h"
+#include "analysis/steps/steps.h"
 
 namespace tidemark {
 

@@ -4,8 +4,8 @@
 #include <optional>
 #include <unordered_map>
 
-#include "analysis/insight/steps.h"
 #include "analysis/report/report.h"
+#include "analysis/steps/steps.h"
 #include "analysis/wording.h"
 #include "export/counter_samples.h"
 #include "export/mark_ranges.h"
@@ -390,8 +390,7 @@ class TableDump {
       sink_.number(i + 1);
       sink_.text(chosen[i]->id);
       sink_.text(chosen[i]->severity);
-      const bool of_one =
-          chosen[i]->rank >= 0 || chosen[i]->pid != 0 || report_->ranks.size() == 1;
+      const bool of_one = chosen[i]->rank >= 0 || chosen[i]->pid != 0 || report_->ranks.size() == 1;
       of_one ? sink_.integer(processes_[process_of(*chosen[i], processes_)].number) : sink_.null();
       sink_.integer(chosen[i]->rank);
       sink_.integer(chosen[i]->device);

@@ -9,12 +9,12 @@
 #include "export/mark_ranges.h"
 #include "export/report/rank_report.h"
 #include "export/report/report_wording.h"
-#include "export/report/whatif_text.h"
 #include "export/safe_text.h"
 #include "export/snapshot/snapshot_pickle.h"
 #include "export/styled_text.h"
 #include "export/tables/table_rows.h"
 #include "export/utf8.h"
+#include "export/whatif/whatif_text.h"
 
 namespace tidemark {
 namespace {

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "analysis/history/memory_state.h"
-#include "analysis/insight/stack_roles.h"
-#include "analysis/insight/steps.h"
+#include "analysis/steps/stack_roles.h"
+#include "analysis/steps/steps.h"
 
 namespace tidemark {
 

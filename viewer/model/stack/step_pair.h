@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "analysis/history/minmax_pyramid.h"
-#include "analysis/insight/steps.h"
+#include "analysis/steps/steps.h"
 
 namespace tidemark::view {
 

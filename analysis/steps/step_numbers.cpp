@@ -1,4 +1,4 @@
-#include "analysis/insight/step_numbers.h"
+#include "analysis/steps/step_numbers.h"
 
 #include <algorithm>
 

@@ -6,7 +6,7 @@
 
 #include "proto/base/hash.h"
 
-#include "analysis/insight/steps.h"
+#include "analysis/steps/steps.h"
 
 namespace tidemark {
 

@@ -12,8 +12,8 @@
 #include <tuple>
 #include <unordered_map>
 
-#include "analysis/insight/steps.h"
 #include "analysis/names/program_places.h"
+#include "analysis/steps/steps.h"
 #include "proto/base/hash.h"
 
 namespace tidemark {

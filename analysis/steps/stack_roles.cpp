@@ -1,4 +1,4 @@
-#include "analysis/insight/stack_roles.h"
+#include "analysis/steps/stack_roles.h"
 
 #include <algorithm>
 #include <array>

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "analysis/insight/stack_roles.h"
 #include "analysis/load/trace_model.h"
+#include "analysis/steps/stack_roles.h"
 
 namespace tidemark {
 
@@ -42,7 +42,7 @@ struct Steps {
   double growth_bytes_per_step = 0;  // of the lowest level per step; 0 unless steady
   uint32_t window_first = 0;         // the steps in which memory grows; the same without growth
   uint32_t window_last = 0;
-  std::vector<StackGrowth> growing;  // most bytes per step first; empty without growth
+  std::vector<StackGrowth> growing;    // most bytes per step first; empty without growth
   std::optional<uint64_t> before = 0;  // steps of the run before a kept window; nothing: not known
 
   // The boundaries in another history of the same process, by their times.

@@ -1,10 +1,10 @@
-#include "analysis/insight/level_growth.h"
+#include "analysis/steps/level_growth.h"
 
 #include <algorithm>
 #include <limits>
 #include <utility>
 
-#include "analysis/insight/median.h"
+#include "analysis/steps/median.h"
 
 namespace tidemark {
 

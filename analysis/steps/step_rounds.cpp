@@ -1,4 +1,4 @@
-#include "analysis/insight/step_rounds.h"
+#include "analysis/steps/step_rounds.h"
 
 #include <algorithm>
 #include <map>

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "analysis/insight/steps.h"
+#include "analysis/steps/steps.h"
 
 namespace tidemark {
 

@@ -1,4 +1,4 @@
-#include "export/report/whatif_json.h"
+#include "export/whatif/whatif_json.h"
 
 #include "export/report/json_writer.h"
 

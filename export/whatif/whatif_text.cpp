@@ -1,4 +1,4 @@
-#include "export/report/whatif_text.h"
+#include "export/whatif/whatif_text.h"
 
 #include <fmt/format.h>
 

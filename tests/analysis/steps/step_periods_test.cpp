@@ -1,7 +1,7 @@
 // How long a step is, and that the devices of a process agree on it.
 #include <gtest/gtest.h>
 
-#include "analysis/insight/steps.h"
+#include "analysis/steps/steps.h"
 #include "tests/support/story.h"
 
 namespace tidemark {

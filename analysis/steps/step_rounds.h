@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "analysis/history/allocation_history.h"
-#include "analysis/insight/stack_roles.h"
+#include "analysis/steps/stack_roles.h"
 
 namespace tidemark {
 

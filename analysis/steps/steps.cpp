@@ -1,4 +1,4 @@
-#include "analysis/insight/steps.h"
+#include "analysis/steps/steps.h"
 
 #include <algorithm>
 #include <array>
@@ -8,10 +8,10 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "analysis/insight/level_growth.h"
-#include "analysis/insight/median.h"
-#include "analysis/insight/step_numbers.h"
-#include "analysis/insight/step_rounds.h"
+#include "analysis/steps/level_growth.h"
+#include "analysis/steps/median.h"
+#include "analysis/steps/step_numbers.h"
+#include "analysis/steps/step_rounds.h"
 
 namespace tidemark {
 

@@ -8,7 +8,7 @@
 #include "analysis/history/history_replay.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/insight/categories/categories.h"
-#include "analysis/insight/level_growth.h"
+#include "analysis/steps/level_growth.h"
 #include "tests/support/story.h"
 #include "tests/support/toy_allocator.h"
 
