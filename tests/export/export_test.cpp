@@ -272,7 +272,8 @@ TEST(WhatIfText, CreditsNoSettingWithWhatTheRecordedOneDoesAsWell) {
 }
 
 // What whatif concludes from one prediction, in MiB.
-std::string conclusion(uint64_t recorded, uint64_t predicted, uint64_t cached_free) {
+std::string conclusion(uint64_t recorded, uint64_t predicted, uint64_t cached_free,
+                       uint64_t waiting = 0) {
   constexpr uint64_t kMiB = 1 << 20;
   WhatIfReport report;
   WhatIfDevice& d = report.devices.emplace_back();
@@ -282,6 +283,7 @@ std::string conclusion(uint64_t recorded, uint64_t predicted, uint64_t cached_fr
   p.conf = "expandable_segments:True";
   p.reserved_peak = predicted * kMiB;
   p.cached_free_at_peak = cached_free * kMiB;
+  p.allocated_at_peak = (predicted - cached_free - waiting) * kMiB;
   return whatif_as_text(report, false);
 }
 
@@ -293,6 +295,8 @@ TEST(WhatIfText, ConcludesWhatItsTableShows) {
   EXPECT_NE(free.find("even with expandable_segments:True, 1.0 GiB would stay cached and free"),
             std::string::npos)
       << free;
+  EXPECT_NE(conclusion(10'000, 9'990, 1'024, 2'048).find("2.0 GiB waits for other streams"),
+            std::string::npos);
   // 0.96 % is shown as 1.0 %.
   const std::string one = conclusion(10'000, 9'904, 0);
   EXPECT_NE(one.find("1.0 %"), std::string::npos) << one;

@@ -146,7 +146,12 @@ void Shell::open_on_finding() {
   const std::optional<size_t> finding = finding_to_open(*model_);
   if (!finding && model_->ooms.empty()) return;
   if (finding) {  // otherwise the cursor is at an error already
-    if (const auto place = place_of(*model_, model_->report.findings[*finding]); place) {
+    if (auto place = place_of(*model_, model_->report.findings[*finding]); place) {
+      if (const auto oom = last_oom(*model_, place->lane); oom && !place->oom) {
+        // The cause may lie earlier; the error is what the user looks for.
+        place->oom = oom;
+        place->compare.reset();
+      }
       show_proof(*model_, selection_, *place);
       selection_.view.fit();
     }

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <set>
 
+#include "collector/recover/recovery.h"
 #include "proto/read/unrecorded.h"
 #include "tests/support/capture_run.h"
 
@@ -237,7 +239,12 @@ TEST_F(BudgetTest, TheEndOfAKilledProcessIsNotTakenForIdle) {
   run_.with("TIDEMARK_OVERHEAD", "0.1%");
   dense("kill@90000");
   EXPECT_EQ(run_.exit_status(), 128 + 9);
+  ASSERT_EQ(run_.traces().size(), 1U);
+  const auto folder = std::filesystem::path(run_.traces()[0]).parent_path();
+  ASSERT_TRUE(recover_directory(folder.string(), RecoveryBy::kReader));
   const TraceContents trace = run_.trace();
+  ASSERT_FALSE(stretches_of(trace).empty());
+  EXPECT_EQ(stretches_of(trace).back().end_ns, INT64_MAX);
   expect_stretches_are_true(trace, launches());
 }
 

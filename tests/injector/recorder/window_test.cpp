@@ -123,6 +123,9 @@ std::unique_ptr<Loaded> load(const std::string& path) {
     std::copy_if(rows.begin(), rows.end(), std::back_inserter(loaded->summary),
                  [](const Summary& row) { return row.device >= 0; });
   });
+  // As readers do: the state at the beginning of a window has a point of its own.
+  std::stable_sort(loaded->summary.begin(), loaded->summary.end(),
+                   [](const Summary& a, const Summary& b) { return a.time_ns < b.time_ns; });
   Result<TraceModel> model = load_trace(loaded->readers, {}, {});
   if (!model) {
     ADD_FAILURE() << model.error().message;

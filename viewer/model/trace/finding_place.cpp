@@ -18,14 +18,6 @@ uint32_t lane_of(const Model& model, const Finding& f) {
   return fallback;
 }
 
-std::optional<size_t> last_oom(const Model& model, uint32_t lane) {
-  std::optional<size_t> found;
-  for (size_t i = 0; i < model.ooms.size(); ++i) {
-    if (model.ooms[i].lane == lane) found = i;
-  }
-  return found;
-}
-
 void at_peak(FindingPlace& place, const Peak& peak, const char* what, ShownBy by) {
   place.event = peak.event;
   place.what = what;
@@ -106,6 +98,14 @@ void at_divergence(const Model& model, FindingPlace& place) {
 }
 
 }  // namespace
+
+std::optional<size_t> last_oom(const Model& model, uint32_t lane) {
+  std::optional<size_t> found;
+  for (size_t i = 0; i < model.ooms.size(); ++i) {
+    if (model.ooms[i].lane == lane) found = i;
+  }
+  return found;
+}
 
 std::optional<FindingPlace> place_of(const Model& model, const Finding& f) {
   FindingPlace place;

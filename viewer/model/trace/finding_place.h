@@ -27,6 +27,9 @@ struct FindingPlace {
 // None: the trace has no lane of that rank and device.
 std::optional<FindingPlace> place_of(const Model& model, const Finding& finding);
 
+// The last error of a lane, in Model::ooms.
+std::optional<size_t> last_oom(const Model& model, uint32_t lane);
+
 void go_to(const Model& model, Selection& selection, const FindingPlace& place);
 
 }  // namespace tidemark::view
