@@ -105,6 +105,12 @@ void BlockMap::remove_range(uint64_t address, uint64_t size) {
   if (next != 0) blocks_[next].previous = 0;
 }
 
+void BlockMap::split_free(uint64_t begin, uint64_t at) {
+  const uint32_t index = by_address_.find(begin);
+  if (index == 0 || blocks_[index].use != BlockUse::kFree) return;
+  if (at > begin && at - begin < blocks_[index].size) split(index, at - begin);
+}
+
 uint32_t BlockMap::search_free_block(uint64_t address) {
   if (totals_.reserved == 0) return 0;  // the recorder saw no segments, so no block is free
   if (search_budget_ < blocks_.size()) return 0;

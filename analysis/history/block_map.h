@@ -54,6 +54,9 @@ class BlockMap {
   // Removes the known parts of [address, address + size).
   void remove_range(uint64_t address, uint64_t size);
 
+  // Makes a block begin at `at`, inside of the free block that begins at `begin`, if there is one.
+  void split_free(uint64_t begin, uint64_t at);
+
   // Splits a block for a request off the free block at `address`. With size 0 the rules give the
   // size; any other size is used as is. Returns the block's index.
   uint32_t allocate(uint64_t address, uint64_t requested, uint64_t size, uint32_t owner);

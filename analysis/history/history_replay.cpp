@@ -14,12 +14,26 @@ HistoryReplay::HistoryReplay(int64_t device, const AllocatorRules& rules,
 }
 
 void HistoryReplay::seed(const SeedState& state, int64_t time_ns) {
-  for (const SeedSegment& s : state.segments()) {
+  const std::vector<SeedSegment> segments = state.segments();
+  for (const SeedSegment& s : segments) {
     segment({s.address, s.size_bytes, s.stream, time_ns, meaning(s.stack).plain, s.pool,
              s.expandable, true, s.small},
             true);
   }
-  for (const SeedBlock& b : state.blocks(rules_)) seed(b, time_ns);
+  // Both are sorted by address: what is free before a block begins where its range begins, or
+  // behind the block before it.
+  auto next = segments.begin();
+  uint64_t free_from = 0;
+  for (const SeedBlock& b : state.blocks(rules_)) {
+    for (; next != segments.end() && next->address <= b.address; ++next) {
+      const bool joins = next != segments.begin() && next->expandable && (next - 1)->expandable &&
+                         (next - 1)->address + (next - 1)->size_bytes == next->address;
+      if (!joins) free_from = next->address;
+    }
+    map_.split_free(free_from, b.address);
+    seed(b, time_ns);
+    free_from = b.address + b.size_bytes;
+  }
   pass_on_all();
   AllocationHistory& model = builder_.model();
   model.seed_events = events_;

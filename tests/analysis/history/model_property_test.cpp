@@ -124,6 +124,34 @@ TEST(Model, HistoryThatBeganLateIsSeededFromItsEnd) {
   }
 }
 
+// Each of many blocks lies behind a free one, in segments of their own and in one that grew.
+TEST(Model, ManyBlocksOfAStateAreFoundBehindWhatIsFree) {
+  constexpr uint64_t kMiB = 1 << 20;
+  constexpr uint64_t kSegments = 50'000;
+  for (const bool expandable : {false, true}) {
+    SeedState seed;
+    for (uint64_t i = 0; i < kSegments; ++i) {
+      const uint64_t address = (i + 1) * 2 * kMiB;
+      SegmentState segment{};
+      segment.address = address;
+      segment.size_bytes = 2 * kMiB;
+      segment.flags = expandable ? kSegmentExpandable : 0;
+      seed.add(segment);
+      BlockState block{};
+      block.address = address + kMiB;
+      block.size_bytes = block.requested_bytes = kMiB / 2;
+      block.condition = BlockCondition::kAllocated;
+      seed.add(block);
+    }
+    HistoryReplay replay(0, AllocatorRules());
+    replay.seed(seed, 0);
+    const AllocationHistory model = std::move(replay).finish();
+    EXPECT_EQ(model.anomalies, 0U);
+    EXPECT_EQ(model.totals_after(model.event_count() - 1).reserved, kSegments * 2 * kMiB);
+    EXPECT_EQ(model.totals_after(model.event_count() - 1).allocated, kSegments * kMiB / 2);
+  }
+}
+
 // Any order of any events: nothing may crash, hang, or leave impossible totals.
 TEST(Model, NonsenseHistoriesAreSurvived) {
   std::mt19937_64 rng(24);
