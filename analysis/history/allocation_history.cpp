@@ -64,9 +64,8 @@ bool AllocationHistory::event_at(int64_t time, uint32_t& event) const {
 
 bool AllocationHistory::state_event_at(int64_t time, uint32_t& event) const {
   if (event_at(time, event)) return true;
-  if (seed_events == 0) return false;
-  event = seed_events - 1;
-  return true;
+  event = first_state();
+  return seed_events != 0;
 }
 
 void AllocationHistory::release_pages() const {

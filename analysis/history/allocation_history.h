@@ -134,6 +134,12 @@ class AllocationHistory {
   uint64_t anomalies = 0;  // events that contradicted earlier ones
 
   uint32_t event_count() const { return static_cast<uint32_t>(change.size()); }
+  // The first event after which the state is whole: that before the history, if there is one.
+  uint32_t first_state() const { return seed_events == 0 ? 0 : seed_events - 1; }
+  // As users count: 1 is the first one that was recorded, 0 the state before the history.
+  uint32_t event_number(uint32_t event) const {
+    return event + 1 - std::min(event + 1, seed_events);
+  }
   // Totals after the event; event_count() - 1 is the end.
   MemoryTotals totals_after(uint32_t event) const;
   // Finds the last event at or before the time; false when there is none.

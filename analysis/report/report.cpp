@@ -91,18 +91,6 @@ std::optional<MemoryState> chosen_state(const DeviceEvidence& d, const Instant& 
   return state_after(model, model.allocated_peak.event);
 }
 
-// What is older than the history of a device says little about the time before it.
-std::string note_on_time_before(const AllocationHistory& model, const Instant& at,
-                                int64_t start_ns) {
-  const bool before = at.kind == Instant::Kind::kTime && model.seed_events != 0 &&
-                      start_ns + at.time_ns < model.time_ns[0];
-  if (!before) return {};
-  return fmt::format(
-      "the history of this device begins at +{}: what was freed before that is missing here, and "
-      "what is listed may be younger",
-      duration_text(model.time_ns[0] - start_ns));
-}
-
 // A process of a job may begin later and end earlier than the job.
 std::string note_on_absence(const ProcessModel& process, const Instant& at, int64_t start_ns,
                             int64_t margin_ns = 0) {
@@ -136,7 +124,7 @@ void move_to_error_of_others(const std::vector<DeviceEvidence>& devices, const D
   for (const DeviceEvidence& other : devices) last = std::max(last, last_error(other));
   if (!last) return;
   const Instant there{Instant::Kind::kTime, *last - start_ns};
-  const bool before = d.model != nullptr && !note_on_time_before(*d.model, there, start_ns).empty();
+  const bool before = d.model != nullptr && !note_on_time_before(*d.model, *last, start_ns).empty();
   // What ends one process of a job soon ends the others.
   constexpr int64_t kMarginNs = 300'000'000;
   if (before || !note_on_absence(*d.process, there, start_ns, kMarginNs).empty()) return;
@@ -349,7 +337,9 @@ void add_framework(DeviceReport& d, const DeviceEvidence& evidence, const Report
   }
   if (model.event_count() == 0) state.time_ns = start_ns;  // nothing ever happened
   add_instant(d, evidence, options, state);
-  if (d.at_note.empty()) d.at_note = note_on_time_before(model, options.at, start_ns);
+  if (d.at_note.empty() && options.at.kind == Instant::Kind::kTime) {
+    d.at_note = note_on_time_before(model, start_ns + options.at.time_ns, start_ns);
+  }
   if (!absence.empty()) d.at_note = absence;
 }
 
@@ -842,6 +832,15 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
   }
   add_growth_of_driver(report);
   return report;
+}
+
+std::string note_on_time_before(const AllocationHistory& model, int64_t time_ns,
+                                int64_t start_ns) {
+  if (model.seed_events == 0 || time_ns >= model.time_ns[0]) return {};
+  return fmt::format(
+      "the history of this device begins at +{}: what was freed before that is missing here, and "
+      "what is listed may be younger",
+      duration_text(model.time_ns[0] - start_ns));
 }
 
 }  // namespace tidemark

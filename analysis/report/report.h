@@ -267,4 +267,8 @@ bool take_categories(TraceModel& model, const Groundwork& groundwork);
 Result<Report> make_report(const TraceModel& model, const ReportOptions& options,
                            Groundwork& groundwork);
 
+// What is older than the history of a device says little about the time before it. Empty: the time
+// is not before it.
+std::string note_on_time_before(const AllocationHistory& model, int64_t time_ns, int64_t start_ns);
+
 }  // namespace tidemark

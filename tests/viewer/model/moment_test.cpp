@@ -14,6 +14,7 @@
 #include "tests/support/synthetic_trace.h"
 #include "viewer/model/flame/flame_tree.h"
 #include "viewer/model/tables/tables.h"
+#include "viewer/model/timeline/event_axis.h"
 #include "viewer/model/trace/loader.h"
 #include "viewer/model/trace/selection.h"
 
@@ -276,6 +277,32 @@ TEST_F(Moments, BlocksAgeBetweenEvents) {
   EXPECT_NEAR(static_cast<double>(selection_.cursor.age_ns(*model_, m.time_ns[5'000])),
               (next_ns - born_ns) / 2, 2);
   EXPECT_EQ(selection_.cursor.age_ns(*model_, m.time_ns[5'001]), 0);
+}
+
+// A history that began late: before it, the memory that is older, and never a part of that.
+TEST(LateHistory, TheStateBeforeItIsWhole) {
+  const auto loaded = load_model(TIDEMARK_TEST_DATA "/snapshots/ring.pickle.gz", {});
+  ASSERT_TRUE(loaded);
+  const Model& model = **loaded;
+  const AllocationHistory& m = *model.lanes[0].memory;
+  ASSERT_GT(m.seed_events, 1U);
+  Selection selection;
+  selection.reset(model);
+  selection.set_time(model, 0, 0);
+  EXPECT_EQ(selection.cursor.time(model), 0);
+  EXPECT_EQ(selection.cursor.moment(model).state.totals.allocated, m.seeded_bytes);
+  EXPECT_EQ(m.event_number(selection.cursor.event()), 0U);
+  selection.set_event(model, 0, 0);
+  EXPECT_EQ(selection.cursor.moment(model).state.totals.allocated, m.seeded_bytes);
+  selection.step_events(model, 1);
+  EXPECT_EQ(m.event_number(selection.cursor.event()), 1U);
+  selection.step_events(model, -5);
+  EXPECT_EQ(m.event_number(selection.cursor.event()), 0U);
+  const EventAxis axis(m, model.trace.start_ns);
+  EXPECT_EQ(axis.position(axis.time(0)), 0);
+  for (uint32_t event = m.first_state(); event < m.event_count(); ++event) {
+    EXPECT_EQ(axis.time(m.event_number(event)), since_start(model, m.time_ns[event]));
+  }
 }
 
 TEST(Losses, KilledProcessesAreShown) {

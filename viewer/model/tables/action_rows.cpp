@@ -52,10 +52,10 @@ std::vector<ActionRow> action_rows(const AllocationHistory& memory, uint32_t eve
   std::vector<ActionRow> rows;
   const uint32_t count = memory.event_count();
   if (count == 0) return rows;
-  const uint32_t first = event > around ? event - around : 0;
+  const uint32_t first = std::max(event > around ? event - around : 0, memory.first_state());
   const uint32_t last = std::min<uint32_t>(count - 1, event + std::min(around, count));
   for (uint32_t e = first; e <= last; ++e) {
-    rows.push_back(row_of(memory, e));
+    if (e >= memory.seed_events) rows.push_back(row_of(memory, e));
     for (const FailedAllocation& f : memory.failures) {
       if (f.event != e) continue;
       ActionRow failed;

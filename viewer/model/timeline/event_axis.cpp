@@ -21,15 +21,17 @@ double EventAxis::position(double time) const {
     return first > 0 ? kOutside * std::max(time / first - 1, -1.0) : 0;
   }
   const double before = since_start(next - 1);
+  const double at = next - 1 - memory_->first_state();
   // How long the recording went on after the last event does not matter.
-  if (next == count) return next - 1 + (time > before ? kOutside : 0);
+  if (next == count) return at + (time > before ? kOutside : 0);
   const double after = since_start(next);
-  return next - 1 + (time - before) / (after - before);
+  return at + (time - before) / (after - before);
 }
 
 double EventAxis::time(double position) const {
   const uint32_t count = memory_->event_count();
   if (position < 0) return since_start(0) * std::max(1 + position / kOutside, 0.0);
+  position += memory_->first_state();
   const double whole = std::floor(position);
   if (whole >= count - 1) return since_start(count - 1) + (position > count - 1 ? 1 : 0);
   const auto event = static_cast<uint32_t>(whole);

@@ -1,6 +1,7 @@
 // An axis on which every event of a device is as wide as any other, so that a short job is not
 // squeezed into a few pixels of a long recording. A position is a number of events; it lies between
-// two where the time does. Events of the same time share a position.
+// two where the time does. Events of the same time share a position, and the state before the
+// history is at 0.
 #pragma once
 
 #include <cstdint>

@@ -104,8 +104,7 @@ void Comparison::follow(const Model& model, const Cursor& cursor) {
   const Model& there = model_of_reference(model);
   if (reference_->lane >= there.lanes.size()) return;
   const double at = cursor.time(model) - (reference_->other ? offset(model) : 0);
-  reference_->event = 0;
-  there.lanes[reference_->lane].memory->event_at(absolute_ns(there, at), reference_->event);
+  there.lanes[reference_->lane].memory->state_event_at(absolute_ns(there, at), reference_->event);
 }
 
 void Comparison::carry_over(const Model& before, const Model& after) {

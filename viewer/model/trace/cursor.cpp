@@ -33,7 +33,7 @@ Instant same_instant(const Model& before, const Instant& instant, const Model& a
   if (instant.event < now.event_count() && now.time_ns[instant.event] == time) {
     there.event = instant.event;
   } else {
-    now.event_at(time, there.event);
+    now.state_event_at(time, there.event);
   }
   return there;
 }
@@ -53,7 +53,7 @@ bool Cursor::event_in_lane(const Model& model, uint32_t lane, uint32_t& out) con
     out = at_.event;
     return at_.event < m.event_count();
   }
-  return m.event_at(static_cast<int64_t>(time(model)) + model.trace.start_ns, out);
+  return m.state_event_at(absolute_ns(model, time(model)), out);
 }
 
 const Moment& Cursor::moment(const Model& model) {
@@ -72,8 +72,9 @@ std::shared_ptr<const Moment> Cursor::share_moment(const Model& model) {
 
 bool Cursor::set_event(const Model& model, const Instant& to) {
   if (to.lane >= model.lanes.size()) return false;
-  const uint32_t count = model.lanes[to.lane].memory->event_count();
-  const Instant known{to.lane, count == 0 ? 0 : std::min(to.event, count - 1)};
+  const AllocationHistory& m = *model.lanes[to.lane].memory;
+  const uint32_t last = std::max(m.event_count(), 1U) - 1;
+  const Instant known{to.lane, std::clamp(to.event, std::min(m.first_state(), last), last)};
   const bool moves = between_events_.has_value() || known != at_;
   between_events_.reset();
   at_ = known;
@@ -84,7 +85,7 @@ bool Cursor::set_time(const Model& model, uint32_t lane, double time) {
   if (lane >= model.lanes.size()) return false;
   const AllocationHistory& m = *model.lanes[lane].memory;
   uint32_t found = 0;
-  const bool known = m.event_at(absolute_ns(model, time), found);
+  const bool known = m.state_event_at(absolute_ns(model, time), found);
   const bool moves = set_event(model, {lane, found});
   // Before the first event there is no state to show: the cursor stays at it.
   if (!known && m.event_count() != 0) return moves;

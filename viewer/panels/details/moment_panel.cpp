@@ -9,6 +9,7 @@
 
 #include "analysis/insight/fragmentation.h"
 #include "analysis/names/stack_lines.h"
+#include "analysis/report/report.h"
 #include "analysis/wording.h"
 #include "export/report/report_wording.h"
 #include "viewer/model/owner_names.h"
@@ -323,6 +324,13 @@ void MomentPanel::draw(const Model& model, Selection& selection) {
     const WithFont bold(fonts().bold);
     text(fmt::format("{}  {}", lane.name,
                      instant_text(selection.cursor.time(model), model.span_ns())));
+  }
+  if (const std::string note =
+          note_on_time_before(*lane.memory, selection.cursor.time_ns(model), model.trace.start_ns);
+      !note.empty()) {
+    ImGui::PushStyleColor(ImGuiCol_Text, paint(theme().warning));
+    text_wrapped(note);
+    ImGui::PopStyleColor();
   }
   if (const OomPoint* oom = oom_at(model, selection.cursor); oom != nullptr) {
     ImGui::PushStyleColor(ImGuiCol_Text, paint(theme().bad));

@@ -90,13 +90,14 @@ void MapPanel::draw_toolbar(const Model& model, Selection& selection, const Mome
   flow(width_of(facts));
   text_dim(facts);
   // A slider over events is exact where many events share a time.
-  const uint32_t count = model.lanes[selection.cursor.lane()].memory->event_count();
-  if (count > 1) {
+  const AllocationHistory& memory = *model.lanes[selection.cursor.lane()].memory;
+  if (memory.event_count() > 1) {
     uint32_t event = selection.cursor.event();
-    const uint32_t least = 0;
-    const uint32_t most = count - 1;
+    const uint32_t least = memory.first_state();
+    const uint32_t most = memory.event_count() - 1;
+    const uint32_t count = memory.event_number(most);
     ImGui::AlignTextToFramePadding();
-    text(fmt::format("event {} of {}   {}", grouped(event + 1), grouped(count),
+    text(fmt::format("event {} of {}   {}", grouped(memory.event_number(event)), grouped(count),
                      instant_text(selection.cursor.time(model), model.span_ns())));
     // The slider begins after the longest possible text, so that it does not move while dragged.
     const std::string longest = fmt::format("event {0} of {0}   +00.000000 ms", grouped(count));

@@ -39,7 +39,7 @@ void ActionsTable::draw_row(const Model& model, Selection& selection, const Acti
     version_ = selection.version();
   }
   ImGui::SameLine(0, 0);
-  text_right(grouped(uint64_t{row.event} + 1));
+  text_right(grouped(lane.memory->event_number(row.event)));
   number_cell(instant_text(since_start(model, row.time_ns), 1e6));
   ImGui::TableNextColumn();
   swatch(action_colour(row));
@@ -59,7 +59,7 @@ size_t ActionsTable::draw(const Model& model, Selection& selection) {
     scroll_frames_ = 2;
   }
   text_dim(fmt::format("of {}, around the cursor; click one or press left and right to step",
-                       counted(lane.memory->event_count(), "event")));
+                       counted(lane.memory->event_count() - lane.memory->seed_events, "event")));
   constexpr ImGuiTableFlags kFlags = kTableFlags & ~ImGuiTableFlags_Sortable;
   if (!ImGui::BeginTable("##actions", 5, kFlags)) return 0;
   ImGui::TableSetupColumn("event", kNumber, px(84));

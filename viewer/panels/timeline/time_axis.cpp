@@ -56,7 +56,7 @@ void pan_view(TimeView& view, const EventAxis* axis, const VisibleRange& from, d
   }
   const double begin = axis->position(from.begin);
   const double end = axis->position(from.end);
-  const double last = axis->memory()->event_count();
+  const double last = axis->memory()->event_count() - axis->memory()->first_state();
   const double by = std::clamp((end - begin) * share, -1 - begin, std::max(last - end, -1 - begin));
   view.show(axis->time(begin + by), axis->time(end + by));
 }
@@ -84,8 +84,10 @@ void draw_time_axis(const Model& model, const Cursor& cursor, const std::vector<
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   const double now = cursor.time(model);
   const bool cursor_shown = now >= area.view.begin && now <= area.view.end;
-  const std::string flag = area.axis == nullptr ? instant_text(now, area.view.span())
-                                                : "event " + grouped(uint64_t{cursor.event()} + 1);
+  const std::string flag =
+      area.axis == nullptr
+          ? instant_text(now, area.view.span())
+          : "event " + grouped(area.axis->memory()->event_number(cursor.event()));
   const float half = width_of(flag) / 2 + px(8);
   const float flag_x =
       std::clamp(area.x(now), area.min.x + half, std::max(area.min.x + half, area.max.x - half));
