@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "analysis/load/capture_order.h"
-#include "analysis/load/event_blocks.h"
-#include "analysis/load/input_limits.h"
+#include "analysis/events/capture_order.h"
+#include "analysis/events/event_blocks.h"
+#include "analysis/events/input_limits.h"
 
 namespace tidemark {
 

@@ -11,11 +11,11 @@
 #include <set>
 #include <unordered_map>
 
+#include "analysis/events/input_limits.h"
 #include "analysis/load/async_backend.h"
 #include "analysis/load/driver_segments.h"
 #include "analysis/load/event_replay.h"
 #include "analysis/load/handled_refusals.h"
-#include "analysis/load/input_limits.h"
 #include "analysis/load/tensor_tags.h"
 #include "analysis/load/trace_index.h"
 #include "analysis/names/resolver.h"

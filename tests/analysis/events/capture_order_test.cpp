@@ -1,4 +1,4 @@
-#include "analysis/load/capture_order.h"
+#include "analysis/events/capture_order.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "analysis/load/capture_order.h"
+#include "analysis/events/capture_order.h"
 
 #include <algorithm>
 #include <iterator>
@@ -13,9 +13,9 @@ namespace {
 constexpr int64_t kHeldNs = 2'000'000'000;
 constexpr size_t kMaxHeld = 1 << 21;
 
-bool earlier(const FrameworkEvent& a, const FrameworkEvent& b) {
+constexpr auto earlier = [](const FrameworkEvent& a, const FrameworkEvent& b) {
   return a.time_ns < b.time_ns;
-}
+};
 
 }  // namespace
 

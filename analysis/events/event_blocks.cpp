@@ -1,4 +1,4 @@
-#include "analysis/load/event_blocks.h"
+#include "analysis/events/event_blocks.h"
 
 #include <utility>
 
