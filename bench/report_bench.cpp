@@ -1,7 +1,10 @@
 // Measures `tidemark report` on a synthetic run: seconds to load, diagnose and print, and peak
 // memory. There is no peer: compare the time to diagnose with the time to load.
 //
-//   report_bench [MILLIONS_OF_EVENTS, default 10]
+// The run is one that tidemark recorded, or, with "snapshot", one that was imported: then its
+// events are first undone from the state at the end.
+//
+//   report_bench [MILLIONS_OF_EVENTS, default 10] [snapshot]
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -9,6 +12,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 
 #include "analysis/report/report.h"
 #include "bench/synthetic_stream.h"
@@ -52,11 +56,24 @@ void write_stacks(TraceWriter& writer) {
   }
 }
 
-int run(uint64_t events) {
+double cpu_seconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+int run(uint64_t events, Source source) {
   const int fd = ::memfd_create("report_bench", MFD_CLOEXEC);
   FdSink sink(fd);
   {
     TraceWriter writer(sink);
+    Process process{};
+    process.rank = -1;
+    process.source = source;
+    writer.append(process);
     write_stacks(writer);
     SyntheticStream stream;
     for (uint64_t i = 0; i < events; ++i) writer.append(stream.next());
@@ -68,6 +85,7 @@ int run(uint64_t events) {
   Result<TraceReader> reader = TraceReader::from_fd(fd, "synthetic");
   if (!reader) return 1;
   readers.push_back(std::move(*reader));
+  const double cpu_before = cpu_seconds();
   const auto start = Clock::now();
   const Result<TraceModel> model = load_trace(readers);
   if (!model) return 1;
@@ -77,8 +95,11 @@ int run(uint64_t events) {
   const double reported = seconds_since(start);
   const std::string text = report_as_text(*report, {});
   const std::string json = report_as_json(*report);
-  fmt::print("load {:.2f} s, diagnose {:.2f} s, print {:.2f} s; total {:.2f} s\n", loaded,
-             reported - loaded, seconds_since(start) - reported, seconds_since(start));
+  const double total = seconds_since(start);
+  fmt::print("load {:.2f} s, diagnose {:.2f} s, print {:.2f} s\n", loaded, reported - loaded,
+             total - reported);
+  fmt::print("total {:.2f} s, {:.2f} s CPU: {:.1f} M events/s\n", total, cpu_seconds() - cpu_before,
+             static_cast<double>(events) / total / 1e6);
   fmt::print("steps {}, findings {}, peak memory {:.0f} MiB ({:.0f} bytes per event)\n",
              report->ranks[0].devices[0].steps.count, report->findings.size(), peak_mib(),
              peak_mib() * (1 << 20) / static_cast<double>(events));
@@ -90,5 +111,7 @@ int run(uint64_t events) {
 
 int main(int argc, char** argv) {
   const double millions = argc > 1 ? std::atof(argv[1]) : 10;
-  return tidemark::run(static_cast<uint64_t>(millions * 1e6));
+  const bool snapshot = argc > 2 && std::string_view(argv[2]) == "snapshot";
+  return tidemark::run(static_cast<uint64_t>(millions * 1e6),
+                       snapshot ? tidemark::Source::kTorchSnapshot : tidemark::Source::kCapture);
 }

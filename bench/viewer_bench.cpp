@@ -344,6 +344,7 @@ SyntheticOptions job(uint64_t events, uint32_t ranks, const std::string& shape) 
   options.stacks = 2000;
   options.events_per_step = 40'000;
   options.card = true;
+  options.recorded = true;
   options.repeat_sizes = shape != "odd";
   if (shape == "crowded") {
     options.slots = 1 << 19;

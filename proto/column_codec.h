@@ -108,6 +108,20 @@ bool store(Row& row, uint64_t v, uint64_t& previous) {
   return sizeof(T) == 8 || (v >> (8 * (sizeof(T) % 8))) == 0;
 }
 
+template <auto A, auto B>
+constexpr bool same_member() {
+  if constexpr (std::is_same_v<decltype(A), decltype(B)>) {
+    return A == B;
+  } else {
+    return false;
+  }
+}
+
+// Whether a column is among these members; if none are given, every column is.
+template <typename ColumnType, auto... Members>
+inline constexpr bool kIsWanted = sizeof...(Members) == 0 ||
+                                  (same_member<ColumnType::member, Members>() || ...);
+
 template <typename ColumnType, typename Row>
 bool decode_tile(DecodeCursor& cursor, std::span<Row> tile) {
   if (cursor.at == nullptr) return true;
@@ -180,9 +194,10 @@ size_t encode_rows(std::span<const Row> rows, uint8_t* scratch, uint8_t* out) no
   return static_cast<size_t>(p - out);
 }
 
-// Decodes a message into `rows`: zeroed by the caller, as many as the frame header announced.
-// False if the bytes are not such a message; unknown fields are skipped.
-template <typename Row>
+// Decodes a message into `rows`, as many as the frame header announced, whatever they held before.
+// False if the bytes are not such a message; unknown fields are skipped. If members are given, only
+// their columns are read, and all other members are 0.
+template <typename Row, auto... Members>
 bool decode_rows(std::span<const uint8_t> message, std::span<Row> rows) noexcept {
   using namespace codec_detail;
   using Columns = typename Table<Row>::Columns;
@@ -197,7 +212,8 @@ bool decode_rows(std::span<const uint8_t> message, std::span<Row> rows) noexcept
     if (field.type != wire::kBytes) continue;
     bool twice = false;
     [&]<size_t... I>(std::index_sequence<I...>) {
-      ((std::tuple_element_t<I, Columns>::field == field.number
+      ((std::tuple_element_t<I, Columns>::field == field.number &&
+                kIsWanted<std::tuple_element_t<I, Columns>, Members...>
             ? (twice = cursors[I].at != nullptr,
                void(cursors[I] = {field.data, field.data + field.size, 0}))
             : void()),
@@ -210,6 +226,7 @@ bool decode_rows(std::span<const uint8_t> message, std::span<Row> rows) noexcept
   return [&]<size_t... I>(std::index_sequence<I...>) {
     for (size_t first = 0; first < rows.size(); first += kTileRows) {
       const auto tile = rows.subspan(first, std::min(kTileRows, rows.size() - first));
+      std::fill(tile.begin(), tile.end(), Row{});  // columns of zeros are absent
       if (!(decode_tile<std::tuple_element_t<I, Columns>>(cursors[I], tile) && ...)) return false;
     }
     return ((cursors[I].at == cursors[I].end) && ...);

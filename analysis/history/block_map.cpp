@@ -9,12 +9,18 @@ BlockMap::BlockMap(const AllocatorRules& rules) : rules_(rules) {}
 uint32_t BlockMap::make_block(uint64_t address, uint64_t size, bool expandable) {
   const uint32_t index = blocks_.add({.address = address, .size = size, .expandable = expandable});
   by_address_.set(address, index);
+  recent_ = 0;
   return index;
+}
+
+void BlockMap::forget(uint64_t address) {
+  by_address_.erase(address);
+  recent_ = 0;
 }
 
 void BlockMap::drop_block(uint32_t index) {
   Block& b = blocks_[index];
-  if (by_address_.find(b.address) == index) by_address_.erase(b.address);
+  if (by_address_.find(b.address) == index) forget(b.address);
   if (b.expandable && b.next == 0) range_end_.erase(b.address + b.size);
   blocks_.unlink(index);
   if (b.previous != 0 && b.next == 0) note_end(b.previous);
@@ -39,7 +45,7 @@ uint32_t BlockMap::split(uint32_t index, uint64_t size) {
 void BlockMap::swallow_next(uint32_t index) {
   const uint32_t gone = blocks_[index].next;
   if (gone == 0) return;
-  by_address_.erase(blocks_[gone].address);
+  forget(blocks_[gone].address);
   blocks_.unlink(gone);
   blocks_[gone].use = BlockUse::kGone;
   blocks_.drop(gone);
@@ -123,7 +129,7 @@ uint32_t BlockMap::search_free_block(uint64_t address) {
 }
 
 uint32_t BlockMap::free_block_at(uint64_t address) {
-  uint32_t index = by_address_.find(address);
+  uint32_t index = find(address);
   if (index != 0) return blocks_[index].use == BlockUse::kFree ? index : 0;
   index = search_free_block(address);
   if (index == 0) return 0;
@@ -139,7 +145,7 @@ uint32_t BlockMap::stray_block(uint64_t address, uint64_t size) {
 
 uint32_t BlockMap::allocate(uint64_t address, uint64_t requested, uint64_t size, uint32_t owner) {
   search_budget_ += 64;
-  uint32_t index = by_address_.find(address);
+  uint32_t index = find(address);
   if (index != 0 && blocks_[index].use != BlockUse::kFree) {
     ++anomalies_;  // its free was not recorded
     complete_free(address);
@@ -167,7 +173,7 @@ uint32_t BlockMap::allocate(uint64_t address, uint64_t requested, uint64_t size,
 
 uint32_t BlockMap::request_free(uint64_t address) {
   search_budget_ += 64;
-  const uint32_t index = by_address_.find(address);
+  const uint32_t index = find(address);
   if (index == 0 || blocks_[index].use != BlockUse::kAllocated) return 0;
   blocks_[index].use = BlockUse::kPendingFree;
   totals_.allocated -= blocks_[index].size;
@@ -176,7 +182,7 @@ uint32_t BlockMap::request_free(uint64_t address) {
 
 uint32_t BlockMap::complete_free(uint64_t address) {
   search_budget_ += 64;
-  const uint32_t index = by_address_.find(address);
+  const uint32_t index = find(address);
   if (index == 0 || blocks_[index].use == BlockUse::kFree) return 0;
   Block& b = blocks_[index];
   if (b.use == BlockUse::kAllocated) request_free(address);

@@ -67,8 +67,12 @@ class BlockMap {
   const MemoryTotals& totals() const { return totals_; }
   uint64_t anomalies() const { return anomalies_; }
   const Block& block(uint32_t index) const { return blocks_[index]; }
-  // Index of the block that starts at this address, 0 if none.
-  uint32_t find(uint64_t address) const { return by_address_.find(address); }
+  // Index of the block that starts at this address, 0 if none. Events in a row are often about the
+  // same block.
+  uint32_t find(uint64_t address) {
+    if (recent_ == 0 || blocks_[recent_].address != address) recent_ = by_address_.find(address);
+    return recent_;
+  }
   // Calls use(const Block&) for every existing block, in no particular order.
   template <typename Use>
   void for_each(Use&& use) const {
@@ -80,6 +84,7 @@ class BlockMap {
  private:
   uint32_t make_block(uint64_t address, uint64_t size, bool expandable);
   void drop_block(uint32_t index);
+  void forget(uint64_t address);
   // Keeps the first `size` bytes in `index`; the rest becomes a free block after it.
   uint32_t split(uint32_t index, uint64_t size);
   // Merges the block after `index` into it.
@@ -94,6 +99,7 @@ class BlockMap {
   AllocatorRules rules_;
   BlockStore<Block> blocks_;
   AddressTable by_address_;  // first byte -> block
+  uint32_t recent_ = 0;      // the block that by_address_ has for its address; 0: none
   AddressTable range_end_;   // end of an expandable range -> its last block
   MemoryTotals totals_;
   uint64_t anomalies_ = 0;

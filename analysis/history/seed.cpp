@@ -24,18 +24,11 @@ void SeedState::add(const BlockState& block) {
 }
 
 void SeedState::put_block(const SeedBlock& block) {
-  if (const uint32_t index = block_at_.find(block.address); index != 0) {
+  if (uint32_t& index = block_at_.slot_of(block.address); index != 0) {
     blocks_[index] = block;
   } else {
-    block_at_.set(block.address, blocks_.add(block));
+    index = blocks_.add(block);
   }
-}
-
-void SeedState::erase_block(uint64_t address) {
-  const uint32_t index = block_at_.find(address);
-  if (index == 0) return;
-  block_at_.erase(address);
-  blocks_.drop(index);
 }
 
 // A snapshot shows neighbouring mapped ranges as one segment, so the range may be part of one; and
@@ -88,11 +81,11 @@ void SeedState::undo(const FrameworkEvent& event) {
   switch (event.action) {
     case FrameworkAction::kAlloc:
       ++undone_allocations_;
-      if (const uint32_t index = block_at_.find(event.address);
-          index != 0 && blocks_[index].stack != 0) {
-        end_stacks_.push_back({undone_allocations_, blocks_[index].stack});
+      if (const uint32_t index = block_at_.erase(event.address); index != 0) {
+        const uint32_t stack = blocks_[index].stack;
+        if (stack != 0) end_stacks_.push_back({undone_allocations_, stack});
+        blocks_.drop(index);
       }
-      erase_block(event.address);
       break;
     case FrameworkAction::kFreeCompleted:
       put_block({event.address, 0, event.size_bytes, 0, true});

@@ -58,7 +58,6 @@ class SeedState {
   // The end of the mapped range that holds `address`, at most `limit`; `limit` if there is none.
   uint64_t end_of_range(uint64_t address, uint64_t limit) const;
   void put_block(const SeedBlock& block);
-  void erase_block(uint64_t address);
 
   std::map<uint64_t, SeedSegment> segments_;
   AddressTable block_at_;  // address -> index in blocks_

@@ -242,21 +242,6 @@ bool is_consistent(AllocationHistory& m) {
          m.cells.size() == (events + AllocationHistory::kCell - 1) / AllocationHistory::kCell;
 }
 
-bool finish_model(ByteWriter& out, const std::string& directory, uint32_t process,
-                  AllocationHistory& m) {
-  bool good = true;
-  put_facts(out, m);
-  m.visit_columns([&](const char*, auto& column) {
-    good = column.finish_file() && good;
-    out.put(uint64_t{column.size()});
-    out.put(column_checksum(column));
-  });
-  const DataColumn<uint8_t>& flags = m.allocations.flags();
-  out.put(crc32(flags.data(), flags.size()));
-  return good &&
-         write_file(column_path(directory, process, m.device, "flags"), flags.data(), flags.size());
-}
-
 bool write_kernels(ByteWriter& out, const std::string& directory, uint32_t process,
                    const ComputeTime& compute, std::span<const NcclOperation> nccl) {
   out.put(compute.float32_ns);
@@ -392,12 +377,40 @@ void TraceIndexWriter::keep(uint32_t process, std::span<AllocationHistory> model
   out.put(process);
   good_ = write_kernels(out, temporary_, process, compute, nccl) && good_;
   out.put(uint64_t{models.size()});
-  for (AllocationHistory& m : models) good_ = finish_model(out, temporary_, process, m) && good_;
   kept_ += out.bytes;
+  for (AllocationHistory& m : models) keep_model(process, m);
   ++processes_;
 }
 
+void TraceIndexWriter::keep_model(uint32_t process, AllocationHistory& m) {
+  ByteWriter out;
+  put_facts(out, m);
+  m.visit_columns([&](const char* name, auto& column) {
+    good_ = column.finish_file() && good_;
+    out.put(uint64_t{column.size()});
+    columns_.push_back({column_path(temporary_, process, m.device, name), column.memory_bytes(),
+                        kept_.size() + out.bytes.size()});
+    out.put(uint64_t{0});
+  });
+  const DataColumn<uint8_t>& flags = m.allocations.flags();
+  out.put(crc32(flags.data(), flags.size()));
+  kept_ += out.bytes;
+  const std::string path = column_path(temporary_, process, m.device, "flags");
+  good_ = write_file(path, flags.data(), flags.size()) && good_;
+}
+
+bool TraceIndexWriter::add_checksums() {
+  for (const StoredColumn& c : columns_) {
+    DataColumn<std::byte> column;
+    if (!column.map_file(c.path, c.bytes)) return false;
+    const uint64_t checksum = column_checksum(column);
+    std::memcpy(kept_.data() + c.checksum_at, &checksum, sizeof checksum);
+  }
+  return true;
+}
+
 bool TraceIndexWriter::finish(const Damage& damage) {
+  if (!good_ || !add_checksums()) return false;
   ByteWriter out;
   out.put(kMagic);
   out.put_text(identity_);
@@ -406,8 +419,7 @@ bool TraceIndexWriter::finish(const Damage& damage) {
   out.bytes += kept_;
   out.put(crc32(out.bytes.data(), out.bytes.size()));
   const std::string path = path_of(options_, identity_);
-  if (!good_ ||
-      !write_file(temporary_ + "/" + kIndexManifest, out.bytes.data(), out.bytes.size()) ||
+  if (!write_file(temporary_ + "/" + kIndexManifest, out.bytes.data(), out.bytes.size()) ||
       !sync_index(temporary_) || !name_index(temporary_, path)) {
     return false;
   }

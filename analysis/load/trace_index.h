@@ -75,16 +75,27 @@ class TraceIndexWriter {
   // a job may have more ranks than a process may have open files.
   void keep(uint32_t process, std::span<AllocationHistory> models, const ComputeTime& compute,
             std::span<const NcclOperation> nccl);
-  // Waits for the disk and renames the index. False: there is no index; the models remain usable.
+  // Computes the checksums of the columns, waits for the disk and renames the index. Reads files
+  // only: it may run on any thread. False: there is no index; the models remain usable.
   bool finish(const Damage& damage);
 
  private:
+  // Of a file whose checksum is still missing in kept_.
+  struct StoredColumn {
+    std::string path;
+    size_t bytes = 0;
+    size_t checksum_at = 0;  // in kept_
+  };
+
   TraceIndexWriter(IndexOptions options, std::string identity);
+  void keep_model(uint32_t process, AllocationHistory& model);
+  bool add_checksums();
 
   IndexOptions options_;
   std::string identity_;
   std::string temporary_;  // directory; empty: none
   std::string kept_;       // the manifest's part on the processes
+  std::vector<StoredColumn> columns_;
   uint64_t processes_ = 0;
   bool good_ = true;
 };

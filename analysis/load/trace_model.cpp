@@ -11,11 +11,10 @@
 #include <set>
 #include <unordered_map>
 
-#include "analysis/history/history_replay.h"
+#include "analysis/events/input_limits.h"
 #include "analysis/load/async_backend.h"
-#include "analysis/load/capture_order.h"
 #include "analysis/load/driver_segments.h"
-#include "analysis/load/event_blocks.h"
+#include "analysis/load/event_replay.h"
 #include "analysis/load/handled_refusals.h"
 #include "analysis/load/tensor_tags.h"
 #include "analysis/load/trace_index.h"
@@ -56,17 +55,6 @@ Status check_memory(std::span<const TraceReader> readers, const IndexOptions& in
   return {};
 }
 
-// Times from a forged file are clamped so that their differences cannot overflow. Real ones are far
-// below: 2^61 ns are 73 years after 1970.
-constexpr int64_t kLatestNs = int64_t{1} << 61;
-// Too few to be worth a second thread.
-constexpr uint64_t kFewRows = 50'000;
-// Of one process. The driver itself supports fewer.
-constexpr size_t kMostDevices = 1024;
-int64_t sane(int64_t time_ns) {
-  return std::clamp(time_ns, -kLatestNs, kLatestNs);
-}
-
 template <typename Row>
 std::vector<Row> collect(const TraceReader& reader, BlockDecoder& decoder, uint32_t process) {
   std::vector<Row> all;
@@ -87,11 +75,9 @@ AllocatorRules rules_of(const ProcessModel& process) {
   return rules;
 }
 
-// Replays the allocator of every device of one process.
 class ProcessLoader {
  public:
   // `index` already has the events, or `writer` is to store them; at most one of the two is given.
-  // `splits_work`: decoding, replaying and storing are done by three threads.
   ProcessLoader(const TraceReader& reader, BlockDecoder& decoder, uint32_t id, TraceIndex* index,
                 TraceIndexWriter* writer, std::function<void(uint64_t)> advance, bool splits_work)
       : reader_(reader),
@@ -116,7 +102,6 @@ class ProcessLoader {
     p.last_ns = last_ns;
     if (const Alignment* clock = reader_.alignment(id_); clock != nullptr) p.clock = *clock;
     p.names = Dictionary::load(reader_, decoder_, id_);
-    if (p.names.nn_module_count() != 0) read_meanings(p.names);
     const auto infos = collect<Process>(reader_, decoder_, id_);
     if (!infos.empty()) p.info = infos.back();  // the later one is more complete
     if (was_recorded_here(p.info, p.names)) {
@@ -141,16 +126,17 @@ class ProcessLoader {
                      [](const Summary& a, const Summary& b) { return a.time_ns < b.time_ns; });
     p.communicators = collect<Communicator>(reader_, decoder_, id_);
     auto driver_events = collect<DriverEvent>(reader_, decoder_, id_);
+    EventReplay::OtherEvents others;
     if (p.info.source == Source::kCapture && index_ == nullptr) {
-      segments_ = torch_segments(driver_events, p.names, bridge_time(p.marks, p.names));
+      others.segments = torch_segments(driver_events, p.names, bridge_time(p.marks, p.names));
       // Where the recording began with the allocator's state, that state has all its segments.
       const std::set<int64_t> with_state = devices_with_state(p.marks, p.names);
-      std::erase_if(segments_,
+      std::erase_if(others.segments,
                     [&](const FrameworkEvent& e) { return with_state.contains(e.device); });
     }
     if (p.info.source == Source::kCapture && !has_framework_events()) {
       p.torch_pools = pools_of_torch(driver_events, p.names);
-      if (index_ == nullptr) async_events_ = async_backend_events(driver_events, p);
+      if (index_ == nullptr) others.async = async_backend_events(driver_events, p);
     }
     // Exported from such a process: every block is a segment of its own (export/snapshot).
     if (p.info.source == Source::kTorchSnapshot &&
@@ -171,7 +157,9 @@ class ProcessLoader {
     } else {
       p.nccl = collect<NcclOperation>(reader_, walk_, id_);
       read_kernels(p);
-      load_events(p);
+      EventReplay events(reader_, id_, p, std::move(others), writer_, advance_, splits_work_);
+      p.framework = events.run();
+      event_damage_ = events.damage();
       for (AllocationHistory& model : p.framework) apply_tags(model, tags);
     }
     if (!p.torch_pools.empty()) apply_pool_marks(p);
@@ -180,29 +168,10 @@ class ProcessLoader {
   }
 
  private:
-  void read_meanings(const Dictionary& names) {
-    meanings_.resize(names.stack_count());
-    for (uint32_t id = 0; id < meanings_.size(); ++id) {
-      meanings_[id] = {names.plain_stack(id), names.stack(id).nn_module};
-    }
-  }
-
   bool has_framework_events() const {
     const auto& blocks = reader_.blocks_of(id_);
     return std::any_of(blocks.begin(), blocks.end(),
                        [](const BlockRef& ref) { return ref.kind == BlockKind::kFrameworkEvents; });
-  }
-
-  void load_events(ProcessModel& p) {
-    uint64_t rows = 0;
-    for (const BlockRef& ref : reader_.blocks_of(id_)) {
-      if (ref.kind != BlockKind::kFrameworkEvents) continue;
-      event_blocks_.push_back(ref);
-      rows += ref.rows;
-    }
-    splits_work_ &= rows > kFewRows;
-    read_seeds(p.info.source);
-    replay(p);
   }
 
   // Names are few, kernels are many: each name is examined once.
@@ -227,175 +196,6 @@ class ProcessLoader {
     join_nccl_kernels(p.nccl, kernels, p.unrecorded);
   }
 
-  void read_seeds(Source source) {
-    for_each_block<SegmentState>(reader_, walk_, id_, [&](auto rows, const BlockRef&) {
-      for (const SegmentState& s : rows) {
-        if (!accepts(s.device)) continue;
-        seeds_[s.device].add(s);
-        int64_t& state_ns = state_ns_.try_emplace(s.device, INT64_MIN).first->second;
-        state_ns = std::max(state_ns, sane(s.time_ns));
-      }
-    });
-    std::map<int64_t, int64_t> blocks_ns;
-    for_each_block<BlockState>(reader_, walk_, id_, [&](auto rows, const BlockRef&) {
-      for (const BlockState& b : rows) {
-        if (!accepts(b.device)) continue;
-        seeds_[b.device].add(b);
-        blocks_ns[b.device] = sane(b.time_ns);
-      }
-    });
-    if (source == Source::kCapture) seed_segments_of_driver(blocks_ns);
-    if (event_blocks_.empty()) return;
-    first_ns_ = INT64_MAX;
-    for (const BlockRef& ref : event_blocks_) first_ns_ = std::min(first_ns_, sane(ref.first_ns));
-    // A snapshot shows every device at its end; one without segments held nothing then.
-    const bool ends_with_state = source != Source::kCapture;
-    const bool newer = ends_with_state ||
-                       std::any_of(state_ns_.begin(), state_ns_.end(),
-                                   [&](const auto& state) { return state.second >= first_ns_; });
-    if (!newer) return;  // the state is older than the history
-    // Their damage is counted on the forward pass.
-    EventBlocks backwards(reader_, {event_blocks_.rbegin(), event_blocks_.rend()}, splits_work_);
-    for (auto ref = event_blocks_.rbegin(); ref != event_blocks_.rend(); ++ref) {
-      const auto rows = backwards.next();
-      for (auto row = rows.rbegin(); row != rows.rend(); ++row) {
-        if (!accepts(row->device)) continue;
-        first_of_device_[row->device] = sane(row->time_ns);
-        if (ends_with_state) state_ns_.try_emplace(row->device, INT64_MAX);
-        if (row->time_ns > state_of(row->device)) continue;
-        seeds_[row->device].undo(*row);
-      }
-      advance_(ref->rows);
-    }
-  }
-
-  // A kept window that was recorded without the bridge has the blocks that are older than it, but
-  // their segments as those of the driver.
-  void seed_segments_of_driver(const std::map<int64_t, int64_t>& blocks_ns) {
-    for (const auto& [device, time_ns] : blocks_ns) {
-      if (!state_ns_.try_emplace(device, time_ns).second) continue;
-      const auto is_older = [device = device, time_ns = time_ns](const FrameworkEvent& e) {
-        return e.device == device && e.time_ns <= time_ns;
-      };
-      std::map<uint64_t, FrameworkEvent> older;
-      for (const FrameworkEvent& e : segments_) {
-        if (!is_older(e)) continue;
-        const bool grows =
-            e.action == FrameworkAction::kSegmentAlloc || e.action == FrameworkAction::kSegmentMap;
-        if (grows) {
-          older[e.address] = e;
-        } else {
-          older.erase(e.address);
-        }
-      }
-      std::erase_if(segments_, is_older);
-      for (const auto& [address, e] : older) {
-        const bool expandable = e.action == FrameworkAction::kSegmentMap;
-        SegmentState s{};
-        s.time_ns = time_ns;
-        s.address = address;
-        s.size_bytes = e.size_bytes;
-        s.device = device;
-        s.stack = e.stack;
-        s.flags = (expandable ? kSegmentExpandable : 0U) |
-                  (e.size_bytes == 2 * kSmallBytes ? kSegmentSmall : 0U);
-        seeds_[device].add(s);
-      }
-    }
-  }
-
-  // When the state of a device was read; INT64_MIN when it was not.
-  int64_t state_of(int64_t device) const {
-    const auto state = state_ns_.find(device);
-    return state != state_ns_.end() ? state->second : INT64_MIN;
-  }
-
-  int64_t seed_time(int64_t device) const {
-    const auto known = first_of_device_.find(device);
-    const int64_t first_ns = known != first_of_device_.end() ? known->second : first_ns_;
-    const auto state = state_ns_.find(device);
-    if (state == state_ns_.end()) return first_ns;
-    return event_blocks_.empty() ? state->second : std::min(first_ns, state->second);
-  }
-
-  // A few bytes of a forged file could name millions of devices.
-  bool accepts(int64_t device) {
-    if (accepted_any_ && device == last_accepted_) return true;
-    if (accepted_.size() >= kMostDevices && !accepted_.contains(device)) return false;
-    accepted_.insert(device);
-    accepted_any_ = true;
-    last_accepted_ = device;
-    return true;
-  }
-
-  HistoryReplay& replay_of(int64_t device, const AllocatorRules& rules) {
-    if (last_ != nullptr && last_device_ == device) return *last_;
-    const auto [known, fresh] =
-        replays_.try_emplace(device, device, rules, meanings_, columns_ ? &*columns_ : nullptr);
-    if (fresh && writer_ != nullptr) writer_->adopt(known->second.model(), id_);
-    last_ = &known->second;
-    last_device_ = device;
-    return *last_;
-  }
-
-  // The state at the end tells which segments belong to private pools, and may be the only one to
-  // tell the stacks of blocks.
-  void complete_from_state(FrameworkEvent& event) {
-    const auto seed = seeds_.find(event.device);
-    if (seed == seeds_.end()) return;
-    if (event.action == FrameworkAction::kSegmentAlloc ||
-        event.action == FrameworkAction::kSegmentMap) {
-      const uint32_t pool = seed->second.take_pool_of_growth();
-      if (event.pool == 0) event.pool = pool;
-    } else if (event.action == FrameworkAction::kAlloc) {
-      const uint32_t stack = seed->second.take_stack_of_allocation();
-      if (event.stack == 0) event.stack = stack;
-    }
-  }
-
-  void replay(ProcessModel& p) {
-    if (splits_work_) columns_.emplace();
-    for (const auto& [device, seed] : seeds_) {
-      replay_of(device, p.rules).seed(seed, seed_time(device));
-    }
-    const bool is_snapshot = p.info.source != Source::kCapture;
-    uint64_t segment_bytes = 0;
-    const auto take = [&](FrameworkEvent event) {
-      event.time_ns = sane(event.time_ns);
-      if (is_snapshot && !p.torch_pools.empty()) {  // each block fills the segment before it
-        if (event.action == FrameworkAction::kSegmentAlloc) segment_bytes = event.size_bytes;
-        if (event.action == FrameworkAction::kAlloc) event.block_bytes = segment_bytes;
-      }
-      if (!accepts(event.device)) {
-        ++refused_rows_;
-        return;
-      }
-      replay_of(event.device, p.rules).apply(event);
-    };
-    for (const FrameworkEvent& event : async_events_) take(event);
-    EventBlocks blocks(reader_, event_blocks_, splits_work_);
-    // A snapshot lists its events in their true order, but with coarser times.
-    if (is_snapshot) {
-      for (const BlockRef& ref : event_blocks_) {
-        for (FrameworkEvent event : blocks.next()) {
-          if (event.time_ns <= state_of(event.device)) complete_from_state(event);
-          take(event);
-        }
-        advance_(ref.rows);
-      }
-    } else if (!event_blocks_.empty()) {
-      CaptureOrder order(std::move(segments_), take);
-      for (const BlockRef& ref : event_blocks_) {
-        order.add(blocks.next());
-        advance_(ref.rows);
-      }
-      order.finish();
-    }
-    event_damage_ = blocks.damage();
-    event_damage_.rows += refused_rows_;
-    for (auto& [device, replay] : replays_) p.framework.push_back(std::move(replay).finish());
-  }
-
   const TraceReader& reader_;
   BlockDecoder& decoder_;
   uint32_t id_;
@@ -404,23 +204,7 @@ class ProcessLoader {
   std::function<void(uint64_t)> advance_;
   bool splits_work_;
   BlockDecoder walk_{reader_};
-  std::vector<StackMeaning> meanings_;  // empty: no stack names an nn.Module
   Damage event_damage_;
-  std::vector<BlockRef> event_blocks_;
-  std::vector<FrameworkEvent> segments_;      // of an allocator that does not report them
-  std::vector<FrameworkEvent> async_events_;  // of the backend cudaMallocAsync
-  std::map<int64_t, SeedState> seeds_;
-  std::map<int64_t, HistoryReplay> replays_;
-  std::optional<HistoryThread> columns_;  // of a long history; ends before the replays are destroyed
-  std::set<int64_t> accepted_;  // devices
-  int64_t last_accepted_ = 0;
-  bool accepted_any_ = false;
-  uint64_t refused_rows_ = 0;
-  HistoryReplay* last_ = nullptr;
-  int64_t last_device_ = 0;
-  int64_t first_ns_ = 0;
-  std::map<int64_t, int64_t> first_of_device_;  // the time of its first event, in file order
-  std::map<int64_t, int64_t> state_ns_;         // of the full state of a device, where there is one
 };
 
 }  // namespace

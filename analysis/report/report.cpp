@@ -479,8 +479,10 @@ void add_driver(DeviceReport& d, const ProcessModel& process, const ReportOption
   d.labels = driver_labels(process, d.device, d.at_ns);
 }
 
-// Everything that the diagnosis rules and the report need about one device.
-DeviceEvidence gather(const ProcessModel& process, int64_t ordinal, const StackRoles& roles) {
+// Everything that the diagnosis rules and the report need about one device, found by so many
+// threads.
+DeviceEvidence gather(const ProcessModel& process, int64_t ordinal, const StackRoles& roles,
+                      size_t workers) {
   DeviceEvidence e;
   e.process = &process;
   e.device = ordinal;
@@ -496,9 +498,11 @@ DeviceEvidence gather(const ProcessModel& process, int64_t ordinal, const StackR
   e.run = whole_run(process, ordinal, failed ? e.model->failures.back().time_ns : INT64_MAX);
   if (e.model == nullptr) return e;
   e.steps = find_steps(process, *e.model, roles);
-  e.phases = find_phases(process, *e.model, roles, e.steps);
-  e.model->release_pages();
-  e.categories = categorize(process, *e.model, roles, e.steps);
+  const auto find = [&](size_t part) {
+    if (part == 0) e.categories = categorize(process, *e.model, roles, e.steps);
+    if (part == 1) e.phases = find_phases(process, *e.model, roles, e.steps);
+  };
+  in_parallel(2, find, workers);
   if (e.categories.has_backward) {
     e.backward_passes = find_backward_passes(process.names, *e.model, roles);
     e.gradient_use = find_gradient_use(*e.model, roles, e.steps, e.categories, e.backward_passes);
@@ -691,11 +695,13 @@ std::shared_ptr<Groundwork> lay_groundwork(const TraceModel& model, RankComparis
   }
   ground->roles.resize(processes.size());
   std::vector<std::vector<DeviceEvidence>> devices(processes.size());
+  const size_t workers = processes.size() < worker_count() ? worker_count() : 1;  // of each
   in_parallel(processes.size(), [&](size_t i) {
     const ProcessModel& process = *processes[i];
     ground->roles[i] = std::make_unique<const StackRoles>(process);
     for (const int64_t ordinal : process.device_ordinals()) {
-      DeviceEvidence& d = devices[i].emplace_back(gather(process, ordinal, *ground->roles[i]));
+      DeviceEvidence& d =
+          devices[i].emplace_back(gather(process, ordinal, *ground->roles[i], workers));
       const auto card = users.find(card_of(process, ordinal));
       d.shares_card = card != users.end() && card->second > 1;
       if (d.model != nullptr) d.model->release_pages();

@@ -6,7 +6,6 @@
 #include <array>
 #include <optional>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "collector/pickle/reader.h"
@@ -14,7 +13,6 @@
 #include "collector/snapshot/host_traces.h"
 #include "collector/snapshot/name_writer.h"
 #include "collector/snapshot/snapshot_entry.h"
-#include "proto/base/bits_as.h"
 #include "proto/base/version.h"
 #include "proto/snapshot_actions.h"
 
@@ -474,22 +472,19 @@ class SnapshotImporter {
     writer_.append(health);
   }
 
-  // The string id of a value that is the same in most entries.
+  // The string id of a text that is the same in most entries. Each may have a copy of its own.
   struct RepeatedText {
     PickleValue last;
+    std::string_view last_text;
     uint32_t last_id = 0;
-
-    std::unordered_map<uint64_t, uint32_t> known;  // of the others, by value
 
     uint32_t id(SnapshotImporter& importer, PickleValue value) {
       if (value == last) return last_id;
       last = value;
-      const auto [entry, is_new] = known.try_emplace(bits_as<uint64_t>(value), 0);
-      if (is_new) {
-        const auto text = importer.doc_.as_string(value).value_or("");
-        entry->second = text == "N/A" ? 0 : importer.names_.string(text);
-      }
-      return last_id = entry->second;
+      const std::string_view text = importer.doc_.as_string(value).value_or("");
+      if (text == last_text) return last_id;
+      last_text = text;
+      return last_id = text == "N/A" ? 0 : importer.names_.string(text);
     }
   };
 

@@ -3,8 +3,8 @@
 #include <set>
 #include <vector>
 
+#include "analysis/events/capture_order.h"
 #include "analysis/load/async_backend.h"
-#include "analysis/load/capture_order.h"
 #include "analysis/load/driver_segments.h"
 
 namespace tidemark {

@@ -23,20 +23,26 @@ class AddressTable {
   }
 
   // Inserts or replaces; value is not 0.
-  void set(uint64_t address, uint32_t value) {
+  void set(uint64_t address, uint32_t value) { slot_of(address) = value; }
+
+  // Where the value of an address is; a new one is 0, and must be set before the next call.
+  uint32_t& slot_of(uint64_t address) {
     if ((size_ + 1) * 2 > slots_.size()) grow();
     size_t i = home(address);
     while (slots_[i].value != 0 && slots_[i].address != address) i = (i + 1) & mask();
     if (slots_[i].value == 0) ++size_;
-    slots_[i] = {address, value};
+    slots_[i].address = address;
+    return slots_[i].value;
   }
 
-  void erase(uint64_t address) {
+  // Returns the value that was erased; 0 if there was none.
+  uint32_t erase(uint64_t address) {
     size_t i = home(address);
     while (slots_[i].address != address || slots_[i].value == 0) {
-      if (slots_[i].value == 0) return;
+      if (slots_[i].value == 0) return 0;
       i = (i + 1) & mask();
     }
+    const uint32_t erased = slots_[i].value;
     --size_;
     // Close the gap: move back the entries that probed past it.
     for (size_t j = (i + 1) & mask(); slots_[j].value != 0; j = (j + 1) & mask()) {
@@ -47,6 +53,7 @@ class AddressTable {
       }
     }
     slots_[i] = {};
+    return erased;
   }
 
   size_t size() const { return size_; }

@@ -26,13 +26,14 @@ class BlockDecoder {
   BlockDecoder(const BlockDecoder&) = delete;
   BlockDecoder& operator=(const BlockDecoder&) = delete;
 
-  template <typename Row>
+  // If members are given, only they are decoded, and all others are 0.
+  template <typename Row, auto... Members>
   std::span<const Row> rows(const BlockRef& ref) {
     const auto message = load(ref, Table<Row>::kind);
     if (!message.data()) return {};
     auto& out = std::get<std::vector<Row>>(buffers_);
-    out.assign(ref.rows, Row{});
-    if (!decode_rows<Row>(message, out)) return damaged<Row>(ref);
+    out.resize(ref.rows);
+    if (!decode_rows<Row, Members...>(message, out)) return damaged<Row>(ref);
     if (const Alignment* clock = reader_.alignment(ref.process); clock != nullptr) {
       align_rows<Row>(*clock, out);
     }

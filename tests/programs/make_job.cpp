@@ -75,7 +75,6 @@ void write_template(const std::string& path, Job& job) {
     writer.append(frame);
     writer.append(Stack{id, 0, id});
   }
-  writer.append(segment(kStart, 0x7f0000000000, 24 * kGiB));
   SyntheticStream stream;
   int64_t last = kStart;
   for (uint64_t i = 0; i < job.events; ++i) {
@@ -104,7 +103,7 @@ void write_own_part(TraceWriter& writer, const Job& job, int64_t rank) {
   process.world_size = static_cast<uint64_t>(job.ranks);
   process.host = 1;
   process.job = 2;
-  process.source = Source::kSynthetic;
+  process.source = Source::kCapture;
   writer.append(process);
   Device device{};
   device.total_bytes = 80 * kGiB;

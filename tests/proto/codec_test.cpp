@@ -52,6 +52,21 @@ TYPED_TEST(Codec, WrongNumberOfRowsIsRefused) {
   EXPECT_FALSE(decode_rows<TypeParam>(bytes, more));
 }
 
+TEST(ColumnCodec, MembersThatAreNotAskedForAreZero) {
+  std::mt19937_64 rng(4);
+  const auto rows = random_rows<FrameworkEvent>(1000, rng);
+  const auto bytes = encoded<FrameworkEvent>(rows);
+  auto back = random_rows<FrameworkEvent>(1000, rng);
+  ASSERT_TRUE((
+      decode_rows<FrameworkEvent, &FrameworkEvent::address, &FrameworkEvent::action>(bytes, back)));
+  std::vector<FrameworkEvent> expected(rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    expected[i].address = rows[i].address;
+    expected[i].action = rows[i].action;
+  }
+  EXPECT_TRUE(same<FrameworkEvent>(expected, back));
+}
+
 TEST(ColumnCodec, ZerosTakeOneByteARow) {
   const std::vector<FrameworkEvent> rows(1000);
   const auto bytes = encoded<FrameworkEvent>(rows);

@@ -58,7 +58,7 @@ class RankWriter {
     p.rank = options_.ranks > 1 ? static_cast<int64_t>(rank_) : -1;
     p.world_size = options_.ranks;
     p.host = names_.string(fmt::format("node{}", rank_ / 8));
-    p.source = Source::kSynthetic;
+    p.source = options_.recorded ? Source::kCapture : Source::kSynthetic;
     writer_.append(p);
     Device d{};
     d.ordinal = rank_ % 8;

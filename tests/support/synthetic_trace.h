@@ -22,6 +22,7 @@ struct SyntheticOptions {
   uint32_t kernels_per_event = 0;
   bool card = false;          // samples of the card, ten times a second
   bool repeat_sizes = false;  // a line of the program always requests the same size
+  bool recorded = false;      // by tidemark itself: there is no state at the end to undo
   uint64_t spike_bytes = 0;   // one block of this size halfway, freed by the next event
 };
 

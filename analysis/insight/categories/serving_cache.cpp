@@ -1,6 +1,8 @@
 #include "analysis/insight/categories/serving_cache.h"
 
 #include <algorithm>
+#include <iterator>
+#include <numeric>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -11,6 +13,8 @@
 namespace tidemark {
 
 namespace {
+
+constexpr uint32_t kIndexed = 256;  // events
 
 // Functions of vLLM and Hugging Face's transformers, and methods of a class that is called a cache.
 bool names_cache(std::string_view function, std::string_view file) {
@@ -33,12 +37,13 @@ ServingCache::ServingCache(const ProcessModel& process, const AllocationHistory&
 void ServingCache::survey(const std::unordered_set<uint64_t>& parameter_sizes,
                           std::unordered_set<uint64_t>& kept_sizes) {
   constexpr size_t kSizesOfModel = 3;
+  index_passes();
   std::unordered_map<uint32_t, std::pair<size_t, uint32_t>> in_pass;  // stack -> pass, blocks
   std::unordered_map<uint32_t, std::unordered_set<uint64_t>> copied;  // stack -> parameter sizes
   for (size_t i = 0; i < model_.allocations.size(); ++i) {
     model_.passed(i);
     const Allocation& a = model_.allocations[i];
-    if (a.seeded || passes_in(a) == 0) continue;
+    if (a.seeded || passes_in(a.birth, a.release) == 0) continue;
     const StackRole role = roles_.of(a.stack);
     if (role == StackRole::kModuleSetUp || role == StackRole::kLoading) continue;
     if (a.block_bytes > kSmallBytes) kept_sizes.insert(a.requested_bytes);
@@ -48,7 +53,7 @@ void ServingCache::survey(const std::unordered_set<uint64_t>& parameter_sizes,
       if (sizes.size() >= kSizesOfModel) copies_.insert(a.stack);
     }
     if (role != StackRole::kForward) continue;
-    const size_t pass = pass_of(a);
+    const size_t pass = passes_until(a.birth);
     auto& [last, blocks] = in_pass[a.stack];
     blocks = last == pass ? blocks + 1 : 1;
     last = pass;
@@ -117,51 +122,68 @@ bool ServingCache::is_before_concatenation(const Allocation& a) const {
 // wait.
 void ServingCache::find_lists() {
   constexpr size_t kLeastPasses = 3;
-  std::unordered_map<uint32_t, std::vector<size_t>> by_stack;  // rows
-  for (size_t i = 0; i < model_.allocations.size(); ++i) {
-    const Allocation& a = model_.allocations[i];
-    if (a.seeded || a.block_bytes <= kSmallBytes) continue;
-    if (roles_.of(a.stack) == StackRole::kUser) by_stack[a.stack].push_back(i);
+  std::unordered_map<uint32_t, std::vector<uint32_t>> by_stack;  // rows
+  const AllocationColumns& allocations = model_.allocations;
+  for (uint32_t i = 0; i < allocations.size(); ++i) {
+    if (allocations.block_bytes(i) <= kSmallBytes || allocations.seeded(i)) continue;
+    const uint32_t stack = allocations.stack(i);
+    if (roles_.of(stack) == StackRole::kUser) by_stack[stack].push_back(i);
   }
   for (const auto& [stack, rows] : by_stack) {
-    const uint32_t last_birth = model_.allocations.birth(model_.allocations.size() - 1);
-    std::unordered_set<size_t> passes;
+    const uint32_t last_birth = allocations.birth(allocations.size() - 1);
+    size_t passes = 0;  // in which it allocates
+    size_t last_pass = SIZE_MAX;
     size_t freed = 0;  // after several passes
     size_t overtaken = 0;
-    for (const size_t i : rows) {
-      const Allocation a = model_.allocations[i];
-      passes.insert(pass_of(a));
-      if (a.release > last_birth || passes_in(a) < kLeastPasses) continue;
+    for (size_t row = 0; row < rows.size(); ++row) {
+      const uint32_t birth = allocations.birth(rows[row]);
+      const uint32_t release = allocations.release(rows[row]);
+      const size_t pass = passes_until(birth);
+      if (pass != std::exchange(last_pass, pass)) ++passes;
+      if (release > last_birth || passes_in(birth, release) < kLeastPasses) continue;
       ++freed;
-      overtaken += is_overtaken(a, rows) ? 1U : 0U;
+      overtaken += is_overtaken(row, rows) ? 1U : 0U;
     }
-    const bool never =
-        freed == 0 && passes.size() >= kLeastPasses && rows.size() < 2 * passes.size();
+    const bool never = freed == 0 && passes >= kLeastPasses && rows.size() < 2 * passes;
     if (never || 2 * overtaken > freed) lists_.insert(stack);
   }
 }
 
 // Whether the youngest block of its line is of a later pass when it is freed, and lives on into
 // another pass. A request frees its blocks together.
-bool ServingCache::is_overtaken(const Allocation& a, const std::vector<size_t>& rows) const {
-  const auto next = std::partition_point(rows.begin(), rows.end(), [&](size_t row) {
-    return model_.allocations.birth(row) < a.release;
-  });
-  const Allocation youngest = model_.allocations[*std::prev(next)];
-  const auto pass = std::upper_bound(passes_.begin(), passes_.end(), a.release);
-  return pass_of(youngest) > pass_of(a) && pass != passes_.end() && *pass < youngest.release;
+bool ServingCache::is_overtaken(size_t row, const std::vector<uint32_t>& rows) const {
+  const AllocationColumns& allocations = model_.allocations;
+  const uint32_t release = allocations.release(rows[row]);
+  // Most are freed soon: the steps of the search double from here.
+  const auto is_born = [&](uint32_t i) { return allocations.birth(i) < release; };
+  size_t step = 1;
+  while (row + step < rows.size() && is_born(rows[row + step])) step *= 2;
+  const auto first = rows.begin() + static_cast<std::ptrdiff_t>(row + step / 2);
+  const auto last = rows.begin() + static_cast<std::ptrdiff_t>(std::min(row + step, rows.size()));
+  const uint32_t youngest = *std::prev(std::partition_point(first, last, is_born));
+  const size_t next_pass = passes_until(release);
+  return passes_until(allocations.birth(youngest)) > passes_until(allocations.birth(rows[row])) &&
+         next_pass != passes_.size() && passes_[next_pass] < allocations.release(youngest);
 }
 
-// The number of passes begun when it was allocated.
-size_t ServingCache::pass_of(const Allocation& a) const {
-  const auto next = std::upper_bound(passes_.begin(), passes_.end(), a.birth);
-  return static_cast<size_t>(next - passes_.begin());
+void ServingCache::index_passes() {
+  passes_before_.assign(model_.event_count() / kIndexed + 2, 0);
+  for (const uint32_t pass : passes_) ++passes_before_[pass / kIndexed + 1];
+  std::partial_sum(passes_before_.begin(), passes_before_.end(), passes_before_.begin());
 }
 
-// Forward passes that begin while it is alive.
-size_t ServingCache::passes_in(const Allocation& a) const {
-  const auto first = std::upper_bound(passes_.begin(), passes_.end(), a.birth);
-  return static_cast<size_t>(std::lower_bound(first, passes_.end(), a.release) - first);
+// The number of passes begun up to and with this event.
+size_t ServingCache::passes_until(uint32_t event) const {
+  const size_t group = event / kIndexed;
+  if (group + 1 >= passes_before_.size()) return passes_.size();
+  const auto first = passes_.begin() + passes_before_[group];
+  const auto last = passes_.begin() + passes_before_[group + 1];
+  return static_cast<size_t>(std::upper_bound(first, last, event) - passes_.begin());
+}
+
+// Forward passes that begin during a life.
+size_t ServingCache::passes_in(uint32_t birth, uint32_t release) const {
+  return release <= birth ? 0 : passes_until(release - 1) - passes_until(birth);
 }
 
 bool ServingCache::holds(const Allocation& a, uint32_t pass_end, bool kept_long) const {
@@ -180,7 +202,7 @@ bool ServingCache::holds(const Allocation& a, uint32_t pass_end, bool kept_long)
   if (roles_.of(a.stack) == StackRole::kUser) {
     const bool weight = stays(a) && a.birth < passes_.front();
     return !weight && !copies_model(a) && !lists_.contains(a.stack) &&
-           a.block_bytes > kSmallBytes && passes_in(a) >= 3;
+           a.block_bytes > kSmallBytes && passes_in(a.birth, a.release) >= 3;
   }
   // No pass follows the last token of a request.
   return cache_stacks_.contains(a.stack) && meets(a, pass_end);

@@ -34,11 +34,12 @@ class ServingCache {
   bool copies_model(const Allocation& a) const { return copies_.contains(a.stack); }
 
  private:
-  size_t pass_of(const Allocation& a) const;
-  size_t passes_in(const Allocation& a) const;
+  void index_passes();
+  size_t passes_until(uint32_t event) const;
+  size_t passes_in(uint32_t birth, uint32_t release) const;
   void find_concatenations();
   void find_lists();
-  bool is_overtaken(const Allocation& a, const std::vector<size_t>& rows) const;
+  bool is_overtaken(size_t row, const std::vector<uint32_t>& rows) const;
   bool is_before_concatenation(const Allocation& a) const;
 
   const AllocationHistory& model_;
@@ -46,6 +47,7 @@ class ServingCache {
   const Steps& steps_;
   const std::vector<bool> named_;               // by stack: a function of a cache allocates
   std::vector<uint32_t> passes_;                // events at which a forward pass begins
+  std::vector<uint32_t> passes_before_;         // the number of passes before every 256th event
   std::unordered_set<uint32_t> cache_stacks_;   // several blocks of a pass outlive it
   std::unordered_set<uint32_t> copies_;         // stacks that copy the model
   std::unordered_set<uint32_t> concatenating_;  // stacks that make a longer copy with every token

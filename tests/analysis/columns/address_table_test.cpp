@@ -15,7 +15,8 @@ TEST(AddressTable, BehavesLikeAMap) {
   for (int i = 0; i < 200'000; ++i) {
     const uint64_t address = (rng() % 5000) * 512;
     if (rng() % 3 == 0) {
-      table.erase(address);
+      const auto known = map.find(address);
+      ASSERT_EQ(table.erase(address), known == map.end() ? 0 : known->second);
       map.erase(address);
     } else {
       const auto value = static_cast<uint32_t>(1 + rng() % 1000);

@@ -96,7 +96,18 @@ void make_preview(std::span<const TraceReader> readers, const std::atomic<bool>&
   if (preview.start_ns > preview.end_ns) return;
   const size_t points = std::max(kLeastPoints, kMostPreviewPoints / processes.size());
 
-  std::map<std::tuple<size_t, uint32_t, int64_t>, Running> devices;
+  using Key = std::tuple<size_t, uint32_t, int64_t>;
+  std::map<Key, Running> devices;
+  const auto running_of = [&](const Key& key) -> Running& {
+    const auto [it, fresh] = devices.try_emplace(key);
+    if (fresh) {
+      it->second.curve.name = fmt::format("cuda:{}", std::get<2>(key));
+      it->second.start_ns = preview.start_ns;
+      it->second.most_points = points;
+      it->second.per_point = events_per_point;
+    }
+    return it->second;
+  };
   const auto look = [&] {
     preview.curves.clear();
     for (const auto& [key, running] : devices) preview.curves.push_back(lifted(running.curve));
@@ -108,15 +119,15 @@ void make_preview(std::span<const TraceReader> readers, const std::atomic<bool>&
     for (const BlockRef& ref : readers[r].blocks()) {
       if (stop.load(std::memory_order_relaxed)) return;
       if (ref.kind != BlockKind::kFrameworkEvents) continue;
-      for (const FrameworkEvent& e : decoder.rows<FrameworkEvent>(ref)) {
-        const auto [it, fresh] = devices.try_emplace({r, ref.process, e.device});
-        if (fresh) {
-          it->second.curve.name = fmt::format("cuda:{}", e.device);
-          it->second.start_ns = preview.start_ns;
-          it->second.most_points = points;
-          it->second.per_point = events_per_point;
+      using E = FrameworkEvent;
+      Running* running = nullptr;
+      int64_t device = 0;
+      for (const E& e : decoder.rows<E, &E::time_ns, &E::size_bytes, &E::device, &E::action>(ref)) {
+        if (running == nullptr || e.device != device) {
+          device = e.device;
+          running = &running_of({r, ref.process, device});
         }
-        it->second.apply(e);
+        running->apply(e);
       }
       if (const auto now = std::chrono::steady_clock::now(); now - last_look > kBetweenLooks) {
         last_look = now;

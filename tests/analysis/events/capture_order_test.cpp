@@ -1,4 +1,4 @@
-#include "analysis/load/capture_order.h"
+#include "analysis/events/capture_order.h"
 
 #include <gtest/gtest.h>
 
@@ -29,18 +29,35 @@ TEST(CaptureOrder, IsTheOrderOfTimes) {
       for (const auto& rows : threads) file.insert(file.end(), rows.begin(), rows.end());
       begin = end;
     }
-    std::vector<uint64_t> found;
-    CaptureOrder order({}, [&](const FrameworkEvent& e) { found.push_back(e.address); });
-    for (size_t i = 0; i < file.size();) {
-      const size_t size = std::min<size_t>(file.size() - i, 1 + dice() % 300);
-      order.add({file.data() + i, size});
-      i += size;
+    std::vector<int64_t> next_ns(file.size() + 1, INT64_MAX);  // of the row and all later ones
+    for (size_t i = file.size(); i-- > 0;) {
+      next_ns[i] = std::min(next_ns[i + 1], file[i].time_ns);
     }
-    order.finish();
-    ASSERT_EQ(found.size(), truth.size());
-    EXPECT_TRUE(std::is_sorted(found.begin(), found.end()));
-    EXPECT_EQ(order.too_late(), 0u);
+    for (const bool is_known : {false, true}) {
+      std::vector<uint64_t> found;
+      CaptureOrder order({}, [&](const FrameworkEvent& e) { found.push_back(e.address); });
+      for (size_t i = 0; i < file.size();) {
+        const size_t size = std::min<size_t>(file.size() - i, 1 + dice() % 300);
+        order.add({file.data() + i, size}, is_known ? next_ns[i + size] : INT64_MIN);
+        i += size;
+      }
+      order.finish();
+      ASSERT_EQ(found.size(), truth.size());
+      EXPECT_TRUE(std::is_sorted(found.begin(), found.end()));
+      EXPECT_EQ(order.too_late(), 0u);
+    }
   }
+}
+
+TEST(CaptureOrder, PassesOnAtOnceWhatNoLaterRowPrecedes) {
+  std::vector<uint64_t> found;
+  CaptureOrder order({}, [&](const FrameworkEvent& e) { found.push_back(e.address); });
+  const FrameworkEvent rows[] = {at(1, 1), at(2, 2), at(9, 3)};
+  order.add(rows, 2);
+  EXPECT_EQ(found, (std::vector<uint64_t>{1, 2}));
+  const FrameworkEvent late[] = {at(3, 4), at(9, 5)};
+  order.add(late, INT64_MAX);
+  EXPECT_EQ(found, (std::vector<uint64_t>{1, 2, 4, 3, 5}));
 }
 
 TEST(CaptureOrder, OtherEventsComeBetweenAndFirst) {

@@ -1,4 +1,4 @@
-#include "analysis/load/capture_order.h"
+#include "analysis/events/capture_order.h"
 
 #include <algorithm>
 #include <iterator>
@@ -13,16 +13,21 @@ namespace {
 constexpr int64_t kHeldNs = 2'000'000'000;
 constexpr size_t kMaxHeld = 1 << 21;
 
-bool earlier(const FrameworkEvent& a, const FrameworkEvent& b) {
+constexpr auto earlier = [](const FrameworkEvent& a, const FrameworkEvent& b) {
   return a.time_ns < b.time_ns;
-}
+};
 
 }  // namespace
 
 CaptureOrder::CaptureOrder(std::vector<FrameworkEvent> segments, Sink sink)
     : segments_(std::move(segments)), sink_(std::move(sink)) {}
 
-void CaptureOrder::add(std::span<const FrameworkEvent> rows) {
+void CaptureOrder::add(std::span<const FrameworkEvent> rows, int64_t next_ns) {
+  if (first_ == held_.size() && std::is_sorted(rows.begin(), rows.end(), earlier)) {
+    size_t passed = 0;
+    while (passed < rows.size() && rows[passed].time_ns <= next_ns) pass_on(rows[passed++]);
+    rows = rows.subspan(passed);
+  }
   if (rows.empty()) return;
   if (first_ > held_.size() / 2) {
     held_.erase(held_.begin(), held_.begin() + static_cast<std::ptrdiff_t>(first_));
@@ -36,7 +41,7 @@ void CaptureOrder::add(std::span<const FrameworkEvent> rows) {
   const auto overlap = std::upper_bound(held_.begin() + static_cast<std::ptrdiff_t>(first_), middle,
                                         *middle, earlier);
   std::inplace_merge(overlap, middle, held_.end(), earlier);
-  int64_t until = held_.back().time_ns - kHeldNs;
+  int64_t until = std::max(next_ns, std::max(held_.back().time_ns, INT64_MIN + kHeldNs) - kHeldNs);
   if (held_.size() - first_ > kMaxHeld) {
     until = std::max(until, held_[held_.size() - kMaxHeld].time_ns);
   }

@@ -1,11 +1,12 @@
-#include "analysis/load/event_blocks.h"
+#include "analysis/events/event_blocks.h"
 
 #include <utility>
 
 namespace tidemark {
 
-EventBlocks::EventBlocks(const TraceReader& reader, std::vector<BlockRef> refs, bool ahead)
-    : refs_(std::move(refs)) {
+EventBlocks::EventBlocks(const TraceReader& reader, std::vector<BlockRef> refs, bool ahead,
+                         Columns columns)
+    : refs_(std::move(refs)), columns_(columns) {
   for (size_t i = 0; i < (ahead ? kSlots : 1); ++i) {
     slots_.push_back(std::make_unique<Slot>(reader));
   }
@@ -22,6 +23,14 @@ EventBlocks::~EventBlocks() {
   thread_.join();
 }
 
+std::span<const FrameworkEvent> EventBlocks::decode(BlockDecoder& decoder,
+                                                    const BlockRef& ref) const {
+  using E = FrameworkEvent;
+  if (columns_ == Columns::kAll) return decoder.rows<E>(ref);
+  return decoder.rows<E, &E::time_ns, &E::address, &E::size_bytes, &E::stream, &E::device, &E::pool,
+                      &E::action>(ref);
+}
+
 void EventBlocks::decode_all() {
   try {
     for (size_t i = 0; i < refs_.size(); ++i) {
@@ -32,7 +41,7 @@ void EventBlocks::decode_all() {
         if (stop_) return;
       }
       Slot& slot = *slots_[i % kSlots];
-      slot.rows = slot.decoder.rows<FrameworkEvent>(refs_[i]);
+      slot.rows = decode(slot.decoder, refs_[i]);
       {
         const std::lock_guard lock(mutex_);
         decoded_ = i + 1;
@@ -48,8 +57,7 @@ void EventBlocks::decode_all() {
 
 std::span<const FrameworkEvent> EventBlocks::next() {
   if (!thread_.joinable()) {
-    Slot& slot = *slots_.front();
-    return slot.decoder.rows<FrameworkEvent>(refs_[taken_++]);
+    return decode(slots_.front()->decoder, refs_[taken_++]);
   }
   std::unique_lock lock(mutex_);
   const size_t wanted = taken_++;

@@ -17,8 +17,14 @@ namespace tidemark {
 
 class EventBlocks {
  public:
+  enum class Columns {
+    kAll,
+    kToUndo,  // what SeedState::undo reads; other members are 0
+  };
+
   // `ahead`: on a separate thread; otherwise they are decoded by next().
-  EventBlocks(const TraceReader& reader, std::vector<BlockRef> refs, bool ahead);
+  EventBlocks(const TraceReader& reader, std::vector<BlockRef> refs, bool ahead,
+              Columns columns = Columns::kAll);
   ~EventBlocks();
   EventBlocks(const EventBlocks&) = delete;
   EventBlocks& operator=(const EventBlocks&) = delete;
@@ -40,8 +46,10 @@ class EventBlocks {
   };
 
   void decode_all();
+  std::span<const FrameworkEvent> decode(BlockDecoder& decoder, const BlockRef& ref) const;
 
   std::vector<BlockRef> refs_;
+  Columns columns_;
   std::vector<std::unique_ptr<Slot>> slots_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -2,8 +2,8 @@
 //
 // Every thread of a process records separately, so the file has the rows of several threads in the
 // order in which the writer collected them. The recorder ensures that each device's rows have
-// strictly increasing times, and a row is late by at most one round of the writer. So a short range
-// of rows is held back and sorted.
+// strictly increasing times, and a row is late by at most one round of the writer. So rows that
+// later ones may precede are held back, for a short time, and sorted.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,8 @@ class CaptureOrder {
   // equal times they come first.
   CaptureOrder(std::vector<FrameworkEvent> segments, Sink sink);
 
-  void add(std::span<const FrameworkEvent> rows);
+  // None of the rows that will be added later is earlier than `next_ns`, as far as is known.
+  void add(std::span<const FrameworkEvent> rows, int64_t next_ns = INT64_MIN);
   void finish();
 
   // Rows that arrived after later ones had been passed on; they are passed on out of order.
