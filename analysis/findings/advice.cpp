@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <map>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
+#include "analysis/findings/left_graphs.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/wording.h"
 #include "proto/base/in_parallel.h"
@@ -123,12 +125,44 @@ uint64_t count_layers(const DeviceEvidence& d,
 
 }  // namespace
 
+namespace {
+
+// Whether each line called a model at most once, and memory ran out in such a call: what it keeps
+// is of one forward pass, whether a backward pass would have followed or not.
+bool fails_in_first_call(const DeviceEvidence& d) {
+  if (!d.ran_out() || d.roles->of(d.model->failures.back().stack) != StackRole::kForward) {
+    return false;
+  }
+  std::unordered_set<uint32_t> callers;
+  uint32_t last = 0;
+  for (size_t i = 0; i < d.model->allocations.size(); ++i) {
+    const uint32_t stack = d.model->allocations.stack(static_cast<uint32_t>(i));
+    const uint32_t caller =
+        d.roles->of(stack) == StackRole::kForward ? d.roles->caller_of(stack) : 0;
+    if (caller != 0 && caller != last && !callers.insert(caller).second) return false;
+    last = caller;
+  }
+  return !callers.empty();
+}
+
+bool trains(const DeviceEvidence& d) {
+  return d.categories.has_backward || fails_in_first_call(d);
+}
+
+// What a change saves. The later part of a run that failed would have needed more.
+std::string saving_text(const DeviceEvidence& d, uint64_t saved) {
+  return fmt::format("{}{}{}", d.ends_at_failure() ? "at least " : "", size_text(saved),
+                     d.ends_at_failure() ? " of what was recorded" : "");
+}
+
+}  // namespace
+
 void add(std::vector<Advice>& list, std::optional<Advice> advice) {
   if (advice) list.push_back(std::move(*advice));
 }
 
 std::optional<Advice> halve_batch(const DeviceEvidence& d) {
-  if (!d.categories.has_backward) return std::nullopt;
+  if (!trains(d)) return std::nullopt;
   if (d.at_peak(Category::kActivation) + d.at_peak(Category::kInput) == 0) return std::nullopt;
   Rehearsal half(*d.model);
   for (size_t i = 0; i < d.model->allocations.size(); ++i) {
@@ -141,14 +175,15 @@ std::optional<Advice> halve_batch(const DeviceEvidence& d) {
                             "inputs and the passes' temporaries shrink, the rest stays",
                             d.fails_in_validation() ? "of the validation"
                                                     : "(with twice the accumulation steps)",
-                            size_text(saved)),
+                            saving_text(d, saved)),
                 saved};
 }
 
 std::optional<Advice> checkpoint_layers(const DeviceEvidence& d) {
-  if (!d.categories.has_backward || d.fails_in_validation()) return std::nullopt;
+  if (!trains(d) || d.fails_in_validation()) return std::nullopt;
   const auto repeated = repeated_stacks(d);
-  if (repeated.size() < 2) return std::nullopt;
+  // Without a backward pass, two lines of each layer may be a cache of keys and values.
+  if (repeated.size() < (d.categories.has_backward ? 2 : 3)) return std::nullopt;
   const uint32_t boundary = boundary_stack(d, repeated);
   const uint64_t layers = count_layers(d, repeated);
   // Kept: the tensors between layers, and one layer's activations while it is recomputed.
@@ -167,7 +202,7 @@ std::optional<Advice> checkpoint_layers(const DeviceEvidence& d) {
                   "third more computation",
                   layers < kLeastRepeats ? "each repeated layer"
                                          : fmt::format("each of the {} repeated layers", layers),
-                  size_text(saved)),
+                  saving_text(d, saved)),
       saved};
 }
 
@@ -188,7 +223,7 @@ std::vector<bool> stacks_in_modules(const Dictionary& names) {
 }  // namespace
 
 std::optional<Advice> mixed_precision(const DeviceEvidence& d) {
-  if (!d.categories.has_backward || !d.process->compute.is_float32()) return std::nullopt;
+  if (!trains(d) || !d.process->compute.is_float32()) return std::nullopt;
   const std::vector<bool> in_module = stacks_in_modules(d.process->names);
   Rehearsal halved(*d.model);
   for (size_t i = 0; i < d.model->allocations.size(); ++i) {
@@ -202,11 +237,12 @@ std::optional<Advice> mixed_precision(const DeviceEvidence& d) {
   const uint64_t copies = d.at_peak(Category::kParameter) / 2;
   const uint64_t saved = halved.saved_bytes() - std::min(halved.saved_bytes(), copies);
   if (saved == 0 || saved < d.peak_bytes() / 20) return std::nullopt;
-  return Advice{"mixed_precision",
-                fmt::format("torch.autocast to bfloat16 saves about {}: all matrix products ran in "
-                            "float32, and layer activations would take half the memory",
-                            size_text(saved)),
-                saved};
+  return Advice{
+      "mixed_precision",
+      fmt::format("torch.autocast to bfloat16 saves {}: all matrix products ran in "
+                  "float32, and layer activations would take half the memory",
+                  d.ends_at_failure() ? saving_text(d, saved) : "about " + size_text(saved)),
+      saved};
 }
 
 std::optional<Advice> shard_states(const DeviceEvidence& d) {
@@ -236,7 +272,18 @@ std::optional<Advice> fuse_optimizer(const DeviceEvidence& d) {
   return Advice{"fused_optimizer",
                 fmt::format("fused=True (or foreach=False) in the optimizer saves {}: it works "
                             "without parameter-sized temporaries",
-                            size_text(saved)),
+                            saving_text(d, saved)),
+                saved};
+}
+
+std::optional<Advice> smaller_states(const DeviceEvidence& d) {
+  const uint64_t states = d.at_peak(Category::kOptimizerState);
+  const uint64_t saved = states / 2;  // of states in 16 bits; of those in 32 bits, more
+  if (saved == 0 || saved < d.peak_bytes() / 10) return std::nullopt;
+  return Advice{"smaller_states",
+                fmt::format("an optimizer with states of 8 bits (bitsandbytes' AdamW8bit) or "
+                            "factored ones (Adafactor) saves half of its {} or more",
+                            size_text(states)),
                 saved};
 }
 
@@ -309,18 +356,21 @@ const BestReplay* best_replay(const DeviceEvidence& d, size_t devices) {
 
 }  // namespace
 
-bool failed_for_holes(const DeviceEvidence& d, size_t devices) {
+bool failed_for_holes(const DeviceEvidence& d) {
+  constexpr uint64_t kMuch = 7;        // the share that counts as much in any run
   constexpr uint64_t kHardlyAny = 20;  // 5 % of the memory is always in holes
+  constexpr size_t kLeastSteps = 2;    // the first one creates optimizer states
   if (!d.ran_out()) return false;
   const MemoryTotals totals = d.at_failure();
-  const uint64_t requested = d.model->failures.back().requested_bytes;
-  if (totals.reserved <= totals.active) return false;
+  const FailedAllocation& failure = d.model->failures.back();
   // The allocator asks for whole segments: with no holes at all, this one would not have fitted.
-  if (totals.active + segment_bytes_for(requested) > d.limit.bytes) return false;
-  const uint64_t unused = d.unused_at_failure();
-  if (unused >= requested && unused >= d.limit.bytes / kHardlyAny) return true;
-  const BestReplay* const replay = best_replay(d, devices);
-  return replay != nullptr && replay->avoids_failures();
+  if (totals.active + segment_bytes_for(failure.requested_bytes) > d.limit.bytes) return false;
+  const uint64_t holes = totals.reserved - std::min(totals.active, totals.reserved);
+  if (holes >= totals.reserved / kMuch) return true;
+  if (holes < totals.reserved / kHardlyAny || fails_for_what_was_left(d)) return false;
+  // Fewer holes are to blame only where steps that needed as much have passed.
+  return d.steps.before_event(failure.event) > kLeastSteps &&
+         d.peak_bytes() >= totals.active + failure.requested_bytes;
 }
 
 std::optional<uint64_t> saved_by_change(const DeviceEvidence& d, size_t devices,
@@ -334,22 +384,36 @@ std::optional<uint64_t> saved_by_change(const DeviceEvidence& d, size_t devices,
   return reserved - std::min(reserved, changed.reserved_peak);
 }
 
+namespace {
+
+std::string outcome_of(const DeviceEvidence& d, const BestReplay& replay, uint64_t saved) {
+  if (!replay.avoids_failures()) return fmt::format("{} less is reserved", size_text(saved));
+  return fmt::format("the request that failed fits, with {} reserved{}",
+                     size_text(replay.best.reserved_peak),
+                     d.ends_at_failure() ? "; the recording ends there, and what the program "
+                                           "requests next is not known"
+                                         : "");
+}
+
+}  // namespace
+
 std::optional<Advice> change_allocator(const DeviceEvidence& d, size_t devices) {
   const BestReplay* const replay = best_replay(d, devices);
   if (replay == nullptr) return std::nullopt;
-  const Prediction& best = replay->best;
   const uint64_t reserved = replay->as_recorded.reserved_peak;
-  const uint64_t saved = reserved - std::min(reserved, best.reserved_peak);
-  const bool avoids = replay->avoids_failures();
+  const uint64_t saved = reserved - std::min(reserved, replay->best.reserved_peak);
   // If the run failed, avoiding the failure is the gain, whatever the peak is then.
-  if (saved < reserved / 50 && !avoids) return std::nullopt;
-  const std::string outcome = !avoids ? fmt::format("{} less is reserved", size_text(saved))
-                                      : fmt::format("the failed request fits, with {} reserved",
-                                                    size_text(best.reserved_peak));
+  if (saved < reserved / 50 && !replay->avoids_failures()) return std::nullopt;
   return Advice{"allocator_settings",
-                fmt::format("PYTORCH_CUDA_ALLOC_CONF={}: in a replay of {}, {}", best.conf,
-                            replay->replayed, outcome),
+                fmt::format("PYTORCH_CUDA_ALLOC_CONF={}: in a replay of {}, {}", replay->best.conf,
+                            replay->replayed, outcome_of(d, *replay, saved)),
                 saved};
+}
+
+std::optional<Advice> avoid_failure(const DeviceEvidence& d, size_t devices) {
+  const BestReplay* const replay = best_replay(d, devices);
+  if (replay == nullptr || !replay->avoids_failures()) return std::nullopt;
+  return change_allocator(d, devices);
 }
 
 }  // namespace tidemark

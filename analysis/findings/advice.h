@@ -21,6 +21,8 @@ std::optional<Advice> mixed_precision(const DeviceEvidence& d);
 std::optional<Advice> shard_states(const DeviceEvidence& d);
 // An optimizer that works without parameter-sized temporaries.
 std::optional<Advice> fuse_optimizer(const DeviceEvidence& d);
+// An optimizer with smaller states.
+std::optional<Advice> smaller_states(const DeviceEvidence& d);
 // Allocator settings that reduce holes, found by replaying the recorded requests. `devices`: number
 // of devices in the whole job.
 std::optional<Advice> change_allocator(const DeviceEvidence& d, size_t devices);
@@ -28,9 +30,12 @@ std::optional<Advice> change_allocator(const DeviceEvidence& d, size_t devices);
 // replayed.
 std::optional<uint64_t> saved_by_change(const DeviceEvidence& d, size_t devices,
                                         const RequestChange& change);
-// Whether the last request failed for holes: it would have fitted below the limit. Where hardly
-// anything was unused, only if a replay with other allocator settings lets it pass.
-bool failed_for_holes(const DeviceEvidence& d, size_t devices);
+// The same, only if the request that failed fits in the replay.
+std::optional<Advice> avoid_failure(const DeviceEvidence& d, size_t devices);
+// Whether the last request failed for holes: without them it would have fitted below the limit, and
+// they take so much that the run can be expected to go on. The recording of a run that needs too
+// much ends at some request, and with other settings that one may fit as well.
+bool failed_for_holes(const DeviceEvidence& d);
 
 void add(std::vector<Advice>& list, std::optional<Advice> advice);
 

@@ -48,16 +48,12 @@ uint64_t DeviceEvidence::at_peak(Category category) const {
   return bytes;
 }
 
-uint64_t DeviceEvidence::unused_at_failure() const {
-  constexpr uint64_t kOfTheDriver = uint64_t{64} << 20;  // it cannot give out all that is free
-  const MemoryTotals totals = at_failure();
-  const uint64_t in_holes = totals.reserved - std::min(totals.active, totals.reserved);
-  const uint64_t kept = limit.source == LimitSource::kDriver ? kOfTheDriver : 0;
-  return in_holes + limit.bytes - std::min(totals.reserved + kept, limit.bytes);
-}
-
 MemoryTotals DeviceEvidence::at_failure() const {
   return ran_out() ? model->totals_after(model->failures.back().event) : MemoryTotals{};
+}
+
+bool DeviceEvidence::ends_at_failure() const {
+  return ran_out() && steps.after_event(model->failures.back().event) == 0;
 }
 
 bool DeviceEvidence::fails_in_validation() const {

@@ -60,10 +60,11 @@ struct DeviceEvidence {
   uint64_t peak_bytes() const { return model == nullptr ? 0 : model->allocated_peak.bytes; }
   // Bytes of a category at the allocated peak.
   uint64_t at_peak(Category category) const;
-  // What was not in use below the limit when the last request failed: in holes, or never reserved.
-  uint64_t unused_at_failure() const;
   // The totals when the last request failed; all zeros when none did.
   MemoryTotals at_failure() const;
+  // Whether the recording has no whole step after the last request that failed: what the program
+  // would have needed next is not known.
+  bool ends_at_failure() const;
   // Whether the last request failed in a validation.
   bool fails_in_validation() const;
   // Whether that validation keeps a graph: what would lower the peak of a training step is no help.

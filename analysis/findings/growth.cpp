@@ -57,13 +57,17 @@ uint64_t older_growth(const DeviceEvidence& d) {
 }
 }  // namespace
 
+uint64_t gained_bytes(const DeviceEvidence& d) {
+  return static_cast<uint64_t>(d.steps.growth_bytes_per_step * window_of(d.steps));
+}
+
 bool grows(const DeviceEvidence& d) {
   if (d.model == nullptr || d.steps.growth_bytes_per_step <= 0) return false;
   const auto matters = [&](double bytes) {
     return bytes >= static_cast<double>(kLeastGrowth) &&
            bytes >= 0.05 * static_cast<double>(d.peak_bytes());
   };
-  const double gained = d.steps.growth_bytes_per_step * window_of(d.steps);
+  const auto gained = static_cast<double>(gained_bytes(d));
   // A history that began late has only the last steps of a long growth.
   if (!matters(gained) && !matters(gained + static_cast<double>(older_growth(d)))) return false;
   // In a kept window, memory that goes up and down over minutes seems to rise (level_growth.h).

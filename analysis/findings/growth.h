@@ -10,6 +10,8 @@ namespace tidemark {
 
 // Whether the lowest level per step rises steadily and by an amount that matters.
 bool grows(const DeviceEvidence& d);
+// What was gained in the steps in which memory grows.
+uint64_t gained_bytes(const DeviceEvidence& d);
 // Whether autograd graphs grow: activations of many operations, kept beyond their step.
 bool grows_by_graphs(const DeviceEvidence& d);
 // What of the growth the program still needs.

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "analysis/findings/growth.h"
+#include "analysis/findings/kept_outputs.h"
 #include "analysis/findings/largest_stack.h"
+#include "analysis/findings/time_growth.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/names/module_stacks.h"
 
@@ -52,7 +54,8 @@ std::optional<LeftGraphs> graphs_left_at_failure(const DeviceEvidence& d) {
 }
 
 bool fails_for_what_was_left(const DeviceEvidence& d) {
-  return d.ran_out() && (d.fails_for_kept_graph() || grows(d) || graphs_left_at_failure(d));
+  return d.ran_out() && (d.fails_for_kept_graph() || grows(d) || growth_over_time(d) ||
+                         graphs_left_at_failure(d) || (d.fails_in_validation() && outputs_kept(d)));
 }
 
 }  // namespace tidemark

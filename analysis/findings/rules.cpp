@@ -55,9 +55,15 @@ uint64_t best_saving(const Finding& f) {
   return f.advice.empty() ? 0 : f.advice.front().saves_bytes;
 }
 
-bool is_cause_of_error(const Finding& f) {
-  return f.severity == kError && (f.id == "creep" || f.id == "retained_graph" ||
-                                  f.id == "eval_keeps_graph" || f.id == "one_operation_peak");
+// What filled the memory comes before the request that no longer fitted, and a limit that the
+// program set in between.
+int order_of_cause(const Finding& f) {
+  if (f.severity != kError) return 2;
+  if (f.id == "creep" || f.id == "retained_graph" || f.id == "eval_keeps_graph" ||
+      f.id == "one_operation_peak") {
+    return 0;
+  }
+  return f.id == "memory_fraction" ? 1 : 2;
 }
 
 }  // namespace
@@ -92,10 +98,9 @@ void sort_findings(std::vector<Finding>& findings) {
     const bool others_a = a.id == "other_process";
     const bool others_b = b.id == "other_process";
     if (others_a != others_b) return others_b;
-    // What filled the memory comes before the request that no longer fitted.
-    const bool cause_a = is_cause_of_error(a);
-    const bool cause_b = is_cause_of_error(b);
-    if (cause_a != cause_b) return cause_a;
+    const int cause_a = order_of_cause(a);
+    const int cause_b = order_of_cause(b);
+    if (cause_a != cause_b) return cause_a < cause_b;
     const uint64_t saving_a = best_saving(a);
     const uint64_t saving_b = best_saving(b);
     if (saving_a != saving_b) return saving_a > saving_b;

@@ -12,15 +12,14 @@
 
 namespace tidemark {
 
-namespace {
-
-// Without the end of a program, which frees what it kept: at an error, or after its last request.
 uint32_t end_of_work(const AllocationHistory& model) {
   uint32_t end = model.event_count();
   if (!model.failures.empty()) end = std::min(end, model.failures.back().event + 1);
   while (end > model.seed_events && model.change[end - 1] != Change::kBirth) --end;
   return end;
 }
+
+namespace {
 
 // The event at which least is allocated, in each quarter of the window.
 std::vector<uint32_t> low_points(const AllocationHistory& model) {
@@ -49,7 +48,8 @@ std::vector<uint32_t> low_points(const AllocationHistory& model) {
   return lows;
 }
 
-// The line whose blocks become more throughout the window, most bytes first; 0: none does.
+}  // namespace
+
 StackGrowth growing_in_window(const DeviceEvidence& d) {
   StackGrowth most;
   if (d.model == nullptr) return most;
@@ -92,6 +92,8 @@ StackGrowth growing_in_window(const DeviceEvidence& d) {
   if (most.stack == 0 && !d.steps.growing.empty()) return d.steps.growing.front();
   return most;
 }
+
+namespace {
 
 std::string time_until_full(const DeviceEvidence& d) {
   constexpr double kForeseeableNs = 30 * 86'400e9;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "analysis/insight/card/limit.h"
 #include "analysis/wording.h"
 
 namespace tidemark {
@@ -111,6 +112,14 @@ Planner::Planner(const ProcessModel& process, const AllocationHistory& model, Wh
   steps_vary_ = learn_from_steps(program_, laws_);
   const uint64_t card = whatif_.card_bytes();
   if (card > whatif_.other_bytes()) capacity_ = card - whatif_.other_bytes();
+  // Where the driver refused memory, that is all there was; also if the size of the same card is
+  // given, of which contexts and other processes hold the rest.
+  const MemoryLimit limit = limit_of(process, model);
+  const bool same_card =
+      options.whatif.card_bytes == 0 || (limit.bytes <= card && limit.bytes >= card / 8 * 7);
+  if (limit.source == LimitSource::kDriver && same_card) {
+    capacity_ = capacity_ == 0 ? limit.bytes : std::min(capacity_, limit.bytes);
+  }
   // A limit of the recorded run holds for another card only as a fraction, which is not known.
   const uint64_t allowed = whatif_.recorded_allowed();
   if (options.whatif.card_bytes == 0 && allowed != 0) {
@@ -143,6 +152,21 @@ Status Planner::learn(const ProcessModel& other, Dimension dimension) {
         "two are not recordings of one program"};
   }
   return {};
+}
+
+bool Planner::ends_at_error() const {
+  return ran_out() && program_.steps().after_event(program_.model().failures.back().event) == 0;
+}
+
+bool Planner::has_whole_step() const {
+  if (!ran_out()) return true;
+  const FailedAllocation& failure = program_.model().failures.back();
+  const Steps& steps = program_.steps();
+  if (steps.before_event(failure.event) + steps.after_event(failure.event) != 0) return true;
+  // One step alone has no rhythm, but the optimizer that ended it.
+  const StackRole role = program_.role_of_stack(failure.stack);
+  return program_.has_optimizer() && !program_.passes().empty() && role != StackRole::kOptimizer &&
+         role != StackRole::kOptimizerInit;
 }
 
 std::vector<PlanPoint> Planner::recorded_curve() const {
@@ -307,7 +331,7 @@ void Planner::state_assumptions(const PlanChange& change, std::vector<std::strin
                       : "gradients are copied into buckets of 25 MiB; the batch of a rank stays as "
                         "recorded; NCCL's own buffers are not counted");
   }
-  if (ran_out()) {
+  if (ends_at_error()) {
     out.push_back(
         "the recorded run ended with an out-of-memory error: what it would have allocated later is "
         "not in the plan");

@@ -78,6 +78,10 @@ class Planner {
   // Memory that the allocator may reserve; 0: not known.
   uint64_t capacity() const { return capacity_; }
   bool ran_out() const { return !program_.model().failures.empty(); }
+  // Whether the recording has no whole step after its out-of-memory error: plans are lower bounds.
+  bool ends_at_error() const;
+  // False if it ended with that error before the end of the first step.
+  bool has_whole_step() const;
   // The ratio of the batch sizes or lengths that was learnt; 1: nothing was.
   const LearntLaws& learnt() const { return learnt_; }
 

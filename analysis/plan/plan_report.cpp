@@ -67,6 +67,8 @@ Result<PlanDevice> plan_device(const ProcessModel& process, const AllocationHist
   d.other_bytes = planner.whatif().other_bytes();
   d.capacity = planner.capacity();
   d.ran_out = planner.ran_out();
+  d.ends_at_error = planner.ends_at_error();
+  d.has_whole_step = planner.has_whole_step();
   d.outcome = std::move(*outcome);
   d.recorded_curve = planner.recorded_curve();
   if (!question.fit) return d;

@@ -40,6 +40,8 @@ struct PlanDevice {
   uint64_t other_bytes = 0;
   uint64_t capacity = 0;  // of the card, for PyTorch; 0: not known
   bool ran_out = false;
+  bool ends_at_error = false;  // plans are lower bounds, and batches that fit upper ones
+  bool has_whole_step = true;  // if not, no batch can be said to fit
   double learnt_ratio = 1;
   PlanOutcome outcome;
   std::optional<PlanFit> fit;

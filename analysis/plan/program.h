@@ -31,6 +31,7 @@ class RecordedProgram {
   uint64_t bytes(size_t row) const { return bytes_[row]; }
   Category category(size_t row) const { return categories_.of[row]; }
   StackRole role(size_t row) const { return roles_.of(model_.allocations.stack(row)); }
+  StackRole role_of_stack(uint32_t stack) const { return roles_.of(stack); }
   const Steps& steps() const { return steps_; }
   const std::vector<BackwardPass>& passes() const { return passes_; }
   bool has_optimizer() const { return categories_.has_optimizer; }

@@ -269,6 +269,16 @@ bool is_of_layers(const AllocationHistory& model, const StackRoles& roles,
 
 }  // namespace
 
+size_t Steps::before_event(uint32_t event) const {
+  const auto next = std::upper_bound(boundaries.begin(), boundaries.end(), event);
+  return static_cast<size_t>(std::max<std::ptrdiff_t>(next - boundaries.begin(), 1) - 1);
+}
+
+size_t Steps::after_event(uint32_t event) const {
+  const auto next = std::upper_bound(boundaries.begin(), boundaries.end(), event);
+  return static_cast<size_t>(std::max<std::ptrdiff_t>(boundaries.end() - next, 1) - 1);
+}
+
 uint32_t Steps::end_of_step(uint32_t event) const {
   const auto it = std::upper_bound(boundaries.begin(), boundaries.end(), event);
   return it == boundaries.end() ? kNever : *it;

@@ -53,6 +53,9 @@ struct Steps {
   // counted from 0, and the name says so.
   uint64_t number(size_t step) const { return before.value_or(0) + step; }
   std::string name(size_t step) const;
+  // Whole steps before the one that runs at an event, and after it.
+  size_t before_event(uint32_t event) const;
+  size_t after_event(uint32_t event) const;
   // The first boundary after an event; kNever when there is none.
   uint32_t end_of_step(uint32_t event) const;
 };

@@ -262,6 +262,24 @@ void WhatIf::set_baseline(const AllocationHistory& model, bool other_card) {
   }
 }
 
+bool WhatIf::ends_at_error() const {
+  constexpr size_t kFew = 20;  // 5 % of the requests: what a program does to report the error
+  const auto& requests = log_->requests;
+  size_t made = 0;
+  size_t since = 0;
+  bool failed = false;
+  for (const Request& r : requests) {
+    if (r.kind == RequestKind::kFail) {
+      failed = true;
+      since = 0;
+    }
+    if (r.kind != RequestKind::kAllocate) continue;
+    ++made;
+    ++since;
+  }
+  return failed && since * kFew <= made;
+}
+
 void WhatIf::add_notes(const AllocationHistory& model) {
   if (is_part_) {
     notes_.push_back(

@@ -113,6 +113,8 @@ class WhatIf {
   // Bytes of the card that torch does not hold, as far as the recording knows.
   uint64_t other_bytes() const { return other_bytes_; }
 
+  // Whether hardly anything was recorded after the last request that failed.
+  bool ends_at_error() const;
   // The limit that a memory fraction set in the recorded run; 0: none is known.
   uint64_t recorded_allowed() const { return recorded_allowed_; }
 

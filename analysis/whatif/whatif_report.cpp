@@ -68,6 +68,7 @@ WhatIfDevice answer(const WhatIf& whatif, std::vector<Candidate> candidates, boo
   d.card_bytes = whatif.card_bytes();
   d.other_bytes = whatif.other_bytes();
   d.replay = whatif.own();
+  d.ends_at_error = whatif.ends_at_error();
   d.notes = whatif.notes();
   for (const Candidate& c : candidates) note_settings(c, whatif, d.notes);
   if (all) {

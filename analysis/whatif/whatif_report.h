@@ -31,6 +31,7 @@ struct WhatIfDevice {
   uint64_t card_bytes = 0;
   uint64_t other_bytes = 0;
   Replay replay;
+  bool ends_at_error = false;  // what would have been requested next is not in any prediction
   std::vector<Prediction> predictions;
   std::vector<std::string> notes;
 };

@@ -54,13 +54,15 @@ void write_composition(JsonWriter& json, const PlanOutcome& o) {
   json.end_array();
 }
 
-void write_fit(JsonWriter& json, const PlanFit& f) {
+void write_fit(JsonWriter& json, const PlanDevice& d, const PlanFit& f) {
   json.key("fit");
   json.begin_object();
-  json.field("batch_factor", f.batch.factor);
-  if (f.batch.samples != 0) json.field("batch_samples", f.batch.samples);
+  const bool known = d.has_whole_step || f.batch.factor == 0;
+  if (known) json.field("batch_factor", f.batch.factor);
+  if (known && f.batch.samples != 0) json.field("batch_samples", f.batch.samples);
+  json.field("at_most", d.ends_at_error);
   json.field("larger_not_tried", f.batch.at_limit);
-  if (f.batch.factor > 0) {
+  if (known && f.batch.factor > 0) {
     json.key("outcome");
     json.begin_object();
     write_outcome(json, f.outcome);
@@ -91,6 +93,8 @@ void write_device(JsonWriter& json, const PlanDevice& d) {
   json.field("allocated_peak_bytes", d.recorded_allocated_peak);
   json.field("replayed_reserved_peak_bytes", d.replayed_reserved_peak);
   json.field("out_of_memory", d.ran_out);
+  json.field("ends_at_error", d.ends_at_error);
+  json.field("has_whole_step", d.has_whole_step);
   json.end_object();
   json.field("learnt_ratio", d.learnt_ratio);
   json.key("plan");
@@ -98,7 +102,7 @@ void write_device(JsonWriter& json, const PlanDevice& d) {
   write_outcome(json, d.outcome);
   write_composition(json, d.outcome);
   json.end_object();
-  if (d.fit) write_fit(json, *d.fit);
+  if (d.fit) write_fit(json, d, *d.fit);
   json.end_object();
 }
 

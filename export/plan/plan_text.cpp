@@ -51,7 +51,9 @@ class TextPlan {
     line(bold(title));
     line(styled("  recorded  {} reserved, {} allocated{}",
                 bold(size_text(d.recorded_reserved_peak)), size_text(d.recorded_allocated_peak),
-                d.ran_out ? "; out of memory" : ""));
+                d.ends_at_error ? "; the recording ends with an out-of-memory error"
+                : d.ran_out     ? "; out of memory, after which the program went on"
+                                : ""));
     if (d.replayed_reserved_peak != d.recorded_reserved_peak) {
       line(styled("  replayed  {} reserved: compare the plan with this",
                   size_text(d.replayed_reserved_peak)));
@@ -94,13 +96,15 @@ class TextPlan {
           fmt::format("OUT OF MEMORY, a request of {} does not fit", size_text(p.failed_bytes)),
           "1;31");
     }
-    std::string text = fmt::format("fits, {} left", size_text(d.capacity - p.reserved_peak));
+    std::string text = fmt::format("{}fits, {} left", d.ends_at_error ? "what was recorded " : "",
+                                   size_text(d.capacity - p.reserved_peak));
     if (p.retries != 0) {
       text += fmt::format("; the cache is emptied {}, which costs time",
                           p.retries == 1 ? "once" : grouped(p.retries) + " times");
     }
     if (o.high_reserved > d.capacity)
       return paint(text + "; it may not at the end of the range", "33");
+    if (d.ends_at_error) return paint(text + "; what would have followed is not known", "33");
     return paint(text, "32");
   }
 
@@ -147,21 +151,38 @@ class TextPlan {
     }
   }
 
-  void fit(const PlanDevice& d, const PlanFit& f) {
-    line();
+  void largest_batch(const PlanDevice& d, const PlanFit& f) {
     if (f.batch.factor == 0) {
       line(paint("  No batch fits this card, however small.", "1;31"));
-    } else {
-      const std::string samples =
-          report_.samples != 0 ? fmt::format(" ({} samples)", f.batch.samples) : "";
-      line(styled("  Largest batch that fits: {}{}{} the recorded one: {} reserved",
-                  bold(factor_text(f.batch.factor) + "x"), samples,
-                  f.batch.at_limit ? " or more of" : "",
-                  size_text(f.outcome.likely.reserved_peak)));
+      return;
     }
+    if (!d.has_whole_step) {
+      line(
+          paint("  Which batch fits is not known: the recording ends with the error, before the "
+                "end of its first step.",
+                "33"));
+      return;
+    }
+    const std::string samples =
+        report_.samples != 0 ? fmt::format(" ({} samples)", f.batch.samples) : "";
+    const StyledText factor = bold(factor_text(f.batch.factor) + "x");
+    if (d.ends_at_error) {
+      line(
+          styled("  At most {}{} of the recorded batch fits: the recording ends with the error, in "
+                 "the middle of a step",
+                 factor, samples));
+      return;
+    }
+    line(styled("  Largest batch that fits: {}{}{} the recorded one: {} reserved", factor, samples,
+                f.batch.at_limit ? " or more of" : "", size_text(f.outcome.likely.reserved_peak)));
+  }
+
+  void fit(const PlanDevice& d, const PlanFit& f) {
+    line();
+    largest_batch(d, f);
     if (f.cheapest) {
-      line(styled("  Cheapest changes with which it fits: {}: {} reserved of {}",
-                  bold(f.cheapest->text()),
+      line(styled("  Cheapest changes with which {} fits: {}: {} reserved of {}",
+                  d.ends_at_error ? "what was recorded" : "it", bold(f.cheapest->text()),
                   size_text(f.cheapest_outcome ? f.cheapest_outcome->on_card->reserved_peak : 0),
                   size_text(d.capacity)));
     } else if (!d.outcome.fits()) {

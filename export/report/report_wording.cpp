@@ -67,6 +67,13 @@ static std::string run_text_of_card(const DeviceReport& device) {
   return fmt::format(", in the kept window; {} in the whole run", of_run);
 }
 
+// Of a history that began late nobody knows what came before.
+static std::string torch_text(const DeviceReport& device, const Peak& kept, const Peak& run) {
+  const bool late = device.blocks_before_history != 0 && !device.state_only;
+  if (late && !device.run.is_window()) return ", in the recorded part";
+  return run_text(device, kept, run);
+}
+
 std::vector<NamedPeak> peaks_of(const DeviceReport& device) {
   const bool state = device.state_only;
   std::vector<NamedPeak> peaks;
@@ -74,11 +81,11 @@ std::vector<NamedPeak> peaks_of(const DeviceReport& device) {
     const bool with_pending = device.requested_peak.bytes > device.allocated_peak.bytes;
     const std::string pending = with_pending ? ", pending frees included" : "";
     peaks = {{state ? "allocated" : "allocated peak", device.allocated_peak,
-              run_text(device, device.allocated_peak, device.run.allocated_peak)},
+              torch_text(device, device.allocated_peak, device.run.allocated_peak)},
              {state ? "requested" : "requested peak", device.requested_peak,
-              pending + run_text(device, device.requested_peak, {})},
+              pending + torch_text(device, device.requested_peak, {})},
              {state ? "reserved" : "reserved peak", device.reserved_peak,
-              run_text(device, device.reserved_peak, device.run.reserved_peak)}};
+              torch_text(device, device.reserved_peak, device.run.reserved_peak)}};
     if (device.requested_peak.bytes == 0) peaks.erase(peaks.begin() + 1);
   }
   if (device.driver_peak.bytes != 0) {
@@ -162,16 +169,15 @@ std::string other_ranks_text(const Report& report) {
     uint64_t peak = 0;
     for (const DeviceReport& d : rank.devices) {
       const bool framework = report.comparison.framework || !report.comparison.compared;
-      peak = std::max(peak, framework && d.has_framework ? d.allocated_peak.bytes
-                                                         : d.driver_peak.bytes);
+      peak = std::max(peak,
+                      framework && d.has_framework ? d.allocated_peak.bytes : d.driver_peak.bytes);
     }
     least = std::min(least, peak);
     most = std::max(most, peak);
   }
   if (count == 0) return "";
   return fmt::format("{}: peak of {}; --rank N describes one of them", counted(count, "other rank"),
-                     least == most ? size_text(most)
-                                   : size_text(least) + " to " + size_text(most));
+                     least == most ? size_text(most) : size_text(least) + " to " + size_text(most));
 }
 
 std::string events_text(const Report& report) {

@@ -56,6 +56,7 @@ void write_device(JsonWriter& json, const WhatIfDevice& d) {
   json.field("reserved_mismatches", d.replay.reserved_mismatches);
   write_outcome(json, d.replay.prediction);
   json.end_object();
+  json.field("ends_at_error", d.ends_at_error);
   json.key("baseline");
   json.begin_object();
   json.field("reserved_peak_bytes", d.baseline.reserved_peak);

@@ -143,9 +143,11 @@ class TextWhatIf {
         line("  The program would run out of memory with each of these settings.");
         return;
       }
-      line(styled("  {} may be enough: the limit set by the program is between {} and {}.",
-                  bold(conf_name(may_fit->conf)), size_text(may_fit->limit_bytes),
-                  size_text(may_fit->most_limit_bytes)));
+      line(styled(
+          "  {}: the limit set by the program is between {} and {}.{}",
+          styled(d.ends_at_error ? "With {}, the request that failed may fit" : "{} may be enough",
+                 bold(conf_name(may_fit->conf))),
+          size_text(may_fit->limit_bytes), size_text(may_fit->most_limit_bytes), what_follows(d)));
       return setting(*may_fit);
     }
     if (d.baseline.failures_avoided != 0 && best->failures_avoided <= d.baseline.failures_avoided) {
@@ -156,8 +158,8 @@ class TextWhatIf {
       return;
     }
     if (best->failures_avoided != 0) {
-      line(styled("  With {}, {} that failed would fit.", bold(conf_name(best->conf)),
-                  counted(best->failures_avoided, "request")));
+      line(styled("  With {}, {} that failed would fit.{}", bold(conf_name(best->conf)),
+                  counted(best->failures_avoided, "request"), what_follows(d)));
       return setting(*best);
     }
     const uint64_t recorded = d.baseline.reserved_peak;
@@ -169,6 +171,10 @@ class TextWhatIf {
     line(styled("  {} would save {} ({}).", bold(conf_name(best->conf)), bold(size_text(saved)),
                 percent_text(saved, recorded)));
     setting(*best);
+  }
+
+  static std::string_view what_follows(const WhatIfDevice& d) {
+    return d.ends_at_error ? " The recording ends there: whether the rest fits is not known." : "";
   }
 
   // What holds the reserved memory that no setting saves.

@@ -60,7 +60,7 @@ status(2, "check", default, "--baseline", tmp / "none.tmk")
 # check: findings. By default errors fail; with ids only those fail.
 status(0, "check", default)
 result = status(1, "check", ran_out)
-check("FAILED fragmentation" in result.stdout, "check names what failed")
+check("FAILED capacity" in result.stdout, "check names what failed")
 status(1, "check", ran_out, "--fail-on", "creep,memory_fraction")
 status(0, "check", ran_out, "--fail-on", "rank_imbalance", "--allow-oom")
 status(1, "check", ran_out, "--fail-on", "any")
@@ -334,7 +334,7 @@ check("rank 0 (pid 80) cuda:0 vs. rank 1 (pid 81) cuda:0" in text, text)
 
 result = status(2, "check", ran_out, "--fail-on", "fragmentatoin")
 check("rank_imbalance" in result.stderr, "an unknown id: the known ones are listed")
-status(1, "report", ran_out, "--fail-on", "fragmentation")
+status(1, "report", ran_out, "--fail-on", "capacity")
 status(0, "report", default, "--fail-on", "any")
 status(2, "report", default, "--fail-on", "nothing")
 
@@ -353,7 +353,7 @@ total = sum(s["bytes"] for s in after["by_stack"]) - sum(s["bytes"] for s in bef
 check_equal(sum(line["change_bytes"] for line in device["by_stack"]), total,
             "the stacks' changes add up")
 result = json.loads(status(0, "diff", default, ran_out, "--json").stdout)
-check("fragmentation" in result["findings_appeared"], "new findings are named")
+check("capacity" in result["findings_appeared"], "new findings are named")
 text = status(0, "diff", default, ran_out).stdout
 check("new findings" in text and "by stack" in text, "diff for people")
 status(2, "diff", default, tmp / "none.tmk")

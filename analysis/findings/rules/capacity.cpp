@@ -73,7 +73,8 @@ std::string summary_of(const DeviceEvidence& d, uint64_t requested, const Memory
     return fmt::format("{}, {} in use; the limit set by the program is not known, but at least {}",
                        request, size_text(in_use), size_text(limit));
   }
-  const std::string use = fmt::format("{} of {} in use", size_text(in_use), size_text(limit));
+  const auto [used, of] = size_texts(in_use, limit);
+  const std::string use = fmt::format("{} of {} in use", used, of);
   const uint64_t free = limit - in_use;
   if (free < requested && size_text(free) == size_text(requested)) {
     return fmt::format("{}, {} more than is free ({})", request, size_text(requested - free), use);
@@ -111,6 +112,19 @@ std::optional<Advice> split_request(const DeviceEvidence& d, const FailedAllocat
                 0};
 }
 
+void add_what_else_is_known(const DeviceEvidence& d, Finding& f) {
+  const bool others =
+      d.limit.source == LimitSource::kDriver && d.total_bytes > d.limit.bytes + d.limit.bytes / 8;
+  if (others) {
+    f.summary += fmt::format("; the other {} of the card were not free",
+                             size_text(d.total_bytes - d.limit.bytes));
+  }
+  if (!d.ends_at_failure()) {
+    f.summary += fmt::format("; the program went on: {} followed",
+                             counted(d.steps.after_event(d.model->failures.back().event), "step"));
+  }
+}
+
 }  // namespace
 
 void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
@@ -119,7 +133,7 @@ void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
     if (!d.ran_out()) continue;
     const FailedAllocation& failure = d.model->failures.back();
     const MemoryTotals totals = d.at_failure();
-    if (failed_for_holes(d, evidence.devices.size())) continue;
+    if (failed_for_holes(d)) continue;
     Finding f = d.finding("capacity", kError, summary_of(d, failure.requested_bytes, totals));
     f.evidence = {{"requested_bytes", failure.requested_bytes},
                   {"allocated_bytes", totals.allocated},
@@ -129,6 +143,7 @@ void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
     add_siblings(evidence, d, failure.time_ns, f);
     f.frames = d.process->names.stack_text(failure.stack);
     add(f.advice, split_request(d, failure, totals, f.frames));
+    add_what_else_is_known(d, f);
     // What lowers the highest instant of a step does not help a request between two steps, nor if
     // the memory is filled by what past steps or a validation left.
     const bool in_step = totals.allocated >= d.peak_bytes() / 4 * 3;
@@ -140,6 +155,13 @@ void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
     }
     add(f.advice, shard_states(d));
     if (in_step && !other_cause) add(f.advice, fuse_optimizer(d));
+    add(f.advice, avoid_failure(d, evidence.devices.size()));
+    d.model->release_pages();  // its replays read all events, and there may be many ranks
+    // What saves next to nothing of the request is no help.
+    std::erase_if(f.advice, [&](const Advice& a) {
+      return a.action != "split_request" && a.saves_bytes < failure.requested_bytes / 20 &&
+             (a.action != "allocator_settings" || failure.requested_bytes > d.limit.bytes);
+    });
     out.push_back(std::move(f));
   }
 }

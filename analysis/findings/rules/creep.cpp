@@ -3,13 +3,16 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <vector>
 
 #include "analysis/findings/growing_lines.h"
 #include "analysis/findings/growth.h"
+#include "analysis/findings/kept_outputs.h"
 #include "analysis/findings/rules.h"
 #include "analysis/findings/run_growth.h"
+#include "analysis/findings/time_growth.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/insight/outside_history.h"
 #include "analysis/names/stack_lines.h"
@@ -47,7 +50,12 @@ Finding creep(const DeviceEvidence& d, std::string_view whose) {
     f.evidence.emplace_back("held_bytes", most.held_bytes);
     f.evidence.emplace_back("held_blocks", most.held_count);
   }
-  const uint64_t saved = saved_by_letting_go(d, Keep::kNewest);
+  uint64_t saved = saved_by_letting_go(d, Keep::kNewest);
+  // A program that serves several requests at once also needs the memory of those that are running.
+  const uint64_t gained = gained_bytes(d);
+  const bool serves_several =
+      !d.categories.has_backward && d.model->seeded_blocks == 0 && saved > gained + gained / 10;
+  if (serves_several) saved = gained;
   const bool new_optimizers =
       !f.frames.empty() && d.roles != nullptr &&
       d.roles->of(d.steps.growing.front().stack) == StackRole::kOptimizerInit;
@@ -280,9 +288,18 @@ void find_creep(const Evidence& evidence, std::vector<Finding>& out) {
     } else if (grows(d) && !grows_by_graphs(d)) {
       out.push_back(creep(d, ""));
     }
+    if (const std::optional<KeptOutputs> kept = outputs_kept(d)) {
+      out.push_back(creep_of_outputs(d, *kept));
+    }
     if (!grows(d)) {
+      const size_t before = out.size();
       find_cycles(d, out);
       find_kept_requests(d, out);
+      if (out.size() == before && !d.run.grows()) {
+        if (const std::optional<TimeGrowth> growth = growth_over_time(d)) {
+          out.push_back(creep_over_time(d, *growth));
+        }
+      }
     }
     const size_t before = out.size();
     find_creep_outside(d, out);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 
 #include "analysis/findings/advice.h"
@@ -19,6 +20,15 @@ constexpr uint64_t kWorthSaying = uint64_t{256} << 20;
 
 bool is_much(uint64_t lost, uint64_t reserved) {
   return lost >= kWorthSaying && lost >= reserved / 7;
+}
+
+// Where the card is not known: more is lost than used, and another setting avoids much of it.
+bool is_wasteful(const DeviceEvidence& d, const MemoryState& state, size_t devices) {
+  constexpr uint64_t kVeryMuch = uint64_t{1} << 30;
+  if (d.limit.bytes != 0 || state.free_bytes() < kVeryMuch) return false;
+  if (state.free_bytes() <= state.totals.active) return false;
+  const std::optional<Advice> settings = change_allocator(d, devices);
+  return settings && settings->saves_bytes >= d.model->reserved_peak.bytes / 4;
 }
 
 std::string summary_of(const DeviceEvidence& d, const MemoryState& state,
@@ -129,7 +139,10 @@ void name_the_pin(Finding& f, const DeviceEvidence& d, const MemoryState& state)
     if (a.release <= state.event) first_freed = std::min(first_freed, a.birth);
     if (a.stack == stack && a.release > state.event) first_pin = std::min(first_pin, a.birth);
   }
-  if (f.frames.empty() || first_pin < first_freed) {
+  // States are created where the optimizer needs them.
+  const StackRole role = d.roles->of(stack);
+  const bool states = role == StackRole::kOptimizer || role == StackRole::kOptimizerInit;
+  if (f.frames.empty() || first_pin < first_freed || states) {
     if (d.ran_out()) f.frames = d.process->names.stack_text(d.model->failures.back().stack);
     return;
   }
@@ -153,12 +166,13 @@ void find_fragmentation(const Evidence& evidence, std::vector<Finding>& out) {
     const MemoryState state = state_after(*d.model, worst.event);
     const char* severity = nullptr;
     if (d.ran_out()) {
-      if (failed_for_holes(d, evidence.devices.size())) severity = kError;
+      if (failed_for_holes(d)) severity = kError;
     } else if (is_much(state.free_bytes(), state.totals.reserved)) {
       severity = d.is_tight() ? kWarning : kInfo;
     }
     if (severity == nullptr) continue;
-    if (d.has_room() && stuck_holes(d, state).bytes < d.model->reserved_peak.bytes / 5) continue;
+    const bool stuck = stuck_holes(d, state).bytes >= d.model->reserved_peak.bytes / 5;
+    if (d.has_room() && !stuck && !is_wasteful(d, state, evidence.devices.size())) continue;
     Finding f = d.finding("fragmentation", severity, summary_of(d, state, worst.name));
     f.evidence = {{"cached_free_bytes", state.free_bytes()},
                   {"holes", state.holes.size()},

@@ -10,8 +10,10 @@ void find_memory_fraction(const Evidence& evidence, std::vector<Finding>& out) {
   for (const DeviceEvidence& d : evidence.devices) {
     if (!d.ran_out() || d.limit.source != LimitSource::kFraction) continue;
     const FailedAllocation& failure = d.model->failures.back();
+    // Raising the limit is the first thing to do where the card has as much again.
+    const char* const severity = failure.device_free_bytes >= d.limit.bytes ? kError : kWarning;
     Finding f = d.finding(
-        "memory_fraction", kWarning,
+        "memory_fraction", severity,
         fmt::format("a memory fraction limited the process while {} was still free on the card "
                     "(limit: {}{})",
                     size_text(failure.device_free_bytes), d.limit.at_least ? "at least " : "",

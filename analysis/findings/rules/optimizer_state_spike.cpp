@@ -21,6 +21,7 @@ void describe(Finding& f, const DeviceEvidence& d) {
                 {"allocated_peak_bytes", d.peak_bytes()}};
   add(f.advice, fuse_optimizer(d));
   add(f.advice, shard_states(d));
+  if (d.ran_out()) add(f.advice, smaller_states(d));
 }
 
 }  // namespace

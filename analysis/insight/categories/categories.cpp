@@ -5,6 +5,7 @@
 #include <set>
 #include <string_view>
 #include <tuple>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "analysis/insight/categories/block_life.h"
@@ -170,6 +171,7 @@ class Categorizer {
   }
 
   void survey() {
+    survey_failure();
     std::unordered_set<uint64_t> made_sizes;  // of parameters that the history allocates
     bool in_pass = false;
     for (size_t i = 0; i < model_.allocations.size(); ++i) {
@@ -197,6 +199,19 @@ class Categorizer {
     note_pass(kNever, kNever);
     if (!out_.has_backward) cache_.survey(made_sizes, known_.kept_sizes);
     keep_models();
+  }
+
+  // What is alive when memory runs out stays, whatever it is.
+  void survey_failure() {
+    if (model_.failures.empty()) return;
+    const uint32_t failed = model_.failures.back().event;
+    for (size_t i = 0; i < model_.allocations.size(); ++i) {
+      const Allocation& a = model_.allocations[i];
+      if (a.birth > failed) break;
+      if (!meets(a, failed)) continue;
+      ++failed_with_[a.stack];
+      if (is_workspace_size(a.requested_bytes)) ++results_like_workspaces_[a.stack];
+    }
   }
 
   // The forward pass before a backward pass, or before another forward pass. A graph that no
@@ -248,6 +263,8 @@ class Categorizer {
     if (!stays(a) || !is_workspace_size(a.requested_bytes)) return;
     const bool backward = roles_.of(a.stack) == StackRole::kBackward;
     if (!backward && roles_.of(a.stack) != StackRole::kForward) return;
+    const auto alike = results_like_workspaces_.find(a.stack);
+    if (alike != results_like_workspaces_.end() && alike->second > 1) return;
     if (with_workspace_.emplace(a.stream, a.pool, backward).second) workspaces_.insert(a.birth);
   }
 
@@ -260,6 +277,12 @@ class Categorizer {
       return !parameter_sizes_.empty() && !parameter_sizes_.contains(a.requested_bytes);
     }
     return ends_of(a.stack).survived == 1;
+  }
+
+  bool is_repeated_at_failure(uint32_t stack) const {
+    constexpr uint32_t kLayers = 3;
+    const auto alive = failed_with_.find(stack);
+    return alive != failed_with_.end() && alive->second >= kLayers;
   }
 
   bool is_kv_cache(const Allocation& a) const {
@@ -343,7 +366,11 @@ class Categorizer {
     // Some variable may keep a validation's graph until the next one, or an error ends it.
     const bool validates = in_graph && validates_at(a.stack);
     if (meets(a, next_backward_) && !validates) return {Category::kActivation, 9};
-    if (!is_kept_long(a) && !(in_graph && meets(a, pass_end_))) return {Category::kTemporary, 7};
+    // The last layers before an error are like those before them, although it frees them soon.
+    const bool cut_off = meets(a, next_failure_) && is_repeated_at_failure(a.stack);
+    if (!is_kept_long(a) && !cut_off && !(in_graph && meets(a, pass_end_))) {
+      return {Category::kTemporary, 7};
+    }
     // A forward pass that ended with an error could not run its backward pass.
     const bool ended = a.release != kNever && !meets(a, next_failure_);
     kept_without_backward_ = (ended || validates) && meets(a, pass_end_) && !is_weight_copy(a);
@@ -424,6 +451,9 @@ class Categorizer {
   uint32_t next_other_ = kNever;
   uint32_t next_failure_ = kNever;
   size_t failures_ = model_.failures.size();  // those not yet visited
+  // By stack: blocks alive at the last error, and those of them of a workspace's size.
+  std::unordered_map<uint32_t, uint32_t> failed_with_;
+  std::unordered_map<uint32_t, uint32_t> results_like_workspaces_;
   bool kept_without_backward_ = false;
   StackRole role_before_ = StackRole::kNone;  // of the allocation visited before
   uint32_t pass_end_ = kNever;                // the last allocation of the forward pass

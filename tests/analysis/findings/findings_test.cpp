@@ -359,7 +359,8 @@ TEST(Findings, FreeMemoryInPiecesIsNamed) {
   EXPECT_EQ(
       trace.finding("capacity").summary,
       "out of memory: 20.0 MiB requested; 22.0 MiB free, but in pieces: 16.0 MiB in holes and "
-      "6.0 MiB that was not reserved (992.0 MiB of 1014.0 MiB in use)");
+      "6.0 MiB that was not reserved (992.0 MiB of 1014.0 MiB in use); the other 15.0 GiB of the "
+      "card were not free");
 }
 
 // The driver has more than the request, but less than the segment it would be part of.
@@ -368,9 +369,11 @@ TEST(Findings, SegmentThatIsLargerThanTheRequestIsNamed) {
     s.alloc(1000 * kMiB, s.user(1));
     s.run_out(3 * kMiB, 15 * kMiB, s.user(2));
   });
-  EXPECT_EQ(trace.finding("capacity").summary,
-            "out of memory: 3.0 MiB requested, for which PyTorch asks the driver for a segment of "
-            "20.0 MiB; 15.0 MiB free (1000.0 MiB of 1015.0 MiB in use)");
+  EXPECT_EQ(
+      trace.finding("capacity").summary,
+      "out of memory: 3.0 MiB requested, for which PyTorch asks the driver for a segment of "
+      "20.0 MiB; 15.0 MiB free (1000.0 MiB of 1015.0 MiB in use); the other 15.0 GiB of the card "
+      "were not free");
 }
 
 // Rounded, the request would be as large as what is free.
@@ -382,7 +385,7 @@ TEST(Findings, ARequestThatMissesByLittleIsNamed) {
   });
   EXPECT_EQ(trace.finding("capacity").summary,
             "out of memory: 48.0 MiB requested, 512 B more than is free (1000.0 MiB of 1.0 GiB in "
-            "use)");
+            "use); the other 15.0 GiB of the card were not free");
 }
 
 TEST(Findings, AnInstantJustAfterTheEndHasEnoughDigits) {

@@ -147,13 +147,19 @@ TEST(OlderBlocks, CopiesOfTheModelThatTheProgramCollectsAreNeitherShardsNorState
   EXPECT_EQ(bytes_of(trace, Category::kOptimizerState), 2 * 14 * kMiB);
 }
 
-// Activations of the size of cuBLAS's workspace, in a run that ended before they were freed.
+// Activations of the size of cuBLAS's workspace, in a run that ended before they were freed:
+// several of one line are its results.
 TEST(OlderBlocks, OneWorkspaceForAStream) {
-  const Trace trace([](Story& s, uint32_t) {
-    for (int k = 0; k < 10; ++k) s.alloc(32 * kMiB, s.forward(1));
-    s.run_out(32 * kMiB, 0, s.forward(1));
-  });
-  EXPECT_EQ(bytes_of(trace, Category::kWorkspace), 32 * kMiB);
+  const auto workspace = [](bool alone) {
+    const Trace trace([alone](Story& s, uint32_t) {
+      if (alone) s.alloc(32 * kMiB, s.forward(2));
+      for (int k = 0; k < 10; ++k) s.alloc(32 * kMiB, s.forward(1));
+      s.run_out(32 * kMiB, 0, s.forward(1));
+    });
+    return bytes_of(trace, Category::kWorkspace);
+  };
+  EXPECT_EQ(workspace(true), 32 * kMiB);
+  EXPECT_EQ(workspace(false), 0U);
 }
 
 // Modules and an optimizer that the program wrote itself: no frame of torch.nn or torch.optim.

@@ -1,4 +1,5 @@
 #include "analysis/plan/plan.h"
+#include "analysis/insight/card/limit.h"
 
 #include <gtest/gtest.h>
 
@@ -329,6 +330,25 @@ TEST(Plan, AFailedRunFitsAfterTheCheapestChanges) {
   const auto change = cheapest_fit(*planner, {});
   ASSERT_TRUE(change);
   EXPECT_TRUE(planned(*planner, *change).fits()) << change->text();
+}
+
+// Other processes and contexts held the rest of the card: what ran out there does not fit it,
+// whether its size is given or not.
+TEST(Plan, ARunThatRanOutDoesNotFitTheSameCard) {
+  for (const uint64_t batch : {12U, 24U}) {
+    TransformerShape shape;
+    shape.batch = batch;
+    const uint64_t limit = TransformerRun(shape).reserved_peak() * 9 / 10;
+    const TransformerRun failed(shape, limit);
+    ASSERT_TRUE(failed.ran_out());
+    const uint64_t known = limit_of(failed.process(), failed.process().framework[0]).bytes;
+    for (const uint64_t card : {uint64_t{0}, limit, known + known / 16}) {
+      const auto planner = planner_of(failed.process(), card);
+      EXPECT_FALSE(planned(*planner, {}).fits()) << batch << " on " << card;
+      EXPECT_TRUE(planner->ends_at_error());
+    }
+    EXPECT_TRUE(planned(*planner_of(failed.process(), 2 * limit), {}).fits());
+  }
 }
 
 TEST(Plan, ReportsAndErrors) {

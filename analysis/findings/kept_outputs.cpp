@@ -1,0 +1,83 @@
+#include "analysis/findings/kept_outputs.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <vector>
+
+#include "analysis/history/rehearsal.h"
+#include "analysis/names/stack_lines.h"
+#include "analysis/wording.h"
+
+namespace tidemark {
+
+namespace {
+
+constexpr size_t kLeastBlocks = 4;
+
+// Rows of the program's own lines that are born in a phase, by stack.
+std::map<uint32_t, std::vector<uint32_t>> rows_in(const DeviceEvidence& d, const Phase& phase) {
+  std::map<uint32_t, std::vector<uint32_t>> by_stack;
+  const BirthRange births = births_within(*d.model, phase.first, phase.last);
+  for (size_t i = births.begin; i < births.end; ++i) {
+    const Allocation& a = d.model->allocations[i];
+    if (a.seeded || a.block_bytes <= kSmallBytes) continue;
+    if (d.roles->of(a.stack) == StackRole::kUser)
+      by_stack[a.stack].push_back(static_cast<uint32_t>(i));
+  }
+  return by_stack;
+}
+
+// Whether a line only adds: nothing of it is freed before its last block is allocated.
+bool only_adds(const DeviceEvidence& d, const std::vector<uint32_t>& rows) {
+  if (rows.size() < kLeastBlocks) return false;
+  const uint32_t last = d.model->allocations.birth(rows.back());
+  for (const uint32_t i : rows) {
+    if (d.model->allocations.release(i) <= last) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::optional<KeptOutputs> outputs_kept(const DeviceEvidence& d) {
+  if (d.model == nullptr) return std::nullopt;
+  KeptOutputs kept;
+  Rehearsal newest(*d.model);
+  for (const Phase& phase : d.phases) {
+    if (phase.kind != PhaseKind::kValidation) continue;
+    for (const auto& [stack, rows] : rows_in(d, phase)) {
+      if (!only_adds(d, rows)) continue;
+      uint64_t bytes = 0;
+      for (size_t i = 0; i < rows.size(); ++i) {
+        bytes += d.model->allocations.block_bytes(rows[i]);
+        if (i + 1 == rows.size()) break;
+        newest.leave_out_from(d.model->allocations[rows[i]],
+                              d.model->allocations.birth(rows[i + 1]));
+      }
+      if (bytes > kept.bytes) kept = {bytes, rows.size(), 0, stack};
+    }
+  }
+  kept.saved_bytes = newest.saved_bytes();
+  if (kept.bytes == 0 || kept.saved_bytes < d.peak_bytes() / 20) return std::nullopt;
+  return kept;
+}
+
+Finding creep_of_outputs(const DeviceEvidence& d, const KeptOutputs& kept) {
+  const char* const severity = d.fails_in_validation() ? kError : d.is_tight() ? kWarning : kInfo;
+  Finding f = d.finding("creep", severity,
+                        fmt::format("a validation keeps what it computes for each batch until its "
+                                    "end: {} in {}",
+                                    size_text(kept.bytes), counted(kept.blocks, "block")));
+  f.evidence = {{"held_bytes", kept.bytes}, {"held_blocks", kept.blocks}};
+  f.frames = d.process->names.stack_text(kept.stack);
+  f.advice.push_back({"release_growth",
+                      fmt::format("move what {} keeps to host memory, or keep only the sums that "
+                                  "are needed: saves {}{}",
+                                  place_of(f.frames), d.ends_at_failure() ? "at least " : "",
+                                  size_text(kept.saved_bytes)),
+                      kept.saved_bytes});
+  return f;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,24 @@
+// Results that a validation collects, batch after batch, until its end.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "analysis/findings/evidence.h"
+
+namespace tidemark {
+
+struct KeptOutputs {
+  uint64_t bytes = 0;  // of the validation that kept most
+  uint64_t blocks = 0;
+  uint64_t saved_bytes = 0;  // at the peak, had only the newest been kept
+  uint32_t stack = 0;
+};
+
+// Nothing unless they matter for the peak.
+std::optional<KeptOutputs> outputs_kept(const DeviceEvidence& d);
+
+// The finding `creep` for them.
+Finding creep_of_outputs(const DeviceEvidence& d, const KeptOutputs& kept);
+
+}  // namespace tidemark

@@ -1,0 +1,118 @@
+#include "analysis/findings/time_growth.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "analysis/findings/run_growth.h"
+#include "analysis/names/stack_lines.h"
+#include "analysis/wording.h"
+
+namespace tidemark {
+
+namespace {
+
+constexpr size_t kParts = 8;               // in each of which memory must rise
+constexpr uint32_t kLeastBirths = 8 * 32;  // fewer tell nothing
+
+bool sets_up(StackRole role) {
+  return role == StackRole::kLoading || role == StackRole::kModuleSetUp;
+}
+
+// The first allocation after the model has been set up.
+uint32_t first_of_work(const DeviceEvidence& d) {
+  uint32_t first = 0;
+  for (uint32_t i = 0; i < d.model->allocations.size(); ++i) {
+    const bool older = d.model->allocations.seeded(i);
+    if (older || sets_up(d.roles->of(d.model->allocations.stack(i)))) first = i + 1;
+  }
+  return first;
+}
+
+// The lowest level in each part, and what it was freed and allocated by.
+struct Part {
+  uint64_t low_bytes = UINT64_MAX;
+  uint64_t born_bytes = 0;
+  uint64_t freed_bytes = 0;
+};
+
+std::vector<Part> parts_of(const AllocationHistory& model, uint32_t first, uint32_t end) {
+  std::vector<Part> parts(kParts);
+  uint64_t level = first == 0 ? 0 : model.totals_after(first - 1).allocated;
+  for (uint32_t e = first; e < end; ++e) {
+    model.passed(e);
+    Part& part = parts[uint64_t{e - first} * kParts / (end - first)];
+    const uint32_t s = model.subject[e];
+    if (model.change[e] == Change::kBirth) {
+      level += model.allocations.block_bytes(s);
+      part.born_bytes += model.allocations.block_bytes(s);
+    }
+    if (model.change[e] == Change::kRelease) {
+      level -= model.allocations.block_bytes(s);
+      part.freed_bytes += model.allocations.block_bytes(s);
+    }
+    part.low_bytes = std::min(part.low_bytes, level);
+  }
+  return parts;
+}
+
+}  // namespace
+
+std::optional<TimeGrowth> growth_over_time(const DeviceEvidence& d) {
+  constexpr uint64_t kLeastGain = uint64_t{8} << 20;
+  if (d.model == nullptr || (d.steps.count() != 0 && d.categories.has_backward)) {
+    return std::nullopt;
+  }
+  const uint32_t row = first_of_work(d);
+  if (row + kLeastBirths > d.model->allocations.size()) return std::nullopt;
+  const uint32_t first = d.model->allocations.birth(row);
+  const uint32_t end = end_of_work(*d.model);
+  if (end < first + kLeastBirths) return std::nullopt;
+  std::vector<Part> parts = parts_of(*d.model, first, end);
+  for (size_t i = kParts - 1; i-- > 0;) {
+    parts[i].low_bytes = std::min(parts[i].low_bytes, parts[i + 1].low_bytes);
+  }
+  TimeGrowth growth{parts.front().low_bytes, parts.back().low_bytes, 0};
+  growth.gained_bytes =
+      std::min(growth.to_bytes - growth.from_bytes,
+               (growth.to_bytes - parts[1].low_bytes) / (kParts - 2) * (kParts - 1));
+  if (growth.gained_bytes < std::max(kLeastGain, d.peak_bytes() / 20)) return std::nullopt;
+  for (size_t i = 0; i < kParts; ++i) {
+    // A program that only allocates is still being set up. One that works frees most of it.
+    if (parts[i].freed_bytes < parts[i].born_bytes / 2) return std::nullopt;
+    // Every part has its share: a cache that was filled has none at the end.
+    const uint64_t rise = i == 0 ? UINT64_MAX : parts[i].low_bytes - parts[i - 1].low_bytes;
+    if (rise < growth.gained_bytes / kParts / 4) return std::nullopt;
+  }
+  return growth;
+}
+
+Finding creep_over_time(const DeviceEvidence& d, const TimeGrowth& growth) {
+  Finding f = d.finding(
+      "creep", d.ran_out() ? kError : kWarning,
+      fmt::format("memory grows: what stays allocated rose from {} to {} in the recording{}",
+                  size_text(growth.from_bytes), size_text(growth.to_bytes),
+                  d.steps.count() == 0 ? ", whose steps are not known" : ""));
+  f.evidence = {{"gained_bytes", growth.gained_bytes}};
+  const StackGrowth line = growing_in_window(d);
+  std::string what = "what finished requests leave";
+  if (line.stack != 0) {
+    f.frames = d.process->names.stack_text(line.stack);
+    f.evidence.emplace_back("held_bytes", line.held_bytes);
+    f.evidence.emplace_back("held_blocks", line.held_count);
+    if (!f.frames.empty()) {
+      what = fmt::format("what {} allocates when its request is finished", place_of(f.frames));
+    }
+  }
+  f.advice.push_back({"release_growth",
+                      fmt::format("free {}, or move it to host memory: saves up to {}{}", what,
+                                  size_text(growth.gained_bytes),
+                                  d.ran_out() ? ""
+                                              : " (a cache that is still being filled looks "
+                                                "the same)"),
+                      growth.gained_bytes});
+  return f;
+}
+
+}  // namespace tidemark

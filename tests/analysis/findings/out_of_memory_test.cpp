@@ -1,0 +1,192 @@
+// Runs that end with an out-of-memory error: the cause, and advice although the recording ends in
+// the middle of a step. Growth of programs without steps, which ends there as well.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "analysis/names/stack_lines.h"
+#include "tests/support/story.h"
+
+namespace tidemark {
+namespace {
+
+using Ids = std::vector<std::string>;
+
+const Advice* advice_of(const Finding& f, std::string_view action) {
+  const auto found = std::find_if(f.advice.begin(), f.advice.end(),
+                                  [&](const Advice& a) { return a.action == action; });
+  return found == f.advice.end() ? nullptr : &*found;
+}
+
+// Every run has some holes, and some setting of the allocator with which one more request fits.
+TEST(OutOfMemory, FewHolesAreNotTheCause) {
+  for (const uint64_t scale : {1U, 3U}) {
+    const Trace trace([scale](Story& s, uint32_t) {
+      for (int i = 0; i < 40; ++i) s.alloc(scale * 26 * kMiB, s.forward(1));
+      const uint64_t freed[] = {s.alloc(scale * 20 * kMiB, s.forward(2)),
+                                s.alloc(scale * 20 * kMiB, s.forward(2))};
+      for (const uint64_t block : freed) s.free(block);
+      for (int i = 0; i < 2; ++i) s.alloc(scale * 12 * kMiB, s.forward(3));
+      s.run_out(scale * 14 * kMiB, 0, s.forward(4));
+    });
+    EXPECT_EQ(trace.finding("fragmentation").severity, "") << scale;
+    EXPECT_EQ(trace.finding("capacity").severity, kError) << scale;
+  }
+}
+
+// Steps that needed as much have passed: holes of a tenth are to blame, but not those of a first
+// step.
+TEST(OutOfMemory, HolesThatOtherStepsDidNotHaveAreTheCause) {
+  const auto run = [](int steps) {
+    return Trace([steps](Story& s, uint32_t) {
+      Training t(s, {});
+      for (int i = 0; i < steps; ++i) t.step(4);
+      for (int i = 0; i < 5; ++i) s.alloc(72 * kMiB, s.user(5));
+      s.run_out(20 * kMiB, 0, s.forward(1));
+    });
+  };
+  EXPECT_EQ(run(4).finding("fragmentation").severity, kError);
+}
+
+TEST(OutOfMemory, TheFirstForwardPassHasAdvice) {
+  const Trace trace([](Story& s, uint32_t) {
+    Training t(s, {});
+    s.alloc(16 * kMiB, s.user(8));
+    t.forward(4);
+    s.run_out(64 * kMiB, 10 * kMiB, s.forward(1));
+  });
+  const Finding f = trace.finding("capacity");
+  for (const char* action : {"halve_batch", "checkpoint"}) {
+    const Advice* advice = advice_of(f, action);
+    ASSERT_NE(advice, nullptr) << action;
+    EXPECT_NE(advice->detail.find("at least"), std::string::npos) << advice->detail;
+    EXPECT_GT(advice->saves_bytes, 100 * kMiB);
+  }
+}
+
+TEST(OutOfMemory, StatesThatDoNotFitCanBeSmaller) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 8; ++i) s.alloc(64 * kMiB, s.setup());
+    for (int i = 0; i < 7; ++i) s.alloc(64 * kMiB, s.optimizer("_init_group"));
+    s.run_out(64 * kMiB, 10 * kMiB, s.optimizer("_init_group"));
+  });
+  const Advice* advice = advice_of(trace.finding("optimizer_state_spike"), "smaller_states");
+  ASSERT_NE(advice, nullptr);
+  EXPECT_EQ(advice->saves_bytes, 7 * 64 * kMiB / 2);
+}
+
+TEST(OutOfMemory, ALimitOfTheProgramComesFirst) {
+  const auto first = [](uint64_t device_free) {
+    const Trace trace([device_free](Story& s, uint32_t) {
+      Training t(s, {});
+      for (int i = 0; i < 3; ++i) t.step();
+      t.forward(2);
+      s.run_out(256 * kMiB, device_free, s.forward(1));
+    });
+    return trace.report().findings.front().id;
+  };
+  EXPECT_EQ(first(uint64_t{10} << 30), "memory_fraction");
+  EXPECT_EQ(first(10 * kMiB), "capacity");
+}
+
+// Results that do not depend on the batch, but on how many there are.
+TEST(OutOfMemory, AValidationThatKeepsItsResults) {
+  const auto run = [](bool keeps, uint64_t bytes) {
+    return Trace([=](Story& s, uint32_t) {
+      Training t(s, {});
+      for (int i = 0; i < 6; ++i) t.step();
+      for (int i = 0; i < 20; ++i) {
+        const std::string caller = "validate train.py:188";
+        for (int k = 0; k < 6; ++k) s.free(s.alloc(bytes, s.forward(1, caller)));
+        const uint64_t result = s.alloc(bytes, s.stack({"validate train.py:192"}));
+        if (!keeps) s.free(result);
+      }
+      s.run_out(64 * kMiB, 10 * kMiB, s.forward(1, "validate train.py:188"));
+    });
+  };
+  for (const uint64_t bytes : {16 * kMiB, 40 * kMiB}) {
+    const Finding f = run(true, bytes).finding("creep");
+    EXPECT_EQ(f.severity, kError);
+    ASSERT_FALSE(f.frames.empty());
+    EXPECT_EQ(headline_of(f.frames), "validate train.py:192");
+    EXPECT_EQ(advice_of(run(true, bytes).finding("capacity"), "halve_batch"), nullptr);
+    EXPECT_EQ(run(false, bytes).finding("creep").severity, "");
+  }
+}
+
+// The error was caught, and the program went on with less.
+TEST(OutOfMemory, AProgramThatWentOn) {
+  const auto summary = [](int steps) {
+    const Trace trace([steps](Story& s, uint32_t) {
+      Training t(s, {});
+      for (int i = 0; i < 3; ++i) t.step(2);
+      const auto kept = t.forward(3);
+      s.run_out(256 * kMiB, 10 * kMiB, s.forward(1));
+      for (const uint64_t a : kept) s.free(a);
+      for (int i = 0; i < steps; ++i) t.step();
+    });
+    return trace.finding("capacity").summary;
+  };
+  EXPECT_EQ(summary(0).find("went on"), std::string::npos) << summary(0);
+  EXPECT_NE(summary(8).find("went on"), std::string::npos) << summary(8);
+}
+
+struct Server {
+  int leaks_every = 0;  // 0: it frees the cache of every request
+  int until = 1 << 30;  // so many requests leak, as those of a cache with a bound
+  bool runs_out = false;
+};
+
+// Requests of random lengths, one after the other; their loop is not in the stacks.
+Trace serve(const Server& server) {
+  return Trace([&server](Story& s, uint32_t) {
+    for (int i = 0; i < 16; ++i) s.alloc(8 * kMiB, s.setup());
+    std::mt19937 random(7);
+    for (int request = 0; request < 120; ++request) {
+      const uint64_t length = 1 + random() % 8;
+      std::vector<uint64_t> cache;
+      for (int layer = 0; layer < 4; ++layer) {
+        const std::string caller = "generate serve.py:" + std::to_string(50 + request % 7);
+        s.free(s.alloc(length * kMiB, s.forward(41, caller)));
+        cache.push_back(s.alloc(length * kMiB / 2, s.stack({"remember cache.py:77"})));
+        s.free(s.alloc(length * kMiB / 4, s.forward(43, caller)));
+      }
+      const bool leaks =
+          server.leaks_every != 0 && request % server.leaks_every == 0 && request < server.until;
+      if (leaks) continue;
+      for (const uint64_t block : cache) s.free(block);
+    }
+    if (server.runs_out) s.run_out(64 * kMiB, 10 * kMiB, s.forward(41));
+  });
+}
+
+TEST(TimeGrowth, AServerThatLeaksWithoutSteps) {
+  for (const int every : {1, 3, 4}) {
+    for (const bool runs_out : {false, true}) {
+      const Finding f = serve({every, 1 << 30, runs_out}).finding("creep");
+      EXPECT_EQ(f.severity, runs_out ? kError : kWarning) << every;
+      ASSERT_FALSE(f.frames.empty()) << every;
+      EXPECT_EQ(headline_of(f.frames), "remember cache.py:77");
+    }
+  }
+}
+
+TEST(TimeGrowth, HealthyServersHaveNone) {
+  EXPECT_EQ(serve({}).alarms(), Ids{});
+  EXPECT_EQ(serve({1, 40}).alarms(), Ids{});  // a cache that was filled
+}
+
+TEST(TimeGrowth, AModelThatIsLoadedDoesNotGrow) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 400; ++i) {
+      const uint64_t copy = s.alloc(4 * kMiB, s.user(3));
+      s.alloc(2 * kMiB, s.setup());
+      s.free(copy);
+    }
+  });
+  EXPECT_EQ(trace.alarms(), Ids{});
+}
+
+}  // namespace
+}  // namespace tidemark
