@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <set>
+#include <map>
 
 #include "cli/command.h"
 #include "cli/summary.h"
@@ -136,17 +136,13 @@ std::vector<std::string> stop_all(std::vector<CudaProcess>& processes) {
 }
 
 void summarise(const std::vector<std::string>& traces) {
-  std::set<std::string> places;
+  std::map<std::string, std::vector<std::string>> places;
   for (const std::string& trace : traces) {
-    const std::string directory = fs::path(trace).parent_path().string();
-    const auto beside = [&](const std::string& other) {
-      return other != trace && fs::path(other).parent_path().string() == directory;
-    };
-    places.insert(std::any_of(traces.begin(), traces.end(), beside) ? directory : trace);
+    places[fs::path(trace).parent_path().string()].push_back(trace);
   }
-  for (const std::string& place : places) {
-    name_traces(place);
-    print_summary(place);
+  for (const auto& [directory, of_directory] : places) {
+    name_traces(of_directory);
+    print_summary(directory, of_directory);
   }
 }
 

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -21,6 +22,9 @@ void print_process(const ProcessModel& p) {
   if (p.info.rank >= 0 && p.info.world_size != 0) who += fmt::format(" of {}", p.info.world_size);
   if (!host.empty()) who += fmt::format(" on {}", host);
   if (p.info.pid != 0) who += fmt::format(", pid {}", p.info.pid);
+  if (const std::string_view job = p.names.string(p.info.job); !job.empty()) {
+    who += fmt::format(", job {}", job);
+  }
   if (p.info.source == Source::kTorchSnapshot) who += ", from a PyTorch snapshot";
   print_line(who);
   for (const Setting& setting : p.settings) {
@@ -44,7 +48,7 @@ void print_process(const ProcessModel& p) {
   if (loss.last_kernels) print_line("  ! kernels of its last moments may be missing");
 }
 
-void print_losses(const TraceModel& model) {
+void print_losses(const TraceModel& model, const std::vector<std::string>& jobs) {
   const Damage& d = model.damage;
   if (d.any()) {
     print_line(fmt::format("damaged: {}, {} lost in them, {} skipped{}", counted(d.blocks, "block"),
@@ -57,7 +61,11 @@ void print_losses(const TraceModel& model) {
     print_line(fmt::format("skipped: {} of kinds unknown to this version of tidemark",
                            counted(model.unknown_blocks, "block")));
   }
-  bool lost = d.any() || d.unfinished || model.unknown_blocks != 0 || model.incomplete;
+  if (!jobs.empty()) {
+    print_line(fmt::format("several jobs: {}", fmt::join(jobs, ", ")));
+  }
+  bool lost =
+      !jobs.empty() || d.any() || d.unfinished || model.unknown_blocks != 0 || model.incomplete;
   bool doubt = false;
   for (const ProcessModel& process : model.processes) {
     const LossReport loss = loss_of(process);
@@ -96,7 +104,7 @@ int run(const std::string& path) {
   for (const auto& [kind, rows] : model.rows_by_kind) {
     if (rows != 0) print_line(fmt::format("  {:>14}  {}", grouped(rows), table_name(kind)));
   }
-  print_losses(model);
+  print_losses(model, trace->source.jobs);
   return kOk;
 }
 

@@ -69,8 +69,9 @@ void add_merge(CLI::App& app, int& code) {
       ->add_option("-j,--jobs", options->threads, "number of threads (default: one per processor)")
       ->check(CLI::Range(1, 256));
   command->footer(
-      "Truncated, damaged or missing files, and files of another job, do not stop the merge: they\n"
-      "are listed during the merge and in every report on the merged trace.\n"
+      "Truncated, damaged or missing files do not stop the merge: they are listed during the "
+      "merge\n"
+      "and in every report on the merged trace. Traces of several jobs are not merged.\n"
       "Example:\n  tidemark merge out/ -o job.tmk");
   command->callback([options, &code] { code = run(*options); });
 }

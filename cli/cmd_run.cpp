@@ -102,8 +102,9 @@ int run(Options options) {
   }
   if (!options.arm) {
     static_cast<void>(recover_directory(launched.directory, RecoveryBy::kReader));
-    name_traces(launched.directory);
-    if (!options.quiet) print_summary(launched.directory);
+    const std::vector<std::string> traces = traces_of_run(launched.directory, result->run);
+    name_traces(traces);
+    if (!options.quiet) print_summary(launched.directory, traces);
   }
   if (result->signal != 0) {
     // End by the same signal, so that a shell or a scheduler sees what the program did.

@@ -42,6 +42,10 @@ uint64_t name_traces(const std::string& path) {
   for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
     if (it->path().extension() == ".tmk") files.push_back(it->path().string());
   }
+  return name_traces(files);
+}
+
+uint64_t name_traces(const std::vector<std::string>& files) {
   uint64_t named = 0;
   ProgressBar bar("naming functions");
   for (size_t i = 0; i < files.size(); ++i) {

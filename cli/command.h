@@ -55,6 +55,7 @@ void announce_bridge(const std::string& torch_version);
 // only be found on the machine that has the programs. Frames without a name stay as they are.
 // Returns how many frames got a name.
 uint64_t name_traces(const std::string& path);
+uint64_t name_traces(const std::vector<std::string>& files);
 
 struct LoadedTrace {
   TraceSource source;

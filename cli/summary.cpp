@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
+#include <filesystem>
+#include <set>
 #include <tuple>
+#include <utility>
 
 #include "analysis/names/stack_lines.h"
 #include "analysis/report/report.h"
@@ -15,8 +18,11 @@
 #include "cli/loss_warnings.h"
 #include "cli/terminal.h"
 #include "export/report/report_wording.h"
+#include "proto/read/block_decoder.h"
 
 namespace tidemark::cli {
+
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -79,6 +85,43 @@ void print_finding(const Report& report) {
   if (more > 0) print(fmt::format("and {}", counted(static_cast<uint64_t>(more), "more finding")));
 }
 
+// Whether a process of this trace was started with this value of kRunVariable, which is random.
+bool recorded_in(const TraceReader& reader, const std::string& run) {
+  BlockDecoder decoder(reader);
+  std::set<std::pair<uint32_t, uint32_t>> values;  // process and string
+  for_each_block<Setting>(reader, decoder, 0, [&](auto rows, const BlockRef& ref) {
+    for (const Setting& s : rows) values.insert({ref.process, s.value});
+  });
+  bool found = false;
+  for (const BlockRef& ref : reader.blocks()) {
+    if (ref.kind != BlockKind::kStrings) continue;
+    decoder.strings(ref, [&](uint32_t id, std::string_view text) {
+      found |= text == run && values.contains({ref.process, id});
+    });
+  }
+  return found;
+}
+
+size_t traces_in(const std::string& directory) {
+  std::error_code error;
+  const fs::directory_iterator entries(directory, error);
+  return static_cast<size_t>(std::count_if(begin(entries), end(entries), [](const auto& entry) {
+    return entry.path().extension() == ".tmk";
+  }));
+}
+
+// A recorder that cannot start says why on the program's stderr.
+std::string why_nothing(const std::string& directory) {
+  constexpr uint64_t kLeast = 8 << 20;  // less than the smallest buffer of a recorder
+  std::error_code error;
+  const std::string place = fs::exists(directory, error) ? directory : ".";
+  const fs::space_info space = fs::space(place, error);
+  if (!error && space.available < kLeast) {
+    return fmt::format("{} are free for {}", size_text(space.available), directory);
+  }
+  return "the program did not use CUDA, or the recorder could not start (it says why above)";
+}
+
 }  // namespace
 
 std::string default_directory() {
@@ -90,10 +133,21 @@ std::string default_directory() {
   return fmt::format("{}-{}", text, ::getpid());
 }
 
-void print_summary(const std::string& path) {
-  const Result<TraceSource> source = open_trace(path);
+std::vector<std::string> traces_of_run(const std::string& directory, const std::string& run) {
+  std::vector<std::string> traces;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, error)) {
+    if (entry.path().extension() != ".tmk") continue;
+    const Result<TraceReader> reader = TraceReader::open(entry.path().string());
+    if (reader && recorded_in(*reader, run)) traces.push_back(entry.path().string());
+  }
+  return traces;
+}
+
+void print_summary(const std::string& directory, const std::vector<std::string>& traces) {
+  const Result<TraceSource> source = open_traces(traces);
   if (!source) {
-    fmt::print(stderr, "tidemark: nothing was recorded: the program did not use CUDA\n");
+    print_line(stderr, "tidemark: nothing was recorded: " + why_nothing(directory));
     return;
   }
   for (const std::string& warning : source->warnings) warn(warning);
@@ -109,7 +163,14 @@ void print_summary(const std::string& path) {
       warn_of_losses(*report);
     }
   }
-  fmt::print(stderr, "tidemark: for details: tidemark report {}\n", path);
+  const bool alone = traces_in(directory) == traces.size();
+  if (!alone && traces.size() > 1) {
+    warn(directory +
+         ": has traces of other runs too, so a report on it is not only on this run; use "
+         "a directory for each run");
+  }
+  print_line(stderr, "tidemark: for details: tidemark report " +
+                         (alone || traces.size() > 1 ? directory : traces.front()));
 }
 
 }  // namespace tidemark::cli

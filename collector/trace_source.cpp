@@ -107,6 +107,15 @@ Result<TraceSource> open_directory(const std::string& path) {
     if (is_input_name(entry.path().filename().string())) files.push_back(entry.path().string());
   }
   if (error) return Error{fmt::format("{}: {}", path, error.message())};
+  if (files.empty()) {
+    return Error{path + ": no trace (.tmk) and no snapshot (.pickle) in this directory"};
+  }
+  return open_traces(std::move(files));
+}
+
+}  // namespace
+
+Result<TraceSource> open_traces(std::vector<std::string> files) {
   std::sort(files.begin(), files.end());
   allow_many_files();
   TraceSource source;
@@ -123,9 +132,7 @@ Result<TraceSource> open_directory(const std::string& path) {
     }
   }
   if (source.readers.empty()) {
-    return Error{source.warnings.empty()
-                     ? path + ": no trace (.tmk) and no snapshot (.pickle) in this directory"
-                     : source.warnings.front()};
+    return Error{source.warnings.empty() ? "no trace to read" : source.warnings.front()};
   }
   if (source.readers.size() > 1) {
     join_ranks(source);
@@ -134,8 +141,6 @@ Result<TraceSource> open_directory(const std::string& path) {
   }
   return source;
 }
-
-}  // namespace
 
 bool is_input_name(std::string_view name) {
   return name.ends_with(".tmk") || name.ends_with(".pickle") || name.ends_with(".pickle.gz") ||

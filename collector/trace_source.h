@@ -20,6 +20,8 @@ struct TraceSource {
 // Checks that the ranks of a directory are of one job (others are left out with a warning) and
 // aligns their clocks; a merged trace is read with the alignment stored in it.
 Result<TraceSource> open_trace(const std::string& path);
+// The same for these files, as if they were alone in a directory.
+Result<TraceSource> open_traces(std::vector<std::string> files);
 
 // Whether a file of this name in a directory is read as part of a job.
 bool is_input_name(std::string_view name);

@@ -1,6 +1,7 @@
 #include "collector/job/job.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -125,6 +126,49 @@ void find_earlier_captures(std::span<const JobMember> members, JobCheck& check) 
   }
 }
 
+// Whether the process ran while a rank of the job did.
+bool ran_beside_ranks(std::span<const JobMember> members, const JobCheck& check,
+                      const RankFacts& process) {
+  for (size_t i = 0; i < members.size(); ++i) {
+    const RankFacts& rank = *members[i].facts;
+    if (check.foreign[i] || rank.info.rank < 0) continue;
+    if (rank.first_ns <= process.last_ns && process.first_ns <= rank.last_ns) return true;
+  }
+  return false;
+}
+
+// The processes without a rank of another job. One whose job no rank has may be the launcher of the
+// ranks beside it: torchrun gives its ranks a name that it does not have itself.
+void leave_out_other_launchers(std::span<const JobMember> members, std::set<std::string>& others,
+                               JobCheck& check) {
+  if (check.job.empty()) return;
+  for (size_t i = 0; i < members.size(); ++i) {
+    const RankFacts& facts = *members[i].facts;
+    if (check.foreign[i] || facts.info.rank >= 0 || facts.job.empty() || facts.job == check.job) {
+      continue;
+    }
+    if (!others.contains(facts.job) && ran_beside_ranks(members, check, facts)) continue;
+    check.foreign[i] = true;
+    others.insert(facts.job);
+    check.notes.push_back(fmt::format("{}: left out: {} belongs to job {}, the ranks to job {}",
+                                      members[i].file, facts.label(), facts.job, check.job));
+  }
+}
+
+// Processes without ranks are all read, but if they are of several jobs, that is said.
+void find_jobs_without_ranks(std::span<const JobMember> members, std::set<std::string>& others,
+                             JobCheck& check) {
+  for (size_t i = 0; i < members.size(); ++i) {
+    if (!check.foreign[i] && !members[i].facts->job.empty()) others.insert(members[i].facts->job);
+  }
+  if (others.empty()) return;
+  check.job = *others.begin();
+  if (others.size() > 1) {
+    check.notes.push_back(fmt::format("processes of several jobs: {}", fmt::join(others, ", ")));
+  }
+  others.erase(check.job);
+}
+
 }  // namespace
 
 JobCheck check_job(std::span<const JobMember> members) {
@@ -144,15 +188,8 @@ JobCheck check_job(std::span<const JobMember> members) {
     check.notes.push_back(fmt::format("{}: left out: {} belongs to job {}, the others to job {}",
                                       members[i].file, facts.label(), facts.job, check.job));
   }
-  // The launcher of a job that is left out. One whose job no rank has may be anybody's: torchrun
-  // gives its ranks a name that it does not have itself.
-  for (size_t i = 0; i < members.size(); ++i) {
-    const RankFacts& facts = *members[i].facts;
-    if (check.foreign[i] || facts.info.rank >= 0 || !others.contains(facts.job)) continue;
-    check.foreign[i] = true;
-    check.notes.push_back(fmt::format("{}: left out: {} belongs to job {}, the ranks to job {}",
-                                      members[i].file, facts.label(), facts.job, check.job));
-  }
+  leave_out_other_launchers(members, others, check);
+  if (check.job.empty()) find_jobs_without_ranks(members, others, check);
   check.other_jobs.assign(others.begin(), others.end());
   note_ranks(members, check);
   return check;

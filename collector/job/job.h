@@ -20,12 +20,12 @@ struct JobCheck {
   std::vector<std::string> notes;  // one sentence each: foreign, missing and duplicate ranks
   bool ranks_missing = false;
   std::string job;                      // its name, if it has one
-  std::vector<std::string> other_jobs;  // of the foreign ranks
+  std::vector<std::string> other_jobs;  // of the foreign processes; without ranks, of the others
 };
 
 // Of several captures of one process only the last counts. The job is the one that most ranks
-// belong to. Processes without a job name are never foreign, and those without a rank only if they
-// are of a job whose ranks are.
+// belong to. Processes without a job name are never foreign, and those without a rank only if there
+// are ranks and they are of a job whose ranks are foreign, or ran at another time than the ranks.
 JobCheck check_job(std::span<const JobMember> members);
 
 // "3", "3 and 5", "0-3, 7".

@@ -1,6 +1,7 @@
 #include "collector/job/merge.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
@@ -114,7 +115,7 @@ class Merger {
       for (const std::string& text : inputs_[i].notes) say(text);
       for (const std::string& text : inputs_[i].losses) say_lost(text, i);
     }
-    choose_members();
+    if (Status one_job = choose_members(); !one_job) return one_job.error();
     if (members_.empty()) {
       return Error{report_.notes.empty() ? "no trace to merge" : report_.notes.front()};
     }
@@ -146,7 +147,7 @@ class Merger {
     notes_.push_back({text, HealthKind::kInputSkipped, input});
   }
 
-  void choose_members() {
+  Status choose_members() {
     std::vector<JobMember> all;
     std::vector<Member> places;
     for (size_t i = 0; i < inputs_.size(); ++i) {
@@ -156,6 +157,12 @@ class Merger {
       }
     }
     const JobCheck check = check_job(all);
+    if (!check.other_jobs.empty()) {
+      return Error{
+          fmt::format("the traces are of several jobs ({}, {}): name those of one job; "
+                      "'tidemark info TRACE' prints the job of a trace",
+                      check.job, fmt::join(check.other_jobs, ", "))};
+    }
     for (const std::string& text : check.notes) say(text);
     for (size_t i = 0; i < places.size(); ++i) {
       if (!check.foreign[i]) members_.push_back(places[i]);
@@ -166,6 +173,7 @@ class Merger {
                      [&](const Member& a, const Member& b) { return key(a) < key(b); });
     for (size_t i = 0; i < members_.size(); ++i) members_[i].number = static_cast<uint32_t>(i + 1);
     report_.processes = members_.size();
+    return {};
   }
 
   void align() {

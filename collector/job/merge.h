@@ -1,10 +1,11 @@
 // Merges many rank files into one: frames are copied unchanged under a new process number, so that
 // nothing is decoded and memory does not grow with the number of ranks or events.
 //
-// Problems of an input (truncated, damaged, of another job, unreadable, missing ranks) do not stop
-// the merge: they are returned and also written to the merged file, so that every report shows
-// them, and `check` knows what was lost. Damaged frames are copied as they are, so that they are
-// still counted. Times stay raw; the alignment of the clocks is stored next to them.
+// Traces of several jobs are not merged. Other problems of an input (truncated, damaged,
+// unreadable, missing ranks) do not stop the merge: they are returned and also written to the
+// merged file, so that every report shows them, and `check` knows what was lost. Damaged frames are
+// copied as they are, so that they are still counted. Times stay raw; the alignment of the clocks
+// is stored next to them.
 #pragma once
 
 #include <cstdint>

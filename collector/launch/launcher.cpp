@@ -41,9 +41,9 @@ std::string random_id() {
   return id;
 }
 
-void set_environment(const LaunchOptions& options) {
-  // A library that the user wanted to inject stays in use: ours loads and calls it. Where every job is
-  // armed, the variable names another copy of ours.
+void set_environment(const LaunchOptions& options, const std::string& run) {
+  // A library that the user wanted to inject stays in use: ours loads and calls it. Where every job
+  // is armed, the variable names another copy of ours.
   if (const char* other = std::getenv("CUDA_INJECTION64_PATH");
       other != nullptr && *other != '\0' && options.injector != other &&
       fs::path(other).filename() != fs::path(options.injector).filename()) {
@@ -59,14 +59,16 @@ void set_environment(const LaunchOptions& options) {
   ::setenv("NCCL_PROFILER_PLUGIN", options.injector.c_str(), 0);
   ::setenv("NCCL_SET_THREAD_NAME", "1", 0);  // tells NCCL's threads from the program's
   ::setenv("TIDEMARK_JOB", random_id().c_str(), 0);
+  ::setenv(kRunVariable, run.c_str(), 1);
   for (const auto& [name, value] : options.environment) ::setenv(name.c_str(), value.c_str(), 1);
 }
 
 // In the child: executes the program, or reports the errno to the parent through `report_fd`.
-[[noreturn]] void become(const LaunchOptions& options, const sigset_t& mask, int report_fd) {
+[[noreturn]] void become(const LaunchOptions& options, const std::string& run, const sigset_t& mask,
+                         int report_fd) {
   for (const int signal : kForwarded) ::signal(signal, SIG_DFL);
   ::sigprocmask(SIG_SETMASK, &mask, nullptr);
-  set_environment(options);
+  set_environment(options, run);
   std::vector<char*> argv;
   for (const std::string& word : options.command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
@@ -122,6 +124,7 @@ Result<LaunchResult> launch(const LaunchOptions& options) {
   if (!options.directory.empty()) {
     if (Status status = make_directory(options.directory); !status) return status.error();
   }
+  const std::string run = random_id();
   int pipe_fds[2];
   if (::pipe2(pipe_fds, O_CLOEXEC) != 0) return Error{std::strerror(errno)};
 
@@ -135,7 +138,7 @@ Result<LaunchResult> launch(const LaunchOptions& options) {
   ::sigprocmask(SIG_BLOCK, &forwarded, &before);  // so that none is lost before the child exists
   for (const int signal : kForwarded) ::sigaction(signal, &action, nullptr);
   const pid_t child = ::fork();
-  if (child == 0) become(options, before, pipe_fds[1]);
+  if (child == 0) become(options, run, before, pipe_fds[1]);
   g_child = child;
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
   ::close(pipe_fds[1]);
@@ -148,6 +151,7 @@ Result<LaunchResult> launch(const LaunchOptions& options) {
   g_child = 0;
   if (failed) result.start_error = error;
   result.made_directory = make;
+  result.run = run;
   return result;
 }
 

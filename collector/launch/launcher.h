@@ -9,6 +9,9 @@
 
 namespace tidemark {
 
+// The environment variable that names one launch. The recorder keeps it as a setting of the trace.
+inline constexpr char kRunVariable[] = "TIDEMARK_RUN";
+
 struct LaunchOptions {
   std::vector<std::string> command;
   std::string injector;   // path of libtidemark.so
@@ -21,6 +24,7 @@ struct LaunchResult {
   int signal = 0;               // the signal that ended it, 0 if none
   int start_error = 0;          // errno of exec, if the program could not be started
   bool made_directory = false;  // it did not exist before
+  std::string run{};            // what kRunVariable was for the program
 };
 
 // Finds libtidemark.so next to this program, in the build tree or in an installation.

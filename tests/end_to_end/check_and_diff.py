@@ -243,6 +243,11 @@ for path in (RECORDED / "ranks" / "ddp4").glob("rank*"):
 result = status(2, "check", both, "--max-peak", "1TiB", "--allow-losses")
 check("several jobs (0cc497bdfa52ca56, 9eea20f5af8e7e01)" in result.stderr, result.stderr)
 check_equal(result.stdout, "", "neither of the jobs passes")
+result = status(2, "merge", both, "-o", tmp / "both.tmk")
+check("several jobs (0cc497bdfa52ca56, 9eea20f5af8e7e01)" in result.stderr
+      and not (tmp / "both.tmk").exists(), result.stderr)
+check("several jobs" in run("info", both).stdout and "complete" not in run("info", both).stdout,
+      "info of two jobs")
 # Killed processes.
 killed = report(RECORDED / "ranks" / "guilty4")
 check_equal([r["rank"] for r in killed["ranks"] if r["loss"]["last_kernels"]], [0, 1, 3],

@@ -32,6 +32,23 @@ with tempfile.TemporaryDirectory() as scratch:
     check_equal(sum(line["bytes"] for line in device["ledger_at_peak"]),
                 device["ledger_device_used_bytes"], "the ledger adds up")
 
+    # The summary is about the program that has just run, whatever else is in the directory.
+    for limit in ("1", "2"):
+        result = run("run", "-o", place / "shared", "--", RUN_OUT, limit, env=environment)
+        check("tidemark: 1 process," in result.stderr, f"the {limit}. run: {result.stderr}")
+    newest = max((place / "shared").glob("*.tmk"), key=lambda path: path.stat().st_mtime)
+    check(f"tidemark report {newest}\n" in result.stderr, f"its trace is named: {result.stderr}")
+    result = run("check", place / "shared", "--max-peak", "1TiB", "--allow-oom")
+    check_equal(result.returncode, 2, f"two jobs without ranks: {result.stdout}")
+    check("several jobs" in result.stderr, result.stderr)
+    check("complete" not in run("info", place / "shared").stdout, "info of two jobs")
+    ranked = {**environment, "RANK": "0", "WORLD_SIZE": "2", "TIDEMARK_JOB": "ranked"}
+    run("run", "-q", "-o", place / "ranked", "--", RUN_OUT, env=ranked)
+    run("run", "-q", "-o", place / "ranked", "--", RUN_OUT,
+        env={**ranked, "RANK": "1"})
+    result = run("run", "-o", place / "ranked", "--", RUN_OUT, env=environment)
+    check("left out" not in result.stderr and "1 process," in result.stderr, result.stderr)
+
     # NCCL reads these variables. They are set before the program starts: setenv() in a running
     # program races with getenv() of its threads.
     result = run("run", "-q", "-o", place / "variables", "--", "env", env=environment)

@@ -20,6 +20,7 @@ struct RankTrace {
   uint64_t world_size = 4;
   std::string host = "node";  // followed by its rank
   std::string job = "job-1";
+  int64_t start_ns = kJobStart;
   uint64_t collectives = 400;
   int64_t period_ns = 50'000'000;  // between two collectives
   int64_t jitter_ns = 10'000;      // spread of the ends of one collective
@@ -63,7 +64,7 @@ class RankTraceWriter {
 
   void put_process() {
     Process p{};
-    p.start_ns = kJobStart;
+    p.start_ns = made_.start_ns;
     p.pid = 1000 + static_cast<uint64_t>(made_.rank);
     p.rank = made_.rank;
     p.local_rank = 0;
@@ -78,7 +79,7 @@ class RankTraceWriter {
         string("_Z39ncclDevKernel_AllReduce_Sum_f32_RING_LL24ncclDevKernelArgsStorageILm4096EE");
     other_ = string("gemm");
     Communicator c{};
-    c.time_ns = kJobStart;
+    c.time_ns = made_.start_ns;
     c.id = made_.communicator;
     c.ranks = made_.world_size;
     c.rank = made_.rank;
@@ -96,7 +97,7 @@ class RankTraceWriter {
   }
 
   void put_collective(uint64_t i) {
-    const int64_t together = kJobStart + static_cast<int64_t>(i + 1) * made_.period_ns;
+    const int64_t together = made_.start_ns + static_cast<int64_t>(i + 1) * made_.period_ns;
     std::uniform_real_distribution<double> share(0, 1);
     int64_t end =
         together + static_cast<int64_t>(share(rng_) * static_cast<double>(made_.jitter_ns));
@@ -121,7 +122,7 @@ class RankTraceWriter {
   void put_memory() {
     const int64_t span = static_cast<int64_t>(made_.collectives + 1) * made_.period_ns;
     const auto at = [&](uint64_t i, uint64_t of) {
-      return kJobStart + span / static_cast<int64_t>(of + 1) * static_cast<int64_t>(i + 1);
+      return made_.start_ns + span / static_cast<int64_t>(of + 1) * static_cast<int64_t>(i + 1);
     };
     Frame frame{};
     frame.id = 1;
@@ -137,7 +138,7 @@ class RankTraceWriter {
     writer_->append(Stack{1, 0, 1});
     writer_->append(Stack{2, 0, 2});
     FrameworkEvent e{};
-    e.time_ns = kJobStart;
+    e.time_ns = made_.start_ns;
     e.action = FrameworkAction::kSegmentAlloc;
     e.address = 0x7f0000000000;
     e.size_bytes = uint64_t{1} << 30;
@@ -168,14 +169,15 @@ class RankTraceWriter {
   void put_nccl_memory() {
     const uint32_t nccl = string("nccl");
     for (size_t i = 0; i < made_.nccl_bytes.size(); ++i) {
-      const int64_t time = kJobStart + static_cast<int64_t>(2 * i + 1) * made_.period_ns;
+      const int64_t time = made_.start_ns + static_cast<int64_t>(2 * i + 1) * made_.period_ns;
       put_driver(time + 1, made_.nccl_bytes[i], nccl, MemoryKind::kDevice);
     }
     if (made_.nccl_user_bytes != 0) {
-      put_driver(kJobStart + 1, made_.nccl_user_bytes, string("nccl.user"), MemoryKind::kDevice);
+      put_driver(made_.start_ns + 1, made_.nccl_user_bytes, string("nccl.user"),
+                 MemoryKind::kDevice);
     }
     if (made_.nccl_host_bytes != 0) {
-      put_driver(kJobStart + 1, made_.nccl_host_bytes, nccl, MemoryKind::kPinned);
+      put_driver(made_.start_ns + 1, made_.nccl_host_bytes, nccl, MemoryKind::kPinned);
     }
   }
 

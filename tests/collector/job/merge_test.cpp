@@ -82,7 +82,7 @@ uint64_t rows_of(const TraceReader& reader, BlockKind kind, uint32_t process = 0
   return rows;
 }
 
-TEST_F(Merge, LauncherOfAnotherJobIsLeftOut) {
+TEST_F(Merge, LauncherOfAnotherJobIsNotRead) {
   RankTrace ours;
   ours.job = "ours";
   write_job(2, ours);
@@ -101,9 +101,40 @@ TEST_F(Merge, LauncherOfAnotherJobIsLeftOut) {
   theirs.job = "theirs";
   theirs.host = "other";
   write(theirs, "theirs.tmk");
-  const MergeReport report = merge();
-  EXPECT_EQ(report.processes, 4u) << "two ranks, their launcher, and one that may be theirs";
-  EXPECT_TRUE(said(report, "launcher-theirs.tmk: left out", "belongs to job theirs"));
+  const Result<TraceSource> source = open_trace(folder_.path());
+  ASSERT_TRUE(source.ok());
+  EXPECT_EQ(source->readers.size(), 4u) << "two ranks, their launcher, and one that may be theirs";
+  EXPECT_EQ(source->jobs, (std::vector<std::string>{"ours", "theirs"}));
+}
+
+TEST_F(Merge, ProcessThatRanAtAnotherTimeIsNoLauncher) {
+  RankTrace made;
+  made.job = "ours";
+  write_job(2, made);
+  made.rank = -1;
+  made.job = "later";
+  made.host = "launcher";
+  made.start_ns += 3'600'000'000'000;
+  write(made, "later.tmk");
+  const Result<TraceSource> source = open_trace(folder_.path());
+  ASSERT_TRUE(source.ok());
+  EXPECT_EQ(source->readers.size(), 2u);
+  EXPECT_EQ(source->jobs, (std::vector<std::string>{"ours", "later"}));
+}
+
+TEST_F(Merge, JobsWithoutRanksAreToldApart) {
+  RankTrace made;
+  made.rank = -1;
+  for (const char* job : {"one", "two"}) {
+    made.job = job;
+    made.host = job;
+    write(made, std::string(job) + ".tmk");
+  }
+  const Result<TraceSource> source = open_trace(folder_.path());
+  ASSERT_TRUE(source.ok());
+  EXPECT_EQ(source->readers.size(), 2u) << "both are read";
+  EXPECT_EQ(source->jobs, (std::vector<std::string>{"one", "two"}));
+  EXPECT_EQ(source->warnings.size(), 1u);
 }
 
 TEST_F(Merge, KeepsEveryRowRaw) {
@@ -160,17 +191,20 @@ TEST_F(Merge, NamesMissingRanks) {
   EXPECT_EQ(notes_in_file(), report.notes);
 }
 
-TEST_F(Merge, LeavesOutAnotherJob) {
+TEST_F(Merge, RefusesSeveralJobs) {
   write_job(4);
   RankTrace other;
   other.rank = 1;
   other.job = "job-2";
   other.host = "elsewhere";
   write(other, "other.tmk");
-  const MergeReport report = merge();
-  EXPECT_EQ(report.processes, 4u);
-  EXPECT_TRUE(said(report, "other.tmk", "job-2"));
-  EXPECT_EQ(notes_in_file(), report.notes);
+  MergeOptions options;
+  options.inputs = {folder_.path()};
+  options.output = out_ / "job.tmk";
+  const Result<MergeReport> report = merge_traces(options);
+  ASSERT_FALSE(report.ok());
+  EXPECT_NE(report.error().message.find("job-2"), std::string::npos);
+  EXPECT_FALSE(fs::exists(options.output));
 }
 
 TEST_F(Merge, SkipsFilesThatAreNoTraces) {
