@@ -74,9 +74,8 @@ std::optional<TimeGrowth> growth_over_time(const DeviceEvidence& d) {
     parts[i].low_bytes = std::min(parts[i].low_bytes, parts[i + 1].low_bytes);
   }
   TimeGrowth growth{parts.front().low_bytes, parts.back().low_bytes, 0};
-  growth.gained_bytes =
-      std::min(growth.to_bytes - growth.from_bytes,
-               (growth.to_bytes - parts[1].low_bytes) / (kParts - 2) * (kParts - 1));
+  // The first requests are running in the first part already, and the last part grows to its end.
+  growth.gained_bytes = (growth.to_bytes - parts[1].low_bytes) / (kParts - 2) * kParts;
   if (growth.gained_bytes < std::max(kLeastGain, d.peak_bytes() / 20)) return std::nullopt;
   for (size_t i = 0; i < kParts; ++i) {
     // A program that only allocates is still being set up. One that works frees most of it.
@@ -106,7 +105,7 @@ Finding creep_over_time(const DeviceEvidence& d, const TimeGrowth& growth) {
     }
   }
   f.advice.push_back({"release_growth",
-                      fmt::format("free {}, or move it to host memory: saves up to {}{}", what,
+                      fmt::format("free {}, or move it to host memory: saves about {}{}", what,
                                   size_text(growth.gained_bytes),
                                   d.ran_out() ? ""
                                               : " (a cache that is still being filled looks "

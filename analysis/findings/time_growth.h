@@ -11,7 +11,7 @@ namespace tidemark {
 struct TimeGrowth {
   uint64_t from_bytes = 0;  // the level below which memory never fell again, at first
   uint64_t to_bytes = 0;    // and at last
-  // By growth alone: what the first requests needed while they were running is left out.
+  // By growth alone, up to the end.
   uint64_t gained_bytes = 0;
 };
 

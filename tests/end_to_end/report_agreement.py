@@ -183,6 +183,11 @@ check_equal(report(SNAPSHOTS / "default.pickle.gz")["ranks"][0]["devices"][0]["f
 check_equal(report(SNAPSHOTS / "oom_fraction.pickle.gz")["ranks"][0]["devices"][0][
     "fragmentation"]["moment"], "out-of-memory error", "ran out of memory")
 
+# More memory is lost than used, on a card that is not known: a note. Not where little can be saved.
+for workload, noted in (("small_and_huge", True), ("conv_images", True), ("mlp_adam", False)):
+    found = report(SNAPSHOTS.parent / "whatif" / workload / "default.pickle.gz")["findings"]
+    check_equal("fragmentation" in [f["id"] for f in found], noted, f"{workload}: holes")
+
 # An error of the driver: what only PyTorch knows is unknown, not 0.
 base = tmp / "run_out.db"
 run("export", RECORDED / "run_out", "--format", "sqlite", "-o", base)

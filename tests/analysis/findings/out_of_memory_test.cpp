@@ -65,6 +65,36 @@ TEST(OutOfMemory, TheFirstForwardPassHasAdvice) {
   }
 }
 
+// The error frees the last layers soon after they were made, but they are like the ones before.
+TEST(OutOfMemory, TheLastLayersAreActivations) {
+  const Trace trace([](Story& s, uint32_t) {
+    Training t(s, {});
+    const auto kept = t.forward(4);
+    s.run_out(64 * kMiB, 10 * kMiB, s.forward(1));
+    for (const uint64_t a : kept) s.free(a);
+  });
+  uint64_t activations = 0;
+  const Report report = trace.report();
+  for (const CategoryShare& share : report.ranks[0].devices[0].categories) {
+    if (share.category == Category::kActivation) activations = share.bytes;
+  }
+  // The peak is at the temporary of the last layer, before its last result.
+  EXPECT_EQ(activations, (6 * (4 * 8 + 4 * 8 + 2 * 8) - 2 * 8) * kMiB);
+}
+
+// One request for more than the card: what saves a few blocks is no help.
+TEST(OutOfMemory, AnAbsurdRequestHasNoOtherAdvice) {
+  const Trace trace([](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 3; ++i) t.step();
+    t.forward(1);
+    s.run_out(uint64_t{500} << 30, uint64_t{10} << 30, s.forward(1));
+  });
+  const Finding f = trace.finding("capacity");
+  ASSERT_EQ(f.advice.size(), 1U);
+  EXPECT_EQ(f.advice[0].action, "split_request");
+}
+
 TEST(OutOfMemory, StatesThatDoNotFitCanBeSmaller) {
   const Trace trace([](Story& s, uint32_t) {
     for (int i = 0; i < 8; ++i) s.alloc(64 * kMiB, s.setup());
@@ -170,6 +200,39 @@ TEST(TimeGrowth, AServerThatLeaksWithoutSteps) {
       EXPECT_EQ(headline_of(f.frames), "remember cache.py:77");
     }
   }
+}
+
+// Eight requests run at once, and one in five leaves its pages: the others are needed.
+TEST(TimeGrowth, RunningRequestsAreNotWhatGrowthCosts) {
+  uint64_t leaked = 0;
+  const Trace trace([&leaked](Story& s, uint32_t) {
+    for (int i = 0; i < 16; ++i) s.alloc(8 * kMiB, s.setup());
+    std::mt19937 random(5);
+    struct Running {
+      std::vector<uint64_t> pages;
+      size_t end = 0;
+    };
+    std::vector<Running> running(8);
+    uint64_t finished = 0;
+    for (int step = 0; step < 600; ++step) {
+      s.free(s.alloc(2 * kMiB, s.forward(1, "step engine.py:50")));
+      for (Running& r : running) {
+        if (r.pages.empty()) r.end = 4 + random() % 24;
+        r.pages.push_back(s.alloc(2 * kMiB, s.stack({"grow engine.py:61"})));
+        if (r.pages.size() < r.end) continue;
+        if (++finished % 5 == 0) {
+          leaked += r.pages.size() * 2 * kMiB;
+        } else {
+          for (const uint64_t page : r.pages) s.free(page);
+        }
+        r.pages.clear();
+      }
+    }
+  });
+  const Finding f = trace.finding("creep");
+  ASSERT_FALSE(f.advice.empty());
+  EXPECT_NEAR(static_cast<double>(f.advice[0].saves_bytes), static_cast<double>(leaked),
+              0.1 * static_cast<double>(leaked));
 }
 
 TEST(TimeGrowth, HealthyServersHaveNone) {

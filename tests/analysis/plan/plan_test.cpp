@@ -351,6 +351,20 @@ TEST(Plan, ARunThatRanOutDoesNotFitTheSameCard) {
   }
 }
 
+// A step that did not end says nothing about the batch.
+TEST(Plan, ARunThatFailedInItsFirstStepHasNoWholeStep) {
+  TransformerShape shape;
+  shape.batch = 24;
+  const uint64_t needed = TransformerRun(shape).reserved_peak();
+  const TransformerRun early(shape, needed / 3);
+  ASSERT_TRUE(early.ran_out());
+  EXPECT_FALSE(planner_of(early.process())->has_whole_step());
+  const TransformerRun run(shape);
+  const auto whole = planner_of(run.process());
+  EXPECT_TRUE(whole->has_whole_step());
+  EXPECT_FALSE(whole->ends_at_error());
+}
+
 TEST(Plan, ReportsAndErrors) {
   const TransformerRun run({});
   PlanQuestion question;
