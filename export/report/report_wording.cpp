@@ -95,7 +95,11 @@ std::vector<NamedPeak> peaks_of(const DeviceReport& device) {
 
 std::string whole_run_text(const DeviceReport& device, const Report& report) {
   const WholeRun& run = device.run;
-  const uint64_t steps = run.parts.back().steps;
+  // The last point of the curve may be older than the last steps, which the window has.
+  uint64_t steps = run.parts.back().steps;
+  if (steps != 0 && device.steps.before) {
+    steps = std::max<uint64_t>(steps, *device.steps.before + device.steps.count);
+  }
   return fmt::format("Whole run: {}{}; events are kept of the last {}",
                      duration_text(run.end_ns() - run.begin_ns()),
                      steps == 0 ? "" : ", " + counted(steps, "step"),
@@ -162,16 +166,15 @@ std::string other_ranks_text(const Report& report) {
     uint64_t peak = 0;
     for (const DeviceReport& d : rank.devices) {
       const bool framework = report.comparison.framework || !report.comparison.compared;
-      peak = std::max(peak, framework && d.has_framework ? d.allocated_peak.bytes
-                                                         : d.driver_peak.bytes);
+      peak = std::max(peak,
+                      framework && d.has_framework ? d.allocated_peak.bytes : d.driver_peak.bytes);
     }
     least = std::min(least, peak);
     most = std::max(most, peak);
   }
   if (count == 0) return "";
   return fmt::format("{}: peak of {}; --rank N describes one of them", counted(count, "other rank"),
-                     least == most ? size_text(most)
-                                   : size_text(least) + " to " + size_text(most));
+                     least == most ? size_text(most) : size_text(least) + " to " + size_text(most));
 }
 
 std::string events_text(const Report& report) {
