@@ -342,7 +342,8 @@ void add_check(CLI::App& app, int& code) {
                    "fail if one of these findings has severity warning or error; 'any' for all")
       ->delimiter(',');
   command->add_flag("--allow-oom", options->allow_oom,
-                    "running out of memory does not fail the check; other errors (creep) still do");
+                    "running out of memory does not fail the check; what --fail-on names and, "
+                    "without limits, other errors (creep) still do");
   command->add_flag("--allow-losses", options->allow_losses,
                     "check what remains of a damaged or incomplete recording");
   command->footer(

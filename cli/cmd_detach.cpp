@@ -20,6 +20,11 @@ int run(const ProcessChoice& choice, bool quiet) {
     const bool records = process.reach == Reach::kLoaded && process.state != control::kArmed;
     if (records) {
       recording.push_back(std::move(process));
+    } else if (process.silent()) {
+      const std::string why = process.label() + " does not answer" +
+                              (process.obstacle.empty() ? std::string() : ": " + process.obstacle);
+      if (!choice.pids.empty()) return fail({why});
+      warn(why);
     } else if (!choice.pids.empty()) {
       return fail({process.label() + " is not being recorded"});
     }

@@ -33,9 +33,10 @@ Result<Report> full_report(const std::string& path, std::optional<int64_t> rank,
   if (count_traces(path) > detail) {
     Result<JobSummaries> job = read_job_with_progress(path);
     if (!job) return job.error();
-    if (!rank) return make_plain_report(*job, {});
-    Result<JobReport> made = make_job_report(*job, wanted, detail);
+    // The ranks that stand out are read in detail for the findings that compare ranks.
+    Result<JobReport> made = make_job_report(*job, wanted, kMostDetailed);
     if (!made) return made.error();
+    for (RankReport& r : made->report.ranks) r.detailed &= rank.has_value();
     return std::move(made->report);
   }
   const Result<LoadedTrace> trace = load_with_progress(path);
@@ -72,8 +73,10 @@ void add_diff(CLI::App& app, int& code) {
   command->add_option("BEFORE", options->before, "a trace, a directory, or a snapshot")->required();
   command->add_option("AFTER", options->after, "the run to compare with BEFORE")->required();
   command->add_option("--rank", options->rank, "compare only this rank");
-  command->add_option("--other-rank", options->other_rank,
-                      "rank of AFTER to compare with (default: --rank)");
+  command
+      ->add_option("--other-rank", options->other_rank,
+                   "rank of AFTER to compare with (default: --rank)")
+      ->needs(command->get_option("--rank"));
   command->add_option("--stacks", options->stacks, "number of stacks to list")
       ->capture_default_str();
   command->add_flag("--json", options->json, "print JSON, schema tidemark.diff/1");

@@ -168,7 +168,8 @@ int run(const Options& options) {
   for (const std::string& note : summary->notes) warn(note);
   warn_of_pools(model);
   warn_of_window(*report);
-  print_line(fmt::format("{} ({})", options.output, size_text(summary->bytes)));
+  print_line(fmt::format("{} ({}{})", options.output, size_text(summary->bytes),
+                         options.append ? " added" : ""));
   return kOk;
 }
 

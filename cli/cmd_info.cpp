@@ -70,7 +70,7 @@ void print_losses(const TraceModel& model, const std::vector<std::string>& jobs)
   for (const ProcessModel& process : model.processes) {
     const LossReport loss = loss_of(process);
     lost |= loss.events_dropped != 0 || loss.entries_skipped != 0 ||
-            loss.history_lost_blocks != 0 || loss.last_kernels;
+            loss.history_lost_blocks != 0 || loss.last_kernels || loss.stopped;
     doubt |= loss.killed || !loss.notes.empty();
   }
   if (lost) return;

@@ -16,6 +16,7 @@ namespace tidemark::cli {
 namespace {
 
 std::string state_of(const CudaProcess& process) {
+  if (process.silent()) return "no answer";
   switch (process.reach) {
     case Reach::kLoaded:
       return process.state;
@@ -111,7 +112,8 @@ void add_ps(CLI::App& app, int& code) {
   command->add_flag("--json", *as_json, "print JSON, schema tidemark.ps/1");
   command->footer(
       "States: armed (started with tidemark, not recording), recording, attachable (tidemark can\n"
-      "be injected), not attachable (with the reason).\n"
+      "be injected), not attachable (with the reason), no answer (tidemark is loaded, but the\n"
+      "process is stopped).\n"
       "Example:\n  tidemark ps");
   command->callback([as_json, &code] { code = run(*as_json); });
 }

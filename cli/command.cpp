@@ -33,6 +33,10 @@ void warn(const std::string& text) {
   print_line(stderr, "tidemark: warning: " + text);
 }
 
+void warn_about(const std::string& path, const std::string& text) {
+  warn(path.empty() || text.starts_with(path) ? text : path + ": " + text);
+}
+
 uint64_t name_traces(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code error;
@@ -77,7 +81,7 @@ static std::string missing_ranks(const TraceModel& model) {
 Result<LoadedTrace> load_with_progress(const std::string& path) {
   Result<TraceSource> source = open_trace(path);
   if (!source) return source.error();
-  for (const std::string& warning : source->warnings) warn(warning);
+  for (const std::string& warning : source->warnings) warn_about(path, warning);
   ProgressBar bar("reading");
   Result<TraceModel> model = load_trace(source->readers, [&](double share) { bar.set(share); });
   if (!model) return model.error();
@@ -86,7 +90,7 @@ Result<LoadedTrace> load_with_progress(const std::string& path) {
   const std::string missing = missing_ranks(*model);
   model->incomplete = source->incomplete || !missing.empty();
   if (!missing.empty() && source->readers.size() == 1) {
-    warn(missing);
+    warn_about(path, missing);
     model->notes.push_back(missing);
   }
   return LoadedTrace{std::move(*source), std::move(*model)};
@@ -101,7 +105,7 @@ Result<JobSummaries> read_job_with_progress(const std::string& path, uint64_t ca
     return read_job(path, options);
   }();
   if (!job) return job;
-  for (const std::string& note : job->notes) warn(note);
+  for (const std::string& note : job->notes) warn_about(path, note);
   if (job->made != 0 && card_bytes == 0) {
     print_line(stderr, fmt::format("tidemark: {} read without a summary; 'tidemark prepare {}' "
                                    "keeps summaries for the next time",
@@ -111,7 +115,7 @@ Result<JobSummaries> read_job_with_progress(const std::string& path, uint64_t ca
 }
 
 void warn_of_losses(const TraceModel& model) {
-  for (const std::string& line : loss_lines(model)) warn(line);
+  for (const std::string& line : loss_lines(model)) warn_about(model.path, line);
 }
 
 Status check_finding_ids(const std::vector<std::string>& ids) {

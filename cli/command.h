@@ -48,6 +48,8 @@ void add_version(CLI::App& app, int& code);
 int fail(const Error& error);
 // Prints one line on stderr; the command goes on.
 void warn(const std::string& text);
+// The same about a file or directory, which is named first unless the text begins with its name.
+void warn_about(const std::string& path, const std::string& text);
 // Printed before a compiler runs, which takes seconds.
 void announce_bridge(const std::string& torch_version);
 

@@ -7,7 +7,7 @@ namespace tidemark::cli {
 
 void warn_of_losses(const Report& report) {
   const std::vector<std::string> lines = loss_lines(report);
-  for (size_t i = report.notes.size(); i < lines.size(); ++i) warn(lines[i]);
+  for (size_t i = report.notes.size(); i < lines.size(); ++i) warn_about(report.path, lines[i]);
 }
 
 }  // namespace tidemark::cli

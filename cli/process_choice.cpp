@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <utility>
 
 #include "cli/command.h"
@@ -31,8 +32,12 @@ Result<std::vector<CudaProcess>> choose(const ProcessChoice& choice) {
   if (choice.job.empty() && !choice.all) {
     return Error{"no process given: use PID, --job ID or --all; tidemark ps lists processes"};
   }
+  // One who sets the directory means the processes that have their sockets there.
+  const char* const within = std::getenv("TIDEMARK_CONTROL_DIR");
+  const bool bounded = choice.all && within != nullptr && *within != '\0';
   for (CudaProcess& process : find_cuda_processes()) {
     if (!choice.job.empty() && process.job != choice.job) continue;
+    if (bounded && process.control_directory != within) continue;
     if (process.reach == Reach::kImpossible) {
       warn(process.obstacle);
     } else {

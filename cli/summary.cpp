@@ -37,7 +37,7 @@ void print_highest(const Report& report) {
     const bool named = c.compared && rank.rank == c.highest.rank && d.device == c.highest.device &&
                        compared == c.highest.bytes;
     return std::tuple(named, std::max(d.run_reserved_peak().bytes, d.run_driver_peak().bytes),
-                      d.device_used_peak.bytes);
+                      d.run_device_used_peak().bytes);
   };
   size_t ooms = 0;
   for (const RankReport& rank : report.ranks) {
@@ -64,9 +64,9 @@ void print_highest(const Report& report) {
                top->device, size_text(top->run_driver_peak().bytes),
                top->before_recording_bytes == 0 ? "" : " since the recording began");
   }
-  if (top->device_used_peak.bytes != 0) {
+  if (top->run_device_used_peak().bytes != 0) {
     fmt::print(stderr, "tidemark: peak use of the card {} of {}\n",
-               size_text(top->device_used_peak.bytes), size_text(top->total_bytes));
+               size_text(top->run_device_used_peak().bytes), size_text(top->total_bytes));
   }
   if (ooms != 0) fmt::print(stderr, "tidemark: {}\n", counted(ooms, "allocation") + " failed");
 }

@@ -8,6 +8,28 @@
 
 namespace tidemark {
 
+namespace {
+
+// A long stretch without kernels is marked in parts.
+void join_parts(std::vector<MarkRange>& ranges) {
+  size_t last = SIZE_MAX;
+  size_t kept = 0;
+  for (const MarkRange& range : ranges) {
+    const bool unrecorded =
+        range.mark.kind == MarkKind::kNotRecorded && range.mark.phase == MarkPhase::kBegin;
+    if (unrecorded && last != SIZE_MAX && ranges[last].end_ns == range.mark.time_ns &&
+        ranges[last].mark.name == range.mark.name) {
+      ranges[last].end_ns = range.end_ns;
+      continue;
+    }
+    if (unrecorded) last = kept;
+    ranges[kept++] = range;
+  }
+  ranges.resize(kept);
+}
+
+}  // namespace
+
 std::vector<MarkRange> mark_ranges(std::span<const Mark> marks) {
   using Key = std::tuple<MarkKind, uint32_t, uint64_t, uint32_t, uint32_t, int64_t>;
   const auto key_of = [](const Mark& m) {
@@ -37,6 +59,7 @@ std::vector<MarkRange> mark_ranges(std::span<const Mark> marks) {
   std::stable_sort(ranges.begin(), ranges.end(), [](const MarkRange& a, const MarkRange& b) {
     return a.mark.time_ns != b.mark.time_ns ? a.mark.time_ns < b.mark.time_ns : a.end_ns > b.end_ns;
   });
+  join_parts(ranges);
   return ranges;
 }
 

@@ -161,7 +161,8 @@ void fields(A& a, DeviceReport& d) {
 }
 template <typename A>
 void fields(A& a, LossReport& l) {
-  a(l.events_dropped, l.entries_skipped, l.history_lost_blocks, l.killed, l.last_kernels, l.notes);
+  a(l.events_dropped, l.entries_skipped, l.history_lost_blocks, l.stopped, l.killed, l.last_kernels,
+    l.notes);
   KernelBursts& b = l.bursts;
   a(b.budget, b.kernel_cost_ns, b.measured, b.pauses, b.time_ns, b.unrecorded_ns, b.cost_ns);
 }

@@ -130,7 +130,8 @@ void move_to_error_of_others(const std::vector<DeviceEvidence>& devices, const D
   if (before || !note_on_absence(*d.process, there, start_ns, kMarginNs).empty()) return;
   at = there;
   if (!d.process->knows_its_end()) return;
-  at.time_ns = std::clamp(at.time_ns, d.process->first_ns - start_ns, d.process->last_ns - start_ns);
+  at.time_ns =
+      std::clamp(at.time_ns, d.process->first_ns - start_ns, d.process->last_ns - start_ns);
 }
 
 // From the first memory event of a snapshot on: its annotations may be older. Events that change
@@ -649,6 +650,9 @@ LossReport loss_of(const ProcessModel& process) {
       case HealthKind::kRecordsDroppedByCupti:
         loss.events_dropped += h.value;
         break;
+      case HealthKind::kBytesUnwritten:
+        loss.stopped = true;
+        break;
       case HealthKind::kInputSkipped:
         loss.entries_skipped += h.value;
         break;
@@ -670,17 +674,26 @@ LossReport loss_of(const ProcessModel& process) {
     const bool said = std::find(loss.notes.begin(), loss.notes.end(), detail) != loss.notes.end();
     if (worth_saying && !detail.empty() && !said) loss.notes.push_back(detail);
   }
-  loss.killed = process.was_killed();
-  loss.last_kernels = process.kernels != 0 && loss.killed;
+  loss.killed = process.was_killed() && !loss.stopped;
+  loss.last_kernels = process.kernels != 0 && process.was_killed();
   loss.bursts = bursts_of(process);
   for (const AllocationHistory& m : process.framework) loss.history_lost_blocks += m.seeded_blocks;
   return loss;
 }
 
+static uint64_t earlier_errors(const Report& report) {
+  uint64_t errors = 0;
+  for (const RankReport& rank : report.ranks) {
+    for (const DeviceReport& d : rank.devices) errors += d.run.earlier_errors;
+  }
+  return errors;
+}
+
 bool has_losses(const Report& report) {
   return report.incomplete || report.damage.any() ||
          std::any_of(report.ranks.begin(), report.ranks.end(), [](const RankReport& rank) {
-           return rank.loss.events_dropped != 0 || rank.loss.entries_skipped != 0;
+           return rank.loss.events_dropped != 0 || rank.loss.entries_skipped != 0 ||
+                  rank.loss.stopped;
          });
 }
 
@@ -783,8 +796,7 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
   report.damage = model.damage;
   report.unknown_blocks = model.unknown_blocks;
   report.kind = model.processes.size() > 1 ? "job" : "trace";
-  Evidence evidence{&model, &report.comparison, std::move(groundwork.devices),
-                    options.part_of_job};
+  Evidence evidence{&model, &report.comparison, std::move(groundwork.devices), options.part_of_job};
   for (DeviceEvidence& d : evidence.devices) {
     if (options.card_bytes != 0 && !d.ran_out()) {
       d.limit = {options.card_bytes, false, LimitSource::kCard};
@@ -796,7 +808,8 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
     if (process.info.source == Source::kTorchSnapshot) report.kind = "torch-snapshot";
     if (options.rank && process.info.rank != *options.rank) continue;
     RankReport rank;
-    rank.rank = process.info.rank;
+    // Without its row (in a ring that cannot be read, for example) nothing is known of a process.
+    rank.rank = process.info.source == Source::kNone ? -1 : process.info.rank;
     rank.world_size = process.info.world_size;
     rank.host = process.names.string(process.info.host);
     rank.pid = process.info.pid;
@@ -824,6 +837,12 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
     return Error{fmt::format("{}: no rank {} in this trace", model.path, *options.rank)};
   }
   if (!has_instant) {
+    if (const uint64_t earlier = earlier_errors(report); earlier != 0) {
+      return Error{
+          fmt::format("{}: {} came before the kept window; see the directories oom-TIME "
+                      "beside the trace, which were sealed at errors",
+                      model.path, counted(earlier, "out-of-memory error"))};
+    }
     return Error{fmt::format("{}: no out-of-memory error {}", model.path,
                              has_losses(report)
                                  ? "in what could be read; a part of the recording is lost"

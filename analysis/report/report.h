@@ -81,7 +81,7 @@ struct StepReport {
   std::vector<GrowthShare> growing;  // the stacks that grow most
   // Peak of the run's first step, which creates states and caches; 0: it was before a kept window.
   uint64_t first_high_bytes = 0;
-  uint64_t later_high_bytes = 0;     // highest peak of the later steps
+  uint64_t later_high_bytes = 0;  // highest peak of the later steps
 };
 
 // All phases of one kind.
@@ -122,11 +122,11 @@ struct DeviceReport {
   MemoryTotals at_totals;
   Ledger ledger;
   std::vector<CategoryShare> categories;
-  std::vector<LabelShare> labels;  // most bytes first
+  std::vector<LabelShare> labels;    // most bytes first
   std::vector<ModuleShare> modules;  // most bytes first
   std::vector<ModuleRow> layers;     // the same as a tree
-  std::vector<StackShare> stacks;  // most bytes first
-  size_t stacks_left_out = 0;      // more than the options list
+  std::vector<StackShare> stacks;    // most bytes first
+  size_t stacks_left_out = 0;        // more than the options list
   std::vector<SizeShare> sizes;
   std::vector<AgeShare> ages;
   std::vector<TreeNode> tree;
@@ -158,6 +158,10 @@ struct DeviceReport {
   const Peak& run_driver_peak() const {
     return run.driver_peak.bytes > driver_peak.bytes ? run.driver_peak : driver_peak;
   }
+  const Peak& run_device_used_peak() const {
+    return run.device_used_peak.bytes > device_used_peak.bytes ? run.device_used_peak
+                                                               : device_used_peak;
+  }
 };
 
 // Kernels that were left out, so that recording costs no more than its budget.
@@ -183,6 +187,7 @@ struct LossReport {
   uint64_t events_dropped = 0;
   uint64_t entries_skipped = 0;  // of an import
   uint64_t history_lost_blocks = 0;
+  bool stopped = false;       // the recorder could not write any more; what followed is lost
   bool killed = false;        // the process was: others finished its trace
   bool last_kernels = false;  // and CUPTI may not have delivered all of them
   KernelBursts bursts;

@@ -59,7 +59,10 @@ bool take_status(CudaProcess& process) {
 bool connect(CudaProcess& process, const ProcessStatus& status,
              const ProcessEnvironment& environment) {
   const pid_t own_pid = status.own_pid != 0 ? status.own_pid : process.pid;
-  process.client = ControlClient::connect(process.pid, own_pid, process.user, environment);
+  bool stuck = false;
+  process.client = ControlClient::connect(process.pid, own_pid, process.user, environment,
+                                          ControlClient::kConnectTime, &stuck);
+  process.listens = process.client || stuck;
   return process.client && take_status(process);
 }
 
@@ -86,6 +89,7 @@ CudaProcess describe(pid_t pid, const ProcessStatus& status,
   process.command = command_of(pid, status);
   process.rank = environment.rank();
   process.job = environment.job();
+  process.control_directory = environment.get("TIDEMARK_CONTROL_DIR");
   return process;
 }
 

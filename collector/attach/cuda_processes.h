@@ -28,11 +28,15 @@ struct CudaProcess {
   std::string job;
   std::string command;
   Reach reach = Reach::kImpossible;
-  std::string obstacle;  // a sentence
-  std::string state;     // of kLoaded: armed, recording, stopping
-  std::string trace;     // of kLoaded: of the current or the last capture
+  std::string obstacle;           // a sentence
+  std::string state;              // of kLoaded: armed, recording, stopping
+  std::string trace;              // of kLoaded: of the current or the last capture
+  std::string control_directory;  // its TIDEMARK_CONTROL_DIR
+  bool listens = false;           // tidemark is loaded, even if it does not answer
   std::optional<ControlClient> client;
 
+  // Tidemark is loaded but does not answer: the process is stopped, or its control thread hangs.
+  bool silent() const { return listens && reach != Reach::kLoaded; }
   std::string label() const;  // "process 4711 (rank 3)"
 };
 

@@ -22,6 +22,10 @@ Result<TraceReader> open_trace_file(const std::string& path, std::vector<std::st
     notes.push_back(
         path + ": its last rows are on the node that recorded it; run 'tidemark recover' there");
   }
+  if (!report) {
+    notes.push_back(
+        fmt::format("{}: its last records could not be added: {}", path, report.error().message));
+  }
   return TraceReader::open(path);
 }
 

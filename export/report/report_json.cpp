@@ -336,7 +336,12 @@ void put_device(JsonWriter& json, const DeviceReport& device) {
   json.field("total_bytes", device.total_bytes);
   json.field("events", device.events);
   put_peak(json, "allocated_peak", device.allocated_peak);
-  put_peak(json, "requested_peak", device.requested_peak);
+  if (device.requested_peak.bytes != 0 || device.allocated_peak.bytes == 0) {
+    put_peak(json, "requested_peak", device.requested_peak);
+  } else {
+    json.key("requested_peak");
+    json.null();
+  }
   put_peak(json, "reserved_peak", device.reserved_peak);
   put_peak(json, "driver_peak", device.driver_peak);
   put_known(json, "driver_before_recording_bytes", device.before_recording_bytes.value_or(0),

@@ -102,7 +102,11 @@ std::vector<NamedPeak> peaks_of(const DeviceReport& device) {
 
 std::string whole_run_text(const DeviceReport& device, const Report& report) {
   const WholeRun& run = device.run;
-  const uint64_t steps = run.parts.back().steps;
+  // The last point of the curve may be older than the last steps, which the window has.
+  uint64_t steps = run.parts.back().steps;
+  if (steps != 0 && device.steps.before) {
+    steps = std::max<uint64_t>(steps, *device.steps.before + device.steps.count);
+  }
   return fmt::format("Whole run: {}{}; events are kept of the last {}",
                      duration_text(run.end_ns() - run.begin_ns()),
                      steps == 0 ? "" : ", " + counted(steps, "step"),

@@ -282,6 +282,20 @@ class SnapshotWriter {
     pickle_.end_list();
   }
 
+  bool maps_segments() const {
+    const auto maps = [](const SegmentChange& change) { return change.expandable; };
+    const auto& devices = process_.model->framework;
+    return std::any_of(devices.begin(), devices.end(), [&](const AllocationHistory& history) {
+      return std::any_of(history.segment_changes.begin(), history.segment_changes.end(), maps);
+    });
+  }
+
+  bool has_allocator_settings() const {
+    const auto& settings = process_.model->settings;
+    return std::any_of(settings.begin(), settings.end(),
+                       [](const Setting& s) { return s.scope == SettingScope::kAllocator; });
+  }
+
   // Settings are stored as text, with "outer.inner" for a nested dictionary.
   void write_settings() {
     const auto& settings = process_.model->settings;
@@ -290,6 +304,12 @@ class SnapshotWriter {
     if (process_.model->info.source == Source::kCapture && !process_.model->torch_pools.empty()) {
       pickle_.key("PYTORCH_CUDA_ALLOC_CONF");
       pickle_.text("backend:cudaMallocAsync");
+    }
+    // A capture without the bridge does not have them. This one changes how blocks are split.
+    const bool capture = process_.model->info.source == Source::kCapture;
+    if (capture && maps_segments() && !has_allocator_settings()) {
+      pickle_.key("expandable_segments");
+      pickle_.boolean(true);
     }
     for (size_t i = 0; i < settings.size(); ++i) {
       if (settings[i].scope != SettingScope::kAllocator) continue;

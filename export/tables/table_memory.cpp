@@ -112,7 +112,7 @@ void put_allocation(TableSink& sink, const TableSource& source, const Allocation
   sink.integer(model.device);
   sink.number(a.address);
   sink.number(a.block_bytes);
-  sink.number(a.requested_bytes);
+  sink.number_or_null(a.requested_bytes);
   sink.number(a.stream);
   sink.integer(model.time_ns[a.birth]);
   event_time_or_null(sink, model, a.release);
@@ -217,6 +217,7 @@ void dump_events(TableSink& sink, const TableSource& source, int64_t& next_event
     const AllocationHistory& model = *history;
     const EventRange events = events_in(model, source.range);
     TotalsCursor cursor(model, events.first);
+    const bool requests_known = knows_requests(model);
     for (uint32_t event = events.first; event < events.end && sink.good(); ++event) {
       note_event(source, model, event);
       cursor.apply(event);
@@ -232,7 +233,7 @@ void dump_events(TableSink& sink, const TableSource& source, int64_t& next_event
       sink.number(of_segment ? model.segment_changes[subject].size_bytes
                              : model.allocations.block_bytes(subject));
       sink.number(cursor.totals().allocated);
-      sink.number(cursor.totals().requested);
+      requests_known ? sink.number(cursor.totals().requested) : sink.null();
       sink.number(cursor.totals().active);
       sink.number(cursor.totals().reserved);
       sink.end_row();

@@ -19,6 +19,12 @@ void put_peak(TableSink& sink, const Peak& peak) {
   peak.bytes == 0 ? sink.null() : sink.integer(peak.time_ns);
 }
 
+void put_peak_if(bool known, TableSink& sink, const Peak& peak) {
+  if (known) return put_peak(sink, peak);
+  sink.null();
+  sink.null();
+}
+
 void put_event(TableSink& sink, const AllocationHistory& model, const Peak& peak) {
   model.event_count() == 0 ? sink.null() : sink.integer(peak.event);
 }
@@ -90,17 +96,23 @@ Peaks peaks_of(const AllocationHistory& model, const DeviceReport& told) {
 }
 
 // Where a kept window begins, and the peaks of the whole run: of a window the others are lower.
-void put_run(TableSink& sink, const DeviceReport& told) {
+void put_run(TableSink& sink, const DeviceReport& told, bool driver_known) {
   const WholeRun& run = told.run;
   run.is_window() ? sink.integer(run.kept_from_ns) : sink.null();
-  const auto put = [&](const Peak& of_run, const Peak& recorded) {
-    const bool unknown = run.is_window() && run.empty();
+  const auto put = [&](const Peak& of_run, const Peak& recorded, bool known = true) {
+    const bool unknown = !known || (run.is_window() && run.empty());
     unknown ? sink.null() : sink.number(std::max(of_run.bytes, recorded.bytes));
   };
   put(run.allocated_peak, told.allocated_peak);
   put(run.reserved_peak, told.reserved_peak);
-  put(run.driver_peak, told.driver_peak);
+  put(run.driver_peak, told.driver_peak, driver_known);
   put(run.device_used_peak, told.device_used_peak);
+}
+
+// The reserved peak once the block for which it grew is in its segment, which was a hole before.
+Peak served(const AllocationHistory& model, Peak reserved) {
+  if (reserved.bytes != 0) reserved.event = served_after(model, reserved.event);
+  return reserved;
 }
 
 void put_device(TableSink& sink, const ExportProcess& process, const AllocationHistory& model,
@@ -117,16 +129,17 @@ void put_device(TableSink& sink, const ExportProcess& process, const AllocationH
   sink.number(peaks.events);
   put_peak(sink, peaks.allocated);
   put_event(sink, model, peaks.allocated);
-  put_peak(sink, peaks.requested);
+  put_peak_if(knows_requests(model), sink, peaks.requested);
   put_peak(sink, peaks.reserved);
   sink.number(model.seeded_blocks);
   sink.number(model.seeded_bytes);
   sink.number(model.anomalies);
-  put_event(sink, model, peaks.reserved);
-  put_peak(sink, peaks.driver);
+  put_event(sink, model, served(model, peaks.reserved));
+  const bool driver_known = process.model->info.source != Source::kTorchSnapshot;
+  put_peak_if(driver_known, sink, peaks.driver);
   put_peak(sink, peaks.device_used);
   sink.integer(std::llround(told.steps.growth_bytes_per_step));
-  put_run(sink, told);
+  put_run(sink, told, driver_known);
   sink.end_row();
 }
 
@@ -191,7 +204,7 @@ void dump_holes(TableSink& sink, const TableSource& source) {
     const Peak& allocated = whole ? model->allocated_peak : part.allocated;
     const Peak& reserved = whole ? model->reserved_peak : part.reserved;
     if (allocated.bytes != 0) put("allocated_peak", allocated.event);
-    if (reserved.bytes != 0) put("reserved_peak", served_after(*model, reserved.event));
+    if (reserved.bytes != 0) put("reserved_peak", served(*model, reserved).event);
     const auto last =
         std::find_if(model->failures.rbegin(), model->failures.rend(),
                      [&](const FailedAllocation& f) { return source.range.contains(f.time_ns); });

@@ -440,11 +440,32 @@ class Attach(unittest.TestCase):
                                 env=dict(os.environ, TIDEMARK_CONTROL_DIR=str(self.control)))
         state, = (process["state"] for process in json.loads(listed.stdout)["processes"]
                   if process["pid"] == host.pid)
-        self.assertEqual(state, "not attachable")
+        self.assertEqual(state, "no answer")
         for client in waiting:
             client.close()
+        told = subprocess.run([TIDEMARK, "detach", str(host.pid)], stderr=subprocess.PIPE, text=True,
+                              timeout=100,
+                              env=dict(os.environ, TIDEMARK_CONTROL_DIR=str(self.control)))
+        self.assertEqual(told.returncode, 2)
+        self.assertIn(f"process {host.pid} does not answer", told.stderr)
+        self.assertIn("is stopped", told.stderr)
         host.process.send_signal(signal.SIGCONT)
         self.assertTrue(wait_for(lambda: self.works(host)))
+
+    def test_all_means_those_of_the_control_directory(self):
+        host = self.started()
+        host.ask("start", out=self.out)
+
+        def detach_all(directory):
+            return subprocess.run([TIDEMARK, "detach", "-q", "--all"], text=True, timeout=100,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  env=dict(os.environ, TIDEMARK_CONTROL_DIR=str(directory)))
+
+        self.assertEqual(detach_all(self.out / "another").returncode, 2)
+        self.assertEqual(host.ask("status")["state"], "recording")
+        self.assertEqual(detach_all(self.control).returncode, 0)
+        self.assertEqual(host.ask("status")["state"], "armed")
+        self.assertEqual(host.end()[1], 0)
 
     def test_many_armed_processes(self):
         hosts = [self.host() for _ in range(PROCESSES)]

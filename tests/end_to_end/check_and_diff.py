@@ -272,6 +272,15 @@ text = run("report", unfinished).stdout
 check("the process was killed or did not exit normally: the recording ends there" in text
       and "No problems found in what was recorded." in text, text)
 check("complete" not in run("info", unfinished).stdout, "info of a killed process")
+# A recorder that could not write any more: the process was not killed, but the rest is lost.
+full = trace.string(1, "writing stopped while the process was running: No space left on device")
+trace.table(1, "Health", [{"time_ns": 10**9 + 2, "kind": 3, "value": 64, "detail": full}])
+unwritten = trace.save(tmp / "unwritten.tmk")
+check_equal(report(unwritten)["ranks"][0]["loss"]["killed"], False, "a full disk kills nobody")
+text = run("report", unwritten).stdout
+check("was killed" not in text and "No space left on device" in text, text)
+status(2, "check", unwritten, "--max-peak", "1GiB")
+check("complete" not in run("info", unwritten).stdout, "info of a recording that was stopped")
 # A recording that is still going on, or was cut off between two blocks: a higher peak may follow.
 trace = TraceFile()
 trace.table(1, "Processes", [{"rank": -1, "local_rank": -1, "pid": 7, "source": 1,
@@ -284,6 +293,15 @@ check("still going on or was cut off" in result.stderr, result.stderr)
 status(1, "check", going_on, "--max-peak", "1MiB")
 status(0, "check", going_on, "--max-peak", "1GiB", "--allow-losses")
 status(0, "check", trace.save(tmp / "finished.tmk"), "--max-peak", "1GiB")
+# A ring that cannot be read, with the row of the process in it.
+trace = TraceFile()
+trace.table(1, "DriverEvents", [{"time_ns": 10**9, "operation": 1, "kind": 1, "address": 1 << 40,
+                                 "size_bytes": 4 * MiB}])
+unknown = trace.save(tmp / "unknown.tmk", finished=False)
+(tmp / "unknown.tmk.ring").write_bytes(b"no ring" * 1000)
+check_equal(report(unknown)["ranks"][0]["rank"], -1, "a process of which nothing is known has no rank")
+check(any("last records could not be added" in line for line in report(unknown)["losses"]),
+      report(unknown)["losses"])
 # One rank of several, alone, in a directory or merged.
 alone = tmp / "alone"
 alone.mkdir()
@@ -371,6 +389,13 @@ check_equal([r["rank"] for r in report(job)["ranks"]], [0, 1], "ranks from names
 result = json.loads(status(0, "diff", job, job, "--rank", 0, "--other-rank", 1, "--json").stdout)
 check_equal([d["after_rank"] for d in result["devices"]], [1], "one rank against the other")
 status(2, "diff", job, default)
+check("--rank" in status(2, "diff", job, job, "--other-rank", 1).stderr, "--other-rank alone")
+# The findings are the same however many ranks are read in detail.
+appeared = [json.loads(status(0, "diff", RECORDED / "ranks" / "ddp4", RECORDED / "ranks" / "guilty4",
+                              "--json", "--detail", detail).stdout)["findings_appeared"]
+            for detail in (64, 1)]
+check("rank_imbalance" in appeared[0], appeared[0])
+check_equal(appeared[1], appeared[0], "findings that appeared, by ranks in detail")
 
 
 # diff: blocks that are older than the recording are a row of their own.

@@ -161,7 +161,7 @@ short.write_bytes(trace.read_bytes()[:-100])
 for command, *args in (["export", "--format", "csv", "-o", tmp / "csv"], ["whatif", "--all"]):
     result = run(command, short, *args)
     check_equal(result.returncode, 0, f"{command} of a cut trace: exit status")
-    check("warning: the file ends in the middle of a block" in result.stderr,
+    check(f"warning: {short}: the file ends in the middle of a block" in result.stderr,
           f"{command} warns of the cut: {result.stderr!r}")
     result = run(command, many, *args)
     check_equal(result.stderr.count("b.tmk"), 1, f"{command} warns of the broken file once")

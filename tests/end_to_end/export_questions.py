@@ -77,7 +77,7 @@ class Questions(unittest.TestCase):
         # Every kind must occur in some recording, or nothing would check it.
         for what in ("torch", "driver only", "category", "stack", "ledger", "holes", "growth",
                      "ranks", "oom", "driver oom", "used", "kernels", "waits", "findings",
-                     "evidence", "advice"):
+                     "evidence", "advice", "unknown requests"):
             self.assertGreater(self.seen[what], 0, what)
 
     def ask(self, trace, directory):
@@ -106,11 +106,22 @@ class Questions(unittest.TestCase):
         columns = ", ".join(f"{n}_peak_bytes, {n}_peak_ns" for n in names)
         (row,) = trace.all(f"SELECT {columns} FROM devices WHERE rank_id = :r AND device = :d", at)
         for i, name in enumerate(names):
-            peak = device[name + "_peak"] or {"bytes": 0}
+            peak = device[name + "_peak"]
+            if name == "driver" and trace.report["source"]["kind"] == "torch-snapshot":
+                self.assertIsNone(row[2 * i], "a snapshot knows nothing of the driver")
+                continue
             self.assertEqual(row[2 * i], peak["bytes"], name)
             if peak["bytes"]:
                 self.assertEqual(row[2 * i + 1], peak["time_ns"], name)
-        self.seen["torch" if row[0] else "driver only"] += row[0] > 0 or row[4] > 0
+        self.seen["torch" if row[0] else "driver only"] += row[0] > 0 or (row[4] or 0) > 0
+        ((requested, of_blocks),) = trace.all(
+            "SELECT requested_peak_bytes, (SELECT count(*) FROM allocations a WHERE requested_bytes ="
+            " 0 AND a.rank_id = :r AND a.device = :d) FROM devices WHERE rank_id = :r AND device = :d",
+            at)
+        told = device["requested_peak"]
+        self.assertEqual(requested, told and told["bytes"], "requested")
+        self.assertEqual(of_blocks, 0, "a size that is not known is NULL")
+        self.seen["unknown requests"] += requested is None
         # One number for a card: of all processes that read it.
         ((used,),) = trace.all("SELECT max(value) FROM samples JOIN devices USING (rank_id, device)"
                                " WHERE kind = 'device_used' AND uuid IS (SELECT uuid FROM devices"

@@ -32,11 +32,14 @@ class FlightRecorder(HostTest):
                          **{"TIDEMARK_ARM": None, "TIDEMARK_OUT": str(self.out),
                             "TIDEMARK_BUFFER_MB": "128", **environment}).ready()
 
-    def tidemark(self, *words, status=0, **environment):
-        done = subprocess.run([TIDEMARK, *map(str, words)], text=True, stdout=subprocess.PIPE,
+    def run_tidemark(self, *words, **environment):
+        return subprocess.run([TIDEMARK, *map(str, words)], text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE,
                               env=dict(os.environ, TIDEMARK_CONTROL_DIR=str(self.path / "control"),
                                        XDG_CACHE_HOME=str(self.cache), **environment))
+
+    def tidemark(self, *words, status=0, **environment):
+        done = self.run_tidemark(*words, **environment)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done.stdout if status == 0 else done.stderr
 
@@ -113,7 +116,12 @@ class FlightRecorder(HostTest):
         host.say("spike 8000")
         self.assertEqual(host.say("fail"), "failed")
         truth = self.run_a_while(host)
-        trace = host.ask("stop")["trace"]
+        done = self.run_tidemark("detach", host.pid)
+        trace = done.stdout.strip()
+        self.assertRegex(done.stderr, r"peak use of the card (8|9|1\d)\.\d GiB of")
+        done = self.run_tidemark("report", trace, "--at", "oom")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("1 out-of-memory error came before the kept window", done.stderr)
         device = json.loads(self.tidemark("report", trace, "--json"))["ranks"][0]["devices"][0]
         run = device["whole_run"]
         self.assertEqual([run[f"{name}_peak"]["bytes"] for name in ("allocated", "reserved")],
@@ -277,7 +285,9 @@ class FlightRecorder(HostTest):
         # The program counts them itself.
         self.assertEqual(numbers[-1], 39)
         self.assertEqual(self.device_of(trace)["steps"]["first_number"], numbers[0])
-        self.assertIn(f"{numbers[0]} to 39 of the run", self.tidemark("report", trace))
+        text = self.tidemark("report", trace)
+        self.assertIn(f"{numbers[0]} to 39 of the run", text)
+        self.assertRegex(text, r"Whole run: .*, 40 steps;")
 
     def test_all_ranks_of_a_job_are_sealed_under_one_name(self):
         hosts = [self.started(TIDEMARK_KEEP="64MiB", TIDEMARK_JOB="j7", RANK=str(rank),

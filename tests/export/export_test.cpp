@@ -118,6 +118,20 @@ TEST(MarkRanges, PairsNestedCrossingAndOpenRanges) {
   EXPECT_EQ(spans, expected);
 }
 
+TEST(MarkRanges, PartsOfAStretchWithoutKernelsAreOne) {
+  std::vector<Mark> marks = {
+      mark(10, MarkPhase::kBegin, 1), mark(20, MarkPhase::kEnd, 1),
+      mark(20, MarkPhase::kBegin, 1), mark(30, MarkPhase::kEnd, 1),
+      mark(40, MarkPhase::kBegin, 1), mark(50, MarkPhase::kEnd, 1),
+  };
+  EXPECT_EQ(mark_ranges(marks).size(), 3u) << "those of a program stay as they are";
+  for (Mark& m : marks) m.kind = MarkKind::kNotRecorded;
+  const auto ranges = mark_ranges(marks);
+  ASSERT_EQ(ranges.size(), 2u);
+  EXPECT_EQ(ranges[0].end_ns, 30);
+  EXPECT_EQ(ranges[1].end_ns, 50);
+}
+
 std::string number_bytes(int64_t value) {
   StringSink sink;
   PickleWriter writer(sink);

@@ -106,7 +106,8 @@ def curves(base):
                 changes[rank, device, name].append((death, -size))
 
     add("allocated", "SELECT rank_id, device, block_bytes, birth_ns, release_ns FROM allocations")
-    add("requested", "SELECT rank_id, device, requested_bytes, birth_ns, death_ns FROM allocations")
+    add("requested", "SELECT rank_id, device, coalesce(requested_bytes, 0), birth_ns, death_ns"
+        " FROM allocations")
     add("reserved", "SELECT rank_id, device, size_bytes, birth_ns, death_ns FROM segments")
     calls = collections.defaultdict(list)
     for rank, *row in base.execute(

@@ -7,6 +7,7 @@
 
 #include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
+#include "export/report/report_wording.h"
 #include "viewer/model/ticks.h"
 #include "viewer/panels/details/moment_panel.h"
 #include "viewer/panels/flame/flame_panel.h"
@@ -232,6 +233,22 @@ void FindingsPanel::forget_trace() {
   proofs_.clear();
 }
 
+// Errors that are older than the kept window; nothing else is known of them. Whether there are any.
+static bool draw_earlier_errors(const Report& report) {
+  bool any = false;
+  for (const RankReport& rank : report.ranks) {
+    for (const DeviceReport& d : rank.devices) {
+      if (d.run.earlier_errors == 0) continue;
+      any = true;
+      const Card card(fmt::format("##earlier{}:{}", rank.pid, d.device).c_str(), theme().bad);
+      const std::string process = process_text(report, rank.rank, rank.pid);
+      text_wrapped(fmt::format("{}{}cuda:{}: {}", process, process.empty() ? "" : ", ", d.device,
+                               earlier_errors_text(d)));
+    }
+  }
+  return any;
+}
+
 void FindingsPanel::draw(const Model& model, Selection& selection) {
   if (!model.report_ready) {
     text_dim("Analysing ...");
@@ -245,8 +262,9 @@ void FindingsPanel::draw(const Model& model, Selection& selection) {
     text_dim(fmt::format("and {}; press N or B to go through all of them",
                          counted(model.ooms.size() - ooms_[shown].front(), "more error")));
   }
+  const bool failed_earlier = draw_earlier_errors(model.report);
   if (!model.losses.empty()) draw_losses(model);
-  if (model.report.findings.empty() && model.ooms.empty()) {
+  if (model.report.findings.empty() && model.ooms.empty() && !failed_earlier) {
     const Card card("##calm", theme().good);
     text_wrapped("No allocation failed and no problems were found.");
   }

@@ -67,11 +67,12 @@ void draw_run(const WholeRun& run, ImVec2 size) {
   }
   const float kept = std::min(x(run.kept_from_ns), max.x - px(2));
   draw.AddRect({kept, min.y}, max, paint(theme().accent), px(3), 0, px(1.5F));
-  explain(
-      fmt::format("The whole run of {}: lowest to highest, and reserved. Events were kept of the "
-                  "framed part.",
-                  duration_text(run.end_ns() - run.begin_ns()))
-          .c_str());
+  explain(fmt::format(
+              "The whole run of {}: lowest to highest, and reserved. Its peak: {} allocated, {} "
+              "reserved. Events were kept of the framed part.",
+              duration_text(run.end_ns() - run.begin_ns()), size_text(run.allocated_peak.bytes),
+              size_text(run.reserved_peak.bytes))
+              .c_str());
 }
 
 }  // namespace
