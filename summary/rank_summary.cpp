@@ -59,6 +59,7 @@ class Retimer {
     }
     digest.clock_residual_ns = clock_.residual_ns;
     digest.clock_checked = clock_.samples != 0;
+    digest.clock_known = clock_.method != AlignmentMethod::kNone;
   }
 
  private:

@@ -65,7 +65,8 @@ void fields(A& a, DeviceHeights& h) {
 }
 template <typename A>
 void fields(A& a, RankDigest& d) {
-  a(d.rank, d.devices, d.nccl, d.calls, d.clock_residual_ns, d.clock_checked, d.kept_window);
+  a(d.rank, d.devices, d.nccl, d.calls, d.clock_residual_ns, d.clock_checked, d.clock_known,
+    d.kept_window);
 }
 
 template <typename A>

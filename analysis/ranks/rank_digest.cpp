@@ -23,6 +23,7 @@ RankDigest digest_of(const ProcessModel& process) {
   digest.calls = collective_calls(process);
   digest.clock_residual_ns = process.clock.residual_ns;
   digest.clock_checked = process.clock.samples != 0;
+  digest.clock_known = process.clock.method != AlignmentMethod::kNone;
   digest.kept_window = process.window.exists();
   return digest;
 }

@@ -61,6 +61,7 @@ struct RankDigest {
   std::vector<CommunicatorCalls> calls;  // by communicator
   uint64_t clock_residual_ns = 0;
   bool clock_checked = false;  // by collectives
+  bool clock_known = false;    // relative to the other ranks, if there are any
   bool kept_window = false;    // the peaks are those of the last stretch of its run
 };
 

@@ -220,6 +220,7 @@ class DivergenceSearch {
       : ranks_(ranks), source_(source), framework_(framework) {}
 
   Divergence run(const RankHeight& typical, int64_t begin_ns) {
+    typical_bytes_ = typical.bytes;
     limit_ = std::max(kWorthSaying, typical.bytes / 10);
     begin_ns_ = begin_ns;
     for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -230,6 +231,8 @@ class DivergenceSearch {
       end_ns_ = std::max(end_ns_, height.time_ns);
     }
     if (suspects_.empty()) return {};
+    const auto known = [&](const Candidate& c) { return source_.digests()[c.digest].clock_known; };
+    if (!std::all_of(ranks_.begin(), ranks_.end(), known)) return highest();
     for (const Candidate& c : ranks_) {
       curves_.push_back(source_.level(c.digest, c.height.device, framework_));
       if (curves_.back() == nullptr) return {};
@@ -250,6 +253,18 @@ class DivergenceSearch {
   int64_t instant(int64_t k) const {
     return begin_ns_ + static_cast<int64_t>(static_cast<double>(end_ns_ - begin_ns_) *
                                             static_cast<double>(k) / kInstants);
+  }
+
+  Divergence parted(size_t rank, std::optional<int64_t> since) const {
+    const RankHeight& height = ranks_[rank].height;
+    return {true, height.rank, since, height.bytes - typical_bytes_};
+  }
+
+  Divergence highest() const {
+    const auto lower = [&](const Suspect& a, const Suspect& b) {
+      return ranks_[a.rank].height.bytes < ranks_[b.rank].height.bytes;
+    };
+    return parted(std::max_element(suspects_.begin(), suspects_.end(), lower)->rank, std::nullopt);
   }
 
   // The median of the ranks still running then; of all ranks if none was.
@@ -297,8 +312,7 @@ class DivergenceSearch {
       }
       const auto [rank, since] = first_of(together);
       const int64_t peak_ns = ranks_[rank].height.time_ns;
-      const uint64_t at_peak = excess(rank, peak_ns, middle_at(peak_ns));
-      if (at_peak >= limit_) return {true, ranks_[rank].height.rank, since, at_peak};
+      if (excess(rank, peak_ns, middle_at(peak_ns)) >= limit_) return parted(rank, since);
       std::erase_if(together, [rank = rank](const Suspect& s) { return s.rank == rank; });
     }
     return {};
@@ -331,6 +345,7 @@ class DivergenceSearch {
   bool framework_;
   std::vector<std::unique_ptr<RankLevel>> curves_;
   std::vector<Suspect> suspects_;
+  uint64_t typical_bytes_ = 0;
   uint64_t limit_ = 0;
   int64_t begin_ns_ = 0;
   int64_t end_ns_ = INT64_MIN;

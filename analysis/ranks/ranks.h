@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,12 +36,13 @@ struct StackExcess {
   uint64_t typical_bytes = 0;
 };
 
-// The first rank that rose above the median of the others and stayed there up to its peak.
+// The first rank that rose above the median of the others and stayed there up to its peak. Where
+// the clocks of the ranks are not known: the one with the highest peak.
 struct Divergence {
   bool found = false;
   int64_t rank = -1;
-  int64_t time_ns = 0;
-  uint64_t excess_bytes = 0;  // at its peak
+  std::optional<int64_t> time_ns;
+  uint64_t excess_bytes = 0;  // of its peak over the typical one
 };
 
 // A collective that some ranks called and others never did.

@@ -130,8 +130,6 @@ class Aligner {
         result_.clocks[i] = result_.clocks[other->second];
         continue;
       }
-      result_.clocks[i].reference_ns = ranks_[i]->first_ns;
-      result_.clocks[i].method = AlignmentMethod::kHostClock;
       if (ranks_[i]->info.rank >= 0) {
         unchecked.push_back(static_cast<uint64_t>(ranks_[i]->info.rank));
       }

@@ -17,7 +17,7 @@
 namespace tidemark {
 
 struct ClockAlignment {
-  std::vector<Alignment> clocks;      // one per rank, in order; kNone for a single rank
+  std::vector<Alignment> clocks;      // one per rank, in order; kNone: not known
   std::vector<std::string> warnings;  // ranks whose clock could not be checked
 };
 

@@ -46,8 +46,9 @@ class RankLines {
         at(c_.highest.time_ns), c_.typical.rank, size_text(c_.typical.bytes), size_text(extra)));
     if (!c_.divergence.found) return;
     if (extra != 0) excess(extra);
+    if (!c_.divergence.time_ns) return;
     lines_.push_back(fmt::format("rank {} held more than the others from {} up to its peak",
-                                 c_.divergence.rank, at(c_.divergence.time_ns)));
+                                 c_.divergence.rank, at(*c_.divergence.time_ns)));
   }
 
   // Of the highest rank over the typical one.
@@ -225,7 +226,8 @@ void put_rank_comparison(JsonWriter& json, const RankComparison& c) {
       json.key("diverged");
       json.begin_object();
       json.field("rank", c.divergence.rank);
-      json.field("time_ns", c.divergence.time_ns);
+      json.key("time_ns");
+      c.divergence.time_ns ? json.value(*c.divergence.time_ns) : json.null();
       json.field("excess_bytes", c.divergence.excess_bytes);
       json.end_object();
     }

@@ -55,9 +55,26 @@ TEST_F(Ranks, TheCulpritIsNamedWithItsLine) {
   const int64_t span = 401 * made.period_ns;
   const int64_t truth = kJobStart + span / 101 * 51;
   EXPECT_TRUE(c.clocks_checked);
-  EXPECT_NEAR(static_cast<double>(c.divergence.time_ns), static_cast<double>(truth),
+  ASSERT_TRUE(c.divergence.time_ns);
+  EXPECT_NEAR(static_cast<double>(*c.divergence.time_ns), static_cast<double>(truth),
               static_cast<double>(c.clock_residual_ns) + 2000);
   EXPECT_TRUE(c.stuck.empty());
+}
+
+// Rank 1 had ended before rank 0 began, by clocks that may be wrong by more than that.
+TEST_F(Ranks, WithoutAClockInCommonNothingIsSaidOfInstants) {
+  RankTrace made;
+  made.collectives = 0;
+  for (made.rank = 0; made.rank < 2; ++made.rank) {
+    made.start_ns = kJobStart - made.rank * int64_t{3600} * 1'000'000'000;
+    made.keeps_bytes = made.rank == 0 ? 300 * kMiB : 0;
+    write(made);
+  }
+  const RankComparison c = compare_ranks(load());
+  ASSERT_TRUE(c.divergence.found);
+  EXPECT_EQ(c.divergence.rank, 0);
+  EXPECT_EQ(c.divergence.excess_bytes, c.highest.bytes - c.typical.bytes);
+  EXPECT_FALSE(c.divergence.time_ns);
 }
 
 TEST_F(Ranks, EqualRanksAreNotBlamed) {

@@ -206,7 +206,7 @@ TEST(Alignment, ProcessesWithoutCollectivesGetTheClockOfTheirHost) {
   EXPECT_EQ(aligned.clocks[2].offset_ns, aligned.clocks[1].offset_ns);
   EXPECT_EQ(aligned.clocks[2].reference_ns, aligned.clocks[1].reference_ns);
   EXPECT_EQ(aligned.clocks[3].offset_ns, 0);
-  EXPECT_EQ(aligned.clocks[3].method, AlignmentMethod::kHostClock);
+  EXPECT_EQ(aligned.clocks[3].method, AlignmentMethod::kNone);
   EXPECT_TRUE(aligned.warnings.empty());
 }
 

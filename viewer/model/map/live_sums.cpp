@@ -18,6 +18,7 @@ LiveSums sums_of_live(const AllocationHistory& memory, const Dictionary& names,
     const uint64_t bytes = blocks.block_bytes(i);
     if (state.is_pending(memory, i)) {
       out.pending_bytes += bytes;
+      out.pending_requested_bytes += blocks.requested_bytes(i);
       ++out.pending_count;
       continue;
     }

@@ -28,6 +28,7 @@ struct LiveSums {
   std::vector<StackRow> stacks;         // most bytes first, pending frees not counted
   std::vector<CategoryRow> categories;  // the same
   uint64_t pending_bytes = 0;
+  uint64_t pending_requested_bytes = 0;
   uint64_t pending_count = 0;
 };
 

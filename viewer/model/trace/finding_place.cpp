@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "analysis/insight/fragmentation.h"
+
 namespace tidemark::view {
 
 namespace {
@@ -22,6 +24,12 @@ void at_peak(FindingPlace& place, const Peak& peak, const char* what, ShownBy by
   place.event = peak.event;
   place.what = what;
   place.by = by;
+}
+
+// As the report tells its holes: with the block for which memory was reserved in its place.
+void at_reserved_peak(FindingPlace& place, const AllocationHistory& m) {
+  at_peak(place, m.reserved_peak, "the reserved peak", ShownBy::kMap);
+  place.event = served_after(m, place.event);
 }
 
 // The maximum of the card, or of one owner on it.
@@ -91,8 +99,8 @@ void over_shrinking(FindingPlace& place, const Lane& lane) {
 
 void at_divergence(const Model& model, FindingPlace& place) {
   const RankComparison& ranks = model.report.comparison;
-  if (!ranks.divergence.found) return;
-  place.range = TimeRange{ranks.divergence.time_ns, ranks.highest.time_ns};
+  if (!ranks.divergence.time_ns) return;
+  place.range = TimeRange{*ranks.divergence.time_ns, ranks.highest.time_ns};
   place.what = "from where this rank holds more than the others to its peak";
   place.by = ShownBy::kFlame;
 }
@@ -116,7 +124,7 @@ std::optional<FindingPlace> place_of(const Model& model, const Finding& f) {
   const auto is = [&](std::string_view id) { return f.id == id; };
   at_peak(place, m.allocated_peak, "the allocated peak", ShownBy::kMoment);
   if (is("capacity") || is("memory_fraction") || is("fragmentation")) {
-    if (is("fragmentation")) at_peak(place, m.reserved_peak, "the reserved peak", ShownBy::kMap);
+    if (is("fragmentation")) at_reserved_peak(place, m);
     if (const auto oom = last_oom(model, place.lane); oom) {
       place.oom = oom;
       place.event = model.ooms[*oom].event;
@@ -127,7 +135,7 @@ std::optional<FindingPlace> place_of(const Model& model, const Finding& f) {
                                    : ShownBy::kTimeline;
     if (is("fragmentation")) at_largest_hole(place, lane);
   } else if (is("graph_private_pool") || is("shape_variance") || is("stream_pools")) {
-    at_peak(place, m.reserved_peak, "the reserved peak", ShownBy::kMap);
+    at_reserved_peak(place, m);
   } else if (is("creep") || is("retained_graph")) {
     over_growth(model, place, lane);
   } else if (is("eval_keeps_graph")) {

@@ -79,12 +79,15 @@ std::vector<MomentPanel::Entry> MomentPanel::allocator_entries(const Lane& lane,
                                                                const Moment& moment) const {
   const MemoryTotals& t = moment.state.totals;
   const auto less = [](uint64_t a, uint64_t b) { return static_cast<int64_t>(a > b ? a - b : 0); };
-  // Requested falls only when a free completes; pending frees are counted separately.
-  const uint64_t asked = std::min(t.requested, t.allocated);
+  // PyTorch counts a request until its free completes.
+  const uint64_t pending = moment.live.pending_requested_bytes;
+  const uint64_t asked = t.requested - std::min(t.requested, pending);
   std::vector<Entry> entries;
   if (lane.requests_known) {
     entries = {
-        {"requested", "What the program requested for its tensors.", static_cast<int64_t>(asked),
+        {pending == 0 ? "requested" : "requested, in use",
+         "What the program requested for its tensors. PyTorch's \"requested\" counts pending frees, "
+         "too.", static_cast<int64_t>(asked),
          theme().allocated, false},
         {"rounding", "Lost to rounding requests up to block sizes.", less(t.allocated, asked),
          shade(theme().allocated, theme().dark ? -0.45 : 0.5), false}};

@@ -108,15 +108,15 @@ void FindingsPanel::draw_advice(const Model& model, const Finding& f, size_t ind
   }
 }
 
-// Without a line of its own, a finding shows the one that holds most.
+// Without a line of its own, a finding shows that of the stack that holds most.
 void FindingsPanel::draw_largest(const Model& model, size_t index) {
   if (!places_[index]) return;
   const DeviceReport* device = model.report_of(model.lanes[places_[index]->lane]);
   if (device == nullptr || device->stacks.empty() || device->stacks.front().frames.empty()) return;
   const StackShare& most = device->stacks.front();
   ImGui::PushStyleColor(ImGuiCol_Text, paint(theme().accent));
-  text_wrapped(
-      fmt::format("most at the peak, {}: {}", size_text(most.bytes), headline_of(most.frames)));
+  text_wrapped(fmt::format("largest stack at the peak, {}: {}", size_text(most.bytes),
+                           headline_of(most.frames)));
   ImGui::PopStyleColor();
   explain_lines(most.frames);
 }

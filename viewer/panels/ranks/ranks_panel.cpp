@@ -86,16 +86,15 @@ void RanksPanel::draw_summary(const Model& model, Selection& selection) {
   ImGui::SameLine();
   if (ImGui::SmallButton("Go##peak")) go(model, selection, c.highest.rank, c.highest.time_ns);
   draw_compare_button(model, selection);
-  if (!c.divergence.found) return;
-  const double since = since_start(model, c.divergence.time_ns);
-  line = fmt::format("rank {} holds more than the others from {} up to its peak: {} more there",
-                     c.divergence.rank, instant_text(since, model.span_ns()),
-                     size_text(c.divergence.excess_bytes));
+  if (!c.divergence.time_ns) return;
+  const double since = since_start(model, *c.divergence.time_ns);
+  line = fmt::format("rank {} holds more than the others from {} up to its peak",
+                     c.divergence.rank, instant_text(since, model.span_ns()));
   text(fitted(line, room));
   explain(line.c_str());
   ImGui::SameLine();
   if (ImGui::SmallButton("Go##apart")) {
-    go(model, selection, c.divergence.rank, c.divergence.time_ns);
+    go(model, selection, c.divergence.rank, *c.divergence.time_ns);
   }
 }
 
