@@ -351,6 +351,18 @@ class SnapshotWriter {
     pickle_.text(text);
   }
 
+  // Torch counts microseconds: one that leaves the mark between the same events, if there is one.
+  int64_t mark_us(int64_t time_ns) const {
+    int64_t us = time_ns / 1000;
+    for (const AllocationHistory& history : process_.model->framework) {
+      uint32_t before = 0;
+      if (!history.event_at(time_ns, before) || before + 1 == history.event_count()) continue;
+      if (history.time_ns[before + 1] / 1000 > us) continue;
+      us = std::max(history.time_ns[before] / 1000, history.time_ns[before + 1] / 1000 - 1);
+    }
+    return us;
+  }
+
   // Annotations are recorded by torch; other marks of a capture are written in the same form.
   void write_annotations() {
     pickle_.begin_list();
@@ -370,7 +382,7 @@ class SnapshotWriter {
       pickle_.key("name");
       pickle_.text(names_.string(mark.name));
       put("device", mark.device);
-      put("time_us", mark.time_ns / 1000);
+      put("time_us", mark_us(mark.time_ns));
       pickle_.end_dict();
     }
     pickle_.end_list();

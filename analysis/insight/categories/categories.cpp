@@ -84,7 +84,7 @@ class Categorizer {
       out_.of[i] = guess.category;
       out_.confidence[i] = guess.confidence;
       if (kept_without_backward_) out_.kept_without_backward.push_back(static_cast<uint32_t>(i));
-      if (guess.category == Category::kKvCache) known_.cache_sizes.insert(a.requested_bytes);
+      if (guess.category == Category::kKvCache) known_.cache_sizes.insert(a.asked_bytes());
       if (guess.category == Category::kGradient && !a.seeded &&
           (model_.seeded_blocks != 0 || !known_.set_up.empty())) {
         note_gradient(a, static_cast<uint32_t>(i));
@@ -160,7 +160,7 @@ class Categorizer {
   }
 
   void note_gradient(const Allocation& a, uint32_t i) {
-    KnownSizes::Gradients& of_size = known_.gradients[a.requested_bytes];
+    KnownSizes::Gradients& of_size = known_.gradients[a.asked_bytes()];
     of_size.all.push_back(i);
     if (meets(a, next_other_)) of_size.held.push_back(i);
     if (is_of_fsdp(a)) known_.flat_gradients.push_back(i);
@@ -182,13 +182,13 @@ class Categorizer {
       out_.has_optimizer |= role == StackRole::kOptimizer || role == StackRole::kOptimizerInit;
       if (!a.seeded) note_end(a);
       const bool made = role == StackRole::kModuleSetUp || a.category == Category::kParameter;
-      if (made) made_sizes.insert(a.requested_bytes);
-      if (made || (is_older(a) && stays(a))) parameter_sizes_.insert(a.requested_bytes);
+      if (made) made_sizes.insert(a.asked_bytes());
+      if (made || (is_older(a) && stays(a))) parameter_sizes_.insert(a.asked_bytes());
       if (is_set_up(a)) known_.set_up.push_back(static_cast<uint32_t>(i));
       if (a.seeded) continue;
       const bool kept = stays(a) && a.block_bytes > kSmallBytes && role == StackRole::kUser;
-      if (kept) known_.kept_sizes.insert(a.requested_bytes);
-      if (is_of_fsdp(a)) known_.gathered_sizes.insert(a.requested_bytes);
+      if (kept) known_.kept_sizes.insert(a.asked_bytes());
+      if (is_of_fsdp(a)) known_.gathered_sizes.insert(a.asked_bytes());
       note_workspace(a);
       if (role == StackRole::kForward && !in_pass) cache_.add_pass(a.birth);
       if (role == StackRole::kBackward) note_pass(a.birth, kNever);
@@ -210,7 +210,7 @@ class Categorizer {
       if (a.birth > failed) break;
       if (!meets(a, failed)) continue;
       ++failed_with_[a.stack];
-      if (is_workspace_size(a.requested_bytes)) ++results_like_workspaces_[a.stack];
+      if (is_workspace_size(a.asked_bytes())) ++results_like_workspaces_[a.stack];
     }
   }
 
@@ -247,7 +247,7 @@ class Categorizer {
   // A model has blocks of several sizes; a cache or a buffer has one or two.
   void keep_models() {
     std::unordered_set<uint64_t> sizes;
-    for (const uint32_t i : known_.set_up) sizes.insert(model_.allocations.requested_bytes(i));
+    for (const uint32_t i : known_.set_up) sizes.insert(model_.allocations.asked_bytes(i));
     if (sizes.size() < 3) known_.set_up.clear();
   }
 
@@ -260,7 +260,7 @@ class Categorizer {
 
   // Each thread that multiplies has one for each of its streams: the first of the size that stays.
   void note_workspace(const Allocation& a) {
-    if (!stays(a) || !is_workspace_size(a.requested_bytes)) return;
+    if (!stays(a) || !is_workspace_size(a.asked_bytes())) return;
     const bool backward = roles_.of(a.stack) == StackRole::kBackward;
     if (!backward && roles_.of(a.stack) != StackRole::kForward) return;
     const auto alike = results_like_workspaces_.find(a.stack);
@@ -274,7 +274,7 @@ class Categorizer {
     if (workspaces_.contains(a.birth)) return true;
     if (steps_.count() < 2 || !outlives_step(a)) return false;
     if (roles_.of(a.stack) == StackRole::kBackward) {
-      return !parameter_sizes_.empty() && !parameter_sizes_.contains(a.requested_bytes);
+      return !parameter_sizes_.empty() && !parameter_sizes_.contains(a.asked_bytes());
     }
     return ends_of(a.stack).survived == 1;
   }
@@ -291,7 +291,7 @@ class Categorizer {
 
   // Under autocast, 16-bit copies of the weights live until its end, with a graph or without.
   bool is_weight_copy(const Allocation& a) const {
-    return parameter_sizes_.contains(a.requested_bytes * 2);
+    return parameter_sizes_.contains(a.asked_bytes() * 2);
   }
 
   // The end of the step after its own: a loop variable lives into the next step. Most questions are
@@ -388,7 +388,7 @@ class Categorizer {
     }
     if (meets(a, next_failure_) || (stays(a) && next_other_ == kNever)) {
       // Nothing shows what would have become of it.
-      const bool fits = parameter_sizes_.empty() || parameter_sizes_.contains(a.requested_bytes);
+      const bool fits = parameter_sizes_.empty() || parameter_sizes_.contains(a.asked_bytes());
       return {fits ? Category::kGradient : Category::kTemporary, 5};
     }
     if (meets(a, next_other_)) return {Category::kGradient, 6};
@@ -401,7 +401,7 @@ class Categorizer {
   // What is read from a file is the model, unless the model has such a block already, perhaps in
   // another precision, or a batch that the next one replaces.
   Guess loading(const Allocation& a) {
-    const uint64_t bytes = a.requested_bytes;
+    const uint64_t bytes = a.asked_bytes();
     if (!stays(a) || !outlives_step(a) || parameter_sizes_.contains(bytes) ||
         parameter_sizes_.contains(bytes / 2) || parameter_sizes_.contains(bytes * 2)) {
       return user(a);

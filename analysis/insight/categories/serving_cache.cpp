@@ -46,10 +46,10 @@ void ServingCache::survey(const std::unordered_set<uint64_t>& parameter_sizes,
     if (a.seeded || passes_in(a.birth, a.release) == 0) continue;
     const StackRole role = roles_.of(a.stack);
     if (role == StackRole::kModuleSetUp || role == StackRole::kLoading) continue;
-    if (a.block_bytes > kSmallBytes) kept_sizes.insert(a.requested_bytes);
-    if (role == StackRole::kUser && parameter_sizes.contains(a.requested_bytes)) {
+    if (a.block_bytes > kSmallBytes) kept_sizes.insert(a.asked_bytes());
+    if (role == StackRole::kUser && parameter_sizes.contains(a.asked_bytes())) {
       auto& sizes = copied[a.stack];
-      sizes.insert(a.requested_bytes);
+      sizes.insert(a.asked_bytes());
       if (sizes.size() >= kSizesOfModel) copies_.insert(a.stack);
     }
     if (role != StackRole::kForward) continue;
@@ -84,7 +84,7 @@ void ServingCache::find_concatenations() {
     const StackRole role = roles_.of(a.stack);
     if (a.seeded || (role != StackRole::kForward && role != StackRole::kUser)) continue;
     Chain& c = chains[a.stack];
-    const uint64_t bytes = a.requested_bytes != 0 ? a.requested_bytes : a.block_bytes;
+    const uint64_t bytes = a.asked_bytes();
     if (bytes == c.bytes) {
       ++c.blocks;
       c.freed = std::max(c.freed, a.release);
