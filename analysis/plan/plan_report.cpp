@@ -64,7 +64,8 @@ Result<PlanDevice> plan_device(const ProcessModel& process, const AllocationHist
   d.recorded_reserved_peak = planner.whatif().recorded_reserved_peak();
   d.recorded_allocated_peak = planner.whatif().recorded_allocated_peak();
   d.card_bytes = planner.whatif().card_bytes();
-  d.other_bytes = planner.whatif().other_bytes();
+  d.other_bytes = planner.outside_bytes();
+  d.assumes_other = planner.assumes_outside();
   d.capacity = planner.capacity();
   d.ran_out = planner.ran_out();
   d.ends_at_error = planner.ends_at_error();

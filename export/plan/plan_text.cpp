@@ -116,6 +116,7 @@ class TextPlan {
       line(styled("  {:<24}{:>12}{:>12}", in_words(c.category), size_text(c.recorded),
                   size_text(c.planned)));
     }
+    line(dim("  of requests, rounded; the report counts blocks, which can be a little larger"));
   }
 
   void layers(const PlanOutcome& o) {
@@ -173,8 +174,9 @@ class TextPlan {
                  factor, samples));
       return;
     }
-    line(styled("  Largest batch that fits: {}{}{} the recorded one: {} reserved", factor, samples,
-                f.batch.at_limit ? " or more of" : "", size_text(f.outcome.likely.reserved_peak)));
+    line(styled("  Largest batch that fits: {}{}{} the recorded one: {} reserved of {}", factor,
+                samples, f.batch.at_limit ? " or more of" : "",
+                size_text(f.outcome.on_card->reserved_peak), size_text(d.capacity)));
   }
 
   void fit(const PlanDevice& d, const PlanFit& f) {
