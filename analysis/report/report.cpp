@@ -447,6 +447,12 @@ std::vector<LabelShare> driver_labels(const ProcessModel& process, int64_t devic
   return sums.shares();
 }
 
+void set_card_peak(DeviceReport& d, const Peak& reading) {
+  d.highest_reading_bytes = reading.bytes;
+  d.device_used_peak =
+      reading.bytes != 0 && d.driver_peak.bytes > reading.bytes ? d.driver_peak : reading;
+}
+
 void add_driver(DeviceReport& d, const ProcessModel& process, const ReportOptions& options,
                 int64_t start_ns) {
   const auto it = process.driver.devices.find(d.device);
@@ -457,7 +463,7 @@ void add_driver(DeviceReport& d, const ProcessModel& process, const ReportOption
       if (bytes != 0) d.kinds.push_back({static_cast<MemoryKind>(k), bytes});
     }
   }
-  d.device_used_peak = device_used_peak(process, d.device);
+  set_card_peak(d, device_used_peak(process, d.device));
   if (!process.torch_pools.empty() && d.driver_peak.bytes != 0) {
     d.pool_cache_bytes =
         d.reserved_peak.bytes - std::min(d.reserved_peak.bytes, d.allocated_peak.bytes);
@@ -542,6 +548,25 @@ void include_window(DeviceReport& d) {
   include(d.run.device_used_peak, d.device_used_peak);
 }
 
+// NCCL and other libraries may hold most while PyTorch holds little.
+void add_ledger_at_driver_peak(DeviceReport& d, const LedgerSource& ledgers) {
+  constexpr int64_t kMuch = int64_t{64} << 20;
+  const auto sum_of_own = [](const Ledger& ledger) {
+    int64_t bytes = 0;
+    for (const LedgerLine& line : ledger.lines) {
+      if (line.owner != "other_processes") bytes += line.bytes;
+    }
+    return bytes;
+  };
+  if (!d.has_framework || d.driver_peak.bytes == 0) return;
+  Ledger fuller = ledgers.at(d.driver_peak.time_ns);
+  const bool comparable = (fuller.device_used_bytes != 0) == (d.ledger.device_used_bytes != 0);
+  const int64_t more = sum_of_own(fuller) - sum_of_own(d.ledger);
+  if (comparable && more >= kMuch && more >= sum_of_own(fuller) / 20) {
+    d.ledger_at_driver_peak = std::move(fuller);
+  }
+}
+
 DeviceReport device_report(DeviceEvidence& evidence, const ReportOptions& options,
                            int64_t start_ns) {
   const ProcessModel& process = *evidence.process;
@@ -569,6 +594,7 @@ DeviceReport device_report(DeviceEvidence& evidence, const ReportOptions& option
         d.at_totals.reserved = d.at_totals.active + static_cast<uint64_t>(line.bytes);
       }
     }
+    if (options.at.kind == Instant::Kind::kPeak) add_ledger_at_driver_peak(d, ledgers);
   } else {
     d.ledger.time_ns = d.at_ns;
   }
@@ -821,8 +847,8 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
       ReportOptions here = options;
       move_to_error_of_others(evidence.devices, *next, model.start_ns, here.at);
       rank.devices.push_back(device_report(*next, here, model.start_ns));
-      rank.devices.back().device_used_peak =
-          used_peak_of_card(model, process, rank.devices.back().device);
+      DeviceReport& added = rank.devices.back();
+      set_card_peak(added, used_peak_of_card(model, process, added.device));
       if (here.at.kind != options.at.kind) rank.devices.back().at_note = kOomElsewhere;
       if (next->model != nullptr) next->model->release_pages();
       has_instant |= rank.devices.back().at_note.empty();
