@@ -27,6 +27,9 @@ constexpr std::array<std::string_view, 4> kBlockStates = {"inactive", "active_al
 constexpr std::array<std::string_view, 4> kFrameDetails = {
     "fx_node_op=", "fx_node_name=", "fx_node_target=", "fx_original_trace="};
 
+// As torch begins the name of an optimizer's step; the recorder does not know whose it was.
+constexpr std::string_view kOptimizerStepName = "Optimizer.step";
+
 class SnapshotWriter {
  public:
   SnapshotWriter(const ExportProcess& process, const ExportOptions& options, ByteSink& sink,
@@ -368,24 +371,33 @@ class SnapshotWriter {
     pickle_.begin_list();
     std::map<std::pair<MarkKind, uint64_t>, uint32_t> begun;  // ends of such ranges have no name
     for (Mark mark : process_.model->marks) {
+      if (mark.kind == MarkKind::kOptimizerStep && mark.phase == MarkPhase::kInstant) {
+        write_annotation(mark, "START", kOptimizerStepName);
+        write_annotation(mark, "END", kOptimizerStepName);
+      }
       if (mark.phase != MarkPhase::kBegin && mark.phase != MarkPhase::kEnd) continue;
       if (mark.correlation != 0) {
         uint32_t& name = begun[{mark.kind, mark.correlation}];
         if (mark.phase == MarkPhase::kBegin) name = mark.name;
         mark.name = name;
       }
-      if (!options_.time.contains(mark.time_ns)) continue;
-      pickle_.item();
-      pickle_.begin_dict();
-      pickle_.key("stage");
-      pickle_.text(mark.phase == MarkPhase::kBegin ? "START" : "END");
-      pickle_.key("name");
-      pickle_.text(names_.string(mark.name));
-      put("device", mark.device);
-      put("time_us", mark_us(mark.time_ns));
-      pickle_.end_dict();
+      write_annotation(mark, mark.phase == MarkPhase::kBegin ? "START" : "END",
+                       names_.string(mark.name));
     }
     pickle_.end_list();
+  }
+
+  void write_annotation(const Mark& mark, std::string_view stage, std::string_view name) {
+    if (!options_.time.contains(mark.time_ns)) return;
+    pickle_.item();
+    pickle_.begin_dict();
+    pickle_.key("stage");
+    pickle_.text(stage);
+    pickle_.key("name");
+    pickle_.text(name);
+    put("device", mark.device);
+    put("time_us", mark_us(mark.time_ns));
+    pickle_.end_dict();
   }
 
   void put(std::string_view key, int64_t value) {
