@@ -102,7 +102,6 @@ class OlderBlocks {
 
   // Each thread that multiplies has one: the main thread and, in training, autograd's.
   void take_workspaces(std::vector<uint32_t>& older) {
-    constexpr uint64_t kOfCublasLt = 1 << 20;
     const uint32_t threads = out_.has_backward ? 2 : 1;
     const auto of_its_size = std::count_if(older.begin(), older.end(), [&](uint32_t i) {
       return model_.allocations.asked_bytes(i) == kOfCublasLt;

@@ -35,6 +35,7 @@ ServingCache::ServingCache(const ProcessModel& process, const AllocationHistory&
       named_(stacks_through(process.names, names_cache)) {}
 
 void ServingCache::survey(const std::unordered_set<uint64_t>& parameter_sizes,
+                          const std::unordered_set<uint32_t>& workspaces,
                           std::unordered_set<uint64_t>& kept_sizes) {
   constexpr size_t kSizesOfModel = 3;
   index_passes();
@@ -52,7 +53,7 @@ void ServingCache::survey(const std::unordered_set<uint64_t>& parameter_sizes,
       sizes.insert(a.asked_bytes());
       if (sizes.size() >= kSizesOfModel) copies_.insert(a.stack);
     }
-    if (role != StackRole::kForward) continue;
+    if (role != StackRole::kForward || workspaces.contains(a.birth)) continue;
     const size_t pass = passes_until(a.birth);
     auto& [last, blocks] = in_pass[a.stack];
     blocks = last == pass ? blocks + 1 : 1;
