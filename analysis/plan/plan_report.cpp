@@ -5,6 +5,9 @@ namespace tidemark {
 namespace {
 
 Result<PlanFit> fit(const Planner& planner, const PlanQuestion& question, bool fits) {
+  if (planner.capacity() == 0 && planner.whatif().card_bytes() != 0) {
+    return Error{"--fit: others take all of the card; give a larger one with --card SIZE"};
+  }
   if (planner.capacity() == 0) {
     return Error{"--fit: the size of the card is not in the recording; give it with --card SIZE"};
   }

@@ -77,6 +77,12 @@ class TextPlan {
   }
 
   void card(const PlanDevice& d, const PlanOutcome& o) {
+    if (d.capacity == 0 && d.card_bytes != 0) {
+      line(paint(fmt::format("  card      {}: no room for PyTorch beside {} of others",
+                             size_text(d.card_bytes), size_text(d.other_bytes)),
+                 "1;31"));
+      return;
+    }
     if (d.capacity == 0) {
       line("  card      not known: give its size with --card SIZE");
       return;

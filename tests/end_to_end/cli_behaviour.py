@@ -258,6 +258,10 @@ check(fitting <= room, f"plan --fit: {fitting} of {room}")
 check("assumed to take 640.0 MiB" in run("plan", snapshot, "--fit", "--card", "10GiB").stdout,
       "plan: the assumption is stated")
 
+check("512.0 MiB: no room for PyTorch beside 640.0 MiB" in run("plan", snapshot, "--card", "512MiB").stdout,
+      "plan: a card that is too small")
+refuses("plan --fit on such a card", "plan", snapshot, "--fit", "--card", "512MiB", says=["larger one"])
+
 # prepare: what is no directory is named as such, and nothing is made there.
 refuses("prepare without a directory", "prepare", tmp / "nowhere", says=["nowhere: no such directory"])
 refuses("prepare of a file", "prepare", snapshot, says=["is not a directory"])
