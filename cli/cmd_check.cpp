@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "analysis/wording.h"
 #include "cli/command.h"
@@ -142,6 +143,31 @@ class Verdict {
   bool good_ = true;
 };
 
+// With the outermost modules that the recording has: most wrong names are wrong from the start.
+Error unknown_module(const Report& report, const std::string& name) {
+  constexpr size_t kNamed = 8;
+  std::set<std::string> outermost;
+  for (const RankReport& rank : report.ranks) {
+    for (const DeviceReport& d : rank.devices) {
+      for (const ModuleShare& m : d.modules) {
+        if (!m.module.empty()) outermost.insert(m.module.substr(0, m.module.find('.')));
+      }
+    }
+  }
+  if (outermost.empty()) {
+    return {fmt::format(
+        "{}: no nn.Modules were recorded, so --max-module cannot be checked (snapshots have none)",
+        report.path)};
+  }
+  std::vector<std::string> named(outermost.begin(), outermost.end());
+  if (named.size() > kNamed) {
+    named.resize(kNamed);
+    named.emplace_back("...");
+  }
+  return {fmt::format("{}: no nn.Module '{}' holds memory at the peak; there are: {}", report.path,
+                      name, fmt::join(named, ", "))};
+}
+
 // The most that an nn.Module and those below it hold at the peak of a device.
 Status check_module(const std::string& limit, const Report& report, Verdict& verdict) {
   const size_t equals = limit.rfind('=');
@@ -167,11 +193,7 @@ Status check_module(const std::string& limit, const Report& report, Verdict& ver
       where = device_text(report, rank, d);
     }
   }
-  if (!known) {
-    return Error{
-        fmt::format("{}: at its peak, no nn.Module '{}' holds memory, or none was recorded",
-                    report.path, name)};
-  }
+  if (!known) return unknown_module(report, name);
   const auto [held, allowed] = size_texts(highest, *most);
   verdict.add(highest <= *most,
               fmt::format("module {} on {} {} at the peak, limit {}", name, where, held, allowed));

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "analysis/findings/rules.h"
+
 namespace tidemark::cli {
 
 namespace {
@@ -26,6 +28,13 @@ void print_choices(const std::string& type) {
   }
 }
 
+// A list with commas: what is there stays.
+void print_findings(std::string_view typed) {
+  const std::string_view listed = typed.substr(0, typed.rfind(',') + 1);
+  fmt::print("{}any\n", listed);
+  for (const std::string& id : finding_ids()) fmt::print("{}{}\n", listed, id);
+}
+
 }  // namespace
 
 void print_completions(const CLI::App& app, std::span<const std::string_view> words) {
@@ -40,6 +49,7 @@ void print_completions(const CLI::App& app, std::span<const std::string_view> wo
   const auto typed = words.first(words.size() - 1);
   if (command == nullptr || std::ranges::find(typed, "--") != typed.end()) return;
   const std::string before(typed.back());
+  if (before == "--fail-on") return print_findings(words.back());
   for (const CLI::Option* option : command->get_options()) {
     if (option->check_name(before) && option->get_items_expected() > 0) {
       return print_choices(option->get_type_name());

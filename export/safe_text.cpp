@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "export/utf8.h"
+#include "proto/base/leading_number.h"
 
 namespace tidemark {
 
@@ -83,6 +85,10 @@ std::string shortened(std::string_view text, size_t columns) {
 }
 
 bool looks_like_formula(std::string_view cell) {
+  const bool is_signed = cell.starts_with('-') || cell.starts_with('+');
+  const std::optional<LeadingNumber> number =
+      leading_number(cell.substr(cell.starts_with('+') ? 1 : 0));
+  if (is_signed && number && number->rest.empty()) return false;
   return !cell.empty() && std::string_view("=+-@\t\r").find(cell.front()) != std::string_view::npos;
 }
 

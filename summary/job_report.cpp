@@ -140,6 +140,7 @@ void complete(RankReport& detailed, const RankReport& plain) {
                                    [&](const auto& p) { return p.device == d.device; });
     if (same == plain.devices.end()) continue;
     d.device_used_peak = same->device_used_peak;
+    d.highest_reading_bytes = same->highest_reading_bytes;
     if (!d.has_framework) d.steps.growth_bytes_per_step = same->steps.growth_bytes_per_step;
   }
 }

@@ -325,6 +325,12 @@ Result<JobSummaries> read_job(const std::string& path, const SummaryOptions& opt
 
 Result<Preparation> prepare_job(const std::string& path, const TaskShare& share,
                                 const SummaryOptions& options) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) {
+    return Error{path + (fs::exists(path, error)
+                             ? ": is not a directory; one trace needs no preparation"
+                             : ": no such directory")};
+  }
   if (Status status = make_summary_folder(path); !status) return status.error();
   Plan plan(path, options);
   if (Status status = plan.look(); !status) return status.error();

@@ -19,14 +19,19 @@ class Retimer {
   }
   void operator()(Peak& peak) const { (*this)(peak.time_ns); }
 
+  void operator()(Ledger& ledger) const {
+    (*this)(ledger.time_ns);
+    if (ledger.reading) (*this)(ledger.reading->time_ns);
+  }
+
   void operator()(DeviceReport& d) const {
     for (Peak* peak : {&d.allocated_peak, &d.requested_peak, &d.reserved_peak, &d.driver_peak,
                        &d.device_used_peak}) {
       (*this)(*peak);
     }
     (*this)(d.at_ns);
-    (*this)(d.ledger.time_ns);
-    if (d.ledger.reading) (*this)(d.ledger.reading->time_ns);
+    (*this)(d.ledger);
+    if (d.ledger_at_driver_peak) (*this)(*d.ledger_at_driver_peak);
     (*this)(d.fragmentation.time_ns);
     for (PhaseReport& phase : d.phases) (*this)(phase.peak);
     for (OomReport& oom : d.ooms) (*this)(oom.time_ns);

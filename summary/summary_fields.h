@@ -151,9 +151,9 @@ void fields(A& a, DeviceReport& d) {
   a(d.device, d.name, d.uuid, d.total_bytes, d.events, d.has_framework, d.state_only,
     d.stacks_only_at_end, d.backward_without_stack);
   a(d.allocated_peak, d.requested_peak, d.reserved_peak, d.driver_peak, d.before_recording_bytes,
-    d.pool_cache_bytes, d.device_used_peak, d.kinds);
-  a(d.at_ns, d.at_note, d.at_totals, d.ledger, d.categories, d.pushed_by, d.limit, d.steps, d.run,
-    d.phases, d.peak_phase, d.fragmentation);
+    d.pool_cache_bytes, d.device_used_peak, d.highest_reading_bytes, d.kinds);
+  a(d.at_ns, d.at_note, d.at_totals, d.ledger, d.ledger_at_driver_peak, d.categories, d.pushed_by,
+    d.limit, d.steps, d.run, d.phases, d.peak_phase, d.fragmentation);
   a(d.ooms, d.oom_count, d.library_refusals, d.alloc_retries, d.blocks_before_history,
     d.bytes_before_history, d.anomalies);
   std::string moment(d.fragmentation_at);

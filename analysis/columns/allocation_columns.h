@@ -38,6 +38,7 @@ struct Allocation {
   bool seeded = false;  // older than the recorded history
 
   bool alive_at(uint32_t event) const { return birth <= event && event < death; }
+  uint64_t asked_bytes() const { return requested_bytes != 0 ? requested_bytes : block_bytes; }
 };
 
 // The values that many allocations share.
@@ -50,6 +51,9 @@ struct AllocationKind {
   uint32_t metadata = 0;
   uint32_t pool = 0;
   uint32_t nn_module = 0;
+
+  // By which blocks are compared: a capture without the bridge does not know what was requested.
+  uint64_t asked_bytes() const { return requested_bytes != 0 ? requested_bytes : block_bytes; }
 
   friend bool operator==(const AllocationKind&, const AllocationKind&) = default;
 };
@@ -111,6 +115,7 @@ class AllocationColumns {
   uint64_t address(size_t i) const { return address_[i]; }
   uint64_t block_bytes(size_t i) const { return kinds_[kind_[i]].block_bytes; }
   uint64_t requested_bytes(size_t i) const { return kinds_[kind_[i]].requested_bytes; }
+  uint64_t asked_bytes(size_t i) const { return kinds_[kind_[i]].asked_bytes(); }
   uint32_t stack(size_t i) const { return kinds_[kind_[i]].stack; }
   uint32_t nn_module(size_t i) const { return kinds_[kind_[i]].nn_module; }
   uint32_t birth(size_t i) const { return birth_[i]; }

@@ -43,13 +43,13 @@ uint64_t older_growth(const DeviceEvidence& d) {
   std::unordered_set<uint64_t> sizes;  // of what stays
   for (const Allocation& a : d.model->allocations) {
     const bool stays = !a.seeded && a.birth >= first && a.birth <= last && a.release > last;
-    if (stays && stacks.contains(a.stack)) sizes.insert(a.requested_bytes);
+    if (stays && stacks.contains(a.stack)) sizes.insert(a.asked_bytes());
   }
   uint64_t bytes = 0;
   for (size_t i = 0; i < d.categories.of.size(); ++i) {
     const Allocation& a = d.model->allocations[i];
     if (!a.seeded) break;
-    if (a.release <= last || !sizes.contains(a.requested_bytes)) continue;
+    if (a.release <= last || !sizes.contains(a.asked_bytes())) continue;
     const bool unknown = a.stack == 0 && !is_of_model(d.categories.of[i]);
     if (unknown || stacks.contains(a.stack)) bytes += a.block_bytes;
   }
@@ -133,14 +133,14 @@ uint64_t saved_by_letting_go(const DeviceEvidence& d, Keep keep) {
     if (!is_growth(a)) continue;
     const uint32_t end = d.steps.end_of_step(a.birth);
     released.leave_out_from(a, keep == Keep::kNothing ? end : succeeded_at(generations, a, end));
-    if (a.release == kNever) sizes.insert(a.requested_bytes);
+    if (a.release == kNever) sizes.insert(a.asked_bytes());
   }
   // Blocks of the same sizes that are older than the history and are neither parameters nor states.
   for (size_t i = 0; i < d.categories.of.size(); ++i) {
     const Allocation& a = d.model->allocations[i];
     if (!a.seeded) break;
     if (!is_of_model(d.categories.of[i]) && a.release == kNever &&
-        sizes.contains(a.requested_bytes)) {
+        sizes.contains(a.asked_bytes())) {
       released.leave_out(a);
     }
   }

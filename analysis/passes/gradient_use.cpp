@@ -20,7 +20,7 @@ class Search {
          const Categories& categories, std::span<const BackwardPass> passes)
       : model_(model), all_(model.allocations), roles_(roles), steps_(steps), passes_(passes) {
     for (size_t i = 0; i < all_.size(); ++i) {
-      if (categories.of[i] == Category::kParameter) sizes_.insert(all_.requested_bytes(i));
+      if (categories.of[i] == Category::kParameter) sizes_.insert(all_.asked_bytes(i));
     }
   }
 
@@ -46,7 +46,7 @@ class Search {
     const BirthRange rows = births_within(model_, pass.first, pass.last + 1);
     for (size_t i = rows.begin; i < rows.end; ++i) {
       if (roles_.of(all_.stack(i)) != StackRole::kBackward) continue;
-      if (sizes_.contains(all_.requested_bytes(i))) visit(i, all_.release(i) > pass.last);
+      if (sizes_.contains(all_.asked_bytes(i))) visit(i, all_.release(i) > pass.last);
     }
   }
 
@@ -131,20 +131,20 @@ class Search {
   Sizes sizes_in(const BackwardPass& pass) const {
     Sizes sizes;
     for (size_t i = 0; i < all_.size() && all_.seeded(i); ++i) {
-      if (stays(i)) sizes[all_.requested_bytes(i)].older.push_back(i);
+      if (stays(i)) sizes[all_.asked_bytes(i)].older.push_back(i);
     }
     for (size_t i = 0; i < all_.size(); ++i) {
       if (all_.seeded(i) || roles_.of(all_.stack(i)) != StackRole::kForward) continue;
-      const auto found = sizes.find(all_.requested_bytes(i));
+      const auto found = sizes.find(all_.asked_bytes(i));
       if (found != sizes.end()) found->second.of_activations = true;
     }
     visit_gradients(pass, [&](size_t i, bool kept) {
-      OfSize& s = sizes[all_.requested_bytes(i)];
+      OfSize& s = sizes[all_.asked_bytes(i)];
       ++(kept ? s.kept : s.freed);
     });
     for (const BackwardPass& any : passes_) {
       visit_gradients(any, [&](size_t i, bool kept) {
-        if (kept) sizes[all_.requested_bytes(i)].ever_kept = true;
+        if (kept) sizes[all_.asked_bytes(i)].ever_kept = true;
       });
     }
     return sizes;
@@ -158,7 +158,7 @@ class Search {
     if (!part && !is_copy_unused(sizes)) return;
     std::map<uint32_t, bool> births;
     visit_gradients(*pass, [&](size_t i, bool kept) {
-      const OfSize& s = sizes.at(all_.requested_bytes(i));
+      const OfSize& s = sizes.at(all_.asked_bytes(i));
       if (kept || s.can_be_added()) births[all_.birth(i)] = !kept;
     });
     // Two backward passes over one graph also add to every gradient, but the first frees nothing.
@@ -240,11 +240,11 @@ void sort_unused_gradients(const AllocationHistory& model, const GradientUse& us
   };
   std::unordered_map<uint64_t, OfSize> sizes;
   for (const size_t i : use.unused) {
-    if (model.allocations.seeded(i)) ++sizes[model.allocations.requested_bytes(i)].unused;
+    if (model.allocations.seeded(i)) ++sizes[model.allocations.asked_bytes(i)].unused;
   }
   for (size_t i = 0; !sizes.empty() && i < model.allocations.size(); ++i) {
     if (!model.allocations.seeded(i)) break;
-    const auto it = sizes.find(model.allocations.requested_bytes(i));
+    const auto it = sizes.find(model.allocations.asked_bytes(i));
     if (it == sizes.end()) continue;
     if (categories.of[i] == Category::kUnknown) it->second.unknown.push_back(i);
     if (categories.of[i] == Category::kParameter) it->second.parameters.push_back(i);

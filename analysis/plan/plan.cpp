@@ -12,6 +12,10 @@ namespace tidemark {
 
 namespace {
 
+// What a process with PyTorch takes of an H200 besides its tensors, 631 MiB: the context, loaded
+// code and what the driver keeps.
+constexpr uint64_t kContextBytes = uint64_t{640} << 20;
+
 // The bytes of each block when most are allocated; 0: it is not. Sizes are rounded as blocks are.
 std::vector<uint64_t> bytes_at_peak(const PlannedRun& run, const AllocatorRules& rules) {
   std::vector<bool> live(run.blocks.size(), false);
@@ -111,15 +115,19 @@ Planner::Planner(const ProcessModel& process, const AllocationHistory& model, Wh
       laws_(infer_laws(program_)) {
   steps_vary_ = learn_from_steps(program_, laws_);
   const uint64_t card = whatif_.card_bytes();
-  if (card > whatif_.other_bytes()) capacity_ = card - whatif_.other_bytes();
   // Where the driver refused memory, that is all there was; also if the size of the same card is
   // given, of which contexts and other processes hold the rest.
   const MemoryLimit limit = limit_of(process, model);
   const bool same_card =
       options.whatif.card_bytes == 0 || (limit.bytes <= card && limit.bytes >= card / 8 * 7);
-  if (limit.source == LimitSource::kDriver && same_card) {
-    capacity_ = capacity_ == 0 ? limit.bytes : std::min(capacity_, limit.bytes);
+  const bool refused = limit.source == LimitSource::kDriver && same_card;
+  outside_bytes_ = whatif_.other_bytes();
+  if (outside_bytes_ == 0 && card != 0 && !refused) {
+    outside_bytes_ = kContextBytes;
+    assumes_outside_ = true;
   }
+  if (card > outside_bytes_) capacity_ = card - outside_bytes_;
+  if (refused) capacity_ = capacity_ == 0 ? limit.bytes : std::min(capacity_, limit.bytes);
   // A limit of the recorded run holds for another card only as a fraction, which is not known.
   const uint64_t allowed = whatif_.recorded_allowed();
   if (options.whatif.card_bytes == 0 && allowed != 0) {
@@ -338,6 +346,12 @@ void Planner::state_assumptions(const PlanChange& change, std::vector<std::strin
   }
   if (!program_.has_optimizer() && !program_.passes().empty()) {
     out.push_back("no step of an optimizer was recorded, so its states may be missing");
+  }
+  if (assumes_outside_) {
+    out.push_back(fmt::format(
+        "the CUDA context and libraries are assumed to take {} of the card: this recording has no "
+        "readings of it",
+        size_text(outside_bytes_)));
   }
   for (const std::string& note : whatif_.notes()) out.push_back(note);
 }

@@ -75,6 +75,10 @@ class Planner {
   std::vector<PlanPoint> recorded_curve() const;
   const WhatIf& whatif() const { return whatif_; }
   const RecordedProgram& program() const { return program_; }
+  // What the card holds outside of PyTorch's allocator: as recorded, or assumed where the recording
+  // has no readings of the card.
+  uint64_t outside_bytes() const { return outside_bytes_; }
+  bool assumes_outside() const { return assumes_outside_; }
   // Memory that the allocator may reserve; 0: not known.
   uint64_t capacity() const { return capacity_; }
   bool ran_out() const { return !program_.model().failures.empty(); }
@@ -102,6 +106,8 @@ class Planner {
   LearntLaws learnt_;
   Dimension learnt_dimension_ = Dimension::kBatch;
   bool steps_vary_ = false;
+  uint64_t outside_bytes_ = 0;
+  bool assumes_outside_ = false;
   uint64_t capacity_ = 0;
 };
 

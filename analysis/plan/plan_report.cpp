@@ -5,6 +5,9 @@ namespace tidemark {
 namespace {
 
 Result<PlanFit> fit(const Planner& planner, const PlanQuestion& question, bool fits) {
+  if (planner.capacity() == 0 && planner.whatif().card_bytes() != 0) {
+    return Error{"--fit: others take all of the card; give a larger one with --card SIZE"};
+  }
   if (planner.capacity() == 0) {
     return Error{"--fit: the size of the card is not in the recording; give it with --card SIZE"};
   }
@@ -64,7 +67,8 @@ Result<PlanDevice> plan_device(const ProcessModel& process, const AllocationHist
   d.recorded_reserved_peak = planner.whatif().recorded_reserved_peak();
   d.recorded_allocated_peak = planner.whatif().recorded_allocated_peak();
   d.card_bytes = planner.whatif().card_bytes();
-  d.other_bytes = planner.whatif().other_bytes();
+  d.other_bytes = planner.outside_bytes();
+  d.assumes_other = planner.assumes_outside();
   d.capacity = planner.capacity();
   d.ran_out = planner.ran_out();
   d.ends_at_error = planner.ends_at_error();

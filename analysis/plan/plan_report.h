@@ -37,7 +37,8 @@ struct PlanDevice {
   // the model does not reproduce it.
   uint64_t replayed_reserved_peak = 0;
   uint64_t card_bytes = 0;
-  uint64_t other_bytes = 0;
+  uint64_t other_bytes = 0;    // on the card, outside of PyTorch's allocator
+  bool assumes_other = false;  // the recording has no readings of the card
   uint64_t capacity = 0;  // of the card, for PyTorch; 0: not known
   bool ran_out = false;
   bool ends_at_error = false;  // plans are lower bounds, and batches that fit upper ones

@@ -15,8 +15,7 @@ RecordedProgram::RecordedProgram(const ProcessModel& process, const AllocationHi
   if (categories_.has_backward) passes_ = find_backward_passes(process.names, model, roles_);
   std::set<uint64_t> sizes;
   for (size_t i = 0; i < rows(); ++i) {
-    const uint64_t requested = model.allocations.requested_bytes(i);
-    bytes_.push_back(requested != 0 ? requested : model.allocations.block_bytes(i));
+    bytes_.push_back(model.allocations.asked_bytes(i));
     if (category(i) == Category::kParameter) sizes.insert(bytes_.back());
   }
   parameter_sizes_.assign(sizes.begin(), sizes.end());

@@ -152,17 +152,23 @@ std::vector<DiffLine> stacks_of(const DeviceReport& a, const DeviceReport& b) {
   return lines;
 }
 
-uint64_t pid_if_restarted(const Report& report, const Place& place) {
-  const bool ambiguous = place.rank->rank >= 0 && is_restarted(report, place.rank->rank);
-  return ambiguous ? place.rank->pid : 0;
+// Where the rank and the device name more than one process.
+uint64_t pid_if_needed(const Report& report, const Place& place) {
+  const int64_t rank = place.rank->rank;
+  if (rank >= 0) return is_restarted(report, rank) ? place.rank->pid : 0;
+  const auto alike = [&](const RankReport& r) {
+    return r.rank < 0 && std::any_of(r.devices.begin(), r.devices.end(), [&](const auto& d) {
+             return d.device == place.device->device;
+           });
+  };
+  return std::count_if(report.ranks.begin(), report.ranks.end(), alike) > 1 ? place.rank->pid : 0;
 }
 
 std::string only_in(const Place& place, const Report& report, const Report& other) {
-  const int64_t rank = place.rank->rank;
-  const uint64_t pid = pid_if_restarted(report, place);
-  return fmt::format("{}{}cuda:{} is only in {}{}", rank >= 0 ? fmt::format("rank {} ", rank) : "",
-                     pid != 0 ? fmt::format("(pid {}) ", pid) : "", place.device->device,
-                     report.path, has_losses(other) ? ", or was lost in the other" : "");
+  return fmt::format(
+      "{} is only in {}{}",
+      diff_place(place.rank->rank, pid_if_needed(report, place), place.device->device), report.path,
+      has_losses(other) ? ", or was lost in the other" : "");
 }
 
 // Several processes of one rank are not several ranks.
@@ -263,6 +269,13 @@ std::vector<std::string> window_notes(const Report& before, const Report& after)
 
 }  // namespace
 
+std::string diff_place(int64_t rank, uint64_t pid, int64_t device) {
+  const std::string process = rank < 0   ? (pid == 0 ? "" : fmt::format("pid {} ", pid))
+                              : pid == 0 ? fmt::format("rank {} ", rank)
+                                         : fmt::format("rank {} (pid {}) ", rank, pid);
+  return fmt::format("{}cuda:{}", process, device);
+}
+
 Result<Diff> compare(const Report& before, const Report& after) {
   Diff diff;
   diff.before_path = before.path;
@@ -283,8 +296,8 @@ Result<Diff> compare(const Report& before, const Report& after) {
     DeviceDiff d;
     d.before_rank = earlier.rank->rank;
     d.after_rank = later.rank->rank;
-    d.before_pid = pid_if_restarted(before, earlier);
-    d.after_pid = pid_if_restarted(after, later);
+    d.before_pid = pid_if_needed(before, earlier);
+    d.after_pid = pid_if_needed(after, later);
     d.before_device = x.device;
     d.after_device = y.device;
     d.peaks = peaks_of(x, y);

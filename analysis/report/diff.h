@@ -29,7 +29,8 @@ struct DiffLine {
 struct DeviceDiff {
   int64_t before_rank = -1;
   int64_t after_rank = -1;
-  // Of a rank that was restarted, whose number occurs several times; else 0.
+  // Where several processes have this rank and device: of a restarted rank, or without ranks; else
+  // 0.
   uint64_t before_pid = 0;
   uint64_t after_pid = 0;
   int64_t before_device = 0;
@@ -56,6 +57,9 @@ struct Diff {
   std::vector<std::string> losses;  // of both, one sentence each
   std::vector<std::string> notes;   // what the peaks are of, where a recording is a kept window
 };
+
+// "rank 1 (pid 42) cuda:0"; without a pid if it is 0.
+std::string diff_place(int64_t rank, uint64_t pid, int64_t device);
 
 // Devices are paired by rank and device; of one rank each, by device; and one device each in any
 // case. An error when there is no pair.

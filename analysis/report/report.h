@@ -114,13 +114,18 @@ struct DeviceReport {
   // With the backend cudaMallocAsync: what the driver's pool keeps beyond the blocks, which is not
   // part of driver_peak.
   uint64_t pool_cache_bytes = 0;
-  Peak device_used_peak;  // NVML, every process; 0 bytes: not known
+  // Of every process; 0 bytes: not known. NVML's highest reading or, since readings miss short
+  // peaks, what the driver allocated for this process alone, if that is more.
+  Peak device_used_peak;
+  uint64_t highest_reading_bytes = 0;
   std::vector<KindShare> kinds;
   int64_t at_ns = 0;    // the instant described by the lists below
   std::string at_note;  // why it is not the requested one; empty: it is
   // Of a device without PyTorch only `allocated`: what the driver had allocated on the card.
   MemoryTotals at_totals;
   Ledger ledger;
+  // Of PyTorch's peak: the ledger at the driver's peak, if the card was much fuller then.
+  std::optional<Ledger> ledger_at_driver_peak;
   std::vector<CategoryShare> categories;
   std::vector<LabelShare> labels;    // most bytes first
   std::vector<ModuleShare> modules;  // most bytes first

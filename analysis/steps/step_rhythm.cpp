@@ -93,7 +93,7 @@ class RhythmFinder {
     keys.reserve(kinds.size());
     for (uint32_t i = 0; i < kinds.size(); ++i) {
       const uint64_t stack = hash_word(0, kinds[i].stack);
-      keys.emplace_back(hash_word(stack, with_sizes_ ? kinds[i].requested_bytes : 1), i);
+      keys.emplace_back(hash_word(stack, with_sizes_ ? kinds[i].asked_bytes() : 1), i);
     }
     std::sort(keys.begin(), keys.end());
     request_of_.resize(keys.size());

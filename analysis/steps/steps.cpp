@@ -43,24 +43,58 @@ int mark_rank(const Mark& mark, std::string_view name, std::string_view text) {
   return std::find(kStepNames.begin(), kStepNames.end(), text) != kStepNames.end() ? 1 : 0;
 }
 
-void measure_water(const AllocationHistory& model, Steps& steps) {
+// The bytes that the blocks of each kind need: those of the smallest block for such a request.
+// Others are a little larger, where the free block that was taken was not worth splitting. Which
+// one that is changes from step to step, and is no growth.
+std::vector<uint64_t> needed_bytes(const AllocationHistory& model) {
+  const auto& kinds = model.allocations.kinds();
+  std::unordered_map<uint64_t, uint64_t> smallest;  // by request
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    const uint64_t block = kinds[i].block_bytes;
+    const auto [it, is_new] = smallest.try_emplace(kinds[i].requested_bytes, block);
+    if (!is_new) it->second = std::min(it->second, block);
+  }
+  std::vector<uint64_t> needed;
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    const uint64_t requested = kinds[i].requested_bytes;
+    needed.push_back(requested == 0 ? kinds[i].block_bytes : smallest.at(requested));
+  }
+  return needed;
+}
+
+// Returns the lowest needed bytes of each step.
+std::vector<uint64_t> measure_water(const AllocationHistory& model,
+                                    const std::vector<uint64_t>& needed, Steps& steps) {
   steps.levels.assign(steps.boundaries.size() - 1, {});
+  std::vector<uint64_t> lows(steps.levels.size(), UINT64_MAX);
   // What is older than the history was there when the first step began.
   const uint32_t first = std::max(steps.boundaries.front(), model.seed_events);
   uint64_t level = first == 0 ? 0 : model.totals_after(first - 1).allocated;
+  uint64_t beyond = 0;  // what the blocks have beyond their needs, of those since `first`
   for (size_t step = 0; step < steps.levels.size(); ++step) {
     StepLevels& levels = steps.levels[step];
     for (uint32_t e = std::max(steps.boundaries[step], first); e < steps.boundaries[step + 1];
          ++e) {
       model.passed(e);
       const uint32_t s = model.subject[e];
-      if (model.change[e] == Change::kBirth) level += model.allocations[s].block_bytes;
-      if (model.change[e] == Change::kRelease) level -= model.allocations[s].block_bytes;
+      const bool birth = model.change[e] == Change::kBirth;
+      if (birth || model.change[e] == Change::kRelease) {
+        const uint64_t block = model.allocations.block_bytes(s);
+        const uint64_t unsplit = block - needed[model.allocations.kind(s)];
+        level = birth ? level + block : level - block;
+        if (model.allocations.birth(s) >= first)
+          beyond = birth ? beyond + unsplit : beyond - unsplit;
+      }
       levels.low_bytes = std::min(levels.low_bytes, level);
       levels.high_bytes = std::max(levels.high_bytes, level);
+      lows[step] = std::min(lows[step], level - beyond);
     }
-    if (levels.low_bytes == UINT64_MAX) levels = {level, level};  // nothing happened in it
+    if (levels.low_bytes == UINT64_MAX) {  // nothing happened in it
+      levels = {level, level};
+      lows[step] = level - beyond;
+    }
   }
+  return lows;
 }
 
 // What the blocks of one size and stack do between the two ends of the window.
@@ -75,7 +109,8 @@ struct HeldKind {
 // Compares what each stack holds at the two ends of the window. A line that keeps its results may
 // also allocate temporaries of other sizes, of which some are alive at the end: of those, none is
 // older than the last two steps.
-void measure_growing_stacks(const AllocationHistory& model, Steps& steps) {
+void measure_growing_stacks(const AllocationHistory& model, const std::vector<uint64_t>& needed,
+                            Steps& steps) {
   const uint32_t first = steps.boundaries[steps.window_first];
   // After an error everything is freed: what was held up to it counts.
   uint32_t last = steps.boundaries[steps.window_last + 1] - 1;
@@ -85,10 +120,11 @@ void measure_growing_stacks(const AllocationHistory& model, Steps& steps) {
   for (size_t i = 0; i < model.allocations.size(); ++i) {
     const Allocation& a = model.allocations[i];
     HeldKind& k = kinds[model.allocations.kind(i)];
-    if (a.birth < first && a.release >= first) k.gain -= static_cast<int64_t>(a.block_bytes);
+    const auto bytes = static_cast<int64_t>(needed[model.allocations.kind(i)]);
+    if (a.birth < first && a.release >= first) k.gain -= bytes;
     if (a.birth >= first && a.release <= last) k.freed = true;
     if (a.birth <= last && a.release > last) {
-      k.gain += static_cast<int64_t>(a.block_bytes);
+      k.gain += bytes;
       k.bytes += a.block_bytes;
       ++k.count;
       k.oldest = std::min(k.oldest, a.birth);
@@ -145,17 +181,18 @@ uint32_t first_telling_step(const AllocationHistory& model, const Steps& steps) 
   return first + (model.seeded_blocks != 0 ? 1 : 0);
 }
 
-void measure_growth(const AllocationHistory& model, Steps& steps) {
+void measure_growth(const AllocationHistory& model, const std::vector<uint64_t>& needed,
+                    const std::vector<uint64_t>& levels, Steps& steps) {
   const uint32_t begin = first_telling_step(model, steps);
   const uint32_t end = telling_steps(model, steps);
-  std::vector<uint64_t> lows;
-  for (uint32_t i = begin; i < end; ++i) lows.push_back(steps.levels[i].low_bytes);
+  if (begin >= end) return;
+  const std::vector<uint64_t> lows(levels.begin() + begin, levels.begin() + end);
   const std::optional<LevelGrowth> growth = find_growth(lows);
   if (!growth) return;
   steps.window_first = begin + growth->first_step;
   steps.window_last = end - 1;
   steps.growth_bytes_per_step = growth->bytes_per_step;
-  if (steps.growth_bytes_per_step > 0) measure_growing_stacks(model, steps);
+  if (steps.growth_bytes_per_step > 0) measure_growing_stacks(model, needed, steps);
 }
 
 // The layers of a model also follow each other in a rhythm, while it is created and in a forward
@@ -353,7 +390,8 @@ std::vector<uint32_t> boundaries_from_marks(const ProcessModel& process,
 void measure_steps(const AllocationHistory& model, Steps& steps) {
   if (steps.boundaries.size() < 2) return;
   model.release_pages();
-  measure_water(model, steps);
+  const std::vector<uint64_t> needed = needed_bytes(model);
+  const std::vector<uint64_t> lows = measure_water(model, needed, steps);
   // The last step may end with the history; steps of another history may begin after all of it.
   const auto time_of = [&](uint32_t boundary) {
     return model.time_ns[std::min(boundary, model.event_count() - 1)];
@@ -366,7 +404,7 @@ void measure_steps(const AllocationHistory& model, Steps& steps) {
   steps.period_ns = static_cast<int64_t>(median(periods));
   if (steps.count() < 5) return;  // too few to measure growth
   if (steps.source != StepSource::kMarks && has_ended(model, steps)) return;
-  measure_growth(model, steps);
+  measure_growth(model, needed, lows, steps);
 }
 
 namespace {

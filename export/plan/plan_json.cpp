@@ -85,6 +85,7 @@ void write_device(JsonWriter& json, const PlanDevice& d) {
   json.field("name", d.card_name);
   json.field("card_bytes", d.card_bytes);
   json.field("other_bytes", d.other_bytes);
+  json.field("other_bytes_assumed", d.assumes_other);
   json.field("capacity_bytes", d.capacity);
   json.key("recorded");
   json.begin_object();

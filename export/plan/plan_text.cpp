@@ -77,6 +77,12 @@ class TextPlan {
   }
 
   void card(const PlanDevice& d, const PlanOutcome& o) {
+    if (d.capacity == 0 && d.card_bytes != 0) {
+      line(paint(fmt::format("  card      {}: no room for PyTorch beside {} of others",
+                             size_text(d.card_bytes), size_text(d.other_bytes)),
+                 "1;31"));
+      return;
+    }
     if (d.capacity == 0) {
       line("  card      not known: give its size with --card SIZE");
       return;
@@ -116,6 +122,7 @@ class TextPlan {
       line(styled("  {:<24}{:>12}{:>12}", in_words(c.category), size_text(c.recorded),
                   size_text(c.planned)));
     }
+    line(dim("  of requests, rounded; the report counts blocks, which can be a little larger"));
   }
 
   void layers(const PlanOutcome& o) {
@@ -173,8 +180,9 @@ class TextPlan {
                  factor, samples));
       return;
     }
-    line(styled("  Largest batch that fits: {}{}{} the recorded one: {} reserved", factor, samples,
-                f.batch.at_limit ? " or more of" : "", size_text(f.outcome.likely.reserved_peak)));
+    line(styled("  Largest batch that fits: {}{}{} the recorded one: {} reserved of {}", factor,
+                samples, f.batch.at_limit ? " or more of" : "",
+                size_text(f.outcome.on_card->reserved_peak), size_text(d.capacity)));
   }
 
   void fit(const PlanDevice& d, const PlanFit& f) {

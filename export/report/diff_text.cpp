@@ -55,11 +55,6 @@ class TextDiff {
     if (!list.empty()) line(fmt::format("{}: {}", what, fmt::join(list, ", ")));
   }
 
-  static std::string place(int64_t rank, uint64_t pid, int64_t device) {
-    return fmt::format("{}{}cuda:{}", rank >= 0 ? fmt::format("rank {} ", rank) : "",
-                       pid != 0 ? fmt::format("(pid {}) ", pid) : "", device);
-  }
-
   static std::string signed_size(int64_t bytes) {
     if (bytes == 0) return "same";
     const auto magnitude = static_cast<uint64_t>(bytes < 0 ? -bytes : bytes);
@@ -68,8 +63,8 @@ class TextDiff {
 
   void device(const DeviceDiff& d) {
     line();
-    const std::string before = place(d.before_rank, d.before_pid, d.before_device);
-    const std::string after = place(d.after_rank, d.after_pid, d.after_device);
+    const std::string before = diff_place(d.before_rank, d.before_pid, d.before_device);
+    const std::string after = diff_place(d.after_rank, d.after_pid, d.after_device);
     line(before == after ? before : before + " vs. " + after);
     for (const DiffLine& l : d.peaks) row(l, l.name);
     section("by category", d.categories);

@@ -190,7 +190,8 @@ class Page {
     for (const LibraryRefusals& r : d.library_refusals) {
       html_.element("p", fmt::format("{} (last at {})", refusals_text(r), since_start(r.last_ns)));
     }
-    ledger(d);
+    ledger(d, d.ledger, "");
+    if (d.ledger_at_driver_peak) ledger(d, *d.ledger_at_driver_peak, ", the driver's peak");
     shares(d);
     layers(d);
     tree(d);
@@ -228,20 +229,20 @@ class Page {
     frames(o.frames);
   }
 
-  void ledger(const DeviceReport& d) {
-    if (d.ledger.lines.empty()) return;
-    html_.element("h3", "Card memory by owner at " + since_start(d.ledger.time_ns));
+  void ledger(const DeviceReport& d, const Ledger& l, std::string_view what) {
+    if (l.lines.empty()) return;
+    html_.element("h3", fmt::format("Card memory by owner at {}{}", since_start(l.time_ns), what));
     html_.table("size", "of what is used", "owner");
-    for (const LedgerLine& item : d.ledger.lines) {
+    for (const LedgerLine& item : l.lines) {
       const auto bytes = static_cast<uint64_t>(std::max<int64_t>(0, item.bytes));
-      html_.row(size_text(bytes), percent_text(bytes, d.ledger.device_used_bytes), item.owner);
+      html_.row(size_text(bytes), percent_text(bytes, l.device_used_bytes), item.owner);
     }
-    if (d.ledger.not_resident_bytes != 0) {
-      html_.row(size_text(d.ledger.not_resident_bytes), "not on the card", kNotResident);
+    if (l.not_resident_bytes != 0) {
+      html_.row(size_text(l.not_resident_bytes), "not on the card", kNotResident);
     }
     html_.raw("</table>\n");
-    if (d.ledger.reading) html_.element("p", reading_text(d.ledger), "dim");
-    if (const std::string why = above_readings_text(d); !why.empty()) {
+    if (l.reading) html_.element("p", reading_text(l), "dim");
+    if (const std::string why = above_readings_text(d, l); !why.empty()) {
       html_.element("p", why, "dim");
     }
   }

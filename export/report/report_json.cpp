@@ -44,23 +44,40 @@ void put_reading(JsonWriter& json, const Ledger& ledger) {
   json.end_object();
 }
 
-void put_ledger(JsonWriter& json, const DeviceReport& device) {
-  json.key("ledger_at_peak");
+void put_lines(JsonWriter& json, std::string_view key, const Ledger& ledger) {
+  json.key(key);
   json.begin_array();
-  for (const LedgerLine& line : device.ledger.lines) {
+  for (const LedgerLine& line : ledger.lines) {
     json.begin_object();
     json.field("owner", line.owner);
     json.field("bytes", line.bytes);
     json.end_object();
   }
-  if (device.ledger.not_resident_bytes != 0) {
+  if (ledger.not_resident_bytes != 0) {
     json.begin_object();
     json.field("owner", kNotResident);
-    json.field("bytes", device.ledger.not_resident_bytes);
+    json.field("bytes", ledger.not_resident_bytes);
     json.field("on_card", false);
     json.end_object();
   }
   json.end_array();
+}
+
+void put_ledgers(JsonWriter& json, const DeviceReport& device) {
+  json.field("ledger_time_ns", device.ledger.time_ns);
+  json.field("ledger_device_used_bytes", device.ledger.device_used_bytes);
+  put_reading(json, device.ledger);
+  json.field("shared_card", device.ledger.shared_card && device.ledger.device_used_bytes != 0);
+  put_lines(json, "ledger_at_peak", device.ledger);
+  json.key("ledger_at_driver_peak");
+  if (!device.ledger_at_driver_peak) return json.null();
+  const Ledger& fuller = *device.ledger_at_driver_peak;
+  json.begin_object();
+  json.field("time_ns", fuller.time_ns);
+  json.field("device_used_bytes", fuller.device_used_bytes);
+  put_reading(json, fuller);
+  put_lines(json, "lines", fuller);
+  json.end_object();
 }
 
 void put_shares(JsonWriter& json, const DeviceReport& device) {
@@ -348,6 +365,7 @@ void put_device(JsonWriter& json, const DeviceReport& device) {
             device.before_recording_bytes.has_value());
   json.field("driver_pool_cache_bytes", device.pool_cache_bytes);
   put_peak(json, "device_used_peak", device.device_used_peak);
+  json.field("highest_card_reading_bytes", device.highest_reading_bytes);
   json.key("driver_peak_by_kind");
   json.begin_object();
   for (const KindShare& share : device.kinds) {
@@ -357,11 +375,7 @@ void put_device(JsonWriter& json, const DeviceReport& device) {
   json.field("at_ns", device.at_ns);
   json.field("at_note", device.at_note);
   put_totals(json, device);
-  json.field("ledger_time_ns", device.ledger.time_ns);
-  json.field("ledger_device_used_bytes", device.ledger.device_used_bytes);
-  put_reading(json, device.ledger);
-  json.field("shared_card", device.ledger.shared_card && device.ledger.device_used_bytes != 0);
-  put_ledger(json, device);
+  put_ledgers(json, device);
   put_shares(json, device);
   put_sizes_and_ages(json, device);
   put_tree(json, device);

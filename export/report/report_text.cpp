@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -130,15 +131,15 @@ class TextReport {
       }
     }
     // Several findings may advise the same change: it is printed once.
-    bool repeated = false;
+    std::set<std::string> elsewhere;
     for (const Advice& a : f.advice) {
-      if (advised_.emplace(f.rank, a.detail).second) {
+      const auto [said, is_new] = advised_.try_emplace({f.rank, a.detail}, f.id);
+      if (is_new) {
         wrapped(margin + "-> ", indent + 3, a.detail, indent + 3);
-      } else {
-        repeated = true;
+      } else if (elsewhere.insert(said->second).second) {
+        line(dim(margin + "-> the advice of " + said->second + " applies here, too"));
       }
     }
-    if (repeated) line(dim(margin + "-> see above"));
   }
 
   // Findings of severity info; equal ones of several ranks are one note.
@@ -263,7 +264,8 @@ class TextReport {
     steps(d.steps);
     whole_run(d);
     phases(d);
-    if (d.ledger.device_used_bytes != 0 || !d.has_framework) ledger(d);
+    if (d.ledger.device_used_bytes != 0 || !d.has_framework) ledger(d, d.ledger, "");
+    if (d.ledger_at_driver_peak) ledger(d, *d.ledger_at_driver_peak, ", the driver's peak");
     if (d.has_framework || !d.stacks.empty() || !d.at_note.empty()) at_instant(d);
   }
 
@@ -376,15 +378,14 @@ class TextReport {
     }
   }
 
-  void ledger(const DeviceReport& d) {
-    const Ledger& l = d.ledger;
+  void ledger(const DeviceReport& d, const Ledger& l, std::string_view what) {
     if (l.lines.empty()) return;
     line();
     const bool summed = l.device_used_bytes != 0;
-    line(styled("  Card memory by owner at {}{}", since_start(l.time_ns),
+    line(styled("  Card memory by owner at {}{}{}", since_start(l.time_ns), what,
                 summed ? ": " + bold(size_text(l.device_used_bytes)) + " used" : StyledText("")));
     if (summed) line(dim("    " + reading_text(l)));
-    if (const std::string why = above_readings_text(d); !why.empty()) line(dim("    " + why));
+    if (const std::string why = above_readings_text(d, l); !why.empty()) line(dim("    " + why));
     for (const LedgerLine& item : l.lines) {
       const auto bytes = static_cast<uint64_t>(std::max<int64_t>(0, item.bytes));
       line(fmt::format("    {:>10}  {:>7}  {}", size_text(bytes),
@@ -516,7 +517,8 @@ class TextReport {
   const TextOptions& options_;
   bool summarized_;
   std::string out_;
-  std::set<std::pair<int64_t, std::string>> advised_;  // rank and detail
+  // Rank and detail -> the finding that it was printed for.
+  std::map<std::pair<int64_t, std::string>, std::string> advised_;
 };
 
 }  // namespace

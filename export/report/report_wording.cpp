@@ -43,13 +43,19 @@ std::string instant_text(const DeviceReport& device, int64_t start_ns) {
   return "at " + offset_text(device.at_ns - start_ns);
 }
 
+// A size on a line that shows another: in bytes, if the two would look the same.
+static std::string size_beside(uint64_t shown, uint64_t bytes) {
+  const std::string text = size_text(bytes);
+  return text == size_text(shown) ? grouped(bytes) + " bytes" : text;
+}
+
 // Which of the peaks of a kept window is that of the whole run, if it is known.
 static std::string run_text(const DeviceReport& device, const Peak& kept, const Peak& run) {
   if (!device.run.is_window()) return "";
   if (run.bytes == 0) return ", in the kept window";
   if (run.bytes <= kept.bytes) return ", also of the whole run";
-  const auto [of_run, of_window] = size_texts(run.bytes, kept.bytes);
-  return fmt::format(", in the kept window; {} in the whole run", of_run);
+  return fmt::format(", in the kept window; {} in the whole run",
+                     size_beside(kept.bytes, run.bytes));
 }
 
 // Readings miss short peaks, but the card has at least what the driver allocated for this process.
@@ -60,11 +66,18 @@ static std::string run_text_of_card(const DeviceReport& device) {
   const uint64_t kept = device.device_used_peak.bytes;
   if (run.driver_peak.bytes >= run.device_used_peak.bytes && run.driver_peak.bytes > kept) {
     return fmt::format(", in the kept window; at least {} in the whole run",
-                       size_text(run.driver_peak.bytes));
+                       size_beside(kept, run.driver_peak.bytes));
   }
   if (run.device_used_peak.bytes <= kept) return ", also the highest reading of the whole run";
-  const auto [of_run, of_window] = size_texts(run.device_used_peak.bytes, kept);
-  return fmt::format(", in the kept window; {} in the whole run", of_run);
+  return fmt::format(", in the kept window; {} in the whole run",
+                     size_beside(kept, run.device_used_peak.bytes));
+}
+
+static std::string sampling_text(const DeviceReport& device) {
+  const uint64_t peak = device.device_used_peak.bytes;
+  const uint64_t reading = device.highest_reading_bytes;
+  if (peak == reading) return "";
+  return ", at least: held by this process; highest reading " + size_beside(peak, reading);
 }
 
 // Of a history that began late nobody knows what came before.
@@ -95,7 +108,7 @@ std::vector<NamedPeak> peaks_of(const DeviceReport& device) {
   }
   if (device.device_used_peak.bytes != 0) {
     peaks.push_back({state ? "card used" : "card used peak", device.device_used_peak,
-                     run_text_of_card(device)});
+                     sampling_text(device) + run_text_of_card(device)});
   }
   return peaks;
 }
@@ -244,9 +257,9 @@ std::string reading_text(const Ledger& ledger) {
                      size_text(ledger.reading->used_bytes));
 }
 
-std::string above_readings_text(const DeviceReport& device) {
-  const uint64_t sum = device.ledger.device_used_bytes;
-  const uint64_t highest = device.device_used_peak.bytes;
+std::string above_readings_text(const DeviceReport& device, const Ledger& ledger) {
+  const uint64_t sum = ledger.device_used_bytes;
+  const uint64_t highest = device.highest_reading_bytes;
   if (sum <= highest) return "";
   return fmt::format("the card was not read at this very moment: {} more than its highest reading",
                      size_text(sum - highest));

@@ -64,7 +64,7 @@ std::string oom_text(const OomReport& oom);
 std::string reading_text(const Ledger& ledger);
 
 // Why the ledger's sum is above the highest reading of the card; empty if it is not.
-std::string above_readings_text(const DeviceReport& device);
+std::string above_readings_text(const DeviceReport& device, const Ledger& ledger);
 
 // "Whole run: 47 h 12 min, 172,800 steps; events are kept of the last 10 min 3 s".
 std::string whole_run_text(const DeviceReport& device, const Report& report);

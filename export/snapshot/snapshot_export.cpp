@@ -27,6 +27,9 @@ constexpr std::array<std::string_view, 4> kBlockStates = {"inactive", "active_al
 constexpr std::array<std::string_view, 4> kFrameDetails = {
     "fx_node_op=", "fx_node_name=", "fx_node_target=", "fx_original_trace="};
 
+// As torch begins the name of an optimizer's step; the recorder does not know whose it was.
+constexpr std::string_view kOptimizerStepName = "Optimizer.step";
+
 class SnapshotWriter {
  public:
   SnapshotWriter(const ExportProcess& process, const ExportOptions& options, ByteSink& sink,
@@ -351,29 +354,50 @@ class SnapshotWriter {
     pickle_.text(text);
   }
 
+  // Torch counts microseconds: one that leaves the mark between the same events, if there is one.
+  int64_t mark_us(int64_t time_ns) const {
+    int64_t us = time_ns / 1000;
+    for (const AllocationHistory& history : process_.model->framework) {
+      uint32_t before = 0;
+      if (!history.event_at(time_ns, before) || before + 1 == history.event_count()) continue;
+      if (history.time_ns[before + 1] / 1000 > us) continue;
+      us = std::max(history.time_ns[before] / 1000, history.time_ns[before + 1] / 1000 - 1);
+    }
+    return us;
+  }
+
   // Annotations are recorded by torch; other marks of a capture are written in the same form.
   void write_annotations() {
     pickle_.begin_list();
     std::map<std::pair<MarkKind, uint64_t>, uint32_t> begun;  // ends of such ranges have no name
     for (Mark mark : process_.model->marks) {
+      if (mark.kind == MarkKind::kOptimizerStep && mark.phase == MarkPhase::kInstant) {
+        write_annotation(mark, "START", kOptimizerStepName);
+        write_annotation(mark, "END", kOptimizerStepName);
+      }
       if (mark.phase != MarkPhase::kBegin && mark.phase != MarkPhase::kEnd) continue;
       if (mark.correlation != 0) {
         uint32_t& name = begun[{mark.kind, mark.correlation}];
         if (mark.phase == MarkPhase::kBegin) name = mark.name;
         mark.name = name;
       }
-      if (!options_.time.contains(mark.time_ns)) continue;
-      pickle_.item();
-      pickle_.begin_dict();
-      pickle_.key("stage");
-      pickle_.text(mark.phase == MarkPhase::kBegin ? "START" : "END");
-      pickle_.key("name");
-      pickle_.text(names_.string(mark.name));
-      put("device", mark.device);
-      put("time_us", mark.time_ns / 1000);
-      pickle_.end_dict();
+      write_annotation(mark, mark.phase == MarkPhase::kBegin ? "START" : "END",
+                       names_.string(mark.name));
     }
     pickle_.end_list();
+  }
+
+  void write_annotation(const Mark& mark, std::string_view stage, std::string_view name) {
+    if (!options_.time.contains(mark.time_ns)) return;
+    pickle_.item();
+    pickle_.begin_dict();
+    pickle_.key("stage");
+    pickle_.text(stage);
+    pickle_.key("name");
+    pickle_.text(name);
+    put("device", mark.device);
+    put("time_us", mark_us(mark.time_ns));
+    pickle_.end_dict();
   }
 
   void put(std::string_view key, int64_t value) {

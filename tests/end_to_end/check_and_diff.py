@@ -540,4 +540,11 @@ for path in (default, ran_out, job):
 check(len(re.findall(r'class="allocated" d="M', markup)) == 2, "a curve for each rank")
 status(2, "report", default, "--html", tmp / "no" / "page.html")
 
+# Processes without ranks are told apart.
+scenarios = pathlib.Path(__file__).resolve().parents[1] / "data" / "scenarios"
+text = status(0, "diff", scenarios / "stray_contexts.bad", scenarios / "stray_contexts.fixed").stdout
+alone = [line for line in text.splitlines() if " is only in " in line]
+check(len(alone) >= 2 and len(set(alone)) == len(alone), f"processes without a partner: {alone}")
+check(all(re.match(r"pid \d+ cuda:\d is only in", line) for line in alone), f"by their pids: {alone}")
+
 finish()

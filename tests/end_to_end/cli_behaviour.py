@@ -248,6 +248,32 @@ check(less < same < more, f"plan: {less}, {same}, {more}")
 check(sgd < same, f"plan: an optimizer without states: {sgd}, {same}")
 fit = json.loads(run("plan", snapshot, "--json", "--fit", "--card", "10GiB").stdout)["devices"][0]["fit"]
 check(fit["batch_factor"] > 1, f"plan --fit: {fit}")
+# A snapshot does not say what else is on the card: there is some, and the plan tells how much it takes.
+device, = json.loads(run("plan", snapshot, "--json", "--fit", "--card", "10GiB").stdout)["devices"]
+check_equal((device["other_bytes"], device["other_bytes_assumed"]), (640 << 20, True), "plan: the rest")
+room = (10 << 30) - device["other_bytes"]
+check_equal(device["capacity_bytes"], room, "plan: what is left for PyTorch")
+fitting = device["fit"]["outcome"]["on_card"]["reserved_peak_bytes"]
+check(fitting <= room, f"plan --fit: {fitting} of {room}")
+check("assumed to take 640.0 MiB" in run("plan", snapshot, "--fit", "--card", "10GiB").stdout,
+      "plan: the assumption is stated")
+
+check("512.0 MiB: no room for PyTorch beside 640.0 MiB" in run("plan", snapshot, "--card", "512MiB").stdout,
+      "plan: a card that is too small")
+refuses("plan --fit on such a card", "plan", snapshot, "--fit", "--card", "512MiB", says=["larger one"])
+
+# prepare: what is no directory is named as such, and nothing is made there.
+refuses("prepare without a directory", "prepare", tmp / "nowhere", says=["nowhere: no such directory"])
+refuses("prepare of a file", "prepare", snapshot, says=["is not a directory"])
+
+# check --max-module on a recording without any.
+refuses("no modules", "check", snapshot, "--max-module", "layers=1GiB", says=["no nn.Modules were recorded"])
+
+# Completion of a list: what was typed stays.
+known = run("complete", "check", "--fail-on", "").stdout.split()
+check({"any", "creep", "fragmentation"} <= set(known), f"--fail-on is completed: {known}")
+check_equal(run("complete", "report", "--fail-on", "creep,fr").stdout.split(), ["creep," + id for id in known],
+            "the next word of --fail-on")
 
 # whatif: rejects the settings torch rejects, and its table says what to do.
 refuses("whatif without settings", "whatif", snapshot, says=["--alloc-conf", "--all"])

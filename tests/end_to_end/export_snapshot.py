@@ -152,20 +152,27 @@ class Captured(unittest.TestCase):
                     with self.subTest(os.path.relpath(path, ROOT), rank=rank["rank"]):
                         self.play_backwards(load(output), seen)
                         if ".tier1." in path:  # there, the requested sizes are not known
-                            self.same_peaks(TOOL.report(output)["ranks"][0], rank)
+                            self.same_peaks(TOOL.report(output)["ranks"][0], rank, seen)
                         else:
                             self.same_report(TOOL.report(output)["ranks"][0], rank, seen)
         for name in ("alloc", "free_completed", "segment_alloc", "segment_map", "gradient",
                      "parameter", "optimizer_state"):
             self.assertGreater(seen[name], 0, name)
 
-    def same_peaks(self, again, rank):
+    def same_peaks(self, again, rank, seen):
         again = {d["device"]: d for d in again["devices"]}
         for device in rank["devices"]:
             if device["allocated_peak"]["bytes"] == 0:
                 continue
+            copy = again[device["device"]]
             for peak in ("allocated_peak", "reserved_peak"):
-                self.assertEqual(again[device["device"]][peak]["bytes"], device[peak]["bytes"], peak)
+                self.assertEqual(copy[peak]["bytes"], device[peak]["bytes"], peak)
+            self.same_categories(copy, device, seen)
+
+    def same_categories(self, copy, device, seen):
+        categories = {c["category"]: c["bytes"] for c in device["by_category"]}
+        self.assertEqual({c["category"]: c["bytes"] for c in copy["by_category"]}, categories)
+        seen.update(categories)
 
     def same_report(self, again, rank, seen):
         again = {d["device"]: d for d in again["devices"]}
@@ -175,9 +182,7 @@ class Captured(unittest.TestCase):
             copy = again[device["device"]]
             for peak in ("allocated_peak", "requested_peak", "reserved_peak"):
                 self.assertEqual(copy[peak]["bytes"], device[peak]["bytes"], peak)
-            categories = {c["category"]: c["bytes"] for c in device["by_category"]}
-            self.assertEqual({c["category"]: c["bytes"] for c in copy["by_category"]}, categories)
-            seen.update(categories)
+            self.same_categories(copy, device, seen)
 
     def play_backwards(self, snapshot, seen):
         for device, trace in enumerate(snapshot["device_traces"]):

@@ -53,7 +53,7 @@ def snapshot(names, name):
                       "segment_pool_id": (0, 0), "is_expandable": False, "frames": [],
                       "blocks": blocks}],
         "device_traces": [trace],
-        "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": names[0]},
+        "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": names[0], "max_split_size": -1},
         "external_annotations": [{"device": 0, "time_us": 5, "name": text, "stage": "START"}
                                  for text in names]}))
     return path
@@ -140,6 +140,7 @@ for file in (tmp / "cells").glob("*.csv"):
                 check(number or cell[:1] not in ("=", "+", "-", "@", "\t", "\r"),
                       f"{file.name}: {cell!r} is no formula")
                 seen.add(cell)
+check("'-1" not in seen and "-1" in seen, "a negative number is a number")
 for formula in FORMULAS:
     check("'" + formula in seen, f"{formula!r} has an apostrophe in front")
 

@@ -96,6 +96,8 @@ for limit, status in (("layers.0=7MiB", 0), ("layers.0=5MiB", 1), ("layers=9MiB"
                       ("layers.7=1GiB", 2), ("layers.0", 2)):
     done = run("check", first, "--max-module", limit)
     check_equal(done.returncode, status, f"check {limit}: {done.stdout}{done.stderr}")
+message = run("check", first, "--max-module", "layer.0=1GiB").stderr
+check("no nn.Module 'layer.0' holds memory at the peak; there are: layers" in message, message)
 
 # Where several trees have modules, their root's class is part of the name.
 several = report(trace("several.tmk", MiB, "Critic"))["ranks"][0]["devices"][0]

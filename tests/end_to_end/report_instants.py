@@ -143,6 +143,27 @@ for rank in report(RECORDED / "ranks" / "ddp2")["ranks"]:
         check(abs(held["other_processes"] - 1410 * MiB) < 32 * MiB,
               f"rank {rank['rank']}: {held['other_processes'] / MiB:.0f} MiB of others")
 
+# NCCL may hold most of the card while PyTorch holds little.
+many = RECORDED.parents[1] / "tests" / "data" / "scenarios" / "many_communicators.bad"
+device, = report(many)["ranks"][0]["devices"]
+fuller = device["ledger_at_driver_peak"]
+held = {line["owner"]: line["bytes"] for line in fuller["lines"]}
+check_equal(fuller["time_ns"], device["driver_peak"]["time_ns"], "the ledger at the driver's peak")
+check(held["nccl"] > 2900 * MiB, f"NCCL holds {held['nccl']} at the driver's peak")
+check_equal(sum(held.values()), fuller["device_used_bytes"], "the sum of that ledger")
+check("nccl" not in {line["owner"] for line in device["ledger_at_peak"]}, "and nothing at PyTorch's")
+text = run("report", many).stdout
+check("  nccl\n" in text.partition(", the driver's peak: ")[2], text)
+at_time = report(many, "--at", "353ms")["ranks"][0]["devices"][0]
+check_equal(at_time["ledger_at_driver_peak"], None, "not beside an instant that was asked for")
+
+# The card was read before the process filled it; what it held is known all the same.
+device, = report(RECORDED / "run_out")["ranks"][0]["devices"]
+check(device["highest_card_reading_bytes"] < device["driver_peak"]["bytes"], "readings missed the peak")
+check_equal(device["device_used_peak"], device["driver_peak"], "the card used at least that")
+text = run("report", RECORDED / "run_out").stdout
+check("at least: held by this process; highest reading 526.8 MiB" in text, text)
+
 # Where holes are described at another instant than the lists, it does not read the same.
 for path in (*SNAPSHOTS.glob("*.pickle.gz"), *(RECORDED / "torch").glob("*.tmk"),
              RECORDED / "ranks" / "ddp4"):

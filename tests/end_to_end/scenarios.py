@@ -7,10 +7,11 @@ The advice must promise what the fixed program really saved. samples/scenarios h
 """
 import json
 import pathlib
+import re
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from harness import DATA, check, check_equal, finish, report  # noqa: E402
+from harness import DATA, check, check_equal, finish, report, run  # noqa: E402
 
 ROOT = DATA.parent.parent
 RUNS = DATA / "scenarios"
@@ -47,13 +48,23 @@ def run_of(name, variant):
     return None
 
 
-table = []
+def references(path):
+    """Findings whose advice another one refers to; they stand above it, with advice of their own."""
+    text = run("report", path).stdout
+    for match in re.finditer(r"-> the advice of (\w+) applies here, too", text):
+        told = re.search(rf"^{match[1]}\n(?:  .*\n)*?  -> (?!the advice of)", text[:match.start()], re.M)
+        check(told, f"{path.name}: {match[1]} stands above with its advice")
+        yield match[1]
+
+
+table, referred = [], set()
 for name, expected in EXPECTED.items():
     bad = run_of(name, "bad")
     if bad is None:
         check(False, f"{name}: is expected but was not recorded")
         continue
     check_equal(alarms(bad), expected["findings"], f"{name}: findings")
+    referred.update(references(bad))
     told = {f["id"] for f in report(bad)["findings"]}
     check(told >= set(expected.get("notes", ())), f"{name}: notes: {told}")
     fixed = run_of(name, "fixed")
@@ -81,5 +92,6 @@ for name, expected in EXPECTED.items():
 if "--table" in sys.argv:
     for name, action, promised, real in table:
         print(f"| {name} | {action} | {promised / 2**20:,.1f} MiB | {real / 2**20:,.1f} MiB |")
+check(referred, "advice that several findings share is referred to")
 check(len(table) >= 5, "savings of at least five scenarios are compared")
 finish()

@@ -48,6 +48,22 @@ def samples_of(page):
     return samples
 
 
+def documented():
+    """The names in the table of metrics."""
+    table = (ROOT / "docs/serve.md").read_text().partition("## Metrics\n")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    return {name for row in rows for name in re.findall(r"tidemark_[a-z_]+", row)}
+
+
+def defined():
+    """The names that the program can print."""
+    suffix = {"kCounter": "_total", "kLabels": "_info", "kGauge": ""}
+    sources = [ROOT / "cli/live_metrics.cpp", ROOT / "cli/cmd_serve.cpp"]
+    found = [match for source in sources for match in re.findall(
+        r'constexpr Metric \w+ = \{\s*"(\w+)", (?:Metric::)?Type::(\w+)', source.read_text())]
+    return {name + suffix[kind] for name, kind in found}
+
+
 class Programs(HostTest):
     def setUp(self):
         super().setUp()
@@ -95,6 +111,7 @@ class Serve(Programs):
         self.assertIn(f'job="slurm-a\\"b",rank="3",host="{socket.gethostname()}",pid="{host.pid}",device="0",'
                       'uuid="GPU-', page)
         samples = samples_of(page)
+        self.assertLessEqual({name for name, _, _ in samples}, documented())
         host.process.kill()  # the state at the end is the one that was asked for
         host.process.wait()
         trace, = self.out.glob("*.tmk")
@@ -206,6 +223,10 @@ class Serve(Programs):
         host.process.send_signal(signal.SIGCONT)
         self.assertTrue(wait_for(lambda: samples_of(self.scrape(address)[0]).get(
             ("tidemark_process_up", host.pid, "")) == 1))
+
+    def test_the_table_of_metrics_is_complete(self):
+        self.assertGreater(len(defined()), 20)
+        self.assertEqual(documented(), defined())
 
     def test_addresses(self):
         for address in ("9464", "127.0.0.1:http"):

@@ -53,6 +53,21 @@ TEST(RankLines, TheExcessIsThatOfTheHighestRank) {
   EXPECT_EQ(lines[2].rfind("rank 2 held more than the others", 0), 0U) << lines[2];
 }
 
+// 10.06 and 10.09 GiB both read 10.1 GiB.
+TEST(PeakLines, TwoPeaksOnALineDoNotReadTheSame) {
+  DeviceReport d;
+  d.driver_peak = {10'800'000'000, 1, 0};
+  d.device_used_peak = d.driver_peak;
+  d.highest_reading_bytes = 10'790'000'000;
+  d.run.kept_from_ns = 1;
+  d.run.driver_peak = {10'830'000'000, 1, 0};
+  const std::vector<NamedPeak> peaks = peaks_of(d);
+  ASSERT_EQ(peaks.size(), 2U);
+  EXPECT_NE(peaks[0].note.find("; 10,830,000,000 bytes in the whole run"), std::string::npos)
+      << peaks[0].note;
+  EXPECT_NE(peaks[1].note.find("highest reading 10.0 GiB"), std::string::npos) << peaks[1].note;
+}
+
 TEST(SampleThinner, KeepsLeastGreatestAndLastOfEveryStretch) {
   std::mt19937_64 random(3);
   std::vector<CounterSample> samples;

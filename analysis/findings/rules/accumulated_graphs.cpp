@@ -66,7 +66,7 @@ class Search {
     return d_.roles->of(a.stack) == StackRole::kUser && d_.roles->of(b.stack) != StackRole::kUser;
   }
   bool is_scalar(size_t i) const {
-    const uint64_t bytes = all_.requested_bytes(i);
+    const uint64_t bytes = all_.asked_bytes(i);
     return bytes <= kScalarBytes || bytes == kLeastBlock;
   }
   bool is_layer(size_t i) const {

@@ -83,13 +83,13 @@ Kept kept_by_checkpoint(const DeviceEvidence& d) {
     const uint32_t stack = all.stack(i);
     makes_states = makes_states || d.roles->of(stack) == StackRole::kOptimizerInit;
     if (stack < loading.size() && loading[stack]) continue;
-    if (d.categories.of[i] == Category::kParameter) copies.add(all.requested_bytes(i));
+    if (d.categories.of[i] == Category::kParameter) copies.add(all.asked_bytes(i));
   }
   for (size_t i = 0; i < all.size(); ++i) {
     const Allocation a = all[i];
     if (a.stack >= loading.size() || !loading[a.stack]) continue;
     if (a.category != Category::kUnknown || !is_kept(d, a)) continue;
-    const bool copied = copies.take(a.requested_bytes);
+    const bool copied = copies.take(a.asked_bytes());
     // An optimizer that makes no states of its own may use the loaded ones.
     if (!copied && !makes_states) continue;
     kept.rows.push_back(i);

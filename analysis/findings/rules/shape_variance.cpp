@@ -71,11 +71,11 @@ Variance variance_of(const DeviceEvidence& d) {
     s.bytes += a.block_bytes;
     if (s.step != step && s.steps == kMostSteps) continue;
     if (s.step != step) s.begin(step);
-    s.sum += hash_word(0, a.requested_bytes);
-    s.total += a.requested_bytes;
+    s.sum += hash_word(0, a.asked_bytes());
+    s.total += a.asked_bytes();
     if (noted[allocations.kind(row)]) continue;
     noted[allocations.kind(row)] = true;
-    if (s.different.size() < kMostSizes) s.different.insert(a.requested_bytes);
+    if (s.different.size() < kMostSizes) s.different.insert(a.asked_bytes());
   }
   Variance v;
   uint64_t most = 0;
@@ -108,7 +108,7 @@ class FixedSizes {
         std::vector<uint64_t>& largest = largest_[{stack, rows.size()}];
         largest.resize(rows.size());
         for (size_t k = 0; k < rows.size(); ++k) {
-          largest[k] = std::max(largest[k], d_.model->allocations.requested_bytes(rows[k]));
+          largest[k] = std::max(largest[k], d_.model->allocations.asked_bytes(rows[k]));
         }
       }
     }

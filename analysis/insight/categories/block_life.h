@@ -21,4 +21,7 @@ inline bool is_workspace_size(uint64_t bytes) {
   return bytes == uint64_t{32} << 20 || bytes == (4096 * 2 + 16 * 8) * uint64_t{1024};
 }
 
+// What cublasLt takes beside it (CublasHandlePool.cpp).
+inline constexpr uint64_t kOfCublasLt = 1 << 20;
+
 }  // namespace tidemark

@@ -1,7 +1,6 @@
 #include "analysis/insight/categories/categories.h"
 
 #include <algorithm>
-#include <array>
 #include <set>
 #include <string_view>
 #include <tuple>
@@ -10,6 +9,7 @@
 
 #include "analysis/insight/categories/block_life.h"
 #include "analysis/insight/categories/kept_graphs.h"
+#include "analysis/insight/categories/line_rounds.h"
 #include "analysis/insight/categories/older_blocks.h"
 #include "analysis/insight/categories/serving_cache.h"
 #include "analysis/insight/categories/stacks_through.h"
@@ -25,6 +25,8 @@ namespace {
 constexpr uint32_t kKeptBirths = 12;
 // Events in which two blocks are freed.
 constexpr uint32_t kLastFrees = 4;
+// Events after which a library has all its workspaces, or a variable its new value.
+constexpr uint32_t kSoon = 4;
 
 // Events at which an optimizer began a step, from marks; in order.
 std::vector<uint32_t> optimizer_events(const ProcessModel& process,
@@ -84,7 +86,7 @@ class Categorizer {
       out_.of[i] = guess.category;
       out_.confidence[i] = guess.confidence;
       if (kept_without_backward_) out_.kept_without_backward.push_back(static_cast<uint32_t>(i));
-      if (guess.category == Category::kKvCache) known_.cache_sizes.insert(a.requested_bytes);
+      if (guess.category == Category::kKvCache) known_.cache_sizes.insert(a.asked_bytes());
       if (guess.category == Category::kGradient && !a.seeded &&
           (model_.seeded_blocks != 0 || !known_.set_up.empty())) {
         note_gradient(a, static_cast<uint32_t>(i));
@@ -101,6 +103,9 @@ class Categorizer {
   struct Ends {
     uint32_t seen = 0;  // blocks whose step and the next one end in the history
     uint32_t survived = 0;
+    uint32_t all = 0;
+    uint32_t stayed = 0;
+    uint32_t last_birth = 0;
   };
 
   // The large blocks of a forward pass, and those of them that outlive it.
@@ -160,7 +165,7 @@ class Categorizer {
   }
 
   void note_gradient(const Allocation& a, uint32_t i) {
-    KnownSizes::Gradients& of_size = known_.gradients[a.requested_bytes];
+    KnownSizes::Gradients& of_size = known_.gradients[a.asked_bytes()];
     of_size.all.push_back(i);
     if (meets(a, next_other_)) of_size.held.push_back(i);
     if (is_of_fsdp(a)) known_.flat_gradients.push_back(i);
@@ -182,14 +187,16 @@ class Categorizer {
       out_.has_optimizer |= role == StackRole::kOptimizer || role == StackRole::kOptimizerInit;
       if (!a.seeded) note_end(a);
       const bool made = role == StackRole::kModuleSetUp || a.category == Category::kParameter;
-      if (made) made_sizes.insert(a.requested_bytes);
-      if (made || (is_older(a) && stays(a))) parameter_sizes_.insert(a.requested_bytes);
+      if (made) made_sizes.insert(a.asked_bytes());
+      if (made || (is_older(a) && stays(a))) parameter_sizes_.insert(a.asked_bytes());
       if (is_set_up(a)) known_.set_up.push_back(static_cast<uint32_t>(i));
       if (a.seeded) continue;
       const bool kept = stays(a) && a.block_bytes > kSmallBytes && role == StackRole::kUser;
-      if (kept) known_.kept_sizes.insert(a.requested_bytes);
-      if (is_of_fsdp(a)) known_.gathered_sizes.insert(a.requested_bytes);
+      if (kept) known_.kept_sizes.insert(a.asked_bytes());
+      if (is_of_fsdp(a)) known_.gathered_sizes.insert(a.asked_bytes());
       note_workspace(a);
+      if (role == StackRole::kForward) ++forward_births_;
+      if (role == StackRole::kUser) rounds_[a.stack].add(a, forward_births_);
       if (role == StackRole::kForward && !in_pass) cache_.add_pass(a.birth);
       if (role == StackRole::kBackward) note_pass(a.birth, kNever);
       if (role == StackRole::kForward && !in_pass) note_pass(kNever, a.birth);
@@ -197,7 +204,7 @@ class Categorizer {
       if (in_pass) pass_.push_back(static_cast<uint32_t>(i));
     }
     note_pass(kNever, kNever);
-    if (!out_.has_backward) cache_.survey(made_sizes, known_.kept_sizes);
+    if (!out_.has_backward) cache_.survey(made_sizes, workspaces_, known_.kept_sizes);
     keep_models();
   }
 
@@ -210,7 +217,7 @@ class Categorizer {
       if (a.birth > failed) break;
       if (!meets(a, failed)) continue;
       ++failed_with_[a.stack];
-      if (is_workspace_size(a.requested_bytes)) ++results_like_workspaces_[a.stack];
+      if (is_workspace_size(a.asked_bytes())) ++results_like_workspaces_[a.stack];
     }
   }
 
@@ -247,7 +254,7 @@ class Categorizer {
   // A model has blocks of several sizes; a cache or a buffer has one or two.
   void keep_models() {
     std::unordered_set<uint64_t> sizes;
-    for (const uint32_t i : known_.set_up) sizes.insert(model_.allocations.requested_bytes(i));
+    for (const uint32_t i : known_.set_up) sizes.insert(model_.allocations.asked_bytes(i));
     if (sizes.size() < 3) known_.set_up.clear();
   }
 
@@ -260,23 +267,39 @@ class Categorizer {
 
   // Each thread that multiplies has one for each of its streams: the first of the size that stays.
   void note_workspace(const Allocation& a) {
-    if (!stays(a) || !is_workspace_size(a.requested_bytes)) return;
+    if (!stays(a)) return;
+    // The one of cublasLt follows that of cuBLAS; in the backward pass, a gradient may.
+    const bool follows = roles_.of(a.stack) == StackRole::kForward &&
+                         a.stack == last_workspace_.stack && a.stream == last_workspace_.stream &&
+                         a.birth - last_workspace_.birth <= kSoon;
+    if (a.asked_bytes() == kOfCublasLt && follows) workspaces_.insert(a.birth);
+    if (!is_workspace_size(a.asked_bytes())) return;
     const bool backward = roles_.of(a.stack) == StackRole::kBackward;
     if (!backward && roles_.of(a.stack) != StackRole::kForward) return;
     const auto alike = results_like_workspaces_.find(a.stack);
     if (alike != results_like_workspaces_.end() && alike->second > 1) return;
-    if (with_workspace_.emplace(a.stream, a.pool, backward).second) workspaces_.insert(a.birth);
+    if (!with_workspace_.emplace(a.stream, a.pool, backward).second) return;
+    workspaces_.insert(a.birth);
+    last_workspace_ = a;
   }
 
   // A library's workspace is allocated under the line that needs it first, and stays: one block of
-  // a stack that recurs in every step. A retained graph leaves one more block in each step.
+  // a stack that recurs in every step. A retained graph leaves one more block in each step. So are
+  // buffers that a line makes in the first steps, keeps, and takes in turn from then on.
   bool is_workspace(const Allocation& a) {
     if (workspaces_.contains(a.birth)) return true;
     if (steps_.count() < 2 || !outlives_step(a)) return false;
     if (roles_.of(a.stack) == StackRole::kBackward) {
-      return !parameter_sizes_.empty() && !parameter_sizes_.contains(a.requested_bytes);
+      return !parameter_sizes_.empty() && !parameter_sizes_.contains(a.asked_bytes());
     }
-    return ends_of(a.stack).survived == 1;
+    const Ends& ends = ends_of(a.stack);
+    return ends.survived == 1 || is_fixed_set(ends);
+  }
+
+  bool is_fixed_set(const Ends& ends) const {
+    constexpr uint32_t kLeastSteps = 4;
+    return ends.stayed == ends.all && steps_.count() >= kLeastSteps &&
+           ends.last_birth < steps_.boundaries[steps_.count() / 2];
   }
 
   bool is_repeated_at_failure(uint32_t stack) const {
@@ -291,7 +314,7 @@ class Categorizer {
 
   // Under autocast, 16-bit copies of the weights live until its end, with a graph or without.
   bool is_weight_copy(const Allocation& a) const {
-    return parameter_sizes_.contains(a.requested_bytes * 2);
+    return parameter_sizes_.contains(a.asked_bytes() * 2);
   }
 
   // The end of the step after its own: a loop variable lives into the next step. Most questions are
@@ -310,6 +333,9 @@ class Categorizer {
   void note_end(const Allocation& a) {
     Ends& ends = ends_of(a.stack);
     const uint32_t next = end_of_next_step(a);
+    ++ends.all;
+    ends.stayed += stays(a) ? 1U : 0U;
+    ends.last_birth = a.birth;
     ends.seen += next != kNever ? 1U : 0U;
     ends.survived += outlives_step(a) ? 1U : 0U;
   }
@@ -388,7 +414,7 @@ class Categorizer {
     }
     if (meets(a, next_failure_) || (stays(a) && next_other_ == kNever)) {
       // Nothing shows what would have become of it.
-      const bool fits = parameter_sizes_.empty() || parameter_sizes_.contains(a.requested_bytes);
+      const bool fits = parameter_sizes_.empty() || parameter_sizes_.contains(a.asked_bytes());
       return {fits ? Category::kGradient : Category::kTemporary, 5};
     }
     if (meets(a, next_other_)) return {Category::kGradient, 6};
@@ -401,7 +427,7 @@ class Categorizer {
   // What is read from a file is the model, unless the model has such a block already, perhaps in
   // another precision, or a batch that the next one replaces.
   Guess loading(const Allocation& a) {
-    const uint64_t bytes = a.requested_bytes;
+    const uint64_t bytes = a.asked_bytes();
     if (!stays(a) || !outlives_step(a) || parameter_sizes_.contains(bytes) ||
         parameter_sizes_.contains(bytes / 2) || parameter_sizes_.contains(bytes * 2)) {
       return user(a);
@@ -415,10 +441,11 @@ class Categorizer {
     if (is_kv_cache(a)) return {Category::kKvCache, 6};
     if ((!known_.set_up.empty() && is_set_up(a)) || cache_.copies_model(a)) return {};
     const bool feeds = meets(a, next_forward_) && next_forward_ < next_backward_;
-    if (feeds && !outlives_step(a)) return {Category::kInput, 7};
+    const bool listed = !meets(a, next_backward_) && rounds_[a.stack].are_kept();
+    if (feeds && !listed && !outlives_step(a)) return {Category::kInput, 7};
     if (meets(a, next_backward_) && !outlives_step(a)) return {Category::kActivation, 7};
     // How long it would have lived is not known if an error ended it.
-    if (!is_kept_long(a) && !meets(a, next_failure_)) return {Category::kTemporary, 5};
+    if (!is_kept_long(a) && !meets(a, next_failure_)) return {Category::kTemporary, 7};
     return {};
   }
 
@@ -437,8 +464,11 @@ class Categorizer {
   Categories out_;
   std::set<std::tuple<uint64_t, uint32_t, bool>> with_workspace_;  // stream, pool, in backward
   std::unordered_set<uint32_t> workspaces_;                        // events of their births
+  Allocation last_workspace_;                                      // of cuBLAS
+  std::unordered_map<uint32_t, LineRounds> rounds_;                // of the program's own lines
   std::vector<Ends> ends_;   // by stack; the last one: of stacks that are not known
-  uint32_t step_begin_ = 0;  // of the step that end_of_next_step() looked at
+  uint64_t forward_births_ = 0;  // allocations of forward passes, in the survey
+  uint32_t step_begin_ = 0;      // of the step that end_of_next_step() looked at
   uint32_t step_end_ = 0;
   uint32_t next_end_ = kNever;
   std::unordered_set<uint64_t> parameter_sizes_;
@@ -465,41 +495,6 @@ class Categorizer {
 Categories categorize(const ProcessModel& process, const AllocationHistory& model,
                       const StackRoles& roles, const Steps& steps, bool use_recorded) {
   return Categorizer(process, model, roles, steps).run(use_recorded);
-}
-
-std::vector<CategoryShare> shares_by_category(const AllocationHistory& model,
-                                              const MemoryState& state,
-                                              const Categories& categories) {
-  std::array<CategoryShare, 256> sums{};
-  for (const uint32_t i : state.live) {
-    if (state.is_pending(model, i)) continue;
-    CategoryShare& sum = sums[static_cast<uint8_t>(categories.of[i])];
-    sum.category = categories.of[i];
-    sum.bytes += model.allocations[i].block_bytes;
-    sum.confidence +=
-        static_cast<double>(model.allocations[i].block_bytes) * categories.confidence[i] / 10;
-    ++sum.count;
-  }
-  std::vector<CategoryShare> shares;
-  for (CategoryShare& share : sums) {
-    if (share.count == 0) continue;
-    if (share.bytes != 0) share.confidence /= static_cast<double>(share.bytes);
-    shares.push_back(share);
-  }
-  std::stable_sort(shares.begin(), shares.end(),
-                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
-  return shares;
-}
-
-void infer_categories(TraceModel& trace) {
-  for (ProcessModel& process : trace.processes) {
-    if (process.framework.empty()) continue;
-    const StackRoles roles(process);
-    for (AllocationHistory& model : process.framework) {
-      const Categories found = categorize(process, model, roles, find_steps(process, model, roles));
-      for (size_t i = 0; i < found.of.size(); ++i) model.allocations.set_category(i, found.of[i]);
-    }
-  }
 }
 
 }  // namespace tidemark

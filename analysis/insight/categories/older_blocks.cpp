@@ -63,13 +63,13 @@ class OlderBlocks {
       const Allocation& a = model_.allocations[i];
       // What is freed at the end, and has the size of no gradient, may be anything.
       Guess guess = a.release == kNever ? Guess{Category::kParameter, 5} : Guess{};
-      const auto it = sizes.find(a.requested_bytes);
-      const auto grown = growing.find(a.requested_bytes);
+      const auto it = sizes.find(a.asked_bytes());
+      const auto grown = growing.find(a.asked_bytes());
       if (!stays(a)) {
         guess = {};
-        if (known_.gradients.contains(a.requested_bytes)) guess = {Category::kGradient, 4};
+        if (known_.gradients.contains(a.asked_bytes())) guess = {Category::kGradient, 4};
         if (freed_by_optimizer(a)) guess = {Category::kOptimizerState, 4};
-        if (known_.cache_sizes.contains(a.requested_bytes)) guess = {Category::kKvCache, 4};
+        if (known_.cache_sizes.contains(a.asked_bytes())) guess = {Category::kKvCache, 4};
       } else if (it != sizes.end() && it->second.parameters != 0) {
         --it->second.parameters;
         guess = {Category::kParameter, 5};
@@ -80,9 +80,9 @@ class OlderBlocks {
         guess = {};
       } else if (grown != growing.end()) {
         guess = {grown->second, 4};
-      } else if (known_.cache_sizes.contains(a.requested_bytes)) {
+      } else if (known_.cache_sizes.contains(a.asked_bytes())) {
         guess = {Category::kKvCache, 4};  // of an earlier request
-      } else if (is_older(a) && known_.kept_sizes.contains(a.requested_bytes)) {
+      } else if (is_older(a) && known_.kept_sizes.contains(a.asked_bytes())) {
         guess = {};  // an earlier result
       }
       set(i, guess);
@@ -102,19 +102,18 @@ class OlderBlocks {
 
   // Each thread that multiplies has one: the main thread and, in training, autograd's.
   void take_workspaces(std::vector<uint32_t>& older) {
-    constexpr uint64_t kOfCublasLt = 1 << 20;
     const uint32_t threads = out_.has_backward ? 2 : 1;
     const auto of_its_size = std::count_if(older.begin(), older.end(), [&](uint32_t i) {
-      return model_.allocations.requested_bytes(i) == kOfCublasLt;
+      return model_.allocations.asked_bytes(i) == kOfCublasLt;
     });
     std::unordered_map<uint64_t, uint32_t> taken;
     for (size_t k = older.size(); k-- > 0;) {
       const Allocation& a = model_.allocations[older[k]];
       const bool fits =
-          is_workspace_size(a.requested_bytes) ||
-          (a.requested_bytes == kOfCublasLt && (!known_.gradients.empty() || of_its_size == 1));
-      if (!fits || !stays(a) || known_.gradients.contains(a.requested_bytes)) continue;
-      if (++taken[a.requested_bytes] > threads) continue;
+          is_workspace_size(a.asked_bytes()) ||
+          (a.asked_bytes() == kOfCublasLt && (!known_.gradients.empty() || of_its_size == 1));
+      if (!fits || !stays(a) || known_.gradients.contains(a.asked_bytes())) continue;
+      if (++taken[a.asked_bytes()] > threads) continue;
       set(older[k], {Category::kWorkspace, 5});
       older.erase(older.begin() + static_cast<std::ptrdiff_t>(k));
     }
@@ -153,8 +152,8 @@ class OlderBlocks {
     uint64_t scalars = 0;
     for (const uint32_t i : older) {
       const Allocation& a = model_.allocations[i];
-      if (stays(a) && a.requested_bytes == sizeof(float)) ++scalars;
-      const auto it = stays(a) ? sizes.find(a.requested_bytes) : sizes.end();
+      if (stays(a) && a.asked_bytes() == sizeof(float)) ++scalars;
+      const auto it = stays(a) ? sizes.find(a.asked_bytes()) : sizes.end();
       if (it == sizes.end()) continue;
       (it->second.all++ < it->second.parameters ? parameter_bytes : other_bytes) += a.block_bytes;
     }
@@ -169,7 +168,7 @@ class OlderBlocks {
   void leave_out_known(std::unordered_map<uint64_t, Copies>& sizes) const {
     for (uint32_t i = 0; i < model_.allocations.size(); ++i) {
       if (out_.of[i] != Category::kParameter || model_.allocations.release(i) != kNever) continue;
-      const auto it = sizes.find(model_.allocations.requested_bytes(i));
+      const auto it = sizes.find(model_.allocations.asked_bytes(i));
       if (it != sizes.end() && it->second.parameters != 0) --it->second.parameters;
     }
   }
@@ -205,7 +204,7 @@ class OlderBlocks {
     BySize by_size;
     for (const uint32_t i : older) {
       const Allocation& a = model_.allocations[i];
-      if (stays(a)) by_size[a.requested_bytes].push_back(i);
+      if (stays(a)) by_size[a.asked_bytes()].push_back(i);
     }
     const uint64_t ranks = ranks_of(by_size);
     if (ranks != 0) leave_out_results(ranks, by_size);
@@ -256,7 +255,7 @@ class OlderBlocks {
   // Without those that are still to be reduced: they have the parts of all ranks.
   uint64_t flat_gradient_bytes(uint64_t ranks) const {
     std::unordered_set<uint64_t> sizes;
-    const auto bytes = [&](uint32_t i) { return model_.allocations.requested_bytes(i); };
+    const auto bytes = [&](uint32_t i) { return model_.allocations.asked_bytes(i); };
     for (const uint32_t i : known_.flat_gradients) sizes.insert(bytes(i));
     std::vector<uint32_t> reduced;
     for (const uint32_t i : known_.flat_gradients) {
@@ -310,7 +309,7 @@ class OlderBlocks {
     if (stacks.empty()) return sizes;
     for (uint32_t i = 0; i < model_.allocations.size(); ++i) {
       const Allocation& a = model_.allocations[i];
-      if (!a.seeded && stays(a) && stacks.contains(a.stack)) sizes[a.requested_bytes] = out_.of[i];
+      if (!a.seeded && stays(a) && stacks.contains(a.stack)) sizes[a.asked_bytes()] = out_.of[i];
     }
     return sizes;
   }

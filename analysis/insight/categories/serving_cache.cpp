@@ -35,6 +35,7 @@ ServingCache::ServingCache(const ProcessModel& process, const AllocationHistory&
       named_(stacks_through(process.names, names_cache)) {}
 
 void ServingCache::survey(const std::unordered_set<uint64_t>& parameter_sizes,
+                          const std::unordered_set<uint32_t>& workspaces,
                           std::unordered_set<uint64_t>& kept_sizes) {
   constexpr size_t kSizesOfModel = 3;
   index_passes();
@@ -46,13 +47,13 @@ void ServingCache::survey(const std::unordered_set<uint64_t>& parameter_sizes,
     if (a.seeded || passes_in(a.birth, a.release) == 0) continue;
     const StackRole role = roles_.of(a.stack);
     if (role == StackRole::kModuleSetUp || role == StackRole::kLoading) continue;
-    if (a.block_bytes > kSmallBytes) kept_sizes.insert(a.requested_bytes);
-    if (role == StackRole::kUser && parameter_sizes.contains(a.requested_bytes)) {
+    if (a.block_bytes > kSmallBytes) kept_sizes.insert(a.asked_bytes());
+    if (role == StackRole::kUser && parameter_sizes.contains(a.asked_bytes())) {
       auto& sizes = copied[a.stack];
-      sizes.insert(a.requested_bytes);
+      sizes.insert(a.asked_bytes());
       if (sizes.size() >= kSizesOfModel) copies_.insert(a.stack);
     }
-    if (role != StackRole::kForward) continue;
+    if (role != StackRole::kForward || workspaces.contains(a.birth)) continue;
     const size_t pass = passes_until(a.birth);
     auto& [last, blocks] = in_pass[a.stack];
     blocks = last == pass ? blocks + 1 : 1;
@@ -84,7 +85,7 @@ void ServingCache::find_concatenations() {
     const StackRole role = roles_.of(a.stack);
     if (a.seeded || (role != StackRole::kForward && role != StackRole::kUser)) continue;
     Chain& c = chains[a.stack];
-    const uint64_t bytes = a.requested_bytes != 0 ? a.requested_bytes : a.block_bytes;
+    const uint64_t bytes = a.asked_bytes();
     if (bytes == c.bytes) {
       ++c.blocks;
       c.freed = std::max(c.freed, a.release);

@@ -22,8 +22,10 @@ class ServingCache {
 
   // A forward pass begins: call in order, before survey().
   void add_pass(uint32_t event) { passes_.push_back(event); }
-  // Looks at all allocations. Adds the sizes of what outlives its pass.
+  // Looks at all allocations but workspaces, which are given by their births. Adds the sizes of
+  // what outlives its pass.
   void survey(const std::unordered_set<uint64_t>& parameter_sizes,
+              const std::unordered_set<uint32_t>& workspaces,
               std::unordered_set<uint64_t>& kept_sizes);
 
   // Several blocks of one line of the model outlive their pass, or a block outlives several passes

@@ -44,7 +44,7 @@ const SegmentChange* OwnReplay::segment_at(uint64_t address) const {
 
 RequestedBlock OwnReplay::block_of(const Allocation& a) const {
   // Rows from before the bridge was attached have the block size, not the requested size.
-  RequestedBlock block{a.requested_bytes != 0 ? a.requested_bytes : a.block_bytes, a.stream,
+  RequestedBlock block{a.asked_bytes(), a.stream,
                        a.pool};
   if (!a.seeded && (a.pool != 0 || !private_pools_)) return block;
   if (const SegmentChange* segment = segment_at(a.address)) {

@@ -1,26 +1,10 @@
 // Which blocks of a program that serves are its KV cache.
 #include <gtest/gtest.h>
 
-#include "analysis/insight/categories/categories.h"
-#include "tests/support/story.h"
+#include "tests/support/category_bytes.h"
 
 namespace tidemark {
 namespace {
-
-// Bytes of a category among the allocations of a line, over the whole run.
-uint64_t bytes_at(const Trace& trace, std::string_view frame, Category category) {
-  const ProcessModel& process = trace.model().processes[0];
-  const AllocationHistory& model = process.framework[0];
-  const StackRoles roles(process);
-  const Categories found = categorize(process, model, roles, find_steps(process, model, roles));
-  uint64_t bytes = 0;
-  for (size_t i = 0; i < model.allocations.size(); ++i) {
-    const std::vector<std::string> frames = process.names.stack_text(model.allocations.stack(i));
-    if (frames.empty() || frames.front() != frame || found.of[i] != category) continue;
-    bytes += model.allocations.block_bytes(i);
-  }
-  return bytes;
-}
 
 // One line calls the model and appends a result of one size to a list.
 TEST(ServingCache, WhatIsNeverFreedIsALeak) {
@@ -119,6 +103,30 @@ TEST(ServingCache, AProgramWithoutModulesHasNone) {
     }
   });
   EXPECT_EQ(bytes_at(trace, "join work.py:5", Category::kKvCache), 0U);
+}
+
+// Each stream has a workspace of cuBLAS and one of cublasLt, which stay.
+TEST(ServingCache, WorkspacesOfStreamsAreNone) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 6; ++i) s.alloc(20 * kMiB, s.setup());
+    const std::string line = "serve serve.py:8";
+    for (uint64_t request = 0; request < 12; ++request) {
+      s.on(request / 3, 0);
+      const uint64_t prompt = s.alloc(2 * kMiB, s.stack({line}));
+      for (int layer = 0; layer < 4; ++layer) {
+        const uint64_t result = s.alloc(3 * kMiB, s.forward(2, line));
+        if (request % 3 == 0 && layer == 0) {
+          s.alloc(32 * kMiB, s.forward(2, line));
+          s.alloc(kMiB, s.forward(2, line));
+        }
+        s.free(result);
+      }
+      s.free(prompt);
+    }
+  });
+  const std::string_view line = "forward torch/nn/modules/op.py:2";
+  EXPECT_EQ(bytes_at(trace, line, Category::kKvCache), 0U);
+  EXPECT_EQ(bytes_at(trace, line, Category::kWorkspace), 4 * 33 * kMiB);
 }
 
 }  // namespace

@@ -301,12 +301,17 @@ TEST(Plan, ShardsAreDivided) {
   EXPECT_GT(four.likely.allocated_peak, (2 * parameters + states) / 4);
 }
 
+// Of a card that was not read, what the CUDA context is assumed to take.
+constexpr uint64_t kContextBytes = uint64_t{640} << 20;
+
 TEST(Plan, TheLargestBatchFitsAndMoreDoesNot) {
   TransformerShape shape;
   shape.batch = 8;
   const TransformerRun recorded(shape);
   const uint64_t card = 3 * recorded.reserved_peak();
-  const auto planner = planner_of(recorded.process(), card);
+  const auto planner = planner_of(recorded.process(), card + kContextBytes);
+  EXPECT_TRUE(planner->assumes_outside());
+  EXPECT_EQ(planner->capacity(), card);
   const Result<FittingBatch> batch = largest_batch(*planner, {}, shape.batch);
   ASSERT_TRUE(batch);
   EXPECT_GT(batch->samples, 2 * shape.batch);
@@ -347,7 +352,8 @@ TEST(Plan, ARunThatRanOutDoesNotFitTheSameCard) {
       EXPECT_FALSE(planned(*planner, {}).fits()) << batch << " on " << card;
       EXPECT_TRUE(planner->ends_at_error());
     }
-    EXPECT_TRUE(planned(*planner_of(failed.process(), 2 * limit), {}).fits());
+    const auto larger = planner_of(failed.process(), 2 * limit + kContextBytes);
+    EXPECT_TRUE(planned(*larger, {}).fits());
   }
 }
 

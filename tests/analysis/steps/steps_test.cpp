@@ -725,6 +725,45 @@ TEST(Steps, GrowthInEveryNthStepIsExact) {
   }
 }
 
+// Blocks move from places of their size into ones that are larger, but not worth splitting.
+TEST(Steps, WhatWasNotSplitIsNoGrowth) {
+  constexpr uint64_t kBytes = 3 * kMiB + kMiB / 4;
+  constexpr uint64_t kBlocks = 12;
+  HistoryReplay replay(0, {});
+  int64_t now = 0;
+  const auto apply = [&](FrameworkAction action, uint64_t address, uint64_t bytes) {
+    FrameworkEvent event{};
+    event.action = action;
+    event.address = address;
+    event.size_bytes = bytes;
+    event.time_ns = now += 1000;
+    replay.apply(event);
+  };
+  const auto tight = [](uint64_t i) { return (i << 30) + (uint64_t{1} << 40); };
+  const auto loose = [](uint64_t i) { return (i << 30) + (uint64_t{1} << 41); };
+  for (uint64_t i = 0; i < kBlocks; ++i) {
+    apply(FrameworkAction::kSegmentAlloc, tight(i), 20 * kMiB);
+    apply(FrameworkAction::kAlloc, tight(i), kBytes);
+  }
+  Steps steps;
+  steps.source = StepSource::kMarks;
+  uint32_t event = 2 * kBlocks;
+  for (uint64_t i = 0; i < kBlocks; ++i) {
+    steps.boundaries.push_back(event);
+    apply(FrameworkAction::kSegmentAlloc, loose(i), 4 * kMiB);
+    apply(FrameworkAction::kAlloc, loose(i), kBytes);
+    apply(FrameworkAction::kFreeRequested, tight(i), kBytes);
+    apply(FrameworkAction::kFreeCompleted, tight(i), kBytes);
+    event += 4;
+  }
+  steps.boundaries.push_back(event);
+  const AllocationHistory model = std::move(replay).finish();
+  ASSERT_EQ(model.event_count(), event);
+  measure_steps(model, steps);
+  EXPECT_GT(steps.levels.back().low_bytes, steps.levels.front().low_bytes + 8 * kMiB / 2);
+  EXPECT_EQ(steps.growth_bytes_per_step, 0);
+}
+
 TEST(Steps, LevelsAreTheLeastAndMostOfEachStep) {
   const AllocatorRules rules;
   ToyAllocator toy(rules, 31);

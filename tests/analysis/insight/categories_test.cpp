@@ -1,0 +1,63 @@
+// Categories of single lines of a program.
+#include <gtest/gtest.h>
+
+#include "tests/support/category_bytes.h"
+
+namespace tidemark {
+namespace {
+
+// A validation that keeps what it computes of each batch, between training steps.
+TEST(Categories, WhatAListKeepsIsNoInput) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 4; ++i) s.alloc(20 * kMiB, s.setup());
+    for (int epoch = 0; epoch < 3; ++epoch) {
+      for (int step = 0; step < 4; ++step) {
+        const uint64_t batch = s.alloc(8 * kMiB, s.stack({"load train.py:5"}));
+        const uint64_t kept = s.alloc(16 * kMiB, s.forward(2));
+        const uint64_t gradient = s.alloc(20 * kMiB, 0);
+        s.free(kept);
+        s.free(s.alloc(20 * kMiB, s.optimizer("_multi_tensor_adam")));
+        s.free(gradient);
+        s.free(batch);
+      }
+      std::vector<uint64_t> predictions;
+      for (int i = 0; i < 8; ++i) {
+        const uint64_t batch = s.alloc(8 * kMiB, s.stack({"load validate.py:5"}));
+        const uint64_t result = s.alloc(16 * kMiB, s.forward(2, "validate validate.py:7"));
+        predictions.push_back(s.alloc(12 * kMiB, s.stack({"validate validate.py:9"})));
+        s.free(result);
+        s.free(batch);
+      }
+      for (const uint64_t prediction : predictions) s.free(prediction);
+    }
+  });
+  EXPECT_EQ(bytes_at(trace, "validate validate.py:9", Category::kInput), 0U);
+  EXPECT_EQ(bytes_at(trace, "load validate.py:5", Category::kInput), 24 * 8 * kMiB);
+  EXPECT_EQ(bytes_at(trace, "load train.py:5", Category::kInput), 12 * 8 * kMiB);
+}
+
+// Buffers that a layer makes one after the other, keeps, and uses in turn; another line keeps one
+// more result of every step.
+TEST(Categories, BuffersTakenInTurnAreWorkspaces) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 4; ++i) s.alloc(20 * kMiB, s.setup());
+    for (int step = 0; step < 16; ++step) {
+      const uint64_t batch = s.alloc(8 * kMiB, s.stack({"load train.py:5"}));
+      if (step < 3) s.alloc(6 * kMiB, s.forward(3));
+      s.alloc(5 * kMiB, s.forward(4));
+      const uint64_t kept = s.alloc(16 * kMiB, s.forward(2));
+      const uint64_t gradient = s.alloc(20 * kMiB, 0);
+      s.free(kept);
+      s.free(s.alloc(20 * kMiB, s.optimizer("_multi_tensor_adam")));
+      s.free(gradient);
+      s.free(batch);
+    }
+  });
+  EXPECT_EQ(bytes_at(trace, "forward torch/nn/modules/op.py:3", Category::kWorkspace), 18 * kMiB);
+  EXPECT_EQ(bytes_at(trace, "forward torch/nn/modules/op.py:4", Category::kWorkspace), 0U);
+  EXPECT_EQ(bytes_at(trace, "forward torch/nn/modules/op.py:4", Category::kActivation),
+            16 * 5 * kMiB);
+}
+
+}  // namespace
+}  // namespace tidemark
